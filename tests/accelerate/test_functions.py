@@ -1,4 +1,4 @@
-"""`accelerate`: what goes in and comes out, where it begins and ends, its report, what it refuses."""
+"""`accelerate` as a decorator: inputs and outputs, scope, the report, and refused arguments."""
 
 import functools
 import inspect
@@ -25,7 +25,7 @@ from tests.support.accelerated import (
     with_vjp,
 )
 
-# What goes in and comes out
+# Inputs and outputs
 
 
 def test_structure_keys_and_none():
@@ -120,7 +120,7 @@ def test_a_partial_that_is_a_pytree_stays_one():
     assert taken_over(loss, fast)
 
 
-# Where it begins and ends
+# Scope: traces, caches and threads
 
 
 def test_a_function_is_traced_once_more_and_then_cached():
@@ -210,11 +210,11 @@ def test_the_report_names_each_reduction_once_with_its_place():
     @jax.jit
     def pools(x):
         for _ in range(3):
-            x = max_pool(x, (2, 3), (1, 1), ((0, 1), (1, 1)))  # the line that is reported
+            x = max_pool(x, (2, 3), (1, 1), ((0, 1), (1, 1)))  # the reported line
         return lax.reduce_window(x, 1.0, lax.mul, (2, 1)), sum_pool(x)
 
     pools(X)
-    accelerate(pools)(X)  # jitted and accelerated before: nothing is missed
+    accelerate(pools)(X)  # an earlier accelerated trace must not hide reductions from the report
     fast = accelerate(pools, report=found.append)
     fast(X)
     fast(X)
@@ -241,7 +241,7 @@ def test_the_report_of_a_program_that_is_never_run():
     assert [entry.taken_over for entry in found] == [True]
 
 
-# What is refused
+# Refused arguments
 
 COMPILED = jax.jit(lambda x: x).lower(1.0).compile()
 

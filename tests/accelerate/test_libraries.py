@@ -1,4 +1,4 @@
-"""`accelerate` on models of the layer libraries as they are: the same numbers, state included."""
+"""`accelerate` on models of the layer libraries: equal losses, gradients and state."""
 
 import os
 import warnings
@@ -18,7 +18,7 @@ LABELS = jnp.arange(8) % 3
 
 
 def library(name):
-    """A library, where it is installed; what it warns of when imported is not ours."""
+    """Import a library or skip the test. Warnings of the import are ignored."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return pytest.importorskip(name)
@@ -35,7 +35,7 @@ def same(given, wanted):
 
 
 def run(step, params):
-    """The first gradients, the losses of a few steps of gradient descent, and where they end."""
+    """The first gradients, the losses of a few steps of gradient descent, and the final parameters."""
     losses, first = [], None
     for _ in range(STEPS):
         loss, grads, params = step(params)
@@ -45,7 +45,7 @@ def run(step, params):
 
 
 def kinds(fn, *args):
-    """What `fn` hands over when it is traced; all of it must be."""
+    """Kinds of the reductions in `fn`, all of which must be taken over."""
     found = []
     jax.eval_shape(accelerate(fn, report=found.append), *args)
     assert all(entry.taken_over for entry in found), found
@@ -53,7 +53,7 @@ def kinds(fn, *args):
 
 
 def check(loss, params, expected):
-    """`loss(params)` with and without accelerate: value, every gradient leaf, and a loss curve."""
+    """Compare `loss(params)` with and without `accelerate`: value, every gradient leaf, and a loss curve."""
 
     @jax.jit
     def step(params):
@@ -123,7 +123,8 @@ def test_flax_nnx():
         model = Net(nnx.Rngs(0))
         optimizer = nnx.Optimizer(model, optax.sgd(RATE), wrt=nnx.Param)
         losses, grads = zip(*[step(model, optimizer, IMAGES) for _ in range(STEPS)], strict=True)
-        state = nnx.state(model, nnx.Not(nnx.RngState))  # all that a step changes, and its keys
+        # the state that a step changes, except random keys
+        state = nnx.state(model, nnx.Not(nnx.RngState))
         keys = jax.tree.map(jax.random.key_data, nnx.state(model, nnx.RngKey))
         return losses, grads[0], state, keys, nnx.state(model, nnx.RngCount)
 
@@ -209,11 +210,11 @@ def test_equinox():
         assert [entry.kind for entry in found] == ["max", "min", "sum"]
     with pytest.raises(TypeError, match="It is a model or a layer"):
         accelerate(model)
-    pool = eqx.nn.MaxPool2d(2, 2)  # holds none
+    pool = eqx.nn.MaxPool2d(2, 2)  # a layer without parameters is accepted
     same(accelerate(pool)(images[0]), pool(images[0]))
 
 
-@pytest.mark.filterwarnings("ignore")  # of Keras
+@pytest.mark.filterwarnings("ignore")  # Keras warns
 def test_keras():
     keras = library("keras")
     if keras.backend.backend() != "jax":
@@ -241,7 +242,7 @@ def test_keras():
 
     def fitted(wrap):
         model, kwargs = build(), {"batch_size": 4, "shuffle": False, "verbose": 0}
-        model.fit(images, labels, **kwargs)  # compiled as it is, and then accelerated
+        model.fit(images, labels, **kwargs)  # compiles the model before it is accelerated
         history = wrap(model.fit)(images, labels, epochs=STEPS // 2, **kwargs)
         return history.history["loss"], model.get_weights()
 

@@ -1,4 +1,4 @@
-"""`accelerate`: values and gradients are those of lax, but where lax is wrong."""
+"""`accelerate` gives lax's values and gradients, except where lax is wrong."""
 
 import jax
 import jax.numpy as jnp
@@ -61,7 +61,7 @@ def test_every_dtype(dtype):
 def test_general_reductions_that_are_a_max_min_or_sum():
     @jax.jit
     def pools(x, start):
-        given = jnp.array(-jnp.inf)  # traced: jax no longer knows its value
+        given = jnp.array(-jnp.inf)  # traced, so its value is not known at trace time
         return (
             lax.reduce_window(x, -jnp.inf, jnp.maximum, (2, 2), (2, 2), "SAME"),
             lax.reduce_window(x, np.float32(np.inf), lambda a, b: lax.min(b, a), (2, 2)),
@@ -73,7 +73,7 @@ def test_general_reductions_that_are_a_max_min_or_sum():
         )
 
     fast, y, least = accelerate(pools), np.asarray(max_pool(X)), np.asarray(min_pool(X))
-    start = y[0, 0]  # ties with a maximum, which then gets the cotangent
+    start = y[0, 0]  # ties with a maximum, and then gets the cotangent
     assert taken_over(fast, X, start)
     for given, wanted in zip(fast(X, start), pools(X, start), strict=True):
         np.testing.assert_array_equal(given, wanted)
@@ -90,7 +90,7 @@ def test_where_lax_is_wrong_the_numbers_are_ours():
 
     assert routed([jnp.nan, 5.0, 2.0], (3,), "VALID") == [1, 0, 0]
     assert routed([-jnp.inf] * 3, (3,), ((1, 1),)) == [2, 1, 0]
-    assert routed([1.0], (1,), ((2, 0),)) == [1]  # two windows of padding: their cotangent is lost
+    assert routed([1.0], (1,), ((2, 0),)) == [1]  # the cotangent of two windows of padding is lost
     ones = jnp.ones(512, jnp.bfloat16)
     assert accelerate(sum_pool)(ones, (512,), (1,))[0] == 512
     eighths = jnp.ones(3).astype(jnp.float8_e4m3fn)

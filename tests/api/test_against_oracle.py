@@ -1,4 +1,4 @@
-"""Random cases against the NumPy oracle, including those in which lax is wrong or has no support."""
+"""Random cases against the NumPy oracle, including cases that lax gets wrong or does not support."""
 
 import dataclasses
 import functools

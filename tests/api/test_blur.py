@@ -75,9 +75,8 @@ def test_infinity_far_from_the_middle_of_a_long_window_stays():
 def test_a_large_one_is_a_short_program_in_little_memory(turned):
     """At most four arrays of the size of x with its reflected border; the backward pass uses two to fold the border.
 
-    Each direction is compiled by itself: they are independent, so one program of both may hold the arrays of both at
-    once
-    (jax 0.12 does, jax 0.10 does not).
+    Each direction is compiled by itself. The two are independent, so a program of both may hold all arrays at once
+    (in jax 0.12, but not in jax 0.10).
     """
     x = jax.ShapeDtypeStruct((1, 96, 96, 8), np.float32)
     one = (lambda dy: both(dy, dy, (31, 31))[1]) if turned else lambda x: both(x, x, (31, 31))[0]

@@ -268,7 +268,7 @@ def test_integers_keep_nothing():
 
 
 def test_a_soft_pool_is_the_sums_that_it_is_made_of():
-    """p = inf gives one maximum of 9 taps; a large temperature array makes the pool go tap by tap."""
+    """p = inf gives one maximum of 9 taps; a temperature per output row makes the pool go tap by tap."""
     x = jnp.ones((2, 12, 12, 4))
     assert [len(row.passes["gpu"].forward) for row in jaxpool.plan_of(softened)(x)] == [2]
     (row,) = jaxpool.plan_of(jaxpool.lp_pool)(x, float("inf"), (3, 3))

@@ -487,7 +487,7 @@ def test_a_window_that_holds_infinity_says_nothing_of_p():
 
 @pytest.mark.parametrize(("name", "p"), [("lp_pool", 3), later("gem_pool", 3), slow("lp_pool", 1)])
 def test_without_channels_inside_a_shard_map(name, p):
-    """Gradient and tangent are typed as varying over the mesh axis, even for empty arrays."""
+    """Direct and scaled evaluation have the same shard_map type (varying mesh axes), even for empty arrays."""
     mesh = jax.make_mesh((1,), ("b",), axis_types=(jax.sharding.AxisType.Auto,))
     spec = jax.sharding.PartitionSpec("b")
     f = functools.partial(getattr(jaxpool, name), p=p, window_shape=(3,), padding="SAME")

@@ -83,7 +83,7 @@ def test_integers_and_bools(kind, dtype):
 
 @pytest.mark.parametrize("dtype", WITHOUT_INFINITY, ids=name)
 def test_padding_is_not_nan_where_there_is_no_infinity(dtype):
-    """lax pads with -inf, which is NaN in these dtypes and turns every padded maximum into NaN."""
+    """lax pads with -inf, which is NaN in these dtypes, so every padded maximum is NaN."""
     least = ml_dtypes.finfo(dtype).min
     x = np.full((3, 1), least, dtype)
     pool = functools.partial(jaxpool.max_pool, window_shape=(3,), padding=1)

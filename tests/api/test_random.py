@@ -54,7 +54,7 @@ def test_draws_are_in_proportion_to_the_value():
     labels = np.arange(x.size).reshape(x.shape)
     op = StochasticPool(make_window(wide.shape, **GEOMETRY))
     drawn = jaxpool.stochastic_pool(KEY, wide, **GEOMETRY)
-    # The same random numbers with labels as values reveal the positions of the selected elements.
+    # With the same random numbers, labels as values give the positions of the selected elements.
     chance = jax.random.uniform(KEY, drawn.shape, np.float32)
     y, index = jax.jit(lambda x: apply_given(op, x, chance))(wide)
     np.testing.assert_array_equal(drawn, y)

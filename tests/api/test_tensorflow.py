@@ -30,6 +30,7 @@ def drawn(seed):
 
 def check(name, seed):
     x, kernel, theirs, ours = drawn(seed)
+    # TensorFlow's erosion reverses the kernel.
     turned = kernel[::-1, ::-1] if name == "erode" else kernel
     op = tf.nn.dilation2d if name == "dilate" else tf.nn.erosion2d
     with tf.GradientTape() as tape:

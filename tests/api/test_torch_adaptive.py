@@ -55,6 +55,7 @@ def ours(x, dy, outputs, kind):
 def theirs(x, dy, outputs, kind):
     function = getattr(torch.nn.functional, f"adaptive_{kind}_pool{len(outputs)}d")
     tensor = torch.tensor(x, requires_grad=True)
+    # PyTorch's 1d functions take an int.
     size = outputs[0] if len(outputs) == 1 else outputs
     if kind == "avg":
         y, indices = function(tensor, size), None

@@ -1,4 +1,4 @@
-"""Cases in which PyTorch is wrong or chooses differently, one test each, with the result of jaxpool.
+"""Cases that PyTorch gets wrong or decides differently, with the result of jaxpool: one test for each difference.
 
 In all other cases of `test_torch_drawn.py`, values, indices and gradients agree. `ties="last"` selects PyTorch's NaN
 in

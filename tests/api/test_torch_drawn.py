@@ -1,7 +1,7 @@
 """Values, indices and gradients against PyTorch in float64, with random geometries and elements.
 
-A case is one geometry with one array. `MANY` counts the geometries of each op, and each geometry has four arrays:
-more than 2,000 cases, of which the quick run draws a few. `test_torch_differences.py` lists the known differences.
+A case is one geometry with one array. `MANY` counts the geometries of each op, and each geometry has four arrays.
+This makes more than 2,000 cases, and the quick run draws a few. `test_torch_differences.py` lists the known differences.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("x64")
 
 nan, inf = np.nan, np.inf
 VALUES = ("normal", "ties", "lowest", "ties")
-# for ops in which one of our tie rules is PyTorch's rule for NaN
+# With NaN: for ops that have PyTorch's rule for NaN as one of the tie rules.
 WITH_NAN = (*VALUES[:3], "special")
 
 
@@ -193,9 +193,7 @@ def avg_pool(rng):
 
 
 def lp_pool(rng):
-    """Applied to |x|, because PyTorch's powers are signed. Zeros occur only for p > 1, where the power has a
-    derivative.
-    """
+    """Applied to |x|, because PyTorch's powers are signed. Zeros only for p > 1, where |x|^p has a derivative."""
     rank, shape, arguments = drawn_windows(rng, padded=False)
     arguments["ceil_mode"] = False
     p = [1, 2, 3, 0.5, 3.7, inf][rng.integers(6)]
@@ -223,7 +221,7 @@ def max_unpool(rng):
     rank = drawn_rank(rng)
     shape = drawn_shape(rng, rank)
     lanes, pooled = shape[:-rank], shape[-rank:]
-    # PyTorch accepts these sizes
+    # PyTorch accepts no other sizes.
     sizes = tuple(int(2 * size + rng.integers(-1, 2)) for size in pooled)
     rows = [
         rng.permutation(int(np.prod(sizes)))[: int(np.prod(pooled))] for _ in np.ndindex(*lanes)

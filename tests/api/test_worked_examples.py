@@ -132,7 +132,7 @@ def test_the_loser_of_an_elementwise_max_gets_an_array_of_zeros(autodiff):
 
 
 def test_a_padded_window_of_infinities_sends_its_cotangent_to_real_elements():
-    """The same as in PyTorch. lax loses a cotangent to the padding."""
+    """PyTorch agrees. lax loses a cotangent to the padding."""
     x = jnp.full((3, 1), -jnp.inf)
     gradient = jax.grad(lambda x: jaxpool.max_pool(x, (3,), (1,), 1).sum())(x)
     np.testing.assert_array_equal(gradient[:, 0], [2, 1, 0])

@@ -1,4 +1,4 @@
-"""What is read off compiled programs: by hand on small texts, and from one that XLA wrote here."""
+"""Parsers of compiled programs, on small texts and on a program that XLA compiles in the test."""
 
 import dataclasses
 

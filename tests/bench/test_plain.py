@@ -1,4 +1,4 @@
-"""`python -m bench --plain`: each function beside the lines that a user would write instead."""
+"""`python -m bench --plain`: each function compared with the equivalent jax code of a user."""
 
 import dataclasses
 

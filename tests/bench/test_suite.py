@@ -30,7 +30,7 @@ from jaxpool.testing import pools
 from tests.support.later import in_turn
 
 SMALL = select(["small"])
-# Windows that lax has; the other ops are in test_beyond_windows.py.
+# Windowed pools that lax supports. Other ops are tested in test_beyond_windows.py.
 WINDOWS = [case for case in SMALL if not set(case.tags) & {"adaptive", "argmax", "train"}]
 POOLED = [case for case in SMALL if case.op != TRAIN_STEP]
 
@@ -114,9 +114,8 @@ def test_every_public_function_is_compiled_for_a_target():
 @pytest.mark.parametrize("case", in_turn(POOLED, 4), ids=names(POOLED))
 def test_the_reference_is_what_the_loops_say_of_numbers_that_tie(case):
     rng = np.random.default_rng(0)
-    most = (
-        3 if case.arity < 3 else 1000
-    )  # jnp.maximum in turn halves a tie of two, and no tie of three
+    # The reference, a chain of jnp.maximum, splits a tie of two evenly, but not of three.
+    most = 3 if case.arity < 3 else 1000
     xs = [rng.integers(-2, most, case.shape) for _ in range(case.arity)]
     given, dy = [*xs, *case.inputs()[case.arity :]], rng.integers(-4, 5, case.output_shape)
     reference, pool = Reference(case, given, dy), pools()[case.op]

@@ -1,4 +1,4 @@
-"""`python -m jaxpool demo`: what it prints and draws, and its exit status."""
+"""`python -m jaxpool demo`: printed lines, pictures and exit status."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ for module in ("flax", "matplotlib", "optax", "PIL", "sklearn", "tqdm"):
 PNG = b"\x89PNG\r\n"
 
 
-@pytest.mark.slow  # README's first command runs all of them
+@pytest.mark.slow  # README's first command runs the whole demo
 def test_a_few_steps(tmp_path, capsys, monkeypatch):
     from jaxpool._cli._photograph import CASES, photographs
 
@@ -22,7 +22,7 @@ def test_a_few_steps(tmp_path, capsys, monkeypatch):
     accuracy, agree = demo._show(2, 7, picture, photographs()[:, :32, :32], repeats=1)
     assert agree
     captured = capsys.readouterr()
-    assert captured.err == ""  # nothing moves where nobody watches
+    assert captured.err == ""  # no progress bar without a terminal
     said = captured.out.splitlines()
     assert said[0].startswith("Handwritten digits: 1437 to learn from, 360 held out. Backend: ")
     assert said[1].startswith(f"Held-out accuracy: {accuracy:.2%} (")
@@ -33,9 +33,8 @@ def test_a_few_steps(tmp_path, capsys, monkeypatch):
     assert said[10].startswith("value and gradient: the largest difference from jax.lax, ")
     assert said[11].startswith("The photographs have 3 channels. The table in README.md is of ")
     assert len(said) == 12
-    chosen = given[0][0].chosen.reshape(
-        demo.DRAWN, 4, 2, 4, 2
-    )  # one pixel of each window, its largest
+    # Each window has one selected pixel, its largest.
+    chosen = given[0][0].chosen.reshape(demo.DRAWN, 4, 2, 4, 2)
     assert (np.isfinite(chosen).sum((2, 4)) == 1).all()
     np.testing.assert_array_equal(np.nanmax(chosen, (2, 4)), given[0][0].pooled)
     history = given[0][1]
@@ -82,7 +81,7 @@ def test_a_difference_from_lax_is_seen():
 
 
 def test_the_picture_names_every_row_and_true_labels(monkeypatch, tmp_path):
-    """What is drawn is read off the figure: labels, captions, the loss."""
+    """Labels, captions and loss curves are read from the figure."""
     from matplotlib.figure import Figure
 
     from jaxpool._cli._digits import Drawn, History
@@ -101,9 +100,8 @@ def test_the_picture_names_every_row_and_true_labels(monkeypatch, tmp_path):
     labels = [above.axes[row * demo.DRAWN].get_ylabel() for row in range(3)]
     assert all(labels)
     assert above.get_supxlabel().startswith("Forward, a 2x2 max pool with stride 2 keeps ")
-    for axes in above.axes[
-        : 3 * demo.DRAWN : demo.DRAWN
-    ]:  # the lines part windows, in the pool too
+    # The lines separate windows, in the pooled images too.
+    for axes in above.axes[: 3 * demo.DRAWN : demo.DRAWN]:
         (pixels,) = (len(image.get_array()) for image in axes.images)
         assert list(axes.get_xticks()) == [pixels / 4 * part - 0.5 for part in (1, 2, 3)]
     scales = [axes.get_ylabel() for axes in above.axes[3 * demo.DRAWN :]]

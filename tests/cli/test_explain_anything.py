@@ -1,4 +1,4 @@
-"""`explain` of any public function: the Jacobian that it shows is the one that the oracle knows."""
+"""`explain` of any public function shows the Jacobian of the oracle."""
 
 import json
 import re
@@ -26,7 +26,7 @@ def test_elements_and_weights_are_the_oracles(name):
     answer = Call(call.pool, call.given).answer()
     np.testing.assert_allclose(route.y.ravel(), answer.y.ravel(), rtol=1e-5)
     if len(answer.inputs) > 1 and call.pool.operands == ("xs",):
-        return  # only the first of them is shown
+        return  # `explain` shows only the first operand
     shares = np.zeros((answer.y.size, ARRAY.size))
     for term in answer.terms:
         if term.operand == 0:
@@ -120,7 +120,7 @@ def test_the_page_has_the_numbers_that_python_computed():
 
 
 def test_the_picture_of_a_boolean_result_fills_the_marked_elements():
-    """No window is outlined: the array of marks has none."""
+    """The picture outlines no windows, because the array of marks has none."""
     pytest.importorskip("matplotlib")
     from jaxpool._cli._route_picture import draw
 

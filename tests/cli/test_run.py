@@ -1,4 +1,4 @@
-"""`python -m jaxpool run`: a program as `python` runs it, with its windowed reductions taken over."""
+"""`python -m jaxpool run`: a program runs as under `python`, with its windowed reductions taken over."""
 
 import importlib
 import json
@@ -31,7 +31,7 @@ LAST_BIT = "  sums and averages may differ from lax's in the last bit"
 
 
 def started(words, folder, **more):
-    """What a Python with these words gives in a folder: exit status, standard output, standard error."""
+    """Run Python with the arguments `words` in `folder`: exit status, standard output, standard error."""
     environment = os.environ | {"PYTHONPATH": str(Path(jaxpool.__file__).parents[1])} | more
     done = subprocess.run(
         [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True
@@ -47,13 +47,13 @@ def written(folder, text, name="train.py"):
 
 
 def as_python(words, folder):
-    """Runs these words by Python and under `run`, which must give the same; returns what they gave."""
+    """Results of `words` under Python, after asserting that `run` gives the same."""
     plain, ours = started(words, folder), started([*OURS, "--quiet", *words], folder)
     assert ours == plain
     return plain
 
 
-# None of these programs imports jax: a process takes a tenth of a second.
+# None of these programs imports jax, so a process takes a tenth of a second.
 
 
 def test_names_arguments_and_paths_are_those_of_python(tmp_path):
@@ -193,7 +193,7 @@ for module in pkgutil.walk_packages(jaxpool.compat.__path__, "jaxpool.compat."):
         ENTRIES.append(f"import {module.name}")
 
 
-@pytest.mark.slow  # each starts jax
+@pytest.mark.slow  # each process starts jax
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_a_script_that_imports_a_part_of_jaxpool_first_is_taken_over(entry, tmp_path):
     script = written(
@@ -211,7 +211,7 @@ def test_a_script_that_imports_a_part_of_jaxpool_first_is_taken_over(entry, tmp_
 
 
 class TestTheSummary:
-    """Of 30 reductions, of which the last differs."""
+    """Thirty reductions; the last one differs from lax."""
 
     def met(self):
         rows = [
@@ -310,7 +310,7 @@ def test_what_is_handed_over_in_every_thread_is_told(tmp_path, monkeypatch, caps
     assert [row.get("check") for row in data["reductions"]] == ["equal", None]
 
 
-@pytest.mark.slow  # it starts jax twice
+@pytest.mark.slow  # starts jax twice
 def test_the_whole_process_is_taken_over_and_told(tmp_path):
     script = written(tmp_path, POOLS)
     plain = started([script], tmp_path)
@@ -333,7 +333,7 @@ def test_the_whole_process_is_taken_over_and_told(tmp_path):
     assert data["script"] == script
 
 
-@pytest.mark.slow  # each starts jax
+@pytest.mark.slow  # each process starts jax
 def test_switched_off_it_is_the_plain_program(tmp_path):
     script = written(tmp_path, f"{POOLS}\nimport jaxpool\nprint(jaxpool.accelerate(pool) is pool)")
     status, printed, said = started([*OURS, script], tmp_path, JAXPOOL_DISABLE="1")
@@ -341,10 +341,10 @@ def test_switched_off_it_is_the_plain_program(tmp_path):
     assert (status, printed.splitlines()[-1]) == (0, "True")
 
 
-@pytest.mark.slow  # each starts jax twice
+@pytest.mark.slow  # each test starts jax twice
 @pytest.mark.parametrize("name", ["flax", "equinox", "keras"])
 def test_a_training_gives_what_it_gave(name, tmp_path, monkeypatch):
-    monkeypatch.setenv("KERAS_BACKEND", "jax")  # or Keras is not imported without TensorFlow
+    monkeypatch.setenv("KERAS_BACKEND", "jax")  # without it Keras needs TensorFlow
     pytest.importorskip(name)
     words = [str(SCRIPTS / f"{name}_step.py"), "4", "24"]
     plain = started(words, tmp_path)
@@ -359,14 +359,14 @@ def test_a_training_gives_what_it_gave(name, tmp_path, monkeypatch):
     assert all(line.endswith("--check: equal") for line in summary[1:])
 
 
-# What --check compares.
+# Comparisons of --check
 
 
 def first_call(pool, x):
-    """A pool run under --check, and what was found of it."""
+    """Run a pool under --check, and return the comparisons in words."""
     found = []
     checked = both_ways.BothWays(found.append)
-    jaxpool.accelerate(pool)  # puts the dispatcher in its place
+    jaxpool.accelerate(pool)  # installs the dispatcher
     with handing_over(checked):
         jax.block_until_ready(jax.jit(pool)(x))
     checked.compare()
@@ -406,7 +406,7 @@ def test_a_value_that_is_another_is_found(monkeypatch):
 
 
 def traced(pool, x):
-    """A pool traced for the type of x under --check, and what was found of it."""
+    """Trace a pool for the type of x under --check, and return the comparisons in words."""
     found = []
     checked = both_ways.BothWays(found.append)
     jaxpool.accelerate(pool)

@@ -1,4 +1,4 @@
-"""The filters of `scipy.ndimage`: values on drawn cases, gradients against differences, and what is refused."""
+"""The filters of `scipy.ndimage`: values on random cases, gradients against finite differences, and refusals."""
 
 import functools
 import inspect
@@ -31,10 +31,11 @@ def test_arguments_are_those_of_scipy(name):
 
 
 def drawn(name, seed, shapes=SHAPES):
-    """An array and arguments, as SciPy takes them. Left out is where SciPy is wrong.
+    """An array and arguments as SciPy takes them, except cases in which SciPy is wrong.
 
-    A footprint of one axis does not count in its rank filters, and integers of a structure wrap in
-    all elements of a window but the first.
+    Its rank filters ignore a footprint along a single axis. Integer sums with a structure wrap around in all
+    elements of a
+    window but the first.
     """
     rng = np.random.default_rng([seed, NAMES.index(name)])
     shape = shapes[rng.integers(len(shapes))]
@@ -87,7 +88,7 @@ def test_values_at_length(name):
 @pytest.mark.parametrize("name", ["median_filter", "grey_closing", "uniform_filter"])
 @pytest.mark.parametrize("mode", ["reflect", "mirror", "wrap"])
 def test_gradients_against_differences(name, mode):
-    """Of SciPy's function; where no two elements are near each other it is linear."""
+    """Differences of SciPy's function, which is linear here because no two elements are close."""
     x = np.random.default_rng(0).permutation(20).reshape(4, 5).astype(np.float32)
     weights = np.cos(np.arange(20)).reshape(4, 5)
     steps = np.eye(20).reshape(20, 4, 5) / 4
@@ -107,7 +108,7 @@ def test_gradients_against_differences(name, mode):
 
 
 def test_a_border_where_scipy_has_none():
-    """SciPy continues the array; a pool ranks what is there, of two elements the second."""
+    """SciPy extends the array at its border. A pool ranks only real elements, and selects the second of two."""
     x = jnp.array([[3.0, 9.0, 1.0, 5.0]])
     np.testing.assert_array_equal(ours.median_filter(x, (1, 3))[0], [3, 3, 5, 5])
     pooled = jaxpool.rank_pool(x, 1, (1, 3), padding="SAME", axes=(0, 1))
@@ -190,7 +191,7 @@ def test_modes_may_be_an_array():
 
 
 def same(name, x, **given):
-    """Whether ours gives what SciPy does, of the same dtype."""
+    """Assert that ours and SciPy's return equal arrays of the same dtype."""
     want = getattr(ndimage, name)(x, **given)
     got = getattr(ours, name)(jnp.asarray(x), **given)
     assert got.dtype == want.dtype

@@ -1,4 +1,6 @@
-"""What `docs/architecture.md` says is needed to add a pool is what the tests ask for: no more, in the same order."""
+"""The files that `docs/architecture.md` lists for a new pool are exactly the files that tests require, in the same
+order.
+"""
 
 import ast
 import re
@@ -14,12 +16,12 @@ from tests.test_rooms import ROOMS
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "architecture.md").read_text()
 SCREEN = 45  # lines
-# Modules before `_api` that name public functions: the hints in their messages, and what `accelerate` says of itself.
+# Modules in rooms before `_api` that name public functions, in hints of messages and in the text of `accelerate`.
 NAMING = {
     "_accelerate/accelerate.py": {"accelerate", "accelerated"},
     "_arguments/words.py": {"accelerated", "adaptive_max_pool", "max_pool"},
 }
-KINDS = {"max", "min"}  # values of `kind` in kernels and ops, which are also names of functions
+KINDS = {"max", "min"}  # values of `kind` in kernels and ops, which are also function names
 
 
 def section():
@@ -66,7 +68,7 @@ def test_a_record_that_its_module_hides_is_named(monkeypatch):
 
 
 def names_in(path):
-    """The public functions that a module imports, reads from `jaxpool`, or names in a string of its code."""
+    """Public functions that a module imports, reads from `jaxpool`, or names in a string other than a docstring."""
     tree = ast.parse(path.read_text())
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     found = set()
@@ -82,7 +84,7 @@ def names_in(path):
 
 @pytest.mark.parametrize("room", [*ROOMS[: ROOMS.index("_api")], "testing"])
 def test_a_room_names_no_public_function(room):
-    """A new pool is an entry in `_api` and the files above: no table of another room needs its name."""
+    """A new pool is an entry in `_api` and in the files above, so no table of another room may name it."""
     package = Path(jaxpool.__file__).parent
     modules = [path for path in (package / room).rglob("*.py") if path.parent.name != "oracle"]
     assert modules

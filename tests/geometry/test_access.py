@@ -1,4 +1,4 @@
-"""Which elements meet at a position along an axis: regions, phases, transposes and tables."""
+"""Elements that windows read at each position of an axis: regions, phases, transposes and tables."""
 
 import itertools
 
@@ -57,7 +57,7 @@ def test_one_region_turns_as_often_as_the_longest_phase():
 
 @given(axes)
 def test_what_an_element_gets_is_what_windows_gave(dim):
-    """The taps too, by which a cotangent knows whom it is sent to."""
+    """The compared triples include the tap, by which a cotangent selects its element."""
     each = access.windows_to_elements(dim, unit=7)
     gave = {
         (offset + each.stride * output, output, tap)
@@ -93,7 +93,7 @@ def test_tables_name_the_elements_that_exist_and_for_others_the_nearest(dim, tra
 
 
 def test_tables_of_a_window_with_a_stride():
-    """7 elements, windows of 3 at stride 2, one element of padding at either end."""
+    """7 elements, windows of 3 at stride 2, and one element of padding on both sides."""
     dim = Axis(0, 7, 3, 2, 1, 1, 1, 4)
     elements, _, exist = zip(*access.tables(phases_of(dim, False)), strict=True)
     np.testing.assert_array_equal(elements, [[0, 1, 3, 5], [0, 2, 4, 6], [1, 3, 5, 6]])
@@ -108,7 +108,7 @@ def test_tables_of_a_window_with_a_stride():
 
 @given(axes, st.booleans())
 def test_elements_counted_from_another(dim, transposed):
-    """Of an array that holds some of the elements, the same ones are read."""
+    """A slice of the array reads the same elements at shifted offsets."""
     for each in phases_of(dim, transposed):
         begin, end = each.size // 3, each.size + 2
         part = each.of_elements(begin, end)

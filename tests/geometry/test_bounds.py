@@ -1,4 +1,4 @@
-"""What is computed in one step of windows that may be many, against one window after another."""
+"""Geometry computed without a loop over all windows, compared with a loop."""
 
 import random
 
@@ -34,7 +34,7 @@ def test_the_first_empty_window():
 
 
 def test_taps_that_are_counted():
-    """Those before the end of the padded input, from which the last window hangs over in ceil mode."""
+    """Taps before the end of the padded input count. In ceil mode the last window may extend beyond it."""
     over = 0
     for size, window, stride, pads, options in drawn(400):
         try:

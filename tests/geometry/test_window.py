@@ -1,4 +1,4 @@
-"""Geometry: what the arguments mean in numbers, against loops over every tap and against lax."""
+"""Window geometry, against loops over every tap and against lax."""
 
 import dataclasses
 import itertools
@@ -32,7 +32,7 @@ def tap_positions(dim, output):
     "padding", ["VALID", "SAME", "SAME_LOWER", *[[(low, 3 - low)] for low in range(4)]], ids=str
 )
 def test_windows_are_those_of_the_oracle(padding, ceil_mode):
-    """Sizes, the position of each tap, and the taps that an average counts."""
+    """Sizes, the position of each tap, and the divisor of an average."""
     for size, window, stride, dilation in itertools.product(*[range(1, n) for n in (9, 5, 5, 4)]):
         given = (size,), window, stride, padding
         options = {"window_dilation": dilation, "ceil_mode": ceil_mode, "axes": (0,)}
@@ -98,7 +98,8 @@ def test_overlapping_says_whether_an_element_belongs_to_two_windows(geometry):
         if all(0 <= at < dim.size for at, dim in zip(position, window.dims, strict=True))
     ]
     if window.overlapping:
-        assert len(set(reached)) < len(reached)  # padding included: it may be cautious there
+        # including padding: two windows may overlap in padding only
+        assert len(set(reached)) < len(reached)
     else:
         assert len(set(inside)) == len(inside)
 

@@ -1,4 +1,4 @@
-"""The oracle and `assert_pool_matches` themselves, by hand."""
+"""The oracle and `assert_pool_matches`, against worked examples."""
 
 import re
 
