@@ -27,9 +27,7 @@ def compiled(f, x, whose):
 
 
 def check(seed):
-    """Compare a program with its accelerated form. The original runs again at the end, and must not reuse the other
-    trace.
-    """
+    """Compare a program with its accelerated form. The original, run again, must not reuse the other trace."""
     rng = Draws(seed)
     f = outermost(rng, drawn(rng, int(rng.integers(1, 6))))
     x = array(rng)

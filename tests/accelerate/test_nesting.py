@@ -196,9 +196,7 @@ KNOWN = {
 
 @pytest.mark.parametrize("primitive", KNOWN, ids=str)
 def test_the_parameters_of_this_jax_are_those_that_are_read(primitive):
-    """A missing or new parameter makes `accelerate` leave all reductions to lax until `_accelerate/windows.py` reads
-    it.
-    """
+    """With a missing or new parameter, `accelerate` leaves all reductions to lax until `windows.py` reads it."""
     assert set(PARAMETERS) == set(KNOWN)
     (eqn,) = jax.make_jaxpr(KNOWN[primitive])(X).eqns
     assert eqn.primitive is primitive

@@ -1,4 +1,1 @@
-"""Tests of the public functions: values, gradients, dtypes and messages.
-
-References are the oracle, lax, PyTorch and worked examples.
-"""
+"""The public functions, against the oracle, lax, PyTorch and worked examples."""

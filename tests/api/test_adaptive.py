@@ -1,6 +1,4 @@
-"""Adaptive pools: values, indices and gradients against the oracle and worked examples, for every dtype and long
-windows.
-"""
+"""Adaptive pools: the oracle, worked examples, every dtype, long windows."""
 
 import functools
 
@@ -223,7 +221,7 @@ def test_the_order_of_pytorch_the_first_number_and_the_last_nan(length):
 
 
 def test_positions_beyond_what_a_byte_holds():
-    """The windows have 17x18 taps: a flat tap index exceeds 255."""
+    """Windows of 17x18 taps, more than 256."""
     x = np.zeros((33, 35, 2), np.float32)
     x[16, 17, 1] = x[32, 34, 0] = 1
     y, indices, dx = maximum(x, np.ones((2, 2, 2), np.float32), (2, 2))

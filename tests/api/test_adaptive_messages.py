@@ -1,4 +1,4 @@
-"""Error messages of adaptive pools for invalid arguments, compared word for word."""
+"""Error messages of adaptive pools for invalid arguments."""
 
 import functools
 import re

@@ -1,4 +1,4 @@
-"""Adaptive pools: transformations, lowered programs and residuals."""
+"""Adaptive pools: transformations, programs and residuals."""
 
 import functools
 import re

@@ -1,6 +1,4 @@
-"""Random cases against the autodiff of `lax.reduce_window`, where lax is correct: finite values, first of tied
-elements.
-"""
+"""Random cases against autodiff of `lax.reduce_window`, where lax is correct: finite, first tie."""
 
 import dataclasses
 import functools
@@ -104,7 +102,7 @@ def test_integers(kind, data):
 @examples(4)
 @given(data=st.data())
 def test_low_precision_is_float32_rounded_once(kind, data):
-    """The reference is lax in float32 on the same numbers, with its results rounded at the end."""
+    """The reference is lax in float32, with rounded results."""
     dtypes = (jnp.bfloat16, np.float16)
     drawn = data.draw(cases(kind, geometries(dilation=False, ceil_mode=False), dtypes))
     ours, theirs = (

@@ -31,7 +31,6 @@ FLOATS = (np.float32, jnp.bfloat16, np.float16, jnp.float8_e4m3fn, jnp.float8_e5
 
 @functools.cache
 def pool(kind, autodiff):
-    """Cached, so that each pool compiles once."""
     return functools.partial(getattr(jaxpool, f"{kind}_pool"), autodiff=autodiff)
 
 
@@ -45,7 +44,7 @@ def check(drawn, autodiff="vjp", values=ALL):
 @examples(6)
 @given(data=st.data(), autodiff=st.sampled_from(["vjp", "jvp"]))
 def test_max_and_min(kind, ties, autodiff, data):
-    """The cases contain NaN, infinities, padding, ties, dilation, ceil mode and every layout."""
+    """Includes NaN, infinities, padding, ties, dilation, ceil mode and every layout."""
     check(data.draw(pool_cases(kinds=(kind,), ties=(ties,))), autodiff)
 
 
@@ -142,7 +141,7 @@ def test_a_cotangent_that_is_not_finite_reaches_the_chosen_elements_alone(ties, 
 
 @pytest.mark.parametrize("kind", ["avg", "sum"])
 def test_a_value_or_cotangent_that_is_not_finite_stays_in_its_windows(kind):
-    """Differences of prefix sums would carry NaN and infinities into other windows."""
+    """Differences of prefix sums would spread NaN over other windows."""
     x = np.array([1, nan, 2, 3, inf, 4, 5, -inf, 6, 7], np.float32)[:, None]
     dy = np.array([1, nan, 2, 3, inf, 4, 5, -inf], np.float32)[:, None]
     assert_pool_matches(pool(kind, "vjp"), PoolCase(kind, x, dy, (3,), (1,), "VALID"))

@@ -1,4 +1,4 @@
-"""Error messages of `max_pool_with_argmax` and `max_unpool` for invalid arguments, compared word for word."""
+"""Error messages of `max_pool_with_argmax` and `max_unpool` for invalid arguments."""
 
 import jax
 import numpy as np

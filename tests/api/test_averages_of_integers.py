@@ -33,7 +33,6 @@ def test_the_type_is_that_of_a_mean(name, dtype):
 @pytest.mark.parametrize("name", AVERAGES)
 @pytest.mark.usefixtures("x64")
 def test_integers_beyond_float32_are_not_rounded(name):
-    """Integer input gives the same result as the same numbers in float64."""
     f = RECORDS[name].of()
     run = jax.jit(lambda x: (f(x), f(x.astype(np.float64))), compiler_options=HASTY)
     got, want = run(X.astype(np.int64))

@@ -132,7 +132,7 @@ def test_blur_at_length(case):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(30))
 def test_blur_after_a_maximum_at_length(seed):
-    """Thirty geometries with ten arrays each, with and without ties; the reference chains the two oracles."""
+    """Ten arrays for each geometry, with and without ties. The reference chains two oracles."""
     rng = np.random.default_rng(seed)
     shape = (2, *map(int, rng.integers(4, 9, 2)), 2)
     window, blur, strides = (tuple(map(int, rng.integers(1, 4, 2))) for _ in range(3))

@@ -12,7 +12,7 @@ from jaxpool.testing import pools
 from tests.support.compilation import AS_USERS
 from tests.support.later import later
 
-SHAPE = (2, 64, 64, 16)  # large enough for the code paths of large arrays
+SHAPE = (2, 64, 64, 16)  # enough elements for the code paths of large arrays
 PRODUCERS = {
     "product": lambda a, b: a * b,
     "product and sum": lambda a, b: a * b + a,
@@ -63,7 +63,7 @@ def test_every_cotangent_reaches_an_element(name, ties, dtype):
     given = [jnp.asarray(rng.normal(size=SHAPE), dtype) for _ in range(2)]
     program = jax.jit(gradients).lower(*given).compile(compiler_options=AS_USERS)
     outputs = jax.eval_shape(run, given[0]).size
-    # Each share of a split cotangent is rounded to the dtype.
+    # Each split share is rounded to the dtype.
     error = outputs * float(jnp.finfo(dtype).eps) if ties == "split" else 0
     for producer, dx in program(*given).items():
         assert abs(np.asarray(dx, np.float64).sum() - outputs) <= error, producer

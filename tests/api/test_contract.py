@@ -34,7 +34,7 @@ def test_a_docstring_tells_arguments_result_errors_an_example_and_its_source(nam
     expected = ["Args", "Returns", "Raises", "Example", "References"]
     assert [section for section in sections if section in expected] == expected
     assert re.search(rf">>> .*jaxpool\.{name}\(", text) or f"import {name}" in text
-    # it takes no arguments and has no gradient
+    # Functions without arguments have no gradient.
     if not inspect.signature(getattr(jaxpool, name)).parameters:
         return
     assert re.search(r"(?i)gradient", text)

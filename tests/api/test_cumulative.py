@@ -23,8 +23,6 @@ SHAPE = (3, 7, 4)
 
 
 def value_and_cotangent(f, **options):
-    """Value and cotangent, compiled as one program."""
-
     def program(x, dy):
         y, pullback = jax.vjp(functools.partial(f, **options), x)
         return y, pullback(dy)[0]
@@ -96,7 +94,7 @@ def test_value_and_cotangent(name, axis, reverse, autodiff, ties):
     ("ties", "reverse"), [("first", False), ("last", False), slow("first", True)]
 )
 def test_the_choice_depends_neither_on_the_length_nor_on_a_tree(ties, reverse, lengths):
-    """All prefixes of an array, or all suffixes in reverse, select the same elements as the reference."""
+    """Prefixes of one array, or suffixes in reverse."""
     rng = np.random.default_rng(1)
     x = draw_values(rng, (40,), np.float32, "ties")
     x[20:] += rng.integers(0, 2, 20)
@@ -283,7 +281,6 @@ def test_messages_about_x(name):
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_the_cotangent_of_nothing(reverse):
-    """The axis has length 0."""
     dx = jax.grad(lambda x: jaxpool.cummax(x, 0, reverse=reverse).sum())(jnp.zeros((0, 2)))
     assert dx.shape == (0, 2)
 

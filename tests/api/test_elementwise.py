@@ -167,7 +167,7 @@ def test_the_dtype_is_that_of_result_type(promoted):
 
 
 def test_the_loser_stays_part_of_the_graph():
-    """Operands that never win get zeros, not None, because an optimizer needs a gradient of every parameter."""
+    """Operands that never win get zeros, not None."""
     gradients = jax.grad(lambda p: jaxpool.maximum(p["won"], p["lost"]).sum())(
         {"won": jnp.full((2, 2), 3.0), "lost": jnp.full((2, 2), -3.0)}
     )
@@ -177,7 +177,7 @@ def test_the_loser_stays_part_of_the_graph():
 
 @pytest.mark.parametrize("name", ["maximum", "minimum", "fmax", "fmin"])
 def test_two_arrays_are_compared_twice(name):
-    """At most four float comparisons, forward and backward together: the operands, and NaN of each operand."""
+    """At most four float comparisons, forward and backward together."""
 
     def both(x, y, d):
         out, back = jax.vjp(getattr(jaxpool, name), x, y)

@@ -1,4 +1,4 @@
-"""Error messages about every argument of the public functions, compared word for word."""
+"""Error messages about every argument of the public functions."""
 
 import re
 
@@ -130,7 +130,7 @@ AVERAGING = [
 
 
 def raises(kind, message):
-    """Match the whole message. Under a transformation jax appends a note of its own."""
+    """Match the whole message, and the note that jax adds under a transformation."""
     return pytest.raises(kind, match=f"^{re.escape(message)}(\n-{{20}}\nFor simplicity, JAX .*)?$")
 
 

@@ -32,8 +32,6 @@ def value_and_cotangents(f):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_value_and_cotangents(name):
-    """One program evaluates every `ties` and `autodiff`."""
-
     @functools.partial(jax.jit, compiler_options=HASTY)
     def program(dy, x, y):
         results = {}

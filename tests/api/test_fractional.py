@@ -28,9 +28,7 @@ def starts(sample, size, width, out):
 
 
 def fractional_oracle(x, samples, window_shape, output_shape, axes):
-    """Reference in loops: values and flat indices. `samples[d]` holds one random number per batch and channel for
-    `axes[d]`.
-    """
+    """Loops: values and flat indices. `samples[d]` has one random number per lane for `axes[d]`."""
     shape = list(x.shape)
     for axis, out in zip(axes, output_shape, strict=True):
         shape[axis] = out
@@ -173,7 +171,7 @@ def test_fractional_averages(shape, window, output, axes):
 
 
 def check_fractional(shape, window, output, axes, seeds):
-    """Compare value and cotangent with the oracle for many keys, with one compiled program."""
+    """Compare value and cotangent with the oracle for many keys."""
 
     @jax.jit
     def pullback(key, x, dy):
@@ -197,7 +195,7 @@ def check_fractional(shape, window, output, axes, seeds):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(30))
 def test_fractional_averages_at_length(seed):
-    """Thirty geometries with ten keys each, over one or two pooled axes."""
+    """Ten keys for each geometry of one or two pooled axes."""
     rng = np.random.default_rng(seed)
     axes = [(1,), (2,), (1, 2), (2, 1)][seed % 4]
     shape = (2, *map(int, rng.integers(1, 12 if len(axes) == 1 else 8, 2)), 2)
@@ -208,7 +206,7 @@ def test_fractional_averages_at_length(seed):
 
 
 def test_averages_of_equal_regions_are_those_of_tensorflow():
-    """With an integer ratio of 2 the windows do not depend on the key."""
+    """With a ratio of 2 the windows do not depend on the key."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # TensorFlow's imports warn
         tf = pytest.importorskip("tensorflow")

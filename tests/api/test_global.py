@@ -196,7 +196,7 @@ def test_residuals():
 
 
 def by_hand(x, levels, kind):
-    """Reference, channels last: one adaptive pool per level, flattened and concatenated."""
+    """Reference, channels last: one adaptive pool per level."""
     pool = getattr(jaxpool, f"adaptive_{kind}_pool")
     parts = jax.jit(lambda x: [pool(x, (n,) * (x.ndim - 2)) for n in levels])(x)
     return np.concatenate([part.reshape(len(x), -1) for part in parts], axis=1)

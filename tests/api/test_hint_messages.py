@@ -1,4 +1,4 @@
-"""Common mistakes of users who come from another library, and the hints in the error messages."""
+"""Common mistakes of users of other libraries, and the hints in the messages."""
 
 import functools
 import inspect
@@ -318,7 +318,7 @@ def test_a_mask_that_lacks_the_last_axes(mask, shape, advice):
 
 
 class EagerTensor:
-    """Stand-in with the module name and repr of TensorFlow's class."""
+    """A class with TensorFlow's module name and repr."""
 
     __module__ = "tensorflow.python.framework.ops"
 

@@ -1,5 +1,4 @@
-"""Random junk in place of every argument: each call raises TypeError or ValueError with our prefix, or returns a
-result.
+"""Junk in place of every argument: a call raises TypeError or ValueError with our prefix, or returns.
 
 Junk replaces at least one argument of a valid call. Calls are traced, never compiled. A hang, a crash, a large
 allocation and any other exception fail the test.
@@ -23,7 +22,7 @@ SECONDS = 60  # limit for one call, with room for a busy CPU
 
 @st.composite
 def broken(draw):
-    """The name of a call, and its arguments with junk for some of them."""
+    """A call by name, with junk for some arguments."""
     name = draw(st.sampled_from(sorted(CALLS)))
     function, arguments = CALLS[name]
     junk = st.sampled_from(JUNK)

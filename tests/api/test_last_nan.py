@@ -30,7 +30,7 @@ def drawn(shape, seed):
 
 
 def chosen(x, window, kind):
-    """Reference in loops: each output position and the position of the selected element."""
+    """Loops: each output position and the position of the selected element."""
     sign = 1 if kind == "max" else -1
     for out in itertools.product(*map(range, window.output_shape)):
         best = None

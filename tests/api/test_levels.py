@@ -1,4 +1,4 @@
-"""`multilevel_roi_align` pools each box once, from its level, and equals a selection from `roi_align` of every level."""
+"""`multilevel_roi_align` pools each box once, and equals a selection from `roi_align` of every level."""
 
 import functools
 
@@ -41,7 +41,7 @@ def every_level(levels, boxes, **options):
         )
         for number, x in enumerate(levels)
     ]
-    # computed from `BOXES`, because `boxes` may be traced
+    # `boxes` may be traced
     wanted = np.array([number_of_level(box) for box in BOXES])
     assert set(wanted) == {0, 1, 2}
     return jnp.stack(found)[wanted, np.arange(len(wanted))]

@@ -29,7 +29,7 @@ IOTA = re.compile(r"stablehlo\.iota dim = (\d+) : tensor<([\dx]+)x(u?)i(\d+)>")
 
 @pytest.fixture(autouse=True)
 def limited_memory():
-    """Limit the address space, so that a table as long as an axis raises instead of filling the memory."""
+    """Limit the memory, so that a table as long as an axis raises."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     with open("/proc/self/statm") as file:
         used = int(file.read().split()[0]) * resource.getpagesize()
@@ -50,7 +50,7 @@ def little_memory():
 
 
 def zeros(shape, dtype=np.float32):
-    """Zeros with strides of 0, which need no memory."""
+    """Zeros that need no memory."""
     return np.broadcast_to(np.zeros((), dtype), shape)
 
 
@@ -227,7 +227,7 @@ def test_numbers_are_a_constant_or_an_iota():
     ],
 )
 def test_quotients_are_exact(numerator, denominator):
-    """Products of up to 62 bits, divided bit by bit and, if it fits in a constant, with a table."""
+    """Products of up to 62 bits, divided bit by bit or with a table."""
     most = min(2**31 - 1, (2**31 - 1) * denominator // numerator)
     i = np.unique(np.linspace(0, most, 999).astype(np.int64))
     floors = Floors(most + 1, numerator, denominator)

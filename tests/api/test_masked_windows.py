@@ -179,7 +179,7 @@ def test_a_mask_may_be_sharded_where_x_is_not(name):
 
 
 def test_a_mask_that_all_channels_share_is_kept_once():
-    """Saved for the backward pass: one index per output element, and one bool per position."""
+    """The residual is one index per output and one bool per position."""
 
     def loss(x, mask):
         return jaxpool.max_pool(x, (2, 2), (2, 2), where=mask)

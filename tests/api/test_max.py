@@ -16,7 +16,7 @@ nan, inf = np.nan, np.inf
 
 
 def row(*values):
-    """An array with one pooled axis and one channel."""
+    """One pooled axis and one channel."""
     return jnp.array(values, jnp.float32)[:, None]
 
 

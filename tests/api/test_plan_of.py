@@ -97,7 +97,7 @@ def lowered(program, platform, *shapes):
 
 
 def marks(program, platform, *shapes):
-    """The names in `MARKS` whose operation occurs in the program for a platform."""
+    """Operations in `MARKS` that the lowered program has."""
     text = lowered(program, platform, *shapes)
     return {name for name in MARKS if re.search(rf"stablehlo\.{name}\b", text)}
 
@@ -298,7 +298,7 @@ def test_every_function_tells_its_plan(name):
 
 @pytest.mark.parametrize("kept_here", PLATFORMS)
 def test_text_of_what_another_platform_keeps(kept_here):
-    """A maximum that is traced for a TPU saves x for the backward pass, on other platforms an index."""
+    """A maximum saves x if it is traced for a TPU, otherwise an index."""
     x = jax.ShapeDtypeStruct((8, 64, 64, 8), jnp.float32)
     index, whole = "uint8[8,32,32,8]", "float32[8,64,64,8]"
     with tracing_for(kept_here):

@@ -367,7 +367,7 @@ def test_a_small_power_of_the_largest_numbers_has_a_finite_gradient():
 
 @pytest.mark.parametrize("largest", [1.0, 1e20])
 def test_windows_of_zeros_stand_beside_others(largest):
-    """Windows of zeros occur after a ReLU. Numbers whose squares underflow are not treated as zeros."""
+    """As after a ReLU. Numbers whose squares underflow are not zeros."""
     x = np.array([0, 0, 0, 3, 4, 0, 0, 0, 3e-25, 4e-25], np.float32) * np.float32(largest)
     for p, last in ((2, 5e-25), (3, 91 ** (1 / 3) * 1e-25)):
         y, dx = lp(x[:, None], p, np.ones((5, 1), np.float32), window_shape=(2,), strides=(2,))
@@ -393,7 +393,7 @@ def test_the_same_bits_under_jit_and_without(name, scale):
 @pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_second_derivatives_out_of_the_range():
-    """Direct and scaled evaluation have the same second derivatives, in forward and reverse mode."""
+    """Direct and scaled evaluation agree, in both modes."""
     x, v = np.abs(numbers((6, 1))) + 0.5, numbers((6, 1), seed=1)
     for pool in (
         lambda x: jaxpool.lp_pool(x, 2, (3,)),
@@ -507,5 +507,5 @@ def test_forward_mode_of_narrow_floats(p):
     f = functools.partial(jaxpool.lp_pool, p=p, window_shape=(2,), strides=(2,))
     y, tangent = jax.jvp(f, (x,), (x,))
     assert (y.dtype, tangent.dtype) == (jnp.bfloat16, jnp.bfloat16)
-    # The pool is homogeneous, so the tangent along x equals y.
+    # y is homogeneous in x, so its tangent along x is y.
     np.testing.assert_array_equal(tangent, y)

@@ -27,7 +27,7 @@ INF, NAN = np.inf, np.nan
 
 
 def elements_of(shape, geometry):
-    """Yield each output position with the positions of the elements in its window."""
+    """Yield each output position and those in its window."""
     windows = sliding_windows(shape, **geometry)
     for output in np.ndindex(*windows.output_shape):
         along = (own[o] for own, o in zip(windows.elements, output, strict=True))
@@ -76,7 +76,7 @@ def test_the_share_of_a_window_falls_on_the_element_that_is_drawn(geometry, scal
     rng = np.random.default_rng(9)
     x = rng.integers(-2, 3, (12, 11, 3))
     op = StochasticPool(make_window(x.shape, **geometry))
-    # multiples of 1/64 have exact products
+    # Multiples of 1/64 have exact products.
     chance = rng.integers(0, 64, op.window.pooled(x.shape)) / np.float32(64)
     y, _ = jax.jit(lambda x: apply_given(op, x, chance))(np.float32(x) * np.float32(scale))
     want = np.empty(y.shape)

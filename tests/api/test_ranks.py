@@ -35,7 +35,6 @@ VALUES = ("ties", "normal", "special", "lowest")
 
 @functools.cache
 def pool(kind, autodiff):
-    """Cached, so that each pool compiles once."""
     return functools.partial(getattr(jaxpool, f"{kind}_pool"), autodiff=autodiff)
 
 
@@ -48,7 +47,7 @@ def check(case, autodiff="vjp", values=VALUES):
 @examples(2)
 @given(data=st.data(), autodiff=MODES, kind=st.sampled_from(["median", "rank"]))
 def test_ranks(ties, kind, autodiff, data):
-    """The cases contain NaN, infinities, ties, padding, dilation, ceil mode and every layout."""
+    """Includes NaN, infinities, ties, padding, dilation, ceil mode and every layout."""
     check(data.draw(pool_cases(kinds=(kind,), ties=(ties,))), autodiff)
 
 
@@ -197,7 +196,7 @@ def test_ranks_at_length(kind, autodiff, data):
 @given(drawn=morphology(dtypes=(np.float32, np.int32)), autodiff=MODES)
 def test_morphology_at_length(drawn, autodiff):
     floats = drawn[0].dy is not None
-    # integers that do not wrap around
+    # Small integers do not wrap around.
     check_morphology(drawn, autodiff, ("special",) if floats else ("ties",))
 
 
@@ -256,9 +255,7 @@ def test_the_midpoint_of_integers_is_that_of_jax(dtype):
 
 @pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16])
 def test_the_midpoint_of_large_numbers_and_of_nan(dtype):
-    """NaN ranks above numbers, so a pair with NaN has the midpoint NaN. The midpoint of large numbers does not
-    overflow.
-    """
+    """NaN ranks above numbers, so a pair with NaN has the midpoint NaN. Large numbers do not overflow."""
     most = float(jnp.finfo(dtype).max)
     x = jnp.array([most, most, np.nan, 1, -np.inf, np.nan, -2, -2], dtype)
     y = jaxpool.median_pool(x, 2, 2, axes=(0,), method="midpoint")

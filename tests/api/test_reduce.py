@@ -19,7 +19,7 @@ TIES = ("split", "first", "last")
 nan, inf = np.nan, np.inf
 SHAPE = (3, 5, 4)
 
-# keyword arguments of each call, without `ties` and `autodiff`
+# arguments other than x, ties and autodiff
 CALLS = {
     "all": {},
     "one": {"axis": 1},
@@ -34,8 +34,6 @@ CALLS = {
 
 
 def value_and_cotangent(f, **options):
-    """Value and cotangent, compiled as one program."""
-
     @functools.partial(jax.jit, compiler_options=HASTY)
     def program(x, dy):
         y, pullback = jax.vjp(functools.partial(f, **options), x)
@@ -64,7 +62,6 @@ EVERY = [
 
 @pytest.mark.parametrize(("name", "call", "autodiff"), EVERY)
 def test_value_and_cotangent(name, call, autodiff):
-    """One program evaluates every `ties`."""
     f = functools.partial(getattr(jaxpool, name), autodiff=autodiff, **CALLS[call])
 
     @functools.partial(jax.jit, compiler_options=HASTY)
@@ -265,7 +262,7 @@ def test_axes_that_stay_may_be_symbolic(ties):
 
 
 def test_a_split_cotangent_is_rounded_once():
-    """Shares of 1/3 are rounded to bfloat16 once. The tangent of 600 ones is 1, where a bfloat16 sum would stop at 256."""
+    """Shares of 1/3 in bfloat16. The tangent of 600 ones is 1; a bfloat16 sum would stop at 256."""
     x = jnp.zeros(3, jnp.bfloat16)
     want = np.full(3, 1 / 3, np.float32).astype(jnp.bfloat16)
     np.testing.assert_array_equal(jax.grad(jaxpool.max)(x), want)

@@ -1,4 +1,4 @@
-"""Error messages of `max`, `min` and `maxout` for invalid arguments, compared word for word."""
+"""Error messages of `max`, `min` and `maxout` for invalid arguments."""
 
 import re
 

@@ -46,7 +46,7 @@ def check(name, options, seed):
     boxes[: BOXES // 2] = np.sort(boxes[: BOXES // 2].reshape(-1, 2, 2), 1).reshape(-1, 4)
     boxes[-1, 2] = boxes[-1, 0]
     if seed % 3 == 0 and name == "roi_max_pool":
-        # Not for `roi_align`: the last bit of a point on the border would decide whether it is inside.
+        # For `roi_align`, rounding would decide whether a point on the border is inside.
         boxes = np.round(boxes * 2) / 2
     images = rng.integers(0, SHAPE[0], BOXES).astype(np.int32)
     answer = getattr(oracle, name)(x, boxes, CELLS, batch_indices=images, **options)
@@ -120,7 +120,7 @@ REVERSED = jnp.array([[3.0, 3.0, 1.0, 1.0], [1.0, 3.0, 3.0, 1.0], [3.0, 1.0, 1.0
 
 
 def test_boxes_whose_corners_are_reversed():
-    """The result is 0, but `roi_align` with aligned=False and `roi_max_pool` pool at least one pixel from (y0, x0)."""
+    """The output is 0, but `roi_align` with aligned=False and `roi_max_pool` pool a pixel from (y0, x0)."""
     x = jnp.arange(1.0, 31).reshape(6, 5, 1)
     for name in ("roi_align", "multilevel_roi_align"):
         assert not POOLS[name](x, REVERSED, 2).any()
@@ -150,7 +150,7 @@ BOX = jnp.array([[0.7, 0.4, 4.9, 4.1], [1.2, -2.3, 7.1, 2.6]])
 @pytest.mark.slow
 @pytest.mark.ci
 def test_the_last_of_257_pixels():
-    """The position of the last pixel does not fit in a byte."""
+    """Index 256 does not fit in a byte."""
     x = jnp.zeros((1, 257, 1)).at[0, -1].set(1.0)
     whole = jnp.array([[0.0, 0.0, 0.0, 256.0]])
     dx = jax.grad(lambda x: jaxpool.roi_max_pool(x, whole, (1, 1)).sum())(x)
@@ -332,7 +332,7 @@ def test_of_an_empty_batch_there_is_nothing(name):
 @pytest.mark.parametrize(
     ("name", "options"),
     [("roi_align", {"samples": 2}), later("roi_align", {"samples": 9}), ("roi_max_pool", {})],
-)  # the code paths of few samples, of matrix products, and of whole pixels
+)  # few samples, matrix products, whole pixels
 def test_a_box_with_a_nan_gives_nothing(name, options):
     boxes = jnp.where(jnp.eye(4) > 0, np.nan, jnp.array([0.0, 0.0, 3.0, 3.0]))
     pool = functools.partial(getattr(jaxpool, name), output_shape=2, **options)

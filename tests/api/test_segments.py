@@ -205,10 +205,7 @@ def test_traced_ids_need_the_number_of_segments():
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="what XLA for CPU fuses")
 def test_ties_are_found_once_forward_and_backward():
-    """A comparison fused into each consumer would need y per row: 4 bytes per element.
-
-    The bound leaves room for one tie bit per element and the tie counts.
-    """
+    """Memory for a tie bit per element and counts. A comparison fused into each consumer needs 4 bytes per element."""
 
     def both(x, ids, dy):
         y, back = jax.vjp(lambda x: jaxpool.segment_max(x, ids, 16), x)
@@ -345,7 +342,7 @@ def test_masks_broadcast():
 
 
 def test_an_empty_segment_names_no_row():
-    """The index is N, the number of rows, which jax drops in scatters."""
+    """The index is N, which jax scatters drop."""
     x, ids = jnp.array([nan, 4.0, nan]), jnp.array([0, 2, 0])
     for ties, row in (("first", 0), ("last", 2), ("split", 0)):
         _, rows = jaxpool.segment_max_with_argmax(x, ids, 4, ties=ties)
@@ -484,7 +481,7 @@ def test_rounding_errors_do_not_grow_with_the_rows(layout, count):
     powers = np.exp(np.asarray(scores, np.float64)[known])
     want = powers / np.bincount(ids[known], powers, count)[ids[known]]
     np.testing.assert_allclose(shares[known], want, rtol=error)
-    # All cotangents in a segment are equal, so the gradient of softmax is 0.
+    # The cotangent is constant, so the gradient is 0.
     np.testing.assert_allclose(dx[known] / want, 0, atol=error * tenth)
     assert not np.asarray(shares)[~known].any()
 

@@ -40,7 +40,7 @@ def test_value_and_gradient(name, geometry):
 def test_a_temperature_for_each_channel_or_each_output(name):
     shape, geometry = PLAIN
     x = numbers(shape)
-    # x and y have the same shape
+    # SAME padding: x and y have the same shape.
     for t in (np.array([0.5, 2.0]), np.exp(numbers(shape, 0.5, seed=1))):
         want, pullback = by_loops(name, x, t, **geometry)
         dy = numbers(want.shape, seed=2)

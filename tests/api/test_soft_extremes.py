@@ -84,7 +84,7 @@ def test_a_number_beyond_the_range_of_the_type(name, t):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("shift", [0.0, 1000.0])
 def test_a_masked_element_takes_no_part(name, shift):
-    """-inf removes an element, for values in the range of direct evaluation and beyond it."""
+    """-inf removes an element, in direct and in scaled evaluation."""
     x = numbers((12, 3)).astype(np.float32) + np.float32(shift)
     masked, few = x.copy(), {"window_shape": (3,), "strides": (3,)}
     masked[::3] = -inf
@@ -122,7 +122,7 @@ def test_second_derivatives_out_of_the_range(name):
     "name", [later(NAMES[0]), *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])]
 )
 def test_parts_of_the_batch_one_after_another(name):
-    """Values out of range are evaluated in chunks of the batch, with the same result as each example alone."""
+    """Scaled evaluation in chunks of the batch equals the evaluation of each example."""
     rng = np.random.default_rng(0)
     x = (rng.standard_normal((4, 32, 32, 160)) * 100).astype(np.float32)
     dy = rng.standard_normal(x.shape).astype(np.float32)
@@ -186,8 +186,7 @@ def test_narrow_floats_are_computed_in_float32_and_rounded_once(name):
         x, dy = numbers((20, 2)).astype(dtype), numbers((20, 2), seed=1).astype(dtype)
         wide = [np.float32(array) for array in (x, dy)]
         y, dx, _ = run(name, HALVES, wide[0], np.float32(1), wide[1])
-        # XLA rounds the reference too: jaxlib 0.10.0 converts to float8 through bfloat16 if it compiles without
-        # optimization.
+        # XLA rounds the reference too: unoptimized, jaxlib 0.10.0 converts to float8 through bfloat16.
         y, dx = jax.jit(lambda *results, dtype=dtype: [z.astype(dtype) for z in results])(y, dx)
         assert f(x).dtype == dtype
         np.testing.assert_array_equal(np.float32(f(x)), np.float32(y))

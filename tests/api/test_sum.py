@@ -15,7 +15,7 @@ MODES = ("vjp", "jvp")
 
 
 def row(*values):
-    """An array with one pooled axis and one channel."""
+    """One pooled axis and one channel."""
     return jnp.array(values, jnp.float32)[:, None]
 
 

@@ -68,7 +68,6 @@ def theirs(x, dy, outputs, kind):
 @pytest.mark.parametrize("kind", ["max", "avg"])
 @pytest.mark.parametrize(("sizes", "outputs"), GEOMETRIES)
 def test_value_indices_and_gradient(sizes, outputs, kind):
-    """Each geometry has random arrays of two examples and three channels."""
     rng = np.random.default_rng(sum(sizes))
     kinds = ("ties", "normal", "infinities") if kind == "max" else ("ties", "normal")
     shape = (2, 3, *[m if n is None else n for m, n in zip(sizes, outputs, strict=True)])

@@ -1,8 +1,7 @@
 """Cases that PyTorch gets wrong or decides differently, with the result of jaxpool: one test for each difference.
 
-In all other cases of `test_torch_drawn.py`, values, indices and gradients agree. `ties="last"` selects PyTorch's NaN
-in
-pools, and `ties="first"` follows PyTorch's ties in `fmax`.
+In all other cases of `test_torch_drawn.py`, values, indices and gradients agree. Pools with `ties="last"` select
+PyTorch's NaN, and `fmax` with `ties="first"` has PyTorch's ties.
 """
 
 import dataclasses
@@ -45,7 +44,7 @@ def equal(got, want):
 
 
 def windows(pool, **options):
-    """`pool` as a function of a vector, which becomes one pooled axis and one channel."""
+    """`pool` as a function of a vector, with one channel added."""
     return lambda x: pool(x[:, None], **options)
 
 
@@ -87,7 +86,7 @@ def test_a_pool_takes_the_last_nan_though_the_first_of_a_tie(original, pool):
 
 
 def test_maximum_with_a_nan_counts_the_cotangent_twice():
-    """jaxpool gives it to the NaN operand, and half to each of two NaN operands."""
+    """jaxpool gives the cotangent to the NaN, or half to each of two NaNs."""
     x, y = [nan, 1.0, nan], [1.0, nan, nan]
     for name in ("maximum", "minimum"):
         equal(theirs(getattr(torch, name), x, y), [[nan] * 3, [1, 1, 1], [1, 1, 1]])
@@ -104,7 +103,7 @@ def test_amax_with_a_nan_has_a_gradient_of_nothing_but_nan():
 
 
 def test_fmax_gives_all_of_a_tie_to_the_first():
-    """jaxpool gives half to each operand, or agrees with PyTorch with `ties="first"`."""
+    """jaxpool splits a tie, unless `ties="first"`."""
     x, y = [2.0, nan, nan], [2.0, nan, 1.0]
     for name in ("fmax", "fmin"):
         f, want = getattr(jaxpool, name), [[2, nan, 1], [1, 1, 0], [0, 0, 1]]
@@ -128,7 +127,7 @@ def test_lp_pool_has_signed_powers():
 
 
 def test_lp_pool_scales_a_window_cut_short_as_if_it_were_whole():
-    """jaxpool returns the norm of the elements in the window."""
+    """jaxpool does not scale an incomplete window."""
     x = [3.0, 4.0, 5.0]
     cut = functools.partial(F.lp_pool1d, norm_type=2, kernel_size=2, ceil_mode=True)
     equal(theirs(lambda x: cut(x[None]), x), [[5, 50**0.5], [0.6, 0.8, 2**0.5]])
@@ -136,7 +135,7 @@ def test_lp_pool_scales_a_window_cut_short_as_if_it_were_whole():
 
 
 def test_lp_pool_overflows_and_is_nan_at_the_root_of_zero():
-    """jaxpool has finite values and gradients here."""
+    """jaxpool stays finite."""
     pool = functools.partial(F.lp_pool1d, kernel_size=2)
     equal(theirs(lambda x: pool(x[None], 2), [3e30, 4e30]), [[inf], [0, 0]])
     equal(ours(lp(2), [3e30, 4e30]), [[5e30], [0.6, 0.8]])
@@ -145,7 +144,7 @@ def test_lp_pool_overflows_and_is_nan_at_the_root_of_zero():
 
 
 def test_overlapping_cotangents_stop_at_256_in_bfloat16():
-    """600 windows cover the middle element: PyTorch's sum in bfloat16 stops at 256, jaxpool adds in float32."""
+    """600 windows cover the middle element. jaxpool adds in float32."""
     x = np.zeros(1199, np.float32)
     x[599] = 1
     half = {"dtype": torch.bfloat16}
@@ -166,7 +165,7 @@ def test_a_window_over_nothing_but_padding():
 
 
 def test_what_pytorch_refuses_in_three_dimensions():
-    """The largest possible number of fractional windows, and an average with a window larger than the unpadded input."""
+    """The maximum number of fractional windows, and an average with a window larger than the unpadded input."""
     with pytest.raises(RuntimeError, match="too large"):
         F.fractional_max_pool3d(torch.zeros(1, 1, 4, 4, 4), 1, 4)
     x = np.arange(64.0, dtype=np.float32).reshape(4, 4, 4, 1)

@@ -1,7 +1,7 @@
 """Values, indices and gradients against PyTorch in float64, with random geometries and elements.
 
 A case is one geometry with one array. `MANY` counts the geometries of each op, and each geometry has four arrays.
-This makes more than 2,000 cases, and the quick run draws a few. `test_torch_differences.py` lists the known differences.
+These are more than 2,000 cases. The quick run draws a few. `test_torch_differences.py` lists differences.
 """
 
 import dataclasses
@@ -270,7 +270,7 @@ def fractional_max_pool(rng):
     rank = drawn_rank(rng, least=2)
     shape = (*ints(rng, 2, 1, 2), *ints(rng, rank, *SIZES[rank]))
     window = tuple(int(rng.integers(1, min(size, 3))) for size in shape[-rank:])
-    # fractional_max_pool3d refuses the largest possible number of windows.
+    # fractional_max_pool3d refuses the maximum number of windows.
     pairs, fit = zip(shape[-rank:], window, strict=True), 1 if rank == 2 else 0
     outputs = tuple(int(rng.integers(1, size - width + fit + 1)) for size, width in pairs)
     op = fractional_op(shape, window, outputs, tuple(range(2, 2 + rank)))

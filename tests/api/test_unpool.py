@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("strict")
 
 
 def unpooled_oracle(y, indices, spatial_shape, axes):
-    """Reference in loops: of colliding indices, the last in row-major order wins."""
+    """Loops: of colliding indices, the last in row-major order wins."""
     moved = np.moveaxis(y, axes, range(-len(axes), 0))
     where = np.moveaxis(indices, axes, range(-len(axes), 0))
     lanes = moved.shape[: y.ndim - len(axes)]
@@ -33,7 +33,7 @@ def unpooled_oracle(y, indices, spatial_shape, axes):
 
 
 def read_oracle(dx, indices, axes):
-    """Reference in loops: dx at each index, and 0 for indices that are out of range or overwritten."""
+    """Loops: dx at each index, and 0 for indices out of range or overwritten."""
     moved = np.moveaxis(dx, axes, range(-len(axes), 0)).reshape(
         *[size for axis, size in enumerate(dx.shape) if axis not in axes], -1
     )
@@ -262,7 +262,7 @@ def test_explicit_sharding_of_channels_is_kept():
 
 
 def test_positions_in_windows_of_their_own_and_out_of_them():
-    """Indices inside disjoint windows, and a tenth at the last element. The last row and column are in no window."""
+    """Indices inside disjoint windows, some outside. The last row and column are in no window."""
     rng = np.random.default_rng(4)
     y = rng.standard_normal((2, 3, 4, 5)).astype(np.float32)
     rows, columns = np.arange(3)[:, None, None] * 2, np.arange(4)[:, None] * 3

@@ -25,7 +25,7 @@ from bench.timing import Timing
 
 NEW = select(["small", "adaptive|argmax|whole axes"])
 STEPS = select(["small", "train"])
-# A train step takes seconds to compile, so the quick run has a single net with overlapping windows.
+# A train step takes seconds to compile: the quick run has only overlapping windows.
 QUICK_STEPS = [
     pytest.param(case, marks=[pytest.mark.slow] * (case.net != "ResNetStem")) for case in STEPS
 ]

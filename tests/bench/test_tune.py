@@ -1,4 +1,4 @@
-"""Thresholds, the implementations on both sides of them, and timing two versions of the library in one process."""
+"""Thresholds, the code on both sides of them, and two libraries in one process."""
 
 import dataclasses
 import math

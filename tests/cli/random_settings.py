@@ -57,7 +57,7 @@ def answer(settings: Settings, x: np.ndarray, dy: np.ndarray):
 
 
 def rows_of(array: np.ndarray) -> str:
-    """The text of an array in the syntax of the page and of `--array`."""
+    """Text of an array for the page and `--array`."""
     return "; ".join(" ".join(repr(value) for value in row) for row in array.tolist())
 
 

@@ -120,7 +120,7 @@ def test_the_page_has_the_numbers_that_python_computed():
 
 
 def test_the_picture_of_a_boolean_result_fills_the_marked_elements():
-    """The picture outlines no windows, because the array of marks has none."""
+    """The picture outlines no windows."""
     pytest.importorskip("matplotlib")
     from jaxpool._cli._route_picture import draw
 

@@ -237,7 +237,7 @@ def test_picture(capsys, tmp_path):
     [((2, 2), {"x: input (4x4)": 4}), ((1, 1), {"x: input (4x4)": 1, "y: output (3x3)": 1})],
 )
 def test_the_picture_has_the_windows(strides, outlines):
-    """Disjoint windows are all outlined. For overlapping windows, the picture outlines one window and its output."""
+    """Outlines of all disjoint windows, or of one overlapping window and its output."""
     pytest.importorskip("matplotlib")
     from jaxpool._cli._route import Settings, trace
     from jaxpool._cli._route_picture import draw

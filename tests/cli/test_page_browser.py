@@ -1,8 +1,8 @@
 """The page of `explain` in a headless browser: clicks, keys, layout and displayed numbers.
 
 The tests need the package `selenium`, and chromium with its driver on the path (Debian's packages `chromium` and
-`chromium-driver`), and skip otherwise. 200 random settings: `python -m pytest -m slow
-tests/cli/test_page_browser.py`.
+`chromium-driver`), and skip otherwise.
+200 random settings: `python -m pytest -m slow tests/cli/test_page_browser.py`.
 """
 
 import json

@@ -16,7 +16,7 @@ DRAWING = [name for name, pool in pools().items() if pool.takes("key", "padding"
 
 
 def loss(weights, x):
-    """A function that the command finds by module and name, like a user's function."""
+    """Example of a function of a user's module."""
     return (jaxpool.max_pool(x * weights["scale"], (2, 2), (2, 2)) ** 2).sum()
 
 

@@ -47,7 +47,7 @@ def written(folder, text, name="train.py"):
 
 
 def as_python(words, folder):
-    """Results of `words` under Python, after asserting that `run` gives the same."""
+    """Results under Python, which must be equal under `run`."""
     plain, ours = started(words, folder), started([*OURS, "--quiet", *words], folder)
     assert ours == plain
     return plain
@@ -193,7 +193,7 @@ for module in pkgutil.walk_packages(jaxpool.compat.__path__, "jaxpool.compat."):
         ENTRIES.append(f"import {module.name}")
 
 
-@pytest.mark.slow  # each process starts jax
+@pytest.mark.slow  # starts jax
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_a_script_that_imports_a_part_of_jaxpool_first_is_taken_over(entry, tmp_path):
     script = written(
@@ -333,7 +333,7 @@ def test_the_whole_process_is_taken_over_and_told(tmp_path):
     assert data["script"] == script
 
 
-@pytest.mark.slow  # each process starts jax
+@pytest.mark.slow  # starts jax
 def test_switched_off_it_is_the_plain_program(tmp_path):
     script = written(tmp_path, f"{POOLS}\nimport jaxpool\nprint(jaxpool.accelerate(pool) is pool)")
     status, printed, said = started([*OURS, script], tmp_path, JAXPOOL_DISABLE="1")
@@ -341,7 +341,7 @@ def test_switched_off_it_is_the_plain_program(tmp_path):
     assert (status, printed.splitlines()[-1]) == (0, "True")
 
 
-@pytest.mark.slow  # each test starts jax twice
+@pytest.mark.slow  # starts jax twice
 @pytest.mark.parametrize("name", ["flax", "equinox", "keras"])
 def test_a_training_gives_what_it_gave(name, tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_BACKEND", "jax")  # without it Keras needs TensorFlow

@@ -294,7 +294,7 @@ def test_padding_is_never_chosen_without_an_infinity():
 
 @pytest.mark.parametrize("init", [np.zeros(1, np.float32), "traced"])
 def test_an_initial_value_that_is_not_known(init):
-    """Without a known value the drop-in falls back to lax's reduction, or raises flax's error."""
+    """The drop-in falls back to lax's reduction, or raises flax's error."""
 
     def pooled(module):
         if isinstance(init, str):

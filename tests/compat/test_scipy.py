@@ -33,9 +33,8 @@ def test_arguments_are_those_of_scipy(name):
 def drawn(name, seed, shapes=SHAPES):
     """An array and arguments as SciPy takes them, except cases in which SciPy is wrong.
 
-    Its rank filters ignore a footprint along a single axis. Integer sums with a structure wrap around in all
-    elements of a
-    window but the first.
+    SciPy's rank filters ignore a footprint along a single axis. Integer sums with a structure wrap around, except in the
+    first element of a window.
     """
     rng = np.random.default_rng([seed, NAMES.index(name)])
     shape = shapes[rng.integers(len(shapes))]
@@ -108,7 +107,7 @@ def test_gradients_against_differences(name, mode):
 
 
 def test_a_border_where_scipy_has_none():
-    """SciPy extends the array at its border. A pool ranks only real elements, and selects the second of two."""
+    """SciPy extends the array. A pool ranks real elements: the second of two."""
     x = jnp.array([[3.0, 9.0, 1.0, 5.0]])
     np.testing.assert_array_equal(ours.median_filter(x, (1, 3))[0], [3, 3, 5, 5])
     pooled = jaxpool.rank_pool(x, 1, (1, 3), padding="SAME", axes=(0, 1))

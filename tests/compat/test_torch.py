@@ -136,7 +136,7 @@ def drawn_shape(rng, rank):
 
 
 def drawn_sizes(rng, rank, least, greatest):
-    """An int, a tuple or list with one int, or one int per axis."""
+    """An int, a sequence of one int, or one int per axis."""
     form = rng.random()
     if form < 0.4:
         return int(rng.integers(least, greatest + 1))

@@ -1,4 +1,4 @@
-"""The drop-ins for PyTorch: signatures, dtypes, transformations and documented differences."""
+"""The drop-ins for PyTorch: signatures, dtypes and documented differences."""
 
 import functools
 import inspect
@@ -31,7 +31,7 @@ def convert(value):
     )
 
 
-# Signatures of functions without an inspectable PyTorch signature follow PyTorch's documentation.
+# Signatures, from PyTorch's documentation if Python cannot inspect them.
 
 SIGNATURES = {
     "max_pool2d": "(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, "
@@ -109,7 +109,7 @@ def test_types(name):
     rank = int(name[-2]) if "pool" in name else 0
     for dtype in [*DTYPES, "complex64"]:
         if name.startswith("lp") and dtype == "bool":
-            continue  # an int norm is refused for bools and integers, see test_norms_of_integers
+            continue  # refused with an int norm, see test_norms_of_integers
         if name == "logcumsumexp" and dtype == "complex64":
             continue  # only PyTorch accepts complex numbers here
         with jax.enable_x64(dtype == "float64"):

@@ -189,7 +189,7 @@ def test_means_of_whole_pixels():
     boxes = np.array([[0, 1.0, 0.5, 5.0, 7.0], [0, 2.0, 2.0, 2.5, 3.0]], np.float32)
     got = ours.ps_roi_pool(x, boxes, (2, 3))
     for k, (_, left, top, right, bottom) in enumerate(boxes):
-        # Corners are rounded half up, and the last row and column of the image are excluded.
+        # Corners are rounded. The last row and column of the image are excluded.
         left, top, right, bottom = (np.floor(each + 0.5) for each in (left, top, right, bottom))
         for p, q in np.ndindex(2, 3):
             high, wide = max(bottom - top, 1) / 2, max(right - left, 1) / 3
@@ -237,7 +237,7 @@ PYRAMID = {name: (2, 3, size, size) for name, size in {"a": 32, "b": 16, "c": 8}
 
 @pytest.mark.parametrize("names", [["b"], later(["a", "b", "c"]), later(["a", "c"])])
 def test_boxes_on_a_pyramid(names):
-    """Level numbers count from the first name: with levels a and c, a box for b pools from c, and a box for c gives 0."""
+    """Level numbers count from the first name: of a and c, a box for b pools from c, and a box for c gives 0."""
     rng = np.random.default_rng(0)
     levels = {name: rng.normal(size=shape).astype(np.float32) for name, shape in PYRAMID.items()}
     boxes = [np.float32([[0, 0, s, s * 0.9] for s in (9, 30, 70, 120)]) for _ in range(2)]

@@ -1,1 +1,1 @@
-"""The documentation is correct: its code runs, and its statements hold. `pytest --doctest-modules` runs the docstrings."""
+"""The documentation: its code runs, and its statements hold. `pytest --doctest-modules` runs the docstrings."""

@@ -1,6 +1,4 @@
-"""The files that `docs/architecture.md` lists for a new pool are exactly the files that tests require, in the same
-order.
-"""
+"""`docs/architecture.md` lists exactly the files that tests require for a new pool, in the same order."""
 
 import ast
 import re

@@ -21,10 +21,9 @@ LINES = [  # (page, command)
     for command in line.removeprefix("$ ").split(" && ")
 ]
 COMMANDS = list(dict.fromkeys(command for _, command in LINES))
-# Commands that make the environment, and checks, run in `.ci/run`, which reads them from the pages. It changes two:
-# `mkdocs serve` gets a free port and is stopped, and an installation from the git repository gets a folder of its own,
-# so
-# that it does not replace the package under test.
+# Commands that make the environment, and checks, run in `.ci/run`, which reads them from the pages. It changes two
+# commands: `mkdocs serve` gets a free port and is stopped. An installation from the git repository gets its own folder,
+# so as not to replace the package under test.
 IN_CI = r"python -m (venv|pip|pytest|ruff|mypy|mkdocs|jaxpool demo$).*|\.ci/run"
 QUICK = r"python -m (jaxpool (?!demo --devices).*|bench (--help|--tune list))"
 # Text appended to a command, which shortens it or shows its effect. Other commands run unchanged.

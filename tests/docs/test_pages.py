@@ -31,7 +31,7 @@ def script(path):
 
 @pytest.fixture
 def hooks(monkeypatch):
-    """The mkdocs hooks, imported with stand-ins for the modules of mkdocs."""
+    """The mkdocs hooks, imported without mkdocs."""
     files = types.ModuleType("mkdocs.structure.files")
     files.File = None
     for name in ("mkdocs", "mkdocs.structure"):

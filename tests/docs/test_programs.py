@@ -40,7 +40,7 @@ PROGRAMS = {
 
 
 def test_there_are_programs_for_each_library():
-    """Three programs per library: wrap a training step, put a pool into a `Sequential`, train."""
+    """Per library: wrap a training step, put a pool into a `Sequential`, train."""
     programs = [text for name, text in PROGRAMS.items() if "/bring-your-model.md" in name]
     libraries = [
         set(imported(text)) - ALWAYS - {"optax", "sklearn", "functools"} for text in programs
@@ -66,6 +66,6 @@ def test_a_program_runs(name, monkeypatch, tmp_path):
         pytest.importorskip(library)
     scope = {"__name__": "__main__"}
     exec(compile(PROGRAMS[name], name, "exec"), scope)
-    if "losses" in scope:  # a training program must reduce its loss
+    if "losses" in scope:  # training reduces the loss
         assert np.isfinite(scope["losses"]).all()
         assert scope["losses"][-1] < scope["losses"][0]

@@ -57,7 +57,7 @@ def test_one_region_turns_as_often_as_the_longest_phase():
 
 @given(axes)
 def test_what_an_element_gets_is_what_windows_gave(dim):
-    """The compared triples include the tap, by which a cotangent selects its element."""
+    """Compares taps too, because a cotangent selects its element by tap."""
     each = access.windows_to_elements(dim, unit=7)
     gave = {
         (offset + each.stride * output, output, tap)

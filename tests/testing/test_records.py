@@ -129,7 +129,7 @@ def test_integers_become_floats_where_they_are_averaged(name):
 
 @EVERY
 def test_the_modes_are_those_of_the_signature(name):
-    """With an `autodiff` argument, forward mode needs "jvp" and raises with "vjp". Other functions support it directly."""
+    """With an `autodiff` argument, forward mode needs "jvp" and raises with "vjp". Other functions need no mode."""
     pool, call = POOLS[name], sample(name, "small")
 
     def tangent(**mode):
