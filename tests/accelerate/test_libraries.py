@@ -46,10 +46,10 @@ def run(step, params):
 
 def kinds(fn, *args):
     """Kinds of the reductions in `fn`, all of which must be taken over."""
-    found = []
-    jax.eval_shape(accelerate(fn, report=found.append), *args)
-    assert all(entry.taken_over for entry in found), found
-    return [entry.kind for entry in found]
+    entries = []
+    jax.eval_shape(accelerate(fn, report=entries.append), *args)
+    assert all(entry.taken_over for entry in entries), entries
+    return [entry.kind for entry in entries]
 
 
 def check(loss, params, expected):
@@ -128,17 +128,20 @@ def test_flax_nnx():
         keys = jax.tree.map(jax.random.key_data, nnx.state(model, nnx.RngKey))
         return losses, grads[0], state, keys, nnx.state(model, nnx.RngCount)
 
-    jitted, found = nnx.jit(train_step), []
+    jitted, entries = nnx.jit(train_step), []
     wanted = run(jitted)
     assert float(wanted[0][-1]) < float(wanted[0][0])
-    same(run(accelerate(jitted, report=found.append)), wanted)
-    assert [(entry.kind, entry.taken_over) for entry in found] == [("max", True), ("sum", True)]
+    same(run(accelerate(jitted, report=entries.append)), wanted)
+    assert [(entry.kind, entry.taken_over) for entry in entries] == [("max", True), ("sum", True)]
 
     model = Net(nnx.Rngs(0))
     optimizer = nnx.Optimizer(model, optax.sgd(RATE), wrt=nnx.Param)
-    inside = nnx.jit(accelerate(train_step, report=found.append))
+    inside = nnx.jit(accelerate(train_step, report=entries.append))
     nnx.eval_shape(inside, model, optimizer, IMAGES)
-    assert [(entry.kind, entry.taken_over) for entry in found[2:]] == [("max", True), ("sum", True)]
+    assert [(entry.kind, entry.taken_over) for entry in entries[2:]] == [
+        ("max", True),
+        ("sum", True),
+    ]
     with pytest.raises(TypeError, match="Pass a train step or a loss that takes it"):
         accelerate(model)
 
@@ -205,9 +208,9 @@ def test_equinox():
         lambda **report: accelerate(eqx.filter_jit(eqx.filter_value_and_grad(loss)), **report),
         lambda **report: eqx.filter_jit(eqx.filter_value_and_grad(accelerate(loss, **report))),
     ):
-        found = []
-        eqx.filter_eval_shape(form(report=found.append), model)
-        assert [entry.kind for entry in found] == ["max", "min", "sum"]
+        entries = []
+        eqx.filter_eval_shape(form(report=entries.append), model)
+        assert [entry.kind for entry in entries] == ["max", "min", "sum"]
     with pytest.raises(TypeError, match="It is a model or a layer"):
         accelerate(model)
     pool = eqx.nn.MaxPool2d(2, 2)  # a layer without parameters is accepted
@@ -246,12 +249,12 @@ def test_keras():
         history = wrap(model.fit)(images, labels, epochs=STEPS // 2, **kwargs)
         return history.history["loss"], model.get_weights()
 
-    found = []
+    entries = []
     wanted = fitted(lambda fit: fit)
     assert wanted[0][-1] < wanted[0][0]
-    same(fitted(lambda fit: accelerate(fit, report=found.append)), wanted)
-    assert {entry.kind for entry in found} == {"max", "sum"}
-    assert all(entry.taken_over for entry in found)
+    same(fitted(lambda fit: accelerate(fit, report=entries.append)), wanted)
+    assert {entry.kind for entry in entries} == {"max", "sum"}
+    assert all(entry.taken_over for entry in entries)
     for held in (build(), layers.MaxPooling2D()):
         with pytest.raises(TypeError, match=r"or model\.fit for Keras"):
             accelerate(held)

@@ -213,28 +213,28 @@ def test_the_parameters_of_this_jax_are_those_that_are_read(primitive):
 )
 def test_other_parameters_are_reported_and_left(monkeypatch, change, reason):
     """If lax's primitives have other parameters, reductions stay with lax and the report names the parameter."""
-    primitive, given, found = lax.reduce_window_max_p, [], []
+    primitive, bound, entries = lax.reduce_window_max_p, [], []
     (eqn,) = jax.make_jaxpr(max_pool)(X).eqns
     params = {name: value for name, value in (eqn.params | change).items() if value is not None}
-    monkeypatch.setattr(primitive, "bind", lambda *args, **params: given.append(params))
+    monkeypatch.setattr(primitive, "bind", lambda *args, **params: bound.append(params))
     monkeypatch.setattr(primitive, "bind", _dispatcher(primitive, primitive.bind))
-    accelerate(lambda: primitive.bind(X, **params), report=found.append)()
-    assert given == [params]
+    accelerate(lambda: primitive.bind(X, **params), report=entries.append)()
+    assert bound == [params]
     (name,) = change
     said = f"lax's reduce_window_max {reason}: {name}"
-    assert [(left.taken_over, left.reason) for left in found] == [(False, said)]
-    assert str(found[0]).endswith(f"left to lax ({said})")
+    assert [(left.taken_over, left.reason) for left in entries] == [(False, said)]
+    assert str(entries[0]).endswith(f"left to lax ({said})")
 
 
 @pytest.mark.parametrize("reason", KEPT)
 def test_what_is_left_runs_as_before_and_says_why(reason):
-    found = []
-    assert program(accelerate(KEPT[reason], report=found.append), X) == program(KEPT[reason], X)
-    assert [(left.taken_over, left.reason) for left in found] == [(False, reason)]
+    entries = []
+    assert program(accelerate(KEPT[reason], report=entries.append), X) == program(KEPT[reason], X)
+    assert [(left.taken_over, left.reason) for left in entries] == [(False, reason)]
 
 
 def test_maxima_keep_x_where_the_default_device_is_a_tpu(monkeypatch):
-    found = []
+    entries = []
     window = {"window_dimensions": (2, 2), "window_strides": (2, 2), "padding": "VALID"}
 
     def program(x):
@@ -247,10 +247,10 @@ def test_maxima_keep_x_where_the_default_device_is_a_tpu(monkeypatch):
         )
         return {each.dtype.name for each in jax.tree.leaves(back)}
 
-    accelerated = accelerate(program, report=found.append)
+    accelerated = accelerate(program, report=entries.append)
     monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
     assert kept(accelerated) == {X.dtype.name}
-    assert [(each.kind, each.taken_over) for each in found] == [("max", True), ("sum", True)]
+    assert [(each.kind, each.taken_over) for each in entries] == [("max", True), ("sum", True)]
     with jax.default_device(jax.devices("cpu")[0]):
         assert kept(accelerated) == {"uint8"}
 
@@ -290,13 +290,13 @@ def test_several_operands_are_left():
 
 def test_sharded_along_a_pooled_axis_is_taken_over():
     mesh = jax.make_mesh((1,), ("i",), (jax.sharding.AxisType.Explicit,), devices=jax.devices()[:1])
-    found = []
+    entries = []
     with jax.set_mesh(mesh):
-        fast = accelerate(max_pool, report=found.append)
+        fast = accelerate(max_pool, report=entries.append)
         for spec in (P("i"), P()):
             fast(jax.device_put(X, jax.NamedSharding(mesh, spec)))
-    assert found
-    assert {met.reason for met in found} == {None}
+    assert entries
+    assert {met.reason for met in entries} == {None}
 
 
 @pytest.mark.parametrize(

@@ -115,11 +115,11 @@ def test_symbolic_batch_sizes():
         spec = jax.ShapeDtypeStruct(shape, np.float32)
         return jax.export.export(jax.jit(fn))(spec)
 
-    found = []
-    pool = accelerate(lambda x: max_pool(x, (1, 2), (1, 2)), report=found.append)
+    entries = []
+    pool = accelerate(lambda x: max_pool(x, (1, 2), (1, 2)), report=entries.append)
     np.testing.assert_array_equal(exported(pool, batch, 4).call(X), max_pool(X, (1, 2), (1, 2)))
-    exported(accelerate(max_pool, report=found.append), batch, 4)
-    assert [left.reason for left in found] == [
+    exported(accelerate(max_pool, report=entries.append), batch, 4)
+    assert [left.reason for left in entries] == [
         None,
         "x is not of known size along pooled axis 0",
     ]
@@ -131,13 +131,13 @@ def test_a_report_of_windows_and_strides_that_are_symbolic():
     def pool(x):
         return lax.reduce_window(x, -np.inf, lax.max, (x.shape[0], 2), (1, 2), "VALID")
 
-    found = []
+    entries = []
     spec = jax.ShapeDtypeStruct((size, 4), np.float32)
-    exported = jax.export.export(jax.jit(accelerate(pool, report=found.append)))(spec)
+    exported = jax.export.export(jax.jit(accelerate(pool, report=entries.append)))(spec)
     np.testing.assert_array_equal(exported.call(X), pool(X))
-    assert not found[0].taken_over
+    assert not entries[0].taken_over
     assert ": max of float32[size, 4], window (size, 2), strides (1, 2): left to lax" in str(
-        found[0]
+        entries[0]
     )
 
 
@@ -150,5 +150,5 @@ def test_an_initial_value_that_is_known_and_no_identity():
         )
 
     assert taken_over(accelerate(pools), X)
-    for given, wanted in zip(accelerate(pools)(X), pools(X), strict=True):
-        np.testing.assert_array_equal(given, wanted)
+    for y, wanted in zip(accelerate(pools)(X), pools(X), strict=True):
+        np.testing.assert_array_equal(y, wanted)

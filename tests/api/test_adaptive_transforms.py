@@ -45,11 +45,11 @@ def operations(f, platforms, shape=SHAPE):
 @pytest.mark.parametrize("name", MATRIX)
 def test_the_gradient_holds_neither_scatter_nor_loop(name, autodiff):
     """A lowering for three platforms, and a vmapped gradient for one platform."""
-    found = operations(gradient(name, autodiff), ["cpu", "cuda", "tpu"])
-    assert "multiply" in found
+    names = operations(gradient(name, autodiff), ["cpu", "cuda", "tpu"])
+    assert "multiply" in names
     mapped = jax.jit(jax.vmap(gradient(name, autodiff)))
-    found |= operations(mapped, ["tpu"], (5, *SHAPE))
-    assert not [word for word in found if "scatter" in word or word == "while"]
+    names |= operations(mapped, ["tpu"], (5, *SHAPE))
+    assert not [word for word in names if "scatter" in word or word == "while"]
 
 
 def kept(f, x):

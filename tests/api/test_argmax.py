@@ -100,8 +100,8 @@ def test_the_residual_is_the_tap_alone():
             jaxpool.max_pool_with_argmax, window_shape=(2, 2), strides=(2, 2), autodiff=autodiff
         )
         _, pullback, _ = jax.vjp(pool, x, has_aux=True)
-        kept = [leaf for leaf in jax.tree.leaves(pullback) if leaf.size > 1]
-        assert [(leaf.dtype, leaf.shape) for leaf in kept] == [(np.uint8, (4, 3, 3, 3))]
+        residuals = [leaf for leaf in jax.tree.leaves(pullback) if leaf.size > 1]
+        assert [(leaf.dtype, leaf.shape) for leaf in residuals] == [(np.uint8, (4, 3, 3, 3))]
 
 
 def test_indices_have_no_derivative():

@@ -90,11 +90,11 @@ BLURS = geometries(ceil_mode=False, dilation=False, ranks=(1, 2), max_size=6)
 
 
 def check_blur(case):
-    found = run(jaxpool.blur_pool, case, case.x, **case.kwargs())
+    got = run(jaxpool.blur_pool, case, case.x, **case.kwargs())
     finite = np.nan_to_num(case.x.astype(float), nan=0, posinf=0, neginf=0)
     eps = float(jnp.finfo(case.x.dtype).eps) * 1e6
     answer = oracle.blur_pool(case.x, **case.kwargs())
-    same(found, answer, case.dy, largest=max(1, eps) * np.abs(finite).max())
+    same(got, answer, case.dy, largest=max(1, eps) * np.abs(finite).max())
 
 
 @examples(4)

@@ -315,7 +315,7 @@ def test_each_episode_is_a_run_of_its_own(ties, reverse):
     f = functools.partial(jaxpool.cummax_with_argmax, ties=ties, reverse=reverse)
 
     def both(x, dy, pieces):
-        found = []
+        results = []
         for piece in pieces:
             given = {"reset": starts[:, None]} if len(pieces) == 1 else {}
 
@@ -323,8 +323,8 @@ def test_each_episode_is_a_run_of_its_own(ties, reverse):
                 return f(x, 0, **given)
 
             y, back, index = jax.vjp(run, x[piece], has_aux=True)
-            found.append((y, index + piece.start, back(dy[piece])[0]))
-        return [jnp.concatenate(each) for each in zip(*found, strict=True)]
+            results.append((y, index + piece.start, back(dy[piece])[0]))
+        return [jnp.concatenate(each) for each in zip(*results, strict=True)]
 
     episodes = [slice(int(a), int(b)) for a, b in itertools.pairwise(bounds)]
     whole = jax.jit(functools.partial(both, pieces=[slice(0, 11)]), compiler_options=HASTY)
@@ -338,10 +338,10 @@ def test_each_episode_is_a_run_of_its_own(ties, reverse):
 
 def test_a_mask_of_episodes_keeps_nothing_more():
     x, starts = jnp.ones((9, 4)), jnp.arange(9)[:, None] == 4
-    for given in ({}, {"reset": starts}):
-        _, back = jax.vjp(lambda x, given=given: jaxpool.cummax(x, 0, **given), x)
-        (kept,) = [leaf for leaf in jax.tree.leaves(back) if leaf.size > 1]
-        assert (kept.dtype, kept.shape) == (jnp.uint8, (9, 4))
+    for options in ({}, {"reset": starts}):
+        _, back = jax.vjp(lambda x, options=options: jaxpool.cummax(x, 0, **options), x)
+        (residual,) = [leaf for leaf in jax.tree.leaves(back) if leaf.size > 1]
+        assert (residual.dtype, residual.shape) == (jnp.uint8, (9, 4))
 
 
 def test_the_index_is_that_of_pytorch():

@@ -71,8 +71,8 @@ def test_fractional_windows_at_given_samples(shape, window_shape, output_shape, 
 
     @jax.jit
     def both(x, samples, dy):
-        y, pullback, kept = jax.vjp(lambda x: apply_given(op, x, *samples), x, has_aux=True)
-        return y, op.position(kept), pullback(dy)[0]
+        y, pullback, residual = jax.vjp(lambda x: apply_given(op, x, *samples), x, has_aux=True)
+        return y, op.position(residual), pullback(dy)[0]
 
     rng = np.random.default_rng(0)
     for kind in ("normal", "ties", "special", "lowest"):

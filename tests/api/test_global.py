@@ -129,9 +129,9 @@ def test_an_infinity_that_counts_gets_the_cotangent_where_another_is_masked():
 def test_keepdims():
     x = np.arange(24, dtype=np.float32).reshape(2, 3, 2, 2)
     for f in (jaxpool.global_max_pool, jaxpool.global_avg_pool):
-        kept = f(x, keepdims=True)
-        assert kept.shape == (2, 1, 1, 2)
-        np.testing.assert_array_equal(f(x), kept[:, 0, 0])
+        y = f(x, keepdims=True)
+        assert y.shape == (2, 1, 1, 2)
+        np.testing.assert_array_equal(f(x), y[:, 0, 0])
         assert f(x, axes=(0, 3), keepdims=False).shape == (3, 2)
         assert f(x[:0]).shape == (0, 2)
 
@@ -210,8 +210,8 @@ def test_cotangents_of_the_levels_of_a_pyramid_are_rounded_once(kind):
     both = {}
     for dtype in (jnp.bfloat16, jnp.float32):
         pool = functools.partial(jaxpool.spatial_pyramid_pool, levels=(1, 2, 3), kind=kind)
-        given = x.astype(dtype)[None], dy.astype(dtype).reshape(1, -1)
-        both[dtype] = jax.vjp(pool, given[0])[1](given[1])[0].astype(jnp.bfloat16)
+        arrays = x.astype(dtype)[None], dy.astype(dtype).reshape(1, -1)
+        both[dtype] = jax.vjp(pool, arrays[0])[1](arrays[1])[0].astype(jnp.bfloat16)
     np.testing.assert_array_equal(*both.values())
 
 

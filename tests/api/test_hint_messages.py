@@ -113,10 +113,10 @@ def test_what_is_traced_must_be_static(argument, rule, traced):
         value = [value, 2] if argument == "axes" else value
         return jaxpool.max_pool(X, **{"window_shape": (2, 2), argument: value})
 
-    beside = SHAPE if argument == "window_shape" else f"{SHAPE}, window_shape=(2, 2)"
+    context = SHAPE if argument == "window_shape" else f"{SHAPE}, window_shape=(2, 2)"
     assert said(jax.jit(pool), value) == (
         f"jaxpool.max_pool: `{argument}` must be static, {rule}; got {argument}={traced} "
-        f"({beside}). {STATIC}"
+        f"({context}). {STATIC}"
     )
 
 

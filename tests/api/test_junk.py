@@ -29,7 +29,7 @@ def broken(draw):
     if isinstance(arguments, tuple):
         places = draw(st.sets(st.integers(0, len(arguments) - 1), min_size=1))
         every = enumerate(arguments)
-        return name, tuple(draw(junk) if place in places else given for place, given in every)
+        return name, tuple(draw(junk) if place in places else value for place, value in every)
     parameters = inspect.signature(function).parameters.values()
     known = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
     chosen = draw(st.lists(st.sampled_from(known), min_size=1, max_size=2, unique=True))
@@ -95,10 +95,10 @@ def test_every_junk_in_every_argument(name, in_time):
     function, arguments = CALLS[name]
     for junk in JUNK:
         if isinstance(arguments, tuple):
-            given = [(junk, *arguments[1:]), (*arguments[:-1], junk), (junk,) * len(arguments)]
+            variants = [(junk, *arguments[1:]), (*arguments[:-1], junk), (junk,) * len(arguments)]
         else:
-            given = [arguments | {key: junk} for key in inspect.signature(function).parameters]
-        for one in given:
+            variants = [arguments | {key: junk} for key in inspect.signature(function).parameters]
+        for one in variants:
             in_time()
             check(name, one)
 

@@ -27,8 +27,8 @@ def faults():
 
 def printed(program, **environment):
     command = [sys.executable, "-c", program]
-    given = {"JAX_PLATFORMS": "cpu", "PATH": "", **environment}
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=given)
+    variables = {"JAX_PLATFORMS": "cpu", "PATH": "", **environment}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=variables)
     return done.stdout.split()
 
 
@@ -39,8 +39,8 @@ def test_results_cost_hardly_a_page_fault():
     program = f"import jaxpool\nprint(jaxpool.keep_memory())\n{RESULTS}"
     # jax sometimes frees a result only after the next one exists, so memory use grows during the first calls.
     program += "found = [faults() for _ in range(96)]\nprint(sorted(found[48:])[24])"
-    kept, usual = printed(program)
-    assert kept == "True"
+    enabled, usual = printed(program)
+    assert enabled == "True"
     assert int(usual) < 100
     (least,) = printed(RESULTS + "print(min(faults() for _ in range(5)))")
     assert int(least) > 100  # without the setting, every call has page faults

@@ -45,12 +45,12 @@ def test_a_loop_over_taps_gives_the_bits_of_one_expression(
     kernel[(0,) * kernel.ndim] = -np.inf
     args = jnp.asarray(X, dtype), jnp.asarray(kernel, dtype)
     options = tuple({**options, "ties": ties}.items())
-    found = []
+    results = []
     for loop in (False, True):
         monkeypatch.setattr(morphology, "joins_taps_in_a_loop", lambda count, loop=loop: loop)
-        found.append(jax.jit(lambda *xs: both(*xs, name, options))(*args))
+        results.append(jax.jit(lambda *xs: both(*xs, name, options))(*args))
     rounding = 1e-6 if dtype == np.float32 else 2e-2  # of sums; only split ties add
-    for one, other in zip(*found, strict=True):
+    for one, other in zip(*results, strict=True):
         one, other = np.asarray(one, np.float32), np.asarray(other, np.float32)
         np.testing.assert_allclose(one, other, rtol=rounding if ties == "split" else 0, atol=1e-5)
 
@@ -61,11 +61,11 @@ def test_integers_wrap_in_a_loop_as_they_do_at_once(dtype, monkeypatch):
     x = RNG.integers(info.min, info.max, (2, 7, 8, 1), dtype, endpoint=True)
     kernel = RNG.integers(info.min, info.max, (3, 3), dtype, endpoint=True)
     for name in ("dilate", "erode"):
-        found = []
+        results = []
         for loop in (False, True):
             monkeypatch.setattr(morphology, "joins_taps_in_a_loop", lambda count, loop=loop: loop)
-            found.append(getattr(jaxpool, name)(x, kernel, (2, 1), "SAME"))
-        np.testing.assert_array_equal(*found)
+            results.append(getattr(jaxpool, name)(x, kernel, (2, 1), "SAME"))
+        np.testing.assert_array_equal(*results)
 
 
 @pytest.mark.parametrize("ties", first(1, ["first", "split"]))

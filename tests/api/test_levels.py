@@ -35,7 +35,7 @@ def number_of_level(box):
 
 def every_level(levels, boxes, **options):
     """Reference: `roi_align` of every box from every level, then a selection by level."""
-    found = [
+    pooled = [
         jaxpool.roi_align(
             x, boxes, 3, batch_indices=IMAGES, spatial_scale=0.25 / 2**number, **options
         )
@@ -44,7 +44,7 @@ def every_level(levels, boxes, **options):
     # `boxes` may be traced
     wanted = np.array([number_of_level(box) for box in BOXES])
     assert set(wanted) == {0, 1, 2}
-    return jnp.stack(found)[wanted, np.arange(len(wanted))]
+    return jnp.stack(pooled)[wanted, np.arange(len(wanted))]
 
 
 @pytest.mark.slow

@@ -234,11 +234,11 @@ def test_quotients_are_exact(numerator, denominator):
     for more in (0, denominator - 1):
         wanted = (i * numerator + more) // denominator
         here = wanted < 2**31
-        given = jnp.asarray(i[here], np.int32)
-        found = [positions._long_division(floors, given, more)]
+        numbers = jnp.asarray(i[here], np.int32)
+        results = [positions._long_division(floors, numbers, more)]
         if positions.constant_table(floors.rows):
-            found.append(positions.quotient(floors, given, more))
-        for each in found:
+            results.append(positions.quotient(floors, numbers, more))
+        for each in results:
             assert np.array_equal(each, wanted[here])
 
 
@@ -248,7 +248,7 @@ def test_windows_of_every_kind_are_found_without_all_windows():
     ):
         try:
             pads = ((low, 1),)
-            found = make_window(
+            geometry = make_window(
                 (size,),
                 (window,),
                 (stride,),
@@ -259,7 +259,7 @@ def test_windows_of_every_kind_are_found_without_all_windows():
             )
         except Exception:  # no window fits
             continue
-        (dim,) = found.dims
+        (dim,) = geometry.dims
         every, kinds = np.arange(dim.out), dim.kinds()
         assert set(dim.real(every)) == set(dim.real(kinds))
         assert set(dim.counted(every)) == set(dim.counted(kinds)) or dim.high > dim.tail
@@ -273,8 +273,8 @@ def test_many_windows_of_unequal_lengths():
     last = -(-(np.arange(1, out + 1, dtype=np.int64) * size) // out)
     sums = np.concatenate([[0.0], np.cumsum(np.asarray(x, np.float64))])
     wanted = (sums[last] - sums[first]) / (last - first)
-    found = jaxpool.adaptive_avg_pool(x, out, axes=(0,))
-    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    y = jaxpool.adaptive_avg_pool(x, out, axes=(0,))
+    np.testing.assert_allclose(y, wanted, rtol=1e-6)
 
 
 # Pixels

@@ -31,12 +31,12 @@ MASKS = {
 def pooled(name, x, mask, window=(2, 3), strides=(1, 2), padding="SAME", **options):
     """The value, and the cotangent of x for a cotangent of ones."""
     pool = pools()[name]
-    given = {"window_shape": window, "strides": strides, "padding": padding, **options}
-    given |= ALONE if pool.takes("count_include_pad") and not options else {}
+    arguments = {"window_shape": window, "strides": strides, "padding": padding, **options}
+    arguments |= ALONE if pool.takes("count_include_pad") and not options else {}
 
     @jax.jit
     def both(x, mask):
-        y, back = jax.vjp(lambda x: pool.of(**given, where=mask)(x), x)
+        y, back = jax.vjp(lambda x: pool.of(**arguments, where=mask)(x), x)
         return y, back(jnp.ones_like(y))[0]
 
     return both(x, mask)
@@ -50,8 +50,8 @@ def test_nothing_that_is_left_out_is_seen(name):
     run = jax.jit(lambda x: pooled(name, x, mask))
     want = run(np.where(mask, x, 0))
     for value in (NAN, INF, -INF, 1e30):
-        found = run(np.where(mask, x, np.float32(value)))
-        for each, other in zip(found, want, strict=True):
+        got = run(np.where(mask, x, np.float32(value)))
+        for each, other in zip(got, want, strict=True):
             np.testing.assert_array_equal(each, other)
     y, dx = want
     np.testing.assert_array_equal(y[1], np.full(y[1].shape, NOTHING.get(name, 0)))
@@ -71,11 +71,11 @@ def test_every_mask_is_that_of_the_loops(name, which):
                 x = draw_values(RNG, SHAPE, dtype, values, greatest=name == "min_pool")
                 options = {"ties": ties} if ties else {}
                 options |= {"window_shape": window, "strides": strides, "where": MASKS[which]}
-                given = pool.given(x, **options)
-                y = Call(pool, given).answer().y
+                arguments = pool.given(x, **options)
+                y = Call(pool, arguments).answer().y
                 floats = jnp.issubdtype(dtype, jnp.floating)
                 dy = draw_values(RNG, y.shape, y.dtype, "ties") if floats else None
-                assert_pool_matches(pool.function, Call(pool, given, dy))
+                assert_pool_matches(pool.function, Call(pool, arguments, dy))
 
 
 @pytest.mark.parametrize("window", [(1, 4), (3, 30), (9, 9)], ids=["taps", "long", "whole"])
@@ -121,8 +121,8 @@ def test_windows_of_nothing_send_no_array_the_careful_way(op, monkeypatch):
     pool = functools.partial(getattr(jaxpool, name), window_shape=(2,), where=mask)
     y, back = jax.vjp(pool, x)
     _, tangent = jax.jvp(pool, (x,), (x,))
-    for found in (y, back(jnp.ones_like(y))[0], tangent):
-        assert not np.isnan(found).any()
+    for result in (y, back(jnp.ones_like(y))[0], tangent):
+        assert not np.isnan(result).any()
 
 
 def _nan(found):
@@ -185,6 +185,6 @@ def test_a_mask_that_all_channels_share_is_kept_once():
         return jaxpool.max_pool(x, (2, 2), (2, 2), where=mask)
 
     x, mask = np.zeros((4, 8, 8, 16), np.float32), np.ones((4, 8, 8, 1), bool)
-    kept = jax.eval_shape(lambda x: jax.vjp(lambda x: loss(x, mask), x)[1], x)
-    sizes = sorted(each.size * each.dtype.itemsize for each in jax.tree.leaves(kept))
+    residuals = jax.eval_shape(lambda x: jax.vjp(lambda x: loss(x, mask), x)[1], x)
+    sizes = sorted(each.size * each.dtype.itemsize for each in jax.tree.leaves(residuals))
     assert sizes == [mask.size, 4 * 4 * 4 * 16]

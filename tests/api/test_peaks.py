@@ -53,8 +53,8 @@ def test_drawn_arrays(name, ties):
 
 def test_all_are_what_their_max_pool_leaves_as_they_are():
     x = np.random.default_rng(0).integers(0, 9, (1, 8, 8, 3)).astype(np.int8)
-    found = jaxpool.local_maxima(x, (3, 3), ties="all")
-    np.testing.assert_array_equal(found, x == jaxpool.max_pool(x, (3, 3), padding="SAME"))
+    marks = jaxpool.local_maxima(x, (3, 3), ties="all")
+    np.testing.assert_array_equal(marks, x == jaxpool.max_pool(x, (3, 3), padding="SAME"))
 
 
 def test_marks_have_no_gradient_and_heights_have_theirs():
@@ -70,5 +70,5 @@ def test_marks_have_no_gradient_and_heights_have_theirs():
 def test_equal_neighbours_with_different_windows_are_both_marked_in_the_order_of_axes():
     x = np.array([[0, 0, 1], [1, 1, 0], [0, 0, 0]], np.float32)
     for axes, want in (((0, 1), [[0, 2], [1, 0]]), ((1, 0), [[1, 0]])):
-        found = jaxpool.local_maxima(x, (3, 3), axes=axes)
-        assert np.argwhere(found).tolist() == want
+        marks = jaxpool.local_maxima(x, (3, 3), axes=axes)
+        assert np.argwhere(marks).tolist() == want

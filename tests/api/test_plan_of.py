@@ -120,12 +120,12 @@ def plan_and_pull(call, shape):
 def test_programs_do_what_is_told(name, platform):
     call, shape = CALLS[name]
     row, pulled, shapes = plan_and_pull(call, shape)
-    plan, beside = row.passes[platform], BESIDE.get(name, set())
+    plan, extra = row.passes[platform], BESIDE.get(name, set())
     value = plan.forward if plan.value is None else plan.value
-    assert marks(call, platform, shape) - beside == expected(*value) - beside
+    assert marks(call, platform, shape) - extra == expected(*value) - extra
     forward = plan.forward if row.kept else ()
     both = expected(*forward, *plan.backward)
-    assert marks(pulled, platform, *shapes) - beside == both - beside
+    assert marks(pulled, platform, *shapes) - extra == both - extra
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
@@ -151,14 +151,14 @@ def test_the_plan_is_what_kernels_read(monkeypatch, name, platform):
     read.clear()
     lowered(pulled, platform, *shapes)
     plan = row.passes[platform]
-    told = [each.read for each in (*(plan.forward if row.kept else ()), *plan.backward)]
-    told = [each for each in told if hasattr(each, "layout")]
-    assert told or platform != "cpu"
-    for each in told:
-        found = each.layout
-        if found.reading == "tables":
-            found = each.step if hasattr(each, "step") else each.sources[0]
-        assert id(found) in read
+    reads = [each.read for each in (*(plan.forward if row.kept else ()), *plan.backward)]
+    reads = [each for each in reads if hasattr(each, "layout")]
+    assert reads or platform != "cpu"
+    for each in reads:
+        layout = each.layout
+        if layout.reading == "tables":
+            layout = each.step if hasattr(each, "step") else each.sources[0]
+        assert id(layout) in read
 
 
 def test_what_is_kept_is_what_a_pullback_holds():
@@ -282,8 +282,8 @@ def test_a_soft_pool_is_the_sums_that_it_is_made_of():
     "name", [n for n in RIGHT if n not in ("accelerate", "accelerated", "plan_of", "sharded")]
 )
 def test_every_function_tells_its_plan(name):
-    function, given = getattr(jaxpool, name), RIGHT[name]
-    args, rest = (given, {}) if isinstance(given, tuple) else ((), given)
+    function, arguments = getattr(jaxpool, name), RIGHT[name]
+    args, rest = (arguments, {}) if isinstance(arguments, tuple) else ((), arguments)
     rows = jaxpool.plan_of(lambda: function(*args, **rest))()
     assert rows
     for row in rows:

@@ -103,8 +103,8 @@ def test_mean_and_its_gradients(geometry):
         y, dx, dp = gem(x, np.float64(p), dy, **geometry)
         np.testing.assert_allclose(y, want, rtol=1e-11)
         np.testing.assert_allclose(dx, pullback(dy), rtol=1e-9, atol=1e-11)
-        own = slope("gem_pool", x, p, **geometry) * dy
-        np.testing.assert_allclose(dp, own.sum(), rtol=1e-5, atol=1e-8 * np.abs(want * dy).sum())
+        slopes = slope("gem_pool", x, p, **geometry) * dy
+        np.testing.assert_allclose(dp, slopes.sum(), rtol=1e-5, atol=1e-8 * np.abs(want * dy).sum())
 
 
 @pytest.mark.parametrize("each", ["channel", slow("output")])
@@ -119,8 +119,8 @@ def test_a_power_for_each_channel_or_each_output(each):
     assert dp.shape == p.shape
     np.testing.assert_allclose(y, want, rtol=1e-12)
     np.testing.assert_allclose(dx, pullback(dy), rtol=1e-9, atol=1e-12)
-    own = slope("gem_pool", x, p, **geometry) * dy
-    summed = own.sum(axis=(0, 1, 2)) if each == "channel" else own
+    slopes = slope("gem_pool", x, p, **geometry) * dy
+    summed = slopes.sum(axis=(0, 1, 2)) if each == "channel" else slopes
     np.testing.assert_allclose(dp, summed, rtol=1e-6, atol=1e-8)
 
 
@@ -311,12 +311,12 @@ def test_derivatives_to_second_order(name, p):
 
 def test_what_is_kept_is_what_was_given_and_the_output():
     x, p = np.ones((6, 2), np.float32), np.ones(2, np.float32)
-    for f, kept in [
+    for f, shapes in [
         (lambda x, p: jaxpool.lp_pool(x, 3, (2,)), [x.shape, (5, 2)]),
         (lambda x, p: jaxpool.gem_pool(x, p, (2,)), [x.shape, (1, 2), (5, 2)]),
     ]:
         leaves = jax.tree.leaves(jax.eval_shape(lambda x, p, f=f: jax.vjp(f, x, p)[1], x, p))
-        assert sorted(leaf.shape for leaf in leaves) == sorted(kept)
+        assert sorted(leaf.shape for leaf in leaves) == sorted(shapes)
 
 
 def test_the_largest_numbers_have_a_harmonic_mean():
@@ -401,7 +401,7 @@ def test_second_derivatives_out_of_the_range():
         lambda x: jaxpool.gem_pool(x, 3.0, (3,), eps=1e-200),
         lambda x: jaxpool.gem_pool(x, np.full(1, 2.5), (3,), eps=1e-200),
     ):
-        found = []
+        results = []
         for far in (1.0, 1e-60):
 
             def loss(x, far=far, pool=pool):
@@ -411,8 +411,8 @@ def test_second_derivatives_out_of_the_range():
             forward = jax.jvp(gradient, (x,), (v,))[1]
             back = jax.vjp(gradient, x)[1](v)[0]
             np.testing.assert_allclose(forward, back, rtol=1e-9, atol=1e-12)
-            found.append(forward)
-        np.testing.assert_allclose(*found, rtol=1e-8, atol=1e-10)
+            results.append(forward)
+        np.testing.assert_allclose(*results, rtol=1e-8, atol=1e-10)
 
 
 # Messages

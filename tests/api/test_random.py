@@ -30,7 +30,7 @@ def elements_of(shape, geometry):
     """Yield each output position and those in its window."""
     windows = sliding_windows(shape, **geometry)
     for output in np.ndindex(*windows.output_shape):
-        along = (own[o] for own, o in zip(windows.elements, output, strict=True))
+        along = (elements[o] for elements, o in zip(windows.elements, output, strict=True))
         yield output, [*itertools.product(*along)]
 
 
@@ -256,10 +256,13 @@ def test_residuals_are_indices():
     drawn = functools.partial(jaxpool.stochastic_pool, KEY, window_shape=2, strides=2, axes=(1,))
     placed = functools.partial(jaxpool.fractional_max_pool, KEY, window_shape=2, output_shape=(3,))
     starts = (np.int32, (4, 3, 3))
-    for pool, kept in [(drawn, [(np.uint8, (4, 3, 3))]), (placed, [(np.uint8, (4, 5, 3)), starts])]:
+    for pool, residuals in [
+        (drawn, [(np.uint8, (4, 3, 3))]),
+        (placed, [(np.uint8, (4, 5, 3)), starts]),
+    ]:
         _, pullback = jax.vjp(pool, x)
         leaves = [leaf for leaf in jax.tree.leaves(pullback) if leaf.size > 1]
-        assert [(leaf.dtype, leaf.shape) for leaf in leaves] == kept
+        assert [(leaf.dtype, leaf.shape) for leaf in leaves] == residuals
 
 
 def test_draws_of_a_batch_that_nobody_knows():

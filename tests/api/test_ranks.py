@@ -75,9 +75,9 @@ def check_morphology(drawn, autodiff, values=VALUES):
     options = {k: v for k, v in case.kwargs().items() if k != "window_shape"}
     options["axes"] = case.window().axes
     for each in refilled(case, values, rounds=1):
-        found = run(getattr(jaxpool, name), each, each.x, kernel, autodiff=autodiff, **options)
+        got = run(getattr(jaxpool, name), each, each.x, kernel, autodiff=autodiff, **options)
         with np.errstate(all="ignore"):
-            same(found, getattr(oracle, name)(each.x, kernel, **options), each.dy, 1e-6)
+            same(got, getattr(oracle, name)(each.x, kernel, **options), each.dy, 1e-6)
 
 
 @examples(3)
@@ -217,10 +217,10 @@ KEPT = {
 
 @pytest.mark.parametrize("name", KEPT)
 def test_an_index_an_output_is_kept_and_nothing_is_scattered(name):
-    settings, kept = KEPT[name]
+    settings, residuals = KEPT[name]
     f, x = pools()[name.partition(",")[0]].of(**settings), jnp.zeros((1, 4, 4, 3))
     leaves = jax.tree.leaves(jax.eval_shape(lambda x: jax.vjp(f, x)[1], x))
-    assert {f"{leaf.dtype}[{','.join(map(str, leaf.shape))}]" for leaf in leaves} == kept
+    assert {f"{leaf.dtype}[{','.join(map(str, leaf.shape))}]" for leaf in leaves} == residuals
     gradient = jax.jit(jax.grad(lambda x: f(x).sum()))
     assert "scatter" not in gradient.trace(x).lower(lowering_platforms=("cuda",)).as_text()
 

@@ -314,7 +314,7 @@ def test_a_masked_element_is_as_one_of_no_segment(name):
     f = getattr(jaxpool, name)
     x = jnp.asarray(np.random.default_rng(0).standard_normal((6, 2)), jnp.float32)
     ids = jnp.array([0, 1, 0, 2, 1, 2])
-    kept = jnp.array([True, True, False, False, True, False])  # segment 2 is fully masked
+    mask_of_rows = jnp.array([True, True, False, False, True, False])  # segment 2 is fully masked
 
     @functools.partial(jax.jit, compiler_options=HASTY)
     def both(x, ids, mask):
@@ -326,9 +326,9 @@ def test_a_masked_element_is_as_one_of_no_segment(name):
 
     every = jnp.ones((6, 2), bool)
     none = jnp.array([0, 0, -(2**31), 2**31 - 1, 0, 3], jnp.int32)
-    want = both(x, jnp.where(kept, ids, none), every)
-    junk = jnp.where(kept[:, None], x, nan)
-    got = both(junk, ids, kept[:, None] & every)
+    want = both(x, jnp.where(mask_of_rows, ids, none), every)
+    junk = jnp.where(mask_of_rows[:, None], x, nan)
+    got = both(junk, ids, mask_of_rows[:, None] & every)
     jax.tree.map(np.testing.assert_array_equal, got, want)
 
 
@@ -353,8 +353,8 @@ def test_an_empty_segment_names_no_row():
 def test_what_softmax_keeps_is_its_result_and_the_ids():
     x, ids = jnp.ones((64, 8)), jnp.zeros(64, np.int32)
     _, back = jax.vjp(lambda x: jaxpool.segment_softmax(x, ids, 4, where=x > 0), x)
-    kept = [leaf.shape for leaf in jax.tree.leaves(back) if leaf.size > 1]
-    assert sorted(kept) == [(64,), (64, 8)]
+    shapes = [leaf.shape for leaf in jax.tree.leaves(back) if leaf.size > 1]
+    assert sorted(shapes) == [(64,), (64, 8)]
 
 
 @pytest.mark.parametrize("temperature", in_turn([1e-35, 1e-30, 8e37, 1e30]))

@@ -28,12 +28,12 @@ def zeros(rng, shape):
 def selection(record, ties):
     """A function from operands to a flat output, and operands that are mostly zeros."""
     rng = np.random.default_rng(0)
-    given = record.given(zeros(rng, (1, 4, 4, 2)), ties=ties)
-    leaves, tree = jax.tree.flatten({name: given.pop(name) for name in record.operands})
+    arguments = record.given(zeros(rng, (1, 4, 4, 2)), ties=ties)
+    leaves, tree = jax.tree.flatten({name: arguments.pop(name) for name in record.operands})
     operands = [zeros(rng, np.shape(leaf)) for leaf in leaves]
 
     def function(*operands):
-        y = record.run(given | jax.tree.unflatten(tree, operands))
+        y = record.run(arguments | jax.tree.unflatten(tree, operands))
         return (y[0] if isinstance(y, tuple) else y).ravel()
 
     return function, operands
@@ -65,8 +65,8 @@ def test_medians_and_maxima_of_pytorch_are_what_their_index_names(values):
     x = np.array(values, np.float32)
     functions = torch.median, torch.nanmedian, torch.max, torch.min, torch.cummax, torch.cummin
     for function in functions:
-        found = function(x, 0)
-        np.testing.assert_array_equal(bits(found[0]), bits(x[found[1]]))
+        result = function(x, 0)
+        np.testing.assert_array_equal(bits(result[0]), bits(x[result[1]]))
 
 
 @pytest.mark.parametrize("ties", ["first", "last"])

@@ -31,8 +31,8 @@ def test_value_and_gradient(name, geometry):
         y, dx, dt = run(name, geometry, x, np.float64(t), dy)
         np.testing.assert_allclose(y, want, rtol=1e-12)
         np.testing.assert_allclose(dx, pullback(dy), rtol=1e-9, atol=1e-9)
-        own = slope(name, x, t, **geometry) * dy
-        np.testing.assert_allclose(dt, own.sum(), rtol=1e-5, atol=1e-8 * np.abs(want / t).max())
+        slopes = slope(name, x, t, **geometry) * dy
+        np.testing.assert_allclose(dt, slopes.sum(), rtol=1e-5, atol=1e-8 * np.abs(want / t).max())
 
 
 @pytest.mark.parametrize("name", ONE_QUICK)
@@ -48,8 +48,8 @@ def test_a_temperature_for_each_channel_or_each_output(name):
         assert dt.shape == t.shape
         np.testing.assert_allclose(y, want, rtol=1e-12)
         np.testing.assert_allclose(dx, pullback(dy), rtol=1e-9, atol=1e-12)
-        own = slope(name, x, t, **geometry) * dy
-        summed = own.sum(axis=(0, 1, 2)) if t.ndim == 1 else own
+        slopes = slope(name, x, t, **geometry) * dy
+        summed = slopes.sum(axis=(0, 1, 2)) if t.ndim == 1 else slopes
         np.testing.assert_allclose(dt, summed, rtol=1e-6, atol=1e-8)
 
 

@@ -65,8 +65,8 @@ def test_temperatures_of_all_sizes(name):
             outputs.append(pool(x[:, None], temperature=t))
         for y in outputs:
             np.testing.assert_allclose(y[:, 0], want, rtol=1e-5)
-        found = derivative(np.float32(t), x[:, None])[:, 0]
-        np.testing.assert_allclose(found, slope, rtol=1e-5, atol=1e-6)
+        dt = derivative(np.float32(t), x[:, None])[:, 0]
+        np.testing.assert_allclose(dt, slope, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -105,7 +105,7 @@ def test_second_derivatives_out_of_the_range(name):
     """In x and the temperature. A shift of x only shifts the output."""
     f = functools.partial(getattr(jaxpool, name), window_shape=(3,), padding=1)
     at, along = np.append(numbers(5, 1.0), 0.8), numbers(6, 1.0, seed=3)
-    found = []
+    results = []
     for shift in (0.0, 1000.0):
 
         def loss(v, shift=shift):
@@ -114,8 +114,8 @@ def test_second_derivatives_out_of_the_range(name):
         gradient = jax.grad(loss)
         forward = jax.jvp(gradient, (at,), (along,))[1]
         np.testing.assert_allclose(forward, jax.vjp(gradient, at)[1](along)[0], rtol=1e-9)
-        found.append(forward)
-    np.testing.assert_allclose(*found, rtol=1e-7, atol=1e-9)
+        results.append(forward)
+    np.testing.assert_allclose(*results, rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -71,8 +71,8 @@ def test_value_indices_and_gradient(sizes, outputs, kind):
     rng = np.random.default_rng(sum(sizes))
     kinds = ("ties", "normal", "infinities") if kind == "max" else ("ties", "normal")
     shape = (2, 3, *[m if n is None else n for m, n in zip(sizes, outputs, strict=True)])
-    for turn in range(ROUNDS):
-        x = drawn((2, 3, *sizes), kinds[turn % len(kinds)], rng)
+    for number in range(ROUNDS):
+        x = drawn((2, 3, *sizes), kinds[number % len(kinds)], rng)
         dy = rng.standard_normal(shape)
         y, indices, dx = ours(x, dy, outputs, kind)
         want_y, want_indices, want_dx = theirs(x, dy, outputs, kind)

@@ -154,8 +154,8 @@ def test_fractional_max_pool(shape, window, out):
 
     @jax.jit
     def ours(x, samples, dy):
-        y, pullback, kept = jax.vjp(lambda x: apply_given(op, x, *samples), x, has_aux=True)
-        return y, op.position(kept), pullback(dy)[0]
+        y, pullback, residual = jax.vjp(lambda x: apply_given(op, x, *samples), x, has_aux=True)
+        return y, op.position(residual), pullback(dy)[0]
 
     pool = getattr(torch.nn.functional, f"fractional_max_pool{rank}d")
     for rng, x in rounds(2, shape):

@@ -95,8 +95,8 @@ def compare(draw, count):
             lambda each, some=some: [c.run(*args) for c, args in zip(some, each, strict=True)],
             compiler_options=HASTY,
         )
-        for turn in range(len(VALUES)):
-            kinds = [case.values[turn] for case in some]
+        for number in range(len(VALUES)):
+            kinds = [case.values[number] for case in some]
             arrays = [
                 [drawn(rng, shape, kind) for shape in case.shapes]
                 for case, kind in zip(some, kinds, strict=True)
@@ -278,8 +278,8 @@ def fractional_max_pool(rng):
 
     def ours(x, samples):
         by_axis = jnp.moveaxis(samples[..., ::-1] if rank == 2 else samples, -1, 0)
-        y, kept = apply_given(op, x, *by_axis.reshape(rank, *shape[:2], *[1] * rank))
-        return y, op.position(kept)
+        y, residual = apply_given(op, x, *by_axis.reshape(rank, *shape[:2], *[1] * rank))
+        return y, op.position(residual)
 
     def theirs(x, samples):
         return pool(x, window, outputs, return_indices=True, _random_samples=samples)
@@ -307,7 +307,7 @@ def reduction(rng):
     shape = ints(rng, int(rng.integers(1, 4)), 1, 6)
     some = rng.permutation(len(shape))[: rng.integers(1, len(shape) + 1)]
     axes = None if rng.random() < 0.3 else tuple(int(axis) for axis in some)
-    kind, kept = ["max", "min"][rng.integers(2)], bool(rng.integers(2))
+    kind, keepdims = ["max", "min"][rng.integers(2)], bool(rng.integers(2))
     if axes is None:
         ours = functools.partial(getattr(jaxpool, kind))
         return Case(
@@ -317,8 +317,8 @@ def reduction(rng):
             (shape,),
             values=WITH_NAN,
         )
-    ours = functools.partial(getattr(jaxpool, kind), axis=axes, keepdims=kept)
-    theirs = functools.partial(getattr(torch, f"a{kind}"), dim=axes, keepdim=kept)
+    ours = functools.partial(getattr(jaxpool, kind), axis=axes, keepdims=keepdims)
+    theirs = functools.partial(getattr(torch, f"a{kind}"), dim=axes, keepdim=keepdims)
     return Case(f"a{kind} over {axes}", without(ours), without(theirs), (shape,))
 
 

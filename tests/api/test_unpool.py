@@ -134,12 +134,12 @@ def test_the_derivative_is_the_same_on_every_platform(platform):
 
     @jax.jit
     def run(y, indices, dx):
-        x, kept = op.primal(platform, y, indices)
+        x, residual = op.primal(platform, y, indices)
         return (
             x,
             op.value(platform, y, indices),
-            op.transpose(platform, kept, dx)[0],
-            (op.linear(platform, kept, y)),
+            op.transpose(platform, residual, dx)[0],
+            (op.linear(platform, residual, y)),
         )
 
     x, value, dy, tangent = run(y, indices.astype(np.int32), dx)
@@ -266,8 +266,8 @@ def test_positions_in_windows_of_their_own_and_out_of_them():
     rng = np.random.default_rng(4)
     y = rng.standard_normal((2, 3, 4, 5)).astype(np.float32)
     rows, columns = np.arange(3)[:, None, None] * 2, np.arange(4)[:, None] * 3
-    own = (rows + rng.integers(0, 2, y.shape)) * 13 + columns + rng.integers(0, 3, y.shape)
-    for indices in (own, np.where(rng.random(y.shape) < 0.1, 90, own)):
+    inside = (rows + rng.integers(0, 2, y.shape)) * 13 + columns + rng.integers(0, 3, y.shape)
+    for indices in (inside, np.where(rng.random(y.shape) < 0.1, 90, inside)):
         dx = rng.standard_normal((2, 7, 13, 5)).astype(np.float32)
         x, dy = unpooled(y, indices, dx, spatial_shape=(7, 13), axes=(1, 2))
         np.testing.assert_array_equal(x, unpooled_oracle(y, indices, (7, 13), (1, 2)))
@@ -285,6 +285,6 @@ def test_known_positions_are_not_looked_up_while_the_program_compiles():
         # XLA expands some scatters to loops
         return len(re.findall(r" (?:scatter|while)\(", program))
 
-    given = scatters_left(lambda y, at: jaxpool.max_unpool(y, at, (8, 8)), y, indices)
-    assert given
-    assert scatters_left(lambda y: jaxpool.max_unpool(y, indices, (8, 8)), y) == given
+    traced = scatters_left(lambda y, at: jaxpool.max_unpool(y, at, (8, 8)), y, indices)
+    assert traced
+    assert scatters_left(lambda y: jaxpool.max_unpool(y, indices, (8, 8)), y) == traced

@@ -144,8 +144,8 @@ def test_positions_to_unpool_are_those_a_pool_could_give():
     case = unpool((2, 4, 3, 5), 2)
     x, positions = case.inputs()
     filled = jaxpool.max_unpool(jnp.abs(x), positions, case.output)
-    _, found = jaxpool.max_pool_with_argmax(filled, case.window, case.strides)
-    assert np.array_equal(found, positions)
+    _, indices = jaxpool.max_pool_with_argmax(filled, case.window, case.strides)
+    assert np.array_equal(indices, positions)
     # positions vary inside the windows
     assert len(np.unique(positions)) > 24
 

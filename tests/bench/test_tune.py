@@ -62,9 +62,9 @@ def test_a_moved_threshold_is_nobody_elses():
     [("table_row", [11, 13]), ("overlapping_taps", [8, 10]), ("in_place", [False])],
 )
 def test_cases_on_both_sides_of_a_threshold(field, sides):
-    found = tune.trials(field, "cpu", SMALL)
-    assert list(dict.fromkeys(trial.value for trial in found)) == sides
-    for trial in found:
+    trials = tune.trials(field, "cpu", SMALL)
+    assert list(dict.fromkeys(trial.value for trial in trials)) == sides
+    for trial in trials:
         assert trial.chosen.plan != trial.other.plan
 
 
@@ -72,10 +72,10 @@ def test_cases_on_both_sides_of_a_threshold(field, sides):
 @pytest.mark.parametrize("field", [name for name in FIELDS if name not in HELD_BY_KERNELS])
 def test_the_table_has_cases_on_both_sides_of_every_threshold(field):
     value = Thresholds.of("cpu").get(field)
-    found = tune.trials(field, "cpu", [*select(), *tune.EDGES])
-    assert found or field not in READ_ON_CPU.split()
-    if found:
-        sides = {trial.value > value for trial in found}
+    trials = tune.trials(field, "cpu", [*select(), *tune.EDGES])
+    assert trials or field not in READ_ON_CPU.split()
+    if trials:
+        sides = {trial.value > value for trial in trials}
         has_one_side = isinstance(value, bool) or value == math.inf
         assert sides == ({False} if has_one_side else {False, True})
 
@@ -96,10 +96,10 @@ def sends_its_value(form):
 
 def check_form(case, way, form):
     """Compare a form with the reference: the value, the cotangent, or both."""
-    found = jax.jit(form.run)(*arrays(case, form.reads))
-    y, dx = found if way.startswith("both ways") else (found, None)
+    results = jax.jit(form.run)(*arrays(case, form.reads))
+    y, dx = results if way.startswith("both ways") else (results, None)
     if way == "backward":
-        y, dx = None, found
+        y, dx = None, results
     elif isinstance(y, tuple):
         y, _ = y  # a wrong index shows in the cotangent of the backward pass
     dy = None

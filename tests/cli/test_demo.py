@@ -16,8 +16,8 @@ PNG = b"\x89PNG\r\n"
 def test_a_few_steps(tmp_path, capsys, monkeypatch):
     from jaxpool._cli._photograph import CASES, photographs
 
-    given, draw = [], demo._draw
-    monkeypatch.setattr(demo, "_draw", lambda *args: (given.append(args), draw(*args)))
+    drawn, draw = [], demo._draw
+    monkeypatch.setattr(demo, "_draw", lambda *args: (drawn.append(args), draw(*args)))
     picture = tmp_path / "digits.png"
     accuracy, agree = demo._show(2, 7, picture, photographs()[:, :32, :32], repeats=1)
     assert agree
@@ -34,10 +34,10 @@ def test_a_few_steps(tmp_path, capsys, monkeypatch):
     assert said[11].startswith("The photographs have 3 channels. The table in README.md is of ")
     assert len(said) == 12
     # Each window has one selected pixel, its largest.
-    chosen = given[0][0].chosen.reshape(demo.DRAWN, 4, 2, 4, 2)
+    chosen = drawn[0][0].chosen.reshape(demo.DRAWN, 4, 2, 4, 2)
     assert (np.isfinite(chosen).sum((2, 4)) == 1).all()
-    np.testing.assert_array_equal(np.nanmax(chosen, (2, 4)), given[0][0].pooled)
-    history = given[0][1]
+    np.testing.assert_array_equal(np.nanmax(chosen, (2, 4)), drawn[0][0].pooled)
+    history = drawn[0][1]
     assert history.losses.shape == (2,)
     assert history.held_out_steps.tolist() == [2]
     assert np.isfinite(history.held_out_losses).all()
@@ -86,14 +86,14 @@ def test_the_picture_names_every_row_and_true_labels(monkeypatch, tmp_path):
 
     from jaxpool._cli._digits import Drawn, History
 
-    found = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, path, dpi: found.append(figure))
+    figures = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, dpi: figures.append(figure))
     zeros, pooled = np.zeros((demo.DRAWN, 8, 8)), np.zeros((demo.DRAWN, 4, 4))
     read = np.array([0, 1, 2, 3, 4, 9])
     drawn = Drawn(zeros, pooled, zeros + 1, np.arange(demo.DRAWN), read)
     history = History(np.array([2.0, 1.0]), np.array([1, 2]), np.array([1.5, 1.25]))
     demo._draw(drawn, history, tmp_path)
-    above, below = found[0].subfigs
+    above, below = figures[0].subfigs
     titles = [axes.get_title() for axes in above.axes[: demo.DRAWN]]
     assert titles[0] == "a 0, read as 0"
     assert titles[-1] == "a 5, read as 9"

@@ -243,13 +243,13 @@ def test_the_picture_has_the_windows(strides, outlines):
     from jaxpool._cli._route_picture import draw
 
     x = np.arange(16, dtype=np.float32).reshape(4, 4)
-    found = {}
+    counts = {}
     for axes in draw(trace(Settings(strides=strides), x)).axes:
         windows = [each for each in axes.collections if each.get_gid() == "window"]
         if windows:
-            found[axes.get_title("left")] = len(windows)
+            counts[axes.get_title("left")] = len(windows)
             assert all(len(each.get_segments()) in (4, 8) for each in windows)
-    assert found == outlines
+    assert counts == outlines
 
 
 def test_the_picture_has_the_colours_of_the_documentation():

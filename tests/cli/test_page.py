@@ -66,21 +66,21 @@ def compare(count, seed):
     cases, expected = [], []
     while len(cases) < count:
         settings, x, dy = random_case(rng)
-        found = answer(settings, x, dy)
-        flat = None if isinstance(found, str) else found.dy.ravel().tolist()
+        route = answer(settings, x, dy)
+        flat = None if isinstance(route, str) else route.dy.ravel().tolist()
         cases.append((as_json(settings), rows_of(x), flat))
-        expected.append(found)
+        expected.append(route)
     possible = 0
-    for case, said, found in zip(cases, under_node(cases), expected, strict=True):
-        if isinstance(found, str):
-            assert said.get("refused"), (case, found)
+    for case, said, route in zip(cases, under_node(cases), expected, strict=True):
+        if isinstance(route, str):
+            assert said.get("refused"), (case, route)
             continue
         assert "refused" not in said, (case, said)
         possible += 1
-        assert said["shape"] == list(found.y.shape), case
-        assert said["call"] == found.settings.call(found.array.shape)
-        assert_close(said["y"], found.y)
-        assert_close(said["dx"], found.dx)
+        assert said["shape"] == list(route.y.shape), case
+        assert said["call"] == route.settings.call(route.array.shape)
+        assert_close(said["y"], route.y)
+        assert_close(said["dx"], route.dx)
     return possible
 
 

@@ -112,9 +112,9 @@ def cell(page, panel, row, column):
 
 def places(page, panel, name):
     """The (row, column) of each cell of class `name`."""
-    found = page.find_elements(By.CSS_SELECTOR, f"#{panel} td.{name}")
+    cells = page.find_elements(By.CSS_SELECTOR, f"#{panel} td.{name}")
     return [
-        (int(c.get_dom_attribute("data-row")), int(c.get_dom_attribute("data-col"))) for c in found
+        (int(c.get_dom_attribute("data-row")), int(c.get_dom_attribute("data-col"))) for c in cells
     ]
 
 
@@ -306,8 +306,8 @@ def test_on_a_phone(browser, address, scheme, tmp_path):
     page = opened(browser, address, PHONE, scheme)
     assert page.execute_script("return document.documentElement.scrollWidth") <= PHONE[0]
     assert cell(page, "output", 0, 0).rect["width"] >= 28
-    beside = cell(page, "input", 0, 0).rect["y"] - cell(page, "output", 0, 0).rect["y"]
-    assert abs(beside) < 2
+    offset = cell(page, "input", 0, 0).rect["y"] - cell(page, "output", 0, 0).rect["y"]
+    assert abs(offset) < 2
     cell(page, "output", 2, 2).click()
     assert page.find_element(By.ID, "detail").rect["y"] > 0
     picture = tmp_path / "phone.png"
@@ -356,26 +356,26 @@ def check_settings(page, count, seed):
     rng, possible = random.Random(seed), 0
     while possible < count:
         settings, x, dy = random_case(rng)
-        found = answer(settings, x, dy)
-        refused = isinstance(found, str)
+        route = answer(settings, x, dy)
+        refused = isinstance(route, str)
         sent = {"settings": json.loads(as_json(settings)), "array": rows_of(x)}
-        sent["dy"] = "1" if refused else rows_of(found.dy)
+        sent["dy"] = "1" if refused else rows_of(route.dy)
         page.execute_script(SET, json.dumps(sent))
         said = page.execute_script(READ)
-        assert ("refused" in said) == refused, (sent, said, found)
+        assert ("refused" in said) == refused, (sent, said, route)
         if refused:
             continue
         possible += 1
         assert text(page, "call") == settings.call(x.shape)
-        assert_close(said["output"], found.y)
-        assert_close(said["gradient"], found.dx)
-        output = tuple(map(rng.randrange, found.y.shape))
+        assert_close(said["output"], route.y)
+        assert_close(said["gradient"], route.dx)
+        output = tuple(map(rng.randrange, route.y.shape))
         cell(page, "output", *output).click()
-        receivers = [at for at, _ in found.sent(output)]
+        receivers = [at for at, _ in route.sent(output)]
         assert places(page, "input", "on") == places(page, "gradient", "reached") == receivers, sent
-        source = tuple(map(rng.randrange, found.x.shape))
+        source = tuple(map(rng.randrange, route.x.shape))
         cell(page, "gradient", *source).click()
-        share = found.shares[..., source[0], source[1]]
+        share = route.shares[..., source[0], source[1]]
         senders = [tuple(at) for at in np.argwhere(np.isnan(share) | (share != 0)).tolist()]
         assert places(page, "cotangent", "reached") == senders, sent
 

@@ -212,8 +212,8 @@ def test_drawing_windows_needs_a_key():
         y, indices = ours.fractional_max_pool2d(x, 2, 3, return_indices=True, key=key)
         assert (y.dtype, y.shape) == (dtype, (2, 3, 3, 3))
         flat = x.reshape(2, 3, -1)
-        found = jnp.take_along_axis(flat, indices.reshape(2, 3, -1), 2).reshape(y.shape)
-        np.testing.assert_array_equal(found, y)
+        selected = jnp.take_along_axis(flat, indices.reshape(2, 3, -1), 2).reshape(y.shape)
+        np.testing.assert_array_equal(selected, y)
         np.testing.assert_array_equal(ours.fractional_max_pool2d(x, 2, 3, key=key), y)
 
 

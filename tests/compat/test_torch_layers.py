@@ -99,9 +99,9 @@ def test_unpooling(rank):
     theirs = getattr(torch.nn, unpool)(2)
     layer = getattr(ours, unpool)(2)
     assert repr(layer) == repr(theirs)
-    there = torch.from_numpy(np.array(y)), torch.from_numpy(np.array(indices, np.int64))
-    agree(layer(y, indices), theirs(*there))
-    agree(layer(y, indices, x.shape[2:]), theirs(*there, x.shape[2:]))
+    tensors = torch.from_numpy(np.array(y)), torch.from_numpy(np.array(indices, np.int64))
+    agree(layer(y, indices), theirs(*tensors))
+    agree(layer(y, indices, x.shape[2:]), theirs(*tensors, x.shape[2:]))
 
 
 @pytest.mark.parametrize("name", FRACTIONAL)

@@ -69,15 +69,15 @@ def names_in(path):
     """Public functions that a module imports, reads from `jaxpool`, or names in a string other than a docstring."""
     tree = ast.parse(path.read_text())
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    found = set()
+    names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and re.match(r"jaxpool(\._api|$)", node.module):
-            found |= {each.name for each in node.names}
+            names |= {each.name for each in node.names}
         elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "jaxpool":
-            found.add(node.attr)
+            names.add(node.attr)
         elif isinstance(node, ast.Constant) and id(node) not in docstrings:
-            found |= {node.value} - KINDS if isinstance(node.value, str) else set()
-    return found & {*jaxpool.__all__}
+            names |= {node.value} - KINDS if isinstance(node.value, str) else set()
+    return names & {*jaxpool.__all__}
 
 
 @pytest.mark.parametrize("room", [*ROOMS[: ROOMS.index("_api")], "testing"])
@@ -86,6 +86,6 @@ def test_a_room_names_no_public_function(room):
     package = Path(jaxpool.__file__).parent
     modules = [path for path in (package / room).rglob("*.py") if path.parent.name != "oracle"]
     assert modules
-    found = {str(path.relative_to(package)): names_in(path) for path in modules}
+    naming = {str(path.relative_to(package)): names_in(path) for path in modules}
     expected = {file: names for file, names in NAMING.items() if file.startswith(f"{room}/")}
-    assert {file: names for file, names in found.items() if names} == expected
+    assert {file: names for file, names in naming.items() if names} == expected

@@ -76,7 +76,7 @@ def test_a_slow_one(command, tmp_path):
 
 def test_the_others_are_in_ci():
     script = (ROOT / ".ci" / "run").read_text()
-    there = {command for page, command in LINES if f"sh_block {page} " in script}
+    in_ci = {command for page, command in LINES if f"sh_block {page} " in script}
     others = [command for command in COMMANDS if re.fullmatch(IN_CI, command)]
     assert len(others) > 10
-    assert [command for command in others if command not in there] == []
+    assert [command for command in others if command not in in_ci] == []

@@ -52,7 +52,7 @@ def test_pages_have_the_numbers_of_the_results():
     used = set()
     for page in measured.PAGES:
         text = page.read_text()
-        used |= {found[1] for found in measured.MARKED.finditer(text)}
+        used |= {match[1] for match in measured.MARKED.finditer(text)}
         assert measured.filled(text) == text, page
         assert text.count("<!-- measured: ") == text.count("<!-- end of measured -->"), page
     assert used == set(measured.TEXTS)

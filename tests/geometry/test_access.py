@@ -81,13 +81,13 @@ def test_what_an_element_gets_is_what_windows_gave(dim):
 @given(axes, st.booleans())
 def test_tables_name_the_elements_that_exist_and_for_others_the_nearest(dim, transposed):
     phases = phases_of(dim, transposed)
-    found = access.tables(phases)
+    tables = access.tables(phases)
     for position in range(access.length(phases)):
-        turn, phase = divmod(position, len(phases))
+        row, phase = divmod(position, len(phases))
         each = phases[phase]
-        named = [(each.stride * turn + offset, tap) for offset, tap in each.pairs]
+        named = [(each.stride * row + offset, tap) for offset, tap in each.pairs]
         real = {(place, tap) for place, tap in named if 0 <= place < each.size}
-        named = [(e[position], t[position], exist[position]) for e, t, exist in found]
+        named = [(e[position], t[position], exist[position]) for e, t, exist in tables]
         assert sorted(real) == sorted((e, t) for e, t, exist in named if exist)
         assert all(0 <= element < each.size for element, *_ in named)
 

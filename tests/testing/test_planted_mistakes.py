@@ -175,9 +175,9 @@ def plant(monkeypatch):
         assert source.count(right) == 1
         tree = ast.parse(source.replace(right, wrong))
         tree.body[0].decorator_list = []
-        found = {}
-        exec(compile(tree, "planted", "exec"), function.__globals__, found)
-        monkeypatch.setattr(function, "__code__", found[function.__name__].__code__)
+        namespace = {}
+        exec(compile(tree, "planted", "exec"), function.__globals__, namespace)
+        monkeypatch.setattr(function, "__code__", namespace[function.__name__].__code__)
         forget()
 
     yield planted

@@ -121,9 +121,9 @@ def test_what_selects_gives_elements_and_what_adds_gives_others(name):
 
 @EVERY
 def test_integers_become_floats_where_they_are_averaged(name):
-    pool, given = POOLS[name], POOLS[name].samples()["integers"]
-    y = jax.tree.leaves(jax.eval_shape(lambda: pool.run(given)))[0]
-    averaged = np.float32 if pool.averages(given) else np.int32
+    pool, arguments = POOLS[name], POOLS[name].samples()["integers"]
+    y = jax.tree.leaves(jax.eval_shape(lambda: pool.run(arguments)))[0]
+    averaged = np.float32 if pool.averages(arguments) else np.int32
     assert y.dtype == (bool if pool.marks else averaged)
 
 
@@ -174,8 +174,8 @@ def test_what_the_command_line_reads_needs_no_hypothesis():
         "import sys; sys.modules['hypothesis'] = None; from jaxpool.testing import pools; "
         "print(len([p.samples() for p in pools().values()]))"
     )
-    found = subprocess.check_output([sys.executable, "-c", code], text=True)
-    assert int(found) == len(POOLS)
+    printed = subprocess.check_output([sys.executable, "-c", code], text=True)
+    assert int(printed) == len(POOLS)
 
 
 NOTHING = {

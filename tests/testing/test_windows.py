@@ -146,9 +146,9 @@ def test_windows_and_divisors_of_averages_are_those_of_torch(ceil_mode):
 @with_torch
 def test_adaptive_windows_are_those_of_torch():
     for size, n in itertools.product(range(1, 14), range(1, 17)):
-        (own,) = members(adaptive_windows((size,), (n,), (0,)))
+        (members_of_axis,) = members(adaptive_windows((size,), (n,), (0,)))
         y = pooled(torch.nn.AdaptiveAvgPool1d(n), (size,))
-        np.testing.assert_allclose(y, own / own.sum(0), rtol=1e-12)
+        np.testing.assert_allclose(y, members_of_axis / members_of_axis.sum(0), rtol=1e-12)
 
 
 @with_torch
