@@ -35,8 +35,8 @@ def test_values_and_gradients_are_those_of_lax(name):
 
     assert taken_over(accelerate(pools), x)
     want, got = pools(x), accelerate(pools)(x)
-    for wanted, given in zip(want[0], got[0], strict=True):
-        np.testing.assert_array_equal(given, wanted)
+    for wanted, ours in zip(want[0], got[0], strict=True):
+        np.testing.assert_array_equal(ours, wanted)
     np.testing.assert_allclose(got[1][0], want[1][0], rtol=1e-6, atol=1e-6)
 
 
@@ -53,9 +53,9 @@ def test_every_dtype(dtype):
         return y if dtype is bool else [*y, lax.reduce_window(x, dtype(0), lax.add, (2, 2))]
 
     assert taken_over(accelerate(pools), x)
-    for given, wanted in zip(accelerate(jax.jit(pools))(x), pools(x), strict=True):
-        assert given.dtype == wanted.dtype
-        np.testing.assert_array_equal(given, wanted)
+    for ours, wanted in zip(accelerate(jax.jit(pools))(x), pools(x), strict=True):
+        assert ours.dtype == wanted.dtype
+        np.testing.assert_array_equal(ours, wanted)
 
 
 def test_general_reductions_that_are_a_max_min_or_sum():

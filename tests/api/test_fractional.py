@@ -171,8 +171,6 @@ def test_fractional_averages(shape, window, output, axes):
 
 
 def check_fractional(shape, window, output, axes, seeds):
-    """Compare value and cotangent with the oracle for many keys."""
-
     @jax.jit
     def pullback(key, x, dy):
         def pool(x):

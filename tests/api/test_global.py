@@ -145,7 +145,6 @@ def test_averages_are_added_in_float32():
 
 @pytest.mark.parametrize("name", ["global_max_pool", "global_avg_pool"])
 def test_forward_reverse_and_both(name, x64):
-    """JVP, VJP, and the second derivative of half the squared norm."""
     x = RNG.permutation(120).reshape(SHAPE) / 7
     mask = MASKS["every element"]
     v = RNG.standard_normal(SHAPE)

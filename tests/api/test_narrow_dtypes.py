@@ -46,11 +46,11 @@ def test_values_are_right_or_refused(name, dtype):
         with pytest.raises(TypeError, match=f"jaxpool.{name}: "):
             pool.run(arguments)
         return
-    found = jax.tree.leaves(pool.run(arguments))[0]
+    result = jax.tree.leaves(pool.run(arguments))[0]
     wanted = pool.run(arguments, pool.meaning).y
-    assert found.dtype == wanted.dtype
+    assert result.dtype == wanted.dtype
     np.testing.assert_allclose(
-        np.asarray(found).astype(np.float64), wanted.astype(np.float64), rtol=1e-5, atol=1e-5
+        np.asarray(result).astype(np.float64), wanted.astype(np.float64), rtol=1e-5, atol=1e-5
     )
     if jnp.issubdtype(dtype, jnp.floating) and not pool.marks:
         operands = {name: jax.tree.map(jnp.asarray, arguments[name]) for name in pool.operands}

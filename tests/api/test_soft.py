@@ -67,7 +67,6 @@ def test_a_number_and_an_array_give_the_same(name):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.usefixtures("x64")
 def test_derivatives_to_third_order(name):
-    """In x and the temperature together."""
     f = functools.partial(getattr(jaxpool, name), window_shape=(3,), padding=1)
     w = np.cos(np.arange(4.0))[:, None]
     at = np.append(numbers(4, 1.0), 0.8)

@@ -323,13 +323,13 @@ def test_floats_of_integers_and_a_structure_of_floats_are_refused(name):
 @pytest.mark.parametrize("name", ["white_tophat", "black_tophat"])
 def test_top_hats_of_bools_and_in_another_dtype(name):
     x = np.random.default_rng(0).integers(0, 9, (6, 7))
-    for arguments, output in (
+    for image, output in (
         (x > 4, None),
         (x.astype(np.int32), np.float32),
         (x.astype(np.uint8), np.int32),
     ):
-        want = getattr(ndimage, name)(arguments, (2, 3), output=output)
-        got = np.asarray(getattr(ours, name)(arguments, (2, 3), output=output))
+        want = getattr(ndimage, name)(image, (2, 3), output=output)
+        got = np.asarray(getattr(ours, name)(image, (2, 3), output=output))
         assert got.dtype == want.dtype
         np.testing.assert_array_equal(got, want)
     for of in (ours, ndimage):

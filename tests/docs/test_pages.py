@@ -154,7 +154,6 @@ def test_the_oldest_versions_are_those_of_the_package(page):
 
 
 def test_the_table_of_default_ties_names_each_function_with_its_default():
-    """The table in `docs/conventions.md` has one row for each function that takes `ties`."""
     page = (DOCS / "conventions.md").read_text(encoding="utf-8")
     table = page.partition("## Default tie rules")[2].partition("\n## ")[0]
     said = {}

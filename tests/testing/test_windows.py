@@ -86,7 +86,7 @@ def test_same_padding_is_that_of_lax(padding):
 def members(windows):
     """For each pooled axis, a matrix of bools: True if an element belongs to a window."""
     return [
-        np.array([[at in own for own in along] for at in range(size)])
+        np.array([[at in taps for taps in along] for at in range(size)])
         for size, along in zip(windows.input_shape, windows.elements, strict=True)
     ]
 
@@ -163,7 +163,9 @@ def test_fractional_windows_are_those_of_torch():
         each = torch.tensor(samples[::-1].copy()).expand(shape[0] * shape[1], 1, 2)
         pool = torch.nn.FractionalMaxPool2d(window, outs, _random_samples=each)
         rows, columns = (
-            np.array([[at in own for own in fractional_windows(*along)] for at in range(along[1])])
+            np.array(
+                [[at in taps for taps in fractional_windows(*along)] for at in range(along[1])]
+            )
             for along in zip(samples, shape, window, outs, strict=True)
         )
         want = rows[:, None, :, None] & columns[None, :, None, :]
