@@ -123,7 +123,7 @@ def test_flax_nnx():
         model = Net(nnx.Rngs(0))
         optimizer = nnx.Optimizer(model, optax.sgd(RATE), wrt=nnx.Param)
         losses, grads = zip(*[step(model, optimizer, IMAGES) for _ in range(STEPS)], strict=True)
-        # the state that a step changes, except random keys
+        # The state that a step changes, except random keys.
         state = nnx.state(model, nnx.Not(nnx.RngState))
         keys = jax.tree.map(jax.random.key_data, nnx.state(model, nnx.RngKey))
         return losses, grads[0], state, keys, nnx.state(model, nnx.RngCount)

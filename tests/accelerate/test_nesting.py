@@ -274,7 +274,7 @@ def test_what_a_kernel_reduces_is_not_taken_over_again(platform):
     accelerate(lambda x: programs.extend(lowered(x)))(x)
     held = ["reduce_window" in program for program in programs]
     assert held == {"cpu": [False, False], "cuda": [False, True], "tpu": [True, True]}[platform]
-    # outside of `accelerate`
+    # Outside of `accelerate`, the kernels are the same.
     assert programs == lowered(x)
 
 

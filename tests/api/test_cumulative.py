@@ -355,7 +355,7 @@ def test_the_index_is_that_of_pytorch():
 
 @pytest.mark.parametrize(("reverse", "x64"), [(False, False), later(True, True)])
 def test_episodes_in_an_array_that_is_cut_into_blocks(reverse, x64):
-    # long enough for blocks of blocks
+    # Long enough for blocks of blocks.
     x = np.random.default_rng(4).standard_normal((3301, 16)).astype(np.float32)
     bounds = [0, 7, 8, 40, 900, 2999, 3301]
     starts = np.isin(np.arange(3301), bounds)[:, None]

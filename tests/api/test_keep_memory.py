@@ -62,7 +62,7 @@ def test_another_allocator_is_left_alone(monkeypatch):
     usage = types.SimpleNamespace(sizes=[0] * 10)
     other = {"malloc": lambda size: 0, "free": lambda block: None}
     for functions in ({}, other, {**other, "mallinfo2": lambda: usage}):
-        # without mallopt, so that a call of it would raise
+        # Without mallopt, so that a call of it would raise.
         library = types.SimpleNamespace(**functions)
         monkeypatch.setattr(ctypes, "CDLL", lambda name, library=library: library)
         assert jaxpool.keep_memory.__wrapped__() is False

@@ -235,7 +235,7 @@ def test_an_infinite_power_is_the_largest_size():
     dy = numbers(want.shape).astype(np.float32)
     y, dx = lp(x, inf, dy, **geometry)
     np.testing.assert_array_equal(y, want)
-    # jnp.abs has slope 0 at 0, like lp_pool
+    # Like lp_pool, jnp.abs has slope 0 at 0.
     np.testing.assert_allclose(dx, pullback(dy)[0], rtol=1e-6)
 
 
@@ -507,5 +507,5 @@ def test_forward_mode_of_narrow_floats(p):
     f = functools.partial(jaxpool.lp_pool, p=p, window_shape=(2,), strides=(2,))
     y, tangent = jax.jvp(f, (x,), (x,))
     assert (y.dtype, tangent.dtype) == (jnp.bfloat16, jnp.bfloat16)
-    # y is homogeneous in x, so its tangent along x is y.
+    # The pool is homogeneous in x, so its tangent along x is y.
     np.testing.assert_array_equal(tangent, y)

@@ -40,7 +40,7 @@ def check(name, options, seed):
     rng = np.random.default_rng(seed)
     x = rng.standard_normal(SHAPE).astype(np.float32)
     if seed % 2 and options.get("kind") != "max":
-        # not for kind="max": rounding would decide between interpolated points that tie
+        # Not for kind="max": rounding would decide between interpolated points that tie.
         x = np.round(x)
     boxes = rng.uniform(-3, 9, (BOXES, 4)).astype(np.float32)
     boxes[: BOXES // 2] = np.sort(boxes[: BOXES // 2].reshape(-1, 2, 2), 1).reshape(-1, 4)

@@ -146,7 +146,7 @@ def test_positions_to_unpool_are_those_a_pool_could_give():
     filled = jaxpool.max_unpool(jnp.abs(x), positions, case.output)
     _, indices = jaxpool.max_pool_with_argmax(filled, case.window, case.strides)
     assert np.array_equal(indices, positions)
-    # positions vary inside the windows
+    # Positions vary inside the windows.
     assert len(np.unique(positions)) > 24
 
 

@@ -112,7 +112,7 @@ class TestText:
             capsys, "--op", "unpool", "--array", "1 9 2", "--window", "1x2", "--stride", "1"
         )
         assert "indices of y (1x2)\n" in said
-        # both windows select the 9, and unpooling writes it once
+        # Both windows select the 9, and the later value stays.
         assert "(0, 1)  9      (0, 1)\n" in said
 
     def test_a_file_is_explained_with_its_notes(self, capsys, tmp_path):

@@ -148,7 +148,7 @@ def drawn_window(rng, rank):
     kernel = drawn_sizes(rng, rank, 1, 3)
     stride = None if rng.random() < 0.3 else drawn_sizes(rng, rank, 1, 3)
     if rng.random() < 0.1:
-        # may exceed half of the kernel, which PyTorch refuses
+        # The padding may exceed half of the kernel, which PyTorch refuses.
         return kernel, stride, drawn_sizes(rng, rank, 0, 1)
     padding = tuple(int(rng.integers(0, width // 2 + 1)) for width in full(kernel, rank))
     return kernel, stride, padding[0] if len(set(padding)) == 1 else padding
@@ -202,7 +202,7 @@ def test_lp_pools(rank, calls):
         ceil_mode = bool(rng.integers(2)) and norm in (INF, -INF)
         args = (norm, kernel, stride, ceil_mode)
         cases.append(Case(f"lp_pool{rank}d", (shape,), args, lenient=16))
-    # the C library decides powers of infinities
+    # The C library decides powers of infinities.
     compare(cases, ("normal", "normal", "ties", "ties"))
 
 

@@ -98,7 +98,7 @@ def test_overlapping_says_whether_an_element_belongs_to_two_windows(geometry):
         if all(0 <= at < dim.size for at, dim in zip(position, window.dims, strict=True))
     ]
     if window.overlapping:
-        # including padding: two windows may overlap in padding only
+        # Padding included, because two windows may overlap in padding only.
         assert len(set(reached)) < len(reached)
     else:
         assert len(set(inside)) == len(inside)

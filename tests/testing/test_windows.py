@@ -32,7 +32,7 @@ def elements(size, window, strides=1, padding="VALID", **options):
         (elements(5, 2, 2, ceil_mode=True), [[0, 1], [2, 3], [4]]),
         (elements(4, 1, 3, ceil_mode=True), [[0], [3]]),
         (elements(4, 1, 2, ceil_mode=True), [[0], [2]]),  # no window starts at the end
-        # no window starts in the padding after the end
+        # No window starts in the padding after the end.
         (elements(5, 2, 3, 1, ceil_mode=True), [[0], [2, 3]]),
         (elements(3, 4, 1, "SAME"), [[0, 1, 2], [0, 1, 2], [1, 2]]),
         (elements(3, 4, 1, "SAME_LOWER"), [[0, 1], [0, 1, 2], [0, 1, 2]]),
