@@ -1,4 +1,4 @@
-"""`accelerate` on programs drawn at random, each beside the same program plain: value, gradient, size and memory."""
+"""Random programs with and without `accelerate`: equal values and gradients, and similar tracing time and memory."""
 
 import collections
 import concurrent.futures
@@ -14,9 +14,9 @@ from tests.support.compilation import HASTY
 from tests.support.nested_programs import Draws, array, drawn, exact, outermost
 
 FIRST, MANY = (int(os.environ.get(name, n)) for name, n in (("PROGRAM", 0), ("PROGRAMS", 200)))
-# By lax: forward mode of a jax.custom_vjp, and what it lacks in a shard_map.
+# lax raises these for forward mode of a jax.custom_vjp, and for features without a shard_map rule.
 REFUSED = (TypeError, ValueError, NotImplementedError)
-spent = collections.Counter()  # seconds of tracing, bytes of scratch memory
+spent = collections.Counter()  # seconds of tracing and bytes of temporary memory
 
 
 def compiled(f, x, whose):
@@ -27,7 +27,7 @@ def compiled(f, x, whose):
 
 
 def check(seed):
-    """One program: plain, ours, and plain again, whose traces must not be taken for each other."""
+    """Compare a program with its accelerated form. The original, run again, must not reuse the other trace."""
     rng = Draws(seed)
     f = outermost(rng, drawn(rng, int(rng.integers(1, 6))))
     x = array(rng)

@@ -1,4 +1,4 @@
-"""`accelerate`: what goes in and comes out, where it begins and ends, its report, what it refuses."""
+"""`accelerate` as a decorator: inputs and outputs, scope, the report, and refused arguments."""
 
 import functools
 import inspect
@@ -25,7 +25,7 @@ from tests.support.accelerated import (
     with_vjp,
 )
 
-# What goes in and comes out
+# Inputs and outputs
 
 
 def test_structure_keys_and_none():
@@ -61,13 +61,13 @@ def test_donation_and_static_arguments_stay():
 
     fast = accelerate(step)
     assert taken_over(functools.partial(fast, kind="max"), X)
-    given = jnp.array(X)
+    donated = jnp.array(X)
     want = X + max_pool(X).sum()
-    np.testing.assert_array_equal(fast(given, kind="max"), want)
-    assert given.is_deleted()
-    given = jnp.array(X)
-    jax.jit(accelerate(lambda x: x + max_pool(x).sum()), donate_argnums=0)(given)
-    assert given.is_deleted()
+    np.testing.assert_array_equal(fast(donated, kind="max"), want)
+    assert donated.is_deleted()
+    donated = jnp.array(X)
+    jax.jit(accelerate(lambda x: x + max_pool(x).sum()), donate_argnums=0)(donated)
+    assert donated.is_deleted()
 
 
 def test_names_and_signatures_stay():
@@ -120,7 +120,7 @@ def test_a_partial_that_is_a_pytree_stays_one():
     assert taken_over(loss, fast)
 
 
-# Where it begins and ends
+# Scope
 
 
 def test_a_function_is_traced_once_more_and_then_cached():
@@ -154,14 +154,14 @@ def test_it_ends_with_an_exception():
 
 
 def test_it_nests():
-    found = []
+    reductions = []
 
     def outer(x):
         within = accelerate(max_pool)(x)
         return within.sum() + min_pool(x).sum()
 
-    assert taken_over(accelerate(outer, report=found.append), X)
-    assert [reduction.kind for reduction in found] == ["max", "min"]
+    assert taken_over(accelerate(outer, report=reductions.append), X)
+    assert [reduction.kind for reduction in reductions] == ["max", "min"]
     assert accelerate(lambda: accelerate(lambda: taken_over(sum_pool, X))())()
     assert not taken_over(min_pool, X)
 
@@ -205,43 +205,43 @@ assert "bind" in vars(jax.lax.reduce_window_max_p)
 
 
 def test_the_report_names_each_reduction_once_with_its_place():
-    found = []
+    entries = []
 
     @jax.jit
     def pools(x):
         for _ in range(3):
-            x = max_pool(x, (2, 3), (1, 1), ((0, 1), (1, 1)))  # the line that is reported
+            x = max_pool(x, (2, 3), (1, 1), ((0, 1), (1, 1)))  # the reported line
         return lax.reduce_window(x, 1.0, lax.mul, (2, 1)), sum_pool(x)
 
     pools(X)
-    accelerate(pools)(X)  # jitted and accelerated before: nothing is missed
-    fast = accelerate(pools, report=found.append)
+    accelerate(pools)(X)  # already traced: the report must still be complete
+    fast = accelerate(pools, report=entries.append)
     fast(X)
     fast(X)
-    assert [(entry.kind, entry.taken_over) for entry in found] == [
+    assert [(entry.kind, entry.taken_over) for entry in entries] == [
         ("max", True),
         ("other", False),
         ("sum", True),
     ]
     lines, first = inspect.getsourcelines(max_pool)
     place = f"accelerated.py:{first + len(lines) - 1} (max_pool)"
-    assert str(found[0]) == (
+    assert str(entries[0]) == (
         f"{place}: max of float32[4, 4], window (2, 3), padding ((0, 1), (1, 1)): taken over"
     )
-    assert str(found[1]).endswith(
+    assert str(entries[1]).endswith(
         ": other of float32[4, 4], window (2, 1): left to lax "
         "(the reduction is no max, min or sum of two numbers)"
     )
-    assert "strides (2, 2)" in str(found[2])
+    assert "strides (2, 2)" in str(entries[2])
 
 
 def test_the_report_of_a_program_that_is_never_run():
-    found = []
-    jax.eval_shape(accelerate(jax.grad(lambda x: max_pool(x).sum()), report=found.append), X)
-    assert [entry.taken_over for entry in found] == [True]
+    entries = []
+    jax.eval_shape(accelerate(jax.grad(lambda x: max_pool(x).sum()), report=entries.append), X)
+    assert [entry.taken_over for entry in entries] == [True]
 
 
-# What is refused
+# Refused arguments
 
 COMPILED = jax.jit(lambda x: x).lower(1.0).compile()
 
@@ -342,18 +342,18 @@ def test_any_other_callable_is_taken():
 
 
 def test_a_maximum_of_one_number_with_itself_is_another_reduction():
-    found = []
+    entries = []
 
     def pool(x):
         return lax.reduce_window(x, -jnp.inf, lambda a, b: lax.max(b, b), (2, 2), (2, 2), "VALID")
 
-    y = accelerate(pool, report=found.append)(X)
-    assert [(each.kind, each.taken_over) for each in found] == [("other", False)]
+    y = accelerate(pool, report=entries.append)(X)
+    assert [(each.kind, each.taken_over) for each in entries] == [("other", False)]
     np.testing.assert_array_equal(y, pool(X))
 
 
 def test_without_a_line_of_the_user_the_report_names_one_of_a_library():
-    found = []
+    entries = []
     pool = functools.partial(
         lax.reduce_window,
         init_value=-np.inf,
@@ -362,10 +362,10 @@ def test_without_a_line_of_the_user_the_report_names_one_of_a_library():
         window_strides=(1, 1),
         padding="VALID",
     )
-    thread = threading.Thread(target=accelerate(pool, report=found.append), args=(X,))
+    thread = threading.Thread(target=accelerate(pool, report=entries.append), args=(X,))
     thread.start()
     thread.join()
-    (reduction,) = found
+    (reduction,) = entries
     assert reduction.where.startswith("threading.py:")
     assert reduction.where.endswith("(Thread.run)")
 

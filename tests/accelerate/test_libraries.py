@@ -1,4 +1,4 @@
-"""`accelerate` on models of the layer libraries as they are: the same numbers, state included."""
+"""`accelerate` on models of the layer libraries: equal losses, gradients and state."""
 
 import os
 import warnings
@@ -18,7 +18,7 @@ LABELS = jnp.arange(8) % 3
 
 
 def library(name):
-    """A library, where it is installed; what it warns of when imported is not ours."""
+    """Import a library or skip the test. Warnings of the import are ignored."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return pytest.importorskip(name)
@@ -35,7 +35,7 @@ def same(given, wanted):
 
 
 def run(step, params):
-    """The first gradients, the losses of a few steps of gradient descent, and where they end."""
+    """The first gradients, the losses of a few steps of gradient descent, and the final parameters."""
     losses, first = [], None
     for _ in range(STEPS):
         loss, grads, params = step(params)
@@ -45,15 +45,15 @@ def run(step, params):
 
 
 def kinds(fn, *args):
-    """What `fn` hands over when it is traced; all of it must be."""
-    found = []
-    jax.eval_shape(accelerate(fn, report=found.append), *args)
-    assert all(entry.taken_over for entry in found), found
-    return [entry.kind for entry in found]
+    """Kinds of the reductions in `fn`, all of which must be taken over."""
+    entries = []
+    jax.eval_shape(accelerate(fn, report=entries.append), *args)
+    assert all(entry.taken_over for entry in entries), entries
+    return [entry.kind for entry in entries]
 
 
 def check(loss, params, expected):
-    """`loss(params)` with and without accelerate: value, every gradient leaf, and a loss curve."""
+    """Compare `loss(params)` with and without `accelerate`: value, every gradient leaf, and a loss curve."""
 
     @jax.jit
     def step(params):
@@ -123,21 +123,25 @@ def test_flax_nnx():
         model = Net(nnx.Rngs(0))
         optimizer = nnx.Optimizer(model, optax.sgd(RATE), wrt=nnx.Param)
         losses, grads = zip(*[step(model, optimizer, IMAGES) for _ in range(STEPS)], strict=True)
-        state = nnx.state(model, nnx.Not(nnx.RngState))  # all that a step changes, and its keys
+        # The state that a step changes, except random keys.
+        state = nnx.state(model, nnx.Not(nnx.RngState))
         keys = jax.tree.map(jax.random.key_data, nnx.state(model, nnx.RngKey))
         return losses, grads[0], state, keys, nnx.state(model, nnx.RngCount)
 
-    jitted, found = nnx.jit(train_step), []
+    jitted, entries = nnx.jit(train_step), []
     wanted = run(jitted)
     assert float(wanted[0][-1]) < float(wanted[0][0])
-    same(run(accelerate(jitted, report=found.append)), wanted)
-    assert [(entry.kind, entry.taken_over) for entry in found] == [("max", True), ("sum", True)]
+    same(run(accelerate(jitted, report=entries.append)), wanted)
+    assert [(entry.kind, entry.taken_over) for entry in entries] == [("max", True), ("sum", True)]
 
     model = Net(nnx.Rngs(0))
     optimizer = nnx.Optimizer(model, optax.sgd(RATE), wrt=nnx.Param)
-    inside = nnx.jit(accelerate(train_step, report=found.append))
+    inside = nnx.jit(accelerate(train_step, report=entries.append))
     nnx.eval_shape(inside, model, optimizer, IMAGES)
-    assert [(entry.kind, entry.taken_over) for entry in found[2:]] == [("max", True), ("sum", True)]
+    assert [(entry.kind, entry.taken_over) for entry in entries[2:]] == [
+        ("max", True),
+        ("sum", True),
+    ]
     with pytest.raises(TypeError, match="Pass a train step or a loss that takes it"):
         accelerate(model)
 
@@ -204,16 +208,16 @@ def test_equinox():
         lambda **report: accelerate(eqx.filter_jit(eqx.filter_value_and_grad(loss)), **report),
         lambda **report: eqx.filter_jit(eqx.filter_value_and_grad(accelerate(loss, **report))),
     ):
-        found = []
-        eqx.filter_eval_shape(form(report=found.append), model)
-        assert [entry.kind for entry in found] == ["max", "min", "sum"]
+        entries = []
+        eqx.filter_eval_shape(form(report=entries.append), model)
+        assert [entry.kind for entry in entries] == ["max", "min", "sum"]
     with pytest.raises(TypeError, match="It is a model or a layer"):
         accelerate(model)
-    pool = eqx.nn.MaxPool2d(2, 2)  # holds none
+    pool = eqx.nn.MaxPool2d(2, 2)  # a layer without parameters is accepted
     same(accelerate(pool)(images[0]), pool(images[0]))
 
 
-@pytest.mark.filterwarnings("ignore")  # of Keras
+@pytest.mark.filterwarnings("ignore")  # Keras warns
 def test_keras():
     keras = library("keras")
     if keras.backend.backend() != "jax":
@@ -241,16 +245,16 @@ def test_keras():
 
     def fitted(wrap):
         model, kwargs = build(), {"batch_size": 4, "shuffle": False, "verbose": 0}
-        model.fit(images, labels, **kwargs)  # compiled as it is, and then accelerated
+        model.fit(images, labels, **kwargs)  # compiles the model before it is accelerated
         history = wrap(model.fit)(images, labels, epochs=STEPS // 2, **kwargs)
         return history.history["loss"], model.get_weights()
 
-    found = []
+    entries = []
     wanted = fitted(lambda fit: fit)
     assert wanted[0][-1] < wanted[0][0]
-    same(fitted(lambda fit: accelerate(fit, report=found.append)), wanted)
-    assert {entry.kind for entry in found} == {"max", "sum"}
-    assert all(entry.taken_over for entry in found)
+    same(fitted(lambda fit: accelerate(fit, report=entries.append)), wanted)
+    assert {entry.kind for entry in entries} == {"max", "sum"}
+    assert all(entry.taken_over for entry in entries)
     for held in (build(), layers.MaxPooling2D()):
         with pytest.raises(TypeError, match=r"or model\.fit for Keras"):
             accelerate(held)

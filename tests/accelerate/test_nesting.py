@@ -1,4 +1,4 @@
-"""`accelerate` on programs of jax alone: every nesting, and what stays as it is."""
+"""`accelerate` on plain jax programs: nested transformations, and programs that stay unchanged."""
 
 import functools
 
@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from jax.lax import reduce_window  # by name, before any call of accelerate
+from jax.lax import reduce_window  # imported by name before the first call of accelerate
 
 from jaxpool import accelerate
 from jaxpool._accelerate.bind import _dispatcher
@@ -25,7 +25,7 @@ from tests.support.accelerated import (
 
 P = jax.sharding.PartitionSpec
 
-# Every nesting
+# Nested transformations
 
 
 def twice(x):
@@ -79,14 +79,14 @@ NESTINGS = {
 }
 
 
-@pytest.mark.parametrize("name", NESTINGS)  # on whole numbers, whose sums are exact
+@pytest.mark.parametrize("name", NESTINGS)  # integers have exact sums
 def test_every_nesting_is_taken_over_and_equal(name):
     def loss(x):
         leaves = [leaf.ravel() for leaf in jax.tree.leaves(NESTINGS[name](x))]
         return sum(jnp.vdot(leaf, jnp.arange(leaf.size) % 5 - 1.5) for leaf in leaves)
 
     step = jax.jit(jax.value_and_grad(loss))
-    before = step(X)  # jitted, and every cache of jax filled, before it is accelerated
+    before = step(X)  # fills the caches of jax before `accelerate`
     assert not taken_over(step, X)
 
     jax.tree.map(np.testing.assert_array_equal, accelerate(step)(X), before)
@@ -97,7 +97,7 @@ def test_every_nesting_is_taken_over_and_equal(name):
         jax.jit(jax.value_and_grad(accelerate(jax.jit(loss)))),
     ):
         assert taken_over(form, X)
-    assert not taken_over(step, X)  # and nothing of it is left behind
+    assert not taken_over(step, X)  # the original function is unchanged
 
 
 def test_a_while_loop_is_taken_over():
@@ -141,7 +141,7 @@ def test_a_jaxpr_traced_before():
     assert taken_over(accelerate(jax.grad(functools.partial(run, before))), X)
 
 
-# Programs that stay as they are
+# Programs that stay unchanged
 
 
 def test_a_program_without_pools_is_untouched():
@@ -196,7 +196,7 @@ KNOWN = {
 
 @pytest.mark.parametrize("primitive", KNOWN, ids=str)
 def test_the_parameters_of_this_jax_are_those_that_are_read(primitive):
-    """If one is missing or new, `accelerate` leaves all reductions to lax until `_accelerate/windows.py` reads it."""
+    """With a missing or new parameter, `accelerate` leaves all reductions to lax until `windows.py` reads it."""
     assert set(PARAMETERS) == set(KNOWN)
     (eqn,) = jax.make_jaxpr(KNOWN[primitive])(X).eqns
     assert eqn.primitive is primitive
@@ -212,29 +212,29 @@ def test_the_parameters_of_this_jax_are_those_that_are_read(primitive):
     ],
 )
 def test_other_parameters_are_reported_and_left(monkeypatch, change, reason):
-    """A jax whose primitives take other parameters: each reduction stays lax's, and the report says why."""
-    primitive, given, found = lax.reduce_window_max_p, [], []
+    """If lax's primitives have other parameters, reductions stay with lax and the report names the parameter."""
+    primitive, bound, entries = lax.reduce_window_max_p, [], []
     (eqn,) = jax.make_jaxpr(max_pool)(X).eqns
     params = {name: value for name, value in (eqn.params | change).items() if value is not None}
-    monkeypatch.setattr(primitive, "bind", lambda *args, **params: given.append(params))
+    monkeypatch.setattr(primitive, "bind", lambda *args, **params: bound.append(params))
     monkeypatch.setattr(primitive, "bind", _dispatcher(primitive, primitive.bind))
-    accelerate(lambda: primitive.bind(X, **params), report=found.append)()
-    assert given == [params]
+    accelerate(lambda: primitive.bind(X, **params), report=entries.append)()
+    assert bound == [params]
     (name,) = change
     said = f"lax's reduce_window_max {reason}: {name}"
-    assert [(left.taken_over, left.reason) for left in found] == [(False, said)]
-    assert str(found[0]).endswith(f"left to lax ({said})")
+    assert [(left.taken_over, left.reason) for left in entries] == [(False, said)]
+    assert str(entries[0]).endswith(f"left to lax ({said})")
 
 
 @pytest.mark.parametrize("reason", KEPT)
 def test_what_is_left_runs_as_before_and_says_why(reason):
-    found = []
-    assert program(accelerate(KEPT[reason], report=found.append), X) == program(KEPT[reason], X)
-    assert [(left.taken_over, left.reason) for left in found] == [(False, reason)]
+    entries = []
+    assert program(accelerate(KEPT[reason], report=entries.append), X) == program(KEPT[reason], X)
+    assert [(left.taken_over, left.reason) for left in entries] == [(False, reason)]
 
 
 def test_maxima_keep_x_where_the_default_device_is_a_tpu(monkeypatch):
-    found = []
+    entries = []
     window = {"window_dimensions": (2, 2), "window_strides": (2, 2), "padding": "VALID"}
 
     def program(x):
@@ -247,17 +247,17 @@ def test_maxima_keep_x_where_the_default_device_is_a_tpu(monkeypatch):
         )
         return {each.dtype.name for each in jax.tree.leaves(back)}
 
-    accelerated = accelerate(program, report=found.append)
+    accelerated = accelerate(program, report=entries.append)
     monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
     assert kept(accelerated) == {X.dtype.name}
-    assert [(each.kind, each.taken_over) for each in found] == [("max", True), ("sum", True)]
+    assert [(each.kind, each.taken_over) for each in entries] == [("max", True), ("sum", True)]
     with jax.default_device(jax.devices("cpu")[0]):
         assert kept(accelerated) == {"uint8"}
 
 
 @pytest.mark.parametrize("platform", ["cpu", "cuda", "tpu"])
 def test_what_a_kernel_reduces_is_not_taken_over_again(platform):
-    """On GPUs and TPUs some kernels are lax's own reductions, lowered here while lax's are handed over."""
+    """Some kernels for GPUs and TPUs are lax reductions themselves, and are lowered while `accelerate` is active."""
 
     def pools(x):
         total = lax.reduce_window(x, 0.0, lax.add, (13, 13), (1, 1), "SAME")
@@ -274,7 +274,8 @@ def test_what_a_kernel_reduces_is_not_taken_over_again(platform):
     accelerate(lambda x: programs.extend(lowered(x)))(x)
     held = ["reduce_window" in program for program in programs]
     assert held == {"cpu": [False, False], "cuda": [False, True], "tpu": [True, True]}[platform]
-    assert programs == lowered(x)  # where nothing is handed over any more
+    # Outside of `accelerate`, the kernels are the same.
+    assert programs == lowered(x)
 
 
 def test_several_operands_are_left():
@@ -289,13 +290,13 @@ def test_several_operands_are_left():
 
 def test_sharded_along_a_pooled_axis_is_taken_over():
     mesh = jax.make_mesh((1,), ("i",), (jax.sharding.AxisType.Explicit,), devices=jax.devices()[:1])
-    found = []
+    entries = []
     with jax.set_mesh(mesh):
-        fast = accelerate(max_pool, report=found.append)
+        fast = accelerate(max_pool, report=entries.append)
         for spec in (P("i"), P()):
             fast(jax.device_put(X, jax.NamedSharding(mesh, spec)))
-    assert found
-    assert {met.reason for met in found} == {None}
+    assert entries
+    assert {met.reason for met in entries} == {None}
 
 
 @pytest.mark.parametrize(

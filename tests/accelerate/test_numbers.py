@@ -1,4 +1,4 @@
-"""`accelerate`: values and gradients are those of lax, but where lax is wrong."""
+"""`accelerate` gives lax's values and gradients, except where lax is wrong."""
 
 import jax
 import jax.numpy as jnp
@@ -35,8 +35,8 @@ def test_values_and_gradients_are_those_of_lax(name):
 
     assert taken_over(accelerate(pools), x)
     want, got = pools(x), accelerate(pools)(x)
-    for wanted, given in zip(want[0], got[0], strict=True):
-        np.testing.assert_array_equal(given, wanted)
+    for wanted, ours in zip(want[0], got[0], strict=True):
+        np.testing.assert_array_equal(ours, wanted)
     np.testing.assert_allclose(got[1][0], want[1][0], rtol=1e-6, atol=1e-6)
 
 
@@ -53,15 +53,15 @@ def test_every_dtype(dtype):
         return y if dtype is bool else [*y, lax.reduce_window(x, dtype(0), lax.add, (2, 2))]
 
     assert taken_over(accelerate(pools), x)
-    for given, wanted in zip(accelerate(jax.jit(pools))(x), pools(x), strict=True):
-        assert given.dtype == wanted.dtype
-        np.testing.assert_array_equal(given, wanted)
+    for ours, wanted in zip(accelerate(jax.jit(pools))(x), pools(x), strict=True):
+        assert ours.dtype == wanted.dtype
+        np.testing.assert_array_equal(ours, wanted)
 
 
 def test_general_reductions_that_are_a_max_min_or_sum():
     @jax.jit
     def pools(x, start):
-        given = jnp.array(-jnp.inf)  # traced: jax no longer knows its value
+        given = jnp.array(-jnp.inf)  # traced, so its value is not known at trace time
         return (
             lax.reduce_window(x, -jnp.inf, jnp.maximum, (2, 2), (2, 2), "SAME"),
             lax.reduce_window(x, np.float32(np.inf), lambda a, b: lax.min(b, a), (2, 2)),
@@ -73,7 +73,7 @@ def test_general_reductions_that_are_a_max_min_or_sum():
         )
 
     fast, y, least = accelerate(pools), np.asarray(max_pool(X)), np.asarray(min_pool(X))
-    start = y[0, 0]  # ties with a maximum, which then gets the cotangent
+    start = y[0, 0]  # ties with a maximum, and then gets the cotangent
     assert taken_over(fast, X, start)
     for given, wanted in zip(fast(X, start), pools(X, start), strict=True):
         np.testing.assert_array_equal(given, wanted)
@@ -90,7 +90,7 @@ def test_where_lax_is_wrong_the_numbers_are_ours():
 
     assert routed([jnp.nan, 5.0, 2.0], (3,), "VALID") == [1, 0, 0]
     assert routed([-jnp.inf] * 3, (3,), ((1, 1),)) == [2, 1, 0]
-    assert routed([1.0], (1,), ((2, 0),)) == [1]  # two windows of padding: their cotangent is lost
+    assert routed([1.0], (1,), ((2, 0),)) == [1]  # the cotangent of two windows of padding is lost
     ones = jnp.ones(512, jnp.bfloat16)
     assert accelerate(sum_pool)(ones, (512,), (1,))[0] == 512
     eighths = jnp.ones(3).astype(jnp.float8_e4m3fn)
@@ -115,11 +115,11 @@ def test_symbolic_batch_sizes():
         spec = jax.ShapeDtypeStruct(shape, np.float32)
         return jax.export.export(jax.jit(fn))(spec)
 
-    found = []
-    pool = accelerate(lambda x: max_pool(x, (1, 2), (1, 2)), report=found.append)
+    entries = []
+    pool = accelerate(lambda x: max_pool(x, (1, 2), (1, 2)), report=entries.append)
     np.testing.assert_array_equal(exported(pool, batch, 4).call(X), max_pool(X, (1, 2), (1, 2)))
-    exported(accelerate(max_pool, report=found.append), batch, 4)
-    assert [left.reason for left in found] == [
+    exported(accelerate(max_pool, report=entries.append), batch, 4)
+    assert [left.reason for left in entries] == [
         None,
         "x is not of known size along pooled axis 0",
     ]
@@ -131,13 +131,13 @@ def test_a_report_of_windows_and_strides_that_are_symbolic():
     def pool(x):
         return lax.reduce_window(x, -np.inf, lax.max, (x.shape[0], 2), (1, 2), "VALID")
 
-    found = []
+    entries = []
     spec = jax.ShapeDtypeStruct((size, 4), np.float32)
-    exported = jax.export.export(jax.jit(accelerate(pool, report=found.append)))(spec)
+    exported = jax.export.export(jax.jit(accelerate(pool, report=entries.append)))(spec)
     np.testing.assert_array_equal(exported.call(X), pool(X))
-    assert not found[0].taken_over
+    assert not entries[0].taken_over
     assert ": max of float32[size, 4], window (size, 2), strides (1, 2): left to lax" in str(
-        found[0]
+        entries[0]
     )
 
 
@@ -150,5 +150,5 @@ def test_an_initial_value_that_is_known_and_no_identity():
         )
 
     assert taken_over(accelerate(pools), X)
-    for given, wanted in zip(accelerate(pools)(X), pools(X), strict=True):
-        np.testing.assert_array_equal(given, wanted)
+    for y, wanted in zip(accelerate(pools)(X), pools(X), strict=True):
+        np.testing.assert_array_equal(y, wanted)

@@ -1,1 +1,1 @@
-"""The public functions: values, gradients, dtypes, messages; against the oracle, lax, PyTorch and examples by hand."""
+"""The public functions, against the oracle, lax, PyTorch and worked examples."""

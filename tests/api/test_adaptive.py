@@ -1,4 +1,4 @@
-"""Adaptive pools: against the oracle, by hand, every type, long windows."""
+"""Adaptive pools: the oracle, worked examples, every dtype, long windows."""
 
 import functools
 
@@ -40,7 +40,7 @@ FLOATS = [
 ]
 INTEGERS = [np.bool_, np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32]
 
-# Shape, output_shape, axes: more windows than positions, fewer, both; one axis even, one uneven.
+# x.shape, output_shape, axes: more windows than elements, fewer windows, and both; one even and one uneven axis.
 GEOMETRIES = {
     "7 to 5": ((2, 7, 3), (5,), None),
     "3 to 8": ((3, 3, 2), (8,), None),
@@ -131,7 +131,7 @@ def test_float64(x64):
     np.testing.assert_allclose(dx, answer.cotangent(dy), rtol=1e-15, atol=1e-15)
 
 
-# By hand
+# Worked examples
 
 
 def test_the_windows_of_pytorch_not_those_of_equinox():
@@ -187,7 +187,7 @@ def test_many_windows_over_few_positions():
         np.testing.assert_array_equal(dx, answer.cotangent(dy))
 
 
-LONG = (2, 201, 2, 2)  # windows of 67 and of 101 positions: reduced as blocks, not tap by tap
+LONG = (2, 201, 2, 2)  # windows of 67 and 101 elements: reduced in blocks, not tap by tap
 
 
 @pytest.mark.parametrize("outputs", [3, 2])
@@ -223,7 +223,7 @@ def test_the_order_of_pytorch_the_first_number_and_the_last_nan(length):
 
 
 def test_positions_beyond_what_a_byte_holds():
-    """Windows of 17 by 18 taps."""
+    """Windows of 17x18 taps, more than 256."""
     x = np.zeros((33, 35, 2), np.float32)
     x[16, 17, 1] = x[32, 34, 0] = 1
     y, indices, dx = maximum(x, np.ones((2, 2, 2), np.float32), (2, 2))
@@ -260,7 +260,7 @@ def test_one_over_everything_is_a_reduction(ties):
 
 @pytest.mark.parametrize("options", [{}, {"ties": "split"}, {"autodiff": "jvp"}], ids=str)
 def test_where_the_length_divides_it_is_the_windowed_pool(options):
-    """The same program, to the letter."""
+    """Both programs have the same lowered text."""
     x = np.zeros((2, 6, 8, 3), np.float32)
     window = {"window_shape": (3, 2), "strides": (3, 2)}
     for adaptive, windowed in [

@@ -1,4 +1,4 @@
-"""What adaptive pools say of arguments they do not take, word for word."""
+"""Error messages of adaptive pools for invalid arguments."""
 
 import functools
 import re

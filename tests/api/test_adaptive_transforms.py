@@ -1,4 +1,4 @@
-"""Adaptive pools: their programs and residuals."""
+"""Adaptive pools: transformations, programs and residuals."""
 
 import functools
 import re
@@ -44,16 +44,16 @@ def operations(f, platforms, shape=SHAPE):
 @pytest.mark.parametrize("autodiff", MODES)
 @pytest.mark.parametrize("name", MATRIX)
 def test_the_gradient_holds_neither_scatter_nor_loop(name, autodiff):
-    """In one program for three platforms, and mapped for one."""
-    found = operations(gradient(name, autodiff), ["cpu", "cuda", "tpu"])
-    assert "multiply" in found
+    """A lowering for three platforms, and a vmapped gradient for one platform."""
+    names = operations(gradient(name, autodiff), ["cpu", "cuda", "tpu"])
+    assert "multiply" in names
     mapped = jax.jit(jax.vmap(gradient(name, autodiff)))
-    found |= operations(mapped, ["tpu"], (5, *SHAPE))
-    assert not [word for word in found if "scatter" in word or word == "while"]
+    names |= operations(mapped, ["tpu"], (5, *SHAPE))
+    assert not [word for word in names if "scatter" in word or word == "while"]
 
 
 def kept(f, x):
-    """Shapes and types of what the vjp of f at x holds."""
+    """Shapes and dtypes of the residuals that the VJP of f saves."""
     leaves = jax.tree.leaves(jax.eval_shape(lambda x: jax.vjp(f, x)[1], x))
     return [(leaf.shape, leaf.dtype.name) for leaf in leaves]
 

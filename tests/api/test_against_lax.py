@@ -1,4 +1,4 @@
-"""Drawn cases against the autodiff of `lax.reduce_window` where lax is right: finite, first tie."""
+"""Random cases against autodiff of `lax.reduce_window`, where lax is correct: finite, first tie."""
 
 import dataclasses
 import functools
@@ -22,7 +22,7 @@ PLAIN = geometries(dilation=False, ceil_mode=False)
 
 
 def cases(kind, geometry=PLAIN, dtypes=(np.float32,)):
-    """Cases without what lax lacks: a choice at ties, a divisor."""
+    """Cases that lax supports: the first of tied elements, no custom divisor."""
     drawn = pool_cases(
         kinds=(kind,), geometry=geometry, dtypes=dtypes, values=("ties",), ties=("first",)
     )
@@ -35,7 +35,7 @@ def both(kind, autodiff="vjp"):
 
 
 def one_program(function, pools, drawn):
-    """What `function` makes of each pool, compiled together."""
+    """`function` applied to each pool, compiled as one program."""
     return jax.jit(lambda *xs: [function(pool, *xs, **drawn.kwargs()) for pool in pools])
 
 
@@ -80,7 +80,7 @@ def test_value_and_cotangent_out_of_jit(kind, data):
 @examples(5)
 @given(data=st.data())
 def test_value_with_dilation(kind, data):
-    """The forward pass: lax has no reverse mode with dilation."""
+    """Forward pass only: lax has no reverse mode with dilation."""
     drawn = data.draw(cases(kind, geometries(ceil_mode=False)))
     run = one_program(lambda pool, x, **kwargs: pool(x, **kwargs), both(kind), drawn)
     for case in refilled(drawn):
@@ -102,7 +102,7 @@ def test_integers(kind, data):
 @examples(4)
 @given(data=st.data())
 def test_low_precision_is_float32_rounded_once(kind, data):
-    """Lax in float32 on the same numbers, its results rounded at the end."""
+    """The reference is lax in float32, with rounded results."""
     dtypes = (jnp.bfloat16, np.float16)
     drawn = data.draw(cases(kind, geometries(dilation=False, ceil_mode=False), dtypes))
     ours, theirs = (

@@ -1,4 +1,4 @@
-"""Drawn cases against the NumPy oracle: what lax gets wrong or cannot do, and the rest again."""
+"""Random cases against the NumPy oracle, including cases that lax gets wrong or does not support."""
 
 import dataclasses
 import functools
@@ -31,7 +31,6 @@ FLOATS = (np.float32, jnp.bfloat16, np.float16, jnp.float8_e4m3fn, jnp.float8_e5
 
 @functools.cache
 def pool(kind, autodiff):
-    """One function for each pair, so that programs are compiled once."""
     return functools.partial(getattr(jaxpool, f"{kind}_pool"), autodiff=autodiff)
 
 
@@ -45,7 +44,7 @@ def check(drawn, autodiff="vjp", values=ALL):
 @examples(6)
 @given(data=st.data(), autodiff=st.sampled_from(["vjp", "jvp"]))
 def test_max_and_min(kind, ties, autodiff, data):
-    """NaN, infinities, -inf beside padding, ties, dilation, ceil mode, every layout."""
+    """Includes NaN, infinities, padding, ties, dilation, ceil mode and every layout."""
     check(data.draw(pool_cases(kinds=(kind,), ties=(ties,))), autodiff)
 
 
@@ -101,7 +100,7 @@ def test_everything_at_length(case, autodiff):
     check(case, autodiff)
 
 
-# Windows that lax gets wrong, each with why
+# Windows for which lax is wrong, each with the reason
 
 
 def one_axis(values, window, strides=1, padding="VALID", **more):
@@ -131,7 +130,7 @@ def test_what_lax_gets_wrong(why):
 @pytest.mark.parametrize("ties", ["first", "last", "split"])
 @pytest.mark.parametrize("autodiff", ["vjp", "jvp"])
 def test_a_cotangent_that_is_not_finite_reaches_the_chosen_elements_alone(ties, autodiff):
-    """A NaN or an infinity that meets a zero in place of a choice would spread over the window."""
+    """NaN or infinity times the 0 of an unselected element would spread over the window."""
     x = np.tile(np.array([3, 1, 2, 3, 0, 1], np.float32), 2)[:, None]
     dy = np.array([nan, 1, inf, 2], np.float32)[:, None]
     case = PoolCase("max", x, dy, (3,), (3,), "VALID", ties=ties)
@@ -142,7 +141,7 @@ def test_a_cotangent_that_is_not_finite_reaches_the_chosen_elements_alone(ties, 
 
 @pytest.mark.parametrize("kind", ["avg", "sum"])
 def test_a_value_or_cotangent_that_is_not_finite_stays_in_its_windows(kind):
-    """Prefix sums and their differences would carry it further."""
+    """Differences of prefix sums would spread NaN over other windows."""
     x = np.array([1, nan, 2, 3, inf, 4, 5, -inf, 6, 7], np.float32)[:, None]
     dy = np.array([1, nan, 2, 3, inf, 4, 5, -inf], np.float32)[:, None]
     assert_pool_matches(pool(kind, "vjp"), PoolCase(kind, x, dy, (3,), (1,), "VALID"))
@@ -153,7 +152,7 @@ def test_a_value_or_cotangent_that_is_not_finite_stays_in_its_windows(kind):
 @pytest.mark.parametrize("kind", ["max", "min", "avg", "sum"])
 @pytest.mark.parametrize("window", [5, 13, 31])
 def test_large_windows(kind, window):
-    """Those that are built up by doubling, odd and prime sizes, larger than the input's half."""
+    """Odd and prime sizes, and a size above half of the input, built by doubling."""
     rng = np.random.default_rng(window)
     for values in ALL:
         x = draw_values(rng, (2, 40, 2), np.float32, values, greatest=kind == "min")

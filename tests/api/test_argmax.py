@@ -1,4 +1,4 @@
-"""Max pooling with positions: value, indices and cotangent, types and transformations."""
+"""`max_pool_with_argmax`: values, indices, cotangents, dtypes and transformations."""
 
 import functools
 
@@ -27,7 +27,7 @@ def test_value_indices_and_cotangent(ties, autodiff, data):
     drawn = data.draw(pool_cases(kinds=("max",), ties=(ties,)))
     for case in refilled(drawn, ("ties", "special", "lowest"), rounds=2):
         answer = case.answer()
-        dy = np.sign(case.dy)  # small integers: their sums are exact
+        dy = np.sign(case.dy)  # small integers have exact sums
         options = frozen(**case.geometry(), ties=ties, autodiff=autodiff)
         y, indices, dx = pooled(case.x, dy, options)
         assert indices.dtype == np.int32
@@ -85,7 +85,7 @@ def test_indices_are_row_major_in_the_order_of_axes():
 
 
 def test_positions_beyond_what_a_tap_index_holds():
-    """A window of 300 taps and an input of 90,000 elements, the last of them the greatest."""
+    """A window of 300 taps; the maximum is the last of 90,000 elements."""
     x = np.zeros((300, 300, 1), np.float32)
     x[-1, -1] = 1
     _, indices = jaxpool.max_pool_with_argmax(x, (15, 20), (15, 20))
@@ -100,8 +100,8 @@ def test_the_residual_is_the_tap_alone():
             jaxpool.max_pool_with_argmax, window_shape=(2, 2), strides=(2, 2), autodiff=autodiff
         )
         _, pullback, _ = jax.vjp(pool, x, has_aux=True)
-        kept = [leaf for leaf in jax.tree.leaves(pullback) if leaf.size > 1]
-        assert [(leaf.dtype, leaf.shape) for leaf in kept] == [(np.uint8, (4, 3, 3, 3))]
+        residuals = [leaf for leaf in jax.tree.leaves(pullback) if leaf.size > 1]
+        assert [(leaf.dtype, leaf.shape) for leaf in residuals] == [(np.uint8, (4, 3, 3, 3))]
 
 
 def test_indices_have_no_derivative():

@@ -1,4 +1,4 @@
-"""What max pooling with positions and unpooling say of arguments they do not take, word for word."""
+"""Error messages of `max_pool_with_argmax` and `max_unpool` for invalid arguments."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""Averages of integers have the type that `jnp.mean` gives, and their numbers are not rounded before."""
+"""Averages of integers have the dtype of `jnp.mean`, and integers are not rounded before the division."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from jaxpool.testing import pools
 from tests.support.compilation import HASTY
 
 RECORDS = pools()
-# float32 holds every other one of these numbers.
+# float32 holds only every other integer in this range.
 X = 2**24 + np.arange(2 * 6 * 6 * 2).reshape(2, 6, 6, 2) % 5
 
 
@@ -33,7 +33,6 @@ def test_the_type_is_that_of_a_mean(name, dtype):
 @pytest.mark.parametrize("name", AVERAGES)
 @pytest.mark.usefixtures("x64")
 def test_integers_beyond_float32_are_not_rounded(name):
-    """Integers give what the same numbers give as float64."""
     f = RECORDS[name].of()
     run = jax.jit(lambda x: (f(x), f(x.astype(np.float64))), compiler_options=HASTY)
     got, want = run(X.astype(np.int64))

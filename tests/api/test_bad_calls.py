@@ -1,6 +1,6 @@
-"""Malformed calls of every public function, drop-in and command, with exactly what is said of each.
+"""Malformed calls of every public function, drop-in and command, with their exact messages.
 
-The table is `bad_calls.txt`. Nothing is compiled: whatever is wrong is said before tracing.
+The calls are listed in `bad_calls.txt`. Nothing is compiled, because invalid arguments raise before tracing.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""Blurs of any length: two passes are one, weights add up to 1, programs and memory stay small."""
+"""Blur pools of any length: separable passes, normalized weights, small programs and little memory."""
 
 import functools
 
@@ -41,7 +41,7 @@ def test_long_ones_are_the_oracles(shape, window, strides, axes):
 
 @pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16])
 def test_an_axis_after_another_is_all_at_once(dtype, monkeypatch):
-    """To rounding of float32, in which sums are kept between the passes."""
+    """Results agree to float32 rounding, because sums stay in float32 between the passes."""
     x = jnp.asarray(RNG.normal(size=(2, 12, 11, 3)), dtype)
     dy = jnp.asarray(RNG.normal(size=(2, 6, 11, 3)), dtype)
     apart = jax.jit(lambda *xs: both(*xs, (5, 4), (2, 1)))(x, dy)
@@ -73,10 +73,10 @@ def test_infinity_far_from_the_middle_of_a_long_window_stays():
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_large_one_is_a_short_program_in_little_memory(turned):
-    """At most four arrays as large as x with its reflected border; backward two of them are parts of folding it back.
+    """At most four arrays of the size of x with its reflected border; the backward pass uses two to fold the border.
 
-    A direction by itself: neither needs the other, so where both are in a program XLA may hold the arrays of one while
-    it computes the other. jax 0.12 does, 0.10 does not.
+    Each direction is compiled by itself. The two are independent, so a program of both may hold all arrays at once
+    (in jax 0.12, but not in jax 0.10).
     """
     x = jax.ShapeDtypeStruct((1, 96, 96, 8), np.float32)
     one = (lambda dy: both(dy, dy, (31, 31))[1]) if turned else lambda x: both(x, x, (31, 31))[0]
@@ -90,11 +90,11 @@ BLURS = geometries(ceil_mode=False, dilation=False, ranks=(1, 2), max_size=6)
 
 
 def check_blur(case):
-    found = run(jaxpool.blur_pool, case, case.x, **case.kwargs())
+    got = run(jaxpool.blur_pool, case, case.x, **case.kwargs())
     finite = np.nan_to_num(case.x.astype(float), nan=0, posinf=0, neginf=0)
     eps = float(jnp.finfo(case.x.dtype).eps) * 1e6
     answer = oracle.blur_pool(case.x, **case.kwargs())
-    same(found, answer, case.dy, largest=max(1, eps) * np.abs(finite).max())
+    same(got, answer, case.dy, largest=max(1, eps) * np.abs(finite).max())
 
 
 @examples(4)
@@ -119,7 +119,7 @@ def test_nothing_is_kept_and_nothing_scattered():
     assert "scatter" not in gradient.trace(x).lower(lowering_platforms=("cuda",)).as_text()
 
 
-# At length
+# Long tests
 
 
 @pytest.mark.slow
@@ -132,7 +132,7 @@ def test_blur_at_length(case):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(30))
 def test_blur_after_a_maximum_at_length(seed):
-    """Ten arrays each of thirty geometries, with ties and without; the loops of both, one after the other."""
+    """Ten arrays for each geometry, with and without ties. The reference chains two oracles."""
     rng = np.random.default_rng(seed)
     shape = (2, *map(int, rng.integers(4, 9, 2)), 2)
     window, blur, strides = (tuple(map(int, rng.integers(1, 4, 2))) for _ in range(3))
@@ -158,7 +158,7 @@ def test_blur_after_a_maximum_at_length(seed):
 
 
 def test_padding_of_integers_never_wins():
-    """Neither if the kernel adds to it, nor takes away: it would wrap around."""
+    """Padding stays the identity, although adding or subtracting the kernel would wrap it around."""
     least, greatest = np.iinfo(np.int32).min, np.iinfo(np.int32).max
     x = jnp.array([[[least + 1], [least + 2]]], jnp.int32)
     y = jaxpool.dilate(x, jnp.array([5, 0, 0]), padding="SAME", axes=(1,))

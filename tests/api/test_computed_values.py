@@ -1,4 +1,4 @@
-"""Selections of values that the same program computes: XLA may compute such an array again for each pass over it."""
+"""Selections from values that the same program computes: XLA may recompute such an array for each pass over it."""
 
 import re
 
@@ -12,7 +12,7 @@ from jaxpool.testing import pools
 from tests.support.compilation import AS_USERS
 from tests.support.later import later
 
-SHAPE = (2, 64, 64, 16)  # enough elements for the forms of large arrays
+SHAPE = (2, 64, 64, 16)  # enough elements for the code paths of large arrays
 PRODUCERS = {
     "product": lambda a, b: a * b,
     "product and sum": lambda a, b: a * b + a,
@@ -21,7 +21,7 @@ PRODUCERS = {
     "gelu": lambda a, b: jax.nn.gelu(a) + b,
     "matrix product": lambda a, b: jax.nn.relu(a @ b[0, 0, :16] * 3 + a),
 }
-# Values of `max_unpool` are not selected, and those of the others that are left out are sums or have no derivative.
+# Left out: `max_unpool`, which selects nothing, sums, and functions without a derivative.
 SELECTIONS = {
     name: pool
     for name, pool in pools().items()
@@ -39,7 +39,7 @@ def cases():
 
 @pytest.mark.parametrize(("name", "ties", "dtype"), list(cases()))
 def test_every_cotangent_reaches_an_element(name, ties, dtype):
-    """The cotangents of x sum to those of y: in no window do all comparisons with the maximum fail."""
+    """The cotangent of x sums to the cotangent of y: at least one comparison with the maximum holds in every window."""
     pool = SELECTIONS[name]
     settings = {} if ties is None else {"ties": ties}
     if name in ("max", "min"):
@@ -47,7 +47,7 @@ def test_every_cotangent_reaches_an_element(name, ties, dtype):
 
     def run(x):
         given = pool.given(x, **settings)
-        if "x" in pool.usual:  # the absolute values of x
+        if "x" in pool.usual:  # the record would take absolute values of x
             given["x"] = x
         y = pool.run(given)
         return y[0] if isinstance(y, tuple) else y
@@ -63,14 +63,14 @@ def test_every_cotangent_reaches_an_element(name, ties, dtype):
     given = [jnp.asarray(rng.normal(size=SHAPE), dtype) for _ in range(2)]
     program = jax.jit(gradients).lower(*given).compile(compiler_options=AS_USERS)
     outputs = jax.eval_shape(run, given[0]).size
-    # Of a split each share is rounded to the dtype.
+    # Each split share is rounded to the dtype.
     error = outputs * float(jnp.finfo(dtype).eps) if ties == "split" else 0
     for producer, dx in program(*given).items():
         assert abs(np.asarray(dx, np.float64).sum() - outputs) <= error, producer
 
 
 def test_every_cotangent_reaches_an_element_in_a_program_for_several_platforms():
-    """jax inlines the calls of such a program."""
+    """jax inlines the calls in a program for several platforms."""
 
     def total(d, a):
         rows = PRODUCERS["normalised"](a, a) + d
@@ -96,7 +96,7 @@ COMPARED = {
 @pytest.mark.parametrize("platform", ["cuda", "tpu"])
 @pytest.mark.parametrize("name", COMPARED)
 def test_what_two_passes_compare_goes_through_a_barrier(name, platform):
-    """Both compilers keep barriers until they have fused: no pass computes the operand of the barrier again."""
+    """GPU and TPU compilers keep barriers until after fusion, so no pass recomputes the operand of the barrier."""
     x = jax.ShapeDtypeStruct((8, 8, 8, 4), np.float32)
     gradient = jax.jit(jax.grad(lambda x: COMPARED[name](x).sum()))
     program = gradient.trace(x).lower(lowering_platforms=(platform,)).as_text()

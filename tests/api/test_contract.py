@@ -1,4 +1,4 @@
-"""The public contract: names, arguments, their order and defaults, and what a docstring must hold."""
+"""The public contract: names, argument order, defaults, and the sections of a docstring."""
 
 import inspect
 import re
@@ -14,7 +14,7 @@ NAMES = sorted(jaxpool.__all__)
 
 
 def test_arguments_their_order_and_defaults():
-    """As the golden list has them, which one command writes."""
+    """Signatures equal the golden file `signatures.txt`."""
     asked.signatures()
     assert jaxpool.__all__ == NAMES
 
@@ -34,7 +34,8 @@ def test_a_docstring_tells_arguments_result_errors_an_example_and_its_source(nam
     expected = ["Args", "Returns", "Raises", "Example", "References"]
     assert [section for section in sections if section in expected] == expected
     assert re.search(rf">>> .*jaxpool\.{name}\(", text) or f"import {name}" in text
-    if not inspect.signature(getattr(jaxpool, name)).parameters:  # it computes nothing
+    # Functions without arguments have no gradient.
+    if not inspect.signature(getattr(jaxpool, name)).parameters:
         return
     assert re.search(r"(?i)gradient", text)
     arguments = text.split("Args:")[1].split("Returns:")[0]

@@ -1,4 +1,4 @@
-"""Running maximum and minimum: who gets the cotangent, both modes, dtypes, and no scan tree to be seen."""
+"""Running maximum and minimum: tie rules, both autodiff modes, dtypes, episodes and messages."""
 
 import functools
 import itertools
@@ -23,8 +23,6 @@ SHAPE = (3, 7, 4)
 
 
 def value_and_cotangent(f, **options):
-    """One program for both."""
-
     def program(x, dy):
         y, pullback = jax.vjp(functools.partial(f, **options), x)
         return y, pullback(dy)[0]
@@ -33,10 +31,10 @@ def value_and_cotangent(f, **options):
 
 
 def routed(x, better, ties, reverse=False):
-    """By hand: the running extreme of a list, and where each of its elements stands."""
+    """Reference in Python: the running extremum of a list, and the index of each selected element."""
     order = range(len(x))[::-1] if reverse else range(len(x))
     y, index, best = [0.0] * len(x), [0] * len(x), None
-    # "first" and "last" are along the axis: in reverse, the first is the one met last.
+    # "first" and "last" refer to the order along the axis: a reverse scan meets the first element last.
     yields = ties == ("first" if reverse else "last")
     for i in order:
         if best is None:
@@ -96,7 +94,7 @@ def test_value_and_cotangent(name, axis, reverse, autodiff, ties):
     ("ties", "reverse"), [("first", False), ("last", False), slow("first", True)]
 )
 def test_the_choice_depends_neither_on_the_length_nor_on_a_tree(ties, reverse, lengths):
-    """The start of one array, or its end: the same elements each time."""
+    """Prefixes of one array, or suffixes in reverse."""
     rng = np.random.default_rng(1)
     x = draw_values(rng, (40,), np.float32, "ties")
     x[20:] += rng.integers(0, 2, 20)
@@ -120,7 +118,7 @@ def test_ties_nan_and_infinity_by_hand(name):
     calls = [{"ties": "first"}, {"ties": "last"}, {"ties": "first", "reverse": True}]
     programs = [value_and_cotangent(f, **options) for options in calls]
     cases = [
-        # values, then how many outputs each is: with "first", with "last", with "first" in reverse
+        # values, then counts of outputs per element: "first", "last", "first" in reverse
         ([1, 3, 2, 3, 4], [1, 3, 0, 0, 1], [1, 2, 0, 1, 1], [0, 0, 0, 0, 5]),
         ([0.0, -0.0, -1, 0.0, -2], [5, 0, 0, 0, 0], [1, 2, 0, 2, 0], [1, 1, 0, 2, 1]),
         ([1, nan, 9, nan, 2], [1, 4, 0, 0, 0], [1, 2, 0, 2, 0], [0, 2, 0, 2, 1]),
@@ -181,7 +179,7 @@ def test_64_bits():
 
 @pytest.mark.parametrize("autodiff", MODES)
 def test_cotangents_add_in_float32(autodiff):
-    """512 ones: in bfloat16 they stay at 256."""
+    """A sum of 512 ones in bfloat16 would stop at 256."""
     x, ones = np.zeros(512, jnp.bfloat16), np.ones(512, jnp.bfloat16)
     _, dx = value_and_cotangent(jaxpool.cummax, autodiff=autodiff)(x, ones)
     assert (dx.dtype, dx[0], dx[1:].any()) == (x.dtype, 512, False)
@@ -283,7 +281,6 @@ def test_messages_about_x(name):
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_the_cotangent_of_nothing(reverse):
-    """Along an axis without elements there is no last one to begin with."""
     dx = jax.grad(lambda x: jaxpool.cummax(x, 0, reverse=reverse).sum())(jnp.zeros((0, 2)))
     assert dx.shape == (0, 2)
 
@@ -291,7 +288,7 @@ def test_the_cotangent_of_nothing(reverse):
 @pytest.mark.parametrize("kind", ["max", "min"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_subnormal_numbers_run_as_others_do(kind, dtype):
-    """XLA for CPU takes them for zeros: comparing floats, a running maximum of 1e-42, 0, 0 would fall."""
+    """XLA for CPU treats subnormals as zeros in float comparisons: a running maximum of 1e-42, 0, 0 would decrease."""
     dtype = jnp.dtype(dtype)
     tiny = np.asarray(jnp.finfo(dtype).smallest_subnormal, dtype)
     x = np.array([3, 0, 5, 0, 0, 7, -2, 4, 1], np.float32) * np.float32(tiny)
@@ -311,14 +308,14 @@ def test_subnormal_numbers_run_as_others_do(kind, dtype):
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("ties", first(1, TIES))
 def test_each_episode_is_a_run_of_its_own(ties, reverse):
-    """Value, index and cotangent are those of the episodes one after another, in either direction."""
+    """Value, index and cotangent equal those of separate scans over the episodes, in both directions."""
     rng = np.random.default_rng(3)
     starts = np.array([0, 1, 0, 0, 1, 1, 0, 0, 0, 1, 0], bool)
     bounds = [0, *np.flatnonzero(starts), len(starts)]
     f = functools.partial(jaxpool.cummax_with_argmax, ties=ties, reverse=reverse)
 
     def both(x, dy, pieces):
-        found = []
+        results = []
         for piece in pieces:
             given = {"reset": starts[:, None]} if len(pieces) == 1 else {}
 
@@ -326,8 +323,8 @@ def test_each_episode_is_a_run_of_its_own(ties, reverse):
                 return f(x, 0, **given)
 
             y, back, index = jax.vjp(run, x[piece], has_aux=True)
-            found.append((y, index + piece.start, back(dy[piece])[0]))
-        return [jnp.concatenate(each) for each in zip(*found, strict=True)]
+            results.append((y, index + piece.start, back(dy[piece])[0]))
+        return [jnp.concatenate(each) for each in zip(*results, strict=True)]
 
     episodes = [slice(int(a), int(b)) for a, b in itertools.pairwise(bounds)]
     whole = jax.jit(functools.partial(both, pieces=[slice(0, 11)]), compiler_options=HASTY)
@@ -341,10 +338,10 @@ def test_each_episode_is_a_run_of_its_own(ties, reverse):
 
 def test_a_mask_of_episodes_keeps_nothing_more():
     x, starts = jnp.ones((9, 4)), jnp.arange(9)[:, None] == 4
-    for given in ({}, {"reset": starts}):
-        _, back = jax.vjp(lambda x, given=given: jaxpool.cummax(x, 0, **given), x)
-        (kept,) = [leaf for leaf in jax.tree.leaves(back) if leaf.size > 1]
-        assert (kept.dtype, kept.shape) == (jnp.uint8, (9, 4))
+    for options in ({}, {"reset": starts}):
+        _, back = jax.vjp(lambda x, options=options: jaxpool.cummax(x, 0, **options), x)
+        (residual,) = [leaf for leaf in jax.tree.leaves(back) if leaf.size > 1]
+        assert (residual.dtype, residual.shape) == (jnp.uint8, (9, 4))
 
 
 def test_the_index_is_that_of_pytorch():
@@ -358,7 +355,8 @@ def test_the_index_is_that_of_pytorch():
 
 @pytest.mark.parametrize(("reverse", "x64"), [(False, False), later(True, True)])
 def test_episodes_in_an_array_that_is_cut_into_blocks(reverse, x64):
-    x = np.random.default_rng(4).standard_normal((3301, 16)).astype(np.float32)  # blocks of blocks
+    # Long enough for blocks of blocks.
+    x = np.random.default_rng(4).standard_normal((3301, 16)).astype(np.float32)
     bounds = [0, 7, 8, 40, 900, 2999, 3301]
     starts = np.isin(np.arange(3301), bounds)[:, None]
     with jax.enable_x64(x64):

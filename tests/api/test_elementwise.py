@@ -1,4 +1,4 @@
-"""Elementwise maximum and minimum: operands of every kind, broadcasting, ties, NaN."""
+"""Elementwise maximum and minimum: operand types, broadcasting, ties and NaN."""
 
 import functools
 import itertools
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("strict")
 MODES = ("vjp", "jvp")
 TIES = ("split", "first", "last")
 nan, inf = np.nan, np.inf
-# Shapes that broadcast together: programs are shared between examples.
+# Shapes that broadcast together. A short list lets examples share compiled programs.
 SHAPES = [
     ((3, 4), (3, 4)),
     ((3, 4), (4,)),
@@ -34,7 +34,7 @@ SHAPES = [
 
 @functools.cache
 def compiled(function):
-    """Value and cotangents for each choice at ties in each mode, in one program."""
+    """Value and cotangents for every `ties` and `autodiff`, compiled as one program."""
 
     @jax.jit
     def by_ties_and_mode(dy, *xs):
@@ -97,7 +97,7 @@ def test_a_three_way_tie_splits_in_thirds_and_sums_to_the_cotangent():
 
 @pytest.mark.parametrize("count", [8, 9, 17, 33])
 def test_many_operands(count):
-    """More than one bit of the mask's narrowest types, the winner at either end."""
+    """Counts around 8, 16 and 32 tie bits; the first and the last operand tie."""
     xs = [jnp.float32(i in (0, count - 1)) for i in range(count)]
     for ties, shares in [("split", (0.5, 0.5)), ("first", (1, 0)), ("last", (0, 1))]:
         f = functools.partial(jaxpool.maximum, ties=ties)
@@ -167,7 +167,7 @@ def test_the_dtype_is_that_of_result_type(promoted):
 
 
 def test_the_loser_stays_part_of_the_graph():
-    """Zeros, not None: what an optimizer needs to see."""
+    """Operands that never win get zeros, not None."""
     gradients = jax.grad(lambda p: jaxpool.maximum(p["won"], p["lost"]).sum())(
         {"won": jnp.full((2, 2), 3.0), "lost": jnp.full((2, 2), -3.0)}
     )
@@ -177,7 +177,7 @@ def test_the_loser_stays_part_of_the_graph():
 
 @pytest.mark.parametrize("name", ["maximum", "minimum", "fmax", "fmin"])
 def test_two_arrays_are_compared_twice(name):
-    """Each with the other, and with itself for NaN: which of them reaches the extreme tells all."""
+    """At most four float comparisons, forward and backward together."""
 
     def both(x, y, d):
         out, back = jax.vjp(getattr(jaxpool, name), x, y)

@@ -1,4 +1,4 @@
-"""Every message about an argument, word for word, through the public functions."""
+"""Error messages about every argument of the public functions."""
 
 import re
 
@@ -25,7 +25,7 @@ CHANNELS = (
     "Pass axes=... to pool an array without a channel axis, or add the axis with x[..., None]."
 )
 
-# argument, value, kind, rule, hint: what every windowed pool says of its geometry
+# argument, value, error class, rule, hint: messages about the geometry of every windowed pool
 GEOMETRY = [
     ("window_shape", 2.0, TypeError, WINDOW, TUPLE),
     ("window_shape", "2", TypeError, WINDOW, TUPLE),
@@ -130,7 +130,7 @@ AVERAGING = [
 
 
 def raises(kind, message):
-    """The whole message; under a transformation jax adds a note of its own below it."""
+    """Match the whole message, and the note that jax adds under a transformation."""
     return pytest.raises(kind, match=f"^{re.escape(message)}(\n-{{20}}\nFor simplicity, JAX .*)?$")
 
 
@@ -209,7 +209,7 @@ def test_arguments_that_do_not_fit_together(function, arguments, kind, message):
 
 
 def test_a_window_whose_taps_jump_over_the_input_is_empty():
-    """Dilation 9 over 4 elements: one tap lies before them, the other after."""
+    """Dilation 9 over 4 elements: one tap falls before them, the other after them."""
     message = (
         "jaxpool.max_pool: `padding` must be such that every window holds a real element; "
         "window 0 along axis 0 holds none; got padding=((3, 3),) (x.shape=(4, 1), "

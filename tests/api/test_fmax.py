@@ -1,4 +1,4 @@
-"""fmax and fmin: a NaN loses to a number; ties, broadcasting, weak types, both modes, dtypes."""
+"""`fmax` and `fmin`: NaN handling, ties, broadcasting, weak types, both autodiff modes, dtypes and messages."""
 
 import functools
 import itertools
@@ -32,8 +32,6 @@ def value_and_cotangents(f):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_value_and_cotangents(name):
-    """One program for each choice at ties in each mode."""
-
     @functools.partial(jax.jit, compiler_options=HASTY)
     def program(dy, x, y):
         results = {}
@@ -132,7 +130,7 @@ def test_each_cotangent_has_the_shape_and_dtype_of_its_own_input(autodiff):
 
 
 def test_what_is_repeated_adds_in_float32():
-    """512 ones: in bfloat16 they stay at 256."""
+    """A sum of 512 ones in bfloat16 would stop at 256."""
     x, nans = jnp.zeros((), jnp.bfloat16), jnp.full(512, nan, jnp.bfloat16)
     with jax.numpy_rank_promotion("allow"):
         dx, losers = jax.grad(lambda x, y: jaxpool.fmax(x, y).sum(), argnums=(0, 1))(x, nans)

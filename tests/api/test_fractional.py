@@ -1,4 +1,4 @@
-"""Fractional pooling: its windows by loops, where they fall, and their derivatives."""
+"""Fractional pooling: random windows against loops, averages, and derivatives."""
 
 import functools
 import itertools
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("strict")
 
 
 def starts(sample, size, width, out):
-    """Where the windows begin, as PyTorch writes it."""
+    """Start index of each window along an axis, by PyTorch's formula."""
     last = size - width
     if out == 1:
         return [last]
@@ -28,7 +28,7 @@ def starts(sample, size, width, out):
 
 
 def fractional_oracle(x, samples, window_shape, output_shape, axes):
-    """Loops: value and flat position; `samples[d]` holds the draw of each lane for axis `axes[d]`."""
+    """Loops: values and flat indices. `samples[d]` has one random number per lane for `axes[d]`."""
     shape = list(x.shape)
     for axis, out in zip(axes, output_shape, strict=True):
         shape[axis] = out
@@ -71,10 +71,8 @@ def test_fractional_windows_at_given_samples(shape, window_shape, output_shape, 
 
     @jax.jit
     def both(x, samples, dy):
-        y, pullback, kept = jax.vjp(
-            lambda x: apply_with_extra_args(op, x, *samples), x, has_aux=True
-        )
-        return y, op.position(kept), pullback(dy)[0]
+        y, pullback, residual = jax.vjp(lambda x: apply_with_extra_args(op, x, *samples), x, has_aux=True)
+        return y, op.position(residual), pullback(dy)[0]
 
     rng = np.random.default_rng(0)
     for kind in ("normal", "ties", "special", "lowest"):
@@ -96,7 +94,7 @@ def test_fractional_windows_at_given_samples(shape, window_shape, output_shape, 
 
 
 def test_fractional_windows_differ_by_lane_and_spread_evenly():
-    """The numbers of `arange` show where each window ends."""
+    """With `arange` as input, the maximum is the last index of its window."""
     lanes, size, width, out = 4000, 20, 2, 8
     x = np.broadcast_to(np.arange(size, dtype=np.int32)[:, None], (size, lanes))
     begins = np.asarray(jaxpool.fractional_max_pool(KEY, x, (width,), (out,))) - (width - 1)
@@ -139,7 +137,7 @@ def test_fractional_windows_map_over_keys():
 
 
 def test_fractional_cotangents_add_in_float32():
-    """Twenty ones: added in eight bits they stay at 16."""
+    """A sum of twenty ones in 8 bits would stop at 16."""
     x = jnp.zeros((40, 1), jnp.float8_e4m3fn).at[20].set(1)
     pool = functools.partial(
         jaxpool.fractional_max_pool, KEY, window_shape=(21,), output_shape=(20,)
@@ -151,7 +149,7 @@ def test_fractional_cotangents_add_in_float32():
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", FLOATS + INTEGERS, ids=lambda dtype: np.dtype(dtype).name)
 def test_fractional_pool_of_every_type(dtype):
-    """The type changes nothing but itself: the windows are those of float32."""
+    """Every dtype has the windows of float32."""
     x = draw_values(np.random.default_rng(2), (9, 4), dtype, "ties")
     pool = functools.partial(jaxpool.fractional_max_pool, KEY, window_shape=3, output_shape=(5,))
     y = pool(x)
@@ -173,8 +171,6 @@ def test_fractional_averages(shape, window, output, axes):
 
 
 def check_fractional(shape, window, output, axes, seeds):
-    """Value and cotangent of many keys, by one program."""
-
     @jax.jit
     def pullback(key, x, dy):
         def pool(x):
@@ -197,7 +193,7 @@ def check_fractional(shape, window, output, axes, seeds):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(30))
 def test_fractional_averages_at_length(seed):
-    """Ten keys each of thirty geometries, of one pooled axis and of two."""
+    """Ten keys for each geometry of one or two pooled axes."""
     rng = np.random.default_rng(seed)
     axes = [(1,), (2,), (1, 2), (2, 1)][seed % 4]
     shape = (2, *map(int, rng.integers(1, 12 if len(axes) == 1 else 8, 2)), 2)
@@ -208,9 +204,9 @@ def test_fractional_averages_at_length(seed):
 
 
 def test_averages_of_equal_regions_are_those_of_tensorflow():
-    """A ratio of 2 leaves nothing to chance."""
+    """With a ratio of 2 the windows do not depend on the key."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # its own imports
+        warnings.simplefilter("ignore")  # TensorFlow's imports warn
         tf = pytest.importorskip("tensorflow")
     x = np.random.default_rng(0).normal(size=(2, 8, 6, 3)).astype(np.float32)
     want, rows, columns = tf.nn.fractional_avg_pool(x, [1.0, 2.0, 2.0, 1.0], pseudo_random=True)

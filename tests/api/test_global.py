@@ -1,4 +1,4 @@
-"""Global pools with masks and the spatial pyramid: against the oracle and by hand."""
+"""Global pools with masks, and the spatial pyramid, against the oracle and worked examples."""
 
 import functools
 import re
@@ -32,7 +32,7 @@ MASKS = {
 
 @functools.partial(jax.jit, static_argnames=("name", "options"))
 def pooled(x, dy, mask, name, options=()):
-    """y with its pooled axes and, where there is one, the cotangent of x."""
+    """The output with keepdims, and the cotangent of x unless dy is None."""
     pool = functools.partial(getattr(jaxpool, name), where=mask, keepdims=True, **dict(options))
     if dy is None:
         return pool(x), None
@@ -129,9 +129,9 @@ def test_an_infinity_that_counts_gets_the_cotangent_where_another_is_masked():
 def test_keepdims():
     x = np.arange(24, dtype=np.float32).reshape(2, 3, 2, 2)
     for f in (jaxpool.global_max_pool, jaxpool.global_avg_pool):
-        kept = f(x, keepdims=True)
-        assert kept.shape == (2, 1, 1, 2)
-        np.testing.assert_array_equal(f(x), kept[:, 0, 0])
+        y = f(x, keepdims=True)
+        assert y.shape == (2, 1, 1, 2)
+        np.testing.assert_array_equal(f(x), y[:, 0, 0])
         assert f(x, axes=(0, 3), keepdims=False).shape == (3, 2)
         assert f(x[:0]).shape == (0, 2)
 
@@ -145,7 +145,6 @@ def test_averages_are_added_in_float32():
 
 @pytest.mark.parametrize("name", ["global_max_pool", "global_avg_pool"])
 def test_forward_reverse_and_both(name, x64):
-    """The tangent map and its transpose; the second derivative through a square."""
     x = RNG.permutation(120).reshape(SHAPE) / 7
     mask = MASKS["every element"]
     v = RNG.standard_normal(SHAPE)
@@ -196,7 +195,7 @@ def test_residuals():
 
 
 def by_hand(x, levels, kind):
-    """Channels last: every level's adaptive pool, flattened."""
+    """Reference, channels last: one adaptive pool per level."""
     pool = getattr(jaxpool, f"adaptive_{kind}_pool")
     parts = jax.jit(lambda x: [pool(x, (n,) * (x.ndim - 2)) for n in levels])(x)
     return np.concatenate([part.reshape(len(x), -1) for part in parts], axis=1)
@@ -210,8 +209,8 @@ def test_cotangents_of_the_levels_of_a_pyramid_are_rounded_once(kind):
     both = {}
     for dtype in (jnp.bfloat16, jnp.float32):
         pool = functools.partial(jaxpool.spatial_pyramid_pool, levels=(1, 2, 3), kind=kind)
-        given = x.astype(dtype)[None], dy.astype(dtype).reshape(1, -1)
-        both[dtype] = jax.vjp(pool, given[0])[1](given[1])[0].astype(jnp.bfloat16)
+        arrays = x.astype(dtype)[None], dy.astype(dtype).reshape(1, -1)
+        both[dtype] = jax.vjp(pool, arrays[0])[1](arrays[1])[0].astype(jnp.bfloat16)
     np.testing.assert_array_equal(*both.values())
 
 

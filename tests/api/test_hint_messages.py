@@ -1,4 +1,4 @@
-"""What a newcomer from another library does wrong first, and what is said of it, word for word."""
+"""Common mistakes of users of other libraries, and the hints in the messages."""
 
 import functools
 import inspect
@@ -26,7 +26,7 @@ POOL = functools.partial(jaxpool.max_pool, X)
 
 
 def said(call, *args, **kwargs):
-    """What a call says; under a transformation jax adds a note below, which is not asked for."""
+    """Message of the error that a call raises."""
     with pytest.raises((TypeError, ValueError)) as caught:
         call(*args, **kwargs)
     return str(caught.value)
@@ -113,10 +113,10 @@ def test_what_is_traced_must_be_static(argument, rule, traced):
         value = [value, 2] if argument == "axes" else value
         return jaxpool.max_pool(X, **{"window_shape": (2, 2), argument: value})
 
-    beside = SHAPE if argument == "window_shape" else f"{SHAPE}, window_shape=(2, 2)"
+    context = SHAPE if argument == "window_shape" else f"{SHAPE}, window_shape=(2, 2)"
     assert said(jax.jit(pool), value) == (
         f"jaxpool.max_pool: `{argument}` must be static, {rule}; got {argument}={traced} "
-        f"({beside}). {STATIC}"
+        f"({context}). {STATIC}"
     )
 
 
@@ -289,7 +289,7 @@ def test_words_of_other_libraries_and_no_guesses(function, name, hint):
 
 @pytest.mark.parametrize("dtype", [np.int32, np.uint8])
 def test_bools_from_episode_ids_and_lengths(dtype):
-    """`ids != 0` would start an episode at each step of the second, and `lengths != 0` keep whole sequences."""
+    """`ids != 0` would start an episode at every step of episode 1, and `lengths != 0` would select whole sequences."""
     ids, lengths = np.array([0, 0, 1, 1], dtype), np.array([2, 4], dtype)
     assert said(jaxpool.cummax, np.ones(4), reset=ids).endswith(
         " For episode ids pass jnp.diff(ids, prepend=ids[:1] - 1) != 0, for flags reset != 0."
@@ -318,7 +318,7 @@ def test_a_mask_that_lacks_the_last_axes(mask, shape, advice):
 
 
 class EagerTensor:
-    """As TensorFlow's looks from outside."""
+    """A class with TensorFlow's module name and repr."""
 
     __module__ = "tensorflow.python.framework.ops"
 

@@ -1,4 +1,4 @@
-"""Morphology by kernels with entries that are no number, over padding and over elements."""
+"""Morphology with kernels that contain NaN or infinities, over padding and over elements."""
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ X = np.array([1, 5, 2], np.float32)[None, :, None]
 
 @pytest.mark.parametrize(("name", "sign"), [("dilate", 1), ("erode", -1)])
 def test_what_is_no_number_in_a_kernel(name, sign):
-    """-inf takes an element out; +inf and NaN meet padding of the other sign, or win."""
+    """-inf removes an element; +inf and NaN win, or meet padding of the opposite sign."""
 
     @jax.jit
     def pool(kernel):

@@ -1,7 +1,7 @@
-"""Junk in place of every argument: what comes out is TypeError or ValueError in our voice, or a result.
+"""Junk in place of every argument: a call raises TypeError or ValueError with our prefix, or returns.
 
-Values are drawn for one or two arguments of a call that is right otherwise. Calls are traced, never
-compiled. A hang, a crash, an allocation before the checks and another exception all fail.
+Junk replaces at least one argument of a valid call. Calls are traced, never compiled. A hang, a crash, a large
+allocation and any other exception fail the test.
 """
 
 import inspect
@@ -17,19 +17,19 @@ from hypothesis import strategies as st
 import jaxpool
 from tests.support.junk import CALLS, JUNK, call
 
-SECONDS = 60  # that one call may take, on a machine that others use too
+SECONDS = 60  # limit for one call, with room for a busy CPU
 
 
 @st.composite
 def broken(draw):
-    """A call by name with junk for one argument or two."""
+    """A call by name, with junk for some arguments."""
     name = draw(st.sampled_from(sorted(CALLS)))
     function, arguments = CALLS[name]
     junk = st.sampled_from(JUNK)
     if isinstance(arguments, tuple):
         places = draw(st.sets(st.integers(0, len(arguments) - 1), min_size=1))
         every = enumerate(arguments)
-        return name, tuple(draw(junk) if place in places else given for place, given in every)
+        return name, tuple(draw(junk) if place in places else value for place, value in every)
     parameters = inspect.signature(function).parameters.values()
     known = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
     chosen = draw(st.lists(st.sampled_from(known), min_size=1, max_size=2, unique=True))
@@ -37,10 +37,10 @@ def broken(draw):
 
 
 def check(name, arguments):
-    """Asserts that a call is refused in our voice or gives something."""
+    """Assert that a call succeeds or raises with our prefix."""
     try:
         with warnings.catch_warnings():
-            # as from jax itself, for a number that its dtype does not hold
+            # jax itself warns like this about a number that its dtype cannot hold
             warnings.filterwarnings("ignore", "overflow encountered in cast", RuntimeWarning)
             warnings.filterwarnings("ignore", "Explicitly requested dtype", UserWarning)
             call(CALLS[name][0], arguments)
@@ -49,12 +49,12 @@ def check(name, arguments):
     else:
         return
     assert message.startswith("jaxpool.")
-    assert not re.search(r"Tracer\(|Traced<", message)  # nobody can read the repr of a tracer
+    assert not re.search(r"Tracer\(|Traced<", message)  # the repr of a tracer does not help a user
 
 
 @pytest.fixture
 def in_time():
-    """Ends a call that hangs."""
+    """Raise if a call hangs."""
 
     def late(*args):
         raise TimeoutError(f"a call took longer than {SECONDS} s")
@@ -66,7 +66,7 @@ def in_time():
 
 
 def test_every_function_gets_junk():
-    assert set(jaxpool.__all__) - set(CALLS) == {"keep_memory"}  # it takes no argument
+    assert set(jaxpool.__all__) - set(CALLS) == {"keep_memory"}  # it takes no arguments
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -95,10 +95,10 @@ def test_every_junk_in_every_argument(name, in_time):
     function, arguments = CALLS[name]
     for junk in JUNK:
         if isinstance(arguments, tuple):
-            given = [(junk, *arguments[1:]), (*arguments[:-1], junk), (junk,) * len(arguments)]
+            variants = [(junk, *arguments[1:]), (*arguments[:-1], junk), (junk,) * len(arguments)]
         else:
-            given = [arguments | {key: junk} for key in inspect.signature(function).parameters]
-        for one in given:
+            variants = [arguments | {key: junk} for key in inspect.signature(function).parameters]
+        for one in variants:
             in_time()
             check(name, one)
 

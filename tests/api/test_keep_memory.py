@@ -1,4 +1,4 @@
-"""`jaxpool.keep_memory`: what a process frees serves its next results."""
+"""`jaxpool.keep_memory`: memory that a process frees serves its next results."""
 
 import ctypes
 import platform
@@ -27,8 +27,8 @@ def faults():
 
 def printed(program, **environment):
     command = [sys.executable, "-c", program]
-    given = {"JAX_PLATFORMS": "cpu", "PATH": "", **environment}
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=given)
+    variables = {"JAX_PLATFORMS": "cpu", "PATH": "", **environment}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=variables)
     return done.stdout.split()
 
 
@@ -37,13 +37,13 @@ def printed(program, **environment):
 @pytest.mark.skipif(not GLIBC, reason="glibc's allocator alone has the setting")
 def test_results_cost_hardly_a_page_fault():
     program = f"import jaxpool\nprint(jaxpool.keep_memory())\n{RESULTS}"
-    # jax frees a result now and then after the next one is made: what is held grows with the first calls.
+    # jax sometimes frees a result only after the next one exists, so memory use grows during the first calls.
     program += "found = [faults() for _ in range(96)]\nprint(sorted(found[48:])[24])"
-    kept, usual = printed(program)
-    assert kept == "True"
+    enabled, usual = printed(program)
+    assert enabled == "True"
     assert int(usual) < 100
     (least,) = printed(RESULTS + "print(min(faults() for _ in range(5)))")
-    assert int(least) > 100  # or it would not be needed here
+    assert int(least) > 100  # without the setting, every call has page faults
 
 
 @pytest.mark.skipif(not GLIBC, reason="glibc's allocator alone has the setting")
@@ -58,11 +58,12 @@ def test_it_may_be_called_again():
 
 
 def test_another_allocator_is_left_alone(monkeypatch):
-    """Without glibc, or where another allocator stands before it, nothing is set."""
+    """Nothing is set without glibc, or if another allocator replaces its malloc."""
     usage = types.SimpleNamespace(sizes=[0] * 10)
     other = {"malloc": lambda size: 0, "free": lambda block: None}
     for functions in ({}, other, {**other, "mallinfo2": lambda: usage}):
-        library = types.SimpleNamespace(**functions)  # without mallopt: to call it would raise
+        # Without mallopt, so that a call of it would raise.
+        library = types.SimpleNamespace(**functions)
         monkeypatch.setattr(ctypes, "CDLL", lambda name, library=library: library)
         assert jaxpool.keep_memory.__wrapped__() is False
 

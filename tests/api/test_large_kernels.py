@@ -1,4 +1,4 @@
-"""Morphology by kernels of many taps, in a loop over them, and by kernels of zeros, a max pool."""
+"""Morphology with kernels of many taps, evaluated in a loop, and with kernels of zeros, which equal a max pool."""
 
 import functools
 
@@ -45,12 +45,12 @@ def test_a_loop_over_taps_gives_the_bits_of_one_expression(
     kernel[(0,) * kernel.ndim] = -np.inf
     args = jnp.asarray(X, dtype), jnp.asarray(kernel, dtype)
     options = tuple({**options, "ties": ties}.items())
-    found = []
+    results = []
     for loop in (False, True):
         monkeypatch.setattr(morphology, "joins_taps_in_a_loop", lambda count, loop=loop: loop)
-        found.append(jax.jit(lambda *xs: both(*xs, name, options))(*args))
-    rounding = 1e-6 if dtype == np.float32 else 2e-2  # of sums; without ties split the same bits
-    for one, other in zip(*found, strict=True):
+        results.append(jax.jit(lambda *xs: both(*xs, name, options))(*args))
+    rounding = 1e-6 if dtype == np.float32 else 2e-2  # of sums; only split ties add
+    for one, other in zip(*results, strict=True):
         one, other = np.asarray(one, np.float32), np.asarray(other, np.float32)
         np.testing.assert_allclose(one, other, rtol=rounding if ties == "split" else 0, atol=1e-5)
 
@@ -61,11 +61,11 @@ def test_integers_wrap_in_a_loop_as_they_do_at_once(dtype, monkeypatch):
     x = RNG.integers(info.min, info.max, (2, 7, 8, 1), dtype, endpoint=True)
     kernel = RNG.integers(info.min, info.max, (3, 3), dtype, endpoint=True)
     for name in ("dilate", "erode"):
-        found = []
+        results = []
         for loop in (False, True):
             monkeypatch.setattr(morphology, "joins_taps_in_a_loop", lambda count, loop=loop: loop)
-            found.append(getattr(jaxpool, name)(x, kernel, (2, 1), "SAME"))
-        np.testing.assert_array_equal(*found)
+            results.append(getattr(jaxpool, name)(x, kernel, (2, 1), "SAME"))
+        np.testing.assert_array_equal(*results)
 
 
 @pytest.mark.parametrize("ties", first(1, ["first", "split"]))
@@ -74,7 +74,7 @@ def test_a_large_kernel_is_a_short_program_in_little_memory(ties):
     kernel = jax.ShapeDtypeStruct((23, 23), np.float32)
     options = (("padding", "SAME"), ("ties", ties))
     program = jax.jit(lambda x, kernel: both(x, kernel, "dilate", options)).lower(x, kernel)
-    assert len(program.as_text()) < 250_000  # jax 0.12 writes 201,632 characters with split ties
+    assert len(program.as_text()) < 250_000  # 201,632 characters with split ties in jax 0.12
     memory = program.compile(AS_USERS).memory_analysis()
     assert memory.temp_size_in_bytes < 12 * 4 * (64 + 2 * 22) ** 2 * 4
 

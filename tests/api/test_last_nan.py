@@ -1,4 +1,4 @@
-"""The order of PyTorch's pools: the first of equal numbers, but the last of several NaN."""
+"""PyTorch's selection order: the first of tied numbers, but the last of several NaN."""
 
 import functools
 import itertools
@@ -30,7 +30,7 @@ def drawn(shape, seed):
 
 
 def chosen(x, window, kind):
-    """Loops: each output's value and the position that it came from."""
+    """Loops: each output position and the position of the selected element."""
     sign = 1 if kind == "max" else -1
     for out in itertools.product(*map(range, window.output_shape)):
         best = None

@@ -1,4 +1,4 @@
-"""`multilevel_roi_align`: each box pooled once, from its level; it equals `roi_align` of every level and a choice."""
+"""`multilevel_roi_align` pools each box once, and equals a selection from `roi_align` of every level."""
 
 import functools
 
@@ -26,7 +26,7 @@ SETTINGS = {"canonical_size": 40.0, "canonical_level": 3}
 
 
 def number_of_level(box):
-    """Equation 1 of the paper, from the finest level, which is level 2."""
+    """Equation 1 of the paper, counted from the finest level, which has number 2."""
     area = (box[2] - box[0]) * (box[3] - box[1])
     if not area:
         return 0
@@ -34,16 +34,17 @@ def number_of_level(box):
 
 
 def every_level(levels, boxes, **options):
-    """What one would write: every box from every level, then the one that is wanted."""
-    found = [
+    """Reference: `roi_align` of every box from every level, then a selection by level."""
+    pooled = [
         jaxpool.roi_align(
             x, boxes, 3, batch_indices=IMAGES, spatial_scale=0.25 / 2**number, **options
         )
         for number, x in enumerate(levels)
     ]
-    wanted = np.array([number_of_level(box) for box in BOXES])  # `boxes` may be traced
+    # `boxes` may be traced
+    wanted = np.array([number_of_level(box) for box in BOXES])
     assert set(wanted) == {0, 1, 2}
-    return jnp.stack(found)[wanted, np.arange(len(wanted))]
+    return jnp.stack(pooled)[wanted, np.arange(len(wanted))]
 
 
 @pytest.mark.slow
@@ -139,7 +140,7 @@ def test_boxes_on_a_mesh_whose_types_say_so():
 
 @pytest.mark.parametrize("image", [-1, 2])
 def test_a_box_of_no_image_gives_nothing(image):
-    """Under a jit, where the index of an image is not known before."""
+    """Under jit the image index is not known at trace time."""
 
     @jax.jit
     def pool(levels, image):

@@ -1,6 +1,6 @@
-"""Arrays too long for an int32, by their types alone: each call is traced, or raises in our words.
+"""Arrays with axes too long for an int32: each call is traced, or raises our error.
 
-Nothing is allocated: the arguments are zeros of no stride, and then types.
+Nothing large is allocated: the arguments are broadcast zeros, or only their types.
 """
 
 import contextlib
@@ -22,14 +22,14 @@ from jaxpool._kernels import positions
 from jaxpool.testing import pools
 
 SHAPE = (2, 4, 6, 4)
-# jax's indexing asks for int64 where any axis is that long, also one that is not indexed.
+# jax indexing requests int64 if any axis is this long, even an axis that is not indexed.
 pytestmark = pytest.mark.filterwarnings("ignore:Explicitly requested dtype int64")
 IOTA = re.compile(r"stablehlo\.iota dim = (\d+) : tensor<([\dx]+)x(u?)i(\d+)>")
 
 
 @pytest.fixture(autouse=True)
 def limited_memory():
-    """A table as long as an axis raises here, in place of filling the machine."""
+    """Limit the memory, so that a table as long as an axis raises."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     with open("/proc/self/statm") as file:
         used = int(file.read().split()[0]) * resource.getpagesize()
@@ -40,7 +40,7 @@ def limited_memory():
 
 @contextlib.contextmanager
 def little_memory():
-    """Fails if Python and NumPy allocate 64 MiB or more."""
+    """Fail if Python and NumPy allocate 64 MiB or more."""
     tracemalloc.start()
     try:
         yield
@@ -50,12 +50,12 @@ def little_memory():
 
 
 def zeros(shape, dtype=np.float32):
-    """Zeros that take no memory."""
+    """Zeros that need no memory."""
     return np.broadcast_to(np.zeros((), dtype), shape)
 
 
 def call(pool, axis, length):
-    """The usual call of images that are so long along an axis."""
+    """Usual arguments of `pool` for images with `length` elements along `axis`."""
     shape = tuple(length if at == axis else size for at, size in enumerate(SHAPE))
     x, settings = zeros(shape), {}
     if pool.takes("segment_ids"):
@@ -69,7 +69,7 @@ def call(pool, axis, length):
 
 
 def functions(pool, given):
-    """The value and the cotangents as functions of the large arrays, and the types of these."""
+    """Value and cotangents as functions of the large arguments, and the types of these arguments."""
 
     def is_large(value):
         return isinstance(value, np.ndarray) and value.size > 10**5
@@ -99,7 +99,7 @@ def functions(pool, given):
 
 
 def check(name, axis, length, platform):
-    """Whether the call is taken. Value and gradient are refused alike, and no iota wraps around."""
+    """Trace value and gradient: both succeed or both raise, and no iota overflows. Return True if they succeed."""
     pool = pools()[name]
     run, types = functions(pool, call(pool, axis, length))
     refusals = []
@@ -204,7 +204,7 @@ def test_what_needs_no_position_takes_an_axis_of_any_length():
         assert y.shape == (2**32,)
 
 
-# Numbers
+# Integer arithmetic
 
 
 def test_numbers_are_a_constant_or_an_iota():
@@ -227,18 +227,18 @@ def test_numbers_are_a_constant_or_an_iota():
     ],
 )
 def test_quotients_are_exact(numerator, denominator):
-    """Products of up to 62 bits, divided in parts of a table and bit by bit."""
+    """Products of up to 62 bits, divided bit by bit or with a table."""
     most = min(2**31 - 1, (2**31 - 1) * denominator // numerator)
     i = np.unique(np.linspace(0, most, 999).astype(np.int64))
     floors = Floors(most + 1, numerator, denominator)
     for more in (0, denominator - 1):
         wanted = (i * numerator + more) // denominator
         here = wanted < 2**31
-        given = jnp.asarray(i[here], np.int32)
-        found = [positions._long_division(floors, given, more)]
+        numbers = jnp.asarray(i[here], np.int32)
+        results = [positions._long_division(floors, numbers, more)]
         if positions.constant_table(floors.rows):
-            found.append(positions.quotient(floors, given, more))
-        for each in found:
+            results.append(positions.quotient(floors, numbers, more))
+        for each in results:
             assert np.array_equal(each, wanted[here])
 
 
@@ -248,7 +248,7 @@ def test_windows_of_every_kind_are_found_without_all_windows():
     ):
         try:
             pads = ((low, 1),)
-            found = make_window(
+            geometry = make_window(
                 (size,),
                 (window,),
                 (stride,),
@@ -259,22 +259,22 @@ def test_windows_of_every_kind_are_found_without_all_windows():
             )
         except Exception:  # no window fits
             continue
-        (dim,) = found.dims
+        (dim,) = geometry.dims
         every, kinds = np.arange(dim.out), dim.kinds()
         assert set(dim.real(every)) == set(dim.real(kinds))
         assert set(dim.counted(every)) == set(dim.counted(kinds)) or dim.high > dim.tail
 
 
 def test_many_windows_of_unequal_lengths():
-    """2^18 positions and half as many windows: the products of their numbers do not fit in 32 bits."""
+    """2^17 windows over 2^18 elements: products of index and size exceed 32 bits."""
     size, out = 2**18 + 1, 2**17 + 1
     x = jnp.asarray(np.random.default_rng(0).integers(0, 9, size), jnp.float32)
     first = np.arange(out, dtype=np.int64) * size // out
     last = -(-(np.arange(1, out + 1, dtype=np.int64) * size) // out)
     sums = np.concatenate([[0.0], np.cumsum(np.asarray(x, np.float64))])
     wanted = (sums[last] - sums[first]) / (last - first)
-    found = jaxpool.adaptive_avg_pool(x, out, axes=(0,))
-    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    y = jaxpool.adaptive_avg_pool(x, out, axes=(0,))
+    np.testing.assert_allclose(y, wanted, rtol=1e-6)
 
 
 # Pixels
@@ -286,7 +286,7 @@ def images(count, height, width):
 
 @pytest.mark.parametrize("ties", ["first", "split"])
 def test_pixels_of_many_images_are_not_numbered_together(ties):
-    """70 images of 2^25 pixels: no constant of 2^31 pixels or more, and gathers by image and pixel."""
+    """70 images of 2^25 pixels: gathers index by image and pixel, never by a flat index over all images."""
     sizes = (70, 8192, 4096)
     boxes, which = np.array([[0, 0, 3, 3]], np.float32), np.array([69], np.int32)
 

@@ -1,4 +1,4 @@
-"""Windowed pools of the elements that a mask counts: what the record of each cannot say."""
+"""Windowed pools with a `where` mask: properties that the tests over all records do not cover."""
 
 import functools
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("strict")
 
 INF, NAN = np.inf, np.nan
 NAMES = sorted(name for name, pool in pools().items() if pool.takes("where", "window_shape"))
-NOTHING = {"max_pool": -INF, "min_pool": INF, "logsumexp_pool": -INF}  # others give 0
+NOTHING = {"max_pool": -INF, "min_pool": INF, "logsumexp_pool": -INF}  # other pools give 0
 ALONE = {"count_include_pad": False}
 RNG = np.random.default_rng(3)
 SHAPE = (2, 5, 6, 3)
@@ -29,14 +29,14 @@ MASKS = {
 
 
 def pooled(name, x, mask, window=(2, 3), strides=(1, 2), padding="SAME", **options):
-    """The value and the cotangent of x for one of ones."""
+    """The value, and the cotangent of x for a cotangent of ones."""
     pool = pools()[name]
-    given = {"window_shape": window, "strides": strides, "padding": padding, **options}
-    given |= ALONE if pool.takes("count_include_pad") and not options else {}
+    arguments = {"window_shape": window, "strides": strides, "padding": padding, **options}
+    arguments |= ALONE if pool.takes("count_include_pad") and not options else {}
 
     @jax.jit
     def both(x, mask):
-        y, back = jax.vjp(lambda x: pool.of(**given, where=mask)(x), x)
+        y, back = jax.vjp(lambda x: pool.of(**arguments, where=mask)(x), x)
         return y, back(jnp.ones_like(y))[0]
 
     return both(x, mask)
@@ -44,14 +44,14 @@ def pooled(name, x, mask, window=(2, 3), strides=(1, 2), padding="SAME", **optio
 
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_that_is_left_out_is_seen(name):
-    """Whatever stands there, value and gradient have the same bits, and nothing comes to it."""
+    """Masked elements do not change a bit of value and gradient, and their cotangent is 0."""
     mask = MASKS["sequences"]
     x = RNG.standard_normal(SHAPE).astype(np.float32)
     run = jax.jit(lambda x: pooled(name, x, mask))
     want = run(np.where(mask, x, 0))
     for value in (NAN, INF, -INF, 1e30):
-        found = run(np.where(mask, x, np.float32(value)))
-        for each, other in zip(found, want, strict=True):
+        got = run(np.where(mask, x, np.float32(value)))
+        for each, other in zip(got, want, strict=True):
             np.testing.assert_array_equal(each, other)
     y, dx = want
     np.testing.assert_array_equal(y[1], np.full(y[1].shape, NOTHING.get(name, 0)))
@@ -71,17 +71,17 @@ def test_every_mask_is_that_of_the_loops(name, which):
                 x = draw_values(RNG, SHAPE, dtype, values, greatest=name == "min_pool")
                 options = {"ties": ties} if ties else {}
                 options |= {"window_shape": window, "strides": strides, "where": MASKS[which]}
-                given = pool.given(x, **options)
-                y = Call(pool, given).answer().y
+                arguments = pool.given(x, **options)
+                y = Call(pool, arguments).answer().y
                 floats = jnp.issubdtype(dtype, jnp.floating)
                 dy = draw_values(RNG, y.shape, y.dtype, "ties") if floats else None
-                assert_pool_matches(pool.function, Call(pool, given, dy))
+                assert_pool_matches(pool.function, Call(pool, arguments, dy))
 
 
 @pytest.mark.parametrize("window", [(1, 4), (3, 30), (9, 9)], ids=["taps", "long", "whole"])
 @pytest.mark.parametrize("ties", first(1, ["first", "last", "split"]))
 def test_where_all_that_counts_is_minus_infinity_it_gets_the_cotangent(ties, window):
-    """What is left out is chosen no more than padding is, though it were replaced by -inf too."""
+    """Masked elements are never selected, even if every other element equals their replacement, -inf."""
     width = 9 if window == (9, 9) else 40
     x, mask = np.full((1, 9, width, 1), -INF, np.float32), np.zeros((1, 9, width, 1), bool)
     mask[0, 2:4, 5:8] = True
@@ -110,19 +110,19 @@ def test_an_average_counts_what_is_left_out_as_it_counts_padding():
 
 @pytest.mark.parametrize("op", [LogSumExpPool, SoftmaxPool])
 def test_windows_of_nothing_send_no_array_the_careful_way(op, monkeypatch):
-    """Padded sequences hold such windows always; the careful way takes ten times as long."""
+    """Padded sequences have fully masked windows, and the scaled evaluation takes ten times as long."""
     name = {LogSumExpPool: "logsumexp_pool", SoftmaxPool: "softmax_pool"}[op]
     ways = ("careful", "careful_linear", "careful_transpose")
-    for way in ways:  # what a branch that is never taken gives
+    for way in ways:  # NaN marks results of the scaled evaluation
         own = getattr(op, way)
         monkeypatch.setattr(op, way, lambda self, *xs, own=own: _nan(own(self, *xs)))
-    x = RNG.standard_normal((2, 7, 4)).astype(np.float32)  # a shape of its own: traced with these
+    x = RNG.standard_normal((2, 7, 4)).astype(np.float32)  # a shape that no other test has traced
     mask = np.arange(7)[:, None] < np.array([4, 0])[:, None, None]
     pool = functools.partial(getattr(jaxpool, name), window_shape=(2,), where=mask)
     y, back = jax.vjp(pool, x)
     _, tangent = jax.jvp(pool, (x,), (x,))
-    for found in (y, back(jnp.ones_like(y))[0], tangent):
-        assert not np.isnan(found).any()
+    for result in (y, back(jnp.ones_like(y))[0], tangent):
+        assert not np.isnan(result).any()
 
 
 def _nan(found):
@@ -179,12 +179,12 @@ def test_a_mask_may_be_sharded_where_x_is_not(name):
 
 
 def test_a_mask_that_all_channels_share_is_kept_once():
-    """Beside an index for each output: a bool for each position."""
+    """The residual is one index per output and one bool per position."""
 
     def loss(x, mask):
         return jaxpool.max_pool(x, (2, 2), (2, 2), where=mask)
 
     x, mask = np.zeros((4, 8, 8, 16), np.float32), np.ones((4, 8, 8, 1), bool)
-    kept = jax.eval_shape(lambda x: jax.vjp(lambda x: loss(x, mask), x)[1], x)
-    sizes = sorted(each.size * each.dtype.itemsize for each in jax.tree.leaves(kept))
+    residuals = jax.eval_shape(lambda x: jax.vjp(lambda x: loss(x, mask), x)[1], x)
+    sizes = sorted(each.size * each.dtype.itemsize for each in jax.tree.leaves(residuals))
     assert sizes == [mask.size, 4 * 4 * 4 * 16]

@@ -1,4 +1,4 @@
-"""Max and min pooling by example: one for each argument and each rule of the gradient."""
+"""Max and min pooling by example: one test per argument and per gradient rule."""
 
 import functools
 
@@ -16,12 +16,12 @@ nan, inf = np.nan, np.inf
 
 
 def row(*values):
-    """One axis and one channel."""
+    """One pooled axis and one channel."""
     return jnp.array(values, jnp.float32)[:, None]
 
 
 def gradient(x, *args, weights=None, **kwargs):
-    """What each element of x gets if window i has the cotangent weights[i], by default 1."""
+    """The cotangent of x for the cotangent `weights` of y, by default ones."""
     y, pullback = jax.vjp(lambda x: jaxpool.max_pool(x, *args, **kwargs), x)
     dy = jnp.ones_like(y) if weights is None else jnp.array(weights, y.dtype).reshape(y.shape)
     return pullback(dy)[0].ravel().tolist()
@@ -61,7 +61,7 @@ def test_ties(ties, got, autodiff):
 
 @pytest.mark.parametrize("autodiff", MODES)
 def test_ties_are_row_major_in_the_order_of_axes(autodiff):
-    """Of two equal corners, the first by rows is not the first by columns."""
+    """The first of two tied corners depends on the order of the axes."""
     x = jnp.array([[0.0, 1.0], [1.0, 0.0]])
     by_rows = functools.partial(jaxpool.max_pool, window_shape=(2, 2), autodiff=autodiff)
     for axes, ties, chosen in [

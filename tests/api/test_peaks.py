@@ -1,4 +1,4 @@
-"""`local_maxima` and `local_minima`: plateaus, ends of an axis, NaN and infinities, windows of even sizes."""
+"""`local_maxima` and `local_minima`: plateaus, ends of an axis, NaN, infinities and even window sizes."""
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ def marked(values, ties, window=3, name="local_maxima"):
     ("values", "first", "last", "every"),
     [
         ([0, 2, 1, 3, 0], [1, 3], [1, 3], [1, 3]),
-        ([1, 1, 1, 1, 0], [0], [3], [0, 1, 2, 3]),  # a plateau that no window sees whole
+        ([1, 1, 1, 1, 0], [0], [3], [0, 1, 2, 3]),  # a plateau wider than a window
         ([0, 5, 5, 0, 5], [1, 4], [2, 4], [1, 2, 4]),
         ([-inf, -inf, 0, -inf, -inf], [0, 2], [2, 4], [0, 2, 4]),
         ([-inf] * 3, [0], [2], [0, 1, 2]),
@@ -53,8 +53,8 @@ def test_drawn_arrays(name, ties):
 
 def test_all_are_what_their_max_pool_leaves_as_they_are():
     x = np.random.default_rng(0).integers(0, 9, (1, 8, 8, 3)).astype(np.int8)
-    found = jaxpool.local_maxima(x, (3, 3), ties="all")
-    np.testing.assert_array_equal(found, x == jaxpool.max_pool(x, (3, 3), padding="SAME"))
+    marks = jaxpool.local_maxima(x, (3, 3), ties="all")
+    np.testing.assert_array_equal(marks, x == jaxpool.max_pool(x, (3, 3), padding="SAME"))
 
 
 def test_marks_have_no_gradient_and_heights_have_theirs():
@@ -70,5 +70,5 @@ def test_marks_have_no_gradient_and_heights_have_theirs():
 def test_equal_neighbours_with_different_windows_are_both_marked_in_the_order_of_axes():
     x = np.array([[0, 0, 1], [1, 1, 0], [0, 0, 0]], np.float32)
     for axes, want in (((0, 1), [[0, 2], [1, 0]]), ((1, 0), [[1, 0]])):
-        found = jaxpool.local_maxima(x, (3, 3), axes=axes)
-        assert np.argwhere(found).tolist() == want
+        marks = jaxpool.local_maxima(x, (3, 3), axes=axes)
+        assert np.argwhere(marks).tolist() == want

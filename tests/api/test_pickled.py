@@ -1,4 +1,4 @@
-"""What `accelerate` and `sharded` return can be pickled and copied where the function given to them can."""
+"""Functions returned by `accelerate` and `sharded` can be pickled and copied if the wrapped function can."""
 
 import contextlib
 import copy
@@ -19,7 +19,7 @@ X = jnp.asarray([[1.0, 3.0], [2.0, 5.0], [4.0, 0.0], [4.0, 7.0]])
 
 
 def lax_pool(x):
-    """Maxima of pairs of rows."""
+    """Maxima over pairs of rows, by lax."""
     return lax.reduce_window(x, -jnp.inf, lax.max, (2, 1), (2, 1), "VALID")
 
 

@@ -1,4 +1,4 @@
-"""`jaxpool.plan_of`: what it says is what programs do, pool by pool and on each platform."""
+"""`jaxpool.plan_of` describes the passes that the compiled programs contain, for each pool and platform."""
 
 import functools
 import inspect
@@ -70,13 +70,13 @@ CALLS = {  # a call, and the shape of x
 }
 PASSES = ("max", "max, windows that meet", "max, split", "min, long", "max, long, split")
 PASSES += ("avg, windows that meet", "avg, long", *BLURS, *RANKED)
-MARKS = {  # operations of a program, and the passes that they go with
+MARKS = {  # operations of a lowered program, and the passes that explain them
     "gather": {"gathered", "tables"},
     "scatter": {"scattered"},
     "reduce": {"reduced", "blocks"},
     "concatenate": {"regions"},
 }
-# What is no pass over x: indices are checked, where windows begin is drawn, bits are packed, or a sum looks for a NaN.
+# Operations that are no pass over x: index checks, random window starts, packed bits, a search for NaN in sums.
 BESIDE = {
     "unpool": {"reduce", "scatter", "gather"},
     "unpool, far": {"reduce"},
@@ -84,7 +84,7 @@ BESIDE = {
     "fractional max": {"concatenate"},
     **{name: {"concatenate"} for name in PLACED},
     "rank, whole, split": {"concatenate"},
-    "max, whole": {"concatenate"},  # the coordinates of the chosen element
+    "max, whole": {"concatenate"},  # coordinates of the selected element
     "global max": {"concatenate"},
     "erode": {"concatenate", "reduce"},
 }
@@ -97,7 +97,7 @@ def lowered(program, platform, *shapes):
 
 
 def marks(program, platform, *shapes):
-    """Which of these operations a program has on a platform."""
+    """Operations in `MARKS` that the lowered program has."""
     text = lowered(program, platform, *shapes)
     return {name for name in MARKS if re.search(rf"stablehlo\.{name}\b", text)}
 
@@ -110,7 +110,7 @@ def expected(*stages):
 
 
 def plan_and_pull(call, shape):
-    """The only row of a call, its gradient as a function, and the shapes of what that takes."""
+    """The only row of the plan, a function of x and dy that pulls back, and its argument shapes."""
     x = jax.ShapeDtypeStruct(shape, jnp.float32)
     (row,) = jaxpool.plan_of(call)(x)
     return row, lambda x, dy: jax.vjp(call, x)[1](dy), (shape, jax.eval_shape(call, x).shape)
@@ -120,18 +120,18 @@ def plan_and_pull(call, shape):
 def test_programs_do_what_is_told(name, platform):
     call, shape = CALLS[name]
     row, pulled, shapes = plan_and_pull(call, shape)
-    plan, beside = row.passes[platform], BESIDE.get(name, set())
+    plan, extra = row.passes[platform], BESIDE.get(name, set())
     value = plan.forward if plan.value is None else plan.value
-    assert marks(call, platform, shape) - beside == expected(*value) - beside
+    assert marks(call, platform, shape) - extra == expected(*value) - extra
     forward = plan.forward if row.kept else ()
     both = expected(*forward, *plan.backward)
-    assert marks(pulled, platform, *shapes) - beside == both - beside
+    assert marks(pulled, platform, *shapes) - extra == both - extra
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
 @pytest.mark.parametrize("name", PASSES)
 def test_the_plan_is_what_kernels_read(monkeypatch, name, platform):
-    """The very objects: every layout and step that a pass is told by is one that a kernel is handed."""
+    """Plan and kernels share the same layout and step objects, compared by identity."""
     read = set()
 
     def noted(function):
@@ -151,14 +151,14 @@ def test_the_plan_is_what_kernels_read(monkeypatch, name, platform):
     read.clear()
     lowered(pulled, platform, *shapes)
     plan = row.passes[platform]
-    told = [each.read for each in (*(plan.forward if row.kept else ()), *plan.backward)]
-    told = [each for each in told if hasattr(each, "layout")]
-    assert told or platform != "cpu"
-    for each in told:
-        found = each.layout
-        if found.reading == "tables":
-            found = each.step if hasattr(each, "step") else each.sources[0]
-        assert id(found) in read
+    reads = [each.read for each in (*(plan.forward if row.kept else ()), *plan.backward)]
+    reads = [each for each in reads if hasattr(each, "layout")]
+    assert reads or platform != "cpu"
+    for each in reads:
+        layout = each.layout
+        if layout.reading == "tables":
+            layout = each.step if hasattr(each, "step") else each.sources[0]
+        assert id(layout) in read
 
 
 def test_what_is_kept_is_what_a_pullback_holds():
@@ -224,7 +224,7 @@ def test_a_train_step_has_a_row_for_each_pool_and_its_line():
 
 
 def test_a_line_that_was_traced_before_is_not_taken_for_another():
-    """`softmax_pool` is traced once for arrays of a type; each call is at its own line."""
+    """`softmax_pool` is traced once per type, but each call reports its own line."""
 
     def both(x):
         return softened(x), softened_elsewhere(x)
@@ -268,7 +268,7 @@ def test_integers_keep_nothing():
 
 
 def test_a_soft_pool_is_the_sums_that_it_is_made_of():
-    """A maximum of powers is a sum, a mean of weights two; one that is large by its temperature goes tap by tap."""
+    """p = inf gives one maximum of 9 taps; a temperature per output row makes the pool go tap by tap."""
     x = jnp.ones((2, 12, 12, 4))
     assert [len(row.passes["gpu"].forward) for row in jaxpool.plan_of(softened)(x)] == [2]
     (row,) = jaxpool.plan_of(jaxpool.lp_pool)(x, float("inf"), (3, 3))
@@ -282,8 +282,8 @@ def test_a_soft_pool_is_the_sums_that_it_is_made_of():
     "name", [n for n in RIGHT if n not in ("accelerate", "accelerated", "plan_of", "sharded")]
 )
 def test_every_function_tells_its_plan(name):
-    function, given = getattr(jaxpool, name), RIGHT[name]
-    args, rest = (given, {}) if isinstance(given, tuple) else ((), given)
+    function, arguments = getattr(jaxpool, name), RIGHT[name]
+    args, rest = (arguments, {}) if isinstance(arguments, tuple) else ((), arguments)
     rows = jaxpool.plan_of(lambda: function(*args, **rest))()
     assert rows
     for row in rows:
@@ -298,7 +298,7 @@ def test_every_function_tells_its_plan(name):
 
 @pytest.mark.parametrize("kept_here", PLATFORMS)
 def test_text_of_what_another_platform_keeps(kept_here):
-    """Of maxima a program that is traced for a TPU keeps x, others an index."""
+    """A maximum saves x if it is traced for a TPU, otherwise an index."""
     x = jax.ShapeDtypeStruct((8, 64, 64, 8), jnp.float32)
     index, whole = "uint8[8,32,32,8]", "float32[8,64,64,8]"
     with tracing_for(kept_here):

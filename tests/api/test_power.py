@@ -1,4 +1,4 @@
-"""lp_pool and gem_pool against their formulas, where sums vanish or would overflow, and at their limits."""
+"""`lp_pool` and `gem_pool` against their formulas, at zero sums, near overflow, and at limits of p."""
 
 import functools
 import math
@@ -97,14 +97,14 @@ def test_norm_and_its_gradient(p, geometry):
 def test_mean_and_its_gradients(geometry):
     shape, geometry = GEOMETRIES[geometry]
     for seed, (p, scale) in enumerate([(1, 2), (3.7, 2), (0.5, 1e100), (-1, 2), (60, 1e200)]):
-        x = np.maximum(numbers(shape, scale, seed), -1.0)  # some below eps
+        x = np.maximum(numbers(shape, scale, seed), -1.0)  # some elements are below eps
         want, pullback = by_loops("gem_pool", x, p, **geometry)
         dy = numbers(want.shape, seed=seed + 9)
         y, dx, dp = gem(x, np.float64(p), dy, **geometry)
         np.testing.assert_allclose(y, want, rtol=1e-11)
         np.testing.assert_allclose(dx, pullback(dy), rtol=1e-9, atol=1e-11)
-        own = slope("gem_pool", x, p, **geometry) * dy
-        np.testing.assert_allclose(dp, own.sum(), rtol=1e-5, atol=1e-8 * np.abs(want * dy).sum())
+        slopes = slope("gem_pool", x, p, **geometry) * dy
+        np.testing.assert_allclose(dp, slopes.sum(), rtol=1e-5, atol=1e-8 * np.abs(want * dy).sum())
 
 
 @pytest.mark.parametrize("each", ["channel", slow("output")])
@@ -119,8 +119,8 @@ def test_a_power_for_each_channel_or_each_output(each):
     assert dp.shape == p.shape
     np.testing.assert_allclose(y, want, rtol=1e-12)
     np.testing.assert_allclose(dx, pullback(dy), rtol=1e-9, atol=1e-12)
-    own = slope("gem_pool", x, p, **geometry) * dy
-    summed = own.sum(axis=(0, 1, 2)) if each == "channel" else own
+    slopes = slope("gem_pool", x, p, **geometry) * dy
+    summed = slopes.sum(axis=(0, 1, 2)) if each == "channel" else slopes
     np.testing.assert_allclose(dp, summed, rtol=1e-6, atol=1e-8)
 
 
@@ -135,7 +135,7 @@ def test_a_number_and_an_array_give_the_same():
         )
 
 
-# Where a sum is 0, and where it would overflow
+# Zero sums, and sums that would overflow
 
 
 def second_order(f, x, v):
@@ -154,7 +154,7 @@ def test_a_sum_of_zero_has_gradient_zero_and_a_finite_second_derivative(p):
 
 
 def test_the_least_number_counts_from_above():
-    """Half of the gradient at eps, none below, whatever the sign."""
+    """The gradient is halved at eps, and 0 below eps."""
     x = np.array([[0.25, 0.5, 1.0, -3.0]], np.float32).T
     dx = jax.grad(lambda x: jaxpool.gem_pool(x, 1, (1,), eps=0.5).sum())(x)
     np.testing.assert_allclose(dx[:, 0], [0, 0.5, 1, 0], rtol=1e-6)
@@ -190,7 +190,7 @@ def test_no_overflow_of_means_in_float32(geometry):
         assert np.isfinite(dp)
 
 
-# x, then of the norms of its two pairs and of their means of power 2, the values and the gradient
+# x, then (values, gradient) for the norms of its two pairs, and for their power means with p = 2
 SPECIAL = [
     (
         [inf, -1.0, 2.0],
@@ -235,7 +235,7 @@ def test_an_infinite_power_is_the_largest_size():
     dy = numbers(want.shape).astype(np.float32)
     y, dx = lp(x, inf, dy, **geometry)
     np.testing.assert_array_equal(y, want)
-    # |x| of jax has slope 0 at 0 too.
+    # Like lp_pool, jnp.abs has slope 0 at 0.
     np.testing.assert_allclose(dx, pullback(dy)[0], rtol=1e-6)
 
 
@@ -289,7 +289,7 @@ def test_integers_give_float32(name):
 @pytest.mark.parametrize(("name", "p"), [("lp_pool", 3.7), ("lp_pool", 2), ("gem_pool", 3.0)])
 @pytest.mark.usefixtures("x64")
 def test_derivatives_to_second_order(name, p):
-    """In x and, of means, in p together, against differences of the gradient."""
+    """In x, and for means in p too, against finite differences of the gradient."""
     f = functools.partial(getattr(jaxpool, name), window_shape=(3,), padding=1)
     at, along = np.append(np.abs(numbers(4, 1.0)) + 0.2, p), numbers(5, 1.0, seed=3)
 
@@ -311,12 +311,12 @@ def test_derivatives_to_second_order(name, p):
 
 def test_what_is_kept_is_what_was_given_and_the_output():
     x, p = np.ones((6, 2), np.float32), np.ones(2, np.float32)
-    for f, kept in [
+    for f, shapes in [
         (lambda x, p: jaxpool.lp_pool(x, 3, (2,)), [x.shape, (5, 2)]),
         (lambda x, p: jaxpool.gem_pool(x, p, (2,)), [x.shape, (1, 2), (5, 2)]),
     ]:
         leaves = jax.tree.leaves(jax.eval_shape(lambda x, p, f=f: jax.vjp(f, x, p)[1], x, p))
-        assert sorted(leaf.shape for leaf in leaves) == sorted(kept)
+        assert sorted(leaf.shape for leaf in leaves) == sorted(shapes)
 
 
 def test_the_largest_numbers_have_a_harmonic_mean():
@@ -344,7 +344,7 @@ def test_values_and_gradients_are_right_on_both_sides_of_the_range(far):
 
 @pytest.mark.parametrize("p", [1e-3, 1e-6, 1e-12, 1e-19, 1e-25, -1e-10])
 def test_a_small_power_is_all_but_the_geometric_mean(p):
-    """Of pairs whose logarithms are d apart, of which p is that of the derivative to p."""
+    """For p near 0, a pair whose logarithms differ by d has dy/dp = mean * d**2 / 8."""
     x = np.array([[1.0, 2.0, 3.0, 4.0]], np.float32).T
     y, dx, dp = gem(x, np.float32(p), np.ones((3, 1), np.float32), **PAIRS)
     below, above = np.float64(x[:-1]), np.float64(x[1:])
@@ -367,7 +367,7 @@ def test_a_small_power_of_the_largest_numbers_has_a_finite_gradient():
 
 @pytest.mark.parametrize("largest", [1.0, 1e20])
 def test_windows_of_zeros_stand_beside_others(largest):
-    """As after a ReLU; and numbers whose squares are 0 are not taken for zeros."""
+    """As after a ReLU. Numbers whose squares underflow are not zeros."""
     x = np.array([0, 0, 0, 3, 4, 0, 0, 0, 3e-25, 4e-25], np.float32) * np.float32(largest)
     for p, last in ((2, 5e-25), (3, 91 ** (1 / 3) * 1e-25)):
         y, dx = lp(x[:, None], p, np.ones((5, 1), np.float32), window_shape=(2,), strides=(2,))
@@ -393,7 +393,7 @@ def test_the_same_bits_under_jit_and_without(name, scale):
 @pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_second_derivatives_out_of_the_range():
-    """Both ways of a pool give the same, in both modes."""
+    """Direct and scaled evaluation agree, in both modes."""
     x, v = np.abs(numbers((6, 1))) + 0.5, numbers((6, 1), seed=1)
     for pool in (
         lambda x: jaxpool.lp_pool(x, 2, (3,)),
@@ -401,7 +401,7 @@ def test_second_derivatives_out_of_the_range():
         lambda x: jaxpool.gem_pool(x, 3.0, (3,), eps=1e-200),
         lambda x: jaxpool.gem_pool(x, np.full(1, 2.5), (3,), eps=1e-200),
     ):
-        found = []
+        results = []
         for far in (1.0, 1e-60):
 
             def loss(x, far=far, pool=pool):
@@ -411,8 +411,8 @@ def test_second_derivatives_out_of_the_range():
             forward = jax.jvp(gradient, (x,), (v,))[1]
             back = jax.vjp(gradient, x)[1](v)[0]
             np.testing.assert_allclose(forward, back, rtol=1e-9, atol=1e-12)
-            found.append(forward)
-        np.testing.assert_allclose(*found, rtol=1e-8, atol=1e-10)
+            results.append(forward)
+        np.testing.assert_allclose(*results, rtol=1e-8, atol=1e-10)
 
 
 # Messages
@@ -487,7 +487,7 @@ def test_a_window_that_holds_infinity_says_nothing_of_p():
 
 @pytest.mark.parametrize(("name", "p"), [("lp_pool", 3), later("gem_pool", 3), slow("lp_pool", 1)])
 def test_without_channels_inside_a_shard_map(name, p):
-    """Both ways to a gradient are of the type that says over which devices it differs."""
+    """Direct and scaled evaluation have the same shard_map type (varying mesh axes), even for empty arrays."""
     mesh = jax.make_mesh((1,), ("b",), axis_types=(jax.sharding.AxisType.Auto,))
     spec = jax.sharding.PartitionSpec("b")
     f = functools.partial(getattr(jaxpool, name), p=p, window_shape=(3,), padding="SAME")
@@ -502,9 +502,10 @@ def test_without_channels_inside_a_shard_map(name, p):
 
 @pytest.mark.parametrize("p", [1, 3, inf])
 def test_forward_mode_of_narrow_floats(p):
-    """A sum of sizes and a largest size have no other way than the careful one."""
+    """p = 1 and p = inf have a single evaluation; p = 3 has a direct and a scaled evaluation."""
     x = jnp.asarray([3, -1, 2], jnp.bfloat16)[:, None]
     f = functools.partial(jaxpool.lp_pool, p=p, window_shape=(2,), strides=(2,))
     y, tangent = jax.jvp(f, (x,), (x,))
     assert (y.dtype, tangent.dtype) == (jnp.bfloat16, jnp.bfloat16)
-    np.testing.assert_array_equal(tangent, y)  # which is as many times as large as x
+    # The pool is homogeneous in x, so its tangent along x is y.
+    np.testing.assert_array_equal(tangent, y)

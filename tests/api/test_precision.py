@@ -1,4 +1,4 @@
-"""Dtypes: what each op returns for each, and where the digits of a sum are lost."""
+"""Dtypes: result types of each op, and sums that would lose digits."""
 
 import functools
 
@@ -25,9 +25,9 @@ FLOAT8 = [
     ml_dtypes.float8_e5m2,
     ml_dtypes.float8_e5m2fnuz,
 ]
-UNSIGNED_FLOAT = ml_dtypes.float8_e8m0fnu  # powers of two alone: no zero, so no cotangent either
+UNSIGNED_FLOAT = ml_dtypes.float8_e8m0fnu  # powers of two only: no zero, so no cotangent either
 FLOATS = [*FLOAT8, np.float16, jnp.bfloat16, np.float32]
-# One 8-bit float with infinities, one without and one with a zero of its own stand for the others.
+# The quick run has an 8-bit float with infinities, one without, and one without negative zero.
 QUICK = [ml_dtypes.float8_e5m2, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e4m3b11fnuz]
 WIDTHS = [
     pytest.param(dtype, marks=() if dtype in QUICK or dtype not in FLOAT8 else pytest.mark.slow)
@@ -47,7 +47,7 @@ def name(dtype):
 
 
 def case_of(kind, dtype, values, padding=((1, 1), (1, 1)), **more):
-    """A 3x3 window at stride 1 with padding: one program for every kind of value."""
+    """A 3x3 window at stride 1 with padding: one shape, so one program for all values."""
     rng = np.random.default_rng(5)
     x = draw_values(rng, (5, 4, 2), dtype, values, greatest=kind == "min")
     dy = draw_values(rng, (5, 4, 2), dtype, "ties") if jnp.issubdtype(dtype, jnp.floating) else None
@@ -57,7 +57,7 @@ def case_of(kind, dtype, values, padding=((1, 1), (1, 1)), **more):
 @pytest.mark.parametrize("dtype", WIDTHS, ids=name)
 @pytest.mark.parametrize("kind", in_turn(["max", "min", "avg", "sum"]))
 def test_floats_of_every_width(kind, dtype):
-    """Value and cotangent as the oracle has them, which adds without error and rounds once."""
+    """The oracle adds exactly and rounds once."""
     for values in ("ties", "normal", "special", "lowest"):
         assert_pool_matches(getattr(jaxpool, f"{kind}_pool"), case_of(kind, dtype, values))
 
@@ -76,14 +76,14 @@ def test_a_float_without_zero_or_sign(kind):
 @pytest.mark.parametrize("kind", ["max", "min", "avg", "sum"])
 def test_integers_and_bools(kind, dtype):
     if kind == "sum" and dtype == np.bool_:
-        return  # raises: `test_errors.py`
+        return  # it raises, see `test_errors.py`
     for values in ("ties", "special", "lowest"):
         assert_pool_matches(getattr(jaxpool, f"{kind}_pool"), case_of(kind, dtype, values))
 
 
 @pytest.mark.parametrize("dtype", WITHOUT_INFINITY, ids=name)
 def test_padding_is_not_nan_where_there_is_no_infinity(dtype):
-    """Where lax pads with -inf, which is NaN there, and every padded maximum with it."""
+    """lax pads with -inf, which is NaN in these dtypes, so every padded maximum is NaN."""
     least = ml_dtypes.finfo(dtype).min
     x = np.full((3, 1), least, dtype)
     pool = functools.partial(jaxpool.max_pool, window_shape=(3,), padding=1)
@@ -113,7 +113,7 @@ def test_a_bfloat16_sum_of_512_ones_is_512(autodiff):
     ],
 )
 def test_600_overlapping_cotangents_add_up(kind, autodiff, dtype):
-    """Each of 600 windows chooses, or covers, the one element in the middle."""
+    """600 overlapping windows cover the middle element, and maxima and minima select it."""
     x = np.zeros((1199, 1), np.float32)
     x[599] = {"max": 1, "min": -1, "sum": 1}[kind]
     pool = getattr(jaxpool, f"{kind}_pool")
@@ -132,7 +132,7 @@ def test_600_overlapping_cotangents_add_up(kind, autodiff, dtype):
 
 @pytest.mark.parametrize("autodiff", MODES)
 def test_split_cotangents_add_up_before_they_are_rounded(autodiff):
-    """A third of 1, three times 100: in bfloat16 a third alone is already off."""
+    """Inner elements get three shares of 1/3, which bfloat16 does not hold exactly."""
     x = jnp.ones((302, 1), jnp.bfloat16)
     pool = functools.partial(jaxpool.max_pool, window_shape=(3,), ties="split", autodiff=autodiff)
     y, pullback = jax.vjp(pool, x)
@@ -168,7 +168,7 @@ def test_tangents_of_low_precision_add_up_in_float32(autodiff):
 
 @pytest.mark.parametrize("kind", ["max", "min", "avg", "sum"])
 def test_float64_keeps_its_digits(kind, x64):
-    """2**-40 is lost in float32."""
+    """float32 would lose digits of 2**-40."""
     x = 1 + np.arange(6, dtype=np.float64)[:, None] * 2.0**-40
     dy = 1 + np.arange(4, dtype=np.float64)[:, None] * 2.0**-40
     pool = getattr(jaxpool, f"{kind}_pool")
@@ -193,7 +193,7 @@ def test_the_dtype_of_results(dtype):
 
 
 def test_an_average_that_leaves_the_padding_out_keeps_bfloat16():
-    """Where `flax.linen.avg_pool` gives float32."""
+    """`flax.linen.avg_pool` returns float32 here."""
     x = jnp.ones((4, 1), jnp.bfloat16)
     y = jaxpool.avg_pool(x, (3,), padding="SAME", count_include_pad=False)
     assert y.dtype == jnp.bfloat16
@@ -214,12 +214,12 @@ def test_64_bit_integers(kind, dtype, x64):
     for values in ("ties", "special"):
         case = case_of(kind, dtype, values)
         if kind == "avg" and values == "special":
-            continue  # float32 of 64 bits is rounded before it is added
+            continue  # integers this large are rounded to floats before they are added
         assert_pool_matches(getattr(jaxpool, f"{kind}_pool"), case)
 
 
 def test_weak_types_stay_weak():
-    """A Python number does not decide the dtype of what follows."""
+    """Python numbers do not decide the dtype of a result, nor of later operations."""
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         x = jnp.ones((3,), jnp.bfloat16)
         assert jaxpool.maximum(x, 0.0).dtype == jnp.bfloat16

@@ -1,4 +1,4 @@
-"""Pools with chance: the draws by loops, their statistics, and their derivatives."""
+"""Stochastic pooling: draws against loops, statistics of many draws, and derivatives."""
 
 import functools
 import itertools
@@ -27,15 +27,15 @@ INF, NAN = np.inf, np.nan
 
 
 def elements_of(shape, geometry):
-    """Each window, and the positions of its elements."""
+    """Yield each output position and those in its window."""
     windows = sliding_windows(shape, **geometry)
     for output in np.ndindex(*windows.output_shape):
-        along = (own[o] for own, o in zip(windows.elements, output, strict=True))
+        along = (elements[o] for elements, o in zip(windows.elements, output, strict=True))
         yield output, [*itertools.product(*along)]
 
 
 def weights_of(x, geometry):
-    """For each window of one lane, the flat positions of its elements and their probabilities."""
+    """Yield each output position of channel 0, the positions in its window, and their probabilities."""
     for output, elements in elements_of(x.shape, geometry):
         values = np.array([x[(*element, 0)] for element in elements], np.float64)
         weight = np.maximum(values, 0)
@@ -54,7 +54,7 @@ def test_draws_are_in_proportion_to_the_value():
     labels = np.arange(x.size).reshape(x.shape)
     op = StochasticPool(make_window(wide.shape, **GEOMETRY))
     drawn = jaxpool.stochastic_pool(KEY, wide, **GEOMETRY)
-    # The same chance, and elements that tell where they stand.
+    # With the same random numbers, labels as values give the positions of the selected elements.
     chance = jax.random.uniform(KEY, drawn.shape, np.float32)
     y, index = jax.jit(lambda x: apply_with_extra_args(op, x, chance))(wide)
     np.testing.assert_array_equal(drawn, y)
@@ -76,10 +76,9 @@ def test_the_share_of_a_window_falls_on_the_element_that_is_drawn(geometry, scal
     rng = np.random.default_rng(9)
     x = rng.integers(-2, 3, (12, 11, 3))
     op = StochasticPool(make_window(x.shape, **geometry))
-    chance = rng.integers(0, 64, op.window.pooled(x.shape)) / np.float32(64)  # products are exact
-    y, _ = jax.jit(lambda x: apply_with_extra_args(op, x, chance))(
-        np.float32(x) * np.float32(scale)
-    )
+    # Multiples of 1/64 have exact products.
+    chance = rng.integers(0, 64, op.window.pooled(x.shape)) / np.float32(64)
+    y, _ = jax.jit(lambda x: apply_with_extra_args(op, x, chance))(np.float32(x) * np.float32(scale))
     want = np.empty(y.shape)
     for channel in range(3):
         for output, elements in elements_of(x.shape, geometry):
@@ -91,9 +90,9 @@ def test_the_share_of_a_window_falls_on_the_element_that_is_drawn(geometry, scal
 
 
 def test_overlapping_windows_draw_apart():
-    """Two windows over the same three elements agree as often as chance has it."""
+    """Two windows over the same three nonzero elements agree as often as independent draws."""
     x = np.broadcast_to(column(0, 1, 1, 1, 0), (5, 20_000))
-    labelled = x * np.arange(1, 6, dtype=np.float32)[:, None]  # 2, 3, 4 in proportion
+    labelled = x * np.arange(1, 6, dtype=np.float32)[:, None]  # weights 2, 3 and 4
     y = np.asarray(jaxpool.stochastic_pool(KEY, labelled, (4,)))
     share = np.array([2, 3, 4]) / 9
     assert abs((y[0] == y[1]).mean() - (share**2).sum()) < 0.02
@@ -108,7 +107,7 @@ def test_a_key_decides_the_draw():
 
 
 EDGES = [
-    # values, drawn, its gradient, mean, its gradient
+    # values, draw, gradient of the draw, mean, gradient of the mean
     ((0, -1), 0, (1, 0), 0, (1, 0)),
     ((-2, -1), -2, (1, 0), -2, (1, 0)),
     ((-INF, -INF), -INF, (1, 0), -INF, (1, 0)),
@@ -126,12 +125,12 @@ EDGES = [
 
 @pytest.mark.parametrize(("values", "drawn", "drawn_slope", "mean", "mean_slope"), EDGES)
 def test_edges_of_draw_and_mean(values, drawn, drawn_slope, mean, mean_slope):
-    """Signs, infinities, NaN, values whose squares are out of range."""
+    """Signs, infinities, NaN, and values whose squares overflow or underflow."""
     x = column(*values)
     for key, want, slope in [(KEY, drawn, drawn_slope), (None, mean, mean_slope)]:
         y, dx = edge(key, x)
         np.testing.assert_allclose(y.item(), want, rtol=1e-6)
-        if slope is None:  # either, each as often
+        if slope is None:  # either element may be drawn
             assert sorted(np.ravel(dx)) == [0, 1]
         elif not np.isnan(slope).any():
             np.testing.assert_allclose(dx[:, 0], slope, rtol=1e-6)
@@ -145,7 +144,7 @@ def edge(key, x):
 
 @pytest.mark.parametrize("scale", [1.0, 1e-25, 1e25])
 def test_the_mean_on_both_sides_of_the_range(scale):
-    """Beside a window in which nothing weighs anything, as after a ReLU."""
+    """One window has no positive element, as after a ReLU."""
     x = column(1, 2, 3, 0, -1, -2, 0, 4, 5) * np.float32(scale)
     geometry = (("window_shape", (3,)), ("strides", (2,)))
     y, dx = mean_and_cotangent(x, np.ones((4, 1), np.float32), geometry)
@@ -200,7 +199,7 @@ def test_finite_differences_of_the_mean(x64):
 
 
 def test_a_drawn_cotangent_goes_to_the_element_drawn():
-    """Distinct values name the elements; large windows too, that overlap and are dilated by none."""
+    """Distinct values identify the selected elements of large overlapping windows."""
     x = np.random.default_rng(7).permutation(60).astype(np.float32).reshape(20, 3)
     pool = functools.partial(jaxpool.stochastic_pool, window_shape=(7,), strides=(2,))
     y, pullback = jax.vjp(lambda x: pool(KEY, x), x)
@@ -257,14 +256,17 @@ def test_residuals_are_indices():
     drawn = functools.partial(jaxpool.stochastic_pool, KEY, window_shape=2, strides=2, axes=(1,))
     placed = functools.partial(jaxpool.fractional_max_pool, KEY, window_shape=2, output_shape=(3,))
     starts = (np.int32, (4, 3, 3))
-    for pool, kept in [(drawn, [(np.uint8, (4, 3, 3))]), (placed, [(np.uint8, (4, 5, 3)), starts])]:
+    for pool, residuals in [
+        (drawn, [(np.uint8, (4, 3, 3))]),
+        (placed, [(np.uint8, (4, 5, 3)), starts]),
+    ]:
         _, pullback = jax.vjp(pool, x)
         leaves = [leaf for leaf in jax.tree.leaves(pullback) if leaf.size > 1]
-        assert [(leaf.dtype, leaf.shape) for leaf in leaves] == kept
+        assert [(leaf.dtype, leaf.shape) for leaf in leaves] == residuals
 
 
 def test_draws_of_a_batch_that_nobody_knows():
-    """What is drawn lies as x does, which only the type of x tells."""
+    """The random numbers have the sharding of x, which only the type of x states here."""
     x = jax.ShapeDtypeStruct(symbolic_shape("2*b, 4, 2"), np.float32)
     pool = jaxpool.sharded(
         jaxpool.stochastic_pool, mesh=AbstractMesh((2,), ("rows",)), spec=P("rows")

@@ -1,4 +1,4 @@
-"""Medians, ranks, morphology, the k largest: drawn cases against loops in NumPy."""
+"""Medians, ranks, morphology and the k largest elements: random cases against NumPy references."""
 
 import dataclasses
 import functools
@@ -35,7 +35,6 @@ VALUES = ("ties", "normal", "special", "lowest")
 
 @functools.cache
 def pool(kind, autodiff):
-    """One function for each pair, so that programs are compiled once."""
     return functools.partial(getattr(jaxpool, f"{kind}_pool"), autodiff=autodiff)
 
 
@@ -48,7 +47,7 @@ def check(case, autodiff="vjp", values=VALUES):
 @examples(2)
 @given(data=st.data(), autodiff=MODES, kind=st.sampled_from(["median", "rank"]))
 def test_ranks(ties, kind, autodiff, data):
-    """NaN, infinities, ties, padding, dilation, ceil mode, every layout."""
+    """Includes NaN, infinities, ties, padding, dilation, ceil mode and every layout."""
     check(data.draw(pool_cases(kinds=(kind,), ties=(ties,))), autodiff)
 
 
@@ -60,7 +59,7 @@ def test_ranks_of_other_types(case):
 
 @st.composite
 def morphology(draw, dtypes=(np.float32,)):
-    """A case of a maximum, a kernel of its window, with or without channels, and which of the two functions."""
+    """A max pool case, a kernel for its window with or without channels, and the name of a function."""
     valid = geometries(ceil_mode=False, layouts=("channels_last", "channels_first"), ranks=(1, 2))
     case = draw(pool_cases(kinds=("max",), geometry=valid, dtypes=dtypes))
     window = case.window()
@@ -76,9 +75,9 @@ def check_morphology(drawn, autodiff, values=VALUES):
     options = {k: v for k, v in case.kwargs().items() if k != "window_shape"}
     options["axes"] = case.window().axes
     for each in refilled(case, values, rounds=1):
-        found = run(getattr(jaxpool, name), each, each.x, kernel, autodiff=autodiff, **options)
+        got = run(getattr(jaxpool, name), each, each.x, kernel, autodiff=autodiff, **options)
         with np.errstate(all="ignore"):
-            same(found, getattr(oracle, name)(each.x, kernel, **options), each.dy, 1e-6)
+            same(got, getattr(oracle, name)(each.x, kernel, **options), each.dy, 1e-6)
 
 
 @examples(3)
@@ -95,7 +94,7 @@ def test_morphology_of_other_types(drawn, autodiff):
 
 @st.composite
 def lanes(draw, dtypes=FLOATS + INTEGERS):
-    """An array, an axis of it and how many elements to take along it."""
+    """An array, an axis, and the number of elements to select along the axis."""
     shape = draw(st.lists(st.integers(1, 7), min_size=1, max_size=3).map(tuple))
     axis = draw(st.integers(-len(shape), len(shape) - 1))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -121,7 +120,7 @@ def test_the_k_largest(drawn):
 
 @pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16, np.int8, np.uint8, np.bool_])
 def test_programs_of_several_devices_sort(dtype):
-    """XLA gathers a batch for `top_k` on CPU."""
+    """XLA for CPU all-gathers the batch of a `top_k`."""
     values = [np.nan, -np.inf, np.inf, -0.0, 0.0, 1e-45, -1.0] if dtype != np.bool_ else [0, 1]
     x = np.random.default_rng(0).choice(values, (3, 40, 2))
     x = jnp.asarray(
@@ -151,10 +150,11 @@ def test_many_of_the_largest_take_no_memory_for_each_pair():
         return y, back(dy)
 
     memory = jax.jit(both).lower(x, x.update(shape=(8, 4096))).compile().memory_analysis()
-    assert memory.temp_size_in_bytes < 8 * 4 * x.size  # 2.1 GB as comparisons
+    assert memory.temp_size_in_bytes < 8 * 4 * x.size  # pairwise comparisons would need 2.1 GB
 
 
-LARGE = {  # taps that no one step of a maximum takes, bits of two words, and more than comparators rank
+# windows beyond one step of a maximum, beyond one word of bits, and beyond ranking by comparators
+LARGE = {
     "several steps": ((1, 7, 7, 1), (5, 5), (1, 1), "first"),
     "two words": ((1, 8, 7, 1), (6, 7), (2, 1), "split"),
     **{f"walked back, {t}": ((1, 9, 9, 2), (9, 8), (2, 3), t) for t in ("first", "last", "split")},
@@ -170,7 +170,7 @@ QUICK = ("several steps", "two words", "counted, split")
     "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in LARGE]
 )
 def test_large_windows(name):
-    """Padded, with NaN, infinities and ties; two windows may choose other elements of what they share."""
+    """Padded windows with NaN, infinities and ties; two windows may select different elements of their overlap."""
     shape, window, strides, ties = LARGE[name]
     for values in ("special", "ties"):
         x = draw_values(np.random.default_rng(0), shape, np.float32, values)
@@ -180,7 +180,7 @@ def test_large_windows(name):
         assert_pool_matches(pool("median", "vjp"), dataclasses.replace(case, dy=dy))
 
 
-# At length: 300 drawn cases for each function.
+# Long tests: 300 random cases for each function.
 
 
 @pytest.mark.slow
@@ -192,11 +192,12 @@ def test_ranks_at_length(kind, autodiff, data):
 
 
 @pytest.mark.slow
-@settings(max_examples=600)  # of both functions
+@settings(max_examples=600)  # over both functions
 @given(drawn=morphology(dtypes=(np.float32, np.int32)), autodiff=MODES)
 def test_morphology_at_length(drawn, autodiff):
     floats = drawn[0].dy is not None
-    check_morphology(drawn, autodiff, ("special",) if floats else ("ties",))  # none that wrap
+    # Small integers do not wrap around.
+    check_morphology(drawn, autodiff, ("special",) if floats else ("ties",))
 
 
 @pytest.mark.slow
@@ -216,10 +217,10 @@ KEPT = {
 
 @pytest.mark.parametrize("name", KEPT)
 def test_an_index_an_output_is_kept_and_nothing_is_scattered(name):
-    settings, kept = KEPT[name]
+    settings, residuals = KEPT[name]
     f, x = pools()[name.partition(",")[0]].of(**settings), jnp.zeros((1, 4, 4, 3))
     leaves = jax.tree.leaves(jax.eval_shape(lambda x: jax.vjp(f, x)[1], x))
-    assert {f"{leaf.dtype}[{','.join(map(str, leaf.shape))}]" for leaf in leaves} == kept
+    assert {f"{leaf.dtype}[{','.join(map(str, leaf.shape))}]" for leaf in leaves} == residuals
     gradient = jax.jit(jax.grad(lambda x: f(x).sum()))
     assert "scatter" not in gradient.trace(x).lower(lowering_platforms=("cuda",)).as_text()
 
@@ -254,7 +255,7 @@ def test_the_midpoint_of_integers_is_that_of_jax(dtype):
 
 @pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16])
 def test_the_midpoint_of_large_numbers_and_of_nan(dtype):
-    """NaN is the larger of the two of a window with one other; the mean of large numbers does not overflow."""
+    """NaN ranks above numbers, so a pair with NaN has the midpoint NaN. Large numbers do not overflow."""
     most = float(jnp.finfo(dtype).max)
     x = jnp.array([most, most, np.nan, 1, -np.inf, np.nan, -2, -2], dtype)
     y = jaxpool.median_pool(x, 2, 2, axes=(0,), method="midpoint")
@@ -268,7 +269,7 @@ def test_the_midpoint_of_large_numbers_and_of_nan(dtype):
     "how", [{"rank": 1}, {"rank": -2}, {"method": "lower"}, {"method": "midpoint"}]
 )
 def test_ranks_of_what_a_mask_counts(how, window):
-    """A window in which too few elements count for the rank gives 0, and no gradient."""
+    """If a window has too few unmasked elements for the rank, the output is 0 without gradient."""
     rng = np.random.default_rng(2)
     x, mask = rng.integers(-3, 4, (2, 5, 6, 2)).astype(np.float32), rng.random((2, 5, 6, 1)) < 0.4
     x[0, 0] = np.nan

@@ -1,4 +1,4 @@
-"""Max, min and maxout: who gets the cotangent, masks and initial values, dtypes, transformations."""
+"""`max`, `min` and `maxout`: tie rules, masks, initial values, dtypes and transformations."""
 
 import functools
 import re
@@ -19,7 +19,7 @@ TIES = ("split", "first", "last")
 nan, inf = np.nan, np.inf
 SHAPE = (3, 5, 4)
 
-# arguments beside x, ties and autodiff
+# arguments other than x, ties and autodiff
 CALLS = {
     "all": {},
     "one": {"axis": 1},
@@ -34,8 +34,6 @@ CALLS = {
 
 
 def value_and_cotangent(f, **options):
-    """One program for both."""
-
     @functools.partial(jax.jit, compiler_options=HASTY)
     def program(x, dy):
         y, pullback = jax.vjp(functools.partial(f, **options), x)
@@ -64,7 +62,6 @@ EVERY = [
 
 @pytest.mark.parametrize(("name", "call", "autodiff"), EVERY)
 def test_value_and_cotangent(name, call, autodiff):
-    """One program for each choice at ties."""
     f = functools.partial(getattr(jaxpool, name), autodiff=autodiff, **CALLS[call])
 
     @functools.partial(jax.jit, compiler_options=HASTY)
@@ -166,7 +163,7 @@ def test_nan_infinity_and_zero_by_hand(autodiff):
         grad(functools.partial(jaxpool.min, autodiff=autodiff), [nan, inf]), [1, 0]
     )
     assert np.isnan(f(np.float32([inf, nan])))
-    assert grad(f, 3.0) == 1  # no axes at all
+    assert grad(f, 3.0) == 1  # a scalar has no axes
 
 
 def test_initial_takes_no_share_and_gets_what_it_wins():
@@ -209,7 +206,7 @@ def test_empty_axes():
 
 @pytest.mark.parametrize("ties", TIES)
 def test_every_size_of_axis_packs(ties):
-    """Blocks of bits that are short or missing, and positions at the limit of a byte."""
+    """Axis lengths with short and missing blocks of bits, and around the range of a byte."""
     rng = np.random.default_rng(6)
     for size in (1, 7, 9, 15, 256, 257):
         x = rng.integers(0, 3, (2, size)).astype(np.float32)
@@ -250,7 +247,7 @@ def test_the_backward_is_dense(ties, autodiff, call):
     operations = set(re.findall(r"stablehlo\.(\w+)", program.as_text()))
     assert "reduce" in operations
     assert not [name for name in operations if re.search("scatter|while|sort", name)]
-    if ties == "split":  # else the value is read at its index, one element per output
+    if ties == "split":  # other tie rules gather the value at its index, one element per output
         assert "gather" not in operations
 
 
@@ -265,7 +262,7 @@ def test_axes_that_stay_may_be_symbolic(ties):
 
 
 def test_a_split_cotangent_is_rounded_once():
-    """Three ways of 1 in bfloat16; a tangent of 600 ones is 1, where a bfloat16 sum would stick."""
+    """Shares of 1/3 in bfloat16. The tangent of 600 ones is 1; a bfloat16 sum would stop at 256."""
     x = jnp.zeros(3, jnp.bfloat16)
     want = np.full(3, 1 / 3, np.float32).astype(jnp.bfloat16)
     np.testing.assert_array_equal(jax.grad(jaxpool.max)(x), want)

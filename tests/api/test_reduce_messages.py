@@ -1,4 +1,4 @@
-"""What max, min and maxout say of arguments they do not take, word for word."""
+"""Error messages of `max`, `min` and `maxout` for invalid arguments."""
 
 import re
 

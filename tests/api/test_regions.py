@@ -1,4 +1,4 @@
-"""`roi_align` and `roi_max_pool` against loops, what they do at edges, and their messages."""
+"""`roi_align` and `roi_max_pool` against loops, at image borders, and their messages."""
 
 import dataclasses
 import functools
@@ -36,22 +36,23 @@ def compiled(name, options):
 
 
 def check(name, options, seed):
-    """One drawn case: boxes in the image, across its border and outside, some without area; ties."""
+    """Compare one random case with the oracle: boxes inside, across and outside the image, some without area."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal(SHAPE).astype(np.float32)
     if seed % 2 and options.get("kind") != "max":
-        x = np.round(x)  # where interpolation ties, its rounding decides which point is the largest
+        # Not for kind="max": rounding would decide between interpolated points that tie.
+        x = np.round(x)
     boxes = rng.uniform(-3, 9, (BOXES, 4)).astype(np.float32)
     boxes[: BOXES // 2] = np.sort(boxes[: BOXES // 2].reshape(-1, 2, 2), 1).reshape(-1, 4)
     boxes[-1, 2] = boxes[-1, 0]
     if seed % 3 == 0 and name == "roi_max_pool":
-        # Of the other a point on the border would be in or out by its last bit.
+        # For `roi_align`, rounding would decide whether a point on the border is inside.
         boxes = np.round(boxes * 2) / 2
     images = rng.integers(0, SHAPE[0], BOXES).astype(np.int32)
     answer = getattr(oracle, name)(x, boxes, CELLS, batch_indices=images, **options)
     dy = rng.standard_normal(answer.y.shape).astype(np.float32)
     y, dx = compiled(name, tuple(options.items()))(x, boxes, images, dy)
-    # Between pixels a coordinate is rounded in float32, and so is what interpolation gives.
+    # `roi_align` rounds coordinates and interpolated values in float32.
     bound = 2e-5 if name == "roi_align" else 0
     assert_close(y, answer.y, bound, f"value, seed {seed}")
     assert_close(dx, answer.cotangent(dy), 5e-5, f"cotangent, seed {seed}")
@@ -119,7 +120,7 @@ REVERSED = jnp.array([[3.0, 3.0, 1.0, 1.0], [1.0, 3.0, 3.0, 1.0], [3.0, 1.0, 1.0
 
 
 def test_boxes_whose_corners_are_reversed():
-    """As the docstrings say: 0; without `aligned`, and of whole pixels, a pixel from (y0, x0) along that axis."""
+    """The output is 0, but `roi_align` with aligned=False and `roi_max_pool` pool a pixel from (y0, x0)."""
     x = jnp.arange(1.0, 31).reshape(6, 5, 1)
     for name in ("roi_align", "multilevel_roi_align"):
         assert not POOLS[name](x, REVERSED, 2).any()
@@ -149,7 +150,7 @@ BOX = jnp.array([[0.7, 0.4, 4.9, 4.1], [1.2, -2.3, 7.1, 2.6]])
 @pytest.mark.slow
 @pytest.mark.ci
 def test_the_last_of_257_pixels():
-    """A byte does not hold its position."""
+    """Index 256 does not fit in a byte."""
     x = jnp.zeros((1, 257, 1)).at[0, -1].set(1.0)
     whole = jnp.array([[0.0, 0.0, 0.0, 256.0]])
     dx = jax.grad(lambda x: jaxpool.roi_max_pool(x, whole, (1, 1)).sum())(x)
@@ -159,7 +160,7 @@ def test_the_last_of_257_pixels():
 @pytest.mark.parametrize("dtype", first(1, ["float16", "float64", "int32"]))
 @pytest.mark.parametrize(("name", "options"), [VARIANTS[0], VARIANTS[3]])
 def test_nothing_is_promoted_unasked(name, options, dtype):
-    """Neither the type of boxes nor the rank of an array on the way, both ways."""
+    """Value and gradient run under strict promotion of dtypes and ranks."""
 
     def loss(x):
         return getattr(jaxpool, name)(x, BOX.astype(dtype), CELLS, **options).sum()
@@ -209,7 +210,7 @@ def test_nan_and_infinities_reach_the_cells_that_have_them_as_neighbours():
 
 
 def test_what_is_not_finite_gets_the_cotangent_that_a_number_gets():
-    """A mean is linear: which numbers x holds does not matter."""
+    """A mean is linear, so its derivative does not depend on x."""
     x = np.array(X)
     x[0, 0, 0], x[5, 4, 1], x[0, 4, 1] = np.nan, -np.inf, np.inf
 
@@ -225,7 +226,7 @@ def test_what_is_not_finite_gets_the_cotangent_that_a_number_gets():
 
 
 def test_a_box_that_says_nothing():
-    """Without area, outside of the image, or of an image that does not exist: 0, and no gradient."""
+    """Boxes without area, outside the image, or of a missing image give 0 and no gradient."""
     corners = [[1, 1, 1, 4], [4, 1, 2, 3], [9, 9, 12, 12], [0, 0, 3, 3], [0, 0, 3, 3]]
     boxes, images = np.array(corners, np.float32), np.array([0, 0, 0, 1, -1], np.int32)
     for name in ("roi_align", "roi_max_pool"):
@@ -295,10 +296,10 @@ def test_batch_indices_of_a_type_that_cannot_count_the_images(name, options, dty
 @pytest.mark.parametrize(
     ("box", "options", "want"),
     [
-        ([0, 0, 1, 1], {}, [0.5, 0, 0.5, 0]),  # the point is the first pixel's centre
-        ([3, 0, 4, 1], {}, [0, 0, 0, 0]),  # the last one's
+        ([0, 0, 1, 1], {}, [0.5, 0, 0.5, 0]),  # the point is the centre of the first pixel
+        ([3, 0, 4, 1], {}, [0, 0, 0, 0]),  # the point is the centre of the last pixel
         ([3, 3, 4, 4], {}, [0, 0, 0, 0]),
-        ([1, 1, 2, 2], {"aligned": False}, [0.5, 0, 0.5, 0]),  # as long as a box is at least
+        ([1, 1, 2, 2], {"aligned": False}, [0.5, 0, 0.5, 0]),  # the smallest box length
     ],
 )
 def test_gradients_of_boxes_at_a_corner_are_those_from_the_right(box, options, want):
@@ -310,7 +311,7 @@ def test_gradients_of_boxes_at_a_corner_are_those_from_the_right(box, options, w
 
 @pytest.mark.parametrize(("rows", "cells"), [(57, 7), later(62, 14)])
 def test_bounds_of_cells_are_rounded_in_float32(rows, cells):
-    """A cell ends a row later, or begins a row earlier, than exact arithmetic says."""
+    """In float32, a cell ends a row later or begins a row earlier than in exact arithmetic."""
     x = np.stack([np.arange(rows + 3), -np.arange(rows + 3)], -1)[:, None].astype(np.float32)
     boxes = np.array([[0, 0, rows - 1, 0], [1, 0, rows, 0]], np.float32)
     answer = oracle.roi_max_pool(x, boxes, (cells, 1))
@@ -331,7 +332,7 @@ def test_of_an_empty_batch_there_is_nothing(name):
 @pytest.mark.parametrize(
     ("name", "options"),
     [("roi_align", {"samples": 2}), later("roi_align", {"samples": 9}), ("roi_max_pool", {})],
-)  # pixels of cells, products, and a walk
+)  # few samples, matrix products, whole pixels
 def test_a_box_with_a_nan_gives_nothing(name, options):
     boxes = jnp.where(jnp.eye(4) > 0, np.nan, jnp.array([0.0, 0.0, 3.0, 3.0]))
     pool = functools.partial(getattr(jaxpool, name), output_shape=2, **options)
@@ -378,7 +379,7 @@ def test_symbolic_sizes_are_refused_by_name(name, x, boxes, message):
 @pytest.mark.slow
 @pytest.mark.parametrize("at_once", [1, 3])
 def test_the_largest_of_many_points_a_few_boxes_at_a_time(at_once, monkeypatch):
-    """To rounding: products of groups of other sizes add in another order."""
+    """Equal up to rounding: the group size changes the order of the sums."""
     x, images = jnp.stack([X, -X]), jnp.array([1, 0, 0, 1] * 2)
     boxes = jnp.concatenate([BOX + i / 8 for i in range(4)])
 
@@ -393,8 +394,8 @@ def test_the_largest_of_many_points_a_few_boxes_at_a_time(at_once, monkeypatch):
     want = jax.jit(everything)(x, boxes)
     limits = dataclasses.replace(LIMITS, box_points=at_once * 100 * X.shape[-1])
     monkeypatch.setattr("jaxpool._plan.regions.LIMITS", limits)
-    found = jax.jit(lambda *xs: everything(*xs))(x, boxes)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 1e-4, 1e-5), found, want)
+    got = jax.jit(lambda *xs: everything(*xs))(x, boxes)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 1e-4, 1e-5), got, want)
 
 
 @pytest.mark.parametrize(
@@ -403,7 +404,7 @@ def test_the_largest_of_many_points_a_few_boxes_at_a_time(at_once, monkeypatch):
 )
 @pytest.mark.parametrize("end", [np.inf, 3e38])
 def test_a_box_of_infinite_length_gives_nothing(end, options):
-    """Nor takes it anything: of a box that an exponential made, no NaN reaches the image."""
+    """Infinite boxes, as from an overflowing exponential, send no NaN to the image."""
     boxes = jnp.array(
         [[-end, -end, end, end], [-end, 0, end, 4], [0, -end, 4, end], [0, 0, 4, 4.0]]
     )
@@ -421,7 +422,7 @@ def test_a_box_of_infinite_length_gives_nothing(end, options):
 
 @pytest.mark.parametrize("name", first(1, ["roi_align", "roi_max_pool"]))
 def test_no_scatter_but_on_cpu_and_one_order(name):
-    """The gradient is the same however boxes are grouped with others of other images."""
+    """The gradient does not depend on how boxes of several images are ordered."""
     x, images = jnp.stack([X, -X]), jnp.array([1, 0] * 20)
     boxes = jnp.concatenate([BOX + i / 8 for i in range(20)])
 
@@ -446,7 +447,7 @@ def test_no_scatter_but_on_cpu_and_one_order(name):
 @pytest.mark.ci
 @pytest.mark.parametrize("ties", ["first", "split"])
 def test_cotangents_reach_all_of_a_large_image(ties):
-    """Of several images, which the backward of ties that are shared takes in pieces."""
+    """With ties="split" the backward pass treats the images in chunks."""
     x = jnp.asarray(
         np.random.default_rng(0).permutation(2 * 20 * 40).reshape(2, 20, 40, 1), jnp.float32
     )

@@ -1,4 +1,4 @@
-"""What pools over boxes say of arguments that cannot be right."""
+"""Error messages of pools over boxes for invalid arguments."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -1,4 +1,4 @@
-"""Pools over segments of rows against loops and `jax.ops`, and their messages."""
+"""Segment reductions against loops and `jax.ops`, and their messages."""
 
 import functools
 
@@ -48,7 +48,7 @@ def compiled(name, ties, is_sorted):
 
 
 def check(name, ties, seed):
-    """One drawn case: ids out of range and segments without rows, ties, NaN and infinities."""
+    """Compare one random case with the oracle: ids out of range, empty segments, ties, NaN and infinities."""
     rng = np.random.default_rng(seed)
     values = ("ties", "normal", "special" if ties else "normal")[seed % 3]
     x = draw_values(rng, (ROWS, 3), np.float32, values)
@@ -81,7 +81,7 @@ def test_many_drawn_cases(name, ties):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["segment_max", "segment_min"])
 def test_drawn_cases_against_jax(name):
-    """Value and gradient, ties split as there, without NaN, whose gradient is NaN there."""
+    """Without NaN, for which the gradient of `jax.ops` is NaN. Ties are split in both libraries."""
 
     def both(function, x, ids, dy):
         y, back = jax.vjp(lambda x: function(x, ids, COUNT), x)
@@ -100,7 +100,7 @@ def test_drawn_cases_against_jax(name):
 
 @pytest.mark.parametrize("largest", [1, 3, 200])
 def test_sums_in_pairs_are_those_of_a_scatter(largest):
-    """Segments of one row and of many; sorted ids or not; rows that are dropped."""
+    """Short, long and empty segments, sorted and unsorted ids, and rows with ids out of range."""
     rng = np.random.default_rng(largest)
     sizes = [largest, 0, 2, 1, largest, 0]
     ids = np.repeat(np.arange(6, dtype=np.int32), sizes)
@@ -205,10 +205,7 @@ def test_traced_ids_need_the_number_of_segments():
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="what XLA for CPU fuses")
 def test_ties_are_found_once_forward_and_backward():
-    """A comparison fused into each of its readers needs y of each row beside it: 4 bytes per element.
-
-    What is left is a bit per element, and what counts them.
-    """
+    """Memory for a tie bit per element and counts. A comparison fused into each consumer needs 4 bytes per element."""
 
     def both(x, ids, dy):
         y, back = jax.vjp(lambda x: jaxpool.segment_max(x, ids, 16), x)
@@ -222,7 +219,7 @@ def test_ties_are_found_once_forward_and_backward():
 @pytest.mark.parametrize("mapped", [False, True])
 @pytest.mark.parametrize("name", ["segment_max", "segment_min"])
 def test_whether_anything_ties(name, mapped):
-    """No tie; a tie; the identity as a value, once and twice; NaN, once and twice; rows of no segment that equal it."""
+    """Rows: no tie; a tie; the identity once and twice; NaN once and twice; dropped rows that equal the identity."""
     worst = -np.inf if name == "segment_max" else np.inf
     rows = [
         [1, 2, 3, 4, 5],
@@ -234,7 +231,7 @@ def test_whether_anything_ties(name, mapped):
         [1, 2, 0, 0, 0],
     ]
     xs = np.asarray(rows, np.float32)[..., None]
-    ids = np.array([1, 1, 0, 3, 0], np.int32)  # segment 2 has no row
+    ids = np.array([1, 1, 0, 3, 0], np.int32)  # segment 2 is empty
 
     def gradient(x):
         return jax.grad(lambda x: getattr(jaxpool, name)(x, ids, 3).sum())(x)
@@ -247,11 +244,11 @@ def test_whether_anything_ties(name, mapped):
 # Softmax and its logarithm
 
 SCORES = np.array([-inf, -inf, inf, 1, inf, nan, 3, nan, 2, -2], np.float32)
-OWNERS = np.array([0, 0, 1, 1, 1, 2, 3, -1, 9, 3], np.int32)  # segment 4 has no row
+OWNERS = np.array([0, 0, 1, 1, 1, 2, 3, -1, 9, 3], np.int32)  # segment 4 is empty
 
 
 def test_infinities_nan_and_rows_of_no_segment():
-    """Those that are level share; a NaN stays in its segment, and what is dropped gives 0."""
+    """Tied infinities share; NaN stays in its segment; rows without a segment get 0."""
     low, high = (np.float32(1 / (1 + np.exp(sign * 5))) for sign in (1, -1))
     shares = jaxpool.segment_softmax(SCORES, OWNERS, 5)
     want = [0.5, 0.5, 0.5, 0, 0.5, nan, high, 0, 0, low]
@@ -263,7 +260,7 @@ def test_infinities_nan_and_rows_of_no_segment():
 
 @pytest.mark.parametrize("shift", [0, 30, 45, 100, -45, -100, -1000, 1e5])
 def test_sums_of_exponentials_on_both_sides_of_the_range(shift):
-    """A segment without rows, one that a shift takes out of the range, rows of no segment that overflow."""
+    """An empty segment, a segment shifted out of the range, and dropped rows that overflow."""
     ids = jnp.array([0, 0, 2, 2, 2, -1, 5])
     steps = jnp.array([0.5, 1, 2, -1, 0.25, 1e4, nan], jnp.float32)
     x = steps.at[:2].add(shift)
@@ -313,11 +310,11 @@ def test_what_has_no_share_gets_no_gradient_though_its_cotangent_were_nan():
 
 @pytest.mark.parametrize("name", SEGMENTS)
 def test_a_masked_element_is_as_one_of_no_segment(name):
-    """Whatever stands there, value and gradient; by rows, by columns and by elements."""
+    """Masked values change neither value nor gradient, for masks of rows, columns and elements."""
     f = getattr(jaxpool, name)
     x = jnp.asarray(np.random.default_rng(0).standard_normal((6, 2)), jnp.float32)
     ids = jnp.array([0, 1, 0, 2, 1, 2])
-    kept = jnp.array([True, True, False, False, True, False])  # segment 2 has nothing left
+    mask_of_rows = jnp.array([True, True, False, False, True, False])  # segment 2 is fully masked
 
     @functools.partial(jax.jit, compiler_options=HASTY)
     def both(x, ids, mask):
@@ -329,9 +326,9 @@ def test_a_masked_element_is_as_one_of_no_segment(name):
 
     every = jnp.ones((6, 2), bool)
     none = jnp.array([0, 0, -(2**31), 2**31 - 1, 0, 3], jnp.int32)
-    want = both(x, jnp.where(kept, ids, none), every)
-    junk = jnp.where(kept[:, None], x, nan)
-    got = both(junk, ids, kept[:, None] & every)
+    want = both(x, jnp.where(mask_of_rows, ids, none), every)
+    junk = jnp.where(mask_of_rows[:, None], x, nan)
+    got = both(junk, ids, mask_of_rows[:, None] & every)
     jax.tree.map(np.testing.assert_array_equal, got, want)
 
 
@@ -345,7 +342,7 @@ def test_masks_broadcast():
 
 
 def test_an_empty_segment_names_no_row():
-    """N, which jax drops where it writes."""
+    """The index is N, which jax scatters drop."""
     x, ids = jnp.array([nan, 4.0, nan]), jnp.array([0, 2, 0])
     for ties, row in (("first", 0), ("last", 2), ("split", 0)):
         _, rows = jaxpool.segment_max_with_argmax(x, ids, 4, ties=ties)
@@ -356,13 +353,13 @@ def test_an_empty_segment_names_no_row():
 def test_what_softmax_keeps_is_its_result_and_the_ids():
     x, ids = jnp.ones((64, 8)), jnp.zeros(64, np.int32)
     _, back = jax.vjp(lambda x: jaxpool.segment_softmax(x, ids, 4, where=x > 0), x)
-    kept = [leaf.shape for leaf in jax.tree.leaves(back) if leaf.size > 1]
-    assert sorted(kept) == [(64,), (64, 8)]
+    shapes = [leaf.shape for leaf in jax.tree.leaves(back) if leaf.size > 1]
+    assert sorted(shapes) == [(64,), (64, 8)]
 
 
 @pytest.mark.parametrize("temperature", in_turn([1e-35, 1e-30, 8e37, 1e30]))
 def test_temperatures_near_the_ends_of_float32(temperature):
-    """Their inverse is a normal number, and where a difference of rows overflows, its share does not."""
+    """The inverse temperature is a normal number. A difference of rows may overflow, its softmax does not."""
     ids, steps = jnp.array([0, 0, 1, 1]), np.array([1, 2, -2, 2.5])
     x = jnp.asarray(steps * temperature, jnp.float32)
     near = 1 / (1 + np.exp([1, -1, 4.5, -4.5]))
@@ -430,7 +427,7 @@ def test_what_stands_behind_stop_gradient_keeps_nothing():
 
 
 def long_segments(layout, rows, count):
-    """Ids of `rows` rows: one segment holds four in five of them, except where `layout` is "even"."""
+    """Ids of `rows` rows. Except for layout "even", one segment has four in five rows."""
     rng = np.random.default_rng(0)
     ids = rng.integers(0, count, rows)
     if layout != "even":
@@ -439,7 +436,7 @@ def long_segments(layout, rows, count):
         ids = np.where(np.arange(rows) % 64 == 5, 0, ids)
     if layout == "sorted":
         ids.sort()
-    ids[:: rows // 9] = [-1] * 5 + [count] * 5  # rows of no segment
+    ids[:: rows // 9] = [-1] * 5 + [count] * 5  # ids out of range
     return np.sort(ids) if layout == "sorted" else ids
 
 
@@ -454,7 +451,7 @@ def long_segments(layout, rows, count):
     ],
 )
 def test_rounding_errors_do_not_grow_with_the_rows(layout, count):
-    """0.1 added a hundred thousand times, one after another, is off by a thousandth and more."""
+    """Adding 0.1 a hundred thousand times in sequence has a relative error above 1e-3."""
     rows, tenth = 1 << 17, np.float64(np.float32(0.1))
     ids = long_segments(layout, rows, count)
     sizes = np.bincount(ids[(ids >= 0) & (ids < count)], minlength=count)
@@ -472,7 +469,7 @@ def test_rounding_errors_do_not_grow_with_the_rows(layout, count):
         return sums, mean, mean_dot, shares, back(x)[0], logs, log_dot
 
     sums, mean, mean_dot, shares, dx, logs, log_dot = run(x, scores, ids)
-    # Blocks of 128 rows; of a long segment among many, whose ids are in no order, thousands of rows.
+    # Sorted or even ids are added in blocks of 128 rows; otherwise thousands of rows are added in sequence.
     error = 5e-6 if layout in ("sorted", "even") else 2e-4
     some = sizes > 0
     np.testing.assert_allclose(sums, tenth * sizes, rtol=error)
@@ -484,7 +481,7 @@ def test_rounding_errors_do_not_grow_with_the_rows(layout, count):
     powers = np.exp(np.asarray(scores, np.float64)[known])
     want = powers / np.bincount(ids[known], powers, count)[ids[known]]
     np.testing.assert_allclose(shares[known], want, rtol=error)
-    # All cotangents of a segment are equal.
+    # The cotangent is constant, so the gradient is 0.
     np.testing.assert_allclose(dx[known] / want, 0, atol=error * tenth)
     assert not np.asarray(shares)[~known].any()
 
@@ -492,7 +489,7 @@ def test_rounding_errors_do_not_grow_with_the_rows(layout, count):
 @pytest.mark.parametrize("layout", ["sorted", "even", "hub", "periodic"])
 @pytest.mark.parametrize("count", [40, 3000])
 def test_partial_sums_lose_no_row(layout, count):
-    """Sums of small integers are exact in any order; NaN and infinities of dropped rows reach nothing."""
+    """Sums of small integers are exact in any order. NaN in rows without a segment reaches no sum."""
     rows = (1 << 16) + 77
     ids = long_segments(layout, rows, count)
     x = np.random.default_rng(1).integers(-9, 10, (rows, 2)).astype(np.float32)
@@ -511,7 +508,7 @@ def test_partial_sums_lose_no_row(layout, count):
 
 
 def test_partial_sums_take_little_memory():
-    """A sixteenth of the rows at most, and of many segments a hundredth."""
+    """At most 1/16 of the rows for few segments, and 1/100 for many segments."""
     for rows, count, is_sorted in (
         (1 << 20, 7, False),
         (1 << 20, 1 << 18, False),

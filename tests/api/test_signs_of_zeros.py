@@ -1,4 +1,4 @@
-"""Zeros of both signs tie. A selection returns the element that it selects, to the bit where there is a gradient."""
+"""Zeros of both signs tie. If there is a gradient, a selection returns the exact bits of the selected element."""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from jaxpool.testing import pools
 from tests.support.compilation import HASTY
 
 RECORDS = pools()
-SUMS = ("dilate", "erode")  # of an element and one of the kernel
+SUMS = ("dilate", "erode")  # sums of an element and a kernel entry
 SELECTIONS = [
     name
     for name, record in RECORDS.items()
@@ -20,20 +20,20 @@ SELECTIONS = [
 
 
 def zeros(rng, shape):
-    """Zeros of both signs, and some other numbers."""
+    """Zeros of both signs, and some ones of both signs."""
     x = np.where(rng.random(shape) < 0.5, np.float32(-0.0), np.float32(0))
     return np.where(rng.random(shape) < 0.1, rng.choice([np.float32(-1), np.float32(1)]), x)
 
 
 def selection(record, ties):
-    """A function of its operands alone, which gives one row of outputs; and operands of zeros."""
+    """A function from operands to a flat output, and operands that are mostly zeros."""
     rng = np.random.default_rng(0)
-    given = record.given(zeros(rng, (1, 4, 4, 2)), ties=ties)
-    leaves, tree = jax.tree.flatten({name: given.pop(name) for name in record.operands})
+    arguments = record.given(zeros(rng, (1, 4, 4, 2)), ties=ties)
+    leaves, tree = jax.tree.flatten({name: arguments.pop(name) for name in record.operands})
     operands = [zeros(rng, np.shape(leaf)) for leaf in leaves]
 
     def function(*operands):
-        y = record.run(given | jax.tree.unflatten(tree, operands))
+        y = record.run(arguments | jax.tree.unflatten(tree, operands))
         return (y[0] if isinstance(y, tuple) else y).ravel()
 
     return function, operands
@@ -65,8 +65,8 @@ def test_medians_and_maxima_of_pytorch_are_what_their_index_names(values):
     x = np.array(values, np.float32)
     functions = torch.median, torch.nanmedian, torch.max, torch.min, torch.cummax, torch.cummin
     for function in functions:
-        found = function(x, 0)
-        np.testing.assert_array_equal(bits(found[0]), bits(x[found[1]]))
+        result = function(x, 0)
+        np.testing.assert_array_equal(bits(result[0]), bits(x[result[1]]))
 
 
 @pytest.mark.parametrize("ties", ["first", "last"])

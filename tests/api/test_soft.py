@@ -1,4 +1,4 @@
-"""logsumexp_pool and softmax_pool against their formulas, at their limits; what they say of wrong arguments."""
+"""`logsumexp_pool` and `softmax_pool` against their formulas, at temperature limits, and their messages."""
 
 import functools
 import math
@@ -31,8 +31,8 @@ def test_value_and_gradient(name, geometry):
         y, dx, dt = run(name, geometry, x, np.float64(t), dy)
         np.testing.assert_allclose(y, want, rtol=1e-12)
         np.testing.assert_allclose(dx, pullback(dy), rtol=1e-9, atol=1e-9)
-        own = slope(name, x, t, **geometry) * dy
-        np.testing.assert_allclose(dt, own.sum(), rtol=1e-5, atol=1e-8 * np.abs(want / t).max())
+        slopes = slope(name, x, t, **geometry) * dy
+        np.testing.assert_allclose(dt, slopes.sum(), rtol=1e-5, atol=1e-8 * np.abs(want / t).max())
 
 
 @pytest.mark.parametrize("name", ONE_QUICK)
@@ -40,15 +40,16 @@ def test_value_and_gradient(name, geometry):
 def test_a_temperature_for_each_channel_or_each_output(name):
     shape, geometry = PLAIN
     x = numbers(shape)
-    for t in (np.array([0.5, 2.0]), np.exp(numbers(shape, 0.5, seed=1))):  # SAME: x and y alike
+    # SAME padding: x and y have the same shape.
+    for t in (np.array([0.5, 2.0]), np.exp(numbers(shape, 0.5, seed=1))):
         want, pullback = by_loops(name, x, t, **geometry)
         dy = numbers(want.shape, seed=2)
         y, dx, dt = run(name, geometry, x, t, dy)
         assert dt.shape == t.shape
         np.testing.assert_allclose(y, want, rtol=1e-12)
         np.testing.assert_allclose(dx, pullback(dy), rtol=1e-9, atol=1e-12)
-        own = slope(name, x, t, **geometry) * dy
-        summed = own.sum(axis=(0, 1, 2)) if t.ndim == 1 else own
+        slopes = slope(name, x, t, **geometry) * dy
+        summed = slopes.sum(axis=(0, 1, 2)) if t.ndim == 1 else slopes
         np.testing.assert_allclose(dt, summed, rtol=1e-6, atol=1e-8)
 
 
@@ -66,7 +67,6 @@ def test_a_number_and_an_array_give_the_same(name):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.usefixtures("x64")
 def test_derivatives_to_third_order(name):
-    """In x and T together."""
     f = functools.partial(getattr(jaxpool, name), window_shape=(3,), padding=1)
     w = np.cos(np.arange(4.0))[:, None]
     at = np.append(numbers(4, 1.0), 0.8)

@@ -1,4 +1,4 @@
-"""logsumexp_pool and softmax_pool at what overflows, at infinities and NaN; dtypes and transformations."""
+"""`logsumexp_pool` and `softmax_pool` near overflow, with infinities and NaN; dtypes and residuals."""
 
 import functools
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("strict")
 
 inf, nan = np.inf, np.nan
 
-# What overflows, infinities and NaN
+# Overflow, infinities and NaN
 
 
 @pytest.mark.parametrize("geometry", first(1, ["overlapping", "tiled, a tail"]))
@@ -42,7 +42,7 @@ def test_no_overflow_in_float32(name, geometry):
 
 @pytest.mark.parametrize("name", in_turn(NAMES))
 def test_temperatures_of_all_sizes(name):
-    """Numbers and arrays alike, in windows of numbers about 1 and about the temperature; the derivative to it too."""
+    """Temperatures as Python numbers and arrays, for x near 1 and near the temperature, with the derivative in it."""
     small = np.array([1.0, 2.0, 1.5, 0.5, 1.0, 3.0])
     pool = functools.partial(getattr(jaxpool, name), window_shape=(3,), strides=(3,))
     of = jax.jit(lambda x, t: pool(x, temperature=t))
@@ -61,12 +61,12 @@ def test_temperatures_of_all_sizes(name):
             want = mean
             slope = -(e * (wide - mean[:, None]) * wide / t64).sum(1) / total / t64
         outputs = [of(x[:, None], np.float32(t))]
-        if t > 5e-29:  # smaller numbers are taken as that
+        if t > 5e-29:  # smaller Python numbers are clipped to 5e-29
             outputs.append(pool(x[:, None], temperature=t))
         for y in outputs:
             np.testing.assert_allclose(y[:, 0], want, rtol=1e-5)
-        found = derivative(np.float32(t), x[:, None])[:, 0]
-        np.testing.assert_allclose(found, slope, rtol=1e-5, atol=1e-6)
+        dt = derivative(np.float32(t), x[:, None])[:, 0]
+        np.testing.assert_allclose(dt, slope, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -84,7 +84,7 @@ def test_a_number_beyond_the_range_of_the_type(name, t):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("shift", [0.0, 1000.0])
 def test_a_masked_element_takes_no_part(name, shift):
-    """-inf, within the range and out of it."""
+    """-inf removes an element, in direct and in scaled evaluation."""
     x = numbers((12, 3)).astype(np.float32) + np.float32(shift)
     masked, few = x.copy(), {"window_shape": (3,), "strides": (3,)}
     masked[::3] = -inf
@@ -102,10 +102,10 @@ def test_a_masked_element_takes_no_part(name, shift):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.usefixtures("x64")
 def test_second_derivatives_out_of_the_range(name):
-    """To x and the temperature; a shift moves the output and nothing else."""
+    """In x and the temperature. A shift of x only shifts the output."""
     f = functools.partial(getattr(jaxpool, name), window_shape=(3,), padding=1)
     at, along = np.append(numbers(5, 1.0), 0.8), numbers(6, 1.0, seed=3)
-    found = []
+    results = []
     for shift in (0.0, 1000.0):
 
         def loss(v, shift=shift):
@@ -114,15 +114,15 @@ def test_second_derivatives_out_of_the_range(name):
         gradient = jax.grad(loss)
         forward = jax.jvp(gradient, (at,), (along,))[1]
         np.testing.assert_allclose(forward, jax.vjp(gradient, at)[1](along)[0], rtol=1e-9)
-        found.append(forward)
-    np.testing.assert_allclose(*found, rtol=1e-7, atol=1e-9)
+        results.append(forward)
+    np.testing.assert_allclose(*results, rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize(
     "name", [later(NAMES[0]), *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])]
 )
 def test_parts_of_the_batch_one_after_another(name):
-    """What the range does not hold is computed in parts, which agree with the whole."""
+    """Scaled evaluation in chunks of the batch equals the evaluation of each example."""
     rng = np.random.default_rng(0)
     x = (rng.standard_normal((4, 32, 32, 160)) * 100).astype(np.float32)
     dy = rng.standard_normal(x.shape).astype(np.float32)
@@ -135,7 +135,7 @@ def test_parts_of_the_batch_one_after_another(name):
     np.testing.assert_allclose(whole[2], sum(part[2] for part in parts), rtol=1e-4, atol=1e-3)
 
 
-# x, the two outputs of windows of 2, and the gradients of their sum
+# x, the two outputs of windows of 2, and the gradient of their sum
 SPECIAL = [
     ([-inf, -inf, -inf], [-inf, -inf], [0.5, 1.0, 0.5]),
     ([-inf, -inf, 1.0], [-inf, 1.0], [0.5, 0.5, 1.0]),
@@ -186,7 +186,7 @@ def test_narrow_floats_are_computed_in_float32_and_rounded_once(name):
         x, dy = numbers((20, 2)).astype(dtype), numbers((20, 2), seed=1).astype(dtype)
         wide = [np.float32(array) for array in (x, dy)]
         y, dx, _ = run(name, HALVES, wide[0], np.float32(1), wide[1])
-        # By XLA: that of jaxlib 0.10.0, as it compiles in haste, takes bfloat16 on the way to float8.
+        # XLA rounds the reference too: unoptimized, jaxlib 0.10.0 converts to float8 through bfloat16.
         y, dx = jax.jit(lambda *results, dtype=dtype: [z.astype(dtype) for z in results])(y, dx)
         assert f(x).dtype == dtype
         np.testing.assert_array_equal(np.float32(f(x)), np.float32(y))

@@ -1,4 +1,4 @@
-"""Sum and average pooling by example: what is added, and what it is divided by."""
+"""Sum and average pooling by example: the elements that are added, and the divisor."""
 
 import functools
 
@@ -15,7 +15,7 @@ MODES = ("vjp", "jvp")
 
 
 def row(*values):
-    """One axis and one channel."""
+    """One pooled axis and one channel."""
     return jnp.array(values, jnp.float32)[:, None]
 
 
@@ -24,7 +24,7 @@ def average(x, *args, **kwargs):
 
 
 def spread(x, *args, function=jaxpool.avg_pool, **kwargs):
-    """What each element gets if every window has the cotangent 1."""
+    """The gradient of the sum of the outputs."""
     gradient = jax.grad(lambda x: function(x, *args, **kwargs).sum())(x)
     return gradient.ravel().tolist()
 
@@ -65,7 +65,8 @@ def test_counted_padding_is_divided_by_and_a_ceil_overhang_is_not():
     assert average(ones, (3,), (3,), ((1, 1),)) == pytest.approx([2 / 3, 1])
     assert average(ones, (2,), (2,), ceil_mode=True) == [1, 1, 1]
     assert average(ones, (3,), (3,), ((0, 1),), ceil_mode=True) == pytest.approx([1, 2 / 3])
-    assert average(ones, (4,), (4,), ((0, 1),), ceil_mode=True) == [1, 0.5]  # 1 real, 1 padding
+    # 1 element and 1 padding
+    assert average(ones, (4,), (4,), ((0, 1),), ceil_mode=True) == [1, 0.5]
 
 
 def test_padding_left_out_of_the_count():
@@ -94,7 +95,7 @@ def test_an_average_of_integers_is_float32():
         y = jaxpool.avg_pool(np.array([[1], [0], [1], [1]], dtype), (2,), (2,))
         assert y.dtype == np.float32
         assert y.ravel().tolist() == [0.5, 1]
-    full = np.full((4, 1), 127, np.int8)  # no overflow on the way
+    full = np.full((4, 1), 127, np.int8)  # an int8 sum would overflow
     assert jaxpool.avg_pool(full, (4,)).item() == 127
 
 
@@ -105,7 +106,7 @@ def test_a_sum_of_integers_keeps_their_type():
 
 
 def test_count_include_pad_is_the_fifth_argument():
-    """As in Flax; the others are passed by name."""
+    """As in Flax. Later arguments are keyword-only."""
     x = row(1, 1)
     assert average(x, (2,), (1,), "SAME", False) == [1, 1]
     with pytest.raises(TypeError):
@@ -115,7 +116,7 @@ def test_count_include_pad_is_the_fifth_argument():
 @pytest.mark.parametrize("kind", ["avg_pool", "sum_pool"])
 @pytest.mark.parametrize("autodiff", MODES)
 def test_the_transpose_is_the_transpose(kind, autodiff, x64):
-    """<A x, y> = <x, A' y>, with padding, overlap, dilation and a ceil overhang."""
+    """<A x, y> = <x, A' y>, with padding, overlap, dilation and ceil mode."""
     rng = np.random.default_rng(0)
     pool = functools.partial(
         getattr(jaxpool, kind),

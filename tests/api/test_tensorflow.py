@@ -1,4 +1,4 @@
-"""Morphology against TensorFlow, where it is installed: values and gradients."""
+"""Morphology against TensorFlow, if it is installed: values and gradients."""
 
 import functools
 import warnings
@@ -11,12 +11,12 @@ import pytest
 import jaxpool
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # its own imports
+    warnings.simplefilter("ignore")  # TensorFlow's imports warn
     tf = pytest.importorskip("tensorflow")
 
 
 def drawn(seed):
-    """Arguments of a dilation as TensorFlow takes them, and as we do."""
+    """Random arguments of a dilation, in the form of TensorFlow and in ours."""
     rng = np.random.default_rng(seed)
     kernel = (*rng.integers(1, 4, 2), rng.integers(1, 4))
     strides, dilations = rng.integers(1, 3, 2), rng.integers(1, 3, 2)
@@ -30,9 +30,8 @@ def drawn(seed):
 
 def check(name, seed):
     x, kernel, theirs, ours = drawn(seed)
-    turned = (
-        kernel[::-1, ::-1] if name == "erode" else kernel
-    )  # TensorFlow's erosion turns it round
+    # TensorFlow's erosion reverses the kernel.
+    turned = kernel[::-1, ::-1] if name == "erode" else kernel
     op = tf.nn.dilation2d if name == "dilate" else tf.nn.erosion2d
     with tf.GradientTape() as tape:
         a, b = tf.constant(x), tf.constant(turned)

@@ -1,4 +1,4 @@
-"""Adaptive pools against PyTorch in float64: value, indices and gradient."""
+"""Adaptive pools against PyTorch in float64: values, indices and gradients."""
 
 import functools
 
@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 pytestmark = pytest.mark.usefixtures("x64", "strict")
 
-# Sizes of the pooled axes and how many windows each gets.
+# Sizes of the pooled axes, and the number of windows along each axis.
 GEOMETRIES = [
     ((10,), (4,)),
     ((7,), (7,)),
@@ -55,7 +55,7 @@ def ours(x, dy, outputs, kind):
 def theirs(x, dy, outputs, kind):
     function = getattr(torch.nn.functional, f"adaptive_{kind}_pool{len(outputs)}d")
     tensor = torch.tensor(x, requires_grad=True)
-    # In one dimension PyTorch takes the number alone.
+    # PyTorch's 1d functions take an int.
     size = outputs[0] if len(outputs) == 1 else outputs
     if kind == "avg":
         y, indices = function(tensor, size), None
@@ -68,12 +68,11 @@ def theirs(x, dy, outputs, kind):
 @pytest.mark.parametrize("kind", ["max", "avg"])
 @pytest.mark.parametrize(("sizes", "outputs"), GEOMETRIES)
 def test_value_indices_and_gradient(sizes, outputs, kind):
-    """Eight drawn arrays of two examples and three channels for every geometry."""
     rng = np.random.default_rng(sum(sizes))
     kinds = ("ties", "normal", "infinities") if kind == "max" else ("ties", "normal")
     shape = (2, 3, *[m if n is None else n for m, n in zip(sizes, outputs, strict=True)])
-    for turn in range(ROUNDS):
-        x = drawn((2, 3, *sizes), kinds[turn % len(kinds)], rng)
+    for number in range(ROUNDS):
+        x = drawn((2, 3, *sizes), kinds[number % len(kinds)], rng)
         dy = rng.standard_normal(shape)
         y, indices, dx = ours(x, dy, outputs, kind)
         want_y, want_indices, want_dx = theirs(x, dy, outputs, kind)

@@ -1,6 +1,6 @@
-"""Pooling with positions, unpooling and fractional pooling beside PyTorch, in float64.
+"""Max pooling with indices, unpooling and fractional pooling against PyTorch in float64.
 
-Value, indices and gradient are equal, except where stated: PyTorch takes the last NaN of a window.
+Values, indices and gradients agree, except that PyTorch selects the last NaN of a window.
 """
 
 import functools
@@ -40,7 +40,7 @@ def tensor(x):
 
 
 POOLS = [
-    # input, window, strides, padding, dilation, ceil
+    # input shape, window, strides, padding, dilation, ceil_mode
     ((2, 2, 9), (3,), (2,), (1,), (1,), False),
     ((2, 2, 9), (2,), (3,), (0,), (2,), True),
     ((3, 10), (5,), (1,), (2,), (2,), False),
@@ -101,7 +101,7 @@ def test_a_window_with_nans_differs():
     [((2, 2, 4), (9,)), ((2, 2, 3, 4), (6, 8)), ((2, 3, 4), (5, 9)), ((1, 2, 2, 3, 2), (4, 6, 5))],
 )
 def test_max_unpool(shape, sizes):
-    """Distinct indices, for the values; any indices, for the gradient of the elements that are not overwritten."""
+    """Values with distinct indices; gradients with any indices, for elements that are not overwritten."""
     rank = len(sizes)
     axes = tuple(range(-rank, 0))
     lanes = shape[: len(shape) - rank]
@@ -145,7 +145,7 @@ def test_max_unpool(shape, sizes):
     ],
 )
 def test_fractional_max_pool(shape, window, out):
-    """PyTorch's random numbers, which in two dimensions come last axis first."""
+    """PyTorch's random numbers start with the last axis in two dimensions."""
     rank = len(out)
     axes = tuple(range(len(shape) - rank, len(shape)))
     op = fractional_op(shape, window, out, axes)
@@ -154,10 +154,8 @@ def test_fractional_max_pool(shape, window, out):
 
     @jax.jit
     def ours(x, samples, dy):
-        y, pullback, kept = jax.vjp(
-            lambda x: apply_with_extra_args(op, x, *samples), x, has_aux=True
-        )
-        return y, op.position(kept), pullback(dy)[0]
+        y, pullback, residual = jax.vjp(lambda x: apply_with_extra_args(op, x, *samples), x, has_aux=True)
+        return y, op.position(residual), pullback(dy)[0]
 
     pool = getattr(torch.nn.functional, f"fractional_max_pool{rank}d")
     for rng, x in rounds(2, shape):

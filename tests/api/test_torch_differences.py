@@ -1,7 +1,7 @@
-"""Where PyTorch is wrong, or chooses otherwise, and what is done here: one test for each.
+"""Cases that PyTorch gets wrong or decides differently, with the result of jaxpool: one test for each difference.
 
-Everywhere else `test_torch_drawn.py` has value, indices and gradient equal. With `ties="last"` the
-NaNs of pools are PyTorch's; with `ties="first"` the ties of `fmax` are.
+In all other cases of `test_torch_drawn.py`, values, indices and gradients agree. Pools with `ties="last"` select
+PyTorch's NaN, and `fmax` with `ties="first"` has PyTorch's ties.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ def equal(got, want):
 
 
 def windows(pool, **options):
-    """`pool` of one window of four, over an array of one axis."""
+    """`pool` as a function of a vector, with one channel added."""
     return lambda x: pool(x[:, None], **options)
 
 
@@ -76,7 +76,7 @@ def fractional(ties):
     ids=["max_pool", "adaptive_max_pool", "fractional_max_pool"],
 )
 def test_a_pool_takes_the_last_nan_though_the_first_of_a_tie(original, pool):
-    """Ours: a NaN as any tie, by `ties`."""
+    """jaxpool treats NaN like any tie, by `ties`."""
     equal(theirs(original, NANS), [[nan], [0, 0, 1, 0]])
     equal(ours(pool("first"), NANS), [[nan], [1, 0, 0, 0]])
     equal(ours(pool("last"), NANS), [[nan], [0, 0, 1, 0]])
@@ -86,7 +86,7 @@ def test_a_pool_takes_the_last_nan_though_the_first_of_a_tie(original, pool):
 
 
 def test_maximum_with_a_nan_counts_the_cotangent_twice():
-    """Ours: to the NaN, half to each of two."""
+    """jaxpool gives the cotangent to the NaN, or half to each of two NaNs."""
     x, y = [nan, 1.0, nan], [1.0, nan, nan]
     for name in ("maximum", "minimum"):
         equal(theirs(getattr(torch, name), x, y), [[nan] * 3, [1, 1, 1], [1, 1, 1]])
@@ -94,7 +94,7 @@ def test_maximum_with_a_nan_counts_the_cotangent_twice():
 
 
 def test_amax_with_a_nan_has_a_gradient_of_nothing_but_nan():
-    """Ours: the NaNs share the cotangent, as they do in `torch.max` without an axis."""
+    """In jaxpool the NaNs share the cotangent, as in `torch.max` without an axis."""
     for original, f in [("amax", jaxpool.max), ("amin", jaxpool.min)]:
         reduction = functools.partial(getattr(torch, original), dim=0)
         equal(theirs(reduction, NANS), [[nan], [nan] * 4])
@@ -103,7 +103,7 @@ def test_amax_with_a_nan_has_a_gradient_of_nothing_but_nan():
 
 
 def test_fmax_gives_all_of_a_tie_to_the_first():
-    """Ours: half each, or as PyTorch's with `ties="first"`."""
+    """jaxpool splits a tie, unless `ties="first"`."""
     x, y = [2.0, nan, nan], [2.0, nan, 1.0]
     for name in ("fmax", "fmin"):
         f, want = getattr(jaxpool, name), [[2, nan, 1], [1, 1, 0], [0, 0, 1]]
@@ -117,7 +117,7 @@ def lp(p, **options):
 
 
 def test_lp_pool_has_signed_powers():
-    """NaN where a sum is negative; ours takes |x|, as ONNX."""
+    """PyTorch gives NaN for a negative sum. jaxpool takes |x|, as ONNX does."""
     x = [-3.0, 1.0]
     equal(theirs(lambda x: F.lp_pool1d(x[None], 3, 2), x), [[nan], [nan, nan]])
     root = 28 ** (1 / 3)
@@ -127,7 +127,7 @@ def test_lp_pool_has_signed_powers():
 
 
 def test_lp_pool_scales_a_window_cut_short_as_if_it_were_whole():
-    """Ours: the norm of what it has."""
+    """jaxpool does not scale an incomplete window."""
     x = [3.0, 4.0, 5.0]
     cut = functools.partial(F.lp_pool1d, norm_type=2, kernel_size=2, ceil_mode=True)
     equal(theirs(lambda x: cut(x[None]), x), [[5, 50**0.5], [0.6, 0.8, 2**0.5]])
@@ -135,7 +135,7 @@ def test_lp_pool_scales_a_window_cut_short_as_if_it_were_whole():
 
 
 def test_lp_pool_overflows_and_is_nan_at_the_root_of_zero():
-    """Ours: neither."""
+    """jaxpool stays finite."""
     pool = functools.partial(F.lp_pool1d, kernel_size=2)
     equal(theirs(lambda x: pool(x[None], 2), [3e30, 4e30]), [[inf], [0, 0]])
     equal(ours(lp(2), [3e30, 4e30]), [[5e30], [0.6, 0.8]])
@@ -144,7 +144,7 @@ def test_lp_pool_overflows_and_is_nan_at_the_root_of_zero():
 
 
 def test_overlapping_cotangents_stop_at_256_in_bfloat16():
-    """600 windows over one element, or 600 shares of it. Ours: added in float32."""
+    """600 windows cover the middle element. jaxpool adds in float32."""
     x = np.zeros(1199, np.float32)
     x[599] = 1
     half = {"dtype": torch.bfloat16}
@@ -156,7 +156,7 @@ def test_overlapping_cotangents_stop_at_256_in_bfloat16():
 
 
 def test_a_window_over_nothing_but_padding():
-    """Dilation 3 over two elements: PyTorch gives -inf at an index out of range. Ours raises."""
+    """Dilation 3 over two elements: PyTorch returns -inf with an index out of range, jaxpool raises."""
     x = np.array([[1.0], [2.0]], np.float32)
     y, index = F.max_pool1d(torch.tensor(x.T), 2, 1, 1, 3, return_indices=True)
     assert (y.item(), index.item()) == (-inf, 2)
@@ -165,7 +165,7 @@ def test_a_window_over_nothing_but_padding():
 
 
 def test_what_pytorch_refuses_in_three_dimensions():
-    """As many fractional windows as fit, and an average of a window larger than the input unpadded."""
+    """The maximum number of fractional windows, and an average with a window larger than the unpadded input."""
     with pytest.raises(RuntimeError, match="too large"):
         F.fractional_max_pool3d(torch.zeros(1, 1, 4, 4, 4), 1, 4)
     x = np.arange(64.0, dtype=np.float32).reshape(4, 4, 4, 1)
@@ -179,7 +179,7 @@ def test_what_pytorch_refuses_in_three_dimensions():
 
 
 def test_indices_that_collide():
-    """The value is PyTorch's on the CPU: the last in row-major order wins. PyTorch's gradient is not its derivative."""
+    """The value is PyTorch's on CPU: the last in row-major order wins. PyTorch's gradient is not its derivative."""
     y, indices = np.array([1.0, 2.0, 3.0], np.float32), np.array([0, 0, 1])
     x = torch.tensor(y, requires_grad=True)
     want = F.max_unpool1d(x[None], torch.tensor(indices)[None], 2, output_size=(6,))

@@ -1,8 +1,7 @@
-"""Value, indices and gradient beside PyTorch's in float64, geometry and elements drawn at random.
+"""Values, indices and gradients against PyTorch in float64, with random geometries and elements.
 
-More than 2,000 cases, a case being one geometry with one array: `MANY` counts the geometries of each
-op, of which each sees four arrays. The quick run draws a few of them. Where PyTorch is wrong, or
-chooses otherwise, is listed in `test_torch_differences.py`.
+A case is one geometry with one array. `MANY` counts the geometries of each op, and each geometry has four arrays.
+These are more than 2,000 cases. The quick run draws a few. `test_torch_differences.py` lists differences.
 """
 
 import dataclasses
@@ -29,7 +28,8 @@ pytestmark = pytest.mark.usefixtures("x64")
 
 nan, inf = np.nan, np.inf
 VALUES = ("normal", "ties", "lowest", "ties")
-WITH_NAN = (*VALUES[:3], "special")  # where PyTorch's choice among NaNs is one of ours
+# With NaN: for ops that have PyTorch's rule for NaN as one of the tie rules.
+WITH_NAN = (*VALUES[:3], "special")
 
 
 def drawn(rng, shape, kind):
@@ -43,9 +43,9 @@ def drawn(rng, shape, kind):
 
 @dataclasses.dataclass
 class Case:
-    """One geometry. Both functions take the arrays and what is `given`, and give y and indices, or None.
+    """One geometry. `ours` and `theirs` take the arrays and `given`, and return y and indices or None.
 
-    The arrays have `shapes` and a gradient; what is `given` has none.
+    The arrays have `shapes` and a gradient, the arrays in `given` have no gradient.
     """
 
     says: str
@@ -86,7 +86,7 @@ class Case:
 
 
 def compare(draw, count):
-    """Asserts that ours and PyTorch's agree on `count` geometries; eight make one program."""
+    """Assert that ours and PyTorch's agree on `count` geometries, with eight geometries per program."""
     rng = np.random.default_rng(count)
     cases = [draw(rng) for _ in range(count)]
     for first in range(0, count, 8):
@@ -95,8 +95,8 @@ def compare(draw, count):
             lambda each, some=some: [c.run(*args) for c, args in zip(some, each, strict=True)],
             compiler_options=HASTY,
         )
-        for turn in range(len(VALUES)):
-            kinds = [case.values[turn] for case in some]
+        for number in range(len(VALUES)):
+            kinds = [case.values[number] for case in some]
             arrays = [
                 [drawn(rng, shape, kind) for shape in case.shapes]
                 for case, kind in zip(some, kinds, strict=True)
@@ -117,7 +117,7 @@ def drawn_rank(rng, least=1):
 
 
 def drawn_shape(rng, rank):
-    """Of one or two axes that are not pooled, and the pooled ones."""
+    """A shape with one or two batch axes, then the pooled axes."""
     return (*ints(rng, int(rng.integers(1, 3)), 1, 3), *ints(rng, rank, *SIZES[rank]))
 
 
@@ -126,11 +126,11 @@ def tail(rank):
 
 
 def drawn_windows(rng, dilated=False, padded=True):
-    """Shape and the arguments of a pool, as PyTorch takes them and we do too; none over padding alone."""
+    """A shape and pool arguments that both libraries accept, with a real element in every window."""
     while True:
         rank = drawn_rank(rng)
         shape = drawn_shape(rng, rank)
-        # At most the input without its padding: PyTorch's avg_pool3d takes no more.
+        # PyTorch's avg_pool3d accepts no window larger than the unpadded input.
         window = tuple(int(rng.integers(1, min(size, 4) + 1)) for size in shape[-rank:])
         arguments = {
             "window_shape": window,
@@ -148,7 +148,7 @@ def drawn_windows(rng, dilated=False, padded=True):
 
 
 def without(pool):
-    """`pool` as a function that has no indices to give."""
+    """`pool` as a function that returns None for indices."""
     return lambda *args: (pool(*args), None)
 
 
@@ -193,7 +193,7 @@ def avg_pool(rng):
 
 
 def lp_pool(rng):
-    """PyTorch's of |x|: its powers are signed. Zeros for p > 1 alone, whose powers have a derivative."""
+    """Applied to |x|, because PyTorch's powers are signed. Zeros only for p > 1, where |x|^p has a derivative."""
     rank, shape, arguments = drawn_windows(rng, padded=False)
     arguments["ceil_mode"] = False
     p = [1, 2, 3, 0.5, 3.7, inf][rng.integers(6)]
@@ -221,7 +221,8 @@ def max_unpool(rng):
     rank = drawn_rank(rng)
     shape = drawn_shape(rng, rank)
     lanes, pooled = shape[:-rank], shape[-rank:]
-    sizes = tuple(int(2 * size + rng.integers(-1, 2)) for size in pooled)  # what PyTorch takes
+    # PyTorch accepts no other sizes.
+    sizes = tuple(int(2 * size + rng.integers(-1, 2)) for size in pooled)
     rows = [
         rng.permutation(int(np.prod(sizes)))[: int(np.prod(pooled))] for _ in np.ndindex(*lanes)
     ]
@@ -265,11 +266,11 @@ def adaptive_avg_pool(rng):
 
 
 def fractional_max_pool(rng):
-    """PyTorch's random numbers, which in two dimensions come last axis first."""
+    """PyTorch's random numbers start with the last axis in two dimensions."""
     rank = drawn_rank(rng, least=2)
     shape = (*ints(rng, 2, 1, 2), *ints(rng, rank, *SIZES[rank]))
     window = tuple(int(rng.integers(1, min(size, 3))) for size in shape[-rank:])
-    # In three dimensions PyTorch refuses as many windows as fit.
+    # fractional_max_pool3d refuses the maximum number of windows.
     pairs, fit = zip(shape[-rank:], window, strict=True), 1 if rank == 2 else 0
     outputs = tuple(int(rng.integers(1, size - width + fit + 1)) for size, width in pairs)
     op = fractional_op(shape, window, outputs, tuple(range(2, 2 + rank)))
@@ -277,8 +278,8 @@ def fractional_max_pool(rng):
 
     def ours(x, samples):
         by_axis = jnp.moveaxis(samples[..., ::-1] if rank == 2 else samples, -1, 0)
-        y, kept = apply_with_extra_args(op, x, *by_axis.reshape(rank, *shape[:2], *[1] * rank))
-        return y, op.position(kept)
+        y, residual = apply_with_extra_args(op, x, *by_axis.reshape(rank, *shape[:2], *[1] * rank))
+        return y, op.position(residual)
 
     def theirs(x, samples):
         return pool(x, window, outputs, return_indices=True, _random_samples=samples)
@@ -302,11 +303,11 @@ def two_arrays(rng):
 
 
 def reduction(rng):
-    """Over all axes or some, ties split: torch.max(x), torch.amax."""
+    """Over all axes as in torch.max(x), or over some axes as in torch.amax."""
     shape = ints(rng, int(rng.integers(1, 4)), 1, 6)
     some = rng.permutation(len(shape))[: rng.integers(1, len(shape) + 1)]
     axes = None if rng.random() < 0.3 else tuple(int(axis) for axis in some)
-    kind, kept = ["max", "min"][rng.integers(2)], bool(rng.integers(2))
+    kind, keepdims = ["max", "min"][rng.integers(2)], bool(rng.integers(2))
     if axes is None:
         ours = functools.partial(getattr(jaxpool, kind))
         return Case(
@@ -316,13 +317,13 @@ def reduction(rng):
             (shape,),
             values=WITH_NAN,
         )
-    ours = functools.partial(getattr(jaxpool, kind), axis=axes, keepdims=kept)
-    theirs = functools.partial(getattr(torch, f"a{kind}"), dim=axes, keepdim=kept)
+    ours = functools.partial(getattr(jaxpool, kind), axis=axes, keepdims=keepdims)
+    theirs = functools.partial(getattr(torch, f"a{kind}"), dim=axes, keepdim=keepdims)
     return Case(f"a{kind} over {axes}", without(ours), without(theirs), (shape,))
 
 
 def with_positions(f, axis):
-    """f, and where along the axis its outputs stand: its tangent for the numbers of the elements."""
+    """`f` together with the index of each output along `axis`: the tangent of `f` along the element indices."""
 
     def both(x):
         positions = jnp.broadcast_to(jnp.arange(x.shape[axis]), jnp.moveaxis(x, axis, -1).shape)
@@ -343,7 +344,7 @@ def along_an_axis(rng, names, ties):
 reduction_along_an_axis = functools.partial(along_an_axis, names=("max", "min"), ties="first")
 running_extreme = functools.partial(along_an_axis, names=("cummax", "cummin"), ties="last")
 
-# How many geometries of each op are tried with `-m slow`, each with four arrays.
+# Number of geometries of each op with `-m slow`, each with four arrays.
 MANY = {
     max_pool: 160,
     avg_pool: 80,

@@ -1,4 +1,4 @@
-"""Unpooling against loops: collisions, indices out of range, types and transformations."""
+"""`max_unpool` against loops: colliding indices, indices out of range, dtypes and transformations."""
 
 import functools
 import re
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("strict")
 
 
 def unpooled_oracle(y, indices, spatial_shape, axes):
-    """Loops: in row-major order, what comes later overwrites."""
+    """Loops: of colliding indices, the last in row-major order wins."""
     moved = np.moveaxis(y, axes, range(-len(axes), 0))
     where = np.moveaxis(indices, axes, range(-len(axes), 0))
     lanes = moved.shape[: y.ndim - len(axes)]
@@ -33,7 +33,7 @@ def unpooled_oracle(y, indices, spatial_shape, axes):
 
 
 def read_oracle(dx, indices, axes):
-    """Loops: dx at each index; 0 where that is out of range, or where a later element has it too."""
+    """Loops: dx at each index, and 0 for indices out of range or overwritten."""
     moved = np.moveaxis(dx, axes, range(-len(axes), 0)).reshape(
         *[size for axis, size in enumerate(dx.shape) if axis not in axes], -1
     )
@@ -50,7 +50,7 @@ def read_oracle(dx, indices, axes):
 
 @functools.partial(jax.jit, static_argnames=("spatial_shape", "axes"))
 def unpooled(y, indices, dx, spatial_shape, axes):
-    """The unpooled array and the cotangent of y; the indices are traced."""
+    """The unpooled array and the cotangent of y, with traced indices."""
     unpool = functools.partial(jaxpool.max_unpool, spatial_shape=spatial_shape, axes=axes)
     x, pullback = jax.vjp(lambda y: unpool(y, indices), y)
     return x, pullback(dx)[0]
@@ -87,7 +87,7 @@ def test_the_axes_before_the_last_are_the_default():
 
 
 def test_the_last_wins_among_many():
-    """Many enough that a scatter would be divided among threads."""
+    """Enough elements that XLA could divide a scatter among threads."""
     rng = np.random.default_rng(4)
     y = np.arange(40_000, dtype=np.float32)[None, :, None]
     indices = rng.integers(0, 50, y.shape).astype(np.int32)
@@ -120,13 +120,13 @@ def test_overwritten_elements_have_no_derivative_in_either_mode():
 
 
 def squares(y):
-    """The sum of squares of two elements of which the second overwrites the first."""
+    """The sum of squares of two elements; the second element overwrites the first."""
     return (jaxpool.max_unpool(y[:2], np.zeros((2, 1), np.int32), (2,)) ** 2).sum()
 
 
 @pytest.mark.parametrize("platform", ["cpu", "portable"])
 def test_the_derivative_is_the_same_on_every_platform(platform):
-    """Where scatters write in order, and where they do not."""
+    """Scatters write in order on CPU, but not on every platform."""
     rng = np.random.default_rng(7)
     y, indices = rng.normal(size=(2, 6, 5, 3)).astype(np.float32), rng.integers(0, 24, (2, 6, 5, 3))
     dx = rng.normal(size=(2, 4, 6, 3)).astype(np.float32)
@@ -134,12 +134,12 @@ def test_the_derivative_is_the_same_on_every_platform(platform):
 
     @jax.jit
     def run(y, indices, dx):
-        x, kept = op.primal(platform, y, indices)
+        x, residual = op.primal(platform, y, indices)
         return (
             x,
             op.value(platform, y, indices),
-            op.transpose(platform, kept, dx)[0],
-            (op.linear(platform, kept, y)),
+            op.transpose(platform, residual, dx)[0],
+            (op.linear(platform, residual, y)),
         )
 
     x, value, dy, tangent = run(y, indices.astype(np.int32), dx)
@@ -150,7 +150,7 @@ def test_the_derivative_is_the_same_on_every_platform(platform):
 
 
 def test_a_maximum_that_two_windows_share_counts_once():
-    """The pool and its unpooling are the identity at a maximum: so is the derivative."""
+    """Unpooling a pool is the identity at a maximum, so its derivative there is 1."""
     x = column(1, 3, 2)
 
     def through(x):
@@ -165,7 +165,7 @@ def test_a_maximum_that_two_windows_share_counts_once():
     "dtype", [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64]
 )
 def test_indices_of_every_type_are_dropped_out_of_range(dtype, x64):
-    """Also those that would be in range once cut to 32 bits."""
+    """Including indices that would be in range after truncation to 32 bits."""
     info = np.iinfo(dtype)
     values = [0, info.min, 5, info.max, 6, 3 if info.bits < 64 else 2**32 + 1]
     indices = np.array(values, np.uint64 if info.min == 0 else np.int64).astype(dtype)[:, None]
@@ -205,7 +205,7 @@ def test_transpose_of_unpooling(x64):
     ("dtype", "window", "channels"), [("bfloat16", 2, 32), ("float32", 5, 3), ("float16", 3, 1)]
 )
 def test_gradients_where_elements_are_looked_up(dtype, window, channels):
-    """Values are scattered; the linear map, transposed, gathers: without a scatter."""
+    """The forward pass scatters values. The transpose of the linear map is a gather."""
     rng = np.random.default_rng(0)
     x = jnp.asarray(rng.permutation(2 * 20 * 20 * channels).reshape(2, 20, 20, channels) % 256)
     y, indices = jaxpool.max_pool_with_argmax(x.astype(dtype), (window,) * 2, (window,) * 2)
@@ -262,12 +262,12 @@ def test_explicit_sharding_of_channels_is_kept():
 
 
 def test_positions_in_windows_of_their_own_and_out_of_them():
-    """Unpooling gives what loops give; sizes that windows do not fill leave a rest."""
+    """Indices inside disjoint windows, some outside. The last row and column are in no window."""
     rng = np.random.default_rng(4)
     y = rng.standard_normal((2, 3, 4, 5)).astype(np.float32)
     rows, columns = np.arange(3)[:, None, None] * 2, np.arange(4)[:, None] * 3
-    own = (rows + rng.integers(0, 2, y.shape)) * 13 + columns + rng.integers(0, 3, y.shape)
-    for indices in (own, np.where(rng.random(y.shape) < 0.1, 90, own)):
+    inside = (rows + rng.integers(0, 2, y.shape)) * 13 + columns + rng.integers(0, 3, y.shape)
+    for indices in (inside, np.where(rng.random(y.shape) < 0.1, 90, inside)):
         dx = rng.standard_normal((2, 7, 13, 5)).astype(np.float32)
         x, dy = unpooled(y, indices, dx, spatial_shape=(7, 13), axes=(1, 2))
         np.testing.assert_array_equal(x, unpooled_oracle(y, indices, (7, 13), (1, 2)))
@@ -275,15 +275,16 @@ def test_positions_in_windows_of_their_own_and_out_of_them():
 
 
 def test_known_positions_are_not_looked_up_while_the_program_compiles():
-    """XLA would scatter the constant by its interpreter: for 25 s at 16x56x56x64."""
+    """XLA would fold a scatter of constants at compile time, which takes 25 s at 16x56x56x64."""
     y = jnp.ones((1, 4, 4, 2))
     first = np.arange(4) * 2
     indices = np.broadcast_to((first[:, None] * 8 + first)[None, :, :, None], y.shape)
 
     def scatters_left(unpooled, *arguments):
         program = jax.jit(unpooled).lower(*arguments).compile().as_text()
-        return len(re.findall(r" (?:scatter|while)\(", program))  # XLA makes a loop of some
+        # XLA expands some scatters to loops
+        return len(re.findall(r" (?:scatter|while)\(", program))
 
-    given = scatters_left(lambda y, at: jaxpool.max_unpool(y, at, (8, 8)), y, indices)
-    assert given
-    assert scatters_left(lambda y: jaxpool.max_unpool(y, indices, (8, 8)), y) == given
+    traced = scatters_left(lambda y, at: jaxpool.max_unpool(y, at, (8, 8)), y, indices)
+    assert traced
+    assert scatters_left(lambda y: jaxpool.max_unpool(y, indices, (8, 8)), y) == traced

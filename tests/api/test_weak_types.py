@@ -1,4 +1,4 @@
-"""Elementwise maximum and minimum have a weak type exactly where `jnp.maximum` has one."""
+"""Elementwise maximum and minimum have a weak type exactly if `jnp.maximum` has a weak type."""
 
 import functools
 import itertools
@@ -30,10 +30,10 @@ def kind(y):
 
 
 def kind_of(f, *xs):
-    """The dtype of `f(*xs)` and whether its type is weak, or that the types do not promote."""
+    """The dtype and weak type of `f(*xs)`, or "refused" if the dtypes do not promote."""
     try:
-        return kind(jax.eval_shape(lambda: f(*xs)))  # called like this, Python numbers stay such
-    except ValueError:  # jax.dtypes.TypePromotionError, and ours in its place
+        return kind(jax.eval_shape(lambda: f(*xs)))  # a closure keeps Python numbers weakly typed
+    except ValueError:  # jax.dtypes.TypePromotionError, or our error
         return "refused"
 
 

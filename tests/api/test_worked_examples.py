@@ -1,4 +1,4 @@
-"""The examples whose answers are known by hand, both position tables among them."""
+"""Worked examples with known answers, including both tables of selected positions."""
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +43,7 @@ CHOSEN_AT_STRIDE_1 = grid("""
 
 TABLES = [((2, 2), CHOSEN_AT_STRIDE_2, 9), ((1, 1), CHOSEN_AT_STRIDE_1, 25)]
 
-# The same array in every layout: how to make it, which axes to pool.
+# One array in several layouts: a function that makes the layout, and the axes to pool.
 LAYOUTS = {
     "channels last": (lambda a: a[None, :, :, None], None),
     "no batch": (lambda a: a[:, :, None], None),
@@ -132,14 +132,14 @@ def test_the_loser_of_an_elementwise_max_gets_an_array_of_zeros(autodiff):
 
 
 def test_a_padded_window_of_infinities_sends_its_cotangent_to_real_elements():
-    """PyTorch's [2, 1, 0], where lax loses a cotangent to the padding."""
+    """PyTorch agrees. lax loses a cotangent to the padding."""
     x = jnp.full((3, 1), -jnp.inf)
     gradient = jax.grad(lambda x: jaxpool.max_pool(x, (3,), (1,), 1).sum())(x)
     np.testing.assert_array_equal(gradient[:, 0], [2, 1, 0])
 
 
 def test_a_nan_keeps_its_cotangent():
-    """Where lax sends it to the 5."""
+    """lax sends the cotangent to the 5."""
     x = jnp.array([[jnp.nan], [5.0], [2.0]])
     value, gradient = jax.value_and_grad(lambda x: jaxpool.max_pool(x, (3,)).sum())(x)
     assert np.isnan(value)

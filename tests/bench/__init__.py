@@ -1,1 +1,1 @@
-"""The benchmark suite: its cases, peers, timer and report. No test measures a time."""
+"""Tests of the benchmark suite: its cases, peers, timer and report. No test measures a time."""

@@ -1,4 +1,4 @@
-"""What the tests of the benchmark suite share."""
+"""Fixtures of the benchmark tests."""
 
 import pytest
 
@@ -7,5 +7,5 @@ from bench import run
 
 @pytest.fixture(autouse=True)
 def no_collection(monkeypatch):
-    """A case that is over is collected, so that the next is timed well; here that takes longer than the case."""
+    """Disable garbage collection after each case: it makes timings reproducible, but takes longer than a small case."""
     monkeypatch.setattr(run.gc, "collect", lambda: None)

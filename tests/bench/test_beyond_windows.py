@@ -1,4 +1,4 @@
-"""The benchmark suite beyond plain windows: ops with positions, adaptive pools, whole axes, train steps."""
+"""The benchmark suite beyond windowed pools: ops with positions, adaptive pools, whole axes, train steps."""
 
 import importlib
 import re
@@ -25,11 +25,11 @@ from bench.timing import Timing
 
 NEW = select(["small", "adaptive|argmax|whole axes"])
 STEPS = select(["small", "train"])
-# A step takes seconds to compile: windows that overlap stand for the others.
+# A train step takes seconds to compile: the quick run has only overlapping windows.
 QUICK_STEPS = [
     pytest.param(case, marks=[pytest.mark.slow] * (case.net != "ResNetStem")) for case in STEPS
 ]
-# What a peer is known to lack: a pattern of the case's name and mode.
+# Regular expression of the cases and modes that each peer does not support.
 NOTHING = "(?!)"
 LACKS = {
     "jaxpool": NOTHING,
@@ -38,7 +38,7 @@ LACKS = {
     "torch-channels-last": "cummax",
     "tensorflow": "adaptive|unpool|cummax|argmax.*vjp",
 }
-# A bare forward compiles half of the same again: it is left to those that do not compile.
+# A forward run would compile half of the other program again, so only peers that do not compile have it.
 RUNS = [(n, m) for n in LACKS for m in MODES if m != "forward" or n not in ("jaxpool", "lax")]
 
 
@@ -48,7 +48,7 @@ def names(cases):
 
 @pytest.fixture(scope="module")
 def contenders():
-    """Every peer that is installed, by name."""
+    """Every installed peer, by name."""
     made = peers(RIVALS, device="cpu", threads=2, tensorflow_python=None)
     yield {peer.name: peer for peer in made if peer.version() is not None}
     for peer in made:
@@ -116,12 +116,12 @@ def test_names_tell_sizes_and_axes(case, name):
 @pytest.mark.parametrize(
     ("case", "forward", "both"),
     [
-        # x and y; and twice that with, for a maximum, an index per window of 4x4 or 14x14 or 56x56
+        # x and y; for both passes, twice that and an index per window of 4x4, 14x14 or 56x56 elements
         (adaptive("adaptive_avg_pool", (1, 16, 16, 1), 4), 4 * 272, 8 * 272),
         (adaptive("adaptive_max_pool", (1, 16, 16, 1), 4), 4 * 272, 8 * 272 + 2 * 16),
         (adaptive("adaptive_max_pool", (1, 64, 64, 1), 5), 4 * 4121, 8 * 4121 + 2 * 25),
         (adaptive("adaptive_max_pool", (1, 56, 56, 1), 1), 4 * 3137, 8 * 3137 + 2 * 2),
-        # positions as four bytes beside those of a plain pool
+        # positions have 4 bytes each
         (pool(ARGMAX, (1, 4, 4, 1), 2, 2), 4 * (16 + 4 + 4), 8 * (16 + 4) + 2 * 4 + 4 * 4),
         (unpool((1, 2, 2, 1), 2), 4 * (4 + 4 + 16), 8 * (4 + 4 + 16)),
         (over("cummax", (1, 8, 1), (1,)), 4 * 16, 8 * 16),
@@ -144,9 +144,10 @@ def test_positions_to_unpool_are_those_a_pool_could_give():
     case = unpool((2, 4, 3, 5), 2)
     x, positions = case.inputs()
     filled = jaxpool.max_unpool(jnp.abs(x), positions, case.output)
-    _, found = jaxpool.max_pool_with_argmax(filled, case.window, case.strides)
-    assert np.array_equal(found, positions)
-    assert len(np.unique(positions)) > 24  # any place in a window, not one corner of each
+    _, indices = jaxpool.max_pool_with_argmax(filled, case.window, case.strides)
+    assert np.array_equal(indices, positions)
+    # Positions vary inside the windows.
+    assert len(np.unique(positions)) > 24
 
 
 def test_pools_of_lax_alone_are_those_of_jaxpool():

@@ -1,4 +1,4 @@
-"""What is read off compiled programs: by hand on small texts, and from one that XLA wrote here."""
+"""Parsers of compiled programs, on small texts and on a program that XLA compiles in the test."""
 
 import dataclasses
 
@@ -31,8 +31,8 @@ ENTRY %main (a: f32[4,100], b: bf16[4,100]) -> (f32[4,100], pred[4,100]) {
 
 
 def test_kernels_and_their_bytes():
-    found = compiled.kernels(MODULE, tpu=True)
-    assert found == [
+    kernels = compiled.kernels(MODULE, tpu=True)
+    assert kernels == [
         Kernel("fusion", "fusion", 1600 + 800 + 1600 + 400, 70),
         Kernel("copy-done", "async", 0, None, 4 * 128 * 4),
         Kernel("reduce-window.2", "reduce-window", 3 * 1600, None),

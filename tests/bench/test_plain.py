@@ -1,4 +1,4 @@
-"""`python -m bench --plain`: each function beside the lines that a user would write instead."""
+"""`python -m bench --plain`: each function compared with the equivalent jax code of a user."""
 
 import dataclasses
 
@@ -21,10 +21,10 @@ def test_no_two_settings_have_the_same_name():
 
 
 def test_every_function_is_timed_in_two_settings_or_more():
-    found = {name: set() for name in pools()}
+    settings = {name: set() for name in pools()}
     for setting in SMALL:
-        found[setting.function].add(setting.words)
-    assert [name for name, words in found.items() if len(words) < 2] == []
+        settings[setting.function].add(setting.words)
+    assert [name for name, words in settings.items() if len(words) < 2] == []
 
 
 @pytest.mark.slow
@@ -75,8 +75,8 @@ def test_the_command_prints_a_line_a_mode_and_writes_both_files(tmp_path, capsys
     assert [row.split(", ")[-1] for row in rows] == ["forward", "forward_and_vjp"]
     assert "other results than the plain way: 0" in printed
     assert (tmp_path / "a.md").read_text().count("| maxout") == 2
-    found = plain.load(tmp_path / "a.json")
-    assert [line.mode for line in found] == ["forward", "forward_and_vjp"]
+    results = plain.load(tmp_path / "a.json")
+    assert [line.mode for line in results] == ["forward", "forward_and_vjp"]
 
     other = ["--filter", "^maxout 4 groups bfloat16, 1x16", "--budget", "0", "--mode", "forward"]
     assert main(["--plain", *other, *files]) == 0
@@ -89,8 +89,8 @@ def test_the_command_prints_a_line_a_mode_and_writes_both_files(tmp_path, capsys
     assert main(["--plain", *again, *files]) == 0
     lines = plain.load(tmp_path / "a.json")
     assert len(lines) == 3
-    assert lines[0] != found[0]
-    assert lines[1] == found[1]
+    assert lines[0] != results[0]
+    assert lines[1] == results[1]
 
 
 def test_means_stand_between_the_marks_of_a_page(tmp_path):

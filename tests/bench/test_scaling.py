@@ -1,4 +1,4 @@
-"""What is read of compiled programs of several devices, and the formula of docs/scaling.md."""
+"""Collectives of compiled programs for several devices, and the formula of docs/scaling.md."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def test_elements_that_a_device_sends(pool, mesh, elements):
 
 
 def test_a_program_sends_what_the_formula_says(monkeypatch):
-    """On one device: nothing."""
+    """A single device sends nothing."""
     monkeypatch.setattr(scaling, "SHARD", (8, 8))
     import jax
 

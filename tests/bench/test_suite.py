@@ -30,7 +30,7 @@ from jaxpool.testing import pools
 from tests.support.later import in_turn
 
 SMALL = select(["small"])
-# Windows that lax has; the other ops are in test_beyond_windows.py.
+# Windowed pools that lax supports. Other ops are tested in test_beyond_windows.py.
 WINDOWS = [case for case in SMALL if not set(case.tags) & {"adaptive", "argmax", "train"}]
 POOLED = [case for case in SMALL if case.op != TRAIN_STEP]
 
@@ -114,12 +114,11 @@ def test_every_public_function_is_compiled_for_a_target():
 @pytest.mark.parametrize("case", in_turn(POOLED, 4), ids=names(POOLED))
 def test_the_reference_is_what_the_loops_say_of_numbers_that_tie(case):
     rng = np.random.default_rng(0)
-    most = (
-        3 if case.arity < 3 else 1000
-    )  # jnp.maximum in turn halves a tie of two, and no tie of three
+    # The reference, a chain of jnp.maximum, splits a tie of two evenly, but not of three.
+    most = 3 if case.arity < 3 else 1000
     xs = [rng.integers(-2, most, case.shape) for _ in range(case.arity)]
-    given, dy = [*xs, *case.inputs()[case.arity :]], rng.integers(-4, 5, case.output_shape)
-    reference, pool = Reference(case, given, dy), pools()[case.op]
+    arguments, dy = [*xs, *case.inputs()[case.arity :]], rng.integers(-4, 5, case.output_shape)
+    reference, pool = Reference(case, arguments, dy), pools()[case.op]
     for counts in (True, False):
         options = (
             {} if counts or not pool.takes("count_include_pad") else {"count_include_pad": False}
@@ -127,12 +126,12 @@ def test_the_reference_is_what_the_loops_say_of_numbers_that_tie(case):
         loops = case.bound(functools.partial(pool.meaning, **options))
         answer = loops(
             *(x[case.sample].astype(float) for x in xs),
-            *(x[case.sample] for x in given[case.arity :]),
+            *(x[case.sample] for x in arguments[case.arity :]),
         )
         (y, *positions), dxs = reference.expected(counts)
         np.testing.assert_allclose(y, answer.y, rtol=1e-14)
-        for found in positions:
-            np.testing.assert_array_equal(found, answer.indices)
+        for indices in positions:
+            np.testing.assert_array_equal(indices, answer.indices)
         for dx, want in zip(dxs, answer.cotangents(dy[case.sample]), strict=True):
             np.testing.assert_allclose(dx, want, rtol=1e-14, atol=1e-14)
 
@@ -248,11 +247,11 @@ def made_up_run(memory="default"):
 
 
 def test_comparison_is_a_geometric_mean():
-    found = report.compare(made_up_run().results, "lax")
-    assert found is not None
-    assert found.mean == pytest.approx(math.sqrt(2 * 8))
-    assert found.worst == pytest.approx(2)
-    assert found.slower == ()
+    comparison = report.compare(made_up_run().results, "lax")
+    assert comparison is not None
+    assert comparison.mean == pytest.approx(math.sqrt(2 * 8))
+    assert comparison.worst == pytest.approx(2)
+    assert comparison.slower == ()
 
 
 def test_report_tells_floor_and_wrong_answers():

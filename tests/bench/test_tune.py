@@ -1,4 +1,4 @@
-"""Thresholds, the forms on both sides of them, and two libraries in one process."""
+"""Thresholds, the code on both sides of them, and two libraries in one process."""
 
 import dataclasses
 import math
@@ -19,8 +19,8 @@ from tests.support.later import in_turn
 
 NOTES = (against.ROOT / "bench" / "NOTES.md").read_text()
 FIELDS = tune.fields()
-HELD_BY_KERNELS = {"fold_taps", "adaptive_places"}  # asked for while a kernel is traced
-# Thresholds that decide over a case of the table on CPU. Others are of other platforms, or of ops without a form.
+HELD_BY_KERNELS = {"fold_taps", "adaptive_places"}  # read while a kernel is traced
+# Thresholds that decide a case of the table on CPU. The rest concern other platforms, or ops without a form.
 READ_ON_CPU = """
 masked_taps whole_taps adaptive_window pass_taps overlapping_taps overlapping_taps_an_element pieces
 longest_pass sum_taps sum_taps_an_element spread_taps_an_element short_window
@@ -62,9 +62,9 @@ def test_a_moved_threshold_is_nobody_elses():
     [("table_row", [11, 13]), ("overlapping_taps", [8, 10]), ("in_place", [False])],
 )
 def test_cases_on_both_sides_of_a_threshold(field, sides):
-    found = tune.trials(field, "cpu", SMALL)
-    assert list(dict.fromkeys(trial.value for trial in found)) == sides
-    for trial in found:
+    trials = tune.trials(field, "cpu", SMALL)
+    assert list(dict.fromkeys(trial.value for trial in trials)) == sides
+    for trial in trials:
         assert trial.chosen.plan != trial.other.plan
 
 
@@ -72,10 +72,10 @@ def test_cases_on_both_sides_of_a_threshold(field, sides):
 @pytest.mark.parametrize("field", [name for name in FIELDS if name not in HELD_BY_KERNELS])
 def test_the_table_has_cases_on_both_sides_of_every_threshold(field):
     value = Thresholds.of("cpu").get(field)
-    found = tune.trials(field, "cpu", [*select(), *tune.EDGES])
-    assert found or field not in READ_ON_CPU.split()
-    if found:
-        sides = {trial.value > value for trial in found}
+    trials = tune.trials(field, "cpu", [*select(), *tune.EDGES])
+    assert trials or field not in READ_ON_CPU.split()
+    if trials:
+        sides = {trial.value > value for trial in trials}
         has_one_side = isinstance(value, bool) or value == math.inf
         assert sides == ({False} if has_one_side else {False, True})
 
@@ -90,18 +90,18 @@ def test_both_forms_give_the_same(field):
 
 
 def sends_its_value(form):
-    """Whether the backward pass of a form takes the result of its forward pass as the cotangent."""
+    """True if the backward pass of a form takes its own forward result as the cotangent."""
     return form.reads == ("x",)
 
 
 def check_form(case, way, form):
     """Compare a form with the reference: the value, the cotangent, or both."""
-    found = jax.jit(form.run)(*arrays(case, form.reads))
-    y, dx = found if way.startswith("both ways") else (found, None)
+    results = jax.jit(form.run)(*arrays(case, form.reads))
+    y, dx = results if way.startswith("both ways") else (results, None)
     if way == "backward":
-        y, dx = None, found
+        y, dx = None, results
     elif isinstance(y, tuple):
-        y, _ = y  # the index is held to the reference by what the backward pass does with it
+        y, _ = y  # a wrong index shows in the cotangent of the backward pass
     dy = None
     if isinstance(dx, tuple):
         (dx,) = dx
@@ -150,7 +150,7 @@ def test_the_list_shows_the_values_of_every_platform():
 
 
 def test_two_libraries_are_timed_in_turn(capsys):
-    """The same one twice: what is imported is a copy, and ours is in its place again afterwards."""
+    """Both libraries are copies of this version, and `sys.modules` has the original again afterwards."""
     ours = sys.modules["jaxpool"]
     libraries = {name: against.library_at(against.ROOT) for name in ("old", "new")}
     assert sys.modules["jaxpool"] is ours

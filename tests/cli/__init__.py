@@ -1,1 +1,1 @@
-"""`python -m jaxpool`."""
+"""Tests of `python -m jaxpool`."""

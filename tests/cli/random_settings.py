@@ -1,4 +1,4 @@
-"""Random pools of small arrays, as the library and the page of `explain` take them."""
+"""Random pools of small arrays, in the formats of the library and of the `explain` page."""
 
 import dataclasses
 import json
@@ -11,12 +11,12 @@ from jaxpool._cli import UsageError
 from jaxpool._cli._route import Settings, trace, window_of
 from jaxpool._cli.explain import OPS, TAKEN_BY
 
-FEW = [float(value) for value in range(4)]  # so few that they tie
+FEW = [float(value) for value in range(4)]  # few values, so that they tie
 SPECIAL = [math.nan, -math.inf, math.inf, -0.0, 0.0, -1.5]
 
 
 def random_case(rng: random.Random) -> tuple[Settings, np.ndarray, np.ndarray]:
-    """Settings, an array and a cotangent of more numbers than any output needs; some are impossible."""
+    """Random settings, an array, and a cotangent larger than any output. Some settings are invalid."""
 
     def pair(most):
         return rng.randint(1, most), rng.randint(1, most)
@@ -47,7 +47,7 @@ def random_case(rng: random.Random) -> tuple[Settings, np.ndarray, np.ndarray]:
 
 
 def answer(settings: Settings, x: np.ndarray, dy: np.ndarray):
-    """What the library says, with as much of `dy` as there is output; the message if it refuses."""
+    """The library's result for the leading part of `dy` in the shape of the output, or its error message."""
     try:
         shape = window_of(settings, x.shape).output_shape
         shape = x.shape if settings.op == "unpool" else shape
@@ -57,12 +57,12 @@ def answer(settings: Settings, x: np.ndarray, dy: np.ndarray):
 
 
 def rows_of(array: np.ndarray) -> str:
-    """An array as the page and `--array` read it."""
+    """Text of an array for the page and `--array`."""
     return "; ".join(" ".join(repr(value) for value in row) for row in array.tolist())
 
 
 def assert_close(said, expected: np.ndarray) -> None:
-    """The numbers of the page, as it writes them, are those of the library, to float32's rounding."""
+    """Assert that the page printed the numbers of the library, up to float32 rounding."""
     said = np.array(said).astype(float).reshape(expected.shape)
     np.testing.assert_allclose(said, expected, rtol=1e-5, atol=1e-6)
 

@@ -1,4 +1,4 @@
-"""The command line: what it refuses, besides `tests/api/bad_calls.txt`, and what needs no jax."""
+"""The command line: refusals other than those in `tests/api/bad_calls.txt`, and commands that run without jax."""
 
 import os
 import subprocess
@@ -38,7 +38,7 @@ class TestWhatIsRefused:
                 "jaxpool demo: `--output` must be in a place that can be written to; "
                 f"got --output={path}.\n"
             )
-            path.touch()  # nor if it exists
+            path.touch()  # an existing file is refused too
 
     @pytest.mark.parametrize(
         ("words", "missing"),

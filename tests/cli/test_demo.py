@@ -1,4 +1,4 @@
-"""`python -m jaxpool demo`: what it prints and draws, and its exit status."""
+"""`python -m jaxpool demo`: printed lines, pictures and exit status."""
 
 import numpy as np
 import pytest
@@ -12,17 +12,17 @@ for module in ("flax", "matplotlib", "optax", "PIL", "sklearn", "tqdm"):
 PNG = b"\x89PNG\r\n"
 
 
-@pytest.mark.slow  # README's first command runs all of them
+@pytest.mark.slow  # README's first command runs the whole demo
 def test_a_few_steps(tmp_path, capsys, monkeypatch):
     from jaxpool._cli._photograph import CASES, photographs
 
-    given, draw = [], demo._draw
-    monkeypatch.setattr(demo, "_draw", lambda *args: (given.append(args), draw(*args)))
+    drawn, draw = [], demo._draw
+    monkeypatch.setattr(demo, "_draw", lambda *args: (drawn.append(args), draw(*args)))
     picture = tmp_path / "digits.png"
     accuracy, agree = demo._show(2, 7, picture, photographs()[:, :32, :32], repeats=1)
     assert agree
     captured = capsys.readouterr()
-    assert captured.err == ""  # nothing moves where nobody watches
+    assert captured.err == ""  # no progress bar without a terminal
     said = captured.out.splitlines()
     assert said[0].startswith("Handwritten digits: 1437 to learn from, 360 held out. Backend: ")
     assert said[1].startswith(f"Held-out accuracy: {accuracy:.2%} (")
@@ -33,12 +33,11 @@ def test_a_few_steps(tmp_path, capsys, monkeypatch):
     assert said[10].startswith("value and gradient: the largest difference from jax.lax, ")
     assert said[11].startswith("The photographs have 3 channels. The table in README.md is of ")
     assert len(said) == 12
-    chosen = given[0][0].chosen.reshape(
-        demo.DRAWN, 4, 2, 4, 2
-    )  # one pixel of each window, its largest
+    # Each window has one selected pixel, its largest.
+    chosen = drawn[0][0].chosen.reshape(demo.DRAWN, 4, 2, 4, 2)
     assert (np.isfinite(chosen).sum((2, 4)) == 1).all()
-    np.testing.assert_array_equal(np.nanmax(chosen, (2, 4)), given[0][0].pooled)
-    history = given[0][1]
+    np.testing.assert_array_equal(np.nanmax(chosen, (2, 4)), drawn[0][0].pooled)
+    history = drawn[0][1]
     assert history.losses.shape == (2,)
     assert history.held_out_steps.tolist() == [2]
     assert np.isfinite(history.held_out_losses).all()
@@ -82,28 +81,27 @@ def test_a_difference_from_lax_is_seen():
 
 
 def test_the_picture_names_every_row_and_true_labels(monkeypatch, tmp_path):
-    """What is drawn is read off the figure: labels, captions, the loss."""
+    """Labels, captions and loss curves are read from the figure."""
     from matplotlib.figure import Figure
 
     from jaxpool._cli._digits import Drawn, History
 
-    found = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, path, dpi: found.append(figure))
+    figures = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, dpi: figures.append(figure))
     zeros, pooled = np.zeros((demo.DRAWN, 8, 8)), np.zeros((demo.DRAWN, 4, 4))
     read = np.array([0, 1, 2, 3, 4, 9])
     drawn = Drawn(zeros, pooled, zeros + 1, np.arange(demo.DRAWN), read)
     history = History(np.array([2.0, 1.0]), np.array([1, 2]), np.array([1.5, 1.25]))
     demo._draw(drawn, history, tmp_path)
-    above, below = found[0].subfigs
+    above, below = figures[0].subfigs
     titles = [axes.get_title() for axes in above.axes[: demo.DRAWN]]
     assert titles[0] == "a 0, read as 0"
     assert titles[-1] == "a 5, read as 9"
     labels = [above.axes[row * demo.DRAWN].get_ylabel() for row in range(3)]
     assert all(labels)
     assert above.get_supxlabel().startswith("Forward, a 2x2 max pool with stride 2 keeps ")
-    for axes in above.axes[
-        : 3 * demo.DRAWN : demo.DRAWN
-    ]:  # the lines part windows, in the pool too
+    # The lines separate windows, in the pooled images too.
+    for axes in above.axes[: 3 * demo.DRAWN : demo.DRAWN]:
         (pixels,) = (len(image.get_array()) for image in axes.images)
         assert list(axes.get_xticks()) == [pixels / 4 * part - 0.5 for part in (1, 2, 3)]
     scales = [axes.get_ylabel() for axes in above.axes[3 * demo.DRAWN :]]

@@ -1,4 +1,4 @@
-"""The demo on several devices, which a process of its own makes of one host."""
+"""The demo on several host devices, in a process of its own."""
 
 import os
 import subprocess

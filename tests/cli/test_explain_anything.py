@@ -1,4 +1,4 @@
-"""`explain` of any public function: the Jacobian that it shows is the one that the oracle knows."""
+"""`explain` of any public function shows the Jacobian of the oracle."""
 
 import json
 import re
@@ -26,7 +26,7 @@ def test_elements_and_weights_are_the_oracles(name):
     answer = Call(call.pool, call.given).answer()
     np.testing.assert_allclose(route.y.ravel(), answer.y.ravel(), rtol=1e-5)
     if len(answer.inputs) > 1 and call.pool.operands == ("xs",):
-        return  # only the first of them is shown
+        return  # `explain` shows only the first operand
     shares = np.zeros((answer.y.size, ARRAY.size))
     for term in answer.terms:
         if term.operand == 0:
@@ -47,9 +47,9 @@ def test_a_segment_in_words_and_for_programs(capsys):
     assert text.startswith("jaxpool.segment_max(x[..., None], jnp.array([0, 1, 0]))\n")
     assert "(0, 1)  9      (0, 1) gets 1/2, (2, 1) gets 1/2" in text
     assert "A star marks what some output chose." in " ".join(text.split())
-    found = json.loads(said(capsys, *words, "--json"))
-    assert found["settings"]["op"] == "segment_max"
-    assert found["shares"][1] == {"output": [0, 1], "to": [[0, 1, 0.5], [2, 1, 0.5]]}
+    data = json.loads(said(capsys, *words, "--json"))
+    assert data["settings"]["op"] == "segment_max"
+    assert data["shares"][1] == {"output": [0, 1], "to": [[0, 1, 0.5], [2, 1, 0.5]]}
 
 
 def test_a_large_array_is_called_by_its_name(capsys):
@@ -69,8 +69,8 @@ def test_a_boolean_result_has_no_gradient(array, capsys):
     assert "3*" in text
     assert "A boolean result has no gradient." in " ".join(text.split())
     assert not re.search("dx|dy|otangent", text)
-    found = json.loads(said(capsys, *words, "--json"))
-    assert not {"dx", "dy"} & set(found)
+    data = json.loads(said(capsys, *words, "--json"))
+    assert not {"dx", "dy"} & set(data)
     for option in (["--cotangent", "1"], ["--html", "page.html"]):
         assert main(["explain", *words, *option]) == 2
         assert "whose boolean result has no gradient" in capsys.readouterr().err
@@ -120,7 +120,7 @@ def test_the_page_has_the_numbers_that_python_computed():
 
 
 def test_the_picture_of_a_boolean_result_fills_the_marked_elements():
-    """No window is outlined: the array of marks has none."""
+    """The picture outlines no windows."""
     pytest.importorskip("matplotlib")
     from jaxpool._cli._route_picture import draw
 

@@ -1,4 +1,4 @@
-"""What `python -m jaxpool explain` reads, and what it refuses, each in one line with exit status 2."""
+"""Arrays that `python -m jaxpool explain` reads, and refusals in one line with exit status 2."""
 
 import pickle
 import warnings
@@ -14,7 +14,7 @@ ANY = "or another public function of an array"
 
 
 def refused(capsys, *options: str) -> str:
-    """The message, which is one line on standard error and all that is printed."""
+    """The error message, which is a single line on standard error. Nothing else is printed."""
     assert main(["explain", *options]) == 2
     said = capsys.readouterr()
     assert said.out == ""

@@ -1,4 +1,4 @@
-"""`python -m jaxpool explain`: every op and option, in words, as JSON, as a picture."""
+"""`python -m jaxpool explain`: every op and option, as text, JSON and picture."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from jaxpool.__main__ import main
 from jaxpool._cli._route_text import number
 
 ROW = ("--window", "1x2", "--stride", "1x2")
-# The worked examples: how often each position of the built-in array is chosen by a 2x2 window.
+# Worked examples: the number of 2x2 windows that select each position of the built-in array.
 STRIDE_2 = """\
 0 0 0 0 0 0
 1 0 0 1 1 0
@@ -112,7 +112,8 @@ class TestText:
             capsys, "--op", "unpool", "--array", "1 9 2", "--window", "1x2", "--stride", "1"
         )
         assert "indices of y (1x2)\n" in said
-        assert "(0, 1)  9      (0, 1)\n" in said  # both maxima are the 9, and the later one stays
+        # Both windows select the 9, and the later value stays.
+        assert "(0, 1)  9      (0, 1)\n" in said
 
     def test_a_file_is_explained_with_its_notes(self, capsys, tmp_path):
         path = tmp_path / "ARRAY.NPY"
@@ -236,19 +237,19 @@ def test_picture(capsys, tmp_path):
     [((2, 2), {"x: input (4x4)": 4}), ((1, 1), {"x: input (4x4)": 1, "y: output (3x3)": 1})],
 )
 def test_the_picture_has_the_windows(strides, outlines):
-    """Each of them if they are disjoint, otherwise one window and its output."""
+    """Outlines of all disjoint windows, or of one overlapping window and its output."""
     pytest.importorskip("matplotlib")
     from jaxpool._cli._route import Settings, trace
     from jaxpool._cli._route_picture import draw
 
     x = np.arange(16, dtype=np.float32).reshape(4, 4)
-    found = {}
+    counts = {}
     for axes in draw(trace(Settings(strides=strides), x)).axes:
         windows = [each for each in axes.collections if each.get_gid() == "window"]
         if windows:
-            found[axes.get_title("left")] = len(windows)
+            counts[axes.get_title("left")] = len(windows)
             assert all(len(each.get_segments()) in (4, 8) for each in windows)
-    assert found == outlines
+    assert counts == outlines
 
 
 def test_the_picture_has_the_colours_of_the_documentation():
@@ -261,7 +262,7 @@ def test_the_picture_has_the_colours_of_the_documentation():
     for axes in (x_axes, dx_axes):  # four windows select the 9
         np.testing.assert_allclose(axes.images[0].get_array(), [[0, 0, 0], [0, 1, 0], [0, 0, 0]])
     routing = Path(__file__).parents[2] / "docs" / "pictures" / "routing.py"
-    if routing.exists():  # not beside an installed wheel
+    if routing.exists():  # an installed wheel has no docs
         text = routing.read_text()
         assert all(f'"{colour}"' in text for colour in (*_route_picture.FILLS, _route_picture.INK))
 

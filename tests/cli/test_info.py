@@ -1,4 +1,4 @@
-"""`python -m jaxpool info`: its tables, and the plan of a case."""
+"""`python -m jaxpool info`: its tables, and the plan of a call."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The page of `explain`: one file without network, whose arithmetic is the library's."""
+"""The page of `explain`: a single file without network access, with the arithmetic of the library."""
 
 import dataclasses
 import importlib.resources
@@ -21,7 +21,7 @@ from tests.cli.random_settings import answer, as_json, assert_close, random_case
 
 PAGE = importlib.resources.files("jaxpool._cli") / "page"
 MOST_BYTES = 200_000
-# Reads cases, a line each, and writes what arithmetic.js makes of them.
+# Reads one case per line and prints the result of arithmetic.js.
 RUN = """
 const { createInterface } = require("node:readline");
 createInterface({ input: process.stdin }).on("line", (line) => {
@@ -45,7 +45,7 @@ createInterface({ input: process.stdin }).on("line", (line) => {
 
 
 def under_node(cases):
-    """What arithmetic.js says of (settings as JSON, text of an array, flat cotangent or None)."""
+    """Results of arithmetic.js for (settings as JSON, text of an array, flat cotangent or None)."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("node is not installed")
@@ -66,21 +66,21 @@ def compare(count, seed):
     cases, expected = [], []
     while len(cases) < count:
         settings, x, dy = random_case(rng)
-        found = answer(settings, x, dy)
-        flat = None if isinstance(found, str) else found.dy.ravel().tolist()
+        route = answer(settings, x, dy)
+        flat = None if isinstance(route, str) else route.dy.ravel().tolist()
         cases.append((as_json(settings), rows_of(x), flat))
-        expected.append(found)
+        expected.append(route)
     possible = 0
-    for case, said, found in zip(cases, under_node(cases), expected, strict=True):
-        if isinstance(found, str):
-            assert said.get("refused"), (case, found)
+    for case, said, route in zip(cases, under_node(cases), expected, strict=True):
+        if isinstance(route, str):
+            assert said.get("refused"), (case, route)
             continue
         assert "refused" not in said, (case, said)
         possible += 1
-        assert said["shape"] == list(found.y.shape), case
-        assert said["call"] == found.settings.call(found.array.shape)
-        assert_close(said["y"], found.y)
-        assert_close(said["dx"], found.dx)
+        assert said["shape"] == list(route.y.shape), case
+        assert said["call"] == route.settings.call(route.array.shape)
+        assert_close(said["y"], route.y)
+        assert_close(said["dx"], route.dx)
     return possible
 
 
@@ -121,7 +121,7 @@ CONVENTIONS = [  # settings, an array, the output, and the gradient of its sum
     ({"ties": "last"}, "nan nan; 1 2", [NAN], [0, 1, 0, 0]),
     ({"ties": "split"}, "0 -0; -1 0", [0], [1 / 3, 1 / 3, 0, 1 / 3]),
     ({"op": "min"}, "nan nan; 1 2", [NAN], [1, 0, 0, 0]),
-    (  # lax gives [1, 1, 0]: one cotangent is lost in the padding
+    (  # lax gives [1, 1, 0], because it loses a cotangent to the padding
         {"window": (1, 3), "strides": (1, 1), "padding": ((0, 0), (1, 1))},
         "-inf -inf -inf",
         [-INF] * 3,
@@ -153,7 +153,7 @@ CONVENTIONS = [  # settings, an array, the output, and the gradient of its sum
 
 
 def test_conventions():
-    """As the library has them: `test_conventions_are_the_librarys`."""
+    """`test_conventions_are_the_librarys` compares the library with the same table."""
     cases = [(as_json(Settings(**settings)), x, [1.0] * 9) for settings, x, _, _ in CONVENTIONS]
     for said, (settings, _, y, dx) in zip(under_node(cases), CONVENTIONS, strict=True):
         assert "refused" not in said, settings

@@ -1,7 +1,8 @@
-"""The page of `explain` in a real browser without a window: clicks, keys, what is shown where.
+"""The page of `explain` in a headless browser: clicks, keys, layout and displayed numbers.
 
-Needs the package `selenium`, and chromium with its driver on the path (Debian's packages `chromium`
-and `chromium-driver`); skipped without. The 200 settings: `python -m pytest -m slow tests/cli/test_page_browser.py`.
+The tests need the package `selenium`, and chromium with its driver on the path (Debian's packages `chromium` and
+`chromium-driver`), and skip otherwise.
+200 random settings: `python -m pytest -m slow tests/cli/test_page_browser.py`.
 """
 
 import json
@@ -29,7 +30,7 @@ from selenium.webdriver.common.keys import Keys  # noqa: E402
 from selenium.webdriver.support.ui import Select  # noqa: E402
 
 FLAGS = ("headless=new", "no-sandbox", "disable-dev-shm-usage", "disable-gpu", "no-first-run")
-# No connections of its own.
+# The browser makes no connections of its own.
 FLAGS += (
     "disable-background-networking",
     "disable-component-update",
@@ -37,7 +38,7 @@ FLAGS += (
     "disable-quic",
 )
 DESKTOP, PHONE = (1200, 1600, False), (390, 844, True)
-# Sets every control from settings, an array and a cotangent, as `input` events do.
+# Sets every control from settings, an array and a cotangent, with `input` events.
 SET = """
 const { settings, array, dy } = JSON.parse(arguments[0]);
 const set = (id, value) => { document.getElementById(id).value = value ?? ""; };
@@ -110,10 +111,10 @@ def cell(page, panel, row, column):
 
 
 def places(page, panel, name):
-    """Where cells of a class stand."""
-    found = page.find_elements(By.CSS_SELECTOR, f"#{panel} td.{name}")
+    """The (row, column) of each cell of class `name`."""
+    cells = page.find_elements(By.CSS_SELECTOR, f"#{panel} td.{name}")
     return [
-        (int(c.get_dom_attribute("data-row")), int(c.get_dom_attribute("data-col"))) for c in found
+        (int(c.get_dom_attribute("data-row")), int(c.get_dom_attribute("data-col"))) for c in cells
     ]
 
 
@@ -179,7 +180,7 @@ def test_the_pointer_shows_every_window_of_an_input_and_the_sum(page):
         "dx(2, 4) = 0.5 + 0.5 + 0.5 + 0.5 = 2, from dy(1, 3), dy(1, 4), dy(2, 3), dy(2, 4)."
     )
     ActionChains(page).move_to_element(page.find_element(By.TAG_NAME, "h1")).perform()
-    assert text(page, "detail").startswith("y(0, 0) = 4")  # what was clicked stays
+    assert text(page, "detail").startswith("y(0, 0) = 4")  # the clicked cell stays selected
 
 
 def test_shares_of_an_average_of_its_real_elements(page):
@@ -305,14 +306,14 @@ def test_on_a_phone(browser, address, scheme, tmp_path):
     page = opened(browser, address, PHONE, scheme)
     assert page.execute_script("return document.documentElement.scrollWidth") <= PHONE[0]
     assert cell(page, "output", 0, 0).rect["width"] >= 28
-    beside = cell(page, "input", 0, 0).rect["y"] - cell(page, "output", 0, 0).rect["y"]
-    assert abs(beside) < 2
+    offset = cell(page, "input", 0, 0).rect["y"] - cell(page, "output", 0, 0).rect["y"]
+    assert abs(offset) < 2
     cell(page, "output", 2, 2).click()
     assert page.find_element(By.ID, "detail").rect["y"] > 0
     picture = tmp_path / "phone.png"
     assert page.save_screenshot(str(picture))
     assert picture.read_bytes().startswith(b"\x89PNG")
-    for panel in ("input", "gradient"):  # the words at the bottom do not hide what is focused
+    for panel in ("input", "gradient"):  # the text at the bottom does not hide the focused cell
         page.execute_script("arguments[0].focus()", cell(page, panel, 5, 5))
         script = """
 const box = arguments[0].getBoundingClientRect();
@@ -326,7 +327,7 @@ return document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2) 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_words_stand_out_from_what_is_behind_them(browser, address, scheme):
-    """A contrast of 4.5 to 1, as WCAG 2 asks of text."""
+    """WCAG 2 requires a contrast of 4.5 to 1 for text."""
     page = opened(browser, address, DESKTOP, scheme)
     script = """
 const texts = "h1, header p, label, td, .key, #detail p, footer p, code";
@@ -351,30 +352,30 @@ return [...document.querySelectorAll(texts)].map((element) => {
 
 
 def check_settings(page, count, seed):
-    """The numbers shown, and the cells marked by clicks, for random settings; some are refused."""
+    """Compare displayed numbers and marked cells with the library for random settings, some of them invalid."""
     rng, possible = random.Random(seed), 0
     while possible < count:
         settings, x, dy = random_case(rng)
-        found = answer(settings, x, dy)
-        refused = isinstance(found, str)
+        route = answer(settings, x, dy)
+        refused = isinstance(route, str)
         sent = {"settings": json.loads(as_json(settings)), "array": rows_of(x)}
-        sent["dy"] = "1" if refused else rows_of(found.dy)
+        sent["dy"] = "1" if refused else rows_of(route.dy)
         page.execute_script(SET, json.dumps(sent))
         said = page.execute_script(READ)
-        assert ("refused" in said) == refused, (sent, said, found)
+        assert ("refused" in said) == refused, (sent, said, route)
         if refused:
             continue
         possible += 1
         assert text(page, "call") == settings.call(x.shape)
-        assert_close(said["output"], found.y)
-        assert_close(said["gradient"], found.dx)
-        output = tuple(map(rng.randrange, found.y.shape))
+        assert_close(said["output"], route.y)
+        assert_close(said["gradient"], route.dx)
+        output = tuple(map(rng.randrange, route.y.shape))
         cell(page, "output", *output).click()
-        receivers = [at for at, _ in found.sent(output)]
+        receivers = [at for at, _ in route.sent(output)]
         assert places(page, "input", "on") == places(page, "gradient", "reached") == receivers, sent
-        source = tuple(map(rng.randrange, found.x.shape))
+        source = tuple(map(rng.randrange, route.x.shape))
         cell(page, "gradient", *source).click()
-        share = found.shares[..., source[0], source[1]]
+        share = route.shares[..., source[0], source[1]]
         senders = [tuple(at) for at in np.argwhere(np.isnan(share) | (share != 0)).tolist()]
         assert places(page, "cotangent", "reached") == senders, sent
 

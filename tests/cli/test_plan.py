@@ -1,4 +1,4 @@
-"""`python -m jaxpool info --plan CALL`: the call that is read, and what is said of it."""
+"""`python -m jaxpool info --plan CALL`: parsing of the call, and the printed plan."""
 
 import json
 import math
@@ -16,7 +16,7 @@ DRAWING = [name for name, pool in pools().items() if pool.takes("key", "padding"
 
 
 def loss(weights, x):
-    """A function of this module, as one of a user's is named."""
+    """Example of a function of a user's module."""
     return (jaxpool.max_pool(x * weights["scale"], (2, 2), (2, 2)) ** 2).sum()
 
 

@@ -1,4 +1,4 @@
-"""`python -m jaxpool run`: a program as `python` runs it, with its windowed reductions taken over."""
+"""`python -m jaxpool run`: a program runs as under `python`, with its windowed reductions taken over."""
 
 import importlib
 import json
@@ -31,7 +31,7 @@ LAST_BIT = "  sums and averages may differ from lax's in the last bit"
 
 
 def started(words, folder, **more):
-    """What a Python with these words gives in a folder: exit status, standard output, standard error."""
+    """Run Python with the arguments `words` in `folder`: exit status, standard output, standard error."""
     environment = os.environ | {"PYTHONPATH": str(Path(jaxpool.__file__).parents[1])} | more
     done = subprocess.run(
         [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True
@@ -47,13 +47,13 @@ def written(folder, text, name="train.py"):
 
 
 def as_python(words, folder):
-    """Runs these words by Python and under `run`, which must give the same; returns what they gave."""
+    """Results under Python, which must be equal under `run`."""
     plain, ours = started(words, folder), started([*OURS, "--quiet", *words], folder)
     assert ours == plain
     return plain
 
 
-# None of these programs imports jax: a process takes a tenth of a second.
+# None of these programs imports jax, so a process takes a tenth of a second.
 
 
 def test_names_arguments_and_paths_are_those_of_python(tmp_path):
@@ -193,7 +193,7 @@ for module in pkgutil.walk_packages(jaxpool.compat.__path__, "jaxpool.compat."):
         ENTRIES.append(f"import {module.name}")
 
 
-@pytest.mark.slow  # each starts jax
+@pytest.mark.slow  # starts jax
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_a_script_that_imports_a_part_of_jaxpool_first_is_taken_over(entry, tmp_path):
     script = written(
@@ -211,7 +211,7 @@ def test_a_script_that_imports_a_part_of_jaxpool_first_is_taken_over(entry, tmp_
 
 
 class TestTheSummary:
-    """Of 30 reductions, of which the last differs."""
+    """Thirty reductions; the last one differs from lax."""
 
     def met(self):
         rows = [
@@ -310,7 +310,7 @@ def test_what_is_handed_over_in_every_thread_is_told(tmp_path, monkeypatch, caps
     assert [row.get("check") for row in data["reductions"]] == ["equal", None]
 
 
-@pytest.mark.slow  # it starts jax twice
+@pytest.mark.slow  # starts jax twice
 def test_the_whole_process_is_taken_over_and_told(tmp_path):
     script = written(tmp_path, POOLS)
     plain = started([script], tmp_path)
@@ -333,7 +333,7 @@ def test_the_whole_process_is_taken_over_and_told(tmp_path):
     assert data["script"] == script
 
 
-@pytest.mark.slow  # each starts jax
+@pytest.mark.slow  # starts jax
 def test_switched_off_it_is_the_plain_program(tmp_path):
     script = written(tmp_path, f"{POOLS}\nimport jaxpool\nprint(jaxpool.accelerate(pool) is pool)")
     status, printed, said = started([*OURS, script], tmp_path, JAXPOOL_DISABLE="1")
@@ -341,10 +341,10 @@ def test_switched_off_it_is_the_plain_program(tmp_path):
     assert (status, printed.splitlines()[-1]) == (0, "True")
 
 
-@pytest.mark.slow  # each starts jax twice
+@pytest.mark.slow  # starts jax twice
 @pytest.mark.parametrize("name", ["flax", "equinox", "keras"])
 def test_a_training_gives_what_it_gave(name, tmp_path, monkeypatch):
-    monkeypatch.setenv("KERAS_BACKEND", "jax")  # or Keras is not imported without TensorFlow
+    monkeypatch.setenv("KERAS_BACKEND", "jax")  # without it Keras needs TensorFlow
     pytest.importorskip(name)
     words = [str(SCRIPTS / f"{name}_step.py"), "4", "24"]
     plain = started(words, tmp_path)
@@ -359,18 +359,18 @@ def test_a_training_gives_what_it_gave(name, tmp_path, monkeypatch):
     assert all(line.endswith("--check: equal") for line in summary[1:])
 
 
-# What --check compares.
+# Comparisons of --check
 
 
 def first_call(pool, x):
-    """A pool run under --check, and what was found of it."""
-    found = []
-    checked = both_ways.BothWays(found.append)
-    jaxpool.accelerate(pool)  # puts the dispatcher in its place
+    """Run a pool under --check, and return the comparisons in words."""
+    calls = []
+    checked = both_ways.BothWays(calls.append)
+    jaxpool.accelerate(pool)  # installs the dispatcher
     with handing_over(checked):
         jax.block_until_ready(jax.jit(pool)(x))
     checked.compare()
-    return checked, [checked.comparison(each).said for each in found]
+    return checked, [checked.comparison(each).said for each in calls]
 
 
 def max_pool(x):
@@ -378,8 +378,8 @@ def max_pool(x):
 
 
 def test_both_ways_are_equal_where_they_are():
-    checked, found = first_call(max_pool, jnp.arange(9.0) % 4)
-    assert (checked.differs, found) == (False, ["equal"])
+    checked, verdicts = first_call(max_pool, jnp.arange(9.0) % 4)
+    assert (checked.differs, verdicts) == (False, ["equal"])
 
 
 @pytest.mark.parametrize("ties", ["last", "split"])
@@ -391,9 +391,9 @@ def test_a_cotangent_that_goes_elsewhere_is_found(ties, monkeypatch):
         return jaxpool.max_pool(args[0][:, None], 3, 2, ties=ties, axes=(0,), autodiff="jvp")[:, 0]
 
     monkeypatch.setattr(both_ways.Handover, "take_over", wrong)
-    checked, (found,) = first_call(max_pool, jnp.zeros(9))
+    checked, (verdict,) = first_call(max_pool, jnp.zeros(9))
     assert checked.differs
-    assert found.startswith("cotangent differs at ")
+    assert verdict.startswith("cotangent differs at ")
 
 
 def test_a_value_that_is_another_is_found(monkeypatch):
@@ -401,19 +401,19 @@ def test_a_value_that_is_another_is_found(monkeypatch):
     monkeypatch.setattr(
         both_ways.Handover, "take_over", lambda *args: real(*args) + jnp.array([0, 0, 0, 1.0])
     )
-    _, (found,) = first_call(max_pool, jnp.arange(9.0))
-    assert found == "value differs at 1 of 4 elements, by 1"
+    _, (verdict,) = first_call(max_pool, jnp.arange(9.0))
+    assert verdict == "value differs at 1 of 4 elements, by 1"
 
 
 def traced(pool, x):
-    """A pool traced for the type of x under --check, and what was found of it."""
-    found = []
-    checked = both_ways.BothWays(found.append)
+    """Trace a pool for the type of x under --check, and return the comparisons in words."""
+    calls = []
+    checked = both_ways.BothWays(calls.append)
     jaxpool.accelerate(pool)
     with handing_over(checked):
         jax.eval_shape(pool, x)
     checked.compare()
-    return [checked.comparison(each).said for each in found]
+    return [checked.comparison(each).said for each in calls]
 
 
 def test_what_is_traced_and_never_run_is_not_compared():
@@ -433,9 +433,9 @@ def test_a_symbolic_shape_is_not_compared_and_said_to_be_the_reason():
 
 def test_an_array_of_several_processes_is_not_compared_and_said_to_be_the_reason(monkeypatch):
     monkeypatch.setattr(type(jnp.zeros(1)), "is_fully_addressable", False)
-    checked, found = first_call(max_pool, jnp.arange(9.0))
+    checked, verdicts = first_call(max_pool, jnp.arange(9.0))
     said = "not compared, for its array lies on several processes"
-    assert (checked.differs, found) == (False, [said])
+    assert (checked.differs, verdicts) == (False, [said])
 
 
 def sum_pool(x):
@@ -454,9 +454,9 @@ def noise(shape, dtype="float32"):
 def test_a_sum_of_narrow_floats_that_is_another_is_found(monkeypatch):
     real = both_ways.Handover.take_over
     monkeypatch.setattr(both_ways.Handover, "take_over", lambda *args: 0 * real(*args))
-    checked, (found,) = first_call(sum_pool, noise((16, 24), "bfloat16"))
+    checked, (verdict,) = first_call(sum_pool, noise((16, 24), "bfloat16"))
     assert checked.differs
-    assert found.startswith("value differs at 384 of 384 elements")
+    assert verdict.startswith("value differs at 384 of 384 elements")
 
 
 def test_a_cotangent_of_narrow_floats_that_is_another_is_found(monkeypatch):
@@ -467,8 +467,8 @@ def test_a_cotangent_of_narrow_floats_that_is_another_is_found(monkeypatch):
         return y / 2 + lax.stop_gradient(y / 2)
 
     monkeypatch.setattr(both_ways.Handover, "take_over", wrong)
-    _, (found,) = first_call(sum_pool, noise((16, 24), "bfloat16"))
-    assert found.startswith("cotangent differs at 384 of 384 elements")
+    _, (verdict,) = first_call(sum_pool, noise((16, 24), "bfloat16"))
+    assert verdict.startswith("cotangent differs at 384 of 384 elements")
 
 
 @pytest.mark.parametrize(
@@ -484,8 +484,8 @@ def test_a_sum_that_is_not_finite_must_be_the_same(monkeypatch):
     assert first_call(sum_from_one, x)[1] == ["equal"]
     real = both_ways.Handover.take_over
     monkeypatch.setattr(both_ways.Handover, "take_over", lambda *args: jnp.nan_to_num(real(*args)))
-    _, (found,) = first_call(sum_from_one, x)
-    assert found.startswith("value differs at 1 of 4 elements")
+    _, (verdict,) = first_call(sum_from_one, x)
+    assert verdict.startswith("value differs at 1 of 4 elements")
 
 
 def test_cotangents_are_compared_where_the_maximum_is_finite(monkeypatch):
@@ -500,9 +500,9 @@ def test_cotangents_are_compared_where_the_maximum_is_finite(monkeypatch):
     monkeypatch.setattr(
         both_ways.Handover, "take_over", lambda *args: lax.stop_gradient(real(*args))
     )
-    checked, (found,) = first_call(max_pool, some)
+    checked, (verdict,) = first_call(max_pool, some)
     assert checked.differs
-    assert found.startswith("cotangent differs at 3 of 9 elements")
+    assert verdict.startswith("cotangent differs at 3 of 9 elements")
 
 
 @pytest.mark.parametrize("transform", [jax.vmap, jax.checkpoint, lambda f: lambda x: lax.map(f, x)])
@@ -511,6 +511,6 @@ def test_calls_inside_transformations_are_compared(transform):
     pool = transform(
         lambda x: lax.reduce_window(x, 0.0, lax.add, (3,) * x.ndim, (1,) * x.ndim, "SAME")
     )
-    checked, found = first_call(jax.grad(lambda x: (pool(x) ** 2).sum()), x)
+    checked, verdicts = first_call(jax.grad(lambda x: (pool(x) ** 2).sum()), x)
     assert not checked.differs
-    assert set(found) == {"equal"}
+    assert set(verdicts) == {"equal"}

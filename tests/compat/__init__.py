@@ -1,1 +1,1 @@
-"""The drop-ins of `jaxpool.compat`, each beside its original."""
+"""The drop-ins of `jaxpool.compat`, each compared with its original."""

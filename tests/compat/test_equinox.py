@@ -1,4 +1,4 @@
-"""The drop-ins for Equinox beside `equinox.nn`."""
+"""The drop-ins for Equinox, compared with `equinox.nn`."""
 
 import inspect
 
@@ -28,13 +28,13 @@ X = jnp.arange(24.0).reshape(1, 4, 6)
 
 
 def call(name, shape, *args, **options):
-    """The layer `name` of both, made with `args`."""
+    """The layer `name` of both libraries, made with `args`."""
     mine, original = getattr(ours, name)(*args), getattr(theirs, name)(*args)
     return Call(mine, original, shape, f"{name}{args}{shape}", **options)
 
 
 def drawn_sizes(rng, rank, least, greatest):
-    """An int, or one per axis as a tuple or a list."""
+    """An int, or one int per axis as a tuple or a list."""
     if rng.random() < 0.4:
         return int(rng.integers(least, greatest + 1))
     sizes = ints(rng, rank, least, greatest)
@@ -42,7 +42,7 @@ def drawn_sizes(rng, rank, least, greatest):
 
 
 def drawn_window(rng, rank):
-    """A shape, and kernel size, stride, padding and `use_ceil` for it that Equinox takes."""
+    """A shape, with kernel size, stride, padding and `use_ceil` that Equinox accepts for it."""
     while True:
         shape = (int(rng.integers(1, 3)), *ints(rng, rank, 2, 7 if rank < 3 else 5))
         padding = drawn_sizes(rng, rank, 0, 2)
@@ -169,7 +169,7 @@ def test_forward_mode(name):
 
 
 def test_in_a_model():
-    """A batch, a compiled step and a module tree, all as Equinox users have them."""
+    """A vmapped batch, a jitted step and a module tree, in the style of Equinox users."""
 
     def model(module):
         layers = [
@@ -195,10 +195,10 @@ def test_in_a_model():
 
 def test_odd_arguments_that_equinox_takes():
     cases = [
-        call("MaxPool2d", X.shape, (9, 9)),  # no window fits
+        call("MaxPool2d", X.shape, (9, 9)),  # larger than the input
         call("AvgPool2d", X.shape, 1, 2),
         call("MaxPool2d", X.shape, 1, 1, 0),
-        call("MaxPool2d", X.shape, 1, 1, 1),  # windows of padding alone
+        call("MaxPool2d", X.shape, 1, 1, 1),  # some windows hold only padding
         call("AvgPool2d", X.shape, True, 2),
         call("MaxPool2d", (0, 4, 6), 2),
         call("AdaptiveMaxPool2d", X.shape, [2, 3]),
@@ -243,7 +243,7 @@ def test_what_equinox_refuses(name, args, x):
     alike(*(lambda m=m: getattr(m, name)(*args)(x) for m in (ours, theirs)))
 
 
-# What differs, as the docstrings say.
+# Documented differences
 
 
 def test_a_nan_gets_the_cotangent_of_its_window():

@@ -1,4 +1,4 @@
-"""The drop-ins for Flax beside `flax.linen.pooling`."""
+"""The drop-ins for Flax, compared with `flax.linen.pooling`."""
 
 import importlib
 import inspect
@@ -31,7 +31,7 @@ X = jnp.arange(24.0).reshape(1, 4, 6, 1)
 
 
 def drawn_geometry(rng):
-    """A shape and window, strides and padding for it."""
+    """A shape, with a window, strides and padding for it."""
     rank, batch = rng.integers(1, 4), rng.integers(0, 3)
     shape = (*ints(rng, batch, 1, 2), *ints(rng, rank, 3, 7 if rank < 3 else 4), 2)
     strides = None if rng.random() < 0.2 else ints(rng, rank, 1, 3)
@@ -55,7 +55,7 @@ def test_signature(name):
 
 
 def call(name, shape, args, **options):
-    """`name` of both modules with `args` after the array."""
+    """`name` of both modules, with `args` after the array."""
     mine, original = getattr(ours, name), getattr(theirs, name)
     says = f"{name}{shape, *args}"
     return Call(lambda x: mine(x, *args), lambda x: original(x, *args), shape, says, **options)
@@ -108,13 +108,13 @@ def test_the_kernels_are_ours(window_shape):
 
 
 ODD = [
-    ((2, 2), None, ((3, 4), (0, 0))),  # windows of padding alone
-    ((9, 9), None, "VALID"),  # no window fits
+    ((2, 2), None, ((3, 4), (0, 0))),  # some windows hold only padding
+    ((9, 9), None, "VALID"),  # larger than the input
     ((1, 1), (2, 2), "VALID"),
     ((1, 1), None, "VALID"),
     ((1,), (2,), ((1, 1),)),
     ((), None, "VALID"),
-    ((2, 2, 2), None, "SAME"),  # the batch axis pooled too
+    ((2, 2, 2), None, "SAME"),  # also pools the batch axis
     ((2, 2), (), "valid"),
     ((2, 2), 0, "SAME"),
     ((np.int64(2), 2), (np.int32(2), 1), [[1, 0], [0, 1]]),
@@ -219,7 +219,7 @@ def test_what_to_install_is_said_where_the_library_is_missing(monkeypatch, name)
 def test_ours_in_the_place_of_the_originals(monkeypatch):
     for name in NAMES:
         monkeypatch.setattr(theirs, name, getattr(ours, name))
-    x = X + 1  # of a shape that was not asked before
+    x = X + 1  # a shape that no other test has traced
     np.testing.assert_array_equal(ours.max_pool(x[:, :3], (2, 2)), x[:, 1:3, 1:])
     assert ours.avg_pool(x[:, :3], (3, 6)).shape == (1, 1, 1, 1)
 
@@ -248,7 +248,7 @@ def test_strict_promotion_refuses_no_more_than_of_flax():
     assert ("float32", False) in accepted
 
 
-# What differs, as the docstrings say.
+# Documented differences
 
 
 def test_a_nan_gets_the_cotangent_of_its_window():
@@ -283,7 +283,7 @@ def test_narrow_sums_are_rounded_once():
     x = jnp.ones((512, 1), jnp.bfloat16)
     got, want = (m.avg_pool(x, (512,)) for m in (ours, theirs))
     assert float(got[0, 0]) == 1
-    assert float(want[0, 0]) <= 1  # 0.5 where the sum saturates at 256
+    assert float(want[0, 0]) <= 1  # 0.5 if the sum saturates at 256
 
 
 def test_padding_is_never_chosen_without_an_infinity():
@@ -294,7 +294,7 @@ def test_padding_is_never_chosen_without_an_infinity():
 
 @pytest.mark.parametrize("init", [np.zeros(1, np.float32), "traced"])
 def test_an_initial_value_that_is_not_known(init):
-    """It may be anything: lax's own reduction, or what flax says of it."""
+    """The drop-in falls back to lax's reduction, or raises flax's error."""
 
     def pooled(module):
         if isinstance(init, str):

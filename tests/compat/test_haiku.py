@@ -1,4 +1,4 @@
-"""The drop-ins for Haiku beside `haiku`."""
+"""The drop-ins for Haiku, compared with `haiku`."""
 
 import inspect
 
@@ -27,7 +27,7 @@ INTS_WARN = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
 def drawn_sizes(rng, ndim, greatest):
-    """An int, or a tuple or list with one entry for some of the last axes."""
+    """An int, or a tuple or list with an entry for some of the last axes."""
     if rng.random() < 0.4:
         return int(rng.integers(1, greatest + 1))
     sizes = ints(rng, rng.integers(1, ndim + 1), 1, greatest)
@@ -35,7 +35,7 @@ def drawn_sizes(rng, ndim, greatest):
 
 
 def drawn_call(rng):
-    """A shape and all arguments after the array."""
+    """A shape, and all arguments after the array."""
     ndim = int(rng.integers(2, 5))
     shape = ints(rng, ndim, 2, 6)
     axis = rng.choice([-1, -1, 1, 0, 1 - ndim, ndim - 1])
@@ -129,10 +129,10 @@ def test_forward_mode(name):
 @pytest.mark.parametrize(
     ("value", "args"),
     [
-        ([[1.0, 2.0], [3.0, 4.0]], (2, 1, "SAME")),  # lists are arrays to Haiku
+        ([[1.0, 2.0], [3.0, 4.0]], (2, 1, "SAME")),  # Haiku converts lists to arrays
         (np.float64([[1.0, 2.0], [3.0, 4.0]]), ((2,), (1,), "SAME")),
         (X, ((), (), "VALID")),
-        (X, ((9, 9, 1), (1, 1, 1), "VALID")),  # no window fits
+        (X, ((9, 9, 1), (1, 1, 1), "VALID")),  # larger than the input
         (X, (True, True, "SAME")),
         (jnp.zeros((0, 4, 1)), ((2, 1), (1, 1), "SAME")),
         (jnp.float32(3), (2, 2, "SAME")),
@@ -174,7 +174,7 @@ def test_what_haiku_refuses(wrong):
         refused_alike(getattr(ours, name), getattr(hk, name), **args)
 
 
-# What differs, as the docstrings say.
+# Documented differences
 
 
 def test_a_nan_gets_the_cotangent_of_its_window():

@@ -1,4 +1,4 @@
-"""The filters of `scipy.ndimage`: values on drawn cases, gradients against differences, and what is refused."""
+"""The filters of `scipy.ndimage`: values on random cases, gradients against finite differences, and refusals."""
 
 import functools
 import inspect
@@ -25,29 +25,29 @@ SHAPES = ((6, 5), (7,), (3, 4, 5), (1, 5))
 
 @pytest.mark.parametrize("name", NAMES)
 def test_arguments_are_those_of_scipy(name):
-    found, wanted = (inspect.signature(getattr(of, name)).parameters for of in (ours, ndimage))
-    assert [str(p) for p in found.values()] == [str(p) for p in wanted.values()]
+    got, wanted = (inspect.signature(getattr(of, name)).parameters for of in (ours, ndimage))
+    assert [str(p) for p in got.values()] == [str(p) for p in wanted.values()]
     assert getattr(ours, name).__name__ == name
 
 
 def drawn(name, seed, shapes=SHAPES):
-    """An array and arguments, as SciPy takes them. Left out is where SciPy is wrong.
+    """An array and arguments as SciPy takes them, except cases in which SciPy is wrong.
 
-    A footprint of one axis does not count in its rank filters, and integers of a structure wrap in
-    all elements of a window but the first.
+    SciPy's rank filters ignore a footprint along a single axis. Integer sums with a structure wrap around, except for
+    the first element of a window.
     """
     rng = np.random.default_rng([seed, NAMES.index(name)])
     shape = shapes[rng.integers(len(shapes))]
     dtype = rng.choice([np.float32, np.int32, np.uint8])
     x = rng.integers(0, rng.choice([4, 200]), shape).astype(dtype)
-    given = {"mode": str(rng.choice(BORDERS)), "cval": float(rng.integers(0, 5))}
+    arguments = {"mode": str(rng.choice(BORDERS)), "cval": float(rng.integers(0, 5))}
     count = 1 if name in LINES else rng.integers(1, len(shape) + 1)
     axes = tuple(int(a) for a in np.sort(rng.permutation(len(shape))[:count]))
     size = tuple(int(n) for n in rng.integers(1, 5, count))
     origin = tuple(int(rng.integers(-(n // 2), (n - 1) // 2 + 1)) for n in size)
     if name in LINES:
-        return x, {**given, "size": size[0], "origin": origin[0], "axis": axes[0]}
-    given |= {"axes": axes, "origin": origin}
+        return x, {**arguments, "size": size[0], "origin": origin[0], "axis": axes[0]}
+    arguments |= {"axes": axes, "origin": origin}
     footprint, taken = rng.random(size) < 0.7, {"size": size}
     single = len(shape) == 1 and name in RANKS
     if footprint.any() and name != "uniform_filter" and not single and rng.random() < 0.5:
@@ -56,19 +56,19 @@ def drawn(name, seed, shapes=SHAPES):
         taken["structure"] = rng.integers(0, 3, size).astype(dtype)
     elements = int(np.count_nonzero(taken.get("footprint", np.ones(size))))
     if name == "rank_filter":
-        given["rank"] = int(rng.integers(-elements, elements))
+        arguments["rank"] = int(rng.integers(-elements, elements))
     if name == "percentile_filter":
-        given["percentile"] = float(rng.choice([0, 20, 50, 77.7, 100, -30]))
-    return x, given | taken
+        arguments["percentile"] = float(rng.choice([0, 20, 50, 77.7, 100, -30]))
+    return x, arguments | taken
 
 
 def check(name, seed, shapes=SHAPES):
-    x, given = drawn(name, seed, shapes)
-    want = getattr(ndimage, name)(x, **given)
-    got = np.asarray(getattr(ours, name)(jnp.asarray(x), **given))
+    x, arguments = drawn(name, seed, shapes)
+    want = getattr(ndimage, name)(x, **arguments)
+    got = np.asarray(getattr(ours, name)(jnp.asarray(x), **arguments))
     assert got.dtype == want.dtype
     rtol = 1e-6 if "uniform" in name and x.dtype == np.float32 else 0
-    np.testing.assert_allclose(got, want, rtol=rtol, atol=rtol, err_msg=f"{name} {given}")
+    np.testing.assert_allclose(got, want, rtol=rtol, atol=rtol, err_msg=f"{name} {arguments}")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -87,7 +87,7 @@ def test_values_at_length(name):
 @pytest.mark.parametrize("name", ["median_filter", "grey_closing", "uniform_filter"])
 @pytest.mark.parametrize("mode", ["reflect", "mirror", "wrap"])
 def test_gradients_against_differences(name, mode):
-    """Of SciPy's function; where no two elements are near each other it is linear."""
+    """Differences of SciPy's function, which is linear here because no two elements are close."""
     x = np.random.default_rng(0).permutation(20).reshape(4, 5).astype(np.float32)
     weights = np.cos(np.arange(20)).reshape(4, 5)
     steps = np.eye(20).reshape(20, 4, 5) / 4
@@ -107,7 +107,7 @@ def test_gradients_against_differences(name, mode):
 
 
 def test_a_border_where_scipy_has_none():
-    """SciPy continues the array; a pool ranks what is there, of two elements the second."""
+    """SciPy extends the array. A pool ranks real elements: the second of two."""
     x = jnp.array([[3.0, 9.0, 1.0, 5.0]])
     np.testing.assert_array_equal(ours.median_filter(x, (1, 3))[0], [3, 3, 5, 5])
     pooled = jaxpool.rank_pool(x, 1, (1, 3), padding="SAME", axes=(0, 1))
@@ -132,9 +132,9 @@ REFUSED = {
 
 @pytest.mark.parametrize("message", REFUSED)
 def test_what_is_refused(message):
-    with pytest.raises((TypeError, ValueError), match=message) as found:
+    with pytest.raises((TypeError, ValueError), match=message) as caught:
         REFUSED[message]()
-    assert str(found.value).startswith("jaxpool.compat.scipy.")
+    assert str(caught.value).startswith("jaxpool.compat.scipy.")
 
 
 @pytest.mark.parametrize(
@@ -146,10 +146,10 @@ def test_means_of_integers_do_not_wrap(dtype):
     drawn = [(3, None, "reflect"), ((1, 4), np.uint32, "constant"), (2, None, "wrap")]
     for size, output, mode in drawn:
         for each in (x, np.full_like(x, ends.max), (x % 5).astype(dtype)):
-            given = {"size": size, "mode": mode, "output": output, "cval": 3}
-            want = ndimage.uniform_filter(each, **given)
-            got = ours.uniform_filter(jnp.asarray(each), **given)
-            np.testing.assert_array_equal(got, want, err_msg=str(given))
+            arguments = {"size": size, "mode": mode, "output": output, "cval": 3}
+            want = ndimage.uniform_filter(each, **arguments)
+            got = ours.uniform_filter(jnp.asarray(each), **arguments)
+            np.testing.assert_array_equal(got, want, err_msg=str(arguments))
 
 
 def test_means_of_int64_do_not_wrap():
@@ -176,9 +176,9 @@ def test_a_mean_of_integers_as_float64():
 
 
 def test_a_mean_of_integers_that_are_too_many():
-    with pytest.raises(ValueError, match="46340") as found:
+    with pytest.raises(ValueError, match="46340") as caught:
         ours.uniform_filter(jnp.zeros(1024, jnp.int32), 46341)
-    assert str(found.value) == (
+    assert str(caught.value) == (
         "jaxpool.compat.scipy.uniform_filter: `size` must be at most 46340 along an axis of int32; "
         "got size=46341 (input.shape=(1024,)). Convert input to float32 first."
     )
@@ -190,7 +190,7 @@ def test_modes_may_be_an_array():
 
 
 def same(name, x, **given):
-    """Whether ours gives what SciPy does, of the same dtype."""
+    """Assert that ours and SciPy's return equal arrays of the same dtype."""
     want = getattr(ndimage, name)(x, **given)
     got = getattr(ours, name)(jnp.asarray(x), **given)
     assert got.dtype == want.dtype
@@ -323,13 +323,13 @@ def test_floats_of_integers_and_a_structure_of_floats_are_refused(name):
 @pytest.mark.parametrize("name", ["white_tophat", "black_tophat"])
 def test_top_hats_of_bools_and_in_another_dtype(name):
     x = np.random.default_rng(0).integers(0, 9, (6, 7))
-    for given, output in (
+    for image, output in (
         (x > 4, None),
         (x.astype(np.int32), np.float32),
         (x.astype(np.uint8), np.int32),
     ):
-        want = getattr(ndimage, name)(given, (2, 3), output=output)
-        got = np.asarray(getattr(ours, name)(given, (2, 3), output=output))
+        want = getattr(ndimage, name)(image, (2, 3), output=output)
+        got = np.asarray(getattr(ours, name)(image, (2, 3), output=output))
         assert got.dtype == want.dtype
         np.testing.assert_array_equal(got, want)
     for of in (ours, ndimage):

@@ -1,4 +1,4 @@
-"""The drop-ins for PyTorch beside `torch` and `torch.nn.functional`."""
+"""The drop-ins for PyTorch, compared with `torch` and `torch.nn.functional`."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ F = torch.nn.functional
 
 NAN, INF = float("nan"), float("inf")
 POOLS = [name for name in ours.__all__ if "_" in name and "pool" in name]
-LAYOUTS = {1: (4, 9), 2: (3, 7), 3: (2, 5)}  # sizes that pooled axes are drawn from
+LAYOUTS = {1: (4, 9), 2: (3, 7), 3: (2, 5)}  # by rank, the least and greatest size of pooled axes
 
 
 def original(name):
@@ -37,7 +37,7 @@ def array(value):
 
 
 def parts(result):
-    """The values and the indices of a result, None where there are none."""
+    """Values and indices of a result, with None for missing indices."""
     return tuple(result) if isinstance(result, tuple) else (result, None)
 
 
@@ -47,15 +47,15 @@ def cotangent(y):
 
 @dataclasses.dataclass
 class Case:
-    """One call: a function and all arguments but its arrays, which have `shapes`."""
+    """One call: a function, the shapes of its arrays, and all other arguments."""
 
     name: str
     shapes: tuple
     args: tuple = ()
     kwargs: dict = dataclasses.field(default_factory=dict)
     dtype: object = np.float32
-    lenient: float = 1.0  # how much more error to allow
-    same_at_nan: bool = True  # whether cotangents agree where values are special
+    lenient: float = 1.0  # factor on the tolerance
+    same_at_nan: bool = True  # whether cotangents agree for special values
 
     def ours(self, *xs):
         return parts(getattr(ours, self.name)(*xs, *self.args, **self.kwargs))
@@ -101,7 +101,7 @@ def near(got, want, tolerance, says):
 
 
 def compare(cases, values=VALUES):
-    """Asserts that ours and PyTorch's agree, on each of `values`; a call that PyTorch refuses, so do we."""
+    """Assert that ours and PyTorch's agree on each of `values`, or that both refuse the call."""
     rng = np.random.default_rng(0)
     taken = []
     for case in cases:
@@ -136,7 +136,7 @@ def drawn_shape(rng, rank):
 
 
 def drawn_sizes(rng, rank, least, greatest):
-    """An int, one in a tuple, or one per axis."""
+    """An int, a sequence of one int, or one int per axis."""
     form = rng.random()
     if form < 0.4:
         return int(rng.integers(least, greatest + 1))
@@ -148,7 +148,8 @@ def drawn_window(rng, rank):
     kernel = drawn_sizes(rng, rank, 1, 3)
     stride = None if rng.random() < 0.3 else drawn_sizes(rng, rank, 1, 3)
     if rng.random() < 0.1:
-        return kernel, stride, drawn_sizes(rng, rank, 0, 1)  # which the kernel may be too small for
+        # The padding may exceed half of the kernel, which PyTorch refuses.
+        return kernel, stride, drawn_sizes(rng, rank, 0, 1)
     padding = tuple(int(rng.integers(0, width // 2 + 1)) for width in full(kernel, rank))
     return kernel, stride, padding[0] if len(set(padding)) == 1 else padding
 
@@ -201,7 +202,8 @@ def test_lp_pools(rank, calls):
         ceil_mode = bool(rng.integers(2)) and norm in (INF, -INF)
         args = (norm, kernel, stride, ceil_mode)
         cases.append(Case(f"lp_pool{rank}d", (shape,), args, lenient=16))
-    compare(cases, ("normal", "normal", "ties", "ties"))  # powers of infinities are the C library's
+    # The C library decides powers of infinities.
+    compare(cases, ("normal", "normal", "ties", "ties"))
 
 
 @drawn_calls
@@ -221,7 +223,7 @@ def test_adaptive_pools(kind, rank, calls):
 
 @pytest.fixture
 def one_thread():
-    """Of colliding indices PyTorch unpools the one whose thread is last: with one thread, the last."""
+    """With a single thread, the last of colliding indices wins. With several threads, PyTorch's order is undefined."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -253,7 +255,7 @@ def test_unpooling(rank, calls):
 
 @dataclasses.dataclass
 class Indexed(Case):
-    """A call with an array more, that has no gradient: its name and its values."""
+    """A call with an additional array without gradient: `extra` is its name and its values."""
 
     extra: tuple = ()
 
@@ -275,7 +277,7 @@ class Indexed(Case):
 
 @dataclasses.dataclass
 class Unpooled(Indexed):
-    """An unpooling: PyTorch's gradient but for elements that are overwritten, which get 0."""
+    """An unpooling. Elements that are overwritten get 0 instead of PyTorch's gradient."""
 
     def theirs(self, *xs):
         y, indices, grads = super().theirs(*xs)
@@ -348,7 +350,7 @@ def test_amax_and_amin(name, calls):
 
 @dataclasses.dataclass
 class Median(Case):
-    """Along an axis, where PyTorch leaves open which of equal elements it names: the first is ours."""
+    """A median along an axis. PyTorch may name any tied element, ours names the first."""
 
     def theirs(self, *xs):
         y, index, grads = super().theirs(*xs)
@@ -416,7 +418,7 @@ def test_logcumsumexp(calls):
 @pytest.mark.parametrize("dim", [None, 0, -1])
 def test_aminmax(dim, calls):
     for rng in geometries(min(calls, 4)):
-        x = np.float32(rng.integers(-3, 3, ints(rng, 2, 1, 5)))  # ties
+        x = np.float32(rng.integers(-3, 3, ints(rng, 2, 1, 5)))  # with ties
         theirs = torch.tensor(x, requires_grad=True)
         want = (
             torch.aminmax(theirs, dim=dim, keepdim=True)

@@ -1,4 +1,4 @@
-"""The drop-ins for PyTorch: signatures, types, what differs."""
+"""The drop-ins for PyTorch: signatures, dtypes and documented differences."""
 
 import functools
 import inspect
@@ -31,7 +31,7 @@ def convert(value):
     )
 
 
-# Signatures, of those that Python can see; the others as PyTorch documents them.
+# Signatures, from PyTorch's documentation if Python cannot inspect them.
 
 SIGNATURES = {
     "max_pool2d": "(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, "
@@ -65,7 +65,7 @@ SAME = {
 
 
 def bare(fn):
-    """A signature without annotations."""
+    """The text of a signature without annotations."""
     signature = inspect.signature(fn)
     plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
     return str(signature.replace(parameters=plain, return_annotation=signature.empty))
@@ -105,13 +105,13 @@ DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "b
     "name", [n for n in ours.__all__ if n.islower() and "min" not in n and n[-2:] != "3d"]
 )
 def test_types(name):
-    """Each type is taken by both or refused by both."""
+    """Both accept or both refuse each dtype."""
     rank = int(name[-2]) if "pool" in name else 0
     for dtype in [*DTYPES, "complex64"]:
         if name.startswith("lp") and dtype == "bool":
-            continue  # refused with an int norm, as integers are: see below
+            continue  # refused with an int norm, see test_norms_of_integers
         if name == "logcumsumexp" and dtype == "complex64":
-            continue  # which PyTorch takes there alone
+            continue  # only PyTorch accepts complex numbers here
         with jax.enable_x64(dtype == "float64"):
             x = np.ones((1, 2, *(4,) * rank), dtype)
             args, kwargs = (2,) if "adaptive" in name else (1,), {}
@@ -189,7 +189,7 @@ def test_results_have_names():
     ],
 )
 def test_forward_mode_and_jit(name, args):
-    """In one program, its tangents are the transpose of its cotangents."""
+    """JVP and VJP, in one program, are transposes."""
 
     @functools.partial(jax.jit, compiler_options=HASTY)
     def both(x, tangent):
@@ -212,8 +212,8 @@ def test_drawing_windows_needs_a_key():
         y, indices = ours.fractional_max_pool2d(x, 2, 3, return_indices=True, key=key)
         assert (y.dtype, y.shape) == (dtype, (2, 3, 3, 3))
         flat = x.reshape(2, 3, -1)
-        found = jnp.take_along_axis(flat, indices.reshape(2, 3, -1), 2).reshape(y.shape)
-        np.testing.assert_array_equal(found, y)
+        selected = jnp.take_along_axis(flat, indices.reshape(2, 3, -1), 2).reshape(y.shape)
+        np.testing.assert_array_equal(selected, y)
         np.testing.assert_array_equal(ours.fractional_max_pool2d(x, 2, 3, key=key), y)
 
 
@@ -242,7 +242,7 @@ def test_our_voice():
     assert str(caught.value) == message
 
 
-# What differs, as the docstrings say.
+# Documented differences
 
 
 def gradients(fn, *xs):
@@ -343,7 +343,7 @@ def test_the_names_of_numpy_are_taken_where_pytorch_takes_them(name):
 
 
 def test_logcumsumexp_of_large_numbers_and_of_infinities():
-    """What PyTorch's gradient, by logarithms of cotangents, gives NaN or loses."""
+    """PyTorch's gradient takes logarithms of cotangents, and is NaN or loses terms here."""
 
     def both(*x):
         x = jnp.asarray(x, jnp.float32)
@@ -373,7 +373,7 @@ def test_logcumsumexp_has_the_second_derivative_of_lax():
 
 
 def test_logcumsumexp_of_a_long_axis():
-    """Long enough for each form of the scan that a plan chooses on CPU."""
+    """Long enough for each kind of scan in the CPU plan."""
     x = np.random.default_rng(0).normal(size=(2, 70000)).astype(np.float32)
     y, dx = jax.value_and_grad(lambda x: ours.logcumsumexp(x, 1).sum())(x)
     wide = x.astype(np.float64)

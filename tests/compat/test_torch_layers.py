@@ -1,4 +1,4 @@
-"""The layers of `torch.nn` among the drop-ins for PyTorch."""
+"""The drop-ins for layers of `torch.nn`."""
 
 import dataclasses
 import functools
@@ -26,7 +26,7 @@ def bare(cls):
 
 
 def drawn(name, count=3):
-    """Arguments by which PyTorch's layer and ours are made."""
+    """Random arguments for PyTorch's layer and ours."""
     rng = np.random.default_rng(sum(map(ord, name)))
     rank = int(name[-2])
 
@@ -39,7 +39,8 @@ def drawn(name, count=3):
         flag = bool(i % 2)
         if name.startswith("Adaptive"):
             yield {"output_size": ints(1, 6)} | ({"return_indices": flag} if "Max" in name else {})
-        elif name.startswith("LP"):  # PyTorch takes an int alone in 1d; windows cut off differ
+        # PyTorch's 1d layer takes only an int; incomplete windows differ
+        elif name.startswith("LP"):
             size = 2 if rank == 1 else ints(2, 4)
             yield {"norm_type": (2, 3.0)[i % 2], "kernel_size": size}
         else:
@@ -98,9 +99,9 @@ def test_unpooling(rank):
     theirs = getattr(torch.nn, unpool)(2)
     layer = getattr(ours, unpool)(2)
     assert repr(layer) == repr(theirs)
-    there = torch.from_numpy(np.array(y)), torch.from_numpy(np.array(indices, np.int64))
-    agree(layer(y, indices), theirs(*there))
-    agree(layer(y, indices, x.shape[2:]), theirs(*there, x.shape[2:]))
+    tensors = torch.from_numpy(np.array(y)), torch.from_numpy(np.array(indices, np.int64))
+    agree(layer(y, indices), theirs(*tensors))
+    agree(layer(y, indices, x.shape[2:]), theirs(*tensors, x.shape[2:]))
 
 
 @pytest.mark.parametrize("name", FRACTIONAL)

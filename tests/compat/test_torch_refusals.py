@@ -1,4 +1,4 @@
-"""The drop-ins for PyTorch: what PyTorch refuses, they refuse."""
+"""The drop-ins for PyTorch refuse the arguments that PyTorch refuses."""
 
 import inspect
 
@@ -27,7 +27,7 @@ def convert(value):
 
 
 def refused(name, *args, **kwargs):
-    """Both refuse these arguments; arrays among them become tensors."""
+    """Assert that both refuse these arguments. Arrays become tensors for PyTorch."""
     both_raise(
         lambda: getattr(ours, name)(*args, **kwargs),
         lambda: original(name)(
@@ -70,7 +70,7 @@ def test_wrong_shapes(name):
         (1, 0, *(4,) * rank),
     ]:
         if kind == "adaptive_avg" and rank < 3 and len(shape) == rank + 2 and 0 not in shape[2:]:
-            continue  # the only pool that takes no channels
+            continue  # the only pools that accept 0 channels
         x = np.zeros(shape, np.float32)
         args = {"lp": (2, 1), "fractional_max": (1, 1), "adaptive_avg": (2,)}.get(kind, (1,))
         if "unpool" in name:

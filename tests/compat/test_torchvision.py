@@ -1,4 +1,4 @@
-"""`compat.torchvision`: against torchvision on drawn boxes where it is installed, and by itself."""
+"""`compat.torchvision`: against torchvision on random boxes if it is installed, and against our own functions."""
 
 import functools
 import inspect
@@ -43,7 +43,7 @@ def compiled(name, args):
 
 
 def drawn(name, args, seed):
-    """Images, boxes inside, across and outside of them, and a cotangent; half of them with ties."""
+    """Images, boxes inside, across and outside of them, and a cotangent. Odd seeds have ties."""
     rng = np.random.default_rng(seed)
     channels = 2 * (args[0][0] * args[0][1] if name.startswith("ps") else 1)
     x = rng.standard_normal((IMAGES, channels, HEIGHT, WIDTH)).astype(np.float32)
@@ -51,7 +51,7 @@ def drawn(name, args, seed):
     corners = rng.uniform(-4, 14, (BOXES, 4))
     corners = np.round(corners * 2) / 2 if seed % 3 == 0 else corners
     if name == "ps_roi_align" or args[-1] is True:
-        # Boxes of a negative size divide by 0 there, or end the program.
+        # torchvision divides by 0 for boxes of negative size, or crashes.
         corners = np.sort(corners.reshape(-1, 2, 2), 1).reshape(-1, 4)
         corners[:, 2:] += 0.25
     boxes = np.column_stack([rng.integers(0, IMAGES, BOXES), corners]).astype(np.float32)
@@ -67,7 +67,7 @@ def check(name, args, seed):
     want = getattr(theirs, name)(image, torch.tensor(boxes), *args)
     y, dx = compiled(name, args)(x, boxes, dy)
     np.testing.assert_allclose(y, want.detach(), rtol=1e-5, atol=2e-5, err_msg=f"seed {seed}")
-    if name != "ps_roi_pool":  # its gradient is not that of its value
+    if name != "ps_roi_pool":  # torchvision's gradient is not the derivative of its value
         (want,) = torch.autograd.grad(want, image, torch.tensor(dy))
         np.testing.assert_allclose(dx, want, rtol=1e-4, atol=5e-5, err_msg=f"seed {seed}")
 
@@ -99,13 +99,13 @@ def test_arguments_are_those_of_torchvision(name):
 
 @needs_torchvision
 def test_the_gradient_of_their_ps_roi_pool_has_pixels_that_its_value_has_not():
-    """Their value leaves out the last row and column, their gradient does not."""
+    """torchvision's value leaves out the last row and column, its gradient does not."""
     import torch
 
     image = torch.ones(1, 1, 4, 4, requires_grad=True)
     boxes = torch.tensor([[0, 0, 0, 9.0, 9.0]])
     y = theirs.ps_roi_pool(image * torch.arange(4.0), boxes, 1)
-    assert y.item() == 1  # of columns 0, 1, 2
+    assert y.item() == 1  # the mean of columns 0, 1 and 2
     theirs.ps_roi_pool(image, boxes, 1).sum().backward()
     assert image.grad[0, 0, 3, 3] > 0
     x = jnp.ones((1, 1, 4, 4))
@@ -176,7 +176,7 @@ def test_cells_with_channels_of_their_own(samples):
     x = jnp.sin(jnp.arange(12 * 9 * 7.0)).reshape(1, 12, 9, 7)
     boxes = jnp.array([[0, 1.0, 0.5, 5.5, 7.0], [0, 2.0, 2.0, 4.0, 3.5]])
     got = ours.ps_roi_align(x, boxes, (2, 3), 0.8, samples)
-    # It pools with half a pixel taken from the corners.
+    # `ps_roi_align` always subtracts half a pixel from the corners.
     want = ours.roi_align(x, boxes, (2, 3), 0.8, samples, True)
     for c, p, q in np.ndindex(2, 2, 3):
         np.testing.assert_allclose(
@@ -189,7 +189,7 @@ def test_means_of_whole_pixels():
     boxes = np.array([[0, 1.0, 0.5, 5.0, 7.0], [0, 2.0, 2.0, 2.5, 3.0]], np.float32)
     got = ours.ps_roi_pool(x, boxes, (2, 3))
     for k, (_, left, top, right, bottom) in enumerate(boxes):
-        # Corners are rounded away from 0; the last row and column of the image take no part.
+        # Corners are rounded. The last row and column of the image are excluded.
         left, top, right, bottom = (np.floor(each + 0.5) for each in (left, top, right, bottom))
         for p, q in np.ndindex(2, 3):
             high, wide = max(bottom - top, 1) / 2, max(right - left, 1) / 3
@@ -215,7 +215,7 @@ def test_a_box_with_a_nan_gives_nothing(ratio):
 
 
 def test_corners_are_rounded_before_they_are_subtracted():
-    """The last bit of a length may be a point more in a cell."""
+    """The last bit of a box length may add a sampling point to a cell."""
     boxes = np.random.default_rng(0).uniform(0, 500, (64, 4)).astype(np.float32)
     corners = boxes * np.float32(1 / 14)
     want = np.maximum(corners[:, 2:] - corners[:, :2], np.float32(1)).T
@@ -237,7 +237,7 @@ PYRAMID = {name: (2, 3, size, size) for name, size in {"a": 32, "b": 16, "c": 8}
 
 @pytest.mark.parametrize("names", [["b"], later(["a", "b", "c"]), later(["a", "c"])])
 def test_boxes_on_a_pyramid(names):
-    """Of levels a and c a box of the size of b gives 0, one of c's own its own: level numbers count from the first."""
+    """Level numbers count from the first name: of a and c, a box for b pools from c, and a box for c gives 0."""
     rng = np.random.default_rng(0)
     levels = {name: rng.normal(size=shape).astype(np.float32) for name, shape in PYRAMID.items()}
     boxes = [np.float32([[0, 0, s, s * 0.9] for s in (9, 30, 70, 120)]) for _ in range(2)]

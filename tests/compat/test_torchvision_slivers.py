@@ -1,4 +1,4 @@
-"""Boxes thinner than a pixel: `roi_align` with as many points as a cell is long, as in torchvision 0.29.1."""
+"""`roi_align` of boxes thinner than a pixel with adaptive sampling, as in torchvision 0.29.1."""
 
 import jax
 import numpy as np
@@ -24,7 +24,7 @@ BOXES = np.array(
     ],
     np.float32,
 )
-ALIGNED = np.array(  # what torchvision gives for each box: five rows of two cells
+ALIGNED = np.array(  # torchvision's values for each box: five rows of two cells
     [
         [6.12, 6.12, 1.56, 1.56, 4.7, 4.7, 6.982, 6.982, 7.306, 7.306],
         [7.25, 6.75, 6.75, 6.25, 6.25, 5.75, 6.09375, 6.28125, 5.59375, 5.78125],

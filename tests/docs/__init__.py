@@ -1,1 +1,1 @@
-"""What pages show runs as it stands, and what they say is so. Docstrings are tested by `pytest --doctest-modules`."""
+"""The documentation: its code runs, and its statements hold. `pytest --doctest-modules` runs the docstrings."""

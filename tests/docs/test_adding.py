@@ -1,4 +1,4 @@
-"""What `docs/architecture.md` says is needed to add a pool is what the tests ask for: no more, in the same order."""
+"""`docs/architecture.md` lists exactly the files that tests require for a new pool, in the same order."""
 
 import ast
 import re
@@ -14,12 +14,12 @@ from tests.test_rooms import ROOMS
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "architecture.md").read_text()
 SCREEN = 45  # lines
-# Modules before `_api` that name public functions: the hints in their messages, and what `accelerate` says of itself.
+# Modules in rooms before `_api` that name public functions, in hints of messages and in the text of `accelerate`.
 NAMING = {
     "_accelerate/accelerate.py": {"accelerate", "accelerated"},
     "_arguments/words.py": {"accelerated", "adaptive_max_pool", "max_pool"},
 }
-KINDS = {"max", "min"}  # values of `kind` in kernels and ops, which are also names of functions
+KINDS = {"max", "min"}  # values of `kind` in kernels and ops, which are also function names
 
 
 def section():
@@ -66,26 +66,26 @@ def test_a_record_that_its_module_hides_is_named(monkeypatch):
 
 
 def names_in(path):
-    """The public functions that a module imports, reads from `jaxpool`, or names in a string of its code."""
+    """Public functions that a module imports, reads from `jaxpool`, or names in a string other than a docstring."""
     tree = ast.parse(path.read_text())
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    found = set()
+    names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and re.match(r"jaxpool(\._api|$)", node.module):
-            found |= {each.name for each in node.names}
+            names |= {each.name for each in node.names}
         elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "jaxpool":
-            found.add(node.attr)
+            names.add(node.attr)
         elif isinstance(node, ast.Constant) and id(node) not in docstrings:
-            found |= {node.value} - KINDS if isinstance(node.value, str) else set()
-    return found & {*jaxpool.__all__}
+            names |= {node.value} - KINDS if isinstance(node.value, str) else set()
+    return names & {*jaxpool.__all__}
 
 
 @pytest.mark.parametrize("room", [*ROOMS[: ROOMS.index("_api")], "testing"])
 def test_a_room_names_no_public_function(room):
-    """A new pool is an entry in `_api` and the files above: no table of another room needs its name."""
+    """A new pool is an entry in `_api` and in the files above, so no table of another room may name it."""
     package = Path(jaxpool.__file__).parent
     modules = [path for path in (package / room).rglob("*.py") if path.parent.name != "oracle"]
     assert modules
-    found = {str(path.relative_to(package)): names_in(path) for path in modules}
+    naming = {str(path.relative_to(package)): names_in(path) for path in modules}
     expected = {file: names for file, names in NAMING.items() if file.startswith(f"{room}/")}
-    assert {file: names for file, names in found.items() if names} == expected
+    assert {file: names for file, names in naming.items() if names} == expected

@@ -1,4 +1,4 @@
-"""Every line of every ```sh and ```console block runs: at once, among the slow tests, or in `.ci/run`."""
+"""Every command in a ```sh or ```console block runs, in the quick tests, the slow tests or `.ci/run`."""
 
 import importlib
 import os
@@ -13,7 +13,7 @@ import pytest
 from tests.docs.test_pages import PAGES, ROOT
 
 BLOCK = re.compile(r"^```(?:sh|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-LINES = [  # with the page where each stands
+LINES = [  # (page, command)
     (str(page.relative_to(ROOT)), command.removeprefix(".venv/bin/").replace("python3 ", "python "))
     for page in [*PAGES, ROOT / "examples" / "README.md"]
     for block in BLOCK.findall(page.read_text())
@@ -21,12 +21,12 @@ LINES = [  # with the page where each stands
     for command in line.removeprefix("$ ").split(" && ")
 ]
 COMMANDS = list(dict.fromkeys(command for _, command in LINES))
-# They make the environment that the others need, or are the checks that `.ci/run` is for: it takes them from the pages.
-# Two it cannot run to the letter: `mkdocs serve` gets a free port and is stopped, and what installs from the git
-# repository in which a reader stands gets a folder of its own, so as not to replace what is tested.
+# Commands that make the environment, and checks, run in `.ci/run`, which reads them from the pages. It changes two
+# commands: `mkdocs serve` gets a free port and is stopped. An installation from the git repository gets its own folder,
+# so as not to replace the package under test.
 IN_CI = r"python -m (venv|pip|pytest|ruff|mypy|mkdocs|jaxpool demo$).*|\.ci/run"
 QUICK = r"python -m (jaxpool (?!demo --devices).*|bench (--help|--tune list))"
-# What makes a line shorter, or shows that it did something. Lines without an entry run as they stand.
+# Text appended to a command, which shortens it or shows its effect. Other commands run unchanged.
 MORE = {
     "export": "&& python -c 'from bench.conditions import memory; print(memory())' | grep environment",
     "python -m coverage run": "tests/geometry",
@@ -48,7 +48,7 @@ def test_a_quick_one(command, capsys):
     _, _, module, *words = shlex.split(command)
     try:
         code = importlib.import_module(f"{module}.__main__").main(words)
-    except SystemExit as left:  # of --help
+    except SystemExit as left:  # raised by --help
         code = left.code
     assert code == 0
     assert capsys.readouterr().out
@@ -76,7 +76,7 @@ def test_a_slow_one(command, tmp_path):
 
 def test_the_others_are_in_ci():
     script = (ROOT / ".ci" / "run").read_text()
-    there = {command for page, command in LINES if f"sh_block {page} " in script}
+    in_ci = {command for page, command in LINES if f"sh_block {page} " in script}
     others = [command for command in COMMANDS if re.fullmatch(IN_CI, command)]
     assert len(others) > 10
-    assert [command for command in others if command not in there] == []
+    assert [command for command in others if command not in in_ci] == []

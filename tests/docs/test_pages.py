@@ -1,4 +1,4 @@
-"""What pages say of other files is so: the reference, tables of numbers, pictures, links of the repository."""
+"""Statements in pages about other files hold: the reference, tables of numbers, pictures and links."""
 
 import importlib.util
 import inspect
@@ -31,7 +31,7 @@ def script(path):
 
 @pytest.fixture
 def hooks(monkeypatch):
-    """The hooks of mkdocs, which need no mkdocs for what is asked here."""
+    """The mkdocs hooks, imported without mkdocs."""
     files = types.ModuleType("mkdocs.structure.files")
     files.File = None
     for name in ("mkdocs", "mkdocs.structure"):
@@ -52,7 +52,7 @@ def test_pages_have_the_numbers_of_the_results():
     used = set()
     for page in measured.PAGES:
         text = page.read_text()
-        used |= {found[1] for found in measured.MARKED.finditer(text)}
+        used |= {match[1] for match in measured.MARKED.finditer(text)}
         assert measured.filled(text) == text, page
         assert text.count("<!-- measured: ") == text.count("<!-- end of measured -->"), page
     assert used == set(measured.TEXTS)
@@ -110,7 +110,7 @@ def test_the_gallery_has_every_picture_and_pictures_are_small():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_links_files_of_the_repository_that_are_there(page, hooks):
-    """As they stand, not as they are built: so the pages can be read where the code is."""
+    """Links are checked in the source tree, so that pages can be read next to the code."""
     made = {str(DOCS / path) for path, _ in hooks.reference()}
     made |= {str(DOCS / path) for path in [*hooks.PAGES.values(), hooks.EXPLAINED]}
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
@@ -154,7 +154,6 @@ def test_the_oldest_versions_are_those_of_the_package(page):
 
 
 def test_the_table_of_default_ties_names_each_function_with_its_default():
-    """`docs/conventions.md` has one row for each function that takes `ties`, no more and no less."""
     page = (DOCS / "conventions.md").read_text(encoding="utf-8")
     table = page.partition("## Default tie rules")[2].partition("\n## ")[0]
     said = {}

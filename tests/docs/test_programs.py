@@ -1,4 +1,4 @@
-"""Every ```python block of a page runs as it stands: sessions as doctests, all others as programs, here."""
+"""Every ```python block of a page runs: sessions as doctests, all other blocks as programs in this file."""
 
 import ast
 import re
@@ -25,7 +25,7 @@ def imported(program):
     for node in ast.walk(ast.parse(program)):
         if isinstance(node, ast.ImportFrom):
             yield node.module.split(".")[0]
-            if node.module == "jaxpool.compat":  # its modules of this name need the library
+            if node.module == "jaxpool.compat":  # these modules need the library of the same name
                 yield from {alias.name for alias in node.names} & {"haiku", "equinox"}
         elif isinstance(node, ast.Import):
             yield from (alias.name.split(".")[0] for alias in node.names)
@@ -40,7 +40,7 @@ PROGRAMS = {
 
 
 def test_there_are_programs_for_each_library():
-    """In tabs: wrap a training step, put a pool into a `Sequential`, train."""
+    """Per library: wrap a training step, put a pool into a `Sequential`, train."""
     programs = [text for name, text in PROGRAMS.items() if "/bring-your-model.md" in name]
     libraries = [
         set(imported(text)) - ALWAYS - {"optax", "sklearn", "functools"} for text in programs
@@ -53,7 +53,7 @@ def test_every_block_is_a_session_or_a_program():
         for block in blocks(page):
             inside = block.count("\n>>> ")
             assert block.startswith(">>> ") or not inside, page
-            # A doctest ends at an empty line: without one the fence is taken for what is printed.
+            # A doctest ends at an empty line. Without it, the closing fence would count as expected output.
             assert not block.startswith(">>> ") or block.endswith("\n\n"), page
 
 
@@ -66,6 +66,6 @@ def test_a_program_runs(name, monkeypatch, tmp_path):
         pytest.importorskip(library)
     scope = {"__name__": "__main__"}
     exec(compile(PROGRAMS[name], name, "exec"), scope)
-    if "losses" in scope:  # a training: it learns
+    if "losses" in scope:  # training reduces the loss
         assert np.isfinite(scope["losses"]).all()
         assert scope["losses"][-1] < scope["losses"][0]

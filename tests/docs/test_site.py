@@ -1,4 +1,4 @@
-"""The documentation builds without a warning; every link leads somewhere; nothing comes from another host."""
+"""The documentation builds without warnings, every link has a target, and no page loads files from another host."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ FETCHED = {"script": "src", "img": "src", "iframe": "src", "source": "src"}
 
 
 class Page(HTMLParser):
-    """Links, what is fetched to show the page, and what links may name."""
+    """The links of a page, the files it loads, and the ids that links may target."""
 
     def __init__(self, text):
         super().__init__()
@@ -52,10 +52,10 @@ def site(tmp_path_factory):
 
 
 def target(folder, page, link):
-    """The file that a link of a page names."""
+    """The file that a link in a page points to."""
     path = unquote(urlsplit(link).path)
-    found = (folder / path.lstrip("/") if path.startswith("/") else page.parent / path).resolve()
-    return page if not path else found / "index.html" if found.is_dir() else found
+    file = (folder / path.lstrip("/") if path.startswith("/") else page.parent / path).resolve()
+    return page if not path else file / "index.html" if file.is_dir() else file
 
 
 def test_links_lead_somewhere(site):
@@ -66,11 +66,9 @@ def test_links_lead_somewhere(site):
             parts = urlsplit(link)
             if parts.scheme or parts.netloc:
                 continue
-            found = target(folder, path, link)
+            file = target(folder, path, link)
             anchor = unquote(parts.fragment)
-            if not found.is_file() or (
-                anchor and found in pages and anchor not in pages[found].ids
-            ):
+            if not file.is_file() or (anchor and file in pages and anchor not in pages[file].ids):
                 broken.append((str(path.relative_to(folder)), link))
     assert broken == []
 

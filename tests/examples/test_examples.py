@@ -1,4 +1,4 @@
-"""The example programs run as a user runs them, for a few steps, and learn."""
+"""The example programs run for a few steps, and their loss falls."""
 
 import importlib.util
 from pathlib import Path
@@ -16,7 +16,7 @@ def test_there_are_three_and_the_page_names_each():
     assert all(f"`{name}.py`" in page and f"examples/{name}.py" in page for name in NAMES)
 
 
-@pytest.mark.slow  # `.ci/run` runs this folder whole
+@pytest.mark.slow  # `.ci/run` runs all tests of this folder
 @pytest.mark.parametrize("name", NAMES)
 def test_a_few_steps_make_the_loss_fall(name, capsys):
     for library in ("optax", "sklearn", "PIL"):

@@ -1,1 +1,1 @@
-"""Windows as numbers: `jaxpool._geometry`, without arrays."""
+"""Tests of `jaxpool._geometry`: windows as numbers, without arrays."""

@@ -1,4 +1,4 @@
-"""Which elements meet at a position along an axis: regions, phases, transposes and tables."""
+"""Elements that windows read at each position of an axis: regions, phases, transposes and tables."""
 
 import itertools
 
@@ -57,7 +57,7 @@ def test_one_region_turns_as_often_as_the_longest_phase():
 
 @given(axes)
 def test_what_an_element_gets_is_what_windows_gave(dim):
-    """The taps too, by which a cotangent knows whom it is sent to."""
+    """Compares taps too, because a cotangent selects its element by tap."""
     each = access.windows_to_elements(dim, unit=7)
     gave = {
         (offset + each.stride * output, output, tap)
@@ -81,19 +81,19 @@ def test_what_an_element_gets_is_what_windows_gave(dim):
 @given(axes, st.booleans())
 def test_tables_name_the_elements_that_exist_and_for_others_the_nearest(dim, transposed):
     phases = phases_of(dim, transposed)
-    found = access.tables(phases)
+    tables = access.tables(phases)
     for position in range(access.length(phases)):
-        turn, phase = divmod(position, len(phases))
+        row, phase = divmod(position, len(phases))
         each = phases[phase]
-        named = [(each.stride * turn + offset, tap) for offset, tap in each.pairs]
+        named = [(each.stride * row + offset, tap) for offset, tap in each.pairs]
         real = {(place, tap) for place, tap in named if 0 <= place < each.size}
-        named = [(e[position], t[position], exist[position]) for e, t, exist in found]
+        named = [(e[position], t[position], exist[position]) for e, t, exist in tables]
         assert sorted(real) == sorted((e, t) for e, t, exist in named if exist)
         assert all(0 <= element < each.size for element, *_ in named)
 
 
 def test_tables_of_a_window_with_a_stride():
-    """7 elements, windows of 3 at stride 2, one element of padding at either end."""
+    """7 elements, windows of 3 at stride 2, and one element of padding on both sides."""
     dim = Axis(0, 7, 3, 2, 1, 1, 1, 4)
     elements, _, exist = zip(*access.tables(phases_of(dim, False)), strict=True)
     np.testing.assert_array_equal(elements, [[0, 1, 3, 5], [0, 2, 4, 6], [1, 3, 5, 6]])
@@ -108,7 +108,7 @@ def test_tables_of_a_window_with_a_stride():
 
 @given(axes, st.booleans())
 def test_elements_counted_from_another(dim, transposed):
-    """Of an array that holds some of the elements, the same ones are read."""
+    """A slice of the array reads the same elements at shifted offsets."""
     for each in phases_of(dim, transposed):
         begin, end = each.size // 3, each.size + 2
         part = each.of_elements(begin, end)

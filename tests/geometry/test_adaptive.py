@@ -1,4 +1,4 @@
-"""Windows of adaptive pools, against the slices that they are."""
+"""Windows of adaptive pools, compared with the slices that define them."""
 
 import numpy as np
 import pytest

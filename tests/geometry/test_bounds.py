@@ -1,4 +1,4 @@
-"""What is computed in one step of windows that may be many, against one window after another."""
+"""Geometry computed without a loop over all windows, compared with a loop."""
 
 import random
 
@@ -20,7 +20,7 @@ def drawn(count):
 
 
 def test_the_first_empty_window():
-    found = set()
+    positions = set()
     for size, window, stride, pads, options in drawn(1500):
         arguments = ((size, 1), (window,), (stride,), (pads,))
         try:
@@ -29,12 +29,12 @@ def test_the_first_empty_window():
             continue
         empty = [output for output in range(dim.out) if not dim.real(output)]
         assert dim.first_empty() == (empty[0] if empty else None), dim
-        found.add(min(empty[0], 2) if empty else None)
-    assert found == {None, 0, 1, 2}
+        positions.add(min(empty[0], 2) if empty else None)
+    assert positions == {None, 0, 1, 2}
 
 
 def test_taps_that_are_counted():
-    """Those before the end of the padded input, from which the last window hangs over in ceil mode."""
+    """Taps before the end of the padded input count. In ceil mode the last window may extend beyond it."""
     over = 0
     for size, window, stride, pads, options in drawn(400):
         try:

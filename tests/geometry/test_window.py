@@ -1,4 +1,4 @@
-"""Geometry: what the arguments mean in numbers, against loops over every tap and against lax."""
+"""Window geometry, against loops over every tap and against lax."""
 
 import dataclasses
 import itertools
@@ -32,19 +32,19 @@ def tap_positions(dim, output):
     "padding", ["VALID", "SAME", "SAME_LOWER", *[[(low, 3 - low)] for low in range(4)]], ids=str
 )
 def test_windows_are_those_of_the_oracle(padding, ceil_mode):
-    """Sizes, the position of each tap, and the taps that an average counts."""
+    """Sizes, the position of each tap, and the divisor of an average."""
     for size, window, stride, dilation in itertools.product(*[range(1, n) for n in (9, 5, 5, 4)]):
-        given = (size,), window, stride, padding
+        arguments = (size,), window, stride, padding
         options = {"window_dilation": dilation, "ceil_mode": ceil_mode, "axes": (0,)}
         try:
-            wanted = sliding_windows(*given, **options, allow_empty=True)
+            wanted = sliding_windows(*arguments, **options, allow_empty=True)
         except NoWindow:
             with pytest.raises(ArgumentError):
-                make_window(*given, **options, empty="allow")
+                make_window(*arguments, **options, empty="allow")
             continue
-        found = make_window(*given, **options, empty="allow")
-        (dim,), (elements,) = found.dims, wanted.elements
-        assert (found.output_shape, found.size) == (wanted.output_shape, wanted.size)
+        geometry = make_window(*arguments, **options, empty="allow")
+        (dim,), (elements,) = geometry.dims, wanted.elements
+        assert (geometry.output_shape, geometry.size) == (wanted.output_shape, wanted.size)
         assert (dim.first_empty() is None) == bool(wanted.least)
         for output, row in enumerate(dim.sources().tolist()):
             assert [at for at in row if at < size] == elements[output]
@@ -98,7 +98,8 @@ def test_overlapping_says_whether_an_element_belongs_to_two_windows(geometry):
         if all(0 <= at < dim.size for at, dim in zip(position, window.dims, strict=True))
     ]
     if window.overlapping:
-        assert len(set(reached)) < len(reached)  # padding included: it may be cautious there
+        # Padding included, because two windows may overlap in padding only.
+        assert len(set(reached)) < len(reached)
     else:
         assert len(set(inside)) == len(inside)
 
@@ -245,8 +246,8 @@ def test_a_window_longer_than_the_padded_input_is_told_all_numbers():
 def test_empty_windows_raise_unless_they_are_kept():
     with pytest.raises(ArgumentError):
         make_window((2, 1), (1,), (1,), 1)
-    kept = make_window((2, 1), (1,), (1,), 1, empty="allow")
-    assert [kept.dims[0].real(output) for output in range(4)] == [0, 1, 1, 0]
+    allowed = make_window((2, 1), (1,), (1,), 1, empty="allow")
+    assert [allowed.dims[0].real(output) for output in range(4)] == [0, 1, 1, 0]
 
 
 @pytest.mark.parametrize("value", [1, np.int8(1), np.uint64(1)])

@@ -1,1 +1,1 @@
-"""`jaxpool.testing`: the oracle and `assert_pool_matches` themselves."""
+"""Tests of `jaxpool.testing`: the records, the oracle and `assert_pool_matches`."""

@@ -1,4 +1,4 @@
-"""The oracle and `assert_pool_matches` themselves, by hand."""
+"""The oracle and `assert_pool_matches`, against worked examples."""
 
 import re
 
@@ -105,7 +105,7 @@ def test_integers_of_4_bits_are_numbers():
 
 
 def test_narrow_indices_into_more_elements_than_their_type_counts():
-    given = np.full((1, 1), 3, np.float32), np.full((1, 1), 5, np.int8), (200,)
+    arguments = np.full((1, 1), 3, np.float32), np.full((1, 1), 5, np.int8), (200,)
     want = np.where(np.arange(200) == 5, np.float32(3), 0)[:, None]
-    for meaning in (oracle.max_unpool(*given).y, pools()["max_unpool"].twin(*given)):
+    for meaning in (oracle.max_unpool(*arguments).y, pools()["max_unpool"].twin(*arguments)):
         np.testing.assert_array_equal(meaning, want)

@@ -1,4 +1,4 @@
-"""Mistakes planted in `jaxpool/_geometry`. Each makes a public function differ from the oracle."""
+"""Mistakes planted in `jaxpool/_geometry`: the oracle must find each of them in a public function."""
 
 import ast
 import dataclasses
@@ -36,7 +36,7 @@ MEDIAN = sliding(6, 4, 2, ((2, 1),), "median")
 LARGEST = sliding(7, 4, 1, "SAME", "max")
 Axis = window.Axis
 
-# The function, what it says, the mistake, and a call that shows it.
+# function, its text, the mistake, and a call that shows it
 MISTAKES = {
     "one window less": (
         window._output_size,
@@ -157,7 +157,7 @@ MISTAKES = {
 
 
 def forget():
-    """Clear what jax and the library remember of functions that change."""
+    """Clear the caches of jax and jaxpool, which hold results of the changed functions."""
     jax.clear_caches()
     for name, module in list(sys.modules.items()):
         if name.startswith("jaxpool."):
@@ -175,9 +175,9 @@ def plant(monkeypatch):
         assert source.count(right) == 1
         tree = ast.parse(source.replace(right, wrong))
         tree.body[0].decorator_list = []
-        found = {}
-        exec(compile(tree, "planted", "exec"), function.__globals__, found)
-        monkeypatch.setattr(function, "__code__", found[function.__name__].__code__)
+        namespace = {}
+        exec(compile(tree, "planted", "exec"), function.__globals__, namespace)
+        monkeypatch.setattr(function, "__code__", namespace[function.__name__].__code__)
         forget()
 
     yield planted

@@ -1,4 +1,4 @@
-"""The records of public functions: each has one, what it claims is so, and what it denies is refused."""
+"""The records of public functions: they are complete, their claims hold, and unsupported calls raise."""
 
 import functools
 import subprocess
@@ -20,7 +20,7 @@ EVERY = pytest.mark.parametrize("name", POOLS)
 
 
 def call_of(pool, arguments):
-    """The call with a cotangent, where its arrays have one."""
+    """The call, with a cotangent if all of its arrays are floats."""
     call = Call(pool, arguments)
     floats = all(jnp.issubdtype(np.asarray(x).dtype, jnp.floating) for x in call.operands())
     if pool.marks or not floats:
@@ -50,7 +50,7 @@ def test_an_argument_that_nothing_is_known_of_is_named(monkeypatch):
         pool.given(np.zeros((1, 2, 2, 1)))
 
 
-# What a record says is so. Quick is the hardest call of those that few other tests hold to the loops.
+# Claims of the records. The quick run has the hardest call of pools that few other tests compare with loops.
 
 QUICK = {
     name
@@ -96,7 +96,7 @@ def test_the_function_does_in_drawn_calls_what_the_oracle_says(name, data):
     "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in POOLS]
 )
 def test_another_function_is_found(name):
-    """Lest the tests above hold for any: one whose first value is another."""
+    """The tests above can fail: a function with one wrong element raises."""
     call = sample(name, "small")
 
     def other(*args, **kwargs):
@@ -115,21 +115,21 @@ def test_what_selects_gives_elements_and_what_adds_gives_others(name):
     held = np.isin(call.answer().y, elements).all()
     if pool.marks:
         assert call.answer().y.dtype == bool
-    elif name not in ("dilate", "erode"):  # which add an entry of the kernel to an element
+    elif name not in ("dilate", "erode"):  # these add a kernel entry to an element
         assert held == (not pool.rounds(call.given))
 
 
 @EVERY
 def test_integers_become_floats_where_they_are_averaged(name):
-    pool, given = POOLS[name], POOLS[name].samples()["integers"]
-    y = jax.tree.leaves(jax.eval_shape(lambda: pool.run(given)))[0]
-    averaged = np.float32 if pool.averages(given) else np.int32
+    pool, arguments = POOLS[name], POOLS[name].samples()["integers"]
+    y = jax.tree.leaves(jax.eval_shape(lambda: pool.run(arguments)))[0]
+    averaged = np.float32 if pool.averages(arguments) else np.int32
     assert y.dtype == (bool if pool.marks else averaged)
 
 
 @EVERY
 def test_the_modes_are_those_of_the_signature(name):
-    """Where `autodiff` is an argument forward mode needs it, and "vjp" alone refuses; elsewhere it needs nothing."""
+    """With an `autodiff` argument, forward mode needs "jvp" and raises with "vjp". Other functions need no mode."""
     pool, call = POOLS[name], sample(name, "small")
 
     def tangent(**mode):
@@ -158,7 +158,7 @@ def test_other_rules_of_ties_are_refused(name):
 
 @EVERY
 def test_the_twin_is_what_the_oracle_says_wherever_nothing_ties(name):
-    """Of numbers none of which stands twice."""
+    """All elements of x are distinct."""
     pool = POOLS[name]
     images = np.random.default_rng(1).permutation(96).reshape(2, 4, 6, 2) / 9 + 0.1
     call = call_of(pool, pool.given(images.astype(np.float32)))
@@ -174,8 +174,8 @@ def test_what_the_command_line_reads_needs_no_hypothesis():
         "import sys; sys.modules['hypothesis'] = None; from jaxpool.testing import pools; "
         "print(len([p.samples() for p in pools().values()]))"
     )
-    found = subprocess.check_output([sys.executable, "-c", code], text=True)
-    assert int(found) == len(POOLS)
+    printed = subprocess.check_output([sys.executable, "-c", code], text=True)
+    assert int(printed) == len(POOLS)
 
 
 NOTHING = {

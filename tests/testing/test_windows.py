@@ -31,8 +31,9 @@ def elements(size, window, strides=1, padding="VALID", **options):
         (elements(5, 2, 2), [[0, 1], [2, 3]]),
         (elements(5, 2, 2, ceil_mode=True), [[0, 1], [2, 3], [4]]),
         (elements(4, 1, 3, ceil_mode=True), [[0], [3]]),
-        (elements(4, 1, 2, ceil_mode=True), [[0], [2]]),  # a third would start at the end
-        (elements(5, 2, 3, 1, ceil_mode=True), [[0], [2, 3]]),  # or in the padding after the end
+        (elements(4, 1, 2, ceil_mode=True), [[0], [2]]),  # no window starts at the end
+        # No window starts in the padding after the end.
+        (elements(5, 2, 3, 1, ceil_mode=True), [[0], [2, 3]]),
         (elements(3, 4, 1, "SAME"), [[0, 1, 2], [0, 1, 2], [1, 2]]),
         (elements(3, 4, 1, "SAME_LOWER"), [[0, 1], [0, 1, 2], [0, 1, 2]]),
         (elements(4, 2, 1, [(2, 0)], window_dilation=2), [[0], [1], [0, 2], [1, 3]]),
@@ -83,15 +84,15 @@ def test_same_padding_is_that_of_lax(padding):
 
 
 def members(windows):
-    """A matrix of bools for each pooled axis: whether an element belongs to a window."""
+    """For each pooled axis, a matrix of bools: True if an element belongs to a window."""
     return [
-        np.array([[at in own for own in along] for at in range(size)])
+        np.array([[at in taps for taps in along] for at in range(size)])
         for size, along in zip(windows.input_shape, windows.elements, strict=True)
     ]
 
 
 def pooled(pool, shape):
-    """What a pool of PyTorch gives for every array of zeros with a single one."""
+    """Results of a PyTorch pool for every array of zeros with a single 1."""
     size = int(np.prod(shape))
     y = pool(torch.eye(size, dtype=torch.float64).reshape(size, 1, *shape)).numpy()
     return y.reshape(*shape, *y.shape[2:])
@@ -145,14 +146,14 @@ def test_windows_and_divisors_of_averages_are_those_of_torch(ceil_mode):
 @with_torch
 def test_adaptive_windows_are_those_of_torch():
     for size, n in itertools.product(range(1, 14), range(1, 17)):
-        (own,) = members(adaptive_windows((size,), (n,), (0,)))
+        (members_of_axis,) = members(adaptive_windows((size,), (n,), (0,)))
         y = pooled(torch.nn.AdaptiveAvgPool1d(n), (size,))
-        np.testing.assert_allclose(y, own / own.sum(0), rtol=1e-12)
+        np.testing.assert_allclose(y, members_of_axis / members_of_axis.sum(0), rtol=1e-12)
 
 
 @with_torch
 def test_fractional_windows_are_those_of_torch():
-    """PyTorch's random numbers for two dimensions come last axis first."""
+    """PyTorch's random numbers start with the last axis in two dimensions."""
     rng = np.random.default_rng(0)
     for _ in range(100):
         shape = tuple(map(int, rng.integers(1, 9, 2)))
@@ -162,7 +163,9 @@ def test_fractional_windows_are_those_of_torch():
         each = torch.tensor(samples[::-1].copy()).expand(shape[0] * shape[1], 1, 2)
         pool = torch.nn.FractionalMaxPool2d(window, outs, _random_samples=each)
         rows, columns = (
-            np.array([[at in own for own in fractional_windows(*along)] for at in range(along[1])])
+            np.array(
+                [[at in taps for taps in fractional_windows(*along)] for at in range(along[1])]
+            )
             for along in zip(samples, shape, window, outs, strict=True)
         )
         want = rows[:, None, :, None] & columns[None, :, None, :]

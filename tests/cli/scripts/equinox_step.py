@@ -35,7 +35,7 @@ def loss_and_gradients(net):
 
 
 for number in range(steps):
-    if number == 1:  # the first one compiles
+    if number == 1:  # the first step compiles
         start = time.perf_counter()
     loss, gradients = loss_and_gradients(net)
     net = eqx.apply_updates(net, jax.tree.map(lambda g: -0.05 * g, gradients))

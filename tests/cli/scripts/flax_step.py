@@ -39,7 +39,7 @@ def main(steps, size):
         return loss
 
     for number in range(steps):
-        if number == 1:  # the first one compiles
+        if number == 1:  # the first step compiles
             start = time.perf_counter()
         print(f"{float(step(net, optimizer)):.5f}")
     if steps > 1:

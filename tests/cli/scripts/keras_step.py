@@ -26,7 +26,7 @@ random = np.random.default_rng(0)
 images = random.normal(size=(16, size, size, 3)).astype("float32")
 labels = random.integers(0, 10, 16)
 for number in range(steps):
-    if number == 1:  # the first one compiles
+    if number == 1:  # the first step compiles
         start = time.perf_counter()
     print(f"{float(net.train_on_batch(images, labels)):.5f}")
 if steps > 1:
