@@ -1,1 +1,1 @@
-"""Tests: one folder per package of `jaxpool`, folders for topics that span several packages, and helpers in `support`."""
+"""Tests: one folder per package of `jaxpool`, folders for topics across packages, and helpers in `support`."""

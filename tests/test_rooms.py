@@ -50,7 +50,7 @@ def test_only_public_functions_and_entrances_import_the_package_itself(room):
 
 
 def test_the_oracle_shares_no_code_with_the_library():
-    """No test would notice an error in shared code. Exceptions: error messages, and `_record`, which reads signatures."""
+    """No test would notice an error in shared code. Only error messages, and signatures in `_record`, are shared."""
     imports = {(file, name) for file, name in imports_of("testing") if name.startswith("jaxpool")}
     shared = {(file, name) for file, name in imports if not name.startswith("jaxpool.testing")}
     assert shared == {

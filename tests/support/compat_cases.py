@@ -1,4 +1,4 @@
-"""Shared by the tests of `jaxpool.compat`: compare value and cotangent of a drop-in with its original on random calls."""
+"""Shared by the tests of `jaxpool.compat`: compare value and cotangent of a drop-in with its original."""
 
 import dataclasses
 from collections.abc import Callable

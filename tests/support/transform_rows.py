@@ -80,7 +80,7 @@ def call(pool, x, settings):
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """An op `f` of x, with an argument `autodiff` if `has_modes`. `answer(x)` is the oracle's for `operands(x)`, or None."""
+    """An op `f` of x, with `autodiff` if `has_modes`. `answer(x)` is the oracle's result for `operands(x)`, or None."""
 
     op: str
     f: Callable

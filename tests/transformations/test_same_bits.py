@@ -71,7 +71,7 @@ FOUR_DEVICES = "--xla_force_host_platform_device_count=4"
 
 
 def digests(*ways, prefix=(), **environment):
-    """Return the output of `tests.transformations.digests`, with XLA's default flags unless `environment` sets others."""
+    """Return the output of `tests.transformations.digests`, by default with XLA's default flags."""
     command = [*prefix, sys.executable, "-m", "tests.transformations.digests", *ways]
     environment = {**os.environ, "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu", **environment}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)

@@ -28,8 +28,8 @@ from tests.support.transform_table import DIFFERENCES, FORWARD, POLICIES, REVERS
 pytestmark = pytest.mark.usefixtures("x64")
 
 TABLE = ROWS | VARIANTS
-# CI runs the first group for each op not in ALIKE, and `shard_map` for one op per implementation of a derivative. A third
-# of these tests is quick.
+# CI runs the first group for each op not in ALIKE, and `shard_map` for one op per implementation of a derivative. A
+# third of these tests is quick.
 QUICK = [(name, "first") for name in ROWS if name not in ALIKE] + [
     (name, "shard_map") for name in ("max_pool", "avg_pool", "adaptive_max_pool", "max", "lp_pool")
 ]
