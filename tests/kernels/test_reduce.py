@@ -1,4 +1,4 @@
-"""Reductions over whole axes. Those of XLA for CPU lose a NaN for some shapes."""
+"""Reductions over whole axes, which lose a NaN for some shapes if XLA for CPU computes them."""
 
 import dataclasses
 import functools

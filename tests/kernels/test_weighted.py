@@ -76,7 +76,7 @@ def test_a_pixel_without_weight_is_none():
 
 @pytest.mark.parametrize("apart", [False, True])
 def test_an_image_of_16_bits_is_not_copied(apart):
-    """XLA for CPU would convert a whole image that it gathers from 16 times."""
+    """XLA for CPU would copy an image that it gathers from 16 times."""
     of = drawn(8, 3, 4, 50, 60)
     flat = jax.ShapeDtypeStruct((3000, 256), jnp.bfloat16)
     which = jax.ShapeDtypeStruct((8,), np.int32)

@@ -104,7 +104,9 @@ def mutants(paths, chance):
     seen = {(path, meaning(path.read_text())) for path in paths}
     for path, operator, occurrence in places:
         new = mutating.mutate_code(path.read_text(), operator, occurrence)
-        with contextlib.suppress(SyntaxError):  # cosmic-ray takes the bare * of arguments for a product
+        with contextlib.suppress(
+            SyntaxError
+        ):  # cosmic-ray takes the bare * of arguments for a product
             means = path, meaning(new)
             if means not in seen:
                 seen.add(means)

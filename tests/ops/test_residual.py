@@ -149,9 +149,9 @@ def test_between_other_layers_the_input_is_not_kept(autodiff):
     )
 
 
-# Every op that keeps an index, wherever its pullback is made
+# Every op with an index as residual, under several transformations
 
-KEPT_UNDER = {  # what to look into, and how many indices it should hold
+KEPT_UNDER = {  # function to a pullback, and the number of indices in it
     "vjp": (lambda f: jax.vjp(f, X)[1], 1),
     "vjp of jit": (lambda f: jax.vjp(jax.jit(f), X)[1], 1),
     "vjp in jit": (lambda f: jax.eval_shape(lambda x: jax.vjp(f, x)[1], X), 1),

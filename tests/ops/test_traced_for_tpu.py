@@ -157,7 +157,7 @@ def test_10_000_cotangents_are_those_of_every_platform(part, many):
 @pytest.mark.parametrize("kind", ["max", "min"])
 @pytest.mark.parametrize("ties", ["first", "last"])
 def test_many_devices_compare_once_with_or_without_nan(kind, ties, holds_nan):
-    """XLA partitions select_and_scatter only with a single comparison. Values include infinity and the largest number."""
+    """XLA partitions select_and_scatter only with a single comparison. x has infinities and the largest numbers."""
     rng = np.random.default_rng(6)
     most = np.finfo(np.float32).max
     values = [np.inf, most, np.nextafter(most, np.float32(0)), 0.0, -0.0, -most, -np.inf]

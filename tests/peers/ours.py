@@ -1,4 +1,4 @@
-"""A plugin of pytest: runs the tests of another library with ours in the place of what they test."""
+"""Pytest plugin that replaces the tested functions of another library by those of jaxpool."""
 
 from __future__ import annotations
 
