@@ -1,1 +1,1 @@
-"""The tests: one folder for each package of `jaxpool`, and folders for what crosses them; helpers are in `support`."""
+"""Tests: one folder per package of `jaxpool`, folders for topics across packages, and helpers in `support`."""

@@ -1,13 +1,14 @@
-"""Runs the tests that reach what has changed.
+"""Run the tests that execute changed lines.
 
     python -m tests.affected [FILE ...] [--since REVISION] [-- OPTIONS OF PYTEST]
 
-Without a FILE, what has changed since the last commit, or since a revision. Of the library those tests run that reach a
-changed line (of a FILE any line), as the last run of the suite under coverage noted them:
+Without FILE, the changed lines are those of `git diff` since REVISION (default: the last commit). With FILE, every line
+of it counts as changed. A line of the library selects the tests that executed it in the last run under coverage:
 
     python -m coverage run -m pytest && python -m coverage combine
 
-Without such notes the tests in the folder of the room run. Of a test, a bench or a page its own tests run.
+A library file without coverage data selects the tests in the folder of its package. A test, a benchmark or a page of
+documentation selects its own tests.
 """
 
 import argparse
@@ -30,13 +31,13 @@ def git(*arguments):
 
 
 def whole(file):
-    """All lines of a file."""
+    """Return the line numbers of a file, an empty range if it does not exist."""
     path = TREE / file
     return range(1, len(path.read_text().splitlines()) + 1) if path.exists() else range(0)
 
 
 def changed(since):
-    """Each file that differs from a revision, with the lines that differ, as they are numbered there."""
+    """Map each file that differs from a revision to its changed lines, numbered as in that revision."""
     found, file = {}, ""
     for line in git("diff", "--unified=0", "--no-renames", since).splitlines():
         if line.startswith("--- a/"):
@@ -52,7 +53,7 @@ def changed(since):
 
 
 def importing(name, files):
-    """The files of tests that import a module which tests share, themselves or through another one."""
+    """Yield the test files that import a shared helper module, directly or through other helpers."""
     for path in files:
         lines = [
             node
@@ -71,7 +72,7 @@ def importing(name, files):
 
 
 def beside(file):
-    """The tests of a file outside of the library, or of one of which nothing is noted."""
+    """Return the tests of a file outside the library, or of a library file without coverage data."""
     path = Path(file)
     if path.name.startswith("test_"):
         return {file} if (TREE / file).exists() else set()
@@ -86,7 +87,7 @@ def beside(file):
 
 
 def affected(lines_of, reach):
-    """The tests of changed lines by file, and the files of the library of which nothing is noted."""
+    """Return the tests of changed lines, and the library files without coverage data."""
     tests, unknown = {}, []
     for file, lines in lines_of.items():
         found = []

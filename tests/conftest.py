@@ -1,4 +1,4 @@
-"""What the tests share: how XLA compiles, hypothesis profiles, float64, strict promotion."""
+"""Shared pytest setup: XLA flags, hypothesis profiles, fixtures for float64 and strict promotion, order of tests."""
 
 import gc
 import os
@@ -12,14 +12,13 @@ from hypothesis import HealthCheck, Phase, settings
 from tests.skips import pytest_collectreport, pytest_runtest_logreport  # noqa: F401
 from tests.support.compilation import FLAGS
 
-# With XLA_FLAGS set, to nothing for one, the suite compiles as it is told: .ci/run tests every record so as well.
+# An XLA_FLAGS in the environment, even an empty one, takes precedence: .ci/run also tests every record that way.
 os.environ.setdefault("XLA_FLAGS", FLAGS)
-# PyTorch's threads would wait for those of the other workers, in a loop.
+# With more threads, PyTorch's busy-wait for the threads of the other pytest workers.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Most of an example's time is a compilation, and machines differ: no deadline. Without a database
-# and with derandomize every run tries the same examples; HYPOTHESIS_PROFILE=search draws new ones,
-# and more of them.
+# No deadline, because compilation takes most of an example's time. derandomize without a database repeats the same
+# examples in every run; HYPOTHESIS_PROFILE=search draws new examples, and more of them.
 settings.register_profile(
     "quick",
     max_examples=12,
@@ -31,7 +30,8 @@ settings.register_profile(
 settings.register_profile(
     "search", parent=settings.get_profile("quick"), max_examples=500, derandomize=False
 )
-settings.register_profile(  # says which example fails, and leaves it as drawn
+# Reports a failing example without shrinking it.
+settings.register_profile(
     "unshrunk", parent=settings.get_profile("quick"), phases=[Phase.explicit, Phase.generate]
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
@@ -39,21 +39,21 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 @pytest.fixture(scope="module")
 def strict():
-    """No promotion that was not asked for: neither of dtypes nor of ranks."""
+    """Raise on implicit promotion of dtypes or ranks."""
     with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
         yield
 
 
 @pytest.fixture
 def x64():
-    """Float64 for one test."""
+    """Enable float64 for one test."""
     with jax.enable_x64(True):
         yield
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-    """Under coverage, notes which tests reach a line and how long each takes, for tests/mutation."""
+    """Under coverage, record for tests/mutation which tests execute a line and how long each test takes."""
     measured = "coverage" in sys.modules and sys.modules["coverage"].Coverage.current()
     if not measured:
         return (yield)
@@ -67,13 +67,13 @@ def pytest_runtest_protocol(item):
 
 
 def pytest_collection_finish():
-    """Spares the garbage collector what is imported, and most of its rounds: a tenth of the suite's time."""
+    """Exempt imported objects from garbage collection and collect less often: saves a tenth of the suite's time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
 
 
-# Sweeps over all functions that README's command has no time for: `.ci/run` runs them with `-m ci`.
+# Slow sweeps over all functions, which the command in README.md skips: `.ci/run` runs them with `-m ci`.
 SWEEPS = (
     "test_averages_of_integers.py",
     "test_batch.py",
@@ -90,7 +90,7 @@ SWEEPS = (
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """The longest first, so that no worker is left alone with one at the end; sweeps later."""
+    """Mark the sweeps, and run the longest files first so that the workers end at about the same time."""
     for item in items:
         if item.path.name in SWEEPS and not item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.slow)

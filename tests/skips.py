@@ -1,8 +1,8 @@
 """Find the tests that every run skipped: `python -m tests.skips FILE`.
 
-With JAXPOOL_OUTCOMES=FILE in the environment, each run of pytest appends to FILE the tests that it ran and those that
-it skipped, with the reason. Different runs may have different packages installed. The command prints the tests that no
-run has run, and exits with 1 if there is one.
+With JAXPOOL_OUTCOMES=FILE in the environment, each run of pytest appends the tests that it ran or skipped to FILE, with
+the reason of a skip. Different runs may have different packages installed. The command prints the tests that every run
+skipped, and exits with 1 if there is any.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import sys
 
 
 def pytest_runtest_logreport(report):
-    """Note a test that was skipped or run, or a module skipped as a whole. An expected failure was run."""
+    """Record a test as skipped or run, or a module as skipped. An expected failure counts as run."""
     path = os.environ.get("JAXPOOL_OUTCOMES")
     if not path:
         return
@@ -32,7 +32,7 @@ pytest_collectreport = pytest_runtest_logreport
 
 
 def never_run(lines):
-    """Return the skipped tests and modules of which no run is noted, with their reasons."""
+    """Return the tests and modules that were skipped and never run, with their reasons."""
     skipped, run = {}, set()
     for line in lines:
         outcome, test, reason = line.rstrip("\n").split("\t")
@@ -44,7 +44,7 @@ def never_run(lines):
 
 
 def main(words=None):
-    """Print the tests that no run has run; return the exit status."""
+    """Print the tests that every run skipped; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.skips", description=__doc__)
     parser.add_argument("file", type=pathlib.Path)
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""`python -m tests.affected`: the tests of what has changed."""
+"""`python -m tests.affected` selects the tests of changed lines and files."""
 
 import subprocess
 
@@ -16,7 +16,7 @@ CODE = "import os\n\n\ndef f(x):\n    return x\n\n\ndef g(x):\n    return -x\n"
 
 @pytest.fixture
 def tree(tmp_path, monkeypatch):
-    """A tree that git knows, with two functions, a test of each, and what coverage noted of them."""
+    """A git repository with two functions, a test file, and coverage data of two tests."""
     (tmp_path / "jaxpool").mkdir()
     (tmp_path / "jaxpool" / "room.py").write_text(CODE)
     for folder in ("tests/support", "tests/api", "tests/bench", "tests/docs"):

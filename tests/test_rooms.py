@@ -1,4 +1,4 @@
-"""Rooms: each imports only from those before it, and no module is longer than 500 lines."""
+"""Layering of the packages: each imports only from packages before it, and no module is longer than 500 lines."""
 
 import ast
 from pathlib import Path
@@ -13,12 +13,12 @@ ENTRANCES = [
     "testing",
     "_cli",
 ]  # each after all rooms; `_cli` reads the records of testing
-LONGEST = 500  # lines; a module past them is usually two
+LONGEST = 500  # lines; a longer module is usually about two things
 PACKAGE = Path(jaxpool.__file__).parent
 
 
 def imported(path):
-    """The modules that a file imports, wherever in it."""
+    """Yield the modules that a file imports, also inside functions."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
             yield node.module
@@ -27,7 +27,7 @@ def imported(path):
 
 
 def imports_of(room):
-    """Each file of a room with each module it imports."""
+    """Return pairs of a file of the package `room` and a module that it imports."""
     files = sorted((PACKAGE / room).rglob("*.py"))
     assert files
     return [(str(path.relative_to(PACKAGE)), name) for path in files for name in imported(path)]
@@ -50,7 +50,7 @@ def test_only_public_functions_and_entrances_import_the_package_itself(room):
 
 
 def test_the_oracle_shares_no_code_with_the_library():
-    """A mistake that both make would be seen by no test. Messages alone are shared, and `_record` reads signatures."""
+    """No test would notice an error in shared code. Only error messages, and signatures in `_record`, are shared."""
     imports = {(file, name) for file, name in imports_of("testing") if name.startswith("jaxpool")}
     shared = {(file, name) for file, name in imports if not name.startswith("jaxpool.testing")}
     assert shared == {
@@ -73,7 +73,7 @@ def test_no_module_is_long():
 
 
 def test_no_circle_of_imports():
-    """Not even one for types alone, which is not run."""
+    """Imports for type checking alone count, too."""
     left = {}
     for room in ROOMS:
         for file, name in imports_of(room):

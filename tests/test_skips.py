@@ -1,4 +1,4 @@
-"""A test that every run skips is found, and one that some run has run is not."""
+"""`python -m tests.skips` lists a test that every run skips, and omits a test that at least one run has run."""
 
 import os
 import subprocess

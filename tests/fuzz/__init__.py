@@ -1,1 +1,1 @@
-"""Calls of every public function with arguments that a fuzzer chooses: `python -m tests.fuzz`."""
+"""Fuzzing of the arguments of every public function: `python -m tests.fuzz`."""

@@ -1,10 +1,10 @@
-"""Fuzzes the arguments of every public function, guided by which lines of the library a call reaches.
+"""Fuzz the arguments of every public function, guided by coverage of the library.
 
     python -m tests.fuzz [--seconds 60] [--seed 0] [--corpus FOLDER] [--replay]
 
-Needs atheris. A call gives results of the shapes and dtypes that `shapes.py` counts, or raises TypeError or
-ValueError in the library's voice; anything else, and what takes longer than SECONDS, is printed with the bytes
-that made it, once for each line it comes from. `--replay` runs the calls of a folder, without atheris.
+Needs atheris. A call must return the shapes and dtypes that `shapes.py` computes, or raise TypeError or ValueError with
+a message of the library. The command prints any other outcome, and calls that take longer than SECONDS, with the bytes
+of the call, once per line of origin. `--replay` runs the calls of a folder, without atheris.
 """
 
 import argparse
@@ -23,10 +23,10 @@ import warnings
 
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-SECONDS = 5  # of processor time that one call may take
-REAL = 20  # that one may take which compiles
-BEGIN = 300  # calls that bytes at random make
-CLEAR = 3000  # calls after which jax forgets its programs
+SECONDS = 5  # processor time limit of one call
+REAL = 20  # processor time limit of one call that compiles
+BEGIN = 300  # initial calls from random bytes
+CLEAR = 3000  # calls between clearings of jax's caches
 
 
 class Late(BaseException):
@@ -34,7 +34,7 @@ class Late(BaseException):
 
 
 class Fuzz:
-    """Calls one after another, and what has gone wrong."""
+    """Runs calls, counts outcomes and reports failures."""
 
     def __init__(self, seconds):
         self.ends, self.tried = time.process_time() + seconds, collections.Counter()
@@ -46,7 +46,7 @@ class Fuzz:
         raise Late
 
     def one(self, data):
-        """Runs the call that the bytes make."""
+        """Run the call that the bytes encode."""
         import jax
 
         from tests.fuzz.run import outcome
@@ -78,7 +78,7 @@ class Fuzz:
             print(f"FOUND {said}\n  {data.hex()}", flush=True)
 
     def end(self, *args):
-        """Says what was tried, and leaves."""
+        """Print a summary and exit."""
         counts = ", ".join(f"{count:,} {name}" for name, count in self.tried.items())
         print(f"{self.tried.total():,} calls, {time.process_time():.0f} s: {counts}")
         print("by kind:" if self.found else "nothing found")
@@ -123,7 +123,7 @@ def main():
     folder = pathlib.Path(options.corpus or tempfile.mkdtemp())
     folder.mkdir(exist_ok=True)
     draw = random.Random(options.seed)
-    for number in range(BEGIN):  # to begin with: of no bytes every call is the same
+    for number in range(BEGIN):  # seeds, because atheris starts from empty input
         (folder / f"begin{options.seed}-{number}").write_bytes(draw.randbytes(48))
     arguments = [f"-seed={options.seed}", "-timeout=600", "-rss_limit_mb=8000", "-max_len=64"]
     arguments += ["-len_control=0", "-verbosity=0", "-handle_term=0"]

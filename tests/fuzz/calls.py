@@ -1,4 +1,4 @@
-"""Bytes as calls: which function, what arguments, most of them right, some odd, and how it is called."""
+"""Decode bytes into calls: function, arguments (mostly valid, some odd), and the way of calling it."""
 
 import inspect
 import math
@@ -20,7 +20,7 @@ OF_ARRAYS = list(pools())
 
 
 def sharded(name):
-    """A function under `jaxpool.sharded`, with `mesh` and `spec` beside its own arguments."""
+    """Return a function under `jaxpool.sharded`, with `mesh` and `spec` as additional arguments."""
     pool = getattr(jaxpool, name)
 
     def call(*args, mesh=None, spec=None, **options):
@@ -112,7 +112,7 @@ ARRAYS = [
 
 
 class Bytes:
-    """A tape of choices; 0, what is most usual, once it has ended."""
+    """A sequence of choices. After its end, every choice is 0, the most common."""
 
     def __init__(self, data):
         self.data, self.at = data, 0
@@ -122,7 +122,7 @@ class Bytes:
         return self.data[self.at - 1] % n if self.at <= len(self.data) else 0
 
     def one(self, choices):
-        """One of them, half of the time one of the first four, which are usual."""
+        """Select a choice, half of the time from the first four, which are common."""
         at = self.below(256)
         return choices[at % len(choices) if at % 2 else at // 2 % min(4, len(choices))]
 
@@ -131,7 +131,7 @@ class Bytes:
 
 
 class Call:
-    """One call: `arguments` by name, how it is traced, and the rank and shape that most of it is for."""
+    """One call: `arguments` by name, the way of calling `how`, and the rank and shape of its main array."""
 
     def __init__(self, data):
         self.tape = tape = Bytes(data)
@@ -174,14 +174,14 @@ class Call:
         return (np.arange(math.prod(shape)).reshape(shape) % 7).astype(dtype)
 
     def many(self, choices):
-        """An int, or one per axis; sometimes of another number of axes."""
+        """Draw an int, or one int per axis, sometimes for a wrong number of axes."""
         tape = self.tape
         count = self.rank + tape.one([0] * 14 + [1, -1])
         values = [tape.one(choices) for _ in range(count)]
         return tape.one([tuple, tuple, tuple, list, lambda v: v[0] if v else 2, np.array])(values)
 
     def argument(self, name):
-        """What the argument of that name usually is."""
+        """Draw a value for the argument `name`, mostly a valid value."""
         tape, small = self.tape, SMALL[: 10 if self.tape.rare(8) else 8]
         small = SMALL if tape.rare(32) else small
         if name in WORDS:
@@ -219,7 +219,7 @@ class Call:
             return tape.one([None, np.float32, "int8", "float99", jnp.bfloat16])
         if name == "xs":
             return tuple(self.array(self.shape[tape.below(2) :]) for _ in range(tape.below(5)))
-        if name == "features":  # of one type, each level half as large as the one before
+        if name == "features":  # one dtype, each level half as large as the previous level
             shape, dtype = (*self.shape[:1], *self.sizes, 2)[tape.below(2) :], tape.one(DTYPES)
             halves = [
                 tuple(
@@ -236,7 +236,7 @@ class Call:
         return self.many(small)  # windows, outputs, levels, origins, ratios
 
     def kind(self, name):
-        """The shape and the dtype of an array argument."""
+        """Draw shape and dtype of an array argument."""
         tape, main = self.tape, self.shape
         if name == "kernel":
             more = main[-1:] if main and tape.rare(3) else ()

@@ -1,4 +1,4 @@
-"""Runs one call and holds what comes out to what should."""
+"""Run one call and check its result or error message."""
 
 import inspect
 import re
@@ -16,17 +16,17 @@ from tests.support.junk import Traced
 MAIN = ("x", "input", "inputs", "y")
 
 
-TRACED = r"Tracer\(|Traced<"  # nobody can read the repr of a tracer
+TRACED = r"Tracer\(|Traced<"  # messages must not show the unreadable repr of a tracer
 
 
 def others(error):
-    """Whether a drop-in may say it: Python, of a call that no signature has."""
+    """Return True for Python's own errors about a signature, which drop-ins may raise."""
     said = r"\w+\(\) (missing|got|takes)|missing a|got an unex|too many"
     return isinstance(error, (TypeError, ValueError)) and re.match(said, str(error))
 
 
 class Wrong(Exception):
-    """A result or a message that is not as it should be."""
+    """A wrong result or message."""
 
 
 def is_traced(value):
@@ -38,13 +38,13 @@ def struct(value):
 
 
 def outcome(data, compiles):
-    """The call that bytes make, and what becomes of it: "result", "refused", or what is wrong."""
+    """Run the call that bytes encode. Return "result" or "refused" (a proper error), or raise what is wrong."""
     call = Call(data)
     try:
         found = perform(call, compiles)
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         message = str(error)
-        # An op, which is asked for an index when a gradient is traced, does not know the function.
+        # Errors of ops, for instance while a gradient is traced, do not name the public function.
         op = call.how == "grad" or "where" in call.arguments
         sharded = call.name.startswith("sharded.")
         names = (f"jaxpool.{call.name.removeprefix('sharded.')}: ", *["jaxpool: "] * op)
@@ -62,7 +62,7 @@ def outcome(data, compiles):
 
 
 def perform(call, compiles):
-    """Shapes and dtypes of the results, by how it is called."""
+    """Make the call in its way of calling, and return results or their shapes and dtypes."""
     arguments, how = call.arguments, call.how
     positional = arguments.get("xs", arguments.get("features", ()))
     positional = positional if isinstance(positional, tuple) else (positional,)
@@ -71,7 +71,8 @@ def perform(call, compiles):
     if how == "symbolic" and isinstance(named.get(main), jax.ShapeDtypeStruct):
         named[main] = arguments[main] = with_symbol(named[main], call)
     array = main and isinstance(named[main], (np.ndarray, jax.Array))
-    if how in ("grad", "vmap") and array and named[main].dtype != np.longdouble:  # none is traced
+    # jax cannot trace longdouble
+    if how in ("grad", "vmap") and array and named[main].dtype != np.longdouble:
         named[main] = jax.ShapeDtypeStruct(named[main].shape, named[main].dtype)
     call.main = struct(named[main]) if main and is_traced(named[main]) else named.get(main)
     if not main and positional:
@@ -109,7 +110,7 @@ def perform(call, compiles):
 
 
 def with_symbol(x, call):
-    """The shape of x with a symbol for an axis that is pooled, or that is not."""
+    """Return x with a symbolic size along a random axis."""
     axis = call.tape.below(max(1, x.ndim))
     if not x.ndim:
         return x
@@ -118,7 +119,7 @@ def with_symbol(x, call):
 
 
 def differentiated(run, structs, at, found):
-    """Holds the cotangent of the main array to its shape and dtype."""
+    """Check shape and dtype of the cotangent of the main array."""
     x = jax.eval_shape(lambda x: x, structs[at])  # without x64 a float64 is a float32
     if not all(jnp.issubdtype(y.dtype, jnp.inexact) for y in (x, found[0])):
         return
@@ -134,7 +135,7 @@ def differentiated(run, structs, at, found):
 
 
 def check(call, found):
-    """Raises unless the results have the shapes and the dtypes that were counted."""
+    """Raise unless the results have the expected shapes and dtypes."""
     if not found:
         return
     parameters = inspect.signature(call.function).parameters.values()

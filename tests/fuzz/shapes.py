@@ -1,4 +1,4 @@
-"""What shapes and dtypes calls should give: those of the twins of `jaxpool.testing`, which are traced and not run."""
+"""Expected shapes and dtypes of calls: from the twins of `jaxpool.testing`, which are traced but not run."""
 
 import enum
 import operator
@@ -10,11 +10,10 @@ import numpy as np
 from jaxpool.testing import pools
 from jaxpool.testing._record import SEVERAL
 
-MOST = (
-    2**10
-)  # positions along an axis, and any other number: of more a twin lists windows for minutes
-NUMBERS = ("segment_ids", "boxes", "batch_indices")  # a twin reads them while it is traced
-# Arguments of PyTorch's pools over windows, and ours.
+# Limit of sizes and other numbers. Beyond it, a twin lists its windows for minutes.
+MOST = 2**10
+NUMBERS = ("segment_ids", "boxes", "batch_indices")  # twins read the values of these while traced
+# PyTorch's names of arguments, and those of jaxpool.
 TORCH = {
     "kernel_size": "window_shape",
     "stride": "strides",
@@ -26,17 +25,17 @@ TORCH = {
 
 
 def sizes(value, rank):
-    """An int, or None, for each of `rank` axes."""
+    """Return a tuple with an int or None per axis."""
     flat = np.asarray(value, object).ravel().tolist()
     every = flat * rank if len(flat) == 1 else flat
     return tuple(None if each is None else operator.index(each) for each in every)
 
 
 def expected(name, x, given):
-    """Shapes and dtypes of the results of `name` of a main array x; None if nothing is known."""
+    """Return shapes and dtypes of the results of the function `name` for a main array x, or None if unknown."""
     room, _, short = name.rpartition(".")
     if room == "compat.scipy":
-        # SciPy's gradient and Laplacian take an array to write to, and leave a dtype aside.
+        # SciPy's gradient and Laplacian accept only an array as `output`, and ignore a dtype.
         output = None if short.startswith("morphological_") else given.get("output")
         return [(x.shape, x.dtype if output is None else jax.dtypes.canonicalize_dtype(output))]
     if room == "compat.torch":
@@ -51,20 +50,20 @@ def expected(name, x, given):
 
 
 def public(pool, dtype, given):
-    """The same of a public function: shapes by its twin, the dtype by its record."""
+    """Return shapes by the twin and dtypes by the record of a public function."""
     if pool.operands in (("xs",), ("x", "y")):
         types = given.get("xs") or (given["x"], given["y"])
         dtype = jnp.result_type(*[int(y) if isinstance(y, enum.IntEnum) else y for y in types])
     if pool.marks:
         dtype = np.bool_
-    elif pool.averages(given) and not jnp.issubdtype(dtype, jnp.inexact):  # Flax's are complex too
+    elif pool.averages(given) and not jnp.issubdtype(dtype, jnp.inexact):  # includes complex
         dtype = np.float32
     found = traced(pool, given)
     return found and [(found[0].shape, dtype), *((y.shape, y.dtype) for y in found[1:])]
 
 
 def traced(pool, given):
-    """The results of the twin for arrays of float32; None where a number is too large for it."""
+    """Return the results of the twin for arrays of float32, or None if a number exceeds MOST."""
     named = {
         name: plain(pool, name, given) for name in pool.parameters if is_told(pool, name, given)
     }
@@ -83,13 +82,13 @@ def traced(pool, given):
 
 
 def is_told(pool, name, given):
-    """Whether a twin is told an argument: one that differs from its default, and is no way of deriving."""
+    """Return True if a twin needs an argument: it differs from its default and is neither `autodiff` nor `ties`."""
     default = pool.parameters[name].default
     return name in given and given[name] is not default and name not in ("autodiff", "ties")
 
 
 def plain(pool, name, given):
-    """An argument in the form in which a twin takes it: sizes as a tuple, arrays without numbers."""
+    """Convert an argument for a twin: sizes to a tuple, arrays to shapes."""
     value = given[name]
     if name in SEVERAL:
         return tuple(map(floats, value))
@@ -109,13 +108,13 @@ def plain(pool, name, given):
 
 
 def floats(x):
-    """An array as one of float32, without its numbers."""
+    """Return the shape of an array as a float32 struct."""
     x = x.__jax_array__() if hasattr(x, "__jax_array__") else x
     return jax.ShapeDtypeStruct(np.shape(x), np.float32)
 
 
 def torch(short, x, given):
-    """The same of the drop-ins for PyTorch: pooled axes last, a stride that is the window."""
+    """Return shapes and dtypes of a drop-in for PyTorch: pooled axes last, strides default to the window."""
     if not short.endswith("d") or "unpool" in short or given.get("output_size", 1) is None:
         return None
     rank, pool = int(short[-2]), pools()[short[:-2]]
@@ -129,7 +128,7 @@ def torch(short, x, given):
             named[name] = sizes(named[name], rank)
     if "padding" in named:
         named["padding"] = tuple((n, n) for n in sizes(named["padding"], rank))
-    named |= {"p": 2.0, "key": jax.random.key(0)}  # which no shape depends on
+    named |= {"p": 2.0, "key": jax.random.key(0)}  # without effect on shapes
     found = traced(pool, {name: value for name, value in named.items() if pool.takes(name)})
     adds = pool.takes("p") and not is_infinite(given["norm_type"])
     dtype = np.float32 if adds and not jnp.issubdtype(x.dtype, jnp.floating) else x.dtype
@@ -142,5 +141,5 @@ def torch(short, x, given):
 
 
 def is_infinite(norm):
-    """Whether a norm is the maximum; one that is traced is not."""
+    """Return True if a norm is the maximum. A traced norm is not."""
     return not isinstance(norm, jax.ShapeDtypeStruct) and abs(float(norm)) == np.inf

@@ -1,4 +1,4 @@
-"""The fuzzer without its guide: some calls at random, and what it would find."""
+"""The fuzzer without coverage guidance: random calls pass, and wrong results are detected."""
 
 import random
 import warnings
@@ -15,7 +15,7 @@ def test_calls_at_random():
     draw = random.Random(0)
     said = []
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # as from jax itself, of types and casts
+        warnings.simplefilter("ignore")  # jax warns about dtypes and casts
         for _ in range(500):
             said.append(run.outcome(draw.randbytes(48), lambda: None))
     assert set(said) == {"result", "refused"}

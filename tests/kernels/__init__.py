@@ -1,1 +1,1 @@
-"""The forms of one kernel give the same numbers: `jaxpool._kernels`. What an op gives is tested in `api`."""
+"""All variants of a kernel in `jaxpool._kernels` give the same numbers. `tests/api` tests the results of ops."""

@@ -1,6 +1,6 @@
-"""Every form of a selection and of its two linear maps: bit for bit the portable one, which is the definition.
+"""Every variant of a selection and of its two linear maps equals the portable variant bit by bit.
 
-Windows are drawn, and thresholds handed in so that small arrays reach all forms (`tests/support/forms.py`).
+Windows are random. Special thresholds let small arrays reach all variants (`tests/support/forms.py`).
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ VALUES = ("ties", "special", "lowest")
 
 @dataclasses.dataclass(frozen=True)
 class Case(forms.Drawn):
-    """A selection; its linear maps are of `sent`."""
+    """A selection of `dtype`, with tangents and cotangents of dtype `sent`."""
 
     dtype: np.dtype
     sent: np.dtype
@@ -52,7 +52,7 @@ def drawn(seed):
 
 
 def plans_of(case, rng):
-    """Of the plans, those that differ forward, backward and in the tangent."""
+    """Return the plans that differ in the forward pass, in the backward pass, and in the tangent."""
     plans = forms.max_plans(case.window, case.shape, case.dtype)
     sent = forms.max_plans(case.window, case.shape, case.sent)
     return (
@@ -63,7 +63,7 @@ def plans_of(case, rng):
 
 
 def compiled(case, plans):
-    """What each form gives, in one program: of x, and of cotangents, tangents and an index."""
+    """Return one program for all variants, from x, a cotangent, a tangent and an index."""
     forward, backward, tangent = [named.values() for named in plans]
     kind, ties = case.kind, case.ties
 
@@ -79,7 +79,7 @@ def compiled(case, plans):
 
 
 def answer_of(case, x):
-    """What the oracle makes of it; a window of padding alone gives what loses to all."""
+    """Return the oracle's result. A window of padding alone has the value that every element beats."""
     best = max if case.kind == "max" else min
     least = draw_values(np.random.default_rng(0), (), case.dtype, "lowest", greatest=best is min)
 
@@ -100,7 +100,7 @@ def answer_of(case, x):
 
 
 def chosen(case, answer):
-    """The flat tap that each window chose, by the oracle, and where there was one to choose."""
+    """Return the flat tap that the oracle selects in each window, and True for windows with an element."""
     index = np.zeros(answer.y.shape, index_dtype(case.window.size))
     real = np.zeros(answer.y.shape, bool)
     for term in answer.terms:
@@ -113,7 +113,7 @@ def chosen(case, answer):
 
 
 def check_definition(case, answer, found, dy, v):
-    """The portable form against the oracle; the sign of a zero that ties with another is not compared."""
+    """Compare the portable variant with the oracle, up to the signs of zeros."""
     (y, index), (value,), (dx,), (tangent,) = found
     maps = dataclasses.replace(
         answer, y=np.zeros(y.shape, case.sent), inputs=((case.shape, case.sent),)
@@ -129,7 +129,7 @@ QUICK = 12
 
 @pytest.mark.parametrize("seed", forms.seeds(QUICK))
 def test_every_form_selects_routes_and_picks_as_the_portable_one(seed):
-    """The same bits; the portable form as the oracle says; what is picked and what is routed are transposes."""
+    """Variants have the same bits, the portable variant equals the oracle, and `pick` and `route` are transposes."""
     case, rng = drawn(seed)
     forward, *maps = plans_of(case, rng)
     run = compiled(case, [forward, *maps])
@@ -147,7 +147,7 @@ def test_every_form_selects_routes_and_picks_as_the_portable_one(seed):
         for (what, names), found in zip(named.items(), results, strict=True):
             for name, got in zip(names, found, strict=True):
                 if what == "value" and forward[name].value_by:
-                    got = [np.where(got[0] == 0, found[0][0], got[0])]  # a zero of either sign
+                    got = [np.where(got[0] == 0, found[0][0], got[0])]  # zeros may differ in sign
                 forms.same_bits(got, found[0], f"{what}, {name}: {case}, {values}")
         if values != "special" and case.sent == np.float32:
             for (dx,), (y,) in itertools.product(*results[2:]):
@@ -155,7 +155,7 @@ def test_every_form_selects_routes_and_picks_as_the_portable_one(seed):
 
 
 def test_the_drawn_windows_reach_every_form():
-    """How each direction reads, in one region or many, in one pass or several, and where cotangents are widened."""
+    """The random windows reach every way of reading, of dividing into regions and passes, and of widening."""
     reached = set()
     for seed in range(QUICK):
         case, rng = drawn(seed)

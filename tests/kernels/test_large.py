@@ -1,4 +1,4 @@
-"""Large arrays and short rows with the thresholds of the platforms: on CPU the same bits as in the portable form."""
+"""Large arrays and short rows with the platforms' own thresholds: CPU and portable plans give the same bits."""
 
 import dataclasses
 import functools
@@ -37,8 +37,8 @@ PROBLEMS = [  # shape, window, strides, padding, axes, dtype
     ((2, 16, 96, 96), 3, 2, 1, (2, 3), "float32"),  # channels first
     ((1, 16, 32, 32, 12), 3, 1, "SAME", (1, 2, 3), "float32"),
     ((1, 16, 32, 32, 8), 3, 2, "SAME", (3, 1, 2), "float32"),
-    ((2, 4096, 16), 64, 32, "SAME", (1,), "float32"),  # sums of parts
-    ((2, 4096, 16), 41, 1, "SAME", (1,), "float32"),  # sums of sums and a rest
+    ((2, 4096, 16), 64, 32, "SAME", (1,), "float32"),  # sums of partial sums
+    ((2, 4096, 16), 41, 1, "SAME", (1,), "float32"),  # sums of partial sums and remaining taps
 ]
 
 
@@ -57,7 +57,7 @@ def problems(shape, window, strides, padding, axes, dtype):
     ],
 )
 def test_the_plan_of_a_gpu_gives_the_same(problem):
-    """One step up to 27 taps, long passes, sums by one reduction: as the portable form on CPU."""
+    """One step up to 27 taps, long passes, and sums by one reduction equal the portable variant, run on CPU."""
     _, gpu, _ = problems(*problem)
     portable = dataclasses.replace(gpu, thresholds=PORTABLE)
     assert plan_max(gpu) != plan_max(portable)
@@ -78,7 +78,7 @@ def test_the_plan_of_a_gpu_gives_the_same(problem):
     rng = np.random.default_rng(0)
     x = forms.numbers(rng, shape, dtype, special=False)
     dy = forms.numbers(rng, window.pooled(shape), dtype, special=False)
-    # In haste whatever the flags: jaxlib 0.12 did not optimise these for a CPU in an hour.
+    # HASTY for any flags: jaxlib 0.12 took more than an hour to optimise this program for CPU.
     both = jax.jit(lambda x, dy: list(run(x, dy)), compiler_options=HASTY)
     got, want = jax.device_get(both(x, dy))
     forms.same_bits(got, want, str(problem))
@@ -116,7 +116,7 @@ def test_on_cpu_the_same_as_in_the_portable_form(problem):
     ("name", "long"), [("avg_pool", (40, 1, 1)), ("max_pool", (10, 1, 1))]
 )  # fmt: skip
 def test_regions_keep_shardings_that_types_say(name, long):
-    """Phases without taps too."""
+    """Explicit shardings survive, also with phases without taps."""
     pool = getattr(jaxpool, name)
     mesh = jax.make_mesh((1,), ("b",), (jax.sharding.AxisType.Explicit,), devices=jax.devices()[:1])
     x = jnp.asarray(np.random.default_rng(0).standard_normal((2, 66, 65, 32)), jnp.float32)

@@ -1,4 +1,4 @@
-"""Windows laid out apart: which element lies where."""
+"""Windows of unequal lengths, copied next to each other on a grid: the position of each element."""
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from tests.support.later import in_turn
 
 @pytest.fixture(params=["constants", "computed"])
 def tables(request, monkeypatch):
-    """Tables that are constants, and the same computed by the program as those of long axes are."""
+    """Index tables as constants, and computed by the program as for long axes."""
     monkeypatch.setattr(patches, "constant_table", lambda length: request.param == "constants")
 
 

@@ -1,4 +1,4 @@
-"""Which taps hold the element of a rank: bits of several words."""
+"""Bit masks of the taps with the element of a rank, in several words."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +10,7 @@ from jaxpool._kernels.rank import one_tap
 
 @pytest.mark.parametrize("last", [False, True])
 def test_the_first_or_the_last_tap_of_several_words(last):
-    """Windows of 70 taps, which are words of 32, 32 and 6 bits; a column each."""
+    """Windows of 70 taps have words of 32, 32 and 6 bits. Each column is one window."""
     window, chance = make_window((1, 70, 1), (70,)), np.random.default_rng(0)
     taps = [np.sort(chance.choice(70, n, replace=False)) for n in (1, 2, 3, 5, 70) * 4]
     bits = np.zeros((70, len(taps)), np.uint32)

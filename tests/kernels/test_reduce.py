@@ -1,4 +1,4 @@
-"""Reductions over whole axes: those of XLA for CPU lose a NaN, by the shape of the array."""
+"""Reductions over whole axes, which lose a NaN for some shapes if XLA for CPU computes them."""
 
 import dataclasses
 import functools
@@ -42,7 +42,7 @@ def test_no_nan_is_lost(shape, axes, kind, dtype):
 
 @pytest.mark.parametrize("size", [1, 255, 256, 257, 2**16 - 1])
 def test_counts_and_ranks_as_floats_are_those_of_integers(size):
-    """On both sides of what one byte holds, and of as many as two bytes hold."""
+    """Sizes around the range of one byte, and the largest of two bytes."""
     x = np.zeros((4, size), np.float32)
     x[0, -1] = x[1, 0] = x[2] = 1  # the last, the first, all and none
     y = jnp.ones((4, 1), np.float32)
@@ -85,7 +85,7 @@ def test_folded_extremes_are_those_of_numpy(shape, axes, dtype):
 
 @pytest.mark.parametrize(("size", "small"), [(48, True), (15, False)])
 def test_small_arrays_are_counted_and_ranked_as_floats_on_cpu(size, small):
-    """In the programs: nothing is reduced as integers."""
+    """Programs of small arrays on CPU have no reduction of integers."""
     x = jnp.ones((4, size))
 
     def reduces_integers(ties, platform):
@@ -111,12 +111,12 @@ def test_what_is_folded():
         None,
         *2 * [fold(1, 8, then=fold(1, 8, then=fold(2, 8)))],
     ]
-    # Not the four elements before it.
+    # The leading axis of size 4 is not folded.
     assert plan((4, 32, 112, 64), (0, 1, 2, 3)) == fold(1, 8, then=fold(2, 8))
     assert plan((64, 7, 7, 512), (1, 2)) == fold(1, 7, then=fold(2, 7))
     assert plan(large, (3,)) == fold(3, 8, then=fold(3, 8))
     assert plan(large, (3,), 16, ties=True) == fold(3, 4)
-    groups = (4, 64, 64, 32, 2)  # of a maxout
+    groups = (4, 64, 64, 32, 2)  # as in maxout
     assert [plan(groups, (4,), ties=ties) for ties in (False, True)] == [fold(4, 2), None]
     assert plan((1, 16, 16, 48), (1, 2)) is None
     assert plan(large, (1, 2), sharded=True) is None
@@ -126,7 +126,7 @@ def test_what_is_folded():
 
 
 def _expected(x, axes, kind, ties, mask, dy):
-    """The extreme and the cotangent of x, element by element."""
+    """Return the maximum or minimum and the cotangent of x, computed element by element."""
     lost = -np.inf if kind == "max" else np.inf
     read = np.where(mask, x, np.float32(lost))
     y = getattr(np, kind)(read, axis=axes, keepdims=True)
@@ -157,7 +157,7 @@ def _expected(x, axes, kind, ties, mask, dy):
     [((3, 19, 4), (1,)), ((2, 18, 5), (2, 1)), later((2, 3, 17), (0, 2)), later((16,), (0,))],
 )
 def test_cotangents_of_folded_extremes(monkeypatch, shape, axes, dtype, kind, ties):
-    """Nineteen elements in stretches of two: the last two stretches share one."""
+    """Nineteen elements in parts of two: the last two parts overlap by one element."""
     folding = dataclasses.replace(tuning.CPU, folded_elements=0, folded_row=1, folded_tied_row=1)
     monkeypatch.setitem(tuning.TUNING, "cpu", folding)
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Loops over the taps of a window hold what a term for each tap gives, whatever the window and the layout."""
+"""Loops over the taps of a window equal unrolled code with one term per tap, for every window and layout."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Running extremes, and the sums and copies along their runs: the same however far a pass reaches."""
+"""Running maxima and minima, and sums and copies along their runs, are equal for every number of ways per pass."""
 
 import jax
 import jax.numpy as jnp
@@ -55,7 +55,7 @@ def test_more_ways_are_fewer_passes():
 
 
 def test_blocks_spare_a_pass():
-    """They have the greatest length that divides the axis and is within the reach of their passes."""
+    """A block has the largest length that divides the axis and that the passes cover."""
     plan = ScanPlan(6, "barrier", blocks=30)
     assert plan.passes(36) == [range(1, 6), range(6, 36, 6)]
     assert plan.passes(32)[1] == range(6, 32, 6)

@@ -1,4 +1,4 @@
-"""Who wins a window: every three of the numbers on which types differ, against a loop."""
+"""The selected element of every window of three special numbers, compared with a loop."""
 
 import itertools
 
@@ -16,7 +16,7 @@ NUMBERS = [-np.inf, -1.0, -0.0, 0.0, 2.0, np.inf, np.nan]
 
 
 def winner(row, kind, ties):
-    """The place of the first or last NaN, else of the first or last of the best."""
+    """Return the position of the first or last NaN, else of the first or last extremum."""
     nan = np.isnan(row)
     best = nan if nan.any() else row == (max(row) if kind == "max" else min(row))
     last = ties == "last" or (ties == "last_nan" and nan.any())

@@ -1,4 +1,4 @@
-"""Cotangents shared by the elements that tie: by bits in every form, by values, and as the oracle says."""
+"""Cotangents divided among tied elements: all variants by bits and by values, compared with the oracle."""
 
 import dataclasses
 
@@ -21,7 +21,7 @@ from jaxpool.testing.oracle import _parts
 from tests.support import forms
 
 DTYPES = [np.float32, jnp.bfloat16]
-ALL = 2**3 * 3**2 * 5 * 7  # shares of up to ten elements are whole numbers
+ALL = 2**3 * 3**2 * 5 * 7  # divisible by up to ten tied elements
 
 
 @pytest.mark.parametrize("seed", forms.seeds(8))

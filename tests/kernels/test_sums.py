@@ -1,6 +1,6 @@
-"""Sums over windows and their transpose: every form as the portable one, which is as the oracle says.
+"""Sums over windows and their transpose: all variants equal the portable variant, which equals the oracle.
 
-Of integers, whose sums are exact in any order and rounded once: so to the bit.
+The summands are integers, so that sums are exact in any order, rounded once, and comparable bit by bit.
 """
 
 import dataclasses
@@ -25,14 +25,14 @@ DTYPES += [jnp.float8_e4m3fn, jnp.float8_e5m2, np.int8, np.uint16, np.int32]
 
 @dataclasses.dataclass(frozen=True)
 class Case(forms.Drawn):
-    """Sums of `dtype`, scaled before they are rounded: by a factor that is exact in float32."""
+    """Sums of `dtype`, scaled before rounding by a factor that is exact in float32."""
 
     dtype: np.dtype
     scale: float
 
     def plans(self, rng, *, transposed):
         plans = forms.sum_plans(self.window, self.shape, self.dtype, transposed=transposed)
-        # A barrier or a conditional is no difference.
+        # Plans that differ only in their barrier have the same passes.
         return forms.different(
             plans, lambda plan: dataclasses.replace(plan, barrier="barrier"), rng
         )
@@ -52,7 +52,7 @@ def drawn(seed):
 
 
 def answers(case, x, dy):
-    """The sums over windows and what the transpose sends back, exact, scaled and rounded once."""
+    """Return the exact sums over windows and the exact cotangents, scaled and rounded once."""
     exact = _parts.windowed(x, case.windows, lambda output: _parts.add, np.dtype(np.float64))
     both = exact.y, exact.exact_cotangents(dy)[0]
     return [oracle.rounded(case.scale * sums, case.dtype) for sums in both]
@@ -88,7 +88,7 @@ def test_every_form_adds_up_as_the_portable_one(seed):
 
 
 def test_the_drawn_windows_reach_every_form():
-    """How passes of sums and of their transpose read, and which read what the pass before has read as well."""
+    """The random windows reach every kind of pass of sums and of their transpose."""
     reached, without_passes = set(), set()
     for seed in range(QUICK):
         case, rng = drawn(seed)
@@ -114,20 +114,20 @@ def test_the_drawn_windows_reach_every_form():
     assert reached == {(transposed, *way, kind) for transposed, way, kind in wanted}
 
 
-# Cases that once went wrong, or could
+# Regressions and edge cases
 
 
 @pytest.mark.parametrize(
     ("window", "stride", "dilation"),
     [
         (37, 2, 2),  # parts of dilated windows
-        (41, 37, 1),  # of a stride that they cannot divide
-        (63, 40, 1),  # of 20 taps
-        (40, 8, 1),  # nothing is left over
+        (41, 37, 1),  # a stride that parts do not divide
+        (63, 40, 1),  # parts of 20 taps
+        (40, 8, 1),  # no remaining taps
     ],
 )
 def test_part_sums_and_what_is_left_over(window, stride, dilation):
-    """Parts lie as dense as windows need them, and what is left over once a stride."""
+    """Partial sums and the remaining taps add up to the window sum."""
     shape, options = (300,), {"window_dilation": (dilation,)}
     given = make_window(shape, (window,), (stride,), axes=(0,), **options)
     x = jnp.asarray(np.random.default_rng(0).integers(-9, 10, shape), jnp.float32)

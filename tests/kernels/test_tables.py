@@ -1,4 +1,4 @@
-"""Passes that read through tables on CPU: in which programs, what they keep and recompute, how they round."""
+"""Passes that read through index tables on CPU: the programs that use them, their memory and their rounding."""
 
 import re
 
@@ -22,7 +22,7 @@ def pool(name, window, strides, padding, **options):
 
 
 def compiled(function, *arguments):
-    """As users have it: what is fused decides over memory, and over what is computed again."""
+    """Compile with XLA's default fusion, which determines memory use and recomputation."""
     return jax.jit(function).lower(*arguments).compile(FUSED)
 
 
@@ -30,7 +30,7 @@ def kept(program):
     return program.memory_analysis().temp_size_in_bytes
 
 
-# What the programs hold
+# Contents of the programs
 
 
 @pytest.mark.parametrize("name", ["max", "avg"])
@@ -104,7 +104,7 @@ def test_second_derivatives(name, window, strides, dtype):
 
     def each_way(x):
         forward = jax.jvp(jax.grad(loss), (x,), (v,))[1]
-        # Around x the pool is linear: its transpose sends back what its tangent says.
+        # Near x the pool is linear, so the product of the Hessian with v is the pullback of the tangent.
         y_dot = jax.jvp(pool(name, window, strides, "SAME", autodiff="jvp"), (x,), (v,))[1]
         scale = (window**2 / 2) if name == "avg" else 1
         (expected,) = jax.vjp(ours, x)[1]((y_dot * scale).astype(dtype))
@@ -120,7 +120,7 @@ def test_second_derivatives(name, window, strides, dtype):
         )
 
 
-# What they keep, and what they compute again
+# Temporaries and recomputation
 
 
 @pytest.mark.parametrize(
@@ -129,14 +129,14 @@ def test_second_derivatives(name, window, strides, dtype):
         ("max", 31, 16, "VALID", "float32", 0.3),
         ("max", 2, 2, "VALID", "bfloat16", 0.2),
         ("max", 3, 1, "VALID", "bfloat16", 0.6),  # the index
-        ("max", 5, 2, "VALID", "float32", 0.8),  # what stands between the two loops
+        ("max", 5, 2, "VALID", "float32", 0.8),  # the intermediate of the two loops
         ("avg", 3, 1, "SAME", "float32", 1 / 16),
         ("avg", 3, 2, "VALID", "bfloat16", 1 / 16),
         ("avg", 3, 2, "SAME", "float16", 1 / 16),
     ],
 )
 def test_what_is_kept_between_the_loops(name, window, strides, padding, dtype, most):
-    """In arrays of x, forward and backward."""
+    """`most` is the size of the temporaries, forward and backward, relative to x."""
     shape = (8, 64, 64, 64)
     ours = pool(name, window, strides, padding)
     assert gathers(ours, shape, dtype)
@@ -146,7 +146,7 @@ def test_what_is_kept_between_the_loops(name, window, strides, padding, dtype, m
 
 @pytest.mark.parametrize(("strides", "most"), [(1, 2.1), (2, 0.6)])
 def test_cotangents_divided_by_counts_are_rounded_in_the_loop(strides, most):
-    """What remains is dy in float32, divided."""
+    """The only large temporary is the divided dy in float32."""
     ours = pool("avg", 3, strides, "SAME", count_include_pad=False)
     x, dy = arguments(ours, (8, 64, 64, 64), "bfloat16")
     program = compiled(lambda x, dy: jax.vjp(ours, x)[1](dy), x, dy)
@@ -155,7 +155,7 @@ def test_cotangents_divided_by_counts_are_rounded_in_the_loop(strides, most):
 
 @pytest.mark.parametrize("strides", [1, 2])
 def test_no_tap_computes_again_what_it_reads(strides):
-    """A cotangent made of the result, and an input made of another array: both are read by nine taps or four."""
+    """XLA must not fuse the computation of the input or the cotangent into the loop that gathers it several times."""
     ours = pool("avg", 3, strides, "SAME")
     x = jax.ShapeDtypeStruct((8, 64, 64, 64), jnp.float32)
     program = compiled(jax.value_and_grad(lambda x: (ours(jnp.tanh(x)) ** 2).sum()), x)
@@ -167,7 +167,7 @@ def test_no_tap_computes_again_what_it_reads(strides):
 
 
 def test_no_window_computes_again_what_it_sends():
-    """A cotangent made of the result is read by four positions or more."""
+    """XLA must not fuse the computation of the cotangent into the loop that gathers it at least four times."""
     ours = pool("max", 4, 2, "SAME")
     x = jax.ShapeDtypeStruct((8, 64, 64, 64), jnp.float32)
     program = compiled(jax.value_and_grad(lambda x: jnp.sin(ours(x)).sum()), x).as_text()
@@ -183,7 +183,7 @@ def test_no_window_computes_again_what_it_sends():
 
 
 def test_rounding_by_bits_is_that_of_a_cast():
-    """Every bfloat16, what lies half way to the next one and beside it, and NaNs of several kinds."""
+    """Every bfloat16, the midpoints between neighbours, floats next to them, and NaNs with different payloads."""
     every = np.arange(1 << 16, dtype=np.uint32) << 16
     low = np.asarray([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
     x = (every[:, None] | low).ravel().view(np.float32)
@@ -197,7 +197,7 @@ def test_rounding_by_bits_is_that_of_a_cast():
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_16_bit_floats_in_two_loops_of_which_the_last_adds_nothing(dtype):
-    """What the first loop gives is float32: it is not sent as it is."""
+    """The result of the first loop is float32 and must be rounded even if the second loop adds nothing."""
     x = jnp.asarray(np.random.default_rng(0).integers(-99, 99, (1, 30, 30, 16)), dtype)
 
     def gradient(x):
@@ -208,7 +208,7 @@ def test_16_bit_floats_in_two_loops_of_which_the_last_adds_nothing(dtype):
 
 
 def test_a_corner_that_no_window_reaches_along_both_axes():
-    """128 taps, one too many of them twice: a byte would wrap to the first tap, which the last window chose."""
+    """A window of 128 taps: twice the out-of-range tap 128 would wrap to tap 0 in a byte, which a window selected."""
     x = jnp.zeros((2, 19, 35, 3))
 
     def ours(x):
@@ -223,7 +223,7 @@ def test_a_corner_that_no_window_reaches_along_both_axes():
 
 @pytest.mark.parametrize("taps", [255, 256, 257])
 def test_indices_that_fill_their_type(taps):
-    """One tap too many stands for windows that do not exist."""
+    """The tap after the last marks windows that do not exist."""
     ranks = np.random.default_rng(0).permutation(4 * (2 * taps + 3)).reshape(4, -1, 1)
     x = ranks.astype(np.float32)
     x[0, taps] = x[1, -4] = x.max() + 1  # the first and the last tap of the last window
@@ -247,7 +247,7 @@ def test_indices_that_fill_their_type(taps):
     ],
 )
 def test_a_constant_cotangent_is_not_folded_through_tables(pool):
-    # XLA looks up in a constant while it compiles, which takes seconds at usual sizes; then fewer lookups are left.
+    # Constant folding of gathers takes XLA seconds at usual sizes, and would leave fewer gathers.
     x = jax.ShapeDtypeStruct((1, 16, 16, 64), jnp.float32)
     dy = jax.eval_shape(pool, x)
 

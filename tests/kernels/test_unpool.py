@@ -1,4 +1,4 @@
-"""Elements put back where a pool found them: in order by one scatter, the same as in whatever order it writes."""
+"""Max unpooling by one scatter that writes in order equals the scatter for an arbitrary order."""
 
 import functools
 
@@ -41,7 +41,7 @@ def test_in_order_as_in_no_order(shape, axes, sizes, dtype):
         return [[put(y, position, axes, sizes) for put in pair] for pair in ways]
 
     count = np.prod(sizes)
-    anywhere = rng.integers(0, count, shape).astype(np.int32)  # and some collide
+    anywhere = rng.integers(0, count, shape).astype(np.int32)  # with collisions
     beyond = np.where(rng.random(shape) < 0.2, count, anywhere).astype(np.int32)
     for position in (anywhere, beyond, np.full(shape, count // 2, np.int32)):
         for got, want in run(y, position):

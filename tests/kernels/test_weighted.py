@@ -1,4 +1,4 @@
-"""The weighted pixels of boxes: read from one array or several, and sent cotangents in one order, bit by bit."""
+"""Weighted pixels of boxes: reads from one or several arrays, and cotangents summed in a fixed order."""
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ RNG = np.random.default_rng(0)
 
 
 def drawn(boxes, cells, pixels, height, width):
-    """Pixels of boxes anywhere in an image, as in an array of all its pixels, some of no weight."""
+    """Draw pixels of boxes in a flattened image, with weights, some of them zero."""
     shapes = [(boxes, cells, pixels)] * 2
     rows, columns = (RNG.integers(0, n, s) for n, s in zip((height, width), shapes, strict=True))
     weights = [RNG.random(s) * (RNG.random(s) < 0.8) for s in shapes]
@@ -26,7 +26,7 @@ def drawn(boxes, cells, pixels, height, width):
 
 
 def in_numpy(dy, of, count):
-    """What each pixel is sent, one term after another in float32."""
+    """Return the cotangent of each pixel, summed term by term in float32."""
     at, weight = (np.asarray(a) for a in of.every())
     terms = np.asarray(dy)[:, :, :, None, None] * weight[..., None]
     dx = np.zeros((count, dy.shape[-1]), np.float32)
@@ -40,7 +40,7 @@ def in_numpy(dy, of, count):
     ids=["few", "in parts", "of which XLA divides the scatter among threads"],
 )
 def test_cotangents_add_up_one_after_another(boxes, cells, pixels, height, width, channels, parts):
-    """A scatter of XLA for CPU writes in order: the sums are those of a loop over its terms."""
+    """XLA's scatter for CPU writes in order, so that sums equal those of a sequential loop."""
     of = drawn(boxes, cells, pixels, height, width)
     dy = jnp.asarray(RNG.standard_normal((boxes, cells, cells, channels)), jnp.float32)
     which = jnp.zeros(boxes, np.int32)
@@ -76,7 +76,7 @@ def test_a_pixel_without_weight_is_none():
 
 @pytest.mark.parametrize("apart", [False, True])
 def test_an_image_of_16_bits_is_not_copied(apart):
-    """XLA for CPU would, of what it looks up 16 times."""
+    """XLA for CPU would copy an image that it gathers from 16 times."""
     of = drawn(8, 3, 4, 50, 60)
     flat = jax.ShapeDtypeStruct((3000, 256), jnp.bfloat16)
     which = jax.ShapeDtypeStruct((8,), np.int32)

@@ -1,13 +1,13 @@
-"""Changes a line of the library and sees whether a test fails; again and again.
+"""Mutation testing: change one line of the library at a time, and check that a test fails.
 
     python -m tests.mutation ROOM [--sample 100] [--seed 0]
 
-draws changes that cosmic-ray knows (other numbers, comparisons, signs, conditions turned round), makes each in a
-copy of the tree and runs tests until one fails: a few of the room, then those that reach the changed line, the
-quickest first. What no test has noticed is printed. A change that takes ten times the processor time of the tests
+draws mutations of cosmic-ray (other numbers, comparisons, signs, negated conditions) and applies each to a copy of the
+source tree. It runs tests until one fails: first a few of the package, then those that execute the changed line,
+fastest first. The command prints the mutations that no test notices. A mutation that exceeds a limit of processor time
 counts as noticed.
 
-Which tests reach a line is read from what `coverage run -m pytest` and `coverage combine` left in the tree.
+Run `coverage run -m pytest` and `coverage combine` in the tree first, to record the tests that execute a line.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from tests.support.reach import Reach
 
 TREE = Path(__file__).parents[2]
 MESSAGES = ["tests/api/test_bad_calls.py", "tests/api/test_adaptive_messages.py"]
-ROOMS = {  # a package, and those of its tests that are quick and run first
+ROOMS = {  # package, and its fast tests, which run first
     "accelerate": ["tests/accelerate/test_numbers.py", "tests/accelerate/test_functions.py"],
     "api": [],
     "arguments": MESSAGES,
@@ -47,11 +47,11 @@ CACHE = {
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
 }
-FIRST, MOST = 12, 80  # tests of those that reach a line
-SECONDS = 300  # of processor time, beside ten times what the tests of the room take
-# `tuning.py` holds numbers that were measured: another chooses another form, of the same results.
+FIRST, MOST = 12, 80  # numbers of tests per changed line
+SECONDS = 300  # of processor time, in addition to ten times that of the package's tests
+# `tuning.py` has measured thresholds: another value selects another kernel with the same results.
 LEFT_OUT = ("tuning.py",)
-CHANGES = {  # of cosmic-ray's, those that are hard to notice
+CHANGES = {  # the operators of cosmic-ray whose mutations are hard to notice
     "": "AddNot NumberReplacer ReplaceAndWithOr ReplaceOrWithAnd ReplaceBreakWithContinue"
     " ReplaceContinueWithBreak ReplaceFalseWithTrue ReplaceTrueWithFalse ZeroIterationForLoop",
     "ReplaceComparisonOperator_": "Lt_LtE LtE_Lt Gt_GtE GtE_Gt Lt_GtE LtE_Gt Gt_LtE GtE_Lt"
@@ -66,7 +66,7 @@ OPERATORS = [
 
 
 class Bare(ast.NodeTransformer):
-    """Without what changes no result: annotations, how many results a cache holds, and zip's check."""
+    """Remove code without effect on results: annotations, sizes of caches, and zip's check of lengths."""
 
     def visit_arg(self, node):
         node.annotation = None
@@ -94,7 +94,7 @@ def meaning(code):
 
 
 def mutants(paths, chance):
-    """Each change of the modules, in random order: the module and its new text."""
+    """Yield mutations of the modules in random order, as path and new text."""
     places = []
     for path, name in itertools.product(paths, OPERATORS):
         operator, tree = plugins.get_operator(name)(), get_ast(path.read_text())
@@ -104,7 +104,9 @@ def mutants(paths, chance):
     seen = {(path, meaning(path.read_text())) for path in paths}
     for path, operator, occurrence in places:
         new = mutating.mutate_code(path.read_text(), operator, occurrence)
-        with contextlib.suppress(SyntaxError):  # the bare * of arguments is no product
+        with contextlib.suppress(
+            SyntaxError
+        ):  # cosmic-ray takes the bare * of arguments for a product
             means = path, meaning(new)
             if means not in seen:
                 seen.add(means)
@@ -118,14 +120,14 @@ def walk(node):
 
 
 def in_two(tests):
-    """A few of the tests, of few modules, since a module takes long to import; and some others."""
+    """Split tests into a few from at most three modules, because imports are slow, and further tests."""
     modules = list(dict.fromkeys(test.split("::")[0] for test in tests))[:3]
     first = [test for test in tests if test.startswith(tuple(modules))][:FIRST]
     return first, [test for test in tests if test not in first][:MOST]
 
 
 class First:
-    """Writes down the first test that fails."""
+    """Write the first failing test to a file."""
 
     def __init__(self, path):
         self.path = path
@@ -136,7 +138,7 @@ class First:
 
 
 def failing(copy, tests, seconds):
-    """The test that fails, if any, in a process that has what all tests import but not the library; and its seconds."""
+    """Run tests in a forked process that has not imported the library; return the failing test, if any, and seconds."""
     failed = copy.parent / "failed"
     failed.write_text("")
     child = os.fork()
@@ -201,7 +203,7 @@ def tried(room, sample, seed):
                 survivors += 1
                 print(name, *changed, sep="\n  ", flush=True)
             path.write_text(old)
-            os.utime(path, (modified, modified))  # as the bytecode says
+            os.utime(path, (modified, modified))  # keeps the cached bytecode valid
         killers = sorted(each for each in killers if "::" in each)
         failed = failing(copy, ["-m", "", *killers], resource.RLIM_INFINITY)[0] if killers else None
         said = (copy.parent / "said").read_text()[-2000:]

@@ -1,1 +1,1 @@
-"""Derivative rules and what they keep for the backward pass: `jaxpool._ops`. Transformations have their own folder."""
+"""Tests of derivative rules and their residuals: `jaxpool._ops`. Transformations are in `tests/transformations`."""

@@ -1,4 +1,4 @@
-"""Maxima over boxes: a scatter in order and tiles that collect send the same to the same pixels."""
+"""Maxima over boxes: an ordered scatter and the tiled loop give the same cotangents."""
 
 import jax
 import jax.numpy as jnp
@@ -10,11 +10,11 @@ from tests.support.compilation import FUSED
 from tests.support.later import first
 
 RNG = np.random.default_rng(0)
-X = RNG.integers(0, 5, (3, 9, 11, 4)).astype(np.float32)  # of which many are level
+X = RNG.integers(0, 5, (3, 9, 11, 4)).astype(np.float32)  # with many ties
 BOXES = np.concatenate([RNG.uniform(-4, 8, (20, 2)), RNG.uniform(-2, 14, (20, 2))], 1)
 BOXES[0] = np.nan
 BOXES[1] = [30, 30, 40, 40]  # outside of every image
-IMAGES = np.asarray([0, 1, 2, 3] * 5, np.int32)  # the last of which is none
+IMAGES = np.asarray([0, 1, 2, 3] * 5, np.int32)  # image 3 does not exist
 
 
 @pytest.mark.parametrize("images", [(), (IMAGES,)], ids=["one image", "several"])
@@ -38,7 +38,7 @@ def test_in_order_as_by_tiles(ties, images, dtype):
 
 
 def test_sums_are_added_in_order():
-    """Where XLA for CPU divides the scatter among threads."""
+    """An array large enough that XLA for CPU divides the scatter among threads."""
     x = jnp.asarray(RNG.standard_normal((2, 9, 11, 64)), np.float32)
     op = BoxMax((7, 7), 1.0, "first", x.shape[:3])
     boxes, images = np.tile(BOXES[2:], (4, 1)).astype(np.float32), np.arange(72) % 2
@@ -53,7 +53,7 @@ def test_sums_are_added_in_order():
 
 
 def test_where_a_scatter_is_in_order():
-    """Of one place for each cotangent, in an array that 32 bits number."""
+    """A scatter needs one position per cotangent, and an array with 32-bit positions."""
     x = jax.ShapeDtypeStruct((3, 9, 11, 4), np.float32)
 
     def way(platform, ties="first", sizes=(3, 9, 11)):

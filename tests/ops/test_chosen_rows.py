@@ -1,4 +1,4 @@
-"""Cotangents of the extreme of a segment: by a scatter to the chosen rows, or looked up by each row."""
+"""Cotangents of segment maxima and minima: a scatter to the selected rows, or a gather by each row."""
 
 import dataclasses
 
@@ -15,7 +15,7 @@ from jaxpool._plan.others import sends_to_chosen_rows
 @pytest.mark.parametrize(("ties", "kind"), [("first", "max"), ("last", "min")])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_both_ways_give_the_same(monkeypatch, ties, kind, dtype):
-    """Rows in no segment, a segment without rows, NaN, ties and a mask included."""
+    """Includes rows in no segment, an empty segment, NaN, ties and a `where` mask."""
     rng = np.random.default_rng(0)
     x = jnp.asarray(rng.choice([0.0, 1, 2, np.nan], (40, 3), p=[0.4, 0.3, 0.2, 0.1]), dtype)
     others = [-(2**31), -1, 4, 2**31 - 1]

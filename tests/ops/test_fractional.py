@@ -1,4 +1,4 @@
-"""Where windows that random numbers place may begin."""
+"""Possible starts of the windows of fractional pools."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -27,8 +27,8 @@ LONG = [
 @pytest.mark.parametrize(("size", "width", "out"), [*SMALL[::20], *LONG])
 @pytest.mark.parametrize("dtype", first(1, ["float32", "float16", "bfloat16"]))
 def test_every_window_begins_where_it_may(size, width, out, dtype):
-    """Also where rounding moves a window: back, and on long axes forward."""
-    if dtype != "float32" and size > 5000:  # more places than float16 has numbers
+    """Includes windows that rounding moves back or, on long axes, forward."""
+    if dtype != "float32" and size > 5000:  # more positions than float16 represents
         return
     samples = np.append(np.random.default_rng(0).random(2000), [0, 1 - 2**-24])
     samples = jnp.asarray(samples[:, None], dtype)

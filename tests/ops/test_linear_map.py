@@ -1,4 +1,4 @@
-"""The linear map of an op to jax: one operation with two directions, whichever way it is turned."""
+"""The linear map of an op is one primitive with two directions, however often it is transposed."""
 
 import dataclasses
 import functools
@@ -33,7 +33,7 @@ MASK = np.arange(24).reshape(4, 6, 1) % 5 > 0
 
 
 def transposed(f, like):
-    """The transpose of a linear function that takes arrays such as `like`."""
+    """Return the transpose of a linear function of arrays like `like`."""
     return lambda dy: jax.linear_transpose(f, like)(dy)[0]
 
 
@@ -81,7 +81,7 @@ def test_a_linear_pool_is_transposed_once_and_again(name):
     for column in ("pullback", "of jit", "vmap", "of vmap"):
         np.testing.assert_array_equal(got[column], got["transpose"], err_msg=column)
     np.testing.assert_array_equal(got["again"], got["y"])
-    # Not traced, it is a program of its own, whose products XLA may contract elsewhere.
+    # Outside jit this is a separate program, where XLA may contract other products and sums.
     np.testing.assert_allclose(transposed(f, X)(dy), got["transpose"], rtol=1e-5, atol=1e-6)
 
 
@@ -158,11 +158,11 @@ def test_a_pullback_and_a_linearised_function_are_each_others_transposes(name):
             np.testing.assert_allclose(of.get(one, of[other]), of[other], rtol=1e-9, atol=1e-12)
 
 
-# What nobody asks for
+# Unused cotangents
 
 
 def cotangents_of(f, *args):
-    """Of every transposed linear map in the program of f the inputs whose cotangents it computes."""
+    """Return the flags `nonzero` of every transposed linear map in the program of f."""
     found = [eqn for eqn in equations_of(f, *args) if eqn.primitive.name == "jaxpool_linear_map"]
     transposed = [eqn for eqn in found if eqn.params["transposed"]]
     assert all(len(eqn.outvars) == sum(eqn.params["nonzero"]) for eqn in transposed)
@@ -239,7 +239,7 @@ def test_nor_of_a_second_derivative(autodiff):
     "name", first(1, ["max_pool", "adaptive_max_pool", "maximum", "logsumexp_pool"])
 )
 def test_one_residual_for_cotangents_sharded_along_the_mapped_axis(name):
-    """And a residual each for one cotangent."""
+    """Also covers several residuals for one cotangent."""
     mesh = jax.make_mesh((1, 1), ("i", "j"), (AxisType.Explicit,) * 2, devices=jax.devices()[:1])
     f = ROWS[name].f
     x = jnp.asarray(numbers(), np.float32)
@@ -267,7 +267,7 @@ def test_one_residual_for_cotangents_sharded_along_the_mapped_axis(name):
         np.testing.assert_allclose(dx, want[column], rtol=1e-5, atol=1e-6, err_msg=column)
 
 
-# A NaN, where jax is told to stop at the operation that makes one
+# jax_debug_nans
 
 
 @pytest.mark.parametrize("autodiff", MODES)
@@ -281,7 +281,7 @@ def test_debug_nans_names_the_op(op, autodiff, capsys):
         for of in (f, jax.jit(f), jax.vmap(f)):
             with pytest.raises(FloatingPointError, match=name):
                 of(x)
-    capsys.readouterr()  # jax prints that it looks for the operation
+    capsys.readouterr()  # discards the messages of jax
 
 
 def test_an_op_that_describes_nothing_says_so():
@@ -294,7 +294,7 @@ def test_an_op_that_describes_nothing_says_so():
 
 @dataclasses.dataclass(frozen=True)
 class Scaled(Op):
-    """x times what is given."""
+    """x times a constant."""
 
     linear_in_x = True
 
@@ -328,7 +328,7 @@ def test_another_error_has_no_word_on_modes():
 
 
 def test_cotangents_known_to_be_zero_are_sent_back_as_such():
-    """Of two results of which nobody asks for one, jax may hand the rule no number at all."""
+    """If one of two results is unused, jax may call the rule with symbolic zeros only."""
     aval = jax.typeof(jnp.ones(3))
     params = {"op": Scaled(), "tree": jax.tree.structure((0,)), "nonzero": (True,), "batch": ()}
     transpose = ad.primitive_transposes[linear_p]
@@ -359,7 +359,7 @@ def test_forward_mode_is_the_primal_and_its_linear_map_and_nothing_else(name):
 
 
 def test_tangents_of_arguments_that_are_mapped_along_axes_of_their_own():
-    """Of a `vmap` the rule sees one equation, which says along which axis each argument is mapped, if it is."""
+    """Under `vmap` the rule sees one equation with the mapped axis of each argument, or None."""
     order = np.random.default_rng(0).permutation(24 + 6).astype(np.float32)
     x, y = jnp.asarray(order[:24].reshape(3, 4, 2)), jnp.asarray(order[24:].reshape(2, 3))
     largest = functools.partial(jaxpool.maximum, autodiff="jvp")

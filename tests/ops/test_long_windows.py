@@ -1,4 +1,4 @@
-"""Max and min pools over windows that are walked in several steps, and what stays true of short ones."""
+"""Max and min pools over long windows, which take several steps, and checks that short windows share."""
 
 import functools
 import re
@@ -19,7 +19,7 @@ LONG = [
     ((1, 45, 44, 2), (33, 33), (33, 33), "VALID", 1),
     ((1, 45, 44, 2), (40, 1), (1, 1), ((39, 0), (0, 0)), 1),
     ((1, 45, 44, 2), (3, 20), (1, 1), "SAME_LOWER", (1, 2)),
-    # Far apart: steps before the last compute only what later ones read.
+    # Large strides: earlier steps compute only positions that later steps read.
     ((1, 260, 20, 1), (64, 17), (64, 1), "VALID", 1),
     ((1, 260, 20, 1), (50, 17), (20, 1), "VALID", 1),
     ((1, 260, 20, 1), (40, 17), (48, 1), "VALID", (2, 1)),
@@ -27,7 +27,7 @@ LONG = [
 ]
 
 
-# Unless slow tests run, ties go first and last in turn.
+# Without slow tests, ties alternate between "first" and "last".
 TURNS = [
     pytest.param(*case, ties, marks=[pytest.mark.slow] * (which != number % 2))
     for number, case in enumerate(LONG)
@@ -37,7 +37,7 @@ TURNS = [
 
 @pytest.mark.parametrize(("shape", "window", "strides", "padding", "dilation", "ties"), TURNS)
 def test_values_cotangents_and_tangents(shape, window, strides, padding, dilation, ties):
-    """Tie-heavy, of integers, whose sums are exact in any order."""
+    """Many ties, and integers, whose sums are exact in any order."""
     rng = np.random.default_rng(0)
     x = rng.integers(-2, 3, shape).astype(np.float32)
     x[x == -2] = -np.inf
@@ -74,7 +74,7 @@ def test_zeros_tie_and_keep_their_sign(pool, dtype):
 @pytest.mark.parametrize("pool", [jaxpool.max_pool, jaxpool.min_pool])
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
 def test_half_floats_are_selected_as_float32_is(dtype, pool, ties):
-    """Zeros of both signs, NaN, infinities and the least normal numbers among few different numbers."""
+    """Few distinct numbers, with zeros of both signs, NaN, infinities and the smallest normal numbers."""
     least = jnp.finfo(dtype).tiny
     some = np.asarray([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, least, -least], np.float32)
     x = jnp.asarray(np.random.default_rng(5).choice(some, (60, 8)), dtype)
@@ -95,7 +95,7 @@ def test_half_floats_are_selected_as_float32_is(dtype, pool, ties):
 @pytest.mark.parametrize("pool", [jaxpool.max_pool, jaxpool.avg_pool])
 @pytest.mark.parametrize("autodiff", ["vjp", "jvp"])
 def test_strides_beyond_the_window_make_no_program_of_their_size(pool, autodiff):
-    """Phases that no tap reaches are not cut out one by one."""
+    """Phases without taps need no slice each."""
     x = jnp.zeros((1, 256, 256, 1))
     grad = jax.jit(jax.grad(lambda x: pool(x, (2, 2), (64, 64), autodiff=autodiff).sum()))
     for platform in ("cpu", "cuda", "tpu"):
@@ -104,7 +104,7 @@ def test_strides_beyond_the_window_make_no_program_of_their_size(pool, autodiff)
 
 
 def test_each_step_of_the_value_alone_is_computed_once():
-    """XLA would fuse the steps, and compute the earlier ones again for each piece of the last."""
+    """XLA would fuse the steps and recompute earlier steps for each piece of the last step."""
     x = jnp.zeros((1, 64, 64, 4))
     program = jax.jit(lambda x: jaxpool.max_pool(x, (31, 31)))
     lowered = program.trace(x).lower(lowering_platforms=("cpu",)).as_text()
@@ -119,7 +119,7 @@ def test_each_step_of_the_value_alone_is_computed_once():
 @pytest.mark.parametrize("padding", ["VALID", "SAME", ((1, 1), (1, 1)), ((0, 1), (2, 0))])
 @pytest.mark.parametrize("autodiff", ["vjp", "jvp"])
 def test_channels_first_phases_of_the_minor_axis_are_joined_last(autodiff, padding):
-    """On CPU what is padded, cut or joined after them makes a loop that does not vectorise, twice as slow."""
+    """On CPU, a pad, slice or concatenate after them prevents vectorisation and doubles the time."""
     x = jnp.zeros((2, 4, 16, 20))
 
     def pool(x):
@@ -137,7 +137,7 @@ def test_channels_first_phases_of_the_minor_axis_are_joined_last(autodiff, paddi
 
 @pytest.mark.parametrize("pool", [jaxpool.max_pool, jaxpool.min_pool])
 def test_the_tangent_of_many_that_tie_is_their_mean(pool):
-    """Windows of 144 taps, which keep x and y."""
+    """Windows of 144 taps, whose residuals are x and y."""
     rng = np.random.default_rng(0)
     x = rng.integers(0, 3, (1, 14, 13, 2)).astype(np.float32)
     v = rng.integers(-9, 9, x.shape).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Means over boxes: what reads pixels and what multiplies matrices give the same, whatever is differentiated."""
+"""Means over boxes: reading pixels and matrix products give the same values and derivatives."""
 
 import dataclasses
 
@@ -15,14 +15,14 @@ from tests.support import forms
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((2, 9, 20, 3)).astype(np.float32)
 BOXES = np.concatenate([RNG.uniform(-3, 10, (12, 2)), RNG.uniform(-1, 22, (12, 2))], 1)
-BOXES[0] = [6.5, 15.25, 2.25, 3.5]  # against both axes
+BOXES[0] = [6.5, 15.25, 2.25, 3.5]  # reversed along both axes
 BOXES[1] = [4, 4, 4.3, 4.2]  # many cells per pixel
 BOXES = BOXES.astype(np.float32)
 IMAGES = np.array([0, 1, 2, -1] * 3, np.int32)  # two do not exist
 
 
 def both(op, x=X):
-    """What each form gives, and sends back to x."""
+    """Return value and cotangent of x for both implementations."""
     found = []
     for platform in ("cpu", "portable"):
         y = op.linear(platform, (BOXES, IMAGES), x)
@@ -53,7 +53,7 @@ def test_infinities_and_nan_reach_the_same_cells():
 
 @pytest.mark.slow
 def test_derivatives_by_boxes_are_those_of_the_products(monkeypatch):
-    """Of the value, of the gradient to x, and in forward mode."""
+    """Derivatives of the value and of gradients, in reverse and forward mode."""
     import jaxpool
 
     def loss(x, boxes):
@@ -84,10 +84,10 @@ def test_of_more_points_and_of_cells_with_channels_of_their_own_products_are_tak
 
 @pytest.mark.parametrize("wanted", [[0, 1, 2], [0, 2], [1]])
 def test_levels_of_one_array_and_apart_are_the_same_bits(wanted):
-    """Of all levels, and the tangents of some; what they are sent is what each is alone."""
+    """Joined and separate levels give the same bits for tangents of all or some levels. Cotangents agree, too."""
     levels = [RNG.standard_normal((2, n, n, 3)).astype(np.float32) for n in (12, 6, 3)]
     op = LevelMean(BoxMean((3, 4), 0.3, 2), tuple(x.shape[:3] for x in levels))
-    level = jnp.asarray([0, 1, 2, 1, 0, 2, 7, -1] + [0, 2] * 2)  # two of no level
+    level = jnp.asarray([0, 1, 2, 1, 0, 2, 7, -1] + [0, 2] * 2)  # two levels do not exist
     given = (jnp.asarray(BOXES), level, jnp.asarray(IMAGES))
     tangents = [x if n in wanted else None for n, x in enumerate(levels)]
     found = []

@@ -1,4 +1,4 @@
-"""What the backward pass keeps alive: bytes in the leaves of the function that `jax.vjp` returns."""
+"""Residuals of the backward pass: bytes in the leaves of the function that `jax.vjp` returns."""
 
 import functools
 
@@ -18,7 +18,7 @@ OUTPUTS = 2 * 4 * 4 * 3  # of a 2x2 pool at stride 2
 
 
 def kept(f, *xs):
-    """Shapes and dtypes of what the vjp of f at xs holds."""
+    """Return shapes and dtypes of the residuals of the vjp of f at xs."""
     pullback = jax.vjp(f, *xs)[1]
     return [(leaf.shape, leaf.dtype.name) for leaf in jax.tree.leaves(pullback)]
 
@@ -138,7 +138,7 @@ def test_a_checkpoint_that_saves_everything_keeps_the_index():
 
 @pytest.mark.parametrize("autodiff", MODES)
 def test_between_other_layers_the_input_is_not_kept(autodiff):
-    """A layer before the pool whose backward needs no activations, and a pool behind it."""
+    """A pool after a layer whose backward pass needs no activations."""
 
     def net(x):
         return max_pool(autodiff)(x * np.float32(2)).sum()
@@ -149,9 +149,9 @@ def test_between_other_layers_the_input_is_not_kept(autodiff):
     )
 
 
-# Every op that keeps an index, wherever its pullback is made
+# Every op with an index as residual, under several transformations
 
-KEPT_UNDER = {  # what to look into, and how many indices it should hold
+KEPT_UNDER = {  # function to a pullback, and the number of indices in it
     "vjp": (lambda f: jax.vjp(f, X)[1], 1),
     "vjp of jit": (lambda f: jax.vjp(jax.jit(f), X)[1], 1),
     "vjp in jit": (lambda f: jax.eval_shape(lambda x: jax.vjp(f, x)[1], X), 1),
@@ -179,7 +179,8 @@ INDEXED = {
     "max": ({"axis": (1, 2)}, 2 * 3),
     "min": ({"axis": 0}, 8 * 8 * 3),
 }
-QUICK = ("max_pool", "max_pool_with_argmax", "adaptive_max_pool", "cummax", "max")  # one a kernel
+# One op per kernel
+QUICK = ("max_pool", "max_pool_with_argmax", "adaptive_max_pool", "cummax", "max")
 INDEXED_NAMES = [
     pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in INDEXED
 ]
@@ -222,7 +223,7 @@ def test_one_byte_an_output_element_wherever_the_pullback_is_made(name, ties, au
 @pytest.mark.parametrize("autodiff", MODES)
 @pytest.mark.parametrize("name", INDEXED_NAMES)
 def test_under_checkpoint_neither_index_nor_mask_is_kept(name, autodiff):
-    """The input of each round is, and the index of one round at a time is computed from it."""
+    """The residual is the input of each scan step. The backward pass recomputes the index of one step at a time."""
     f = jax.checkpoint(indexed(name, "first", autodiff))
     assert kept_bytes(KEPT_UNDER["vjp in jit"][0](f)) == X.nbytes
     assert kept_bytes(KEPT_UNDER["scan"][0](f)) == 5 * X.nbytes

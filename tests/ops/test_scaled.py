@@ -1,4 +1,4 @@
-"""Exponents and temperatures that a type cannot invert."""
+"""Exponents and temperatures whose inverse is out of range of the dtype."""
 
 import jax.numpy as jnp
 import pytest

@@ -1,6 +1,6 @@
-"""Max and min pools as a program for TPUs holds them: x is kept, and one instruction sends cotangents back.
+"""Max and min pools lowered for TPU: the residual is x, and select_and_scatter computes the cotangent.
 
-No TPU is needed: what is lowered for one is run by the reference interpreter of StableHLO, padding included.
+No TPU is needed: the reference interpreter of StableHLO evaluates the lowered program, including padding.
 """
 
 import dataclasses
@@ -27,12 +27,12 @@ from jaxpool._plan.tuning import TPU, TUNING
 
 VALUES = np.array([-np.inf, np.nan, -0.0, 0.0, 1.0, np.inf])
 OFTEN = np.array([0.35, 0.1, 0.15, 0.15, 0.2, 0.05])
-OFTEN_MOST = 0.1  # how often the largest finite number of the dtype replaces a value
+OFTEN_MOST = 0.1  # probability that the largest finite number of the dtype replaces a value
 DEVICES = pytest.mark.parametrize("many", [False, True], ids=["one device", "many devices"])
 
 
 def drawn(seed):
-    """A window, x with ties of all kinds, whole cotangents, which add up exactly, and the two choices of a pool."""
+    """Draw a window, a kind, an order of ties, and a function that draws x with many ties and integer cotangents."""
     rng = np.random.default_rng(seed)
     shape = (int(rng.integers(1, 3)), *map(int, rng.integers(1, 8, 2)), int(rng.integers(1, 3)))
     axes = ((1, 2), (1, 2), (2, 1))[rng.integers(3)]
@@ -58,9 +58,9 @@ def drawn(seed):
 
 
 def interpreter(function, *arrays):
-    """What StableHLO says that the program of a TPU gives of such arrays, and the program.
+    """Return an evaluator of the program for TPU by StableHLO's interpreter, and its text.
 
-    16-bit floats go in and out as float32.
+    Arguments and results of 16-bit floats are converted to float32.
     """
 
     def wide(*given):
@@ -80,9 +80,9 @@ def interpreter(function, *arrays):
 
 
 def check(seed, times, many):
-    """All axes at once, or one after another, whatever the window; or with its axes last in memory.
+    """Check a random pool, with thresholds that depend on the seed, for one TPU or `many`.
 
-    The program is for one TPU or for `many`.
+    All axes are reduced at once or one after another, in the order of the array or with pooled axes last.
     """
     few = dataclasses.replace(
         TPU,
@@ -157,7 +157,7 @@ def test_10_000_cotangents_are_those_of_every_platform(part, many):
 @pytest.mark.parametrize("kind", ["max", "min"])
 @pytest.mark.parametrize("ties", ["first", "last"])
 def test_many_devices_compare_once_with_or_without_nan(kind, ties, holds_nan):
-    """XLA divides among devices only what is compared once. Next to infinity lies the largest finite number."""
+    """XLA partitions select_and_scatter only with a single comparison. x has infinities and the largest numbers."""
     rng = np.random.default_rng(6)
     most = np.finfo(np.float32).max
     values = [np.inf, most, np.nextafter(most, np.float32(0)), 0.0, -0.0, -most, -np.inf]
@@ -194,7 +194,7 @@ def test_a_vmap_for_many_devices_keeps_the_branch():
 
 
 def test_programs_of_several_devices_compare_once():
-    """However the batch is sharded; inside a `shard_map` over all devices each has a program of its own."""
+    """This holds for any sharding of the batch. Inside a `shard_map`, each device has a program of its own."""
     mesh = AbstractMesh((4,), ("batch",), axis_types=(AxisType.Auto,))
     like = jax.ShapeDtypeStruct((4, 6, 6, 2), np.float32)
     gradient = jax.grad(lambda x: jnp.sum(pool(x)))
@@ -210,7 +210,7 @@ def test_programs_of_several_devices_compare_once():
 
 
 def groups(shape, sizes, strides=(1, 1), dtype="float32", axes=(1, 2)):
-    """The axes that one instruction goes through."""
+    """Return the axes of each select_and_scatter."""
     problem = Problem(make_window(shape, sizes, strides, axes=axes), shape, dtype, "tpu")
     return [[dim.axis for dim in group] for group in plan_scatter(problem).groups]
 
@@ -269,7 +269,7 @@ def test_arrays_of_few_channels_are_brought_in_another_order(shape, axes, order)
 
 
 def test_axes_in_another_order_are_taken_one_after_another():
-    """The instruction would find the first of what ties in the order of memory."""
+    """For all axes at once, select_and_scatter would select the first tied element in memory order."""
     assert groups((8, 64, 64, 64), (2, 2), (2, 2), axes=(2, 1)) == [[2], [1]]
 
 
@@ -299,7 +299,7 @@ def test_x_is_kept_and_nothing_else():
 
 @pytest.mark.parametrize("platform", ["cpu", "tpu"])
 def test_every_mode_and_order(platform):
-    """Forward mode, `vmap`, gradients of gradients and `jax.checkpoint`, lowered here."""
+    """Forward mode, `vmap`, gradients of gradients and `jax.checkpoint`, traced for a platform and run on CPU."""
     weights = jnp.asarray(np.random.default_rng(1).standard_normal(pool(X).shape), jnp.float32)
 
     def loss(x):
@@ -366,7 +366,7 @@ def test_many_taps_at_once(kind, ties):
 @pytest.mark.parametrize("ties", ["first", "last"])
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, np.float16])
 def test_16_bit_floats_whose_windows_meet_are_compared_once(kind, ties, dtype):
-    """XLA divides among devices only what is compared once."""
+    """XLA partitions select_and_scatter only with a single comparison."""
     rng = np.random.default_rng(5)
     most = float(jnp.finfo(dtype).max)
     x = rng.choice([np.nan, np.inf, most, 0.0, -most, -np.inf], (2, 9, 9, 8)).astype(dtype)

@@ -1,5 +1,5 @@
-"""The tests of other libraries with ours in their place: `python -m tests.peers`.
+"""Run the tests of other libraries on jaxpool's replacements: `python -m tests.peers`.
 
-Nothing of theirs is kept here: what a test needs is fetched into a temporary folder, or read from the installed
-package. Each failure that is not ours to mend stands in `ours.py`, with the reason.
+The repository has no code of these libraries: test files are downloaded to a temporary folder, or come from the
+installed package. `ours.py` lists the failures without a fault of jaxpool, with their reasons.
 """

@@ -1,4 +1,4 @@
-"""`python -m tests.peers`: the tests of other libraries, fetched and run with ours in place; what could not be had."""
+"""`python -m tests.peers`: download tests of other libraries, run them on jaxpool, and list unavailable tests."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def run(name: str, work: pathlib.Path, options: argparse.Namespace) -> str:
         "-p",
         "ours",
     ]
-    # Neither our settings nor theirs: a warning of theirs is no failure of ours.
+    # No pytest settings of either project, because warnings must not fail a test.
     pytest += ["-c", os.devnull, "--rootdir", str(work), "-p", "no:cacheprovider"]
     pytest += ["--import-mode", "importlib"] if name == "haiku" else []
     done = subprocess.run([*pytest, "-k", PEERS[name].select, *files], env=environment, cwd=work)

@@ -1,4 +1,4 @@
-"""ONNX's tests of pooling nodes, computed by jaxpool: the attributes of a node, read as our arguments."""
+"""ONNX's tests of pooling nodes, evaluated by jaxpool, with the attributes of a node as arguments."""
 
 import functools
 
@@ -38,7 +38,7 @@ def windowed(op, attributes, outputs, x):
 
 
 def whole(indices, shape, order):
-    """Positions among the pooled axes as positions in the whole array, by columns if `order` is 1."""
+    """Convert positions within the pooled axes to positions in the whole array, column-major if `order` is 1."""
     at = np.unravel_index(indices, shape[2:])
     spatial = np.ravel_multi_index(at, shape[2:], order="F" if order else "C")
     lanes = np.arange(np.prod(shape[:2])).reshape(*shape[:2], *[1] * len(at))
@@ -46,7 +46,7 @@ def whole(indices, shape, order):
 
 
 def unpooled(attributes, x, indices, *shape):
-    """ONNX's positions are in the least array that the windows fill, all axes counted; a larger one is padded."""
+    """Unpool with ONNX's indices, which count in the smallest array that the windows fill. Pad to a larger shape."""
     window = attributes["kernel_shape"]
     strides = attributes.get("strides", [1] * len(window))
     least = [(n - 1) * s + k for n, s, k in zip(x.shape[2:], strides, window, strict=True)]

@@ -1,4 +1,4 @@
-"""PyTorch's samples of its operators and modules, and of their errors, through `compat.torch`: value and gradient."""
+"""PyTorch's OpInfo samples of operators, modules and errors, run with `compat.torch`: value and gradient."""
 
 import itertools
 
@@ -14,15 +14,15 @@ from jaxpool.compat import torch as ours
 from tests.support.compilation import HASTY
 
 jax.config.update("jax_enable_x64", True)
-TOGETHER = 16  # samples in one program
-NAMES_ANY_OF_EQUAL = ("median:", "nanmedian:")  # PyTorch leaves open which of equal elements
+TOGETHER = 16  # samples per program
+NAMES_ANY_OF_EQUAL = ("median:", "nanmedian:")  # PyTorch does not specify the index of a tie
 EPS = {torch.float64: 1e-12, torch.float32: 3e-6, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 OPS = [op for op in op_db if op.name.removeprefix("nn.functional.") in ours.__all__]
 MODULES = [module for module in module_db if module.module_cls.__name__ in ours.__all__]
 
 
 def array(value):
-    """A tensor as an array, and whatever holds tensors."""
+    """Convert tensors, also inside tuples and lists, to arrays."""
     if isinstance(value, (tuple, list)):
         return type(value)(map(array, value)) if type(value) in (tuple, list) else tuple(value)
     if not isinstance(value, torch.Tensor):
@@ -38,7 +38,7 @@ def listed(result):
 
 
 class Sample:
-    """One call: arrays that have gradients, what PyTorch gives and what we give."""
+    """One call: arrays with gradients, and the functions of PyTorch and jaxpool."""
 
     def __init__(self, theirs, mine, args, kwargs, says):
         self.says = f"{says}: {args} {kwargs}"[:300]
@@ -93,7 +93,7 @@ class Sample:
             )
 
     def named(self, at):
-        """The elements of the input whose places along `dim` are `at`."""
+        """Return the elements of the input at the indices `at` along `dim`."""
         dim = self.kwargs.get("dim", self.args[1] if self.args[1:] else 0)
         x, at = np.asarray(self.args[0], np.float64), np.asarray(at)
         if x.ndim == 0:
@@ -124,7 +124,7 @@ def by_dtype(infos):
 
 
 def with_numbers(name, x, kwargs):
-    """What places random windows, given to both."""
+    """Add the random samples of fractional pools, so that both libraries use the same windows."""
     if "fractional" not in name:
         return kwargs
     rank = int(name[-2])

@@ -1,4 +1,4 @@
-"""A plugin of pytest: runs the tests of another library with ours in the place of what they test."""
+"""Pytest plugin that replaces the tested functions of another library by those of jaxpool."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest
 
 import jaxpool
 
-# Where the names of a module of `compat` are put in place of the originals.
+# Modules whose names are replaced by those of a module of `compat`.
 REPLACED = {
     "flax": ("flax.linen", "flax.linen.pooling", "flax.nnx"),
     "haiku": ("haiku._src.pool",),
     "equinox": ("equinox.nn",),
 }
-# Failures that are no fault of ours, by a part of the test's name.
+# Reasons of failures without a fault of jaxpool, by a part of the test's name.
 KNOWN = {
     "test_roialign_mode_max": (
         "ONNX takes the largest corner times its weight; ours the largest interpolated point"
@@ -37,7 +37,7 @@ def pytest_configure() -> None:
 
 
 def _counted(name: str, ours: Any) -> Any:
-    """A function or a class of layers that counts its calls."""
+    """Wrap a function or a layer class so that it counts its calls."""
     called = ours.__call__ if isinstance(ours, type) else ours
 
     @functools.wraps(called)
@@ -67,7 +67,7 @@ def _met(reduction: Any) -> None:
 
 def pytest_sessionfinish(session: Any) -> None:
     if peer in ("jax", *REPLACED) and not calls:
-        session.exitstatus = 99  # theirs was tested, not ours
+        session.exitstatus = 99  # no test called jaxpool
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -1,4 +1,4 @@
-"""Where the tests of another library come from: a folder given, its source package, or the archive of its release."""
+"""Sources of the tests of another library: a local folder, its source package, or its release archive."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import urllib.request
 
 @dataclasses.dataclass(frozen=True)
 class Peer:
-    """A library: its package, the files with tests, which of them; what else those import."""
+    """A library: package, test files, expression that selects tests, repository, and extra packages to install."""
 
     package: str
     files: tuple[str, ...]
     select: str = ""
-    repository: str = ""  # on GitHub; none where our own file runs samples that the package holds
+    repository: str = ""  # on GitHub; empty if a file of this folder runs samples of the package
     tag: str = "v{}"
     extra: tuple[str, ...] = ()
 
@@ -47,14 +47,14 @@ PEERS = {
 
 
 def install(packages: tuple[str, ...], work: pathlib.Path) -> str:
-    """Puts packages into a folder of the temporary one; what went wrong, if anything."""
+    """Install packages into a subfolder of `work`; return an error message or an empty string."""
     if not packages:
         return ""
     return _pip("install", "--target", str(work / "extra"), *packages)
 
 
 def find(name: str, given: pathlib.Path | None, work: pathlib.Path) -> tuple[list[str], str]:
-    """The files with tests, or none and what was tried."""
+    """Return the test files, or an empty list with the errors of all sources."""
     peer = PEERS[name]
     if not peer.repository:
         return [str(pathlib.Path(__file__).with_name(file)) for file in peer.files], ""

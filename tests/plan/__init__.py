@@ -1,1 +1,1 @@
-"""Which form a kernel takes: `jaxpool._plan`."""
+"""Tests of the plans that select the variant of each kernel: `jaxpool._plan`."""

@@ -1,17 +1,18 @@
-"""What is planned for maxima and sums of windows drawn at random, on both sides of the thresholds: drawn.txt.
+"""Plans of max and sum pools for random windows on both sides of the thresholds: drawn.txt.
 
-A problem is told by its shape, window, strides, padding, dilation, axes and dtype, and `sharded` if its type says so.
-Below it stands what each platform does, passes in the order in which they run, in the words of `golden.py`. Of a
-maximum S sends a cotangent to all elements that tie, R to the element of a rank. T, S and R are left out where they
-are F, B and S. `max:` tells the rest of the plan, in the words of `jaxpool/_plan/max_pool.py`.
+The first line of a problem has shape, window, strides, padding, dilation, axes and dtype, and `sharded` for an array
+with explicit sharding. The lines below it list the passes of each platform in the order in which they run, in the
+notation of `golden.py`. For a maximum, S scatters a cotangent to all tied elements and R to the element of a rank. T, S
+and R are omitted if they equal F, B and S. `max:` has the rest of the plan, in the terms of
+`jaxpool/_plan/max_pool.py`.
 
-What a pass reads stands in braces. In `{64 2p-1..1 31}` position p of 31 reads those at 2p-1, 2p and 2p+1 of 64
-elements along an axis that exist; `2..0 by -1` are 2, 1 and 0. `x` is between axes. What a maximum reads is told from
-the input to the output, for B, S and R too: a cotangent goes from p to these. `#0..6 by 3` are the taps there,
-numbered row by row through the window; with `each of 3` an element is the greatest of 3 taps, from that one on. What
-a sum reads is told as it is read, by B from the result of the pool: positions of which are interleaved have `;`
-between them, `(of 2)` says that two in a row read alike, and `and` that what the pass before that one read is read
-again. `cut 1 30` says that further regions begin at p = 1 and p = 30; each axis that is cut has one.
+Braces enclose the positions that a pass reads. `{64 2p-1..1 31}`: along an axis of 64 elements, output position p of 31
+reads 2p-1, 2p and 2p+1 if they exist. `2..0 by -1` are 2, 1 and 0. `x` separates axes. For maxima, positions go from
+input to output, also in B, S and R: a cotangent goes from p to these positions. `#0..6 by 3` are their taps, numbered
+in row-major order through the window. With `each of 3`, an element is the maximum of 3 taps, starting at that tap. For
+sums, B reads positions of the pool's output. `;` separates interleaved phases, `(of 2)` means two consecutive phases
+with equal reads, and `and` adds a second read of the previous pass's input. `cut 1 30`: further regions of the axis
+begin at p = 1 and p = 30.
 """
 
 import itertools
@@ -32,13 +33,13 @@ PROBLEMS = 250
 
 
 def lines():
-    """All lines of drawn.txt: what is planned for each problem, maxima and sums."""
+    """Return all lines of drawn.txt: the plans of each random problem, for maxima and sums."""
     chance = random.Random(0)
     return [line for _ in range(PROBLEMS) for line in _of(*drawn_problem(chance))]
 
 
 def drawn_problem(chance):
-    """Arguments of `make_window`, a dtype and whether the array is sharded."""
+    """Draw arguments of `make_window`, a dtype and whether the array is sharded."""
     while True:
         rank = chance.choice((1, 1, 2, 2, 2, 3))
         longest = (130, 20, 6)[rank - 1]
@@ -57,7 +58,7 @@ def drawn_problem(chance):
             chance.choice((1, 3, 8, 11, 12, 15, 16, 64)),
         )
         dtype = chance.choice(("float32", "float32", "bfloat16", "float8_e5m2", "int8", "float64"))
-        if chance.random() < 0.3:  # as many bytes as a threshold says
+        if chance.random() < 0.3:  # sizes in bytes around the thresholds
             sizes = [chance.choice((16, 32, 64)) for _ in window]
             batch, row = chance.choice((1, 2, 4)), chance.choice((1, 8, 16))
             strides, padding = [1] * rank, "SAME"
@@ -75,7 +76,7 @@ def _of(shape, window, strides, padding, options, dtype, sharded):
     geometry = make_window(shape, window, strides, padding, **options, empty="allow")
     words = [*map(str, (shape, window, strides, padding, *options.values())), dtype]
     title = " ".join([*words, *["sharded"] * sharded]).replace(", ", ",")
-    found = {}  # what each platform does, by the way it is for
+    found = {}  # plan by direction (F, T, B, ...) and platform
     for platform in PLATFORMS:
         problem = Problem(geometry, shape, dtype, platform, sharded)
         for way, said in [*_of_maxima(problem), *_of_sums(problem)]:
@@ -84,7 +85,7 @@ def _of(shape, window, strides, padding, options, dtype, sharded):
 
 
 def _of_maxima(problem):
-    """F, T and B as above; S where ties share a cotangent, unless it is B; R of a rank, unless it is S."""
+    """Return the lines of max pools and rank pools. T, S and R are omitted if they equal F, B and S."""
     plan, ranked = plan_max(problem), plan_rank(problem)
     ways = {
         "F": _told(of_steps(plan.forward)),
@@ -112,13 +113,13 @@ def _of_sums(problem):
 
 
 def _keeps_input(problem):
-    """Whether one instruction finds what was chosen in x, and sends cotangents there."""
+    """Return True if x is the residual and select_and_scatter computes the cotangent."""
     kept = residual(problem.window, split=False, platform=problem.platform)
     return scatters(problem) and kept == "input"
 
 
 def _groups(groups):
-    """Axes that one instruction goes through at once, a group after another."""
+    """Format groups of axes. One instruction handles a group, and groups follow one another."""
     return ", then ".join(",".join(str(dim.axis) for dim in group) for group in groups)
 
 
@@ -128,7 +129,7 @@ def _told(stages, *, back=False):
 
 
 def _what_it_reads(read):
-    """What a pass reads along each of its axes, and where it is cut."""
+    """Format the positions that a pass reads along each axis, and the starts of its regions."""
     words = []
     if isinstance(read, Pass):
         words += [" x ".join(_access(each, taps=True) for each in read.step.accesses)]
@@ -144,7 +145,7 @@ def _what_it_reads(read):
 
 
 def _phases(phases):
-    """The phases of an axis; neighbours that read alike are told once."""
+    """Format the phases of an axis. Consecutive phases with equal reads appear once, with their count."""
     groups = itertools.groupby(_access(each) for each in phases)
     counted = [(text, len([*same])) for text, same in groups]
     return "; ".join(text + f" (of {count})" * (count > 1) for text, count in counted)
@@ -158,7 +159,7 @@ def _access(access, *, taps=False):
 
 
 def _numbers(numbers, sign=""):
-    """Numbers in a row; equal steps as the first, the last and the step."""
+    """Format a list of numbers. An arithmetic progression appears as its first, its last and its step."""
     if not numbers:
         return " nothing"
     steps = {after - before for before, after in itertools.pairwise(numbers)}

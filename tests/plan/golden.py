@@ -1,16 +1,16 @@
-"""What is planned, a line for each platform: what is chosen, so that a change shows.
+"""Golden file of all plans, one line per platform, so that a changed choice shows in a diff.
 
-    python -m tests.plan.golden     writes golden.txt and drawn.txt anew
+    python -m tests.plan.golden     rewrites golden.txt and drawn.txt
 
-golden.txt has the benchmark cases, and after them, by the name of the op, what is planned for ops that no case has,
-where `bench.every_op` calls a public function that uses them. `drawn.py` explains drawn.txt.
+golden.txt has the plans of the benchmark cases, then those of ops without a benchmark case, from the calls of
+`bench.every_op`, by name of the op. `drawn.py` explains drawn.txt.
 
-V, F, T and B are the passes to a value alone, to the output and what is kept for its derivative, of a tangent and of
-a cotangent. V and T are left out where they are F. `1,2: 9 bounded /4 stored` is a pass along axes 1 and 2 of 9
-terms, in 4 regions, whose result is stored. What is missing around an array is filled in before it is read if
-`padded`, term by term if `bounded`; `tables` say where each term is. `x4` says that there are 4 phases, of at most so
-many terms. `1: 1 repeated` is no pass: windows do not meet along axis 1, so each element takes its one cotangent as
-it is. `reduced` are axes that one window covers, and `reduce_window` is lax's.
+Each plan starts with the residual. V, F, T and B are the passes for the value alone, for the output with its residual,
+for a tangent and for a cotangent. V and T are omitted if they equal F. `1,2: 9 bounded /4 stored` is a pass along axes
+1 and 2 with 9 terms, in 4 regions, whose result is stored. Elements outside the array are filled in before reading
+(`padded`) or term by term (`bounded`); with `tables`, index tables hold the position of each term. `x4` means 4 phases,
+with at most that number of terms. `1: 1 repeated` is not a pass: windows along axis 1 are disjoint, and each element
+receives one cotangent unchanged. `reduced` axes are covered by one window, and `reduce_window` is lax's.
 """
 
 import sys
@@ -34,7 +34,7 @@ NO_PLAN = ("train_step", "maximum", "minimum")
 
 
 def lines():
-    """All lines of golden.txt, sorted by the name of the case, and then of the op."""
+    """Return all lines of golden.txt: benchmark cases sorted by name, then other ops sorted by name."""
     cases = [case for case in CASES if case.op not in NO_PLAN]
     found = [
         line
@@ -45,7 +45,7 @@ def lines():
 
 
 def _of_other_ops():
-    """The same of each op that no benchmark case has."""
+    """Return the lines of the ops without a benchmark case."""
     known = {
         type(each.op)
         for case in select(["small"])
@@ -77,7 +77,7 @@ def _arrays(types):
 
 
 def plans_of(call):
-    """A line for each platform: what each pool of a call keeps, and its passes."""
+    """Map each platform to one line with the residual and the passes of every pool of a call."""
     rows = plans_of_call(call)
     return {
         platform: " || ".join(_plan(row.kept, row.passes[platform]) for row in rows)

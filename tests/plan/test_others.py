@@ -1,4 +1,4 @@
-"""What is chosen for all but windowed extremes and sums, on both sides of each limit."""
+"""Plans of everything except windowed maxima, minima and sums, on both sides of each limit."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def line(taps):
         (full_window((1, LIMITS.whole_taps, 1), (1,)), False, "tap"),
         (full_window((1, LIMITS.whole_taps + 1, 1), (1,)), True, "rank"),
         (full_window((1, LIMITS.whole_taps + 1, 1), (1,)), False, "rank"),
-        (make_window((1, 5, 5, 1), (5, 4)), False, "tap"),  # not whole along one axis
+        (make_window((1, 5, 5, 1), (5, 4)), False, "tap"),  # covers only one axis
     ],
 )
 def test_what_is_kept(window, split, kept):
@@ -80,12 +80,12 @@ def test_a_scan_is_kept_as_its_platform_keeps(platform):
     plan = others.plan_scan(platform)
     assert (plan.ways, plan.barrier) == (TUNING[platform].scan_ways, barrier_on(platform))
     assert plan.barrier == ("call" if platform == "cpu" else "barrier")
-    assert plan.keys is (platform == "cpu")  # there comparisons take subnormal floats for zeros
+    assert plan.keys is (platform == "cpu")  # comparisons on CPU treat subnormal floats as zeros
 
 
 @pytest.mark.parametrize("platform", TUNING)
 def test_the_axis_of_a_scan_is_cut_into_blocks(platform):
-    """On CPU; not one whose type says that it is sharded, nor where a size is not known."""
+    """Blocks are for CPU only, and neither for explicitly sharded arrays nor for symbolic shapes."""
     assert (
         others.plan_scan(platform, (4, 1000, 2), sharded=False).blocks
         == TUNING[platform].scan_block
@@ -95,7 +95,7 @@ def test_the_axis_of_a_scan_is_cut_into_blocks(platform):
 
 
 def test_an_axis_is_cut_into_blocks_that_divide_it_where_they_can():
-    """On CPU one of more than 125: of its longest divisor from 13 to 25, else of 25."""
+    """On CPU, an axis longer than 125 has blocks of its largest divisor from 13 to 25, else of 25."""
     plan = others.plan_scan("cpu", (1000, 2), sharded=False)
     assert (plan.ways, plan.blocks) == (5, 25)
     lengths = {125: None, 126: 21, 127: 25, 130: 13, 144: 24, 156: 13, 363: 25, 1000: 25}
@@ -110,13 +110,13 @@ def test_a_pass_of_a_scan_reaches_so_many_times_as_far():
 
 
 def blurred(window, strides=None, platform="cpu"):
-    """The axes of each pass."""
+    """Return the axes of each pass of a blur."""
     window = make_window((1, 200, 200, 200), window, strides, axes=(1, 2, 3)[: len(window)])
     return [group.axes for group in others.blur_groups(window, platform)]
 
 
 def test_the_passes_of_a_blur():
-    """Of the axis whose stride leaves least first; of several together up to a number of taps."""
+    """The axis with the largest reduction comes first. Several axes share a pass up to a number of taps."""
     assert blurred((5, 5)) == [(1,), (2,)]
     assert blurred((5, 5), (1, 2)) == [(2,), (1,)]
     assert blurred((3, 9, 5), (2, 3, 2)) == [(1,), (2,), (3,)]
@@ -139,7 +139,7 @@ def test_a_blur_of_many_taps_sends_padded_cotangents_back(taps, reading):
 
 
 def test_what_is_put_in_order():
-    """By one scatter on CPU, into a flat array whose places 32 bits hold."""
+    """An ordered scatter is for CPU, into a flat array with 32-bit positions."""
     shape = (2, 8, 16, 5)
     assert others.puts_in_order("cpu", shape, False)
     wide = (2**11, 2**10, 2**10)
@@ -206,7 +206,7 @@ def test_a_spare_turn_is_of_the_first_axis_that_has_phases():
 @pytest.mark.parametrize(
     ("shape", "window", "strides", "groups"),
     [
-        ((1, 416, 256, 128), (4, 4), (1, 1), [[1], [2]]),  # 52 MiB, which fast memory holds twice
+        ((1, 416, 256, 128), (4, 4), (1, 1), [[1], [2]]),  # 52 MiB fits into fast memory twice
         ((1, 417, 256, 128), (4, 4), (1, 1), [[1, 2]]),
         ((8, 32, 32, 128), (2, 3), (2, 2), [[1, 2]]),
         ((8, 32, 32, 128), (2, 3), (2, 1), [[1], [2]]),  # not strided along both axes
@@ -231,7 +231,7 @@ def test_an_axis_that_is_pooled_does_not_count_as_a_batch():
 
 
 def compared(window, strides, dtype="float32"):
-    """How the instruction of a TPU compares."""
+    """Return the kind of comparison of a TPU's select_and_scatter."""
     shape = (1, 160, 160, 128)
     return plan_scatter(Problem(make_window(shape, window, strides), shape, dtype, "tpu")).compared
 
@@ -239,7 +239,7 @@ def compared(window, strides, dtype="float32"):
 def test_nan_and_order_are_joined_by_an_or_of_few_taps_at_once_and_by_a_select_of_more():
     most = TUNING["tpu"].joined_taps
     assert [compared((size, 1), (size, 1)) for size in (most, most + 1)] == ["joined", "picked"]
-    assert compared((5, 5), (1, 1)) == "joined"  # an axis after another
+    assert compared((5, 5), (1, 1)) == "joined"  # one axis at a time
 
 
 def test_bfloat16_is_compared_in_an_order_where_windows_meet():
@@ -258,7 +258,7 @@ def test_only_a_tpu_has_an_instruction_that_sends_and_none_of_64_bits():
 
 @pytest.mark.parametrize(("rows", "regions"), [(16, 1), (17, 3)])
 def test_a_maximum_is_cut_where_at_more_than_half_nothing_is_missing(rows, regions):
-    """Of 9 taps, 4 before and 4 after, nothing is missing at 8 of 16 positions, and at 9 of 17."""
+    """A window of 9 taps with 4 on each side is inside the array at 8 of 16 positions, and at 9 of 17."""
     shape = (1, rows, 1, CPU.region_bytes // 32)
     problem = Problem(make_window(shape, (9, 1), padding="SAME"), shape, "float32", "cpu")
     assert plan_max(problem).forward[0].layout.regions == regions
@@ -297,9 +297,9 @@ def test_a_scatter_sends_to_chosen_rows_of_long_segments():
 
 
 def test_small_arrays_are_reduced_as_floats():
-    """Where many elements are one, and an array is too small to be folded."""
+    """For many elements per result, in an array too small to be folded."""
     least, most = int(CPU.reduced_as_floats), int(CPU.folded_elements)
-    assert most <= 2**16  # of which float32 holds all numbers, and two bytes all indices
+    assert most <= 2**16  # float32 holds all counts, and two bytes hold all indices
 
     def as_floats(*shape, axes=(1,), platform="cpu"):
         return others.reduces_as_floats(platform, shape, axes)
@@ -312,7 +312,7 @@ def test_small_arrays_are_reduced_as_floats():
 
 
 def folded(shape, axes, bits=32, *, ties=False, platform="cpu", sharded=False):
-    """The axis and the stretches of each fold, one after another."""
+    """Return the axis and the number of parts of each successive fold."""
     first = others.plan_fold(shape, axes, bits, platform, sharded, ties)
     found = [] if first is None else [first, *first.later()]
     return [(each.axis, each.ways) for each in found]
@@ -330,12 +330,12 @@ def folded(shape, axes, bits=32, *, ties=False, platform="cpu", sharded=False):
         ((1 << 15,), (0,), {"bits": 16}, [(0, 8)]),
         ((1 << 15,), (0,), {"bits": 8}, []),
         ((None, 1 << 15), (1,), {}, []),
-        ((7, 1 << 13), (0,), {}, [(0, 7)]),  # joined whole
-        ((4, 1 << 13), (0,), {"ties": True}, [(0, 4)]),  # stretches of one row
-        ((3, 1 << 14), (0,), {"ties": True}, [(0, 2), (0, 2)]),  # not joined whole
+        ((7, 1 << 13), (0,), {}, [(0, 7)]),  # all rows in one fold
+        ((4, 1 << 13), (0,), {"ties": True}, [(0, 4)]),  # parts of one row
+        ((3, 1 << 14), (0,), {"ties": True}, [(0, 2), (0, 2)]),  # not in one fold
         ((1 << 12, 16), (1,), {}, [(1, 8)]),
         ((1 << 12, 15), (1,), {}, [(1, 8)]),
-        ((1 << 12, 15), (1,), {"bits": 16}, [(1, 4)]),  # 8 stretches would have 16 bits each
+        ((1 << 12, 15), (1,), {"bits": 16}, [(1, 4)]),  # 8 parts would have 16 bits each
         ((1 << 13, 8), (1,), {"bits": 16}, [(1, 8)]),
         ((1 << 13, 9), (1,), {"bits": 16}, [(1, 4)]),
         ((1 << 12, 32), (1,), {"ties": True}, [(1, 4)]),  # 8 would have 4 elements each

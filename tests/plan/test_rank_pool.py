@@ -1,4 +1,4 @@
-"""Networks of comparators, where ranks stand, and the plans of windows ranked so."""
+"""Sorting networks, positions of ranks, and plans of rank pools."""
 
 import itertools
 import random
@@ -21,7 +21,7 @@ from jaxpool._plan.tuning import LIMITS, TUNING
 
 
 def sorted_by(count, ranks, values):
-    """The values at `ranks` after the network; what it says nobody needs is None, and cannot be compared."""
+    """Return the values at `ranks` after the network. Values marked as unused become None, which cannot be compared."""
     values = list(values)
     for low, high, less, greater in network(count, ranks):
         two = values[low], values[high]
@@ -32,7 +32,7 @@ def sorted_by(count, ranks, values):
 
 @pytest.mark.parametrize("count", range(1, 9))
 def test_a_network_brings_elements_to_their_places(count):
-    """All sequences of zeros and ones: what sorts them sorts everything (Knuth 5.3.4, theorem Z)."""
+    """A network that sorts all sequences of zeros and ones sorts everything (Knuth 5.3.4, theorem Z)."""
     for ranks in [*[(rank,) for rank in range(count)], tuple(range(count))]:
         for values in itertools.product((0, 1), repeat=count):
             assert sorted_by(count, ranks, values) == [sorted(values)[rank] for rank in ranks]
@@ -48,7 +48,7 @@ def test_a_long_network(count):
 
 
 def test_no_comparator_is_made_in_vain():
-    """Batcher's numbers for whole sorts; for one rank those that it depends on."""
+    """Full sorts have Batcher's number of comparators; one rank has only those that it depends on."""
     whole = {count: len(network(count, tuple(range(count)))) for count in (1, 2, 4, 8, 16)}
     assert whole == {1: 0, 2: 1, 4: 5, 8: 19, 16: 63}
     assert len(network(9, (0,))) == 8

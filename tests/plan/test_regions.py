@@ -1,4 +1,4 @@
-"""What is chosen for pools of boxes, on both sides of each limit."""
+"""Plans of pools over boxes, on both sides of each limit."""
 
 import pytest
 
@@ -25,12 +25,12 @@ from jaxpool._plan.tuning import LIMITS, TUNING
     ],
 )
 def test_boxes_of_a_loop_and_tiles_of_an_image(platform, boxes, tile):
-    """All of an image where no tile is set."""
+    """A tile is the whole image if the platform sets no tile size."""
     assert plan_cells(platform, (5, 30, 40)) == CellPlan(boxes, tile)
 
 
 def test_cells_of_few_points_gather_them_and_on_cpu_read_pixels_one_by_one():
-    """None: how many there are differs from cell to cell."""
+    """A count of None means that cells have different numbers of points."""
     few = LIMITS.box_samples
     assert [few_points(count) for count in (few, few + 1, None)] == [True, False, False]
     assert [reads_pixels("cpu", count) for count in (few, few + 1)] == [True, False]
@@ -45,7 +45,7 @@ def test_small_levels_are_joined():
 
 
 def test_in_how_many_parts_the_cells_of_a_box_are_sent():
-    row = LIMITS.box_points // (5 * 16)  # channels, of which a row of five cells is taken at once
+    row = LIMITS.box_points // (5 * 16)  # channels for which a row of five cells fits one part
     assert parts_of_a_box((1, 5), 16, row) == 1
     assert parts_of_a_box((6, 5), 16, row // 3) == 2
     assert parts_of_a_box((6, 5), 16, row // 4) == 2

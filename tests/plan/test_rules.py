@@ -1,4 +1,4 @@
-"""Rules that hold by reading the sources: choices are made in the plan alone, by numbers that say why."""
+"""Rules checked by reading the sources: only plans make choices, and every threshold has a documented reason."""
 
 import ast
 import dataclasses
@@ -18,13 +18,13 @@ from jaxpool._plan.sum_pool import plan_sum
 
 PACKAGE = Path(jaxpool.__file__).parent
 NOTES = Path(__file__).parents[2] / "bench" / "NOTES.md"
-FIELDS = {  # of both, and their types
+FIELDS = {  # type of each threshold by name
     field.name: field.type
     for thresholds in (tuning.Limits, tuning.Tuning)
     for field in dataclasses.fields(thresholds)
 }
 JAX_PLATFORMS = {"cpu", "gpu", "tpu", "cuda", "rocm"}
-# Numbers in kernels that no size is compared with to choose a form, and what they are.
+# Numbers in kernels that are not thresholds, and their meaning.
 NUMBERS = {
     ("compare.py", "bits == np.uint8(255)"): "the NaN of an 8-bit float without a sign",
     ("bits.py", "BYTE = 8"): "bits of a word",
@@ -37,14 +37,14 @@ NUMBERS = {
 
 
 def modules(room):
-    """Each file of a room, its name there and its syntax."""
+    """Return path and syntax tree of each file of the package `room`."""
     files = sorted((PACKAGE / room).rglob("*.py"))
     assert files
     return [(str(path.relative_to(PACKAGE / room)), ast.parse(path.read_text())) for path in files]
 
 
 def imports(tree):
-    """Each name that a module imports, with the module it is from."""
+    """Yield each import of a module, as the full name and the imported name."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             yield from ((f"{node.module}.{alias.name}", alias.name) for alias in node.names)
@@ -57,13 +57,13 @@ def attributes(tree):
 
 
 def holds_a_number(tree):
-    """Whether a number beyond 2 is written there: 0, 1 and 2 are how one says none, one and a pair."""
+    """Return True if the code has a number above 2. Numbers up to 2 are too common to be thresholds."""
     found = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
     return any(isinstance(value, (int, float)) and abs(value) > 2 for value in found)
 
 
 def numbers(tree):
-    """Assignments outside functions, comparisons and defaults of arguments that hold a number."""
+    """Yield assignments outside functions, comparisons and argument defaults that contain a number."""
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, ast.ClassDef)):
             some = [each for each in node.body if isinstance(each, (ast.Assign, ast.AnnAssign))]
@@ -88,7 +88,7 @@ class TestKernels:
 
 
 def platforms_named(tree):
-    """Where a module names a platform or the thresholds of all of them, and what it names."""
+    """Yield line and name of each mention of a platform, or of the table of all thresholds."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and node.value in JAX_PLATFORMS:
             yield node.lineno, node.value
@@ -98,7 +98,7 @@ def platforms_named(tree):
 
 class TestPlatforms:
     def test_none_is_named_outside_the_plan(self):
-        """What differs between platforms is asked of a plan; where jax lowers, its names are those of ours."""
+        """Only plans depend on the platform. `linear_map.py` translates jax's platform names at lowering."""
         found = {
             (str(path.relative_to(PACKAGE)), name)
             for path in PACKAGE.rglob("*.py")
@@ -130,7 +130,7 @@ class TestThresholds:
 
 
 def documented():
-    """The comment of each threshold, and the heading in the notes that stands over it."""
+    """Return the comment of each threshold, and the NOTES heading that precedes it."""
     path = Path(tuning.__file__)
     with path.open("rb") as file:
         tokens = [
@@ -150,7 +150,7 @@ def documented():
 
 class TestPlans:
     def test_no_module_reaches_jax(self):
-        """Nor does what they import of the library."""
+        """Modules of the library that they import do not import jax, either."""
         seen, left = (
             set(),
             [f"{room}.{f}" for room in ("_geometry", "_plan") for f, _ in modules(room)],

@@ -1,4 +1,4 @@
-"""The steps a window is walked in: they cover it, in row-major order, and there are few of them."""
+"""The steps of a multi-pass window cover all its taps in row-major order, and there are few of them."""
 
 import itertools
 import math
@@ -23,15 +23,14 @@ WINDOWS = [
 
 
 def line(window, stride=1, dilation=1):
-    """The axis of a window that is walked axis by axis: a second one has taps too many for one step."""
+    """Return a window that takes several steps, because its second axis has too many taps for one step."""
     return make_window((1, 600, 40, 1), (window, 17), (stride, 1), window_dilation=(dilation, 1))
 
 
 def elements(steps, window, output):
-    """For every flat tap of the window at `output`, in the order in which pieces are joined, its position."""
-    wanted = [
-        (tuple(output), 0)
-    ]  # positions along the axes of the window, the flat tap they begin with
+    """Return position and flat tap of every element of the window at `output`, in the order of joining."""
+    # pairs of a position along the window's axes and the first flat tap read from there
+    wanted = [(tuple(output), 0)]
     order = {dim.axis: which for which, dim in enumerate(window.dims)}
     for step in reversed(steps):
         before = []
@@ -50,7 +49,7 @@ def elements(steps, window, output):
 @TUNINGS
 @pytest.mark.parametrize("stride", [1, 2, 3, 50, 200])
 def test_steps_cover_every_window(stride, tuning):
-    """Each piece of a step is a window that the steps before it made; together they reach every tap."""
+    """Each piece of a step is a result of the previous steps, and the pieces cover every tap."""
     for window in range(1, 130):
         steps = [
             s for s in select_steps(line(window, stride), tuning, forward=False) if s.axes == (1,)
@@ -73,7 +72,7 @@ def test_steps_cover_every_window(stride, tuning):
 def test_every_tap_is_read_where_it_lies_and_in_order(
     window, stride, padding, dilation, tuning, forward
 ):
-    """What decides ties is the order in which pieces are joined: that of their flat taps."""
+    """Pieces are joined in the order of their flat taps, which decides ties."""
     geometry = make_window(
         (1, 45, 44, 2), window, (stride, stride), padding, window_dilation=(1, dilation)
     )
@@ -124,7 +123,7 @@ def test_the_index_is_narrow_until_it_has_to_be_wide(forward):
     ("window", "stride", "dilation"), [(64, 64, 1), (50, 20, 1), (40, 48, 2), (70, 7, 3)]
 )
 def test_what_is_read_nowhere_is_not_computed(window, stride, dilation):
-    """Of windows far apart, every position that a step makes is read by the step after it."""
+    """For strides beyond the window, the next step reads every position that a step computes."""
     steps = [
         s
         for s in select_steps(line(window, stride, dilation), CPU, forward=False)

@@ -1,4 +1,4 @@
-"""Passes of sums, carried out by a loop along one axis, against the sum over each window."""
+"""The passes of sums along one axis, evaluated with NumPy, equal the sum over each window."""
 
 import itertools
 
@@ -22,7 +22,7 @@ WINDOWS = [  # taps, stride, dilation, padding
 
 
 def read(phases, array):
-    """What a pass reads of an array, added up at each position."""
+    """Evaluate a pass: the sum of the elements that each position reads."""
     found = np.zeros(sum(access.out for access in phases), np.int64)
     for phase, access in enumerate(phases):
         assert access.size == len(array)
@@ -34,7 +34,7 @@ def read(phases, array):
 
 
 def carried_out(plan, x):
-    """The passes one after another; the second source of one is what the pass before it read."""
+    """Evaluate all passes. The second source of a pass is the input of the previous pass."""
     before, now = None, x
     for each in plan.passes:
         (now_reads,), *more = each.sources
@@ -44,7 +44,10 @@ def carried_out(plan, x):
 
 
 def positions(each):
-    """Those that the regions of a pass along one axis hold, and how many there are; the last turn may be cut off."""
+    """Return the positions in the regions of a pass along one axis, and their expected number.
+
+    The last round of phases may be cut off.
+    """
     ((phases,), *_), (cuts,) = each.sources, each.layout.cuts
     count = sum(access.out for access in phases)
     held = [
@@ -95,7 +98,7 @@ def passes(*args, platform="cpu", dtype="float32", **options):
 
 
 def test_the_transpose_of_two_passes_is_one_where_their_phases_do_not_take_turns():
-    """Parts of 6 at every 6th position, 12 apart where windows need them: 3 taps are in no part."""
+    """Windows of 33 taps at stride 12 consist of parts of 6 taps, with 3 taps left over; 36 taps have no rest."""
     tall = (1, 200, 1, 64)
     assert len(passes(tall, (33, 1), (12, 1), platform="portable")) == 2
     assert len(passes(tall, (33, 1), (12, 1), platform="portable", transposed=True)) == 1
@@ -134,7 +137,7 @@ def test_axes_share_a_pass_while_there_are_few_taps():
     assert [axes for axes, *_ in passes(shape, (8, 8), (8, 8))] == [(2,), (1,)]
     assert [axes for axes, *_ in passes(shape, (7, 7), (7, 7))] == [(1, 2)]
     assert [axes for axes, *_ in passes(shape, (7, 7), platform="gpu")] == [(1, 2)]
-    for channels, axes in ((2, [(1, 2)]), (1, [(2,), (1,)])):  # nothing to vectorise over
+    for channels, axes in ((2, [(1, 2)]), (1, [(2,), (1,)])):  # one channel does not vectorise
         assert [each for each, *_ in passes((1, 40, 40, channels), (4, 4))] == axes
     for dtype, axes in (("float32", [(1, 2)]), ("bfloat16", [(2,), (1,)])):
         found = passes(shape, (4, 4), (1, 2), dtype=dtype, transposed=True)
@@ -158,7 +161,7 @@ def test_parts_of_a_sum_have_as_many_taps_as_one_pass_at_most(platform):
 
 
 def parts(shape, taps, platform):
-    """Taps of a part and how many parts a window has: two times `taps`, `taps` apart."""
+    """Return the taps per part and the parts per window, for windows of 2 * taps at stride `taps`."""
     window = make_window(shape, (2 * taps, 1), (taps, 1))
     first, second = plan_sum(Problem(window, shape, "float32", platform)).passes
     return tuple(len(each.sources[0][0][0].pairs) for each in (first, second))

@@ -1,8 +1,8 @@
-"""How `golden.txt` and `drawn.txt` tell a pass, and plans that platforms share."""
+"""Text of passes in `golden.txt` and `drawn.txt`, with one line per distinct plan."""
 
 
 def by_platform(plans):
-    """A line for each plan; platforms with the same plan share one."""
+    """Return one line per plan. Platforms with equal plans share a line."""
     shared = {}
     for platform, words in plans.items():
         shared.setdefault(words, []).append(platform)
@@ -27,7 +27,7 @@ def a_pass(stage, *, back):
 
 
 def _has_spare_turn(read, *, back):
-    """Whether a pass computes more of the phases of an axis than there are elements."""
+    """Return True if a pass computes more positions of a phase than exist, and cuts off the rest."""
     step = getattr(read, "step", None)
     reads = read.sources[0] if step is None else step.transposed if back else step.phases
     ends = zip(read.layout.cuts, reads, strict=bool(read.layout.cuts))

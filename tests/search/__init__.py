@@ -1,1 +1,1 @@
-"""Drawn cases by the hundred thousand: `python -m tests.search`."""
+"""Random search for failures over many thousands of cases: `python -m tests.search`."""

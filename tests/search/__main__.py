@@ -1,4 +1,4 @@
-"""`python -m tests.search`: draws cases until there are enough, and keeps what fails."""
+"""`python -m tests.search`: draw cases until there are enough, and record those that fail."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ os.environ.setdefault("XLA_FLAGS", "")
 from tests.search.rounds import search
 
 KEPT = pathlib.Path(__file__).with_name("kept.txt")
-ROUND = 40  # programs between two clearings of what jax keeps
+ROUND = 40  # programs between two clearings of jax's caches
 
 
 def main() -> int:

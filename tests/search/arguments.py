@@ -1,7 +1,7 @@
-"""What is drawn for a function, by the arguments of its signature: shapes, arguments, and how many members it has.
+"""Random shapes and arguments of a call, by the arguments in the function's signature.
 
-Members are all elements that all outputs look at. Arrays beside those that are pooled are drawn in `beside.py`, from
-the number `draw` among the arguments.
+The number of members of a call is the total number of elements that its outputs depend on. `beside.py` draws the
+array arguments other than the pooled arrays, from the seed `draw` among the arguments.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PLACED = ("window_shape", "strides", "padding", "window_dilation", "ceil_mode", 
 
 
 def arguments(draw: Any, pool: Pool, sizes: Any) -> Drawn:
-    """Shapes, arguments and members of one call; `sizes(most)` is a strategy of sizes."""
+    """Draw shapes, arguments and number of members of one call. `sizes(most)` is a strategy of sizes."""
     if pool.operands in (("xs",), ("x", "y")):
         return _elementwise(draw, pool)
     if pool.takes("boxes"):
@@ -33,7 +33,7 @@ def arguments(draw: Any, pool: Pool, sizes: Any) -> Drawn:
 
 
 def others(draw: Any, pool: Pool, kwargs: dict[str, Any]) -> None:
-    """Adds what does not change a shape: ties, masks, and the choices of the record."""
+    """Add arguments that do not change shapes: ties, masks, and the choices of the record."""
     for name, values in {"ties": pool.ties, **pool.choices}.items():
         known = [value for value in values if not isinstance(value, np.ndarray)]
         if (
@@ -63,12 +63,12 @@ def _elementwise(draw: Any, pool: Pool) -> Drawn:
 
 
 def _thinner(full: list[int], lead: int, ones: int) -> Shape:
-    """Without the first `lead` axes, and of size 1 where a bit of `ones` says so."""
+    """Drop the first `lead` axes of a shape, and set the axes in the bit mask `ones` to size 1."""
     return tuple(1 if ones >> i & 1 else n for i, n in enumerate(full) if i >= lead)
 
 
 def _geometry(draw: Any, sizes: Any) -> tuple[Shape, dict[str, Any]]:
-    """The shape and the geometry of a windowed pool."""
+    """Draw the shape and the geometry of a windowed pool."""
     rank = draw(st.sampled_from([1, 1, 2, 2, 2, 2, 3]))
     dilation = draw(st.none() | st.tuples(*[st.integers(1, 3)] * rank))
     window = draw(st.tuples(*[sizes((65, 17, 5)[rank - 1])] * rank))
@@ -98,12 +98,12 @@ def _geometry(draw: Any, sizes: Any) -> tuple[Shape, dict[str, Any]]:
 
 
 def _windowed(draw: Any, pool: Pool, sizes: Any) -> Drawn:
-    """Of a pool over windows. Some arguments raise `NoWindow`."""
+    """Draw a call of a windowed pool. Some arguments raise `NoWindow`."""
     shape, kwargs = _geometry(draw, sizes)
     window_shape, axes = kwargs["window_shape"], kwargs["axes"]
     known = [name for name in PLACED if pool.takes(name) or name == "window_shape"]
     kwargs = {name: value for name, value in kwargs.items() if name in known}
-    if pool.takes("output_shape"):  # windows that chance places
+    if pool.takes("output_shape"):  # windows at random positions
         most = [shape[axis] - w + 1 for axis, w in zip(axes, window_shape, strict=True)]
         assume(min(most) > 0)
         outs = tuple(draw(st.integers(1, n)) for n in most)
@@ -151,7 +151,7 @@ def _boxes(draw: Any, pool: Pool, sizes: Any) -> Drawn:
         if pool.takes("kind"):
             kwargs["kind"] = draw(st.sampled_from(["avg", "avg", "max"]))
             kwargs["draw"] |= kwargs["kind"] == "max"
-        if kwargs["draw"] % 2:  # no weight is rounded
+        if kwargs["draw"] % 2:  # powers of two, so that weights are exact
             cells = tuple(1 << n // 2 for n in cells)
             kwargs["samples"] = 1 << kwargs["samples"] // 2
         seen = 4 * kwargs["samples"] ** 2
@@ -168,7 +168,7 @@ def _boxes(draw: Any, pool: Pool, sizes: Any) -> Drawn:
 
 
 def _along(draw: Any, pool: Pool, sizes: Any) -> Drawn:
-    """Of functions of whole axes, of lanes, of rows and of positions."""
+    """Draw a call of a function over whole axes, groups, segments or indices."""
     rank = draw(st.integers(1 + pool.takes("levels"), 3))
     small = pool.takes("segment_ids") or pool.takes("k") or pool.takes("indices")
     longest = (60, 20, 9) if small or pool.takes("levels") else (130, 40, 18)
@@ -178,7 +178,7 @@ def _along(draw: Any, pool: Pool, sizes: Any) -> Drawn:
     number = draw(st.integers(0, 99))
     if pool.takes("segment_ids"):
         rows = {"num_segments": draw(st.integers(1, 9)), "indices_are_sorted": draw(st.booleans())}
-        many = shape[0] if pool.takes("temperature") else 1  # each row looks at all of its segment
+        many = shape[0] if pool.takes("temperature") else 1  # a row depends on its whole segment
         return (shape,), {**rows, "draw": number}, members * rows["num_segments"] * many
     if pool.takes("k"):
         k = draw(st.integers(1, shape[axis]))

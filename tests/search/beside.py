@@ -1,7 +1,7 @@
-"""The arrays beside those that are pooled, drawn from the number `draw` of a spec: a key, masks, ids, boxes, positions.
+"""Array arguments other than the pooled arrays, drawn from the seed `draw`: key, masks, ids, boxes, indices.
 
-Corners of boxes are quarters of a pixel and scales are powers of two, so that which pixel is the larger, and what lies
-outside, does not hang on a rounding; for averages half of the boxes are of any size.
+With an odd seed, corners of boxes are multiples of a quarter pixel. Scales are powers of two, so that rounding cannot
+change which pixel is larger or which point is outside. Maxima of samples always have odd seeds.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from jax import lax
 
 from jaxpool.testing import pools
 
-CHEAP = "rbg"  # of keys: compiles fastest
+CHEAP = "rbg"  # the implementation of keys that compiles fastest
 
 
 def drawn(spec: Any) -> dict[str, Any]:
-    """The arguments of a spec, its arrays drawn; `None` for no key."""
+    """Return the arguments of a spec with its arrays. A `draw` of None means no key."""
     kwargs, pool = dict(spec.arguments), pools()[spec.function]
     seed = kwargs.pop("draw", None)
     if pool.takes("key"):
@@ -44,7 +44,7 @@ def drawn(spec: Any) -> dict[str, Any]:
 
 
 def hidden(value: Any) -> Any:
-    """An array behind a barrier, so that XLA does not compute with it while it compiles."""
+    """Put an array behind a barrier, so that XLA does not fold it as a constant."""
     if isinstance(value, np.ndarray):
         return lax.optimization_barrier(jnp.asarray(value))
     if isinstance(value, jax.Array):  # a key
@@ -54,13 +54,13 @@ def hidden(value: Any) -> Any:
 
 
 def _ids(rng: Any, rows: int, kwargs: dict[str, Any]) -> np.ndarray:
-    """Ids of the rows, some out of range."""
+    """Draw segment ids of the rows, some out of range."""
     ids = rng.integers(-1, kwargs["num_segments"] + 1, rows).astype(np.int32)
     return np.sort(ids) if kwargs["indices_are_sorted"] else ids
 
 
 def _positions(rng: Any, shape: Any, kwargs: dict[str, Any], *, anywhere: bool) -> np.ndarray:
-    """Positions: of each element in a window of its own, or anywhere, some out of range."""
+    """Draw indices: one per element in disjoint windows, or `anywhere` with some out of range."""
     axes, sizes = kwargs["axes"], kwargs["spatial_shape"]
     if anywhere:
         return rng.integers(-1, math.prod(sizes) + 1, shape).astype(np.int32)
@@ -74,7 +74,7 @@ def _positions(rng: Any, shape: Any, kwargs: dict[str, Any], *, anywhere: bool) 
 
 
 def _boxes(rng: Any, shape: Any, kwargs: dict[str, Any], *, exact: bool) -> np.ndarray:
-    """Boxes (K, 4): inside, across the border, without area."""
+    """Draw boxes of shape (K, 4): inside, across the border, without area."""
     height, width = shape[-3:-1]
     count = kwargs["boxes"]
     boxes = rng.uniform(-3, 3 + np.array([height, width] * 2), (count, 4))

@@ -1,4 +1,4 @@
-"""One round of the search, in a process of its own."""
+"""One round of the search, in a separate process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.search.specs import Spec, specs
 
 
 def search(start: int, programs: int, x64: bool) -> tuple[collections.Counter[str], str | None]:
-    """Cases tried by function and platform from one seed, and the least case that fails."""
+    """Count the cases of one seed by function and platform, and return the smallest failing case or None."""
     tried: collections.Counter[str] = collections.Counter()
     last: list[tuple[Spec, int]] = []
 
@@ -35,7 +35,7 @@ def search(start: int, programs: int, x64: bool) -> tuple[collections.Counter[st
     with jax.enable_x64(x64):
         try:
             each()
-        except Exception as error:  # the last one tried is the one it shrank to
+        except Exception as error:  # hypothesis runs the shrunk case last
             spec, numbers = last[0]
             first = str(error).strip().splitlines()[:1]
             return tried, f"{numbers} {spec.text()}  # {type(error).__name__}: {first}"

@@ -1,4 +1,4 @@
-"""Runs a spec on many arrays and holds value, cotangent and tangent to the oracle of `jaxpool.testing`."""
+"""Run a spec on many arrays and compare value, cotangent and tangent with the oracle of `jaxpool.testing`."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from tests.search.specs import Spec
 from tests.support.compilation import HASTY
 
 KERNELS = {compute_p: _compute, linear_p: _linear}
-WIDE = ("float32", "bfloat16")  # of the exponents of float32
+WIDE = ("float32", "bfloat16")  # dtypes with the exponent range of float32
 EPS = float(jnp.finfo(np.float32).eps)
 
 
 def on_platform(f: Callable[..., Any], platform: Platform) -> Callable[..., Any]:
-    """f with every op computed in the form of a platform, whatever the one it runs on.
+    """Return f with every op computed by the plan of `platform`, on whichever platform runs it.
 
-    That is a CPU, where XLA may lose a NaN in a maximum over whole axes.
+    The search runs on CPU, where XLA may lose a NaN in a maximum over whole axes, hence `loses_nan`.
     """
     here = {platform: dataclasses.replace(TUNING[platform], loses_nan=True)}
 
@@ -68,7 +68,7 @@ def _evaluate(program: Any, consts: Any, args: Any, platform: Platform) -> list[
 
 
 def given_of(spec: Spec, xs: Any, beside: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a call of the arrays xs."""
+    """Return the arguments of a call with the arrays xs."""
     names = spec.pool.operands[: len(xs)]
     several = names[:1] if names and names[0] in SEVERAL else ()
     arrays = {name: tuple(xs) for name in several} or dict(zip(names, xs, strict=True))
@@ -76,7 +76,7 @@ def given_of(spec: Spec, xs: Any, beside: dict[str, Any]) -> dict[str, Any]:
 
 
 def program(spec: Spec) -> Callable[..., Any]:
-    """Value and, of floats, the value beside the derivative, the cotangents and the tangent."""
+    """Return a function to the value and, for floats, the value in a derivative, the cotangents and the tangent."""
     pool, beside = spec.pool, drawn(spec)
 
     def call(autodiff: str, *xs: Array) -> Any:
@@ -101,7 +101,7 @@ def program(spec: Spec) -> Callable[..., Any]:
 
 @functools.lru_cache(maxsize=8)
 def compiled(spec: Spec) -> Callable[..., Any]:
-    """One program for all arrays, one after another: as for one array, without `vmap`."""
+    """Compile one program with a loop over all arrays. Each step is the program of one array, without `vmap`."""
     run = program(spec)
     if spec.platform != "cpu":
         run = on_platform(run, spec.platform)
@@ -110,7 +110,7 @@ def compiled(spec: Spec) -> Callable[..., Any]:
 
 
 def patterns(spec: Spec) -> tuple[str, ...]:
-    """What numbers to draw: those of which the record says something, and for what selects the ends of the type."""
+    """Return the kinds of numbers to draw: those that the record covers, and extreme numbers for selections."""
     covers = spec.pool.covers
     if spec.pool.takes("kernel"):
         return ("ties", "special")
@@ -118,13 +118,13 @@ def patterns(spec: Spec) -> tuple[str, ...]:
         drawing = dict(spec.arguments)["draw"] is not None
         return ("ties", "normal", "special", "extremes") if drawing else ("ties", "normal")
     if dict(spec.arguments).get("kind") == "max" and spec.pool.takes("samples"):
-        return ("ties",)  # of which no point between pixels is rounded
+        return ("ties",)  # integers, whose interpolation is exact
     more = "special" in covers and not spec.adds
     return (*covers, "subnormal", "extremes") if more else covers
 
 
 def draw(rng: np.random.Generator, shape: Any, spec: Spec, values: str) -> np.ndarray:
-    """Numbers to pool, of which the record says something."""
+    """Draw numbers of a kind that the record covers."""
     dtype, pool = np.dtype(spec.dtype), spec.pool
     floating = jnp.issubdtype(dtype, jnp.floating)
     if values == "subnormal" and floating:
@@ -138,9 +138,8 @@ def draw(rng: np.random.Generator, shape: Any, spec: Spec, values: str) -> np.nd
     x = draw_values(rng, shape, dtype, known)
     if "x" in pool.usual:
         x = pool.usual["x"](x)
-    if (
-        floating and pool.takes("padding", "key") and known == "normal"
-    ):  # a sum that nothing rounds decides
+    # random pools compare sums, which must be exact
+    if floating and pool.takes("padding", "key") and known == "normal":
         x = np.round(x.astype(np.float32) * 8).astype(dtype) / np.asarray(8, dtype)
     if pool.takes("eps"):
         x = x + np.asarray(0.25, dtype)
@@ -150,7 +149,7 @@ def draw(rng: np.random.Generator, shape: Any, spec: Spec, values: str) -> np.nd
 
 
 def _with_payloads(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
-    """x with other NaNs in place of its own, of either sign."""
+    """Replace the NaNs of x by NaNs with other payloads and signs."""
     whole = np.dtype(f"uint{8 * x.dtype.itemsize}")
     quiet = np.asarray(np.nan, x.dtype).view(whole)
     sign = np.asarray(-0.0, x.dtype).view(whole)
@@ -159,7 +158,7 @@ def _with_payloads(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
 
 
 def check(spec: Spec, seed: int) -> int:
-    """Holds a spec to the oracle on arrays drawn from a seed; how many there were."""
+    """Compare a spec with the oracle on random arrays, and return their number."""
     rng = np.random.default_rng(seed)
     known, dtype, count = patterns(spec), np.dtype(spec.dtype), spec.arrays
     kinds = [known[i % len(known)] for i in range(count)]
@@ -175,7 +174,7 @@ def check(spec: Spec, seed: int) -> int:
         x_dots = [draw_values(rng, x.shape, dtype, "ties") for x in xs]
         got = jax.device_get(compiled(spec)(tuple(xs), tuple(x_dots), dys))
         for i, (answer, each) in enumerate(zip(answers, zip(*xs, strict=True), strict=True)):
-            # XLA for CPU may take subnormals for zeros: which of those wins is not determined.
+            # XLA for CPU may treat subnormals as zeros, so that any of them may be selected.
             flushed = kinds[i] == "subnormal" and spec.dtype in WIDE
             found = jax.tree.map(lambda array, i=i: array[i], got)
             dots = [dot[i] for dot in x_dots]
@@ -184,7 +183,7 @@ def check(spec: Spec, seed: int) -> int:
 
 
 class Shares:
-    """The terms of an answer as arrays, which send cotangents and tangents through them."""
+    """The terms of the oracle's answer as arrays, to evaluate cotangents and tangents."""
 
     def __init__(self, answer: Answer) -> None:
         self.shape, self.inputs = answer.y.shape, answer.inputs
@@ -199,12 +198,12 @@ class Shares:
 
     @property
     def most(self) -> int:
-        """The most terms that are added up for one value, or for the cotangent of one element."""
+        """The largest number of terms in a sum, for one value or for the cotangent of one element."""
         counts = [np.bincount(self.to), *(np.bincount(places) for _, places, _ in self.own)]
         return max((int(count.max(initial=1)) for count in counts), default=1)
 
     def cotangents(self, dy: np.ndarray, absolute: bool = False) -> list[np.ndarray]:
-        """Of a cotangent those of the operands, in float64; `absolute` adds up the terms without their signs."""
+        """Return the cotangents of the operands in float64. `absolute` sums the magnitudes of the terms."""
         sent = self.share * np.ravel(dy).astype(np.float64)[self.to]
         sent = np.abs(sent) if absolute else sent
         return [
@@ -213,7 +212,7 @@ class Shares:
         ]
 
     def tangent(self, dots: Any, absolute: bool = False) -> np.ndarray:
-        """Of tangents that of the value."""
+        """Return the tangent of the value. `absolute` sums the magnitudes of the terms."""
         moved = np.zeros(self.share.shape)
         for (mine, places, _), dot in zip(self.own, dots, strict=False):
             moved[mine] = np.ravel(dot).astype(np.float64)[places]
@@ -223,7 +222,7 @@ class Shares:
 
 
 def _flat(places: list[tuple[int, ...]], shape: tuple[int, ...]) -> np.ndarray:
-    """Positions in an array of a shape, as numbers."""
+    """Convert positions in an array to flat indices."""
     if not shape or not places:
         return np.zeros(len(places), int)
     return np.ravel_multi_index(tuple(np.array(places, int).T), shape)
@@ -263,9 +262,9 @@ def _compare(
 
 
 def _near(spec: Spec, want: np.ndarray, size: np.ndarray, terms: int, *sent: Any) -> np.ndarray:
-    """The error that rounding may cause: of weights that are rounded by the largest sum, and what was sent."""
+    """Bound the rounding error. Rounded weights add an error relative to the largest sum and to the cotangents."""
     loose = spec.pool.looseness(want.dtype)
-    if spec.pool.takes("samples"):  # a coordinate is rounded in float32
+    if spec.pool.takes("samples"):  # coordinates are rounded to float32
         loose = 8 * (6 + max(spec.shapes[0][-3:-1])) * EPS
     if not loose:
         return _bound(want, size, terms, loose)

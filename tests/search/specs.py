@@ -1,4 +1,4 @@
-"""What is drawn: an op, its arguments, shapes and a type, with sizes on both sides of the thresholds of the plans."""
+"""Random specs: an op, arguments, shapes and a dtype, with sizes on both sides of the plans' thresholds."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.search.arguments import arguments, others
 FLOATS = ("float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
 INTEGERS = ("int8", "uint8", "int16", "int32", "uint32", "bool")
 FUNCTIONS = tuple(pools())
-WORK = 1 << 19  # members of all windows of all arrays of a spec: the loops take a second
+WORK = 1 << 19  # window elements of all arrays of a spec, which take the oracle a second
 ARRAYS = 128
 
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """One program: a function of arrays of `shapes` with `arguments`, as a platform would compute it."""
+    """One program: a function of arrays of `shapes` with `arguments`, by the plan of a platform."""
 
     function: str
     shapes: tuple[tuple[int, ...], ...]
@@ -41,17 +41,17 @@ class Spec:
 
     @property
     def adds(self) -> bool:
-        """Whether values are rounded sums."""
+        """True if values are rounded sums."""
         given = dict(self.arguments)
         return self.pool.rounds({"key": given.get("draw"), **given})
 
     def text(self) -> str:
-        """As one line, which `read` takes."""
+        """Return the spec as one line, which `read` parses."""
         return json.dumps(dataclasses.asdict(self))
 
 
 def read(text: str) -> Spec:
-    """The spec that `Spec.text` wrote."""
+    """Parse the output of `Spec.text`."""
     fields = json.loads(text)
     return Spec(**{name: _frozen(value) for name, value in fields.items()})
 
@@ -61,7 +61,7 @@ def _frozen(value: Any) -> Any:
 
 
 def _thresholds() -> list[int]:
-    """Every threshold that counts taps, positions, rows or windows, and its neighbours."""
+    """Return every integer threshold from 2 to 128, and its neighbours."""
     fields = [*dataclasses.asdict(LIMITS).values()]
     for tuning in TUNING.values():
         fields += dataclasses.asdict(tuning).values()
@@ -73,7 +73,7 @@ COUNTS = _thresholds()
 
 
 def _sizes(most: int) -> st.SearchStrategy[int]:
-    """Up to `most`, half of the time beside a threshold."""
+    """Strategy of sizes up to `most`: small sizes, or sizes around a threshold."""
     near = [n for n in COUNTS if n <= most]
     small = st.integers(1, min(most, 9))
     return small | st.sampled_from(near) if near else small
@@ -81,7 +81,7 @@ def _sizes(most: int) -> st.SearchStrategy[int]:
 
 @st.composite
 def specs(draw: st.DrawFn, functions: tuple[str, ...] = FUNCTIONS) -> Spec:
-    """Any op, with arguments that it takes."""
+    """Draw an op with arguments that it accepts."""
     pool = pools()[draw(st.sampled_from(functions))]
     try:
         shapes, kwargs, members = arguments(draw, pool, _sizes)

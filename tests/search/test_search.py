@@ -1,4 +1,4 @@
-"""The search itself: what it would find, and that what it found stays mended."""
+"""The search detects wrong results, and the failures that it once found stay fixed."""
 
 import dataclasses
 import pathlib
@@ -73,6 +73,6 @@ def test_a_spec_is_read_as_it_was_written():
 
 @pytest.mark.parametrize("line", first(1, KEPT))
 def test_what_the_search_found_stays_mended(line):
-    """A line of `kept.txt`: the seed of the numbers, the spec, and what it said."""
+    """A line of `kept.txt` has the seed of the numbers, the spec, and the error message."""
     seed, _, text = line.partition("  #")[0].partition(" ")
     run.check(specs.read(text), int(seed))

@@ -1,4 +1,4 @@
-"""What the tests of sharded pools share: meshes, pools, and the plain function beside the sharded one."""
+"""Shared by the tests of sharded pools: meshes, pools with arguments, and comparison with the unsharded function."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ on_eight_devices = pytest.mark.skipif(
     len(jax.devices()) < DEVICES, reason="test_eight_devices.py runs it, on eight devices"
 )
 
-# Explicit: the type of an array says how it is sharded, and plain functions read it. Manual: inside a shard_map.
+# Explicit: the type of an array carries its sharding, and unsharded functions read it. Manual: inside a shard_map.
 KINDS = ["auto", "explicit", "manual"]
-LAYOUTS = {  # sizes of a mesh, and how an array of four axes lies on it
+LAYOUTS = {  # mesh shape, and spec of an array of four axes
     "rows over 8": ((8,), P(None, "a")),
     "rows over 4 x 2": ((4, 2), P(None, ("a", "b"))),
     "rows over 4, columns over 2": ((4, 2), P(None, "a", "b")),
@@ -38,7 +38,7 @@ def mesh_of(shape, kind):
 
 @dataclasses.dataclass(frozen=True)
 class Pool:
-    """A pool and its arguments; `exact` where value and gradient are the plain ones to the bit."""
+    """A pool and its arguments; `exact` if value and gradient equal those of the unsharded pool bit by bit."""
 
     op: str
     args: tuple[Any, ...]
@@ -60,7 +60,7 @@ class Pool:
 
 @dataclasses.dataclass(frozen=True)
 class Unpooled(Pool):
-    """A max pool of an array of `args[0]` pooled positions, put back where it found its maxima."""
+    """A max pool of an array with pooled axes of sizes `args[0]`, followed by the max unpool of its result."""
 
     def plain(self, x):
         return self._both(lambda pool: pool, x)
@@ -83,12 +83,12 @@ def pool(op, *args, exact=None, **options):
 
 
 def numbers(shape=(2, 16, 16, 2), seed=0):
-    """Few different numbers, so that many tie."""
+    """Random integers from -2 to 2, with many ties."""
     return np.random.default_rng(seed).integers(-2, 3, shape).astype(np.float32)
 
 
 def hard_numbers(shape=(2, 16, 16, 2), seed=0):
-    """Likewise, with NaNs, -inf, and rows of nothing but -inf at one end."""
+    """The array `numbers` with NaNs and -inf, and with -inf alone in its first six rows."""
     x, rng = numbers(shape, seed), np.random.default_rng(seed + 1)
     x[rng.random(shape) < 0.4] = -np.inf
     x[:, :6] = -np.inf
@@ -97,7 +97,7 @@ def hard_numbers(shape=(2, 16, 16, 2), seed=0):
 
 
 def with_gradient(f):
-    """`f` and its vector-Jacobian product with small integers: exact, in whatever order they are added."""
+    """Return `f` with its vector-Jacobian product. Integer cotangents make sums exact in any order of addition."""
 
     def both(x):
         y, pull, rest = jax.vjp(lambda x: first_and_rest(f(x)), x, has_aux=True)
@@ -119,7 +119,7 @@ def first_and_rest(found):
 
 
 def on_mesh(cases, layout, kind):
-    """A jitted function of x, sharded as `layout` says, that gives value and gradient of each case."""
+    """Return a jitted function with value and gradient of each case, and a function that shards x by `layout`."""
     shape, spec = LAYOUTS[layout]
     mesh = mesh_of(shape, kind)
     put = functools.partial(jax.device_put, device=NamedSharding(mesh, spec))
@@ -145,7 +145,7 @@ def on_mesh(cases, layout, kind):
 
 
 def assert_same(cases, layout, kind, xs):
-    """The sharded pools give what the plain ones give, value and gradient."""
+    """Assert that value and gradient of the sharded pools equal those of the unsharded pools."""
     xs = [jnp.asarray(x) for x in xs]
     wanted = jax.jit(
         lambda xs: [with_gradient(case.plain)(x) for case, x in zip(cases, xs, strict=True)]
@@ -158,7 +158,7 @@ def assert_same(cases, layout, kind, xs):
 
 
 def collectives(f, *xs):
-    """The collectives of a program, compiled or to be, each with the bytes that a device sends."""
+    """List the collectives of a compiled program or a function, with the bytes that one device sends."""
     program = f if isinstance(f, jax.stages.Compiled) else jax.jit(f).lower(*xs).compile()
     return scaling.collectives(program.as_text())
 

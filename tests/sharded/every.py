@@ -1,4 +1,4 @@
-"""A call of every public function of an array, and the ways in which such an array may lie on a mesh."""
+"""A call of every public function of an array, and the shardings that the tests apply to the array."""
 
 import dataclasses
 from typing import Any
@@ -18,12 +18,12 @@ FUNCTIONS = sorted(POOLS)
 SHAPE = (4, 8, 8, 4)
 SETTINGS = {
     **{"window_shape": (3, 3), "strides": (2, 2), "padding": "SAME"},
-    **{"output_shape": (4, 2), "levels": (1, 4), "groups": 4},  # that four devices divide
+    **{"output_shape": (4, 2), "levels": (1, 4), "groups": 4},  # four devices divide these
     "kernel": np.array([[0, 1, 0], [2, 0, 1], [0, 1, 0]], np.float32),
 }
 ROWS = np.broadcast_to(np.arange(8)[:, None, None], SHAPE)
 COLUMNS = np.broadcast_to(np.arange(8)[:, None], SHAPE)
-MASKED = {  # with masks of which windows at the border of shards hold nothing that counts
+MASKED = {  # `where` masks that are False throughout some windows at the border of shards
     **{
         name: {"where": ROWS % 7 < 2}
         for name, pool in POOLS.items()
@@ -32,7 +32,7 @@ MASKED = {  # with masks of which windows at the border of shards hold nothing t
     "avg_pool": {"where": ROWS % 7 < 2, "count_include_pad": False},
     "softmax_pool": {"where": COLUMNS % 5 > 0},
 }
-LAYOUTS = {  # which axis of the array lies on which axis of the mesh, and how the second axis of the mesh is
+LAYOUTS = {  # mesh axis by array axis, and the type of the second mesh axis
     "first": ({0: "a"}, AxisType.Explicit),
     "pooled": ({1: "a"}, AxisType.Explicit),
     "channels": ({-1: "a"}, AxisType.Explicit),
@@ -44,7 +44,7 @@ LAYOUTS = {  # which axis of the array lies on which axis of the mesh, and how t
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """A call of a public function, of the array at `first` and of others that lie as it does."""
+    """A call of a public function with the array argument `first` and further arrays with the same sharding."""
 
     name: str
     given: dict[Any, Any]
@@ -53,11 +53,11 @@ class Call:
 
     @property
     def xs(self):
-        """These arrays."""
+        """The array `first`, then the further arrays."""
         return [self.given[key] for key in (self.first, *self.beside)]
 
     def of(self, pool):
-        """`pool`, or what was made of it, called so, as a function of these arrays."""
+        """Return the call of `pool`, or of a function derived from it, as a function of the arrays `xs`."""
 
         def call(*xs):
             filled = self.given | dict(zip((self.first, *self.beside), xs, strict=False))
@@ -71,15 +71,15 @@ class Call:
 
     @property
     def plain(self):
-        """The function itself, of its first array alone."""
+        """The public function, as a function of its first array alone."""
         return self.of(getattr(jaxpool, self.name))
 
 
 def call_of(name):
-    """The call of a function, with windows that cross the border of shards."""
+    """Return the call of a function, with windows that cross the border of shards."""
     pool = POOLS[name]
     settings = SETTINGS | MASKED.get(name, {})
-    if pool.takes("window_shape", "output_shape"):  # windows that chance places
+    if pool.takes("window_shape", "output_shape"):  # windows at random positions
         settings["window_shape"] = (2, 2)
     given = pool.given(numbers(SHAPE[1:] if pool.takes("boxes") else SHAPE), **settings)
     several = next((name for name in SEVERAL if name in given), None)
@@ -94,7 +94,7 @@ def call_of(name):
 
 
 def of_array(name):
-    """A function of its array alone, with its gradient, and the array."""
+    """Return a function of its first array alone, with its gradient, and the array."""
     call = call_of(name)
     return with_gradient(call.plain), call.xs[0]
 
@@ -108,12 +108,12 @@ def spec_of(layout, ndim):
 
 
 def across(call, axis, kind, mesh):
-    """`jaxpool.sharded` of a function whose arrays lie along `axis` on a mesh of one axis, "a", and their spec."""
+    """Return `jaxpool.sharded` of a call whose arrays are sharded along `axis` on mesh axis "a", and their spec."""
     spec = P(*[None] * axis, "a")
     run = call.of(jaxpool.sharded(getattr(jaxpool, call.name), spec=spec))
     if kind != "manual":
         return run, spec
-    # Inside a shard_map whoever calls must say how the results lie: as those of an array whose type says it.
+    # shard_map needs the specs of the results: read them from the types of the unsharded call under explicit sharding.
     explicit = mesh.abstract_mesh.update(axis_types=(AxisType.Explicit,))
     where = jax.sharding.NamedSharding(explicit, spec)
     likes = [jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where) for x in call.xs]
@@ -126,13 +126,13 @@ def across(call, axis, kind, mesh):
 
 
 def refuses(call, axis, kind):
-    """Whether an axis needs to be whole: of x of boxes all but channels, inside a shard_map."""
+    """Return True if the function must raise for an array sharded along `axis`."""
     takes, given = POOLS[call.name].takes, call.given
-    if takes("window_shape", "output_shape"):  # windows that chance places
+    if takes("window_shape", "output_shape"):  # windows at random positions
         return axis in (1, 2)
     if takes("boxes"):
         return kind == "manual" and axis < 2
-    if takes("output_shape"):  # two windows are not of four devices
+    if takes("output_shape"):  # four devices do not divide two windows
         return axis in (1, 2) and given["output_shape"][axis - 1] % 4 > 0
     if takes("segment_ids"):
         return kind == "manual" and axis == 0
@@ -141,13 +141,13 @@ def refuses(call, axis, kind):
 
 
 def refuses_layout(name, layout):
-    """Whether a function refuses an array whose type has the sharding of a layout."""
+    """Return True if a function must raise for an array whose type has the sharding of a layout."""
     call, (axes, _) = call_of(name), LAYOUTS[layout]
     return any(refuses(call, axis % call.xs[0].ndim, "explicit") for axis in axes)
 
 
 def refused(run):
-    """What `run` gives, or None if it is refused in words of our own."""
+    """Return the result of `run`, or None if it raises an error of jaxpool."""
     try:
         return run()
     except (TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Sharded pools give what the plain functions give on the whole array: values and gradients."""
+"""Values and gradients of sharded pools equal those of the unsharded functions on the whole array."""
 
 import jax
 import numpy as np
@@ -21,7 +21,7 @@ from tests.sharded.cases import (
 
 pytestmark = [on_eight_devices, pytest.mark.usefixtures("strict")]
 
-# Of 16 rows over 8 devices each has 2: windows of 7 rows reach two shards away, of 21 across all.
+# 16 rows over 8 devices: a shard has 2 rows, windows of 7 rows reach two shards away, and windows of 21 rows reach all.
 EXTREMES = [
     pool("max_pool", (3, 3), (1, 1), "SAME"),
     pool("max_pool", (3, 3), (1, 1), "SAME", ties="split"),
@@ -94,7 +94,7 @@ def cells(layouts):
 
 @pytest.mark.parametrize(("layout", "kind"), cells(QUICK_EXTREMES))
 def test_extremes(layout, kind):
-    """Many ties, NaNs, and windows of nothing but -inf, in padding and not; to the bit."""
+    """Equal bit by bit for many ties, NaNs, and windows of -inf alone, inside the array and at its padding."""
     assert_same(
         EXTREMES, layout, kind, [hard_numbers(seed=seed) for seed, _ in enumerate(EXTREMES)]
     )
@@ -130,7 +130,7 @@ def test_more_sums(layout, kind):
 
 @pytest.mark.parametrize(("layout", "kind"), [("rows over 4, columns over 2", "explicit")])
 def test_windows_that_begin_elsewhere_in_each_shard(layout, kind):
-    """A step of windows is not that of shards: 5 rows per shard, windows 4 or 6 apart."""
+    """Shards of 5 rows and strides of 4 or 6, so that the first window starts at a different row of each shard."""
     late = ((1, 0), (1, 0))
     cases = [
         pool("max_pool", (8, 4), (4, 4)),
@@ -178,7 +178,7 @@ def test_gradients_of_bfloat16_differ_by_a_rounding():
 
 @pytest.mark.parametrize("ties", ["first", pytest.param("last", marks=pytest.mark.slow), "split"])
 def test_masks_of_global_pools(ties):
-    """A device may have nothing that counts, and a channel nothing at all."""
+    """The `where` mask is False throughout the shard of one device, and throughout one channel."""
     x, rng = hard_numbers((2, 16, 8, 4)), np.random.default_rng(0)
     where = rng.random((2, 16, 8, 4)) < 0.3
     where[:, 4:8] = where[..., 1] = False
@@ -207,7 +207,7 @@ def test_masks_of_global_pools(ties):
 
 @pytest.mark.parametrize("ties", [pytest.param("first", marks=pytest.mark.slow), "last", "split"])
 def test_global_maxima_of_bfloat16(ties):
-    """They have a gradient, and -0 keeps its sign."""
+    """Value and gradient equal those of one device, including the sign of -0."""
     mesh = mesh_of((8,), "explicit")
     x = jnp.asarray(-(np.arange(32.0).reshape(1, 16, 2) // 2 % 5), jnp.bfloat16)
 
@@ -224,7 +224,7 @@ def test_global_maxima_of_bfloat16(ties):
 
 
 def test_a_shard_map_over_the_batch_alone():
-    """The pooled axis is mapped inside it."""
+    """`jaxpool.sharded` maps the pooled axis inside the shard_map."""
     mesh = mesh_of((2, 4), "auto")
 
     def local(x):

@@ -1,4 +1,4 @@
-"""Programs whose batch `jit` alone shards send sums over the batch and predicates of branches, and nothing else."""
+"""Programs whose batch axis `jit` shards communicate only sums over the batch and predicates of branches."""
 
 import importlib.util
 import os

@@ -1,4 +1,4 @@
-"""Arguments, docstrings and messages of sharded pools, and the arithmetic of halos; one device is enough."""
+"""Arguments, docstrings and error messages of sharded pools, and the sizes of halos. One device suffices."""
 
 import functools
 import inspect
@@ -126,7 +126,7 @@ ROWS = P(None, "rows")
 
 
 def refusal(kind, pool, *args, mesh=None, spec=None, **options):
-    """What is said of a call of `jaxpool.sharded(pool, mesh=mesh, spec=spec)`."""
+    """Return the error message of a call of `jaxpool.sharded(pool, mesh=mesh, spec=spec)`."""
     return message(kind, sharded(pool, mesh=mesh, spec=spec), *args, **options)
 
 
@@ -196,7 +196,7 @@ def test_a_batch_that_does_not_divide():
 
 
 def test_a_batch_that_nobody_knows():
-    """A symbol is a multiple of the shards, or it is refused."""
+    """A symbolic batch size must be a multiple of the number of shards."""
 
     def pooled(batch):
         x = jax.ShapeDtypeStruct(symbolic_shape(f"{batch}, 4, 2"), np.float32)
@@ -230,7 +230,7 @@ def test_groups_that_work():
 
 
 def test_axes_that_are_whole():
-    """By the type, and inside a shard_map."""
+    """An axis that must not be sharded raises, both under `jaxpool.sharded` and inside a shard_map."""
     (pool,) = (pool for pool in pools().values() if pool.takes("k"))
     assert refusal(ValueError, pool.function, X, 3, axis=1, mesh=rows(4), spec=ROWS) == (
         f"jaxpool.{pool.name}: `x` must be whole along axis 1, not in 4 shards; got a spec of "
@@ -326,7 +326,7 @@ def test_a_maximum_of_all_that_is_no_float(dtype):
 
 
 def test_indices_beside_the_shard_of_their_element():
-    """Of 8 rows in 4 shards that have 4 positions each: a position of the shard before or after is taken."""
+    """8 rows in 4 shards with 4 positions each: an index into the previous or next shard is accepted."""
     near = 2 * (jnp.arange(8).clip(1, 6) + np.array([1, -1] * 4))[None, :, None]
     lying = [Lying(1, ("rows",), 4)]
     check_near(near, (1, 8, 1), (1,), (16,), lying)
@@ -368,8 +368,9 @@ def test_of_an_array_of_unknown_size_no_type_says_where_it_lies():
     ("specs", "together"),
     [
         ((P("i"), P(None, "j")), P("i", "j")),
-        ((P("i"), P(None, "i")), P("i", None)),  # no mesh axis twice
-        ((P("i"), P("j")), P("i", None)),  # as the first
+        # a mesh axis is used once; the first operand has priority
+        ((P("i"), P(None, "i")), P("i", None)),
+        ((P("i"), P("j")), P("i", None)),
         ((P(), P(None, "j")), P(None, "j")),
     ],
 )

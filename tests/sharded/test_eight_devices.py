@@ -1,4 +1,4 @@
-"""Runs the tests of this folder that need eight devices, on those that XLA makes of one host."""
+"""Run the tests of this folder that need eight devices, on eight CPU devices that XLA emulates on one host."""
 
 import os
 import pathlib
@@ -36,7 +36,7 @@ def passed(select):
 
 
 @pytest.mark.slow
-@pytest.mark.ci  # on two cores half a minute
+@pytest.mark.ci  # 30 s on two cores
 def test_on_eight_devices():
     assert passed("not slow") > 0
 

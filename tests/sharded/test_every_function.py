@@ -1,8 +1,7 @@
-"""Every public function of an array is traced wherever its array is sharded, but for the axes that must be whole.
+"""Every public function of an array can be traced with any axis sharded, except axes that must not be sharded.
 
-Those are refused, in words of our own.
-
-`test_four_devices.py` and `test_explicit.py` compare what they give with what one device gives.
+Sharding such an axis raises an error of jaxpool. `test_four_devices.py` and `test_explicit.py` compare the results with
+those of one device.
 """
 
 import jax
@@ -45,7 +44,7 @@ def test_is_traced(name, layout):
 @pytest.mark.parametrize("kind", ["auto", "manual"])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_sharded_takes_it(name, kind):
-    """Nothing is gathered from all devices but by a pyramid, of cells and channels."""
+    """Only a spatial pyramid uses an all-gather, for its cells and channels."""
     call, mesh = call_of(name), AbstractMesh((4,), ("a",), axis_types=(AxisType.Auto,))
     x = call.xs[0]
     with jax.sharding.use_abstract_mesh(mesh):

@@ -1,4 +1,4 @@
-"""Functions of an array whose type says how it is sharded: as on one device, or refused in words of our own."""
+"""Functions of an array whose type carries its sharding equal those on one device, or raise an error of jaxpool."""
 
 import functools
 
@@ -103,14 +103,14 @@ def test_pyramid_of_levels_that_shards_do_not_divide():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [n for n, p in POOLS.items() if p.takes("key", "padding")])
 def test_draws_of_windows_that_cross_shards(name):
-    """The same draw, and the same mean of all draws."""
+    """The random draw and the expectation equal those on one device."""
     settings = {"window_shape": (3,), "strides": (2,), "padding": "SAME"}
     ways = [POOLS[name].of(key=key, **settings) for key in (KEY, None)]
     check(lambda x: jnp.stack([way(x) for way in ways]), (2, 8, 2), ROWS)
 
 
 SHORT = [("segment_max", "two"), ("maximum", "pooled, beside automatic")]
-# Where one axis of the mesh says all, test_four_devices.py compares.
+# Layouts with two mesh axes; test_four_devices.py compares those with one.
 BESIDE = [layout for layout in LAYOUTS if layout == "two" or "automatic" in layout]
 LONG = [(name, layout) for layout in BESIDE for name in FUNCTIONS if (name, layout) not in SHORT]
 

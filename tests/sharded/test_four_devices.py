@@ -1,4 +1,4 @@
-"""`jaxpool.sharded` of every public function of an array: as on one device, or refused in words of our own."""
+"""`jaxpool.sharded` of every public function of an array equals the function on one device, or raises."""
 
 import functools
 
@@ -17,11 +17,11 @@ pytestmark = on_eight_devices
 
 
 def gathers(name):
-    """Whether it may: boxes and segments, which XLA lays out."""
+    """Return True if a function of boxes or segments, whose sharding XLA decides, may use any collective."""
     return POOLS[name].takes("boxes") or POOLS[name].takes("segment_ids")
 
 
-PYRAMID = "spatial_pyramid_pool"  # gathers its cells and channels, which become one axis
+PYRAMID = "spatial_pyramid_pool"  # cells and channels become one axis, which takes an all-gather
 QUICK = [
     *[(name, 1, "manual") for name, pool in POOLS.items() if pool.takes("key", "padding")],
     ("dilate", 2, "auto"),
@@ -30,7 +30,7 @@ QUICK = [
 
 
 def cells():
-    """Every axis of the array of every function, on meshes of every kind."""
+    """Yield every combination of function, axis of its array, and kind of mesh."""
     for name in FUNCTIONS:
         for axis in range(call_of(name).xs[0].ndim):
             for kind in KINDS:
@@ -87,7 +87,7 @@ MODAL = [name for name, pool in POOLS.items() if pool.modes]
     [n if n == "max_pool" else pytest.param(n, marks=pytest.mark.slow) for n in MODAL],
 )
 def test_forward_mode_is_asked_for(name):
-    """As on one device: "vjp" refuses it, and says what to pass."""
+    """As on one device, `autodiff="vjp"` raises under `jax.jvp`, and the message names the argument to pass."""
     call, mesh = call_of(name), mesh_of_four("explicit")
     x = jax.device_put(call.xs[0], NamedSharding(mesh, P(None, "a")))
 
@@ -103,7 +103,7 @@ def test_forward_mode_is_asked_for(name):
             tangent("vjp")
 
 
-# Where the mesh is known from, and other arrays than x
+# Sources of the mesh, and array arguments other than x
 
 
 SPEC = P(None, "a")
@@ -111,7 +111,7 @@ X = np.random.default_rng(0).integers(-9, 9, (2, 16, 8, 4)).astype(np.float32)
 
 
 def check(run, x):
-    """The maxima that `run` gives, and their gradient, under `jit` and not."""
+    """Compare the max pool `run` with the unsharded one: values with and without `jit`, gradients with `jit`."""
 
     def both(f, x):
         return f(x), jax.grad(lambda x: (f(x) ** 2).sum())(x)
@@ -152,7 +152,7 @@ def test_a_function_made_of_several():
 
 
 def test_arrays_of_other_ranks_inside_a_shard_map_are_refused():
-    """Nothing says how they lie."""
+    """The spec does not determine the sharding of an array of another rank."""
     mesh = mesh_of_four("auto")
     mapped = jaxpool.sharded(jax.vmap(lambda x: jaxpool.max_pool(x, (2, 2))), spec=SPEC)
     run = jax.shard_map(mapped, mesh=mesh, in_specs=SPEC, out_specs=SPEC)

@@ -1,4 +1,4 @@
-"""A mesh of other devices than those of the array."""
+"""A mesh whose devices differ from those of the array raises."""
 
 import jax
 import numpy as np

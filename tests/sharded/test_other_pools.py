@@ -1,4 +1,4 @@
-"""Ranks, morphology, blur, soft pools and SciPy's filters of sharded arrays give what they give on the whole array."""
+"""Rank pools, morphology, blur, soft pools and SciPy's filters of sharded arrays equal those of the whole array."""
 
 import functools
 import itertools
@@ -28,9 +28,9 @@ from tests.sharded.cases import (
 pytestmark = [on_eight_devices, pytest.mark.usefixtures("strict")]
 
 FLAT = np.array([[0, 1, 0], [2, 0, 1], [0, 1, 0]], np.float32)
-EACH = np.stack([FLAT, 2 - FLAT], -1)  # a kernel for each of two channels
+EACH = np.stack([FLAT, 2 - FLAT], -1)  # one kernel per channel
 RECORDS = pools()
-OTHERS = [  # of an array and a window, but no plain maxima and sums
+OTHERS = [  # windowed functions other than maxima, minima, sums and averages
     name
     for name, record in RECORDS.items()
     if record.takes("x", "padding")
@@ -39,7 +39,7 @@ OTHERS = [  # of an array and a window, but no plain maxima and sums
 
 
 def called(name, **settings):
-    """A call of a function by its record, with those of `settings` that it takes."""
+    """Return a call of a function by its record, with the `settings` that it accepts."""
     given = RECORDS[name].given(numbers(), **settings)
     del given["x"]
     return pool(name, exact=not RECORDS[name].rounds(given), **given)
@@ -60,7 +60,7 @@ ROWS = np.array([[0, 1, 5], [0, 2, 5], [5, 0, 0], [1, 1, 1]], np.float32)
 @pytest.mark.parametrize("kind", ["max", "min"])
 @pytest.mark.parametrize("ties", ["first", "last"])
 def test_ties_over_axes_in_an_order_of_their_own(kind, ties):
-    """Row-major order follows `axis`, as on one device: columns come first."""
+    """The order of ties follows `axis`, as on one device: with axis=(1, 0), columns come first."""
     x = ROWS if kind == "max" else -ROWS
     mesh = mesh_of((4,), "explicit")
     gradient = jax.jit(jax.grad(lambda x: getattr(jaxpool, kind)(x, (1, 0), ties=ties)))
@@ -97,7 +97,7 @@ def test_a_rank():
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_chosen(layout, kind):
-    """Many ties, and windows that cross two ends of shards: where one has two rows, seven reach two shards away."""
+    """Many ties, and windows across several shards: with two rows per shard, a window of seven reaches two away."""
     assert_same(CHOSEN, layout, kind, [numbers(seed=seed) for seed, _ in enumerate(CHOSEN)])
 
 
@@ -122,7 +122,7 @@ def test_numbers_of_each_channel(layout, kind):
 )
 @pytest.mark.parametrize("kernel", [FLAT, pytest.param(EACH, marks=pytest.mark.slow)])
 def test_a_kernel_gets_the_cotangents_of_all_devices(kind, kernel):
-    """Where channels are sharded, too."""
+    """The cotangent of the kernel sums over all devices, also with sharded channels."""
     spec = P(None, "a", None, "b")
     mesh = mesh_of((4, 2), kind)
     x, kernel = jnp.asarray(numbers()), jnp.asarray(kernel)
@@ -201,7 +201,7 @@ def test_forward_mode_and_vmap():
 
 @pytest.mark.slow
 def test_only_permutes():
-    """No device waits for another within a branch that only one of them takes."""
+    """A collective inside a branch that only some devices take would deadlock."""
     spec = P(None, "a")
     x = jax.device_put(jnp.ones((2, 16, 4, 2)), NamedSharding(mesh_of((8,), "explicit"), spec))
 
@@ -225,7 +225,7 @@ def test_what_is_reflected_lies_in_the_shard_or_beside_it(name):
 
 @pytest.mark.parametrize("traced", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_other_arrays_lie_as_far_as_they_broadcast(traced):
-    """A temperature for each row of the output and one for each channel, a mask, a kernel, a key."""
+    """A temperature per output row, coefficients per channel, a `where` mask, a kernel and a key."""
     mesh = jax.make_mesh((4,), ("a",), (AxisType.Auto,), devices=jax.devices()[:4])
     heat = np.linspace(1, 2, 16, dtype=np.float32).reshape(1, 16, 1, 1)
     mask, kernel = numbers() > 0, np.ones((3, 3, 2), np.float32)

@@ -1,4 +1,4 @@
-"""Plain functions, and `accelerate`, of sharded arrays: what they give, and what compiled programs send."""
+"""Public functions without `jaxpool.sharded`, and `accelerate`, on sharded arrays: their results and collectives."""
 
 import functools
 
@@ -40,25 +40,24 @@ OVER_LANES = [
     pool("adaptive_avg_pool", (5, 4)),
     pool("global_avg_pool"),
 ]
-# Their programs branch on what all elements are, which takes one bool of each device where XLA alone knows of devices.
+# Their programs branch on a predicate over all elements. Under automatic sharding that takes one bool per device.
 BRANCHING = [
     pool("global_max_pool"),
     pool("adaptive_max_pool", (5, 4)),
 ]
-UNPOOLED = pool(
-    "max_unpool", (12, 12), (2, 2), (2, 2)
-)  # one scatter, of which the batch is an axis of its own
-# These branch in the value and in the derivative: on the least and the largest of what they add up, and of cotangents.
+# One scatter with the batch as an axis of its own
+UNPOOLED = pool("max_unpool", (12, 12), (2, 2), (2, 2))
+# Value and derivative branch on the range of the summands, the derivative also on that of the cotangents.
 IN_RANGE = [pool("lp_pool", 2, (3, 3), (2, 2), "SAME")]
 
 
 def of_every(cases):
-    """Values and gradients of the plain functions, in one program."""
+    """Return one function with values and gradients of all cases."""
     return lambda x: [with_gradient(case.plain)(x) for case in cases]
 
 
 def over_lanes(cases, kind, mesh, spec):
-    """That program for an array sharded along batch and channels."""
+    """Return `of_every(cases)` for an array sharded along batch and channels."""
     if kind != "manual":
         return of_every(cases)
     return jax.shard_map(
@@ -73,7 +72,7 @@ def over_lanes(cases, kind, mesh, spec):
     "kind", ["auto", "manual", pytest.param("explicit", marks=pytest.mark.slow)]
 )
 def test_sharded_lanes_send_nothing(kind):
-    """Forward and backward."""
+    """Forward and backward pass use no collective."""
     mesh = mesh_of((4, 2), kind)
     x = jax.device_put(jnp.asarray(numbers(LANE_SHAPE)), NamedSharding(mesh, LANES))
     cases = OVER_LANES + ([*BRANCHING, UNPOOLED, *IN_RANGE] if kind != "auto" else [])
@@ -112,7 +111,7 @@ def test_sharded_lanes_give_what_one_device_gives(kind):
 
 
 def test_the_forms_of_one_device_are_kept_where_lanes_are_sharded():
-    """A pool of an array whose type says so is that of a shard: the same program, but for the shapes."""
+    """With explicit batch sharding, the program has the same kinds of operations as that of one shard."""
     mesh = mesh_of((8,), "explicit")
     local = jnp.ones((2, 32, 32, 8), jnp.bfloat16)
     whole = jax.device_put(jnp.ones((16, 32, 32, 8), jnp.bfloat16), NamedSharding(mesh, P("a")))
@@ -127,12 +126,12 @@ def test_the_forms_of_one_device_are_kept_where_lanes_are_sharded():
 
 
 def _operations(text):
-    """The operations that arithmetic is made of."""
+    """List, for each kind of arithmetic operation, whether the program has one."""
     kinds = "maximum", "compare", "select", "add", "multiply", "gather", "conditional", "reduce"
     return [f"{kind} {text.count(f' {kind}(') > 0}" for kind in kinds]
 
 
-# Pooled axes whose sharding the type does not say: right, whatever it costs
+# Pooled axes under automatic sharding: correct results at any communication cost
 
 UNSAID = [
     pool("max_pool", (3, 3), (1, 1), "SAME"),
@@ -149,7 +148,7 @@ UNSAID = [
     ids=str,
 )
 def test_automatic_axes_have_the_right_gradient(case):
-    """Where the gradient of `lax.reduce_window` is wrong on rows beside shard 0."""
+    """The gradient of `lax.reduce_window` is wrong there, on rows next to shard 0."""
     mesh = mesh_of((8,), "auto")
     x = jnp.asarray(numbers())
     want = with_gradient(case.plain)(x)
@@ -157,7 +156,7 @@ def test_automatic_axes_have_the_right_gradient(case):
     compare(case, got, want)
 
 
-# Pooled axes whose sharding the type says
+# Pooled axes under explicit sharding
 
 
 @pytest.mark.slow
@@ -180,7 +179,7 @@ def test_unpooling_sends_one_number_and_in_a_branch_neighbours():
 
 
 def test_accelerate_takes_over_pools_along_sharded_axes():
-    """lax's own raise there."""
+    """The gradient of lax's own reductions raises under this sharding."""
     mesh = mesh_of((4, 2), "explicit")
     x = jnp.asarray(numbers())
     given = jax.device_put(x, NamedSharding(mesh, P(None, "a", "b")))
@@ -248,11 +247,11 @@ def test_sizes_that_work_are_named():
         jaxpool.adaptive_max_pool(given, (9, 2))
 
 
-# What goes by other names, and pools that exchange nothing
+# Names of other libraries, and pools without communication
 
 
 def test_other_libraries_names_exchange_halos():
-    """PyTorch's indices too, which say where in the whole array; NaN is chosen as there."""
+    """PyTorch's indices count in the whole array, and NaN is selected as in PyTorch."""
     mesh = mesh_of((8,), "explicit")
     x = jnp.asarray(hard_numbers())
     given = jax.device_put(x, NamedSharding(mesh, P(None, "a")))
@@ -283,7 +282,7 @@ def test_mapped_over_an_axis_that_is_sharded_and_one_that_is_not(spec):
 
 
 def test_a_shard_map_over_the_batch_alone():
-    """The type still says how rows are sharded."""
+    """Inside the shard_map, the type still carries the sharding of rows."""
     mesh = jax.make_mesh((2, 4), ("a", "b"), (AxisType.Explicit,) * 2)
     x = jnp.asarray(numbers())
     case = pool("max_pool", (3, 3), (1, 1), "SAME")
@@ -295,6 +294,6 @@ def test_a_shard_map_over_the_batch_alone():
 
 
 def test_an_array_of_every_kind_at_once():
-    """Nothing is asked twice: the same call on one device and on eight."""
+    """Caches do not mix a call on one device with the same call on eight."""
     x = hard_numbers()
     assert_same([pool("max_pool", (3, 3), (1, 1), "SAME")], "rows over 4 x 2", "explicit", [x])

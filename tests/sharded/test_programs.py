@@ -1,4 +1,4 @@
-"""What compiled programs send between devices: halos, and nothing else."""
+"""Compiled programs of sharded pools send only halos between devices."""
 
 import jax
 import pytest
@@ -43,7 +43,7 @@ def test_only_permutes(layout, kind):
 
 @pytest.mark.parametrize("kind", ["auto", pytest.param("explicit", marks=pytest.mark.slow)])
 def test_bytes_are_those_of_the_halo(kind):
-    """3x3 SAME over 16 x 16 on 4 x 2 devices: a row above and below, then columns with their corners."""
+    """3x3 SAME over 16 x 16 on 4 x 2 devices: one row above and below, then one column with corners on each side."""
     mesh, spec = mesh_of((4, 2), kind), P(None, "a", "b")
     x = jax.device_put(jnp.ones(SHAPE), NamedSharding(mesh, spec))
 
@@ -59,7 +59,7 @@ def test_bytes_are_those_of_the_halo(kind):
 
 
 def test_no_shard_is_copied():
-    """Beside arguments and results a device needs what one that pools its shard alone needs, and strips."""
+    """Temporary memory per device exceeds that of pooling one shard alone only by the strips at its borders."""
     mesh = mesh_of((8,), "explicit")
     x = jax.device_put(jnp.ones((1, 1024, 128, 8)), NamedSharding(mesh, P(None, "a")))
 
@@ -88,7 +88,7 @@ def test_windows_that_no_border_cuts_send_nothing():
 
 
 def test_a_batch_that_is_sharded_as_well_stays_where_it_is():
-    """Under automatic axes, said or not."""
+    """The batch axis is automatic, with or without its name in the spec."""
     mesh = mesh_of((2, 4), "auto")
     x = jax.device_put(jnp.ones(SHAPE), NamedSharding(mesh, P("a", "b")))
     for spec in (P("a", "b"), P(None, "b")):

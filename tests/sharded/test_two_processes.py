@@ -1,4 +1,4 @@
-"""Several processes with several devices each, on loopback: a CNN's gradients, and what becomes of one left alone."""
+"""Gradients of a CNN across several processes on loopback, and the error of a process whose peer dies."""
 
 import os
 import socket
@@ -13,11 +13,11 @@ import pytest
 from tests.sharded.train_worker import STEPS, parameters
 
 ROOT = Path(__file__).parents[2]
-LIMIT = 120  # seconds for all processes together; they need a tenth of it
+LIMIT = 120  # seconds for all processes together, which need about 12
 
 
 def run(count, folder, *more):
-    """Exit codes and what was said by `count` processes, none of which outlives this."""
+    """Return exit codes and logs of `count` processes. All of them have ended on return."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

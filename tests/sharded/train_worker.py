@@ -1,10 +1,10 @@
-"""One process of several that train a small CNN on images whose rows lie on all of their devices.
+"""One of several processes that train a small CNN on images whose rows are sharded over all devices.
 
     python -m tests.sharded.train_worker PORT RANK COUNT FOLDER [killed]
 
-PORT is where the first process listens, on loopback. It writes every gradient of every step to a file in FOLDER. A
-COUNT of 1 is the reference: one device, and plain functions. With `killed`, the last process ends itself after the
-first step, as a machine that is switched off does.
+The first process listens on PORT of the loopback interface and writes every gradient of every step to a file in FOLDER.
+COUNT=1 is the reference: one device and unsharded functions. With `killed`, the last process kills itself after the
+first step, as if its host had failed.
 """
 
 import functools
@@ -22,9 +22,9 @@ from jax.sharding import PartitionSpec as P
 
 import jaxpool
 
-DEVICES = 4  # of each process
+DEVICES = 4  # per process
 STEPS = 2
-LOST = 10  # seconds after which a process that says nothing is given up
+LOST = 10  # seconds without a heartbeat until a process counts as dead
 ROWS = P(None, "rows")
 
 
@@ -42,7 +42,7 @@ def parameters():
 
 
 def network(platform, weights, x):
-    """Convolutions and every kind of pool; `on` gives a pool for an array that lies as x does."""
+    """Convolutions and several kinds of pools. `platform` maps a pool to its version for the sharding of x."""
     dimensions = ("NHWC", "HWIO", "NHWC")
 
     def convolved(x, kernel):
@@ -58,7 +58,7 @@ def network(platform, weights, x):
 
 
 def steps(platform, x, end_after=None):
-    """Gradient descent on how far the answers are from what they should be."""
+    """Run gradient descent on the mean squared error and return the gradients of every step."""
 
     def loss(weights, x):
         answers = network(platform, weights, x)

@@ -1,1 +1,1 @@
-"""What tests share: how programs are compiled, drawn arrays, and what each op should give. No test lives here."""
+"""Helpers shared by tests: compiler options, random arrays, and reference results of each op. No tests."""

@@ -1,4 +1,4 @@
-"""What the tests of `accelerate` share: pools as lax has them, and whether they were taken over."""
+"""Shared by the tests of `accelerate`: pools written with lax, and a check that they were replaced."""
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ def sum_pool(x, window=(2, 2), strides=(2, 2), padding="VALID"):
 
 
 def numbers(*shape, dtype=np.float32):
-    """Distinct numbers."""
+    """Distinct integers in random order."""
     size = int(np.prod(shape))
     return jnp.asarray(np.random.default_rng(0).permutation(size).reshape(shape) - size // 2, dtype)
 
@@ -32,7 +32,7 @@ def program(fn, *args):
 
 
 def taken_over(fn, *args):
-    """Whether nothing of lax's pools is left in the program of `fn`, derivatives included."""
+    """Return True if the program of `fn` has no windowed reduction of lax left, nor a derivative of it."""
     text = program(fn, *args)
     return "reduce_window" not in text and "select_and" not in text
 

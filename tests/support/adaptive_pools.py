@@ -1,4 +1,4 @@
-"""What the tests of adaptive pools share: ours and the oracle side by side, and arrays for them."""
+"""Shared by the tests of adaptive pools: compiled calls with their cotangents, and arrays."""
 
 import functools
 
@@ -22,7 +22,7 @@ def column(*values, dtype=np.float32):
     jax.jit, static_argnames=("output_shape", "axes", "ties", "autodiff"), compiler_options=HASTY
 )
 def maximum(x, dy, output_shape, axes=None, ties="first", autodiff="vjp"):
-    """y, indices and, where there is one, the cotangent of x."""
+    """Return y, indices and, unless dy is None, the cotangent of x."""
     pool = functools.partial(
         jaxpool.adaptive_max_pool_with_argmax,
         output_shape=output_shape,
@@ -40,7 +40,7 @@ def maximum(x, dy, output_shape, axes=None, ties="first", autodiff="vjp"):
     jax.jit, static_argnames=("output_shape", "axes", "autodiff"), compiler_options=HASTY
 )
 def average(x, dy, output_shape, axes=None, autodiff="vjp"):
-    """y and the cotangent of x."""
+    """Return y and, unless dy is None, the cotangent of x."""
     pool = functools.partial(
         jaxpool.adaptive_avg_pool, output_shape=output_shape, axes=axes, autodiff=autodiff
     )

@@ -1,4 +1,4 @@
-"""What the tests of pools with positions and of unpooling share."""
+"""Shared by the tests of max pools with indices and of unpooling."""
 
 import functools
 
@@ -27,7 +27,7 @@ def column(*values, dtype=np.float32):
 
 @functools.partial(jax.jit, static_argnames=("options",))
 def pooled(x, dy, options):
-    """y, indices and, where there is one, the cotangent of x."""
+    """Return y, indices and, unless dy is None, the cotangent of x."""
     pool = functools.partial(jaxpool.max_pool_with_argmax, **dict(options))
     if dy is None:
         return *pool(x), None

@@ -1,10 +1,10 @@
-"""What a public function needs beside its definition, each as a check that names the file where it is missing.
+"""Checks that a public function has everything it needs. Each raises an error with the file where something is missing.
 
 `docs/architecture.md` lists the same files in the same order ("To add a pool"): `tests/docs/test_adding.py`.
 
     python -m tests.support.asked
 
-writes `tests/api/signatures.txt` anew.
+rewrites `tests/api/signatures.txt`.
 """
 
 import ast
@@ -22,9 +22,9 @@ SIGNATURES = ROOT / "tests" / "api" / "signatures.txt"
 
 
 def public_names():
-    """`jaxpool/_public.py` names every function that `@public` stands above, and no other."""
+    """`jaxpool/_public.py` names exactly the functions decorated with `@public`."""
     modules = sorted((Path(jaxpool.__file__).parent / "_api").glob("*.py"))
-    assert modules  # of the package that is tested, which need not lie beside the tests
+    assert modules  # of the tested package, which may be installed elsewhere
     for path in modules:
         for node in ast.parse(path.read_text()).body:
             marked = isinstance(node, ast.FunctionDef) and any(
@@ -45,7 +45,7 @@ def public_names():
 
 
 def records():
-    """Each has its loops, which its module exports, and its record."""
+    """Every function has a record and an oracle, which the oracle's module exports."""
     try:
         known = pools()
     except LookupError as error:
@@ -57,19 +57,19 @@ def records():
 
 
 def signature(name):
-    """The signature of a public function, without its types."""
+    """Return the signature of a public function without type annotations."""
     known = inspect.signature(getattr(jaxpool, name))
     bare = [each.replace(annotation=each.empty) for each in known.parameters.values()]
     return str(known.replace(parameters=bare, return_annotation=known.empty))
 
 
 def written_signatures():
-    """What the golden list should hold."""
+    """Return the current text of the golden file."""
     return "".join(f"{name}{signature(name)}\n" for name in sorted(jaxpool.__all__))
 
 
 def signatures():
-    """The golden list has all of them as they are."""
+    """The golden file has the current signatures."""
     if SIGNATURES.read_text() != written_signatures():
         raise AssertionError(
             "tests/api/signatures.txt differs: `python -m tests.support.asked` writes it anew"
@@ -77,7 +77,7 @@ def signatures():
 
 
 def malformed_calls():
-    """Each function but `keep_memory`, which takes no argument, refuses something, word for word."""
+    """Every function except `keep_memory`, which takes no argument, has a malformed call in the table."""
     calls = "\n".join(call for call, _ in bad_calls.read())
     for name in jaxpool.__all__:
         if name != "keep_memory" and not re.search(rf"(?<![.\w]){re.escape(name)}\(", calls):

@@ -1,6 +1,6 @@
-"""Malformed calls as `tests/api/bad_calls.txt` writes them, each with the message below it.
+"""Malformed calls and their error messages, read from `tests/api/bad_calls.txt`.
 
-`python -m tests.support.bad_calls CALL ...` prints rows for the table, to be read before they go there.
+`python -m tests.support.bad_calls CALL ...` prints rows for that table. Review them before adding them.
 """
 
 import contextlib
@@ -48,13 +48,13 @@ EXTRAS = {
 
 
 def read():
-    """Each call with what it says."""
+    """Return pairs of a call and its message."""
     lines = [line for line in TABLE.read_text().splitlines() if line and line[0] != "#"]
     return list(zip(lines[::2], [line.strip() for line in lines[1::2]], strict=True))
 
 
 def said(call):
-    """The kind and the message of the exception of a call, or what the command line wrote."""
+    """Return type and message of the exception of a call, or exit code and output of a command line."""
     if call.startswith("$"):
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

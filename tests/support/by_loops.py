@@ -1,4 +1,4 @@
-"""What the loops of a pool with a number (a power, a temperature) say: value, cotangent and slope."""
+"""Oracle results of pools with a coefficient (a power, a temperature): value, cotangent, derivative by it."""
 
 import numpy as np
 
@@ -22,13 +22,13 @@ GEOMETRIES = {
 
 
 def by_loops(name, x, number, **geometry):
-    """y, and the function from dy to dx."""
+    """Return y, and the function from dy to dx."""
     answer = _answer(name, x, number, geometry)
     return answer.y, lambda dy: answer.exact_cotangents(dy)[0]
 
 
 def slope(name, x, number, **geometry):
-    """dy / d(number): a difference quotient, right to some 1e-8 of y over the number."""
+    """Return dy / d(number) as a central difference, with an error of about 1e-8 * y / number."""
     step = np.asarray(number, np.float64) * 1e-5
     above, below = (_answer(name, x, at, geometry).y for at in (number + step, number - step))
     return (above - below) / (2 * step)

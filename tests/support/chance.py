@@ -1,4 +1,4 @@
-"""What the tests of pools with chance share: keys and types."""
+"""Shared by the tests of random pools: keys and dtypes."""
 
 import jax
 import jax.numpy as jnp

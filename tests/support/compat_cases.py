@@ -1,4 +1,4 @@
-"""What the tests of the drop-ins share: ours beside its original on drawn arguments, value and cotangent."""
+"""Shared by the tests of `jaxpool.compat`: compare value and cotangent of a drop-in with its original."""
 
 import dataclasses
 from collections.abc import Callable
@@ -11,42 +11,42 @@ import pytest
 
 from tests.support.compilation import HASTY
 
-VALUES = ("normal", "ties", "ties", "special")  # of each drawn call; "special" for the value alone
+VALUES = ("normal", "ties", "ties", "special")  # of each random call; "special" for the value alone
 
-# How many drawn calls a test tries: few geometries, each with all VALUES, as compilations dominate.
+# Number of random calls of a test: few geometries, each with all VALUES, because compilation dominates the time.
 drawn_calls = pytest.mark.parametrize(
     "calls", [pytest.param(32, id="quick"), pytest.param(320, id="many", marks=pytest.mark.slow)]
 )
 
 
 def geometries(calls):
-    """One random generator for each geometry that `calls` drawn calls take."""
+    """Yield one random generator per geometry of `calls` random calls."""
     return (np.random.default_rng(seed) for seed in range(calls // len(VALUES)))
 
 
 def ints(rng, count, low, high):
-    """`count` ints from `low` to `high`, both counted, as a tuple."""
+    """Return a tuple of `count` random ints from `low` to `high`, both inclusive."""
     return tuple(int(n) for n in rng.integers(low, high + 1, count))
 
 
 def drawn_array(rng, shape, kind, dtype=np.float32):
-    """Normal numbers, small integers that often tie, or those with NaN and infinities among them."""
+    """Return normal numbers, small integers with many ties, or ("special") small integers, NaN and infinities."""
     if kind == "normal" and jnp.issubdtype(dtype, jnp.floating):
         x = rng.standard_normal(shape)
     elif kind == "special" and jnp.issubdtype(dtype, jnp.floating):
         x = rng.choice([-np.inf, -2.0, 0.0, 1.0, 1.0, 3.0, np.inf, np.nan], shape)
     else:
         x = rng.integers(0 if dtype == np.uint8 else -3, 4, shape)
-    return jnp.asarray(np.asarray(x).astype(dtype))  # converted by NumPy: nothing to compile
+    return jnp.asarray(np.asarray(x).astype(dtype))  # NumPy's conversion needs no compilation
 
 
 def epsilon(dtype):
-    """That of a float; 0 for integers."""
+    """Return the machine epsilon of a float dtype, 0 for integers."""
     return float(jnp.finfo(dtype).eps) if jnp.issubdtype(dtype, jnp.floating) else 0
 
 
 def value_and_cotangent(fn):
-    """`fn` with what its gradient sends back; None for integers."""
+    """Return `fn` with the cotangent of its array, which is None for integers."""
 
     def run(x):
         if not jnp.issubdtype(x.dtype, jnp.floating):
@@ -60,7 +60,7 @@ def value_and_cotangent(fn):
 
 @dataclasses.dataclass
 class Call:
-    """One geometry to try: both functions with all arguments but the array, which has `shape`."""
+    """One geometry: both functions as functions of an array of `shape` alone."""
 
     ours: Callable
     theirs: Callable
@@ -74,16 +74,17 @@ class Call:
 
     def check(self, kind, results):
         (y, dx), (want_y, want_dx) = results
-        eps = max(map(epsilon, (self.dtype, want_y.dtype)))  # an average of integers is a float
+        # an average of integers is a float
+        eps = max(map(epsilon, (self.dtype, want_y.dtype)))
         same(y, want_y, 0 if self.exact else 8 * eps, f"value of {self.says} on {kind}")
         if dx is not None and kind != "special":
             same(dx, want_dx, 16 * eps, f"cotangent of {self.says} on {kind}")
 
 
 def compare(calls, values=VALUES):
-    """Asserts that both functions of each call give the same value and cotangent, on each of `values`.
+    """Assert that both functions of each call give the same value and cotangent, on each of `values`.
 
-    Eight calls make one program: that compiles faster than eight programs.
+    Eight calls share one program, which compiles faster than eight programs.
     """
     rng = np.random.default_rng(0)
     calls = list(calls)
@@ -101,7 +102,7 @@ def compare(calls, values=VALUES):
 
 
 def same(got, want, tolerance, says):
-    """Asserts that two arrays agree in shape, dtype and, to `tolerance`, in their elements."""
+    """Assert that two arrays have the same shape and dtype, and elements equal within `tolerance`."""
     assert got.shape == want.shape, says
     assert got.dtype == want.dtype, f"{says}: {got.dtype} for {want.dtype}"
     got, want = (np.asarray(a) for a in (got, want))
@@ -110,7 +111,7 @@ def same(got, want, tolerance, says):
 
 
 def both_raise(ours, theirs, *args, **kwargs):
-    """Asserts that the original refuses these arguments, and so do we."""
+    """Assert that both the original and the drop-in raise."""
     with pytest.raises(Exception):  # noqa: B017, PT011
         theirs(*args, **kwargs)
     with pytest.raises((TypeError, ValueError, RuntimeError)):
@@ -118,7 +119,7 @@ def both_raise(ours, theirs, *args, **kwargs):
 
 
 def refused_alike(ours, theirs, *args, **kwargs):
-    """Asserts that the original refuses these arguments, and we in the same words."""
+    """Assert that the drop-in raises an error of the same type and message as the original."""
     with pytest.raises(Exception) as wanted:  # noqa: PT011
         theirs(*args, **kwargs)
     with pytest.raises(type(wanted.value)) as got:

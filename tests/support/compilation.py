@@ -1,11 +1,11 @@
-"""How XLA compiles what the tests run: in haste, or at its default level if XLA_FLAGS says so."""
+"""Compiler options of tests: fast compilation, or XLA's defaults if XLA_FLAGS overrides them."""
 
 import os
 
 import jaxlib
 
-# Most of the suite's time is XLA compiling programs that run once. A module split for many compiler threads takes half
-# as long again on two cores.
+# The suite spends most of its time compiling programs that run once. On two cores, splitting a module for many compiler
+# threads makes compilation 1.5 times as long.
 _FAST = {
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
@@ -16,9 +16,9 @@ if jaxlib.__version__.startswith("0.10."):  # later releases do not have the opt
 FLAGS = " ".join(f"--{option}={value}".lower() for option, value in _FAST.items())
 # Compiler options of a program that runs once. XLA_FLAGS without these flags overrides them too.
 HASTY = _FAST if FLAGS in os.environ.get("XLA_FLAGS", FLAGS) else {}
-# XLA's defaults for what decides over memory.
+# XLA's default for the option that affects memory use.
 FUSED = {option: True for option in _FAST if option == "xla_cpu_use_fusion_emitters"}
-# XLA's defaults for all of them.
+# XLA's defaults for all these options.
 AS_USERS = {
     "xla_backend_optimization_level": 3,
     "xla_llvm_disable_expensive_passes": False,

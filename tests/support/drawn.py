@@ -1,4 +1,4 @@
-"""How many examples a property test tries, and how one drawn case becomes many."""
+"""Shared by property tests: number of examples, more values for one drawn case, and comparison with the oracle."""
 
 import dataclasses
 import os
@@ -14,12 +14,12 @@ SEARCH = os.environ.get("HYPOTHESIS_PROFILE") == "search"
 
 
 def examples(count):
-    """At most `count` examples, twenty times as many in a search."""
+    """Return settings with at most `count` examples, or twenty times that in a search."""
     return settings(max_examples=count * (20 if SEARCH else 1))
 
 
 def refilled(case, values=("ties", "normal"), rounds=2):
-    """`case` with other arrays of the same shapes: many values through one compiled program."""
+    """Yield `case` with other arrays of the same shapes, so that one compiled program sees many values."""
     rng = np.random.default_rng(int(np.abs(case.x.size * 7919 + case.window().size)))
     for _ in range(rounds):
         for kind in values:
@@ -31,7 +31,7 @@ def refilled(case, values=("ties", "normal"), rounds=2):
 
 
 def run(function, case, *xs, **options):
-    """Value and cotangents, in one program."""
+    """Compute value and cotangents in one program."""
 
     def program(dy, *xs):
         y, back = jax.vjp(lambda *xs: function(*xs, **options), *xs)
@@ -43,7 +43,7 @@ def run(function, case, *xs, **options):
 
 
 def same(found, answer, dy, rtol=1e-5, largest=0.0):
-    """Value and cotangents as the oracle says; sums within their rounding, by the `largest` of what is added."""
+    """Assert that value and cotangents equal the oracle's, up to rounding of sums whose summands reach `largest`."""
     bound = 1e-6 * np.maximum(np.abs(answer.y.astype(float)), largest)
     assert_close(found[0], answer.y, bound, "value")
     if dy is None:

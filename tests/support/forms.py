@@ -1,4 +1,4 @@
-"""Every form of a kernel on arrays of any size: plans made with thresholds that a test hands in, and drawn windows."""
+"""Plans with a test's own thresholds, so that small arrays reach every variant of a kernel, and random windows."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ MANY = 200
 
 
 def seeds(number):
-    """A drawn problem each: of the first `number` two thirds are quick and the others come later; the rest is slow."""
+    """Parametrize by seed. Of the first `number`, two thirds run always and one third in CI; the rest is slow."""
     quick = number - number // 3
     slow = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(number, MANY)]
     return [*range(quick), *map(later, range(quick, number)), *slow]
@@ -27,7 +27,7 @@ def seeds(number):
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """A platform with other thresholds."""
+    """A platform with the thresholds of a test."""
 
     platform: Platform
     thresholds: Tuning
@@ -45,7 +45,7 @@ def cpu(**thresholds) -> Form:
     return Form("cpu", dataclasses.replace(CPU, **thresholds))
 
 
-SHORT_STEPS = {  # of two pieces each
+SHORT_STEPS = {  # loops with two pieces per step
     "pass_taps": 1,
     "overlapping_taps": 1,
     "overlapping_taps_an_element": 0,
@@ -106,7 +106,7 @@ SUMS = {
 
 
 def max_plans(window, shape, dtype) -> dict[str, MaxPlan]:
-    """The plan of each form; the portable one first."""
+    """Return the plan of each form, the portable one first."""
     return {name: plan_max(form.problem(window, shape, dtype)) for name, form in MAX.items()}
 
 
@@ -122,7 +122,7 @@ def sum_plans(window, shape, dtype, *, transposed):
 
 
 def different(plans, what=lambda plan: plan, rng=None, most=4):
-    """Of plans that are alike in `what`, one; the first, and if `rng` is given so many of all others."""
+    """Return one plan per distinct `what(plan)`: the first, and at most `most` random others if `rng` is passed."""
     found = {}
     for name, plan in plans.items():
         found.setdefault(what(plan), (name, plan))
@@ -132,13 +132,13 @@ def different(plans, what=lambda plan: plan, rng=None, most=4):
     return dict([first, *others])
 
 
-# Shapes, and the padding on both sides of axis 1.
+# Shapes without elements, and the padding on both sides of axis 1.
 WITHOUT_ELEMENTS = [((1, 0, 3), 2), ((0, 9, 3), 2), ((2, 9, 0), 0)]
 
 
 @dataclasses.dataclass(frozen=True)
 class Drawn:
-    """A window over an array of `shape`: as the library places it, and as the oracle does."""
+    """A window over an array of `shape`, in the representations of the library and of the oracle."""
 
     shape: tuple[int, ...]
     window: Window
@@ -146,7 +146,7 @@ class Drawn:
 
 
 def drawn_window(rng: np.random.Generator) -> Drawn:
-    """Over one to three axes, most often (batch, ..., channels), else in any order; some windows are padding alone."""
+    """Draw a window over one to three axes, often of (batch, ..., channels). Some windows cover only padding."""
     while True:
         rank = int(rng.choice([1, 2, 2, 2, 3]))
         long = rng.random() < (0.5, 0.2, 0.0)[rank - 1]
@@ -180,7 +180,7 @@ def drawn_window(rng: np.random.Generator) -> Drawn:
 
 
 def numbers(rng, shape, dtype, special):
-    """Integers whose sums are exact in float32 and often not in `dtype`; what is not finite among them if `special`."""
+    """Draw integers whose sums are exact in float32, but often not in `dtype`. `special` adds NaN and infinities."""
     low_precision = jnp.issubdtype(dtype, jnp.floating) and np.dtype(dtype).itemsize < 4
     most = 2 ** (jnp.finfo(dtype).nmant + 1) - 1 if low_precision else 99
     x = rng.integers(-most, most + 1, shape)
@@ -191,7 +191,7 @@ def numbers(rng, shape, dtype, special):
 
 
 def exactly(x) -> np.ndarray:
-    """The bits of an array, those of all NaNs alike."""
+    """Return the bits of an array, with one pattern for all NaNs."""
     x = np.asarray(x)
     if x.dtype.kind in "biu":
         return x
@@ -200,7 +200,7 @@ def exactly(x) -> np.ndarray:
 
 
 def same_bits(got, want, says):
-    """Asserts equal shapes, dtypes and bits of two trees of arrays."""
+    """Assert that two sequences of arrays have equal shapes, dtypes and bits."""
     assert len(got) == len(want)
     for one, other in zip(got, want, strict=True):
         assert (one.shape, one.dtype) == (other.shape, other.dtype), says
@@ -208,7 +208,7 @@ def same_bits(got, want, says):
 
 
 def are_transposes(y, dy, x, dx, says):
-    """Asserts that the map from x to y and that from dy to dx are transposes, in numbers that add up exactly."""
+    """Assert that the maps x -> y and dy -> dx are transposes of each other. All sums must be exact."""
     forward, backward = (
         np.vdot(np.asarray(a, np.float64), np.asarray(b, np.float64)) for a, b in ((y, dy), (x, dx))
     )

@@ -1,10 +1,10 @@
-"""Windows from rows of a table."""
+"""Windows from positional arguments."""
 
 from jaxpool._geometry.window import Window, make_window
 
 
 def window_of(shape, window, strides, padding, dilation, ceil_mode, axes) -> Window:
-    """Windows of padding alone are kept."""
+    """Return a window. Windows of padding alone are allowed."""
     return make_window(
         shape,
         window,

@@ -1,4 +1,4 @@
-"""Calls whose windows, kernels, samples, ranks and axes are as large as anybody asks for."""
+"""Calls with windows, kernels, samples, ranks and axes as large as users are likely to pass."""
 
 import dataclasses
 import functools
@@ -23,7 +23,7 @@ WINDOWS = (
 
 @dataclasses.dataclass(frozen=True)
 class Large:
-    """A call, and the shapes of the arrays that it is differentiated by."""
+    """A call, and the shapes of the arrays with respect to which it is differentiated."""
 
     name: str
     call: Callable[..., Any]
@@ -31,7 +31,7 @@ class Large:
 
 
 def _of(pool: Pool, words: str, shape: Any, **settings: Any) -> Large:
-    """The call of an array of a shape, with settings in place of the usual arguments."""
+    """Return the call of an array of `shape`, with `settings` in place of the record's usual arguments."""
 
     def call(x: Any) -> Any:
         return pool.run(pool.given(x, **settings))
@@ -146,7 +146,7 @@ def _broadcast(pool: Pool) -> Iterator[Large]:
     yield Large(pool.name, pool.function, (ROWS, (1,)))
 
 
-# How large a function gets, by the first of these sets of arguments that its signature has.
+# The large calls of a function, by the first of these sets of arguments in its signature.
 BY_ARGUMENTS: tuple[tuple[tuple[str, ...], Callable[[Pool], Iterator[Large]]], ...] = (
     (("window_shape", "output_shape"), _drawn),
     (("blur_shape",), _blurred),
@@ -167,7 +167,7 @@ BY_ARGUMENTS: tuple[tuple[tuple[str, ...], Callable[[Pool], Iterator[Large]]], .
 
 
 def calls() -> Iterator[Large]:
-    """Each public function of an array, as large as it gets."""
+    """Yield large calls of every public function of an array."""
     for pool in pools().values():
         found = (make for arguments, make in BY_ARGUMENTS if pool.takes(*arguments))
         yield from next(found)(pool)

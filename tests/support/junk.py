@@ -1,4 +1,4 @@
-"""Values that no argument expects, and a call of each public function that is right but for them."""
+"""Unexpected values for arguments, and a valid call of each public function to put them into."""
 
 import decimal
 import enum
@@ -22,7 +22,7 @@ KEY = jax.random.key(0)
 
 
 class Traced:
-    """Stands for a traced array of a shape and a dtype."""
+    """Placeholder for a traced array of a shape and a dtype."""
 
     def __init__(self, shape, dtype):
         self.struct = jax.ShapeDtypeStruct(shape, dtype)
@@ -32,7 +32,7 @@ class Traced:
 
 
 class Hostile:
-    """Raises from one method, whatever asks for it."""
+    """An object with one method that raises."""
 
     def __init__(self, method):
         self.method = method
@@ -45,7 +45,7 @@ class Hostile:
 
 
 class Wrapper:
-    """Says that it becomes an array of jax, and becomes `value`."""
+    """An object with `__jax_array__`, which returns `value`."""
 
     def __init__(self, value):
         self.value = value
@@ -55,7 +55,7 @@ class Wrapper:
 
 
 class Index:
-    """Counts as an int."""
+    """An object with `__index__`."""
 
     def __init__(self, value):
         self.value = value
@@ -124,7 +124,7 @@ PLACED = {"mesh": MESH, "spec": PartitionSpec(None, "rows")}
 
 
 def right(pool):
-    """The arguments of a right call: by name, or where they have none in their order."""
+    """Return the arguments of a valid call: a dict by name, or a tuple if they are positional."""
     given = pool.given(X)
     return given.get("xs", given)
 
@@ -138,7 +138,7 @@ RIGHT = {name: right(pool) for name, pool in pools().items()} | {
 
 
 def _torch_calls():
-    """Of each drop-in for PyTorch the function and arguments that it takes."""
+    """Yield the name of each drop-in for PyTorch, with the function and valid arguments."""
     for name in torch.__all__:
         rank = int(name[-2]) if name.endswith("d") and name[-2].isdigit() else 0
         x = IMAGES[0, 0, 0] if not rank else np.ones((1, 2, *(6,) * rank), np.float32)
@@ -187,7 +187,7 @@ CALLS |= {
 
 
 def call(function, given):
-    """Traces a call, traced arguments among them; nothing is compiled or computed."""
+    """Trace a call, with tracers for `Traced` arguments, without compiling or running it."""
     args, kwargs = (given, {}) if isinstance(given, tuple) else ((), given)
     every = [*args, *kwargs.values()]
     stand_ins = [value for value in every if isinstance(value, Traced)]

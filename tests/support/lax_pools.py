@@ -1,4 +1,4 @@
-"""The pools of `jax.lax.reduce_window` under our argument names: what other layers are built on."""
+"""Pools by `jax.lax.reduce_window`, as other layer libraries implement them, with the argument names of jaxpool."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,8 @@ from jax import lax
 
 def _reduce(x, init, reducer, window_shape, strides, padding, window_dilation, axes):
     rank = len(window_shape)
-    if axes is not None:  # in their order to the end, where lax's row-major order is ours
+    # Moving the axes to the end in their order makes lax's row-major order of ties that of jaxpool.
+    if axes is not None:
         end = tuple(range(-rank, 0))
         x = jnp.moveaxis(x, axes, end)
     after = 1 if axes is None else 0
@@ -75,6 +76,6 @@ POOLS = {"max": max_pool, "min": min_pool, "avg": avg_pool, "sum": sum_pool}
 
 
 def value_and_cotangent(pool, x, dy, **kwargs):
-    """What `pool` gives for `x`, and what its gradient sends back for `dy`."""
+    """Return the value of `pool` at `x` and the cotangent of `x` for `dy`."""
     y, pullback = jax.vjp(lambda x: pool(x, **kwargs), x)
     return y, pullback(dy)[0]

@@ -1,4 +1,4 @@
-"""Programs of a pool and its gradient, and what they look up in tables."""
+"""Programs of a pool and its gradient, and the gathers in them."""
 
 import re
 

@@ -1,7 +1,7 @@
-"""Programs with windowed reductions, drawn at random: what a transformation is put around, and how often.
+"""Random programs: windowed reductions inside nested random transformations.
 
-Every part takes an array of shape `SHAPE` to one like it, holds small whole numbers, and so is exact: a difference of
-one bit is a difference of meaning. Where sums have outgrown float32, `exact` says so.
+Every part maps an array of shape `SHAPE` to another of that shape. All numbers are small integers, so results are exact
+and must agree bit by bit. `exact` is False for sums that float32 cannot hold.
 """
 
 import jax
@@ -17,10 +17,10 @@ GENERAL = {"max": jnp.maximum, "min": lambda a, b: jnp.minimum(b, a), "sum": lam
 
 
 class Draws(np.random.Generator):
-    """Random choices. With `twice` the program differentiates by itself, and windows have one axis.
+    """Random choices. With `twice`, the program contains derivatives, and windows extend along one axis.
 
-    Of tied elements in a window of two axes lax's forward mode, and so its second derivatives, may take another than
-    its reverse mode does.
+    With ties in a window of two axes, lax's forward mode may select another element than its reverse mode. Second
+    derivatives are affected, too.
     """
 
     def __init__(self, seed):
@@ -29,18 +29,18 @@ class Draws(np.random.Generator):
 
 
 def folded(x):
-    """Small again, with derivative 1."""
+    """Reduce x modulo 4 to small numbers, with derivative 1."""
     return x - 4 * lax.stop_gradient(jnp.floor(x / 4)) - 2
 
 
 def reduction(rng):
-    """A windowed max, min or sum, as layer libraries and users write them."""
+    """Draw a windowed max, min or sum, as layer libraries and users write it."""
     kind = rng.choice(list(MONOIDS))
     reducer, start = MONOIDS[kind]
     still = rng.random() < 0.2
-    if still:  # a general reduction, of which lax has no gradient
+    if still:  # lax has no gradient of a general reduction
         reducer, start = GENERAL[kind], 0.0 if kind == "sum" else rng.choice([start, -1.0])
-    if rng.random() < 0.4:  # windows that do not overlap, each output put where its window was
+    if rng.random() < 0.4:  # disjoint windows, and each output repeated over its window
         window = strides = ((2, 1), (1, 6), (2, 2), (4, 3))[rng.integers(2 if rng.twice else 4)]
         padding, spread = "VALID", np.ones(window, np.float32)
     else:
@@ -141,7 +141,7 @@ def sharded(rng, f):
     spec = (P(), P("i"))[rng.integers(2)]
 
     def run(x):
-        if jax.sharding.get_abstract_mesh().axis_names:  # inside of another
+        if jax.sharding.get_abstract_mesh().axis_names:  # already inside a shard_map
             return f(x)
         return jax.shard_map(f, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=bool(vma))(x)
 
@@ -202,12 +202,12 @@ AROUND = (
     evaluated,
     followed,
     beside,
-    differentiated,  # last: with `twice` alone
+    differentiated,  # last, because only `twice` draws it
 )
 
 
 def drawn(rng, depth):
-    """A program with `depth` transformations, one around another."""
+    """Draw a program with `depth` nested transformations."""
     f = reduction(rng)
     for _ in range(depth):
         f = AROUND[rng.integers(len(AROUND) - (not rng.twice))](rng, f)
@@ -215,7 +215,7 @@ def drawn(rng, depth):
 
 
 def outermost(rng, f):
-    """f with its pullback of a drawn cotangent."""
+    """Return f with its pullback of a random cotangent."""
     dy = jnp.asarray(rng.integers(-2, 3, SHAPE), jnp.float32)
 
     def with_gradient(x):
@@ -226,7 +226,7 @@ def outermost(rng, f):
 
 
 def exact(*arrays):
-    """Whether float32 holds such sums, and those on the way to them."""
+    """Return True if float32 represents these sums and their partial sums exactly."""
     return all(np.abs(array).max() < 2**20 for array in arrays)
 
 

@@ -1,4 +1,4 @@
-"""Programs, read: the equations of a jaxpr and of what is inside; what a compiler makes of one."""
+"""Inspection of programs: the equations of a jaxpr and of its sub-jaxprs, and compiled text."""
 
 import re
 
@@ -7,21 +7,21 @@ from jax.extend import core
 
 
 def equations(jaxpr):
-    """Every equation of a jaxpr, those of the jaxprs in its equations too."""
+    """Yield every equation of a jaxpr and of its sub-jaxprs."""
     yield from jaxpr.eqns
     for inner in core.subjaxprs(jaxpr):
         yield from equations(inner)
 
 
 def equations_of(f, *args):
-    """Every equation of the program of f."""
+    """Return every equation of the jaxpr of f."""
     return list(equations(jax.make_jaxpr(f)(*args).jaxpr))
 
 
 def written(compiled):
-    """The text of a compiled program without names, identifiers, and whence each operation came."""
+    """Return the text of a compiled program without metadata and parameter names, and with numbered operations."""
     body = re.search(r"(?ms)^(%|ENTRY ).*", compiled.as_text())[0]
     body = re.sub(r", metadata=\{[^}]*\}", "", body)
-    body = re.sub(r"[\w.-]+: ", "", body)  # of parameters
+    body = re.sub(r"[\w.-]+: ", "", body)  # names of parameters
     names = {}
     return re.sub(r"%[\w.-]+", lambda name: names.setdefault(name[0], f"%{len(names)}"), body)

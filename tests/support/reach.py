@@ -1,7 +1,7 @@
-"""Which tests reach a line of the library: for `tests.affected` and `tests.mutation`.
+"""Find the tests that execute a line of the library, for `tests.affected` and `tests.mutation`.
 
-`NOTING` notes them in the tree, and how long each took (`tests/conftest.py`); with `-m 'slow or not slow'` also the
-slow ones.
+The command `NOTING` records them, with the time of each test (`tests/conftest.py`), in files of the source tree. Pass
+`-m 'slow or not slow'` to include slow tests.
 """
 
 import ast
@@ -14,7 +14,7 @@ NOTING = "python -m coverage run -m pytest && python -m coverage combine"
 
 
 class Reach:
-    """Which tests reach a line, the quickest first."""
+    """The tests that execute a line, fastest first."""
 
     def __init__(self, tree):
         self.tree, self.data = tree, CoverageData(str(tree / ".coverage"))
@@ -25,7 +25,10 @@ class Reach:
         self.seconds = {test: float(seconds) for seconds, test in timed}
 
     def tests(self, path, line):
-        """Those of the statement at `line`; of one that runs on import, those of its class or of the module."""
+        """Return the tests that execute the statement at `line`, else those of an enclosing statement or the module.
+
+        Statements that run only on import have no tests of their own.
+        """
         by_line = self._noted(path)
         for lines in (*around((self.tree / path).read_text(), line), by_line):
             found = set().union(*[by_line.get(each, ()) for each in lines]) - {""}
@@ -33,7 +36,7 @@ class Reach:
                 break
         quickest = sorted(found & self.seconds.keys(), key=lambda test: (self.seconds[test], test))
         turns = collections.Counter()
-        order = []  # of each function one case, then of each another
+        order = []  # one case of each test function, then a second case of each, ...
         for test in quickest:
             function = test.split("[")[0]
             order.append((turns[function], self.seconds[test], test))
@@ -47,7 +50,7 @@ class Reach:
 
 
 def around(code, line):
-    """The lines of the innermost statement at `line` without those in it, then of all that it stands in."""
+    """Return the line ranges of the statements at `line`, and of their headers without bodies, shortest first."""
     nodes = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.stmt)]
     whole = [range(node.lineno, node.end_lineno + 1) for node in nodes]
     bodies = [

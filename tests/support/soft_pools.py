@@ -1,4 +1,4 @@
-"""What the tests of logsumexp_pool and softmax_pool share."""
+"""Shared by the tests of logsumexp_pool and softmax_pool."""
 
 import functools
 
@@ -11,7 +11,8 @@ from tests.support.by_loops import GEOMETRIES
 from tests.support.compilation import HASTY
 
 NAMES = ("logsumexp_pool", "softmax_pool")
-ONE_QUICK = ("logsumexp_pool", pytest.param("softmax_pool", marks=pytest.mark.slow))  # of two alike
+# The two share their kernels
+ONE_QUICK = ("logsumexp_pool", pytest.param("softmax_pool", marks=pytest.mark.slow))
 HALVES = {"window_shape": (7,), "padding": 3}
 PLAIN = GEOMETRIES["overlapping"]
 
@@ -22,7 +23,7 @@ def numbers(shape, scale=2.0, seed=0):
 
 @functools.cache
 def program(name, geometry):
-    """y, dx and dT from x, T and dy, compiled once for all values."""
+    """Return a compiled function from x, T and dy to y, dx and dT."""
     f = functools.partial(getattr(jaxpool, name), **dict(geometry))
 
     def of(x, t, dy):

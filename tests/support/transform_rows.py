@@ -1,6 +1,6 @@
-"""The ops of the table of transformations, and beside each the twin of its record, which jax differentiates by itself.
+"""Rows of the table of transformations: each op with its twin, an equivalent that jax differentiates by itself.
 
-A twin is right wherever no two elements tie, in every mode and to every order.
+Twins come from the records. Without ties their derivatives are correct in every mode and of every order.
 """
 
 import dataclasses
@@ -21,28 +21,28 @@ SHAPE = (2, 4, 3, 2)  # batch, two pooled axes, channels
 
 
 def numbers(shape=SHAPE):
-    """Distinct numbers of distinct sizes, a tenth apart, none of them 0."""
+    """Distinct nonzero multiples of 0.1 plus 0.03, with distinct absolute values."""
     size = int(np.prod(shape))
     return (np.random.default_rng(1).permutation(size) / 10 - size / 20 + 0.03).reshape(shape)
 
 
 KERNEL = np.random.default_rng(3).permutation(6).reshape(3, 2) / 9
 LARGE_KERNEL = np.pad(KERNEL, 2, constant_values=-np.inf)
-# Rows and columns of three boxes of the plane, one of them partly outside.
+# Rows and columns of three boxes; one box is partly outside the image.
 BOXES = np.array([[0.3, 0.2, 3.4, 2.6], [1.1, -0.6, 4.7, 1.9], [1.0, 1.0, 2.0, 2.0]])
 IDS = np.array([2, 0, 2, 1, 5, 0, -1, 2, 0, 2, 1, 2])
 MASK = np.arange(12).reshape(1, *SHAPE[1:3], 1) % 5 != 1
 
 
 def from_x(kernel, x):
-    """A kernel that depends on the array too."""
+    """Return a kernel that also depends on x."""
     inner = kernel[2:-2, 2:-2] if len(kernel) > 3 else kernel
     moved = inner + 0.1 * jnp.tanh(x.mean((0, -1))[:3, :2])
     return moved if inner is kernel else jnp.pad(moved, 2, constant_values=-np.inf)
 
 
 def usual(pool):
-    """The settings with which an op is tried unless a row says others: windows that meet, or lie side by side."""
+    """Return the default settings of an op: overlapping windows, or adjacent ones for slow ops."""
     if pool.takes("window_shape", "output_shape"):
         return {}
     if pool.takes("p") or pool.takes("temperature") or pool.takes("rank"):
@@ -63,7 +63,7 @@ def usual(pool):
 
 
 def both(answer):
-    """A pool and its indices as one array, and what is True as 1."""
+    """Stack a pool and its indices into one array, and convert bool to float."""
     if not isinstance(answer, tuple):
         return answer.astype(float) if answer.dtype == bool else answer
     y, indices = answer
@@ -71,7 +71,7 @@ def both(answer):
 
 
 def call(pool, x, settings):
-    """The call of an array x."""
+    """Return the call of a pool for an array x."""
     given = pool.given(x, **settings)
     if pool.takes("kernel"):
         given["kernel"] = from_x(given["kernel"], x)
@@ -80,7 +80,7 @@ def call(pool, x, settings):
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """`f` of x, and of `autodiff` if it has that; `answer` is the oracle's of `operands(x)`, if they are all of x."""
+    """An op `f` of x, with `autodiff` if `has_modes`. `answer(x)` is the oracle's result for `operands(x)`, or None."""
 
     op: str
     f: Callable
@@ -90,14 +90,14 @@ class Row:
     operands: Callable | None = None
 
     def modes(self):
-        """The op in each of its modes; an op without the argument has one, for both."""
+        """Map mode names to the op; an op without the argument `autodiff` has the single mode "both"."""
         if not self.has_modes:
             return {"both": self.f}
         return {mode: functools.partial(self.f, autodiff=mode) for mode in MODES}
 
 
 def row(op, shift=0, **settings):
-    """A row for a function of an array, to which `shift` is added."""
+    """Return the row of an op, applied to x + shift."""
     pool = POOLS[op]
     settings = usual(pool) | settings
 
@@ -108,7 +108,7 @@ def row(op, shift=0, **settings):
         return both(pool.run(call(pool, shifted(x), settings).given | mode, function))
 
     f, twin = functools.partial(run, pool.function), functools.partial(run, pool.twin)
-    if pool.takes("boxes"):  # each image of a batch by itself: the batch may be symbolic
+    if pool.takes("boxes"):  # vmap over images, because the batch may be symbolic
         return Row(op, jax.vmap(f), jax.vmap(twin))
     if pool.takes("segment_ids"):
         return Row(op, of_lines(pool, pool.function, settings), of_lines(pool, pool.twin, settings))
@@ -123,13 +123,13 @@ def row(op, shift=0, **settings):
 
 
 def lines(x):
-    """The elements of the plane as rows, batch and channels behind them."""
+    """Flatten the pooled axes into a leading axis, followed by batch and channels."""
     moved = jnp.moveaxis(x, 0, 2)
     return moved.reshape(12, *moved.shape[2:])
 
 
 def of_lines(pool, function, settings):
-    """A function of the elements of the plane as rows, some of which are of no segment; one segment has none."""
+    """Return a segment op of `lines(x)`. Some rows belong to no segment, and one segment is empty."""
     rows = {"segment_ids": IDS, "num_segments": 4} | settings
 
     def run(x):
@@ -144,7 +144,7 @@ def mean_power(x):
 
 
 def of_coefficient(op, name):
-    """An op whose coefficient is an array, which depends on x too."""
+    """Return the row of an op whose coefficient is an array that also depends on x."""
     pool = POOLS[op]
     settings = {"window_shape": (3, 2), "padding": "SAME"}
 
@@ -156,7 +156,7 @@ def of_coefficient(op, name):
 
 @jaxpool.accelerate
 def foreign(x):
-    """A model that knows nothing of jaxpool."""
+    """A model without calls of jaxpool."""
     y = lax_pools.max_pool(x, (3, 2), padding=((1, 1), (0, 1)))
     return y + lax_pools.avg_pool(x, (3, 2), padding=((1, 1), (0, 1)))
 
@@ -166,7 +166,7 @@ def foreign_twin(x):
     return POOLS["max_pool"].twin(x, **same) + POOLS["sum_pool"].twin(x, **same) / 6
 
 
-# What is special about a row; that of each other op is what `usual` says.
+# Settings of an op's row in addition to `usual`.
 SPECIAL = {
     "min_pool": {"window_shape": (2, 3), "strides": (2, 1), "padding": "VALID", "ties": "last"},
     "avg_pool": {"count_include_pad": False},
@@ -186,7 +186,7 @@ ROWS = {
     for name, pool in POOLS.items()
 } | {"accelerate": Row("accelerate", foreign, foreign_twin)}
 # Other kernels of the same ops.
-LARGE = {"window_shape": (13, 11), "padding": "SAME"}  # each window sees all of the plane
+LARGE = {"window_shape": (13, 11), "padding": "SAME"}  # every window covers the whole image
 VARIANTS = {
     **{
         f"{name}, split": row(name, **SPECIAL.get(name, {}) | {"ties": "split"})
@@ -242,8 +242,8 @@ TYPED = {
     "lp_pool, inf": row("lp_pool", p=np.inf, window_shape=(3, 2), strides=None, padding="SAME"),
 }
 VARIANTS |= TYPED
-# Ops whose kernels another op has, such as a minimum those of the maximum and a pyramid those of adaptive pools, and
-# boxes, whose programs take seconds to compile: slow tests have them.
+# Ops for slow tests: those that share the kernels of another op, for instance minima and maxima, and pools of boxes,
+# which take seconds to compile.
 ALIKE = {
     *("minimum", "fmin", "cummin", "global_max_pool", "global_avg_pool", "accelerate", "erode"),
     *("min", "min_pool", "local_minima", "spatial_pyramid_pool", "fmax"),

@@ -1,6 +1,6 @@
-"""The transformations of the table: each takes a function of an array and the array, and gives arrays.
+"""Transformations of the table: each maps a function of an array, and the array, to arrays.
 
-All of a group but "outside" run in one program, for an op in each of its modes and for its twin.
+All transformations of a group, except of "outside", run in one program for the modes of an op and its twin.
 """
 
 import itertools
@@ -20,7 +20,7 @@ def weights(shape):
 
 
 def loss(f):
-    """A scalar with derivatives of every order, of a function that sees its elements in their order."""
+    """Return a scalar with derivatives of every order. The inner sine preserves the order of the elements."""
 
     def scalar(x):
         y = f(jnp.sin(x / 3) * 3)
@@ -30,7 +30,7 @@ def loss(f):
 
 
 def square(f):
-    """A scalar that takes any shape, also a symbolic one."""
+    """Return the sum of squares, which also works for symbolic shapes."""
     return lambda x: (f(x) ** 2).sum()
 
 
@@ -43,7 +43,7 @@ def jvp(f):
 
 
 def nested(*transforms):
-    """Derivatives of derivatives of the loss, the innermost last, as in "jvp of vjp"."""
+    """Nest derivatives of the loss, the innermost last, as in "jvp of vjp"."""
 
     def cell(f, x):
         g = loss(f)
@@ -55,7 +55,7 @@ def nested(*transforms):
 
 
 def orders(innermost):
-    """Every nesting to third order whose innermost derivative is of a mode."""
+    """Return every nesting up to third order whose innermost derivative has the mode `innermost`."""
     modes = {"vjp": vjp, "jvp": jvp}
     return {
         " of ".join((*outer, innermost)): nested(*[modes[mode] for mode in (*outer, innermost)])
@@ -68,7 +68,7 @@ STEP = 1e-4
 
 
 def differences(g):
-    """The derivative along the weights, from the values alone."""
+    """Return the directional derivative along the weights as a central difference of values."""
 
     def cell(f, x):
         ahead, behind = (g(f)(x + h * weights(x.shape)) for h in (STEP, -STEP))
@@ -77,7 +77,7 @@ def differences(g):
     return cell
 
 
-# What a twin, which has derivatives, gives in place of a difference.
+# The exact derivatives of a twin, to compare with differences of an op.
 DIFFERENCES = {
     "jvp, by differences": nested(jvp),
     "jvp of vjp, by differences": nested(jvp, vjp),
@@ -86,7 +86,7 @@ DIFFERENCES = {
 
 
 def small(f, x):
-    """The loss as a function of two numbers, for whole Hessians, in steps that keep the order."""
+    """Return the loss as a function of two numbers, for full Hessians. Small directions preserve the order of x."""
     directions = weights((2, *x.shape)) / 1000
     return lambda t: loss(f)(x + jnp.tensordot(t, directions, 1))
 
@@ -95,7 +95,7 @@ ONES = np.full(2, 1e-3)
 
 
 def mapped(axis, of):
-    """`of(f)` over an axis of a stack."""
+    """Map `of(f)` over an axis of a stack."""
 
     def cell(f, x):
         stack = jnp.stack([x, x[::-1], -x], axis)
@@ -106,7 +106,7 @@ def mapped(axis, of):
 
 
 def scan(f):
-    """The loss after three rounds, each small enough to keep the order of the elements."""
+    """Return the loss after three scan steps, small enough to preserve the order of the elements."""
 
     def many(x):
         def body(carry, _):
@@ -124,7 +124,7 @@ def branch(f):
 
 
 def loop(f):
-    """Rounds as many as a condition wants, which reverse mode cannot undo."""
+    """Return a while loop around f, which has no reverse mode."""
 
     def rounds(x):
         def body(carry):
@@ -173,7 +173,7 @@ def checkpointed(policy):
 
 
 def sharded(of):
-    """`of(f)` on a batch over all devices, in a `shard_map` that checks what varies over them."""
+    """Apply `of(f)` to a batch sharded over all devices, in a `shard_map` with `check_vma=True`."""
 
     def cell(f, x):
         mesh = jax.make_mesh((len(jax.devices()),), ("i",), (AxisType.Auto,))
@@ -188,7 +188,7 @@ def sharded_inside(f, x):
 
 
 def summed(f, x):
-    """The gradient of what all devices have together."""
+    """Return the gradient of a sum over all devices."""
 
     def of(f):
         return jax.grad(lambda x: jax.lax.psum(square(f)(x), "i"))
@@ -197,7 +197,7 @@ def summed(f, x):
 
 
 def symbolic(of):
-    """`of(f)` exported once for any batch and any channels, at two sizes of them."""
+    """Export `of(f)` once with symbolic batch and channels, and call it at two sizes."""
 
     def cell(f, x):
         batch, channels = jax.export.symbolic_shape("b, c")
@@ -209,7 +209,7 @@ def symbolic(of):
 
 
 def along(f):
-    """The tangent for a tangent equal to x, of any size."""
+    """Return the jvp with x as its own tangent, which works for any shape."""
     return lambda x: jax.jvp(f, (x,), (x,))[1]
 
 
@@ -225,7 +225,7 @@ def pullback(f, x):
     return back(weights(y.shape))[0]
 
 
-# Groups: REVERSE for every mode, FORWARD for those that have forward mode.
+# Groups: REVERSE for every mode, FORWARD for modes with forward-mode differentiation.
 
 REVERSE = {
     "first": {

@@ -1,1 +1,1 @@
-"""Every op under every transformation of jax, and the programs that come out: size, memory, lowering."""
+"""Every op under every transformation of jax, and properties of the resulting programs: size, memory, lowering."""

@@ -2,7 +2,7 @@
 
     python -m tests.transformations.digests WAY...
 
-prints them as JSON, by way and by program. How many threads and devices there are is up to the environment.
+prints them as JSON, by way and by program. The environment decides the numbers of threads and devices.
 """
 
 import functools
@@ -20,17 +20,17 @@ import jaxpool
 from jaxpool.testing import pools
 from tests.support.transform_rows import KERNEL, ROWS, VARIANTS
 
-BATCH, CHANNELS = 512, 32  # of small planes: enough for XLA to give each thread a part
+BATCH, CHANNELS = 512, 32  # for small images: enough for XLA to use several threads
 SAME3 = {"window_shape": (3, 3), "strides": (2, 2), "padding": "SAME"}
 POOLS = pools()
-PLAIN = [  # whose windows nothing else decides
+PLAIN = [  # pools without a key, a blur, a rank or coefficients
     name
     for name, pool in POOLS.items()
     if pool.takes("window_shape", "padding")
     and not any(pool.takes(word) for word in ("key", "blur_shape", "rank"))
     and not pool.coefficients
 ]
-LARGE = dict.fromkeys((*PLAIN, "softmax_pool"), SAME3) | {  # larger planes: forms of their own
+LARGE = dict.fromkeys((*PLAIN, "softmax_pool"), SAME3) | {  # larger images select other kernels
     "min_pool": {"window_shape": (13, 13), "padding": "SAME"},
     "max_pool_with_argmax": {"window_shape": (31, 31), "strides": (16, 16), "padding": "SAME"},
     "avg_pool": {"window_shape": (3, 3), "padding": "SAME", "count_include_pad": False},
@@ -46,25 +46,25 @@ LOW_PRECISION = ("max_pool", "avg_pool", "adaptive_avg_pool", "lp_pool")
 
 
 def largest_of_boxes(x):
-    """The largest sample of each cell of a box in each image."""
+    """Return the largest sample of each cell of one box per image."""
     boxes = np.tile(np.float32([[0.3, 0.2, 2.9, 3.6]]), (len(x), 1))
     return jaxpool.roi_align(x, boxes, (2, 2), batch_indices=np.arange(len(x)), kind="max")
 
 
 def cotangent_of_kernel(kernel, x):
-    """What a dilation sends to its kernel from the whole batch, once an image."""
+    """Return the kernel's cotangent of a dilation of the whole batch, repeated for each image."""
     sent = jax.grad(lambda kernel: (jaxpool.dilate(x, kernel) ** 2).sum())(kernel)
     return jnp.broadcast_to(sent, (len(x), *kernel.shape))
 
 
 def programs():
-    """Functions of one array with the batch in front, and the array, by name."""
+    """Map names to functions of one array with a leading batch axis, and the array."""
     rng = np.random.default_rng(0)
     small = rng.standard_normal((BATCH, 4, 3, CHANNELS)).astype(np.float32)
     large = rng.standard_normal((8, 64, 64, 16)).astype(np.float32)
     large[rng.random(large.shape) < 0.3] = 0  # ties
     found = {name: (row.f, small) for name, row in (ROWS | VARIANTS).items()}
-    kernel = KERNEL.astype(np.float32)  # which no sum over the batch made
+    kernel = KERNEL.astype(np.float32)  # independent of the batch
     found |= {
         "dilate": (functools.partial(jaxpool.dilate, kernel=kernel), small),
         "dilate, split": (functools.partial(jaxpool.dilate, kernel=kernel, ties="split"), small),
@@ -90,7 +90,7 @@ def digest(results):
 
 
 def reordered(f, x, dy):
-    """With the batch in another order; and back."""
+    """Evaluate with a permuted batch, and undo the permutation."""
     order = np.random.default_rng(2).permutation(len(x))
     back = np.argsort(order)
     return [
@@ -99,7 +99,7 @@ def reordered(f, x, dy):
 
 
 def sharded(spec, kind, f, x, dy):
-    """With x on all devices."""
+    """Evaluate with x sharded over all devices."""
     mesh = jax.make_mesh((len(jax.devices()),), ("a",), (kind,))
     x, dy = (jax.device_put(each, NamedSharding(mesh, spec)) for each in (x, dy))
     return jax.jit(both, static_argnums=0)(f, x, dy)
@@ -122,7 +122,7 @@ def main(ways):
         for way in ways:
             try:
                 found[way][name] = digest(WAYS[way](f, x, dy))
-            except Exception as refused:  # which is another answer than that of the first way
+            except Exception as refused:  # a message differs from any digest
                 found[way][name] = repr(refused)[:200]
     print(json.dumps(found))
 

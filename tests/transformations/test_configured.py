@@ -1,4 +1,4 @@
-"""The suite's core once more under each way that jax can be told to be strict: a process for each."""
+"""The suite's core tests under each strict configuration of jax, in one process per configuration."""
 
 import os
 import pathlib
@@ -13,18 +13,18 @@ CORE = [
     "api/test_against_oracle.py",
     "transformations/test_modes.py",
 ]
-LOOPS = "api/test_regions.py"  # of whose kernels an eager run would take minutes
+LOOPS = "api/test_regions.py"  # its kernels would take minutes without jit
 STRICT = {"JAX_NUMPY_DTYPE_PROMOTION": "strict", "JAX_NUMPY_RANK_PROMOTION": "raise"}
-# These make a NaN on purpose: jax stops where the test makes it.
+# These tests create NaN themselves, which jax_debug_nans turns into an error.
 NAN = (
     *("nan", "NaN", "chosen_element", "gets_a_share", "window_of_one", "not_finite"),
     *("infinities", "special", "oracle_chooses", "implies", "of_lax_do_not_agree"),
 )
-# These count traces, or pass indices out of range, which are refused where they are known before tracing.
+# These count traces, or pass out-of-range indices, which raise if they are concrete.
 TRACED = ("traced_once", "out_of_range")
-# With float64 on, what numpy and Python give is float64.
+# With float64 enabled, numbers of NumPy and Python are float64.
 PYTHON_NUMBERS = ("numpy_arrays_and_python_numbers",)
-# With leaks looked for, nothing that was traced is kept: each call is traced again.
+# With leak checks, jax caches no trace and traces every call again, so that few files are affordable.
 FEW = ["api/test_max.py", "api/test_sum.py", "transformations/test_modes.py"]
 CONFIGURATIONS = {
     "strict promotion": (STRICT, [*CORE, LOOPS], ()),

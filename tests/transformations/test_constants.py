@@ -1,4 +1,4 @@
-"""What a program holds does not grow with the image: masks, counts and bounds are vectors along its axes."""
+"""Constants in a program do not grow with the image area: masks, counts and bounds are vectors along its axes."""
 
 import functools
 import re
@@ -11,7 +11,7 @@ import pytest
 from bench.every_op import OPS, SHAPE, value_and_gradient
 from tests.support.later import first, in_turn
 
-X = jax.ShapeDtypeStruct((8, 256, 256, 4), jnp.float32)  # as many elements as `every_op.SHAPE`
+X = jax.ShapeDtypeStruct((8, 256, 256, 4), jnp.float32)  # same size as `every_op.SHAPE`
 AREA = 256 * 256
 
 
@@ -21,13 +21,13 @@ def test_no_constant_is_as_large_as_an_image(name, platform):
     traced = jax.jit(lambda x: value_and_gradient(OPS[name], x, jnp.float32(1))).trace(X)
     text = traced.lower(lowering_platforms=(platform,)).as_text()
     digits = [len(found) for found in re.findall(r'dense<"0x([0-9A-F]*)"', text)]
-    assert max(digits, default=0) < AREA // 4  # the hexadecimal digits of a bit per pixel
+    assert max(digits, default=0) < AREA // 4  # hexadecimal digits of one bit per pixel
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OPS)
 def test_a_constant_cotangent_compiles_as_fast_as_any(name):
-    """XLA folds what it knows while it compiles, which took seconds where tables met constants."""
+    """XLA's constant folding took seconds of compile time for tables applied to constants."""
     x = jax.ShapeDtypeStruct(SHAPE, jnp.float32)
 
     def seconds(function, *arguments):

@@ -1,4 +1,4 @@
-"""What looks for mistakes in a program finds none in ours: checkify's index checks, and `jax_debug_nans`."""
+"""Debugging tools report no error in pools: checkify's index checks, and `jax_debug_nans`."""
 
 import functools
 
@@ -25,7 +25,7 @@ FAR = np.array(
 
 
 def value_and_gradient(pool, given):
-    """A function of the arrays of a call, and these: the value and the cotangents of floats."""
+    """Return a function from the arrays of a call to value and cotangents of its operands, and the arrays."""
     arrays = {name: value for name, value in given.items() if isinstance(value, np.ndarray)}
 
     def run(arrays):
@@ -42,7 +42,7 @@ def value_and_gradient(pool, given):
 
 
 def dropped(pool):
-    """Calls with ids, boxes or indices of nothing that exists."""
+    """Yield calls with ids, boxes or indices out of range."""
     given = pool.given(X)
     if pool.takes("segment_ids"):
         yield {**given, "segment_ids": IDS}
@@ -90,7 +90,7 @@ def test_what_a_mask_leaves_empty_makes_no_nan(name):
 @pytest.mark.parametrize("ties", ["first", "last", "split"])
 @pytest.mark.parametrize("window", [(2, 2), (9, 9), (16, 16)])
 def test_medians_of_nothing_make_no_nan(window, ties, mode):
-    """Windows small, large and as large as the image, which are ranked in three ways."""
+    """Small and large windows, and windows as large as the image, use three different kernels."""
     x = jnp.asarray(np.random.default_rng(0).normal(size=(1, 16, 16, 1)), jnp.float32)
     mask = jnp.arange(16)[:, None] > 12
     pool = functools.partial(

@@ -1,4 +1,4 @@
-"""Every op on an array whose type says how it is sharded, which is what `jax.make_mesh` gives."""
+"""Every op under explicit sharding, where the type of an array carries its sharding."""
 
 import functools
 
@@ -15,10 +15,10 @@ from tests.support.transform_rows import ALIKE, POOLS, ROWS, TYPED, VARIANTS, nu
 TABLE = ROWS | VARIANTS
 BATCH, CHANNELS = PartitionSpec("i"), PartitionSpec(None, None, None, "i")
 
-# Makes one axis of bins and channels: no sharding says where the channels then lie.
+# Flattens bins and channels into one axis, which has no sharding if the channels are sharded.
 FLATTENED = "spatial_pyramid_pool"
 
-# Of variants that many ops have, one each is quick, and none of those that compile longest.
+# Of a variant that many ops share, one op is quick. The variants that compile longest are slow.
 LONGEST = {
     name
     for name in VARIANTS
@@ -46,7 +46,7 @@ def gradient(f):
     ],
 )
 def test_gradients(name):
-    """One program without a mesh and one with it, for both modes and all shardings."""
+    """One program without a mesh and one with a mesh cover both modes and all shardings."""
     mesh = explicit_mesh()
     specs = [BATCH] if name == FLATTENED else [BATCH, CHANNELS]
 
@@ -72,7 +72,7 @@ def test_gradients(name):
     ],
 )
 def test_no_mesh_need_be_set(name):
-    """In a jit the arrays say which it is."""
+    """Under `jit`, the mesh comes from the arrays."""
     f = gradient(TABLE[name].f)
     x = jax.device_put(numbers(), NamedSharding(explicit_mesh(), BATCH))
     dx = jax.jit(f)(x)
@@ -81,7 +81,7 @@ def test_no_mesh_need_be_set(name):
 
 
 def test_bins_of_sharded_channels_are_gathered_where_jax_flattens_none():
-    """Such a reshape wants to be told a sharding: the twin is not, and ours is."""
+    """jax raises for the twin's reshape, which has no output sharding. The pyramid passes one."""
     mesh = explicit_mesh()
     row = TABLE[FLATTENED]
     with jax.set_mesh(mesh):
@@ -97,7 +97,7 @@ def test_bins_of_sharded_channels_are_gathered_where_jax_flattens_none():
 @pytest.mark.parametrize("op", ["maximum", "minimum", "fmax", "fmin"])
 @pytest.mark.parametrize("ties", first(1, ["split", "first"]))
 def test_repeated_operands_of_one_sharded_element(op, ties):
-    """One element can be sharded over one device: `jnp.broadcast_to` has no gradient then, ours has."""
+    """An axis of size 1, sharded over one device, has a gradient. That of `jnp.broadcast_to` raises."""
     x, one = jnp.arange(6.0).reshape(3, 2), jnp.asarray([[2.0], [3.0], [9.0]])
 
     def gradients(x, one):
@@ -120,7 +120,7 @@ def test_repeated_operands_of_one_sharded_element(op, ties):
 @pytest.mark.parametrize("op", ["maximum", "fmax"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_operands_of_other_shardings(op, dtype):
-    """As jax's own: numbers, and arrays that are on every device or sharded along another axis."""
+    """Scalars, replicated arrays, and arrays sharded along another axis are valid operands, as for jax's functions."""
     rng = np.random.default_rng(0)
     x = jnp.asarray(rng.integers(-3, 4, (8, 3, 4)), dtype)
     row = jnp.asarray(rng.integers(-3, 4, (3, 4)), dtype)

@@ -1,4 +1,4 @@
-"""As windows, kernels, ranks and axes grow: what is held beside arguments and results, and what compiling takes."""
+"""Temporary memory and compile time stay bounded for large windows, kernels, ranks and axes."""
 
 import time
 
@@ -10,9 +10,9 @@ from jaxpool.testing import pools
 from tests.support.compilation import AS_USERS
 from tests.support.growth import calls
 
-LEAST = 64_000_000  # bytes that a program may always hold
-TIMES = 20  # its arguments and results
-SECONDS = 5  # of the processors, to trace and compile
+LEAST = 64_000_000  # temporary bytes that any program may use
+TIMES = 20  # temporary bytes per byte of arguments and results
+SECONDS = 5  # processor time to trace and compile
 CALLS = list(calls())
 
 

@@ -1,4 +1,4 @@
-"""What the programs are made of: no scatter and no loop on any platform, and on GPU and TPU nothing that serves CPU."""
+"""Operations in lowered programs: no scatter and no loop on any platform, and no CPU-specific code on GPU and TPU."""
 
 import functools
 import re
@@ -43,7 +43,7 @@ def gradient(name):
 
 
 def lowered(f, platform, shape=SHAPE):
-    """The names of the operations in the program of f for a platform."""
+    """Return the names of the operations in the program of f for a platform."""
     x = jax.ShapeDtypeStruct(shape, np.float32)
     program = jax.export.export(f, platforms=[platform])(x).mlir_module()
     return set(re.findall(r"\b(?:stablehlo|chlo|mhlo)\.(\w+)", program))
@@ -55,7 +55,7 @@ def forbidden(operations, words=("scatter",)):
 
 @pytest.mark.parametrize("platform", PLATFORMS)
 def test_the_search_finds_what_lax_lowers_to(platform):
-    """Lest the tests below look for a word that no program holds."""
+    """The search for scatters in the tests below finds that of lax's gradient."""
 
     def lax_pool(x):
         window, strides = (1, 3, 3, 1), (1, 2, 2, 1)
@@ -91,7 +91,7 @@ def test_nor_does_what_the_compiler_makes_of_it(name, shape):
 
 
 def scatters(f, platform):
-    """What joins the elements that meet in each scatter of a program, and their type."""
+    """List the combining operation and the element type of each scatter in a program."""
     x = jax.ShapeDtypeStruct(SHAPE, np.float32)
     program = jax.export.export(jax.jit(f), platforms=[platform])(x).mlir_module()
     pattern = r'stablehlo\.scatter".*?= stablehlo\.(\w+) \S+, \S+ : tensor<(\w+)>'
@@ -100,7 +100,7 @@ def scatters(f, platform):
 
 @pytest.mark.parametrize("platform", PLATFORMS)
 def test_unpooling_adds_nothing_up(platform):
-    """Integers by maximum are the same in whatever order, unlike sums of floats; XLA for CPU writes in order."""
+    """Scatters are deterministic: an integer maximum is independent of the order, and XLA for CPU writes in order."""
 
     def unpooled(x):
         y, indices = jaxpool.max_pool_with_argmax(x, (2, 2), (2, 2))
@@ -140,18 +140,18 @@ def test_vmap_adds_neither_loop_nor_gather(name):
         assert forbidden(operations, ("scatter", "gather", "while")) == []
 
 
-# What only XLA for CPU needs
+# CPU-specific code
 
 
 def of_the_cpu(f, platform, dtype, shape=(2, 64, 64, 32)):
-    """What the program of f for a platform holds of the forms that serve CPU alone."""
+    """Return the constructs in the program of f that only programs for CPU should have."""
     x = jax.ShapeDtypeStruct(shape, dtype)
     program = jax.export.export(jax.jit(f), platforms=[platform])(x).mlir_module()
     held = {word for word in ("case", "if", "gather") if f"stablehlo.{word}" in program}
     held |= {"call"} if 'inlineable = "false"' in program else set()
     for dim, operands in re.findall(r"concatenate .*dim = (\d+) : \((.*)\) ->", program):
         sizes = [shape.split("x")[int(dim)] for shape in re.findall(r"tensor<([^>]*)>", operands)]
-        if set(sizes) != {"1"}:  # phases that take turns have an axis of their own
+        if set(sizes) != {"1"}:  # interleaved phases are joined along an axis of their own
             held.add("regions")
     return held
 
@@ -160,7 +160,7 @@ def square(f):
     return lambda x: (f(x).astype(jnp.float32) ** 2).sum()
 
 
-OTHERS = {  # ops of other kernels
+OTHERS = {  # ops with other kernels
     "max over axes": lambda x: jaxpool.max(x, (1, 2), ties="first"),
     "global average": jaxpool.global_avg_pool,
     "running maximum": lambda x: jaxpool.cummax(x, 1)[0],
@@ -176,8 +176,8 @@ GRADIENTS |= {name: jax.grad(square(f)) for name, f in OTHERS.items()}
 def test_nothing_that_serves_the_cpu_is_in_other_programs(name):
     for platform in ("cuda", "tpu"):
         for dtype in (np.float32, jnp.bfloat16):
-            others = {"case"} if "powers" in name else set()  # a branch on the range of the numbers
-            others |= {"gather"} if "max over" in name else set()  # the value is read at its index
+            others = {"case"} if "powers" in name else set()  # a branch on the range of the values
+            others |= {"gather"} if "max over" in name else set()  # reads the value at its index
             assert of_the_cpu(GRADIENTS[name], platform, dtype) == others
 
 

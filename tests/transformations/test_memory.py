@@ -1,4 +1,4 @@
-"""Peak memory of forward and backward, by what XLA says of the compiled program: that of lax's autodiff or less."""
+"""Peak memory of forward and backward, from XLA's memory analysis, is at most that of lax's autodiff."""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from tests.support.soft_pools import NAMES
 
 
 def room(pool, shape):
-    """Bytes of the results and of what is in between, forward and backward."""
+    """Return the bytes of results and temporaries, forward and backward."""
     x = jax.ShapeDtypeStruct(shape, jnp.float32)
     dy = jax.eval_shape(pool, x)
 
@@ -65,9 +65,9 @@ def test_no_more_memory_than_lax(shape, window, strides, padding, axes, pool):
         function = getattr(jaxpool, pool)
         return function(x, (window,) * count, (strides,) * count, padding, axes=axes)
 
-    # Between two passes of a spread stands an array that is as short as y along one axis alone.
+    # Between the two passes of a transposed sum, the intermediate has the size of y along one axis only.
     more = 1.03 if (pool, window, strides, padding) == ("avg_pool", 5, 1, "VALID") else 1
-    predicates = 1 << 10  # of conditionals, and tuples
+    predicates = 1 << 10  # bytes for predicates of conditionals, and tuples
     assert room(ours, shape) <= more * room(theirs, shape) + predicates
 
 
@@ -97,7 +97,7 @@ SOFT = [(name, masked) for name in NAMES for masked in (False, True)]
 
 @pytest.mark.parametrize(("name", "masked"), [SOFT[0], *(later(*one) for one in SOFT[1:])])
 def test_soft_pools_hold_few_arrays(name, masked):
-    """Four in between, with what they hold when they go tap by tap, an example of the batch after the other."""
+    """At most four temporaries as large as x, including the buffers of the loop over taps."""
     x = jax.ShapeDtypeStruct((4, 64, 64, 64), jnp.float32)
     given = {"where": jax.ShapeDtypeStruct(x.shape, bool)} if masked else {}
 
@@ -106,5 +106,5 @@ def test_soft_pools_hold_few_arrays(name, masked):
         return y, back(dy)
 
     memory = jax.jit(both).lower(x, x, **given).compile(FUSED).memory_analysis()
-    arrays = (4 if "softmax" in name else 3) + 0.8 * masked  # the mask is pooled and stored too
+    arrays = (4 if "softmax" in name else 3) + 0.8 * masked  # the mask needs memory, too
     assert memory.temp_size_in_bytes <= arrays * 4 * x.size

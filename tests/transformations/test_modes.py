@@ -1,4 +1,4 @@
-"""Forward mode beside reverse mode at ties, NaN, infinities and padding; and what to pass for it."""
+"""Forward mode agrees with reverse mode at ties, NaN, infinities and padding, and errors explain how to enable it."""
 
 import functools
 import inspect
@@ -27,7 +27,7 @@ SETTINGS = {
 }
 MASK = np.arange(12).reshape(4, 3, 1) % 4 != 1
 POOLS = {name: pool for name, pool in pools().items() if pool.modes}
-MORE = {  # so that strides, dilation, masks and other axes are gone through too
+MORE = {  # cover strides, dilation, masks and other axes
     "min_pool": {"strides": (2, 1), "where": MASK},
     **{
         name: {"where": MASK}
@@ -45,7 +45,7 @@ MORE = {  # so that strides, dilation, masks and other axes are gone through too
 
 
 def call(name, x, ties=None):
-    """The call of a function of an array x."""
+    """Return the call of a pool for an array x."""
     pool = POOLS[name]
     settings = SETTINGS | MORE.get(name, {}) | ({} if ties is None else {"ties": ties})
     return Call(pool, pool.given(x, **settings))
@@ -60,7 +60,7 @@ def function(name, ties=None, **mode):
 
 
 def hard():
-    """Arrays of ties, of NaN among numbers and alone, and of infinities among numbers and alone."""
+    """Arrays with ties, with some or only NaN, and with some or only infinities."""
     rng = np.random.default_rng(3)
     choices = [[-1.0, 0.0, -0.0, 1.0], [np.nan, 1.0, 2.0], [-np.inf, 0.0, np.inf]]
     drawn = [rng.choice(values, SHAPE) for values in choices]
@@ -70,7 +70,7 @@ def hard():
 
 @functools.cache
 def both_products(name, ties):
-    """For each of `hard()` the tangent for v and the cotangent for w; then v and w."""
+    """Return tangents for v and cotangents for w at each array of `hard()`, then v and w."""
     f = function(name, ties, autodiff="jvp")
     rng = np.random.default_rng(4)
     v = rng.standard_normal(SHAPE)
@@ -106,12 +106,12 @@ def test_a_tangent_is_that_of_the_element_the_oracle_chooses(name, ties):
         moved[1] = np.zeros_like(moved[1])
     for x, tangent in zip(hard(), tangents, strict=True):
         answer = call(name, x, ties).answer()
-        more = [np.zeros(shape) for shape, _ in answer.inputs[len(moved) :]]  # of `initial`
+        more = [np.zeros(shape) for shape, _ in answer.inputs[len(moved) :]]  # for `initial`
         np.testing.assert_allclose(tangent, answer.tangent(*moved, *more), rtol=1e-12, atol=1e-14)
 
 
 def test_those_of_lax_do_not_agree_with_each_other():
-    """Lest the tests above hold for any pool: lax has two derivatives but where all elements are equal."""
+    """The test above fails for lax: its two modes differ, except where some elements of `hard()` are all equal."""
     f = functools.partial(
         lax_pools.max_pool, **{n: SETTINGS[n] for n in ("window_shape", "padding")}
     )
@@ -122,13 +122,13 @@ def test_those_of_lax_do_not_agree_with_each_other():
         tangent = jax.jvp(f, (x,), (v,))[1]
         cotangent = jax.vjp(f, x)[1](w)[0]
         apart.append(not np.isclose((tangent * w).sum(), (v * cotangent).sum()))
-    # At ties and beside infinities its tangent depends on how XLA compiles it.
+    # At ties and next to infinities, lax's tangent depends on how XLA compiles it.
     _, beside_nan, _, *everywhere = apart
     assert beside_nan
     assert everywhere == [True, False, True, False]
 
 
-# What to pass for forward mode
+# How to enable forward mode
 
 FORWARD = {
     "jvp": lambda f, x: jax.jvp(f, (x,), (x,)),
@@ -144,7 +144,7 @@ ADVICE = 'pass autodiff="jvp"'
 
 
 def seen(caught):
-    """What Python prints of an error: notes, and the stack of the call that jax differentiated, with its source."""
+    """Return an error as Python prints it: with notes, and with the traceback of the call and its source lines."""
     return "".join(traceback.format_exception(caught.value))
 
 
@@ -177,7 +177,7 @@ def test_outside_jit_the_error_says_it_too(how):
 
 @pytest.mark.parametrize("name", POOLS)
 def test_so_does_it_where_reverse_mode_meets_that(name):
-    """The error of `grad` of `jvp` says it as well."""
+    """The error of `grad` of `jvp` gives the same advice."""
 
     def derivative(f, x):
         return jax.grad(lambda x: jax.jvp(f, (x,), (x,))[1].sum())(x)

@@ -1,6 +1,6 @@
-"""Value and gradient of every op are the same to the bit, in whichever way they are computed.
+"""Value and gradient of every op have the same bits in every way of computing them.
 
-From run to run, with one thread or several, jitted or not, with the batch in another order, and on four devices.
+The ways are: repeated runs, one thread or several, with or without jit, a permuted batch, and four devices.
 """
 
 import json
@@ -16,17 +16,17 @@ POOLS = pools()
 
 
 def where(found):
-    """The names of programs of functions of which `found(pool)` is so."""
+    """Return the names of the functions whose record satisfies `found`."""
     return [name for name, pool in POOLS.items() if found(pool)]
 
 
 DRAWN = where(lambda pool: None in pool.choices.get("key", ()))
-POWERS = where(lambda pool: "p" in pool.coefficients)  # a mean of powers and its root
+POWERS = where(lambda pool: "p" in pool.coefficients)  # roots of means of powers
 OF_COEFFICIENTS = [f"{name}, {c} of an array" for name in POOLS for c in POOLS[name].coefficients]
 MEANS_OF_DRAWS = [f"{name}, without a key" for name in DRAWN]
 OF_KERNELS = ("dilate, large", "erode, large, split", "erode, split")
 GATHERED = where(lambda pool: pool.takes("boxes") or pool.takes("segment_ids"))
-# What may not be, and why.
+# Programs whose bits may differ, and why.
 THREADS = dict.fromkeys(
     (
         "adaptive_avg_pool, large",
@@ -71,7 +71,7 @@ FOUR_DEVICES = "--xla_force_host_platform_device_count=4"
 
 
 def digests(*ways, prefix=(), **environment):
-    """What `tests.transformations.digests` prints, with XLA as users have it unless the environment says more."""
+    """Return the output of `tests.transformations.digests`, by default with XLA's default flags."""
     command = [*prefix, sys.executable, "-m", "tests.transformations.digests", *ways]
     environment = {**os.environ, "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu", **environment}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)

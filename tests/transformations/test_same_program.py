@@ -1,6 +1,7 @@
-"""Whichever way a pool is called, its forward and backward are one program: the same operations, bits and memory.
+"""Forward and backward pass of a pool compile to the same program for every way of calling it.
 
-By default, with `autodiff="jvp"`, from a drop-in, and from lax's own pool under `accelerate`.
+Operations, bits and memory are equal by default, with `autodiff="jvp"`, for a drop-in, and for lax's pool under
+`accelerate`.
 """
 
 import functools
@@ -57,7 +58,7 @@ def avg_forms(*geometry):
 
 
 def quotient_forms(*geometry):
-    """Averages as lax and its users write them: `accelerate` is handed the sum, the division is theirs."""
+    """Averages as users write them with lax: `accelerate` replaces the sum, and the division stays in user code."""
     count = np.float32(np.prod(geometry[0]))
     sums = in_modes("sum_pool", *geometry).items()
     return {mode: lambda x, f=f: f(x) / count for mode, f in sums} | {
@@ -122,7 +123,7 @@ def quick(case, those):
 
 
 def assert_one_program(forms, x):
-    """Each form forward and backward, against the first."""
+    """Compare the compiled forward and backward pass of each form with the first form."""
     like = jax.eval_shape(next(iter(forms.values())), x)
     dy = np.random.default_rng(1).standard_normal(like.shape).astype(like.dtype)
     want = None
@@ -158,7 +159,7 @@ def test_other_pools(name):
 
 
 def test_a_program_that_differs_is_told_apart():
-    """Lest the tests above compare nothing: lax's own gradient, and a sum in another order."""
+    """The comparison fails for lax's own gradient, and for an average of divided elements."""
     x = np.ones((1, 8, 8, 4), np.float32)
     forms = max_forms((3, 3), (1, 1), "SAME")
     with pytest.raises(AssertionError, match="lax"):

@@ -1,4 +1,4 @@
-"""What `vmap` makes of a gradient: the program for one more batch axis, no larger, without loops."""
+"""The program of `vmap` of a gradient is no larger than the gradient with one more batch axis, and has no loops."""
 
 import functools
 import re
@@ -12,10 +12,10 @@ import jaxpool
 from jaxpool.testing import pools
 from tests.support.later import later
 
-# A plan sees one example, not the stack: both are of more than `sum_region_bytes`.
+# Under vmap, a plan sees one example. Both the example and the stack exceed `sum_region_bytes`.
 SHAPE = (8, 9, 10, 3)
 SAME = {"window_shape": (3, 3), "strides": (2, 2), "padding": "SAME"}
-# Ranks compare pairs, and have tests of their own.
+# Rank pools compare pairs of elements and have separate tests.
 WINDOWED = [n for n, p in pools().items() if p.takes("ceil_mode") and p.topic != "rank"]
 SPECIAL = {
     "min_pool": {"ties": "last"},
@@ -35,7 +35,7 @@ MODES = ("vjp", "jvp")
 CASES = [(name, mode) for name, (op, _) in POOLS.items() for mode in pools()[op].modes or (None,)]
 SLOW = pytest.mark.slow
 FORBIDDEN = ("scatter", "gather", "while")
-# Beyond the range of the type these loop over the taps; what a step cuts out is a gather under vmap.
+# For values out of range of the dtype these loop over the taps. Under vmap, a loop step's slice becomes a gather.
 LOOPED = [n for n in WINDOWED if pools()[n].coefficients or pools()[n].takes("p")]
 
 
@@ -52,7 +52,7 @@ def gradient(name, mode):
 
 
 def mapped(name, mode, axis):
-    """The gradient mapped over an axis, and that of the stack, with the axis in front as in `vmap`."""
+    """Return lowered programs of `vmap` of the gradient, and of the gradient of the stack with that axis in front."""
     x = jax.ShapeDtypeStruct((*SHAPE[:axis], 5, *SHAPE[axis:]), np.float32)
     of = gradient(name, mode)
 
@@ -63,7 +63,7 @@ def mapped(name, mode, axis):
 
 
 def compiled(lowered):
-    """The names of the operations that the compiler leaves, one for each time they stand there."""
+    """Return the name of every operation in the compiled program."""
     return re.findall(r" = \S+ ([\w-]+)\(", lowered.compile().as_text())
 
 
@@ -79,7 +79,7 @@ def test_a_mapped_gradient_is_lowered_to_no_more_than_that_of_the_stack(name, mo
     one, whole = (
         re.findall(r"stablehlo\.(\w+)", low.as_text()) for low in mapped(name, mode, axis)
     )
-    ragged = ("gather",) if name.startswith("adaptive") else ()  # which the stack has as well
+    ragged = ("gather",) if name.startswith("adaptive") else ()  # the stack has gathers, too
     allowed = ("gather", "while") if name in LOOPED else ragged
     assert [word for word in within(" ".join(one)) if word not in allowed] == []
     if name not in LOOPED:
@@ -103,7 +103,7 @@ def test_a_mapped_gradient_is_lowered_to_no_more_than_that_of_the_stack(name, mo
 def test_a_mapped_gradient_compiles_to_no_more_fusions_than_that_of_the_stack(name, mode, axis):
     one, whole = map(compiled, mapped(name, mode, axis))
     assert whole.count("fusion") > 0
-    more = 2 if name in LOOPED else 0  # of a step beyond the range
+    more = 2 if name in LOOPED else 0  # in the loop for values out of range
     assert one.count("fusion") <= whole.count("fusion") + more
     if not name.startswith("adaptive"):
         assert within(" ".join(one)) == []

@@ -1,4 +1,4 @@
-"""Twenty thousand train steps in one process: memory stays, nothing is compiled again, the loss is that of lax."""
+"""20,000 training steps in one process: constant memory, no recompilation, and the same loss as with lax."""
 
 import resource
 
@@ -15,7 +15,7 @@ EVERY = 2_000
 
 
 def loss(params, x, labels):
-    """A small network as somebody wrote it, with the pools of lax."""
+    """Loss of a small network with the pools of lax."""
     kernel, weights = params
     y = lax.conv_general_dilated(
         x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
@@ -27,7 +27,7 @@ def loss(params, x, labels):
 
 
 def trained(step):
-    """The losses now and then, the memory held at the same times, and how often the step was compiled."""
+    """Return losses and peak memory in MB every `EVERY` steps, and the number of compilations of the step."""
     rng = np.random.default_rng(0)
     images = rng.random((64, 4, 8, 8, 1), np.float32)
     labels = rng.integers(0, 2, (64, 4))
@@ -60,7 +60,7 @@ def test_memory_stays_and_the_loss_is_that_of_lax():
     ours = stepped(jaxpool.accelerate(jax.value_and_grad(loss)))
     got, held, compiled = trained(ours)
     want, _, _ = trained(plain)
-    assert compiled <= 2  # of arrays of NumPy, and of those that the first step gave
-    assert held[-1] - held[0] < 8  # megabytes, of the most that was ever held
+    assert compiled <= 2  # for NumPy arrays, and for the results of the first step
+    assert held[-1] - held[0] < 8  # MB of peak memory
     assert got[-1] < got[0]
     np.testing.assert_allclose(got, want, rtol=1e-3)

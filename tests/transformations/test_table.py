@@ -1,8 +1,8 @@
-"""A table: every op by every transformation by both derivative modes, in float64.
+"""Every op under every transformation in both derivative modes, in float64.
 
-Against a twin that jax differentiates, itself held to the oracle and to differences. The rows are
-in `transform_rows`, the columns in `transform_table`. A test is an op with a group of
-transformations; what it reports are cells.
+Each result is compared with that of a twin, which jax differentiates. The twins are compared with the oracle and with
+finite differences. `transform_rows` has the ops and `transform_table` the transformations. One test covers one op and
+one group of transformations, and reports the combinations that differ.
 """
 
 import functools
@@ -28,20 +28,20 @@ from tests.support.transform_table import DIFFERENCES, FORWARD, POLICIES, REVERS
 pytestmark = pytest.mark.usefixtures("x64")
 
 TABLE = ROWS | VARIANTS
-# Of CI is the first group of each other op, and `shard_map` of one op for each way to describe a derivative. Each
-# third of them is quick.
+# CI runs the first group for each op not in ALIKE, and `shard_map` for one op per implementation of a derivative. A
+# third of these tests is quick.
 QUICK = [(name, "first") for name in ROWS if name not in ALIKE] + [
     (name, "shard_map") for name in ("max_pool", "avg_pool", "adaptive_max_pool", "max", "lp_pool")
 ]
 
 
 def columns(mode, group):
-    """The transformations of a group that a mode takes."""
+    """Return the transformations of a group that a mode supports."""
     return REVERSE[group] | ({} if mode == "vjp" else FORWARD[group])
 
 
 def cells(name, group):
-    """The results of an op in each mode and of its twin, by transformation."""
+    """Return the results of an op in each mode, and of its twin, by transformation."""
 
     def program(x):
         modes = TABLE[name].modes()
@@ -61,7 +61,7 @@ def cells(name, group):
 
 
 def off(got, want, column):
-    """Whether a cell is not what it should be."""
+    """Return True if a result differs from that of the twin."""
     rtol, atol = (1e-5, 1e-6) if column in DIFFERENCES else (1e-9, 1e-11)
     pairs = list(zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True))
     return not pairs or not all(
@@ -92,7 +92,7 @@ def test_every_cell(name, group):
 
 @pytest.mark.parametrize("autodiff", MODES)
 def test_an_operand_that_is_the_same_on_all_devices_of_a_shard_map(autodiff):
-    """Its cotangents are added up over the devices, as jax does for `jnp.maximum`."""
+    """Cotangents of a replicated operand are summed over the devices, as for `jnp.maximum`."""
     mesh = jax.make_mesh((len(jax.devices()),), ("i",), (AxisType.Auto,))
 
     def loss(maximum, x, level):
@@ -109,7 +109,7 @@ def test_an_operand_that_is_the_same_on_all_devices_of_a_shard_map(autodiff):
         np.testing.assert_allclose(dx, expected, rtol=1e-12)
 
 
-# The table is whole
+# The table is complete
 
 
 def test_every_op_is_in_the_table():
@@ -143,7 +143,7 @@ def test_every_transformation_of_the_contract_is_in_the_table():
         assert len(columns("both", group)) == len(REVERSE[group]) + len(FORWARD[group])
 
 
-# The twins are right
+# The twins are correct
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,8 @@ def test_a_twin_is_what_the_oracle_says(name):
     whole, y, dx, want = program(x, dy, answer.cotangents(dy.reshape(answer.y.shape)))
     if with_indices and answer.indices is not None:
         np.testing.assert_array_equal(whole[..., 1], answer.indices)
-    np.testing.assert_allclose(y, answer.y.reshape(y.shape), rtol=1e-12)  # without axes kept by it
+    # reshaped because the oracle keeps reduced axes
+    np.testing.assert_allclose(y, answer.y.reshape(y.shape), rtol=1e-12)
     np.testing.assert_allclose(dx, want, rtol=1e-12, atol=1e-14)
 
 
@@ -186,7 +187,7 @@ def test_a_twin_is_what_the_oracle_says(name):
 
 @pytest.mark.slow
 def test_shard_map_over_two_devices():
-    """The cells of `shard_map` once more, where a batch is really spread."""
+    """Repeat the tests of `shard_map` with the batch sharded over two devices."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={SHAPE[0]}"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
     select = ["-k", "shard_map and not two_devices", "-m", "slow or not slow"]

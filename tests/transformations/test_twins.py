@@ -1,8 +1,7 @@
 """Every transformation of jax, in both derivative modes, to third order.
 
-At a fixed input a pool is linear, and the oracle knows the matrix. `linear_twin` turns it into a
-function that jax differentiates by itself; whatever a transformation does to the pool it must do to
-the twin.
+Near a fixed input a pool is linear, and the oracle has its matrix. `linear_twin` is the product with that matrix, which
+jax differentiates by itself. Every transformation must give the same result for the pool and its twin.
 """
 
 import functools
@@ -34,7 +33,7 @@ OPS = {
 
 @pytest.fixture(autouse=True)
 def _float64(x64):
-    """Float64 throughout: finite differences need it."""
+    """Enable float64, which finite differences need."""
 
 
 @functools.cache
@@ -55,7 +54,7 @@ def pool(name, autodiff):
 
 @functools.cache
 def matrix(name, shape=SHAPE):
-    """The derivative of the pool at `numbers(shape)`, one row for each output element."""
+    """Return the Jacobian of the pool at `numbers(shape)`, with one row per output element."""
     function, kwargs = OPS[name]
     answer = getattr(oracle, function)(numbers(shape), **kwargs)
     rows = np.zeros((answer.y.size, int(np.prod(shape))))
@@ -71,7 +70,7 @@ def linear_twin(name, shape=SHAPE):
 
 
 def loss(f):
-    """A scalar with derivatives of every order."""
+    """Return a scalar with derivatives of every order."""
 
     def scalar(x):
         y = f(jnp.sin(x / 3) * 3)
@@ -81,7 +80,7 @@ def loss(f):
 
 
 def small(f):
-    """The loss as a function of four numbers, for whole Hessians, in steps that keep the order."""
+    """Return the loss as a function of four numbers, for full Hessians. Small directions preserve the order of x."""
     directions = weights((4, *SHAPE)) / 1000
 
     def scalar(t):
@@ -91,7 +90,7 @@ def small(f):
 
 
 def scan(f):
-    """The loss after three rounds, each small enough to keep the order of the elements."""
+    """Return the loss after three scan steps, small enough to preserve the order of the elements."""
 
     def many(x):
         def body(carry, _):
@@ -132,8 +131,8 @@ FORWARD = {
     "jvp of jvp": lambda f: jax.jit(jax.jacfwd(jax.jacfwd(small(f))))(ONES),
     "vjp of jvp": lambda f: jax.jit(jax.jacrev(jax.jacfwd(small(f))))(ONES),
 }
-# Every op with every transformation is the slow table. The quick one takes one op through all of it,
-# and the others through one transformation of second order a mode. Reverse mode of "jvp" comes later.
+# Slow tests cover every op with every transformation. Quick tests cover all transformations of one op, and one
+# second-order transformation per mode of every other op. Reverse mode of "jvp" runs later.
 FULL = ("max",)
 QUICK = {"vjp": ("vjp of vjp",), "jvp": ("vjp of jvp",)}
 
@@ -193,7 +192,7 @@ def test_scan_and_checkpointed_scan(name, autodiff):
 @pytest.mark.parametrize("autodiff", MODES)
 @pytest.mark.parametrize("name", ["max split", pytest.param("avg", marks=pytest.mark.slow)])
 def test_a_gradient_of_a_gradient_through_a_scan(name, autodiff):
-    """jax 0.10 then calls the functions of custom derivatives without their rules."""
+    """In this case, jax 0.10 calls functions with custom derivatives without their rules."""
 
     def twice(f):
         def squares(scales, x):
@@ -261,7 +260,7 @@ def test_vmap_is_one_more_batch_axis(name, axis, autodiff):
 def test_both_modes_give_the_same_gradient(name):
     first, second = (jax.jit(jax.grad(loss(pool(name, mode))))(numbers()) for mode in MODES)
     np.testing.assert_allclose(first, second, rtol=1e-12, atol=1e-14)
-    if name.startswith("strided"):  # 2x2 and its like do not overlap... to the bit, then
+    if name.startswith("strided"):  # disjoint windows give the same bits
         np.testing.assert_array_equal(first, second)
 
 
@@ -278,7 +277,7 @@ def test_tangents_are_the_transpose_of_cotangents(name):
 
 
 def test_forward_mode_at_what_lax_gets_wrong():
-    """NaN, infinities and padding: the chosen element's tangent, where lax gives 0 or a mixture."""
+    """The tangent of the selected element for NaN, infinities and padding, where lax gives 0 or a mixture."""
     f = functools.partial(jaxpool.max_pool, window_shape=(3,), padding=1, autodiff="jvp")
     for values, want in [
         ([-np.inf, -np.inf, -np.inf], [1, 1, 2]),
@@ -291,7 +290,7 @@ def test_forward_mode_at_what_lax_gets_wrong():
 
 @pytest.mark.parametrize("name", first(1, ["max_pool", "min_pool", "avg_pool", "sum_pool"]))
 def test_forward_mode_needs_the_other_mode(name):
-    """The default mode raises a TypeError; `autodiff="jvp"` is what helps."""
+    """Forward mode raises a TypeError by default and works with `autodiff="jvp"`."""
     f = functools.partial(getattr(jaxpool, name), window_shape=(2, 2))
     x = numbers()
     for transform in (
