@@ -75,16 +75,33 @@ def pytest_collection_finish():
 
 # Slow sweeps over all functions, which the command in README.md skips: `.ci/run` runs them with `-m ci`.
 SWEEPS = (
-    "test_averages_of_integers.py",
-    "test_batch.py",
-    "test_debugging.py",
-    "test_long_axes.py",
-    "test_narrow_dtypes.py",
-    "test_pickled.py",
-    "test_planted_mistakes.py",
-    "test_signs_of_zeros.py",
-    "test_skips.py",
-    "test_windows.py",
+    "accelerate/test_drawn_programs.py",
+    "accelerate/test_nesting.py",
+    "api/test_averages_of_integers.py",
+    "api/test_large_kernels.py",
+    "api/test_levels.py",
+    "api/test_long_axes.py",
+    "api/test_narrow_dtypes.py",
+    "api/test_pickled.py",
+    "api/test_signs_of_zeros.py",
+    "api/test_soft_extremes.py",
+    "docs/test_programs.py",
+    "kernels/test_large.py",
+    "kernels/test_patches.py",
+    "kernels/test_scan.py",
+    "kernels/test_tables.py",
+    "kernels/test_weighted.py",
+    "ops/test_boxes.py",
+    "ops/test_long_windows.py",
+    "ops/test_regions.py",
+    "sharded/test_batch.py",
+    "testing/test_planted_mistakes.py",
+    "testing/test_windows.py",
+    "tests/test_skips.py",
+    "transformations/test_debugging.py",
+    "transformations/test_explicit_meshes.py",
+    "transformations/test_table.py",
+    "transformations/test_twins.py",
 )
 
 
@@ -92,7 +109,7 @@ SWEEPS = (
 def pytest_collection_modifyitems(items):
     """Mark the sweeps, and run the longest files first so that the workers end at about the same time."""
     for item in items:
-        if item.path.name in SWEEPS and not item.get_closest_marker("slow"):
+        if item.path.as_posix().endswith(SWEEPS) and not item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.slow)
             item.add_marker(pytest.mark.ci)
     longest = (

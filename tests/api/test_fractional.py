@@ -71,7 +71,9 @@ def test_fractional_windows_at_given_samples(shape, window_shape, output_shape, 
 
     @jax.jit
     def both(x, samples, dy):
-        y, pullback, residual = jax.vjp(lambda x: apply_with_extra_args(op, x, *samples), x, has_aux=True)
+        y, pullback, residual = jax.vjp(
+            lambda x: apply_with_extra_args(op, x, *samples), x, has_aux=True
+        )
         return y, op.position(residual), pullback(dy)[0]
 
     rng = np.random.default_rng(0)

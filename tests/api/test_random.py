@@ -78,7 +78,9 @@ def test_the_share_of_a_window_falls_on_the_element_that_is_drawn(geometry, scal
     op = StochasticPool(make_window(x.shape, **geometry))
     # Multiples of 1/64 have exact products.
     chance = rng.integers(0, 64, op.window.pooled(x.shape)) / np.float32(64)
-    y, _ = jax.jit(lambda x: apply_with_extra_args(op, x, chance))(np.float32(x) * np.float32(scale))
+    y, _ = jax.jit(lambda x: apply_with_extra_args(op, x, chance))(
+        np.float32(x) * np.float32(scale)
+    )
     want = np.empty(y.shape)
     for channel in range(3):
         for output, elements in elements_of(x.shape, geometry):

@@ -154,7 +154,9 @@ def test_fractional_max_pool(shape, window, out):
 
     @jax.jit
     def ours(x, samples, dy):
-        y, pullback, residual = jax.vjp(lambda x: apply_with_extra_args(op, x, *samples), x, has_aux=True)
+        y, pullback, residual = jax.vjp(
+            lambda x: apply_with_extra_args(op, x, *samples), x, has_aux=True
+        )
         return y, op.position(residual), pullback(dy)[0]
 
     pool = getattr(torch.nn.functional, f"fractional_max_pool{rank}d")
