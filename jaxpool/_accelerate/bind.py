@@ -152,7 +152,7 @@ def _dispatcher(primitive: Any, bind: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def read(kind: str, aval: Any, params: dict[str, Any]) -> Window:
-    """The window of a reduction of an array of this type. Raises `LeftError` if our pools do not cover it."""
+    """The window of a reduction of an array like `aval`. Raises `LeftError` if our pools do not cover it."""
     if kind == "other":
         raise LeftError("the reduction is no max, min or sum of two numbers")
     window = window_of(aval, params)

@@ -66,7 +66,7 @@ def check_type(kind: str, aval: Any) -> None:
 
 
 def window_of(aval: Any, params: dict[str, Any]) -> Window:
-    """The window of a reduction of an array of this type, over the axes that it pools. Raises `LeftError`."""
+    """The window of a reduction of an array with the shape of `aval`, from its parameters. Raises `LeftError`."""
     if any(dilation != 1 for dilation in params["base_dilation"]):
         raise LeftError("base_dilation is not 1")
     shape, strides, pads, dilation = (

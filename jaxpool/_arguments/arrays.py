@@ -128,10 +128,10 @@ def varying(x: Array) -> frozenset[Any]:
 
 
 def vary_together(xs: Sequence[Array], *others: Array) -> tuple[Array, ...]:
-    """xs, cast to vary over every manual axis over which any of `xs` or `others` varies.
+    """xs, cast by `lax.pcast` to vary over every manual mesh axis over which any of `xs` or `others` varies.
 
-    Custom derivatives require that a tangent or cotangent varies as its array does. The transpose of the cast sums a
-    cotangent over the added axes.
+    Custom derivatives require that a tangent or cotangent varies over the mesh axes of its array. The transpose of
+    `lax.pcast` sums a cotangent over the mesh axes that it added.
     """
     axes = sorted(frozenset[Any]().union(*map(varying, (*xs, *others))), key=str)
     missing = [tuple(axis for axis in axes if axis not in varying(x)) for x in xs]

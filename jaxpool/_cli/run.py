@@ -92,7 +92,7 @@ class _Met:
         bind.hand_over_everywhere(self._handover)
 
     def end(self, raised: BaseException | None) -> None:
-        """Compare after the program's last line. A difference gives exit status 1 if the program itself succeeded."""
+        """Compare with lax after the script. A difference gives exit status 1 if the script itself succeeded."""
         if not self._check or self._handover is None:
             return
         self._handover.compare()

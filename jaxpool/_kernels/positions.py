@@ -248,7 +248,7 @@ def _row_major(ndim: int, axes: Sequence[int]) -> list[int]:
 def _places(position: Array, axes: Sequence[int], shape: Sequence[int]) -> Array:
     """Scatter indices into an array of `shape` whose axes from the first pooled axis on are collapsed into one.
 
-    Their order is the row-major order of the elements along `axes`; their last axis has size 1.
+    The indices are in row-major order of the elements along `axes`. The last axis of the result has size 1.
     """
     sizes, front = [shape[axis] for axis in axes], min(axes)
     steps = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]

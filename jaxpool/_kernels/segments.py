@@ -1,8 +1,9 @@
 """Reductions over segments of rows, and sums whose order depends on the ids alone.
 
 Maxima and integer sums do not depend on the order, so scatters compute them. XLA for CPU runs the updates of a scatter
-one after another, so float sums are scatters too (`partial_sums.py`). Elsewhere rows are sorted by id and added by an
-associative scan that restarts at each segment. Ids are int32. Rows in no segment have ids below 0, or at least `count`.
+in a fixed order, so float sums are deterministic scatters there (`partial_sums.py`). Elsewhere rows are sorted by id
+and added by an associative scan that restarts at each segment. Ids are int32. Rows in no segment have ids below 0, or
+at least `count`.
 """
 
 from collections.abc import Callable

@@ -51,7 +51,7 @@ def _slope(x: Array, p: float) -> Array:
 
 
 def _norm_slopes(sums: Sequence[Array], low: Array, high: Array, p: Any) -> State:
-    """The move of tangents: weights are the derivative of `|r|^p / p` at `r = low / high`, with signed low."""
+    """Scale sums of tangents by the derivative of `|r|^p / p` at `r = low / high`; low may be negative."""
     return tuple(_slope(ratio(low, high), p) * each for each in sums)
 
 

@@ -38,7 +38,7 @@ def fold_of(platform: Platform, x: Array, axes: tuple[int, ...], *, ties: bool) 
 
 @dataclasses.dataclass(frozen=True)
 class Reduction(Op):
-    """Maximum or minimum over `axes` of `sizes`, with an optional mask. The output keeps the axes.
+    """Maximum or minimum over whole `axes` of lengths `sizes`, with an optional mask. The output keeps the axes.
 
     Residual: the index of the selected element, or with ties "split" x, y and the mask. +0 and -0 tie. A zero of
     `primal` has the sign of the selected element; of `value` and with ties "split" its sign is unspecified.
@@ -147,7 +147,7 @@ class Reduction(Op):
 
 @dataclasses.dataclass(frozen=True)
 class MeanOver(Op):
-    """Mean over `axes` of `sizes`, with an optional mask, which is the residual. The output keeps the axes."""
+    """Mean over whole `axes` of lengths `sizes`, with an optional mask, the residual. The output keeps the axes."""
 
     axes: tuple[int, ...]
     sizes: tuple[int, ...]

@@ -71,7 +71,7 @@ class Tuning:
     at_once_strided: int = 4  # Taps per input element: one instruction up to here, if a strided batch fills sublanes.
     most_at_once_strided: int = 25  # Taps of a window: never one instruction beyond, with such strides.
     joined_taps: int = 9  # Taps of one instruction: an "or" joins its two comparisons up to here, else a select.
-    sublanes: int = 8  # Rows of a 32-bit register: a batch of at least this size fills them.
+    sublanes: int = 8  # Sublanes of a TPU register of 32-bit elements: a batch of at least this size fills them.
     lanes: int = 128  # Elements: the last axis of an array is padded to a multiple of this in memory.
     compact_times: int = 4  # Factor: x is transposed first if that reduces its memory more than this many times.
 
@@ -124,7 +124,7 @@ class Tuning:
     folded_row: int = 32  # Bits next to each other: over shorter rows the pass does not vectorise.
     folded_tied_row: int = 256  # Bits next to each other: the same limit for tie counts and indices.
     # NOTES: Subnormal numbers
-    scan_block: float = NEVER  # Elements: once the passes of a running maximum reach so far, they work on blocks.
+    scan_block: float = NEVER  # Elements: passes of a running maximum over longer distances work on blocks.
     subnormals_are_zero: bool = False  # Comparisons flush subnormals to zero, so integers are compared.
     # NOTES: Soft pools: plain sums within a range
     looped_elements: float = NEVER  # Elements: loops over taps split a larger batch into chunks to save memory.

@@ -90,8 +90,9 @@ def _between(
 class Bordered(Op):
     """A pool of a shard and the halos that `fetched` returns for `strips`.
 
-    `pool` runs on the shard alone, and on each strip with its window. Its extra arguments follow the inputs, with an
-    entry for each window of the shard. Only strips use them, because only a halo holds padding as elements.
+    `pool` runs on the shard without its halo, and on each strip with the window of the strip. Its extra arguments
+    follow the inputs, with an entry for each window of the shard. Only strips use them, because only a halo holds
+    padding as elements.
     """
 
     pool: Any

@@ -45,7 +45,7 @@ class Place:
         return tuple(size * self.count(axis) for axis, size in enumerate(shape))
 
     def for_operand(self, shape: Sequence[Any]) -> Place:
-        """The place of an operand of `shape` that broadcasts against the array, or has more leading axes."""
+        """The sharding of an operand of `shape` that broadcasts against the array, or has more leading axes."""
         extra = len(shape) - len(self.names)
         names = [
             () if shape[extra + axis] == 1 < self.count(axis) else self.names[axis]
@@ -54,7 +54,7 @@ class Place:
         return dataclasses.replace(self, names=((),) * extra + tuple(names))
 
     def permuted(self, axes: Sequence[int]) -> Place:
-        """The place of the array with its axes permuted."""
+        """The sharding of the array after a permutation of its axes."""
         return dataclasses.replace(self, names=tuple(self.names[axis] for axis in axes))
 
     def reduced(self, axes: Sequence[int]) -> Place:

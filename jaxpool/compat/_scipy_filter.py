@@ -172,7 +172,7 @@ class Filter:
         return places if self.separable else sorted(places)
 
     def _check_sizes(self, argument: str, sizes: Sequence[int]) -> None:
-        """Raise if the window has too many elements, or if its border would repeat the input too often."""
+        """Raise for windows of more than `LARGEST` elements, or longer than `REPEATED` times the input."""
         known = [self.x.shape[axis] or width for axis, width in zip(self.axes, sizes, strict=True)]
         too_long = max(sizes) > REPEATED * min(known) and any(
             width > REPEATED * size

@@ -8,7 +8,7 @@ Differences from SciPy: `output` is a dtype or None, because jax arrays are immu
 or `ValueError`. NaN ranks above every number, but the minimum of a window without footprint zeros is NaN too. Integers
 keep the width they have in jax. `cval` is cast to their dtype, which must represent it, and so must a narrower integer
 `output`. A mean of more than 46340 int32 or uint16, or more than 65535 int16 or uint32 along an axis raises. A rank
-filter also respects a footprint of one axis.
+filter uses its footprint for arrays of one axis too.
 
 Sums of integers with a structure wrap around in the dtype of input, as in SciPy. The sum at the first element of a
 window does not wrap before the comparison, except for 32 and 64 bits, where C leaves the result undefined. Bools are
