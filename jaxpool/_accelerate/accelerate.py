@@ -63,7 +63,7 @@ def accelerate(fn: F, *, report: Report | None = None) -> F:
       fn: a function: a train step, a loss, `model.apply` (Flax Linen, Haiku) or `model.fit` (Keras), jitted or not.
         State that it changes in place is changed in place. Objects that hold parameters raise: as functions they
         would hide the parameters from `jax.grad`.
-      report: called once with each reduction, when it is traced: `print` to read them, `found.append` to collect
+      report: called once with each reduction, when it is traced: `print` to read them, `reports.append` to collect
         them. A reduction has `kind`, `shape`, `where`, `taken_over`, and the `reason` if it stays with lax. With
         `report`, functions that were jitted before are traced again for this call of `accelerate`.
 
@@ -83,10 +83,10 @@ def accelerate(fn: F, *, report: Report | None = None) -> F:
       >>> x = jnp.array([1.0, jnp.nan, 5.0, 2.0])
       >>> jax.grad(jaxpool.accelerate(loss))(x)
       Array([0., 1., 1., 0.], dtype=float32)
-      >>> found = []
-      >>> jaxpool.accelerate(loss, report=found.append)(x)
+      >>> reports = []
+      >>> jaxpool.accelerate(loss, report=reports.append)(x)
       Array(nan, dtype=float32)
-      >>> [(reduction.kind, reduction.taken_over) for reduction in found]
+      >>> [(reduction.kind, reduction.taken_over) for reduction in reports]
       [('max', True)]
 
     References:

@@ -46,7 +46,7 @@ def adaptive_max_pool(
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
 ) -> Array:
-    """Computes the largest element of each window, with a given number of windows per axis.
+    """Computes the largest element of each window, for `output_shape` windows per axis.
 
     `y[b, i, j, c] = max of x[b, h, w, c]` over `floor(i * H / N) <= h < ceil((i + 1) * H / N)` and
     `floor(j * W / M) <= w < ceil((j + 1) * W / M)`, with B batch, H W spatial, C channels, and N M the
@@ -107,7 +107,7 @@ def adaptive_max_pool_with_argmax(
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
 ) -> tuple[Array, Array]:
-    """Computes the largest element of each window and its position, with a given number of windows per axis.
+    """Computes the largest element of each window and its position, for `output_shape` windows per axis.
 
     y is the result of `adaptive_max_pool`, and `indices[b, i, j, c] = h * W + w` for the selected element
     `x[b, h, w, c]`, with B batch, H W spatial, C channels. Any number of axes can be pooled. `max_unpool` takes these
@@ -169,7 +169,7 @@ def adaptive_avg_pool(
     axes: tuple[int, ...] | None = None,
     autodiff: Autodiff = "vjp",
 ) -> Array:
-    """Computes the average of each window, with a given number of windows per axis.
+    """Computes the average of each window, for `output_shape` windows per axis.
 
     `y[b, i, j, c] = mean of x[b, h, w, c]` over `floor(i * H / N) <= h < ceil((i + 1) * H / N)` and
     `floor(j * W / M) <= w < ceil((j + 1) * W / M)`, with B batch, H W spatial, C channels, and N M the

@@ -118,8 +118,8 @@ def erode(
 def morphology(kind: Kind, x: Any, kernel: Any, *options: Any) -> Array:
     """Run the dilation or erosion of x."""
     strides, padding, window_dilation, axes, ties, autodiff = options
-    x, given, kernel = as_array(x), kernel, as_array(kernel, "kernel")
-    flat = _all_zero(given)
+    x, original, kernel = as_array(x), kernel, as_array(kernel, "kernel")
+    flat = _all_zero(original)
     if bool in (x.dtype, kernel.dtype) or is_float(x.dtype) != is_float(kernel.dtype):
         rule = f"of floats as x is, or of integers as x is, x being {x.dtype}"
         raise wrong_dtype("kernel", rule, kernel, "Convert one of them.")
@@ -136,10 +136,10 @@ def morphology(kind: Kind, x: Any, kernel: Any, *options: Any) -> Array:
         rule, hint = "of at least one pooled axis", "Pass jnp.zeros((3, 3)), say."
         raise ArgumentError("kernel", rule, kernel.shape, hint, of="shape")
     geometry = {"padding": padding, "window_dilation": window_dilation, "axes": pooled}
-    given = {"strides": strides, "ties": ties, "autodiff": autodiff}
+    modes = {"strides": strides, "ties": ties, "autodiff": autodiff}
     if flat:
-        return extreme_pool(kind, x, shape, **geometry, **given)
-    x, window, split = checked(x, shape, **geometry, **given)
+        return extreme_pool(kind, x, shape, **geometry, **modes)
+    x, window, split = checked(x, shape, **geometry, **modes)
     line = [x.shape[axis] if axis == channels else 1 for axis in range(x.ndim)]
     weights = lax.reshape(kernel.astype(x.dtype), (math.prod(shape), *line))
     op = morphology_op(window, ties, range(window.size), kind, channels)

@@ -57,10 +57,10 @@ def local_maxima(
     Example:
       >>> import jax.numpy as jnp
       >>> import jaxpool
-      >>> heat = jnp.array([0.1, 0.7, 0.7, 0.2, 0.3, 0.1])
-      >>> jaxpool.local_maxima(heat, 3, axes=(0,))
+      >>> heatmap = jnp.array([0.1, 0.7, 0.7, 0.2, 0.3, 0.1])
+      >>> jaxpool.local_maxima(heatmap, 3, axes=(0,))
       Array([False,  True, False, False,  True, False], dtype=bool)
-      >>> jaxpool.local_maxima(heat, 3, axes=(0,), ties="all")
+      >>> jaxpool.local_maxima(heatmap, 3, axes=(0,), ties="all")
       Array([False,  True,  True, False,  True, False], dtype=bool)
 
     References:

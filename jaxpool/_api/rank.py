@@ -131,7 +131,7 @@ def rank_pool(
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
 ) -> Array:
-    """Computes the element of a given rank in each window: 0 is the smallest, -1 the largest.
+    """Computes the element of a rank in each window: 0 is the smallest, -1 the largest.
 
     Gradient: as in `median_pool`, to the selected element. NaN ranks above every number.
 

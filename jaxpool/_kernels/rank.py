@@ -1,4 +1,4 @@
-"""Elements of a given rank: integer keys, selection by a sorting network or by counting, and the tap of the result.
+"""Elements of a rank: integer keys, selection by a sorting network or by counting, and the tap of the result.
 
 Comparing integer keys takes one instruction. The key of NaN is above the keys of all numbers.
 """

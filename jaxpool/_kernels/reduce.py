@@ -300,6 +300,6 @@ def chosen_rank(
 
 
 def has_rank(rank: Array, shape: Sequence[int], axes: Sequence[int], last: bool) -> Array:
-    """Mask of `shape` that is True at the element of the given rank."""
+    """Mask of `shape` that is True at the element of a rank."""
     whole = jnp.broadcast_to(rank, shape)
     return lax.eq(_ranks(whole, axes, rank.dtype, last), whole)

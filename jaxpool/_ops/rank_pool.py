@@ -1,4 +1,4 @@
-"""Rank and median pools: the element of a given rank in each window. `ranked` applies them.
+"""Rank and median pools: the element of a rank in each window. `ranked` applies them.
 
 Elements are compared as integer keys. Small windows use a sorting network. Large windows find the key bit by bit, by
 counting smaller keys, with reductions if a window spans its axes.

@@ -1,4 +1,4 @@
-"""Scatter elements to given positions, as the inverse of a max pool with indices: the op of `max_unpool`."""
+"""Scatter elements to their positions, as the inverse of a max pool with indices: the op of `max_unpool`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from jaxpool._plan.stages import OpPlan, along
 
 @dataclasses.dataclass(frozen=True)
 class Unpool(Op):
-    """Scatter elements to their positions along `axes`, which have the given `sizes` in the output.
+    """Scatter elements to their positions along `axes`, which have the lengths `sizes` in the output.
 
     Residual: the position of each element. If elements share a position, the last one is written.
     Overwritten elements have a residual out of bounds, and cotangent 0. All residuals in bounds are distinct.

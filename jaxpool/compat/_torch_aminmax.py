@@ -31,7 +31,7 @@ def aminmax(input: Any, *, dim: int | None = None, keepdim: bool = False) -> Ext
     Args:
       input: array of any shape; floats, integers or bool.
       dim: an axis; None is all axes.
-      keepdim: whether reduced axes are kept with size 1.
+      keepdim: whether reduced axes stay, with size 1.
 
     Returns:
       A named tuple `(min, max)` of arrays of the dtype of input.

@@ -47,7 +47,7 @@ def median(input: Any, dim: Any = MISSING, keepdim: Any = MISSING) -> Array | Ch
     Args:
       input: array of any shape; floats or integers.
       dim: an axis.
-      keepdim: whether the axis is kept with size 1.
+      keepdim: whether the axis stays, with size 1.
 
     Returns:
       Array without axes; with `dim`, a named tuple `(values, indices)`. The median of no elements is NaN, or the lowest
@@ -77,7 +77,7 @@ def nanmedian(input: Any, dim: Any = MISSING, keepdim: Any = MISSING) -> Array |
     Args:
       input: array of any shape; floats or integers.
       dim: an axis.
-      keepdim: whether the axis is kept with size 1.
+      keepdim: whether the axis stays, with size 1.
 
     Returns:
       Array without axes; with `dim`, a named tuple `(values, indices)`.

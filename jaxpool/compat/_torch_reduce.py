@@ -109,7 +109,7 @@ def max(
     Args:
       input: array of any shape; floats, integers or bool.
       dim: an axis.
-      keepdim: whether the axis is kept with size 1.
+      keepdim: whether the axis stays, with size 1.
       other: an array, instead of `dim`.
 
     Returns:
@@ -141,7 +141,7 @@ def min(
     Args:
       input: array of any shape; floats, integers or bool.
       dim: an axis.
-      keepdim: whether the axis is kept with size 1.
+      keepdim: whether the axis stays, with size 1.
       other: an array, instead of `dim`.
 
     Returns:
@@ -182,7 +182,7 @@ def amax(input: Any, dim: int | Sequence[int] | None = (), keepdim: bool = False
     Args:
       input: array of any shape; floats, integers or bool.
       dim: an axis or distinct axes; () or None is all axes.
-      keepdim: whether reduced axes are kept with size 1.
+      keepdim: whether reduced axes stay, with size 1.
 
     Returns:
       Array without the reduced axes; the dtype of input.
@@ -208,7 +208,7 @@ def amin(input: Any, dim: int | Sequence[int] | None = (), keepdim: bool = False
     Args:
       input: array of any shape; floats, integers or bool.
       dim: an axis or distinct axes; () or None is all axes.
-      keepdim: whether reduced axes are kept with size 1.
+      keepdim: whether reduced axes stay, with size 1.
 
     Returns:
       Array without the reduced axes; the dtype of input.

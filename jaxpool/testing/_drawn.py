@@ -31,7 +31,7 @@ def calls(
     dtypes: Sequence[Any] = (np.float32,),
     values: Sequence[Values] | None = None,
 ) -> Call:
-    """Valid calls of a public function with a cotangent, for the given dtypes and kinds of values.
+    """Valid calls of a public function with a cotangent, for some dtypes and kinds of values.
 
     Args:
         draw: Passed by hypothesis.

@@ -78,7 +78,7 @@ def pool_cases(
     values: Sequence[Values] = ("ties", "normal", "special", "lowest"),
     ties: Sequence[Ties] = ("first", "last", "split"),
 ) -> PoolCase:
-    """Cases of the given kinds, dtypes and values. `geometry` defaults to `geometries()`.
+    """Cases of these kinds, dtypes and values. `geometry` defaults to `geometries()`.
 
     To test a pool that lacks an argument, exclude the argument from the draw: `ties=("first",)`, or
     `geometry=geometries(dilation=False, ceil_mode=False, layouts=("channels_last",))`.

@@ -132,7 +132,7 @@ def _flattened(x: Any, levels: Sequence[int], *, kind: str = "max", axes: Any = 
     return jnp.concatenate(flat_levels, -1)
 
 
-def _averages(levels: Any, kind: str = "max", **given: Any) -> bool:
+def _averages(levels: Any, kind: str = "max", **others: Any) -> bool:
     return kind == "avg"
 
 

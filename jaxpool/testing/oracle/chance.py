@@ -154,7 +154,7 @@ def _twin(key: Any, x: Any, *geometry: Any, **options: Any) -> Any:
     return jnp.where(at > 0, values, 0).sum(-1)
 
 
-def _is_mean(key: Any, **given: Any) -> bool:
+def _is_mean(key: Any, **others: Any) -> bool:
     return key is None
 
 

@@ -37,7 +37,7 @@ def _middle(x: Any, *geometry: Any, method: str = "higher", **options: Any) -> A
     return _sorted(x, method, *geometry, **options)
 
 
-def _is_mean(method: str = "higher", **given: Any) -> bool:
+def _is_mean(method: str = "higher", **others: Any) -> bool:
     return method == "midpoint"
 
 
