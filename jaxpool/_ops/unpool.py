@@ -42,12 +42,14 @@ class Unpool(Op):
         value = (*scattered, *gathered)
         return OpPlan((*value, *value, *gathered), scattered, gathered, value)
 
+    def value(self, platform: Platform, y: Array, indices: Array) -> Array:
+        return self._put(platform, y, checked_position(indices, math.prod(self.sizes)))
+
     def primal(self, platform: Platform, y: Array, indices: Array) -> tuple[Array, Array]:
         position = checked_position(indices, math.prod(self.sizes))
         in_order = self._in_order(platform, y)
-        put = put_in_order if in_order else put_last
         residual = surviving(position, self.axes, self.sizes, in_order=in_order)
-        return put(y, position, self.axes, self.sizes), residual
+        return self._put(platform, y, position), residual
 
     def linear(self, platform: Platform, position: Array, y_dot: Array) -> Array:
         put = put_in_order if self._in_order(platform, y_dot) else add_at
@@ -56,6 +58,10 @@ class Unpool(Op):
     def transpose(self, platform: Platform, position: Array, dx: Array) -> tuple[Array]:
         read = read_in_order if self._in_order(platform, dx) else read_at
         return (read(dx, position, self.axes),)
+
+    def _put(self, platform: Platform, y: Array, position: Array) -> Array:
+        put = put_in_order if self._in_order(platform, y) else put_last
+        return put(y, position, self.axes, self.sizes)
 
     def _in_order(self, platform: Platform, y: Any) -> bool:
         problem = problem_of(Window(()), y, platform)
