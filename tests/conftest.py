@@ -73,42 +73,48 @@ def pytest_collection_finish():
     gc.set_threshold(50_000, 20, 20)
 
 
-# Slow sweeps over all functions, which the command in README.md skips: `.ci/run` runs them with `-m ci`.
+# Folders and files that the command in README.md skips: tests of internals, of benchmarks, and slow sweeps over all
+# functions. `.ci/run` runs them with `-m ci`.
 SWEEPS = (
-    "accelerate/test_drawn_programs.py",
-    "accelerate/test_nesting.py",
-    "api/test_averages_of_integers.py",
-    "api/test_large_kernels.py",
-    "api/test_levels.py",
-    "api/test_long_axes.py",
-    "api/test_narrow_dtypes.py",
-    "api/test_pickled.py",
-    "api/test_power.py",
-    "api/test_precision.py",
-    "api/test_reduce.py",
-    "api/test_regions.py",
-    "api/test_signs_of_zeros.py",
-    "api/test_soft_extremes.py",
-    "compat/test_scipy.py",
-    "docs/test_programs.py",
-    "kernels/test_large.py",
-    "kernels/test_patches.py",
-    "kernels/test_scan.py",
-    "kernels/test_tables.py",
-    "kernels/test_weighted.py",
-    "ops/test_boxes.py",
-    "ops/test_long_windows.py",
-    "ops/test_regions.py",
-    "ops/test_traced_for_tpu.py",
-    "sharded/test_batch.py",
-    "testing/test_planted_mistakes.py",
-    "testing/test_windows.py",
+    "tests/accelerate/test_drawn_programs.py",
+    "tests/accelerate/test_nesting.py",
+    "tests/api/test_averages_of_integers.py",
+    "tests/api/test_computed_values.py",
+    "tests/api/test_large_kernels.py",
+    "tests/api/test_levels.py",
+    "tests/api/test_long_axes.py",
+    "tests/api/test_narrow_dtypes.py",
+    "tests/api/test_pickled.py",
+    "tests/api/test_power.py",
+    "tests/api/test_precision.py",
+    "tests/api/test_reduce.py",
+    "tests/api/test_regions.py",
+    "tests/api/test_signs_of_zeros.py",
+    "tests/api/test_soft_extremes.py",
+    "tests/bench/",
+    "tests/compat/test_scipy.py",
+    "tests/compat/test_torchvision.py",
+    "tests/docs/test_programs.py",
+    "tests/kernels/",
+    "tests/ops/test_boxes.py",
+    "tests/ops/test_fractional.py",
+    "tests/ops/test_long_windows.py",
+    "tests/ops/test_regions.py",
+    "tests/ops/test_traced_for_tpu.py",
+    "tests/sharded/test_batch.py",
     "tests/test_skips.py",
-    "transformations/test_debugging.py",
-    "transformations/test_explicit_meshes.py",
-    "transformations/test_modes.py",
-    "transformations/test_table.py",
-    "transformations/test_twins.py",
+    "tests/testing/test_planted_mistakes.py",
+    "tests/testing/test_windows.py",
+    "tests/transformations/test_constants.py",
+    "tests/transformations/test_debugging.py",
+    "tests/transformations/test_explicit_meshes.py",
+    "tests/transformations/test_lowering.py",
+    "tests/transformations/test_memory.py",
+    "tests/transformations/test_modes.py",
+    "tests/transformations/test_same_program.py",
+    "tests/transformations/test_size.py",
+    "tests/transformations/test_table.py",
+    "tests/transformations/test_twins.py",
 )
 
 
@@ -116,7 +122,7 @@ SWEEPS = (
 def pytest_collection_modifyitems(items):
     """Mark the sweeps, and run the longest files first so that the workers end at about the same time."""
     for item in items:
-        if item.path.as_posix().endswith(SWEEPS) and not item.get_closest_marker("slow"):
+        if item.nodeid.startswith(SWEEPS) and not item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.slow)
             item.add_marker(pytest.mark.ci)
     longest = (

@@ -12,7 +12,7 @@ from jaxpool._kernels.segments import total
 from jaxpool._plan.segments import partial_sums
 from jaxpool.testing import assert_close, draw_values, oracle, pools
 from tests.support.compilation import HASTY
-from tests.support.later import first, in_turn
+from tests.support.later import first, in_turn, later
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -444,10 +444,10 @@ def long_segments(layout, rows, count):
     ("layout", "count"),
     [
         ("sorted", 1),
-        ("sorted", 5000),
-        ("even", 90),
+        later("sorted", 5000),
+        later("even", 90),
         ("hub", 300),
-        ("periodic", 20000),
+        later("periodic", 20000),
     ],
 )
 def test_rounding_errors_do_not_grow_with_the_rows(layout, count):

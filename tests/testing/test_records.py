@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import jaxpool
 from jaxpool.testing import Call, _record, assert_pool_matches, calls, pools
 from tests.support.drawn import examples
+from tests.support.later import later
 
 POOLS = pools()
 EVERY = pytest.mark.parametrize("name", POOLS)
@@ -156,7 +157,7 @@ def test_other_rules_of_ties_are_refused(name):
                 pool.run({**call.given, "ties": rule})
 
 
-@EVERY
+@pytest.mark.parametrize("name", [n if n in QUICK else later(n) for n in POOLS])
 def test_the_twin_is_what_the_oracle_says_wherever_nothing_ties(name):
     """All elements of x are distinct."""
     pool = POOLS[name]
