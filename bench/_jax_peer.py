@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.metadata
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -15,16 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from bench._case import (
-    ADAPTIVE,
-    ARGMAX,
-    AVERAGES,
-    CUMMAX,
-    ELEMENTWISE,
-    MAX,
-    TRAIN_STEP,
-    Case,
-)
+from bench._case import ADAPTIVE, ARGMAX, AVERAGES, CUMMAX, ELEMENTWISE, MAX, TRAIN_STEP, Case
 from bench._peer import Device, Prepared, Unsupported, Work
 from bench.timing import timed_calls
 
@@ -34,19 +24,10 @@ Op = Callable[..., Any]  # returns y, or y and positions
 class JaxPeer:
     """An implementation `make_op(case) -> op(*xs)`. One jit holds the forward and backward pass."""
 
-    def __init__(
-        self, name: str, package: str, make_op: Callable[[Case], Op], device: Device
-    ) -> None:
+    def __init__(self, name: str, make_op: Callable[[Case], Op], device: Device) -> None:
         self.name = name
-        self._package = package
         self._make_op = make_op
         self._device = device
-
-    def version(self) -> str | None:
-        try:
-            return importlib.metadata.version(self._package)
-        except importlib.metadata.PackageNotFoundError:
-            return "from the working tree" if self._package == "jaxpool" else None
 
     def prepare(self, work: Work) -> Prepared:
         if work.case.op == TRAIN_STEP:
@@ -85,9 +66,6 @@ class AddOnePeer:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-
-    def version(self) -> str | None:
-        return jax.__version__
 
     def prepare(self, work: Work) -> Prepared:
         if work.case.op == TRAIN_STEP:

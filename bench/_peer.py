@@ -55,9 +55,6 @@ class Prepared:
 class Peer(Protocol):
     name: str
 
-    def version(self) -> str | None:
-        """The framework's version, None when it is not installed."""
-
     def prepare(self, work: Work) -> Prepared:
         """Prepare a case. Raises `Unsupported`, or an exception of the framework."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.metadata
 from collections.abc import Callable
 from typing import Any
 
@@ -34,12 +33,6 @@ class TorchPeer:
         self._threads = threads
         self._channels_last = channels_last
 
-    def version(self) -> str | None:
-        try:
-            return importlib.metadata.version("torch")
-        except importlib.metadata.PackageNotFoundError:
-            return None
-
     def prepare(self, work: Work) -> Prepared:
         torch = self._torch()
         case = work.case
@@ -67,7 +60,6 @@ class TorchPeer:
         return Prepared(
             timed_calls(call, self._wait(torch), burst=1 if self._device == "cpu" else 10),
             difference=difference,
-            residual_bytes=None if work.dy is None else _residual_bytes(torch, op, xs),
         )
 
     def close(self) -> None:
@@ -235,17 +227,3 @@ def _samples(torch: Any, case: Case, outputs: Any, dxs: Any) -> tuple[list[Any],
 
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     return [sample(y) for y in outputs], [sample(dx) for dx in dxs]
-
-
-def _residual_bytes(torch: Any, op: Callable[..., Any], xs: list[Any]) -> int:
-    """Bytes of the distinct tensors that autograd saves for the backward pass."""
-    saved: dict[int, int] = {}
-
-    def pack(tensor: Any) -> Any:
-        saved[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        result = op(*xs)
-    del result
-    return sum(saved.values())

@@ -67,7 +67,7 @@ class Version:
 
     def __init__(self, name: str, library: Library, implementation: str, device: Any) -> None:
         self.name, self._library, self._implementation = name, library, implementation
-        self._peer = JaxPeer(implementation, "jaxpool", jaxpool_op, device)
+        self._peer = JaxPeer(implementation, jaxpool_op, device)
 
     def prepare(self, work: Work) -> Prepared:
         work.forget(f"step {self._implementation}")

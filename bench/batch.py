@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench import results
 from bench.scaling import devices_of, settle, typed_collectives
 
 DTYPES = ("float32", "bfloat16", "float16")
 # Settings that combine examples of the batch, so that XLA must communicate.
 COMBINES = re.compile(r"^segment|^roi|^multilevel_roi|^k_max_pool \d|axis 0|all axes")
-HEAD = ("function", "", "dtype", "devices send", "temporary MB", "plain: devices send", "plain: MB")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,10 +33,11 @@ class Sent:
     gathers: bool
     temporary: int
 
-    def cells(self) -> list[str]:
+    def cells(self, whose: str = "") -> dict[str, str]:
         """Two cells of the table."""
         counted = [f"{count} {name}" for name, count in Counter(self.collectives).items()]
-        return [", ".join(counted) or "-", f"{self.temporary / 1e6:.0f}"]
+        sent = ", ".join(counted) or "-"
+        return {f"{whose}devices send": sent, f"{whose}MB": f"{self.temporary / 1e6:.0f}"}
 
 
 def mesh_of(target: str | None, devices: int) -> Any:
@@ -98,12 +99,11 @@ def compiled(
 
 def collectives(text: str) -> list[tuple[str, list[tuple[int, ...]]]]:
     """The collectives of an optimised HLO module, with the shapes of their results."""
-    return [(kind, _shapes(types)) for kind, types in typed_collectives(text)]
-
-
-def _shapes(types: str) -> list[tuple[int, ...]]:
-    sizes = re.findall(r"\b[a-z]+\d*\w*\[([\d,]*)\]", types)
-    return [tuple(int(size) for size in each.split(",") if size) for each in sizes]
+    found = []
+    for kind, types in typed_collectives(text):
+        sizes = re.findall(r"\b[a-z]+\d*\w*\[([\d,]*)\]", types)
+        found.append((kind, [tuple(map(int, filter(None, each.split(",")))) for each in sizes]))
+    return found
 
 
 def is_sum(
@@ -117,7 +117,7 @@ def is_sum(
 
 def chosen() -> Iterator[Any]:
     """One setting of each function, preferably without `COMBINES`, and all of max pools, in each dtype."""
-    from bench.plain_ways import beside_twin, settings
+    from bench.plain import beside_twin, settings
     from jaxpool.testing import pools
 
     large = [each for each in settings() if each.size == "large" and each.dtype == "float32"]
@@ -132,38 +132,36 @@ def chosen() -> Iterator[Any]:
                 yield dataclasses.replace(setting, dtype=dtype)
 
 
-def measured(
-    target: str | None, devices: int, filters: Sequence[str], plain: bool
-) -> Iterator[tuple[Any, Sent, Sent | None]]:
-    """Each function in a setting of `python -m bench --plain`, and the equivalent jax.numpy code."""
-    from bench.filters import matches
+def run(
+    target: str | None, devices: int, filters: Sequence[str], plain: bool, file: Path | None
+) -> int:
+    """Compile each function and the jax.numpy code beside it, and print a row per function.
 
+    Return 1 if a function gathers its batch.
+    """
+    from bench.cases import matches
+
+    settle(target, devices)
     mesh, platform = mesh_of(target, devices), target.partition(":")[0] if target else "cpu"
+    rows, wrong = [], []
     for setting in chosen():
         if not matches(f"{setting.name} {setting.dtype}", filters):
             continue
-        ways = (setting.ours, setting.plain)[: 1 + plain]
-        sent = [compiled(way, setting.shapes, setting.dtype, mesh, platform) for way in ways]
-        yield setting, sent[0], sent[1] if plain else None
-
-
-def run(
-    target: str | None, devices: int, filters: Sequence[str], plain: bool, markdown: Path | None
-) -> int:
-    """Compile, print a table, and return 1 if a function gathers its batch."""
-    from bench.report import put_section, table
-
-    settle(target, devices)
-    rows, wrong = [], []
-    for setting, ours, theirs in measured(target, devices, filters, plain):
-        about = [setting.function, setting.words, setting.dtype]
-        rows.append([*about, *ours.cells(), *(theirs.cells() if theirs else ["", ""])])
-        print("  ".join(rows[-1]), flush=True)
+        row = {"function": setting.function, "words": setting.words, "dtype": setting.dtype}
+        about = " ".join(row.values())
+        ours = compiled(setting.ours, setting.shapes, setting.dtype, mesh, platform)
+        row |= ours.cells()
+        if plain:
+            theirs = compiled(setting.plain, setting.shapes, setting.dtype, mesh, platform)
+            row |= theirs.cells("plain: ")
+        rows.append(row)
+        print("  ".join(row.values()), flush=True)
         if ours.gathers and not COMBINES.search(f"{setting.function} {setting.words}"):
-            wrong.append(" ".join(about))
+            wrong.append(about)
     if wrong:
         print("more than sums over the batch:", *wrong, sep="\n  ")
-    if markdown:
+    if file:
         where = f"{devices} of {target}" if target else f"{devices} devices of one host"
-        put_section(markdown, f"a batch that jit alone shards, {where}", table(HEAD, rows))
+        title = f"a batch that jit alone shards, {where}"
+        results.table(file, title, "", rows, target=target or "cpu")
     return int(bool(wrong))

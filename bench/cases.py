@@ -8,20 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 
-from bench._case import (
-    ADAPTIVE,
-    ARGMAX,
-    CUMMAX,
-    MAX,
-    MODES,
-    TRAIN_STEP,
-    UNPOOL,
-    Case,
-    Mode,
-)
-from bench.filters import matches
+from bench._case import ADAPTIVE, ARGMAX, CUMMAX, MAX, MODES, TRAIN_STEP, UNPOOL, Case, Mode
 
 __all__ = ["CASES", "MODES", "Case", "Mode", "adaptive", "pool", "select", "unpool"]
 
@@ -254,6 +244,18 @@ CASES: tuple[Case, ...] = (
     *_train_steps(),
     *_SMALL,
 )
+
+
+def matches(text: str, filters: Sequence[str]) -> bool:
+    """Whether every filter is a substring of the text, or matches it as a regular expression."""
+    return all(wanted in text or _searched(wanted, text) for wanted in filters)
+
+
+def _searched(pattern: str, text: str) -> bool:
+    try:
+        return re.search(pattern, text) is not None
+    except re.error:  # a substring with an open bracket, such as the start of a name
+        return False
 
 
 def select(filters: Sequence[str] = (), *, mode: Mode | None = None) -> tuple[Case, ...]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import importlib.metadata
 import os
 import platform
 import runpy
@@ -89,8 +91,17 @@ def describe(device: str, threads: int, budget_s: float) -> dict[str, Any]:
             "cache_bytes": last_level_cache_bytes(),
             "transparent_huge_pages": _transparent_huge_pages(),
         },
-        "versions": {"python": platform.python_version()},
+        "versions": {"python": platform.python_version()} | _installed(),
     }
+
+
+def _installed() -> dict[str, str]:
+    """The versions of the libraries that take part, as far as they are installed."""
+    versions = {}
+    for name in ("jaxpool", "jax", "torch", "numpy"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    return versions
 
 
 def last_level_cache_bytes() -> int | None:

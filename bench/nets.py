@@ -8,6 +8,7 @@ from typing import Any
 
 import flax.linen as nn
 import jax
+from jax import lax
 from jax import numpy as jnp
 
 
@@ -20,37 +21,61 @@ class Pools:
     max_unpool: Callable[..., jax.Array]
 
 
-class LeNet(nn.Module):
-    """Two 5x5 convolutions, each with ReLU and a 2x2 max pool, and three dense layers."""
+def max_pool_with_argmax(
+    x: jax.Array, window: tuple[int, int], strides: tuple[int, int]
+) -> tuple[jax.Array, jax.Array]:
+    """Flax for the maxima, and an argmax over disjoint patches for their positions."""
+    assert window == strides, "patches side by side"
+    batch, height, width, channels = x.shape
+    down, right = window
+    patches = lax.stop_gradient(x).reshape(
+        batch, height // down, down, width // right, right, channels
+    )
+    patches = patches.transpose(0, 1, 3, 2, 4, 5).reshape(
+        batch, height // down, width // right, down * right, channels
+    )
+    chosen = jnp.argmax(patches, axis=3)
+    rows = down * jnp.arange(height // down)[:, None, None] + chosen // right
+    columns = right * jnp.arange(width // right)[:, None] + chosen % right
+    return nn.max_pool(x, window, strides), rows * width + columns
+
+
+def max_unpool(x: jax.Array, positions: jax.Array, spatial_shape: tuple[int, int]) -> jax.Array:
+    """A scatter into zeros. Disjoint patches have unique positions, so the scatter may assume it."""
+    batch, _, _, channels = x.shape
+    height, width = spatial_shape
+    zeros = jnp.zeros((batch, height * width, channels), x.dtype)
+    places = (
+        jnp.arange(batch)[:, None, None],
+        positions.reshape(batch, -1, channels),
+        jnp.arange(channels),
+    )
+    filled = zeros.at[places].set(x.reshape(batch, -1, channels), unique_indices=True)
+    return filled.reshape(batch, height, width, channels)
+
+
+# As a user without jaxpool would write them.
+LAX_POOLS = Pools(nn.max_pool, max_pool_with_argmax, max_unpool)
+
+
+class Blocks(nn.Module):
+    """Blocks of convolutions with ReLU, each with a 2x2 max pool, and dense layers."""
 
     pools: Pools
+    blocks: tuple[tuple[int, ...], ...]
+    window: int
+    dense: tuple[int, ...]
     classes: int = 10
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        for features in (6, 16):
-            x = nn.relu(nn.Conv(features, (5, 5))(x))
-            x = self.pools.max_pool(x, (2, 2), (2, 2))
-        x = x.reshape(x.shape[0], -1)
-        for features in (120, 84):
-            x = nn.relu(nn.Dense(features)(x))
-        return nn.Dense(self.classes)(x)
-
-
-class VGGLike(nn.Module):
-    """The first three blocks of VGG-11 at half width: 3x3 convolutions, then a 2x2 max pool."""
-
-    pools: Pools
-    classes: int = 10
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        for block in ((32,), (64,), (128, 128)):
+        for block in self.blocks:
             for features in block:
-                x = nn.relu(nn.Conv(features, (3, 3))(x))
+                x = nn.relu(nn.Conv(features, (self.window,) * 2)(x))
             x = self.pools.max_pool(x, (2, 2), (2, 2))
         x = x.reshape(x.shape[0], -1)
-        x = nn.relu(nn.Dense(128)(x))
+        for features in self.dense:
+            x = nn.relu(nn.Dense(features)(x))
         return nn.Dense(self.classes)(x)
 
 
@@ -130,8 +155,9 @@ class UNet(nn.Module):
 
 
 NETS: dict[str, Callable[..., Any]] = {
-    "LeNet": LeNet,
-    "VGGLike": VGGLike,
+    "LeNet": lambda pools: Blocks(pools, ((6,), (16,)), 5, (120, 84)),
+    # The first three blocks of VGG-11 at half width.
+    "VGGLike": lambda pools: Blocks(pools, ((32,), (64,), (128, 128)), 3, (128,)),
     "ResNetStem": ResNetStem,
     "Inception": Inception,
     "SpatialPyramid": SpatialPyramid,

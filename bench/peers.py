@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -20,14 +19,8 @@ from bench._jax_peer import (
 from bench._peer import Device, Peer, Prepared, Unsupported, Work
 from bench._tf_peer import TensorFlowPeer
 from bench._torch_peer import TorchPeer
+from bench.results import COPY, OURS
 from bench.timing import timed_calls
-
-OURS = "jaxpool"
-ADD_ONE = "x+1"
-COPY = "copy"
-# The other frameworks. This library and the lower bounds take part in every run.
-RIVALS = ("lax", "accelerate", "torch", "torch-channels-last", "tensorflow")
-STRONGEST = ("torch", "torch-channels-last", "tensorflow")
 
 
 def peers(
@@ -35,8 +28,8 @@ def peers(
 ) -> tuple[Peer, ...]:
     """This library, then the named rivals, then the lower bounds."""
     made: dict[str, Peer] = {
-        "lax": JaxPeer("lax", "jax", lax_op, device),
-        "accelerate": JaxPeer("accelerate", "jaxpool", accelerate_op, device),
+        "lax": JaxPeer("lax", lax_op, device),
+        "accelerate": JaxPeer("accelerate", accelerate_op, device),
         "torch": TorchPeer("torch", device, threads, channels_last=False),
         "torch-channels-last": TorchPeer(
             "torch-channels-last", device, threads, channels_last=True
@@ -44,7 +37,7 @@ def peers(
         "tensorflow": TensorFlowPeer(device, threads, tensorflow_python),
     }
     return (
-        JaxPeer(OURS, "jaxpool", jaxpool_op, device),
+        JaxPeer(OURS, jaxpool_op, device),
         *(made[name] for name in rivals),
         AddOnePeer(device),
         CopyPeer(device, threads),
@@ -65,9 +58,6 @@ class CopyPeer:
         self._device = device
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads)
-
-    def version(self) -> str | None:
-        return importlib.metadata.version("numpy")
 
     def prepare(self, work: Work) -> Prepared:
         if work.case.op == TRAIN_STEP:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import gc
-import json
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +14,20 @@ import jax
 import numpy as np
 from jax import numpy as jnp
 
-from bench import report
+from bench import report, results
 from bench._case import MODES, Mode
 from bench._jax_peer import compile_timed
-from bench.filters import matches
-from bench.plain_ways import SIZES, Setting, settings
+from bench.cases import matches
+from bench.plain_rows import of_boxes, of_rows
+from bench.plain_ways import IMAGES, Setting, of_images
 from bench.timing import take_turns, timed_calls
+from jaxpool.testing import Pool, pools
 
+SIZES = tuple(IMAGES)
+DTYPES = ("float32", "bfloat16")
 SLOW = 0.8  # of the speed of the jax.numpy code: slower rows are listed
 _TOLERANCE = 2e-4  # of the largest result: float32 sums in another order
 _LOW_TOLERANCE = 2e-2  # bfloat16 has 8 bits; the reference is float32
-_WITH_FIRST: tuple[Mode, ...] = ("forward_and_vjp", "forward")
-BEGIN, END = "<!-- means beside the plain way -->", "<!-- end of these means -->"
-PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +53,29 @@ class Line:
         return self.name.rpartition("[")[2].removesuffix("]")
 
 
+def settings() -> Iterator[Setting]:
+    """All settings of all functions, at three sizes and in two dtypes.
+
+    A function without code in `plain_ways.py` and `plain_rows.py` is timed against the twin of its record in
+    `jaxpool.testing`, which is jax.numpy too.
+    """
+    for size in SIZES:
+        written = [*of_images(size), *of_rows(size), *of_boxes(size)]
+        known = {setting.function for setting in written}
+        others = [pool for name, pool in pools().items() if name not in known]
+        for setting in [*written, *(each for pool in others for each in beside_twin(pool, size))]:
+            for dtype in DTYPES:
+                yield dataclasses.replace(setting, dtype=dtype)
+
+
+def beside_twin(pool: Pool, size: str) -> Iterator[Setting]:
+    """The usual call of a record and a call with overlapping windows, against the twin."""
+    overlapping = {"window_shape": (3, 3), "strides": (1, 1), "padding": "SAME"}
+    for words, given in (("beside its twin", {}), ("3x3 beside its twin", overlapping)):
+        ours, twin = pool.of(**given), pool.of(pool.twin, **given)
+        yield Setting(pool.name, words, size, ours, twin, (IMAGES[size],))
+
+
 def chosen(filters: Sequence[str]) -> list[Setting]:
     """The settings whose name and size match every filter, a regular expression or substring."""
     return [
@@ -64,14 +87,14 @@ def run(
     filters: Sequence[str],
     modes: Sequence[Mode],
     budget_s: float,
-    json_file: Path | None = None,
-    markdown_file: Path | None = None,
+    conditions: Mapping[str, Any],
+    file: Path | None = None,
 ) -> int:
-    """Time all settings, print a line for each and the means, and write the files.
+    """Time all settings, print a line for each and the means, and write the file.
 
-    A row replaces the row of the same name and mode in `json_file`; other rows stay. A long run can thus be split.
+    A row replaces the row of the same name and mode in the file; other rows stay. A long run can thus be split.
     """
-    known = load(json_file) if json_file and json_file.exists() else []
+    known = load(results.read(file)) if file and file.exists() else []
     lines = []
     print("speed beside the plain way; ms, s to compile and MB of temporaries, ours and plain")
     for setting in chosen(filters):
@@ -80,32 +103,26 @@ def run(
             gc.collect()
             lines.append(line)
             print(_text(line), flush=True)
-            if json_file:
-                save(json_file, [*known, *lines])
-    return show(lines, markdown_file)
-
-
-def show(lines: Sequence[Line], markdown_file: Path | None = None) -> int:
-    """Print the means and the slow or wrong rows, and write the section of the results."""
-    print(summary(lines))
-    if markdown_file:
-        report.put_section(markdown_file, "beside the plain way", markdown(lines))
+            if file:
+                save(file, conditions, [*known, *lines])
+    print(summary(lines, means(lines)))
     return 1 if any(line.wrong for line in lines) else 0
 
 
-def save(file: Path, lines: Iterable[Line]) -> None:
-    """Write the last line of each name and mode, in the order of the settings."""
+def save(file: Path, conditions: Mapping[str, Any], lines: Iterable[Line]) -> None:
+    """Write the last line of each name and mode, in the order of the settings, and their means."""
     order = {f"{setting.name} [{setting.size}]": at for at, setting in enumerate(settings())}
     last = {(line.name, line.mode): line for line in lines if line.name in order}
     every = sorted(last.values(), key=lambda line: (order[line.name], MODES.index(line.mode)))
-    file.write_text(json.dumps([dataclasses.asdict(line) for line in every], indent=1))
+    rows = [dataclasses.asdict(line) for line in every]
+    fields = {"kind": "plain", "conditions": conditions, "means": means(every), "rows": rows}
+    results.write(file, fields)
 
 
-def load(file: Path) -> list[Line]:
+def load(fields: Mapping[str, Any]) -> list[Line]:
     """The lines that `save` wrote."""
-    rows = json.loads(file.read_text())
     pairs = ("ms", "compile_s", "temporaries")
-    return [Line(**{**row, **{name: tuple(row[name]) for name in pairs}}) for row in rows]
+    return [Line(**{**row, **{name: tuple(row[name]) for name in pairs}}) for row in fields["rows"]]
 
 
 def measure(setting: Setting, mode: Mode, budget_s: float) -> Line:
@@ -198,85 +215,36 @@ def _text(line: Line) -> str:
     return f"{' '.join(cells)}  {line.name}, {line.mode}{' WRONG' * line.wrong}"
 
 
-def summary(lines: Iterable[Line]) -> str:
-    """Geometric means per function and mode, and the slow or wrong rows."""
-    lines = list(lines)
-    means = _means(lines)
-    text = ["geometric means: " + ", ".join(MODES)]
-    for function, found in means.items():
-        text.append(f"  {function}: " + ", ".join(f"{found[m]:.2f}" for m in MODES if m in found))
+def summary(lines: Sequence[Line], means: Sequence[Mapping[str, Any]]) -> str:
+    """The means of each function, and the slow or wrong rows."""
     slow = [_text(line) for line in lines if line.mode != "forward" and line.speed < SLOW]
     wrong = [f"{line.difference:.1e} {line.name}" for line in lines if line.wrong]
-    text += [f"with gradient below {SLOW}: {len(slow)}", *slow]
-    text += [f"other results than the plain way: {len(wrong)}", *wrong]
-    return "\n".join(text)
+    parts = [
+        "How many times as fast as the lines of `jax.numpy` or `lax` in `bench/plain_*.py`:",
+        report.table_of([{key: _times(mean) for key, mean in row.items()} for row in means]),
+        "\n".join([f"with gradient below {SLOW}: {len(slow)}", *slow]),
+        "\n".join([f"other results than the plain way: {len(wrong)}", *wrong]),
+    ]
+    return "\n\n".join(parts)
 
 
-def _means(lines: Iterable[Line]) -> dict[str, dict[Mode, float]]:
-    speeds: dict[str, dict[Mode, list[float]]] = {}
+def means(lines: Iterable[Line]) -> list[dict[str, Any]]:
+    """Geometric means of the speedups of each function and mode, by size and over all sizes."""
+    speeds: dict[tuple[str, Mode], dict[str, list[float]]] = {}
     for line in lines:
-        speeds.setdefault(line.function, {}).setdefault(line.mode, []).append(line.speed)
-    return {
-        function: {mode: statistics.geometric_mean(each) for mode, each in found.items()}
-        for function, found in speeds.items()
-    }
-
-
-def means_table(lines: Iterable[Line]) -> str:
-    """A table of the mean speedups of each function, with gradient and forward."""
-    means = _means(lines)
-    rows = [
-        [f"`{name}`", *[_time_of(means, name, mode) for mode in _WITH_FIRST]]
-        for name in sorted(means)
+        by_size = speeds.setdefault((line.function, line.mode), {})
+        for size in (line.size, "all"):
+            by_size.setdefault(size, []).append(line.speed)
+    return [
+        {"function": function, "mode": mode}
+        | {size: _mean(by_size[size]) for size in (*SIZES, "all") if size in by_size}
+        for (function, mode), by_size in sorted(speeds.items())
     ]
-    return report.table(["function", "with gradient", "forward"], rows)
 
 
-def table_by_size(lines: Iterable[Line]) -> str:
-    """A table of the mean speedups of each function, by size and over all sizes."""
-    lines = list(lines)
-    means = {size: _means(line for line in lines if line.size == size) for size in SIZES}
-    means["all"] = _means(lines)
-    modes = zip(("with gradient", "forward"), _WITH_FIRST, strict=True)
-    columns = [(f"{words}, {size}", size, mode) for words, mode in modes for size in means]
-    rows = [
-        [f"`{name}`", *[_time_of(means[size], name, mode) for _, size, mode in columns]]
-        for name in sorted(means["all"])
-    ]
-    return report.table(["function", *[title for title, *_ in columns]], rows)
+def _mean(speeds: Sequence[float]) -> float:
+    return float(f"{statistics.geometric_mean(speeds):.4g}")
 
 
-def _time_of(means: dict[str, dict[Mode, float]], name: str, mode: Mode) -> str:
-    by_mode = means.get(name, {})
-    return _times(by_mode[mode]) if mode in by_mode else "-"
-
-
-def _times(mean: float) -> str:
-    return f"{mean:.2f}" if mean < 10 else f"{mean:.0f}"
-
-
-def put_means(page: Path, lines: Iterable[Line]) -> None:
-    """Write the table of means between the marks of a page."""
-    before, _, rest = page.read_text().partition(BEGIN)
-    after = rest.partition(END)[2]
-    page.write_text(f"{before}{BEGIN}\n{means_table(lines)}\n{END}{after}")
-
-
-def markdown(lines: Iterable[Line]) -> str:
-    """The mean speedups of each function, followed by all rows."""
-    lines = list(lines)
-    titles = ["case", "mode", "plain / ours", "ms: ours", "ms: plain"]
-    titles += ["compile, s: ours", "plain", "temporaries, MB: ours", "plain"]
-    rows = [
-        [line.name, line.mode, f"{line.speed:.2f}{' !' * line.wrong}"]
-        + [f"{ms:.3g}" for ms in line.ms]
-        + [f"{seconds:.2f}" for seconds in line.compile_s]
-        + [f"{size:.3g}" for size in line.temporaries]
-        for line in lines
-    ]
-    return (
-        "How many times as fast as the lines of `jax.numpy` or `lax` in `bench/plain_ways.py`: geometric means over\n"
-        "the rows below. An exclamation mark says that the results differ.\n\n"
-        f"{means_table(lines)}\n\nBy the size of the arrays, some 50 KB, 4 MB and 50 MB:\n\n"
-        f"{table_by_size(lines)}\n\n{report.table(titles, rows)}\n"
-    )
+def _times(mean: float | str) -> str:
+    return mean if isinstance(mean, str) else f"{mean:.2f}" if mean < 10 else f"{mean:.0f}"

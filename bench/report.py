@@ -3,41 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from bench._case import TRAIN_STEP
 from bench.conditions import MEMORY
-from bench.results import CaseResult, Run
-from bench.twins import twins
+from bench.results import ACCELERATE, ADD_ONE, COPY, LAX, OURS, STRONGEST, CaseResult, Row, Run
 
-OURS = "jaxpool"
-LAX = "lax"
-ACCELERATE = "accelerate"  # lax's own train step under `jaxpool.accelerate`
-COPY = "copy"
-ADD_ONE = "x+1"
 _XLA = (OURS, LAX, ACCELERATE)
-STRONGEST = ("torch", "torch-channels-last", "tensorflow")
 BEST_OF = "best of torch and tensorflow"
 SLOWER = 0.95
 
-_TITLE = """# Results
+_LEGEND = """\
+Times are medians in milliseconds. `copy` moves as many bytes as the case cannot avoid (half read, half written)
+between arrays that exist already; `x+1` is one pass of XLA over the first input. An exclamation mark says that the
+result is further from the float64 oracle than rounding explains. TensorFlow's averages with SAME padding are its own,
+which do not count the padding."""
+_STEPS = """### Train steps
 
-Written by `python -m bench --markdown`; a run replaces the section of its own conditions. Times are
-medians in milliseconds. `copy` moves as many bytes as the case cannot avoid (half read, half
-written) between arrays that exist already; `x+1` is one pass of XLA over the first input. An
-exclamation mark says that the result is further from the float64 oracle than rounding explains.
-TensorFlow's averages with SAME padding are its own, which do not count the padding.
-`accelerate` is lax's train step under `jaxpool.accelerate`.
-"""
+`accelerate` is lax's train step under `jaxpool.accelerate`."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
     """Time of a peer divided by the time of this library, over the cases that both ran."""
 
-    peer: str
     cases: int
     mean: float
     worst: float
@@ -55,20 +46,26 @@ def compare(results: Iterable[CaseResult], peer: str) -> Comparison | None:
         return None
     worst_case = min(ratios, key=ratios.__getitem__)
     slower = tuple(name for name, ratio in ratios.items() if ratio < SLOWER)
-    return Comparison(
-        peer, len(ratios), _geometric(ratios.values()), ratios[worst_case], worst_case, slower
-    )
+    mean = statistics.geometric_mean(ratios.values())
+    return Comparison(len(ratios), mean, ratios[worst_case], worst_case, slower)
+
+
+def groups(run: Run) -> dict[str, list[CaseResult]]:
+    """The groups of cases that the geometric means are over. No group has train steps."""
+    pools = [r for r in run.results if r.case.op != TRAIN_STEP]
+    return {"max pools": [r for r in pools if r.case.op == "max_pool"], "all cases": pools}
 
 
 def markdown(run: Run) -> str:
-    """The section of one run."""
-    pools = [r for r in run.results if r.case.op != TRAIN_STEP]
+    """The tables of one run."""
+    pools = groups(run)["all cases"]
     steps = [r for r in run.results if r.case.op == TRAIN_STEP]
-    parts = [f"## {heading(run)}", _conditions(run)]
+    parts = [f"## {heading(run)}", _conditions(run), _LEGEND]
     if pools:
-        parts += [_summary(run, pools), _twins(pools), _times(pools), _costs(pools)]
+        parts += [_speedups(run), _above_floor(run, pools), _memory(pools)]
+        parts += [_times(pools), _costs(pools)]
     if steps:
-        parts += ["### Train steps", _times(steps), _costs(steps)]
+        parts += [_STEPS, _times(steps), _costs(steps)]
     parts += [_remarks(run.results)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -77,21 +74,6 @@ def heading(run: Run) -> str:
     mode = "forward" if run.mode == "forward" else "forward and backward"
     memory = MEMORY[run.conditions["memory"]]
     return f"{mode}, {run.conditions['device'].upper()}, {memory}"
-
-
-def update_file(path: Path, runs: Iterable[Run]) -> None:
-    """Replace the sections of these runs in a Markdown file. Other sections stay."""
-    for run in runs:
-        put_section(path, heading(run), markdown(run).partition("\n\n")[2])
-
-
-def put_section(path: Path, name: str, text: str) -> None:
-    """Replace or add a section. Sections are sorted by name."""
-    sections = {name: f"## {name}\n\n{text.strip()}\n"}
-    if path.exists():
-        for part in path.read_text().split("\n## ")[1:]:
-            sections.setdefault(part.partition("\n")[0], f"## {part.strip()}\n")
-    path.write_text("\n".join([_TITLE, *(sections[name] for name in sorted(sections))]))
 
 
 def line(result: CaseResult) -> str:
@@ -113,41 +95,15 @@ def _conditions(run: Run) -> str:
     )
 
 
-def _summary(run: Run, results: Sequence[CaseResult]) -> str:
-    """Geometric means over the groups of the performance goals."""
-    groups = {
-        "max pools": [r for r in results if r.case.op == "max_pool"],
-        "all cases": list(results),
-    }
+def _speedups(run: Run) -> str:
     rows = []
-    for group, members in groups.items():
-        for peer in (*_rivals(results), BEST_OF):
-            comparison = compare(members, peer)
-            if comparison:
-                rows.append(
-                    [
-                        group,
-                        peer,
-                        str(comparison.cases),
-                        f"{comparison.mean:.2f}",
-                        f"{comparison.worst:.2f}",
-                        comparison.worst_case,
-                        str(len(comparison.slower)),
-                    ]
-                )
-    parts = [_above_floor(run, results), _memory(results)]
-    if rows:
-        head = [
-            "cases",
-            "against",
-            "number",
-            "geometric mean",
-            "least",
-            "at",
-            f"below {SLOWER}",
-        ]
-        parts.insert(0, "How many times as fast as each peer:\n\n" + table(head, rows))
-    return "\n\n".join(part for part in parts if part)
+    for group, members in groups(run).items():
+        for peer in (*_peers(members, but=(OURS, COPY, ADD_ONE)), BEST_OF):
+            if found := compare(members, peer):
+                numbers = str(found.cases), f"{found.mean:.2f}", f"{found.worst:.2f}"
+                rows.append([group, peer, *numbers, found.worst_case, str(len(found.slower))])
+    head = ["cases", "against", "number", "geometric mean", "least", "at", f"below {SLOWER}"]
+    return f"How many times as fast as each peer:\n\n{table(head, rows)}" if rows else ""
 
 
 def _above_floor(run: Run, results: Sequence[CaseResult]) -> str:
@@ -160,34 +116,20 @@ def _above_floor(run: Run, results: Sequence[CaseResult]) -> str:
     if not ratios:
         return ""
     beyond = [f"{name} ({ratio:.2f})" for name, ratio in ratios.items() if ratio > 1.5]
-    text = (
+    return (
         f"Arrays larger than the last-level cache, {len(ratios)} cases: "
-        f"{_geometric(ratios.values()):.2f} times the copy in the geometric mean."
+        f"{statistics.geometric_mean(ratios.values()):.2f} times the copy in the geometric mean. "
+        f"Beyond 1.5: {'; '.join(beyond) or 'none'}."
     )
-    return text + (f" Beyond 1.5: {'; '.join(beyond)}." if beyond else " None beyond 1.5.")
 
 
 def _memory(results: Sequence[CaseResult]) -> str:
     more = []
     for result in results:
-        ours, lax = (result.rows.get(peer) for peer in (OURS, LAX))
-        if ours and lax and ours.peak_bytes and lax.peak_bytes and ours.peak_bytes > lax.peak_bytes:
-            more.append(f"{result.case.name} ({ours.peak_bytes / lax.peak_bytes:.2f})")
+        ours, lax = (result.rows.get(peer, Row()).peak_bytes for peer in (OURS, LAX))
+        if ours and lax and ours > lax:
+            more.append(f"{result.case.name} ({ours / lax:.2f})")
     return f"More peak memory than lax: {'; '.join(more)}." if more else ""
-
-
-def _twins(results: Sequence[CaseResult]) -> str:
-    head = ["ours", "against ours", "times as long", "at most"]
-    rows = [
-        [
-            twin.case,
-            twin.other,
-            f"{twin.ratio:.2f}{' !' if twin.ratio > twin.limit else ''}",
-            f"{twin.limit:g}",
-        ]
-        for twin in twins(results, OURS)
-    ]
-    return table(head, rows) if rows else ""
 
 
 def _times(results: Sequence[CaseResult]) -> str:
@@ -195,87 +137,62 @@ def _times(results: Sequence[CaseResult]) -> str:
     head = ["case", *peers, "lax / ours", "lax / accelerate", "best / ours", "ours / copy"]
     rows = []
     for result in results:
-        ours, lax = result.median(OURS), result.median(LAX)
-        best, copy = _median(result, BEST_OF), result.median(COPY)
-        pairs = (lax, ours), (lax, result.median(ACCELERATE)), (best, ours), (ours, copy)
-        rows.append(
-            [
-                result.case.name,
-                *(_time(result, peer) for peer in peers),
-                *(_ratio(a, b) for a, b in pairs),
-            ]
+        ours, lax, copy = (result.median(peer) for peer in (OURS, LAX, COPY))
+        pairs = (
+            *((lax, ours), (lax, result.median(ACCELERATE))),
+            *((_median(result, BEST_OF), ours), (ours, copy)),
         )
+        ratios = [f"{a / b:.2f}" if a and b else "-" for a, b in pairs]
+        rows.append([result.case.name, *(_time(result, peer) for peer in peers), *ratios])
     return table(head, rows)
+
+
+def _spread(row: Row) -> str:
+    return f"{_ms(row.timing.least)} to {_ms(row.timing.most)}" if row.timing else "-"
+
+
+_COSTS: dict[str, Callable[[Row], str]] = {
+    "min to max, ms": _spread,
+    "compile, s": lambda row: "-" if row.compile_s is None else f"{row.compile_s:.2f}",
+    "peak, MB": lambda row: _megabytes(row.peak_bytes),
+    "residual, MB": lambda row: _megabytes(row.residual_bytes),
+}
 
 
 def _costs(results: Sequence[CaseResult]) -> str:
     """Spread of the samples, compile time, memory and the difference from the oracle."""
-    compared = [peer for peer in _XLA if any(_has(r, peer) for r in results)]
-    checked = [peer for peer in _peers(results) if peer not in (COPY, ADD_ONE)]
-    head = ["case", "MB to move"]
-    for name in ("min to max, ms", "compile, s", "peak, MB", "residual, MB"):
-        head += [f"{name}: {peer}" for peer in compared]
-    head += [f"difference: {peer}" for peer in checked]
+    compared = [peer for peer in _peers(results) if peer in _XLA]
+    checked = _peers(results, but=(COPY, ADD_ONE))
+    head = ["case", "MB to move", *(f"{cost}: {peer}" for cost in _COSTS for peer in compared)]
     rows = []
     for result in results:
         cells = [result.case.name, _megabytes(result.floor_bytes or None)]
-        for show in _COSTS:
-            cells += [show(result, peer) for peer in compared]
-        rows.append([*cells, *(_difference(result, peer) for peer in checked)])
-    return table(head, rows)
+        for show in _COSTS.values():
+            cells += [show(result.rows.get(peer, Row())) for peer in compared]
+        rows.append([*cells, *(_difference(result.rows.get(peer, Row())) for peer in checked)])
+    return table([*head, *(f"difference: {peer}" for peer in checked)], rows)
 
 
-def _spread(result: CaseResult, peer: str) -> str:
-    timing = result.rows[peer].timing if peer in result.rows else None
-    return f"{_ms(timing.least)} to {_ms(timing.most)}" if timing else "-"
-
-
-def _compile(result: CaseResult, peer: str) -> str:
-    seconds = result.rows[peer].compile_s if peer in result.rows else None
-    return "-" if seconds is None else f"{seconds:.2f}"
-
-
-def _peak(result: CaseResult, peer: str) -> str:
-    return _megabytes(result.rows[peer].peak_bytes) if peer in result.rows else "-"
-
-
-def _residual(result: CaseResult, peer: str) -> str:
-    return _megabytes(result.rows[peer].residual_bytes) if peer in result.rows else "-"
-
-
-_COSTS: tuple[Callable[[CaseResult, str], str], ...] = (_spread, _compile, _peak, _residual)
-
-
-def _difference(result: CaseResult, peer: str) -> str:
-    row = result.rows.get(peer)
-    if row is None or row.difference is None:
-        return "-"
-    return f"{row.difference:.1e}{' !' if row.wrong else ''}"
+def _difference(row: Row) -> str:
+    return "-" if row.difference is None else f"{row.difference:.1e}{' !' * row.wrong}"
 
 
 def _remarks(results: Sequence[CaseResult]) -> str:
     """Wrong results, and the reasons why cases did not run, without duplicates."""
-    wrong = [
-        f"- {result.case.name}: {peer} differs by {row.difference:.2e}"
-        for result in results
-        for peer, row in result.rows.items()
-        if row.wrong
-    ]
+    wrong: list[str] = []
     absent: dict[tuple[str, str], list[str]] = {}
     for result in results:
         for peer, row in result.rows.items():
-            if row.why_not and _due(result, peer):
+            if row.wrong:
+                wrong.append(f"- {result.case.name}: {peer} differs by {row.difference:.2e}")
+            elif row.why_not and _due(result, peer):
                 absent.setdefault((peer, row.why_not), []).append(result.case.name)
-    parts = []
-    if wrong:
-        parts.append("Wrong by more than rounding:\n\n" + "\n".join(wrong))
-    if absent:
-        reasons = [
-            f"- {peer}: {why} ({names[0] if len(names) == 1 else f'{len(names)} cases'})"
-            for (peer, why), names in absent.items()
-        ]
-        parts.append("Not run:\n\n" + "\n".join(reasons))
-    return "\n\n".join(parts)
+    reasons = [
+        f"- {peer}: {why} ({names[0] if len(names) == 1 else f'{len(names)} cases'})"
+        for (peer, why), names in absent.items()
+    ]
+    said = {"Wrong by more than rounding": wrong, "Not run": reasons}
+    return "\n\n".join("\n".join([f"{title}:\n", *each]) for title, each in said.items() if each)
 
 
 def _due(result: CaseResult, peer: str) -> bool:
@@ -283,18 +200,11 @@ def _due(result: CaseResult, peer: str) -> bool:
     return peer in _XLA if result.case.op == TRAIN_STEP else peer != ACCELERATE
 
 
-def _peers(results: Sequence[CaseResult]) -> list[str]:
+def _peers(results: Sequence[CaseResult], but: Sequence[str] = ()) -> list[str]:
     """The peers that ran at least one case, in the order of the run."""
     names = dict.fromkeys(peer for result in results for peer in result.rows)
-    return [name for name in names if any(_has(result, name) for result in results)]
-
-
-def _rivals(results: Sequence[CaseResult]) -> list[str]:
-    return [peer for peer in _peers(results) if peer not in (OURS, COPY, ADD_ONE)]
-
-
-def _has(result: CaseResult, peer: str) -> bool:
-    return result.median(peer) is not None
+    ran = [name for name in names if any(result.median(name) for result in results)]
+    return [name for name in ran if name not in but]
 
 
 def _median(result: CaseResult, peer: str) -> float | None:
@@ -303,25 +213,14 @@ def _median(result: CaseResult, peer: str) -> float | None:
     return min((m for p in STRONGEST if (m := result.median(p)) is not None), default=None)
 
 
-def _geometric(ratios: Iterable[float]) -> float:
-    logs = [math.log(ratio) for ratio in ratios]
-    return math.exp(sum(logs) / len(logs))
-
-
 def _time(result: CaseResult, peer: str) -> str:
     median = result.median(peer)
-    if median is None:
-        return "-"
-    return f"{_ms(median)}{' !' if result.rows[peer].wrong else ''}"
+    return "-" if median is None else f"{_ms(median)}{' !' * result.rows[peer].wrong}"
 
 
 def _ms(seconds: float) -> str:
     ms = seconds * 1e3
     return f"{ms:.{0 if ms >= 100 else 1 if ms >= 10 else 2 if ms >= 1 else 3}f}"
-
-
-def _ratio(numerator: float | None, denominator: float | None) -> str:
-    return f"{numerator / denominator:.2f}" if numerator and denominator else "-"
 
 
 def _megabytes(size: int | None) -> str:
@@ -334,3 +233,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, ["---", *("---:" for _ in head[1:])], *rows]
     lines = [[cells[n] for n in shown] for cells in lines]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def table_of(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A Markdown table of rows by column. Rows may lack columns."""
+    head = list(dict.fromkeys(column for row in rows for column in row))
+    return table(head, [[str(row.get(column, "-")) for column in head] for row in rows])

@@ -1,15 +1,29 @@
-"""The results of a run, and their JSON format."""
+"""The results of a run, and their JSON files: `bench/results/` has one per published run.
+
+A file has a `kind` ("cases", "plain" or "table"), its conditions, and `rows`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import datetime
+import importlib.metadata
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench._case import Case, Mode
 from bench.timing import Timing
+
+# The names of the peers in results.
+OURS = "jaxpool"
+LAX = "lax"
+ACCELERATE = "accelerate"  # lax's own train step under `jaxpool.accelerate`
+ADD_ONE = "x+1"
+COPY = "copy"
+STRONGEST = ("torch", "torch-channels-last", "tensorflow")
+RIVALS = (LAX, ACCELERATE, *STRONGEST)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,29 +59,27 @@ class Run:
     results: tuple[CaseResult, ...]
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "mode": self.mode,
-            "conditions": dict(self.conditions),
-            "results": [
-                {
-                    "name": result.case.name,
-                    "case": result.case.to_json(),
-                    "floor_bytes": result.floor_bytes,
-                    "rows": {peer: dataclasses.asdict(row) for peer, row in result.rows.items()},
-                }
-                for result in self.results
-            ],
-        }
+        rows = [
+            {
+                "name": result.case.name,
+                "case": result.case.to_json(),
+                "floor_bytes": result.floor_bytes,
+                "peers": {peer: dataclasses.asdict(row) for peer, row in result.rows.items()},
+            }
+            for result in self.results
+        ]
+        conditions = dict(self.conditions)
+        return {"kind": "cases", "mode": self.mode, "conditions": conditions, "rows": rows}
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Run:
         results = tuple(
             CaseResult(
-                Case.from_json(result["case"]),
-                result["floor_bytes"],
-                {peer: _row(row) for peer, row in result["rows"].items()},
+                Case.from_json(row["case"]),
+                row["floor_bytes"],
+                {peer: _row(given) for peer, given in row["peers"].items()},
             )
-            for result in fields["results"]
+            for row in fields["rows"]
         )
         return cls(fields["mode"], fields["conditions"], results)
 
@@ -77,9 +89,25 @@ def _row(fields: Mapping[str, Any]) -> Row:
     return Row(**{**fields, "timing": Timing(**timing) if timing else None})
 
 
-def save(runs: list[Run], path: Path) -> None:
-    path.write_text(json.dumps([run.to_json() for run in runs], indent=1) + "\n")
+def table(
+    path: Path, title: str, about: str, rows: Sequence[Mapping[str, Any]], **conditions: Any
+) -> None:
+    """Write rows of named cells, with the date and the version of jax."""
+    dated = {"date": datetime.date.today().isoformat(), "jax": importlib.metadata.version("jax")}
+    fields = {"kind": "table", "title": title, "about": about, "conditions": conditions | dated}
+    write(path, fields | {"rows": list(rows)})
 
 
-def load(path: Path) -> list[Run]:
-    return [Run.from_json(fields) for fields in json.loads(path.read_text())]
+def write(path: Path, fields: Mapping[str, Any]) -> None:
+    """Write JSON with one line per field and per item of a list, so that a new row is a new line."""
+    lines = []
+    for name, value in fields.items():
+        text = json.dumps(value)
+        if isinstance(value, list):
+            text = "[\n" + ",\n".join(f"  {json.dumps(item)}" for item in value) + "\n ]"
+        lines.append(f" {json.dumps(name)}: {text}")
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def read(path: Path) -> dict[str, Any]:
+    return dict(json.loads(path.read_text()))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 
@@ -30,10 +29,11 @@ def run_cases(
     The description of a result by `describe` is printed as soon as the case ends.
     """
     results = []
-    with _progress([case for case in cases if mode in case.modes]) as (todo, write):
-        for case in todo:
-            results.append(run_case(case, mode, peers, budget_s))
-            write(describe(results[-1]))
+    todo = [case for case in cases if mode in case.modes]
+    for number, case in enumerate(todo, start=1):
+        print(f"[{number}/{len(todo)}] {case.name}", file=sys.stderr)
+        results.append(run_case(case, mode, peers, budget_s))
+        print(describe(results[-1]), flush=True)
     return tuple(results)
 
 
@@ -75,30 +75,3 @@ def _tolerance(work: Work) -> float:
     if work.case.op == TRAIN_STEP:
         return _TRAIN_TOLERANCE
     return work.reference.tolerance(with_dx=work.mode == "forward_and_vjp")
-
-
-@contextlib.contextmanager
-def _progress(
-    cases: Sequence[Case],
-) -> Iterator[tuple[Iterator[Case], Callable[[str], None]]]:
-    """The cases with a progress bar, and a print function that keeps it intact. Without tqdm: numbers."""
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        yield _numbered(cases), print
-        return
-    with tqdm(total=len(cases), unit="case") as bar:
-
-        def named() -> Iterator[Case]:
-            for case in cases:
-                bar.set_postfix_str(case.name)
-                yield case
-                bar.update()
-
-        yield named(), bar.write
-
-
-def _numbered(cases: Sequence[Case]) -> Iterator[Case]:
-    for number, case in enumerate(cases, start=1):
-        print(f"[{number}/{len(cases)}] {case.name}", file=sys.stderr)
-        yield case

@@ -11,10 +11,11 @@ import dataclasses
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench import results
 from bench.compiled import type_bytes
 
 COLLECTIVES = "all-gather", "all-to-all", "all-reduce", "reduce-scatter", "collective-permute"
@@ -65,25 +66,19 @@ class Shared:
     held: int  # arguments, results and temporaries, forward and backward
     others: tuple[str, ...]  # collectives other than halo exchanges
 
-    def cells(self) -> list[str]:
+    def row(self) -> dict[str, str]:
         """A row of the table."""
         rows, columns = self.mesh
-        return [
-            str(self.pool),
-            f"{rows} x {columns}",
-            f"{self.sent_forward:,}",
-            f"{self.formula:,}",
-            f"{self.sent:,}",
-            f"{self.held:,}",
-            f"{self.sent / self.held:.3%}",
-            ", ".join(self.others) or "-",
-        ]
-
-
-HEAD = (
-    *("pool", "devices", "sent forward", "formula", "sent forward and backward", "held"),
-    *("sent / held", "other collectives"),
-)
+        return {
+            "pool": str(self.pool),
+            "devices": f"{rows} x {columns}",
+            "sent forward": f"{self.sent_forward:,}",
+            "formula": f"{self.formula:,}",
+            "sent forward and backward": f"{self.sent:,}",
+            "held": f"{self.held:,}",
+            "sent / held": f"{self.sent / self.held:.3%}",
+            "other collectives": ", ".join(self.others) or "-",
+        }
 
 
 def typed_collectives(text: str) -> list[tuple[str, str]]:
@@ -133,38 +128,46 @@ def measured(target: str | None) -> Iterator[Shared]:
             yield _compiled(pool, mesh, devices)
 
 
-def _compiled(pool: Pool, mesh: tuple[int, int], devices: Any) -> Shared:
+def _programs(pool: Pool, sizes: Sequence[int], channels: int, sharding: Any) -> tuple[Any, Any]:
+    """The pool of an image, and its value and gradient, compiled."""
     import jax
     import numpy as np
-    from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
     import jaxpool
+
+    def forward(x: Any) -> Any:
+        window, strides = (pool.window,) * 2, (pool.stride,) * 2
+        return getattr(jaxpool, pool.function)(x, window, strides, "SAME")
+
+    def both(x: Any, dy: Any) -> Any:
+        y, pull = jax.vjp(forward, x)
+        return y, pull(dy)[0]
+
+    x, dy = (
+        jax.ShapeDtypeStruct(
+            (1, *(-(-size // stride) for size in sizes), channels), np.float32, sharding=sharding
+        )
+        for stride in (1, pool.stride)
+    )
+    return jax.jit(forward).lower(x).compile(), jax.jit(both).lower(x, dy).compile()
+
+
+def _compiled(pool: Pool, mesh: tuple[int, int], devices: Any) -> Shared:
+    import jax
+    from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
     kinds = (AxisType.Explicit,) * 2
     device_mesh = jax.make_mesh(mesh, ("rows", "columns"), kinds, devices=devices)
     sharding = NamedSharding(device_mesh, PartitionSpec(None, "rows", "columns"))
     sizes = [count * size for count, size in zip(mesh, SHARD, strict=True)]
-
-    def pooled(x: Any) -> Any:
-        geometry = (pool.window,) * 2, (pool.stride,) * 2, "SAME"
-        return getattr(jaxpool, pool.function)(x, *geometry)
-
-    def both(x: Any, dy: Any) -> Any:
-        y, pull = jax.vjp(pooled, x)
-        return y, pull(dy)[0]
-
-    x = jax.ShapeDtypeStruct((1, *sizes, CHANNELS), np.float32, sharding=sharding)
-    smaller = (1, *[-(-size // pool.stride) for size in sizes], CHANNELS)
-    dy = jax.ShapeDtypeStruct(smaller, np.float32, sharding=sharding)
-    forward = jax.jit(pooled).lower(x).compile()
-    backward = jax.jit(both).lower(x, dy).compile()
-    sent = [collectives(compiled.as_text()) for compiled in (forward, backward)]
+    programs = _programs(pool, sizes, CHANNELS, sharding)
+    sent = [collectives(program.as_text()) for program in programs]
     return Shared(
         pool,
         mesh,
         *[sum(size for kind, size in each if kind == "collective-permute") for each in sent],
         formula=pool.halo(SHARD, mesh) * CHANNELS * 4,
-        held=_held(backward),
+        held=_held(programs[1]),
         others=tuple(sorted({kind for each in sent for kind, _ in each} - {"collective-permute"})),
     )
 
@@ -172,31 +175,13 @@ def _compiled(pool: Pool, mesh: tuple[int, int], devices: Any) -> Shared:
 def of_large_image() -> Iterator[tuple[Pool, int, int]]:
     """Bytes held by a single device, and by each of eight, for value and gradient of a LARGE x LARGE image."""
     import jax
-    import numpy as np
     from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-    import jaxpool
-
+    mesh = jax.make_mesh((8,), ("rows",), (AxisType.Explicit,), devices=jax.devices()[:8])
+    shardings = (None, NamedSharding(mesh, PartitionSpec(None, "rows")))
     for pool in POOLS[:-1]:
-
-        def both(x: Any, dy: Any, pool: Pool = pool) -> Any:
-            function, window = getattr(jaxpool, pool.function), (pool.window,) * 2
-            y, pull = jax.vjp(lambda x: function(x, window, (pool.stride,) * 2, "SAME"), x)
-            return y, pull(dy)[0]
-
-        held = []
-        for count in (1, 8):
-            mesh = jax.make_mesh(
-                (count,), ("rows",), (AxisType.Explicit,), devices=jax.devices()[:count]
-            )
-            sharding = NamedSharding(mesh, PartitionSpec(None, "rows")) if count > 1 else None
-            sizes = LARGE, LARGE // pool.stride
-            arguments = [
-                jax.ShapeDtypeStruct((1, size, size, 1), np.float32, sharding=sharding)
-                for size in sizes
-            ]
-            held.append(_held(jax.jit(both).lower(*arguments).compile()))
-        yield pool, *held
+        one, eight = (_held(_programs(pool, (LARGE, LARGE), 1, each)[1]) for each in shardings)
+        yield pool, one, eight
 
 
 def _held(program: Any) -> int:
@@ -206,22 +191,20 @@ def _held(program: Any) -> int:
     return int(held + memory.temp_size_in_bytes)
 
 
-def run(target: str | None, markdown: Path | None) -> int:
+def run(target: str | None, file: Path | None) -> int:
     """Compile and print. Return 1 if a program sends more than halos, or other bytes than the formula."""
-    from bench.report import put_section, table
-
     settle(target, max(math.prod(mesh) for mesh in HOST_MESHES))
     rows, wrong = [], False
     for shared in measured(target):
-        rows.append(shared.cells())
+        rows.append(shared.row())
         wrong |= bool(shared.others) or shared.sent_forward != shared.formula
-        print("  ".join(rows[-1]), flush=True)
+        print("  ".join(rows[-1].values()), flush=True)
     for pool, one, eight in () if target else of_large_image():
         print(
             f"{pool} of {LARGE} x {LARGE}: one {one:,}, each of eight {eight:,}, 1/{one / eight:.1f}"
         )
-    if markdown:
-        where = f"slices of {target}" if target else "the devices of one host"
-        size = f"{SHARD[0]} x {SHARD[1]} x {CHANNELS} float32 a device"
-        put_section(markdown, f"bytes sent and held, {where}, {size}", table(HEAD, rows))
+    if file:
+        title = f"bytes sent and held, {f'slices of {target}' if target else 'devices of one host'}"
+        about = f"{SHARD[0]} x {SHARD[1]} x {CHANNELS} float32 a device"
+        results.table(file, title, about, rows, target=target or "cpu")
     return int(wrong)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib.util
 import math
 import os
 import shutil
@@ -17,41 +18,39 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench import results
 from bench._case import TRAIN_STEP, Case, Mode, numpy_dtype
-from bench.compiled import Access, Clock, Kernel, kernels, llo_costs, model, ptx_access, words
+from bench.compiled import Access, Clock, kernels, llo_costs, model, ptx_access, words
 
 # Descriptions of GPUs for XLA, from the published specifications of NVIDIA.
+_GPU = """
+gpu_device_info {
+  threads_per_block_limit: 1024 threads_per_warp: 32
+  shared_memory_per_block: 49152 %s
+  threads_per_core_limit: 2048
+  block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
+  device_memory_size: 84929347584 registers_per_core_limit: 65536 registers_per_block_limit: 65536
+}
+platform_name: "CUDA"
+dnn_version_info { major: 9 minor: 7 }
+runtime_version { major: 12 minor: 9 patch: 0 }
+device_description_str: "NVIDIA %s"
+"""
 GPUS = {
-    "cuda:h100": """
-gpu_device_info {
-  threads_per_block_limit: 1024 threads_per_warp: 32
-  shared_memory_per_block: 49152 shared_memory_per_core: 233472
-  threads_per_core_limit: 2048 core_count: 132 fpus_per_core: 128
-  block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
-  memory_bandwidth: 3352320000000 l2_cache_size: 52428800 clock_rate_ghz: 1.98
-  device_memory_size: 84929347584 shared_memory_per_block_optin: 232448
-  cuda_compute_capability { major: 9 } registers_per_core_limit: 65536 registers_per_block_limit: 65536
-}
-platform_name: "CUDA"
-dnn_version_info { major: 9 minor: 7 }
-runtime_version { major: 12 minor: 9 patch: 0 }
-device_description_str: "NVIDIA H100 80GB HBM3"
-""",
-    "cuda:a100": """
-gpu_device_info {
-  threads_per_block_limit: 1024 threads_per_warp: 32
-  shared_memory_per_block: 49152 shared_memory_per_core: 167936
-  threads_per_core_limit: 2048 core_count: 108 fpus_per_core: 64
-  block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
-  memory_bandwidth: 2039000000000 l2_cache_size: 41943040 clock_rate_ghz: 1.41
-  device_memory_size: 84929347584 shared_memory_per_block_optin: 166912
-  cuda_compute_capability { major: 8 } registers_per_core_limit: 65536 registers_per_block_limit: 65536
-}
-platform_name: "CUDA"
-dnn_version_info { major: 9 minor: 7 }
-runtime_version { major: 12 minor: 9 patch: 0 }
-device_description_str: "NVIDIA A100-SXM4-80GB"
-""",
+    "cuda:h100": _GPU
+    % (
+        """shared_memory_per_core: 233472 shared_memory_per_block_optin: 232448
+  core_count: 132 fpus_per_core: 128 clock_rate_ghz: 1.98 cuda_compute_capability { major: 9 }
+  memory_bandwidth: 3352320000000 l2_cache_size: 52428800""",
+        "H100 80GB HBM3",
+    ),
+    "cuda:a100": _GPU
+    % (
+        """shared_memory_per_core: 167936 shared_memory_per_block_optin: 166912
+  core_count: 108 fpus_per_core: 64 clock_rate_ghz: 1.41 cuda_compute_capability { major: 8 }
+  memory_bandwidth: 2039000000000 l2_cache_size: 41943040""",
+        "A100-SXM4-80GB",
+    ),
 }
 TPUS = {"tpu:v5e": Clock(819e9, 1.5e9), "tpu:v6e": Clock(1640e9, 1.75e9)}
 TARGETS = (*GPUS, *TPUS)
@@ -77,7 +76,6 @@ class Program:
     model: float | None = None  # TPU: bundles and DMAs
     cycles: float | None = None  # TPU: `model` as absolute cycles
     access: Access | None = None  # GPU
-    every: tuple[Kernel, ...] = ()
 
 
 class Target:
@@ -129,19 +127,19 @@ class Target:
         self.dump.mkdir()
         from jaxpool._ops.linear_map import tracing_for
 
-        results = jax.eval_shape(f, *arguments)
+        outputs = jax.eval_shape(f, *arguments)
         begin = _processor_seconds()
         types = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), arguments)
         jitted = jax.jit(
             f,
             in_shardings=jax.tree.map(placed, types),
-            out_shardings=jax.tree.map(placed, results),
+            out_shardings=jax.tree.map(placed, outputs),
         )
         with tracing_for(self.name.partition(":")[0] if self.clock else None):
             lowered = jitted.lower(*types)
         compiled = lowered.compile()
         seconds = _processor_seconds() - begin
-        return self._read(compiled, jax.tree.leaves((types, results)), seconds)
+        return self._read(compiled, jax.tree.leaves((types, outputs)), seconds)
 
     def _read(self, compiled: Any, arrays: Sequence[Any], seconds: float) -> Program:
         text = compiled.as_text()
@@ -153,7 +151,6 @@ class Target:
             compiled.memory_analysis().temp_size_in_bytes,
             words(text),
             seconds,
-            every=tuple(kernels_found),
         )
         if not self.clock:
             return dataclasses.replace(program, access=ptx_access(self.dump))
@@ -281,95 +278,66 @@ def beside_lax(found: Sequence[Found]) -> str:
 
 
 def run(
-    name: str, cases: Sequence[Case], modes: Sequence[Mode], every_op: bool, markdown: Path | None
+    name: str, cases: Sequence[Case], modes: Sequence[Mode], every_op: bool, file: Path | None
 ) -> int:
-    """Compile and print. Return 1 if a program of this library does not compile."""
+    """Compile, print, and write a file per mode. Return 1 if a program of this library does not compile."""
     target = Target(name)  # before jax is imported
     directions = {"forward": "forward", "forward_and_vjp": "forward and backward"}
     sections = {directions[mode]: of_cases(target, cases, mode) for mode in modes}
+    if every_op:
+        sections = {"every function": of_every_op(target)}
     failed = False
     try:
-        for title, found in (
-            {"every function": of_every_op(target)} if every_op else sections
-        ).items():
-            rows, every = [], []
-            for each in found:
-                _, who, _, program = each
-                failed |= who == "jaxpool" and isinstance(program, str)
-                every.append(each)
-                rows.append(_cells(*each))
-                print("  ".join(rows[-1]), flush=True)
-            means = beside_lax(every)
+        for title, programs in sections.items():
+            found = []
+            for each in programs:
+                found.append(each)
+                print("  ".join(map(str, _row(*each).values())), flush=True)
+            failed |= any(who == "jaxpool" and isinstance(of, str) for _, who, _, of in found)
+            means = beside_lax(found)
             print(means)
-            if markdown:
-                _update(markdown, f"compiled for {name}, {title}", name, means, rows)
+            if file:
+                path = file if len(sections) == 1 else file.with_stem(f"{file.stem}-{title}")
+                about = f"{_SEEN[name.partition(':')[0]]} {means}".strip()
+                rows = [_row(*each) for each in found]
+                results.table(path, f"compiled for {name}, {title}", about, rows, target=name)
     finally:
         target.close()
     return int(failed)
 
 
-_HEAD = {
-    "cuda": (
-        "case",
-        "",
-        "kernels",
-        "bytes",
-        "temporary MB",
-        "16-byte access",
-        "holds",
-        "compile s",
-    ),
-    "tpu": (
-        *("case", "", "layout", "kernels", "bytes", "model", "estimate"),
-        *("temporary MB", "holds", "compile s"),
-    ),
-}
-
-
-def _cells(what: str, who: str, layout: str, program: Program | str) -> list[str]:
+def _row(what: str, who: str, layout: str, program: Program | str) -> dict[str, Any]:
+    row: dict[str, Any] = {"case": what, "by": who, "layout": layout or "default"}
     if isinstance(program, str):
-        return [what, who, layout, program] if layout else [what, who, program]
+        return row | {"error": program}
+    row |= {"kernels": program.kernels, "bytes": round(program.bytes, 2)}
     held = [*program.words]
-    cells = [what, who]
     if program.access:
         wide, narrow, atomics = program.access
         held += ["atomics"] if atomics else []
-        middle = [f"{program.bytes:.2f}", f"{program.temporary / 1e6:.1f}"]
-        middle.append(f"{wide} of {wide + narrow}")
-        cells += [str(program.kernels), *middle]
+        row["16-byte access"] = f"{wide} of {wide + narrow}"
     else:
         unknown = f" + {program.unknown} unknown" if program.unknown else ""
-        cells += [layout or "default", str(program.kernels), f"{program.bytes:.2f}"]
-        cells += [f"{program.model:.2f}", f"{program.estimate:.2f}{unknown}"]
-        cells.append(f"{program.temporary / 1e6:.1f}")
-    return [*cells, ", ".join(held) or "-", f"{program.seconds:.1f}"]
+        row |= {"model": f"{program.model:.2f}", "estimate": f"{program.estimate:.2f}{unknown}"}
+    row["temporary MB"] = round(program.temporary / 1e6, 1)
+    return row | {"holds": ", ".join(held) or "-", "compile s": round(program.seconds, 1)}
 
 
 _SEEN = {
-    "cuda": """Compiled by XLA for the described device, not run. `bytes`: what the kernels read and write, over reading
-arguments and writing results once; what one kernel reads twice counts once, and a cache may serve what two kernels
+    "cuda": """\
+Compiled by XLA for the described device, not run. `bytes`: what the kernels read and write, over reading \
+arguments and writing results once; what one kernel reads twice counts once, and a cache may serve what two kernels \
 read. `16-byte access`: of all loads and stores in the PTX. Not seen: time, occupancy, bank conflicts.""",
-    "tpu": """Compiled by libtpu for the described device, not run. `model`: of each kernel the more of its
-instruction bundles and its DMAs, in cycles over those of moving arguments and results once, minor axes filled to 128
-lanes. Loops inside a kernel's loop are counted once, DMAs of a size known late not at all: a lower bound. `estimate`:
+    "tpu": """\
+Compiled by libtpu for the described device, not run. `model`: of each kernel the more of its \
+instruction bundles and its DMAs, in cycles over those of moving arguments and results once, minor axes filled to 128 \
+lanes. Loops inside a kernel's loop are counted once, DMAs of a size known late not at all: a lower bound. `estimate`: \
 XLA's own, which several kinds of kernels lack. Neither was held against a TPU.""",
 }
 
 
-def _update(path: Path, heading: str, name: str, means: str, rows: Sequence[Sequence[str]]) -> None:
-    from bench.report import put_section, table
-
-    kind = name.partition(":")[0]
-    head = _HEAD[kind]
-    filled = [[*row, *[""] * (len(head) - len(row))] for row in rows]
-    said = "\n\n".join(filter(None, (_SEEN[kind], means)))
-    put_section(path, heading, f"{said}\n\n{table(head, filled)}")
-
-
 def missing(name: str) -> str:
     """Return which package is missing to compile for a target, or an empty string."""
-    import importlib.util
-
     package = "jax_cuda12_plugin" if name.startswith("cuda") else "libtpu"
     if importlib.util.find_spec(package):
         return ""

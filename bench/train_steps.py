@@ -10,9 +10,8 @@ import numpy as np
 
 from bench._case import TRAIN_STEP, Case
 from bench._jax_peer import compile_timed, peak_bytes
-from bench._lax_pools import LAX_POOLS
 from bench._peer import Device, Prepared, Unsupported, Work
-from bench.nets import NETS, Pools
+from bench.nets import LAX_POOLS, NETS, Pools
 from bench.timing import timed_calls
 
 _KEYS = "rbg"  # compiles in a third of the time of the default PRNG

@@ -85,8 +85,11 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "examples/README.md": "examples.md",
 }
-# Files that are too long for a page. Links lead to a text file.
-DOWNLOADS = {"docs/results.md": "results.txt", "bench/NOTES.md": "notes.txt"}
+# Files that are no page. Links lead to a copy.
+DOWNLOADS = {"bench/NOTES.md": "notes.txt"} | {
+    f"bench/results/{path.name}": f"results/{path.name}"
+    for path in sorted((ROOT / "bench" / "results").glob("*.json"))
+}
 EXPLAINED = "explained.html"
 
 
@@ -153,8 +156,8 @@ def on_page_markdown(markdown, page, config, files):
     for source, path in PAGES.items():
         markdown = re.sub(rf"\]\((\.\./)*{re.escape(source)}(#|\))", rf"]({home}{path}\2", markdown)
     for source, path in DOWNLOADS.items():
-        name = re.escape(source.removeprefix("docs/"))
-        markdown = re.sub(rf"\]\((\.\./)*(docs/)?{name}(#[^)]*)?\)", rf"]({home}{path})", markdown)
+        name = re.escape(source)
+        markdown = re.sub(rf"\]\((\.\./)*{name}(#[^)]*)?\)", rf"]({home}{path})", markdown)
     if page.file.src_uri in PAGES.values():
         markdown = re.sub(r"\]\(docs/", "](", markdown)
         markdown = re.sub(

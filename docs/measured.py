@@ -1,4 +1,4 @@
-"""Write measured numbers into the documentation. All numbers come from docs/results.md.
+"""Write measured numbers into the documentation. All numbers come from the files in bench/results/.
 
 The script replaces the text between the marks `<!-- measured: NAME -->` and `<!-- end of measured -->`.
 
@@ -6,16 +6,19 @@ python docs/measured.py
 """
 
 import re
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "docs" / "results.md"
+RESULTS = ROOT / "bench" / "results"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 MARKED = re.compile(r"<!-- measured: (.+?) -->\n.*?<!-- end of measured -->", re.DOTALL)
 
-DEFAULT = "forward and backward, CPU, without any setting"
-KEPT = "forward and backward, CPU, after keep_memory()"
-BEST_OF_BOTH = "best of torch and tensorflow"
+sys.path.insert(0, str(ROOT))
+
+from bench import report, results  # noqa: E402
+
+DEFAULT, KEPT = "cpu-default", "cpu-kept"
 STEM = "bench.train_steps:first_step('ResNetStem', float32[16,224,224,3])"
 IN_README = (
     "max_pool(float32[16,128,128,32], (2, 2), (2, 2))",
@@ -26,17 +29,14 @@ IN_README = (
 )
 
 
-def section(title):
-    """The section of one run in docs/results.md."""
-    return RESULTS.read_text().split(f"\n## {title}\n")[1].split("\n## ")[0].strip()
+def run(name):
+    """One run on the benchmark's cases."""
+    return results.Run.from_json(results.read(RESULTS / f"{name}.json"))
 
 
-def table(text, column):
-    """Cells by case and column of the first table whose second column starts with `column`."""
-    header = re.search(rf"^\| case \| {column}.*$", text, re.MULTILINE)
-    rows = text[header.start() :].split("\n\n")[0].splitlines()
-    names, _, *lines = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
-    return {line[0]: dict(zip(names[1:], line[1:], strict=True)) for line in lines}
+def rows_of(name):
+    """The rows of a run by case: those of each framework."""
+    return {result.case.name: result.rows for result in run(name).results}
 
 
 def label(case):
@@ -52,46 +52,57 @@ def label(case):
     return f"{', '.join(words)}{',' * (len(words) > 1)} of {shape.replace(',', 'x')}"
 
 
-def milliseconds(row, peer):
-    """The time of a framework. Without an entry, as for elementwise functions, the time of `torch`."""
-    return float(row["torch"] if row[peer] == "-" else row[peer])
+def milliseconds(rows, peer):
+    """The time of a framework. Without a time, as for elementwise functions, the time of `torch`."""
+    return (rows[peer].timing or rows["torch"].timing).median * 1e3
 
 
-def mean(title, cases, peer):
+def in_words(rows, peer):
+    ms = milliseconds(rows, peer)
+    return f"{ms:.{0 if ms >= 100 else 1 if ms >= 10 else 2}f}"
+
+
+def speedup(rows):
+    """How many times as fast as lax."""
+    return times_as_fast(milliseconds(rows, "lax") / milliseconds(rows, "jaxpool"))
+
+
+def mean(name, cases, peer):
     """Speedup over a peer: number of cases, geometric mean, and number of cases below 0.95."""
-    row = re.search(rf"^\| {cases} \| {peer} \|(.*)\|$", section(title), re.MULTILINE)[1]
-    number, ratio, _, _, below = [cell.strip() for cell in row.split("|")]
-    return int(number), float(ratio), int(below)
+    found = report.compare(report.groups(run(name))[cases], peer)
+    return found.cases, found.mean, len(found.slower)
 
 
 def times_as_fast(ratio):
     return f"{ratio:.2f}" if ratio < 2 else f"{ratio:.1f}" if ratio < 10 else f"{ratio:.0f}"
 
 
-def rows(*cells):
+def table(*cells):
     return "".join(f"| {' | '.join(row)} |\n" for row in cells)
 
 
 def speed_of_readme():
-    default, kept = (table(section(title), "jaxpool") for title in (DEFAULT, KEPT))
+    default, kept = map(rows_of, (DEFAULT, KEPT))
     titles = ("forward and backward", "jaxpool", "`jax.lax`", "speedup", "with `keep_memory()`")
     cells = (
         (
             label(case),
-            f"{default[case]['jaxpool']} ms",
-            f"{default[case]['lax']} ms",
-            f"{times_as_fast(float(default[case]['lax / ours']))} ×",
-            f"{times_as_fast(float(kept[case]['lax / ours']))} ×",
+            f"{in_words(default[case], 'jaxpool')} ms",
+            f"{in_words(default[case], 'lax')} ms",
+            f"{speedup(default[case])} ×",
+            f"{speedup(kept[case])} ×",
         )
         for case in IN_README
     )
-    return f"{rows(titles, ('---', *['---:'] * 4), *cells)}\n{machine()}{means()}"
+    return f"{table(titles, ('---', *['---:'] * 4), *cells)}\n{machine()}{means()}"
 
 
 def means():
     """Geometric means under both memory conditions, so that pages always state both."""
     (cases, lax, _), (_, lax_kept, _) = (mean(t, "all cases", "lax") for t in (DEFAULT, KEPT))
-    (_, best, _), (_, best_kept, _) = (mean(t, "all cases", BEST_OF_BOTH) for t in (DEFAULT, KEPT))
+    (_, best, _), (_, best_kept, _) = (
+        mean(t, "all cases", report.BEST_OF) for t in (DEFAULT, KEPT)
+    )
     default, kept = "with default settings", "with `keep_memory()`"
     return (
         f"Geometric means over all {cases} cases: {lax:.0f} times as fast as `jax.lax` {default}, "
@@ -104,7 +115,7 @@ def means():
 def max_pools():
     (pools, lax, _), (_, lax_kept, _) = (mean(t, "max pools", "lax") for t in (DEFAULT, KEPT))
     (_, best, slower), (_, best_kept, slower_kept) = (
-        mean(t, "max pools", BEST_OF_BOTH) for t in (DEFAULT, KEPT)
+        mean(t, "max pools", report.BEST_OF) for t in (DEFAULT, KEPT)
     )
     return (
         f"The {pools} max pools are {lax:.0f} × and {lax_kept:.0f} × as fast as `jax.lax`.\n"
@@ -114,9 +125,12 @@ def max_pools():
 
 
 def machine():
-    day, processor = re.match(r"(\S+)\. (.+?), last-level", section(DEFAULT)).groups()
-    processor, cores, _ = processor.rsplit(", ", 2)
-    return f"Measured on {day} on {cores} of a shared {processor}, float32, one jit for forward and backward.\n"
+    conditions = run(DEFAULT).conditions
+    processor, cores = conditions["machine"]["cpu"], conditions["machine"]["cores"]
+    return (
+        f"Measured on {conditions['date']} on {cores} cores of a shared {processor}, float32, "
+        "one jit for forward and backward.\n"
+    )
 
 
 def stem():
@@ -127,21 +141,36 @@ def stem():
         "lax with `accelerate`",
     )
     cells = []
-    for name, title in (("default", DEFAULT), ("`keep_memory()`", KEPT)):
-        step = table(section(title).split("\n### Train steps\n")[1], "jaxpool")[STEM]
-        cells.append((name, *(f"{step[each]} ms" for each in ("lax", "jaxpool", "accelerate"))))
-    return rows(titles, ("---", *["---:"] * 3), *cells)
+    for words, name in (("default", DEFAULT), ("`keep_memory()`", KEPT)):
+        step = rows_of(name)[STEM]
+        peers = ("lax", "jaxpool", "accelerate")
+        cells.append((words, *(f"{in_words(step, peer)} ms" for peer in peers)))
+    return table(titles, ("---", *["---:"] * 3), *cells)
 
 
 def bfloat16():
     case = "max_pool({}[16,128,128,32], (2, 2), (2, 2))"
-    cells = table(section(KEPT), "jaxpool")
-    half, full = (cells[case.format(dtype)]["jaxpool"] for dtype in ("bfloat16", "float32"))
-    ratio = float(half) / float(full)
+    kept = rows_of(KEPT)
+    half, full = (in_words(kept[case.format(d)], "jaxpool") for d in ("bfloat16", "float32"))
     return (
-        f"On a CPU, a 2x2 max pool of bfloat16 takes {ratio:.2f} times as long as the same pool of float32.\n"
+        f"On a CPU, a 2x2 max pool of bfloat16 takes {float(half) / float(full):.2f} times as long as the same pool of "
+        f"float32.\n"
         f"The times are {half} and {full} ms, with [`keep_memory()`](../memory.md).\n"
     )
+
+
+def plain():
+    """Mean speedups over the lines of jax.numpy, over all sizes."""
+    speedups = {}
+    for row in results.read(RESULTS / "plain.json")["means"]:
+        mean = row["all"]
+        by_mode = speedups.setdefault(row["function"], {})
+        by_mode[row["mode"]] = f"{mean:.2f}" if mean < 10 else f"{mean:.0f}"
+    cells = (
+        (f"`{name}`", by_mode["forward_and_vjp"], by_mode["forward"])
+        for name, by_mode in sorted(speedups.items())
+    )
+    return table(("function", "with gradient", "forward"), ("---", "---:", "---:"), *cells)
 
 
 TEXTS = {
@@ -151,6 +180,7 @@ TEXTS = {
     "machine": machine,
     "train step": stem,
     "bfloat16": bfloat16,
+    "beside the plain way": plain,
 }
 
 

@@ -1,4 +1,4 @@
-"""Draw speed.svg, speed_all.svg and peak_memory.svg from the tables of docs/results.md.
+"""Draw speed.svg, speed_all.svg and peak_memory.svg from bench/results/cpu-kept.json.
 
 python docs/pictures/speed.py
 """
@@ -96,16 +96,15 @@ def main():
         "font.sans-serif": ["DejaVu Sans", "Helvetica", "Arial", "sans-serif"],
         "figure.constrained_layout.use": True,
     }
-    text = measured.section(measured.KEPT)
-    times, sizes = measured.table(text, "jaxpool"), measured.table(text, "MB to move")
-    for name, cases in (("speed", SHOWN), ("speed_all", tuple(times))):
+    rows = measured.rows_of(measured.KEPT)
+    pools = tuple(case for case in rows if case != measured.STEM)
+    for name, cases in (("speed", SHOWN), ("speed_all", pools)):
         columns = {
-            peer: [measured.milliseconds(times[case], peer) for case in cases] for peer in STYLES
+            peer: [measured.milliseconds(rows[case], peer) for case in cases] for peer in STYLES
         }
         draw(name, columns, cases, "milliseconds")
     peaks = {
-        peer: [float(sizes[case][f"peak, MB: {peer}"]) for case in SHOWN]
-        for peer in ("jaxpool", "lax")
+        peer: [rows[case][peer].peak_bytes / 1e6 for case in SHOWN] for peer in ("jaxpool", "lax")
     }
     draw("peak_memory", peaks, SHOWN, "peak MB of results and temporaries")
 

@@ -1,7 +1,8 @@
 """Thresholds of the choices between implementations, one field per threshold.
 
 The comment of a field gives its unit and its reason. The measurements are in `bench/NOTES.md`, under the heading
-named above a group of fields; `python -m bench --tune FIELD` repeats them. Every number needs a measurement.
+named above a group of fields; with another value in the working tree, `python -m bench --against HEAD` repeats them.
+Every number needs a measurement.
 """
 
 import dataclasses

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from bench import compiled, report
+from bench import compiled, results, target
+from bench.cases import select
 from bench.compiled import Access, Clock, Cost, Kernel
 from bench.target import GPUS, TARGETS, TPUS, WIDE, Program, beside_lax, missing
 
@@ -96,17 +97,6 @@ def test_bundles_and_dmas_of_llo(tmp_path):
     assert compiled.model(kernels, costs, by_moving) == (2048 + 3952) / 10
 
 
-def test_a_section_is_put_in_place_of_its_own(tmp_path):
-    path = tmp_path / "results.md"
-    for text in ("old", "new"):
-        report.put_section(path, "b", text)
-        report.put_section(path, "a", "other")
-    said = path.read_text()
-    assert said.count("\n## ") == 2
-    assert said.index("## a\n\nother") < said.index("## b\n\nnew")
-    assert "old" not in said
-
-
 def test_targets_are_named_and_say_what_they_need():
     assert set(TARGETS) == {*GPUS, *TPUS}
     for name in TARGETS:
@@ -131,3 +121,26 @@ def test_cycles_beside_lax_of_each_layout():
         "Cycles over lax's, default, 1 rows: 1.50 in the geometric mean, 1.50 at most, a.",
     ]
     assert beside_lax([("a", "jaxpool", "", program)]) == ""
+
+
+@pytest.mark.parametrize("name", ["tpu:v5e", "cuda:h100"])
+def test_a_target_prints_and_writes_a_row_per_program(name, monkeypatch, tmp_path, capsys):
+    tpu = {"estimate": 1.0, "unknown": 1, "model": 2.0, "cycles": 9.0}
+    more = tpu if name.startswith("tpu") else {"access": Access(2, 1, 1)}
+
+    class Stub:
+        clock = TPUS.get(name)
+        close = compile = lambda *arguments, **options: Program(1, 1.5, 10**6, (), 0.1, **more)
+
+    monkeypatch.setattr(target, "Target", lambda name: Stub())
+    case, modes = select(["max_pool(float32[2,8,8,3], (2, 2), (2, 2))", "small"])[0], ["forward"]
+    assert target.run(name, [case], modes, False, tmp_path / "a.json") == 0
+    fields = results.read(tmp_path / "a.json")
+    assert fields["conditions"]["target"] == name
+    assert {(row["case"], row["by"]) for row in fields["rows"]} == {
+        (case.name, who) for who in ("jaxpool", "lax")
+    }
+    row = fields["rows"][0]
+    assert (row["kernels"], row["bytes"], row["temporary MB"]) == (1, 1.5, 1.0)
+    printed = capsys.readouterr().out
+    assert "1.00 + 1 unknown" in printed if name.startswith("tpu") else "2 of 3" in printed

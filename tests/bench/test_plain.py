@@ -5,10 +5,9 @@ import dataclasses
 import jax
 import pytest
 
-from bench import plain
+from bench import plain, results
 from bench.__main__ import main
 from bench._case import MODES
-from bench.plain_ways import beside_twin
 from jaxpool.testing import pools
 from tests.support.later import in_turn
 
@@ -30,7 +29,7 @@ def test_every_function_is_timed_in_two_settings_or_more():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", pools())
 def test_a_function_without_lines_of_its_own_is_timed_beside_its_twin(name):
-    for setting in beside_twin(pools()[name], "small"):
+    for setting in plain.beside_twin(pools()[name], "small"):
         xs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in setting.arrays()]
         ours, theirs = (jax.eval_shape(way, *xs) for way in (setting.ours, setting.plain))
         assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
@@ -66,50 +65,38 @@ def test_results_on_large_arrays_are_not_compared():
     assert (line.difference, line.wrong) == (None, False)
 
 
-def test_the_command_prints_a_line_a_mode_and_writes_both_files(tmp_path, capsys):
-    files = ["--json", str(tmp_path / "a.json"), "--markdown", str(tmp_path / "a.md")]
-    chosen = ["--filter", "^maxout 4 groups, 1x16", "--budget", "0"]
-    assert main(["--plain", *chosen, *files]) == 0
+def test_the_command_prints_a_line_a_mode_and_writes_a_file(tmp_path, capsys):
+    path = tmp_path / "a.json"
+    always = ["--plain", "--budget", "0", "--json", str(path)]
+    assert main([*always, "--filter", "^maxout 4 groups, 1x16"]) == 0
     printed = capsys.readouterr().out
-    rows = printed.partition("geometric means")[0].splitlines()[1:]
-    assert [row.split(", ")[-1] for row in rows] == ["forward", "forward_and_vjp"]
+    rows = printed.partition("How many times")[0].splitlines()[1:]
+    assert [row.split(", ")[-1] for row in rows if row] == ["forward", "forward_and_vjp"]
+    assert printed.count("| maxout |") == 2
     assert "other results than the plain way: 0" in printed
-    assert (tmp_path / "a.md").read_text().count("| maxout") == 2
-    results = plain.load(tmp_path / "a.json")
-    assert [line.mode for line in results] == ["forward", "forward_and_vjp"]
+    first = plain.load(results.read(path))
+    assert [line.mode for line in first] == ["forward", "forward_and_vjp"]
 
-    other = ["--filter", "^maxout 4 groups bfloat16, 1x16", "--budget", "0", "--mode", "forward"]
-    assert main(["--plain", *other, *files]) == 0
-    assert [line.name for line in plain.load(tmp_path / "a.json")] == [
+    forward = [*always, "--mode", "forward", "--filter"]
+    assert main([*forward, "^maxout 4 groups bfloat16, 1x16"]) == 0
+    assert [line.name for line in plain.load(results.read(path))] == [
         "maxout 4 groups, 1x16x16x48 [small]",
         "maxout 4 groups, 1x16x16x48 [small]",
         "maxout 4 groups bfloat16, 1x16x16x48 [small]",
     ]
-    again = ["--filter", "^maxout 4 groups, 1x16", "--budget", "0", "--mode", "forward"]
-    assert main(["--plain", *again, *files]) == 0
-    lines = plain.load(tmp_path / "a.json")
+    assert main([*forward, "^maxout 4 groups, 1x16"]) == 0
+    fields = results.read(path)
+    lines = plain.load(fields)
+    assert fields["means"] == plain.means(lines)
     assert len(lines) == 3
-    assert lines[0] != results[0]
-    assert lines[1] == results[1]
-
-
-def test_means_stand_between_the_marks_of_a_page(tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text(f"before\n\n{plain.BEGIN}\nold\n{plain.END}\n\nafter\n")
-    line = plain.Line("maxout", "a", "forward", (1.0, 4.0), (0.1, 0.1), (0.0, 0.0), None, False)
-    plain.put_means(page, [line, dataclasses.replace(line, ms=(1.0, 1.0), mode=MODES[1])])
-    text = page.read_text()
-    assert text.startswith(f"before\n\n{plain.BEGIN}\n| function")
-    assert "| `maxout` | 1.00 | 4.00 |" in text
-    assert text.endswith(f"{plain.END}\n\nafter\n")
-    assert "old" not in text
+    assert lines[0] != first[0]
+    assert lines[1] == first[1]
 
 
 def test_means_by_size_and_of_all_sizes():
     line = plain.Line("maxout", "a [small]", MODES[1], (1.0, 1.0), (0.1, 0.1), (0, 0), None, False)
     lines = [line, dataclasses.replace(line, name="a [large]", ms=(1.0, 4.0))]
     lines += [dataclasses.replace(line, name="a [large]", mode=MODES[0], ms=(1.0, 3.0))]
-    head, _, row = plain.table_by_size(lines).splitlines()
-    gradient = "with gradient, small | with gradient, large | with gradient, all"
-    assert head == f"| function | {gradient} | forward, large | forward, all |"
-    assert row == "| `maxout` | 1.00 | 4.00 | 2.00 | 3.00 | 3.00 |"
+    forward, both = plain.means(lines)
+    assert forward == {"function": "maxout", "mode": MODES[0], "large": 3.0, "all": 3.0}
+    assert both == {"function": "maxout", "mode": MODES[1], "small": 1, "large": 4, "all": 2}

@@ -7,29 +7,30 @@ import math
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
 import jaxpool
-from bench import every_op, plain, report
+from bench import every_op, plain, report, results
+from bench.__main__ import main
 from bench._case import TRAIN_STEP
 from bench._jax_peer import AddOnePeer, JaxPeer, jaxpool_op, lax_op
 from bench._peer import Unsupported, Work
 from bench._tf_peer import PYTHON_VARIABLE, TensorFlowPeer
-from bench.cases import CASES, Case, pool, select
-from bench.filters import matches
+from bench.cases import CASES, Case, matches, pool, select
 from bench.oracle import Reference
 from bench.results import CaseResult, Row, Run
 from bench.run import run_case
 from bench.timing import Timing, take_turns, timed_calls
-from bench.twins import Twin, twins
 from jaxpool._cli._plan import plans_of
 from jaxpool.testing import pools
 from tests.support.later import in_turn
 
 SMALL = select(["small"])
+PUBLISHED = Path(report.__file__).parent / "results"
 # Windowed pools that lax supports. Other ops are tested in test_beyond_windows.py.
 WINDOWS = [case for case in SMALL if not set(case.tags) & {"adaptive", "argmax", "train"}]
 POOLED = [case for case in SMALL if case.op != TRAIN_STEP]
@@ -100,7 +101,7 @@ def test_oracle_agrees_with_lax(case):
     mode = case.modes[-1]
     if any(d > 1 for d in case.dilation):
         mode = "forward"  # lax has no reverse mode with window dilation
-    result = run_case(case, mode, [JaxPeer("lax", "jax", lax_op, "cpu")], 0.0)
+    result = run_case(case, mode, [JaxPeer("lax", lax_op, "cpu")], 0.0)
     row = result.rows["lax"]
     assert row.why_not is None
     assert not row.wrong
@@ -162,7 +163,7 @@ def test_a_wrong_result_is_marked():
         return lambda x: op(x) + 1
 
     case = pool("max_pool", (1, 4, 1), 2, 2)
-    row = run_case(case, "forward", [JaxPeer("off", "jax", off_by_one, "cpu")], 0.0).rows["off"]
+    row = run_case(case, "forward", [JaxPeer("off", off_by_one, "cpu")], 0.0).rows["off"]
     assert row.wrong
     assert row.difference == pytest.approx(1.0)
 
@@ -261,27 +262,32 @@ def test_report_tells_floor_and_wrong_answers():
     assert "Wrong by more than rounding" in text
 
 
-def test_markdown_file_keeps_the_sections_of_other_conditions(tmp_path):
-    path = tmp_path / "results.md"
-    report.update_file(path, [made_up_run("kept")])
-    report.update_file(path, [made_up_run("default")])
-    once = path.read_text()
-    assert once.count("\n## ") == 2
-    report.update_file(path, [made_up_run("default")])
-    assert path.read_text() == once
+def test_a_file_has_a_line_per_case_and_shows_the_report(tmp_path, capsys):
+    path, run = tmp_path / "run.json", made_up_run("kept")
+    results.write(path, run.to_json())
+    assert Run.from_json(results.read(path)) == run
+    assert path.read_text().count("\n  {") == 2
+    assert main(["--load", str(path)]) == 0
+    assert report.markdown(run) in capsys.readouterr().out
 
 
-def test_channels_first_is_held_against_channels_last():
-    last = pool("max_pool", (2, 8, 9, 3), 2, 2)
-    first = pool("max_pool", (2, 3, 8, 9), 2, 2, channels_first=True)
-    timings = ((last, 1.0), (first, 1.4))
-    results = [CaseResult(case, 1, {"jaxpool": Row(Timing(s, s, s, 1))}) for case, s in timings]
-    assert list(twins(results, "jaxpool")) == [Twin(first.name, last.name, 1.4, 1.5)]
+@pytest.mark.parametrize("path", sorted(PUBLISHED.glob("*.json")), ids=lambda path: path.stem)
+def test_a_published_file_has_its_conditions_and_shows_its_tables(path, capsys):
+    fields = results.read(path)
+    assert fields["conditions"]["date"]
+    assert main(["--load", str(path)]) == 0
+    assert capsys.readouterr().out.count("\n| ") > 2
 
 
-def test_run_survives_json():
-    run = made_up_run()
-    assert Run.from_json(json.loads(json.dumps(run.to_json()))) == run
+def test_a_run_writes_what_it_prints(tmp_path, capsys):
+    options = ["--peer", "lax", "--budget", "0", "--json", str(tmp_path / "a.json")]
+    modes = ["--mode", "forward", "--mode", "forward_and_vjp"]
+    assert main(["--filter", SMALL[0].name, "--filter", "small", *options, *modes]) == 0
+    printed = capsys.readouterr().out
+    for mode in ("forward", "forward_and_vjp"):
+        run = Run.from_json(results.read(tmp_path / f"a-{mode}.json"))
+        assert report.markdown(run) in printed
+        assert run.conditions["versions"]["jax"] == jax.__version__
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ COMMANDS = list(dict.fromkeys(command for _, command in LINES))
 # commands: `mkdocs serve` gets a free port and is stopped. An installation from the git repository gets its own folder,
 # so as not to replace the package under test.
 IN_CI = r"python -m (venv|pip|pytest|ruff|mypy|mkdocs|jaxpool demo$).*|\.ci/run"
-QUICK = r"python -m (jaxpool (?!demo --devices).*|bench (--help|--tune list))"
+QUICK = r"python -m (jaxpool (?!demo --devices).*|bench (--help|--load .*))"
 # Text appended to a command, which shortens it or shows its effect. Other commands run unchanged.
 MORE = {
     "export": "&& python -c 'from bench.conditions import memory; print(memory())' | grep environment",
@@ -34,7 +34,6 @@ MORE = {
     "python -m tests.mutation": "--sample 1",
     "python -m tests.affected": "tests/geometry/test_access.py",
     "python -m bench --memory": "--filter 'max_pool(float32[16,128,128,32], (2, 2), (2, 2))' --peer lax --budget 0.01",
-    "python -m bench --tune table_row": "--budget 0.001 --filter '^avg_pool.* (3, 3)'",
     "python -m jaxpool demo --devices": "--output {}",
     "python examples/": "--steps 2",
 }
@@ -44,7 +43,8 @@ MORE = {
     "command",
     [c for c in COMMANDS if re.fullmatch(QUICK, c) and not re.fullmatch(IN_CI, c)],
 )
-def test_a_quick_one(command, capsys):
+def test_a_quick_one(command, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
     _, _, module, *words = shlex.split(command)
     try:
         code = importlib.import_module(f"{module}.__main__").main(words)

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 import jaxpool
-from bench import plain
 from jaxpool.__main__ import main
 from jaxpool.testing import pools
 
@@ -19,7 +18,6 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("**/*.md"))]
 README = (ROOT / "README.md").read_text()
-RESULTS = (ROOT / "docs" / "results.md").read_text()
 
 
 def script(path):
@@ -61,9 +59,12 @@ def test_pages_have_the_numbers_of_the_results():
 
 def test_a_changed_result_changes_the_pages(monkeypatch, tmp_path):
     measured = script(DOCS / "measured.py")
-    changed = tmp_path / "results.md"
-    changed.write_text(RESULTS.replace("| 8.40 | 95.2 |", "| 8.41 | 95.2 |"))
-    monkeypatch.setattr(measured, "RESULTS", changed)
+    for name in (measured.DEFAULT, measured.KEPT):
+        text = (measured.RESULTS / f"{name}.json").read_text()
+        (tmp_path / f"{name}.json").write_text(
+            text.replace('"median": 0.0084,', '"median": 0.00841,')
+        )
+    monkeypatch.setattr(measured, "RESULTS", tmp_path)
     assert "| 8.41 ms | 95.2 ms |" in measured.filled(README)
 
 
@@ -71,21 +72,16 @@ def test_charts_have_the_cases_and_times_of_the_results():
     pytest.importorskip("matplotlib")
     speed = script(DOCS / "pictures" / "speed.py")
     measured = speed.measured
-    times = measured.table(measured.section(measured.KEPT), "jaxpool")
-    for name, cases in (("speed", speed.SHOWN), ("speed_all", times)):
+    rows = measured.rows_of(measured.KEPT)
+    pools = [case for case in rows if case != measured.STEM]
+    for name, cases in (("speed", speed.SHOWN), ("speed_all", pools)):
         drawn = (DOCS / "pictures" / f"{name}.svg").read_text()
         for case in cases:
-            ours, lax = (speed.number(float(times[case][peer])) for peer in ("jaxpool", "lax"))
+            ours, lax = (
+                speed.number(measured.milliseconds(rows[case], peer)) for peer in ("jaxpool", "lax")
+            )
             assert f">{measured.label(case)}<" in drawn
             assert f">{ours} : {lax}<" in drawn
-
-
-def test_the_means_of_the_results_are_on_one_page():
-    section = RESULTS.split("\n## beside the plain way\n")[1].split("\n## ")[0]
-    table = re.search(r"(?ms)^\| function .*?(?=\n\n)", section)[0]
-    assert all(f"`{name}`" in table for name in ("max_pool", "softmax_pool", "segment_max"))
-    assert f"{plain.BEGIN}\n{table}\n{plain.END}" in (DOCS / "speed.md").read_text()
-    assert [page.name for page in PAGES if plain.BEGIN in page.read_text()] == ["speed.md"]
 
 
 def test_the_readme_is_short():
@@ -122,9 +118,7 @@ def test_a_page_links_files_of_the_repository_that_are_there(page, hooks):
 
 def test_every_page_is_in_the_navigation():
     nav = (ROOT / "mkdocs.yml").read_text().split("\nnav:\n")[1]
-    pages = [
-        str(path.relative_to(DOCS)) for path in DOCS.glob("**/*.md") if path.name != "results.md"
-    ]
+    pages = [str(path.relative_to(DOCS)) for path in DOCS.glob("**/*.md")]
     assert [page for page in pages if f" {page}\n" not in nav] == []
 
 
