@@ -62,8 +62,7 @@ def markdown(run: Run) -> str:
     steps = [r for r in run.results if r.case.op == TRAIN_STEP]
     parts = [f"## {heading(run)}", _conditions(run), _LEGEND]
     if pools:
-        parts += [_speedups(run), _above_floor(run, pools), _memory(pools)]
-        parts += [_times(pools), _costs(pools)]
+        parts += [_speedups(run), _times(pools), _costs(pools)]
     if steps:
         parts += [_STEPS, _times(steps), _costs(steps)]
     parts += [_remarks(run.results)]
@@ -104,32 +103,6 @@ def _speedups(run: Run) -> str:
                 rows.append([group, peer, *numbers, found.worst_case, str(len(found.slower))])
     head = ["cases", "against", "number", "geometric mean", "least", "at", f"below {SLOWER}"]
     return f"How many times as fast as each peer:\n\n{table(head, rows)}" if rows else ""
-
-
-def _above_floor(run: Run, results: Sequence[CaseResult]) -> str:
-    cache = run.conditions["machine"]["cache_bytes"] or 0
-    ratios = {}
-    for result in results:
-        ours, copy = result.median(OURS), result.median(COPY)
-        if ours and copy and result.case.input_bytes > cache:
-            ratios[result.case.name] = ours / copy
-    if not ratios:
-        return ""
-    beyond = [f"{name} ({ratio:.2f})" for name, ratio in ratios.items() if ratio > 1.5]
-    return (
-        f"Arrays larger than the last-level cache, {len(ratios)} cases: "
-        f"{statistics.geometric_mean(ratios.values()):.2f} times the copy in the geometric mean. "
-        f"Beyond 1.5: {'; '.join(beyond) or 'none'}."
-    )
-
-
-def _memory(results: Sequence[CaseResult]) -> str:
-    more = []
-    for result in results:
-        ours, lax = (result.rows.get(peer, Row()).peak_bytes for peer in (OURS, LAX))
-        if ours and lax and ours > lax:
-            more.append(f"{result.case.name} ({ours / lax:.2f})")
-    return f"More peak memory than lax: {'; '.join(more)}." if more else ""
 
 
 def _times(results: Sequence[CaseResult]) -> str:
