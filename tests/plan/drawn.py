@@ -1,4 +1,7 @@
-"""Plans of max and sum pools for random windows on both sides of the thresholds: drawn.txt.
+"""Plans of max and sum pools for windows that were drawn at random, on both sides of the thresholds: drawn.txt.
+
+The problems reach every branch of `jaxpool/_plan` that the plans of a pool's windows have. To add one, append its first
+line to drawn.txt and run `python -m tests.plan.golden`.
 
 The first line of a problem has shape, window, strides, padding, dilation, axes and dtype, and `sharded` for an array
 with explicit sharding. The lines below it list the passes of each platform in the order in which they run, in the
@@ -15,11 +18,10 @@ with equal reads, and `and` adds a second read of the previous pass's input. `cu
 begin at p = 1 and p = 30.
 """
 
+import ast
 import itertools
-import random
 from pathlib import Path
 
-from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import make_window
 from jaxpool._plan.max_pool import Pass, plan_max, plan_scatter, plan_ties, residual, scatters
 from jaxpool._plan.problem import PLATFORMS, Problem
@@ -29,59 +31,30 @@ from jaxpool._plan.sum_pool import SumPass, plan_sum
 from tests.plan.words import a_pass, by_platform
 
 PATH = Path(__file__).with_name("drawn.txt")
-PROBLEMS = 250
 
 
 def lines():
-    """Return all lines of drawn.txt: the plans of each random problem, for maxima and sums."""
-    chance = random.Random(0)
-    return [line for _ in range(PROBLEMS) for line in _of(*drawn_problem(chance))]
+    """Return all lines of drawn.txt: its problems, each with the plans of maxima and sums."""
+    titles = [line for line in PATH.read_text().splitlines() if line[0] != " "]
+    return [line for title in titles for line in _of(title)]
 
 
-def drawn_problem(chance):
-    """Draw arguments of `make_window`, a dtype and whether the array is sharded."""
-    while True:
-        rank = chance.choice((1, 1, 2, 2, 2, 3))
-        longest = (130, 20, 6)[rank - 1]
-        window = [round(longest ** chance.random()) for _ in range(rank)]
-        if chance.random() < 0.5:
-            window = window[:1] * rank
-        sizes = [chance.choice((each, chance.randint(1, 12 * longest))) for each in window]
-        strides = chance.choice(
-            ([1] * rank, [2] * rank, window, [chance.randint(1, 2 * each) for each in window])
-        )
-        dilation = [chance.choice((1, 1, 1, 2, 3)) for _ in range(rank)]
-        sides = [(chance.randint(0, each), chance.randint(0, each)) for each in window]
-        padding = chance.choice(("VALID", "SAME", sides))
-        batch, row = (
-            chance.choice((1, 2, 16, 16, 16, None)),
-            chance.choice((1, 3, 8, 11, 12, 15, 16, 64)),
-        )
-        dtype = chance.choice(("float32", "float32", "bfloat16", "float8_e5m2", "int8", "float64"))
-        if chance.random() < 0.3:  # sizes in bytes around the thresholds
-            sizes = [chance.choice((16, 32, 64)) for _ in window]
-            batch, row = chance.choice((1, 2, 4)), chance.choice((1, 8, 16))
-            strides, padding = [1] * rank, "SAME"
-        shape = (batch, *sizes, row) if chance.random() < 0.8 else (batch, row, *sizes)
-        first = 1 if shape[-1] == row else 2
-        options = {"window_dilation": dilation, "axes": tuple(range(first, first + rank))}
-        try:
-            make_window(shape, window, strides, padding, **options, empty="allow")
-        except ArgumentError:
-            continue
-        return shape, window, strides, padding, options, dtype, chance.random() < 0.1
-
-
-def _of(shape, window, strides, padding, options, dtype, sharded):
-    geometry = make_window(shape, window, strides, padding, **options, empty="allow")
-    words = [*map(str, (shape, window, strides, padding, *options.values())), dtype]
-    title = " ".join([*words, *["sharded"] * sharded]).replace(", ", ",")
+def _of(title):
+    shape, window, strides, padding, dilation, axes, dtype, *sharded = map(_value, title.split())
+    geometry = make_window(
+        shape, window, strides, padding, window_dilation=dilation, axes=axes, empty="allow"
+    )
     found = {}  # plan by direction (F, T, B, ...) and platform
     for platform in PLATFORMS:
-        problem = Problem(geometry, shape, dtype, platform, sharded)
+        problem = Problem(geometry, shape, dtype, platform, bool(sharded))
         for way, said in [*_of_maxima(problem), *_of_sums(problem)]:
             found.setdefault(way, {})[platform] = f"{way} {said}"
     return [title, *[line for plans in found.values() for line in by_platform(plans)]]
+
+
+def _value(word):
+    """Evaluate a word of a title, unless it is a name."""
+    return word if word.isidentifier() else ast.literal_eval(word)
 
 
 def _of_maxima(problem):

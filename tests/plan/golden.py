@@ -1,9 +1,9 @@
-"""Golden file of all plans, one line per platform, so that a changed choice shows in a diff.
+"""Golden files of plans, one line per platform, so that a changed choice shows in a diff.
 
     python -m tests.plan.golden     rewrites golden.txt and drawn.txt
 
-golden.txt has the plans of the benchmark cases, then those of ops without a benchmark case, from the calls of
-`bench.every_op`, by name of the op. `drawn.py` explains drawn.txt.
+golden.txt has the plans of calls, then those of ops from the calls of `bench.every_op`. Together with drawn.txt, which
+`drawn.py` explains, they reach every branch of `jaxpool/_plan`. To add a plan, append its first line to golden.txt.
 
 Each plan starts with the residual. V, F, T and B are the passes for the value alone, for the output with its residual,
 for a tangent and for a cotangent. V and T are omitted if they equal F. `1,2: 9 bounded /4 stored` is a pass along axes
@@ -19,8 +19,6 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
-from bench._jax_peer import jaxpool_op
-from bench.cases import CASES, select
 from bench.every_op import OPS, SHAPE
 from jaxpool._api.plan_of import _kept
 from jaxpool._cli._plan import plans_of as plans_of_call
@@ -30,42 +28,36 @@ from tests.plan import drawn
 from tests.plan.words import by_platform, passes
 
 PATH = Path(__file__).with_name("golden.txt")
-NO_PLAN = ("train_step", "maximum", "minimum")
 
 
 def lines():
-    """Return all lines of golden.txt: benchmark cases sorted by name, then other ops sorted by name."""
-    cases = [case for case in CASES if case.op not in NO_PLAN]
-    found = [
+    """Return all lines of golden.txt: its calls and ops, each with the plans."""
+    titles = [line for line in PATH.read_text().splitlines() if line[0] != " "]
+    ops = _plans_of_ops()
+    return [
         line
-        for name in sorted(case.name for case in cases)
-        for line in [name, *by_platform(plans_of(name))]
+        for title in titles
+        for plans in ([title], *sorted(ops.get(title) or [by_platform(plans_of(title))]))
+        for line in plans
     ]
-    return [*found, *_of_other_ops()]
 
 
-def _of_other_ops():
-    """Return the lines of the ops without a benchmark case."""
-    known = {
-        type(each.op)
-        for case in select(["small"])
-        if case.op not in NO_PLAN
-        for each in _ops(jaxpool_op(case), *case.inputs())
-    }
-    found = set()
+def _plans_of_ops():
+    """Map each op of the calls of `bench.every_op`, with the types of its arrays, to its plans."""
+    found = {}
     for function in OPS.values():
         for bound in _ops(function, jnp.zeros(SHAPE)):
-            if bound.op.is_pool and type(bound.op) not in known:
+            if bound.op.is_pool:
                 types = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in bound.types]
+                title = (
+                    f"{type(bound.op).__name__} of {_arrays(types)}, gives {_arrays(bound.outputs)}"
+                )
                 kept = _kept(bound.op, types, bound.outputs[0])
                 plans = {
                     platform: _plan(kept, bound.op.plan(platform, *types)) for platform in PLATFORMS
                 }
-                title = (
-                    f"{type(bound.op).__name__} of {_arrays(types)}, gives {_arrays(bound.outputs)}"
-                )
-                found.add((title, *by_platform(plans)))
-    return [line for each in sorted(found) for line in each]
+                found.setdefault(title, set()).add(tuple(by_platform(plans)))
+    return found
 
 
 def _ops(function, *xs):

@@ -9,13 +9,11 @@ from jaxpool._geometry.window import full_window, make_window
 from jaxpool._plan.max_pool import plan_max, plan_ties
 from jaxpool._plan.problem import Problem
 from jaxpool._plan.rank_pool import (
-    by_network,
     network,
     places,
     plan_rank,
     reduced,
     rows_joined,
-    walked_back,
 )
 from jaxpool._plan.tuning import LIMITS, TUNING
 
@@ -55,7 +53,7 @@ def test_no_comparator_is_made_in_vain():
     assert len(network(9, (4,))) < len(network(9, tuple(range(9))))
 
 
-def test_where_ranks_stand():
+def test_positions_of_ranks():
     window = make_window((1, 5, 4, 1), (3, 2), (2, 1), "SAME")
     assert places(window, 1) == (1,)
     assert places(window, -1) == (5,)
@@ -63,25 +61,11 @@ def test_where_ranks_stand():
     assert places(window, "lower") == tuple(sorted({(n - 1) // 2 for n in (4, 2, 6, 3)}))
 
 
-@pytest.mark.parametrize("platform", ["cpu", "gpu"])
-def test_few_taps_are_ranked_by_comparators(platform):
-    most = TUNING[platform].network_taps
-    assert by_network(most, platform)
-    assert not by_network(most + 1, platform)
-
-
 def test_one_large_window_over_whole_axes_is_reduced():
     few, more = LIMITS.whole_taps, LIMITS.whole_taps + 1
     assert not reduced(full_window((1, few, 1), (1,)))
     assert reduced(full_window((1, more, 1), (1,)))
     assert not reduced(make_window((1, 99, more, 1), (1, more)))
-
-
-def test_long_windows_that_meet_are_walked_back():
-    few, more = LIMITS.masked_taps, LIMITS.masked_taps + 1
-    assert not walked_back(make_window((1, 999, 1), (few,)))
-    assert walked_back(make_window((1, 999, 1), (more,)))
-    assert not walked_back(make_window((1, 999, 1), (more,), (more,)))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -106,13 +90,13 @@ def test_windows_that_meet_send_in_one_step(dtype, size, platform, widen):
         assert plan.widen == (widen if dtype == "bfloat16" else "never")
 
 
-def test_windows_apart_go_by_the_plan_of_a_maximum():
+def test_disjoint_windows_have_the_plan_of_a_maximum():
     shape = (1, 40, 40, 3)
     problem = Problem(make_window(shape, (5, 5), (5, 5)), shape, "float32", "cpu")
     assert plan_rank(problem) is plan_max(problem)
 
 
-def test_short_rows_are_made_one_with_their_axis():
+def test_short_rows_are_joined_with_their_axis():
     def joined(row, platform="cpu", *, sharded=False):
         shape = (1, 40, 9, row)
         window = make_window(shape, (3, 3))

@@ -1,47 +1,11 @@
-"""Plans of pools over boxes, on both sides of each limit."""
-
-import pytest
+"""How many boxes, and parts of a box, are pooled at once."""
 
 from jaxpool._plan.regions import (
-    CellPlan,
     boxes_at_once,
     boxes_of_a_product,
-    few_points,
-    joins_levels,
     parts_of_a_box,
-    plan_cells,
-    reads_pixels,
 )
-from jaxpool._plan.tuning import LIMITS, TUNING
-
-
-@pytest.mark.parametrize(
-    ("platform", "boxes", "tile"),
-    [
-        ("cpu", 8, (8, 16)),
-        ("gpu", 128, (30, 40)),
-        ("tpu", 128, (30, 40)),
-        ("portable", 128, (30, 40)),
-    ],
-)
-def test_boxes_of_a_loop_and_tiles_of_an_image(platform, boxes, tile):
-    """A tile is the whole image if the platform sets no tile size."""
-    assert plan_cells(platform, (5, 30, 40)) == CellPlan(boxes, tile)
-
-
-def test_cells_of_few_points_gather_them_and_on_cpu_read_pixels_one_by_one():
-    """A count of None means that cells have different numbers of points."""
-    few = LIMITS.box_samples
-    assert [few_points(count) for count in (few, few + 1, None)] == [True, False, False]
-    assert [reads_pixels("cpu", count) for count in (few, few + 1)] == [True, False]
-    assert not reads_pixels("gpu", few)
-
-
-def test_small_levels_are_joined():
-    most = 10 * TUNING["cpu"].joined_bytes // 4
-    assert [joins_levels("cpu", [n, 5], 4, 10) for n in (most - 5, most - 4)] == [True, False]
-    assert not joins_levels("cpu", [5, None], 4, 10)
-    assert not joins_levels("gpu", [1], 4, 10)
+from jaxpool._plan.tuning import LIMITS
 
 
 def test_in_how_many_parts_the_cells_of_a_box_are_sent():

@@ -113,12 +113,6 @@ def test_a_long_window_is_a_short_program(forward):
     assert sum(pieces((1, 3000, 3000, 1), (1000, 1000), (1000, 1000))) <= 64
 
 
-@BOTH
-def test_the_index_is_narrow_until_it_has_to_be_wide(forward):
-    steps = select_steps(make_window((1, 100, 100, 1), (20, 20)), CPU, forward=forward)
-    assert [step.count for step in steps] == [5, 20, 100, 400]
-
-
 @pytest.mark.parametrize(
     ("window", "stride", "dilation"), [(64, 64, 1), (50, 20, 1), (40, 48, 2), (70, 7, 3)]
 )
@@ -150,9 +144,3 @@ def test_an_axis_that_is_not_pooled_takes_no_step():
     long = Axis(2, 30, 20, 1, 1, 0, 0, 11)
     steps = select_steps(Window((idle, long)), CPU, forward=False)
     assert {step.axes for step in steps} == {(2,)}
-
-
-def test_strided_minor_axes_of_three_are_one_step_forwards():
-    window = make_window((1, 16, 64, 64, 1), (3, 3, 3), (2, 2, 2))
-    assert [s.axes for s in select_steps(window, CPU, forward=True)] == [(2, 3), (1,)]
-    assert [s.axes for s in select_steps(window, CPU, forward=False)] == [(3,), (2,), (1,)]

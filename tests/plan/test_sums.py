@@ -8,7 +8,6 @@ import pytest
 from jaxpool._geometry.window import Axis, Window, make_window
 from jaxpool._plan.problem import Problem
 from jaxpool._plan.sum_pool import plan_sum
-from jaxpool._plan.tuning import CPU, TUNING
 
 WINDOWS = [  # taps, stride, dilation, padding
     *itertools.product((1, 2, 31, 32, 33, 64, 67, 100), (1, 2, 3, 16), (1, 2), ((0, 0), (5, 3))),
@@ -118,50 +117,3 @@ def test_whole_axes_come_first_and_windows_apart_are_spread():
     for each, axes in ((apart, [1, 2]), (dilated, [2])):
         plan = plan_sum(Problem(each, shape, "float32", "cpu"), transposed=True)
         assert [dim.axis for dim in plan.separate] == axes
-
-
-@pytest.mark.parametrize(("size", "groups"), [(5, [[1, 2]]), (6, [[1], [2]])])
-def test_a_tpu_reduces_all_axes_at_once_or_one_after_another(size, groups):
-    shape = (1, 40, 40, 8)
-    assert TUNING["tpu"].reduced_at_once == 25
-    plan = plan_sum(Problem(make_window(shape, (size, size)), shape, "float32", "tpu"))
-    assert plan.passes == ()
-    assert [[dim.axis for dim in group] for group in plan.reduced] == groups
-
-
-def test_axes_share_a_pass_while_there_are_few_taps():
-    shape = (1, 40, 40, 64)
-    assert [axes for axes, *_ in passes(shape, (3, 3))] == [(1, 2)]
-    assert [axes for axes, *_ in passes(shape, (5, 5))] == [(2,), (1,)]
-    assert [axes for axes, *_ in passes(shape, (5, 5), (2, 2))] == [(1, 2)]
-    assert [axes for axes, *_ in passes(shape, (8, 8), (8, 8))] == [(2,), (1,)]
-    assert [axes for axes, *_ in passes(shape, (7, 7), (7, 7))] == [(1, 2)]
-    assert [axes for axes, *_ in passes(shape, (7, 7), platform="gpu")] == [(1, 2)]
-    for channels, axes in ((2, [(1, 2)]), (1, [(2,), (1,)])):  # one channel does not vectorise
-        assert [each for each, *_ in passes((1, 40, 40, channels), (4, 4))] == axes
-    for dtype, axes in (("float32", [(1, 2)]), ("bfloat16", [(2,), (1,)])):
-        found = passes(shape, (4, 4), (1, 2), dtype=dtype, transposed=True)
-        assert [axes for axes, *_ in found] == axes, dtype
-
-
-def test_a_small_array_is_padded_and_a_large_one_cut():
-    small = CPU.sum_region_bytes // 4 // 64
-    for rows, regions in ((small - 1, 1), (small, 2)):
-        found = passes((1, rows, 1, 64), (11, 1), (1, 1), "SAME")
-        assert found == [((1,), "bounded", regions)], rows
-
-
-@pytest.mark.parametrize("platform", ["cpu", "portable"])
-def test_parts_of_a_sum_have_as_many_taps_as_one_pass_at_most(platform):
-    longest = TUNING[platform].longest_sum
-    tall = (1, 40 * longest, 1, 64)
-    assert [len(passes(tall, (longest + more, 1), platform=platform)) for more in (0, 1)] == [1, 2]
-    assert parts(tall, longest, platform) == (longest, 2)
-    assert parts(tall, longest + 1, platform) == (11, 6)  # 33 would take fewer terms per element
-
-
-def parts(shape, taps, platform):
-    """Return the taps per part and the parts per window, for windows of 2 * taps at stride `taps`."""
-    window = make_window(shape, (2 * taps, 1), (taps, 1))
-    first, second = plan_sum(Problem(window, shape, "float32", platform)).passes
-    return tuple(len(each.sources[0][0][0].pairs) for each in (first, second))
