@@ -1,6 +1,6 @@
 """Cases that PyTorch gets wrong or decides differently, with the result of jaxpool: one test for each difference.
 
-In all other cases of `test_torch_drawn.py`, values, indices and gradients agree. Pools with `ties="last"` select
+In all other cases of `tests/compat/test_torch.py`, values, indices and gradients agree. Pools with `ties="last"` select
 PyTorch's NaN, and `fmax` with `ties="first"` has PyTorch's ties.
 """
 
@@ -88,9 +88,12 @@ def test_a_pool_takes_the_last_nan_though_the_first_of_a_tie(original, pool):
 def test_maximum_with_a_nan_counts_the_cotangent_twice():
     """jaxpool gives the cotangent to the NaN, or half to each of two NaNs."""
     x, y = [nan, 1.0, nan], [1.0, nan, nan]
+    want = [[nan] * 3, [1, 0, 0.5], [0, 1, 0.5]]
     for name in ("maximum", "minimum"):
         equal(theirs(getattr(torch, name), x, y), [[nan] * 3, [1, 1, 1], [1, 1, 1]])
-        equal(ours(getattr(jaxpool, name), x, y), [[nan] * 3, [1, 0, 0.5], [0, 1, 0.5]])
+        equal(ours(getattr(jaxpool, name), x, y), want)
+    for name in ("maximum", "minimum", "max", "min"):
+        equal(ours(getattr(compat_torch, name), x, y), want)
 
 
 def test_amax_with_a_nan_has_a_gradient_of_nothing_but_nan():
@@ -98,7 +101,9 @@ def test_amax_with_a_nan_has_a_gradient_of_nothing_but_nan():
     for original, f in [("amax", jaxpool.max), ("amin", jaxpool.min)]:
         reduction = functools.partial(getattr(torch, original), dim=0)
         equal(theirs(reduction, NANS), [[nan], [nan] * 4])
-        equal(ours(functools.partial(f, axis=0), NANS), [[nan], [0.5, 0, 0.5, 0]])
+        drop_in = functools.partial(getattr(compat_torch, original), dim=0)
+        for each in (functools.partial(f, axis=0), drop_in):
+            equal(ours(each, NANS), [[nan], [0.5, 0, 0.5, 0]])
     equal(theirs(torch.max, NANS), [[nan], [0.5, 0, 0.5, 0]])
 
 
@@ -131,7 +136,11 @@ def test_lp_pool_scales_a_window_cut_short_as_if_it_were_whole():
     x = [3.0, 4.0, 5.0]
     cut = functools.partial(F.lp_pool1d, norm_type=2, kernel_size=2, ceil_mode=True)
     equal(theirs(lambda x: cut(x[None]), x), [[5, 50**0.5], [0.6, 0.8, 2**0.5]])
-    equal(ours(lp(2, ceil_mode=True), x), [[5, 5], [0.6, 0.8, 1]])
+    for pool in (
+        lp(2, ceil_mode=True),
+        lambda x: compat_torch.lp_pool1d(x[None], 2, 2, None, True),
+    ):
+        equal(ours(pool, x), [[5, 5], [0.6, 0.8, 1]])
 
 
 def test_lp_pool_overflows_and_is_nan_at_the_root_of_zero():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxpool.compat import torch as ours
-from tests.support.compat_cases import VALUES, drawn_array, drawn_calls, geometries, ints
+from tests.support.compat_cases import drawn_array, drawn_calls, geometries, ints, of_torch
 from tests.support.compilation import HASTY
 from tests.support.later import first
 
@@ -17,11 +17,8 @@ F = torch.nn.functional
 
 NAN, INF = float("nan"), float("inf")
 POOLS = [name for name in ours.__all__ if "_" in name and "pool" in name]
+VALUES = ("normal", "ties", "lowest", "special")
 LAYOUTS = {1: (4, 9), 2: (3, 7), 3: (2, 5)}  # by rank, the least and greatest size of pooled axes
-
-
-def original(name):
-    return getattr(F, name) if "pool" in name else getattr(torch, name)
 
 
 def tensor(x):
@@ -64,7 +61,7 @@ class Case:
         xs = [tensor(x) for x in xs]
         for x in xs:
             x.requires_grad_(x.is_floating_point())
-        y, indices = parts(original(self.name)(*xs, *self.args, **self.kwargs))
+        y, indices = parts(of_torch(self.name)(*xs, *self.args, **self.kwargs))
         if not y.is_floating_point():
             return array(y), None if indices is None else array(indices), None
         if y.requires_grad:
@@ -102,6 +99,17 @@ def near(got, want, tolerance, says):
 
 def compare(cases, values=VALUES):
     """Assert that ours and PyTorch's agree on each of `values`, or that both refuse the call."""
+    cases = list(cases)
+    compared = 0
+    for x64 in (False, True):
+        some = [case for case in cases if (case.dtype == np.float64) == x64]
+        with jax.enable_x64(x64):
+            compared += compare_some(some, values)
+    assert compared
+
+
+def compare_some(cases, values):
+    """Compare cases, eight in each program, and return how many are not refused."""
     rng = np.random.default_rng(0)
     taken = []
     for case in cases:
@@ -113,7 +121,6 @@ def compare(cases, values=VALUES):
                 case.ours(*xs)
         else:
             taken.append(case)
-    assert taken
     for start in range(0, len(taken), 8):
         some = taken[start : start + 8]
         run = jax.jit(
@@ -127,6 +134,7 @@ def compare(cases, values=VALUES):
             ]
             for case, xs, got in zip(some, each, run(each), strict=True):
                 case.check(kind, got, case.theirs(*xs))
+    return len(taken)
 
 
 def drawn_shape(rng, rank):
@@ -161,9 +169,8 @@ def full(sizes, rank):
 
 
 def dtype_of(rng, *more):
-    return (np.float32, np.float32, np.float32, np.float16, jnp.bfloat16, *more)[
-        rng.integers(5 + len(more))
-    ]
+    dtypes = (np.float32, np.float32, np.float64, np.float16, jnp.bfloat16, *more)
+    return dtypes[rng.integers(len(dtypes))]
 
 
 @drawn_calls
@@ -241,7 +248,7 @@ def test_unpooling(rank, calls):
         kernel, padding = full(kernel, rank), full(padding, rank)
         shape = drawn_shape(rng, rank)
         x = tensor(drawn_array(rng, shape, "normal"))
-        pool = original(f"max_pool{rank}d")
+        pool = of_torch(f"max_pool{rank}d")
         try:
             y, indices = pool(x, kernel, stride, padding, return_indices=True)
         except RuntimeError:
@@ -249,7 +256,8 @@ def test_unpooling(rank, calls):
         size = [None, shape[-rank:], (1, 1, *shape[-rank:]), (9,) * rank][rng.integers(4)]
         kwargs = {"kernel_size": kernel, "stride": stride, "padding": padding, "output_size": size}
         extra = ("indices", array(indices))
-        cases.append(Unpooled(f"max_unpool{rank}d", (tuple(y.shape),), (), kwargs, extra=extra))
+        dtype, sizes = (np.float32, np.float64)[rng.integers(2)], (tuple(y.shape),)
+        cases.append(Unpooled(f"max_unpool{rank}d", sizes, (), kwargs, dtype, extra=extra))
     compare(cases)
 
 
@@ -302,13 +310,14 @@ def test_fractional_pools(rank, calls):
         kernel = drawn_sizes(rng, rank, 1, 3)
         outs = tuple(int(rng.integers(1, size + 1)) for size in shape[-rank:])
         batch = shape[0] if len(shape) == rank + 2 else 1
-        samples = rng.random((batch, shape[-rank - 1], rank)).astype(np.float32)
+        dtype = (np.float32, np.float64)[rng.integers(2)]
+        samples = rng.random((batch, shape[-rank - 1], rank)).astype(dtype)
         kwargs = {"output_size": outs, "return_indices": bool(rng.integers(2))}
         if rng.random() < 0.4:
             kwargs = {"output_ratio": tuple(float(r) for r in rng.uniform(0.2, 0.8, rank))}
         name = f"fractional_max_pool{rank}d"
         extra = ("_random_samples", samples)
-        cases.append(Indexed(name, (shape,), (kernel,), kwargs, extra=extra))
+        cases.append(Indexed(name, (shape,), (kernel,), kwargs, dtype, extra=extra))
     compare(cases)
 
 
@@ -325,27 +334,24 @@ def test_two_arrays(name, calls):
 
 
 @drawn_calls
-@pytest.mark.parametrize("name", ["max", "min"])
-def test_max_and_min(name, calls):
+@pytest.mark.parametrize("name", ["max", "min", "amax", "amin", "cummax", "cummin", "logcumsumexp"])
+def test_reductions_and_scans(name, calls):
+    several, one = name in ("amax", "amin"), "cum" in name
     cases = []
     for rng in geometries(calls):
-        shape = ints(rng, rng.integers(0, 4), 0 if rng.random() < 0.2 else 1, 5)
-        args = [(), (int(rng.integers(-2, 2)),), (0, True), (-1, False)][rng.integers(4)]
-        cases.append(Case(name, (shape,), args, dtype=dtype_of(rng, np.int32, np.bool_)))
-    compare(cases)
-
-
-@drawn_calls
-@pytest.mark.parametrize("name", ["amax", "amin"])
-def test_amax_and_amin(name, calls):
-    cases = []
-    for rng in geometries(calls):
-        shape = ints(rng, rng.integers(0, 4), 0 if rng.random() < 0.2 else 1, 5)
-        dim = [(), 0, -1, (0,), (0, 1), [1, -1], None, (1, -2)][rng.integers(8)]
-        args = (dim, bool(rng.integers(2)))
-        dtype = dtype_of(rng, np.int32, np.bool_)
-        cases.append(Case(name, (shape,), args, dtype=dtype, same_at_nan=False))
-    compare(cases)
+        shape = ints(rng, rng.integers(0, 4), 0 if rng.random() < 0.2 else 1, 6)
+        args = [(int(rng.integers(-2, 2)),)]
+        if several:
+            dims = [(), 0, -1, (0,), (0, 1), [1, -1], None, (1, -2)]
+            args = [(dim, bool(rng.integers(2))) for dim in dims]
+        elif not one:
+            args += [(), (0, True), (-1, False)]
+        dtype = dtype_of(rng) if name == "logcumsumexp" else dtype_of(rng, np.int32, np.bool_)
+        case = Case(name, (shape,), args[rng.integers(len(args))], dtype=dtype)
+        case.same_at_nan = not several and name != "logcumsumexp"
+        cases.append(case)
+    # PyTorch's gradient of logcumsumexp is NaN next to -inf.
+    compare(cases, ("normal", "ties", "special") if name == "logcumsumexp" else VALUES)
 
 
 @dataclasses.dataclass
@@ -391,27 +397,6 @@ def test_the_median_of_a_long_axis_and_of_integers():
         got, want = getattr(ours, name)(x, 1), getattr(torch, name)(tensor(x), 1)
         for each, theirs in zip(got, want, strict=True):
             np.testing.assert_array_equal(each, theirs)
-
-
-@drawn_calls
-@pytest.mark.parametrize("name", ["cummax", "cummin"])
-def test_cummax_and_cummin(name, calls):
-    cases = []
-    for rng in geometries(calls):
-        shape = ints(rng, rng.integers(0, 4), 0 if rng.random() < 0.2 else 1, 6)
-        args = (int(rng.integers(-2, 2)),)
-        cases.append(Case(name, (shape,), args, dtype=dtype_of(rng, np.int32, np.bool_)))
-    compare(cases)
-
-
-@drawn_calls
-def test_logcumsumexp(calls):
-    cases = []
-    for rng in geometries(calls):
-        shape = ints(rng, rng.integers(0, 4), 0 if rng.random() < 0.2 else 1, 6)
-        args, dtype = (int(rng.integers(-2, 2)),), dtype_of(rng)
-        cases.append(Case("logcumsumexp", (shape,), args, dtype=dtype, same_at_nan=False))
-    compare(cases)
 
 
 @drawn_calls

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from jaxpool.compat import torch as ours
+from tests.support.compat_cases import of_torch, to_torch
 from tests.support.compilation import HASTY
 
 torch = pytest.importorskip("torch")
@@ -19,16 +20,6 @@ torch = pytest.importorskip("torch")
 F = torch.nn.functional
 NAN, INF = float("nan"), float("inf")
 X = np.sin(np.arange(2 * 3 * 6 * 8.0, dtype=np.float32)).reshape(2, 3, 6, 8)
-
-
-def original(name):
-    return getattr(F, name) if "pool" in name else getattr(torch, name)
-
-
-def convert(value):
-    return (
-        torch.from_numpy(np.array(value)) if isinstance(value, (np.ndarray, jax.Array)) else value
-    )
 
 
 # Signatures, from PyTorch's documentation if Python cannot inspect them.
@@ -76,7 +67,7 @@ def test_documented_signature(name):
     assert bare(getattr(ours, name)) == SIGNATURES[SAME.get(name, name)]
     parameters = [p for p in inspect.signature(getattr(ours, name)).parameters if p != "key"]
     assert all(
-        p in original(name).__doc__ for p in parameters if p not in ("input", "_random_samples")
+        p in of_torch(name).__doc__ for p in parameters if p not in ("input", "_random_samples")
     )
 
 
@@ -87,7 +78,7 @@ def test_documented_signature(name):
 )
 def test_signature(name):
     if name != "adaptive_avg_pool1d":
-        assert bare(getattr(ours, name)) == bare(original(name))
+        assert bare(getattr(ours, name)) == bare(of_torch(name))
 
 
 def test_no_pytorch_is_needed_and_no_drop_in_imported():
@@ -124,8 +115,8 @@ def test_types(name):
             elif "fractional" in name:
                 args, kwargs = (1, 2), {"_random_samples": np.zeros((1, 2, rank), dtype)}
             try:
-                want = original(name)(
-                    *map(convert, (x, *args)), **{key: convert(v) for key, v in kwargs.items()}
+                want = of_torch(name)(
+                    *map(to_torch, (x, *args)), **{key: to_torch(v) for key, v in kwargs.items()}
                 )
             except (RuntimeError, TypeError):
                 with pytest.raises(TypeError):
@@ -151,7 +142,7 @@ def test_the_common_type_of_two_arrays(promotion):
     values = [np.ones(shape, name) for name in names for shape in ((2,), ())]
     with jax.numpy_dtype_promotion(promotion):
         for x, y in itertools.product(values, values):
-            got, want = jax.eval_shape(ours.maximum, x, y), torch.maximum(convert(x), convert(y))
+            got, want = jax.eval_shape(ours.maximum, x, y), torch.maximum(to_torch(x), to_torch(y))
             assert str(got.dtype) == str(want.dtype).removeprefix("torch."), (x, y)
 
 
@@ -164,7 +155,7 @@ def test_cotangents_have_the_types_of_their_operands():
 
 def test_results_have_names():
     for name in ("max", "min", "cummax", "cummin"):
-        result, want = getattr(ours, name)(X, 1), original(name)(torch.from_numpy(X), 1)
+        result, want = getattr(ours, name)(X, 1), of_torch(name)(torch.from_numpy(X), 1)
         np.testing.assert_array_equal(result.values, want.values)
         np.testing.assert_array_equal(result.indices, want.indices)
     assert isinstance(ours.max(X), jax.Array)
@@ -219,7 +210,7 @@ def test_drawing_windows_needs_a_key():
 
 def test_no_windows():
     for name, size in [("adaptive_max_pool2d", 0), ("adaptive_avg_pool2d", (0, 2))]:
-        got, want = getattr(ours, name)(X, size), original(name)(torch.from_numpy(X), size)
+        got, want = getattr(ours, name)(X, size), of_torch(name)(torch.from_numpy(X), size)
         assert got.shape == tuple(want.shape)
     y, indices = ours.adaptive_max_pool1d(X[0], 0, True)
     assert y.shape == indices.shape == (3, 6, 0)
@@ -232,48 +223,7 @@ def test_a_dilated_window_on_padding_alone():
     np.testing.assert_array_equal(got, [[-INF]])
 
 
-def test_our_voice():
-    message = (
-        "jaxpool.compat.torch.max_pool2d: `padding` must be at most half the window; got padding=2 "
-        "(input.shape=(2, 3, 6, 8), kernel_size=2). Use jaxpool.max_pool."
-    )
-    with pytest.raises(ValueError) as caught:  # noqa: PT011
-        ours.max_pool2d(X, 2, padding=2)
-    assert str(caught.value) == message
-
-
 # Documented differences
-
-
-def gradients(fn, *xs):
-    return [np.asarray(dx) for dx in jax.grad(lambda *xs: fn(*xs).sum(), range(len(xs)))(*xs)]
-
-
-def test_a_nan_gets_one_cotangent():
-    x, y = np.float32([NAN, 1, NAN]), np.float32([1, NAN, NAN])
-    for name in ("maximum", "minimum", "max", "min"):
-        dx, dy = gradients(getattr(ours, name), x, y)
-        np.testing.assert_array_equal(dx, [1, 0, 0.5])
-        np.testing.assert_array_equal(dy, [0, 1, 0.5])
-        a, b = (torch.from_numpy(v).requires_grad_() for v in (x, y))
-        original(name)(a, b).sum().backward()
-        np.testing.assert_array_equal(a.grad, [1, 1, 1])
-
-
-def test_nans_share_the_cotangent_of_amax():
-    x = np.float32([[NAN, 1, NAN], [1, 2, 0]])
-    (dx,) = gradients(lambda x: ours.amax(x, 1), x)
-    np.testing.assert_array_equal(dx, [[0.5, 0, 0.5], [0, 1, 0]])
-    a = torch.from_numpy(x).requires_grad_()
-    torch.amax(a, 1).sum().backward()
-    assert torch.isnan(a.grad[0]).all()
-
-
-def test_the_norm_of_a_window_cut_off():
-    x = np.float32([[3, 4, 5]])
-    np.testing.assert_allclose(ours.lp_pool1d(x, 2, 2, None, True), [[5, 5]], rtol=1e-6)
-    want = F.lp_pool1d(torch.from_numpy(x), 2, 2, None, True)
-    np.testing.assert_allclose(want, [[5, 5 * 2**0.5]], rtol=1e-6)
 
 
 def test_norms_of_integers():
@@ -286,18 +236,12 @@ def test_norms_of_integers():
             ours.lp_pool1d(refused_too, 2, 2)
 
 
-def test_narrow_sums_are_rounded_once():
-    x = jnp.ones((1, 1, 3000), jnp.bfloat16)
-    (dx,) = jax.grad(lambda x: ours.avg_pool1d(x, 600, 1).sum(), (0,))(x)
-    np.testing.assert_allclose(float(dx[0, 0, 1500]), 1, rtol=1e-2)
-
-
 def test_indices_of_another_type_than_int64():
     y, indices = ours.max_pool2d(X, 2, return_indices=True)
     assert indices.dtype == np.int32
     for dtype in (np.int32, np.uint8):
         x = ours.max_unpool2d(y, indices.astype(dtype), 2)
-        want = F.max_unpool2d(convert(y), torch.from_numpy(np.int64(indices)), 2)
+        want = F.max_unpool2d(to_torch(y), torch.from_numpy(np.int64(indices)), 2)
         np.testing.assert_array_equal(x, want)
 
 

@@ -119,41 +119,6 @@ def test_windows_at_random_distances(name, size):
     assert keyed(x, key=jax.random.key(0)).shape == layer(x)[0].shape
 
 
-@pytest.mark.parametrize(
-    ("arguments", "kind", "reason"),
-    [
-        (
-            {},
-            ValueError,
-            "`output_size` must be given, or else `output_ratio`, and not both; got "
-            "output_size=None. Pass one of the two.",
-        ),
-        (
-            {"output_size": 2, "output_ratio": 0.5},
-            ValueError,
-            "`output_size` must be given, or else `output_ratio`, and not both; got "
-            "output_size=2. Pass one of the two.",
-        ),
-        (
-            {"output_ratio": 1.5},
-            ValueError,
-            "`output_ratio` must be one number or more between 0 and 1; got output_ratio=1.5. "
-            "Pass 0.5, say.",
-        ),
-        (
-            {"output_ratio": "half"},
-            TypeError,
-            "`output_ratio` must be one number or more between 0 and 1; got output_ratio='half'. "
-            "Pass 0.5, say.",
-        ),
-    ],
-)
-def test_what_fractional_layers_refuse(arguments, kind, reason):
-    with pytest.raises(kind) as caught:
-        ours.FractionalMaxPool2d(2, **arguments)
-    assert str(caught.value) == f"jaxpool.compat.torch.FractionalMaxPool2d: {reason}"
-
-
 def test_layers_are_values():
     assert ours.MaxPool2d(2) == ours.MaxPool2d(2, 2) != ours.MaxPool3d(2)
     assert hash(ours.MaxPool2d(2)) == hash(ours.MaxPool2d(2, 2))
@@ -162,8 +127,3 @@ def test_layers_are_values():
     x = jnp.arange(8.0).reshape(1, 2, 4)
     run = functools.partial(jax.jit, static_argnums=0)(lambda layer, x: layer(x))
     np.testing.assert_array_equal(run(ours.MaxPool2d(2), x), [[[5.0, 7.0]]])
-
-
-def test_a_call_that_cannot_be_made_says_so_in_the_name_of_the_function():
-    with pytest.raises(TypeError, match=r"^jaxpool\.compat\.torch\.max_pool2d: `kernel_size` must"):
-        ours.MaxPool2d("2")(np.zeros((1, 4, 4), np.float32))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxpool.compat import torch as ours
-from tests.support.compat_cases import both_raise
+from tests.support.compat_cases import both_raise, of_torch, to_torch
 
 torch = pytest.importorskip("torch")
 
@@ -16,22 +16,12 @@ F = torch.nn.functional
 X = np.sin(np.arange(2 * 3 * 6 * 8.0, dtype=np.float32)).reshape(2, 3, 6, 8)
 
 
-def original(name):
-    return getattr(F, name) if "pool" in name else getattr(torch, name)
-
-
-def convert(value):
-    return (
-        torch.from_numpy(np.array(value)) if isinstance(value, (np.ndarray, jax.Array)) else value
-    )
-
-
 def refused(name, *args, **kwargs):
     """Assert that both refuse these arguments. Arrays become tensors for PyTorch."""
     both_raise(
         lambda: getattr(ours, name)(*args, **kwargs),
-        lambda: original(name)(
-            *map(convert, args), **{key: convert(value) for key, value in kwargs.items()}
+        lambda: of_torch(name)(
+            *map(to_torch, args), **{key: to_torch(value) for key, value in kwargs.items()}
         ),
     )
 

@@ -132,36 +132,6 @@ def test_boxes_of_roi_align_have_a_gradient_too():
 
 
 @pytest.mark.parametrize(
-    ("name", "args", "error", "message"),
-    [
-        (
-            "roi_align",
-            (np.ones((2, 3)), [], 2),
-            ValueError,
-            "`input` must be an array of floats (N",
-        ),
-        ("roi_pool", (np.ones((1, 2, 3, 3)), np.ones((2, 4)), 2), ValueError, "`boxes` must be an"),
-        (
-            "ps_roi_pool",
-            (np.ones((1, 3, 3, 3)), np.ones((1, 5)), 2),
-            ValueError,
-            "`input` must be of",
-        ),
-        (
-            "roi_pool",
-            (np.ones((1, 2, 3, 3)), np.ones((2, 5)), 0),
-            ValueError,
-            "`output_size` must be",
-        ),
-    ],
-)
-def test_messages(name, args, error, message):
-    with pytest.raises(error) as raised:
-        getattr(ours, name)(*args)
-    assert str(raised.value).startswith(f"jaxpool.compat.torchvision.{name}: {message}")
-
-
-@pytest.mark.parametrize(
     ("length", "samples"), [(5.0, 3), *(later(*each) for each in ((3.2, 2), (9.5, 5)))]
 )
 def test_as_many_samples_as_a_cell_is_pixels_long(length, samples):

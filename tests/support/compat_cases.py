@@ -30,13 +30,15 @@ def ints(rng, count, low, high):
 
 
 def drawn_array(rng, shape, kind, dtype=np.float32):
-    """Return normal numbers, small integers with many ties, or ("special") small integers, NaN and infinities."""
+    """Return normal numbers or small integers with ties. "lowest" has many -inf, "special" NaN and infinities."""
     if kind == "normal" and jnp.issubdtype(dtype, jnp.floating):
         x = rng.standard_normal(shape)
     elif kind == "special" and jnp.issubdtype(dtype, jnp.floating):
         x = rng.choice([-np.inf, -2.0, 0.0, 1.0, 1.0, 3.0, np.inf, np.nan], shape)
     else:
         x = rng.integers(0 if dtype == np.uint8 else -3, 4, shape)
+        if kind == "lowest" and jnp.issubdtype(dtype, jnp.floating):
+            x = np.where(rng.random(shape) < 0.7, -np.inf, x)
     return jnp.asarray(np.asarray(x).astype(dtype))  # NumPy's conversion needs no compilation
 
 
@@ -125,3 +127,16 @@ def refused_alike(ours, theirs, *args, **kwargs):
     with pytest.raises(type(wanted.value)) as got:
         ours(*args, **kwargs)
     assert str(got.value) == str(wanted.value)
+
+
+def of_torch(name):
+    """Return the function of PyTorch that a drop-in of this name replaces."""
+    torch = pytest.importorskip("torch")
+    return getattr(torch.nn.functional if "pool" in name else torch, name)
+
+
+def to_torch(value):
+    """Convert an array to a tensor. Other values stay."""
+    torch = pytest.importorskip("torch")
+    arrays = isinstance(value, (np.ndarray, jax.Array))
+    return torch.from_numpy(np.array(value)) if arrays else value
