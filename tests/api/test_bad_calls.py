@@ -1,21 +1,82 @@
-"""Malformed calls of every public function, drop-in and command, with their exact messages.
+"""Malformed calls of every public function, drop-in and command, and parts of their messages.
 
-The calls are listed in `bad_calls.txt`. Nothing is compiled, because invalid arguments raise before tracing.
+The calls are listed in `bad_calls.txt`, one for each rule. Nothing is compiled, because invalid arguments raise before
+tracing.
 """
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
+from jaxpool.testing import pools
 from tests.support import asked
-from tests.support.bad_calls import read, said
+from tests.support.bad_calls import holds, read, said
 
 ROWS = read()
+POOLS = pools()
+NUMBERS = (None, "1", True, 1j, [1.0], 0, np.nan)
+FLAGS = (1, None, "yes")
+INTS = (0, -1, 1.5, "2", True, (1,) * 9, np.array([1.0, 2.0]))
+WRONG = {  # by argument, values that no function accepts
+    "x": (
+        None,
+        "x",
+        {},
+        [[1.0, 2.0]],
+        np.array([["a"]]),
+        np.array([[None]]),
+        np.ones((2, 5, 6, 3), np.complex64),
+        jax.random.split(jax.random.key(0), (2, 5)),
+    ),
+    "window_shape": (
+        *(None, (), (2, 0), (2, -1), (2, 2.5), [2, "2"], 1.5, "2", True, {2, 3}),
+        *((True, True), ((2, 2), (2, 2)), np.array([2.0, 2.0]), np.array(["a", "b"])),
+        jnp.array([2, 2]),
+    ),
+    "strides": INTS,
+    "padding": (None, "same", (), (1, -1), ((1, 1, 1), (0, 0, 0)), -1, 1.0, True),
+    "window_dilation": INTS,
+    "axes": ("12", (1, 1), (1, -3), (1, 9), (1, 2.0), (False, True)),
+    "axis": (9, 1.0, "1", (0, 0), (0, 9)),
+    "output_shape": ((), (0, 2), (3, 2.0), "33", 1.5),
+    "ceil_mode": FLAGS,
+    "keepdims": FLAGS,
+    "reverse": FLAGS,
+    "count_include_pad": FLAGS,
+    "indices_are_sorted": FLAGS,
+    "aligned": FLAGS,
+    "ties": ("First", "middle", None, 0),
+    "autodiff": ("grad", "JVP", None, True),
+    "where": ([True], "all", np.ones(3)),
+    "temperature": (*NUMBERS, -1, np.inf),
+    "eps": (*NUMBERS, -1, np.inf),
+    "divisor": (*NUMBERS[1:], 1e60),
+    "spatial_scale": ("1", True, 0, np.nan, -1),
+    "segment_ids": ([0, 1], np.zeros(1), np.zeros(99, int)),
+    "num_segments": (-1, 2.0, True, 10**12),
+    "boxes": (None, np.zeros((3, 5)), np.zeros(4)),
+    "batch_indices": ([0], np.zeros(3), np.zeros(99, int)),
+    "key": (0, jax.random.split(jax.random.key(0))),
+}
 
 
-@pytest.mark.parametrize(("call", "message"), ROWS, ids=[call for call, _ in ROWS])
-def test_what_is_said(call, message):
-    assert said(call) == message
+@pytest.mark.parametrize(("call", "parts"), ROWS, ids=[call for call, _ in ROWS])
+def test_what_is_said(call, parts):
+    assert holds(said(call), parts)
 
 
 def test_every_function_is_in_the_table():
     asked.malformed_calls()
-    assert len(ROWS) >= 300
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_every_function_checks_its_arguments(name):
+    pool = POOLS[name]
+    arguments = pool.samples()["small"]
+    for argument, values in WRONG.items():
+        for value in values if pool.takes(argument) else ():
+            with pytest.raises((TypeError, ValueError)) as caught:
+                pool.run(arguments | {argument: value})
+            message = str(caught.value)
+            assert message.startswith(f"jaxpool.{name}: `{argument}"), (argument, value, message)

@@ -1,6 +1,7 @@
 """The public contract: names, argument order, defaults, and the sections of a docstring."""
 
 import inspect
+import pickle
 import re
 import subprocess
 import sys
@@ -25,6 +26,14 @@ def test_every_argument_and_the_result_are_typed(name):
     untyped = [n for n, p in signature.parameters.items() if p.annotation is p.empty]
     assert untyped == []
     assert signature.return_annotation is not signature.empty
+
+
+def test_functions_keep_name_and_module_and_are_pickled_by_name():
+    for name in set(jaxpool.__all__) - {"keep_memory"}:
+        function = getattr(jaxpool, name)
+        assert function.__name__ == name
+        assert re.match(r"jaxpool\._(api|accelerate)\.", function.__module__)
+        assert pickle.loads(pickle.dumps(function)) is function
 
 
 @pytest.mark.parametrize("name", NAMES)

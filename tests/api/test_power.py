@@ -2,7 +2,6 @@
 
 import functools
 import math
-import re
 
 import jax
 import jax.numpy as jnp
@@ -413,71 +412,6 @@ def test_second_derivatives_out_of_the_range():
             np.testing.assert_allclose(forward, back, rtol=1e-9, atol=1e-12)
             results.append(forward)
         np.testing.assert_allclose(*results, rtol=1e-8, atol=1e-10)
-
-
-# Messages
-
-X = np.zeros((1, 4, 4, 2), np.float32)
-OUTPUT = "that broadcasts against the output, (1, 3, 3, 2)"
-NORM, POWER, LEAST = (
-    "a number above 0, or inf",
-    "a finite number other than 0",
-    "a finite number above 0",
-)
-ERRORS = [
-    *[("lp_pool", {"p": p}, ValueError, NORM, "Pass 2, say.") for p in (0, -1.5, -inf, nan)],
-    *[("lp_pool", {"p": p}, TypeError, NORM, "Pass 2, say.") for p in (True, None, "2", 2j, [2])],
-    ("lp_pool", {"p": np.array(2.0)}, TypeError, NORM, "Pass 2, say."),
-    *[
-        ("gem_pool", {"p": p}, kind, POWER, f"Pass a number, or an array {OUTPUT}.")
-        for kind, values in [(ValueError, (0, inf, nan)), (TypeError, (True, None, "1", [1.0]))]
-        for p in values
-    ],
-    *[
-        ("gem_pool", {"eps": eps}, kind, LEAST, "Leave it out for 1e-6.")
-        for kind, values in [(ValueError, (0, -1e-6, inf, nan)), (TypeError, (True, None, "0"))]
-        for eps in values
-    ],
-]
-
-
-@pytest.mark.parametrize(("name", "options", "kind", "rule", "hint"), ERRORS)
-def test_messages(name, options, kind, rule, hint):
-    ((argument, value),) = options.items()
-    message = (
-        f"jaxpool.{name}: `{argument}` must be {rule}; got {argument}={value!r} "
-        f"(x.shape=(1, 4, 4, 2), window_shape=(2, 2)). {hint}"
-    )
-    with pytest.raises(kind, match=f"^{re.escape(message)}$"):
-        getattr(jaxpool, name)(X, **{"p": 2, "window_shape": (2, 2)} | options)
-
-
-@pytest.mark.parametrize(
-    ("p", "kind", "rule", "shown", "hint"),
-    [
-        (
-            np.ones(3),
-            ValueError,
-            f"of a shape {OUTPUT}",
-            "p.shape=(3,)",
-            "An array of shape (C,) is one number per channel where channels come last.",
-        ),
-        (
-            np.ones(2, bool),
-            TypeError,
-            "of floats or integers",
-            "p.dtype=bool",
-            "Convert it first.",
-        ),
-    ],
-)
-def test_messages_about_an_array(p, kind, rule, shown, hint):
-    message = (
-        f"jaxpool.gem_pool: `p` must be {rule}; got {shown} "
-        f"(x.shape=(1, 4, 4, 2), window_shape=(2, 2)). {hint}"
-    )
-    with pytest.raises(kind, match=f"^{re.escape(message)}$"):
-        jaxpool.gem_pool(X, p, (2, 2))
 
 
 def test_a_window_that_holds_infinity_says_nothing_of_p():

@@ -76,7 +76,7 @@ def test_a_float_without_zero_or_sign(kind):
 @pytest.mark.parametrize("kind", ["max", "min", "avg", "sum"])
 def test_integers_and_bools(kind, dtype):
     if kind == "sum" and dtype == np.bool_:
-        return  # it raises, see `test_errors.py`
+        return  # it raises, see `test_bad_calls.py`
     for values in ("ties", "special", "lowest"):
         assert_pool_matches(getattr(jaxpool, f"{kind}_pool"), case_of(kind, dtype, values))
 

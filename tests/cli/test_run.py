@@ -18,7 +18,6 @@ import pytest
 from jax import lax
 
 import jaxpool
-from jaxpool.__main__ import main
 from jaxpool._accelerate import bind, both_ways
 from jaxpool._accelerate.bind import handing_over
 from jaxpool._accelerate.report import LaxReduction
@@ -137,29 +136,6 @@ def test_a_program_without_jax_is_told_so(tmp_path):
         "1\n",
         "jaxpool run: nothing of train.py was taken over: jax was not imported.\n",
     )
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["absent.py"], "the script must be a file that exists; got absent.py. A module is named after -m."),
-        (["--chek", __file__], "there is no such option: --chek. Did you mean --check?"),
-        (
-            ["--report", "a.txt", __file__],
-            "`--report` must be a file that ends in .json; got --report=a.txt.",
-        ),
-    ],
-)  # fmt: skip
-def test_what_is_refused(words, message, capsys):
-    assert main(["run", *words]) == 2
-    assert capsys.readouterr().err == f"jaxpool run: {message}\n"
-
-
-def test_nothing_but_the_script_is_required(capsys):
-    with pytest.raises(SystemExit):
-        main(["run"])
-    said = "jaxpool run: the following arguments are required: SCRIPT\n"
-    assert capsys.readouterr().err == said
 
 
 def test_what_follows_an_import_waits_for_the_package_that_makes_it(tmp_path, monkeypatch):

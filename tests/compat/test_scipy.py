@@ -115,26 +115,6 @@ def test_a_border_where_scipy_has_none():
 
 
 X = jnp.zeros((4, 5))
-REFUSED = {
-    "`mode` must be one of": lambda: ours.median_filter(X, 3, mode="same"),
-    "`output` must be a dtype or None": lambda: ours.median_filter(X, 3, output=np.zeros((4, 5))),
-    "`origin` must be from -1 to 1": lambda: ours.maximum_filter(X, 3, origin=2),
-    "`size` must be given, or `footprint`": lambda: ours.maximum_filter(X),
-    "`size` must be an int or 2 ints": lambda: ours.maximum_filter(X, "3"),
-    "`footprint` must be of 2 axes": lambda: ours.minimum_filter(X, footprint=np.ones(3)),
-    "`rank` must be an int from -9 to 8": lambda: ours.rank_filter(X, 9, 3),
-    "`percentile` must be a number": lambda: ours.percentile_filter(X, 101, 3),
-    "`axes` must be distinct ints": lambda: ours.uniform_filter(X, 3, axes=(0, 2)),
-    "`input` must be an array": lambda: ours.uniform_filter("x", 3),
-    "`cval` must be a number": lambda: ours.uniform_filter(X, 3, cval=None),
-}
-
-
-@pytest.mark.parametrize("message", REFUSED)
-def test_what_is_refused(message):
-    with pytest.raises((TypeError, ValueError), match=message) as caught:
-        REFUSED[message]()
-    assert str(caught.value).startswith("jaxpool.compat.scipy.")
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from cosmic_ray.ast import get_ast
 from tests.support.reach import Reach
 
 TREE = Path(__file__).parents[2]
-MESSAGES = ["tests/api/test_bad_calls.py", "tests/api/test_adaptive_messages.py"]
+MESSAGES = ["tests/api/test_bad_calls.py", "tests/api/test_messages.py"]
 ROOMS = {  # package, and its fast tests, which run first
     "accelerate": ["tests/accelerate/test_numbers.py", "tests/accelerate/test_functions.py"],
     "api": [],

@@ -1,0 +1,174 @@
+"""How messages are made: the function, the values, and hints that need more than a row of `bad_calls.txt`."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpool
+from jaxpool._arguments.calls import public
+from jaxpool._arguments.errors import ArgumentError, calling
+
+X = np.zeros((1, 4, 4, 1), np.float32)
+
+
+def said(call, *args, **kwargs):
+    """Message of the error that a call raises."""
+    with pytest.raises((TypeError, ValueError)) as caught:
+        call(*args, **kwargs)
+    return str(caught.value)
+
+
+def test_the_reason_is_raised_once_and_without_a_trail():
+    with (
+        pytest.raises(
+            TypeError, match=r"^jaxpool.f: `a` must be b; got a='c' \(d=1, e=2\). Do g.$"
+        ),
+        calling("f", d=1, e=2),
+    ):
+        raise ArgumentError("a", "b", "c", "Do g.", TypeError)
+    with (
+        pytest.raises(ValueError, match=r"^jaxpool.f: `a` must be b; got a=3. Do g.$") as caught,
+        calling("f"),
+    ):
+        raise ArgumentError("a", "b", 3, "Do g.")
+    assert caught.value.__suppress_context__
+    with pytest.raises(KeyError), calling("f"):
+        raise KeyError("others pass")
+
+
+@pytest.mark.parametrize("transform", [jax.jit, jax.grad])
+def test_under_a_transformation_the_message_is_the_same(transform):
+    message = said(transform(lambda x: jaxpool.max_pool(x, (2, 2), (0, 1)).sum()), X)
+    assert message.startswith(
+        "jaxpool.max_pool: `strides` must be an int or 2 ints of at least 1, one per pooled axis; "
+        "got strides=(0, 1) (x.shape=(1, 4, 4, 1), window_shape=(2, 2)). Pass a tuple such as (2, 2)."
+    )
+
+
+def test_a_long_value_is_shown_in_part():
+    message = said(jaxpool.max_pool, [[0.0] * 5000] * 4, (2, 2))
+    assert len(message) < 400
+    assert message.startswith("jaxpool.max_pool: `x` must be an array; got x=[[0.0, 0.0, ")
+    assert message.endswith("… (window_shape=(2, 2)). Pass jnp.asarray(x).")
+
+
+def test_a_value_whose_repr_fails_is_named_by_its_type():
+    class Silent:
+        def __repr__(self):
+            raise RuntimeError("no")
+
+    with pytest.raises(TypeError, match=r"; got a=<Silent>\. Do\.$"), calling("f"):
+        raise ArgumentError("a", "b", Silent(), "Do.", TypeError)
+    assert "; got window_shape=<int> (x" in said(jaxpool.max_pool, X, 10**5000, axes=(1, 2))
+
+
+def test_a_value_is_shown_once():
+    message = said(jaxpool.max_pool, X, (2, 2), jnp.ones(2))
+    assert message.count("strides=") == message.count("window_shape=") == 1
+
+
+def test_functions_of_public_modules_are_named_with_them():
+    def pool(x):
+        return x
+
+    pool.__module__ = "jaxpool.sharded._pool"
+    assert said(public(pool), X, stride=2) == (
+        "jaxpool.sharded.pool: there is no argument `stride`. It takes x."
+    )
+
+
+def test_a_type_error_from_inside_is_left_as_it_is():
+    def fails(*args):
+        raise TypeError("mine")
+
+    with pytest.raises(TypeError, match=r"^mine$"):
+        jaxpool.accelerate(fails)(X)
+
+
+@pytest.mark.parametrize("name", ["max_pool", "max_pool_with_argmax", "cummax", "maximum"])
+def test_forward_mode_through_the_default_names_the_argument_that_allows_it(name):
+    args = {"cummax": (1,), "maximum": (X,)}.get(name, ((2, 2),))
+
+    def tangent(**how):
+        def pool(x):
+            return jax.tree.leaves(getattr(jaxpool, name)(x, *args, **how))[0]
+
+        return jax.jvp(pool, (X,), (X,))
+
+    message = said(tangent)
+    assert message.startswith(f"jaxpool.{name}: `autodiff` must be 'jvp' for forward-mode")
+    assert message.endswith('. Pass autodiff="jvp".')
+    tangent(autodiff="jvp")
+
+
+# The advice of messages works.
+
+
+def test_static_arguments():
+    pool = jax.jit(jaxpool.max_pool, static_argnums=1, static_argnames="strides")
+    assert pool(X, (2, 2), strides=2).shape == (1, 2, 2, 1)
+
+
+@pytest.mark.parametrize("ints", [np.array, list, tuple])
+def test_sizes_in_an_array_of_numpy(ints):
+    y = jaxpool.max_pool(X, ints([2, 2]), ints([2, 2]), ints([0, 0]), axes=ints([1, 2]))
+    assert y.shape == (1, 2, 2, 1)
+    assert jaxpool.adaptive_avg_pool(X, ints([2, 2])).shape == (1, 2, 2, 1)
+    assert jaxpool.spatial_pyramid_pool(X, ints([1, 2])).shape == (1, 5)
+
+
+def test_starts_of_episodes_from_ids():
+    ids = np.array([0, 0, 1, 1])
+    starts = jnp.diff(ids, prepend=ids[:1] - 1) != 0
+    np.testing.assert_array_equal(starts, [True, False, True, False])
+
+
+# Tensors of other libraries
+
+
+class EagerTensor:
+    """A class with TensorFlow's module name and repr."""
+
+    __module__ = "tensorflow.python.framework.ops"
+
+    def numpy(self):
+        return X
+
+    def __repr__(self):
+        return "<tf.Tensor: shape=(1, 4, 4, 1), dtype=float32, numpy=...>"
+
+
+@pytest.mark.parametrize(
+    ("start", "call"),
+    [
+        ("max_pool: `x` must be an array", lambda x: jaxpool.max_pool(x, (2, 2))),
+        ("maximum: `xs[1]` must be an array or a number", lambda x: jaxpool.maximum(X, x)),
+        ("max: `where` must be an array of bools", lambda x: jaxpool.max(X, where=x)),
+        (
+            "segment_max: `segment_ids` must be an array of integers",
+            functools.partial(jaxpool.segment_max, X),
+        ),
+        ("roi_align: `boxes` must be an array", lambda x: jaxpool.roi_align(X, x, 2)),
+    ],
+)
+def test_tensors_of_tensorflow(start, call):
+    argument = start.split("`")[1]
+    message = said(call, EagerTensor())
+    assert message.startswith(f"jaxpool.{start}; got {argument} of type tensorflow.EagerTensor")
+    assert message.endswith(f" Pass jnp.asarray({argument}.numpy()).")
+
+
+def test_tensors_of_pytorch():
+    torch = pytest.importorskip("torch")
+    x = torch.ones(1, 4, 4, 1)
+    assert said(jaxpool.max_pool, x, (2, 2)) == (
+        "jaxpool.max_pool: `x` must be an array; got x of type torch.Tensor (window_shape=(2, 2)). "
+        "Pass jnp.asarray(x.numpy())."
+    )
+    assert jaxpool.max_pool(jnp.asarray(x.numpy()), (2, 2)).shape == (1, 3, 3, 1)
+    assert said(jaxpool.max_pool, x.requires_grad_(), (2, 2)).endswith(
+        " Pass jnp.asarray(x.detach().numpy())."
+    )
