@@ -77,6 +77,7 @@ def pytest_collection_finish():
 # functions. `.ci/run` runs them with `-m ci`.
 SWEEPS = (
     "tests/accelerate/test_drawn_programs.py",
+    "tests/accelerate/test_libraries.py",
     "tests/accelerate/test_nesting.py",
     "tests/api/test_averages_of_integers.py",
     "tests/api/test_computed_values.py",
@@ -91,6 +92,7 @@ SWEEPS = (
     "tests/api/test_regions.py",
     "tests/api/test_signs_of_zeros.py",
     "tests/api/test_soft_extremes.py",
+    "tests/api/test_weak_types.py",
     "tests/bench/",
     "tests/compat/test_scipy.py",
     "tests/compat/test_torchvision.py",

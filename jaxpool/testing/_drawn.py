@@ -85,9 +85,11 @@ def _placed(draw: st.DrawFn, pool: Pool) -> tuple[tuple[int, ...], dict[str, Any
     if pool.takes("blur_shape"):  # other paddings may leave no window for the blur
         fields["padding"] = "SAME"
     if pool.takes("kernel"):
-        size = math.prod(geometry.window_shape)
+        channels = geometry.shape[-1:] if draw(st.booleans()) else ()
+        sizes = (*geometry.window_shape, *channels)
+        size = math.prod(sizes)
         entries = draw(st.lists(st.integers(-2, 2), min_size=size, max_size=size))
-        fields["kernel"] = np.reshape(entries, geometry.window_shape)
+        fields["kernel"] = np.reshape(entries, sizes)
     shape = (*[1] * (4 - len(geometry.shape)), *geometry.shape)
     if pool.takes("rank"):  # a rank that exists in every window
         arguments = {name: getattr(geometry, name) for name in PLACED}

@@ -26,6 +26,7 @@ pytestmark = pytest.mark.usefixtures("strict")
 ALL = ("ties", "normal", "special", "lowest")
 DILATED = geometries().filter(lambda geometry: set(geometry.window_dilation or (1,)) != {1})
 CEIL = geometries().filter(lambda geometry: geometry.ceil_mode)
+KINDS = [("max",), ("min",), ("median", "rank"), ("avg", "sum")]
 FLOATS = (np.float32, jnp.bfloat16, np.float16, jnp.float8_e4m3fn, jnp.float8_e5m2)
 
 
@@ -40,12 +41,13 @@ def check(drawn, autodiff="vjp", values=ALL):
 
 
 @pytest.mark.parametrize("ties", ["first", "last", "split"])
-@pytest.mark.parametrize("kind", ["max", "min"])
-@examples(6)
+@pytest.mark.parametrize("kinds", KINDS[:3], ids="-".join)
+@examples(5)
 @given(data=st.data(), autodiff=st.sampled_from(["vjp", "jvp"]))
-def test_max_and_min(kind, ties, autodiff, data):
+def test_selections(kinds, ties, autodiff, data):
     """Includes NaN, infinities, padding, ties, dilation, ceil mode and every layout."""
-    check(data.draw(pool_cases(kinds=(kind,), ties=(ties,))), autodiff)
+    geometry = geometries(max_size=6) if "rank" in kinds else geometries()
+    check(data.draw(pool_cases(kinds=kinds, ties=(ties,), geometry=geometry)), autodiff)
 
 
 @pytest.mark.parametrize("kind", ["avg", "sum"])
@@ -55,47 +57,38 @@ def test_avg_and_sum(kind, autodiff, data):
     check(data.draw(pool_cases(kinds=(kind,))), autodiff)
 
 
-@pytest.mark.parametrize("kind", ["max", "min", "avg", "sum"])
-@examples(6)
+SPECIAL = {
+    "dilation in reverse": {"geometry": DILATED},
+    "ceil mode": {"geometry": CEIL},
+    "low precision": {"dtypes": FLOATS[1:]},
+    "float64": {"dtypes": (np.float64,)},
+    "integers": {"dtypes": (np.int8, np.uint8, np.int16, np.int32, np.uint32)},
+    "bools": {"dtypes": (np.bool_,)},
+}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "special"),
+    [
+        ("-".join(kinds), special)
+        for kinds in KINDS
+        for special in SPECIAL
+        if special != "bools" or "sum" not in kinds  # a sum of bools raises
+    ],
+)
+@examples(4)
 @given(data=st.data())
-def test_dilation_in_reverse(kind, data):
-    check(data.draw(pool_cases(kinds=(kind,), geometry=DILATED)), values=("ties", "normal"))
-
-
-@pytest.mark.parametrize("kind", ["max", "min", "avg", "sum"])
-@examples(6)
-@given(data=st.data())
-def test_ceil_mode(kind, data):
-    check(data.draw(pool_cases(kinds=(kind,), geometry=CEIL)), values=("ties", "normal"))
-
-
-@pytest.mark.parametrize("kind", ["max", "min", "avg", "sum"])
-@examples(6)
-@given(data=st.data())
-def test_low_precision(kind, data):
-    check(data.draw(pool_cases(kinds=(kind,), dtypes=FLOATS[1:])))
-
-
-@pytest.mark.parametrize("kind", ["max", "min", "avg", "sum"])
-@examples(6)
-@given(data=st.data())
-def test_float64(kind, data):
-    with jax.enable_x64(True):
-        check(data.draw(pool_cases(kinds=(kind,), dtypes=(np.float64,))))
-
-
-@pytest.mark.parametrize("kind", ["max", "min", "avg", "sum"])
-@examples(6)
-@given(data=st.data())
-def test_integers(kind, data):
-    dtypes = [np.int8, np.uint8, np.int16, np.int32, np.uint32]
-    dtypes += [np.bool_] if kind in ("max", "min") else []
-    check(data.draw(pool_cases(kinds=(kind,), dtypes=dtypes)))
+def test_special_geometries_and_types(kinds, special, data):
+    kinds = kinds.split("-")
+    with jax.enable_x64(special == "float64"):
+        check(data.draw(pool_cases(kinds=kinds, **SPECIAL[special])), values=("ties", "special"))
 
 
 @pytest.mark.slow
-@settings(max_examples=1500)
-@given(case=pool_cases(dtypes=FLOATS), autodiff=st.sampled_from(["vjp", "jvp"]))
+@settings(max_examples=2000)
+@given(
+    case=pool_cases(kinds=sum(KINDS, ()), dtypes=FLOATS), autodiff=st.sampled_from(["vjp", "jvp"])
+)
 def test_everything_at_length(case, autodiff):
     check(case, autodiff)
 

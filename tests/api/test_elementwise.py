@@ -1,4 +1,4 @@
-"""Elementwise maximum and minimum: operand types, broadcasting, ties and NaN."""
+"""Elementwise maximum and minimum: operand types, broadcasting, ties and NaN. `test_fmax.py` has more of `fmax`."""
 
 import functools
 import itertools
@@ -48,11 +48,12 @@ def compiled(function):
     return by_ties_and_mode
 
 
-@pytest.mark.parametrize("function", ["maximum", "minimum"])
-@examples(16)
+@pytest.mark.parametrize("function", ["maximum", "minimum", "fmax", "fmin"])
+@examples(12)
 @given(data=st.data())
 def test_value_and_cotangents(function, data):
-    shapes = data.draw(st.sampled_from(SHAPES))
+    some = [each for each in SHAPES if len(each) == 2 or function.startswith("m")]
+    shapes = data.draw(st.sampled_from(some))
     rng = np.random.default_rng(data.draw(st.integers(0, 2**16)))
     for values in ("ties", "special"):
         xs = [draw_values(rng, shape, np.float32, values) for shape in shapes]

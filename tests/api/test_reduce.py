@@ -97,18 +97,6 @@ def test_a_pool_over_one_full_window_is_the_reduction(kind, ties):
         np.testing.assert_allclose(dx, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("ties", TIES)
-def test_shares_sum_to_the_cotangent(ties):
-    program = value_and_cotangent(jaxpool.max, axis=(0, 2), ties=ties)
-    rng = np.random.default_rng(3)
-    for values in ("ties", "special", "lowest"):
-        x = draw_values(rng, (7, 3, 9), np.float32, values)
-        dy = draw_values(rng, (3,), np.float32, "normal")
-        dx = np.asarray(program(x, dy)[1])
-        np.testing.assert_allclose(dx.sum((0, 2)), dy, rtol=1e-5)
-        assert ((dx != 0).sum((0, 2)) == 1).all() or ties == "split"
-
-
 DTYPES = [
     *[np.bool_, np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32],
     *[jnp.bfloat16, np.float16, np.float32],
