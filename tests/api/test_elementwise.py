@@ -1,4 +1,4 @@
-"""Elementwise maximum and minimum: operand types, broadcasting, ties and NaN. `test_fmax.py` has more of `fmax`."""
+"""Elementwise maximum and minimum: operand types, broadcasting, ties and NaN."""
 
 import functools
 import itertools
@@ -90,6 +90,28 @@ def test_who_gets_the_cotangent(x, y, ties, shares, autodiff):
         assert jax.grad(f, argnums=(0, 1))(x * sign, y * sign) == shares
 
 
+@pytest.mark.parametrize("autodiff", MODES)
+@pytest.mark.parametrize(
+    ("x", "y", "ties", "value", "shares"),
+    [
+        (nan, 1, "split", 1, (0, 1)),
+        (1, nan, "split", 1, (1, 0)),
+        (nan, -inf, "first", -inf, (0, 1)),
+        (-inf, nan, "last", -inf, (1, 0)),
+        (nan, nan, "split", nan, (0.5, 0.5)),
+        (nan, nan, "first", nan, (1, 0)),
+        (nan, nan, "last", nan, (0, 1)),
+        (1, 1, "last", 1, (0, 1)),
+        (-0.0, 0.0, "first", 0, (1, 0)),
+    ],
+)
+def test_who_gets_the_cotangent_beside_a_nan_that_is_ignored(x, y, ties, value, shares, autodiff):
+    for function, sign in [(jaxpool.fmax, 1.0), (jaxpool.fmin, -1.0)]:
+        f = functools.partial(function, ties=ties, autodiff=autodiff)
+        np.testing.assert_array_equal(f(x * sign, y * sign), np.float32(value * sign))
+        assert jax.grad(f, argnums=(0, 1))(x * sign, y * sign) == shares
+
+
 def test_a_three_way_tie_splits_in_thirds_and_sums_to_the_cotangent():
     f = functools.partial(jaxpool.maximum, ties="split")
     cotangents = jax.grad(f, argnums=(0, 1, 2, 3))(2.0, 2.0, 1.0, 2.0)
@@ -109,12 +131,15 @@ def test_many_operands(count):
 
 
 @pytest.mark.parametrize("autodiff", MODES)
-def test_operands_may_be_numpy_arrays_and_python_numbers(autodiff):
+@pytest.mark.parametrize("name", ["maximum", "fmax"])
+def test_operands_may_be_numpy_arrays_and_python_numbers(name, autodiff):
+    function = functools.partial(getattr(jaxpool, name), autodiff=autodiff)
     x = np.array([1, -2], np.float32)
     for other in (0.0, 0, np.float32(0), np.zeros(2, np.float32), jnp.zeros(2)):
         with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-            y = jaxpool.maximum(x, other, autodiff=autodiff)
-            gradient = jax.grad(lambda x, o=other: jaxpool.maximum(x, o, autodiff=autodiff).sum())
+            y, swapped = function(x, other), function(other, x)
+            gradient = jax.grad(lambda x, o=other: function(x, o).sum())
+        np.testing.assert_array_equal(swapped, [1, 0])
         np.testing.assert_array_equal(y, [1, 0])
         assert y.dtype == np.float32
         np.testing.assert_array_equal(gradient(x), [1, 0])
@@ -138,10 +163,11 @@ def test_each_cotangent_has_the_shape_and_dtype_of_its_own_input(autodiff):
 
 
 @pytest.mark.parametrize("autodiff", MODES)
-def test_an_integer_beside_a_float_has_no_gradient_but_takes_part(autodiff):
+@pytest.mark.parametrize("name", ["maximum", "fmax"])
+def test_an_integer_beside_a_float_has_no_gradient_but_takes_part(name, autodiff):
     x, n = jnp.array([1.0, 3.0, 2.0]), jnp.array([2, 2, 2])
     with jax.numpy_dtype_promotion("standard"):
-        f = functools.partial(jaxpool.maximum, autodiff=autodiff)
+        f = functools.partial(getattr(jaxpool, name), autodiff=autodiff)
         np.testing.assert_array_equal(jax.grad(lambda x: f(x, n).sum())(x), [0, 1, 0.5])
         _, pullback = jax.vjp(f, x, n)
         assert pullback(jnp.ones(3))[1].dtype == jax.dtypes.float0
@@ -164,7 +190,40 @@ def test_integers_and_bools():
 def test_the_dtype_is_that_of_result_type(promoted):
     xs = [jnp.ones((2,), dtype) for dtype in promoted]
     with jax.numpy_dtype_promotion("standard"):
-        assert jaxpool.maximum(*xs).dtype == jnp.result_type(*xs)
+        for f in (jaxpool.maximum, jaxpool.fmin):
+            assert f(*xs).dtype == jnp.result_type(*xs)
+
+
+def test_python_numbers_are_weak():
+    assert jax.typeof(jaxpool.fmax(1, 2.5)).weak_type
+    for number in (0, 0.0):
+        assert jaxpool.fmax(jnp.ones((2,), jnp.bfloat16), number).dtype == jnp.bfloat16
+    assert jaxpool.fmax(jnp.ones((2,), np.int8), 3).dtype == np.int8
+
+
+def test_the_cotangent_of_a_repeated_operand_adds_in_float32():
+    """A sum of 512 ones in bfloat16 would stop at 256."""
+    x, nans = jnp.zeros((), jnp.bfloat16), jnp.full(512, nan, jnp.bfloat16)
+    with jax.numpy_rank_promotion("allow"):
+        dx, losers = jax.grad(lambda x, y: jaxpool.fmax(x, y).sum(), argnums=(0, 1))(x, nans)
+    assert (dx.dtype, dx) == (jnp.bfloat16, 512)
+    assert not losers.any()
+
+
+def test_64_bits(x64):
+    rng = np.random.default_rng(3)
+    for dtype in (np.int64, np.uint64, np.float64):
+        x, y = (draw_values(rng, (9,), dtype, "special") for _ in range(2))
+        assert_close(jaxpool.fmax(x, y), oracle.fmax(x, y).y, 0, "value")
+
+
+@pytest.mark.parametrize("autodiff", MODES)
+@pytest.mark.parametrize("ties", TIES)
+def test_the_residual_is_a_byte_per_output(ties, autodiff):
+    x, y = np.zeros((2, 3), np.float32), np.zeros((2, 1), np.float32)
+    f = jax.jit(functools.partial(jaxpool.fmax, ties=ties, autodiff=autodiff))
+    leaves = jax.tree.leaves(jax.eval_shape(lambda x, y: jax.vjp(f, x, y)[1], x, y))
+    assert [(leaf.shape, leaf.dtype) for leaf in leaves] == [((2, 3), np.uint8)]
 
 
 def test_the_loser_stays_part_of_the_graph():
