@@ -308,7 +308,8 @@ def test_fractional_pools(rank, calls):
         shape = drawn_shape(rng, rank)
         shape = shape if len(shape) > rank else (1, *shape)
         kernel = drawn_sizes(rng, rank, 1, 3)
-        outs = tuple(int(rng.integers(1, size + 1)) for size in shape[-rank:])
+        pairs = zip(shape[-rank:], full(kernel, rank), strict=True)
+        outs = tuple(int(rng.integers(1, max(size - width, 1) + 1)) for size, width in pairs)
         batch = shape[0] if len(shape) == rank + 2 else 1
         dtype = (np.float32, np.float64)[rng.integers(2)]
         samples = rng.random((batch, shape[-rank - 1], rank)).astype(dtype)

@@ -9,11 +9,13 @@ from jaxpool._geometry.window import full_window, make_window
 from jaxpool._plan.max_pool import plan_max, plan_ties
 from jaxpool._plan.problem import Problem
 from jaxpool._plan.rank_pool import (
+    by_network,
     network,
     places,
     plan_rank,
     reduced,
     rows_joined,
+    walked_back,
 )
 from jaxpool._plan.tuning import LIMITS, TUNING
 
@@ -61,11 +63,25 @@ def test_positions_of_ranks():
     assert places(window, "lower") == tuple(sorted({(n - 1) // 2 for n in (4, 2, 6, 3)}))
 
 
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+def test_few_taps_are_ranked_by_comparators(platform):
+    most = TUNING[platform].network_taps
+    assert by_network(most, platform)
+    assert not by_network(most + 1, platform)
+
+
 def test_one_large_window_over_whole_axes_is_reduced():
     few, more = LIMITS.whole_taps, LIMITS.whole_taps + 1
     assert not reduced(full_window((1, few, 1), (1,)))
     assert reduced(full_window((1, more, 1), (1,)))
     assert not reduced(make_window((1, 99, more, 1), (1, more)))
+
+
+def test_long_windows_that_meet_are_walked_back():
+    few, more = LIMITS.masked_taps, LIMITS.masked_taps + 1
+    assert not walked_back(make_window((1, 999, 1), (few,)))
+    assert walked_back(make_window((1, 999, 1), (more,)))
+    assert not walked_back(make_window((1, 999, 1), (more,), (more,)))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -1,11 +1,29 @@
-"""How many boxes, and parts of a box, are pooled at once."""
+"""Plans of pools over boxes, on both sides of each limit."""
 
 from jaxpool._plan.regions import (
     boxes_at_once,
     boxes_of_a_product,
+    few_points,
+    joins_levels,
     parts_of_a_box,
+    reads_pixels,
 )
-from jaxpool._plan.tuning import LIMITS
+from jaxpool._plan.tuning import LIMITS, TUNING
+
+
+def test_cells_of_few_points_gather_them_and_on_cpu_read_pixels_one_by_one():
+    """A count of None means that cells have different numbers of points."""
+    few = LIMITS.box_samples
+    assert [few_points(count) for count in (few, few + 1, None)] == [True, False, False]
+    assert [reads_pixels("cpu", count) for count in (few, few + 1)] == [True, False]
+    assert not reads_pixels("gpu", few)
+
+
+def test_small_levels_are_joined():
+    most = 10 * TUNING["cpu"].joined_bytes // 4
+    assert [joins_levels("cpu", [n, 5], 4, 10) for n in (most - 5, most - 4)] == [True, False]
+    assert not joins_levels("cpu", [5, None], 4, 10)
+    assert not joins_levels("gpu", [1], 4, 10)
 
 
 def test_in_how_many_parts_the_cells_of_a_box_are_sent():
