@@ -14,7 +14,14 @@ from typing import Any
 import numpy as np
 
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import is_int, is_sequence, known_sizes, listed, normalise_axes
+from jaxpool._arguments.sizes import (
+    fits_int32,
+    is_int,
+    is_sequence,
+    known_sizes,
+    listed,
+    normalise_axes,
+)
 from jaxpool._geometry.window import FARTHEST, Axis, Window
 
 Sizes = int | Sequence[int | None]
@@ -33,12 +40,6 @@ class RaggedAxis(Axis):
 
     def starts(self) -> np.ndarray:
         return np.arange(self.out) * self.size // self.out
-
-    def sources(self) -> np.ndarray:
-        lasts = self.last_real(np.arange(self.out))
-        taps = np.arange(self.window)
-        positions = np.where(taps <= lasts[:, None], self.starts()[:, None] + taps, self.size)
-        return positions.astype(np.int32)
 
     def kinds(self) -> np.ndarray:
         """The indices of a shortest and of a longest window, where `i * size % out` is least and greatest."""
@@ -141,7 +142,7 @@ def adaptive_window(
             raise ArgumentError(argument, rule, passed, "Ask for fewer windows.")
     window = Window(tuple(map(_adaptive_axis, pooled_axes, lengths, sizes)))
     for dim in window.dims:
-        if isinstance(dim, RaggedAxis) and dim.size + dim.out * dim.window >= 2**31:
+        if isinstance(dim, RaggedAxis) and not fits_int32(dim.size + dim.out * dim.window):
             rule = f"of fewer than 2**31 positions along axis {dim.axis}, those that windows share counted again"
             hint = "Pool parts of the array."
             raise ArgumentError("x", rule, dim.size, hint, of=f"shape[{dim.axis}]")

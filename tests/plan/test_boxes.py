@@ -2,7 +2,7 @@
 
 import pytest
 
-from jaxpool._plan.regions import (
+from jaxpool._plan.boxes import (
     CellPlan,
     boxes_at_once,
     boxes_of_a_product,
