@@ -273,7 +273,7 @@ def check_reach(window: Window, *, padded_alone: bool = False) -> None:
     for dim in window.dims:
         if not fits_int32(dim.reach) and (dim.padded or not padded_alone):
             rule = (
-                f"of fewer than 2**31 positions along axis {dim.axis}, padding and a window counted"
+                f"of fewer than 2**31 positions along axis {dim.axis}, padding and windows counted"
             )
             hint = "Pool parts of the array."
             raise ArgumentError("x", rule, dim.size, hint, of=f"shape[{dim.axis}]")

@@ -186,7 +186,7 @@ def test_nor_with_padding_or_many_windows(name):
         ),
         (
             lambda x: jaxpool.median_pool(x.reshape(-1), 3, axes=(0,)),
-            "jaxpool.median_pool: `x` must be of fewer than 2**31 positions along axis 0, padding and a window "
+            "jaxpool.median_pool: `x` must be of fewer than 2**31 positions along axis 0, padding and windows "
             "counted; got x.shape[0]=4294967296 (x.shape=(4294967296,), window_shape=3). Pool parts of the array.",
         ),
     ],
