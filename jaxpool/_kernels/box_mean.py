@@ -130,9 +130,13 @@ class Groups(NamedTuple):
 def group(images: Array, boxes: int, count: int, size: int) -> Groups:
     """Sort boxes into groups of at most `size`; box k is in image `images[k]` of `count`."""
     used = min(boxes, count)
-    groups = (
-        boxes - used
-    ) // size + used  # if each of `used` images has one box more than full groups
+    # At most: each of `used` images has one box more than its full groups.
+    groups = (boxes - used) // size + used
+    if count == 1:
+        number = jnp.arange(groups * size)
+        known = jnp.pad(images == 0, (0, groups * size - boxes))
+        slot = jnp.where(known, number, groups * size)[:boxes]
+        return Groups(jnp.zeros(groups, np.int32), jnp.where(known, number, boxes), slot)
     order = jnp.argsort(images, stable=True)
     first = jnp.searchsorted(images[order], jnp.arange(count + 1, dtype=images.dtype))
     groups_per_image = -(-jnp.diff(first) // size)
