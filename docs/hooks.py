@@ -58,7 +58,7 @@ REFERENCE = {
     "regions": (
         "Regions and segments",
         "Boxes of images, and rows that share an id.",
-        "regions levels segments soft_segments",
+        "regions segments soft_segments",
     ),
     "elementwise": (
         "Elementwise and reductions",

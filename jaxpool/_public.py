@@ -11,7 +11,6 @@ from jaxpool._api.avg_pool import avg_pool, sum_pool
 from jaxpool._api.blur import blur_pool, max_blur_pool
 from jaxpool._api.cumulative import cummax, cummax_with_argmax, cummin, cummin_with_argmax
 from jaxpool._api.elementwise import fmax, fmin, maximum, minimum
-from jaxpool._api.levels import multilevel_roi_align
 from jaxpool._api.max_pool import max_pool, min_pool
 from jaxpool._api.memory import keep_memory
 from jaxpool._api.morphology import dilate, erode
@@ -21,7 +20,7 @@ from jaxpool._api.power import gem_pool, lp_pool
 from jaxpool._api.random import fractional_avg_pool, fractional_max_pool, stochastic_pool
 from jaxpool._api.rank import k_max_pool, median_pool, rank_pool
 from jaxpool._api.reduce import max, maxout, min
-from jaxpool._api.regions import roi_align, roi_max_pool
+from jaxpool._api.regions import multilevel_roi_align, roi_align, roi_max_pool
 from jaxpool._api.segments import (
     segment_max,
     segment_max_with_argmax,

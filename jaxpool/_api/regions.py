@@ -1,12 +1,13 @@
-"""Public pooling over boxes of images: `roi_align` and `roi_max_pool`.
+"""Public pooling over boxes of images: `roi_align`, also over a feature pyramid, and `roi_max_pool`.
 
-Boxes are arrays (K, 4) with an image index for each box. The checks of boxes and cells, and `gathered`, also serve
-`levels`, `segments` and the drop-ins for torchvision.
+Boxes are arrays (K, 4) with an image index for each box. `integers` and `gathered` also serve `segments`. The drop-ins
+for torchvision call `box_max`, `level_of` and `level_means`.
 """
 
 from __future__ import annotations
 
-import functools
+import dataclasses
+import itertools
 import math
 import operator
 from collections.abc import Callable, Sequence
@@ -25,17 +26,29 @@ from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.coefficients import number
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import check_countable, is_int, known_sizes, per_axis
+from jaxpool._arguments.sizes import (
+    check_countable,
+    fits_int32,
+    is_int,
+    is_sequence,
+    known_sizes,
+    per_axis,
+)
 from jaxpool._kernels.compare import Ties
-from jaxpool._kernels.dtypes import float_dtype
+from jaxpool._kernels.dtypes import accumulator, float_dtype
 from jaxpool._kernels.segments import within
 from jaxpool._ops.apply import apply_with_extra_args
-from jaxpool._ops.boxes import BoxMax
-from jaxpool._ops.regions import BoxMean, box_mean, boxes_at_once
+from jaxpool._ops.box_max import BoxMax
+from jaxpool._ops.box_mean import BoxMean, box_mean
+from jaxpool._plan.boxes import boxes_at_once, few_points
 from jaxpool._shards.place import shard_axes
 from jaxpool._shards.split import check_whole
 
 Sizes = int | Sequence[int]
+# Added to a level before rounding down, as in torchvision: a box of exactly the size of a level reaches it.
+_ROUNDING = 1e-6
+_MAX_LEVEL = 1024  # more than the exponents of floats need
+_LEVEL = f"an int from -{_MAX_LEVEL} to {_MAX_LEVEL}"
 Result = TypeVar("Result")  # an array or a tuple of arrays
 
 
@@ -77,34 +90,37 @@ def gathered(
         return jax.sharding.auto_axes(function, out_sharding=out)(x, *extra_args)
 
 
-def _images_and_boxes(x: Array, boxes: Array, batch_indices: Any) -> tuple[Array, ...]:
-    """x of shape (B, H, W, C), flat boxes (n, 4) and, if x has an axis of images, the image of each box."""
+def _images_and_boxes(
+    argument: str, xs: Sequence[Array], boxes: Array, batch_indices: Any
+) -> tuple[list[Array], Array, Array]:
+    """Arrays (B, H, W, C), flat boxes (n, 4) and the image of each box."""
     if boxes.ndim < 2 or boxes.shape[-1] != 4:
         rule = "an array (..., K, 4) of (y0, x0, y1, x1)"
         torch = boxes.shape[-1:] == (5,)
         hint = "Images go into batch_indices." if torch else "One box is boxes[None]."
         raise ArgumentError("boxes", rule, boxes.shape, hint, of="shape")
-    rank = x.ndim
-    if rank != 4 and (rank != 3 or batch_indices is not None):
-        rule = "(B, H, W, C), or (H, W, C) without batch_indices"
-        raise ArgumentError("x", rule, x.shape, "One image is x[None].", of="shape")
-    if not all(map(is_int, x.shape[:-1])):
-        hint = "Channels may be symbolic."
-        raise ArgumentError("x", "of known sizes but for C", x.shape, hint, of="shape")
     if not all(map(is_int, boxes.shape)):
-        hint = "Only the channels of x may be symbolic."
+        hint = f"Only the channels of {argument} may be symbolic."
         raise ArgumentError("boxes", "of known sizes", boxes.shape, hint, of="shape")
-    known_sizes(x.shape, (rank - 3, rank - 2))
-    for size in filter(is_int, x.shape):
-        check_countable("x", (size,))
-    check_whole(x, *range(rank - 1), by_type=False)
+    rank = 3 if batch_indices is None and xs[0].ndim == 3 else 4
+    for x in xs:
+        if x.ndim != rank:
+            rule = "(B, H, W, C), or (H, W, C) without batch_indices"
+            raise ArgumentError(argument, rule, x.shape, "One image is x[None].", of="shape")
+        if not all(map(is_int, x.shape[:-1])):
+            hint = "Channels may be symbolic."
+            raise ArgumentError(argument, "of known sizes but for C", x.shape, hint, of="shape")
+        known_sizes(x.shape, (rank - 3, rank - 2), argument=argument)
+        for size in filter(is_int, x.shape):
+            check_countable(argument, (size,))
+        check_whole(x, *range(rank - 1), by_type=False, argument=argument)
     flat = boxes.reshape(-1, 4)
     if rank == 3:
-        return x[None], flat
-    return x, flat, images_of(boxes, batch_indices, x.shape[0])
+        return [x[None] for x in xs], flat, jnp.zeros(flat.shape[0], np.int32)
+    return [*xs], flat, _images_of(boxes, batch_indices, xs[0].shape[0])
 
 
-def images_of(boxes: Array, batch_indices: Any, count: int) -> Array:
+def _images_of(boxes: Array, batch_indices: Any, count: int) -> Array:
     """The image of each box, flat: `batch_indices`, or the first axis of boxes (B, K, 4), which has size `count`."""
     if batch_indices is not None:
         images = integers("batch_indices", batch_indices, boxes.shape[:-1], count)
@@ -117,14 +133,28 @@ def images_of(boxes: Array, batch_indices: Any, count: int) -> Array:
 
 
 def _pooled(
-    pool: Callable[..., Array], boxes: Array, cells: tuple[int, ...], xs: tuple[Array, ...]
+    pool: Callable[..., Array], op: BoxMean, boxes: Array, xs: Sequence[Array], *extra_args: Array
 ) -> Array:
-    """`pool(*xs)` for flat boxes, reshaped to the leading axes of `boxes`."""
-    x, flat = xs[:2]
-    if flat.shape[0] == 0 or 0 in x.shape:
-        return jnp.zeros((*boxes.shape[:-1], *cells, x.shape[-1]), float_dtype(x.dtype))
-    y = gathered(pool, 3, 1, *xs)
+    """`pool(*xs, *extra_args)` for the cells of `op`, reshaped to the leading axes of `boxes`."""
+    if 0 in boxes.shape or 0 in xs[0].shape:
+        shape = (*boxes.shape[:-1], *op.output_shape, xs[0].shape[-1])
+        return jnp.zeros(shape, float_dtype(xs[0].dtype))
+    y = gathered(pool, 3, 1, *xs, *extra_args)
     return y.reshape(*boxes.shape[:-1], *y.shape[1:])
+
+
+def _mean_op(output_shape: Any, samples: Any, spatial_scale: Any, aligned: Any) -> BoxMean:
+    """The op of the checked arguments."""
+    cells, rule = cells_of("output_shape", output_shape), "an int from 1 to 1024"
+    if not is_int(samples):
+        raise ArgumentError("samples", rule, samples, "Pass 2, say.", TypeError)
+    if not 1 <= operator.index(samples) <= 1024:
+        raise ArgumentError("samples", rule, samples, "Pass 2, say.")
+    scale = scale_of(spatial_scale)
+    if not isinstance(aligned, bool):
+        raise ArgumentError("aligned", "True or False", aligned, "Pass a bool.", TypeError)
+    offset, least = (0.5, None) if aligned else (0.0, 1.0)
+    return BoxMean(cells, scale, operator.index(samples), offset, least)
 
 
 @public
@@ -182,43 +212,165 @@ def roi_align(
       interpolates x for a box without area. "max" is as in MMCV and OpenVINO; ONNX compares weighted pixels.
     """
     x, boxes = as_array(x), as_array(boxes, "boxes")
-    cells = cells_of("output_shape", output_shape)
-    samples = samples_of(samples)
-    scale = scale_of(spatial_scale)
-    if not isinstance(aligned, bool):
-        raise ArgumentError("aligned", "True or False", aligned, "Pass a bool.", TypeError)
+    op = _mean_op(output_shape, samples, spatial_scale, aligned)
     choice("kind", kind, ("avg", "max"))
-    xs = _images_and_boxes(x, boxes, batch_indices)
-    offset, least = (0.5, None) if aligned else (0.0, 1.0)
-    if kind == "avg":
-        pool = functools.partial(box_mean, BoxMean(cells, scale, samples, offset, least))
-    else:
-        points = BoxMean((cells[0] * samples, cells[1] * samples), scale, 1, offset, least)
-        pool = functools.partial(_largest_points, points, samples)
-    return _pooled(pool, boxes, cells, xs)
+    xs, flat, image = _images_and_boxes("x", [x], boxes, batch_indices)
+
+    def pool(x: Array, *extra_args: Array) -> Array:
+        if kind == "max":
+            return _largest_points(op, x, *extra_args)
+        return box_mean(op, [x], *extra_args)
+
+    return _pooled(pool, op, boxes, xs, flat, image)
 
 
-def _largest_points(op: BoxMean, samples: int, x: Array, boxes: Array, *images: Array) -> Array:
-    """The maximum of each `samples` x `samples` points; if there are many, for a few boxes at a time."""
+def _largest_points(op: BoxMean, x: Array, boxes: Array, image: Array) -> Array:
+    """The maximum of the points of each cell; if there are many, for a few boxes at a time."""
+    window = (op.samples or 1,) * 2
+    cells = (op.output_shape[0] * window[0], op.output_shape[1] * window[1])
+    each_point = dataclasses.replace(op, output_shape=cells, samples=1)
 
     def largest(extra_args: Sequence[Array]) -> Array:
-        points, window = box_mean(op, x, *extra_args), (samples,) * 2
-        with shard_axes(
-            None
-        ):  # `jaxpool.sharded` set the sharding of x, which the points do not have
+        points = box_mean(each_point, [x], *extra_args)
+        # `jaxpool.sharded` set the sharding of x, which the points do not have.
+        with shard_axes(None):
             return max_pool(points, window, window, autodiff="jvp")
 
-    count, together = boxes.shape[0], boxes_at_once(op, x.shape[-1], samples)
-    if together is None or together >= count:
-        return largest((boxes, *images))
+    count = together = boxes.shape[0]
+    if not few_points(op.samples) and is_int(x.shape[-1]):
+        together = boxes_at_once(cells, x.shape[-1])
+    if together >= count:
+        return largest((boxes, image))
     groups = -(-count // together)
 
     def grouped(array: Array) -> Array:
         rest = ((0, groups * together - count), *((0, 0),) * (array.ndim - 1))
         return jnp.pad(array, rest).reshape(groups, together, *array.shape[1:])
 
-    chunks = lax.map(jax.checkpoint(largest), tuple(map(grouped, (boxes, *images))))
+    chunks = lax.map(jax.checkpoint(largest), tuple(map(grouped, (boxes, image))))
     return chunks.reshape(groups * together, *chunks.shape[2:])[:count]
+
+
+@public
+def multilevel_roi_align(
+    features: Sequence[Any],
+    boxes: Any,
+    output_shape: Sizes,
+    *,
+    batch_indices: Any = None,
+    spatial_scale: float = 0.25,
+    canonical_size: float = 224.0,
+    canonical_level: int = 4,
+    samples: int = 2,
+    aligned: bool = True,
+) -> Array:
+    """Computes `roi_align` of each box (y0, x0, y1, x1) in the level of a feature pyramid that suits its size.
+
+    Boxes have rows first: torchvision boxes are `boxes[..., [1, 0, 3, 2]]` here. A box of height h and width w in
+    pixels of the image is pooled from level `k = floor(canonical_level + log2(sqrt(h * w) / canonical_size))`, or
+    from the finest or coarsest level if there is no level k. A pixel of level k covers `2**k` pixels of the image.
+
+    Gradient: as in `roi_align` of the selected level, with respect to the features and the boxes; the choice of the
+    level has no gradient. It has the same bits on every run. Forward and reverse mode, to any order.
+
+    Args:
+      features: a list or tuple of arrays (B, H, W, C), or (H, W, C) for one image, one per level, the finest first;
+        floats, integers or bool, of one dtype and with one number of channels. Channels come last.
+      boxes: array of shape (B, K, 4), with K boxes for each image, or (..., K, 4) for one image or with
+        `batch_indices`; in pixels of the image. A box with `y1 <= y0` or `x1 <= x0` gives 0, as in `roi_align`.
+      output_shape: the number of cells down and across a box, an int or two ints.
+      batch_indices: integers of shape (..., K), the image of each box, also for boxes (B, K, 4). None takes the first
+        axis of `boxes`, or the only image.
+      spatial_scale: pixels of the first level per pixel of the image, a power of two: 1/4 is level 2. It halves with
+        every further level.
+      canonical_size: the size of a box, in pixels of the image, that is pooled from `canonical_level`.
+      canonical_level: an int from -1024 to 1024, 4 as in the paper.
+      samples: points per cell and axis, an int from 1 to 1024.
+      aligned: as in `roi_align`.
+
+    Returns:
+      Array of shape (..., K, *output_shape, C); the dtype of the features, or the dtype of their `jnp.mean` for
+      integers and bool.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import jaxpool
+      >>> fine, coarse = jnp.full((64, 64, 1), 2.0), jnp.full((32, 32, 1), 3.0)
+      >>> boxes = jnp.array([[0.0, 0.0, 50.0, 80.0], [0.0, 0.0, 120.0, 110.0]])
+      >>> jaxpool.multilevel_roi_align([fine, coarse], boxes, 1).ravel()
+      Array([2., 3.], dtype=float32)
+
+    References:
+      Lin et al., Feature Pyramid Networks, arXiv:1612.03144, equation 1; `torchvision.ops.MultiScaleRoIAlign`.
+    """
+    if not is_sequence(features) or not len(features):
+        rule = "a list or a tuple of arrays, one for each level"
+        if isinstance(features, dict):
+            got = f"a dict of {', '.join(map(repr, features))}"
+            hint = "Pass a list ordered from fine to coarse."
+            raise ArgumentError("features", rule, features, hint, TypeError, got=got)
+        raise ArgumentError("features", rule, features, "One level is [x].", TypeError)
+    xs = [as_array(x, "features") for x in features]
+    boxes = as_array(boxes, "boxes")
+    op = _mean_op(output_shape, samples, spatial_scale, aligned)
+    finest = -math.log2(op.scale)
+    if finest != round(finest):
+        raise ArgumentError("spatial_scale", "a power of two", op.scale, "Level 2 has 1 / 4.")
+    size = _positive("canonical_size", canonical_size, "Pass 224.")
+    if not is_int(canonical_level):
+        raise ArgumentError("canonical_level", _LEVEL, canonical_level, "Pass 4.", TypeError)
+    if abs(operator.index(canonical_level)) > _MAX_LEVEL:
+        raise ArgumentError("canonical_level", _LEVEL, canonical_level, "Pass 4.")
+    xs, flat, image = _images_and_boxes("features", xs, boxes, batch_indices)
+    if len({(x.shape[0], x.shape[-1], x.dtype) for x in xs}) > 1:
+        types = [f"{x.dtype}{list(x.shape)}" for x in xs]
+        rule = "of one dtype, and of as many images and channels each"
+        raise ArgumentError("features", rule, types, "Project each level to as many channels.")
+    for fine, coarse in itertools.pairwise(xs):
+        if coarse.shape[1] > fine.shape[1] or coarse.shape[2] > fine.shape[2]:
+            rule = "the finest first, none longer along an axis than the one before"
+            shapes = [x.shape for x in xs]
+            raise ArgumentError("features", rule, shapes, "Pass features[::-1].")
+    bounds = int(finest), int(finest) + len(xs) - 1
+    level = level_of(flat, bounds, size, operator.index(canonical_level))
+    scales = [op.scale / 2**each for each in range(len(xs))]
+    return level_means(op, scales, xs, boxes, image, level)
+
+
+def level_of(boxes: Array, bounds: tuple[int, int], size: float, level: int) -> Array:
+    """The level of each box (K, 4), counted from the first of `bounds`; the finest for a box without area."""
+    wide = lax.stop_gradient(boxes).astype(accumulator(float_dtype(boxes.dtype)))
+    area = (wide[:, 2] - wide[:, 0]) * (wide[:, 3] - wide[:, 1])
+    exact = level + jnp.log2(jnp.sqrt(area) / np.asarray(size, area.dtype))
+    chosen = jnp.clip(jnp.floor(exact + np.asarray(_ROUNDING, area.dtype)), *bounds)
+    return jnp.where(area > 0, chosen - bounds[0], 0).astype(np.int32)
+
+
+def level_means(
+    op: BoxMean,
+    scales: Sequence[float],
+    xs: Sequence[Array],
+    boxes: Array,
+    image: Array,
+    level: Array,
+) -> Array:
+    """The means of boxes (..., K, 4) in the level of each box, for levels with `scales` that replace the scale of `op`.
+
+    A level or image that does not exist gives 0.
+    """
+
+    def pool(*arrays: Array) -> Array:
+        flat, image, level = arrays[len(xs) :]
+        wide = flat.astype(accumulator(float_dtype(flat.dtype)))
+        factors = jnp.asarray(np.asarray(scales, wide.dtype))[jnp.clip(level, 0, len(scales) - 1)]
+        in_level = dataclasses.replace(op, scale=1.0)
+        return box_mean(in_level, arrays[: len(xs)], wide * factors[:, None], image, level)
+
+    return _pooled(pool, op, boxes, xs, boxes.reshape(-1, 4), image, level)
 
 
 @public
@@ -276,9 +428,9 @@ def roi_max_pool(
     cells = cells_of("output_shape", output_shape)
     scale = scale_of(spatial_scale)
     choice("ties", ties, ("first", "last", "split"))
-    xs = _images_and_boxes(x, boxes, batch_indices)
-    check_countable("x", xs[0].shape[1:3])
-    y = box_max(cells, scale, ties, *xs)
+    (x,), flat, image = _images_and_boxes("x", [x], boxes, batch_indices)
+    check_countable("x", x.shape[1:3])
+    y = box_max(cells, scale, ties, x, flat, image)
     return y.reshape(*boxes.shape[:-1], *y.shape[1:])
 
 
@@ -287,7 +439,7 @@ def box_max(
 ) -> Array:
     """The largest pixel of each cell, (K, *cells, C); `extra_args` are the boxes and perhaps their images."""
     count = extra_args[0].shape[0]
-    if count * math.prod(cells) >= 2**31:
+    if not fits_int32(count * math.prod(cells)):
         rule, hint = "of fewer than 2**31 cells in all", "Pool some boxes at a time."
         raise ArgumentError("boxes", rule, (count, *cells), hint, got=f"{count} boxes")
     if count == 0 or 0 in x.shape:
@@ -308,18 +460,8 @@ def cells_of(argument: str, value: Any) -> tuple[int, ...]:
 
 def scale_of(spatial_scale: Any) -> float:
     """The checked factor of box coordinates."""
-
-    def holds(value: float) -> bool:
-        return 0 < value < math.inf
-
-    return number("spatial_scale", spatial_scale, "a positive number", "Pass 1 / 16, say.", holds)
+    return _positive("spatial_scale", spatial_scale, "Pass 1 / 16, say.")
 
 
-def samples_of(samples: Any) -> int:
-    """The checked number of points per cell and axis."""
-    rule = "an int from 1 to 1024"
-    if not is_int(samples):
-        raise ArgumentError("samples", rule, samples, "Pass 2, say.", TypeError)
-    if not 1 <= operator.index(samples) <= 1024:
-        raise ArgumentError("samples", rule, samples, "Pass 2, say.")
-    return operator.index(samples)
+def _positive(argument: str, value: Any, hint: str) -> float:
+    return number(argument, value, "a positive number", hint, lambda number: 0 < number < math.inf)

@@ -176,12 +176,17 @@ def check_reducible(argument: str, sizes: Sequence[int]) -> None:
         raise ArgumentError(argument, rule, tuple(sizes), "Reshape it and reduce twice.")
 
 
+def fits_int32(positions: float) -> bool:
+    """Whether int32 indices can hold as many positions."""
+    return positions < 2**31
+
+
 def check_countable(argument: str, sizes: Sequence[int]) -> None:
     """Raise unless int32 indices can hold every position of axes of `sizes`."""
     if not all(map(is_int, sizes)):
         rule, hint = "of known sizes along the pooled axes", "Batch and channels may be symbolic."
         raise ArgumentError(argument, rule, tuple(sizes), hint)
-    if math.prod(sizes) >= 2**31:
+    if not fits_int32(math.prod(sizes)):
         rule = "of fewer than 2**31 positions along the pooled axes, which int32 indices can name"
         raise ArgumentError(argument, rule, tuple(sizes), "Pool parts of the array.")
 
@@ -220,15 +225,17 @@ def padding_pairs(padding: Any, rank: int) -> tuple[tuple[int, int], ...] | str:
     return pairs
 
 
-def known_sizes(shape: Sequence[Any], axes: Sequence[int], *, least: int = 1) -> tuple[int, ...]:
+def known_sizes(
+    shape: Sequence[Any], axes: Sequence[int], *, least: int = 1, argument: str = "x"
+) -> tuple[int, ...]:
     """The sizes of the pooled `axes`. Raises if a size is symbolic or less than `least`, which is 0 or 1."""
     for axis in axes:
         if not is_int(shape[axis]):
             rule = f"of known size along pooled axis {axis}"
             hint = "Batch and channel axes may be symbolic, pooled axes not."
-            raise ArgumentError("x", rule, shape[axis], hint, of=f"shape[{axis}]")
+            raise ArgumentError(argument, rule, shape[axis], hint, of=f"shape[{axis}]")
         if shape[axis] < least:
             rule = f"of at least one element along pooled axis {axis}"
             hint = "Batch and channel axes may be empty, pooled axes not."
-            raise ArgumentError("x", rule, 0, hint, of=f"shape[{axis}]")
+            raise ArgumentError(argument, rule, 0, hint, of=f"shape[{axis}]")
     return tuple(operator.index(shape[axis]) for axis in axes)

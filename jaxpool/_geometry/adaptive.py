@@ -14,8 +14,14 @@ from typing import Any
 import numpy as np
 
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import is_int, is_sequence, known_sizes, listed, normalise_axes
-from jaxpool._geometry.window import FARTHEST, Axis, Window
+from jaxpool._arguments.sizes import (
+    is_int,
+    is_sequence,
+    known_sizes,
+    listed,
+    normalise_axes,
+)
+from jaxpool._geometry.window import FARTHEST, Axis, Window, check_reach
 
 Sizes = int | Sequence[int | None]
 
@@ -31,14 +37,13 @@ class RaggedAxis(Axis):
         """The last real tap of window `output`. The first tap is always real."""
         return -((output + 1) * -self.size // self.out) - output * self.size // self.out - 1
 
+    @property
+    def reach(self) -> int:
+        """Upper bound of the positions in index arithmetic: the input, plus the taps of all windows."""
+        return self.size + self.out * self.window
+
     def starts(self) -> np.ndarray:
         return np.arange(self.out) * self.size // self.out
-
-    def sources(self) -> np.ndarray:
-        lasts = self.last_real(np.arange(self.out))
-        taps = np.arange(self.window)
-        positions = np.where(taps <= lasts[:, None], self.starts()[:, None] + taps, self.size)
-        return positions.astype(np.int32)
 
     def kinds(self) -> np.ndarray:
         """The indices of a shortest and of a longest window, where `i * size % out` is least and greatest."""
@@ -140,11 +145,7 @@ def adaptive_window(
             rule = f"at most {FARTHEST} more than the input, {length} along axis {axis}"
             raise ArgumentError(argument, rule, passed, "Ask for fewer windows.")
     window = Window(tuple(map(_adaptive_axis, pooled_axes, lengths, sizes)))
-    for dim in window.dims:
-        if isinstance(dim, RaggedAxis) and dim.size + dim.out * dim.window >= 2**31:
-            rule = f"of fewer than 2**31 positions along axis {dim.axis}, those that windows share counted again"
-            hint = "Pool parts of the array."
-            raise ArgumentError("x", rule, dim.size, hint, of=f"shape[{dim.axis}]")
+    check_reach(window, padded_alone=True)
     if window.size >= 2**32:
         rule = f"such that a window has fewer than 2**32 elements, here {window.size}"
         raise ArgumentError(argument, rule, passed, "Ask for more windows.")

@@ -16,6 +16,7 @@ from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     Ints,
     Padding,
+    fits_int32,
     is_int,
     is_sequence,
     known_sizes,
@@ -122,12 +123,10 @@ class Axis:
 
     def sources(self) -> np.ndarray:
         """The position of each tap, one row per window; `size` for taps outside the input."""
-        at = self.starts()[:, None] + np.arange(self.window) * self.dilation
-        return np.where((at >= 0) & (at < self.size), at, self.size).astype(np.int32)
-
-    def inside(self) -> np.ndarray:
-        """Mask of the taps inside the input, one row per window and one column per tap."""
-        return self.sources() < self.size
+        output, taps = np.arange(self.out)[:, None], np.arange(self.window)
+        real = (self.first_real(output) <= taps) & (taps <= self.last_real(output))
+        positions = self.starts()[:, None] + taps * self.dilation
+        return np.where(real, positions, self.size).astype(np.int32)
 
     def counted(self, output: Any) -> Any:
         """Number of taps inside the input or its explicit padding, without the ceil overhang."""
@@ -272,9 +271,9 @@ def _resolve(
 def check_reach(window: Window, *, padded_alone: bool = False) -> None:
     """Raise unless int32 holds every position that windows reach. `padded_alone` checks only axes with padding."""
     for dim in window.dims:
-        if dim.reach >= 2**31 and (dim.padded or not padded_alone):
+        if not fits_int32(dim.reach) and (dim.padded or not padded_alone):
             rule = (
-                f"of fewer than 2**31 positions along axis {dim.axis}, padding and a window counted"
+                f"of fewer than 2**31 positions along axis {dim.axis}, padding and windows counted"
             )
             hint = "Pool parts of the array."
             raise ArgumentError("x", rule, dim.size, hint, of=f"shape[{dim.axis}]")

@@ -89,16 +89,11 @@ def _arrays(dim: Axis) -> Any:
     return np if constant_table(max(dim.size, dim.out * dim.window)) else jnp
 
 
-def _numbers(xp: Any, dim: Axis) -> tuple[Any, Any]:
-    """Numbers of the windows, and numbers of their taps."""
-    return xp.arange(dim.out, dtype=np.int32), xp.arange(dim.window, dtype=np.int32)
-
-
 def _sources(dim: RaggedAxis) -> Any:
     """Position of each tap of each window, one row per window; `dim.size` for taps without an element."""
     xp = _arrays(dim)
-    number, tap = _numbers(xp, dim)
-    start, last = ragged_bounds(dim, number[:, None])
+    tap = xp.arange(dim.window, dtype=np.int32)
+    start, last = ragged_bounds(dim, xp.arange(dim.out, dtype=np.int32)[:, None])
     return xp.where(tap <= last, start + tap, np.int32(dim.size))
 
 
@@ -123,17 +118,13 @@ def _places(dim: RaggedAxis) -> list[Any]:
 
 def real_taps(window: Window, ndim: int) -> Array:
     """Mask of the taps that hold elements, for adjacent windows; size 1 along batch axes."""
-    lines = [_real(dim).reshape(-1) for dim in window.dims]
+    lines = [
+        _sources(dim).reshape(-1) < dim.size
+        if isinstance(dim, RaggedAxis)
+        else _arrays(dim).ones(dim.out * dim.window, bool)
+        for dim in window.dims
+    ]
     return slices.outer(jnp.logical_and, lines, window.axes, ndim)
-
-
-def _real(dim: Axis) -> Any:
-    """Mask of the taps along an axis that hold elements, one row per window."""
-    xp = _arrays(dim)
-    number, tap = _numbers(xp, dim)
-    if not isinstance(dim, RaggedAxis):
-        return xp.ones((dim.out, dim.window), bool)
-    return tap <= ragged_bounds(dim, number[:, None])[1]
 
 
 def greatest(laid: Array, window: Window, *, loses_nan: bool, fold: Fold | None) -> Array:

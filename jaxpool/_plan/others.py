@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 
+from jaxpool._arguments.sizes import fits_int32
 from jaxpool._geometry.adaptive import RaggedAxis
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._plan.layout import Layout, grouped, in_one_region
@@ -243,7 +244,7 @@ def puts_in_order(platform: Platform, shape: Shape, sharded: bool) -> bool:
 
     An array with a sharding in its type cannot be flattened.
     """
-    flat = not sharded and None not in shape and elements(shape) < 2**31
+    flat = not sharded and None not in shape and fits_int32(elements(shape))
     return flat and TUNING[platform].ordered_scatters
 
 

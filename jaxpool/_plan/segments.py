@@ -6,6 +6,7 @@ import dataclasses
 import functools
 from typing import Literal
 
+from jaxpool._arguments.sizes import fits_int32
 from jaxpool._plan.tuning import LIMITS
 
 
@@ -31,7 +32,7 @@ def partial_sums(rows: int, count: int, is_sorted: bool) -> tuple[PartialSums, .
 
     At most one partial sum per `rows_per_partial_sum` rows keeps memory and time close to those of a single sum.
     """
-    if count + rows >= 2**31:
+    if not fits_int32(count + rows):
         return ()  # row numbers are int32
     length = LIMITS.rows_of_partial_sum
     by_blocks = max(length, count * LIMITS.rows_per_partial_sum)

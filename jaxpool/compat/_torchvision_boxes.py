@@ -16,7 +16,7 @@ from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import check_countable, is_int, is_sequence
-from jaxpool._ops.regions import BoxMean, box_mean
+from jaxpool._ops.box_mean import BoxMean, box_mean
 
 Boxes = Any  # an array (K, 5), or a sequence of arrays (L, 4)
 Size = int | Sequence[int]
@@ -88,7 +88,7 @@ def mean_of(op: BoxMean, x: Array, boxes: Array, images: Array) -> Array:
     channels = x.shape[-1] // (op.output_shape[0] * op.output_shape[1] if op.own else 1)
     if boxes.shape[0] == 0 or 0 in x.shape:
         return jnp.zeros((boxes.shape[0], channels, *op.output_shape), x.dtype)
-    return jnp.moveaxis(box_mean(op, x, boxes, images), -1, 1)
+    return jnp.moveaxis(box_mean(op, [x], boxes, images), -1, 1)
 
 
 def samples_of(function: str, sampling_ratio: Any) -> int | None:

@@ -10,9 +10,9 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from jaxpool._api.levels import level_of, pooled
+from jaxpool._api.regions import level_means, level_of
 from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool._ops.regions import BoxMean
+from jaxpool._ops.box_mean import BoxMean
 from jaxpool.compat._torchvision_boxes import (
     Boxes,
     Size,
@@ -118,14 +118,11 @@ class MultiScaleRoIAlign:
         levels = [round(-math.log2(level.shape[-2] / tallest)) for level in features]
         _, corners, images, cells, _ = read[0]
         samples, xs = samples_of(name, self.sampling_ratio), [each[0] for each in read]
+        op = BoxMean(cells, 0.5 ** levels[0], samples, 0.0, 1.0, empty_is_zero=False)
         if len(features) == 1:
-            return mean_of(
-                BoxMean(cells, 0.5 ** levels[0], samples, 0.0, 1.0, empty_is_zero=False),
-                *read[0][:3],
-            )
+            return mean_of(op, *read[0][:3])
         level = level_of(
             corners, (levels[0], levels[-1]), float(self.canonical_scale), self.canonical_level
         )
-        scales = [0.5**each for each in levels]
-        y = pooled(xs, corners, level, images, scales, cells, samples, False, empty_is_zero=False)
+        y = level_means(op, [0.5**each for each in levels], xs, corners, images, level)
         return jnp.moveaxis(y, -1, 1)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jaxpool
-from jaxpool._api.levels import level_of
+from jaxpool._api.regions import level_of
 from jaxpool.testing import oracle
 from tests.support.compilation import HASTY
 from tests.support.later import first

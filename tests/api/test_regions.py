@@ -393,7 +393,7 @@ def test_the_largest_of_many_points_a_few_boxes_at_a_time(at_once, monkeypatch):
 
     want = jax.jit(everything)(x, boxes)
     limits = dataclasses.replace(LIMITS, box_points=at_once * 100 * X.shape[-1])
-    monkeypatch.setattr("jaxpool._plan.regions.LIMITS", limits)
+    monkeypatch.setattr("jaxpool._plan.boxes.LIMITS", limits)
     got = jax.jit(lambda *xs: everything(*xs))(x, boxes)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 1e-4, 1e-5), got, want)
 

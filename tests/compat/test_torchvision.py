@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxpool._ops.regions import BoxMean
+from jaxpool._ops.box_mean import BoxMean
 from jaxpool.compat import torchvision as ours
 from tests.support.later import first, later
 

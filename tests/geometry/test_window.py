@@ -193,13 +193,17 @@ def test_taps_are_row_major_in_the_order_of_axes():
 def test_where_windows_start_and_which_taps_are_inside():
     axis = make_window((5,), (3,), (2,), [(2, 1)], axes=(0,)).dims[0]
     assert axis.starts().tolist() == [-2, 0, 2]
-    assert axis.inside().astype(int).tolist() == [[0, 0, 1], [1, 1, 1], [1, 1, 1]]
+    assert (axis.sources() < axis.size).astype(int).tolist() == [[0, 0, 1], [1, 1, 1], [1, 1, 1]]
     wide = make_window((4,), (2,), padding=[(1, 1)], window_dilation=3, axes=(0,)).dims[0]
     assert wide.starts().tolist() == [-1, 0, 1]
-    assert wide.inside().astype(int).tolist() == [[0, 1], [1, 1], [1, 0]]
+    assert (wide.sources() < wide.size).astype(int).tolist() == [[0, 1], [1, 1], [1, 0]]
     ragged = adaptive_window((5,), (3,), (0,)).dims[0]
     assert ragged.starts().tolist() == [0, 1, 3]
-    assert ragged.inside().astype(int).tolist() == [[1, 1, 0], [1, 1, 1], [1, 1, 0]]
+    assert (ragged.sources() < ragged.size).astype(int).tolist() == [
+        [1, 1, 0],
+        [1, 1, 1],
+        [1, 1, 0],
+    ]
 
 
 @pytest.mark.parametrize("padding", ["SAME", "SAME_LOWER"])

@@ -55,4 +55,4 @@ def test_a_program_of_a_long_axis_holds_no_table_of_its_positions():
 def test_taps_that_are_real(out):
     window = adaptive_window((1, 12, 1), (out,), None)
     (dim,) = window.dims
-    assert np.array_equal(patches.real_taps(window, 3).ravel(), dim.inside().ravel())
+    assert np.array_equal(patches.real_taps(window, 3).ravel(), (dim.sources() < dim.size).ravel())

@@ -30,7 +30,7 @@ NUMBERS = {
     ("bits.py", "BYTE = 8"): "bits of a word",
     ("split_ties.py", "WORD = 32"): "bits of the widest word",
     ("segments.py", "ids.dtype.itemsize < 4"): "ids are widened to 32 bits",
-    ("regions.py", "REACH = 6"): "samples that can meet: a bound of geometry",
+    ("box_mean.py", "REACH = 6"): "samples that can meet: a bound of geometry",
     ("dtypes.py", "jnp.dtype(dtype).itemsize < 4"): "bytes of float32",
     ("positions.py", "jnp.dtype(indices.dtype).itemsize < 4"): "bytes of int32",
 }

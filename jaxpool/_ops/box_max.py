@@ -1,6 +1,6 @@
 """Max pooling over the cells of boxes of images: the op of `roi_max_pool`.
 
-Cells differ in size, so `_kernels/cells.py` reads one pixel of every cell at a time.
+Cells differ in size, so `_kernels/box_max.py` reads one pixel of every cell at a time.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
-from jaxpool._kernels import regions
-from jaxpool._kernels.cells import Cells, spread, walk
+from jaxpool._kernels.box_max import Cells, spread, walk
+from jaxpool._kernels.box_mean import cell_bounds
 from jaxpool._kernels.compare import Ties, decode, decoded_identity_of, encode, ties_with
 from jaxpool._kernels.dtypes import accumulator, index_dtype, is_float
 from jaxpool._kernels.keys import is_negative, zeros_signed
 from jaxpool._kernels.positions import put_in_order
+from jaxpool._ops.box_mean import are_numbers, away_from_zero, in_pixels
 from jaxpool._ops.op import Op, problem_of
-from jaxpool._ops.regions import are_numbers, away_from_zero, in_pixels
+from jaxpool._plan.boxes import plan_cells
 from jaxpool._plan.others import puts_in_order
 from jaxpool._plan.problem import Platform
-from jaxpool._plan.regions import plan_cells
 from jaxpool._plan.stages import OpPlan, along
 
 
@@ -32,7 +32,7 @@ from jaxpool._plan.stages import OpPlan, along
 class BoxMax(Op):
     """The largest pixel of each cell of boxes (K, 4) of images (B, H, W, C).
 
-    Extra arguments: the boxes and, for several images, the image index of each box. Residual: the extra arguments and
+    Extra arguments: the boxes and the image index of each box. Residual: the extra arguments and
     the position of each selected pixel in its image, or with ties "split" x and y.
     """
 
@@ -58,15 +58,14 @@ class BoxMax(Op):
             return OpPlan(walked, (*walked, *walked), (*walked, *scattered))
         return OpPlan((*walked, *walked), along((1, 2), "gathered"), scattered, walked)
 
-    def _cells(self, boxes: Array, *images: Array) -> Cells:
+    def _cells(self, boxes: Array, image: Array) -> Cells:
         """The cells of the boxes. A box with a NaN or an invalid image index has empty cells."""
         scaled = away_from_zero(in_pixels(boxes, self.scale)).T
-        image = images[0] if images else jnp.zeros(boxes.shape[0], np.int32)
         is_valid = (image >= 0) & (image < self.sizes[0]) & are_numbers(boxes)
         bounds: list[Array] = []
         ends = zip(scaled[:2], scaled[2:], self.output_shape, self.sizes[1:], strict=True)
         for start, end, count, size in ends:
-            low, high = regions.cell_bounds(start, jnp.maximum(end - start + 1, 1), count, size)
+            low, high = cell_bounds(start, jnp.maximum(end - start + 1, 1), count, size)
             bounds += [low, jnp.where(is_valid[:, None], high, low)]
         return Cells(image, *bounds)
 
@@ -138,10 +137,10 @@ class BoxMax(Op):
         selected = flat.at[at].get(mode="fill", fill_value=0)
         return selected.astype(x_dot.dtype)
 
-    def _rows(self, where: Array, *images: Array) -> Array:
+    def _rows(self, where: Array, image: Array) -> Array:
         """The flat positions of the selected pixels in all images, out of bounds for an empty cell."""
         size, where = math.prod(self.sizes[1:]), where.astype(np.int32)
-        first = images[0][:, None, None, None] * size if images else 0
+        first = image[:, None, None, None] * size
         return jnp.where(where < size, first + where, math.prod(self.sizes))
 
     def _in_order(self, platform: Platform, x: Any) -> bool:
@@ -156,7 +155,7 @@ class BoxMax(Op):
         extra_args, *more = residual
         if self._in_order(platform, dy):
             channels = dy.shape[-1]
-            rows = self._rows(*more, *extra_args[1:]).reshape(-1, channels)
+            rows = self._rows(more[0], extra_args[1]).reshape(-1, channels)
             count = math.prod(self.sizes)
             dx = put_in_order(share.reshape(-1, channels), rows, (0,), (count,), adds=True)
             return (dx.reshape(*self.sizes, channels).astype(dy.dtype),)

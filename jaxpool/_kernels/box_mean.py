@@ -1,22 +1,29 @@
-"""Boxes in images: sample points, the weights of pixels, and groups of boxes in the same image.
+"""Means over boxes of images: weights of pixels, matrix products for groups of boxes, and gathers of single pixels.
 
-Weights are separable: each box has a matrix for its rows and a matrix for its columns. The derivatives of their
-products are matrix products again, so no derivative scatters.
+Weights are separable: each box has weights for its rows and for its columns. The derivatives of matrix products are
+matrix products again, so no derivative scatters. Gathers read the images of a batch as rows of pixels, (pixels, C). A
+pyramid has one such array per level, and all pixels of a box are in one array. Their transpose scatters in order.
 """
 
 import functools
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._kernels.dtypes import DType
+from jaxpool._arguments.arrays import vary_together
+from jaxpool._kernels.compare import decode
+from jaxpool._kernels.dtypes import DType, accumulator, is_float
 
 # Sample points considered per pixel if a cell has ceil(length) points. Their distance is more than half a pixel, so at
 # most 4 are less than a pixel from the centre of the pixel. One more at each end allows for rounding.
 REACH = 6
+# XLA for CPU fuses the bitcast of a 16-bit image into at most 15 gathers; for more it stores a copy of the image.
+# Alternating uint16 and int16 makes two arrays, with 8 gathers each for a cell of 16 pixels: neither is stored.
+_BITS = (np.uint16, np.int16)
 
 
 def _whole(count: int, dtype: DType, axis: int, rank: int) -> Array:
@@ -120,13 +127,16 @@ class Groups(NamedTuple):
     slot: Array
 
 
-def group(images: Array | None, boxes: int, count: int, size: int) -> Groups:
-    """Sort boxes into groups of `size`; box k is in image `images[k]` of `count`, or in image 0 if None."""
-    if images is None:
-        groups = -(-boxes // size)
+def group(images: Array, boxes: int, count: int, size: int) -> Groups:
+    """Sort boxes into groups of at most `size`; box k is in image `images[k]` of `count`."""
+    used = min(boxes, count)
+    # At most: each of `used` images has one box more than its full groups.
+    groups = (boxes - used) // size + used
+    if count == 1:
         number = jnp.arange(groups * size)
-        return Groups(jnp.zeros(groups, np.int32), jnp.minimum(number, boxes), jnp.arange(boxes))
-    groups = min(boxes, -(-boxes // size) + count)
+        known = jnp.pad(images == 0, (0, groups * size - boxes))
+        slot = jnp.where(known, number, groups * size)[:boxes]
+        return Groups(jnp.zeros(groups, np.int32), jnp.where(known, number, boxes), slot)
     order = jnp.argsort(images, stable=True)
     first = jnp.searchsorted(images[order], jnp.arange(count + 1, dtype=images.dtype))
     groups_per_image = -(-jnp.diff(first) // size)
@@ -176,3 +186,111 @@ def products(x: Array, down: Array, across: Array, images: Array, *, own: bool) 
         return None, of_group(x, *group)
 
     return lax.scan(step, None, (down, across, images))[1]
+
+
+class Weighted(NamedTuple):
+    """Pixel numbers and weights of each cell of K boxes, down and across: (K, cells, n) each.
+
+    The number of a pixel is the number of the first pixel in its row, from `down`, plus its column, from `across`.
+    Entries of weight 0 are not pixels.
+    """
+
+    down: tuple[Array, Array]
+    across: tuple[Array, Array]
+
+    @property
+    def pixels(self) -> tuple[int, int]:
+        """Number of pixels per cell, down and across."""
+        return self.down[0].shape[2], self.across[0].shape[2]
+
+    def every(self) -> tuple[Array, Array]:
+        """Numbers and weights of all pixels of every cell: (K, cells, cells, n, n) each."""
+        (rows, down), (columns, across) = self.down, self.across
+        at = rows[:, :, None, :, None] + columns[:, None, :, None, :]
+        return at, down[:, :, None, :, None] * across[:, None, :, None, :]
+
+    def one(self, u: int, v: int) -> tuple[Array, Array]:
+        """Number and weight of pixel (u, v) of every cell: (K, cells, cells) each."""
+        (rows, down), (columns, across) = self.down, self.across
+        at = rows[:, :, None, u] + columns[:, None, :, v]
+        return at, down[:, :, None, u] * across[:, None, :, v]
+
+    def behind(self, others: Array) -> "Weighted":
+        """Renumber the pixels for an array with `others`, (K,), further pixels in front."""
+        (rows, down), across = self
+        return Weighted((rows + others[:, None, None], down), across)
+
+
+def _looked_up(flat: Array, at: Array, number: int) -> Array:
+    """Gather rows of `flat` at `at`, and widen 16-bit floats to float32.
+
+    16-bit floats are gathered as integers, because XLA for CPU casts a whole float array before the gather.
+    """
+    if not is_float(flat.dtype) or flat.dtype.itemsize != 2:
+        return jnp.take(flat, at, axis=0, mode="clip").astype(accumulator(flat.dtype))
+    bits = lax.bitcast_convert_type(flat, _BITS[number % 2])
+    rows = jnp.take(bits, at, axis=0, mode="clip")
+    return decode(lax.bitcast_convert_type(rows, flat.dtype))
+
+
+def _sums(flat: Array, of: Weighted) -> Array:
+    """Weighted sums over the pixels of each cell, (K, cells, cells, C), in the accumulator dtype."""
+    total = jnp.zeros((), accumulator(flat.dtype))
+    for number, (u, v) in enumerate(np.ndindex(*of.pixels)):
+        at, weight = of.one(u, v)
+        weight = weight.astype(total.dtype)[..., None]
+        # An infinity or a NaN times a weight of 0 is NaN.
+        total = total + jnp.where(weight != 0, _looked_up(flat, at, number) * weight, 0)
+    return total
+
+
+def read(flats: Sequence[Array], which: Array, of: Weighted, *, joined: bool) -> Array:
+    """Weighted sums over the pixels of each cell, (K, cells, cells, C). Box k reads `flats[which[k]]`.
+
+    `joined` concatenates several arrays first. Otherwise a loop reads one box after another.
+    """
+    if len(flats) == 1:
+        return _sums(flats[0], of)
+    if joined:
+        before = np.cumsum([0, *map(len, flats[:-1])], dtype=np.int32)
+        return _sums(jnp.concatenate(flats), of.behind(jnp.asarray(before)[which]))
+    cells = (of.down[0].shape[1], of.across[0].shape[1])
+
+    def one_box(number: Array, y: Array) -> Array:
+        readers = [lambda flats, box, n=n: _sums(flats[n], box) for n in range(len(flats))]
+        sums = lax.switch(which[number], readers, list(flats), _box(of, number))
+        return lax.dynamic_update_slice_in_dim(y, sums, number, 0)
+
+    shape = (len(which), *cells, flats[0].shape[1])
+    zeros = jnp.zeros(shape, accumulator(flats[0].dtype))
+    return lax.fori_loop(0, len(which), one_box, vary_together([zeros], *flats)[0])
+
+
+def send(dy: Array, which: Array, of: Weighted, counts: Sequence[int], parts: int) -> list[Array]:
+    """Transpose of `read`: cotangents of arrays with `counts` rows, from dy (K, cells, cells, C).
+
+    A loop scatters one box after another, in `parts` groups of rows of cells; each scatter adds pixels in order.
+    """
+    channels = dy.shape[-1]
+    which, across = jax.tree.map(lambda a: jnp.repeat(a, parts, 0), (which, of.across))
+    dy, down = jax.tree.map(
+        lambda a: a.reshape(len(which), a.shape[1] // parts, *a.shape[2:]), (dy, of.down)
+    )
+    of = Weighted(down, across)
+
+    def one_box(number: Array, dxs: list[Array]) -> list[Array]:
+        at, weight = _box(of, number).every()
+        weight = weight.astype(dy.dtype)[..., None]
+        share = _box(dy, number)[:, :, :, None, None]
+        terms = jnp.where(weight != 0, share * weight, 0).reshape(-1, channels)
+        rows = [jnp.where(which[number] == n, at, count) for n, count in enumerate(counts)]
+        pairs = zip(dxs, rows, strict=True)
+        return [dx.at[at.reshape(-1)].add(terms, mode="drop") for dx, at in pairs]
+
+    zeros = [jnp.zeros((count, channels), dy.dtype) for count in counts]
+    return lax.fori_loop(0, len(which), one_box, [*vary_together(zeros, dy)])
+
+
+def _box(arrays: Any, number: Array) -> Any:
+    """Entries of one box, (1, ...), in arrays (K, ...)."""
+    return jax.tree.map(lambda a: lax.dynamic_slice_in_dim(a, number, 1), arrays)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,13 +14,13 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import vary_together
-from jaxpool._arguments.sizes import is_int
-from jaxpool._kernels import regions
+from jaxpool._arguments.sizes import fits_int32, is_int
+from jaxpool._kernels import box_mean as kernels
+from jaxpool._kernels.box_mean import Weighted
 from jaxpool._kernels.dtypes import DType, accumulator, float_dtype
-from jaxpool._kernels.weighted import Weighted, read, send
 from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.op import Op
-from jaxpool._plan import regions as plans
+from jaxpool._plan import boxes as plans
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.stages import OpPlan, along, linear_plan
 
@@ -32,12 +33,12 @@ class Rows(Op):
     is_pool = False
 
     def linear(self, platform: Platform, extra_args: tuple[Array, Array], x: Array) -> Array:
-        return regions.rows(x, extra_args[0])
+        return kernels.rows(x, extra_args[0])
 
     def transpose(
         self, platform: Platform, extra_args: tuple[Array, Array], dy: Array
     ) -> tuple[Array]:
-        return (regions.rows(dy, extra_args[1]),)
+        return (kernels.rows(dy, extra_args[1]),)
 
 
 BY_GROUPS = "some boxes of one image at a time"
@@ -52,7 +53,7 @@ def in_pixels(boxes: Array, scale: float) -> Array:
     """Boxes (K, 4) in pixels of the image, in the dtype of sums. A box with a NaN becomes 0."""
     dtype = accumulator(float_dtype(boxes.dtype))
     wide = jnp.where(are_numbers(boxes)[:, None], boxes.astype(dtype), 0)
-    return regions.rounded(wide * np.asarray(scale, dtype))
+    return kernels.rounded(wide * np.asarray(scale, dtype))
 
 
 def are_numbers(boxes: Array) -> Array:
@@ -67,7 +68,11 @@ def away_from_zero(x: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class BoxMean(Op):
-    """The mean of each cell of boxes (K, 4) in images (B, H, W, C), with optional image indices (K,)."""
+    """The mean of each cell of boxes (K, 4) in images (B, H, W, C), or in a pyramid with one such array per level.
+
+    The arguments after the levels are the boxes, in pixels of their level divided by `scale`, the image of each box,
+    and for several levels the level of each box. A box whose image or level does not exist gives 0.
+    """
 
     output_shape: tuple[int, ...]  # I, J: rows and columns of cells
     scale: float  # factor from box coordinates to pixels
@@ -77,45 +82,69 @@ class BoxMean(Op):
     empty_is_zero: bool = True  # whether a box without area has the output 0
     own: bool = False  # whether channel c of cell (i, j) reads channel (c * I + i) * J + j of x
     whole: bool = False  # whether corners are rounded and cells average whole pixels
-    sizes: tuple[int, ...] = ()  # B, H, W
+    levels: tuple[tuple[int, int, int], ...] = ()  # B, H, W of each level
 
     linear_in_x = True
     differentiable_residual = True
 
-    def plan(self, platform: Platform, x: Any, *extra_args: Any) -> OpPlan:
-        if self.by_pixels(platform):
-            count = self.pixels_of_a_cell
-            sent = along((1, 2), "scattered", note=f"each cell to {count} pixels")
-            return linear_plan(along((1, 2), "gathered", count), sent)
-        ways = [along((axis,), "multiplied", x.shape[axis], BY_GROUPS) for axis in (1, 2)]
-        return linear_plan((*ways[0], *ways[1]), (*ways[1], *ways[0]))
+    @property
+    def inputs(self) -> int:
+        return len(self.levels)
 
-    def linear(self, platform: Platform, extra_args: tuple[Array, ...], x: Array) -> Array:
-        y = (
-            self._read(x, *extra_args)
-            if self.by_pixels(platform)
-            else self._multiplied(x, *extra_args)
+    def plan(self, platform: Platform, *types: Any) -> OpPlan:
+        xs, boxes = types[: self.inputs], types[self.inputs]
+        if self.by_pixels(platform):
+            count, note = self.pixels_of_a_cell, ""
+            if self.inputs > 1:
+                joined = self._joined(platform, xs, boxes)
+                note = "all levels made one array" if joined else "a box at a time"
+            sent = along((1, 2), "scattered", note=f"each cell to {count} pixels")
+            return linear_plan(along((1, 2), "gathered", count, note), sent)
+        ways = [[along((a,), "multiplied", x.shape[a], BY_GROUPS) for a in (1, 2)] for x in xs]
+        forward, backward = (
+            [stage for pair in ways for way in pair[::step] for stage in way] for step in (1, -1)
         )
-        return y.astype(x.dtype)
+        return linear_plan(forward, backward)
+
+    def linear(self, platform: Platform, extra_args: tuple[Array, ...], *xs: Array | None) -> Array:
+        known = {number: x for number, x in enumerate(xs) if x is not None}
+        arrays = [*known.values()]
+        if self.by_pixels(platform):
+            flats = [x.reshape(-1, x.shape[-1]) for x in arrays]
+            which, of = self._weighted([*known], *extra_args)
+            joined = self._joined(platform, arrays, extra_args[0])
+            y = kernels.read(flats, which, of, joined=joined)
+        else:
+            means = [self._multiplied(number, x, *extra_args) for number, x in known.items()]
+            y = functools.reduce(lax.add, means)
+        return y.astype(arrays[0].dtype)
 
     def transpose(
         self, platform: Platform, extra_args: tuple[Array, ...], dy: Array
-    ) -> tuple[Array]:
+    ) -> tuple[Array, ...]:
         wide = dy.astype(accumulator(dy.dtype))
         if self.by_pixels(platform):
-            return (self._sent(wide, *extra_args).astype(dy.dtype),)
-        summed, matrices = self._products(wide.dtype, *extra_args)
-        channels = dy.shape[-1] * (math.prod(self.output_shape) if self.own else 1)
-        (like,) = vary_together([jnp.zeros((*self.sizes, channels), wide.dtype)], wide)
-        (dx,) = jax.linear_transpose(lambda x: summed(x, *matrices), like)(wide)
-        return (dx.astype(dy.dtype),)
+            which, of = self._weighted(range(self.inputs), *extra_args)
+            counts = [*map(math.prod, self.levels)]
+            down, across = self.output_shape
+            parts = plans.parts_of_a_box((down, across), self.pixels_of_a_cell, dy.shape[-1])
+            dxs = kernels.send(wide, which, of, counts, parts)
+        else:
+            dxs = [self._sent(number, wide, *extra_args) for number in range(self.inputs)]
+        pairs = zip(dxs, self.levels, strict=True)
+        return tuple(dx.reshape(*sizes, dx.shape[-1]).astype(dy.dtype) for dx, sizes in pairs)
 
     def by_pixels(self, platform: Platform) -> bool:
         """Whether cells gather the few pixels that they need: far fewer products, if XLA vectorises it, as on CPU."""
-        numbered = math.prod(self.sizes) < 2**31  # pixel indices are int32
+        numbered = fits_int32(sum(map(math.prod, self.levels)))
         return (
             numbered and plans.reads_pixels(platform, self.samples) and not (self.own or self.whole)
         )
+
+    def _joined(self, platform: Platform, xs: Sequence[Any], boxes: Any) -> bool:
+        """Whether boxes (K, 4) read from one concatenation of the levels `xs`."""
+        sizes = [x.size if is_int(x.size) else None for x in xs]
+        return plans.joins_levels(platform, sizes, xs[0].dtype.itemsize, boxes.shape[0])
 
     def _spans(self, boxes: Array) -> list[tuple[Array, Array]]:
         """Start and length of each box, along rows and columns. Infinite lengths become 0."""
@@ -144,46 +173,41 @@ class BoxMean(Op):
         """Number of pixels that a cell reads: each point interpolates between two pixels per axis."""
         return (2 * (self.samples or 1)) ** 2
 
-    def weighted(self, sizes: Sequence[Any], boxes: Array, *images: Array) -> Weighted:
-        """The pixels of each cell and their weights. `sizes` are B, H, W, of all images or (K,) per box."""
+    def _weighted(
+        self, numbers: Sequence[int], boxes: Array, image: Array, *level: Array
+    ) -> tuple[Array, Weighted]:
+        """The index in `numbers` of the level of each box, and the pixels of its cells.
+
+        Pixels have weight 0 if the level is not in `numbers`, or if the image does not exist.
+        """
+        which = jnp.zeros(boxes.shape[0], np.int32)
+        sizes: tuple[Any, ...] = self.levels[0]
+        if level:
+            matches = level[0][:, None] == np.asarray(numbers, np.int32)[None]
+            which = jnp.argmax(matches, 1).astype(np.int32)
+            sizes = tuple(jnp.asarray([self.levels[n] for n in numbers], np.int32)[which].T)
+            image = jnp.where(matches.any(1), image, np.int32(-1))
         batch, height, width = sizes
-        image = images[0] if images else jnp.zeros(boxes.shape[0], np.int32)
         spans = self._spans(boxes)
         full = self._full(boxes, spans) & (image >= 0) & (image < batch)
         lines = [
-            regions.points(*span, count, size, self.samples or 1)
+            kernels.points(*span, count, size, self.samples or 1)
             for span, count, size in zip(spans, self.output_shape, (height, width), strict=True)
         ]
         (row, down), (column, across) = lines
         first = jnp.clip(image, 0, batch - 1) * (height * width)
         width = jnp.broadcast_to(jnp.asarray(width, np.int32), image.shape)
         row = first[:, None, None] + row * width[:, None, None]
-        return Weighted((row, jnp.where(full[:, None, None], down, 0)), (column, across))
+        return which, Weighted((row, jnp.where(full[:, None, None], down, 0)), (column, across))
 
-    def _read(self, x: Array, *extra_args: Array) -> Array:
-        """The weighted sum over the pixels of each cell, gathered one by one."""
-        return read(x.reshape(-1, x.shape[-1]), self.weighted(self.sizes, *extra_args))
-
-    def _sent(self, dy: Array, boxes: Array, *images: Array) -> Array:
-        """The transpose of `_read`."""
-        of = self.weighted(self.sizes, boxes, *images)
-        (dx,) = self.sent(dy, jnp.zeros(len(boxes), np.int32), of, [math.prod(self.sizes)])
-        return dx.reshape(*self.sizes, dy.shape[-1])
-
-    def sent(self, dy: Array, which: Array, of: Weighted, counts: Sequence[int]) -> list[Array]:
-        """Scatter cotangents of cells to arrays of `counts` pixels. Box k belongs to array `which[k]`."""
-        down, across = self.output_shape
-        parts = plans.parts_of_a_box((down, across), self.pixels_of_a_cell, dy.shape[-1])
-        return send(dy, which, of, counts, parts)
-
-    def _multiplied(self, x: Array, boxes: Array, *images: Array) -> Array:
-        """The averages by one product with the weights of the rows and one with the weights of the columns."""
+    def _multiplied(self, number: int, x: Array, *extra_args: Array) -> Array:
+        """The means of boxes in level `number` by products with the weights of rows and columns; 0 for other boxes."""
         dtype = accumulator(x.dtype)
         wide = x.astype(dtype)
         finite = jnp.isfinite(wide)
         # Weights of 0 times infinity or NaN would be NaN.
         clean = jnp.where(finite, wide, 0)
-        summed, matrices = self._products(dtype, boxes, *images)
+        summed, matrices = self._products(number, dtype, *extra_args)
 
         def marked(y: Array) -> Array:
             """y plus the infinities that its samples touch. A NaN counts as both infinities, whose sum is NaN."""
@@ -195,45 +219,49 @@ class BoxMean(Op):
 
         return lax.cond(jnp.all(finite), lambda y: y, marked, summed(clean, *matrices))
 
+    def _sent(self, number: int, dy: Array, *extra_args: Array) -> Array:
+        """The transpose of `_multiplied`."""
+        summed, matrices = self._products(number, dy.dtype, *extra_args)
+        channels = dy.shape[-1] * (math.prod(self.output_shape) if self.own else 1)
+        (like,) = vary_together([jnp.zeros((*self.levels[number], channels), dy.dtype)], dy)
+        (dx,) = jax.linear_transpose(lambda x: summed(x, *matrices), like)(dy)
+        return dx
+
     def _products(
-        self, dtype: DType, boxes: Array, *images: Array
+        self, number: int, dtype: DType, boxes: Array, image: Array, *level: Array
     ) -> tuple[Callable[..., Array], tuple[Array, Array]]:
-        """A function of x and two matrices, and these matrices, in groups of boxes of one image."""
+        """A function of x and two matrices, and these matrices, in groups of boxes of one image of level `number`."""
+        if level:
+            image = jnp.where(level[0] == number, image, np.int32(-1))
         count, size = boxes.shape[0], plans.boxes_of_a_product(boxes.shape[0])
-        groups = regions.group(images[0] if images else None, count, self.sizes[0], size)
-        matrices = self._weights(rows(boxes, groups.box, groups.slot), dtype)
+        batch, *sizes = self.levels[number]
+        groups = kernels.group(image, count, batch, size)
+        matrices = self._weights(rows(boxes, groups.box, groups.slot), sizes, dtype)
 
         def summed(x: Array, down: Array, across: Array) -> Array:
             down, across = (m.reshape(-1, size, *m.shape[1:]) for m in (down, across))
-            y = regions.products(x, down, across, groups.image, own=self.own)
+            y = kernels.products(x, down, across, groups.image, own=self.own)
             return rows(y.reshape(-1, *y.shape[2:]), groups.slot, groups.box)
 
         return summed, matrices
 
-    def _weights(self, boxes: Array, dtype: DType) -> tuple[Array, Array]:
-        """The weights of image rows and columns in the rows and columns of cells."""
+    def _weights(self, boxes: Array, sizes: Sequence[int], dtype: DType) -> tuple[Array, Array]:
+        """The weights of image rows and columns, of which there are `sizes`, in the rows and columns of cells."""
         spans, matrices = self._spans(boxes), []
-        for (start, length), cells, size in zip(
-            spans, self.output_shape, self.sizes[1:], strict=True
-        ):
+        for (start, length), cells, size in zip(spans, self.output_shape, sizes, strict=True):
             if self.whole:
-                low, high = regions.cell_bounds(start, length, cells, size - 1)
-                matrices.append(regions.even(low, high, size, dtype))
+                low, high = kernels.cell_bounds(start, length, cells, size - 1)
+                matrices.append(kernels.even(low, high, size, dtype))
             else:
-                weights = regions.bilinear(start, length, cells, size, self.samples)
+                weights = kernels.bilinear(start, length, cells, size, self.samples)
                 matrices.append(weights.astype(dtype))
         matrices[0] = jnp.where(self._full(boxes, spans)[:, None, None], matrices[0], 0)
         return matrices[0], matrices[1]
 
 
-def box_mean(op: BoxMean, x: Array, boxes: Array, *images: Array) -> Array:
-    """Evaluate `op` on images x, with forward- and reverse-mode derivatives."""
-    x = vary_together([x.astype(float_dtype(x.dtype))], boxes, *images)[0]
-    return apply_with_extra_args(dataclasses.replace(op, sizes=x.shape[:3]), x, boxes, *images)[0]
-
-
-def boxes_at_once(op: BoxMean, channels: Any, samples: int) -> int | None:
-    """Number of boxes whose points are in memory at a time, for `samples` per axis of a cell; None for all."""
-    if plans.few_points(samples) or not is_int(channels):
-        return None
-    return plans.boxes_at_once(op.output_shape, channels)
+def box_mean(op: BoxMean, xs: Sequence[Array], *extra_args: Array) -> Array:
+    """Evaluate `op` on the levels `xs`, with forward- and reverse-mode derivatives."""
+    dtype = float_dtype(xs[0].dtype)
+    xs = vary_together([x.astype(dtype) for x in xs], *extra_args)
+    levels: Any = tuple(x.shape[:3] for x in xs)
+    return apply_with_extra_args(dataclasses.replace(op, levels=levels), *xs, *extra_args)[0]

@@ -59,6 +59,6 @@ def boxes_of_a_product(count: int) -> int:
     return min(LIMITS.boxes_of_a_product, count)
 
 
-def boxes_at_once(cells: tuple[int, ...], channels: int) -> int:
-    """Number of boxes whose points are in memory at the same time, for `cells` and `channels` of each box."""
-    return max(1, LIMITS.box_points // (math.prod(cells) * max(1, channels)))
+def boxes_at_once(points: tuple[int, ...], channels: int) -> int:
+    """Number of boxes whose `points`, with `channels` each, are in memory at the same time."""
+    return max(1, LIMITS.box_points // (math.prod(points) * max(1, channels)))

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from jax import numpy as jnp
 
-from jaxpool._ops.levels import LevelMean
-from jaxpool._ops.regions import BoxMean
+from jaxpool._ops.box_mean import BoxMean
 from jaxpool._plan.tuning import TUNING
 from tests.support import forms
 
@@ -37,7 +36,7 @@ def both(op, x=X):
     [(2, {"empty_is_zero": False}), (1, {"least": 1.0, "offset": 0.0}), (4, {})],
 )
 def test_pixels_and_products_agree(samples, options):
-    op = BoxMean((3, 4), 0.75, samples, sizes=X.shape[:3], **options)
+    op = BoxMean((3, 4), 0.75, samples, levels=(X.shape[:3],), **options)
     for a, b in both(op):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
@@ -45,7 +44,7 @@ def test_pixels_and_products_agree(samples, options):
 def test_infinities_and_nan_reach_the_same_cells():
     x = X.copy()
     x[0, 3, 4], x[0, 5, 9], x[1, 2, 2] = np.inf, -np.inf, np.nan
-    op = BoxMean((3, 4), 1.0, 2, sizes=X.shape[:3])
+    op = BoxMean((3, 4), 1.0, 2, levels=(X.shape[:3],))
     linear = jax.jit(op.linear, static_argnums=0)
     a, b = (linear(platform, (BOXES, IMAGES), x) for platform in ("cpu", "portable"))
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
@@ -75,7 +74,7 @@ def test_derivatives_by_boxes_are_those_of_the_products(monkeypatch):
 
 
 def test_of_more_points_and_of_cells_with_channels_of_their_own_products_are_taken():
-    op = BoxMean((3, 4), 1.0, 2, sizes=X.shape[:3])
+    op = BoxMean((3, 4), 1.0, 2, levels=(X.shape[:3],))
     assert op.by_pixels("cpu")
     assert not op.by_pixels("gpu")
     for changed in ({"samples": 5}, {"samples": None}, {"own": True}, {"whole": True}):
@@ -86,9 +85,9 @@ def test_of_more_points_and_of_cells_with_channels_of_their_own_products_are_tak
 def test_levels_of_one_array_and_apart_are_the_same_bits(wanted):
     """Joined and separate levels give the same bits for tangents of all or some levels. Cotangents agree, too."""
     levels = [RNG.standard_normal((2, n, n, 3)).astype(np.float32) for n in (12, 6, 3)]
-    op = LevelMean(BoxMean((3, 4), 0.3, 2), tuple(x.shape[:3] for x in levels))
+    op = BoxMean((3, 4), 0.3, 2, levels=tuple(x.shape[:3] for x in levels))
     level = jnp.asarray([0, 1, 2, 1, 0, 2, 7, -1] + [0, 2] * 2)  # two levels do not exist
-    given = (jnp.asarray(BOXES), level, jnp.asarray(IMAGES))
+    given = (jnp.asarray(BOXES), jnp.asarray(IMAGES), level)
     tangents = [x if n in wanted else None for n, x in enumerate(levels)]
     found = []
     for boxes in (0, 1 << 20):

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxpool._kernels.weighted import Weighted, read, read_one_of, send
+from jaxpool._kernels.box_mean import Weighted, read, send
 from tests.support import forms
 from tests.support.compilation import FUSED
 from tests.support.later import first
@@ -54,9 +54,9 @@ def test_cotangents_add_up_one_after_another(boxes, cells, pixels, height, width
 def test_boxes_are_read_from_their_array_and_sent_to_it(dtype):
     of, which = drawn(8, 3, 4, 4, 6), jnp.asarray([0, 1, 2, 1, 0, 2, 2, 1])
     flats = [jnp.asarray(RNG.standard_normal((24, 5)), dtype) for _ in range(3)]
-    want = jnp.stack([read(flats[n], of)[k] for k, n in enumerate(which)])
+    want = jnp.stack([read([flats[n]], which, of, joined=False)[k] for k, n in enumerate(which)])
     for joined in (False, True):
-        y = jax.jit(lambda flats, j=joined: read_one_of(flats, which, of, joined=j))(flats)
+        y = jax.jit(lambda flats, j=joined: read(flats, which, of, joined=j))(flats)
         forms.same_bits([y], [want], f"{joined=}")
     dy = jnp.sin(jnp.arange(want.size, dtype=jnp.float32)).reshape(want.shape)
     dxs = jax.jit(lambda dy: send(dy, which, of, [24, 24, 24], 3))(dy)
@@ -68,9 +68,9 @@ def test_boxes_are_read_from_their_array_and_sent_to_it(dtype):
 def test_a_pixel_without_weight_is_none():
     of = Weighted(*[(jnp.zeros((1, 1, 2), np.int32), jnp.asarray([[[1.0, 0.0]]]))] * 2)
     of = of._replace(down=(jnp.asarray([[[0, 1]]], np.int32), of.down[1]))
-    flat = jnp.asarray([[2.0], [np.nan]])
-    assert read(flat, of).ravel() == 2
-    dx = send(jnp.full((1, 1, 1, 1), np.inf), jnp.zeros(1, np.int32), of, [2], 1)[0]
+    flat, which = jnp.asarray([[2.0], [np.nan]]), jnp.zeros(1, np.int32)
+    assert read([flat], which, of, joined=False).ravel() == 2
+    dx = send(jnp.full((1, 1, 1, 1), np.inf), which, of, [2], 1)[0]
     np.testing.assert_array_equal(dx, [[np.inf], [0]])
 
 
@@ -82,9 +82,7 @@ def test_an_image_of_16_bits_is_not_copied(apart):
     which = jax.ShapeDtypeStruct((8,), np.int32)
 
     def way(flat, which):
-        if not apart:
-            return read(flat, of)
-        return read_one_of([flat, flat[:2]], which, of, joined=False)
+        return read([flat, flat[:2]] if apart else [flat], which, of, joined=False)
 
     held = jax.jit(way).lower(flat, which).compile(FUSED).memory_analysis().temp_size_in_bytes
     assert held < flat.size

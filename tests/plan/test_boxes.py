@@ -1,6 +1,6 @@
 """Plans of pools over boxes, on both sides of each limit."""
 
-from jaxpool._plan.regions import (
+from jaxpool._plan.boxes import (
     boxes_at_once,
     boxes_of_a_product,
     few_points,
