@@ -17,8 +17,10 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._api.regions import Sizes, cells_of, gathered, images_of, samples_of, scale_of
+from jaxpool._api.shared_text import filled
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
+from jaxpool._arguments.choices import check_bool
 from jaxpool._arguments.coefficients import number
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import check_countable, is_int, is_sequence
@@ -34,6 +36,7 @@ _LEVEL = f"an int from -{_MAX_LEVEL} to {_MAX_LEVEL}"
 
 
 @public
+@filled
 def multilevel_roi_align(
     features: Sequence[Any],
     boxes: Any,
@@ -74,9 +77,7 @@ def multilevel_roi_align(
       Array of shape (..., K, *output_shape, C); the dtype of the features, or the dtype of their `jnp.mean` for
       integers and bool.
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value.
+    {wrong}
 
     Example:
       >>> import jax.numpy as jnp
@@ -117,8 +118,7 @@ def multilevel_roi_align(
         raise ArgumentError("canonical_level", _LEVEL, canonical_level, "Pass 4.", TypeError)
     if abs(operator.index(canonical_level)) > _MAX_LEVEL:
         raise ArgumentError("canonical_level", _LEVEL, canonical_level, "Pass 4.")
-    if not isinstance(aligned, bool):
-        raise ArgumentError("aligned", "True or False", aligned, "Pass a bool.", TypeError)
+    check_bool("aligned", aligned)
     xs, flat, images = _arrays(xs, boxes, batch_indices)
     level = level_of(
         flat, (int(finest), int(finest) + len(xs) - 1), size, operator.index(canonical_level)

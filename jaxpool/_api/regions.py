@@ -22,7 +22,7 @@ from jaxpool._api.max_pool import max_pool
 from jaxpool._api.shared_text import filled
 from jaxpool._arguments.arrays import as_array, not_an_array, wrong_dtype
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.choices import choice
+from jaxpool._arguments.choices import check_bool, choice
 from jaxpool._arguments.coefficients import number
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import check_countable, is_int, known_sizes, per_axis
@@ -185,8 +185,7 @@ def roi_align(
     cells = cells_of("output_shape", output_shape)
     samples = samples_of(samples)
     scale = scale_of(spatial_scale)
-    if not isinstance(aligned, bool):
-        raise ArgumentError("aligned", "True or False", aligned, "Pass a bool.", TypeError)
+    check_bool("aligned", aligned)
     choice("kind", kind, ("avg", "max"))
     xs = _images_and_boxes(x, boxes, batch_indices)
     offset, least = (0.5, None) if aligned else (0.0, 1.0)
