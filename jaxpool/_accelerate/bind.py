@@ -38,9 +38,7 @@ from jaxpool._kernels.dtypes import Kind
 from jaxpool._kernels.reduce_window import in_kernel
 from jaxpool._ops import elementwise
 from jaxpool._ops.apply import apply
-from jaxpool._ops.select_pool import pool_op
-from jaxpool._ops.sum_pool import SumPool
-from jaxpool._shards import pools
+from jaxpool._shards.pools import select_pool, sum_pool
 from jaxpool._shards.split import by_window
 
 Report = Callable[[LaxReduction], object]
@@ -166,14 +164,9 @@ def _pool(kind: str, window: Window, x: Array) -> Array:
         split = by_window(x, window)
     except ArgumentError as error:
         raise LeftError(f"{error.argument} is not {error.rule}") from None
-    y: Array
-    if split:
-        pool = (pools.Sum,) if kind == "sum" else (pools.Select, cast(Kind, kind), "first")
-        y = split.run(pool[0], x, *pool[1:])
-        return y
-    op = SumPool(window) if kind == "sum" else pool_op(window, cast(Kind, kind), "first")
-    y = apply(op, "jvp", x)
-    return y
+    if kind == "sum":
+        return split.run(sum_pool, x, "not")
+    return split.run(select_pool, x, cast(Kind, kind), "first")
 
 
 def _starts(kind: str, x: Array, init: Any, padded: bool) -> bool:

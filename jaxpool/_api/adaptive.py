@@ -7,19 +7,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from jax import Array, lax
+from jax import Array
 
+from jaxpool._api.shared_text import filled
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.sizes import check_countable
 from jaxpool._geometry.adaptive import Sizes, adaptive_window
 from jaxpool._geometry.window import Window
-from jaxpool._kernels import dtypes
 from jaxpool._kernels.compare import Ties
-from jaxpool._kernels.positions import window_position
-from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
-from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
+from jaxpool._ops.apply import Autodiff
 from jaxpool._shards.adaptive import adaptive_pool
 from jaxpool._shards.place import Place, place_by_type
 
@@ -30,7 +28,7 @@ def _checked(
     """The input as an array, the windows over the whole array, and its sharding if its type shows one."""
     x = as_array(x)
     place = place_by_type(x)
-    shape = place.whole(x.shape) if place else x.shape
+    shape = place.global_shape(x.shape) if place else x.shape
     window = adaptive_window(shape, output_shape, axes)
     choice("ties", ties, ("first", "last", "split"))
     choice("autodiff", autodiff, ("vjp", "jvp"))
@@ -38,6 +36,7 @@ def _checked(
 
 
 @public
+@filled
 def adaptive_max_pool(
     x: Any,
     output_shape: Sizes,
@@ -75,9 +74,7 @@ def adaptive_max_pool(
     Returns:
       Array of the shape of x, except that pooled axes have the sizes `output_shape`; the dtype of x.
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, or a pooled axis has no elements.
+    {empty}
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -92,10 +89,8 @@ def adaptive_max_pool(
       `torch.nn.functional.adaptive_max_pool2d` has the same windows; it selects the last NaN of a window.
     """
     x, window, place = _checked(x, output_shape, axes, autodiff, ties)
-    if place:
-        y: Array = adaptive_pool("max", place, x, window, ties, autodiff)
-        return y
-    return apply(adaptive_max_op(window, ties), autodiff, x)
+    y: Array = adaptive_pool("max", place, x, window, ties, autodiff)
+    return y
 
 
 @public
@@ -149,19 +144,12 @@ def adaptive_max_pool_with_argmax(
     """
     x, window, place = _checked(x, output_shape, axes, autodiff, ties)
     check_countable("x", window.input_shape)
-    if place:
-        y, indices = adaptive_pool("argmax", place, x, window, ties, autodiff)
-        return y, indices
-    if ties == "split":
-        y = apply(adaptive_max_op(window, ties), autodiff, x)
-        first = adaptive_max_op(window, "first", index=True)
-        _, tap = apply_with_residual(first, autodiff, lax.stop_gradient(x))
-    else:
-        y, tap = apply_with_residual(adaptive_max_op(window, ties, index=True), autodiff, x)
-    return y, window_position(tap, window)
+    y, indices = adaptive_pool("argmax", place, x, window, ties, autodiff)
+    return y, indices
 
 
 @public
+@filled
 def adaptive_avg_pool(
     x: Any,
     output_shape: Sizes,
@@ -191,9 +179,7 @@ def adaptive_avg_pool(
       Array of the shape of x, except that pooled axes have the sizes `output_shape`; the dtype of x, or of
       `jnp.mean(x)` for integers and bool.
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, or a pooled axis has no elements.
+    {empty}
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -209,7 +195,5 @@ def adaptive_avg_pool(
       does not divide H.
     """
     x, window, place = _checked(x, output_shape, axes, autodiff)
-    if place:
-        y: Array = adaptive_pool("mean", place, x, window, "first", autodiff)
-        return y
-    return apply(adaptive_avg_op(window), autodiff, dtypes.as_float(x))
+    y: Array = adaptive_pool("mean", place, x, window, "first", autodiff)
+    return y

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax import Array, lax
+from jax import Array
 from jax import numpy as jnp
 
 from jaxpool._api.windowed import checked
@@ -30,12 +30,10 @@ from jaxpool._arguments.sizes import (
     per_axis,
 )
 from jaxpool._kernels.compare import Ties
-from jaxpool._kernels.positions import window_position
-from jaxpool._ops.apply import Autodiff, applied, apply, apply_with_residual
-from jaxpool._ops.select_pool import SelectPool, pool_op
+from jaxpool._ops.apply import Autodiff, applied
 from jaxpool._ops.unpool import Unpool
 from jaxpool._shards.place import place_by_type
-from jaxpool._shards.pools import Argmax
+from jaxpool._shards.pools import select_with_position
 from jaxpool._shards.unpool import unpool
 
 
@@ -97,33 +95,10 @@ def max_pool_with_argmax(
       `torch.nn.functional.max_pool2d` with `return_indices=True`, which returns the last NaN of a window, but the
       first of equal numbers. The indices of `tf.nn.max_pool_with_argmax` count channels too.
     """
-    geometry: dict[str, Any] = {
-        "strides": strides,
-        "padding": padding,
-        "window_dilation": window_dilation,
-        "ceil_mode": ceil_mode,
-        "axes": axes,
-    }
-    return chosen(x, window_shape, ties, autodiff, **geometry)
-
-
-def chosen(
-    x: Any, window_shape: Any, ties: Any, autodiff: Any, **geometry: Any
-) -> tuple[Array, Array]:
-    """Maxima and their flat positions."""
-    x, window, split = checked(x, window_shape, ties, autodiff, **geometry)
-    check_countable("x", window.input_shape)
-    if split:
-        y, indices = split.run(Argmax, x, ties, autodiff=autodiff)
-        return y, indices
-    if ties == "split":
-        y = apply(pool_op(window, "max", "split"), autodiff, x)
-        _, index = apply_with_residual(
-            SelectPool(window, "max", "first"), autodiff, lax.stop_gradient(x)
-        )
-    else:
-        y, index = apply_with_residual(SelectPool(window, "max", ties), autodiff, x)
-    return y, window_position(index, window)
+    geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
+    x, split = checked(x, *geometry, ties=ties, autodiff=autodiff)
+    check_countable("x", split.window.input_shape)
+    return split.run(select_with_position, x, ties, autodiff=autodiff)
 
 
 @public

@@ -8,19 +8,22 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
+from jaxpool._api.shared_text import filled
 from jaxpool._api.windowed import checked, masked
 from jaxpool._arguments.arrays import wrong_dtype
 from jaxpool._arguments.calls import public
+from jaxpool._arguments.choices import check_bool
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import Ints, Padding
 from jaxpool._kernels import dtypes
-from jaxpool._ops.apply import Autodiff, apply
-from jaxpool._ops.masked import mean
-from jaxpool._ops.sum_pool import CountedAverage, SumPool
-from jaxpool._shards.pools import Sum
+from jaxpool._ops.apply import Autodiff
+from jaxpool._ops.masked import fill_masked, mean
+from jaxpool._ops.sum_pool import CountedAverage
+from jaxpool._shards import pools
 
 
 @public
+@filled
 def sum_pool(
     x: Any,
     window_shape: Ints,
@@ -41,20 +44,13 @@ def sum_pool(
     Gradient: each element gets the sum of the cotangents of the windows that cover it. Nothing is saved for the
     backward pass. 8- and 16-bit floats are added in float32 and rounded once, forward and backward.
 
-    Args:
-      x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats or integers.
-      window_shape: one positive int per pooled axis, or a single int with `axes`.
-      strides: one positive int per pooled axis, or one for all; None is 1.
-      padding: as in `max_pool`.
-      window_dilation: distance between neighbouring taps; None is 1.
-      ceil_mode: whether to round the output size up.
-      axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
+    {x}.
+    {geometry}
       where: the elements to include, a boolean array that broadcasts to x; None is all. Excluded elements count as 0
         and get no gradient, even NaN.
       autodiff: "vjp", or "jvp" for forward mode and `jax.linear_transpose` too.
 
-    Returns:
-      Array of the shape that `max_pool` returns; the dtype of x.
+    {result}
 
     Raises:
       TypeError: an argument is of the wrong kind, or x is bool.
@@ -70,48 +66,26 @@ def sum_pool(
     References:
       The window arithmetic of `jax.lax.reduce_window`.
     """
-    geometry: dict[str, Any] = {
-        "strides": strides,
-        "padding": padding,
-        "window_dilation": window_dilation,
-        "ceil_mode": ceil_mode,
-        "axes": axes,
-    }
-    return summed(x, window_shape, autodiff=autodiff, where=where, **geometry)
-
-
-def summed(
-    x: Any, window_shape: Any, *, autodiff: Any, where: Any = None, **geometry: Any
-) -> Array:
-    """Run the sum pool of x."""
-    options = {"autodiff": autodiff, "any_length": True, **geometry}
-    x, window, split = checked(x, window_shape, **options)
+    geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
+    x, split = checked(x, *geometry, autodiff=autodiff, any_length=True)
     if x.dtype == jnp.bool_:
         rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
         raise wrong_dtype("x", rule, x, hint)
-    masked_pool = masked(x, window, split, where)
-    x = masked_pool.zeroed(x) if masked_pool else x
-    if split:
-        y: Array = split.run(Sum, x, autodiff=autodiff)
-        return y
-    return apply(SumPool(window), autodiff, x)
+    mask = masked(x, split, where)
+    x = x if mask is None else fill_masked(x, mask, 0)
+    return split.run(pools.sum_pool, x, "not", autodiff=autodiff)
 
 
 def divisor_of(
     divisor: Any, count_include_pad: Any, dtype: Any
 ) -> Literal["counted", "real"] | float:
     """Check the divisor of an average: a count, or a number in the range of `dtype`, the dtype of the sums."""
-    if not isinstance(count_include_pad, bool):
-        raise ArgumentError(
-            "count_include_pad", "True or False", count_include_pad, "Pass a bool.", TypeError
-        )
+    check_bool("count_include_pad", count_include_pad)
     if divisor is None:
         return "counted" if count_include_pad else "real"
-    number = isinstance(divisor, (int, float, np.integer, np.floating)) and not isinstance(
-        divisor, bool
-    )
+    is_number = isinstance(divisor, (int, float, np.integer, np.floating))
     rule, hint = "a number other than 0", "Leave it out to divide by the count."
-    if not number:
+    if not is_number or isinstance(divisor, bool):
         raise ArgumentError("divisor", rule, divisor, hint, TypeError)
     size = abs(divisor.item() if isinstance(divisor, np.generic) else divisor)
     if size == 0:
@@ -122,6 +96,7 @@ def divisor_of(
 
 
 @public
+@filled
 def avg_pool(
     x: Any,
     window_shape: Ints,
@@ -145,28 +120,18 @@ def avg_pool(
     Gradient: every real element of a window gets `dy / n`, and overlapping windows add up. Without `where`, nothing
     is saved for the backward pass. 8- and 16-bit floats are added in float32 and rounded once, forward and backward.
 
-    Args:
-      x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool.
-      window_shape: one positive int per pooled axis, or a single int with `axes`.
-      strides: one positive int per pooled axis, or one for all; None is 1.
-      padding: as in `max_pool`.
+    {x}, also bool.
+    {geometry}
       count_include_pad: True divides by the size of the window, which includes padding but not the positions that
         `ceil_mode` adds. False divides by the number of real elements, without those that `where` excludes.
-      window_dilation: distance between neighbouring taps; None is 1.
-      ceil_mode: whether to round the output size up.
-      axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
       where: the elements to include, a boolean array that broadcasts to x; None is all. Excluded elements are treated
         as padding, even NaN. With `count_include_pad=False` y is the mean of the others, and 0 if there are none.
       divisor: a number other than 0 to divide by, instead of a count.
       autodiff: "vjp", or "jvp" for forward mode and `jax.linear_transpose` too.
 
-    Returns:
-      Array of the shape that `max_pool` returns; the dtype of x, or of `jnp.mean(x)` for integers and bool.
+    {float_result}
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, an output axis would be empty, or a window would
-        contain only padding.
+    {errors}
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -183,35 +148,13 @@ def avg_pool(
     References:
       `count_include_pad` of `torch.nn.functional.avg_pool2d` and of `flax.linen.avg_pool`.
     """
-    geometry: dict[str, Any] = {
-        "strides": strides,
-        "padding": padding,
-        "window_dilation": window_dilation,
-        "ceil_mode": ceil_mode,
-        "axes": axes,
-    }
-    division = divisor, count_include_pad
-    return averaged(x, window_shape, division, autodiff=autodiff, where=where, **geometry)
-
-
-def averaged(
-    x: Any,
-    window_shape: Any,
-    division: tuple[Any, Any],
-    *,
-    autodiff: Any,
-    where: Any = None,
-    **geometry: Any,
-) -> Array:
-    """Run the average pool of x; `division` is the pair (divisor, count_include_pad)."""
-    options = {"autodiff": autodiff, "any_length": True, **geometry}
-    x, window, split = checked(x, window_shape, **options)
-    divide = divisor_of(*division, dtypes.accumulator(dtypes.float_dtype(x.dtype)))
-    masked_pool = masked(x, window, split, where)
-    if masked_pool and divide == "real":
-        return masked_pool.run(mean, CountedAverage(window), dtypes.as_float(x), autodiff=autodiff)
-    x = masked_pool.zeroed(x) if masked_pool else x
-    if split:
-        y: Array = split.run(Sum, x, divide, autodiff=autodiff)
-        return y
-    return apply(SumPool(window, divide), autodiff, dtypes.as_float(x))
+    geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
+    x, split = checked(x, *geometry, autodiff=autodiff, any_length=True)
+    accumulator = dtypes.accumulator(dtypes.float_dtype(x.dtype))
+    divide = divisor_of(divisor, count_include_pad, accumulator)
+    mask = masked(x, split, where)
+    if mask is not None and divide == "real":
+        op = CountedAverage(split.window)
+        return split.apply(mean, op, dtypes.as_float(x), mask=mask, autodiff=autodiff)
+    x = x if mask is None else fill_masked(x, mask, 0)
+    return split.run(pools.sum_pool, x, divide, autodiff=autodiff)

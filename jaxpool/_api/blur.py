@@ -57,7 +57,7 @@ def blur_pool(
       Zhang, Making Convolutional Networks Shift-Invariant Again, arXiv:1904.11486, with `padding=(k - 1) // 2`;
       "SAME" adds an odd position at the end.
     """
-    return blurred(x, window_shape, strides, padding, axes)
+    return _blurred(x, window_shape, strides, padding, axes)
 
 
 @public
@@ -96,39 +96,21 @@ def max_blur_pool(
     References:
       Zhang, Making Convolutional Networks Shift-Invariant Again, arXiv:1904.11486.
     """
-    return max_blurred(x, window_shape, blur_shape, strides, padding, axes)
+    x, split = checked(x, window_shape, padding=padding, axes=axes)
+    axes = split.window.axes
+    blur = per_axis("blur_shape", blur_shape, len(axes))
+    y = extreme_pool("max", x, window_shape, None, padding, None, False, axes, None, "first", "jvp")
+    return _blurred(y, blur, strides, padding, axes, "blur_shape")
 
 
-def max_blurred(
-    x: Any,
-    shape: Any,
-    blur_shape: Any,
-    strides: Any,
-    padding: Any,
-    axes: Any,
-) -> Array:
-    """Run the blurred max pool of x."""
-    x, window, _ = checked(x, shape, padding=padding, axes=axes)
-    blur = per_axis("blur_shape", blur_shape, len(window.axes))
-    geometry: dict[str, Any] = {"padding": padding, "axes": window.axes}
-    y = extreme_pool("max", x, shape, "first", "jvp", strides=None, **geometry)
-    return blurred(y, blur, strides, **geometry, argument="blur_shape")
-
-
-def blurred(
+def _blurred(
     x: Any, shape: Any, strides: Any, padding: Any, axes: Any, argument: str = "window_shape"
 ) -> Array:
-    """Run the blur pool of x; `argument` is the name of `shape` in errors."""
-    geometry: dict[str, Any] = {"strides": strides, "padding": padding, "axes": axes}
-    x, window, split = checked(x, shape, **geometry)
-    if sum(window.window_shape) > LONGEST:
+    """The blur pool of x; `argument` is the name of `shape` in errors."""
+    x, split = checked(x, shape, strides, padding, axes=axes)
+    if sum(split.window.window_shape) > LONGEST:
         hint = "Blur twice: windows of j and of k blur as one of j + k - 1."
         rule = f"of at most {LONGEST} elements along all axes together"
         raise ArgumentError(argument, rule, shape, hint)
-    if split:
-        split.check_reflected()
-    op, x = BlurPool(window), as_float(x)
-    if not split:
-        return applied(op, x)
-    y: Array = split.apply(applied, op, x)
-    return y
+    split.check_reflected()
+    return split.apply(applied, BlurPool(split.window), as_float(x))

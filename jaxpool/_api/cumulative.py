@@ -5,7 +5,6 @@ All functions run one scan op, which saves the position of the selected element 
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,8 @@ from jaxpool._api.reduce import mask_of, reduced_axes
 from jaxpool._api.shared_text import filled
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.choices import choice
-from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import check_countable, is_int
+from jaxpool._arguments.choices import check_bool, choice
+from jaxpool._arguments.sizes import check_countable, one_axis
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
 from jaxpool._ops.cumulative import Running, Which
@@ -36,18 +34,10 @@ def _cumulative(
 ) -> tuple[Running, tuple[Array, ...]]:
     """The op and its arrays: x and, if there is one, the `reset` mask, broadcast to the size of x along the axis."""
     x = as_array(x)
-    if not x.ndim:
-        hint = "Add one with x[None]."
-        raise ArgumentError("x", "an array of at least one axis", x.shape, hint, of="shape")
-    rule = f"an int from {-x.ndim} to {x.ndim - 1}"
-    if not is_int(axis):
-        raise ArgumentError("axis", rule, axis, "Reshape x to run along several.", TypeError)
-    if not -x.ndim <= operator.index(axis) < x.ndim:
-        raise ArgumentError("axis", rule, axis, "Name an axis of x.")
-    (at,) = reduced_axes(axis, x.shape)
+    along = one_axis(axis, x.ndim, several="Reshape x to run along several.")
+    (at,) = reduced_axes(along, x.shape)
     check_countable("x", (x.shape[at],))
-    if not isinstance(reverse, bool):
-        raise ArgumentError("reverse", "True or False", reverse, "Pass a bool.", TypeError)
+    check_bool("reverse", reverse)
     choice("ties", ties, ("first", "last"))
     check_whole(x, at, by_type=False)
     choice("autodiff", autodiff, ("vjp", "jvp"))
@@ -59,16 +49,7 @@ def _cumulative(
     return op, (x, jnp.broadcast_to(mask, shape))
 
 
-def _with_argmax(
-    kind: Kind,
-    x: Any,
-    axis: Any,
-    reverse: Any,
-    reset: Any,
-    ties: Any,
-    autodiff: Autodiff,
-) -> tuple[Array, Array]:
-    op, args = _cumulative(kind, x, axis, reverse, reset, ties, autodiff)
+def _with_index(op: Running, autodiff: Autodiff, *args: Array) -> tuple[Array, Array]:
     y, index = apply_with_residual(op, autodiff, *args)
     return y, index.astype(np.int32)
 
@@ -195,7 +176,8 @@ def cummax_with_argmax(
     References:
       `torch.cummax`, which returns the index of the last of equal elements.
     """
-    return _with_argmax("max", x, axis, reverse, reset, ties, autodiff)
+    op, args = _cumulative("max", x, axis, reverse, reset, ties, autodiff)
+    return _with_index(op, autodiff, *args)
 
 
 @public
@@ -234,4 +216,5 @@ def cummin_with_argmax(
     References:
       `torch.cummin`.
     """
-    return _with_argmax("min", x, axis, reverse, reset, ties, autodiff)
+    op, args = _cumulative("min", x, axis, reverse, reset, ties, autodiff)
+    return _with_index(op, autodiff, *args)

@@ -13,6 +13,7 @@ from jax import Array
 from jax import numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec, reshard
 
+from jaxpool._api.shared_text import filled
 from jaxpool._arguments.arrays import is_array, not_an_array, real_array, weakly_typed
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
@@ -93,6 +94,7 @@ def _extreme(
 
 
 @public
+@filled
 def maximum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
     """Computes the elementwise maximum of two or more arrays.
 
@@ -102,17 +104,7 @@ def maximum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array
     gradient of its own shape and dtype; broadcast axes are summed, for 8- and 16-bit floats in float32. NaN is larger
     than every number. The residual is one byte per output element for up to eight arrays.
 
-    Args:
-      *xs: two or more JAX or NumPy arrays, or Python numbers; floats, integers or bool.
-      ties: which of equal elements gets the cotangent: all of them ("split"), the "first" or the "last" argument.
-      autodiff: "vjp", or "jvp" for forward mode too.
-
-    Returns:
-      Array of the broadcast shape and of dtype `jnp.result_type(*xs)`, weakly typed if `jnp.maximum` is.
-
-    Raises:
-      TypeError: fewer than two arrays, or an argument that is no array, such as a list or None.
-      ValueError: the shapes do not broadcast, or `ties` or `autodiff` has a wrong value.
+    {operands}
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -130,6 +122,7 @@ def maximum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array
 
 
 @public
+@filled
 def minimum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
     """Computes the elementwise minimum of two or more arrays.
 
@@ -137,17 +130,7 @@ def minimum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array
 
     Gradient: as in `maximum`, to the smallest element at each position. NaN is smaller than every number.
 
-    Args:
-      *xs: two or more JAX or NumPy arrays, or Python numbers; floats, integers or bool.
-      ties: which of equal elements gets the cotangent: all of them ("split"), the "first" or the "last" argument.
-      autodiff: "vjp", or "jvp" for forward mode too.
-
-    Returns:
-      Array of the broadcast shape and of dtype `jnp.result_type(*xs)`, weakly typed if `jnp.maximum` is.
-
-    Raises:
-      TypeError: fewer than two arrays, or an argument that is no array, such as a list or None.
-      ValueError: the shapes do not broadcast, or `ties` or `autodiff` has a wrong value.
+    {operands}
 
     Example:
       >>> import jax.numpy as jnp
@@ -162,6 +145,7 @@ def minimum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array
 
 
 @public
+@filled
 def fmax(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
     """Computes the elementwise maximum of two arrays, ignoring NaN.
 
@@ -169,18 +153,7 @@ def fmax(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") ->
 
     Gradient: as in `maximum`. Next to a NaN the number gets the cotangent; two NaNs tie.
 
-    Args:
-      x: JAX or NumPy array, or Python number; floats, integers or bool.
-      y: as x; the shapes must broadcast.
-      ties: which of two equal elements gets the cotangent: both, half each ("split"), x ("first") or y ("last").
-      autodiff: "vjp", or "jvp" for forward mode too.
-
-    Returns:
-      Array of the broadcast shape and of dtype `jnp.result_type(x, y)`, weakly typed if `jnp.maximum` is.
-
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: the shapes do not broadcast, or `ties` or `autodiff` has a wrong value.
+    {two_operands}
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -198,6 +171,7 @@ def fmax(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") ->
 
 
 @public
+@filled
 def fmin(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
     """Computes the elementwise minimum of two arrays, ignoring NaN.
 
@@ -205,18 +179,7 @@ def fmin(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") ->
 
     Gradient: as in `fmax`, to the smaller element.
 
-    Args:
-      x: JAX or NumPy array, or Python number; floats, integers or bool.
-      y: as x; the shapes must broadcast.
-      ties: which of two equal elements gets the cotangent: both ("split"), x ("first") or y ("last").
-      autodiff: "vjp", or "jvp" for forward mode too.
-
-    Returns:
-      Array of the broadcast shape and of dtype `jnp.result_type(x, y)`, weakly typed if `jnp.maximum` is.
-
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: the shapes do not broadcast, or `ties` or `autodiff` has a wrong value.
+    {two_operands}
 
     Example:
       >>> import jax.numpy as jnp

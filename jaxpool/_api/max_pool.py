@@ -10,36 +10,39 @@ from typing import Any
 
 from jax import Array
 
+from jaxpool._api.shared_text import filled
 from jaxpool._api.windowed import checked, masked
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.sizes import Ints, Padding
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind
-from jaxpool._ops.apply import Autodiff, apply
+from jaxpool._ops.apply import Autodiff
 from jaxpool._ops.masked import MaskedSelect, extreme
-from jaxpool._ops.select_pool import pool_op
-from jaxpool._shards.pools import Select
+from jaxpool._shards.pools import select_pool
 
 
 def extreme_pool(
     kind: Kind,
     x: Any,
     window_shape: Any,
+    strides: Any,
+    padding: Any,
+    window_dilation: Any,
+    ceil_mode: Any,
+    axes: Any,
+    where: Any,
     ties: Any,
     autodiff: Any,
-    where: Any = None,
-    **geometry: Any,
 ) -> Array:
     """Run the max or min pool of x."""
-    options = {"any_length": ties != "split" and where is None, **geometry}
-    x, window, split = checked(x, window_shape, ties, autodiff, **options)
-    masked_pool = masked(x, window, split, where)
-    if masked_pool:
-        return masked_pool.run(extreme, MaskedSelect(window, kind, ties), x, autodiff=autodiff)
-    if split:
-        y: Array = split.run(Select, x, kind, ties, autodiff=autodiff)
-        return y
-    return apply(pool_op(window, kind, ties), autodiff, x)
+    geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
+    any_length = ties != "split" and where is None
+    x, split = checked(x, *geometry, ties=ties, autodiff=autodiff, any_length=any_length)
+    mask = masked(x, split, where)
+    if mask is None:
+        return split.run(select_pool, x, kind, ties, autodiff=autodiff)
+    op = MaskedSelect(split.window, kind, ties)
+    return split.apply(extreme, op, x, mask=mask, autodiff=autodiff)
 
 
 @public
@@ -115,17 +118,12 @@ def max_pool(
       The window arithmetic of `jax.lax.reduce_window`, `ceil_mode` of
       `torch.nn.functional.max_pool2d`.
     """
-    geometry = {
-        "strides": strides,
-        "padding": padding,
-        "window_dilation": window_dilation,
-        "ceil_mode": ceil_mode,
-        "axes": axes,
-    }
-    return extreme_pool("max", x, window_shape, ties, autodiff, where, **geometry)
+    geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
+    return extreme_pool("max", x, *geometry, where, ties, autodiff)
 
 
 @public
+@filled
 def min_pool(
     x: Any,
     window_shape: Ints,
@@ -147,25 +145,15 @@ def min_pool(
     Gradient: as in `max_pool`, to the selected element. NaN is smaller than every number, so it is selected before
     any number. +inf is an ordinary value, and padding is never selected.
 
-    Args:
-      x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool (min is "and").
-      window_shape: one positive int per pooled axis, or a single int with `axes`.
-      strides: one positive int per pooled axis, or one for all; None is 1.
-      padding: as in `max_pool`.
-      window_dilation: distance between neighbouring taps; None is 1.
-      ceil_mode: whether to round the output size up.
-      axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
+    {x}, also bool (min is "and").
+    {geometry}
       where: the elements to include, as in `max_pool`. A window without a True gives the highest value of the dtype.
       ties: which of equal elements gets the cotangent: the "first", the "last", or all of them ("split").
       autodiff: "vjp", or "jvp" for forward mode too.
 
-    Returns:
-      Array of the shape that `max_pool` returns; the dtype of x.
+    {result}
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, an output axis would be empty, or a window would
-        contain only padding.
+    {errors}
 
     Example:
       >>> import jax.numpy as jnp
@@ -177,11 +165,5 @@ def min_pool(
     References:
       The window arithmetic of `jax.lax.reduce_window`.
     """
-    geometry = {
-        "strides": strides,
-        "padding": padding,
-        "window_dilation": window_dilation,
-        "ceil_mode": ceil_mode,
-        "axes": axes,
-    }
-    return extreme_pool("min", x, window_shape, ties, autodiff, where, **geometry)
+    geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
+    return extreme_pool("min", x, *geometry, where, ties, autodiff)

@@ -21,7 +21,7 @@ from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import Ints, Padding, normalise_axes
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, is_float
-from jaxpool._ops.apply import Autodiff, applied, apply
+from jaxpool._ops.apply import Autodiff, applied
 from jaxpool._ops.morphology import morphology_op
 
 
@@ -69,8 +69,8 @@ def dilate(
     References:
       `tf.nn.dilation2d`.
     """
-    options = (strides, padding, window_dilation, axes, ties, autodiff)
-    return morphology("max", x, kernel, *options)
+    geometry = strides, padding, window_dilation, axes
+    return _morphology("max", x, kernel, *geometry, ties, autodiff)
 
 
 @public
@@ -111,13 +111,22 @@ def erode(
     References:
       `tf.nn.erosion2d`, which reverses the kernel.
     """
-    options = (strides, padding, window_dilation, axes, ties, autodiff)
-    return morphology("min", x, kernel, *options)
+    geometry = strides, padding, window_dilation, axes
+    return _morphology("min", x, kernel, *geometry, ties, autodiff)
 
 
-def morphology(kind: Kind, x: Any, kernel: Any, *options: Any) -> Array:
-    """Run the dilation or erosion of x."""
-    strides, padding, window_dilation, axes, ties, autodiff = options
+def _morphology(
+    kind: Kind,
+    x: Any,
+    kernel: Any,
+    strides: Any,
+    padding: Any,
+    window_dilation: Any,
+    axes: Any,
+    ties: Any,
+    autodiff: Any,
+) -> Array:
+    """The dilation or erosion of x."""
     x, original, kernel = as_array(x), kernel, as_array(kernel, "kernel")
     flat = _all_zero(original)
     if bool in (x.dtype, kernel.dtype) or is_float(x.dtype) != is_float(kernel.dtype):
@@ -135,18 +144,14 @@ def morphology(kind: Kind, x: Any, kernel: Any, *options: Any) -> Array:
     if not shape:
         rule, hint = "of at least one pooled axis", "Pass jnp.zeros((3, 3)), say."
         raise ArgumentError("kernel", rule, kernel.shape, hint, of="shape")
-    geometry = {"padding": padding, "window_dilation": window_dilation, "axes": pooled}
-    modes = {"strides": strides, "ties": ties, "autodiff": autodiff}
+    geometry = shape, strides, padding, window_dilation, False, pooled
     if flat:
-        return extreme_pool(kind, x, shape, **geometry, **modes)
-    x, window, split = checked(x, shape, **geometry, **modes)
+        return extreme_pool(kind, x, *geometry, None, ties, autodiff)
+    x, split = checked(x, *geometry, ties=ties, autodiff=autodiff)
     line = [x.shape[axis] if axis == channels else 1 for axis in range(x.ndim)]
     weights = lax.reshape(kernel.astype(x.dtype), (math.prod(shape), *line))
-    op = morphology_op(window, ties, range(window.size), kind, channels)
-    if split:
-        y: Array = split.apply(applied, op, x, weights, autodiff=autodiff)
-        return y
-    return apply(op, autodiff, x, weights)
+    op = morphology_op(split.window, ties, range(split.window.size), kind, channels)
+    return split.apply(applied, op, x, weights, autodiff=autodiff)
 
 
 def _all_zero(kernel: Any) -> bool:

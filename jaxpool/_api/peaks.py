@@ -5,28 +5,52 @@ They compare the tap index of a stride-1 pool with the centre of the window, or 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, get_args
 
-from jax import Array
+from jax import Array, lax
 
+from jaxpool._api.shared_text import filled
 from jaxpool._api.windowed import checked
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import choice
 from jaxpool._arguments.sizes import Ints
+from jaxpool._kernels.compare import decode, ties_with
 from jaxpool._kernels.dtypes import Kind
-from jaxpool._shards.peaks import MARKED, Marked, Peaks, peaks
+from jaxpool._kernels.materialise import store_arguments
+from jaxpool._ops.linear_map import traced_for
+from jaxpool._plan.problem import barrier_on
+from jaxpool._shards.halo import Shards
+from jaxpool._shards.pools import select_pool, select_with_tap
+
+Marked = Literal["first", "last", "all"]
+MARKED: tuple[Marked, ...] = get_args(Marked)
 
 
 def _peaks(kind: Kind, x: Any, window_shape: Any, axes: Any, ties: Any) -> Array:
-    x, window, split = checked(x, window_shape, padding="SAME", axes=axes)
+    x, split = checked(x, window_shape, padding="SAME", axes=axes)
     choice("ties", ties, MARKED)
-    if split:
-        marks: Array = split.run(Peaks, x, kind, ties)
+    return split.run(_marked, x, kind, ties)
+
+
+def _marked(shards: Shards, kind: Kind, ties: Marked, x: Array) -> Array:
+    """True for elements of x that are the extremum of their window; `ties` selects among tied elements."""
+    x = lax.stop_gradient(x)
+    if ties == "all":
+
+        def attained(x: Array) -> Array:
+            return ties_with(decode(x), decode(select_pool(shards, kind, "first", x)))
+
+        marks: Array = store_arguments(barrier_on(traced_for()), attained)(x)
         return marks
-    return peaks(x, window, kind, ties)
+    _, tap = select_with_tap(shards, kind, ties, x)
+    own = 0  # the flat tap of an element in the window around it
+    for dim in shards.window.dims:
+        own = own * dim.window + dim.low
+    return lax.eq(tap, lax.full_like(tap, own))
 
 
 @public
+@filled
 def local_maxima(
     x: Any, window_shape: Ints, *, axes: tuple[int, ...] | None = None, ties: Marked = "first"
 ) -> Array:
@@ -39,8 +63,7 @@ def local_maxima(
     Gradient: none, the result is boolean. NaN is larger than every number. -inf is an ordinary value: in a window of
     -inf one of its elements is the largest. Padding is never selected.
 
-    Args:
-      x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool.
+    {x}, also bool.
       window_shape: one positive int per pooled axis, or a single int with `axes`.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
       ties: which elements that equal the maximum of their own window are marked: the "first" or the "last" equal
@@ -50,9 +73,7 @@ def local_maxima(
     Returns:
       Boolean array of the shape of x.
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value.
+    {wrong}
 
     Example:
       >>> import jax.numpy as jnp
@@ -71,6 +92,7 @@ def local_maxima(
 
 
 @public
+@filled
 def local_minima(
     x: Any, window_shape: Ints, *, axes: tuple[int, ...] | None = None, ties: Marked = "first"
 ) -> Array:
@@ -81,8 +103,7 @@ def local_minima(
 
     Gradient: none, the result is boolean. NaN is smaller than every number.
 
-    Args:
-      x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool.
+    {x}, also bool.
       window_shape: one positive int per pooled axis, or a single int with `axes`.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
       ties: which elements that equal the minimum of their own window are marked: the "first" or the "last" equal
@@ -91,9 +112,7 @@ def local_minima(
     Returns:
       Boolean array of the shape of x.
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value.
+    {wrong}
 
     Example:
       >>> import jax.numpy as jnp

@@ -11,18 +11,20 @@ from typing import Any
 
 from jax import Array
 
+from jaxpool._api.shared_text import filled
 from jaxpool._api.windowed import checked, masked
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.coefficients import coefficient, number
 from jaxpool._arguments.sizes import Ints, Padding
 from jaxpool._kernels import dtypes
+from jaxpool._ops.masked import fill_masked
 from jaxpool._ops.mean_pool import MeanPool
-from jaxpool._ops.power_pool import NormPool
 from jaxpool._ops.ranged import ranged
-from jaxpool._shards.pools import Norm
+from jaxpool._shards.pools import norm_pool
 
 
 @public
+@filled
 def lp_pool(
     x: Any,
     p: float,
@@ -48,8 +50,7 @@ def lp_pool(
     0, except for p = 1 and inf. The residual is x and y. Forward and reverse mode, to any order. A NaN makes the
     output of its windows NaN. 8- and 16-bit floats are computed in float32 and rounded once.
 
-    Args:
-      x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool.
+    {x}, also bool.
       p: a Python number above 0, or `math.inf`; use `gem_pool` for a traced p.
       window_shape: one positive int per pooled axis, or a single int with `axes`.
       strides: one positive int per pooled axis, or one for all; None is 1.
@@ -60,13 +61,9 @@ def lp_pool(
       where: the elements to include, a boolean array that broadcasts to x; None is all. Excluded elements count as 0
         and get no gradient, even NaN.
 
-    Returns:
-      Array of the shape that `max_pool` returns; the dtype of x, or of `jnp.mean(x)` for integers and bool.
+    {float_result}
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, an output axis would be empty, or a window would
-        contain only padding.
+    {errors}
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -84,29 +81,15 @@ def lp_pool(
       `LpPool` of ONNX. `torch.nn.functional.lp_pool2d` uses powers of x itself, so that an odd p gives NaN for a
       negative sum, and scales short windows up to the full size.
     """
-    geometry = {
-        "strides": strides,
-        "padding": padding,
-        "window_dilation": window_dilation,
-        "ceil_mode": ceil_mode,
-        "axes": axes,
-    }
-    return norms(x, p, window_shape, where=where, **geometry)
-
-
-def norms(x: Any, p: Any, window_shape: Any, *, where: Any = None, **geometry: Any) -> Array:
-    """Run the Lp pool of x."""
-    x, window, split = checked(x, window_shape, **geometry)
+    x, split = checked(x, window_shape, strides, padding, window_dilation, ceil_mode, axes)
     exponent = number("p", p, "a number above 0, or inf", "Pass 2, say.", lambda p: p > 0)
-    masked_pool = masked(x, window, split, where)
-    x = masked_pool.zeroed(x) if masked_pool else x
-    if split:
-        y: Array = split.run(Norm, x, exponent)
-        return y
-    return ranged(NormPool(window, exponent), dtypes.as_float(x))
+    mask = masked(x, split, where)
+    x = x if mask is None else fill_masked(x, mask, 0)
+    return split.run(norm_pool, x, exponent)
 
 
 @public
+@filled
 def gem_pool(
     x: Any,
     p: float | Array,
@@ -133,26 +116,16 @@ def gem_pool(
     gradient 0. A NaN makes the output and the gradient of its windows NaN. 8- and 16-bit floats are computed in
     float32 and rounded once.
 
-    Args:
-      x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool.
+    {x}, also bool.
       p: a finite number other than 0, or an array of such numbers that broadcasts against the output: `(C,)` is one
         per channel. An array may be traced, and its values are not checked. If it varies along a pooled axis, each
         tap needs a pass over the output.
-      window_shape: one positive int per pooled axis, or a single int with `axes`.
-      strides: one positive int per pooled axis, or one for all; None is 1.
-      padding: as in `max_pool`.
+    {geometry}
       eps: a finite number above 0; smaller elements count as eps.
-      window_dilation: distance between neighbouring taps; None is 1.
-      ceil_mode: whether to round the output size up.
-      axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
 
-    Returns:
-      Array of the shape that `max_pool` returns; the dtype of x, or of `jnp.mean(x)` for integers and bool.
+    {float_result}
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, an output axis would be empty, or a window would
-        contain only padding.
+    {errors}
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -171,21 +144,11 @@ def gem_pool(
       Radenovic, Tolias and Chum, "Fine-tuning CNN Image Retrieval with No Human Annotation",
       arXiv:1711.02512.
     """
-    geometry: dict[str, Any] = {
-        "strides": strides,
-        "padding": padding,
-        "window_dilation": window_dilation,
-        "ceil_mode": ceil_mode,
-        "axes": axes,
-    }
-    x, window, split = checked(x, window_shape, **geometry)
+    x, split = checked(x, window_shape, strides, padding, window_dilation, ceil_mode, axes)
     rule, hint = "a finite number above 0", "Leave it out for 1e-6."
     least = number("eps", eps, rule, hint, lambda e: 0 < e < math.inf)
-    rule, shape = "a finite number other than 0", (split or window).pooled(x.shape)
+    rule, shape = "a finite number other than 0", split.pooled(x.shape)
     exponent = coefficient("p", p, rule, lambda p: p != 0 and math.isfinite(p), shape)
-    x = dtypes.as_float(x)
     power, arrays = (exponent, ()) if isinstance(exponent, float) else (None, (exponent,))
-    if split:
-        z: Array = split.apply(ranged, MeanPool(window, power, least), x, *arrays)
-        return z
-    return ranged(MeanPool(window, power, least), x, *arrays)
+    op = MeanPool(split.window, power, least)
+    return split.apply(ranged, op, dtypes.as_float(x), *arrays)

@@ -21,24 +21,22 @@ from jaxpool._arguments.sizes import (
     Ints,
     Padding,
     check_countable,
-    is_int,
     is_sequence,
+    known_sizes,
     listed,
     normalise_axes,
     per_axis,
 )
 from jaxpool._kernels.dtypes import as_float
-from jaxpool._ops.apply import apply_with_extra_args
-from jaxpool._ops.fractional import Fractional, FractionalMean, FractionalPool, RandomAxis
+from jaxpool._ops.fractional import FractionalMean, FractionalPool, RandomAxis
 from jaxpool._ops.random_pool import (
     StochasticPool,
     chance_dtype,
     drawn,
     weight_dtype,
 )
-from jaxpool._shards.place import on_shards, place_by_type
+from jaxpool._shards.place import Place, apply_on_shards, place_by_type
 from jaxpool._shards.split import check_whole
-from jaxpool._shards.whole import Local
 
 
 def check_key(key: Any, rule: str, hint: str) -> None:
@@ -95,9 +93,9 @@ def fractional_max_pool(
       Graham, Fractional Max-Pooling, arXiv:1412.6071. `torch.nn.functional.fractional_max_pool2d` has the same
       windows.
     """
-    x, op, samples = _placed(key, x, window_shape, output_shape, axes)
+    x, place, op, samples = _placed(key, x, window_shape, output_shape, axes)
     check_countable("x", op.window.input_shape)
-    return _of_shards(op, x, samples)
+    return apply_on_shards(op, place, x, *samples)
 
 
 @public
@@ -140,32 +138,23 @@ def fractional_avg_pool(
       Graham, Fractional Max-Pooling, arXiv:1412.6071. In `tf.nn.fractional_avg_pool` windows differ in length, and
       all channels share them.
     """
-    x, op, samples = _placed(key, x, window_shape, output_shape, axes)
-    x = as_float(x)
-    return _of_shards(FractionalMean(op.dims), x, samples)
+    x, place, op, samples = _placed(key, x, window_shape, output_shape, axes)
+    return apply_on_shards(FractionalMean(op.dims), place, as_float(x), *samples)
 
 
 def _placed(
     key: Any, x: Any, window_shape: Any, output_shape: Any, axes: Any
-) -> tuple[Array, FractionalPool, Array]:
-    """The input as an array, the op of the max pool, and the random numbers for the starts of its windows."""
+) -> tuple[Array, Place | None, FractionalPool, list[Array]]:
+    """The input, its sharding, the op of the max pool, and random numbers for the starts of windows along each axis."""
     check_key(key, "a PRNG key", "Pass jax.random.key(0), say.")
     x = as_array(x)
     place = place_by_type(x)
-    whole = place.whole(x.shape) if place else x.shape
-    op = fractional_op(whole, window_shape, output_shape, axes)
+    shape = place.global_shape(x.shape) if place else x.shape
+    op = fractional_op(shape, window_shape, output_shape, axes)
     check_whole(x, *op.window.axes)
-    random_shape = [1 if axis in op.window.axes else size for axis, size in enumerate(whole)]
-    return x, op, jax.random.uniform(key, (len(op.dims), *random_shape), chance_dtype(x.dtype))
-
-
-def _of_shards(op: Fractional, x: Array, samples: Array) -> Array:
-    """Run the op on x, per device if x is sharded along axes that are not pooled."""
-    place = place_by_type(x)
-    if place is None:
-        return apply_with_extra_args(op, x, *samples)[0]
-    y: Array = on_shards(Local(op), place, x, *map(place.part, samples))
-    return y
+    random_shape = [1 if axis in op.window.axes else size for axis, size in enumerate(shape)]
+    samples = jax.random.uniform(key, (len(op.dims), *random_shape), chance_dtype(x.dtype))
+    return x, place, op, [place.part(each) if place else each for each in samples]
 
 
 def fractional_op(
@@ -189,26 +178,22 @@ def fractional_op(
     where = normalise_axes(axes, len(shape), rank)
     window = per_axis("window_shape", window_shape, rank)
     outs = per_axis("output_shape", output_shape, rank, or_int=False)
-    for axis, width, out in zip(where, window, outs, strict=True):
-        if not is_int(shape[axis]):
-            hint = "Batch and channel axes may be symbolic, pooled axes not."
-            rule = f"of known size along pooled axis {axis}"
-            raise ArgumentError("x", rule, shape[axis], hint, of=f"shape[{axis}]")
-        if width > shape[axis]:
-            rule = f"at most the input, {shape[axis]} along axis {axis}"
+    sizes = known_sizes(shape, where, least=0)
+    for axis, size, width, out in zip(where, sizes, window, outs, strict=True):
+        if width > size:
+            rule = f"at most the input, {size} along axis {axis}"
             raise ArgumentError("window_shape", rule, window_shape, "Use a smaller window.")
-        if out > shape[axis] - width + 1:
-            rule = f"at most size - window + 1, {shape[axis] - width + 1} along axis {axis}"
+        if out > size - width + 1:
+            rule = f"at most size - window + 1, {size - width + 1} along axis {axis}"
             hint = "Ask for fewer windows, or smaller ones."
             raise ArgumentError("output_shape", rule, output_shape, hint)
-    sizes = [int(shape[axis]) for axis in where]
-    for size in sizes:
         check_countable("x", (size,))
     dims = [RandomAxis(*each, chance) for each in zip(where, sizes, window, outs, strict=True)]
     return FractionalPool(tuple(dims))
 
 
 @public
+@filled
 def stochastic_pool(
     key: Any,
     x: Any,
@@ -246,10 +231,7 @@ def stochastic_pool(
       Array of the shape that `max_pool` returns; the dtype of x, or of `jnp.mean(x)` for the mean of integers or
       bool.
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, an output axis would be empty, or a window would
-        contain only padding.
+    {errors}
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -267,17 +249,14 @@ def stochastic_pool(
     if key is not None:
         rule, hint = "a PRNG key or None", "Pass jax.random.key(0), say, or None to evaluate."
         check_key(key, rule, hint)
-    geometry: dict[str, Any] = {"strides": strides, "padding": padding, "axes": axes}
-    x, window, split = checked(x, window_shape, **geometry)
-    op = StochasticPool(window)
-    chance: tuple[Array, ...] = ()
+    x, split = checked(x, window_shape, strides, padding, axes=axes)
+    place = split.place
+    chance: list[Array] = []
     if key is not None:
-        whole = split.place.whole(x.shape) if split else x.shape
-        chance = (jax.random.uniform(key, window.pooled(whole), weight_dtype(x.dtype)),)
-    if split:
-        y: Array = split.apply(drawn, op, x, *map(split.place.part, chance))
-        return y
+        shape = split.window.pooled(place.global_shape(x.shape) if place else x.shape)
+        chance = [jax.random.uniform(key, shape, weight_dtype(x.dtype))]
+        chance = [place.part(each) for each in chance] if place else chance
     sharding = jax.typeof(x).sharding
-    if any(sharding.spec):  # x is sharded along axes of symbolic sizes, which have no split
-        chance = tuple(reshard(each, sharding) for each in chance)
-    return drawn(op, x, *chance)
+    if place is None and any(sharding.spec):  # along axes of symbolic sizes
+        chance = [reshard(each, sharding) for each in chance]
+    return split.apply(drawn, StochasticPool(split.window), x, *chance)

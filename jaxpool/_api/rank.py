@@ -27,9 +27,8 @@ from jaxpool._ops.k_max import KMax
 from jaxpool._ops.masked import rank as masked_rank
 from jaxpool._ops.rank_pool import RankPool, ranked
 from jaxpool._plan.rank_pool import Rank
-from jaxpool._shards.place import on_shards, place_by_type
+from jaxpool._shards.place import apply_on_shards, place_by_type
 from jaxpool._shards.split import check_whole
-from jaxpool._shards.whole import Local
 
 # The names are those of `numpy.quantile`.
 Method = Literal["higher", "lower", "midpoint"]
@@ -95,18 +94,8 @@ def median_pool(
       `scipy.ndimage.median_filter`, which pads its border with elements; `torch.median` is "lower", `jnp.median` is
       "midpoint"; Batcher, Sorting Networks and their Applications.
     """
-    x, _, element = _checked(
-        x,
-        window_shape,
-        where,
-        ties,
-        autodiff,
-        strides=strides,
-        padding=padding,
-        window_dilation=window_dilation,
-        ceil_mode=ceil_mode,
-        axes=axes,
-    )
+    geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
+    x, _, element = _checked(x, *geometry, where=where, ties=ties, autodiff=autodiff)
     choice("method", method, ("higher", "lower", "midpoint"))
     if method != "midpoint":
         return element(method)
@@ -159,40 +148,26 @@ def rank_pool(
     References:
       `scipy.ndimage.rank_filter`.
     """
-    x, window, element = _checked(
-        x,
-        window_shape,
-        where,
-        ties,
-        autodiff,
-        strides=strides,
-        padding=padding,
-        window_dilation=window_dilation,
-        ceil_mode=ceil_mode,
-        axes=axes,
-    )
+    geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
+    x, window, element = _checked(x, *geometry, where=where, ties=ties, autodiff=autodiff)
     real = [dim.real(dim.kinds()) for dim in window.dims]
     fewest = math.prod(int(each.min()) for each in real)
     return element(check_rank(rank, fewest))
 
 
 def _checked(
-    x: Any, window_shape: Any, where: Any, ties: Any, autodiff: Any, **geometry: Any
+    x: Any, *geometry: Any, where: Any, ties: Any, autodiff: Any
 ) -> tuple[Array, Window, Callable[[Rank], Array]]:
     """The input as an array, the window, and a function that pools the element of a rank of each window."""
-    x, window, split = checked(x, window_shape, ties, autodiff, **geometry)
-    mask = masked(x, window, split, where)
+    x, split = checked(x, *geometry, ties=ties, autodiff=autodiff)
+    mask = masked(x, split, where)
 
     def element(rank: Rank) -> Array:
-        op = RankPool(window, ties, range(window.size), rank)
-        if mask:
-            return mask.run(masked_rank, op, x, autodiff=autodiff)
-        if split:
-            y: Array = split.apply(ranked, op, x, autodiff=autodiff)
-            return y
-        return ranked(op, x, autodiff=autodiff)
+        op = RankPool(split.window, ties, range(split.window.size), rank)
+        pool = ranked if mask is None else masked_rank
+        return split.apply(pool, op, x, mask=mask, autodiff=autodiff)
 
-    return x, window, element
+    return x, split.window, element
 
 
 def check_rank(rank: Any, count: int) -> int:
@@ -248,6 +223,5 @@ def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
     op = KMax(at, size, operator.index(k))
     if place:
         # Run per shard: XLA would all-gather the axes along which nothing is selected.
-        y: Array = on_shards(Local(op), place, x)
-        return y
+        return apply_on_shards(op, place, x)
     return apply(op, "jvp", x)

@@ -13,6 +13,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
+from jaxpool._api.shared_text import filled
 from jaxpool._arguments.arrays import (
     as_array,
     converted,
@@ -22,7 +23,7 @@ from jaxpool._arguments.arrays import (
     wrong_dtype,
 )
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.choices import choice
+from jaxpool._arguments.choices import check_bool, choice
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import check_reducible, is_int, is_sequence
 from jaxpool._kernels import dtypes
@@ -32,7 +33,7 @@ from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.elementwise import Extreme, sharded_alike
 from jaxpool._ops.reduction import reduce
 from jaxpool._shards.place import place_by_type, undivided
-from jaxpool._shards.whole import whole_extreme
+from jaxpool._shards.whole import whole_pool
 
 Axis = int | Sequence[int] | None
 
@@ -137,8 +138,7 @@ def _reduction(
     x = as_array(x)
     axes = reduced_axes(axis, x.shape)
     check_reducible("x", [x.shape[entry] for entry in axes])
-    if not isinstance(keepdims, bool):
-        raise ArgumentError("keepdims", "True or False", keepdims, "Pass a bool.", TypeError)
+    check_bool("keepdims", keepdims)
     choice("ties", ties, ("split", "first", "last"))
     choice("autodiff", autodiff, ("vjp", "jvp"))
     mask = None if where is None else mask_of(where, x.shape)
@@ -152,7 +152,7 @@ def _reduction(
     start = None if initial is None else _initial(initial, x.dtype)
     place = place_by_type(x)
     if place and any(place.count(entry) > 1 for entry in axes):
-        y = whole_extreme(kind, place, x, axes, mask, keepdims, ties, autodiff)
+        y = whole_pool(kind, place, x, axes, mask, keepdims, ties, autodiff)
     else:
         y = reduce(undivided(place, x, axes), axes, kind, ties, autodiff, keepdims, mask)
     if start is None:
@@ -163,6 +163,7 @@ def _reduction(
 
 
 @public
+@filled
 def max(
     x: Any,
     axis: Axis = None,
@@ -193,13 +194,7 @@ def max(
       ties: which of equal elements gets the cotangent: all of them ("split"), the "first" or the "last".
       autodiff: "vjp", or "jvp" for `jax.jvp`, `jax.linearize` and `jax.jacfwd` too.
 
-    Returns:
-      Array of the shape of x without the reduced axes, or with size 1 for each; the dtype of x.
-
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, or `initial` is missing with `where` or an empty
-        axis.
+    {reduced}
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -218,6 +213,7 @@ def max(
 
 
 @public
+@filled
 def min(
     x: Any,
     axis: Axis = None,
@@ -243,13 +239,7 @@ def min(
       ties: which of equal elements gets the cotangent: all of them ("split"), the "first" or the "last".
       autodiff: "vjp", or "jvp" for forward mode too.
 
-    Returns:
-      Array of the shape of x without the reduced axes, or with size 1 for each; the dtype of x.
-
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, or `initial` is missing with `where` or an empty
-        axis.
+    {reduced}
 
     Example:
       >>> import jax.numpy as jnp

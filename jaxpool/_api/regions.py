@@ -23,7 +23,7 @@ from jaxpool._api.max_pool import max_pool
 from jaxpool._api.shared_text import filled
 from jaxpool._arguments.arrays import as_array, not_an_array, wrong_dtype
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.choices import choice
+from jaxpool._arguments.choices import check_bool, choice
 from jaxpool._arguments.coefficients import number
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
@@ -151,8 +151,7 @@ def _mean_op(output_shape: Any, samples: Any, spatial_scale: Any, aligned: Any) 
     if not 1 <= operator.index(samples) <= 1024:
         raise ArgumentError("samples", rule, samples, "Pass 2, say.")
     scale = scale_of(spatial_scale)
-    if not isinstance(aligned, bool):
-        raise ArgumentError("aligned", "True or False", aligned, "Pass a bool.", TypeError)
+    check_bool("aligned", aligned)
     offset, least = (0.5, None) if aligned else (0.0, 1.0)
     return BoxMean(cells, scale, operator.index(samples), offset, least)
 
@@ -252,6 +251,7 @@ def _largest_points(op: BoxMean, x: Array, boxes: Array, image: Array) -> Array:
 
 
 @public
+@filled
 def multilevel_roi_align(
     features: Sequence[Any],
     boxes: Any,
@@ -292,9 +292,7 @@ def multilevel_roi_align(
       Array of shape (..., K, *output_shape, C); the dtype of the features, or the dtype of their `jnp.mean` for
       integers and bool.
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value.
+    {wrong}
 
     Example:
       >>> import jax.numpy as jnp

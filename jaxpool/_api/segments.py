@@ -18,7 +18,7 @@ from jaxpool._api.regions import gathered, integers
 from jaxpool._api.shared_text import filled
 from jaxpool._arguments.arrays import as_array, wrong_dtype
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.choices import choice
+from jaxpool._arguments.choices import check_bool, choice
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import check_countable, is_int, known_sizes
 from jaxpool._kernels.compare import Ties
@@ -37,11 +37,7 @@ def arguments(
         raise ArgumentError("x", "an array (N, ...)", x.ndim, "Its rows are joined.", of="ndim")
     check_countable("x", known_sizes(x.shape, (0,), least=0))
     check_whole(x, 0, by_type=False)
-    if not isinstance(indices_are_sorted, bool):
-        hint = "Pass a bool."
-        raise ArgumentError(
-            "indices_are_sorted", "True or False", indices_are_sorted, hint, TypeError
-        )
+    check_bool("indices_are_sorted", indices_are_sorted)
     ids = integers("segment_ids", segment_ids, x.shape[:1], None)
     if num_segments is None:
         if isinstance(segment_ids, jax.core.Tracer):

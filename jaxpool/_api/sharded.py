@@ -102,7 +102,8 @@ class _Sharded(Wrapper):
             x = as_array(operand)
         with calling("sharded", **{"x.shape": x.shape}):
             place = find_place(x, self._mesh, self._spec)
-            check_even(place, place.whole(x.shape), range(x.ndim))
+            for axis, size in enumerate(place.global_shape(x.shape)):
+                check_even(place, axis, size, "x", size, of=f"shape[{axis}]")
         if place.manual:
             with shard_axes(place.names):
                 return pool(*args, **kwargs)

@@ -17,6 +17,12 @@ _TEXTS = {
     "window": _WINDOW,
     "strides": _SIZES,
     "sizes": f"{_WINDOW}\n{_SIZES}",
+    "geometry": f"""{_WINDOW}
+  strides: one positive int per pooled axis, or one for all; None is 1.
+  padding: as in `max_pool`.
+  window_dilation: distance between neighbouring taps; None is 1.
+  ceil_mode: whether to round the output size up.
+  axes: the pooled axes; None is the `len(window_shape)` axes before the last one.""",
     "kernel": f"""  kernel: array of shape `window_shape`, or `(*window_shape, C)` with an entry for each
     channel; floats if x has floats, integers if x has integers. Without `axes`, a kernel of `x.ndim - 1`
     axes has an entry for each channel, as for x with one batch axis.
@@ -27,6 +33,8 @@ _TEXTS = {
   autodiff: "vjp", or "jvp" for forward mode too.""",
     "result": """Returns:
   Array of the shape that `max_pool` returns; the dtype of x.""",
+    "float_result": """Returns:
+  Array of the shape that `max_pool` returns; the dtype of x, or of `jnp.mean(x)` for integers and bool.""",
     "errors": """Raises:
   TypeError: an argument is of the wrong kind.
   ValueError: an argument has a wrong value, an output axis would be empty, or a window would
@@ -50,6 +58,36 @@ _TEXTS = {
     gives 0.
   spatial_scale: a positive number by which boxes are multiplied. Above 1, features are finer than the
     image in which boxes are measured. Parts of a box beyond x are outside the image.""",
+    "operands": """Args:
+  *xs: two or more JAX or NumPy arrays, or Python numbers; floats, integers or bool.
+  ties: which of equal elements gets the cotangent: all of them ("split"), the "first" or the "last" argument.
+  autodiff: "vjp", or "jvp" for forward mode too.
+
+Returns:
+  Array of the broadcast shape and of dtype `jnp.result_type(*xs)`, weakly typed if `jnp.maximum` is.
+
+Raises:
+  TypeError: fewer than two arrays, or an argument that is no array, such as a list or None.
+  ValueError: the shapes do not broadcast, or `ties` or `autodiff` has a wrong value.""",
+    "two_operands": """Args:
+  x: JAX or NumPy array, or Python number; floats, integers or bool.
+  y: as x; the shapes must broadcast.
+  ties: which of two equal elements gets the cotangent: both, half each ("split"), x ("first") or y ("last").
+  autodiff: "vjp", or "jvp" for forward mode too.
+
+Returns:
+  Array of the broadcast shape and of dtype `jnp.result_type(x, y)`, weakly typed if `jnp.maximum` is.
+
+Raises:
+  TypeError: an argument is of the wrong kind.
+  ValueError: the shapes do not broadcast, or `ties` or `autodiff` has a wrong value.""",
+    "reduced": """Returns:
+  Array of the shape of x without the reduced axes, or with size 1 for each; the dtype of x.
+
+Raises:
+  TypeError: an argument is of the wrong kind.
+  ValueError: an argument has a wrong value, or `initial` is missing with `where` or an empty
+    axis.""",
     "segments": """Args:
   x: array of shape (N, ...); floats, integers, or bool except in `segment_sum`.
   segment_ids: integers of shape (N,). A row whose id is negative, or at least `num_segments`, is dropped.
@@ -72,6 +110,9 @@ _TEXTS = {
     "not_split": """Raises:
   TypeError: an argument is of the wrong kind.
   ValueError: an argument has a wrong value; `ties="split"` is one.""",
+    "empty": """Raises:
+  TypeError: an argument is of the wrong kind.
+  ValueError: an argument has a wrong value, or a pooled axis has no elements.""",
     "wrong": """Raises:
   TypeError: an argument is of the wrong kind.
   ValueError: an argument has a wrong value.""",

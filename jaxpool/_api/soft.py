@@ -10,6 +10,7 @@ from typing import Any
 
 from jax import Array
 
+from jaxpool._api.shared_text import filled
 from jaxpool._api.windowed import checked, masked
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.coefficients import coefficient
@@ -20,29 +21,20 @@ from jaxpool._ops.ranged import ranged
 from jaxpool._ops.soft_pool import LogSumExpPool, SoftmaxPool, SoftPool
 
 
-def _pool(
-    op: type[SoftPool],
-    x: Any,
-    window_shape: Any,
-    temperature: Any,
-    where: Any,
-    **geometry: Any,
-) -> Array:
-    x, window, split = checked(x, window_shape, **geometry)
-    rule, shape = "a finite number above 0", (split or window).pooled(x.shape)
+def _pool(op: type[SoftPool], x: Any, *geometry: Any, temperature: Any, where: Any) -> Array:
+    x, split = checked(x, *geometry)
+    rule, shape = "a finite number above 0", split.pooled(x.shape)
     divisor = coefficient("temperature", temperature, rule, lambda t: 0 < t < math.inf, shape)
     x = dtypes.as_float(x)
     number, arrays = (divisor, ()) if isinstance(divisor, float) else (None, (divisor,))
-    masked_pool = masked(x, window, split, where)
-    if masked_pool:
-        return masked_pool.run(soft, op(window, number, masked=True), x, *arrays)
-    if split:
-        y: Array = split.apply(ranged, op(window, number), x, *arrays)
-        return y
-    return ranged(op(window, number), x, *arrays)
+    mask = masked(x, split, where)
+    if mask is None:
+        return split.apply(ranged, op(split.window, number), x, *arrays)
+    return split.apply(soft, op(split.window, number, masked=True), x, *arrays, mask=mask)
 
 
 @public
+@filled
 def logsumexp_pool(
     x: Any,
     window_shape: Ints,
@@ -68,28 +60,18 @@ def logsumexp_pool(
     -inf get equal parts, and so do several +inf. A NaN makes the output and the gradient of its windows NaN. 8- and
     16-bit floats are computed in float32 and rounded once.
 
-    Args:
-      x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool.
-      window_shape: one positive int per pooled axis, or a single int with `axes`.
-      strides: one positive int per pooled axis, or one for all; None is 1.
-      padding: as in `max_pool`.
+    {x}, also bool.
+    {geometry}
       temperature: a finite number above 0, clipped to the range from 5e-29 to 8.5e37 in float32, or an array of such
         numbers that broadcasts against the output. An array may be traced, and its values are not checked. If it
         varies along a pooled axis, each tap needs a pass over the output.
-      window_dilation: distance between neighbouring taps; None is 1.
-      ceil_mode: whether to round the output size up.
-      axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
       where: the elements to include, a boolean array that broadcasts to x; None is all. Excluded elements get no
         weight and no gradient, even NaN. A window without a True gives the lowest value of the dtype (-inf for most
         floats).
 
-    Returns:
-      Array of the shape that `max_pool` returns; the dtype of x, or of `jnp.mean(x)` for integers and bool.
+    {float_result}
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, an output axis would be empty, or a window would
-        contain only padding.
+    {errors}
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -110,21 +92,12 @@ def logsumexp_pool(
       Pinheiro and Collobert, "From Image-level to Pixel-level Labeling with Convolutional Networks", arXiv:1411.6228,
       with a mean instead of the sum.
     """
-    return _pool(
-        LogSumExpPool,
-        x,
-        window_shape,
-        temperature,
-        strides=strides,
-        padding=padding,
-        window_dilation=window_dilation,
-        ceil_mode=ceil_mode,
-        axes=axes,
-        where=where,
-    )
+    geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
+    return _pool(LogSumExpPool, x, *geometry, temperature=temperature, where=where)
 
 
 @public
+@filled
 def softmax_pool(
     x: Any,
     window_shape: Ints,
@@ -149,26 +122,16 @@ def softmax_pool(
     parts. A NaN makes the output and the gradient of its windows NaN. 8- and 16-bit floats are computed in float32
     and rounded once.
 
-    Args:
-      x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool.
-      window_shape: one positive int per pooled axis, or a single int with `axes`.
-      strides: one positive int per pooled axis, or one for all; None is 1.
-      padding: as in `max_pool`.
+    {x}, also bool.
+    {geometry}
       temperature: a finite number above 0, clipped to the range from 5e-29 to 8.5e37 in float32, or an array of such
         numbers, as in `logsumexp_pool`.
-      window_dilation: distance between neighbouring taps; None is 1.
-      ceil_mode: whether to round the output size up.
-      axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
       where: the elements to include, a boolean array that broadcasts to x; None is all. Excluded elements get no
         weight and no gradient, even NaN. A window without a True gives 0.
 
-    Returns:
-      Array of the shape that `max_pool` returns; the dtype of x, or of `jnp.mean(x)` for integers and bool.
+    {float_result}
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, an output axis would be empty, or a window would
-        contain only padding.
+    {errors}
 
     Example:
       >>> import jax.numpy as jnp
@@ -187,15 +150,5 @@ def softmax_pool(
       Stergiou, Poppe and Kalliatakis, "Refining activation downsampling with SoftPool",
       arXiv:2101.00440.
     """
-    return _pool(
-        SoftmaxPool,
-        x,
-        window_shape,
-        temperature,
-        strides=strides,
-        padding=padding,
-        window_dilation=window_dilation,
-        ceil_mode=ceil_mode,
-        axes=axes,
-        where=where,
-    )
+    geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
+    return _pool(SoftmaxPool, x, *geometry, temperature=temperature, where=where)

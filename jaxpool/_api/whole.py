@@ -15,9 +15,10 @@ import jax
 from jax import Array, lax
 
 from jaxpool._api.reduce import mask_of
+from jaxpool._api.shared_text import filled
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.choices import choice
+from jaxpool._arguments.choices import check_bool, choice
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     check_reducible,
@@ -31,8 +32,7 @@ from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.slices import is_sharded
-from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
-from jaxpool._ops.apply import apply, apply_with_extra_args
+from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.reduction import MeanOver, reduce
 from jaxpool._shards.adaptive import adaptive_pool
 from jaxpool._shards.place import Place, gathered, place_by_type
@@ -59,13 +59,13 @@ def checked(
     pooled = inner_axes(axes, x.shape)
     check_reducible("x", [x.shape[axis] for axis in pooled])
     mask = None if where is None else mask_of(where, x.shape)
-    if not isinstance(keepdims, bool):
-        raise ArgumentError("keepdims", "True or False", keepdims, "Pass a bool.", TypeError)
+    check_bool("keepdims", keepdims)
     choice("ties", ties, ("first", "last", "split"))
     return x, pooled, mask, place_by_type(x)
 
 
 @public
+@filled
 def global_max_pool(
     x: Any,
     *,
@@ -97,9 +97,7 @@ def global_max_pool(
       Array of shape `(B, C)`, in general the shape of x without the pooled axes, or with size 1 for each; the dtype
       of x.
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, or a pooled axis has no elements.
+    {empty}
 
     Example:
       >>> import jax.numpy as jnp
@@ -122,6 +120,7 @@ def global_max_pool(
 
 
 @public
+@filled
 def global_avg_pool(
     x: Any, *, axes: tuple[int, ...] | None = None, where: Any = None, keepdims: bool = False
 ) -> Array:
@@ -146,9 +145,7 @@ def global_avg_pool(
       Array of shape `(B, C)`, in general the shape of x without the pooled axes, or with size 1 for each; the dtype
       of x, or of `jnp.mean(x)` for integers and bool.
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, or a pooled axis has no elements.
+    {empty}
 
     Example:
       >>> import jax.numpy as jnp
@@ -174,6 +171,7 @@ def global_avg_pool(
 
 
 @public
+@filled
 def spatial_pyramid_pool(
     x: Any,
     levels: Sequence[int],
@@ -203,9 +201,7 @@ def spatial_pyramid_pool(
       Array of shape `(..., C * sum of n_l**k)`, with k the number of pooled axes; the dtype of x, or of `jnp.mean(x)`
       for averages of integers and bool.
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, or a pooled axis has no elements.
+    {empty}
 
     Example:
       >>> import jax.numpy as jnp
@@ -228,9 +224,9 @@ def spatial_pyramid_pool(
     choice("kind", kind, ("max", "avg"))
     pooled = inner_axes(axes, x.shape)
     place = place_by_type(x)
-    whole = place.whole(x.shape) if place else x.shape
+    shape = place.global_shape(x.shape) if place else x.shape
     for which, level in enumerate(levels):
-        adaptive_window(whole, level, pooled, argument=f"levels[{which}]")
+        adaptive_window(shape, level, pooled, argument=f"levels[{which}]")
     shards = [place.count(axis) for axis in pooled] if place else []
     for count in shards:
         if any(level != 1 and level % count for level in counts):
@@ -240,7 +236,7 @@ def spatial_pyramid_pool(
     rest = [axis for axis in range(x.ndim) if axis not in pooled]
     channels = rest[-1:]
     order = [*rest[:-1], *pooled, *channels]
-    x, whole = lax.transpose(x, order), [whole[axis] for axis in order]
+    x, shape = lax.transpose(x, order), tuple(shape[axis] for axis in order)
     place = place.permuted(order) if place else None
     spatial = tuple(range(len(rest) - len(channels), x.ndim - len(channels)))
     dtype = dtypes.float_dtype(x.dtype) if kind == "avg" else x.dtype
@@ -248,17 +244,12 @@ def spatial_pyramid_pool(
     x = dtypes.cast(x, dtypes.accumulator(dtype))
     parts = []
     for count in counts:
-        window = adaptive_window(whole, count, spatial)
-        if place:
-            y = adaptive_pool("max" if kind == "max" else "mean", place, x, window)
-        else:
-            op = adaptive_max_op(window, "first") if kind == "max" else adaptive_avg_op(window)
-            y = apply(op, "jvp", x)
+        window = adaptive_window(shape, count, spatial)
+        y = adaptive_pool("max" if kind == "max" else "mean", place, x, window)
         if place:
             # Cells and channels are joined into one axis, which is not sharded.
-            y = gathered(
-                place.reduced(spatial) if count == 1 else place, y, range(spatial[0], y.ndim)
-            )
+            of_y = place.reduced(spatial) if count == 1 else place
+            y = gathered(of_y, y, range(spatial[0], y.ndim))
         parts.append(_flattened(y, spatial[0]))
     return dtypes.cast(lax.concatenate(parts, parts[0].ndim - 1), dtype)
 

@@ -1,10 +1,16 @@
-"""Checks of arguments that are one of a few strings."""
+"""Checks of arguments that are bools, or one of a few strings."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from jaxpool._arguments.errors import ArgumentError
+
+
+def check_bool(argument: str, value: Any) -> None:
+    """Raise unless `value` is True or False."""
+    if not isinstance(value, bool):
+        raise ArgumentError(argument, "True or False", value, "Pass a bool.", TypeError)
 
 
 def choice(argument: str, value: Any, choices: tuple[str, ...]) -> None:

@@ -157,15 +157,18 @@ def normalise_axes(
     return normal
 
 
-def one_axis(axis: Any, ndim: int, array: str = "x") -> int:
-    """`axis` as a non-negative axis of the argument `array`, which has rank `ndim`."""
+def one_axis(axis: Any, ndim: int, array: str = "x", several: str = "") -> int:
+    """`axis` as a non-negative axis of the argument `array`, which has rank `ndim`.
+
+    `several` is a hint for callers that pass no int, such as a tuple of axes.
+    """
     if not ndim:
         hint = f"Add one with {array}[None]."
         raise ArgumentError(array, "an array of at least one axis", (), hint, of="shape")
     rule = f"an int from {-ndim} to {ndim - 1}"
     if not is_int(axis) or not -ndim <= operator.index(axis) < ndim:
-        kind = ValueError if is_int(axis) else TypeError
-        raise ArgumentError("axis", rule, axis, f"Name an axis of {array}.", kind)
+        kind, hint = (ValueError, "") if is_int(axis) else (TypeError, several)
+        raise ArgumentError("axis", rule, axis, hint or f"Name an axis of {array}.", kind)
     return operator.index(axis) % ndim
 
 

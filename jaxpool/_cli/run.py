@@ -76,7 +76,8 @@ class _Met:
     def begin(self) -> None:
         """Start to hand over reductions; called after jax is imported, and jaxpool if it imports jax."""
         try:
-            from jaxpool._accelerate import bind, both_ways
+            from jaxpool._accelerate import bind
+            from jaxpool._cli._checked_handover import CheckedHandover
         except Exception as error:
             # For example a jax that is too old for jaxpool. The program itself may run with it.
             self._why_not = f"{type(error).__name__}: {error}"
@@ -84,7 +85,7 @@ class _Met:
         if bind.switched_off():
             self._why_not = "JAXPOOL_DISABLE is set"
             return
-        kind = both_ways.BothWays if self._check else bind.Handover
+        kind = CheckedHandover if self._check else bind.Handover
         self._handover = kind(self._reductions.append)
         if self._check:
             # For threads that outlive the last line. jax registered its cleanup earlier, so it runs later.

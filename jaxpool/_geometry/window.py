@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from jaxpool._arguments.choices import check_bool
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     Ints,
@@ -309,8 +310,7 @@ def make_window(
     dilated = 1 if window_dilation is None else window_dilation
     dilation = per_axis("window_dilation", dilated, rank)
     pads = padding_pairs(padding, rank)
-    if not isinstance(ceil_mode, bool):
-        raise ArgumentError("ceil_mode", "True or False", ceil_mode, "Pass a bool.", TypeError)
+    check_bool("ceil_mode", ceil_mode)
     sizes = known_sizes(shape, pooled_axes, least=0)
     images = axes is None and rank == 2 and len(shape) == 4 and sizes[0] in (1, 3)
     hint = " If x is channels first, pass axes=(2, 3)." if images else ""

@@ -78,9 +78,9 @@ def apply(op: Op, autodiff: Autodiff, *xs: Array) -> Array:
         return _reverse(op, "value", *xs)  # forward mode: pass autodiff="jvp"
 
 
-def applied(op: Op, *xs: Array) -> Array:
-    """Apply `op` with forward-mode and reverse-mode derivatives."""
-    return apply(op, "jvp", *xs)
+def applied(op: Op, *xs: Array, autodiff: Autodiff = "jvp") -> Array:
+    """Apply `op`, by default with forward-mode and reverse-mode derivatives."""
+    return apply(op, autodiff, *xs)
 
 
 def apply_with_residual(op: Op, autodiff: Autodiff, *xs: Array) -> tuple[Array, Any]:

@@ -83,30 +83,29 @@ class Halo:
             (max(0, -first), max(0, first + self.length - self.dim.size)) for first in firsts
         )
 
-    def ending(self, low: int, high: int) -> Axis:
-        """The axis of a shard and its halo, less the `low` first and `high` last rows, which become padding."""
-        local = self.local
-        return dataclasses.replace(local, size=local.size - low - high, low=low, high=high)
+    def _axis(self, size: int, low: int, high: int = 0) -> Axis:
+        """The axis of the windows of a shard over `size` rows."""
+        return dataclasses.replace(self.dim, size=size, low=low, high=high, out=self.outs)
 
     @property
-    def local(self) -> Axis:
+    def extended(self) -> Axis:
         """The axis of a shard and its halo, where rows beyond the array are elements, not padding."""
-        dim = self.dim
-        return Axis(dim.axis, self.length, dim.window, dim.stride, dim.dilation, 0, 0, self.outs)
+        return self._axis(self.length, 0)
+
+    def cropped(self, low: int, high: int) -> Axis:
+        """The axis of a shard and its halo, less the `low` first and `high` last rows, which become padding."""
+        return self._axis(self.length - low - high, low, high)
 
     @property
     def inside(self) -> Axis:
         """The axis of a shard alone, with padding in place of its halo."""
-        dim = self.dim
-        return Axis(dim.axis, self.own, dim.window, dim.stride, dim.dilation, dim.low, 0, self.outs)
+        return self._axis(self.own, self.dim.low)
 
     @property
     def around(self) -> Axis:
         """The axis of a shard with all rows that any shard needs before and after it."""
-        before, after = max(self.before), max(self.after)
-        return dataclasses.replace(
-            self.inside, size=before + self.own + after, low=self.dim.low - before
-        )
+        before = max(self.before)
+        return self._axis(before + self.own + max(self.after), self.dim.low - before)
 
     @property
     def crossing(self) -> tuple[range, range] | None:
@@ -130,20 +129,13 @@ class Halo:
         """The index of this device's shard, a traced int32."""
         return lax.axis_index(self.names)
 
+    def windows(self) -> Array:
+        """The indices of the windows of this shard among those of the global array."""
+        return self.shard() * np.int32(self.outs) + int32_range(self.outs)
+
     def window_starts(self) -> Array:
         """The position in the global array of the first tap of each window of this shard."""
-        windows = self.shard() * np.int32(self.outs) + int32_range(self.outs)
-        return windows * np.int32(self.dim.stride) - np.int32(self.dim.low)
-
-    def first_real(self) -> Array:
-        """The first tap of each window of this shard that is not padding."""
-        first = -(self.window_starts() // np.int32(self.dim.dilation))
-        return jnp.clip(first, 0, self.dim.window - 1)
-
-    def last_real(self) -> Array:
-        """The last tap of each window of this shard that is not padding."""
-        room = np.int32(self.dim.size - 1) - self.window_starts()
-        return jnp.clip(room // np.int32(self.dim.dilation), 0, self.dim.window - 1)
+        return self.windows() * np.int32(self.dim.stride) - np.int32(self.dim.low)
 
     def rows_exist(self) -> Array:
         """True for rows of this shard and its halo that are elements of the array: `length` bools."""
@@ -151,47 +143,44 @@ class Halo:
         rows = first + int32_range(self.length)
         return (rows >= 0) & (rows < self.dim.size)
 
-    def extended(self, x: Array, fill: Any) -> Array:
+    def extend(self, x: Array, fill: Any) -> Array:
         """The shard x and its halo, `length` rows; rows beyond the array hold `fill`."""
-        axis, own, shard = self.dim.axis, self.own, self.shard()
-        before, after = max(self.before), max(self.after)
-        value = jnp.asarray(fill, x.dtype)
+        axis, own = self.dim.axis, self.own
         parts = [x]
-        for hop in range(1, -(-before // own) + 1):
-            near = (hop - 1) * own
-            rows = lax.slice_in_dim(x, own - min(own, before - near), own, axis=axis)
-            pairs = [(to - hop, to) for to in range(hop, self.count) if self.before[to] > near]
-            parts.insert(0, self._sent(rows, pairs, shard >= hop, value))
-        for hop in range(1, -(-after // own) + 1):
-            near = (hop - 1) * own
-            rows = lax.slice_in_dim(x, 0, min(own, after - near), axis=axis)
-            pairs = [(to + hop, to) for to in range(self.count - hop) if self.after[to] > near]
-            parts.append(self._sent(rows, pairs, shard < self.count - hop, value))
-        whole = lax.concatenate(parts, axis) if parts[1:] else x
+        for after, counts in enumerate((self.before, self.after)):
+            for hop in range(1, -(-max(counts) // own) + 1):
+                size = min(own, max(counts) - (hop - 1) * own)
+                first = 0 if after else own - size
+                rows = lax.slice_in_dim(x, first, first + size, axis=axis)
+                rows = self.received(rows, fill, hop, after=bool(after))
+                parts.insert(len(parts) if after else 0, rows)
+        extended = lax.concatenate(parts, axis) if parts[1:] else x
         low = max(0, *[-start for start in self.starts])
         high = max(0, *[start + self.length - own for start in self.starts])
-        whole = slices.pad(whole, [axis], [(low - before, high - after, 0)], fill)
+        pads = (low - max(self.before), high - max(self.after), 0)
+        extended = slices.pad(extended, [axis], [pads], fill)
+        first = low - self.dim.low
         if not self.drift:
-            return lax.slice_in_dim(
-                whole, low - self.dim.low, low - self.dim.low + self.length, axis=axis
-            )
-        start = shard * np.int32(self.drift) + np.int32(low - self.dim.low)
-        return lax.dynamic_slice_in_dim(whole, start, self.length, axis)
+            return lax.slice_in_dim(extended, first, first + self.length, axis=axis)
+        start = self.shard() * np.int32(self.drift) + np.int32(first)
+        return lax.dynamic_slice_in_dim(extended, start, self.length, axis)
 
-    def from_neighbour(self, rows: Array, fill: Any, *, after: bool) -> Array:
-        """`rows` of the shard before, or `after`, this shard; `fill` at the end of the array."""
-        last = self.count - 1
-        pairs = [(to + 1, to) if after else (to, to + 1) for to in range(last)]
-        exist = self.shard() < last if after else self.shard() > 0
-        return self._sent(rows, pairs, exist, jnp.asarray(fill, rows.dtype))
+    def received(self, rows: Array, fill: Any, hop: int = 1, *, after: bool) -> Array:
+        """`rows` of the shard `hop` shards before, or `after`, this shard; `fill` beyond the ends of the array.
 
-    def _sent(self, rows: Array, pairs: list[tuple[int, int]], exist: Array, fill: Array) -> Array:
-        """`rows` sent along `pairs`, and `fill` in a shard without a source, where `ppermute` gives zeros."""
+        Rows are sent only to shards that need rows from `hop` shards away.
+        """
+        needed, shards = self.after if after else self.before, range(self.count)
+        pairs = [(to + hop if after else to - hop, to) for to in shards]
+        pairs = [
+            pair for pair in pairs if pair[0] in shards and needed[pair[1]] > (hop - 1) * self.own
+        ]
+        exist = self.shard() < self.count - hop if after else self.shard() >= hop
         received = lax.ppermute(rows, self.names, pairs)
         return lax.select(
             jnp.broadcast_to(exist, received.shape),
             received,
-            jnp.broadcast_to(fill, received.shape),
+            jnp.full(received.shape, fill, rows.dtype),  # `ppermute` gives zeros
         )
 
 
@@ -221,13 +210,13 @@ class Strip:
         return self.window.dims[self.window.axes.index(self.axis)].out
 
     @property
-    def sent(self) -> tuple[int, int]:
+    def neighbour_rows(self) -> tuple[int, int]:
         """Start and stop of the rows that the strip reads of the neighbour, from the neighbour's first row."""
         own = self.halo.own
         return (0, self.end - own) if self.after else (own + self.begin, own)
 
     @property
-    def own(self) -> tuple[int, int]:
+    def shard_rows(self) -> tuple[int, int]:
         """Start and stop of the rows that the strip reads of the shard."""
         return (self.begin, self.halo.own) if self.after else (0, self.end)
 
@@ -240,19 +229,19 @@ class Shards:
     halos: tuple[Halo, ...]
 
     @property
-    def local(self) -> Window:
+    def extended(self) -> Window:
         """The window over a shard and its halos."""
-        return self._with(lambda halo: halo.local)
+        return self._with(lambda halo: halo.extended)
 
     @property
     def inside(self) -> Window:
         """The window over a shard alone, with padding in place of its halos."""
         return self._with(lambda halo: halo.inside)
 
-    def ending(self, ends: Sequence[tuple[int, int]]) -> Window:
+    def cropped(self, ends: Sequence[tuple[int, int]]) -> Window:
         """The window over a shard and its halos, less the rows beyond the array, `ends` along each sharded axis."""
         beyond = dict(zip(self.halos, ends, strict=True))
-        return self._with(lambda halo: halo.ending(*beyond[halo]))
+        return self._with(lambda halo: halo.cropped(*beyond[halo]))
 
     @property
     def strips(self) -> tuple[Strip, ...] | None:
@@ -284,6 +273,8 @@ class Shards:
 
     def _with(self, local: Callable[[Halo], Axis]) -> Window:
         """The window with each sharded axis replaced by `local` of its halo."""
+        if not self.halos:
+            return self.window
         sharded = {halo.dim.axis: local(halo) for halo in self.halos}
         return Window(tuple(sharded.get(dim.axis, dim) for dim in self.window.dims))
 
@@ -291,8 +282,8 @@ class Shards:
         """The halo of `dim`, if it is sharded."""
         return next((halo for halo in self.halos if halo.dim.axis == dim.axis), None)
 
-    def extended(self, x: Array, fill: Any) -> Array:
+    def extend(self, x: Array, fill: Any) -> Array:
         """x with its halos, extended axis by axis, so that corners come from diagonal neighbours."""
         for halo in self.halos:
-            x = halo.extended(x, fill)
+            x = halo.extend(x, fill)
         return x

@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import jax
 from jax import Array, lax
@@ -18,7 +18,10 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_int
-from jaxpool._ops.apply import Autodiff, in_reverse
+from jaxpool._ops.apply import Autodiff, apply_with_extra_args, in_reverse
+from jaxpool._ops.op import Op
+
+R = TypeVar("R")  # an array or a tuple of arrays
 
 # The mesh axes of each axis of a pool's array, set by `jaxpool.sharded` inside a `jax.shard_map`, where types do not
 # carry them. A user context of jax is local to a thread and part of every cache key. It is made at import, because jax
@@ -38,7 +41,7 @@ class Place:
         """Number of shards along an axis of the array."""
         return math.prod(self.mesh.shape[name] for name in self.names[axis])
 
-    def whole(self, shape: Sequence[Any]) -> tuple[Any, ...]:
+    def global_shape(self, shape: Sequence[Any]) -> tuple[Any, ...]:
         """The global shape of an array of `shape`, which is the shape of a shard if the place is manual."""
         if not self.manual:
             return tuple(shape)
@@ -62,10 +65,10 @@ class Place:
         names = tuple(() if axis in axes else entry for axis, entry in enumerate(self.names))
         return dataclasses.replace(self, names=names)
 
-    def spec_of(self, shape: Sequence[Any], whole: Sequence[Any]) -> PartitionSpec:
-        """The spec of an operand of `shape`; replicated if it does not broadcast against `whole`, the array's shape."""
-        lead = len(shape) - len(whole)
-        pairs = zip(shape[max(lead, 0) :], whole[max(-lead, 0) :], strict=True)
+    def spec_of(self, shape: Sequence[Any], of_array: Sequence[Any]) -> PartitionSpec:
+        """The spec of an operand of `shape`; replicated if it does not broadcast against the shape `of_array`."""
+        lead = len(shape) - len(of_array)
+        pairs = zip(shape[max(lead, 0) :], of_array[max(-lead, 0) :], strict=True)
         if lead > 0 or not all(size in (1, other) for size, other in pairs):
             return PartitionSpec()
         return self.for_operand(shape).spec
@@ -222,17 +225,20 @@ def undivided(place: Place | None, x: Array, axes: Sequence[int]) -> Array:
     return gathered(place, x, [axis for axis in axes if place.count(axis) == 1])
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _mapped(body: Any, place: Place, out: PartitionSpec, *xs: Array) -> Any:
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _mapped(
+    body: Callable[..., R], settings: tuple[Any, ...], place: Place, out: PartitionSpec, *xs: Array
+) -> R:
     places = [place.for_operand(x.shape) for x in xs]
     run = jax.shard_map(
-        body,
+        functools.partial(body, *settings),
         mesh=place.mesh,
         in_specs=tuple(each.spec for each in places),
         out_specs=out,
         axis_names=place.mapped,
     )
-    return run(*map(_spread, xs, places))
+    result: R = run(*map(_spread, xs, places))
+    return result
 
 
 def _spread(x: Array, place: Place) -> Array:
@@ -248,16 +254,30 @@ def _spread(x: Array, place: Place) -> Array:
 
 
 def on_shards(
-    body: Any,
+    body: Callable[..., R],
     place: Place,
     *xs: Array,
+    settings: tuple[Any, ...] = (),
     out: PartitionSpec | None = None,
     autodiff: Autodiff = "jvp",
-) -> Any:
-    """`body` of the shards of `xs`, sharded as `place.for_operand`; results are sharded as `out`.
+) -> R:
+    """`body(*settings, *xs)` of the shards of `xs`, sharded as `place.for_operand`; results are sharded as `out`.
 
-    `out` is the spec of `place` by default. The body is hashable and compares by value.
+    `out` is the spec of `place` by default. Equal settings, which are hashable, are traced once.
     """
     out = place.spec if out is None else out
-    run = body if place.manual else functools.partial(_mapped, body, place, out)
-    return run(*xs) if autodiff == "jvp" else in_reverse(run, *xs)
+    run: Callable[..., R] = functools.partial(body, *settings)
+    if not place.manual:
+        run = functools.partial(_mapped, body, settings, place, out)
+    result: R = run(*xs) if autodiff == "jvp" else in_reverse(run, *xs)
+    return result
+
+
+def apply_on_shards(op: Op, place: Place | None, *xs: Array) -> Array:
+    """Apply `op`, whose pooled axes are not sharded, to arrays or to their shards."""
+    return output_of(op, *xs) if place is None else on_shards(output_of, place, *xs, settings=(op,))
+
+
+def output_of(op: Op, *xs: Array) -> Array:
+    """The output of `op`, without its residual."""
+    return apply_with_extra_args(op, *xs)[0]

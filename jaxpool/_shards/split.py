@@ -1,59 +1,68 @@
-"""Splitting a pool of a sharded array into pools of its shards, and checks of sizes.
+"""The windows of a pool and the sharding of its array: a `Split`, and checks of sizes.
 
-The windowed pools of `_api` and `compat` get a `Split` from `located`, `by_type` or `by_window`, and run it.
+The windowed pools of `_api` and `compat` get a `Split` from `split_by_type` or `by_window`, and run it.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from jax import Array
 
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Axis, Window, make_window
-from jaxpool._ops.apply import Autodiff
-from jaxpool._shards.ends import Ends
+from jaxpool._shards.extended import pool_extended
 from jaxpool._shards.halo import Halo, Shards
 from jaxpool._shards.place import Place, on_shards, place_by_type, shard_axes
 
+R = TypeVar("R")  # an array or a tuple of arrays
 MakeWindow = Callable[[Sequence[Any]], Window]  # from the shape of an array to the window over it
 
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """A pool of a sharded array: the place of the array, and the windows over its shards."""
+    """A pool: its windows over the shards of an array, and the `place` of the array; None on one device."""
 
-    place: Place
     shards: Shards
+    place: Place | None
 
-    def run(
-        self, body: Callable[..., Any], x: Array, *settings: Any, autodiff: Autodiff = "jvp"
-    ) -> Any:
-        """Run `body(shards, *settings)` on each shard of x."""
-        return on_shards(body(self.shards, *settings), self.place, x, autodiff=autodiff)
+    @property
+    def window(self) -> Window:
+        """The window over the global array."""
+        return self.shards.window
+
+    def run(self, body: Callable[..., R], x: Array, *settings: Any, **mode: Any) -> R:
+        """`body(shards, *settings, x)` of x or of each shard of x; `mode` may set `autodiff`."""
+        if self.place is None:
+            return body(self.shards, *settings, x, **mode)
+        return on_shards(body, self.place, x, settings=(self.shards, *settings), **mode)
 
     def apply(
         self,
-        pool: Callable[..., Any],
+        pool: Callable[..., Array],
         op: Any,
-        *xs: Array,
-        autodiff: Autodiff = "jvp",
-        masked: bool = False,
-    ) -> Any:
-        """Run `pool(op, *xs)` on each shard; all arrays broadcast against the first.
+        x: Array,
+        *operands: Array,
+        mask: Array | None = None,
+        **mode: Any,
+    ) -> Array:
+        """`pool(op, x, *operands)` of x or of each shard of x; a `where` mask of x follows x.
 
-        If `masked`, the second array is the `where` mask of the first, and is extended by a halo too.
+        All arrays broadcast against x. `mode` may set `autodiff`.
         """
-        return on_shards(Ends(self.shards, pool, op, masked), self.place, *xs, autodiff=autodiff)
+        xs = (x, *operands) if mask is None else (x, mask, *operands)
+        if self.place is None:
+            return pool(op, *xs, **mode)
+        settings = self.shards, pool, op, mask is not None
+        return on_shards(pool_extended, self.place, *xs, settings=settings, **mode)
 
     def pooled(self, shape: Sequence[Any]) -> tuple[Any, ...]:
         """The shape of the pooled array, for an input that has `shape` on this device."""
-        sizes = {dim.axis: dim.out for dim in self.shards.window.dims}
-        counts = [self.place.count(axis) if self.place.manual else 1 for axis in range(len(shape))]
-        return tuple(sizes[a] // counts[a] if a in sizes else n for a, n in enumerate(shape))
+        manual = self.place is not None and self.place.manual
+        return (self.shards.extended if manual else self.window).pooled(shape)
 
     def check_reflected(self, argument: str = "x") -> None:
         """Raise unless each shard and its halo hold the rows that reflection reads at the ends of the array."""
@@ -75,24 +84,19 @@ def split_pool(place: Place, shape: Sequence[Any], make: MakeWindow) -> Split:
         if dim.size % count or dim.out % count:
             raise _uneven(shape, which, dim, count, make)
         halos.append(Halo(dim, place.names[dim.axis], count))
-    return Split(place, Shards(window, tuple(halos)))
+    return Split(Shards(window, tuple(halos)), place)
 
 
-def by_type(x: Array, make: MakeWindow) -> Split | None:
-    """The split of a pool of x, or None if `place_by_type` finds no sharding."""
-    return located(x, make)[1]
-
-
-def located(x: Array, make: MakeWindow) -> tuple[Window, Split | None]:
-    """The window over the global array, and the split of `by_type`."""
+def split_by_type(x: Array, make: MakeWindow) -> Split:
+    """The split of a pool of x by `place_by_type`."""
     place = place_by_type(x)
-    shape = x.shape if place is None else place.whole(x.shape)
-    window = make(shape)
-    return window, None if place is None else split_pool(place, shape, make)
+    if place is None:
+        return Split(Shards(make(x.shape), ()), None)
+    return split_pool(place, place.global_shape(x.shape), make)
 
 
-def by_window(x: Array, window: Window) -> Split | None:
-    """The split of a pool of x over `window`, or None if its type is not sharded. Raises if `shard_axes` is set."""
+def by_window(x: Array, window: Window) -> Split:
+    """The split of a pool of x over `window`. Raises if `shard_axes` is set."""
     if shard_axes.value is not None:
         hint = "Pass a function of jaxpool itself."
         raise ArgumentError(
@@ -111,7 +115,7 @@ def by_window(x: Array, window: Window) -> Split | None:
             axes=window.axes,
         )
 
-    return by_type(x, make)
+    return split_by_type(x, make)
 
 
 def check_whole(x: Array, *axes: int, by_type: bool = True, argument: str = "x") -> None:
@@ -132,17 +136,14 @@ def check_whole(x: Array, *axes: int, by_type: bool = True, argument: str = "x")
 
 
 def check_even(
-    place: Place, shape: Sequence[Any], axes: Sequence[int], argument: str = "x"
+    place: Place, axis: int, size: Any, argument: str, value: Any, more: str = "", of: str = ""
 ) -> None:
-    """Raise unless each of `axes` splits into shards of equal size."""
-    for axis in axes:
-        count = place.count(axis)
-        if count > 1 and shape[axis] % count != 0:
-            rule = f"of a size along axis {axis} that its {count} shards divide"
-            known = is_int(shape[axis])
-            near = either(around(shape[axis], count, 1)) if known else f"a multiple of {count}"
-            hint = f"Use {near} there."
-            raise ArgumentError(argument, rule, shape[axis], hint, of=f"shape[{axis}]")
+    """Raise an error about `argument` unless `size`, along an axis, splits into shards of equal size."""
+    count = place.count(axis)
+    if count > 1 and size % count != 0:
+        rule = f"of a size along axis {axis} that its {count} shards divide{more}"
+        near = either(around(size, count, 1)) if is_int(size) else f"a multiple of {count}"
+        raise ArgumentError(argument, rule, value, f"Use {near} there.", of=of)
 
 
 def around(size: int, count: int, steps: int) -> list[int]:

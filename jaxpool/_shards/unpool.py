@@ -8,7 +8,7 @@ Elements that belong to a shard further away are dropped.
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 
@@ -26,73 +26,67 @@ from jaxpool._ops.apply import applied
 from jaxpool._ops.unpool import Unpool
 from jaxpool._shards.halo import Halo
 from jaxpool._shards.place import Place, on_shards
-from jaxpool._shards.split import around, either
+from jaxpool._shards.split import check_even
 
 
-@dataclasses.dataclass(frozen=True)
-class Lying:
-    """An unpooled axis that is sharded along mesh axes `names` into `count` shards."""
-
-    axis: int
-    names: tuple[str, ...]
-    count: int
-
-    def neighbours(self, x: Array, fill: int) -> Array:
-        """x concatenated between the shards before and after it, with `fill` beyond the ends of the array."""
-        rows = x.shape[self.axis]
-        size = rows * self.count
-        return Halo(
-            Axis(self.axis, size, 2 * rows + 1, 1, 1, rows, rows, size), self.names, self.count
-        ).extended(x, fill)
+def _halo(axis: int, names: tuple[str, ...], count: int, rows: int) -> Halo:
+    """The halo of an axis of `rows` rows per shard that consists of the whole shards before and after a shard."""
+    size = rows * count
+    return Halo(Axis(axis, size, 2 * rows + 1, 1, 1, rows, rows, size), names, count)
 
 
-@dataclasses.dataclass(frozen=True)
-class Unpooled:
+def _unpool_shard(
+    axes: tuple[int, ...],
+    sizes: tuple[int, ...],
+    halos: tuple[Halo, ...],
+    y: Array,
+    indices: Array,
+) -> Array:
     """Scatter elements of a shard and its neighbours along `axes`; `sizes` are the sizes in the global result."""
+    counts = {halo.dim.axis: halo.count for halo in halos}
+    pairs = zip(axes, sizes, strict=True)
+    local_sizes = tuple(size // counts.get(axis, 1) for axis, size in pairs)
+    beyond = math.prod(sizes)
+    position = checked_position(indices, beyond)
 
-    axes: tuple[int, ...]
-    sizes: tuple[int, ...]
-    lying: tuple[Lying, ...]
+    def put(y: Array, position: Array) -> Array:
+        return applied(Unpool(axes, local_sizes), y, position)
 
-    @property
-    def local_sizes(self) -> tuple[int, ...]:
-        """The sizes of `axes` in a shard."""
-        counts = {each.axis: each.count for each in self.lying}
-        pairs = zip(self.axes, self.sizes, strict=True)
-        return tuple(size // counts.get(axis, 1) for axis, size in pairs)
+    if not halos:
+        return put(y, position)
+    in_shard = functools.partial(_in_shard, axes, sizes, local_sizes, halos)
 
-    def __call__(self, y: Array, indices: Array) -> Array:
-        beyond = math.prod(self.sizes)
-        position = checked_position(indices, beyond)
-        if not self.lying:
-            return self._put(y, position)
-        local = self._in_shard(position)
-        away = (local == math.prod(self.local_sizes)) & (position < beyond)
-        any_away = _on_any_device(lax.reduce_or(away, range(away.ndim)))
+    def with_neighbours(y: Array, position: Array) -> Array:
+        for halo in halos:
+            y, position = halo.extend(y, 0), halo.extend(position, beyond)
+        return put(y, in_shard(position))
 
-        def near(y: Array, position: Array) -> Array:
-            for each in self.lying:
-                y, position = each.neighbours(y, 0), each.neighbours(position, beyond)
-            return self._put(y, self._in_shard(position))
+    local = in_shard(position)
+    away = (local == math.prod(local_sizes)) & (position < beyond)
+    any_away = _on_any_device(lax.reduce_or(away, range(away.ndim)))
+    x: Array = lax.cond(any_away, with_neighbours, lambda y, _: put(y, local), y, position)
+    return x
 
-        return lax.cond(any_away, near, lambda y, _: self._put(y, local), y, position)
 
-    def _put(self, y: Array, position: Array) -> Array:
-        return applied(Unpool(self.axes, self.local_sizes), y, position)
-
-    def _in_shard(self, position: Array) -> Array:
-        """Convert flat positions in the global array to positions in the shard; outside it, the size of the shard."""
-        lying = {each.axis: each for each in self.lying}
-        local, inside, unit = lax.full_like(position, 0), lax.full_like(position, True, bool), 1
-        dims = zip(self.axes, self.sizes, self.local_sizes, strict=True)
-        for axis, size, rows in reversed([*dims]):
-            along, position = position % np.int32(size), position // np.int32(size)
-            if axis in lying:
-                along = along - lax.axis_index(lying[axis].names) * np.int32(rows)
-                inside = inside & (along >= 0) & (along < rows)
-            local, unit = local + along * np.int32(unit), unit * rows
-        inside = inside & (position == 0)
-        return lax.select(inside, local, lax.full_like(local, unit))
+def _in_shard(
+    axes: Sequence[int],
+    sizes: Sequence[int],
+    local_sizes: Sequence[int],
+    halos: Sequence[Halo],
+    position: Array,
+) -> Array:
+    """Convert flat positions in the global array to positions in the shard; outside it, the size of the shard."""
+    by_axis = {halo.dim.axis: halo for halo in halos}
+    local, inside, unit = lax.full_like(position, 0), lax.full_like(position, True, bool), 1
+    dims = zip(axes, sizes, local_sizes, strict=True)
+    for axis, size, rows in reversed([*dims]):
+        along, position = position % np.int32(size), position // np.int32(size)
+        if axis in by_axis:
+            along = along - by_axis[axis].shard() * np.int32(rows)
+            inside = inside & (along >= 0) & (along < rows)
+        local, unit = local + along * np.int32(unit), unit * rows
+    inside = inside & (position == 0)
+    return lax.select(inside, local, lax.full_like(local, unit))
 
 
 def _on_any_device(flag: Array) -> Array:
@@ -118,26 +112,22 @@ def unpool(
     `known` holds the values of `indices`, if they are concrete. Raises `ArgumentError` if shards would differ in size,
     or if a concrete index is further away than the adjacent shard.
     """
-    shape = place.whole(y.shape)
-    lying = []
+    shape = place.global_shape(y.shape)
+    halos = []
     for axis, size in zip(axes, sizes, strict=True):
         count = place.count(axis)
-        if size % count:
-            rule = f"of a size along axis {axis} that its {count} shards divide"
-            hint = f"Use {either(around(size, count, 1))} there."
-            raise ArgumentError("spatial_shape", rule, sizes, hint)
+        check_even(place, axis, size, "spatial_shape", sizes)
         if count > 1:
             if shape[axis] == 0:
                 rule = f"of at least one element along pooled axis {axis}"
                 raise ArgumentError("y", rule, 0, "Use the plain function.", of=f"shape[{axis}]")
-            lying.append(Lying(axis, place.names[axis], count))
+            halos.append(_halo(axis, place.names[axis], count, shape[axis] // count))
     # XLA rejects the gradient of a shard_map of arrays without elements (jax 0.10).
     if 0 in shape:
         shards = [shape[axis] // max(y.shape[axis], 1) or 1 for axis in axes]
         return zeros_like(y, axes, [n // count for n, count in zip(sizes, shards, strict=True)])
-    _check_near(indices if known is None else known, shape, axes, sizes, lying)
-    x: Array = on_shards(Unpooled(axes, sizes, tuple(lying)), place, y, indices)
-    return x
+    _check_near(indices if known is None else known, shape, axes, sizes, halos)
+    return on_shards(_unpool_shard, place, y, indices, settings=(axes, sizes, tuple(halos)))
 
 
 def _check_near(
@@ -145,19 +135,19 @@ def _check_near(
     shape: Sequence[int],
     axes: Sequence[int],
     sizes: Sequence[int],
-    lying: Sequence[Lying],
+    halos: Sequence[Halo],
 ) -> None:
     """Raise if a concrete index is neither in the shard of its element nor in an adjacent shard."""
     if isinstance(indices, jax.core.Tracer) or not getattr(indices, "is_fully_addressable", True):
         return
     at = np.unravel_index(np.asarray(indices).astype(np.int64), sizes)
-    for each in lying:
-        which = axes.index(each.axis)
-        target = at[which] // (sizes[which] // each.count)
-        shard = np.arange(shape[each.axis]) // (shape[each.axis] // each.count)
-        source = shard.reshape([-1 if axis == each.axis else 1 for axis in range(len(shape))])
+    for halo in halos:
+        which, pooled = axes.index(halo.dim.axis), halo.dim.axis
+        target = at[which] // (sizes[which] // halo.count)
+        shard = np.arange(shape[pooled]) // halo.own
+        source = shard.reshape([-1 if axis == pooled else 1 for axis in range(len(shape))])
         far = np.abs(target - source) > 1
         if far.any():
-            rule = f"of the shard of its element along axis {each.axis}, or of one beside it"
-            hint = f"Use fewer than the {each.count} shards, or the plain function on one device."
+            rule = f"of the shard of its element along axis {pooled}, or of one beside it"
+            hint = f"Use fewer than the {halo.count} shards, or the plain function on one device."
             raise ArgumentError("indices", rule, int(np.asarray(indices)[far][0]), hint)

@@ -1,6 +1,6 @@
 """Windowed pools of Flax, Haiku and Equinox, computed by jaxpool's kernels.
 
-`_accelerate/asked.py` traces the original pool to find the windowed reduction that it binds. One op then computes the
+`_traced_reduction.py` traces the original pool to find the windowed reduction that it binds. One op then computes the
 whole pool without the transposes of the original. The op includes the division of an average, so 8- and 16-bit floats
 are added in float32 and rounded once. If no op computes the pool, the original runs under `accelerate`.
 """
@@ -17,7 +17,6 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._accelerate.asked import asked
 from jaxpool._accelerate.bind import handing_over, install
 from jaxpool._arguments.arrays import weakly_typed
 from jaxpool._arguments.errors import ArgumentError
@@ -27,6 +26,7 @@ from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.select_pool import pool_op
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._shards.pools import windowed
+from jaxpool.compat._traced_reduction import traced_reduction
 
 Divide = Literal["not", "counted", "real"]
 
@@ -68,7 +68,7 @@ def pool_at_once(
     if not isinstance(x, (jax.Array, np.ndarray)):
         return None
     x = jnp.asarray(x) if isinstance(x, np.ndarray) else x
-    reduction = asked(original, x, *args)
+    reduction = traced_reduction(original, x, *args)
     if reduction is None or (reduction.kind == "sum" and not dtypes.is_float(x.dtype)):
         return None
     leading = 0 if moved else reduction.ndim - x.ndim

@@ -220,16 +220,13 @@ class Filter:
         window = make_window(xs[0].shape, shape, padding=sides, axes=axes)
         op = Continued(window, modes, self.arguments["cval"], pool, make(window))
         split = by_window(xs[0], window)
-        if not split:
-            return continued(op, *xs)
         for halo in split.shards.halos:
             if modes[axes.index(halo.dim.axis)] == "wrap":
                 rule = f"another where axis {halo.dim.axis} of input lies on several devices"
                 raise ArgumentError("mode", rule, self.arguments["mode"], "Use 'nearest', say.")
         if {"symmetric", "reflect"}.intersection(modes):
             split.check_reflected("input")
-        y: Array = split.apply(continued, op, *xs)
-        return y
+        return split.apply(continued, op, *xs)
 
     def _ranked(self, x: Array, rank: Rank, shape: tuple[int, ...], taps: np.ndarray) -> Array:
         if self.cast:

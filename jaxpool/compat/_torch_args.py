@@ -131,12 +131,6 @@ def windows(
     return window
 
 
-def check_flag(argument: str, value: Any) -> None:
-    """Raise unless `value` is True or False."""
-    if not isinstance(value, bool):
-        raise ArgumentError(argument, "True or False", value, "Pass a bool.", TypeError)
-
-
 def axis_of(dim: Any, ndim: int, argument: str = "dim") -> int:
     """`dim` as a non-negative axis; a scalar accepts the axes 0 and -1."""
     count = max(ndim, 1)

@@ -9,6 +9,7 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
+from jaxpool._arguments.choices import check_bool
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_int
 from jaxpool._ops.sum_pool import SumPool
@@ -19,7 +20,7 @@ from jaxpool.compat._torch_rank import of_rank
 
 
 def _divisor(divisor: Any, count_include_pad: Any) -> Any:
-    args.check_flag("count_include_pad", count_include_pad)
+    check_bool("count_include_pad", count_include_pad)
     if divisor is None:
         return "counted" if count_include_pad else "real"
     rule, hint = "an int other than 0, below 2**63, or None", "None divides by the count."

@@ -9,10 +9,8 @@ from jax import Array
 from jaxpool._arguments.errors import calling
 from jaxpool._arguments.sizes import check_countable
 from jaxpool._geometry.window import Window
-from jaxpool._kernels.positions import window_position
-from jaxpool._ops.apply import apply_with_residual
 from jaxpool._ops.select_pool import SelectPool
-from jaxpool._shards.pools import Argmax, windowed
+from jaxpool._shards.pools import select_with_position, windowed
 from jaxpool._shards.split import by_window
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOATS, INTS, Result, Sizes
@@ -70,14 +68,9 @@ def _max_pool(
         window = args.windows(x, rank, kernel_size, stride, padding, dilation, ceil_mode)
         if return_indices:
             check_countable("input", window.input_shape)
-    split = by_window(x, window)
     if not return_indices:
         return max_of(x, window)
-    if split and split.shards.halos:
-        result: Result = split.run(Argmax, x, "last_nan")
-        return result
-    y, tap = apply_with_residual(SelectPool(window, "max", "last_nan"), "jvp", x)
-    return y, window_position(tap, window)
+    return by_window(x, window).run(select_with_position, x, "last_nan")
 
 
 def max_of(x: Array, window: Window) -> Array:

@@ -12,6 +12,7 @@ from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import is_array
 from jaxpool._arguments.calls import public
+from jaxpool._arguments.choices import check_bool
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import check_countable, is_sequence, known_sizes
 from jaxpool._kernels.dtypes import Kind
@@ -44,7 +45,7 @@ def along(function: str, op: Callable[..., Reduction], x: Array, dim: Any, keepd
     keepdim = False if keepdim is MISSING else keepdim
     with args.call(function, x):
         axis = args.axis_of(dim, x.ndim)
-        args.check_flag("keepdim", keepdim)
+        check_bool("keepdim", keepdim)
         if not x.ndim:
             return Chosen(x, jnp.zeros((), jnp.int32))
         _check_filled(x, [axis])
@@ -163,7 +164,7 @@ def min(
 def over_dims(function: str, kind: Kind, input: Any, dim: Any, keepdim: Any) -> Array:
     x = args.tensor(function, input, ORDERED)
     with args.call(function, x):
-        args.check_flag("keepdim", keepdim)
+        check_bool("keepdim", keepdim)
         entries = tuple(dim) if is_sequence(dim) else () if dim is None else (dim,)
         axes = [args.axis_of(entry, x.ndim) for entry in entries] or list(range(x.ndim))
         if len(set(axes)) != len(axes):

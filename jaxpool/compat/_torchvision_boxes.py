@@ -14,6 +14,7 @@ from jax import Array
 from jaxpool._api.regions import box_max, cells_of, scale_of
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
+from jaxpool._arguments.choices import check_bool
 from jaxpool._arguments.errors import ArgumentError, calling
 from jaxpool._arguments.sizes import check_countable, is_int, is_sequence
 from jaxpool._ops.box_mean import BoxMean, box_mean
@@ -50,8 +51,7 @@ def arguments(
             hint = "A batch may be empty, and channels, but not images."
             raise ArgumentError("input", "of images with pixels", x.shape, hint, of="shape")
         cells, scale = cells_of("output_size", output_size), scale_of(spatial_scale)
-        if not isinstance(aligned, bool):
-            raise ArgumentError("aligned", "True or False", aligned, "Pass a bool.", TypeError)
+        check_bool("aligned", aligned)
         if own and x.shape[1] % (cells[0] * cells[1]):
             rule = f"of a number of channels that {cells[0]} * {cells[1]} divides"
             raise ArgumentError("input", rule, x.shape, "Each cell has its own.", of="shape")

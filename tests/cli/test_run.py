@@ -18,10 +18,10 @@ import pytest
 from jax import lax
 
 import jaxpool
-from jaxpool._accelerate import bind, both_ways
+from jaxpool._accelerate import bind
 from jaxpool._accelerate.bind import handing_over
 from jaxpool._accelerate.report import LaxReduction
-from jaxpool._cli import run
+from jaxpool._cli import _checked_handover, run
 from jaxpool._cli._on_import import on_import
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -193,8 +193,8 @@ class TestTheSummary:
         rows = [
             LaxReduction("max", "int8", (9,), (3,), (1,), (), f"{at}", None) for at in range(30)
         ]
-        checked = both_ways.BothWays(lambda _: None)
-        gave = both_ways.Comparison
+        checked = _checked_handover.CheckedHandover(lambda _: None)
+        gave = _checked_handover.Comparison
         checked._compared = {row: gave("equal") for row in rows[:-1]} | {rows[-1]: gave("no", True)}
         met = run._Met("train.py", check=True)
         met._reductions, met._handover = rows, checked
@@ -341,7 +341,7 @@ def test_a_training_gives_what_it_gave(name, tmp_path, monkeypatch):
 def first_call(pool, x):
     """Run a pool under --check, and return the comparisons in words."""
     calls = []
-    checked = both_ways.BothWays(calls.append)
+    checked = _checked_handover.CheckedHandover(calls.append)
     jaxpool.accelerate(pool)  # installs the dispatcher
     with handing_over(checked):
         jax.block_until_ready(jax.jit(pool)(x))
@@ -360,22 +360,24 @@ def test_both_ways_are_equal_where_they_are():
 
 @pytest.mark.parametrize("ties", ["last", "split"])
 def test_a_cotangent_that_goes_elsewhere_is_found(ties, monkeypatch):
-    real = both_ways.Handover.take_over
+    real = _checked_handover.Handover.take_over
 
     def wrong(self, kind, aval, args, params):
         real(self, kind, aval, args, params)
         return jaxpool.max_pool(args[0][:, None], 3, 2, ties=ties, axes=(0,), autodiff="jvp")[:, 0]
 
-    monkeypatch.setattr(both_ways.Handover, "take_over", wrong)
+    monkeypatch.setattr(_checked_handover.Handover, "take_over", wrong)
     checked, (verdict,) = first_call(max_pool, jnp.zeros(9))
     assert checked.differs
     assert verdict.startswith("cotangent differs at ")
 
 
 def test_a_value_that_is_another_is_found(monkeypatch):
-    real = both_ways.Handover.take_over
+    real = _checked_handover.Handover.take_over
     monkeypatch.setattr(
-        both_ways.Handover, "take_over", lambda *args: real(*args) + jnp.array([0, 0, 0, 1.0])
+        _checked_handover.Handover,
+        "take_over",
+        lambda *args: real(*args) + jnp.array([0, 0, 0, 1.0]),
     )
     _, (verdict,) = first_call(max_pool, jnp.arange(9.0))
     assert verdict == "value differs at 1 of 4 elements, by 1"
@@ -384,7 +386,7 @@ def test_a_value_that_is_another_is_found(monkeypatch):
 def traced(pool, x):
     """Trace a pool for the type of x under --check, and return the comparisons in words."""
     calls = []
-    checked = both_ways.BothWays(calls.append)
+    checked = _checked_handover.CheckedHandover(calls.append)
     jaxpool.accelerate(pool)
     with handing_over(checked):
         jax.eval_shape(pool, x)
@@ -428,21 +430,21 @@ def noise(shape, dtype="float32"):
 
 
 def test_a_sum_of_narrow_floats_that_is_another_is_found(monkeypatch):
-    real = both_ways.Handover.take_over
-    monkeypatch.setattr(both_ways.Handover, "take_over", lambda *args: 0 * real(*args))
+    real = _checked_handover.Handover.take_over
+    monkeypatch.setattr(_checked_handover.Handover, "take_over", lambda *args: 0 * real(*args))
     checked, (verdict,) = first_call(sum_pool, noise((16, 24), "bfloat16"))
     assert checked.differs
     assert verdict.startswith("value differs at 384 of 384 elements")
 
 
 def test_a_cotangent_of_narrow_floats_that_is_another_is_found(monkeypatch):
-    real = both_ways.Handover.take_over
+    real = _checked_handover.Handover.take_over
 
     def wrong(*args):
         y = real(*args)
         return y / 2 + lax.stop_gradient(y / 2)
 
-    monkeypatch.setattr(both_ways.Handover, "take_over", wrong)
+    monkeypatch.setattr(_checked_handover.Handover, "take_over", wrong)
     _, (verdict,) = first_call(sum_pool, noise((16, 24), "bfloat16"))
     assert verdict.startswith("cotangent differs at 384 of 384 elements")
 
@@ -458,8 +460,10 @@ def test_right_sums_are_equal(pool, dtype):
 def test_a_sum_that_is_not_finite_must_be_the_same(monkeypatch):
     x = jnp.zeros((4, 4)).at[0, 0].set(jnp.inf)
     assert first_call(sum_from_one, x)[1] == ["equal"]
-    real = both_ways.Handover.take_over
-    monkeypatch.setattr(both_ways.Handover, "take_over", lambda *args: jnp.nan_to_num(real(*args)))
+    real = _checked_handover.Handover.take_over
+    monkeypatch.setattr(
+        _checked_handover.Handover, "take_over", lambda *args: jnp.nan_to_num(real(*args))
+    )
     _, (verdict,) = first_call(sum_from_one, x)
     assert verdict.startswith("value differs at 1 of 4 elements")
 
@@ -472,9 +476,9 @@ def test_cotangents_are_compared_where_the_maximum_is_finite(monkeypatch):
     assert first_call(max_pool, every)[1] == [
         "equal in value; the cotangent was not compared, for NaN or infinity"
     ]
-    real = both_ways.Handover.take_over
+    real = _checked_handover.Handover.take_over
     monkeypatch.setattr(
-        both_ways.Handover, "take_over", lambda *args: lax.stop_gradient(real(*args))
+        _checked_handover.Handover, "take_over", lambda *args: lax.stop_gradient(real(*args))
     )
     checked, (verdict,) = first_call(max_pool, some)
     assert checked.differs

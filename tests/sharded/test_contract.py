@@ -18,8 +18,8 @@ from jaxpool._geometry.window import make_window
 from jaxpool._ops.elementwise import sharded_alike
 from jaxpool._shards.halo import Halo
 from jaxpool._shards.place import place_by_type
-from jaxpool._shards.unpool import Lying
 from jaxpool._shards.unpool import _check_near as check_near
+from jaxpool._shards.unpool import _halo as halo_of
 from jaxpool.testing import pools
 from tests.support.junk import Wrapper
 
@@ -328,10 +328,10 @@ def test_a_maximum_of_all_that_is_no_float(dtype):
 def test_indices_beside_the_shard_of_their_element():
     """8 rows in 4 shards with 4 positions each: an index into the previous or next shard is accepted."""
     near = 2 * (jnp.arange(8).clip(1, 6) + np.array([1, -1] * 4))[None, :, None]
-    lying = [Lying(1, ("rows",), 4)]
-    check_near(near, (1, 8, 1), (1,), (16,), lying)
+    halos = [halo_of(1, ("rows",), 4, 2)]
+    check_near(near, (1, 8, 1), (1,), (16,), halos)
     with pytest.raises(ArgumentError, match="of the shard of its element along axis 1") as raised:
-        check_near((near + 8) % 16, (1, 8, 1), (1,), (16,), lying)
+        check_near((near + 8) % 16, (1, 8, 1), (1,), (16,), halos)
     assert raised.value.argument == "indices"
 
 

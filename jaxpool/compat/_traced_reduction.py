@@ -1,4 +1,4 @@
-"""Find the windowed reduction that a pool of another library binds, by tracing the pool; for `jaxpool.compat`.
+"""Find the windowed reduction that a pool of another library binds, by tracing the pool.
 
 The pool runs under `jax.eval_shape`, so that it checks its arguments and raises its own messages, and nothing is
 computed. A `Handover` records the reductions that are bound. The result is the kind and window of the first, and the
@@ -22,7 +22,7 @@ from jaxpool._geometry.window import Window
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
+class TracedReduction:
     """The windowed reduction that a function binds, and the type of the function's result."""
 
     kind: str  # "max", "min" or "sum"; its initial value is the identity: -inf, inf or 0
@@ -34,25 +34,25 @@ class Asked:
     weak_type: bool
 
 
-class _Listener(Handover):
+class _Recorder(Handover):
     """Record the reductions that are bound, and leave all of them to lax.
 
     The record is None for a reduction that our windows do not cover, or that has an explicit initial value.
     """
 
     def take_over(self, kind: str, aval: Any, args: Any, params: dict[str, Any]) -> Array:
-        _heard.reductions.append(None)
+        _traced.reductions.append(None)
         window = read(kind, aval, params)
         if len(args) == 1:  # `lax.reduce_window_p` has the initial value as a second argument
-            _heard.reductions[-1] = (kind, window, aval.ndim)
-        raise LeftError("it is only looked at")
+            _traced.reductions[-1] = (kind, window, aval.ndim)
+        raise LeftError("it is recorded only")
 
 
-_listener = _Listener()
-_heard: Any = threading.local()
+_recorder = _Recorder()
+_traced: Any = threading.local()
 
 
-def asked(function: Callable[..., Any], x: Array, *args: Any) -> Asked | None:
+def traced_reduction(function: Callable[..., Any], x: Array, *args: Any) -> TracedReduction | None:
     """The first windowed reduction that `function(x, *args)` binds; None if our pools cannot compute the first.
 
     A function is traced once for the same type of x and the same arguments, so its warnings appear once too.
@@ -66,25 +66,25 @@ def asked(function: Callable[..., Any], x: Array, *args: Any) -> Asked | None:
     try:
         hash(about)
     except TypeError:
-        return _ask.__wrapped__(*about)
-    return _ask(*about)
+        return _trace.__wrapped__(*about)
+    return _trace(*about)
 
 
 @functools.lru_cache(maxsize=4096)
-def _ask(
+def _trace(
     function: Callable[..., Any],
     shape: tuple[Any, ...],
     dtype: Any,
     weak_type: bool,
     args: tuple[Any, ...],
     *_: Any,
-) -> Asked | None:
+) -> TracedReduction | None:
     install()
-    _heard.reductions = []
+    _traced.reductions = []
     x = jax.ShapeDtypeStruct(shape, dtype, weak_type=weak_type)
-    with handing_over(_listener):
+    with handing_over(_recorder):
         y = jax.eval_shape(lambda x: function(x, *args), x)
-    if not _heard.reductions or _heard.reductions[0] is None:
+    if not _traced.reductions or _traced.reductions[0] is None:
         return None
-    kind, window, ndim = _heard.reductions[0]
-    return Asked(kind, window, ndim, y.shape, y.dtype, y.weak_type)
+    kind, window, ndim = _traced.reductions[0]
+    return TracedReduction(kind, window, ndim, y.shape, y.dtype, y.weak_type)

@@ -23,16 +23,15 @@ import jax
 from jax import Array, lax
 
 from jaxpool._kernels.materialise import materialise
-from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.linear_map import linear_map
 from jaxpool._ops.op import Op
 from jaxpool._plan.problem import Platform, barrier_on
 from jaxpool._plan.stages import OpPlan
-from jaxpool._shards.halo import Shards, Strip
+from jaxpool._shards.halo import Strip
 
 
 @dataclasses.dataclass(frozen=True)
-class Edges(Op):
+class WithSlices(Op):
     """x and slices of it; `cuts` holds the axis, start and stop of each slice.
 
     The transpose updates slices of dx; the transpose of `lax.slice` would add arrays of the size of x.
@@ -60,12 +59,12 @@ class Edges(Op):
 
 def fetched(strips: Sequence[Strip], x: Array, fill: Any) -> list[Array]:
     """x, and for each strip the rows that it reads of a neighbour."""
-    cuts = tuple((strip.axis, *strip.sent) for strip in strips)
-    x, *ends = linear_map(Edges(cuts), (), [x], nonzero=(True,))
+    cuts = tuple((strip.axis, *strip.neighbour_rows) for strip in strips)
+    x, *ends = linear_map(WithSlices(cuts), (), [x], nonzero=(True,))
     halos: list[Array] = []
     for strip, rows in zip(strips, ends, strict=True):
-        rows = _between(strips, halos, rows, strip, *strip.sent)
-        halos.append(strip.halo.from_neighbour(rows, fill, after=strip.after))
+        rows = _between(strips, halos, rows, strip, *strip.neighbour_rows)
+        halos.append(strip.halo.received(rows, fill, after=strip.after))
     return [x, *halos]
 
 
@@ -87,7 +86,7 @@ def _between(
 
 
 @dataclasses.dataclass(frozen=True)
-class Bordered(Op):
+class WithStrips(Op):
     """A pool of a shard and the halos that `fetched` returns for `strips`.
 
     `pool` runs on the shard without its halo, and on each strip with the window of the strip. Its extra arguments
@@ -145,7 +144,7 @@ class Bordered(Op):
         for strip in self.strips:
             part = _of(strip, (residual, dy))
             (drows,) = self._over(strip).transpose(platform, *part)
-            count = strip.sent[1] - strip.sent[0]
+            count = strip.neighbour_rows[1] - strip.neighbour_rows[0]
             first = drows.shape[strip.axis] - count if strip.after else 0
             halos.append(lax.slice_in_dim(drows, first, first + count, axis=strip.axis))
         return dx, *halos
@@ -155,8 +154,8 @@ class Bordered(Op):
 
     def _rows(self, strip: Strip, x: Array, halos: Sequence[Array]) -> Array:
         """The rows of a strip: rows of the shard, extended along the axes before, and the halo of the strip."""
-        rows = lax.slice_in_dim(x, *strip.own, axis=strip.axis)
-        rows = _between(self.strips, halos, rows, strip, *strip.own)
+        rows = lax.slice_in_dim(x, *strip.shard_rows, axis=strip.axis)
+        rows = _between(self.strips, halos, rows, strip, *strip.shard_rows)
         halo = halos[self.strips.index(strip)]
         return lax.concatenate([rows, halo] if strip.after else [halo, rows], strip.axis)
 
@@ -174,17 +173,3 @@ def _put(strip: Strip, whole: Any, part: Any) -> Any:
         whole,
         part,
     )
-
-
-def pool_shard(
-    shards: Shards, x: Array, fill: Any, pool: Any, *extra_args: Array, dtype: Any = None
-) -> tuple[Array, Any]:
-    """The result and residual of `pool` over a shard x and its halo, both cast to `dtype` first.
-
-    `pool` is an op over the windows of the shard. `extra_args` holds its extra arguments.
-    """
-    if shards.strips is None:
-        op, xs = dataclasses.replace(pool, window=shards.local), [shards.extended(x, fill)]
-    else:
-        op, xs = Bordered(pool, shards.strips), fetched(shards.strips, x, fill)
-    return apply_with_extra_args(op, *[each.astype(dtype or x.dtype) for each in xs], *extra_args)

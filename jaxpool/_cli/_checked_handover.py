@@ -1,9 +1,9 @@
 """Comparison of our reductions with lax: `python -m jaxpool run --check`.
 
-`BothWays` copies the arrays of each reduction's first call; in a traced program a `jax.debug.callback` delivers them.
-The comparison runs afterwards, because a callback must not run jax computations. Maxima and minima must be equal. Sums,
-and cotangents of overlapping windows, may differ by the rounding of one addition for each element of a window. Our
-sums of 8- and 16-bit floats are float32 sums, so lax gets float32 arrays too, and its result is rounded once.
+`CheckedHandover` copies the arrays of each reduction's first call; in a traced program, a `jax.debug.callback` delivers
+them. The comparison runs afterwards, because a callback must not run jax computations. Maxima and minima must be equal.
+Sums, and cotangents of overlapping windows, may differ by the rounding of one addition for each element of a window.
+Our sums of 8- and 16-bit floats are float32 sums, so lax gets float32 arrays too, and its result is rounded once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Comparison:
     differs: bool = False
 
 
-class BothWays(Handover):
+class CheckedHandover(Handover):
     """A handover that copies the array of each reduction's first call, and compares ours with lax on it."""
 
     def __init__(self, report: Report) -> None:
