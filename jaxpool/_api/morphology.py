@@ -22,7 +22,7 @@ from jaxpool._arguments.sizes import Ints, Padding, normalise_axes
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, is_float
 from jaxpool._ops.apply import Autodiff, applied, apply
-from jaxpool._ops.morphology import morphology_op
+from jaxpool._ops.morphology import Morphology
 
 
 @public
@@ -142,7 +142,7 @@ def morphology(kind: Kind, x: Any, kernel: Any, *options: Any) -> Array:
     x, window, split = checked(x, shape, **geometry, **modes)
     line = [x.shape[axis] if axis == channels else 1 for axis in range(x.ndim)]
     weights = lax.reshape(kernel.astype(x.dtype), (math.prod(shape), *line))
-    op = morphology_op(window, ties, range(window.size), kind, channels)
+    op = Morphology(window, ties, range(window.size), kind, channels)
     if split:
         y: Array = split.apply(applied, op, x, weights, autodiff=autodiff)
         return y

@@ -14,7 +14,7 @@ from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import vary_together
 from jaxpool._kernels.compare import decode
-from jaxpool._kernels.dtypes import accumulator, is_float
+from jaxpool._kernels.dtypes import accumulator, has_16_bits
 
 # XLA for CPU fuses the bitcast of a 16-bit image into at most 15 gathers; for more it stores a copy of the image.
 # Alternating uint16 and int16 makes two arrays, with 8 gathers each for a cell of 16 pixels: neither is stored.
@@ -59,7 +59,7 @@ def _looked_up(flat: Array, at: Array, number: int) -> Array:
 
     16-bit floats are gathered as integers, because XLA for CPU casts a whole float array before the gather.
     """
-    if not is_float(flat.dtype) or flat.dtype.itemsize != 2:
+    if not has_16_bits(flat.dtype):
         return jnp.take(flat, at, axis=0, mode="clip").astype(accumulator(flat.dtype))
     bits = lax.bitcast_convert_type(flat, _BITS[number % 2])
     rows = jnp.take(bits, at, axis=0, mode="clip")
