@@ -22,7 +22,7 @@ from jaxpool._arguments.sizes import Ints, Padding, normalise_axes
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, is_float
 from jaxpool._ops.apply import Autodiff, applied
-from jaxpool._ops.morphology import morphology_op
+from jaxpool._ops.morphology import Morphology
 
 
 @public
@@ -150,7 +150,7 @@ def _morphology(
     x, split = checked(x, *geometry, ties=ties, autodiff=autodiff)
     line = [x.shape[axis] if axis == channels else 1 for axis in range(x.ndim)]
     weights = lax.reshape(kernel.astype(x.dtype), (math.prod(shape), *line))
-    op = morphology_op(split.window, ties, range(split.window.size), kind, channels)
+    op = Morphology(split.window, ties, range(split.window.size), kind, channels)
     return split.apply(applied, op, x, weights, autodiff=autodiff)
 
 

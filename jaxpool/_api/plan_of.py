@@ -237,15 +237,10 @@ def _kept(op: Op, types: Sequence[Any], output: Any) -> tuple[jax.ShapeDtypeStru
     types = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in types]
     if not all(jnp.issubdtype(each.dtype, jnp.floating) for each in types[: op.inputs]):
         return ()
-    if op.linear_in_x:
-        return tuple(types[op.inputs :])
-    if op.residual_has_inputs:
-        return (*types, output) if op.residual_has_output else tuple(types)
-    if op.residual_is_output:
-        return (output, *types[op.inputs :][: op.saved_extra_args])
-    return tuple(
-        jax.tree.leaves(jax.eval_shape(functools.partial(op.primal, "portable"), *types)[1])
-    )
+    residual = op.saved(output, *types)
+    if residual is None:
+        residual = jax.eval_shape(functools.partial(op.primal, "portable"), *types)[1]
+    return tuple(jax.tree.leaves(residual))
 
 
 def _devices(path: Sequence[Any]) -> int:

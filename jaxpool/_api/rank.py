@@ -23,9 +23,8 @@ from jaxpool._geometry.window import Window
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import accumulator, float_dtype
 from jaxpool._ops.apply import Autodiff, apply
-from jaxpool._ops.k_max import KMax
 from jaxpool._ops.masked import rank as masked_rank
-from jaxpool._ops.rank_pool import RankPool, ranked
+from jaxpool._ops.rank_pool import KMax, RankPool, ranked
 from jaxpool._plan.rank_pool import Rank
 from jaxpool._shards.place import apply_on_shards, place_by_type
 from jaxpool._shards.split import check_whole

@@ -16,7 +16,7 @@ from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import vary_together
 from jaxpool._kernels.compare import decode
-from jaxpool._kernels.dtypes import DType, accumulator, is_float
+from jaxpool._kernels.dtypes import DType, accumulator, has_16_bits
 
 # Sample points considered per pixel if a cell has ceil(length) points. Their distance is more than half a pixel, so at
 # most 4 are less than a pixel from the centre of the pixel. One more at each end allows for rounding.
@@ -226,7 +226,7 @@ def _looked_up(flat: Array, at: Array, number: int) -> Array:
 
     16-bit floats are gathered as integers, because XLA for CPU casts a whole float array before the gather.
     """
-    if not is_float(flat.dtype) or flat.dtype.itemsize != 2:
+    if not has_16_bits(flat.dtype):
         return jnp.take(flat, at, axis=0, mode="clip").astype(accumulator(flat.dtype))
     bits = lax.bitcast_convert_type(flat, _BITS[number % 2])
     rows = jnp.take(bits, at, axis=0, mode="clip")

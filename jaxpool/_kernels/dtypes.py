@@ -3,7 +3,7 @@
 from typing import Any, Literal
 
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from jax import numpy as jnp
 
 DType = Any
@@ -13,6 +13,21 @@ Kind = Literal["max", "min"]
 def is_float(dtype: DType) -> bool:
     """True for floating-point dtypes, including the 8-bit floats."""
     return jnp.issubdtype(dtype, jnp.floating)
+
+
+def has_16_bits(dtype: DType) -> bool:
+    """True for the 16-bit floats."""
+    return is_float(dtype) and jnp.dtype(dtype).itemsize == 2
+
+
+def to_words(x: Array) -> Array:
+    """16-bit floats as uint16, other arrays unchanged: to move data that XLA for CPU would widen to float32."""
+    return lax.bitcast_convert_type(x, np.uint16) if has_16_bits(x.dtype) else x
+
+
+def from_words(x: Array, dtype: DType) -> Array:
+    """Invert `to_words` for arrays of `dtype`."""
+    return x if x.dtype == dtype else lax.bitcast_convert_type(x, dtype)
 
 
 def accumulator(dtype: DType) -> DType:

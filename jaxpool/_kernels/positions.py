@@ -18,7 +18,7 @@ from jaxpool._geometry import access
 from jaxpool._geometry.adaptive import Floors, RaggedAxis, in_front
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
-from jaxpool._kernels.dtypes import accumulator
+from jaxpool._kernels.dtypes import accumulator, from_words, to_words
 from jaxpool._plan.layout import grouped
 from jaxpool._plan.others import constant_table
 
@@ -105,18 +105,26 @@ def reached(dim: Axis) -> Numbers | None:
     return lax.fori_loop(np.int32(0), np.int32(dim.window), has_tap, first)
 
 
+def coordinates(flat: Any, sizes: Sequence[int]) -> list[Array]:
+    """Index along each axis of row-major positions in an array of `sizes`."""
+    along: list[Array] = []
+    for size in reversed(sizes):
+        width = lax.full_like(flat, size)
+        along.insert(0, lax.rem(flat, width))
+        flat = lax.div(flat, width)
+    return along
+
+
 def flat_position(tap: Array, window: Window, starts: Sequence[Any], sizes: Sequence[int]) -> Array:
     """Position of the flat row-major `tap` of each window, in an input of `sizes` along the axes of `window`.
 
     `starts[i]` holds the position of the first tap along axis i, negative in the low padding. It is an
     int32 array, constant or traced, that has the rank of `tap` and broadcasts to it.
     """
-    rest = tap.astype(np.int32)
-    flat, unit = lax.full_like(rest, 0), 1
-    for dim, start, size in reversed([*zip(window.dims, starts, sizes, strict=True)]):
-        width = lax.full_like(rest, dim.window)
-        rest, along = lax.div(rest, width), lax.rem(rest, width)
-        flat = flat + (start + along * np.int32(dim.dilation)) * np.int32(unit)
+    taps, unit = coordinates(tap.astype(np.int32), window.window_shape), 1
+    flat = lax.full_like(taps[0], 0)
+    for dim, at, start, size in reversed([*zip(window.dims, taps, starts, sizes, strict=True)]):
+        flat = flat + (start + at * np.int32(dim.dilation)) * np.int32(unit)
         unit *= size
     return flat
 
@@ -182,14 +190,10 @@ def element_of_rank(x: Array, rank: Array, axes: Sequence[int], last: bool) -> A
     """
     sizes = [x.shape[axis] for axis in axes]
     batch_axes = tuple(axis for axis in range(x.ndim) if axis not in axes)
-    rest = lax.squeeze(rank, axes).astype(np.uint32)
+    flat = lax.squeeze(rank, axes).astype(np.uint32)
     if last:
-        rest = lax.full_like(rest, math.prod(sizes) - 1) - rest
-    along: list[Array] = []
-    for size in reversed(sizes):
-        width = lax.full_like(rest, size)
-        along.insert(0, lax.rem(rest, width).astype(np.int32))
-        rest = lax.div(rest, width)
+        flat = lax.full_like(flat, math.prod(sizes) - 1) - flat
+    along = [each.astype(np.int32) for each in coordinates(flat, sizes)]
     dims = lax.GatherDimensionNumbers(
         (), tuple(sorted(axes)), tuple(axes), batch_axes, tuple(range(len(batch_axes)))
     )
@@ -288,12 +292,7 @@ def put_in_order(
     for axis, size in zip(axes, sizes, strict=True):
         shape[axis] = size
     front = min(axes)
-    narrow = not adds and y.dtype.itemsize == 2
-    value = y
-    if adds:
-        value = y.astype(accumulator(y.dtype))
-    elif narrow:  # XLA would widen a scatter of 16-bit floats to float32
-        value = lax.bitcast_convert_type(y, np.uint16)
+    value = y.astype(accumulator(y.dtype)) if adds else to_words(y)
     scatter = lax.scatter_add if adds else lax.scatter
     batch = tuple(range(front))
     place = _places(position, axes, shape)
@@ -305,7 +304,7 @@ def put_in_order(
         mode=_DROP,
     )
     x = lax.reshape(scattered, shape)
-    return lax.bitcast_convert_type(x, y.dtype) if narrow else x.astype(y.dtype)
+    return x.astype(y.dtype) if adds else from_words(x, y.dtype)
 
 
 def read_in_order(x: Array, position: Array, axes: Sequence[int]) -> Array:

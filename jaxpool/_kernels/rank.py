@@ -1,7 +1,4 @@
-"""Elements of a rank: integer keys, selection by a sorting network or by counting, and the tap of the result.
-
-Comparing integer keys takes one instruction. The key of NaN is above the keys of all numbers.
-"""
+"""Elements of a rank: selection of `tied_keys` by a sorting network or by counting, and the tap of the result."""
 
 import functools
 from collections.abc import Sequence
@@ -12,43 +9,11 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
-from jaxpool._kernels.compare import decode, encode
-from jaxpool._kernels.dtypes import DType, index_dtype, is_float
+from jaxpool._kernels.dtypes import index_dtype
+from jaxpool._kernels.keys import end_of_keys
 from jaxpool._kernels.positions import int32_range
 from jaxpool._kernels.split_ties import WORD, Words
 from jaxpool._plan.rank_pool import Rank, network, place_of
-
-
-def keys(x: Array) -> Array:
-    """Integer keys in the order of x. -0 and +0 share a key, and all NaNs share a key above infinity."""
-    if not is_float(x.dtype):
-        return decode(x)
-    x = decode(x) if x.dtype.itemsize == 1 else x
-    bits = lax.bitcast_convert_type(x, jnp.dtype(f"int{8 * x.dtype.itemsize}"))
-    order = _folded(bits)
-    nan = np.asarray(np.nan, x.dtype).view(bits.dtype)
-    return lax.select(lax.ne(x, x), lax.full_like(order, abs(int(nan))), order)
-
-
-def _folded(bits: Array) -> Array:
-    """Convert sign and magnitude to integers in numeric order, or back; -0 becomes +0."""
-    lowest = lax.full_like(bits, jnp.iinfo(bits.dtype).min)
-    return lax.select(lax.lt(bits, lax.full_like(bits, 0)), lowest - bits, bits)
-
-
-def values(key: Array, dtype: DType) -> Array:
-    """Invert `keys` for values of `dtype`."""
-    if not is_float(dtype):
-        return encode(key, dtype)
-    small = jnp.dtype(dtype).itemsize == 1
-    wide = lax.bitcast_convert_type(_folded(key), jnp.float32 if small else dtype)
-    return encode(wide, dtype) if small else wide
-
-
-def end(dtype: DType, last: bool) -> np.ndarray:
-    """Least value of the key dtype, or the greatest with `last`. Keys of floats never reach it; integers may."""
-    info = jnp.iinfo(dtype)
-    return np.asarray(info.max if last else info.min, dtype)
 
 
 def counts(window: Window, ndim: int) -> Array:
@@ -88,7 +53,8 @@ def balanced(terms: Sequence[Array], counting: Sequence[Array], median: Rank) ->
     excluded, replaced = lax.full_like(count, 0), []
     for term, counts in zip(terms, counting, strict=True):
         low, high = [
-            lax.full_like(count, end(term.dtype, last), term.dtype) for last in (False, True)
+            lax.full_like(count, end_of_keys(term.dtype, last), term.dtype)
+            for last in (False, True)
         ]
         other = lax.select(lax.lt(excluded, count_below), low, high)
         replaced.append(

@@ -21,6 +21,7 @@ from jaxpool._kernels.dtypes import (
     Kind,
     accumulator,
     cast,
+    has_16_bits,
     identity_of,
     index_dtype,
     is_float,
@@ -86,10 +87,6 @@ def _starts(size: int, fold: Fold) -> tuple[list[int], int]:
     return sorted({min(start, size - length) for start in range(0, size, length)}), length
 
 
-def _has_16_bits(dtype: DType) -> bool:
-    return is_float(dtype) and np.dtype(dtype).itemsize == 2
-
-
 def _part_keys(part: Array, dtype: DType, nan: NaN) -> Array:
     """Keys of floats of `dtype`, which are passed as floats or as their bits."""
     return to_keys(part, nan) if is_float(part.dtype) else bits_to_keys(part, dtype, nan)
@@ -107,7 +104,7 @@ def _in_stretches(
     arrays = [each for each in (x, *others) if each is not None]
 
     def run(x: Array, *others: Array) -> Array:
-        arrays = (to_bits(x) if _has_16_bits(x.dtype) else x, *others)
+        arrays = (to_bits(x) if has_16_bits(x.dtype) else x, *others)
 
         def part(each: Array, start: int) -> Array:
             if each.shape[fold.axis] == 1:
@@ -154,7 +151,7 @@ def _compared(x: Array, fold: Fold | None, dtype: DType) -> Array:
 
     x has `dtype`, or holds the bits of floats of `dtype`.
     """
-    if fold is None or not _has_16_bits(dtype):
+    if fold is None or not has_16_bits(dtype):
         return decode(x)
     return zeros_level(_part_keys(x, dtype, "greatest"), dtype)
 
@@ -205,11 +202,10 @@ def tied_count(
     fold: Fold | None = None,
     as_floats: bool = False,
 ) -> Array:
-    """Number of elements in the mask that tie with y, as uint32, at least 1; counted in float32 if `as_floats`."""
+    """Number of elements in the mask that tie with y, as uint32; counted in float32 if `as_floats`."""
     tied = attained(x, y, mask) if fold is None else _counts(x, y, mask, fold)
     dtype = np.float32 if as_floats else np.uint32
-    count = jnp.sum(tied, axis=tuple(axes), keepdims=True, dtype=dtype).astype(np.uint32)
-    return lax.max(count, lax.full_like(count, 1))
+    return jnp.sum(tied, axis=tuple(axes), keepdims=True, dtype=dtype).astype(np.uint32)
 
 
 # One index per output element: the rank of the selected element

@@ -22,8 +22,9 @@ from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import vary_together
 from jaxpool._geometry.window import Window
-from jaxpool._kernels import slices
-from jaxpool._kernels.dtypes import accumulator, cast, index_dtype
+from jaxpool._kernels import slices, tap_loop
+from jaxpool._kernels.dtypes import DType, accumulator, cast, index_dtype
+from jaxpool._kernels.split_ties import shared
 from jaxpool._plan.others import turns
 
 State = tuple[Array, ...]
@@ -228,74 +229,115 @@ def by_counting(walk: Walk, key: Array, place: Any, fill: Any) -> Array:
     return lax.reshape(lower_bound, shape)
 
 
-def tap_of_key(walk: Walk, key: Array, y: Array, fill: Any, *, last: bool) -> Array:
-    """First or last tap of each window whose key equals y."""
-    dtype = index_dtype(walk.window.size)
-    lost = 0 if last else walk.window.size - 1
-    wanted = walk.flat(y)
+@dataclasses.dataclass(frozen=True)
+class Selection:
+    """The taps that each window of a walk selects: those where `won(tap, *ys, *elements)` is True.
 
-    def join(state: State, tap: Array, blocks: Sequence[Array]) -> State:
-        number = lax.broadcast(tap.astype(dtype), wanted.shape)
-        matched = lax.select(lax.eq(blocks[0], wanted), number, lax.full_like(number, lost))
-        return ((lax.max if last else lax.min)(state[0], matched),)
+    `ys` are output-shaped, and `elements` are the elements at the tap of arrays that are given as `planes`. With
+    `split`, windows select several taps, which share a cotangent. With `masked`, `won` may be True in the padding.
+    """
 
-    first = lax.full_like(wanted, lost, dtype)
-    (tap,) = walk.fold(join, [first], [walk.planes(key, fill)], key.shape)
-    return lax.reshape(tap, y.shape)
+    walk: Walk
+    won: Callable[..., Array]
+    ys: Sequence[Array]
+    planes: Sequence[Array] = ()
+    split: bool = False
+    masked: bool = False
+
+    def at(self, tap: Array) -> Array:
+        """Mask of the windows that select a tap, which may be traced; for walks that are not `joined`."""
+        return self._real(tap, self.ys, [self.walk.at(each, tap) for each in self.planes])
+
+    def _real(self, tap: Array, ys: Sequence[Array], elements: Sequence[Array]) -> Array:
+        won = self.won(tap, *ys, *elements)
+        if not self.masked:
+            return won
+        is_real = tap_loop.real_at(self.walk.window, tap, won.ndim)
+        return lax.bitwise_and(won, slices.broadcast_like(is_real, won))
+
+    def _fold(
+        self,
+        walk: Walk,
+        join: Callable[..., Sequence[Array]],
+        dtypes: Sequence[DType],
+        xs: Sequence[Array] = (),
+        *others: Array,
+    ) -> State:
+        """Fold `join(state, tap, selected, *elements)`, from zeros of `dtypes`; `xs` are planes."""
+        ys, count = [self.walk.flat(y) for y in self.ys], len(self.planes)
+
+        def step(state: State, tap: Array, blocks: Sequence[Array]) -> State:
+            selected = self._real(tap, ys, blocks[:count])
+            return tuple(join(state, tap, selected, *blocks[count:]))
+
+        first = [lax.full_like(ys[0], 0, dtype) for dtype in dtypes]
+        final = walk.fold(step, first, [*self.planes, *xs], self.ys[0].shape, *ys, *others)
+        return tuple(lax.reshape(each, self.ys[0].shape) for each in final)
+
+    def one_tap(self, *, last: bool) -> Array:
+        """First or last selected tap of each window, or 0 if there is none."""
+
+        def join(state: State, tap: Array, selected: Array) -> State:
+            (chosen,) = state
+            number = lax.broadcast(tap.astype(chosen.dtype), chosen.shape)
+            return (lax.select(selected, number, chosen),)
+
+        numbers = self.walk.numbers if last else self.walk.numbers[::-1]
+        walk = dataclasses.replace(self.walk, taps=tuple(numbers.tolist()))
+        return self._fold(walk, join, [index_dtype(self.walk.window.size)])[0]
+
+    def mean(
+        self, term: Callable[..., Array], dtype: DType, xs: Sequence[Array], *others: Array
+    ) -> Array:
+        """Sum, or with `split` mean, of `term(tap, *elements)` in `dtype` over the selected taps of each window.
+
+        `xs` are planes. `others` are all further arrays that `term` reads.
+        """
+
+        def join(state: State, tap: Array, selected: Array, *elements: Array) -> list[Array]:
+            terms = [slices.where_or_zero(selected, term(tap, *elements))]
+            counts = [selected.astype(np.int32)] if self.split else []
+            return [*map(lax.add, state, [*terms, *counts])]
+
+        dtypes = [dtype, np.int32][: 1 + self.split]
+        total, *counts = self._fold(self.walk, join, dtypes, xs, *others)
+        return shared(total, *counts)
+
+    def pick(self, x: Array) -> Array:
+        """Selected element of x in each window, or with `split` the mean of the selected elements."""
+        wide = cast(x, accumulator(x.dtype))
+        planes = self.walk.planes(wide, 0)
+        return cast(self.mean(lambda tap, element: element, wide.dtype, [planes]), x.dtype)
+
+    def share(self, dy: Array) -> Array:
+        """dy, divided by the number of selected taps with `split`."""
+        if not self.split:
+            return dy
+
+        def join(state: State, tap: Array, selected: Array) -> list[Array]:
+            return [state[0] + selected.astype(np.int32)]
+
+        return shared(dy, *self._fold(self.walk, join, [np.int32]))
+
+    def spread(self, share: Array, dtype: DType) -> Array:
+        """Add the share of each window to its selected elements, and return the result in `dtype`."""
+
+        def term(tap: Array, part: Array, *rest: Array) -> Array:
+            return slices.where_or_zero(self.won(tap, *rest), part)
+
+        dx = self.walk.spread(term, [share, *self.ys], *self.planes, dtype=share.dtype)
+        return cast(self.walk.from_planes(dx, self.walk.window.unpooled(share.shape)), dtype)
+
+    def route(self, dy: Array) -> Array:
+        """Transpose of `pick`."""
+        return self.spread(self.share(cast(dy, accumulator(dy.dtype))), dy.dtype)
 
 
-def pick(walk: Walk, x: Array, tap: Array) -> Array:
-    """Element of x at the flat `tap` of each window."""
-    wide, chosen = cast(x, accumulator(x.dtype)), walk.flat(tap)
-
-    def join(state: State, number: Array, blocks: Sequence[Array]) -> State:
-        return (state[0] + slices.at_tap(number, blocks[0], chosen),)
-
-    first = lax.full_like(chosen, 0, wide.dtype)
-    (y,) = walk.fold(join, [first], [walk.planes(wide, 0)], x.shape)
-    return cast(lax.reshape(y, tap.shape), x.dtype)
+def by_tap(walk: Walk, tap: Array) -> Selection:
+    """The selection of one flat `tap` in each window."""
+    return Selection(walk, slices.is_tap, [tap])
 
 
-def route(walk: Walk, dy: Array, tap: Array) -> Array:
-    """Transpose of `pick`."""
-    wide = cast(dy, accumulator(dy.dtype))
-    dx = walk.spread(slices.at_tap, [wide, tap], dtype=wide.dtype)
-    return cast(walk.from_planes(dx, walk.window.unpooled(dy.shape)), dy.dtype)
-
-
-def _level(walk: Walk, key: Array, y: Array, fill: Any, *xs: Array) -> State:
-    """Number of keys of each window that equal y, at least 1, and the sums of xs over these taps."""
-    wanted = walk.flat(y)
-
-    def join(state: State, _: Array, blocks: Sequence[Array]) -> State:
-        key, *values = blocks
-        tied = lax.eq(key, wanted)
-        more = [lax.convert_element_type(tied, state[0].dtype)]
-        more += [slices.where_or_zero(tied, value) for value in values]
-        return tuple(map(lax.add, state, more))
-
-    first = [lax.full_like(wanted, 0, np.int32), *(lax.full_like(wanted, 0, x.dtype) for x in xs)]
-    planes = [walk.planes(key, fill), *(walk.planes(x, 0) for x in xs)]
-    count, *sums = (
-        lax.reshape(each, y.shape) for each in walk.fold(join, first, planes, key.shape)
-    )
-    return lax.max(count, lax.full_like(count, 1)), *sums
-
-
-def pick_tied_mean(walk: Walk, key: Array, y: Array, fill: Any, x: Array) -> Array:
-    """Mean of x over the taps of each window whose keys equal y."""
-    count, total = _level(walk, key, y, fill, cast(x, accumulator(x.dtype)))
-    return cast(total / count.astype(total.dtype), x.dtype)
-
-
-def route_tied_mean(walk: Walk, key: Array, y: Array, fill: Any, dy: Array) -> Array:
-    """Transpose of `pick_tied_mean`."""
-    (count,) = _level(walk, key, y, fill)
-    wide = cast(dy, accumulator(dy.dtype))
-
-    def term(tap: Array, part: Array, y: Array, key: Array) -> Array:
-        return slices.where_or_zero(lax.eq(key, y), part)
-
-    share = wide / count.astype(wide.dtype)
-    dx = walk.spread(term, [share, y], walk.planes(key, fill), dtype=wide.dtype)
-    return cast(walk.from_planes(dx, key.shape), dy.dtype)
+def by_key(walk: Walk, key: Array, y: Array, fill: Any) -> Selection:
+    """The selection of all taps of each window whose key equals y; padding holds `fill`."""
+    return Selection(walk, lambda _, y, key: lax.eq(key, y), [y], [walk.planes(key, fill)], True)

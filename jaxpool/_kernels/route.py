@@ -7,7 +7,7 @@
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from jax import Array, lax
 
@@ -36,16 +36,23 @@ def _chose(piece: int, index: Array, step: Step) -> Array:
 
 def _sent(dy: Array, index: Array, pass_: Pass, dtype: DType) -> Array:
     """Sum of dy over the outputs that selected a piece beginning at each input element of a step."""
-    step = pass_.step
     if pass_.layout.reading == "tables":
-        return tables.sent(dy, index, step, dtype)
+        return tables.sent(dy, index, pass_.step, dtype)
+    return sum_where(lambda piece, index: _chose(piece, index, pass_.step), dy, [index], pass_)
+
+
+def sum_where(
+    chose: Callable[..., Array], dy: Array, residual: Sequence[Array], pass_: Pass
+) -> Array:
+    """Sum of dy over the outputs that cover each input element of a step by a piece with `chose(piece, *residual)`."""
 
     def term(piece: int, parts: Sequence[Array], grow: Grow) -> Array:
-        dy, index = parts
-        return grow(where_or_zero(_chose(piece, index, step), dy), fill=0)
+        dy, *residual = parts
+        return grow(where_or_zero(chose(piece, *residual), dy), fill=0)
 
-    source = Source([dy, index], [0, 0], step.transposed)
-    return carry_out(pass_.layout, step.axes, [source], term, added)
+    source = Source([dy, *residual], [0] * (1 + len(residual)), pass_.step.transposed)
+    dx: Array = carry_out(pass_.layout, pass_.step.axes, [source], term, added)
+    return dx
 
 
 def _lowered(index: Array, pass_: Pass) -> Array:

@@ -14,7 +14,15 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Order, Term, best, decode
-from jaxpool._kernels.dtypes import DType, Kind, cast, identity_of, index_dtype
+from jaxpool._kernels.dtypes import (
+    DType,
+    Kind,
+    cast,
+    from_words,
+    identity_of,
+    index_dtype,
+    to_words,
+)
 from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.passes import Grow, Source, carry_out
 from jaxpool._kernels.positions import Numbers, int32_range
@@ -42,11 +50,6 @@ def flat_tap(taps: Sequence[Any], window: Window, ndim: int) -> Array:
     return slices.outer(jnp.add, lines, window.axes, ndim)
 
 
-def _seen_as(x: Array, dtype: DType) -> Array:
-    """Bitcast x to a dtype of the same size."""
-    return x if x.dtype == dtype else lax.bitcast_convert_type(x, dtype)
-
-
 def _step(
     pass_: Pass, kind: Kind, ties: Order, of: DType, *found: Array, index: bool, alone: bool
 ) -> tuple[Array, ...]:
@@ -61,7 +64,7 @@ def _step(
 
     def term(tap: int, parts: Sequence[Array], grow: Grow) -> Term:
         value = grow(parts[0], fill=fill)
-        key = decode(_seen_as(value, of))
+        key = decode(from_words(value, of))
         if not index:
             return key, value
         flat = lax.full_like(value, tap, dtype)
@@ -76,13 +79,12 @@ def _select(x: Array, kind: Kind, ties: Order, plan: MaxPlan, *, index: bool) ->
     """Maximum or minimum of each window, and with `index` its flat tap, which may be in the padding."""
     alone = plan.nan == "alone"
     # Pass bits: XLA for CPU widens slices of bfloat16, and compiles a select of float16 to a branch.
-    held = jnp.uint16 if alone and x.dtype in (jnp.bfloat16, jnp.float16) else x.dtype
-    outputs: tuple[Array, ...] = (_seen_as(x, held),)
+    outputs: tuple[Array, ...] = (to_words(x) if alone else x,)
     for pass_ in plan.forward:
         kernel = functools.partial(_step, pass_, kind, ties, x.dtype, index=index, alone=alone)
         last = pass_ is plan.forward[-1]
         outputs = kernel(*outputs) if last else materialise(plan.barrier, kernel, *outputs)
-    return _seen_as(outputs[0], x.dtype), *outputs[1:]
+    return from_words(outputs[0], x.dtype), *outputs[1:]
 
 
 def select_value(x: Array, kind: Kind, ties: Order, plan: MaxPlan) -> Array:

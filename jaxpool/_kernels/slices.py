@@ -93,9 +93,9 @@ def where_or_zero(where: Array, x: Array) -> Array:
     return lax.select(where, x, lax.full_like(x, 0))
 
 
-def at_tap(tap: Array, x: Array, chosen: Array) -> Array:
-    """x where `chosen` equals `tap`, zeros elsewhere; `tap` may be traced."""
-    return where_or_zero(lax.eq(chosen, lax.broadcast(tap.astype(chosen.dtype), chosen.shape)), x)
+def is_tap(tap: Array, chosen: Array) -> Array:
+    """Mask of the elements of `chosen` that equal `tap`, which may be traced."""
+    return lax.eq(chosen, lax.broadcast(jnp.asarray(tap, chosen.dtype), chosen.shape))
 
 
 def concatenate(parts: Sequence[Array], axis: int) -> Array:

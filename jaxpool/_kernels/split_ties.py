@@ -19,8 +19,8 @@ from jaxpool._kernels import slices
 from jaxpool._kernels.compare import decode, decoded_identity_of, replaces, ties_with
 from jaxpool._kernels.dtypes import DType, Kind, accumulator, index_dtype
 from jaxpool._kernels.fold import State, window_fold, window_unfold
-from jaxpool._kernels.passes import Grow, Source, added, carry_out
 from jaxpool._kernels.positions import window_starts
+from jaxpool._kernels.route import sum_where
 from jaxpool._plan.max_pool import Pass
 
 WORD = 32  # bits of the widest mask
@@ -92,10 +92,17 @@ def tied(words: Sequence[Array], tap: int) -> Array:
     return lax.ne(bit, lax.full_like(word, 0))
 
 
+def shared(total: Array, *counts: Array) -> Array:
+    """Divide `total` by the number of tied elements, the sum of `counts`, or by 1 in a window of padding only."""
+    if not counts:
+        return total
+    count = functools.reduce(lax.add, counts)
+    return total / lax.max(count, lax.full_like(count, 1)).astype(total.dtype)
+
+
 def share(total: Array, words: Sequence[Array]) -> Array:
-    """Divide `total` by the number of tied taps, or by 1 in a window of padding only."""
-    counts = [lax.population_count(word).astype(total.dtype) for word in words]
-    return total / lax.max(functools.reduce(lax.add, counts), lax.full_like(total, 1))
+    """Divide `total` by the number of tied taps."""
+    return shared(total, *[lax.population_count(word).astype(total.dtype) for word in words])
 
 
 def pick_tied(x: Array, words: Words, window: Window) -> Array:
@@ -109,18 +116,7 @@ def pick_tied(x: Array, words: Words, window: Window) -> Array:
 def route_tied(dy: Array, words: Words, plan: Pass) -> Array:
     """Transpose of `pick_tied`."""
     part = share(dy.astype(accumulator(dy.dtype)), words)
-
-    def sent(tap: int, parts: Sequence[Array], grow: Grow) -> Array:
-        part, *words = parts
-        return grow(slices.where_or_zero(tied(words, tap), part), fill=0)
-
-    source = Source([part, *words], [0] * (1 + len(words)), plan.step.transposed)
-    dx: Array = carry_out(plan.layout, plan.step.axes, [source], sent, added)
-    return dx.astype(dy.dtype)
-
-
-def _mean_of_tied(sums: Array, counts: Array) -> Array:
-    return sums / lax.max(counts, lax.full_like(counts, 1))
+    return sum_where(lambda tap, *words: tied(words, tap), part, words, plan).astype(dy.dtype)
 
 
 def _joined(a: State, b: State, kind: Kind, *, loser: bool = False) -> State:
@@ -155,7 +151,7 @@ def pick_tied_mean(
     """
     wide = tangent.astype(accumulator(tangent.dtype))
     sums, counts = _fold_level(x, (wide, _ones(x, counting, wide.dtype)), window, kind)
-    return _mean_of_tied(sums, counts).astype(tangent.dtype)
+    return shared(sums, counts).astype(tangent.dtype)
 
 
 def route_tied_mean(
@@ -169,6 +165,6 @@ def route_tied_mean(
     wide = dy.astype(accumulator(dy.dtype))
     (counts,) = _fold_level(x, (_ones(x, counting, wide.dtype),), window, kind)
     join = functools.partial(_joined, kind=kind, loser=True)
-    shares = (decode(y), _mean_of_tied(wide, counts))
+    shares = (decode(y), shared(wide, counts))
     lowest, sums = window_unfold(shares, (np.nan, 0), window, join)
     return slices.where_or_zero(ties_with(decode(x), lowest), sums).astype(dy.dtype)

@@ -17,6 +17,7 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
+from jaxpool._kernels.positions import coordinates
 
 T = TypeVar("T")  # an array or a tuple of arrays
 
@@ -39,16 +40,6 @@ def added(ours: tuple[Array, ...], theirs: tuple[Array, ...]) -> tuple[Array, ..
     return tuple(map(lax.add, ours, theirs))
 
 
-def along_axes(window: Window, flat: Any) -> list[Any]:
-    """Tap along each axis for a flat row-major tap, which may be traced."""
-    taps = []
-    for dim in reversed(window.dims):
-        size = np.int32(dim.window)
-        taps.append(lax.rem(flat, size))
-        flat = lax.div(flat, size)
-    return taps[::-1]
-
-
 def _cut(x: Array, window: Window, starts: list[Any], sizes: list[int]) -> Array:
     begin: list[Any] = [np.int32(0)] * x.ndim
     size = list(x.shape)
@@ -60,7 +51,7 @@ def _cut(x: Array, window: Window, starts: list[Any], sizes: list[int]) -> Array
 def element_at(padded: Array, window: Window, flat: Any) -> Array:
     """Element at flat tap `flat` of each window; `padded` comes from `slices.pad_input`."""
     dims = window.dims
-    taps = along_axes(window, flat)
+    taps = coordinates(flat, window.window_shape)
     starts = [tap * np.int32(dim.dilation) for tap, dim in zip(taps, dims, strict=True)]
     spans = [(dim.out - 1) * dim.stride + 1 for dim in dims]
     x = _cut(padded, window, starts, spans)
@@ -76,7 +67,7 @@ def real_at(window: Window, flat: Any, ndim: int) -> Array:
     The program computes the mask, because a constant would be as long as the axes.
     """
     lines = []
-    for dim, tap in zip(window.dims, along_axes(window, flat), strict=True):
+    for dim, tap in zip(window.dims, coordinates(flat, window.window_shape), strict=True):
         shape = [dim.out if axis == dim.axis else 1 for axis in range(ndim)]
         output = lax.broadcasted_iota(np.int32, shape, dim.axis)
         at = output * np.int32(dim.stride) + (tap * np.int32(dim.dilation) - np.int32(dim.low))
@@ -98,7 +89,7 @@ def pad_windows(y: Array, window: Window, fill: Any) -> Array:
 def window_at(padded: Array, window: Window, flat: Any) -> Array:
     """Value of the window that has each element at flat tap `flat`; `padded` comes from `pad_windows`."""
     dims = window.dims
-    taps = along_axes(window, flat)
+    taps = coordinates(flat, window.window_shape)
     starts = [
         np.int32(dim.span - 1) - tap * np.int32(dim.dilation)
         for tap, dim in zip(taps, dims, strict=True)

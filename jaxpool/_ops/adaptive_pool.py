@@ -32,6 +32,7 @@ from jaxpool._kernels.patches import (
     tap_axes,
     tap_mask,
 )
+from jaxpool._kernels.split_ties import shared
 from jaxpool._ops.op import Op
 from jaxpool._ops.reduction import fold_of
 from jaxpool._ops.select_pool import SelectPool, pool_op
@@ -94,21 +95,13 @@ class LaidOut(Op):
             laid = lax.select(won, laid, lax.full_like(laid, 0))
         return (self.returned(put_back(laid, window)).astype(dtype),)
 
-    def grid_and_max(self, platform: Platform, x: Array) -> tuple[Array, Array, Window]:
-        """The grid of x and the maximum of each window, both stored, and the transposed window."""
-        by, window = barrier_on(platform), self.transposed_window(x.ndim)
-        laid = materialise(
-            by, lambda x: lay_out(*self.transposed(x), identity_of(x.dtype, "max")), x
-        )
-        return laid, materialise(by, functools.partial(_greatest, platform, window), laid), window
-
 
 @dataclasses.dataclass(frozen=True)
 class AdaptiveSelect(LaidOut):
-    """Adaptive max pool that selects one element per window. Residual: its tap."""
+    """Adaptive max pool. Residual: the tap of the selected element, or with ties "split" one bit per tap."""
 
     window: Window
-    ties: Order
+    ties: Ties | Order
 
     def plan(self, platform: Platform, x: Any) -> OpPlan:
         return self.grid_plan(to_grid="scattered")
@@ -119,38 +112,25 @@ class AdaptiveSelect(LaidOut):
         return self.returned(_greatest(platform, window, laid))
 
     def primal(self, platform: Platform, x: Array) -> tuple[Array, Array]:
-        laid, y, window = self.grid_and_max(platform, x)
+        by, window = barrier_on(platform), self.transposed_window(x.ndim)
+        laid = materialise(
+            by, lambda x: lay_out(*self.transposed(x), identity_of(x.dtype, "max")), x
+        )
+        y = materialise(by, functools.partial(_greatest, platform, window), laid)
+        if self.ties == "split":
+            axis, tied = _longest(window), attained(laid, y, window)
+            return self.returned(y), pack(lax.collapse(tied, axis, axis + 2), axis)
         find = functools.partial(chosen_tap, window=window, ties=self.ties)
-        return self.returned(y), materialise(barrier_on(platform), find, laid, y)
+        return self.returned(y), materialise(by, find, laid, y)
 
-    def transpose(self, platform: Platform, tap: Array, dy: Array) -> tuple[Array]:
+    def transpose(self, platform: Platform, residual: Array, dy: Array) -> tuple[Array]:
         share, window = self.transposed(dy.astype(accumulator(dy.dtype)))
-        return self.sent(share, window, dy.dtype, tap_mask(tap, window))
-
-
-@dataclasses.dataclass(frozen=True)
-class AdaptiveSplit(LaidOut):
-    """Adaptive max pool with ties "split". Residual: one bit per tap."""
-
-    window: Window
-
-    def plan(self, platform: Platform, x: Any) -> OpPlan:
-        return self.grid_plan(to_grid="scattered")
-
-    def value(self, platform: Platform, x: Array) -> Array:
-        return AdaptiveSelect(self.window, "first").value(platform, x)
-
-    def primal(self, platform: Platform, x: Array) -> tuple[Array, Array]:
-        laid, y, window = self.grid_and_max(platform, x)
-        axis, tied = _longest(window), attained(laid, y, window)
-        return self.returned(y), pack(lax.collapse(tied, axis, axis + 2), axis)
-
-    def transpose(self, platform: Platform, bits: Array, dy: Array) -> tuple[Array]:
-        share, window = self.transposed(dy.astype(accumulator(dy.dtype)))
+        if self.ties != "split":
+            return self.sent(share, window, dy.dtype, tap_mask(residual, window))
         shape, axis = laid_out(share.shape, window), _longest(window)
-        won = lax.reshape(unpack(bits, shape[axis] * shape[axis + 1], axis), shape)
+        won = lax.reshape(unpack(residual, shape[axis] * shape[axis + 1], axis), shape)
         count = jnp.sum(won, axis=tap_axes(window), dtype=np.int32)
-        return self.sent(share / count.astype(share.dtype), window, dy.dtype, won)
+        return self.sent(shared(share, count), window, dy.dtype, won)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,16 +173,12 @@ def _longest(window: Window) -> int:
 
 def adaptive_max_op(window: Window, ties: Ties | Order, *, index: bool = False) -> Op:
     """The op of an adaptive max pool. With `index`, and unless ties are split, its residual is the tap."""
-    ordinary = needs_no_grid(window)
-    if ties == "split":
-        return pool_op(window, "max", ties) if ordinary else AdaptiveSplit(window)
-    if not ordinary:
+    if not needs_no_grid(window):
         return AdaptiveSelect(window, ties)
     # With "last", `pool_op` may choose a `Reduction`, whose index counts from the end.
-    by_first = ties == "first"
-    return (
-        pool_op(window, "max", ties, index=index) if by_first else SelectPool(window, "max", ties)
-    )
+    if ties == "first" or ties == "split":
+        return pool_op(window, "max", ties, index=index)
+    return SelectPool(window, "max", ties)
 
 
 def adaptive_avg_op(window: Window) -> Op:

@@ -10,6 +10,7 @@ from jax import numpy as jnp
 
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Window
+from jaxpool._kernels.dtypes import from_words, to_words
 from jaxpool._kernels.slices import is_sharded
 from jaxpool._ops.op import partitioned
 from jaxpool._plan.others import batch_chunks_of
@@ -49,7 +50,4 @@ def map_in_chunks(
 
 def _part(x: Array, start: Array, length: int) -> Array:
     """`length` examples of x. 16-bit floats are sliced as integers: XLA for CPU would widen all of x first."""
-    if x.dtype.itemsize != 2:
-        return lax.dynamic_slice_in_dim(x, start, length)
-    bits = lax.bitcast_convert_type(x, np.uint16)
-    return lax.bitcast_convert_type(lax.dynamic_slice_in_dim(bits, start, length), x.dtype)
+    return from_words(lax.dynamic_slice_in_dim(to_words(x), start, length), x.dtype)

@@ -12,7 +12,9 @@ from jax import Array, lax
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import rolled, route, slices
-from jaxpool._ops.op import problem_of
+from jaxpool._kernels.split_ties import pick_tied, route_tied
+from jaxpool._ops.op import Op, problem_of
+from jaxpool._plan.max_pool import plan_ties
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.rank_pool import plan_rank, rows_joined, unrolled, walked_back
 from jaxpool._plan.stages import Stages, of_steps, taps
@@ -62,16 +64,33 @@ def chosen_stages(window: Window, x: Any, platform: Platform) -> tuple[Stages, S
     return of_steps(plan.tangent[::-1]), of_steps(plan.backward, back=True)
 
 
-def pick(window: Window, x: Array, tap: Array, platform: Platform) -> Array:
-    """The element of x at the `tap` of each window."""
+def pick(window: Window, x: Array, residual: Any, platform: Platform) -> Array:
+    """The element of x at the selected tap of each window, or the mean over the tied taps, given as words of bits."""
+    if isinstance(residual, tuple):
+        return pick_tied(x, residual, window)
     if walked_back(window):
-        return rolled.pick(walk_over(window, x, platform), x, tap)
-    return route.pick(x, tap, plan_rank(problem_of(window, x, platform)))
+        return rolled.by_tap(walk_over(window, x, platform), residual).pick(x)
+    return route.pick(x, residual, plan_rank(problem_of(window, x, platform)))
 
 
-def send(window: Window, dy: Array, tap: Array, platform: Platform) -> Array:
+def send(window: Window, dy: Array, residual: Any, platform: Platform) -> Array:
     """The transpose of `pick`, without a scatter operation."""
     shape = window.unpooled(dy.shape)
+    problem = problem_of(window, dy, platform, shape)
+    if isinstance(residual, tuple):
+        return route_tied(dy, residual, plan_ties(problem))
     if walked_back(window):
-        return rolled.route(walk_over(window, dy, platform, shape), dy, tap)
-    return route.route(dy, tap, plan_rank(problem_of(window, dy, platform, shape)))
+        return rolled.by_tap(walk_over(window, dy, platform, shape), residual).route(dy)
+    return route.route(dy, residual, plan_rank(problem))
+
+
+class TapPool(Op):
+    """Base class of pools whose residual is the selected tap of each window, or one bit per tied tap."""
+
+    window: Window
+
+    def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
+        return pick(self.window, x_dot, residual, platform)
+
+    def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
+        return (send(self.window, dy, residual, platform),)

@@ -26,12 +26,9 @@ from jaxpool._kernels.compare import Order
 from jaxpool._kernels.dtypes import accumulator, cast
 from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.positions import flat_position, int32_range, quotient
-from jaxpool._kernels.route import pick, route
-from jaxpool._kernels.select import select, select_value
-from jaxpool._ops.op import Op, problem_of
+from jaxpool._ops.op import Op
 from jaxpool._ops.select_pool import SelectPool
 from jaxpool._ops.sum_pool import SumPool
-from jaxpool._plan.max_pool import plan_max
 from jaxpool._plan.problem import Platform, barrier_on
 from jaxpool._plan.stages import OpPlan, along
 
@@ -143,8 +140,13 @@ class Fractional(Op):
         pairs = zip(self.dims, samples, strict=True)
         return tuple(dim.starts(sample) for dim, sample in pairs)
 
-    def _placed(self, every: OpPlan) -> OpPlan:
-        """The passes of the pool over all places, `every`, and of reading the random windows."""
+    @property
+    def pool(self) -> SelectPool | SumPool:
+        """The pool of the windows at all possible starts."""
+        raise NotImplementedError
+
+    def plan(self, platform: Platform, x: Any, *samples: Any) -> OpPlan:
+        every = self.pool.plan(platform, x)
         ahead = [along([dim.axis], "gathered", len(dim.places_of())) for dim in self.dims]
         back = [along([dim.axis], "gathered", len(dim.windows_at())) for dim in self.dims[::-1]]
         why = "windows of all places, read where one may begin, and left out where it does not"
@@ -155,22 +157,20 @@ class Fractional(Op):
             why=(why,),
         )
 
-    def _begun(self, platform: Platform, starts: Sequence[Array], *xs: Array) -> tuple[Array, ...]:
-        """The elements of each of xs at the starts of the windows."""
+    def _begun(self, platform: Platform, starts: Sequence[Array], y: Array) -> Array:
+        """The elements of y at the starts of the windows."""
         for dim, start in zip(self.dims, starts, strict=True):
-            read = functools.partial(_each, dim.at_starts)
-            xs = materialise(barrier_on(platform), read, start, *xs)
-        return xs
-
-    def _spread(self, platform: Platform, starts: Sequence[Array], y: Array) -> Array:
-        """The transpose of `_begun` for one array."""
-        for dim, start in zip(self.dims[::-1], starts[::-1], strict=True):
-            y = materialise(barrier_on(platform), dim.to_starts, start, y)
+            y = materialise(barrier_on(platform), dim.at_starts, start, y)
         return y
 
-
-def _each(function: Any, start: Array, *xs: Array) -> tuple[Array, ...]:
-    return tuple(function(start, x) for x in xs)
+    def _transposed(
+        self, platform: Platform, residual: Any, starts: Sequence[Array], dy: Array
+    ) -> tuple[Array]:
+        """The transpose of `_begun`, and of the pool with its `residual`."""
+        y = cast(dy, accumulator(dy.dtype))
+        for dim, start in zip(self.dims[::-1], starts[::-1], strict=True):
+            y = materialise(barrier_on(platform), dim.to_starts, start, y)
+        return (cast(self.pool.transpose(platform, residual, y)[0], dy.dtype),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,23 +179,18 @@ class FractionalPool(Fractional):
 
     ties: Order = "first"
 
-    def plan(self, platform: Platform, x: Any, *samples: Any) -> OpPlan:
-        return self._placed(SelectPool(self.window, "max", self.ties).plan(platform, x))
+    @property
+    def pool(self) -> SelectPool:
+        return SelectPool(self.window, "max", self.ties)
 
     def value(self, platform: Platform, x: Array, *samples: Array) -> Array:
-        plan = plan_max(problem_of(self.window, x, platform))
-        best = functools.partial(select_value, kind="max", ties=self.ties, plan=plan)
-        return self._begun(
-            platform, self.starts(samples), materialise(barrier_on(platform), best, x)
-        )[0]
+        y = materialise(barrier_on(platform), functools.partial(self.pool.value, platform), x)
+        return self._begun(platform, self.starts(samples), y)
 
     def primal(self, platform: Platform, x: Array, *samples: Array) -> tuple[Array, Any]:
-        window, starts = self.window, self.starts(samples)
-        plan = plan_max(problem_of(window, x, platform))
-        y, tap = materialise(
-            barrier_on(platform), lambda x: select(x, window, "max", self.ties, plan), x
-        )
-        return self._begun(platform, starts, y)[0], (tap, starts)
+        starts = self.starts(samples)
+        y, tap = self.pool.primal(platform, x)
+        return self._begun(platform, starts, y), (tap, starts)
 
     def position(self, residual: tuple[Array, tuple[Array, ...]]) -> Array:
         """The flat position of each maximum in the input."""
@@ -204,21 +199,16 @@ class FractionalPool(Fractional):
             tap = dim.at_starts(start, tap)
         return flat_position(tap, self.window, starts, self.window.input_shape)
 
-    def linear(
-        self, platform: Platform, residual: tuple[Array, tuple[Array, ...]], x_dot: Array
-    ) -> Array:
+    def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
         tap, starts = residual
-        plan = plan_max(problem_of(self.window, x_dot, platform))
-        every = materialise(barrier_on(platform), functools.partial(pick, plan=plan), x_dot, tap)
-        return self._begun(platform, starts, every)[0]
+        every = materialise(
+            barrier_on(platform), functools.partial(self.pool.linear, platform), tap, x_dot
+        )
+        return self._begun(platform, starts, every)
 
-    def transpose(
-        self, platform: Platform, residual: tuple[Array, tuple[Array, ...]], dy: Array
-    ) -> tuple[Array]:
+    def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
         tap, starts = residual
-        every = self._spread(platform, starts, cast(dy, accumulator(dy.dtype)))
-        problem = problem_of(self.window, every, platform, self.window.unpooled(every.shape))
-        return (cast(route(every, tap, plan_max(problem)), dy.dtype),)
+        return self._transposed(platform, tap, starts, dy)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,19 +218,13 @@ class FractionalMean(Fractional):
     linear_in_x = True
 
     @property
-    def _mean(self) -> SumPool:
+    def pool(self) -> SumPool:
         return SumPool(self.window, "counted")
 
-    def plan(self, platform: Platform, x: Any, *samples: Any) -> OpPlan:
-        return self._placed(self._mean.plan(platform, x))
-
     def linear(self, platform: Platform, samples: tuple[Array, ...], x: Array) -> Array:
-        wide = cast(x, accumulator(x.dtype))
-        every = materialise(
-            barrier_on(platform), lambda wide: self._mean.linear(platform, (), wide), wide
-        )
-        return cast(self._begun(platform, self.starts(samples), every)[0], x.dtype)
+        mean = functools.partial(self.pool.linear, platform, ())
+        every = materialise(barrier_on(platform), mean, cast(x, accumulator(x.dtype)))
+        return cast(self._begun(platform, self.starts(samples), every), x.dtype)
 
     def transpose(self, platform: Platform, samples: tuple[Array, ...], dy: Array) -> tuple[Array]:
-        every = self._spread(platform, self.starts(samples), cast(dy, accumulator(dy.dtype)))
-        return (cast(self._mean.transpose(platform, (), every)[0], dy.dtype),)
+        return self._transposed(platform, (), self.starts(samples), dy)

@@ -72,17 +72,15 @@ def value(op: Op, *xs: Array) -> Array:
 
 def value_and_residual(op: Op, *args: Array) -> tuple[Array, Any]:
     """The output and the residual of `op`, from its inputs and extra arguments."""
-    xs, extra_args = args[: op.inputs], args[op.inputs :]
+    xs = args[: op.inputs]
     if op.linear_in_x:
-        return linear_map(op, extra_args, xs, nonzero=(True,) * len(xs))[0], extra_args
-    if op.residual_has_inputs:
+        y = linear_map(op, args[op.inputs :], xs, nonzero=(True,) * len(xs))[0]
+    elif op.saved(None, *args) is None:
+        output: tuple[Array, Any] = compute(op, "primal", *args)
+        return output
+    else:
         y = compute(op, "value_with_residual", *args)
-        return y, (args, y) if op.residual_has_output else args
-    if op.residual_is_output:
-        y = compute(op, "value", *args)
-        return y, (y, *extra_args[: op.saved_extra_args])
-    output: tuple[Array, Any] = compute(op, "primal", *args)
-    return output
+    return y, op.saved(y, *args)
 
 
 def linear_map(

@@ -1,6 +1,6 @@
 """Grey dilation and erosion: the maximum of window elements plus a kernel, or the minimum of elements minus it.
 
-`morphology_op` chooses between one expression per tap and, for large windows, loops over the taps.
+A small kernel is one expression with a term per tap, a large kernel a loop over the taps.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
@@ -24,12 +23,11 @@ from jaxpool._kernels.dtypes import (
     accumulator,
     cast,
     identity_of,
-    index_dtype,
     is_float,
 )
 from jaxpool._kernels.materialise import materialise
-from jaxpool._kernels.route import pick, route
-from jaxpool._kernels.split_ties import pick_tied, route_tied, share, tied_taps
+from jaxpool._kernels.split_ties import share, tied_taps
+from jaxpool._ops.chosen import pick, send
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.max_pool import plan_ties
 from jaxpool._plan.others import joins_taps_in_a_loop
@@ -51,25 +49,39 @@ class Morphology(Op):
     """Maximum of elements plus a kernel ("max"), or minimum of elements minus a kernel ("min").
 
     The kernel has the shape `(window.size, *shape)`; `shape` has the rank of x, and size 1 except along `channels`.
-    Only `taps` take part, flat and ascending. Residual: the selected tap, or one bit per tied tap.
+    Only `taps` take part, flat and ascending; all of them with ties "split". Residual: the selected tap, or one bit
+    per tied tap. With ties "split", a large kernel saves x, the kernel and y.
     """
 
     window: Window
     ties: Ties
     taps: Sequence[int]
     kind: Kind
-    channels: int | None  # the axis of x with a kernel per channel
+    channels: int | None = None  # the axis of x with a kernel per channel
     inputs = 2
     stores_inputs = True
 
+    @property
+    def _is_large(self) -> bool:
+        return joins_taps_in_a_loop(self.window.size)
+
+    @property
+    def stores_residual(self) -> bool:
+        return self._is_large and self.ties == "split"
+
     def plan(self, platform: Platform, x: Any, *kernel: Any) -> OpPlan:
         every, problem = taps(self.window), problem_of(self.window, x, platform)
+        to_kernel = taps(self.window, "walked", TO_KERNEL)
+        if self._is_large:
+            walked = taps(self.window, "walked")
+            counted = walked if self.ties == "split" else ()
+            forward = walked if self.ties == "split" else (*walked, *walked)
+            return OpPlan(forward, (*counted, *walked), (*counted, *walked, *to_kernel), walked)
         if self.ties == "split":
             tangent, back = every, of_steps([plan_ties(problem)], back=True)
         else:
             sent = plan_rank(problem)
             tangent, back = of_steps(sent.tangent[::-1]), of_steps(sent.backward, back=True)
-        to_kernel = taps(self.window, "walked", TO_KERNEL)
         return OpPlan((*every, *every), (*tangent, *every), (*back, *to_kernel), every)
 
     def weights(self, kernel: Array, dtype: DType) -> Array:
@@ -81,6 +93,16 @@ class Morphology(Op):
     def _join(self) -> Any:
         return lax.max if self.kind == "max" else lax.min
 
+    def _term(self, row: Array, tap: Any, element: Array) -> Array:
+        """The sum of the elements and weights of a tap, which may be traced; in the padding the identity."""
+        term = element + slices.broadcast_like(row, element)
+        if not self.window.padded or is_float(term.dtype):
+            return term
+        # A sum changes an integer fill.
+        is_inside = slices.broadcast_like(tap_loop.real_at(self.window, tap, term.ndim), term)
+        fill = lax.full_like(term, identity_of(term.dtype, self.kind))
+        return lax.select(is_inside, term, fill)
+
     def _terms(self, x: Array, kernel: Array) -> list[Array]:
         wide = wide_dtype(x.dtype)
         weights, fill = self.weights(kernel, wide), identity_of(wide, self.kind)
@@ -88,105 +110,8 @@ class Morphology(Op):
         terms = []
         for tap in self.taps:
             view = slices.tap_of(padded, self.window, tap)
-            term = view + slices.broadcast_like(weights[tap], view)
-            if self.window.padded and not is_float(wide):  # a sum changes an integer fill
-                is_inside = slices.broadcast_like(
-                    tap_loop.real_at(self.window, np.int32(tap), x.ndim), term
-                )
-                term = lax.select(is_inside, term, lax.full_like(term, fill))
-            terms.append(term)
+            terms.append(self._term(weights[tap], np.int32(tap), view))
         return terms
-
-    def _best(self, x: Array, kernel: Array) -> Array:
-        return functools.reduce(self._join, self._terms(x, kernel))
-
-    def value(self, platform: Platform, x: Array, kernel: Array) -> Array:
-        return cast(self._best(x, kernel), x.dtype)
-
-    def primal(self, platform: Platform, x: Array, kernel: Array) -> tuple[Array, Any]:
-        def both(x: Array, kernel: Array) -> tuple[Array, Any]:
-            y = materialise(barrier_on(platform), self._best, x, kernel)
-            words = tied_taps(self._terms(x, kernel), y, self.window, self.taps)
-            split = self.ties == "split"
-            residual = words if split else rank.one_tap(words, self.window, self.ties == "last")
-            return cast(y, x.dtype), residual
-
-        outputs: tuple[Array, Any] = materialise(barrier_on(platform), both, x, kernel)
-        return outputs
-
-    def _won(self, residual: Any, tap: Any) -> Array:
-        """True where a tap, which may be traced, is selected or tied."""
-        if self.ties != "split":
-            return lax.eq(residual, lax.full_like(residual, jnp.asarray(tap, residual.dtype)))
-        (word,) = residual  # small windows have at most 32 taps
-        bit = lax.shift_left(np.ones((), word.dtype), jnp.asarray(tap, word.dtype))
-        return lax.ne(lax.bitwise_and(word, lax.full_like(word, bit)), lax.full_like(word, 0))
-
-    def linear(
-        self, platform: Platform, residual: Any, x_dot: Array | None, k_dot: Array | None
-    ) -> Array:
-        dtype = next(dot.dtype for dot in (x_dot, k_dot) if dot is not None)
-        parts = []
-        if x_dot is not None:
-            x_dot = cast(x_dot, accumulator(dtype))
-            if self.ties == "split":
-                parts.append(pick_tied(x_dot, residual, self.window))
-            else:
-                parts.append(
-                    pick(x_dot, residual, plan_rank(problem_of(self.window, x_dot, platform)))
-                )
-        if k_dot is not None:
-            weights = self.weights(k_dot, accumulator(dtype))
-            terms = []
-            for tap in self.taps:
-                won = self._won(residual, tap)
-                weight = slices.broadcast_like(weights[tap], won)
-                terms.append(lax.select(won, weight, lax.full_like(weight, 0)))
-            total = functools.reduce(lax.add, terms)
-            parts.append(share(total, residual) if self.ties == "split" else total)
-        return cast(functools.reduce(lax.add, parts), dtype)
-
-    def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array, Array]:
-        problem = problem_of(self.window, dy, platform, self.window.unpooled(dy.shape))
-        part = cast(dy, accumulator(dy.dtype))
-        if self.ties == "split":
-            dx = route_tied(dy, residual, plan_ties(problem))
-            part = share(part, residual)
-        else:
-            dx = route(dy, residual, plan_rank(problem))
-        return dx, self._sent_to_kernel(functools.partial(self._won, residual), part, dy.dtype)
-
-    def _sent_to_kernel(self, won: Callable[[Array], Array], part: Array, dtype: DType) -> Array:
-        """The cotangent of the kernel: for each tap, the sum of `part` over the outputs that select it."""
-        over = tuple(axis for axis in range(part.ndim) if axis != self.channels)
-
-        def one(_: None, tap: Array) -> tuple[None, Array]:
-            term = slices.where_or_zero(won(tap), part)
-            return None, jnp.sum(term, axis=over, keepdims=True, dtype=term.dtype)
-
-        dk: Array = lax.scan(one, None, jnp.arange(self.window.size, dtype=np.int32))[1]
-        return cast(dk if self.kind == "max" else -dk, dtype)
-
-
-@dataclasses.dataclass(frozen=True)
-class LargeMorphology(Morphology):
-    """`Morphology` of a large window, by loops over its taps.
-
-    Residual: the selected tap, or with ties "split", where all taps take part, x, the kernel and y.
-    """
-
-    @property
-    def stores_residual(self) -> bool:
-        return self.ties == "split"
-
-    def plan(self, platform: Platform, x: Any, *kernel: Any) -> OpPlan:
-        walked, to_kernel = taps(self.window, "walked"), taps(self.window, "walked", TO_KERNEL)
-        split = self.ties == "split"
-        count_stages = walked if split else ()
-        forward = walked if split else (*walked, *walked)
-        return OpPlan(
-            forward, (*count_stages, *walked), (*count_stages, *walked, *to_kernel), walked
-        )
 
     def _walk(self, taps: Sequence[int] | None = None) -> rolled.Walk:
         """Return a loop over `taps`, by default over all taps."""
@@ -198,124 +123,111 @@ class LargeMorphology(Morphology):
         planes = self._walk(self.taps).planes(cast(x, wide), identity_of(wide, self.kind))
         return planes, self.weights(kernel, wide)
 
-    def _here(self, tap: Array, like: Array) -> Array:
-        """True where a tap is inside the array."""
-        return slices.broadcast_like(tap_loop.real_at(self.window, tap, like.ndim), like)
-
     def _best(self, x: Array, kernel: Array) -> Array:
+        if not self._is_large:
+            return functools.reduce(self._join, self._terms(x, kernel))
         planes, weights = self._planes(x, kernel)
-        fill = identity_of(planes.dtype, self.kind)
         like = slices.tap_of(slices.pad_input(x, self.window, 0), self.window, 0)
 
         def join(state: rolled.State, tap: Array, elements: Sequence[Array]) -> rolled.State:
-            term = _term(weights, tap, *elements)
-            if self.window.padded and not is_float(term.dtype):  # a sum changes an integer fill
-                term = lax.select(self._here(tap, term), term, lax.full_like(term, fill))
-            return (self._join(state[0], term),)
+            return (self._join(state[0], self._term(_row(weights, tap), tap, *elements)),)
 
-        start = lax.full_like(like, fill, planes.dtype)
+        start = lax.full_like(like, identity_of(planes.dtype, self.kind), planes.dtype)
         return self._walk(self.taps).fold(join, [start], [planes], x.shape, weights)[0]
 
-    def _ties(self, term: Array, y: Array, tap: Array) -> Array:
-        """True where `term`, the sum at `tap`, ties with the output y."""
-        ties = ties_with(term, y)
-        return lax.bitwise_and(ties, self._here(tap, ties)) if self.window.padded else ties
+    def value(self, platform: Platform, x: Array, kernel: Array) -> Array:
+        return cast(self._best(x, kernel), x.dtype)
 
     def primal(self, platform: Platform, x: Array, kernel: Array) -> tuple[Array, Any]:
-        y = self._best(x, kernel)
+        split, last = self.ties == "split", self.ties == "last"
+        if self._is_large:
+            y = self._best(x, kernel)
+            saved = x, kernel, y
+            return cast(y, x.dtype), saved if split else self._tied(*saved).one_tap(last=last)
+
+        def both(x: Array, kernel: Array) -> tuple[Array, Any]:
+            y = materialise(barrier_on(platform), self._best, x, kernel)
+            words = tied_taps(self._terms(x, kernel), y, self.window, self.taps)
+            return cast(y, x.dtype), words if split else rank.one_tap(words, self.window, last)
+
+        outputs: tuple[Array, Any] = materialise(barrier_on(platform), both, x, kernel)
+        return outputs
+
+    def _tied(self, x: Array, kernel: Array, y: Array) -> rolled.Selection:
+        """The tied taps of a large kernel."""
+        planes, weights = self._planes(x, kernel)
+
+        def won(tap: Array, y: Array, element: Array) -> Array:
+            return ties_with(element + slices.broadcast_like(_row(weights, tap), element), y)
+
+        walk, padded = self._walk(self.taps), self.window.padded
+        return rolled.Selection(walk, won, [y], [planes], split=True, masked=padded)
+
+    def _selection(self, residual: Any) -> rolled.Selection:
+        """The selected or tied taps of a large kernel."""
         if self.ties == "split":
-            return cast(y, x.dtype), (x, kernel, y)
-        planes, weights = self._planes(x, kernel)
-        dtype = index_dtype(self.window.size)
+            return self._tied(*residual)
+        return rolled.by_tap(self._walk(), residual)
 
-        def find(state: rolled.State, tap: Array, elements: Sequence[Array]) -> rolled.State:
-            ties = self._ties(_term(weights, tap, *elements), y, tap)
-            (index,) = state
-            return (lax.select(ties, lax.full_like(index, tap.astype(dtype)), index),)
-
-        walk = self._walk(self.taps if self.ties == "last" else self.taps[::-1])
-        start = lax.full_like(y, 0, dtype)
-        (index,) = walk.fold(find, [start], [planes], x.shape, weights, y)
-        return cast(y, x.dtype), index
-
-    def _counts(self, x: Array, kernel: Array, y: Array) -> Array:
-        """The number of tied taps of each window, at least 1."""
-        planes, weights = self._planes(x, kernel)
-
-        def count(state: rolled.State, tap: Array, elements: Sequence[Array]) -> rolled.State:
-            ties = self._ties(_term(weights, tap, *elements), y, tap)
-            return (state[0] + ties.astype(y.dtype),)
-
-        start = lax.full_like(y, 0)
-        (counts,) = self._walk().fold(count, [start], [planes], x.shape, weights, y)
-        return lax.max(counts, lax.full_like(counts, 1))
+    def _won(self, residual: Any, tap: Any) -> Array:
+        """True where a tap of a small kernel, which may be traced, is selected or tied."""
+        if self.ties != "split":
+            return slices.is_tap(tap, residual)
+        (word,) = residual  # small windows have at most 32 taps
+        bit = lax.shift_left(np.ones((), word.dtype), jnp.asarray(tap, word.dtype))
+        return lax.ne(lax.bitwise_and(word, lax.full_like(word, bit)), lax.full_like(word, 0))
 
     def linear(
         self, platform: Platform, residual: Any, x_dot: Array | None, k_dot: Array | None
     ) -> Array:
         dtype = next(dot.dtype for dot in (x_dot, k_dot) if dot is not None)
-        wide, walk, read = accumulator(dtype), self._walk(), []
-        split = self.ties == "split"
-        if split:
-            x, kernel, y = residual
-            planes, weights = self._planes(x, kernel)
-            read.append(planes)
-        if x_dot is not None:
-            read.append(walk.planes(cast(x_dot, wide), 0))
-        k_sent = None if k_dot is None else self.weights(k_dot, wide)
+        wide = accumulator(dtype)
+        xs = [] if x_dot is None else [cast(x_dot, wide)]
+        weights = [] if k_dot is None else [self.weights(k_dot, wide)]
+        if self._is_large:
+            selection = self._selection(residual)
 
-        def add(state: rolled.State, tap: Array, elements: Sequence[Array]) -> rolled.State:
-            (total,) = state
-            elements = [*elements]
-            won = self._ties(_term(weights, tap, elements.pop(0)), y, tap) if split else None
-            is_selected = self._won(residual, tap) if won is None else won
-            parts = elements + ([] if k_sent is None else [_row(k_sent, tap, total)])
-            return (total + slices.where_or_zero(is_selected, functools.reduce(lax.add, parts)),)
+            def term(tap: Array, *elements: Array) -> Array:
+                rows = [slices.broadcast_like(_row(w, tap), selection.ys[0]) for w in weights]
+                return functools.reduce(lax.add, [*elements, *rows])
 
-        like = residual[2] if split else residual
-        window_arrays = [each for each in (*jax.tree.leaves(residual), k_sent) if each is not None]
-        shape = self.window.unpooled(like.shape)
-        (total,) = walk.fold(add, [lax.full_like(like, 0, wide)], read, shape, *window_arrays)
-        if split:
-            total = total / self._counts(*residual).astype(total.dtype)
-        return cast(total, dtype)
+            planes = [self._walk().planes(x, 0) for x in xs]
+            return cast(selection.mean(term, wide, planes, *weights), dtype)
+        parts = [pick(self.window, x, residual, platform) for x in xs]
+        for each in weights:
+            masks = [(tap, self._won(residual, tap)) for tap in self.taps]
+            terms = [
+                slices.where_or_zero(won, slices.broadcast_like(each[tap], won))
+                for tap, won in masks
+            ]
+            total = functools.reduce(lax.add, terms)
+            parts.append(share(total, residual) if self.ties == "split" else total)
+        return cast(functools.reduce(lax.add, parts), dtype)
 
     def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array, Array]:
-        part, walk = cast(dy, accumulator(dy.dtype)), self._walk()
-        if self.ties != "split":
-            dx = walk.spread(slices.at_tap, [part, residual], dtype=part.dtype)
-            won: Callable[[Array], Array] = functools.partial(self._won, residual)
-        else:
-            x, kernel, y = residual
-            part = part / self._counts(*residual).astype(part.dtype)
-            planes, weights = self._planes(x, kernel)
+        part = cast(dy, accumulator(dy.dtype))
+        if self._is_large:
+            selection = self._selection(residual)
+            part = selection.share(part)
+            return selection.spread(part, dy.dtype), self._to_kernel(selection.at, part, dy.dtype)
+        if self.ties == "split":
+            part = share(part, residual)
+        won = functools.partial(self._won, residual)
+        dx = send(self.window, dy, residual, platform)
+        return dx, self._to_kernel(won, part, dy.dtype)
 
-            def shared(tap: Array, part: Array, y: Array, x: Array) -> Array:
-                return slices.where_or_zero(ties_with(_term(weights, tap, x), y), part)
+    def _to_kernel(self, won: Callable[[Array], Array], part: Array, dtype: DType) -> Array:
+        """The cotangent of the kernel: for each tap, the sum of `part` over the outputs that select it."""
+        over = tuple(axis for axis in range(part.ndim) if axis != self.channels)
 
-            dx = walk.spread(shared, [part, y], planes, dtype=part.dtype)
+        def one(_: None, tap: Array) -> tuple[None, Array]:
+            term = slices.where_or_zero(won(tap), part)
+            return None, jnp.sum(term, axis=over, keepdims=True, dtype=term.dtype)
 
-            def ties(tap: Array) -> Array:
-                return self._ties(_term(weights, tap, walk.at(planes, tap)), y, tap)
-
-            won = ties
-        dx = walk.from_planes(dx, self.window.unpooled(dy.shape))
-        return cast(dx, dy.dtype), self._sent_to_kernel(won, part, dy.dtype)
-
-
-def _row(weights: Array, tap: Array, like: Array) -> Array:
-    """The weights of a tap with the shape of `like`."""
-    return slices.broadcast_like(lax.dynamic_index_in_dim(weights, tap, keepdims=False), like)
+        dk: Array = lax.scan(one, None, jnp.arange(self.window.size, dtype=np.int32))[1]
+        return cast(dk if self.kind == "max" else -dk, dtype)
 
 
-def _term(weights: Array, tap: Array, elements: Array) -> Array:
-    """The sums of elements and weights at a tap."""
-    return elements + _row(weights, tap, elements)
-
-
-def morphology_op(
-    window: Window, ties: Ties, taps: Sequence[int], kind: Kind, channels: int | None = None
-) -> Morphology:
-    """The op for the number of taps of the window."""
-    large = joins_taps_in_a_loop(window.size)
-    return (LargeMorphology if large else Morphology)(window, ties, taps, kind, channels)
+def _row(weights: Array, tap: Array) -> Array:
+    """The weights of a traced tap."""
+    return lax.dynamic_index_in_dim(weights, tap, keepdims=False)

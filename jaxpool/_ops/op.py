@@ -36,13 +36,6 @@ class Op:
     differentiable_residual = False
     # True if the op is linear in its inputs: `value` is `linear`, and the residual is the extra arguments.
     linear_in_x = False
-    # True if the residual is all arguments, and with `residual_has_output` the output. All have their own derivatives.
-    residual_has_inputs = False
-    residual_has_output = True
-    # True if the residual is the output, with its own derivative, and the first `saved_extra_args` extra arguments.
-    # Second derivatives then need `differentiable_residual`.
-    residual_is_output = False
-    saved_extra_args = 0
     # True if `primal` (`stores_inputs`) or the linear maps (`stores_residual`) compare arguments with results of an
     # earlier pass. XLA must store such arguments, as it may recompute them with another rounding.
     stores_inputs = False
@@ -62,8 +55,15 @@ class Op:
         return self.primal(platform, *xs)[0]
 
     def value_with_residual(self, platform: Platform, *xs: Array) -> Array:
-        """The output of an op with `residual_has_inputs` when a derivative is taken."""
+        """The output when a derivative is taken and the residual is `saved`."""
         return self.value(platform, *xs)
+
+    def saved(self, y: Any, *args: Any) -> Any:
+        """The residual, if it is made of the output y and arguments, which have their own derivatives.
+
+        None if `primal` computes the residual. Second derivatives need `differentiable_residual`.
+        """
+        return args[self.inputs :] if self.linear_in_x else None
 
     def primal(self, platform: Platform, *xs: Array) -> tuple[Array, Any]:
         """The output and the residual, which is saved for the derivative."""

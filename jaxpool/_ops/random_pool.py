@@ -21,9 +21,8 @@ from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.rolled import State
 from jaxpool._kernels.select import first_taps
 from jaxpool._ops.apply import apply_with_extra_args
-from jaxpool._ops.chosen import chosen_stages, fold, pick, send
+from jaxpool._ops.chosen import TapPool, chosen_stages, fold, pick
 from jaxpool._ops.expected_pool import ExpectedPool
-from jaxpool._ops.op import Op
 from jaxpool._ops.ranged import ranged
 from jaxpool._plan.problem import Platform, barrier_on
 from jaxpool._plan.rank_pool import unrolled
@@ -45,7 +44,7 @@ def _weight(x: Array) -> Array:
 
 
 @dataclasses.dataclass(frozen=True)
-class StochasticPool(Op):
+class StochasticPool(TapPool):
     """One element per window, drawn with the weight max(x, 0). Residual: its tap.
 
     `chance` has one number in [0, 1) per window. The tap whose interval of the cumulative weights contains `chance`
@@ -99,12 +98,6 @@ class StochasticPool(Op):
         first = slices.broadcast_like(first_taps(window, x.ndim), chance)
         start = [lax.full_like(chance, 0), lax.full_like(chance, 0, dtype)]
         return fold(window, platform, cover, start, [x], [0], share, scale, first)[1]
-
-    def linear(self, platform: Platform, index: Array, x_dot: Array) -> Array:
-        return pick(self.window, x_dot, index, platform)
-
-    def transpose(self, platform: Platform, index: Array, dy: Array) -> tuple[Array]:
-        return (send(self.window, dy, index, platform),)
 
 
 def drawn(op: StochasticPool, x: Array, *chance: Array) -> Array:

@@ -76,7 +76,9 @@ class RangedOp(Op):
 
     window: Window
     differentiable_residual = True
-    residual_has_inputs = True
+
+    def saved(self, y: Any, *args: Any) -> Any:
+        return args, y
 
     def plan(self, platform: Platform, *types: Any) -> OpPlan:
         """The passes of the direct evaluation, or of the scaled evaluation if there is no other."""

@@ -1,4 +1,4 @@
-"""Rank and median pools: the element of a rank in each window. `ranked` applies them.
+"""Rank and median pools: the element of a rank in each window. `ranked` applies them. `KMax` selects several ranks.
 
 Elements are compared as integer keys. Small windows use a sorting network. Large windows find the key bit by bit, by
 counting smaller keys, with reductions if a window spans its axes.
@@ -20,18 +20,20 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import rank, rolled, slices
 from jaxpool._kernels.bits import pack, unpack
-from jaxpool._kernels.compare import Ties
-from jaxpool._kernels.dtypes import DType, accumulator, is_float
-from jaxpool._kernels.keys import is_negative, zeros_signed
+from jaxpool._kernels.compare import Ties, decode
+from jaxpool._kernels.dtypes import DType, accumulator, in_bytes, index_dtype, is_float
+from jaxpool._kernels.keys import end_of_keys, from_tied_keys, is_negative, tied_keys, zeros_signed
 from jaxpool._kernels.materialise import materialise
+from jaxpool._kernels.positions import int32_range, scatter_sorted
 from jaxpool._kernels.reduce import attained
-from jaxpool._kernels.split_ties import pick_tied, route_tied, tied_taps
+from jaxpool._kernels.split_ties import tied_taps
 from jaxpool._ops.apply import Autodiff, apply, apply_with_extra_args
-from jaxpool._ops.chosen import chosen_stages, pick, send, walk_over
-from jaxpool._ops.op import Op, problem_of
+from jaxpool._ops.chosen import TapPool, chosen_stages, pick, walk_over
+from jaxpool._ops.op import Op, partitioned, problem_of
 from jaxpool._ops.reduction import Reduction
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan.max_pool import plan_ties
+from jaxpool._plan.others import compares_positions, sorts_for_top_k
 from jaxpool._plan.problem import Platform, barrier_on
 from jaxpool._plan.rank_pool import Rank, by_network, place_of, places, reduced, unrolled
 from jaxpool._plan.stages import OpPlan, Stages, along, of_steps, taps
@@ -42,13 +44,13 @@ BY_BITS = "once for each bit of a number"
 def _values(key: Array, dtype: DType, *mask: Array) -> Array:
     """Convert keys to values. A masked window without elements gives 0, because its key would be a NaN."""
     if mask and is_float(dtype):
-        nothing = lax.eq(key, lax.full_like(key, rank.end(key.dtype, True)))
+        nothing = lax.eq(key, lax.full_like(key, end_of_keys(key.dtype, True)))
         key = lax.select(nothing, lax.full_like(key, 0), key)
-    return rank.values(key, dtype)
+    return from_tied_keys(key, dtype)
 
 
 @dataclasses.dataclass(frozen=True)
-class RankPool(Op):
+class RankPool(TapPool):
     """The element of `rank` in each window. `value` and ties "split" return +0 for any zero.
 
     Only `taps` take part, flat and ascending: all of them if windows are padded. Residual: the selected tap; with ties
@@ -88,10 +90,10 @@ class RankPool(Op):
         return isinstance(self.rank, str)
 
     def _fill(self, key: Array) -> np.ndarray:
-        return rank.end(key.dtype, isinstance(self.rank, str) or self.rank >= 0)
+        return end_of_keys(key.dtype, isinstance(self.rank, str) or self.rank >= 0)
 
     def _key(self, x: Array, *mask: Array) -> Array:
-        key = rank.keys(x)
+        key = tied_keys(x)
         for each in mask:
             fill = lax.full_like(key, self._fill(key))
             key = lax.select(slices.broadcast_like(each, key), key, fill)
@@ -141,8 +143,8 @@ class RankPool(Op):
                 words = tied_taps(self._terms(key), y, self.window, self.taps)
                 residual = words if split else rank.one_tap(words, self.window, last)
             elif not split:
-                walk, fill = self._walk(platform, key), self._fill(key)
-                residual = rolled.tap_of_key(walk, key, y, fill, last=last)
+                tied = rolled.by_key(self._walk(platform, key), key, y, self._fill(key))
+                residual = tied.one_tap(last=last)
             return _values(y, x.dtype, *mask), residual
 
         y, residual = materialise(by, kernel, x, *mask)
@@ -154,27 +156,20 @@ class RankPool(Op):
             y = zeros_signed(y, lax.ne(picked, lax.full_like(picked, 0)))
         return y, residual
 
-    def _level(
-        self, platform: Platform, residual: Any
-    ) -> tuple[rolled.Walk, Array, Array, np.ndarray]:
+    def _tied(self, platform: Platform, residual: tuple[Array, ...]) -> rolled.Selection:
         x, y, *mask = residual
         key = self._key(x, *mask)
-        return self._walk(platform, key), key, rank.keys(y), self._fill(key)
+        return rolled.by_key(self._walk(platform, key), key, tied_keys(y), self._fill(key))
 
     def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
-        if self.ties != "split":
-            return pick(self.window, x_dot, residual, platform)
-        if unrolled(self.window):
-            return pick_tied(x_dot, residual, self.window)
-        return rolled.pick_tied_mean(*self._level(platform, residual), x_dot)
+        if self.stores_residual:
+            return self._tied(platform, residual).pick(x_dot)
+        return super().linear(platform, residual, x_dot)
 
     def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
-        if self.ties != "split":
-            return (send(self.window, dy, residual, platform),)
-        if unrolled(self.window):
-            problem = problem_of(self.window, dy, platform, self.window.unpooled(dy.shape))
-            return (route_tied(dy, residual, plan_ties(problem)),)
-        return (rolled.route_tied_mean(*self._level(platform, residual), dy),)
+        if self.stores_residual:
+            return (self._tied(platform, residual).route(dy),)
+        return super().transpose(platform, residual, dy)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,14 +209,13 @@ class RankOver(Reduction):
 
     def count(self, platform: Platform, residual: Any) -> Array:
         bits = lax.population_count(residual)
-        count = jnp.sum(bits, axis=self.axes, keepdims=True, dtype=np.int32)
-        return lax.max(count, lax.full_like(count, 1))
+        return jnp.sum(bits, axis=self.axes, keepdims=True, dtype=np.int32)
 
     def value(self, platform: Platform, *xs: Array) -> Array:
-        key = rank.keys(xs[0])
+        key = tied_keys(xs[0])
         real = xs[1] if xs[1:] else lax.full_like(key, True, np.bool_)
         place = self._place(xs[0], real)
-        key = lax.select(real, key, lax.full_like(key, rank.end(key.dtype, True)))
+        key = lax.select(real, key, lax.full_like(key, end_of_keys(key.dtype, True)))
         return _values(rank.by_counting(key, self.axes, place), xs[0].dtype, *xs[1:])
 
     def _count(self, real: Array) -> Array:
@@ -248,6 +242,53 @@ class LowerMedian(RankOver):
         if self.ignores_nan:
             return middle
         return lax.select(lax.eq(numbers, count), middle, count - 1)  # NaNs rank last
+
+
+@dataclasses.dataclass(frozen=True)
+class KMax(Op):
+    """The `count` largest of `size` elements along `axis`, in their original order. Residual: their indices."""
+
+    axis: int
+    size: int
+    count: int
+
+    def plan(self, platform: Platform, x: Any) -> OpPlan:
+        order, read = along([self.axis], "ordered"), along([self.axis], "gathered")
+        if compares_positions(platform, self.count):
+            return OpPlan((*order, *read), read, along([self.axis], "compared", self.count))
+        return OpPlan((*order, *read), read, along([self.axis], "scattered"))
+
+    def primal(self, platform: Platform, x: Array) -> tuple[Array, Array]:
+        def chosen(x: Array) -> Array:
+            # top_k orders NaNs and zeros by their bits. Keys represent all NaNs by one value, and both zeros by one.
+            keys = jnp.moveaxis(tied_keys(x), self.axis, -1)
+            if sorts_for_top_k(platform, partitioned.value):
+                order = jnp.argsort(jnp.bitwise_not(keys), axis=-1, stable=True)
+                largest = lax.slice_in_dim(order, 0, self.count, axis=-1)
+            else:
+                largest = lax.top_k(in_bytes(decode(from_tied_keys(keys, x.dtype))), self.count)[1]
+            first = lax.sort(largest, dimension=-1)
+            return jnp.moveaxis(first, -1, self.axis).astype(index_dtype(self.size))
+
+        index = materialise(barrier_on(platform), chosen, x)
+        return self.linear(platform, index, x), index
+
+    def linear(self, platform: Platform, index: Array, x_dot: Array) -> Array:
+        at = index.astype(np.int32)
+        return jnp.take_along_axis(x_dot, at, axis=self.axis, mode="promise_in_bounds")
+
+    def transpose(self, platform: Platform, index: Array, dy: Array) -> tuple[Array]:
+        """Each element receives the cotangent of the output with its index, or 0."""
+        line = slices.along(int32_range(self.size).astype(index.dtype), self.axis, dy.ndim)
+
+        def sent(which: int) -> Array:
+            at, value = (lax.slice_in_dim(x, which, which + 1, axis=self.axis) for x in (index, dy))
+            return jnp.where(jnp.equal(at, line), value, np.zeros((), dy.dtype))
+
+        # Comparisons vectorise, but the program grows with `count`.
+        if compares_positions(platform, self.count):
+            return (functools.reduce(lax.add, map(sent, range(self.count))),)
+        return (scatter_sorted(dy, index, self.axis, self.size),)
 
 
 def ranked(op: RankPool, x: Array, *mask: Array, autodiff: Autodiff = "jvp") -> Array:

@@ -21,6 +21,7 @@ from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, accumulator, is_float
 from jaxpool._kernels.keys import is_negative, zeros_signed
 from jaxpool._kernels.positions import element_of_rank
+from jaxpool._kernels.split_ties import shared
 from jaxpool._ops.apply import Autodiff, apply, apply_with_extra_args
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.others import Fold, loses_nan, plan_fold, reduces_as_floats
@@ -120,7 +121,7 @@ class Reduction(Op):
         return reducing.attained(x, y, mask, self._fold(platform, x, ties=True))
 
     def count(self, platform: Platform, residual: Any) -> Array:
-        """The number of tied elements, at least 1."""
+        """The number of tied elements."""
         x, y, mask = residual
         fold = self._fold(platform, x, ties=True)
         floats = self._as_floats(platform, x)
@@ -130,7 +131,7 @@ class Reduction(Op):
         """Return total divided by the number of selected elements."""
         if self.ties != "split":
             return total
-        return total / self.count(platform, residual).astype(total.dtype)
+        return shared(total, self.count(platform, residual))
 
     def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
         wide = x_dot.astype(accumulator(x_dot.dtype))

@@ -26,6 +26,7 @@ from jaxpool._kernels.segments import (
     stored_rows,
     total,
 )
+from jaxpool._kernels.split_ties import shared
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.others import (
     adds_in_order,
@@ -217,4 +218,4 @@ class SegmentSum(Op):
 def _divided(x: Array, counts: Array) -> Array:
     """x divided by `counts`, at least 1, which has the first axes of x."""
     counts = counts.reshape(*counts.shape, *[1] * (x.ndim - counts.ndim))
-    return x / jnp.maximum(counts, 1).astype(x.dtype)
+    return shared(x, counts)

@@ -22,12 +22,11 @@ from jaxpool._kernels.select import select, select_value
 from jaxpool._kernels.select_and_scatter import select_and_scatter, window_extremes
 from jaxpool._kernels.split_ties import (
     Words,
-    pick_tied,
     pick_tied_mean,
-    route_tied,
     route_tied_mean,
     tie_masks,
 )
+from jaxpool._ops.chosen import TapPool
 from jaxpool._ops.linear_map import traced_for
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._ops.reduction import Reduction
@@ -65,24 +64,29 @@ def _reduced(groups: Groups, plan: MaxPlan | ScatterPlan) -> Stages:
 
 
 @dataclasses.dataclass(frozen=True)
-class SelectPool(Op):
+class MaxPool(Op):
+    """Base class of max and min pools."""
+
+    window: Window
+    kind: Kind
+    ties: Order = "first"  # order of the value
+
+    def value(self, platform: Platform, x: Array) -> Array:
+        return select_value(x, self.kind, self.ties, _plan(self.window, x, platform))
+
+
+@dataclasses.dataclass(frozen=True)
+class SelectPool(MaxPool):
     """Max or min pool that selects one element per window. Residual: its tap, one integer per output element.
 
     `real` is the first (with ties "last", the last) tap of each window that is no padding.
     """
-
-    window: Window
-    kind: Kind
-    ties: Order
 
     def plan(self, platform: Platform, x: Any, *real: Any) -> OpPlan:
         chosen = _plan(self.window, x, platform)
         forward, tangent = of_steps(chosen.forward), of_steps(chosen.tangent[::-1])
         back = of_steps(chosen.backward, back=True)
         return OpPlan(forward, tangent, back, _value_stages(chosen))
-
-    def value(self, platform: Platform, x: Array) -> Array:
-        return select_value(x, self.kind, self.ties, _plan(self.window, x, platform))
 
     def primal(self, platform: Platform, x: Array, *real: Array) -> tuple[Array, Array]:
         plan = _plan(self.window, x, platform)
@@ -103,23 +107,11 @@ class SelectPool(Op):
 
 
 @dataclasses.dataclass(frozen=True)
-class InputPool(Op):
+class InputPool(SelectPool):
     """Max or min pool that selects one element per window. Residual: x, for selecting it again."""
 
-    window: Window
-    kind: Kind
-    ties: Order
-
-    residual_has_inputs = True
-    residual_has_output = False
-
-    @property
-    def _by_tap(self) -> SelectPool:
-        """This pool with the tap as its residual."""
-        return SelectPool(self.window, self.kind, self.ties)
-
     def plan(self, platform: Platform, x: Any) -> OpPlan:
-        by_tap, problem = self._by_tap.plan(platform, x), problem_of(self.window, x, platform)
+        by_tap, problem = super().plan(platform, x), problem_of(self.window, x, platform)
         value = by_tap.forward if by_tap.value is None else by_tap.value
         forward = value
         why = ["traced for a TPU: x is kept, and no index"]
@@ -136,8 +128,8 @@ class InputPool(Op):
         tangent = (*by_tap.forward, *by_tap.tangent)
         return OpPlan(forward, tangent, back, value if value != forward else None, tuple(why))
 
-    def value(self, platform: Platform, x: Array) -> Array:
-        return self._by_tap.value(platform, x)
+    def saved(self, y: Any, *args: Any) -> Any:
+        return args
 
     def value_with_residual(self, platform: Platform, x: Array) -> Array:
         problem = problem_of(self.window, x, platform)
@@ -146,26 +138,23 @@ class InputPool(Op):
         return window_extremes(x, self.kind, plan_scatter(problem))
 
     def linear(self, platform: Platform, residual: tuple[Array], x_dot: Array) -> Array:
-        return self._by_tap.linear(platform, self._by_tap.primal(platform, *residual)[1], x_dot)
+        return super().linear(platform, self.primal(platform, *residual)[1], x_dot)
 
     def transpose(self, platform: Platform, residual: tuple[Array], dy: Array) -> tuple[Array]:
         (x,) = residual
         problem = problem_of(self.window, x, platform)
         if not scatters(problem):
-            return self._by_tap.transpose(platform, self._by_tap.primal(platform, x)[1], dy)
+            return super().transpose(platform, self.primal(platform, x)[1], dy)
         plan = plan_scatter(problem)
         return (select_and_scatter(x, dy, self.kind, self.ties, plan),)
 
 
 @dataclasses.dataclass(frozen=True)
-class MaskPool(Op):
+class MaskPool(TapPool, MaxPool):
     """Max or min pool with ties "split". Residual: one bit per tap, set where the tap ties.
 
     `real` has one bit per tap, set where the tap is no padding.
     """
-
-    window: Window
-    kind: Kind
 
     stores_inputs = True
 
@@ -174,9 +163,6 @@ class MaskPool(Op):
         value = _value_stages(chosen) or of_steps(chosen.forward)
         back = of_steps([plan_ties(problem_of(self.window, x, platform))], back=True)
         return OpPlan((*value, *every), every, back, value)
-
-    def value(self, platform: Platform, x: Array) -> Array:
-        return select_value(x, self.kind, "first", _plan(self.window, x, platform))
 
     def primal(self, platform: Platform, x: Array, *real: Array) -> tuple[Array, Words]:
         def kernel(x: Array) -> tuple[Array, Words]:
@@ -189,23 +175,13 @@ class MaskPool(Op):
             words = tuple(word & jnp.broadcast_to(bits, word.shape) for word, bits in pairs)
         return y, words
 
-    def linear(self, platform: Platform, words: Words, x_dot: Array) -> Array:
-        return pick_tied(x_dot, words, self.window)
-
-    def transpose(self, platform: Platform, words: Words, dy: Array) -> tuple[Array]:
-        plan = plan_ties(problem_of(self.window, dy, platform, self.window.unpooled(dy.shape)))
-        return (route_tied(dy, words, plan),)
-
 
 @dataclasses.dataclass(frozen=True)
-class LevelPool(Op):
+class LevelPool(MaxPool):
     """Max or min pool over large windows with ties "split". Residual: x, y and `real`.
 
     `real` is a bool array that broadcasts to x, False at padding.
     """
-
-    window: Window
-    kind: Kind
 
     stores_inputs = True
     stores_residual = True
@@ -214,9 +190,6 @@ class LevelPool(Op):
         chosen, folded = _plan(self.window, x, platform), folds(self.window)
         value = _value_stages(chosen) or of_steps(chosen.forward)
         return OpPlan(value, folded, (*folded, *folded[::-1]))
-
-    def value(self, platform: Platform, x: Array) -> Array:
-        return select_value(x, self.kind, "first", _plan(self.window, x, platform))
 
     def primal(self, platform: Platform, x: Array, *real: Array) -> tuple[Array, tuple[Array, ...]]:
         y: Array = materialise(

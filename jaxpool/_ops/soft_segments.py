@@ -98,8 +98,9 @@ class SegmentSoftmax(Op):
     temperature: float
 
     differentiable_residual = True
-    residual_is_output = True
-    saved_extra_args = 1
+
+    def saved(self, y: Any, *args: Any) -> Any:
+        return y, args[1]  # and the ids
 
     def plan(self, platform: Platform, x: Any, *extra_args: Any) -> OpPlan:
         scattered, gathered = along([0], "scattered"), along([0], "gathered")
@@ -141,7 +142,9 @@ class SegmentLogSumExp(Op):
     temperature: float
 
     differentiable_residual = True
-    residual_has_inputs = True
+
+    def saved(self, y: Any, *args: Any) -> Any:
+        return args, y
 
     def plan(self, platform: Platform, x: Any, *extra_args: Any) -> OpPlan:
         back = along([0], "gathered")

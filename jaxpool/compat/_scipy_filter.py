@@ -24,7 +24,7 @@ from jaxpool._geometry.window import Window, make_window
 from jaxpool._kernels.dtypes import Kind, is_float
 from jaxpool._ops.apply import applied
 from jaxpool._ops.blur import over_border
-from jaxpool._ops.morphology import morphology_op
+from jaxpool._ops.morphology import Morphology
 from jaxpool._ops.rank_pool import RankPool, ranked
 from jaxpool._ops.select_pool import SelectPool
 from jaxpool._ops.sum_pool import SumPool
@@ -264,7 +264,7 @@ class Filter:
             flat = flat[::-1] if kind == "max" else flat
 
             def make(window: Window) -> Any:
-                return morphology_op(window, "first", tuple(taps.tolist()), kind)
+                return Morphology(window, "first", tuple(taps.tolist()), kind)
 
             y = self._over(applied, make, shape, self._where(self.origins), x, flat)
         else:

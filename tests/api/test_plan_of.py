@@ -141,7 +141,7 @@ def test_the_plan_is_what_kernels_read(monkeypatch, name, platform):
 
         return run
 
-    for module in ("_kernels.select", "_kernels.route", "_kernels.sums", "_kernels.split_ties"):
+    for module in ("_kernels.select", "_kernels.route", "_kernels.sums"):
         monkeypatch.setattr(f"jaxpool.{module}.carry_out", noted(passes.carry_out))
     monkeypatch.setattr("jaxpool._ops.blur.carry_out", noted(passes.carry_out))
     for name_of in ("sums", "sent"):

@@ -7,6 +7,7 @@ import pytest
 
 from jaxpool._geometry.window import Axis, Window, make_window
 from jaxpool._kernels import rank, rolled
+from jaxpool._kernels.keys import end_of_keys, from_tied_keys, tied_keys
 from jaxpool._kernels.slices import pad_input, tap_of
 from jaxpool._ops.rank_pool import RankPool
 from jaxpool._plan.rank_pool import place_of
@@ -25,17 +26,18 @@ def test_loops_find_and_send_as_terms_do(seed):
 
     @jax.jit
     def both(x, v, dy):
-        key, found = rank.keys(x), []
-        fill = rank.end(key.dtype, isinstance(ranks, str) or ranks >= 0)
+        key, found = tied_keys(x), []
+        fill = end_of_keys(key.dtype, isinstance(ranks, str) or ranks >= 0)
         count = rank.counts(window, x.ndim) if isinstance(ranks, str) else window.size
         place = place_of(ranks, count)
         y = rolled.by_counting(walk, key, place, fill)
-        found.append(rank.values(y, x.dtype))
+        found.append(from_tied_keys(y, x.dtype))
+        tied = rolled.by_key(walk, key, y, fill)
         for ties in ("first", "last"):
-            tap = rolled.tap_of_key(walk, key, y, fill, last=ties == "last")
-            found += [tap, rolled.pick(walk, v, tap), rolled.route(walk, dy, tap)]
-        level = walk, key, y, fill
-        found += [rolled.pick_tied_mean(*level, v), rolled.route_tied_mean(*level, dy)]
+            tap = tied.one_tap(last=ties == "last")
+            selected = rolled.by_tap(walk, tap)
+            found += [tap, selected.pick(v), selected.route(dy)]
+        found += [tied.pick(v), tied.route(dy)]
         wanted = []
         for ties in ("first", "last", "split"):
             op = RankPool(window, ties, range(window.size), ranks)
@@ -79,9 +81,9 @@ def test_a_program_does_not_grow_with_the_window():
         walk, key = rolled.Walk(window), jax.ShapeDtypeStruct((4096, 1), jnp.int32)
 
         def program(key):
-            y = rolled.by_counting(walk, key, taps // 2, rank.end(key.dtype, True))
-            tap = rolled.tap_of_key(walk, key, y, rank.end(key.dtype, True), last=False)
-            return rolled.route(walk, y.astype(jnp.float32), tap)
+            y = rolled.by_counting(walk, key, taps // 2, end_of_keys(key.dtype, True))
+            tap = rolled.by_key(walk, key, y, end_of_keys(key.dtype, True)).one_tap(last=False)
+            return rolled.by_tap(walk, tap).route(y.astype(jnp.float32))
 
         return len(jax.jit(program).lower(key).as_text().splitlines())
 
