@@ -16,8 +16,7 @@ from jaxpool._arguments.calls import public
 from jaxpool._arguments.coefficients import coefficient, number
 from jaxpool._arguments.sizes import Ints, Padding
 from jaxpool._kernels import dtypes
-from jaxpool._ops.mean_pool import MeanPool
-from jaxpool._ops.power_pool import NormPool
+from jaxpool._ops.power_pool import MeanPool, norm
 from jaxpool._ops.ranged import ranged
 from jaxpool._shards.pools import Norm
 
@@ -102,8 +101,9 @@ def norms(x: Any, p: Any, window_shape: Any, *, where: Any = None, **geometry: A
     x = masked_pool.zeroed(x) if masked_pool else x
     if split:
         y: Array = split.run(Norm, x, exponent)
-        return y
-    return ranged(NormPool(window, exponent), dtypes.as_float(x))
+    else:
+        y = norm(window, exponent, dtypes.as_float(x))
+    return y
 
 
 @public

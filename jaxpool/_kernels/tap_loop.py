@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
@@ -22,11 +23,15 @@ T = TypeVar("T")  # an array or a tuple of arrays
 
 
 def join_taps(window: Window, at_tap: Callable[[Any], T], join: Callable[[T, T], T]) -> T:
-    """Join `at_tap(tap)` over all flat taps, one after another."""
+    """Join `at_tap(tap)` over all flat taps, one after another.
+
+    The derivative of the loop recomputes the taps: saved, they would need memory even if the loop does not run.
+    """
     first = at_tap(np.int32(0))
     if window.size == 1:
         return first
 
+    @functools.partial(jax.checkpoint, prevent_cse=False)
     def step(tap: Array, y: T) -> T:
         return join(y, at_tap(tap.astype(np.int32)))
 
@@ -39,7 +44,7 @@ def added(ours: tuple[Array, ...], theirs: tuple[Array, ...]) -> tuple[Array, ..
     return tuple(map(lax.add, ours, theirs))
 
 
-def along_axes(window: Window, flat: Any) -> list[Any]:
+def _along_axes(window: Window, flat: Any) -> list[Any]:
     """Tap along each axis for a flat row-major tap, which may be traced."""
     taps = []
     for dim in reversed(window.dims):
@@ -60,7 +65,7 @@ def _cut(x: Array, window: Window, starts: list[Any], sizes: list[int]) -> Array
 def element_at(padded: Array, window: Window, flat: Any) -> Array:
     """Element at flat tap `flat` of each window; `padded` comes from `slices.pad_input`."""
     dims = window.dims
-    taps = along_axes(window, flat)
+    taps = _along_axes(window, flat)
     starts = [tap * np.int32(dim.dilation) for tap, dim in zip(taps, dims, strict=True)]
     spans = [(dim.out - 1) * dim.stride + 1 for dim in dims]
     x = _cut(padded, window, starts, spans)
@@ -76,7 +81,7 @@ def real_at(window: Window, flat: Any, ndim: int) -> Array:
     The program computes the mask, because a constant would be as long as the axes.
     """
     lines = []
-    for dim, tap in zip(window.dims, along_axes(window, flat), strict=True):
+    for dim, tap in zip(window.dims, _along_axes(window, flat), strict=True):
         shape = [dim.out if axis == dim.axis else 1 for axis in range(ndim)]
         output = lax.broadcasted_iota(np.int32, shape, dim.axis)
         at = output * np.int32(dim.stride) + (tap * np.int32(dim.dilation) - np.int32(dim.low))
@@ -98,7 +103,7 @@ def pad_windows(y: Array, window: Window, fill: Any) -> Array:
 def window_at(padded: Array, window: Window, flat: Any) -> Array:
     """Value of the window that has each element at flat tap `flat`; `padded` comes from `pad_windows`."""
     dims = window.dims
-    taps = along_axes(window, flat)
+    taps = _along_axes(window, flat)
     starts = [
         np.int32(dim.span - 1) - tap * np.int32(dim.dilation)
         for tap, dim in zip(taps, dims, strict=True)

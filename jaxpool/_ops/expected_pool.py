@@ -7,7 +7,6 @@ divides by the largest weight; see `ranged`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -16,9 +15,8 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window, resized
 from jaxpool._kernels import slices
-from jaxpool._ops.moves import State, ratio
 from jaxpool._ops.ranged import ALL_ZERO, RangedOp, Shares, amended, between, share, with_status
-from jaxpool._ops.scaled import Stages, in_stages, largest, spread_of, sum_of, widened
+from jaxpool._ops.scaled import Windows, gather, highest, ratio, spread_of, sum_of, widened
 from jaxpool._plan.problem import Platform
 
 REACH = 44  # log2 of the largest total for the direct evaluation: its square is in range too
@@ -108,61 +106,44 @@ class ExpectedPool(RangedOp):
 
         return (amended(platform, status != ALL_ZERO, more, dxs[0]),)
 
+    def _scaled_sums(self, weight: Array) -> tuple[Array, Array, Array]:
+        """The largest weight m of each window, the total weight divided by m, and the mean divided by m."""
+        high = highest(weight, self.window)
+
+        def terms(weight: Array, high: Array) -> tuple[Array, Array]:
+            part = ratio(weight, high)
+            return part, part * part
+
+        total, square = gather(self.window, terms, (weight,), (high,))
+        total = jnp.where(total == 0, 1, total)
+        return high, total, square / total
+
     def scaled(self, x: Array) -> Array:
         wide, _, weight = self._weights(x)
-        stages, total = self._stages(weight)
-        (square,) = stages.gather((1.0,), _squares)
-        high = stages.high
-        mean = high * (square / jnp.where(total == 0, 1, total))
-        return jnp.where(jnp.isinf(high), high, jnp.where(high == 0, self._first(wide), mean))
+        high, _, mean = self._scaled_sums(weight)
+        y = jnp.where(high == 0, self._first(wide), high * mean)
+        return jnp.where(jnp.isinf(high), high, y)
 
-    def _stages(self, weight: Array) -> tuple[Stages, Array]:
-        """The stages, and the total of each window divided by its largest weight."""
-        stages = in_stages(weight, self.window, 1.0, 0, largest(0))
-        return stages, stages.gather((1.0,), _ratios)[0]
+    def relative(self, x: Array) -> tuple[Array, Windows]:
+        weight = self._weights(x)[2]
+        high, total, mean = self._scaled_sums(weight)
+        infinite = sum_of(self.window, jnp.isinf(weight).astype(weight.dtype))
+        return weight, (high, total, mean, lax.max(infinite, lax.full_like(infinite, 1)))
 
-    def scaled_linear(self, xs: Any, y: Array, dots: Any) -> Array:
-        _, step, weight = self._weights(xs[0])
-        stages, total = self._stages(weight)
-        moving = step * dots[0]
-        (first,) = stages.gather((moving,), _ratios)
-        once = sum_of(self.window, moving)
-        usual = (2 * first - _height(y, stages.high) * once) / jnp.where(total == 0, 1, total)
-        is_infinite = jnp.isinf(weight)
-        shared = sum_of(self.window, jnp.where(is_infinite, dots[0], 0)) / self._endless(weight)
-        usual = jnp.where(stages.high == 0, self._first(dots[0]), usual)
-        return jnp.where(jnp.isinf(stages.high), shared, usual)
+    def slope(self, x: Array, high: Array, *windows: Any) -> Array:
+        """The infinite elements of a window share its cotangent."""
+        total, mean, infinite = windows
+        usual = (2 * ratio(x, high) - mean) / total
+        return jnp.where(jnp.isinf(high), jnp.isinf(x) / infinite, usual)
 
-    def scaled_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
-        _, step, weight = self._weights(xs[0])
-        stages, total = self._stages(weight)
-        high = stages.high
-        usual = jnp.where(jnp.logical_or(high == 0, jnp.isinf(high)), 0, dy)
-        usual = usual / jnp.where(total == 0, 1, total)
-        (first,) = stages.spread((usual,), _ratios)
-        once = spread_of(self.window, usual * _height(y, high))
-        shared = jnp.where(jnp.isinf(high), dy, 0) / self._endless(weight)
-        shared = jnp.where(jnp.isinf(weight), spread_of(self.window, shared), 0)
-        alone = self._first_back(jnp.where(high == 0, dy, 0))
-        return ((step * (2 * first - once) + shared + alone).astype(xs[0].dtype),)
+    def moving(self, xs: Any, change: Array) -> Array:
+        return change * self._weights(xs[0])[1]
 
-    def _endless(self, weight: Array) -> Array:
-        """The number of infinite elements of each window, at least 1."""
-        count = sum_of(self.window, jnp.isinf(weight).astype(weight.dtype))
-        return lax.max(count, lax.full_like(count, 1))
+    def scaled_linear(self, xs: Any, dots: Any) -> Array:
+        alone = highest(self._weights(xs[0])[2], self.window) == 0
+        return jnp.where(alone, self._first(dots[0]), super().scaled_linear(xs, dots))
 
-
-def _height(y: Array, high: Array) -> Array:
-    """Return `y / high`, which is at most 1, or 0 if `high` is 0 or infinite."""
-    usual = jnp.logical_not(jnp.logical_or(high == 0, jnp.isinf(high)))
-    return jnp.where(usual, y, 0) / jnp.where(usual, high, 1)
-
-
-def _ratios(sums: Sequence[Array], low: Array, high: Array, rate: Any) -> State:
-    """Multiply the sums by `low / high`, or by 0 if `high` is 0 or infinite."""
-    return tuple(ratio(low, high) * each for each in sums)
-
-
-def _squares(sums: Sequence[Array], low: Array, high: Array, rate: Any) -> State:
-    """Multiply the sums by `(low / high)^2`, or by 0 if `high` is 0 or infinite."""
-    return tuple(lax.square(ratio(low, high)) * each for each in sums)
+    def scaled_transpose(self, xs: Any, dy: Array) -> tuple[Array, ...]:
+        alone = highest(self._weights(xs[0])[2], self.window) == 0
+        (dx,) = super().scaled_transpose(xs, jnp.where(alone, 0, dy))
+        return (dx + self._first_back(jnp.where(alone, dy, 0)).astype(dx.dtype),)

@@ -1,31 +1,74 @@
-"""p-norm pools, with the direct and the scaled evaluation of `RangedOp`."""
+"""Pools of powers: p-norm pools, `(sum of |x|^p)^(1/p)`, and generalised-mean (GeM) pools, `mean(max(x, eps)^p)^(1/p)`.
+
+Both have the direct and the scaled evaluation of `RangedOp`. The scaled evaluation divides by the element with the
+largest power.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
+import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.predicates import all_of
 from jaxpool._ops.apply import apply
-from jaxpool._ops.moves import POLYNOMIAL, State, power, ratio, size, size_to
-from jaxpool._ops.ranged import ALL_ZERO, RangedOp, Shares, between, share, with_status
+from jaxpool._ops.ranged import (
+    ALL_ZERO,
+    RangedOp,
+    Shares,
+    between,
+    ranged,
+    share,
+    with_status,
+)
 from jaxpool._ops.scaled import (
-    Stages,
-    in_stages,
-    largest,
+    Windows,
+    departure,
+    divided,
+    gather,
+    highest,
+    ratio,
     spread_of,
     sum_of,
+    summed_as,
+    varies_along,
     widened,
     within,
 )
 from jaxpool._ops.select_pool import SelectPool
+from jaxpool._ops.sum_pool import element_counts
 from jaxpool._plan.problem import Platform
+
+# Integer powers up to this exponent are products, so that they are smooth at 0.
+POLYNOMIAL = 16
+
+
+def _power(x: Array, p: Any) -> Array:
+    """x^p for x > 0."""
+    whole = isinstance(p, float) and p == int(p) and abs(p) <= POLYNOMIAL
+    return lax.integer_pow(x, int(p)) if whole else lax.exp(p * lax.log(x))
+
+
+def _size(x: Array) -> Array:
+    """`|x|`, with derivative 0 at 0."""
+    return jnp.where(x == 0, 0, lax.abs(x))
+
+
+def _size_to(x: Array, p: float) -> Array:
+    """`|x|^p`, with derivative 0 at 0 if it has none."""
+    if p == int(p) <= POLYNOMIAL:
+        return lax.integer_pow(x if p % 2 == 0 else lax.abs(x), int(p))
+    none = lax.abs(x) < jnp.finfo(x.dtype).tiny
+    # `jnp.where` would lose the varying mesh axes of an array without elements.
+    some = lax.select(none, lax.full_like(x, 1), x)
+    return lax.select(none, lax.full_like(x, 0), lax.exp(p * lax.log(lax.abs(some))))
 
 
 def _reach(p: float) -> float:
@@ -37,46 +80,19 @@ def _root(total: Array, p: float) -> Array:
     return lax.sqrt(total) if p == 2 else lax.exp(lax.log(total) / p)
 
 
-def to(y: Array, p: float) -> Array:
-    """y^p for positive y."""
-    whole = p == int(p) and abs(p) <= POLYNOMIAL
-    return lax.integer_pow(y, int(p)) if whole else lax.exp(p * lax.log(y))
-
-
-def _slope(x: Array, p: float) -> Array:
+def _norm_slope(x: Array, p: float) -> Array:
     """The derivative of `|x|^p / p`; 0 at 0."""
     if p == int(p) and p % 2 == 0 and p <= POLYNOMIAL:
         return lax.integer_pow(x, int(p) - 1)
-    return lax.sign(x) * size_to(x, p - 1)
-
-
-def _norm_slopes(sums: Sequence[Array], low: Array, high: Array, p: Any) -> State:
-    """Scale sums of tangents by the derivative of `|r|^p / p` at `r = low / high`; low may be negative."""
-    return tuple(_slope(ratio(low, high), p) * each for each in sums)
-
-
-def _still(x: Array) -> Array:
-    """Mask of the elements with derivative 0 for any window: zeros and infinities."""
-    return jnp.logical_or(jnp.isinf(x), x == 0)
-
-
-def _where_beyond(y: Array, more: Callable[[Array], Array], value: Array) -> Array:
-    """`more(value)` if a norm is infinite, else `value`."""
-    checked: Array = lax.cond(
-        all_of(jnp.logical_not(jnp.isinf(y))), lambda value: value, more, value
-    )
-    return checked
+    return lax.sign(x) * _size_to(x, p - 1)
 
 
 @dataclasses.dataclass(frozen=True)
 class NormPool(RangedOp):
-    """`(sum of |x|^p)^(1/p)`; for p = inf the maximum of |x|."""
+    """`(sum of |x|^p)^(1/p)` for finite p other than 1."""
 
     window: Window
     p: float
-
-    def has_direct_evaluation(self, *extra_args: Array) -> bool:
-        return self.p not in (1, math.inf)
 
     def _taken(self, x: Array) -> tuple[Array, float]:
         wide = widened(x, self.window)
@@ -84,7 +100,7 @@ class NormPool(RangedOp):
 
     def direct(self, x: Array) -> tuple[Array, Array]:
         wide, p = self._taken(x)
-        y = _root(sum_of(self.window, size_to(wide, p)), p)
+        y = _root(sum_of(self.window, _size_to(wide, p)), p)
         return y, with_status(self._near(y, p), y == 0)
 
     def _near(self, y: Array, p: float) -> Array:
@@ -105,16 +121,16 @@ class NormPool(RangedOp):
 
     def _steady(self, y: Array) -> Array:
         p = within(self.p, y.dtype)
-        slope = to(lax.stop_gradient(jnp.where(y == 0, 1, y)), 1 - p)
+        slope = _power(lax.stop_gradient(jnp.where(y == 0, 1, y)), 1 - p)
         return jnp.logical_and(self._near(y, p), between(slope, 60))
 
     def _descent(self, y: Array, p: float) -> Array:
         """`y^(1 - p)`; 1 if y is 0, whose elements have slope 0."""
-        return to(jnp.where(y == 0, 1, y), 1 - p)
+        return _power(jnp.where(y == 0, 1, y), 1 - p)
 
     def direct_linear(self, xs: Any, y: Array, dots: Any) -> Array:
         wide, p = self._taken(xs[0])
-        return sum_of(self.window, _slope(wide, p) * dots[0]) * self._descent(y, p)
+        return sum_of(self.window, _norm_slope(wide, p) * dots[0]) * self._descent(y, p)
 
     def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Shares, Array]:
         sure = self._steady(y)
@@ -123,72 +139,187 @@ class NormPool(RangedOp):
 
     def direct_transpose(self, xs: Any, y: Array, dy: Array, shares: Shares) -> tuple[Array, ...]:
         wide, p = self._taken(xs[0])
-        return ((_slope(wide, p) * spread_of(self.window, *shares)).astype(xs[0].dtype),)
+        return ((_norm_slope(wide, p) * spread_of(self.window, *shares)).astype(xs[0].dtype),)
+
+    def _scaled_sums(self, wide: Array, p: float) -> tuple[Array, Array]:
+        """The largest size m of each window, and `(sum of (|x| / m)^p)^(1/p)`; 1 if m is 0 or infinite."""
+        high = highest(lax.abs(wide), self.window)
+
+        def term(x: Array, high: Array) -> tuple[Array]:
+            return (_size_to(ratio(x, high), p),)
+
+        (total,) = gather(self.window, term, (wide,), (high,))
+        usual = jnp.logical_not(jnp.logical_or(high == 0, jnp.isinf(high)))
+        return high, _root(jnp.where(usual, total, 1), p)
 
     def scaled(self, x: Array) -> Array:
-        if self.p == math.inf:
-            wide = size(widened(x, self.window))
-            return apply(SelectPool(self.window, "max", "first"), "jvp", wide)
+        high, root = self._scaled_sums(*self._taken(x))
+        return high * root
+
+    def relative(self, x: Array) -> tuple[Array, Windows]:
         wide, p = self._taken(x)
-        if self.p == 1:
-            return sum_of(self.window, size(wide))
-        stages = self._stages(wide, p)
+        high, root = self._scaled_sums(wide, p)
+        return wide, (high, 1 / root)
 
-        def powers(sums: Sequence[Array], low: Array, high: Array, p: Any) -> State:
-            return tuple(size_to(ratio(low, high), p) * each for each in sums)
+    def slope(self, x: Array, high: Array, *windows: Any) -> Array:
+        return _norm_slope(ratio(x, high) * windows[0], within(self.p, x.dtype))
 
-        (total,) = stages.gather((1.0,), power, first=powers)
-        high = stages.high
-        usual = jnp.logical_not(jnp.logical_or(high == 0, jnp.isinf(high)))
-        y = high * _root(jnp.where(usual, total, 1), p)
-        return jnp.where(usual, y, high)
+    def moving(self, xs: Any, change: Array) -> Array:
+        """`change`, but 0 for zeros and infinities."""
+        wide = self._taken(xs[0])[0]
+        return jnp.where(jnp.logical_or(jnp.isinf(wide), wide == 0), 0, change)
 
-    def _stages(self, wide: Array, p: float) -> Stages:
-        return in_stages(wide, self.window, p, 0, largest(0), lax.abs(wide))
 
-    def scaled_linear(self, xs: Any, y: Array, dots: Any) -> Array:
-        if not self.has_direct_evaluation():
-            return super().scaled_linear(xs, y, dots)
-        wide, p = self._taken(xs[0])
-        dot = jnp.where(_still(wide), 0, dots[0])
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def norm(window: Window, p: float, x: Array) -> Array:
+    """The p-norm of each window: the sum of |x| for p = 1, the maximum of |x| for p = inf."""
+    if p not in (1, math.inf):
+        y: Array = ranged(NormPool(window, p), x)
+        return y
+    sizes = _size(widened(x, window))
+    if p == 1:
+        return sum_of(window, sizes).astype(x.dtype)
+    return apply(SelectPool(window, "max", "first"), "jvp", sizes).astype(x.dtype)
 
-        def more(value: Array) -> Array:
-            return jnp.where(jnp.isinf(y), self._moved(*self._smaller(wide), p, dot), value)
 
-        return _where_beyond(y, more, self._moved(wide, y, p, dot))
+def _log_ratio(low: Array, high: Array) -> tuple[Array, Array]:
+    """`log(low / high)` of positive numbers, or 0 if it is infinite, and where it is finite."""
+    fixed, fixed_high = lax.stop_gradient(low), lax.stop_gradient(high)
+    info = jnp.finfo(low.dtype)
+    equal = fixed == fixed_high
+    ratio = fixed / jnp.where(equal, 1, fixed_high)
+    in_range = jnp.logical_and(ratio >= float(info.tiny), ratio <= float(info.max))
+    steps = jnp.where(
+        in_range, lax.log(jnp.where(in_range, ratio, 1)), lax.log(fixed) - lax.log(fixed_high)
+    )
+    steps = jnp.where(equal, 0, steps)
+    bounded = jnp.logical_not(jnp.isinf(steps))
+    tangent = departure(lax.log(jnp.where(bounded, low, 1)))
+    tangent = tangent - departure(lax.log(jnp.where(bounded, high, 1)))
+    return jnp.where(bounded, steps, 0) + tangent, bounded
 
-    def scaled_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
-        if not self.has_direct_evaluation():
-            return super().scaled_transpose(xs, y, dy)
-        wide, p = self._taken(xs[0])
 
-        def more(dx: Array) -> Array:
-            return dx + self._sent(*self._smaller(wide), p, jnp.where(jnp.isinf(y), dy, 0))
+@dataclasses.dataclass(frozen=True)
+class MeanPool(RangedOp):
+    """`mean(max(x, eps)^p)^(1/p)`. If `p` is None, the power is an array and the second input."""
 
-        dx = _where_beyond(y, more, self._sent(wide, y, p, dy))
-        return (jnp.where(_still(wide), 0, dx).astype(xs[0].dtype),)
+    window: Window
+    p: float | None
+    eps: float
 
-    def _moved(self, wide: Array, y: Array, p: float, dot: Array) -> Array:
-        (y_dot,) = self._relative(wide, y, p).gather((dot,), self._later, first=_norm_slopes)
-        return jnp.where(self._flat(y), 0, y_dot)
+    @property
+    def inputs(self) -> int:
+        return 1 if self.p is not None else 2
 
-    def _sent(self, wide: Array, y: Array, p: float, dy: Array) -> Array:
-        steep = jnp.where(self._flat(y), 0, dy)
-        (dx,) = self._relative(wide, y, p).spread((steep,), self._later, first=_norm_slopes)
-        return dx
+    def has_direct_evaluation(self, *extra_args: Array) -> bool:
+        return not extra_args or not varies_along(extra_args[0], self.window)
 
-    def _smaller(self, wide: Array) -> tuple[Array, Array]:
-        """Inputs and norms, scaled down so that norms of finite numbers are finite. Derivatives do not change."""
-        small = wide * 2.0**-32
-        return small, self.scaled(small)
+    def _taken(self, x: Array, *extra_args: Array) -> tuple[Array, Any]:
+        wide = widened(x, self.window)
+        p = within(extra_args[0] if extra_args else self.p, wide.dtype)
+        return lax.max(wide, lax.full_like(wide, self._least(wide))), p
 
-    def _flat(self, y: Array) -> Array:
-        return jnp.logical_or(y == 0, jnp.isinf(y))
+    def _least(self, wide: Array) -> float:
+        return max(self.eps, float(jnp.finfo(wide.dtype).tiny))
 
-    def _relative(self, wide: Array, y: Array, p: float) -> Stages:
-        """The stages of tangents and cotangents, whose total weight is `(|x| / y)^(p - 1)`."""
-        return self._stages(wide, p).ending(y)
+    def _share(self, x: Array, wide: Array) -> Array:
+        """The derivative of `max(x, eps)`: 1/2 at eps, 0 below."""
+        raw = x.astype(wide.dtype)
+        return jnp.where(raw > self._least(wide), 1, jnp.where(raw == wide, 0.5, 0))
 
-    def _later(self, sums: Sequence[Array], low: Array, high: Array, p: Any) -> State:
-        weight = size_to(ratio(low, high), p - 1)
-        return tuple(weight * each for each in sums)
+    def direct(self, x: Array, *extra_args: Array) -> tuple[Array, Array]:
+        wide, p = self._taken(x, *extra_args)
+        total = sum_of(self.window, _power(wide, p))
+        mean = total / element_counts(self.window, "real", total)
+        return lax.exp(lax.log(mean) / p), with_status(self._near(mean, p))
+
+    def _near(self, mean: Array, p: Any) -> Array:
+        return between(mean, 66) & (lax.abs(lax.stop_gradient(jnp.asarray(p))) > 2.0**-4)
+
+    def right(self, y: Array, x: Array, *extra_args: Array) -> Array:
+        p = within(extra_args[0] if extra_args else self.p, y.dtype)
+        low = jnp.logical_and(between(y, 60), y > 0)
+        fixed = lax.stop_gradient(jnp.where(low, y, 1))
+        low = jnp.logical_and(low, between(_power(fixed, 1 - p), 60))
+        return jnp.logical_and(low, self._near(_power(fixed, p), p))
+
+    def _descent(self, y: Array, p: Any) -> Array:
+        return _power(y, 1 - p) / element_counts(self.window, "real", y)
+
+    def direct_linear(self, xs: Any, y: Array, dots: Any) -> Array:
+        wide, p = self._taken(*xs)
+        weight, terms = _power(wide, p - 1), []
+        if dots[0] is not None:
+            x_dot = dots[0] * self._share(xs[0], wide)
+            terms.append(sum_of(self.window, weight * x_dot) * self._descent(y, p))
+        if dots[1:] and dots[1] is not None:
+            heights = sum_of(self.window, weight * (wide * lax.log(wide))) * self._descent(y, p)
+            terms.append((heights - y * lax.log(y)) * divided(dots[1], p))
+        return sum(terms[1:], terms[0])
+
+    def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Shares, Array]:
+        p = within(xs[1] if xs[1:] else self.p, y.dtype)
+        right = self.right(y, *xs)
+        return share(dy, self._descent(jnp.where(right, y, 1), p), right)
+
+    def direct_transpose(self, xs: Any, y: Array, dy: Array, shares: Shares) -> tuple[Array, ...]:
+        wide, p = self._taken(*xs)
+        whole = _power(wide, p - 1) * spread_of(self.window, *shares)
+        cotangents = [(whole * self._share(xs[0], wide)).astype(xs[0].dtype)]
+        if len(xs) == 2:
+            # log(y) is a log-mean-exp of log(x) at the temperature 1 / p.
+            heights = summed_as(whole * (wide * lax.log(wide)), p)
+            cotangents.append(divided(heights - summed_as(dy * (y * lax.log(y)), p), p))
+        return tuple(cotangents)
+
+    def _moments(self, wide: Array, p: Any, count: int) -> tuple[Array, ...]:
+        """The element m of each window with the largest power, and the logarithm of the mean divided by m.
+
+        `count` further results are the means of `log(x / m)` and of its square, weighted by the powers.
+        """
+        high = jnp.where(p > 0, highest(wide, self.window), -highest(-wide, self.window))
+
+        def terms(x: Array, high: Array, p: Any) -> tuple[Array, ...]:
+            steps, bounded = _log_ratio(x, high)
+            weight = jnp.where(bounded, lax.exp(p * steps), 0)
+            less = jnp.where(bounded, lax.expm1(p * steps), -1)
+            return (weight, less, weight * steps, weight * steps * steps)[: 2 + count]
+
+        total, less, *moments = gather(self.window, terms, (wide,), (high, p))
+        # For p near 0 the mean of the powers is nearly 1, and log1p exact.
+        taps = element_counts(self.window, "real", total)
+        excess = less / taps
+        near_one = excess > -0.5
+        far = lax.log(jnp.where(near_one, 1, total / taps))
+        log = jnp.where(near_one, lax.log1p(jnp.where(near_one, excess, 0)), far)
+        return high, divided(log, p), *[moment / total for moment in moments]
+
+    def scaled(self, x: Array, *extra_args: Array) -> Array:
+        return self._raised(*self._moments(*self._taken(x, *extra_args), 0))
+
+    def _raised(self, high: Array, below: Array) -> Array:
+        return jnp.where(jnp.isinf(high), np.inf, high * lax.exp(below))
+
+    def relative(self, x: Array, *extra_args: Array) -> tuple[Array, Windows]:
+        wide, p = self._taken(x, *extra_args)
+        high, below = self._moments(wide, p, 0)
+        high = jnp.where(jnp.isinf(self._raised(high, below)), np.inf, high)
+        part = lax.full_like(high, 1) / element_counts(self.window, "real", high)
+        return wide, (high, p, below, part)
+
+    def slope(self, x: Array, high: Array, *windows: Any) -> Array:
+        p, below, part = windows
+        steps, bounded = _log_ratio(x, high)
+        return jnp.where(bounded, lax.exp((p - 1) * (steps - below)), 0) * part
+
+    def moving(self, xs: Any, change: Array) -> Array:
+        return change * self._share(xs[0], self._taken(*xs)[0])
+
+    def parameter_slope(self, x: Array, *extra_args: Array) -> Array:
+        wide, p = self._taken(x, *extra_args)
+        high, below, mean, square = self._moments(wide, p, 2)
+        y = self._raised(high, below)
+        near = lax.abs(lax.stop_gradient(p * below)) < math.sqrt(float(jnp.finfo(y.dtype).eps))
+        apart = divided(mean - below, jnp.where(near, 1, p))
+        steep = jnp.where(near, (square - mean * mean) / 2, apart)
+        return jnp.where(jnp.isinf(y), 0, y * steep)

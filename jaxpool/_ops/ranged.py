@@ -1,14 +1,18 @@
 """Pools of powers and exponentials with two evaluations: direct sums, and scaled sums outside the range of the dtype.
 
 The direct evaluation (`direct` and `direct_*` methods) sums powers or exponentials with the passes of a sum pool. If a
-total is too large, too small or NaN, the scaled evaluation (`scaled` and `scaled_*` methods) replaces it. The choice
-is made at run time, in the value and again in the derivative. The residual is the inputs and the unrounded output.
+total is too large, too small or NaN, the scaled evaluation replaces it. The choice is made at run time, in the value
+and again in the derivative. The residual is the inputs and the unrounded output.
+
+An op describes its scaled evaluation by its value (`scaled`) and by the derivative of an output with respect to one
+element (`slope`), relative to the largest element of the window (`relative`). `gather` and `spread` of `scaled.py` do
+the rest.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -17,15 +21,16 @@ from jax import Array, lax
 from jax import numpy as jnp
 from jax.custom_batching import custom_vmap
 
+from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.dtypes import accumulator
 from jaxpool._kernels.predicates import all_of
-from jaxpool._kernels.slices import is_empty
+from jaxpool._kernels.slices import is_empty, is_sharded
 from jaxpool._ops.apply import applied
-from jaxpool._ops.batch_chunks import map_in_chunks
 from jaxpool._ops.equations import stages_of
-from jaxpool._ops.op import Op
-from jaxpool._plan.others import amends_in_place
+from jaxpool._ops.op import Op, partitioned
+from jaxpool._ops.scaled import Windows, gather, spread, summed_as
+from jaxpool._plan.others import amends_in_place, batch_chunks_of
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.stages import OpPlan, taps
 
@@ -81,12 +86,20 @@ class RangedOp(Op):
     def plan(self, platform: Platform, *types: Any) -> OpPlan:
         """The passes of the direct evaluation, or of the scaled evaluation if there is no other."""
         y = jax.eval_shape(self.scaled, *types)
-        ways: tuple[Any, ...] = self.scaled, self.scaled_linear, self.scaled_transpose
+        dots = types[: self.inputs]
+        calls: tuple[Any, ...] = (
+            (self.scaled, *types),
+            (self.scaled_linear, types, dots),
+            (self.scaled_transpose, types, y),
+        )
         if self.has_direct_evaluation(*types[1:]):
-            ways = self.direct, self.direct_linear, self._direct_back
-        calls = zip(ways, (types, (types, y, types[: self.inputs]), (types, y, y)), strict=True)
+            calls = (
+                (self.direct, *types),
+                (self.direct_linear, types, y, dots),
+                (self._direct_back, types, y, y),
+            )
         walked = taps(self.window, "walked")
-        value, linear, back = (stages_of(platform, way, *args) or walked for way, args in calls)
+        value, linear, back = (stages_of(platform, *call) or walked for call in calls)
         why = (BEYOND,) if self.has_direct_evaluation(*types[1:]) else ()
         return OpPlan(value, linear, back, why=why)
 
@@ -111,10 +124,7 @@ class RangedOp(Op):
 
     def scaled_in_chunks(self, platform: Platform, *xs: Array) -> Array:
         """`scaled`, evaluated in chunks of the batch."""
-        y: Array = map_in_chunks(
-            platform, self.window, lambda *xs: (self.scaled(*xs),), xs, xs[:1]
-        )[0]
-        return y
+        return map_in_chunks(platform, self.window, lambda *xs: (self.scaled(*xs),), xs, xs[:1])[0]
 
     def right(self, y: Array, *xs: Array) -> Array:
         """Mask of the windows in which `direct_linear` is accurate, derived from the output."""
@@ -124,9 +134,36 @@ class RangedOp(Op):
         """The tangent of y within the range. Zero tangents in `dots` are None."""
         raise TypeError(f"{type(self).__name__} describes no linear map")
 
-    def scaled_linear(self, xs: Any, y: Array, dots: Any) -> Array:
+    def relative(self, *xs: Array) -> tuple[Array, Windows]:
+        """x in the dtype of sums and the further arguments of `slope`, of which the first is `high`."""
+        raise TypeError(f"{type(self).__name__} has no scaled evaluation")
+
+    def slope(self, x: Array, high: Array, *windows: Any) -> Array:
+        """The derivative of the output of a window with respect to its element x. It is 0 if `high` is infinite."""
+        raise TypeError(f"{type(self).__name__} has no scaled evaluation")
+
+    def moving(self, xs: Any, change: Array) -> Array:
+        """A tangent or cotangent of x, multiplied by the derivative of what the op does to each element."""
+        return change
+
+    def parameter_slope(self, *xs: Array) -> Array:
+        """The derivative of the output with respect to the second input."""
+        raise TypeError(f"{type(self).__name__} has one input")
+
+    def scaled_linear(self, xs: Any, dots: Any) -> Array:
         """The tangent of y for any inputs."""
-        return _pushed(self.scaled, xs, dots)
+        terms: list[Array] = []
+        if dots[0] is not None:
+            x, windows = self.relative(*xs)
+            elements = x, self.moving(xs, dots[0])
+
+            def term(x: Array, dot: Array, *windows: Any) -> tuple[Array]:
+                return (self.slope(x, *windows) * dot,)
+
+            terms += gather(self.window, term, elements, windows)
+        if dots[1:] and dots[1] is not None:
+            terms.append(self.parameter_slope(*xs) * dots[1])
+        return sum(terms[1:], terms[0])
 
     def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Shares, Array]:
         """The cotangents that `direct_transpose` spreads over the windows, and the range status of each window."""
@@ -136,9 +173,14 @@ class RangedOp(Op):
         """The cotangents of the inputs, if no window is OUT_OF_RANGE."""
         raise TypeError(f"{type(self).__name__} describes no transpose")
 
-    def scaled_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
+    def scaled_transpose(self, xs: Any, dy: Array) -> tuple[Array, ...]:
         """The cotangents of any inputs."""
-        return tuple(jax.vjp(self.scaled, *xs)[1](dy))
+        x, windows = self.relative(*xs)
+        dx = self.moving(xs, spread(self.window, self.slope, x, windows, dy))
+        cotangents = [dx.astype(xs[0].dtype)]
+        if self.inputs == 2:
+            cotangents.append(summed_as(dy * self.parameter_slope(*xs), xs[1]))
+        return tuple(cotangents)
 
     def value(self, platform: Platform, *xs: Array) -> Array:
         if not self.has_direct_evaluation(*xs[1:]):
@@ -155,28 +197,27 @@ class RangedOp(Op):
         xs, y = residual
         moved = [dot.astype(y.dtype) for dot in dots if dot is not None]
 
-        def spread(moved: Any) -> list[Any]:
+        def every(moved: Any) -> list[Any]:
             rest = iter(moved)
             return [None if dot is None else next(rest) for dot in dots]
 
         def scaled(xs: Any, y: Array, *moved: Array) -> Array:
-            def part(y: Array, *rest: Array) -> tuple[Array]:
-                return (self.scaled_linear(rest[: len(xs)], y, spread(rest[len(xs) :])),)
+            def part(*args: Array) -> tuple[Array]:
+                return (self.scaled_linear(args[: len(xs)], every(args[len(xs) :])),)
 
-            y_dot: Array = map_in_chunks(platform, self.window, part, (y, *xs, *moved), (y,))[0]
-            return y_dot
+            return map_in_chunks(platform, self.window, part, (*xs, *moved), xs[:1])[0]
 
         if not self.has_direct_evaluation(*xs[1:]):
             return scaled(xs, y, *moved)
         if is_empty(y):
-            return self.direct_linear(xs, y, spread(moved))
+            return self.direct_linear(xs, y, every(moved))
 
         right = all_of(self.right(y, *xs))
         for dot in moved:
             right = jnp.logical_and(right, all_of(moderate(dot)))
         result: Array = lax.cond(
             right,
-            lambda xs, y, *moved: self.direct_linear(xs, y, spread(moved)),
+            lambda xs, y, *moved: self.direct_linear(xs, y, every(moved)),
             scaled,
             xs,
             y,
@@ -188,11 +229,11 @@ class RangedOp(Op):
         xs, y = residual
         (dy,) = dys
 
-        def part(y: Array, dy: Array, *xs: Array) -> tuple[Array, ...]:
-            return self.scaled_transpose(xs, y, dy.astype(y.dtype))
+        def part(dy: Array, *xs: Array) -> tuple[Array, ...]:
+            return self.scaled_transpose(xs, dy.astype(y.dtype))
 
         def scaled() -> tuple[Array, ...]:
-            return map_in_chunks(platform, self.window, part, (y, dy, *xs), xs[: self.inputs])
+            return map_in_chunks(platform, self.window, part, (dy, *xs), xs[: self.inputs])
 
         if not self.has_direct_evaluation(*xs[1:]):
             return scaled()
@@ -251,20 +292,43 @@ def share(dy: Array, slope: Array, sure: Array, empty: Array | None = None) -> t
     return (product,), with_status(jnp.logical_and(sure, in_range), empty)
 
 
-def _pushed(f: Any, xs: Any, dots: Any) -> Array:
-    """The tangent of `f(*xs)`. Tangents that are None are zero."""
-    moving = [which for which, dot in enumerate(dots) if dot is not None]
+def map_in_chunks(
+    platform: Platform,
+    window: Window,
+    f: Callable[..., tuple[Array, ...]],
+    arrays: Sequence[Array],
+    likes: Sequence[Array],
+) -> tuple[Array, ...]:
+    """`f(*arrays)`, evaluated in chunks along the first axis if that saves memory.
 
-    def of(*some: Array) -> Array:
-        every = list(xs)
-        for which, x in zip(moving, some, strict=True):
-            every[which] = x
-        result: Array = f(*every)
-        return result
+    Each result has the length of its `likes` entry along the first axis. Length 1 means a sum over the batch.
+    """
+    first = arrays[0]
+    shape = tuple(int(n) if is_int(n) else None for n in first.shape)
+    # A loop along a partitioned batch would make XLA gather it on every device.
+    whole = 0 in window.axes or is_sharded(first) or partitioned.value
+    chunks = 1 if whole else batch_chunks_of(shape, platform)
+    if chunks == 1:
+        return f(*arrays)
+    length = first.shape[0] // chunks
 
-    some = [xs[which] for which in moving]
-    dot: Array = jax.jvp(of, some, [dots[which].astype(xs[which].dtype) for which in moving])[1]
-    return dot
+    def part(turn: Array) -> tuple[Array, ...]:
+        start = turn * np.int32(length)
+        return f(*[_part(x, start, length) if x.shape[0] == first.shape[0] else x for x in arrays])
+
+    results = lax.map(part, jnp.arange(chunks, dtype=np.int32))
+    return tuple(
+        jnp.sum(y, axis=0) if like.shape[0] == 1 else lax.collapse(y, 0, 2)
+        for y, like in zip(results, likes, strict=True)
+    )
+
+
+def _part(x: Array, start: Array, length: int) -> Array:
+    """`length` examples of x. 16-bit floats are sliced as integers: XLA for CPU would widen all of x first."""
+    if x.dtype.itemsize != 2:
+        return lax.dynamic_slice_in_dim(x, start, length)
+    bits = lax.bitcast_convert_type(x, np.uint16)
+    return lax.bitcast_convert_type(lax.dynamic_slice_in_dim(bits, start, length), x.dtype)
 
 
 @functools.partial(jax.jit, static_argnums=0)

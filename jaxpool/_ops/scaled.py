@@ -1,14 +1,14 @@
-"""Windowed sums of terms that may overflow or underflow: each sum is stored relative to a scale of its own.
+"""Windowed sums whose terms may overflow or underflow: each window is summed relative to its largest element.
 
-A window is summed one axis at a time. At each stage an element has a scale `low`, and a window has the maximum of
-these scales as its scale `high`. The terms of its sums are relative to `high`, so no term overflows.
+With the largest element `high` of a window, every weight is a power or an exponential relative to it, and at most 1:
 
-    x           3   900    1    2 | 5    0   7  2
-    high          900        2      5        7        stage 1: sums of exp(x - 900), of exp(x - 2), ...
-    high               900                7           stage 2: sums of these times exp(2 - 900), exp(5 - 7)
+    x              3   900    1    2 | 5    0   7  2
+    high          900                  7
+    exp(x - high)  0     1    0    0 | 0.1  0   1  0
 
-A stage is linear in the sums, so cotangents go back by its transpose. For overlapping windows it is a loop over taps,
-so the program does not grow with the window. Scales are constants for autodiff: a sum does not depend on its scale.
+`gather` sums terms over the taps of each window, and `spread` is the transpose. For disjoint windows both take one
+elementwise pass and a sum pool. For overlapping windows they loop over all taps, so the program does not grow with
+the window. `high` is a constant for autodiff: a sum does not depend on it.
 """
 
 from __future__ import annotations
@@ -30,12 +30,46 @@ from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.positions import reached
 from jaxpool._ops.apply import apply
 from jaxpool._ops.linear_map import linear_map
-from jaxpool._ops.moves import Move, State
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan.problem import Platform, barrier_on
 from jaxpool._plan.stages import OpPlan, linear_plan
 
-Sums = Sequence[Array | float]
+# `high`, and further values of each window or numbers for all windows: the last arguments of a term.
+Windows = Sequence[Any]
+
+
+@jax.custom_jvp
+def departure(x: Array) -> Array:
+    """`x - stop_gradient(x)`: zeros with derivative 1, also for infinite x."""
+    zeros = lax.full_like(x, 0)
+    return lax.select(lax.eq(x, x), zeros, zeros)
+
+
+@departure.defjvp
+def _departure_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    return departure(*primals), tangents[0]
+
+
+@jax.custom_jvp
+def divided(x: Array, by: Any) -> Array:
+    """`x / by`. Its derivative divides twice, because the square of `by`, which jax uses, may overflow or underflow."""
+    return x / by
+
+
+@divided.defjvp
+def _divided_jvp(primals: tuple[Array, Any], tangents: tuple[Array, Any]) -> tuple[Array, Array]:
+    ratio, by = divided(*primals), primals[1]
+    return ratio, divided(tangents[0] - ratio * tangents[1], by)
+
+
+def ratio(x: Array, high: Array) -> Array:
+    """`x / high`; 0 if `high` is 0 or infinite, or x is infinite.
+
+    Some compilers multiply by the inverse of `high`, which is subnormal for the largest numbers; `unit` prevents this.
+    """
+    usual = jnp.logical_not(jnp.logical_or(high == 0, jnp.isinf(high)))
+    unit = jnp.where(high > 2.0**100, 2.0**-4, 1.0).astype(x.dtype)
+    return divided(jnp.where(jnp.isinf(x), 0, x) * unit, jnp.where(usual, high * unit, np.inf))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,28 +97,6 @@ class _StoredSum(SumPool):
         return dx
 
 
-def widened(x: Array, window: Window) -> Array:
-    """x in the dtype of sums. Elements that are in no window become 0, in case they are NaN."""
-    x = x.astype(accumulator(x.dtype))
-    for dim in window.dims:
-        real = reached(dim)
-        if real is not None:
-            x = jnp.where(slices.along(real, dim.axis, x.ndim), x, 0)
-    return x
-
-
-def within(value: Any, dtype: DType, largest: float = 2.0**-32) -> Any:
-    """`value` in `dtype`. A Python number is clipped to magnitudes whose inverses are normal.
-
-    The bounds are 2^32 times the smallest normal number, and `largest` times the largest number.
-    """
-    if isinstance(value, jax.Array):
-        return value.astype(dtype)
-    info = jnp.finfo(dtype)
-    size = min(max(abs(value), float(info.tiny) * 2**32), float(info.max) * largest)
-    return math.copysign(size, value)
-
-
 def spread_of(window: Window, dy: Array, *, stored: bool = False) -> Array:
     """The transposed sum over `window`, with its result stored in memory if `stored`."""
     op = _StoredSum(window) if stored else SumPool(window)
@@ -102,156 +114,121 @@ def summed_as(value: Array, like: Array) -> Array:
     return jnp.sum(value, axis=axes, keepdims=True)
 
 
-def window_max(x: Array, window: Window, fill: Any) -> Array:
-    """The maximum of each window, one axis at a time. The padding value is `fill`."""
+def widened(x: Array, window: Window) -> Array:
+    """x in the dtype of sums. Elements that are in no window become 0, in case they are NaN."""
+    return _in_windows(x.astype(accumulator(x.dtype)), window, 0)
+
+
+def _in_windows(x: Array, window: Window, fill: float) -> Array:
+    """x with `fill` for elements that are in no window."""
     for dim in window.dims:
-        along = Window((dim,))
-        if dim.whole:
-            x = jnp.max(x, axis=dim.axis, keepdims=True)
-        elif not dim.idle:
-            x = _max_along(slices.pad_input(x, along, fill), along)
+        real = reached(dim)
+        if real is not None:
+            x = jnp.where(slices.along(real, dim.axis, x.ndim), x, fill)
     return x
 
 
-def _max_along(padded: Array, along: Window) -> Array:
+def within(value: Any, dtype: DType, largest: float = 2.0**-32) -> Any:
+    """`value` in `dtype`. A Python number is clipped to magnitudes whose inverses are normal.
+
+    The bounds are 2^32 times the smallest normal number, and `largest` times the largest number.
+    """
+    if isinstance(value, jax.Array):
+        return value.astype(dtype)
+    info = jnp.finfo(dtype)
+    size = min(max(abs(value), float(info.tiny) * 2**32), float(info.max) * largest)
+    return math.copysign(size, value)
+
+
+def varies_along(value: Any, window: Window) -> bool:
+    """Whether an array with the rank of the output varies along pooled axes, so that windows share no sums."""
+    return math.prod(value.shape[axis] for axis in window.axes) > 1
+
+
+def highest(x: Array, window: Window) -> Array:
+    """The largest element of each window, a constant for autodiff, found one axis at a time."""
+    high = lax.stop_gradient(x)
+    for dim in window.dims:
+        if dim.whole:
+            high = jnp.max(high, axis=dim.axis, keepdims=True)
+        elif not dim.idle:
+            high = _max_along(Window((dim,)), high)
+    return high
+
+
+def _max_along(along: Window, x: Array) -> Array:
+    padded = slices.pad_input(x, along, -np.inf)
     return tap_loop.join_taps(along, lambda tap: tap_loop.element_at(padded, along, tap), lax.max)
 
 
-def same_along(array: Array, window: Window) -> bool:
-    """Whether an array with the rank of the output has size 1 along all pooled axes."""
-    return math.prod(array.shape[axis] for axis in window.axes) == 1
+def gather(
+    window: Window,
+    term: Callable[..., tuple[Array, ...]],
+    elements: Sequence[Array],
+    windows: Windows,
+    *mask: Array,
+) -> tuple[Array, ...]:
+    """The sums of the terms `term(*elements, *windows)` over each window, for the elements with `mask` True.
+
+    Terms are finite for elements that are 0, the value of padding.
+    """
+
+    def kept(where: Array, terms: tuple[Array, ...]) -> tuple[Array, ...]:
+        return tuple(jnp.where(where, each, 0) for each in terms)
+
+    if not window.overlapping:
+        terms = term(*elements, *_of_elements(window, windows))
+        return tuple(sum_of(window, each) for each in (kept(mask[0], terms) if mask else terms))
+    padded = [slices.pad_input(each, window, 0) for each in (*elements, *mask)]
+
+    def terms_at(tap: Any) -> tuple[Array, ...]:
+        at_tap = [tap_loop.element_at(each, window, tap) for each in padded]
+        real = at_tap.pop() if mask else tap_loop.real_at(window, tap, at_tap[0].ndim)
+        return kept(real, term(*at_tap, *windows))
+
+    return tap_loop.join_taps(window, terms_at, tap_loop.added)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Stage:
-    """Sums over `window`, from the scales `low` of the elements to the scales `high` of the windows."""
+def spread(
+    window: Window, slope: Callable[..., Array], x: Array, windows: Windows, dy: Array
+) -> Array:
+    """The sum of `slope(x, *windows) * dy` over the windows of each element.
 
-    window: Window
-    low: Array
-    high: Array
-    rate: Any  # last argument of the moves: a number, or an array that broadcasts against `high`
-    fill: float  # the scale of padding
+    Where an element is in no window, `high` is infinite, the further values are 1 and dy is 0.
+    """
+    if not window.overlapping:
+        return slope(x, *_of_elements(window, windows)) * spread_of(window, dy)
 
-    def gather(self, move: Move, sums: Sums) -> State:
-        """The sums of each window. A float in `sums` is the value of every element."""
-        if not self.window.overlapping:
-            terms = move(sums, *self._of_elements())
-            return tuple(sum_of(self.window, term) for term in terms)
-        low = slices.pad_input(self.low, self.window, self.fill)
-        padded = [
-            each if isinstance(each, float) else slices.pad_input(each, self.window, 0)
-            for each in sums
+    def place(value: Array, fill: float) -> Array:
+        return tap_loop.pad_windows(value, window, fill)
+
+    padded = [place(dy, 0), *_placed(window, windows, place)]
+
+    def share_at(tap: Any) -> Array:
+        own, *values = [
+            tap_loop.window_at(each, window, tap) if isinstance(each, jax.Array) else each
+            for each in padded
         ]
+        return slope(x, *values) * own
 
-        def at_tap(each: Array | float, tap: Any) -> Any:
-            if not isinstance(each, float):
-                return tap_loop.element_at(each, self.window, tap)
-            real = tap_loop.real_at(self.window, tap, low.ndim)
-            return each and jnp.where(real, each, 0).astype(low.dtype)
-
-        def terms_at(tap: Any) -> State:
-            elements = [at_tap(each, tap) for each in padded]
-            return move(elements, at_tap(low, tap), self.high, self.rate)
-
-        return tap_loop.join_taps(self.window, terms_at, tap_loop.added)
-
-    def spread(self, move: Move, totals: Sequence[Array]) -> State:
-        """The transpose of `gather`, applied to cotangents of the sums of windows."""
-        if not self.window.overlapping:
-            spread = [spread_of(self.window, total) for total in totals]
-            return _transposed(move, spread, *self._of_elements())
-        padded = [tap_loop.pad_windows(self.high, self.window, np.inf)]
-        padded += [tap_loop.pad_windows(total, self.window, 0) for total in totals]
-        varies = varies_along(self.rate, self.window)
-        rate = tap_loop.pad_windows(self._whole_rate(), self.window, 1) if varies else self.rate
-
-        def shares_at(tap: Any) -> State:
-            high, *cotangents = [tap_loop.window_at(each, self.window, tap) for each in padded]
-            of_window = tap_loop.window_at(rate, self.window, tap) if varies else rate
-            return _transposed(move, cotangents, self.low, high, of_window)
-
-        return tap_loop.join_taps(self.window, shares_at, tap_loop.added)
-
-    def _of_elements(self) -> tuple[Array, Array, Any]:
-        """The scale of each element, and the scale and rate of its window; 0 and 1 for an element in no window."""
-        high, rate = spread_of(self.window, self.high), self.rate
-        if varies_along(rate, self.window):
-            rate = spread_of(self.window, self._whole_rate())
-            rate = jnp.where(rate == 0, 1, rate)
-        return self.low, high, rate
-
-    def _whole_rate(self) -> Array:
-        """The rate, broadcast to the shape of the output along the pooled axes."""
-        shape = list(self.rate.shape)
-        for dim in self.window.dims:
-            shape[dim.axis] = dim.out
-        return jnp.broadcast_to(self.rate, shape)
+    return tap_loop.join_taps(window, share_at, lax.add)
 
 
-def _transposed(
-    move: Move, cotangents: Sequence[Array], low: Array, high: Array, rate: Any
-) -> State:
-    like = [low] * len(cotangents)
-    back = jax.linear_transpose(lambda *sums: move(sums, low, high, rate), *like)
-    terms: State = back(tuple(cotangents))
-    return terms
+def _of_elements(window: Window, windows: Windows) -> list[Any]:
+    """The values of the only window of each element."""
+
+    def place(value: Array, fill: float) -> Array:
+        return _in_windows(spread_of(window, value), window, fill)
+
+    return _placed(window, windows, place)
 
 
-def varies_along(rate: Any, window: Window) -> bool:
-    """Whether the rate varies along pooled axes, so that windows cannot share partial sums."""
-    known = isinstance(rate, (jax.Array, jax.ShapeDtypeStruct))
-    return known and not same_along(rate, window)
-
-
-@dataclasses.dataclass(frozen=True)
-class Stages:
-    """The stages of sums over a window. The move `first` applies to elements, `move` to the sums of later stages."""
-
-    stages: tuple[_Stage, ...]
-
-    @property
-    def high(self) -> Array:
-        """The scale of each window."""
-        return self.stages[-1].high
-
-    def ending(self, high: Array) -> Stages:
-        """The same stages with other scales of the windows."""
-        return Stages((*self.stages[:-1], dataclasses.replace(self.stages[-1], high=high)))
-
-    def gather(self, sums: Sums, move: Move, first: Move | None = None) -> State:
-        """The sums of each window. A float in `sums` is the value of every element."""
-        totals = self.stages[0].gather(first or move, sums)
-        for stage in self.stages[1:]:
-            totals = stage.gather(move, totals)
-        return totals
-
-    def spread(self, totals: Sequence[Array], move: Move, first: Move | None = None) -> State:
-        """The transpose of `gather`: the cotangents of the elements."""
-        for stage in reversed(self.stages):
-            totals = stage.spread((first or move) if stage is self.stages[0] else move, totals)
-        return tuple(totals)
-
-
-Highest = Callable[[Array, Window], Array]
-
-
-def in_stages(
-    x: Array, window: Window, rate: Any, fill: float, highest: Highest, scale: Array | None = None
-) -> Stages:
-    """The stages of sums over x. The scales of the elements are `scale`, by default x; padding has the scale `fill`."""
-    made: list[_Stage] = []
-    low = lax.stop_gradient(x if scale is None else scale)
-    used = sorted((dim for dim in window.dims if not dim.idle), key=lambda dim: -dim.axis)
-    groups = [Window((dim,)) for dim in used]
-    if not window.overlapping or varies_along(rate, window) or not groups:
-        groups = [window]
-    for group in groups:
-        high = lax.stop_gradient(highest(low, group))
-        made.append(_Stage(group, low if made else x, high, rate, fill))
-        low = high
-    return Stages(tuple(made))
-
-
-def largest(fill: float) -> Highest:
-    """A function that returns the maximum of each window, with padding value `fill`."""
-    return lambda low, window: window_max(low, window, fill)
+def _placed(window: Window, windows: Windows, place: Callable[[Array, float], Array]) -> list[Any]:
+    """`place(value, fill)` of each array, broadcast along the pooled axes; numbers stay as they are."""
+    fills = [np.inf, *[1.0] * (len(windows) - 1)]
+    return [
+        place(jnp.broadcast_to(value, window.pooled(value.shape)), fill)
+        if isinstance(value, jax.Array)
+        else value
+        for value, fill in zip(windows, fills, strict=True)
+    ]

@@ -11,12 +11,13 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
-from jaxpool._ops.moves import State, divided, exponential
 from jaxpool._ops.ranged import RangedOp, Shares, between, share, with_status
 from jaxpool._ops.scaled import (
-    Stages,
-    in_stages,
-    largest,
+    Windows,
+    departure,
+    divided,
+    gather,
+    highest,
     spread_of,
     sum_of,
     summed_as,
@@ -73,23 +74,27 @@ class SoftPool(RangedOp):
         total = sum_of(self.window, weight, stored=stored)
         return total + extra_args[-2].astype(total.dtype) if self.masked else total
 
-    def _stages(self, x: Array, temperature: Any) -> Stages:
-        return in_stages(x, self.window, temperature, -np.inf, largest(-np.inf))
-
     def _of_some(self, y: Array, *extra_args: Array) -> Array:
         """y with 0 for windows without a selected element."""
         return jnp.where(extra_args[-2], 0, y) if self.masked else y
 
-    def _scaled_sums(
-        self, stages: Stages, moments: int, *extra_args: Array, by_temperature: bool = False
-    ) -> State:
-        """The sum of `exp((x - m) / temperature)`, and its `moments`: the sums times powers of (x - m)."""
-        sums = [0.0] * moments
-        if not self.masked:
-            return stages.gather([1.0, *sums], exponential(by_temperature=by_temperature))
-        ones = extra_args[-1].astype(stages.high.dtype)
-        total, *rest = stages.gather([ones, *sums], exponential(by_temperature=by_temperature))
-        return total + extra_args[-2].astype(total.dtype), *rest
+    def _moments(
+        self, x: Array, temperature: Any, count: int, unit: Any, *extra_args: Array
+    ) -> tuple[Array, ...]:
+        """The maximum m of each window, and sums of `exp((x - m) / temperature)` times powers of `(x - m) / unit`."""
+        high = highest(x, self.window)
+
+        def terms(x: Array, high: Array, temperature: Any, unit: Any) -> tuple[Array, ...]:
+            weight, height = _weight(x, high, temperature)
+            steps = divided(height, unit)
+            return (weight, weight * steps, weight * steps * steps)[:count]
+
+        mask = extra_args[-1:] if self.masked else ()
+        total, *rest = gather(self.window, terms, (x,), (high, temperature, unit), *mask)
+        return high, total + extra_args[-2].astype(x.dtype) if self.masked else total, *rest
+
+    def moving(self, xs: Any, change: Array) -> Array:
+        return self._counted(change, 0, *xs[1:])
 
     def direct_linear(self, xs: Any, y: Array, dots: Any) -> Array:
         wide, temperature = self._plainly(*xs)
@@ -128,36 +133,19 @@ class SoftPool(RangedOp):
         """The cotangent of x from the shares of the windows, within the range."""
         raise TypeError(f"{type(self).__name__} describes no transpose")
 
-    def slope(self, stages: Stages, *extra_args: Array) -> Array:
-        """The derivative of the output with respect to the temperature."""
-        raise TypeError(f"{type(self).__name__} describes no slope")
 
-    def scaled_linear(self, xs: Any, y: Array, dots: Any) -> Array:
-        wide, temperature = self._taken(*xs)
-        stages, terms = self._stages(wide, temperature), []
-        if dots[0] is not None:
-            x_dot = self._counted(dots[0], 0, *xs[1:])
-            terms.append(self._scaled_pushed(stages, x_dot, *xs[1:]))
-        if dots[1:] and dots[1] is not None:
-            terms.append(self.slope(stages, *xs[1:]) * dots[1])
-        return sum(terms[1:], terms[0])
-
-    def _scaled_pushed(self, stages: Stages, x_dot: Array, *extra_args: Array) -> Array:
-        raise TypeError(f"{type(self).__name__} describes no scaled linear map")
-
-    def scaled_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
-        wide, temperature = self._taken(*xs)
-        stages = self._stages(wide, temperature)
-        dx = self._counted(self._scaled_pulled(stages, dy, *xs[1:]), 0, *xs[1:])
-        cotangents = [dx.astype(xs[0].dtype)]
-        if self.inputs == 2:
-            cotangents.append(
-                summed_as(self._of_some(dy, *xs[1:]) * self.slope(stages, *xs[1:]), temperature)
-            )
-        return tuple(cotangents)
-
-    def _scaled_pulled(self, stages: Stages, dy: Array, *extra_args: Array) -> Array:
-        raise TypeError(f"{type(self).__name__} describes no scaled transpose")
+def _weight(x: Array, high: Array, temperature: Any) -> tuple[Array, Array]:
+    """`exp((x - high) / temperature)` and `x - high`. Both are 0 if the exponential is, or if x exceeds `high`."""
+    info = jnp.finfo(x.dtype)
+    # exp(-limit) is the smallest positive number.
+    limit = math.log(2) * (info.nmant - info.minexp)
+    fixed = lax.stop_gradient(x)
+    # The difference of equal infinities would be NaN.
+    height = jnp.where(fixed == high, 0, fixed - high)
+    far = lax.stop_gradient(height / temperature)
+    far = jnp.logical_or(far < -limit, far > 0)
+    height = jnp.where(far, 0, height + departure(x))
+    return jnp.where(far, 0, lax.exp(divided(height, temperature))), height
 
 
 class LogSumExpPool(SoftPool):
@@ -189,21 +177,22 @@ class LogSumExpPool(SoftPool):
 
     def scaled(self, x: Array, *extra_args: Array) -> Array:
         wide, temperature = self._taken(x, *extra_args)
-        stages = self._stages(wide, temperature)
-        (total,) = self._scaled_sums(stages, 0, *extra_args)
-        return self._of_some(stages.high + temperature * lax.log(total), *extra_args)
+        high, total = self._moments(wide, temperature, 1, 1.0, *extra_args)
+        return self._of_some(high + temperature * lax.log(total), *extra_args)
 
-    def slope(self, stages: Stages, *extra_args: Array) -> Array:
-        total, moment = self._scaled_sums(stages, 1, *extra_args, by_temperature=True)
+    def relative(self, x: Array, *extra_args: Array) -> tuple[Array, Windows]:
+        wide, temperature = self._taken(x, *extra_args)
+        high, total = self._moments(wide, temperature, 1, 1.0, *extra_args)
+        return wide, (high, temperature, total)
+
+    def slope(self, x: Array, high: Array, *windows: Any) -> Array:
+        temperature, total = windows
+        return _weight(x, high, temperature)[0] / total
+
+    def parameter_slope(self, x: Array, *extra_args: Array) -> Array:
+        wide, temperature = self._taken(x, *extra_args)
+        _, total, moment = self._moments(wide, temperature, 2, temperature, *extra_args)
         return lax.log(total) - moment / total
-
-    def _scaled_pushed(self, stages: Stages, x_dot: Array, *extra_args: Array) -> Array:
-        (total,) = self._scaled_sums(stages, 0, *extra_args)
-        return stages.gather((x_dot,), exponential())[0] / total
-
-    def _scaled_pulled(self, stages: Stages, dy: Array, *extra_args: Array) -> Array:
-        (total,) = self._scaled_sums(stages, 0, *extra_args)
-        return stages.spread((dy / total,), exponential())[0]
 
 
 class SoftmaxPool(SoftPool):
@@ -253,22 +242,21 @@ class SoftmaxPool(SoftPool):
 
     def scaled(self, x: Array, *extra_args: Array) -> Array:
         wide, temperature = self._taken(x, *extra_args)
-        stages = self._stages(wide, temperature)
-        total, moment = self._scaled_sums(stages, 1, *extra_args)
-        return self._of_some(stages.high + moment / total, *extra_args)
+        high, total, moment = self._moments(wide, temperature, 2, 1.0, *extra_args)
+        return self._of_some(high + moment / total, *extra_args)
 
-    def slope(self, stages: Stages, *extra_args: Array) -> Array:
-        total, first, second = self._scaled_sums(stages, 2, *extra_args, by_temperature=True)
-        mean = first / total
-        return mean * mean - second / total
+    def relative(self, x: Array, *extra_args: Array) -> tuple[Array, Windows]:
+        wide, temperature = self._taken(x, *extra_args)
+        high, total, moment = self._moments(wide, temperature, 2, temperature, *extra_args)
+        return wide, (high, temperature, total, moment / total)
 
-    def _scaled_pushed(self, stages: Stages, x_dot: Array, *extra_args: Array) -> Array:
-        total, moment = self._scaled_sums(stages, 1, *extra_args, by_temperature=True)
-        once, first = stages.gather((x_dot, x_dot), exponential(by_temperature=True))
-        return (first - moment / total * once) / total
+    def slope(self, x: Array, high: Array, *windows: Any) -> Array:
+        temperature, total, mean = windows
+        weight, height = _weight(x, high, temperature)
+        return weight * (1 + divided(height, temperature) - mean) / total
 
-    def _scaled_pulled(self, stages: Stages, dy: Array, *extra_args: Array) -> Array:
-        total, moment = self._scaled_sums(stages, 1, *extra_args, by_temperature=True)
-        share = dy / total
-        back = stages.spread((-share * (moment / total), share), exponential(by_temperature=True))
-        return back[0] + back[1]
+    def parameter_slope(self, x: Array, *extra_args: Array) -> Array:
+        wide, temperature = self._taken(x, *extra_args)
+        _, total, *sums = self._moments(wide, temperature, 3, temperature, *extra_args)
+        mean, square = (each / total for each in sums)
+        return mean * mean - square

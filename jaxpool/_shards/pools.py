@@ -19,8 +19,7 @@ from jaxpool._kernels.positions import flat_position, window_starts
 from jaxpool._kernels.slices import outer
 from jaxpool._ops.apply import apply
 from jaxpool._ops.op import Op
-from jaxpool._ops.power_pool import NormPool
-from jaxpool._ops.ranged import ranged
+from jaxpool._ops.power_pool import norm
 from jaxpool._ops.select_pool import SelectPool, pool_op
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._shards.halo import Shards
@@ -86,7 +85,7 @@ class Norm:
 
     def __call__(self, x: Array) -> Array:
         x = dtypes.as_float(self.shards.extended(x, 0))
-        y: Array = ranged(NormPool(self.shards.local, self.p), x)
+        y: Array = norm(self.shards.local, self.p, x)
         return y
 
 
