@@ -3,8 +3,6 @@
 The program size does not depend on the number of taps. Each tap is a strided slice of the padded input, so a loop that
 does not run costs nothing. `rolled.py` has loops that always run, over arrays laid out in advance. `real_at`, the mask
 of taps inside the input, serves both.
-
-`pad_windows` puts each window at the position of its first tap, so that elements can read the windows that cover them.
 """
 
 import functools
@@ -16,7 +14,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.window import Axis, Window
+from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 
 T = TypeVar("T")  # an array or a tuple of arrays
@@ -87,25 +85,3 @@ def real_at(window: Window, flat: Any, ndim: int) -> Array:
         at = output * np.int32(dim.stride) + (tap * np.int32(dim.dilation) - np.int32(dim.low))
         lines.append(jnp.logical_and(at >= 0, at < dim.size))
     return functools.reduce(jnp.logical_and, lines)
-
-
-def _around(dim: Axis) -> slices.Sides:
-    """Padding that puts each window of an axis at the position of its first tap."""
-    low = dim.span - 1 - dim.low
-    return low, dim.size + dim.low - (dim.out - 1) * dim.stride - 1, dim.stride - 1
-
-
-def pad_windows(y: Array, window: Window, fill: Any) -> Array:
-    """Pad an output-shaped array for `window_at`, with `fill` where no window begins."""
-    return slices.pad(y, window.axes, [*map(_around, window.dims)], fill)
-
-
-def window_at(padded: Array, window: Window, flat: Any) -> Array:
-    """Value of the window that has each element at flat tap `flat`; `padded` comes from `pad_windows`."""
-    dims = window.dims
-    taps = _along_axes(window, flat)
-    starts = [
-        np.int32(dim.span - 1) - tap * np.int32(dim.dilation)
-        for tap, dim in zip(taps, dims, strict=True)
-    ]
-    return _cut(padded, window, starts, [dim.size for dim in dims])

@@ -6,9 +6,8 @@ With the largest element `high` of a window, every weight is a power or an expon
     high          900                  7
     exp(x - high)  0     1    0    0 | 0.1  0   1  0
 
-`gather` sums terms over the taps of each window, and `spread` is the transpose. For disjoint windows both take one
-elementwise pass and a sum pool. For overlapping windows they loop over all taps, so the program does not grow with
-the window. `high` is a constant for autodiff: a sum does not depend on it.
+`gather` sums terms over the taps of each window, and `spread` is its transpose. Both loop over all taps, so the
+program does not grow with the window. `high` is a constant for autodiff: a sum does not depend on it.
 """
 
 from __future__ import annotations
@@ -116,15 +115,11 @@ def summed_as(value: Array, like: Array) -> Array:
 
 def widened(x: Array, window: Window) -> Array:
     """x in the dtype of sums. Elements that are in no window become 0, in case they are NaN."""
-    return _in_windows(x.astype(accumulator(x.dtype)), window, 0)
-
-
-def _in_windows(x: Array, window: Window, fill: float) -> Array:
-    """x with `fill` for elements that are in no window."""
+    x = x.astype(accumulator(x.dtype))
     for dim in window.dims:
         real = reached(dim)
         if real is not None:
-            x = jnp.where(slices.along(real, dim.axis, x.ndim), x, fill)
+            x = jnp.where(slices.along(real, dim.axis, x.ndim), x, 0)
     return x
 
 
@@ -145,20 +140,18 @@ def varies_along(value: Any, window: Window) -> bool:
     return math.prod(value.shape[axis] for axis in window.axes) > 1
 
 
+def _loop(window: Window) -> tuple[Window, tuple[int, ...]]:
+    """The window without the axes that a single window covers, and these axes. They need no loop."""
+    dims = tuple(dim for dim in window.dims if not dim.whole)
+    return Window(dims), tuple(dim.axis for dim in window.dims if dim.whole)
+
+
 def highest(x: Array, window: Window) -> Array:
-    """The largest element of each window, a constant for autodiff, found one axis at a time."""
-    high = lax.stop_gradient(x)
-    for dim in window.dims:
-        if dim.whole:
-            high = jnp.max(high, axis=dim.axis, keepdims=True)
-        elif not dim.idle:
-            high = _max_along(Window((dim,)), high)
-    return high
-
-
-def _max_along(along: Window, x: Array) -> Array:
-    padded = slices.pad_input(x, along, -np.inf)
-    return tap_loop.join_taps(along, lambda tap: tap_loop.element_at(padded, along, tap), lax.max)
+    """The largest element of each window, a constant for autodiff."""
+    loop, whole = _loop(window)
+    padded = slices.pad_input(lax.stop_gradient(x), loop, -np.inf)
+    high = tap_loop.join_taps(loop, lambda tap: tap_loop.element_at(padded, loop, tap), lax.max)
+    return jnp.max(high, axis=whole, keepdims=True)
 
 
 def gather(
@@ -170,65 +163,34 @@ def gather(
 ) -> tuple[Array, ...]:
     """The sums of the terms `term(*elements, *windows)` over each window, for the elements with `mask` True.
 
-    Terms are finite for elements that are 0, the value of padding.
+    Terms must be finite for elements that are 0, the value of padding.
     """
-
-    def kept(where: Array, terms: tuple[Array, ...]) -> tuple[Array, ...]:
-        return tuple(jnp.where(where, each, 0) for each in terms)
-
-    if not window.overlapping:
-        terms = term(*elements, *_of_elements(window, windows))
-        return tuple(sum_of(window, each) for each in (kept(mask[0], terms) if mask else terms))
-    padded = [slices.pad_input(each, window, 0) for each in (*elements, *mask)]
+    loop, whole = _loop(window)
+    padded = [slices.pad_input(each, loop, 0) for each in (*elements, *mask)]
 
     def terms_at(tap: Any) -> tuple[Array, ...]:
-        at_tap = [tap_loop.element_at(each, window, tap) for each in padded]
-        real = at_tap.pop() if mask else tap_loop.real_at(window, tap, at_tap[0].ndim)
-        return kept(real, term(*at_tap, *windows))
+        at_tap = [tap_loop.element_at(each, loop, tap) for each in padded]
+        if not mask and not loop.padded:
+            return term(*at_tap, *windows)
+        real = at_tap.pop() if mask else tap_loop.real_at(loop, tap, at_tap[0].ndim)
+        return tuple(jnp.where(real, each, 0) for each in term(*at_tap, *windows))
 
-    return tap_loop.join_taps(window, terms_at, tap_loop.added)
+    totals = tap_loop.join_taps(loop, terms_at, tap_loop.added)
+    return tuple(jnp.sum(each, axis=whole, keepdims=True) for each in totals)
 
 
 def spread(
     window: Window, slope: Callable[..., Array], x: Array, windows: Windows, dy: Array
 ) -> Array:
-    """The sum of `slope(x, *windows) * dy` over the windows of each element.
+    """The sum of `slope(x, *windows) * dy` over the windows of each element: the transpose of `gather`."""
+    loop, _ = _loop(window)
+    padded = slices.pad_input(x, loop, 0)
 
-    Where an element is in no window, `high` is infinite, the further values are 1 and dy is 0.
-    """
-    if not window.overlapping:
-        return slope(x, *_of_elements(window, windows)) * spread_of(window, dy)
+    def shares_at(tap: Any) -> Array:
+        share = slope(tap_loop.element_at(padded, loop, tap), *windows) * dy
+        back = jax.linear_transpose(lambda x: tap_loop.element_at(x, loop, tap), padded)
+        shares: Array = back(share)[0]
+        return shares
 
-    def place(value: Array, fill: float) -> Array:
-        return tap_loop.pad_windows(value, window, fill)
-
-    padded = [place(dy, 0), *_placed(window, windows, place)]
-
-    def share_at(tap: Any) -> Array:
-        own, *values = [
-            tap_loop.window_at(each, window, tap) if isinstance(each, jax.Array) else each
-            for each in padded
-        ]
-        return slope(x, *values) * own
-
-    return tap_loop.join_taps(window, share_at, lax.add)
-
-
-def _of_elements(window: Window, windows: Windows) -> list[Any]:
-    """The values of the only window of each element."""
-
-    def place(value: Array, fill: float) -> Array:
-        return _in_windows(spread_of(window, value), window, fill)
-
-    return _placed(window, windows, place)
-
-
-def _placed(window: Window, windows: Windows, place: Callable[[Array, float], Array]) -> list[Any]:
-    """`place(value, fill)` of each array, broadcast along the pooled axes; numbers stay as they are."""
-    fills = [np.inf, *[1.0] * (len(windows) - 1)]
-    return [
-        place(jnp.broadcast_to(value, window.pooled(value.shape)), fill)
-        if isinstance(value, jax.Array)
-        else value
-        for value, fill in zip(windows, fills, strict=True)
-    ]
+    dx: Array = tap_loop.join_taps(loop, shares_at, lax.add)
+    return jax.linear_transpose(lambda x: slices.pad_input(x, loop, 0), x)(dx)[0]
