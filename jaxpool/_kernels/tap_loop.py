@@ -1,12 +1,20 @@
 """Loops over the taps of a window, for rare windows whose sums overflow or underflow.
 
-The program size does not depend on the number of taps. Each tap is a strided slice of the padded input, so a loop that
-does not run costs nothing. `rolled.py` has loops that always run, over arrays laid out in advance. `real_at`, the mask
-of taps inside the input, serves both.
+Each window is summed relative to its largest element, `highest`. Every weight is then a power or an exponential of at
+most 1:
+
+    x              3   900    1    2 | 5    0   7  2
+    highest       900                  7
+    exp(x - 900)   0     1    0    0 | 0.1  0   1  0
+
+`gather` sums terms over the taps of each window, and `spread` is its transpose. The program size does not depend on
+the number of taps. Each tap is a strided slice of the padded input, so a loop that does not run costs nothing.
+`rolled.py` has loops that always run, over arrays laid out in advance. `real_at`, the mask of taps inside the input,
+serves both.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import jax
@@ -20,7 +28,63 @@ from jaxpool._kernels import slices
 T = TypeVar("T")  # an array or a tuple of arrays
 
 
-def join_taps(window: Window, at_tap: Callable[[Any], T], join: Callable[[T, T], T]) -> T:
+def highest(x: Array, window: Window) -> Array:
+    """The largest element of each window, a constant for autodiff: sums do not depend on it."""
+    loop, whole = _loop(window)
+    padded = slices.pad_input(lax.stop_gradient(x), loop, -np.inf)
+    high = _join_taps(loop, lambda tap: _element_at(padded, loop, tap), lax.max)
+    return jnp.max(high, axis=whole, keepdims=True)
+
+
+def gather(
+    window: Window,
+    term: Callable[..., tuple[Array, ...]],
+    elements: Sequence[Array],
+    *mask: Array,
+) -> tuple[Array, ...]:
+    """The sums of the terms `term(*elements)` over each window, for the elements with `mask` True.
+
+    The terms may depend on arrays like the output, and must be finite for elements that are 0, the value of padding.
+    """
+    loop, whole = _loop(window)
+    padded = [slices.pad_input(each, loop, 0) for each in (*elements, *mask)]
+
+    def terms_at(tap: Any) -> tuple[Array, ...]:
+        at_tap = [_element_at(each, loop, tap) for each in padded]
+        if not mask and not loop.padded:
+            return term(*at_tap)
+        real = at_tap.pop() if mask else real_at(loop, tap, at_tap[0].ndim)
+        return tuple(jnp.where(real, each, 0) for each in term(*at_tap))
+
+    def added(ours: tuple[Array, ...], theirs: tuple[Array, ...]) -> tuple[Array, ...]:
+        return tuple(map(lax.add, ours, theirs))
+
+    totals = _join_taps(loop, terms_at, added)
+    return tuple(jnp.sum(each, axis=whole, keepdims=True) for each in totals)
+
+
+def spread(window: Window, slope: Callable[[Array], Array], x: Array, dy: Array) -> Array:
+    """The sum of `slope(x) * dy` over the windows of each element: the transpose of `gather`."""
+    loop, _ = _loop(window)
+    padded = slices.pad_input(x, loop, 0)
+
+    def shares_at(tap: Any) -> Array:
+        shares = slope(_element_at(padded, loop, tap)) * dy
+        dx: Array = jax.linear_transpose(lambda x: _element_at(x, loop, tap), padded)(shares)[0]
+        return dx
+
+    dx = _join_taps(loop, shares_at, lax.add)
+    cropped: Array = jax.linear_transpose(lambda x: slices.pad_input(x, loop, 0), x)(dx)[0]
+    return cropped
+
+
+def _loop(window: Window) -> tuple[Window, tuple[int, ...]]:
+    """The window without the axes that a single window covers, and these axes. They need no loop."""
+    dims = tuple(dim for dim in window.dims if not dim.whole)
+    return Window(dims), tuple(dim.axis for dim in window.dims if dim.whole)
+
+
+def _join_taps(window: Window, at_tap: Callable[[Any], T], join: Callable[[T, T], T]) -> T:
     """Join `at_tap(tap)` over all flat taps, one after another.
 
     The derivative of the loop recomputes the taps: saved, they would need memory even if the loop does not run.
@@ -35,11 +99,6 @@ def join_taps(window: Window, at_tap: Callable[[Any], T], join: Callable[[T, T],
 
     y: T = lax.fori_loop(1, window.size, step, first)
     return y
-
-
-def added(ours: tuple[Array, ...], theirs: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Add two tuples of arrays elementwise."""
-    return tuple(map(lax.add, ours, theirs))
 
 
 def _along_axes(window: Window, flat: Any) -> list[Any]:
@@ -60,7 +119,7 @@ def _cut(x: Array, window: Window, starts: list[Any], sizes: list[int]) -> Array
     return lax.dynamic_slice(x, begin, size)
 
 
-def element_at(padded: Array, window: Window, flat: Any) -> Array:
+def _element_at(padded: Array, window: Window, flat: Any) -> Array:
     """Element at flat tap `flat` of each window; `padded` comes from `slices.pad_input`."""
     dims = window.dims
     taps = _along_axes(window, flat)

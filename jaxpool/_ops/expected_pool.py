@@ -7,6 +7,7 @@ divides by the largest weight; see `ranged`.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -15,8 +16,20 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window, resized
 from jaxpool._kernels import slices
-from jaxpool._ops.ranged import ALL_ZERO, RangedOp, Shares, amended, between, share, with_status
-from jaxpool._ops.scaled import Windows, gather, highest, ratio, spread_of, sum_of, widened
+from jaxpool._kernels.tap_loop import gather, highest
+from jaxpool._ops.ranged import (
+    ALL_ZERO,
+    RangedOp,
+    Shares,
+    amended,
+    between,
+    ratio,
+    share,
+    spread_of,
+    sum_of,
+    widened,
+    with_status,
+)
 from jaxpool._plan.problem import Platform
 
 REACH = 44  # log2 of the largest total for the direct evaluation: its square is in range too
@@ -110,11 +123,11 @@ class ExpectedPool(RangedOp):
         """The largest weight m of each window, the total weight divided by m, and the mean divided by m."""
         high = highest(weight, self.window)
 
-        def terms(weight: Array, high: Array) -> tuple[Array, Array]:
+        def terms(weight: Array) -> tuple[Array, Array]:
             part = ratio(weight, high)
             return part, part * part
 
-        total, square = gather(self.window, terms, (weight,), (high,))
+        total, square = gather(self.window, terms, (weight,))
         total = jnp.where(total == 0, 1, total)
         return high, total, square / total
 
@@ -124,20 +137,18 @@ class ExpectedPool(RangedOp):
         y = jnp.where(high == 0, self._first(wide), high * mean)
         return jnp.where(jnp.isinf(high), high, y)
 
-    def relative(self, x: Array) -> tuple[Array, Windows]:
+    def slope(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
+        """The slope of the weights. The infinite elements of a window share its cotangent."""
         weight = self._weights(x)[2]
         high, total, mean = self._scaled_sums(weight)
         infinite = sum_of(self.window, jnp.isinf(weight).astype(weight.dtype))
-        return weight, (high, total, mean, lax.max(infinite, lax.full_like(infinite, 1)))
+        infinite = lax.max(infinite, lax.full_like(infinite, 1))
 
-    def slope(self, x: Array, high: Array, *windows: Any) -> Array:
-        """The infinite elements of a window share its cotangent."""
-        total, mean, infinite = windows
-        usual = (2 * ratio(x, high) - mean) / total
-        return jnp.where(jnp.isinf(high), jnp.isinf(x) / infinite, usual)
+        def slope(weight: Array) -> Array:
+            usual = jnp.where(weight > 0, (2 * ratio(weight, high) - mean) / total, 0)
+            return jnp.where(jnp.isinf(high), jnp.isinf(weight) / infinite, usual)
 
-    def moving(self, xs: Any, change: Array) -> Array:
-        return change * self._weights(xs[0])[1]
+        return weight, slope
 
     def scaled_linear(self, xs: Any, dots: Any) -> Array:
         alone = highest(self._weights(xs[0])[2], self.window) == 0

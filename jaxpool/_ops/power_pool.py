@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -18,28 +19,21 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.predicates import all_of
+from jaxpool._kernels.tap_loop import gather, highest
 from jaxpool._ops.apply import apply
 from jaxpool._ops.ranged import (
     ALL_ZERO,
     RangedOp,
     Shares,
     between,
-    ranged,
-    share,
-    with_status,
-)
-from jaxpool._ops.scaled import (
-    Windows,
     departure,
     divided,
-    gather,
-    highest,
+    ranged,
     ratio,
-    spread_of,
+    share,
     sum_of,
-    summed_as,
-    varies_along,
     widened,
+    with_status,
     within,
 )
 from jaxpool._ops.select_pool import SelectPool
@@ -94,12 +88,12 @@ class NormPool(RangedOp):
     window: Window
     p: float
 
-    def _taken(self, x: Array) -> tuple[Array, float]:
+    def prepared(self, x: Array) -> tuple[Array, float]:
         wide = widened(x, self.window)
         return wide, within(self.p, wide.dtype)
 
     def direct(self, x: Array) -> tuple[Array, Array]:
-        wide, p = self._taken(x)
+        wide, p = self.prepared(x)
         y = _root(sum_of(self.window, _size_to(wide, p)), p)
         return y, with_status(self._near(y, p), y == 0)
 
@@ -108,7 +102,7 @@ class NormPool(RangedOp):
 
     def outside(self, platform: Platform, status: Array, y: Array, x: Array) -> Array:
         """y, if it is 0 only for windows of zeros; the scaled evaluation, if powers underflow or overflow."""
-        wide, p = self._taken(x)
+        wide, p = self.prepared(x)
         usual = jnp.logical_or(wide == 0, lax.abs(wide) > 2.0 ** -(100 / max(p, 1)))
         right = jnp.logical_and(status == ALL_ZERO, all_of(usual))
         result: Array = lax.cond(
@@ -124,50 +118,42 @@ class NormPool(RangedOp):
         slope = _power(lax.stop_gradient(jnp.where(y == 0, 1, y)), 1 - p)
         return jnp.logical_and(self._near(y, p), between(slope, 60))
 
-    def _descent(self, y: Array, p: float) -> Array:
-        """`y^(1 - p)`; 1 if y is 0, whose elements have slope 0."""
-        return _power(jnp.where(y == 0, 1, y), 1 - p)
+    def weight(self, x: Array, parameter: Any) -> Array:
+        return _norm_slope(x, parameter)
 
-    def direct_linear(self, xs: Any, y: Array, dots: Any) -> Array:
-        wide, p = self._taken(xs[0])
-        return sum_of(self.window, _norm_slope(wide, p) * dots[0]) * self._descent(y, p)
+    def descent(self, y: Array, parameter: Any) -> Array:
+        """`y^(1 - p)`; 1 if y is 0, whose elements have slope 0."""
+        return _power(jnp.where(y == 0, 1, y), 1 - parameter)
 
     def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Shares, Array]:
         sure = self._steady(y)
-        slope = self._descent(jnp.where(sure, y, 1), within(self.p, y.dtype))
+        slope = self.descent(jnp.where(sure, y, 1), within(self.p, y.dtype))
         return share(dy, slope, sure, y == 0)
-
-    def direct_transpose(self, xs: Any, y: Array, dy: Array, shares: Shares) -> tuple[Array, ...]:
-        wide, p = self._taken(xs[0])
-        return ((_norm_slope(wide, p) * spread_of(self.window, *shares)).astype(xs[0].dtype),)
 
     def _scaled_sums(self, wide: Array, p: float) -> tuple[Array, Array]:
         """The largest size m of each window, and `(sum of (|x| / m)^p)^(1/p)`; 1 if m is 0 or infinite."""
         high = highest(lax.abs(wide), self.window)
 
-        def term(x: Array, high: Array) -> tuple[Array]:
+        def term(x: Array) -> tuple[Array]:
             return (_size_to(ratio(x, high), p),)
 
-        (total,) = gather(self.window, term, (wide,), (high,))
+        (total,) = gather(self.window, term, (wide,))
         usual = jnp.logical_not(jnp.logical_or(high == 0, jnp.isinf(high)))
         return high, _root(jnp.where(usual, total, 1), p)
 
     def scaled(self, x: Array) -> Array:
-        high, root = self._scaled_sums(*self._taken(x))
+        high, root = self._scaled_sums(*self.prepared(x))
         return high * root
 
-    def relative(self, x: Array) -> tuple[Array, Windows]:
-        wide, p = self._taken(x)
+    def slope(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
+        wide, p = self.prepared(x)
         high, root = self._scaled_sums(wide, p)
-        return wide, (high, 1 / root)
 
-    def slope(self, x: Array, high: Array, *windows: Any) -> Array:
-        return _norm_slope(ratio(x, high) * windows[0], within(self.p, x.dtype))
+        def slope(x: Array) -> Array:
+            still = jnp.logical_or(jnp.isinf(x), x == 0)
+            return jnp.where(still, 0, _norm_slope(ratio(x, high) / root, p))
 
-    def moving(self, xs: Any, change: Array) -> Array:
-        """`change`, but 0 for zeros and infinities."""
-        wide = self._taken(xs[0])[0]
-        return jnp.where(jnp.logical_or(jnp.isinf(wide), wide == 0), 0, change)
+        return wide, slope
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -206,15 +192,13 @@ class MeanPool(RangedOp):
     window: Window
     p: float | None
     eps: float
+    sign = -1
 
     @property
     def inputs(self) -> int:
         return 1 if self.p is not None else 2
 
-    def has_direct_evaluation(self, *extra_args: Array) -> bool:
-        return not extra_args or not varies_along(extra_args[0], self.window)
-
-    def _taken(self, x: Array, *extra_args: Array) -> tuple[Array, Any]:
+    def prepared(self, x: Array, *extra_args: Array) -> tuple[Array, Any]:
         wide = widened(x, self.window)
         p = within(extra_args[0] if extra_args else self.p, wide.dtype)
         return lax.max(wide, lax.full_like(wide, self._least(wide))), p
@@ -222,13 +206,8 @@ class MeanPool(RangedOp):
     def _least(self, wide: Array) -> float:
         return max(self.eps, float(jnp.finfo(wide.dtype).tiny))
 
-    def _share(self, x: Array, wide: Array) -> Array:
-        """The derivative of `max(x, eps)`: 1/2 at eps, 0 below."""
-        raw = x.astype(wide.dtype)
-        return jnp.where(raw > self._least(wide), 1, jnp.where(raw == wide, 0.5, 0))
-
     def direct(self, x: Array, *extra_args: Array) -> tuple[Array, Array]:
-        wide, p = self._taken(x, *extra_args)
+        wide, p = self.prepared(x, *extra_args)
         total = sum_of(self.window, _power(wide, p))
         mean = total / element_counts(self.window, "real", total)
         return lax.exp(lax.log(mean) / p), with_status(self._near(mean, p))
@@ -243,34 +222,22 @@ class MeanPool(RangedOp):
         low = jnp.logical_and(low, between(_power(fixed, 1 - p), 60))
         return jnp.logical_and(low, self._near(_power(fixed, p), p))
 
-    def _descent(self, y: Array, p: Any) -> Array:
-        return _power(y, 1 - p) / element_counts(self.window, "real", y)
+    def weight(self, x: Array, parameter: Any) -> Array:
+        return _power(x, parameter - 1)
 
-    def direct_linear(self, xs: Any, y: Array, dots: Any) -> Array:
-        wide, p = self._taken(*xs)
-        weight, terms = _power(wide, p - 1), []
-        if dots[0] is not None:
-            x_dot = dots[0] * self._share(xs[0], wide)
-            terms.append(sum_of(self.window, weight * x_dot) * self._descent(y, p))
-        if dots[1:] and dots[1] is not None:
-            heights = sum_of(self.window, weight * (wide * lax.log(wide))) * self._descent(y, p)
-            terms.append((heights - y * lax.log(y)) * divided(dots[1], p))
-        return sum(terms[1:], terms[0])
+    def descent(self, y: Array, parameter: Any) -> Array:
+        return _power(y, 1 - parameter) / element_counts(self.window, "real", y)
 
-    def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Shares, Array]:
-        p = within(xs[1] if xs[1:] else self.p, y.dtype)
-        right = self.right(y, *xs)
-        return share(dy, self._descent(jnp.where(right, y, 1), p), right)
+    def elementwise(self, xs: Any, change: Array) -> Array:
+        """`change` times the derivative of `max(x, eps)`: 1/2 at eps, 0 below."""
+        wide = self.prepared(*xs)[0]
+        raw = xs[0].astype(wide.dtype)
+        slope = jnp.where(raw > self._least(wide), 1, jnp.where(raw == wide, 0.5, 0))
+        return change * slope
 
-    def direct_transpose(self, xs: Any, y: Array, dy: Array, shares: Shares) -> tuple[Array, ...]:
-        wide, p = self._taken(*xs)
-        whole = _power(wide, p - 1) * spread_of(self.window, *shares)
-        cotangents = [(whole * self._share(xs[0], wide)).astype(xs[0].dtype)]
-        if len(xs) == 2:
-            # log(y) is a log-mean-exp of log(x) at the temperature 1 / p.
-            heights = summed_as(whole * (wide * lax.log(wide)), p)
-            cotangents.append(divided(heights - summed_as(dy * (y * lax.log(y)), p), p))
-        return tuple(cotangents)
+    def euler(self, x: Array) -> Array:
+        """log(y) is a log-mean-exp of log(x) at the temperature 1 / p."""
+        return x * lax.log(x)
 
     def _moments(self, wide: Array, p: Any, count: int) -> tuple[Array, ...]:
         """The element m of each window with the largest power, and the logarithm of the mean divided by m.
@@ -279,13 +246,13 @@ class MeanPool(RangedOp):
         """
         high = jnp.where(p > 0, highest(wide, self.window), -highest(-wide, self.window))
 
-        def terms(x: Array, high: Array, p: Any) -> tuple[Array, ...]:
+        def terms(x: Array) -> tuple[Array, ...]:
             steps, bounded = _log_ratio(x, high)
             weight = jnp.where(bounded, lax.exp(p * steps), 0)
             less = jnp.where(bounded, lax.expm1(p * steps), -1)
             return (weight, less, weight * steps, weight * steps * steps)[: 2 + count]
 
-        total, less, *moments = gather(self.window, terms, (wide,), (high, p))
+        total, less, *moments = gather(self.window, terms, (wide,))
         # For p near 0 the mean of the powers is nearly 1, and log1p exact.
         taps = element_counts(self.window, "real", total)
         excess = less / taps
@@ -295,28 +262,28 @@ class MeanPool(RangedOp):
         return high, divided(log, p), *[moment / total for moment in moments]
 
     def scaled(self, x: Array, *extra_args: Array) -> Array:
-        return self._raised(*self._moments(*self._taken(x, *extra_args), 0))
+        return self._raised(*self._moments(*self.prepared(x, *extra_args), 0))
 
     def _raised(self, high: Array, below: Array) -> Array:
         return jnp.where(jnp.isinf(high), np.inf, high * lax.exp(below))
 
-    def relative(self, x: Array, *extra_args: Array) -> tuple[Array, Windows]:
-        wide, p = self._taken(x, *extra_args)
+    def slope(self, x: Array, *extra_args: Array) -> tuple[Array, Callable[[Array], Array]]:
+        """The slope is 0 if the output is infinite."""
+        wide, p = self.prepared(x, *extra_args)
         high, below = self._moments(wide, p, 0)
-        high = jnp.where(jnp.isinf(self._raised(high, below)), np.inf, high)
-        part = lax.full_like(high, 1) / element_counts(self.window, "real", high)
-        return wide, (high, p, below, part)
+        infinite = jnp.isinf(self._raised(high, below))
+        taps = element_counts(self.window, "real", high)
 
-    def slope(self, x: Array, high: Array, *windows: Any) -> Array:
-        p, below, part = windows
-        steps, bounded = _log_ratio(x, high)
-        return jnp.where(bounded, lax.exp((p - 1) * (steps - below)), 0) * part
+        def slope(x: Array) -> Array:
+            steps, bounded = _log_ratio(x, high)
+            moves = jnp.logical_and(bounded, jnp.logical_not(infinite))
+            steps = jnp.where(moves, steps - below, 0)
+            return jnp.where(moves, lax.exp((p - 1) * steps), 0) / taps
 
-    def moving(self, xs: Any, change: Array) -> Array:
-        return change * self._share(xs[0], self._taken(*xs)[0])
+        return wide, slope
 
     def parameter_slope(self, x: Array, *extra_args: Array) -> Array:
-        wide, p = self._taken(x, *extra_args)
+        wide, p = self.prepared(x, *extra_args)
         high, below, mean, square = self._moments(wide, p, 2)
         y = self._raised(high, below)
         near = lax.abs(lax.stop_gradient(p * below)) < math.sqrt(float(jnp.finfo(y.dtype).eps))

@@ -19,8 +19,8 @@ from jaxpool._kernels.reduce import attained
 from jaxpool._ops.apply import Autodiff, apply_with_extra_args
 from jaxpool._ops.linear_map import traced_for
 from jaxpool._ops.op import Op
+from jaxpool._ops.ranged import departure
 from jaxpool._ops.reduction import MeanOver, Reduction
-from jaxpool._ops.scaled import departure
 from jaxpool._plan.problem import barrier_on
 from jaxpool._shards.place import Place, on_shards
 
