@@ -58,11 +58,6 @@ def _power(x: Array, p: Any) -> Array:
     return lax.integer_pow(x, int(p)) if whole else lax.exp(p * lax.log(x))
 
 
-def _size(x: Array) -> Array:
-    """`|x|`, with derivative 0 at 0."""
-    return jnp.where(x == 0, 0, lax.abs(x))
-
-
 def _size_to(x: Array, p: float) -> Array:
     """`|x|^p`, with derivative 0 at 0 if it has none."""
     if p == int(p) <= POLYNOMIAL:
@@ -170,10 +165,16 @@ def norm(window: Window, p: float, x: Array) -> Array:
     if p not in (1, math.inf):
         y: Array = ranged(NormPool(window, p), x)
         return y
-    sizes = _size(widened(x, window))
+
+    # The residual is x, not the derivative of |x| in the dtype of sums.
+    @functools.partial(jax.checkpoint, prevent_cse=False)
+    def sizes(x: Array) -> Array:
+        wide = widened(x, window)
+        return jnp.where(wide == 0, 0, lax.abs(wide))
+
     if p == 1:
-        return sum_of(window, sizes).astype(x.dtype)
-    return apply(SelectPool(window, "max", "first"), "jvp", sizes).astype(x.dtype)
+        return sum_of(window, sizes(x)).astype(x.dtype)
+    return apply(SelectPool(window, "max", "first"), "jvp", sizes(x)).astype(x.dtype)
 
 
 def _log_ratio(low: Array, high: Array) -> tuple[Array, Array]:
