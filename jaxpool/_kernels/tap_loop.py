@@ -69,9 +69,7 @@ def spread(window: Window, slope: Callable[[Array], Array], x: Array, dy: Array)
     padded = slices.pad_input(x, loop, 0)
 
     def shares_at(tap: Any) -> Array:
-        shares = slope(_element_at(padded, loop, tap)) * dy
-        dx: Array = jax.linear_transpose(lambda x: _element_at(x, loop, tap), padded)(shares)[0]
-        return dx
+        return _at_elements(slope(_element_at(padded, loop, tap)) * dy, loop, tap)
 
     dx = _join_taps(loop, shares_at, lax.add)
     cropped: Array = jax.linear_transpose(lambda x: slices.pad_input(x, loop, 0), x)(dx)[0]
@@ -130,6 +128,19 @@ def _element_at(padded: Array, window: Window, flat: Any) -> Array:
         return x
     strides = [dim.stride for dim in dims]
     return slices.view(x, window.axes, [0] * len(dims), window.output_shape, strides)
+
+
+def _at_elements(shares: Array, window: Window, flat: Any) -> Array:
+    """The transpose of `_element_at`, without the scatter to which jax maps an update of a slice."""
+    dims = window.dims
+    sides = [(dim.span - 1, dim.span - 1, dim.stride - 1) for dim in dims]
+    taps = _along_axes(window, flat)
+    starts = [
+        np.int32(dim.span - 1) - tap * np.int32(dim.dilation)
+        for tap, dim in zip(taps, dims, strict=True)
+    ]
+    wide = slices.pad(shares, window.axes, sides, 0)
+    return _cut(wide, window, starts, [dim.needed for dim in dims])
 
 
 def real_at(window: Window, flat: Any, ndim: int) -> Array:
