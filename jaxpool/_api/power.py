@@ -18,7 +18,7 @@ from jaxpool._arguments.coefficients import coefficient, number
 from jaxpool._arguments.sizes import Ints, Padding
 from jaxpool._kernels import dtypes
 from jaxpool._ops.masked import fill_masked
-from jaxpool._ops.mean_pool import MeanPool
+from jaxpool._ops.power_pool import MeanPool
 from jaxpool._ops.ranged import ranged
 from jaxpool._shards.pools import norm_pool
 

@@ -1,43 +1,103 @@
 """Loops over the taps of a window, for rare windows whose sums overflow or underflow.
 
-The program size does not depend on the number of taps. Each tap is a strided slice of the padded input, so a loop that
-does not run costs nothing. `rolled.py` has loops that always run, over arrays laid out in advance. `real_at`, the mask
-of taps inside the input, serves both.
+Each window is summed relative to its largest element, `highest`. Every weight is then a power or an exponential of at
+most 1:
 
-`pad_windows` puts each window at the position of its first tap, so that elements can read the windows that cover them.
+    x              3   900    1    2 | 5    0   7  2
+    highest       900                  7
+    exp(x - 900)   0     1    0    0 | 0.1  0   1  0
+
+`gather` sums terms over the taps of each window, and `spread` is its transpose. The program size does not depend on
+the number of taps. Each tap is a strided slice of the padded input, so a loop that does not run costs nothing.
+`rolled.py` has loops that always run, over arrays laid out in advance. `real_at`, the mask of taps inside the input,
+serves both.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.window import Axis, Window
+from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.positions import coordinates
 
 T = TypeVar("T")  # an array or a tuple of arrays
 
 
-def join_taps(window: Window, at_tap: Callable[[Any], T], join: Callable[[T, T], T]) -> T:
-    """Join `at_tap(tap)` over all flat taps, one after another."""
+def highest(x: Array, window: Window) -> Array:
+    """The largest element of each window, a constant for autodiff: sums do not depend on it."""
+    loop, whole = _loop(window)
+    padded = slices.pad_input(lax.stop_gradient(x), loop, -np.inf)
+    high = _join_taps(loop, lambda tap: _element_at(padded, loop, tap), lax.max)
+    return jnp.max(high, axis=whole, keepdims=True)
+
+
+def gather(
+    window: Window,
+    term: Callable[..., tuple[Array, ...]],
+    elements: Sequence[Array],
+    *mask: Array,
+) -> tuple[Array, ...]:
+    """The sums of the terms `term(*elements)` over each window, for the elements with `mask` True.
+
+    The terms may depend on arrays like the output, and must be finite for elements that are 0, the value of padding.
+    """
+    loop, whole = _loop(window)
+    padded = [slices.pad_input(each, loop, 0) for each in (*elements, *mask)]
+
+    def terms_at(tap: Any) -> tuple[Array, ...]:
+        at_tap = [_element_at(each, loop, tap) for each in padded]
+        if not mask and not loop.padded:
+            return term(*at_tap)
+        real = at_tap.pop() if mask else real_at(loop, tap, at_tap[0].ndim)
+        return tuple(jnp.where(real, each, 0) for each in term(*at_tap))
+
+    def added(ours: tuple[Array, ...], theirs: tuple[Array, ...]) -> tuple[Array, ...]:
+        return tuple(map(lax.add, ours, theirs))
+
+    totals = _join_taps(loop, terms_at, added)
+    return tuple(jnp.sum(each, axis=whole, keepdims=True) for each in totals)
+
+
+def spread(window: Window, slope: Callable[[Array], Array], x: Array, dy: Array) -> Array:
+    """The sum of `slope(x) * dy` over the windows of each element: the transpose of `gather`."""
+    loop, _ = _loop(window)
+    padded = slices.pad_input(x, loop, 0)
+
+    def shares_at(tap: Any) -> Array:
+        return _at_elements(slope(_element_at(padded, loop, tap)) * dy, loop, tap)
+
+    dx = _join_taps(loop, shares_at, lax.add)
+    cropped: Array = jax.linear_transpose(lambda x: slices.pad_input(x, loop, 0), x)(dx)[0]
+    return cropped
+
+
+def _loop(window: Window) -> tuple[Window, tuple[int, ...]]:
+    """The window without the axes that a single window covers, and these axes. They need no loop."""
+    dims = tuple(dim for dim in window.dims if not dim.whole)
+    return Window(dims), tuple(dim.axis for dim in window.dims if dim.whole)
+
+
+def _join_taps(window: Window, at_tap: Callable[[Any], T], join: Callable[[T, T], T]) -> T:
+    """Join `at_tap(tap)` over all flat taps, one after another.
+
+    The derivative of the loop recomputes the taps: saved, they would need memory even if the loop does not run.
+    """
     first = at_tap(np.int32(0))
     if window.size == 1:
         return first
 
+    @functools.partial(jax.checkpoint, prevent_cse=False)
     def step(tap: Array, y: T) -> T:
         return join(y, at_tap(tap.astype(np.int32)))
 
     y: T = lax.fori_loop(1, window.size, step, first)
     return y
-
-
-def added(ours: tuple[Array, ...], theirs: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Add two tuples of arrays elementwise."""
-    return tuple(map(lax.add, ours, theirs))
 
 
 def _cut(x: Array, window: Window, starts: list[Any], sizes: list[int]) -> Array:
@@ -48,7 +108,7 @@ def _cut(x: Array, window: Window, starts: list[Any], sizes: list[int]) -> Array
     return lax.dynamic_slice(x, begin, size)
 
 
-def element_at(padded: Array, window: Window, flat: Any) -> Array:
+def _element_at(padded: Array, window: Window, flat: Any) -> Array:
     """Element at flat tap `flat` of each window; `padded` comes from `slices.pad_input`."""
     dims = window.dims
     taps = coordinates(flat, window.window_shape)
@@ -59,6 +119,19 @@ def element_at(padded: Array, window: Window, flat: Any) -> Array:
         return x
     strides = [dim.stride for dim in dims]
     return slices.view(x, window.axes, [0] * len(dims), window.output_shape, strides)
+
+
+def _at_elements(shares: Array, window: Window, flat: Any) -> Array:
+    """The transpose of `_element_at`, without the scatter to which jax maps an update of a slice."""
+    dims = window.dims
+    sides = [(dim.span - 1, dim.span - 1, dim.stride - 1) for dim in dims]
+    taps = coordinates(flat, window.window_shape)
+    starts = [
+        np.int32(dim.span - 1) - tap * np.int32(dim.dilation)
+        for tap, dim in zip(taps, dims, strict=True)
+    ]
+    wide = slices.pad(shares, window.axes, sides, 0)
+    return _cut(wide, window, starts, [dim.needed for dim in dims])
 
 
 def real_at(window: Window, flat: Any, ndim: int) -> Array:
@@ -73,25 +146,3 @@ def real_at(window: Window, flat: Any, ndim: int) -> Array:
         at = output * np.int32(dim.stride) + (tap * np.int32(dim.dilation) - np.int32(dim.low))
         lines.append(jnp.logical_and(at >= 0, at < dim.size))
     return functools.reduce(jnp.logical_and, lines)
-
-
-def _around(dim: Axis) -> slices.Sides:
-    """Padding that puts each window of an axis at the position of its first tap."""
-    low = dim.span - 1 - dim.low
-    return low, dim.size + dim.low - (dim.out - 1) * dim.stride - 1, dim.stride - 1
-
-
-def pad_windows(y: Array, window: Window, fill: Any) -> Array:
-    """Pad an output-shaped array for `window_at`, with `fill` where no window begins."""
-    return slices.pad(y, window.axes, [*map(_around, window.dims)], fill)
-
-
-def window_at(padded: Array, window: Window, flat: Any) -> Array:
-    """Value of the window that has each element at flat tap `flat`; `padded` comes from `pad_windows`."""
-    dims = window.dims
-    taps = coordinates(flat, window.window_shape)
-    starts = [
-        np.int32(dim.span - 1) - tap * np.int32(dim.dilation)
-        for tap, dim in zip(taps, dims, strict=True)
-    ]
-    return _cut(padded, window, starts, [dim.size for dim in dims])

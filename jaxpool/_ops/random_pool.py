@@ -1,6 +1,6 @@
 """Stochastic pools: one random element per window, drawn with a probability proportional to max(x, 0).
 
-`drawn` applies the op, or without random numbers the expected value (`expected_pool`).
+`drawn` applies the op, or without random numbers the expected value (`ExpectedPool`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from jaxpool._kernels.rolled import State
 from jaxpool._kernels.select import first_taps
 from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.chosen import TapPool, chosen_stages, fold, pick
-from jaxpool._ops.expected_pool import ExpectedPool
+from jaxpool._ops.power_pool import ExpectedPool
 from jaxpool._ops.ranged import ranged
 from jaxpool._plan.problem import Platform, barrier_on
 from jaxpool._plan.rank_pool import unrolled

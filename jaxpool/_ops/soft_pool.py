@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,17 +12,18 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
-from jaxpool._ops.moves import State, divided, exponential
-from jaxpool._ops.ranged import RangedOp, Shares, between, share, with_status
-from jaxpool._ops.scaled import (
-    Stages,
-    in_stages,
-    largest,
+from jaxpool._kernels.tap_loop import gather, highest
+from jaxpool._ops.ranged import (
+    RangedOp,
+    Shares,
+    between,
+    departure,
+    divided,
+    share,
     spread_of,
     sum_of,
-    summed_as,
-    varies_along,
     widened,
+    with_status,
     within,
 )
 
@@ -48,9 +50,6 @@ class SoftPool(RangedOp):
         """x, and the temperature if it is an array."""
         return 1 if self.temperature is not None else 2
 
-    def has_direct_evaluation(self, *extra_args: Array) -> bool:
-        return self.temperature is not None or not varies_along(extra_args[0], self.window)
-
     def _taken(self, x: Array, *extra_args: Array) -> tuple[Array, Any]:
         wide = self._counted(widened(x, self.window), -np.inf, *extra_args)
         temperature = extra_args[0] if self.temperature is None else self.temperature
@@ -60,7 +59,7 @@ class SoftPool(RangedOp):
         """x with `fill` where the mask is False."""
         return jnp.where(extra_args[-1], x, fill) if self.masked else x
 
-    def _plainly(self, x: Array, *extra_args: Array) -> tuple[Array, Any]:
+    def prepared(self, x: Array, *extra_args: Array) -> tuple[Array, Any]:
         """x and temperature of the direct evaluation. Excluded elements are finite, and so are their derivatives."""
         wide, temperature = self._taken(x, *extra_args)
         if self.masked:
@@ -73,98 +72,51 @@ class SoftPool(RangedOp):
         total = sum_of(self.window, weight, stored=stored)
         return total + extra_args[-2].astype(total.dtype) if self.masked else total
 
-    def _stages(self, x: Array, temperature: Any) -> Stages:
-        return in_stages(x, self.window, temperature, -np.inf, largest(-np.inf))
-
     def _of_some(self, y: Array, *extra_args: Array) -> Array:
         """y with 0 for windows without a selected element."""
         return jnp.where(extra_args[-2], 0, y) if self.masked else y
 
-    def _scaled_sums(
-        self, stages: Stages, moments: int, *extra_args: Array, by_temperature: bool = False
-    ) -> State:
-        """The sum of `exp((x - m) / temperature)`, and its `moments`: the sums times powers of (x - m)."""
-        sums = [0.0] * moments
-        if not self.masked:
-            return stages.gather([1.0, *sums], exponential(by_temperature=by_temperature))
-        ones = extra_args[-1].astype(stages.high.dtype)
-        total, *rest = stages.gather([ones, *sums], exponential(by_temperature=by_temperature))
-        return total + extra_args[-2].astype(total.dtype), *rest
+    def elementwise(self, xs: Any, change: Array) -> Array:
+        return self._counted(change, 0, *xs[1:])
 
-    def direct_linear(self, xs: Any, y: Array, dots: Any) -> Array:
-        wide, temperature = self._plainly(*xs)
-        terms, extra_args = [], xs[1:]
-        if dots[0] is not None:
-            x_dot = self._counted(dots[0], 0, *extra_args)
-            terms.append(self._pushed(wide, y, temperature, x_dot, *extra_args))
-        if dots[1:] and dots[1] is not None:
-            # Euler's theorem: y is homogeneous of degree 1 in x and the temperature.
-            euler = self._pushed(
-                wide, y, temperature, jnp.where(jnp.isinf(wide), 0, wide), *extra_args
-            )
-            terms.append((y - euler) * divided(dots[1], temperature))
-        return sum(terms[1:], terms[0])
+    def euler(self, x: Array) -> Array:
+        """The output is homogeneous of degree 1 in x and the temperature. Infinite elements have weight 0 here."""
+        return jnp.where(jnp.isinf(x), 0, x)
 
-    def _pushed(
-        self, x: Array, y: Array, temperature: Any, x_dot: Array, *extra_args: Array
-    ) -> Array:
-        """The tangent of y for a tangent of x, within the range."""
-        raise TypeError(f"{type(self).__name__} describes no linear map")
+    def _moments(
+        self, x: Array, temperature: Any, count: int, unit: Any, *extra_args: Array
+    ) -> tuple[Array, ...]:
+        """The maximum m of each window, and sums of `exp((x - m) / temperature)` times powers of `(x - m) / unit`."""
+        high = highest(x, self.window)
 
-    def direct_transpose(self, xs: Any, y: Array, dy: Array, shares: Shares) -> tuple[Array, ...]:
-        wide, temperature = self._plainly(*xs)
-        dx = self._counted(self._pulled(wide, temperature, shares), 0, *xs[1:])
-        cotangents = [dx.astype(xs[0].dtype)]
-        if self.inputs == 2:
-            # Infinite elements have weight 0 here.
-            euler = jnp.where(jnp.isinf(wide), 0, wide) * dx
-            dy = self._of_some(dy, *xs[1:])
-            cotangents.append(
-                divided(summed_as(dy * y, temperature) - summed_as(euler, temperature), temperature)
-            )
-        return tuple(cotangents)
+        def terms(x: Array) -> tuple[Array, ...]:
+            weight, height = _weight(x, high, temperature)
+            steps = divided(height, unit)
+            return (weight, weight * steps, weight * steps * steps)[:count]
 
-    def _pulled(self, x: Array, temperature: Any, shares: Shares) -> Array:
-        """The cotangent of x from the shares of the windows, within the range."""
-        raise TypeError(f"{type(self).__name__} describes no transpose")
+        total, *rest = gather(self.window, terms, (x,), *extra_args[-1:] if self.masked else ())
+        return high, total + extra_args[-2].astype(x.dtype) if self.masked else total, *rest
 
-    def slope(self, stages: Stages, *extra_args: Array) -> Array:
-        """The derivative of the output with respect to the temperature."""
-        raise TypeError(f"{type(self).__name__} describes no slope")
 
-    def scaled_linear(self, xs: Any, y: Array, dots: Any) -> Array:
-        wide, temperature = self._taken(*xs)
-        stages, terms = self._stages(wide, temperature), []
-        if dots[0] is not None:
-            x_dot = self._counted(dots[0], 0, *xs[1:])
-            terms.append(self._scaled_pushed(stages, x_dot, *xs[1:]))
-        if dots[1:] and dots[1] is not None:
-            terms.append(self.slope(stages, *xs[1:]) * dots[1])
-        return sum(terms[1:], terms[0])
-
-    def _scaled_pushed(self, stages: Stages, x_dot: Array, *extra_args: Array) -> Array:
-        raise TypeError(f"{type(self).__name__} describes no scaled linear map")
-
-    def scaled_transpose(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
-        wide, temperature = self._taken(*xs)
-        stages = self._stages(wide, temperature)
-        dx = self._counted(self._scaled_pulled(stages, dy, *xs[1:]), 0, *xs[1:])
-        cotangents = [dx.astype(xs[0].dtype)]
-        if self.inputs == 2:
-            cotangents.append(
-                summed_as(self._of_some(dy, *xs[1:]) * self.slope(stages, *xs[1:]), temperature)
-            )
-        return tuple(cotangents)
-
-    def _scaled_pulled(self, stages: Stages, dy: Array, *extra_args: Array) -> Array:
-        raise TypeError(f"{type(self).__name__} describes no scaled transpose")
+def _weight(x: Array, high: Array, temperature: Any) -> tuple[Array, Array]:
+    """`exp((x - high) / temperature)` and `x - high`. Both are 0 if the exponential is, or if x exceeds `high`."""
+    info = jnp.finfo(x.dtype)
+    # exp(-limit) is the smallest positive number.
+    limit = math.log(2) * (info.nmant - info.minexp)
+    fixed = lax.stop_gradient(x)
+    # The difference of equal infinities would be NaN.
+    height = jnp.where(fixed == high, 0, fixed - high)
+    far = lax.stop_gradient(height / temperature)
+    far = jnp.logical_or(far < -limit, far > 0)
+    height = jnp.where(far, 0, height + departure(x))
+    return jnp.where(far, 0, lax.exp(divided(height, temperature))), height
 
 
 class LogSumExpPool(SoftPool):
     """`temperature * log(sum of exp(x / temperature))`."""
 
     def direct(self, x: Array, *extra_args: Array) -> tuple[Array, Array]:
-        wide, temperature = self._plainly(x, *extra_args)
+        wide, temperature = self.prepared(x, *extra_args)
         y = temperature * lax.log(self._total(lax.exp(wide / temperature), *extra_args))
         right = self.right(y, x, *extra_args)
         return y, with_status(right)
@@ -173,44 +125,33 @@ class LogSumExpPool(SoftPool):
         temperature = self._taken(x, *extra_args)[1]
         return lax.abs(lax.stop_gradient(y / temperature)) < REACH * math.log(2)
 
-    def _pushed(
-        self, x: Array, y: Array, temperature: Any, x_dot: Array, *extra_args: Array
-    ) -> Array:
-        weighed = lax.exp(divided(x, temperature)) * x_dot
-        return sum_of(self.window, weighed) * lax.exp(-divided(y, temperature))
+    def weight(self, x: Array, parameter: Any) -> Array:
+        return lax.exp(divided(x, parameter))
 
-    def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Shares, Array]:
-        right = self.right(y, *xs)
-        slope = lax.exp(-divided(jnp.where(right, y, 0), self._taken(*xs)[1]))
-        return share(dy, slope, right)
-
-    def _pulled(self, x: Array, temperature: Any, shares: Shares) -> Array:
-        return lax.exp(divided(x, temperature)) * spread_of(self.window, *shares)
+    def descent(self, y: Array, parameter: Any) -> Array:
+        return lax.exp(-divided(y, parameter))
 
     def scaled(self, x: Array, *extra_args: Array) -> Array:
         wide, temperature = self._taken(x, *extra_args)
-        stages = self._stages(wide, temperature)
-        (total,) = self._scaled_sums(stages, 0, *extra_args)
-        return self._of_some(stages.high + temperature * lax.log(total), *extra_args)
+        high, total = self._moments(wide, temperature, 1, 1.0, *extra_args)
+        return self._of_some(high + temperature * lax.log(total), *extra_args)
 
-    def slope(self, stages: Stages, *extra_args: Array) -> Array:
-        total, moment = self._scaled_sums(stages, 1, *extra_args, by_temperature=True)
+    def slope(self, x: Array, *extra_args: Array) -> tuple[Array, Callable[[Array], Array]]:
+        wide, temperature = self._taken(x, *extra_args)
+        high, total = self._moments(wide, temperature, 1, 1.0, *extra_args)
+        return wide, lambda x: _weight(x, high, temperature)[0] / total
+
+    def parameter_slope(self, x: Array, *extra_args: Array) -> Array:
+        wide, temperature = self._taken(x, *extra_args)
+        _, total, moment = self._moments(wide, temperature, 2, temperature, *extra_args)
         return lax.log(total) - moment / total
-
-    def _scaled_pushed(self, stages: Stages, x_dot: Array, *extra_args: Array) -> Array:
-        (total,) = self._scaled_sums(stages, 0, *extra_args)
-        return stages.gather((x_dot,), exponential())[0] / total
-
-    def _scaled_pulled(self, stages: Stages, dy: Array, *extra_args: Array) -> Array:
-        (total,) = self._scaled_sums(stages, 0, *extra_args)
-        return stages.spread((dy / total,), exponential())[0]
 
 
 class SoftmaxPool(SoftPool):
     """The mean of x, weighted by `exp(x / temperature)`."""
 
     def direct(self, x: Array, *extra_args: Array) -> tuple[Array, Array]:
-        wide, temperature = self._plainly(x, *extra_args)
+        wide, temperature = self.prepared(x, *extra_args)
         weight, total = self._weights(wide, temperature, *extra_args)
         # An infinite element of weight 0 contributes 0, not NaN.
         moment = jnp.where(weight == 0, 0, wide * weight)
@@ -229,46 +170,44 @@ class SoftmaxPool(SoftPool):
         near = lax.abs(steps) < REACH * math.log(2)
         return jnp.logical_or(near, steps <= -NOTHING) if self.masked else near
 
-    def _pushed(
-        self, x: Array, y: Array, temperature: Any, x_dot: Array, *extra_args: Array
-    ) -> Array:
-        weight, total = self._weights(x, temperature, *extra_args)
+    def pushed(self, x: Array, parameter: Any, y: Array, x_dot: Array, *extra_args: Array) -> Array:
+        weight, total = self._weights(x, parameter, *extra_args)
         weighed = weight * x_dot
-        first = sum_of(self.window, weighed * (1 + divided(x, temperature)))
-        return (first - divided(y, temperature) * sum_of(self.window, weighed)) / total
+        first = sum_of(self.window, weighed * (1 + divided(x, parameter)))
+        return (first - divided(y, parameter) * sum_of(self.window, weighed)) / total
 
     def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Shares, Array]:
-        wide, temperature = self._plainly(*xs)
+        wide, temperature = self.prepared(*xs)
         total = self._weights(wide, temperature, *xs[1:])[1]
         right = between(total, REACH)
         (part,), statuses = share(dy, 1 / jnp.where(right, total, 1), right)
         return (part, part * (1 - divided(y, temperature))), statuses
 
-    def _pulled(self, x: Array, temperature: Any, shares: Shares) -> Array:
+    def pulled(self, x: Array, parameter: Any, shares: Shares) -> Array:
         once = spread_of(self.window, shares[0], stored=True)
         moment = spread_of(self.window, shares[1])
-        steps = divided(x, temperature)
+        steps = divided(x, parameter)
         weight = lax.exp(steps)
         return weight * (moment + jnp.where(weight == 0, 0, steps) * once)
 
     def scaled(self, x: Array, *extra_args: Array) -> Array:
         wide, temperature = self._taken(x, *extra_args)
-        stages = self._stages(wide, temperature)
-        total, moment = self._scaled_sums(stages, 1, *extra_args)
-        return self._of_some(stages.high + moment / total, *extra_args)
+        high, total, moment = self._moments(wide, temperature, 2, 1.0, *extra_args)
+        return self._of_some(high + moment / total, *extra_args)
 
-    def slope(self, stages: Stages, *extra_args: Array) -> Array:
-        total, first, second = self._scaled_sums(stages, 2, *extra_args, by_temperature=True)
-        mean = first / total
-        return mean * mean - second / total
+    def slope(self, x: Array, *extra_args: Array) -> tuple[Array, Callable[[Array], Array]]:
+        wide, temperature = self._taken(x, *extra_args)
+        high, total, moment = self._moments(wide, temperature, 2, temperature, *extra_args)
+        mean = moment / total
 
-    def _scaled_pushed(self, stages: Stages, x_dot: Array, *extra_args: Array) -> Array:
-        total, moment = self._scaled_sums(stages, 1, *extra_args, by_temperature=True)
-        once, first = stages.gather((x_dot, x_dot), exponential(by_temperature=True))
-        return (first - moment / total * once) / total
+        def slope(x: Array) -> Array:
+            weight, height = _weight(x, high, temperature)
+            return weight * (1 + divided(height, temperature) - mean) / total
 
-    def _scaled_pulled(self, stages: Stages, dy: Array, *extra_args: Array) -> Array:
-        total, moment = self._scaled_sums(stages, 1, *extra_args, by_temperature=True)
-        share = dy / total
-        back = stages.spread((-share * (moment / total), share), exponential(by_temperature=True))
-        return back[0] + back[1]
+        return wide, slope
+
+    def parameter_slope(self, x: Array, *extra_args: Array) -> Array:
+        wide, temperature = self._taken(x, *extra_args)
+        _, total, *sums = self._moments(wide, temperature, 3, temperature, *extra_args)
+        mean, square = (each / total for each in sums)
+        return mean * mean - square

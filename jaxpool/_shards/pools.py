@@ -28,8 +28,7 @@ from jaxpool._kernels.slices import outer
 from jaxpool._kernels.split_ties import Words, inside, real_words
 from jaxpool._ops.apply import Autodiff, applied, apply, apply_with_extra_args, apply_with_residual
 from jaxpool._ops.op import Op
-from jaxpool._ops.power_pool import NormPool
-from jaxpool._ops.ranged import ranged
+from jaxpool._ops.power_pool import norm
 from jaxpool._ops.select_pool import LevelPool, MaskPool, SelectPool, pool_op
 from jaxpool._ops.sum_pool import CountedAverage, SumPool, counts_along, same_count
 from jaxpool._plan.tuning import LIMITS
@@ -92,8 +91,7 @@ def sum_pool(shards: Shards, divide: Divide, x: Array, autodiff: Autodiff = "jvp
 
 def norm_pool(shards: Shards, p: float, x: Array) -> Array:
     """The Lp pool."""
-    y: Array = ranged(NormPool(shards.extended, p), dtypes.as_float(shards.extend(x, 0)))
-    return y
+    return norm(shards.extended, p, dtypes.as_float(shards.extend(x, 0)))
 
 
 def windowed(op: Op, x: Array) -> Array:

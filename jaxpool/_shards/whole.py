@@ -18,7 +18,7 @@ from jaxpool._kernels.materialise import store_arguments
 from jaxpool._kernels.reduce import attained
 from jaxpool._ops.apply import Autodiff, apply_with_extra_args
 from jaxpool._ops.linear_map import traced_for
-from jaxpool._ops.moves import departure
+from jaxpool._ops.ranged import departure
 from jaxpool._ops.reduction import MeanOver, Reduction
 from jaxpool._plan.problem import barrier_on
 from jaxpool._shards.place import Place, on_shards, output_of

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import pytest
 
-from jaxpool._ops.scaled import within
+from jaxpool._ops.ranged import within
 
 
 @pytest.mark.parametrize("sign", [1, -1])
