@@ -1,7 +1,7 @@
 """Public `plan_of`: lists the pools in a function, with their residuals and passes.
 
-It traces the function once per platform, finds the equations of our primitives in the jaxpr, and asks the op of each
-for its plan. `plan_text` prints the rows.
+It traces the function once per platform and finds the equations of our primitives in the jaxpr. `kernel_passes` reads
+the passes of each op from the jaxpr of its kernels, and `plan_text` prints the rows.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax import numpy as jnp
 
 from jaxpool._accelerate.report import in_package, is_own, is_users, line
 from jaxpool._api import plan_text
+from jaxpool._api.kernel_passes import PoolPasses, passes_of_equation, passes_of_op, residual_types
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Window
@@ -26,7 +26,6 @@ from jaxpool._ops.equations import Bound, Direction, ops_in
 from jaxpool._ops.linear_map import traced_for, tracing_for
 from jaxpool._ops.op import Op
 from jaxpool._plan.problem import PLATFORMS, Platform
-from jaxpool._plan.stages import OpPlan
 
 # Files that call functions of the user. A pool that such a function calls belongs to the user.
 CALL_OTHERS = (
@@ -35,6 +34,8 @@ CALL_OTHERS = (
     "_accelerate/accelerate.py",
     "_arguments/calls.py",
 )
+# Directions whose passes a row has even if the program does not run them.
+SHOWN: tuple[Direction, ...] = ("forward", "backward")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +55,7 @@ class PoolPlan:
     window: Window | None
     kept: tuple[jax.ShapeDtypeStruct, ...]
     runs: tuple[Direction, ...]
-    passes: Mapping[Platform, OpPlan]
+    passes: Mapping[Platform, PoolPasses]
     kept_on: Mapping[Platform, tuple[jax.ShapeDtypeStruct, ...]]  # when traced for that platform
 
     @property
@@ -85,7 +86,7 @@ class Plans(tuple[PoolPlan, ...]):
     def __str__(self) -> str:
         if not self:
             return "no pool of jaxpool"
-        return "\n\n".join([*map(str, self), "\n".join(plan_text.legend(self))])
+        return "\n\n".join(map(str, self))
 
     __repr__ = __str__
 
@@ -101,7 +102,8 @@ def plan_of(fn: Callable[..., Any]) -> Callable[..., Plans]:
     one of its `devices`; means over whole axes have no row there.
 
     A pass reads an array and writes an array, so the passes show the memory traffic of a large window. They depend on
-    the platform, and come from the plans that the kernels execute.
+    the platform, and are read from the traced kernels. A pass has `axes`, `terms` (the elements per element of the
+    result), `how` (the JAX primitive that reads them), `writes` and `where` (the loops and branches around it).
 
     Gradient: with `jax.grad` in `fn`, `runs` of a row contains "backward". Without it, the row shows the residual and
     passes that a gradient would need.
@@ -127,7 +129,7 @@ def plan_of(fn: Callable[..., Any]) -> Callable[..., Plans]:
       >>> [(row.function, row.runs, row.kept_bytes) for row in plans]
       [('max_pool', ('forward', 'backward'), 262144)]
       >>> [(each.axes, each.terms, each.how) for each in plans[0].passes["gpu"].forward]
-      [((1, 2), 4, 'padded')]
+      [((1, 2), 4, 'slice')]
 
     References:
       `python -m jaxpool info --plan CALL` prints the same for one call.
@@ -175,17 +177,29 @@ class _Pool:
         return next(filter(self._ahead, self.every), self.every[0])
 
     @property
+    def runs(self) -> tuple[Direction, ...]:
+        """The directions that the program runs."""
+        return tuple(dict.fromkeys(bound.direction for bound in self.every))
+
+    @property
     def kept(self) -> tuple[jax.ShapeDtypeStruct, ...]:
         """The types of the residual."""
         first = self.first
         if first.stopped:
             return ()
-        if self._ahead(first):
-            return _kept(self.op, first.types, first.outputs[0])
-        return first.residual
+        return residual_types(self.op, first.types) if self._ahead(first) else first.residual
+
+    def passes(self, platform: Platform) -> PoolPasses:
+        """The passes on a platform; those of the bound derivatives only, if the types of all inputs are unknown."""
+        if self._ahead(self.first):
+            return passes_of_op(platform, self.op, self.first.types, {*SHOWN, *self.runs})
+        return PoolPasses(
+            **{each.direction: passes_of_equation(platform, each.path[-1]) for each in self.every}
+        )
 
     def _ahead(self, bound: Bound) -> bool:
-        return self.op.linear_in_x or bound.direction in ("value", "forward")
+        ahead = self.op.linear_in_x or bound.direction in ("value", "forward")
+        return ahead and None not in bound.types
 
 
 def _traced(program: Callable[..., Any], arrays: Sequence[Any], platform: Platform) -> list[_Pool]:
@@ -223,24 +237,10 @@ def _rows(traced: Mapping[Platform, Sequence[_Pool]]) -> Iterator[PoolPlan]:
             _devices(first.path),
             getattr(pool.op, "window", None),
             pool.kept,
-            tuple(dict.fromkeys(bound.direction for bound in pool.every)),
-            {
-                each: by_platform[each].op.plan(each, *by_platform[each].first.types)
-                for each in by_platform
-            },
+            pool.runs,
+            {each: by_platform[each].passes(each) for each in by_platform},
             {each: by_platform[each].kept for each in by_platform},
         )
-
-
-def _kept(op: Op, types: Sequence[Any], output: Any) -> tuple[jax.ShapeDtypeStruct, ...]:
-    """The types of the residual of the op, for inputs of `types`; none if it has no derivative."""
-    types = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in types]
-    if not all(jnp.issubdtype(each.dtype, jnp.floating) for each in types[: op.inputs]):
-        return ()
-    residual = op.saved(output, *types)
-    if residual is None:
-        residual = jax.eval_shape(functools.partial(op.primal, "portable"), *types)[1]
-    return tuple(jax.tree.leaves(residual))
 
 
 def _devices(path: Sequence[Any]) -> int:

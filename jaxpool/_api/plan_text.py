@@ -2,47 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
+from jaxpool._api.kernel_passes import Pass, Passes, PoolPasses
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.adaptive import RaggedAxis
 from jaxpool._geometry.window import Window
 from jaxpool._plan.problem import PLATFORMS
-from jaxpool._plan.stages import How, OpPlan, Stage, Stages
-
-# For each way to read an array, its name in the text and an explanation for the legend.
-HOWS: dict[How, tuple[str, str]] = {
-    "padded": (
-        "by slices",
-        "shifted slices of the array, which is padded first where windows reach beyond it",
-    ),
-    "bounded": ("in place", "shifted slices without a padded copy; the loop tests bounds"),
-    "tables": ("through tables", "one loop, which looks up the position of each element"),
-    "reduced": ("as a reduction", "one window covers these axes"),
-    "reduce_window": ("by lax.reduce_window", "one instruction of XLA reads the array once"),
-    "blocks": ("as blocks of a grid", "each block is a window, filled up to the longest"),
-    "copied": ("laid side by side", "each window gets its own copy of its elements"),
-    "walked": ("tap by tap", "a loop that the program holds once, however large the window"),
-    "repeated": ("repeated", "each element lies in one window"),
-    "gathered": ("gathered", "where each lies, a table or an index says"),
-    "scattered": ("scattered", "where each goes, an index says"),
-    "select_and_scatter": (
-        "by select_and_scatter",
-        "one instruction of XLA finds the chosen elements in x, which is kept, and sends cotangents to them",
-    ),
-    "multiplied": ("as matrix products", "one matrix per box holds the weight of each pixel"),
-    "compared": ("compared with positions", "each element with those that were chosen"),
-    "ordered": ("sorted", "a sort of the whole axis"),
-    "sorted": ("sorted and added in pairs", "added in an order that the ids alone decide"),
-    "folded": ("folded by halves", "joined by more than a maximum or a sum"),
-    "running": (
-        "stretch by stretch",
-        "each pass reaches several times as far along the axis as the one before",
-    ),
-    "elementwise": ("element by element", "only elements at one position meet"),
-}
 
 
 def lines_of(row: Any) -> Iterator[str]:
@@ -69,18 +38,6 @@ def lines_of(row: Any) -> Iterator[str]:
                 f"    {title:10}{words}"
                 for title, words in zip([way, *[""] * len(lines)], lines, strict=False)
             )
-
-
-def legend(rows: Sequence[Any]) -> Iterator[str]:
-    """An explanation of each way to read an array that occurs in the text."""
-    used = {
-        stage.how
-        for row in rows
-        for plan in row.passes.values()
-        for stages in ways_of(plan, row.runs).values()
-        for stage in stages
-    }
-    yield from (f"{how}: {why}" for key, (how, why) in HOWS.items() if key in used)
 
 
 def of_type(array: Any) -> str:
@@ -125,11 +82,7 @@ def passes_by_platform(row: Any) -> list[tuple[str, list[tuple[str, list[str]]]]
     """For each group of platforms with equal text, the lines of each direction."""
     groups: list[tuple[list[str], list[tuple[str, list[str]]]]] = []
     for platform, plan in row.passes.items():
-        text = [
-            (way, _lines_of_stages(stages) or ["one expression, which XLA compiles as it finds it"])
-            for way, stages in ways_of(plan, row.runs).items()
-        ]
-        text += [("", list(plan.why))] * bool(plan.why)
+        text = [(way, _lines_of_passes(passes)) for way, passes in ways_of(plan).items()]
         same = next((names for names, other in groups if other == text), None)
         if same is None:
             groups.append(([platform], text))
@@ -141,31 +94,37 @@ def passes_by_platform(row: Any) -> list[tuple[str, list[tuple[str, list[str]]]]
     ]
 
 
-def ways_of(plan: OpPlan, runs: Sequence[str]) -> dict[str, Stages]:
-    """The passes of each direction in the text: forward and backward always, others if they run and differ."""
-    ways: dict[str, Stages] = {}
-    if plan.value is not None and plan.value != plan.forward and "value" in runs:
-        ways["value"] = plan.value
-    ways["forward"] = plan.forward
-    if "tangent" in runs and plan.tangent != plan.forward:
-        ways["tangent"] = plan.tangent
-    ways["backward"] = plan.backward
-    return ways
+def ways_of(plan: PoolPasses) -> dict[str, Passes]:
+    """The passes of each direction in the text. The value and the tangent are left out if they equal `forward`."""
+    ways = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)}
+    same = [way for way in ("value", "tangent") if ways[way] == plan.forward]
+    return {way: passes for way, passes in ways.items() if passes and way not in same}
 
 
-def _lines_of_stages(stages: Stages) -> list[str]:
-    """One line per pass; equal passes in a row share a line."""
-    lines = [(line, len([*equal])) for line, equal in itertools.groupby(map(of_stage, stages))]
-    return [f"{line}, {count} passes" if count > 1 else line for line, count in lines]
+def _lines_of_passes(passes: Passes) -> list[str]:
+    """One line per pass; equal passes in a row share a line, and so do more than 3 passes of a loop or a branch."""
+    lines = []
+    for where, group in itertools.groupby(passes, key=lambda each: each.where.partition(", ")[0]):
+        inside = [*group]
+        if where and len(inside) > 3:
+            lines.append(f"{len(inside)} passes {where}")
+            continue
+        for line, equal in itertools.groupby(map(of_pass, inside)):
+            count = len([*equal])
+            lines.append(f"{line}, {count} times" if count > 1 else line)
+    return lines
 
 
-def of_stage(stage: Stage) -> str:
-    """One pass: its axes, the number of elements per result, and how they are read."""
-    elements = f"{stage.terms} element{'s' * (stage.terms > 1)} per result"
-    axes = f"axes {', '.join(map(str, stage.axes))}: " if stage.axes[1:] else ""
-    axes = axes or (f"axis {stage.axes[0]}: " if stage.axes else "")
-    note = f" ({stage.note})" if stage.note else ""
-    return f"{axes}{elements}, {HOWS[stage.how][0]}{note}"
+def of_pass(one: Pass) -> str:
+    """One pass: how it reads elements, along which axes, and the types of its results."""
+    axes = f" along axes {', '.join(map(str, one.axes))}" if one.axes[1:] else ""
+    axes = axes or (f" along axis {one.axes[0]}" if one.axes else "")
+    if one.how in ("slice", "gather"):
+        words = f"{one.terms} {one.how}{'s' * (one.terms != 1)}{axes}"
+    else:
+        words = one.how + f" of {one.terms} elements" * (one.terms != 1) + axes
+    writes = f" to {', '.join(map(of_type, one.writes))}" if one.writes else ", not stored"
+    return f"{words}{writes}{' ' * bool(one.where)}{one.where}"
 
 
 def _line(title: str, text: str) -> str:

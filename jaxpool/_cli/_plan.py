@@ -12,11 +12,11 @@ import jax
 
 import jaxpool
 from jaxpool._accelerate.report import is_users, line
+from jaxpool._api.kernel_passes import Pass, PoolPasses
 from jaxpool._api.plan_of import Plans
 from jaxpool._api.plan_text import of_type
 from jaxpool._cli import UsageError
 from jaxpool._cli._call import read_call
-from jaxpool._plan.stages import OpPlan, Stage
 
 
 def plans_of(text: str) -> Plans:
@@ -59,16 +59,16 @@ def _row(row: Any) -> dict[str, Any]:
     }
 
 
-def _plan(plan: OpPlan) -> dict[str, Any]:
+def _plan(plan: PoolPasses) -> dict[str, Any]:
+    ways = ((field.name, getattr(plan, field.name)) for field in dataclasses.fields(plan))
+    return {way: [*map(_pass, passes)] for way, passes in ways}
+
+
+def _pass(one: Pass) -> dict[str, Any]:
     return {
-        "value": [*map(_stage, plan.forward if plan.value is None else plan.value)],
-        "forward": [*map(_stage, plan.forward)],
-        "tangent": [*map(_stage, plan.tangent)],
-        "backward": [*map(_stage, plan.backward)],
-        "why": plan.why,
+        "axes": one.axes,
+        "terms": one.terms if isinstance(one.terms, int) else str(one.terms),
+        "how": one.how,
+        "writes": [of_type(each) for each in one.writes],
+        "where": one.where,
     }
-
-
-def _stage(stage: Stage) -> dict[str, Any]:
-    names = [field.name for field in dataclasses.fields(stage) if field.name != "read"]
-    return {name: getattr(stage, name) for name in names}

@@ -15,7 +15,7 @@ from jax import Array
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
-from jaxpool._plan.others import in_one_go
+from jaxpool._plan.program_length import in_one_go
 
 State = tuple[Array, ...]
 Join = Callable[[State, State], State]

@@ -24,7 +24,8 @@ from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Order
 from jaxpool._kernels.dtypes import is_float
 from jaxpool._kernels.positions import quotient, ragged_bounds
-from jaxpool._plan.others import Fold, constant_table, one_by_one
+from jaxpool._plan.program_length import constant_table, one_by_one
+from jaxpool._plan.reduce import Fold
 
 
 def _ascending(window: Window) -> list[Axis]:

@@ -20,7 +20,7 @@ from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import accumulator, from_words, to_words
 from jaxpool._plan.layout import grouped
-from jaxpool._plan.others import constant_table
+from jaxpool._plan.program_length import constant_table
 
 # An int32 array, of NumPy (a constant of the program) or of jax (computed by the program).
 Numbers = Any

@@ -36,7 +36,7 @@ from jaxpool._kernels.keys import (
     zeros_level,
 )
 from jaxpool._kernels.materialise import materialise
-from jaxpool._plan.others import Fold
+from jaxpool._plan.reduce import Fold
 
 
 def extreme(

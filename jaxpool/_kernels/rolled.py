@@ -25,7 +25,7 @@ from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices, tap_loop
 from jaxpool._kernels.dtypes import DType, accumulator, cast, index_dtype
 from jaxpool._kernels.split_ties import shared
-from jaxpool._plan.others import turns
+from jaxpool._plan.program_length import turns
 
 State = tuple[Array, ...]
 Join = Callable[[State, Array, Sequence[Array]], State]

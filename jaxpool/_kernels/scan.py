@@ -32,7 +32,7 @@ from jaxpool._kernels.keys import (
 )
 from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.positions import int32_range
-from jaxpool._plan.others import ScanPlan
+from jaxpool._plan.scan import ScanPlan
 
 Others = Sequence[tuple[Array, ...]]
 

@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.adaptive import RaggedAxis, in_front
+from jaxpool._geometry.adaptive import in_front
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.bits import pack, unpack
@@ -37,9 +37,9 @@ from jaxpool._ops.op import Op
 from jaxpool._ops.reduction import fold_of
 from jaxpool._ops.select_pool import SelectPool, pool_op
 from jaxpool._ops.sum_pool import SumPool, element_counts
-from jaxpool._plan.others import loses_nan, needs_no_grid, one_by_one
 from jaxpool._plan.problem import Platform, barrier_on
-from jaxpool._plan.stages import How, OpPlan, along, taps
+from jaxpool._plan.program_length import needs_no_grid
+from jaxpool._plan.tuning import tuning
 
 
 class LaidOut(Op):
@@ -50,19 +50,6 @@ class LaidOut(Op):
     """
 
     window: Window
-
-    def grid_plan(self, *, to_grid: How = "gathered") -> OpPlan:
-        """Plan: gather to the grid, reduce its blocks. Tangents move to the grid by `to_grid`."""
-        window, ragged = self.window, [d for d in self.window.dims if isinstance(d, RaggedAxis)]
-        axes, blocks = [dim.axis for dim in ragged], taps(window, "blocks")
-        back = along(window.axes, "repeated")
-        for dim in ragged:
-            how = "one by one" if one_by_one(dim.sharers) else "as a block"
-            back += along([dim.axis], "gathered", dim.sharers, how)
-        grid = " x ".join(str(dim.out * dim.window) for dim in window.dims)
-        why = f"windows of unequal lengths lie side by side on a grid of {grid}"
-        forward, tangent = along(axes, "gathered"), along(axes, to_grid)
-        return OpPlan((*forward, *blocks), (*tangent, *blocks), back, why=(why,))
 
     def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Any:
         y = slices.zeros_like(x_dot, self.window.axes, self.window.output_shape)
@@ -103,9 +90,6 @@ class AdaptiveSelect(LaidOut):
     window: Window
     ties: Ties | Order
 
-    def plan(self, platform: Platform, x: Any) -> OpPlan:
-        return self.grid_plan(to_grid="scattered")
-
     def value(self, platform: Platform, x: Array) -> Array:
         transposed, window = self.transposed(x)
         laid = lay_out(transposed, window, identity_of(x.dtype, "max"))
@@ -141,9 +125,6 @@ class AdaptiveMean(LaidOut):
 
     linear_in_x = True
 
-    def plan(self, platform: Platform, x: Any) -> OpPlan:
-        return self.grid_plan()
-
     def linear(self, platform: Platform, residual: tuple[()], x: Array) -> Array:
         transposed, window = self.transposed(x.astype(accumulator(x.dtype)))
         total = jnp.sum(
@@ -162,7 +143,7 @@ class AdaptiveMean(LaidOut):
 def _greatest(platform: Platform, window: Window, laid: Array) -> Array:
     """The maximum of each block of the grid."""
     fold = fold_of(platform, laid, tap_axes(window), ties=False)
-    return greatest(laid, window, loses_nan=loses_nan(platform), fold=fold)
+    return greatest(laid, window, loses_nan=tuning(platform).loses_nan, fold=fold)
 
 
 def _longest(window: Window) -> int:

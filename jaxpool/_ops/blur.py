@@ -20,11 +20,11 @@ from jaxpool._kernels.dtypes import DType, accumulator, cast
 from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.passes import Grow, Source, added, carry_out
 from jaxpool._ops.op import Op, problem_of
+from jaxpool._plan.blur import blur_groups, blur_layout
 from jaxpool._plan.max_pool import Pass
-from jaxpool._plan.others import blur_groups, blur_layout, keeps_reflected
 from jaxpool._plan.problem import Platform, barrier_on
-from jaxpool._plan.stages import OpPlan, Stage, linear_plan, of_layout
 from jaxpool._plan.steps import step_over
+from jaxpool._plan.tuning import tuning
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,20 +34,6 @@ class BlurPool(Op):
     window: Window
 
     linear_in_x = True
-
-    def plan(self, platform: Platform, x: Any) -> OpPlan:
-        shape = over_border(self.window).unpooled(self.window.pooled(x.shape))
-        forward: list[Stage] = []
-        back: list[Stage] = []
-        groups = blur_groups(over_border(self.window), platform)
-        for group in groups:
-            like = jax.ShapeDtypeStruct(shape, accumulator(x.dtype), sharding=x.sharding)
-            for stages, transposed, last in ((forward, False, groups[-1]), (back, True, groups[0])):
-                one, end = _pass(group, like, platform, transposed=transposed), group is last
-                reads = [_phases(one, transposed=transposed)]
-                stages.append(of_layout(one.step.axes, reads, one.layout, one, last=end))
-            shape = group.pooled(shape)
-        return linear_plan(forward, back[::-1], "the border is mirrored before")
 
     def _reflected(self, x: Array) -> Array:
         sides = {dim.axis: (dim.low, max(0, dim.tail)) for dim in self.window.dims}
@@ -73,7 +59,7 @@ class BlurPool(Op):
         back = functools.partial(self._passes, platform=platform, transposed=True)
         spread = (
             materialise(barrier_on(platform), back, wide)
-            if keeps_reflected(platform)
+            if tuning(platform).reflected_apart
             else back(wide)
         )
         x = slices.zeros_like(wide, self.window.axes, self.window.input_shape)

@@ -23,9 +23,8 @@ from jaxpool._kernels.positions import put_in_order
 from jaxpool._ops.box_mean import are_numbers, away_from_zero, in_pixels
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.boxes import plan_cells
-from jaxpool._plan.others import puts_in_order
 from jaxpool._plan.problem import Platform
-from jaxpool._plan.stages import OpPlan, along
+from jaxpool._plan.scatter import puts_in_order
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,17 +45,6 @@ class BoxMax(Op):
     @property
     def stores_residual(self) -> bool:
         return self.ties == "split"
-
-    def plan(self, platform: Platform, x: Any, *extra_args: Any) -> OpPlan:
-        walked = along((1, 2), "walked", note="a pixel of each cell at a time")
-        note = "a part of the image after another, and of each the boxes that reach it"
-        in_order = self._in_order(platform, x)
-        scattered = along(
-            (1, 2), "scattered" if in_order else "walked", note="" if in_order else note
-        )
-        if self.ties == "split":
-            return OpPlan(walked, (*walked, *walked), (*walked, *scattered))
-        return OpPlan((*walked, *walked), along((1, 2), "gathered"), scattered, walked)
 
     def _cells(self, boxes: Array, image: Array) -> Cells:
         """The cells of the boxes. A box with a NaN or an invalid image index has empty cells."""

@@ -22,7 +22,6 @@ from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.op import Op
 from jaxpool._plan import boxes as plans
 from jaxpool._plan.problem import Platform
-from jaxpool._plan.stages import OpPlan, along, linear_plan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,21 +89,6 @@ class BoxMean(Op):
     @property
     def inputs(self) -> int:
         return len(self.levels)
-
-    def plan(self, platform: Platform, *types: Any) -> OpPlan:
-        xs, boxes = types[: self.inputs], types[self.inputs]
-        if self.by_pixels(platform):
-            count, note = self.pixels_of_a_cell, ""
-            if self.inputs > 1:
-                joined = self._joined(platform, xs, boxes)
-                note = "all levels made one array" if joined else "a box at a time"
-            sent = along((1, 2), "scattered", note=f"each cell to {count} pixels")
-            return linear_plan(along((1, 2), "gathered", count, note), sent)
-        ways = [[along((a,), "multiplied", x.shape[a], BY_GROUPS) for a in (1, 2)] for x in xs]
-        forward, backward = (
-            [stage for pair in ways for way in pair[::step] for stage in way] for step in (1, -1)
-        )
-        return linear_plan(forward, backward)
 
     def linear(self, platform: Platform, extra_args: tuple[Array, ...], *xs: Array | None) -> Array:
         known = {number: x for number, x in enumerate(xs) if x is not None}

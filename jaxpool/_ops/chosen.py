@@ -17,7 +17,6 @@ from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.max_pool import plan_ties
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.rank_pool import plan_rank, rows_joined, unrolled, walked_back
-from jaxpool._plan.stages import Stages, of_steps, taps
 
 
 def walk_over(window: Window, x: Array, platform: Platform, shape: object = None) -> rolled.Walk:
@@ -54,14 +53,6 @@ def fold(
     planes = [walk.planes(x, fill) for x, fill in zip(xs, fills, strict=True)]
     final = walk.fold(step, [walk.flat(each) for each in state], planes, xs[0].shape)
     return tuple(lax.reshape(each, like.shape) for each, like in zip(final, state, strict=True))
-
-
-def chosen_stages(window: Window, x: Any, platform: Platform) -> tuple[Stages, Stages]:
-    """The passes of `pick` and of `send`."""
-    if walked_back(window):
-        return taps(window, "walked"), taps(window, "walked")
-    plan = plan_rank(problem_of(window, x, platform))
-    return of_steps(plan.tangent[::-1]), of_steps(plan.backward, back=True)
 
 
 def pick(window: Window, x: Array, residual: Any, platform: Platform) -> Array:

@@ -18,7 +18,6 @@ from jaxpool._kernels.dtypes import Kind, accumulator, cast, index_dtype, is_flo
 from jaxpool._kernels.split_ties import WORD, Words, share, tied
 from jaxpool._ops.op import Op
 from jaxpool._plan.problem import Platform
-from jaxpool._plan.stages import OpPlan, along, linear_plan
 
 Shape = tuple[Any, ...]
 NaN = Literal["wins", "loses"]  # whether NaN wins against a number; NaNs tie
@@ -96,10 +95,6 @@ class Extreme(Op):
         if axes:
             dx = lax.reshape(jnp.sum(dx, axis=axes, keepdims=True, dtype=dx.dtype), shape)
         return dx.astype(dtype)
-
-    def plan(self, platform: Platform, *types: Any) -> OpPlan:
-        joined = along((), "elementwise", len(self.shapes))
-        return linear_plan(joined, joined)
 
     def value(self, platform: Platform, *xs: Array) -> Array:
         order = "first" if self.ties == "split" else self.ties

@@ -1,4 +1,4 @@
-"""Find the jaxpool ops of a jaxpr, for `jaxpool.plan_of` and the plans of composed pools.
+"""Find the jaxpool ops of a jaxpr, for `jaxpool.plan_of`.
 
 Every equation of the two primitives of `linear_map`, also in nested jaxprs, becomes a `Bound`.
 """
@@ -14,8 +14,6 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxpool._ops.linear_map import Dims, compute_p, linear_p
 from jaxpool._ops.op import Op
-from jaxpool._plan.problem import Platform
-from jaxpool._plan.stages import OpPlan, Stages
 
 # "value": the output only; "forward": the output and the residual.
 Direction = Literal["value", "forward", "tangent", "backward"]
@@ -108,21 +106,3 @@ def _sizes(avals: Sequence[Any], batch: tuple[Dims, ...]) -> tuple[int, ...]:
         ]
         sizes.append(mapped_sizes[0])
     return tuple(sizes)
-
-
-def passes_of(plan: OpPlan, direction: Direction) -> Stages:
-    """The passes of a plan in one direction."""
-    if direction == "value":
-        return plan.forward if plan.value is None else plan.value
-    passes: Stages = getattr(plan, direction)
-    return passes
-
-
-def stages_of(platform: Platform, function: Any, *args: Any) -> Stages:
-    """The passes of all ops that `function` binds, for arguments of the types `args`."""
-    program = jax.make_jaxpr(function)(*args).jaxpr
-    return tuple(
-        stage
-        for bound in ops_in(program)
-        for stage in passes_of(bound.op.plan(platform, *bound.types), bound.direction)
-    )

@@ -30,7 +30,6 @@ from jaxpool._ops.op import Op
 from jaxpool._ops.select_pool import SelectPool
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan.problem import Platform, barrier_on
-from jaxpool._plan.stages import OpPlan, along
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,18 +143,6 @@ class Fractional(Op):
     def pool(self) -> SelectPool | SumPool:
         """The pool of the windows at all possible starts."""
         raise NotImplementedError
-
-    def plan(self, platform: Platform, x: Any, *samples: Any) -> OpPlan:
-        every = self.pool.plan(platform, x)
-        ahead = [along([dim.axis], "gathered", len(dim.places_of())) for dim in self.dims]
-        back = [along([dim.axis], "gathered", len(dim.windows_at())) for dim in self.dims[::-1]]
-        why = "windows of all places, read where one may begin, and left out where it does not"
-        return OpPlan(
-            (*every.forward, *sum(ahead, ())),
-            (*every.tangent, *sum(ahead, ())),
-            (*sum(back, ()), *every.backward),
-            why=(why,),
-        )
 
     def _begun(self, platform: Platform, starts: Sequence[Array], y: Array) -> Array:
         """The elements of y at the starts of the windows."""

@@ -140,6 +140,12 @@ def _linear(
     return _mapped(kernel, tuple((*dims, *front_axes) for dims in batch))(*args)
 
 
+def kernel_of(equation: Any, platform: Platform) -> Callable[..., Any]:
+    """The kernel that an equation of one of the two primitives runs on a platform."""
+    run = _compute if equation.primitive is compute_p else _linear
+    return functools.partial(run, platform=platform, **equation.params)
+
+
 # JAX rules
 
 

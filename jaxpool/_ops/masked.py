@@ -33,7 +33,6 @@ from jaxpool._ops.select_pool import LevelPool, SelectPool, pool_op
 from jaxpool._ops.soft_pool import LogSumExpPool, SoftPool
 from jaxpool._ops.sum_pool import CountedAverage, SumPool
 from jaxpool._plan.problem import Platform, barrier_on
-from jaxpool._plan.stages import OpPlan
 
 
 def fill_masked(x: Array, mask: Array, fill: Any) -> Array:
@@ -78,12 +77,6 @@ class MaskedSelect(Op):
     def _pool(self) -> Any:
         """The pool without a mask. It is no `Reduction`: `extreme` applies that op with the mask itself."""
         return pool_op(self.window, self.kind, self.ties, index=True)
-
-    def plan(self, platform: Platform, x: Any, mask: Any) -> OpPlan:
-        pool_plan = self._pool.plan(platform, x)
-        return dataclasses.replace(
-            pool_plan, why=(*pool_plan.why, "of the mask too: which taps count")
-        )
 
     def value(self, platform: Platform, x: Array, mask: Array) -> Array:
         return self._pool.value(platform, fill_masked(x, mask, identity_of(x.dtype, self.kind)))

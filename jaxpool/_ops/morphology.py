@@ -28,12 +28,9 @@ from jaxpool._kernels.dtypes import (
 from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.split_ties import share, tied_taps
 from jaxpool._ops.chosen import pick, send
-from jaxpool._ops.op import Op, problem_of
-from jaxpool._plan.max_pool import plan_ties
-from jaxpool._plan.others import joins_taps_in_a_loop
+from jaxpool._ops.op import Op
 from jaxpool._plan.problem import Platform, barrier_on
-from jaxpool._plan.rank_pool import plan_rank
-from jaxpool._plan.stages import OpPlan, of_steps, taps
+from jaxpool._plan.program_length import joins_taps_in_a_loop
 
 TO_KERNEL = "to the kernel"
 
@@ -68,21 +65,6 @@ class Morphology(Op):
     @property
     def stores_residual(self) -> bool:
         return self._is_large and self.ties == "split"
-
-    def plan(self, platform: Platform, x: Any, *kernel: Any) -> OpPlan:
-        every, problem = taps(self.window), problem_of(self.window, x, platform)
-        to_kernel = taps(self.window, "walked", TO_KERNEL)
-        if self._is_large:
-            walked = taps(self.window, "walked")
-            counted = walked if self.ties == "split" else ()
-            forward = walked if self.ties == "split" else (*walked, *walked)
-            return OpPlan(forward, (*counted, *walked), (*counted, *walked, *to_kernel), walked)
-        if self.ties == "split":
-            tangent, back = every, of_steps([plan_ties(problem)], back=True)
-        else:
-            sent = plan_rank(problem)
-            tangent, back = of_steps(sent.tangent[::-1]), of_steps(sent.backward, back=True)
-        return OpPlan((*every, *every), (*tangent, *every), (*back, *to_kernel), every)
 
     def weights(self, kernel: Array, dtype: DType) -> Array:
         """The terms to add at each tap."""

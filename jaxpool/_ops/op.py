@@ -14,7 +14,6 @@ from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.slices import is_sharded
 from jaxpool._plan.problem import Platform, Problem
-from jaxpool._plan.stages import OpPlan
 
 # True while a kernel is traced for a program that XLA partitions among devices.
 # Created at import, because JAX does not support creating user contexts while other threads run.
@@ -42,13 +41,6 @@ class Op:
     stores_residual = False
     # False for data movement that is only part of a pool: `plan_of` leaves it out.
     is_pool = True
-
-    def plan(self, platform: Platform, *types: Any) -> OpPlan:
-        """The passes of the kernels over arrays of `types`, made from the plans that the kernels use.
-
-        An empty plan means one jax.numpy expression whose passes are up to XLA.
-        """
-        return OpPlan()
 
     def value(self, platform: Platform, *xs: Array) -> Array:
         """The output when no derivative is taken."""

@@ -21,12 +21,10 @@ from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.rolled import State
 from jaxpool._kernels.select import first_taps
 from jaxpool._ops.apply import apply_with_extra_args
-from jaxpool._ops.chosen import TapPool, chosen_stages, fold, pick
+from jaxpool._ops.chosen import TapPool, fold, pick
 from jaxpool._ops.power_pool import ExpectedPool
 from jaxpool._ops.ranged import ranged
 from jaxpool._plan.problem import Platform, barrier_on
-from jaxpool._plan.rank_pool import unrolled
-from jaxpool._plan.stages import How, OpPlan, taps
 
 
 def chance_dtype(dtype: DType) -> DType:
@@ -54,14 +52,6 @@ class StochasticPool(TapPool):
     """
 
     window: Window
-
-    def plan(self, platform: Platform, x: Any, *chance: Any) -> OpPlan:
-        how: How = "padded" if unrolled(self.window) else "walked"
-        weight_stages, drawn_stages = (
-            taps(self.window, how, note) for note in ("weighed", "where chance falls")
-        )
-        tangent, back = chosen_stages(self.window, x, platform)
-        return OpPlan((*weight_stages, *drawn_stages, *tangent), tangent, back)
 
     def primal(self, platform: Platform, x: Array, chance: Array) -> tuple[Array, Array]:
         index = self._drawn(platform, cast(x, chance.dtype), chance)

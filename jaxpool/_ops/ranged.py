@@ -32,13 +32,11 @@ from jaxpool._kernels.predicates import all_of
 from jaxpool._kernels.slices import along, is_empty, is_sharded
 from jaxpool._kernels.tap_loop import gather, spread
 from jaxpool._ops.apply import applied, apply
-from jaxpool._ops.equations import stages_of
 from jaxpool._ops.linear_map import linear_map
 from jaxpool._ops.op import Op, partitioned
 from jaxpool._ops.sum_pool import SumPool
-from jaxpool._plan.others import amends_in_place, batch_chunks_of
-from jaxpool._plan.problem import Platform, barrier_on
-from jaxpool._plan.stages import OpPlan, linear_plan, taps
+from jaxpool._plan.problem import Platform, Shape, barrier_on, elements
+from jaxpool._plan.tuning import tuning
 
 
 @custom_vmap
@@ -89,14 +87,6 @@ def ratio(x: Array, high: Array) -> Array:
 @dataclasses.dataclass(frozen=True)
 class _StoredSum(SumPool):
     """A sum pool whose result is stored; otherwise XLA recomputes the sums in every consumer."""
-
-    def plan(self, platform: Platform, x: Any) -> OpPlan:
-        plan = SumPool.plan(self, platform, x)
-        forward, back = (
-            [dataclasses.replace(each, stored=True) for each in way]
-            for way in (plan.forward, plan.backward)
-        )
-        return linear_plan(forward, back)
 
     def linear(self, platform: Platform, residual: tuple[()], x: Array) -> Array:
         y: Array = materialise(
@@ -182,9 +172,6 @@ def moderate(x: Array) -> Array:
     return jnp.logical_or(between(x, 60), lax.stop_gradient(x) == 0)
 
 
-BEYOND = "or tap by tap, if a sum leaves the range of its type: tested where the program runs"
-
-
 class RangedOp(Op):
     """An op with a direct evaluation within a range. Its inputs are x and at most one parameter, an array."""
 
@@ -194,26 +181,6 @@ class RangedOp(Op):
 
     def saved(self, y: Any, *args: Any) -> Any:
         return args, y
-
-    def plan(self, platform: Platform, *types: Any) -> OpPlan:
-        """The passes of the direct evaluation, or of the scaled evaluation if there is no other."""
-        y = jax.eval_shape(self.scaled, *types)
-        dots = types[: self.inputs]
-        calls: tuple[Any, ...] = (
-            (self.scaled, *types),
-            (self.scaled_linear, types, dots),
-            (self.scaled_transpose, types, y),
-        )
-        if self.has_direct_evaluation(*types[1:]):
-            calls = (
-                (self.direct, *types),
-                (self.direct_linear, types, y, dots),
-                (self._direct_back, types, y, y),
-            )
-        walked = taps(self.window, "walked")
-        value, linear, back = (stages_of(platform, *call) or walked for call in calls)
-        why = (BEYOND,) if self.has_direct_evaluation(*types[1:]) else ()
-        return OpPlan(value, linear, back, why=why)
 
     def _direct_back(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
         return self.direct_transpose(xs, y, dy, self.shares(xs, y, dy)[0])
@@ -418,7 +385,7 @@ def amended(platform: Platform, right: Array, amend: Callable[[Any], Any], y: An
 
     A branch copies its operand y. A loop of zero or one iterations updates y in place.
     """
-    if not amends_in_place(platform):
+    if not tuning(platform).amended_in_place:
         return lax.cond(right, lambda y: y, amend, y)
 
     def again(state: tuple[Any, Array]) -> tuple[Any, Array]:
@@ -435,7 +402,7 @@ def one_of(
     A branch keeps its operands in memory until it ends. Therefore `direct` runs outside of a branch, and
     `scaled` overwrites its result if that is not right.
     """
-    if not amends_in_place(platform):
+    if not tuning(platform).amended_in_place:
         return lax.cond(right, direct, scaled)
     return amended(platform, right, lambda _: scaled(), direct())
 
@@ -481,6 +448,16 @@ def map_in_chunks(
 def _part(x: Array, start: Array, length: int) -> Array:
     """`length` examples of x. 16-bit floats are sliced as integers: XLA for CPU would widen all of x first."""
     return from_words(lax.dynamic_slice_in_dim(to_words(x), start, length), x.dtype)
+
+
+def batch_chunks_of(shape: Shape, platform: Platform) -> int:
+    """Number of chunks of an array of `shape` along the first axis."""
+    most = tuning(platform).looped_elements
+    if None in shape or elements(shape) <= most:
+        return 1
+    batch, example = int(shape[0] or 0), elements(shape[1:])
+    largest = min(batch - 1, int(most // max(example, 1)))
+    return batch // next((part for part in range(largest, 0, -1) if batch % part == 0), 1)
 
 
 @functools.partial(jax.jit, static_argnums=0)

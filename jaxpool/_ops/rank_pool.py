@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,15 +27,13 @@ from jaxpool._kernels.positions import int32_range, scatter_sorted
 from jaxpool._kernels.reduce import attained
 from jaxpool._kernels.split_ties import tied_taps
 from jaxpool._ops.apply import Autodiff, apply, apply_with_extra_args
-from jaxpool._ops.chosen import TapPool, chosen_stages, pick, walk_over
-from jaxpool._ops.op import Op, partitioned, problem_of
+from jaxpool._ops.chosen import TapPool, pick, walk_over
+from jaxpool._ops.op import Op, partitioned
 from jaxpool._ops.reduction import Reduction
 from jaxpool._ops.sum_pool import SumPool
-from jaxpool._plan.max_pool import plan_ties
-from jaxpool._plan.others import compares_positions, sorts_for_top_k
 from jaxpool._plan.problem import Platform, barrier_on
 from jaxpool._plan.rank_pool import Rank, by_network, place_of, places, reduced, unrolled
-from jaxpool._plan.stages import OpPlan, Stages, along, of_steps, taps
+from jaxpool._plan.tuning import tuning
 
 BY_BITS = "once for each bit of a number"
 
@@ -68,22 +65,6 @@ class RankPool(TapPool):
     @property
     def stores_residual(self) -> bool:
         return self.ties == "split" and not unrolled(self.window)
-
-    def plan(self, platform: Platform, x: Any, *mask: Any) -> OpPlan:
-        window, split, is_unrolled = self.window, self.ties == "split", unrolled(self.window)
-        every, walked = taps(window), taps(window, "walked")
-        ranked = every if by_network(len(self.taps), platform) else taps(window, "walked", BY_BITS)
-        tie_stages = every if is_unrolled else () if split else walked
-        signed: Stages = ()
-        if not split:
-            tangent, back = chosen_stages(window, x, platform)
-            signed = tangent if is_float(x.dtype) else ()
-        elif is_unrolled:
-            tangent = every
-            back = of_steps([plan_ties(problem_of(window, x, platform))], back=True)
-        else:
-            tangent, back = walked, (*walked, *walked)
-        return OpPlan((*ranked, *tie_stages, *signed), tangent, back, ranked)
 
     @property
     def _is_median(self) -> bool:
@@ -183,14 +164,6 @@ class RankOver(Reduction):
 
     stores_residual = False  # the residual is bits
 
-    def plan(self, platform: Platform, x: Any, *mask: Any) -> OpPlan:
-        size = math.prod(self.sizes)
-        value, tie_stages = (along(self.axes, "reduced", size, note) for note in (BY_BITS, ""))
-        count_stages = tie_stages if self.ties == "split" else ()
-        back = (*count_stages, *along(self.axes, "repeated"))
-        signed = () if self.ties == "split" else self._signed(x)
-        return OpPlan((*value, *tie_stages, *signed), (*tie_stages, *count_stages), back, value)
-
     @property
     def _packed(self) -> int:
         """The axis that bits are packed along: the longest."""
@@ -252,17 +225,11 @@ class KMax(Op):
     size: int
     count: int
 
-    def plan(self, platform: Platform, x: Any) -> OpPlan:
-        order, read = along([self.axis], "ordered"), along([self.axis], "gathered")
-        if compares_positions(platform, self.count):
-            return OpPlan((*order, *read), read, along([self.axis], "compared", self.count))
-        return OpPlan((*order, *read), read, along([self.axis], "scattered"))
-
     def primal(self, platform: Platform, x: Array) -> tuple[Array, Array]:
         def chosen(x: Array) -> Array:
             # top_k orders NaNs and zeros by their bits. Keys represent all NaNs by one value, and both zeros by one.
             keys = jnp.moveaxis(tied_keys(x), self.axis, -1)
-            if sorts_for_top_k(platform, partitioned.value):
+            if partitioned.value and tuning(platform).gathers_for_top_k:
                 order = jnp.argsort(jnp.bitwise_not(keys), axis=-1, stable=True)
                 largest = lax.slice_in_dim(order, 0, self.count, axis=-1)
             else:
@@ -286,7 +253,7 @@ class KMax(Op):
             return jnp.where(jnp.equal(at, line), value, np.zeros((), dy.dtype))
 
         # Comparisons vectorise, but the program grows with `count`.
-        if compares_positions(platform, self.count):
+        if self.count <= tuning(platform).compared_positions:
             return (functools.reduce(lax.add, map(sent, range(self.count))),)
         return (scatter_sorted(dy, index, self.axis, self.size),)
 

@@ -24,9 +24,9 @@ from jaxpool._kernels.positions import element_of_rank
 from jaxpool._kernels.split_ties import shared
 from jaxpool._ops.apply import Autodiff, apply, apply_with_extra_args
 from jaxpool._ops.op import Op, problem_of
-from jaxpool._plan.others import Fold, loses_nan, plan_fold, reduces_as_floats
 from jaxpool._plan.problem import Platform
-from jaxpool._plan.stages import OpPlan, Stage, Stages, along, linear_plan
+from jaxpool._plan.reduce import Fold, plan_fold, reduces_as_floats
+from jaxpool._plan.tuning import tuning
 
 
 def fold_of(platform: Platform, x: Array, axes: tuple[int, ...], *, ties: bool) -> Fold | None:
@@ -63,38 +63,9 @@ class Reduction(Op):
         """True if sums, counts of ties and ranks are computed in float32."""
         return reduces_as_floats(platform, problem_of(Window(()), x, platform).shape, self.axes)
 
-    def plan(self, platform: Platform, x: Any, *mask: Any) -> OpPlan:
-        size = math.prod(self.sizes)
-        value, tied = (
-            self._stages(self._fold(platform, x, ties=ties), size) for ties in (False, True)
-        )
-        count_stages, repeated = tied if self.ties == "split" else (), along(self.axes, "repeated")
-        summed = self._stages(None, size)
-        why = ("a sum tells whether there is a NaN, which XLA's maximum may lose",)
-        checks_nan = loses_nan(platform) and is_float(x.dtype) and len(value) == 1
-        forward = value if self.ties == "split" else (*value, *tied, *self._signed(x))
-        return OpPlan(
-            forward,
-            (*summed, *count_stages),
-            (*count_stages, *repeated),
-            value,
-            why if checks_nan else (),
-        )
-
-    def _signed(self, x: Any) -> Stages:
-        """The pass that reads the selected elements for the signs of zeros."""
-        return along(self.axes, "gathered") if is_float(x.dtype) else ()
-
-    def _stages(self, fold: Fold | None, size: int) -> Stages:
-        """The passes of the folds, and the reduction over axes of `size` elements."""
-        if fold is None:
-            return along(self.axes, "reduced", size)
-        combined = Stage((fold.axis,), fold.ways, "elementwise", stored=True, read=fold)
-        return combined, *self._stages(fold.then, -(-size // fold.ways))
-
     def value(self, platform: Platform, *xs: Array) -> Array:
         x, mask = xs[0], xs[1] if xs[1:] else None
-        lost, fold = loses_nan(platform), self._fold(platform, x, ties=False)
+        lost, fold = tuning(platform).loses_nan, self._fold(platform, x, ties=False)
         floats = self._as_floats(platform, x)
         return reducing.extreme(
             x, self.axes, self.kind, mask, loses_nan=lost, fold=fold, as_floats=floats
@@ -154,10 +125,6 @@ class MeanOver(Op):
     sizes: tuple[int, ...]
 
     linear_in_x = True
-
-    def plan(self, platform: Platform, x: Any, *mask: Any) -> OpPlan:
-        reduced = along(self.axes, "reduced", math.prod(self.sizes))
-        return linear_plan(reduced, along(self.axes, "repeated"))
 
     def _counting(self, mask: Array, wide: Array) -> tuple[Array, Array]:
         """The mask with the shape of `wide`, and its number of True elements, at least 1."""

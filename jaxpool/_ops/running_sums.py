@@ -11,11 +11,10 @@ from jax import numpy as jnp
 from jaxpool._kernels.dtypes import accumulator, cast
 from jaxpool._kernels.scan import fading_sums, level_difference
 from jaxpool._ops.apply import apply_with_extra_args
-from jaxpool._ops.cumulative import Running, scan_of, scan_stages
+from jaxpool._ops.cumulative import Running, scan_of
 from jaxpool._ops.linear_map import value
 from jaxpool._ops.op import Op
 from jaxpool._plan.problem import Platform
-from jaxpool._plan.stages import OpPlan, linear_plan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,10 +46,6 @@ class FadingSum(Op):
     axis: int
 
     linear_in_x = True
-
-    def plan(self, platform: Platform, x: Any, *extra_args: Any) -> OpPlan:
-        scan = scan_stages(scan_of(platform, x), self.axis, x.shape[self.axis])
-        return linear_plan(scan, scan)
 
     def linear(self, platform: Platform, extra_args: tuple[Array], x: Array) -> Array:
         return fading_sums(x, extra_args[0], self.axis, False, scan_of(platform, x))

@@ -28,22 +28,10 @@ from jaxpool._kernels.segments import (
 )
 from jaxpool._kernels.split_ties import shared
 from jaxpool._ops.op import Op, problem_of
-from jaxpool._plan.others import (
-    adds_in_order,
-    casts_to_compare,
-    counts_ties_if_any,
-    sends_to_chosen_rows,
-    stores_shares,
-)
 from jaxpool._plan.problem import Platform, barrier_on
-from jaxpool._plan.stages import OpPlan, Stages, along, linear_plan
-
-IF_TIED = "where rows tie, which is tested where the program runs"
-
-
-def summed(platform: Platform) -> Stages:
-    """The pass of a sum over segments."""
-    return along([0], "scattered" if adds_in_order(platform) else "sorted")
+from jaxpool._plan.scatter import sends_to_chosen_rows
+from jaxpool._plan.segments import counts_ties_if_any
+from jaxpool._plan.tuning import tuning
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,18 +48,6 @@ class SegmentSelect(Op):
     is_sorted: bool
 
     stores_inputs = True
-
-    def plan(self, platform: Platform, x: Any, *ids: Any) -> OpPlan:
-        scattered, gathered = along([0], "scattered"), along([0], "gathered")
-        if self.ties != "split":
-            forward = (*scattered, *gathered, *scattered)
-            sends = self._sends_to_chosen(platform, x, x.shape[0])
-            return OpPlan(forward, gathered, scattered if sends else gathered, scattered)
-        counted = along(
-            [0], "scattered", note=IF_TIED if counts_ties_if_any(platform, x.shape) else ""
-        )
-        forward = (*scattered, *gathered, *counted)
-        return OpPlan(forward, summed(platform), gathered, scattered)
 
     def _joined(self, join: Callable[..., Array], x: Array, ids: Array) -> Array:
         return scattered(join, x, ids, self.count, self.is_sorted)
@@ -93,7 +69,7 @@ class SegmentSelect(Op):
         self, platform: Platform, x: Array, decoded: Array, ids: Array, *mask: Array
     ) -> Array:
         """Mask of the elements of x that attain the extremum of their segment; arbitrary for rows in no segment."""
-        casts = casts_to_compare(platform) and x.dtype == jnp.bfloat16
+        casts = tuning(platform).cast_to_compare and x.dtype == jnp.bfloat16
         wide = x.astype(np.float32) if casts else decode(x)
         tied = lax.eq(wide, gather_rows(decoded, ids))
         # A scatter propagates NaN, so a NaN that takes part is the extremum.
@@ -154,7 +130,7 @@ class SegmentSelect(Op):
                 ids,
                 self.count,
                 self.is_sorted,
-                one_by_one=adds_in_order(platform),
+                one_by_one=tuning(platform).ordered_scatters,
             )
             return _divided(sums, ways).astype(x_dot.dtype)
         ids, chosen = residual
@@ -191,14 +167,14 @@ class SegmentSum(Op):
 
     linear_in_x = True
 
-    def plan(self, platform: Platform, x: Any, *extra_args: Any) -> OpPlan:
-        forward = summed(platform) if is_float(x.dtype) else along([0], "scattered")
-        return linear_plan(forward, along([0], "gathered"))
-
     def linear(self, platform: Platform, extra_args: tuple[Array, ...], x: Array) -> Array:
         wide = masked(cast(x, accumulator(x.dtype)), 0, *extra_args[1 + self.mean :])
         sums = total(
-            wide, extra_args[0], self.count, self.is_sorted, one_by_one=adds_in_order(platform)
+            wide,
+            extra_args[0],
+            self.count,
+            self.is_sorted,
+            one_by_one=tuning(platform).ordered_scatters,
         )
         return (_divided(sums, extra_args[1]) if self.mean else sums).astype(x.dtype)
 
@@ -209,7 +185,7 @@ class SegmentSum(Op):
             dy = _divided(cast(dy, accumulator(dy.dtype)), extra_args[1]).astype(dy.dtype)
         dx = (
             stored_rows(dy, extra_args[0])
-            if stores_shares(platform)
+            if tuning(platform).stored_shares
             else of_rows(dy, extra_args[0], 0)
         )
         return (masked(dx, 0, *extra_args[1 + self.mean :]),)

@@ -31,17 +31,13 @@ from jaxpool._ops.linear_map import traced_for
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._ops.reduction import Reduction
 from jaxpool._plan.max_pool import (
-    Groups,
     MaxPlan,
-    ScatterPlan,
     plan_max,
     plan_scatter,
-    plan_ties,
     residual,
     scatters,
 )
 from jaxpool._plan.problem import Platform
-from jaxpool._plan.stages import OpPlan, Stage, Stages, folds, of_steps, taps
 
 
 def _plan(window: Window, x: Array, platform: Platform) -> MaxPlan:
@@ -50,17 +46,6 @@ def _plan(window: Window, x: Array, platform: Platform) -> MaxPlan:
 
 def _plan_back(window: Window, dy: Array, platform: Platform) -> MaxPlan:
     return plan_max(problem_of(window, dy, platform, window.unpooled(dy.shape)))
-
-
-def _value_stages(plan: MaxPlan) -> Stages | None:
-    """The passes of the value alone, or None if they are the passes of the selection."""
-    return _reduced(plan.value_by, plan) or None
-
-
-def _reduced(groups: Groups, plan: MaxPlan | ScatterPlan) -> Stages:
-    """One `reduce_window` per group of axes, the last group first."""
-    windows = map(Window, reversed(groups))
-    return tuple(Stage(each.axes, each.size, "reduce_window", read=plan) for each in windows)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,12 +66,6 @@ class SelectPool(MaxPool):
 
     `real` is the first (with ties "last", the last) tap of each window that is no padding.
     """
-
-    def plan(self, platform: Platform, x: Any, *real: Any) -> OpPlan:
-        chosen = _plan(self.window, x, platform)
-        forward, tangent = of_steps(chosen.forward), of_steps(chosen.tangent[::-1])
-        back = of_steps(chosen.backward, back=True)
-        return OpPlan(forward, tangent, back, _value_stages(chosen))
 
     def primal(self, platform: Platform, x: Array, *real: Array) -> tuple[Array, Array]:
         plan = _plan(self.window, x, platform)
@@ -109,24 +88,6 @@ class SelectPool(MaxPool):
 @dataclasses.dataclass(frozen=True)
 class InputPool(SelectPool):
     """Max or min pool that selects one element per window. Residual: x, for selecting it again."""
-
-    def plan(self, platform: Platform, x: Any) -> OpPlan:
-        by_tap, problem = super().plan(platform, x), problem_of(self.window, x, platform)
-        value = by_tap.forward if by_tap.value is None else by_tap.value
-        forward = value
-        why = ["traced for a TPU: x is kept, and no index"]
-        back = (*by_tap.forward, *by_tap.backward)  # platforms without select-and-scatter
-        if scatters(problem):
-            chosen = plan_scatter(problem)
-            forward, groups = _reduced(chosen.groups, chosen), map(Window, chosen.groups)
-            sent = (Stage(each.axes, each.size, "select_and_scatter") for each in groups)
-            back = (*_reduced(chosen.groups[1:], chosen), *sent)
-            if chosen.order:
-                why.append(
-                    f"its last axis fills few of a TPU's lanes: x is transposed by {chosen.order} first"
-                )
-        tangent = (*by_tap.forward, *by_tap.tangent)
-        return OpPlan(forward, tangent, back, value if value != forward else None, tuple(why))
 
     def saved(self, y: Any, *args: Any) -> Any:
         return args
@@ -158,12 +119,6 @@ class MaskPool(TapPool, MaxPool):
 
     stores_inputs = True
 
-    def plan(self, platform: Platform, x: Any, *real: Any) -> OpPlan:
-        chosen, every = _plan(self.window, x, platform), taps(self.window)
-        value = _value_stages(chosen) or of_steps(chosen.forward)
-        back = of_steps([plan_ties(problem_of(self.window, x, platform))], back=True)
-        return OpPlan((*value, *every), every, back, value)
-
     def primal(self, platform: Platform, x: Array, *real: Array) -> tuple[Array, Words]:
         def kernel(x: Array) -> tuple[Array, Words]:
             y = self.value(platform, x)
@@ -185,11 +140,6 @@ class LevelPool(MaxPool):
 
     stores_inputs = True
     stores_residual = True
-
-    def plan(self, platform: Platform, x: Any, *real: Any) -> OpPlan:
-        chosen, folded = _plan(self.window, x, platform), folds(self.window)
-        value = _value_stages(chosen) or of_steps(chosen.forward)
-        return OpPlan(value, folded, (*folded, *folded[::-1]))
 
     def primal(self, platform: Platform, x: Array, *real: Array) -> tuple[Array, tuple[Array, ...]]:
         y: Array = materialise(

@@ -35,16 +35,9 @@ from jaxpool._ops.ranged import (
     share,
     with_status,
 )
-from jaxpool._ops.segments import summed
 from jaxpool._ops.soft_pool import REACH
-from jaxpool._plan.others import adds_in_order, stores_shares
 from jaxpool._plan.problem import Platform
-from jaxpool._plan.stages import OpPlan, along
-
-BEYOND = (
-    "or relative to the largest of each segment, if a sum leaves the range of its type: "
-    "tested where the program runs"
-)
+from jaxpool._plan.tuning import tuning
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +49,9 @@ class Segments:
 
     def total(self, platform: Platform, x: Array, ids: Array) -> Array:
         """The sum of each segment."""
-        return total(x, ids, self.count, self.is_sorted, one_by_one=adds_in_order(platform))
+        return total(
+            x, ids, self.count, self.is_sorted, one_by_one=tuning(platform).ordered_scatters
+        )
 
     def powers(self, x: Array, temperature: float, ids: Array, *mask: Array) -> tuple[Array, Array]:
         """`exp((x - m) / T)`, and the maximum m of each segment."""
@@ -102,11 +97,6 @@ class SegmentSoftmax(Op):
     def saved(self, y: Any, *args: Any) -> Any:
         return y, args[1]  # and the ids
 
-    def plan(self, platform: Platform, x: Any, *extra_args: Any) -> OpPlan:
-        scattered, gathered = along([0], "scattered"), along([0], "gathered")
-        back = (*summed(platform), *gathered)
-        return OpPlan((*scattered, *gathered, *back), back, back)
-
     def value(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> Array:
         powers, _ = self.segments.powers(x, self.temperature, ids, *mask)
         sums = self.segments.total(platform, powers, ids)
@@ -145,10 +135,6 @@ class SegmentLogSumExp(Op):
 
     def saved(self, y: Any, *args: Any) -> Any:
         return args, y
-
-    def plan(self, platform: Platform, x: Any, *extra_args: Any) -> OpPlan:
-        back = along([0], "gathered")
-        return OpPlan(summed(platform), summed(platform), back, why=(BEYOND,))
 
     def value(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> Array:
         sums = self.segments.total(platform, self._weights(platform, x, *mask), ids)
@@ -242,7 +228,11 @@ class SegmentLogSumExp(Op):
         (shares,), statuses = share(dy, self._slope(y), *self._near(y))
 
         def direct() -> Array:
-            mine = stored_rows(shares, ids) if stores_shares(platform) else of_rows(shares, ids, 0)
+            mine = (
+                stored_rows(shares, ids)
+                if tuning(platform).stored_shares
+                else of_rows(shares, ids, 0)
+            )
             return _weighed(mine, self._weights(platform, x, *mask)).astype(x.dtype)
 
         def scaled() -> Array:

@@ -18,7 +18,6 @@ from jaxpool._kernels.positions import int32_range, real_tap_counts
 from jaxpool._kernels.sums import Epilogue, window_spread, window_sum
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.problem import Platform
-from jaxpool._plan.stages import OpPlan, linear_plan, of_sums
 from jaxpool._plan.sum_pool import plan_sum
 
 Count = Literal["counted", "real"]  # with padding, or input elements only
@@ -64,11 +63,6 @@ class SumPool(Op):
 
     linear_in_x = True
 
-    def plan(self, platform: Platform, x: Any) -> OpPlan:
-        problem = problem_of(self.window, x, platform)
-        back = plan_sum(problem, transposed=True)
-        return linear_plan(of_sums(plan_sum(problem)), of_sums(back))
-
     def linear(self, platform: Platform, residual: tuple[()], x: Array) -> Array:
         plan = plan_sum(problem_of(self.window, x, platform))
         return window_sum(x, plan, self._epilogue(x.dtype))
@@ -107,9 +101,6 @@ class CountedAverage(Op):
     window: Window
 
     linear_in_x = True
-
-    def plan(self, platform: Platform, x: Any, *extra_args: Any) -> OpPlan:
-        return SumPool(self.window).plan(platform, x)
 
     def linear(self, platform: Platform, extra_args: tuple[Array], x: Array) -> Array:
         plan = plan_sum(problem_of(self.window, x, platform))

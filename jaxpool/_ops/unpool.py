@@ -19,9 +19,8 @@ from jaxpool._kernels.positions import (
     surviving,
 )
 from jaxpool._ops.op import Op, problem_of
-from jaxpool._plan.others import puts_in_order
 from jaxpool._plan.problem import Platform
-from jaxpool._plan.stages import OpPlan, along
+from jaxpool._plan.scatter import puts_in_order
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,13 +33,6 @@ class Unpool(Op):
 
     axes: tuple[int, ...]
     sizes: tuple[int, ...]
-
-    def plan(self, platform: Platform, y: Any, *indices: Any) -> OpPlan:
-        scattered, gathered = along(self.axes, "scattered"), along(self.axes, "gathered")
-        if self._in_order(platform, y):
-            return OpPlan((*scattered, *scattered, *gathered), scattered, gathered, scattered)
-        value = (*scattered, *gathered)
-        return OpPlan((*value, *value, *gathered), scattered, gathered, value)
 
     def value(self, platform: Platform, y: Array, indices: Array) -> Array:
         return self._put(platform, y, checked_position(indices, math.prod(self.sizes)))

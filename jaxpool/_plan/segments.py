@@ -1,4 +1,4 @@
-"""Plans for partial sums of long segments, which bound the rounding error of float32 sums."""
+"""Plans for ties of segments, and for partial sums of long segments, which bound the rounding error of sums."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ import functools
 from typing import Literal
 
 from jaxpool._arguments.sizes import fits_int32
-from jaxpool._plan.tuning import LIMITS
+from jaxpool._plan.problem import Platform, Shape, elements
+from jaxpool._plan.tuning import LIMITS, TUNING
+
+
+def counts_ties_if_any(platform: Platform, shape: Shape) -> bool:
+    """Whether ties of segments are counted in a branch that runs only if there is a tie.
+
+    The predicate counts elements in uint32, which bounds the size of the array.
+    """
+    return TUNING[platform].ties_tested and elements(shape) < 2**32
 
 
 @dataclasses.dataclass(frozen=True)

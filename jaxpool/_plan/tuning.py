@@ -205,3 +205,8 @@ TPU = Tuning(
     amended_in_place=True,
 )
 TUNING = {"cpu": CPU, "gpu": GPU, "tpu": TPU, "portable": PORTABLE}
+
+
+def tuning(platform: str) -> Tuning:
+    """The thresholds of a platform."""
+    return TUNING[platform]

@@ -26,7 +26,6 @@ from jaxpool._kernels.materialise import materialise
 from jaxpool._ops.linear_map import linear_map
 from jaxpool._ops.op import Op
 from jaxpool._plan.problem import Platform, barrier_on
-from jaxpool._plan.stages import OpPlan
 from jaxpool._shards.halo import Strip
 
 
@@ -111,11 +110,6 @@ class WithStrips(Op):
     def stores_inputs(self) -> bool:
         """The attribute of the pool."""
         return bool(self.pool.stores_inputs)
-
-    def plan(self, platform: Platform, x: Any, *others: Any) -> OpPlan:
-        pool_plan: OpPlan = self.pool.plan(platform, x)
-        again = f"windows that cross the ends of a shard again, from {len(self.strips)} strips"
-        return dataclasses.replace(pool_plan, why=(*pool_plan.why, again))
 
     def primal(self, platform: Platform, *args: Array) -> tuple[Array, Any]:
         x, *halos = args[: self.inputs]

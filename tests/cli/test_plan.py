@@ -44,7 +44,7 @@ def test_as_json(capsys):
     assert row["output"] == "bfloat16[8,28,28,128]"
     assert (row["kept"], row["kept_bytes"]) == (["uint8[8,28,28,128]"], 802816)
     assert [each["axes"] for each in row["passes"]["gpu"]["forward"]] == [[2], [1]]
-    assert row["passes"]["tpu"]["value"][0]["how"] == "reduce_window"
+    assert row["passes"]["tpu"]["value"][0]["how"] == "reduce_window_max"
 
 
 def test_what_an_argument_may_be():

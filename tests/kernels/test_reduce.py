@@ -14,7 +14,7 @@ from jaxpool._kernels.bits import pack, unpack
 from jaxpool._kernels.reduce import attained, extreme, first_rank, tied_count
 from jaxpool._ops.reduction import Reduction
 from jaxpool._plan import tuning
-from jaxpool._plan.others import Fold, plan_fold
+from jaxpool._plan.reduce import Fold, plan_fold
 from tests.support import forms
 from tests.support.later import first, later
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxpool._kernels.scan import run_copies, run_sums, running, running_select
-from jaxpool._plan.others import ScanPlan
+from jaxpool._plan.scan import ScanPlan
 from tests.support import forms
 from tests.support.later import first
 

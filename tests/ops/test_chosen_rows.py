@@ -9,7 +9,7 @@ from jax import numpy as jnp
 
 from jaxpool._ops.segments import SegmentSelect
 from jaxpool._plan import tuning
-from jaxpool._plan.others import sends_to_chosen_rows
+from jaxpool._plan.scatter import sends_to_chosen_rows
 
 
 @pytest.mark.parametrize(("ties", "kind"), [("first", "max"), ("last", "min")])

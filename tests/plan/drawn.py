@@ -4,10 +4,16 @@ The problems reach every branch of `jaxpool/_plan` that the plans of a pool's wi
 line to drawn.txt and run `python -m tests.plan.golden`.
 
 The first line of a problem has shape, window, strides, padding, dilation, axes and dtype, and `sharded` for an array
-with explicit sharding. The lines below it list the passes of each platform in the order in which they run, in the
-notation of `golden.py`. For a maximum, S scatters a cotangent to all tied elements and R to the element of a rank. T, S
-and R are omitted if they equal F, B and S. `max:` has the rest of the plan, in the terms of
-`jaxpool/_plan/max_pool.py`.
+with explicit sharding. The lines below it list the passes of each platform in the order in which they run. F, T and B
+are the passes for the output, for a tangent and for a cotangent. For a maximum, S scatters a cotangent to all tied
+elements and R to the element of a rank. T, S and R are omitted if they equal F, B and S. `max:` has the rest of the
+plan, in the terms of `jaxpool/_plan/max_pool.py`.
+
+`1,2: 9 bounded /4 stored` is a pass along axes 1 and 2 with 9 terms, in 4 regions, whose result is stored. Elements
+outside the array are filled in before reading (`padded`) or term by term (`bounded`); with `tables`, index tables hold
+the position of each term. `x4` means 4 phases, with at most that number of terms. `1: 1 repeated` is not a pass:
+windows along axis 1 are disjoint, and each element receives one cotangent unchanged. `reduced` axes are covered by one
+window, and `reduce_window` is lax's.
 
 Braces enclose the positions that a pass reads. `{64 2p-1..1 31}`: along an axis of 64 elements, output position p of 31
 reads 2p-1, 2p and 2p+1 if they exist. `2..0 by -1` are 2, 1 and 0. `x` separates axes. For maxima, positions go from
@@ -26,9 +32,8 @@ from jaxpool._geometry.window import make_window
 from jaxpool._plan.max_pool import Pass, plan_max, plan_scatter, plan_ties, residual, scatters
 from jaxpool._plan.problem import PLATFORMS, Problem
 from jaxpool._plan.rank_pool import plan_rank
-from jaxpool._plan.stages import of_steps, of_sums
 from jaxpool._plan.sum_pool import SumPass, plan_sum
-from tests.plan.words import a_pass, by_platform
+from tests.plan.words import by_platform, of_steps, of_sums
 
 PATH = Path(__file__).with_name("drawn.txt")
 
@@ -63,9 +68,9 @@ def _of_maxima(problem):
     ways = {
         "F": _told(of_steps(plan.forward)),
         "T": _told(of_steps(plan.tangent[::-1])),
-        "B": _told(of_steps(plan.backward, back=True), back=True),
-        "S": _told(of_steps([plan_ties(problem)], back=True), back=True),
-        "R": _told(of_steps(ranked.backward, back=True), back=True),
+        "B": _told(of_steps(plan.backward, back=True)),
+        "S": _told(of_steps([plan_ties(problem)], back=True)),
+        "R": _told(of_steps(ranked.backward, back=True)),
     }
     same = {"T": "F", "S": "B", "R": "S"}
     widened = dict.fromkeys(each.widen for each in (plan, ranked) if each.widen != "never")
@@ -82,7 +87,7 @@ def _of_maxima(problem):
 
 def _of_sums(problem):
     for way, back in (("F", False), ("B", True)):
-        yield f"sum {way}", _told(of_sums(plan_sum(problem, transposed=back)), back=back)
+        yield f"sum {way}", _told(of_sums(plan_sum(problem, transposed=back)))
 
 
 def _keeps_input(problem):
@@ -96,9 +101,8 @@ def _groups(groups):
     return ", then ".join(",".join(str(dim.axis) for dim in group) for group in groups)
 
 
-def _told(stages, *, back=False):
-    said = (a_pass(stage, back=back) + _what_it_reads(stage.read) for stage in stages)
-    return ", ".join(said) or "nothing"
+def _told(passes):
+    return ", ".join(words + _what_it_reads(plan) for words, plan in passes) or "nothing"
 
 
 def _what_it_reads(read):

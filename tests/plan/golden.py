@@ -5,14 +5,13 @@
 golden.txt has the plans of calls, then those of ops from the calls of `bench.every_op`. Together with drawn.txt, which
 `drawn.py` explains, they reach every branch of `jaxpool/_plan`. To add a plan, append its first line to golden.txt.
 
-Each plan starts with the residual. V, F, T and B are the passes for the value alone, for the output with its residual,
-for a tangent and for a cotangent. V and T are omitted if they equal F. `1,2: 9 bounded /4 stored` is a pass along axes
-1 and 2 with 9 terms, in 4 regions, whose result is stored. Elements outside the array are filled in before reading
-(`padded`) or term by term (`bounded`); with `tables`, index tables hold the position of each term. `x4` means 4 phases,
-with at most that number of terms. `1: 1 repeated` is not a pass: windows along axis 1 are disjoint, and each element
-receives one cotangent unchanged. `reduced` axes are covered by one window, and `reduce_window` is lax's.
+Each plan starts with the residual. V, F and B are the passes for the value alone, for the output with its residual and
+for a cotangent, as `jaxpool.plan_of` reads them from the kernels. V is omitted if it equals F. `1,2: 9 slice` is a pass
+along axes 1 and 2 with 9 terms. `[...]` has the number of passes in a loop or a branch, and the first of them. The
+layouts of windowed passes are in drawn.txt.
 """
 
+import itertools
 import sys
 from pathlib import Path
 
@@ -20,44 +19,48 @@ import jax
 import jax.numpy as jnp
 
 from bench.every_op import OPS, SHAPE
-from jaxpool._api.plan_of import _kept
+from jaxpool._api.kernel_passes import passes_of_op, residual_types
 from jaxpool._cli._plan import plans_of as plans_of_call
 from jaxpool._ops.equations import ops_in
 from jaxpool._plan.problem import PLATFORMS
 from tests.plan import drawn
-from tests.plan.words import by_platform, passes
+from tests.plan.words import by_platform
 
 PATH = Path(__file__).with_name("golden.txt")
+WAYS = ("value", "forward", "backward")
 
 
 def lines():
     """Return all lines of golden.txt: its calls and ops, each with the plans."""
     titles = [line for line in PATH.read_text().splitlines() if line[0] != " "]
-    ops = _plans_of_ops()
-    return [
-        line
-        for title in titles
-        for plans in ([title], *sorted(ops.get(title) or [by_platform(plans_of(title))]))
-        for line in plans
-    ]
+    ops = _ops_by_title()
+    return [line for title in titles for line in _of(title, ops)]
 
 
-def _plans_of_ops():
-    """Map each op of the calls of `bench.every_op`, with the types of its arrays, to its plans."""
+def _of(title, ops):
+    """Return the lines of a call, or of all ops with a title."""
+    if title not in ops:
+        return [title, *by_platform(plans_of(title))]
+    plans = {tuple(by_platform(_plans_of_op(*each))) for each in ops[title]}
+    return [title, *itertools.chain(*sorted(plans))]
+
+
+def _ops_by_title():
+    """Map title to op and types, for the ops of the calls of `bench.every_op`."""
     found = {}
     for function in OPS.values():
-        for bound in _ops(function, jnp.zeros(SHAPE)):
-            if bound.op.is_pool:
-                types = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in bound.types]
-                title = (
-                    f"{type(bound.op).__name__} of {_arrays(types)}, gives {_arrays(bound.outputs)}"
-                )
-                kept = _kept(bound.op, types, bound.outputs[0])
-                plans = {
-                    platform: _plan(kept, bound.op.plan(platform, *types)) for platform in PLATFORMS
-                }
-                found.setdefault(title, set()).add(tuple(by_platform(plans)))
+        for each in _ops(function, jnp.zeros(SHAPE)):
+            title = (
+                f"{type(each.op).__name__} of {_arrays(each.types)}, gives {_arrays(each.outputs)}"
+            )
+            if each.op.is_pool:
+                found.setdefault(title, {})[each.op, each.types] = None
     return found
+
+
+def _plans_of_op(op, types):
+    kept = residual_types(op, types)
+    return {each: _plan(kept, passes_of_op(each, op, types, WAYS)) for each in PLATFORMS}
 
 
 def _ops(function, *xs):
@@ -78,14 +81,19 @@ def plans_of(call):
 
 
 def _plan(kept, plan):
-    ways = {"V": plan.value, "F": plan.forward, "T": plan.tangent, "B": plan.backward}
-    same = [way for way in "VT" if ways[way] in (None, ways["F"])]
-    told = [
-        f"{way} {passes(stages, back=way == 'B')}"
-        for way, stages in ways.items()
-        if way not in same
-    ]
-    return " | ".join([_arrays(kept) or "nothing", *told, *plan.why])
+    ways = {way[0].upper(): _passes(getattr(plan, way)) for way in WAYS}
+    told = [f"{way} {words}" for way, words in ways.items() if words]
+    told = told[1:] if ways["V"] == ways["F"] else told
+    return " | ".join([_arrays(kept) or "nothing", *told])
+
+
+def _passes(passes):
+    """Format passes. Passes in a row in the same outermost loop or branch appear once, with their number."""
+    words = []
+    for where, group in itertools.groupby(passes, lambda each: each.where.partition(", ")[0]):
+        texts = [f"{','.join(map(str, one.axes))}: {one.terms} {one.how}" for one in group]
+        words += [f"[{len(texts)} {where}: {texts[0]}]"] if where else texts
+    return ", ".join(words)
 
 
 if __name__ == "__main__":

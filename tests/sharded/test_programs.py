@@ -121,4 +121,6 @@ def test_a_plan_tells_of_a_shard_and_its_strips():
     x = jax.device_put(jnp.ones(SHAPE), NamedSharding(mesh, P(None, "rows")))
     (row,) = jaxpool.plan_of(jaxpool.max_pool)(x, (3, 3), padding="SAME")
     assert row.inputs[0].shape == (4, 4, 16, 2)
-    assert row.passes["cpu"].why == ("windows that cross the ends of a shard again, from 2 strips",)
+    shard, *strips = [each for each in row.passes["cpu"].forward if each.terms == 9]
+    assert [each.shape for each in shard.writes] == [row.output.shape] * 2
+    assert {each.writes[0].shape[1] for each in strips} == {1}

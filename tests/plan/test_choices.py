@@ -1,13 +1,19 @@
 """Plans of everything except windowed maxima, minima and sums, on both sides of each limit."""
 
 import pytest
+from jaxpool._ops.batch_chunks import batch_chunks_of
 
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._geometry.window import full_window, make_window
-from jaxpool._plan import others
+from jaxpool._plan.blur import blur_groups, blur_layout
 from jaxpool._plan.layout import Layout, fits_tables, in_one_region
 from jaxpool._plan.max_pool import plan_max, plan_scatter, residual, scatters
 from jaxpool._plan.problem import Problem, barrier_on, elements, nbytes, row
+from jaxpool._plan.program_length import needs_no_grid, turns
+from jaxpool._plan.reduce import plan_fold, reduces_as_floats
+from jaxpool._plan.scan import plan_scan
+from jaxpool._plan.scatter import puts_in_order, sends_to_chosen_rows
+from jaxpool._plan.segments import counts_ties_if_any
 from jaxpool._plan.tuning import CPU, LIMITS, NEVER, PORTABLE, TUNING
 
 
@@ -49,35 +55,15 @@ def test_what_is_kept_on_a_tpu(window, split, kept):
 
 def test_a_grid_for_windows_of_unequal_lengths_and_for_long_ones():
     longest = LIMITS.adaptive_window
-    assert others.needs_no_grid(adaptive_window((1, 2 * longest, 1), (2,), None))
-    assert not others.needs_no_grid(adaptive_window((1, 2 * longest + 2, 1), (2,), None))
-    assert not others.needs_no_grid(adaptive_window((1, 8, 7, 1), (4, 3), None))
-    assert others.needs_no_grid(adaptive_window((1, 8, 6, 1), (4, 3), None))
-
-
-def test_limits_are_the_last_that_are_read_one_by_one():
-    places, taps = LIMITS.adaptive_places, LIMITS.fold_taps
-    assert [others.one_by_one(places + more) for more in (0, 1)] == [True, False]
-    assert [others.in_one_go(taps + more, 1) for more in (0, 1)] == [True, False]
-    assert [others.in_one_go(taps + 9 + more, taps + 9) for more in (0, 1)] == [True, False]
-
-
-def test_long_tables_are_computed_and_large_kernels_loop():
-    table, taps = LIMITS.constant_table, LIMITS.morphology_taps
-    assert [others.constant_table(table + more) for more in (0, 1)] == [True, False]
-    assert [others.joins_taps_in_a_loop(taps + more) for more in (0, 1)] == [False, True]
-
-
-@pytest.mark.parametrize("platform", TUNING)
-def test_each_element_is_compared_with_a_few_positions(platform):
-    most = TUNING[platform].compared_positions
-    found = [others.compares_positions(platform, most + more) for more in (0, 1)]
-    assert found == [True, False]
+    assert needs_no_grid(adaptive_window((1, 2 * longest, 1), (2,), None))
+    assert not needs_no_grid(adaptive_window((1, 2 * longest + 2, 1), (2,), None))
+    assert not needs_no_grid(adaptive_window((1, 8, 7, 1), (4, 3), None))
+    assert needs_no_grid(adaptive_window((1, 8, 6, 1), (4, 3), None))
 
 
 @pytest.mark.parametrize("platform", TUNING)
 def test_a_scan_is_kept_as_its_platform_keeps(platform):
-    plan = others.plan_scan(platform)
+    plan = plan_scan(platform)
     assert (plan.ways, plan.barrier) == (TUNING[platform].scan_ways, barrier_on(platform))
     assert plan.barrier == ("call" if platform == "cpu" else "barrier")
     assert plan.keys is (platform == "cpu")  # comparisons on CPU treat subnormal floats as zeros
@@ -86,25 +72,22 @@ def test_a_scan_is_kept_as_its_platform_keeps(platform):
 @pytest.mark.parametrize("platform", TUNING)
 def test_the_axis_of_a_scan_is_cut_into_blocks(platform):
     """Blocks are for CPU only, and neither for explicitly sharded arrays nor for symbolic shapes."""
-    assert (
-        others.plan_scan(platform, (4, 1000, 2), sharded=False).blocks
-        == TUNING[platform].scan_block
-    )
+    assert plan_scan(platform, (4, 1000, 2), sharded=False).blocks == TUNING[platform].scan_block
     for shape, sharded in (((4, 1000, 2), True), ((None, 1000, 2), False)):
-        assert others.plan_scan(platform, shape, sharded).blocks == NEVER
+        assert plan_scan(platform, shape, sharded).blocks == NEVER
 
 
 def test_an_axis_is_cut_into_blocks_that_divide_it_where_they_can():
     """On CPU, an axis longer than 125 has blocks of its largest divisor from 13 to 25, else of 25."""
-    plan = others.plan_scan("cpu", (1000, 2), sharded=False)
+    plan = plan_scan("cpu", (1000, 2), sharded=False)
     assert (plan.ways, plan.blocks) == (5, 25)
     lengths = {125: None, 126: 21, 127: 25, 130: 13, 144: 24, 156: 13, 363: 25, 1000: 25}
     assert {size: plan.block(size) for size in lengths} == lengths
-    assert others.plan_scan("gpu", (1000, 2), sharded=False).block(1000) is None
+    assert plan_scan("gpu", (1000, 2), sharded=False).block(1000) is None
 
 
 def test_a_pass_of_a_scan_reaches_so_many_times_as_far():
-    plan = others.plan_scan("cpu", (1000, 2), sharded=False)
+    plan = plan_scan("cpu", (1000, 2), sharded=False)
     assert [len(plan.passes(size)) for size in (1, 2, 5, 6, 25, 26)] == [0, 1, 1, 2, 2, 3]
     assert plan.passes(12) == [range(1, 5), range(5, 12, 5)]
 
@@ -112,7 +95,7 @@ def test_a_pass_of_a_scan_reaches_so_many_times_as_far():
 def blurred(window, strides=None, platform="cpu"):
     """Return the axes of each pass of a blur."""
     window = make_window((1, 200, 200, 200), window, strides, axes=(1, 2, 3)[: len(window)])
-    return [group.axes for group in others.blur_groups(window, platform)]
+    return [group.axes for group in blur_groups(window, platform)]
 
 
 def test_the_passes_of_a_blur():
@@ -135,20 +118,18 @@ def test_a_blur_of_many_taps_sends_padded_cotangents_back(taps, reading):
     shape = (1, 40, 40, 64)
     problem = Problem(make_window(shape, (taps, 1)), shape, "float32", "cpu")
     assert CPU.tested_taps == 9
-    assert others.blur_layout(problem, transposed=True).reading == reading
+    assert blur_layout(problem, transposed=True).reading == reading
 
 
 def test_what_is_put_in_order():
     """An ordered scatter is for CPU, into a flat array with 32-bit positions."""
     shape = (2, 8, 16, 5)
-    assert others.puts_in_order("cpu", shape, False)
+    assert puts_in_order("cpu", shape, False)
     wide = (2**11, 2**10, 2**10)
-    assert not others.puts_in_order("cpu", wide, False)
-    assert not others.puts_in_order("cpu", shape, True)
-    assert not others.puts_in_order("cpu", (None, *shape), False)
-    assert not any(
-        others.puts_in_order(platform, shape, False) for platform in ("gpu", "tpu", "portable")
-    )
+    assert not puts_in_order("cpu", wide, False)
+    assert not puts_in_order("cpu", shape, True)
+    assert not puts_in_order("cpu", (None, *shape), False)
+    assert not any(puts_in_order(platform, shape, False) for platform in ("gpu", "tpu", "portable"))
 
 
 def test_numbers_of_a_problem():
@@ -266,9 +247,9 @@ def test_a_maximum_is_cut_where_at_more_than_half_nothing_is_missing(rows, regio
 
 def test_turns_of_a_loop_over_taps():
     assert (LIMITS.taps_at_once, LIMITS.weighted_taps_at_once) == (16, 8)
-    assert others.turns(35, weighted=False) == (2, 16, 3)
-    assert others.turns(35, weighted=True) == (4, 8, 3)
-    assert others.turns(32, weighted=False) == (2, 16, 0)
+    assert turns(35, weighted=False) == (2, 16, 3)
+    assert turns(35, weighted=True) == (4, 8, 3)
+    assert turns(32, weighted=False) == (2, 16, 0)
 
 
 def test_parts_of_a_batch_divide_it():
@@ -283,17 +264,17 @@ def test_parts_of_a_batch_divide_it():
         (1, 2 * half + 1): 1,
     }
     for shape, count in parts.items():
-        assert others.batch_chunks_of(shape, "cpu") == count, shape
-    assert others.batch_chunks_of((4, None), "cpu") == 1
-    assert others.batch_chunks_of((4, half), "gpu") == 1
+        assert batch_chunks_of(shape, "cpu") == count, shape
+    assert batch_chunks_of((4, None), "cpu") == 1
+    assert batch_chunks_of((4, half), "gpu") == 1
 
 
 def test_a_scatter_sends_to_chosen_rows_of_long_segments():
     per_segment = TUNING["cpu"].scattered_rows
     for rows, segments, sent in ((3 * per_segment, 3, True), (3 * per_segment - 1, 3, False)):
-        assert others.sends_to_chosen_rows("cpu", (rows, 8), segments, False) is sent
-    assert not others.sends_to_chosen_rows("cpu", (3 * per_segment, 8), 3, True)
-    assert not others.sends_to_chosen_rows("gpu", (3 * per_segment, 8), 3, False)
+        assert sends_to_chosen_rows("cpu", (rows, 8), segments, False) is sent
+    assert not sends_to_chosen_rows("cpu", (3 * per_segment, 8), 3, True)
+    assert not sends_to_chosen_rows("gpu", (3 * per_segment, 8), 3, False)
 
 
 def test_small_arrays_are_reduced_as_floats():
@@ -302,7 +283,7 @@ def test_small_arrays_are_reduced_as_floats():
     assert most <= 2**16  # float32 holds all counts, and two bytes hold all indices
 
     def as_floats(*shape, axes=(1,), platform="cpu"):
-        return others.reduces_as_floats(platform, shape, axes)
+        return reduces_as_floats(platform, shape, axes)
 
     assert [as_floats(3, n) for n in (least - 1, least)] == [False, True]
     assert [as_floats(1, n) for n in (most - 1, most)] == [True, False]
@@ -313,7 +294,7 @@ def test_small_arrays_are_reduced_as_floats():
 
 def folded(shape, axes, bits=32, *, ties=False, platform="cpu", sharded=False):
     """Return the axis and the number of parts of each successive fold."""
-    first = others.plan_fold(shape, axes, bits, platform, sharded, ties)
+    first = plan_fold(shape, axes, bits, platform, sharded, ties)
     found = [] if first is None else [first, *first.later()]
     return [(each.axis, each.ways) for each in found]
 
@@ -353,7 +334,7 @@ def test_stretches_of_an_axis_are_joined_first(shape, axes, options, folds):
 
 
 def test_ties_of_segments_are_counted_by_a_sum_of_32_bits():
-    assert others.counts_ties_if_any("cpu", (2**31, 1))
-    assert others.counts_ties_if_any("cpu", (2**32 - 1,))
-    assert not others.counts_ties_if_any("cpu", (2**32,))
-    assert not others.counts_ties_if_any("portable", (2,))
+    assert counts_ties_if_any("cpu", (2**31, 1))
+    assert counts_ties_if_any("cpu", (2**32 - 1,))
+    assert not counts_ties_if_any("cpu", (2**32,))
+    assert not counts_ties_if_any("portable", (2,))

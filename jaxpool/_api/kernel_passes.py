@@ -1,0 +1,299 @@
+"""Passes of a pool over arrays in memory, read from the jaxpr of its kernels; for `jaxpool.plan_of`.
+
+XLA fuses slices, gathers and elementwise operations into the operation that uses them. A pass therefore ends at an
+operation that is not fused, such as a reduction or a sort, at an array that the kernel stores
+(`_kernels/materialise.py`), at a slice of an array that is computed from several slices, and at the outputs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
+
+import jax
+from jax import numpy as jnp
+from jax.extend import core
+
+from jaxpool._arguments.sizes import is_int
+from jaxpool._ops import linear_map
+from jaxpool._ops.equations import Direction
+from jaxpool._ops.op import Op
+from jaxpool._plan.problem import Platform
+
+# Prefixes of the names of primitives that XLA does not fuse into the operation that uses their result.
+NOT_FUSED = ("arg", "conv_", "cum", "dot_general", "jaxpool_", "reduce", "scatter", "sort", "top_k")
+
+
+@dataclasses.dataclass(frozen=True)
+class Pass:
+    """One pass over an array: each element of the result combines up to `terms` elements along `axes`.
+
+    `how` is the name of a JAX primitive, such as "slice", "gather", "reduce_max", "reduce_window_sum" or "scatter-add",
+    or "elementwise".
+    """
+
+    axes: tuple[int, ...]
+    terms: Any
+    how: str
+    # Types of the stored results; empty if the next pass reads the result without storing it.
+    writes: tuple[jax.ShapeDtypeStruct, ...]
+    where: str = ""  # the loops and branches that contain the pass
+
+
+Passes = tuple[Pass, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class PoolPasses:
+    """The passes of a pool on a platform, by direction; empty for a direction that is not described.
+
+    `value` computes the output if no derivative is taken, `forward` the output and the residual, `tangent` the output
+    tangent and `backward` the input cotangents.
+    """
+
+    value: Passes = ()
+    forward: Passes = ()
+    tangent: Passes = ()
+    backward: Passes = ()
+
+
+def residual_types(op: Op, types: Sequence[Any]) -> tuple[jax.ShapeDtypeStruct, ...]:
+    """The types of the residual of an op, for inputs and extra arguments of `types`; none for integers."""
+    if not _is_differentiable(op, types):
+        return ()
+    _, residual = jax.eval_shape(functools.partial(linear_map.value_and_residual, op), *types)
+    return tuple(jax.tree.leaves(residual))
+
+
+def _is_differentiable(op: Op, types: Sequence[Any]) -> bool:
+    return all(jnp.issubdtype(each.dtype, jnp.floating) for each in types[: op.inputs])
+
+
+def passes_of_op(
+    platform: Platform, op: Op, types: Sequence[Any], directions: Collection[Direction]
+) -> PoolPasses:
+    """The passes of an op in some directions, for inputs and extra arguments of `types`."""
+    inputs, value = types[: op.inputs], functools.partial(linear_map.value, op)
+    y = jax.eval_shape(value, *types)
+    calls: dict[Direction, tuple[Any, ...]] = {"value": (value, *types), "forward": (value, *types)}
+    if _is_differentiable(op, types):
+        forward = functools.partial(linear_map.value_and_residual, op)
+        tangent = functools.partial(linear_map.linear_map, op, nonzero=(True,) * op.inputs)
+        y, residual = jax.eval_shape(forward, *types)
+        calls["forward"] = (forward, *types)
+        calls["tangent"] = (tangent, residual, inputs)
+        calls["backward"] = (functools.partial(tangent, transposed=True), residual, [y])
+    found = {
+        each: _passes_of(platform, [*inputs, y], *call)
+        for each, call in calls.items()
+        if each in directions
+    }
+    return PoolPasses(**found)
+
+
+def passes_of_equation(platform: Platform, equation: Any) -> Passes:
+    """The passes of an equation of one of our primitives, with all examples of its vmaps."""
+    bind = functools.partial(equation.primitive.bind, **equation.params)
+    arrays = [x.aval for x in equation.outvars]
+    return _passes_of(platform, arrays, bind, *[x.aval for x in equation.invars])
+
+
+def _passes_of(
+    platform: Platform, arrays: Sequence[Any], function: Callable[..., Any], *types: Any
+) -> Passes:
+    """The passes of the op that `function` binds, for arguments of `types`.
+
+    `arrays` are the types of inputs and output. Passes over smaller arrays, such as tables of positions, are left out.
+    """
+    program = jax.make_jaxpr(function)(*types).jaxpr
+    reader = _Reader(platform, min(map(_size, arrays)))
+    reader.store(reader.read(program, [NONE] * len(program.invars)), program.outvars)
+    return tuple(reader.passes) or (_elementwise(program.outvars),)
+
+
+class _Read(NamedTuple):
+    """A slice, or nested gathers, that an array is computed from."""
+
+    source: Any  # the array in memory
+    parts: tuple[str, ...]
+    axes: frozenset[int]
+    how: str
+
+
+Reads = frozenset[_Read]
+NONE: Reads = frozenset()
+
+
+class _Reader:
+    """Collects the passes over arrays of at least `least` elements, in the order of the equations of a jaxpr."""
+
+    def __init__(self, platform: Platform, least: float) -> None:
+        self.platform, self.least = platform, least
+        self.passes: list[Pass] = []
+        self.listed = NONE  # the reads of these passes
+        self.programs = self.stores = 0  # numbers of jaxprs and of stored results
+
+    def read(self, program: Any, inputs: Sequence[Reads | None]) -> list[Reads | None]:
+        """List the passes of a jaxpr. Return the reads that its outputs are computed from, None for constants."""
+        known = dict(zip(program.invars, inputs, strict=True))
+        self.programs += 1
+        scope = self.programs
+
+        def reads_of(x: Any) -> Reads | None:
+            return None if isinstance(x, core.Literal) else known.get(x)
+
+        for equation in program.eqns:
+            operands = [reads_of(x) for x in equation.invars]
+            if any(reads is not None for reads in operands):
+                outputs = self._outputs(equation, operands, scope)
+                known.update(zip(equation.outvars, outputs, strict=True))
+        return [reads_of(x) for x in program.outvars]
+
+    def store(self, results: Sequence[Reads | None], like: Sequence[Any]) -> list[Reads | None]:
+        """End the passes that compute `results`, which have the types of the variables `like`."""
+        self.stores += 1
+        # One loop computes all results of one shape.
+        for shape in dict.fromkeys(x.aval.shape for x in like):
+            pairs = zip(results, like, strict=True)
+            chosen = [(reads, x) for reads, x in pairs if reads and x.aval.shape == shape]
+            self._list(NONE.union(*[reads for reads, _ in chosen]), [x for _, x in chosen])
+        return [None if reads is None else NONE for reads in results]
+
+    def _list(self, reads: Reads, written: Sequence[Any] = ()) -> None:
+        """List a pass with these reads, unless earlier passes have them."""
+        reads -= self.listed
+        self.listed |= reads
+        size = max((_size(read.source[-1].aval) for read in reads), default=0)
+        if not reads or max([size, *(_size(x.aval) for x in written)]) < self.least:
+            return
+        largest = [read for read in reads if _size(read.source[-1].aval) == size]
+        how = "gather" if any(read.how == "gather" for read in largest) else "slice"
+        axes = sorted(frozenset[int]().union(*[read.axes for read in largest]))
+        self.passes.append(Pass(tuple(axes), _terms(reads), how, tuple(map(_type, written))))
+
+    def _outputs(self, equation: Any, operands: Sequence[Any], scope: int) -> list[Reads | None]:
+        """The reads that the outputs of an equation are computed from."""
+        name, outs = equation.primitive.name, equation.outvars
+        every = NONE.union(*[reads for reads in operands if reads is not None])
+        if equation.primitive in (linear_map.compute_p, linear_map.linear_p):
+            kernel = linear_map.kernel_of(equation, self.platform)
+            program = jax.make_jaxpr(kernel)(*[x.aval for x in equation.invars]).jaxpr
+            return self.read(program, operands)
+        if name in ("scan", "while", "cond"):
+            return self._control_flow(equation, operands)
+        if name.startswith(NOT_FUSED) and name != "reduce_precision":
+            self._list(every)
+            if max(_size(x.aval) for x in (*equation.invars, *outs)) >= self.least:
+                how = name.removeprefix("jaxpool_")
+                self.passes.append(Pass(*_axes_and_terms(equation), how, tuple(map(_type, outs))))
+            return [NONE] * len(outs)
+        for inner in core.jaxprs_in_params(equation.params):
+            return self._call(equation, inner, operands)
+        if name == "optimization_barrier":
+            return self.store(operands, outs)
+        if name in ("concatenate", "stack"):  # each element of the result comes from one operand
+            return [max([reads for reads in operands if reads is not None], key=len)]
+        if name in ("slice", "dynamic_slice", "gather", "pad"):
+            return [self._sliced(equation, operands[0], scope)]
+        return [every] * len(outs)
+
+    def _sliced(self, equation: Any, reads: Reads | None, scope: int) -> Reads | None:
+        """The reads of a slice or a gather. A pad moves the elements of a slice, or is a slice itself if it crops."""
+        if reads is None or 0 in equation.outvars[0].aval.shape:
+            return None
+        (x, *_), (y, *_), params = equation.invars, equation.outvars, equation.params
+        name, how, part = equation.primitive.name, "slice", repr(params)
+        if name == "pad":
+            config = params["padding_config"]
+            axes = {axis for axis, (low, high, _) in enumerate(config) if low or high}
+            cropped = any(min(low, high) < 0 for low, high, _ in config)
+            if _terms(reads) > 1 or (not reads and not cropped):
+                return reads
+        elif name == "gather":
+            axes, how = set(params["dimension_numbers"].start_index_map), "gather"
+        else:
+            axes = {axis for axis, n in enumerate(x.aval.shape) if n != y.aval.shape[axis]}
+            if _terms(reads) > 1:
+                self._list(reads, [x])
+        if name in ("gather", "dynamic_slice"):
+            part = f"{scope} {id(y)}"  # the positions are arrays
+        start = _Read((scope, self.stores, x), (), frozenset(), how)
+        return frozenset(
+            each._replace(parts=(*each.parts, part), axes=each.axes | axes, how=how)
+            for each in (reads - self.listed) or {start}
+        )
+
+    def _call(self, equation: Any, inner: Any, operands: Sequence[Any]) -> list[Reads | None]:
+        """The reads of the results of a call. Results of a call that XLA does not inline are stored."""
+        before, results = len(self.passes), self.read(inner, operands)
+        if (getattr(equation.ctx, "xla_metadata", None) or {}).get("inlineable") != "false":
+            return results
+        results = self.store(results, equation.outvars)
+        if len(self.passes) == before and inner.eqns:
+            self.passes.append(_elementwise(equation.outvars))
+        return results
+
+    def _control_flow(self, equation: Any, operands: Sequence[Any]) -> list[Reads | None]:
+        """List the passes of the body of a loop, or of each branch of a conditional."""
+        params, operands = equation.params, self.store(operands, equation.invars)
+        if equation.primitive.name == "scan":
+            bodies, where = [params["jaxpr"]], f"in each of {params['length']} loop steps"
+        elif equation.primitive.name == "while":
+            bodies, where = [params["body_jaxpr"]], "in a loop"
+            operands = operands[params["cond_nconsts"] :]
+        else:
+            bodies, where = params["branches"], "in a branch"
+            operands = operands[1:]
+        first, found = len(self.passes), []
+        for body in bodies:
+            self.store(self.read(body.jaxpr, operands), body.jaxpr.outvars)
+            found.append(self.passes[first:])
+            del self.passes[first:]
+        # The longest branch is for rare inputs, such as NaN.
+        *_, longest = found = sorted(filter(None, found), key=len) or [[]]
+        if len(found) > 1:
+            where += f", or {len(longest)} pass{'es' * (len(longest) > 1)} in another branch"
+        for each in found[0]:
+            inner = f", {each.where}" if each.where else ""
+            self.passes.append(dataclasses.replace(each, where=where + inner))
+        return [NONE] * len(equation.outvars)
+
+
+def _terms(reads: Reads) -> int:
+    """Number of reads of one array."""
+    return max(Counter(read.source for read in reads).values(), default=0)
+
+
+def _elementwise(like: Sequence[Any]) -> Pass:
+    return Pass((), 1, "elementwise", tuple(map(_type, like)))
+
+
+def _type(x: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(x.aval.shape, x.aval.dtype)
+
+
+def _size(x: Any) -> float:
+    """Number of elements; infinity if it is symbolic."""
+    size = math.prod(x.shape)
+    return size if is_int(size) else math.inf
+
+
+def _axes_and_terms(equation: Any) -> tuple[tuple[int, ...], Any]:
+    """The axes that an equation reduces, sorts or scatters along, and the number of elements per result."""
+    params, shape = equation.params, equation.invars[0].aval.shape
+    sizes = params.get("window_dimensions", params.get("sizes"))
+    if sizes is not None:
+        return tuple(axis for axis, n in enumerate(sizes) if n != 1), math.prod(sizes)
+    if equation.primitive.name.startswith("scatter"):
+        return tuple(params["dimension_numbers"].scatter_dims_to_operand_dims), 1
+    if equation.primitive.name == "dot_general":
+        axes = tuple(params["dimension_numbers"][0][0])
+    else:
+        last = len(shape) - 1
+        axes = params.get("axes", params.get("dimensions"))
+        axes = (params.get("axis", params.get("dimension", last)),) if axes is None else axes
+    return tuple(axes), math.prod(shape[axis] for axis in axes)
