@@ -40,8 +40,6 @@ class Rows(Op):
         return (kernels.rows(dy, extra_args[1]),)
 
 
-BY_GROUPS = "some boxes of one image at a time"
-
 
 def rows(x: Array, at: Array, back: Array) -> Array:
     """The rows of x at positions `at`, with zeros for positions out of bounds. `back` is the inverse of `at`."""

@@ -32,8 +32,6 @@ from jaxpool._ops.op import Op
 from jaxpool._plan.problem import Platform, barrier_on
 from jaxpool._plan.program_length import joins_taps_in_a_loop
 
-TO_KERNEL = "to the kernel"
-
 
 def wide_dtype(dtype: DType) -> DType:
     """The dtype of sums, at least 32 bits wide."""

@@ -182,9 +182,6 @@ class RangedOp(Op):
     def saved(self, y: Any, *args: Any) -> Any:
         return args, y
 
-    def _direct_back(self, xs: Any, y: Array, dy: Array) -> tuple[Array, ...]:
-        return self.direct_transpose(xs, y, dy, self.shares(xs, y, dy)[0])
-
     def direct(self, *xs: Array) -> tuple[Array, Array]:
         """The output by direct sums, and the range status of each window."""
         raise TypeError(f"{type(self).__name__} has no direct evaluation")

@@ -35,8 +35,6 @@ from jaxpool._plan.problem import Platform, barrier_on
 from jaxpool._plan.rank_pool import Rank, by_network, place_of, places, reduced, unrolled
 from jaxpool._plan.tuning import tuning
 
-BY_BITS = "once for each bit of a number"
-
 
 def _values(key: Array, dtype: DType, *mask: Array) -> Array:
     """Convert keys to values. A masked window without elements gives 0, because its key would be a NaN."""
