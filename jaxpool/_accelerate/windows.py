@@ -101,7 +101,7 @@ def window_of(aval: Any, params: dict[str, Any]) -> Window:
             empty="allow",
         )
     except ArgumentError as error:
-        raise LeftError(f"{error.argument} is not {error.rule}") from None
+        raise LeftError(f"{error.arg_name} is not {error.requirement}") from None
     if _running(window):
         raise LeftError("a running reduction: so lax computes cumsum and cummax")
     return window

@@ -11,8 +11,8 @@ from jax import Array, lax
 
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.choices import choice
-from jaxpool._arguments.sizes import check_countable
+from jaxpool._arguments.choices import check_choice
+from jaxpool._arguments.sizes import check_fits_int32_indices
 from jaxpool._geometry.adaptive import Sizes, adaptive_window
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import dtypes
@@ -32,8 +32,8 @@ def _checked(
     place = place_by_type(x)
     shape = place.whole(x.shape) if place else x.shape
     window = adaptive_window(shape, output_shape, axes)
-    choice("ties", ties, ("first", "last", "split"))
-    choice("autodiff", autodiff, ("vjp", "jvp"))
+    check_choice("ties", ties, ("first", "last", "split"))
+    check_choice("autodiff", autodiff, ("vjp", "jvp"))
     return x, window, place
 
 
@@ -148,7 +148,7 @@ def adaptive_max_pool_with_argmax(
       `torch.nn.functional.adaptive_max_pool2d` with `return_indices=True`.
     """
     x, window, place = _checked(x, output_shape, axes, autodiff, ties)
-    check_countable("x", window.input_shape)
+    check_fits_int32_indices("x", window.input_shape)
     if place:
         y, indices = adaptive_pool("argmax", place, x, window, ties, autodiff)
         return y, indices

@@ -9,10 +9,10 @@ from jax import Array
 from jax import numpy as jnp
 
 from jaxpool._api.windowed import checked, masked
-from jaxpool._arguments.arrays import wrong_dtype
+from jaxpool._arguments.arrays import wrong_dtype_error
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import Ints, Padding
+from jaxpool._arguments.sizes import IntOrInts, Padding
 from jaxpool._kernels import dtypes
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.masked import mean
@@ -23,11 +23,11 @@ from jaxpool._shards.pools import Sum
 @public
 def sum_pool(
     x: Any,
-    window_shape: Ints,
-    strides: Ints | None = None,
+    window_shape: IntOrInts,
+    strides: IntOrInts | None = None,
     padding: Padding = "VALID",
     *,
-    window_dilation: Ints | None = None,
+    window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
     axes: tuple[int, ...] | None = None,
     where: Any = None,
@@ -88,7 +88,7 @@ def summed(
     x, window, split = checked(x, window_shape, **options)
     if x.dtype == jnp.bool_:
         rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
-        raise wrong_dtype("x", rule, x, hint)
+        raise wrong_dtype_error("x", rule, x, hint)
     masked_pool = masked(x, window, split, where)
     x = masked_pool.zeroed(x) if masked_pool else x
     if split:
@@ -124,12 +124,12 @@ def divisor_of(
 @public
 def avg_pool(
     x: Any,
-    window_shape: Ints,
-    strides: Ints | None = None,
+    window_shape: IntOrInts,
+    strides: IntOrInts | None = None,
     padding: Padding = "VALID",
     count_include_pad: bool = True,
     *,
-    window_dilation: Ints | None = None,
+    window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
     axes: tuple[int, ...] | None = None,
     where: Any = None,

@@ -16,9 +16,9 @@ from jaxpool._api.reduce import mask_of, reduced_axes
 from jaxpool._api.shared_text import filled
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.choices import choice
+from jaxpool._arguments.choices import check_choice
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import check_countable, is_int
+from jaxpool._arguments.sizes import check_fits_int32_indices, is_int
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
 from jaxpool._ops.cumulative import Running, Which
@@ -38,19 +38,19 @@ def _cumulative(
     x = as_array(x)
     if not x.ndim:
         hint = "Add one with x[None]."
-        raise ArgumentError("x", "an array of at least one axis", x.shape, hint, of="shape")
+        raise ArgumentError("x", "an array of at least one axis", x.shape, hint, attribute="shape")
     rule = f"an int from {-x.ndim} to {x.ndim - 1}"
     if not is_int(axis):
         raise ArgumentError("axis", rule, axis, "Reshape x to run along several.", TypeError)
     if not -x.ndim <= operator.index(axis) < x.ndim:
         raise ArgumentError("axis", rule, axis, "Name an axis of x.")
     (at,) = reduced_axes(axis, x.shape)
-    check_countable("x", (x.shape[at],))
+    check_fits_int32_indices("x", (x.shape[at],))
     if not isinstance(reverse, bool):
         raise ArgumentError("reverse", "True or False", reverse, "Pass a bool.", TypeError)
-    choice("ties", ties, ("first", "last"))
+    check_choice("ties", ties, ("first", "last"))
     check_whole(x, at, by_type=False)
-    choice("autodiff", autodiff, ("vjp", "jvp"))
+    check_choice("autodiff", autodiff, ("vjp", "jvp"))
     op = Running(kind, ties, at, reverse)
     if reset is None:
         return op, (x,)

@@ -19,9 +19,9 @@ from jax import numpy as jnp
 from jaxpool._api.regions import Sizes, cells_of, gathered, images_of, samples_of, scale_of
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.coefficients import number
+from jaxpool._arguments.coefficients import checked_float
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import check_countable, is_int, is_sequence
+from jaxpool._arguments.sizes import check_fits_int32_indices, is_int, is_tuple_or_list
 from jaxpool._kernels.dtypes import accumulator, float_dtype
 from jaxpool._ops.levels import level_mean
 from jaxpool._ops.regions import BoxMean
@@ -89,12 +89,12 @@ def multilevel_roi_align(
     References:
       Lin et al., Feature Pyramid Networks, arXiv:1612.03144, equation 1; `torchvision.ops.MultiScaleRoIAlign`.
     """
-    if not is_sequence(features) or not len(features):
+    if not is_tuple_or_list(features) or not len(features):
         rule = "a list or a tuple of arrays, one for each level"
         if isinstance(features, dict):
             got = f"a dict of {', '.join(map(repr, features))}"
             hint = "Pass a list ordered from fine to coarse."
-            raise ArgumentError("features", rule, features, hint, TypeError, got=got)
+            raise ArgumentError("features", rule, features, hint, TypeError, shown_value=got)
         raise ArgumentError("features", rule, features, "One level is [x].", TypeError)
     xs = [as_array(x, "features") for x in features]
     boxes = as_array(boxes, "boxes")
@@ -106,7 +106,7 @@ def multilevel_roi_align(
     finest = -math.log2(scale)
     if finest != round(finest):
         raise ArgumentError("spatial_scale", "a power of two", scale, "Level 2 has 1 / 4.")
-    size = number(
+    size = checked_float(
         "canonical_size",
         canonical_size,
         "a positive number",
@@ -132,7 +132,9 @@ def _arrays(xs: list[Array], boxes: Array, batch_indices: Any) -> tuple[list[Arr
     """The levels (B, H, W, C), the flat boxes (n, 4) and the image of each box."""
     if boxes.ndim < 2 or boxes.shape[-1] != 4 or not all(map(is_int, boxes.shape)):
         rule = "an array (..., K, 4) of (y0, x0, y1, x1), of known sizes"
-        raise ArgumentError("boxes", rule, boxes.shape, "One box is boxes[None].", of="shape")
+        raise ArgumentError(
+            "boxes", rule, boxes.shape, "One box is boxes[None].", attribute="shape"
+        )
     rank = 3 if batch_indices is None and xs[0].ndim == 3 else 4
     shapes = [x.shape for x in xs]
     if any(
@@ -158,7 +160,7 @@ def _arrays(xs: list[Array], boxes: Array, batch_indices: Any) -> tuple[list[Arr
         raise ArgumentError("features", rule, shapes, "Pass features[::-1].")
     for x in xs:
         for size in x.shape[:-1]:
-            check_countable("features", (size,))
+            check_fits_int32_indices("features", (size,))
         check_whole(x, *range(rank - 1), by_type=False, argument="features")
     flat = boxes.reshape(-1, 4)
     if rank == 3:

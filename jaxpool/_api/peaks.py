@@ -11,15 +11,15 @@ from jax import Array
 
 from jaxpool._api.windowed import checked
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.choices import choice
-from jaxpool._arguments.sizes import Ints
+from jaxpool._arguments.choices import check_choice
+from jaxpool._arguments.sizes import IntOrInts
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._shards.peaks import MARKED, Marked, Peaks, peaks
 
 
 def _peaks(kind: Kind, x: Any, window_shape: Any, axes: Any, ties: Any) -> Array:
     x, window, split = checked(x, window_shape, padding="SAME", axes=axes)
-    choice("ties", ties, MARKED)
+    check_choice("ties", ties, MARKED)
     if split:
         marks: Array = split.run(Peaks, x, kind, ties)
         return marks
@@ -28,7 +28,7 @@ def _peaks(kind: Kind, x: Any, window_shape: Any, axes: Any, ties: Any) -> Array
 
 @public
 def local_maxima(
-    x: Any, window_shape: Ints, *, axes: tuple[int, ...] | None = None, ties: Marked = "first"
+    x: Any, window_shape: IntOrInts, *, axes: tuple[int, ...] | None = None, ties: Marked = "first"
 ) -> Array:
     """Marks each element that is the largest of the window around it, such as the peaks of a heatmap.
 
@@ -72,7 +72,7 @@ def local_maxima(
 
 @public
 def local_minima(
-    x: Any, window_shape: Ints, *, axes: tuple[int, ...] | None = None, ties: Marked = "first"
+    x: Any, window_shape: IntOrInts, *, axes: tuple[int, ...] | None = None, ties: Marked = "first"
 ) -> Array:
     """Marks each element that is the smallest of the window around it.
 

@@ -13,8 +13,8 @@ from jax import Array
 
 from jaxpool._api.windowed import checked, masked
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.coefficients import coefficient, number
-from jaxpool._arguments.sizes import Ints, Padding
+from jaxpool._arguments.coefficients import as_coefficient, checked_float
+from jaxpool._arguments.sizes import IntOrInts, Padding
 from jaxpool._kernels import dtypes
 from jaxpool._ops.mean_pool import MeanPool
 from jaxpool._ops.power_pool import NormPool
@@ -26,11 +26,11 @@ from jaxpool._shards.pools import Norm
 def lp_pool(
     x: Any,
     p: float,
-    window_shape: Ints,
-    strides: Ints | None = None,
+    window_shape: IntOrInts,
+    strides: IntOrInts | None = None,
     padding: Padding = "VALID",
     *,
-    window_dilation: Ints | None = None,
+    window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
     axes: tuple[int, ...] | None = None,
     where: Any = None,
@@ -97,7 +97,7 @@ def lp_pool(
 def norms(x: Any, p: Any, window_shape: Any, *, where: Any = None, **geometry: Any) -> Array:
     """Run the Lp pool of x."""
     x, window, split = checked(x, window_shape, **geometry)
-    exponent = number("p", p, "a number above 0, or inf", "Pass 2, say.", lambda p: p > 0)
+    exponent = checked_float("p", p, "a number above 0, or inf", "Pass 2, say.", lambda p: p > 0)
     masked_pool = masked(x, window, split, where)
     x = masked_pool.zeroed(x) if masked_pool else x
     if split:
@@ -110,12 +110,12 @@ def norms(x: Any, p: Any, window_shape: Any, *, where: Any = None, **geometry: A
 def gem_pool(
     x: Any,
     p: float | Array,
-    window_shape: Ints,
-    strides: Ints | None = None,
+    window_shape: IntOrInts,
+    strides: IntOrInts | None = None,
     padding: Padding = "VALID",
     *,
     eps: float = 1e-6,
-    window_dilation: Ints | None = None,
+    window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
     axes: tuple[int, ...] | None = None,
 ) -> Array:
@@ -180,9 +180,9 @@ def gem_pool(
     }
     x, window, split = checked(x, window_shape, **geometry)
     rule, hint = "a finite number above 0", "Leave it out for 1e-6."
-    least = number("eps", eps, rule, hint, lambda e: 0 < e < math.inf)
+    least = checked_float("eps", eps, rule, hint, lambda e: 0 < e < math.inf)
     rule, shape = "a finite number other than 0", (split or window).pooled(x.shape)
-    exponent = coefficient("p", p, rule, lambda p: p != 0 and math.isfinite(p), shape)
+    exponent = as_coefficient("p", p, rule, lambda p: p != 0 and math.isfinite(p), shape)
     x = dtypes.as_float(x)
     power, arrays = (exponent, ()) if isinstance(exponent, float) else (None, (exponent,))
     if split:

@@ -14,18 +14,18 @@ from jax.sharding import reshard
 
 from jaxpool._api.shared_text import filled
 from jaxpool._api.windowed import checked
-from jaxpool._arguments.arrays import as_array, is_key
+from jaxpool._arguments.arrays import as_array, is_prng_key
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
-    Ints,
+    IntOrInts,
     Padding,
-    check_countable,
+    array_to_list,
+    check_fits_int32_indices,
+    ints_per_axis,
     is_int,
-    is_sequence,
-    listed,
+    is_tuple_or_list,
     normalise_axes,
-    per_axis,
 )
 from jaxpool._kernels.dtypes import as_float
 from jaxpool._ops.apply import apply_with_extra_args
@@ -43,13 +43,15 @@ from jaxpool._shards.whole import Local
 
 def check_key(key: Any, rule: str, hint: str) -> None:
     """Raise unless `key` is one PRNG key: a typed key, or the uint32 words of a key of the default implementation."""
-    if not is_key(key):
+    if not is_prng_key(key):
         got = (
             f"key={key.dtype}{list(key.shape)}"
             if hasattr(key, "dtype") and hasattr(key, "shape")
             else ""
         )
-        raise ArgumentError("key", rule, key, hint, TypeError, got=got, static=False)
+        raise ArgumentError(
+            "key", rule, key, hint, TypeError, shown_value=got, must_be_static=False
+        )
 
 
 @public
@@ -57,7 +59,7 @@ def check_key(key: Any, rule: str, hint: str) -> None:
 def fractional_max_pool(
     key: Any,
     x: Any,
-    window_shape: Ints,
+    window_shape: IntOrInts,
     output_shape: tuple[int, ...],
     *,
     axes: tuple[int, ...] | None = None,
@@ -96,7 +98,7 @@ def fractional_max_pool(
       windows.
     """
     x, op, samples = _placed(key, x, window_shape, output_shape, axes)
-    check_countable("x", op.window.input_shape)
+    check_fits_int32_indices("x", op.window.input_shape)
     return _of_shards(op, x, samples)
 
 
@@ -105,7 +107,7 @@ def fractional_max_pool(
 def fractional_avg_pool(
     key: Any,
     x: Any,
-    window_shape: Ints,
+    window_shape: IntOrInts,
     output_shape: tuple[int, ...],
     *,
     axes: tuple[int, ...] | None = None,
@@ -179,21 +181,21 @@ def fractional_op(
 
     `chance` is the dtype of the random numbers.
     """
-    output_shape = listed(output_shape)
-    if not is_sequence(output_shape) or not output_shape:
+    output_shape = array_to_list(output_shape)
+    if not is_tuple_or_list(output_shape) or not output_shape:
         rule = "a tuple of positive ints, one per pooled axis"
-        kind = ValueError if is_sequence(output_shape) else TypeError
+        kind = ValueError if is_tuple_or_list(output_shape) else TypeError
         hint = "Pass a tuple such as (4, 4)."
         raise ArgumentError("output_shape", rule, output_shape, hint, kind)
     rank = len(output_shape)
     where = normalise_axes(axes, len(shape), rank)
-    window = per_axis("window_shape", window_shape, rank)
-    outs = per_axis("output_shape", output_shape, rank, or_int=False)
+    window = ints_per_axis("window_shape", window_shape, rank)
+    outs = ints_per_axis("output_shape", output_shape, rank, accept_int=False)
     for axis, width, out in zip(where, window, outs, strict=True):
         if not is_int(shape[axis]):
             hint = "Batch and channel axes may be symbolic, pooled axes not."
             rule = f"of known size along pooled axis {axis}"
-            raise ArgumentError("x", rule, shape[axis], hint, of=f"shape[{axis}]")
+            raise ArgumentError("x", rule, shape[axis], hint, attribute=f"shape[{axis}]")
         if width > shape[axis]:
             rule = f"at most the input, {shape[axis]} along axis {axis}"
             raise ArgumentError("window_shape", rule, window_shape, "Use a smaller window.")
@@ -203,7 +205,7 @@ def fractional_op(
             raise ArgumentError("output_shape", rule, output_shape, hint)
     sizes = [int(shape[axis]) for axis in where]
     for size in sizes:
-        check_countable("x", (size,))
+        check_fits_int32_indices("x", (size,))
     dims = [RandomAxis(*each, chance) for each in zip(where, sizes, window, outs, strict=True)]
     return FractionalPool(tuple(dims))
 
@@ -212,8 +214,8 @@ def fractional_op(
 def stochastic_pool(
     key: Any,
     x: Any,
-    window_shape: Ints,
-    strides: Ints | None = None,
+    window_shape: IntOrInts,
+    strides: IntOrInts | None = None,
     padding: Padding = "VALID",
     *,
     axes: tuple[int, ...] | None = None,

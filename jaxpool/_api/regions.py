@@ -20,12 +20,12 @@ from jax.sharding import AxisType, PartitionSpec
 
 from jaxpool._api.max_pool import max_pool
 from jaxpool._api.shared_text import filled
-from jaxpool._arguments.arrays import as_array, not_an_array, wrong_dtype
+from jaxpool._arguments.arrays import as_array, not_an_array_error, wrong_dtype_error
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.choices import choice
-from jaxpool._arguments.coefficients import number
+from jaxpool._arguments.choices import check_choice
+from jaxpool._arguments.coefficients import checked_float
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import check_countable, is_int, known_sizes, per_axis
+from jaxpool._arguments.sizes import check_fits_int32_indices, ints_per_axis, is_int, static_sizes
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import float_dtype
 from jaxpool._kernels.segments import within
@@ -42,13 +42,17 @@ Result = TypeVar("Result")  # an array or a tuple of arrays
 def integers(argument: str, value: Any, shape: Sequence[int], count: int | None) -> Array:
     """`value` as an array of integers of `shape`; raises if a concrete value is not in `range(count)`."""
     if not isinstance(value, (jax.Array, np.ndarray)):
-        raise not_an_array(argument, value, "an array of integers")
+        raise not_an_array_error(argument, value, "an array of integers")
     array = value
     if not jnp.issubdtype(array.dtype, jnp.integer):
-        raise wrong_dtype(argument, "an array of integers", array, "Pass int32, say.")
+        raise wrong_dtype_error(argument, "an array of integers", array, "Pass int32, say.")
     if tuple(array.shape) != tuple(shape):
         raise ArgumentError(
-            argument, f"of shape {tuple(shape)}", array.shape, "Give one for each.", of="shape"
+            argument,
+            f"of shape {tuple(shape)}",
+            array.shape,
+            "Give one for each.",
+            attribute="shape",
         )
     known = not isinstance(array, jax.core.Tracer)
     if known and count is not None and array.size:
@@ -83,20 +87,20 @@ def _images_and_boxes(x: Array, boxes: Array, batch_indices: Any) -> tuple[Array
         rule = "an array (..., K, 4) of (y0, x0, y1, x1)"
         torch = boxes.shape[-1:] == (5,)
         hint = "Images go into batch_indices." if torch else "One box is boxes[None]."
-        raise ArgumentError("boxes", rule, boxes.shape, hint, of="shape")
+        raise ArgumentError("boxes", rule, boxes.shape, hint, attribute="shape")
     rank = x.ndim
     if rank != 4 and (rank != 3 or batch_indices is not None):
         rule = "(B, H, W, C), or (H, W, C) without batch_indices"
-        raise ArgumentError("x", rule, x.shape, "One image is x[None].", of="shape")
+        raise ArgumentError("x", rule, x.shape, "One image is x[None].", attribute="shape")
     if not all(map(is_int, x.shape[:-1])):
         hint = "Channels may be symbolic."
-        raise ArgumentError("x", "of known sizes but for C", x.shape, hint, of="shape")
+        raise ArgumentError("x", "of known sizes but for C", x.shape, hint, attribute="shape")
     if not all(map(is_int, boxes.shape)):
         hint = "Only the channels of x may be symbolic."
-        raise ArgumentError("boxes", "of known sizes", boxes.shape, hint, of="shape")
-    known_sizes(x.shape, (rank - 3, rank - 2))
+        raise ArgumentError("boxes", "of known sizes", boxes.shape, hint, attribute="shape")
+    static_sizes(x.shape, (rank - 3, rank - 2))
     for size in filter(is_int, x.shape):
-        check_countable("x", (size,))
+        check_fits_int32_indices("x", (size,))
     check_whole(x, *range(rank - 1), by_type=False)
     flat = boxes.reshape(-1, 4)
     if rank == 3:
@@ -112,7 +116,7 @@ def images_of(boxes: Array, batch_indices: Any, count: int) -> Array:
     if boxes.ndim != 3 or boxes.shape[0] != count:
         rule = f"({count}, K, 4) without batch_indices, K boxes of each image"
         hint = "Pass the image of each box as batch_indices."
-        raise ArgumentError("boxes", rule, boxes.shape, hint, of="shape")
+        raise ArgumentError("boxes", rule, boxes.shape, hint, attribute="shape")
     return lax.broadcasted_iota(np.int32, boxes.shape[:-1], 0).reshape(-1)
 
 
@@ -187,7 +191,7 @@ def roi_align(
     scale = scale_of(spatial_scale)
     if not isinstance(aligned, bool):
         raise ArgumentError("aligned", "True or False", aligned, "Pass a bool.", TypeError)
-    choice("kind", kind, ("avg", "max"))
+    check_choice("kind", kind, ("avg", "max"))
     xs = _images_and_boxes(x, boxes, batch_indices)
     offset, least = (0.5, None) if aligned else (0.0, 1.0)
     if kind == "avg":
@@ -275,9 +279,9 @@ def roi_max_pool(
     x, boxes = as_array(x), as_array(boxes, "boxes")
     cells = cells_of("output_shape", output_shape)
     scale = scale_of(spatial_scale)
-    choice("ties", ties, ("first", "last", "split"))
+    check_choice("ties", ties, ("first", "last", "split"))
     xs = _images_and_boxes(x, boxes, batch_indices)
-    check_countable("x", xs[0].shape[1:3])
+    check_fits_int32_indices("x", xs[0].shape[1:3])
     y = box_max(cells, scale, ties, *xs)
     return y.reshape(*boxes.shape[:-1], *y.shape[1:])
 
@@ -289,7 +293,7 @@ def box_max(
     count = extra_args[0].shape[0]
     if count * math.prod(cells) >= 2**31:
         rule, hint = "of fewer than 2**31 cells in all", "Pool some boxes at a time."
-        raise ArgumentError("boxes", rule, (count, *cells), hint, got=f"{count} boxes")
+        raise ArgumentError("boxes", rule, (count, *cells), hint, shown_value=f"{count} boxes")
     if count == 0 or 0 in x.shape:
         return jnp.zeros((count, *cells, x.shape[-1]), x.dtype)
     extra_args = tuple(jax.lax.stop_gradient(array) for array in extra_args)
@@ -299,7 +303,7 @@ def box_max(
 
 def cells_of(argument: str, value: Any) -> tuple[int, ...]:
     """The number of cells of a box, down and across."""
-    cells = per_axis(argument, value, 2)
+    cells = ints_per_axis(argument, value, 2)
     if math.prod(cells) >= 2**20:
         rule = "fewer than 2**20 cells in all"
         raise ArgumentError(argument, rule, cells, "A box has as many as it has outputs.")
@@ -312,7 +316,9 @@ def scale_of(spatial_scale: Any) -> float:
     def holds(value: float) -> bool:
         return 0 < value < math.inf
 
-    return number("spatial_scale", spatial_scale, "a positive number", "Pass 1 / 16, say.", holds)
+    return checked_float(
+        "spatial_scale", spatial_scale, "a positive number", "Pass 1 / 16, say.", holds
+    )
 
 
 def samples_of(samples: Any) -> int:

@@ -12,8 +12,8 @@ from jax import Array
 
 from jaxpool._api.windowed import checked, masked
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.coefficients import coefficient
-from jaxpool._arguments.sizes import Ints, Padding
+from jaxpool._arguments.coefficients import as_coefficient
+from jaxpool._arguments.sizes import IntOrInts, Padding
 from jaxpool._kernels import dtypes
 from jaxpool._ops.masked import soft
 from jaxpool._ops.ranged import ranged
@@ -30,7 +30,7 @@ def _pool(
 ) -> Array:
     x, window, split = checked(x, window_shape, **geometry)
     rule, shape = "a finite number above 0", (split or window).pooled(x.shape)
-    divisor = coefficient("temperature", temperature, rule, lambda t: 0 < t < math.inf, shape)
+    divisor = as_coefficient("temperature", temperature, rule, lambda t: 0 < t < math.inf, shape)
     x = dtypes.as_float(x)
     number, arrays = (divisor, ()) if isinstance(divisor, float) else (None, (divisor,))
     masked_pool = masked(x, window, split, where)
@@ -45,12 +45,12 @@ def _pool(
 @public
 def logsumexp_pool(
     x: Any,
-    window_shape: Ints,
-    strides: Ints | None = None,
+    window_shape: IntOrInts,
+    strides: IntOrInts | None = None,
     padding: Padding = "VALID",
     *,
     temperature: float | Array = 1.0,
-    window_dilation: Ints | None = None,
+    window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
     axes: tuple[int, ...] | None = None,
     where: Any = None,
@@ -127,12 +127,12 @@ def logsumexp_pool(
 @public
 def softmax_pool(
     x: Any,
-    window_shape: Ints,
-    strides: Ints | None = None,
+    window_shape: IntOrInts,
+    strides: IntOrInts | None = None,
     padding: Padding = "VALID",
     *,
     temperature: float | Array = 1.0,
-    window_dilation: Ints | None = None,
+    window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
     axes: tuple[int, ...] | None = None,
     where: Any = None,

@@ -16,7 +16,7 @@ from jax.sharding import NamedSharding, PartitionSpec, reshard
 
 from jaxpool._api.reduce import mask_of
 from jaxpool._arguments.arrays import as_array
-from jaxpool._arguments.choices import choice
+from jaxpool._arguments.choices import check_choice
 from jaxpool._geometry.window import Window, check_reach, make_window
 from jaxpool._kernels.slices import is_sharded
 from jaxpool._ops.apply import Autodiff
@@ -42,8 +42,8 @@ def checked(
     def make(shape: Sequence[Any]) -> Window:
         return make_window(shape, window_shape, **geometry)
 
-    choice("ties", ties, ("first", "last", "split"))
-    choice("autodiff", autodiff, ("vjp", "jvp"))
+    check_choice("ties", ties, ("first", "last", "split"))
+    check_choice("autodiff", autodiff, ("vjp", "jvp"))
     window, split = located(x, make)
     if not any_length:
         check_reach(window)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from jaxpool._arguments.errors import calling
+from jaxpool._arguments.errors import name_function_in_errors
 from jaxpool._cli import UsageError
 from jaxpool._cli._array import LARGEST
 from jaxpool._geometry.adaptive import adaptive_window
@@ -184,13 +184,13 @@ def window_of(settings: Settings, shape: tuple[int, ...]) -> Window:
     """The windows of a pool over an array of `shape`. Raises the errors of the public function."""
     name = FUNCTIONS[settings.op]
     if settings.op in ADAPTIVE:
-        with calling(name, **{"x.shape": shape}):
+        with name_function_in_errors(name, **{"x.shape": shape}):
             window = adaptive_window(shape, settings.output_shape, (0, 1))
     else:
         if settings.window[0] * settings.window[1] > LARGEST:
             got = f"got --window={'x'.join(map(str, settings.window))}"
             raise UsageError(f"`--window` must have at most {LARGEST} numbers; {got}.")
-        with calling(name, **{"x.shape": shape, "window_shape": settings.window}):
+        with name_function_in_errors(name, **{"x.shape": shape, "window_shape": settings.window}):
             window = make_window(
                 shape,
                 settings.window,

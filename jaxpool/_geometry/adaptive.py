@@ -14,7 +14,13 @@ from typing import Any
 import numpy as np
 
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import is_int, is_sequence, known_sizes, listed, normalise_axes
+from jaxpool._arguments.sizes import (
+    array_to_list,
+    is_int,
+    is_tuple_or_list,
+    normalise_axes,
+    static_sizes,
+)
 from jaxpool._geometry.window import FARTHEST, Axis, Window
 
 Sizes = int | Sequence[int | None]
@@ -114,9 +120,9 @@ def adaptive_window(
     """Check the arguments of an adaptive pool over an array of `shape` and return its `Window`."""
     rule = "an int, or a tuple with a positive int or None for each pooled axis"
     hint = "Pass a tuple such as (7, 7), or (7, None) to keep the size of the second axis."
-    passed, output_shape = output_shape, listed(output_shape)
+    passed, output_shape = output_shape, array_to_list(output_shape)
     single = is_int(output_shape)
-    if not single and not is_sequence(output_shape):
+    if not single and not is_tuple_or_list(output_shape):
         raise ArgumentError("output_shape", rule, passed, hint, TypeError)
     if single and axes is None:
         more = "Pass axes=(1, 2), say."
@@ -130,7 +136,7 @@ def adaptive_window(
     outs = tuple(None if out is None else operator.index(out) for out in outs)
     if any(out is not None and out < 1 for out in outs):
         raise ArgumentError("output_shape", rule, passed, hint)
-    lengths = known_sizes(shape, pooled_axes)
+    lengths = static_sizes(shape, pooled_axes)
     sizes = [length if out is None else out for length, out in zip(lengths, outs, strict=True)]
     if math.prod(sizes) > math.prod(lengths) + 16 * FARTHEST:
         rule = f"at most {16 * FARTHEST} more windows than the input has positions"
@@ -144,7 +150,7 @@ def adaptive_window(
         if isinstance(dim, RaggedAxis) and dim.size + dim.out * dim.window >= 2**31:
             rule = f"of fewer than 2**31 positions along axis {dim.axis}, those that windows share counted again"
             hint = "Pool parts of the array."
-            raise ArgumentError("x", rule, dim.size, hint, of=f"shape[{dim.axis}]")
+            raise ArgumentError("x", rule, dim.size, hint, attribute=f"shape[{dim.axis}]")
     if window.size >= 2**32:
         rule = f"such that a window has fewer than 2**32 elements, here {window.size}"
         raise ArgumentError(argument, rule, passed, "Ask for more windows.")

@@ -14,15 +14,15 @@ import numpy as np
 
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
-    Ints,
+    IntOrInts,
     Padding,
+    array_to_list,
+    ints_per_axis,
     is_int,
-    is_sequence,
-    known_sizes,
-    listed,
+    is_tuple_or_list,
     normalise_axes,
     padding_pairs,
-    per_axis,
+    static_sizes,
 )
 
 # Positions that a window may be longer than the input. XLA takes minutes to compile longer windows.
@@ -277,16 +277,16 @@ def check_reach(window: Window, *, padded_alone: bool = False) -> None:
                 f"of fewer than 2**31 positions along axis {dim.axis}, padding and a window counted"
             )
             hint = "Pool parts of the array."
-            raise ArgumentError("x", rule, dim.size, hint, of=f"shape[{dim.axis}]")
+            raise ArgumentError("x", rule, dim.size, hint, attribute=f"shape[{dim.axis}]")
 
 
 def make_window(
     shape: Sequence[Any],
-    window_shape: Ints,
-    strides: Ints | None = None,
+    window_shape: IntOrInts,
+    strides: IntOrInts | None = None,
     padding: Padding = "VALID",
     *,
-    window_dilation: Ints | None = None,
+    window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
     axes: Sequence[int] | None = None,
     empty: Literal["raise", "allow"] = "raise",
@@ -296,23 +296,25 @@ def make_window(
     Raises `ArgumentError`. `empty="allow"` accepts windows without a real element, as lax does.
     """
     hint = "Pass a tuple such as (2, 2)."
-    window_shape = listed(window_shape)
-    if not is_int(window_shape) and not is_sequence(window_shape):
+    window_shape = array_to_list(window_shape)
+    if not is_int(window_shape) and not is_tuple_or_list(window_shape):
         rule = "an int or a tuple of positive ints, one per pooled axis"
         raise ArgumentError("window_shape", rule, window_shape, hint, TypeError)
-    if is_sequence(window_shape) and not window_shape:
+    if is_tuple_or_list(window_shape) and not window_shape:
         raise ArgumentError("window_shape", "at least one positive int", window_shape, hint)
     count = None if is_int(window_shape) else len(window_shape)  # type: ignore[arg-type]
-    pooled_axes = normalise_axes(axes, len(shape), count, window=window_shape if count else ())
+    pooled_axes = normalise_axes(
+        axes, len(shape), count, window_shape=window_shape if count else ()
+    )
     rank = len(pooled_axes)
-    window = per_axis("window_shape", window_shape, rank)
-    step = per_axis("strides", 1 if strides is None else strides, rank)
+    window = ints_per_axis("window_shape", window_shape, rank)
+    step = ints_per_axis("strides", 1 if strides is None else strides, rank)
     dilated = 1 if window_dilation is None else window_dilation
-    dilation = per_axis("window_dilation", dilated, rank)
+    dilation = ints_per_axis("window_dilation", dilated, rank)
     pads = padding_pairs(padding, rank)
     if not isinstance(ceil_mode, bool):
         raise ArgumentError("ceil_mode", "True or False", ceil_mode, "Pass a bool.", TypeError)
-    sizes = known_sizes(shape, pooled_axes, least=0)
+    sizes = static_sizes(shape, pooled_axes, min_size=0)
     images = axes is None and rank == 2 and len(shape) == 4 and sizes[0] in (1, 3)
     hint = " If x is channels first, pass axes=(2, 3)." if images else ""
     return _resolve(sizes, pooled_axes, window, step, dilation, pads, ceil_mode, empty, hint)

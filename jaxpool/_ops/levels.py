@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import vary_together
+from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._arguments.sizes import is_int
 from jaxpool._kernels.dtypes import accumulator, float_dtype
 from jaxpool._kernels.weighted import Weighted, read_one_of
@@ -109,6 +109,6 @@ class LevelMean(Op):
 def level_mean(op: BoxMean, xs: Sequence[Array], *extra_args: Array) -> Array:
     """Evaluate `LevelMean` on the levels `xs`, with forward- and reverse-mode derivatives."""
     dtype = float_dtype(xs[0].dtype)
-    xs = vary_together([x.astype(dtype) for x in xs], *extra_args)
+    xs = match_varying_mesh_axes([x.astype(dtype) for x in xs], *extra_args)
     levels: Any = tuple(x.shape[:3] for x in xs)
     return apply_with_extra_args(LevelMean(op, levels), *xs, *extra_args)[0]

@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import vary_together
+from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._arguments.sizes import is_int
 from jaxpool._kernels import regions
 from jaxpool._kernels.dtypes import DType, accumulator, float_dtype
@@ -106,7 +106,7 @@ class BoxMean(Op):
             return (self._sent(wide, *extra_args).astype(dy.dtype),)
         summed, matrices = self._products(wide.dtype, *extra_args)
         channels = dy.shape[-1] * (math.prod(self.output_shape) if self.own else 1)
-        (like,) = vary_together([jnp.zeros((*self.sizes, channels), wide.dtype)], wide)
+        (like,) = match_varying_mesh_axes([jnp.zeros((*self.sizes, channels), wide.dtype)], wide)
         (dx,) = jax.linear_transpose(lambda x: summed(x, *matrices), like)(wide)
         return (dx.astype(dy.dtype),)
 
@@ -228,7 +228,7 @@ class BoxMean(Op):
 
 def box_mean(op: BoxMean, x: Array, boxes: Array, *images: Array) -> Array:
     """Evaluate `op` on images x, with forward- and reverse-mode derivatives."""
-    x = vary_together([x.astype(float_dtype(x.dtype))], boxes, *images)[0]
+    x = match_varying_mesh_axes([x.astype(float_dtype(x.dtype))], boxes, *images)[0]
     return apply_with_extra_args(dataclasses.replace(op, sizes=x.shape[:3]), x, boxes, *images)[0]
 
 

@@ -62,7 +62,7 @@ class Split:
                 axis, size = halo.dim.axis, halo.dim.size
                 rule = f"of more rows in each of its {halo.count} shards along axis {axis}, where it is reflected"
                 hint = "Use fewer devices there."
-                raise ArgumentError(argument, rule, size, hint, of=f"shape[{axis}]")
+                raise ArgumentError(argument, rule, size, hint, attribute=f"shape[{axis}]")
 
 
 def split_pool(place: Place, shape: Sequence[Any], make: MakeWindow) -> Split:
@@ -96,7 +96,11 @@ def by_window(x: Array, window: Window) -> Split | None:
     if shard_axes.value is not None:
         hint = "Pass a function of jaxpool itself."
         raise ArgumentError(
-            "x", "whole: inside a shard_map its window is not known", x.shape, hint, of="shape"
+            "x",
+            "whole: inside a shard_map its window is not known",
+            x.shape,
+            hint,
+            attribute="shape",
         )
 
     def make(shape: Sequence[Any]) -> Window:
@@ -128,7 +132,9 @@ def check_whole(x: Array, *axes: int, by_type: bool = True, argument: str = "x")
             if place.manual:
                 names = place.names[axis]
                 hint = f"Call jax.lax.all_gather(x, {names}, axis={axis}, tiled=True) before it."
-            raise ArgumentError(argument, rule, place.spec, hint, got=f"a spec of {place.spec}")
+            raise ArgumentError(
+                argument, rule, place.spec, hint, shown_value=f"a spec of {place.spec}"
+            )
 
 
 def check_even(
@@ -142,7 +148,7 @@ def check_even(
             known = is_int(shape[axis])
             near = either(around(shape[axis], count, 1)) if known else f"a multiple of {count}"
             hint = f"Use {near} there."
-            raise ArgumentError(argument, rule, shape[axis], hint, of=f"shape[{axis}]")
+            raise ArgumentError(argument, rule, shape[axis], hint, attribute=f"shape[{axis}]")
 
 
 def around(size: int, count: int, steps: int) -> list[int]:
@@ -180,4 +186,4 @@ def _uneven(
     hint += f"and use one that {count * dim.stride} divides."
     if works:
         hint = f"Use {either(works)} there."
-    return ArgumentError("x", rule, dim.size, hint, of=f"shape[{dim.axis}]")
+    return ArgumentError("x", rule, dim.size, hint, attribute=f"shape[{dim.axis}]")

@@ -19,7 +19,7 @@ from jax import numpy as jnp
 
 from jaxpool._accelerate.asked import asked
 from jaxpool._accelerate.bind import handing_over, install
-from jaxpool._arguments.arrays import weakly_typed
+from jaxpool._arguments.arrays import with_weak_type
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import dtypes
@@ -84,4 +84,4 @@ def pool_at_once(
         y = windowed(op, x.astype(reduction.dtype))
     except ArgumentError:  # shards of unequal sizes
         return None
-    return weakly_typed(y) if reduction.weak_type else y
+    return with_weak_type(y) if reduction.weak_type else y

@@ -10,9 +10,9 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import is_array, real_array
+from jaxpool._arguments.arrays import as_real_array, is_array
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import is_int, is_sequence, per_axis
+from jaxpool._arguments.sizes import ints_per_axis, is_int, is_tuple_or_list
 from jaxpool._kernels.dtypes import is_float
 
 MODES = {  # from SciPy's border modes to those of `jnp.pad`
@@ -28,17 +28,17 @@ def check_known(x: Array, axes: Sequence[int]) -> None:
     for axis in axes:
         if not is_int(x.shape[axis]):
             rule, hint = f"of a known size along axis {axis}", "Name the others in axes."
-            raise ArgumentError("input", rule, x.shape, hint, of="shape")
+            raise ArgumentError("input", rule, x.shape, hint, attribute="shape")
 
 
 def without_axes(arguments: dict[str, Any], ndim: int) -> dict[str, Any]:
     """The arguments of a filter along no axis, changed to filter along an added last axis of size 1."""
     changed = {**arguments, "axes": (ndim,), "origin": 0}
-    per_axis("origin", arguments["origin"], 0, least=-(2**31))
+    ints_per_axis("origin", arguments["origin"], 0, min_value=-(2**31))
     if arguments["size"] is not None:
-        per_axis("size", arguments["size"], 0)
+        ints_per_axis("size", arguments["size"], 0)
         changed["size"] = 1
-    if is_sequence(arguments["mode"]) and not arguments["mode"]:
+    if is_tuple_or_list(arguments["mode"]) and not arguments["mode"]:
         changed["mode"] = "nearest"
     for name in ("footprint", "structure"):
         if arguments.get(name) is not None and np.ndim(arguments[name]) == 0:
@@ -77,13 +77,13 @@ def output_dtype(output: Any, x: Array) -> np.dtype:
 
 def numbers(argument: str, value: Any) -> Array:
     """An array of numbers, or a list of them."""
-    if is_sequence(value):
-        # NumPy cannot convert traced numbers. `real_array` raises for invalid entries.
+    if is_tuple_or_list(value):
+        # NumPy cannot convert traced numbers. `as_real_array` raises for invalid entries.
         with contextlib.suppress(Exception):
             value = np.asarray(value)
     elif not is_array(value):
         raise ArgumentError(argument, "an array", value, "Pass np.zeros((3, 3)), say.", TypeError)
-    return real_array(argument, value)
+    return as_real_array(argument, value)
 
 
 def bools(mask: Any) -> np.ndarray:

@@ -17,9 +17,16 @@ from jax import numpy as jnp
 
 from jaxpool._api.rank import check_rank
 from jaxpool._arguments.arrays import as_array
-from jaxpool._arguments.coefficients import is_number, number
-from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool._arguments.sizes import is_int, is_sequence, listed, normalise_axes, one_axis, per_axis
+from jaxpool._arguments.coefficients import checked_float, is_number
+from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
+from jaxpool._arguments.sizes import (
+    array_to_list,
+    ints_per_axis,
+    is_int,
+    is_tuple_or_list,
+    normalise_axes,
+    normalise_axis,
+)
 from jaxpool._geometry.window import Window, make_window
 from jaxpool._kernels.dtypes import Kind, is_float
 from jaxpool._ops.apply import applied
@@ -83,27 +90,29 @@ class Filter:
 
     def __init__(self, name: str, input: Any, *, called: str, **arguments: Any) -> None:
         self.name, self.called, self.arguments = name, called, arguments
-        with calling(f"compat.scipy.{called}"):
-            array = numbers("input", input) if is_sequence(input) else input
+        with name_function_in_errors(f"compat.scipy.{called}"):
+            array = numbers("input", input) if is_tuple_or_list(input) else input
             self.x = as_array(array, "input")
 
     def result(self) -> Array:
         """The result of the filter."""
         args = self.arguments
-        with calling(f"compat.scipy.{self.called}", **{"input.shape": self.x.shape}):
+        with name_function_in_errors(
+            f"compat.scipy.{self.called}", **{"input.shape": self.x.shape}
+        ):
             ndim, axes = self.x.ndim, args.get("axes")
             if "axis" in args:
-                axes = one_axis(args["axis"], ndim, "input")
+                axes = normalise_axis(args["axis"], ndim, "input")
             axes = tuple(range(ndim)) if axes is None else (axes,) if is_int(axes) else axes
-            axes, shape = listed(axes), self.x.shape
-            if is_sequence(axes) and not axes:
+            axes, shape = array_to_list(axes), self.x.shape
+            if is_tuple_or_list(axes) and not axes:
                 self.arguments = args = without_axes(args, ndim)
                 axes, self.x = args["axes"], self.x[..., None]
             self.axes = normalise_axes(axes, self.x.ndim, None, "input")
             check_known(self.x, self.axes)
             count, mode = len(self.axes), args["mode"]
-            mode = listed(mode)
-            self.modes = tuple(mode) if is_sequence(mode) else (mode,) * count
+            mode = array_to_list(mode)
+            self.modes = tuple(mode) if is_tuple_or_list(mode) else (mode,) * count
             known = all(isinstance(each, str) and each in MODES for each in self.modes)
             if len(self.modes) != count or not known:
                 rule = f"one of {', '.join(MODES)}, or one per axis"
@@ -112,7 +121,7 @@ class Filter:
                 raise ArgumentError("cval", "a number", args["cval"], "Pass 0.0, say.", TypeError)
             check_held(args["cval"], self.x.dtype)
             self.dtype = output_dtype(args["output"], self.x)
-            self.origins = per_axis("origin", args["origin"], count, least=-(2**31))
+            self.origins = ints_per_axis("origin", args["origin"], count, min_value=-(2**31))
             return cut_off(lax.reshape(self._computed(), shape), self.dtype)
 
     def _computed(self) -> Array:
@@ -143,7 +152,7 @@ class Filter:
             if size is None:
                 rule = "given, or `footprint` in its place"
                 raise ArgumentError("size", rule, None, "Pass 3, say.", TypeError)
-            shape = per_axis("size", size, len(self.axes))
+            shape = ints_per_axis("size", size, len(self.axes))
             self._check_sizes("size", shape)
             self.separable = self.name in _SEPARABLE
             return shape, np.arange(math.prod(shape))
@@ -152,10 +161,10 @@ class Filter:
         named = "structure" if mask is None else "footprint"
         if part.ndim != len(self.axes) or not fits:
             rule = f"of {len(self.axes)} axes" + ("" if fits else " and the shape of `structure`")
-            raise ArgumentError(named, rule, part.shape, "Name as many axes.", of="shape")
+            raise ArgumentError(named, rule, part.shape, "Name as many axes.", attribute="shape")
         if not part.any():
             rule = "of at least one element that takes part"
-            raise ArgumentError(named, rule, part.shape, "Pass np.ones((3, 3)).", of="shape")
+            raise ArgumentError(named, rule, part.shape, "Pass np.ones((3, 3)).", attribute="shape")
         self._check_sizes(named, part.shape)
         self.separable = kernel is None and bool(part.all()) and self.name in _SEPARABLE
         return part.shape, np.flatnonzero(part)
@@ -189,7 +198,9 @@ class Filter:
         if "percentile" in self.arguments:
             rule, hint = "a number from -100 to 100", "50 is the median, -10 is 90."
             percentile = self.arguments["percentile"]
-            share = number("percentile", percentile, rule, hint, lambda value: abs(value) <= 100)
+            share = checked_float(
+                "percentile", percentile, rule, hint, lambda value: abs(value) <= 100
+            )
             share = share + 100.0 if share < 0 else share
             return min(count - 1, int(float(count) * share / 100.0))
         ranks: dict[str, Rank] = {"max": count - 1, "min": 0, "med": "higher"}
@@ -282,7 +293,7 @@ class Filter:
 
     def _uniform(self) -> Array:
         """The mean of each window, axis by axis, cast to the output dtype after each axis."""
-        x, sizes = self.x, per_axis("size", self.arguments["size"], len(self.axes))
+        x, sizes = self.x, ints_per_axis("size", self.arguments["size"], len(self.axes))
         self._check_sizes("size", sizes)
         for axis, width, origin in zip(self.axes, sizes, self.origins, strict=True):
             if width == 1 and "axes" in self.arguments:

@@ -8,8 +8,8 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import wrong_dtype
-from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.arrays import wrong_dtype_error
+from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 from jaxpool.compat._scipy_filter import Filter
 
 MADE = ("white_tophat", "black_tophat", "morphological_gradient", "morphological_laplace")
@@ -25,13 +25,13 @@ def made(name: str, input: Any, arguments: dict[str, Any]) -> Array:
     if name.endswith("tophat"):
         opened = name == "white_tophat"
         x, y = filtered("grey_opening" if opened else "grey_closing", arguments["output"])
-        with calling(f"compat.scipy.{name}", **{"input.shape": x.shape}):
+        with name_function_in_errors(f"compat.scipy.{name}", **{"input.shape": x.shape}):
             return _less(x, y, y.dtype) if opened else _less(y, x, y.dtype)
     x, dilated = filtered("grey_dilation", None)
-    with calling(f"compat.scipy.{name}", **{"input.shape": x.shape}):
+    with name_function_in_errors(f"compat.scipy.{name}", **{"input.shape": x.shape}):
         if x.dtype == jnp.bool_:
             rule, hint = "of integers or floats, as a difference of bools is none", "Convert it."
-            raise wrong_dtype("input", rule, x, hint)
+            raise wrong_dtype_error("input", rule, x, hint)
     eroded = filtered("grey_erosion", None)[1]
     return dilated - eroded if name == "morphological_gradient" else dilated + eroded - x - x
 

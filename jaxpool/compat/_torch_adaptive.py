@@ -8,7 +8,7 @@ from typing import Any
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._arguments.sizes import check_countable, is_sequence
+from jaxpool._arguments.sizes import check_fits_int32_indices, is_tuple_or_list
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._kernels.positions import window_position
 from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
@@ -22,7 +22,7 @@ Targets = int | Sequence[int | None]
 
 def _targets(x: Array, rank: int, output_size: Any) -> tuple[int, ...]:
     """The number of windows along each pooled axis. None keeps the size of an axis, except in 1d."""
-    entries = list(output_size) if is_sequence(output_size) else output_size
+    entries = list(output_size) if is_tuple_or_list(output_size) else output_size
     if isinstance(entries, list) and rank > 1:
         pairs = zip(entries, x.shape[x.ndim - rank :], strict=False)
         entries[:rank] = [size if entry is None else entry for entry, size in pairs]
@@ -65,7 +65,7 @@ def _adaptive_max_pool(
         return_indices = args.truth("return_indices", return_indices)
         args.check_shape(x, rank, x.ndim - 1)
         outs = _targets(x, rank, output_size)
-        check_countable("input", x.shape[x.ndim - rank :])
+        check_fits_int32_indices("input", x.shape[x.ndim - rank :])
         if 0 in outs:
             return args.no_windows(x, rank, outs, return_indices)
         window = adaptive_window(x.shape, outs, args.spatial(x, rank))

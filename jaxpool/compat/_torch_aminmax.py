@@ -8,7 +8,7 @@ from jax import Array
 
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import is_sequence
+from jaxpool._arguments.sizes import is_tuple_or_list
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import ORDERED
 from jaxpool.compat._torch_reduce import over_dims
@@ -48,7 +48,7 @@ def aminmax(input: Any, *, dim: int | None = None, keepdim: bool = False) -> Ext
     """
     x = args.tensor("aminmax", input, ORDERED)
     with args.call("aminmax", x):
-        if is_sequence(dim):
+        if is_tuple_or_list(dim):
             raise ArgumentError("dim", "an axis or None", dim, "Use amin and amax.", TypeError)
     both = (over_dims("aminmax", kind, x, dim, keepdim) for kind in ("min", "max"))
     return Extremes(*both)

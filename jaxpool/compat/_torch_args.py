@@ -13,9 +13,9 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import as_array, wrong_dtype
-from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool._arguments.sizes import is_int, is_sequence
+from jaxpool._arguments.arrays import as_array, wrong_dtype_error
+from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
+from jaxpool._arguments.sizes import is_int, is_tuple_or_list
 from jaxpool._geometry.window import Window, make_window
 from jaxpool._shards.split import by_window
 
@@ -34,24 +34,24 @@ ORDERED = (*FLOATS, *INTS, BOOL)  # dtypes with an order
 
 def tensor(function: str, value: Any, dtypes: Sequence[np.dtype], argument: str = "input") -> Array:
     """`value` as an array; raises unless its dtype is in `dtypes`, which PyTorch supports for the function."""
-    with calling(f"compat.torch.{function}"):
+    with name_function_in_errors(f"compat.torch.{function}"):
         x = as_array(value, argument)
         if x.dtype not in dtypes:
             rule = f"an array of {', '.join(str(dtype) for dtype in dtypes)}"
-            raise wrong_dtype(argument, rule, x)
+            raise wrong_dtype_error(argument, rule, x)
     return x
 
 
 @contextlib.contextmanager
 def call(function: str, x: Array, **context: Any) -> Iterator[None]:
     """Re-raise an `ArgumentError` in the name of `compat.torch.<function>` with PyTorch's argument names."""
-    with calling(f"compat.torch.{function}", **{"input.shape": x.shape}, **context):
+    with name_function_in_errors(f"compat.torch.{function}", **{"input.shape": x.shape}, **context):
         try:
             yield
         except ArgumentError as error:
-            name = NAMES.get(error.argument, error.argument)
-            error.source = name + error.source.removeprefix(error.argument)
-            error.argument = name
+            name = NAMES.get(error.arg_name, error.arg_name)
+            error.shown_name = name + error.shown_name.removeprefix(error.arg_name)
+            error.arg_name = name
             raise
 
 
@@ -59,10 +59,12 @@ def check_shape(x: Array, rank: int, filled: int) -> None:
     """Raise unless x is `(N, C, *spatial)` or `(C, *spatial)` and its last `filled` axes are not empty."""
     if x.ndim not in (rank + 1, rank + 2):
         rule = f"an array of {rank + 1} or {rank + 2} axes, batch, channels and {rank} pooled"
-        raise ArgumentError("input", rule, x.ndim, "The batch axis may be left out.", of="ndim")
+        raise ArgumentError(
+            "input", rule, x.ndim, "The batch axis may be left out.", attribute="ndim"
+        )
     if 0 in x.shape[x.ndim - filled :]:
         rule = "an array with elements along all axes but the batch"
-        raise ArgumentError("input", rule, x.shape, "Only a batch may be empty.", of="shape")
+        raise ArgumentError("input", rule, x.shape, "Only a batch may be empty.", attribute="shape")
 
 
 def spatial(x: Array, rank: int) -> tuple[int, ...]:
@@ -85,10 +87,10 @@ def sizes(
         f"an int or {rank} ints of at least {least}" if rank > 1 else f"one int, at least {least}"
     )
     hint = f"Pass a tuple such as {(2,) * rank}."
-    entries = tuple(value) if is_sequence(value) else (value,)
+    entries = tuple(value) if is_tuple_or_list(value) else (value,)
     if not all(map(is_int, entries)):
         raise ArgumentError(argument, rule, value, hint, TypeError)
-    if len(entries) == 1 and (short or not is_sequence(value)):
+    if len(entries) == 1 and (short or not is_tuple_or_list(value)):
         entries = entries * rank
     entries = tuple(map(operator.index, entries))
     if len(entries) != rank or any(entry < least for entry in entries):
@@ -112,7 +114,7 @@ def windows(
     With a dilation, a window may contain only padding. Its maximum is the lowest value, as in PyTorch.
     """
     kernel = sizes("kernel_size", kernel_size, rank)
-    unset = stride is None or (is_sequence(stride) and not stride)
+    unset = stride is None or (is_tuple_or_list(stride) and not stride)
     strides = kernel if unset else sizes("stride", stride, rank)
     pads = sizes("padding", padding, rank, least=0)
     if any(pad > width // 2 for pad, width in zip(pads, kernel, strict=True)):
@@ -163,7 +165,7 @@ def also_numpy(function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         for alias, name in (("axis", "dim"), ("keepdims", "keepdim")):
             if alias in kwargs and name in accepted:
-                with calling(f"compat.torch.{function.__name__}"):
+                with name_function_in_errors(f"compat.torch.{function.__name__}"):
                     if name in kwargs:
                         rule, hint = f"missing where `{name}` is given", "Pass one of the two."
                         raise ArgumentError(alias, rule, kwargs[alias], hint, TypeError)

@@ -42,7 +42,9 @@ def pair(function: str, input: Any, other: Any) -> tuple[Array, Array]:
             jnp.broadcast_shapes(x.shape, y.shape)
         except ValueError:
             rule = "of a shape that broadcasts with that of `input`"
-            raise ArgumentError("other", rule, y.shape, "Reshape it first.", of="shape") from None
+            raise ArgumentError(
+                "other", rule, y.shape, "Reshape it first.", attribute="shape"
+            ) from None
     dtype = _common(x, y)
     return x.astype(dtype), y.astype(dtype)
 

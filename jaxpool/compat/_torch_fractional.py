@@ -11,10 +11,10 @@ import jax
 from jax import Array, lax
 
 from jaxpool._api.random import check_key, fractional_op
-from jaxpool._arguments.arrays import converted, is_array, wrong_dtype
+from jaxpool._arguments.arrays import as_jax_array, is_array, wrong_dtype_error
 from jaxpool._arguments.coefficients import is_number
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import check_countable, is_sequence
+from jaxpool._arguments.sizes import check_fits_int32_indices, is_tuple_or_list
 from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.random_pool import chance_dtype
 from jaxpool.compat import _torch_args as args
@@ -32,7 +32,7 @@ def _outputs(x: Array, rank: int, output_size: Any, output_ratio: Any) -> tuple[
     rule, hint = f"{rank} numbers", f"Pass a tuple such as {(0.5,) * rank}."
     one = is_number(output_ratio) and rank == 3
     ratios = (output_ratio,) * rank if one else output_ratio
-    if not is_sequence(ratios):
+    if not is_tuple_or_list(ratios):
         raise ArgumentError("output_ratio", rule, output_ratio, hint, TypeError)
     if len(ratios) < rank or (rank == 2 and len(ratios) > rank):
         raise ArgumentError("output_ratio", rule, output_ratio, hint)
@@ -44,7 +44,7 @@ def _outputs(x: Array, rank: int, output_size: Any, output_ratio: Any) -> tuple[
 
 def _check_fit(shape: Sequence[int], kernel: Sequence[int], outs: Sequence[int]) -> None:
     """Raise unless the windows fit. In 3d, PyTorch requires one spare element per axis."""
-    check_countable("input", shape)
+    check_fits_int32_indices("input", shape)
     spare = int(len(shape) == 3)
     for size, width, out in zip(shape, kernel, outs, strict=True):
         if out + width - 1 + spare > size:
@@ -67,12 +67,12 @@ def _samples(x: Array, rank: int, samples: Any, key: Any) -> Array:
     hint = f"Pass jax.random.uniform(key, ({batch}, {channels}, {rank}), input.dtype)."
     if not is_array(samples):
         raise ArgumentError("_random_samples", rule, samples, hint, TypeError)
-    samples = converted("_random_samples", samples)
+    samples = as_jax_array("_random_samples", samples)
     if samples.dtype != x.dtype:
-        raise wrong_dtype("_random_samples", rule, samples, hint)
+        raise wrong_dtype_error("_random_samples", rule, samples, hint)
     fits = samples.ndim == 3 and samples.shape[1:] == (channels, rank)
     if not fits or samples.shape[0] < batch:
-        raise ArgumentError("_random_samples", rule, samples.shape, hint, of="shape")
+        raise ArgumentError("_random_samples", rule, samples.shape, hint, attribute="shape")
     return lax.stop_gradient(samples[:batch])  # PyTorch has no gradient for them either
 
 

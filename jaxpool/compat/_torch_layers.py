@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from jax import Array
 
-from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 from jaxpool.compat._torch_adaptive import Targets
 from jaxpool.compat._torch_args import Result, Sizes
 
@@ -178,7 +178,7 @@ class FractionalMaxPool(Layer):
 
     def __post_init__(self) -> None:
         self._store(kernel_size=_each(self.kernel_size, self.rank))
-        with calling(f"compat.torch.{type(self).__name__}"):
+        with name_function_in_errors(f"compat.torch.{type(self).__name__}"):
             if (self.output_size is None) == (self.output_ratio is None):
                 rule = "given, or else `output_ratio`, and not both"
                 raise ArgumentError("output_size", rule, self.output_size, "Pass one of the two.")

@@ -7,7 +7,7 @@ from typing import Any
 from jax import Array
 
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.sizes import known_sizes
+from jaxpool._arguments.sizes import static_sizes
 from jaxpool._ops.running_sums import running_log_of_sums
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOATS
@@ -45,7 +45,7 @@ def logcumsumexp(input: Any, dim: int) -> Array:
     with args.call("logcumsumexp", x):
         axis = args.axis_of(dim, x.ndim)
         if x.ndim:
-            known_sizes(x.shape, (axis,), least=0)
+            static_sizes(x.shape, (axis,), min_size=0)
     if not x.ndim or 0 in x.shape:
         return x
     return running_log_of_sums(x, axis)

@@ -8,9 +8,9 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import is_array, real_array, wrong_dtype
+from jaxpool._arguments.arrays import as_real_array, is_array, wrong_dtype_error
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import is_sequence
+from jaxpool._arguments.sizes import is_tuple_or_list
 from jaxpool._kernels import dtypes
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._shards.pools import windowed
@@ -29,9 +29,9 @@ def _norm(norm_type: Any) -> Any:
         return norm_type
     if not is_array(norm_type):
         raise ArgumentError("norm_type", rule, norm_type, hint, TypeError)
-    norm = real_array("norm_type", norm_type)
+    norm = as_real_array("norm_type", norm_type)
     if norm.ndim:
-        raise ArgumentError("norm_type", rule, norm.shape, hint, TypeError, of="shape")
+        raise ArgumentError("norm_type", rule, norm.shape, hint, TypeError, attribute="shape")
     return norm
 
 
@@ -81,17 +81,17 @@ def _lp_pool(
     with args.call(function, x, kernel_size=kernel_size):
         norm = _norm(norm_type)
         infinite = isinstance(norm, (int, float)) and abs(norm) == np.inf
-        count = len(kernel_size) if is_sequence(kernel_size) else None  # type: ignore[arg-type]
+        count = len(kernel_size) if is_tuple_or_list(kernel_size) else None  # type: ignore[arg-type]
         if count is not None and ((rank == 1 and not infinite) or count != rank):
             rule = "an int" if rank == 1 else f"an int or {rank} ints"
             raise ArgumentError("kernel_size", rule, kernel_size, "Pass an int.", TypeError)
         if infinite:
             accepted = (*FLOATS, *INTS) if rank > 1 else FLOATS
             if x.dtype not in accepted:
-                raise wrong_dtype("input", "floats or integers", x)
+                raise wrong_dtype_error("input", "floats or integers", x)
         elif x.dtype not in FLOATS and isinstance(norm, int):
             rule = f"floats where `norm_type` is an int, {norm}"
-            raise wrong_dtype("input", rule, x, f"Pass norm_type={norm}.0.")
+            raise wrong_dtype_error("input", rule, x, f"Pass norm_type={norm}.0.")
         args.check_shape(x, rank, rank + 1)
         window = args.windows(x, rank, kernel_size, stride, ceil_mode=ceil_mode)
     if infinite:

@@ -6,8 +6,8 @@ from typing import Any
 
 from jax import Array
 
-from jaxpool._arguments.errors import calling
-from jaxpool._arguments.sizes import check_countable
+from jaxpool._arguments.errors import name_function_in_errors
+from jaxpool._arguments.sizes import check_fits_int32_indices
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.positions import window_position
 from jaxpool._ops.apply import apply_with_residual
@@ -61,7 +61,7 @@ def _max_pool(
     return_indices: bool = False,
 ) -> Result:
     function = f"max_pool{rank}d"
-    with calling(f"compat.torch.{function}"):
+    with name_function_in_errors(f"compat.torch.{function}"):
         return_indices = args.truth("return_indices", return_indices)
     integers = INTS if rank > 1 or return_indices else ()  # as in PyTorch
     x = args.tensor(function, input, (*FLOATS, *integers))
@@ -69,7 +69,7 @@ def _max_pool(
         args.check_shape(x, rank, rank + 1)
         window = args.windows(x, rank, kernel_size, stride, padding, dilation, ceil_mode)
         if return_indices:
-            check_countable("input", window.input_shape)
+            check_fits_int32_indices("input", window.input_shape)
     split = by_window(x, window)
     if not return_indices:
         return max_of(x, window)

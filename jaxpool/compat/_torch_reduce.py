@@ -13,7 +13,7 @@ from jax import numpy as jnp
 from jaxpool._arguments.arrays import is_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import check_countable, is_sequence, known_sizes
+from jaxpool._arguments.sizes import check_fits_int32_indices, is_tuple_or_list, static_sizes
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.apply import apply_with_residual
 from jaxpool._ops.cumulative import Running
@@ -33,10 +33,12 @@ class Chosen(NamedTuple):
 
 
 def _check_filled(x: Array, axes: Sequence[int]) -> None:
-    if 0 in known_sizes(x.shape, axes, least=0):
+    if 0 in static_sizes(x.shape, axes, min_size=0):
         along = f"axes {axes}" if len(axes) > 1 else f"axis {axes[0]}"
         rule = f"of at least one element along {along}"
-        raise ArgumentError("input", rule, x.shape, "An extreme of nothing is none.", of="shape")
+        raise ArgumentError(
+            "input", rule, x.shape, "An extreme of nothing is none.", attribute="shape"
+        )
 
 
 def along(function: str, op: Callable[..., Reduction], x: Array, dim: Any, keepdim: Any) -> Chosen:
@@ -48,7 +50,7 @@ def along(function: str, op: Callable[..., Reduction], x: Array, dim: Any, keepd
         if not x.ndim:
             return Chosen(x, jnp.zeros((), jnp.int32))
         _check_filled(x, [axis])
-        check_countable("input", [x.shape[axis]])
+        check_fits_int32_indices("input", [x.shape[axis]])
     values, rank = apply_with_residual(op("first", (axis,), (x.shape[axis],)), "jvp", x)
     indices = rank.astype(jnp.int32)
     if keepdim:
@@ -164,7 +166,7 @@ def over_dims(function: str, kind: Kind, input: Any, dim: Any, keepdim: Any) -> 
     x = args.tensor(function, input, ORDERED)
     with args.call(function, x):
         args.check_flag("keepdim", keepdim)
-        entries = tuple(dim) if is_sequence(dim) else () if dim is None else (dim,)
+        entries = tuple(dim) if is_tuple_or_list(dim) else () if dim is None else (dim,)
         axes = [args.axis_of(entry, x.ndim) for entry in entries] or list(range(x.ndim))
         if len(set(axes)) != len(axes):
             raise ArgumentError("dim", "distinct axes", dim, "Name each axis once.")
@@ -231,7 +233,7 @@ def _running(function: str, kind: Kind, input: Any, dim: Any) -> Chosen:
     with args.call(function, x):
         axis = args.axis_of(dim, x.ndim)
         if x.ndim:
-            check_countable("input", known_sizes(x.shape, (axis,), least=0))
+            check_fits_int32_indices("input", static_sizes(x.shape, (axis,), min_size=0))
     if not x.ndim or 0 in x.shape:
         return Chosen(x, jnp.zeros(x.shape, jnp.int32))
     values, index = apply_with_residual(Running(kind, "last", axis, False), "jvp", x)

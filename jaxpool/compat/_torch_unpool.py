@@ -13,7 +13,12 @@ from jaxpool._api import argmax
 from jaxpool._api.argmax import check_indices
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import check_countable, is_int, is_sequence, known_sizes
+from jaxpool._arguments.sizes import (
+    check_fits_int32_indices,
+    is_int,
+    is_tuple_or_list,
+    static_sizes,
+)
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOATS, Sizes
 from jaxpool.compat._torch_rank import of_rank
@@ -29,7 +34,7 @@ def _unpooled(
     kernel = args.sizes("kernel_size", kernel_size, rank, short=False)
     strides = kernel if stride is None else args.sizes("stride", stride, rank, short=False)
     pads = args.sizes("padding", padding, rank, least=-(2**31), short=False)
-    pooled = known_sizes(x.shape, args.spatial(x, rank))
+    pooled = static_sizes(x.shape, args.spatial(x, rank))
     usual = [
         (size - 1) * step + width - 2 * pad
         for size, step, width, pad in zip(pooled, strides, kernel, pads, strict=True)
@@ -41,7 +46,7 @@ def _unpooled(
         return tuple(usual)
     rule = f"None, or {rank} or {rank + 2} ints"
     hint = "Pass the shape of what was pooled."
-    if not is_sequence(output_size) or not all(map(is_int, output_size)):
+    if not is_tuple_or_list(output_size) or not all(map(is_int, output_size)):
         raise ArgumentError("output_size", rule, output_size, hint, TypeError)
     sizes = tuple(map(operator.index, output_size))
     sizes = sizes[2:] if len(sizes) == rank + 2 else sizes
@@ -102,7 +107,7 @@ def _max_unpool(
         at = as_array(indices, "indices")
         args.check_shape(x, rank, x.ndim - 1)
         sizes = _unpooled(x, rank, kernel_size, stride, padding, output_size)
-        check_countable("output_size", sizes)
+        check_fits_int32_indices("output_size", sizes)
         check_indices(at, indices, x, math.prod(sizes), "input", f"max_pool{rank}d")
     return argmax.max_unpool(x, indices, sizes, axes=args.spatial(x, rank))
 

@@ -14,8 +14,8 @@ from jax import Array
 from jaxpool._api.regions import box_max, cells_of, scale_of
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool._arguments.sizes import check_countable, is_int, is_sequence
+from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
+from jaxpool._arguments.sizes import check_fits_int32_indices, is_int, is_tuple_or_list
 from jaxpool._ops.regions import BoxMean, box_mean
 
 Boxes = Any  # an array (K, 5), or a sequence of arrays (L, 4)
@@ -34,28 +34,30 @@ def arguments(
 ) -> tuple[Array, Array, Array, tuple[int, ...], float]:
     """The images with channels last, boxes (y0, x0, y1, x1), the image index of each box, the cells, and the scale."""
     name = f"compat.torchvision.{function}"
-    with calling(name):
+    with name_function_in_errors(name):
         x = as_array(input, "input")
-    with calling(name, **{"input.shape": x.shape, "output_size": output_size}):
+    with name_function_in_errors(name, **{"input.shape": x.shape, "output_size": output_size}):
         if x.ndim != 4 or not jnp.issubdtype(x.dtype, jnp.floating):
             got = f"{x.dtype}{x.shape}"
             hint = "One image is input[None]." if x.ndim == 3 else "Convert it."
             raise ArgumentError("input", "an array of floats (N, C, H, W)", got, hint)
         if not all(map(is_int, (x.shape[0], *x.shape[2:]))):
             hint = "Only channels may be symbolic."
-            raise ArgumentError("input", "of known sizes but for C", x.shape, hint, of="shape")
-        check_countable("input", (x.shape[0],))
-        check_countable("input", x.shape[2:])
+            raise ArgumentError(
+                "input", "of known sizes but for C", x.shape, hint, attribute="shape"
+            )
+        check_fits_int32_indices("input", (x.shape[0],))
+        check_fits_int32_indices("input", x.shape[2:])
         if 0 in x.shape[2:]:
             hint = "A batch may be empty, and channels, but not images."
-            raise ArgumentError("input", "of images with pixels", x.shape, hint, of="shape")
+            raise ArgumentError("input", "of images with pixels", x.shape, hint, attribute="shape")
         cells, scale = cells_of("output_size", output_size), scale_of(spatial_scale)
         if not isinstance(aligned, bool):
             raise ArgumentError("aligned", "True or False", aligned, "Pass a bool.", TypeError)
         if own and x.shape[1] % (cells[0] * cells[1]):
             rule = f"of a number of channels that {cells[0]} * {cells[1]} divides"
-            raise ArgumentError("input", rule, x.shape, "Each cell has its own.", of="shape")
-        listed, width = is_sequence(boxes), 4 if is_sequence(boxes) else 5
+            raise ArgumentError("input", rule, x.shape, "Each cell has its own.", attribute="shape")
+        listed, width = is_tuple_or_list(boxes), 4 if is_tuple_or_list(boxes) else 5
         parts = [as_array(part, "boxes") for part in (boxes if listed else [boxes])]
         if not parts or any(part.ndim != 2 or part.shape[1] != width for part in parts):
             rule = "an array (K, 5), or a list with an array (L, 4) for each image"
@@ -68,7 +70,7 @@ def arguments(
         images, corners = jnp.asarray(numbers), jnp.concatenate(parts)
     else:
         images, corners = parts[0][:, 0].astype(np.int32), parts[0][:, 1:]
-    with calling(name, **{"input.shape": x.shape}):
+    with name_function_in_errors(name, **{"input.shape": x.shape}):
         _check_images(images if listed else parts[0][:, 0], x.shape[0])
     return jnp.moveaxis(x, 1, -1), corners[:, np.array([1, 0, 3, 2])], images, cells, scale
 
@@ -92,7 +94,7 @@ def mean_of(op: BoxMean, x: Array, boxes: Array, images: Array) -> Array:
 
 
 def samples_of(function: str, sampling_ratio: Any) -> int | None:
-    with calling(f"compat.torchvision.{function}"):
+    with name_function_in_errors(f"compat.torchvision.{function}"):
         rule, hint = "an int of at most 1024", "Pass -1 for as many as a cell is pixels long."
         if not is_int(sampling_ratio):
             raise ArgumentError("sampling_ratio", rule, sampling_ratio, hint, TypeError)

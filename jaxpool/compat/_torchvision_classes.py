@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxpool._api.levels import level_of, pooled
-from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 from jaxpool._ops.regions import BoxMean
 from jaxpool.compat._torchvision_boxes import (
     Boxes,
@@ -108,7 +108,7 @@ class MultiScaleRoIAlign:
         """The cells of each box, (K, C, *output_size)."""
         name = "MultiScaleRoIAlign"
         features = [level for key, level in x.items() if key in self.featmap_names]
-        with calling(f"compat.torchvision.{name}"):
+        with name_function_in_errors(f"compat.torchvision.{name}"):
             if not features or not image_shapes:
                 rule = "names of features that are given, with the sizes of images"
                 raise ArgumentError("featmap_names", rule, self.featmap_names, "Name them.")

@@ -13,8 +13,8 @@ import jax
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import is_array, not_an_array
-from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.arrays import is_array, not_an_array_error
+from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._ops.apply import apply
 from jaxpool._ops.op import Op
@@ -49,9 +49,9 @@ def _name(layer: eqx.Module) -> str:
 
 def _example(layer: eqx.Module, x: Any) -> Array:
     """The input of a layer as an array."""
-    with calling(_name(layer)):
+    with name_function_in_errors(_name(layer)):
         if not is_array(x):
-            raise not_an_array("x", x)
+            raise not_an_array_error("x", x)
     return jnp.asarray(x)
 
 
@@ -183,11 +183,13 @@ class AdaptivePool(eqx.nn.AdaptivePool):
         ours = any(self.operation is known for known in (jnp.max, jnp.min, jnp.mean))
         if not ours or not jnp.isdtype(x.dtype, ("bool", "integral", "real floating")):
             return super().__call__(x)
-        with calling(_name(self), **{"x.shape": x.shape}):
+        with name_function_in_errors(_name(self), **{"x.shape": x.shape}):
             rank = len(self.target_shape)
             if x.ndim != rank + 1:
                 rule = f"one example of {rank + 1} axes, channels first"
-                raise ArgumentError("x", rule, x.ndim, "Use jax.vmap over a batch.", of="ndim")
+                raise ArgumentError(
+                    "x", rule, x.ndim, "Use jax.vmap over a batch.", attribute="ndim"
+                )
             outs = [operator.index(out) for out in self.target_shape]
             if not all(1 <= out <= size for out, size in zip(outs, x.shape[1:], strict=True)):
                 rule = "ints from 1 to the size of each pooled axis"

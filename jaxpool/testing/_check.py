@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 from jaxpool.testing._answer import Answer, exact_values, is_floating
 from jaxpool.testing._case import Call, PoolCase
 from jaxpool.testing._record import called, pools
@@ -54,7 +54,7 @@ def assert_pool_matches(
         >>> assert_pool_matches(jaxpool.cummax, Call(pools()["cummax"], {"x": x, "axis": 0}))
     """
     if not isinstance(case, (PoolCase, Call)):
-        with calling("testing.assert_pool_matches"):
+        with name_function_in_errors("testing.assert_pool_matches"):
             hint = "Draw one from pool_cases or calls, or write one out."
             raise ArgumentError("case", "a PoolCase or a Call", case, hint, TypeError)
     call = case.call() if isinstance(case, PoolCase) else case
@@ -92,7 +92,7 @@ def _check_dy(dy: Any, y: np.ndarray) -> None:
     if dy is None:
         return
     wanted = _type(y)
-    with calling("testing.assert_pool_matches"):
+    with name_function_in_errors("testing.assert_pool_matches"):
         if not is_floating(y.dtype):
             hint = "Only floats have a gradient."
             raise ArgumentError("case.dy", f"None where the output is {wanted}", dy, hint)
@@ -101,7 +101,7 @@ def _check_dy(dy: Any, y: np.ndarray) -> None:
             got = f"case.dy={_type(dy)}" if array else ""
             rule = f"an array of the shape and dtype of the output, {wanted}"
             hint = "With dy=None the value alone is compared."
-            raise ArgumentError("case.dy", rule, dy, hint, got=got)
+            raise ArgumentError("case.dy", rule, dy, hint, shown_value=got)
 
 
 def _type(array: Any) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jaxpool
-from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 
 X = np.zeros((1, 4, 4, 1), np.float32)
 POOLS = ("max_pool", "min_pool", "avg_pool", "sum_pool")
@@ -369,13 +369,16 @@ def test_under_jit_the_message_is_the_same():
 def test_the_reason_is_raised_once_and_without_a_trail():
     with (
         raises(TypeError, "jaxpool.f: `a` must be b; got a='c' (d=1, e=2). Do g."),
-        calling("f", d=1, e=2),
+        name_function_in_errors("f", d=1, e=2),
     ):
         raise ArgumentError("a", "b", "c", "Do g.", TypeError)
-    with raises(ValueError, "jaxpool.f: `a` must be b; got a=3. Do g.") as caught, calling("f"):
+    with (
+        raises(ValueError, "jaxpool.f: `a` must be b; got a=3. Do g.") as caught,
+        name_function_in_errors("f"),
+    ):
         raise ArgumentError("a", "b", 3, "Do g.")
     assert caught.value.__suppress_context__
-    with pytest.raises(KeyError), calling("f"):
+    with pytest.raises(KeyError), name_function_in_errors("f"):
         raise KeyError("others pass")
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import jaxpool
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 
 X = np.zeros((1, 4, 4, 1), np.float32)
 SHAPE = "x.shape=(1, 4, 4, 1)"
@@ -228,7 +228,7 @@ def test_a_value_whose_repr_fails_is_named_by_its_type():
         def __repr__(self):
             raise RuntimeError("no")
 
-    with pytest.raises(TypeError, match=r"; got a=<Silent>\. Do\.$"), calling("f"):
+    with pytest.raises(TypeError, match=r"; got a=<Silent>\. Do\.$"), name_function_in_errors("f"):
         raise ArgumentError("a", "b", Silent(), "Do.", TypeError)
     assert "; got window_shape=<int> (x" in said(POOL, 10**5000, axes=(1, 2))
 
