@@ -15,15 +15,15 @@ from jaxpool._accelerate.report import is_users, line
 from jaxpool._api.plan_of import Plans
 from jaxpool._api.plan_text import of_type
 from jaxpool._cli import UsageError
-from jaxpool._cli._call import read_call
+from jaxpool._cli._call import parse_call
 from jaxpool._plan.stages import OpPlan, Stage
 
 
-def plans_of(text: str) -> Plans:
-    """The plans of the call in `text`. An error of the function becomes a `UsageError` with the user's line."""
-    wide = re.search(r"\b(float|u?int)64\b", text) is not None
+def plans_of(call_text: str) -> Plans:
+    """The plans of the call in `call_text`. An error of the function becomes a `UsageError` with the user's line."""
+    wide = re.search(r"\b(float|u?int)64\b", call_text) is not None
     with jax.enable_x64(wide or jax.config.read("jax_enable_x64")):
-        function, args, kwargs = read_call(text)
+        function, args, kwargs = parse_call(call_text)
         try:
             plans: Plans = jaxpool.plan_of(function)(*args, **kwargs)
         except (TypeError, ValueError) as error:
@@ -33,17 +33,17 @@ def plans_of(text: str) -> Plans:
     return plans
 
 
-def in_words(text: str) -> str:
+def plans_as_text(call_text: str) -> str:
     """The plans of a call as text."""
-    return str(plans_of(text))
+    return str(plans_of(call_text))
 
 
-def as_json(text: str) -> str:
+def plans_as_json(call_text: str) -> str:
     """The plans of a call as a JSON list with one object per pool."""
-    return json.dumps([_row(row) for row in plans_of(text)])
+    return json.dumps([_pool_plan_as_dict(row) for row in plans_of(call_text)])
 
 
-def _row(row: Any) -> dict[str, Any]:
+def _pool_plan_as_dict(row: Any) -> dict[str, Any]:
     sizes = row.kept_bytes
     return {
         "function": row.function,
@@ -55,20 +55,20 @@ def _row(row: Any) -> dict[str, Any]:
         "kept": [of_type(each) for each in row.kept],
         "kept_bytes": sizes if isinstance(sizes, int) else str(sizes),
         "runs": row.runs,
-        "passes": {platform: _plan(plan) for platform, plan in row.passes.items()},
+        "passes": {platform: _op_plan_as_dict(plan) for platform, plan in row.passes.items()},
     }
 
 
-def _plan(plan: OpPlan) -> dict[str, Any]:
+def _op_plan_as_dict(plan: OpPlan) -> dict[str, Any]:
     return {
-        "value": [*map(_stage, plan.forward if plan.value is None else plan.value)],
-        "forward": [*map(_stage, plan.forward)],
-        "tangent": [*map(_stage, plan.tangent)],
-        "backward": [*map(_stage, plan.backward)],
+        "value": [*map(_stage_as_dict, plan.forward if plan.value is None else plan.value)],
+        "forward": [*map(_stage_as_dict, plan.forward)],
+        "tangent": [*map(_stage_as_dict, plan.tangent)],
+        "backward": [*map(_stage_as_dict, plan.backward)],
         "why": plan.why,
     }
 
 
-def _stage(stage: Stage) -> dict[str, Any]:
+def _stage_as_dict(stage: Stage) -> dict[str, Any]:
     names = [field.name for field in dataclasses.fields(stage) if field.name != "read"]
     return {name: getattr(stage, name) for name in names}

@@ -14,7 +14,7 @@ from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._geometry.window import Axis, Window, full_window, make_window, resized
 from jaxpool.testing import Geometry, geometries
-from jaxpool.testing._windows import NoWindow, sliding_windows
+from jaxpool.testing._windows import NoWindowError, sliding_windows
 from tests.support import lax_pools
 
 
@@ -38,7 +38,7 @@ def test_windows_are_those_of_the_oracle(padding, ceil_mode):
         options = {"window_dilation": dilation, "ceil_mode": ceil_mode, "axes": (0,)}
         try:
             wanted = sliding_windows(*arguments, **options, allow_empty=True)
-        except NoWindow:
+        except NoWindowError:
             with pytest.raises(ArgumentError):
                 make_window(*arguments, **options, empty="allow")
             continue

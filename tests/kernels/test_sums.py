@@ -53,7 +53,9 @@ def drawn(seed):
 
 def answers(case, x, dy):
     """Return the exact sums over windows and the exact cotangents, scaled and rounded once."""
-    exact = _parts.windowed(x, case.windows, lambda output: _parts.add, np.dtype(np.float64))
+    exact = _parts.apply_rule_to_windows(
+        x, case.windows, lambda output: _parts.sum_rule, np.dtype(np.float64)
+    )
     both = exact.y, exact.exact_cotangents(dy)[0]
     return [oracle.rounded(case.scale * sums, case.dtype) for sums in both]
 
