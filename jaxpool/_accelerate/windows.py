@@ -98,7 +98,7 @@ def window_of(aval: Any, params: dict[str, Any]) -> Window:
             of(pads),
             window_dilation=of(dilation),
             axes=axes,
-            empty="allow",
+            empty_windows="allow",
         )
     except ArgumentError as error:
         raise LeftError(f"{error.arg_name} is not {error.requirement}") from None

@@ -13,7 +13,7 @@ from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import check_choice
 from jaxpool._arguments.sizes import check_fits_int32_indices
-from jaxpool._geometry.adaptive import Sizes, adaptive_window
+from jaxpool._geometry.adaptive import OutputSizes, adaptive_window
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.compare import Ties
@@ -40,7 +40,7 @@ def _checked(
 @public
 def adaptive_max_pool(
     x: Any,
-    output_shape: Sizes,
+    output_shape: OutputSizes,
     *,
     axes: tuple[int, ...] | None = None,
     ties: Ties = "first",
@@ -101,7 +101,7 @@ def adaptive_max_pool(
 @public
 def adaptive_max_pool_with_argmax(
     x: Any,
-    output_shape: Sizes,
+    output_shape: OutputSizes,
     *,
     axes: tuple[int, ...] | None = None,
     ties: Ties = "first",
@@ -164,7 +164,7 @@ def adaptive_max_pool_with_argmax(
 @public
 def adaptive_avg_pool(
     x: Any,
-    output_shape: Sizes,
+    output_shape: OutputSizes,
     *,
     axes: tuple[int, ...] | None = None,
     autodiff: Autodiff = "vjp",

@@ -178,7 +178,7 @@ def rank_pool(
         ceil_mode=ceil_mode,
         axes=axes,
     )
-    real = [dim.real(dim.kinds()) for dim in window.dims]
+    real = [dim.num_taps_inside(dim.kinds()) for dim in window.dims]
     fewest = math.prod(int(each.min()) for each in real)
     return element(check_rank(rank, fewest))
 

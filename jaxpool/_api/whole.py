@@ -230,7 +230,7 @@ def spatial_pyramid_pool(
     place = place_by_type(x)
     whole = place.whole(x.shape) if place else x.shape
     for which, level in enumerate(levels):
-        adaptive_window(whole, level, pooled, argument=f"levels[{which}]")
+        adaptive_window(whole, level, pooled, arg_name=f"levels[{which}]")
     shards = [place.count(axis) for axis in pooled] if place else []
     for count in shards:
         if any(level != 1 and level % count for level in counts):

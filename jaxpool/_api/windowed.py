@@ -17,7 +17,7 @@ from jax.sharding import NamedSharding, PartitionSpec, reshard
 from jaxpool._api.reduce import mask_of
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.choices import check_choice
-from jaxpool._geometry.window import Window, check_reach, make_window
+from jaxpool._geometry.window import Window, check_int32_positions, make_window
 from jaxpool._kernels.slices import is_sharded
 from jaxpool._ops.apply import Autodiff
 from jaxpool._ops.masked import fill_masked
@@ -46,7 +46,7 @@ def checked(
     check_choice("autodiff", autodiff, ("vjp", "jvp"))
     window, split = located(x, make)
     if not any_length:
-        check_reach(window)
+        check_int32_positions(window)
     return x, window, split
 
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from jaxpool._geometry.access import Phases, terms
+from jaxpool._geometry.access import Phases, max_elements_per_position
 from jaxpool._geometry.window import Window
 from jaxpool._plan.layout import Layout
 from jaxpool._plan.max_pool import Pass
@@ -92,7 +92,7 @@ def of_layout(
     last: bool,
 ) -> Stage:
     """A pass that reads each of `sources` along `axes`. A `last` pass is stored only if it reads through tables."""
-    count = sum(math.prod(map(terms, source)) for source in sources)
+    count = sum(math.prod(map(max_elements_per_position, source)) for source in sources)
     phases, stored = math.prod(map(len, sources[0])), not last or layout.reading == "tables"
     how, regions = layout.reading, layout.regions
     return Stage(tuple(axes), count, how, phases, regions, stored, read=read)

@@ -83,7 +83,7 @@ def pool_with_one_op(
     dims = [dataclasses.replace(dim, axis=dim.axis - leading) for dim in reduction.window.dims]
     window = Window(tuple(dims))
     # An average over no elements is NaN in the originals, but 0 in `SumPool`.
-    empty = divisor_rule == "real" and any(dim.first_empty() is not None for dim in dims)
+    empty = divisor_rule == "real" and any(dim.first_empty_window() is not None for dim in dims)
     if empty or window.pooled(x.shape) != reduction.shape:
         return None
     kind = reduction.kind

@@ -143,7 +143,7 @@ def make_torch_window(
         window_dilation=ints_per_spatial_dim("dilation", dilation, num_spatial_dims),
         ceil_mode=ceil_mode,
         axes=spatial_axes(x, num_spatial_dims),
-        empty="allow",
+        empty_windows="allow",
     )
     by_window(x, window)  # raises if shards would have unequal sizes
     return window

@@ -198,7 +198,7 @@ def test_the_drawn_windows_reach_every_form():
 
 @pytest.mark.parametrize(("shape", "padding"), forms.WITHOUT_ELEMENTS, ids=str)
 def test_arrays_without_elements(shape, padding):
-    window = make_window(shape, (3,), (2,), ((padding, padding),), axes=(1,), empty="allow")
+    window = make_window(shape, (3,), (2,), ((padding, padding),), axes=(1,), empty_windows="allow")
 
     def run(x, dy):
         for plan in forms.different(forms.max_plans(window, shape, x.dtype)).values():

@@ -166,7 +166,7 @@ def test_the_order_of_axes_changes_nothing():
 
 @pytest.mark.parametrize(("shape", "padding"), forms.WITHOUT_ELEMENTS, ids=str)
 def test_arrays_without_elements(shape, padding):
-    window = make_window(shape, (3,), (2,), ((padding, padding),), axes=(1,), empty="allow")
+    window = make_window(shape, (3,), (2,), ((padding, padding),), axes=(1,), empty_windows="allow")
     dtype, end = np.dtype(np.float16), Epilogue(np.dtype(np.float16))
 
     def run(x, dy):

@@ -66,14 +66,14 @@ def drawn_problem(chance):
         first = 1 if shape[-1] == row else 2
         options = {"window_dilation": dilation, "axes": tuple(range(first, first + rank))}
         try:
-            make_window(shape, window, strides, padding, **options, empty="allow")
+            make_window(shape, window, strides, padding, **options, empty_windows="allow")
         except ArgumentError:
             continue
         return shape, window, strides, padding, options, dtype, chance.random() < 0.1
 
 
 def _of(shape, window, strides, padding, options, dtype, sharded):
-    geometry = make_window(shape, window, strides, padding, **options, empty="allow")
+    geometry = make_window(shape, window, strides, padding, **options, empty_windows="allow")
     words = [*map(str, (shape, window, strides, padding, *options.values())), dtype]
     title = " ".join([*words, *["sharded"] * sharded]).replace(", ", ",")
     found = {}  # plan by direction (F, T, B, ...) and platform
