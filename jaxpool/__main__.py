@@ -23,7 +23,7 @@ COMMANDS = {
 }
 
 
-class _Parser(argparse.ArgumentParser):
+class _OneLineErrorParser(argparse.ArgumentParser):
     """An argument parser with errors of one line: the command and the error."""
 
     def error(self, message: str) -> NoReturn:
@@ -32,10 +32,10 @@ class _Parser(argparse.ArgumentParser):
         raise SystemExit(2)
 
 
-def _parser() -> _Parser:
+def _top_level_parser() -> _OneLineErrorParser:
     """The parser of `python -m jaxpool` without a command. Its help lists the commands."""
     listed = "\n".join(f"  {name:10}{summary}" for name, summary in COMMANDS.items())
-    parser = _Parser(
+    parser = _OneLineErrorParser(
         prog="jaxpool",
         usage=f"python -m jaxpool {{{','.join(COMMANDS)}}} [options]",
         description=f"Pooling and elementwise max for JAX with custom derivatives.\n\ncommands:\n{listed}",
@@ -47,20 +47,20 @@ def _parser() -> _Parser:
     return parser
 
 
-def _parser_of(name: str, command: Any) -> _Parser:
-    parser = _Parser(
+def _command_parser(name: str, command_module: Any) -> _OneLineErrorParser:
+    parser = _OneLineErrorParser(
         prog=f"jaxpool {name}",
         usage=f"python -m jaxpool {name} [options]",
-        description=command.__doc__,
+        description=command_module.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    command.add_arguments(parser)
+    command_module.add_arguments(parser)
     return parser
 
 
-def _meant(word: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(word, known, 1)
+def _did_you_mean(word: str, valid_words: Sequence[str]) -> str:
+    close = difflib.get_close_matches(word, valid_words, 1)
     return f" Did you mean {close[0]}?" if close else ""
 
 
@@ -69,36 +69,40 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     The status is 0, 1 if a check failed, 2 for a usage error, 130 for an interrupt, and 141 for a closed output pipe.
     """
-    words = list(sys.argv[1:] if argv is None else argv)
-    if not words or words[0] not in COMMANDS:
-        parser = _parser()
-        if words and words[0] in ("-h", "--help", "--version"):
-            parser.parse_args(words[:1])
-        got = f"got {words[0]!r}.{_meant(words[0], list(COMMANDS))}" if words else "got none."
-        *others, last = COMMANDS
-        rule = f"the command must be {', '.join(others)} or {last}"
+    command_line = list(sys.argv[1:] if argv is None else argv)
+    if not command_line or command_line[0] not in COMMANDS:
+        parser = _top_level_parser()
+        if command_line and command_line[0] in ("-h", "--help", "--version"):
+            parser.parse_args(command_line[:1])
+        got = (
+            f"got {command_line[0]!r}.{_did_you_mean(command_line[0], list(COMMANDS))}"
+            if command_line
+            else "got none."
+        )
+        *other_commands, last_command = COMMANDS
+        rule = f"the command must be {', '.join(other_commands)} or {last_command}"
         parser.error(f"{rule}; {got} See python -m jaxpool --help.")
-    name = words[0]
-    command = importlib.import_module(f"jaxpool._cli.{name}")
-    parser = _parser_of(name, command)
-    args, unknown = parser.parse_known_args(words[1:])
+    command_name = command_line[0]
+    command_module = importlib.import_module(f"jaxpool._cli.{command_name}")
+    parser = _command_parser(command_name, command_module)
+    args, unknown = parser.parse_known_args(command_line[1:])
     try:
         if unknown:
-            meant = _meant(unknown[0], re.findall(r"--[a-z-]+", parser.format_help()))
-            raise UsageError(f"there is no such option: {' '.join(unknown)}.{meant}")
-        code = command.run(args)
+            suggestion = _did_you_mean(unknown[0], re.findall(r"--[a-z-]+", parser.format_help()))
+            raise UsageError(f"there is no such option: {' '.join(unknown)}.{suggestion}")
+        status = command_module.run(args)
         sys.stdout.flush()
     except UsageError as error:
-        print(f"jaxpool {name}: {error}", file=sys.stderr)
+        print(f"jaxpool {command_name}: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # for example `head` has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
         return 141
     except KeyboardInterrupt:
-        print(f"\njaxpool {name}: interrupted.", file=sys.stderr)
+        print(f"\njaxpool {command_name}: interrupted.", file=sys.stderr)
         return 130
     # The command `run` returns a function that runs the user's program. Its exceptions must not be caught above.
-    return int(code() if callable(code) else code)
+    return int(status() if callable(status) else status)
 
 
 if __name__ == "__main__":

@@ -35,10 +35,10 @@ from typing import Any, NoReturn, TypeVar, cast
 import jax
 
 from jaxpool._accelerate.bind import Handover, Report, handing_over, install, switched_off
+from jaxpool._arguments.argument_synonyms import CONTEXT_MANAGER_HINTS
 from jaxpool._arguments.arrays import is_array
-from jaxpool._arguments.calls import Wrapper, public
-from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool._arguments.words import WITHOUT_FUNCTION
+from jaxpool._arguments.calls import FunctionWrapper, public
+from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -92,7 +92,7 @@ def accelerate(fn: F, *, report: Report | None = None) -> F:
     References:
       The window arithmetic of `jax.lax.reduce_window`.
     """
-    with calling("accelerate"):
+    with name_function_in_errors("accelerate"):
         _check(fn, report)
     if switched_off():
         return fn
@@ -138,7 +138,7 @@ def accelerated(*, report: Report | None = None) -> contextlib.AbstractContextMa
     References:
       The window arithmetic of `jax.lax.reduce_window`.
     """
-    with calling("accelerated"):
+    with name_function_in_errors("accelerated"):
         _check_report(report)
     if switched_off():
         return _Block(contextlib.nullcontext())
@@ -159,11 +159,11 @@ class _Block(contextlib.AbstractContextManager[None]):
         self._context.__exit__(*raised)
 
     def __call__(self, *_: Any, **__: Any) -> NoReturn:
-        hint = WITHOUT_FUNCTION["accelerated"]
+        hint = CONTEXT_MANAGER_HINTS["accelerated"]
         raise TypeError(f"jaxpool.accelerated: what it returns cannot be called. {hint}")
 
 
-class _Accelerated(Wrapper):
+class _Accelerated(FunctionWrapper):
     """`fn` and its tracing methods (`lower`, `trace`, `eval_shape`), run under `handing_over`."""
 
     def __init__(self, fn: Callable[..., Any], report: Report | None) -> None:

@@ -29,7 +29,7 @@ from jaxpool._accelerate.windows import (
     kind_of,
     window_of,
 )
-from jaxpool._arguments.arrays import weakly_typed
+from jaxpool._arguments.arrays import with_weak_type
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Window
@@ -144,7 +144,7 @@ def _dispatcher(primitive: Any, bind: Callable[..., Any]) -> Callable[..., Any]:
             return bind(*args, **params)
         if primitive is lax.reduce_window_p:
             return [y]
-        return weakly_typed(y) if aval.weak_type else y
+        return with_weak_type(y) if aval.weak_type else y
 
     return dispatch
 
@@ -163,7 +163,7 @@ def _pool(kind: str, window: Window, x: Array) -> Array:
     try:
         split = by_window(x, window)
     except ArgumentError as error:
-        raise LeftError(f"{error.argument} is not {error.rule}") from None
+        raise LeftError(f"{error.arg_name} is not {error.requirement}") from None
     if kind == "sum":
         return split.run(sum_pool, x, "not")
     return split.run(select_pool, x, cast(Kind, kind), "first")

@@ -98,10 +98,10 @@ def window_of(aval: Any, params: dict[str, Any]) -> Window:
             of(pads),
             window_dilation=of(dilation),
             axes=axes,
-            empty="allow",
+            empty_windows="allow",
         )
     except ArgumentError as error:
-        raise LeftError(f"{error.argument} is not {error.rule}") from None
+        raise LeftError(f"{error.arg_name} is not {error.requirement}") from None
     if _running(window):
         raise LeftError("a running reduction: so lax computes cumsum and cummax")
     return window

@@ -12,9 +12,9 @@ from jax import Array
 from jaxpool._api.shared_text import filled
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.choices import choice
-from jaxpool._arguments.sizes import check_countable
-from jaxpool._geometry.adaptive import Sizes, adaptive_window
+from jaxpool._arguments.choices import check_choice
+from jaxpool._arguments.sizes import check_fits_int32_indices
+from jaxpool._geometry.adaptive import OutputSizes, adaptive_window
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.compare import Ties
 from jaxpool._ops.apply import Autodiff
@@ -30,8 +30,8 @@ def _checked(
     place = place_by_type(x)
     shape = place.global_shape(x.shape) if place else x.shape
     window = adaptive_window(shape, output_shape, axes)
-    choice("ties", ties, ("first", "last", "split"))
-    choice("autodiff", autodiff, ("vjp", "jvp"))
+    check_choice("ties", ties, ("first", "last", "split"))
+    check_choice("autodiff", autodiff, ("vjp", "jvp"))
     return x, window, place
 
 
@@ -39,7 +39,7 @@ def _checked(
 @filled
 def adaptive_max_pool(
     x: Any,
-    output_shape: Sizes,
+    output_shape: OutputSizes,
     *,
     axes: tuple[int, ...] | None = None,
     ties: Ties = "first",
@@ -96,7 +96,7 @@ def adaptive_max_pool(
 @public
 def adaptive_max_pool_with_argmax(
     x: Any,
-    output_shape: Sizes,
+    output_shape: OutputSizes,
     *,
     axes: tuple[int, ...] | None = None,
     ties: Ties = "first",
@@ -143,7 +143,7 @@ def adaptive_max_pool_with_argmax(
       `torch.nn.functional.adaptive_max_pool2d` with `return_indices=True`.
     """
     x, window, place = _checked(x, output_shape, axes, autodiff, ties)
-    check_countable("x", window.input_shape)
+    check_fits_int32_indices("x", window.input_shape)
     y, indices = adaptive_pool("argmax", place, x, window, ties, autodiff)
     return y, indices
 
@@ -152,7 +152,7 @@ def adaptive_max_pool_with_argmax(
 @filled
 def adaptive_avg_pool(
     x: Any,
-    output_shape: Sizes,
+    output_shape: OutputSizes,
     *,
     axes: tuple[int, ...] | None = None,
     autodiff: Autodiff = "vjp",

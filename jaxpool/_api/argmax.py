@@ -15,19 +15,19 @@ from jax import Array
 from jax import numpy as jnp
 
 from jaxpool._api.windowed import checked
-from jaxpool._arguments.arrays import as_array, wrong_dtype
+from jaxpool._arguments.arrays import as_array, wrong_dtype_error
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
-    Ints,
+    IntOrInts,
     Padding,
-    check_countable,
+    array_to_list,
+    check_fits_int32_indices,
     example_axes,
+    ints_per_axis,
     is_int,
-    is_sequence,
-    listed,
+    is_tuple_or_list,
     normalise_axes,
-    per_axis,
 )
 from jaxpool._kernels.compare import Ties
 from jaxpool._ops.apply import Autodiff, applied
@@ -40,11 +40,11 @@ from jaxpool._shards.unpool import unpool
 @public
 def max_pool_with_argmax(
     x: Any,
-    window_shape: Ints,
-    strides: Ints | None = None,
+    window_shape: IntOrInts,
+    strides: IntOrInts | None = None,
     padding: Padding = "VALID",
     *,
-    window_dilation: Ints | None = None,
+    window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
     axes: tuple[int, ...] | None = None,
     ties: Ties = "first",
@@ -97,7 +97,7 @@ def max_pool_with_argmax(
     """
     geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
     x, split = checked(x, *geometry, ties=ties, autodiff=autodiff)
-    check_countable("x", split.window.input_shape)
+    check_fits_int32_indices("x", split.window.input_shape)
     return split.run(select_with_position, x, ties, autodiff=autodiff)
 
 
@@ -159,20 +159,20 @@ def checked_unpool(
     """The arrays of `max_unpool`, its axes and their sizes."""
     original = indices
     y, indices = as_array(y, "y"), as_array(indices, "indices")
-    spatial_shape = listed(spatial_shape)
-    if not is_sequence(spatial_shape) or not spatial_shape:
+    spatial_shape = array_to_list(spatial_shape)
+    if not is_tuple_or_list(spatial_shape) or not spatial_shape:
         rule = "a tuple of positive ints, one an unpooled axis"
         hint = "Pass a tuple such as (4, 4)."
-        kind = ValueError if is_sequence(spatial_shape) else TypeError
+        kind = ValueError if is_tuple_or_list(spatial_shape) else TypeError
         raise ArgumentError("spatial_shape", rule, spatial_shape, hint, kind)
     rank = len(spatial_shape)
     if rank == y.ndim > 2 and all(map(is_int, spatial_shape)):
         _check_not_whole(spatial_shape, y.shape, axes)
     where = normalise_axes(axes, y.ndim, rank, "y")
-    sizes = per_axis("spatial_shape", spatial_shape, rank, or_int=False)
-    check_countable("spatial_shape", sizes)
+    sizes = ints_per_axis("spatial_shape", spatial_shape, rank, accept_int=False)
+    check_fits_int32_indices("spatial_shape", sizes)
     if all(is_int(y.shape[axis]) for axis in where):
-        check_countable("y", [y.shape[axis] for axis in where])
+        check_fits_int32_indices("y", [y.shape[axis] for axis in where])
     check_indices(indices, original, y, math.prod(sizes))
     return y, indices, where, sizes
 
@@ -201,12 +201,14 @@ def check_indices(
     `original` is the argument before its conversion: a NumPy array has known values even inside a trace.
     """
     if not jnp.issubdtype(indices.dtype, jnp.integer):
-        raise wrong_dtype(
+        raise wrong_dtype_error(
             "indices", "an array of integers", indices, f"Pass the indices that {pool} returned."
         )
     if indices.shape != y.shape:
         hint = f"Pass the indices that {pool} returned with {name}."
-        raise ArgumentError("indices", f"of the shape of {name}", indices.shape, hint, of="shape")
+        raise ArgumentError(
+            "indices", f"of the shape of {name}", indices.shape, hint, attribute="shape"
+        )
     known = original if isinstance(original, np.ndarray) else indices
     if isinstance(known, jax.core.Tracer) or not getattr(known, "is_fully_addressable", True):
         return

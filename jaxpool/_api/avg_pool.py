@@ -10,11 +10,11 @@ from jax import numpy as jnp
 
 from jaxpool._api.shared_text import filled
 from jaxpool._api.windowed import checked, masked
-from jaxpool._arguments.arrays import wrong_dtype
+from jaxpool._arguments.arrays import wrong_dtype_error
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import check_bool
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import Ints, Padding
+from jaxpool._arguments.sizes import IntOrInts, Padding
 from jaxpool._kernels import dtypes
 from jaxpool._ops.apply import Autodiff
 from jaxpool._ops.masked import fill_masked, mean
@@ -26,11 +26,11 @@ from jaxpool._shards import pools
 @filled
 def sum_pool(
     x: Any,
-    window_shape: Ints,
-    strides: Ints | None = None,
+    window_shape: IntOrInts,
+    strides: IntOrInts | None = None,
     padding: Padding = "VALID",
     *,
-    window_dilation: Ints | None = None,
+    window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
     axes: tuple[int, ...] | None = None,
     where: Any = None,
@@ -70,7 +70,7 @@ def sum_pool(
     x, split = checked(x, *geometry, autodiff=autodiff, any_length=True)
     if x.dtype == jnp.bool_:
         rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
-        raise wrong_dtype("x", rule, x, hint)
+        raise wrong_dtype_error("x", rule, x, hint)
     mask = masked(x, split, where)
     x = x if mask is None else fill_masked(x, mask, 0)
     return split.run(pools.sum_pool, x, "not", autodiff=autodiff)
@@ -99,12 +99,12 @@ def divisor_of(
 @filled
 def avg_pool(
     x: Any,
-    window_shape: Ints,
-    strides: Ints | None = None,
+    window_shape: IntOrInts,
+    strides: IntOrInts | None = None,
     padding: Padding = "VALID",
     count_include_pad: bool = True,
     *,
-    window_dilation: Ints | None = None,
+    window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
     axes: tuple[int, ...] | None = None,
     where: Any = None,

@@ -11,7 +11,7 @@ from jaxpool._api.shared_text import filled
 from jaxpool._api.windowed import checked
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import Ints, Padding, per_axis
+from jaxpool._arguments.sizes import IntOrInts, Padding, ints_per_axis
 from jaxpool._kernels.dtypes import as_float
 from jaxpool._ops.apply import applied
 from jaxpool._ops.blur import BlurPool
@@ -23,8 +23,8 @@ LONGEST = 1024  # sum of the window sizes; each element is a term of the traced 
 @filled
 def blur_pool(
     x: Any,
-    window_shape: Ints,
-    strides: Ints | None = None,
+    window_shape: IntOrInts,
+    strides: IntOrInts | None = None,
     padding: Padding = "SAME",
     *,
     axes: tuple[int, ...] | None = None,
@@ -64,9 +64,9 @@ def blur_pool(
 @filled
 def max_blur_pool(
     x: Any,
-    window_shape: Ints,
-    blur_shape: Ints,
-    strides: Ints | None,
+    window_shape: IntOrInts,
+    blur_shape: IntOrInts,
+    strides: IntOrInts | None,
     padding: Padding = "SAME",
     *,
     axes: tuple[int, ...] | None = None,
@@ -98,7 +98,7 @@ def max_blur_pool(
     """
     x, split = checked(x, window_shape, padding=padding, axes=axes)
     axes = split.window.axes
-    blur = per_axis("blur_shape", blur_shape, len(axes))
+    blur = ints_per_axis("blur_shape", blur_shape, len(axes))
     y = extreme_pool("max", x, window_shape, None, padding, None, False, axes, None, "first", "jvp")
     return _blurred(y, blur, strides, padding, axes, "blur_shape")
 

@@ -15,8 +15,8 @@ from jaxpool._api.reduce import mask_of, reduced_axes
 from jaxpool._api.shared_text import filled
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.choices import check_bool, choice
-from jaxpool._arguments.sizes import check_countable, one_axis
+from jaxpool._arguments.choices import check_bool, check_choice
+from jaxpool._arguments.sizes import check_fits_int32_indices, normalise_axis
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
 from jaxpool._ops.cumulative import Running, Which
@@ -34,13 +34,13 @@ def _cumulative(
 ) -> tuple[Running, tuple[Array, ...]]:
     """The op and its arrays: x and, if there is one, the `reset` mask, broadcast to the size of x along the axis."""
     x = as_array(x)
-    along = one_axis(axis, x.ndim, several="Reshape x to run along several.")
+    along = normalise_axis(axis, x.ndim, several="Reshape x to run along several.")
     (at,) = reduced_axes(along, x.shape)
-    check_countable("x", (x.shape[at],))
+    check_fits_int32_indices("x", (x.shape[at],))
     check_bool("reverse", reverse)
-    choice("ties", ties, ("first", "last"))
+    check_choice("ties", ties, ("first", "last"))
     check_whole(x, at, by_type=False)
-    choice("autodiff", autodiff, ("vjp", "jvp"))
+    check_choice("autodiff", autodiff, ("vjp", "jvp"))
     op = Running(kind, ties, at, reverse)
     if reset is None:
         return op, (x,)

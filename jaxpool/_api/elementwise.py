@@ -14,9 +14,9 @@ from jax import numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec, reshard
 
 from jaxpool._api.shared_text import filled
-from jaxpool._arguments.arrays import is_array, not_an_array, real_array, weakly_typed
+from jaxpool._arguments.arrays import as_real_array, is_array, not_an_array_error, with_weak_type
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.choices import choice
+from jaxpool._arguments.choices import check_choice
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.compare import Ties
@@ -44,21 +44,21 @@ def _operands(
         )
     for name, x in zip(names, xs, strict=True):
         if not is_array(x) and not isinstance(x, (bool, int, float)):
-            raise not_an_array(name, x, "an array or a number")
-    arrays = [real_array(name, x) for name, x in zip(names, xs, strict=True)]
+            raise not_an_array_error(name, x, "an array or a number")
+    arrays = [as_real_array(name, x) for name, x in zip(names, xs, strict=True)]
     try:
         dtype, weak = jax.dtypes.result_type(*arrays, return_weak_type_flag=True)
     except ValueError:
         got = ", ".join(f"{name}.dtype={x.dtype}" for name, x in zip(names, arrays, strict=True))
         rule, hint = "of dtypes that jax promotes to one", "Convert them first."
-        raise ArgumentError(together, rule, xs, hint, got=got) from None
+        raise ArgumentError(together, rule, xs, hint, shown_value=got) from None
     try:
         jnp.broadcast_shapes(*[x.shape for x in arrays])
     except ValueError:
         pairs = zip(names, arrays, strict=True)
         got = ", ".join(f"{name}.shape={x.shape}" for name, x in pairs)
         rule = "of shapes that broadcast together"
-        raise ArgumentError(together, rule, xs, "Reshape them first.", got=got) from None
+        raise ArgumentError(together, rule, xs, "Reshape them first.", shown_value=got) from None
     keep = [dtypes.is_float(x.dtype) and not jax.typeof(x).weak_type for x in arrays]
     return [x if same else x.astype(dtype) for x, same in zip(arrays, keep, strict=True)], weak
 
@@ -83,14 +83,14 @@ def _extreme(
     nan: NaN = "wins",
     names: tuple[str, ...] = (),
 ) -> Array:
-    choice("ties", ties, ("split", "first", "last"))
-    choice("autodiff", autodiff, ("vjp", "jvp"))
+    check_choice("ties", ties, ("split", "first", "last"))
+    check_choice("autodiff", autodiff, ("vjp", "jvp"))
     operands, weak = _operands(kind, xs, names)
     shape = jnp.broadcast_shapes(*[x.shape for x in operands])
     arrays = sharded_alike([_repeatable(x, shape) for x in operands])
     shapes, dtypes = tuple(x.shape for x in arrays), tuple(x.dtype for x in arrays)
     y = apply(Extreme(kind, ties, shapes, dtypes, nan), autodiff, *arrays)
-    return weakly_typed(y) if weak else y
+    return with_weak_type(y) if weak else y
 
 
 @public

@@ -15,10 +15,10 @@ from jax import Array, lax
 from jaxpool._api.max_pool import extreme_pool
 from jaxpool._api.shared_text import filled
 from jaxpool._api.windowed import checked
-from jaxpool._arguments.arrays import as_array, wrong_dtype
+from jaxpool._arguments.arrays import as_array, wrong_dtype_error
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import Ints, Padding, normalise_axes
+from jaxpool._arguments.sizes import IntOrInts, Padding, normalise_axes
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, is_float
 from jaxpool._ops.apply import Autodiff, applied
@@ -30,10 +30,10 @@ from jaxpool._ops.morphology import Morphology
 def dilate(
     x: Any,
     kernel: Any,
-    strides: Ints | None = None,
+    strides: IntOrInts | None = None,
     padding: Padding = "VALID",
     *,
-    window_dilation: Ints | None = None,
+    window_dilation: IntOrInts | None = None,
     axes: tuple[int, ...] | None = None,
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
@@ -78,10 +78,10 @@ def dilate(
 def erode(
     x: Any,
     kernel: Any,
-    strides: Ints | None = None,
+    strides: IntOrInts | None = None,
     padding: Padding = "VALID",
     *,
-    window_dilation: Ints | None = None,
+    window_dilation: IntOrInts | None = None,
     axes: tuple[int, ...] | None = None,
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
@@ -131,7 +131,7 @@ def _morphology(
     flat = _all_zero(original)
     if bool in (x.dtype, kernel.dtype) or is_float(x.dtype) != is_float(kernel.dtype):
         rule = f"of floats as x is, or of integers as x is, x being {x.dtype}"
-        raise wrong_dtype("kernel", rule, kernel, "Convert one of them.")
+        raise wrong_dtype_error("kernel", rule, kernel, "Convert one of them.")
     axes = None if axes is None else normalise_axes(axes, x.ndim, None)
     many = kernel.ndim == (x.ndim - 1 if axes is None else len(axes) + 1)
     shape = kernel.shape[: kernel.ndim - many]
@@ -140,10 +140,10 @@ def _morphology(
     if many and (channels is None or kernel.shape[-1] != x.shape[channels]):
         rule = "of shape window_shape or (*window_shape, C), C the size of the channels of x"
         hint = "Pass axes=(1, 2), say, where x has no batch axis or several."
-        raise ArgumentError("kernel", rule, kernel.shape, hint, of="shape")
+        raise ArgumentError("kernel", rule, kernel.shape, hint, attribute="shape")
     if not shape:
         rule, hint = "of at least one pooled axis", "Pass jnp.zeros((3, 3)), say."
-        raise ArgumentError("kernel", rule, kernel.shape, hint, of="shape")
+        raise ArgumentError("kernel", rule, kernel.shape, hint, attribute="shape")
     geometry = shape, strides, padding, window_dilation, False, pooled
     if flat:
         return extreme_pool(kind, x, *geometry, None, ties, autodiff)

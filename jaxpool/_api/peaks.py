@@ -12,8 +12,8 @@ from jax import Array, lax
 from jaxpool._api.shared_text import filled
 from jaxpool._api.windowed import checked
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.choices import choice
-from jaxpool._arguments.sizes import Ints
+from jaxpool._arguments.choices import check_choice
+from jaxpool._arguments.sizes import IntOrInts
 from jaxpool._kernels.compare import decode, ties_with
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._kernels.materialise import store_arguments
@@ -28,7 +28,7 @@ MARKED: tuple[Marked, ...] = get_args(Marked)
 
 def _peaks(kind: Kind, x: Any, window_shape: Any, axes: Any, ties: Any) -> Array:
     x, split = checked(x, window_shape, padding="SAME", axes=axes)
-    choice("ties", ties, MARKED)
+    check_choice("ties", ties, MARKED)
     return split.run(_marked, x, kind, ties)
 
 
@@ -52,7 +52,7 @@ def _marked(shards: Shards, kind: Kind, ties: Marked, x: Array) -> Array:
 @public
 @filled
 def local_maxima(
-    x: Any, window_shape: Ints, *, axes: tuple[int, ...] | None = None, ties: Marked = "first"
+    x: Any, window_shape: IntOrInts, *, axes: tuple[int, ...] | None = None, ties: Marked = "first"
 ) -> Array:
     """Marks each element that is the largest of the window around it, such as the peaks of a heatmap.
 
@@ -94,7 +94,7 @@ def local_maxima(
 @public
 @filled
 def local_minima(
-    x: Any, window_shape: Ints, *, axes: tuple[int, ...] | None = None, ties: Marked = "first"
+    x: Any, window_shape: IntOrInts, *, axes: tuple[int, ...] | None = None, ties: Marked = "first"
 ) -> Array:
     """Marks each element that is the smallest of the window around it.
 

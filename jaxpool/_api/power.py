@@ -14,8 +14,8 @@ from jax import Array
 from jaxpool._api.shared_text import filled
 from jaxpool._api.windowed import checked, masked
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.coefficients import coefficient, number
-from jaxpool._arguments.sizes import Ints, Padding
+from jaxpool._arguments.coefficients import as_coefficient, checked_float
+from jaxpool._arguments.sizes import IntOrInts, Padding
 from jaxpool._kernels import dtypes
 from jaxpool._ops.masked import fill_masked
 from jaxpool._ops.power_pool import MeanPool
@@ -28,11 +28,11 @@ from jaxpool._shards.pools import norm_pool
 def lp_pool(
     x: Any,
     p: float,
-    window_shape: Ints,
-    strides: Ints | None = None,
+    window_shape: IntOrInts,
+    strides: IntOrInts | None = None,
     padding: Padding = "VALID",
     *,
-    window_dilation: Ints | None = None,
+    window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
     axes: tuple[int, ...] | None = None,
     where: Any = None,
@@ -82,7 +82,7 @@ def lp_pool(
       negative sum, and scales short windows up to the full size.
     """
     x, split = checked(x, window_shape, strides, padding, window_dilation, ceil_mode, axes)
-    exponent = number("p", p, "a number above 0, or inf", "Pass 2, say.", lambda p: p > 0)
+    exponent = checked_float("p", p, "a number above 0, or inf", "Pass 2, say.", lambda p: p > 0)
     mask = masked(x, split, where)
     x = x if mask is None else fill_masked(x, mask, 0)
     return split.run(norm_pool, x, exponent)
@@ -93,12 +93,12 @@ def lp_pool(
 def gem_pool(
     x: Any,
     p: float | Array,
-    window_shape: Ints,
-    strides: Ints | None = None,
+    window_shape: IntOrInts,
+    strides: IntOrInts | None = None,
     padding: Padding = "VALID",
     *,
     eps: float = 1e-6,
-    window_dilation: Ints | None = None,
+    window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
     axes: tuple[int, ...] | None = None,
 ) -> Array:
@@ -146,9 +146,9 @@ def gem_pool(
     """
     x, split = checked(x, window_shape, strides, padding, window_dilation, ceil_mode, axes)
     rule, hint = "a finite number above 0", "Leave it out for 1e-6."
-    least = number("eps", eps, rule, hint, lambda e: 0 < e < math.inf)
+    least = checked_float("eps", eps, rule, hint, lambda e: 0 < e < math.inf)
     rule, shape = "a finite number other than 0", split.pooled(x.shape)
-    exponent = coefficient("p", p, rule, lambda p: p != 0 and math.isfinite(p), shape)
+    exponent = as_coefficient("p", p, rule, lambda p: p != 0 and math.isfinite(p), shape)
     power, arrays = (exponent, ()) if isinstance(exponent, float) else (None, (exponent,))
     op = MeanPool(split.window, power, least)
     return split.apply(ranged, op, dtypes.as_float(x), *arrays)

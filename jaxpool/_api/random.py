@@ -14,18 +14,18 @@ from jax.sharding import reshard
 
 from jaxpool._api.shared_text import filled
 from jaxpool._api.windowed import checked
-from jaxpool._arguments.arrays import as_array, is_key
+from jaxpool._arguments.arrays import as_array, is_prng_key
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
-    Ints,
+    IntOrInts,
     Padding,
-    check_countable,
-    is_sequence,
-    known_sizes,
-    listed,
+    array_to_list,
+    check_fits_int32_indices,
+    ints_per_axis,
+    is_tuple_or_list,
     normalise_axes,
-    per_axis,
+    static_sizes,
 )
 from jaxpool._kernels.dtypes import as_float
 from jaxpool._ops.fractional import FractionalMean, FractionalPool, RandomAxis
@@ -41,13 +41,15 @@ from jaxpool._shards.split import check_whole
 
 def check_key(key: Any, rule: str, hint: str) -> None:
     """Raise unless `key` is one PRNG key: a typed key, or the uint32 words of a key of the default implementation."""
-    if not is_key(key):
+    if not is_prng_key(key):
         got = (
             f"key={key.dtype}{list(key.shape)}"
             if hasattr(key, "dtype") and hasattr(key, "shape")
             else ""
         )
-        raise ArgumentError("key", rule, key, hint, TypeError, got=got, static=False)
+        raise ArgumentError(
+            "key", rule, key, hint, TypeError, shown_value=got, must_be_static=False
+        )
 
 
 @public
@@ -55,7 +57,7 @@ def check_key(key: Any, rule: str, hint: str) -> None:
 def fractional_max_pool(
     key: Any,
     x: Any,
-    window_shape: Ints,
+    window_shape: IntOrInts,
     output_shape: tuple[int, ...],
     *,
     axes: tuple[int, ...] | None = None,
@@ -94,7 +96,7 @@ def fractional_max_pool(
       windows.
     """
     x, place, op, samples = _placed(key, x, window_shape, output_shape, axes)
-    check_countable("x", op.window.input_shape)
+    check_fits_int32_indices("x", op.window.input_shape)
     return apply_on_shards(op, place, x, *samples)
 
 
@@ -103,7 +105,7 @@ def fractional_max_pool(
 def fractional_avg_pool(
     key: Any,
     x: Any,
-    window_shape: Ints,
+    window_shape: IntOrInts,
     output_shape: tuple[int, ...],
     *,
     axes: tuple[int, ...] | None = None,
@@ -168,17 +170,17 @@ def fractional_op(
 
     `chance` is the dtype of the random numbers.
     """
-    output_shape = listed(output_shape)
-    if not is_sequence(output_shape) or not output_shape:
+    output_shape = array_to_list(output_shape)
+    if not is_tuple_or_list(output_shape) or not output_shape:
         rule = "a tuple of positive ints, one per pooled axis"
-        kind = ValueError if is_sequence(output_shape) else TypeError
+        kind = ValueError if is_tuple_or_list(output_shape) else TypeError
         hint = "Pass a tuple such as (4, 4)."
         raise ArgumentError("output_shape", rule, output_shape, hint, kind)
     rank = len(output_shape)
     where = normalise_axes(axes, len(shape), rank)
-    window = per_axis("window_shape", window_shape, rank)
-    outs = per_axis("output_shape", output_shape, rank, or_int=False)
-    sizes = known_sizes(shape, where, least=0)
+    window = ints_per_axis("window_shape", window_shape, rank)
+    outs = ints_per_axis("output_shape", output_shape, rank, accept_int=False)
+    sizes = static_sizes(shape, where, min_size=0)
     for axis, size, width, out in zip(where, sizes, window, outs, strict=True):
         if width > size:
             rule = f"at most the input, {size} along axis {axis}"
@@ -187,7 +189,7 @@ def fractional_op(
             rule = f"at most size - window + 1, {size - width + 1} along axis {axis}"
             hint = "Ask for fewer windows, or smaller ones."
             raise ArgumentError("output_shape", rule, output_shape, hint)
-        check_countable("x", (size,))
+        check_fits_int32_indices("x", (size,))
     dims = [RandomAxis(*each, chance) for each in zip(where, sizes, window, outs, strict=True)]
     return FractionalPool(tuple(dims))
 
@@ -197,8 +199,8 @@ def fractional_op(
 def stochastic_pool(
     key: Any,
     x: Any,
-    window_shape: Ints,
-    strides: Ints | None = None,
+    window_shape: IntOrInts,
+    strides: IntOrInts | None = None,
     padding: Padding = "VALID",
     *,
     axes: tuple[int, ...] | None = None,

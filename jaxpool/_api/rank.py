@@ -16,9 +16,16 @@ from jaxpool._api.shared_text import filled
 from jaxpool._api.windowed import checked, masked
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.choices import choice
+from jaxpool._arguments.choices import check_choice
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import Ints, Padding, check_countable, is_int, known_sizes, one_axis
+from jaxpool._arguments.sizes import (
+    IntOrInts,
+    Padding,
+    check_fits_int32_indices,
+    is_int,
+    normalise_axis,
+    static_sizes,
+)
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import accumulator, float_dtype
@@ -37,11 +44,11 @@ Method = Literal["higher", "lower", "midpoint"]
 @filled
 def median_pool(
     x: Any,
-    window_shape: Ints,
-    strides: Ints | None = None,
+    window_shape: IntOrInts,
+    strides: IntOrInts | None = None,
     padding: Padding = "VALID",
     *,
-    window_dilation: Ints | None = None,
+    window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
     axes: tuple[int, ...] | None = None,
     where: Any = None,
@@ -95,7 +102,7 @@ def median_pool(
     """
     geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
     x, _, element = _checked(x, *geometry, where=where, ties=ties, autodiff=autodiff)
-    choice("method", method, ("higher", "lower", "midpoint"))
+    check_choice("method", method, ("higher", "lower", "midpoint"))
     if method != "midpoint":
         return element(method)
     dtype = float_dtype(x.dtype)
@@ -108,11 +115,11 @@ def median_pool(
 def rank_pool(
     x: Any,
     rank: int,
-    window_shape: Ints,
-    strides: Ints | None = None,
+    window_shape: IntOrInts,
+    strides: IntOrInts | None = None,
     padding: Padding = "VALID",
     *,
-    window_dilation: Ints | None = None,
+    window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
     axes: tuple[int, ...] | None = None,
     where: Any = None,
@@ -149,7 +156,7 @@ def rank_pool(
     """
     geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
     x, window, element = _checked(x, *geometry, where=where, ties=ties, autodiff=autodiff)
-    real = [dim.real(dim.kinds()) for dim in window.dims]
+    real = [dim.num_taps_inside(dim.kinds()) for dim in window.dims]
     fewest = math.prod(int(each.min()) for each in real)
     return element(check_rank(rank, fewest))
 
@@ -209,9 +216,9 @@ def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
       Kalchbrenner, Grefenstette and Blunsom, arXiv:1404.2188.
     """
     x = as_array(x)
-    at = one_axis(axis, x.ndim)
-    (size,) = known_sizes(x.shape, (at,))
-    check_countable("x", (size,))
+    at = normalise_axis(axis, x.ndim)
+    (size,) = static_sizes(x.shape, (at,))
+    check_fits_int32_indices("x", (size,))
     check_whole(x, at)
     rule = f"an int from 1 to {size}, the size of axis {at}"
     if not is_int(k):

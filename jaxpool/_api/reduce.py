@@ -16,16 +16,16 @@ from jax import numpy as jnp
 from jaxpool._api.shared_text import filled
 from jaxpool._arguments.arrays import (
     as_array,
-    converted,
+    as_jax_array,
+    as_real_array,
     is_array,
-    not_an_array,
-    real_array,
-    wrong_dtype,
+    not_an_array_error,
+    wrong_dtype_error,
 )
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.choices import check_bool, choice
+from jaxpool._arguments.choices import check_bool, check_choice
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import check_reducible, is_int, is_sequence
+from jaxpool._arguments.sizes import check_fits_uint32_indices, is_int, is_tuple_or_list
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind
@@ -42,7 +42,7 @@ def reduced_axes(axis: Any, shape: Sequence[Any]) -> tuple[int, ...]:
     """`axis` as distinct non-negative ints, each of an axis of known size; None is all axes."""
     ndim = len(shape)
     rule = f"None, an int or distinct ints from {-ndim} to {ndim - 1}" if ndim else "None or ()"
-    entries = tuple(range(ndim)) if axis is None else axis if is_sequence(axis) else (axis,)
+    entries = tuple(range(ndim)) if axis is None else axis if is_tuple_or_list(axis) else (axis,)
     if not all(is_int(entry) for entry in entries):
         raise ArgumentError("axis", rule, axis, "Pass an int or a tuple of ints.", TypeError)
     axes = tuple(operator.index(entry) for entry in entries)
@@ -54,17 +54,19 @@ def reduced_axes(axis: Any, shape: Sequence[Any]) -> tuple[int, ...]:
         if not is_int(shape[entry]):
             hint = "Axes that are not reduced may be symbolic."
             rule, source = f"of known size along axis {entry}", f"shape[{entry}]"
-            raise ArgumentError("x", rule, shape[entry], hint, of=source)
+            raise ArgumentError("x", rule, shape[entry], hint, attribute=source)
     return axes
 
 
 def mask_of(where: Any, shape: Sequence[Any], argument: str = "where") -> Array:
     """A mask argument as a boolean array that broadcasts to `shape` and has its rank."""
     if not is_array(where) and not isinstance(where, bool):
-        raise not_an_array(argument, where, "an array of bools")
-    mask = converted(argument, where)
+        raise not_an_array_error(argument, where, "an array of bools")
+    mask = as_jax_array(argument, where)
     if mask.dtype != jnp.bool_:
-        raise wrong_dtype(argument, "an array of bools", mask, _bools_of(argument, mask.dtype))
+        raise wrong_dtype_error(
+            argument, "an array of bools", mask, _bools_of(argument, mask.dtype)
+        )
     try:
         fits = jnp.broadcast_shapes(mask.shape, tuple(shape)) == tuple(shape)
     except ValueError:
@@ -74,7 +76,7 @@ def mask_of(where: Any, shape: Sequence[Any], argument: str = "where") -> Array:
         leading = 0 < mask.ndim < len(shape) and mask.shape == tuple(shape)[: mask.ndim]
         missing = ", None" * (len(shape) - mask.ndim)
         hint = f"Pass {argument}[...{missing}]." if leading else "Reshape it first."
-        raise ArgumentError(argument, rule, mask.shape, hint, of="shape")
+        raise ArgumentError(argument, rule, mask.shape, hint, attribute="shape")
     return lax.expand_dims(mask, range(len(shape) - mask.ndim))
 
 
@@ -107,13 +109,17 @@ def _initial(initial: Any, dtype: Any) -> Array:
         raise ArgumentError("initial", rule, initial, "Pass a number.", TypeError)
     if not number and np.ndim(initial):
         hint = "For an array use jaxpool.maximum or jaxpool.minimum on the result."
-        raise ArgumentError("initial", rule, np.shape(initial), hint, of="shape")
+        raise ArgumentError("initial", rule, np.shape(initial), hint, attribute="shape")
     known = initial.item() if isinstance(initial, (np.ndarray, np.generic)) else initial
     if not isinstance(known, (bool, int, float)):
-        array = real_array("initial", initial)
+        array = as_real_array("initial", initial)
         if dtypes.is_float(array.dtype) and not dtypes.is_float(dtype):
             raise ArgumentError(
-                "initial", f"of a type that {dtype} holds", array.dtype, "Cast it.", of="dtype"
+                "initial",
+                f"of a type that {dtype} holds",
+                array.dtype,
+                "Cast it.",
+                attribute="dtype",
             )
         return array.astype(dtype)
     try:
@@ -137,10 +143,10 @@ def _reduction(
 ) -> Array:
     x = as_array(x)
     axes = reduced_axes(axis, x.shape)
-    check_reducible("x", [x.shape[entry] for entry in axes])
+    check_fits_uint32_indices("x", [x.shape[entry] for entry in axes])
     check_bool("keepdims", keepdims)
-    choice("ties", ties, ("split", "first", "last"))
-    choice("autodiff", autodiff, ("vjp", "jvp"))
+    check_choice("ties", ties, ("split", "first", "last"))
+    check_choice("autodiff", autodiff, ("vjp", "jvp"))
     mask = None if where is None else mask_of(where, x.shape)
     if initial is None and where is not None:
         hint = "It is the result where nothing counts."
@@ -302,7 +308,7 @@ def maxout(x: Any, groups: int, *, axis: int = -1, ties: Ties = "split") -> Arra
     count = operator.index(groups)
     if count < 1 or size < count or size % count or count % shards:
         raise ArgumentError("groups", rule, groups, "Each group has as many elements.")
-    choice("ties", ties, ("split", "first", "last"))
+    check_choice("ties", ties, ("split", "first", "last"))
     each = size // count
     shape = (*x.shape[:at], x.shape[at] // each, each, *x.shape[at + 1 :])
     grouped = lax.reshape(undivided(place, x, (at,)), shape)

@@ -21,18 +21,18 @@ from jax.sharding import AxisType, PartitionSpec
 
 from jaxpool._api.max_pool import max_pool
 from jaxpool._api.shared_text import filled
-from jaxpool._arguments.arrays import as_array, not_an_array, wrong_dtype
+from jaxpool._arguments.arrays import as_array, not_an_array_error, wrong_dtype_error
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.choices import check_bool, choice
-from jaxpool._arguments.coefficients import number
+from jaxpool._arguments.choices import check_bool, check_choice
+from jaxpool._arguments.coefficients import checked_float
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
-    check_countable,
+    check_fits_int32_indices,
     fits_int32,
+    ints_per_axis,
     is_int,
-    is_sequence,
-    known_sizes,
-    per_axis,
+    is_tuple_or_list,
+    static_sizes,
 )
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import accumulator, float_dtype
@@ -55,13 +55,17 @@ Result = TypeVar("Result")  # an array or a tuple of arrays
 def integers(argument: str, value: Any, shape: Sequence[int], count: int | None) -> Array:
     """`value` as an array of integers of `shape`; raises if a concrete value is not in `range(count)`."""
     if not isinstance(value, (jax.Array, np.ndarray)):
-        raise not_an_array(argument, value, "an array of integers")
+        raise not_an_array_error(argument, value, "an array of integers")
     array = value
     if not jnp.issubdtype(array.dtype, jnp.integer):
-        raise wrong_dtype(argument, "an array of integers", array, "Pass int32, say.")
+        raise wrong_dtype_error(argument, "an array of integers", array, "Pass int32, say.")
     if tuple(array.shape) != tuple(shape):
         raise ArgumentError(
-            argument, f"of shape {tuple(shape)}", array.shape, "Give one for each.", of="shape"
+            argument,
+            f"of shape {tuple(shape)}",
+            array.shape,
+            "Give one for each.",
+            attribute="shape",
         )
     known = not isinstance(array, jax.core.Tracer)
     if known and count is not None and array.size:
@@ -98,21 +102,23 @@ def _images_and_boxes(
         rule = "an array (..., K, 4) of (y0, x0, y1, x1)"
         torch = boxes.shape[-1:] == (5,)
         hint = "Images go into batch_indices." if torch else "One box is boxes[None]."
-        raise ArgumentError("boxes", rule, boxes.shape, hint, of="shape")
+        raise ArgumentError("boxes", rule, boxes.shape, hint, attribute="shape")
     if not all(map(is_int, boxes.shape)):
         hint = f"Only the channels of {argument} may be symbolic."
-        raise ArgumentError("boxes", "of known sizes", boxes.shape, hint, of="shape")
+        raise ArgumentError("boxes", "of known sizes", boxes.shape, hint, attribute="shape")
     rank = 3 if batch_indices is None and xs[0].ndim == 3 else 4
     for x in xs:
         if x.ndim != rank:
             rule = "(B, H, W, C), or (H, W, C) without batch_indices"
-            raise ArgumentError(argument, rule, x.shape, "One image is x[None].", of="shape")
+            raise ArgumentError(argument, rule, x.shape, "One image is x[None].", attribute="shape")
         if not all(map(is_int, x.shape[:-1])):
             hint = "Channels may be symbolic."
-            raise ArgumentError(argument, "of known sizes but for C", x.shape, hint, of="shape")
-        known_sizes(x.shape, (rank - 3, rank - 2), argument=argument)
+            raise ArgumentError(
+                argument, "of known sizes but for C", x.shape, hint, attribute="shape"
+            )
+        static_sizes(x.shape, (rank - 3, rank - 2), argument=argument)
         for size in filter(is_int, x.shape):
-            check_countable(argument, (size,))
+            check_fits_int32_indices(argument, (size,))
         check_whole(x, *range(rank - 1), by_type=False, argument=argument)
     flat = boxes.reshape(-1, 4)
     if rank == 3:
@@ -128,7 +134,7 @@ def _images_of(boxes: Array, batch_indices: Any, count: int) -> Array:
     if boxes.ndim != 3 or boxes.shape[0] != count:
         rule = f"({count}, K, 4) without batch_indices, K boxes of each image"
         hint = "Pass the image of each box as batch_indices."
-        raise ArgumentError("boxes", rule, boxes.shape, hint, of="shape")
+        raise ArgumentError("boxes", rule, boxes.shape, hint, attribute="shape")
     return lax.broadcasted_iota(np.int32, boxes.shape[:-1], 0).reshape(-1)
 
 
@@ -212,7 +218,7 @@ def roi_align(
     """
     x, boxes = as_array(x), as_array(boxes, "boxes")
     op = _mean_op(output_shape, samples, spatial_scale, aligned)
-    choice("kind", kind, ("avg", "max"))
+    check_choice("kind", kind, ("avg", "max"))
     xs, flat, image = _images_and_boxes("x", [x], boxes, batch_indices)
 
     def pool(x: Array, *extra_args: Array) -> Array:
@@ -305,12 +311,12 @@ def multilevel_roi_align(
     References:
       Lin et al., Feature Pyramid Networks, arXiv:1612.03144, equation 1; `torchvision.ops.MultiScaleRoIAlign`.
     """
-    if not is_sequence(features) or not len(features):
+    if not is_tuple_or_list(features) or not len(features):
         rule = "a list or a tuple of arrays, one for each level"
         if isinstance(features, dict):
             got = f"a dict of {', '.join(map(repr, features))}"
             hint = "Pass a list ordered from fine to coarse."
-            raise ArgumentError("features", rule, features, hint, TypeError, got=got)
+            raise ArgumentError("features", rule, features, hint, TypeError, shown_value=got)
         raise ArgumentError("features", rule, features, "One level is [x].", TypeError)
     xs = [as_array(x, "features") for x in features]
     boxes = as_array(boxes, "boxes")
@@ -425,9 +431,9 @@ def roi_max_pool(
     x, boxes = as_array(x), as_array(boxes, "boxes")
     cells = cells_of("output_shape", output_shape)
     scale = scale_of(spatial_scale)
-    choice("ties", ties, ("first", "last", "split"))
+    check_choice("ties", ties, ("first", "last", "split"))
     (x,), flat, image = _images_and_boxes("x", [x], boxes, batch_indices)
-    check_countable("x", x.shape[1:3])
+    check_fits_int32_indices("x", x.shape[1:3])
     y = box_max(cells, scale, ties, x, flat, image)
     return y.reshape(*boxes.shape[:-1], *y.shape[1:])
 
@@ -439,7 +445,7 @@ def box_max(
     count = extra_args[0].shape[0]
     if not fits_int32(count * math.prod(cells)):
         rule, hint = "of fewer than 2**31 cells in all", "Pool some boxes at a time."
-        raise ArgumentError("boxes", rule, (count, *cells), hint, got=f"{count} boxes")
+        raise ArgumentError("boxes", rule, (count, *cells), hint, shown_value=f"{count} boxes")
     if count == 0 or 0 in x.shape:
         return jnp.zeros((count, *cells, x.shape[-1]), x.dtype)
     extra_args = tuple(jax.lax.stop_gradient(array) for array in extra_args)
@@ -449,7 +455,7 @@ def box_max(
 
 def cells_of(argument: str, value: Any) -> tuple[int, ...]:
     """The number of cells of a box, down and across."""
-    cells = per_axis(argument, value, 2)
+    cells = ints_per_axis(argument, value, 2)
     if math.prod(cells) >= 2**20:
         rule = "fewer than 2**20 cells in all"
         raise ArgumentError(argument, rule, cells, "A box has as many as it has outputs.")
@@ -462,4 +468,6 @@ def scale_of(spatial_scale: Any) -> float:
 
 
 def _positive(argument: str, value: Any, hint: str) -> float:
-    return number(argument, value, "a positive number", hint, lambda number: 0 < number < math.inf)
+    return checked_float(
+        argument, value, "a positive number", hint, lambda number: 0 < number < math.inf
+    )

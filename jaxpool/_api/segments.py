@@ -16,11 +16,11 @@ from jax import numpy as jnp
 from jaxpool._api.reduce import mask_of
 from jaxpool._api.regions import gathered, integers
 from jaxpool._api.shared_text import filled
-from jaxpool._arguments.arrays import as_array, wrong_dtype
+from jaxpool._arguments.arrays import as_array, wrong_dtype_error
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.choices import check_bool, choice
+from jaxpool._arguments.choices import check_bool, check_choice
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import check_countable, is_int, known_sizes
+from jaxpool._arguments.sizes import check_fits_int32_indices, is_int, static_sizes
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, as_float, identity_of
 from jaxpool._kernels.segments import scattered, within
@@ -34,8 +34,10 @@ def arguments(
 ) -> tuple[int, tuple[Array, ...]]:
     """The number of segments, and the id of each row of x, followed by a mask with the rank of x if there is one."""
     if x.ndim < 1:
-        raise ArgumentError("x", "an array (N, ...)", x.ndim, "Its rows are joined.", of="ndim")
-    check_countable("x", known_sizes(x.shape, (0,), least=0))
+        raise ArgumentError(
+            "x", "an array (N, ...)", x.ndim, "Its rows are joined.", attribute="ndim"
+        )
+    check_fits_int32_indices("x", static_sizes(x.shape, (0,), min_size=0))
     check_whole(x, 0, by_type=False)
     check_bool("indices_are_sorted", indices_are_sorted)
     ids = integers("segment_ids", segment_ids, x.shape[:1], None)
@@ -66,7 +68,7 @@ def _select(
     ties: Any,
 ) -> Array:
     x = as_array(x)
-    choice("ties", ties, ("split", "first", "last"))
+    check_choice("ties", ties, ("split", "first", "last"))
     count, ids_and_mask = arguments(x, segment_ids, num_segments, where, is_sorted)
     if 0 in (count, x.shape[0]):
         return jnp.full((count, *x.shape[1:]), identity_of(x.dtype, kind), x.dtype)
@@ -203,7 +205,7 @@ def segment_max_with_argmax(
       `scatter_max` of PyTorch Scatter, which also returns N for an empty segment.
     """
     x = as_array(x)
-    choice("ties", ties, ("first", "last", "split"))
+    check_choice("ties", ties, ("first", "last", "split"))
     count, extra_args = arguments(x, segment_ids, num_segments, where, indices_are_sorted)
     rows = x.shape[0]
     if 0 in (count, rows):
@@ -313,7 +315,7 @@ def _sum(
     x = as_array(x)
     if x.dtype == jnp.bool_ and not mean:
         rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
-        raise wrong_dtype("x", rule, x, hint)
+        raise wrong_dtype_error("x", rule, x, hint)
     count, extra_args = arguments(x, segment_ids, num_segments, where, is_sorted)
     wide = as_float(x) if mean else x
     if 0 in (count, x.shape[0]):

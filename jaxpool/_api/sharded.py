@@ -17,8 +17,8 @@ from jax import Array, lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxpool._arguments.arrays import as_array, is_array
-from jaxpool._arguments.calls import Wrapper, public
-from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.calls import FunctionWrapper, public
+from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 from jaxpool._shards.place import Place, find_place, shard_axes
 from jaxpool._shards.split import check_even
 
@@ -79,14 +79,14 @@ def sharded(pool: Callable[P, R], *, mesh: Any = None, spec: Any = None) -> Call
       `jax.sharding.explicit_axes`; `jax.shard_map` and `jax.lax.ppermute`.
     """
     if not callable(pool):
-        with calling("sharded"):
+        with name_function_in_errors("sharded"):
             hint = "Pass jaxpool.max_pool, say."
             raise ArgumentError("pool", "a function of an array", pool, hint, TypeError)
 
     return cast(Callable[P, R], _Sharded(pool, mesh, spec))
 
 
-class _Sharded(Wrapper):
+class _Sharded(FunctionWrapper):
     """`pool` for an array that is sharded by `mesh` and `spec`."""
 
     def __init__(self, pool: Callable[..., Any], mesh: Any, spec: Any) -> None:
@@ -98,9 +98,9 @@ class _Sharded(Wrapper):
         operand = _array(pool, args, kwargs)
         if operand is None:  # `pool` raises its own error
             return pool(*args, **kwargs)
-        with calling("sharded"):
+        with name_function_in_errors("sharded"):
             x = as_array(operand)
-        with calling("sharded", **{"x.shape": x.shape}):
+        with name_function_in_errors("sharded", **{"x.shape": x.shape}):
             place = find_place(x, self._mesh, self._spec)
             for axis, size in enumerate(place.global_shape(x.shape)):
                 check_even(place, axis, size, "x", size, of=f"shape[{axis}]")

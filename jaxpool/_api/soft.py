@@ -13,8 +13,8 @@ from jax import Array
 from jaxpool._api.shared_text import filled
 from jaxpool._api.windowed import checked, masked
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.coefficients import coefficient
-from jaxpool._arguments.sizes import Ints, Padding
+from jaxpool._arguments.coefficients import as_coefficient
+from jaxpool._arguments.sizes import IntOrInts, Padding
 from jaxpool._kernels import dtypes
 from jaxpool._ops.masked import soft
 from jaxpool._ops.ranged import ranged
@@ -24,7 +24,7 @@ from jaxpool._ops.soft_pool import LogSumExpPool, SoftmaxPool, SoftPool
 def _pool(op: type[SoftPool], x: Any, *geometry: Any, temperature: Any, where: Any) -> Array:
     x, split = checked(x, *geometry)
     rule, shape = "a finite number above 0", split.pooled(x.shape)
-    divisor = coefficient("temperature", temperature, rule, lambda t: 0 < t < math.inf, shape)
+    divisor = as_coefficient("temperature", temperature, rule, lambda t: 0 < t < math.inf, shape)
     x = dtypes.as_float(x)
     number, arrays = (divisor, ()) if isinstance(divisor, float) else (None, (divisor,))
     mask = masked(x, split, where)
@@ -37,12 +37,12 @@ def _pool(op: type[SoftPool], x: Any, *geometry: Any, temperature: Any, where: A
 @filled
 def logsumexp_pool(
     x: Any,
-    window_shape: Ints,
-    strides: Ints | None = None,
+    window_shape: IntOrInts,
+    strides: IntOrInts | None = None,
     padding: Padding = "VALID",
     *,
     temperature: float | Array = 1.0,
-    window_dilation: Ints | None = None,
+    window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
     axes: tuple[int, ...] | None = None,
     where: Any = None,
@@ -100,12 +100,12 @@ def logsumexp_pool(
 @filled
 def softmax_pool(
     x: Any,
-    window_shape: Ints,
-    strides: Ints | None = None,
+    window_shape: IntOrInts,
+    strides: IntOrInts | None = None,
     padding: Padding = "VALID",
     *,
     temperature: float | Array = 1.0,
-    window_dilation: Ints | None = None,
+    window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
     axes: tuple[int, ...] | None = None,
     where: Any = None,

@@ -18,7 +18,7 @@ from jaxpool._api.segments import arguments
 from jaxpool._api.shared_text import filled
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.coefficients import number
+from jaxpool._arguments.coefficients import checked_float
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._kernels.dtypes import accumulator, as_float, identity_of
 from jaxpool._ops.apply import apply_with_extra_args
@@ -28,8 +28,10 @@ from jaxpool._ops.soft_segments import Segments, SegmentSoftmax, log_of_sums
 def _check_temperature(temperature: Any, scaled: str) -> float:
     rule = "a finite number above 0"
     if isinstance(temperature, (Array, np.ndarray)):
-        raise ArgumentError("temperature", rule, temperature, scaled, TypeError, static=False)
-    return number(
+        raise ArgumentError(
+            "temperature", rule, temperature, scaled, TypeError, must_be_static=False
+        )
+    return checked_float(
         "temperature", temperature, rule, "Leave it out for 1.", lambda t: 0 < t < math.inf
     )
 

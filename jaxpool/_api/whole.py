@@ -18,15 +18,15 @@ from jaxpool._api.reduce import mask_of
 from jaxpool._api.shared_text import filled
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.choices import check_bool, choice
+from jaxpool._arguments.choices import check_bool, check_choice
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
-    check_reducible,
+    array_to_list,
+    check_fits_uint32_indices,
     is_int,
-    is_sequence,
-    known_sizes,
-    listed,
+    is_tuple_or_list,
     normalise_axes,
+    static_sizes,
 )
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._kernels import dtypes
@@ -44,10 +44,10 @@ def inner_axes(axes: Any, shape: Sequence[Any]) -> tuple[int, ...]:
     if axes is None and len(shape) < 3:
         rule = "an array of at least 3 axes, batch, pooled and channels"
         hint = "Pass axes=... to pool an array without batch or channel axis."
-        raise ArgumentError("x", rule, len(shape), hint, of="ndim")
+        raise ArgumentError("x", rule, len(shape), hint, attribute="ndim")
     inner = tuple(range(1, len(shape) - 1)) if axes is None else axes
     pooled = normalise_axes(inner, len(shape), None)
-    known_sizes(shape, pooled)
+    static_sizes(shape, pooled)
     return pooled
 
 
@@ -57,10 +57,10 @@ def checked(
     """The input of a global pool, its pooled axes, its mask with the rank of x, and its sharding, if any."""
     x = as_array(x)
     pooled = inner_axes(axes, x.shape)
-    check_reducible("x", [x.shape[axis] for axis in pooled])
+    check_fits_uint32_indices("x", [x.shape[axis] for axis in pooled])
     mask = None if where is None else mask_of(where, x.shape)
     check_bool("keepdims", keepdims)
-    choice("ties", ties, ("first", "last", "split"))
+    check_choice("ties", ties, ("first", "last", "split"))
     return x, pooled, mask, place_by_type(x)
 
 
@@ -215,18 +215,18 @@ def spatial_pyramid_pool(
     """
     x = as_array(x)
     rule, hint = "a tuple of positive ints", "Pass a tuple such as (1, 2, 4)."
-    levels = listed(levels)
-    if not is_sequence(levels) or not all(is_int(level) for level in levels):
+    levels = array_to_list(levels)
+    if not is_tuple_or_list(levels) or not all(is_int(level) for level in levels):
         raise ArgumentError("levels", rule, levels, hint, TypeError)
     counts = sorted(operator.index(level) for level in levels)
     if not counts or counts[0] < 1:
         raise ArgumentError("levels", rule, levels, hint)
-    choice("kind", kind, ("max", "avg"))
+    check_choice("kind", kind, ("max", "avg"))
     pooled = inner_axes(axes, x.shape)
     place = place_by_type(x)
     shape = place.global_shape(x.shape) if place else x.shape
     for which, level in enumerate(levels):
-        adaptive_window(shape, level, pooled, argument=f"levels[{which}]")
+        adaptive_window(shape, level, pooled, arg_name=f"levels[{which}]")
     shards = [place.count(axis) for axis in pooled] if place else []
     for count in shards:
         if any(level != 1 and level % count for level in counts):

@@ -15,8 +15,8 @@ from jax.sharding import NamedSharding, PartitionSpec, reshard
 
 from jaxpool._api.reduce import mask_of
 from jaxpool._arguments.arrays import as_array
-from jaxpool._arguments.choices import choice
-from jaxpool._geometry.window import Window, check_reach, make_window
+from jaxpool._arguments.choices import check_choice
+from jaxpool._geometry.window import Window, check_int32_positions, make_window
 from jaxpool._kernels.slices import is_sharded
 from jaxpool._shards.split import Split, split_by_type
 
@@ -51,11 +51,11 @@ def checked(
             axes=axes,
         )
 
-    choice("ties", ties, ("first", "last", "split"))
-    choice("autodiff", autodiff, ("vjp", "jvp"))
+    check_choice("ties", ties, ("first", "last", "split"))
+    check_choice("autodiff", autodiff, ("vjp", "jvp"))
     split = split_by_type(x, make)
     if not any_length:
-        check_reach(split.window)
+        check_int32_positions(split.window)
     return x, split
 
 

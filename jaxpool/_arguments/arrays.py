@@ -18,7 +18,7 @@ def is_array(x: Any) -> bool:
     return isinstance(x, (jax.Array, np.ndarray, np.generic)) or hasattr(x, "__jax_array__")
 
 
-def is_key(x: Any) -> bool:
+def is_prng_key(x: Any) -> bool:
     """Whether x is a single PRNG key, typed or a raw key of the default implementation."""
     if not isinstance(x, (jax.Array, np.ndarray)):
         return False
@@ -28,48 +28,56 @@ def is_key(x: Any) -> bool:
     return raw and x.shape == jax.eval_shape(jax.random.PRNGKey, 0).shape
 
 
-def check_real(argument: str, x: Array) -> None:
+def check_real_dtype(arg_name: str, x: Array) -> None:
     """Raise unless x is an array of floats, integers or bools."""
-    real = (
+    is_real = (
         jnp.issubdtype(x.dtype, jnp.floating)
         or jnp.issubdtype(x.dtype, jnp.integer)
         or x.dtype == jnp.bool_
     )
-    if not real:
-        raise wrong_dtype(argument, "an array of floats, integers or bools", x)
+    if not is_real:
+        raise wrong_dtype_error(arg_name, "an array of floats, integers or bools", x)
 
 
-def wrong_dtype(
-    argument: str, rule: str, array: Any, hint: str = "Convert it first."
+def wrong_dtype_error(
+    arg_name: str, requirement: str, array: Any, hint: str = "Convert it first."
 ) -> ArgumentError:
     """The error for an array of the wrong dtype."""
-    return ArgumentError(argument, rule, array.dtype, hint, TypeError, of="dtype")
+    return ArgumentError(arg_name, requirement, array.dtype, hint, TypeError, attribute="dtype")
 
 
-def as_array(x: Any, argument: str = "x") -> Array:
+def as_array(x: Any, arg_name: str = "x") -> Array:
     """x as a jax array of real numbers. Raises for lists, scalars, strings and None."""
     if not is_array(x):
-        raise not_an_array(argument, x)
-    return real_array(argument, x)
+        raise not_an_array_error(arg_name, x)
+    return as_real_array(arg_name, x)
 
 
-def not_an_array(argument: str, value: Any, rule: str = "an array") -> ArgumentError:
+def not_an_array_error(arg_name: str, value: Any, requirement: str = "an array") -> ArgumentError:
     """The error for a `value` that is not an array: a tensor of another library, a list, a string or None."""
     if callable(getattr(value, "numpy", None)):  # PyTorch, TensorFlow
         package = type(value).__module__.partition(".")[0]
-        got = f"{argument} of type {package}.{type(value).__name__}"
-        detached = ".detach()" if getattr(value, "requires_grad", False) is True else ""
-        hint = f"Pass jnp.asarray({argument}{detached}.numpy())."
-        return ArgumentError(argument, rule, value, hint, TypeError, got=got, static=False)
+        shown_value = f"{arg_name} of type {package}.{type(value).__name__}"
+        detach_call = ".detach()" if getattr(value, "requires_grad", False) is True else ""
+        hint = f"Pass jnp.asarray({arg_name}{detach_call}.numpy())."
+        return ArgumentError(
+            arg_name,
+            requirement,
+            value,
+            hint,
+            TypeError,
+            shown_value=shown_value,
+            must_be_static=False,
+        )
     hint = (
-        f"Pass jnp.asarray({argument})."
-        if _has_numbers(value)
+        f"Pass jnp.asarray({arg_name})."
+        if _is_numeric_array_like(value)
         else "Pass an array of jax or NumPy."
     )
-    return ArgumentError(argument, rule, value, hint, TypeError, static=False)
+    return ArgumentError(arg_name, requirement, value, hint, TypeError, must_be_static=False)
 
 
-def _has_numbers(value: Any) -> bool:
+def _is_numeric_array_like(value: Any) -> bool:
     """Whether `jnp.asarray(value)` would be an array of numbers or bools. Assumed if entries are traced."""
     try:
         return np.asarray(value).dtype.kind in "biuf"
@@ -79,7 +87,7 @@ def _has_numbers(value: Any) -> bool:
         return False
 
 
-def converted(argument: str, x: Any) -> Array:
+def as_jax_array(arg_name: str, x: Any) -> Array:
     """x as a jax array. Raises if jax does not support its dtype or the result of its `__jax_array__`.
 
     A jax array is returned unchanged, because `jnp.asarray` of jax 0.10.0 changes its sharding under `jax.vmap`.
@@ -92,24 +100,24 @@ def converted(argument: str, x: Any) -> Array:
     except (TypeError, ValueError, OverflowError):
         array = None
     if not isinstance(array, jax.Array):
-        hint = f"Pass jnp.asarray({argument}) of what jax can hold."
-        rule = "an array that jax can hold"
+        hint = f"Pass jnp.asarray({arg_name}) of what jax can hold."
+        requirement = "an array that jax can hold"
         if isinstance(x, (np.ndarray, np.generic)):
-            raise wrong_dtype(argument, rule, x, hint)
-        raise ArgumentError(argument, rule, x, hint, TypeError, static=False)
+            raise wrong_dtype_error(arg_name, requirement, x, hint)
+        raise ArgumentError(arg_name, requirement, x, hint, TypeError, must_be_static=False)
     return array
 
 
-def real_array(argument: str, x: Any) -> Array:
+def as_real_array(arg_name: str, x: Any) -> Array:
     """x as a jax array of floats, integers or bools."""
     if isinstance(x, (np.ndarray, np.generic)) and x.dtype.kind not in "biufV":
-        raise wrong_dtype(argument, "an array of floats, integers or bools", x)
-    array = converted(argument, x)
-    check_real(argument, array)
+        raise wrong_dtype_error(arg_name, "an array of floats, integers or bools", x)
+    array = as_jax_array(arg_name, x)
+    check_real_dtype(arg_name, array)
     return array
 
 
-def weakly_typed(x: Array) -> Array:
+def with_weak_type(x: Array) -> Array:
     """x with a weak type, which does not determine the dtype of a result with a strongly typed array.
 
     jax has no public function for this. Its own functions bind the same primitive.
@@ -119,22 +127,23 @@ def weakly_typed(x: Array) -> Array:
     return lax.convert_element_type_p.bind(x, new_dtype=x.dtype, weak_type=True, sharding=None)
 
 
-def varying(x: Array) -> frozenset[Any]:
+def varying_mesh_axes(x: Array) -> frozenset[Any]:
     """The manual axes of a `shard_map` over which the type of x varies."""
-    kind = jax.typeof(x)
-    kind = getattr(kind, "manual_axis_type", kind)
-    axes: frozenset[Any] = getattr(kind, "varying", getattr(kind, "vma", frozenset()))
+    aval = jax.typeof(x)
+    aval = getattr(aval, "manual_axis_type", aval)
+    axes: frozenset[Any] = getattr(aval, "varying", getattr(aval, "vma", frozenset()))
     return axes
 
 
-def vary_together(xs: Sequence[Array], *others: Array) -> tuple[Array, ...]:
-    """xs, cast by `lax.pcast` to vary over every manual mesh axis over which any of `xs` or `others` varies.
+def match_varying_mesh_axes(xs: Sequence[Array], *other_arrays: Array) -> tuple[Array, ...]:
+    """xs, cast by `lax.pcast` to vary over every manual mesh axis over which any of `xs` or `other_arrays` varies.
 
     Custom derivatives require that a tangent or cotangent varies over the mesh axes of its array. The transpose of
     `lax.pcast` sums a cotangent over the mesh axes that it added.
     """
-    axes = sorted(frozenset[Any]().union(*map(varying, (*xs, *others))), key=str)
-    missing = [tuple(axis for axis in axes if axis not in varying(x)) for x in xs]
+    axes = sorted(frozenset[Any]().union(*map(varying_mesh_axes, (*xs, *other_arrays))), key=str)
+    missing = [tuple(axis for axis in axes if axis not in varying_mesh_axes(x)) for x in xs]
     return tuple(
-        lax.pcast(x, more, to="varying") if more else x for x, more in zip(xs, missing, strict=True)
+        lax.pcast(x, missing_axes, to="varying") if missing_axes else x
+        for x, missing_axes in zip(xs, missing, strict=True)
     )

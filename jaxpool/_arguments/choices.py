@@ -13,16 +13,16 @@ def check_bool(argument: str, value: Any) -> None:
         raise ArgumentError(argument, "True or False", value, "Pass a bool.", TypeError)
 
 
-def choice(argument: str, value: Any, choices: tuple[str, ...]) -> None:
+def check_choice(arg_name: str, value: Any, choices: tuple[str, ...]) -> None:
     """Raise unless `value` is one of `choices`."""
     if not isinstance(value, str) or value not in choices:
-        rule = " or ".join([", ".join(map(repr, choices[:-1])), repr(choices[-1])])
-        kind = ValueError if isinstance(value, str) else TypeError
-        hint = case_matters(value, choices) or f"Leave it out for {choices[0]!r}."
-        raise ArgumentError(argument, rule, value, hint, kind)
+        requirement = " or ".join([", ".join(map(repr, choices[:-1])), repr(choices[-1])])
+        error_type = ValueError if isinstance(value, str) else TypeError
+        hint = wrong_case_hint(value, choices) or f"Leave it out for {choices[0]!r}."
+        raise ArgumentError(arg_name, requirement, value, hint, error_type)
 
 
-def case_matters(value: Any, choices: tuple[str, ...]) -> str:
+def wrong_case_hint(value: Any, choices: tuple[str, ...]) -> str:
     """A hint if `value` differs from one of `choices` only in case; empty otherwise."""
-    close = [word for word in choices if isinstance(value, str) and word.lower() == value.lower()]
-    return f"Case matters: pass {close[0]!r}." if close else ""
+    matches = [word for word in choices if isinstance(value, str) and word.lower() == value.lower()]
+    return f"Case matters: pass {matches[0]!r}." if matches else ""

@@ -11,54 +11,64 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-LONGEST = 200  # characters of a value that a message shows
-STATIC = (
+MAX_SHOWN_CHARS = 200  # characters of a value that a message shows
+TRACED_VALUE_HINT = (
     "It is traced, as an argument of a function under jax.jit is: name that argument in "
     "static_argnums or static_argnames, or close over a Python value."
 )
 
 
 class ArgumentError(Exception):
-    """An invalid argument: `argument` must be `rule`, but got `value`. `hint` tells the user how to correct it.
+    """An invalid argument: `arg_name` must be `requirement`, but is `value`. `hint` tells the user how to correct it.
 
-    `of` names an attribute if `value` is an attribute of the argument, such as its dtype. `got` replaces the
-    description of the value. Pass `static=False` for array arguments, which may be traced. For all others, a traced
-    value is the error.
+    Pass `attribute` if `value` is an attribute of the argument, such as its dtype. `shown_value` replaces the repr of
+    the value. Pass `must_be_static=False` for array arguments, which may be traced. For all others, a traced value is
+    the error.
     """
 
     def __init__(
         self,
-        argument: str,
-        rule: str,
+        arg_name: str,
+        requirement: str,
         value: Any,
         hint: str,
-        kind: type[Exception] = ValueError,
+        error_type: type[Exception] = ValueError,
         *,
-        of: str = "",
-        got: str = "",
-        static: bool = True,
+        attribute: str = "",
+        shown_value: str = "",
+        must_be_static: bool = True,
     ) -> None:
-        super().__init__(argument, rule, value, hint, kind, of, got, static)
-        self.argument, self.rule, self.value = argument, rule, value
-        self.hint, self.kind = hint, kind
-        self.source = f"{argument}.{of}" if of else argument
-        self.got = got
-        if static and _traced(value):
-            self.rule, self.hint = f"static, {rule}", STATIC
+        super().__init__(
+            arg_name, requirement, value, hint, error_type, attribute, shown_value, must_be_static
+        )
+        self.arg_name, self.requirement, self.value = arg_name, requirement, value
+        self.hint, self.error_type = hint, error_type
+        self.shown_name = f"{arg_name}.{attribute}" if attribute else arg_name
+        self.shown_value = shown_value
+        if must_be_static and _contains_tracer(value):
+            self.requirement, self.hint = f"static, {requirement}", TRACED_VALUE_HINT
 
-    def of_call(self, function: str, context: Mapping[str, Any]) -> Exception:
+    def error_for_function(
+        self, function_name: str, shown_arguments: Mapping[str, Any]
+    ) -> Exception:
         """The exception that the user of `jaxpool.<function>` sees; it shows no value of the context twice."""
-        got = self.got or f"{self.source}={shown(self.value)}"
-        context = {name: shown(value) for name, value in context.items() if name != self.source}
-        others = [each for each in map("=".join, context.items()) if each not in got]
-        message = f"jaxpool.{function}: `{self.argument}` must be {self.rule}; got {got}"
-        message += f" ({', '.join(others)}). " if others else ". "
-        return self.kind(message + self.hint)
+        shown_value = self.shown_value or f"{self.shown_name}={short_repr(self.value)}"
+        shown_arguments = {
+            name: short_repr(value)
+            for name, value in shown_arguments.items()
+            if name != self.shown_name
+        }
+        other_arguments = [
+            each for each in map("=".join, shown_arguments.items()) if each not in shown_value
+        ]
+        message = f"jaxpool.{function_name}: `{self.arg_name}` must be {self.requirement}; got {shown_value}"
+        message += f" ({', '.join(other_arguments)}). " if other_arguments else ". "
+        return self.error_type(message + self.hint)
 
 
-def _traced(value: Any) -> bool:
+def _contains_tracer(value: Any) -> bool:
     if isinstance(value, (tuple, list)):
-        return any(map(_traced, value))
+        return any(map(_contains_tracer, value))
     return _is_tracer(value)
 
 
@@ -67,32 +77,32 @@ def _is_tracer(value: Any) -> bool:
     return jax is not None and isinstance(value, jax.core.Tracer)
 
 
-def _words(value: Any) -> str:
+def _repr(value: Any) -> str:
     """The repr of `value`, with the name of a dtype and the type and shape of traced numbers."""
     numpy = sys.modules.get("numpy")  # if it is not imported, nothing is a dtype
     if numpy is not None and isinstance(value, numpy.dtype):
         return str(value)
     if _is_tracer(value):
         return f"traced {value.dtype}{list(value.shape)}"
-    if type(value) in (tuple, list) and _traced(value):
-        inside = ", ".join(map(_words, value))
+    if type(value) in (tuple, list) and _contains_tracer(value):
+        items = ", ".join(map(_repr, value))
         if isinstance(value, list):
-            return f"[{inside}]"
-        return f"({inside},)" if len(value) == 1 else f"({inside})"
+            return f"[{items}]"
+        return f"({items},)" if len(value) == 1 else f"({items})"
     return repr(value)
 
 
-def shown(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """The beginning of the repr of a value, on one line. The value may be any object."""
     try:
-        line = " ".join(_words(value).split())
+        line = " ".join(_repr(value).split())
     except Exception:  # a repr that fails; an int of more digits than Python converts
         line = f"<{type(value).__name__}>"
-    return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
+    return line if len(line) <= MAX_SHOWN_CHARS else line[: MAX_SHOWN_CHARS - 1] + "…"
 
 
 @contextlib.contextmanager
-def calling(function: str, **context: Any) -> Iterator[None]:
+def name_function_in_errors(function_name: str, **shown_arguments: Any) -> Iterator[None]:
     """Convert an `ArgumentError` raised inside into the exception that the user of `jaxpool.<function>` sees.
 
     For methods and inner functions: `@public` does this for a public function.
@@ -100,4 +110,4 @@ def calling(function: str, **context: Any) -> Iterator[None]:
     try:
         yield
     except ArgumentError as error:
-        raise error.of_call(function, context) from None
+        raise error.error_for_function(function_name, shown_arguments) from None

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from jaxpool._arguments.choices import case_matters
+from jaxpool._arguments.choices import wrong_case_hint
 from jaxpool._arguments.errors import ArgumentError
 
 Padding = str | int | Sequence[int] | Sequence[tuple[int, int]]
-Ints = int | Sequence[int] | np.ndarray
-PADDINGS = ("VALID", "SAME", "SAME_LOWER")
+IntOrInts = int | Sequence[int] | np.ndarray
+PADDING_MODES = ("VALID", "SAME", "SAME_LOWER")
 
 
 def is_int(value: Any) -> bool:
@@ -28,155 +28,175 @@ def is_int(value: Any) -> bool:
     return True
 
 
-def is_sequence(value: Any) -> bool:
+def is_tuple_or_list(value: Any) -> bool:
     """Whether `value` is a tuple or a list, the two sequence types that sizes may have."""
     return isinstance(value, (tuple, list))
 
 
-def listed(value: Any) -> Any:
+def array_to_list(value: Any) -> Any:
     """`value`, or a list of Python numbers if it is a NumPy array."""
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
-def _pooled_alone(values: Sequence[Any], rank: int, unit: Sequence[Any]) -> str:
+def _full_rank_sizes_hint(
+    values: Sequence[Any], num_axes: int, neutral_values: Sequence[Any]
+) -> str:
     """A hint if `values` has an entry for every axis, as in lax and Haiku; empty otherwise."""
-    if len(values) != rank + 2 or values[0] not in unit or values[-1] not in unit:
+    if (
+        len(values) != num_axes + 2
+        or values[0] not in neutral_values
+        or values[-1] not in neutral_values
+    ):
         return ""
     return f"Sizes stand for pooled axes alone: pass {tuple(values[1:-1])}."
 
 
-def per_axis(
-    argument: str, value: Any, rank: int, *, least: int = 1, or_int: bool = True
+def ints_per_axis(
+    arg_name: str, value: Any, num_axes: int, *, min_value: int = 1, accept_int: bool = True
 ) -> tuple[int, ...]:
-    """`value` as a tuple of `rank` ints of at least `least`, one per pooled axis. An int is repeated.
+    """`value` as a tuple of `num_axes` ints of at least `min_value`, one per pooled axis. An int is repeated.
 
-    Pass `or_int=False` if the caller does not accept an int; error messages then do not offer it.
+    Pass `accept_int=False` if the caller does not accept an int; error messages then do not offer it.
     """
-    ints = "1 int" if rank == 1 else f"{rank} ints"
-    either = "an int or " if or_int else ""
-    rule = f"{either}{ints} of at least {least}, one per pooled axis"
-    hint = f"Pass a tuple such as {(2,) * rank}."
-    passed, value = value, listed(value)
+    ints = "1 int" if num_axes == 1 else f"{num_axes} ints"
+    or_int_text = "an int or " if accept_int else ""
+    requirement = f"{or_int_text}{ints} of at least {min_value}, one per pooled axis"
+    hint = f"Pass a tuple such as {(2,) * num_axes}."
+    original_value, value = value, array_to_list(value)
     if is_int(value):
-        values = (operator.index(value),) * rank
-    elif not is_sequence(value) or not all(is_int(entry) for entry in value):
-        if isinstance(value, str) and value.upper() in PADDINGS:
+        values = (operator.index(value),) * num_axes
+    elif not is_tuple_or_list(value) or not all(is_int(entry) for entry in value):
+        if isinstance(value, str) and value.upper() in PADDING_MODES:
             hint = f"Pass padding={value.upper()!r} by name."
-        raise ArgumentError(argument, rule, passed, hint, TypeError)
+        raise ArgumentError(arg_name, requirement, original_value, hint, TypeError)
     else:
         values = tuple(operator.index(entry) for entry in value)
-    if len(values) != rank or any(entry < least for entry in values):
-        hint = _pooled_alone(values, rank, (1,)) or hint
-        raise ArgumentError(argument, rule, passed, hint)
-    _check_bounded(argument, values, passed)
+    if len(values) != num_axes or any(entry < min_value for entry in values):
+        hint = _full_rank_sizes_hint(values, num_axes, (1,)) or hint
+        raise ArgumentError(arg_name, requirement, original_value, hint)
+    _check_fit_int64(arg_name, values, original_value)
     return values
 
 
-def _check_bounded(argument: str, values: Sequence[int], given: Any) -> None:
+def _check_fit_int64(arg_name: str, values: Sequence[int], original_value: Any) -> None:
     """Raise for ints that are too large for the size of an array."""
     if any(value >= 2**63 for value in values):
-        raise ArgumentError(argument, "below 2**63", given, "Pass a size that an array can have.")
+        raise ArgumentError(
+            arg_name, "below 2**63", original_value, "Pass a size that an array can have."
+        )
 
 
-def _full_rank(window_shape: Sequence[Any], ndim: int) -> str:
+def _full_rank_window_hint(window_shape: Sequence[Any], ndim: int) -> str:
     """A hint if `window_shape` has a size for every axis, as in lax and Haiku; empty otherwise.
 
     A window with one more size, a leading 1, includes a batch axis that the array does not have.
     """
-    batch = len(window_shape) - ndim
-    if batch not in (0, 1) or not all(map(is_int, window_shape)) or 1 not in window_shape:
+    num_extra_axes = len(window_shape) - ndim
+    if num_extra_axes not in (0, 1) or not all(map(is_int, window_shape)) or 1 not in window_shape:
         return ""
-    if batch and window_shape[0] != 1:
+    if num_extra_axes and window_shape[0] != 1:
         return ""
-    pooled = tuple(axis - batch for axis, size in enumerate(window_shape) if size != 1)
-    if not pooled:
+    pooled_axes = tuple(
+        axis - num_extra_axes for axis, size in enumerate(window_shape) if size != 1
+    )
+    if not pooled_axes:
         return ""
-    sizes = tuple(window_shape[axis + batch] for axis in pooled)
-    last = pooled == tuple(range(ndim - 1 - len(pooled), ndim - 1))
-    wanted = f"{sizes}" if last else f"{sizes} with axes={pooled}"
+    sizes = tuple(window_shape[axis + num_extra_axes] for axis in pooled_axes)
+    last = pooled_axes == tuple(range(ndim - 1 - len(pooled_axes), ndim - 1))
+    suggestion = f"{sizes}" if last else f"{sizes} with axes={pooled_axes}"
     return (
-        f"Windows list pooled axes alone: pass {wanted}, and strides and padding alike. "
+        f"Windows list pooled axes alone: pass {suggestion}, and strides and padding alike. "
         "jaxpool.compat.haiku takes windows of full rank."
     )
 
 
-def example_axes(ndim: int, count: int | None = None) -> tuple[int, ...]:
-    """Example axes for an array of rank `ndim`: the `count` axes before the last, or all but the first and last."""
-    if count is None:
+def example_axes(ndim: int, num_axes: int | None = None) -> tuple[int, ...]:
+    """Example axes for an array of rank `ndim`: the `num_axes` axes before the last, or all but the first and last."""
+    if num_axes is None:
         return tuple(range(1, ndim - 1)) or (0,)
-    first = max(ndim - 1 - count, 0)
-    return tuple(range(first, first + count))
+    first = max(ndim - 1 - num_axes, 0)
+    return tuple(range(first, first + num_axes))
 
 
 def normalise_axes(
-    axes: Any, ndim: int, count: int | None, array: str = "x", window: Any = ()
+    axes: Any, ndim: int, num_axes: int | None, array_name: str = "x", window_shape: Any = ()
 ) -> tuple[int, ...]:
-    """`axes` as distinct non-negative axes of an array of rank `ndim`. None selects the `count` axes before the last.
+    """`axes` as distinct non-negative axes of an array of rank `ndim`. None is the `num_axes` axes before the last.
 
-    `array` is the name of the array argument, and `window` the window shape, for hints in error messages.
+    `array_name` is the name of the array argument, and `window_shape` the window shape, for hints in error messages.
     """
     if axes is None:
-        if count is None:
+        if num_axes is None:
             example = (
                 f"Pass axes={example_axes(ndim)}, say." if ndim else "Pass an array with axes."
             )
-            rule = "given when `window_shape` is an int"
-            raise ArgumentError("axes", rule, None, example, TypeError)
-        if ndim < count + 1:
-            hint = _full_rank(window, ndim) or (
+            requirement = "given when `window_shape` is an int"
+            raise ArgumentError("axes", requirement, None, example, TypeError)
+        if ndim < num_axes + 1:
+            hint = _full_rank_window_hint(window_shape, ndim) or (
                 "Pass axes=... to pool an array without a channel axis, "
-                f"or add the axis with {array}[..., None]."
+                f"or add the axis with {array_name}[..., None]."
             )
             raise ArgumentError(
-                array,
-                f"an array of at least {count + 1} axes, {count} pooled and channels",
+                array_name,
+                f"an array of at least {num_axes + 1} axes, {num_axes} pooled and channels",
                 ndim,
                 hint,
-                of="ndim",
+                attribute="ndim",
             )
-        return tuple(range(ndim - 1 - count, ndim - 1))
-    rule = (
+        return tuple(range(ndim - 1 - num_axes, ndim - 1))
+    requirement = (
         f"distinct ints from {-ndim} to {ndim - 1}" if ndim else "left out, for an x without axes"
     )
-    passed, axes = axes, listed(axes)
-    if not is_sequence(axes) or not all(is_int(axis) for axis in axes):
-        example = f"Pass a tuple such as {example_axes(ndim, count)}." if ndim else "Leave it out."
-        raise ArgumentError("axes", rule, passed, example, TypeError)
-    whole = tuple(operator.index(axis) for axis in axes)
-    inside = all(-ndim <= axis < ndim for axis in whole)
-    normal = tuple(axis % ndim for axis in whole) if inside else ()
-    if not normal or len(set(normal)) != len(normal):
-        raise ArgumentError("axes", rule, passed, f"Name each pooled axis of {array} once.")
-    if count is not None and len(normal) != count:
+    original_axes, axes = axes, array_to_list(axes)
+    if not is_tuple_or_list(axes) or not all(is_int(axis) for axis in axes):
+        example = (
+            f"Pass a tuple such as {example_axes(ndim, num_axes)}." if ndim else "Leave it out."
+        )
+        raise ArgumentError("axes", requirement, original_axes, example, TypeError)
+    int_axes = tuple(operator.index(axis) for axis in axes)
+    all_in_range = all(-ndim <= axis < ndim for axis in int_axes)
+    normalised = tuple(axis % ndim for axis in int_axes) if all_in_range else ()
+    if not normalised or len(set(normalised)) != len(normalised):
+        raise ArgumentError(
+            "axes", requirement, original_axes, f"Name each pooled axis of {array_name} once."
+        )
+    if num_axes is not None and len(normalised) != num_axes:
         raise ArgumentError(
             "axes",
-            f"{count} axes, one for each entry of the shape",
+            f"{num_axes} axes, one for each entry of the shape",
             axes,
             "Make the lengths agree.",
         )
-    return normal
+    return normalised
 
 
-def one_axis(axis: Any, ndim: int, array: str = "x", several: str = "") -> int:
-    """`axis` as a non-negative axis of the argument `array`, which has rank `ndim`.
+def normalise_axis(axis: Any, ndim: int, array_name: str = "x", several: str = "") -> int:
+    """`axis` as a non-negative axis of the argument `array_name`, which has rank `ndim`.
 
     `several` is a hint for callers that pass no int, such as a tuple of axes.
     """
     if not ndim:
-        hint = f"Add one with {array}[None]."
-        raise ArgumentError(array, "an array of at least one axis", (), hint, of="shape")
-    rule = f"an int from {-ndim} to {ndim - 1}"
+        hint = f"Add one with {array_name}[None]."
+        raise ArgumentError(
+            array_name, "an array of at least one axis", (), hint, attribute="shape"
+        )
+    requirement = f"an int from {-ndim} to {ndim - 1}"
     if not is_int(axis) or not -ndim <= operator.index(axis) < ndim:
-        kind, hint = (ValueError, "") if is_int(axis) else (TypeError, several)
-        raise ArgumentError("axis", rule, axis, hint or f"Name an axis of {array}.", kind)
+        error_type, hint = (ValueError, "") if is_int(axis) else (TypeError, several)
+        raise ArgumentError(
+            "axis", requirement, axis, hint or f"Name an axis of {array_name}.", error_type
+        )
     return operator.index(axis) % ndim
 
 
-def check_reducible(argument: str, sizes: Sequence[int]) -> None:
+def check_fits_uint32_indices(arg_name: str, sizes: Sequence[int]) -> None:
     """Raise if axes of `sizes` have 2**32 elements or more, which uint32 indices and counts cannot hold."""
     if math.prod(sizes) >= 2**32:
-        rule = "of fewer than 2**32 elements along the reduced axes, which uint32 indices can name"
-        raise ArgumentError(argument, rule, tuple(sizes), "Reshape it and reduce twice.")
+        requirement = (
+            "of fewer than 2**32 elements along the reduced axes, which uint32 indices can name"
+        )
+        raise ArgumentError(arg_name, requirement, tuple(sizes), "Reshape it and reduce twice.")
 
 
 def fits_int32(positions: float) -> bool:
@@ -184,61 +204,72 @@ def fits_int32(positions: float) -> bool:
     return positions < 2**31
 
 
-def check_countable(argument: str, sizes: Sequence[int]) -> None:
+def check_fits_int32_indices(arg_name: str, sizes: Sequence[int]) -> None:
     """Raise unless int32 indices can hold every position of axes of `sizes`."""
     if not all(map(is_int, sizes)):
-        rule, hint = "of known sizes along the pooled axes", "Batch and channels may be symbolic."
-        raise ArgumentError(argument, rule, tuple(sizes), hint)
+        requirement, hint = (
+            "of known sizes along the pooled axes",
+            "Batch and channels may be symbolic.",
+        )
+        raise ArgumentError(arg_name, requirement, tuple(sizes), hint)
     if not fits_int32(math.prod(sizes)):
-        rule = "of fewer than 2**31 positions along the pooled axes, which int32 indices can name"
-        raise ArgumentError(argument, rule, tuple(sizes), "Pool parts of the array.")
+        requirement = (
+            "of fewer than 2**31 positions along the pooled axes, which int32 indices can name"
+        )
+        raise ArgumentError(arg_name, requirement, tuple(sizes), "Pool parts of the array.")
 
 
-def padding_pairs(padding: Any, rank: int) -> tuple[tuple[int, int], ...] | str:
+def padding_pairs(padding: Any, num_axes: int) -> tuple[tuple[int, int], ...] | str:
     """`padding` as a name or as one (low, high) pair per axis."""
-    rule = "'VALID', 'SAME', 'SAME_LOWER', a non-negative int, or one int or (low, high) pair per pooled axis"
-    hint = f"Pass 'SAME' or pairs such as {((1, 1),) * rank}."
-    passed, padding = padding, listed(padding)
+    requirement = "'VALID', 'SAME', 'SAME_LOWER', a non-negative int, or one int or (low, high) pair per pooled axis"
+    hint = f"Pass 'SAME' or pairs such as {((1, 1),) * num_axes}."
+    original_padding, padding = padding, array_to_list(padding)
     if isinstance(padding, str):
-        if padding not in PADDINGS:
-            hint = case_matters(padding, PADDINGS) or hint
-            raise ArgumentError("padding", rule, padding, hint)
+        if padding not in PADDING_MODES:
+            hint = wrong_case_hint(padding, PADDING_MODES) or hint
+            raise ArgumentError("padding", requirement, padding, hint)
         return padding
     if is_int(padding):
-        entries: tuple[Any, ...] = (padding,) * rank
-    elif is_sequence(padding):
+        entries: tuple[Any, ...] = (padding,) * num_axes
+    elif is_tuple_or_list(padding):
         entries = tuple(padding)
     else:
-        raise ArgumentError("padding", rule, passed, hint, TypeError)
+        raise ArgumentError("padding", requirement, original_padding, hint, TypeError)
     if entries and all(is_int(entry) for entry in entries):
         pairs = tuple((operator.index(entry), operator.index(entry)) for entry in entries)
     elif all(
-        is_sequence(entry) and len(entry) == 2 and all(is_int(side) for side in entry)
+        is_tuple_or_list(entry) and len(entry) == 2 and all(is_int(side) for side in entry)
         for entry in entries
     ):
         pairs = tuple((operator.index(low), operator.index(high)) for low, high in entries)
     else:
-        raise ArgumentError("padding", rule, passed, hint, TypeError)
-    if len(pairs) != rank or any(side < 0 for pair in pairs for side in pair):
-        hint = _pooled_alone(entries, rank, (0, (0, 0), [0, 0])) or hint
-        if rank == 1 and len(entries) == 2 and all(is_int(side) and side >= 0 for side in entries):
+        raise ArgumentError("padding", requirement, original_padding, hint, TypeError)
+    if len(pairs) != num_axes or any(side < 0 for pair in pairs for side in pair):
+        hint = _full_rank_sizes_hint(entries, num_axes, (0, (0, 0), [0, 0])) or hint
+        if (
+            num_axes == 1
+            and len(entries) == 2
+            and all(is_int(side) and side >= 0 for side in entries)
+        ):
             hint = f"Pass {(tuple(entries),)} for low and high padding of one axis."
-        raise ArgumentError("padding", rule, passed, hint)
-    _check_bounded("padding", [side for pair in pairs for side in pair], passed)
+        raise ArgumentError("padding", requirement, original_padding, hint)
+    _check_fit_int64("padding", [side for pair in pairs for side in pair], original_padding)
     return pairs
 
 
-def known_sizes(
-    shape: Sequence[Any], axes: Sequence[int], *, least: int = 1, argument: str = "x"
+def static_sizes(
+    shape: Sequence[Any], axes: Sequence[int], *, min_size: int = 1, argument: str = "x"
 ) -> tuple[int, ...]:
-    """The sizes of the pooled `axes`. Raises if a size is symbolic or less than `least`, which is 0 or 1."""
+    """The sizes of the pooled `axes`. Raises if a size is symbolic or less than `min_size`, which is 0 or 1."""
     for axis in axes:
         if not is_int(shape[axis]):
-            rule = f"of known size along pooled axis {axis}"
+            requirement = f"of known size along pooled axis {axis}"
             hint = "Batch and channel axes may be symbolic, pooled axes not."
-            raise ArgumentError(argument, rule, shape[axis], hint, of=f"shape[{axis}]")
-        if shape[axis] < least:
-            rule = f"of at least one element along pooled axis {axis}"
+            raise ArgumentError(
+                argument, requirement, shape[axis], hint, attribute=f"shape[{axis}]"
+            )
+        if shape[axis] < min_size:
+            requirement = f"of at least one element along pooled axis {axis}"
             hint = "Batch and channel axes may be empty, pooled axes not."
-            raise ArgumentError(argument, rule, 0, hint, of=f"shape[{axis}]")
+            raise ArgumentError(argument, requirement, 0, hint, attribute=f"shape[{axis}]")
     return tuple(operator.index(shape[axis]) for axis in axes)

@@ -8,7 +8,7 @@ import importlib.util
 import os
 from pathlib import Path
 
-SHOWN = 200  # characters of an option's text in a message
+MAX_SHOWN_CHARS = 200  # characters of an option's text in a message
 
 
 class UsageError(Exception):
@@ -36,14 +36,14 @@ def output_path(option: str, text: str, suffix: str, default_name: str | None = 
             rule = f"a path that ends in {suffix} or an existing folder"
     elif not os.path.isdir(path.parent):
         rule = "in a folder that exists"
-    elif not _can_be_written(path):
+    elif not _is_writable(path):
         rule = "in a place that can be written to"
     else:
         return path
-    raise UsageError(f"`{option}` must be {rule}; got {option}={shown(text)}.")
+    raise UsageError(f"`{option}` must be {rule}; got {option}={shorten_text(text)}.")
 
 
-def _can_be_written(path: Path) -> bool:
+def _is_writable(path: Path) -> bool:
     try:
         path.stat()
     except FileNotFoundError:
@@ -53,28 +53,30 @@ def _can_be_written(path: Path) -> bool:
     return os.access(path, os.W_OK)
 
 
-def integer(name: str, text: str, low: int, high: int | None = None) -> int:
-    """The integer in the `text` of the option `name`, from `low` to `high`."""
+def parse_integer(option: str, text: str, minimum: int, maximum: int | None = None) -> int:
+    """The integer in the `text` of an option, from `minimum` to `maximum`."""
     try:
         value = int(text)
     except ValueError:
         value = None
-    if value is None or value < low or (high is not None and value > high):
+    if value is None or value < minimum or (maximum is not None and value > maximum):
         rule = (
-            f"an integer of {low} or more" if high is None else f"an integer from {low} to {high}"
+            f"an integer of {minimum} or more"
+            if maximum is None
+            else f"an integer from {minimum} to {maximum}"
         )
-        raise UsageError(f"`{name}` must be {rule}; got {name}={shown(text)}.")
+        raise UsageError(f"`{option}` must be {rule}; got {option}={shorten_text(text)}.")
     return value
 
 
-def shown(text: str) -> str:
+def shorten_text(text: str) -> str:
     """An option's text for a message: one line, shortened, in quotes if it has spaces or unprintable characters."""
     if not text.isprintable() or " " in text:
-        return quoted(text)
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+        return quote_text(text)
+    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[: MAX_SHOWN_CHARS - 1]}…"
 
 
-def quoted(text: str) -> str:
+def quote_text(text: str) -> str:
     """A text for a message: one line, shortened, in quotes."""
     line = repr(text)
-    return line if len(line) <= SHOWN else f"{line[: SHOWN - 2]}…'"
+    return line if len(line) <= MAX_SHOWN_CHARS else f"{line[: MAX_SHOWN_CHARS - 2]}…'"

@@ -1,7 +1,7 @@
 """Reading of the small arrays of `explain`: rows in a text, .npy and .csv files, images.
 
 Every failure is a `UsageError` of one line. Nothing is ever unpickled, .npy files are memory-mapped, and .csv files are
-read up to `LONGEST_TEXT`.
+read up to `MAX_CSV_BYTES`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from jaxpool._cli import UsageError, quoted, require
+from jaxpool._cli import UsageError, quote_text, require
 
-LARGEST = 400  # numbers; more fit neither a terminal nor a page
-LONGEST_TEXT = 100_000  # bytes of a .csv file; 400 numbers take a tenth of that
-MOST_PIXELS = 50_000_000
-IMAGE_SIDE = 16  # maximum pixels of a shrunk image, per side
-IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
-NUMBER = re.compile(
+MAX_NUMBERS = 400  # numbers; more fit neither a terminal nor a page
+MAX_CSV_BYTES = 100_000  # bytes of a .csv file; 400 numbers take a tenth of that
+MAX_IMAGE_PIXELS = 50_000_000
+MAX_IMAGE_SIDE = 16  # maximum pixels of a shrunk image, per side
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+NUMBER_PATTERN = re.compile(
     r"[+-]?(nan|inf|infinity|(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?)", re.ASCII | re.IGNORECASE
 )
 
@@ -31,17 +31,21 @@ NUMBER = re.compile(
 def read_array(option: str, text: str) -> tuple[np.ndarray, list[str]]:
     """The float32 array, rows x columns, that `option` names, and notes for the reader."""
     suffix = Path(text).suffix.lower()
-    readers = {".npy": _read_npy, ".csv": _read_csv} | dict.fromkeys(IMAGES, _read_image)
+    readers = {".npy": _read_npy, ".csv": _read_csv} | dict.fromkeys(IMAGE_SUFFIXES, _read_image)
     if suffix in readers:
         path = Path(text)
         if not os.path.isfile(path):
-            raise UsageError(f"`{option}` must be a file that exists; got {option}={quoted(text)}.")
+            raise UsageError(
+                f"`{option}` must be a file that exists; got {option}={quote_text(text)}."
+            )
         x, notes = readers[suffix](option, path)
     else:
-        x, notes = _parse(option, text, text), []
-    if x.size > LARGEST:
+        x, notes = _parse_rows(option, text, text), []
+    if x.size > MAX_NUMBERS:
         shape = "x".join(map(str, x.shape))
-        raise UsageError(f"`{option}` must have at most {LARGEST} numbers; got {x.size} ({shape}).")
+        raise UsageError(
+            f"`{option}` must have at most {MAX_NUMBERS} numbers; got {x.size} ({shape})."
+        )
     return _as_float32(option, x, text), notes
 
 
@@ -50,30 +54,30 @@ def _as_float32(option: str, x: np.ndarray, text: str) -> np.ndarray:
         narrow = np.asarray(x).astype(np.float32)
     if (np.isinf(narrow) & np.isfinite(x)).any():
         rule = "numbers in the range of float32"
-        raise UsageError(f"`{option}` must be {rule}; got {option}={quoted(text)}.")
+        raise UsageError(f"`{option}` must be {rule}; got {option}={quote_text(text)}.")
     return narrow
 
 
-def _parse(option: str, content: str, text: str) -> np.ndarray:
+def _parse_rows(option: str, content: str, text: str) -> np.ndarray:
     """Parse rows separated by ";" or line ends, with values separated by commas or spaces."""
     lines = [line.strip() for line in re.split(r"[;\n]", content) if line.strip()]
     rows = [re.split(r"\s*,\s*|\s+", line) for line in lines]
     uneven = len({len(row) for row in rows}) != 1
-    if uneven or not all(NUMBER.fullmatch(word) for row in rows for word in row):
+    if uneven or not all(NUMBER_PATTERN.fullmatch(word) for row in rows for word in row):
         rule = 'rows of equally many numbers, as in "1 3; 4 2"'
-        hint = "" if content is not text else _not_a_file(text)
-        raise UsageError(f"`{option}` must be {rule}; got {option}={quoted(text)}.{hint}")
+        hint = "" if content is not text else _missing_file_hint(text)
+        raise UsageError(f"`{option}` must be {rule}; got {option}={quote_text(text)}.{hint}")
     return np.array([[float(word) for word in row] for row in rows])
 
 
-def _not_a_file(text: str) -> str:
+def _missing_file_hint(text: str) -> str:
     looks = len(text.split()) == 1 and re.fullmatch(r"\.[a-zA-Z]\w{1,4}", Path(text).suffix)
     return " A file must end in .npy, .csv or as an image does, in .png say." if looks else ""
 
 
 def _read_npy(option: str, path: Path) -> tuple[np.ndarray, list[str]]:
     try:
-        with _quietly():
+        with _suppress_warnings():
             whole = np.lib.format.open_memmap(path, mode="r")  # unpickles nothing
         if whole.size == 0:
             raise ValueError("empty")
@@ -82,17 +86,19 @@ def _read_npy(option: str, path: Path) -> tuple[np.ndarray, list[str]]:
             what = "numbers, not pickled Python objects, which are never loaded"
         else:
             what = "a .npy file that can be read, with at least one number"
-        raise UsageError(f"`{option}` must be {what}; got {option}={quoted(str(path))}.") from None
+        raise UsageError(
+            f"`{option}` must be {what}; got {option}={quote_text(str(path))}."
+        ) from None
     if whole.dtype.kind not in "biuf":
-        got = f"dtype {quoted(str(whole.dtype))} in {quoted(str(path))}"
+        got = f"dtype {quote_text(str(whole.dtype))} in {quote_text(str(path))}"
         raise UsageError(f"`{option}` must hold real numbers; got {got}.")
     if not 1 <= whole.ndim <= 4:
-        got = f"{whole.ndim} axes in {quoted(str(path))}"
+        got = f"{whole.ndim} axes in {quote_text(str(path))}"
         raise UsageError(f"`{option}` must have 1 to 4 axes; got {got}.")
-    return _one_lane(whole)
+    return _select_two_axes(whole)
 
 
-def _one_lane(x: np.ndarray) -> tuple[np.ndarray, list[str]]:
+def _select_two_axes(x: np.ndarray) -> tuple[np.ndarray, list[str]]:
     """Two axes of x to pool. An array of three or four axes gives the first channel of the first example."""
     if x.ndim < 3:
         return np.atleast_2d(x), []
@@ -114,16 +120,16 @@ def _one_lane(x: np.ndarray) -> tuple[np.ndarray, list[str]]:
 
 
 def _read_csv(option: str, path: Path) -> tuple[np.ndarray, list[str]]:
-    got = f"got {option}={quoted(str(path))}"
+    got = f"got {option}={quote_text(str(path))}"
     try:
         with path.open("rb") as file:
-            content = file.read(LONGEST_TEXT + 1)
+            content = file.read(MAX_CSV_BYTES + 1)
         text = content.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError):
         raise UsageError(f"`{option}` must be a text file that can be read; {got}.") from None
-    if len(content) > LONGEST_TEXT:
-        raise UsageError(f"`{option}` must be a file of at most {LONGEST_TEXT // 1000} kB; {got}.")
-    return _parse(option, text.replace(";", ","), str(path)), []
+    if len(content) > MAX_CSV_BYTES:
+        raise UsageError(f"`{option}` must be a file of at most {MAX_CSV_BYTES // 1000} kB; {got}.")
+    return _parse_rows(option, text.replace(";", ","), str(path)), []
 
 
 def _read_image(option: str, path: Path) -> tuple[np.ndarray, list[str]]:
@@ -131,18 +137,18 @@ def _read_image(option: str, path: Path) -> tuple[np.ndarray, list[str]]:
     from PIL import Image
 
     try:
-        with _quietly(), Image.open(path) as image:
+        with _suppress_warnings(), Image.open(path) as image:
             width, height = image.size
-            few = width * height <= MOST_PIXELS
+            few = width * height <= MAX_IMAGE_PIXELS
             wide = image.mode[0] in "IF"  # more than 8 bits per pixel, which "L" would clip
             grey = image.convert("F" if wide else "L") if few else None
     except Exception:
-        got = f"got {option}={quoted(str(path))}"
+        got = f"got {option}={quote_text(str(path))}"
         raise UsageError(f"`{option}` must be an image that can be read; {got}.") from None
     if grey is None:
-        got = f"{width}x{height} in {quoted(str(path))}"
-        raise UsageError(f"`{option}` must have at most {MOST_PIXELS} pixels; got {got}.")
-    shrink = max(1, -(-max(width, height) // IMAGE_SIDE))
+        got = f"{width}x{height} in {quote_text(str(path))}"
+        raise UsageError(f"`{option}` must have at most {MAX_IMAGE_PIXELS} pixels; got {got}.")
+    shrink = max(1, -(-max(width, height) // MAX_IMAGE_SIDE))
     small = np.asarray(grey.reduce(shrink))
     note = "Grey levels of the image" + ("" if wide else ", 0 to 255")
     if shrink > 1:
@@ -151,7 +157,7 @@ def _read_image(option: str, path: Path) -> tuple[np.ndarray, list[str]]:
 
 
 @contextlib.contextmanager
-def _quietly() -> Iterator[None]:
+def _suppress_warnings() -> Iterator[None]:
     """Suppress the warnings of file readers.
 
     Callers catch every exception of a reader, because its type depends on how the file is damaged.

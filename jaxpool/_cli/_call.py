@@ -20,33 +20,33 @@ import jax.numpy as jnp
 from jax import export
 
 import jaxpool
-from jaxpool._cli import UsageError, quoted
+from jaxpool._cli import UsageError, quote_text
 
-EXAMPLE = "Write it as in \"max_pool(float32[8,40,40,128], (13, 13), padding='SAME')\"."
-CONSTANTS = {"inf": math.inf, "nan": math.nan}
+EXAMPLE_CALL_HINT = "Write it as in \"max_pool(float32[8,40,40,128], (13, 13), padding='SAME')\"."
+NAMED_CONSTANTS = {"inf": math.inf, "nan": math.nan}
 
 
-def read_call(text: str) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
+def parse_call(call_text: str) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
     """The function of the call and its arguments; arrays are `jax.ShapeDtypeStruct`s."""
-    head, bracket, rest = text.partition("(")
+    head, bracket, rest = call_text.partition("(")
     module, colon, name = head.strip().rpartition(":")
     try:
         tree = ast.parse(f"call({rest}" if bracket else "", mode="eval").body
     except (SyntaxError, ValueError):
         tree = None
     if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name):
-        raise _wrong("a call", text)
-    function = _function(module if colon else "", name, text)
-    reader = _Reader()
-    args = [reader.value(each) for each in tree.args]
-    return function, args, {each.arg or "": reader.value(each.value) for each in tree.keywords}
+        raise _usage_error("a call", call_text)
+    function = _find_function(module if colon else "", name, call_text)
+    reader = _ArgumentEvaluator()
+    args = [reader.evaluate(each) for each in tree.args]
+    return function, args, {each.arg or "": reader.evaluate(each.value) for each in tree.keywords}
 
 
-def _wrong(rule: str, got: str, hint: str = EXAMPLE) -> UsageError:
-    return UsageError(f"`--plan` must be {rule}; got {quoted(got)}. {hint}")
+def _usage_error(rule: str, got: str, hint: str = EXAMPLE_CALL_HINT) -> UsageError:
+    return UsageError(f"`--plan` must be {rule}; got {quote_text(got)}. {hint}")
 
 
-def _function(module: str, name: str, text: str) -> Callable[..., Any]:
+def _find_function(module: str, name: str, call_text: str) -> Callable[..., Any]:
     target: Any = jaxpool
     if module:
         try:
@@ -60,53 +60,53 @@ def _function(module: str, name: str, text: str) -> Callable[..., Any]:
     if not name or not callable(target):
         known = () if module else jaxpool.__all__
         close = difflib.get_close_matches(name.removeprefix("jaxpool."), known, 1)
-        hint = f"Did you mean {close[0]}?" if close else EXAMPLE
+        hint = f"Did you mean {close[0]}?" if close else EXAMPLE_CALL_HINT
         start, dot, last = name.rpartition(".")
         if dot and not module and not close:
             hint = f"A function of a module has a colon: write {start}:{last}(...)."
-        raise _wrong(f"a call of a function of {module or 'jaxpool'}", text, hint)
+        raise _usage_error(f"a call of a function of {module or 'jaxpool'}", call_text, hint)
     function: Callable[..., Any] = target
     return function
 
 
-class _Reader:
+class _ArgumentEvaluator:
     """Evaluates arguments. Symbolic sizes of the same name are equal."""
 
     def __init__(self) -> None:
-        self._scope = export.SymbolicScope()
+        self._symbolic_scope = export.SymbolicScope()
 
-    def value(self, node: ast.expr) -> Any:
+    def evaluate(self, node: ast.expr) -> Any:
         """The value of an argument: a number, a string, an array type, or a container of these."""
         match node:
             case ast.Constant():
                 return node.value
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return -self.value(operand)
+                return -self.evaluate(operand)
             case ast.Tuple(elts=each):
-                return tuple(map(self.value, each))
+                return tuple(map(self.evaluate, each))
             case ast.List(elts=each):
-                return [*map(self.value, each)]
+                return [*map(self.evaluate, each)]
             case ast.Dict(keys=keys, values=values) if None not in keys:
                 pairs = zip(keys, values, strict=True)
-                return {self.value(key): self.value(value) for key, value in pairs if key}
+                return {self.evaluate(key): self.evaluate(value) for key, value in pairs if key}
             case ast.Name(id="key"):
                 return jax.eval_shape(lambda: jax.random.key(0))
-            case ast.Name(id=name) if name in CONSTANTS:
-                return CONSTANTS[name]
+            case ast.Name(id=name) if name in NAMED_CONSTANTS:
+                return NAMED_CONSTANTS[name]
             case ast.Subscript(value=ast.Name(id=name), slice=sizes):
-                return self._array(name, sizes)
+                return self._array_type(name, sizes)
         said = ast.unparse(node)
-        raise _wrong(
+        raise _usage_error(
             "a call of numbers, texts, tuples and arrays such as float32[8,40,40,128]", said
         )
 
-    def _array(self, dtype: str, sizes: ast.expr) -> jax.ShapeDtypeStruct:
+    def _array_type(self, dtype: str, sizes: ast.expr) -> jax.ShapeDtypeStruct:
         each = sizes.elts if isinstance(sizes, ast.Tuple) else [sizes]
         words = ",".join(map(ast.unparse, each))
         try:
-            shape = export.symbolic_shape(words, scope=self._scope)
+            shape = export.symbolic_shape(words, scope=self._symbolic_scope)
             return jax.ShapeDtypeStruct(shape, jnp.dtype(dtype))
         except (TypeError, ValueError):
-            raise _wrong(
+            raise _usage_error(
                 "a call of arrays whose dtype and sizes jax knows", f"{dtype}[{words}]"
             ) from None

@@ -14,66 +14,82 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from jaxpool._cli import UsageError
 from jaxpool._cli._mosaic import (
-    SIZE,
+    MOSAIC_SIZE,
     Weights,
+    init_weights,
     logits,
     loss,
-    mosaic,
-    new_weights,
-    optimizer,
+    make_mosaic,
+    make_optimizer,
     train_step,
 )
 
-STEPS = 30
-TARGET = 0.8
-TOLERANCE = 1e-5  # of gradients, relative to the largest element
-ROWS = PartitionSpec(None, "rows")
+TRAINING_STEPS = 30
+MIN_ACCURACY = 0.8
+GRADIENT_TOLERANCE = 1e-5  # of gradients, relative to the largest element
+ROW_SHARDING = PartitionSpec(None, "rows")
 
 
-def run(count: int, seed: int, path: Path) -> int:
+def run(num_devices: int, seed: int, picture_path: Path) -> int:
     """Train and draw. Returns 1 if the accuracy is too low or gradients differ from those on one device, else 0."""
-    mesh = _mesh(count)
-    placed = {"mesh": mesh, "spec": ROWS}
-    sharding = NamedSharding(mesh, ROWS)
-    image, labels = (jax.device_put(each, sharding) for each in mosaic(seed, held_out=False))
-    weights = jax.device_put(new_weights(seed), NamedSharding(mesh, PartitionSpec()))
+    mesh = _make_cpu_mesh(num_devices)
+    sharding_arguments = {"mesh": mesh, "spec": ROW_SHARDING}
+    sharding = NamedSharding(mesh, ROW_SHARDING)
+    image, labels = (jax.device_put(each, sharding) for each in make_mosaic(seed, held_out=False))
+    weights = jax.device_put(init_weights(seed), NamedSharding(mesh, PartitionSpec()))
     print(
-        f"A mosaic of two photographs, {SIZE} x {SIZE} pixels: each of {count} devices holds {SIZE // count} rows. "
+        f"A mosaic of two photographs, {MOSAIC_SIZE} x {MOSAIC_SIZE} pixels: "
+        f"each of {num_devices} devices holds {MOSAIC_SIZE // num_devices} rows. "
         "The network says of every pixel which photograph it is of."
     )
-    agree = _compare(weights, image, labels, placed)
-    weights = _train(weights, image, labels, placed)
-    image, labels = (jax.device_put(each, sharding) for each in mosaic(seed + 1, held_out=True))
-    predicted = np.asarray(jax.jit(functools.partial(logits, placed=placed))(weights, image))[0] > 0
+    agree = _gradients_match_single_device(weights, image, labels, sharding_arguments)
+    weights = _train_weights(weights, image, labels, sharding_arguments)
+    image, labels = (
+        jax.device_put(each, sharding) for each in make_mosaic(seed + 1, held_out=True)
+    )
+    predicted = (
+        np.asarray(
+            jax.jit(functools.partial(logits, sharding_arguments=sharding_arguments))(
+                weights, image
+            )
+        )[0]
+        > 0
+    )
     accuracy = float((predicted == np.asarray(labels)[0]).mean())
     print(f"Pixels of parts held out that are told apart: {accuracy:.1%}.")
-    _draw(np.asarray(image)[0], predicted, count, path)
-    return 0 if agree and accuracy >= TARGET else 1
+    _draw_predictions(np.asarray(image)[0], predicted, num_devices, picture_path)
+    return 0 if agree and accuracy >= MIN_ACCURACY else 1
 
 
-def _mesh(count: int) -> jax.sharding.Mesh:
-    """A mesh of `count` CPU devices of this host."""
-    if SIZE // 4 % count:
-        raise UsageError(f"`--devices` must be a divisor of {SIZE // 4}; got --devices={count}.")
+def _make_cpu_mesh(num_devices: int) -> jax.sharding.Mesh:
+    """A mesh of `num_devices` CPU devices of this host."""
+    if MOSAIC_SIZE // 4 % num_devices:
+        raise UsageError(
+            f"`--devices` must be a divisor of {MOSAIC_SIZE // 4}; got --devices={num_devices}."
+        )
     try:
         jax.config.update("jax_platforms", "cpu")
-        jax.config.update("jax_num_cpu_devices", count)
+        jax.config.update("jax_num_cpu_devices", num_devices)
     except RuntimeError:  # jax is initialised already
         pass
-    if len(jax.devices("cpu")) < count:
-        raise UsageError(f"there are {len(jax.devices('cpu'))} devices, not {count}.")
-    return jax.make_mesh((count,), ("rows",), (AxisType.Auto,), devices=jax.devices("cpu")[:count])
+    if len(jax.devices("cpu")) < num_devices:
+        raise UsageError(f"there are {len(jax.devices('cpu'))} devices, not {num_devices}.")
+    return jax.make_mesh(
+        (num_devices,), ("rows",), (AxisType.Auto,), devices=jax.devices("cpu")[:num_devices]
+    )
 
 
-def _compare(weights: Weights, image: jax.Array, labels: jax.Array, placed: dict[str, Any]) -> bool:
+def _gradients_match_single_device(
+    weights: Weights, image: jax.Array, labels: jax.Array, sharding_arguments: dict[str, Any]
+) -> bool:
     """Whether the gradient equals that on one device. Prints the memory and communication of its program."""
     alone = jax.make_mesh(
-        (1,), ("rows",), (AxisType.Auto,), devices=placed["mesh"].devices.flat[:1]
+        (1,), ("rows",), (AxisType.Auto,), devices=sharding_arguments["mesh"].devices.flat[:1]
     )
     first = jax.devices("cpu")[0]
     shared, single = (
-        jax.jit(jax.grad(functools.partial(loss, placed=each)))
-        for each in (placed, {**placed, "mesh": alone})
+        jax.jit(jax.grad(functools.partial(loss, sharding_arguments=each)))
+        for each in (sharding_arguments, {**sharding_arguments, "mesh": alone})
     )
     moved = jax.device_put((weights, image, labels), first)
     programs: Any = shared.lower(weights, image, labels).compile(), single.lower(*moved).compile()
@@ -85,7 +101,7 @@ def _compare(weights: Weights, image: jax.Array, labels: jax.Array, placed: dict
         )
         for name in want
     )
-    sent = _sent(programs[0])
+    sent = _bytes_sent(programs[0])
     held, whole = (program.memory_analysis().temp_size_in_bytes for program in programs)
     print(f"Gradients and those of one device differ by {worst:.0e} at most, beside the largest.")
     print(
@@ -94,37 +110,41 @@ def _compare(weights: Weights, image: jax.Array, labels: jax.Array, placed: dict
     print(
         f"It sends {sent / 1e3:.0f} kB of halos, of pools and convolutions: {sent / held:.2%} of that."
     )
-    return worst <= TOLERANCE
+    return worst <= GRADIENT_TOLERANCE
 
 
-def _sent(program: Any) -> int:
+def _bytes_sent(compiled_program: Any) -> int:
     """Bytes of float32 and int32 that a device sends to its neighbours.
 
     Branches are not counted: the unpooling of this network does not take the branch that communicates.
     """
-    text = program.as_text()
+    text = compiled_program.as_text()
     entry = text[text.index("\nENTRY") :]
     shapes = re.findall(r"= [fs]32\[([\d,]+)\]\S* collective-permute(?:-start)?\(", entry)
     return sum(4 * math.prod(map(int, sizes.split(","))) for sizes in shapes)
 
 
-def _train(
-    weights: Weights, image: jax.Array, labels: jax.Array, placed: dict[str, Any]
+def _train_weights(
+    weights: Weights, image: jax.Array, labels: jax.Array, sharding_arguments: dict[str, Any]
 ) -> Weights:
     from tqdm import tqdm
 
     start = time.perf_counter()
-    state = jax.jit(optimizer(STEPS).init)(weights)
-    step = jax.jit(functools.partial(train_step, steps=STEPS, placed=placed))
-    progress = tqdm(range(STEPS), desc="training", unit="step", disable=None)
+    state = jax.jit(make_optimizer(TRAINING_STEPS).init)(weights)
+    step = jax.jit(
+        functools.partial(train_step, steps=TRAINING_STEPS, sharding_arguments=sharding_arguments)
+    )
+    progress = tqdm(range(TRAINING_STEPS), desc="training", unit="step", disable=None)
     for _ in progress:
         weights, state, value = step(weights, state, image, labels)
         progress.set_postfix(loss=f"{float(value):.4f}")
-    print(f"{STEPS} steps took {time.perf_counter() - start:.1f} s with compilation.")
+    print(f"{TRAINING_STEPS} steps took {time.perf_counter() - start:.1f} s with compilation.")
     return weights
 
 
-def _draw(image: np.ndarray, found: np.ndarray, count: int, path: Path) -> None:
+def _draw_predictions(
+    image: np.ndarray, predictions: np.ndarray, num_devices: int, picture_path: Path
+) -> None:
     """Draw the mosaic and the predictions, with the borders between devices."""
     from matplotlib.figure import Figure
 
@@ -132,16 +152,20 @@ def _draw(image: np.ndarray, found: np.ndarray, count: int, path: Path) -> None:
     panels = figure.subplots(1, 2)
     panels[0].imshow((image + 1) / 2)
     panels[0].set_title("parts of two photographs that were held out", fontsize=10)
-    panels[1].imshow(found, cmap="coolwarm", vmin=-0.3, vmax=1.3)
+    panels[1].imshow(predictions, cmap="coolwarm", vmin=-0.3, vmax=1.3)
     panels[1].set_title("which photograph each pixel is of, as the network says", fontsize=10)
     for axes in panels:
         axes.set_xticks([])
-        axes.set_yticks((np.arange(count) + 0.5) * SIZE / count, labels=range(count), fontsize=7)
-        for border in range(1, count):
-            axes.axhline(border * SIZE / count - 0.5, color="white", linewidth=0.8)
+        axes.set_yticks(
+            (np.arange(num_devices) + 0.5) * MOSAIC_SIZE / num_devices,
+            labels=range(num_devices),
+            fontsize=7,
+        )
+        for border in range(1, num_devices):
+            axes.axhline(border * MOSAIC_SIZE / num_devices - 0.5, color="white", linewidth=0.8)
     panels[0].set_ylabel("device")
     figure.suptitle(
-        f"One image on {count} devices, which send each other the rows beside the borders"
+        f"One image on {num_devices} devices, which send each other the rows beside the borders"
     )
-    figure.savefig(path, dpi=110)
-    print(f"Picture of the image and of what was found: {path}")
+    figure.savefig(picture_path, dpi=110)
+    print(f"Picture of the image and of what was found: {picture_path}")

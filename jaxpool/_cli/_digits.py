@@ -17,7 +17,7 @@ from sklearn.model_selection import train_test_split
 
 import jaxpool
 
-BATCH = 64
+BATCH_SIZE = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,10 +45,10 @@ class Digits:
         padded = np.pad(self.images, ((0, 0), (1, 1), (1, 1), (0, 0)))
         order = np.empty(0, np.int64)
         for _ in range(steps):
-            if len(order) < BATCH:
+            if len(order) < BATCH_SIZE:
                 order = np.concatenate([order, random.permutation(len(self.labels))])
-            batch, order = order[:BATCH], order[BATCH:]
-            rows, columns = np.arange(8) + random.integers(0, 3, (2, BATCH, 1))
+            batch, order = order[:BATCH_SIZE], order[BATCH_SIZE:]
+            rows, columns = np.arange(8) + random.integers(0, 3, (2, BATCH_SIZE, 1))
             images = padded[batch[:, None, None], rows[:, :, None], columns[:, None, :]]
             yield images, self.labels[batch]
 
@@ -56,28 +56,28 @@ class Digits:
 class Maxout(nnx.Module):
     """The elementwise maximum of two linear maps."""
 
-    def __init__(self, size_in: int, size_out: int, *, rngs: nnx.Rngs) -> None:
-        self.one = nnx.Linear(size_in, size_out, rngs=rngs)
-        self.other = nnx.Linear(size_in, size_out, rngs=rngs)
+    def __init__(self, num_inputs: int, num_outputs: int, *, rngs: nnx.Rngs) -> None:
+        self.first_linear = nnx.Linear(num_inputs, num_outputs, rngs=rngs)
+        self.second_linear = nnx.Linear(num_inputs, num_outputs, rngs=rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """`(B, size_in)` to `(B, size_out)`."""
-        return jaxpool.maximum(self.one(x), self.other(x))
+        return jaxpool.maximum(self.first_linear(x), self.second_linear(x))
 
 
 class Network(nnx.Module):
     """Convolution, max pool, convolution, average pool, maxout, ten logits."""
 
     def __init__(self, *, rngs: nnx.Rngs) -> None:
-        self.lines = nnx.Conv(1, 32, (3, 3), rngs=rngs)
-        self.shapes = nnx.Conv(32, 64, (3, 3), rngs=rngs)
+        self.conv1 = nnx.Conv(1, 32, (3, 3), rngs=rngs)
+        self.conv2 = nnx.Conv(32, 64, (3, 3), rngs=rngs)
         self.maxout = Maxout(2 * 2 * 64, 64, rngs=rngs)
         self.logits = nnx.Linear(64, 10, rngs=rngs)
 
     def __call__(self, images: jax.Array) -> jax.Array:
         """Images `(B, 8, 8, 1)` to logits `(B, 10)`."""
-        x = nnx.relu(jaxpool.max_pool(self.lines(images), (2, 2), (2, 2)))
-        x = nnx.relu(self.shapes(x))
+        x = nnx.relu(jaxpool.max_pool(self.conv1(images), (2, 2), (2, 2)))
+        x = nnx.relu(self.conv2(x))
         x = jaxpool.avg_pool(x, (2, 2), (2, 2))
         x = self.maxout(x.reshape(len(x), -1))
         return self.logits(x)
@@ -91,12 +91,12 @@ def new_network(seed: int, steps: int) -> tuple[Network, nnx.Optimizer]:
     return network, nnx.Optimizer(network, optax.adamw(rate, weight_decay=1e-3), wrt=nnx.Param)
 
 
-def loss_of(network: Network, images: jax.Array, labels: jax.Array) -> jax.Array:
+def cross_entropy_loss(network: Network, images: jax.Array, labels: jax.Array) -> jax.Array:
     """The mean cross-entropy."""
     return optax.softmax_cross_entropy_with_integer_labels(network(images), labels).mean()
 
 
-held_out_loss = nnx.jit(loss_of)
+held_out_loss = nnx.jit(cross_entropy_loss)
 
 
 @nnx.jit
@@ -104,25 +104,25 @@ def train_step(
     network: Network, optimizer: nnx.Optimizer, images: jax.Array, labels: jax.Array
 ) -> jax.Array:
     """Update the network in place by one optimizer step. Returns the loss before the step."""
-    loss, gradients = nnx.value_and_grad(loss_of)(network, images, labels)
+    loss, gradients = nnx.value_and_grad(cross_entropy_loss)(network, images, labels)
     optimizer.update(network, gradients)
     return loss
 
 
 @nnx.jit
-def read(network: Network, images: jax.Array) -> jax.Array:
+def predict_digits(network: Network, images: jax.Array) -> jax.Array:
     """The predicted digit of each image: `(B,)`."""
     return network(images).argmax(-1)
 
 
 @nnx.jit
-def count_right(network: Network, images: jax.Array, labels: jax.Array) -> jax.Array:
+def count_correct(network: Network, images: jax.Array, labels: jax.Array) -> jax.Array:
     """Number of images that the network classifies correctly."""
-    return (read(network, images) == labels).sum()
+    return (predict_digits(network, images) == labels).sum()
 
 
 @dataclasses.dataclass(frozen=True)
-class History:
+class LossHistory:
     """The loss at each of N training steps, `(N,)`, and the loss on the digits held out after some of them, `(M,)`."""
 
     losses: np.ndarray
@@ -137,27 +137,27 @@ class History:
 
 
 @dataclasses.dataclass(frozen=True)
-class Drawn:
+class PictureArrays:
     """Arrays of the picture, for N digits: pixels `(N, 8, 8)`, labels `(N,)` and predictions `(N,)`.
 
-    `pooled` is a 2x2 max pool of the image with stride 2, `(N, 4, 4)`. `chosen` has the pixels that receive its
-    cotangent, and NaN for all others.
+    `max_pooled` is a 2x2 max pool of the image with stride 2, `(N, 4, 4)`. `selected_pixels` has the pixels that
+    receive its cotangent, and NaN for all others.
     """
 
     images: np.ndarray
-    pooled: np.ndarray
-    chosen: np.ndarray
+    max_pooled: np.ndarray
+    selected_pixels: np.ndarray
     labels: np.ndarray
-    read: np.ndarray
+    predictions: np.ndarray
 
     @classmethod
-    def of(cls, network: Network, digits: Digits, count: int) -> "Drawn":
-        """The first held-out image of each digit from 0 to `count - 1`."""
-        labels = np.arange(count)
+    def from_network(cls, network: Network, digits: Digits, num_digits: int) -> "PictureArrays":
+        """The first held-out image of each digit from 0 to `num_digits - 1`."""
+        labels = np.arange(num_digits)
         first = [int(np.argmax(digits.held_out_labels == label)) for label in labels]
         images = digits.held_out_images[np.array(first)]
-        pooled, pull_back = jax.vjp(lambda x: jaxpool.max_pool(x, (2, 2), (2, 2)), images)
-        (cotangent,) = pull_back(jnp.ones_like(pooled))
-        chosen = np.where(np.asarray(cotangent) > 0, images, np.nan)
-        pixels = images[..., 0], np.asarray(pooled)[..., 0], chosen[..., 0]
-        return cls(*pixels, labels, np.asarray(read(network, images)))
+        max_pooled, pull_back = jax.vjp(lambda x: jaxpool.max_pool(x, (2, 2), (2, 2)), images)
+        (cotangent,) = pull_back(jnp.ones_like(max_pooled))
+        selected_pixels = np.where(np.asarray(cotangent) > 0, images, np.nan)
+        pixels = images[..., 0], np.asarray(max_pooled)[..., 0], selected_pixels[..., 0]
+        return cls(*pixels, labels, np.asarray(predict_digits(network, images)))

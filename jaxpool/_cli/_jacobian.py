@@ -1,4 +1,4 @@
-"""The `Route` of any public function of an array, from its Jacobian; for the functions that `_route` lacks.
+"""The `CotangentRoute` of any public function of an array, from its Jacobian; for the functions that `_route` lacks.
 
 The Jacobian shows the elements that each output depends on, so no function needs code of its own. Default arguments
 are those of its record (`jaxpool.testing.pools`).
@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from jaxpool._cli import UsageError, shown
-from jaxpool._cli._array import LARGEST
-from jaxpool._cli._route import Route, cotangent_of
+from jaxpool._cli import UsageError, shorten_text
+from jaxpool._cli._array import MAX_NUMBERS
+from jaxpool._cli._route import CotangentRoute, broadcast_cotangent
 
 # The command-line option that sets each argument.
-ARGUMENTS = {
+OPTION_OF_ARGUMENT = {
     "window_shape": "window",
     "strides": "stride",
     "padding": "padding",
@@ -33,32 +33,32 @@ ARGUMENTS = {
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Anything:
+class FunctionCall:
     """A call of a public function on one array, as an image (1, rows, columns, 1)."""
 
-    pool: Any
+    record: Any
     given: dict[str, Any]
     image: np.ndarray
 
     @property
     def op(self) -> str:
         """The name of the function."""
-        return str(self.pool.name)
+        return str(self.record.name)
 
     @property
-    def selects(self) -> bool:
+    def selects_elements(self) -> bool:
         """Whether outputs are elements of the input rather than sums of them."""
-        return not self.pool.rounds(self.given)
+        return not self.record.rounds(self.given)
 
     @property
-    def in_parts(self) -> bool:
+    def shares_as_fractions(self) -> bool:
         """Whether shares are printed as fractions, such as 1/3."""
-        return not self.pool.tolerance
+        return not self.record.tolerance
 
     @property
-    def marks(self) -> bool:
+    def returns_mask(self) -> bool:
         """Whether outputs are bools, which have no gradient."""
-        return bool(self.pool.marks)
+        return bool(self.record.marks)
 
     windowed = False  # `members` comes from the Jacobian, not from a window
 
@@ -67,41 +67,47 @@ class Anything:
         return {"op": self.op} | {
             name: value
             if isinstance(value, (bool, int, float, str, tuple, type(None)))
-            else _code(value, name)
+            else _value_source(value, name)
             for name, value in self.given.items()
-            if name not in self.pool.operands
+            if name not in self.record.operands
         }
 
-    def call(self, shape: tuple[int, ...]) -> str:
+    def source_code(self, shape: tuple[int, ...]) -> str:
         """The call as Python source."""
         words = []
         for name, value in self.given.items():
-            first = name == self.pool.operands[0]
+            first = name == self.record.operands[0]
             if name == "xs":
-                words += ["x", *_others(value)]
+                words += ["x", *_other_arrays_source(value)]
             elif name == "features":
-                words.append(f"[{', '.join([_image(value[0]), *_others(value)])}]")
+                words.append(
+                    f"[{', '.join([_image_source(value[0]), *_other_arrays_source(value)])}]"
+                )
             elif first:
-                words.append(_image(value))
+                words.append(_image_source(value))
             else:
-                default = self.pool.parameters[name].default
-                needed = default is self.pool.parameters[name].empty
+                default = self.record.parameters[name].default
+                needed = default is self.record.parameters[name].empty
                 if needed or value is not default:
-                    words.append(_code(value, name) if needed else f"{name}={_code(value, name)}")
+                    words.append(
+                        _value_source(value, name)
+                        if needed
+                        else f"{name}={_value_source(value, name)}"
+                    )
         return f"jaxpool.{self.op}({', '.join(words)})"
 
 
-def _image(value: Any) -> str:
+def _image_source(value: Any) -> str:
     """Source that reshapes x to the shape of images."""
     return "x[None, ..., None]" if np.ndim(value) == 4 else "x[..., None]"
 
 
-def _others(values: Any) -> list[str]:
+def _other_arrays_source(values: Any) -> list[str]:
     """Source of all arrays but the first, which is x."""
-    return [_code(each, f"x{n}") for n, each in enumerate(values[1:], 2)]
+    return [_value_source(each, f"x{n}") for n, each in enumerate(values[1:], 2)]
 
 
-def _code(value: Any, name: str) -> str:
+def _value_source(value: Any, name: str) -> str:
     """A value as Python source, with a large array as its name."""
     if hasattr(value, "dtype") and str(value.dtype).startswith("key"):
         return "jax.random.key(0)"
@@ -111,27 +117,29 @@ def _code(value: Any, name: str) -> str:
     return f'"{value}"' if isinstance(value, str) else repr(value)
 
 
-def named(op: str) -> Any:
-    """The record of the public function `op`, where the suffix "_pool" may be left out; None if there is none."""
+def find_record(function_name: str) -> Any:
+    """The record of a public function, whose suffix "_pool" may be left out; None if there is no such function."""
     from jaxpool.testing import pools
 
     known = pools()
-    return known.get(op) or known.get(f"{op}_pool")
+    return known.get(function_name) or known.get(f"{function_name}_pool")
 
 
-def call_of(pool: Any, array: np.ndarray, settings: dict[str, Any], more: list[str]) -> Anything:
-    """The call on an array; `more` holds the values of `--set`. Raises `UsageError` for unknown arguments."""
+def make_call(
+    record: Any, array: np.ndarray, settings: dict[str, Any], set_options: list[str]
+) -> FunctionCall:
+    """The call on an array; `set_options` holds the values of `--set`. Raises `UsageError` for unknown arguments."""
     for name in settings:
-        if not pool.takes(name):
+        if not record.takes(name):
             raise UsageError(
-                f"`--{ARGUMENTS[name].replace('_', '-')}` does not go with --op {pool.name}."
+                f"`--{OPTION_OF_ARGUMENT[name].replace('_', '-')}` does not go with --op {record.name}."
             )
-    for text in more:
+    for text in set_options:
         name, _, value = text.partition("=")
-        if not pool.takes(name) or name in pool.operands:
-            takes = ", ".join(each for each in pool.parameters if each not in pool.operands)
+        if not record.takes(name) or name in record.operands:
+            takes = ", ".join(each for each in record.parameters if each not in record.operands)
             raise UsageError(
-                f"`--set` must be of an argument of {pool.name}, {takes}; got {shown(text)}."
+                f"`--set` must be of an argument of {record.name}, {takes}; got {shorten_text(text)}."
             )
         try:
             settings[name] = ast.literal_eval(value)
@@ -139,9 +147,9 @@ def call_of(pool: Any, array: np.ndarray, settings: dict[str, Any], more: list[s
             settings[name] = value
         if isinstance(settings[name], list):
             settings[name] = np.array(settings[name])
-    if pool.takes("window_shape", "strides"):
+    if record.takes("window_shape", "strides"):
         settings.setdefault("strides", (2, 2))
-    if pool.takes("axis"):
+    if record.takes("axis"):
         settings.setdefault("axis", -3)
     if "segment_ids" in settings:  # the record's number of segments does not fit these ids
         settings.setdefault("num_segments", None)
@@ -149,18 +157,20 @@ def call_of(pool: Any, array: np.ndarray, settings: dict[str, Any], more: list[s
         count = np.shape(settings["boxes"])[:-1]
         settings.setdefault("batch_indices", np.zeros(count, np.int32))
     image = array[None, :, :, None]
-    first = {} if pool.takes("segment_ids") or "x" not in pool.operands else {"x": image}
-    return Anything(pool, pool.given(image, **settings | first), image)
+    first = {} if record.takes("segment_ids") or "x" not in record.operands else {"x": image}
+    return FunctionCall(record, record.given(image, **settings | first), image)
 
 
-def trace(call: Anything, array: np.ndarray, dy: np.ndarray | None = None) -> Route:
+def route_from_jacobian(
+    call: FunctionCall, array: np.ndarray, dy: np.ndarray | None = None
+) -> CotangentRoute:
     """The value of the function on the array, and its Jacobian with one row per output."""
     import jax
 
-    pool = call.pool
-    (main, *_) = pool.operands
+    record = call.record
+    (main, *_) = record.operands
 
-    def pooled(x: jax.Array) -> jax.Array:
+    def first_output(x: jax.Array) -> jax.Array:
         arguments = dict(call.given)
         value = arguments[main]
         arguments[main] = (
@@ -168,23 +178,25 @@ def trace(call: Anything, array: np.ndarray, dy: np.ndarray | None = None) -> Ro
             if isinstance(value, tuple)
             else x.reshape(value.shape)
         )
-        y = pool.run(arguments)
+        y = record.run(arguments)
         y = y[0] if isinstance(y, tuple) else y
         sizes = [size for size in y.shape if size > 1] or [1]
         return y.reshape(sizes[0] if len(sizes) > 1 else 1, -1)
 
-    def route(x: jax.Array, dy: jax.Array) -> tuple[jax.Array, jax.Array]:
-        y, pull_back = jax.vjp(pooled, x)
+    def value_and_cotangent(x: jax.Array, dy: jax.Array) -> tuple[jax.Array, jax.Array]:
+        y, pull_back = jax.vjp(first_output, x)
         return y, pull_back(dy)[0]
 
-    out = jax.eval_shape(pooled, array).shape
-    if out[0] * out[1] > LARGEST:
-        raise UsageError(f"The output must have at most {LARGEST} numbers; got {out[0]}x{out[1]}.")
-    sent = cotangent_of(dy, out)
+    out = jax.eval_shape(first_output, array).shape
+    if out[0] * out[1] > MAX_NUMBERS:
+        raise UsageError(
+            f"The output must have at most {MAX_NUMBERS} numbers; got {out[0]}x{out[1]}."
+        )
+    sent = broadcast_cotangent(dy, out)
     each = np.eye(sent.size, dtype=sent.dtype).reshape(-1, *out)
     dys = np.concatenate([sent[None], each])
-    ys, dxs = jax.jit(jax.vmap(route, (None, 0)))(array, dys)
+    ys, dxs = jax.jit(jax.vmap(value_and_cotangent, (None, 0)))(array, dys)
     shares = np.asarray(dxs[1:]).reshape(*out, *array.shape)
     members = np.isnan(shares) | (shares != 0)
     y, dx = np.asarray(ys[0]), np.asarray(dxs[0])
-    return Route(call, array, y, sent, dx, shares, members, array, members)
+    return CotangentRoute(call, array, y, sent, dx, shares, members, array, members)

@@ -15,41 +15,47 @@ from sklearn.datasets import load_sample_images
 
 import jaxpool
 
-BLOCK = 128  # rows and columns of a piece of a photograph
-BLOCKS = 8  # pieces along each side of the mosaic
-SIZE = BLOCK * BLOCKS
-LEARNT = 0.7  # fraction of each photograph, from the left, for training; the rest is held out
-WIDTHS = {"stem": (3, 8), "deep": (8, 16), "deeper": (16, 16), "up": (16, 8)}
+PIECE_SIZE = 128  # rows and columns of a piece of a photograph
+PIECES_PER_SIDE = 8  # pieces along each side of the mosaic
+MOSAIC_SIZE = PIECE_SIZE * PIECES_PER_SIDE
+TRAINING_FRACTION = (
+    0.7  # fraction of each photograph, from the left, for training; the rest is held out
+)
+CONV_CHANNELS = {"stem": (3, 8), "deep": (8, 16), "deeper": (16, 16), "up": (16, 8)}
 Weights = dict[str, jax.Array]
 
 
-def mosaic(seed: int, *, held_out: bool) -> tuple[np.ndarray, np.ndarray]:
+def make_mosaic(seed: int, *, held_out: bool) -> tuple[np.ndarray, np.ndarray]:
     """An image `(1, SIZE, SIZE, 3)` from -1 to 1 of random pieces, and the photograph of each pixel, 0 or 1.
 
     The first row is in the middle of pieces, so that some pieces cross the border between devices.
     """
     photographs = np.stack(load_sample_images().images)
-    border = int(photographs.shape[2] * LEARNT)
+    border = int(photographs.shape[2] * TRAINING_FRACTION)
     photographs = photographs[:, :, border:] if held_out else photographs[:, :, :border]
     random = np.random.default_rng(seed)
-    which = random.permutation(np.arange(BLOCKS**2) % 2).reshape(BLOCKS, BLOCKS)
+    which = random.permutation(np.arange(PIECES_PER_SIDE**2) % 2).reshape(
+        PIECES_PER_SIDE, PIECES_PER_SIDE
+    )
     rows = []
     for line in which:
         pieces = []
         for photograph in line:
-            top, left = random.integers(0, np.array(photographs.shape[1:3]) - BLOCK)
-            piece = photographs[photograph, top : top + BLOCK, left : left + BLOCK]
+            top, left = random.integers(0, np.array(photographs.shape[1:3]) - PIECE_SIZE)
+            piece = photographs[photograph, top : top + PIECE_SIZE, left : left + PIECE_SIZE]
             pieces.append(piece[:, :: random.choice([-1, 1])])
         rows.append(np.concatenate(pieces, 1))
     image = np.concatenate(rows).astype(np.float32) / 127.5 - 1
-    labels = which.repeat(BLOCK, 0).repeat(BLOCK, 1).astype(np.float32)
-    return np.roll(image, BLOCK // 2, 0)[None], np.roll(labels, BLOCK // 2, 0)[None]
+    labels = which.repeat(PIECE_SIZE, 0).repeat(PIECE_SIZE, 1).astype(np.float32)
+    return np.roll(image, PIECE_SIZE // 2, 0)[None], np.roll(labels, PIECE_SIZE // 2, 0)[None]
 
 
-def new_weights(seed: int) -> Weights:
+def init_weights(seed: int) -> Weights:
     """Untrained convolution kernels; `logits` has one output channel."""
     random = np.random.default_rng(seed)
-    shapes = {name: (3, 3, *widths) for name, widths in WIDTHS.items()} | {"logits": (3, 3, 8, 1)}
+    shapes = {name: (3, 3, *widths) for name, widths in CONV_CHANNELS.items()} | {
+        "logits": (3, 3, 8, 1)
+    }
     return {
         name: jnp.asarray(
             random.standard_normal(shape) * (2 / np.prod(shape[:3])) ** 0.5, jnp.float32
@@ -58,39 +64,45 @@ def new_weights(seed: int) -> Weights:
     }
 
 
-def _convolved(x: jax.Array, kernel: jax.Array) -> jax.Array:
+def _conv3x3(x: jax.Array, kernel: jax.Array) -> jax.Array:
     layout = ("NHWC", "HWIO", "NHWC")
     return lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=layout)
 
 
-def logits(weights: Weights, x: jax.Array, placed: dict[str, Any]) -> jax.Array:
+def logits(weights: Weights, x: jax.Array, sharding_arguments: dict[str, Any]) -> jax.Array:
     """`(B, H, W, 3)` to `(B, H, W)`: two pools, an unpool of the second, and repetition to the size of the image.
 
-    `placed` holds the arguments `mesh` and `spec` of `jaxpool.sharded`.
+    `sharding_arguments` holds the arguments `mesh` and `spec` of `jaxpool.sharded`.
     """
     batch, height, width, _ = x.shape
-    x = jax.nn.relu(_convolved(x, weights["stem"]))
-    x = jaxpool.sharded(jaxpool.max_pool, **placed)(x, (3, 3), (2, 2), "SAME")
-    x = jax.nn.relu(_convolved(x, weights["deep"]))
-    x, indices = jaxpool.sharded(jaxpool.max_pool_with_argmax, **placed)(x, (2, 2), (2, 2))
-    x = jax.nn.relu(_convolved(x, weights["deeper"]))
-    x = jaxpool.sharded(jaxpool.max_unpool, **placed)(x, indices, (height // 2, width // 2))
-    x = jax.nn.relu(_convolved(x, weights["up"]))
-    x = jaxpool.sharded(jaxpool.avg_pool, **placed)(
+    x = jax.nn.relu(_conv3x3(x, weights["stem"]))
+    x = jaxpool.sharded(jaxpool.max_pool, **sharding_arguments)(x, (3, 3), (2, 2), "SAME")
+    x = jax.nn.relu(_conv3x3(x, weights["deep"]))
+    x, indices = jaxpool.sharded(jaxpool.max_pool_with_argmax, **sharding_arguments)(
+        x, (2, 2), (2, 2)
+    )
+    x = jax.nn.relu(_conv3x3(x, weights["deeper"]))
+    x = jaxpool.sharded(jaxpool.max_unpool, **sharding_arguments)(
+        x, indices, (height // 2, width // 2)
+    )
+    x = jax.nn.relu(_conv3x3(x, weights["up"]))
+    x = jaxpool.sharded(jaxpool.avg_pool, **sharding_arguments)(
         x, (9, 9), (1, 1), "SAME", count_include_pad=False
     )
-    x = _convolved(x, weights["logits"])[..., 0]
+    x = _conv3x3(x, weights["logits"])[..., 0]
     return jnp.broadcast_to(x[:, :, None, :, None], (batch, height // 2, 2, width // 2, 2)).reshape(
         batch, height, width
     )
 
 
-def loss(weights: Weights, x: jax.Array, labels: jax.Array, placed: dict[str, Any]) -> jax.Array:
+def loss(
+    weights: Weights, x: jax.Array, labels: jax.Array, sharding_arguments: dict[str, Any]
+) -> jax.Array:
     """The mean cross-entropy over all pixels."""
-    return optax.sigmoid_binary_cross_entropy(logits(weights, x, placed), labels).mean()
+    return optax.sigmoid_binary_cross_entropy(logits(weights, x, sharding_arguments), labels).mean()
 
 
-def optimizer(steps: int) -> optax.GradientTransformation:
+def make_optimizer(steps: int) -> optax.GradientTransformation:
     """Adam, with a learning rate that decays to 0 over `steps`."""
     return optax.adam(optax.cosine_decay_schedule(2e-2, steps))
 
@@ -102,11 +114,11 @@ def train_step(
     labels: jax.Array,
     *,
     steps: int,
-    placed: dict[str, Any],
+    sharding_arguments: dict[str, Any],
 ) -> tuple[Weights, Any, jax.Array]:
     """One optimizer step. Returns the new weights and state, and the loss before the step."""
-    value, gradients = jax.value_and_grad(functools.partial(loss, placed=placed))(
-        weights, x, labels
-    )
-    updates, state = optimizer(steps).update(gradients, state)
+    value, gradients = jax.value_and_grad(
+        functools.partial(loss, sharding_arguments=sharding_arguments)
+    )(weights, x, labels)
+    updates, state = make_optimizer(steps).update(gradients, state)
     return optax.apply_updates(weights, updates), state, value

@@ -13,57 +13,59 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 
-def on_import(name: str, then: Callable[[], None], after: str) -> None:
-    """Call `then` after the module `name` is imported, or now if it is imported already.
+def call_after_import(module_name: str, callback: Callable[[], None], outer_package: str) -> None:
+    """Call `callback` after the module `module_name` is imported, or now if it is imported already.
 
-    If modules of the package `after` are being imported at that time, the call waits for the outermost import.
+    If modules of the package `outer_package` are being imported at that time, the call waits for the outermost import.
     """
-    if name in sys.modules:
-        then()
+    if module_name in sys.modules:
+        callback()
     else:
-        sys.meta_path.insert(0, _Finder(name, then, f"{after}."))
+        sys.meta_path.insert(0, _NotifyingFinder(module_name, callback, f"{outer_package}."))
 
 
-class _Finder(importlib.abc.MetaPathFinder):
+class _NotifyingFinder(importlib.abc.MetaPathFinder):
     """Finds modules by the next finders, and wraps the loaders of modules that it watches."""
 
-    def __init__(self, name: str, then: Callable[[], None], after: str) -> None:
-        self._name, self._then, self._after = name, then, after
-        self._begun: list[str] = []  # modules of the package that are being imported
+    def __init__(self, module_name: str, callback: Callable[[], None], outer_prefix: str) -> None:
+        self._module_name, self._callback, self._outer_prefix = module_name, callback, outer_prefix
+        self._modules_being_imported: list[
+            str
+        ] = []  # modules of the package that are being imported
         self._imported = False
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if name != self._name and not name.startswith(self._after):
+        if name != self._module_name and not name.startswith(self._outer_prefix):
             return None
         for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
             spec = finder.find_spec(name, path, target)
             if spec is not None and spec.loader is not None:
-                spec.loader = _Loader(spec.loader, self)
+                spec.loader = _NotifyingLoader(spec.loader, self)
                 return spec
         return None
 
-    def begins(self, name: str) -> None:
+    def before_module_runs(self, name: str) -> None:
         """Called before a watched module runs."""
-        if name != self._name:
-            self._begun.append(name)
+        if name != self._module_name:
+            self._modules_being_imported.append(name)
 
-    def ended(self, name: str, whole: bool) -> None:
-        """Called after a watched module has run; `whole` is False if it raised."""
-        if name != self._name:
-            self._begun.remove(name)
-        elif whole:
+    def after_module_ran(self, name: str, succeeded: bool) -> None:
+        """Called after a watched module has run; `succeeded` is False if it raised."""
+        if name != self._module_name:
+            self._modules_being_imported.remove(name)
+        elif succeeded:
             self._imported = True
-        if self._imported and not self._begun and self in sys.meta_path:
+        if self._imported and not self._modules_being_imported and self in sys.meta_path:
             sys.meta_path.remove(self)
-            self._then()
+            self._callback()
 
 
-class _Loader(importlib.abc.Loader):
+class _NotifyingLoader(importlib.abc.Loader):
     """Wraps a loader, and notifies a finder before and after the module runs. The module keeps the original loader."""
 
-    def __init__(self, loader: Any, finder: _Finder) -> None:
+    def __init__(self, loader: Any, finder: _NotifyingFinder) -> None:
         self._loader, self._finder = loader, finder
 
     def __getattr__(self, name: str) -> Any:
@@ -78,10 +80,10 @@ class _Loader(importlib.abc.Loader):
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
-        whole = False
-        self._finder.begins(module.__name__)
+        succeeded = False
+        self._finder.before_module_runs(module.__name__)
         try:
             self._loader.exec_module(module)
-            whole = True
+            succeeded = True
         finally:
-            self._finder.ended(module.__name__, whole)
+            self._finder.after_module_ran(module.__name__, succeeded)

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from jaxpool._cli._route import Route, Settings
+from jaxpool._cli._route import CotangentRoute, PoolSettings
 
-PARTS = {
+PAGE_FILES = {
     "style": "page.css",
     "arithmetic": "arithmetic.js",
     "marks": "marks.js",
@@ -22,67 +22,76 @@ PARTS = {
 }
 
 
-MOST_LINKS = 4000  # in a first view from Python; more would make the page large
+MAX_INITIAL_LINKS = 4000  # in a first view from Python; more would make the page large
 
 
-def page(route: Route, dy: np.ndarray | None = None) -> str:
+def html_page(route: CotangentRoute, dy: np.ndarray | None = None) -> str:
     """HTML with the values of a route and the cotangent `dy` (None: all 1) as its first view.
 
     After the first change of a control `page/arithmetic.js` computes. Other functions have the first view only.
     """
     settings = route.settings
-    known = settings if isinstance(settings, Settings) else Settings(op=settings.op)
+    known = settings if isinstance(settings, PoolSettings) else PoolSettings(op=settings.op)
     start = {
-        "settings": {name: _plain(value) for name, value in dataclasses.asdict(known).items()},
-        "array": _rows(route.array),
-        "cotangent": "1" if dy is None else _rows(dy),
-        "first": _first(route),
+        "settings": {
+            name: _setting_as_json(value) for name, value in dataclasses.asdict(known).items()
+        },
+        "array": _rows_as_text(route.array),
+        "cotangent": "1" if dy is None else _rows_as_text(dy),
+        "first": _initial_view(route),
     }
     folder = importlib.resources.files("jaxpool._cli") / "page"
     html = (folder / "page.html").read_text(encoding="utf-8")
-    for name, file in PARTS.items():
+    for name, file in PAGE_FILES.items():
         html = html.replace(f"/*{{{name}}}*/", (folder / file).read_text(encoding="utf-8"))
     return html.replace("{start}", json.dumps(start).replace("<", "\\u003c"))
 
 
-def _first(route: Route) -> dict[str, Any] | None:
+def _initial_view(route: CotangentRoute) -> dict[str, Any] | None:
     """The first view: values, and the inputs of each output as [flat position, share of the cotangent].
 
     None if the page can compute the pool and these are too many.
     """
-    count = int(route.members.sum())
-    if route.settings.windowed and count > MOST_LINKS:
+    count = int(route.input_masks.sum())
+    if route.settings.windowed and count > MAX_INITIAL_LINKS:
         return None
     links = [
         [
-            [int(np.ravel_multi_index(at, route.x.shape)), _number(route.shares[output][tuple(at)])]
-            for at in np.argwhere(route.members[output])
+            [
+                int(np.ravel_multi_index(at, route.x.shape)),
+                _number_as_json(route.shares[output][tuple(at)]),
+            ]
+            for at in np.argwhere(route.input_masks[output])
         ]
         for output in np.ndindex(route.y.shape)
     ]
     return {
-        "call": route.settings.call(route.array.shape),
-        "selects": route.settings.selects,
+        "call": route.settings.source_code(route.array.shape),
+        "selects": route.settings.selects_elements,
         "windowed": route.settings.windowed,
         "links": links,
-        **{name: _grid(getattr(route, name)) for name in ("y", "dx")},
+        **{name: _grid_as_json(getattr(route, name)) for name in ("y", "dx")},
     }
 
 
-def _grid(values: np.ndarray) -> dict[str, Any]:
+def _grid_as_json(values: np.ndarray) -> dict[str, Any]:
     rows, cols = values.shape
-    return {"rows": rows, "cols": cols, "values": [_number(value) for value in values.ravel()]}
+    return {
+        "rows": rows,
+        "cols": cols,
+        "values": [_number_as_json(value) for value in values.ravel()],
+    }
 
 
-def _number(value: Any) -> float | str:
+def _number_as_json(value: Any) -> float | str:
     """A number for JSON; NaN and infinities, which JSON lacks, as strings."""
     return float(value) if np.isfinite(value) else str(float(value))
 
 
-def _plain(value: Any) -> Any:
+def _setting_as_json(value: Any) -> Any:
     return repr(value).removesuffix(".0") if isinstance(value, float) else value
 
 
-def _rows(array: np.ndarray) -> str:
+def _rows_as_text(array: np.ndarray) -> str:
     """Rows of numbers as text, with the fewest digits that identify a float32, as NumPy prints them."""
     return "\n".join(" ".join(str(value).removesuffix(".0") for value in row) for row in array)

@@ -17,71 +17,77 @@ from sklearn.datasets import load_sample_images
 
 import jaxpool
 
-REPEATS = 11
-TOLERANCE = 1e-5
-Pool = Callable[[jax.Array], jax.Array]
+NUM_REPEATS = 11
+MAX_DIFFERENCE = 1e-5
+PoolFunction = Callable[[jax.Array], jax.Array]
 
 
 @dataclasses.dataclass(frozen=True)
-class Case:
+class BenchmarkCase:
     """A square window over the two spatial axes."""
 
-    kind: str
-    window: int
+    pool_kind: str
+    window_size: int
     stride: int
     padding: str
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.window}x{self.window} stride {self.stride} {self.padding}"
+        return f"{self.pool_kind} {self.window_size}x{self.window_size} stride {self.stride} {self.padding}"
 
-    def ours(self, x: jax.Array) -> jax.Array:
+    def jaxpool_pool(self, x: jax.Array) -> jax.Array:
         """The pool by jaxpool."""
-        pool = jaxpool.max_pool if self.kind == "max" else jaxpool.avg_pool
-        return pool(x, (self.window,) * 2, (self.stride,) * 2, self.padding)
+        pool = jaxpool.max_pool if self.pool_kind == "max" else jaxpool.avg_pool
+        return pool(x, (self.window_size,) * 2, (self.stride,) * 2, self.padding)
 
-    def peer(self, x: jax.Array) -> jax.Array:
+    def lax_pool(self, x: jax.Array) -> jax.Array:
         """The same pool by `lax.reduce_window`, as layer libraries write it."""
-        window, strides = (1, self.window, self.window, 1), (1, self.stride, self.stride, 1)
-        if self.kind == "max":
+        window, strides = (
+            (1, self.window_size, self.window_size, 1),
+            (1, self.stride, self.stride, 1),
+        )
+        if self.pool_kind == "max":
             return lax.reduce_window(x, -jnp.inf, lax.max, window, strides, self.padding)
-        return lax.reduce_window(x, 0.0, lax.add, window, strides, self.padding) / self.window**2
+        return (
+            lax.reduce_window(x, 0.0, lax.add, window, strides, self.padding) / self.window_size**2
+        )
 
 
-CASES = (
-    Case("max", 2, 2, "VALID"),
-    Case("max", 3, 2, "SAME"),
-    Case("max", 3, 1, "SAME"),
-    Case("avg", 2, 2, "VALID"),
+BENCHMARK_CASES = (
+    BenchmarkCase("max", 2, 2, "VALID"),
+    BenchmarkCase("max", 3, 2, "SAME"),
+    BenchmarkCase("max", 3, 1, "SAME"),
+    BenchmarkCase("avg", 2, 2, "VALID"),
 )
 
 
 @dataclasses.dataclass(frozen=True)
-class Comparison:
+class BenchmarkResult:
     """Median times in seconds, and the largest differences of the results."""
 
-    case: Case
-    ours: float
-    peer: float
+    case: BenchmarkCase
+    jaxpool_seconds: float
+    lax_seconds: float
     value_difference: float
     gradient_difference: float
 
     @property
-    def agrees(self) -> bool:
+    def results_agree(self) -> bool:
         """Whether value and gradient are equal up to rounding."""
         differences = self.value_difference, self.gradient_difference
-        return all(difference <= TOLERANCE for difference in differences)
+        return all(difference <= MAX_DIFFERENCE for difference in differences)
 
 
-def photographs() -> jax.Array:
+def load_photographs() -> jax.Array:
     """The sample photographs: float32 `(2, 427, 640, 3)`, from 0 to 1."""
     return jnp.asarray(np.stack(load_sample_images().images), jnp.float32) / 255
 
 
-def compare(x: jax.Array, case: Case, repeats: int) -> Comparison:
+def time_and_compare(x: jax.Array, case: BenchmarkCase, repeats: int) -> BenchmarkResult:
     """Time value and gradient of both pools alternately, each pool under one jit, and compare the results."""
-    dy = jax.random.normal(jax.random.key(0), jax.eval_shape(case.peer, x).shape)
+    dy = jax.random.normal(jax.random.key(0), jax.eval_shape(case.lax_pool, x).shape)
     ours, peer = (
-        jax.jit(functools.partial(_value_and_cotangent, pool)) for pool in (case.ours, case.peer)
+        jax.jit(functools.partial(_value_and_cotangent, pool))
+        for pool in (case.jaxpool_pool, case.lax_pool)
     )
     (y, dx), (peer_y, peer_dx) = jax.block_until_ready((ours(x, dy), peer(x, dy)))
     times: tuple[list[float], list[float]] = ([], [])
@@ -90,7 +96,7 @@ def compare(x: jax.Array, case: Case, repeats: int) -> Comparison:
             start = time.perf_counter()
             jax.block_until_ready(run(x, dy))
             taken.append(time.perf_counter() - start)
-    return Comparison(
+    return BenchmarkResult(
         case,
         statistics.median(times[0]),
         statistics.median(times[1]),
@@ -99,13 +105,18 @@ def compare(x: jax.Array, case: Case, repeats: int) -> Comparison:
     )
 
 
-def table(comparisons: list[Comparison]) -> str:
+def comparison_table(comparisons: list[BenchmarkResult]) -> str:
     """One line per case: both times, the speedup, and whether the results agree."""
     rows = [["", "jaxpool", "lax", "faster", "value", "gradient"]]
     for row in comparisons:
-        times = [f"{seconds * 1e3:.2f} ms" for seconds in (row.ours, row.peer)]
-        verdicts = [_verdict(row.value_difference), _verdict(row.gradient_difference)]
-        rows.append([str(row.case), *times, f"{row.peer / row.ours:.1f} x", *verdicts])
+        times = [f"{seconds * 1e3:.2f} ms" for seconds in (row.jaxpool_seconds, row.lax_seconds)]
+        verdicts = [
+            _difference_text(row.value_difference),
+            _difference_text(row.gradient_difference),
+        ]
+        rows.append(
+            [str(row.case), *times, f"{row.lax_seconds / row.jaxpool_seconds:.1f} x", *verdicts]
+        )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for cells in rows:
@@ -115,12 +126,14 @@ def table(comparisons: list[Comparison]) -> str:
     return "\n".join(lines)
 
 
-def _value_and_cotangent(pool: Pool, x: jax.Array, dy: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _value_and_cotangent(
+    pool: PoolFunction, x: jax.Array, dy: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     y, pull_back = jax.vjp(pool, x)
     return y, pull_back(dy)[0]
 
 
-def _verdict(difference: float) -> str:
+def _difference_text(difference: float) -> str:
     if difference == 0:
         return "equal"
-    return f"{difference:.0e}" if difference <= TOLERANCE else f"DIFFERS by {difference:.2g}"
+    return f"{difference:.0e}" if difference <= MAX_DIFFERENCE else f"DIFFERS by {difference:.2g}"

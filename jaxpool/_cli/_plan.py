@@ -16,14 +16,14 @@ from jaxpool._api.kernel_passes import Pass, PoolPasses
 from jaxpool._api.plan_of import Plans
 from jaxpool._api.plan_text import of_type
 from jaxpool._cli import UsageError
-from jaxpool._cli._call import read_call
+from jaxpool._cli._call import parse_call
 
 
-def plans_of(text: str) -> Plans:
-    """The plans of the call in `text`. An error of the function becomes a `UsageError` with the user's line."""
-    wide = re.search(r"\b(float|u?int)64\b", text) is not None
+def plans_of(call_text: str) -> Plans:
+    """The plans of the call in `call_text`. An error of the function becomes a `UsageError` with the user's line."""
+    wide = re.search(r"\b(float|u?int)64\b", call_text) is not None
     with jax.enable_x64(wide or jax.config.read("jax_enable_x64")):
-        function, args, kwargs = read_call(text)
+        function, args, kwargs = parse_call(call_text)
         try:
             plans: Plans = jaxpool.plan_of(function)(*args, **kwargs)
         except (TypeError, ValueError) as error:
@@ -33,17 +33,17 @@ def plans_of(text: str) -> Plans:
     return plans
 
 
-def in_words(text: str) -> str:
+def plans_as_text(call_text: str) -> str:
     """The plans of a call as text."""
-    return str(plans_of(text))
+    return str(plans_of(call_text))
 
 
-def as_json(text: str) -> str:
+def plans_as_json(call_text: str) -> str:
     """The plans of a call as a JSON list with one object per pool."""
-    return json.dumps([_row(row) for row in plans_of(text)])
+    return json.dumps([_pool_plan_as_dict(row) for row in plans_of(call_text)])
 
 
-def _row(row: Any) -> dict[str, Any]:
+def _pool_plan_as_dict(row: Any) -> dict[str, Any]:
     sizes = row.kept_bytes
     return {
         "function": row.function,
@@ -55,11 +55,11 @@ def _row(row: Any) -> dict[str, Any]:
         "kept": [of_type(each) for each in row.kept],
         "kept_bytes": sizes if isinstance(sizes, int) else str(sizes),
         "runs": row.runs,
-        "passes": {platform: _plan(plan) for platform, plan in row.passes.items()},
+        "passes": {platform: _op_plan_as_dict(plan) for platform, plan in row.passes.items()},
     }
 
 
-def _plan(plan: PoolPasses) -> dict[str, Any]:
+def _op_plan_as_dict(plan: PoolPasses) -> dict[str, Any]:
     ways = ((field.name, getattr(plan, field.name)) for field in dataclasses.fields(plan))
     return {way: [*map(_pass, passes)] for way, passes in ways}
 

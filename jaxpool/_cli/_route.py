@@ -1,6 +1,6 @@
 """Selected elements and routes of cotangents of a pool of a small array, for each output.
 
-`explain` makes a `Route`; `_route_text`, `_route_picture` and `_page` show it.
+`explain` makes a `CotangentRoute`; `_route_text`, `_route_picture` and `_page` show it.
 """
 
 from __future__ import annotations
@@ -10,53 +10,53 @@ from typing import Any, Literal
 
 import numpy as np
 
-from jaxpool._arguments.errors import calling
+from jaxpool._arguments.errors import name_function_in_errors
 from jaxpool._cli import UsageError
-from jaxpool._cli._array import LARGEST
+from jaxpool._cli._array import MAX_NUMBERS
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._geometry.window import Window, make_window
 
-Pair = tuple[int, int]
+IntPair = tuple[int, int]
 Position = tuple[int, ...]
 # Windowed ops over two axes, which the page computes too; `_jacobian.py` covers any other function.
-ADAPTIVE = ("adaptive_max", "adaptive_avg")
-MORPHOLOGY = ("dilate", "erode")  # with a flat kernel
-POOLS = ("max", "min", "avg", "sum", "lp", "median", "rank", *ADAPTIVE)
-FUNCTIONS = {
-    **{op: f"{op}_pool" for op in POOLS},
-    **{op: op for op in MORPHOLOGY},
+ADAPTIVE_OPS = ("adaptive_max", "adaptive_avg")
+MORPHOLOGY_OPS = ("dilate", "erode")  # with a flat kernel
+POOL_OPS = ("max", "min", "avg", "sum", "lp", "median", "rank", *ADAPTIVE_OPS)
+FUNCTION_OF_OP = {
+    **{op: f"{op}_pool" for op in POOL_OPS},
+    **{op: op for op in MORPHOLOGY_OPS},
     "unpool": "max_pool_with_argmax",
 }
-SELECTIONS = ("max", "min", "median", "rank", *MORPHOLOGY, "adaptive_max", "unpool")
+SELECTING_OPS = ("max", "min", "median", "rank", *MORPHOLOGY_OPS, "adaptive_max", "unpool")
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class PoolSettings:
     """A pool over the two axes of an array. Fields that an op does not use stay at their defaults."""
 
     op: str = "max"
-    window: Pair = (2, 2)
-    strides: Pair = (2, 2)
-    padding: str | tuple[Pair, Pair] = "VALID"
-    window_dilation: Pair = (1, 1)
+    window: IntPair = (2, 2)
+    strides: IntPair = (2, 2)
+    padding: str | tuple[IntPair, IntPair] = "VALID"
+    window_dilation: IntPair = (1, 1)
     ceil_mode: bool = False
     ties: Literal["first", "last", "split"] = "first"
     count_include_pad: bool = True
     divisor: float | None = None
     p: float = 2.0
     rank: int = 0
-    output_shape: Pair = (2, 2)
+    output_shape: IntPair = (2, 2)
 
     windowed = True
-    marks = False
+    returns_mask = False
 
     @property
-    def selects(self) -> bool:
+    def selects_elements(self) -> bool:
         """Whether outputs are elements of the input rather than sums of them."""
-        return self.op in SELECTIONS
+        return self.op in SELECTING_OPS
 
     @property
-    def in_parts(self) -> bool:
+    def shares_as_fractions(self) -> bool:
         """Whether shares are printed as fractions, such as 1/3."""
         return self.op != "lp"
 
@@ -65,41 +65,44 @@ class Settings:
         return dataclasses.asdict(self)
 
     @property
-    def positional(self) -> tuple[Any, ...]:
+    def positional_arguments(self) -> tuple[Any, ...]:
         """The positional arguments of the function of `op` after x."""
-        if self.op in ADAPTIVE:
+        if self.op in ADAPTIVE_OPS:
             return (self.output_shape,)
-        if self.op in MORPHOLOGY:
+        if self.op in MORPHOLOGY_OPS:
             return np.zeros(self.window, np.float32), self.strides, self.padding
         first = {"lp": (self.p,), "rank": (self.rank,)}.get(self.op, ())
         return (*first, self.window, self.strides, self.padding)
 
     @property
-    def named(self) -> dict[str, Any]:
+    def keyword_arguments(self) -> dict[str, Any]:
         """The keyword arguments of the function of `op`, without defaults."""
-        names = [] if self.op in ADAPTIVE else ["window_dilation", "ceil_mode"]
-        names += ["ties"] if self.op in SELECTIONS else []
+        names = [] if self.op in ADAPTIVE_OPS else ["window_dilation", "ceil_mode"]
+        names += ["ties"] if self.op in SELECTING_OPS else []
         names += ["count_include_pad", "divisor"] if self.op == "avg" else []
-        defaults = Settings()
+        defaults = PoolSettings()
         changed = [name for name in names if getattr(self, name) != getattr(defaults, name)]
         return {name: getattr(self, name) for name in changed} | {"axes": (0, 1)}
 
-    def call(self, shape: tuple[int, ...]) -> str:
+    def source_code(self, shape: tuple[int, ...]) -> str:
         """The call on an array of `shape` as Python source."""
         padding = self.padding
         sides = set() if isinstance(padding, str) else {side for pair in padding for side in pair}
         short = sides.pop() if len(sides) == 1 else padding
-        positional = [_code(short if value is padding else value) for value in self.positional]
-        if padding == "VALID" and self.op not in ADAPTIVE:
+        positional = [
+            _value_source(short if value is padding else value)
+            for value in self.positional_arguments
+        ]
+        if padding == "VALID" and self.op not in ADAPTIVE_OPS:
             positional.pop()
-        named = [f"{name}={_code(value)}" for name, value in self.named.items()]
-        call = f"jaxpool.{FUNCTIONS[self.op]}({', '.join(['x', *positional, *named])})"
+        named = [f"{name}={_value_source(value)}" for name, value in self.keyword_arguments.items()]
+        call = f"jaxpool.{FUNCTION_OF_OP[self.op]}({', '.join(['x', *positional, *named])})"
         if self.op != "unpool":
             return call
         return f"y, indices = {call}\njaxpool.max_unpool(y, indices, {shape}, axes=(0, 1))"
 
 
-def _code(value: Any) -> str:
+def _value_source(value: Any) -> str:
     """A value as Python source."""
     if isinstance(value, np.ndarray):
         return f"jnp.zeros({value.shape})"
@@ -109,13 +112,13 @@ def _code(value: Any) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Grid:
-    """A named array. `chosen` is True for selected inputs, `lit` for elements that receive a cotangent."""
+class LabelledArray:
+    """A named array, with a mask of the inputs that are selected or of the elements that receive a cotangent."""
 
     name: str
     values: np.ndarray
-    chosen: np.ndarray | None = None
-    lit: np.ndarray | None = None
+    selected_mask: np.ndarray | None = None
+    receives_cotangent_mask: np.ndarray | None = None
 
     @property
     def title(self) -> str:
@@ -124,73 +127,81 @@ class Grid:
 
 
 @dataclasses.dataclass(frozen=True)
-class Route:
+class CotangentRoute:
     """A pool of x, with the inputs and the derivative of every output.
 
-    `shares[i, j]` holds the cotangent of x for a cotangent of 1 at output (i, j). `members[i, j]` is True for the
+    `shares[i, j]` holds the cotangent of x for a cotangent of 1 at output (i, j). `input_masks[i, j]` is True for the
     inputs that the output reads, `windows[i, j]` for the elements of `array` in its window. For an unpool, x holds
     the maxima of `array`, at `indices`, and y the unpooled array.
     """
 
-    settings: Any  # `Settings`, or the `Anything` of `_jacobian.py`
+    settings: Any  # `PoolSettings`, or the `FunctionCall` of `_jacobian.py`
     x: np.ndarray
     y: np.ndarray
     dy: np.ndarray
     dx: np.ndarray
     shares: np.ndarray
-    members: np.ndarray
+    input_masks: np.ndarray
     array: np.ndarray
     windows: np.ndarray
     indices: np.ndarray | None = None
 
-    def sent(self, output: Position) -> list[tuple[Position, float]]:
+    def receivers_of(self, output: Position) -> list[tuple[Position, float]]:
         """The inputs that receive the cotangent of one output, and their shares of it."""
         share = self.shares[output]
         receivers = np.argwhere(np.isnan(share) | (share != 0)).tolist()
         return [((row, column), float(share[row, column])) for row, column in receivers]
 
-    def looked_at(self, output: Position) -> tuple[list[int], list[int]]:
+    def rows_and_columns_read_by(self, output: Position) -> tuple[list[int], list[int]]:
         """The rows and columns of the inputs in the window of one output."""
-        rows, columns = np.nonzero(self.members[output])
+        rows, columns = np.nonzero(self.input_masks[output])
         return sorted(set(rows.tolist())), sorted(set(columns.tolist()))
 
-    def grids(self) -> list[tuple[Grid, Grid]]:
+    def labelled_arrays(self) -> list[tuple[LabelledArray, LabelledArray]]:
         """The grids to show: values, then cotangents, with inputs on the left and outputs on the right."""
         if self.indices is None:
-            selects = self.settings.selects
+            selects = self.settings.selects_elements
             chosen = np.any(self.shares != 0, axis=(0, 1))
-            if self.settings.marks:
+            if self.settings.returns_mask:
                 marked = self.y.reshape(self.x.shape) != 0
-                return [(Grid("x: input", self.x, marked), Grid("y: output", self.y))]
+                return [
+                    (LabelledArray("x: input", self.x, marked), LabelledArray("y: output", self.y))
+                ]
             return [
-                (Grid("x: input", self.x, chosen if selects else None), Grid("y: output", self.y)),
                 (
-                    Grid("dx: what x gets", self.dx, lit=self.dx != 0),
-                    Grid("dy: cotangent of y", self.dy),
+                    LabelledArray("x: input", self.x, chosen if selects else None),
+                    LabelledArray("y: output", self.y),
+                ),
+                (
+                    LabelledArray("dx: what x gets", self.dx, receives_cotangent_mask=self.dx != 0),
+                    LabelledArray("dy: cotangent of y", self.dy),
                 ),
             ]
-        chosen = np.any(self.members, axis=(2, 3))
+        chosen = np.any(self.input_masks, axis=(2, 3))
         return [
-            (Grid("array", self.array, chosen), Grid("y: its maxima", self.x)),
-            (Grid("x: y put back", self.y, chosen), Grid("indices of y", self.indices)),
+            (LabelledArray("array", self.array, chosen), LabelledArray("y: its maxima", self.x)),
             (
-                Grid("dx: cotangent of x", self.dy),
-                Grid("dy: what y gets", self.dx, lit=self.dx != 0),
+                LabelledArray("x: y put back", self.y, chosen),
+                LabelledArray("indices of y", self.indices),
+            ),
+            (
+                LabelledArray("dx: cotangent of x", self.dy),
+                LabelledArray("dy: what y gets", self.dx, receives_cotangent_mask=self.dx != 0),
             ),
         ]
 
 
-def window_of(settings: Settings, shape: tuple[int, ...]) -> Window:
+def window_of(settings: PoolSettings, shape: tuple[int, ...]) -> Window:
     """The windows of a pool over an array of `shape`. Raises the errors of the public function."""
-    name = FUNCTIONS[settings.op]
-    if settings.op in ADAPTIVE:
-        with calling(name, **{"x.shape": shape}):
+    name = FUNCTION_OF_OP[settings.op]
+    if settings.op in ADAPTIVE_OPS:
+        with name_function_in_errors(name, **{"x.shape": shape}):
             window = adaptive_window(shape, settings.output_shape, (0, 1))
     else:
-        if settings.window[0] * settings.window[1] > LARGEST:
+        if settings.window[0] * settings.window[1] > MAX_NUMBERS:
             got = f"got --window={'x'.join(map(str, settings.window))}"
-            raise UsageError(f"`--window` must have at most {LARGEST} numbers; {got}.")
-        with calling(name, **{"x.shape": shape, "window_shape": settings.window}):
+            raise UsageError(f"`--window` must have at most {MAX_NUMBERS} numbers; {got}.")
+        with name_function_in_errors(name, **{"x.shape": shape, "window_shape": settings.window}):
             window = make_window(
                 shape,
                 settings.window,
@@ -201,63 +212,76 @@ def window_of(settings: Settings, shape: tuple[int, ...]) -> Window:
                 axes=(0, 1),
             )
     rows, columns = window.output_shape
-    if rows * columns > LARGEST:
+    if rows * columns > MAX_NUMBERS:
         got = f"got {rows}x{columns}. Use larger strides or less padding"
-        raise UsageError(f"The output must have at most {LARGEST} numbers; {got}.")
+        raise UsageError(f"The output must have at most {MAX_NUMBERS} numbers; {got}.")
     return window
 
 
-def cotangent_of(dy: np.ndarray | None, out: tuple[int, ...]) -> np.ndarray:
-    """The cotangent of an output of shape `out`: 1 everywhere for None, and a single number broadcasts."""
+def broadcast_cotangent(dy: np.ndarray | None, output_shape: tuple[int, ...]) -> np.ndarray:
+    """The cotangent of an output of shape `output_shape`: 1 everywhere for None, and a single number broadcasts."""
     if dy is None:
-        return np.ones(out, np.float32)
+        return np.ones(output_shape, np.float32)
     if dy.size == 1:
-        return np.full(out, dy.item(), np.float32)
-    if dy.shape != out:
-        sizes = " or ".join(dict.fromkeys(["1", "x".join(map(str, out))]))
+        return np.full(output_shape, dy.item(), np.float32)
+    if dy.shape != output_shape:
+        sizes = " or ".join(dict.fromkeys(["1", "x".join(map(str, output_shape))]))
         got = "x".join(map(str, dy.shape))
         raise UsageError(f"`--cotangent` must be of the size of the output, {sizes}; got {got}.")
     return dy
 
 
-def trace(settings: Settings, array: np.ndarray, dy: np.ndarray | None = None) -> Route:
+def route_cotangents(
+    settings: PoolSettings, array: np.ndarray, dy: np.ndarray | None = None
+) -> CotangentRoute:
     """Pool `array`, and route each output's cotangent by the derivative rule of the pool.
 
     `dy` is the cotangent of the output, 1 everywhere for None. Raises `UsageError`, and the errors of the library.
     """
     window = window_of(settings, array.shape)
     down, across = (dim.sources()[..., None] == np.arange(dim.size) for dim in window.dims)
-    members = down.any(1)[:, None, :, None] & across.any(1)[None, :, None, :]
+    input_masks = down.any(1)[:, None, :, None] & across.any(1)[None, :, None, :]
 
     import jax
     import jax.numpy as jnp
 
     import jaxpool
 
-    positional, named = settings.positional, settings.named
-    x, indices, windows = array, None, members
+    positional_arguments, keyword_arguments = (
+        settings.positional_arguments,
+        settings.keyword_arguments,
+    )
+    x, indices, windows = array, None, input_masks
     if settings.op == "unpool":
-        pooled, places = jaxpool.max_pool_with_argmax(jnp.asarray(array), *positional, **named)
+        pooled, places = jaxpool.max_pool_with_argmax(
+            jnp.asarray(array), *positional_arguments, **keyword_arguments
+        )
         x, indices = np.asarray(pooled), np.asarray(places)
-        members = (np.arange(array.size)[:, None] == indices.ravel()).reshape(array.shape + x.shape)
+        input_masks = (np.arange(array.size)[:, None] == indices.ravel()).reshape(
+            array.shape + x.shape
+        )
 
-    def pool(x: jax.Array) -> jax.Array:
+    def pool_function(x: jax.Array) -> jax.Array:
         if indices is not None:
             return jaxpool.max_unpool(x, indices, array.shape, axes=(0, 1))
-        return getattr(jaxpool, FUNCTIONS[settings.op])(x, *positional, **named)
+        return getattr(jaxpool, FUNCTION_OF_OP[settings.op])(
+            x, *positional_arguments, **keyword_arguments
+        )
 
-    out = members.shape[:2]
-    dy = cotangent_of(dy, out)
+    out = input_masks.shape[:2]
+    dy = broadcast_cotangent(dy, out)
 
-    def route(x: jax.Array, dy: jax.Array) -> tuple[jax.Array, jax.Array]:
-        y, pull_back = jax.vjp(pool, x)
+    def value_and_cotangent(x: jax.Array, dy: jax.Array) -> tuple[jax.Array, jax.Array]:
+        y, pull_back = jax.vjp(pool_function, x)
         return y, pull_back(dy)[0]
 
     # First the pool, then each window alone with a cotangent of 1. Elements outside the window are set to 0:
     # a NaN there would make the cotangents of other windows NaN, even if their dy is 0.
-    flat = members.reshape(-1, *x.shape)
+    flat = input_masks.reshape(-1, *x.shape)
     xs = np.concatenate([x[None], np.where(flat, x, 0)])
     dys = np.concatenate([dy[None], np.eye(dy.size, dtype=dy.dtype).reshape(-1, *out)])
-    ys, dxs = (np.asarray(each) for each in jax.jit(jax.vmap(route))(xs, dys))
-    shares = np.where(flat, dxs[1:], 0).reshape(members.shape)
-    return Route(settings, x, ys[0], dy, dxs[0], shares, members, array, windows, indices)
+    ys, dxs = (np.asarray(each) for each in jax.jit(jax.vmap(value_and_cotangent))(xs, dys))
+    shares = np.where(flat, dxs[1:], 0).reshape(input_masks.shape)
+    return CotangentRoute(
+        settings, x, ys[0], dy, dxs[0], shares, input_masks, array, windows, indices
+    )

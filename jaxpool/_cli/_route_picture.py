@@ -6,61 +6,64 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jaxpool._cli._route import Grid, Route
-from jaxpool._cli._route_text import number
+from jaxpool._cli._route import CotangentRoute, LabelledArray
+from jaxpool._cli._route_text import format_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-CELL = 0.42  # inches
+CELL_INCHES = 0.42
 INK, LINE, QUIET = "#1f2430", "#b8bfcc", "#6b7480"
 # A cell is darker the more windows select it. The last colour is for four or more windows.
-FILLS = ("#ffffff", "#ffd9a0", "#ffb454", "#ff9a1f", "#f27d00")
+CELL_COLOURS = ("#ffffff", "#ffd9a0", "#ffb454", "#ff9a1f", "#f27d00")
 
 
-def draw(route: Route) -> Figure:
+def draw_figure(route: CotangentRoute) -> Figure:
     """Values above, cotangents below; inputs on the left, outputs on the right."""
     from matplotlib.figure import Figure
 
-    rows = route.grids()
+    rows = route.labelled_arrays()
     # A panel needs room for its title.
     wide = [max(5, *(grid.values.shape[1] for grid in side)) for side in zip(*rows, strict=True)]
     high = [max(grid.values.shape[0] for grid in row) for row in rows]
-    width, height = max(6.0, (sum(wide) + 3) * CELL), (sum(high) + 2 * len(rows) + 2) * CELL
+    width, height = (
+        max(6.0, (sum(wide) + 3) * CELL_INCHES),
+        (sum(high) + 2 * len(rows) + 2) * CELL_INCHES,
+    )
     figure = Figure(figsize=(width, height), layout="constrained")
-    figure.suptitle(route.settings.call(route.array.shape), fontsize=9, family="monospace")
+    figure.suptitle(route.settings.source_code(route.array.shape), fontsize=9, family="monospace")
     panels = figure.subplots(len(rows), 2, squeeze=False, width_ratios=wide, height_ratios=high)
     for row, grids in zip(panels, rows, strict=True):
         for axes, grid in zip(row, grids, strict=True):
-            _draw_grid(axes, grid, _depths(route, grid))
-    if not route.settings.marks:
+            _draw_grid(axes, grid, _cell_darkness(route, grid))
+    if not route.settings.returns_mask:
         _draw_windows(route, panels[0][0], panels[0][1])
     return figure
 
 
-def _depths(route: Route, grid: Grid) -> np.ndarray:
+def _cell_darkness(route: CotangentRoute, grid: LabelledArray) -> np.ndarray:
     """Darkness of each cell, from 0 to 1: by the number of windows that select it, or by its cotangent."""
-    if grid.chosen is not None and route.settings.marks:
-        return grid.chosen.astype(float)
-    if grid.chosen is not None:
-        selected = route.members if route.indices is not None else route.shares != 0
+    if grid.selected_mask is not None and route.settings.returns_mask:
+        return grid.selected_mask.astype(float)
+    if grid.selected_mask is not None:
+        selected = route.input_masks if route.indices is not None else route.shares != 0
         axes = (2, 3) if route.indices is not None else (0, 1)
         return np.asarray(np.minimum(np.sum(selected, axis=axes) / 4, 1))
-    if grid.lit is None:
+    if grid.receives_cotangent_mask is None:
         return np.zeros(grid.values.shape)
     sizes = np.where(np.isfinite(grid.values), np.abs(grid.values), 0)
     sent = np.abs(route.dy[np.isfinite(route.dy)]).max(initial=0)
-    full = 4 * sent if route.settings.selects else 1.2 * sizes.max()
+    full = 4 * sent if route.settings.selects_elements else 1.2 * sizes.max()
     return np.asarray(np.minimum(sizes / max(float(full), 1e-30), 1))
 
 
-def _draw_grid(axes: Axes, grid: Grid, depths: np.ndarray) -> None:
+def _draw_grid(axes: Axes, grid: LabelledArray, darkness: np.ndarray) -> None:
     from matplotlib.colors import LinearSegmentedColormap
 
     rows, columns = grid.values.shape
-    fills = LinearSegmentedColormap.from_list("fills", FILLS)
-    axes.imshow(depths, cmap=fills, vmin=0, vmax=1, extent=(0, columns, rows, 0))
+    fills = LinearSegmentedColormap.from_list("fills", CELL_COLOURS)
+    axes.imshow(darkness, cmap=fills, vmin=0, vmax=1, extent=(0, columns, rows, 0))
     axes.set_anchor("NW")
     axes.set_title(grid.title, fontsize=10, loc="left", color=INK)
     axes.set_xticks(range(columns + 1), labels=[])
@@ -68,10 +71,10 @@ def _draw_grid(axes: Axes, grid: Grid, depths: np.ndarray) -> None:
     axes.grid(color=LINE, linewidth=0.7)
     axes.spines[:].set_color(LINE)
     axes.tick_params(length=0)
-    texts = [[number(value) for value in row] for row in grid.values.tolist()]
+    texts = [[format_number(value) for value in row] for row in grid.values.tolist()]
     letters = max(len(text) for row in texts for text in row)
     for (row, column), value in np.ndenumerate(grid.values):
-        quiet = grid.lit is not None and value == 0
+        quiet = grid.receives_cotangent_mask is not None and value == 0
         axes.text(
             column + 0.5,
             row + 0.5,
@@ -80,37 +83,39 @@ def _draw_grid(axes: Axes, grid: Grid, depths: np.ndarray) -> None:
             va="center_baseline",
             fontsize=min(11, 40 / letters),
             color=QUIET if quiet else INK,
-            weight="bold" if grid.chosen is not None and grid.chosen[row, column] else "normal",
+            weight="bold"
+            if grid.selected_mask is not None and grid.selected_mask[row, column]
+            else "normal",
         )
 
 
-def _draw_windows(route: Route, left: Axes, right: Axes) -> None:
+def _draw_windows(route: CotangentRoute, left: Axes, right: Axes) -> None:
     """Outline all windows if they are disjoint blocks, otherwise only the window of the middle output."""
     rows, columns = route.windows.shape[:2]
     outputs = list(np.ndindex(rows, columns))
     if route.windows.sum((0, 1)).max() > 1 or not all(
-        _is_block(route.windows[each]) for each in outputs
+        _is_full_rectangle(route.windows[each]) for each in outputs
     ):
         outputs = [(rows // 2, columns // 2)]
     for output in outputs:
-        _outline(left, route.windows[output])
+        _draw_outline(left, route.windows[output])
     if len(outputs) == 1:
         mark = np.zeros((rows, columns), bool)
         mark[outputs[0]] = True
-        _outline(right, mark)
+        _draw_outline(right, mark)
 
 
-def _is_block(cells: np.ndarray) -> bool:
+def _is_full_rectangle(cell_mask: np.ndarray) -> bool:
     """Whether the cells are one rectangle without gaps, such as a window without dilation."""
-    rows, columns = np.nonzero(cells)
+    rows, columns = np.nonzero(cell_mask)
     return rows.size > 0 and rows.size == (np.ptp(rows) + 1) * (np.ptp(columns) + 1)
 
 
-def _outline(axes: Axes, cells: np.ndarray) -> None:
+def _draw_outline(axes: Axes, cell_mask: np.ndarray) -> None:
     """Draw a line around each connected group of cells."""
     from matplotlib.collections import LineCollection
 
-    padded = np.pad(cells, 1)
+    padded = np.pad(cell_mask, 1)
     horizontal = np.argwhere(padded[1:, 1:-1] != padded[:-1, 1:-1])
     vertical = np.argwhere(padded[1:-1, 1:] != padded[1:-1, :-1])
     sides = [((column, row), (column + 1, row)) for row, column in horizontal.tolist()]

@@ -10,56 +10,56 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxpool._cli import UsageError, shown
+from jaxpool._cli import UsageError, shorten_text
 
-_PACKAGE = str(Path(__file__).parents[1]) + os.sep
-_NOT_THE_PROGRAM = (_PACKAGE, "<frozen importlib", "<frozen runpy")
+_JAXPOOL_FOLDER = str(Path(__file__).parents[1]) + os.sep
+_FRAMES_BEFORE_PROGRAM = (_JAXPOOL_FOLDER, "<frozen importlib", "<frozen runpy")
 
 
 class Script:
     """A script file, or a module if `module` is set, and its arguments."""
 
-    def __init__(self, name: str, arguments: Sequence[str], module: bool) -> None:
+    def __init__(self, name: str, arguments: Sequence[str], is_module: bool) -> None:
         self.name = name
         self._arguments = list(arguments)
-        self._module = module
-        if not module and not os.path.isfile(name):
+        self._is_module = is_module
+        if not is_module and not os.path.isfile(name):
             raise UsageError(
-                f"the script must be a file that exists; got {shown(name)}. A module is named after -m."
+                f"the script must be a file that exists; got {shorten_text(name)}. A module is named after -m."
             )
 
-    def run(self, at_end: Callable[[BaseException | None], None]) -> None:
+    def run(self, after_last_line: Callable[[BaseException | None], None]) -> None:
         """Run the script as the main program of this process.
 
-        An exception of the script is printed, and raised again. `at_end` is called with it, or with None, after the
-        last line of the script, before Python waits for its threads.
+        An exception of the script is printed, and raised again. `after_last_line` is called with it, or with None,
+        after the last line of the script, before Python waits for its threads.
         """
         raised: BaseException | None = None
         try:
             sys.argv[:] = [self.name, *self._arguments]
-            code, main = self._loaded()
+            code, main = self._load()
             sys.modules["__main__"] = main
             exec(code, main.__dict__)
         except SystemExit as left:
             raised = left
         except BaseException as error:
-            raised = error.with_traceback(_of_the_program(error.__traceback__))
+            raised = error.with_traceback(_strip_runner_frames(error.__traceback__))
             sys.excepthook(type(raised), raised, raised.__traceback__)
             sys.stderr.flush()
-        at_end(raised)
+        after_last_line(raised)
         if raised is not None:
             if not isinstance(raised, SystemExit):
-                sys.excepthook = _shown_already
+                sys.excepthook = _ignore_printed_exception
             raise raised
 
-    def _loaded(self) -> tuple[Any, types.ModuleType]:
+    def _load(self) -> tuple[Any, types.ModuleType]:
         """The code, and the module `__main__` to run it in."""
         main = types.ModuleType("__main__")
         # The module `builtins`, as in Python's own `__main__`. `exec` would set its dictionary.
         main.__dict__["__builtins__"] = builtins
-        if self._module:
+        if self._is_module:
             try:
-                spec, code = _found(self.name)
+                spec, code = _find_code(self.name)
             except _CannotRunError as error:
                 sys.exit(f"{sys.executable}: {error}")
             main.__spec__, main.__loader__, main.__package__ = spec, spec.loader, spec.parent
@@ -82,11 +82,11 @@ class _CannotRunError(Exception):
     """Raised with Python's message about a module that cannot run."""
 
 
-def _found(name: str) -> tuple[importlib.machinery.ModuleSpec, Any]:
+def _find_code(module_name: str) -> tuple[importlib.machinery.ModuleSpec, Any]:
     """The spec and code of a module, or of the `__main__` of a package. Imports its parent packages."""
-    if name.startswith("."):
+    if module_name.startswith("."):
         raise _CannotRunError("Relative module names not supported")
-    package = name.rpartition(".")[0]
+    package = module_name.rpartition(".")[0]
     if package:
         try:
             importlib.import_module(package)
@@ -94,29 +94,31 @@ def _found(name: str) -> tuple[importlib.machinery.ModuleSpec, Any]:
             if error.name is None or not f"{package}.".startswith(f"{error.name}."):
                 raise  # the package exists, but one of its imports fails
     try:
-        spec = importlib.util.find_spec(name)
+        spec = importlib.util.find_spec(module_name)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         why = f"{type(error).__name__}: {error}"
-        said = f"Error while finding module specification for {name!r} ({why})"
-        if name.endswith(".py"):
-            said += f". Try using '{name[:-3]}' instead of '{name}' as the module name."
+        said = f"Error while finding module specification for {module_name!r} ({why})"
+        if module_name.endswith(".py"):
+            said += (
+                f". Try using '{module_name[:-3]}' instead of '{module_name}' as the module name."
+            )
         raise _CannotRunError(said) from None
     if spec is None:
-        raise _CannotRunError(f"No module named {name}")
+        raise _CannotRunError(f"No module named {module_name}")
     if spec.submodule_search_locations is not None:
-        return _main_of(name)
+        return _find_package_main(module_name)
     get_code = getattr(spec.loader, "get_code", None)
-    code = None if get_code is None else get_code(name)
+    code = None if get_code is None else get_code(module_name)
     if code is None:
-        raise _CannotRunError(f"No code object available for {name}")
+        raise _CannotRunError(f"No code object available for {module_name}")
     return spec, code
 
 
-def _main_of(package: str) -> tuple[importlib.machinery.ModuleSpec, Any]:
+def _find_package_main(package: str) -> tuple[importlib.machinery.ModuleSpec, Any]:
     if f".{package}".endswith(".__main__"):
         raise _CannotRunError("Cannot use package as __main__ module")
     try:
-        return _found(f"{package}.__main__")
+        return _find_code(f"{package}.__main__")
     except _CannotRunError as error:
         if package not in sys.modules:
             raise
@@ -124,12 +126,14 @@ def _main_of(package: str) -> tuple[importlib.machinery.ModuleSpec, Any]:
         raise _CannotRunError(said) from None
 
 
-def _of_the_program(trace: types.TracebackType | None) -> types.TracebackType | None:
+def _strip_runner_frames(traceback: types.TracebackType | None) -> types.TracebackType | None:
     """The traceback without the frames before the program's first line."""
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_NOT_THE_PROGRAM):
-        trace = trace.tb_next
-    return trace
+    while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(
+        _FRAMES_BEFORE_PROGRAM
+    ):
+        traceback = traceback.tb_next
+    return traceback
 
 
-def _shown_already(*_: Any) -> None:
+def _ignore_printed_exception(*_: Any) -> None:
     """Replaces `sys.excepthook`, which has already printed the exception."""

@@ -11,25 +11,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jaxpool
-from jaxpool._cli import integer, output_path, require
+from jaxpool._cli import output_path, parse_integer, require
 
 if TYPE_CHECKING:
     import jax
 
-    from jaxpool._cli._digits import Digits, Drawn, History, Network
+    from jaxpool._cli._digits import Digits, LossHistory, Network, PictureArrays
 
-STEPS = 600
-TARGET = 0.97
+DEFAULT_STEPS = 600
+MIN_ACCURACY = 0.97
 # Steps between two losses of the held-out digits, and steps in a mean of the smoothed loss.
-EVERY = 20
-ORANGES = ("#ffd9a0", "#ffb454", "#ff9a1f", "#f27d00", "#8a4a00")
-PICTURE = "jaxpool_demo.png"
-DRAWN = 6
-CAPTION = (
+STEPS_PER_HELD_OUT_LOSS = 20
+COLOURS = ("#ffd9a0", "#ffb454", "#ff9a1f", "#f27d00", "#8a4a00")
+PICTURE_NAME = "jaxpool_demo.png"
+NUM_DIGITS_DRAWN = 6
+PICTURE_CAPTION = (
     "Forward, a 2x2 max pool with stride 2 keeps the largest, darkest pixel of each window, the first of equal ones. "
     "Backward,\nthe cotangent of each output goes to that pixel, and the other three get 0. The lines part the windows."
 )
-LEGEND = (
+TABLE_LEGEND = (
     "value and gradient: the largest difference from jax.lax, of outputs and of cotangents of the input; "
     "equal: there is none.\n"
     "The photographs have 3 channels. The table in README.md is of arrays with 32 to 128 channels, on its own machine: "
@@ -39,7 +39,9 @@ LEGEND = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `demo`."""
-    parser.add_argument("--steps", default=str(STEPS), help=f"training steps (default: {STEPS})")
+    parser.add_argument(
+        "--steps", default=str(DEFAULT_STEPS), help=f"training steps (default: {DEFAULT_STEPS})"
+    )
     parser.add_argument(
         "--seed", default="0", help="seed of the weights and of the order of images (default: 0)"
     )
@@ -50,67 +52,75 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--output",
-        default=PICTURE,
+        default=PICTURE_NAME,
         metavar="PATH",
-        help=f"the picture: a .png file, or a folder (default: {PICTURE})",
+        help=f"the picture: a .png file, or a folder (default: {PICTURE_NAME})",
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Train, draw and compare. Returns 1 if the accuracy is too low or pools disagree with lax, else 0."""
-    steps = integer("--steps", args.steps, 1)
-    seed = integer("--seed", args.seed, 0, 2**32 - 1)
-    path = output_path("--output", args.output, ".png", PICTURE)
+    steps = parse_integer("--steps", args.steps, 1)
+    seed = parse_integer("--seed", args.seed, 0, 2**32 - 1)
+    path = output_path("--output", args.output, ".png", PICTURE_NAME)
     require("demo", "flax", "matplotlib", "optax", "PIL", "sklearn", "tqdm")
     jaxpool.keep_memory()
     if args.devices is not None:
         from jaxpool._cli import _devices
 
-        return _devices.run(integer("--devices", args.devices, 1), seed, path)
-    from jaxpool._cli._photograph import REPEATS, photographs
+        return _devices.run(parse_integer("--devices", args.devices, 1), seed, path)
+    from jaxpool._cli._photograph import NUM_REPEATS, load_photographs
 
-    accuracy, agree = _show(steps, seed, path, photographs(), REPEATS)
-    return _verdict(accuracy, agree, steps)
+    accuracy, agree = _run_demo(steps, seed, path, load_photographs(), NUM_REPEATS)
+    return _exit_status(accuracy, agree, steps)
 
 
-def _show(
+def _run_demo(
     steps: int, seed: int, path: Path, photographs: "jax.Array", repeats: int
 ) -> tuple[float, bool]:
     """Train, draw, and time pools of photographs. Returns the accuracy, and whether pools agree with lax."""
     import jax
 
-    from jaxpool._cli._digits import Digits, Drawn
+    from jaxpool._cli._digits import Digits, PictureArrays
 
     digits = Digits.load()
     print(
         f"Handwritten digits: {len(digits.labels)} to learn from, "
         f"{len(digits.held_out_labels)} held out. Backend: {jax.default_backend()}."
     )
-    network, accuracy, history = _train(digits, steps, seed)
-    _draw(Drawn.of(network, digits, DRAWN), history, path)
-    return accuracy, _compare(photographs, repeats)
+    network, accuracy, history = _train_network(digits, steps, seed)
+    _draw_picture(PictureArrays.from_network(network, digits, NUM_DIGITS_DRAWN), history, path)
+    return accuracy, _compare_with_lax(photographs, repeats)
 
 
-def _verdict(accuracy: float, agree: bool, steps: int) -> int:
+def _exit_status(accuracy: float, pools_agree: bool, steps: int) -> int:
     """The exit status. Prints the checks that failed."""
-    reached = accuracy >= TARGET
-    if not agree:
+    reached = accuracy >= MIN_ACCURACY
+    if not pools_agree:
         print("The pools do not agree with jax.lax: see the table.")
-    if not reached and steps < STEPS:
+    if not reached and steps < DEFAULT_STEPS:
         print(
-            f"The accuracy is below {TARGET:.0%}: reaching it takes the default of {STEPS} steps."
+            f"The accuracy is below {MIN_ACCURACY:.0%}: reaching it takes the default of {DEFAULT_STEPS} steps."
         )
     elif not reached:
-        print(f"The accuracy is below {TARGET:.0%}.")
-    return 0 if agree and (reached or steps < STEPS) else 1
+        print(f"The accuracy is below {MIN_ACCURACY:.0%}.")
+    return 0 if pools_agree and (reached or steps < DEFAULT_STEPS) else 1
 
 
-def _train(digits: "Digits", steps: int, seed: int) -> tuple["Network", float, "History"]:
+def _train_network(
+    digits: "Digits", steps: int, seed: int
+) -> tuple["Network", float, "LossHistory"]:
     """A trained network, its accuracy on held-out digits, and the losses."""
     import numpy as np
     from tqdm import tqdm
 
-    from jaxpool._cli._digits import History, count_right, held_out_loss, new_network, train_step
+    from jaxpool._cli._digits import (
+        LossHistory,
+        count_correct,
+        held_out_loss,
+        new_network,
+        train_step,
+    )
 
     start = time.perf_counter()
     network, optimizer = new_network(seed, steps)
@@ -120,41 +130,41 @@ def _train(digits: "Digits", steps: int, seed: int) -> tuple["Network", float, "
     losses, held_out_losses = [], {}
     for step, (images, labels) in enumerate(progress, 1):
         losses.append(train_step(network, optimizer, images, labels))
-        if step % EVERY == 0 or step == steps:
+        if step % STEPS_PER_HELD_OUT_LOSS == 0 or step == steps:
             held_out_losses[step] = held_out_loss(network, *held_out)
             progress.set_postfix(loss=f"{float(losses[-1]):.4f}")
-    right = int(count_right(network, *held_out))
+    right = int(count_correct(network, *held_out))
     count = len(digits.held_out_labels)
     print(
         f"Held-out accuracy: {right / count:.2%} ({right} of {count}) after {steps} steps, "
         f"{time.perf_counter() - start:.1f} s with compilation."
     )
-    history = History(
+    history = LossHistory(
         np.array(losses), np.array([*held_out_losses]), np.array([*held_out_losses.values()])
     )
     return network, right / count, history
 
 
-def _draw(drawn: "Drawn", history: "History", path: Path) -> None:
+def _draw_picture(picture_arrays: "PictureArrays", history: "LossHistory", path: Path) -> None:
     """Draw one column per digit: its pixels, their max pool, and the pixels with a cotangent. Below, the loss."""
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
 
-    oranges = LinearSegmentedColormap.from_list("oranges", ORANGES)
+    oranges = LinearSegmentedColormap.from_list("oranges", COLOURS)
     rows = [
-        ("a digit held out", drawn.images, "Greys", "pixel"),
-        ("its 2x2 max pool\nwith stride 2", drawn.pooled, "Greys", "pixel"),
+        ("a digit held out", picture_arrays.images, "Greys", "pixel"),
+        ("its 2x2 max pool\nwith stride 2", picture_arrays.max_pooled, "Greys", "pixel"),
         (
             "the pixels that get the\ncotangent, 1 each;\nall others get 0",
-            drawn.chosen,
+            picture_arrays.selected_pixels,
             oranges,
             "selected pixel",
         ),
     ]
-    figure = Figure(figsize=(2 + 1.7 * DRAWN, 9.2), layout="constrained")
+    figure = Figure(figsize=(2 + 1.7 * NUM_DIGITS_DRAWN, 9.2), layout="constrained")
     halves: Any = figure.subfigures(2, 1, height_ratios=(6.8, 2.4))
     above, below = halves
-    grid = above.subplots(len(rows), DRAWN)
+    grid = above.subplots(len(rows), NUM_DIGITS_DRAWN)
     for (label, panels, colours, scale), line in zip(rows, grid, strict=True):
         line[0].set_ylabel(label, fontsize=9)
         for panel, axes in zip(panels, line, strict=True):
@@ -165,18 +175,22 @@ def _draw(drawn: "Drawn", history: "History", path: Path) -> None:
             axes.tick_params(length=0)
             axes.grid(color="#bbbbbb", linewidth=0.6)
         above.colorbar(image, ax=line, label=scale, ticks=[0, 0.5, 1], aspect=12)
-    for axes, label, read in zip(grid[0], drawn.labels, drawn.read, strict=True):
+    for axes, label, read in zip(
+        grid[0], picture_arrays.labels, picture_arrays.predictions, strict=True
+    ):
         right = label == read
         axes.set_title(
             f"a {label}, read as {read}", fontsize=10, color="black" if right else "firebrick"
         )
     above.suptitle("Where the cotangent of a max pool goes")
-    above.supxlabel(CAPTION, fontsize=9)
+    above.supxlabel(PICTURE_CAPTION, fontsize=9)
     curve = below.subplots()
     steps = range(1, len(history.losses) + 1)
-    curve.semilogy(steps, history.losses, color=ORANGES[0], linewidth=0.8, label="training")
-    label = f"training, mean of {min(EVERY, len(steps))} steps"
-    curve.semilogy(*history.smoothed(EVERY), color=ORANGES[-1], linewidth=1.6, label=label)
+    curve.semilogy(steps, history.losses, color=COLOURS[0], linewidth=0.8, label="training")
+    label = f"training, mean of {min(STEPS_PER_HELD_OUT_LOSS, len(steps))} steps"
+    curve.semilogy(
+        *history.smoothed(STEPS_PER_HELD_OUT_LOSS), color=COLOURS[-1], linewidth=1.6, label=label
+    )
     held_out = history.held_out_steps, history.held_out_losses
     curve.semilogy(*held_out, "o-", color="#0072B2", markersize=3, linewidth=1.2, label="held out")
     curve.legend(fontsize=8, frameon=False)
@@ -189,17 +203,17 @@ def _draw(drawn: "Drawn", history: "History", path: Path) -> None:
     )
 
 
-def _compare(x: "jax.Array", repeats: int) -> bool:
+def _compare_with_lax(photographs: "jax.Array", repeats: int) -> bool:
     """Print the table of times. Returns whether values and gradients agree."""
     from tqdm import tqdm
 
-    from jaxpool._cli._photograph import CASES, compare, table
+    from jaxpool._cli._photograph import BENCHMARK_CASES, comparison_table, time_and_compare
 
-    progress = tqdm(CASES, desc="timing", unit="pool", leave=False, disable=None)
-    comparisons = [compare(x, case, repeats) for case in progress]
-    shape = "x".join(str(size) for size in x.shape)
+    progress = tqdm(BENCHMARK_CASES, desc="timing", unit="pool", leave=False, disable=None)
+    comparisons = [time_and_compare(photographs, case, repeats) for case in progress]
+    shape = "x".join(str(size) for size in photographs.shape)
     print(
-        f"\nForward and backward of a pool over two photographs, {shape} {x.dtype}, "
-        f"median of {repeats} runs in turns:\n{table(comparisons)}\n{LEGEND}"
+        f"\nForward and backward of a pool over two photographs, {shape} {photographs.dtype}, "
+        f"median of {repeats} runs in turns:\n{comparison_table(comparisons)}\n{TABLE_LEGEND}"
     )
-    return all(comparison.agrees for comparison in comparisons)
+    return all(comparison.results_agree for comparison in comparisons)

@@ -20,20 +20,29 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from jaxpool._cli import UsageError, output_path, require, shown
+from jaxpool._cli import UsageError, output_path, require, shorten_text
 from jaxpool._cli._array import read_array
 
 DEFAULT_ARRAY = "1 3 4 2 5 2; 4 2 5 6 8 3; 5 3 7 8 9 3; 8 4 3 6 0 2; 7 10 3 6 3 5; 4 7 2 4 7 8"
-ROUNDED = ("max", "min", "avg", "sum", "lp", "median", "rank", "unpool")  # take --ceil-mode
-WINDOWED = (*ROUNDED, "dilate", "erode")
-OPS = (*WINDOWED, "adaptive_max", "adaptive_avg")
-# The ops that take each option; `FIELDS` has the field of `Settings` if its name differs.
-TAKEN_BY = {
-    "window": WINDOWED,
-    "stride": WINDOWED,
-    "padding": WINDOWED,
-    "dilation": WINDOWED,
-    "ceil_mode": ROUNDED,
+OPS_WITH_CEIL_MODE = (
+    "max",
+    "min",
+    "avg",
+    "sum",
+    "lp",
+    "median",
+    "rank",
+    "unpool",
+)  # take --ceil-mode
+WINDOWED_OPS = (*OPS_WITH_CEIL_MODE, "dilate", "erode")
+OPS = (*WINDOWED_OPS, "adaptive_max", "adaptive_avg")
+# The ops that take each option; `FIELD_OF_OPTION` has the field of `PoolSettings` if its name differs.
+OPS_OF_OPTION = {
+    "window": WINDOWED_OPS,
+    "stride": WINDOWED_OPS,
+    "padding": WINDOWED_OPS,
+    "dilation": WINDOWED_OPS,
+    "ceil_mode": OPS_WITH_CEIL_MODE,
     "ties": ("max", "min", "median", "rank", "dilate", "erode", "adaptive_max", "unpool"),
     "count_include_pad": ("avg",),
     "divisor": ("avg",),
@@ -41,8 +50,8 @@ TAKEN_BY = {
     "rank": ("rank",),
     "to": ("adaptive_max", "adaptive_avg"),
 }
-FIELDS = {"stride": "strides", "dilation": "window_dilation", "to": "output_shape"}
-MOST = 400  # limit of every size, as for the numbers of an array
+FIELD_OF_OPTION = {"stride": "strides", "dilation": "window_dilation", "to": "output_shape"}
+MAX_SIZE = 400  # limit of every size, as for the numbers of an array
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -104,36 +113,40 @@ def run(args: argparse.Namespace) -> int:
     html = None if args.html is None else output_path("--html", args.html, ".html")
     if png is not None:
         require("demo", "matplotlib")
-    pool = _other(args)
-    settings = None if pool else _settings(args)
+    pool = _other_function_record(args)
+    settings = None if pool else _parse_settings(args)
     if pool and pool.marks and (args.html, args.cotangent) != (None, None):
         option = "--cotangent" if args.html is None else "--html"
         raise UsageError(
             f"`{option}` does not go with --op {pool.name}, whose boolean result has no gradient."
         )
     array, notes = read_array("--array", args.array)
-    dy = None if args.cotangent is None else _cotangent(args.cotangent)
+    dy = None if args.cotangent is None else _parse_cotangent(args.cotangent)
 
     try:
-        route = _traced(pool, args, array, dy) if pool else _trace(settings, array, dy)
+        route = (
+            _route_of_record(pool, args, array, dy)
+            if pool
+            else _route_of_settings(settings, array, dy)
+        )
     except (TypeError, ValueError) as error:
         raise UsageError(str(error)) from None
 
     from jaxpool._cli import _route_text
 
     if args.json:
-        print(_route_text.as_json(route, notes))
+        print(_route_text.route_as_json(route, notes))
     else:
-        print(_route_text.as_text(route, notes))
+        print(_route_text.route_as_text(route, notes))
     try:
         if png is not None:
-            from jaxpool._cli._route_picture import draw
+            from jaxpool._cli._route_picture import draw_figure
 
-            draw(route).savefig(png, dpi=150)
+            draw_figure(route).savefig(png, dpi=150)
         if html is not None:
-            from jaxpool._cli._page import page
+            from jaxpool._cli._page import html_page
 
-            html.write_text(page(route, dy), encoding="utf-8")
+            html.write_text(html_page(route, dy), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"nothing could be written: {error}.") from None
     for what, path in (("Picture", png), ("Page", html)):
@@ -142,136 +155,144 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _op(args: argparse.Namespace) -> str:
+def _op_name(args: argparse.Namespace) -> str:
     op = args.op.replace("-", "_")
     return {"max_unpool": "unpool"}.get(op, op.removesuffix("_pool"))
 
 
-def _other(args: argparse.Namespace) -> Any:
+def _other_function_record(args: argparse.Namespace) -> Any:
     """The record of a public function that is not in `OPS`; None if it is."""
-    if _op(args) in OPS:
+    if _op_name(args) in OPS:
         if args.set:
             raise UsageError(
-                f"`--set` goes with the functions that no option is for; got --op={_op(args)}."
+                f"`--set` goes with the functions that no option is for; got --op={_op_name(args)}."
             )
         return None
-    from jaxpool._cli._jacobian import named
+    from jaxpool._cli._jacobian import find_record
 
-    pool = named(args.op.replace("-", "_"))
+    pool = find_record(args.op.replace("-", "_"))
     if pool is None:
         raise UsageError(
             f"`--op` must be one of {', '.join(OPS)}, or another public function of an array; "
-            f"got --op={shown(args.op)}."
+            f"got --op={shorten_text(args.op)}."
         )
     return pool
 
 
-def _trace(settings: Any, array: Any, dy: Any) -> Any:
-    from jaxpool._cli._route import trace
+def _route_of_settings(settings: Any, array: Any, dy: Any) -> Any:
+    from jaxpool._cli._route import route_cotangents
 
-    return trace(settings, array, dy)
+    return route_cotangents(settings, array, dy)
 
 
-def _traced(pool: Any, args: argparse.Namespace, array: Any, dy: Any) -> Any:
+def _route_of_record(record: Any, args: argparse.Namespace, array: Any, dy: Any) -> Any:
     """The route of a function of the array, from its Jacobian."""
     from jaxpool._cli import _jacobian
 
     arguments: dict[str, Any] = {}
-    for argument, option in _jacobian.ARGUMENTS.items():
+    for argument, option in _jacobian.OPTION_OF_ARGUMENT.items():
         text = getattr(args, option)
         if text is not None:
             name = "--" + option.replace("_", "-")
-            arguments[argument] = _READERS.get(option, _pair)(name, text)
-    call = _jacobian.call_of(pool, array, arguments, args.set)
-    return _jacobian.trace(call, array, dy)
+            arguments[argument] = _PARSER_OF_OPTION.get(option, _parse_pair)(name, text)
+    call = _jacobian.make_call(record, array, arguments, args.set)
+    return _jacobian.route_from_jacobian(call, array, dy)
 
 
-def _settings(args: argparse.Namespace) -> Any:
-    from jaxpool._cli._route import Settings
+def _parse_settings(args: argparse.Namespace) -> Any:
+    from jaxpool._cli._route import PoolSettings
 
-    op = _op(args)
+    op = _op_name(args)
     fields: dict[str, Any] = {}
-    for option, ops in TAKEN_BY.items():
+    for option, ops in OPS_OF_OPTION.items():
         text = getattr(args, option)
         if text is None:
             continue
         name = "--" + option.replace("_", "-")
         if op not in ops:
             raise UsageError(f"`{name}` goes with --op {', '.join(ops)}; got --op={op}.")
-        fields[FIELDS.get(option, option)] = _READERS.get(option, _pair)(name, text)
-    return dataclasses.replace(Settings(op=op), **fields)
+        fields[FIELD_OF_OPTION.get(option, option)] = _PARSER_OF_OPTION.get(option, _parse_pair)(
+            name, text
+        )
+    return dataclasses.replace(PoolSettings(op=op), **fields)
 
 
-def _pair(name: str, text: str) -> tuple[int, int]:
-    sizes = [int(size) if _is_whole(size) else 0 for size in text.split("x")]
+def _parse_pair(option: str, text: str) -> tuple[int, int]:
+    sizes = [int(size) if _is_digits(size) else 0 for size in text.split("x")]
     if len(sizes) not in (1, 2) or min(sizes) < 1:
         rule = "a positive integer or two, as in 2x3"
-        raise UsageError(f"`{name}` must be {rule}; got {name}={shown(text)}.")
-    if max(sizes) > MOST:
-        raise UsageError(f"`{name}` must be at most {MOST}; got {name}={shown(text)}.")
+        raise UsageError(f"`{option}` must be {rule}; got {option}={shorten_text(text)}.")
+    if max(sizes) > MAX_SIZE:
+        raise UsageError(
+            f"`{option}` must be at most {MAX_SIZE}; got {option}={shorten_text(text)}."
+        )
     return sizes[0], sizes[-1]
 
 
-def _is_whole(text: str) -> bool:
+def _is_digits(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 10
 
 
-def _padding(name: str, text: str) -> str | tuple[tuple[int, int], tuple[int, int]]:
+def _parse_padding(option: str, text: str) -> str | tuple[tuple[int, int], tuple[int, int]]:
     if text in ("VALID", "SAME", "SAME_LOWER"):
         return text
     axes = [axis.split(":") for axis in text.split("x")]
-    sizes = [[int(size) for size in axis] for axis in axes if all(map(_is_whole, axis))]
+    sizes = [[int(size) for size in axis] for axis in axes if all(map(_is_digits, axis))]
     if len(axes) > 2 or len(sizes) < len(axes) or any(len(axis) > 2 for axis in sizes):
         raise UsageError(
-            f"`{name}` must be VALID, SAME, SAME_LOWER, an integer of 0 or more, or one "
-            f"integer or low:high pair per axis, as in 0:1x2; got {name}={shown(text)}."
+            f"`{option}` must be VALID, SAME, SAME_LOWER, an integer of 0 or more, or one "
+            f"integer or low:high pair per axis, as in 0:1x2; got {option}={shorten_text(text)}."
         )
-    if max(map(max, sizes)) > MOST:
-        raise UsageError(f"`{name}` must be at most {MOST}; got {name}={shown(text)}.")
+    if max(map(max, sizes)) > MAX_SIZE:
+        raise UsageError(
+            f"`{option}` must be at most {MAX_SIZE}; got {option}={shorten_text(text)}."
+        )
     pairs = [(axis[0], axis[-1]) for axis in sizes]
     return pairs[0], pairs[-1]
 
 
-def _ties(name: str, text: str) -> str:
+def _parse_ties(option: str, text: str) -> str:
     if text not in ("first", "last", "split"):
-        raise UsageError(f"`{name}` must be first, last or split; got {name}={shown(text)}.")
+        raise UsageError(
+            f"`{option}` must be first, last or split; got {option}={shorten_text(text)}."
+        )
     return text
 
 
-def _number(name: str, text: str) -> float:
-    rule = "a number above 0, or inf" if name == "--p" else "a number other than 0"
+def _parse_number(option: str, text: str) -> float:
+    rule = "a number above 0, or inf" if option == "--p" else "a number other than 0"
     try:
         value = float(text)
     except ValueError:
         value = 0.0
-    allowed = value > 0 if name == "--p" else value != 0 and abs(value) < float("inf")
+    allowed = value > 0 if option == "--p" else value != 0 and abs(value) < float("inf")
     if not allowed:
-        raise UsageError(f"`{name}` must be {rule}; got {name}={shown(text)}.")
+        raise UsageError(f"`{option}` must be {rule}; got {option}={shorten_text(text)}.")
     return value
 
 
-def _rank(name: str, text: str) -> int:
-    if not _is_whole(text.removeprefix("-")):
-        raise UsageError(f"`{name}` must be an integer; got {name}={shown(text)}.")
+def _parse_rank(option: str, text: str) -> int:
+    if not _is_digits(text.removeprefix("-")):
+        raise UsageError(f"`{option}` must be an integer; got {option}={shorten_text(text)}.")
     return int(text)
 
 
-def _as_given(name: str, value: bool) -> bool:
+def _return_unchanged(option: str, value: bool) -> bool:
     return value
 
 
-_READERS: dict[str, Callable[[str, Any], Any]] = {
-    "padding": _padding,
-    "ties": _ties,
-    "divisor": _number,
-    "p": _number,
-    "rank": _rank,
-    "ceil_mode": _as_given,
-    "count_include_pad": _as_given,
+_PARSER_OF_OPTION: dict[str, Callable[[str, Any], Any]] = {
+    "padding": _parse_padding,
+    "ties": _parse_ties,
+    "divisor": _parse_number,
+    "p": _parse_number,
+    "rank": _parse_rank,
+    "ceil_mode": _return_unchanged,
+    "count_include_pad": _return_unchanged,
 }
 
 
-def _cotangent(text: str) -> Any:
+def _parse_cotangent(text: str) -> Any:
     dy, _ = read_array("--cotangent", text)
     if not abs(dy).max() < float("inf"):
         raise UsageError("`--cotangent` must be finite numbers; it holds a nan or an inf.")

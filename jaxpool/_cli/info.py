@@ -17,11 +17,11 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
-PACKAGES = (
+SHOWN_PACKAGES = (
     *("jaxpool", "jax", "jaxlib", "numpy"),
     *("flax", "dm-haiku", "equinox", "keras", "optax", "hypothesis"),  # optional
 )
-HUGE_PAGES = "glibc.malloc.hugetlb=1"
+HUGE_PAGES_TUNABLE = "glibc.malloc.hugetlb=1"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print it for programs to read")
 
 
-def derivatives(function: Callable[..., Any]) -> str:
+def differentiation_modes(function: Callable[..., Any]) -> str:
     """The differentiation modes of `function`, from its signature."""
     if "autodiff" in inspect.signature(function).parameters:
         return 'reverse; forward too with autodiff="jvp"'
@@ -46,24 +46,24 @@ def run(args: argparse.Namespace) -> int:
     if args.plan is not None:
         from jaxpool._cli import _plan
 
-        print(_plan.as_json(args.plan) if args.json else _plan.in_words(args.plan))
+        print(_plan.plans_as_json(args.plan) if args.json else _plan.plans_as_text(args.plan))
         return 0
     backend = jax.default_backend()
-    versions = [("Python", platform.python_version()), *_versions(PACKAGES)]
+    versions = [("Python", platform.python_version()), *_package_versions(SHOWN_PACKAGES)]
     machine = [
         ("platform", platform.platform()),
         ("backend", backend),
         ("devices", ", ".join(str(device) for device in jax.devices())),
         ("64-bit types", "on" if jax.config.read("jax_enable_x64") else "off"),
-        *_huge_pages(),
+        *_huge_pages_row(),
     ]
-    functions = {name: derivatives(pool.function) for name, pool in pools().items()}
+    functions = {name: differentiation_modes(pool.function) for name, pool in pools().items()}
     if args.json:
         said = {"versions": dict(versions), "machine": dict(machine), "functions": functions}
         print(json.dumps(said))
         return 0
-    _table("versions", versions)
-    _table("machine", machine)
+    _print_table("versions", versions)
+    _print_table("machine", machine)
     print("functions, and how each is differentiated; how one is computed, --plan CALL tells")
     for modes in dict.fromkeys(functions.values()):
         print(f"  {modes}")
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _versions(packages: Sequence[str]) -> list[tuple[str, str]]:
+def _package_versions(packages: Sequence[str]) -> list[tuple[str, str]]:
     rows = []
     for package in packages:
         try:
@@ -82,11 +82,11 @@ def _versions(packages: Sequence[str]) -> list[tuple[str, str]]:
     return rows
 
 
-def _huge_pages() -> list[tuple[str, str]]:
+def _huge_pages_row() -> list[tuple[str, str]]:
     """A row on Linux: whether glibc uses huge pages, which make large results on CPUs cheaper."""
     if platform.system() != "Linux":
         return []
-    if HUGE_PAGES in os.environ.get("GLIBC_TUNABLES", "").split(":"):
+    if HUGE_PAGES_TUNABLE in os.environ.get("GLIBC_TUNABLES", "").split(":"):
         return [("huge pages", "on")]
     return [
         (
@@ -96,7 +96,7 @@ def _huge_pages() -> list[tuple[str, str]]:
     ]
 
 
-def _table(title: str, rows: Sequence[tuple[str, ...]]) -> None:
+def _print_table(title: str, rows: Sequence[tuple[str, ...]]) -> None:
     print(title)
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     for row in rows:

@@ -20,10 +20,10 @@ from typing import Any
 
 from jaxpool import __version__
 from jaxpool._cli import output_path
-from jaxpool._cli._on_import import on_import
+from jaxpool._cli._on_import import call_after_import
 from jaxpool._cli._script import Script
 
-MOST = 20  # reductions in the summary
+MAX_REDUCTIONS_SHOWN = 20  # reductions in the summary
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,41 +49,44 @@ def run(args: argparse.Namespace) -> Callable[[], int]:
     """A function that runs the script. `main` calls it outside of its exception handlers."""
     report = None if args.report is None else str(output_path("--report", args.report, ".json"))
     script = Script(args.script, args.arguments, args.module)
-    met = _Met(args.script, args.check)
+    reductions_report = _ReductionsReport(args.script, args.check)
 
-    def start() -> int:
+    def run_script() -> int:
         owner = os.getpid()
         # Registered first, so called last: after the program's own handlers, and after its threads.
         atexit.register(
-            met.tell, owner, None if report is None else os.path.abspath(report), args.quiet
+            reductions_report.write_report,
+            owner,
+            None if report is None else os.path.abspath(report),
+            args.quiet,
         )
-        on_import("jax", met.begin, after="jaxpool")
-        script.run(met.end)
+        call_after_import("jax", reductions_report.start_replacing, outer_package="jaxpool")
+        script.run(reductions_report.check_after_script)
         return 0
 
-    return start
+    return run_script
 
 
-class _Met:
+class _ReductionsReport:
     """The reductions of a process, and the summary and report of them at its end."""
 
     def __init__(self, script: str, check: bool) -> None:
         self._script, self._check = script, check
         self._reductions: list[Any] = []
         self._handover: Any = None
-        self._why_not = "jax was not imported"
+        self._why_nothing_replaced = "jax was not imported"
 
-    def begin(self) -> None:
+    def start_replacing(self) -> None:
         """Start to hand over reductions; called after jax is imported, and jaxpool if it imports jax."""
         try:
             from jaxpool._accelerate import bind
             from jaxpool._cli._checked_handover import CheckedHandover
         except Exception as error:
             # For example a jax that is too old for jaxpool. The program itself may run with it.
-            self._why_not = f"{type(error).__name__}: {error}"
+            self._why_nothing_replaced = f"{type(error).__name__}: {error}"
             return
         if bind.switched_off():
-            self._why_not = "JAXPOOL_DISABLE is set"
+            self._why_nothing_replaced = "JAXPOOL_DISABLE is set"
             return
         kind = CheckedHandover if self._check else bind.Handover
         self._handover = kind(self._reductions.append)
@@ -92,77 +95,83 @@ class _Met:
             atexit.register(self._handover.compare)
         bind.hand_over_everywhere(self._handover)
 
-    def end(self, raised: BaseException | None) -> None:
+    def check_after_script(self, exception: BaseException | None) -> None:
         """Compare with lax after the script. A difference gives exit status 1 if the script itself succeeded."""
         if not self._check or self._handover is None:
             return
         self._handover.compare()
-        succeeded = raised is None or (isinstance(raised, SystemExit) and raised.code in (None, 0))
+        succeeded = exception is None or (
+            isinstance(exception, SystemExit) and exception.code in (None, 0)
+        )
         if self._handover.differs and succeeded:
             raise SystemExit(1)
 
-    def tell(self, owner: int, report: str | None, quiet: bool) -> None:
-        """Write the report and print the summary, in the process `owner` only, not in forked children."""
-        if os.getpid() != owner:
+    def write_report(self, owner_pid: int, report_path: str | None, quiet: bool) -> None:
+        """Write the report and print the summary, in the process `owner_pid` only, not in forked children."""
+        if os.getpid() != owner_pid:
             return
-        if report is not None:
-            with open(report, "w", encoding="utf-8") as file:
-                json.dump(self._as_data(), file, indent=1, default=str)  # sizes may be symbolic
+        if report_path is not None:
+            with open(report_path, "w", encoding="utf-8") as file:
+                json.dump(
+                    self._report_as_dict(), file, indent=1, default=str
+                )  # sizes may be symbolic
                 file.write("\n")
-        lines = self._differing() if quiet else self._summary()
+        lines = self._differing_lines() if quiet else self._summary_lines()
         if lines and sys.stderr is not None:
             try:
                 print("\n".join(lines), file=sys.stderr)
             except (OSError, ValueError):  # standard error is closed
                 return
 
-    def _as_data(self) -> dict[str, Any]:
+    def _report_as_dict(self) -> dict[str, Any]:
         rows = []
         for each in self._reductions:
             row = dataclasses.asdict(each) | {"taken_over": each.taken_over}
-            if self._compared(each):
+            if self._was_compared(each):
                 row["check"] = self._handover.comparison(each).said
             rows.append(row)
         jax = sys.modules.get("jax")
         versions = {"jaxpool": __version__, "jax": getattr(jax, "__version__", None)}
-        why_not = None if self._handover is not None else self._why_not
+        why_not = None if self._handover is not None else self._why_nothing_replaced
         data: dict[str, Any] = {"script": self._script, "versions": versions}
         return data | {"why_nothing": why_not, "reductions": rows}
 
-    def _summary(self) -> list[str]:
+    def _summary_lines(self) -> list[str]:
         if self._handover is None:
-            return [f"jaxpool run: nothing of {self._script} was taken over: {self._why_not}."]
+            return [
+                f"jaxpool run: nothing of {self._script} was taken over: {self._why_nothing_replaced}."
+            ]
         if not self._reductions:
             return [f"jaxpool run: {self._script} traced no windowed max, min or sum."]
         taken = sum(each.taken_over for each in self._reductions)
         lines = [
             f"jaxpool run: {taken} of {len(self._reductions)} windowed reductions of {self._script} taken over"
         ]
-        rows = sorted(self._reductions, key=lambda each: not self._differs(each))
-        shown = max(MOST, sum(map(self._differs, rows)))
-        lines += map(self._row, rows[:shown])
+        rows = sorted(self._reductions, key=lambda each: not self._differs_from_lax(each))
+        shown = max(MAX_REDUCTIONS_SHOWN, sum(map(self._differs_from_lax, rows)))
+        lines += map(self._reduction_line, rows[:shown])
         if len(rows) > shown:
             lines.append(f"  and {len(rows) - shown} more, which --report FILE lists")
         if any(each.taken_over and each.kind == "sum" for each in self._reductions):
             lines.append("  sums and averages may differ from lax's in the last bit")
         return lines
 
-    def _differing(self) -> list[str]:
+    def _differing_lines(self) -> list[str]:
         """The summary with `--quiet`: the reductions that differ from lax."""
-        rows = [each for each in self._reductions if self._differs(each)]
+        rows = [each for each in self._reductions if self._differs_from_lax(each)]
         if not rows:
             return []
         verb = "differs" if len(rows) == 1 else "differ"
         head = f"jaxpool run: {len(rows)} of {len(self._reductions)} windowed reductions of {self._script}"
-        return [f"{head} {verb} from lax's", *map(self._row, rows)]
+        return [f"{head} {verb} from lax's", *map(self._reduction_line, rows)]
 
-    def _compared(self, reduction: Any) -> bool:
+    def _was_compared(self, reduction: Any) -> bool:
         return self._check and reduction.taken_over
 
-    def _differs(self, reduction: Any) -> bool:
-        return self._compared(reduction) and self._handover.comparison(reduction).differs
+    def _differs_from_lax(self, reduction: Any) -> bool:
+        return self._was_compared(reduction) and self._handover.comparison(reduction).differs
 
-    def _row(self, reduction: Any) -> str:
-        if not self._compared(reduction):
+    def _reduction_line(self, reduction: Any) -> str:
+        if not self._was_compared(reduction):
             return f"  {reduction}"
         return f"  {reduction}; --check: {self._handover.comparison(reduction).said}"

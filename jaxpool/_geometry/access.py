@@ -36,10 +36,10 @@ class Access:
     size: int
     out: int
 
-    def inside(self, offset: int, first: int, stop: int) -> tuple[int, int]:
+    def inside(self, offset: int, start: int, stop: int) -> tuple[int, int]:
         """The range of positions in [first, stop) whose element at `offset` exists."""
         last = (self.size - 1 - offset) // self.stride
-        return max(first, -(offset // self.stride)), min(stop, last + 1)
+        return max(start, -(offset // self.stride)), min(stop, last + 1)
 
     @property
     def complete(self) -> tuple[int, int]:
@@ -47,10 +47,10 @@ class Access:
         ends = [self.inside(offset, 0, self.out) for offset, _ in self.pairs]
         return max([0, *[first for first, _ in ends]]), min([self.out, *[stop for _, stop in ends]])
 
-    def of_elements(self, begin: int, end: int) -> "Access":
-        """The access to the slice of the elements from `begin` to before `end`."""
-        pairs = tuple((offset - begin, tap) for offset, tap in self.pairs)
-        return dataclasses.replace(self, pairs=pairs, size=end - begin)
+    def sliced(self, start: int, stop: int) -> "Access":
+        """The access to the slice of the elements from `start` to before `stop`."""
+        pairs = tuple((offset - start, tap) for offset, tap in self.pairs)
+        return dataclasses.replace(self, pairs=pairs, size=stop - start)
 
     def transposed(self) -> "Phases":
         """The positions that read each element: position `p + offset` reads element `stride * p + phase`."""
@@ -65,43 +65,42 @@ class Access:
 Phases = tuple[Access, ...]  # position p of phase q is position `p * len(phases) + q` of the result
 
 
-def windows_to_elements(dim: Axis, unit: int = 1) -> Access:
-    """The access of the windows of an axis. The flat numbers of neighbouring taps differ by `unit`."""
-    pairs = tuple((tap * dim.dilation - dim.low, tap * unit) for tap in range(dim.window))
+def windows_to_elements(dim: Axis, tap_stride: int = 1) -> Access:
+    """The access of the windows of an axis. The flat numbers of neighbouring taps differ by `tap_stride`."""
+    pairs = tuple((tap * dim.dilation - dim.low, tap * tap_stride) for tap in range(dim.window))
     return Access(pairs, dim.stride, dim.size, dim.out)
 
 
-def terms(phases: Phases) -> int:
+def max_elements_per_position(phases: Phases) -> int:
     """Maximum number of elements that a position reads, over all phases."""
     return max(len(access.pairs) for access in phases)
 
 
-def length(phases: Phases) -> int:
+def total_positions(phases: Phases) -> int:
     """Total number of positions of all phases."""
     return sum(access.out for access in phases)
 
 
-Table = tuple[np.ndarray, np.ndarray, np.ndarray]  # elements, their taps, whether they exist
+GatherTable = tuple[np.ndarray, np.ndarray, np.ndarray]  # elements, their taps, whether they exist
 
 
-def tables(phases: Phases) -> list[Table]:
+def gather_tables(phases: Phases) -> list[GatherTable]:
     """Tables of the elements that each position reads, with phases interleaved: elements, taps and existence.
 
-    There is one table for each of the `terms(phases)` elements. The nearest existing element replaces one that does not
-    exist.
+    There are `max_elements_per_position(phases)` tables. The nearest existing element replaces one that does not exist.
     """
-    shape = max(1, terms(phases)), length(phases)
+    shape = max(1, max_elements_per_position(phases)), total_positions(phases)
     elements, taps, exist = (np.zeros(shape, dtype) for dtype in (np.int32, np.int64, np.bool_))
     for phase, access in enumerate(phases):
-        for which, (offset, tap) in enumerate(sorted(access.pairs)):
+        for row, (offset, tap) in enumerate(sorted(access.pairs)):
             positions = np.arange(access.out) * access.stride + offset
-            at = which, slice(phase, None, len(phases))
+            at = row, slice(phase, None, len(phases))
             elements[at], taps[at] = positions.clip(0, access.size - 1), tap
             exist[at] = (positions >= 0) & (positions < access.size)
     return list(zip(elements, taps, exist, strict=True))
 
 
-class Cut(NamedTuple):
+class Region(NamedTuple):
     """A region along an axis: positions in [first, stop) of the first `phases` phases."""
 
     first: int
@@ -109,40 +108,50 @@ class Cut(NamedTuple):
     phases: int
 
 
-def one_cut(phases: Phases, more: int = 0) -> tuple[Cut, ...]:
-    """All positions as one region. Each phase has the length of the longest phase, plus `more` positions."""
-    return (Cut(0, phases[0].out + more, len(phases)),)
+def whole_region(phases: Phases, extra_positions: int = 0) -> tuple[Region, ...]:
+    """All positions as one region. Each phase has the length of the longest phase, plus `extra_positions` positions."""
+    return (Region(0, phases[0].out + extra_positions, len(phases)),)
 
 
-def cuts(sources: Sequence[Phases], *, at_ends: bool) -> tuple[Cut, ...]:
-    """The regions of an axis. All `sources` have the same positions.
+def split_into_regions(
+    accesses_by_operand: Sequence[Phases], *, separate_ends: bool
+) -> tuple[Region, ...]:
+    """The regions of an axis. All `accesses_by_operand` have the same positions.
 
         | an end | every element exists | an end | last position of the longer phases |
 
-    Without `at_ends`, the first three are one region.
+    Without `separate_ends`, the first three are one region.
     """
-    phases = sources[0]
-    full = phases[-1].out  # positions of every phase
+    phases = accesses_by_operand[0]
+    common_length = phases[-1].out  # positions of every phase
     starts = {0}
-    if at_ends:
-        firsts, stops = zip(*[each.complete for source in sources for each in source], strict=True)
-        first = min(full, max(firsts))
-        starts |= {first, max(first, min(full, *stops))} - {full}
-    edges = [*sorted(starts), full]
-    regions = [Cut(first, stop, len(phases)) for first, stop in itertools.pairwise(edges)]
-    if phases[0].out > full:
-        regions.append(Cut(full, full + 1, sum(access.out > full for access in phases)))
+    if separate_ends:
+        firsts, stops = zip(
+            *[each.complete for source in accesses_by_operand for each in source], strict=True
+        )
+        first = min(common_length, max(firsts))
+        starts |= {first, max(first, min(common_length, *stops))} - {common_length}
+    edges = [*sorted(starts), common_length]
+    regions = [Region(first, stop, len(phases)) for first, stop in itertools.pairwise(edges)]
+    if phases[0].out > common_length:
+        regions.append(
+            Region(
+                common_length,
+                common_length + 1,
+                sum(access.out > common_length for access in phases),
+            )
+        )
     return tuple(regions)
 
 
-def reaches_all(dim: Axis) -> bool:
+def covers_all_elements(dim: Axis) -> bool:
     """Whether a simple test shows that every element of an axis is in a window."""
-    return dim.dilation == 1 and dim.window >= dim.stride and dim.tail >= 0
+    return dim.dilation == 1 and dim.window >= dim.stride and dim.low >= 0 and dim.tail >= 0
 
 
-def reached(dim: Axis) -> np.ndarray | None:
+def covered_elements_mask(dim: Axis) -> np.ndarray | None:
     """Mask of the elements of an axis that are in some window; None if all are."""
-    if reaches_all(dim):
+    if covers_all_elements(dim):
         return None
     covered = np.zeros(dim.size, bool)
     for tap in range(dim.window):

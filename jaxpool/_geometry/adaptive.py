@@ -15,15 +15,15 @@ import numpy as np
 
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
+    array_to_list,
     is_int,
-    is_sequence,
-    known_sizes,
-    listed,
+    is_tuple_or_list,
     normalise_axes,
+    static_sizes,
 )
-from jaxpool._geometry.window import FARTHEST, Axis, Window, check_reach
+from jaxpool._geometry.window import MAX_WINDOW_OVERHANG, Axis, Window, check_int32_positions
 
-Sizes = int | Sequence[int | None]
+OutputSizes = int | Sequence[int | None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +33,7 @@ class RaggedAxis(Axis):
     padded = True  # the shorter windows have taps that are not real
     tail = 0
 
-    def last_real(self, output: Any) -> Any:
+    def last_tap_inside(self, output: Any) -> Any:
         """The last real tap of window `output`. The first tap is always real."""
         return -((output + 1) * -self.size // self.out) - output * self.size // self.out - 1
 
@@ -54,11 +54,11 @@ class RaggedAxis(Axis):
     @property
     def sharers(self) -> int:
         """Maximum number of windows that share a position: the relation of windows and positions is symmetric."""
-        return _widest(self.out, self.size)
+        return _longest_window(self.out, self.size)
 
 
 @dataclasses.dataclass(frozen=True)
-class Floors:
+class FloorDivisionTable:
     """`(i * numerator + more) // denominator` for each i below `count`, in int32 arithmetic without overflow.
 
     For `i = length * q + r` it is `whole[q] + (rest[q] + r * numerator + more) // denominator`, where
@@ -87,66 +87,72 @@ class Floors:
         return whole.astype(np.int32), rest.astype(np.int32)
 
 
-def _widest(length: int, out: int) -> int:
-    """The length of the longest of `out` windows over `length` positions."""
+def _longest_window(length: int, num_windows: int) -> int:
+    """The length of the longest of `num_windows` windows over `length` positions."""
     # The longest window starts just before a position ends.
-    common = math.gcd(length, out)
-    return (length // common + 2 * (out // common) - 2) // (out // common)
+    gcd = math.gcd(length, num_windows)
+    return (length // gcd + 2 * (num_windows // gcd) - 2) // (num_windows // gcd)
 
 
 @functools.lru_cache(maxsize=4096)
-def _adaptive_axis(axis: int, length: int, out: int) -> Axis:
-    if length % out == 0:
-        width = length // out
-        return Axis(axis, length, width, width, 1, 0, 0, out)
-    width = _widest(length, out)
-    return RaggedAxis(axis, length, width, width, 1, 0, 0, out)
+def _adaptive_axis(axis: int, length: int, num_windows: int) -> Axis:
+    if length % num_windows == 0:
+        width = length // num_windows
+        return Axis(axis, length, width, width, 1, 0, 0, num_windows)
+    width = _longest_window(length, num_windows)
+    return RaggedAxis(axis, length, width, width, 1, 0, 0, num_windows)
 
 
-def in_front(window: Window, ndim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def ragged_axes_first(window: Window, ndim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """A permutation that puts axes with unequal windows first, and its inverse.
 
     Gathers along the first axes copy whole rows, which is fastest.
     """
     first = [dim.axis for dim in window.dims if isinstance(dim, RaggedAxis)]
-    order = (*first, *(axis for axis in range(ndim) if axis not in first))
-    return order, tuple(order.index(axis) for axis in range(ndim))
+    permutation = (*first, *(axis for axis in range(ndim) if axis not in first))
+    return permutation, tuple(permutation.index(axis) for axis in range(ndim))
 
 
 def adaptive_window(
-    shape: Sequence[Any], output_shape: Any, axes: Any, *, argument: str = "output_shape"
+    shape: Sequence[Any], output_shape: Any, axes: Any, *, arg_name: str = "output_shape"
 ) -> Window:
     """Check the arguments of an adaptive pool over an array of `shape` and return its `Window`."""
-    rule = "an int, or a tuple with a positive int or None for each pooled axis"
+    requirement = "an int, or a tuple with a positive int or None for each pooled axis"
     hint = "Pass a tuple such as (7, 7), or (7, None) to keep the size of the second axis."
-    passed, output_shape = output_shape, listed(output_shape)
-    single = is_int(output_shape)
-    if not single and not is_sequence(output_shape):
-        raise ArgumentError("output_shape", rule, passed, hint, TypeError)
-    if single and axes is None:
+    original_output_shape, output_shape = output_shape, array_to_list(output_shape)
+    is_single_int = is_int(output_shape)
+    if not is_single_int and not is_tuple_or_list(output_shape):
+        raise ArgumentError("output_shape", requirement, original_output_shape, hint, TypeError)
+    if is_single_int and axes is None:
         more = "Pass axes=(1, 2), say."
         raise ArgumentError("axes", "given when `output_shape` is an int", None, more, TypeError)
-    if not single and not output_shape:
-        raise ArgumentError("output_shape", rule, passed, hint)
-    pooled_axes = normalise_axes(axes, len(shape), None if single else len(output_shape))
-    outs = (output_shape,) * len(pooled_axes) if single else tuple(output_shape)
+    if not is_single_int and not output_shape:
+        raise ArgumentError("output_shape", requirement, original_output_shape, hint)
+    pooled_axes = normalise_axes(axes, len(shape), None if is_single_int else len(output_shape))
+    outs = (output_shape,) * len(pooled_axes) if is_single_int else tuple(output_shape)
     if not all(out is None or is_int(out) for out in outs):
-        raise ArgumentError("output_shape", rule, passed, hint, TypeError)
+        raise ArgumentError("output_shape", requirement, original_output_shape, hint, TypeError)
     outs = tuple(None if out is None else operator.index(out) for out in outs)
     if any(out is not None and out < 1 for out in outs):
-        raise ArgumentError("output_shape", rule, passed, hint)
-    lengths = known_sizes(shape, pooled_axes)
+        raise ArgumentError("output_shape", requirement, original_output_shape, hint)
+    lengths = static_sizes(shape, pooled_axes)
     sizes = [length if out is None else out for length, out in zip(lengths, outs, strict=True)]
-    if math.prod(sizes) > math.prod(lengths) + 16 * FARTHEST:
-        rule = f"at most {16 * FARTHEST} more windows than the input has positions"
-        raise ArgumentError(argument, rule, passed, "Ask for fewer windows.")
+    if math.prod(sizes) > math.prod(lengths) + 16 * MAX_WINDOW_OVERHANG:
+        requirement = (
+            f"at most {16 * MAX_WINDOW_OVERHANG} more windows than the input has positions"
+        )
+        raise ArgumentError(arg_name, requirement, original_output_shape, "Ask for fewer windows.")
     for axis, length, out in zip(pooled_axes, lengths, sizes, strict=True):
-        if out > length + FARTHEST:
-            rule = f"at most {FARTHEST} more than the input, {length} along axis {axis}"
-            raise ArgumentError(argument, rule, passed, "Ask for fewer windows.")
+        if out > length + MAX_WINDOW_OVERHANG:
+            requirement = (
+                f"at most {MAX_WINDOW_OVERHANG} more than the input, {length} along axis {axis}"
+            )
+            raise ArgumentError(
+                arg_name, requirement, original_output_shape, "Ask for fewer windows."
+            )
     window = Window(tuple(map(_adaptive_axis, pooled_axes, lengths, sizes)))
-    check_reach(window, padded_alone=True)
+    check_int32_positions(window, only_padded_axes=True)
     if window.size >= 2**32:
-        rule = f"such that a window has fewer than 2**32 elements, here {window.size}"
-        raise ArgumentError(argument, rule, passed, "Ask for more windows.")
+        requirement = f"such that a window has fewer than 2**32 elements, here {window.size}"
+        raise ArgumentError(arg_name, requirement, original_output_shape, "Ask for more windows.")
     return window

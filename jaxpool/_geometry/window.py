@@ -15,23 +15,23 @@ import numpy as np
 from jaxpool._arguments.choices import check_bool
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
-    Ints,
+    IntOrInts,
     Padding,
+    array_to_list,
     fits_int32,
+    ints_per_axis,
     is_int,
-    is_sequence,
-    known_sizes,
-    listed,
+    is_tuple_or_list,
     normalise_axes,
     padding_pairs,
-    per_axis,
+    static_sizes,
 )
 
 # Positions that a window may be longer than the input. XLA takes minutes to compile longer windows.
-FARTHEST = 2**20
+MAX_WINDOW_OVERHANG = 2**20
 
 
-def _within(value: Any, low: int, high: int) -> Any:
+def _clip(value: Any, low: int, high: int) -> Any:
     """Clip an int of any size, or each element of an array of any library, to two bounds."""
     return value.clip(low, high) if hasattr(value, "clip") else min(max(value, low), high)
 
@@ -84,33 +84,37 @@ class Axis:
         """Whether a single window covers exactly the axis, without padding."""
         return self.out == 1 and self.window == self.size and self.dilation == 1 and not self.padded
 
-    def first_real(self, output: Any) -> Any:
+    def first_tap_inside(self, output: Any) -> Any:
         """The first tap of window `output`, an int or array, at or after the start of the input."""
-        return _within(-((output * self.stride - self.low) // self.dilation), 0, self.window)
+        return _clip(-((output * self.stride - self.low) // self.dilation), 0, self.window)
 
-    def last_real(self, output: Any) -> Any:
+    def last_tap_inside(self, output: Any) -> Any:
         """The last tap of window `output` before the end of the input."""
         behind = self.size - 1 + self.low - output * self.stride
-        return _within(behind // self.dilation, -1, self.window - 1)
+        return _clip(behind // self.dilation, -1, self.window - 1)
 
-    def real(self, output: Any) -> Any:
+    def num_taps_inside(self, output: Any) -> Any:
         """Number of taps of window `output` inside the input."""
-        return _within(self.last_real(output) - self.first_real(output) + 1, 0, self.window)
+        return _clip(
+            self.last_tap_inside(output) - self.first_tap_inside(output) + 1, 0, self.window
+        )
 
-    def first_empty(self) -> int | None:
+    def first_empty_window(self) -> int | None:
         """The first window without a real tap, or None. Only few windows need a test.
 
         Windows that start inside the input have a real tap, and windows that start after it have none. A window that
         starts before the input steps over it only if the dilation is longer than the input.
         """
-        if not self.real(0):
+        if not self.num_taps_inside(0):
             return 0
-        before = min(self.out, -(-self.low // self.stride))
-        empty = (output for output in range(before) if not self.real(output))
+        num_starting_in_padding = min(self.out, -(-self.low // self.stride))
+        empty = (
+            output for output in range(num_starting_in_padding) if not self.num_taps_inside(output)
+        )
         if self.dilation > self.size and (first := next(empty, None)) is not None:
             return first
-        beyond = -(-(self.size + self.low) // self.stride)
-        return beyond if beyond < self.out else None
+        first_after_input = -(-(self.size + self.low) // self.stride)
+        return first_after_input if first_after_input < self.out else None
 
     def kinds(self) -> np.ndarray:
         """Indices of the windows that reach padding and of one that does not. They cover all numbers of real taps."""
@@ -125,20 +129,22 @@ class Axis:
     def sources(self) -> np.ndarray:
         """The position of each tap, one row per window; `size` for taps outside the input."""
         output, taps = np.arange(self.out)[:, None], np.arange(self.window)
-        real = (self.first_real(output) <= taps) & (taps <= self.last_real(output))
+        real = (self.first_tap_inside(output) <= taps) & (taps <= self.last_tap_inside(output))
         positions = self.starts()[:, None] + taps * self.dilation
         return np.where(real, positions, self.size).astype(np.int32)
 
-    def counted(self, output: Any) -> Any:
+    def num_taps_counted(self, output: Any) -> Any:
         """Number of taps inside the input or its explicit padding, without the ceil overhang."""
         end = min(self.size + self.low + self.high, self.needed) - output * self.stride
-        return _within(-(-end // self.dilation), 0, self.window)
+        return _clip(-(-end // self.dilation), 0, self.window)
 
 
-def resized(shape: Sequence[Any], axes: Iterable[int], sizes: Iterable[Any]) -> tuple[Any, ...]:
-    """`shape` with `sizes` along `axes`."""
-    new = dict(zip(axes, sizes, strict=True))
-    return tuple(new.get(axis, size) for axis, size in enumerate(shape))
+def replace_sizes(
+    shape: Sequence[Any], axes: Iterable[int], new_sizes: Iterable[Any]
+) -> tuple[Any, ...]:
+    """`shape` with `new_sizes` along `axes`."""
+    size_of_axis = dict(zip(axes, new_sizes, strict=True))
+    return tuple(size_of_axis.get(axis, size) for axis, size in enumerate(shape))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,7 +186,7 @@ class Window:
     @property
     def overlapping(self) -> bool:
         """Whether an input element can belong to more than one window."""
-        return any(dim.out > 1 and _overlap(dim) for dim in self.dims)
+        return any(dim.out > 1 and _windows_overlap(dim) for dim in self.dims)
 
     def unravel(self, flat: int) -> tuple[int, ...]:
         """The tap along each axis for a flat row-major tap."""
@@ -188,14 +194,14 @@ class Window:
 
     def pooled(self, shape: Sequence[Any]) -> tuple[Any, ...]:
         """The shape of the output for an input of `shape`."""
-        return resized(shape, self.axes, self.output_shape)
+        return replace_sizes(shape, self.axes, self.output_shape)
 
     def unpooled(self, shape: Sequence[Any]) -> tuple[Any, ...]:
         """The shape of the input for an output of `shape`."""
-        return resized(shape, self.axes, self.input_shape)
+        return replace_sizes(shape, self.axes, self.input_shape)
 
 
-def _overlap(dim: Axis) -> bool:
+def _windows_overlap(dim: Axis) -> bool:
     """Whether two windows share a position, at different taps."""
     return any(
         (tap * dim.dilation) % dim.stride == 0 and tap * dim.dilation // dim.stride < dim.out
@@ -203,118 +209,135 @@ def _overlap(dim: Axis) -> bool:
     )
 
 
-def _output_size(total: int, span: int, stride: int, reach: int, ceil_mode: bool) -> int:
-    """Number of windows along an axis of `total` padded positions; `reach` counts the low padding and the input."""
+def _output_size(
+    padded_size: int, span: int, stride: int, size_without_high_padding: int, ceil_mode: bool
+) -> int:
+    """Number of windows along an axis of `padded_size` padded positions.
+
+    `size_without_high_padding` counts the low padding and the input.
+    """
     if not ceil_mode:
-        return (total - span) // stride + 1
-    out = -(-(total - span) // stride) + 1
-    return out - 1 if (out - 1) * stride >= reach else out
+        return (padded_size - span) // stride + 1
+    out = -(-(padded_size - span) // stride) + 1
+    return out - 1 if (out - 1) * stride >= size_without_high_padding else out
 
 
-def _axis(
+def _make_axis(
     axis: int,
     size: int,
     window: int,
     stride: int,
     dilation: int,
-    pads: str | tuple[int, int],
-    ceil: bool,
+    padding: str | tuple[int, int],
+    ceil_mode: bool,
 ) -> Axis:
     span = (window - 1) * dilation + 1
-    if isinstance(pads, tuple):
-        low, high = pads
-    elif pads == "VALID":
+    if isinstance(padding, tuple):
+        low, high = padding
+    elif padding == "VALID":
         low = high = 0
     else:
         total = max((-(-size // stride) - 1) * stride + span - size, 0)
-        low = total // 2 if pads == "SAME" else total - total // 2
+        low = total // 2 if padding == "SAME" else total - total // 2
         high = total - low
-    out = _output_size(size + low + high, span, stride, size + low, ceil)
+    out = _output_size(size + low + high, span, stride, size + low, ceil_mode)
     stride = min(stride, size + low + high)  # larger strides also give a single window
     return Axis(axis, size, window, stride, dilation, low, high, out)
 
 
 @functools.lru_cache(maxsize=4096)
-def _resolve(
+def _checked_window(
     sizes: tuple[int, ...],
     axes: tuple[int, ...],
     window_shape: tuple[int, ...],
     strides: tuple[int, ...],
     dilation: tuple[int, ...],
-    pads: tuple[tuple[int, int], ...] | str,
+    padding: tuple[tuple[int, int], ...] | str,
     ceil_mode: bool,
-    empty: Literal["raise", "allow"],
-    channels_first: str,
+    empty_windows: Literal["raise", "allow"],
+    channels_first_hint: str,
 ) -> Window:
     if math.prod(window_shape) >= 2**32:
-        rule = "of fewer than 2**32 elements in all, which an index can name"
-        raise ArgumentError("window_shape", rule, window_shape, "Use a smaller window.")
+        requirement = "of fewer than 2**32 elements in all, which an index can name"
+        raise ArgumentError("window_shape", requirement, window_shape, "Use a smaller window.")
     dims = []
     for i, axis in enumerate(axes):
-        sides = pads if isinstance(pads, str) else pads[i]
-        dim = _axis(axis, sizes[i], window_shape[i], strides[i], dilation[i], sides, ceil_mode)
+        sides = padding if isinstance(padding, str) else padding[i]
+        dim = _make_axis(axis, sizes[i], window_shape[i], strides[i], dilation[i], sides, ceil_mode)
         if dim.out <= 0:
-            rule = f"at most the padded input, {dim.size + dim.low + dim.high} along axis {axis} (it spans {dim.span})"
+            padded_size = dim.size + dim.low + dim.high
+            requirement = (
+                f"at most the padded input, {padded_size} along axis {axis} (it spans {dim.span})"
+            )
             hint = "Use a smaller window or more padding."
-            raise ArgumentError("window_shape", rule, window_shape, hint + channels_first)
-        if dim.span > dim.size + FARTHEST:
-            rule = f"at most {FARTHEST} longer than the input, {dim.size} along axis {axis} (it spans {dim.span})"
-            raise ArgumentError("window_shape", rule, window_shape, "Use a smaller window.")
-        if empty == "raise" and (output := dim.first_empty()) is not None:
-            rule = f"such that every window holds a real element; window {output} along axis {axis} holds none"
-            raise ArgumentError("padding", rule, pads, "Use less padding or a larger window.")
+            raise ArgumentError(
+                "window_shape", requirement, window_shape, hint + channels_first_hint
+            )
+        if dim.span > dim.size + MAX_WINDOW_OVERHANG:
+            limit = f"at most {MAX_WINDOW_OVERHANG} longer than the input"
+            requirement = f"{limit}, {dim.size} along axis {axis} (it spans {dim.span})"
+            raise ArgumentError("window_shape", requirement, window_shape, "Use a smaller window.")
+        if empty_windows == "raise" and (output := dim.first_empty_window()) is not None:
+            requirement = f"such that every window holds a real element; window {output} along axis {axis} holds none"
+            raise ArgumentError(
+                "padding", requirement, padding, "Use less padding or a larger window."
+            )
         dims.append(dim)
     window = Window(tuple(dims))
-    check_reach(window, padded_alone=True)
+    check_int32_positions(window, only_padded_axes=True)
     return window
 
 
-def check_reach(window: Window, *, padded_alone: bool = False) -> None:
-    """Raise unless int32 holds every position that windows reach. `padded_alone` checks only axes with padding."""
+def check_int32_positions(window: Window, *, only_padded_axes: bool = False) -> None:
+    """Raise unless int32 holds every position that windows reach. `only_padded_axes` checks only axes with padding."""
     for dim in window.dims:
-        if not fits_int32(dim.reach) and (dim.padded or not padded_alone):
-            rule = (
+        if not fits_int32(dim.reach) and (dim.padded or not only_padded_axes):
+            requirement = (
                 f"of fewer than 2**31 positions along axis {dim.axis}, padding and windows counted"
             )
             hint = "Pool parts of the array."
-            raise ArgumentError("x", rule, dim.size, hint, of=f"shape[{dim.axis}]")
+            raise ArgumentError("x", requirement, dim.size, hint, attribute=f"shape[{dim.axis}]")
 
 
 def make_window(
     shape: Sequence[Any],
-    window_shape: Ints,
-    strides: Ints | None = None,
+    window_shape: IntOrInts,
+    strides: IntOrInts | None = None,
     padding: Padding = "VALID",
     *,
-    window_dilation: Ints | None = None,
+    window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
     axes: Sequence[int] | None = None,
-    empty: Literal["raise", "allow"] = "raise",
+    empty_windows: Literal["raise", "allow"] = "raise",
 ) -> Window:
     """Check the arguments of a pool over an array of `shape` and return its `Window`.
 
-    Raises `ArgumentError`. `empty="allow"` accepts windows without a real element, as lax does.
+    Raises `ArgumentError`. `empty_windows="allow"` accepts windows without a real element, as lax does.
     """
     hint = "Pass a tuple such as (2, 2)."
-    window_shape = listed(window_shape)
-    if not is_int(window_shape) and not is_sequence(window_shape):
-        rule = "an int or a tuple of positive ints, one per pooled axis"
-        raise ArgumentError("window_shape", rule, window_shape, hint, TypeError)
-    if is_sequence(window_shape) and not window_shape:
+    window_shape = array_to_list(window_shape)
+    if not is_int(window_shape) and not is_tuple_or_list(window_shape):
+        requirement = "an int or a tuple of positive ints, one per pooled axis"
+        raise ArgumentError("window_shape", requirement, window_shape, hint, TypeError)
+    if is_tuple_or_list(window_shape) and not window_shape:
         raise ArgumentError("window_shape", "at least one positive int", window_shape, hint)
-    count = None if is_int(window_shape) else len(window_shape)  # type: ignore[arg-type]
-    pooled_axes = normalise_axes(axes, len(shape), count, window=window_shape if count else ())
+    num_axes = None if is_int(window_shape) else len(window_shape)  # type: ignore[arg-type]
+    pooled_axes = normalise_axes(
+        axes, len(shape), num_axes, window_shape=window_shape if num_axes else ()
+    )
     rank = len(pooled_axes)
-    window = per_axis("window_shape", window_shape, rank)
-    step = per_axis("strides", 1 if strides is None else strides, rank)
+    window = ints_per_axis("window_shape", window_shape, rank)
+    step = ints_per_axis("strides", 1 if strides is None else strides, rank)
     dilated = 1 if window_dilation is None else window_dilation
-    dilation = per_axis("window_dilation", dilated, rank)
+    dilation = ints_per_axis("window_dilation", dilated, rank)
     pads = padding_pairs(padding, rank)
     check_bool("ceil_mode", ceil_mode)
-    sizes = known_sizes(shape, pooled_axes, least=0)
-    images = axes is None and rank == 2 and len(shape) == 4 and sizes[0] in (1, 3)
-    hint = " If x is channels first, pass axes=(2, 3)." if images else ""
-    return _resolve(sizes, pooled_axes, window, step, dilation, pads, ceil_mode, empty, hint)
+    sizes = static_sizes(shape, pooled_axes, min_size=0)
+    looks_channels_first = axes is None and rank == 2 and len(shape) == 4 and sizes[0] in (1, 3)
+    hint = " If x is channels first, pass axes=(2, 3)." if looks_channels_first else ""
+    return _checked_window(
+        sizes, pooled_axes, window, step, dilation, pads, ceil_mode, empty_windows, hint
+    )
 
 
 def full_window(shape: Sequence[Any], axes: Sequence[int]) -> Window:

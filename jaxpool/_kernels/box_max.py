@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import vary_together
+from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._kernels.compare import ties_with
 from jaxpool._kernels.dtypes import index_dtype
 
@@ -69,7 +69,7 @@ def walk(
             return join(state, here[..., None], position[..., None], *values, *extra_args)
 
         begin = jnp.full((together, top.shape[1], left.shape[1], channels), start)
-        begin = vary_together([begin], *xs, *group)[0]
+        begin = match_varying_mesh_axes([begin], *xs, *group)[0]
         return lax.fori_loop(0, jnp.max(steps), step, begin)
 
     grouped = tuple(a[slots].reshape(groups, together, *a.shape[1:]) for a in arrays)
@@ -149,7 +149,7 @@ def spread(
 
             return lax.fori_loop(0, jnp.sum(rounds > turn, dtype=np.int32), one_box, dx)
 
-        zeros = vary_together([jnp.zeros((high, wide, channels), dy.dtype)], dy, field)[0]
+        zeros = match_varying_mesh_axes([jnp.zeros((high, wide, channels), dy.dtype)], dy, field)[0]
         return lax.fori_loop(0, jnp.max(rounds), one_round, zeros)
 
     numbers = jnp.arange(batch * down * across, dtype=np.int32)

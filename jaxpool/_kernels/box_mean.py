@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import vary_together
+from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._kernels.compare import decode
 from jaxpool._kernels.dtypes import DType, accumulator, has_16_bits
 
@@ -263,7 +263,7 @@ def read(flats: Sequence[Array], which: Array, of: Weighted, *, joined: bool) ->
 
     shape = (len(which), *cells, flats[0].shape[1])
     zeros = jnp.zeros(shape, accumulator(flats[0].dtype))
-    return lax.fori_loop(0, len(which), one_box, vary_together([zeros], *flats)[0])
+    return lax.fori_loop(0, len(which), one_box, match_varying_mesh_axes([zeros], *flats)[0])
 
 
 def send(dy: Array, which: Array, of: Weighted, counts: Sequence[int], parts: int) -> list[Array]:
@@ -288,7 +288,7 @@ def send(dy: Array, which: Array, of: Weighted, counts: Sequence[int], parts: in
         return [dx.at[at.reshape(-1)].add(terms, mode="drop") for dx, at in pairs]
 
     zeros = [jnp.zeros((count, channels), dy.dtype) for count in counts]
-    return lax.fori_loop(0, len(which), one_box, [*vary_together(zeros, dy)])
+    return lax.fori_loop(0, len(which), one_box, [*match_varying_mesh_axes(zeros, dy)])
 
 
 def _box(arrays: Any, number: Array) -> Any:

@@ -14,7 +14,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 from jax.experimental.xla_metadata import set_xla_metadata
 
-from jaxpool._arguments.arrays import vary_together, varying
+from jaxpool._arguments.arrays import match_varying_mesh_axes, varying_mesh_axes
 from jaxpool._plan.problem import Barrier
 
 # True if jax inlines every call of the program that is being lowered, as it does for programs exported for several
@@ -64,11 +64,11 @@ def _in_branch(kernel: Callable[..., Any], *args: Array) -> Any:
         if leaf.sharding is None and any(kind.sharding.spec):
             # On a mesh with explicit and automatic axes, `eval_shape` drops the explicit sharding.
             zero = lax.full(leaf.shape, 0, leaf.dtype, sharding=kind.sharding)
-            return vary_together([zero], *args)[0]
-        if leaf.sharding is not None or not any(map(varying, args)):
+            return match_varying_mesh_axes([zero], *args)[0]
+        if leaf.sharding is not None or not any(map(varying_mesh_axes, args)):
             return lax.full_like(leaf, 0)
         # If only some mesh axes are manual, `eval_shape` drops the axes over which the result varies.
-        return vary_together([lax.full(leaf.shape, 0, leaf.dtype)], *args)[0]
+        return match_varying_mesh_axes([lax.full(leaf.shape, 0, leaf.dtype)], *args)[0]
 
     def unused(*args: Array) -> Any:
         leaves, tree = jax.tree.flatten(shapes)

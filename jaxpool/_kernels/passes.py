@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 from jax import Array, lax
 
-from jaxpool._geometry.access import Cut, Phases, length
+from jaxpool._geometry.access import Phases, Region, total_positions
 from jaxpool._kernels import slices
 from jaxpool._plan.layout import Layout
 
@@ -56,7 +56,7 @@ def carry_out(
     minor_last = sorted(range(len(axes)), key=axes.__getitem__)
     order = minor_last if layout.minor_last else minor_last[::-1]
 
-    def region(cuts: Sequence[Cut]) -> Any:
+    def region(cuts: Sequence[Region]) -> Any:
         """Positions of the region `cuts`, with the phases interleaved."""
         padded = layout.reading == "padded"
         read = [_padded(source, axes, cuts) for source in sources] if padded else sources
@@ -82,7 +82,7 @@ def carry_out(
         return jax.tree.map(interleaved, *map(phase, indices))
 
     def cropped(x: Array) -> Array:
-        sizes = [length(phases) for phases in sources[0].phases]
+        sizes = [total_positions(phases) for phases in sources[0].phases]
         sides = [(0, size - x.shape[axis], 0) for axis, size in zip(axes, sizes, strict=True)]
         return slices.pad(x, axes, sides, 0)
 
@@ -96,14 +96,14 @@ def carry_out(
     return jax.tree.map(cropped, slices.put_together(parts, minor_last, in_a_row))
 
 
-def _phases_that_read(sources: Sequence[Phases], cut: Cut) -> range:
+def _phases_that_read(sources: Sequence[Phases], cut: Region) -> range:
     """Phases up to the last phase that reads an element; all later phases are zeros."""
     reading = [p for p in range(cut.phases) if any(phases[p].pairs for phases in sources)]
     return range(max(reading, default=0) + 1)
 
 
 def _pieces(
-    source: Source, axes: Sequence[int], cuts: Sequence[Cut], turn: tuple[int, ...]
+    source: Source, axes: Sequence[int], cuts: Sequence[Region], turn: tuple[int, ...]
 ) -> Iterator[tuple[int, list[Array], Grow]]:
     """Arguments of each term of a phase that reads an element, in the order of the taps."""
     accesses = [phases[which] for phases, which in zip(source.phases, turn, strict=True)]
@@ -121,7 +121,7 @@ def _pieces(
             yield sum(tap for _, tap in chosen), parts, grow
 
 
-def _padded(source: Source, axes: Sequence[int], cuts: Sequence[Cut]) -> Source:
+def _padded(source: Source, axes: Sequence[int], cuts: Sequence[Region]) -> Source:
     """Pad the arrays along each axis that the region exceeds, and slice them to the elements that it reads.
 
     Other axes are not sliced, because XLA for CPU copies a slice that many terms read.
@@ -142,5 +142,5 @@ def _padded(source: Source, axes: Sequence[int], cuts: Sequence[Cut]) -> Source:
             slices.pad(lax.slice_in_dim(x, first, stop, axis=axis), [axis], sides, fill)
             for x, fill in zip(arrays, source.fills, strict=True)
         ]
-        phases.append(tuple(access.of_elements(begin, end) for access in every))
+        phases.append(tuple(access.sliced(begin, end) for access in every))
     return Source(arrays, source.fills, phases)

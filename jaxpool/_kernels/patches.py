@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.adaptive import Floors, RaggedAxis
+from jaxpool._geometry.adaptive import FloorDivisionTable, RaggedAxis
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import reduce as reducing
 from jaxpool._kernels import slices
@@ -106,11 +106,11 @@ def _places(dim: RaggedAxis) -> list[Any]:
     """
     xp = _arrays(dim)
     position = xp.arange(dim.size, dtype=np.int32)
-    first = quotient(Floors(dim.size, dim.out, dim.size), position)
+    first = quotient(FloorDivisionTable(dim.size, dim.out, dim.size), position)
     places = []
     for later in range(dim.sharers):
         number = first + later
-        start = quotient(Floors(dim.out + dim.sharers, dim.size, dim.out), number)
+        start = quotient(FloorDivisionTable(dim.out + dim.sharers, dim.size, dim.out), number)
         holds = (number < dim.out) & (start <= position)
         place = number * dim.window + position - start
         places.append(xp.where(holds, place, np.int32(dim.out * dim.window) + position))

@@ -15,7 +15,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry import access
-from jaxpool._geometry.adaptive import Floors, RaggedAxis, in_front
+from jaxpool._geometry.adaptive import FloorDivisionTable, RaggedAxis, ragged_axes_first
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import accumulator, from_words, to_words
@@ -34,7 +34,7 @@ def int32_range(count: int) -> Numbers:
     return xp.arange(count, dtype=np.int32)
 
 
-def quotient(floors: Floors, i: Numbers, more: int = 0) -> Numbers:
+def quotient(floors: FloorDivisionTable, i: Numbers, more: int = 0) -> Numbers:
     """`(i * numerator + more) // denominator` for int32 i, without overflow."""
     if not constant_table(floors.rows):
         return _long_division(floors, i, more)
@@ -48,7 +48,7 @@ def quotient(floors: Floors, i: Numbers, more: int = 0) -> Numbers:
     return parts[0] + (parts[1] + offset * floors.numerator + more) // floors.denominator
 
 
-def _long_division(floors: Floors, i: Numbers, more: int) -> Array:
+def _long_division(floors: FloorDivisionTable, i: Numbers, more: int) -> Array:
     """`quotient` by binary long division. The denominator is below 2**31, so twice a remainder fits in uint32."""
     q_step, r_step = (np.uint32(part) for part in divmod(floors.numerator, floors.denominator))
     bits, denominator = jnp.asarray(i).astype(np.uint32), np.uint32(floors.denominator)
@@ -71,7 +71,7 @@ def _long_division(floors: Floors, i: Numbers, more: int) -> Array:
 
 def ragged_bounds(dim: RaggedAxis, number: Numbers) -> tuple[Numbers, Numbers]:
     """Start position and last real tap of the windows `number`."""
-    floors = Floors(dim.out + 1, dim.size, dim.out)
+    floors = FloorDivisionTable(dim.out + 1, dim.size, dim.out)
     start = quotient(floors, number)
     return start, quotient(floors, number + 1, dim.out - 1) - start - 1
 
@@ -87,13 +87,13 @@ def real_tap_counts(dim: Axis) -> Numbers:
     """Number of taps inside the input for each window along an axis."""
     if isinstance(dim, RaggedAxis):
         return ragged_bounds(dim, int32_range(dim.out))[1] + 1
-    return dim.real(int32_range(dim.out))
+    return dim.num_taps_inside(int32_range(dim.out))
 
 
 def reached(dim: Axis) -> Numbers | None:
     """Mask of the elements of an axis that are in at least one window, or None for all elements."""
-    if constant_table(dim.size) or access.reaches_all(dim):
-        return access.reached(dim)
+    if constant_table(dim.size) or access.covers_all_elements(dim):
+        return access.covered_elements_mask(dim)
     elements = int32_range(dim.size) + np.int32(dim.low)
 
     def has_tap(tap: Array, covered: Array) -> Array:
@@ -133,9 +133,9 @@ def flat_position(tap: Array, window: Window, starts: Sequence[Any], sizes: Sequ
 def window_position(tap: Array, window: Window) -> Array:
     """Position in the unpadded input of the flat `tap` of each window.
 
-    The axes of `tap` are in the order of `in_front`, and the axes of the result in the order of the output.
+    The axes of `tap` are in the order of `ragged_axes_first`, and the axes of the result in the order of the output.
     """
-    tap = lax.transpose(tap, in_front(window, tap.ndim)[1])
+    tap = lax.transpose(tap, ragged_axes_first(window, tap.ndim)[1])
     starts = [slices.along(window_starts(dim), dim.axis, tap.ndim) for dim in window.dims]
     return flat_position(tap, window, starts, window.input_shape)
 

@@ -18,7 +18,7 @@ from jaxpool._plan.rank_pool import Rank, network, place_of
 
 def counts(window: Window, ndim: int) -> Array:
     """Number of elements inside the input for each window, broadcastable to the output."""
-    lines = [dim.real(int32_range(dim.out if dim.padded else 1)) for dim in window.dims]
+    lines = [dim.num_taps_inside(int32_range(dim.out if dim.padded else 1)) for dim in window.dims]
     return slices.outer(jnp.multiply, lines, window.axes, ndim)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import vary_together
+from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices, tap_loop
 from jaxpool._kernels.dtypes import DType, accumulator, cast, index_dtype
@@ -124,7 +124,7 @@ class Walk:
             return join(state, tap, [self._block(x, plane, begin, sizes) for x in xs])
 
         table = np.column_stack([self.numbers, plane, starts * units])
-        first = vary_together(first, *xs, *others)
+        first = match_varying_mesh_axes(first, *xs, *others)
         return self._rolled(one, first, jnp.asarray(table, np.int32))
 
     def at(self, planes: Array, tap: Array) -> Array:
@@ -171,7 +171,7 @@ class Walk:
 
             origin = [np.int32(0)] * len(dims)
             zeros = lax.full_like(self._block(padded[0], np.int32(0), origin, sizes), 0, dtype)
-            return self._rolled(one, vary_together([zeros], *padded, *own), table)[0]
+            return self._rolled(one, match_varying_mesh_axes([zeros], *padded, *own), table)[0]
 
         if count > 1:
             return lax.map(of_plane, (jnp.asarray(table), *own))
@@ -224,7 +224,7 @@ def by_counting(walk: Walk, key: Array, place: Any, fill: Any) -> Array:
         (smaller,) = walk.fold(join, [lax.full_like(lower_bound, 0, counted)], [planes], key.shape)
         return lax.select(lax.le(smaller, place), candidate, lower_bound)
 
-    least = vary_together([lax.full_like(walk.flat(like), info.min)], planes)[0]
+    least = match_varying_mesh_axes([lax.full_like(walk.flat(like), info.min)], planes)[0]
     lower_bound = lax.fori_loop(np.int32(0), np.int32(info.bits), one_bit, least)
     return lax.reshape(lower_bound, shape)
 

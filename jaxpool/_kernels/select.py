@@ -32,7 +32,7 @@ from jaxpool._plan.max_pool import MaxPlan, Pass
 
 def real_end(dim: Axis, *, last: bool) -> Numbers:
     """First or last tap inside the input for each window along an axis; a single entry if there is no padding."""
-    real = dim.last_real if last else dim.first_real
+    real = dim.last_tap_inside if last else dim.first_tap_inside
     return real(int32_range(dim.out if dim.padded else 1)).clip(0, dim.window - 1)
 
 

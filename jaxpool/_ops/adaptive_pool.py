@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.adaptive import in_front
+from jaxpool._geometry.adaptive import ragged_axes_first
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.bits import pack, unpack
@@ -46,7 +46,7 @@ class LaidOut(Op):
     """Base class of ops over windows on a grid. Subclasses define the transpose, which never scatters.
 
     The linear map is JAX's transpose of it, a scatter with unique indices. In transposed arrays and the residual, axes
-    with unequal windows come first (`in_front`).
+    with unequal windows come first (`ragged_axes_first`).
     """
 
     window: Window
@@ -58,7 +58,7 @@ class LaidOut(Op):
 
     def transposed_window(self, ndim: int) -> Window:
         """The window of a transposed array of rank `ndim`."""
-        axis_order, _ = in_front(self.window, ndim)
+        axis_order, _ = ragged_axes_first(self.window, ndim)
         dims = [
             dataclasses.replace(dim, axis=axis_order.index(dim.axis)) for dim in self.window.dims
         ]
@@ -66,11 +66,13 @@ class LaidOut(Op):
 
     def transposed(self, x: Array) -> tuple[Array, Window]:
         """Return x and the window with the axes of unequal windows in front."""
-        return lax.transpose(x, in_front(self.window, x.ndim)[0]), self.transposed_window(x.ndim)
+        return lax.transpose(x, ragged_axes_first(self.window, x.ndim)[0]), self.transposed_window(
+            x.ndim
+        )
 
     def returned(self, y: Array) -> Array:
         """Undo `transposed`."""
-        return lax.transpose(y, in_front(self.window, y.ndim)[1])
+        return lax.transpose(y, ragged_axes_first(self.window, y.ndim)[1])
 
     def sent(
         self, share: Array, window: Window, dtype: DType, won: Array | None = None

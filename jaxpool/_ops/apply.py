@@ -16,7 +16,7 @@ import jax
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import vary_together
+from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._ops.linear_map import linear_map, value, value_and_residual
 from jaxpool._ops.op import Op
@@ -71,7 +71,7 @@ def _differentiates(*xs: Array) -> bool:
 
 def apply(op: Op, autodiff: Autodiff, *xs: Array) -> Array:
     """Apply `op` to its inputs and extra arguments. Only floating-point inputs have a derivative."""
-    xs = tuple(vary_together(xs))
+    xs = tuple(match_varying_mesh_axes(xs))
     if autodiff == "jvp" or not _differentiates(*xs[: op.inputs]):
         return value(op, *xs)
     with _refusing_forward_mode():

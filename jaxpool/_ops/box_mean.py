@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import vary_together
+from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._arguments.sizes import fits_int32, is_int
 from jaxpool._kernels import box_mean as kernels
 from jaxpool._kernels.box_mean import Weighted
@@ -38,7 +38,6 @@ class Rows(Op):
         self, platform: Platform, extra_args: tuple[Array, Array], dy: Array
     ) -> tuple[Array]:
         return (kernels.rows(dy, extra_args[1]),)
-
 
 
 def rows(x: Array, at: Array, back: Array) -> Array:
@@ -205,7 +204,9 @@ class BoxMean(Op):
         """The transpose of `_multiplied`."""
         summed, matrices = self._products(number, dy.dtype, *extra_args)
         channels = dy.shape[-1] * (math.prod(self.output_shape) if self.own else 1)
-        (like,) = vary_together([jnp.zeros((*self.levels[number], channels), dy.dtype)], dy)
+        (like,) = match_varying_mesh_axes(
+            [jnp.zeros((*self.levels[number], channels), dy.dtype)], dy
+        )
         (dx,) = jax.linear_transpose(lambda x: summed(x, *matrices), like)(dy)
         return dx
 
@@ -244,6 +245,6 @@ class BoxMean(Op):
 def box_mean(op: BoxMean, xs: Sequence[Array], *extra_args: Array) -> Array:
     """Evaluate `op` on the levels `xs`, with forward- and reverse-mode derivatives."""
     dtype = float_dtype(xs[0].dtype)
-    xs = vary_together([x.astype(dtype) for x in xs], *extra_args)
+    xs = match_varying_mesh_axes([x.astype(dtype) for x in xs], *extra_args)
     levels: Any = tuple(x.shape[:3] for x in xs)
     return apply_with_extra_args(dataclasses.replace(op, levels=levels), *xs, *extra_args)[0]

@@ -19,7 +19,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.adaptive import Floors
+from jaxpool._geometry.adaptive import FloorDivisionTable
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Order
@@ -78,7 +78,7 @@ class RandomAxis:
         number = int32_range(self.out)
         exact = number + np.int32(self.last)  # the start of a single window
         if self.out > 1:
-            exact = quotient(Floors(self.out, self.last, self.out - 1), number)
+            exact = quotient(FloorDivisionTable(self.out, self.last, self.out - 1), number)
         return [(exact + np.int32(stray)).clip(0, self.last) for stray in self._strays]
 
     def windows_at(self) -> list[Any]:
@@ -89,7 +89,7 @@ class RandomAxis:
         gaps, strays = self.out - 1, self._strays
         before = (place - np.int32(strays[-1])).clip(0)
         round_up = self.last - 1
-        first = quotient(Floors(self.last + 1, gaps, self.last), before, round_up)
+        first = quotient(FloorDivisionTable(self.last + 1, gaps, self.last), before, round_up)
         return [first + np.int32(k) for k in range(-(-len(strays) * gaps // self.last))]
 
     def at_starts(self, start: Array, x: Array) -> Array:

@@ -24,7 +24,7 @@ from jax.extend import core
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jaxpool._arguments.arrays import vary_together
+from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._arguments.sizes import is_int
 from jaxpool._kernels.materialise import inlines_calls, store_arguments
 from jaxpool._ops.op import Op, partitioned
@@ -255,7 +255,7 @@ def _jvp_compute(primals: Any, tangents: Any, *, op: Op, what: str, batch: tuple
 
     def pushed(*args: Array) -> tuple[list[Array], Array]:
         y, residual = value_and_residual(op, *args[: len(primals)])
-        dots = vary_together(args[len(primals) :], y)
+        dots = match_varying_mesh_axes(args[len(primals) :], y)
         dot = linear_map(op, residual, dots, nonzero=nonzero)[0]
         return jax.tree.leaves((y, residual) if what == "primal" else y), dot
 

@@ -20,7 +20,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.window import Window, resized
+from jaxpool._geometry.window import Window, replace_sizes
 from jaxpool._kernels import slices
 from jaxpool._kernels.predicates import all_of
 from jaxpool._kernels.tap_loop import gather, highest
@@ -341,7 +341,7 @@ class ExpectedPool(RangedOp):
             parts = []
             if before:
                 edge = lax.slice_in_dim(x, 0, 1, axis=dim.axis)
-                shape = resized(x.shape, [dim.axis], [before])
+                shape = replace_sizes(x.shape, [dim.axis], [before])
                 parts.append(lax.broadcast_in_dim(edge, shape, range(x.ndim)))
             if rest:
                 parts.append(slices.view(x, [dim.axis], [begin], [rest], [dim.stride]))

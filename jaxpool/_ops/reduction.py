@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.window import Window, resized
+from jaxpool._geometry.window import Window, replace_sizes
 from jaxpool._kernels import reduce as reducing
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Ties
@@ -112,7 +112,7 @@ class Reduction(Op):
 
     def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
         share = self._share(platform, dy.astype(accumulator(dy.dtype)), residual).astype(dy.dtype)
-        shape = resized(dy.shape, self.axes, self.sizes)
+        shape = replace_sizes(dy.shape, self.axes, self.sizes)
         dx = jnp.broadcast_to(share, shape)
         return (lax.select(self.won(platform, residual, shape), dx, lax.full_like(dx, 0)),)
 
@@ -145,7 +145,7 @@ class MeanOver(Op):
         self, platform: Platform, extra_args: tuple[Array, ...], dy: Array
     ) -> tuple[Array]:
         wide = dy.astype(accumulator(dy.dtype))
-        shape = resized(dy.shape, self.axes, self.sizes)
+        shape = replace_sizes(dy.shape, self.axes, self.sizes)
         if not extra_args:
             share = wide / lax.full((), math.prod(self.sizes), wide.dtype)
             return (jnp.broadcast_to(share.astype(dy.dtype), shape),)

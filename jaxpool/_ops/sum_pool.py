@@ -43,7 +43,9 @@ def same_count(window: Window, kind: Count) -> int | None:
 def _same_along(dim: Axis, kind: Count) -> int | None:
     """`same_count` along one axis. Cached, because every pool over these windows calls it."""
     outputs = dim.kinds()
-    counts = (dim.real(outputs) if kind == "real" else dim.counted(outputs)).clip(1)
+    counts = (
+        dim.num_taps_inside(outputs) if kind == "real" else dim.num_taps_counted(outputs)
+    ).clip(1)
     return int(counts[0]) if counts.min() == counts.max() else None
 
 
@@ -51,7 +53,9 @@ def counts_along(dim: Axis, kind: Count) -> Any:
     """The number of elements of each window along an axis, at least 1; of size 1 without padding."""
     if not dim.padded:
         return np.array([dim.window])
-    return (real_tap_counts(dim) if kind == "real" else dim.counted(int32_range(dim.out))).clip(1)
+    return (
+        real_tap_counts(dim) if kind == "real" else dim.num_taps_counted(int32_range(dim.out))
+    ).clip(1)
 
 
 @dataclasses.dataclass(frozen=True)

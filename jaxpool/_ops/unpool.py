@@ -8,7 +8,7 @@ from typing import Any
 
 from jax import Array
 
-from jaxpool._geometry.window import Window, resized
+from jaxpool._geometry.window import Window, replace_sizes
 from jaxpool._kernels.positions import (
     add_at,
     checked_position,
@@ -58,5 +58,5 @@ class Unpool(Op):
     def _in_order(self, platform: Platform, y: Any) -> bool:
         problem = problem_of(Window(()), y, platform)
         return puts_in_order(
-            platform, resized(problem.shape, self.axes, self.sizes), problem.sharded
+            platform, replace_sizes(problem.shape, self.axes, self.sizes), problem.sharded
         )

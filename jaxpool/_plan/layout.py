@@ -8,7 +8,13 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, TypeVar
 
-from jaxpool._geometry.access import Cut, Phases, cuts, length, one_cut
+from jaxpool._geometry.access import (
+    Phases,
+    Region,
+    split_into_regions,
+    total_positions,
+    whole_region,
+)
 from jaxpool._plan.problem import Problem
 
 _Dim = TypeVar("_Dim")  # any representation of an axis
@@ -24,7 +30,7 @@ class Layout:
     """Regions along each axis, how they read, and whether the phases of the minor axis are interleaved last."""
 
     reading: Reading
-    cuts: tuple[tuple[Cut, ...], ...] = ()
+    cuts: tuple[tuple[Region, ...], ...] = ()
     minor_last: bool = False
 
     @property
@@ -42,14 +48,16 @@ def in_one_region(
     """One region. `extra_position` adds a position to each phase of the first strided axis, which is cropped later."""
     strided = [which for which, each in enumerate(phases) if len(each) > 1][:1]
     more = [extra_position and which in strided for which in range(len(phases))]
-    return Layout(reading, tuple(map(one_cut, phases, more)))
+    return Layout(reading, tuple(map(whole_region, phases, more)))
 
 
 def in_regions(
     sources: Sequence[Sequence[Phases]], reading: Reading, *, at_ends: bool = True
 ) -> Layout:
     """A pass cut where some phases end, and with `at_ends` also where windows begin to reach outside the array."""
-    columns = [cuts(column, at_ends=at_ends) for column in zip(*sources, strict=True)]
+    columns = [
+        split_into_regions(column, separate_ends=at_ends) for column in zip(*sources, strict=True)
+    ]
     return Layout(reading, tuple(columns))
 
 
@@ -60,7 +68,7 @@ def fits_tables(problem: Problem, phases: Iterable[Phases]) -> bool:
     """
     if None in problem.shape or problem.sharded:
         return False
-    return all(0 < length(each) <= problem.tuning.longest_table for each in phases)
+    return all(0 < total_positions(each) <= problem.tuning.longest_table for each in phases)
 
 
 def grouped(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from jaxpool._arguments.sizes import is_int
-from jaxpool._geometry.access import terms, windows_to_elements
+from jaxpool._geometry.access import max_elements_per_position, windows_to_elements
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._plan.layout import Layout, fits_tables, grouped, in_one_region, in_regions
 from jaxpool._plan.problem import (
@@ -275,7 +275,7 @@ def _by_tables(problem: Problem) -> tuple[Pass, ...]:
     covering = {dim: windows_to_elements(dim).transposed() for dim in window.dims}
     if not fits_tables(problem, covering.values()):
         return ()
-    windows = {dim: max(1, terms(phases)) for dim, phases in covering.items()}
+    windows = {dim: max(1, max_elements_per_position(phases)) for dim, phases in covering.items()}
     strided = any(dim.stride > 1 for dim in window.dims)
     few = tuning.route_windows if strided else tuning.route_windows_without_strides
     groups = grouped(window.dims, lambda dims: math.prod(windows[dim] for dim in dims) <= few)

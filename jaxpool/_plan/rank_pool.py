@@ -90,7 +90,7 @@ def places(window: Window, rank: Rank) -> tuple[int, ...]:
     """
     if not isinstance(rank, str):
         return (place_of(rank, window.size),)
-    along = [np.unique(dim.real(dim.kinds())) for dim in window.dims]
+    along = [np.unique(dim.num_taps_inside(dim.kinds())) for dim in window.dims]
     sizes = functools.reduce(np.multiply.outer, along)
     return tuple(np.unique(place_of(rank, sizes)).tolist())
 

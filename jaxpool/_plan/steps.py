@@ -17,7 +17,7 @@ import math
 from collections.abc import Sequence
 
 from jaxpool._geometry.access import Access, Phases, windows_to_elements
-from jaxpool._geometry.window import Axis, Window, resized
+from jaxpool._geometry.window import Axis, Window, replace_sizes
 from jaxpool._plan.problem import Shape
 from jaxpool._plan.tuning import Tuning
 
@@ -43,11 +43,11 @@ class Step:
 
     def after(self, shape: Shape) -> Shape:
         """Output shape of the step for an input of `shape`."""
-        return resized(shape, self.axes, [access.out for access in self.accesses])
+        return replace_sizes(shape, self.axes, [access.out for access in self.accesses])
 
     def before(self, shape: Shape) -> Shape:
         """Input shape of the step for an output of `shape`."""
-        return resized(shape, self.axes, [access.size for access in self.accesses])
+        return replace_sizes(shape, self.axes, [access.size for access in self.accesses])
 
     @property
     def phases(self) -> tuple[Phases, ...]:

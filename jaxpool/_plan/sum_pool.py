@@ -6,8 +6,14 @@ import math
 import operator
 from collections.abc import Sequence
 
-from jaxpool._geometry.access import Access, Phases, length, terms, windows_to_elements
-from jaxpool._geometry.window import Axis, resized
+from jaxpool._geometry.access import (
+    Access,
+    Phases,
+    max_elements_per_position,
+    total_positions,
+    windows_to_elements,
+)
+from jaxpool._geometry.window import Axis, replace_sizes
 from jaxpool._plan.layout import Layout, fits_tables, grouped, in_one_region, in_regions
 from jaxpool._plan.problem import Barrier, Problem, barrier_on, nbytes, row
 
@@ -51,7 +57,7 @@ def plan_sum(problem: Problem, *, transposed: bool = False) -> SumPlan:
     passes = _Passes(problem, transposed)
     done = (*whole, *separate)
     sizes = [dim.size if transposed else dim.out for dim in done]
-    passes.shape = resized(passes.shape, [dim.axis for dim in done], sizes)
+    passes.shape = replace_sizes(passes.shape, [dim.axis for dim in done], sizes)
     passes.add_over([dim for dim in rest if dim not in separate])
     barrier = barrier_on(problem.platform, problem.thresholds)
     if len(passes.made) + bool(separate) <= problem.tuning.sum_passes:
@@ -101,7 +107,7 @@ class _Passes:
 
     def _add(self, axes: Sequence[int], *sources: Reads) -> None:
         self.made.append(SumPass(tuple(axes), sources, self._layout(axes, sources)))
-        self.shape = resized(self.shape, axes, map(length, sources[0]))
+        self.shape = replace_sizes(self.shape, axes, map(total_positions, sources[0]))
 
     def _layout(self, axes: Sequence[int], sources: Sequence[Reads]) -> Layout:
         """The layout of a pass: one region, tables, or regions that are cut at the ends of the axes if this pays."""
@@ -139,7 +145,7 @@ class _Passes:
             return False
         strides = math.prod(each[0].stride for each in reads)
         most = max(tuning.table_taps, tuning.table_taps_an_element * strides)
-        return math.prod(map(terms, reads)) <= most
+        return math.prod(map(max_elements_per_position, reads)) <= most
 
     def _add_along(self, dim: Axis) -> None:
         """Append one pass over an axis, or two, which sum parts of windows and then these sums.

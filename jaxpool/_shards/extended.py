@@ -19,7 +19,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import vary_together
+from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._kernels import slices
 from jaxpool._ops.masked import soft
 from jaxpool._ops.ranged import ranged
@@ -56,5 +56,5 @@ def pool_extended(
     if pool in (ranged, soft):  # otherwise the residuals hold a copy of x for each branch
         switch = jax.checkpoint(switch)
     # Outside of the switch: its transpose sums over devices, which may take different branches.
-    y: Array = switch(*vary_together(xs))
+    y: Array = switch(*match_varying_mesh_axes(xs))
     return y

@@ -193,7 +193,7 @@ def place_by_type(x: Array) -> Place | None:
     if shard_axes.value is not None:
         if x.ndim != len(shard_axes.value):
             rule = f"of {len(shard_axes.value)} axes, as jaxpool.sharded was told inside this shard_map"
-            raise ArgumentError("x", rule, x.ndim, "Call it for this pool alone.", of="ndim")
+            raise ArgumentError("x", rule, x.ndim, "Call it for this pool alone.", attribute="ndim")
         return Place(jax.sharding.get_abstract_mesh(), shard_axes.value, True)
     typed = jax.typeof(x).sharding
     if not any(typed.spec):

@@ -137,7 +137,7 @@ def _counts(shards: Shards, divide: Literal["counted", "real"], x: Array) -> Arr
     for dim in shards.window.dims:
         halo, counts = shards.halo(dim), counts_along(dim, divide)
         if halo and dim.padded:
-            count = dim.real if divide == "real" else dim.counted
+            count = dim.num_taps_inside if divide == "real" else dim.num_taps_counted
             counts = count(halo.windows()).clip(1)
         lines.append(jnp.asarray(counts, accumulator(x.dtype)))
     return outer(jnp.multiply, lines, shards.window.axes, x.ndim)
@@ -149,7 +149,7 @@ def _end_of_padding(shards: Shards, ndim: int, *, last: bool) -> Array:
     for dim in shards.window.dims:
         halo, tap = shards.halo(dim), real_end(dim, last=last)
         if halo:
-            real = dim.last_real if last else dim.first_real
+            real = dim.last_tap_inside if last else dim.first_tap_inside
             tap = real(halo.windows()).clip(0, dim.window - 1)
         taps.append(tap)
     return flat_tap(taps, shards.window, ndim)

@@ -71,7 +71,7 @@ class Split:
                 axis, size = halo.dim.axis, halo.dim.size
                 rule = f"of more rows in each of its {halo.count} shards along axis {axis}, where it is reflected"
                 hint = "Use fewer devices there."
-                raise ArgumentError(argument, rule, size, hint, of=f"shape[{axis}]")
+                raise ArgumentError(argument, rule, size, hint, attribute=f"shape[{axis}]")
 
 
 def split_pool(place: Place, shape: Sequence[Any], make: MakeWindow) -> Split:
@@ -100,7 +100,11 @@ def by_window(x: Array, window: Window) -> Split:
     if shard_axes.value is not None:
         hint = "Pass a function of jaxpool itself."
         raise ArgumentError(
-            "x", "whole: inside a shard_map its window is not known", x.shape, hint, of="shape"
+            "x",
+            "whole: inside a shard_map its window is not known",
+            x.shape,
+            hint,
+            attribute="shape",
         )
 
     def make(shape: Sequence[Any]) -> Window:
@@ -132,7 +136,9 @@ def check_whole(x: Array, *axes: int, by_type: bool = True, argument: str = "x")
             if place.manual:
                 names = place.names[axis]
                 hint = f"Call jax.lax.all_gather(x, {names}, axis={axis}, tiled=True) before it."
-            raise ArgumentError(argument, rule, place.spec, hint, got=f"a spec of {place.spec}")
+            raise ArgumentError(
+                argument, rule, place.spec, hint, shown_value=f"a spec of {place.spec}"
+            )
 
 
 def check_even(
@@ -143,7 +149,7 @@ def check_even(
     if count > 1 and size % count != 0:
         rule = f"of a size along axis {axis} that its {count} shards divide{more}"
         near = either(around(size, count, 1)) if is_int(size) else f"a multiple of {count}"
-        raise ArgumentError(argument, rule, value, f"Use {near} there.", of=of)
+        raise ArgumentError(argument, rule, value, f"Use {near} there.", attribute=of)
 
 
 def around(size: int, count: int, steps: int) -> list[int]:
@@ -181,4 +187,4 @@ def _uneven(
     hint += f"and use one that {count * dim.stride} divides."
     if works:
         hint = f"Use {either(works)} there."
-    return ArgumentError("x", rule, dim.size, hint, of=f"shape[{dim.axis}]")
+    return ArgumentError("x", rule, dim.size, hint, attribute=f"shape[{dim.axis}]")

@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array, lax
 from jax.sharding import AxisType
 
-from jaxpool._arguments.arrays import varying
+from jaxpool._arguments.arrays import varying_mesh_axes
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Axis
 from jaxpool._kernels.positions import checked_position
@@ -94,7 +94,7 @@ def _on_any_device(flag: Array) -> Array:
     mesh = jax.sharding.get_abstract_mesh()
     pairs = zip(mesh.axis_names, mesh.axis_types, strict=True)
     manual = tuple(name for name, kind in pairs if kind == AxisType.Manual)
-    axes = varying(flag)  # empty inside a `shard_map` with check_vma=False
+    axes = varying_mesh_axes(flag)  # empty inside a `shard_map` with check_vma=False
     names = tuple(name for name in manual if name in axes) or manual
     return lax.pmax(flag.astype(np.int32), names) > 0
 
@@ -120,7 +120,9 @@ def unpool(
         if count > 1:
             if shape[axis] == 0:
                 rule = f"of at least one element along pooled axis {axis}"
-                raise ArgumentError("y", rule, 0, "Use the plain function.", of=f"shape[{axis}]")
+                raise ArgumentError(
+                    "y", rule, 0, "Use the plain function.", attribute=f"shape[{axis}]"
+                )
             halos.append(_halo(axis, place.names[axis], count, shape[axis] // count))
     # XLA rejects the gradient of a shard_map of arrays without elements (jax 0.10).
     if 0 in shape:

@@ -18,7 +18,11 @@ import importlib.util
 import sys
 from types import ModuleType
 
-_NEEDED = ("equinox", "flax", "haiku")  # modules that import the library of their name
+_MODULES_NEEDING_THEIR_LIBRARY = (
+    "equinox",
+    "flax",
+    "haiku",
+)  # modules that import the library of their name
 _MODULES = ("equinox", "flax", "haiku", "scipy", "torch", "torchvision")
 
 
@@ -33,6 +37,8 @@ def __getattr__(name: str) -> ModuleType:
 def __dir__() -> list[str]:
     """List only modules whose library is installed, because `help` imports every listed module."""
     importable = {
-        name for name in _MODULES if importlib.util.find_spec(name if name in _NEEDED else "jax")
+        name
+        for name in _MODULES
+        if importlib.util.find_spec(name if name in _MODULES_NEEDING_THEIR_LIBRARY else "jax")
     }
     return sorted({*globals(), *importable} - {"ModuleType", "importlib", "sys"})

@@ -18,7 +18,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from jaxpool._accelerate.bind import handing_over, install
-from jaxpool._arguments.arrays import weakly_typed
+from jaxpool._arguments.arrays import with_weak_type
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import dtypes
@@ -28,60 +28,72 @@ from jaxpool._ops.sum_pool import SumPool
 from jaxpool._shards.pools import windowed
 from jaxpool.compat._traced_reduction import traced_reduction
 
-Divide = Literal["not", "counted", "real"]
+DivisorRule = Literal["not", "counted", "real"]
 
 
 @contextlib.contextmanager
-def extra(library: str, name: str) -> Iterator[None]:
+def name_missing_extra(library: str, extra_name: str) -> Iterator[None]:
     """Name the extra to install if `library`, which `compat.<name>` imports, is missing."""
     try:
         yield
     except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] != name:
+        if (error.name or "").split(".")[0] != extra_name:
             raise
-        message = f"jaxpool.compat.{name} needs {library}: pip install 'jaxpool[{name}]'"
-        raise ModuleNotFoundError(message, name=name) from None
+        message = (
+            f"jaxpool.compat.{extra_name} needs {library}: pip install 'jaxpool[{extra_name}]'"
+        )
+        raise ModuleNotFoundError(message, name=extra_name) from None
 
 
-def accelerated(original: Callable[..., Any], *args: Any) -> Array:
-    """`original(*args)` under `accelerate`."""
+def call_accelerated(original_function: Callable[..., Any], *args: Any) -> Array:
+    """`original_function(*args)` under `accelerate`."""
     install()
     with handing_over(None):
-        y: Array = original(*args)
+        y: Array = original_function(*args)
     return y
 
 
-def pool(original: Callable[..., Any], x: Any, *args: Any, divide: Divide = "not") -> Array:
-    """`original(x, *args)` by one op or under `accelerate`; `divide` is the divisor of window sums, as in `SumPool`."""
-    y = pool_at_once(original, x, *args, divide=divide)
-    return accelerated(original, x, *args) if y is None else y
+def pool_or_call_accelerated(
+    original_pool: Callable[..., Any], x: Any, *args: Any, divisor_rule: DivisorRule = "not"
+) -> Array:
+    """`original_pool(x, *args)` by one op or under `accelerate`. `divisor_rule` divides sums as in `SumPool`."""
+    y = pool_with_one_op(original_pool, x, *args, divisor_rule=divisor_rule)
+    return call_accelerated(original_pool, x, *args) if y is None else y
 
 
-def pool_at_once(
-    original: Callable[..., Any], x: Any, *args: Any, divide: Divide = "not", moved: bool = False
+def pool_with_one_op(
+    original_pool: Callable[..., Any],
+    x: Any,
+    *args: Any,
+    divisor_rule: DivisorRule = "not",
+    channels_moved_last: bool = False,
 ) -> Array | None:
-    """`pool` by one op, or None if one op does not compute all of `original`.
+    """`pool_or_call_accelerated` by one op, or None if one op does not compute all of `original_pool`.
 
-    An original may add leading axes to x and remove them from the result. With `moved`, the original moves the first
-    axis to the end and adds one leading axis, so the pooled axes keep the numbers that they have in x.
+    An original may add leading axes to x and remove them from the result. With `channels_moved_last`, it moves the
+    first axis to the end and adds one leading axis, so the pooled axes keep the numbers that they have in x.
     """
     if not isinstance(x, (jax.Array, np.ndarray)):
         return None
     x = jnp.asarray(x) if isinstance(x, np.ndarray) else x
-    reduction = traced_reduction(original, x, *args)
+    reduction = traced_reduction(original_pool, x, *args)
     if reduction is None or (reduction.kind == "sum" and not dtypes.is_float(x.dtype)):
         return None
-    leading = 0 if moved else reduction.ndim - x.ndim
+    leading = 0 if channels_moved_last else reduction.ndim - x.ndim
     dims = [dataclasses.replace(dim, axis=dim.axis - leading) for dim in reduction.window.dims]
     window = Window(tuple(dims))
     # An average over no elements is NaN in the originals, but 0 in `SumPool`.
-    empty = divide == "real" and any(dim.first_empty() is not None for dim in dims)
+    empty = divisor_rule == "real" and any(dim.first_empty_window() is not None for dim in dims)
     if empty or window.pooled(x.shape) != reduction.shape:
         return None
     kind = reduction.kind
-    op = SumPool(window, divide) if kind == "sum" else pool_op(window, cast(Kind, kind), "first")
+    op = (
+        SumPool(window, divisor_rule)
+        if kind == "sum"
+        else pool_op(window, cast(Kind, kind), "first")
+    )
     try:
         y = windowed(op, x.astype(reduction.dtype))
     except ArgumentError:  # shards of unequal sizes
         return None
-    return weakly_typed(y) if reduction.weak_type else y
+    return with_weak_type(y) if reduction.weak_type else y

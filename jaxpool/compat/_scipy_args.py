@@ -10,35 +10,37 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import is_array, real_array
+from jaxpool._arguments.arrays import as_real_array, is_array
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import is_int, is_sequence, per_axis
+from jaxpool._arguments.sizes import ints_per_axis, is_int, is_tuple_or_list
 from jaxpool._kernels.dtypes import is_float
 
-MODES = {  # from SciPy's border modes to those of `jnp.pad`
+JNP_PAD_MODES = {  # from SciPy's border modes to those of `jnp.pad`
     **{"reflect": "symmetric", "grid-mirror": "symmetric", "nearest": "edge", "mirror": "reflect"},
     **{"wrap": "wrap", "grid-wrap": "wrap", "constant": "constant", "grid-constant": "constant"},
 }
-LARGEST = 2**20  # elements of a window
-REPEATED = 64  # repeats of the input by a border: `jnp.pad` adds operations for each repeat
+MAX_WINDOW_ELEMENTS = 2**20  # elements of a window
+MAX_BORDER_REPEATS = (
+    64  # repeats of the input by a border: `jnp.pad` adds operations for each repeat
+)
 
 
-def check_known(x: Array, axes: Sequence[int]) -> None:
+def check_static_sizes(x: Array, axes: Sequence[int]) -> None:
     """Raise unless the sizes of `axes` are known."""
     for axis in axes:
         if not is_int(x.shape[axis]):
             rule, hint = f"of a known size along axis {axis}", "Name the others in axes."
-            raise ArgumentError("input", rule, x.shape, hint, of="shape")
+            raise ArgumentError("input", rule, x.shape, hint, attribute="shape")
 
 
-def without_axes(arguments: dict[str, Any], ndim: int) -> dict[str, Any]:
+def add_axis_of_size_1(arguments: dict[str, Any], ndim: int) -> dict[str, Any]:
     """The arguments of a filter along no axis, changed to filter along an added last axis of size 1."""
     changed = {**arguments, "axes": (ndim,), "origin": 0}
-    per_axis("origin", arguments["origin"], 0, least=-(2**31))
+    ints_per_axis("origin", arguments["origin"], 0, min_value=-(2**31))
     if arguments["size"] is not None:
-        per_axis("size", arguments["size"], 0)
+        ints_per_axis("size", arguments["size"], 0)
         changed["size"] = 1
-    if is_sequence(arguments["mode"]) and not arguments["mode"]:
+    if is_tuple_or_list(arguments["mode"]) and not arguments["mode"]:
         changed["mode"] = "nearest"
     for name in ("footprint", "structure"):
         if arguments.get(name) is not None and np.ndim(arguments[name]) == 0:
@@ -48,7 +50,7 @@ def without_axes(arguments: dict[str, Any], ndim: int) -> dict[str, Any]:
     return changed
 
 
-def check_held(cval: Any, dtype: Any) -> None:
+def check_cval_fits_dtype(cval: Any, dtype: Any) -> None:
     """Raise unless an integer or bool `dtype` can represent `cval`. SciPy would compare it in float64."""
     if jnp.issubdtype(dtype, jnp.floating):
         return
@@ -75,18 +77,18 @@ def output_dtype(output: Any, x: Array) -> np.dtype:
     return dtype
 
 
-def numbers(argument: str, value: Any) -> Array:
+def as_numeric_array(arg_name: str, value: Any) -> Array:
     """An array of numbers, or a list of them."""
-    if is_sequence(value):
-        # NumPy cannot convert traced numbers. `real_array` raises for invalid entries.
+    if is_tuple_or_list(value):
+        # NumPy cannot convert traced numbers. `as_real_array` raises for invalid entries.
         with contextlib.suppress(Exception):
             value = np.asarray(value)
     elif not is_array(value):
-        raise ArgumentError(argument, "an array", value, "Pass np.zeros((3, 3)), say.", TypeError)
-    return real_array(argument, value)
+        raise ArgumentError(arg_name, "an array", value, "Pass np.zeros((3, 3)), say.", TypeError)
+    return as_real_array(arg_name, value)
 
 
-def bools(mask: Any) -> np.ndarray:
+def as_footprint(mask: Any) -> np.ndarray:
     """A footprint as a NumPy array of bools."""
     try:
         return np.asarray(mask, bool)
@@ -95,21 +97,21 @@ def bools(mask: Any) -> np.ndarray:
         raise ArgumentError("footprint", "an array of bools", mask, hint, TypeError) from None
 
 
-def cut_off(y: Array, dtype: np.dtype) -> Array:
+def cast_with_wraparound(y: Array, dtype: np.dtype) -> Array:
     """y cast to `dtype` as in C: values out of range wrap around, including floats, which XLA would clip.
 
     SciPy casts to bool through a byte: 256 and 0.5 become False.
     """
     if dtype == np.bool_ and y.dtype != np.bool_:
-        return cut_off(y, np.dtype(np.uint8)).astype(dtype)
+        return cast_with_wraparound(y, np.dtype(np.uint8)).astype(dtype)
     if is_float(y.dtype) and dtype == np.uint32:
         return jnp.where(y < 0, y.astype(np.int32).astype(dtype), y.astype(dtype))
     small = not is_float(dtype) and dtype.itemsize < 4 and dtype != np.bool_
     return y.astype(np.int32).astype(dtype) if small and is_float(y.dtype) else y.astype(dtype)
 
 
-def keeps_order(source: np.dtype, target: np.dtype) -> bool:
-    """Whether a cast from `source` to `target` never makes a larger number the smaller one."""
-    if is_float(target) or source == target:
+def cast_preserves_order(source_dtype: np.dtype, target_dtype: np.dtype) -> bool:
+    """Whether a cast from `source_dtype` to `target_dtype` never makes a larger number the smaller one."""
+    if is_float(target_dtype) or source_dtype == target_dtype:
         return True
-    return not is_float(source) and np.can_cast(source, target)
+    return not is_float(source_dtype) and np.can_cast(source_dtype, target_dtype)

@@ -17,9 +17,16 @@ from jax import numpy as jnp
 
 from jaxpool._api.rank import check_rank
 from jaxpool._arguments.arrays import as_array
-from jaxpool._arguments.coefficients import is_number, number
-from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool._arguments.sizes import is_int, is_sequence, listed, normalise_axes, one_axis, per_axis
+from jaxpool._arguments.coefficients import checked_float, is_number
+from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
+from jaxpool._arguments.sizes import (
+    array_to_list,
+    ints_per_axis,
+    is_int,
+    is_tuple_or_list,
+    normalise_axes,
+    normalise_axis,
+)
 from jaxpool._geometry.window import Window, make_window
 from jaxpool._kernels.dtypes import Kind, is_float
 from jaxpool._ops.apply import applied
@@ -31,30 +38,38 @@ from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan.rank_pool import Rank
 from jaxpool._shards.split import by_window
 from jaxpool.compat._scipy_args import (
-    LARGEST,
-    MODES,
-    REPEATED,
-    bools,
-    check_held,
-    check_known,
-    cut_off,
-    keeps_order,
-    numbers,
+    JNP_PAD_MODES,
+    MAX_BORDER_REPEATS,
+    MAX_WINDOW_ELEMENTS,
+    add_axis_of_size_1,
+    as_footprint,
+    as_numeric_array,
+    cast_preserves_order,
+    cast_with_wraparound,
+    check_cval_fits_dtype,
+    check_static_sizes,
     output_dtype,
-    without_axes,
 )
-from jaxpool.compat._scipy_grey import WrappedSums, steps_of, wrapped
-from jaxpool.compat._scipy_mean import check_width, whole_mean
+from jaxpool.compat._scipy_grey import (
+    IntegerMorphology,
+    apply_integer_morphology,
+    rows_of_structure,
+)
+from jaxpool.compat._scipy_mean import check_window_size, integer_mean
 
-_GREY: dict[str, tuple[Kind, ...]] = {
+_REDUCTIONS_OF_GREY_FILTER: dict[str, tuple[Kind, ...]] = {
     **{"grey_dilation": ("max",), "grey_erosion": ("min",)},
     **{"grey_opening": ("min", "max"), "grey_closing": ("max", "min")},
 }
-_SEPARABLE = ("maximum_filter", "minimum_filter", *_GREY)  # without footprint zeros or structure
+_SEPARABLE_FILTERS = (
+    "maximum_filter",
+    "minimum_filter",
+    *_REDUCTIONS_OF_GREY_FILTER,
+)  # without footprint zeros or structure
 
 
 @dataclasses.dataclass(frozen=True)
-class Continued:
+class ExtendedBorderPool:
     """`pool` with `op` over an array whose border is extended by the padding of `window`, with modes of `jnp.pad`."""
 
     window: Window
@@ -64,7 +79,7 @@ class Continued:
     op: Any
 
 
-def continued(op: Continued, x: Array, *arguments: Array) -> Array:
+def pool_with_extended_border(op: ExtendedBorderPool, x: Array, *arguments: Array) -> Array:
     """Extend the border of x, and pool the extended array."""
     fill = np.asarray(op.cval).astype(x.dtype)
     for dim, mode in zip(op.window.dims, op.modes, strict=True):
@@ -74,93 +89,101 @@ def continued(op: Continued, x: Array, *arguments: Array) -> Array:
     return op.pool(dataclasses.replace(op.op, window=over_border(op.window)), x, *arguments)
 
 
-def _chosen(op: SelectPool | RankPool, x: Array) -> Array:
+def _apply_select_or_rank(op: SelectPool | RankPool, x: Array) -> Array:
     return ranked(op, x) if isinstance(op, RankPool) else applied(op, x)
 
 
 class Filter:
-    """One call of the filter `name` with its arguments. Error messages name the function `called`."""
+    """One call of the filter `name` with its arguments. Error messages name the function `function_name`."""
 
-    def __init__(self, name: str, input: Any, *, called: str, **arguments: Any) -> None:
-        self.name, self.called, self.arguments = name, called, arguments
-        with calling(f"compat.scipy.{called}"):
-            array = numbers("input", input) if is_sequence(input) else input
+    def __init__(self, name: str, input: Any, *, function_name: str, **arguments: Any) -> None:
+        self.name, self.function_name, self.arguments = name, function_name, arguments
+        with name_function_in_errors(f"compat.scipy.{function_name}"):
+            array = as_numeric_array("input", input) if is_tuple_or_list(input) else input
             self.x = as_array(array, "input")
 
-    def result(self) -> Array:
+    def compute(self) -> Array:
         """The result of the filter."""
         args = self.arguments
-        with calling(f"compat.scipy.{self.called}", **{"input.shape": self.x.shape}):
+        with name_function_in_errors(
+            f"compat.scipy.{self.function_name}", **{"input.shape": self.x.shape}
+        ):
             ndim, axes = self.x.ndim, args.get("axes")
             if "axis" in args:
-                axes = one_axis(args["axis"], ndim, "input")
+                axes = normalise_axis(args["axis"], ndim, "input")
             axes = tuple(range(ndim)) if axes is None else (axes,) if is_int(axes) else axes
-            axes, shape = listed(axes), self.x.shape
-            if is_sequence(axes) and not axes:
-                self.arguments = args = without_axes(args, ndim)
+            axes, shape = array_to_list(axes), self.x.shape
+            if is_tuple_or_list(axes) and not axes:
+                self.arguments = args = add_axis_of_size_1(args, ndim)
                 axes, self.x = args["axes"], self.x[..., None]
             self.axes = normalise_axes(axes, self.x.ndim, None, "input")
-            check_known(self.x, self.axes)
+            check_static_sizes(self.x, self.axes)
             count, mode = len(self.axes), args["mode"]
-            mode = listed(mode)
-            self.modes = tuple(mode) if is_sequence(mode) else (mode,) * count
-            known = all(isinstance(each, str) and each in MODES for each in self.modes)
+            mode = array_to_list(mode)
+            self.modes = tuple(mode) if is_tuple_or_list(mode) else (mode,) * count
+            known = all(isinstance(each, str) and each in JNP_PAD_MODES for each in self.modes)
             if len(self.modes) != count or not known:
-                rule = f"one of {', '.join(MODES)}, or one per axis"
+                rule = f"one of {', '.join(JNP_PAD_MODES)}, or one per axis"
                 raise ArgumentError("mode", rule, mode, "Use 'nearest', say.")
             if not is_number(args["cval"]):
                 raise ArgumentError("cval", "a number", args["cval"], "Pass 0.0, say.", TypeError)
-            check_held(args["cval"], self.x.dtype)
+            check_cval_fits_dtype(args["cval"], self.x.dtype)
             self.dtype = output_dtype(args["output"], self.x)
-            self.origins = per_axis("origin", args["origin"], count, least=-(2**31))
-            return cut_off(lax.reshape(self._computed(), shape), self.dtype)
+            self.origins = ints_per_axis("origin", args["origin"], count, min_value=-(2**31))
+            return cast_with_wraparound(
+                lax.reshape(self._compute_without_cast(), shape), self.dtype
+            )
 
-    def _computed(self) -> Array:
+    def _compute_without_cast(self) -> Array:
         if self.name.startswith("uniform"):
-            return self._uniform()
+            return self._uniform_filter()
         structure = self.arguments.get("structure")
-        kernel = None if structure is None else numbers("structure", structure)
-        shape, taps = self._window(kernel)
+        kernel = None if structure is None else as_numeric_array("structure", structure)
+        shape, taps = self._window_shape_and_taps(kernel)
         x = self.x
         if self.separable:  # SciPy skips axes of window size 1, so their origin has no effect
             pairs = zip(self.origins, shape, strict=True)
             self.origins = tuple(0 if size == 1 else origin for origin, size in pairs)
-        self.cast = self.separable and not keeps_order(x.dtype, self.dtype)
-        if self.name not in _GREY:
-            return self._ranked(x, self._rank(len(taps)), shape, taps)
+        self.cast = self.separable and not cast_preserves_order(x.dtype, self.dtype)
+        if self.name not in _REDUCTIONS_OF_GREY_FILTER:
+            return self._filter_by_rank(x, self._rank_of_filter(len(taps)), shape, taps)
         dtype = x.dtype if kernel is None or x.dtype != np.bool_ else np.dtype(np.uint8)
-        *first, last = _GREY[self.name]
+        *first, last = _REDUCTIONS_OF_GREY_FILTER[self.name]
         cast, self.cast = self.cast, False
         for kind in first:
-            x = cut_off(self._grey(x.astype(dtype), kind, shape, taps, kernel), dtype)
+            x = cast_with_wraparound(
+                self._dilate_or_erode(x.astype(dtype), kind, shape, taps, kernel), dtype
+            )
         self.cast = cast
-        return self._grey(x.astype(dtype), last, shape, taps, kernel)
+        return self._dilate_or_erode(x.astype(dtype), last, shape, taps, kernel)
 
-    def _window(self, kernel: Array | None) -> tuple[tuple[int, ...], np.ndarray]:
+    def _window_shape_and_taps(self, kernel: Array | None) -> tuple[tuple[int, ...], np.ndarray]:
         """The shape of the window, and the flat indices of its elements that take part."""
         mask, size = self.arguments.get("footprint"), self.arguments["size"]
         if mask is None and kernel is None:
             if size is None:
                 rule = "given, or `footprint` in its place"
                 raise ArgumentError("size", rule, None, "Pass 3, say.", TypeError)
-            shape = per_axis("size", size, len(self.axes))
-            self._check_sizes("size", shape)
-            self.separable = self.name in _SEPARABLE
+            shape = ints_per_axis("size", size, len(self.axes))
+            self._check_window_sizes("size", shape)
+            self.separable = self.name in _SEPARABLE_FILTERS
             return shape, np.arange(math.prod(shape))
-        part = bools(np.ones(kernel.shape, bool) if mask is None and kernel is not None else mask)
+        part = as_footprint(
+            np.ones(kernel.shape, bool) if mask is None and kernel is not None else mask
+        )
         fits = kernel is None or kernel.shape == part.shape
         named = "structure" if mask is None else "footprint"
         if part.ndim != len(self.axes) or not fits:
             rule = f"of {len(self.axes)} axes" + ("" if fits else " and the shape of `structure`")
-            raise ArgumentError(named, rule, part.shape, "Name as many axes.", of="shape")
+            raise ArgumentError(named, rule, part.shape, "Name as many axes.", attribute="shape")
         if not part.any():
             rule = "of at least one element that takes part"
-            raise ArgumentError(named, rule, part.shape, "Pass np.ones((3, 3)).", of="shape")
-        self._check_sizes(named, part.shape)
-        self.separable = kernel is None and bool(part.all()) and self.name in _SEPARABLE
+            raise ArgumentError(named, rule, part.shape, "Pass np.ones((3, 3)).", attribute="shape")
+        self._check_window_sizes(named, part.shape)
+        self.separable = kernel is None and bool(part.all()) and self.name in _SEPARABLE_FILTERS
         return part.shape, np.flatnonzero(part)
 
-    def _where(self, origins: Sequence[int]) -> list[tuple[int, int]]:
+    def _axes_and_origins(self, origins: Sequence[int]) -> list[tuple[int, int]]:
         """The axes of the window and their origins.
 
         SciPy filters separable windows axis by axis. Other windows follow the axes in ascending order. If they cover
@@ -171,41 +194,43 @@ class Filter:
         places = [*zip(self.axes, origins, strict=True)]
         return places if self.separable else sorted(places)
 
-    def _check_sizes(self, argument: str, sizes: Sequence[int]) -> None:
-        """Raise for windows of more than `LARGEST` elements, or longer than `REPEATED` times the input."""
+    def _check_window_sizes(self, arg_name: str, sizes: Sequence[int]) -> None:
+        """Raise for windows of over `MAX_WINDOW_ELEMENTS` elements, or over `MAX_BORDER_REPEATS` times the input."""
         known = [self.x.shape[axis] or width for axis, width in zip(self.axes, sizes, strict=True)]
-        too_long = max(sizes) > REPEATED * min(known) and any(
-            width > REPEATED * size
+        too_long = max(sizes) > MAX_BORDER_REPEATS * min(known) and any(
+            width > MAX_BORDER_REPEATS * size
             for order in (known, [size for _, size in sorted(zip(self.axes, known, strict=True))])
             for width, size in zip(sizes, order, strict=True)
         )
-        if too_long or math.prod(sizes) > LARGEST:
-            rule = f"of at most 2**20 elements, and {REPEATED} times as long as input"
-            raise ArgumentError(argument, rule, tuple(sizes), "Use a smaller window.")
+        if too_long or math.prod(sizes) > MAX_WINDOW_ELEMENTS:
+            rule = f"of at most 2**20 elements, and {MAX_BORDER_REPEATS} times as long as input"
+            raise ArgumentError(arg_name, rule, tuple(sizes), "Use a smaller window.")
 
-    def _rank(self, count: int) -> Rank:
+    def _rank_of_filter(self, num_taps: int) -> Rank:
         if "rank" in self.arguments:
-            return check_rank(self.arguments["rank"], count) % count
+            return check_rank(self.arguments["rank"], num_taps) % num_taps
         if "percentile" in self.arguments:
             rule, hint = "a number from -100 to 100", "50 is the median, -10 is 90."
             percentile = self.arguments["percentile"]
-            share = number("percentile", percentile, rule, hint, lambda value: abs(value) <= 100)
+            share = checked_float(
+                "percentile", percentile, rule, hint, lambda value: abs(value) <= 100
+            )
             share = share + 100.0 if share < 0 else share
-            return min(count - 1, int(float(count) * share / 100.0))
-        ranks: dict[str, Rank] = {"max": count - 1, "min": 0, "med": "higher"}
+            return min(num_taps - 1, int(float(num_taps) * share / 100.0))
+        ranks: dict[str, Rank] = {"max": num_taps - 1, "min": 0, "med": "higher"}
         return ranks[self.name[:3]]
 
-    def _over(
+    def _pool_over_window(
         self,
         pool: Callable[..., Array],
-        make: Callable[[Window], Any],
-        shape: Sequence[int],
-        places: Sequence[tuple[int, int]],
+        make_op: Callable[[Window], Any],
+        window_shape: Sequence[int],
+        axes_and_origins: Sequence[tuple[int, int]],
         *xs: Array,
     ) -> Array:
-        """`pool` with the op `make(window)`, for a window of `shape` with the axes and origins in `places`."""
+        """`pool` with the op `make_op(window)`, for a window of `window_shape` along `axes_and_origins`."""
         sides = []
-        for size, (_, origin) in zip(shape, places, strict=True):
+        for size, (_, origin) in zip(window_shape, axes_and_origins, strict=True):
             low = size // 2 + origin
             if not 0 <= low < size:
                 rule = f"from {-(size // 2)} to {(size - 1) // 2}, as the window holds its centre"
@@ -213,12 +238,12 @@ class Filter:
                     "origin", rule, self.arguments["origin"], "Move the window less."
                 )
             sides.append((low, size - 1 - low))
-        axes = tuple(axis for axis, _ in places)
+        axes = tuple(axis for axis, _ in axes_and_origins)
         if any(xs[0].shape[axis] == 0 for axis in axes):
             return xs[0]
-        modes = tuple(MODES[self.modes[self.axes.index(axis)]] for axis in axes)
-        window = make_window(xs[0].shape, shape, padding=sides, axes=axes)
-        op = Continued(window, modes, self.arguments["cval"], pool, make(window))
+        modes = tuple(JNP_PAD_MODES[self.modes[self.axes.index(axis)]] for axis in axes)
+        window = make_window(xs[0].shape, window_shape, padding=sides, axes=axes)
+        op = ExtendedBorderPool(window, modes, self.arguments["cval"], pool, make_op(window))
         split = by_window(xs[0], window)
         for halo in split.shards.halos:
             if modes[axes.index(halo.dim.axis)] == "wrap":
@@ -226,73 +251,98 @@ class Filter:
                 raise ArgumentError("mode", rule, self.arguments["mode"], "Use 'nearest', say.")
         if {"symmetric", "reflect"}.intersection(modes):
             split.check_reflected("input")
-        return split.apply(continued, op, *xs)
+        return split.apply(pool_with_extended_border, op, *xs)
 
-    def _ranked(self, x: Array, rank: Rank, shape: tuple[int, ...], taps: np.ndarray) -> Array:
+    def _filter_by_rank(
+        self, x: Array, rank: Rank, window_shape: tuple[int, ...], taps: np.ndarray
+    ) -> Array:
         if self.cast:
-            return self._lines(x, "max" if rank else "min", shape)
+            return self._filter_axis_by_axis(x, "max" if rank else "min", window_shape)
 
-        def make(window: Window) -> Any:
+        def make_op(window: Window) -> Any:
             if len(taps) == window.size and rank in (0, len(taps) - 1):
                 return SelectPool(window, "max" if rank else "min", "first")
             return RankPool(window, "first", tuple(taps.tolist()), rank)
 
-        return self._over(_chosen, make, shape, self._where(self.origins), x)
+        return self._pool_over_window(
+            _apply_select_or_rank, make_op, window_shape, self._axes_and_origins(self.origins), x
+        )
 
-    def _lines(self, x: Array, kind: Kind, shape: tuple[int, ...]) -> Array:
+    def _filter_axis_by_axis(self, x: Array, kind: Kind, window_shape: tuple[int, ...]) -> Array:
         """The maximum or minimum of each window, axis by axis: SciPy casts to the output dtype after each axis."""
-        if "constant" in (MODES[mode] for mode in self.modes):
-            check_held(self.arguments["cval"], self.dtype)
-        make = functools.partial(SelectPool, kind=kind, ties="first")
-        for size, pair in zip(shape, self._where(self.origins), strict=True):
+        if "constant" in (JNP_PAD_MODES[mode] for mode in self.modes):
+            check_cval_fits_dtype(self.arguments["cval"], self.dtype)
+        make_op = functools.partial(SelectPool, kind=kind, ties="first")
+        for size, pair in zip(window_shape, self._axes_and_origins(self.origins), strict=True):
             if size > 1:
-                x = cut_off(self._over(_chosen, make, (size,), [pair], x), self.dtype)
+                x = cast_with_wraparound(
+                    self._pool_over_window(_apply_select_or_rank, make_op, (size,), [pair], x),
+                    self.dtype,
+                )
         return x
 
-    def _grey(
-        self, x: Array, kind: Kind, shape: tuple[int, ...], taps: np.ndarray, kernel: Array | None
+    def _dilate_or_erode(
+        self,
+        x: Array,
+        kind: Kind,
+        window_shape: tuple[int, ...],
+        taps: np.ndarray,
+        kernel: Array | None,
     ) -> Array:
         """The dilation, which reflects the window, or the erosion."""
         origins = self.origins
         if kind == "max":
-            self.origins = tuple(-o - (n % 2 == 0) for o, n in zip(origins, shape, strict=True))
-            taps = math.prod(shape) - 1 - taps[::-1]
+            self.origins = tuple(
+                -o - (n % 2 == 0) for o, n in zip(origins, window_shape, strict=True)
+            )
+            taps = math.prod(window_shape) - 1 - taps[::-1]
         if kernel is None:
-            y = self._ranked(x, len(taps) - 1 if kind == "max" else 0, shape, taps)
+            y = self._filter_by_rank(x, len(taps) - 1 if kind == "max" else 0, window_shape, taps)
         elif is_float(x.dtype):
             flat = lax.reshape(kernel, (kernel.size,) + (1,) * x.ndim).astype(x.dtype)
             flat = flat[::-1] if kind == "max" else flat
 
-            def make(window: Window) -> Any:
+            def make_op(window: Window) -> Any:
                 return Morphology(window, "first", tuple(taps.tolist()), kind)
 
-            y = self._over(applied, make, shape, self._where(self.origins), x, flat)
+            y = self._pool_over_window(
+                applied, make_op, window_shape, self._axes_and_origins(self.origins), x, flat
+            )
         else:
             if is_float(self.dtype) and is_float(kernel.dtype):
                 rule = "of integers, or None, where input is of those and the structure of floats"
                 raise ArgumentError("output", rule, self.dtype, "Convert input to floats.")
-            steps = steps_of(self.arguments["structure"], int(taps[0]), kind, x)
-            make = functools.partial(WrappedSums, taps=tuple(taps.tolist()), kind=kind)
-            y = self._over(wrapped, make, shape, self._where(self.origins), x, steps)
+            steps = rows_of_structure(self.arguments["structure"], int(taps[0]), kind, x)
+            make_op = functools.partial(IntegerMorphology, taps=tuple(taps.tolist()), kind=kind)
+            y = self._pool_over_window(
+                apply_integer_morphology,
+                make_op,
+                window_shape,
+                self._axes_and_origins(self.origins),
+                x,
+                steps,
+            )
         self.origins = origins
         return y
 
-    def _uniform(self) -> Array:
+    def _uniform_filter(self) -> Array:
         """The mean of each window, axis by axis, cast to the output dtype after each axis."""
-        x, sizes = self.x, per_axis("size", self.arguments["size"], len(self.axes))
-        self._check_sizes("size", sizes)
+        x, sizes = self.x, ints_per_axis("size", self.arguments["size"], len(self.axes))
+        self._check_window_sizes("size", sizes)
         for axis, width, origin in zip(self.axes, sizes, self.origins, strict=True):
             if width == 1 and "axes" in self.arguments:
                 continue  # SciPy ignores the origin of an axis of width 1
-            whole = not is_float(x.dtype) and not is_float(self.dtype)
-            if whole:
-                check_width(width, x.dtype)
+            is_integer = not is_float(x.dtype) and not is_float(self.dtype)
+            if is_integer:
+                check_window_size(width, x.dtype)
             elif not is_float(x.dtype):
                 x = x.astype(jnp.promote_types(self.dtype, jnp.float32))
 
-            def make(window: Window, whole: bool = whole) -> Any:
+            def make_op(window: Window, whole: bool = is_integer) -> Any:
                 return SumPool(window, "not" if whole else "counted")
 
-            pool = whole_mean if whole else applied
-            x = cut_off(self._over(pool, make, (width,), [(axis, origin)], x), self.dtype)
+            pool = integer_mean if is_integer else applied
+            x = cast_with_wraparound(
+                self._pool_over_window(pool, make_op, (width,), [(axis, origin)], x), self.dtype
+            )
         return x

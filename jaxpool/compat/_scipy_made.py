@@ -8,35 +8,44 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import wrong_dtype
-from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.arrays import wrong_dtype_error
+from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 from jaxpool.compat._scipy_filter import Filter
 
-MADE = ("white_tophat", "black_tophat", "morphological_gradient", "morphological_laplace")
+COMBINED_FILTERS = (
+    "white_tophat",
+    "black_tophat",
+    "morphological_gradient",
+    "morphological_laplace",
+)
 
 
-def made(name: str, input: Any, arguments: dict[str, Any]) -> Array:
-    """The result of the function `name`, which is in `MADE`."""
+def combine_filters(function_name: str, input: Any, arguments: dict[str, Any]) -> Array:
+    """The result of the function `function_name`, which is in `COMBINED_FILTERS`."""
 
-    def filtered(filter: str, output: Any) -> tuple[Array, Array]:
-        call = Filter(filter, input, called=name, **(arguments | {"output": output}))
-        return call.x, call.result()
+    def input_and_result(filter: str, output: Any) -> tuple[Array, Array]:
+        call = Filter(
+            filter, input, function_name=function_name, **(arguments | {"output": output})
+        )
+        return call.x, call.compute()
 
-    if name.endswith("tophat"):
-        opened = name == "white_tophat"
-        x, y = filtered("grey_opening" if opened else "grey_closing", arguments["output"])
-        with calling(f"compat.scipy.{name}", **{"input.shape": x.shape}):
-            return _less(x, y, y.dtype) if opened else _less(y, x, y.dtype)
-    x, dilated = filtered("grey_dilation", None)
-    with calling(f"compat.scipy.{name}", **{"input.shape": x.shape}):
+    if function_name.endswith("tophat"):
+        opened = function_name == "white_tophat"
+        x, y = input_and_result("grey_opening" if opened else "grey_closing", arguments["output"])
+        with name_function_in_errors(f"compat.scipy.{function_name}", **{"input.shape": x.shape}):
+            return _subtract(x, y, y.dtype) if opened else _subtract(y, x, y.dtype)
+    x, dilated = input_and_result("grey_dilation", None)
+    with name_function_in_errors(f"compat.scipy.{function_name}", **{"input.shape": x.shape}):
         if x.dtype == jnp.bool_:
             rule, hint = "of integers or floats, as a difference of bools is none", "Convert it."
-            raise wrong_dtype("input", rule, x, hint)
-    eroded = filtered("grey_erosion", None)[1]
-    return dilated - eroded if name == "morphological_gradient" else dilated + eroded - x - x
+            raise wrong_dtype_error("input", rule, x, hint)
+    eroded = input_and_result("grey_erosion", None)[1]
+    return (
+        dilated - eroded if function_name == "morphological_gradient" else dilated + eroded - x - x
+    )
 
 
-def _less(x: Array, y: Array, dtype: Any) -> Array:
+def _subtract(x: Array, y: Array, dtype: Any) -> Array:
     """x - y in `dtype`, as NumPy computes it with an output array of that dtype; for bools, x ^ y."""
     if x.dtype == y.dtype == jnp.bool_:
         return x ^ y

@@ -8,28 +8,30 @@ from typing import Any
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._arguments.sizes import check_countable, is_sequence
+from jaxpool._arguments.sizes import check_fits_int32_indices, is_tuple_or_list
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._kernels.positions import window_position
 from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
 from jaxpool._ops.apply import apply, apply_with_residual
 from jaxpool.compat import _torch_args as args
-from jaxpool.compat._torch_args import FLOATS, Result
-from jaxpool.compat._torch_rank import of_rank
+from jaxpool.compat._torch_args import FLOAT_DTYPES, ValuesOrValuesAndIndices
+from jaxpool.compat._torch_rank import public_function_of_rank
 
-Targets = int | Sequence[int | None]
+OutputSizes = int | Sequence[int | None]
 
 
-def _targets(x: Array, rank: int, output_size: Any) -> tuple[int, ...]:
+def _output_sizes(x: Array, rank: int, output_size: Any) -> tuple[int, ...]:
     """The number of windows along each pooled axis. None keeps the size of an axis, except in 1d."""
-    entries = list(output_size) if is_sequence(output_size) else output_size
+    entries = list(output_size) if is_tuple_or_list(output_size) else output_size
     if isinstance(entries, list) and rank > 1:
         pairs = zip(entries, x.shape[x.ndim - rank :], strict=False)
         entries[:rank] = [size if entry is None else entry for entry, size in pairs]
-    return args.sizes("output_size", entries, rank, least=0, short=rank == 1)
+    return args.ints_per_spatial_dim(
+        "output_size", entries, rank, min_value=0, accept_one_entry=rank == 1
+    )
 
 
-_ADAPTIVE_MAX_POOL = """\
+_ADAPTIVE_MAX_POOL_DOC = """\
 Computes the largest element of each of some windows, as `torch.nn.functional.adaptive_max_pool{nd}`.
 
 Gradient: to the first of equal elements in row-major order, but to the last NaN of a window.
@@ -57,18 +59,18 @@ Example:
 
 
 def _adaptive_max_pool(
-    rank: int, input: Any, output_size: Targets, return_indices: bool = False
-) -> Result:
+    rank: int, input: Any, output_size: OutputSizes, return_indices: bool = False
+) -> ValuesOrValuesAndIndices:
     function = f"adaptive_max_pool{rank}d"
-    x = args.tensor(function, input, FLOATS)
-    with args.call(function, x, output_size=output_size):
-        return_indices = args.truth("return_indices", return_indices)
+    x = args.as_array_of_dtypes(function, input, FLOAT_DTYPES)
+    with args.name_torch_function_in_errors(function, x, output_size=output_size):
+        return_indices = args.as_bool("return_indices", return_indices)
         args.check_shape(x, rank, x.ndim - 1)
-        outs = _targets(x, rank, output_size)
-        check_countable("input", x.shape[x.ndim - rank :])
+        outs = _output_sizes(x, rank, output_size)
+        check_fits_int32_indices("input", x.shape[x.ndim - rank :])
         if 0 in outs:
-            return args.no_windows(x, rank, outs, return_indices)
-        window = adaptive_window(x.shape, outs, args.spatial(x, rank))
+            return args.empty_pool_result(x, rank, outs, return_indices)
+        window = adaptive_window(x.shape, outs, args.spatial_axes(x, rank))
     op = adaptive_max_op(window, "last_nan")
     if not return_indices:
         return apply(op, "jvp", x)
@@ -76,7 +78,7 @@ def _adaptive_max_pool(
     return y, window_position(tap, window)
 
 
-_ADAPTIVE_AVG_POOL = """\
+_ADAPTIVE_AVG_POOL_DOC = """\
 Computes the average of each of some windows, as `torch.nn.functional.adaptive_avg_pool{nd}`.
 
 Gradient: each cotangent is spread evenly over its window. What differs from PyTorch: 16-bit
@@ -101,21 +103,21 @@ Example:
 """
 
 
-def _adaptive_avg_pool(rank: int, input: Any, output_size: Targets) -> Array:
+def _adaptive_avg_pool(rank: int, input: Any, output_size: OutputSizes) -> Array:
     function = f"adaptive_avg_pool{rank}d"
-    x = args.tensor(function, input, FLOATS)
-    with args.call(function, x, output_size=output_size):
+    x = args.as_array_of_dtypes(function, input, FLOAT_DTYPES)
+    with args.name_torch_function_in_errors(function, x, output_size=output_size):
         args.check_shape(x, rank, x.ndim - 1 if rank == 3 else rank)
-        outs = _targets(x, rank, output_size)
+        outs = _output_sizes(x, rank, output_size)
         if 0 in outs:
             return jnp.zeros((*x.shape[: x.ndim - rank], *outs), x.dtype)
-        window = adaptive_window(x.shape, outs, args.spatial(x, rank))
+        window = adaptive_window(x.shape, outs, args.spatial_axes(x, rank))
     return apply(adaptive_avg_op(window), "jvp", x)
 
 
-adaptive_max_pool1d = of_rank(1, _adaptive_max_pool, _ADAPTIVE_MAX_POOL)
-adaptive_max_pool2d = of_rank(2, _adaptive_max_pool, _ADAPTIVE_MAX_POOL)
-adaptive_max_pool3d = of_rank(3, _adaptive_max_pool, _ADAPTIVE_MAX_POOL)
-adaptive_avg_pool1d = of_rank(1, _adaptive_avg_pool, _ADAPTIVE_AVG_POOL)
-adaptive_avg_pool2d = of_rank(2, _adaptive_avg_pool, _ADAPTIVE_AVG_POOL)
-adaptive_avg_pool3d = of_rank(3, _adaptive_avg_pool, _ADAPTIVE_AVG_POOL)
+adaptive_max_pool1d = public_function_of_rank(1, _adaptive_max_pool, _ADAPTIVE_MAX_POOL_DOC)
+adaptive_max_pool2d = public_function_of_rank(2, _adaptive_max_pool, _ADAPTIVE_MAX_POOL_DOC)
+adaptive_max_pool3d = public_function_of_rank(3, _adaptive_max_pool, _ADAPTIVE_MAX_POOL_DOC)
+adaptive_avg_pool1d = public_function_of_rank(1, _adaptive_avg_pool, _ADAPTIVE_AVG_POOL_DOC)
+adaptive_avg_pool2d = public_function_of_rank(2, _adaptive_avg_pool, _ADAPTIVE_AVG_POOL_DOC)
+adaptive_avg_pool3d = public_function_of_rank(3, _adaptive_avg_pool, _ADAPTIVE_AVG_POOL_DOC)

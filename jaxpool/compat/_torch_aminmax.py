@@ -8,22 +8,22 @@ from jax import Array
 
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import is_sequence
+from jaxpool._arguments.sizes import is_tuple_or_list
 from jaxpool.compat import _torch_args as args
-from jaxpool.compat._torch_args import ORDERED
-from jaxpool.compat._torch_reduce import over_dims
+from jaxpool.compat._torch_args import ORDERED_DTYPES
+from jaxpool.compat._torch_reduce import reduce_dims
 
 
-class Extremes(NamedTuple):
+class MinAndMax(NamedTuple):
     """The smallest and the largest elements, like PyTorch's return type."""
 
     min: Array
     max: Array
 
 
-@args.also_numpy
+@args.accept_numpy_keywords
 @public
-def aminmax(input: Any, *, dim: int | None = None, keepdim: bool = False) -> Extremes:
+def aminmax(input: Any, *, dim: int | None = None, keepdim: bool = False) -> MinAndMax:
     """Computes the smallest and the largest element, of all or along an axis, as `torch.aminmax`.
 
     Gradient: tied elements share the cotangent of each result equally, as in `amax`.
@@ -46,9 +46,9 @@ def aminmax(input: Any, *, dim: int | None = None, keepdim: bool = False) -> Ext
       >>> torch.aminmax(jnp.array([[1, 3], [2, 0]]), dim=0)
       Extremes(min=Array([1, 0], dtype=int32), max=Array([2, 3], dtype=int32))
     """
-    x = args.tensor("aminmax", input, ORDERED)
-    with args.call("aminmax", x):
-        if is_sequence(dim):
+    x = args.as_array_of_dtypes("aminmax", input, ORDERED_DTYPES)
+    with args.name_torch_function_in_errors("aminmax", x):
+        if is_tuple_or_list(dim):
             raise ArgumentError("dim", "an axis or None", dim, "Use amin and amax.", TypeError)
-    both = (over_dims("aminmax", kind, x, dim, keepdim) for kind in ("min", "max"))
-    return Extremes(*both)
+    both = (reduce_dims("aminmax", kind, x, dim, keepdim) for kind in ("min", "max"))
+    return MinAndMax(*both)

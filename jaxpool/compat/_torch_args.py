@@ -13,108 +13,129 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import as_array, wrong_dtype
-from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool._arguments.sizes import is_int, is_sequence
+from jaxpool._arguments.arrays import as_array, wrong_dtype_error
+from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
+from jaxpool._arguments.sizes import is_int, is_tuple_or_list
 from jaxpool._geometry.window import Window, make_window
 from jaxpool._shards.split import by_window
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Sizes = int | Sequence[int]
-Result = Array | tuple[Array, Array]  # of a pool with `return_indices`
+IntOrInts = int | Sequence[int]
+ValuesOrValuesAndIndices = Array | tuple[Array, Array]  # of a pool with `return_indices`
 
-FLOATS = tuple(map(np.dtype, (np.float16, jnp.bfloat16, np.float32, np.float64)))
-INTS = tuple(map(np.dtype, (np.int8, np.uint8, np.int16, np.int32, np.int64)))
-BOOL = np.dtype(np.bool_)
+FLOAT_DTYPES = tuple(map(np.dtype, (np.float16, jnp.bfloat16, np.float32, np.float64)))
+INT_DTYPES = tuple(map(np.dtype, (np.int8, np.uint8, np.int16, np.int32, np.int64)))
+BOOL_DTYPE = np.dtype(np.bool_)
 # PyTorch's names of jaxpool's arguments.
-NAMES = {"window_shape": "kernel_size", "output_shape": "output_size", "x": "input"}
-ORDERED = (*FLOATS, *INTS, BOOL)  # dtypes with an order
+TORCH_ARGUMENT_NAMES = {"window_shape": "kernel_size", "output_shape": "output_size", "x": "input"}
+ORDERED_DTYPES = (*FLOAT_DTYPES, *INT_DTYPES, BOOL_DTYPE)  # dtypes with an order
 
 
-def tensor(function: str, value: Any, dtypes: Sequence[np.dtype], argument: str = "input") -> Array:
-    """`value` as an array; raises unless its dtype is in `dtypes`, which PyTorch supports for the function."""
-    with calling(f"compat.torch.{function}"):
-        x = as_array(value, argument)
-        if x.dtype not in dtypes:
-            rule = f"an array of {', '.join(str(dtype) for dtype in dtypes)}"
-            raise wrong_dtype(argument, rule, x)
+def as_array_of_dtypes(
+    function_name: str, value: Any, accepted_dtypes: Sequence[np.dtype], arg_name: str = "input"
+) -> Array:
+    """`value` as an array; raises unless its dtype is in `accepted_dtypes`, which PyTorch supports for the function."""
+    with name_function_in_errors(f"compat.torch.{function_name}"):
+        x = as_array(value, arg_name)
+        if x.dtype not in accepted_dtypes:
+            rule = f"an array of {', '.join(str(dtype) for dtype in accepted_dtypes)}"
+            raise wrong_dtype_error(arg_name, rule, x)
     return x
 
 
 @contextlib.contextmanager
-def call(function: str, x: Array, **context: Any) -> Iterator[None]:
+def name_torch_function_in_errors(
+    function_name: str, x: Array, **shown_arguments: Any
+) -> Iterator[None]:
     """Re-raise an `ArgumentError` in the name of `compat.torch.<function>` with PyTorch's argument names."""
-    with calling(f"compat.torch.{function}", **{"input.shape": x.shape}, **context):
+    with name_function_in_errors(
+        f"compat.torch.{function_name}", **{"input.shape": x.shape}, **shown_arguments
+    ):
         try:
             yield
         except ArgumentError as error:
-            name = NAMES.get(error.argument, error.argument)
-            error.source = name + error.source.removeprefix(error.argument)
-            error.argument = name
+            name = TORCH_ARGUMENT_NAMES.get(error.arg_name, error.arg_name)
+            error.shown_name = name + error.shown_name.removeprefix(error.arg_name)
+            error.arg_name = name
             raise
 
 
-def check_shape(x: Array, rank: int, filled: int) -> None:
-    """Raise unless x is `(N, C, *spatial)` or `(C, *spatial)` and its last `filled` axes are not empty."""
-    if x.ndim not in (rank + 1, rank + 2):
-        rule = f"an array of {rank + 1} or {rank + 2} axes, batch, channels and {rank} pooled"
-        raise ArgumentError("input", rule, x.ndim, "The batch axis may be left out.", of="ndim")
-    if 0 in x.shape[x.ndim - filled :]:
+def check_shape(x: Array, num_spatial_dims: int, num_nonempty_axes: int) -> None:
+    """Raise unless x is `(N, C, *spatial)` or `(C, *spatial)` and its last `num_nonempty_axes` axes are not empty."""
+    if x.ndim not in (num_spatial_dims + 1, num_spatial_dims + 2):
+        least, most = num_spatial_dims + 1, num_spatial_dims + 2
+        rule = f"an array of {least} or {most} axes, batch, channels and {num_spatial_dims} pooled"
+        raise ArgumentError(
+            "input", rule, x.ndim, "The batch axis may be left out.", attribute="ndim"
+        )
+    if 0 in x.shape[x.ndim - num_nonempty_axes :]:
         rule = "an array with elements along all axes but the batch"
-        raise ArgumentError("input", rule, x.shape, "Only a batch may be empty.", of="shape")
+        raise ArgumentError("input", rule, x.shape, "Only a batch may be empty.", attribute="shape")
 
 
-def spatial(x: Array, rank: int) -> tuple[int, ...]:
-    """The pooled axes, the last `rank`."""
-    return tuple(range(x.ndim - rank, x.ndim))
+def spatial_axes(x: Array, num_spatial_dims: int) -> tuple[int, ...]:
+    """The pooled axes, the last `num_spatial_dims`."""
+    return tuple(range(x.ndim - num_spatial_dims, x.ndim))
 
 
-def no_windows(x: Array, rank: int, outs: Sequence[int], return_indices: Any) -> Result:
+def empty_pool_result(
+    x: Array, num_spatial_dims: int, output_size: Sequence[int], return_indices: Any
+) -> ValuesOrValuesAndIndices:
     """The empty result of a max pool whose output size contains 0."""
-    shape = (*x.shape[: x.ndim - rank], *outs)
+    shape = (*x.shape[: x.ndim - num_spatial_dims], *output_size)
     y = jnp.zeros(shape, x.dtype)
     return (y, jnp.zeros(shape, jnp.int32)) if return_indices else y
 
 
-def sizes(
-    argument: str, value: Any, rank: int, *, least: int = 1, short: bool = True
+def ints_per_spatial_dim(
+    arg_name: str,
+    value: Any,
+    num_spatial_dims: int,
+    *,
+    min_value: int = 1,
+    accept_one_entry: bool = True,
 ) -> tuple[int, ...]:
-    """One int of at least `least` per axis, from an int, from `rank` ints or, if `short`, from a tuple of one int."""
+    """One int of at least `min_value` per axis, from an int or from `num_spatial_dims` ints.
+
+    With `accept_one_entry`, a tuple of one int counts for all axes.
+    """
     rule = (
-        f"an int or {rank} ints of at least {least}" if rank > 1 else f"one int, at least {least}"
+        f"an int or {num_spatial_dims} ints of at least {min_value}"
+        if num_spatial_dims > 1
+        else f"one int, at least {min_value}"
     )
-    hint = f"Pass a tuple such as {(2,) * rank}."
-    entries = tuple(value) if is_sequence(value) else (value,)
+    hint = f"Pass a tuple such as {(2,) * num_spatial_dims}."
+    entries = tuple(value) if is_tuple_or_list(value) else (value,)
     if not all(map(is_int, entries)):
-        raise ArgumentError(argument, rule, value, hint, TypeError)
-    if len(entries) == 1 and (short or not is_sequence(value)):
-        entries = entries * rank
+        raise ArgumentError(arg_name, rule, value, hint, TypeError)
+    if len(entries) == 1 and (accept_one_entry or not is_tuple_or_list(value)):
+        entries = entries * num_spatial_dims
     entries = tuple(map(operator.index, entries))
-    if len(entries) != rank or any(entry < least for entry in entries):
-        raise ArgumentError(argument, rule, value, hint)
+    if len(entries) != num_spatial_dims or any(entry < min_value for entry in entries):
+        raise ArgumentError(arg_name, rule, value, hint)
     if any(abs(entry) >= 2**63 for entry in entries):
-        raise ArgumentError(argument, "below 2**63", value, "Pass a size that an array can have.")
+        raise ArgumentError(arg_name, "below 2**63", value, "Pass a size that an array can have.")
     return entries
 
 
-def windows(
+def make_torch_window(
     x: Array,
-    rank: int,
+    num_spatial_dims: int,
     kernel_size: Any,
     stride: Any,
     padding: Any = 0,
     dilation: Any = 1,
     ceil_mode: Any = False,
 ) -> Window:
-    """The windows of a pool over the last `rank` axes of x.
+    """The windows of a pool over the last `num_spatial_dims` axes of x.
 
     With a dilation, a window may contain only padding. Its maximum is the lowest value, as in PyTorch.
     """
-    kernel = sizes("kernel_size", kernel_size, rank)
-    unset = stride is None or (is_sequence(stride) and not stride)
-    strides = kernel if unset else sizes("stride", stride, rank)
-    pads = sizes("padding", padding, rank, least=0)
+    kernel = ints_per_spatial_dim("kernel_size", kernel_size, num_spatial_dims)
+    unset = stride is None or (is_tuple_or_list(stride) and not stride)
+    strides = kernel if unset else ints_per_spatial_dim("stride", stride, num_spatial_dims)
+    pads = ints_per_spatial_dim("padding", padding, num_spatial_dims, min_value=0)
     if any(pad > width // 2 for pad, width in zip(pads, kernel, strict=True)):
         raise ArgumentError("padding", "at most half the window", padding, "Use jaxpool.max_pool.")
     window = make_window(
@@ -122,46 +143,46 @@ def windows(
         kernel,
         strides,
         pads,
-        window_dilation=sizes("dilation", dilation, rank),
+        window_dilation=ints_per_spatial_dim("dilation", dilation, num_spatial_dims),
         ceil_mode=ceil_mode,
-        axes=spatial(x, rank),
-        empty="allow",
+        axes=spatial_axes(x, num_spatial_dims),
+        empty_windows="allow",
     )
     by_window(x, window)  # raises if shards would have unequal sizes
     return window
 
 
-def axis_of(dim: Any, ndim: int, argument: str = "dim") -> int:
+def normalise_dim(dim: Any, ndim: int, arg_name: str = "dim") -> int:
     """`dim` as a non-negative axis; a scalar accepts the axes 0 and -1."""
     count = max(ndim, 1)
     rule = f"an int from {-count} to {count - 1}"
     if not is_int(dim):
-        raise ArgumentError(argument, rule, dim, "Pass an int.", TypeError)
+        raise ArgumentError(arg_name, rule, dim, "Pass an int.", TypeError)
     if not -count <= operator.index(dim) < count:
-        raise ArgumentError(argument, rule, dim, "Name an axis of `input`.")
+        raise ArgumentError(arg_name, rule, dim, "Name an axis of `input`.")
     return operator.index(dim) % count
 
 
-def truth(argument: str, value: Any) -> bool:
+def as_bool(arg_name: str, value: Any) -> bool:
     """`value` as a bool, for arguments that PyTorch only uses in an `if`: ints and None are valid too."""
     if not isinstance(value, (bool, int, np.bool_, type(None))):
-        raise ArgumentError(argument, "True or False", value, "Pass a bool.", TypeError)
+        raise ArgumentError(arg_name, "True or False", value, "Pass a bool.", TypeError)
     return bool(value)
 
 
-def also_numpy(function: Callable[P, R]) -> Callable[P, R]:
+def accept_numpy_keywords(function: Callable[P, R]) -> Callable[P, R]:
     """`function` with the keywords `axis` and `keepdims` as aliases of `dim` and `keepdim`, as in PyTorch."""
     accepted = inspect.signature(function).parameters
 
     @functools.wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         for alias, name in (("axis", "dim"), ("keepdims", "keepdim")):
             if alias in kwargs and name in accepted:
-                with calling(f"compat.torch.{function.__name__}"):
+                with name_function_in_errors(f"compat.torch.{function.__name__}"):
                     if name in kwargs:
                         rule, hint = f"missing where `{name}` is given", "Pass one of the two."
                         raise ArgumentError(alias, rule, kwargs[alias], hint, TypeError)
                 kwargs[name] = kwargs.pop(alias)
         return function(*args, **kwargs)
 
-    return call
+    return wrapper

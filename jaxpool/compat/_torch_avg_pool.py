@@ -15,11 +15,11 @@ from jaxpool._arguments.sizes import is_int
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._shards.pools import windowed
 from jaxpool.compat import _torch_args as args
-from jaxpool.compat._torch_args import FLOATS, Sizes
-from jaxpool.compat._torch_rank import of_rank
+from jaxpool.compat._torch_args import FLOAT_DTYPES, IntOrInts
+from jaxpool.compat._torch_rank import public_function_of_rank
 
 
-def _divisor(divisor: Any, count_include_pad: Any) -> Any:
+def _divisor_rule(divisor: Any, count_include_pad: Any) -> Any:
     check_bool("count_include_pad", count_include_pad)
     if divisor is None:
         return "counted" if count_include_pad else "real"
@@ -31,7 +31,7 @@ def _divisor(divisor: Any, count_include_pad: Any) -> Any:
     return float(operator.index(divisor))
 
 
-_AVG_POOL = """\
+_AVG_POOL_DOC = """\
 Computes the average of each window, as `torch.nn.functional.avg_pool{nd}`.
 
 Gradient: each cotangent is spread evenly over its window. What differs from PyTorch: 16-bit
@@ -65,33 +65,33 @@ Example:
 def _avg_pool(
     rank: int,
     input: Any,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
+    kernel_size: IntOrInts,
+    stride: IntOrInts | None = None,
+    padding: IntOrInts = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Array:
     function = f"avg_pool{rank}d"
-    x = args.tensor(function, input, (*FLOATS, np.dtype(np.int64)))
-    with args.call(function, x, kernel_size=kernel_size):
+    x = args.as_array_of_dtypes(function, input, (*FLOAT_DTYPES, np.dtype(np.int64)))
+    with args.name_torch_function_in_errors(function, x, kernel_size=kernel_size):
         args.check_shape(x, rank, rank + 1)
-        window = args.windows(x, rank, kernel_size, stride, padding, 1, ceil_mode)
+        window = args.make_torch_window(x, rank, kernel_size, stride, padding, 1, ceil_mode)
         if rank == 3 and any(dim.window > dim.size for dim in window.dims):
             rule, hint = "at most the input, without its padding", "Use jaxpool.avg_pool."
             raise ArgumentError("kernel_size", rule, kernel_size, hint)
-        op = SumPool(window, _divisor(divisor_override, count_include_pad))
-        if x.dtype in FLOATS:
+        op = SumPool(window, _divisor_rule(divisor_override, count_include_pad))
+        if x.dtype in FLOAT_DTYPES:
             return windowed(op, x)
         return jnp.trunc(windowed(op, x.astype(jnp.float64))).astype(x.dtype)
 
 
-def _avg_pool_of_one(
+def _avg_pool1d(
     rank: int,
     input: Any,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
+    kernel_size: IntOrInts,
+    stride: IntOrInts | None = None,
+    padding: IntOrInts = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Array:
@@ -99,6 +99,6 @@ def _avg_pool_of_one(
     return _avg_pool(rank, input, kernel_size, stride, padding, ceil_mode, count_include_pad)
 
 
-avg_pool1d = of_rank(1, _avg_pool_of_one, _AVG_POOL)
-avg_pool2d = of_rank(2, _avg_pool, _AVG_POOL)
-avg_pool3d = of_rank(3, _avg_pool, _AVG_POOL)
+avg_pool1d = public_function_of_rank(1, _avg_pool1d, _AVG_POOL_DOC)
+avg_pool2d = public_function_of_rank(2, _avg_pool, _AVG_POOL_DOC)
+avg_pool3d = public_function_of_rank(3, _avg_pool, _AVG_POOL_DOC)

@@ -47,11 +47,11 @@ class AvgPool1d(layers.AvgPool, function=avg.avg_pool1d):
     """
 
 
-class AvgPool2d(layers.AvgPoolBy, function=avg.avg_pool2d):
+class AvgPool2d(layers.AvgPoolWithDivisor, function=avg.avg_pool2d):
     """The average of each window, `avg_pool2d` as a layer of two pooled axes; see `AvgPool1d`."""
 
 
-class AvgPool3d(layers.AvgPoolBy, function=avg.avg_pool3d):
+class AvgPool3d(layers.AvgPoolWithDivisor, function=avg.avg_pool3d):
     """The average of each window, `avg_pool3d` as a layer of three pooled axes; see `AvgPool1d`."""
 
 

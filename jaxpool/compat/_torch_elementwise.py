@@ -13,14 +13,14 @@ from jaxpool._api import elementwise
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool.compat import _torch_args as args
-from jaxpool.compat._torch_args import FLOATS, INTS, ORDERED
+from jaxpool.compat._torch_args import FLOAT_DTYPES, INT_DTYPES, ORDERED_DTYPES
 
 
-def _category(dtype: np.dtype) -> int:
-    return 2 if dtype in FLOATS else int(dtype in INTS)
+def _dtype_category(dtype: np.dtype) -> int:
+    return 2 if dtype in FLOAT_DTYPES else int(dtype in INT_DTYPES)
 
 
-def _common(input: Array, other: Array) -> Any:
+def _common_dtype(input: Array, other: Array) -> Any:
     """The common dtype. An array without axes counts only if its kind is higher (bool, integer, float).
 
     The rule is PyTorch's, and does not depend on `jax_numpy_dtype_promotion`.
@@ -30,20 +30,22 @@ def _common(input: Array, other: Array) -> Any:
     if (input.ndim == 0) == (other.ndim == 0):
         return both
     wide, scalar = (input, other) if input.ndim else (other, input)
-    return both if _category(scalar.dtype) > _category(wide.dtype) else wide.dtype
+    return both if _dtype_category(scalar.dtype) > _dtype_category(wide.dtype) else wide.dtype
 
 
-def pair(function: str, input: Any, other: Any) -> tuple[Array, Array]:
+def promote_pair(function_name: str, input: Any, other: Any) -> tuple[Array, Array]:
     """Both arguments of a function, checked and cast to their common dtype."""
-    x = args.tensor(function, input, ORDERED)
-    y = args.tensor(function, other, ORDERED, "other")
-    with args.call(function, x):
+    x = args.as_array_of_dtypes(function_name, input, ORDERED_DTYPES)
+    y = args.as_array_of_dtypes(function_name, other, ORDERED_DTYPES, "other")
+    with args.name_torch_function_in_errors(function_name, x):
         try:
             jnp.broadcast_shapes(x.shape, y.shape)
         except ValueError:
             rule = "of a shape that broadcasts with that of `input`"
-            raise ArgumentError("other", rule, y.shape, "Reshape it first.", of="shape") from None
-    dtype = _common(x, y)
+            raise ArgumentError(
+                "other", rule, y.shape, "Reshape it first.", attribute="shape"
+            ) from None
+    dtype = _common_dtype(x, y)
     return x.astype(dtype), y.astype(dtype)
 
 
@@ -72,7 +74,7 @@ def maximum(input: Any, other: Any) -> Array:
       >>> torch.maximum(jnp.array([1, 5]), jnp.array(3))
       Array([3, 5], dtype=int32)
     """
-    return elementwise.maximum(*pair("maximum", input, other), autodiff="jvp")
+    return elementwise.maximum(*promote_pair("maximum", input, other), autodiff="jvp")
 
 
 @public
@@ -96,7 +98,7 @@ def minimum(input: Any, other: Any) -> Array:
       >>> torch.minimum(jnp.array([1, 5]), jnp.array(3))
       Array([1, 3], dtype=int32)
     """
-    return elementwise.minimum(*pair("minimum", input, other), autodiff="jvp")
+    return elementwise.minimum(*promote_pair("minimum", input, other), autodiff="jvp")
 
 
 @public
@@ -122,7 +124,7 @@ def fmax(input: Any, other: Any) -> Array:
       >>> torch.fmax(jnp.array([jnp.nan, 5.0]), jnp.array([1.0, 3.0]))
       Array([1., 5.], dtype=float32)
     """
-    return elementwise.fmax(*pair("fmax", input, other), ties="first", autodiff="jvp")
+    return elementwise.fmax(*promote_pair("fmax", input, other), ties="first", autodiff="jvp")
 
 
 @public
@@ -148,4 +150,4 @@ def fmin(input: Any, other: Any) -> Array:
       >>> torch.fmin(jnp.array([jnp.nan, 5.0]), jnp.array([1.0, 3.0]))
       Array([1., 3.], dtype=float32)
     """
-    return elementwise.fmin(*pair("fmin", input, other), ties="first", autodiff="jvp")
+    return elementwise.fmin(*promote_pair("fmin", input, other), ties="first", autodiff="jvp")

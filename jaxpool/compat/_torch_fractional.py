@@ -11,72 +11,80 @@ import jax
 from jax import Array, lax
 
 from jaxpool._api.random import check_key, fractional_op
-from jaxpool._arguments.arrays import converted, is_array, wrong_dtype
+from jaxpool._arguments.arrays import as_jax_array, is_array, wrong_dtype_error
 from jaxpool._arguments.coefficients import is_number
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import check_countable, is_sequence
+from jaxpool._arguments.sizes import check_fits_int32_indices, is_tuple_or_list
 from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.random_pool import chance_dtype
 from jaxpool.compat import _torch_args as args
-from jaxpool.compat._torch_args import FLOATS, Result, Sizes
-from jaxpool.compat._torch_rank import of_rank
+from jaxpool.compat._torch_args import FLOAT_DTYPES, IntOrInts, ValuesOrValuesAndIndices
+from jaxpool.compat._torch_rank import public_function_of_rank
 
 
-def _outputs(x: Array, rank: int, output_size: Any, output_ratio: Any) -> tuple[int, ...]:
+def _output_sizes(
+    x: Array, num_spatial_dims: int, output_size: Any, output_ratio: Any
+) -> tuple[int, ...]:
     """The number of windows along each pooled axis."""
     if output_size is not None:
-        return args.sizes("output_size", output_size, rank, least=0, short=False)
+        return args.ints_per_spatial_dim(
+            "output_size", output_size, num_spatial_dims, min_value=0, accept_one_entry=False
+        )
     rule, hint = "given without `output_ratio`", "Pass one of the two."
     if output_ratio is None:
         raise ArgumentError("output_size", rule, None, hint)
-    rule, hint = f"{rank} numbers", f"Pass a tuple such as {(0.5,) * rank}."
-    one = is_number(output_ratio) and rank == 3
-    ratios = (output_ratio,) * rank if one else output_ratio
-    if not is_sequence(ratios):
+    rule, hint = f"{num_spatial_dims} numbers", f"Pass a tuple such as {(0.5,) * num_spatial_dims}."
+    one = is_number(output_ratio) and num_spatial_dims == 3
+    ratios = (output_ratio,) * num_spatial_dims if one else output_ratio
+    if not is_tuple_or_list(ratios):
         raise ArgumentError("output_ratio", rule, output_ratio, hint, TypeError)
-    if len(ratios) < rank or (rank == 2 and len(ratios) > rank):
+    if len(ratios) < num_spatial_dims or (num_spatial_dims == 2 and len(ratios) > num_spatial_dims):
         raise ArgumentError("output_ratio", rule, output_ratio, hint)
     if not all(is_number(ratio) and math.isfinite(ratio) for ratio in ratios):
         raise ArgumentError("output_ratio", rule, output_ratio, hint, TypeError)
-    pairs = zip(x.shape[x.ndim - rank :], ratios, strict=False)
-    return args.sizes("output_ratio", [int(size * ratio) for size, ratio in pairs], rank, least=0)
+    pairs = zip(x.shape[x.ndim - num_spatial_dims :], ratios, strict=False)
+    return args.ints_per_spatial_dim(
+        "output_ratio", [int(size * ratio) for size, ratio in pairs], num_spatial_dims, min_value=0
+    )
 
 
-def _check_fit(shape: Sequence[int], kernel: Sequence[int], outs: Sequence[int]) -> None:
+def _check_windows_fit(
+    spatial_shape: Sequence[int], kernel_size: Sequence[int], output_size: Sequence[int]
+) -> None:
     """Raise unless the windows fit. In 3d, PyTorch requires one spare element per axis."""
-    check_countable("input", shape)
-    spare = int(len(shape) == 3)
-    for size, width, out in zip(shape, kernel, outs, strict=True):
+    check_fits_int32_indices("input", spatial_shape)
+    spare = int(len(spatial_shape) == 3)
+    for size, width, out in zip(spatial_shape, kernel_size, output_size, strict=True):
         if out + width - 1 + spare > size:
             rule = f"such that windows + kernel_size - 1 is at most {size - spare}, for size {size}"
             hint = "Ask for fewer windows, or smaller ones."
             raise ArgumentError("output_size", rule, out, hint)
 
 
-def _samples(x: Array, rank: int, samples: Any, key: Any) -> Array:
+def _random_samples_or_draw(x: Array, num_spatial_dims: int, samples: Any, key: Any) -> Array:
     """The random numbers `(N, C, rank)` that determine the positions of the windows."""
-    batch = 1 if x.ndim == rank + 1 else x.shape[0]
-    channels = x.shape[x.ndim - rank - 1]
+    batch = 1 if x.ndim == num_spatial_dims + 1 else x.shape[0]
+    channels = x.shape[x.ndim - num_spatial_dims - 1]
     if samples is None:
         if key is None:
             rule = "given, or else `_random_samples`"
             raise ArgumentError("key", rule, None, "Pass jax.random.key(0), say.", TypeError)
         check_key(key, "a PRNG key", "Pass jax.random.key(0), say.")
-        return jax.random.uniform(key, (batch, channels, rank), chance_dtype(x.dtype))
-    rule = f"an array ({batch}, {channels}, {rank}) of the dtype of `input`"
-    hint = f"Pass jax.random.uniform(key, ({batch}, {channels}, {rank}), input.dtype)."
+        return jax.random.uniform(key, (batch, channels, num_spatial_dims), chance_dtype(x.dtype))
+    rule = f"an array ({batch}, {channels}, {num_spatial_dims}) of the dtype of `input`"
+    hint = f"Pass jax.random.uniform(key, ({batch}, {channels}, {num_spatial_dims}), input.dtype)."
     if not is_array(samples):
         raise ArgumentError("_random_samples", rule, samples, hint, TypeError)
-    samples = converted("_random_samples", samples)
+    samples = as_jax_array("_random_samples", samples)
     if samples.dtype != x.dtype:
-        raise wrong_dtype("_random_samples", rule, samples, hint)
-    fits = samples.ndim == 3 and samples.shape[1:] == (channels, rank)
+        raise wrong_dtype_error("_random_samples", rule, samples, hint)
+    fits = samples.ndim == 3 and samples.shape[1:] == (channels, num_spatial_dims)
     if not fits or samples.shape[0] < batch:
-        raise ArgumentError("_random_samples", rule, samples.shape, hint, of="shape")
+        raise ArgumentError("_random_samples", rule, samples.shape, hint, attribute="shape")
     return lax.stop_gradient(samples[:batch])  # PyTorch has no gradient for them either
 
 
-_FRACTIONAL_MAX_POOL = """\
+_FRACTIONAL_MAX_POOL_DOC = """\
 Computes the largest element of windows at random distances, as `torch.nn.functional.fractional_max_pool{nd}`.
 
 The same `_random_samples` place the same windows as in PyTorch. Without them `key` is needed:
@@ -115,26 +123,26 @@ Example:
 def _fractional_max_pool(
     rank: int,
     input: Any,
-    kernel_size: Sizes,
-    output_size: Sizes | None = None,
+    kernel_size: IntOrInts,
+    output_size: IntOrInts | None = None,
     output_ratio: float | Sequence[float] | None = None,
     return_indices: bool = False,
     _random_samples: Any = None,
     *,
     key: Any = None,
-) -> Result:
+) -> ValuesOrValuesAndIndices:
     function = f"fractional_max_pool{rank}d"
-    x = args.tensor(function, input, FLOATS)
-    with args.call(function, x, kernel_size=kernel_size):
-        return_indices = args.truth("return_indices", return_indices)
+    x = args.as_array_of_dtypes(function, input, FLOAT_DTYPES)
+    with args.name_torch_function_in_errors(function, x, kernel_size=kernel_size):
+        return_indices = args.as_bool("return_indices", return_indices)
         args.check_shape(x, rank, x.ndim - 1)
-        kernel = args.sizes("kernel_size", kernel_size, rank, short=False)
-        outs = _outputs(x, rank, output_size, output_ratio)
-        _check_fit(x.shape[x.ndim - rank :], kernel, outs)
-        samples = _samples(x, rank, _random_samples, key)
+        kernel = args.ints_per_spatial_dim("kernel_size", kernel_size, rank, accept_one_entry=False)
+        outs = _output_sizes(x, rank, output_size, output_ratio)
+        _check_windows_fit(x.shape[x.ndim - rank :], kernel, outs)
+        samples = _random_samples_or_draw(x, rank, _random_samples, key)
         if 0 in outs:
-            return args.no_windows(x, rank, outs, return_indices)
-        axes = args.spatial(x, rank)
+            return args.empty_pool_result(x, rank, outs, return_indices)
+        axes = args.spatial_axes(x, rank)
         op = fractional_op(x.shape, kernel, outs, axes, samples.dtype.name)
     lanes = (*x.shape[: x.ndim - rank], *(1,) * rank)
     by_axis = [samples[..., axis].reshape(lanes) for axis in range(rank)]
@@ -145,5 +153,5 @@ def _fractional_max_pool(
     return (y, op.position(residual)) if return_indices else y
 
 
-fractional_max_pool2d = of_rank(2, _fractional_max_pool, _FRACTIONAL_MAX_POOL)
-fractional_max_pool3d = of_rank(3, _fractional_max_pool, _FRACTIONAL_MAX_POOL)
+fractional_max_pool2d = public_function_of_rank(2, _fractional_max_pool, _FRACTIONAL_MAX_POOL_DOC)
+fractional_max_pool3d = public_function_of_rank(3, _fractional_max_pool, _FRACTIONAL_MAX_POOL_DOC)

@@ -12,59 +12,61 @@ from typing import Any, ClassVar
 
 from jax import Array
 
-from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool.compat._torch_adaptive import Targets
-from jaxpool.compat._torch_args import Result, Sizes
+from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
+from jaxpool.compat._torch_adaptive import OutputSizes
+from jaxpool.compat._torch_args import IntOrInts, ValuesOrValuesAndIndices
 
-Function = Callable[..., Any]
+PoolFunction = Callable[..., Any]
 
 
-def _each(value: Any, rank: int) -> Any:
+def _tuple_per_axis(value: Any, num_axes: int) -> Any:
     """`value` as a tuple with one entry per axis, as PyTorch stores some sizes."""
-    return tuple(value) if hasattr(value, "__iter__") else (value,) * rank
+    return tuple(value) if hasattr(value, "__iter__") else (value,) * num_axes
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Layer:
     """Base class of all layers: the function to call, and a `repr` like PyTorch's."""
 
-    function: ClassVar[Function]
-    rank: ClassVar[int]
-    shown: ClassVar[tuple[str, ...]]
+    function: ClassVar[PoolFunction]
+    num_spatial_dims: ClassVar[int]
+    repr_fields: ClassVar[tuple[str, ...]]
 
     def __repr__(self) -> str:
-        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.shown)
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.repr_fields)
         return f"{type(self).__name__}({fields})"
 
-    def _store(self, **fields: Any) -> None:
+    def _set_frozen_fields(self, **fields: Any) -> None:
         for name, value in fields.items():
             object.__setattr__(self, name, value)
 
-    def __init_subclass__(cls, function: Function | None = None) -> None:
+    def __init_subclass__(cls, function: PoolFunction | None = None) -> None:
         if function is not None:
             cls.function = staticmethod(function)
-            cls.rank = int(cls.__name__[-2])
+            cls.num_spatial_dims = int(cls.__name__[-2])
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class MaxPool(Layer):
     """Arguments of max pools."""
 
-    kernel_size: Sizes
-    stride: Sizes | None = None
-    padding: Sizes = 0
-    dilation: Sizes = 1
+    kernel_size: IntOrInts
+    stride: IntOrInts | None = None
+    padding: IntOrInts = 0
+    dilation: IntOrInts = 1
     return_indices: bool = False
     ceil_mode: bool = False
-    shown = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
+    repr_fields = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
 
     def __post_init__(self) -> None:
-        self._store(stride=self.kernel_size if self.stride is None else self.stride)
+        self._set_frozen_fields(stride=self.kernel_size if self.stride is None else self.stride)
 
-    def __call__(self, input: Any) -> Result:
+    def __call__(self, input: Any) -> ValuesOrValuesAndIndices:
         """The largest element of each window of input."""
         sizes = (self.kernel_size, self.stride, self.padding, self.dilation)
-        y: Result = self.function(input, *sizes, self.ceil_mode, self.return_indices)
+        y: ValuesOrValuesAndIndices = self.function(
+            input, *sizes, self.ceil_mode, self.return_indices
+        )
         return y
 
 
@@ -72,17 +74,19 @@ class MaxPool(Layer):
 class AvgPool(Layer):
     """Arguments of average pools along one axis."""
 
-    kernel_size: Sizes
-    stride: Sizes | None = None
-    padding: Sizes = 0
+    kernel_size: IntOrInts
+    stride: IntOrInts | None = None
+    padding: IntOrInts = 0
     ceil_mode: bool = False
     count_include_pad: bool = True
-    shown = ("kernel_size", "stride", "padding")
+    repr_fields = ("kernel_size", "stride", "padding")
 
     def __post_init__(self) -> None:
-        self._store(stride=self.kernel_size if self.stride is None else self.stride)
-        if self.rank == 1:
-            self._store(**{name: _each(getattr(self, name), 1) for name in self.shown})
+        self._set_frozen_fields(stride=self.kernel_size if self.stride is None else self.stride)
+        if self.num_spatial_dims == 1:
+            self._set_frozen_fields(
+                **{name: _tuple_per_axis(getattr(self, name), 1) for name in self.repr_fields}
+            )
 
     def __call__(self, input: Any) -> Array:
         """The average of each window of input."""
@@ -93,7 +97,7 @@ class AvgPool(Layer):
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class AvgPoolBy(AvgPool):
+class AvgPoolWithDivisor(AvgPool):
     """Arguments of average pools along two or three axes."""
 
     divisor_override: int | None = None
@@ -104,10 +108,10 @@ class LPPool(Layer):
     """Arguments of Lp pools."""
 
     norm_type: float
-    kernel_size: Sizes
-    stride: Sizes | None = None
+    kernel_size: IntOrInts
+    stride: IntOrInts | None = None
     ceil_mode: bool = False
-    shown = ("norm_type", "kernel_size", "stride", "ceil_mode")
+    repr_fields = ("norm_type", "kernel_size", "stride", "ceil_mode")
 
     def __call__(self, input: Any) -> Array:
         """The norm of each window of input."""
@@ -121,13 +125,13 @@ class LPPool(Layer):
 class AdaptiveMaxPool(Layer):
     """Arguments of adaptive max pools."""
 
-    output_size: Targets
+    output_size: OutputSizes
     return_indices: bool = False
-    shown = ("output_size",)
+    repr_fields = ("output_size",)
 
-    def __call__(self, input: Any) -> Result:
+    def __call__(self, input: Any) -> ValuesOrValuesAndIndices:
         """The largest element of each of `output_size` windows of input."""
-        y: Result = self.function(input, self.output_size, self.return_indices)
+        y: ValuesOrValuesAndIndices = self.function(input, self.output_size, self.return_indices)
         return y
 
 
@@ -135,8 +139,8 @@ class AdaptiveMaxPool(Layer):
 class AdaptiveAvgPool(Layer):
     """Arguments of adaptive average pools."""
 
-    output_size: Targets
-    shown = ("output_size",)
+    output_size: OutputSizes
+    repr_fields = ("output_size",)
 
     def __call__(self, input: Any) -> Array:
         """The average of each of `output_size` windows of input."""
@@ -148,15 +152,17 @@ class AdaptiveAvgPool(Layer):
 class MaxUnpool(Layer):
     """Arguments of max unpooling."""
 
-    kernel_size: Sizes
-    stride: Sizes | None = None
-    padding: Sizes = 0
-    shown = ("kernel_size", "stride", "padding")
+    kernel_size: IntOrInts
+    stride: IntOrInts | None = None
+    padding: IntOrInts = 0
+    repr_fields = ("kernel_size", "stride", "padding")
 
     def __post_init__(self) -> None:
         stride = self.kernel_size if self.stride is None else self.stride
         sizes = {"kernel_size": self.kernel_size, "stride": stride, "padding": self.padding}
-        self._store(**{name: _each(size, self.rank) for name, size in sizes.items()})
+        self._set_frozen_fields(
+            **{name: _tuple_per_axis(size, self.num_spatial_dims) for name, size in sizes.items()}
+        )
 
     def __call__(self, input: Any, indices: Any, output_size: Sequence[int] | None = None) -> Array:
         """The elements of input at `indices`, zeros elsewhere."""
@@ -169,32 +175,38 @@ class MaxUnpool(Layer):
 class FractionalMaxPool(Layer):
     """Arguments of fractional max pools."""
 
-    kernel_size: Sizes
-    output_size: Sizes | None = None
+    kernel_size: IntOrInts
+    output_size: IntOrInts | None = None
     output_ratio: float | Sequence[float] | None = None
     return_indices: bool = False
     _random_samples: Any = None
-    shown = ("kernel_size", "output_size", "output_ratio")
+    repr_fields = ("kernel_size", "output_size", "output_ratio")
 
     def __post_init__(self) -> None:
-        self._store(kernel_size=_each(self.kernel_size, self.rank))
-        with calling(f"compat.torch.{type(self).__name__}"):
+        self._set_frozen_fields(
+            kernel_size=_tuple_per_axis(self.kernel_size, self.num_spatial_dims)
+        )
+        with name_function_in_errors(f"compat.torch.{type(self).__name__}"):
             if (self.output_size is None) == (self.output_ratio is None):
                 rule = "given, or else `output_ratio`, and not both"
                 raise ArgumentError("output_size", rule, self.output_size, "Pass one of the two.")
             if self.output_size is not None:
-                self._store(output_size=_each(self.output_size, self.rank))
+                self._set_frozen_fields(
+                    output_size=_tuple_per_axis(self.output_size, self.num_spatial_dims)
+                )
                 return
-            ratios = _each(self.output_ratio, self.rank)
+            ratios = _tuple_per_axis(self.output_ratio, self.num_spatial_dims)
             rule, hint = "one number or more between 0 and 1", "Pass 0.5, say."
             if not all(isinstance(ratio, (int, float)) for ratio in ratios):
                 raise ArgumentError("output_ratio", rule, self.output_ratio, hint, TypeError)
             if not all(0 < ratio < 1 for ratio in ratios):
                 raise ArgumentError("output_ratio", rule, self.output_ratio, hint)
-            self._store(output_ratio=ratios)
+            self._set_frozen_fields(output_ratio=ratios)
 
-    def __call__(self, input: Any, *, key: Any = None) -> Result:
+    def __call__(self, input: Any, *, key: Any = None) -> ValuesOrValuesAndIndices:
         """The largest element of windows of input at random positions, drawn with `key`."""
         sizes = (self.kernel_size, self.output_size, self.output_ratio)
-        y: Result = self.function(input, *sizes, self.return_indices, self._random_samples, key=key)
+        y: ValuesOrValuesAndIndices = self.function(
+            input, *sizes, self.return_indices, self._random_samples, key=key
+        )
         return y

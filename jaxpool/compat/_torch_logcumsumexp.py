@@ -7,13 +7,13 @@ from typing import Any
 from jax import Array
 
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.sizes import known_sizes
+from jaxpool._arguments.sizes import static_sizes
 from jaxpool._ops.running_sums import running_log_of_sums
 from jaxpool.compat import _torch_args as args
-from jaxpool.compat._torch_args import FLOATS
+from jaxpool.compat._torch_args import FLOAT_DTYPES
 
 
-@args.also_numpy
+@args.accept_numpy_keywords
 @public
 def logcumsumexp(input: Any, dim: int) -> Array:
     """Computes the logarithm of the running sum of exponentials along an axis, as `torch.logcumsumexp`.
@@ -41,11 +41,11 @@ def logcumsumexp(input: Any, dim: int) -> Array:
       >>> torch.logcumsumexp(jnp.array([0.0, 0.0, 2.0]), dim=0).round(3)
       Array([0.   , 0.693, 2.24 ], dtype=float32)
     """
-    x = args.tensor("logcumsumexp", input, FLOATS)
-    with args.call("logcumsumexp", x):
-        axis = args.axis_of(dim, x.ndim)
+    x = args.as_array_of_dtypes("logcumsumexp", input, FLOAT_DTYPES)
+    with args.name_torch_function_in_errors("logcumsumexp", x):
+        axis = args.normalise_dim(dim, x.ndim)
         if x.ndim:
-            known_sizes(x.shape, (axis,), least=0)
+            static_sizes(x.shape, (axis,), min_size=0)
     if not x.ndim or 0 in x.shape:
         return x
     return running_log_of_sums(x, axis)

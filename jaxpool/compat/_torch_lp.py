@@ -8,19 +8,19 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import is_array, real_array, wrong_dtype
+from jaxpool._arguments.arrays import as_real_array, is_array, wrong_dtype_error
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import is_sequence
+from jaxpool._arguments.sizes import is_tuple_or_list
 from jaxpool._kernels import dtypes
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._shards.pools import windowed
 from jaxpool.compat import _torch_args as args
-from jaxpool.compat._torch_args import FLOATS, INTS, ORDERED, Sizes
-from jaxpool.compat._torch_max_pool import max_of
-from jaxpool.compat._torch_rank import of_rank
+from jaxpool.compat._torch_args import FLOAT_DTYPES, INT_DTYPES, ORDERED_DTYPES, IntOrInts
+from jaxpool.compat._torch_max_pool import torch_max_pool
+from jaxpool.compat._torch_rank import public_function_of_rank
 
 
-def _norm(norm_type: Any) -> Any:
+def _checked_norm_type(norm_type: Any) -> Any:
     """`norm_type` as a number, or an array without axes."""
     rule, hint = "a number other than 0", "The Euclidean norm is 2."
     if isinstance(norm_type, (int, float)):
@@ -29,13 +29,13 @@ def _norm(norm_type: Any) -> Any:
         return norm_type
     if not is_array(norm_type):
         raise ArgumentError("norm_type", rule, norm_type, hint, TypeError)
-    norm = real_array("norm_type", norm_type)
+    norm = as_real_array("norm_type", norm_type)
     if norm.ndim:
-        raise ArgumentError("norm_type", rule, norm.shape, hint, TypeError, of="shape")
+        raise ArgumentError("norm_type", rule, norm.shape, hint, TypeError, attribute="shape")
     return norm
 
 
-_LP_POOL = """\
+_LP_POOL_DOC = """\
 Computes a power average of each window, as `torch.nn.functional.lp_pool{nd}`.
 
 `y = (sum of x^p over the window)^(1 / p)` with the powers signed: a negative sum gives NaN for
@@ -72,34 +72,34 @@ def _lp_pool(
     rank: int,
     input: Any,
     norm_type: float,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
+    kernel_size: IntOrInts,
+    stride: IntOrInts | None = None,
     ceil_mode: bool = False,
 ) -> Array:
     function = f"lp_pool{rank}d"
-    x = args.tensor(function, input, ORDERED)
-    with args.call(function, x, kernel_size=kernel_size):
-        norm = _norm(norm_type)
+    x = args.as_array_of_dtypes(function, input, ORDERED_DTYPES)
+    with args.name_torch_function_in_errors(function, x, kernel_size=kernel_size):
+        norm = _checked_norm_type(norm_type)
         infinite = isinstance(norm, (int, float)) and abs(norm) == np.inf
-        count = len(kernel_size) if is_sequence(kernel_size) else None  # type: ignore[arg-type]
+        count = len(kernel_size) if is_tuple_or_list(kernel_size) else None  # type: ignore[arg-type]
         if count is not None and ((rank == 1 and not infinite) or count != rank):
             rule = "an int" if rank == 1 else f"an int or {rank} ints"
             raise ArgumentError("kernel_size", rule, kernel_size, "Pass an int.", TypeError)
         if infinite:
-            accepted = (*FLOATS, *INTS) if rank > 1 else FLOATS
+            accepted = (*FLOAT_DTYPES, *INT_DTYPES) if rank > 1 else FLOAT_DTYPES
             if x.dtype not in accepted:
-                raise wrong_dtype("input", "floats or integers", x)
-        elif x.dtype not in FLOATS and isinstance(norm, int):
+                raise wrong_dtype_error("input", "floats or integers", x)
+        elif x.dtype not in FLOAT_DTYPES and isinstance(norm, int):
             rule = f"floats where `norm_type` is an int, {norm}"
-            raise wrong_dtype("input", rule, x, f"Pass norm_type={norm}.0.")
+            raise wrong_dtype_error("input", rule, x, f"Pass norm_type={norm}.0.")
         args.check_shape(x, rank, rank + 1)
-        window = args.windows(x, rank, kernel_size, stride, ceil_mode=ceil_mode)
+        window = args.make_torch_window(x, rank, kernel_size, stride, ceil_mode=ceil_mode)
     if infinite:
         magnitude = x * lax.stop_gradient(lax.sign(x))  # |x| with gradient 0 at 0, as in PyTorch
         if norm > 0:
-            return max_of(magnitude, window)
-        return -max_of(-magnitude, window)
-    dtype = x.dtype if x.dtype in FLOATS else jnp.dtype(np.float32)
+            return torch_max_pool(magnitude, window)
+        return -torch_max_pool(-magnitude, window)
+    dtype = x.dtype if x.dtype in FLOAT_DTYPES else jnp.dtype(np.float32)
     wide = x.astype(dtypes.accumulator(dtype))
     total = windowed(SumPool(window), wide**norm)
     empty = total == 0  # the root is not differentiable at 0; PyTorch's gradient is 0
@@ -107,6 +107,6 @@ def _lp_pool(
     return jnp.where(empty, jnp.zeros_like(total) ** (1 / norm), root).astype(dtype)
 
 
-lp_pool1d = of_rank(1, _lp_pool, _LP_POOL)
-lp_pool2d = of_rank(2, _lp_pool, _LP_POOL)
-lp_pool3d = of_rank(3, _lp_pool, _LP_POOL)
+lp_pool1d = public_function_of_rank(1, _lp_pool, _LP_POOL_DOC)
+lp_pool2d = public_function_of_rank(2, _lp_pool, _LP_POOL_DOC)
+lp_pool3d = public_function_of_rank(3, _lp_pool, _LP_POOL_DOC)

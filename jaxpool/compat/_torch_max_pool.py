@@ -6,17 +6,17 @@ from typing import Any
 
 from jax import Array
 
-from jaxpool._arguments.errors import calling
-from jaxpool._arguments.sizes import check_countable
+from jaxpool._arguments.errors import name_function_in_errors
+from jaxpool._arguments.sizes import check_fits_int32_indices
 from jaxpool._geometry.window import Window
 from jaxpool._ops.select_pool import SelectPool
 from jaxpool._shards.pools import select_with_position, windowed
 from jaxpool._shards.split import by_window
 from jaxpool.compat import _torch_args as args
-from jaxpool.compat._torch_args import FLOATS, INTS, Result, Sizes
-from jaxpool.compat._torch_rank import of_rank
+from jaxpool.compat._torch_args import FLOAT_DTYPES, INT_DTYPES, IntOrInts, ValuesOrValuesAndIndices
+from jaxpool.compat._torch_rank import public_function_of_rank
 
-_MAX_POOL = """\
+_MAX_POOL_DOC = """\
 Computes the largest element of each window, as `torch.nn.functional.max_pool{nd}`.
 
 Gradient: to the first of equal elements in row-major order, but to the last NaN of a window.
@@ -51,33 +51,33 @@ Example:
 def _max_pool(
     rank: int,
     input: Any,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
-    dilation: Sizes = 1,
+    kernel_size: IntOrInts,
+    stride: IntOrInts | None = None,
+    padding: IntOrInts = 0,
+    dilation: IntOrInts = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
-) -> Result:
+) -> ValuesOrValuesAndIndices:
     function = f"max_pool{rank}d"
-    with calling(f"compat.torch.{function}"):
-        return_indices = args.truth("return_indices", return_indices)
-    integers = INTS if rank > 1 or return_indices else ()  # as in PyTorch
-    x = args.tensor(function, input, (*FLOATS, *integers))
-    with args.call(function, x, kernel_size=kernel_size):
+    with name_function_in_errors(f"compat.torch.{function}"):
+        return_indices = args.as_bool("return_indices", return_indices)
+    integers = INT_DTYPES if rank > 1 or return_indices else ()  # as in PyTorch
+    x = args.as_array_of_dtypes(function, input, (*FLOAT_DTYPES, *integers))
+    with args.name_torch_function_in_errors(function, x, kernel_size=kernel_size):
         args.check_shape(x, rank, rank + 1)
-        window = args.windows(x, rank, kernel_size, stride, padding, dilation, ceil_mode)
+        window = args.make_torch_window(x, rank, kernel_size, stride, padding, dilation, ceil_mode)
         if return_indices:
-            check_countable("input", window.input_shape)
+            check_fits_int32_indices("input", window.input_shape)
     if not return_indices:
-        return max_of(x, window)
+        return torch_max_pool(x, window)
     return by_window(x, window).run(select_with_position, x, "last_nan")
 
 
-def max_of(x: Array, window: Window) -> Array:
+def torch_max_pool(x: Array, window: Window) -> Array:
     """The largest element of each window. As in PyTorch, the first tied element or the last NaN is selected."""
     return windowed(SelectPool(window, "max", "last_nan"), x)
 
 
-max_pool1d = of_rank(1, _max_pool, _MAX_POOL)
-max_pool2d = of_rank(2, _max_pool, _MAX_POOL)
-max_pool3d = of_rank(3, _max_pool, _MAX_POOL)
+max_pool1d = public_function_of_rank(1, _max_pool, _MAX_POOL_DOC)
+max_pool2d = public_function_of_rank(2, _max_pool, _MAX_POOL_DOC)
+max_pool3d = public_function_of_rank(3, _max_pool, _MAX_POOL_DOC)

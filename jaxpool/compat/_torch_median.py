@@ -14,17 +14,24 @@ from jaxpool._kernels.dtypes import is_float
 from jaxpool._ops.apply import apply
 from jaxpool._ops.rank_pool import LowerMedian
 from jaxpool.compat import _torch_args as args
-from jaxpool.compat._torch_args import FLOATS, INTS
-from jaxpool.compat._torch_reduce import MISSING, Chosen, along, check_named
+from jaxpool.compat._torch_args import FLOAT_DTYPES, INT_DTYPES
+from jaxpool.compat._torch_reduce import (
+    NOT_PASSED,
+    ValuesAndIndices,
+    check_keepdim_has_dim,
+    reduce_with_indices,
+)
 
 
-def _median(function: str, input: Any, dim: Any, keepdim: Any, ignores_nan: bool) -> Array | Chosen:
-    x = args.tensor(function, input, (*FLOATS, *INTS))
+def _median(
+    function_name: str, input: Any, dim: Any, keepdim: Any, ignores_nan: bool
+) -> Array | ValuesAndIndices:
+    x = args.as_array_of_dtypes(function_name, input, (*FLOAT_DTYPES, *INT_DTYPES))
     op = functools.partial(LowerMedian, "max", ignores_nan=ignores_nan)
-    if dim is not MISSING:
-        return along(function, op, x, dim, keepdim)
-    with args.call(function, x):
-        check_named(dim, keepdim)
+    if dim is not NOT_PASSED:
+        return reduce_with_indices(function_name, op, x, dim, keepdim)
+    with args.name_torch_function_in_errors(function_name, x):
+        check_keepdim_has_dim(dim, keepdim)
     if 0 in x.shape:
         none = np.nan if is_float(x.dtype) else jnp.iinfo(x.dtype).min
         return jnp.full((), none, x.dtype)
@@ -32,9 +39,11 @@ def _median(function: str, input: Any, dim: Any, keepdim: Any, ignores_nan: bool
     return lax.squeeze(apply(op("split", (0,), line.shape), "jvp", line), (0,))
 
 
-@args.also_numpy
+@args.accept_numpy_keywords
 @public
-def median(input: Any, dim: Any = MISSING, keepdim: Any = MISSING) -> Array | Chosen:
+def median(
+    input: Any, dim: Any = NOT_PASSED, keepdim: Any = NOT_PASSED
+) -> Array | ValuesAndIndices:
     """Computes the median of all elements, or along an axis, as `torch.median`.
 
     `median(input)` or `median(input, dim, keepdim=False)`. The median of an even number of elements is the lower of the
@@ -67,9 +76,11 @@ def median(input: Any, dim: Any = MISSING, keepdim: Any = MISSING) -> Array | Ch
     return _median("median", input, dim, keepdim, False)
 
 
-@args.also_numpy
+@args.accept_numpy_keywords
 @public
-def nanmedian(input: Any, dim: Any = MISSING, keepdim: Any = MISSING) -> Array | Chosen:
+def nanmedian(
+    input: Any, dim: Any = NOT_PASSED, keepdim: Any = NOT_PASSED
+) -> Array | ValuesAndIndices:
     """Computes the median of the elements that are not NaN, of all or along an axis, as `torch.nanmedian`.
 
     If all elements are NaN, the median is NaN. Gradient and indices as in `median`.

@@ -14,91 +14,99 @@ from jaxpool._arguments.arrays import is_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import check_bool
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import check_countable, is_sequence, known_sizes
+from jaxpool._arguments.sizes import check_fits_int32_indices, is_tuple_or_list, static_sizes
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.apply import apply_with_residual
 from jaxpool._ops.cumulative import Running
 from jaxpool._ops.reduction import Reduction, reduce
 from jaxpool.compat import _torch_args as args
-from jaxpool.compat._torch_args import ORDERED
-from jaxpool.compat._torch_elementwise import maximum, minimum, pair
+from jaxpool.compat._torch_args import ORDERED_DTYPES
+from jaxpool.compat._torch_elementwise import maximum, minimum, promote_pair
 
-MISSING: Any = object()
+NOT_PASSED: Any = object()
 
 
-class Chosen(NamedTuple):
+class ValuesAndIndices(NamedTuple):
     """Selected values and their indices, like PyTorch's return types."""
 
     values: Array
     indices: Array
 
 
-def _check_filled(x: Array, axes: Sequence[int]) -> None:
-    if 0 in known_sizes(x.shape, axes, least=0):
+def _check_nonempty_axes(x: Array, axes: Sequence[int]) -> None:
+    if 0 in static_sizes(x.shape, axes, min_size=0):
         along = f"axes {axes}" if len(axes) > 1 else f"axis {axes[0]}"
         rule = f"of at least one element along {along}"
-        raise ArgumentError("input", rule, x.shape, "An extreme of nothing is none.", of="shape")
+        raise ArgumentError(
+            "input", rule, x.shape, "An extreme of nothing is none.", attribute="shape"
+        )
 
 
-def along(function: str, op: Callable[..., Reduction], x: Array, dim: Any, keepdim: Any) -> Chosen:
-    """The elements that `op(ties, axes, sizes)` selects along an axis, and the indices of the first tied elements."""
-    keepdim = False if keepdim is MISSING else keepdim
-    with args.call(function, x):
-        axis = args.axis_of(dim, x.ndim)
+def reduce_with_indices(
+    function_name: str, make_op: Callable[..., Reduction], x: Array, dim: Any, keepdim: Any
+) -> ValuesAndIndices:
+    """The elements that `make_op(ties, axes, sizes)` selects along an axis, and the first index of each."""
+    keepdim = False if keepdim is NOT_PASSED else keepdim
+    with args.name_torch_function_in_errors(function_name, x):
+        axis = args.normalise_dim(dim, x.ndim)
         check_bool("keepdim", keepdim)
         if not x.ndim:
-            return Chosen(x, jnp.zeros((), jnp.int32))
-        _check_filled(x, [axis])
-        check_countable("input", [x.shape[axis]])
-    values, rank = apply_with_residual(op("first", (axis,), (x.shape[axis],)), "jvp", x)
+            return ValuesAndIndices(x, jnp.zeros((), jnp.int32))
+        _check_nonempty_axes(x, [axis])
+        check_fits_int32_indices("input", [x.shape[axis]])
+    values, rank = apply_with_residual(make_op("first", (axis,), (x.shape[axis],)), "jvp", x)
     indices = rank.astype(jnp.int32)
     if keepdim:
-        return Chosen(values, indices)
-    return Chosen(lax.squeeze(values, (axis,)), lax.squeeze(indices, (axis,)))
+        return ValuesAndIndices(values, indices)
+    return ValuesAndIndices(lax.squeeze(values, (axis,)), lax.squeeze(indices, (axis,)))
 
 
-def check_named(dim: Any, keepdim: Any) -> None:
+def check_keepdim_has_dim(dim: Any, keepdim: Any) -> None:
     """Raise if `keepdim` is passed without an axis."""
-    if keepdim is not MISSING and dim is MISSING:
+    if keepdim is not NOT_PASSED and dim is NOT_PASSED:
         raise ArgumentError("keepdim", "given with `dim`", keepdim, "Name an axis.", TypeError)
 
 
-def _extreme(
-    function: str, kind: Kind, input: Any, dim: Any, keepdim: Any, other: Any
-) -> Array | Chosen:
-    if is_array(dim) and other is MISSING and keepdim is MISSING and not _is_index(dim):
-        dim, other = MISSING, dim
-    x = args.tensor(function, input, ORDERED)
-    passed = [name for name, value in (("dim", dim), ("other", other)) if value is not MISSING]
-    with args.call(function, x):
+def _max_or_min(
+    function_name: str, kind: Kind, input: Any, dim: Any, keepdim: Any, other: Any
+) -> Array | ValuesAndIndices:
+    if is_array(dim) and other is NOT_PASSED and keepdim is NOT_PASSED and not _is_axis_index(dim):
+        dim, other = NOT_PASSED, dim
+    x = args.as_array_of_dtypes(function_name, input, ORDERED_DTYPES)
+    passed = [name for name, value in (("dim", dim), ("other", other)) if value is not NOT_PASSED]
+    with args.name_torch_function_in_errors(function_name, x):
         if len(passed) == 2:
             hint = "Pass one of the two."
             raise ArgumentError("other", "missing where `dim` is given", "both", hint, TypeError)
-        check_named(dim, keepdim)
+        check_keepdim_has_dim(dim, keepdim)
     if passed == ["dim"]:
-        return along(function, functools.partial(Reduction, kind), x, dim, keepdim)
+        return reduce_with_indices(
+            function_name, functools.partial(Reduction, kind), x, dim, keepdim
+        )
     if passed == ["other"]:
-        return (maximum if kind == "max" else minimum)(*pair(function, x, other))
-    return _over(function, kind, x, tuple(range(x.ndim)), False)
+        return (maximum if kind == "max" else minimum)(*promote_pair(function_name, x, other))
+    return _reduce_axes(function_name, kind, x, tuple(range(x.ndim)), False)
 
 
-def _is_index(value: Any) -> bool:
+def _is_axis_index(value: Any) -> bool:
     """Whether `value` is an axis, such as a NumPy int. An array without axes is an operand, as in PyTorch."""
     return isinstance(value, np.integer) or not hasattr(value, "shape")
 
 
-def _over(function: str, kind: Kind, x: Array, axes: tuple[int, ...], keepdim: bool) -> Array:
+def _reduce_axes(
+    function_name: str, kind: Kind, x: Array, axes: tuple[int, ...], keepdim: bool
+) -> Array:
     """The maximum or minimum over `axes`; tied elements share the cotangent."""
-    with args.call(function, x):
-        _check_filled(x, axes)
+    with args.name_torch_function_in_errors(function_name, x):
+        _check_nonempty_axes(x, axes)
     return reduce(x, axes, kind, "split", "jvp", keepdim)
 
 
-@args.also_numpy
+@args.accept_numpy_keywords
 @public
 def max(
-    input: Any, dim: Any = MISSING, keepdim: Any = MISSING, *, other: Any = MISSING
-) -> Array | Chosen:
+    input: Any, dim: Any = NOT_PASSED, keepdim: Any = NOT_PASSED, *, other: Any = NOT_PASSED
+) -> Array | ValuesAndIndices:
     """Computes the largest element of all, along an axis, or of two arrays, as `torch.max`.
 
     `max(input)`, `max(input, dim, keepdim=False)` or `max(input, other)`.
@@ -127,14 +135,14 @@ def max(
       >>> values, indices
       (Array([3.], dtype=float32), Array([1], dtype=int32))
     """
-    return _extreme("max", "max", input, dim, keepdim, other)
+    return _max_or_min("max", "max", input, dim, keepdim, other)
 
 
-@args.also_numpy
+@args.accept_numpy_keywords
 @public
 def min(
-    input: Any, dim: Any = MISSING, keepdim: Any = MISSING, *, other: Any = MISSING
-) -> Array | Chosen:
+    input: Any, dim: Any = NOT_PASSED, keepdim: Any = NOT_PASSED, *, other: Any = NOT_PASSED
+) -> Array | ValuesAndIndices:
     """Computes the smallest element of all, along an axis, or of two arrays, as `torch.min`.
 
     `min(input)`, `min(input, dim, keepdim=False)` or `min(input, other)`. Gradient as in `max`.
@@ -158,21 +166,21 @@ def min(
       >>> torch.min(jnp.array([4, 2, 3]))
       Array(2, dtype=int32)
     """
-    return _extreme("min", "min", input, dim, keepdim, other)
+    return _max_or_min("min", "min", input, dim, keepdim, other)
 
 
-def over_dims(function: str, kind: Kind, input: Any, dim: Any, keepdim: Any) -> Array:
-    x = args.tensor(function, input, ORDERED)
-    with args.call(function, x):
+def reduce_dims(function_name: str, kind: Kind, input: Any, dim: Any, keepdim: Any) -> Array:
+    x = args.as_array_of_dtypes(function_name, input, ORDERED_DTYPES)
+    with args.name_torch_function_in_errors(function_name, x):
         check_bool("keepdim", keepdim)
-        entries = tuple(dim) if is_sequence(dim) else () if dim is None else (dim,)
-        axes = [args.axis_of(entry, x.ndim) for entry in entries] or list(range(x.ndim))
+        entries = tuple(dim) if is_tuple_or_list(dim) else () if dim is None else (dim,)
+        axes = [args.normalise_dim(entry, x.ndim) for entry in entries] or list(range(x.ndim))
         if len(set(axes)) != len(axes):
             raise ArgumentError("dim", "distinct axes", dim, "Name each axis once.")
-    return _over(function, kind, x, tuple(axes) if x.ndim else (), keepdim)
+    return _reduce_axes(function_name, kind, x, tuple(axes) if x.ndim else (), keepdim)
 
 
-@args.also_numpy
+@args.accept_numpy_keywords
 @public
 def amax(input: Any, dim: int | Sequence[int] | None = (), keepdim: bool = False) -> Array:
     """Computes the largest element along axes, as `torch.amax`.
@@ -198,10 +206,10 @@ def amax(input: Any, dim: int | Sequence[int] | None = (), keepdim: bool = False
       >>> torch.amax(jnp.array([[1, 3], [2, 0]]), dim=0)
       Array([2, 3], dtype=int32)
     """
-    return over_dims("amax", "max", input, dim, keepdim)
+    return reduce_dims("amax", "max", input, dim, keepdim)
 
 
-@args.also_numpy
+@args.accept_numpy_keywords
 @public
 def amin(input: Any, dim: int | Sequence[int] | None = (), keepdim: bool = False) -> Array:
     """Computes the smallest element along axes, as `torch.amin`. Gradient as in `amax`.
@@ -224,24 +232,24 @@ def amin(input: Any, dim: int | Sequence[int] | None = (), keepdim: bool = False
       >>> torch.amin(jnp.array([[1, 3], [2, 0]]), dim=0)
       Array([1, 0], dtype=int32)
     """
-    return over_dims("amin", "min", input, dim, keepdim)
+    return reduce_dims("amin", "min", input, dim, keepdim)
 
 
-def _running(function: str, kind: Kind, input: Any, dim: Any) -> Chosen:
-    x = args.tensor(function, input, ORDERED)
-    with args.call(function, x):
-        axis = args.axis_of(dim, x.ndim)
+def _cumulative_extremum(function_name: str, kind: Kind, input: Any, dim: Any) -> ValuesAndIndices:
+    x = args.as_array_of_dtypes(function_name, input, ORDERED_DTYPES)
+    with args.name_torch_function_in_errors(function_name, x):
+        axis = args.normalise_dim(dim, x.ndim)
         if x.ndim:
-            check_countable("input", known_sizes(x.shape, (axis,), least=0))
+            check_fits_int32_indices("input", static_sizes(x.shape, (axis,), min_size=0))
     if not x.ndim or 0 in x.shape:
-        return Chosen(x, jnp.zeros(x.shape, jnp.int32))
+        return ValuesAndIndices(x, jnp.zeros(x.shape, jnp.int32))
     values, index = apply_with_residual(Running(kind, "last", axis, False), "jvp", x)
-    return Chosen(values, index.astype(jnp.int32))
+    return ValuesAndIndices(values, index.astype(jnp.int32))
 
 
-@args.also_numpy
+@args.accept_numpy_keywords
 @public
-def cummax(input: Any, dim: int) -> Chosen:
+def cummax(input: Any, dim: int) -> ValuesAndIndices:
     """Computes the running maximum along an axis, as `torch.cummax`.
 
     Gradient: to the last of tied elements so far, or to the last NaN so far. Indices are int32.
@@ -263,12 +271,12 @@ def cummax(input: Any, dim: int) -> Chosen:
       >>> torch.cummax(jnp.array([1, 3, 3, 2]), dim=0).indices
       Array([0, 1, 2, 2], dtype=int32)
     """
-    return _running("cummax", "max", input, dim)
+    return _cumulative_extremum("cummax", "max", input, dim)
 
 
-@args.also_numpy
+@args.accept_numpy_keywords
 @public
-def cummin(input: Any, dim: int) -> Chosen:
+def cummin(input: Any, dim: int) -> ValuesAndIndices:
     """Computes the running minimum along an axis, as `torch.cummin`. Gradient as in `cummax`.
 
     Args:
@@ -288,4 +296,4 @@ def cummin(input: Any, dim: int) -> Chosen:
       >>> torch.cummin(jnp.array([2, 3, 2, 1]), dim=0).values
       Array([2, 2, 2, 1], dtype=int32)
     """
-    return _running("cummin", "min", input, dim)
+    return _cumulative_extremum("cummin", "min", input, dim)

@@ -13,23 +13,36 @@ from jaxpool._api import argmax
 from jaxpool._api.argmax import check_indices
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import check_countable, is_int, is_sequence, known_sizes
+from jaxpool._arguments.sizes import (
+    check_fits_int32_indices,
+    is_int,
+    is_tuple_or_list,
+    static_sizes,
+)
 from jaxpool.compat import _torch_args as args
-from jaxpool.compat._torch_args import FLOATS, Sizes
-from jaxpool.compat._torch_rank import of_rank
+from jaxpool.compat._torch_args import FLOAT_DTYPES, IntOrInts
+from jaxpool.compat._torch_rank import public_function_of_rank
 
 
-def _unpooled(
-    x: Array, rank: int, kernel_size: Any, stride: Any, padding: Any, output_size: Any
+def _unpooled_sizes(
+    x: Array, num_spatial_dims: int, kernel_size: Any, stride: Any, padding: Any, output_size: Any
 ) -> tuple[int, ...]:
     """The sizes after unpooling: by default the sizes that the windows of the pool cover exactly.
 
     `output_size` must differ from the default by less than a stride.
     """
-    kernel = args.sizes("kernel_size", kernel_size, rank, short=False)
-    strides = kernel if stride is None else args.sizes("stride", stride, rank, short=False)
-    pads = args.sizes("padding", padding, rank, least=-(2**31), short=False)
-    pooled = known_sizes(x.shape, args.spatial(x, rank))
+    kernel = args.ints_per_spatial_dim(
+        "kernel_size", kernel_size, num_spatial_dims, accept_one_entry=False
+    )
+    strides = (
+        kernel
+        if stride is None
+        else args.ints_per_spatial_dim("stride", stride, num_spatial_dims, accept_one_entry=False)
+    )
+    pads = args.ints_per_spatial_dim(
+        "padding", padding, num_spatial_dims, min_value=-(2**31), accept_one_entry=False
+    )
+    pooled = static_sizes(x.shape, args.spatial_axes(x, num_spatial_dims))
     usual = [
         (size - 1) * step + width - 2 * pad
         for size, step, width, pad in zip(pooled, strides, kernel, pads, strict=True)
@@ -39,13 +52,13 @@ def _unpooled(
             rule = f"such that something is left; the sizes would be {tuple(usual)}"
             raise ArgumentError("padding", rule, padding, "Use the padding of the pool.")
         return tuple(usual)
-    rule = f"None, or {rank} or {rank + 2} ints"
+    rule = f"None, or {num_spatial_dims} or {num_spatial_dims + 2} ints"
     hint = "Pass the shape of what was pooled."
-    if not is_sequence(output_size) or not all(map(is_int, output_size)):
+    if not is_tuple_or_list(output_size) or not all(map(is_int, output_size)):
         raise ArgumentError("output_size", rule, output_size, hint, TypeError)
     sizes = tuple(map(operator.index, output_size))
-    sizes = sizes[2:] if len(sizes) == rank + 2 else sizes
-    if len(sizes) != rank:
+    sizes = sizes[2:] if len(sizes) == num_spatial_dims + 2 else sizes
+    if len(sizes) != num_spatial_dims:
         raise ArgumentError("output_size", rule, output_size, hint)
     for size, middle, step in zip(sizes, usual, strides, strict=True):
         if not max(0, middle - step) < size < middle + step:
@@ -54,7 +67,7 @@ def _unpooled(
     return sizes
 
 
-_MAX_UNPOOL = """\
+_MAX_UNPOOL_DOC = """\
 Puts each element back where `max_pool{nd}` found it, as `torch.nn.functional.max_unpool{nd}`.
 
 Of elements with the same index the last stays. Gradient: an element that stays gets the cotangent
@@ -91,22 +104,22 @@ def _max_unpool(
     rank: int,
     input: Any,
     indices: Any,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
+    kernel_size: IntOrInts,
+    stride: IntOrInts | None = None,
+    padding: IntOrInts = 0,
     output_size: Sequence[int] | None = None,
 ) -> Array:
     function = f"max_unpool{rank}d"
-    x = args.tensor(function, input, FLOATS)
-    with args.call(function, x, kernel_size=kernel_size):
+    x = args.as_array_of_dtypes(function, input, FLOAT_DTYPES)
+    with args.name_torch_function_in_errors(function, x, kernel_size=kernel_size):
         at = as_array(indices, "indices")
         args.check_shape(x, rank, x.ndim - 1)
-        sizes = _unpooled(x, rank, kernel_size, stride, padding, output_size)
-        check_countable("output_size", sizes)
+        sizes = _unpooled_sizes(x, rank, kernel_size, stride, padding, output_size)
+        check_fits_int32_indices("output_size", sizes)
         check_indices(at, indices, x, math.prod(sizes), "input", f"max_pool{rank}d")
-    return argmax.max_unpool(x, indices, sizes, axes=args.spatial(x, rank))
+    return argmax.max_unpool(x, indices, sizes, axes=args.spatial_axes(x, rank))
 
 
-max_unpool1d = of_rank(1, _max_unpool, _MAX_UNPOOL)
-max_unpool2d = of_rank(2, _max_unpool, _MAX_UNPOOL)
-max_unpool3d = of_rank(3, _max_unpool, _MAX_UNPOOL)
+max_unpool1d = public_function_of_rank(1, _max_unpool, _MAX_UNPOOL_DOC)
+max_unpool2d = public_function_of_rank(2, _max_unpool, _MAX_UNPOOL_DOC)
+max_unpool3d = public_function_of_rank(3, _max_unpool, _MAX_UNPOOL_DOC)

@@ -15,47 +15,49 @@ from jaxpool._api.regions import box_max, cells_of, scale_of
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import check_bool
-from jaxpool._arguments.errors import ArgumentError, calling
-from jaxpool._arguments.sizes import check_countable, is_int, is_sequence
+from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
+from jaxpool._arguments.sizes import check_fits_int32_indices, is_int, is_tuple_or_list
 from jaxpool._ops.box_mean import BoxMean, box_mean
 
-Boxes = Any  # an array (K, 5), or a sequence of arrays (L, 4)
-Size = int | Sequence[int]
+BoxesArgument = Any  # an array (K, 5), or a sequence of arrays (L, 4)
+OutputSize = int | Sequence[int]
 
 
-def arguments(
-    function: str,
+def convert_arguments(
+    function_name: str,
     input: Any,
-    boxes: Boxes,
-    output_size: Size,
+    boxes: BoxesArgument,
+    output_size: OutputSize,
     spatial_scale: Any,
     aligned: Any = False,
     *,
-    own: bool = False,
+    channels_per_cell: bool = False,
 ) -> tuple[Array, Array, Array, tuple[int, ...], float]:
     """The images with channels last, boxes (y0, x0, y1, x1), the image index of each box, the cells, and the scale."""
-    name = f"compat.torchvision.{function}"
-    with calling(name):
+    name = f"compat.torchvision.{function_name}"
+    with name_function_in_errors(name):
         x = as_array(input, "input")
-    with calling(name, **{"input.shape": x.shape, "output_size": output_size}):
+    with name_function_in_errors(name, **{"input.shape": x.shape, "output_size": output_size}):
         if x.ndim != 4 or not jnp.issubdtype(x.dtype, jnp.floating):
             got = f"{x.dtype}{x.shape}"
             hint = "One image is input[None]." if x.ndim == 3 else "Convert it."
             raise ArgumentError("input", "an array of floats (N, C, H, W)", got, hint)
         if not all(map(is_int, (x.shape[0], *x.shape[2:]))):
             hint = "Only channels may be symbolic."
-            raise ArgumentError("input", "of known sizes but for C", x.shape, hint, of="shape")
-        check_countable("input", (x.shape[0],))
-        check_countable("input", x.shape[2:])
+            raise ArgumentError(
+                "input", "of known sizes but for C", x.shape, hint, attribute="shape"
+            )
+        check_fits_int32_indices("input", (x.shape[0],))
+        check_fits_int32_indices("input", x.shape[2:])
         if 0 in x.shape[2:]:
             hint = "A batch may be empty, and channels, but not images."
-            raise ArgumentError("input", "of images with pixels", x.shape, hint, of="shape")
+            raise ArgumentError("input", "of images with pixels", x.shape, hint, attribute="shape")
         cells, scale = cells_of("output_size", output_size), scale_of(spatial_scale)
         check_bool("aligned", aligned)
-        if own and x.shape[1] % (cells[0] * cells[1]):
+        if channels_per_cell and x.shape[1] % (cells[0] * cells[1]):
             rule = f"of a number of channels that {cells[0]} * {cells[1]} divides"
-            raise ArgumentError("input", rule, x.shape, "Each cell has its own.", of="shape")
-        listed, width = is_sequence(boxes), 4 if is_sequence(boxes) else 5
+            raise ArgumentError("input", rule, x.shape, "Each cell has its own.", attribute="shape")
+        listed, width = is_tuple_or_list(boxes), 4 if is_tuple_or_list(boxes) else 5
         parts = [as_array(part, "boxes") for part in (boxes if listed else [boxes])]
         if not parts or any(part.ndim != 2 or part.shape[1] != width for part in parts):
             rule = "an array (K, 5), or a list with an array (L, 4) for each image"
@@ -68,31 +70,33 @@ def arguments(
         images, corners = jnp.asarray(numbers), jnp.concatenate(parts)
     else:
         images, corners = parts[0][:, 0].astype(np.int32), parts[0][:, 1:]
-    with calling(name, **{"input.shape": x.shape}):
-        _check_images(images if listed else parts[0][:, 0], x.shape[0])
+    with name_function_in_errors(name, **{"input.shape": x.shape}):
+        _check_image_indices(images if listed else parts[0][:, 0], x.shape[0])
     return jnp.moveaxis(x, 1, -1), corners[:, np.array([1, 0, 3, 2])], images, cells, scale
 
 
-def _check_images(images: Array, count: int) -> None:
-    """Raise if the image index of a box is known and not below `count`."""
-    if isinstance(images, jax.core.Tracer):
+def _check_image_indices(image_indices: Array, num_images: int) -> None:
+    """Raise if the image index of a box is known and not below `num_images`."""
+    if isinstance(image_indices, jax.core.Tracer):
         return
-    known = np.asarray(images)
-    wrong = known[~((known >= 0) & (known < count))]
+    known = np.asarray(image_indices)
+    wrong = known[~((known >= 0) & (known < num_images))]
     if wrong.size:
-        rule = f"of images from 0 to {count - 1}" if count else "none where input is empty"
+        rule = (
+            f"of images from 0 to {num_images - 1}" if num_images else "none where input is empty"
+        )
         raise ArgumentError("boxes", rule, wrong[0].item(), "The first column names the image.")
 
 
-def mean_of(op: BoxMean, x: Array, boxes: Array, images: Array) -> Array:
+def mean_per_cell(op: BoxMean, x: Array, boxes: Array, image_indices: Array) -> Array:
     channels = x.shape[-1] // (op.output_shape[0] * op.output_shape[1] if op.own else 1)
     if boxes.shape[0] == 0 or 0 in x.shape:
         return jnp.zeros((boxes.shape[0], channels, *op.output_shape), x.dtype)
-    return jnp.moveaxis(box_mean(op, [x], boxes, images), -1, 1)
+    return jnp.moveaxis(box_mean(op, [x], boxes, image_indices), -1, 1)
 
 
-def samples_of(function: str, sampling_ratio: Any) -> int | None:
-    with calling(f"compat.torchvision.{function}"):
+def samples_per_cell(function_name: str, sampling_ratio: Any) -> int | None:
+    with name_function_in_errors(f"compat.torchvision.{function_name}"):
         rule, hint = "an int of at most 1024", "Pass -1 for as many as a cell is pixels long."
         if not is_int(sampling_ratio):
             raise ArgumentError("sampling_ratio", rule, sampling_ratio, hint, TypeError)
@@ -105,8 +109,8 @@ def samples_of(function: str, sampling_ratio: Any) -> int | None:
 @public
 def roi_align(
     input: Any,
-    boxes: Boxes,
-    output_size: Size,
+    boxes: BoxesArgument,
+    output_size: OutputSize,
     spatial_scale: float = 1.0,
     sampling_ratio: int = -1,
     aligned: bool = False,
@@ -126,18 +130,18 @@ def roi_align(
              [10.5, 12.5]], dtype=float32)
     """
     args = (input, boxes, output_size, spatial_scale, aligned)
-    *arrays, cells, scale = arguments("roi_align", *args)
+    *arrays, cells, scale = convert_arguments("roi_align", *args)
     offset, least = (0.5, None) if aligned else (0.0, 1.0)
-    samples = samples_of("roi_align", sampling_ratio)
+    samples = samples_per_cell("roi_align", sampling_ratio)
     op = BoxMean(cells, scale, samples, offset, least, empty_is_zero=False)
-    return mean_of(op, *arrays)
+    return mean_per_cell(op, *arrays)
 
 
 @public
 def ps_roi_align(
     input: Any,
-    boxes: Boxes,
-    output_size: Size,
+    boxes: BoxesArgument,
+    output_size: OutputSize,
     spatial_scale: float = 1.0,
     sampling_ratio: int = -1,
 ) -> Array:
@@ -155,13 +159,15 @@ def ps_roi_align(
              [21., 31.]], dtype=float32)
     """
     args = (input, boxes, output_size, spatial_scale)
-    *arrays, cells, scale = arguments("ps_roi_align", *args, own=True)
-    samples = samples_of("ps_roi_align", sampling_ratio)
-    return mean_of(BoxMean(cells, scale, samples, empty_is_zero=False, own=True), *arrays)
+    *arrays, cells, scale = convert_arguments("ps_roi_align", *args, channels_per_cell=True)
+    samples = samples_per_cell("ps_roi_align", sampling_ratio)
+    return mean_per_cell(BoxMean(cells, scale, samples, empty_is_zero=False, own=True), *arrays)
 
 
 @public
-def roi_pool(input: Any, boxes: Boxes, output_size: Size, spatial_scale: float = 1.0) -> Array:
+def roi_pool(
+    input: Any, boxes: BoxesArgument, output_size: OutputSize, spatial_scale: float = 1.0
+) -> Array:
     """Computes the largest pixel of each cell of boxes, as `torchvision.ops.roi_pool`.
 
     Gradient: to the first of tied pixels in row-major order. NaN is the largest value; torchvision ignores it.
@@ -174,12 +180,14 @@ def roi_pool(input: Any, boxes: Boxes, output_size: Size, spatial_scale: float =
       Array([[ 5.,  7.],
              [ 9., 11.]], dtype=float32)
     """
-    *arrays, cells, scale = arguments("roi_pool", input, boxes, output_size, spatial_scale)
+    *arrays, cells, scale = convert_arguments("roi_pool", input, boxes, output_size, spatial_scale)
     return jnp.moveaxis(box_max(cells, scale, "first", *arrays), -1, 1)
 
 
 @public
-def ps_roi_pool(input: Any, boxes: Boxes, output_size: Size, spatial_scale: float = 1.0) -> Array:
+def ps_roi_pool(
+    input: Any, boxes: BoxesArgument, output_size: OutputSize, spatial_scale: float = 1.0
+) -> Array:
     """Computes the mean of the pixels of each cell, with separate channels per cell, as `torchvision.ops.ps_roi_pool`.
 
     The last row and the last column of the image belong to no cell, as in torchvision. The gradient is the derivative
@@ -194,6 +202,6 @@ def ps_roi_pool(input: Any, boxes: Boxes, output_size: Size, spatial_scale: floa
              [21., 31.]], dtype=float32)
     """
     args = (input, boxes, output_size, spatial_scale)
-    *arrays, cells, scale = arguments("ps_roi_pool", *args, own=True)
+    *arrays, cells, scale = convert_arguments("ps_roi_pool", *args, channels_per_cell=True)
     op = BoxMean(cells, scale, None, 0.0, 1.0, empty_is_zero=False, own=True, whole=True)
-    return mean_of(op, *arrays)
+    return mean_per_cell(op, *arrays)

@@ -11,18 +11,18 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxpool._api.regions import level_means, level_of
-from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 from jaxpool._ops.box_mean import BoxMean
 from jaxpool.compat._torchvision_boxes import (
-    Boxes,
-    Size,
-    arguments,
-    mean_of,
+    BoxesArgument,
+    OutputSize,
+    convert_arguments,
+    mean_per_cell,
     ps_roi_align,
     ps_roi_pool,
     roi_align,
     roi_pool,
-    samples_of,
+    samples_per_cell,
 )
 
 
@@ -30,12 +30,12 @@ from jaxpool.compat._torchvision_boxes import (
 class RoIAlign:
     """`roi_align` with its arguments, as `torchvision.ops.RoIAlign`: called with input and boxes."""
 
-    output_size: Size
+    output_size: OutputSize
     spatial_scale: float
     sampling_ratio: int
     aligned: bool = False
 
-    def __call__(self, input: Any, rois: Boxes) -> Array:
+    def __call__(self, input: Any, rois: BoxesArgument) -> Array:
         """`roi_align` of input and rois."""
         return roi_align(input, rois, *dataclasses.astuple(self))
 
@@ -44,10 +44,10 @@ class RoIAlign:
 class RoIPool:
     """`roi_pool` with its arguments, as `torchvision.ops.RoIPool`: called with input and boxes."""
 
-    output_size: Size
+    output_size: OutputSize
     spatial_scale: float
 
-    def __call__(self, input: Any, rois: Boxes) -> Array:
+    def __call__(self, input: Any, rois: BoxesArgument) -> Array:
         """`roi_pool` of input and rois."""
         return roi_pool(input, rois, *dataclasses.astuple(self))
 
@@ -56,11 +56,11 @@ class RoIPool:
 class PSRoIAlign:
     """`ps_roi_align` with its arguments, as `torchvision.ops.PSRoIAlign`: called with input and boxes."""
 
-    output_size: Size
+    output_size: OutputSize
     spatial_scale: float
     sampling_ratio: int
 
-    def __call__(self, input: Any, rois: Boxes) -> Array:
+    def __call__(self, input: Any, rois: BoxesArgument) -> Array:
         """`ps_roi_align` of input and rois."""
         return ps_roi_align(input, rois, *dataclasses.astuple(self))
 
@@ -69,10 +69,10 @@ class PSRoIAlign:
 class PSRoIPool:
     """`ps_roi_pool` with its arguments, as `torchvision.ops.PSRoIPool`: called with input and boxes."""
 
-    output_size: Size
+    output_size: OutputSize
     spatial_scale: float
 
-    def __call__(self, input: Any, rois: Boxes) -> Array:
+    def __call__(self, input: Any, rois: BoxesArgument) -> Array:
         """`ps_roi_pool` of input and rois."""
         return ps_roi_pool(input, rois, *dataclasses.astuple(self))
 
@@ -96,7 +96,7 @@ class MultiScaleRoIAlign:
     """
 
     featmap_names: Sequence[str]
-    output_size: Size
+    output_size: OutputSize
     sampling_ratio: int
     _: dataclasses.KW_ONLY
     canonical_scale: int = 224
@@ -108,19 +108,19 @@ class MultiScaleRoIAlign:
         """The cells of each box, (K, C, *output_size)."""
         name = "MultiScaleRoIAlign"
         features = [level for key, level in x.items() if key in self.featmap_names]
-        with calling(f"compat.torchvision.{name}"):
+        with name_function_in_errors(f"compat.torchvision.{name}"):
             if not features or not image_shapes:
                 rule = "names of features that are given, with the sizes of images"
                 raise ArgumentError("featmap_names", rule, self.featmap_names, "Name them.")
-        read = [arguments(name, level, boxes, self.output_size, 1.0) for level in features]
+        read = [convert_arguments(name, level, boxes, self.output_size, 1.0) for level in features]
         tallest = max(shape[0] for shape in image_shapes)
         # A level is the exponent of its scale, rounded as in torchvision.
         levels = [round(-math.log2(level.shape[-2] / tallest)) for level in features]
         _, corners, images, cells, _ = read[0]
-        samples, xs = samples_of(name, self.sampling_ratio), [each[0] for each in read]
+        samples, xs = samples_per_cell(name, self.sampling_ratio), [each[0] for each in read]
         op = BoxMean(cells, 0.5 ** levels[0], samples, 0.0, 1.0, empty_is_zero=False)
         if len(features) == 1:
-            return mean_of(op, *read[0][:3])
+            return mean_per_cell(op, *read[0][:3])
         level = level_of(
             corners, (levels[0], levels[-1]), float(self.canonical_scale), self.canonical_level
         )

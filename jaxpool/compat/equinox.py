@@ -13,8 +13,8 @@ import jax
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import is_array, not_an_array
-from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.arrays import is_array, not_an_array_error
+from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._ops.apply import apply
 from jaxpool._ops.op import Op
@@ -22,7 +22,7 @@ from jaxpool._ops.select_pool import pool_op
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool.compat import _originals
 
-with _originals.extra("Equinox", "equinox"):
+with _originals.name_missing_extra("Equinox", "equinox"):
     import equinox as eqx
 
 __all__ = [
@@ -43,15 +43,15 @@ __all__ = [
 ]
 
 
-def _name(layer: eqx.Module) -> str:
+def _layer_name(layer: eqx.Module) -> str:
     return f"compat.equinox.{type(layer).__name__}"
 
 
-def _example(layer: eqx.Module, x: Any) -> Array:
+def _as_example(layer: eqx.Module, x: Any) -> Array:
     """The input of a layer as an array."""
-    with calling(_name(layer)):
+    with name_function_in_errors(_layer_name(layer)):
         if not is_array(x):
-            raise not_an_array("x", x)
+            raise not_an_array_error("x", x)
     return jnp.asarray(x)
 
 
@@ -83,31 +83,33 @@ class Pool(eqx.nn.Pool):
 
     def __call__(self, x: Array, *, key: Any = None) -> Array:
         """The reduced windows of one example `(C, *spatial)`; `key` is not used."""
-        y = self._at_once(x, "not")
-        return _originals.accelerated(super().__call__, x) if y is None else y
+        y = self._pool_with_one_op(x, "not")
+        return _originals.call_accelerated(super().__call__, x) if y is None else y
 
-    def _at_once(self, x: Array, divide: _originals.Divide) -> Array | None:
+    def _pool_with_one_op(self, x: Array, divisor_rule: _originals.DivisorRule) -> Array | None:
         sizes = (self.num_spatial_dims, self.kernel_size, self.stride, self.padding, self.use_ceil)
         args = (self.init, self.operation, *sizes)
-        return _originals.pool_at_once(_original, x, *args, divide=divide, moved=True)
+        return _originals.pool_with_one_op(
+            _call_original_pool, x, *args, divisor_rule=divisor_rule, channels_moved_last=True
+        )
 
 
-_Pool = eqx.nn.Pool  # bound at import, because a program may replace it with `Pool`
+_OriginalPool = eqx.nn.Pool  # bound at import, because a program may replace it with `Pool`
 
 
-def _original(x: Array, *args: Any) -> Array:
+def _call_original_pool(x: Array, *args: Any) -> Array:
     """`equinox.nn.Pool`, which pools channels last."""
-    y: Array = _Pool(*args)(x)
+    y: Array = _OriginalPool(*args)(x)
     return y
 
 
-class _AvgPool(Pool):
+class _AveragePool(Pool):
     """Window sums divided by the size of the window."""
 
     def __call__(self, x: Array, *, key: Any = None) -> Array:
         """The average of each window of one example `(C, *spatial)`; `key` is not used."""
-        y = self._at_once(x, "counted")
-        return _originals.accelerated(super(Pool, self).__call__, x) if y is None else y
+        y = self._pool_with_one_op(x, "counted")
+        return _originals.call_accelerated(super(Pool, self).__call__, x) if y is None else y
 
 
 class MaxPool1d(Pool, eqx.nn.MaxPool1d):
@@ -131,7 +133,7 @@ class MaxPool3d(Pool, eqx.nn.MaxPool3d):
     """The largest element of each window of `(C, D, H, W)`, as `equinox.nn.MaxPool3d`; see `MaxPool1d`."""
 
 
-class AvgPool1d(_AvgPool, eqx.nn.AvgPool1d):
+class AvgPool1d(_AveragePool, eqx.nn.AvgPool1d):
     """The average of each window of `(C, L)`, as `equinox.nn.AvgPool1d`.
 
     Takes `kernel_size`, `stride=1`, `padding=0` and `use_ceil=False`, as in `Pool`. The divisor counts padding,
@@ -146,11 +148,11 @@ class AvgPool1d(_AvgPool, eqx.nn.AvgPool1d):
     """
 
 
-class AvgPool2d(_AvgPool, eqx.nn.AvgPool2d):
+class AvgPool2d(_AveragePool, eqx.nn.AvgPool2d):
     """The average of each window of `(C, H, W)`, as `equinox.nn.AvgPool2d`; see `AvgPool1d`."""
 
 
-class AvgPool3d(_AvgPool, eqx.nn.AvgPool3d):
+class AvgPool3d(_AveragePool, eqx.nn.AvgPool3d):
     """The average of each window of `(C, D, H, W)`, as `equinox.nn.AvgPool3d`; see `AvgPool1d`."""
 
 
@@ -179,15 +181,17 @@ class AdaptivePool(eqx.nn.AdaptivePool):
 
     def __call__(self, x: Array, *, key: Any = None) -> Array:
         """The reduced windows of one example `(C, *spatial)`; `key` is not used."""
-        x = _example(self, x)
+        x = _as_example(self, x)
         ours = any(self.operation is known for known in (jnp.max, jnp.min, jnp.mean))
         if not ours or not jnp.isdtype(x.dtype, ("bool", "integral", "real floating")):
             return super().__call__(x)
-        with calling(_name(self), **{"x.shape": x.shape}):
+        with name_function_in_errors(_layer_name(self), **{"x.shape": x.shape}):
             rank = len(self.target_shape)
             if x.ndim != rank + 1:
                 rule = f"one example of {rank + 1} axes, channels first"
-                raise ArgumentError("x", rule, x.ndim, "Use jax.vmap over a batch.", of="ndim")
+                raise ArgumentError(
+                    "x", rule, x.ndim, "Use jax.vmap over a batch.", attribute="ndim"
+                )
             outs = [operator.index(out) for out in self.target_shape]
             if not all(1 <= out <= size for out, size in zip(outs, x.shape[1:], strict=True)):
                 rule = "ints from 1 to the size of each pooled axis"
@@ -195,27 +199,31 @@ class AdaptivePool(eqx.nn.AdaptivePool):
                     "target_shape", rule, self.target_shape, "Ask for fewer windows."
                 )
         for axis, out in enumerate(outs, 1):
-            x = _axis_pool(x, axis, out, self.operation)
+            x = _pool_axis(x, axis, out, self.operation)
         return x
 
 
-def _axis_pool(x: Array, axis: int, out: int, operation: Any) -> Array:
-    """`out` windows along `axis`, longer windows first."""
+def _pool_axis(x: Array, axis: int, num_windows: int, operation: Any) -> Array:
+    """`num_windows` windows along `axis`, longer windows first."""
     if operation is jnp.mean:
         x = x.astype(jax.eval_shape(jnp.mean, x).dtype)
-    width, longer = divmod(x.shape[axis], out)
+    width, longer = divmod(x.shape[axis], num_windows)
     cut = longer * (width + 1)
-    parts = [(lax.slice_in_dim(x, cut, None, axis=axis), width, out - longer)]
+    parts = [(lax.slice_in_dim(x, cut, None, axis=axis), width, num_windows - longer)]
     if longer:
         parts.insert(0, (lax.slice_in_dim(x, 0, cut, axis=axis), width + 1, longer))
     pooled = [
-        apply(_op(Axis(axis, part.shape[axis], width, width, 1, 0, 0, n), operation), "jvp", part)
+        apply(
+            _op_of_operation(Axis(axis, part.shape[axis], width, width, 1, 0, 0, n), operation),
+            "jvp",
+            part,
+        )
         for part, width, n in parts
     ]
     return lax.concatenate(pooled, axis)
 
 
-def _op(dim: Axis, operation: Any) -> Op:
+def _op_of_operation(dim: Axis, operation: Any) -> Op:
     window = Window((dim,))
     if operation is jnp.mean:
         return SumPool(window, "counted")

@@ -12,7 +12,7 @@ from jax import Array
 
 from jaxpool.compat import _originals
 
-with _originals.extra("Flax", "flax"):
+with _originals.name_missing_extra("Flax", "flax"):
     # Bound at import, because a program may replace Flax's functions with the functions below.
     from flax.linen.pooling import avg_pool as _avg_pool
     from flax.linen.pooling import max_pool as _max_pool
@@ -21,7 +21,7 @@ with _originals.extra("Flax", "flax"):
 
 __all__ = ["avg_pool", "max_pool", "min_pool", "pool"]
 
-Pads = str | Sequence[tuple[int, int]]
+FlaxPadding = str | Sequence[tuple[int, int]]
 
 
 def pool(
@@ -30,7 +30,7 @@ def pool(
     reduce_fn: Callable[[Any, Any], Any],
     window_shape: Sequence[int],
     strides: Sequence[int] | None,
-    padding: Pads,
+    padding: FlaxPadding,
 ) -> Array:
     """Reduces each window of `inputs` by `reduce_fn`, starting from `init`, as `flax.linen.pool`.
 
@@ -63,14 +63,16 @@ def pool(
       >>> flax.pool(jnp.arange(4)[:, None], 0, lax.add, (2,), (2,), "VALID").ravel()
       Array([1, 5], dtype=int32)
     """
-    return _originals.accelerated(_pool, inputs, init, reduce_fn, window_shape, strides, padding)
+    return _originals.call_accelerated(
+        _pool, inputs, init, reduce_fn, window_shape, strides, padding
+    )
 
 
 def max_pool(
     inputs: Any,
     window_shape: Sequence[int],
     strides: Sequence[int] | None = None,
-    padding: Pads = "VALID",
+    padding: FlaxPadding = "VALID",
 ) -> Array:
     """Computes the largest element of each window, as `flax.linen.max_pool`.
 
@@ -96,14 +98,14 @@ def max_pool(
       >>> flax.max_pool(jnp.arange(8.0).reshape(1, 8, 1), (2,), (2,)).ravel()
       Array([1., 3., 5., 7.], dtype=float32)
     """
-    return _originals.pool(_max_pool, inputs, window_shape, strides, padding)
+    return _originals.pool_or_call_accelerated(_max_pool, inputs, window_shape, strides, padding)
 
 
 def min_pool(
     inputs: Any,
     window_shape: Sequence[int],
     strides: Sequence[int] | None = None,
-    padding: Pads = "VALID",
+    padding: FlaxPadding = "VALID",
 ) -> Array:
     """Computes the smallest element of each window, as `flax.nnx.min_pool`.
 
@@ -127,14 +129,14 @@ def min_pool(
       >>> flax.min_pool(jnp.arange(8.0).reshape(1, 8, 1), (2,), (2,)).ravel()
       Array([0., 2., 4., 6.], dtype=float32)
     """
-    return _originals.pool(_min_pool, inputs, window_shape, strides, padding)
+    return _originals.pool_or_call_accelerated(_min_pool, inputs, window_shape, strides, padding)
 
 
 def avg_pool(
     inputs: Any,
     window_shape: Sequence[int],
     strides: Sequence[int] | None = None,
-    padding: Pads = "VALID",
+    padding: FlaxPadding = "VALID",
     count_include_pad: bool = True,
 ) -> Array:
     """Computes the average of each window, as `flax.linen.avg_pool`.
@@ -164,4 +166,6 @@ def avg_pool(
       Array([0.5, 2. ], dtype=float32)
     """
     args = (inputs, window_shape, strides, padding, count_include_pad)
-    return _originals.pool(_avg_pool, *args, divide="counted" if count_include_pad else "real")
+    return _originals.pool_or_call_accelerated(
+        _avg_pool, *args, divisor_rule="counted" if count_include_pad else "real"
+    )

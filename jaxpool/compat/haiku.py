@@ -12,20 +12,20 @@ from jax import Array
 
 from jaxpool.compat import _originals
 
-with _originals.extra("Haiku", "haiku"):
+with _originals.name_missing_extra("Haiku", "haiku"):
     import haiku as hk
 
 # Bound at import, because a program may replace Haiku's functions with the functions below.
 _max_pool, _avg_pool = hk.max_pool, hk.avg_pool
 __all__ = ["AvgPool", "MaxPool", "avg_pool", "max_pool"]
 
-Sizes = int | Sequence[int]
+IntOrInts = int | Sequence[int]
 
 
 def max_pool(
     value: Any,
-    window_shape: Sizes,
-    strides: Sizes,
+    window_shape: IntOrInts,
+    strides: IntOrInts,
     padding: str,
     channel_axis: int | None = -1,
 ) -> Array:
@@ -55,13 +55,15 @@ def max_pool(
       >>> haiku.max_pool(jnp.arange(8.0).reshape(1, 8, 1), (2, 1), (2, 1), "VALID").ravel()
       Array([1., 3., 5., 7.], dtype=float32)
     """
-    return _originals.pool(_max_pool, value, window_shape, strides, padding, channel_axis)
+    return _originals.pool_or_call_accelerated(
+        _max_pool, value, window_shape, strides, padding, channel_axis
+    )
 
 
 def avg_pool(
     value: Any,
-    window_shape: Sizes,
-    strides: Sizes,
+    window_shape: IntOrInts,
+    strides: IntOrInts,
     padding: str,
     channel_axis: int | None = -1,
 ) -> Array:
@@ -90,7 +92,7 @@ def avg_pool(
       Array([0.5, 2. ], dtype=float32)
     """
     args = (value, window_shape, strides, padding, channel_axis)
-    return _originals.pool(_avg_pool, *args, divide="real")
+    return _originals.pool_or_call_accelerated(_avg_pool, *args, divisor_rule="real")
 
 
 class MaxPool(hk.MaxPool):

@@ -35,9 +35,9 @@ from typing import Any
 from jax import Array
 
 from jaxpool.compat._scipy_filter import Filter
-from jaxpool.compat._scipy_made import MADE, made
+from jaxpool.compat._scipy_made import COMBINED_FILTERS, combine_filters
 
-_ARGUMENTS = {
+_ARGUMENT_DOCS = {
     "input": "array of any shape; floats, integers or bool.",
     "rank": "0 is the smallest element, -1 the largest.",
     "percentile": "from 0 to 100; -10 is 90.",
@@ -51,25 +51,42 @@ _ARGUMENTS = {
     "origin": "how far the window is moved towards the start, an int, or one per axis.",
     "axes": "the axes to filter along, None for all.",
 }
-_DEFAULTS = {"output": None, "mode": "reflect", "cval": 0.0, "origin": 0, "axes": None, "axis": -1}
+_DEFAULT_VALUES = {
+    "output": None,
+    "mode": "reflect",
+    "cval": 0.0,
+    "origin": 0,
+    "axes": None,
+    "axis": -1,
+}
 
 
-def _filter(name: str, what: str, shown: str, *own: str, **defaults: Any) -> Any:
+def _make_filter_function(
+    name: str, result_text: str, example: str, *own_arguments: str, **default_values: Any
+) -> Any:
     """The function `name` of `scipy.ndimage`.
 
-    `shown` has the arguments and the result of the docstring example. `own` are the arguments between `input` and the
-    arguments that all filters share.
+    `example` has the arguments and the result of the docstring example. `own_arguments` are the arguments between
+    `input` and the arguments that all filters share.
     """
-    line = "axis" in own
-    names = ("input", *own, "output", "mode", "cval", "origin", *(() if line else ("axes",)))
-    defaults = {**_DEFAULTS, **defaults}
+    line = "axis" in own_arguments
+    names = (
+        "input",
+        *own_arguments,
+        "output",
+        "mode",
+        "cval",
+        "origin",
+        *(() if line else ("axes",)),
+    )
+    default_values = {**_DEFAULT_VALUES, **default_values}
     parameters = [
         inspect.Parameter(
             each,
             inspect.Parameter.KEYWORD_ONLY
             if each == "axes"
             else inspect.Parameter.POSITIONAL_OR_KEYWORD,
-            default=defaults.get(each, inspect.Parameter.empty),
+            default=default_values.get(each, inspect.Parameter.empty),
         )
         for each in names
     ]
@@ -79,23 +96,23 @@ def _filter(name: str, what: str, shown: str, *own: str, **defaults: Any) -> Any
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         values = dict(bound.arguments)
-        if name in MADE:
-            return made(name, values.pop("input"), values)
-        return Filter(name, called=name, **values).result()
+        if name in COMBINED_FILTERS:
+            return combine_filters(name, values.pop("input"), values)
+        return Filter(name, function_name=name, **values).compute()
 
-    listed = "\n".join(f"  {each}: {_ARGUMENTS[each]}" for each in names)
+    listed = "\n".join(f"  {each}: {_ARGUMENT_DOCS[each]}" for each in names)
     listed = listed.replace(", or one per axis", "") if line else listed
-    arguments, numbers = shown.split(" -> ")
+    arguments, numbers = example.split(" -> ")
     mean = name.startswith("uniform")
     gradient = (
         "spread evenly over the window"
         if mean
         else "to the element chosen, the first of equal ones"
     )
-    gradient = f"of each filter {gradient}" if name in MADE else gradient
+    gradient = f"of each filter {gradient}" if name in COMBINED_FILTERS else gradient
     filtered.__name__ = filtered.__qualname__ = name
     filtered.__signature__ = signature  # type: ignore[attr-defined]
-    filtered.__doc__ = f"""Computes the {what} around each element, as `scipy.ndimage.{name}`.
+    filtered.__doc__ = f"""Computes the {result_text} around each element, as `scipy.ndimage.{name}`.
 
 Gradient: {gradient}, through the border to the elements that stand there. Forward and reverse mode.
 
@@ -118,70 +135,113 @@ Example:
     return filtered
 
 
-_WINDOW = {"size": None, "footprint": None, "structure": None}
-_PLAIN, _GREY = ("size", "footprint"), ("size", "footprint", "structure")
-maximum_filter = _filter(
-    "maximum_filter", "maximum of the window", "3 -> [4, 7, 7, 8, 8]", *_PLAIN, **_WINDOW
+_WINDOW_DEFAULTS = {"size": None, "footprint": None, "structure": None}
+_ORDER_FILTER_ARGUMENTS, _GREY_FILTER_ARGUMENTS = (
+    ("size", "footprint"),
+    ("size", "footprint", "structure"),
 )
-minimum_filter = _filter(
-    "minimum_filter", "minimum of the window", "3 -> [1, 1, 1, 2, 2]", *_PLAIN, **_WINDOW
+maximum_filter = _make_filter_function(
+    "maximum_filter",
+    "maximum of the window",
+    "3 -> [4, 7, 7, 8, 8]",
+    *_ORDER_FILTER_ARGUMENTS,
+    **_WINDOW_DEFAULTS,
 )
-median_filter = _filter(
-    "median_filter", "median of the window", "3 -> [4, 4, 2, 7, 8]", *_PLAIN, **_WINDOW
+minimum_filter = _make_filter_function(
+    "minimum_filter",
+    "minimum of the window",
+    "3 -> [1, 1, 1, 2, 2]",
+    *_ORDER_FILTER_ARGUMENTS,
+    **_WINDOW_DEFAULTS,
 )
-rank_filter = _filter(
+median_filter = _make_filter_function(
+    "median_filter",
+    "median of the window",
+    "3 -> [4, 4, 2, 7, 8]",
+    *_ORDER_FILTER_ARGUMENTS,
+    **_WINDOW_DEFAULTS,
+)
+rank_filter = _make_filter_function(
     "rank_filter",
     "element of a rank of the window",
     "-2, 3 -> [4, 4, 2, 7, 8]",
     "rank",
-    *_PLAIN,
-    **_WINDOW,
+    *_ORDER_FILTER_ARGUMENTS,
+    **_WINDOW_DEFAULTS,
 )
-percentile_filter = _filter(
+percentile_filter = _make_filter_function(
     "percentile_filter",
     "element at a percentile of the window",
     "80, 3 -> [4, 7, 7, 8, 8]",
     "percentile",
-    *_PLAIN,
-    **_WINDOW,
+    *_ORDER_FILTER_ARGUMENTS,
+    **_WINDOW_DEFAULTS,
 )
-uniform_filter = _filter(
+uniform_filter = _make_filter_function(
     "uniform_filter", "mean of the window", "3 -> [3, 4, 3, 5, 6]", "size", size=3
 )
-maximum_filter1d = _filter(
+maximum_filter1d = _make_filter_function(
     "maximum_filter1d", "maximum of the window", "3 -> [4, 7, 7, 8, 8]", "size", "axis"
 )
-minimum_filter1d = _filter(
+minimum_filter1d = _make_filter_function(
     "minimum_filter1d", "minimum of the window", "3 -> [1, 1, 1, 2, 2]", "size", "axis"
 )
-uniform_filter1d = _filter(
+uniform_filter1d = _make_filter_function(
     "uniform_filter1d", "mean of the window", "3 -> [3, 4, 3, 5, 6]", "size", "axis"
 )
-grey_dilation = _filter(
-    "grey_dilation", "maximum of the turned window", "2 -> [4, 7, 7, 8, 8]", *_GREY, **_WINDOW
+grey_dilation = _make_filter_function(
+    "grey_dilation",
+    "maximum of the turned window",
+    "2 -> [4, 7, 7, 8, 8]",
+    *_GREY_FILTER_ARGUMENTS,
+    **_WINDOW_DEFAULTS,
 )
-grey_erosion = _filter(
-    "grey_erosion", "minimum of the window", "2 -> [4, 1, 1, 2, 2]", *_GREY, **_WINDOW
+grey_erosion = _make_filter_function(
+    "grey_erosion",
+    "minimum of the window",
+    "2 -> [4, 1, 1, 2, 2]",
+    *_GREY_FILTER_ARGUMENTS,
+    **_WINDOW_DEFAULTS,
 )
-grey_opening = _filter(
-    "grey_opening", "dilation of the erosion", "2 -> [4, 1, 2, 2, 2]", *_GREY, **_WINDOW
+grey_opening = _make_filter_function(
+    "grey_opening",
+    "dilation of the erosion",
+    "2 -> [4, 1, 2, 2, 2]",
+    *_GREY_FILTER_ARGUMENTS,
+    **_WINDOW_DEFAULTS,
 )
-grey_closing = _filter(
-    "grey_closing", "erosion of the dilation", "2 -> [4, 4, 7, 7, 8]", *_GREY, **_WINDOW
+grey_closing = _make_filter_function(
+    "grey_closing",
+    "erosion of the dilation",
+    "2 -> [4, 4, 7, 7, 8]",
+    *_GREY_FILTER_ARGUMENTS,
+    **_WINDOW_DEFAULTS,
 )
-white_tophat = _filter(
-    "white_tophat", "input less its opening", "2 -> [0, 0, 5, 0, 6]", *_GREY, **_WINDOW
+white_tophat = _make_filter_function(
+    "white_tophat",
+    "input less its opening",
+    "2 -> [0, 0, 5, 0, 6]",
+    *_GREY_FILTER_ARGUMENTS,
+    **_WINDOW_DEFAULTS,
 )
-black_tophat = _filter(
-    "black_tophat", "closing of the input less it", "2 -> [0, 3, 0, 5, 0]", *_GREY, **_WINDOW
+black_tophat = _make_filter_function(
+    "black_tophat",
+    "closing of the input less it",
+    "2 -> [0, 3, 0, 5, 0]",
+    *_GREY_FILTER_ARGUMENTS,
+    **_WINDOW_DEFAULTS,
 )
-morphological_gradient = _filter(
-    "morphological_gradient", "dilation less the erosion", "2 -> [0, 6, 6, 6, 6]", *_GREY, **_WINDOW
+morphological_gradient = _make_filter_function(
+    "morphological_gradient",
+    "dilation less the erosion",
+    "2 -> [0, 6, 6, 6, 6]",
+    *_GREY_FILTER_ARGUMENTS,
+    **_WINDOW_DEFAULTS,
 )
-morphological_laplace = _filter(
+morphological_laplace = _make_filter_function(
     "morphological_laplace",
     "dilation and the erosion less twice the input",
     "2 -> [ 0,  6, -6,  6, -6]",
-    *_GREY,
-    **_WINDOW,
+    *_GREY_FILTER_ARGUMENTS,
+    **_WINDOW_DEFAULTS,
 )

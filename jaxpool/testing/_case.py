@@ -12,11 +12,11 @@ from typing import Any, Literal
 import numpy as np
 
 from jaxpool.testing._answer import Answer
-from jaxpool.testing._record import SEVERAL, Pool, pools
+from jaxpool.testing._record import TUPLE_PARAMETERS, Pool, pools
 from jaxpool.testing._windows import Windows, sliding_windows
 from jaxpool.testing.oracle._parts import Ties
 
-Kind = Literal["max", "min", "avg", "sum", "median", "rank"]
+PoolKind = Literal["max", "min", "avg", "sum", "median", "rank"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -39,16 +39,16 @@ class Call:
         arrays: list[np.ndarray] = []
         for name in self.pool.operands:
             value = self.given[name]
-            arrays += value if name in SEVERAL else [value]
+            arrays += value if name in TUPLE_PARAMETERS else [value]
         return arrays
 
     def of(self, operands: Any) -> dict[str, Any]:
         """The arguments of the call, with its operands replaced by `operands`."""
         remaining, arguments = list(operands), dict(self.given)
         for name in self.pool.operands:
-            count = len(arguments[name]) if name in SEVERAL else 1
+            count = len(arguments[name]) if name in TUPLE_PARAMETERS else 1
             taken, remaining = remaining[:count], remaining[count:]
-            arguments[name] = tuple(taken) if name in SEVERAL else taken[0]
+            arguments[name] = tuple(taken) if name in TUPLE_PARAMETERS else taken[0]
         return arguments
 
 
@@ -59,7 +59,7 @@ class PoolCase:
     `dy` is None for integers and bool, which have no gradient.
     """
 
-    kind: Kind
+    kind: PoolKind
     x: np.ndarray
     dy: np.ndarray | None
     window_shape: tuple[int, ...]

@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 from jaxpool.testing._answer import Answer, exact_values, is_floating
 from jaxpool.testing._case import Call, PoolCase
-from jaxpool.testing._record import called, pools
+from jaxpool.testing._record import call_by_argument_names, pools
 
 
 def assert_pool_matches(
@@ -54,24 +54,34 @@ def assert_pool_matches(
         >>> assert_pool_matches(jaxpool.cummax, Call(pools()["cummax"], {"x": x, "axis": 0}))
     """
     if not isinstance(case, (PoolCase, Call)):
-        with calling("testing.assert_pool_matches"):
+        with name_function_in_errors("testing.assert_pool_matches"):
             hint = "Draw one from pool_cases or calls, or write one out."
             raise ArgumentError("case", "a PoolCase or a Call", case, hint, TypeError)
     call = case.call() if isinstance(case, PoolCase) else case
     answer, pool, operands = call.answer(), call.pool, call.operands()
-    _check_dy(call.dy, answer.y)
-    run = _compiled(fn, _frozen(case)) if jit and isinstance(case, PoolCase) else _run(fn, call)
+    _check_cotangent_type(call.dy, answer.y)
+    run = (
+        _jitted_value_and_vjp(fn, _hashable_arguments(case))
+        if jit and isinstance(case, PoolCase)
+        else _value_and_vjp(fn, call)
+    )
     if jit and not isinstance(case, PoolCase):
         run = jax.jit(run)
     y, indices, dxs = run(operands, call.dy)
-    terms = _terms(answer)
+    terms = _max_terms_per_sum(answer)
     if isinstance(case, PoolCase):
         terms = max(terms, case.window().size)
     relative_error = rtol
     if is_floating(answer.y.dtype):
         relative_error += pool.looseness(answer.y.dtype)
     rounds = pool.rounds(call.given) and is_floating(answer.y.dtype)
-    allowed = _bound(answer.y, _size(answer, operands), terms, relative_error) if rounds else 0.0
+    allowed = (
+        _rounding_error_bound(
+            answer.y, _rounding_error_scale(answer, operands), terms, relative_error
+        )
+        if rounds
+        else 0.0
+    )
     assert_close(y, answer.y, allowed, f"value of {case!r}")
     if indices is not None and answer.indices is not None:
         assert_close(indices, answer.indices, 0.0, f"indices of {case!r}")
@@ -81,30 +91,30 @@ def assert_pool_matches(
             answer.exact_cotangents(call.dy, absolute=True),
         )
         for dx, want, spread in zip(dxs, expected, spreads, strict=False):
-            bound = _bound(want, spread, terms, relative_error) + (relative_error - rtol) * np.abs(
-                exact_values(call.dy)
-            ).max(initial=0)
+            bound = _rounding_error_bound(want, spread, terms, relative_error) + (
+                relative_error - rtol
+            ) * np.abs(exact_values(call.dy)).max(initial=0)
             assert_close(dx, want, bound, f"cotangent of {case!r}")
 
 
-def _check_dy(dy: Any, y: np.ndarray) -> None:
+def _check_cotangent_type(dy: Any, y: np.ndarray) -> None:
     """Raise if the cotangent does not fit the output of the case."""
     if dy is None:
         return
-    wanted = _type(y)
-    with calling("testing.assert_pool_matches"):
+    wanted = _type_string(y)
+    with name_function_in_errors("testing.assert_pool_matches"):
         if not is_floating(y.dtype):
             hint = "Only floats have a gradient."
             raise ArgumentError("case.dy", f"None where the output is {wanted}", dy, hint)
         array = hasattr(dy, "shape") and hasattr(dy, "dtype")
         if not array or (dy.shape, dy.dtype) != (y.shape, y.dtype):
-            got = f"case.dy={_type(dy)}" if array else ""
+            got = f"case.dy={_type_string(dy)}" if array else ""
             rule = f"an array of the shape and dtype of the output, {wanted}"
             hint = "With dy=None the value alone is compared."
-            raise ArgumentError("case.dy", rule, dy, hint, got=got)
+            raise ArgumentError("case.dy", rule, dy, hint, shown_value=got)
 
 
-def _type(array: Any) -> str:
+def _type_string(array: Any) -> str:
     """The type of an array in jax notation: float32[8,40,40,128]."""
     return f"{array.dtype}[{','.join(map(str, array.shape))}]"
 
@@ -113,7 +123,7 @@ def assert_close(got: Any, want: np.ndarray, bound: Any, what: str) -> None:
     """Asserts that `got` equals `want` within `bound`, with the same shape and dtype; NaN equals NaN."""
     got = np.asarray(got)
     if got.shape != want.shape or got.dtype != want.dtype:
-        raise AssertionError(f"{what}: got {_type(got)}, want {_type(want)}")
+        raise AssertionError(f"{what}: got {_type_string(got)}, want {_type_string(want)}")
     ours, theirs = (exact_values(array) for array in (got, want))
     if not is_floating(want.dtype):
         wrong = np.asarray(ours != theirs)
@@ -127,26 +137,28 @@ def assert_close(got: Any, want: np.ndarray, bound: Any, what: str) -> None:
         raise AssertionError(f"{what}: {detail}\ngot\n{got}\nwant\n{want}")
 
 
-def _bound(want: np.ndarray, spread: np.ndarray, terms: int, rtol: float) -> np.ndarray:
-    """Bound on the error of adding `terms` terms, whose absolute values add up to `spread`, and rounding once."""
-    info = jnp.finfo(want.dtype)
-    accumulated = jnp.finfo(np.float64 if want.dtype == np.float64 else np.float32)
+def _rounding_error_bound(
+    expected: np.ndarray, sum_of_magnitudes: np.ndarray, num_terms: int, rtol: float
+) -> np.ndarray:
+    """Bound on the error of a sum of `num_terms` terms with the given sum of absolute values, rounded once."""
+    info = jnp.finfo(expected.dtype)
+    accumulated = jnp.finfo(np.float64 if expected.dtype == np.float64 else np.float32)
     smallest = info.smallest_normal if info.bits >= 32 else info.smallest_subnormal
     with np.errstate(all="ignore"):
-        rounding = (float(info.eps) + rtol) * np.abs(want.astype(np.float64))
+        rounding = (float(info.eps) + rtol) * np.abs(expected.astype(np.float64))
         return np.nan_to_num(
-            rounding + 2 * terms * float(accumulated.eps) * spread + float(smallest)
+            rounding + 2 * num_terms * float(accumulated.eps) * sum_of_magnitudes + float(smallest)
         )
 
 
-def _terms(answer: Answer) -> int:
+def _max_terms_per_sum(answer: Answer) -> int:
     """The largest number of terms in the sum of one output, or in the cotangent of one element."""
     sums = [("y", term.output) for term in answer.terms]
     sums += [(str(term.operand), term.position) for term in answer.terms]
     return max(collections.Counter(sums).values(), default=1)
 
 
-def _size(answer: Answer, operands: list[np.ndarray]) -> np.ndarray:
+def _rounding_error_scale(answer: Answer, operands: list[np.ndarray]) -> np.ndarray:
     """The scale of each value's rounding error: `answer.size`, or the sum of the absolute values of its terms."""
     if answer.size is not None:
         return answer.size
@@ -157,30 +169,36 @@ def _size(answer: Answer, operands: list[np.ndarray]) -> np.ndarray:
     return spread
 
 
-def _run(fn: Callable[..., Any], call: Call) -> Callable[..., Any]:
+def _value_and_vjp(fn: Callable[..., Any], call: Call) -> Callable[..., Any]:
     """A function that returns the value, the indices (or None) and the cotangent of each operand for `dy`."""
 
-    def pooled(*operands: Any) -> tuple[Any, Any]:
+    def value_and_indices(*operands: Any) -> tuple[Any, Any]:
         first, *rest = call.of(operands).items()
         by_name = dict([first, *rest]) if first[0] == "xs" else dict(rest)
-        result = called(fn, by_name) if first[0] == "xs" else fn(first[1], **by_name)
+        result = (
+            call_by_argument_names(fn, by_name) if first[0] == "xs" else fn(first[1], **by_name)
+        )
         return result if isinstance(result, tuple) else (result, None)
 
-    def run(operands: list[Any], dy: Any) -> tuple[Any, Any, Any]:
+    def value_indices_and_cotangents(operands: list[Any], dy: Any) -> tuple[Any, Any, Any]:
         if dy is None:
-            return *pooled(*operands), None
-        y, pullback, indices = jax.vjp(pooled, *operands, has_aux=True)
+            return *value_and_indices(*operands), None
+        y, pullback, indices = jax.vjp(value_and_indices, *operands, has_aux=True)
         fits = y.shape == dy.shape and y.dtype == dy.dtype
         return y, indices, pullback(dy) if fits else None
 
-    return run
+    return value_indices_and_cotangents
 
 
-def _frozen(case: PoolCase) -> tuple[Any, ...]:
+def _hashable_arguments(case: PoolCase) -> tuple[Any, ...]:
     return case.kind, tuple(sorted(case.kwargs().items()))
 
 
 @functools.lru_cache(maxsize=64)
-def _compiled(fn: Callable[..., Any], frozen: tuple[Any, ...]) -> Callable[..., Any]:
-    kind, kwargs = frozen
-    return jax.jit(_run(fn, Call(pools()[f"{kind}_pool"], {"x": np.zeros(0), **dict(kwargs)})))
+def _jitted_value_and_vjp(
+    fn: Callable[..., Any], hashable_arguments: tuple[Any, ...]
+) -> Callable[..., Any]:
+    kind, kwargs = hashable_arguments
+    return jax.jit(
+        _value_and_vjp(fn, Call(pools()[f"{kind}_pool"], {"x": np.zeros(0), **dict(kwargs)}))
+    )

@@ -15,12 +15,12 @@ from jaxpool.testing._answer import is_floating
 from jaxpool.testing._case import Call
 from jaxpool.testing._record import Pool
 from jaxpool.testing._strategies import geometries
-from jaxpool.testing._values import Values, draw_values
+from jaxpool.testing._values import ValueKind, draw_values
 from jaxpool.testing._windows import sliding_windows
 
 # Arguments drawn by `geometries`.
-PLACED = ("window_shape", "strides", "padding", "window_dilation", "ceil_mode")
-MOST = 6  # elements of a pooled axis
+GEOMETRY_ARGUMENTS = ("window_shape", "strides", "padding", "window_dilation", "ceil_mode")
+MAX_AXIS_SIZE = 6  # elements of a pooled axis
 
 
 @st.composite
@@ -29,7 +29,7 @@ def calls(
     pool: Pool,
     *,
     dtypes: Sequence[Any] = (np.float32,),
-    values: Sequence[Values] | None = None,
+    values: Sequence[ValueKind] | None = None,
 ) -> Call:
     """Valid calls of a public function with a cotangent, for some dtypes and kinds of values.
 
@@ -50,10 +50,10 @@ def calls(
     kind: Any = draw(st.sampled_from(kinds))
     dtype = np.dtype(draw(st.sampled_from(dtypes)))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    shape, settings = draw(_placed(pool))
+    shape, settings = draw(_image_shape_and_geometry(pool))
     images = draw_values(rng, shape, dtype, kind)
     for name in pool.parameters:
-        if name not in settings and (drawn := _argument(pool, name, shape)) is not None:
+        if name not in settings and (drawn := _argument_strategy(pool, name, shape)) is not None:
             settings[name] = draw(drawn)
     if "kernel" in settings:
         settings["kernel"] = settings["kernel"].astype(dtype)
@@ -66,9 +66,13 @@ def calls(
 
 
 @st.composite
-def _placed(draw: st.DrawFn, pool: Pool) -> tuple[tuple[int, ...], dict[str, Any]]:
+def _image_shape_and_geometry(
+    draw: st.DrawFn, pool: Pool
+) -> tuple[tuple[int, ...], dict[str, Any]]:
     """The shape of the images, and the arguments that define the windows."""
-    batch, height, width = [draw(st.integers(1, most)) for most in (2, MOST, MOST)]
+    batch, height, width = [
+        draw(st.integers(1, most)) for most in (2, MAX_AXIS_SIZE, MAX_AXIS_SIZE)
+    ]
     shape: tuple[int, ...] = (batch, height, width, 2 * draw(st.integers(1, 2)))
     if pool.takes("window_shape", "output_shape"):  # windows at random positions
         window = draw(st.integers(1, height)), draw(st.integers(1, width))
@@ -80,8 +84,10 @@ def _placed(draw: st.DrawFn, pool: Pool) -> tuple[tuple[int, ...], dict[str, Any
     if not (pool.takes("window_shape", "padding") or pool.takes("kernel", "padding")):
         return shape, {}
     options = {"dilation": pool.takes("window_dilation"), "ceil_mode": pool.takes("ceil_mode")}
-    geometry = draw(geometries(ranks=(2,), layouts=("channels_last",), max_size=MOST, **options))
-    fields = {name: getattr(geometry, name) for name in PLACED if pool.takes(name)}
+    geometry = draw(
+        geometries(ranks=(2,), layouts=("channels_last",), max_size=MAX_AXIS_SIZE, **options)
+    )
+    fields = {name: getattr(geometry, name) for name in GEOMETRY_ARGUMENTS if pool.takes(name)}
     if pool.takes("blur_shape"):  # other paddings may leave no window for the blur
         fields["padding"] = "SAME"
     if pool.takes("kernel"):
@@ -92,18 +98,20 @@ def _placed(draw: st.DrawFn, pool: Pool) -> tuple[tuple[int, ...], dict[str, Any
         fields["kernel"] = np.reshape(entries, sizes)
     shape = (*[1] * (4 - len(geometry.shape)), *geometry.shape)
     if pool.takes("rank"):  # a rank that exists in every window
-        arguments = {name: getattr(geometry, name) for name in PLACED}
-        fewest = sliding_windows(geometry.shape, **arguments).least
+        arguments = {name: getattr(geometry, name) for name in GEOMETRY_ARGUMENTS}
+        fewest = sliding_windows(geometry.shape, **arguments).min_elements_per_window
         fields["rank"] = draw(st.integers(-fewest, fewest - 1))
     return shape[-4:], {name: value for name, value in fields.items() if value is not None}
 
 
-def _argument(pool: Pool, name: str, shape: Sequence[int]) -> st.SearchStrategy[Any] | None:
-    """A strategy for argument `name` with images of `shape`; None leaves the argument at its usual value."""
-    height, width, channels = shape[-3:]
+def _argument_strategy(
+    pool: Pool, arg_name: str, image_shape: Sequence[int]
+) -> st.SearchStrategy[Any] | None:
+    """A strategy for argument `arg_name` with images of `image_shape`; None leaves the argument at its usual value."""
+    height, width, channels = image_shape[-3:]
     pair, small = st.tuples(st.integers(1, height), st.integers(1, width)), st.integers(1, 3)
-    corner = st.integers(-4, 4 * MOST).map(lambda quarters: quarters / 4)
-    rows = math.prod(shape[:-2])
+    corner = st.integers(-4, 4 * MAX_AXIS_SIZE).map(lambda quarters: quarters / 4)
+    rows = math.prod(image_shape[:-2])
     by_name: dict[str, st.SearchStrategy[Any]] = {
         "key": st.integers(0, 99).map(jax.random.key),
         "output_shape": pair,
@@ -122,13 +130,14 @@ def _argument(pool: Pool, name: str, shape: Sequence[int]) -> st.SearchStrategy[
         ),
         "segment_ids": st.lists(st.integers(-1, 4), min_size=rows, max_size=rows).map(np.array),
     }
-    choices = {"ties": pool.ties, **_usual.CHOICES, **pool.choices}.get(name, ())
-    if name == "where" and (not choices or pool.takes("initial")):  # the mask may be all False
+    choices = {"ties": pool.ties, **_usual.SAMPLE_VALUES, **pool.choices}.get(arg_name, ())
+    if arg_name == "where" and (not choices or pool.takes("initial")):  # the mask may be all False
         return None
-    if name in ("rank", "axis", *PLACED):  # drawn by `_placed`, or at its usual value
+    # These are drawn by `_image_shape_and_geometry`, or stay at their usual value.
+    if arg_name in ("rank", "axis", *GEOMETRY_ARGUMENTS):
         return None
-    if (name == "key" and None in choices) or name in ("where", "reset"):
-        return st.none() | by_name[name]
-    if name in by_name:
-        return by_name[name]
+    if (arg_name == "key" and None in choices) or arg_name in ("where", "reset"):
+        return st.none() | by_name[arg_name]
+    if arg_name in by_name:
+        return by_name[arg_name]
     return st.sampled_from(choices) if choices else None

@@ -21,10 +21,10 @@ import jaxpool
 from jaxpool.testing import _usual
 from jaxpool.testing._answer import Answer
 
-Given = dict[str, Any]  # arguments by name; `*xs` is a tuple
+ArgumentsByName = dict[str, Any]  # arguments by name; `*xs` is a tuple
 # A public function with one of these parameters needs a record.
-ARRAYS = ("x", "y", "xs", "features")
-SEVERAL = ("xs", "features")  # parameters that hold a tuple of arrays
+ARRAY_PARAMETERS = ("x", "y", "xs", "features")
+TUPLE_PARAMETERS = ("xs", "features")  # parameters that hold a tuple of arrays
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -110,41 +110,44 @@ class Pool:
         """Whether a call returns floats for integers."""
         return self.rounds(given) and not self.keeps_integers
 
-    def given(self, x: Any, /, **settings: Any) -> Given:
+    def given(self, x: Any, /, **settings: Any) -> ArgumentsByName:
         """The arguments of a valid call that pools the images x, (B, H, W, C), or one image, (H, W, C).
 
         `settings` replace the usual arguments. Settings that the function does not take are ignored.
         """
-        arguments: Given = {}
+        arguments: ArgumentsByName = {}
         for name, parameter in self.parameters.items():
             if name in settings:
                 arguments[name] = settings[name]
             elif name in self.usual:
                 arguments[name] = self.usual[name](x)
             elif (
-                name in _usual.WITH and self.takes(_usual.WITH[name])
+                name in _usual.PASSED_TOGETHER_WITH
+                and self.takes(_usual.PASSED_TOGETHER_WITH[name])
             ) or parameter.default is parameter.empty:
-                arguments[name] = _usual.value(self, name, x, arguments)
-        return {name: value for name, value in arguments.items() if value is not _usual.LEFT_OUT}
+                arguments[name] = _usual.usual_value(self, name, x, arguments)
+        return {
+            name: value for name, value in arguments.items() if value is not _usual.OMIT_ARGUMENT
+        }
 
     def run(self, given: Mapping[str, Any], function: Callable[..., Any] | None = None) -> Any:
         """Call the public function, or `function` instead of it, with the arguments `given`."""
-        return called(self.function if function is None else function, given)
+        return call_by_argument_names(self.function if function is None else function, given)
 
     def of(
         self, function: Callable[..., Any] | None = None, **settings: Any
     ) -> Callable[[Any], Any]:
         """A function from images to the first result of a valid call with these images."""
 
-        def pooled(x: Any) -> Any:
+        def first_result(x: Any) -> Any:
             y = self.run(self.given(x, **settings), function)
             return y[0] if isinstance(y, tuple) else y
 
-        return pooled
+        return first_result
 
-    def samples(self) -> dict[str, Given]:
+    def samples(self) -> dict[str, ArgumentsByName]:
         """Valid calls by name: small, integer, long and special values, and one call per further choice."""
-        return _usual.samples(self)
+        return _usual.sample_calls(self)
 
     def drawn(self, **how: Any) -> Any:
         """A hypothesis strategy for calls, see `jaxpool.testing.calls`. Needs hypothesis."""
@@ -155,14 +158,14 @@ _RECORDS: dict[str, Pool] = {}
 
 
 def record(
-    *, twin: Callable[..., Any], operands: tuple[str, ...] = ("x",), **fields: Any
+    *, twin: Callable[..., Any], operands: tuple[str, ...] = ("x",), **record_fields: Any
 ) -> Callable[[Callable[..., Answer]], Callable[..., Answer]]:
     """Decorator of an oracle function: registers the record of the public function with the same name."""
 
-    def register(meaning: Callable[..., Answer]) -> Callable[..., Answer]:
-        name = meaning.__name__
-        _RECORDS[name] = Pool(name, meaning, twin, operands=operands, **fields)
-        return meaning
+    def register(oracle_function: Callable[..., Answer]) -> Callable[..., Answer]:
+        name = oracle_function.__name__
+        _RECORDS[name] = Pool(name, oracle_function, twin, operands=operands, **record_fields)
+        return oracle_function
 
     return register
 
@@ -185,7 +188,9 @@ def pools() -> dict[str, Pool]:
     importlib.import_module("jaxpool.testing.oracle")
     takes = {name: inspect.signature(getattr(jaxpool, name)).parameters for name in jaxpool.__all__}
     names = [
-        name for name, parameters in takes.items() if any(each in parameters for each in ARRAYS)
+        name
+        for name, parameters in takes.items()
+        if any(each in parameters for each in ARRAY_PARAMETERS)
     ]
     missing = [name for name in names if name not in _RECORDS]
     if missing:
@@ -194,7 +199,7 @@ def pools() -> dict[str, Pool]:
     return {name: _RECORDS[name] for name in names}
 
 
-def called(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
+def call_by_argument_names(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
     """Call `function` with arguments by name; the arrays `xs` are passed as positional arguments."""
-    named = dict(given)
-    return function(*named.pop("xs", ()), **named)
+    keyword_arguments = dict(arguments)
+    return function(*keyword_arguments.pop("xs", ()), **keyword_arguments)

@@ -11,9 +11,9 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from jaxpool.testing._answer import is_floating
-from jaxpool.testing._case import Geometry, Kind, PoolCase
-from jaxpool.testing._values import Values, draw_values
-from jaxpool.testing._windows import NoWindow, sliding_windows
+from jaxpool.testing._case import Geometry, PoolCase, PoolKind
+from jaxpool.testing._values import ValueKind, draw_values
+from jaxpool.testing._windows import NoWindowError, sliding_windows
 from jaxpool.testing.oracle._parts import Ties
 
 Layout = Literal["channels_last", "channels_first", "any"]
@@ -55,15 +55,15 @@ def geometries(
         lengths = dict(zip(axes, sizes, strict=True))
         shape = tuple(lengths.get(axis, 2) for axis in range(rank + others))
     geometry = Geometry(shape, window_shape, strides, padding, dilations, rounds_up, axes)
-    assume(_valid(geometry))
+    assume(_has_nonempty_windows(geometry))
     return geometry
 
 
-def _valid(geometry: Geometry) -> bool:
+def _has_nonempty_windows(geometry: Geometry) -> bool:
     fields = dataclasses.asdict(geometry)
     try:
         sliding_windows(fields.pop("shape"), **fields)
-    except NoWindow:
+    except NoWindowError:
         return False
     return True
 
@@ -72,10 +72,10 @@ def _valid(geometry: Geometry) -> bool:
 def pool_cases(
     draw: st.DrawFn,
     *,
-    kinds: Sequence[Kind] = ("max", "min", "avg", "sum"),
+    kinds: Sequence[PoolKind] = ("max", "min", "avg", "sum"),
     geometry: st.SearchStrategy[Geometry] | None = None,
     dtypes: Sequence[Any] = (np.float32,),
-    values: Sequence[Values] = ("ties", "normal", "special", "lowest"),
+    values: Sequence[ValueKind] = ("ties", "normal", "special", "lowest"),
     ties: Sequence[Ties] = ("first", "last", "split"),
 ) -> PoolCase:
     """Cases of these kinds, dtypes and values. `geometry` defaults to `geometries()`.
@@ -111,7 +111,7 @@ def pool_cases(
         extra["divisor"] = draw(st.sampled_from([None, None, 3, -2.5]))
     case = PoolCase(kind, x, None, **fields, **extra)
     if kind == "rank":
-        fewest = case.window().least
+        fewest = case.window().min_elements_per_window
         case = dataclasses.replace(case, rank=draw(st.integers(-fewest, fewest - 1)))
     if not is_floating(dtype):
         return case

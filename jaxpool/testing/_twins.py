@@ -13,16 +13,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpool.testing._windows import Lists, sliding_windows
+from jaxpool.testing._windows import WindowPositions, sliding_windows
 
 Array = Any
 
 
-def side_by_side(x: Array, axes: Sequence[int], lists: Lists) -> tuple[Array, np.ndarray]:
+def gather_windows(
+    x: Array, axes: Sequence[int], positions_per_axis: WindowPositions
+) -> tuple[Array, np.ndarray]:
     """The elements of each window along a new last axis, (..., taps), and a mask of the taps that exist."""
     ndim = x.ndim
     exists = np.ones([1] * ndim, bool)
-    for axis, positions in zip(axes, lists, strict=True):
+    for axis, positions in zip(axes, positions_per_axis, strict=True):
         taps = max(map(len, positions), default=1)
         rows = [[*window, *[-1] * (taps - len(window))] for window in positions]
         index = np.array(rows, int).reshape(len(positions), taps)
@@ -30,58 +32,66 @@ def side_by_side(x: Array, axes: Sequence[int], lists: Lists) -> tuple[Array, np
         x = jnp.moveaxis(
             elements.reshape(*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]), axis + 1, -1
         )
-        valid = _placed(index >= 0, axis, ndim)
+        valid = _mask_along_axis(index >= 0, axis, ndim)
         trailing = [1] * (exists.ndim - ndim)
         exists = exists[..., None] & valid.reshape(*valid.shape[:ndim], *trailing, taps)
     taps = int(np.prod(x.shape[ndim:]))
     return x.reshape(*x.shape[:ndim], taps), exists.reshape(*exists.shape[:ndim], taps)
 
 
-def _placed(mask: np.ndarray, axis: int, ndim: int) -> np.ndarray:
+def _mask_along_axis(mask: np.ndarray, axis: int, ndim: int) -> np.ndarray:
     """A mask (outputs, taps) reshaped to `ndim` axes with the outputs along `axis`, and the taps last."""
     shape = [1] * ndim
     shape[axis] = len(mask)
     return mask.reshape(*shape, mask.shape[1])
 
 
-def windows(x: Array, *geometry: Any, where: Any = None, **options: Any) -> tuple[Array, Any]:
+def gather_pool_windows(
+    x: Array, *geometry: Any, where: Any = None, **options: Any
+) -> tuple[Array, Any]:
     """The elements of each window of a pool, and a mask of the taps that exist and are True in `where`."""
     layout = sliding_windows(x.shape, *geometry, **options)
-    return counted(x, where, layout.axes, layout.elements)
+    return gather_windows_where(x, where, layout.axes, layout.elements)
 
 
-def counted(x: Array, where: Any, axes: Sequence[int], lists: Lists) -> tuple[Array, Any]:
-    """`side_by_side`, with a mask of the taps that exist and are True in `where`; None selects all."""
-    values, exists = side_by_side(x, axes, lists)
+def gather_windows_where(
+    x: Array, where: Any, axes: Sequence[int], positions_per_axis: WindowPositions
+) -> tuple[Array, Any]:
+    """`gather_windows`, with a mask of the taps that exist and are True in `where`; None selects all."""
+    values, exists = gather_windows(x, axes, positions_per_axis)
     if where is None:
         return values, exists
-    counts = jnp.broadcast_to(jnp.asarray(where), x.shape)
-    return values, exists & side_by_side(counts, axes, lists)[0]
+    mask = jnp.broadcast_to(jnp.asarray(where), x.shape)
+    return values, exists & gather_windows(mask, axes, positions_per_axis)[0]
 
 
-def pick(values: Array, there: Any, best: Callable[..., Any], worst: float) -> Array:
-    """The element of each window selected by `best` (argmax or argmin), with `worst` for missing elements."""
+def select_with(
+    values: Array, exists: Any, argmax_or_argmin: Callable[..., Any], fill_value: float
+) -> Array:
+    """The element of each window that an argmax or argmin selects; `fill_value` replaces missing elements."""
     at = jax.nn.one_hot(
-        best(jnp.where(there, values, worst), -1), values.shape[-1], dtype=values.dtype
+        argmax_or_argmin(jnp.where(exists, values, fill_value), -1),
+        values.shape[-1],
+        dtype=values.dtype,
     )
     return jnp.where(at > 0, values, 0).sum(-1)
 
 
-def largest(values: Array, there: Any) -> Array:
+def max_over_taps(values: Array, exists: Any) -> Array:
     """The maximum of each window."""
-    return jnp.where(there, values, -np.inf).max(-1, initial=-np.inf)
+    return jnp.where(exists, values, -np.inf).max(-1, initial=-np.inf)
 
 
-def smallest(values: Array, there: Any) -> Array:
+def min_over_taps(values: Array, exists: Any) -> Array:
     """The minimum of each window."""
-    return jnp.where(there, values, np.inf).min(-1, initial=np.inf)
+    return jnp.where(exists, values, np.inf).min(-1, initial=np.inf)
 
 
-def total(values: Array, there: Any) -> Array:
+def sum_over_taps(values: Array, exists: Any) -> Array:
     """The sum of each window."""
-    return jnp.where(there, values, 0).sum(-1)
+    return jnp.where(exists, values, 0).sum(-1)
 
 
-def mean(values: Array, there: Any) -> Array:
+def mean_over_taps(values: Array, exists: Any) -> Array:
     """The average of each window."""
-    return total(values, there) / jnp.maximum(there.sum(-1), 1).astype(values.dtype)
+    return sum_over_taps(values, exists) / jnp.maximum(exists.sum(-1), 1).astype(values.dtype)

@@ -12,67 +12,68 @@ import numpy as np
 
 from jaxpool.testing._values import draw_values
 
-LEFT_OUT = object()  # marks an argument that stays at its default
+OMIT_ARGUMENT = object()  # marks an argument that stays at its default
 # Optional arguments that are passed if the signature also has the argument on the right.
-WITH = {"num_segments": "segment_ids", "batch_indices": "boxes"}
-BOXES = np.array([[0.1, 0.05, 0.8, 0.9], [0.3, -0.2, 1.1, 0.6], [0.25, 0.3, 0.5, 0.7]], np.float32)
-ROWS = 4  # segments
+PASSED_TOGETHER_WITH = {"num_segments": "segment_ids", "batch_indices": "boxes"}
+RELATIVE_BOXES = np.array(
+    [[0.1, 0.05, 0.8, 0.9], [0.3, -0.2, 1.1, 0.6], [0.25, 0.3, 0.5, 0.7]], np.float32
+)
+NUM_SEGMENTS = 4
 
 
-def value(pool: Any, name: str, x: Any, earlier: Mapping[str, Any]) -> Any:
-    """Value of argument `name` in a call that pools the images x; `earlier` holds the preceding arguments."""
-    if name not in _BY_NAME:
-        hint = (
-            f"give it to `@record(usual={{{name!r}: lambda x: ...}})` in `jaxpool/testing/oracle`"
-        )
+def usual_value(pool: Any, arg_name: str, images: Any, earlier_arguments: Mapping[str, Any]) -> Any:
+    """Value of argument `arg_name` in a call that pools `images`; `earlier_arguments` holds the preceding arguments."""
+    if arg_name not in _USUAL_VALUES:
+        hint = f"give it to `@record(usual={{{arg_name!r}: lambda x: ...}})` in `jaxpool/testing/oracle`"
         raise LookupError(
-            f"jaxpool.{pool.name} has no usual value for its argument `{name}`: {hint}, or a "
+            f"jaxpool.{pool.name} has no usual value for its argument `{arg_name}`: {hint}, or a "
             "value for every function to `jaxpool/testing/_usual.py`."
         )
-    return _BY_NAME[name](pool, x, earlier)
+    return _USUAL_VALUES[arg_name](pool, images, earlier_arguments)
 
 
-def _array(pool: Any, x: Any, earlier: Mapping[str, Any]) -> Any:
+def _images_or_rows(pool: Any, images: Any, earlier_arguments: Mapping[str, Any]) -> Any:
     """The images, or for segment functions all image rows along one axis."""
-    return x.reshape(-1, *x.shape[-2:]) if pool.takes("segment_ids") else x
+    return images.reshape(-1, *images.shape[-2:]) if pool.takes("segment_ids") else images
 
 
-def _second(pool: Any, x: Any, earlier: Mapping[str, Any]) -> Any:
-    return x[..., ::-1, :] if "x" in earlier else x
+def _second_operand(pool: Any, images: Any, earlier_arguments: Mapping[str, Any]) -> Any:
+    return images[..., ::-1, :] if "x" in earlier_arguments else images
 
 
-def _kernel(pool: Any, x: Any, earlier: Mapping[str, Any]) -> Any:
-    return np.array([[0, 1], [2, 1]]).astype(x.dtype)
+def _kernel(pool: Any, images: Any, earlier_arguments: Mapping[str, Any]) -> Any:
+    return np.array([[0, 1], [2, 1]]).astype(images.dtype)
 
 
-def _indices(pool: Any, x: Any, earlier: Mapping[str, Any]) -> Any:
+def _unpool_indices(pool: Any, images: Any, earlier_arguments: Mapping[str, Any]) -> Any:
     """A distinct index for each element, inside its 2x2 patch of an array of twice the size."""
-    height, width = x.shape[-3:-1]
+    height, width = images.shape[-3:-1]
     rows, columns = np.indices((height, width))
     tap = (3 * rows + columns) % 4
     flat = (2 * rows + tap // 2) * 2 * width + 2 * columns + tap % 2
     flat = flat[..., None].astype(np.int32)
-    known = all(isinstance(size, int) for size in x.shape)
-    return np.broadcast_to(flat, x.shape) if known else jnp.broadcast_to(flat, x.shape)
+    known = all(isinstance(size, int) for size in images.shape)
+    return np.broadcast_to(flat, images.shape) if known else jnp.broadcast_to(flat, images.shape)
 
 
-def _boxes(pool: Any, x: Any, earlier: Mapping[str, Any]) -> Any:
+def _boxes(pool: Any, images: Any, earlier_arguments: Mapping[str, Any]) -> Any:
     """Boxes in multiples of a quarter pixel, which floats represent exactly."""
-    size = np.array([*x.shape[-3:-1]] * 2, np.float32)
-    return np.round(BOXES * size * 4) / 4
+    size = np.array([*images.shape[-3:-1]] * 2, np.float32)
+    return np.round(RELATIVE_BOXES * size * 4) / 4
 
 
-def _images(pool: Any, x: Any, earlier: Mapping[str, Any]) -> Any:
+def _batch_indices(pool: Any, images: Any, earlier_arguments: Mapping[str, Any]) -> Any:
     # A single image, or one list of boxes per image.
-    if x.ndim == 3 or np.ndim(earlier["boxes"]) == 3:
-        return LEFT_OUT
-    count = x.shape[0] if isinstance(x.shape[0], int) else 1  # a symbolic batch size is at least 1
-    return np.arange(len(BOXES), dtype=np.int32) % min(count, len(BOXES))
+    if images.ndim == 3 or np.ndim(earlier_arguments["boxes"]) == 3:
+        return OMIT_ARGUMENT
+    # A symbolic batch size is at least 1.
+    count = images.shape[0] if isinstance(images.shape[0], int) else 1
+    return np.arange(len(RELATIVE_BOXES), dtype=np.int32) % min(count, len(RELATIVE_BOXES))
 
 
-_BY_NAME = {
-    "x": _array,
-    "y": _second,
+_USUAL_VALUES = {
+    "x": _images_or_rows,
+    "y": _second_operand,
     "xs": lambda pool, x, earlier: (x, x[..., ::-1, :], x[..., :1]),
     "features": lambda pool, x, earlier: (x, x[..., ::2, ::2, :]),  # a pyramid of two levels
     "key": lambda pool, x, earlier: jax.random.key(0),
@@ -86,17 +87,17 @@ _BY_NAME = {
     "k": lambda pool, x, earlier: 2,
     "groups": lambda pool, x, earlier: 2,
     "levels": lambda pool, x, earlier: (1, 2),
-    "indices": _indices,
+    "indices": _unpool_indices,
     "spatial_shape": lambda pool, x, earlier: tuple(2 * size for size in x.shape[-3:-1]),
     "boxes": _boxes,
-    "batch_indices": _images,
-    "segment_ids": lambda pool, x, earlier: np.arange(math.prod(x.shape[:-2])) * 7 % ROWS,
-    "num_segments": lambda pool, x, earlier: ROWS,
+    "batch_indices": _batch_indices,
+    "segment_ids": lambda pool, x, earlier: np.arange(math.prod(x.shape[:-2])) * 7 % NUM_SEGMENTS,
+    "num_segments": lambda pool, x, earlier: NUM_SEGMENTS,
 }
 # `where` mask over columns, for images and for rows. It is all False in some windows of two columns.
-COLUMNS = np.array([[True], [False], [False], [False], [True], [True]])
+WHERE_MASK = np.array([[True], [False], [False], [False], [True], [True]])
 # Argument values that each get a sample call, by argument name, for functions with that argument.
-CHOICES: dict[str, tuple[Any, ...]] = {
+SAMPLE_VALUES: dict[str, tuple[Any, ...]] = {
     "strides": ((1, 2),),
     "padding": ("SAME", "SAME_LOWER"),
     "window_dilation": ((1, 2),),
@@ -106,29 +107,29 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "kind": ("max", "avg"),
     "aligned": (False,),
     "indices_are_sorted": (False,),
-    "where": (COLUMNS,),
+    "where": (WHERE_MASK,),
 }
-SMALL, LONG = (2, 4, 6, 4), (1, 4, 70, 2)
+SMALL_SHAPE, LONG_SHAPE = (2, 4, 6, 4), (1, 4, 70, 2)
 
 
-def samples(pool: Any) -> dict[str, dict[str, Any]]:
+def sample_calls(pool: Any) -> dict[str, dict[str, Any]]:
     """The calls of a record by name."""
     rng = np.random.default_rng(0)
 
-    def images(shape: tuple[int, ...], values: str, dtype: Any = np.float32) -> np.ndarray:
+    def random_images(shape: tuple[int, ...], values: str, dtype: Any = np.float32) -> np.ndarray:
         kind: Any = values if values in pool.covers else pool.covers[0]
         return draw_values(rng, shape, dtype, kind)
 
-    small = images(SMALL, "normal")
+    small = random_images(SMALL_SHAPE, "normal")
     calls = {
         "small": pool.given(small),
-        "integers": pool.given(images(SMALL, "ties", np.int32)),
+        "integers": pool.given(random_images(SMALL_SHAPE, "ties", np.int32)),
     }
     long = {"window_shape": (2, 35)} if not pool.takes("output_shape", "window_shape") else {}
-    calls["long"] = pool.given(images(LONG, "normal"), **long)
+    calls["long"] = pool.given(random_images(LONG_SHAPE, "normal"), **long)
     if "special" in pool.covers:
-        calls["special values"] = pool.given(images(SMALL, "special"))
-    choices = {"ties": pool.ties, **CHOICES, **pool.choices}
+        calls["special values"] = pool.given(random_images(SMALL_SHAPE, "special"))
+    choices = {"ties": pool.ties, **SAMPLE_VALUES, **pool.choices}
     for name, values in choices.items():
         for choice in values if pool.takes(name) else ():
             label = f"with {name}" if isinstance(choice, np.ndarray) else f"{name}={choice}"

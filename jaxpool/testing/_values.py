@@ -9,14 +9,14 @@ import numpy as np
 
 from jaxpool.testing._answer import is_floating, rounded
 
-Values = Literal["ties", "normal", "special", "lowest"]
+ValueKind = Literal["ties", "normal", "special", "lowest"]
 
 
 def draw_values(
     rng: np.random.Generator,
     shape: tuple[int, ...],
     dtype: Any,
-    values: Values,
+    values: ValueKind,
     *,
     greatest: bool = False,
 ) -> np.ndarray:
@@ -29,9 +29,9 @@ def draw_values(
     """
     dtype = np.dtype(dtype)
     if values == "normal" and is_floating(dtype):
-        return _cast(rng.standard_normal(shape) * 2, dtype)
+        return _cast_to_representable(rng.standard_normal(shape) * 2, dtype)
     if values in ("ties", "normal"):
-        return _cast(
+        return _cast_to_representable(
             rng.integers(-2 if values == "ties" else -100, 3 if values == "ties" else 101, shape),
             dtype,
         )
@@ -44,13 +44,15 @@ def draw_values(
         least, most = int(info.min), int(info.max)
         others = [least, least + 1, 0, 1, most - 1, most]
     if values == "special":
-        return _cast(rng.choice(np.array(others, object), shape), dtype)
+        return _cast_to_representable(rng.choice(np.array(others, object), shape), dtype)
     extremum = most if greatest else least
     mostly = rng.random(shape) < 0.8
-    return _cast(np.where(mostly, extremum, rng.choice(np.array(others, object), shape)), dtype)
+    return _cast_to_representable(
+        np.where(mostly, extremum, rng.choice(np.array(others, object), shape)), dtype
+    )
 
 
-def _cast(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+def _cast_to_representable(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """`values` cast to `dtype`: ints wrap around, floats are rounded or made representable, bool is the parity."""
     if dtype == np.bool_:
         return (values.astype(np.int64) % 2).astype(np.bool_)

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-Lists = Sequence[Sequence[Sequence[int]]]  # positions[axis][window]
+WindowPositions = Sequence[Sequence[Sequence[int]]]  # positions[axis][window]
 
 
-class NoWindow(ValueError):
+class NoWindowError(ValueError):
     """The arguments leave no window along an axis, or a window without elements."""
 
 
@@ -60,7 +60,7 @@ class Windows:
         return math.prod(self.window_shape)
 
     @property
-    def least(self) -> int:
+    def min_elements_per_window(self) -> int:
         """The number of elements in the window that has the fewest; 0 if there is no window."""
         return math.prod(min(map(len, windows), default=0) for windows in self.elements)
 
@@ -99,27 +99,27 @@ def sliding_windows(
 ) -> Windows:
     """The windows of `max_pool` and the other windowed pools over an array of `shape`.
 
-    Raises `NoWindow` if there is no window along an axis or, unless `allow_empty`, if a window has no element.
+    Raises `NoWindowError` if there is no window along an axis or, unless `allow_empty`, if a window has no element.
     """
     pooled = pooled_axes(len(shape), np.size(window_shape), axes)
     sizes = tuple(shape[axis] for axis in pooled)
     widths, steps, dilations = (
-        _for_each(1 if number is None else number, len(pooled))
+        _broadcast_ints(1 if number is None else number, len(pooled))
         for number in (window_shape, strides, window_dilation)
     )
-    pads = _paddings(padding, len(pooled))
+    pads = _padding_per_axis(padding, len(pooled))
     rows = zip(sizes, widths, steps, dilations, pads, strict=True)
-    ends, taps = zip(*[_slide(*row, ceil_mode) for row in rows], strict=True)
+    ends, taps = zip(*[_taps_along_axis(*row, ceil_mode) for row in rows], strict=True)
     windows = Windows(pooled, sizes, ends, taps)
-    if not all(taps) or not (allow_empty or windows.least):
-        raise NoWindow(
+    if not all(taps) or not (allow_empty or windows.min_elements_per_window):
+        raise NoWindowError(
             f"shape={tuple(shape)}, {window_shape=}, {strides=}, {padding=}, {window_dilation=}"
         )
     return windows
 
 
 @functools.lru_cache(maxsize=4096)
-def _slide(
+def _taps_along_axis(
     size: int, window: int, stride: int, dilation: int, padding: Any, ceil_mode: bool
 ) -> tuple[int, tuple[range, ...]]:
     """The end of the padded axis, and the taps of each window along it."""
@@ -153,30 +153,32 @@ def adaptive_windows(shape: Sequence[int], output_shape: Any, axes: Any) -> Wind
     return Windows(pooled, sizes, sizes, tuple(taps))
 
 
-def fractional_windows(sample: Any, size: int, window: int, outputs: int) -> list[range]:
+def fractional_windows(sample: Any, size: int, window: int, num_windows: int) -> list[range]:
     """The windows of the fractional pools along an axis, for a random number in [0, 1), computed in its type."""
     number = type(sample)
-    a = number(size - window) / number(max(1, outputs - 1))
-    starts = [int((number(i) + sample) * a) - int(sample * a) for i in range(outputs - 1)]
+    alpha = number(size - window) / number(max(1, num_windows - 1))
+    starts = [
+        int((number(i) + sample) * alpha) - int(sample * alpha) for i in range(num_windows - 1)
+    ]
     return [range(start, start + window) for start in [*starts, size - window]]
 
 
-def pooled_axes(ndim: int, count: int, axes: Sequence[int] | None) -> tuple[int, ...]:
-    """The pooled axes: `axes`, or by default the `count` axes before the last one."""
+def pooled_axes(ndim: int, num_axes: int, axes: Sequence[int] | None) -> tuple[int, ...]:
+    """The pooled axes: `axes`, or by default the `num_axes` axes before the last one."""
     if axes is None:
-        return tuple(range(ndim - 1 - count, ndim - 1))
+        return tuple(range(ndim - 1 - num_axes, ndim - 1))
     return tuple(axis % ndim for axis in axes)
 
 
-def _for_each(value: Any, count: int) -> list[int]:
-    """`value` as one int for each of `count` axes."""
-    return [operator.index(n) for n in np.broadcast_to(np.asarray(value, object), count)]
+def _broadcast_ints(value: Any, num_axes: int) -> list[int]:
+    """`value` as one int for each of `num_axes` axes."""
+    return [operator.index(n) for n in np.broadcast_to(np.asarray(value, object), num_axes)]
 
 
-def _paddings(padding: Any, count: int) -> list[Any]:
-    """`padding` as a string or as a pair (low, high) for each of `count` axes."""
+def _padding_per_axis(padding: Any, num_axes: int) -> list[Any]:
+    """`padding` as a string or as a pair (low, high) for each of `num_axes` axes."""
     if isinstance(padding, str):
-        return [padding] * count
+        return [padding] * num_axes
     pairs = np.asarray(padding, object)
     pairs = pairs[:, None] if pairs.ndim == 1 else pairs
-    return [tuple(map(operator.index, pair)) for pair in np.broadcast_to(pairs, (count, 2))]
+    return [tuple(map(operator.index, pair)) for pair in np.broadcast_to(pairs, (num_axes, 2))]

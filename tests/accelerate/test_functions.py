@@ -105,7 +105,7 @@ def test_attributes_of_the_function_are_kept_and_change_nothing():
     def fn(x):
         return max_pool(x)
 
-    fn._run, fn._call, fn._made_by, fn._fn = 1, 2, 3, 4
+    fn._run, fn._call, fn._reduce_value, fn._fn = 1, 2, 3, 4
     assert accelerate(fn)._run == 1
     assert taken_over(accelerate(fn), X)
 

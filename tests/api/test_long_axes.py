@@ -16,7 +16,7 @@ import pytest
 from jax import numpy as jnp
 
 import jaxpool
-from jaxpool._geometry.adaptive import Floors
+from jaxpool._geometry.adaptive import FloorDivisionTable
 from jaxpool._geometry.window import make_window
 from jaxpool._kernels import positions
 from jaxpool.testing import pools
@@ -204,7 +204,7 @@ def test_quotients_are_exact(numerator, denominator):
     """Products of up to 62 bits, divided bit by bit or with a table."""
     most = min(2**31 - 1, (2**31 - 1) * denominator // numerator)
     i = np.unique(np.linspace(0, most, 999).astype(np.int64))
-    floors = Floors(most + 1, numerator, denominator)
+    floors = FloorDivisionTable(most + 1, numerator, denominator)
     for more in (0, denominator - 1):
         wanted = (i * numerator + more) // denominator
         here = wanted < 2**31
@@ -229,7 +229,7 @@ def test_windows_of_every_kind_are_found_without_all_windows():
                 pads,
                 window_dilation=(dilation,),
                 axes=(0,),
-                empty="allow",
+                empty_windows="allow",
             )
         except Exception:  # no window fits
             continue

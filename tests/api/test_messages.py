@@ -9,7 +9,7 @@ import pytest
 
 import jaxpool
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.errors import ArgumentError, calling
+from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 
 X = np.zeros((1, 4, 4, 1), np.float32)
 
@@ -26,16 +26,16 @@ def test_the_reason_is_raised_once_and_without_a_trail():
         pytest.raises(
             TypeError, match=r"^jaxpool.f: `a` must be b; got a='c' \(d=1, e=2\). Do g.$"
         ),
-        calling("f", d=1, e=2),
+        name_function_in_errors("f", d=1, e=2),
     ):
         raise ArgumentError("a", "b", "c", "Do g.", TypeError)
     with (
         pytest.raises(ValueError, match=r"^jaxpool.f: `a` must be b; got a=3. Do g.$") as caught,
-        calling("f"),
+        name_function_in_errors("f"),
     ):
         raise ArgumentError("a", "b", 3, "Do g.")
     assert caught.value.__suppress_context__
-    with pytest.raises(KeyError), calling("f"):
+    with pytest.raises(KeyError), name_function_in_errors("f"):
         raise KeyError("others pass")
 
 
@@ -60,7 +60,7 @@ def test_a_value_whose_repr_fails_is_named_by_its_type():
         def __repr__(self):
             raise RuntimeError("no")
 
-    with pytest.raises(TypeError, match=r"; got a=<Silent>\. Do\.$"), calling("f"):
+    with pytest.raises(TypeError, match=r"; got a=<Silent>\. Do\.$"), name_function_in_errors("f"):
         raise ArgumentError("a", "b", Silent(), "Do.", TypeError)
     assert "; got window_shape=<int> (x" in said(jaxpool.max_pool, X, 10**5000, axes=(1, 2))
 

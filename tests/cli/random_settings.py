@@ -8,14 +8,14 @@ import random
 import numpy as np
 
 from jaxpool._cli import UsageError
-from jaxpool._cli._route import Settings, trace, window_of
-from jaxpool._cli.explain import OPS, TAKEN_BY
+from jaxpool._cli._route import PoolSettings, route_cotangents, window_of
+from jaxpool._cli.explain import OPS, OPS_OF_OPTION
 
 FEW = [float(value) for value in range(4)]  # few values, so that they tie
 SPECIAL = [math.nan, -math.inf, math.inf, -0.0, 0.0, -1.5]
 
 
-def random_case(rng: random.Random) -> tuple[Settings, np.ndarray, np.ndarray]:
+def random_case(rng: random.Random) -> tuple[PoolSettings, np.ndarray, np.ndarray]:
     """Random settings, an array, and a cotangent larger than any output. Some settings are invalid."""
 
     def pair(most):
@@ -25,13 +25,13 @@ def random_case(rng: random.Random) -> tuple[Settings, np.ndarray, np.ndarray]:
         return rng.randint(0, 2), rng.randint(0, 2)
 
     op = rng.choice(OPS)
-    settings = Settings(
+    settings = PoolSettings(
         op=op,
         window=pair(4),
         strides=pair(3),
         padding=rng.choice(["VALID", "SAME", "SAME_LOWER", (side(), side())]),
         window_dilation=rng.choice([(1, 1), pair(3)]),
-        ceil_mode=op in TAKEN_BY["ceil_mode"] and rng.random() < 0.4,
+        ceil_mode=op in OPS_OF_OPTION["ceil_mode"] and rng.random() < 0.4,
         ties=rng.choice(["first", "last", "split"]),
         count_include_pad=rng.random() < 0.5,
         divisor=rng.choice([None, None, 2.5, -0.3]),
@@ -46,12 +46,12 @@ def random_case(rng: random.Random) -> tuple[Settings, np.ndarray, np.ndarray]:
     return settings, np.array(x, np.float32), np.array(dy, np.float32)
 
 
-def answer(settings: Settings, x: np.ndarray, dy: np.ndarray):
+def answer(settings: PoolSettings, x: np.ndarray, dy: np.ndarray):
     """The library's result for the leading part of `dy` in the shape of the output, or its error message."""
     try:
         shape = window_of(settings, x.shape).output_shape
         shape = x.shape if settings.op == "unpool" else shape
-        return trace(settings, x, dy[: shape[0], : shape[1]])
+        return route_cotangents(settings, x, dy[: shape[0], : shape[1]])
     except (UsageError, ValueError) as error:
         return str(error)
 
@@ -67,6 +67,6 @@ def assert_close(said, expected: np.ndarray) -> None:
     np.testing.assert_allclose(said, expected, rtol=1e-5, atol=1e-6)
 
 
-def as_json(settings: Settings) -> str:
+def as_json(settings: PoolSettings) -> str:
     fields = dataclasses.asdict(settings)
     return json.dumps(fields | {"p": "inf" if settings.p == math.inf else settings.p})

@@ -14,12 +14,12 @@ PNG = b"\x89PNG\r\n"
 
 @pytest.mark.slow  # README's first command runs the whole demo
 def test_a_few_steps(tmp_path, capsys, monkeypatch):
-    from jaxpool._cli._photograph import CASES, photographs
+    from jaxpool._cli._photograph import BENCHMARK_CASES, load_photographs
 
-    drawn, draw = [], demo._draw
-    monkeypatch.setattr(demo, "_draw", lambda *args: (drawn.append(args), draw(*args)))
+    drawn, draw = [], demo._draw_picture
+    monkeypatch.setattr(demo, "_draw_picture", lambda *args: (drawn.append(args), draw(*args)))
     picture = tmp_path / "digits.png"
-    accuracy, agree = demo._show(2, 7, picture, photographs()[:, :32, :32], repeats=1)
+    accuracy, agree = demo._run_demo(2, 7, picture, load_photographs()[:, :32, :32], repeats=1)
     assert agree
     captured = capsys.readouterr()
     assert captured.err == ""  # no progress bar without a terminal
@@ -29,14 +29,14 @@ def test_a_few_steps(tmp_path, capsys, monkeypatch):
     assert " of 360) after 2 steps, " in said[1]
     assert said[2].endswith(str(picture))
     assert picture.read_bytes().startswith(PNG)
-    assert [line[:22].rstrip() for line in said[6:10]] == [str(case) for case in CASES]
+    assert [line[:22].rstrip() for line in said[6:10]] == [str(case) for case in BENCHMARK_CASES]
     assert said[10].startswith("value and gradient: the largest difference from jax.lax, ")
     assert said[11].startswith("The photographs have 3 channels. The table in README.md is of ")
     assert len(said) == 12
     # Each window has one selected pixel, its largest.
-    chosen = drawn[0][0].chosen.reshape(demo.DRAWN, 4, 2, 4, 2)
+    chosen = drawn[0][0].selected_pixels.reshape(demo.NUM_DIGITS_DRAWN, 4, 2, 4, 2)
     assert (np.isfinite(chosen).sum((2, 4)) == 1).all()
-    np.testing.assert_array_equal(np.nanmax(chosen, (2, 4)), drawn[0][0].pooled)
+    np.testing.assert_array_equal(np.nanmax(chosen, (2, 4)), drawn[0][0].max_pooled)
     history = drawn[0][1]
     assert history.losses.shape == (2,)
     assert history.held_out_steps.tolist() == [2]
@@ -60,19 +60,19 @@ def test_a_few_steps(tmp_path, capsys, monkeypatch):
     ],
 )
 def test_exit_code(accuracy, agree, steps, code, message, capsys):
-    assert demo._verdict(accuracy, agree, steps) == code
+    assert demo._exit_status(accuracy, agree, steps) == code
     assert capsys.readouterr().out == message
 
 
 def test_a_difference_from_lax_is_seen():
-    from jaxpool._cli._photograph import CASES, Comparison, table
+    from jaxpool._cli._photograph import BENCHMARK_CASES, BenchmarkResult, comparison_table
 
-    rounding = Comparison(CASES[0], 1e-3, 9e-3, 0.0, 5e-7)
-    wrong = Comparison(CASES[1], 1e-3, 9e-3, 0.0, float("nan"))
-    assert rounding.agrees
-    assert not wrong.agrees
-    slow = Comparison(CASES[2], 0.1, 1.5, 0.0, 0.0)
-    assert table([rounding, wrong, slow]).splitlines() == [
+    rounding = BenchmarkResult(BENCHMARK_CASES[0], 1e-3, 9e-3, 0.0, 5e-7)
+    wrong = BenchmarkResult(BENCHMARK_CASES[1], 1e-3, 9e-3, 0.0, float("nan"))
+    assert rounding.results_agree
+    assert not wrong.results_agree
+    slow = BenchmarkResult(BENCHMARK_CASES[2], 0.1, 1.5, 0.0, 0.0)
+    assert comparison_table([rounding, wrong, slow]).splitlines() == [
         "                           jaxpool          lax   faster   value   gradient",
         "max 2x2 stride 2 VALID     1.00 ms      9.00 ms    9.0 x   equal   5e-07",
         "max 3x3 stride 2 SAME      1.00 ms      9.00 ms    9.0 x   equal   DIFFERS by nan",
@@ -84,27 +84,27 @@ def test_the_picture_names_every_row_and_true_labels(monkeypatch, tmp_path):
     """Labels, captions and loss curves are read from the figure."""
     from matplotlib.figure import Figure
 
-    from jaxpool._cli._digits import Drawn, History
+    from jaxpool._cli._digits import LossHistory, PictureArrays
 
     figures = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, path, dpi: figures.append(figure))
-    zeros, pooled = np.zeros((demo.DRAWN, 8, 8)), np.zeros((demo.DRAWN, 4, 4))
+    zeros, pooled = np.zeros((demo.NUM_DIGITS_DRAWN, 8, 8)), np.zeros((demo.NUM_DIGITS_DRAWN, 4, 4))
     read = np.array([0, 1, 2, 3, 4, 9])
-    drawn = Drawn(zeros, pooled, zeros + 1, np.arange(demo.DRAWN), read)
-    history = History(np.array([2.0, 1.0]), np.array([1, 2]), np.array([1.5, 1.25]))
-    demo._draw(drawn, history, tmp_path)
+    drawn = PictureArrays(zeros, pooled, zeros + 1, np.arange(demo.NUM_DIGITS_DRAWN), read)
+    history = LossHistory(np.array([2.0, 1.0]), np.array([1, 2]), np.array([1.5, 1.25]))
+    demo._draw_picture(drawn, history, tmp_path)
     above, below = figures[0].subfigs
-    titles = [axes.get_title() for axes in above.axes[: demo.DRAWN]]
+    titles = [axes.get_title() for axes in above.axes[: demo.NUM_DIGITS_DRAWN]]
     assert titles[0] == "a 0, read as 0"
     assert titles[-1] == "a 5, read as 9"
-    labels = [above.axes[row * demo.DRAWN].get_ylabel() for row in range(3)]
+    labels = [above.axes[row * demo.NUM_DIGITS_DRAWN].get_ylabel() for row in range(3)]
     assert all(labels)
     assert above.get_supxlabel().startswith("Forward, a 2x2 max pool with stride 2 keeps ")
     # The lines separate windows, in the pooled images too.
-    for axes in above.axes[: 3 * demo.DRAWN : demo.DRAWN]:
+    for axes in above.axes[: 3 * demo.NUM_DIGITS_DRAWN : demo.NUM_DIGITS_DRAWN]:
         (pixels,) = (len(image.get_array()) for image in axes.images)
         assert list(axes.get_xticks()) == [pixels / 4 * part - 0.5 for part in (1, 2, 3)]
-    scales = [axes.get_ylabel() for axes in above.axes[3 * demo.DRAWN :]]
+    scales = [axes.get_ylabel() for axes in above.axes[3 * demo.NUM_DIGITS_DRAWN :]]
     assert scales == ["pixel", "pixel", "selected pixel"]
     curves = {line.get_label(): line.get_xydata().tolist() for line in below.axes[0].lines}
     assert curves == {
@@ -115,9 +115,9 @@ def test_the_picture_names_every_row_and_true_labels(monkeypatch, tmp_path):
 
 
 def test_the_smoothed_loss_is_a_running_mean():
-    from jaxpool._cli._digits import History
+    from jaxpool._cli._digits import LossHistory
 
-    steps, means = History(np.array([4.0, 2.0, 0.0]), np.array([]), np.array([])).smoothed(2)
+    steps, means = LossHistory(np.array([4.0, 2.0, 0.0]), np.array([]), np.array([])).smoothed(2)
     assert steps.tolist() == [2, 3]
     assert means.tolist() == [3, 1]
 

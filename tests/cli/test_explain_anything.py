@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from jaxpool.__main__ import main
-from jaxpool._cli._jacobian import call_of, named, trace
-from jaxpool._cli._page import page
+from jaxpool._cli._jacobian import find_record, make_call, route_from_jacobian
+from jaxpool._cli._page import html_page
 from jaxpool.testing import Call, pools
 
 POOLS = pools()
@@ -21,11 +21,11 @@ QUICK = [name for name, pool in POOLS.items() if pool.takes("segment_ids") or po
     [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in POOLS],
 )
 def test_elements_and_weights_are_the_oracles(name):
-    call = call_of(named(name), ARRAY, {}, [])
-    route = trace(call, ARRAY)
-    answer = Call(call.pool, call.given).answer()
+    call = make_call(find_record(name), ARRAY, {}, [])
+    route = route_from_jacobian(call, ARRAY)
+    answer = Call(call.record, call.given).answer()
     np.testing.assert_allclose(route.y.ravel(), answer.y.ravel(), rtol=1e-5)
-    if len(answer.inputs) > 1 and call.pool.operands == ("xs",):
+    if len(answer.inputs) > 1 and call.record.operands == ("xs",):
         return  # `explain` shows only the first operand
     shares = np.zeros((answer.y.size, ARRAY.size))
     for term in answer.terms:
@@ -33,7 +33,7 @@ def test_elements_and_weights_are_the_oracles(name):
             output = np.ravel_multi_index(term.output, answer.y.shape)
             shares[output, np.ravel_multi_index(term.position, answer.inputs[0][0])] += term.share
     np.testing.assert_allclose(route.shares.reshape(shares.shape), shares, rtol=1e-4, atol=1e-6)
-    assert call.selects != call.pool.rounds(call.given)
+    assert call.selects_elements != call.record.rounds(call.given)
 
 
 def said(capsys, *words):
@@ -108,8 +108,8 @@ def test_what_is_refused(words, message, capsys):
 
 
 def test_the_page_has_the_numbers_that_python_computed():
-    route = trace(call_of(named("softmax_pool"), ARRAY, {}, []), ARRAY)
-    html = page(route)
+    route = route_from_jacobian(make_call(find_record("softmax_pool"), ARRAY, {}, []), ARRAY)
+    html = html_page(route)
     start = json.loads(re.search(r'id="start">(.*?)</script>', html)[1])
     first = start["first"]
     assert start["settings"]["op"] == "softmax_pool"
@@ -122,11 +122,11 @@ def test_the_page_has_the_numbers_that_python_computed():
 def test_the_picture_of_a_boolean_result_fills_the_marked_elements():
     """The picture outlines no windows."""
     pytest.importorskip("matplotlib")
-    from jaxpool._cli._route_picture import draw
+    from jaxpool._cli._route_picture import draw_figure
 
-    call = call_of(named("local_maxima"), ARRAY, {}, [])
-    left, right = draw(trace(call, ARRAY)).axes
-    marked = trace(call, ARRAY).y
+    call = make_call(find_record("local_maxima"), ARRAY, {}, [])
+    left, right = draw_figure(route_from_jacobian(call, ARRAY)).axes
+    marked = route_from_jacobian(call, ARRAY).y
     assert 0 < marked.sum() < marked.size
     np.testing.assert_array_equal(left.images[0].get_array(), marked)
     assert {each.get_gid() for axes in (left, right) for each in axes.collections} <= {None}

@@ -205,7 +205,7 @@ class TestWhatIsRefused:
         path.write_bytes(path.read_bytes()[:60])
         assert refused(capsys, "--array", str(path)).startswith(message)
         image.new("L", (60, 60)).save(path)
-        monkeypatch.setattr("jaxpool._cli._array.MOST_PIXELS", 3000)
+        monkeypatch.setattr("jaxpool._cli._array.MAX_IMAGE_PIXELS", 3000)
         assert refused(capsys, "--array", str(path)).startswith(
             "`--array` must have at most 3000 pixels; got 60x60 in "
         )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxpool.__main__ import main
-from jaxpool._cli._route_text import number
+from jaxpool._cli._route_text import format_number
 
 ROW = ("--window", "1x2", "--stride", "1x2")
 # Worked examples: the number of 2x2 windows that select each position of the built-in array.
@@ -161,7 +161,7 @@ class TestText:
     ],
 )
 def test_numbers_are_short(value, text):
-    assert number(value) == text
+    assert format_number(value) == text
 
 
 class TestJson:
@@ -239,12 +239,12 @@ def test_picture(capsys, tmp_path):
 def test_the_picture_has_the_windows(strides, outlines):
     """Outlines of all disjoint windows, or of one overlapping window and its output."""
     pytest.importorskip("matplotlib")
-    from jaxpool._cli._route import Settings, trace
-    from jaxpool._cli._route_picture import draw
+    from jaxpool._cli._route import PoolSettings, route_cotangents
+    from jaxpool._cli._route_picture import draw_figure
 
     x = np.arange(16, dtype=np.float32).reshape(4, 4)
     counts = {}
-    for axes in draw(trace(Settings(strides=strides), x)).axes:
+    for axes in draw_figure(route_cotangents(PoolSettings(strides=strides), x)).axes:
         windows = [each for each in axes.collections if each.get_gid() == "window"]
         if windows:
             counts[axes.get_title("left")] = len(windows)
@@ -255,16 +255,20 @@ def test_the_picture_has_the_windows(strides, outlines):
 def test_the_picture_has_the_colours_of_the_documentation():
     pytest.importorskip("matplotlib")
     from jaxpool._cli import _route_picture
-    from jaxpool._cli._route import Settings, trace
+    from jaxpool._cli._route import PoolSettings, route_cotangents
 
     x = np.array([[0, 0, 0], [0, 9, 0], [0, 0, 1]], np.float32)
-    x_axes, _, dx_axes, _ = _route_picture.draw(trace(Settings(strides=(1, 1)), x)).axes
+    x_axes, _, dx_axes, _ = _route_picture.draw_figure(
+        route_cotangents(PoolSettings(strides=(1, 1)), x)
+    ).axes
     for axes in (x_axes, dx_axes):  # four windows select the 9
         np.testing.assert_allclose(axes.images[0].get_array(), [[0, 0, 0], [0, 1, 0], [0, 0, 0]])
     routing = Path(__file__).parents[2] / "docs" / "pictures" / "routing.py"
     if routing.exists():  # an installed wheel has no docs
         text = routing.read_text()
-        assert all(f'"{colour}"' in text for colour in (*_route_picture.FILLS, _route_picture.INK))
+        assert all(
+            f'"{colour}"' in text for colour in (*_route_picture.CELL_COLOURS, _route_picture.INK)
+        )
 
 
 def test_padding_by_name(capsys):

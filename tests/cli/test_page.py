@@ -15,8 +15,8 @@ import pytest
 from jaxpool.__main__ import main
 from jaxpool._cli import UsageError
 from jaxpool._cli._array import read_array
-from jaxpool._cli._page import page
-from jaxpool._cli._route import Settings, trace
+from jaxpool._cli._page import html_page
+from jaxpool._cli._route import PoolSettings, route_cotangents
 from tests.cli.random_settings import answer, as_json, assert_close, random_case, rows_of
 
 PAGE = importlib.resources.files("jaxpool._cli") / "page"
@@ -78,7 +78,7 @@ def compare(count, seed):
         assert "refused" not in said, (case, said)
         possible += 1
         assert said["shape"] == list(route.y.shape), case
-        assert said["call"] == route.settings.call(route.array.shape)
+        assert said["call"] == route.settings.source_code(route.array.shape)
         assert_close(said["y"], route.y)
         assert_close(said["dx"], route.dx)
     return possible
@@ -109,8 +109,8 @@ def test_one_small_file_without_network(tmp_path, capsys):
 
 
 def test_what_is_written_into_the_page_stays_data():
-    route = trace(Settings(), np.zeros((2, 2), np.float32))
-    html = page(dataclasses.replace(route, settings=Settings(ties="</script>")))
+    route = route_cotangents(PoolSettings(), np.zeros((2, 2), np.float32))
+    html = html_page(dataclasses.replace(route, settings=PoolSettings(ties="</script>")))
     assert html.count("</script>") == (PAGE / "page.html").read_text().count("</script>")
 
 
@@ -154,7 +154,7 @@ CONVENTIONS = [  # settings, an array, the output, and the gradient of its sum
 
 def test_conventions():
     """`test_conventions_are_the_librarys` compares the library with the same table."""
-    cases = [(as_json(Settings(**settings)), x, [1.0] * 9) for settings, x, _, _ in CONVENTIONS]
+    cases = [(as_json(PoolSettings(**settings)), x, [1.0] * 9) for settings, x, _, _ in CONVENTIONS]
     for said, (settings, _, y, dx) in zip(under_node(cases), CONVENTIONS, strict=True):
         assert "refused" not in said, settings
         assert_close(said["y"], np.array(y))
@@ -164,7 +164,7 @@ def test_conventions():
 @pytest.mark.slow
 @pytest.mark.parametrize(("settings", "x", "y", "dx"), CONVENTIONS)
 def test_conventions_are_the_librarys(settings, x, y, dx):
-    route = trace(Settings(**settings), read_array("--array", x)[0])
+    route = route_cotangents(PoolSettings(**settings), read_array("--array", x)[0])
     assert_close(route.y.ravel(), np.array(y))
     assert_close(route.dx.ravel(), np.array(dx))
 
@@ -186,7 +186,7 @@ TEXTS += ["1e", "0x10", "1 2;\n;3 4\n", "- 1", "1 " * 401, "1;" * 400, "٣", "in
 
 
 def test_texts_are_read_as_on_the_command_line():
-    settings = as_json(Settings(window=(1, 1), strides=(1, 1)))
+    settings = as_json(PoolSettings(window=(1, 1), strides=(1, 1)))
     for text, said in zip(
         TEXTS, under_node([(settings, text, None) for text in TEXTS]), strict=True
     ):

@@ -366,12 +366,12 @@ def check_settings(page, count, seed):
         if refused:
             continue
         possible += 1
-        assert text(page, "call") == settings.call(x.shape)
+        assert text(page, "call") == settings.source_code(x.shape)
         assert_close(said["output"], route.y)
         assert_close(said["gradient"], route.dx)
         output = tuple(map(rng.randrange, route.y.shape))
         cell(page, "output", *output).click()
-        receivers = [at for at, _ in route.sent(output)]
+        receivers = [at for at, _ in route.receivers_of(output)]
         assert places(page, "input", "on") == places(page, "gradient", "reached") == receivers, sent
         source = tuple(map(rng.randrange, route.x.shape))
         cell(page, "gradient", *source).click()

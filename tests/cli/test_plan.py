@@ -9,7 +9,7 @@ import pytest
 
 import jaxpool
 from jaxpool.__main__ import main
-from jaxpool._cli._call import read_call
+from jaxpool._cli._call import parse_call
 from jaxpool.testing import pools
 
 DRAWING = [name for name, pool in pools().items() if pool.takes("key", "padding")]
@@ -49,7 +49,7 @@ def test_as_json(capsys):
 
 def test_what_an_argument_may_be():
     call = "lp_pool(float32[2,b,8,c], float32[c], (2, [3]), {'a': -1.5}, None, key, [inf], y=True)"
-    function, args, kwargs = read_call(call)
+    function, args, kwargs = parse_call(call)
     assert function is jaxpool.lp_pool
     assert kwargs == {"y": True}
     x, p, *rest, key, infinite = args

@@ -22,7 +22,7 @@ from jaxpool._accelerate import bind
 from jaxpool._accelerate.bind import handing_over
 from jaxpool._accelerate.report import LaxReduction
 from jaxpool._cli import _checked_handover, run
-from jaxpool._cli._on_import import on_import
+from jaxpool._cli._on_import import call_after_import
 
 SCRIPTS = Path(__file__).parent / "scripts"
 OURS = ["-m", "jaxpool", "run"]
@@ -150,7 +150,7 @@ def test_what_follows_an_import_waits_for_the_package_that_makes_it(tmp_path, mo
     def then():
         whole.extend(name for name in names if getattr(sys.modules.get(name), "whole", False))
 
-    on_import("imported_late", then, after="outermost")
+    call_after_import("imported_late", then, outer_package="outermost")
     assert importlib.util.find_spec("outermost.first").loader.get_code("outermost.first")
     with pytest.raises(OSError, match="broken"):
         importlib.import_module("outermost.broken")
@@ -196,12 +196,12 @@ class TestTheSummary:
         checked = _checked_handover.CheckedHandover(lambda _: None)
         gave = _checked_handover.Comparison
         checked._compared = {row: gave("equal") for row in rows[:-1]} | {rows[-1]: gave("no", True)}
-        met = run._Met("train.py", check=True)
+        met = run._ReductionsReport("train.py", check=True)
         met._reductions, met._handover = rows, checked
         return met
 
     def said(self, capsys, quiet):
-        self.met().tell(os.getpid(), None, quiet)
+        self.met().write_report(os.getpid(), None, quiet)
         return capsys.readouterr().err.splitlines()
 
     def test_what_differs_is_told_first(self, capsys):
@@ -221,7 +221,7 @@ class TestTheSummary:
     def test_quiet_says_nothing_where_none_differs(self, capsys):
         met = self.met()
         met._reductions = met._reductions[:-1]
-        met.tell(os.getpid(), None, True)
+        met.write_report(os.getpid(), None, True)
         assert capsys.readouterr().err == ""
 
 
@@ -229,10 +229,10 @@ class TestTheSummary:
     ("kind", "reason", "told"), [("sum", None, 1), ("sum", "why", 0), ("max", None, 0)]
 )
 def test_the_summary_says_once_that_sums_may_differ_in_the_last_bit(kind, reason, told, capsys):
-    met = run._Met("train.py", check=False)
+    met = run._ReductionsReport("train.py", check=False)
     row = LaxReduction(kind, "float32", (9,), (3,), (1,), (), "here", reason)
     met._reductions, met._handover = [row, row], bind.Handover(lambda _: None)
-    met.tell(os.getpid(), None, False)
+    met.write_report(os.getpid(), None, False)
     lines = capsys.readouterr().err.splitlines()
     assert lines.count(LAST_BIT) == told
     assert len(lines) == 3 + told
@@ -267,15 +267,15 @@ def test_what_is_handed_over_in_every_thread_is_told(tmp_path, monkeypatch, caps
     registered, report = [], tmp_path / "met.json"
     monkeypatch.setattr(bind, "_everywhere", None)
     monkeypatch.setattr("atexit.register", registered.append)
-    met = run._Met("train.py", check=True)
-    met.begin()
+    met = run._ReductionsReport("train.py", check=True)
+    met.start_replacing()
     thread = threading.Thread(target=lambda: jax.jit(max_pool)(jnp.arange(9.0)).block_until_ready())
     thread.start()
     thread.join()
     lax.reduce_window(jnp.ones(9), 1.0, lax.mul, (3,), (1,), "VALID")
     assert registered == [met._handover.compare]
-    met.end(None)
-    met.tell(os.getpid(), str(report), False)
+    met.check_after_script(None)
+    met.write_report(os.getpid(), str(report), False)
     head, first, second = capsys.readouterr().err.splitlines()
     assert head == "jaxpool run: 1 of 2 windowed reductions of train.py taken over"
     assert "(max_pool): max of float32[9]" in first

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.export import symbolic_shape
 
-from jaxpool.testing._record import SEVERAL
+from jaxpool.testing._record import TUPLE_PARAMETERS
 from tests.fuzz.calls import Call
 from tests.fuzz.shapes import expected
 from tests.support.junk import Traced
@@ -66,7 +66,7 @@ def perform(call, compiles):
     arguments, how = call.arguments, call.how
     positional = arguments.get("xs", arguments.get("features", ()))
     positional = positional if isinstance(positional, tuple) else (positional,)
-    named = {name: value for name, value in arguments.items() if name not in SEVERAL}
+    named = {name: value for name, value in arguments.items() if name not in TUPLE_PARAMETERS}
     main = next((name for name in MAIN if name in named), None)
     if how == "symbolic" and isinstance(named.get(main), jax.ShapeDtypeStruct):
         named[main] = arguments[main] = with_symbol(named[main], call)

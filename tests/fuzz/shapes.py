@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxpool.testing import pools
-from jaxpool.testing._record import SEVERAL
+from jaxpool.testing._record import TUPLE_PARAMETERS
 
 # Limit of sizes and other numbers. Beyond it, a twin lists its windows for minutes.
 MOST = 2**10
@@ -90,7 +90,7 @@ def is_told(pool, name, given):
 def plain(pool, name, given):
     """Convert an argument for a twin: sizes to a tuple, arrays to shapes."""
     value = given[name]
-    if name in SEVERAL:
+    if name in TUPLE_PARAMETERS:
         return tuple(map(floats, value))
     if name in pool.operands:
         return floats(value)

@@ -3,7 +3,7 @@
 import itertools
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jaxpool._geometry import access
@@ -30,7 +30,7 @@ def phases_of(dim, transposed):
 @given(axes, st.booleans(), st.booleans())
 def test_regions_hold_each_position_once_and_elements_where_they_say(dim, transposed, at_ends):
     phases = phases_of(dim, transposed)
-    regions = access.cuts([phases], at_ends=at_ends)
+    regions = access.split_into_regions([phases], separate_ends=at_ends)
     held = [
         position * len(phases) + phase
         for cut in regions
@@ -51,14 +51,14 @@ def test_regions_hold_each_position_once_and_elements_where_they_say(dim, transp
 def test_one_region_turns_as_often_as_the_longest_phase():
     phases = phases_of(Axis(0, 7, 3, 2, 1, 1, 1, 4), True)
     assert [each.out for each in phases] == [4, 3]
-    assert access.one_cut(phases) == (access.Cut(0, 4, 2),)
-    assert access.one_cut(phases, 1) == (access.Cut(0, 5, 2),)
+    assert access.whole_region(phases) == (access.Region(0, 4, 2),)
+    assert access.whole_region(phases, 1) == (access.Region(0, 5, 2),)
 
 
 @given(axes)
 def test_what_an_element_gets_is_what_windows_gave(dim):
     """Compares taps too, because a cotangent selects its element by tap."""
-    each = access.windows_to_elements(dim, unit=7)
+    each = access.windows_to_elements(dim, tap_stride=7)
     gave = {
         (offset + each.stride * output, output, tap)
         for output in range(each.out)
@@ -75,14 +75,14 @@ def test_what_an_element_gets_is_what_windows_gave(dim):
     }
     assert got == gave
     most = max(sum(element == one for element, *_ in gave) for one in range(dim.size))
-    assert most <= access.terms(phases)
+    assert most <= access.max_elements_per_position(phases)
 
 
 @given(axes, st.booleans())
 def test_tables_name_the_elements_that_exist_and_for_others_the_nearest(dim, transposed):
     phases = phases_of(dim, transposed)
-    tables = access.tables(phases)
-    for position in range(access.length(phases)):
+    tables = access.gather_tables(phases)
+    for position in range(access.total_positions(phases)):
         row, phase = divmod(position, len(phases))
         each = phases[phase]
         named = [(each.stride * row + offset, tap) for offset, tap in each.pairs]
@@ -95,10 +95,10 @@ def test_tables_name_the_elements_that_exist_and_for_others_the_nearest(dim, tra
 def test_tables_of_a_window_with_a_stride():
     """7 elements, windows of 3 at stride 2, and one element of padding on both sides."""
     dim = Axis(0, 7, 3, 2, 1, 1, 1, 4)
-    elements, _, exist = zip(*access.tables(phases_of(dim, False)), strict=True)
+    elements, _, exist = zip(*access.gather_tables(phases_of(dim, False)), strict=True)
     np.testing.assert_array_equal(elements, [[0, 1, 3, 5], [0, 2, 4, 6], [1, 3, 5, 6]])
     np.testing.assert_array_equal(exist, [[0, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 0]])
-    windows, taps, exist = zip(*access.tables(phases_of(dim, True)), strict=True)
+    windows, taps, exist = zip(*access.gather_tables(phases_of(dim, True)), strict=True)
     windows, taps, exist = np.array(windows), np.array(taps), np.array(exist)
     np.testing.assert_array_equal(exist, [[1] * 7, [0, 1, 0, 1, 0, 1, 0]])
     np.testing.assert_array_equal(windows[0], [0, 0, 1, 1, 2, 2, 3])
@@ -111,7 +111,7 @@ def test_elements_counted_from_another(dim, transposed):
     """A slice of the array reads the same elements at shifted offsets."""
     for each in phases_of(dim, transposed):
         begin, end = each.size // 3, each.size + 2
-        part = each.of_elements(begin, end)
+        part = each.sliced(begin, end)
         assert (part.size, part.out, part.stride) == (end - begin, each.out, each.stride)
         moved = [(offset + begin, tap) for offset, tap in part.pairs]
         assert moved == list(each.pairs)
@@ -127,7 +127,8 @@ def test_windows_read_their_taps(dim, unit):
 
 
 @given(axes)
+@example(Axis(0, size=2, window=1, stride=1, dilation=1, low=-1, high=0, out=1))
 def test_which_elements_a_window_reaches(dim):
-    want, got = np.isin(np.arange(dim.size), dim.sources()), access.reached(dim)
+    want, got = np.isin(np.arange(dim.size), dim.sources()), access.covered_elements_mask(dim)
     assert (got is None) == want.all()
     np.testing.assert_array_equal(want, True if got is None else got)

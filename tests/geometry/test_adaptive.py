@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
-from jaxpool._geometry.adaptive import Floors, RaggedAxis, adaptive_window, in_front
+from jaxpool._geometry.adaptive import (
+    FloorDivisionTable,
+    RaggedAxis,
+    adaptive_window,
+    ragged_axes_first,
+)
 from jaxpool._geometry.window import Axis, make_window
 
 
@@ -32,7 +37,7 @@ def assert_laid_out(size, out):
     longest = max(map(len, wanted))
     assert dim == RaggedAxis(1, size, longest, longest, 1, 0, 0, out)
     assert (dim.padded, dim.tail) == (True, 0)
-    assert [dim.last_real(i) for i in range(out)] == [len(real) - 1 for real in wanted]
+    assert [dim.last_tap_inside(i) for i in range(out)] == [len(real) - 1 for real in wanted]
     holding = [sum(position in real for real in wanted) for position in range(size)]
     assert dim.sharers == max(holding)
 
@@ -42,7 +47,7 @@ def assert_laid_out(size, out):
     [(13, 5, 7, 1), (10**7, 63, 10**7, 1), (10**7, 1_428_572, 10**7, 6716), (64, 10**7, 63, 1)],
 )
 def test_floors_of_products_beyond_32_bits(count, numerator, denominator, parts):
-    floors = Floors(count, numerator, denominator)
+    floors = FloorDivisionTable(count, numerator, denominator)
     whole, rest = floors.parts()
     assert len(whole) == parts
     i = np.unique(np.linspace(0, count - 1, 1000).astype(int))
@@ -55,9 +60,9 @@ def test_floors_of_products_beyond_32_bits(count, numerator, denominator, parts)
 
 def test_axes_of_unequal_windows_stand_in_front():
     window = adaptive_window((2, 8, 9, 7, 3), (4, 4, 3), None)
-    assert in_front(window, 5) == ((2, 3, 0, 1, 4), (2, 3, 0, 1, 4))
+    assert ragged_axes_first(window, 5) == ((2, 3, 0, 1, 4), (2, 3, 0, 1, 4))
     window = adaptive_window((2, 8, 9, 3), (4, 4), None)
-    assert in_front(window, 4) == ((2, 0, 1, 3), (1, 2, 0, 3))
+    assert ragged_axes_first(window, 4) == ((2, 0, 1, 3), (1, 2, 0, 3))
 
 
 def test_none_keeps_an_axis_and_an_int_counts_for_all():

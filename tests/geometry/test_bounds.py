@@ -7,7 +7,7 @@ import pytest
 
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.adaptive import adaptive_window
-from jaxpool._geometry.window import FARTHEST, make_window
+from jaxpool._geometry.window import MAX_WINDOW_OVERHANG, make_window
 
 
 def drawn(count):
@@ -24,11 +24,11 @@ def test_the_first_empty_window():
     for size, window, stride, pads, options in drawn(1500):
         arguments = ((size, 1), (window,), (stride,), (pads,))
         try:
-            (dim,) = make_window(*arguments, **options, empty="allow").dims
+            (dim,) = make_window(*arguments, **options, empty_windows="allow").dims
         except ArgumentError:
             continue
-        empty = [output for output in range(dim.out) if not dim.real(output)]
-        assert dim.first_empty() == (empty[0] if empty else None), dim
+        empty = [output for output in range(dim.out) if not dim.num_taps_inside(output)]
+        assert dim.first_empty_window() == (empty[0] if empty else None), dim
         positions.add(min(empty[0], 2) if empty else None)
     assert positions == {None, 0, 1, 2}
 
@@ -39,14 +39,14 @@ def test_taps_that_are_counted():
     for size, window, stride, pads, options in drawn(400):
         try:
             arguments = ((size, 1), (window,), (stride,), (pads,))
-            (dim,) = make_window(*arguments, **options, empty="allow").dims
+            (dim,) = make_window(*arguments, **options, empty_windows="allow").dims
         except ArgumentError:
             continue
         for output in range(dim.out):
             first = output * stride - pads[0]
             taps = [first + tap * dim.dilation for tap in range(window)]
             inside = [at for at in taps if at < size + pads[1]]
-            assert dim.counted(output) == len(inside), dim
+            assert dim.num_taps_counted(output) == len(inside), dim
             over += len(inside) < window
     assert over > 20
 
@@ -73,7 +73,7 @@ def test_a_stride_beyond_the_input_is_as_good_as_any_longer(ceil_mode):
 
 
 def test_bounds_of_windows():
-    longest = 4 + FARTHEST
+    longest = 4 + MAX_WINDOW_OVERHANG
     assert make_window((4, 1), (longest,), padding="SAME").output_shape == (4,)
     with pytest.raises(ArgumentError, match="longer than the input"):
         make_window((4, 1), (longest + 1,), padding="SAME")
@@ -106,4 +106,7 @@ def test_bounds_beyond_what_numpy_holds():
         make_window((10,), (3,), (1,), ((far, 0),), axes=(0,))
     axis = make_window((2,), (3,), (far,), ((0, far),), axes=(0,)).dims[0]
     outputs = np.arange(axis.out)
-    assert (axis.counted(outputs).tolist(), axis.real(outputs).tolist()) == ([3], [2])
+    assert (axis.num_taps_counted(outputs).tolist(), axis.num_taps_inside(outputs).tolist()) == (
+        [3],
+        [2],
+    )

@@ -12,9 +12,9 @@ from hypothesis import given
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.adaptive import adaptive_window
-from jaxpool._geometry.window import Axis, Window, full_window, make_window, resized
+from jaxpool._geometry.window import Axis, Window, full_window, make_window, replace_sizes
 from jaxpool.testing import Geometry, geometries
-from jaxpool.testing._windows import NoWindow, sliding_windows
+from jaxpool.testing._windows import NoWindowError, sliding_windows
 from tests.support import lax_pools
 
 
@@ -38,17 +38,17 @@ def test_windows_are_those_of_the_oracle(padding, ceil_mode):
         options = {"window_dilation": dilation, "ceil_mode": ceil_mode, "axes": (0,)}
         try:
             wanted = sliding_windows(*arguments, **options, allow_empty=True)
-        except NoWindow:
+        except NoWindowError:
             with pytest.raises(ArgumentError):
-                make_window(*arguments, **options, empty="allow")
+                make_window(*arguments, **options, empty_windows="allow")
             continue
-        geometry = make_window(*arguments, **options, empty="allow")
+        geometry = make_window(*arguments, **options, empty_windows="allow")
         (dim,), (elements,) = geometry.dims, wanted.elements
         assert (geometry.output_shape, geometry.size) == (wanted.output_shape, wanted.size)
-        assert (dim.first_empty() is None) == bool(wanted.least)
+        assert (dim.first_empty_window() is None) == bool(wanted.min_elements_per_window)
         for output, row in enumerate(dim.sources().tolist()):
             assert [at for at in row if at < size] == elements[output]
-            assert dim.counted(output) == wanted.divisor((output,))
+            assert dim.num_taps_counted(output) == wanted.divisor((output,))
 
 
 @given(geometries())
@@ -58,8 +58,10 @@ def test_real_taps_are_those_that_lie_in_the_input(geometry):
             inside = [
                 tap for tap, at in enumerate(tap_positions(dim, output)) if 0 <= at < dim.size
             ]
-            assert dim.real(output) == len(inside)
-            assert inside == list(range(dim.first_real(output), dim.last_real(output) + 1))
+            assert dim.num_taps_inside(output) == len(inside)
+            assert inside == list(
+                range(dim.first_tap_inside(output), dim.last_tap_inside(output) + 1)
+            )
 
 
 @given(geometries())
@@ -67,7 +69,9 @@ def test_counted_taps_are_those_in_the_input_and_its_explicit_padding(geometry):
     for dim in window_of(geometry).dims:
         for output in range(dim.out):
             reach = range(-dim.low, dim.size + dim.high)
-            assert dim.counted(output) == sum(at in reach for at in tap_positions(dim, output))
+            assert dim.num_taps_counted(output) == sum(
+                at in reach for at in tap_positions(dim, output)
+            )
 
 
 @given(geometries())
@@ -219,7 +223,7 @@ def test_same_does_not_crop_where_windows_leave_gaps(padding, size, window, stri
 
 
 def test_sizes_along_axes():
-    assert resized((2, None, 4), (1, 0), (7, 8)) == (8, 7, 4)
+    assert replace_sizes((2, None, 4), (1, 0), (7, 8)) == (8, 7, 4)
 
 
 def test_a_window_is_frozen_and_hashable_and_equal_to_its_twin():
@@ -250,8 +254,8 @@ def test_a_window_longer_than_the_padded_input_is_told_all_numbers():
 def test_empty_windows_raise_unless_they_are_kept():
     with pytest.raises(ArgumentError):
         make_window((2, 1), (1,), (1,), 1)
-    allowed = make_window((2, 1), (1,), (1,), 1, empty="allow")
-    assert [allowed.dims[0].real(output) for output in range(4)] == [0, 1, 1, 0]
+    allowed = make_window((2, 1), (1,), (1,), 1, empty_windows="allow")
+    assert [allowed.dims[0].num_taps_inside(output) for output in range(4)] == [0, 1, 1, 0]
 
 
 @pytest.mark.parametrize("value", [1, np.int8(1), np.uint64(1)])

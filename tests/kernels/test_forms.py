@@ -84,11 +84,11 @@ def answer_of(case, x):
     least = draw_values(np.random.default_rng(0), (), case.dtype, "lowest", greatest=best is min)
 
     def rule(ties):
-        choose = _parts.choose(best, ties)
+        choose = _parts.extremum_rule(best, ties)
         return lambda values: choose(values) if values else (least, [])
 
     def answer(ties):
-        return _parts.windowed(x, case.windows, lambda output: rule(ties))
+        return _parts.apply_rule_to_windows(x, case.windows, lambda output: rule(ties))
 
     if case.ties != "last_nan":
         return answer(case.ties)
@@ -198,7 +198,7 @@ def test_the_drawn_windows_reach_every_form():
 
 @pytest.mark.parametrize(("shape", "padding"), forms.WITHOUT_ELEMENTS, ids=str)
 def test_arrays_without_elements(shape, padding):
-    window = make_window(shape, (3,), (2,), ((padding, padding),), axes=(1,), empty="allow")
+    window = make_window(shape, (3,), (2,), ((padding, padding),), axes=(1,), empty_windows="allow")
 
     def run(x, dy):
         for plan in forms.different(forms.max_plans(window, shape, x.dtype)).values():

@@ -18,7 +18,7 @@ from tests.support import forms
 def test_loops_find_and_send_as_terms_do(seed):
     rng = np.random.default_rng(seed)
     drawn = forms.drawn_window(rng)
-    while any(dim.first_empty() is not None for dim in drawn.window.dims):
+    while any(dim.first_empty_window() is not None for dim in drawn.window.dims):
         drawn = forms.drawn_window(rng)
     window, joined = drawn.window, bool(seed % 2)
     ranks = ("higher", 0, -1, "lower")[seed % 4]

@@ -43,14 +43,14 @@ def test_every_form_shares_as_the_portable_one(seed):
         )
 
     compiled = jax.jit(run)
-    choose = _parts.choose(best, "split")
+    choose = _parts.extremum_rule(best, "split")
 
     def rule(values):
         return choose(values) if values else (0.0, [])
 
     for values in ("ties", "special", "lowest"):
         x = draw_values(rng, drawn.shape, dtype, values, greatest=kind == "min")
-        answer = _parts.windowed(x, drawn.windows, lambda output: rule)
+        answer = _parts.apply_rule_to_windows(x, drawn.windows, lambda output: rule)
         dy = (ALL * rng.integers(-3, 4, answer.y.shape)).astype(dtype)
         v = (ALL * rng.integers(-3, 4, drawn.shape)).astype(dtype)
         routed, picked = jax.device_get(compiled(x, dy, v))

@@ -53,7 +53,9 @@ def drawn(seed):
 
 def answers(case, x, dy):
     """Return the exact sums over windows and the exact cotangents, scaled and rounded once."""
-    exact = _parts.windowed(x, case.windows, lambda output: _parts.add, np.dtype(np.float64))
+    exact = _parts.apply_rule_to_windows(
+        x, case.windows, lambda output: _parts.sum_rule, np.dtype(np.float64)
+    )
     both = exact.y, exact.exact_cotangents(dy)[0]
     return [oracle.rounded(case.scale * sums, case.dtype) for sums in both]
 
@@ -164,7 +166,7 @@ def test_the_order_of_axes_changes_nothing():
 
 @pytest.mark.parametrize(("shape", "padding"), forms.WITHOUT_ELEMENTS, ids=str)
 def test_arrays_without_elements(shape, padding):
-    window = make_window(shape, (3,), (2,), ((padding, padding),), axes=(1,), empty="allow")
+    window = make_window(shape, (3,), (2,), ((padding, padding),), axes=(1,), empty_windows="allow")
     dtype, end = np.dtype(np.float16), Epilogue(np.dtype(np.float16))
 
     def run(x, dy):

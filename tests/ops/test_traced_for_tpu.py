@@ -43,7 +43,7 @@ def drawn(seed):
     ]
     ceil_mode = bool(rng.integers(2))
     window = make_window(
-        shape, sizes, strides, padding, ceil_mode=ceil_mode, axes=axes, empty="allow"
+        shape, sizes, strides, padding, ceil_mode=ceil_mode, axes=axes, empty_windows="allow"
     )
     dtype = (np.float32, np.float32, np.float16, jnp.bfloat16)[rng.integers(4)]
     kind, ties = ("max", "min")[rng.integers(2)], ("first", "last")[rng.integers(2)]

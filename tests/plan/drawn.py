@@ -47,7 +47,7 @@ def lines():
 def _of(title):
     shape, window, strides, padding, dilation, axes, dtype, *sharded = map(_value, title.split())
     geometry = make_window(
-        shape, window, strides, padding, window_dilation=dilation, axes=axes, empty="allow"
+        shape, window, strides, padding, window_dilation=dilation, axes=axes, empty_windows="allow"
     )
     found = {}  # plan by direction (F, T, B, ...) and platform
     for platform in PLATFORMS:

@@ -1,10 +1,10 @@
 """Plans of everything except windowed maxima, minima and sums, on both sides of each limit."""
 
 import pytest
-from jaxpool._ops.batch_chunks import batch_chunks_of
 
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._geometry.window import full_window, make_window
+from jaxpool._ops.ranged import batch_chunks_of
 from jaxpool._plan.blur import blur_groups, blur_layout
 from jaxpool._plan.layout import Layout, fits_tables, in_one_region
 from jaxpool._plan.max_pool import plan_max, plan_scatter, residual, scatters

@@ -2,7 +2,7 @@
 
 import math
 
-from jaxpool._geometry.access import terms
+from jaxpool._geometry.access import max_elements_per_position
 from jaxpool._geometry.window import Window
 
 
@@ -51,7 +51,7 @@ def _words(axes, count, how):
 
 def _of_layout(axes, sources, one, passes):
     layout, phases = one.layout, math.prod(map(len, sources[0]))
-    count = sum(math.prod(map(terms, source)) for source in sources)
+    count = sum(math.prod(map(max_elements_per_position, source)) for source in sources)
     words = [_words(axes, f"{count} x{phases}" if phases > 1 else count, layout.reading)]
     words += [f"/{layout.regions}"] * (layout.regions > 1)
     words += ["(phases of the minor axis joined last)"] * (layout.minor_last and phases > 1)

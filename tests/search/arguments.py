@@ -98,7 +98,7 @@ def _geometry(draw: Any, sizes: Any) -> tuple[Shape, dict[str, Any]]:
 
 
 def _windowed(draw: Any, pool: Pool, sizes: Any) -> Drawn:
-    """Draw a call of a windowed pool. Some arguments raise `NoWindow`."""
+    """Draw a call of a windowed pool. Some arguments raise `NoWindowError`."""
     shape, kwargs = _geometry(draw, sizes)
     window_shape, axes = kwargs["window_shape"], kwargs["axes"]
     known = [name for name in PLACED if pool.takes(name) or name == "window_shape"]
@@ -125,7 +125,9 @@ def _windowed(draw: Any, pool: Pool, sizes: Any) -> Drawn:
         )
         members *= 4
     if pool.takes("rank"):
-        kwargs["rank"] = draw(st.integers(-found.least, found.least - 1))
+        kwargs["rank"] = draw(
+            st.integers(-found.min_elements_per_window, found.min_elements_per_window - 1)
+        )
     if pool.takes("key"):
         seed = draw(st.integers(0, 99))
         kwargs["draw"] = draw(st.sampled_from([seed, seed, seed, None]))

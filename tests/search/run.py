@@ -18,8 +18,8 @@ from jaxpool._ops.linear_map import _compute, _linear, compute_p, linear_p
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.tuning import TUNING
 from jaxpool.testing import Answer, Call, draw_values
-from jaxpool.testing._check import _bound, assert_close
-from jaxpool.testing._record import SEVERAL
+from jaxpool.testing._check import _rounding_error_bound, assert_close
+from jaxpool.testing._record import TUPLE_PARAMETERS
 from tests.search.beside import drawn, hidden
 from tests.search.specs import Spec
 from tests.support.compilation import HASTY
@@ -70,7 +70,7 @@ def _evaluate(program: Any, consts: Any, args: Any, platform: Platform) -> list[
 def given_of(spec: Spec, xs: Any, beside: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call with the arrays xs."""
     names = spec.pool.operands[: len(xs)]
-    several = names[:1] if names and names[0] in SEVERAL else ()
+    several = names[:1] if names and names[0] in TUPLE_PARAMETERS else ()
     arrays = {name: tuple(xs) for name in several} or dict(zip(names, xs, strict=True))
     return arrays | beside
 
@@ -267,6 +267,6 @@ def _near(spec: Spec, want: np.ndarray, size: np.ndarray, terms: int, *sent: Any
     if spec.pool.takes("samples"):  # coordinates are rounded to float32
         loose = 8 * (6 + max(spec.shapes[0][-3:-1])) * EPS
     if not loose:
-        return _bound(want, size, terms, loose)
+        return _rounding_error_bound(want, size, terms, loose)
     most = [float(np.abs(each.astype(np.float64)).max(initial=0.0)) for each in (size, *sent)]
-    return _bound(want, size, terms, loose) + loose * max(most)
+    return _rounding_error_bound(want, size, terms, loose) + loose * max(most)

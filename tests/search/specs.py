@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.tuning import LIMITS, TUNING
 from jaxpool.testing import Pool, pools
-from jaxpool.testing._windows import NoWindow
+from jaxpool.testing._windows import NoWindowError
 from tests.search.arguments import arguments, others
 
 FLOATS = ("float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
@@ -85,7 +85,7 @@ def specs(draw: st.DrawFn, functions: tuple[str, ...] = FUNCTIONS) -> Spec:
     pool = pools()[draw(st.sampled_from(functions))]
     try:
         shapes, kwargs, members = arguments(draw, pool, _sizes)
-    except NoWindow:
+    except NoWindowError:
         assume(False)
     assume(0 < members * 2 <= WORK)
     others(draw, pool, kwargs)

@@ -20,8 +20,8 @@ def test_a_draw_of_another_element_is_found(monkeypatch):
     name = next(name for name, pool in pools().items() if pool.takes("key", "padding"))
     spec = specs.Spec(name, ((9, 2),), "float32", geometry, arrays=8)
     assert run.check(spec, 0) == 8
-    share = chance._chance
-    monkeypatch.setattr(chance, "_chance", lambda *args: 1 - share(*args))
+    share = chance._uniform_per_window
+    monkeypatch.setattr(chance, "_uniform_per_window", lambda *args: 1 - share(*args))
     with pytest.raises(AssertionError, match="value of"):
         run.check(spec, 0)
 
@@ -51,8 +51,8 @@ def test_a_cotangent_and_a_tangent_at_another_place_are_found(monkeypatch, funct
 
 
 def test_another_choice_at_ties_is_found(monkeypatch):
-    choose = parts.choose
-    monkeypatch.setattr(parts, "choose", lambda best, ties: choose(best, "last"))
+    choose = parts.extremum_rule
+    monkeypatch.setattr(parts, "extremum_rule", lambda best, ties: choose(best, "last"))
     with pytest.raises(AssertionError, match="tangent of"):
         run.check(pool(), 0)
 

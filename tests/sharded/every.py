@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec as P
 
 import jaxpool
 from jaxpool.testing import pools
-from jaxpool.testing._record import SEVERAL
+from jaxpool.testing._record import TUPLE_PARAMETERS
 from tests.sharded.cases import numbers, with_gradient
 
 POOLS = pools()
@@ -82,7 +82,7 @@ def call_of(name):
     if pool.takes("window_shape", "output_shape"):  # windows at random positions
         settings["window_shape"] = (2, 2)
     given = pool.given(numbers(SHAPE[1:] if pool.takes("boxes") else SHAPE), **settings)
-    several = next((name for name in SEVERAL if name in given), None)
+    several = next((name for name in TUPLE_PARAMETERS if name in given), None)
     if several is not None:
         arrays = given.pop(several)[:2]
         given = dict(enumerate(arrays)) | given

@@ -332,7 +332,7 @@ def test_indices_beside_the_shard_of_their_element():
     check_near(near, (1, 8, 1), (1,), (16,), halos)
     with pytest.raises(ArgumentError, match="of the shard of its element along axis 1") as raised:
         check_near((near + 8) % 16, (1, 8, 1), (1,), (16,), halos)
-    assert raised.value.argument == "indices"
+    assert raised.value.arg_name == "indices"
 
 
 def test_a_spec_of_axes_that_are_manual_in_part():

@@ -172,7 +172,7 @@ def drawn_window(rng: np.random.Generator) -> Drawn:
         }
         given = (shape, tuple(taps), tuple(strides), padding)
         try:
-            window = make_window(*given, **options, empty="allow")
+            window = make_window(*given, **options, empty_windows="allow")
         except ArgumentError:
             continue
         if window.size <= 100:

@@ -13,5 +13,5 @@ def window_of(shape, window, strides, padding, dilation, ceil_mode, axes) -> Win
         window_dilation=dilation,
         ceil_mode=ceil_mode,
         axes=axes,
-        empty="allow",
+        empty_windows="allow",
     )

@@ -7,7 +7,7 @@ import pytest
 from jax import lax
 
 from jaxpool.testing._windows import (
-    NoWindow,
+    NoWindowError,
     adaptive_windows,
     fractional_windows,
     sliding_windows,
@@ -68,7 +68,7 @@ def test_forms_of_arguments(two):
     [(3, 4, 0, 1), (3, 2, 0, 3), (2, 1, 1, 1), (2, 2, ((1, 1),), 3)],
 )
 def test_no_window_or_one_without_elements(size, window, padding, dilation):
-    with pytest.raises(NoWindow):
+    with pytest.raises(NoWindowError):
         elements(size, window, 1, padding, window_dilation=dilation)
 
 
@@ -115,7 +115,7 @@ def test_windows_of_maxima_are_those_of_torch(ceil_mode):
         try:
             y = pooled(pool, (size,))
         except RuntimeError:  # PyTorch has no window either
-            with pytest.raises(NoWindow):
+            with pytest.raises(NoWindowError):
                 elements(size, *geometry, window_dilation=dilation, ceil_mode=ceil_mode)
             continue
         options = {"window_dilation": dilation, "ceil_mode": ceil_mode, "axes": (0,)}

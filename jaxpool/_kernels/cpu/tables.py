@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.access import Phases, Table, tables, terms
+from jaxpool._geometry.access import GatherTable, Phases, gather_tables, max_elements_per_position
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import DType, accumulator, cast, index_dtype
 from jaxpool._plan.steps import Step
@@ -68,7 +68,7 @@ def sums(x: Array, axes: Sequence[int], phases: Sequence[Phases]) -> Array:
     x = unfolded(x)
     for axis, each in reversed([*zip(axes, phases, strict=True)]):
         parts = []
-        for elements, _, exist in tables(each):
+        for elements, _, exist in gather_tables(each):
             term = cast(_read(x, axis, elements), accumulator(x.dtype))
             if not exist.all():
                 term = slices.where_or_zero(lax.broadcast_in_dim(exist, term.shape, (axis,)), term)
@@ -86,10 +86,10 @@ def _windows(index: Array, step: Step) -> Iterator[tuple[Callable[[Array], Array
     none = step.count  # tap of windows that do not exist; never selected
     # Unsigned, so that an index below the tap wraps around to a value above `step.reach`.
     dtype = index_dtype(len(step.axes) * none + step.reach)
-    for choice in itertools.product(*map(tables, step.transposed)):
+    for choice in itertools.product(*map(gather_tables, step.transposed)):
         columns = dict(zip(step.axes, choice, strict=True))
 
-        def read(x: Array, columns: dict[int, Table] = columns) -> Array:
+        def read(x: Array, columns: dict[int, GatherTable] = columns) -> Array:
             for axis in sorted(columns, reverse=True):  # minor axis first
                 x = _read(x, axis, columns[axis][0])
             return x
@@ -108,7 +108,7 @@ def sent(dy: Array, index: Array, step: Step, dtype: DType) -> Array:
     `index` holds the flat tap that each window selected. All windows that selected an element along the first axes
     agree on its tap along the other axes.
     """
-    alone = all(terms(phases) <= 1 for phases in step.transposed)
+    alone = all(max_elements_per_position(phases) <= 1 for phases in step.transposed)
     if dy.dtype == dtype == jnp.float16 and alone:
         # Each element gets at most one cotangent, so nothing is summed and any 16-bit dtype will do. XLA converts
         # bfloat16 faster than float16. The payload of NaN may change.

@@ -15,7 +15,7 @@ from jaxpool.testing._record import record
 from jaxpool.testing._windows import Windows, adaptive_windows, pooled_axes
 from jaxpool.testing.oracle import _parts as parts
 from jaxpool.testing.oracle._parts import Ties
-from jaxpool.testing.oracle.windowed import _chosen
+from jaxpool.testing.oracle.windowed import _max_with_argmax
 
 __all__ = [
     "adaptive_avg_pool",
@@ -26,93 +26,99 @@ __all__ = [
     "spatial_pyramid_pool",
 ]
 
-Sizes = Sequence[int | None]
+OutputSizes = Sequence[int | None]
 
 
-def _average(x: Any, windows: Windows, where: Any = None) -> Answer:
-    dtype = parts.float_dtype(x)
-    return parts.summed(parts.windowed(x, windows, lambda output: parts.mean, dtype, where))
+def _mean_of_windows(x: Any, windows: Windows, where: Any = None) -> Answer:
+    dtype = parts.mean_dtype(x)
+    return parts.without_indices(
+        parts.apply_rule_to_windows(x, windows, lambda output: parts.mean_rule, dtype, where)
+    )
 
 
-def _twin(formula: Callable[..., Any]) -> Callable[..., Any]:
-    def twin(x: Any, output_shape: Sizes, *, axes: Any = None, ties: Any = None) -> Any:
+def _adaptive_twin(reduce_taps: Callable[..., Any]) -> Callable[..., Any]:
+    def twin(x: Any, output_shape: OutputSizes, *, axes: Any = None, ties: Any = None) -> Any:
         windows = adaptive_windows(x.shape, output_shape, axes)
-        return formula(*twins.side_by_side(x, windows.axes, windows.elements))
+        return reduce_taps(*twins.gather_windows(x, windows.axes, windows.elements))
 
     return twin
 
 
-@record(twin=_twin(twins.largest))
+@record(twin=_adaptive_twin(twins.max_over_taps))
 def adaptive_max_pool(
-    x: Any, output_shape: Sizes, *, axes: Any = None, ties: Ties = "first"
+    x: Any, output_shape: OutputSizes, *, axes: Any = None, ties: Ties = "first"
 ) -> Answer:
     """The largest element of each window, as in `jaxpool.adaptive_max_pool`."""
     windows = adaptive_windows(np.shape(x), output_shape, axes)
-    return parts.chosen(parts.extremum("max", x, windows, ties), ties)
+    return parts.without_indices_if_split(parts.extremum_pool("max", x, windows, ties), ties)
 
 
-def _with_position(x: Any, output_shape: Sizes, *, axes: Any = None, ties: Any = None) -> Any:
-    return _chosen(x, adaptive_windows(x.shape, output_shape, axes))
+def _adaptive_max_with_argmax_twin(
+    x: Any, output_shape: OutputSizes, *, axes: Any = None, ties: Any = None
+) -> Any:
+    return _max_with_argmax(x, adaptive_windows(x.shape, output_shape, axes))
 
 
-@record(twin=_with_position)
+@record(twin=_adaptive_max_with_argmax_twin)
 def adaptive_max_pool_with_argmax(
-    x: Any, output_shape: Sizes, *, axes: Any = None, ties: Ties = "first"
+    x: Any, output_shape: OutputSizes, *, axes: Any = None, ties: Ties = "first"
 ) -> Answer:
     """The largest element of each window and its position, as in `jaxpool.adaptive_max_pool_with_argmax`."""
-    return parts.extremum("max", x, adaptive_windows(np.shape(x), output_shape, axes), ties)
+    return parts.extremum_pool("max", x, adaptive_windows(np.shape(x), output_shape, axes), ties)
 
 
-@record(twin=_twin(twins.mean), adds=True)
-def adaptive_avg_pool(x: Any, output_shape: Sizes, *, axes: Any = None) -> Answer:
+@record(twin=_adaptive_twin(twins.mean_over_taps), adds=True)
+def adaptive_avg_pool(x: Any, output_shape: OutputSizes, *, axes: Any = None) -> Answer:
     """The mean of each window, as in `jaxpool.adaptive_avg_pool`."""
-    return _average(x, adaptive_windows(np.shape(x), output_shape, axes))
+    return _mean_of_windows(x, adaptive_windows(np.shape(x), output_shape, axes))
 
 
 # Whole axes
 
 
-def _whole(x: Any, axes: Any) -> Windows:
+def _full_windows(x: Any, axes: Any) -> Windows:
     """One window over all of `axes`, or over all axes but the first and the last."""
     pooled = pooled_axes(np.ndim(x), np.ndim(x) - 2, axes)
     return adaptive_windows(np.shape(x), (1,) * len(pooled), pooled)
 
 
-def _twin_of_whole(formula: Callable[..., Any]) -> Callable[..., Any]:
+def _global_twin(reduce_taps: Callable[..., Any]) -> Callable[..., Any]:
     def twin(
         x: Any, *, axes: Any = None, where: Any = None, keepdims: bool = False, ties: Any = None
     ) -> Any:
-        windows = _whole(x, axes)
-        y = formula(*twins.counted(x, where, windows.axes, windows.elements))
+        windows = _full_windows(x, axes)
+        y = reduce_taps(*twins.gather_windows_where(x, where, windows.axes, windows.elements))
         return y if keepdims else jnp.squeeze(y, windows.axes)
 
     return twin
 
 
-@record(twin=_twin_of_whole(twins.largest), choices={"keepdims": (True,)})
+@record(twin=_global_twin(twins.max_over_taps), choices={"keepdims": (True,)})
 def global_max_pool(
     x: Any, *, axes: Any = None, where: Any = None, keepdims: bool = False, ties: Ties = "first"
 ) -> Answer:
     """The largest element that is True in `where`, as in `jaxpool.global_max_pool`."""
-    windows = _whole(x, axes)
-    answer = parts.chosen(parts.extremum("max", x, windows, ties, where), ties)
-    return answer if keepdims else parts.squeezed(answer, windows.axes)
+    windows = _full_windows(x, axes)
+    answer = parts.without_indices_if_split(
+        parts.extremum_pool("max", x, windows, ties, where), ties
+    )
+    return answer if keepdims else parts.squeeze_answer(answer, windows.axes)
 
 
-@record(twin=_twin_of_whole(twins.mean), adds=True)
+@record(twin=_global_twin(twins.mean_over_taps), adds=True)
 def global_avg_pool(
     x: Any, *, axes: Any = None, where: Any = None, keepdims: bool = False
 ) -> Answer:
     """The mean of the elements that are True in `where`, as in `jaxpool.global_avg_pool`."""
-    windows = _whole(x, axes)
-    answer = _average(x, windows, where)
-    return answer if keepdims else parts.squeezed(answer, windows.axes)
+    windows = _full_windows(x, axes)
+    answer = _mean_of_windows(x, windows, where)
+    return answer if keepdims else parts.squeeze_answer(answer, windows.axes)
 
 
 # Pyramids
 
 
-def _pyramid(x: Any, levels: Sequence[int], axes: Any, pool: Callable[..., Any]) -> Any:
+def _pool_each_level(x: Any, levels: Sequence[int], axes: Any, pool: Callable[..., Any]) -> Any:
     """For each level: the result of `pool`, the number of batch axes, and the axes as (batch, pooled, channels)."""
     pooled = pooled_axes(np.ndim(x), np.ndim(x) - 2, axes)
     left = [axis for axis in range(np.ndim(x)) if axis not in pooled]
@@ -121,10 +127,10 @@ def _pyramid(x: Any, levels: Sequence[int], axes: Any, pool: Callable[..., Any])
     return [(pool(x, (n,) * len(pooled), axes=pooled), len(lead), order) for n in sorted(levels)]
 
 
-def _flattened(x: Any, levels: Sequence[int], *, kind: str = "max", axes: Any = None) -> Any:
-    pool = _twin(twins.largest if kind == "max" else twins.mean)
+def _pyramid_twin(x: Any, levels: Sequence[int], *, kind: str = "max", axes: Any = None) -> Any:
+    pool = _adaptive_twin(twins.max_over_taps if kind == "max" else twins.mean_over_taps)
     flat_levels = []
-    for y, lead, order in _pyramid(x, levels, axes, pool):
+    for y, lead, order in _pool_each_level(x, levels, axes, pool):
         moved = jnp.transpose(y, order)
         flat_levels.append(
             moved.reshape(*moved.shape[:lead], math.prod(moved.shape[lead:-1]) * moved.shape[-1])
@@ -132,18 +138,18 @@ def _flattened(x: Any, levels: Sequence[int], *, kind: str = "max", axes: Any = 
     return jnp.concatenate(flat_levels, -1)
 
 
-def _averages(levels: Any, kind: str = "max", **others: Any) -> bool:
+def _is_average(levels: Any, kind: str = "max", **other_arguments: Any) -> bool:
     return kind == "avg"
 
 
-@record(twin=_flattened, adds=_averages)
+@record(twin=_pyramid_twin, adds=_is_average)
 def spatial_pyramid_pool(
     x: Any, levels: Sequence[int], *, kind: str = "max", axes: Any = None
 ) -> Answer:
     """Adaptive pools of several sizes, flattened and concatenated, as in `jaxpool.spatial_pyramid_pool`."""
     pool = adaptive_max_pool if kind == "max" else adaptive_avg_pool
     values, terms, offset = [], [], 0
-    for answer, lead, order in _pyramid(x, levels, axes, pool):
+    for answer, lead, order in _pool_each_level(x, levels, axes, pool):
         moved = answer.y.transpose(order)
         shape = moved.shape
         values.append(moved.reshape(*shape[:lead], -1))

@@ -10,14 +10,14 @@ import numpy as np
 from jaxpool.testing import _twins as twins
 from jaxpool.testing._answer import Answer, exact_sum
 from jaxpool.testing._record import record
-from jaxpool.testing._windows import Lists, Windows, sliding_windows
+from jaxpool.testing._windows import WindowPositions, Windows, sliding_windows
 from jaxpool.testing.oracle import _parts as parts
 from jaxpool.testing.oracle.windowed import max_pool
 
 __all__ = ["blur_pool", "max_blur_pool"]
 
 
-def _reflected(windows: Windows) -> Lists:
+def _reflected_positions(windows: Windows) -> WindowPositions:
     """The element at each tap of each window. The array is reflected without repeating its end elements."""
 
     def reflect(at: int, size: int) -> int:
@@ -30,7 +30,7 @@ def _reflected(windows: Windows) -> Lists:
     ]
 
 
-def _binomial(windows: Windows) -> np.ndarray:
+def _binomial_weights(windows: Windows) -> np.ndarray:
     """The weight of each tap, in row-major order."""
     weights = np.ones(1)
     for n in windows.window_shape:
@@ -39,32 +39,34 @@ def _binomial(windows: Windows) -> np.ndarray:
     return weights
 
 
-def _blurred(
+def _blur_twin(
     x: Any, window_shape: Any, strides: Any = None, padding: Any = "SAME", *, axes: Any = None
 ) -> Any:
     windows = sliding_windows(x.shape, window_shape, strides, padding, axes=axes)
-    values, _ = twins.side_by_side(x, windows.axes, _reflected(windows))
-    return (values * _binomial(windows)).sum(-1)
+    values, _ = twins.gather_windows(x, windows.axes, _reflected_positions(windows))
+    return (values * _binomial_weights(windows)).sum(-1)
 
 
-@record(twin=_blurred, adds=True, covers=("ties", "normal"))
+@record(twin=_blur_twin, adds=True, covers=("ties", "normal"))
 def blur_pool(
     x: Any, window_shape: Any, strides: Any = None, padding: Any = "SAME", *, axes: Any = None
 ) -> Answer:
     """The binomial average of each window of the reflected x, as in `jaxpool.blur_pool`."""
     windows = sliding_windows(np.shape(x), window_shape, strides, padding, axes=axes)
-    lists, weights = _reflected(windows), _binomial(windows).tolist()
+    lists, weights = _reflected_positions(windows), _binomial_weights(windows).tolist()
 
     def rule(values: list[Any]) -> tuple[Any, list[float]]:
         pairs = zip(weights, values, strict=True)
         return exact_sum([share * float(value) for share, value in pairs]), weights
 
     axes, outputs = windows.axes, windows.output_shape
-    dtype = parts.float_dtype(x)
-    return parts.summed(parts.pool(x, axes, outputs, lambda _: lists, lambda _: rule, dtype))
+    dtype = parts.mean_dtype(x)
+    return parts.without_indices(
+        parts.apply_rule(x, axes, outputs, lambda _: lists, lambda _: rule, dtype)
+    )
 
 
-def _sharpest(
+def _max_blur_twin(
     x: Any,
     window_shape: Any,
     blur_shape: Any,
@@ -73,11 +75,13 @@ def _sharpest(
     *,
     axes: Any = None,
 ) -> Any:
-    largest = twins.largest(*twins.windows(x, window_shape, None, padding, axes=axes))
-    return _blurred(largest, blur_shape, strides, padding, axes=axes)
+    largest = twins.max_over_taps(
+        *twins.gather_pool_windows(x, window_shape, None, padding, axes=axes)
+    )
+    return _blur_twin(largest, blur_shape, strides, padding, axes=axes)
 
 
-@record(twin=_sharpest, adds=True, covers=("ties", "normal"))
+@record(twin=_max_blur_twin, adds=True, covers=("ties", "normal"))
 def max_blur_pool(
     x: Any,
     window_shape: Any,
@@ -89,4 +93,6 @@ def max_blur_pool(
 ) -> Answer:
     """A blur pool of a max pool, as in `jaxpool.max_blur_pool`."""
     largest = max_pool(x, window_shape, None, padding, axes=axes)
-    return parts.after(blur_pool(largest.y, blur_shape, strides, padding, axes=axes), largest)
+    return parts.compose_answers(
+        blur_pool(largest.y, blur_shape, strides, padding, axes=axes), largest
+    )

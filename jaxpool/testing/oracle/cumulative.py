@@ -17,10 +17,10 @@ from jaxpool.testing.oracle._parts import Rule, Ties
 __all__ = ["cummax", "cummax_with_argmax", "cummin", "cummin_with_argmax"]
 
 # A valid `reset` for the sample images: the running extremum restarts at these rows.
-STARTS = np.array([False, True, False, True]).reshape(-1, 1, 1)
+RESET_MASK = np.array([False, True, False, True]).reshape(-1, 1, 1)
 
 
-def _cumulative(x: Any, axis: int, reverse: bool, reset: Any, rule: Rule) -> Answer:
+def _running_extremum(x: Any, axis: int, reverse: bool, reset: Any, rule: Rule) -> Answer:
     x = np.asarray(x)
     values = exact_values(x)
     begins = np.broadcast_to(False if reset is None else reset, x.shape)
@@ -41,10 +41,10 @@ def _cumulative(x: Any, axis: int, reverse: bool, reset: Any, rule: Rule) -> Ans
     return Answer(rounded(y, x.dtype), ((x.shape, x.dtype),), tuple(terms), indices)
 
 
-def _twin(stays: Callable[..., Any], *, with_position: bool = False) -> Callable[..., Any]:
+def _scan_twin(keep_earlier: Callable[..., Any], *, with_index: bool = False) -> Callable[..., Any]:
     """A twin by parallel prefix: the best element of the last 1, 2, 4, ... elements, and its index.
 
-    `stays(earlier, later)` is True if the best of the earlier half is selected.
+    `keep_earlier(earlier, later)` is True if the best of the earlier half is selected.
     """
 
     def twin(
@@ -62,21 +62,21 @@ def _twin(stays: Callable[..., Any], *, with_position: bool = False) -> Callable
                 jnp.roll(each, -steps if reverse else steps, at) for each in (y, index, begins)
             ]
             valid = (number >= steps) & ~begins
-            earlier = valid & stays(shifted[0], y)
+            earlier = valid & keep_earlier(shifted[0], y)
             y, index = jnp.where(earlier, shifted[0], y), jnp.where(earlier, shifted[1], index)
             begins, steps = begins | (valid & shifted[2]), 2 * steps
-        return (y, index) if with_position else y
+        return (y, index) if with_index else y
 
     return twin
 
 
-SETTINGS: dict[str, Any] = {
+RECORD_FIELDS: dict[str, Any] = {
     "usual": {"axis": lambda x: -3},
-    "choices": {"axis": (-1, -2), "reset": (STARTS,)},
+    "choices": {"axis": (-1, -2), "reset": (RESET_MASK,)},
 }
 
 
-@record(twin=_twin(jnp.greater_equal), **SETTINGS)
+@record(twin=_scan_twin(jnp.greater_equal), **RECORD_FIELDS)
 def cummax(
     x: Any, axis: int = -1, *, reverse: bool = False, reset: Any = None, ties: Ties = "first"
 ) -> Answer:
@@ -86,18 +86,18 @@ def cummax(
     >>> cummax(np.array([1, 3, 2, 3]), ties="last").indices
     array([0, 1, 1, 3], dtype=int32)
     """
-    return _cumulative(x, axis, reverse, reset, parts.choose(max, ties))
+    return _running_extremum(x, axis, reverse, reset, parts.extremum_rule(max, ties))
 
 
-@record(twin=_twin(jnp.less_equal), **SETTINGS)
+@record(twin=_scan_twin(jnp.less_equal), **RECORD_FIELDS)
 def cummin(
     x: Any, axis: int = -1, *, reverse: bool = False, reset: Any = None, ties: Ties = "first"
 ) -> Answer:
     """The running minimum and its index along the axis, as in `jaxpool.cummin`."""
-    return _cumulative(x, axis, reverse, reset, parts.choose(min, ties))
+    return _running_extremum(x, axis, reverse, reset, parts.extremum_rule(min, ties))
 
 
-@record(twin=_twin(jnp.greater_equal, with_position=True), **SETTINGS)
+@record(twin=_scan_twin(jnp.greater_equal, with_index=True), **RECORD_FIELDS)
 def cummax_with_argmax(
     x: Any, axis: int = -1, *, reverse: bool = False, reset: Any = None, ties: Ties = "first"
 ) -> Answer:
@@ -105,7 +105,7 @@ def cummax_with_argmax(
     return cummax(x, axis, reverse=reverse, reset=reset, ties=ties)
 
 
-@record(twin=_twin(jnp.less_equal, with_position=True), **SETTINGS)
+@record(twin=_scan_twin(jnp.less_equal, with_index=True), **RECORD_FIELDS)
 def cummin_with_argmax(
     x: Any, axis: int = -1, *, reverse: bool = False, reset: Any = None, ties: Ties = "first"
 ) -> Answer:

@@ -12,33 +12,33 @@ import jax.numpy as jnp
 from jaxpool.testing._answer import Answer
 from jaxpool.testing._record import record
 from jaxpool.testing.oracle import _parts as parts
-from jaxpool.testing.oracle._parts import Best, Rule, Ties
+from jaxpool.testing.oracle._parts import ExtremumFunction, Rule, Ties
 
 __all__ = ["fmax", "fmin", "maximum", "minimum"]
 
 
-def _twin(of_two: Callable[..., Any]) -> Callable[..., Any]:
-    def twin(*xs: Any, ties: Any = None, **named: Any) -> Any:
-        return functools.reduce(of_two, (*xs, *named.values()))
+def _elementwise_twin(binary_function: Callable[..., Any]) -> Callable[..., Any]:
+    def twin(*xs: Any, ties: Any = None, **named_arrays: Any) -> Any:
+        return functools.reduce(binary_function, (*xs, *named_arrays.values()))
 
     return twin
 
 
-@record(twin=_twin(jnp.maximum), operands=("xs",))
+@record(twin=_elementwise_twin(jnp.maximum), operands=("xs",))
 def maximum(*xs: Any, ties: Ties = "split") -> Answer:
     """The largest of the elements of `xs` at each position, as in `jaxpool.maximum`."""
-    return parts.elementwise(xs, parts.choose(builtins.max, ties))
+    return parts.apply_rule_elementwise(xs, parts.extremum_rule(builtins.max, ties))
 
 
-@record(twin=_twin(jnp.minimum), operands=("xs",))
+@record(twin=_elementwise_twin(jnp.minimum), operands=("xs",))
 def minimum(*xs: Any, ties: Ties = "split") -> Answer:
     """The smallest of the elements of `xs` at each position, as in `jaxpool.minimum`."""
-    return parts.elementwise(xs, parts.choose(builtins.min, ties))
+    return parts.apply_rule_elementwise(xs, parts.extremum_rule(builtins.min, ties))
 
 
-def _numbers_first(best: Best, ties: Ties) -> Rule:
+def _rule_ignoring_nan(best: ExtremumFunction, ties: Ties) -> Rule:
     """The best value other than NaN; NaN if all values are NaN."""
-    choose = parts.choose(best, ties)
+    choose = parts.extremum_rule(best, ties)
 
     def rule(values: list[Any]) -> tuple[Any, list[float]]:
         numbers = [i for i, value in enumerate(values) if value == value]
@@ -52,13 +52,13 @@ def _numbers_first(best: Best, ties: Ties) -> Rule:
     return rule
 
 
-@record(twin=_twin(jnp.fmax), operands=("x", "y"))
+@record(twin=_elementwise_twin(jnp.fmax), operands=("x", "y"))
 def fmax(x: Any, y: Any, *, ties: Ties = "split") -> Answer:
     """The larger element, or the number if the other element is NaN, as in `jaxpool.fmax`."""
-    return parts.elementwise((x, y), _numbers_first(builtins.max, ties))
+    return parts.apply_rule_elementwise((x, y), _rule_ignoring_nan(builtins.max, ties))
 
 
-@record(twin=_twin(jnp.fmin), operands=("x", "y"))
+@record(twin=_elementwise_twin(jnp.fmin), operands=("x", "y"))
 def fmin(x: Any, y: Any, *, ties: Ties = "split") -> Answer:
     """The smaller element, or the number if the other element is NaN, as in `jaxpool.fmin`."""
-    return parts.elementwise((x, y), _numbers_first(builtins.min, ties))
+    return parts.apply_rule_elementwise((x, y), _rule_ignoring_nan(builtins.min, ties))

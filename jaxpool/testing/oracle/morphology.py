@@ -12,15 +12,15 @@ import numpy as np
 from jaxpool.testing import _twins as twins
 from jaxpool.testing._answer import Answer, Term, exact_values, rounded
 from jaxpool.testing._record import record
-from jaxpool.testing._windows import Lists, Windows, sliding_windows
+from jaxpool.testing._windows import WindowPositions, Windows, sliding_windows
 from jaxpool.testing.oracle import _parts as parts
 from jaxpool.testing.oracle._parts import Ties
 
 __all__ = ["dilate", "erode"]
 
 
-def _twin(kind: str) -> Callable[..., Any]:
-    best, sign = (twins.largest, 1) if kind == "max" else (twins.smallest, -1)
+def _morphology_twin(kind: str) -> Callable[..., Any]:
+    best, sign = (twins.max_over_taps, 1) if kind == "max" else (twins.min_over_taps, -1)
 
     def twin(
         x: Any, kernel: Any, *args: Any, axes: Any = None, ties: Any = None, **options: Any
@@ -29,8 +29,10 @@ def _twin(kind: str) -> Callable[..., Any]:
         rank = kernel.ndim - (kernel.ndim == x.ndim - 1) if axes is None else len(axes)
         shape = kernel.shape[:rank]
         windows = sliding_windows(x.shape, shape, *args, axes=axes, **options)
-        values, exists = twins.side_by_side(x, windows.axes, windows.elements)
-        taps = twins.side_by_side(_numbers(windows, x.ndim), windows.axes, _places(windows))[0]
+        values, exists = twins.gather_windows(x, windows.axes, windows.elements)
+        taps = twins.gather_windows(
+            _flat_tap_numbers(windows, x.ndim), windows.axes, _taps_inside_input(windows)
+        )[0]
         weights = kernel.reshape(math.prod(shape), -1)[taps]  # (..., taps, channels or 1)
         if rank < kernel.ndim:
             channels = max(set(range(x.ndim)) - set(windows.axes))
@@ -42,14 +44,14 @@ def _twin(kind: str) -> Callable[..., Any]:
     return twin
 
 
-def _numbers(windows: Windows, ndim: int) -> np.ndarray:
+def _flat_tap_numbers(windows: Windows, ndim: int) -> np.ndarray:
     """The flat row-major number of each tap, with the window along the pooled axes and size 1 along other axes."""
     flat = np.arange(windows.size).reshape(windows.window_shape)
-    shape = parts.at([1] * ndim, windows.axes, windows.window_shape)
+    shape = parts.position_with([1] * ndim, windows.axes, windows.window_shape)
     return flat.transpose(np.argsort(windows.axes)).reshape(shape)
 
 
-def _places(windows: Windows) -> Lists:
+def _taps_inside_input(windows: Windows) -> WindowPositions:
     """The numbers of the taps of each window that are elements, along each axis."""
     return [
         [[t for t, at in enumerate(taps) if 0 <= at < size] for taps in along]
@@ -58,19 +60,19 @@ def _places(windows: Windows) -> Lists:
 
 
 # An infinite element plus an infinite kernel entry may be NaN, so the tests use finite kernels.
-@record(twin=_twin("max"), operands=("x", "kernel"))
+@record(twin=_morphology_twin("max"), operands=("x", "kernel"))
 def dilate(x: Any, kernel: Any, *args: Any, ties: Ties = "first", **options: Any) -> Answer:
     """The largest sum of each window and the kernel, as in `jaxpool.dilate`; operand 1 is the kernel."""
-    return _morphology("max", x, kernel, args, ties, **options)
+    return _dilate_or_erode("max", x, kernel, args, ties, **options)
 
 
-@record(twin=_twin("min"), operands=("x", "kernel"))
+@record(twin=_morphology_twin("min"), operands=("x", "kernel"))
 def erode(x: Any, kernel: Any, *args: Any, ties: Ties = "first", **options: Any) -> Answer:
     """The smallest difference of each window and the kernel, as in `jaxpool.erode`."""
-    return _morphology("min", x, kernel, args, ties, **options)
+    return _dilate_or_erode("min", x, kernel, args, ties, **options)
 
 
-def _morphology(
+def _dilate_or_erode(
     kind: Literal["max", "min"],
     x: Any,
     kernel: Any,
@@ -92,11 +94,11 @@ def _morphology(
         candidates = []
         for tap in np.ndindex(*windows.window_shape):
             place = tuple(taps[t] for taps, t in zip(along, tap, strict=True))
-            at = parts.at(list(target), windows.axes, place)
+            at = parts.position_with(list(target), windows.axes, place)
             if all(0 <= i < size for i, size in zip(at, x.shape, strict=True)):
                 entry = tap if rank == kernel.ndim else (*tap, target[channels])
                 candidates.append((at, entry, values[at] + sign * weights[entry]))
-        y[target], shares = parts.choose(best, ties)([value for *_, value in candidates])
+        y[target], shares = parts.extremum_rule(best, ties)([value for *_, value in candidates])
         for (position, entry, _), share in zip(candidates, shares, strict=True):
             terms += [Term(target, 0, position, share), Term(target, 1, entry, sign * share)]
     inputs = ((x.shape, x.dtype), (kernel.shape, kernel.dtype))

@@ -17,36 +17,38 @@ from jaxpool.testing.oracle import _parts as parts
 __all__ = ["local_maxima", "local_minima"]
 
 
-def _marked(best: parts.Best, x: Any, window_shape: Any, axes: Any, ties: Any) -> Answer:
+def _local_extrema(
+    best: parts.ExtremumFunction, x: Any, window_shape: Any, axes: Any, ties: Any
+) -> Answer:
     x = np.asarray(x)
     windows = sliding_windows(x.shape, window_shape, padding="SAME", axes=axes)
-    rule = parts.choose(best, "split" if ties == "all" else ties)
-    chosen = parts.windowed(x, windows, lambda output: rule)
+    rule = parts.extremum_rule(best, "split" if ties == "all" else ties)
+    chosen = parts.apply_rule_to_windows(x, windows, lambda output: rule)
     y = np.zeros(x.shape, bool)
     for term in chosen.terms:
         y[term.output] |= term.position == term.output
     return Answer(y, ((x.shape, x.dtype),), ())
 
 
-def _twin(extreme: Callable[..., Any]) -> Callable[..., Any]:
+def _local_extrema_twin(reduce_taps: Callable[..., Any]) -> Callable[..., Any]:
     def twin(x: Any, window_shape: Any, *, axes: Any = None, ties: Any = None) -> Any:
-        y = extreme(*twins.windows(x, window_shape, padding="SAME", axes=axes))
+        y = reduce_taps(*twins.gather_pool_windows(x, window_shape, padding="SAME", axes=axes))
         return jnp.asarray(x == y)
 
     return twin
 
 
-@record(twin=_twin(twins.largest), marks=True)
+@record(twin=_local_extrema_twin(twins.max_over_taps), marks=True)
 def local_maxima(
     x: Any, window_shape: Any, *, axes: Any = None, ties: Literal["first", "last", "all"] = "first"
 ) -> Answer:
     """True for elements that are the largest of the window around them, as in `jaxpool.local_maxima`."""
-    return _marked(max, x, window_shape, axes, ties)
+    return _local_extrema(max, x, window_shape, axes, ties)
 
 
-@record(twin=_twin(twins.smallest), marks=True)
+@record(twin=_local_extrema_twin(twins.min_over_taps), marks=True)
 def local_minima(
     x: Any, window_shape: Any, *, axes: Any = None, ties: Literal["first", "last", "all"] = "first"
 ) -> Answer:
     """True for elements that are the smallest of the window around them, as in `jaxpool.local_minima`."""
-    return _marked(min, x, window_shape, axes, ties)
+    return _local_extrema(min, x, window_shape, axes, ties)

@@ -17,10 +17,10 @@ from jaxpool.testing.oracle._parts import Rule
 
 __all__ = ["gem_pool", "lp_pool"]
 
-FINITE = ("ties", "normal")
+FINITE_VALUE_KINDS = ("ties", "normal")
 
 
-def _norm(p: float) -> Rule:
+def _norm_rule(p: float) -> Rule:
     """`(sum of |x|^p)^(1/p)`, scaled by the largest |x| to avoid overflow."""
 
     def rule(values: list[Any]) -> tuple[Any, list[float]]:
@@ -42,10 +42,10 @@ def _norm(p: float) -> Rule:
     return rule
 
 
-def _root(x: Any, p: float, *geometry: Any, **options: Any) -> Any:
-    values, exists = twins.windows(x, *geometry, **options)
+def _lp_pool_twin(x: Any, p: float, *geometry: Any, **options: Any) -> Any:
+    values, exists = twins.gather_pool_windows(x, *geometry, **options)
     if p == math.inf:
-        return twins.largest(jnp.abs(jnp.where(exists, values, 0)), True)
+        return twins.max_over_taps(jnp.abs(jnp.where(exists, values, 0)), True)
     powers = jnp.abs(jnp.where(exists, values, 1)) ** p
     total = jnp.where(exists, powers, 0).sum(-1)
     nonempty = exists.any(-1)
@@ -53,21 +53,23 @@ def _root(x: Any, p: float, *geometry: Any, **options: Any) -> Any:
 
 
 @record(
-    twin=_root,
+    twin=_lp_pool_twin,
     adds=True,
     choices={"p": (1.0, 2.0, math.inf)},
     tolerance=256.0,
-    covers=FINITE,
+    covers=FINITE_VALUE_KINDS,
 )
 def lp_pool(x: Any, p: float, *geometry: Any, where: Any = None, **options: Any) -> Answer:
     """The p-norm of each window; `geometry` and `options` as in `jaxpool.lp_pool`."""
     windows = sliding_windows(np.shape(x), *geometry, **options)
-    rule = parts.unless_empty(_norm(p), 0.0)
-    answer = parts.windowed(x, windows, lambda output: rule, parts.float_dtype(x), where)
-    return parts.summed(answer, np.abs(answer.y.astype(float)))
+    rule = parts.rule_with_default(_norm_rule(p), 0.0)
+    answer = parts.apply_rule_to_windows(
+        x, windows, lambda output: rule, parts.mean_dtype(x), where
+    )
+    return parts.without_indices(answer, np.abs(answer.y.astype(float)))
 
 
-def _generalised(p: float, eps: float) -> Rule:
+def _generalised_mean_rule(p: float, eps: float) -> Rule:
     """`(mean of max(x, eps)^p)^(1/p)`, computed with logarithms. An element equal to eps gets half the derivative."""
 
     def rule(values: list[Any]) -> tuple[Any, list[float]]:
@@ -84,16 +86,16 @@ def _generalised(p: float, eps: float) -> Rule:
     return rule
 
 
-def _of_powers(x: Any, p: Any, *geometry: Any, eps: float = 1e-6, **options: Any) -> Any:
-    values, exists = twins.windows(x, *geometry, **options)
+def _gem_pool_twin(x: Any, p: Any, *geometry: Any, eps: float = 1e-6, **options: Any) -> Any:
+    values, exists = twins.gather_pool_windows(x, *geometry, **options)
     power = jnp.asarray(p, x.dtype)
     tap_power = power[..., None] if power.ndim else power
     powers = jnp.where(exists, jnp.maximum(jnp.where(exists, values, 1), eps) ** tap_power, 0)
-    return twins.mean(powers, exists) ** (1 / power)
+    return twins.mean_over_taps(powers, exists) ** (1 / power)
 
 
 @record(
-    twin=_of_powers,
+    twin=_gem_pool_twin,
     adds=True,
     usual={"x": abs},
     choices={"p": (1.0, 2.0, -1.0, 0.5)},
@@ -106,8 +108,8 @@ def gem_pool(x: Any, p: Any, *geometry: Any, eps: float = 1e-6, **options: Any) 
     windows = sliding_windows(np.shape(x), *geometry, **options)
     powers = np.broadcast_to(np.asarray(p, np.float64), windows.pooled(np.shape(x)))
 
-    def rule_of(output: Position) -> Rule:
-        return _generalised(float(powers[output]), eps)
+    def rule_of_output(output: Position) -> Rule:
+        return _generalised_mean_rule(float(powers[output]), eps)
 
-    answer = parts.windowed(x, windows, rule_of, parts.float_dtype(x))
-    return parts.summed(answer, np.abs(answer.y.astype(float)))
+    answer = parts.apply_rule_to_windows(x, windows, rule_of_output, parts.mean_dtype(x))
+    return parts.without_indices(answer, np.abs(answer.y.astype(float)))

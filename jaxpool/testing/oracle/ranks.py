@@ -17,31 +17,38 @@ from jaxpool.testing.oracle._parts import Ties
 __all__ = ["k_max_pool", "median_pool", "rank_pool"]
 
 
-def _sorted(x: Any, rank: int | str, *geometry: Any, ties: Any = None, **options: Any) -> Any:
+def _rank_pool_twin(
+    x: Any, rank: int | str, *geometry: Any, ties: Any = None, **options: Any
+) -> Any:
     """The element at `rank` of each sorted window, or 0 if the window has too few elements. Padding ranks last."""
     if rank == "midpoint":
-        return sum(_sorted(x, each, *geometry, **options) / 2 for each in ("lower", "higher"))
-    values, exists = twins.windows(x, *geometry, **options)
+        return sum(
+            _rank_pool_twin(x, each, *geometry, **options) / 2 for each in ("lower", "higher")
+        )
+    values, exists = twins.gather_pool_windows(x, *geometry, **options)
     count = exists.sum(-1)
     if isinstance(rank, str):
-        place = count // 2 if rank == "higher" else (count - 1) // 2
+        index = count // 2 if rank == "higher" else (count - 1) // 2
     else:
-        place = rank + count if rank < 0 else jnp.full_like(count, rank)
-    order = jnp.sort(jnp.where(exists, values, np.inf), -1)
-    at = jnp.arange(order.shape[-1]) == jnp.broadcast_to(place, order.shape[:-1])[..., None]
-    enough = (place >= 0) & (place < count)
-    return jnp.where(at & enough[..., None], order, 0).sum(-1)
+        index = rank + count if rank < 0 else jnp.full_like(count, rank)
+    sorted_values = jnp.sort(jnp.where(exists, values, np.inf), -1)
+    at = (
+        jnp.arange(sorted_values.shape[-1])
+        == jnp.broadcast_to(index, sorted_values.shape[:-1])[..., None]
+    )
+    enough = (index >= 0) & (index < count)
+    return jnp.where(at & enough[..., None], sorted_values, 0).sum(-1)
 
 
-def _middle(x: Any, *geometry: Any, method: str = "higher", **options: Any) -> Any:
-    return _sorted(x, method, *geometry, **options)
+def _median_pool_twin(x: Any, *geometry: Any, method: str = "higher", **options: Any) -> Any:
+    return _rank_pool_twin(x, method, *geometry, **options)
 
 
-def _is_mean(method: str = "higher", **others: Any) -> bool:
+def _returns_mean(method: str = "higher", **other_arguments: Any) -> bool:
     return method == "midpoint"
 
 
-@record(twin=_middle, adds=_is_mean, choices={"method": ("lower", "midpoint")})
+@record(twin=_median_pool_twin, adds=_returns_mean, choices={"method": ("lower", "midpoint")})
 def median_pool(
     x: Any,
     *geometry: Any,
@@ -51,11 +58,11 @@ def median_pool(
     **options: Any,
 ) -> Answer:
     """The median of each window; `geometry` and `options` as in `jaxpool.median_pool`."""
-    answer = _of_rank(x, method, geometry, where, ties, options)
-    return parts.summed(answer) if method == "midpoint" else answer
+    answer = _pool_by_rank(x, method, geometry, where, ties, options)
+    return parts.without_indices(answer) if method == "midpoint" else answer
 
 
-@record(twin=_sorted, choices={"rank": (1, 2, -1)})
+@record(twin=_rank_pool_twin, choices={"rank": (1, 2, -1)})
 def rank_pool(
     x: Any,
     rank: int,
@@ -65,35 +72,37 @@ def rank_pool(
     **options: Any,
 ) -> Answer:
     """The element at `rank` of each window, as in `jaxpool.rank_pool`."""
-    return _of_rank(x, rank, geometry, where, ties, options)
+    return _pool_by_rank(x, rank, geometry, where, ties, options)
 
 
-def _of_rank(
+def _pool_by_rank(
     x: Any, rank: int | str, geometry: Any, where: Any, ties: Ties, options: Any
 ) -> Answer:
     windows = sliding_windows(np.shape(x), *geometry, **options)
-    rule, dtype = parts.at_rank(rank, ties), parts.float_dtype(x) if rank == "midpoint" else None
-    answer = parts.windowed(x, windows, lambda output: rule, dtype, where=where)
-    return parts.chosen(answer, ties)
+    rule, dtype = parts.rank_rule(rank, ties), parts.mean_dtype(x) if rank == "midpoint" else None
+    answer = parts.apply_rule_to_windows(x, windows, lambda output: rule, dtype, where=where)
+    return parts.without_indices_if_split(answer, ties)
 
 
-def _largest(x: Any, k: int, *, axis: int = -2) -> Any:
+def _k_max_pool_twin(x: Any, k: int, *, axis: int = -2) -> Any:
     lanes = jnp.moveaxis(x, axis, -1)
     order = jnp.argsort(lanes, -1, descending=True)[..., :k]
     return jnp.moveaxis(jnp.take_along_axis(lanes, jnp.sort(order, -1), -1), -1, axis)
 
 
-@record(twin=_largest, usual={"axis": lambda x: -3}, choices={"k": (1, 3), "axis": (-2, -1)})
+@record(
+    twin=_k_max_pool_twin, usual={"axis": lambda x: -3}, choices={"k": (1, 3), "axis": (-2, -1)}
+)
 def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Answer:
     """The k largest elements along an axis, in their original order, as in `jaxpool.k_max_pool`."""
     x = np.asarray(x)
     values, axis, terms = exact_values(x), axis % x.ndim, []
-    for lane in parts.lanes(x.shape, (axis,)):
-        row = [parts.at(lane, (axis,), (i,)) for i in range(x.shape[axis])]
+    for lane in parts.unpooled_positions(x.shape, (axis,)):
+        row = [parts.position_with(lane, (axis,), (i,)) for i in range(x.shape[axis])]
         nan = {at: values[at] != values[at] for at in row}
         order = sorted(row, key=lambda at: (not nan[at], 0 if nan[at] else -values[at]))
         for i, position in enumerate(sorted(order[:k])):
-            terms.append(Term(parts.at(lane, (axis,), (i,)), 0, position, 1.0))
+            terms.append(Term(parts.position_with(lane, (axis,), (i,)), 0, position, 1.0))
     y = np.zeros([k if i == axis else n for i, n in enumerate(x.shape)], x.dtype)
     for term in terms:
         y[term.output] = x[term.position]

@@ -14,15 +14,15 @@ import numpy as np
 from jaxpool.testing._answer import Answer, Position, Term, exact_values, rounded
 from jaxpool.testing._record import record
 from jaxpool.testing.oracle import _parts as parts
-from jaxpool.testing.oracle._parts import Best, Ties
+from jaxpool.testing.oracle._parts import ExtremumFunction, Ties
 
 __all__ = ["max", "maxout", "min"]
 
 
-def _reduce(
+def _reduce_extremum(
     x: Any,
     axis: int | Sequence[int] | None,
-    best: Best,
+    best: ExtremumFunction,
     keepdims: bool,
     where: Any,
     initial: Any,
@@ -31,23 +31,23 @@ def _reduce(
     """The best element in the `where` mask along the axes. `initial` is operand 1 and loses ties against elements."""
     x = np.asarray(x)
     values = exact_values(x)
-    counts = np.broadcast_to(True if where is None else where, x.shape)
+    mask = np.broadcast_to(True if where is None else where, x.shape)
     entries = range(x.ndim) if axis is None else axis if isinstance(axis, Sequence) else (axis,)
     axes = tuple(entry % x.ndim for entry in entries)
-    choose, against = parts.choose(best, ties), parts.choose(best, "first")
+    choose, choose_or_initial = parts.extremum_rule(best, ties), parts.extremum_rule(best, "first")
     y = np.zeros([1 if i in axes else n for i, n in enumerate(x.shape)], object)
     terms: list[Term] = []
     for output in np.ndindex(*y.shape):
         elements = itertools.product(*[range(x.shape[entry]) for entry in axes])
-        positions = [parts.at(list(output), axes, element) for element in elements]
-        positions = [position for position in positions if counts[position]]
+        positions = [parts.position_with(list(output), axes, element) for element in elements]
+        positions = [position for position in positions if mask[position]]
         candidates: list[Any] = []
         if positions:
             value, shares = choose([values[position] for position in positions])
             candidates.append(value)
         if initial is not None:
             candidates.append(exact_values(np.asarray(initial, x.dtype))[()])
-        y[output], winner = against(candidates)
+        y[output], winner = choose_or_initial(candidates)
         if positions and winner[0]:
             terms += [Term(output, 0, p, s) for p, s in zip(positions, shares, strict=True) if s]
         else:
@@ -56,10 +56,10 @@ def _reduce(
     if initial is not None:
         inputs.append(((), x.dtype))
     answer = Answer(rounded(y, x.dtype), tuple(inputs), tuple(terms))
-    return answer if keepdims else parts.squeezed(answer, axes)
+    return answer if keepdims else parts.squeeze_answer(answer, axes)
 
 
-def _twin(name: str) -> Callable[..., Any]:
+def _reduction_twin(function_name: str) -> Callable[..., Any]:
     def twin(
         x: Any,
         axis: Any = None,
@@ -69,17 +69,17 @@ def _twin(name: str) -> Callable[..., Any]:
         initial: Any = None,
         ties: Any = None,
     ) -> Any:
-        worst = -np.inf if name == "max" else np.inf
+        worst = -np.inf if function_name == "max" else np.inf
         start = worst if initial is None else initial
-        return getattr(jnp, name)(x, axis, keepdims=keepdims, where=where, initial=start)
+        return getattr(jnp, function_name)(x, axis, keepdims=keepdims, where=where, initial=start)
 
     return twin
 
 
-CHOICES = {"axis": (1, (1, 2)), "initial": (0.5,)}
+SAMPLE_VALUES = {"axis": (1, (1, 2)), "initial": (0.5,)}
 
 
-@record(twin=_twin("max"), choices=CHOICES)
+@record(twin=_reduction_twin("max"), choices=SAMPLE_VALUES)
 def max(
     x: Any,
     axis: int | Sequence[int] | None = None,
@@ -96,10 +96,10 @@ def max(
     >>> answer.y, answer.cotangent(np.array([2.0]))
     (array([3.]), array([[0., 1., 1.]]))
     """
-    return _reduce(x, axis, builtins.max, keepdims, where, initial, ties)
+    return _reduce_extremum(x, axis, builtins.max, keepdims, where, initial, ties)
 
 
-@record(twin=_twin("min"), choices=CHOICES)
+@record(twin=_reduction_twin("min"), choices=SAMPLE_VALUES)
 def min(
     x: Any,
     axis: int | Sequence[int] | None = None,
@@ -110,16 +110,16 @@ def min(
     ties: Ties = "split",
 ) -> Answer:
     """The smallest element along axes, arguments as in `jaxpool.min`."""
-    return _reduce(x, axis, builtins.min, keepdims, where, initial, ties)
+    return _reduce_extremum(x, axis, builtins.min, keepdims, where, initial, ties)
 
 
-def _grouped(x: Any, groups: int, *, axis: int = -1, ties: Any = None) -> Any:
+def _maxout_twin(x: Any, groups: int, *, axis: int = -1, ties: Any = None) -> Any:
     at = axis % x.ndim
     size = x.shape[at] // groups
     return x.reshape(*x.shape[:at], groups, size, *x.shape[at + 1 :]).max(at + 1)
 
 
-@record(twin=_grouped)
+@record(twin=_maxout_twin)
 def maxout(x: Any, groups: int, *, axis: int = -1, ties: Ties = "split") -> Answer:
     """The maximum of each group of consecutive elements, as in `jaxpool.maxout`."""
     x = np.asarray(x)
@@ -128,8 +128,10 @@ def maxout(x: Any, groups: int, *, axis: int = -1, ties: Ties = "split") -> Answ
     grouped = x.reshape(*x.shape[:at], groups, size, *x.shape[at + 1 :])
     answer = max(grouped, at + 1, ties=ties)
 
-    def flat(position: Position) -> Position:
+    def flat_position(position: Position) -> Position:
         return (*position[:at], position[at] * size + position[at + 1], *position[at + 2 :])
 
-    terms = tuple(dataclasses.replace(term, position=flat(term.position)) for term in answer.terms)
+    terms = tuple(
+        dataclasses.replace(term, position=flat_position(term.position)) for term in answer.terms
+    )
     return dataclasses.replace(answer, inputs=((x.shape, x.dtype),), terms=terms)

@@ -21,12 +21,12 @@ from jaxpool.testing.oracle._parts import Ties
 __all__ = ["multilevel_roi_align", "roi_align", "roi_max_pool"]
 
 # Two boxes of each of two images.
-OF_EACH_IMAGE = np.array(
+BOXES_OF_TWO_IMAGES = np.array(
     [[[0.5, 0.25, 3, 5], [1, -1, 4.5, 3]], [[1, 1.5, 2, 4.25], [0.25, 0, 4, 6]]], np.float32
 )
 
 
-def _flat_boxes(ndim: int, boxes: Any, batch_indices: Any) -> tuple[np.ndarray, list[Any]]:
+def _flatten_boxes(ndim: int, boxes: Any, batch_indices: Any) -> tuple[np.ndarray, list[Any]]:
     """Boxes as (n, 4), and the image index of each box as a tuple: () for an x without an axis of images."""
     flat = np.asarray(boxes, np.float64).reshape(-1, 4)
     if batch_indices is None and ndim == 4:
@@ -36,7 +36,7 @@ def _flat_boxes(ndim: int, boxes: Any, batch_indices: Any) -> tuple[np.ndarray, 
     return flat, [(int(b),) for b in np.ravel(batch_indices)]
 
 
-def _unflattened(answer: Answer, boxes: Any) -> Answer:
+def _restore_box_axes(answer: Answer, boxes: Any) -> Answer:
     """An answer for flat boxes, reshaped to the leading axes of `boxes`."""
     leading = np.shape(boxes)[:-1]
     positions = list(np.ndindex(*leading))
@@ -47,48 +47,52 @@ def _unflattened(answer: Answer, boxes: Any) -> Answer:
     return Answer(answer.y.reshape(*leading, *answer.y.shape[1:]), answer.inputs, terms)
 
 
-def _is_missing(image: tuple[int, ...], x: Any) -> bool:
+def _image_index_out_of_range(image_index: tuple[int, ...], x: Any) -> bool:
     """Whether the image index of a box is out of range. The cells of such a box are 0."""
-    return bool(image) and not 0 <= image[0] < x.shape[0]
+    return bool(image_index) and not 0 <= image_index[0] < x.shape[0]
 
 
-def _image(x: Any, image: tuple[int, ...]) -> Any:
+def _image_of_box(x: Any, image_index: tuple[int, ...]) -> Any:
     """The image of a box; zeros if its index is out of range."""
-    if _is_missing(image, x):
+    if _image_index_out_of_range(image_index, x):
         return jnp.zeros(x.shape[1:], x.dtype)
-    return x[image] if image else x
+    return x[image_index] if image_index else x
 
 
-def _points(low: float, high: float, cells: int, samples: int, size: int) -> list[list[Any]]:
+def _sample_points_along_axis(
+    box_start: float, box_end: float, num_cells: int, samples: int, image_size: int
+) -> list[list[Any]]:
     """The neighbouring pixels of each sample point along an axis, with their interpolation weights."""
     points = []
-    for i in range(cells * samples):
-        at = low + (i + 0.5) * (high - low) / (cells * samples)
-        clamped = min(builtins.max(at, 0.0), size - 1.0)
+    for i in range(num_cells * samples):
+        at = box_start + (i + 0.5) * (box_end - box_start) / (num_cells * samples)
+        clamped = min(builtins.max(at, 0.0), image_size - 1.0)
         first = math.floor(clamped)
         pair = [(first, 1 - (clamped - first)), (first + 1, clamped - first)]
-        inside = -1 <= at <= size
+        inside = -1 <= at <= image_size
         points.append([(pixel, weight) for pixel, weight in pair if weight and inside])
     return points
 
 
-def _points_of_box(
-    box: np.ndarray, aligned: bool, cells: tuple[int, int], samples: int, shape: Any
+def _sample_points_of_box(
+    box: np.ndarray, aligned: bool, output_shape: tuple[int, int], samples: int, image_shape: Any
 ) -> tuple[list[list[Any]], list[list[Any]]]:
     """The sample points of a box along rows and columns. If the box has no area, no pixel has a weight."""
     low, high = box[:2] - aligned / 2, box[2:] - aligned / 2
     if not aligned:
         high = np.maximum(high, low + 1)
     if (high <= low).any():
-        return [[] for _ in range(cells[0] * samples)], [[] for _ in range(cells[1] * samples)]
+        return [[] for _ in range(output_shape[0] * samples)], [
+            [] for _ in range(output_shape[1] * samples)
+        ]
     down, across = (
-        _points(float(a), float(b), count, samples, size)
-        for a, b, count, size in zip(low, high, cells, shape[-3:-1], strict=True)
+        _sample_points_along_axis(float(a), float(b), count, samples, size)
+        for a, b, count, size in zip(low, high, output_shape, image_shape[-3:-1], strict=True)
     )
     return down, across
 
 
-def _weights(points: list[list[Any]], size: int) -> np.ndarray:
+def _interpolation_matrix(points: list[list[Any]], size: int) -> np.ndarray:
     """The weights of sample points along an axis as a matrix (points, `size` pixels)."""
     weights = np.zeros((len(points), size))
     for row, pairs in zip(weights, points, strict=True):
@@ -97,7 +101,7 @@ def _weights(points: list[list[Any]], size: int) -> np.ndarray:
     return weights
 
 
-def _twin_of_points(
+def _roi_align_twin(
     x: Any,
     boxes: Any,
     output_shape: tuple[int, int],
@@ -108,27 +112,29 @@ def _twin_of_points(
     aligned: bool = True,
     kind: str = "avg",
 ) -> Any:
-    results = [_of_no_box(x, output_shape)]
-    flat, images = _flat_boxes(x.ndim, boxes, batch_indices)
+    results = [_empty_result(x, output_shape)]
+    flat, images = _flatten_boxes(x.ndim, boxes, batch_indices)
     for box, image in zip(flat * spatial_scale, images, strict=True):
-        both = _points_of_box(box, aligned, output_shape, samples, x.shape)
-        down, across = (_weights(p, n) for p, n in zip(both, x.shape[-3:-1], strict=True))
-        sampled = jnp.einsum("ph,qw,hwc->pqc", down, across, _image(x, image))
+        both = _sample_points_of_box(box, aligned, output_shape, samples, x.shape)
+        down, across = (
+            _interpolation_matrix(p, n) for p, n in zip(both, x.shape[-3:-1], strict=True)
+        )
+        sampled = jnp.einsum("ph,qw,hwc->pqc", down, across, _image_of_box(x, image))
         by_cell = sampled.reshape(output_shape[0], samples, output_shape[1], samples, -1)
         results.append((by_cell.max((1, 3)) if kind == "max" else by_cell.mean((1, 3)))[None])
     return jnp.concatenate(results).reshape(*np.shape(boxes)[:-1], *results[0].shape[1:])
 
 
-def _of_no_box(x: Any, output_shape: tuple[int, int]) -> Any:
+def _empty_result(x: Any, output_shape: tuple[int, int]) -> Any:
     """The cells of zero boxes, as the first operand of a concatenation that may have no others."""
     return jnp.zeros((0, *output_shape, x.shape[-1]), x.dtype)
 
 
 @record(
-    twin=_twin_of_points,
+    twin=_roi_align_twin,
     adds=True,
     tolerance=16.0,
-    choices={"samples": (1, 4), "spatial_scale": (0.5,), "boxes": (OF_EACH_IMAGE,)},
+    choices={"samples": (1, 4), "spatial_scale": (0.5,), "boxes": (BOXES_OF_TWO_IMAGES,)},
     covers=("ties", "normal"),
 )
 def roi_align(
@@ -143,15 +149,15 @@ def roi_align(
     kind: str = "avg",
 ) -> Answer:
     """The mean or the maximum of points between pixels, arguments as in `jaxpool.roi_align`."""
-    x, (flat, images) = np.asarray(x), _flat_boxes(np.ndim(x), boxes, batch_indices)
+    x, (flat, images) = np.asarray(x), _flatten_boxes(np.ndim(x), boxes, batch_indices)
     values, rows, columns = exact_values(x), *output_shape
     y = np.zeros((len(flat), rows, columns, x.shape[-1]))
-    choose, terms = parts.choose(builtins.max, "first"), []
-    dtype = parts.float_dtype(x)
+    choose, terms = parts.extremum_rule(builtins.max, "first"), []
+    dtype = parts.mean_dtype(x)
     for k, box in enumerate(flat * spatial_scale):
-        if _is_missing(images[k], x):
+        if _image_index_out_of_range(images[k], x):
             continue
-        down, across = _points_of_box(box, aligned, (rows, columns), samples, x.shape)
+        down, across = _sample_points_of_box(box, aligned, (rows, columns), samples, x.shape)
         for i, j, c in np.ndindex(*y.shape[1:]):
             pairs = [line[n * samples : (n + 1) * samples] for line, n in ((down, i), (across, j))]
             points = []
@@ -166,19 +172,27 @@ def roi_align(
             for share, point in zip(shares, points, strict=True):
                 terms += [Term((k, i, j, c), 0, at, share * w) for at, w in point if share]
     answer = Answer(rounded(y, dtype), ((x.shape, x.dtype),), tuple(terms))
-    return _unflattened(answer, boxes)
+    return _restore_box_axes(answer, boxes)
 
 
-def _level_of(box: np.ndarray, levels: int, scale: float, size: float, canonical: int) -> int:
-    """The pyramid level that a box is pooled from, out of `levels`: equation 1 of the FPN paper."""
+def _pyramid_level(
+    box: np.ndarray,
+    num_levels: int,
+    spatial_scale: float,
+    canonical_size: float,
+    canonical_level: int,
+) -> int:
+    """The pyramid level that a box is pooled from, out of `num_levels`: equation 1 of the FPN paper."""
     area = (box[2] - box[0]) * (box[3] - box[1])
     if not area > 0:
         return 0
-    exact = canonical + math.log2(math.sqrt(area) / size)
-    return min(builtins.max(math.floor(exact + 1e-6) + round(math.log2(scale)), 0), levels - 1)
+    exact = canonical_level + math.log2(math.sqrt(area) / canonical_size)
+    return min(
+        builtins.max(math.floor(exact + 1e-6) + round(math.log2(spatial_scale)), 0), num_levels - 1
+    )
 
 
-def _twin_of_levels(
+def _multilevel_roi_align_twin(
     features: Sequence[Any],
     boxes: Any,
     output_shape: tuple[int, int],
@@ -189,31 +203,31 @@ def _twin_of_levels(
     canonical_level: int = 4,
     **options: Any,
 ) -> Any:
-    results = [_of_no_box(features[0], output_shape)]
-    flat, images = _flat_boxes(features[0].ndim, boxes, batch_indices)
+    results = [_empty_result(features[0], output_shape)]
+    flat, images = _flatten_boxes(features[0].ndim, boxes, batch_indices)
     for box, image in zip(flat, images, strict=True):
-        level = _level_of(box, len(features), spatial_scale, canonical_size, canonical_level)
+        level = _pyramid_level(box, len(features), spatial_scale, canonical_size, canonical_level)
         args = {"batch_indices": image or None, "spatial_scale": spatial_scale / 2**level}
-        results.append(_twin_of_points(features[level], box[None], output_shape, **args, **options))
+        results.append(_roi_align_twin(features[level], box[None], output_shape, **args, **options))
     return jnp.concatenate(results).reshape(*np.shape(boxes)[:-1], *results[0].shape[1:])
 
 
-def _third(x: Any) -> float:
+def _third_of_image_size(x: Any) -> float:
     """About a third of the image size, so that the usual boxes belong to different levels."""
     return math.sqrt(math.prod(x.shape[-3:-1])) * 0.3
 
 
 @record(
-    twin=_twin_of_levels,
+    twin=_multilevel_roi_align_twin,
     operands=("features",),
     adds=True,
     tolerance=16.0,
     usual={
         "spatial_scale": lambda x: 1.0,
-        "canonical_size": _third,
+        "canonical_size": _third_of_image_size,
         "canonical_level": lambda x: 0,
     },
-    choices={"samples": (1, 4), "canonical_level": (1,), "boxes": (OF_EACH_IMAGE,)},
+    choices={"samples": (1, 4), "canonical_level": (1,), "boxes": (BOXES_OF_TWO_IMAGES,)},
     covers=("ties", "normal"),
 )
 def multilevel_roi_align(
@@ -229,10 +243,10 @@ def multilevel_roi_align(
     aligned: bool = True,
 ) -> Answer:
     """The mean of points of each box in its pyramid level, arguments as in `jaxpool.multilevel_roi_align`."""
-    flat, images = _flat_boxes(np.ndim(features[0]), boxes, batch_indices)
-    results, terms = [np.asarray(_of_no_box(features[0], output_shape))], []
+    flat, images = _flatten_boxes(np.ndim(features[0]), boxes, batch_indices)
+    results, terms = [np.asarray(_empty_result(features[0], output_shape))], []
     for number, (box, image) in enumerate(zip(flat, images, strict=True)):
-        level = _level_of(box, len(features), spatial_scale, canonical_size, canonical_level)
+        level = _pyramid_level(box, len(features), spatial_scale, canonical_size, canonical_level)
         roi = roi_align(
             features[level],
             box[None],
@@ -247,21 +261,23 @@ def multilevel_roi_align(
             Term((number, *term.output[1:]), level, term.position, term.share) for term in roi.terms
         ]
     inputs = tuple((x.shape, x.dtype) for x in map(np.asarray, features))
-    y = np.concatenate(results, dtype=parts.float_dtype(features[0]))
-    return _unflattened(Answer(y, inputs, tuple(terms)), boxes)
+    y = np.concatenate(results, dtype=parts.mean_dtype(features[0]))
+    return _restore_box_axes(Answer(y, inputs, tuple(terms)), boxes)
 
 
-def _cells(low: float, high: float, cells: int, size: int) -> Iterator[range]:
+def _pixels_of_cells(
+    box_start: float, box_end: float, num_cells: int, image_size: int
+) -> Iterator[range]:
     """The pixels of each cell of a box inside the image, along one axis. The bounds are computed in float32."""
-    first, last = (math.floor(abs(at) + 0.5) * (1 if at > 0 else -1) for at in (low, high))
-    step = np.float32(builtins.max(last - first + 1, 1)) / np.float32(cells)
-    for i in range(cells):
+    first, last = (math.floor(abs(at) + 0.5) * (1 if at > 0 else -1) for at in (box_start, box_end))
+    step = np.float32(builtins.max(last - first + 1, 1)) / np.float32(num_cells)
+    for i in range(num_cells):
         begin, end = np.float32(i) * step, np.float32(i + 1) * step
         ends = first + math.floor(begin), first + math.ceil(end)
-        yield range(*(min(builtins.max(end, 0), size) for end in ends))
+        yield range(*(min(builtins.max(end, 0), image_size) for end in ends))
 
 
-def _twin_of_cells(
+def _roi_max_pool_twin(
     x: Any,
     boxes: Any,
     output_shape: tuple[int, int],
@@ -270,19 +286,19 @@ def _twin_of_cells(
     spatial_scale: float = 1.0,
     ties: Any = None,
 ) -> Any:
-    results = [_of_no_box(x, output_shape)]
-    flat, images = _flat_boxes(x.ndim, boxes, batch_indices)
+    results = [_empty_result(x, output_shape)]
+    flat, images = _flatten_boxes(x.ndim, boxes, batch_indices)
     for box, image in zip(flat * spatial_scale, images, strict=True):
         lists = [
-            [list(pixels) for pixels in _cells(box[d], box[d + 2], n, x.shape[d - 3])]
+            [list(pixels) for pixels in _pixels_of_cells(box[d], box[d + 2], n, x.shape[d - 3])]
             for d, n in enumerate(output_shape)
         ]
-        values, exists = twins.side_by_side(_image(x, image), (0, 1), lists)
-        results.append(jnp.where(exists.any(-1), twins.largest(values, exists), 0)[None])
+        values, exists = twins.gather_windows(_image_of_box(x, image), (0, 1), lists)
+        results.append(jnp.where(exists.any(-1), twins.max_over_taps(values, exists), 0)[None])
     return jnp.concatenate(results).reshape(*np.shape(boxes)[:-1], *results[0].shape[1:])
 
 
-@record(twin=_twin_of_cells, choices={"spatial_scale": (0.5,), "boxes": (OF_EACH_IMAGE,)})
+@record(twin=_roi_max_pool_twin, choices={"spatial_scale": (0.5,), "boxes": (BOXES_OF_TWO_IMAGES,)})
 def roi_max_pool(
     x: Any,
     boxes: Any,
@@ -293,15 +309,15 @@ def roi_max_pool(
     ties: Ties = "first",
 ) -> Answer:
     """The largest pixel of each cell, arguments as in `jaxpool.roi_max_pool`."""
-    x, (flat, images) = np.asarray(x), _flat_boxes(np.ndim(x), boxes, batch_indices)
-    values, choose = exact_values(x), parts.choose(builtins.max, ties)
+    x, (flat, images) = np.asarray(x), _flatten_boxes(np.ndim(x), boxes, batch_indices)
+    values, choose = exact_values(x), parts.extremum_rule(builtins.max, ties)
     y = np.zeros((len(flat), *output_shape, x.shape[-1]), values.dtype)
     terms = []
     for k, box in enumerate(flat * spatial_scale):
-        if _is_missing(images[k], x):
+        if _image_index_out_of_range(images[k], x):
             continue
-        down = _cells(box[0], box[2], output_shape[0], x.shape[-3])
-        across = list(_cells(box[1], box[3], output_shape[1], x.shape[-2]))
+        down = _pixels_of_cells(box[0], box[2], output_shape[0], x.shape[-3])
+        across = list(_pixels_of_cells(box[1], box[3], output_shape[1], x.shape[-2]))
         for (i, rows), (j, columns) in itertools.product(enumerate(down), enumerate(across)):
             pixels = list(itertools.product(rows, columns))
             for c in range(x.shape[-1] if pixels else 0):
@@ -310,4 +326,4 @@ def roi_max_pool(
                 pairs = zip(places, shares, strict=True)
                 terms += [Term((k, i, j, c), 0, at, share) for at, share in pairs if share]
     answer = Answer(rounded(y, x.dtype), ((x.shape, x.dtype),), tuple(terms))
-    return _unflattened(answer, boxes)
+    return _restore_box_axes(answer, boxes)

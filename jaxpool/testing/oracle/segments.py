@@ -27,22 +27,32 @@ __all__ = [
 ]
 
 
-def _places(x: np.ndarray, ids: Any, where: Any, segment: int, behind: Position) -> list[Position]:
-    """The elements of a segment at position `behind` of the trailing axes that are True in `where`."""
-    counts = np.broadcast_to(True if where is None else where, x.shape)
-    every = [(int(n), *behind) for n in np.flatnonzero(np.asarray(ids) == segment)]
-    return [place for place in every if counts[place]]
+def _positions_in_segment(
+    x: np.ndarray, segment_ids: Any, where: Any, segment: int, trailing_position: Position
+) -> list[Position]:
+    """The elements of a segment at position `trailing_position` of the trailing axes that are True in `where`."""
+    mask = np.broadcast_to(True if where is None else where, x.shape)
+    every = [
+        (int(n), *trailing_position) for n in np.flatnonzero(np.asarray(segment_ids) == segment)
+    ]
+    return [place for place in every if mask[place]]
 
 
-def _segments(
-    x: Any, ids: Any, count: int, rule: parts.Rule, empty: Any, dtype: Any, where: Any
+def _reduce_segments(
+    x: Any,
+    segment_ids: Any,
+    num_segments: int,
+    rule: parts.Rule,
+    empty_value: Any,
+    dtype: Any,
+    where: Any,
 ) -> Answer:
     x = np.asarray(x)
     values, terms = exact_values(x), []
-    y = np.full((count, *x.shape[1:]), empty, object)
+    y = np.full((num_segments, *x.shape[1:]), empty_value, object)
     indices = np.full(y.shape, len(x), np.int32)
     for output in np.ndindex(*y.shape):
-        places = _places(x, ids, where, output[0], output[1:])
+        places = _positions_in_segment(x, segment_ids, where, output[0], output[1:])
         if places:
             y[output], shares = rule([values[place] for place in places])
             terms += [Term(output, 0, p, s) for p, s in zip(places, shares, strict=True) if s]
@@ -50,26 +60,41 @@ def _segments(
     return Answer(rounded(y, dtype), ((x.shape, x.dtype),), tuple(terms), indices)
 
 
-def _number(ids: Any, num_segments: int | None) -> int:
+def _num_segments(segment_ids: Any, num_segments: int | None) -> int:
     """The number of segments; None is the largest id plus 1."""
-    return int(np.max(ids, initial=-1)) + 1 if num_segments is None else num_segments
+    return int(np.max(segment_ids, initial=-1)) + 1 if num_segments is None else num_segments
 
 
-def _extreme(kind: Any, x: Any, ids: Any, count: int | None, ties: Ties, where: Any) -> Answer:
-    dtype, number = np.asarray(x).dtype, _number(ids, count)
-    rule = parts.choose(builtins.max if kind == "max" else builtins.min, ties)
-    return _segments(x, ids, number, rule, parts.worst(dtype, kind), dtype, where)
+def _segment_extremum(
+    kind: Any, x: Any, segment_ids: Any, num_segments: int | None, ties: Ties, where: Any
+) -> Answer:
+    dtype, checked_num_segments = np.asarray(x).dtype, _num_segments(segment_ids, num_segments)
+    rule = parts.extremum_rule(builtins.max if kind == "max" else builtins.min, ties)
+    return _reduce_segments(
+        x,
+        segment_ids,
+        checked_num_segments,
+        rule,
+        parts.extremum_identity(dtype, kind),
+        dtype,
+        where,
+    )
 
 
-def _side_by_side(x: Any, ids: Any, count: int | None, where: Any) -> tuple[Any, Any, Any]:
+def _gather_segments(
+    x: Any, segment_ids: Any, num_segments: int | None, where: Any
+) -> tuple[Any, Any, Any]:
     """The rows of each segment along a new last axis, their `where` mask, and their row numbers."""
-    rows = [np.flatnonzero(np.asarray(ids) == s).tolist() for s in range(_number(ids, count))]
-    values, exists = twins.counted(x, where, (0,), [rows])
+    rows = [
+        np.flatnonzero(np.asarray(segment_ids) == s).tolist()
+        for s in range(_num_segments(segment_ids, num_segments))
+    ]
+    values, exists = twins.gather_windows_where(x, where, (0,), [rows])
     numbers = jnp.arange(x.shape[0]).reshape(-1, *[1] * (x.ndim - 1))
-    return values, exists, twins.side_by_side(numbers, (0,), [rows])[0]
+    return values, exists, twins.gather_windows(numbers, (0,), [rows])[0]
 
 
-def _twin(formula: Callable[..., Any]) -> Callable[..., Any]:
+def _segment_twin(reduce_taps: Callable[..., Any]) -> Callable[..., Any]:
     def twin(
         x: Any,
         segment_ids: Any,
@@ -79,12 +104,12 @@ def _twin(formula: Callable[..., Any]) -> Callable[..., Any]:
         indices_are_sorted: bool = False,
         ties: Any = None,
     ) -> Any:
-        return formula(*_side_by_side(x, segment_ids, num_segments, where)[:2])
+        return reduce_taps(*_gather_segments(x, segment_ids, num_segments, where)[:2])
 
     return twin
 
 
-@record(twin=_twin(twins.largest))
+@record(twin=_segment_twin(twins.max_over_taps))
 def segment_max(
     x: Any,
     segment_ids: Any,
@@ -95,10 +120,12 @@ def segment_max(
     ties: Ties = "split",
 ) -> Answer:
     """The largest row of each segment, as in `jaxpool.segment_max`."""
-    return parts.summed(_extreme("max", x, segment_ids, num_segments, ties, where))
+    return parts.without_indices(
+        _segment_extremum("max", x, segment_ids, num_segments, ties, where)
+    )
 
 
-def _with_row(
+def _segment_max_with_argmax_twin(
     x: Any,
     segment_ids: Any,
     num_segments: int | None = None,
@@ -107,13 +134,13 @@ def _with_row(
     indices_are_sorted: bool = False,
     ties: Any = None,
 ) -> tuple[Any, Any]:
-    values, exists, numbers = _side_by_side(x, segment_ids, num_segments, where)
-    y = twins.largest(values, exists)
+    values, exists, numbers = _gather_segments(x, segment_ids, num_segments, where)
+    y = twins.max_over_taps(values, exists)
     rows = jnp.where(exists & (values == y[..., None]), numbers, len(x)).min(-1, initial=len(x))
     return y, rows.astype(np.int32)
 
 
-@record(twin=_with_row)
+@record(twin=_segment_max_with_argmax_twin)
 def segment_max_with_argmax(
     x: Any,
     segment_ids: Any,
@@ -124,10 +151,10 @@ def segment_max_with_argmax(
     ties: Ties = "first",
 ) -> Answer:
     """The largest row of each segment and its number, as in `jaxpool.segment_max_with_argmax`."""
-    return _extreme("max", x, segment_ids, num_segments, ties, where)
+    return _segment_extremum("max", x, segment_ids, num_segments, ties, where)
 
 
-@record(twin=_twin(twins.smallest))
+@record(twin=_segment_twin(twins.min_over_taps))
 def segment_min(
     x: Any,
     segment_ids: Any,
@@ -138,10 +165,12 @@ def segment_min(
     ties: Ties = "split",
 ) -> Answer:
     """The smallest row of each segment, as in `jaxpool.segment_min`."""
-    return parts.summed(_extreme("min", x, segment_ids, num_segments, ties, where))
+    return parts.without_indices(
+        _segment_extremum("min", x, segment_ids, num_segments, ties, where)
+    )
 
 
-@record(twin=_twin(twins.mean), adds=True)
+@record(twin=_segment_twin(twins.mean_over_taps), adds=True)
 def segment_mean(
     x: Any,
     segment_ids: Any,
@@ -151,11 +180,13 @@ def segment_mean(
     indices_are_sorted: bool = False,
 ) -> Answer:
     """The mean of the rows of each segment, 0 for an empty segment, as in `jaxpool.segment_mean`."""
-    dtype, number = parts.float_dtype(x), _number(segment_ids, num_segments)
-    return parts.summed(_segments(x, segment_ids, number, parts.mean, 0.0, dtype, where))
+    dtype, number = parts.mean_dtype(x), _num_segments(segment_ids, num_segments)
+    return parts.without_indices(
+        _reduce_segments(x, segment_ids, number, parts.mean_rule, 0.0, dtype, where)
+    )
 
 
-@record(twin=_twin(twins.total), adds=True, keeps_integers=True)
+@record(twin=_segment_twin(twins.sum_over_taps), adds=True, keeps_integers=True)
 def segment_sum(
     x: Any,
     segment_ids: Any,
@@ -165,13 +196,15 @@ def segment_sum(
     indices_are_sorted: bool = False,
 ) -> Answer:
     """The sum of the rows of each segment, as in `jaxpool.segment_sum`."""
-    dtype, number = np.asarray(x).dtype, _number(segment_ids, num_segments)
-    return parts.summed(_segments(x, segment_ids, number, parts.add, 0, dtype, where))
+    dtype, number = np.asarray(x).dtype, _num_segments(segment_ids, num_segments)
+    return parts.without_indices(
+        _reduce_segments(x, segment_ids, number, parts.sum_rule, 0, dtype, where)
+    )
 
 
 # Exponentials
 
-SOFT: dict[str, Any] = {
+SOFT_RECORD_FIELDS: dict[str, Any] = {
     "adds": True,
     "choices": {"temperature": (0.5, 2.0)},
     "tolerance": 256.0,
@@ -179,7 +212,7 @@ SOFT: dict[str, Any] = {
 }
 
 
-def _log_of_sum(
+def _segment_logsumexp_twin(
     x: Any,
     segment_ids: Any,
     num_segments: int | None = None,
@@ -188,12 +221,12 @@ def _log_of_sum(
     where: Any = None,
     indices_are_sorted: bool = False,
 ) -> Any:
-    values, exists, _ = _side_by_side(x, segment_ids, num_segments, where)
+    values, exists, _ = _gather_segments(x, segment_ids, num_segments, where)
     powers = jnp.where(exists, values / temperature, -np.inf)
     return temperature * jax.scipy.special.logsumexp(powers, -1)
 
 
-@record(twin=_log_of_sum, **SOFT)
+@record(twin=_segment_logsumexp_twin, **SOFT_RECORD_FIELDS)
 def segment_logsumexp(
     x: Any,
     segment_ids: Any,
@@ -204,13 +237,15 @@ def segment_logsumexp(
     indices_are_sorted: bool = False,
 ) -> Answer:
     """The logarithm of the sum of exponentials of each segment, as in `jaxpool.segment_logsumexp`."""
-    dtype, number = parts.float_dtype(x), _number(segment_ids, num_segments)
-    empty, rule = parts.worst(dtype, "max"), parts.log_of_sum(temperature)
-    answer = _segments(x, segment_ids, number, rule, empty, dtype, where)
-    return parts.summed(answer, np.abs(np.asarray(x, float)).max(initial=0) + 10 * temperature)
+    dtype, number = parts.mean_dtype(x), _num_segments(segment_ids, num_segments)
+    empty, rule = parts.extremum_identity(dtype, "max"), parts.logsumexp_rule(temperature)
+    answer = _reduce_segments(x, segment_ids, number, rule, empty, dtype, where)
+    return parts.without_indices(
+        answer, np.abs(np.asarray(x, float)).max(initial=0) + 10 * temperature
+    )
 
 
-def _shares(
+def _segment_softmax_twin(
     x: Any,
     segment_ids: Any,
     num_segments: int | None = None,
@@ -220,15 +255,15 @@ def _shares(
     indices_are_sorted: bool = False,
 ) -> Any:
     ids = np.asarray(segment_ids)
-    same = (ids[:, None] == ids) & (ids >= 0) & (ids < _number(segment_ids, num_segments))
-    counts = jnp.broadcast_to(True if where is None else jnp.asarray(where), x.shape)
-    same = same.reshape(*same.shape, *[1] * (x.ndim - 1)) & counts & counts[:, None]
-    powers = jnp.exp(jnp.where(counts, x, 0) / temperature)
+    same = (ids[:, None] == ids) & (ids >= 0) & (ids < _num_segments(segment_ids, num_segments))
+    mask = jnp.broadcast_to(True if where is None else jnp.asarray(where), x.shape)
+    same = same.reshape(*same.shape, *[1] * (x.ndim - 1)) & mask & mask[:, None]
+    powers = jnp.exp(jnp.where(mask, x, 0) / temperature)
     sums = jnp.where(same, powers, 0).sum(1)
     return jnp.where(sums > 0, powers / jnp.where(sums > 0, sums, 1), 0)
 
 
-@record(twin=_shares, rounds_weights=True, **SOFT)
+@record(twin=_segment_softmax_twin, rounds_weights=True, **SOFT_RECORD_FIELDS)
 def segment_softmax(
     x: Any,
     segment_ids: Any,
@@ -241,16 +276,16 @@ def segment_softmax(
     """The softmax over the rows of each segment, as in `jaxpool.segment_softmax`."""
     x = np.asarray(x)
     values, y, terms = exact_values(x), np.zeros(x.shape, object), []
-    for segment in range(_number(segment_ids, num_segments)):
+    for segment in range(_num_segments(segment_ids, num_segments)):
         for behind in np.ndindex(*x.shape[1:]):
-            places = _places(x, segment_ids, where, segment, behind)
+            places = _positions_in_segment(x, segment_ids, where, segment, behind)
             if not places:
                 continue
-            shares = parts.log_of_sum(temperature)([values[place] for place in places])[1]
+            shares = parts.logsumexp_rule(temperature)([values[place] for place in places])[1]
             for place, weight in zip(places, shares, strict=True):
                 y[place] = weight
                 for other, share in zip(places, shares, strict=True):
                     slope = weight * ((other == place) - share) / temperature
                     terms.append(Term(place, 0, other, slope))
-    answer = Answer(rounded(y, parts.float_dtype(x)), ((x.shape, x.dtype),), tuple(terms))
-    return parts.summed(answer, np.ones(x.shape))
+    answer = Answer(rounded(y, parts.mean_dtype(x)), ((x.shape, x.dtype),), tuple(terms))
+    return parts.without_indices(answer, np.ones(x.shape))

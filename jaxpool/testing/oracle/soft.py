@@ -19,89 +19,97 @@ from jaxpool.testing.oracle._parts import Rule
 
 __all__ = ["logsumexp_pool", "softmax_pool"]
 
-FINITE = ("ties", "normal")
+FINITE_VALUE_KINDS = ("ties", "normal")
 
 
-def _weighted_mean(t: float) -> Rule:
+def _softmax_mean_rule(temperature: float) -> Rule:
     def rule(values: list[Any]) -> tuple[Any, list[float]]:
-        largest, powers, total = parts.exponentials(values, t)
+        largest, powers, total = parts.scaled_exponentials(values, temperature)
         # The difference is exact for values close to the maximum, which have large weights.
         below = [float(value) - largest for value in values]
         mean = math.fsum(p / total * b for p, b in zip(powers, below, strict=True))
         pairs = zip(powers, below, strict=True)
-        return largest + mean, [power / total * (1 + (b - mean) / t) for power, b in pairs]
+        return largest + mean, [
+            power / total * (1 + (b - mean) / temperature) for power, b in pairs
+        ]
 
     return rule
 
 
-def _soft(
-    rule: Callable[[float], Rule],
+def _pool_with_temperature(
+    rule_of_temperature: Callable[[float], Rule],
     x: Any,
     geometry: Any,
     temperature: Any,
     where: Any,
-    empty: Any,
+    empty_value: Any,
     options: Any,
 ) -> Answer:
     windows = sliding_windows(np.shape(x), *geometry, **options)
     temperatures = np.broadcast_to(np.asarray(temperature, np.float64), windows.pooled(np.shape(x)))
 
-    def rule_of(output: Position) -> Rule:
-        return parts.unless_empty(rule(float(temperatures[output])), empty)
+    def rule_of_output(output: Position) -> Rule:
+        return parts.rule_with_default(
+            rule_of_temperature(float(temperatures[output])), empty_value
+        )
 
-    answer = parts.windowed(x, windows, rule_of, parts.float_dtype(x), where)
+    answer = parts.apply_rule_to_windows(x, windows, rule_of_output, parts.mean_dtype(x), where)
     largest = np.abs(np.asarray(x, float)).max()
     size = largest + temperatures * (1 + math.log(windows.size))
-    return parts.summed(answer, size)
+    return parts.without_indices(answer, size)
 
 
-def _heights(x: Any, geometry: Any, temperature: Any, options: Any) -> tuple[Any, Any, Any, Any]:
+def _windows_and_temperature(
+    x: Any, geometry: Any, temperature: Any, options: Any
+) -> tuple[Any, Any, Any, Any]:
     """The elements of each window, a mask of the taps that exist, and the temperature with and without a tap axis."""
-    values, exists = twins.windows(x, *geometry, **options)
+    values, exists = twins.gather_pool_windows(x, *geometry, **options)
     t = jnp.asarray(temperature, x.dtype)
     return values, exists, t[..., None] if t.ndim else t, t
 
 
-def _twin_of_sum(x: Any, *geometry: Any, temperature: Any = 1.0, **options: Any) -> Any:
-    values, exists, tap_t, t = _heights(x, geometry, temperature, options)
+def _logsumexp_pool_twin(x: Any, *geometry: Any, temperature: Any = 1.0, **options: Any) -> Any:
+    values, exists, tap_t, t = _windows_and_temperature(x, geometry, temperature, options)
     nonempty = exists.any(-1)
     powers = jnp.where(exists, values / tap_t, jnp.where(nonempty[..., None], -np.inf, 0))
     return jnp.where(nonempty, t * jax.scipy.special.logsumexp(powers, -1), -np.inf)
 
 
-def _twin_of_mean(x: Any, *geometry: Any, temperature: Any = 1.0, **options: Any) -> Any:
-    values, exists, tap_t, _ = _heights(x, geometry, temperature, options)
+def _softmax_pool_twin(x: Any, *geometry: Any, temperature: Any = 1.0, **options: Any) -> Any:
+    values, exists, tap_t, _ = _windows_and_temperature(x, geometry, temperature, options)
     lowest = jnp.where(exists.any(-1, keepdims=True), -np.inf, 0)
     weights = jax.nn.softmax(jnp.where(exists, values / tap_t, lowest), -1)
     return jnp.where(exists, weights * values, 0).sum(-1)
 
 
 @record(
-    twin=_twin_of_sum,
+    twin=_logsumexp_pool_twin,
     adds=True,
     choices={"temperature": (0.5, 2.0)},
     coefficients=("temperature",),
     tolerance=256.0,
-    covers=FINITE,
+    covers=FINITE_VALUE_KINDS,
 )
 def logsumexp_pool(
     x: Any, *geometry: Any, temperature: Any = 1.0, where: Any = None, **options: Any
 ) -> Answer:
     """The logarithm of the sum of exponentials, as in `jaxpool.logsumexp_pool`."""
-    empty = parts.worst(parts.float_dtype(x), "max")
-    return _soft(parts.log_of_sum, x, geometry, temperature, where, empty, options)
+    empty = parts.extremum_identity(parts.mean_dtype(x), "max")
+    return _pool_with_temperature(
+        parts.logsumexp_rule, x, geometry, temperature, where, empty, options
+    )
 
 
 @record(
-    twin=_twin_of_mean,
+    twin=_softmax_pool_twin,
     adds=True,
     choices={"temperature": (0.5, 2.0)},
     coefficients=("temperature",),
     tolerance=256.0,
-    covers=FINITE,
+    covers=FINITE_VALUE_KINDS,
 )
 def softmax_pool(
     x: Any, *geometry: Any, temperature: Any = 1.0, where: Any = None, **options: Any
 ) -> Answer:
     """The mean weighted by exponentials, as in `jaxpool.softmax_pool`."""
-    return _soft(_weighted_mean, x, geometry, temperature, where, 0.0, options)
+    return _pool_with_temperature(_softmax_mean_rule, x, geometry, temperature, where, 0.0, options)

@@ -18,16 +18,18 @@ from jaxpool.testing.oracle._parts import Rule, Ties
 __all__ = ["avg_pool", "max_pool", "max_pool_with_argmax", "max_unpool", "min_pool", "sum_pool"]
 
 
-def _extreme(kind: Any, x: Any, geometry: Any, ties: Ties, where: Any, options: Any) -> Answer:
+def _windowed_extremum(
+    kind: Any, x: Any, geometry: Any, ties: Ties, where: Any, options: Any
+) -> Answer:
     windows = sliding_windows(np.shape(x), *geometry, **options)
-    return parts.chosen(parts.extremum(kind, x, windows, ties, where), ties)
+    return parts.without_indices_if_split(parts.extremum_pool(kind, x, windows, ties, where), ties)
 
 
-def _largest(x: Any, *geometry: Any, ties: Any = None, **options: Any) -> Any:
-    return twins.largest(*twins.windows(x, *geometry, **options))
+def _max_pool_twin(x: Any, *geometry: Any, ties: Any = None, **options: Any) -> Any:
+    return twins.max_over_taps(*twins.gather_pool_windows(x, *geometry, **options))
 
 
-@record(twin=_largest)
+@record(twin=_max_pool_twin)
 def max_pool(
     x: Any, *geometry: Any, where: Any = None, ties: Ties = "first", **options: Any
 ) -> Answer:
@@ -40,55 +42,59 @@ def max_pool(
     >>> answer.cotangent(np.array([[10.0], [20.0]])).ravel()
     array([10.,  0.,  0., 20.])
     """
-    return _extreme("max", x, geometry, ties, where, options)
+    return _windowed_extremum("max", x, geometry, ties, where, options)
 
 
-def _smallest(x: Any, *geometry: Any, ties: Any = None, **options: Any) -> Any:
-    return twins.smallest(*twins.windows(x, *geometry, **options))
+def _min_pool_twin(x: Any, *geometry: Any, ties: Any = None, **options: Any) -> Any:
+    return twins.min_over_taps(*twins.gather_pool_windows(x, *geometry, **options))
 
 
-@record(twin=_smallest)
+@record(twin=_min_pool_twin)
 def min_pool(
     x: Any, *geometry: Any, where: Any = None, ties: Ties = "first", **options: Any
 ) -> Answer:
     """The smallest element of each window; `geometry` and `options` as in `jaxpool.min_pool`."""
-    return _extreme("min", x, geometry, ties, where, options)
+    return _windowed_extremum("min", x, geometry, ties, where, options)
 
 
-def _with_position(x: Any, *geometry: Any, ties: Any = None, **options: Any) -> tuple[Any, Any]:
-    return _chosen(x, sliding_windows(x.shape, *geometry, **options))
+def _max_pool_with_argmax_twin(
+    x: Any, *geometry: Any, ties: Any = None, **options: Any
+) -> tuple[Any, Any]:
+    return _max_with_argmax(x, sliding_windows(x.shape, *geometry, **options))
 
 
-def _chosen(x: Any, windows: Windows) -> tuple[Any, Any]:
+def _max_with_argmax(x: Any, windows: Windows) -> tuple[Any, Any]:
     """The maximum of each window, and its flat position over the pooled axes."""
     axes, lists = windows.axes, windows.elements
     sizes = [size if axis in axes else 1 for axis, size in enumerate(x.shape)]
-    values, exists = twins.side_by_side(x, axes, lists)
-    places, _ = twins.side_by_side(jnp.arange(math.prod(sizes)).reshape(sizes), axes, lists)
+    values, exists = twins.gather_windows(x, axes, lists)
+    places, _ = twins.gather_windows(jnp.arange(math.prod(sizes)).reshape(sizes), axes, lists)
     best = jnp.where(exists, values, -np.inf).argmax(-1)
     places = jnp.broadcast_to(places, values.shape)
     chosen = jnp.take_along_axis(places, best[..., None], -1)[..., 0]
-    return twins.largest(values, exists), chosen.astype(np.int32)
+    return twins.max_over_taps(values, exists), chosen.astype(np.int32)
 
 
-@record(twin=_with_position)
+@record(twin=_max_pool_with_argmax_twin)
 def max_pool_with_argmax(x: Any, *geometry: Any, ties: Ties = "first", **options: Any) -> Answer:
     """The largest element of each window and its position, as in `jaxpool.max_pool_with_argmax`."""
-    return parts.extremum("max", x, sliding_windows(np.shape(x), *geometry, **options), ties)
+    return parts.extremum_pool("max", x, sliding_windows(np.shape(x), *geometry, **options), ties)
 
 
-def _total(x: Any, *geometry: Any, **options: Any) -> Any:
-    return twins.total(*twins.windows(x, *geometry, **options))
+def _sum_pool_twin(x: Any, *geometry: Any, **options: Any) -> Any:
+    return twins.sum_over_taps(*twins.gather_pool_windows(x, *geometry, **options))
 
 
-@record(twin=_total, adds=True, keeps_integers=True)
+@record(twin=_sum_pool_twin, adds=True, keeps_integers=True)
 def sum_pool(x: Any, *geometry: Any, where: Any = None, **options: Any) -> Answer:
     """The sum of each window; `geometry` and `options` as in `jaxpool.sum_pool`."""
     windows = sliding_windows(np.shape(x), *geometry, **options)
-    return parts.summed(parts.windowed(x, windows, lambda output: parts.add, where=where))
+    return parts.without_indices(
+        parts.apply_rule_to_windows(x, windows, lambda output: parts.sum_rule, where=where)
+    )
 
 
-def _average(
+def _avg_pool_twin(
     x: Any,
     window_shape: Any,
     strides: Any = None,
@@ -99,19 +105,21 @@ def _average(
     divisor: Any = None,
     **options: Any,
 ) -> Any:
-    values, exists = twins.windows(x, window_shape, strides, padding, where=where, **options)
+    values, exists = twins.gather_pool_windows(
+        x, window_shape, strides, padding, where=where, **options
+    )
     if divisor is not None:
-        return twins.total(values, exists) / divisor
+        return twins.sum_over_taps(values, exists) / divisor
     if not count_include_pad:
-        return twins.mean(values, exists)
+        return twins.mean_over_taps(values, exists)
     windows = sliding_windows(x.shape, window_shape, strides, padding, **options)
     shape = windows.pooled([1] * x.ndim)
     divisors = [float(windows.divisor(output)) for output in np.ndindex(*shape)]
-    return twins.total(values, exists) / np.reshape(divisors, shape)
+    return twins.sum_over_taps(values, exists) / np.reshape(divisors, shape)
 
 
 @record(
-    twin=_average,
+    twin=_avg_pool_twin,
     adds=True,
     choices={"count_include_pad": (False,), "divisor": (3.0, -2.5)},
 )
@@ -129,15 +137,21 @@ def avg_pool(
     """The mean of each window, arguments as in `jaxpool.avg_pool`; integers give the dtype of `jnp.mean`."""
     windows = sliding_windows(np.shape(x), window_shape, strides, padding, **options)
 
-    def rule_of(output: Position) -> Rule:
+    def rule_of_output(output: Position) -> Rule:
         if divisor is not None:
-            return parts.divide(divisor)
-        return parts.divide(windows.divisor(output)) if count_include_pad else parts.mean
+            return parts.divided_sum_rule(divisor)
+        return (
+            parts.divided_sum_rule(windows.divisor(output))
+            if count_include_pad
+            else parts.mean_rule
+        )
 
-    return parts.summed(parts.windowed(x, windows, rule_of, parts.float_dtype(x), where))
+    return parts.without_indices(
+        parts.apply_rule_to_windows(x, windows, rule_of_output, parts.mean_dtype(x), where)
+    )
 
 
-def _put_back(y: Any, indices: Any, spatial_shape: Any, *, axes: Any = None) -> Any:
+def _max_unpool_twin(y: Any, indices: Any, spatial_shape: Any, *, axes: Any = None) -> Any:
     pooled = pooled_axes(y.ndim, len(spatial_shape), axes)
     lanes = [axis for axis in range(y.ndim) if axis not in pooled]
     elements = math.prod(y.shape[axis] for axis in pooled)
@@ -157,7 +171,7 @@ def _put_back(y: Any, indices: Any, spatial_shape: Any, *, axes: Any = None) -> 
     return jnp.transpose(unflattened, tuple(np.argsort((*lanes, *pooled)).tolist()))
 
 
-@record(twin=_put_back, operands=("y",))
+@record(twin=_max_unpool_twin, operands=("y",))
 def max_unpool(y: Any, indices: Any, spatial_shape: Any, *, axes: Any = None) -> Answer:
     """Each element at its index, zeros elsewhere, as in `jaxpool.max_unpool`.
 
@@ -171,12 +185,12 @@ def max_unpool(y: Any, indices: Any, spatial_shape: Any, *, axes: Any = None) ->
         shape[axis] = size
     x = np.zeros(shape, values.dtype)
     inner = tuple(y.shape[axis] for axis in pooled)
-    for lane in parts.lanes(y.shape, pooled):
+    for lane in parts.unpooled_positions(y.shape, pooled):
         for element in np.ndindex(*inner):
-            source = parts.at(lane, pooled, element)
+            source = parts.position_with(lane, pooled, element)
             if 0 <= indices[source] < math.prod(spatial_shape):
                 place = tuple(map(int, np.unravel_index(indices[source], spatial_shape)))
-                target = parts.at(lane, pooled, place)
+                target = parts.position_with(lane, pooled, place)
                 x[target] = values[source]
                 last[target] = source
     terms = tuple(Term(target, 0, source, 1.0) for target, source in last.items())

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 # Groups of synonyms: first the names that jaxpool uses for an argument, then names that only PyTorch, torchvision,
 # torch_scatter, Keras, TensorFlow, Flax, Haiku, ONNX and NumPy use.
-MEANINGS = (
+ARGUMENT_SYNONYMS = (
     (
         ("window_shape", "kernel_size"),
         (
@@ -43,56 +43,74 @@ MEANINGS = (
     (("key",), ("rng", "rng_key")),
 )
 # Known argument names, which are not treated as misspellings.
-_KNOWN = {word for ours, theirs in MEANINGS for word in (*ours, *theirs)}
-_KNOWN |= {"ties", "autodiff", "reverse", "initial", "groups", "rank", "kind", "samples", "levels"}
-_POSITIONS = ("return_indices", "return_argmax", "with_argmax")
-_WITH_ARGMAX = ("max_pool", "adaptive_max_pool")
+_KNOWN_ARGUMENT_NAMES = {word for ours, theirs in ARGUMENT_SYNONYMS for word in (*ours, *theirs)}
+_KNOWN_ARGUMENT_NAMES |= {
+    "ties",
+    "autodiff",
+    "reverse",
+    "initial",
+    "groups",
+    "rank",
+    "kind",
+    "samples",
+    "levels",
+}
+_RETURN_INDICES_ARGUMENTS = ("return_indices", "return_argmax", "with_argmax")
+_POOLS_WITH_ARGMAX_VARIANT = ("max_pool", "adaptive_max_pool")
 
 
 # Hints for a context manager that is called with a function, like a decorator.
-WITHOUT_FUNCTION = {
+CONTEXT_MANAGER_HINTS = {
     "accelerated": "It takes no function: write `with jaxpool.accelerated():`, or `jaxpool.accelerate(fn)`."
 }
 
 
-def advice(function: str, name: str, accepted: Collection[str], otherwise: str = "") -> str:
-    """A hint for an unknown argument `name` of `function`, whose arguments are `accepted`.
+def unknown_argument_hint(
+    function_name: str, arg_name: str, accepted_names: Collection[str], default_hint: str = ""
+) -> str:
+    """A hint for an unknown argument `arg_name` of `function_name`, whose arguments are `accepted_names`.
 
-    If no accepted argument is similar, the hint is `otherwise`, or else the list of accepted arguments.
+    If no accepted argument is similar, the hint is `default_hint`, or else the list of accepted arguments.
     """
-    room, _, short = function.rpartition(".")
-    if name in _POSITIONS and short in _WITH_ARGMAX and "compat" not in room:
-        return f"jaxpool.{function}_with_argmax gives the positions too."
-    close = [
+    module_path, _, base_name = function_name.rpartition(".")
+    if (
+        arg_name in _RETURN_INDICES_ARGUMENTS
+        and base_name in _POOLS_WITH_ARGMAX_VARIANT
+        and "compat" not in module_path
+    ):
+        return f"jaxpool.{function_name}_with_argmax gives the positions too."
+    suggestions = [
         word
-        for ours, theirs in MEANINGS
-        if name in (*ours, *theirs)
+        for ours, theirs in ARGUMENT_SYNONYMS
+        if arg_name in (*ours, *theirs)
         for word in ours
-        if word in accepted
+        if word in accepted_names
     ]
-    if not close and name not in _KNOWN:
-        close = [word for word in accepted if _misspelt(name, word)]
-        close = close if len(close) == 1 else []
-    if close:
-        return f"Did you mean `{close[0]}`?"
-    return otherwise or f"It takes {', '.join(accepted)}."
+    if not suggestions and arg_name not in _KNOWN_ARGUMENT_NAMES:
+        suggestions = [word for word in accepted_names if _is_misspelling(arg_name, word)]
+        suggestions = suggestions if len(suggestions) == 1 else []
+    if suggestions:
+        return f"Did you mean `{suggestions[0]}`?"
+    return default_hint or f"It takes {', '.join(accepted_names)}."
 
 
-def _misspelt(name: str, word: str) -> bool:
-    """Whether `name` is `word` up to one edit, or two for names over five letters and for permuted letters."""
-    if len(word) < 4:
+def _is_misspelling(arg_name: str, known_name: str) -> bool:
+    """Whether the names differ by one edit, or by two if they are longer than five letters or permutations."""
+    if len(known_name) < 4:
         return False
-    return _edits(name, word) <= (
-        2 if max(len(name), len(word)) > 5 or sorted(name) == sorted(word) else 1
+    return _edit_distance(arg_name, known_name) <= (
+        2
+        if max(len(arg_name), len(known_name)) > 5 or sorted(arg_name) == sorted(known_name)
+        else 1
     )
 
 
-def _edits(a: str, b: str) -> int:
+def _edit_distance(a: str, b: str) -> int:
     """Levenshtein distance of two strings."""
     row = list(range(len(b) + 1))
     for i, letter in enumerate(a, 1):
-        before, row[0] = row[0], i
+        diagonal, row[0] = row[0], i
         for j, other in enumerate(b, 1):
-            change = before + (letter != other)
-            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, change)
+            substitution = diagonal + (letter != other)
+            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, substitution)
     return row[-1]
