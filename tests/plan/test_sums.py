@@ -66,7 +66,7 @@ def test_passes_add_up_every_window(platform, transposed):
         shape = (190, 1)
         if (taps - 1) * dilation + 1 > 190 + sum(pads):
             continue
-        options = {"window_dilation": (dilation,), "empty": "allow"}
+        options = {"window_dilation": (dilation,), "empty_windows": "allow"}
         window = make_window(shape, (taps,), (stride,), (pads,), **options)
         (dim,), problem = window.dims, Problem(window, shape, "int32", platform)
         plan = plan_sum(problem, transposed=transposed)

@@ -176,7 +176,7 @@ CALLS |= {
         LINE | {"rank_filter": {"rank": 1}, "percentile_filter": {"percentile": 20}}.get(name, {}),
     )
     for name in vars(scipy)
-    if re.match(r"\w+_filter|grey_|\w+_tophat|morpholog", name)
+    if re.match(r"[a-z]+_filter$|grey_|\w+_tophat|morpholog", name)
 }
 BOXED = {"input": np.ones((1, 4, 6, 6), np.float32), "boxes": np.ones((3, 5), np.float32)}
 CALLS |= {
