@@ -1,8 +1,8 @@
 """Loops over the pixels in each cell of boxes, and the transpose without a scatter.
 
-Cell (i, j) of a box has the rows `top[i] : bottom[i]` and the columns `left[j] : right[j]`. `fold_pixels_of_cells` reads one pixel of
-every cell at a time. `add_cells_to_pixels` cuts the image into tiles. Each pixel of a tile adds up the cotangents of the cells that
-contain it, one box after another.
+Cell (i, j) of a box has the rows `top[i] : bottom[i]` and the columns `left[j] : right[j]`. `fold_pixels_of_cells`
+reads one pixel of every cell at a time. `add_cells_to_pixels` cuts the image into tiles. Each pixel of a tile adds up
+the cotangents of the cells that contain it, one box after another.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,15 +17,15 @@ from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._kernels.compare import is_tied_with
 from jaxpool._kernels.dtypes import index_dtype
 
-# Cells per axis that a round of `add_cells_to_pixels` adds to each pixel. No pixel is in more cells of a `roi_max_pool` box that has
-# at least one pixel per cell. See "roi_max_pool: a walk over boxes of about one size" in bench/NOTES.md.
+# Cells per axis that a round of `add_cells_to_pixels` adds to each pixel. No pixel is in more cells of a `roi_max_pool`
+# box that has at least one pixel per cell. See "roi_max_pool: a walk over boxes of about one size" in bench/NOTES.md.
 CELLS_PER_ROUND = 2
 
 
 class Cells(NamedTuple):
-    """Image index of each of K boxes, (K,), and the start and exclusive end of its cells, (K, cells) each."""
+    """`image_index` of each of K boxes, (K,), and the start and exclusive end of its cells, (K, cells) each."""
 
-    image: Array
+    image_index: Array
     top: Array
     bottom: Array
     left: Array
@@ -42,9 +42,10 @@ def fold_pixels_of_cells(
 ) -> Array:
     """Fold `join_pixel` from `initial_value` over the pixels of each cell: (K, cells, cells, C).
 
-    `join_pixel(state, inside, position, *values, *extra_args)` gets a mask of the pixels that are in their cell, row-major
-    positions, the values in xs (B, H, W, C) and the entries of `extra_args` for the box. Boxes are sorted by the size
-    of their largest cell and processed in groups of `boxes_per_group`. A group runs one step per pixel of its largest cell.
+    `join_pixel(state, inside, position, *values, *extra_args)` gets a mask of the pixels that are in their cell,
+    row-major positions, the values in xs (B, H, W, C) and the entries of `extra_args` for the box. Boxes are sorted by
+    the size of their largest cell and processed in groups of `boxes_per_group`. A group runs one step per pixel of its
+    largest cell.
     """
     batch, height, width, channels = xs[0].shape
     flat = [x.reshape(batch, height * width, -1) for x in xs]
@@ -118,9 +119,9 @@ def add_cells_to_pixels(
 ) -> Array:
     """Cotangent of x, (B, H, W, C): each pixel adds dy of all cells that contain it and whose mark ties with its mark.
 
-    dy and `cell_marks` are (K, cells, cells, C). The marks of pixels, `pixel_marks`, are (B, H, W, C) or have one channel. Each
-    tile of `tile_shape` pixels adds one box after another, in an order that depends on the boxes alone, so sums have the
-    same bits on every run.
+    dy and `cell_marks` are (K, cells, cells, C). The marks of pixels, `pixel_marks`, are (B, H, W, C) or have
+    one channel. Each tile of `tile_shape` pixels adds one box after another, in an order that depends on the boxes
+    alone, so sums have the same bits on every run.
     """
     batch, height, width = batch_height_width
     high, wide = tile_shape
@@ -139,7 +140,7 @@ def add_cells_to_pixels(
         image, i, j = number // (down * across), number // across % down, number % across
         row, column = (jax.tree.map(lambda a, k=k: a[k], b) for b, k in ((rows, i), (columns, j)))
         rounds_across = columns.num_rounds[j]
-        rounds = jnp.where(cells.image == image, rows.num_rounds[i] * rounds_across, 0)
+        rounds = jnp.where(cells.image_index == image, rows.num_rounds[i] * rounds_across, 0)
         order = jnp.argsort(-rounds, stable=True).astype(np.int32)
 
         def add_one_round(round_number: Array, dx: Array) -> Array:

@@ -53,7 +53,7 @@ def round_before_adding(product: Array) -> Array:
 def bilinear_pixel_weights(
     span_start: Array, span_length: Array, num_cells: int, axis_size: int, num_samples: int | None
 ) -> Array:
-    """Weight of each of `axis_size` pixels in each of `num_cells` equal parts of spans of `span_length`: (K, cells, size).
+    """Weight of each pixel of an axis in each of `num_cells` equal parts of a span: (K, cells, axis_size).
 
     A cell is the mean of `num_samples` points, each interpolated between two pixels. None takes one point per pixel of
     its length, rounded up. A point more than a pixel outside counts as 0.
@@ -109,7 +109,7 @@ def pixels_and_weights_of_points(
 def cell_bounds(
     span_start: Array, span_length: Array, num_cells: int, axis_size: int
 ) -> tuple[Array, Array]:
-    """Start and exclusive end of each of `num_cells` cells in a span of whole pixels, within `axis_size`: (K, cells) each.
+    """Start and exclusive end of each cell in a span of whole pixels, within `axis_size`: (K, cells) each.
 
     `span_start` and `span_length` hold whole numbers. Cells overlap if `num_cells` does not divide the length.
     """
@@ -187,9 +187,9 @@ def weighted_sums_by_matmul(
 ) -> Array:
     """Weighted sums of each group of boxes over its image: (groups, boxes, cells, cells, C).
 
-    `x` is (B, H, W, C), `row_weights` (groups, boxes, cells, H), `column_weights` (groups, boxes, cells, W). With `separate_channels`, each cell
-    has separate channels, and the channels of x are (C, cells, cells). The derivative recomputes the intermediate
-    product of a group, so memory does not grow with the boxes.
+    `x` is (B, H, W, C), `row_weights` (groups, boxes, cells, H), `column_weights` (groups, boxes, cells, W). With
+    `separate_channels`, each cell has channels of its own, and the channels of x are (C, cells, cells). The derivative
+    recomputes the intermediate product of a group, so memory does not grow with the boxes.
     """
     dot = functools.partial(jnp.einsum, precision=lax.Precision.HIGHEST)
     if separate_channels:
@@ -219,7 +219,7 @@ def weighted_sums_by_matmul(
 
 
 class WeightedPixels(NamedTuple):
-    """Pixel numbers and weights of each cell of K boxes, down and across: (K, cells, n) each.
+    """Pixel numbers and weights of each cell of K boxes, for rows and columns of pixels: (K, cells, n) each.
 
     The number of a pixel is the number of the first pixel in its row, from `rows`, plus its column, from `columns`.
     Entries of weight 0 are not pixels.
@@ -230,7 +230,7 @@ class WeightedPixels(NamedTuple):
 
     @property
     def pixels_per_cell(self) -> tuple[int, int]:
-        """Number of pixels per cell, down and across."""
+        """Number of rows and columns of pixels per cell."""
         return self.rows[0].shape[2], self.columns[0].shape[2]
 
     def all_pixels(self) -> tuple[Array, Array]:
@@ -240,7 +240,7 @@ class WeightedPixels(NamedTuple):
         return at, down[:, :, None, :, None] * across[:, None, :, None, :]
 
     def one_pixel(self, row_index: int, column_index: int) -> tuple[Array, Array]:
-        """Number and weight of pixel (u, v) of every cell: (K, cells, cells) each."""
+        """Number and weight of pixel (row_index, column_index) of every cell: (K, cells, cells) each."""
         (rows, down), (columns, across) = self.rows, self.columns
         at = rows[:, :, None, row_index] + columns[:, None, :, column_index]
         return at, down[:, :, None, row_index] * across[:, None, :, column_index]
@@ -283,7 +283,7 @@ def weighted_sums_by_gather(
     *,
     concatenates_arrays: bool,
 ) -> Array:
-    """Weighted sums over the pixels of each cell, (K, cells, cells, C). Box k reads `pixel_row_arrays[which[k]]`.
+    """Weighted sums over the pixels of each cell, (K, cells, cells, C). Box k reads array number `array_of_box[k]`.
 
     `concatenates_arrays` concatenates several arrays first. Otherwise a loop reads one box after another.
     """
@@ -324,9 +324,10 @@ def scatter_weighted_cotangents(
     rows_per_array: Sequence[int],
     num_parts: int,
 ) -> list[Array]:
-    """Transpose of `weighted_sums_by_gather`: cotangents of arrays with `rows_per_array` rows, from dy (K, cells, cells, C).
+    """Transpose of `weighted_sums_by_gather`: cotangents of the arrays, from dy (K, cells, cells, C).
 
-    A loop scatters one box after another, in `num_parts` groups of rows of cells; each scatter adds pixels in order.
+    `rows_per_array` has the number of rows of each array. A loop scatters one box after another, in `num_parts` groups
+    of rows of cells; each scatter adds pixels in order.
     """
     channels = dy.shape[-1]
     array_of_box, across = jax.tree.map(
@@ -357,5 +358,5 @@ def scatter_weighted_cotangents(
 
 
 def _slice_box(arrays: Any, box_number: Array) -> Any:
-    """Entries of one box, (1, ...), in arrays (K, ...)."""
+    """Slice the entries of one box, (1, ...), out of arrays (K, ...)."""
     return jax.tree.map(lambda a: lax.dynamic_slice_in_dim(a, box_number, 1), arrays)

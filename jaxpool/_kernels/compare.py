@@ -22,11 +22,11 @@ Ties = Literal["first", "last", "split"]
 TieOrder = Literal[
     "first", "last", "last_nan"
 ]  # "last_nan": the first of equal numbers, the last NaN
-Candidate = tuple[Array, ...]  # (decoded value, value) or (decoded value, value, flat tap)
+Candidate = tuple[Array, ...]  # (value in the comparison dtype, value), perhaps with a flat tap
 
 
 def to_comparison_dtype(x: Array) -> Array:
-    """Convert x to the dtype of comparisons: narrow floats to float32, bool to uint8. `from_comparison_dtype` is the exact inverse."""
+    """Convert narrow floats to float32 and bool to uint8, exactly. `from_comparison_dtype` is the inverse."""
     if x.dtype == jnp.bool_:
         return x.astype(jnp.uint8)
     if x.dtype == jnp.bfloat16:
@@ -52,7 +52,7 @@ def from_comparison_dtype(y: Array, dtype: DType) -> Array:
 
 
 def comparison_dtype_identity(dtype: DType, kind: Kind) -> np.ndarray:
-    """Decoded identity of a maximum or minimum in `dtype`, as a constant."""
+    """Identity of a maximum or minimum of `dtype`, in the comparison dtype, as a constant."""
     no_mesh = jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ()))
     with jax.ensure_compile_time_eval(), no_mesh:  # a constant has no sharding
         return np.asarray(to_comparison_dtype(jnp.asarray(reduction_identity(dtype, kind))))
@@ -78,10 +78,11 @@ def challenger_wins(challenger: Array, current_best: Array, kind: Kind, ties: Ti
 def select_best_candidate(
     candidates: Sequence[Candidate], kind: Kind, ties: TieOrder, nan_value: np.ndarray | None = None
 ) -> tuple[Array, ...]:
-    """Value of the winning term, followed by its flat tap if the terms have taps.
+    """Value of the winning candidate, followed by its flat tap if the candidates have taps.
 
-    Without `nan_value`, `challenger_wins` takes two comparisons per term. With `nan_value`, one chain compares numbers and a second chain
-    looks for NaN, with one comparison per term each. If there is a NaN, the value is `nan_value` and its tap is returned.
+    Without `nan_value`, `challenger_wins` takes two comparisons per candidate. With `nan_value`, one chain compares
+    numbers and a second chain looks for NaN, with one comparison per candidate each. If there is a NaN, the value is
+    `nan_value`, and the tap of the NaN is returned.
     """
     beats, wins_or_ties = (lax.gt, lax.ge) if kind == "max" else (lax.lt, lax.le)
     better = wins_or_ties if ties == "last" else beats

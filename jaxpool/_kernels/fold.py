@@ -1,4 +1,4 @@
-"""Windowed folds: an associative `join` over all elements of a window, or over all windows of an element.
+"""Windowed folds: an associative `join_states` over all elements of a window, or over all windows of an element.
 
 A state is a tuple of arrays of one shape. Unlike a selection, a fold takes every element exactly once, so it halves a
 window into disjoint parts:

@@ -1,8 +1,9 @@
 """Integer keys in the order of floats, for exact comparisons of subnormal numbers and for comparisons in one step.
 
 XLA for CPU treats subnormal floats as zeros in comparisons: 1e-42 equals 0, and the maximum of both depends on their
-order. Folded reductions and scans on CPU therefore compare `to_sort_keys`, where -0 comes before +0. Ranks compare
-`zero_tied_sort_keys`, where both zeros have one key. 8-bit floats have the keys of float32. Integers are their own keys.
+order. Folded reductions and scans on CPU therefore compare `to_sort_keys`, where -0 comes before +0. Rank pools compare
+`zero_tied_sort_keys`, where both zeros have one key. 8-bit floats have the keys of float32. Integers are their own
+keys.
 """
 
 from typing import Literal
@@ -27,7 +28,7 @@ def _flip_bits_of_negatives(bits: Array) -> Array:
 
 
 def _widen_8_bit_floats(x: Array) -> Array:
-    """Decode x, unless it is a float with keys of its own width."""
+    """Convert x to the comparison dtype, unless it is a float with keys of its own width."""
     return x if x.dtype in _BITCAST_DTYPES else to_comparison_dtype(x)
 
 
@@ -95,7 +96,10 @@ def _convert_sign_magnitude(bits: Array) -> Array:
 
 
 def min_or_max_key(dtype: DType, greatest: bool) -> np.ndarray:
-    """Least or, with `greatest`, greatest value of a key dtype. `zero_tied_sort_keys` of floats never reach it; integers may."""
+    """Least or, with `greatest`, greatest value of a key dtype.
+
+    `zero_tied_sort_keys` of floats never reach it; integers may.
+    """
     info = jnp.iinfo(dtype)
     return np.asarray(info.max if greatest else info.min, dtype)
 

@@ -25,7 +25,7 @@ RowsAndOwners = tuple[Array, Array]
 def segment_sums_in_order(
     x: Array, segment_ids: Array, num_segments: int, is_sorted: bool
 ) -> Array:
-    """Sum of the rows of each segment, (count, ...); rows with ids out of range are left out."""
+    """Sum of the rows of each segment, (num_segments, ...); rows with ids out of range are left out."""
     levels = partial_sums(x.shape[0], num_segments, is_sorted) if x.dtype == np.float32 else ()
     if not levels:
         return jax.ops.segment_sum(x, segment_ids, num_segments, is_sorted, mode="drop")

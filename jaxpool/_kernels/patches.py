@@ -1,9 +1,9 @@
-"""Adaptive windows laid out with one axis of windows and one axis of taps for each pooled axis.
+"""Patches of adaptive windows, with one axis of windows and one axis of taps for each pooled axis.
 
 The windows have about equal length. Elements in several windows are repeated, and short windows are padded:
 
     axis        0 1 2 3 4            3 windows: [0 1] [1 2 3] [3 4]
-    laid out    0 1 .  1 2 3  3 4 .
+    patches     0 1 .  1 2 3  3 4 .
 
 The positions depend only on the shapes, so both directions are slices or gathers, without scatters.
 """
@@ -33,7 +33,7 @@ def _dims_in_axis_order(window: Window) -> list[Axis]:
 
 
 def tap_axes(window: Window) -> tuple[int, ...]:
-    """Axes of the taps in the result of `extract_patches`, in the order of the window's axes."""
+    """Axes of the taps in the patches, in the order of the window's axes."""
     return tuple(axis + sorted(window.axes).index(axis) + 1 for axis in window.axes)
 
 
@@ -56,7 +56,7 @@ def split_adjacent_windows(x: Array, window: Window) -> Array:
 
 
 def extract_patches(x: Array, window: Window, fill: Any) -> Array:
-    """Lay out the windows of x, with `fill` for taps without an element. Linear in x if `fill` is 0."""
+    """Extract the windows of x, with `fill` for taps without an element. Linear in x if `fill` is 0."""
     value: Any = np.asarray(fill, x.dtype)[()]
     for dim in reversed(window.dims):  # first axis last: the largest gather copies rows
         if isinstance(dim, RaggedAxis):
@@ -180,7 +180,7 @@ def tap_of_max(patches: Array, y: Array, window: Window, ties: TieOrder) -> Arra
 
 
 def one_hot_of_tap(tap: Array, window: Window) -> Array:
-    """Mask of the laid out windows that is True at the flat `tap` of each window."""
+    """Mask of the patches that is True at the flat `tap` of each window."""
     taps = tap_axes(window)
     shape = patches_shape(tap.shape, window)
     return reducing.one_hot_of_flat_index(lax.expand_dims(tap, taps), shape, taps, False)

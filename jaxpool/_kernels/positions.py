@@ -39,39 +39,47 @@ def int32_range(num_values: int) -> Numbers:
 
 
 def scaled_floor_division(
-    division_table: FloorDivisionTable, i: Numbers, addend: int = 0
+    division_table: FloorDivisionTable, multiplier: Numbers, addend: int = 0
 ) -> Numbers:
-    """`(i * numerator + more) // denominator` for int32 i, without overflow."""
+    """`(multiplier * numerator + addend) // denominator` in int32, without overflow."""
     if not constant_table(division_table.rows):
-        return _binary_long_division(division_table, i, addend)
+        return _binary_long_division(division_table, multiplier, addend)
     whole, rest = division_table.parts()
     if len(whole) == 1:
-        return (i * division_table.numerator + addend) // division_table.denominator
-    xp: Any = np if isinstance(i, np.ndarray) else jnp
-    q = i // division_table.length
+        return (multiplier * division_table.numerator + addend) // division_table.denominator
+    xp: Any = np if isinstance(multiplier, np.ndarray) else jnp
+    q = multiplier // division_table.length
     parts = [xp.take(xp.asarray(part), q, mode="clip") for part in (whole, rest)]
-    offset = i - q * division_table.length
+    offset = multiplier - q * division_table.length
     return (
         parts[0]
         + (parts[1] + offset * division_table.numerator + addend) // division_table.denominator
     )
 
 
-def _binary_long_division(division_table: FloorDivisionTable, i: Numbers, addend: int) -> Array:
-    """`scaled_floor_division` by binary long division. The denominator is below 2**31, so twice a remainder fits in uint32."""
+def _binary_long_division(
+    division_table: FloorDivisionTable, multiplier: Numbers, addend: int
+) -> Array:
+    """`scaled_floor_division` by binary long division.
+
+    The denominator is below 2**31, so twice a remainder fits in uint32.
+    """
     q_step, r_step = (
         np.uint32(part) for part in divmod(division_table.numerator, division_table.denominator)
     )
-    bits, denominator = jnp.asarray(i).astype(np.uint32), np.uint32(division_table.denominator)
+    bits, denominator = (
+        jnp.asarray(multiplier).astype(np.uint32),
+        np.uint32(division_table.denominator),
+    )
 
     def add_and_carry(quotient: Array, remainder: Array, term: Any) -> tuple[Array, Array]:
         remainder = remainder + term
         carry = (remainder >= denominator).astype(np.uint32)
         return quotient + carry, remainder - carry * denominator
 
-    def divide_one_bit(step: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+    def divide_one_bit(num_bits_done: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         quotient, remainder = state
-        bit = (bits >> (np.uint32(31) - step.astype(np.uint32))) & np.uint32(1)
+        bit = (bits >> (np.uint32(31) - num_bits_done.astype(np.uint32))) & np.uint32(1)
         quotient, remainder = add_and_carry(quotient * np.uint32(2), remainder, remainder)
         return add_and_carry(quotient + bit * q_step, remainder, bit * r_step)
 
@@ -81,7 +89,7 @@ def _binary_long_division(division_table: FloorDivisionTable, i: Numbers, addend
 
 
 def ragged_window_bounds(dim: RaggedAxis, window_numbers: Numbers) -> tuple[Numbers, Numbers]:
-    """Start position and last real tap of the windows `window_numbers`."""
+    """Start position and last tap inside the input of the windows `window_numbers`."""
     floors = FloorDivisionTable(dim.out + 1, dim.size, dim.out)
     start = scaled_floor_division(floors, window_numbers)
     return start, scaled_floor_division(floors, window_numbers + 1, dim.out - 1) - start - 1
@@ -129,7 +137,7 @@ def unravel_index(flat_index: Any, sizes: Sequence[int]) -> list[Array]:
 def flat_position_of_tap(
     flat_tap: Array, window: Window, first_tap_positions: Sequence[Any], input_sizes: Sequence[int]
 ) -> Array:
-    """Position of the flat row-major `flat_tap` of each window, in an input of `input_sizes` along the axes of `window`.
+    """Position of the row-major `flat_tap` of each window, in an input of `input_sizes` along the axes of `window`.
 
     `first_tap_positions[i]` holds the position of the first tap along axis i, negative in the low padding. It is an
     int32 array, constant or traced, that has the rank of `flat_tap` and broadcasts to it.
@@ -146,9 +154,10 @@ def flat_position_of_tap(
 
 @functools.partial(jax.jit, static_argnums=1)
 def input_position_of_tap(flat_tap: Array, window: Window) -> Array:
-    """Position in the unpadded input of the flat `flat_tap` of each window.
+    """Position in the unpadded input of the `flat_tap` of each window.
 
-    The axes of `flat_tap` are in the order of `ragged_axes_first`, and the axes of the result in the order of the output.
+    The axes of `flat_tap` are in the order of `ragged_axes_first`, and the axes of the result in the order of the
+    output.
     """
     flat_tap = lax.transpose(flat_tap, ragged_axes_first(window, flat_tap.ndim)[1])
     starts = [
@@ -208,7 +217,8 @@ def gather_at_position(x: Array, position: Array, axes: Sequence[int]) -> Array:
 def gather_at_flat_index(x: Array, flat_index: Array, axes: Sequence[int], from_end: bool) -> Array:
     """Gather the element of x at the row-major `flat_index` along `axes`, which have size 1 in `flat_index`.
 
-    With `from_end`, ranks count from the end. A rank out of bounds reads an arbitrary element. x is not transposed.
+    With `from_end`, the index counts from the end. An index out of bounds reads an arbitrary element. x is not
+    transposed.
     """
     sizes = [x.shape[axis] for axis in axes]
     batch_axes = tuple(axis for axis in range(x.ndim) if axis not in axes)
@@ -319,11 +329,11 @@ def scatter_in_order(
     *,
     accumulate: bool = False,
 ) -> Array:
-    """`scatter_last_wins`, or `scatter_add_at_position` if `accumulate`, for platforms that write one element of a scatter after another.
+    """`scatter_last_wins`, or `scatter_add_at_position` if `accumulate`, by a scatter that writes in order.
 
-    `position` comes from `indices_to_positions`. The axes from the first pooled axis on are collapsed into one, and
-    elements are written in row-major order of `axes`. Leading batch axes stay, so XLA can keep the batch sharded.
-    Flat indices are int32.
+    It is for platforms that write one element of a scatter after another. `position` comes from
+    `indices_to_positions`. The axes from the first pooled axis on are collapsed into one, and elements are written in
+    row-major order of `axes`. Leading batch axes stay, so XLA can keep the batch sharded. Flat indices are int32.
     """
     shape = list(y.shape)
     for axis, size in zip(axes, sizes, strict=True):

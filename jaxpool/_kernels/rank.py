@@ -1,4 +1,4 @@
-"""Elements of a rank: selection of `tied_keys` by a sorting network or by counting, and the tap of the result."""
+"""Selection of the element of a rank, among `zero_tied_sort_keys`, by a sorting network or by counting; and its tap."""
 
 import functools
 from collections.abc import Sequence
@@ -23,10 +23,10 @@ def num_elements_inside(window: Window, ndim: int) -> Array:
 
 
 def select_by_sorting_network(
-    terms: Sequence[Array], possible_positions: tuple[int, ...], window: Window, rank: Rank
+    value_per_tap: Sequence[Array], possible_positions: tuple[int, ...], window: Window, rank: Rank
 ) -> Array:
-    """Element of `rank` in each window, from one term per tap; `possible_positions` are its possible positions."""
-    lanes = [*terms]
+    """Element of `rank` in each window, from one value per tap; `possible_positions` are its possible positions."""
+    lanes = [*value_per_tap]
     for low, high, less, greater in network(len(lanes), possible_positions):
         a, b = lanes[low], lanes[high]
         lanes[low] = lax.min(a, b) if less else a
@@ -39,23 +39,24 @@ def select_by_sorting_network(
     return y
 
 
-def pad_terms_around_median(
-    terms: Sequence[Array], included_masks: Sequence[Array], median_rank: Rank
+def pad_around_median(
+    value_per_tap: Sequence[Array], included_masks: Sequence[Array], median_rank: Rank
 ) -> list[Array]:
-    """Replace the terms of each window that do not count by keys below or above all numbers.
+    """Replace the values of each window that do not take part by keys below or above all numbers.
 
-    The number of keys below is such that the median of all is the median of the terms that count. Two terms of 5 count:
+    The number of keys below is such that the median of all is the median of the values that take part. In the
+    example, 2 of 5 values take part:
 
         9  .   .  3  .     the median of 3 and 9, the upper one, is 9
         9 low up  3 up     low, 3, 9, up, up: 9 is in the middle
     """
     dtype = np.dtype(np.int32)
     count = functools.reduce(lax.add, [each.astype(dtype) for each in included_masks])
-    count_below = lax.full_like(count, place_of(median_rank, len(terms))) - place_of(
+    count_below = lax.full_like(count, place_of(median_rank, len(value_per_tap))) - place_of(
         median_rank, count
     )
     excluded, replaced = lax.full_like(count, 0), []
-    for term, counts in zip(terms, included_masks, strict=True):
+    for term, counts in zip(value_per_tap, included_masks, strict=True):
         low, high = [
             lax.full_like(count, min_or_max_key(term.dtype, last), term.dtype)
             for last in (False, True)
@@ -74,8 +75,10 @@ def key_of_rank_over_axes(key: Array, axes: Sequence[int], rank: Array) -> Array
     """Key of `rank` along `axes`, which keep size 1: a search bit by bit that counts smaller keys."""
     info = jnp.iinfo(key.dtype)
 
-    def search_one_bit(step: Array, lower_bound: Array) -> Array:
-        bit = lax.shift_left(jnp.ones((), key.dtype), (info.bits - 1 - step).astype(key.dtype))
+    def search_one_bit(num_bits_done: Array, lower_bound: Array) -> Array:
+        bit = lax.shift_left(
+            jnp.ones((), key.dtype), (info.bits - 1 - num_bits_done).astype(key.dtype)
+        )
         candidate = lower_bound + bit
         below = jnp.sum(key < candidate, axis=tuple(axes), keepdims=True, dtype=np.int32)
         return lax.select(below <= rank, candidate, lower_bound)

@@ -1,9 +1,9 @@
-"""Maximum and minimum over whole axes, with the number of tied elements or the rank of one of them.
+"""Maximum and minimum over whole axes, with the number of tied elements or the flat index of one of them.
 
 Results keep the reduced axes with size 1. `mask` is a `where` mask that broadcasts to x. XLA for CPU vectorises
-reductions of stored arrays, but not of operands that are computed in the same loop. A `fold` therefore first joins
-stretches of an axis in a stored pass and then reduces the rest. With `as_floats`, small arrays use float32 for sums,
-counts and ranks, because XLA passes float32 reductions to a library.
+reductions of stored arrays, but not of operands that are computed in the same loop. A `fold_plan` therefore first joins
+chunks of an axis in a stored pass and then reduces the rest. With `use_float32`, small arrays use float32 for sums,
+counts and flat indices, because XLA passes float32 reductions to a library.
 """
 
 import functools
@@ -56,8 +56,8 @@ def max_or_min_over_axes(
 ) -> Array:
     """Maximum or minimum of the elements in the mask, or the identity if there are none.
 
-    If the platform's reduction `reduction_loses_nan`, a sum that is NaN, perhaps `use_float32`, selects a branch that looks for
-    NaN. With a fold, integer keys are compared, whose reduction does not lose NaN.
+    If `reduction_loses_nan` on the platform, a sum that is NaN, with `use_float32` a float32 sum, selects a branch that
+    looks for NaN. With a fold, integer keys are compared, whose reduction does not lose NaN.
     """
     if fold_plan is not None:
         return _max_or_min_by_folding(x, axes, kind, mask, fold_plan)
@@ -89,7 +89,7 @@ def max_or_min_over_axes(
 
 
 def _chunk_starts_and_length(axis_size: int, fold_plan: Fold) -> tuple[list[int], int]:
-    """Starts of the stretches of an axis, and their common length; the last stretch may overlap the previous."""
+    """Starts of the chunks of an axis, and their common length; the last chunk may overlap the previous."""
     length = -(-axis_size // fold_plan.ways)
     return sorted({min(start, axis_size - length) for start in range(0, axis_size, length)}), length
 
@@ -106,7 +106,7 @@ def _sort_keys_of_chunk(chunk: Array, dtype: DType, nan_position: NaNPosition) -
 def _join_chunks(
     fold_plan: Fold, join_chunk_lists: Callable[..., Array], x: Array, *other_arrays: Array | None
 ) -> Array:
-    """Evaluate `join_chunk_lists` in a stored pass; each argument is the list of stretches of one array.
+    """Evaluate `join_chunk_lists` in a stored pass; each argument is the list of chunks of one array.
 
     `other_arrays` broadcast to x. 16-bit floats are sliced as integers: XLA for CPU widens each slice of a bfloat16 to
     float32, to make NaNs quiet.
@@ -146,7 +146,7 @@ def _max_or_min_by_folding(
         return values_if_last_pass(functools.reduce(join, keys))
 
     def values_if_last_pass(sort_keys: Array) -> Array:
-        """Convert keys to values in the last pass, if it leaves nothing to reduce."""
+        """Convert `sort_keys` to values in the last pass, if it leaves nothing to reduce."""
         done = all(sort_keys.shape[axis] == 1 for axis in axes)
         return from_sort_keys(sort_keys, x.dtype) if done else sort_keys
 
@@ -162,7 +162,7 @@ def _max_or_min_by_folding(
 
 
 def _comparison_keys(x: Array, fold_plan: Fold | None, dtype: DType) -> Array:
-    """Decode x for comparisons. With a fold, 16-bit floats become 16-bit keys, which are not widened.
+    """Convert x to the comparison dtype. With a fold, 16-bit floats become 16-bit keys, which are not widened.
 
     x has `dtype`, or holds the bits of floats of `dtype`.
     """
@@ -186,11 +186,11 @@ def attains_extremum(
 
 
 def _num_tied_by_folding(x: Array, y: Array, mask: Array | None, fold_plan: Fold) -> Array:
-    """Counts of tied elements, added up over the stretches of each fold."""
+    """Counts of tied elements, added up over the chunks of each fold."""
     narrow = np.dtype(np.int16 if x.dtype.itemsize == 2 else np.int32)
 
     def add_chunks(chunks: list[Array], fold_plan: Fold, axis_size: int, dtype: DType) -> Array:
-        """Add parts; elements shared by the last two stretches count once."""
+        """Add chunks; elements shared by the last two chunks count once."""
         starts, length = _chunk_starts_and_length(axis_size, fold_plan)
         overlap = starts[-2] + length - starts[-1]
         if overlap > 0:
@@ -243,31 +243,31 @@ def num_tied_elements(
     return jnp.sum(tied, axis=tuple(axes), keepdims=True, dtype=dtype).astype(np.uint32)
 
 
-# One index per output element: the rank of the selected element
+# One index per output element: the row-major flat index of the selected element
 
 
 def _flat_indices(
-    like: Array,
+    array_with_sharding: Array,
     axes: Sequence[int],
     dtype: DType,
     from_end: bool,
     axis_shift: tuple[int, int, Array] | None = None,
 ) -> Array:
-    """Row-major ranks in the order of `axes`, counted from the end if `from_end`, with the sharding of `like`.
+    """Row-major flat indices in the order of `axes`, counted from the end if `from_end`.
 
-    `axis_shift` is an axis, its full size, and the offset of each element along this axis.
+    The result has the shape and sharding of `array_with_sharding`. `axis_shift` is an axis, its full size, and the offset of each element along this axis.
     """
-    flat_index = lax.full_like(like, 0, dtype)
+    flat_index = lax.full_like(array_with_sharding, 0, dtype)
     for axis in axes:
-        size = like.shape[axis]
-        line = [1] * like.ndim
+        size = array_with_sharding.shape[axis]
+        line = [1] * array_with_sharding.ndim
         line[axis] = size
         step = lax.broadcasted_iota(dtype, line, axis)
         if axis_shift is not None and axis_shift[0] == axis:
             size, step = axis_shift[1], step + axis_shift[2].astype(dtype)
         if from_end:
             step = lax.full_like(step, max(size - 1, 0)) - step
-        # A size of 256 becomes 0 in uint8; the rank that it multiplies is 0 then.
+        # A size of 256 becomes 0 in uint8; the index that it multiplies is 0 then.
         flat_index = flat_index * np.asarray(size).astype(dtype) + step
     return flat_index
 
@@ -284,7 +284,7 @@ def first_tied_flat_index(
     *,
     use_float32: bool = False,
 ) -> Array:
-    """Least rank of a tied element, or the greatest value of the index dtype if none is tied.
+    """Least flat index of a tied element, or the greatest value of the index dtype if none is tied.
 
     `use_float32` compares ranks in float32, for fewer than 2**16 elements.
     """
@@ -305,9 +305,9 @@ def flat_index_of_extremum(
     fold_plan: Fold | None = None,
     use_float32: bool = False,
 ) -> Array:
-    """Least rank of an element in the mask that ties with y, or the greatest value of the index dtype.
+    """Least flat index of an element in the mask that ties with y, or the greatest value of the index dtype.
 
-    With a fold, each position first selects the first or last stretch with a tied element, then its rank.
+    With a fold, each position first selects the first or last chunk with a tied element, then the flat index in it.
     """
     has_mask = mask is not None
     if fold_plan is None:
@@ -352,6 +352,6 @@ def flat_index_of_extremum(
 def one_hot_of_flat_index(
     flat_index: Array, shape: Sequence[int], axes: Sequence[int], from_end: bool
 ) -> Array:
-    """Mask of `shape` that is True at the element of a rank."""
+    """Mask of `shape` that is True at the element with the `flat_index`."""
     whole = jnp.broadcast_to(flat_index, shape)
     return lax.eq(_flat_indices(whole, axes, flat_index.dtype, from_end), whole)

@@ -35,8 +35,8 @@ Join = Callable[[State, Array, Sequence[Array]], State]
 class TapLoop:
     """A loop over all taps of a window, or over the flat taps `flat_taps` in their order.
 
-    `collapses_minor_axes`: the minor pooled axis and all axes after it are collapsed, in planes and in `collapse_minor_axes` arrays. Short rows
-    then become parts of longer rows, which vectorise.
+    `collapses_minor_axes`: the minor pooled axis and all axes after it are collapsed, in planes and by the method
+    `collapse_minor_axes`. Short rows then become parts of longer rows, which vectorise.
     `has_weights`: each tap has a weight that the loop reads with its elements.
     """
 
@@ -120,8 +120,8 @@ class TapLoop:
     ) -> State:
         """Fold `update_state(state, tap, blocks)` over the taps; `blocks` are the elements of all windows at the tap.
 
-        There is one flat block for each of `planes_of_inputs`, which are planes of arrays of `input_shape`. `other_arrays` are all further
-        arrays that `update_state` reads.
+        There is one flat block for each of `planes_of_inputs`, which are planes of arrays of `input_shape`.
+        `other_arrays` are all further arrays that `update_state` reads.
         """
         units = self._elements_per_position(input_shape)
         plane, starts = self._planes_and_starts_of_taps()
@@ -141,7 +141,7 @@ class TapLoop:
         return self._loop_over_rows(update_from_row, initial_state, jnp.asarray(table, np.int32))
 
     def elements_at_tap(self, planes: Array, tap: Array) -> Array:
-        """Elements of all windows at one tap, which may be traced; for walks that are not `collapses_minor_axes`."""
+        """Elements of all windows at one tap, which may be traced; for loops without collapsed axes."""
         table = jnp.asarray(np.column_stack(self._planes_and_starts_of_taps()), np.int32)
         plane_index, *begin = lax.dynamic_index_in_dim(table, tap, keepdims=False)
         return self._slice_block(planes, plane_index, begin, self.window.output_shape)
@@ -153,10 +153,10 @@ class TapLoop:
         *element_planes: Array,
         dtype: Any,
     ) -> Array:
-        """Sum `term_at_tap(tap, *blocks, *own)` over the windows that cover each element; returns planes.
+        """Sum `term_at_tap(tap, *blocks, *element_planes)` over the windows that cover each element; returns planes.
 
-        The blocks hold the elements of `window_arrays` for the window that has each element at `tap`, or 0 if there is no
-        such window. `element_planes` are planes with the data of the elements.
+        The blocks hold the elements of `window_arrays` for the window that has each element at `tap`, or 0 if there is
+        no such window. `element_planes` are planes with the data of the elements.
         """
         dims, units, lengths = (
             self.window.dims,
@@ -246,8 +246,10 @@ def key_of_rank_in_windows(loop: TapLoop, key: Array, rank: Any, fill: Any) -> A
     like = slices.elements_at_tap(slices.pad_input(key, loop.window, fill), loop.window, 0)
     rank = loop.collapse_minor_axes(slices.broadcast_like(jnp.asarray(rank, counted), like))
 
-    def search_one_bit(step: Array, lower_bound: Array) -> Array:
-        bit = lax.shift_left(jnp.ones((), key.dtype), (info.bits - 1 - step).astype(key.dtype))
+    def search_one_bit(num_bits_done: Array, lower_bound: Array) -> Array:
+        bit = lax.shift_left(
+            jnp.ones((), key.dtype), (info.bits - 1 - num_bits_done).astype(key.dtype)
+        )
         candidate = lower_bound + bit
 
         def count_smaller(state: State, _: Array, blocks: Sequence[Array]) -> State:
@@ -267,10 +269,11 @@ def key_of_rank_in_windows(loop: TapLoop, key: Array, rank: Any, fill: Any) -> A
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """The taps that each window of a walk selects: those where `is_selected(tap, *ys, *elements)` is True.
+    """The taps that each window of a loop selects, where `is_selected(tap, *window_arrays, *elements)` is True.
 
-    `window_arrays` are output-shaped, and `elements` are the elements at the tap of arrays that are given as `element_planes`. With
-    `splits_ties`, windows select several taps, which share a cotangent. With `excludes_padding`, `is_selected` may be True in the padding.
+    `window_arrays` are output-shaped. `elements` are the elements of `element_planes` at the tap. With `splits_ties`,
+    windows select several taps, which share a cotangent. With `excludes_padding`, taps in the padding, where
+    `is_selected` may be True, are not selected.
     """
 
     loop: TapLoop
@@ -281,7 +284,7 @@ class Selection:
     excludes_padding: bool = False
 
     def selected_at_tap(self, tap: Array) -> Array:
-        """Mask of the windows that select a tap, which may be traced; for walks that are not `joined`."""
+        """Mask of the windows that select a tap, which may be traced; for loops without collapsed axes."""
         return self._selected_inside_input(
             tap,
             self.window_arrays,
@@ -347,7 +350,7 @@ class Selection:
         extra_planes: Sequence[Array],
         *other_arrays: Array,
     ) -> Array:
-        """Sum, or with `splits_ties` mean, of `term_at_tap(tap, *elements)` in `dtype` over the selected taps of each window.
+        """Sum or mean of `term_at_tap(tap, *elements)` in `dtype` over the selected taps; a mean with `splits_ties`.
 
         `extra_planes` are planes. `other_arrays` are all further arrays that `term_at_tap` reads.
         """

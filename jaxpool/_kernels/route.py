@@ -49,7 +49,10 @@ def _sum_dy_of_selecting_outputs(dy: Array, index: Array, pass_: Pass, dtype: DT
 def sum_where_selected(
     is_selected: Callable[..., Array], dy: Array, residual: Sequence[Array], pass_: Pass
 ) -> Array:
-    """Sum of dy over the outputs that cover each input element of a step by a piece with `is_selected(piece, *residual)`."""
+    """Sum of dy over the outputs that cover each input element of a step by a selected piece.
+
+    `is_selected(piece_start, *residual)` is the mask of the outputs that selected the piece.
+    """
 
     def cotangent_term(
         piece_start: int, array_slices: Sequence[Array], pad_to_region: PadToRegion

@@ -52,7 +52,7 @@ ShiftedArrays = Sequence[tuple[Array, ...]]
 
 
 def _shift_along_axis(x: Array, axis: int, offset: int, fill: object) -> Array:
-    """Shift x along an axis: element i of the result is element `i - far` of x."""
+    """Shift x along an axis: element i of the result is element `i - offset` of x."""
     return slices.pad(x, [axis], [(offset, -offset, 0)], fill)
 
 
@@ -66,10 +66,10 @@ def _scan_axis(
     *extra_args: Array,
     element_distance: int = 1,
 ) -> Array:
-    """Join every element with all elements before it, by `join_shifted(x, *extra_args, others=..., fars=...)`.
+    """Join every element with all elements before it, by `join_shifted(x, *extra_args, shifted=..., offsets=...)`.
 
-    Each of `others` is `(x, *extra_args)` at the distance in `offsets`. Adjacent elements of x are `element_distance` elements
-    from each other in the scanned array.
+    Each of `shifted` is `(x, *extra_args)` at the distance in `offsets`. Adjacent elements of x are `element_distance`
+    elements from each other in the scanned array.
     """
     size = x.shape[axis]
     length = plan.block(size)
@@ -213,14 +213,14 @@ def _running_max_or_min(
     return _scan_axis(join_extrema, x, fill, axis, reverse, plan, *num_earlier)
 
 
-def num_earlier_in_episode(reset: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
+def num_earlier_in_episode(reset_mask: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
     """Number of elements of its episode that the scan visits before each element.
 
-    An episode begins where `reset` is True. A reverse scan enters it at its end, directly before the next True.
+    An episode begins where `reset_mask` is True. A reverse scan enters it at its end, directly before the next True.
     """
-    last = max(reset.shape[axis] - 1, 0)
-    enters = _shift_along_axis(reset, axis, -1, True) if reverse else reset
-    places = lax.broadcasted_iota(np.int32, reset.shape, axis)
+    last = max(reset_mask.shape[axis] - 1, 0)
+    enters = _shift_along_axis(reset_mask, axis, -1, True) if reverse else reset_mask
+    places = lax.broadcasted_iota(np.int32, reset_mask.shape, axis)
     end = np.asarray(last if reverse else 0, np.int32)
     entered = lax.select(enters, places, lax.full_like(places, end))
     begins = _running_max_or_min(entered, axis, "min" if reverse else "max", end, reverse, plan)
@@ -240,18 +240,24 @@ def _from_comparison_values(value: Array, dtype: DType, plan: ScanPlan) -> Array
 
 
 def running_max_or_min(
-    x: Array, axis: int, kind: Kind, reverse: bool, plan: ScanPlan, *reset: Array
+    x: Array, axis: int, kind: Kind, reverse: bool, plan: ScanPlan, *reset_masks: Array
 ) -> Array:
-    """Running maximum or minimum, restarted where `reset` is True. NaN wins over every number."""
+    """Running maximum or minimum, restarted where `reset_masks` is True. NaN wins over every number."""
     value, fill = _comparison_values_and_fill(x, kind, plan)
-    behind = [num_earlier_in_episode(mask, axis, reverse, plan) for mask in reset]
+    behind = [num_earlier_in_episode(mask, axis, reverse, plan) for mask in reset_masks]
     return _from_comparison_values(
         _running_max_or_min(value, axis, kind, fill, reverse, plan, *behind), x.dtype, plan
     )
 
 
 def running_select_with_index(
-    x: Array, axis: int, kind: Kind, ties: TieOrder, reverse: bool, plan: ScanPlan, *reset: Array
+    x: Array,
+    axis: int,
+    kind: Kind,
+    ties: TieOrder,
+    reverse: bool,
+    plan: ScanPlan,
+    *reset_masks: Array,
 ) -> tuple[Array, Array]:
     """Running maximum or minimum, and the position of the selected element along the axis.
 
@@ -261,7 +267,7 @@ def running_select_with_index(
     so that a zero gets the sign of the selected zero.
     """
     value, fill = _comparison_values_and_fill(x, kind, plan)
-    behind = [num_earlier_in_episode(mask, axis, reverse, plan) for mask in reset]
+    behind = [num_earlier_in_episode(mask, axis, reverse, plan) for mask in reset_masks]
     best = _running_max_or_min(value, axis, kind, fill, reverse, plan, *behind)
     tie_key = functools.partial(tie_zero_keys, dtype=x.dtype) if plan.keys else lambda each: each
     if (ties == "first") != reverse:
@@ -328,7 +334,10 @@ def subtract_equal_infinities(a: Array, b: Array) -> Array:
 def exponentially_decayed_sums(
     x: Array, log_level: Array, axis: int, reverse: bool, plan: ScanPlan
 ) -> Array:
-    """`y[i] = sum over j <= i of x[j] * exp(level[j] - level[i])`, or over j >= i in reverse. Weights are at most 1."""
+    """`y[i] = sum over j <= i of x[j] * exp(log_level[j] - log_level[i])`, or over j >= i in reverse.
+
+    The weights of x are at most 1.
+    """
 
     def add_decayed_shifted(
         x: Array, log_level: Array, shifted: ShiftedArrays, offsets: Sequence[Any]

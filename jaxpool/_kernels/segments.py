@@ -3,7 +3,7 @@
 Maxima and integer sums do not depend on the order, so scatters compute them. XLA for CPU runs the updates of a scatter
 in a fixed order, so float sums are deterministic scatters there (`partial_sums.py`). Elsewhere rows are sorted by id
 and added by an associative scan that restarts at each segment. Ids are int32. Rows in no segment have ids below 0, or
-at least `count`.
+at least the number of segments.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def clip_segment_ids(segment_ids: Array, num_segments: int) -> Array:
 
 
 def gather_value_of_segment(y: Array, segment_ids: Array, fill: Any) -> Array:
-    """Gather for each row the entry of its segment, (N, ...) from y (count, ...); `fill` for rows in no segment."""
+    """Gather the entry of y, (num_segments, ...), for the segment of each row: (N, ...); `fill` for rows in no segment."""
     at = jnp.where(segment_ids < 0, np.int32(y.shape[0]), segment_ids)
     return jnp.take(y, at, axis=0, mode="fill", fill_value=fill)
 
@@ -67,7 +67,7 @@ def reduce_segments(
     num_segments: int,
     is_sorted: bool,
 ) -> Array:
-    """Reduce the rows of x in each of `num_segments` segments by a function of `jax.ops` that does not depend on the order."""
+    """Reduce the rows of x in each segment by a function of `jax.ops` that does not depend on the order."""
     return jax_segment_op(x, segment_ids, num_segments, is_sorted, mode="drop")
 
 

@@ -30,21 +30,21 @@ from jaxpool._kernels.reduce_window import extrema_per_axis_group
 from jaxpool._plan.max_pool import MaxPlan, Pass
 
 
-def first_or_last_tap_inside(dim: Axis, *, last: bool) -> Numbers:
+def first_or_last_tap_inside(dim: Axis, *, take_last: bool) -> Numbers:
     """First or last tap inside the input for each window along an axis; a single entry if there is no padding."""
-    real = dim.last_tap_inside if last else dim.first_tap_inside
+    real = dim.last_tap_inside if take_last else dim.first_tap_inside
     return real(int32_range(dim.out if dim.padded else 1)).clip(0, dim.window - 1)
 
 
 def first_taps_inside(window: Window, ndim: int) -> Array:
     """Flat tap of the first element inside the input for each window."""
     return ravel_taps(
-        [first_or_last_tap_inside(dim, last=False) for dim in window.dims], window, ndim
+        [first_or_last_tap_inside(dim, take_last=False) for dim in window.dims], window, ndim
     )
 
 
 def ravel_taps(taps_per_axis: Sequence[Any], window: Window, ndim: int) -> Array:
-    """Flat tap of each window from the taps along each axis; broadcastable to the output."""
+    """Flat tap of each window from `taps_per_axis`; broadcastable to the output."""
     dtype = index_dtype(window.size)
     # A unit overflows the dtype only along an axis of one tap, whose tap is 0.
     units = np.cumprod([1, *window.window_shape[:0:-1]])[::-1].astype(dtype)
@@ -128,7 +128,7 @@ def select(
     """
     value, index = _run_select_passes(x, kind, ties, plan, with_index=True)
     if window.padded:
-        ends = [first_or_last_tap_inside(dim, last=ties == "last") for dim in window.dims]
+        ends = [first_or_last_tap_inside(dim, take_last=ties == "last") for dim in window.dims]
         bound = ravel_taps(ends, window, x.ndim)
         index = (jnp.minimum if ties == "last" else jnp.maximum)(index, bound)
     return value, index

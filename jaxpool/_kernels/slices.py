@@ -51,7 +51,7 @@ def strided_slice(
 
 
 def elements_at_tap(padded_input: Array, window: Window, flat_tap: int) -> Array:
-    """Element at flat tap `flat_tap` of each window; `padded_input` comes from `pad_input`."""
+    """Element of each window at `flat_tap`; `padded_input` comes from `pad_input`."""
     dims = window.dims
     starts = [tap * dim.dilation for tap, dim in zip(window.unravel(flat_tap), dims, strict=True)]
     return strided_slice(
@@ -76,7 +76,7 @@ def join_parts(
     axis_order: Sequence[int],
     join_along_axis: Callable[[list[T], int], T],
 ) -> T:
-    """Join parts, keyed by their index along each axis, with `join_along_axis(row, axis)` along one axis after another."""
+    """Join parts, keyed by their index along each axis, with `join_along_axis(row, axis)`, one axis after another."""
     for which in axis_order:
         rows: dict[tuple[int, ...], list[T]] = {}
         for place, part in part_at_index.items():
@@ -131,7 +131,7 @@ def outer_broadcast(
     axes: Sequence[int],
     ndim: int,
 ) -> Array:
-    """Combine vectors along different axes by broadcasting.
+    """Combine `vectors` along different axes by broadcasting.
 
     The program does this when it runs, because a constant would be as large as an image.
     """

@@ -33,9 +33,9 @@ BitWords = tuple[Array, ...]
 
 
 def tie_bits_of_input(x: Array, y: Array, window: Window, fill: np.ndarray) -> BitWords:
-    """`tie_bits_of_terms` for x and its pooled value y; padding holds `fill`."""
+    """`tie_bits_of_tap_values` for x and its pooled value y; padding holds `fill`."""
     value, taps = to_comparison_dtype(slices.pad_input(x, window, fill)), range(window.size)
-    return tie_bits_of_terms(
+    return tie_bits_of_tap_values(
         [slices.elements_at_tap(value, window, tap) for tap in taps],
         to_comparison_dtype(y),
         window,
@@ -54,8 +54,8 @@ def bits_of_taps_inside(
 ) -> BitWords:
     """One bit per tap of each window, set where the tap is inside the input along every axis; 32 bits per word.
 
-    `inside_mask_of_tap` has a function for each axis that maps a tap to the mask from `is_tap_inside`. Taps that differ only along the
-    last axis are combined in one step. The words are broadcastable to the output.
+    `inside_mask_of_tap` has a function for each axis that maps a tap to the mask from `is_tap_inside`. Taps that
+    differ only along the last axis are combined in one step. The words are broadcastable to the output.
     """
     *major, minor = window.window_shape
     *around, along = inside_mask_of_tap
@@ -75,18 +75,18 @@ def bits_of_taps_inside(
     return tuple(words)
 
 
-def tie_bits_of_terms(
-    terms: Sequence[Array], y: Array, window: Window, flat_taps: Sequence[int]
+def tie_bits_of_tap_values(
+    value_per_tap: Sequence[Array], y: Array, window: Window, flat_taps: Sequence[int]
 ) -> BitWords:
-    """One bit per tap of each window, set where its term ties with y and is not padding; 32 bits per word.
+    """One bit per tap of each window, set where its value ties with y and is not padding; 32 bits per word.
 
-    `terms` belong to the flat taps `flat_taps`, which ascend.
+    `value_per_tap` belongs to the flat taps `flat_taps`, which ascend.
     """
     words = []
     for first in range(0, window.size, BITS_PER_WORD):
         dtype = index_dtype(1 << min(BITS_PER_WORD, window.size - first))
         word = lax.full_like(y, 0, dtype)
-        for term, tap in zip(terms, flat_taps, strict=True):
+        for term, tap in zip(value_per_tap, flat_taps, strict=True):
             if not first <= tap < first + BITS_PER_WORD:
                 continue
             bit = lax.full_like(word, 1 << (tap - first))
@@ -142,7 +142,7 @@ def mean_of_tied_taps_transpose(dy: Array, bit_words: BitWords, pass_: Pass) -> 
 
 
 def _join_tied_sums(a: State, b: State, kind: Kind, *, keep_loser: bool = False) -> State:
-    """Return the winner of two states (value, *sums), or the loser; add the sums of tied states."""
+    """Return the winner of two states (value, *sums), or with `keep_loser` the loser; add the sums of tied states."""
     takes_a, takes_b = (
         challenger_wins(a[0], b[0], kind, "first"),
         challenger_wins(b[0], a[0], kind, "first"),

@@ -1,7 +1,7 @@
 """Window sums and their transpose.
 
-sum     y[o]  = sum over taps t of x[stride * o - low + dilation * t]
-spread  dx[i] = sum of dy[o] over the windows o that cover element i
+sum         y[o]  = sum over taps t of x[stride * o - low + dilation * t]
+transpose   dx[i] = sum of dy[o] over the windows o that cover element i
 """
 
 import functools

@@ -1,16 +1,16 @@
 """Loops over the taps of a window, for rare windows whose sums overflow or underflow.
 
-Each window is summed relative to its largest element, `max_per_window`. Every weight is then a power or an exponential of at
-most 1:
+Each window is summed relative to its largest element, `max_per_window`. Every weight is then a power or an exponential
+of at most 1:
 
     x              3   900    1    2 | 5    0   7  2
-    highest       900                  7
+    maximum       900                  7
     exp(x - 900)   0     1    0    0 | 0.1  0   1  0
 
-`sum_over_taps` sums terms over the taps of each window, and `sum_over_taps_transpose` is its transpose. The program size does not depend on
-the number of taps. Each tap is a strided slice of the padded input, so a loop that does not run costs nothing.
-`rolled.py` has loops that always run, over arrays laid out in advance. `tap_inside_mask`, the mask of taps inside the input,
-serves both.
+`sum_over_taps` sums terms over the taps of each window, and `sum_over_taps_transpose` is its transpose. The program
+size does not depend on the number of taps. Each tap is a strided slice of the padded input, so a loop that does not run
+costs nothing. `rolled.py` has loops that always run, over arrays laid out in advance. `tap_inside_mask`, the mask of
+taps inside the input, serves both.
 """
 
 import functools
@@ -43,7 +43,7 @@ def sum_over_taps(
     element_arrays: Sequence[Array],
     *mask: Array,
 ) -> tuple[Array, ...]:
-    """The sums of the terms `terms_of_elements(*elements)` over each window, for the elements with `mask` True.
+    """The sums of `terms_of_elements(*element_arrays)` over each window, for the elements with `mask` True.
 
     The terms may depend on arrays like the output, and must be finite for elements that are 0, the value of padding.
     """
@@ -117,7 +117,7 @@ def _dynamic_slice_along_axes(
 
 
 def _elements_at_tap(padded_input: Array, window: Window, flat_tap: Any) -> Array:
-    """Element at flat tap `flat_tap` of each window; `padded_input` comes from `slices.pad_input`."""
+    """Element of each window at `flat_tap`; `padded_input` comes from `slices.pad_input`."""
     dims = window.dims
     taps = unravel_index(flat_tap, window.window_shape)
     starts = [tap * np.int32(dim.dilation) for tap, dim in zip(taps, dims, strict=True)]

@@ -138,7 +138,7 @@ class BoxMax(Op):
                 platform, residual, self._collected(platform, residual, wide)
             ).astype(x_dot.dtype)
         extra_args, where = residual
-        image = self._cells(*extra_args).image
+        image = self._cells(*extra_args).image_index
         flat = wide.reshape(self.sizes[0], math.prod(self.sizes[1:]), -1)
         at = image[:, None, None, None], where.astype(np.int32), jnp.arange(flat.shape[2])
         # An empty cell has a position out of bounds.

@@ -26,7 +26,7 @@ from jaxpool._kernels.dtypes import (
     reduction_identity,
 )
 from jaxpool._kernels.materialise import materialise
-from jaxpool._kernels.split_ties import divide_among_tied_taps, tie_bits_of_terms
+from jaxpool._kernels.split_ties import divide_among_tied_taps, tie_bits_of_tap_values
 from jaxpool._ops.chosen import pick, send
 from jaxpool._ops.op import Op
 from jaxpool._plan.problem import Platform, barrier_on
@@ -133,7 +133,7 @@ class Morphology(Op):
 
         def both(x: Array, kernel: Array) -> tuple[Array, Any]:
             y = materialise(barrier_on(platform), self._best, x, kernel)
-            words = tie_bits_of_terms(self._terms(x, kernel), y, self.window, self.taps)
+            words = tie_bits_of_tap_values(self._terms(x, kernel), y, self.window, self.taps)
             return cast(y, x.dtype), words if split else rank.first_or_last_tied_tap(
                 words, self.window, last
             )

@@ -31,7 +31,7 @@ from jaxpool._kernels.keys import (
 from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.positions import int32_range, scatter_sorted
 from jaxpool._kernels.reduce import attains_extremum
-from jaxpool._kernels.split_ties import tie_bits_of_terms
+from jaxpool._kernels.split_ties import tie_bits_of_tap_values
 from jaxpool._ops.apply import Autodiff, apply, apply_with_extra_args
 from jaxpool._ops.chosen import TapPool, pick, walk_over
 from jaxpool._ops.op import Op, partitioned
@@ -92,7 +92,7 @@ class RankPool(TapPool):
         terms = self._each_tap(key, self._fill(key))
         if not mask or not self._is_median:
             return terms
-        return rank.pad_terms_around_median(terms, self._each_tap(mask[0], False), self.rank)
+        return rank.pad_around_median(terms, self._each_tap(mask[0], False), self.rank)
 
     def _walk(self, platform: Platform, key: Array) -> rolled.TapLoop:
         taps = None if len(self.taps) == self.window.size else tuple(self.taps)
@@ -125,7 +125,7 @@ class RankPool(TapPool):
             y = materialise(by, functools.partial(self._found, platform), key, *mask)
             residual: Any = ()
             if unrolled(self.window):
-                words = tie_bits_of_terms(self._terms(key), y, self.window, self.taps)
+                words = tie_bits_of_tap_values(self._terms(key), y, self.window, self.taps)
                 residual = words if split else rank.first_or_last_tied_tap(words, self.window, last)
             elif not split:
                 tied = rolled.selection_of_equal_keys(

@@ -147,7 +147,7 @@ def _end_of_padding(shards: Shards, ndim: int, *, last: bool) -> Array:
     """The first, or last, flat tap of each window that is not padding, broadcastable to the output."""
     taps: list[Any] = []
     for dim in shards.window.dims:
-        halo, tap = shards.halo(dim), first_or_last_tap_inside(dim, last=last)
+        halo, tap = shards.halo(dim), first_or_last_tap_inside(dim, take_last=last)
         if halo:
             real = dim.last_tap_inside if last else dim.first_tap_inside
             tap = real(halo.windows()).clip(0, dim.window - 1)
@@ -156,7 +156,7 @@ def _end_of_padding(shards: Shards, ndim: int, *, last: bool) -> Array:
 
 
 def _real_taps(shards: Shards, ndim: int) -> BitWords:
-    """One bit per tap of each window, set where the tap is not padding; one word for each word of `tie_masks`."""
+    """One bit per tap of each window, 0 for a tap in the padding; one word per word of `tie_bits_of_input`."""
     real: list[Any] = []
     for dim in shards.window.dims:
         halo, holds = shards.halo(dim), functools.partial(is_tap_inside, dim)

@@ -21,7 +21,7 @@ from jaxpool._plan.steps import Step
 
 
 def _gather_along_axis(x: Array, axis: int, positions: np.ndarray) -> Array:
-    """Gather elements along an axis at a vector of positions."""
+    """Gather elements along an axis at a vector of `positions`."""
     sizes = [1 if a == axis else size for a, size in enumerate(x.shape)]
     others = tuple(a for a in range(x.ndim) if a != axis)
     numbers = lax.GatherDimensionNumbers(others, (axis,), (axis,))
@@ -80,10 +80,10 @@ def sum_by_gather_tables(x: Array, axes: Sequence[int], phases_per_axis: Sequenc
 def _windows_covering_positions(
     index: Array, step: Step
 ) -> Iterator[tuple[Callable[[Array], Array], Array, Array]]:
-    """Yield (read, within, chose) for each window that covers a position, for all positions at once.
+    """Yield (gather_at_window, within, chose) for each window that covers a position, for all positions at once.
 
-    `gather_at_window` gathers an array at the window, and `within` is the index of the window minus its tap at the position. The
-    window selected the position where `within` is less than `step.reach`, which is the mask `chose`.
+    `gather_at_window` gathers an array at the window, and `within` is the index of the window minus its tap at
+    the position. The window selected the position where `within` is less than `step.reach`, which is the mask `chose`.
     """
     none = step.count  # tap of windows that do not exist; never selected
     # Unsigned, so that an index below the tap wraps around to a value above `step.reach`.
