@@ -19,7 +19,7 @@ def _block_bounds(axis_size: int) -> list[tuple[int, int]]:
 
 
 def _combine_blocks(bits: Array, axis: int, first_bit: int, num_blocks: int) -> Array:
-    """Combine `num_blocks` adjacent blocks of one length along `axis` to words, as the bits from `first_bit` on."""
+    """Combine `num_blocks` adjacent blocks of one length along `axis` into bytes, as the bits from `first_bit` on."""
     shape = (
         *bits.shape[:axis],
         num_blocks,

@@ -84,7 +84,7 @@ def fold_pixels_of_cells(
 
 
 class _CellsAtPositions(NamedTuple):
-    """Cells of each box that contain each position of an axis: the `first_cell` cell and their number `num_cells`.
+    """Cells of each box that contain each position of an axis: the number of the first cell and `num_cells`.
 
     Both arrays have the shape (tiles, boxes, positions of a tile). The cells that contain a position are adjacent.
     """

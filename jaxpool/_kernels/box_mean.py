@@ -123,7 +123,7 @@ def cell_bounds(
 def uniform_pixel_weights(
     first_pixel: Array, end_pixel: Array, axis_size: int, dtype: DType
 ) -> Array:
-    """Weights of a mean over the pixels `first_pixel : high`: (K, cells, size), zeros for an empty range."""
+    """Weights of a mean over the pixels `first_pixel : end_pixel`: (K, cells, size), zeros for an empty range."""
     pixel = _iota_along_axis(axis_size, np.int32, 2, 3)
     inside = (pixel >= first_pixel[..., None]) & (pixel < end_pixel[..., None])
     return inside.astype(dtype) / jnp.maximum(end_pixel - first_pixel, 1).astype(dtype)[..., None]
@@ -252,7 +252,7 @@ class WeightedPixels(NamedTuple):
 
 
 def _gather_pixels(pixel_rows: Array, pixel_numbers: Array, gather_number: int) -> Array:
-    """Gather rows of `pixel_rows` at `pixel_numbers`, and widen 16-bit floats to float32.
+    """Gather `pixel_rows` at `pixel_numbers`, and widen 16-bit floats to float32.
 
     16-bit floats are gathered as integers, because XLA for CPU casts a whole float array before the gather.
     """
@@ -285,7 +285,7 @@ def weighted_sums_by_gather(
 ) -> Array:
     """Weighted sums over the pixels of each cell, (K, cells, cells, C). Box k reads array number `array_of_box[k]`.
 
-    `concatenates_arrays` concatenates several arrays first. Otherwise a loop reads one box after another.
+    With `concatenates_arrays`, several arrays are concatenated first. Otherwise a loop reads one box after another.
     """
     if len(pixel_row_arrays) == 1:
         return _weighted_sums(pixel_row_arrays[0], weighted_pixels)

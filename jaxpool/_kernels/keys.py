@@ -64,7 +64,7 @@ def from_sort_keys(sort_keys: Array, dtype: DType) -> Array:
 
 
 def _floats_from_bits(bits: Array, dtype: DType) -> Array:
-    """Floats of `dtype` from bits of `_widen_8_bit_floats`."""
+    """Floats of `dtype` from the bits of the result of `_widen_8_bit_floats`."""
     if dtype in _BITCAST_DTYPES:
         return lax.bitcast_convert_type(bits, dtype)
     return from_comparison_dtype(lax.bitcast_convert_type(bits, jnp.float32), dtype)

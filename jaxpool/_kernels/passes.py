@@ -59,7 +59,7 @@ def run_pass(
     order = minor_last if layout.minor_last else minor_last[::-1]
 
     def compute_region(region_per_axis: Sequence[Region]) -> Any:
-        """Positions of the region `region_per_axis`, with the phases interleaved."""
+        """Positions of one region, with the phases interleaved."""
         padded = layout.reading == "padded"
         read = (
             [_pad_source(source, axes, region_per_axis) for source in sources]

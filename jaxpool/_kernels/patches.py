@@ -38,7 +38,7 @@ def tap_axes(window: Window) -> tuple[int, ...]:
 
 
 def patches_shape(input_shape: Sequence[Any], window: Window) -> tuple[Any, ...]:
-    """Shape of the result of `extract_patches` for an array of `input_shape`."""
+    """Shape of the patches of an array of `input_shape`."""
     for dim in reversed(_dims_in_axis_order(window)):
         input_shape = (*input_shape[: dim.axis], dim.out, dim.window, *input_shape[dim.axis + 1 :])
     return tuple(input_shape)

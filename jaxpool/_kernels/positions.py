@@ -168,7 +168,7 @@ def input_position_of_tap(flat_tap: Array, window: Window) -> Array:
 
 
 def indices_to_positions(indices: Array, num_positions: int) -> Array:
-    """`indices` of any integer dtype as positions; indices outside [0, count) become `num_positions`.
+    """`indices` of any integer dtype as positions; indices outside [0, num_positions) become `num_positions`.
 
     The barrier hides constant indices from XLA, which would otherwise evaluate their gathers and scatters with its
     slow interpreter during compilation.

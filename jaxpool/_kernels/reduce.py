@@ -255,7 +255,8 @@ def _flat_indices(
 ) -> Array:
     """Row-major flat indices in the order of `axes`, counted from the end if `from_end`.
 
-    The result has the shape and sharding of `array_with_sharding`. `axis_shift` is an axis, its full size, and the offset of each element along this axis.
+    The result has the shape and sharding of `array_with_sharding`. `axis_shift` is an axis, its
+    full size, and the offset of each element along this axis.
     """
     flat_index = lax.full_like(array_with_sharding, 0, dtype)
     for axis in axes:
@@ -286,7 +287,7 @@ def first_tied_flat_index(
 ) -> Array:
     """Least flat index of a tied element, or the greatest value of the index dtype if none is tied.
 
-    `use_float32` compares ranks in float32, for fewer than 2**16 elements.
+    `use_float32` compares indices in float32, for fewer than 2**16 elements.
     """
     dtype = _flat_index_dtype([tied_mask.shape[axis] for axis in axes], has_mask)
     compared = np.dtype(np.float32) if use_float32 else dtype

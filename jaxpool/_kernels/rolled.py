@@ -33,7 +33,7 @@ Join = Callable[[State, Array, Sequence[Array]], State]
 
 @dataclasses.dataclass(frozen=True)
 class TapLoop:
-    """A loop over all taps of a window, or over the flat taps `flat_taps` in their order.
+    """A loop over all taps of a window, or over `flat_taps` in their order.
 
     `collapses_minor_axes`: the minor pooled axis and all axes after it are collapsed, in planes and by the method
     `collapse_minor_axes`. Short rows then become parts of longer rows, which vectorise.
@@ -65,7 +65,7 @@ class TapLoop:
         return np.ravel_multi_index(phases, strides), np.stack(starts, 1)
 
     def collapse_minor_axes(self, y: Array) -> Array:
-        """Collapse the axes of an output-shaped array that are `collapses_minor_axes`."""
+        """Collapse the minor axes of an output-shaped array if `collapses_minor_axes`."""
         return lax.collapse(y, max(self.window.axes)) if self.collapses_minor_axes else y
 
     def _elements_per_position(self, shape: Sequence[Any]) -> list[int]:
@@ -238,7 +238,7 @@ class TapLoop:
 
 
 def key_of_rank_in_windows(loop: TapLoop, key: Array, rank: Any, fill: Any) -> Array:
-    """Key of rank `rank`, from 0, in each window: a search bit by bit that counts smaller keys."""
+    """Key of `rank`, from 0, in each window: a search bit by bit that counts smaller keys."""
     info, shape = jnp.iinfo(key.dtype), loop.window.pooled(key.shape)
     int16 = jnp.iinfo(np.int16)
     narrow = info.bits <= int16.bits and len(loop.taps_in_loop_order) <= int16.max

@@ -242,7 +242,7 @@ def _from_comparison_values(value: Array, dtype: DType, plan: ScanPlan) -> Array
 def running_max_or_min(
     x: Array, axis: int, kind: Kind, reverse: bool, plan: ScanPlan, *reset_masks: Array
 ) -> Array:
-    """Running maximum or minimum, restarted where `reset_masks` is True. NaN wins over every number."""
+    """Running maximum or minimum, restarted where the optional reset mask is True. NaN wins over every number."""
     value, fill = _comparison_values_and_fill(x, kind, plan)
     behind = [num_earlier_in_episode(mask, axis, reverse, plan) for mask in reset_masks]
     return _from_comparison_values(

@@ -30,7 +30,10 @@ def clip_segment_ids(segment_ids: Array, num_segments: int) -> Array:
 
 
 def gather_value_of_segment(y: Array, segment_ids: Array, fill: Any) -> Array:
-    """Gather the entry of y, (num_segments, ...), for the segment of each row: (N, ...); `fill` for rows in no segment."""
+    """Gather for each row the entry of its segment, (N, ...) from y (num_segments, ...).
+
+    Rows in no segment get `fill`.
+    """
     at = jnp.where(segment_ids < 0, np.int32(y.shape[0]), segment_ids)
     return jnp.take(y, at, axis=0, mode="fill", fill_value=fill)
 
@@ -74,7 +77,7 @@ def reduce_segments(
 def sum_segments(
     x: Array, segment_ids: Array, num_segments: int, is_sorted: bool, *, scatters_in_order: bool
 ) -> Array:
-    """Sum of the rows of each segment, (count, ...); `scatters_in_order` if scatters add floats in order."""
+    """Sum of the rows of each segment, (num_segments, ...); `scatters_in_order` if scatters add floats in order."""
     if scatters_in_order or not is_float(x.dtype):
         return segment_sums_in_order(x, segment_ids, num_segments, is_sorted)
     if not is_sorted:

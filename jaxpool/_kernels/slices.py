@@ -87,7 +87,7 @@ def join_parts(
 
 
 def interleave(parts: Sequence[Array], axis: int, period: int) -> Array:
-    """Interleave parts along an axis with period `period`; missing parts are zeros."""
+    """Interleave parts along an axis with a `period`; missing parts are zeros."""
     if period == 1:
         return parts[0]
     rest = (0, period - len(parts), 0)

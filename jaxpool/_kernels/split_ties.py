@@ -80,7 +80,7 @@ def tie_bits_of_tap_values(
 ) -> BitWords:
     """One bit per tap of each window, set where its value ties with y and is not padding; 32 bits per word.
 
-    `value_per_tap` belongs to the flat taps `flat_taps`, which ascend.
+    `value_per_tap` belongs to `flat_taps`, which ascend.
     """
     words = []
     for first in range(0, window.size, BITS_PER_WORD):

@@ -55,7 +55,7 @@ def _run_sum_pass(
 
 
 def _run_sum_passes(x: Array, plan: SumPlan, epilogue: Epilogue | None) -> Array:
-    """Run the passes of a plan, with the epilogue `epilogue` in the last pass."""
+    """Run the passes of a plan, with the `epilogue` in the last pass."""
     before = x
     for pass_ in plan.passes:
         last = pass_ is plan.passes[-1]
@@ -66,7 +66,7 @@ def _run_sum_passes(x: Array, plan: SumPlan, epilogue: Epilogue | None) -> Array
 
 
 def window_sum(x: Array, plan: SumPlan, epilogue: Epilogue) -> Array:
-    """Sum over each window, with padding as 0, followed by the epilogue `epilogue`."""
+    """Sum over each window, with padding as 0, followed by the `epilogue`."""
     whole = tuple(dim.axis for dim in plan.whole)
     if whole:
         x = jnp.sum(x, axis=whole, keepdims=True, dtype=accumulator_dtype(x.dtype))
