@@ -175,7 +175,7 @@ def _starts(kind: str, x: Array, init: Any, padded: bool) -> bool:
     if start.dtype != x.dtype or start.shape:
         raise LeftError("the initial value is no scalar of the array's dtype")
     if not isinstance(init, jax.core.Tracer):
-        identity = 0 if kind == "sum" else dtypes.identity_of(x.dtype, cast(Kind, kind))
+        identity = 0 if kind == "sum" else dtypes.reduction_identity(x.dtype, cast(Kind, kind))
         if np.asarray(init) == identity:
             return False
     if kind == "sum" and padded:

@@ -150,7 +150,7 @@ def avg_pool(
     """
     geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
     x, split = checked(x, *geometry, autodiff=autodiff, any_length=True)
-    accumulator = dtypes.accumulator(dtypes.float_dtype(x.dtype))
+    accumulator = dtypes.accumulator_dtype(dtypes.mean_dtype(x.dtype))
     divide = divisor_of(divisor, count_include_pad, accumulator)
     mask = masked(x, split, where)
     if mask is not None and divide == "real":

@@ -14,7 +14,7 @@ from jaxpool._api.windowed import checked
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import check_choice
 from jaxpool._arguments.sizes import IntOrInts
-from jaxpool._kernels.compare import decode, ties_with
+from jaxpool._kernels.compare import is_tied_with, to_comparison_dtype
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._kernels.materialise import store_arguments
 from jaxpool._ops.linear_map import traced_for
@@ -38,7 +38,9 @@ def _marked(shards: Shards, kind: Kind, ties: Marked, x: Array) -> Array:
     if ties == "all":
 
         def attained(x: Array) -> Array:
-            return ties_with(decode(x), decode(select_pool(shards, kind, "first", x)))
+            return is_tied_with(
+                to_comparison_dtype(x), to_comparison_dtype(select_pool(shards, kind, "first", x))
+            )
 
         marks: Array = store_arguments(barrier_on(traced_for()), attained)(x)
         return marks

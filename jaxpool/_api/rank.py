@@ -28,7 +28,7 @@ from jaxpool._arguments.sizes import (
 )
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.compare import Ties
-from jaxpool._kernels.dtypes import accumulator, float_dtype
+from jaxpool._kernels.dtypes import accumulator_dtype, mean_dtype
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.masked import rank as masked_rank
 from jaxpool._ops.rank_pool import KMax, RankPool, ranked
@@ -105,8 +105,8 @@ def median_pool(
     check_choice("method", method, ("higher", "lower", "midpoint"))
     if method != "midpoint":
         return element(method)
-    dtype = float_dtype(x.dtype)
-    low, high = [element(each).astype(accumulator(dtype)) for each in ("lower", "higher")]
+    dtype = mean_dtype(x.dtype)
+    low, high = [element(each).astype(accumulator_dtype(dtype)) for each in ("lower", "higher")]
     return (low * 0.5 + high * 0.5).astype(dtype)
 
 

@@ -35,8 +35,8 @@ from jaxpool._arguments.sizes import (
     static_sizes,
 )
 from jaxpool._kernels.compare import Ties
-from jaxpool._kernels.dtypes import accumulator, float_dtype
-from jaxpool._kernels.segments import within
+from jaxpool._kernels.dtypes import accumulator_dtype, mean_dtype
+from jaxpool._kernels.segments import clip_segment_ids
 from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.box_max import BoxMax
 from jaxpool._ops.box_mean import BoxMean, box_mean
@@ -130,7 +130,7 @@ def _images_of(boxes: Array, batch_indices: Any, count: int) -> Array:
     """The image of each box, flat: `batch_indices`, or the first axis of boxes (B, K, 4), which has size `count`."""
     if batch_indices is not None:
         images = integers("batch_indices", batch_indices, boxes.shape[:-1], count)
-        return within(images.reshape(-1), count)
+        return clip_segment_ids(images.reshape(-1), count)
     if boxes.ndim != 3 or boxes.shape[0] != count:
         rule = f"({count}, K, 4) without batch_indices, K boxes of each image"
         hint = "Pass the image of each box as batch_indices."
@@ -144,7 +144,7 @@ def _pooled(
     """`pool(*xs, *extra_args)` for the cells of `op`, reshaped to the leading axes of `boxes`."""
     if 0 in boxes.shape or 0 in xs[0].shape:
         shape = (*boxes.shape[:-1], *op.output_shape, xs[0].shape[-1])
-        return jnp.zeros(shape, float_dtype(xs[0].dtype))
+        return jnp.zeros(shape, mean_dtype(xs[0].dtype))
     y = gathered(pool, 3, 1, *xs, *extra_args)
     return y.reshape(*boxes.shape[:-1], *y.shape[1:])
 
@@ -347,7 +347,7 @@ def multilevel_roi_align(
 
 def level_of(boxes: Array, bounds: tuple[int, int], size: float, level: int) -> Array:
     """The level of each box (K, 4), counted from the first of `bounds`; the finest for a box without area."""
-    wide = lax.stop_gradient(boxes).astype(accumulator(float_dtype(boxes.dtype)))
+    wide = lax.stop_gradient(boxes).astype(accumulator_dtype(mean_dtype(boxes.dtype)))
     area = (wide[:, 2] - wide[:, 0]) * (wide[:, 3] - wide[:, 1])
     exact = level + jnp.log2(jnp.sqrt(area) / np.asarray(size, area.dtype))
     chosen = jnp.clip(jnp.floor(exact + np.asarray(_ROUNDING, area.dtype)), *bounds)
@@ -369,7 +369,7 @@ def level_means(
 
     def pool(*arrays: Array) -> Array:
         flat, image, level = arrays[len(xs) :]
-        wide = flat.astype(accumulator(float_dtype(flat.dtype)))
+        wide = flat.astype(accumulator_dtype(mean_dtype(flat.dtype)))
         factors = jnp.asarray(np.asarray(scales, wide.dtype))[jnp.clip(level, 0, len(scales) - 1)]
         in_level = dataclasses.replace(op, scale=1.0)
         return box_mean(in_level, arrays[: len(xs)], wide * factors[:, None], image, level)

@@ -22,8 +22,8 @@ from jaxpool._arguments.choices import check_bool, check_choice
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import check_fits_int32_indices, is_int, static_sizes
 from jaxpool._kernels.compare import Ties
-from jaxpool._kernels.dtypes import Kind, as_float, identity_of
-from jaxpool._kernels.segments import scattered, within
+from jaxpool._kernels.dtypes import Kind, as_float, reduction_identity
+from jaxpool._kernels.segments import clip_segment_ids, reduce_segments
 from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.segments import SegmentSelect, SegmentSum
 from jaxpool._shards.split import check_whole
@@ -54,7 +54,7 @@ def arguments(
     if not 0 <= count < 2**31:
         raise ArgumentError("num_segments", rule, num_segments, "Pass the number of outputs.")
     # Kernels drop int32 ids that are out of range, which saves a pass over the ids.
-    rows = ids if ids.dtype == np.int32 else within(ids, count)
+    rows = ids if ids.dtype == np.int32 else clip_segment_ids(ids, count)
     return count, (rows,) if where is None else (rows, mask_of(where, x.shape))
 
 
@@ -71,7 +71,7 @@ def _select(
     check_choice("ties", ties, ("split", "first", "last"))
     count, ids_and_mask = arguments(x, segment_ids, num_segments, where, is_sorted)
     if 0 in (count, x.shape[0]):
-        return jnp.full((count, *x.shape[1:]), identity_of(x.dtype, kind), x.dtype)
+        return jnp.full((count, *x.shape[1:]), reduction_identity(x.dtype, kind), x.dtype)
     op = SegmentSelect(kind, ties, count, is_sorted)
     return gathered(lambda *xs: apply_with_extra_args(op, *xs)[0], 1, x.ndim - 1, x, *ids_and_mask)
 
@@ -210,7 +210,7 @@ def segment_max_with_argmax(
     rows = x.shape[0]
     if 0 in (count, rows):
         shape = (count, *x.shape[1:])
-        return jnp.full(shape, identity_of(x.dtype, "max"), x.dtype), jnp.full(
+        return jnp.full(shape, reduction_identity(x.dtype, "max"), x.dtype), jnp.full(
             shape, rows, np.int32
         )
     order: Literal["first", "last"] = "last" if ties == "last" else "first"
@@ -334,4 +334,4 @@ def _rows(ids: Array, count: int, is_sorted: bool, *mask: Array) -> Array:
     counts = lax.expand_dims((ids >= 0) & (ids < count), range(1, mask[0].ndim if mask else 1))
     counts = counts & mask[0] if mask else counts
     near = lax.clamp(np.int32(0), ids, np.int32(count - 1))
-    return scattered(jax.ops.segment_sum, counts.astype(np.int32), near, count, is_sorted)
+    return reduce_segments(jax.ops.segment_sum, counts.astype(np.int32), near, count, is_sorted)

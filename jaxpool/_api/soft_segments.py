@@ -20,7 +20,7 @@ from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.coefficients import checked_float
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._kernels.dtypes import accumulator, as_float, identity_of
+from jaxpool._kernels.dtypes import accumulator_dtype, as_float, reduction_identity
 from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.soft_segments import Segments, SegmentSoftmax, log_of_sums
 
@@ -54,7 +54,7 @@ def _arguments(
     count, ids_and_mask = arguments(x, segment_ids, num_segments, where, is_sorted)
     wide = as_float(x)
     # XLA multiplies by the inverse of a constant, so the inverse must be a normal number too.
-    info = jnp.finfo(accumulator(wide.dtype))
+    info = jnp.finfo(accumulator_dtype(wide.dtype))
     divisor = min(max(divisor, float(info.tiny)), float(info.max) / 4)
     return Segments(count, is_sorted), divisor, wide, ids_and_mask
 
@@ -157,7 +157,7 @@ def segment_logsumexp(
         x, segment_ids, num_segments, temperature, where, is_sorted, scaled
     )
     if 0 in (segments.count, x.shape[0]):
-        return jnp.full((segments.count, *x.shape[1:]), identity_of(x.dtype, "max"), x.dtype)
+        return jnp.full((segments.count, *x.shape[1:]), reduction_identity(x.dtype, "max"), x.dtype)
     return gathered(
         functools.partial(log_of_sums, segments, divisor), 1, x.ndim - 1, x, *ids_and_mask
     )

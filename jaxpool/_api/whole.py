@@ -239,9 +239,9 @@ def spatial_pyramid_pool(
     x, shape = lax.transpose(x, order), tuple(shape[axis] for axis in order)
     place = place.permuted(order) if place else None
     spatial = tuple(range(len(rest) - len(channels), x.ndim - len(channels)))
-    dtype = dtypes.float_dtype(x.dtype) if kind == "avg" else x.dtype
+    dtype = dtypes.mean_dtype(x.dtype) if kind == "avg" else x.dtype
     # The cotangents of the levels add up in the dtype of this x.
-    x = dtypes.cast(x, dtypes.accumulator(dtype))
+    x = dtypes.cast(x, dtypes.accumulator_dtype(dtype))
     parts = []
     for count in counts:
         window = adaptive_window(shape, count, spatial)

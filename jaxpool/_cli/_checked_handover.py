@@ -23,7 +23,7 @@ from jax import numpy as jnp
 from jaxpool._accelerate.bind import Handover, Report, described, handing_over
 from jaxpool._accelerate.report import LaxReduction
 from jaxpool._accelerate.windows import GEOMETRY, KINDS, LeftError, kind_of
-from jaxpool._kernels.dtypes import accumulator
+from jaxpool._kernels.dtypes import accumulator_dtype
 
 _PRIMITIVES = {kind: primitive for primitive, kind in KINDS.items() if kind}
 
@@ -118,7 +118,7 @@ def compared(primitive: Any, params: dict[str, Any], x: Any, *init: Any) -> Comp
         y = lax.reduce_window_sum_p.bind(x, **{name: params[name] for name in GEOMETRY})
         return sum(init, y)
 
-    wide, *wide_init = (each.astype(accumulator(x.dtype)) for each in (x, *init))
+    wide, *wide_init = (each.astype(accumulator_dtype(x.dtype)) for each in (x, *init))
     if floats and kind_of(primitive, params) == "sum":
         want = _value(_leaving, add, wide, *wide_init)
         sizes = _value(_leaving, add, *map(jnp.abs, (wide, *wide_init)))
@@ -170,7 +170,7 @@ def _rounding(dtype: Any, additions: int, sizes: Any, result: Any) -> Any:
     It is the rounding of the additions, and of the `result` to `dtype` if the additions use a wider dtype.
     """
     sizes, result = (np.abs(np.asarray(each, np.float64)) for each in (sizes, result))
-    wide, narrow = jnp.finfo(accumulator(dtype)), jnp.finfo(dtype)
+    wide, narrow = jnp.finfo(accumulator_dtype(dtype)), jnp.finfo(dtype)
     allowed = float(wide.eps) * additions * sizes
     if narrow.bits < wide.bits:
         allowed = allowed + float(narrow.eps) * result + float(narrow.smallest_subnormal)

@@ -7,20 +7,29 @@ from jax import Array, lax
 
 from jaxpool._kernels import slices
 
-BYTE = 8  # bits per word
+BITS_PER_BYTE = 8  # bits per word
 
 
-def _blocks(size: int) -> list[tuple[int, int]]:
+def _block_bounds(axis_size: int) -> list[tuple[int, int]]:
     """Start and exclusive end of each block; the last blocks may be short or missing."""
-    length = -(-size // BYTE)
-    return [(first, min(first + length, size)) for first in range(0, size, max(length, 1))]
+    length = -(-axis_size // BITS_PER_BYTE)
+    return [
+        (start, min(start + length, axis_size)) for start in range(0, axis_size, max(length, 1))
+    ]
 
 
-def _joined(bits: Array, axis: int, first: int, count: int) -> Array:
-    """Combine `count` adjacent blocks of one length along `axis` to words, as the bits from `first` on."""
-    shape = (*bits.shape[:axis], count, bits.shape[axis] // count, *bits.shape[axis + 1 :])
-    blocks = lax.reshape(bits, shape) if count > 1 else lax.expand_dims(bits, [axis])
-    values = slices.along((1 << np.arange(first, first + count)).astype(np.uint8), axis, len(shape))
+def _combine_blocks(bits: Array, axis: int, first_bit: int, num_blocks: int) -> Array:
+    """Combine `num_blocks` adjacent blocks of one length along `axis` into bytes, as the bits from `first_bit` on."""
+    shape = (
+        *bits.shape[:axis],
+        num_blocks,
+        bits.shape[axis] // num_blocks,
+        *bits.shape[axis + 1 :],
+    )
+    blocks = lax.reshape(bits, shape) if num_blocks > 1 else lax.expand_dims(bits, [axis])
+    values = slices.reshape_along_axis(
+        (1 << np.arange(first_bit, first_bit + num_blocks)).astype(np.uint8), axis, len(shape)
+    )
     words = lax.select(
         blocks, slices.broadcast_like(values, blocks), lax.full_like(blocks, 0, np.uint8)
     )
@@ -28,7 +37,7 @@ def _joined(bits: Array, axis: int, first: int, count: int) -> Array:
     return lax.reduce(words, np.uint8(0), lax.add, (axis,))
 
 
-def pack(bits: Array, axis: int) -> Array:
+def pack_bits(bits: Array, axis: int) -> Array:
     """Pack booleans to bytes along `axis`.
 
     A reduction combines the blocks of one length. XLA fuses the computation of the bits into it, so no platform stores
@@ -36,7 +45,7 @@ def pack(bits: Array, axis: int) -> Array:
     """
     if not (size := bits.shape[axis]):
         return bits.astype(np.uint8)
-    length = -(-size // BYTE)
+    length = -(-size // BITS_PER_BYTE)
     whole = size // length
     counts = [1] * whole if slices.is_sharded(bits) else [whole]
     counts += [1] * (size > whole * length)
@@ -45,17 +54,17 @@ def pack(bits: Array, axis: int) -> Array:
         end = min((first + count) * length, size)
         block = lax.slice_in_dim(bits, first * length, end, axis=axis)
         short = (first + count) * length - end
-        word = _joined(block, axis, first, count)
+        word = _combine_blocks(block, axis, first, count)
         words.append(slices.pad(word, [axis], [(0, short, 0)], 0))
         first += count
     return functools.reduce(lax.bitwise_or, words)
 
 
-def unpack(words: Array, size: int, axis: int) -> Array:
-    """Undo `pack` for `size` booleans along `axis`."""
+def unpack_bits(packed_bytes: Array, size: int, axis: int) -> Array:
+    """Undo `pack_bits` for `size` booleans along `axis`."""
     parts = []
-    for bit, (first, end) in enumerate(_blocks(size)):
-        block = lax.slice_in_dim(words, 0, end - first, axis=axis)
+    for bit, (first, end) in enumerate(_block_bounds(size)):
+        block = lax.slice_in_dim(packed_bytes, 0, end - first, axis=axis)
         masked = lax.bitwise_and(block, lax.full_like(block, 1 << bit))
         parts.append(lax.ne(masked, lax.full_like(masked, 0)))
-    return lax.concatenate(parts, axis) if parts else words.astype(np.bool_)
+    return lax.concatenate(parts, axis) if parts else packed_bytes.astype(np.bool_)

@@ -15,32 +15,32 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import match_varying_mesh_axes
-from jaxpool._kernels.compare import decode
-from jaxpool._kernels.dtypes import DType, accumulator, has_16_bits
+from jaxpool._kernels.compare import to_comparison_dtype
+from jaxpool._kernels.dtypes import DType, accumulator_dtype, is_16_bit_float
 
 # Sample points considered per pixel if a cell has ceil(length) points. Their distance is more than half a pixel, so at
 # most 4 are less than a pixel from the centre of the pixel. One more at each end allows for rounding.
-REACH = 6
+SAMPLE_POINTS_PER_PIXEL = 6
 # XLA for CPU fuses the bitcast of a 16-bit image into at most 15 gathers; for more it stores a copy of the image.
 # Alternating uint16 and int16 makes two arrays, with 8 gathers each for a cell of 16 pixels: neither is stored.
 _BITS = (np.uint16, np.int16)
 
 
-def _whole(count: int, dtype: DType, axis: int, rank: int) -> Array:
-    shape = [1] * rank
-    shape[axis] = count
+def _iota_along_axis(size: int, dtype: DType, axis: int, ndim: int) -> Array:
+    shape = [1] * ndim
+    shape[axis] = size
     return lax.broadcasted_iota(dtype, shape, axis)
 
 
-def _divided(length: Array, cells: int) -> Array:
+def _divide_correctly_rounded(length: Array, num_cells: int) -> Array:
     """`length / cells`, correctly rounded, because the last bit may decide which pixels are in a cell.
 
     XLA replaces a constant divisor by its rounded reciprocal. Adding `length * 0` makes the divisor non-constant.
     """
-    return length / (lax.full_like(length, cells) + length * 0)
+    return length / (lax.full_like(length, num_cells) + length * 0)
 
 
-def rounded(product: Array) -> Array:
+def round_before_adding(product: Array) -> Array:
     """Round a product before it is added: XLA would contract product and sum to one operation with one rounding.
 
     XLA does not contract across a clamp, here to the finite numbers. There is no `jax.custom_jvp`, because jax 0.10
@@ -50,247 +50,313 @@ def rounded(product: Array) -> Array:
     return lax.clamp(-most, product, most)
 
 
-def bilinear(start: Array, length: Array, cells: int, size: int, samples: int | None) -> Array:
-    """Weight of each of `size` pixels in each of `cells` equal parts of spans of `length`: (K, cells, size).
+def bilinear_pixel_weights(
+    span_start: Array, span_length: Array, num_cells: int, axis_size: int, num_samples: int | None
+) -> Array:
+    """Weight of each pixel of an axis in each of `num_cells` equal parts of a span: (K, cells, axis_size).
 
-    A cell is the mean of `samples` points, each interpolated between two pixels. None takes one point per pixel of
+    A cell is the mean of `num_samples` points, each interpolated between two pixels. None takes one point per pixel of
     its length, rounded up. A point more than a pixel outside counts as 0.
     """
-    start, dtype = start[:, None, None, None], start.dtype
-    length = _divided(length[:, None, None, None], cells)
-    begin = start + rounded(_whole(cells, dtype, 1, 4) * length)
-    pixel = _whole(size, dtype, 2, 4)
-    if samples is not None:
-        count = lax.full_like(length, samples)
-        number = _whole(samples, dtype, 3, 4)
+    span_start, dtype = span_start[:, None, None, None], span_start.dtype
+    span_length = _divide_correctly_rounded(span_length[:, None, None, None], num_cells)
+    begin = span_start + round_before_adding(_iota_along_axis(num_cells, dtype, 1, 4) * span_length)
+    pixel = _iota_along_axis(axis_size, dtype, 2, 4)
+    if num_samples is not None:
+        count = lax.full_like(span_length, num_samples)
+        number = _iota_along_axis(num_samples, dtype, 3, 4)
     else:
-        count = lax.stop_gradient(jnp.ceil(length))
-        first = jnp.floor((pixel - 1 - begin) * count / jnp.where(count > 0, length, 1) - 0.5)
-        number = jnp.maximum(lax.stop_gradient(first), 0) + _whole(REACH, dtype, 3, 4)
-    point = begin + rounded((number + 0.5) * (length / jnp.maximum(count, 1)))
-    counts = (number >= 0) & (number < count) & ~((point < -1) | (point > size))
+        count = lax.stop_gradient(jnp.ceil(span_length))
+        first = jnp.floor((pixel - 1 - begin) * count / jnp.where(count > 0, span_length, 1) - 0.5)
+        number = jnp.maximum(lax.stop_gradient(first), 0) + _iota_along_axis(
+            SAMPLE_POINTS_PER_PIXEL, dtype, 3, 4
+        )
+    point = begin + round_before_adding((number + 0.5) * (span_length / jnp.maximum(count, 1)))
+    counts = (number >= 0) & (number < count) & ~((point < -1) | (point > axis_size))
     # jnp.clip has half a derivative at its bounds; this has the derivative from the right.
-    point = jnp.where(point >= size - 1, size - 1, jnp.where(point < 0, 0, point))
+    point = jnp.where(point >= axis_size - 1, axis_size - 1, jnp.where(point < 0, 0, point))
     low = lax.stop_gradient(jnp.floor(point))
     weight = jnp.where(pixel == low, 1 - (point - low), 0)
     weight = jnp.where(pixel == low + 1, point - low, weight)
     return jnp.where(counts, weight, 0).sum(-1) / jnp.maximum(count, 1)[..., 0]
 
 
-def points(
-    start: Array, length: Array, cells: int, size: int | Array, samples: int
+def pixels_and_weights_of_points(
+    span_start: Array, span_length: Array, num_cells: int, axis_size: int | Array, num_samples: int
 ) -> tuple[Array, Array]:
     """Pixels next to the sample points of each cell, and their weights: (K, cells, 2 * samples) each.
 
-    `size` is the size of the axis, or an array with the size for each box.
+    `axis_size` is the size of the axis, or an array with the size for each box.
     """
-    if not isinstance(size, int):
-        size = size.astype(start.dtype)[:, None, None]
-    step = _divided(length[:, None, None], cells)
-    begin = start[:, None, None] + rounded(_whole(cells, step.dtype, 1, 3) * step)
-    point = begin + rounded((_whole(samples, step.dtype, 2, 3) + 0.5) * _divided(step, samples))
-    counts = ~((point < -1) | (point > size))
-    point = jnp.clip(point, 0, size - 1)
+    if not isinstance(axis_size, int):
+        axis_size = axis_size.astype(span_start.dtype)[:, None, None]
+    step = _divide_correctly_rounded(span_length[:, None, None], num_cells)
+    begin = span_start[:, None, None] + round_before_adding(
+        _iota_along_axis(num_cells, step.dtype, 1, 3) * step
+    )
+    point = begin + round_before_adding(
+        (_iota_along_axis(num_samples, step.dtype, 2, 3) + 0.5)
+        * _divide_correctly_rounded(step, num_samples)
+    )
+    counts = ~((point < -1) | (point > axis_size))
+    point = jnp.clip(point, 0, axis_size - 1)
     low = jnp.floor(point)
-    pixel = jnp.concatenate([low, jnp.minimum(low + 1, size - 1)], 2).astype(np.int32)
-    weight = jnp.concatenate([1 - (point - low), point - low], 2) / samples
+    pixel = jnp.concatenate([low, jnp.minimum(low + 1, axis_size - 1)], 2).astype(np.int32)
+    weight = jnp.concatenate([1 - (point - low), point - low], 2) / num_samples
     return pixel, jnp.where(jnp.concatenate([counts, counts], 2), weight, 0)
 
 
-def cell_bounds(start: Array, length: Array, cells: int, size: int) -> tuple[Array, Array]:
-    """Start and exclusive end of each of `cells` cells in a span of whole pixels, within `size`: (K, cells) each.
+def cell_bounds(
+    span_start: Array, span_length: Array, num_cells: int, axis_size: int
+) -> tuple[Array, Array]:
+    """Start and exclusive end of each cell in a span of whole pixels, within `axis_size`: (K, cells) each.
 
-    `start` and `length` hold whole numbers. Cells overlap if `cells` does not divide the length.
+    `span_start` and `span_length` hold whole numbers. Cells overlap if `num_cells` does not divide the length.
     """
-    step = _divided(length, cells)[:, None]
-    number, offset = _whole(cells, step.dtype, 1, 2), start[:, None]
+    step = _divide_correctly_rounded(span_length, num_cells)[:, None]
+    number, offset = _iota_along_axis(num_cells, step.dtype, 1, 2), span_start[:, None]
     bounds = (jnp.floor(number * step) + offset, jnp.ceil((number + 1) * step) + offset)
-    low, high = (jnp.clip(bound, 0, size).astype(np.int32) for bound in bounds)
+    low, high = (jnp.clip(bound, 0, axis_size).astype(np.int32) for bound in bounds)
     return low, high
 
 
-def even(low: Array, high: Array, size: int, dtype: DType) -> Array:
-    """Weights of a mean over the pixels `low : high`: (K, cells, size), zeros for an empty range."""
-    pixel = _whole(size, np.int32, 2, 3)
-    inside = (pixel >= low[..., None]) & (pixel < high[..., None])
-    return inside.astype(dtype) / jnp.maximum(high - low, 1).astype(dtype)[..., None]
+def uniform_pixel_weights(
+    first_pixel: Array, end_pixel: Array, axis_size: int, dtype: DType
+) -> Array:
+    """Weights of a mean over the pixels `first_pixel : end_pixel`: (K, cells, size), zeros for an empty range."""
+    pixel = _iota_along_axis(axis_size, np.int32, 2, 3)
+    inside = (pixel >= first_pixel[..., None]) & (pixel < end_pixel[..., None])
+    return inside.astype(dtype) / jnp.maximum(end_pixel - first_pixel, 1).astype(dtype)[..., None]
 
 
-class Groups(NamedTuple):
+class BoxGroups(NamedTuple):
     """Boxes in groups of one image: the image of each group, the box of each slot, the slot of each box.
 
     A free slot has the number of boxes as its box. A box without an image has the number of slots as its slot.
     """
 
-    image: Array
-    box: Array
-    slot: Array
+    image_of_group: Array
+    box_of_slot: Array
+    slot_of_box: Array
 
 
-def group(images: Array, boxes: int, count: int, size: int) -> Groups:
-    """Sort boxes into groups of at most `size`; box k is in image `images[k]` of `count`."""
-    used = min(boxes, count)
+def group_boxes_by_image(
+    image_of_box: Array, num_boxes: int, num_images: int, group_size: int
+) -> BoxGroups:
+    """Sort boxes into groups of at most `group_size`; box k is in image `image_of_box[k]` of `num_images`."""
+    used = min(num_boxes, num_images)
     # At most: each of `used` images has one box more than its full groups.
-    groups = (boxes - used) // size + used
-    if count == 1:
-        number = jnp.arange(groups * size)
-        known = jnp.pad(images == 0, (0, groups * size - boxes))
-        slot = jnp.where(known, number, groups * size)[:boxes]
-        return Groups(jnp.zeros(groups, np.int32), jnp.where(known, number, boxes), slot)
-    order = jnp.argsort(images, stable=True)
-    first = jnp.searchsorted(images[order], jnp.arange(count + 1, dtype=images.dtype))
-    groups_per_image = -(-jnp.diff(first) // size)
+    num_groups = (num_boxes - used) // group_size + used
+    if num_images == 1:
+        number = jnp.arange(num_groups * group_size)
+        known = jnp.pad(image_of_box == 0, (0, num_groups * group_size - num_boxes))
+        slot = jnp.where(known, number, num_groups * group_size)[:num_boxes]
+        return BoxGroups(jnp.zeros(num_groups, np.int32), jnp.where(known, number, num_boxes), slot)
+    order = jnp.argsort(image_of_box, stable=True)
+    first = jnp.searchsorted(
+        image_of_box[order], jnp.arange(num_images + 1, dtype=image_of_box.dtype)
+    )
+    groups_per_image = -(-jnp.diff(first) // group_size)
     last_group = jnp.cumsum(groups_per_image)
-    image = jnp.searchsorted(last_group, jnp.arange(groups), side="right")
-    image = jnp.minimum(image, count - 1).astype(np.int32)
-    first_slot = size * (last_group - groups_per_image)
-    number = jnp.arange(groups * size)
-    of = jnp.repeat(image, size)
-    rank = first[of] + number - first_slot[of]
-    in_use = rank < first[of + 1]
-    box = jnp.where(in_use, order[jnp.minimum(rank, boxes - 1)], boxes)
-    known = (images >= 0) & (images < count)
-    at = jnp.clip(images, 0, count - 1)
+    image = jnp.searchsorted(last_group, jnp.arange(num_groups), side="right")
+    image = jnp.minimum(image, num_images - 1).astype(np.int32)
+    first_slot = group_size * (last_group - groups_per_image)
+    number = jnp.arange(num_groups * group_size)
+    group_of_slot = jnp.repeat(image, group_size)
+    rank = first[group_of_slot] + number - first_slot[group_of_slot]
+    in_use = rank < first[group_of_slot + 1]
+    box = jnp.where(in_use, order[jnp.minimum(rank, num_boxes - 1)], num_boxes)
+    known = (image_of_box >= 0) & (image_of_box < num_images)
+    at = jnp.clip(image_of_box, 0, num_images - 1)
     slot = first_slot[at] + jnp.argsort(order) - first[at]
-    return Groups(image, box, jnp.where(known, slot, groups * size))
+    return BoxGroups(image, box, jnp.where(known, slot, num_groups * group_size))
 
 
-def rows(x: Array, at: Array) -> Array:
-    """Rows of x at `at`, zeros beyond the last row."""
-    return jnp.take(x, at, axis=0, mode="fill", fill_value=0)
+def take_rows_or_zeros(x: Array, row_numbers: Array) -> Array:
+    """Rows of x at `row_numbers`, zeros beyond the last row."""
+    return jnp.take(x, row_numbers, axis=0, mode="fill", fill_value=0)
 
 
-def products(x: Array, down: Array, across: Array, images: Array, *, own: bool) -> Array:
+def weighted_sums_by_matmul(
+    x: Array,
+    row_weights: Array,
+    column_weights: Array,
+    image_of_group: Array,
+    *,
+    separate_channels: bool,
+) -> Array:
     """Weighted sums of each group of boxes over its image: (groups, boxes, cells, cells, C).
 
-    `x` is (B, H, W, C), `down` (groups, boxes, cells, H), `across` (groups, boxes, cells, W). With `own`, each cell
-    has separate channels, and the channels of x are (C, cells, cells). The derivative recomputes the intermediate
-    product of a group, so memory does not grow with the boxes.
+    `x` is (B, H, W, C), `row_weights` (groups, boxes, cells, H), `column_weights` (groups, boxes, cells, W). With
+    `separate_channels`, each cell has channels of its own, and the channels of x are (C, cells, cells). The derivative
+    recomputes the intermediate product of a group, so memory does not grow with the boxes.
     """
     dot = functools.partial(jnp.einsum, precision=lax.Precision.HIGHEST)
-    if own:
-        x = x.reshape(*x.shape[:3], -1, down.shape[2], across.shape[2])
+    if separate_channels:
+        x = x.reshape(*x.shape[:3], -1, row_weights.shape[2], column_weights.shape[2])
     first, second = "nph,hwc->npwc", "npqw,npwc->npqc"
-    if own:
+    if separate_channels:
         first, second = ("nph,hwcpq->npwcq", "npqw,npwcq->npqc")
 
     @jax.checkpoint
-    def of_group(x: Array, down: Array, across: Array, image: Array) -> Array:
-        one = lax.dynamic_index_in_dim(x, image, keepdims=False)
+    def sum_one_group(
+        x: Array, row_weights: Array, column_weights: Array, image_number: Array
+    ) -> Array:
+        image_array = lax.dynamic_index_in_dim(x, image_number, keepdims=False)
         # With a copy for each row of cells, XLA for CPU multiplies faster if there are many channels. See
         # "Weights of columns copied" in bench/NOTES.md.
-        across = jnp.broadcast_to(across[:, None], (*down.shape[:2], *across.shape[1:]))
-        return dot(second, across, dot(first, down, one))
+        column_weights = jnp.broadcast_to(
+            column_weights[:, None], (*row_weights.shape[:2], *column_weights.shape[1:])
+        )
+        return dot(second, column_weights, dot(first, row_weights, image_array))
 
-    def step(_: None, group: tuple[Array, Array, Array]) -> tuple[None, Array]:
-        return None, of_group(x, *group)
+    def sum_next_group(
+        _: None, weights_and_image: tuple[Array, Array, Array]
+    ) -> tuple[None, Array]:
+        return None, sum_one_group(x, *weights_and_image)
 
-    return lax.scan(step, None, (down, across, images))[1]
+    return lax.scan(sum_next_group, None, (row_weights, column_weights, image_of_group))[1]
 
 
-class Weighted(NamedTuple):
-    """Pixel numbers and weights of each cell of K boxes, down and across: (K, cells, n) each.
+class WeightedPixels(NamedTuple):
+    """Pixel numbers and weights of each cell of K boxes, for rows and columns of pixels: (K, cells, n) each.
 
-    The number of a pixel is the number of the first pixel in its row, from `down`, plus its column, from `across`.
+    The number of a pixel is the number of the first pixel in its row, from `rows`, plus its column, from `columns`.
     Entries of weight 0 are not pixels.
     """
 
-    down: tuple[Array, Array]
-    across: tuple[Array, Array]
+    rows: tuple[Array, Array]
+    columns: tuple[Array, Array]
 
     @property
-    def pixels(self) -> tuple[int, int]:
-        """Number of pixels per cell, down and across."""
-        return self.down[0].shape[2], self.across[0].shape[2]
+    def pixels_per_cell(self) -> tuple[int, int]:
+        """Number of rows and columns of pixels per cell."""
+        return self.rows[0].shape[2], self.columns[0].shape[2]
 
-    def every(self) -> tuple[Array, Array]:
+    def all_pixels(self) -> tuple[Array, Array]:
         """Numbers and weights of all pixels of every cell: (K, cells, cells, n, n) each."""
-        (rows, down), (columns, across) = self.down, self.across
+        (rows, down), (columns, across) = self.rows, self.columns
         at = rows[:, :, None, :, None] + columns[:, None, :, None, :]
         return at, down[:, :, None, :, None] * across[:, None, :, None, :]
 
-    def one(self, u: int, v: int) -> tuple[Array, Array]:
-        """Number and weight of pixel (u, v) of every cell: (K, cells, cells) each."""
-        (rows, down), (columns, across) = self.down, self.across
-        at = rows[:, :, None, u] + columns[:, None, :, v]
-        return at, down[:, :, None, u] * across[:, None, :, v]
+    def one_pixel(self, row_index: int, column_index: int) -> tuple[Array, Array]:
+        """Number and weight of pixel (row_index, column_index) of every cell: (K, cells, cells) each."""
+        (rows, down), (columns, across) = self.rows, self.columns
+        at = rows[:, :, None, row_index] + columns[:, None, :, column_index]
+        return at, down[:, :, None, row_index] * across[:, None, :, column_index]
 
-    def behind(self, others: Array) -> "Weighted":
-        """Renumber the pixels for an array with `others`, (K,), further pixels in front."""
+    def shift_pixel_numbers(self, num_preceding: Array) -> "WeightedPixels":
+        """Renumber the pixels for an array with `num_preceding`, (K,), further pixels in front."""
         (rows, down), across = self
-        return Weighted((rows + others[:, None, None], down), across)
+        return WeightedPixels((rows + num_preceding[:, None, None], down), across)
 
 
-def _looked_up(flat: Array, at: Array, number: int) -> Array:
-    """Gather rows of `flat` at `at`, and widen 16-bit floats to float32.
+def _gather_pixels(pixel_rows: Array, pixel_numbers: Array, gather_number: int) -> Array:
+    """Gather `pixel_rows` at `pixel_numbers`, and widen 16-bit floats to float32.
 
     16-bit floats are gathered as integers, because XLA for CPU casts a whole float array before the gather.
     """
-    if not has_16_bits(flat.dtype):
-        return jnp.take(flat, at, axis=0, mode="clip").astype(accumulator(flat.dtype))
-    bits = lax.bitcast_convert_type(flat, _BITS[number % 2])
-    rows = jnp.take(bits, at, axis=0, mode="clip")
-    return decode(lax.bitcast_convert_type(rows, flat.dtype))
+    if not is_16_bit_float(pixel_rows.dtype):
+        return jnp.take(pixel_rows, pixel_numbers, axis=0, mode="clip").astype(
+            accumulator_dtype(pixel_rows.dtype)
+        )
+    bits = lax.bitcast_convert_type(pixel_rows, _BITS[gather_number % 2])
+    rows = jnp.take(bits, pixel_numbers, axis=0, mode="clip")
+    return to_comparison_dtype(lax.bitcast_convert_type(rows, pixel_rows.dtype))
 
 
-def _sums(flat: Array, of: Weighted) -> Array:
+def _weighted_sums(pixel_rows: Array, weighted_pixels: WeightedPixels) -> Array:
     """Weighted sums over the pixels of each cell, (K, cells, cells, C), in the accumulator dtype."""
-    total = jnp.zeros((), accumulator(flat.dtype))
-    for number, (u, v) in enumerate(np.ndindex(*of.pixels)):
-        at, weight = of.one(u, v)
+    total = jnp.zeros((), accumulator_dtype(pixel_rows.dtype))
+    for number, (u, v) in enumerate(np.ndindex(*weighted_pixels.pixels_per_cell)):
+        at, weight = weighted_pixels.one_pixel(u, v)
         weight = weight.astype(total.dtype)[..., None]
         # An infinity or a NaN times a weight of 0 is NaN.
-        total = total + jnp.where(weight != 0, _looked_up(flat, at, number) * weight, 0)
+        total = total + jnp.where(weight != 0, _gather_pixels(pixel_rows, at, number) * weight, 0)
     return total
 
 
-def read(flats: Sequence[Array], which: Array, of: Weighted, *, joined: bool) -> Array:
-    """Weighted sums over the pixels of each cell, (K, cells, cells, C). Box k reads `flats[which[k]]`.
+def weighted_sums_by_gather(
+    pixel_row_arrays: Sequence[Array],
+    array_of_box: Array,
+    weighted_pixels: WeightedPixels,
+    *,
+    concatenates_arrays: bool,
+) -> Array:
+    """Weighted sums over the pixels of each cell, (K, cells, cells, C). Box k reads array number `array_of_box[k]`.
 
-    `joined` concatenates several arrays first. Otherwise a loop reads one box after another.
+    With `concatenates_arrays`, several arrays are concatenated first. Otherwise a loop reads one box after another.
     """
-    if len(flats) == 1:
-        return _sums(flats[0], of)
-    if joined:
-        before = np.cumsum([0, *map(len, flats[:-1])], dtype=np.int32)
-        return _sums(jnp.concatenate(flats), of.behind(jnp.asarray(before)[which]))
-    cells = (of.down[0].shape[1], of.across[0].shape[1])
+    if len(pixel_row_arrays) == 1:
+        return _weighted_sums(pixel_row_arrays[0], weighted_pixels)
+    if concatenates_arrays:
+        before = np.cumsum([0, *map(len, pixel_row_arrays[:-1])], dtype=np.int32)
+        return _weighted_sums(
+            jnp.concatenate(pixel_row_arrays),
+            weighted_pixels.shift_pixel_numbers(jnp.asarray(before)[array_of_box]),
+        )
+    cells = (weighted_pixels.rows[0].shape[1], weighted_pixels.columns[0].shape[1])
 
-    def one_box(number: Array, y: Array) -> Array:
-        readers = [lambda flats, box, n=n: _sums(flats[n], box) for n in range(len(flats))]
-        sums = lax.switch(which[number], readers, list(flats), _box(of, number))
-        return lax.dynamic_update_slice_in_dim(y, sums, number, 0)
+    def read_one_box(box_number: Array, y: Array) -> Array:
+        readers = [
+            lambda flats, box, n=n: _weighted_sums(flats[n], box)
+            for n in range(len(pixel_row_arrays))
+        ]
+        sums = lax.switch(
+            array_of_box[box_number],
+            readers,
+            list(pixel_row_arrays),
+            _slice_box(weighted_pixels, box_number),
+        )
+        return lax.dynamic_update_slice_in_dim(y, sums, box_number, 0)
 
-    shape = (len(which), *cells, flats[0].shape[1])
-    zeros = jnp.zeros(shape, accumulator(flats[0].dtype))
-    return lax.fori_loop(0, len(which), one_box, match_varying_mesh_axes([zeros], *flats)[0])
+    shape = (len(array_of_box), *cells, pixel_row_arrays[0].shape[1])
+    zeros = jnp.zeros(shape, accumulator_dtype(pixel_row_arrays[0].dtype))
+    return lax.fori_loop(
+        0, len(array_of_box), read_one_box, match_varying_mesh_axes([zeros], *pixel_row_arrays)[0]
+    )
 
 
-def send(dy: Array, which: Array, of: Weighted, counts: Sequence[int], parts: int) -> list[Array]:
-    """Transpose of `read`: cotangents of arrays with `counts` rows, from dy (K, cells, cells, C).
+def scatter_weighted_cotangents(
+    dy: Array,
+    array_of_box: Array,
+    weighted_pixels: WeightedPixels,
+    rows_per_array: Sequence[int],
+    num_parts: int,
+) -> list[Array]:
+    """Transpose of `weighted_sums_by_gather`: cotangents of the arrays, from dy (K, cells, cells, C).
 
-    A loop scatters one box after another, in `parts` groups of rows of cells; each scatter adds pixels in order.
+    `rows_per_array` has the number of rows of each array. A loop scatters one box after another, in `num_parts` groups
+    of rows of cells; each scatter adds pixels in order.
     """
     channels = dy.shape[-1]
-    which, across = jax.tree.map(lambda a: jnp.repeat(a, parts, 0), (which, of.across))
-    dy, down = jax.tree.map(
-        lambda a: a.reshape(len(which), a.shape[1] // parts, *a.shape[2:]), (dy, of.down)
+    array_of_box, across = jax.tree.map(
+        lambda a: jnp.repeat(a, num_parts, 0), (array_of_box, weighted_pixels.columns)
     )
-    of = Weighted(down, across)
+    dy, down = jax.tree.map(
+        lambda a: a.reshape(len(array_of_box), a.shape[1] // num_parts, *a.shape[2:]),
+        (dy, weighted_pixels.rows),
+    )
+    weighted_pixels = WeightedPixels(down, across)
 
-    def one_box(number: Array, dxs: list[Array]) -> list[Array]:
-        at, weight = _box(of, number).every()
+    def scatter_one_box(box_number: Array, dxs: list[Array]) -> list[Array]:
+        at, weight = _slice_box(weighted_pixels, box_number).all_pixels()
         weight = weight.astype(dy.dtype)[..., None]
-        share = _box(dy, number)[:, :, :, None, None]
+        share = _slice_box(dy, box_number)[:, :, :, None, None]
         terms = jnp.where(weight != 0, share * weight, 0).reshape(-1, channels)
-        rows = [jnp.where(which[number] == n, at, count) for n, count in enumerate(counts)]
+        rows = [
+            jnp.where(array_of_box[box_number] == n, at, count)
+            for n, count in enumerate(rows_per_array)
+        ]
         pairs = zip(dxs, rows, strict=True)
         return [dx.at[at.reshape(-1)].add(terms, mode="drop") for dx, at in pairs]
 
-    zeros = [jnp.zeros((count, channels), dy.dtype) for count in counts]
-    return lax.fori_loop(0, len(which), one_box, [*match_varying_mesh_axes(zeros, dy)])
+    zeros = [jnp.zeros((count, channels), dy.dtype) for count in rows_per_array]
+    return lax.fori_loop(
+        0, len(array_of_box), scatter_one_box, [*match_varying_mesh_axes(zeros, dy)]
+    )
 
 
-def _box(arrays: Any, number: Array) -> Any:
-    """Entries of one box, (1, ...), in arrays (K, ...)."""
-    return jax.tree.map(lambda a: lax.dynamic_slice_in_dim(a, number, 1), arrays)
+def _slice_box(arrays: Any, box_number: Array) -> Any:
+    """Slice the entries of one box, (1, ...), out of arrays (K, ...)."""
+    return jax.tree.map(lambda a: lax.dynamic_slice_in_dim(a, box_number, 1), arrays)

@@ -15,28 +15,28 @@ def is_float(dtype: DType) -> bool:
     return jnp.issubdtype(dtype, jnp.floating)
 
 
-def has_16_bits(dtype: DType) -> bool:
+def is_16_bit_float(dtype: DType) -> bool:
     """True for the 16-bit floats."""
     return is_float(dtype) and jnp.dtype(dtype).itemsize == 2
 
 
-def to_words(x: Array) -> Array:
+def bitcast_half_to_uint16(x: Array) -> Array:
     """16-bit floats as uint16, other arrays unchanged: to move data that XLA for CPU would widen to float32."""
-    return lax.bitcast_convert_type(x, np.uint16) if has_16_bits(x.dtype) else x
+    return lax.bitcast_convert_type(x, np.uint16) if is_16_bit_float(x.dtype) else x
 
 
-def from_words(x: Array, dtype: DType) -> Array:
-    """Invert `to_words` for arrays of `dtype`."""
+def bitcast_uint16_to_half(x: Array, dtype: DType) -> Array:
+    """Invert `bitcast_half_to_uint16` for arrays of `dtype`."""
     return x if x.dtype == dtype else lax.bitcast_convert_type(x, dtype)
 
 
-def accumulator(dtype: DType) -> DType:
+def accumulator_dtype(dtype: DType) -> DType:
     """Dtype in which sums of `dtype` are accumulated: float32 for 8- and 16-bit floats, otherwise `dtype`."""
     low_precision = is_float(dtype) and jnp.dtype(dtype).itemsize < 4
     return jnp.dtype(jnp.float32) if low_precision else jnp.dtype(dtype)
 
 
-def float_dtype(dtype: DType) -> DType:
+def mean_dtype(dtype: DType) -> DType:
     """Dtype of a mean of `dtype`, as in `jnp.mean`: floats as is, float64 for 64-bit integers, otherwise float32."""
     if is_float(dtype):
         return jnp.dtype(dtype)
@@ -45,7 +45,7 @@ def float_dtype(dtype: DType) -> DType:
 
 def as_float(x: Array) -> Array:
     """Convert integers and bools to the dtype of their mean; return floats unchanged."""
-    return x if is_float(x.dtype) else x.astype(float_dtype(x.dtype))
+    return x if is_float(x.dtype) else x.astype(mean_dtype(x.dtype))
 
 
 def cast(x: Array, dtype: DType) -> Array:
@@ -53,7 +53,7 @@ def cast(x: Array, dtype: DType) -> Array:
     return x if x.dtype == dtype else x.astype(dtype)
 
 
-def in_bytes(x: Array) -> Array:
+def widen_to_8_bits(x: Array) -> Array:
     """Widen integers of 2 and 4 bits to 8 bits, because XLA lacks some operations for them."""
     if not jnp.issubdtype(x.dtype, jnp.integer):
         return x
@@ -61,13 +61,13 @@ def in_bytes(x: Array) -> Array:
     return x.astype(byte) if jnp.iinfo(x.dtype).bits < jnp.iinfo(byte).bits else x
 
 
-def index_dtype(count: int) -> DType:
-    """Narrowest unsigned dtype with at least `count` values."""
+def index_dtype(num_values: int) -> DType:
+    """Narrowest unsigned dtype with at least `num_values` values."""
     kinds = (np.uint8, np.uint16, np.uint32)
-    return jnp.dtype(next(kind for kind in kinds if count <= np.iinfo(kind).max + 1))
+    return jnp.dtype(next(kind for kind in kinds if num_values <= np.iinfo(kind).max + 1))
 
 
-def identity_of(dtype: DType, kind: Kind) -> Any:
+def reduction_identity(dtype: DType, kind: Kind) -> Any:
     """Identity of a maximum or minimum, used as padding: an infinity, or the bound of a dtype without infinities."""
     if jnp.issubdtype(dtype, jnp.bool_):
         return np.asarray(kind == "min")

@@ -1,4 +1,4 @@
-"""Windowed folds: an associative `join` over all elements of a window, or over all windows of an element.
+"""Windowed folds: an associative `join_states` over all elements of a window, or over all windows of an element.
 
 A state is a tuple of arrays of one shape. Unlike a selection, a fold takes every element exactly once, so it halves a
 window into disjoint parts:
@@ -22,47 +22,59 @@ Join = Callable[[State, State], State]
 
 
 def _fold_axis(
-    state: State, join: Join, axis: int, taps: int, dilation: int, stride: int, out: int
+    state: State,
+    join_states: Join,
+    axis: int,
+    num_taps: int,
+    dilation: int,
+    stride: int,
+    num_windows: int,
 ) -> State:
-    """Fold `out` windows along an axis, of `taps` elements each."""
+    """Fold `num_windows` windows along an axis, of `num_taps` elements each."""
 
-    def at(state: State, tap: int) -> State:
-        starts, outs, strides = [tap * dilation], [out], [stride]
-        return tuple(slices.view(array, [axis], starts, outs, strides) for array in state)
+    def state_at_tap(state: State, tap: int) -> State:
+        starts, outs, strides = [tap * dilation], [num_windows], [stride]
+        return tuple(slices.strided_slice(array, [axis], starts, outs, strides) for array in state)
 
-    if in_one_go(taps, stride):
-        total = at(state, 0)
-        for tap in range(1, taps):
-            total = join(total, at(state, tap))
+    if in_one_go(num_taps, stride):
+        total = state_at_tap(state, 0)
+        for tap in range(1, num_taps):
+            total = join_states(total, state_at_tap(state, tap))
         return total
-    half = taps // 2
-    needed = (out - 1) * stride + 1 + half * dilation
-    halves = _fold_axis(state, join, axis, half, dilation, 1, needed)
-    total = join(at(halves, 0), at(halves, half))
-    return join(total, at(state, taps - 1)) if taps % 2 else total
+    half = num_taps // 2
+    needed = (num_windows - 1) * stride + 1 + half * dilation
+    halves = _fold_axis(state, join_states, axis, half, dilation, 1, needed)
+    total = join_states(state_at_tap(halves, 0), state_at_tap(halves, half))
+    return join_states(total, state_at_tap(state, num_taps - 1)) if num_taps % 2 else total
 
 
-def _padded(state: State, fills: Sequence[Any], axis: int, sides: slices.Sides) -> State:
-    pairs = zip(state, fills, strict=True)
-    return tuple(slices.pad(array, [axis], [sides], fill) for array, fill in pairs)
+def _pad_state(
+    state: State, fill_values: Sequence[Any], axis: int, padding_config: slices.PaddingConfig
+) -> State:
+    pairs = zip(state, fill_values, strict=True)
+    return tuple(slices.pad(array, [axis], [padding_config], fill) for array, fill in pairs)
 
 
-def window_fold(state: State, fills: Sequence[Any], window: Window, join: Join) -> State:
-    """Join the elements of each window; padding holds `fills`."""
-    pairs = zip(state, fills, strict=True)
+def fold_windows(
+    state: State, fill_values: Sequence[Any], window: Window, join_states: Join
+) -> State:
+    """Join the elements of each window; padding holds `fill_values`."""
+    pairs = zip(state, fill_values, strict=True)
     state = tuple(slices.pad_input(array, window, fill) for array, fill in pairs)
     for dim in reversed(window.dims):
         sizes = (dim.window, dim.dilation, dim.stride, dim.out)
-        state = _fold_axis(state, join, dim.axis, *sizes)
+        state = _fold_axis(state, join_states, dim.axis, *sizes)
     return state
 
 
-def window_unfold(state: State, fills: Sequence[Any], window: Window, join: Join) -> State:
-    """Join the windows that cover each input element; an element that no window covers gets `fills`."""
+def fold_covering_windows(
+    state: State, fill_values: Sequence[Any], window: Window, join_states: Join
+) -> State:
+    """Join the windows that cover each input element; an element that no window covers gets `fill_values`."""
     for dim in window.dims:
         around, crop = (dim.span - 1, dim.span - 1, dim.stride - 1), (-dim.low, -dim.tail, 0)
         sizes = (dim.window, dim.dilation, 1, dim.needed)
-        state = _padded(state, fills, dim.axis, around)
-        state = _fold_axis(state, join, dim.axis, *sizes)
-        state = _padded(state, fills, dim.axis, crop)
+        state = _pad_state(state, fill_values, dim.axis, around)
+        state = _fold_axis(state, join_states, dim.axis, *sizes)
+        state = _pad_state(state, fill_values, dim.axis, crop)
     return state

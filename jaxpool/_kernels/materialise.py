@@ -22,12 +22,12 @@ from jaxpool._plan.problem import Barrier
 inlines_calls = jax.make_user_context(False)
 
 
-def materialise(by: Barrier, kernel: Callable[..., Any], *args: Array) -> Any:
+def materialise(barrier_kind: Barrier, kernel: Callable[..., Any], *args: Array) -> Any:
     """Evaluate `kernel(*args)` with each result computed once and stored. A "call" also stores the arguments."""
-    if by == "barrier":
+    if barrier_kind == "barrier":
         return lax.optimization_barrier(kernel(*args))
     if inlines_calls.value:
-        return _in_branch(kernel, *args)
+        return _evaluate_in_conditional(kernel, *args)
 
     def body(*args: Array) -> Any:
         with set_xla_metadata(inlineable=None):  # inline calls inside the kernel as usual
@@ -37,42 +37,46 @@ def materialise(by: Barrier, kernel: Callable[..., Any], *args: Array) -> Any:
         return jax.jit(body)(*args)
 
 
-def store_arguments(by: Barrier, kernel: Callable[..., Any]) -> Callable[..., Any]:
+def store_arguments(barrier_kind: Barrier, kernel: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a kernel so that each argument is computed once and stored, even if several passes read it.
 
     XLA may recompute an argument for a second pass with other rounding: it keeps 16-bit intermediates as float32 and
     contracts products and sums. The maximum from one pass may then equal no element that the next pass reads.
     """
-    if by == "barrier":
+    if barrier_kind == "barrier":
         return lambda *args: kernel(*lax.optimization_barrier(args))
-    return functools.partial(materialise, by, kernel)
+    return functools.partial(materialise, barrier_kind, kernel)
 
 
-def _in_branch(kernel: Callable[..., Any], *args: Array) -> Any:
+def _evaluate_in_conditional(kernel: Callable[..., Any], *args: Array) -> Any:
     """Evaluate `kernel(*args)` in a conditional whose predicate XLA cannot fold. Slower than a call."""
     branch = jax.jit(kernel)  # one trace serves `eval_shape` and the branch
     types: list[Any] = []
 
-    def typed(*args: Array) -> Any:
+    def record_result_types(*args: Array) -> Any:
         y = branch(*args)
         types[:] = map(jax.typeof, jax.tree.leaves(y))
         return y
 
-    shapes = jax.eval_shape(typed, *args)
+    shapes = jax.eval_shape(record_result_types, *args)
 
-    def zeros(leaf: jax.ShapeDtypeStruct, kind: Any) -> Array:
-        if leaf.sharding is None and any(kind.sharding.spec):
+    def zeros_of_type(result_shape: jax.ShapeDtypeStruct, result_type: Any) -> Array:
+        if result_shape.sharding is None and any(result_type.sharding.spec):
             # On a mesh with explicit and automatic axes, `eval_shape` drops the explicit sharding.
-            zero = lax.full(leaf.shape, 0, leaf.dtype, sharding=kind.sharding)
+            zero = lax.full(
+                result_shape.shape, 0, result_shape.dtype, sharding=result_type.sharding
+            )
             return match_varying_mesh_axes([zero], *args)[0]
-        if leaf.sharding is not None or not any(map(varying_mesh_axes, args)):
-            return lax.full_like(leaf, 0)
+        if result_shape.sharding is not None or not any(map(varying_mesh_axes, args)):
+            return lax.full_like(result_shape, 0)
         # If only some mesh axes are manual, `eval_shape` drops the axes over which the result varies.
-        return match_varying_mesh_axes([lax.full(leaf.shape, 0, leaf.dtype)], *args)[0]
+        return match_varying_mesh_axes(
+            [lax.full(result_shape.shape, 0, result_shape.dtype)], *args
+        )[0]
 
-    def unused(*args: Array) -> Any:
+    def untaken_branch(*args: Array) -> Any:
         leaves, tree = jax.tree.flatten(shapes)
-        return jax.tree.unflatten(tree, map(zeros, leaves, types))
+        return jax.tree.unflatten(tree, map(zeros_of_type, leaves, types))
 
     taken = lax.optimization_barrier(jnp.asarray(True))
-    return lax.optimization_barrier(lax.cond(taken, branch, unused, *args))
+    return lax.optimization_barrier(lax.cond(taken, branch, untaken_branch, *args))

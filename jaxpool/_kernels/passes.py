@@ -24,12 +24,14 @@ from jaxpool._geometry.access import Phases, Region, total_positions
 from jaxpool._kernels import slices
 from jaxpool._plan.layout import Layout
 
-Grow = Callable[..., Array]  # (slice, fill=...) -> the slice padded to the region
+PadToRegion = Callable[..., Array]  # (slice, fill=...) -> the slice padded to the region
 T = TypeVar("T")  # an array or a tuple of arrays
-Term = Callable[[int, Sequence[Array], Grow], T]  # (tap, a slice of each array, grow) -> a term
+TermFunction = Callable[
+    [int, Sequence[Array], PadToRegion], T
+]  # (tap, a slice of each array, grow) -> a term
 
 
-def added(terms: Sequence[Array]) -> Array:
+def add_terms(terms: Sequence[Array]) -> Array:
     """Add terms one after another."""
     return functools.reduce(lax.add, terms)
 
@@ -38,99 +40,121 @@ class Source(NamedTuple):
     """Arrays with common accesses, the fill values of missing elements, and the phases along each axis."""
 
     arrays: Sequence[Array]
-    fills: Sequence[Any]
+    fill_values: Sequence[Any]
     phases: Sequence[Phases]
 
 
-def carry_out(
+def run_pass(
     layout: Layout,
     axes: Sequence[int],
     sources: Sequence[Source],
-    term: Term[T],
-    joined: Callable[[Sequence[T]], Any],
+    term_at_tap: TermFunction[T],
+    join_terms: Callable[[Sequence[T]], Any],
 ) -> Any:
-    """Carry out a pass along `axes`: `joined(terms)` at each position, with the terms in the order of the taps.
+    """Carry out a pass along `axes`: `join_terms(terms)` at each position, with the terms in the order of the taps.
 
     In a region without any element of the array, the only term has tap 0 and consists of fill values.
     """
     minor_last = sorted(range(len(axes)), key=axes.__getitem__)
     order = minor_last if layout.minor_last else minor_last[::-1]
 
-    def region(cuts: Sequence[Region]) -> Any:
-        """Positions of the region `cuts`, with the phases interleaved."""
+    def compute_region(region_per_axis: Sequence[Region]) -> Any:
+        """Positions of one region, with the phases interleaved."""
         padded = layout.reading == "padded"
-        read = [_padded(source, axes, cuts) for source in sources] if padded else sources
+        read = (
+            [_pad_source(source, axes, region_per_axis) for source in sources]
+            if padded
+            else sources
+        )
 
-        def phase(turn: tuple[int, ...]) -> Any:
-            pieces = itertools.chain(*[_pieces(source, axes, cuts, turn) for source in read])
-            terms = [term(*piece) for piece in pieces]
-            return joined(terms or [nothing()])
+        def compute_phase(phase_per_axis: tuple[int, ...]) -> Any:
+            pieces = itertools.chain(
+                *[
+                    _arguments_of_terms(source, axes, region_per_axis, phase_per_axis)
+                    for source in read
+                ]
+            )
+            terms = [term_at_tap(*piece) for piece in pieces]
+            return join_terms(terms or [fill_value_term()])
 
-        def nothing() -> T:
-            parts = [slices.empty_along(x, axes) for x in sources[0].arrays]
-            sides = [(0, cut.stop - cut.first, 0) for cut in cuts]
-            return term(0, parts, functools.partial(slices.pad, axes=axes, sides=sides))
+        def fill_value_term() -> T:
+            parts = [slices.empty_along_axes(x, axes) for x in sources[0].arrays]
+            sides = [(0, cut.stop - cut.first, 0) for cut in region_per_axis]
+            return term_at_tap(
+                0, parts, functools.partial(slices.pad, axes=axes, padding_configs=sides)
+            )
 
-        def interleaved(*phases: Array) -> Array:
-            def interleave(row: list[Array], which: int) -> Array:
-                return slices.interleaved(row, axes[which], cuts[which].phases)
+        def interleave_phases(*phase_results: Array) -> Array:
+            def interleave_along_axis(parts: list[Array], axis_index: int) -> Array:
+                return slices.interleave(
+                    parts, axes[axis_index], region_per_axis[axis_index].phases
+                )
 
-            return slices.put_together(dict(zip(indices, phases, strict=True)), order, interleave)
+            return slices.join_parts(
+                dict(zip(indices, phase_results, strict=True)), order, interleave_along_axis
+            )
 
         columns = zip(*[source.phases for source in sources], strict=True)
-        indices = [*itertools.product(*map(_phases_that_read, columns, cuts))]
-        return jax.tree.map(interleaved, *map(phase, indices))
+        indices = [*itertools.product(*map(_phases_that_read, columns, region_per_axis))]
+        return jax.tree.map(interleave_phases, *map(compute_phase, indices))
 
-    def cropped(x: Array) -> Array:
+    def crop_to_output(x: Array) -> Array:
         sizes = [total_positions(phases) for phases in sources[0].phases]
         sides = [(0, size - x.shape[axis], 0) for axis, size in zip(axes, sizes, strict=True)]
         return slices.pad(x, axes, sides, 0)
 
-    def in_a_row(row: list[Any], which: int) -> Any:
-        return jax.tree.map(lambda *parts: slices.concatenate(parts, axes[which]), *row)
+    def concatenate_regions(region_results: list[Any], axis_index: int) -> Any:
+        return jax.tree.map(
+            lambda *parts: slices.concatenate(parts, axes[axis_index]), *region_results
+        )
 
     # Join the minor axis last for every order of `axes`: XLA vectorises other orders less.
     places = itertools.product(*[range(len(column)) for column in layout.cuts])
     chosen = itertools.product(*layout.cuts)
-    parts = {place: region(cuts) for place, cuts in zip(places, chosen, strict=True)}
-    return jax.tree.map(cropped, slices.put_together(parts, minor_last, in_a_row))
+    parts = {place: compute_region(cuts) for place, cuts in zip(places, chosen, strict=True)}
+    return jax.tree.map(crop_to_output, slices.join_parts(parts, minor_last, concatenate_regions))
 
 
-def _phases_that_read(sources: Sequence[Phases], cut: Region) -> range:
+def _phases_that_read(phases_of_sources: Sequence[Phases], region: Region) -> range:
     """Phases up to the last phase that reads an element; all later phases are zeros."""
-    reading = [p for p in range(cut.phases) if any(phases[p].pairs for phases in sources)]
+    reading = [
+        p for p in range(region.phases) if any(phases[p].pairs for phases in phases_of_sources)
+    ]
     return range(max(reading, default=0) + 1)
 
 
-def _pieces(
-    source: Source, axes: Sequence[int], cuts: Sequence[Region], turn: tuple[int, ...]
-) -> Iterator[tuple[int, list[Array], Grow]]:
+def _arguments_of_terms(
+    source: Source,
+    axes: Sequence[int],
+    region_per_axis: Sequence[Region],
+    phase_per_axis: tuple[int, ...],
+) -> Iterator[tuple[int, list[Array], PadToRegion]]:
     """Arguments of each term of a phase that reads an element, in the order of the taps."""
-    accesses = [phases[which] for phases, which in zip(source.phases, turn, strict=True)]
+    accesses = [phases[which] for phases, which in zip(source.phases, phase_per_axis, strict=True)]
     strides = [access.stride for access in accesses]
     for chosen in itertools.product(*[access.pairs for access in accesses]):
         starts, outs, sides = [], [], []
-        for access, (offset, _), cut in zip(accesses, chosen, cuts, strict=True):
-            first, stop = access.inside(offset, cut.first, cut.stop)
+        for access, (offset, _), region in zip(accesses, chosen, region_per_axis, strict=True):
+            first, stop = access.inside(offset, region.first, region.stop)
             starts.append(access.stride * first + offset)
             outs.append(stop - first)
-            sides.append((first - cut.first, cut.stop - stop, 0))
+            sides.append((first - region.first, region.stop - stop, 0))
         if min(outs) > 0:
-            parts = [slices.view(x, axes, starts, outs, strides) for x in source.arrays]
-            grow = functools.partial(slices.pad, axes=axes, sides=sides)
-            yield sum(tap for _, tap in chosen), parts, grow
+            parts = [slices.strided_slice(x, axes, starts, outs, strides) for x in source.arrays]
+            pad_to_region = functools.partial(slices.pad, axes=axes, padding_configs=sides)
+            yield sum(tap for _, tap in chosen), parts, pad_to_region
 
 
-def _padded(source: Source, axes: Sequence[int], cuts: Sequence[Region]) -> Source:
+def _pad_source(source: Source, axes: Sequence[int], region_per_axis: Sequence[Region]) -> Source:
     """Pad the arrays along each axis that the region exceeds, and slice them to the elements that it reads.
 
     Other axes are not sliced, because XLA for CPU copies a slice that many terms read.
     """
     arrays, phases = source.arrays, []
-    for axis, every, cut in zip(axes, source.phases, cuts, strict=True):
+    for axis, every, region in zip(axes, source.phases, region_per_axis, strict=True):
         used = [(access.stride, offset) for access in every for offset, _ in access.pairs]
-        begin = min((stride * cut.first + offset for stride, offset in used), default=0)
-        end = max((stride * (cut.stop - 1) + offset + 1 for stride, offset in used), default=0)
+        begin = min((stride * region.first + offset for stride, offset in used), default=0)
+        end = max((stride * (region.stop - 1) + offset + 1 for stride, offset in used), default=0)
         size = arrays[0].shape[axis]
         if begin >= 0 and end <= size:
             phases.append(every)
@@ -140,7 +164,7 @@ def _padded(source: Source, axes: Sequence[int], cuts: Sequence[Region]) -> Sour
         sides = [(first - begin, end - stop, 0)]
         arrays = [
             slices.pad(lax.slice_in_dim(x, first, stop, axis=axis), [axis], sides, fill)
-            for x, fill in zip(arrays, source.fills, strict=True)
+            for x, fill in zip(arrays, source.fill_values, strict=True)
         ]
         phases.append(tuple(access.sliced(begin, end) for access in every))
-    return Source(arrays, source.fills, phases)
+    return Source(arrays, source.fill_values, phases)

@@ -18,7 +18,11 @@ from jaxpool._geometry import access
 from jaxpool._geometry.adaptive import FloorDivisionTable, RaggedAxis, ragged_axes_first
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
-from jaxpool._kernels.dtypes import accumulator, from_words, to_words
+from jaxpool._kernels.dtypes import (
+    accumulator_dtype,
+    bitcast_half_to_uint16,
+    bitcast_uint16_to_half,
+)
 from jaxpool._plan.layout import grouped
 from jaxpool._plan.program_length import constant_table
 
@@ -28,120 +32,143 @@ Numbers = Any
 _DROP = lax.GatherScatterMode.FILL_OR_DROP
 
 
-def int32_range(count: int) -> Numbers:
+def int32_range(num_values: int) -> Numbers:
     """`arange(count)` in int32: a NumPy constant, or an iota where the constant would be too long."""
-    xp: Any = np if constant_table(count) else jnp
-    return xp.arange(count, dtype=np.int32)
+    xp: Any = np if constant_table(num_values) else jnp
+    return xp.arange(num_values, dtype=np.int32)
 
 
-def quotient(floors: FloorDivisionTable, i: Numbers, more: int = 0) -> Numbers:
-    """`(i * numerator + more) // denominator` for int32 i, without overflow."""
-    if not constant_table(floors.rows):
-        return _long_division(floors, i, more)
-    whole, rest = floors.parts()
+def scaled_floor_division(
+    division_table: FloorDivisionTable, multiplier: Numbers, addend: int = 0
+) -> Numbers:
+    """`(multiplier * numerator + addend) // denominator` in int32, without overflow."""
+    if not constant_table(division_table.rows):
+        return _binary_long_division(division_table, multiplier, addend)
+    whole, rest = division_table.parts()
     if len(whole) == 1:
-        return (i * floors.numerator + more) // floors.denominator
-    xp: Any = np if isinstance(i, np.ndarray) else jnp
-    q = i // floors.length
+        return (multiplier * division_table.numerator + addend) // division_table.denominator
+    xp: Any = np if isinstance(multiplier, np.ndarray) else jnp
+    q = multiplier // division_table.length
     parts = [xp.take(xp.asarray(part), q, mode="clip") for part in (whole, rest)]
-    offset = i - q * floors.length
-    return parts[0] + (parts[1] + offset * floors.numerator + more) // floors.denominator
+    offset = multiplier - q * division_table.length
+    return (
+        parts[0]
+        + (parts[1] + offset * division_table.numerator + addend) // division_table.denominator
+    )
 
 
-def _long_division(floors: FloorDivisionTable, i: Numbers, more: int) -> Array:
-    """`quotient` by binary long division. The denominator is below 2**31, so twice a remainder fits in uint32."""
-    q_step, r_step = (np.uint32(part) for part in divmod(floors.numerator, floors.denominator))
-    bits, denominator = jnp.asarray(i).astype(np.uint32), np.uint32(floors.denominator)
+def _binary_long_division(
+    division_table: FloorDivisionTable, multiplier: Numbers, addend: int
+) -> Array:
+    """`scaled_floor_division` by binary long division.
 
-    def added(whole: Array, rest: Array, term: Any) -> tuple[Array, Array]:
-        rest = rest + term
-        carry = (rest >= denominator).astype(np.uint32)
-        return whole + carry, rest - carry * denominator
+    The denominator is below 2**31, so twice a remainder fits in uint32.
+    """
+    q_step, r_step = (
+        np.uint32(part) for part in divmod(division_table.numerator, division_table.denominator)
+    )
+    bits, denominator = (
+        jnp.asarray(multiplier).astype(np.uint32),
+        np.uint32(division_table.denominator),
+    )
 
-    def one_bit(step: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
-        whole, rest = state
-        bit = (bits >> (np.uint32(31) - step.astype(np.uint32))) & np.uint32(1)
-        whole, rest = added(whole * np.uint32(2), rest, rest)
-        return added(whole + bit * q_step, rest, bit * r_step)
+    def add_and_carry(quotient: Array, remainder: Array, term: Any) -> tuple[Array, Array]:
+        remainder = remainder + term
+        carry = (remainder >= denominator).astype(np.uint32)
+        return quotient + carry, remainder - carry * denominator
+
+    def divide_one_bit(num_bits_done: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        quotient, remainder = state
+        bit = (bits >> (np.uint32(31) - num_bits_done.astype(np.uint32))) & np.uint32(1)
+        quotient, remainder = add_and_carry(quotient * np.uint32(2), remainder, remainder)
+        return add_and_carry(quotient + bit * q_step, remainder, bit * r_step)
 
     zero = bits * np.uint32(0)
-    whole, rest = lax.fori_loop(np.int32(0), np.int32(32), one_bit, (zero, zero))
-    return added(whole, rest, np.uint32(more))[0].astype(np.int32)
+    quotient, remainder = lax.fori_loop(np.int32(0), np.int32(32), divide_one_bit, (zero, zero))
+    return add_and_carry(quotient, remainder, np.uint32(addend))[0].astype(np.int32)
 
 
-def ragged_bounds(dim: RaggedAxis, number: Numbers) -> tuple[Numbers, Numbers]:
-    """Start position and last real tap of the windows `number`."""
+def ragged_window_bounds(dim: RaggedAxis, window_numbers: Numbers) -> tuple[Numbers, Numbers]:
+    """Start position and last tap inside the input of the windows `window_numbers`."""
     floors = FloorDivisionTable(dim.out + 1, dim.size, dim.out)
-    start = quotient(floors, number)
-    return start, quotient(floors, number + 1, dim.out - 1) - start - 1
+    start = scaled_floor_division(floors, window_numbers)
+    return start, scaled_floor_division(floors, window_numbers + 1, dim.out - 1) - start - 1
 
 
 def window_starts(dim: Axis) -> Numbers:
     """Position of the first tap of each window, negative in the low padding."""
     if isinstance(dim, RaggedAxis):
-        return ragged_bounds(dim, int32_range(dim.out))[0]
+        return ragged_window_bounds(dim, int32_range(dim.out))[0]
     return int32_range(dim.out) * np.int32(dim.stride) - np.int32(dim.low)
 
 
-def real_tap_counts(dim: Axis) -> Numbers:
+def num_taps_inside_windows(dim: Axis) -> Numbers:
     """Number of taps inside the input for each window along an axis."""
     if isinstance(dim, RaggedAxis):
-        return ragged_bounds(dim, int32_range(dim.out))[1] + 1
+        return ragged_window_bounds(dim, int32_range(dim.out))[1] + 1
     return dim.num_taps_inside(int32_range(dim.out))
 
 
-def reached(dim: Axis) -> Numbers | None:
+def covered_by_windows_mask(dim: Axis) -> Numbers | None:
     """Mask of the elements of an axis that are in at least one window, or None for all elements."""
     if constant_table(dim.size) or access.covers_all_elements(dim):
         return access.covered_elements_mask(dim)
     elements = int32_range(dim.size) + np.int32(dim.low)
 
-    def has_tap(tap: Array, covered: Array) -> Array:
+    def add_elements_at_tap(tap: Array, covered_mask: Array) -> Array:
         at = elements - tap.astype(np.int32) * np.int32(dim.dilation)
         begins = (at >= 0) & (at < dim.out * dim.stride) & (at % np.int32(dim.stride) == 0)
-        return covered | begins
+        return covered_mask | begins
 
     first = lax.full_like(elements, False, np.bool_)
-    return lax.fori_loop(np.int32(0), np.int32(dim.window), has_tap, first)
+    return lax.fori_loop(np.int32(0), np.int32(dim.window), add_elements_at_tap, first)
 
 
-def coordinates(flat: Any, sizes: Sequence[int]) -> list[Array]:
+def unravel_index(flat_index: Any, sizes: Sequence[int]) -> list[Array]:
     """Index along each axis of row-major positions in an array of `sizes`."""
     along: list[Array] = []
     for size in reversed(sizes):
-        width = lax.full_like(flat, size)
-        along.insert(0, lax.rem(flat, width))
-        flat = lax.div(flat, width)
+        width = lax.full_like(flat_index, size)
+        along.insert(0, lax.rem(flat_index, width))
+        flat_index = lax.div(flat_index, width)
     return along
 
 
-def flat_position(tap: Array, window: Window, starts: Sequence[Any], sizes: Sequence[int]) -> Array:
-    """Position of the flat row-major `tap` of each window, in an input of `sizes` along the axes of `window`.
+def flat_position_of_tap(
+    flat_tap: Array, window: Window, first_tap_positions: Sequence[Any], input_sizes: Sequence[int]
+) -> Array:
+    """Position of the row-major `flat_tap` of each window, in an input of `input_sizes` along the axes of `window`.
 
-    `starts[i]` holds the position of the first tap along axis i, negative in the low padding. It is an
-    int32 array, constant or traced, that has the rank of `tap` and broadcasts to it.
+    `first_tap_positions[i]` holds the position of the first tap along axis i, negative in the low padding. It is an
+    int32 array, constant or traced, that has the rank of `flat_tap` and broadcasts to it.
     """
-    taps, unit = coordinates(tap.astype(np.int32), window.window_shape), 1
+    taps, unit = unravel_index(flat_tap.astype(np.int32), window.window_shape), 1
     flat = lax.full_like(taps[0], 0)
-    for dim, at, start, size in reversed([*zip(window.dims, taps, starts, sizes, strict=True)]):
+    for dim, at, start, size in reversed(
+        [*zip(window.dims, taps, first_tap_positions, input_sizes, strict=True)]
+    ):
         flat = flat + (start + at * np.int32(dim.dilation)) * np.int32(unit)
         unit *= size
     return flat
 
 
 @functools.partial(jax.jit, static_argnums=1)
-def window_position(tap: Array, window: Window) -> Array:
-    """Position in the unpadded input of the flat `tap` of each window.
+def input_position_of_tap(flat_tap: Array, window: Window) -> Array:
+    """Position in the unpadded input of the `flat_tap` of each window.
 
-    The axes of `tap` are in the order of `ragged_axes_first`, and the axes of the result in the order of the output.
+    The axes of `flat_tap` are in the order of `ragged_axes_first`, and the axes of the result in the order of the
+    output.
     """
-    tap = lax.transpose(tap, ragged_axes_first(window, tap.ndim)[1])
-    starts = [slices.along(window_starts(dim), dim.axis, tap.ndim) for dim in window.dims]
-    return flat_position(tap, window, starts, window.input_shape)
+    flat_tap = lax.transpose(flat_tap, ragged_axes_first(window, flat_tap.ndim)[1])
+    starts = [
+        slices.reshape_along_axis(window_starts(dim), dim.axis, flat_tap.ndim)
+        for dim in window.dims
+    ]
+    return flat_position_of_tap(flat_tap, window, starts, window.input_shape)
 
 
-def checked_position(indices: Array, count: int) -> Array:
-    """`indices` of any integer dtype as positions; indices outside [0, count) become `count`.
+def indices_to_positions(indices: Array, num_positions: int) -> Array:
+    """`indices` of any integer dtype as positions; indices outside [0, num_positions) become `num_positions`.
 
     The barrier hides constant indices from XLA, which would otherwise evaluate their gathers and scatters with its
     slow interpreter during compilation.
@@ -149,51 +176,56 @@ def checked_position(indices: Array, count: int) -> Array:
     indices = lax.optimization_barrier(indices)
     if jnp.dtype(indices.dtype).itemsize < 4:
         indices = indices.astype(np.int32)
-    limit = lax.full_like(indices, count)
+    limit = lax.full_like(indices, num_positions)
     inside = lax.bitwise_and(lax.ge(indices, lax.full_like(indices, 0)), lax.lt(indices, limit))
     return lax.select(inside, indices, limit).astype(np.int32)
 
 
-def _flat(x: Array, axes: Sequence[int]) -> Array:
+def _collapse_axes_to_last(x: Array, axes: Sequence[int]) -> Array:
     """Move `axes` to the end and collapse them into one axis."""
     return lax.collapse(jnp.moveaxis(x, axes, range(-len(axes), 0)), x.ndim - len(axes))
 
 
-def _unflat(x: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
-    """Undo `_flat`; the axes get `sizes`."""
+def _restore_collapsed_axes(x: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
+    """Undo `_collapse_axes_to_last`; the axes get `sizes`."""
     return jnp.moveaxis(lax.reshape(x, (*x.shape[:-1], *sizes)), range(-len(axes), 0), axes)
 
 
-def _dimension_numbers(kind: Any, ndim: int) -> Any:
+def _last_axis_dimension_numbers(dimension_numbers_class: Any, ndim: int) -> Any:
     """Dimension numbers of a gather or scatter along the last axis, with all other axes as batch axes."""
     batch, last = tuple(range(ndim - 1)), (ndim - 1,)
-    return kind((), last, last, batch, batch)
+    return dimension_numbers_class((), last, last, batch, batch)
 
 
-def _gather(x: Array, position: Array) -> Array:
+def _gather_along_last_axis(x: Array, position: Array) -> Array:
     """Gather elements of x at `position` along the last axis; 0 for positions out of bounds."""
-    dims = _dimension_numbers(lax.GatherDimensionNumbers, x.ndim)
+    dims = _last_axis_dimension_numbers(lax.GatherDimensionNumbers, x.ndim)
     return lax.gather(x, position[..., None], dims, (1,) * x.ndim, mode=_DROP, fill_value=0)
 
 
-def read_at(x: Array, position: Array, axes: Sequence[int]) -> Array:
+def gather_at_position(x: Array, position: Array, axes: Sequence[int]) -> Array:
     """Gather elements of x at `position`. Linear in x, and the transpose adds in the accumulator dtype."""
-    wide = x.astype(accumulator(x.dtype))
-    read = _gather(_flat(wide, axes), _flat(position, axes))
-    return _unflat(read, axes, [position.shape[axis] for axis in axes]).astype(x.dtype)
+    wide = x.astype(accumulator_dtype(x.dtype))
+    read = _gather_along_last_axis(
+        _collapse_axes_to_last(wide, axes), _collapse_axes_to_last(position, axes)
+    )
+    return _restore_collapsed_axes(read, axes, [position.shape[axis] for axis in axes]).astype(
+        x.dtype
+    )
 
 
-def element_of_rank(x: Array, rank: Array, axes: Sequence[int], last: bool) -> Array:
-    """Gather the element of x at the row-major `rank` along `axes`, which have size 1 in `rank`.
+def gather_at_flat_index(x: Array, flat_index: Array, axes: Sequence[int], from_end: bool) -> Array:
+    """Gather the element of x at the row-major `flat_index` along `axes`, which have size 1 in `flat_index`.
 
-    With `last`, ranks count from the end. A rank out of bounds reads an arbitrary element. x is not transposed.
+    With `from_end`, the index counts from the end. An index out of bounds reads an arbitrary element. x is not
+    transposed.
     """
     sizes = [x.shape[axis] for axis in axes]
     batch_axes = tuple(axis for axis in range(x.ndim) if axis not in axes)
-    flat = lax.squeeze(rank, axes).astype(np.uint32)
-    if last:
-        flat = lax.full_like(flat, math.prod(sizes) - 1) - flat
-    along = [each.astype(np.int32) for each in coordinates(flat, sizes)]
+    flat_from_start = lax.squeeze(flat_index, axes).astype(np.uint32)
+    if from_end:
+        flat_from_start = lax.full_like(flat_from_start, math.prod(sizes) - 1) - flat_from_start
+    along = [each.astype(np.int32) for each in unravel_index(flat_from_start, sizes)]
     dims = lax.GatherDimensionNumbers(
         (), tuple(sorted(axes)), tuple(axes), batch_axes, tuple(range(len(batch_axes)))
     )
@@ -201,47 +233,57 @@ def element_of_rank(x: Array, rank: Array, axes: Sequence[int], last: bool) -> A
     return lax.expand_dims(lax.gather(x, index, dims, one, mode=lax.GatherScatterMode.CLIP), axes)
 
 
-def add_at(y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
-    """Transpose of `read_at`: add each element of y at its position in zeros of `sizes`."""
-    x = slices.zeros_like(y, axes, sizes)
-    return jax.linear_transpose(lambda x: read_at(x, position, axes), x)(y)[0]
+def scatter_add_at_position(
+    y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int]
+) -> Array:
+    """Transpose of `gather_at_position`: add each element of y at its position in zeros of `sizes`."""
+    x = slices.zeros_like_with_sizes(y, axes, sizes)
+    return jax.linear_transpose(lambda x: gather_at_position(x, position, axes), x)(y)[0]
 
 
-def put_last(y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
+def scatter_last_wins(
+    y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int]
+) -> Array:
     """Scatter y into zeros of `sizes`; if several elements share a position, the last element is stored.
 
     A scatter may write in any order. Therefore `scatter_max` finds the number of the last element at each position,
     which does not depend on the order, and a gather reads that element. Positions without an element hold 0.
     """
-    elements, targets = _flat(y, axes), _flat(position, axes)
+    elements, targets = _collapse_axes_to_last(y, axes), _collapse_axes_to_last(position, axes)
     if elements.shape[-1] == 0:
-        return slices.zeros_like(y, axes, sizes)
+        return slices.zeros_like_with_sizes(y, axes, sizes)
     number = lax.broadcasted_iota(np.int32, targets.shape, targets.ndim - 1)
     no_element = jnp.full((*targets.shape[:-1], math.prod(sizes)), -1, np.int32)
-    dims = _dimension_numbers(lax.ScatterDimensionNumbers, targets.ndim)
+    dims = _last_axis_dimension_numbers(lax.ScatterDimensionNumbers, targets.ndim)
     last = lax.scatter_max(no_element, targets[..., None], number, dims, mode=_DROP)
-    return _unflat(_gather(elements, last), axes, sizes)
+    return _restore_collapsed_axes(_gather_along_last_axis(elements, last), axes, sizes)
 
 
-def surviving(
-    position: Array, axes: Sequence[int], sizes: Sequence[int], *, in_order: bool
+def drop_overwritten_positions(
+    position: Array, axes: Sequence[int], sizes: Sequence[int], *, writes_in_order: bool
 ) -> Array:
     """Replace each position that a later element also has by the product of `sizes`, which is out of bounds.
 
-    The positions in bounds are then distinct. `in_order` means that scatters write one element after another.
+    The positions in bounds are then distinct. `writes_in_order` means that scatters write one element after another.
     """
     if position.size == 0:
         return position
-    put, read = (put_in_order, read_in_order) if in_order else (put_last, read_at)
+    put, read = (
+        (scatter_in_order, gather_in_order)
+        if writes_in_order
+        else (scatter_last_wins, gather_at_position)
+    )
     sizes_of_y = [position.shape[axis] for axis in axes]
     batch = [size for axis, size in enumerate(position.shape) if axis not in axes]
     shape = (*batch, math.prod(sizes_of_y))
-    number = _unflat(lax.broadcasted_iota(np.int32, shape, len(batch)), axes, sizes_of_y)
+    number = _restore_collapsed_axes(
+        lax.broadcasted_iota(np.int32, shape, len(batch)), axes, sizes_of_y
+    )
     is_last = lax.eq(read(put(number, position, axes, sizes), position, axes), number)
     return lax.select(is_last, position, lax.full_like(position, math.prod(sizes)))
 
 
-def _row_major(ndim: int, axes: Sequence[int]) -> list[int]:
+def _pooled_axes_permutation(ndim: int, axes: Sequence[int]) -> list[int]:
     """Permutation of all axes that reorders only the pooled axes, to the order of `axes`."""
     order = list(range(ndim))
     for slot, axis in zip(sorted(axes), axes, strict=True):
@@ -249,7 +291,7 @@ def _row_major(ndim: int, axes: Sequence[int]) -> list[int]:
     return order
 
 
-def _places(position: Array, axes: Sequence[int], shape: Sequence[int]) -> Array:
+def _scatter_indices(position: Array, axes: Sequence[int], shape: Sequence[int]) -> Array:
     """Scatter indices into an array of `shape` whose axes from the first pooled axis on are collapsed into one.
 
     The indices are in row-major order of the elements along `axes`. The last axis of the result has size 1.
@@ -257,12 +299,12 @@ def _places(position: Array, axes: Sequence[int], shape: Sequence[int]) -> Array
     sizes, front = [shape[axis] for axis in axes], min(axes)
     steps = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
-    def adjoin(run: tuple[tuple[int, int], ...]) -> bool:
+    def ends_with_adjacent_axes(axes_and_sizes: tuple[tuple[int, int], ...]) -> bool:
         """True if two axes are adjacent in memory, so that a position along both needs no division."""
-        (before, _), (axis, _) = run[-2:]
+        (before, _), (axis, _) = axes_and_sizes[-2:]
         return axis == before + 1
 
-    first, *later = grouped(zip(axes, sizes, strict=True), adjoin)
+    first, *later = grouped(zip(axes, sizes, strict=True), ends_with_adjacent_axes)
     place, rest = lax.full_like(position, 0), position
     for run in reversed(later):
         width = lax.full_like(rest, math.prod(size for _, size in run))
@@ -275,46 +317,51 @@ def _places(position: Array, axes: Sequence[int], shape: Sequence[int]) -> Array
     inside = lax.lt(position, lax.full_like(position, math.prod(sizes)))
     place = lax.select(inside, place, lax.full_like(place, math.prod(shape[front:])))
     count = math.prod(position.shape[front:])
-    ordered = lax.transpose(place, _row_major(place.ndim, axes))
+    ordered = lax.transpose(place, _pooled_axes_permutation(place.ndim, axes))
     return lax.reshape(ordered, (*shape[:front], count, 1))
 
 
-def put_in_order(
-    y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int], *, adds: bool = False
+def scatter_in_order(
+    y: Array,
+    position: Array,
+    axes: Sequence[int],
+    sizes: Sequence[int],
+    *,
+    accumulate: bool = False,
 ) -> Array:
-    """`put_last`, or `add_at` if `adds`, for platforms that write one element of a scatter after another.
+    """`scatter_last_wins`, or `scatter_add_at_position` if `accumulate`, by a scatter that writes in order.
 
-    `position` comes from `checked_position`. The axes from the first pooled axis on are collapsed into one, and
-    elements are written in row-major order of `axes`. Leading batch axes stay, so XLA can keep the batch sharded.
-    Flat indices are int32.
+    It is for platforms that write one element of a scatter after another. `position` comes from
+    `indices_to_positions`. The axes from the first pooled axis on are collapsed into one, and elements are written in
+    row-major order of `axes`. Leading batch axes stay, so XLA can keep the batch sharded. Flat indices are int32.
     """
     shape = list(y.shape)
     for axis, size in zip(axes, sizes, strict=True):
         shape[axis] = size
     front = min(axes)
-    value = y.astype(accumulator(y.dtype)) if adds else to_words(y)
-    scatter = lax.scatter_add if adds else lax.scatter
+    value = y.astype(accumulator_dtype(y.dtype)) if accumulate else bitcast_half_to_uint16(y)
+    scatter = lax.scatter_add if accumulate else lax.scatter
     batch = tuple(range(front))
-    place = _places(position, axes, shape)
+    place = _scatter_indices(position, axes, shape)
     scattered = scatter(
         lax.full((*shape[:front], math.prod(shape[front:])), 0, value.dtype),
         place,
-        lax.reshape(lax.transpose(value, _row_major(y.ndim, axes)), place.shape[:-1]),
+        lax.reshape(lax.transpose(value, _pooled_axes_permutation(y.ndim, axes)), place.shape[:-1]),
         lax.ScatterDimensionNumbers((), (front,), (front,), batch, batch),
         mode=_DROP,
     )
     x = lax.reshape(scattered, shape)
-    return x.astype(y.dtype) if adds else from_words(x, y.dtype)
+    return x.astype(y.dtype) if accumulate else bitcast_uint16_to_half(x, y.dtype)
 
 
-def read_in_order(x: Array, position: Array, axes: Sequence[int]) -> Array:
-    """Gather elements of x at `position`, with axes collapsed as in `put_in_order`."""
-    front, order = min(axes), _row_major(x.ndim, axes)
+def gather_in_order(x: Array, position: Array, axes: Sequence[int]) -> Array:
+    """Gather elements of x at `position`, with axes collapsed as in `scatter_in_order`."""
+    front, order = min(axes), _pooled_axes_permutation(x.ndim, axes)
     batch = tuple(range(front))
     flat = lax.reshape(x, (*x.shape[:front], math.prod(x.shape[front:])))
     read = lax.gather(
         flat,
-        _places(position, axes, x.shape),
+        _scatter_indices(position, axes, x.shape),
         lax.GatherDimensionNumbers((), (front,), (front,), batch, batch),
         (1,) * flat.ndim,
         mode=_DROP,
@@ -329,15 +376,15 @@ def scatter_sorted(y: Array, position: Array, axis: int, size: int) -> Array:
 
     Each element is written at most once, so the result does not depend on the order of the writes.
     """
-    zeros = _flat(slices.zeros_like(y, (axis,), (size,)), (axis,))
-    dims = _dimension_numbers(lax.ScatterDimensionNumbers, y.ndim)
+    zeros = _collapse_axes_to_last(slices.zeros_like_with_sizes(y, (axis,), (size,)), (axis,))
+    dims = _last_axis_dimension_numbers(lax.ScatterDimensionNumbers, y.ndim)
     put = lax.scatter(
         zeros,
-        _flat(position.astype(np.int32), (axis,))[..., None],
-        _flat(y, (axis,)),
+        _collapse_axes_to_last(position.astype(np.int32), (axis,))[..., None],
+        _collapse_axes_to_last(y, (axis,)),
         dims,
         indices_are_sorted=True,
         unique_indices=True,
         mode=lax.GatherScatterMode.PROMISE_IN_BOUNDS,
     )
-    return _unflat(put, (axis,), (size,))
+    return _restore_collapsed_axes(put, (axis,), (size,))

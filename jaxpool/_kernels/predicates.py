@@ -8,11 +8,13 @@ from jax.custom_batching import custom_vmap
 
 
 @custom_vmap
-def all_of(holds: Array) -> Array:
+def all_true_across_vmap(mask: Array) -> Array:
     """True if all elements are True for all examples of a `vmap`, so that `cond` does not become a select."""
-    return jnp.all(holds)
+    return jnp.all(mask)
 
 
-@all_of.def_vmap
-def _all_of_batch(size: int, mapped: list[bool], holds: Array) -> tuple[Array, bool]:
-    return all_of(holds), False
+@all_true_across_vmap.def_vmap
+def _all_true_batching_rule(
+    axis_size: int, in_batched: list[bool], mask: Array
+) -> tuple[Array, bool]:
+    return all_true_across_vmap(mask), False

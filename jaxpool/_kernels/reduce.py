@@ -1,9 +1,9 @@
-"""Maximum and minimum over whole axes, with the number of tied elements or the rank of one of them.
+"""Maximum and minimum over whole axes, with the number of tied elements or the flat index of one of them.
 
 Results keep the reduced axes with size 1. `mask` is a `where` mask that broadcasts to x. XLA for CPU vectorises
-reductions of stored arrays, but not of operands that are computed in the same loop. A `fold` therefore first joins
-stretches of an axis in a stored pass and then reduces the rest. With `as_floats`, small arrays use float32 for sums,
-counts and ranks, because XLA passes float32 reductions to a library.
+reductions of stored arrays, but not of operands that are computed in the same loop. A `fold_plan` therefore first joins
+chunks of an axis in a stored pass and then reduces the rest. With `use_float32`, small arrays use float32 for sums,
+counts and flat indices, because XLA passes float32 reductions to a library.
 """
 
 import functools
@@ -15,287 +15,344 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._kernels import slices
-from jaxpool._kernels.compare import decode, decoded_identity_of, encode, ties_with
+from jaxpool._kernels.compare import (
+    comparison_dtype_identity,
+    from_comparison_dtype,
+    is_tied_with,
+    to_comparison_dtype,
+)
 from jaxpool._kernels.dtypes import (
     DType,
     Kind,
-    accumulator,
+    accumulator_dtype,
     cast,
-    has_16_bits,
-    identity_of,
     index_dtype,
+    is_16_bit_float,
     is_float,
+    reduction_identity,
 )
 from jaxpool._kernels.keys import (
-    NaN,
-    bits_to_keys,
-    from_keys,
-    key_of,
-    to_bits,
-    to_keys,
-    zeros_level,
+    NaNPosition,
+    bits_to_sort_keys,
+    constant_sort_key,
+    float_bits,
+    from_sort_keys,
+    tie_zero_keys,
+    to_sort_keys,
 )
 from jaxpool._kernels.materialise import materialise
 from jaxpool._plan.reduce import Fold
 
 
-def extreme(
+def max_or_min_over_axes(
     x: Array,
     axes: Sequence[int],
     kind: Kind,
     mask: Array | None = None,
     *,
-    loses_nan: bool,
-    fold: Fold | None = None,
-    as_floats: bool = False,
+    reduction_loses_nan: bool,
+    fold_plan: Fold | None = None,
+    use_float32: bool = False,
 ) -> Array:
     """Maximum or minimum of the elements in the mask, or the identity if there are none.
 
-    If the platform's reduction `loses_nan`, a sum that is NaN, perhaps `as_floats`, selects a branch that looks for
-    NaN. With a fold, integer keys are compared, whose reduction does not lose NaN.
+    If `reduction_loses_nan` on the platform, a sum that is NaN, with `use_float32` a float32 sum, selects a branch that
+    looks for NaN. With a fold, integer keys are compared, whose reduction does not lose NaN.
     """
-    if fold is not None:
-        return _folded(x, axes, kind, mask, fold)
-    value, fill = x, identity_of(x.dtype, kind)
+    if fold_plan is not None:
+        return _max_or_min_by_folding(x, axes, kind, mask, fold_plan)
+    value, fill = x, reduction_identity(x.dtype, kind)
     undecoded = is_float(x.dtype) and x.dtype.itemsize > 1
     if not undecoded:
-        value, fill = decode(x), decoded_identity_of(x.dtype, kind)
+        value, fill = to_comparison_dtype(x), comparison_dtype_identity(x.dtype, kind)
     if mask is not None:
         value = lax.select(slices.broadcast_like(mask, value), value, lax.full_like(value, fill))
 
-    def reduced(value: Array) -> Array:
+    def reduce_max_or_min(value: Array) -> Array:
         return lax.reduce(value, fill, lax.max if kind == "max" else lax.min, axes)
 
-    def with_nan(value: Array) -> Array:
-        y = reduced(value)
+    def reduce_propagating_nan(value: Array) -> Array:
+        y = reduce_max_or_min(value)
         has_nan = lax.reduce(lax.ne(value, value), np.False_, lax.bitwise_or, axes)
         return lax.select(has_nan, lax.full_like(y, np.nan), y)
 
-    if loses_nan and is_float(value.dtype):
-        terms = cast(value, accumulator(value.dtype)) if as_floats else value
+    if reduction_loses_nan and is_float(value.dtype):
+        terms = cast(value, accumulator_dtype(value.dtype)) if use_float32 else value
         total = lax.reduce(terms, np.zeros((), terms.dtype), lax.add, axes)
-        y = lax.cond(jnp.any(lax.ne(total, total)), with_nan, reduced, value)
+        y = lax.cond(
+            jnp.any(lax.ne(total, total)), reduce_propagating_nan, reduce_max_or_min, value
+        )
     else:
-        y = reduced(value)
+        y = reduce_max_or_min(value)
     y = lax.expand_dims(y, axes)
-    return y if undecoded else encode(y, x.dtype)
+    return y if undecoded else from_comparison_dtype(y, x.dtype)
 
 
-def _starts(size: int, fold: Fold) -> tuple[list[int], int]:
-    """Starts of the stretches of an axis, and their common length; the last stretch may overlap the previous."""
-    length = -(-size // fold.ways)
-    return sorted({min(start, size - length) for start in range(0, size, length)}), length
+def _chunk_starts_and_length(axis_size: int, fold_plan: Fold) -> tuple[list[int], int]:
+    """Starts of the chunks of an axis, and their common length; the last chunk may overlap the previous."""
+    length = -(-axis_size // fold_plan.ways)
+    return sorted({min(start, axis_size - length) for start in range(0, axis_size, length)}), length
 
 
-def _part_keys(part: Array, dtype: DType, nan: NaN) -> Array:
+def _sort_keys_of_chunk(chunk: Array, dtype: DType, nan_position: NaNPosition) -> Array:
     """Keys of floats of `dtype`, which are passed as floats or as their bits."""
-    return to_keys(part, nan) if is_float(part.dtype) else bits_to_keys(part, dtype, nan)
+    return (
+        to_sort_keys(chunk, nan_position)
+        if is_float(chunk.dtype)
+        else bits_to_sort_keys(chunk, dtype, nan_position)
+    )
 
 
-def _in_stretches(
-    fold: Fold, joined: Callable[..., Array], x: Array, *others: Array | None
+def _join_chunks(
+    fold_plan: Fold, join_chunk_lists: Callable[..., Array], x: Array, *other_arrays: Array | None
 ) -> Array:
-    """Evaluate `joined` in a stored pass; each argument is the list of stretches of one array.
+    """Evaluate `join_chunk_lists` in a stored pass; each argument is the list of chunks of one array.
 
-    `others` broadcast to x. 16-bit floats are sliced as integers: XLA for CPU widens each slice of a bfloat16 to
+    `other_arrays` broadcast to x. 16-bit floats are sliced as integers: XLA for CPU widens each slice of a bfloat16 to
     float32, to make NaNs quiet.
     """
-    starts, length = _starts(x.shape[fold.axis], fold)
-    arrays = [each for each in (x, *others) if each is not None]
+    starts, length = _chunk_starts_and_length(x.shape[fold_plan.axis], fold_plan)
+    arrays = [each for each in (x, *other_arrays) if each is not None]
 
-    def run(x: Array, *others: Array) -> Array:
-        arrays = (to_bits(x) if has_16_bits(x.dtype) else x, *others)
+    def slice_and_join(x: Array, *other_arrays: Array) -> Array:
+        arrays = (float_bits(x) if is_16_bit_float(x.dtype) else x, *other_arrays)
 
-        def part(each: Array, start: int) -> Array:
-            if each.shape[fold.axis] == 1:
-                return each
-            return lax.slice_in_dim(each, start, start + length, axis=fold.axis)
+        def slice_chunk(array: Array, start: int) -> Array:
+            if array.shape[fold_plan.axis] == 1:
+                return array
+            return lax.slice_in_dim(array, start, start + length, axis=fold_plan.axis)
 
-        return joined(*[[part(each, start) for start in starts] for each in arrays])
+        return join_chunk_lists(
+            *[[slice_chunk(each, start) for start in starts] for each in arrays]
+        )
 
-    return materialise(fold.barrier, run, *arrays)
+    return materialise(fold_plan.barrier, slice_and_join, *arrays)
 
 
-def _folded(x: Array, axes: Sequence[int], kind: Kind, mask: Array | None, fold: Fold) -> Array:
-    nan: NaN = "greatest" if kind == "max" else "least"
+def _max_or_min_by_folding(
+    x: Array, axes: Sequence[int], kind: Kind, mask: Array | None, fold_plan: Fold
+) -> Array:
+    nan_position: NaNPosition = "greatest" if kind == "max" else "least"
     join = lax.max if kind == "max" else lax.min
-    fill = key_of(identity_of(x.dtype, kind), nan)
+    fill = constant_sort_key(reduction_identity(x.dtype, kind), nan_position)
 
-    def joined(parts: Sequence[Array], *masks: Sequence[Array]) -> Array:
-        keys = [_part_keys(part, x.dtype, nan) for part in parts]
+    def join_masked_chunks(chunks: Sequence[Array], *masks: Sequence[Array]) -> Array:
+        keys = [_sort_keys_of_chunk(part, x.dtype, nan_position) for part in chunks]
         for counts in masks:
             keys = [
                 lax.select(jnp.broadcast_to(counting, key.shape), key, lax.full_like(key, fill))
                 for counting, key in zip(counts, keys, strict=True)
             ]
-        return finished(functools.reduce(join, keys))
+        return values_if_last_pass(functools.reduce(join, keys))
 
-    def finished(keys: Array) -> Array:
-        """Convert keys to values in the last pass, if it leaves nothing to reduce."""
-        done = all(keys.shape[axis] == 1 for axis in axes)
-        return from_keys(keys, x.dtype) if done else keys
+    def values_if_last_pass(sort_keys: Array) -> Array:
+        """Convert `sort_keys` to values in the last pass, if it leaves nothing to reduce."""
+        done = all(sort_keys.shape[axis] == 1 for axis in axes)
+        return from_sort_keys(sort_keys, x.dtype) if done else sort_keys
 
-    def joined_again(keys: Sequence[Array]) -> Array:
-        return finished(functools.reduce(join, keys))
+    def join_key_chunks(key_chunks: Sequence[Array]) -> Array:
+        return values_if_last_pass(functools.reduce(join, key_chunks))
 
-    y = _in_stretches(fold, joined, x, mask)
-    for then in fold.later():
-        y = _in_stretches(then, joined_again, y)
+    y = _join_chunks(fold_plan, join_masked_chunks, x, mask)
+    for later_fold in fold_plan.later():
+        y = _join_chunks(later_fold, join_key_chunks, y)
     if y.dtype == x.dtype:
         return y
-    return from_keys(lax.expand_dims(lax.reduce(y, fill, join, axes), axes), x.dtype)
+    return from_sort_keys(lax.expand_dims(lax.reduce(y, fill, join, axes), axes), x.dtype)
 
 
-def _compared(x: Array, fold: Fold | None, dtype: DType) -> Array:
-    """Decode x for comparisons. With a fold, 16-bit floats become 16-bit keys, which are not widened.
+def _comparison_keys(x: Array, fold_plan: Fold | None, dtype: DType) -> Array:
+    """Convert x to the comparison dtype. With a fold, 16-bit floats become 16-bit keys, which are not widened.
 
     x has `dtype`, or holds the bits of floats of `dtype`.
     """
-    if fold is None or not has_16_bits(dtype):
-        return decode(x)
-    return zeros_level(_part_keys(x, dtype, "greatest"), dtype)
+    if fold_plan is None or not is_16_bit_float(dtype):
+        return to_comparison_dtype(x)
+    return tie_zero_keys(_sort_keys_of_chunk(x, dtype, "greatest"), dtype)
 
 
-def _ties(value: Array, best: Array, mask: Array | None) -> Array:
-    tied = ties_with(value, jnp.broadcast_to(best, value.shape))
+def _tied_elements_mask(value: Array, extremum: Array, mask: Array | None) -> Array:
+    tied = is_tied_with(value, jnp.broadcast_to(extremum, value.shape))
     return tied if mask is None else lax.bitwise_and(tied, slices.broadcast_like(mask, tied))
 
 
-def attained(x: Array, y: Array, mask: Array | None = None, fold: Fold | None = None) -> Array:
+def attains_extremum(
+    x: Array, y: Array, mask: Array | None = None, fold_plan: Fold | None = None
+) -> Array:
     """Mask of the elements in `mask` that tie with the maximum or minimum y."""
-    return _ties(_compared(x, fold, x.dtype), _compared(y, fold, x.dtype), mask)
+    return _tied_elements_mask(
+        _comparison_keys(x, fold_plan, x.dtype), _comparison_keys(y, fold_plan, x.dtype), mask
+    )
 
 
-def _counts(x: Array, y: Array, mask: Array | None, fold: Fold) -> Array:
-    """Counts of tied elements, added up over the stretches of each fold."""
+def _num_tied_by_folding(x: Array, y: Array, mask: Array | None, fold_plan: Fold) -> Array:
+    """Counts of tied elements, added up over the chunks of each fold."""
     narrow = np.dtype(np.int16 if x.dtype.itemsize == 2 else np.int32)
 
-    def added(parts: list[Array], fold: Fold, size: int, dtype: DType) -> Array:
-        """Add parts; elements shared by the last two stretches count once."""
-        starts, length = _starts(size, fold)
+    def add_chunks(chunks: list[Array], fold_plan: Fold, axis_size: int, dtype: DType) -> Array:
+        """Add chunks; elements shared by the last two chunks count once."""
+        starts, length = _chunk_starts_and_length(axis_size, fold_plan)
         overlap = starts[-2] + length - starts[-1]
         if overlap > 0:
-            *parts, last = parts
-            place = lax.broadcasted_iota(np.int32, last.shape, fold.axis)
+            *chunks, last = chunks
+            place = lax.broadcasted_iota(np.int32, last.shape, fold_plan.axis)
             is_new = lax.ge(place, lax.full_like(place, overlap))
-            parts = [*parts, lax.select(is_new, last, lax.full_like(last, 0))]
-        return functools.reduce(lax.add, [part.astype(dtype) for part in parts])
+            chunks = [*chunks, lax.select(is_new, last, lax.full_like(last, 0))]
+        return functools.reduce(lax.add, [part.astype(dtype) for part in chunks])
 
-    def tied(parts: Sequence[Array], bests: Sequence[Array], *masks: Sequence[Array]) -> Array:
-        counts = masks[0] if masks else [None] * len(parts)
-        triples = zip(parts, bests, counts, strict=True)
-        ties = [_ties(_compared(part, fold, x.dtype), best, mask) for part, best, mask in triples]
-        return added(ties, fold, x.shape[fold.axis], narrow)
+    def count_tied_in_chunks(
+        chunks: Sequence[Array], extremum_chunks: Sequence[Array], *masks: Sequence[Array]
+    ) -> Array:
+        counts = masks[0] if masks else [None] * len(chunks)
+        triples = zip(chunks, extremum_chunks, counts, strict=True)
+        ties = [
+            _tied_elements_mask(_comparison_keys(part, fold_plan, x.dtype), best, mask)
+            for part, best, mask in triples
+        ]
+        return add_chunks(ties, fold_plan, x.shape[fold_plan.axis], narrow)
 
-    counted = _in_stretches(fold, tied, x, _compared(y, fold, x.dtype), mask)
-    for then in fold.later():
-        again = functools.partial(added, fold=then, size=counted.shape[then.axis], dtype=np.int32)
-        counted = _in_stretches(then, again, counted)
+    counted = _join_chunks(
+        fold_plan, count_tied_in_chunks, x, _comparison_keys(y, fold_plan, x.dtype), mask
+    )
+    for later_fold in fold_plan.later():
+        add_later_chunks = functools.partial(
+            add_chunks,
+            fold_plan=later_fold,
+            axis_size=counted.shape[later_fold.axis],
+            dtype=np.int32,
+        )
+        counted = _join_chunks(later_fold, add_later_chunks, counted)
     return counted
 
 
-def tied_count(
+def num_tied_elements(
     x: Array,
     y: Array,
     axes: Sequence[int],
     mask: Array | None = None,
-    fold: Fold | None = None,
-    as_floats: bool = False,
+    fold_plan: Fold | None = None,
+    use_float32: bool = False,
 ) -> Array:
-    """Number of elements in the mask that tie with y, as uint32; counted in float32 if `as_floats`."""
-    tied = attained(x, y, mask) if fold is None else _counts(x, y, mask, fold)
-    dtype = np.float32 if as_floats else np.uint32
+    """Number of elements in the mask that tie with y, as uint32; counted in float32 if `use_float32`."""
+    tied = (
+        attains_extremum(x, y, mask)
+        if fold_plan is None
+        else _num_tied_by_folding(x, y, mask, fold_plan)
+    )
+    dtype = np.float32 if use_float32 else np.uint32
     return jnp.sum(tied, axis=tuple(axes), keepdims=True, dtype=dtype).astype(np.uint32)
 
 
-# One index per output element: the rank of the selected element
+# One index per output element: the row-major flat index of the selected element
 
 
-def _ranks(
-    like: Array,
+def _flat_indices(
+    array_with_sharding: Array,
     axes: Sequence[int],
     dtype: DType,
-    last: bool,
-    shift: tuple[int, int, Array] | None = None,
+    from_end: bool,
+    axis_shift: tuple[int, int, Array] | None = None,
 ) -> Array:
-    """Row-major ranks in the order of `axes`, counted from the end if `last`, with the sharding of `like`.
+    """Row-major flat indices in the order of `axes`, counted from the end if `from_end`.
 
-    `shift` is an axis, its full size, and the offset of each element along this axis.
+    The result has the shape and sharding of `array_with_sharding`. `axis_shift` is an axis, its
+    full size, and the offset of each element along this axis.
     """
-    rank = lax.full_like(like, 0, dtype)
+    flat_index = lax.full_like(array_with_sharding, 0, dtype)
     for axis in axes:
-        size = like.shape[axis]
-        line = [1] * like.ndim
+        size = array_with_sharding.shape[axis]
+        line = [1] * array_with_sharding.ndim
         line[axis] = size
         step = lax.broadcasted_iota(dtype, line, axis)
-        if shift is not None and shift[0] == axis:
-            size, step = shift[1], step + shift[2].astype(dtype)
-        if last:
+        if axis_shift is not None and axis_shift[0] == axis:
+            size, step = axis_shift[1], step + axis_shift[2].astype(dtype)
+        if from_end:
             step = lax.full_like(step, max(size - 1, 0)) - step
-        # A size of 256 becomes 0 in uint8; the rank that it multiplies is 0 then.
-        rank = rank * np.asarray(size).astype(dtype) + step
-    return rank
+        # A size of 256 becomes 0 in uint8; the index that it multiplies is 0 then.
+        flat_index = flat_index * np.asarray(size).astype(dtype) + step
+    return flat_index
 
 
-def _rank_type(sizes: Sequence[int], masked: bool) -> np.dtype:
-    return np.dtype(index_dtype(math.prod(sizes) + masked))
+def _flat_index_dtype(axis_sizes: Sequence[int], has_mask: bool) -> np.dtype:
+    return np.dtype(index_dtype(math.prod(axis_sizes) + has_mask))
 
 
-def first_rank(
-    tied: Array, axes: Sequence[int], last: bool, masked: bool, *, as_floats: bool = False
+def first_tied_flat_index(
+    tied_mask: Array,
+    axes: Sequence[int],
+    from_end: bool,
+    has_mask: bool,
+    *,
+    use_float32: bool = False,
 ) -> Array:
-    """Least rank of a tied element, or the greatest value of the index dtype if none is tied.
+    """Least flat index of a tied element, or the greatest value of the index dtype if none is tied.
 
-    `as_floats` compares ranks in float32, for fewer than 2**16 elements.
+    `use_float32` compares indices in float32, for fewer than 2**16 elements.
     """
-    dtype = _rank_type([tied.shape[axis] for axis in axes], masked)
-    compared = np.dtype(np.float32) if as_floats else dtype
+    dtype = _flat_index_dtype([tied_mask.shape[axis] for axis in axes], has_mask)
+    compared = np.dtype(np.float32) if use_float32 else dtype
     none = np.asarray(np.iinfo(dtype).max, compared)
-    rank = _ranks(tied, axes, compared, last)
-    chosen = lax.select(tied, rank, lax.full_like(rank, none))
+    flat_index = _flat_indices(tied_mask, axes, compared, from_end)
+    chosen = lax.select(tied_mask, flat_index, lax.full_like(flat_index, none))
     return lax.expand_dims(lax.reduce(chosen, none, lax.min, axes), axes).astype(dtype)
 
 
-def chosen_rank(
+def flat_index_of_extremum(
     x: Array,
     y: Array,
     axes: Sequence[int],
-    last: bool,
+    from_end: bool,
     mask: Array | None = None,
-    fold: Fold | None = None,
-    as_floats: bool = False,
+    fold_plan: Fold | None = None,
+    use_float32: bool = False,
 ) -> Array:
-    """Least rank of an element in the mask that ties with y, or the greatest value of the index dtype.
+    """Least flat index of an element in the mask that ties with y, or the greatest value of the index dtype.
 
-    With a fold, each position first selects the first or last stretch with a tied element, then its rank.
+    With a fold, each position first selects the first or last chunk with a tied element, then the flat index in it.
     """
-    masked = mask is not None
-    if fold is None:
-        return first_rank(attained(x, y, mask), axes, last, masked, as_floats=as_floats)
-    dtype = _rank_type([x.shape[axis] for axis in axes], masked)
-    size = x.shape[fold.axis]
-    length = _starts(size, fold)[1]
+    has_mask = mask is not None
+    if fold_plan is None:
+        return first_tied_flat_index(
+            attains_extremum(x, y, mask), axes, from_end, has_mask, use_float32=use_float32
+        )
+    dtype = _flat_index_dtype([x.shape[axis] for axis in axes], has_mask)
+    size = x.shape[fold_plan.axis]
+    length = _chunk_starts_and_length(size, fold_plan)[1]
     none = np.asarray(np.iinfo(dtype).max, dtype)
     narrow = np.dtype(np.int16 if x.dtype.itemsize == 2 else np.int32)
 
-    def joined(parts: Sequence[Array], bests: Sequence[Array], *masks: Sequence[Array]) -> Array:
-        counts = masks[0] if masks else [None] * len(parts)
-        piece = lax.full_like(parts[0], -1, narrow)
-        rows = [*enumerate(zip(parts, bests, counts, strict=True))]
-        for number, (part, best, counting) in rows if last else rows[::-1]:
-            tied = _ties(_compared(part, fold, x.dtype), best, counting)
-            piece = lax.select(tied, lax.full_like(piece, number), piece)
-        begin = lax.min(piece.astype(np.int32) * np.int32(length), np.int32(size - length))
-        rank = _ranks(piece, axes, dtype, last, (fold.axis, size, begin))
-        return lax.select(lax.ge(piece, lax.full_like(piece, 0)), rank, lax.full_like(rank, none))
+    def flat_index_in_chunks(
+        chunks: Sequence[Array], extremum_chunks: Sequence[Array], *masks: Sequence[Array]
+    ) -> Array:
+        counts = masks[0] if masks else [None] * len(chunks)
+        chosen_chunk = lax.full_like(chunks[0], -1, narrow)
+        rows = [*enumerate(zip(chunks, extremum_chunks, counts, strict=True))]
+        for number, (part, best, counting) in rows if from_end else rows[::-1]:
+            tied = _tied_elements_mask(_comparison_keys(part, fold_plan, x.dtype), best, counting)
+            chosen_chunk = lax.select(tied, lax.full_like(chosen_chunk, number), chosen_chunk)
+        begin = lax.min(chosen_chunk.astype(np.int32) * np.int32(length), np.int32(size - length))
+        flat_index = _flat_indices(
+            chosen_chunk, axes, dtype, from_end, (fold_plan.axis, size, begin)
+        )
+        return lax.select(
+            lax.ge(chosen_chunk, lax.full_like(chosen_chunk, 0)),
+            flat_index,
+            lax.full_like(flat_index, none),
+        )
 
-    rank = _in_stretches(fold, joined, x, _compared(y, fold, x.dtype), mask)
-    for then in fold.later():
-        rank = _in_stretches(then, functools.partial(functools.reduce, lax.min), rank)
-    return lax.expand_dims(lax.reduce(rank, none, lax.min, axes), axes)
+    flat_index = _join_chunks(
+        fold_plan, flat_index_in_chunks, x, _comparison_keys(y, fold_plan, x.dtype), mask
+    )
+    for later_fold in fold_plan.later():
+        flat_index = _join_chunks(
+            later_fold, functools.partial(functools.reduce, lax.min), flat_index
+        )
+    return lax.expand_dims(lax.reduce(flat_index, none, lax.min, axes), axes)
 
 
-def has_rank(rank: Array, shape: Sequence[int], axes: Sequence[int], last: bool) -> Array:
-    """Mask of `shape` that is True at the element of a rank."""
-    whole = jnp.broadcast_to(rank, shape)
-    return lax.eq(_ranks(whole, axes, rank.dtype, last), whole)
+def one_hot_of_flat_index(
+    flat_index: Array, shape: Sequence[int], axes: Sequence[int], from_end: bool
+) -> Array:
+    """Mask of `shape` that is True at the element with the `flat_index`."""
+    whole = jnp.broadcast_to(flat_index, shape)
+    return lax.eq(_flat_indices(whole, axes, flat_index.dtype, from_end), whole)

@@ -14,43 +14,56 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Axis
 from jaxpool._kernels import slices
-from jaxpool._kernels.compare import decode, decoded_identity_of, encode
-from jaxpool._kernels.dtypes import Kind, identity_of
+from jaxpool._kernels.compare import (
+    comparison_dtype_identity,
+    from_comparison_dtype,
+    to_comparison_dtype,
+)
+from jaxpool._kernels.dtypes import Kind, reduction_identity
 
 # True while a kernel binds a reduction of lax, which `accelerate` must not replace. Created on import, because jax asks
 # that user contexts are not created while other threads use it.
 in_kernel = jax.make_user_context(False)
 
 
-def window_extreme(x: Array, kind: Kind, dims: Sequence[Axis]) -> Array:
+def window_extremum(x: Array, kind: Kind, dims: Sequence[Axis]) -> Array:
     """Maximum or minimum of each window. For tied zeros, the sign of the result is arbitrary."""
     join = lax.max if kind == "max" else lax.min
     if x.dtype in (jnp.bfloat16, jnp.float16):
-        return _reduced(x, identity_of(x.dtype, kind), join, dims)
-    return encode(_reduced(decode(x), decoded_identity_of(x.dtype, kind), join, dims), x.dtype)
+        return _bind_reduce_window(x, reduction_identity(x.dtype, kind), join, dims)
+    return from_comparison_dtype(
+        _bind_reduce_window(
+            to_comparison_dtype(x), comparison_dtype_identity(x.dtype, kind), join, dims
+        ),
+        x.dtype,
+    )
 
 
-def group_extremes(x: Array, kind: Kind, groups: Sequence[Sequence[Axis]]) -> list[Array]:
+def extrema_per_axis_group(
+    x: Array, kind: Kind, axis_groups: Sequence[Sequence[Axis]]
+) -> list[Array]:
     """x, followed by the results of pooling it over one group of axes after another, the last group first."""
     results = [x]
-    for group in reversed(groups):
-        results.append(window_extreme(results[-1], kind, group))
+    for group in reversed(axis_groups):
+        results.append(window_extremum(results[-1], kind, group))
     return results
 
 
-def window_total(x: Array, dims: Sequence[Axis]) -> Array:
+def reduce_window_sum(x: Array, dims: Sequence[Axis]) -> Array:
     """Sum over each window, in the dtype of x."""
-    return _reduced(x, np.zeros((), x.dtype), lax.add, dims)
+    return _bind_reduce_window(x, np.zeros((), x.dtype), lax.add, dims)
 
 
-def window_total_transposed(dy: Array, dims: Sequence[Axis]) -> Array:
-    """Transpose of `window_total`, by `jax.linear_transpose`: a window sum of dy with zeros in between."""
-    x = slices.zeros_like(dy, [dim.axis for dim in dims], [dim.size for dim in dims])
+def reduce_window_sum_transpose(dy: Array, dims: Sequence[Axis]) -> Array:
+    """Transpose of `reduce_window_sum`, by `jax.linear_transpose`: a window sum of dy with zeros in between."""
+    x = slices.zeros_like_with_sizes(dy, [dim.axis for dim in dims], [dim.size for dim in dims])
     with in_kernel(True):  # the transpose binds a new reduction
-        return jax.linear_transpose(lambda x: window_total(x, dims), x)(dy)[0]
+        return jax.linear_transpose(lambda x: reduce_window_sum(x, dims), x)(dy)[0]
 
 
-def _reduced(x: Array, fill: Any, join: Callable[..., Any], dims: Sequence[Axis]) -> Array:
+def _bind_reduce_window(
+    x: Array, identity: Any, binary_op: Callable[..., Any], dims: Sequence[Axis]
+) -> Array:
     sizes, strides, dilation = ([1] * x.ndim for _ in range(3))
     padding = [(0, 0)] * x.ndim
     for dim in dims:
@@ -58,5 +71,5 @@ def _reduced(x: Array, fill: Any, join: Callable[..., Any], dims: Sequence[Axis]
         sizes[axis], strides[axis], dilation[axis] = dim.window, dim.stride, dim.dilation
     with in_kernel(True):
         return lax.reduce_window(
-            x, fill[()], join, sizes, strides, padding, window_dilation=dilation
+            x, identity[()], binary_op, sizes, strides, padding, window_dilation=dilation
         )

@@ -19,171 +19,245 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._kernels import slices
-from jaxpool._kernels.compare import Order, decode, decoded_identity_of, encode, replaces, ties_with
-from jaxpool._kernels.dtypes import DType, Kind, accumulator, identity_of, index_dtype, is_float
+from jaxpool._kernels.compare import (
+    TieOrder,
+    challenger_wins,
+    comparison_dtype_identity,
+    from_comparison_dtype,
+    is_tied_with,
+    to_comparison_dtype,
+)
+from jaxpool._kernels.dtypes import (
+    DType,
+    Kind,
+    accumulator_dtype,
+    index_dtype,
+    is_float,
+    reduction_identity,
+)
 from jaxpool._kernels.keys import (
-    NaN,
-    from_keys,
-    is_negative,
-    key_of,
-    to_keys,
-    zeros_level,
-    zeros_signed,
+    NaNPosition,
+    constant_sort_key,
+    from_sort_keys,
+    has_sign_bit,
+    set_sign_of_zeros,
+    tie_zero_keys,
+    to_sort_keys,
 )
 from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.positions import int32_range
 from jaxpool._plan.scan import ScanPlan
 
-Others = Sequence[tuple[Array, ...]]
+ShiftedArrays = Sequence[tuple[Array, ...]]
 
 
-def _shift(x: Array, axis: int, far: int, fill: object) -> Array:
-    """Shift x along an axis: element i of the result is element `i - far` of x."""
-    return slices.pad(x, [axis], [(far, -far, 0)], fill)
+def _shift_along_axis(x: Array, axis: int, offset: int, fill: object) -> Array:
+    """Shift x along an axis: element i of the result is element `i - offset` of x."""
+    return slices.pad(x, [axis], [(offset, -offset, 0)], fill)
 
 
-def _scan(
-    join: Callable[..., Array],
+def _scan_axis(
+    join_shifted: Callable[..., Array],
     x: Array,
     fill: object,
     axis: int,
     reverse: bool,
     plan: ScanPlan,
     *extra_args: Array,
-    apart: int = 1,
+    element_distance: int = 1,
 ) -> Array:
-    """Join every element with all elements before it, by `join(x, *extra_args, others=..., fars=...)`.
+    """Join every element with all elements before it, by `join_shifted(x, *extra_args, shifted=..., offsets=...)`.
 
-    Each of `others` is `(x, *extra_args)` at the distance in `fars`. Adjacent elements of x are `apart` elements
-    from each other in the scanned array.
+    Each of `shifted` is `(x, *extra_args)` at the distance in `offsets`. Adjacent elements of x are `element_distance`
+    elements from each other in the scanned array.
     """
     size = x.shape[axis]
     length = plan.block(size)
     if length is not None:
-        return _by_blocks(join, x, fill, axis, reverse, plan, length, *extra_args, apart=apart)
+        return _scan_in_blocks(
+            join_shifted,
+            x,
+            fill,
+            axis,
+            reverse,
+            plan,
+            length,
+            *extra_args,
+            element_distance=element_distance,
+        )
 
-    def joined(x: Array, *extra_args: Array, fars: Sequence[int]) -> Array:
-        signed = [-far if reverse else far for far in fars]
-        others = [
-            (_shift(x, axis, far, fill), *[_shift(each, axis, far, 0) for each in extra_args])
-            for far in signed
+    def join_one_pass(x: Array, *extra_args: Array, offsets: Sequence[int]) -> Array:
+        signed = [-offset if reverse else offset for offset in offsets]
+        shifted = [
+            (
+                _shift_along_axis(x, axis, offset, fill),
+                *[_shift_along_axis(each, axis, offset, 0) for each in extra_args],
+            )
+            for offset in signed
         ]
-        return join(x, *extra_args, others=others, fars=[apart * far for far in fars])
+        return join_shifted(
+            x,
+            *extra_args,
+            shifted=shifted,
+            offsets=[element_distance * offset for offset in offsets],
+        )
 
-    for fars in plan.passes(size):
-        x = materialise(plan.barrier, functools.partial(joined, fars=fars), x, *extra_args)
+    for offsets in plan.passes(size):
+        x = materialise(
+            plan.barrier, functools.partial(join_one_pass, offsets=offsets), x, *extra_args
+        )
     return x
 
 
-def _by_blocks(
-    join: Callable[..., Array],
+def _scan_in_blocks(
+    join_shifted: Callable[..., Array],
     x: Array,
     fill: object,
     axis: int,
     reverse: bool,
     plan: ScanPlan,
-    length: int,
+    block_length: int,
     *extra_args: Array,
-    apart: int,
+    element_distance: int,
 ) -> Array:
-    """`_scan` in blocks of `length`; a partial last block is padded."""
+    """`_scan_axis` in blocks of `block_length`; a partial last block is padded."""
     size = x.shape[axis]
-    count = -(-size // length)
+    count = -(-size // block_length)
 
-    def cut(x: Array, fill: object) -> Array:
-        whole = slices.pad(x, [axis], [(0, count * length - size, 0)], fill)
-        return lax.reshape(whole, (*x.shape[:axis], count, length, *x.shape[axis + 1 :]))
+    def split_into_blocks(x: Array, fill: object) -> Array:
+        whole = slices.pad(x, [axis], [(0, count * block_length - size, 0)], fill)
+        return lax.reshape(whole, (*x.shape[:axis], count, block_length, *x.shape[axis + 1 :]))
 
-    blocks, cut_args = cut(x, fill), [cut(each, 0) for each in extra_args]
-    within = _scan(join, blocks, fill, axis + 1, reverse, plan, *cut_args, apart=apart)
-    end = 0 if reverse else length - 1
+    blocks, cut_args = (
+        split_into_blocks(x, fill),
+        [split_into_blocks(each, 0) for each in extra_args],
+    )
+    within = _scan_axis(
+        join_shifted,
+        blocks,
+        fill,
+        axis + 1,
+        reverse,
+        plan,
+        *cut_args,
+        element_distance=element_distance,
+    )
+    end = 0 if reverse else block_length - 1
     ends = [lax.index_in_dim(each, end, axis + 1, keepdims=False) for each in (within, *cut_args)]
-    totals = _scan(join, ends[0], fill, axis, reverse, plan, *ends[1:], apart=apart * length)
+    totals = _scan_axis(
+        join_shifted,
+        ends[0],
+        fill,
+        axis,
+        reverse,
+        plan,
+        *ends[1:],
+        element_distance=element_distance * block_length,
+    )
 
     step = -1 if reverse else 1
-    before = [_shift(totals, axis, step, fill), *[_shift(each, axis, step, 0) for each in ends[1:]]]
-    distance = length - int32_range(length) if reverse else int32_range(length) + 1
-    distances = slices.along(distance, axis + 1, x.ndim + 1)
+    before = [
+        _shift_along_axis(totals, axis, step, fill),
+        *[_shift_along_axis(each, axis, step, 0) for each in ends[1:]],
+    ]
+    distance = (
+        block_length - int32_range(block_length) if reverse else int32_range(block_length) + 1
+    )
+    distances = slices.reshape_along_axis(distance, axis + 1, x.ndim + 1)
 
-    def with_past(within: Array, *arrays: Array) -> Array:
-        here = (within, *arrays[: len(extra_args)])
-        others = [
+    def join_earlier_totals(within_blocks: Array, *arrays: Array) -> Array:
+        here = (within_blocks, *arrays[: len(extra_args)])
+        shifted = [
             slices.broadcast_like(lax.expand_dims(each, [axis + 1]), like)
             for each, like in zip(arrays[len(extra_args) :], here, strict=True)
         ]
-        y = join(*here, others=[tuple(others)], fars=[apart * distances.astype(np.int32)])
-        y = lax.reshape(y, (*x.shape[:axis], count * length, *x.shape[axis + 1 :]))
+        y = join_shifted(
+            *here, shifted=[tuple(shifted)], offsets=[element_distance * distances.astype(np.int32)]
+        )
+        y = lax.reshape(y, (*x.shape[:axis], count * block_length, *x.shape[axis + 1 :]))
         return lax.slice_in_dim(y, 0, size, axis=axis)
 
-    return materialise(plan.barrier, with_past, within, *cut_args, *before)
+    return materialise(plan.barrier, join_earlier_totals, within, *cut_args, *before)
 
 
-def _run(
+def _running_max_or_min(
     x: Array,
     axis: int,
     kind: Kind,
     fill: np.ndarray,
     reverse: bool,
     plan: ScanPlan,
-    *behind: Array,
+    *num_earlier: Array,
 ) -> Array:
     """Running maximum or minimum; `fill` is the identity.
 
-    `behind` is the number of earlier elements in the episode of each element. It limits the result to the episode.
+    `num_earlier` is the number of earlier elements in the episode of each element. It limits the result to the episode.
     """
     best = lax.max if kind == "max" else lax.min
 
-    def join(x: Array, *behind: Array, others: Others, fars: Sequence[Any]) -> Array:
-        terms = [other for other, *_ in others]
-        for count in behind:
+    def join_extrema(
+        x: Array, *num_earlier: Array, shifted: ShiftedArrays, offsets: Sequence[Any]
+    ) -> Array:
+        terms = [other for other, *_ in shifted]
+        for count in num_earlier:
             reached = [
                 lax.ge(count, slices.broadcast_like(jnp.asarray(far, count.dtype), count))
-                for far in fars
+                for far in offsets
             ]
             terms = [
-                lax.select(slices.broadcast_like(seen, term), term, lax.full_like(term, fill))
-                for seen, term in zip(reached, terms, strict=True)
+                lax.select(slices.broadcast_like(is_reached, term), term, lax.full_like(term, fill))
+                for is_reached, term in zip(reached, terms, strict=True)
             ]
         return functools.reduce(best, terms, x)
 
-    return _scan(join, x, fill, axis, reverse, plan, *behind)
+    return _scan_axis(join_extrema, x, fill, axis, reverse, plan, *num_earlier)
 
 
-def elements_behind(reset: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
+def num_earlier_in_episode(reset_mask: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
     """Number of elements of its episode that the scan visits before each element.
 
-    An episode begins where `reset` is True. A reverse scan enters it at its end, directly before the next True.
+    An episode begins where `reset_mask` is True. A reverse scan enters it at its end, directly before the next True.
     """
-    last = max(reset.shape[axis] - 1, 0)
-    enters = _shift(reset, axis, -1, True) if reverse else reset
-    places = lax.broadcasted_iota(np.int32, reset.shape, axis)
+    last = max(reset_mask.shape[axis] - 1, 0)
+    enters = _shift_along_axis(reset_mask, axis, -1, True) if reverse else reset_mask
+    places = lax.broadcasted_iota(np.int32, reset_mask.shape, axis)
     end = np.asarray(last if reverse else 0, np.int32)
     entered = lax.select(enters, places, lax.full_like(places, end))
-    begins = _run(entered, axis, "min" if reverse else "max", end, reverse, plan)
+    begins = _running_max_or_min(entered, axis, "min" if reverse else "max", end, reverse, plan)
     return lax.sub(begins, places) if reverse else lax.sub(places, begins)
 
 
-def _read(x: Array, kind: Kind, plan: ScanPlan) -> tuple[Array, np.ndarray]:
+def _comparison_values_and_fill(x: Array, kind: Kind, plan: ScanPlan) -> tuple[Array, np.ndarray]:
     """x converted for comparisons, and the identity."""
     if not plan.keys:
-        return decode(x), decoded_identity_of(x.dtype, kind)
-    nan: NaN = "greatest" if kind == "max" else "least"
-    return to_keys(x, nan), key_of(identity_of(x.dtype, kind), nan)
+        return to_comparison_dtype(x), comparison_dtype_identity(x.dtype, kind)
+    nan: NaNPosition = "greatest" if kind == "max" else "least"
+    return to_sort_keys(x, nan), constant_sort_key(reduction_identity(x.dtype, kind), nan)
 
 
-def _written(best: Array, dtype: DType, plan: ScanPlan) -> Array:
-    return from_keys(best, dtype) if plan.keys else encode(best, dtype)
+def _from_comparison_values(value: Array, dtype: DType, plan: ScanPlan) -> Array:
+    return from_sort_keys(value, dtype) if plan.keys else from_comparison_dtype(value, dtype)
 
 
-def running(x: Array, axis: int, kind: Kind, reverse: bool, plan: ScanPlan, *reset: Array) -> Array:
-    """Running maximum or minimum, restarted where `reset` is True. NaN wins over every number."""
-    value, fill = _read(x, kind, plan)
-    behind = [elements_behind(mask, axis, reverse, plan) for mask in reset]
-    return _written(_run(value, axis, kind, fill, reverse, plan, *behind), x.dtype, plan)
+def running_max_or_min(
+    x: Array, axis: int, kind: Kind, reverse: bool, plan: ScanPlan, *reset_masks: Array
+) -> Array:
+    """Running maximum or minimum, restarted where the optional reset mask is True. NaN wins over every number."""
+    value, fill = _comparison_values_and_fill(x, kind, plan)
+    behind = [num_earlier_in_episode(mask, axis, reverse, plan) for mask in reset_masks]
+    return _from_comparison_values(
+        _running_max_or_min(value, axis, kind, fill, reverse, plan, *behind), x.dtype, plan
+    )
 
 
-def running_select(
-    x: Array, axis: int, kind: Kind, ties: Order, reverse: bool, plan: ScanPlan, *reset: Array
+def running_select_with_index(
+    x: Array,
+    axis: int,
+    kind: Kind,
+    ties: TieOrder,
+    reverse: bool,
+    plan: ScanPlan,
+    *reset_masks: Array,
 ) -> tuple[Array, Array]:
     """Running maximum or minimum, and the position of the selected element along the axis.
 
@@ -192,78 +266,87 @@ def running_select(
     over, so it does not depend on the tree of the scan. The scanned positions carry the sign of their elements,
     so that a zero gets the sign of the selected zero.
     """
-    value, fill = _read(x, kind, plan)
-    behind = [elements_behind(mask, axis, reverse, plan) for mask in reset]
-    best = _run(value, axis, kind, fill, reverse, plan, *behind)
-    tie_key = functools.partial(zeros_level, dtype=x.dtype) if plan.keys else lambda each: each
+    value, fill = _comparison_values_and_fill(x, kind, plan)
+    behind = [num_earlier_in_episode(mask, axis, reverse, plan) for mask in reset_masks]
+    best = _running_max_or_min(value, axis, kind, fill, reverse, plan, *behind)
+    tie_key = functools.partial(tie_zero_keys, dtype=x.dtype) if plan.keys else lambda each: each
     if (ties == "first") != reverse:
-        before = _shift(best, axis, -1 if reverse else 1, fill)
-        takes_over = replaces(tie_key(value), tie_key(before), kind, "first")
+        before = _shift_along_axis(best, axis, -1 if reverse else 1, fill)
+        takes_over = challenger_wins(tie_key(value), tie_key(before), kind, "first")
         for count in behind:
             enters = slices.broadcast_like(lax.eq(count, lax.full_like(count, 0)), takes_over)
             takes_over = lax.bitwise_or(takes_over, enters)
     else:
-        takes_over = ties_with(tie_key(value), tie_key(best))
+        takes_over = is_tied_with(tie_key(value), tie_key(best))
     last = max(x.shape[axis] - 1, 0)
     signed = is_float(x.dtype)
     places = lax.broadcasted_iota(index_dtype((last + 1) << signed), x.shape, axis)
     position = lax.full_like(takes_over, 0, places.dtype) + places  # sharded as x
     start = np.asarray(last if reverse else 0, position.dtype)
     if signed:
-        two, negative = np.asarray(2, position.dtype), is_negative(x).astype(position.dtype)
+        two, negative = np.asarray(2, position.dtype), has_sign_bit(x).astype(position.dtype)
         position, start = position * two + negative, start * two + np.asarray(reverse, two.dtype)
     taken = lax.select(takes_over, position, lax.full_like(position, start))
-    index = _run(taken, axis, "min" if reverse else "max", start, reverse, plan)
-    y = _written(best, x.dtype, plan)
+    index = _running_max_or_min(taken, axis, "min" if reverse else "max", start, reverse, plan)
+    y = _from_comparison_values(best, x.dtype, plan)
     if not signed:
         return y, index
     one = lax.full_like(index, 1)
-    y = zeros_signed(y, lax.eq(lax.bitwise_and(index, one), one))
+    y = set_sign_of_zeros(y, lax.eq(lax.bitwise_and(index, one), one))
     return y, lax.shift_right_logical(index, one).astype(index_dtype(last + 1))
 
 
-def _at_begins(x: Array, index: Array, axis: int) -> Array:
+def _zero_except_at_run_starts(x: Array, index: Array, axis: int) -> Array:
     """x at the elements that begin a run, zeros elsewhere."""
     begins = lax.eq(index, lax.broadcasted_iota(index.dtype, index.shape, axis))
     return slices.where_or_zero(begins, x)
 
 
-def _sums(x: Array, index: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
+def _sums_within_runs(x: Array, index: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
     """Sum over each element and the earlier elements of its run."""
 
-    def join(x: Array, index: Array, others: Others, fars: Sequence[Any]) -> Array:
-        terms = [slices.where_or_zero(lax.eq(index, run), other) for other, run in others]
+    def add_shifted_of_run(
+        x: Array, index: Array, shifted: ShiftedArrays, offsets: Sequence[Any]
+    ) -> Array:
+        terms = [slices.where_or_zero(lax.eq(index, run), other) for other, run in shifted]
         return functools.reduce(lax.add, terms, x)
 
-    return _scan(join, x, 0, axis, reverse, plan, index)
+    return _scan_axis(add_shifted_of_run, x, 0, axis, reverse, plan, index)
 
 
-def run_copies(x: Array, index: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
+def copy_along_runs(x: Array, index: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
     """Gather the elements of x at `index`, by copies along runs."""
-    first = _at_begins(x.astype(accumulator(x.dtype)), index, axis)
-    return _sums(first, index, axis, reverse, plan).astype(x.dtype)
+    first = _zero_except_at_run_starts(x.astype(accumulator_dtype(x.dtype)), index, axis)
+    return _sums_within_runs(first, index, axis, reverse, plan).astype(x.dtype)
 
 
-def run_sums(dy: Array, index: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
-    """Transpose of `run_copies`: each selected element gets the sum over its run, zeros elsewhere."""
-    sums = _sums(dy.astype(accumulator(dy.dtype)), index, axis, not reverse, plan)
-    return _at_begins(sums, index, axis).astype(dy.dtype)
+def sum_over_runs(dy: Array, index: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
+    """Transpose of `copy_along_runs`: each selected element gets the sum over its run, zeros elsewhere."""
+    sums = _sums_within_runs(dy.astype(accumulator_dtype(dy.dtype)), index, axis, not reverse, plan)
+    return _zero_except_at_run_starts(sums, index, axis).astype(dy.dtype)
 
 
-def level_difference(a: Array, b: Array) -> Array:
+def subtract_equal_infinities(a: Array, b: Array) -> Array:
     """`a - b`, or 0 where a equals b, including equal infinities."""
     return lax.select(lax.eq(a, b), lax.full_like(a, 0), lax.sub(a, b))
 
 
-def fading_sums(x: Array, level: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
-    """`y[i] = sum over j <= i of x[j] * exp(level[j] - level[i])`, or over j >= i in reverse. Weights are at most 1."""
+def exponentially_decayed_sums(
+    x: Array, log_level: Array, axis: int, reverse: bool, plan: ScanPlan
+) -> Array:
+    """`y[i] = sum over j <= i of x[j] * exp(log_level[j] - log_level[i])`, or over j >= i in reverse.
 
-    def join(x: Array, level: Array, others: Others, fars: Sequence[Any]) -> Array:
+    The weights of x are at most 1.
+    """
+
+    def add_decayed_shifted(
+        x: Array, log_level: Array, shifted: ShiftedArrays, offsets: Sequence[Any]
+    ) -> Array:
         total = x
-        for other, before in others:
-            # `_shift` fills in zeros with level 0, far from other levels: their weight must be finite.
-            difference = level_difference(before, level)
+        for other, before in shifted:
+            # `_shift_along_axis` fills in zeros with level 0, far from other levels: their weight must be finite.
+            difference = subtract_equal_infinities(before, log_level)
             total = total + other * lax.exp(lax.min(difference, lax.full_like(difference, 0)))
         return total
 
-    return _scan(join, x, 0, axis, reverse, plan, level)
+    return _scan_axis(add_decayed_shifted, x, 0, axis, reverse, plan, log_level)

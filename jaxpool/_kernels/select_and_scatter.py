@@ -22,52 +22,58 @@ from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters import batching, mlir
 
 from jaxpool._geometry.window import Axis
-from jaxpool._kernels.compare import Order
+from jaxpool._kernels.compare import TieOrder
 from jaxpool._kernels.dtypes import Kind, cast
-from jaxpool._kernels.predicates import all_of
-from jaxpool._kernels.reduce_window import group_extremes
+from jaxpool._kernels.predicates import all_true_across_vmap
+from jaxpool._kernels.reduce_window import extrema_per_axis_group
 from jaxpool._plan.max_pool import Compared, Groups, ScatterPlan
 
 _scatter_p = core.Primitive("jaxpool_select_and_scatter")
 
 
-def window_extremes(x: Array, kind: Kind, plan: ScatterPlan) -> Array:
+def window_extrema(x: Array, kind: Kind, plan: ScatterPlan) -> Array:
     """Maximum or minimum of each window, by passes that XLA can share with `select_and_scatter`."""
-    groups = _turned(plan)
-    y = group_extremes(_in_order(x, plan.order), kind, groups)[-1]
-    return _as_given(y, plan.order)
+    groups = _permuted_axis_groups(plan)
+    y = extrema_per_axis_group(_permute_axes_in_memory(x, plan.order), kind, groups)[-1]
+    return _undo_axis_permutation(y, plan.order)
 
 
-def select_and_scatter(x: Array, dy: Array, kind: Kind, ties: Order, plan: ScatterPlan) -> Array:
+def select_and_scatter(x: Array, dy: Array, kind: Kind, ties: TieOrder, plan: ScatterPlan) -> Array:
     """Scatter each element of dy to the element of x that its window selects, and add where windows overlap.
 
     Windows have no dilation, and leave out less than a stride at the end of x. Cotangents are added in the order of
     the windows, one group of axes after another, and in float32 if the plan compares "in order".
     """
-    groups = _turned(plan)
-    reduced = group_extremes(_in_order(x, plan.order), kind, groups[1:])
+    groups = _permuted_axis_groups(plan)
+    reduced = extrema_per_axis_group(_permute_axes_in_memory(x, plan.order), kind, groups[1:])
     added = jnp.float32 if plan.compared == "in order" else x.dtype
-    sent = cast(_in_order(dy, plan.order), added)
+    sent = cast(_permute_axes_in_memory(dy, plan.order), added)
 
-    def scattered(prepare: Callable[[Array], Array]) -> Array:
+    def scatter_through_groups(prepare_input: Callable[[Array], Array]) -> Array:
         dx = sent
         for group, best in zip(groups, reversed(reduced), strict=False):  # without groups, only x
-            dx = _sent(prepare(best), dx, group, kind, ties, plan.compared)
+            dx = _bind_select_and_scatter(prepare_input(best), dx, group, kind, ties, plan.compared)
         return dx
 
     if plan.compared == "branch":
-        nan_first = functools.partial(_nan_first, kind=kind)
-        y = group_extremes(reduced[-1], kind, groups[:1])[-1]
-        no_nan = all_of(lax.eq(y, y))
-        dx = lax.cond(no_nan, lambda: scattered(lambda x: x), lambda: scattered(nan_first))
+        nan_first = functools.partial(_map_float32_nan_to_infinity, kind=kind)
+        y = extrema_per_axis_group(reduced[-1], kind, groups[:1])[-1]
+        no_nan = all_true_across_vmap(lax.eq(y, y))
+        dx = lax.cond(
+            no_nan,
+            lambda: scatter_through_groups(lambda x: x),
+            lambda: scatter_through_groups(nan_first),
+        )
     elif plan.compared == "in order":
-        dx = scattered(lambda best: _ordered(cast(best, added), kind))
+        dx = scatter_through_groups(
+            lambda best: _map_narrow_nan_to_infinity(cast(best, added), kind)
+        )
     else:
-        dx = scattered(lambda x: x)
-    return _as_given(cast(dx, x.dtype), plan.order)
+        dx = scatter_through_groups(lambda x: x)
+    return _undo_axis_permutation(cast(dx, x.dtype), plan.order)
 
 
-def _turned(plan: ScatterPlan) -> Groups:
+def _permuted_axis_groups(plan: ScatterPlan) -> Groups:
     """Groups of a plan with axes renumbered for arrays permuted by `plan.order`."""
     if not plan.order:
         return plan.groups
@@ -78,17 +84,17 @@ def _turned(plan: ScatterPlan) -> Groups:
     return tuple(map(tuple, permuted))
 
 
-def _in_order(x: Array, order: Sequence[int]) -> Array:
-    """Permute the axes of x to `order`, also in memory."""
-    return _rows(lax.transpose(x, order)) if order else x
+def _permute_axes_in_memory(x: Array, axis_order: Sequence[int]) -> Array:
+    """Permute the axes of x to `axis_order`, also in memory."""
+    return _with_row_major_layout(lax.transpose(x, axis_order)) if axis_order else x
 
 
-def _as_given(x: Array, order: Sequence[int]) -> Array:
-    """Undo `_in_order`."""
-    return lax.transpose(_rows(x), np.argsort(order)) if order else x
+def _undo_axis_permutation(x: Array, axis_order: Sequence[int]) -> Array:
+    """Undo `_permute_axes_in_memory`."""
+    return lax.transpose(_with_row_major_layout(x), np.argsort(axis_order)) if axis_order else x
 
 
-def _rows(x: Array) -> Array:
+def _with_row_major_layout(x: Array) -> Array:
     """x with row-major layout in memory.
 
     XLA may implement a transpose by a change of layout alone. A matrix behind a barrier gets row-major layout.
@@ -96,7 +102,7 @@ def _rows(x: Array) -> Array:
     return lax.reshape(lax.optimization_barrier(lax.collapse(x, 0, x.ndim - 1)), x.shape)
 
 
-def _ordered(x: Array, kind: Kind) -> Array:
+def _map_narrow_nan_to_infinity(x: Array, kind: Kind) -> Array:
     """Map NaN to infinity, so that it wins; for float32 elements that come from a narrower dtype.
 
     Infinity becomes the largest number of float32, which no narrower dtype represents.
@@ -106,7 +112,7 @@ def _ordered(x: Array, kind: Kind) -> Array:
     return lax.select(lax.ne(x, x), lax.full_like(x, np.inf if kind == "max" else -np.inf), held)
 
 
-def _nan_first(x: Array, kind: Kind) -> Array:
+def _map_float32_nan_to_infinity(x: Array, kind: Kind) -> Array:
     """Map NaN to infinity in float32 elements. Every number on that side of 0 moves one step towards 0 to make room.
 
     The order of numbers is preserved, except that 2**-149, the smallest number, ties with 0.
@@ -117,8 +123,8 @@ def _nan_first(x: Array, kind: Kind) -> Array:
     return lax.select(lax.ne(x, x), lax.full_like(x, infinity), numbers)
 
 
-def _sent(
-    x: Array, dy: Array, dims: Sequence[Axis], kind: Kind, ties: Order, compared: Compared
+def _bind_select_and_scatter(
+    x: Array, dy: Array, dims: Sequence[Axis], kind: Kind, ties: TieOrder, nan_comparison: Compared
 ) -> Array:
     """Cotangent of x for windows along `dims`."""
     sizes, strides = ([1] * x.ndim for _ in range(2))
@@ -134,12 +140,12 @@ def _sent(
         padding=tuple(padding),
         kind=kind,
         ties=ties,
-        compared=compared,
+        nan_comparison=nan_comparison,
     )
     return sent
 
 
-def _lower(
+def _lower_to_stablehlo(
     context: Any,
     x: Any,
     dy: Any,
@@ -148,8 +154,8 @@ def _lower(
     strides: tuple[int, ...],
     padding: tuple[tuple[int, int], ...],
     kind: Kind,
-    ties: Order,
-    compared: Compared,
+    ties: TieOrder,
+    nan_comparison: Compared,
 ) -> Any:
     element = ir.RankedTensorType.get([], mlir.dtype_to_ir_type(context.avals_in[0].dtype))
     zero = stablehlo.constant(
@@ -166,11 +172,11 @@ def _lower(
         padding=ir.DenseElementsAttr.get(sides),
     )
 
-    def holds(left: Any, direction: str, right: Any) -> Any:
+    def compare_scalars(left: Any, direction: str, right: Any) -> Any:
         return stablehlo.compare(left, right, stablehlo.ComparisonDirectionAttr.get(direction))
 
-    def join(is_nan: Any, stays: Any) -> Any:
-        if compared == "joined":
+    def stays_or_is_nan(is_nan: Any, stays: Any) -> Any:
+        if nan_comparison == "joined":
             return stablehlo.or_(stays, is_nan)
         bit = ir.IntegerType.get_signless(1)
         true = ir.DenseElementsAttr.get_splat(
@@ -181,13 +187,13 @@ def _lower(
     block = op.select.blocks.append(element, element)
     with ir.InsertionPoint(block):
         best, challenger = block.arguments  # True: `best`, which comes first, stays
-        if compared in ("in order", "branch"):
+        if nan_comparison in ("in order", "branch"):
             ahead = {"max": "GT", "min": "LT"} if ties == "last" else {"max": "GE", "min": "LE"}
-            stays = holds(best, ahead[kind], challenger)
+            stays = compare_scalars(best, ahead[kind], challenger)
         else:
             first, second = (challenger, best) if ties == "last" else (best, challenger)
-            stays = holds(first, "GE" if kind == "max" else "LE", second)
-            stays = join(holds(first, "NE", first), stays)
+            stays = compare_scalars(first, "GE" if kind == "max" else "LE", second)
+            stays = stays_or_is_nan(compare_scalars(first, "NE", first), stays)
             stays = stablehlo.not_(stays) if ties == "last" else stays
         stablehlo.return_([stays])
     block = op.scatter.blocks.append(element, element)
@@ -196,14 +202,14 @@ def _lower(
     return op.results
 
 
-def _batch(args: Any, dims: Any, **params: Any) -> Any:
-    size = next(x.shape[dim] for x, dim in zip(args, dims, strict=True) if dim is not None)
-    x, dy = [batching.bdim_at_front(x, dim, size) for x, dim in zip(args, dims, strict=True)]
+def _batching_rule(args: Any, batch_dims: Any, **params: Any) -> Any:
+    size = next(x.shape[dim] for x, dim in zip(args, batch_dims, strict=True) if dim is not None)
+    x, dy = [batching.bdim_at_front(x, dim, size) for x, dim in zip(args, batch_dims, strict=True)]
     sizes, strides, padding = (params[name] for name in ("sizes", "strides", "padding"))
     wider = {"sizes": (1, *sizes), "strides": (1, *strides), "padding": ((0, 0), *padding)}
     return _scatter_p.bind(x, dy, **params | wider), 0
 
 
 _scatter_p.def_abstract_eval(lambda x, dy, **params: x)
-mlir.register_lowering(_scatter_p, _lower)
-batching.primitive_batchers[_scatter_p] = _batch
+mlir.register_lowering(_scatter_p, _lower_to_stablehlo)
+batching.primitive_batchers[_scatter_p] = _batching_rule

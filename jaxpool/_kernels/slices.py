@@ -11,21 +11,23 @@ from jax.sharding import reshard
 
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Window
-from jaxpool._kernels.dtypes import cast, in_bytes
+from jaxpool._kernels.dtypes import cast, widen_to_8_bits
 
-Sides = tuple[int, int, int]  # (low, high, interior), as in `lax.pad`
+PaddingConfig = tuple[int, int, int]  # (low, high, interior), as in `lax.pad`
 T = TypeVar("T")  # an array or a tuple of arrays
 
 
-def pad(x: Array, axes: Sequence[int], sides: Sequence[Sides], fill: Any) -> Array:
+def pad(
+    x: Array, axes: Sequence[int], padding_configs: Sequence[PaddingConfig], fill: Any
+) -> Array:
     """Pad `axes` of x by (low, high, interior); a negative side crops."""
-    if not any(any(side) for side in sides):
+    if not any(any(side) for side in padding_configs):
         return x
     config = [(0, 0, 0)] * x.ndim
-    for axis, side in zip(axes, sides, strict=True):
+    for axis, side in zip(axes, padding_configs, strict=True):
         config[axis] = side
     # XLA for CPU aborts when an unfused pad has an operand of 2- or 4-bit integers.
-    wide = in_bytes(x)
+    wide = widen_to_8_bits(x)
     return cast(lax.pad(wide, jnp.asarray(fill, wide.dtype), config), x.dtype)
 
 
@@ -34,57 +36,61 @@ def pad_input(x: Array, window: Window, fill: Any) -> Array:
     return pad(x, window.axes, [(dim.low, dim.tail, 0) for dim in window.dims], fill)
 
 
-def view(
+def strided_slice(
     x: Array,
     axes: Sequence[int],
     starts: Sequence[int],
-    outs: Sequence[int],
+    num_outputs: Sequence[int],
     strides: Sequence[int],
 ) -> Array:
-    """Slice `outs` positions along each of `axes`, from `starts` on, `strides` apart."""
+    """Slice `num_outputs` positions along each of `axes`, from `starts` on, `strides` apart."""
     begin, end, step = [0] * x.ndim, list(x.shape), [1] * x.ndim
-    for axis, start, out, stride in zip(axes, starts, outs, strides, strict=True):
+    for axis, start, out, stride in zip(axes, starts, num_outputs, strides, strict=True):
         begin[axis], end[axis], step[axis] = start, start + (out - 1) * stride + 1, stride
     return lax.slice(x, begin, end, step)
 
 
-def tap_of(padded: Array, window: Window, flat: int) -> Array:
-    """Element at flat tap `flat` of each window; `padded` comes from `pad_input`."""
+def elements_at_tap(padded_input: Array, window: Window, flat_tap: int) -> Array:
+    """Element of each window at `flat_tap`; `padded_input` comes from `pad_input`."""
     dims = window.dims
-    starts = [tap * dim.dilation for tap, dim in zip(window.unravel(flat), dims, strict=True)]
-    return view(padded, window.axes, starts, window.output_shape, [dim.stride for dim in dims])
+    starts = [tap * dim.dilation for tap, dim in zip(window.unravel(flat_tap), dims, strict=True)]
+    return strided_slice(
+        padded_input, window.axes, starts, window.output_shape, [dim.stride for dim in dims]
+    )
 
 
-def empty_along(x: Array, axes: Sequence[int]) -> Array:
+def empty_along_axes(x: Array, axes: Sequence[int]) -> Array:
     """x with size 0 along `axes`, with the sharding of x."""
     for axis in axes:
         x = lax.slice_in_dim(x, 0, 0, axis=axis)
     return x
 
 
-def zeros_like(x: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
+def zeros_like_with_sizes(x: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
     """Zeros with the dtype and sharding of x, and its shape except for `sizes` along `axes`."""
-    return pad(empty_along(x, axes), axes, [(0, size, 0) for size in sizes], 0)
+    return pad(empty_along_axes(x, axes), axes, [(0, size, 0) for size in sizes], 0)
 
 
-def put_together(
-    parts: Mapping[tuple[int, ...], T], order: Sequence[int], join: Callable[[list[T], int], T]
+def join_parts(
+    part_at_index: Mapping[tuple[int, ...], T],
+    axis_order: Sequence[int],
+    join_along_axis: Callable[[list[T], int], T],
 ) -> T:
-    """Join parts, keyed by their index along each axis, with `join(row, axis)` along one axis after another."""
-    for which in order:
+    """Join parts, keyed by their index along each axis, with `join_along_axis(row, axis)`, one axis after another."""
+    for which in axis_order:
         rows: dict[tuple[int, ...], list[T]] = {}
-        for place, part in parts.items():
+        for place, part in part_at_index.items():
             rows.setdefault((*place[:which], 0, *place[which + 1 :]), []).append(part)
-        parts = {place: join(row, which) for place, row in rows.items()}
-    (whole,) = parts.values()
+        part_at_index = {place: join_along_axis(row, which) for place, row in rows.items()}
+    (whole,) = part_at_index.values()
     return whole
 
 
-def interleaved(parts: Sequence[Array], axis: int, count: int) -> Array:
-    """Interleave parts along an axis with period `count`; missing parts are zeros."""
-    if count == 1:
+def interleave(parts: Sequence[Array], axis: int, period: int) -> Array:
+    """Interleave parts along an axis with a `period`; missing parts are zeros."""
+    if period == 1:
         return parts[0]
-    rest = (0, count - len(parts), 0)
+    rest = (0, period - len(parts), 0)
     return lax.collapse(pad(jnp.stack(parts, axis + 1), [axis + 1], [rest], 0), axis, axis + 2)
 
 
@@ -93,9 +99,11 @@ def where_or_zero(where: Array, x: Array) -> Array:
     return lax.select(where, x, lax.full_like(x, 0))
 
 
-def is_tap(tap: Array, chosen: Array) -> Array:
-    """Mask of the elements of `chosen` that equal `tap`, which may be traced."""
-    return lax.eq(chosen, lax.broadcast(jnp.asarray(tap, chosen.dtype), chosen.shape))
+def is_tap_chosen(tap: Array, chosen_taps: Array) -> Array:
+    """Mask of the elements of `chosen_taps` that equal `tap`, which may be traced."""
+    return lax.eq(
+        chosen_taps, lax.broadcast(jnp.asarray(tap, chosen_taps.dtype), chosen_taps.shape)
+    )
 
 
 def concatenate(parts: Sequence[Array], axis: int) -> Array:
@@ -112,21 +120,24 @@ def concatenate(parts: Sequence[Array], axis: int) -> Array:
     return lax.squeeze(lax.concatenate(expanded, axis), [parts[0].ndim])
 
 
-def along(values: Any, axis: int, ndim: int) -> Any:
+def reshape_along_axis(vector: Any, axis: int, ndim: int) -> Any:
     """Reshape a vector to rank `ndim`, with size 1 along all axes but `axis`."""
-    return values.reshape([-1 if other == axis else 1 for other in range(ndim)])
+    return vector.reshape([-1 if other == axis else 1 for other in range(ndim)])
 
 
-def outer(
-    join: Callable[[Array, Array], Array], lines: Sequence[Any], axes: Sequence[int], ndim: int
+def outer_broadcast(
+    binary_op: Callable[[Array, Array], Array],
+    vectors: Sequence[Any],
+    axes: Sequence[int],
+    ndim: int,
 ) -> Array:
-    """Combine vectors along different axes by broadcasting.
+    """Combine `vectors` along different axes by broadcasting.
 
     The program does this when it runs, because a constant would be as large as an image.
     """
     others = [[other for other in range(ndim) if other != axis] for axis in axes]
-    spread = [lax.expand_dims(jnp.asarray(a), b) for a, b in zip(lines, others, strict=True)]
-    return functools.reduce(join, spread)
+    spread = [lax.expand_dims(jnp.asarray(a), b) for a, b in zip(vectors, others, strict=True)]
+    return functools.reduce(binary_op, spread)
 
 
 def broadcast_like(value: Any, like: Array) -> Array:

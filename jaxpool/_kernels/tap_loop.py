@@ -1,16 +1,16 @@
 """Loops over the taps of a window, for rare windows whose sums overflow or underflow.
 
-Each window is summed relative to its largest element, `highest`. Every weight is then a power or an exponential of at
-most 1:
+Each window is summed relative to its largest element, `max_per_window`. Every weight is then a power or an exponential
+of at most 1:
 
     x              3   900    1    2 | 5    0   7  2
-    highest       900                  7
+    maximum       900                  7
     exp(x - 900)   0     1    0    0 | 0.1  0   1  0
 
-`gather` sums terms over the taps of each window, and `spread` is its transpose. The program size does not depend on
-the number of taps. Each tap is a strided slice of the padded input, so a loop that does not run costs nothing.
-`rolled.py` has loops that always run, over arrays laid out in advance. `real_at`, the mask of taps inside the input,
-serves both.
+`sum_over_taps` sums terms over the taps of each window, and `sum_over_taps_transpose` is its transpose. The program
+size does not depend on the number of taps. Each tap is a strided slice of the padded input, so a loop that does not run
+costs nothing. `rolled.py` has loops that always run, over arrays laid out in advance. `tap_inside_mask`, the mask of
+taps inside the input, serves both.
 """
 
 import functools
@@ -24,83 +24,91 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
-from jaxpool._kernels.positions import coordinates
+from jaxpool._kernels.positions import unravel_index
 
 T = TypeVar("T")  # an array or a tuple of arrays
 
 
-def highest(x: Array, window: Window) -> Array:
+def max_per_window(x: Array, window: Window) -> Array:
     """The largest element of each window, a constant for autodiff: sums do not depend on it."""
-    loop, whole = _loop(window)
+    loop, whole = _separate_whole_axes(window)
     padded = slices.pad_input(lax.stop_gradient(x), loop, -np.inf)
-    high = _join_taps(loop, lambda tap: _element_at(padded, loop, tap), lax.max)
+    high = _join_over_taps(loop, lambda tap: _elements_at_tap(padded, loop, tap), lax.max)
     return jnp.max(high, axis=whole, keepdims=True)
 
 
-def gather(
+def sum_over_taps(
     window: Window,
-    term: Callable[..., tuple[Array, ...]],
-    elements: Sequence[Array],
+    terms_of_elements: Callable[..., tuple[Array, ...]],
+    element_arrays: Sequence[Array],
     *mask: Array,
 ) -> tuple[Array, ...]:
-    """The sums of the terms `term(*elements)` over each window, for the elements with `mask` True.
+    """The sums of `terms_of_elements(*element_arrays)` over each window, for the elements with `mask` True.
 
     The terms may depend on arrays like the output, and must be finite for elements that are 0, the value of padding.
     """
-    loop, whole = _loop(window)
-    padded = [slices.pad_input(each, loop, 0) for each in (*elements, *mask)]
+    loop, whole = _separate_whole_axes(window)
+    padded = [slices.pad_input(each, loop, 0) for each in (*element_arrays, *mask)]
 
-    def terms_at(tap: Any) -> tuple[Array, ...]:
-        at_tap = [_element_at(each, loop, tap) for each in padded]
+    def terms_at_tap(tap: Any) -> tuple[Array, ...]:
+        at_tap = [_elements_at_tap(each, loop, tap) for each in padded]
         if not mask and not loop.padded:
-            return term(*at_tap)
-        real = at_tap.pop() if mask else real_at(loop, tap, at_tap[0].ndim)
-        return tuple(jnp.where(real, each, 0) for each in term(*at_tap))
+            return terms_of_elements(*at_tap)
+        real = at_tap.pop() if mask else tap_inside_mask(loop, tap, at_tap[0].ndim)
+        return tuple(jnp.where(real, each, 0) for each in terms_of_elements(*at_tap))
 
-    def added(ours: tuple[Array, ...], theirs: tuple[Array, ...]) -> tuple[Array, ...]:
-        return tuple(map(lax.add, ours, theirs))
+    def add_terms(left: tuple[Array, ...], right: tuple[Array, ...]) -> tuple[Array, ...]:
+        return tuple(map(lax.add, left, right))
 
-    totals = _join_taps(loop, terms_at, added)
+    totals = _join_over_taps(loop, terms_at_tap, add_terms)
     return tuple(jnp.sum(each, axis=whole, keepdims=True) for each in totals)
 
 
-def spread(window: Window, slope: Callable[[Array], Array], x: Array, dy: Array) -> Array:
-    """The sum of `slope(x) * dy` over the windows of each element: the transpose of `gather`."""
-    loop, _ = _loop(window)
+def sum_over_taps_transpose(
+    window: Window, slope_of_term: Callable[[Array], Array], x: Array, dy: Array
+) -> Array:
+    """The sum of `slope_of_term(x) * dy` over the windows of each element: the transpose of `sum_over_taps`."""
+    loop, _ = _separate_whole_axes(window)
     padded = slices.pad_input(x, loop, 0)
 
-    def shares_at(tap: Any) -> Array:
-        return _at_elements(slope(_element_at(padded, loop, tap)) * dy, loop, tap)
+    def cotangents_at_tap(tap: Any) -> Array:
+        return _elements_at_tap_transpose(
+            slope_of_term(_elements_at_tap(padded, loop, tap)) * dy, loop, tap
+        )
 
-    dx = _join_taps(loop, shares_at, lax.add)
+    dx = _join_over_taps(loop, cotangents_at_tap, lax.add)
     cropped: Array = jax.linear_transpose(lambda x: slices.pad_input(x, loop, 0), x)(dx)[0]
     return cropped
 
 
-def _loop(window: Window) -> tuple[Window, tuple[int, ...]]:
+def _separate_whole_axes(window: Window) -> tuple[Window, tuple[int, ...]]:
     """The window without the axes that a single window covers, and these axes. They need no loop."""
     dims = tuple(dim for dim in window.dims if not dim.whole)
     return Window(dims), tuple(dim.axis for dim in window.dims if dim.whole)
 
 
-def _join_taps(window: Window, at_tap: Callable[[Any], T], join: Callable[[T, T], T]) -> T:
-    """Join `at_tap(tap)` over all flat taps, one after another.
+def _join_over_taps(
+    window: Window, value_at_tap: Callable[[Any], T], join_values: Callable[[T, T], T]
+) -> T:
+    """Join `value_at_tap(tap)` over all flat taps, one after another.
 
     The derivative of the loop recomputes the taps: saved, they would need memory even if the loop does not run.
     """
-    first = at_tap(np.int32(0))
+    first = value_at_tap(np.int32(0))
     if window.size == 1:
         return first
 
     @functools.partial(jax.checkpoint, prevent_cse=False)
-    def step(tap: Array, y: T) -> T:
-        return join(y, at_tap(tap.astype(np.int32)))
+    def join_next_tap(tap: Array, y: T) -> T:
+        return join_values(y, value_at_tap(tap.astype(np.int32)))
 
-    y: T = lax.fori_loop(1, window.size, step, first)
+    y: T = lax.fori_loop(1, window.size, join_next_tap, first)
     return y
 
 
-def _cut(x: Array, window: Window, starts: list[Any], sizes: list[int]) -> Array:
+def _dynamic_slice_along_axes(
+    x: Array, window: Window, starts: list[Any], sizes: list[int]
+) -> Array:
     begin: list[Any] = [np.int32(0)] * x.ndim
     size = list(x.shape)
     for axis, start, length in zip(window.axes, starts, sizes, strict=True):
@@ -108,39 +116,39 @@ def _cut(x: Array, window: Window, starts: list[Any], sizes: list[int]) -> Array
     return lax.dynamic_slice(x, begin, size)
 
 
-def _element_at(padded: Array, window: Window, flat: Any) -> Array:
-    """Element at flat tap `flat` of each window; `padded` comes from `slices.pad_input`."""
+def _elements_at_tap(padded_input: Array, window: Window, flat_tap: Any) -> Array:
+    """Element of each window at `flat_tap`; `padded_input` comes from `slices.pad_input`."""
     dims = window.dims
-    taps = coordinates(flat, window.window_shape)
+    taps = unravel_index(flat_tap, window.window_shape)
     starts = [tap * np.int32(dim.dilation) for tap, dim in zip(taps, dims, strict=True)]
     spans = [(dim.out - 1) * dim.stride + 1 for dim in dims]
-    x = _cut(padded, window, starts, spans)
+    x = _dynamic_slice_along_axes(padded_input, window, starts, spans)
     if all(dim.stride == 1 for dim in dims):
         return x
     strides = [dim.stride for dim in dims]
-    return slices.view(x, window.axes, [0] * len(dims), window.output_shape, strides)
+    return slices.strided_slice(x, window.axes, [0] * len(dims), window.output_shape, strides)
 
 
-def _at_elements(shares: Array, window: Window, flat: Any) -> Array:
-    """The transpose of `_element_at`, without the scatter to which jax maps an update of a slice."""
+def _elements_at_tap_transpose(cotangents: Array, window: Window, flat_tap: Any) -> Array:
+    """The transpose of `_elements_at_tap`, without the scatter to which jax maps an update of a slice."""
     dims = window.dims
     sides = [(dim.span - 1, dim.span - 1, dim.stride - 1) for dim in dims]
-    taps = coordinates(flat, window.window_shape)
+    taps = unravel_index(flat_tap, window.window_shape)
     starts = [
         np.int32(dim.span - 1) - tap * np.int32(dim.dilation)
         for tap, dim in zip(taps, dims, strict=True)
     ]
-    wide = slices.pad(shares, window.axes, sides, 0)
-    return _cut(wide, window, starts, [dim.needed for dim in dims])
+    wide = slices.pad(cotangents, window.axes, sides, 0)
+    return _dynamic_slice_along_axes(wide, window, starts, [dim.needed for dim in dims])
 
 
-def real_at(window: Window, flat: Any, ndim: int) -> Array:
+def tap_inside_mask(window: Window, flat_tap: Any, ndim: int) -> Array:
     """Mask of the windows whose flat tap is inside the input, of rank `ndim` with size 1 along batch axes.
 
     The program computes the mask, because a constant would be as long as the axes.
     """
     lines = []
-    for dim, tap in zip(window.dims, coordinates(flat, window.window_shape), strict=True):
+    for dim, tap in zip(window.dims, unravel_index(flat_tap, window.window_shape), strict=True):
         shape = [dim.out if axis == dim.axis else 1 for axis in range(ndim)]
         output = lax.broadcasted_iota(np.int32, shape, dim.axis)
         at = output * np.int32(dim.stride) + (tap * np.int32(dim.dilation) - np.int32(dim.low))

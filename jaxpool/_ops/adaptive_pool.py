@@ -18,21 +18,21 @@ from jax import numpy as jnp
 from jaxpool._geometry.adaptive import ragged_axes_first
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
-from jaxpool._kernels.bits import pack, unpack
-from jaxpool._kernels.compare import Order, Ties
-from jaxpool._kernels.dtypes import DType, accumulator, identity_of
+from jaxpool._kernels.bits import pack_bits, unpack_bits
+from jaxpool._kernels.compare import TieOrder, Ties
+from jaxpool._kernels.dtypes import DType, accumulator_dtype, reduction_identity
 from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.patches import (
-    attained,
-    chosen_tap,
-    greatest,
-    laid_out,
-    lay_out,
-    put_back,
+    add_up_patches,
+    attains_max,
+    extract_patches,
+    max_of_patches,
+    one_hot_of_tap,
+    patches_shape,
     tap_axes,
-    tap_mask,
+    tap_of_max,
 )
-from jaxpool._kernels.split_ties import shared
+from jaxpool._kernels.split_ties import divide_by_num_tied
 from jaxpool._ops.op import Op
 from jaxpool._ops.reduction import fold_of
 from jaxpool._ops.select_pool import SelectPool, pool_op
@@ -52,7 +52,7 @@ class LaidOut(Op):
     window: Window
 
     def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Any:
-        y = slices.zeros_like(x_dot, self.window.axes, self.window.output_shape)
+        y = slices.zeros_like_with_sizes(x_dot, self.window.axes, self.window.output_shape)
         back = functools.partial(self.transpose, platform, residual)
         return jax.linear_transpose(back, y)((x_dot,))[0]
 
@@ -79,10 +79,10 @@ class LaidOut(Op):
     ) -> tuple[Array]:
         """The cotangent of x. Each window adds its share to its elements, or to elements with `won` True."""
         wide = lax.expand_dims(share, tap_axes(window))
-        laid = jnp.broadcast_to(wide, laid_out(share.shape, window))
+        laid = jnp.broadcast_to(wide, patches_shape(share.shape, window))
         if won is not None:
             laid = lax.select(won, laid, lax.full_like(laid, 0))
-        return (self.returned(put_back(laid, window)).astype(dtype),)
+        return (self.returned(add_up_patches(laid, window)).astype(dtype),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,33 +90,35 @@ class AdaptiveSelect(LaidOut):
     """Adaptive max pool. Residual: the tap of the selected element, or with ties "split" one bit per tap."""
 
     window: Window
-    ties: Ties | Order
+    ties: Ties | TieOrder
 
     def value(self, platform: Platform, x: Array) -> Array:
         transposed, window = self.transposed(x)
-        laid = lay_out(transposed, window, identity_of(x.dtype, "max"))
+        laid = extract_patches(transposed, window, reduction_identity(x.dtype, "max"))
         return self.returned(_greatest(platform, window, laid))
 
     def primal(self, platform: Platform, x: Array) -> tuple[Array, Array]:
         by, window = barrier_on(platform), self.transposed_window(x.ndim)
         laid = materialise(
-            by, lambda x: lay_out(*self.transposed(x), identity_of(x.dtype, "max")), x
+            by,
+            lambda x: extract_patches(*self.transposed(x), reduction_identity(x.dtype, "max")),
+            x,
         )
         y = materialise(by, functools.partial(_greatest, platform, window), laid)
         if self.ties == "split":
-            axis, tied = _longest(window), attained(laid, y, window)
-            return self.returned(y), pack(lax.collapse(tied, axis, axis + 2), axis)
-        find = functools.partial(chosen_tap, window=window, ties=self.ties)
+            axis, tied = _longest(window), attains_max(laid, y, window)
+            return self.returned(y), pack_bits(lax.collapse(tied, axis, axis + 2), axis)
+        find = functools.partial(tap_of_max, window=window, ties=self.ties)
         return self.returned(y), materialise(by, find, laid, y)
 
     def transpose(self, platform: Platform, residual: Array, dy: Array) -> tuple[Array]:
-        share, window = self.transposed(dy.astype(accumulator(dy.dtype)))
+        share, window = self.transposed(dy.astype(accumulator_dtype(dy.dtype)))
         if self.ties != "split":
-            return self.sent(share, window, dy.dtype, tap_mask(residual, window))
-        shape, axis = laid_out(share.shape, window), _longest(window)
-        won = lax.reshape(unpack(residual, shape[axis] * shape[axis + 1], axis), shape)
+            return self.sent(share, window, dy.dtype, one_hot_of_tap(residual, window))
+        shape, axis = patches_shape(share.shape, window), _longest(window)
+        won = lax.reshape(unpack_bits(residual, shape[axis] * shape[axis + 1], axis), shape)
         count = jnp.sum(won, axis=tap_axes(window), dtype=np.int32)
-        return self.sent(shared(share, count), window, dy.dtype, won)
+        return self.sent(divide_by_num_tied(share, count), window, dy.dtype, won)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,14 +130,14 @@ class AdaptiveMean(LaidOut):
     linear_in_x = True
 
     def linear(self, platform: Platform, residual: tuple[()], x: Array) -> Array:
-        transposed, window = self.transposed(x.astype(accumulator(x.dtype)))
+        transposed, window = self.transposed(x.astype(accumulator_dtype(x.dtype)))
         total = jnp.sum(
-            lay_out(transposed, window, 0), axis=tap_axes(window), dtype=transposed.dtype
+            extract_patches(transposed, window, 0), axis=tap_axes(window), dtype=transposed.dtype
         )
         return self._divided(self.returned(total)).astype(x.dtype)
 
     def transpose(self, platform: Platform, residual: tuple[()], dy: Array) -> tuple[Array]:
-        share = self._divided(dy.astype(accumulator(dy.dtype)))
+        share = self._divided(dy.astype(accumulator_dtype(dy.dtype)))
         return self.sent(*self.transposed(share), dy.dtype)
 
     def _divided(self, y: Array) -> Array:
@@ -145,7 +147,9 @@ class AdaptiveMean(LaidOut):
 def _greatest(platform: Platform, window: Window, laid: Array) -> Array:
     """The maximum of each block of the grid."""
     fold = fold_of(platform, laid, tap_axes(window), ties=False)
-    return greatest(laid, window, loses_nan=tuning(platform).loses_nan, fold=fold)
+    return max_of_patches(
+        laid, window, reduction_loses_nan=tuning(platform).loses_nan, fold_plan=fold
+    )
 
 
 def _longest(window: Window) -> int:
@@ -154,7 +158,7 @@ def _longest(window: Window) -> int:
     return max(dims, key=lambda pair: pair[0].out * pair[0].window)[1] - 1
 
 
-def adaptive_max_op(window: Window, ties: Ties | Order, *, index: bool = False) -> Op:
+def adaptive_max_op(window: Window, ties: Ties | TieOrder, *, index: bool = False) -> Op:
     """The op of an adaptive max pool. With `index`, and unless ties are split, its residual is the tap."""
     if not needs_no_grid(window):
         return AdaptiveSelect(window, ties)

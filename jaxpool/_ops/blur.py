@@ -16,9 +16,9 @@ from jax import numpy as jnp
 from jaxpool._geometry.access import Phases
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
-from jaxpool._kernels.dtypes import DType, accumulator, cast
+from jaxpool._kernels.dtypes import DType, accumulator_dtype, cast
 from jaxpool._kernels.materialise import materialise
-from jaxpool._kernels.passes import Grow, Source, added, carry_out
+from jaxpool._kernels.passes import PadToRegion, Source, add_terms, run_pass
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.blur import blur_groups, blur_layout
 from jaxpool._plan.max_pool import Pass
@@ -51,18 +51,20 @@ class BlurPool(Op):
         return x
 
     def linear(self, platform: Platform, residual: tuple[()], x: Array) -> Array:
-        wide = materialise(barrier_on(platform), self._reflected, cast(x, accumulator(x.dtype)))
+        wide = materialise(
+            barrier_on(platform), self._reflected, cast(x, accumulator_dtype(x.dtype))
+        )
         return cast(self._passes(wide, platform=platform, transposed=False), x.dtype)
 
     def transpose(self, platform: Platform, residual: tuple[()], dy: Array) -> tuple[Array]:
-        wide = cast(dy, accumulator(dy.dtype))
+        wide = cast(dy, accumulator_dtype(dy.dtype))
         back = functools.partial(self._passes, platform=platform, transposed=True)
         spread = (
             materialise(barrier_on(platform), back, wide)
             if tuning(platform).reflected_apart
             else back(wide)
         )
-        x = slices.zeros_like(wide, self.window.axes, self.window.input_shape)
+        x = slices.zeros_like_with_sizes(wide, self.window.axes, self.window.input_shape)
         (dx,) = jax.linear_transpose(self._reflected, x)(spread)
         return (cast(dx, dy.dtype),)
 
@@ -84,12 +86,12 @@ def _weighted(x: Array, *, window: Window, platform: Platform, transposed: bool)
     weights = functools.reduce(np.multiply.outer, lines).ravel()
     one = _pass(window, x, platform, transposed=transposed)
 
-    def term(tap: int, parts: Sequence[Array], grow: Grow) -> Array:
+    def term(tap: int, parts: Sequence[Array], grow: PadToRegion) -> Array:
         weight = lax.full_like(parts[0], weights[tap])
         return grow(parts[0] * weight, fill=0)
 
     source = Source([x], [0], _phases(one, transposed=transposed))
-    return carry_out(one.layout, one.step.axes, [source], term, added)
+    return run_pass(one.layout, one.step.axes, [source], term, add_terms)
 
 
 def over_border(window: Window) -> Window:

@@ -16,8 +16,8 @@ from jax import numpy as jnp
 from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._arguments.sizes import fits_int32, is_int
 from jaxpool._kernels import box_mean as kernels
-from jaxpool._kernels.box_mean import Weighted
-from jaxpool._kernels.dtypes import DType, accumulator, float_dtype
+from jaxpool._kernels.box_mean import WeightedPixels
+from jaxpool._kernels.dtypes import DType, accumulator_dtype, mean_dtype
 from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.op import Op
 from jaxpool._plan import boxes as plans
@@ -32,12 +32,12 @@ class Rows(Op):
     is_pool = False
 
     def linear(self, platform: Platform, extra_args: tuple[Array, Array], x: Array) -> Array:
-        return kernels.rows(x, extra_args[0])
+        return kernels.take_rows_or_zeros(x, extra_args[0])
 
     def transpose(
         self, platform: Platform, extra_args: tuple[Array, Array], dy: Array
     ) -> tuple[Array]:
-        return (kernels.rows(dy, extra_args[1]),)
+        return (kernels.take_rows_or_zeros(dy, extra_args[1]),)
 
 
 def rows(x: Array, at: Array, back: Array) -> Array:
@@ -47,9 +47,9 @@ def rows(x: Array, at: Array, back: Array) -> Array:
 
 def in_pixels(boxes: Array, scale: float) -> Array:
     """Boxes (K, 4) in pixels of the image, in the dtype of sums. A box with a NaN becomes 0."""
-    dtype = accumulator(float_dtype(boxes.dtype))
+    dtype = accumulator_dtype(mean_dtype(boxes.dtype))
     wide = jnp.where(are_numbers(boxes)[:, None], boxes.astype(dtype), 0)
-    return kernels.rounded(wide * np.asarray(scale, dtype))
+    return kernels.round_before_adding(wide * np.asarray(scale, dtype))
 
 
 def are_numbers(boxes: Array) -> Array:
@@ -94,7 +94,7 @@ class BoxMean(Op):
             flats = [x.reshape(-1, x.shape[-1]) for x in arrays]
             which, of = self._weighted([*known], *extra_args)
             joined = self._joined(platform, arrays, extra_args[0])
-            y = kernels.read(flats, which, of, joined=joined)
+            y = kernels.weighted_sums_by_gather(flats, which, of, concatenates_arrays=joined)
         else:
             means = [self._multiplied(number, x, *extra_args) for number, x in known.items()]
             y = functools.reduce(lax.add, means)
@@ -103,13 +103,13 @@ class BoxMean(Op):
     def transpose(
         self, platform: Platform, extra_args: tuple[Array, ...], dy: Array
     ) -> tuple[Array, ...]:
-        wide = dy.astype(accumulator(dy.dtype))
+        wide = dy.astype(accumulator_dtype(dy.dtype))
         if self.by_pixels(platform):
             which, of = self._weighted(range(self.inputs), *extra_args)
             counts = [*map(math.prod, self.levels)]
             down, across = self.output_shape
             parts = plans.parts_of_a_box((down, across), self.pixels_of_a_cell, dy.shape[-1])
-            dxs = kernels.send(wide, which, of, counts, parts)
+            dxs = kernels.scatter_weighted_cotangents(wide, which, of, counts, parts)
         else:
             dxs = [self._sent(number, wide, *extra_args) for number in range(self.inputs)]
         pairs = zip(dxs, self.levels, strict=True)
@@ -156,7 +156,7 @@ class BoxMean(Op):
 
     def _weighted(
         self, numbers: Sequence[int], boxes: Array, image: Array, *level: Array
-    ) -> tuple[Array, Weighted]:
+    ) -> tuple[Array, WeightedPixels]:
         """The index in `numbers` of the level of each box, and the pixels of its cells.
 
         Pixels have weight 0 if the level is not in `numbers`, or if the image does not exist.
@@ -172,18 +172,20 @@ class BoxMean(Op):
         spans = self._spans(boxes)
         full = self._full(boxes, spans) & (image >= 0) & (image < batch)
         lines = [
-            kernels.points(*span, count, size, self.samples or 1)
+            kernels.pixels_and_weights_of_points(*span, count, size, self.samples or 1)
             for span, count, size in zip(spans, self.output_shape, (height, width), strict=True)
         ]
         (row, down), (column, across) = lines
         first = jnp.clip(image, 0, batch - 1) * (height * width)
         width = jnp.broadcast_to(jnp.asarray(width, np.int32), image.shape)
         row = first[:, None, None] + row * width[:, None, None]
-        return which, Weighted((row, jnp.where(full[:, None, None], down, 0)), (column, across))
+        return which, WeightedPixels(
+            (row, jnp.where(full[:, None, None], down, 0)), (column, across)
+        )
 
     def _multiplied(self, number: int, x: Array, *extra_args: Array) -> Array:
         """The means of boxes in level `number` by products with the weights of rows and columns; 0 for other boxes."""
-        dtype = accumulator(x.dtype)
+        dtype = accumulator_dtype(x.dtype)
         wide = x.astype(dtype)
         finite = jnp.isfinite(wide)
         # Weights of 0 times infinity or NaN would be NaN.
@@ -218,13 +220,15 @@ class BoxMean(Op):
             image = jnp.where(level[0] == number, image, np.int32(-1))
         count, size = boxes.shape[0], plans.boxes_of_a_product(boxes.shape[0])
         batch, *sizes = self.levels[number]
-        groups = kernels.group(image, count, batch, size)
-        matrices = self._weights(rows(boxes, groups.box, groups.slot), sizes, dtype)
+        groups = kernels.group_boxes_by_image(image, count, batch, size)
+        matrices = self._weights(rows(boxes, groups.box_of_slot, groups.slot_of_box), sizes, dtype)
 
         def summed(x: Array, down: Array, across: Array) -> Array:
             down, across = (m.reshape(-1, size, *m.shape[1:]) for m in (down, across))
-            y = kernels.products(x, down, across, groups.image, own=self.own)
-            return rows(y.reshape(-1, *y.shape[2:]), groups.slot, groups.box)
+            y = kernels.weighted_sums_by_matmul(
+                x, down, across, groups.image_of_group, separate_channels=self.own
+            )
+            return rows(y.reshape(-1, *y.shape[2:]), groups.slot_of_box, groups.box_of_slot)
 
         return summed, matrices
 
@@ -234,9 +238,9 @@ class BoxMean(Op):
         for (start, length), cells, size in zip(spans, self.output_shape, sizes, strict=True):
             if self.whole:
                 low, high = kernels.cell_bounds(start, length, cells, size - 1)
-                matrices.append(kernels.even(low, high, size, dtype))
+                matrices.append(kernels.uniform_pixel_weights(low, high, size, dtype))
             else:
-                weights = kernels.bilinear(start, length, cells, size, self.samples)
+                weights = kernels.bilinear_pixel_weights(start, length, cells, size, self.samples)
                 matrices.append(weights.astype(dtype))
         matrices[0] = jnp.where(self._full(boxes, spans)[:, None, None], matrices[0], 0)
         return matrices[0], matrices[1]
@@ -244,7 +248,7 @@ class BoxMean(Op):
 
 def box_mean(op: BoxMean, xs: Sequence[Array], *extra_args: Array) -> Array:
     """Evaluate `op` on the levels `xs`, with forward- and reverse-mode derivatives."""
-    dtype = float_dtype(xs[0].dtype)
+    dtype = mean_dtype(xs[0].dtype)
     xs = match_varying_mesh_axes([x.astype(dtype) for x in xs], *extra_args)
     levels: Any = tuple(x.shape[:3] for x in xs)
     return apply_with_extra_args(dataclasses.replace(op, levels=levels), *xs, *extra_args)[0]

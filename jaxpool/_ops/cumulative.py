@@ -12,7 +12,12 @@ from jax import Array
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.dtypes import Kind
-from jaxpool._kernels.scan import run_copies, run_sums, running, running_select
+from jaxpool._kernels.scan import (
+    copy_along_runs,
+    running_max_or_min,
+    running_select_with_index,
+    sum_over_runs,
+)
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.scan import ScanPlan, plan_scan
@@ -41,14 +46,18 @@ class Running(Op):
     stores_inputs = True
 
     def value(self, platform: Platform, x: Array, *reset: Array) -> Array:
-        return running(x, self.axis, self.kind, self.reverse, scan_of(platform, x), *reset)
+        return running_max_or_min(
+            x, self.axis, self.kind, self.reverse, scan_of(platform, x), *reset
+        )
 
     def primal(self, platform: Platform, x: Array, *reset: Array) -> tuple[Array, Array]:
         plan = scan_of(platform, x)
-        return running_select(x, self.axis, self.kind, self.ties, self.reverse, plan, *reset)
+        return running_select_with_index(
+            x, self.axis, self.kind, self.ties, self.reverse, plan, *reset
+        )
 
     def linear(self, platform: Platform, index: Array, x_dot: Array) -> Array:
-        return run_copies(x_dot, index, self.axis, self.reverse, scan_of(platform, x_dot))
+        return copy_along_runs(x_dot, index, self.axis, self.reverse, scan_of(platform, x_dot))
 
     def transpose(self, platform: Platform, index: Array, dy: Array) -> tuple[Array]:
-        return (run_sums(dy, index, self.axis, self.reverse, scan_of(platform, dy)),)
+        return (sum_over_runs(dy, index, self.axis, self.reverse, scan_of(platform, dy)),)

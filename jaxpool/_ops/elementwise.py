@@ -13,9 +13,15 @@ from jax import Array, lax
 from jax import numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec, reshard
 
-from jaxpool._kernels.compare import Ties, decode, encode, replaces, ties_with
-from jaxpool._kernels.dtypes import Kind, accumulator, cast, index_dtype, is_float
-from jaxpool._kernels.split_ties import WORD, Words, share, tied
+from jaxpool._kernels.compare import (
+    Ties,
+    challenger_wins,
+    from_comparison_dtype,
+    is_tied_with,
+    to_comparison_dtype,
+)
+from jaxpool._kernels.dtypes import Kind, accumulator_dtype, cast, index_dtype, is_float
+from jaxpool._kernels.split_ties import BITS_PER_WORD, BitWords, divide_among_tied_taps, is_tap_tied
 from jaxpool._ops.op import Op
 from jaxpool._plan.problem import Platform
 
@@ -28,7 +34,7 @@ def _takes(
 ) -> Array:
     """True where `challenger` replaces `best`, which comes before it."""
     if nan == "wins" or not is_float(best.dtype):
-        return replaces(challenger, best, kind, ties)
+        return challenger_wins(challenger, best, kind, ties)
     ahead, level_or_ahead = (lax.gt, lax.ge) if kind == "max" else (lax.lt, lax.le)
     is_nan = lax.ne(best, best)
     if ties == "first":
@@ -63,7 +69,7 @@ class Extreme(Op):
     @property
     def stores_inputs(self) -> bool:
         """True if the tie bits need several words, which may be computed in separate passes."""
-        return self.ties == "split" and len(self.shapes) > WORD
+        return self.ties == "split" and len(self.shapes) > BITS_PER_WORD
 
     @property
     def shape(self) -> Shape:
@@ -98,24 +104,24 @@ class Extreme(Op):
 
     def value(self, platform: Platform, *xs: Array) -> Array:
         order = "first" if self.ties == "split" else self.ties
-        wide = [decode(self._wide(x, self.dtype)) for x in xs]
+        wide = [to_comparison_dtype(self._wide(x, self.dtype)) for x in xs]
         best = wide[0]
         for x in wide[1:]:
             best = lax.select(_takes(x, best, self.kind, order, self.nan), x, best)
-        return encode(best, self.dtype)
+        return from_comparison_dtype(best, self.dtype)
 
-    def primal(self, platform: Platform, *xs: Array) -> tuple[Array, Words]:
-        wide = [decode(self._wide(x, self.dtype)) for x in xs]
+    def primal(self, platform: Platform, *xs: Array) -> tuple[Array, BitWords]:
+        wide = [to_comparison_dtype(self._wide(x, self.dtype)) for x in xs]
         if self._is_pair:
             a, b = wide
             first = _reaches(a, b, self.kind, self.nan)
             second = _reaches(b, a, self.kind, self.nan)
             one, other, both = (lax.full_like(first, 1 + code, np.uint8) for code in range(3))
             mask = lax.select(first, lax.select(second, both, one), other)
-            return encode(lax.select(first, a, b), self.dtype), (mask,)
+            return from_comparison_dtype(lax.select(first, a, b), self.dtype), (mask,)
         if self.ties == "split":
             best, words = self._tied(wide)
-            return encode(best, self.dtype), words
+            return from_comparison_dtype(best, self.dtype), words
         best, index = wide[0], lax.full_like(wide[0], 0, index_dtype(len(xs)))
         for i, x in enumerate(wide[1:], 1):
             take = _takes(x, best, self.kind, self.ties, self.nan)
@@ -123,44 +129,44 @@ class Extreme(Op):
                 lax.select(take, x, best),
                 lax.select(take, lax.full_like(index, i), index),
             )
-        return encode(best, self.dtype), (index,)
+        return from_comparison_dtype(best, self.dtype), (index,)
 
-    def _tied(self, xs: Sequence[Array]) -> tuple[Array, Words]:
-        """The extremum of xs, and one bit per array, set where it ties, in words of up to `WORD` bits.
+    def _tied(self, xs: Sequence[Array]) -> tuple[Array, BitWords]:
+        """The extremum of xs, and one bit per array, set where it ties, in words of up to `BITS_PER_WORD` bits.
 
         One pass computes both. A second pass could recompute xs with another rounding and find no tied array.
         """
         best = xs[0]
-        sizes = [min(WORD, len(xs) - first) for first in range(0, len(xs), WORD)]
+        sizes = [min(BITS_PER_WORD, len(xs) - first) for first in range(0, len(xs), BITS_PER_WORD)]
         zeros = [lax.full_like(best, 0, index_dtype(1 << size)) for size in sizes]
         words = [lax.full_like(zero, int(not word)) for word, zero in enumerate(zeros)]
         for i, x in enumerate(xs[1:], 1):
-            ahead, ties = _takes(x, best, self.kind, "first", self.nan), ties_with(x, best)
+            ahead, ties = _takes(x, best, self.kind, "first", self.nan), is_tied_with(x, best)
             words = [lax.select(ahead, zero, word) for word, zero in zip(words, zeros, strict=True)]
-            word = words[i // WORD]
-            bit = lax.full_like(word, 1 << (i % WORD))
-            words[i // WORD] = lax.select(ahead | ties, lax.bitwise_or(word, bit), word)
+            word = words[i // BITS_PER_WORD]
+            bit = lax.full_like(word, 1 << (i % BITS_PER_WORD))
+            words[i // BITS_PER_WORD] = lax.select(ahead | ties, lax.bitwise_or(word, bit), word)
             best = lax.select(ahead, x, best)
         return best, tuple(words)
 
-    def _won(self, winners: Words, which: int) -> Array:
+    def _won(self, winners: BitWords, which: int) -> Array:
         if self.ties != "split":
             return lax.eq(winners[0], lax.full_like(winners[0], which))
         if self._is_pair:
             return lax.ne(winners[0], lax.full_like(winners[0], 2 - which))
-        return tied(winners, which)
+        return is_tap_tied(winners, which)
 
-    def _share(self, total: Array, winners: Words) -> Array:
+    def _share(self, total: Array, winners: BitWords) -> Array:
         """Return total divided by the number of tied arrays."""
         if self.ties != "split":
             return total
         if self._is_pair:
             both = lax.eq(winners[0], lax.full_like(winners[0], 3))
             return lax.select(both, total * np.asarray(0.5, total.dtype), total)
-        return share(total, winners)
+        return divide_among_tied_taps(total, winners)
 
-    def linear(self, platform: Platform, winners: Words, *tangents: Array | None) -> Array:
-        dtype = accumulator(self.dtype)
+    def linear(self, platform: Platform, winners: BitWords, *tangents: Array | None) -> Array:
+        dtype = accumulator_dtype(self.dtype)
         terms = []
         for i, tangent in enumerate(tangents):
             if tangent is None:
@@ -169,8 +175,8 @@ class Extreme(Op):
             terms.append(lax.select(self._won(winners, i), wide, lax.full_like(wide, 0)))
         return self._share(functools.reduce(lax.add, terms), winners).astype(self.dtype)
 
-    def transpose(self, platform: Platform, winners: Words, dy: Array) -> tuple[Array, ...]:
-        part = self._share(dy.astype(accumulator(dy.dtype)), winners)
+    def transpose(self, platform: Platform, winners: BitWords, dy: Array) -> tuple[Array, ...]:
+        part = self._share(dy.astype(accumulator_dtype(dy.dtype)), winners)
         zeros = lax.full_like(part, 0)
         return tuple(
             self._narrow(lax.select(self._won(winners, i), part, zeros), i)
@@ -197,7 +203,7 @@ def sharded_alike(xs: Sequence[Array]) -> list[Array]:
 
     def alike(x: Array) -> Array:
         if x.shape != shape:
-            wide = cast(x, accumulator(x.dtype))
+            wide = cast(x, accumulator_dtype(x.dtype))
             x = cast(jnp.broadcast_to(wide, shape), x.dtype)
         return reshard(x, sharding)
 

@@ -22,10 +22,10 @@ from jax import numpy as jnp
 from jaxpool._geometry.adaptive import FloorDivisionTable
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
-from jaxpool._kernels.compare import Order
-from jaxpool._kernels.dtypes import accumulator, cast
+from jaxpool._kernels.compare import TieOrder
+from jaxpool._kernels.dtypes import accumulator_dtype, cast
 from jaxpool._kernels.materialise import materialise
-from jaxpool._kernels.positions import flat_position, int32_range, quotient
+from jaxpool._kernels.positions import flat_position_of_tap, int32_range, scaled_floor_division
 from jaxpool._ops.op import Op
 from jaxpool._ops.select_pool import SelectPool
 from jaxpool._ops.sum_pool import SumPool
@@ -78,7 +78,9 @@ class RandomAxis:
         number = int32_range(self.out)
         exact = number + np.int32(self.last)  # the start of a single window
         if self.out > 1:
-            exact = quotient(FloorDivisionTable(self.out, self.last, self.out - 1), number)
+            exact = scaled_floor_division(
+                FloorDivisionTable(self.out, self.last, self.out - 1), number
+            )
         return [(exact + np.int32(stray)).clip(0, self.last) for stray in self._strays]
 
     def windows_at(self) -> list[Any]:
@@ -89,7 +91,9 @@ class RandomAxis:
         gaps, strays = self.out - 1, self._strays
         before = (place - np.int32(strays[-1])).clip(0)
         round_up = self.last - 1
-        first = quotient(FloorDivisionTable(self.last + 1, gaps, self.last), before, round_up)
+        first = scaled_floor_division(
+            FloorDivisionTable(self.last + 1, gaps, self.last), before, round_up
+        )
         return [first + np.int32(k) for k in range(-(-len(strays) * gaps // self.last))]
 
     def at_starts(self, start: Array, x: Array) -> Array:
@@ -154,7 +158,7 @@ class Fractional(Op):
         self, platform: Platform, residual: Any, starts: Sequence[Array], dy: Array
     ) -> tuple[Array]:
         """The transpose of `_begun`, and of the pool with its `residual`."""
-        y = cast(dy, accumulator(dy.dtype))
+        y = cast(dy, accumulator_dtype(dy.dtype))
         for dim, start in zip(self.dims[::-1], starts[::-1], strict=True):
             y = materialise(barrier_on(platform), dim.to_starts, start, y)
         return (cast(self.pool.transpose(platform, residual, y)[0], dy.dtype),)
@@ -164,7 +168,7 @@ class Fractional(Op):
 class FractionalPool(Fractional):
     """Fractional max pool. Residual: the tap that the window at each place selects, and the starts."""
 
-    ties: Order = "first"
+    ties: TieOrder = "first"
 
     @property
     def pool(self) -> SelectPool:
@@ -184,7 +188,7 @@ class FractionalPool(Fractional):
         tap, starts = residual
         for dim, start in zip(self.dims, starts, strict=True):
             tap = dim.at_starts(start, tap)
-        return flat_position(tap, self.window, starts, self.window.input_shape)
+        return flat_position_of_tap(tap, self.window, starts, self.window.input_shape)
 
     def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
         tap, starts = residual
@@ -210,7 +214,7 @@ class FractionalMean(Fractional):
 
     def linear(self, platform: Platform, samples: tuple[Array, ...], x: Array) -> Array:
         mean = functools.partial(self.pool.linear, platform, ())
-        every = materialise(barrier_on(platform), mean, cast(x, accumulator(x.dtype)))
+        every = materialise(barrier_on(platform), mean, cast(x, accumulator_dtype(x.dtype)))
         return cast(self._begun(platform, self.starts(samples), every), x.dtype)
 
     def transpose(self, platform: Platform, samples: tuple[Array, ...], dy: Array) -> tuple[Array]:

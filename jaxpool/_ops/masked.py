@@ -22,7 +22,7 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Ties
-from jaxpool._kernels.dtypes import Kind, accumulator, identity_of
+from jaxpool._kernels.dtypes import Kind, accumulator_dtype, reduction_identity
 from jaxpool._kernels.materialise import materialise
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.op import Op
@@ -79,7 +79,9 @@ class MaskedSelect(Op):
         return pool_op(self.window, self.kind, self.ties, index=True)
 
     def value(self, platform: Platform, x: Array, mask: Array) -> Array:
-        return self._pool.value(platform, fill_masked(x, mask, identity_of(x.dtype, self.kind)))
+        return self._pool.value(
+            platform, fill_masked(x, mask, reduction_identity(x.dtype, self.kind))
+        )
 
     def primal(self, platform: Platform, x: Array, mask: Array) -> tuple[Array, Any]:
         pool = self._pool
@@ -88,7 +90,7 @@ class MaskedSelect(Op):
             real = dataclasses.replace(pool, kind="max").primal(platform, mask)[1]
         real_args = real if isinstance(real, tuple) else (real,)
         y, pool_residual = pool.primal(
-            platform, fill_masked(x, mask, identity_of(x.dtype, self.kind)), *real_args
+            platform, fill_masked(x, mask, reduction_identity(x.dtype, self.kind)), *real_args
         )
         return y, (pool_residual, mask)
 
@@ -110,7 +112,7 @@ def extreme(op: MaskedSelect, x: Array, mask: Array, autodiff: Autodiff = "jvp")
 
 def mean(op: CountedAverage, x: Array, mask: Array, autodiff: Autodiff = "jvp") -> Array:
     """Mean of the elements with `mask` True. A window without such elements gives 0."""
-    count = apply(SumPool(op.window), "jvp", mask.astype(accumulator(x.dtype)))
+    count = apply(SumPool(op.window), "jvp", mask.astype(accumulator_dtype(x.dtype)))
     return apply(op, autodiff, fill_masked(x, mask, 0), lax.max(count, lax.full_like(count, 1)))
 
 
@@ -132,4 +134,4 @@ def soft(op: SoftPool, x: Array, mask: Array, *temperature: Array) -> Array:
     if not isinstance(op, LogSumExpPool):
         return y
     # An addition, as y is 0 in such windows: the transpose of a select would be another pass over the cotangents.
-    return y + jnp.where(some, 0, identity_of(x.dtype, "max")).astype(x.dtype)
+    return y + jnp.where(some, 0, reduction_identity(x.dtype, "max")).astype(x.dtype)

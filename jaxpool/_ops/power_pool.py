@@ -22,8 +22,8 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window, replace_sizes
 from jaxpool._kernels import slices
-from jaxpool._kernels.predicates import all_of
-from jaxpool._kernels.tap_loop import gather, highest
+from jaxpool._kernels.predicates import all_true_across_vmap
+from jaxpool._kernels.tap_loop import max_per_window, sum_over_taps
 from jaxpool._ops.apply import apply
 from jaxpool._ops.ranged import (
     ALL_ZERO,
@@ -107,7 +107,7 @@ class NormPool(RangedOp):
         """y, if it is 0 only for windows of zeros; the scaled evaluation, if powers underflow or overflow."""
         wide, p = self.prepared(x)
         usual = jnp.logical_or(wide == 0, lax.abs(wide) > 2.0 ** -(100 / max(p, 1)))
-        right = jnp.logical_and(status == ALL_ZERO, all_of(usual))
+        right = jnp.logical_and(status == ALL_ZERO, all_true_across_vmap(usual))
         result: Array = lax.cond(
             right, lambda y, x: y, lambda y, x: self.scaled_in_chunks(platform, x), y, x
         )
@@ -135,12 +135,12 @@ class NormPool(RangedOp):
 
     def _scaled_sums(self, wide: Array, p: float) -> tuple[Array, Array]:
         """The largest size m of each window, and `(sum of (|x| / m)^p)^(1/p)`; 1 if m is 0 or infinite."""
-        high = highest(lax.abs(wide), self.window)
+        high = max_per_window(lax.abs(wide), self.window)
 
         def term(x: Array) -> tuple[Array]:
             return (_size_to(ratio(x, high), p),)
 
-        (total,) = gather(self.window, term, (wide,))
+        (total,) = sum_over_taps(self.window, term, (wide,))
         usual = jnp.logical_not(jnp.logical_or(high == 0, jnp.isinf(high)))
         return high, _root(jnp.where(usual, total, 1), p)
 
@@ -253,7 +253,9 @@ class MeanPool(RangedOp):
 
         `count` further results are the means of `log(x / m)` and of its square, weighted by the powers.
         """
-        high = jnp.where(p > 0, highest(wide, self.window), -highest(-wide, self.window))
+        high = jnp.where(
+            p > 0, max_per_window(wide, self.window), -max_per_window(-wide, self.window)
+        )
 
         def terms(x: Array) -> tuple[Array, ...]:
             steps, bounded = _log_ratio(x, high)
@@ -261,7 +263,7 @@ class MeanPool(RangedOp):
             less = jnp.where(bounded, lax.expm1(p * steps), -1)
             return (weight, less, weight * steps, weight * steps * steps)[: 2 + count]
 
-        total, less, *moments = gather(self.window, terms, (wide,))
+        total, less, *moments = sum_over_taps(self.window, terms, (wide,))
         # For p near 0 the mean of the powers is nearly 1, and log1p exact.
         taps = element_counts(self.window, "real", total)
         excess = less / taps
@@ -344,13 +346,13 @@ class ExpectedPool(RangedOp):
                 shape = replace_sizes(x.shape, [dim.axis], [before])
                 parts.append(lax.broadcast_in_dim(edge, shape, range(x.ndim)))
             if rest:
-                parts.append(slices.view(x, [dim.axis], [begin], [rest], [dim.stride]))
+                parts.append(slices.strided_slice(x, [dim.axis], [begin], [rest], [dim.stride]))
             x = slices.concatenate(parts, dim.axis)
         return x
 
     def _first_back(self, dy: Array) -> Array:
         """The transpose of `_first`."""
-        like = slices.zeros_like(dy, self.window.axes, self.window.input_shape)
+        like = slices.zeros_like_with_sizes(dy, self.window.axes, self.window.input_shape)
         dx: Array = jax.linear_transpose(self._first, like)(dy)[0]
         return dx
 
@@ -390,13 +392,13 @@ class ExpectedPool(RangedOp):
 
     def _scaled_sums(self, weight: Array) -> tuple[Array, Array, Array]:
         """The largest weight m of each window, the total weight divided by m, and the mean divided by m."""
-        high = highest(weight, self.window)
+        high = max_per_window(weight, self.window)
 
         def terms(weight: Array) -> tuple[Array, Array]:
             part = ratio(weight, high)
             return part, part * part
 
-        total, square = gather(self.window, terms, (weight,))
+        total, square = sum_over_taps(self.window, terms, (weight,))
         total = jnp.where(total == 0, 1, total)
         return high, total, square / total
 
@@ -422,10 +424,10 @@ class ExpectedPool(RangedOp):
         return weight, slope
 
     def scaled_linear(self, xs: Any, dots: Any) -> Array:
-        alone = highest(self._weights(xs[0])[2], self.window) == 0
+        alone = max_per_window(self._weights(xs[0])[2], self.window) == 0
         return jnp.where(alone, self._first(dots[0]), super().scaled_linear(xs, dots))
 
     def scaled_transpose(self, xs: Any, dy: Array) -> tuple[Array, ...]:
-        alone = highest(self._weights(xs[0])[2], self.window) == 0
+        alone = max_per_window(self._weights(xs[0])[2], self.window) == 0
         (dx,) = super().scaled_transpose(xs, jnp.where(alone, 0, dy))
         return (dx + self._first_back(jnp.where(alone, dy, 0)).astype(dx.dtype),)

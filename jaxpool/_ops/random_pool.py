@@ -15,11 +15,18 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
-from jaxpool._kernels.compare import decode, encode
-from jaxpool._kernels.dtypes import DType, accumulator, as_float, cast, float_dtype, index_dtype
+from jaxpool._kernels.compare import from_comparison_dtype, to_comparison_dtype
+from jaxpool._kernels.dtypes import (
+    DType,
+    accumulator_dtype,
+    as_float,
+    cast,
+    index_dtype,
+    mean_dtype,
+)
 from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.rolled import State
-from jaxpool._kernels.select import first_taps
+from jaxpool._kernels.select import first_taps_inside
 from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.chosen import TapPool, fold, pick
 from jaxpool._ops.power_pool import ExpectedPool
@@ -34,7 +41,7 @@ def chance_dtype(dtype: DType) -> DType:
 
 def weight_dtype(dtype: DType) -> DType:
     """The dtype of the weights of elements of `dtype`."""
-    return accumulator(float_dtype(dtype))
+    return accumulator_dtype(mean_dtype(dtype))
 
 
 def _weight(x: Array) -> Array:
@@ -55,7 +62,9 @@ class StochasticPool(TapPool):
 
     def primal(self, platform: Platform, x: Array, chance: Array) -> tuple[Array, Array]:
         index = self._drawn(platform, cast(x, chance.dtype), chance)
-        return encode(pick(self.window, decode(x), index, platform), x.dtype), index
+        return from_comparison_dtype(
+            pick(self.window, to_comparison_dtype(x), index, platform), x.dtype
+        ), index
 
     def _drawn(self, platform: Platform, x: Array, chance: Array) -> Array:
         """The drawn tap of each window; if all weights are 0, the first tap inside the array."""
@@ -85,7 +94,7 @@ class StochasticPool(TapPool):
             return before + weight, lax.select(here, number, drawn)
 
         share, scale = materialise(barrier_on(platform), measured, x, chance)
-        first = slices.broadcast_like(first_taps(window, x.ndim), chance)
+        first = slices.broadcast_like(first_taps_inside(window, x.ndim), chance)
         start = [lax.full_like(chance, 0), lax.full_like(chance, 0, dtype)]
         return fold(window, platform, cover, start, [x], [0], share, scale, first)[1]
 

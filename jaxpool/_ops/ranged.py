@@ -25,12 +25,17 @@ from jax.custom_batching import custom_vmap
 
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Window
-from jaxpool._kernels.dtypes import DType, accumulator, from_words, to_words
+from jaxpool._kernels.dtypes import (
+    DType,
+    accumulator_dtype,
+    bitcast_half_to_uint16,
+    bitcast_uint16_to_half,
+)
 from jaxpool._kernels.materialise import materialise
-from jaxpool._kernels.positions import reached
-from jaxpool._kernels.predicates import all_of
-from jaxpool._kernels.slices import along, is_empty, is_sharded
-from jaxpool._kernels.tap_loop import gather, spread
+from jaxpool._kernels.positions import covered_by_windows_mask
+from jaxpool._kernels.predicates import all_true_across_vmap
+from jaxpool._kernels.slices import is_empty, is_sharded, reshape_along_axis
+from jaxpool._kernels.tap_loop import sum_over_taps, sum_over_taps_transpose
 from jaxpool._ops.apply import applied, apply
 from jaxpool._ops.linear_map import linear_map
 from jaxpool._ops.op import Op, partitioned
@@ -120,11 +125,11 @@ def summed_as(value: Array, like: Array) -> Array:
 
 def widened(x: Array, window: Window) -> Array:
     """x in the dtype of sums. Elements that are in no window become 0, in case they are NaN."""
-    x = x.astype(accumulator(x.dtype))
+    x = x.astype(accumulator_dtype(x.dtype))
     for dim in window.dims:
-        real = reached(dim)
+        real = covered_by_windows_mask(dim)
         if real is not None:
-            x = jnp.where(along(real, dim.axis, x.ndim), x, 0)
+            x = jnp.where(reshape_along_axis(real, dim.axis, x.ndim), x, 0)
     return x
 
 
@@ -285,7 +290,7 @@ class RangedOp(Op):
         if dots[0] is not None:
             x, slope = self.slope(*xs)
             elements = x, self.elementwise(xs, dots[0])
-            terms += gather(self.window, lambda x, x_dot: (slope(x) * x_dot,), elements)
+            terms += sum_over_taps(self.window, lambda x, x_dot: (slope(x) * x_dot,), elements)
         if dots[1:] and dots[1] is not None:
             terms.append(self.parameter_slope(*xs) * dots[1])
         return sum(terms[1:], terms[0])
@@ -293,7 +298,7 @@ class RangedOp(Op):
     def scaled_transpose(self, xs: Any, dy: Array) -> tuple[Array, ...]:
         """The cotangents of any inputs."""
         x, slope = self.slope(*xs)
-        dx = self.elementwise(xs, spread(self.window, slope, x, dy))
+        dx = self.elementwise(xs, sum_over_taps_transpose(self.window, slope, x, dy))
         cotangents = [dx.astype(xs[0].dtype)]
         if self.inputs == 2:
             cotangents.append(summed_as(dy * self.parameter_slope(*xs), xs[1]))
@@ -331,9 +336,9 @@ class RangedOp(Op):
         if is_empty(y):
             return self.direct_linear(xs, y, every(moved))
 
-        right = all_of(self.right(y, *xs))
+        right = all_true_across_vmap(self.right(y, *xs))
         for dot in moved:
-            right = jnp.logical_and(right, all_of(moderate(dot)))
+            right = jnp.logical_and(right, all_true_across_vmap(moderate(dot)))
         result: Array = lax.cond(
             right,
             lambda xs, y, *moved: self.direct_linear(xs, y, every(moved)),
@@ -444,7 +449,9 @@ def map_in_chunks(
 
 def _part(x: Array, start: Array, length: int) -> Array:
     """`length` examples of x. 16-bit floats are sliced as integers: XLA for CPU would widen all of x first."""
-    return from_words(lax.dynamic_slice_in_dim(to_words(x), start, length), x.dtype)
+    return bitcast_uint16_to_half(
+        lax.dynamic_slice_in_dim(bitcast_half_to_uint16(x), start, length), x.dtype
+    )
 
 
 def batch_chunks_of(shape: Shape, platform: Platform) -> int:
@@ -460,7 +467,7 @@ def batch_chunks_of(shape: Shape, platform: Platform) -> int:
 @functools.partial(jax.jit, static_argnums=0)
 def ranged(op: RangedOp, x: Array, *extra_args: Array) -> Array:
     """Evaluate `op` in the dtype of sums and round to the dtype of x, with forward- and reverse-mode derivatives."""
-    wide = accumulator(x.dtype)
+    wide = accumulator_dtype(x.dtype)
     extra_args = tuple(
         array if array.dtype == np.bool_ else array.astype(wide) for array in extra_args
     )

@@ -18,14 +18,20 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import rank, rolled, slices
-from jaxpool._kernels.bits import pack, unpack
-from jaxpool._kernels.compare import Ties, decode
-from jaxpool._kernels.dtypes import DType, accumulator, in_bytes, index_dtype, is_float
-from jaxpool._kernels.keys import end_of_keys, from_tied_keys, is_negative, tied_keys, zeros_signed
+from jaxpool._kernels.bits import pack_bits, unpack_bits
+from jaxpool._kernels.compare import Ties, to_comparison_dtype
+from jaxpool._kernels.dtypes import DType, accumulator_dtype, index_dtype, is_float, widen_to_8_bits
+from jaxpool._kernels.keys import (
+    from_zero_tied_sort_keys,
+    has_sign_bit,
+    min_or_max_key,
+    set_sign_of_zeros,
+    zero_tied_sort_keys,
+)
 from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.positions import int32_range, scatter_sorted
-from jaxpool._kernels.reduce import attained
-from jaxpool._kernels.split_ties import tied_taps
+from jaxpool._kernels.reduce import attains_extremum
+from jaxpool._kernels.split_ties import tie_bits_of_tap_values
 from jaxpool._ops.apply import Autodiff, apply, apply_with_extra_args
 from jaxpool._ops.chosen import TapPool, pick, walk_over
 from jaxpool._ops.op import Op, partitioned
@@ -39,9 +45,9 @@ from jaxpool._plan.tuning import tuning
 def _values(key: Array, dtype: DType, *mask: Array) -> Array:
     """Convert keys to values. A masked window without elements gives 0, because its key would be a NaN."""
     if mask and is_float(dtype):
-        nothing = lax.eq(key, lax.full_like(key, end_of_keys(key.dtype, True)))
+        nothing = lax.eq(key, lax.full_like(key, min_or_max_key(key.dtype, True)))
         key = lax.select(nothing, lax.full_like(key, 0), key)
-    return from_tied_keys(key, dtype)
+    return from_zero_tied_sort_keys(key, dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,10 +75,10 @@ class RankPool(TapPool):
         return isinstance(self.rank, str)
 
     def _fill(self, key: Array) -> np.ndarray:
-        return end_of_keys(key.dtype, isinstance(self.rank, str) or self.rank >= 0)
+        return min_or_max_key(key.dtype, isinstance(self.rank, str) or self.rank >= 0)
 
     def _key(self, x: Array, *mask: Array) -> Array:
-        key = tied_keys(x)
+        key = zero_tied_sort_keys(x)
         for each in mask:
             fill = lax.full_like(key, self._fill(key))
             key = lax.select(slices.broadcast_like(each, key), key, fill)
@@ -80,17 +86,17 @@ class RankPool(TapPool):
 
     def _each_tap(self, x: Array, fill: Any) -> list[Array]:
         padded = slices.pad_input(x, self.window, fill)
-        return [slices.tap_of(padded, self.window, tap) for tap in self.taps]
+        return [slices.elements_at_tap(padded, self.window, tap) for tap in self.taps]
 
     def _terms(self, key: Array, *mask: Array) -> list[Array]:
         terms = self._each_tap(key, self._fill(key))
         if not mask or not self._is_median:
             return terms
-        return rank.balanced(terms, self._each_tap(mask[0], False), self.rank)
+        return rank.pad_around_median(terms, self._each_tap(mask[0], False), self.rank)
 
-    def _walk(self, platform: Platform, key: Array) -> rolled.Walk:
+    def _walk(self, platform: Platform, key: Array) -> rolled.TapLoop:
         taps = None if len(self.taps) == self.window.size else tuple(self.taps)
-        return dataclasses.replace(walk_over(self.window, key, platform), taps=taps)
+        return dataclasses.replace(walk_over(self.window, key, platform), flat_taps=taps)
 
     def _found(self, platform: Platform, key: Array, *mask: Array) -> Array:
         """The key of the selected element of each window."""
@@ -99,14 +105,14 @@ class RankPool(TapPool):
         if by_network(count, platform):
             whole = count == window.size
             ranks = places(window, self.rank) if whole and not mask else (place,)
-            return rank.by_comparators(self._terms(key, *mask), ranks, window, self.rank)
+            return rank.select_by_sorting_network(self._terms(key, *mask), ranks, window, self.rank)
         if self._is_median and mask:
             place = place_of(
                 self.rank, SumPool(window).linear(platform, (), mask[0].astype(np.int32))
             )
         elif self._is_median and window.padded:
-            place = place_of(self.rank, rank.counts(window, key.ndim))
-        return rolled.by_counting(self._walk(platform, key), key, place, self._fill(key))
+            place = place_of(self.rank, rank.num_elements_inside(window, key.ndim))
+        return rolled.key_of_rank_in_windows(self._walk(platform, key), key, place, self._fill(key))
 
     def value(self, platform: Platform, x: Array, *mask: Array) -> Array:
         return _values(self._found(platform, self._key(x, *mask), *mask), x.dtype, *mask)
@@ -119,11 +125,13 @@ class RankPool(TapPool):
             y = materialise(by, functools.partial(self._found, platform), key, *mask)
             residual: Any = ()
             if unrolled(self.window):
-                words = tied_taps(self._terms(key), y, self.window, self.taps)
-                residual = words if split else rank.one_tap(words, self.window, last)
+                words = tie_bits_of_tap_values(self._terms(key), y, self.window, self.taps)
+                residual = words if split else rank.first_or_last_tied_tap(words, self.window, last)
             elif not split:
-                tied = rolled.by_key(self._walk(platform, key), key, y, self._fill(key))
-                residual = tied.one_tap(last=last)
+                tied = rolled.selection_of_equal_keys(
+                    self._walk(platform, key), key, y, self._fill(key)
+                )
+                residual = tied.first_or_last_selected_tap(take_last=last)
             return _values(y, x.dtype, *mask), residual
 
         y, residual = materialise(by, kernel, x, *mask)
@@ -131,14 +139,16 @@ class RankPool(TapPool):
             return y, residual if unrolled(self.window) else (x, y, *mask)
         if is_float(x.dtype):
             # `pick` is a sum, which would lose the sign of a zero of x.
-            picked = pick(self.window, is_negative(x).astype(x.dtype), residual, platform)
-            y = zeros_signed(y, lax.ne(picked, lax.full_like(picked, 0)))
+            picked = pick(self.window, has_sign_bit(x).astype(x.dtype), residual, platform)
+            y = set_sign_of_zeros(y, lax.ne(picked, lax.full_like(picked, 0)))
         return y, residual
 
     def _tied(self, platform: Platform, residual: tuple[Array, ...]) -> rolled.Selection:
         x, y, *mask = residual
         key = self._key(x, *mask)
-        return rolled.by_key(self._walk(platform, key), key, tied_keys(y), self._fill(key))
+        return rolled.selection_of_equal_keys(
+            self._walk(platform, key), key, zero_tied_sort_keys(y), self._fill(key)
+        )
 
     def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
         if self.stores_residual:
@@ -171,23 +181,23 @@ class RankOver(Reduction):
         if self.ties != "split":
             return super().primal(platform, *xs)
         y, mask = self.value(platform, *xs), xs[1] if xs[1:] else None
-        return y, pack(attained(xs[0], y, mask), self._packed)
+        return y, pack_bits(attains_extremum(xs[0], y, mask), self._packed)
 
     def won(self, platform: Platform, residual: Any, shape: Sequence[Any]) -> Array:
         if self.ties != "split":
             return super().won(platform, residual, shape)
-        return unpack(residual, shape[self._packed], self._packed)
+        return unpack_bits(residual, shape[self._packed], self._packed)
 
     def count(self, platform: Platform, residual: Any) -> Array:
         bits = lax.population_count(residual)
         return jnp.sum(bits, axis=self.axes, keepdims=True, dtype=np.int32)
 
     def value(self, platform: Platform, *xs: Array) -> Array:
-        key = tied_keys(xs[0])
+        key = zero_tied_sort_keys(xs[0])
         real = xs[1] if xs[1:] else lax.full_like(key, True, np.bool_)
         place = self._place(xs[0], real)
-        key = lax.select(real, key, lax.full_like(key, end_of_keys(key.dtype, True)))
-        return _values(rank.by_counting(key, self.axes, place), xs[0].dtype, *xs[1:])
+        key = lax.select(real, key, lax.full_like(key, min_or_max_key(key.dtype, True)))
+        return _values(rank.key_of_rank_over_axes(key, self.axes, place), xs[0].dtype, *xs[1:])
 
     def _count(self, real: Array) -> Array:
         return jnp.sum(real, axis=self.axes, keepdims=True, dtype=np.int32)
@@ -226,12 +236,15 @@ class KMax(Op):
     def primal(self, platform: Platform, x: Array) -> tuple[Array, Array]:
         def chosen(x: Array) -> Array:
             # top_k orders NaNs and zeros by their bits. Keys represent all NaNs by one value, and both zeros by one.
-            keys = jnp.moveaxis(tied_keys(x), self.axis, -1)
+            keys = jnp.moveaxis(zero_tied_sort_keys(x), self.axis, -1)
             if partitioned.value and tuning(platform).gathers_for_top_k:
                 order = jnp.argsort(jnp.bitwise_not(keys), axis=-1, stable=True)
                 largest = lax.slice_in_dim(order, 0, self.count, axis=-1)
             else:
-                largest = lax.top_k(in_bytes(decode(from_tied_keys(keys, x.dtype))), self.count)[1]
+                largest = lax.top_k(
+                    widen_to_8_bits(to_comparison_dtype(from_zero_tied_sort_keys(keys, x.dtype))),
+                    self.count,
+                )[1]
             first = lax.sort(largest, dimension=-1)
             return jnp.moveaxis(first, -1, self.axis).astype(index_dtype(self.size))
 
@@ -244,7 +257,9 @@ class KMax(Op):
 
     def transpose(self, platform: Platform, index: Array, dy: Array) -> tuple[Array]:
         """Each element receives the cotangent of the output with its index, or 0."""
-        line = slices.along(int32_range(self.size).astype(index.dtype), self.axis, dy.ndim)
+        line = slices.reshape_along_axis(
+            int32_range(self.size).astype(index.dtype), self.axis, dy.ndim
+        )
 
         def sent(which: int) -> Array:
             at, value = (lax.slice_in_dim(x, which, which + 1, axis=self.axis) for x in (index, dy))
@@ -268,7 +283,7 @@ def _reduced(op: RankPool, autodiff: Autodiff, x: Array, *mask: Array) -> Array:
     """Apply a rank pool with one large window, by reductions over its axes."""
     window = op.window
     over = RankOver("max", op.ties, window.axes, window.window_shape, op.rank)
-    wide = x.astype(accumulator(x.dtype))
+    wide = x.astype(accumulator_dtype(x.dtype))
     if len(op.taps) == window.size:
         counts = [slices.broadcast_like(each, x) for each in mask]
         return apply(over, autodiff, wide, *counts).astype(x.dtype)

@@ -18,10 +18,10 @@ from jaxpool._geometry.window import Window, replace_sizes
 from jaxpool._kernels import reduce as reducing
 from jaxpool._kernels import slices
 from jaxpool._kernels.compare import Ties
-from jaxpool._kernels.dtypes import Kind, accumulator, is_float
-from jaxpool._kernels.keys import is_negative, zeros_signed
-from jaxpool._kernels.positions import element_of_rank
-from jaxpool._kernels.split_ties import shared
+from jaxpool._kernels.dtypes import Kind, accumulator_dtype, is_float
+from jaxpool._kernels.keys import has_sign_bit, set_sign_of_zeros
+from jaxpool._kernels.positions import gather_at_flat_index
+from jaxpool._kernels.split_ties import divide_by_num_tied
 from jaxpool._ops.apply import Autodiff, apply, apply_with_extra_args
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.problem import Platform
@@ -67,8 +67,14 @@ class Reduction(Op):
         x, mask = xs[0], xs[1] if xs[1:] else None
         lost, fold = tuning(platform).loses_nan, self._fold(platform, x, ties=False)
         floats = self._as_floats(platform, x)
-        return reducing.extreme(
-            x, self.axes, self.kind, mask, loses_nan=lost, fold=fold, as_floats=floats
+        return reducing.max_or_min_over_axes(
+            x,
+            self.axes,
+            self.kind,
+            mask,
+            reduction_loses_nan=lost,
+            fold_plan=fold,
+            use_float32=floats,
         )
 
     def primal(self, platform: Platform, *xs: Array) -> tuple[Array, Any]:
@@ -78,40 +84,44 @@ class Reduction(Op):
             return y, (x, y, mask)
         last, fold = self.ties == "last", self._fold(platform, x, ties=True)
         floats = self._as_floats(platform, x)
-        rank = reducing.chosen_rank(x, y, self.axes, last, mask, fold, as_floats=floats)
+        rank = reducing.flat_index_of_extremum(
+            x, y, self.axes, last, mask, fold, use_float32=floats
+        )
         if is_float(x.dtype) and x.size:
-            chosen = element_of_rank(x, rank, self.axes, last)
-            y = zeros_signed(y, is_negative(chosen))
+            chosen = gather_at_flat_index(x, rank, self.axes, last)
+            y = set_sign_of_zeros(y, has_sign_bit(chosen))
         return y, rank
 
     def won(self, platform: Platform, residual: Any, shape: Sequence[Any]) -> Array:
         """True where an array of `shape` has a selected or tied element."""
         if self.ties != "split":
-            return reducing.has_rank(residual, shape, self.axes, self.ties == "last")
+            return reducing.one_hot_of_flat_index(residual, shape, self.axes, self.ties == "last")
         x, y, mask = residual
-        return reducing.attained(x, y, mask, self._fold(platform, x, ties=True))
+        return reducing.attains_extremum(x, y, mask, self._fold(platform, x, ties=True))
 
     def count(self, platform: Platform, residual: Any) -> Array:
         """The number of tied elements."""
         x, y, mask = residual
         fold = self._fold(platform, x, ties=True)
         floats = self._as_floats(platform, x)
-        return reducing.tied_count(x, y, self.axes, mask, fold, as_floats=floats)
+        return reducing.num_tied_elements(x, y, self.axes, mask, fold, use_float32=floats)
 
     def _share(self, platform: Platform, total: Array, residual: Any) -> Array:
         """Return total divided by the number of selected elements."""
         if self.ties != "split":
             return total
-        return shared(total, self.count(platform, residual))
+        return divide_by_num_tied(total, self.count(platform, residual))
 
     def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
-        wide = x_dot.astype(accumulator(x_dot.dtype))
+        wide = x_dot.astype(accumulator_dtype(x_dot.dtype))
         won = lax.select(self.won(platform, residual, wide.shape), wide, lax.full_like(wide, 0))
         total = jnp.sum(won, axis=self.axes, keepdims=True, dtype=won.dtype)
         return self._share(platform, total, residual).astype(x_dot.dtype)
 
     def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
-        share = self._share(platform, dy.astype(accumulator(dy.dtype)), residual).astype(dy.dtype)
+        share = self._share(platform, dy.astype(accumulator_dtype(dy.dtype)), residual).astype(
+            dy.dtype
+        )
         shape = replace_sizes(dy.shape, self.axes, self.sizes)
         dx = jnp.broadcast_to(share, shape)
         return (lax.select(self.won(platform, residual, shape), dx, lax.full_like(dx, 0)),)
@@ -133,7 +143,7 @@ class MeanOver(Op):
         return counting, lax.max(count, lax.full_like(count, 1)).astype(wide.dtype)
 
     def linear(self, platform: Platform, extra_args: tuple[Array, ...], x: Array) -> Array:
-        wide = x.astype(accumulator(x.dtype))
+        wide = x.astype(accumulator_dtype(x.dtype))
         count = lax.full((), math.prod(self.sizes), wide.dtype)
         if extra_args:
             counting, count = self._counting(extra_args[0], wide)
@@ -144,7 +154,7 @@ class MeanOver(Op):
     def transpose(
         self, platform: Platform, extra_args: tuple[Array, ...], dy: Array
     ) -> tuple[Array]:
-        wide = dy.astype(accumulator(dy.dtype))
+        wide = dy.astype(accumulator_dtype(dy.dtype))
         shape = replace_sizes(dy.shape, self.axes, self.sizes)
         if not extra_args:
             share = wide / lax.full((), math.prod(self.sizes), wide.dtype)

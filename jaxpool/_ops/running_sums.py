@@ -8,8 +8,8 @@ from typing import Any
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._kernels.dtypes import accumulator, cast
-from jaxpool._kernels.scan import fading_sums, level_difference
+from jaxpool._kernels.dtypes import accumulator_dtype, cast
+from jaxpool._kernels.scan import exponentially_decayed_sums, subtract_equal_infinities
 from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.cumulative import Running, scan_of
 from jaxpool._ops.linear_map import value
@@ -30,7 +30,7 @@ class Powers(Op):
         return (y,)
 
     def value(self, platform: Platform, x: Array, largest: Array) -> Array:
-        return lax.exp(level_difference(x, largest))
+        return lax.exp(subtract_equal_infinities(x, largest))
 
     def linear(self, platform: Platform, residual: tuple[Array], x_dot: Array) -> Array:
         return jnp.where(lax.eq(residual[0], lax.full_like(residual[0], 0)), 0, residual[0] * x_dot)
@@ -48,11 +48,11 @@ class FadingSum(Op):
     linear_in_x = True
 
     def linear(self, platform: Platform, extra_args: tuple[Array], x: Array) -> Array:
-        return fading_sums(x, extra_args[0], self.axis, False, scan_of(platform, x))
+        return exponentially_decayed_sums(x, extra_args[0], self.axis, False, scan_of(platform, x))
 
     def transpose(self, platform: Platform, extra_args: tuple[Array], dy: Array) -> tuple[Array]:
         m = lax.neg(extra_args[0])  # nondecreasing in reverse
-        return (fading_sums(dy, m, self.axis, True, scan_of(platform, dy)),)
+        return (exponentially_decayed_sums(dy, m, self.axis, True, scan_of(platform, dy)),)
 
 
 def running_log_of_sums(x: Array, axis: int) -> Array:
@@ -60,7 +60,7 @@ def running_log_of_sums(x: Array, axis: int) -> Array:
 
     Every sum is relative to its largest element, so its terms are at most 1 and do not overflow.
     """
-    wide = cast(x, accumulator(x.dtype))
+    wide = cast(x, accumulator_dtype(x.dtype))
     largest = value(Running("max", "first", axis, False), lax.stop_gradient(wide))
     powers = apply_with_extra_args(Powers(), wide, largest)[0]
     sums = apply_with_extra_args(FadingSum(axis), powers, largest)[0]

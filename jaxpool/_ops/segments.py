@@ -13,20 +13,25 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
-from jaxpool._kernels.bits import pack, unpack
-from jaxpool._kernels.compare import Ties, decode, decoded_identity_of, encode
-from jaxpool._kernels.dtypes import Kind, accumulator, cast, is_float
-from jaxpool._kernels.materialise import materialise
-from jaxpool._kernels.positions import checked_position, put_in_order
-from jaxpool._kernels.segments import (
-    gather_rows,
-    masked,
-    of_rows,
-    scattered,
-    stored_rows,
-    total,
+from jaxpool._kernels.bits import pack_bits, unpack_bits
+from jaxpool._kernels.compare import (
+    Ties,
+    comparison_dtype_identity,
+    from_comparison_dtype,
+    to_comparison_dtype,
 )
-from jaxpool._kernels.split_ties import shared
+from jaxpool._kernels.dtypes import Kind, accumulator_dtype, cast, is_float
+from jaxpool._kernels.materialise import materialise
+from jaxpool._kernels.positions import indices_to_positions, scatter_in_order
+from jaxpool._kernels.segments import (
+    fill_where_masked,
+    gather_value_of_segment,
+    gather_value_or_zero,
+    gather_value_unchecked,
+    reduce_segments,
+    sum_segments,
+)
+from jaxpool._kernels.split_ties import divide_by_num_tied
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.problem import Platform, barrier_on
 from jaxpool._plan.scatter import sends_to_chosen_rows
@@ -50,16 +55,16 @@ class SegmentSelect(Op):
     stores_inputs = True
 
     def _joined(self, join: Callable[..., Array], x: Array, ids: Array) -> Array:
-        return scattered(join, x, ids, self.count, self.is_sorted)
+        return reduce_segments(join, x, ids, self.count, self.is_sorted)
 
     def value(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> Array:
-        return encode(self._decoded(x, ids, *mask), x.dtype)
+        return from_comparison_dtype(self._decoded(x, ids, *mask), x.dtype)
 
     def _decoded(self, x: Array, ids: Array, *mask: Array) -> Array:
         """The maxima or minima, in the dtype of comparisons."""
         largest = self.kind == "max"
-        worst = decoded_identity_of(x.dtype, self.kind)
-        wide = masked(decode(x), worst, *mask)
+        worst = comparison_dtype_identity(x.dtype, self.kind)
+        wide = fill_where_masked(to_comparison_dtype(x), worst, *mask)
         y = self._joined(jax.ops.segment_max if largest else jax.ops.segment_min, wide, ids)
         # `jax.ops` returns an infinity for an empty segment, also where the dtype of x has none.
         identity = lax.full_like(y, worst)
@@ -70,8 +75,8 @@ class SegmentSelect(Op):
     ) -> Array:
         """Mask of the elements of x that attain the extremum of their segment; arbitrary for rows in no segment."""
         casts = tuning(platform).cast_to_compare and x.dtype == jnp.bfloat16
-        wide = x.astype(np.float32) if casts else decode(x)
-        tied = lax.eq(wide, gather_rows(decoded, ids))
+        wide = x.astype(np.float32) if casts else to_comparison_dtype(x)
+        tied = lax.eq(wide, gather_value_unchecked(decoded, ids))
         # A scatter propagates NaN, so a NaN that takes part is the extremum.
         if is_float(wide.dtype):
             tied = tied | lax.ne(wide, wide)
@@ -79,7 +84,7 @@ class SegmentSelect(Op):
 
     def primal(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> tuple[Array, Any]:
         decoded = self._decoded(x, ids, *mask)
-        y = encode(decoded, x.dtype)
+        y = from_comparison_dtype(decoded, x.dtype)
         if self.ties == "split":
             kernel = functools.partial(self._tie_bits, platform)
             bits = materialise(barrier_on(platform), kernel, x, decoded, ids, *mask)
@@ -94,7 +99,7 @@ class SegmentSelect(Op):
         self, platform: Platform, x: Array, decoded: Array, ids: Array, *mask: Array
     ) -> Array:
         known = lax.expand_dims((ids >= 0) & (ids < self.count), range(1, x.ndim))
-        return pack(self._tied(platform, x, decoded, ids, *mask) & known, 0)
+        return pack_bits(self._tied(platform, x, decoded, ids, *mask) & known, 0)
 
     def _ways(self, platform: Platform, x: Array, decoded: Array, bits: Array, ids: Array) -> Array:
         """The number of tied rows of each segment.
@@ -104,7 +109,7 @@ class SegmentSelect(Op):
         """
 
         def counted(bits: Array, ids: Array) -> Array:
-            tied = unpack(bits, ids.shape[0], 0)
+            tied = unpack_bits(bits, ids.shape[0], 0)
             return self._joined(jax.ops.segment_sum, tied.astype(np.int32), ids)
 
         def ones(bits: Array, ids: Array) -> Array:
@@ -113,7 +118,9 @@ class SegmentSelect(Op):
         if not counts_ties_if_any(platform, x.shape):
             return counted(bits, ids)
         total = jnp.sum(lax.population_count(bits), dtype=np.uint32)
-        attained = lax.ne(decoded, lax.full_like(decoded, decoded_identity_of(x.dtype, self.kind)))
+        attained = lax.ne(
+            decoded, lax.full_like(decoded, comparison_dtype_identity(x.dtype, self.kind))
+        )
         return lax.cond(total == jnp.sum(attained, dtype=np.uint32), ones, counted, bits, ids)
 
     def _sends_to_chosen(self, platform: Platform, like: Any, rows: Any) -> bool:
@@ -121,16 +128,16 @@ class SegmentSelect(Op):
         return sends_to_chosen_rows(platform, (rows, *known.shape[1:]), self.count, known.sharded)
 
     def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
-        wide = x_dot.astype(accumulator(x_dot.dtype))
+        wide = x_dot.astype(accumulator_dtype(x_dot.dtype))
         if self.ties == "split":
             ids, bits, ways = residual
-            tied = unpack(bits, ids.shape[0], 0)
-            sums = total(
+            tied = unpack_bits(bits, ids.shape[0], 0)
+            sums = sum_segments(
                 jnp.where(tied, wide, 0),
                 ids,
                 self.count,
                 self.is_sorted,
-                one_by_one=tuning(platform).ordered_scatters,
+                scatters_in_order=tuning(platform).ordered_scatters,
             )
             return _divided(sums, ways).astype(x_dot.dtype)
         ids, chosen = residual
@@ -139,19 +146,19 @@ class SegmentSelect(Op):
         return jnp.where(real, selected, 0).astype(x_dot.dtype)
 
     def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
-        wide = dy.astype(accumulator(dy.dtype))
+        wide = dy.astype(accumulator_dtype(dy.dtype))
         if self.ties == "split":
             ids, bits, ways = residual
-            tied = unpack(bits, ids.shape[0], 0)
+            tied = unpack_bits(bits, ids.shape[0], 0)
             share = materialise(barrier_on(platform), _divided, wide, ways).astype(dy.dtype)
-            return (jnp.where(tied, of_rows(share, ids, 0), 0),)
+            return (jnp.where(tied, gather_value_of_segment(share, ids, 0), 0),)
         ids, chosen = residual
         if self._sends_to_chosen(platform, dy, ids.shape[0]):
             rows = ids.shape[0]
-            return (put_in_order(dy, checked_position(chosen, rows), [0], [rows]),)
-        mine = gather_rows(chosen, ids)  # a row in no segment is never selected
+            return (scatter_in_order(dy, indices_to_positions(chosen, rows), [0], [rows]),)
+        mine = gather_value_unchecked(chosen, ids)  # a row in no segment is never selected
         number = lax.broadcasted_iota(np.int32, mine.shape, 0)
-        return (jnp.where(mine == number, gather_rows(dy, ids), 0),)
+        return (jnp.where(mine == number, gather_value_unchecked(dy, ids), 0),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,13 +175,15 @@ class SegmentSum(Op):
     linear_in_x = True
 
     def linear(self, platform: Platform, extra_args: tuple[Array, ...], x: Array) -> Array:
-        wide = masked(cast(x, accumulator(x.dtype)), 0, *extra_args[1 + self.mean :])
-        sums = total(
+        wide = fill_where_masked(
+            cast(x, accumulator_dtype(x.dtype)), 0, *extra_args[1 + self.mean :]
+        )
+        sums = sum_segments(
             wide,
             extra_args[0],
             self.count,
             self.is_sorted,
-            one_by_one=tuning(platform).ordered_scatters,
+            scatters_in_order=tuning(platform).ordered_scatters,
         )
         return (_divided(sums, extra_args[1]) if self.mean else sums).astype(x.dtype)
 
@@ -182,16 +191,16 @@ class SegmentSum(Op):
         self, platform: Platform, extra_args: tuple[Array, ...], dy: Array
     ) -> tuple[Array]:
         if self.mean:
-            dy = _divided(cast(dy, accumulator(dy.dtype)), extra_args[1]).astype(dy.dtype)
+            dy = _divided(cast(dy, accumulator_dtype(dy.dtype)), extra_args[1]).astype(dy.dtype)
         dx = (
-            stored_rows(dy, extra_args[0])
+            gather_value_or_zero(dy, extra_args[0])
             if tuning(platform).stored_shares
-            else of_rows(dy, extra_args[0], 0)
+            else gather_value_of_segment(dy, extra_args[0], 0)
         )
-        return (masked(dx, 0, *extra_args[1 + self.mean :]),)
+        return (fill_where_masked(dx, 0, *extra_args[1 + self.mean :]),)
 
 
 def _divided(x: Array, counts: Array) -> Array:
     """x divided by `counts`, at least 1, which has the first axes of x."""
     counts = counts.reshape(*counts.shape, *[1] * (x.ndim - counts.ndim))
-    return shared(x, counts)
+    return divide_by_num_tied(x, counts)

@@ -14,17 +14,17 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
-from jaxpool._kernels.compare import Order, Ties
-from jaxpool._kernels.dtypes import Kind, identity_of
+from jaxpool._kernels.compare import TieOrder, Ties
+from jaxpool._kernels.dtypes import Kind, reduction_identity
 from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.route import pick, route
 from jaxpool._kernels.select import select, select_value
-from jaxpool._kernels.select_and_scatter import select_and_scatter, window_extremes
+from jaxpool._kernels.select_and_scatter import select_and_scatter, window_extrema
 from jaxpool._kernels.split_ties import (
-    Words,
-    pick_tied_mean,
-    route_tied_mean,
-    tie_masks,
+    BitWords,
+    mean_of_tied_elements,
+    tie_bits_of_input,
+    tied_elements_mean_transpose,
 )
 from jaxpool._ops.chosen import TapPool
 from jaxpool._ops.linear_map import traced_for
@@ -54,7 +54,7 @@ class MaxPool(Op):
 
     window: Window
     kind: Kind
-    ties: Order = "first"  # order of the value
+    ties: TieOrder = "first"  # order of the value
 
     def value(self, platform: Platform, x: Array) -> Array:
         return select_value(x, self.kind, self.ties, _plan(self.window, x, platform))
@@ -96,7 +96,7 @@ class InputPool(SelectPool):
         problem = problem_of(self.window, x, platform)
         if not scatters(problem):
             return self.value(platform, x)
-        return window_extremes(x, self.kind, plan_scatter(problem))
+        return window_extrema(x, self.kind, plan_scatter(problem))
 
     def linear(self, platform: Platform, residual: tuple[Array], x_dot: Array) -> Array:
         return super().linear(platform, self.primal(platform, *residual)[1], x_dot)
@@ -119,10 +119,10 @@ class MaskPool(TapPool, MaxPool):
 
     stores_inputs = True
 
-    def primal(self, platform: Platform, x: Array, *real: Array) -> tuple[Array, Words]:
-        def kernel(x: Array) -> tuple[Array, Words]:
+    def primal(self, platform: Platform, x: Array, *real: Array) -> tuple[Array, BitWords]:
+        def kernel(x: Array) -> tuple[Array, BitWords]:
             y = self.value(platform, x)
-            return y, tie_masks(x, y, self.window, identity_of(x.dtype, self.kind))
+            return y, tie_bits_of_input(x, y, self.window, reduction_identity(x.dtype, self.kind))
 
         y, words = materialise(_plan(self.window, x, platform).barrier, kernel, x)
         if real:
@@ -149,14 +149,14 @@ class LevelPool(MaxPool):
 
     def linear(self, platform: Platform, residual: tuple[Array, ...], x_dot: Array) -> Array:
         x, _, *real = residual
-        return pick_tied_mean(x_dot, x, self.window, self.kind, *real)
+        return mean_of_tied_elements(x_dot, x, self.window, self.kind, *real)
 
     def transpose(self, platform: Platform, residual: tuple[Array, ...], dy: Array) -> tuple[Array]:
         x, y, *real = residual
-        return (route_tied_mean(dy, x, y, self.window, self.kind, *real),)
+        return (tied_elements_mean_transpose(dy, x, y, self.window, self.kind, *real),)
 
 
-def pool_op(window: Window, kind: Kind, ties: Ties | Order, *, index: bool = False) -> Op:
+def pool_op(window: Window, kind: Kind, ties: Ties | TieOrder, *, index: bool = False) -> Op:
     """The op of a max or min pool. With `index`, and unless ties are split, its residual is an index."""
     if ties == "last_nan":
         return SelectPool(window, kind, ties)

@@ -12,7 +12,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
-from jaxpool._kernels.tap_loop import gather, highest
+from jaxpool._kernels.tap_loop import max_per_window, sum_over_taps
 from jaxpool._ops.ranged import (
     RangedOp,
     Shares,
@@ -87,14 +87,16 @@ class SoftPool(RangedOp):
         self, x: Array, temperature: Any, count: int, unit: Any, *extra_args: Array
     ) -> tuple[Array, ...]:
         """The maximum m of each window, and sums of `exp((x - m) / temperature)` times powers of `(x - m) / unit`."""
-        high = highest(x, self.window)
+        high = max_per_window(x, self.window)
 
         def terms(x: Array) -> tuple[Array, ...]:
             weight, height = _weight(x, high, temperature)
             steps = divided(height, unit)
             return (weight, weight * steps, weight * steps * steps)[:count]
 
-        total, *rest = gather(self.window, terms, (x,), *extra_args[-1:] if self.masked else ())
+        total, *rest = sum_over_taps(
+            self.window, terms, (x,), *extra_args[-1:] if self.masked else ()
+        )
         return high, total + extra_args[-2].astype(x.dtype) if self.masked else total, *rest
 
 

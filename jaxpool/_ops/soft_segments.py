@@ -11,16 +11,16 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._kernels.compare import decode
-from jaxpool._kernels.dtypes import accumulator, cast, identity_of
-from jaxpool._kernels.predicates import all_of
+from jaxpool._kernels.compare import to_comparison_dtype
+from jaxpool._kernels.dtypes import accumulator_dtype, cast, reduction_identity
+from jaxpool._kernels.predicates import all_true_across_vmap
 from jaxpool._kernels.segments import (
-    gather_rows,
-    masked,
-    of_rows,
-    scattered,
-    stored_rows,
-    total,
+    fill_where_masked,
+    gather_value_of_segment,
+    gather_value_or_zero,
+    gather_value_unchecked,
+    reduce_segments,
+    sum_segments,
 )
 from jaxpool._kernels.slices import is_empty
 from jaxpool._ops.apply import apply_with_extra_args
@@ -49,15 +49,15 @@ class Segments:
 
     def total(self, platform: Platform, x: Array, ids: Array) -> Array:
         """The sum of each segment."""
-        return total(
-            x, ids, self.count, self.is_sorted, one_by_one=tuning(platform).ordered_scatters
+        return sum_segments(
+            x, ids, self.count, self.is_sorted, scatters_in_order=tuning(platform).ordered_scatters
         )
 
     def powers(self, x: Array, temperature: float, ids: Array, *mask: Array) -> tuple[Array, Array]:
         """`exp((x - m) / T)`, and the maximum m of each segment."""
-        wide = decode(x)
-        counts = masked(wide, -jnp.inf, *mask)
-        largest = scattered(jax.ops.segment_max, counts, ids, self.count, self.is_sorted)
+        wide = to_comparison_dtype(x)
+        counts = fill_where_masked(wide, -jnp.inf, *mask)
+        largest = reduce_segments(jax.ops.segment_max, counts, ids, self.count, self.is_sorted)
         return _powers(wide, largest, temperature, ids, *mask), largest
 
 
@@ -66,10 +66,10 @@ def _powers(wide: Array, largest: Array, temperature: float, ids: Array, *mask: 
     if temperature * 2**8 > float(jnp.finfo(wide.dtype).max):
         # x - m may overflow although its exponential is not 0. Half of it does not.
         wide, largest, temperature = wide * 0.5, largest * 0.5, temperature * 0.5
-    above = gather_rows(largest, ids)
+    above = gather_value_unchecked(largest, ids)
     # The difference of equal infinities would be NaN.
     far = jnp.where(lax.eq(wide, above), 0, lax.sub(wide, above))
-    return masked(lax.exp(far / jnp.asarray(temperature, wide.dtype)), 0, *mask)
+    return fill_where_masked(lax.exp(far / jnp.asarray(temperature, wide.dtype)), 0, *mask)
 
 
 def _known(ids: Array, count: int, ndim: int) -> Array:
@@ -101,16 +101,16 @@ class SegmentSoftmax(Op):
         powers, _ = self.segments.powers(x, self.temperature, ids, *mask)
         sums = self.segments.total(platform, powers, ids)
         # The maximum adds 1 to its sum, so a sum below 1 has no elements.
-        row_sums = gather_rows(lax.max(sums, lax.full_like(sums, 1)), ids)
+        row_sums = gather_value_unchecked(lax.max(sums, lax.full_like(sums, 1)), ids)
         known = _known(ids, self.segments.count, x.ndim)
-        return masked(powers / row_sums, 0, known).astype(x.dtype)
+        return fill_where_masked(powers / row_sums, 0, known).astype(x.dtype)
 
     def linear(self, platform: Platform, residual: tuple[Array, Array], x_dot: Array) -> Array:
         shares, ids = residual
-        dtype = accumulator(shares.dtype)
+        dtype = accumulator_dtype(shares.dtype)
         weights, moves = cast(shares, dtype), cast(x_dot, dtype)
         mean = self.segments.total(platform, _weighed(weights, moves), ids)
-        moved = _weighed(weights, moves - gather_rows(mean, ids))
+        moved = _weighed(weights, moves - gather_value_unchecked(mean, ids))
         return cast(moved / jnp.asarray(self.temperature, dtype), x_dot.dtype)
 
     def transpose(
@@ -148,7 +148,7 @@ class SegmentLogSumExp(Op):
 
     def _weights(self, platform: Platform, x: Array, *mask: Array) -> Array:
         """`exp(x / T)`, 0 where the mask is False."""
-        wide = masked(cast(x, accumulator(x.dtype)), -jnp.inf, *mask)
+        wide = fill_where_masked(cast(x, accumulator_dtype(x.dtype)), -jnp.inf, *mask)
         steps = wide / jnp.asarray(self.temperature, wide.dtype)
         # jax differentiates the portable form, whose weights are multiplied by 0 and must be finite.
         if platform == "portable":
@@ -180,7 +180,7 @@ class SegmentLogSumExp(Op):
         if mask:
             ones = jnp.broadcast_to(mask[0], (*ids.shape, *mask[0].shape[1:])).astype(np.int32)
         segments = self.segments
-        rows = scattered(jax.ops.segment_sum, ones, ids, segments.count, segments.is_sorted)
+        rows = reduce_segments(jax.ops.segment_sum, ones, ids, segments.count, segments.is_sorted)
         return lax.expand_dims(rows > 0, range(rows.ndim, ndim))
 
     def _scaled(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> Array:
@@ -193,7 +193,7 @@ class SegmentLogSumExp(Op):
     def _shares(self, x: Array, ids: Array, *mask: Array) -> Array:
         """The derivative with respect to each element, for any range."""
         softmax = SegmentSoftmax(self.segments, self.temperature)
-        return apply_with_extra_args(softmax, decode(x), ids, *mask)[0]
+        return apply_with_extra_args(softmax, to_comparison_dtype(x), ids, *mask)[0]
 
     def _slope(self, y: Array) -> Array:
         """`exp(-y / T)`, the factor from exponentials to softmax; 0 for a segment without elements."""
@@ -218,7 +218,7 @@ class SegmentLogSumExp(Op):
             return direct(*args)
         status = self._status(with_status(*self._near(y)), ids, *mask)
         y_dot: Array = lax.cond(
-            (status == IN_RANGE) & all_of(moderate(moves)), direct, scaled, *args
+            (status == IN_RANGE) & all_true_across_vmap(moderate(moves)), direct, scaled, *args
         )
         return y_dot
 
@@ -229,15 +229,15 @@ class SegmentLogSumExp(Op):
 
         def direct() -> Array:
             mine = (
-                stored_rows(shares, ids)
+                gather_value_or_zero(shares, ids)
                 if tuning(platform).stored_shares
-                else of_rows(shares, ids, 0)
+                else gather_value_of_segment(shares, ids, 0)
             )
             return _weighed(mine, self._weights(platform, x, *mask)).astype(x.dtype)
 
         def scaled() -> Array:
             weights = self._shares(x, ids, *mask)
-            return _weighed(weights, gather_rows(dy, ids)).astype(x.dtype)
+            return _weighed(weights, gather_value_unchecked(dy, ids)).astype(x.dtype)
 
         if is_empty(y):
             return (direct(),)
@@ -250,7 +250,7 @@ def log_of_sums(
 ) -> Array:
     """`T * log(sum of exp(x / T))` over each segment. A segment without elements has the identity of a maximum."""
     y = apply_with_extra_args(SegmentLogSumExp(segments, temperature), x, ids, *mask)[0]
-    identity = identity_of(x.dtype, "max")
+    identity = reduction_identity(x.dtype, "max")
     if float(identity) == -math.inf:
         return cast(y, x.dtype)
     return jnp.where(lax.eq(y, lax.full_like(y, -jnp.inf)), jnp.asarray(identity), cast(y, x.dtype))

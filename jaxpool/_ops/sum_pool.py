@@ -13,9 +13,9 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
-from jaxpool._kernels.dtypes import DType, accumulator, cast
-from jaxpool._kernels.positions import int32_range, real_tap_counts
-from jaxpool._kernels.sums import Epilogue, window_spread, window_sum
+from jaxpool._kernels.dtypes import DType, accumulator_dtype, cast
+from jaxpool._kernels.positions import int32_range, num_taps_inside_windows
+from jaxpool._kernels.sums import Epilogue, window_sum, window_sum_transpose
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.sum_pool import plan_sum
@@ -29,7 +29,7 @@ def element_counts(window: Window, kind: Count, y: Array) -> Array:
     if same is not None:
         return jnp.asarray(same, y.dtype)
     counts = [counts_along(dim, kind).astype(y.dtype) for dim in window.dims]
-    return slices.outer(jnp.multiply, counts, window.axes, y.ndim)
+    return slices.outer_broadcast(jnp.multiply, counts, window.axes, y.ndim)
 
 
 def same_count(window: Window, kind: Count) -> int | None:
@@ -54,7 +54,9 @@ def counts_along(dim: Axis, kind: Count) -> Any:
     if not dim.padded:
         return np.array([dim.window])
     return (
-        real_tap_counts(dim) if kind == "real" else dim.num_taps_counted(int32_range(dim.out))
+        num_taps_inside_windows(dim)
+        if kind == "real"
+        else dim.num_taps_counted(int32_range(dim.out))
     ).clip(1)
 
 
@@ -74,10 +76,10 @@ class SumPool(Op):
     def transpose(self, platform: Platform, residual: tuple[()], dy: Array) -> tuple[Array]:
         shape = self.window.unpooled(dy.shape)
         plan = plan_sum(problem_of(self.window, dy, platform, shape), transposed=True)
-        wide = cast(dy, accumulator(dy.dtype))
+        wide = cast(dy, accumulator_dtype(dy.dtype))
         if self._alike():  # one division per element of dx, after the sum
-            return (window_spread(dy, plan, self._epilogue(dy.dtype)),)
-        return (window_spread(self._divided(wide), plan, Epilogue(dy.dtype)),)
+            return (window_sum_transpose(dy, plan, self._epilogue(dy.dtype)),)
+        return (window_sum_transpose(self._divided(wide), plan, Epilogue(dy.dtype)),)
 
     def _epilogue(self, dtype: DType) -> Epilogue:
         return Epilogue(dtype, None if self.divide == "not" else self._divided)
@@ -113,5 +115,5 @@ class CountedAverage(Op):
     def transpose(self, platform: Platform, extra_args: tuple[Array], dy: Array) -> tuple[Array]:
         shape = self.window.unpooled(dy.shape)
         plan = plan_sum(problem_of(self.window, dy, platform, shape), transposed=True)
-        wide = cast(dy, accumulator(dy.dtype)) / extra_args[0]
-        return (window_spread(wide, plan, Epilogue(dy.dtype)),)
+        wide = cast(dy, accumulator_dtype(dy.dtype)) / extra_args[0]
+        return (window_sum_transpose(wide, plan, Epilogue(dy.dtype)),)

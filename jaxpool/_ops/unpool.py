@@ -10,13 +10,13 @@ from jax import Array
 
 from jaxpool._geometry.window import Window, replace_sizes
 from jaxpool._kernels.positions import (
-    add_at,
-    checked_position,
-    put_in_order,
-    put_last,
-    read_at,
-    read_in_order,
-    surviving,
+    drop_overwritten_positions,
+    gather_at_position,
+    gather_in_order,
+    indices_to_positions,
+    scatter_add_at_position,
+    scatter_in_order,
+    scatter_last_wins,
 )
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.problem import Platform
@@ -35,24 +35,26 @@ class Unpool(Op):
     sizes: tuple[int, ...]
 
     def value(self, platform: Platform, y: Array, indices: Array) -> Array:
-        return self._put(platform, y, checked_position(indices, math.prod(self.sizes)))
+        return self._put(platform, y, indices_to_positions(indices, math.prod(self.sizes)))
 
     def primal(self, platform: Platform, y: Array, indices: Array) -> tuple[Array, Array]:
-        position = checked_position(indices, math.prod(self.sizes))
+        position = indices_to_positions(indices, math.prod(self.sizes))
         in_order = self._in_order(platform, y)
-        residual = surviving(position, self.axes, self.sizes, in_order=in_order)
+        residual = drop_overwritten_positions(
+            position, self.axes, self.sizes, writes_in_order=in_order
+        )
         return self._put(platform, y, position), residual
 
     def linear(self, platform: Platform, position: Array, y_dot: Array) -> Array:
-        put = put_in_order if self._in_order(platform, y_dot) else add_at
+        put = scatter_in_order if self._in_order(platform, y_dot) else scatter_add_at_position
         return put(y_dot, position, self.axes, self.sizes)
 
     def transpose(self, platform: Platform, position: Array, dx: Array) -> tuple[Array]:
-        read = read_in_order if self._in_order(platform, dx) else read_at
+        read = gather_in_order if self._in_order(platform, dx) else gather_at_position
         return (read(dx, position, self.axes),)
 
     def _put(self, platform: Platform, y: Array, position: Array) -> Array:
-        put = put_in_order if self._in_order(platform, y) else put_last
+        put = scatter_in_order if self._in_order(platform, y) else scatter_last_wins
         return put(y, position, self.axes, self.sizes)
 
     def _in_order(self, platform: Platform, y: Any) -> bool:

@@ -18,7 +18,7 @@ from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.compare import Ties
-from jaxpool._kernels.positions import window_position
+from jaxpool._kernels.positions import input_position_of_tap
 from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
 from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
 from jaxpool._shards.place import Place, on_shards
@@ -58,7 +58,7 @@ def _argmax(split: _Split, ties: Ties, x: Array, autodiff: Autodiff = "jvp") -> 
         _, tap = apply_with_residual(op, autodiff, lax.stop_gradient(x))
     else:
         y, tap = apply_with_residual(op, autodiff, x)
-    position = window_position(tap, window)
+    position = input_position_of_tap(tap, window)
     if split.place is None:
         return y, position
     # Convert a flat position in the shard to a flat position in the global array.

@@ -20,12 +20,12 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Axis
 from jaxpool._kernels import dtypes
-from jaxpool._kernels.compare import Order, Ties
-from jaxpool._kernels.dtypes import Kind, accumulator, identity_of
-from jaxpool._kernels.positions import flat_position, window_position, window_starts
-from jaxpool._kernels.select import flat_tap, real_end
-from jaxpool._kernels.slices import outer
-from jaxpool._kernels.split_ties import Words, inside, real_words
+from jaxpool._kernels.compare import TieOrder, Ties
+from jaxpool._kernels.dtypes import Kind, accumulator_dtype, reduction_identity
+from jaxpool._kernels.positions import flat_position_of_tap, input_position_of_tap, window_starts
+from jaxpool._kernels.select import first_or_last_tap_inside, ravel_taps
+from jaxpool._kernels.slices import outer_broadcast
+from jaxpool._kernels.split_ties import BitWords, bits_of_taps_inside, is_tap_inside
 from jaxpool._ops.apply import Autodiff, applied, apply, apply_with_extra_args, apply_with_residual
 from jaxpool._ops.op import Op
 from jaxpool._ops.power_pool import norm
@@ -40,7 +40,7 @@ Divide = Literal["not", "counted", "real"] | float
 
 
 def select_pool(
-    shards: Shards, kind: Kind, ties: Ties | Order, x: Array, autodiff: Autodiff = "jvp"
+    shards: Shards, kind: Kind, ties: Ties | TieOrder, x: Array, autodiff: Autodiff = "jvp"
 ) -> Array:
     """The max or min pool."""
     if shards.strips == ():
@@ -49,7 +49,7 @@ def select_pool(
 
 
 def select_with_tap(
-    shards: Shards, kind: Kind, ties: Order, x: Array, autodiff: Autodiff = "jvp"
+    shards: Shards, kind: Kind, ties: TieOrder, x: Array, autodiff: Autodiff = "jvp"
 ) -> tuple[Array, Array]:
     """The max or min pool, and the flat tap of the selected element of each window."""
     if shards.strips == ():
@@ -58,7 +58,7 @@ def select_with_tap(
 
 
 def select_with_position(
-    shards: Shards, ties: Ties | Order, x: Array, autodiff: Autodiff = "jvp"
+    shards: Shards, ties: Ties | TieOrder, x: Array, autodiff: Autodiff = "jvp"
 ) -> tuple[Array, Array]:
     """The max pool, and the position of each maximum in the global array. "split" ties have the first position."""
     if ties == "split":
@@ -67,13 +67,13 @@ def select_with_position(
     else:
         y, tap = select_with_tap(shards, "max", ties, x, autodiff)
     if not shards.halos:
-        return y, window_position(tap, shards.window)
+        return y, input_position_of_tap(tap, shards.window)
     starts = []
     for dim in shards.window.dims:
         halo = shards.halo(dim)
         first = halo.window_starts() if halo else window_starts(dim)
-        starts.append(outer(jnp.add, [first], [dim.axis], x.ndim))
-    return y, flat_position(tap, shards.window, starts, shards.window.input_shape)
+        starts.append(outer_broadcast(jnp.add, [first], [dim.axis], x.ndim))
+    return y, flat_position_of_tap(tap, shards.window, starts, shards.window.input_shape)
 
 
 def sum_pool(shards: Shards, divide: Divide, x: Array, autodiff: Autodiff = "jvp") -> Array:
@@ -117,9 +117,9 @@ def _pool(shards: Shards, x: Array, fill: Any, pool: Any, *extra_args: Array) ->
     return apply_with_extra_args(op, *xs, *extra_args)
 
 
-def _selected(shards: Shards, kind: Kind, ties: Ties | Order, x: Array) -> tuple[Array, Any]:
+def _selected(shards: Shards, kind: Kind, ties: Ties | TieOrder, x: Array) -> tuple[Array, Any]:
     """The max or min pool of a shard, and its residual."""
-    window, fill, padded = shards.inside, identity_of(x.dtype, kind), shards.padded
+    window, fill, padded = shards.inside, reduction_identity(x.dtype, kind), shards.padded
     real: tuple[Array, ...]
     if ties != "split":
         real = (_end_of_padding(shards, x.ndim, last=ties == "last"),) if padded else ()
@@ -139,29 +139,29 @@ def _counts(shards: Shards, divide: Literal["counted", "real"], x: Array) -> Arr
         if halo and dim.padded:
             count = dim.num_taps_inside if divide == "real" else dim.num_taps_counted
             counts = count(halo.windows()).clip(1)
-        lines.append(jnp.asarray(counts, accumulator(x.dtype)))
-    return outer(jnp.multiply, lines, shards.window.axes, x.ndim)
+        lines.append(jnp.asarray(counts, accumulator_dtype(x.dtype)))
+    return outer_broadcast(jnp.multiply, lines, shards.window.axes, x.ndim)
 
 
 def _end_of_padding(shards: Shards, ndim: int, *, last: bool) -> Array:
     """The first, or last, flat tap of each window that is not padding, broadcastable to the output."""
     taps: list[Any] = []
     for dim in shards.window.dims:
-        halo, tap = shards.halo(dim), real_end(dim, last=last)
+        halo, tap = shards.halo(dim), first_or_last_tap_inside(dim, take_last=last)
         if halo:
             real = dim.last_tap_inside if last else dim.first_tap_inside
             tap = real(halo.windows()).clip(0, dim.window - 1)
         taps.append(tap)
-    return flat_tap(taps, shards.window, ndim)
+    return ravel_taps(taps, shards.window, ndim)
 
 
-def _real_taps(shards: Shards, ndim: int) -> Words:
-    """One bit per tap of each window, set where the tap is not padding; one word for each word of `tie_masks`."""
+def _real_taps(shards: Shards, ndim: int) -> BitWords:
+    """One bit per tap of each window, 0 for a tap in the padding; one word per word of `tie_bits_of_input`."""
     real: list[Any] = []
     for dim in shards.window.dims:
-        halo, holds = shards.halo(dim), functools.partial(inside, dim)
+        halo, holds = shards.halo(dim), functools.partial(is_tap_inside, dim)
         real.append(functools.partial(_holds, dim, halo.window_starts()) if halo else holds)
-    return real_words(real, shards.window, ndim)
+    return bits_of_taps_inside(real, shards.window, ndim)
 
 
 def _holds(dim: Axis, starts: Array, tap: int) -> Array:
@@ -173,4 +173,6 @@ def _holds(dim: Axis, starts: Array, tap: int) -> Array:
 def _real_elements(shards: Shards, ndim: int) -> Array:
     """True for elements of the array in a shard and its halo, broadcastable to both together."""
     axes = [halo.dim.axis for halo in shards.halos]
-    return outer(jnp.logical_and, [halo.rows_exist() for halo in shards.halos], axes, ndim)
+    return outer_broadcast(
+        jnp.logical_and, [halo.rows_exist() for halo in shards.halos], axes, ndim
+    )

@@ -20,8 +20,8 @@ from jax.sharding import AxisType
 from jaxpool._arguments.arrays import varying_mesh_axes
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Axis
-from jaxpool._kernels.positions import checked_position
-from jaxpool._kernels.slices import zeros_like
+from jaxpool._kernels.positions import indices_to_positions
+from jaxpool._kernels.slices import zeros_like_with_sizes
 from jaxpool._ops.apply import applied
 from jaxpool._ops.unpool import Unpool
 from jaxpool._shards.halo import Halo
@@ -47,7 +47,7 @@ def _unpool_shard(
     pairs = zip(axes, sizes, strict=True)
     local_sizes = tuple(size // counts.get(axis, 1) for axis, size in pairs)
     beyond = math.prod(sizes)
-    position = checked_position(indices, beyond)
+    position = indices_to_positions(indices, beyond)
 
     def put(y: Array, position: Array) -> Array:
         return applied(Unpool(axes, local_sizes), y, position)
@@ -127,7 +127,9 @@ def unpool(
     # XLA rejects the gradient of a shard_map of arrays without elements (jax 0.10).
     if 0 in shape:
         shards = [shape[axis] // max(y.shape[axis], 1) or 1 for axis in axes]
-        return zeros_like(y, axes, [n // count for n, count in zip(sizes, shards, strict=True)])
+        return zeros_like_with_sizes(
+            y, axes, [n // count for n, count in zip(sizes, shards, strict=True)]
+        )
     _check_near(indices if known is None else known, shape, axes, sizes, halos)
     return on_shards(_unpool_shard, place, y, indices, settings=(axes, sizes, tuple(halos)))
 

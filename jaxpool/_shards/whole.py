@@ -12,10 +12,10 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._kernels import dtypes, slices
-from jaxpool._kernels.compare import Ties, decode, encode
-from jaxpool._kernels.dtypes import Kind, accumulator
+from jaxpool._kernels.compare import Ties, from_comparison_dtype, to_comparison_dtype
+from jaxpool._kernels.dtypes import Kind, accumulator_dtype
 from jaxpool._kernels.materialise import store_arguments
-from jaxpool._kernels.reduce import attained
+from jaxpool._kernels.reduce import attains_extremum
 from jaxpool._ops.apply import Autodiff, apply_with_extra_args
 from jaxpool._ops.linear_map import traced_for
 from jaxpool._ops.ranged import departure
@@ -29,11 +29,11 @@ Names = tuple[tuple[str, ...], ...]  # the mesh axes that shard each pooled axis
 def _max(axes: tuple[int, ...], names: Names, ties: Ties, x: Array, *mask: Array) -> Array:
     sizes, devices = tuple(x.shape[axis] for axis in axes), sum(names, ())
     local, winners = apply_with_extra_args(Reduction("max", ties, axes, sizes), x, *mask)
-    best, reached = _best(decode(lax.stop_gradient(local)), devices)
-    y = encode(best, x.dtype)
+    best, reached = _best(to_comparison_dtype(lax.stop_gradient(local)), devices)
+    y = from_comparison_dtype(best, x.dtype)
     if not dtypes.is_float(x.dtype):
         return y
-    wide = local.astype(accumulator(x.dtype))
+    wide = local.astype(accumulator_dtype(x.dtype))
     if ties == "split":
         count_ties = store_arguments(barrier_on(traced_for()), functools.partial(_tie_count, axes))
         held = jnp.where(reached, count_ties(x, local, *mask), 0)
@@ -83,7 +83,7 @@ def _first(
 
 def _tie_count(axes: tuple[int, ...], x: Array, own: Array, mask: Array | None = None) -> Array:
     """Number of elements of this device that tie with its maximum; 0 if the mask excludes all."""
-    tied = attained(lax.stop_gradient(x), lax.stop_gradient(own), mask)
+    tied = attains_extremum(lax.stop_gradient(x), lax.stop_gradient(own), mask)
     return jnp.sum(tied, axis=axes, keepdims=True, dtype=np.int32)
 
 
@@ -92,7 +92,7 @@ def _mean(
 ) -> Array:
     devices = sum(names, ())
     wide = x.astype(dtype)
-    wide = wide.astype(accumulator(wide.dtype))
+    wide = wide.astype(accumulator_dtype(wide.dtype))
     count: Any = np.asarray(size, wide.dtype)
     if mask:
         wide = jnp.where(mask[0], wide, 0)
@@ -119,7 +119,7 @@ def whole_pool(
     shape = place.global_shape(x.shape)
     names = tuple(place.names[axis] for axis in axes)
     sizes = tuple(shape[axis] for axis in axes)
-    dtype = dtypes.float_dtype(x.dtype)
+    dtype = dtypes.mean_dtype(x.dtype)
     masks = () if mask is None else (slices.broadcast_like(mask, x),)
     body: Callable[..., Array]
     settings: tuple[Any, ...]

@@ -32,7 +32,7 @@ def apply_integer_morphology(op: IntegerMorphology, x: Array, structure_rows: Ar
     """
 
     def tap_sum(row: int, tap: int, dtype: Any) -> Array:
-        view = slices.tap_of(x, op.window, tap).astype(dtype)
+        view = slices.elements_at_tap(x, op.window, tap).astype(dtype)
         return view + slices.broadcast_like(structure_rows[row].astype(dtype), view)
 
     first = tap_sum(op.window.size, op.taps[0], structure_rows.dtype)

@@ -100,7 +100,7 @@ def _lp_pool(
             return torch_max_pool(magnitude, window)
         return -torch_max_pool(-magnitude, window)
     dtype = x.dtype if x.dtype in FLOAT_DTYPES else jnp.dtype(np.float32)
-    wide = x.astype(dtypes.accumulator(dtype))
+    wide = x.astype(dtypes.accumulator_dtype(dtype))
     total = windowed(SumPool(window), wide**norm)
     empty = total == 0  # the root is not differentiable at 0; PyTorch's gradient is 0
     root = jnp.where(empty, 1, total) ** (1 / norm)

@@ -9,7 +9,7 @@ import pytest
 
 import jaxpool
 from jaxpool._geometry.adaptive import adaptive_window
-from jaxpool._kernels.positions import window_position
+from jaxpool._kernels.positions import input_position_of_tap
 from jaxpool._ops.adaptive_pool import adaptive_max_op
 from jaxpool._ops.apply import apply_with_residual
 from jaxpool.testing import oracle
@@ -216,7 +216,7 @@ def test_the_order_of_pytorch_the_first_number_and_the_last_nan(length):
     _, tap = jax.jit(lambda x: apply_with_residual(adaptive_max_op(window, "last_nan"), "jvp", x))(
         x
     )
-    indices = window_position(tap, window)
+    indices = input_position_of_tap(tap, window)
     np.testing.assert_array_equal(
         indices, [[4, 2, 0], [4 if length == 9 else 100] + [length // 2] * 2]
     )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxpool._geometry.window import make_window
-from jaxpool._kernels.compare import replaces
+from jaxpool._kernels.compare import challenger_wins
 from jaxpool._ops.apply import apply
 from jaxpool._ops.select_pool import SelectPool
 
@@ -81,4 +81,4 @@ def test_value_and_cotangent(kind, autodiff, geometry):
 def test_integers_have_no_nan(dtype):
     best, challenger = jnp.asarray([1, 2, 3], dtype), jnp.asarray([2, 2, 2], dtype)
     for kind, want in (("max", [True, False, False]), ("min", [False, False, True])):
-        np.testing.assert_array_equal(replaces(challenger, best, kind, "last_nan"), want)
+        np.testing.assert_array_equal(challenger_wins(challenger, best, kind, "last_nan"), want)

@@ -209,9 +209,9 @@ def test_quotients_are_exact(numerator, denominator):
         wanted = (i * numerator + more) // denominator
         here = wanted < 2**31
         numbers = jnp.asarray(i[here], np.int32)
-        results = [positions._long_division(floors, numbers, more)]
+        results = [positions._binary_long_division(floors, numbers, more)]
         if positions.constant_table(floors.rows):
-            results.append(positions.quotient(floors, numbers, more))
+            results.append(positions.scaled_floor_division(floors, numbers, more))
         for each in results:
             assert np.array_equal(each, wanted[here])
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jaxpool
-from jaxpool._kernels.segments import total
+from jaxpool._kernels.segments import sum_segments
 from jaxpool._plan.segments import partial_sums
 from jaxpool.testing import assert_close, draw_values, oracle, pools
 from tests.support.compilation import HASTY
@@ -89,9 +89,9 @@ def test_sums_in_pairs_are_those_of_a_scatter(largest):
 
     @functools.partial(jax.jit, static_argnums=2)
     def pairs(x, ids, is_sorted):
-        return total(x, ids, 6, is_sorted, one_by_one=False)
+        return sum_segments(x, ids, 6, is_sorted, scatters_in_order=False)
 
-    want = total(jnp.asarray(x), jnp.asarray(ids), 6, True, one_by_one=True)
+    want = sum_segments(jnp.asarray(x), jnp.asarray(ids), 6, True, scatters_in_order=True)
     np.testing.assert_array_equal(pairs(x, ids, True), want)
     order = rng.permutation(len(ids))
     np.testing.assert_array_equal(pairs(x[order], ids[order], False), want)
@@ -431,7 +431,7 @@ def test_partial_sums_lose_no_row(layout, count):
 
     @jax.jit
     def sums(x, ids):
-        return total(x, ids, count, layout == "sorted", one_by_one=True)
+        return sum_segments(x, ids, count, layout == "sorted", scatters_in_order=True)
 
     np.testing.assert_array_equal(sums(x, ids), want)
     mapped = jax.vmap(sums)(np.stack([x, -x]), np.stack([ids, ids]))

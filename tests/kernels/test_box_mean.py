@@ -5,7 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxpool._kernels.box_mean import Weighted, read, send
+from jaxpool._kernels.box_mean import (
+    WeightedPixels,
+    scatter_weighted_cotangents,
+    weighted_sums_by_gather,
+)
 from tests.support import forms
 from tests.support.compilation import FUSED
 from tests.support.later import first
@@ -22,12 +26,12 @@ def drawn(boxes, cells, pixels, height, width):
         (at.astype(np.int32), w.astype(np.float32))
         for at, w in zip((rows * width, columns), weights, strict=True)
     )
-    return jax.tree.map(jnp.asarray, Weighted(down, across))
+    return jax.tree.map(jnp.asarray, WeightedPixels(down, across))
 
 
 def in_numpy(dy, of, count):
     """Return the cotangent of each pixel, summed term by term in float32."""
-    at, weight = (np.asarray(a) for a in of.every())
+    at, weight = (np.asarray(a) for a in of.all_pixels())
     terms = np.asarray(dy)[:, :, :, None, None] * weight[..., None]
     dx = np.zeros((count, dy.shape[-1]), np.float32)
     np.add.at(dx, at.ravel(), terms.reshape(-1, dy.shape[-1]))
@@ -45,7 +49,11 @@ def test_cotangents_add_up_one_after_another(boxes, cells, pixels, height, width
     dy = jnp.asarray(RNG.standard_normal((boxes, cells, cells, channels)), jnp.float32)
     which = jnp.zeros(boxes, np.int32)
     count = height * width
-    run = jax.jit(lambda dy, of: send(dy, which, of, [count], parts)).lower(dy, of).compile(FUSED)
+    run = (
+        jax.jit(lambda dy, of: scatter_weighted_cotangents(dy, which, of, [count], parts))
+        .lower(dy, of)
+        .compile(FUSED)
+    )
     (dx,) = run(dy, of)
     forms.same_bits([dx], [in_numpy(dy, of, count)], "in order")
 
@@ -54,23 +62,30 @@ def test_cotangents_add_up_one_after_another(boxes, cells, pixels, height, width
 def test_boxes_are_read_from_their_array_and_sent_to_it(dtype):
     of, which = drawn(8, 3, 4, 4, 6), jnp.asarray([0, 1, 2, 1, 0, 2, 2, 1])
     flats = [jnp.asarray(RNG.standard_normal((24, 5)), dtype) for _ in range(3)]
-    want = jnp.stack([read([flats[n]], which, of, joined=False)[k] for k, n in enumerate(which)])
+    want = jnp.stack(
+        [
+            weighted_sums_by_gather([flats[n]], which, of, concatenates_arrays=False)[k]
+            for k, n in enumerate(which)
+        ]
+    )
     for joined in (False, True):
-        y = jax.jit(lambda flats, j=joined: read(flats, which, of, joined=j))(flats)
+        y = jax.jit(
+            lambda flats, j=joined: weighted_sums_by_gather(flats, which, of, concatenates_arrays=j)
+        )(flats)
         forms.same_bits([y], [want], f"{joined=}")
     dy = jnp.sin(jnp.arange(want.size, dtype=jnp.float32)).reshape(want.shape)
-    dxs = jax.jit(lambda dy: send(dy, which, of, [24, 24, 24], 3))(dy)
+    dxs = jax.jit(lambda dy: scatter_weighted_cotangents(dy, which, of, [24, 24, 24], 3))(dy)
     for n, dx in enumerate(dxs):
         alone = jax.tree.map(lambda a, n=n: a[which == n], of)
         forms.same_bits([dx], [in_numpy(dy[which == n], alone, 24)], f"to {n}")
 
 
 def test_a_pixel_without_weight_is_none():
-    of = Weighted(*[(jnp.zeros((1, 1, 2), np.int32), jnp.asarray([[[1.0, 0.0]]]))] * 2)
-    of = of._replace(down=(jnp.asarray([[[0, 1]]], np.int32), of.down[1]))
+    of = WeightedPixels(*[(jnp.zeros((1, 1, 2), np.int32), jnp.asarray([[[1.0, 0.0]]]))] * 2)
+    of = of._replace(rows=(jnp.asarray([[[0, 1]]], np.int32), of.rows[1]))
     flat, which = jnp.asarray([[2.0], [np.nan]]), jnp.zeros(1, np.int32)
-    assert read([flat], which, of, joined=False).ravel() == 2
-    dx = send(jnp.full((1, 1, 1, 1), np.inf), which, of, [2], 1)[0]
+    assert weighted_sums_by_gather([flat], which, of, concatenates_arrays=False).ravel() == 2
+    dx = scatter_weighted_cotangents(jnp.full((1, 1, 1, 1), np.inf), which, of, [2], 1)[0]
     np.testing.assert_array_equal(dx, [[np.inf], [0]])
 
 
@@ -82,7 +97,9 @@ def test_an_image_of_16_bits_is_not_copied(apart):
     which = jax.ShapeDtypeStruct((8,), np.int32)
 
     def way(flat, which):
-        return read([flat, flat[:2]] if apart else [flat], which, of, joined=False)
+        return weighted_sums_by_gather(
+            [flat, flat[:2]] if apart else [flat], which, of, concatenates_arrays=False
+        )
 
     held = jax.jit(way).lower(flat, which).compile(FUSED).memory_analysis().temp_size_in_bytes
     assert held < flat.size

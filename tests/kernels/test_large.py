@@ -12,7 +12,7 @@ import jaxpool
 from jaxpool._geometry.window import make_window
 from jaxpool._kernels.route import pick, route
 from jaxpool._kernels.select import select
-from jaxpool._kernels.sums import Epilogue, window_spread, window_sum
+from jaxpool._kernels.sums import Epilogue, window_sum, window_sum_transpose
 from jaxpool._plan.max_pool import plan_max
 from jaxpool._plan.problem import PLATFORMS, Problem
 from jaxpool._plan.sum_pool import plan_sum
@@ -72,7 +72,7 @@ def test_the_plan_of_a_gpu_gives_the_same(problem):
                 route(dy, index, plan),
                 pick(x, index, plan),
                 window_sum(x, summed, Epilogue(dtype)),
-                window_spread(dy, spread, Epilogue(dtype)),
+                window_sum_transpose(dy, spread, Epilogue(dtype)),
             )
 
     rng = np.random.default_rng(0)
@@ -100,7 +100,7 @@ def test_on_cpu_the_same_as_in_the_portable_form(problem):
                 route(dy, index, plan),
                 pick(x, index, plan),
                 window_sum(x, summed, end),
-                window_spread(dy, spread, end),
+                window_sum_transpose(dy, spread, end),
             )
 
     rng = np.random.default_rng(0)

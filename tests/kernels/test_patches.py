@@ -7,7 +7,7 @@ import pytest
 
 from jaxpool._geometry.adaptive import RaggedAxis, adaptive_window
 from jaxpool._kernels import patches
-from jaxpool._kernels.positions import ragged_bounds
+from jaxpool._kernels.positions import ragged_window_bounds
 from tests.support.later import in_turn
 
 
@@ -25,8 +25,8 @@ def test_places_of_each_position_among_windows_of_unequal_length(size):
         if not isinstance(dim, RaggedAxis):
             continue
         flat = dim.sources().reshape(-1)
-        places = np.stack(patches._places(dim))
-        assert np.array_equal(patches._sources(dim), dim.sources())
+        places = np.stack(patches._patch_positions_of_copies(dim))
+        assert np.array_equal(patches._input_positions_of_taps(dim), dim.sources())
         for position, column in enumerate(places.T):
             wanted = np.flatnonzero(flat == position)
             assert sorted(column[: len(wanted)]) == sorted(column[column < len(flat)])
@@ -39,14 +39,14 @@ def test_windows_of_a_long_axis(out):
     size = 10_000_000
     (dim,) = adaptive_window((1, size, 1), (out,), None).dims
     number = np.unique(np.linspace(0, out - 1, 999).astype(int))
-    start, last = ragged_bounds(dim, jnp.asarray(number, np.int32))
+    start, last = ragged_window_bounds(dim, jnp.asarray(number, np.int32))
     assert (np.asarray(start) == number * size // out).all()
     assert (np.asarray(start + last) == -(-(number + 1) * size // out) - 1).all()
 
 
 def test_a_program_of_a_long_axis_holds_no_table_of_its_positions():
     (dim,) = adaptive_window((1, 1_000_003, 1), (1_000,), None).dims
-    for kernel in (patches._places, patches._sources):
+    for kernel in (patches._patch_positions_of_copies, patches._input_positions_of_taps):
         assert len(jax.jit(lambda kernel=kernel: kernel(dim)).lower().as_text()) < 30_000
 
 
@@ -55,4 +55,6 @@ def test_a_program_of_a_long_axis_holds_no_table_of_its_positions():
 def test_taps_that_are_real(out):
     window = adaptive_window((1, 12, 1), (out,), None)
     (dim,) = window.dims
-    assert np.array_equal(patches.real_taps(window, 3).ravel(), (dim.sources() < dim.size).ravel())
+    assert np.array_equal(
+        patches.taps_inside_mask(window, 3).ravel(), (dim.sources() < dim.size).ravel()
+    )

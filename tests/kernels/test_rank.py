@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from jaxpool._geometry.window import make_window
-from jaxpool._kernels.rank import one_tap
+from jaxpool._kernels.rank import first_or_last_tied_tap
 
 
 @pytest.mark.parametrize("last", [False, True])
@@ -20,5 +20,5 @@ def test_the_first_or_the_last_tap_of_several_words(last):
         (bits[first:end] << np.arange(end - first, dtype=np.uint32)[:, None]).sum(0).astype(dtype)
         for first, end, dtype in ((0, 32, np.uint32), (32, 64, np.uint32), (64, 70, np.uint8))
     ]
-    found = one_tap(tuple(map(jnp.asarray, words)), window, last)
+    found = first_or_last_tied_tap(tuple(map(jnp.asarray, words)), window, last)
     np.testing.assert_array_equal(found, [held[-1 if last else 0] for held in taps])

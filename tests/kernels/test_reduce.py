@@ -10,8 +10,13 @@ import numpy as np
 import pytest
 
 import jaxpool
-from jaxpool._kernels.bits import pack, unpack
-from jaxpool._kernels.reduce import attained, extreme, first_rank, tied_count
+from jaxpool._kernels.bits import pack_bits, unpack_bits
+from jaxpool._kernels.reduce import (
+    attains_extremum,
+    first_tied_flat_index,
+    max_or_min_over_axes,
+    num_tied_elements,
+)
 from jaxpool._ops.reduction import Reduction
 from jaxpool._plan import tuning
 from jaxpool._plan.reduce import Fold, plan_fold
@@ -49,12 +54,17 @@ def test_counts_and_ranks_as_floats_are_those_of_integers(size):
 
     @jax.jit
     def found(x, y):
-        tied = attained(x, y)
+        tied = attains_extremum(x, y)
         ranks = [
-            [first_rank(tied, (1,), last, True, as_floats=floats) for last in (False, True)]
+            [
+                first_tied_flat_index(tied, (1,), last, True, use_float32=floats)
+                for last in (False, True)
+            ]
             for floats in (False, True)
         ]
-        return ranks, [tied_count(x, y, (1,), as_floats=floats) for floats in (False, True)]
+        return ranks, [
+            num_tied_elements(x, y, (1,), use_float32=floats) for floats in (False, True)
+        ]
 
     (ranks, floats), counts = found(x, y)
     forms.same_bits(floats, ranks, "ranks")
@@ -75,7 +85,11 @@ def test_folded_extremes_are_those_of_numpy(shape, axes, dtype):
     x = drawn.astype(jax.numpy.dtype(dtype))
     for kind in ("max", "min"):
         fold = functools.partial(
-            extreme, axes=axes, kind=kind, loses_nan=True, fold=Fold(axes[0], 16)
+            max_or_min_over_axes,
+            axes=axes,
+            kind=kind,
+            reduction_loses_nan=True,
+            fold_plan=Fold(axes[0], 16),
         )
         y = np.asarray(jax.jit(jax.vmap(fold))(x), np.float32)
         along = tuple(axis + 1 for axis in axes)
@@ -189,6 +203,6 @@ def test_bits_are_blocks_of_eight(size):
     padded = np.zeros((3, 8 * length, 5), bool)
     padded[:, :size] = bits
     blocks = padded.reshape(3, 8, length, 5)
-    words = pack(jax.numpy.asarray(bits), 1)
+    words = pack_bits(jax.numpy.asarray(bits), 1)
     np.testing.assert_array_equal(words, np.packbits(blocks, axis=1, bitorder="little")[:, 0])
-    np.testing.assert_array_equal(unpack(words, size, 1), bits)
+    np.testing.assert_array_equal(unpack_bits(words, size, 1), bits)

@@ -7,8 +7,8 @@ import pytest
 
 from jaxpool._geometry.window import Axis, Window, make_window
 from jaxpool._kernels import rank, rolled
-from jaxpool._kernels.keys import end_of_keys, from_tied_keys, tied_keys
-from jaxpool._kernels.slices import pad_input, tap_of
+from jaxpool._kernels.keys import from_zero_tied_sort_keys, min_or_max_key, zero_tied_sort_keys
+from jaxpool._kernels.slices import elements_at_tap, pad_input
 from jaxpool._ops.rank_pool import RankPool
 from jaxpool._plan.rank_pool import place_of
 from tests.support import forms
@@ -22,20 +22,20 @@ def test_loops_find_and_send_as_terms_do(seed):
         drawn = forms.drawn_window(rng)
     window, joined = drawn.window, bool(seed % 2)
     ranks = ("higher", 0, -1, "lower")[seed % 4]
-    walk = rolled.Walk(window, joined)
+    walk = rolled.TapLoop(window, joined)
 
     @jax.jit
     def both(x, v, dy):
-        key, found = tied_keys(x), []
-        fill = end_of_keys(key.dtype, isinstance(ranks, str) or ranks >= 0)
-        count = rank.counts(window, x.ndim) if isinstance(ranks, str) else window.size
+        key, found = zero_tied_sort_keys(x), []
+        fill = min_or_max_key(key.dtype, isinstance(ranks, str) or ranks >= 0)
+        count = rank.num_elements_inside(window, x.ndim) if isinstance(ranks, str) else window.size
         place = place_of(ranks, count)
-        y = rolled.by_counting(walk, key, place, fill)
-        found.append(from_tied_keys(y, x.dtype))
-        tied = rolled.by_key(walk, key, y, fill)
+        y = rolled.key_of_rank_in_windows(walk, key, place, fill)
+        found.append(from_zero_tied_sort_keys(y, x.dtype))
+        tied = rolled.selection_of_equal_keys(walk, key, y, fill)
         for ties in ("first", "last"):
-            tap = tied.one_tap(last=ties == "last")
-            selected = rolled.by_tap(walk, tap)
+            tap = tied.first_or_last_selected_tap(take_last=ties == "last")
+            selected = rolled.selection_of_tap(walk, tap)
             found += [tap, selected.pick(v), selected.route(dy)]
         found += [tied.pick(v), tied.route(dy)]
         wanted = []
@@ -60,8 +60,8 @@ def test_loops_find_and_send_as_terms_do(seed):
 def test_planes_hold_what_windows_read(joined):
     window = make_window((2, 7, 9, 3), (3, 4), (2, 3), "SAME", window_dilation=(1, 2))
     x = jnp.arange(2.0 * 7 * 9 * 3).reshape(2, 7, 9, 3)
-    walk = rolled.Walk(window, joined)
-    planes = walk.planes(x, 0)
+    walk = rolled.TapLoop(window, joined)
+    planes = walk.split_into_planes(x, 0)
     assert planes.shape[0] == 2 * 3
     np.testing.assert_array_equal(walk.from_planes(planes, x.shape), x)
 
@@ -69,21 +69,23 @@ def test_planes_hold_what_windows_read(joined):
         return (jnp.where(tap == wanted, blocks[0], state[0]),)
 
     for wanted in range(window.size):
-        first = [walk.flat(jnp.zeros(window.pooled(x.shape)))]
-        (found,) = walk.fold(join, first, [planes], x.shape)
-        want = tap_of(pad_input(x, window, 0), window, wanted)
+        first = [walk.collapse_minor_axes(jnp.zeros(window.pooled(x.shape)))]
+        (found,) = walk.fold_taps(join, first, [planes], x.shape)
+        want = elements_at_tap(pad_input(x, window, 0), window, wanted)
         np.testing.assert_array_equal(found.reshape(want.shape), want)
 
 
 def test_a_program_does_not_grow_with_the_window():
     def lines(taps):
         window = Window((Axis(0, 4096, taps, 1, 1, 0, 0, 4097 - taps),))
-        walk, key = rolled.Walk(window), jax.ShapeDtypeStruct((4096, 1), jnp.int32)
+        walk, key = rolled.TapLoop(window), jax.ShapeDtypeStruct((4096, 1), jnp.int32)
 
         def program(key):
-            y = rolled.by_counting(walk, key, taps // 2, end_of_keys(key.dtype, True))
-            tap = rolled.by_key(walk, key, y, end_of_keys(key.dtype, True)).one_tap(last=False)
-            return rolled.by_tap(walk, tap).route(y.astype(jnp.float32))
+            y = rolled.key_of_rank_in_windows(walk, key, taps // 2, min_or_max_key(key.dtype, True))
+            tap = rolled.selection_of_equal_keys(
+                walk, key, y, min_or_max_key(key.dtype, True)
+            ).first_or_last_selected_tap(take_last=False)
+            return rolled.selection_of_tap(walk, tap).route(y.astype(jnp.float32))
 
         return len(jax.jit(program).lower(key).as_text().splitlines())
 

@@ -5,7 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxpool._kernels.scan import run_copies, run_sums, running, running_select
+from jaxpool._kernels.scan import (
+    copy_along_runs,
+    running_max_or_min,
+    running_select_with_index,
+    sum_over_runs,
+)
 from jaxpool._plan.scan import ScanPlan
 from tests.support import forms
 from tests.support.later import first
@@ -29,10 +34,10 @@ def test_any_number_of_ways_gives_the_same(size, dtype):
     def run(x, dy):
         for plan in PLANS:
             for kind, ties, reverse in (("max", "first", False), ("min", "last", True)):
-                y, index = running_select(x, 1, kind, ties, reverse, plan)
+                y, index = running_select_with_index(x, 1, kind, ties, reverse, plan)
                 yield (
-                    *(y, index, running(x, 1, kind, reverse, plan)),
-                    *(f(dy, index, 1, reverse, plan) for f in (run_copies, run_sums)),
+                    *(y, index, running_max_or_min(x, 1, kind, reverse, plan)),
+                    *(f(dy, index, 1, reverse, plan) for f in (copy_along_runs, sum_over_runs)),
                 )
 
     first, last, *others = jax.device_get(jax.jit(lambda x, dy: list(run(x, dy)))(x, dy))
@@ -46,7 +51,7 @@ def test_any_number_of_ways_gives_the_same(size, dtype):
 def test_more_ways_are_fewer_passes():
     def passes(ways):
         plan = ScanPlan(ways, "barrier")
-        program = jax.jit(lambda x: running(x, 0, "max", False, plan)).lower(
+        program = jax.jit(lambda x: running_max_or_min(x, 0, "max", False, plan)).lower(
             np.zeros(4096, np.float32)
         )
         return program.as_text().count("optimization_barrier")

@@ -7,14 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxpool._kernels.dtypes import identity_of
+from jaxpool._kernels.dtypes import reduction_identity
 from jaxpool._kernels.select import select_value
 from jaxpool._kernels.split_ties import (
-    pick_tied,
-    pick_tied_mean,
-    route_tied,
-    route_tied_mean,
-    tie_masks,
+    mean_of_tied_elements,
+    mean_of_tied_taps,
+    mean_of_tied_taps_transpose,
+    tie_bits_of_input,
+    tied_elements_mean_transpose,
 )
 from jaxpool.testing import draw_values
 from jaxpool.testing.oracle import _parts
@@ -35,11 +35,11 @@ def test_every_form_shares_as_the_portable_one(seed):
 
     def run(x, dy, v):
         y = select_value(x, kind, "first", plan)
-        words = tie_masks(x, y, window, identity_of(dtype, kind))
-        routed = [route_tied(dy, words, each) for each in tied.values()]
+        words = tie_bits_of_input(x, y, window, reduction_identity(dtype, kind))
+        routed = [mean_of_tied_taps_transpose(dy, words, each) for each in tied.values()]
         return (
-            [*routed, route_tied_mean(dy, x, y, window, kind)],
-            [pick_tied(v, words, window), pick_tied_mean(v, x, window, kind)],
+            [*routed, tied_elements_mean_transpose(dy, x, y, window, kind)],
+            [mean_of_tied_taps(v, words, window), mean_of_tied_elements(v, x, window, kind)],
         )
 
     compiled = jax.jit(run)

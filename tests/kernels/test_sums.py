@@ -13,7 +13,7 @@ import pytest
 
 import jaxpool
 from jaxpool._geometry.window import make_window
-from jaxpool._kernels.sums import Epilogue, window_spread, window_sum
+from jaxpool._kernels.sums import Epilogue, window_sum, window_sum_transpose
 from jaxpool._plan.sum_pool import plan_sum
 from jaxpool.testing import oracle
 from jaxpool.testing.oracle import _parts
@@ -71,7 +71,7 @@ def test_every_form_adds_up_as_the_portable_one(seed):
     def run(x, dy):
         return (
             [window_sum(x, plan, case.epilogue()) for plan in sums.values()],
-            [window_spread(dy, plan, case.epilogue()) for plan in spreads.values()],
+            [window_sum_transpose(dy, plan, case.epilogue()) for plan in spreads.values()],
         )
 
     compiled = jax.jit(run)
@@ -144,7 +144,7 @@ def test_part_sums_and_what_is_left_over(window, stride, dilation):
     @jax.jit
     def ours(x, dy):
         plans = plan_sum(problem), plan_sum(problem, transposed=True)
-        return window_sum(x, plans[0], end), window_spread(dy, plans[1], end)
+        return window_sum(x, plans[0], end), window_sum_transpose(dy, plans[1], end)
 
     y, dx = ours(x, want)
     np.testing.assert_array_equal(y, want)
@@ -173,7 +173,7 @@ def test_arrays_without_elements(shape, padding):
         for form in ("portable", "cpu", "cpu, regions"):
             problem = forms.SUMS[form].problem(window, shape, dtype)
             plan, back = plan_sum(problem), plan_sum(problem, transposed=True)
-            yield window_sum(x, plan, end), window_spread(dy, back, end)
+            yield window_sum(x, plan, end), window_sum_transpose(dy, back, end)
 
     ones = [jnp.ones(each, dtype) for each in (shape, window.pooled(shape))]
     for y, dx in jax.jit(lambda *xs: list(run(*xs)))(*ones):

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from jaxpool._kernels.positions import (
-    add_at,
-    put_in_order,
-    put_last,
-    read_at,
-    read_in_order,
-    surviving,
+    drop_overwritten_positions,
+    gather_at_position,
+    gather_in_order,
+    scatter_add_at_position,
+    scatter_in_order,
+    scatter_last_wins,
 )
 from tests.support import forms
 
@@ -33,8 +33,11 @@ def test_in_order_as_in_no_order(shape, axes, sizes, dtype):
     rng = np.random.default_rng(0)
     y = jnp.asarray(rng.integers(-9, 10, shape), dtype)
 
-    adding = functools.partial(put_in_order, adds=True)
-    ways = [(put_in_order, put_last), *[(adding, add_at)] * (dtype != "int8")]
+    adding = functools.partial(scatter_in_order, accumulate=True)
+    ways = [
+        (scatter_in_order, scatter_last_wins),
+        *[(adding, scatter_add_at_position)] * (dtype != "int8"),
+    ]
 
     @jax.jit
     def run(y, position):
@@ -50,8 +53,11 @@ def test_in_order_as_in_no_order(shape, axes, sizes, dtype):
 
 @functools.partial(jax.jit, static_argnums=(2, 3))
 def reads(x, position, axes, sizes):
-    left = [surviving(position, axes, sizes, in_order=flag) for flag in (True, False)]
-    return [[read(x, position, axes) for read in (read_in_order, read_at)], left]
+    left = [
+        drop_overwritten_positions(position, axes, sizes, writes_in_order=flag)
+        for flag in (True, False)
+    ]
+    return [[read(x, position, axes) for read in (gather_in_order, gather_at_position)], left]
 
 
 @pytest.mark.parametrize(("shape", "axes", "sizes"), CASES)
@@ -71,5 +77,5 @@ def test_read_in_order_as_in_no_order(shape, axes, sizes, dtype):
 def test_bits_of_16_bit_floats_are_put_as_they_are():
     bits = np.array([0x7FC1, 0xFFA0, 0x8000, 0x0001], np.uint16)
     y, position = bits.view(jnp.bfloat16), np.arange(4, dtype=np.int32)
-    x = jax.jit(lambda y, position: put_in_order(y, position, (0,), (4,)))(y, position)
+    x = jax.jit(lambda y, position: scatter_in_order(y, position, (0,), (4,)))(y, position)
     np.testing.assert_array_equal(np.asarray(x).view(np.uint16), bits)

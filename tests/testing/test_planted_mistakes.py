@@ -141,13 +141,13 @@ MISTAKES = {
         LARGEST,
     ),
     "adaptive windows start at a ceiling": (
-        positions.ragged_bounds,
+        positions.ragged_window_bounds,
         "start = quotient(floors, number)",
         "start = quotient(floors, number, dim.out - 1)",
         adapted(7, 3, "adaptive_max_pool_with_argmax"),
     ),
     "adaptive windows end at a floor": (
-        positions.ragged_bounds,
+        positions.ragged_window_bounds,
         "quotient(floors, number + 1, dim.out - 1)",
         "quotient(floors, number + 1)",
         adapted(7, 3),
