@@ -15,7 +15,7 @@ class UsageError(Exception):
     """A one-line reason why a command cannot run; `main` prints it after the name of the command."""
 
 
-def require(extra: str, *modules: str) -> None:
+def require_modules(extra: str, *modules: str) -> None:
     """Raise `UsageError` if a module of `extra` is not installed. Imports nothing."""
     missing = [module for module in modules if importlib.util.find_spec(module) is None]
     if missing:

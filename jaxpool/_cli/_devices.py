@@ -16,7 +16,7 @@ from jaxpool._cli import UsageError
 from jaxpool._cli._mosaic import (
     MOSAIC_SIZE,
     Weights,
-    init_weights,
+    init_conv_kernels,
     logits,
     loss,
     make_mosaic,
@@ -36,7 +36,7 @@ def run(num_devices: int, seed: int, picture_path: Path) -> int:
     sharding_arguments = {"mesh": mesh, "spec": ROW_SHARDING}
     sharding = NamedSharding(mesh, ROW_SHARDING)
     image, labels = (jax.device_put(each, sharding) for each in make_mosaic(seed, held_out=False))
-    weights = jax.device_put(init_weights(seed), NamedSharding(mesh, PartitionSpec()))
+    weights = jax.device_put(init_conv_kernels(seed), NamedSharding(mesh, PartitionSpec()))
     print(
         f"A mosaic of two photographs, {MOSAIC_SIZE} x {MOSAIC_SIZE} pixels: "
         f"each of {num_devices} devices holds {MOSAIC_SIZE // num_devices} rows. "

@@ -50,7 +50,7 @@ def make_mosaic(seed: int, *, held_out: bool) -> tuple[np.ndarray, np.ndarray]:
     return np.roll(image, PIECE_SIZE // 2, 0)[None], np.roll(labels, PIECE_SIZE // 2, 0)[None]
 
 
-def init_weights(seed: int) -> Weights:
+def init_conv_kernels(seed: int) -> Weights:
     """Untrained convolution kernels; `logits` has one output channel."""
     random = np.random.default_rng(seed)
     shapes = {name: (3, 3, *widths) for name, widths in CONV_CHANNELS.items()} | {

@@ -170,7 +170,7 @@ def _summary_text(route: CotangentRoute) -> str:
             what + "A star marks where a maximum was, and is put back. Every y gets the cotangent "
             "found there; one whose place a later one took gets 0."
         )
-    one = "window" if route.settings.windowed else "output"
+    one = "window" if route.settings.has_window else "output"
     text = what + (
         f"A star marks what some {one} chose. " if route.settings.selects_elements else ""
     )
@@ -184,7 +184,7 @@ def _summary_text(route: CotangentRoute) -> str:
 def _table_of_outputs(route: CotangentRoute, columns: int, style_text: StyleText) -> str:
     """One line per output: its value, its window, and the elements that receive its cotangent."""
     unpool = route.settings.op == "unpool"
-    windowless = unpool or not route.settings.windowed
+    windowless = unpool or not route.settings.has_window
     rows = []
     for output in np.ndindex(route.y.shape):
         if route.input_masks[output].any():
@@ -236,7 +236,7 @@ def _receivers_text(route: CotangentRoute, output: Position) -> str:
 
 def _format_share(route: CotangentRoute, share: float) -> str:
     """A share as a fraction such as 1/3, or as a number if it is not a simple fraction."""
-    if not route.settings.shares_as_fractions or not np.isfinite(share):
+    if not route.settings.prints_shares_as_fractions or not np.isfinite(share):
         return format_number(share)
     part = Fraction(share).limit_denominator(400)
     return str(part) if abs(float(part) - share) <= 1e-6 * abs(share) else format_number(share)

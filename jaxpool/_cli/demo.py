@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jaxpool
-from jaxpool._cli import output_path, parse_integer, require
+from jaxpool._cli import output_path, parse_integer, require_modules
 
 if TYPE_CHECKING:
     import jax
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     steps = parse_integer("--steps", args.steps, 1)
     seed = parse_integer("--seed", args.seed, 0, 2**32 - 1)
     path = output_path("--output", args.output, ".png", PICTURE_NAME)
-    require("demo", "flax", "matplotlib", "optax", "PIL", "sklearn", "tqdm")
+    require_modules("demo", "flax", "matplotlib", "optax", "PIL", "sklearn", "tqdm")
     jaxpool.keep_memory()
     if args.devices is not None:
         from jaxpool._cli import _devices

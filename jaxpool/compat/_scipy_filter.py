@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._api.rank import check_rank
+from jaxpool._api.rank import check_rank_in_range
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.coefficients import checked_float, is_number
 from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
@@ -208,7 +208,7 @@ class Filter:
 
     def _rank_of_filter(self, num_taps: int) -> Rank:
         if "rank" in self.arguments:
-            return check_rank(self.arguments["rank"], num_taps) % num_taps
+            return check_rank_in_range(self.arguments["rank"], num_taps) % num_taps
         if "percentile" in self.arguments:
             rule, hint = "a number from -100 to 100", "50 is the median, -10 is 90."
             percentile = self.arguments["percentile"]
@@ -338,8 +338,8 @@ class Filter:
             elif not is_float(x.dtype):
                 x = x.astype(jnp.promote_types(self.dtype, jnp.float32))
 
-            def make_op(window: Window, whole: bool = is_integer) -> Any:
-                return SumPool(window, "not" if whole else "counted")
+            def make_op(window: Window, adds_integers: bool = is_integer) -> Any:
+                return SumPool(window, "not" if adds_integers else "counted")
 
             pool = integer_mean if is_integer else applied
             x = cast_with_wraparound(

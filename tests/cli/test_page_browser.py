@@ -375,7 +375,7 @@ def check_settings(page, count, seed):
         assert places(page, "input", "on") == places(page, "gradient", "reached") == receivers, sent
         source = tuple(map(rng.randrange, route.x.shape))
         cell(page, "gradient", *source).click()
-        share = route.shares[..., source[0], source[1]]
+        share = route.cotangent_shares[..., source[0], source[1]]
         senders = [tuple(at) for at in np.argwhere(np.isnan(share) | (share != 0)).tolist()]
         assert places(page, "cotangent", "reached") == senders, sent
 
