@@ -76,11 +76,11 @@ class ReductionReplacer:
 
     def replace_reduction(self, kind: str, aval: Any, args: Any, params: dict[str, Any]) -> Array:
         """The reduction, computed by our pools. Raises `LeftToLaxError` for a reduction that they do not cover."""
-        window = checked_window(kind, aval, params)
+        window = window_of_lax_reduction(kind, aval, params)
         x = jnp.asarray(args[0])
         init = args[1] if len(args) > 1 else None
         starts = init is not None and _init_changes_result(kind, x, init, window.padded)
-        y = _pool_by_our_ops(kind, window, x)
+        y = _apply_max_min_or_sum_pool(kind, window, x)
         return _combine_with_init(kind, y, jnp.asarray(init, x.dtype)) if starts else y
 
     def report_reduction(
@@ -159,7 +159,7 @@ def _make_dispatcher(primitive: Any, lax_bind: Callable[..., Any]) -> Callable[.
     return dispatch
 
 
-def checked_window(kind: str, aval: Any, params: dict[str, Any]) -> Window:
+def window_of_lax_reduction(kind: str, aval: Any, params: dict[str, Any]) -> Window:
     """The window of a reduction of an array like `aval`. Raises `LeftToLaxError` if our pools do not cover it."""
     if kind == "other":
         raise LeftToLaxError("the reduction is no max, min or sum of two numbers")
@@ -168,7 +168,7 @@ def checked_window(kind: str, aval: Any, params: dict[str, Any]) -> Window:
     return window
 
 
-def _pool_by_our_ops(kind: str, window: Window, x: Array) -> Array:
+def _apply_max_min_or_sum_pool(kind: str, window: Window, x: Array) -> Array:
     """The pool of x by one op, or on the shards of x if its type is sharded."""
     try:
         split = by_window(x, window)

@@ -71,30 +71,35 @@ class PoolPasses:
     backward: Passes = ()
 
 
-def residual_types(op: Op, types: Sequence[Any]) -> tuple[jax.ShapeDtypeStruct, ...]:
-    """The types of the residual of an op, for inputs and extra arguments of `types`; none for integers."""
-    if not _is_differentiable(op, types):
+def residual_types(op: Op, argument_types: Sequence[Any]) -> tuple[jax.ShapeDtypeStruct, ...]:
+    """The types of the residual of an op, for inputs and extra arguments of `argument_types`; none for integers."""
+    if not _is_differentiable(op, argument_types):
         return ()
-    _, residual = jax.eval_shape(functools.partial(linear_map.value_and_residual, op), *types)
+    _, residual = jax.eval_shape(
+        functools.partial(linear_map.value_and_residual, op), *argument_types
+    )
     return tuple(jax.tree.leaves(residual))
 
 
-def _is_differentiable(op: Op, types: Sequence[Any]) -> bool:
-    return all(jnp.issubdtype(each.dtype, jnp.floating) for each in types[: op.inputs])
+def _is_differentiable(op: Op, argument_types: Sequence[Any]) -> bool:
+    return all(jnp.issubdtype(each.dtype, jnp.floating) for each in argument_types[: op.inputs])
 
 
 def passes_of_op(
-    platform: Platform, op: Op, types: Sequence[Any], directions: Collection[Direction]
+    platform: Platform, op: Op, argument_types: Sequence[Any], directions: Collection[Direction]
 ) -> PoolPasses:
-    """The passes of an op in some directions, for inputs and extra arguments of `types`."""
-    inputs, value = types[: op.inputs], functools.partial(linear_map.value, op)
-    y = jax.eval_shape(value, *types)
-    calls: dict[Direction, tuple[Any, ...]] = {"value": (value, *types), "forward": (value, *types)}
-    if _is_differentiable(op, types):
+    """The passes of an op in some directions, for inputs and extra arguments of `argument_types`."""
+    inputs, value = argument_types[: op.inputs], functools.partial(linear_map.value, op)
+    y = jax.eval_shape(value, *argument_types)
+    calls: dict[Direction, tuple[Any, ...]] = {
+        "value": (value, *argument_types),
+        "forward": (value, *argument_types),
+    }
+    if _is_differentiable(op, argument_types):
         forward = functools.partial(linear_map.value_and_residual, op)
         tangent = functools.partial(linear_map.linear_map, op, nonzero=(True,) * op.inputs)
-        y, residual = jax.eval_shape(forward, *types)
-        calls["forward"] = (forward, *types)
+        y, residual = jax.eval_shape(forward, *argument_types)
+        calls["forward"] = (forward, *argument_types)
         calls["tangent"] = (tangent, residual, inputs)
         calls["backward"] = (functools.partial(tangent, transposed=True), residual, [y])
     found = {

@@ -146,13 +146,17 @@ def _image_index_of_boxes(boxes: Array, batch_indices: Any, num_images: int) -> 
 
 
 def _pool_box_cells(
-    pool: Callable[..., Array], op: BoxMean, boxes: Array, xs: Sequence[Array], *extra_args: Array
+    pool_function: Callable[..., Array],
+    op: BoxMean,
+    boxes: Array,
+    xs: Sequence[Array],
+    *extra_args: Array,
 ) -> Array:
-    """`pool(*xs, *extra_args)` for the cells of `op`, reshaped to the leading axes of `boxes`."""
+    """`pool_function(*xs, *extra_args)` for the cells of `op`, reshaped to the leading axes of `boxes`."""
     if 0 in boxes.shape or 0 in xs[0].shape:
         shape = (*boxes.shape[:-1], *op.output_shape, xs[0].shape[-1])
         return jnp.zeros(shape, float_dtype(xs[0].dtype))
-    y = call_with_auto_sharding(pool, 3, 1, *xs, *extra_args)
+    y = call_with_auto_sharding(pool_function, 3, 1, *xs, *extra_args)
     return y.reshape(*boxes.shape[:-1], *y.shape[1:])
 
 

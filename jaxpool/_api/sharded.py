@@ -130,14 +130,14 @@ def _find_pooled_array(pool: Callable[..., Any], args: Any, kwargs: dict[str, An
 
 def _call_with_explicit_axes(
     mesh_axes: tuple[str, ...],
-    place: Place,
+    array_sharding: Place,
     original_array: Any,
     x: Array,
     pool: Callable[..., Any],
     args: Any,
     kwargs: dict[str, Any],
 ) -> Any:
-    """Call `pool` where types show the sharding of its array, `place`, along `mesh_axes` too.
+    """Call `pool` where types show the sharding of its array, `array_sharding`, along `mesh_axes` too.
 
     `x` is the argument `original_array` as an array. NumPy arguments stay as they are: their values are known on every
     device.
@@ -148,7 +148,7 @@ def _call_with_explicit_axes(
     )
     leaves = [x if leaf is original_array else leaf for leaf in leaves]
     at = [n for n, leaf in enumerate(leaves) if leaf is x or isinstance(leaf, jax.Array)]
-    specs = tuple(place.spec_of(np.shape(leaves[n]), np.shape(x)) for n in at)
+    specs = tuple(array_sharding.spec_of(np.shape(leaves[n]), np.shape(x)) for n in at)
 
     def call_pool(*arrays: Array) -> Any:
         args, kwargs = jax.tree.unflatten(tree, _replace_at_indices(leaves, at, arrays))
@@ -159,23 +159,27 @@ def _call_with_explicit_axes(
     if not jax.sharding.get_abstract_mesh().empty:
         return run(*arrays)
     # `run` needs a mesh in its context. jax.set_mesh, which sets the devices too, raises inside a trace.
-    if isinstance(place.mesh, Mesh) and not any(isinstance(y, jax.core.Tracer) for y in arrays):
+    if isinstance(array_sharding.mesh, Mesh) and not any(
+        isinstance(y, jax.core.Tracer) for y in arrays
+    ):
         try:
-            context = jax.set_mesh(place.mesh)
+            context = jax.set_mesh(array_sharding.mesh)
         except ValueError:
             pass
         else:
             with context:
                 return run(*arrays)
 
-    mesh: Any = place.mesh
+    mesh: Any = array_sharding.mesh
     if isinstance(mesh, Mesh) and jax.typeof(x).sharding.mesh.empty:
         mesh = Mesh(mesh.devices, mesh.axis_names)  # with automatic axes, as x has no mesh
 
     def call_in_mesh(*arrays: Array) -> Any:
         if isinstance(mesh, Mesh) and AxisType.Explicit not in mesh.axis_types:
             # The constraint tells jax the devices.
-            free = PartitionSpec(*[entry or PartitionSpec.UNCONSTRAINED for entry in place.names])
+            free = PartitionSpec(
+                *[entry or PartitionSpec.UNCONSTRAINED for entry in array_sharding.names]
+            )
             which = next(n for n, leaf in enumerate(at) if leaves[leaf] is x)
             constrained = lax.with_sharding_constraint(arrays[which], NamedSharding(mesh, free))
             arrays = tuple(_replace_at_indices(arrays, [which], [constrained]))

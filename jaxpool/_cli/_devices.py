@@ -132,7 +132,9 @@ def _train_weights(
     start = time.perf_counter()
     state = jax.jit(make_optimizer(TRAINING_STEPS).init)(weights)
     step = jax.jit(
-        functools.partial(train_step, steps=TRAINING_STEPS, sharding_arguments=sharding_arguments)
+        functools.partial(
+            train_step, num_steps=TRAINING_STEPS, sharding_arguments=sharding_arguments
+        )
     )
     progress = tqdm(range(TRAINING_STEPS), desc="training", unit="step", disable=None)
     for _ in progress:

@@ -148,7 +148,7 @@ class CotangentRoute:
     windows: np.ndarray
     indices: np.ndarray | None = None
 
-    def receivers_of(self, output: Position) -> list[tuple[Position, float]]:
+    def cotangent_receivers_of(self, output: Position) -> list[tuple[Position, float]]:
         """The inputs that receive the cotangent of one output, and their shares of it."""
         share = self.cotangent_shares[output]
         receivers = np.argwhere(np.isnan(share) | (share != 0)).tolist()
@@ -193,7 +193,7 @@ class CotangentRoute:
         ]
 
 
-def window_of(settings: PoolSettings, shape: tuple[int, ...]) -> Window:
+def window_of_settings(settings: PoolSettings, shape: tuple[int, ...]) -> Window:
     """The windows of a pool over an array of `shape`. Raises the errors of the public function."""
     name = FUNCTION_OF_OP[settings.op]
     if settings.op in ADAPTIVE_OPS:
@@ -240,7 +240,7 @@ def route_cotangents(
 
     `dy` is the cotangent of the output, 1 everywhere for None. Raises `UsageError`, and the errors of the library.
     """
-    window = window_of(settings, array.shape)
+    window = window_of_settings(settings, array.shape)
     down, across = (dim.sources()[..., None] == np.arange(dim.size) for dim in window.dims)
     input_masks = down.any(1)[:, None, :, None] & across.any(1)[None, :, None, :]
 

@@ -194,7 +194,7 @@ def _route_from_record(record: Any, args: argparse.Namespace, array: Any, dy: An
         text = getattr(args, option)
         if text is not None:
             name = "--" + option.replace("_", "-")
-            arguments[argument] = _PARSER_OF_OPTION.get(option, _parse_pair)(name, text)
+            arguments[argument] = _PARSER_OF_OPTION.get(option, _parse_int_pair)(name, text)
     call = _jacobian.make_call(record, array, arguments, args.set)
     return _jacobian.cotangent_route_from_jacobian(call, array, dy)
 
@@ -211,13 +211,13 @@ def _parse_settings(args: argparse.Namespace) -> Any:
         name = "--" + option.replace("_", "-")
         if op not in ops:
             raise UsageError(f"`{name}` goes with --op {', '.join(ops)}; got --op={op}.")
-        fields[FIELD_OF_OPTION.get(option, option)] = _PARSER_OF_OPTION.get(option, _parse_pair)(
-            name, text
-        )
+        fields[FIELD_OF_OPTION.get(option, option)] = _PARSER_OF_OPTION.get(
+            option, _parse_int_pair
+        )(name, text)
     return dataclasses.replace(PoolSettings(op=op), **fields)
 
 
-def _parse_pair(option: str, text: str) -> tuple[int, int]:
+def _parse_int_pair(option: str, text: str) -> tuple[int, int]:
     sizes = [int(size) if _is_digits(size) else 0 for size in text.split("x")]
     if len(sizes) not in (1, 2) or min(sizes) < 1:
         rule = "a positive integer or two, as in 2x3"

@@ -127,7 +127,7 @@ class _ReductionsReport:
         rows = []
         for each in self._reductions:
             row = dataclasses.asdict(each) | {"taken_over": each.taken_over}
-            if self._was_compared(each):
+            if self._was_compared_with_lax(each):
                 row["check"] = self._replacer.comparison_of(each).sentence
             rows.append(row)
         jax = sys.modules.get("jax")
@@ -165,13 +165,16 @@ class _ReductionsReport:
         head = f"jaxpool run: {len(rows)} of {len(self._reductions)} windowed reductions of {self._script_name}"
         return [f"{head} {verb} from lax's", *map(self._reduction_line, rows)]
 
-    def _was_compared(self, reduction: Any) -> bool:
+    def _was_compared_with_lax(self, reduction: Any) -> bool:
         return self._compares_with_lax and reduction.taken_over
 
     def _differs_from_lax(self, reduction: Any) -> bool:
-        return self._was_compared(reduction) and self._replacer.comparison_of(reduction).differs
+        return (
+            self._was_compared_with_lax(reduction)
+            and self._replacer.comparison_of(reduction).differs
+        )
 
     def _reduction_line(self, reduction: Any) -> str:
-        if not self._was_compared(reduction):
+        if not self._was_compared_with_lax(reduction):
             return f"  {reduction}"
         return f"  {reduction}; --check: {self._replacer.comparison_of(reduction).sentence}"

@@ -32,7 +32,7 @@ DivisorRule = Literal["not", "counted", "real"]
 
 
 @contextlib.contextmanager
-def name_missing_extra(library: str, extra_name: str) -> Iterator[None]:
+def name_missing_extra_in_error(library: str, extra_name: str) -> Iterator[None]:
     """Name the extra to install if `library`, which `compat.<name>` imports, is missing."""
     try:
         yield

@@ -52,8 +52,8 @@ from jaxpool.compat._scipy_args import (
 )
 from jaxpool.compat._scipy_grey import (
     IntegerMorphology,
+    addends_of_structure,
     apply_integer_morphology,
-    rows_of_structure,
 )
 from jaxpool.compat._scipy_mean import check_window_size, integer_mean
 
@@ -312,7 +312,7 @@ class Filter:
             if is_float(self.dtype) and is_float(kernel.dtype):
                 rule = "of integers, or None, where input is of those and the structure of floats"
                 raise ArgumentError("output", rule, self.dtype, "Convert input to floats.")
-            steps = rows_of_structure(self.arguments["structure"], int(taps[0]), kind, x)
+            steps = addends_of_structure(self.arguments["structure"], int(taps[0]), kind, x)
             make_op = functools.partial(IntegerMorphology, taps=tuple(taps.tolist()), kind=kind)
             y = self._pool_over_window(
                 apply_integer_morphology,

@@ -18,9 +18,9 @@ from jax import Array
 
 from jaxpool._accelerate.bind import (
     ReductionReplacer,
-    checked_window,
     install_dispatcher,
     replacing_reductions,
+    window_of_lax_reduction,
 )
 from jaxpool._accelerate.windows import LeftToLaxError
 from jaxpool._geometry.window import Window
@@ -32,9 +32,8 @@ class TracedReduction:
 
     kind: str  # "max", "min" or "sum"; its initial value is the identity: -inf, inf or 0
     window: Window
-    operand_ndim: (
-        int  # rank of the reduced array, which may have more axes than the function's argument
-    )
+    # Rank of the reduced array, which may have more axes than the function's argument.
+    operand_ndim: int
     # The type of the function's result.
     shape: tuple[Any, ...]
     dtype: Any
@@ -49,7 +48,7 @@ class _ReductionRecorder(ReductionReplacer):
 
     def replace_reduction(self, kind: str, aval: Any, args: Any, params: dict[str, Any]) -> Array:
         _recorded.reductions.append(None)
-        window = checked_window(kind, aval, params)
+        window = window_of_lax_reduction(kind, aval, params)
         if len(args) == 1:  # `lax.reduce_window_p` has the initial value as a second argument
             _recorded.reductions[-1] = (kind, window, aval.ndim)
         raise LeftToLaxError("it is recorded only")

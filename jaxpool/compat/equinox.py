@@ -22,7 +22,7 @@ from jaxpool._ops.select_pool import pool_op
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool.compat import _originals
 
-with _originals.name_missing_extra("Equinox", "equinox"):
+with _originals.name_missing_extra_in_error("Equinox", "equinox"):
     import equinox as eqx
 
 __all__ = [

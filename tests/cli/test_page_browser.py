@@ -371,7 +371,7 @@ def check_settings(page, count, seed):
         assert_close(said["gradient"], route.dx)
         output = tuple(map(rng.randrange, route.y.shape))
         cell(page, "output", *output).click()
-        receivers = [at for at, _ in route.receivers_of(output)]
+        receivers = [at for at, _ in route.cotangent_receivers_of(output)]
         assert places(page, "input", "on") == places(page, "gradient", "reached") == receivers, sent
         source = tuple(map(rng.randrange, route.x.shape))
         cell(page, "gradient", *source).click()

@@ -195,7 +195,9 @@ class TestTheSummary:
         ]
         checked = _checked_replacer.CheckedReplacer(lambda _: None)
         gave = _checked_replacer.Comparison
-        checked._compared = {row: gave("equal") for row in rows[:-1]} | {rows[-1]: gave("no", True)}
+        checked._comparisons = {row: gave("equal") for row in rows[:-1]} | {
+            rows[-1]: gave("no", True)
+        }
         met = run._ReductionsReport("train.py", compare_with_lax=True)
         met._reductions, met._replacer = rows, checked
         return met

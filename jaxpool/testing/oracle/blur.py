@@ -20,9 +20,9 @@ __all__ = ["blur_pool", "max_blur_pool"]
 def _reflected_positions(windows: Windows) -> WindowPositions:
     """The element at each tap of each window. The array is reflected without repeating its end elements."""
 
-    def reflect(at: int, size: int) -> int:
-        at = abs(at) % max(1, 2 * size - 2)
-        return min(at, 2 * size - 2 - at) if size > 1 else 0
+    def reflect(position: int, size: int) -> int:
+        position = abs(position) % max(1, 2 * size - 2)
+        return min(position, 2 * size - 2 - position) if size > 1 else 0
 
     return [
         [[reflect(at, size) for at in taps] for taps in along]
