@@ -34,7 +34,13 @@ from typing import Any, NoReturn, TypeVar, cast
 
 import jax
 
-from jaxpool._accelerate.bind import Handover, Report, handing_over, install, switched_off
+from jaxpool._accelerate.bind import (
+    ReductionReplacer,
+    ReportCallback,
+    install_dispatcher,
+    is_disabled_by_environment,
+    replacing_reductions,
+)
 from jaxpool._arguments.argument_synonyms import CONTEXT_MANAGER_HINTS
 from jaxpool._arguments.arrays import is_array
 from jaxpool._arguments.calls import FunctionWrapper, public
@@ -42,12 +48,12 @@ from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_STAGES = ("lower", "trace", "eval_shape")  # methods of a jitted function that trace it
-_LIBRARIES = ("flax", "haiku", "keras")
+_TRACING_METHODS = ("lower", "trace", "eval_shape")  # methods of a jitted function that trace it
+_LAYER_LIBRARIES = ("flax", "haiku", "keras")
 
 
 @public
-def accelerate(fn: F, *, report: Report | None = None) -> F:
+def accelerate(fn: F, *, report: ReportCallback | None = None) -> F:
     """`fn` with its windowed max, min and sum, and their derivatives, computed by jaxpool.
 
     Works on a forward pass or a whole train step of any library. The function may contain `grad`, `jit`, `scan`,
@@ -93,18 +99,18 @@ def accelerate(fn: F, *, report: Report | None = None) -> F:
       The window arithmetic of `jax.lax.reduce_window`.
     """
     with name_function_in_errors("accelerate"):
-        _check(fn, report)
-    if switched_off():
+        _check_accelerate_arguments(fn, report)
+    if is_disabled_by_environment():
         return fn
     if isinstance(fn, jax.tree_util.Partial):
         inner = accelerate(fn.func, report=report)
         return cast(F, jax.tree_util.Partial(inner, *fn.args, **fn.keywords))
-    install()
-    return cast(F, _Accelerated(fn, report))
+    install_dispatcher()
+    return cast(F, _AcceleratedFunction(fn, report))
 
 
 @public
-def accelerated(*, report: Report | None = None) -> contextlib.AbstractContextManager[None]:
+def accelerated(*, report: ReportCallback | None = None) -> contextlib.AbstractContextManager[None]:
     """A context manager under which jaxpool computes windowed max, min and sum, and their derivatives.
 
     It is `accelerate` for a block of code, such as the cells of a notebook: for everything that runs or is traced in
@@ -140,13 +146,15 @@ def accelerated(*, report: Report | None = None) -> contextlib.AbstractContextMa
     """
     with name_function_in_errors("accelerated"):
         _check_report(report)
-    if switched_off():
-        return _Block(contextlib.nullcontext())
-    install()
-    return _Block(handing_over(None if report is None else Handover(report)))
+    if is_disabled_by_environment():
+        return _AcceleratedContext(contextlib.nullcontext())
+    install_dispatcher()
+    return _AcceleratedContext(
+        replacing_reductions(None if report is None else ReductionReplacer(report))
+    )
 
 
-class _Block(contextlib.AbstractContextManager[None]):
+class _AcceleratedContext(contextlib.AbstractContextManager[None]):
     """A context manager that raises with a hint when it is used as a decorator."""
 
     def __init__(self, context: contextlib.AbstractContextManager[None]) -> None:
@@ -155,55 +163,67 @@ class _Block(contextlib.AbstractContextManager[None]):
     def __enter__(self) -> None:
         self._context.__enter__()
 
-    def __exit__(self, *raised: Any) -> None:
-        self._context.__exit__(*raised)
+    def __exit__(self, *exc_info: Any) -> None:
+        self._context.__exit__(*exc_info)
 
     def __call__(self, *_: Any, **__: Any) -> NoReturn:
         hint = CONTEXT_MANAGER_HINTS["accelerated"]
         raise TypeError(f"jaxpool.accelerated: what it returns cannot be called. {hint}")
 
 
-class _Accelerated(FunctionWrapper):
-    """`fn` and its tracing methods (`lower`, `trace`, `eval_shape`), run under `handing_over`."""
+class _AcceleratedFunction(FunctionWrapper):
+    """`fn` and its tracing methods (`lower`, `trace`, `eval_shape`), run under `replacing_reductions`."""
 
-    def __init__(self, fn: Callable[..., Any], report: Report | None) -> None:
+    def __init__(self, fn: Callable[..., Any], report: ReportCallback | None) -> None:
         super().__init__(fn, functools.partial(accelerate, report=report))
-        self._handover = None if report is None else Handover(report)
+        self._replacer = None if report is None else ReductionReplacer(report)
         if not hasattr(fn, "__name__"):
             self.__name__ = getattr(getattr(fn, "func", fn), "__name__", type(fn).__name__)
-        for stage in _STAGES:
+        for stage in _TRACING_METHODS:
             if hasattr(fn, stage):
-                setattr(self, stage, functools.partial(_call, getattr(fn, stage), self._handover))
+                setattr(
+                    self,
+                    stage,
+                    functools.partial(_call_with_replacer, getattr(fn, stage), self._replacer),
+                )
         self._fn = fn
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return _call(self._fn, self._handover, *args, **kwargs)
+        return _call_with_replacer(self._fn, self._replacer, *args, **kwargs)
 
 
-def _call(fn: Callable[..., Any], handover: Handover | None, /, *args: Any, **kwargs: Any) -> Any:
-    with handing_over(handover):
+def _call_with_replacer(
+    fn: Callable[..., Any], replacer: ReductionReplacer | None, /, *args: Any, **kwargs: Any
+) -> Any:
+    with replacing_reductions(replacer):
         return fn(*args, **kwargs)
 
 
-def _check(fn: Any, report: Any) -> None:
-    def refuse(hint: str) -> ArgumentError:
+def _check_accelerate_arguments(fn: Any, report: Any) -> None:
+    def invalid_fn_error(hint: str) -> ArgumentError:
         shown = fn if inspect.isroutine(fn) or inspect.isclass(fn) else type(fn)
         return ArgumentError("fn", "a function", shown, hint, TypeError)
 
     if not callable(fn):
         form = "accelerate(model.apply)" if hasattr(fn, "apply") else "a train step or a loss"
-        raise refuse(f"Pass {form}.")
+        raise invalid_fn_error(f"Pass {form}.")
     if inspect.isclass(fn):
-        raise refuse("Pass a function that makes and calls it.")
+        raise invalid_fn_error("Pass a function that makes and calls it.")
     if isinstance(fn, jax.stages.Compiled):
-        raise refuse("It is compiled already: accelerate the function, then compile that.")
-    body = _body(fn)
+        raise invalid_fn_error(
+            "It is compiled already: accelerate the function, then compile that."
+        )
+    body = _underlying_function(fn)
     if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
-        raise refuse("A generator runs after its call: accelerate the function that it calls.")
+        raise invalid_fn_error(
+            "A generator runs after its call: accelerate the function that it calls."
+        )
     if inspect.iscoroutinefunction(body):
-        raise refuse("A coroutine runs after its call: accelerate the function that it awaits.")
-    if _holds_state(fn):
-        raise refuse(
+        raise invalid_fn_error(
+            "A coroutine runs after its call: accelerate the function that it awaits."
+        )
+    if _is_model(fn):
+        raise invalid_fn_error(
             "It is a model or a layer. Pass a train step or a loss that takes it as an argument, "
             "model.apply for Flax Linen, or model.fit for Keras."
         )
@@ -216,24 +236,24 @@ def _check_report(report: Any) -> None:
         raise ArgumentError("report", rule, report, "Pass print or a list's append.", TypeError)
 
 
-def _body(fn: Any) -> Any:
+def _underlying_function(fn: Any) -> Any:
     """The Python function that a call of `fn` runs, without partials, bound methods or an object's `__call__`."""
-    fn = _unwrapped(fn)
-    return fn if inspect.isfunction(fn) else _unwrapped(type(fn).__call__)
+    fn = _unwrap_partials_and_methods(fn)
+    return fn if inspect.isfunction(fn) else _unwrap_partials_and_methods(type(fn).__call__)
 
 
-def _unwrapped(fn: Any) -> Any:
+def _unwrap_partials_and_methods(fn: Any) -> Any:
     while isinstance(fn, functools.partial) or inspect.ismethod(fn):
         fn = fn.func if isinstance(fn, functools.partial) else fn.__func__
     return fn
 
 
-def _holds_state(fn: Any) -> bool:
+def _is_model(fn: Any) -> bool:
     """Whether fn is a model: a module or layer of a known library, or a pytree with arrays."""
     if isinstance(fn, jax.tree_util.Partial):
         return False
     if any(
-        cls.__name__ in ("Module", "Layer") and cls.__module__.split(".")[0] in _LIBRARIES
+        cls.__name__ in ("Module", "Layer") and cls.__module__.split(".")[0] in _LAYER_LIBRARIES
         for cls in type(fn).__mro__
     ):
         return True

@@ -11,9 +11,12 @@ from types import FrameType
 
 import jax
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_OWN = (os.path.dirname(os.path.abspath(jax.__file__)) + os.sep, _PACKAGE + os.sep)
-_INSTALLED = (
+_PACKAGE_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_JAX_AND_JAXPOOL_FOLDERS = (
+    os.path.dirname(os.path.abspath(jax.__file__)) + os.sep,
+    _PACKAGE_FOLDER + os.sep,
+)
+_INSTALLED_FOLDERS = (
     *(sysconfig.get_path(name) + os.sep for name in ("purelib", "platlib", "stdlib")),
     "<frozen",
 )
@@ -39,53 +42,53 @@ class LaxReduction:
 
     def __str__(self) -> str:
         shape = ", ".join(map(str, self.shape))
-        window = _tuple(self.window_shape)
+        window = _format_tuple(self.window_shape)
         what = f"{self.kind} of {self.dtype}[{shape}], window {window}"
         if any(stride != 1 for stride in self.strides):
-            what += f", strides {_tuple(self.strides)}"
+            what += f", strides {_format_tuple(self.strides)}"
         if any(side != 0 for sides in self.padding for side in sides):
-            what += f", padding {_tuple(map(_tuple, self.padding))}"
+            what += f", padding {_format_tuple(map(_format_tuple, self.padding))}"
         fate = "taken over" if self.reason is None else f"left to lax ({self.reason})"
         return f"{self.where}: {what}: {fate}"
 
 
-def _tuple(sizes: Iterable[object]) -> str:
+def _format_tuple(sizes: Iterable[object]) -> str:
     """`sizes` formatted as a tuple, with symbolic sizes as their names."""
     written = [str(size) for size in sizes]
     return f"({', '.join(written)}{',' if len(written) == 1 else ''})"
 
 
-def caller() -> str:
+def format_caller_line() -> str:
     """The innermost stack frame of the user's program, else that of another library, as file, line and function."""
     frame: FrameType | None = sys._getframe(1)
     library = None
     while frame is not None:
         file = frame.f_code.co_filename
-        if is_users(file):
-            return line(frame)
-        if not is_own(file):
-            library = library or line(frame)
+        if is_user_file(file):
+            return format_frame_line(frame)
+        if not is_jax_or_jaxpool_file(file):
+            library = library or format_frame_line(frame)
         frame = frame.f_back
     return library or "unknown"
 
 
-def in_package(file: str) -> str:
+def path_in_package(file_path: str) -> str:
     """The path of a file within this package, with slashes; "" for other files."""
-    inside = file.startswith(_PACKAGE + os.sep)
-    return os.path.relpath(file, _PACKAGE).replace(os.sep, "/") if inside else ""
+    inside = file_path.startswith(_PACKAGE_FOLDER + os.sep)
+    return os.path.relpath(file_path, _PACKAGE_FOLDER).replace(os.sep, "/") if inside else ""
 
 
-def is_own(file: str) -> bool:
+def is_jax_or_jaxpool_file(file_path: str) -> bool:
     """Whether a file belongs to jaxpool or jax."""
-    return file.startswith(_OWN)
+    return file_path.startswith(_JAX_AND_JAXPOOL_FOLDERS)
 
 
-def is_users(file: str) -> bool:
+def is_user_file(file_path: str) -> bool:
     """Whether a file belongs to the user's program rather than to an installed package."""
-    return not file.startswith((*_OWN, *_INSTALLED))
+    return not file_path.startswith((*_JAX_AND_JAXPOOL_FOLDERS, *_INSTALLED_FOLDERS))
 
 
-def line(frame: FrameType) -> str:
+def format_frame_line(frame: FrameType) -> str:
     """The file, line and function of a frame."""
     code = frame.f_code
     return f"{os.path.basename(code.co_filename)}:{frame.f_lineno} ({code.co_qualname})"

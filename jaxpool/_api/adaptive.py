@@ -9,7 +9,7 @@ from typing import Any
 
 from jax import Array
 
-from jaxpool._api.shared_text import filled
+from jaxpool._api.shared_text import fill_docstring_placeholders
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import check_choice
@@ -22,7 +22,7 @@ from jaxpool._shards.adaptive import adaptive_pool
 from jaxpool._shards.place import Place, place_by_type
 
 
-def _checked(
+def _check_adaptive_arguments(
     x: Any, output_shape: Any, axes: Any, autodiff: Any, ties: Any = "first"
 ) -> tuple[Array, Window, Place | None]:
     """The input as an array, the windows over the whole array, and its sharding if its type shows one."""
@@ -36,7 +36,7 @@ def _checked(
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def adaptive_max_pool(
     x: Any,
     output_shape: OutputSizes,
@@ -88,7 +88,7 @@ def adaptive_max_pool(
     References:
       `torch.nn.functional.adaptive_max_pool2d` has the same windows; it selects the last NaN of a window.
     """
-    x, window, place = _checked(x, output_shape, axes, autodiff, ties)
+    x, window, place = _check_adaptive_arguments(x, output_shape, axes, autodiff, ties)
     y: Array = adaptive_pool("max", place, x, window, ties, autodiff)
     return y
 
@@ -142,14 +142,14 @@ def adaptive_max_pool_with_argmax(
     References:
       `torch.nn.functional.adaptive_max_pool2d` with `return_indices=True`.
     """
-    x, window, place = _checked(x, output_shape, axes, autodiff, ties)
+    x, window, place = _check_adaptive_arguments(x, output_shape, axes, autodiff, ties)
     check_fits_int32_indices("x", window.input_shape)
     y, indices = adaptive_pool("argmax", place, x, window, ties, autodiff)
     return y, indices
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def adaptive_avg_pool(
     x: Any,
     output_shape: OutputSizes,
@@ -194,6 +194,6 @@ def adaptive_avg_pool(
       `torch.nn.functional.adaptive_avg_pool2d` has the same windows; `equinox.nn.AdaptiveAvgPool2d` has others if N
       does not divide H.
     """
-    x, window, place = _checked(x, output_shape, axes, autodiff)
+    x, window, place = _check_adaptive_arguments(x, output_shape, axes, autodiff)
     y: Array = adaptive_pool("mean", place, x, window, "first", autodiff)
     return y

@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._api.windowed import checked
+from jaxpool._api.windowed import checked_array_and_windows
 from jaxpool._arguments.arrays import as_array, wrong_dtype_error
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
@@ -96,7 +96,7 @@ def max_pool_with_argmax(
       first of equal numbers. The indices of `tf.nn.max_pool_with_argmax` count channels too.
     """
     geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
-    x, split = checked(x, *geometry, ties=ties, autodiff=autodiff)
+    x, split = checked_array_and_windows(x, *geometry, ties=ties, autodiff=autodiff)
     check_fits_int32_indices("x", split.window.input_shape)
     return split.run(select_with_position, x, ties, autodiff=autodiff)
 
@@ -146,14 +146,14 @@ def max_unpool(
       to overwritten elements too.
     """
     known = indices if isinstance(indices, np.ndarray) else None
-    y, indices, where, sizes = checked_unpool(y, indices, spatial_shape, axes)
+    y, indices, where, sizes = check_unpool_arguments(y, indices, spatial_shape, axes)
     place = place_by_type(y)
     if place:
         return unpool(place, y, indices, where, sizes, known)
     return applied(Unpool(where, sizes), y, indices)
 
 
-def checked_unpool(
+def check_unpool_arguments(
     y: Any, indices: Any, spatial_shape: Any, axes: Any
 ) -> tuple[Array, Array, tuple[int, ...], tuple[int, ...]]:
     """The arrays of `max_unpool`, its axes and their sizes."""
@@ -167,17 +167,17 @@ def checked_unpool(
         raise ArgumentError("spatial_shape", rule, spatial_shape, hint, kind)
     rank = len(spatial_shape)
     if rank == y.ndim > 2 and all(map(is_int, spatial_shape)):
-        _check_not_whole(spatial_shape, y.shape, axes)
+        _check_pooled_sizes_only(spatial_shape, y.shape, axes)
     where = normalise_axes(axes, y.ndim, rank, "y")
     sizes = ints_per_axis("spatial_shape", spatial_shape, rank, accept_int=False)
     check_fits_int32_indices("spatial_shape", sizes)
     if all(is_int(y.shape[axis]) for axis in where):
         check_fits_int32_indices("y", [y.shape[axis] for axis in where])
-    check_indices(indices, original, y, math.prod(sizes))
+    check_unpool_indices(indices, original, y, math.prod(sizes))
     return y, indices, where, sizes
 
 
-def _check_not_whole(spatial_shape: Sequence[int], shape: Sequence[Any], axes: Any) -> None:
+def _check_pooled_sizes_only(spatial_shape: Sequence[int], shape: Sequence[Any], axes: Any) -> None:
     """Raise if `spatial_shape` is the shape of the whole result instead of the sizes of its unpooled axes."""
     ndim = len(shape)
     pooled = example_axes(ndim) if axes is None else normalise_axes(axes, ndim, None, "y")
@@ -188,33 +188,37 @@ def _check_not_whole(spatial_shape: Sequence[int], shape: Sequence[Any], axes: A
         raise ArgumentError("spatial_shape", rule, spatial_shape, hint)
 
 
-def check_indices(
+def check_unpool_indices(
     indices: Array,
-    original: Any,
+    unconverted_indices: Any,
     y: Array,
-    count: int,
-    name: str = "y",
-    pool: str = "max_pool_with_argmax",
+    num_positions: int,
+    y_name: str = "y",
+    pool_name: str = "max_pool_with_argmax",
 ) -> None:
-    """Raise unless `indices` match y, which the caller names `name`, and are below `count` if they are concrete.
+    """Raise unless `indices` match y, and are below `num_positions` if they are concrete.
 
-    `original` is the argument before its conversion: a NumPy array has known values even inside a trace.
+    `unconverted_indices` is the argument before its conversion: a NumPy array has known values even inside a trace.
+    Messages name y `y_name`, and `pool_name` as the pool that returns such indices.
     """
     if not jnp.issubdtype(indices.dtype, jnp.integer):
         raise wrong_dtype_error(
-            "indices", "an array of integers", indices, f"Pass the indices that {pool} returned."
+            "indices",
+            "an array of integers",
+            indices,
+            f"Pass the indices that {pool_name} returned.",
         )
     if indices.shape != y.shape:
-        hint = f"Pass the indices that {pool} returned with {name}."
+        hint = f"Pass the indices that {pool_name} returned with {y_name}."
         raise ArgumentError(
-            "indices", f"of the shape of {name}", indices.shape, hint, attribute="shape"
+            "indices", f"of the shape of {y_name}", indices.shape, hint, attribute="shape"
         )
-    known = original if isinstance(original, np.ndarray) else indices
+    known = unconverted_indices if isinstance(unconverted_indices, np.ndarray) else indices
     if isinstance(known, jax.core.Tracer) or not getattr(known, "is_fully_addressable", True):
         return
     values = np.asarray(known)
-    beyond = values[(values < 0) | (values >= count)]
+    beyond = values[(values < 0) | (values >= num_positions)]
     if beyond.size:
-        rule = f"from 0 to {count - 1}, positions in spatial_shape"
+        rule = f"from 0 to {num_positions - 1}, positions in spatial_shape"
         hint = "Pass the sizes of the axes that were pooled."
         raise ArgumentError("indices", rule, int(beyond[0]), hint)

@@ -8,8 +8,8 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._api.shared_text import filled
-from jaxpool._api.windowed import checked, masked
+from jaxpool._api.shared_text import fill_docstring_placeholders
+from jaxpool._api.windowed import checked_array_and_windows, checked_window_mask
 from jaxpool._arguments.arrays import wrong_dtype_error
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import check_bool
@@ -23,7 +23,7 @@ from jaxpool._shards import pools
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def sum_pool(
     x: Any,
     window_shape: IntOrInts,
@@ -67,19 +67,19 @@ def sum_pool(
       The window arithmetic of `jax.lax.reduce_window`.
     """
     geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
-    x, split = checked(x, *geometry, autodiff=autodiff, any_length=True)
+    x, split = checked_array_and_windows(x, *geometry, autodiff=autodiff, allow_long_axes=True)
     if x.dtype == jnp.bool_:
         rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
         raise wrong_dtype_error("x", rule, x, hint)
-    mask = masked(x, split, where)
+    mask = checked_window_mask(x, split, where)
     x = x if mask is None else fill_masked(x, mask, 0)
     return split.run(pools.sum_pool, x, "not", autodiff=autodiff)
 
 
-def divisor_of(
-    divisor: Any, count_include_pad: Any, dtype: Any
+def check_divisor(
+    divisor: Any, count_include_pad: Any, sum_dtype: Any
 ) -> Literal["counted", "real"] | float:
-    """Check the divisor of an average: a count, or a number in the range of `dtype`, the dtype of the sums."""
+    """Check the divisor of an average: a count, or a number in the range of `sum_dtype`, the dtype of the sums."""
     check_bool("count_include_pad", count_include_pad)
     if divisor is None:
         return "counted" if count_include_pad else "real"
@@ -90,13 +90,13 @@ def divisor_of(
     size = abs(divisor.item() if isinstance(divisor, np.generic) else divisor)
     if size == 0:
         raise ArgumentError("divisor", rule, divisor, hint)
-    if not float(jnp.finfo(dtype).tiny) <= size <= float(jnp.finfo(dtype).max):
-        raise ArgumentError("divisor", f"{rule} in the range of {dtype}", divisor, hint)
+    if not float(jnp.finfo(sum_dtype).tiny) <= size <= float(jnp.finfo(sum_dtype).max):
+        raise ArgumentError("divisor", f"{rule} in the range of {sum_dtype}", divisor, hint)
     return float(divisor)
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def avg_pool(
     x: Any,
     window_shape: IntOrInts,
@@ -149,10 +149,10 @@ def avg_pool(
       `count_include_pad` of `torch.nn.functional.avg_pool2d` and of `flax.linen.avg_pool`.
     """
     geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
-    x, split = checked(x, *geometry, autodiff=autodiff, any_length=True)
+    x, split = checked_array_and_windows(x, *geometry, autodiff=autodiff, allow_long_axes=True)
     accumulator = dtypes.accumulator_dtype(dtypes.mean_dtype(x.dtype))
-    divide = divisor_of(divisor, count_include_pad, accumulator)
-    mask = masked(x, split, where)
+    divide = check_divisor(divisor, count_include_pad, accumulator)
+    mask = checked_window_mask(x, split, where)
     if mask is not None and divide == "real":
         op = CountedAverage(split.window)
         return split.apply(mean, op, dtypes.as_float(x), mask=mask, autodiff=autodiff)

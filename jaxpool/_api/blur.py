@@ -6,9 +6,9 @@ from typing import Any
 
 from jax import Array
 
-from jaxpool._api.max_pool import extreme_pool
-from jaxpool._api.shared_text import filled
-from jaxpool._api.windowed import checked
+from jaxpool._api.max_pool import max_or_min_pool
+from jaxpool._api.shared_text import fill_docstring_placeholders
+from jaxpool._api.windowed import checked_array_and_windows
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import IntOrInts, Padding, ints_per_axis
@@ -16,11 +16,11 @@ from jaxpool._kernels.dtypes import as_float
 from jaxpool._ops.apply import applied
 from jaxpool._ops.blur import BlurPool
 
-LONGEST = 1024  # sum of the window sizes; each element is a term of the traced program
+MAX_BLUR_TAPS = 1024  # sum of the window sizes; each element is a term of the traced program
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def blur_pool(
     x: Any,
     window_shape: IntOrInts,
@@ -57,11 +57,11 @@ def blur_pool(
       Zhang, Making Convolutional Networks Shift-Invariant Again, arXiv:1904.11486, with `padding=(k - 1) // 2`;
       "SAME" adds an odd position at the end.
     """
-    return _blurred(x, window_shape, strides, padding, axes)
+    return _checked_blur_pool(x, window_shape, strides, padding, axes)
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def max_blur_pool(
     x: Any,
     window_shape: IntOrInts,
@@ -96,21 +96,23 @@ def max_blur_pool(
     References:
       Zhang, Making Convolutional Networks Shift-Invariant Again, arXiv:1904.11486.
     """
-    x, split = checked(x, window_shape, padding=padding, axes=axes)
+    x, split = checked_array_and_windows(x, window_shape, padding=padding, axes=axes)
     axes = split.window.axes
     blur = ints_per_axis("blur_shape", blur_shape, len(axes))
-    y = extreme_pool("max", x, window_shape, None, padding, None, False, axes, None, "first", "jvp")
-    return _blurred(y, blur, strides, padding, axes, "blur_shape")
+    y = max_or_min_pool(
+        "max", x, window_shape, None, padding, None, False, axes, None, "first", "jvp"
+    )
+    return _checked_blur_pool(y, blur, strides, padding, axes, "blur_shape")
 
 
-def _blurred(
-    x: Any, shape: Any, strides: Any, padding: Any, axes: Any, argument: str = "window_shape"
+def _checked_blur_pool(
+    x: Any, window_shape: Any, strides: Any, padding: Any, axes: Any, arg_name: str = "window_shape"
 ) -> Array:
-    """The blur pool of x; `argument` is the name of `shape` in errors."""
-    x, split = checked(x, shape, strides, padding, axes=axes)
-    if sum(split.window.window_shape) > LONGEST:
+    """The blur pool of x; `arg_name` is the name of `window_shape` in errors."""
+    x, split = checked_array_and_windows(x, window_shape, strides, padding, axes=axes)
+    if sum(split.window.window_shape) > MAX_BLUR_TAPS:
         hint = "Blur twice: windows of j and of k blur as one of j + k - 1."
-        rule = f"of at most {LONGEST} elements along all axes together"
-        raise ArgumentError(argument, rule, shape, hint)
+        rule = f"of at most {MAX_BLUR_TAPS} elements along all axes together"
+        raise ArgumentError(arg_name, rule, window_shape, hint)
     split.check_reflected()
     return split.apply(applied, BlurPool(split.window), as_float(x))

@@ -11,8 +11,8 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._api.reduce import mask_of, reduced_axes
-from jaxpool._api.shared_text import filled
+from jaxpool._api.reduce import as_broadcast_mask, normalise_reduced_axes
+from jaxpool._api.shared_text import fill_docstring_placeholders
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import check_bool, check_choice
@@ -23,7 +23,7 @@ from jaxpool._ops.cumulative import Running, Which
 from jaxpool._shards.split import check_whole
 
 
-def _cumulative(
+def _cumulative_op_and_arrays(
     kind: Kind,
     x: Any,
     axis: Any,
@@ -35,7 +35,7 @@ def _cumulative(
     """The op and its arrays: x and, if there is one, the `reset` mask, broadcast to the size of x along the axis."""
     x = as_array(x)
     along = normalise_axis(axis, x.ndim, several="Reshape x to run along several.")
-    (at,) = reduced_axes(along, x.shape)
+    (at,) = normalise_reduced_axes(along, x.shape)
     check_fits_int32_indices("x", (x.shape[at],))
     check_bool("reverse", reverse)
     check_choice("ties", ties, ("first", "last"))
@@ -44,18 +44,18 @@ def _cumulative(
     op = Running(kind, ties, at, reverse)
     if reset is None:
         return op, (x,)
-    mask = mask_of(reset, x.shape, "reset")
+    mask = as_broadcast_mask(reset, x.shape, "reset")
     shape = [x.shape[at] if axis == at else size for axis, size in enumerate(mask.shape)]
     return op, (x, jnp.broadcast_to(mask, shape))
 
 
-def _with_index(op: Running, autodiff: Autodiff, *args: Array) -> tuple[Array, Array]:
+def _apply_with_index(op: Running, autodiff: Autodiff, *args: Array) -> tuple[Array, Array]:
     y, index = apply_with_residual(op, autodiff, *args)
     return y, index.astype(np.int32)
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def cummax(
     x: Any,
     axis: int = -1,
@@ -98,12 +98,12 @@ def cummax(
     References:
       `jax.lax.cummax` splits ties by the shape of its scan; `torch.cummax` selects the last.
     """
-    op, args = _cumulative("max", x, axis, reverse, reset, ties, autodiff)
+    op, args = _cumulative_op_and_arrays("max", x, axis, reverse, reset, ties, autodiff)
     return apply(op, autodiff, *args)
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def cummin(
     x: Any,
     axis: int = -1,
@@ -136,12 +136,12 @@ def cummin(
     References:
       `jax.lax.cummin`, `torch.cummin`.
     """
-    op, args = _cumulative("min", x, axis, reverse, reset, ties, autodiff)
+    op, args = _cumulative_op_and_arrays("min", x, axis, reverse, reset, ties, autodiff)
     return apply(op, autodiff, *args)
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def cummax_with_argmax(
     x: Any,
     axis: int = -1,
@@ -176,12 +176,12 @@ def cummax_with_argmax(
     References:
       `torch.cummax`, which returns the index of the last of equal elements.
     """
-    op, args = _cumulative("max", x, axis, reverse, reset, ties, autodiff)
-    return _with_index(op, autodiff, *args)
+    op, args = _cumulative_op_and_arrays("max", x, axis, reverse, reset, ties, autodiff)
+    return _apply_with_index(op, autodiff, *args)
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def cummin_with_argmax(
     x: Any,
     axis: int = -1,
@@ -216,5 +216,5 @@ def cummin_with_argmax(
     References:
       `torch.cummin`.
     """
-    op, args = _cumulative("min", x, axis, reverse, reset, ties, autodiff)
-    return _with_index(op, autodiff, *args)
+    op, args = _cumulative_op_and_arrays("min", x, axis, reverse, reset, ties, autodiff)
+    return _apply_with_index(op, autodiff, *args)

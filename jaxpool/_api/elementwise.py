@@ -13,7 +13,7 @@ from jax import Array
 from jax import numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec, reshard
 
-from jaxpool._api.shared_text import filled
+from jaxpool._api.shared_text import fill_docstring_placeholders
 from jaxpool._arguments.arrays import as_real_array, is_array, not_an_array_error, with_weak_type
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import check_choice
@@ -25,15 +25,15 @@ from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.elementwise import Extreme, NaN, sharded_alike
 
 
-def _operands(
-    kind: Kind, xs: tuple[Any, ...], names: tuple[str, ...] = ()
+def _as_promoted_arrays(
+    kind: Kind, xs: tuple[Any, ...], arg_names: tuple[str, ...] = ()
 ) -> tuple[list[Array], bool]:
     """xs as arrays, and whether the dtype of the result is weak.
 
     An array of a floating dtype that is not weak keeps it; all others are cast to the dtype of the result.
     """
-    together = " and ".join(names) or "xs"
-    names = names or tuple(f"xs[{i}]" for i in range(len(xs)))
+    together = " and ".join(arg_names) or "xs"
+    arg_names = arg_names or tuple(f"xs[{i}]" for i in range(len(xs)))
     if len(xs) < 2:
         raise ArgumentError(
             "xs",
@@ -42,20 +42,22 @@ def _operands(
             f"For the {kind}imum along an axis use jaxpool.{kind}.",
             TypeError,
         )
-    for name, x in zip(names, xs, strict=True):
+    for name, x in zip(arg_names, xs, strict=True):
         if not is_array(x) and not isinstance(x, (bool, int, float)):
             raise not_an_array_error(name, x, "an array or a number")
-    arrays = [as_real_array(name, x) for name, x in zip(names, xs, strict=True)]
+    arrays = [as_real_array(name, x) for name, x in zip(arg_names, xs, strict=True)]
     try:
         dtype, weak = jax.dtypes.result_type(*arrays, return_weak_type_flag=True)
     except ValueError:
-        got = ", ".join(f"{name}.dtype={x.dtype}" for name, x in zip(names, arrays, strict=True))
+        got = ", ".join(
+            f"{name}.dtype={x.dtype}" for name, x in zip(arg_names, arrays, strict=True)
+        )
         rule, hint = "of dtypes that jax promotes to one", "Convert them first."
         raise ArgumentError(together, rule, xs, hint, shown_value=got) from None
     try:
         jnp.broadcast_shapes(*[x.shape for x in arrays])
     except ValueError:
-        pairs = zip(names, arrays, strict=True)
+        pairs = zip(arg_names, arrays, strict=True)
         got = ", ".join(f"{name}.shape={x.shape}" for name, x in pairs)
         rule = "of shapes that broadcast together"
         raise ArgumentError(together, rule, xs, "Reshape them first.", shown_value=got) from None
@@ -63,38 +65,38 @@ def _operands(
     return [x if same else x.astype(dtype) for x, same in zip(arrays, keep, strict=True)], weak
 
 
-def _repeatable(x: Array, shape: tuple[int, ...]) -> Array:
-    """x, unsharded along axes that broadcasting to `shape` repeats, where jax has no gradient."""
-    sharding, lead = jax.typeof(x).sharding, len(shape) - x.ndim
+def _unshard_repeated_axes(x: Array, broadcast_shape: tuple[int, ...]) -> Array:
+    """x, unsharded along axes that broadcasting to `broadcast_shape` repeats, where jax has no gradient."""
+    sharding, lead = jax.typeof(x).sharding, len(broadcast_shape) - x.ndim
     parts = [
         part if size == wide else None
-        for part, size, wide in zip(sharding.spec, x.shape, shape[lead:], strict=True)
+        for part, size, wide in zip(sharding.spec, x.shape, broadcast_shape[lead:], strict=True)
     ]
     if parts == list(sharding.spec):
         return x
     return reshard(x, NamedSharding(sharding.mesh, PartitionSpec(*parts)))
 
 
-def _extreme(
+def _elementwise_extremum(
     kind: Kind,
     xs: tuple[Any, ...],
     ties: Any,
     autodiff: Any,
-    nan: NaN = "wins",
-    names: tuple[str, ...] = (),
+    nan_rule: NaN = "wins",
+    arg_names: tuple[str, ...] = (),
 ) -> Array:
     check_choice("ties", ties, ("split", "first", "last"))
     check_choice("autodiff", autodiff, ("vjp", "jvp"))
-    operands, weak = _operands(kind, xs, names)
+    operands, weak = _as_promoted_arrays(kind, xs, arg_names)
     shape = jnp.broadcast_shapes(*[x.shape for x in operands])
-    arrays = sharded_alike([_repeatable(x, shape) for x in operands])
+    arrays = sharded_alike([_unshard_repeated_axes(x, shape) for x in operands])
     shapes, dtypes = tuple(x.shape for x in arrays), tuple(x.dtype for x in arrays)
-    y = apply(Extreme(kind, ties, shapes, dtypes, nan), autodiff, *arrays)
+    y = apply(Extreme(kind, ties, shapes, dtypes, nan_rule), autodiff, *arrays)
     return with_weak_type(y) if weak else y
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def maximum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
     """Computes the elementwise maximum of two or more arrays.
 
@@ -118,11 +120,11 @@ def maximum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array
     References:
       `jax.numpy.maximum` also splits ties; it drops the cotangent of a NaN.
     """
-    return _extreme("max", xs, ties, autodiff)
+    return _elementwise_extremum("max", xs, ties, autodiff)
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def minimum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
     """Computes the elementwise minimum of two or more arrays.
 
@@ -141,11 +143,11 @@ def minimum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array
     References:
       `jax.numpy.minimum`.
     """
-    return _extreme("min", xs, ties, autodiff)
+    return _elementwise_extremum("min", xs, ties, autodiff)
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def fmax(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
     """Computes the elementwise maximum of two arrays, ignoring NaN.
 
@@ -167,11 +169,11 @@ def fmax(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") ->
     References:
       In a tie `torch.fmax` gives the cotangent to x, and `jax.numpy.fmax` gives it to y.
     """
-    return _extreme("max", (x, y), ties, autodiff, "loses", ("x", "y"))
+    return _elementwise_extremum("max", (x, y), ties, autodiff, "loses", ("x", "y"))
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def fmin(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
     """Computes the elementwise minimum of two arrays, ignoring NaN.
 
@@ -190,4 +192,4 @@ def fmin(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") ->
     References:
       `torch.fmin`, `jax.numpy.fmin`.
     """
-    return _extreme("min", (x, y), ties, autodiff, "loses", ("x", "y"))
+    return _elementwise_extremum("min", (x, y), ties, autodiff, "loses", ("x", "y"))

@@ -25,7 +25,17 @@ from jaxpool._ops.op import Op
 from jaxpool._plan.problem import Platform
 
 # Prefixes of the names of primitives that XLA does not fuse into the operation that uses their result.
-NOT_FUSED = ("arg", "conv_", "cum", "dot_general", "jaxpool_", "reduce", "scatter", "sort", "top_k")
+NOT_FUSED_PREFIXES = (
+    "arg",
+    "conv_",
+    "cum",
+    "dot_general",
+    "jaxpool_",
+    "reduce",
+    "scatter",
+    "sort",
+    "top_k",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,34 +71,39 @@ class PoolPasses:
     backward: Passes = ()
 
 
-def residual_types(op: Op, types: Sequence[Any]) -> tuple[jax.ShapeDtypeStruct, ...]:
-    """The types of the residual of an op, for inputs and extra arguments of `types`; none for integers."""
-    if not _is_differentiable(op, types):
+def residual_types(op: Op, argument_types: Sequence[Any]) -> tuple[jax.ShapeDtypeStruct, ...]:
+    """The types of the residual of an op, for inputs and extra arguments of `argument_types`; none for integers."""
+    if not _is_differentiable(op, argument_types):
         return ()
-    _, residual = jax.eval_shape(functools.partial(linear_map.value_and_residual, op), *types)
+    _, residual = jax.eval_shape(
+        functools.partial(linear_map.value_and_residual, op), *argument_types
+    )
     return tuple(jax.tree.leaves(residual))
 
 
-def _is_differentiable(op: Op, types: Sequence[Any]) -> bool:
-    return all(jnp.issubdtype(each.dtype, jnp.floating) for each in types[: op.inputs])
+def _is_differentiable(op: Op, argument_types: Sequence[Any]) -> bool:
+    return all(jnp.issubdtype(each.dtype, jnp.floating) for each in argument_types[: op.inputs])
 
 
 def passes_of_op(
-    platform: Platform, op: Op, types: Sequence[Any], directions: Collection[Direction]
+    platform: Platform, op: Op, argument_types: Sequence[Any], directions: Collection[Direction]
 ) -> PoolPasses:
-    """The passes of an op in some directions, for inputs and extra arguments of `types`."""
-    inputs, value = types[: op.inputs], functools.partial(linear_map.value, op)
-    y = jax.eval_shape(value, *types)
-    calls: dict[Direction, tuple[Any, ...]] = {"value": (value, *types), "forward": (value, *types)}
-    if _is_differentiable(op, types):
+    """The passes of an op in some directions, for inputs and extra arguments of `argument_types`."""
+    inputs, value = argument_types[: op.inputs], functools.partial(linear_map.value, op)
+    y = jax.eval_shape(value, *argument_types)
+    calls: dict[Direction, tuple[Any, ...]] = {
+        "value": (value, *argument_types),
+        "forward": (value, *argument_types),
+    }
+    if _is_differentiable(op, argument_types):
         forward = functools.partial(linear_map.value_and_residual, op)
         tangent = functools.partial(linear_map.linear_map, op, nonzero=(True,) * op.inputs)
-        y, residual = jax.eval_shape(forward, *types)
-        calls["forward"] = (forward, *types)
+        y, residual = jax.eval_shape(forward, *argument_types)
+        calls["forward"] = (forward, *argument_types)
         calls["tangent"] = (tangent, residual, inputs)
         calls["backward"] = (functools.partial(tangent, transposed=True), residual, [y])
     found = {
-        each: _passes_of(platform, [*inputs, y], *call)
+        each: _passes_of_function(platform, [*inputs, y], *call)
         for each, call in calls.items()
         if each in directions
     }
@@ -99,111 +114,134 @@ def passes_of_equation(platform: Platform, equation: Any) -> Passes:
     """The passes of an equation of one of our primitives, with all examples of its vmaps."""
     bind = functools.partial(equation.primitive.bind, **equation.params)
     arrays = [x.aval for x in equation.outvars]
-    return _passes_of(platform, arrays, bind, *[x.aval for x in equation.invars])
+    return _passes_of_function(platform, arrays, bind, *[x.aval for x in equation.invars])
 
 
-def _passes_of(
-    platform: Platform, arrays: Sequence[Any], function: Callable[..., Any], *types: Any
+def _passes_of_function(
+    platform: Platform,
+    input_and_output_types: Sequence[Any],
+    function: Callable[..., Any],
+    *argument_types: Any,
 ) -> Passes:
-    """The passes of the op that `function` binds, for arguments of `types`.
+    """The passes of the op that `function` binds, for arguments of `argument_types`.
 
-    `arrays` are the types of inputs and output. Passes over smaller arrays, such as tables of positions, are left out.
+    Passes over arrays smaller than all of `input_and_output_types`, such as tables of positions, are left out.
     """
-    program = jax.make_jaxpr(function)(*types).jaxpr
-    reader = _Reader(platform, min(map(_size, arrays)))
-    reader.store(reader.read(program, [NONE] * len(program.invars)), program.outvars)
-    return tuple(reader.passes) or (_elementwise(program.outvars),)
+    program = jax.make_jaxpr(function)(*argument_types).jaxpr
+    reader = _PassCollector(platform, min(map(_num_elements, input_and_output_types)))
+    reader.store_results(
+        reader.read_jaxpr(program, [NO_READS] * len(program.invars)), program.outvars
+    )
+    return tuple(reader.passes) or (_elementwise_pass(program.outvars),)
 
 
-class _Read(NamedTuple):
+class _SourceRead(NamedTuple):
     """A slice, or nested gathers, that an array is computed from."""
 
-    source: Any  # the array in memory
-    parts: tuple[str, ...]
+    source_array: Any  # the array in memory
+    slice_parameters: tuple[str, ...]
     axes: frozenset[int]
-    how: str
+    primitive_name: str
 
 
-Reads = frozenset[_Read]
-NONE: Reads = frozenset()
+Reads = frozenset[_SourceRead]
+NO_READS: Reads = frozenset()
 
 
-class _Reader:
-    """Collects the passes over arrays of at least `least` elements, in the order of the equations of a jaxpr."""
+class _PassCollector:
+    """Collects the passes over arrays of at least `min_elements` elements, in the order of the equations of a jaxpr."""
 
-    def __init__(self, platform: Platform, least: float) -> None:
-        self.platform, self.least = platform, least
+    def __init__(self, platform: Platform, min_elements: float) -> None:
+        self.platform, self.min_elements = platform, min_elements
         self.passes: list[Pass] = []
-        self.listed = NONE  # the reads of these passes
-        self.programs = self.stores = 0  # numbers of jaxprs and of stored results
+        self.listed_reads = NO_READS  # the reads of these passes
+        self.num_jaxprs = self.num_stores = 0  # numbers of jaxprs and of stored results
 
-    def read(self, program: Any, inputs: Sequence[Reads | None]) -> list[Reads | None]:
+    def read_jaxpr(self, jaxpr: Any, input_reads: Sequence[Reads | None]) -> list[Reads | None]:
         """List the passes of a jaxpr. Return the reads that its outputs are computed from, None for constants."""
-        known = dict(zip(program.invars, inputs, strict=True))
-        self.programs += 1
-        scope = self.programs
+        known = dict(zip(jaxpr.invars, input_reads, strict=True))
+        self.num_jaxprs += 1
+        scope = self.num_jaxprs
 
-        def reads_of(x: Any) -> Reads | None:
+        def reads_of_variable(x: Any) -> Reads | None:
             return None if isinstance(x, core.Literal) else known.get(x)
 
-        for equation in program.eqns:
-            operands = [reads_of(x) for x in equation.invars]
+        for equation in jaxpr.eqns:
+            operands = [reads_of_variable(x) for x in equation.invars]
             if any(reads is not None for reads in operands):
-                outputs = self._outputs(equation, operands, scope)
+                outputs = self._reads_of_outputs(equation, operands, scope)
                 known.update(zip(equation.outvars, outputs, strict=True))
-        return [reads_of(x) for x in program.outvars]
+        return [reads_of_variable(x) for x in jaxpr.outvars]
 
-    def store(self, results: Sequence[Reads | None], like: Sequence[Any]) -> list[Reads | None]:
-        """End the passes that compute `results`, which have the types of the variables `like`."""
-        self.stores += 1
+    def store_results(
+        self, result_reads: Sequence[Reads | None], variables: Sequence[Any]
+    ) -> list[Reads | None]:
+        """End the passes that compute `variables` from `result_reads`."""
+        self.num_stores += 1
         # One loop computes all results of one shape.
-        for shape in dict.fromkeys(x.aval.shape for x in like):
-            pairs = zip(results, like, strict=True)
+        for shape in dict.fromkeys(x.aval.shape for x in variables):
+            pairs = zip(result_reads, variables, strict=True)
             chosen = [(reads, x) for reads, x in pairs if reads and x.aval.shape == shape]
-            self._list(NONE.union(*[reads for reads, _ in chosen]), [x for _, x in chosen])
-        return [None if reads is None else NONE for reads in results]
+            self._add_pass(NO_READS.union(*[reads for reads, _ in chosen]), [x for _, x in chosen])
+        return [None if reads is None else NO_READS for reads in result_reads]
 
-    def _list(self, reads: Reads, written: Sequence[Any] = ()) -> None:
+    def _add_pass(self, reads: Reads, written_variables: Sequence[Any] = ()) -> None:
         """List a pass with these reads, unless earlier passes have them."""
-        reads -= self.listed
-        self.listed |= reads
-        size = max((_size(read.source[-1].aval) for read in reads), default=0)
-        if not reads or max([size, *(_size(x.aval) for x in written)]) < self.least:
+        reads -= self.listed_reads
+        self.listed_reads |= reads
+        size = max((_num_elements(read.source_array[-1].aval) for read in reads), default=0)
+        if (
+            not reads
+            or max([size, *(_num_elements(x.aval) for x in written_variables)]) < self.min_elements
+        ):
             return
-        largest = [read for read in reads if _size(read.source[-1].aval) == size]
-        how = "gather" if any(read.how == "gather" for read in largest) else "slice"
+        largest = [read for read in reads if _num_elements(read.source_array[-1].aval) == size]
+        how = "gather" if any(read.primitive_name == "gather" for read in largest) else "slice"
         axes = sorted(frozenset[int]().union(*[read.axes for read in largest]))
-        self.passes.append(Pass(tuple(axes), _terms(reads), how, tuple(map(_type, written))))
+        self.passes.append(
+            Pass(
+                tuple(axes),
+                _max_reads_per_array(reads),
+                how,
+                tuple(map(_shape_and_dtype, written_variables)),
+            )
+        )
 
-    def _outputs(self, equation: Any, operands: Sequence[Any], scope: int) -> list[Reads | None]:
+    def _reads_of_outputs(
+        self, equation: Any, operand_reads: Sequence[Any], jaxpr_number: int
+    ) -> list[Reads | None]:
         """The reads that the outputs of an equation are computed from."""
         name, outs = equation.primitive.name, equation.outvars
-        every = NONE.union(*[reads for reads in operands if reads is not None])
+        every = NO_READS.union(*[reads for reads in operand_reads if reads is not None])
         if equation.primitive in (linear_map.compute_p, linear_map.linear_p):
             kernel = linear_map.kernel_of(equation, self.platform)
             program = jax.make_jaxpr(kernel)(*[x.aval for x in equation.invars]).jaxpr
-            return self.read(program, operands)
+            return self.read_jaxpr(program, operand_reads)
         if name in ("scan", "while", "cond"):
-            return self._control_flow(equation, operands)
-        if name.startswith(NOT_FUSED) and name != "reduce_precision":
-            self._list(every)
-            if max(_size(x.aval) for x in (*equation.invars, *outs)) >= self.least:
+            return self._add_control_flow_passes(equation, operand_reads)
+        if name.startswith(NOT_FUSED_PREFIXES) and name != "reduce_precision":
+            self._add_pass(every)
+            if max(_num_elements(x.aval) for x in (*equation.invars, *outs)) >= self.min_elements:
                 how = name.removeprefix("jaxpool_")
-                self.passes.append(Pass(*_axes_and_terms(equation), how, tuple(map(_type, outs))))
-            return [NONE] * len(outs)
+                self.passes.append(
+                    Pass(*_axes_and_num_terms(equation), how, tuple(map(_shape_and_dtype, outs)))
+                )
+            return [NO_READS] * len(outs)
         for inner in core.jaxprs_in_params(equation.params):
-            return self._call(equation, inner, operands)
+            return self._reads_of_call(equation, inner, operand_reads)
         if name == "optimization_barrier":
-            return self.store(operands, outs)
+            return self.store_results(operand_reads, outs)
         if name in ("concatenate", "stack"):  # each element of the result comes from one operand
-            return [max([reads for reads in operands if reads is not None], key=len)]
+            return [max([reads for reads in operand_reads if reads is not None], key=len)]
         if name in ("slice", "dynamic_slice", "gather", "pad"):
-            return [self._sliced(equation, operands[0], scope)]
+            return [self._reads_of_slice(equation, operand_reads[0], jaxpr_number)]
         return [every] * len(outs)
 
-    def _sliced(self, equation: Any, reads: Reads | None, scope: int) -> Reads | None:
+    def _reads_of_slice(
+        self, equation: Any, operand_reads: Reads | None, jaxpr_number: int
+    ) -> Reads | None:
         """The reads of a slice or a gather. A pad moves the elements of a slice, or is a slice itself if it crops."""
-        if reads is None or 0 in equation.outvars[0].aval.shape:
+        if operand_reads is None or 0 in equation.outvars[0].aval.shape:
             return None
         (x, *_), (y, *_), params = equation.invars, equation.outvars, equation.params
         name, how, part = equation.primitive.name, "slice", repr(params)
@@ -211,46 +249,54 @@ class _Reader:
             config = params["padding_config"]
             axes = {axis for axis, (low, high, _) in enumerate(config) if low or high}
             cropped = any(min(low, high) < 0 for low, high, _ in config)
-            if _terms(reads) > 1 or (not reads and not cropped):
-                return reads
+            if _max_reads_per_array(operand_reads) > 1 or (not operand_reads and not cropped):
+                return operand_reads
         elif name == "gather":
             axes, how = set(params["dimension_numbers"].start_index_map), "gather"
         else:
             axes = {axis for axis, n in enumerate(x.aval.shape) if n != y.aval.shape[axis]}
-            if _terms(reads) > 1:
-                self._list(reads, [x])
+            if _max_reads_per_array(operand_reads) > 1:
+                self._add_pass(operand_reads, [x])
         if name in ("gather", "dynamic_slice"):
-            part = f"{scope} {id(y)}"  # the positions are arrays
-        start = _Read((scope, self.stores, x), (), frozenset(), how)
+            part = f"{jaxpr_number} {id(y)}"  # the positions are arrays
+        start = _SourceRead((jaxpr_number, self.num_stores, x), (), frozenset(), how)
         return frozenset(
-            each._replace(parts=(*each.parts, part), axes=each.axes | axes, how=how)
-            for each in (reads - self.listed) or {start}
+            each._replace(
+                slice_parameters=(*each.slice_parameters, part),
+                axes=each.axes | axes,
+                primitive_name=how,
+            )
+            for each in (operand_reads - self.listed_reads) or {start}
         )
 
-    def _call(self, equation: Any, inner: Any, operands: Sequence[Any]) -> list[Reads | None]:
+    def _reads_of_call(
+        self, equation: Any, called_jaxpr: Any, operand_reads: Sequence[Any]
+    ) -> list[Reads | None]:
         """The reads of the results of a call. Results of a call that XLA does not inline are stored."""
-        before, results = len(self.passes), self.read(inner, operands)
+        before, results = len(self.passes), self.read_jaxpr(called_jaxpr, operand_reads)
         if (getattr(equation.ctx, "xla_metadata", None) or {}).get("inlineable") != "false":
             return results
-        results = self.store(results, equation.outvars)
-        if len(self.passes) == before and inner.eqns:
-            self.passes.append(_elementwise(equation.outvars))
+        results = self.store_results(results, equation.outvars)
+        if len(self.passes) == before and called_jaxpr.eqns:
+            self.passes.append(_elementwise_pass(equation.outvars))
         return results
 
-    def _control_flow(self, equation: Any, operands: Sequence[Any]) -> list[Reads | None]:
+    def _add_control_flow_passes(
+        self, equation: Any, operand_reads: Sequence[Any]
+    ) -> list[Reads | None]:
         """List the passes of the body of a loop, or of each branch of a conditional."""
-        params, operands = equation.params, self.store(operands, equation.invars)
+        params, operand_reads = equation.params, self.store_results(operand_reads, equation.invars)
         if equation.primitive.name == "scan":
             bodies, where = [params["jaxpr"]], f"in each of {params['length']} loop steps"
         elif equation.primitive.name == "while":
             bodies, where = [params["body_jaxpr"]], "in a loop"
-            operands = operands[params["cond_nconsts"] :]
+            operand_reads = operand_reads[params["cond_nconsts"] :]
         else:
             bodies, where = params["branches"], "in a branch"
-            operands = operands[1:]
+            operand_reads = operand_reads[1:]
         first, found = len(self.passes), []
         for body in bodies:
-            self.store(self.read(body.jaxpr, operands), body.jaxpr.outvars)
+            self.store_results(self.read_jaxpr(body.jaxpr, operand_reads), body.jaxpr.outvars)
             found.append(self.passes[first:])
             del self.passes[first:]
         # The longest branch is for rare inputs, such as NaN.
@@ -260,29 +306,29 @@ class _Reader:
         for each in found[0]:
             inner = f", {each.where}" if each.where else ""
             self.passes.append(dataclasses.replace(each, where=where + inner))
-        return [NONE] * len(equation.outvars)
+        return [NO_READS] * len(equation.outvars)
 
 
-def _terms(reads: Reads) -> int:
+def _max_reads_per_array(reads: Reads) -> int:
     """Number of reads of one array."""
-    return max(Counter(read.source for read in reads).values(), default=0)
+    return max(Counter(read.source_array for read in reads).values(), default=0)
 
 
-def _elementwise(like: Sequence[Any]) -> Pass:
-    return Pass((), 1, "elementwise", tuple(map(_type, like)))
+def _elementwise_pass(variables: Sequence[Any]) -> Pass:
+    return Pass((), 1, "elementwise", tuple(map(_shape_and_dtype, variables)))
 
 
-def _type(x: Any) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(x.aval.shape, x.aval.dtype)
+def _shape_and_dtype(variable: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(variable.aval.shape, variable.aval.dtype)
 
 
-def _size(x: Any) -> float:
+def _num_elements(aval: Any) -> float:
     """Number of elements; infinity if it is symbolic."""
-    size = math.prod(x.shape)
+    size = math.prod(aval.shape)
     return size if is_int(size) else math.inf
 
 
-def _axes_and_terms(equation: Any) -> tuple[tuple[int, ...], Any]:
+def _axes_and_num_terms(equation: Any) -> tuple[tuple[int, ...], Any]:
     """The axes that an equation reduces, sorts or scatters along, and the number of elements per result."""
     params, shape = equation.params, equation.invars[0].aval.shape
     sizes = params.get("window_dimensions", params.get("sizes"))

@@ -10,8 +10,8 @@ from typing import Any
 
 from jax import Array
 
-from jaxpool._api.shared_text import filled
-from jaxpool._api.windowed import checked, masked
+from jaxpool._api.shared_text import fill_docstring_placeholders
+from jaxpool._api.windowed import checked_array_and_windows, checked_window_mask
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.sizes import IntOrInts, Padding
 from jaxpool._kernels.compare import Ties
@@ -21,7 +21,7 @@ from jaxpool._ops.masked import MaskedSelect, extreme
 from jaxpool._shards.pools import select_pool
 
 
-def extreme_pool(
+def max_or_min_pool(
     kind: Kind,
     x: Any,
     window_shape: Any,
@@ -37,8 +37,10 @@ def extreme_pool(
     """Run the max or min pool of x."""
     geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
     any_length = ties != "split" and where is None
-    x, split = checked(x, *geometry, ties=ties, autodiff=autodiff, any_length=any_length)
-    mask = masked(x, split, where)
+    x, split = checked_array_and_windows(
+        x, *geometry, ties=ties, autodiff=autodiff, allow_long_axes=any_length
+    )
+    mask = checked_window_mask(x, split, where)
     if mask is None:
         return split.run(select_pool, x, kind, ties, autodiff=autodiff)
     op = MaskedSelect(split.window, kind, ties)
@@ -119,11 +121,11 @@ def max_pool(
       `torch.nn.functional.max_pool2d`.
     """
     geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
-    return extreme_pool("max", x, *geometry, where, ties, autodiff)
+    return max_or_min_pool("max", x, *geometry, where, ties, autodiff)
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def min_pool(
     x: Any,
     window_shape: IntOrInts,
@@ -166,4 +168,4 @@ def min_pool(
       The window arithmetic of `jax.lax.reduce_window`.
     """
     geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
-    return extreme_pool("min", x, *geometry, where, ties, autodiff)
+    return max_or_min_pool("min", x, *geometry, where, ties, autodiff)

@@ -10,7 +10,7 @@ from typing import Any
 
 # Option numbers from malloc.h of glibc.
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX, _ARENA_MAX = -1, -2, -4, -8
-_SETTINGS = {_MMAP_MAX: 0, _TRIM_THRESHOLD: -1, _TOP_PAD: 1 << 28, _ARENA_MAX: 1}
+_MALLOC_SETTINGS = {_MMAP_MAX: 0, _TRIM_THRESHOLD: -1, _TOP_PAD: 1 << 28, _ARENA_MAX: 1}
 
 
 @functools.cache
@@ -43,19 +43,19 @@ def keep_memory() -> bool:
     References:
         mallopt(3): M_MMAP_MAX 0, M_TRIM_THRESHOLD -1, M_TOP_PAD 256 MiB, M_ARENA_MAX 1.
     """
-    libc = _glibc()
-    if libc is None or _arenas(libc) > 1:
+    libc = _load_glibc_if_in_use()
+    if libc is None or _count_malloc_arenas(libc) > 1:
         return False
-    return all(libc.mallopt(name, value) == 1 for name, value in _SETTINGS.items())
+    return all(libc.mallopt(name, value) == 1 for name, value in _MALLOC_SETTINGS.items())
 
 
-class _Usage(ctypes.Structure):
+class _Mallinfo2(ctypes.Structure):
     """The result of `mallinfo2`: ten sizes. The size at index 7 is the bytes in use."""
 
     _fields_ = (("sizes", ctypes.c_size_t * 10),)
 
 
-def _glibc() -> Any:
+def _load_glibc_if_in_use() -> Any:
     """The C library of this process, if it is glibc 2.33 or later and is the allocator in use; else None."""
     if sys.platform != "linux":
         return None
@@ -64,7 +64,7 @@ def _glibc() -> Any:
         usage, malloc, free = libc.mallinfo2, libc.malloc, libc.free
     except AttributeError:
         return None
-    usage.restype, malloc.restype, free.argtypes = _Usage, ctypes.c_void_p, [ctypes.c_void_p]
+    usage.restype, malloc.restype, free.argtypes = _Mallinfo2, ctypes.c_void_p, [ctypes.c_void_p]
     before, size = usage().sizes[7], 1 << 16
     block = malloc(ctypes.c_size_t(size))
     grown = usage().sizes[7] - before
@@ -72,7 +72,7 @@ def _glibc() -> Any:
     return libc if grown >= size else None
 
 
-def _arenas(libc: Any) -> int:
+def _count_malloc_arenas(libc: Any) -> int:
     """The number of arenas of glibc: the first, and one per thread that allocated, up to a limit."""
     text, size = ctypes.c_void_p(), ctypes.c_size_t()
     libc.open_memstream.restype = ctypes.c_void_p

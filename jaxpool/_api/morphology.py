@@ -12,9 +12,9 @@ import jax
 import numpy as np
 from jax import Array, lax
 
-from jaxpool._api.max_pool import extreme_pool
-from jaxpool._api.shared_text import filled
-from jaxpool._api.windowed import checked
+from jaxpool._api.max_pool import max_or_min_pool
+from jaxpool._api.shared_text import fill_docstring_placeholders
+from jaxpool._api.windowed import checked_array_and_windows
 from jaxpool._arguments.arrays import as_array, wrong_dtype_error
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
@@ -26,7 +26,7 @@ from jaxpool._ops.morphology import Morphology
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def dilate(
     x: Any,
     kernel: Any,
@@ -70,11 +70,11 @@ def dilate(
       `tf.nn.dilation2d`.
     """
     geometry = strides, padding, window_dilation, axes
-    return _morphology("max", x, kernel, *geometry, ties, autodiff)
+    return _dilate_or_erode("max", x, kernel, *geometry, ties, autodiff)
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def erode(
     x: Any,
     kernel: Any,
@@ -112,10 +112,10 @@ def erode(
       `tf.nn.erosion2d`, which reverses the kernel.
     """
     geometry = strides, padding, window_dilation, axes
-    return _morphology("min", x, kernel, *geometry, ties, autodiff)
+    return _dilate_or_erode("min", x, kernel, *geometry, ties, autodiff)
 
 
-def _morphology(
+def _dilate_or_erode(
     kind: Kind,
     x: Any,
     kernel: Any,
@@ -128,7 +128,7 @@ def _morphology(
 ) -> Array:
     """The dilation or erosion of x."""
     x, original, kernel = as_array(x), kernel, as_array(kernel, "kernel")
-    flat = _all_zero(original)
+    flat = _is_known_zero(original)
     if bool in (x.dtype, kernel.dtype) or is_float(x.dtype) != is_float(kernel.dtype):
         rule = f"of floats as x is, or of integers as x is, x being {x.dtype}"
         raise wrong_dtype_error("kernel", rule, kernel, "Convert one of them.")
@@ -146,15 +146,15 @@ def _morphology(
         raise ArgumentError("kernel", rule, kernel.shape, hint, attribute="shape")
     geometry = shape, strides, padding, window_dilation, False, pooled
     if flat:
-        return extreme_pool(kind, x, *geometry, None, ties, autodiff)
-    x, split = checked(x, *geometry, ties=ties, autodiff=autodiff)
+        return max_or_min_pool(kind, x, *geometry, None, ties, autodiff)
+    x, split = checked_array_and_windows(x, *geometry, ties=ties, autodiff=autodiff)
     line = [x.shape[axis] if axis == channels else 1 for axis in range(x.ndim)]
     weights = lax.reshape(kernel.astype(x.dtype), (math.prod(shape), *line))
     op = Morphology(split.window, ties, range(split.window.size), kind, channels)
     return split.apply(applied, op, x, weights, autodiff=autodiff)
 
 
-def _all_zero(kernel: Any) -> bool:
+def _is_known_zero(kernel: Any) -> bool:
     """True if the kernel is concrete and 0 everywhere, so that the dilation is a max pool.
 
     Another constant would not do: sums are rounded or wrap around, so those of unequal elements may tie.

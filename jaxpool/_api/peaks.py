@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args
 
 from jax import Array, lax
 
-from jaxpool._api.shared_text import filled
-from jaxpool._api.windowed import checked
+from jaxpool._api.shared_text import fill_docstring_placeholders
+from jaxpool._api.windowed import checked_array_and_windows
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import check_choice
 from jaxpool._arguments.sizes import IntOrInts
@@ -22,27 +22,27 @@ from jaxpool._plan.problem import barrier_on
 from jaxpool._shards.halo import Shards
 from jaxpool._shards.pools import select_pool, select_with_tap
 
-Marked = Literal["first", "last", "all"]
-MARKED: tuple[Marked, ...] = get_args(Marked)
+PeakTies = Literal["first", "last", "all"]
+PEAK_TIES: tuple[PeakTies, ...] = get_args(PeakTies)
 
 
-def _peaks(kind: Kind, x: Any, window_shape: Any, axes: Any, ties: Any) -> Array:
-    x, split = checked(x, window_shape, padding="SAME", axes=axes)
-    check_choice("ties", ties, MARKED)
-    return split.run(_marked, x, kind, ties)
+def _mark_local_extrema(kind: Kind, x: Any, window_shape: Any, axes: Any, ties: Any) -> Array:
+    x, split = checked_array_and_windows(x, window_shape, padding="SAME", axes=axes)
+    check_choice("ties", ties, PEAK_TIES)
+    return split.run(_local_extremum_mask, x, kind, ties)
 
 
-def _marked(shards: Shards, kind: Kind, ties: Marked, x: Array) -> Array:
+def _local_extremum_mask(shards: Shards, kind: Kind, ties: PeakTies, x: Array) -> Array:
     """True for elements of x that are the extremum of their window; `ties` selects among tied elements."""
     x = lax.stop_gradient(x)
     if ties == "all":
 
-        def attained(x: Array) -> Array:
+        def equals_window_extremum(x: Array) -> Array:
             return is_tied_with(
                 to_comparison_dtype(x), to_comparison_dtype(select_pool(shards, kind, "first", x))
             )
 
-        marks: Array = store_arguments(barrier_on(traced_for()), attained)(x)
+        marks: Array = store_arguments(barrier_on(traced_for()), equals_window_extremum)(x)
         return marks
     _, tap = select_with_tap(shards, kind, ties, x)
     own = 0  # the flat tap of an element in the window around it
@@ -52,9 +52,13 @@ def _marked(shards: Shards, kind: Kind, ties: Marked, x: Array) -> Array:
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def local_maxima(
-    x: Any, window_shape: IntOrInts, *, axes: tuple[int, ...] | None = None, ties: Marked = "first"
+    x: Any,
+    window_shape: IntOrInts,
+    *,
+    axes: tuple[int, ...] | None = None,
+    ties: PeakTies = "first",
 ) -> Array:
     """Marks each element that is the largest of the window around it, such as the peaks of a heatmap.
 
@@ -90,13 +94,17 @@ def local_maxima(
       Zhou et al., Objects as Points, arXiv:1904.07850, where a peak is an element that a 3x3 max pool does not
       change: `ties="all"`.
     """
-    return _peaks("max", x, window_shape, axes, ties)
+    return _mark_local_extrema("max", x, window_shape, axes, ties)
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def local_minima(
-    x: Any, window_shape: IntOrInts, *, axes: tuple[int, ...] | None = None, ties: Marked = "first"
+    x: Any,
+    window_shape: IntOrInts,
+    *,
+    axes: tuple[int, ...] | None = None,
+    ties: PeakTies = "first",
 ) -> Array:
     """Marks each element that is the smallest of the window around it.
 
@@ -125,4 +133,4 @@ def local_minima(
     References:
       `local_maxima`.
     """
-    return _peaks("min", x, window_shape, axes, ties)
+    return _mark_local_extrema("min", x, window_shape, axes, ties)

@@ -16,7 +16,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxpool._accelerate.report import in_package, is_own, is_users, line
+from jaxpool._accelerate.report import (
+    format_frame_line,
+    is_jax_or_jaxpool_file,
+    is_user_file,
+    path_in_package,
+)
 from jaxpool._api import plan_text
 from jaxpool._api.kernel_passes import PoolPasses, passes_of_equation, passes_of_op, residual_types
 from jaxpool._arguments.calls import public
@@ -28,14 +33,14 @@ from jaxpool._ops.op import Op
 from jaxpool._plan.problem import PLATFORMS, Platform
 
 # Files that call functions of the user. A pool that such a function calls belongs to the user.
-CALL_OTHERS = (
+FILES_CALLING_USER_FUNCTIONS = (
     "_api/plan_of.py",
     "_api/sharded.py",
     "_accelerate/accelerate.py",
     "_arguments/calls.py",
 )
 # Directions whose passes a row has even if the program does not run them.
-SHOWN: tuple[Direction, ...] = ("forward", "backward")
+ALWAYS_SHOWN_DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,19 +61,22 @@ class PoolPlan:
     kept: tuple[jax.ShapeDtypeStruct, ...]
     runs: tuple[Direction, ...]
     passes: Mapping[Platform, PoolPasses]
-    kept_on: Mapping[Platform, tuple[jax.ShapeDtypeStruct, ...]]  # when traced for that platform
+    # The residual when traced for each platform.
+    residual_by_platform: Mapping[Platform, tuple[jax.ShapeDtypeStruct, ...]]
 
     @property
     def kept_bytes(self) -> Any:
         """The size of the residual in bytes: an int, or an expression of symbolic sizes."""
-        return self.bytes_of(self.kept)
+        return self.size_in_bytes(self.kept)
 
-    def bytes_of(self, kept: Sequence[jax.ShapeDtypeStruct]) -> Any:
+    def size_in_bytes(self, array_types: Sequence[jax.ShapeDtypeStruct]) -> Any:
         """The size of arrays of these types in bytes, over all examples."""
-        return sum(self.examples * math.prod(each.shape) * each.dtype.itemsize for each in kept)
+        return sum(
+            self.examples * math.prod(each.shape) * each.dtype.itemsize for each in array_types
+        )
 
     def __str__(self) -> str:
-        return "\n".join(plan_text.lines_of(self))
+        return "\n".join(plan_text.plan_lines(self))
 
     __repr__ = __str__
 
@@ -139,113 +147,139 @@ def plan_of(fn: Callable[..., Any]) -> Callable[..., Plans]:
         raise ArgumentError("fn", "a function", fn, hint, TypeError)
 
     @functools.wraps(fn)
-    def planned(*args: Any, **kwargs: Any) -> Plans:
+    def list_pools(*args: Any, **kwargs: Any) -> Plans:
         leaves, tree = jax.tree.flatten((args, kwargs))
-        traced = [*map(_is_array, leaves)]
+        traced = [*map(_is_array_argument, leaves)]
 
-        def called(*arrays: Any) -> Any:
+        def call_with_arrays(*arrays: Any) -> Any:
             values = iter(arrays)
             merged = [
                 next(values) if one else leaf for leaf, one in zip(leaves, traced, strict=True)
             ]
             args, kwargs = jax.tree.unflatten(tree, merged)
-            return [each for each in jax.tree.leaves(fn(*args, **kwargs)) if _is_array(each)]
+            return [
+                each for each in jax.tree.leaves(fn(*args, **kwargs)) if _is_array_argument(each)
+            ]
 
         arrays = [leaf for leaf, one in zip(leaves, traced, strict=True) if one]
-        return Plans(_rows({platform: _traced(called, arrays, platform) for platform in PLATFORMS}))
+        return Plans(
+            _plan_rows(
+                {
+                    platform: _trace_pools(call_with_arrays, arrays, platform)
+                    for platform in PLATFORMS
+                }
+            )
+        )
 
-    return planned
+    return list_pools
 
 
-def _is_array(leaf: Any) -> bool:
+def _is_array_argument(leaf: Any) -> bool:
     """True if a leaf is traced. A NumPy scalar is not: it may be a size."""
     return hasattr(leaf, "shape") and hasattr(leaf, "dtype") and not isinstance(leaf, np.generic)
 
 
 @dataclasses.dataclass(frozen=True)
-class _Pool:
+class _PoolEquations:
     """An op and its derivatives, bound by one line of a program."""
 
     op: Op
-    where: str
-    function: str
-    every: Sequence[Bound]
+    caller_line: str
+    function_name: str
+    equations: Sequence[Bound]
 
     @property
-    def first(self) -> Bound:
+    def first_equation(self) -> Bound:
         """The first equation of the op, of its value before its derivative."""
-        return next(filter(self._ahead, self.every), self.every[0])
+        return next(filter(self._has_known_input_types, self.equations), self.equations[0])
 
     @property
-    def runs(self) -> tuple[Direction, ...]:
+    def directions(self) -> tuple[Direction, ...]:
         """The directions that the program runs."""
-        return tuple(dict.fromkeys(bound.direction for bound in self.every))
+        return tuple(dict.fromkeys(bound.direction for bound in self.equations))
 
     @property
-    def kept(self) -> tuple[jax.ShapeDtypeStruct, ...]:
+    def residual(self) -> tuple[jax.ShapeDtypeStruct, ...]:
         """The types of the residual."""
-        first = self.first
+        first = self.first_equation
         if first.stopped:
             return ()
-        return residual_types(self.op, first.types) if self._ahead(first) else first.residual
+        return (
+            residual_types(self.op, first.types)
+            if self._has_known_input_types(first)
+            else first.residual
+        )
 
     def passes(self, platform: Platform) -> PoolPasses:
         """The passes on a platform; those of the bound derivatives only, if the types of all inputs are unknown."""
-        if self._ahead(self.first):
-            return passes_of_op(platform, self.op, self.first.types, {*SHOWN, *self.runs})
+        if self._has_known_input_types(self.first_equation):
+            return passes_of_op(
+                platform,
+                self.op,
+                self.first_equation.types,
+                {*ALWAYS_SHOWN_DIRECTIONS, *self.directions},
+            )
         return PoolPasses(
-            **{each.direction: passes_of_equation(platform, each.path[-1]) for each in self.every}
+            **{
+                each.direction: passes_of_equation(platform, each.path[-1])
+                for each in self.equations
+            }
         )
 
-    def _ahead(self, bound: Bound) -> bool:
-        ahead = self.op.linear_in_x or bound.direction in ("value", "forward")
-        return ahead and None not in bound.types
+    def _has_known_input_types(self, equation: Bound) -> bool:
+        ahead = self.op.linear_in_x or equation.direction in ("value", "forward")
+        return ahead and None not in equation.types
 
 
-def _traced(program: Callable[..., Any], arrays: Sequence[Any], platform: Platform) -> list[_Pool]:
+def _trace_pools(
+    traced_function: Callable[..., Any], argument_types: Sequence[Any], platform: Platform
+) -> list[_PoolEquations]:
     """The pools of a program that is traced for a platform; a pool and its derivative on one line are one pool."""
     with tracing_for(platform):
-        equations = list(ops_in(jax.make_jaxpr(program)(*arrays).jaxpr))
+        equations = list(ops_in(jax.make_jaxpr(traced_function)(*argument_types).jaxpr))
     pools: dict[Any, list[Bound]] = {}
     for bound in equations:
         if not bound.op.is_pool:
             continue
         first = bound.types[0]
         known_type = None if first is None else (first.shape, first.dtype)
-        place = _place(bound.path)
+        place = _caller_line_and_function_name(bound.path)
         keys = [
             key for key in pools if key[:2] == (bound.op, place) and known_type in (key[2], None)
         ]
         pools.setdefault(keys[0] if keys else (bound.op, place, known_type), []).append(bound)
     return [
-        _Pool(op, where, function, every) for (op, (where, function), _), every in pools.items()
+        _PoolEquations(op, where, function, every)
+        for (op, (where, function), _), every in pools.items()
     ]
 
 
-def _rows(traced: Mapping[Platform, Sequence[_Pool]]) -> Iterator[PoolPlan]:
+def _plan_rows(
+    pools_by_platform: Mapping[Platform, Sequence[_PoolEquations]],
+) -> Iterator[PoolPlan]:
     """A row for each pool; its op may differ between platforms."""
-    for pools in zip(*traced.values(), strict=True):
-        by_platform = dict(zip(traced, pools, strict=True))
+    for pools in zip(*pools_by_platform.values(), strict=True):
+        by_platform = dict(zip(pools_by_platform, pools, strict=True))
         pool = by_platform.get(traced_for(), pools[0])
-        first = pool.first
+        first = pool.first_equation
         yield PoolPlan(
-            pool.function or type(pool.op).__name__,
-            pool.where,
+            pool.function_name or type(pool.op).__name__,
+            pool.caller_line,
             first.types[: pool.op.inputs],
             first.outputs[0],
             math.prod(first.mapped),
-            _devices(first.path),
+            _num_devices(first.path),
             getattr(pool.op, "window", None),
-            pool.kept,
-            pool.runs,
+            pool.residual,
+            pool.directions,
             {each: by_platform[each].passes(each) for each in by_platform},
-            {each: by_platform[each].kept for each in by_platform},
+            {each: by_platform[each].residual for each in by_platform},
         )
 
 
-def _devices(path: Sequence[Any]) -> int:
+def _num_devices(equation_path: Sequence[Any]) -> int:
     """The number of devices that the shard_maps around an equation use."""
-    maps = [each.params for each in path if each.primitive.name == "shard_map"]
+    maps = [each.params for each in equation_path if each.primitive.name == "shard_map"]
     return math.prod(
         params["mesh"].shape[axis]
         for params in maps
@@ -253,27 +287,28 @@ def _devices(path: Sequence[Any]) -> int:
     )
 
 
-def _place(path: Sequence[Any]) -> tuple[str, str]:
+def _caller_line_and_function_name(equation_path: Sequence[Any]) -> tuple[str, str]:
     """The line that calls a pool, empty if it is unknown, and the name of the called function of this library.
 
-    `path` is an equation after those that contain it. The outermost of them with a frame of this library decides: the
-    trace of an inner equation may come from the cache of another call.
+    `equation_path` is an equation after those that contain it. The outermost of them with a frame of this library
+    decides: the trace of an inner equation may come from the cache of another call.
     """
     where = ""
-    for equation in path:
+    for equation in equation_path:
         trace = equation.source_info.traceback
         if trace is None:
             continue
         frames = [frame for frame, _ in traceback.walk_tb(trace.as_python_traceback())]
         files = [frame.f_code.co_filename for frame in frames]
-        users = [at for at, file in enumerate(files) if is_users(file)]
-        others = [at for at, file in enumerate(files) if not is_own(file)]
+        users = [at for at, file in enumerate(files) if is_user_file(file)]
+        others = [at for at, file in enumerate(files) if not is_jax_or_jaxpool_file(file)]
         last = (users or others or [-1])[-1]
-        where = line(frames[last]) if last >= 0 else where
+        where = format_frame_line(frames[last]) if last >= 0 else where
         ours = [
             (file, frame.f_code.co_name)
             for frame in frames[last + 1 :]
-            if (file := in_package(frame.f_code.co_filename)) and file not in CALL_OTHERS
+            if (file := path_in_package(frame.f_code.co_filename))
+            and file not in FILES_CALLING_USER_FUNCTIONS
         ]
         if ours:
             if ("_accelerate/bind.py", "dispatch") in ours:

@@ -14,24 +14,26 @@ from jaxpool._geometry.window import Window
 from jaxpool._plan.problem import PLATFORMS
 
 
-def lines_of(row: Any) -> Iterator[str]:
+def plan_lines(pool_plan: Any) -> Iterator[str]:
     """The lines of text of one row."""
-    inputs = ", ".join(map(of_type, row.inputs))
-    where = f"{row.where}: " if row.where else ""
-    yield f"{where}{row.function} of {inputs} to {of_type(row.output)}"
-    if row.examples != 1:
-        yield _line("vmap", f"{row.examples} examples of these")
-    if row.devices != 1:
-        yield _line("shard", f"of one of {row.devices} devices: these are the types of its part")
-    if row.window is not None and row.window.dims:
-        yield _line("window", of_window(row.window))
-    yield _line("keeps", of_kept(row))
-    for platform, kept in row.kept_on.items():
-        if kept != row.kept:
-            size = of_bytes(row.bytes_of(kept))
-            arrays = ", ".join(map(of_type, kept)) or "nothing"
-            yield _line("", f"where it is traced for {platform}: {arrays}: {size}")
-    for platforms, passes in passes_by_platform(row):
+    inputs = ", ".join(map(format_type, pool_plan.inputs))
+    where = f"{pool_plan.where}: " if pool_plan.where else ""
+    yield f"{where}{pool_plan.function} of {inputs} to {format_type(pool_plan.output)}"
+    if pool_plan.examples != 1:
+        yield _format_line("vmap", f"{pool_plan.examples} examples of these")
+    if pool_plan.devices != 1:
+        yield _format_line(
+            "shard", f"of one of {pool_plan.devices} devices: these are the types of its part"
+        )
+    if pool_plan.window is not None and pool_plan.window.dims:
+        yield _format_line("window", format_window(pool_plan.window))
+    yield _format_line("keeps", format_residual(pool_plan))
+    for platform, kept in pool_plan.residual_by_platform.items():
+        if kept != pool_plan.kept:
+            size = format_bytes(pool_plan.size_in_bytes(kept))
+            arrays = ", ".join(map(format_type, kept)) or "nothing"
+            yield _format_line("", f"where it is traced for {platform}: {arrays}: {size}")
+    for platforms, passes in pass_lines_by_platform(pool_plan):
         yield f"  {platforms}"
         for way, lines in passes:
             yield from (
@@ -40,12 +42,12 @@ def lines_of(row: Any) -> Iterator[str]:
             )
 
 
-def of_type(array: Any) -> str:
+def format_type(array: Any) -> str:
     """The type of an array in the notation of jax: float32[8,40,40,128]."""
     return f"{array.dtype}[{','.join(map(str, array.shape))}]"
 
 
-def of_window(window: Window) -> str:
+def format_window(window: Window) -> str:
     """The window shape and the axes, with strides, dilation and padding where they are not the defaults."""
     if any(isinstance(dim, RaggedAxis) for dim in window.dims):
         return f"{tuple(window.output_shape)} windows of about equal lengths"
@@ -59,30 +61,30 @@ def of_window(window: Window) -> str:
     return ", ".join([*words, f"axes {tuple(window.axes)}"])
 
 
-def of_bytes(count: Any) -> str:
+def format_bytes(num_bytes: Any) -> str:
     """A number of bytes in a suitable unit; an expression of symbolic sizes as it is."""
-    if not is_int(count):
-        return f"{count} bytes"
+    if not is_int(num_bytes):
+        return f"{num_bytes} bytes"
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count} bytes"
+        if num_bytes >= size:
+            return f"{num_bytes / size:.1f} {unit}"
+    return f"{num_bytes} bytes"
 
 
-def of_kept(row: Any) -> str:
+def format_residual(pool_plan: Any) -> str:
     """The types and the size of the residual."""
-    if not row.kept:
+    if not pool_plan.kept:
         return "nothing from forward to backward"
-    taken = {"forward", "backward", "tangent"} & {*row.runs}
+    taken = {"forward", "backward", "tangent"} & {*pool_plan.runs}
     when = "from forward to backward" if taken else "where a gradient is taken"
-    return f"{', '.join(map(of_type, row.kept))} {when}: {of_bytes(row.kept_bytes)}"
+    return f"{', '.join(map(format_type, pool_plan.kept))} {when}: {format_bytes(pool_plan.kept_bytes)}"
 
 
-def passes_by_platform(row: Any) -> list[tuple[str, list[tuple[str, list[str]]]]]:
+def pass_lines_by_platform(pool_plan: Any) -> list[tuple[str, list[tuple[str, list[str]]]]]:
     """For each group of platforms with equal text, the lines of each direction."""
     groups: list[tuple[list[str], list[tuple[str, list[str]]]]] = []
-    for platform, plan in row.passes.items():
-        text = [(way, _lines_of_passes(passes)) for way, passes in ways_of(plan).items()]
+    for platform, plan in pool_plan.passes.items():
+        text = [(way, _pass_lines(passes)) for way, passes in passes_by_direction(plan).items()]
         same = next((names for names, other in groups if other == text), None)
         if same is None:
             groups.append(([platform], text))
@@ -94,14 +96,16 @@ def passes_by_platform(row: Any) -> list[tuple[str, list[tuple[str, list[str]]]]
     ]
 
 
-def ways_of(plan: PoolPasses) -> dict[str, Passes]:
+def passes_by_direction(pool_passes: PoolPasses) -> dict[str, Passes]:
     """The passes of each direction in the text. The value and the tangent are left out if they equal `forward`."""
-    ways = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)}
-    same = [way for way in ("value", "tangent") if ways[way] == plan.forward]
+    ways = {
+        field.name: getattr(pool_passes, field.name) for field in dataclasses.fields(pool_passes)
+    }
+    same = [way for way in ("value", "tangent") if ways[way] == pool_passes.forward]
     return {way: passes for way, passes in ways.items() if passes and way not in same}
 
 
-def _lines_of_passes(passes: Passes) -> list[str]:
+def _pass_lines(passes: Passes) -> list[str]:
     """One line per pass; equal passes in a row share a line, and so do more than 3 passes of a loop or a branch."""
     lines = []
     for where, group in itertools.groupby(passes, key=lambda each: each.where.partition(", ")[0]):
@@ -109,23 +113,27 @@ def _lines_of_passes(passes: Passes) -> list[str]:
         if where and len(inside) > 3:
             lines.append(f"{len(inside)} passes {where}")
             continue
-        for line, equal in itertools.groupby(map(of_pass, inside)):
+        for line, equal in itertools.groupby(map(format_pass, inside)):
             count = len([*equal])
             lines.append(f"{line}, {count} times" if count > 1 else line)
     return lines
 
 
-def of_pass(one: Pass) -> str:
+def format_pass(array_pass: Pass) -> str:
     """One pass: how it reads elements, along which axes, and the types of its results."""
-    axes = f" along axes {', '.join(map(str, one.axes))}" if one.axes[1:] else ""
-    axes = axes or (f" along axis {one.axes[0]}" if one.axes else "")
-    if one.how in ("slice", "gather"):
-        words = f"{one.terms} {one.how}{'s' * (one.terms != 1)}{axes}"
+    axes = f" along axes {', '.join(map(str, array_pass.axes))}" if array_pass.axes[1:] else ""
+    axes = axes or (f" along axis {array_pass.axes[0]}" if array_pass.axes else "")
+    if array_pass.how in ("slice", "gather"):
+        words = f"{array_pass.terms} {array_pass.how}{'s' * (array_pass.terms != 1)}{axes}"
     else:
-        words = one.how + f" of {one.terms} elements" * (one.terms != 1) + axes
-    writes = f" to {', '.join(map(of_type, one.writes))}" if one.writes else ", not stored"
-    return f"{words}{writes}{' ' * bool(one.where)}{one.where}"
+        words = array_pass.how + f" of {array_pass.terms} elements" * (array_pass.terms != 1) + axes
+    writes = (
+        f" to {', '.join(map(format_type, array_pass.writes))}"
+        if array_pass.writes
+        else ", not stored"
+    )
+    return f"{words}{writes}{' ' * bool(array_pass.where)}{array_pass.where}"
 
 
-def _line(title: str, text: str) -> str:
+def _format_line(title: str, text: str) -> str:
     return f"  {title:12}{text}"

@@ -11,8 +11,8 @@ from typing import Any
 
 from jax import Array
 
-from jaxpool._api.shared_text import filled
-from jaxpool._api.windowed import checked, masked
+from jaxpool._api.shared_text import fill_docstring_placeholders
+from jaxpool._api.windowed import checked_array_and_windows, checked_window_mask
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.coefficients import as_coefficient, checked_float
 from jaxpool._arguments.sizes import IntOrInts, Padding
@@ -24,7 +24,7 @@ from jaxpool._shards.pools import norm_pool
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def lp_pool(
     x: Any,
     p: float,
@@ -81,15 +81,17 @@ def lp_pool(
       `LpPool` of ONNX. `torch.nn.functional.lp_pool2d` uses powers of x itself, so that an odd p gives NaN for a
       negative sum, and scales short windows up to the full size.
     """
-    x, split = checked(x, window_shape, strides, padding, window_dilation, ceil_mode, axes)
+    x, split = checked_array_and_windows(
+        x, window_shape, strides, padding, window_dilation, ceil_mode, axes
+    )
     exponent = checked_float("p", p, "a number above 0, or inf", "Pass 2, say.", lambda p: p > 0)
-    mask = masked(x, split, where)
+    mask = checked_window_mask(x, split, where)
     x = x if mask is None else fill_masked(x, mask, 0)
     return split.run(norm_pool, x, exponent)
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def gem_pool(
     x: Any,
     p: float | Array,
@@ -144,7 +146,9 @@ def gem_pool(
       Radenovic, Tolias and Chum, "Fine-tuning CNN Image Retrieval with No Human Annotation",
       arXiv:1711.02512.
     """
-    x, split = checked(x, window_shape, strides, padding, window_dilation, ceil_mode, axes)
+    x, split = checked_array_and_windows(
+        x, window_shape, strides, padding, window_dilation, ceil_mode, axes
+    )
     rule, hint = "a finite number above 0", "Leave it out for 1e-6."
     least = checked_float("eps", eps, rule, hint, lambda e: 0 < e < math.inf)
     rule, shape = "a finite number other than 0", split.pooled(x.shape)

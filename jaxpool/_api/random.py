@@ -12,8 +12,8 @@ import jax
 from jax import Array
 from jax.sharding import reshard
 
-from jaxpool._api.shared_text import filled
-from jaxpool._api.windowed import checked
+from jaxpool._api.shared_text import fill_docstring_placeholders
+from jaxpool._api.windowed import checked_array_and_windows
 from jaxpool._arguments.arrays import as_array, is_prng_key
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
@@ -39,7 +39,7 @@ from jaxpool._shards.place import Place, apply_on_shards, place_by_type
 from jaxpool._shards.split import check_whole
 
 
-def check_key(key: Any, rule: str, hint: str) -> None:
+def check_prng_key(key: Any, requirement: str, hint: str) -> None:
     """Raise unless `key` is one PRNG key: a typed key, or the uint32 words of a key of the default implementation."""
     if not is_prng_key(key):
         got = (
@@ -48,12 +48,12 @@ def check_key(key: Any, rule: str, hint: str) -> None:
             else ""
         )
         raise ArgumentError(
-            "key", rule, key, hint, TypeError, shown_value=got, must_be_static=False
+            "key", requirement, key, hint, TypeError, shown_value=got, must_be_static=False
         )
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def fractional_max_pool(
     key: Any,
     x: Any,
@@ -95,13 +95,13 @@ def fractional_max_pool(
       Graham, Fractional Max-Pooling, arXiv:1412.6071. `torch.nn.functional.fractional_max_pool2d` has the same
       windows.
     """
-    x, place, op, samples = _placed(key, x, window_shape, output_shape, axes)
+    x, place, op, samples = _fractional_pool_inputs(key, x, window_shape, output_shape, axes)
     check_fits_int32_indices("x", op.window.input_shape)
     return apply_on_shards(op, place, x, *samples)
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def fractional_avg_pool(
     key: Any,
     x: Any,
@@ -140,35 +140,35 @@ def fractional_avg_pool(
       Graham, Fractional Max-Pooling, arXiv:1412.6071. In `tf.nn.fractional_avg_pool` windows differ in length, and
       all channels share them.
     """
-    x, place, op, samples = _placed(key, x, window_shape, output_shape, axes)
+    x, place, op, samples = _fractional_pool_inputs(key, x, window_shape, output_shape, axes)
     return apply_on_shards(FractionalMean(op.dims), place, as_float(x), *samples)
 
 
-def _placed(
+def _fractional_pool_inputs(
     key: Any, x: Any, window_shape: Any, output_shape: Any, axes: Any
 ) -> tuple[Array, Place | None, FractionalPool, list[Array]]:
     """The input, its sharding, the op of the max pool, and random numbers for the starts of windows along each axis."""
-    check_key(key, "a PRNG key", "Pass jax.random.key(0), say.")
+    check_prng_key(key, "a PRNG key", "Pass jax.random.key(0), say.")
     x = as_array(x)
     place = place_by_type(x)
     shape = place.global_shape(x.shape) if place else x.shape
-    op = fractional_op(shape, window_shape, output_shape, axes)
+    op = make_fractional_op(shape, window_shape, output_shape, axes)
     check_whole(x, *op.window.axes)
     random_shape = [1 if axis in op.window.axes else size for axis, size in enumerate(shape)]
     samples = jax.random.uniform(key, (len(op.dims), *random_shape), chance_dtype(x.dtype))
     return x, place, op, [place.part(each) if place else each for each in samples]
 
 
-def fractional_op(
+def make_fractional_op(
     shape: tuple[Any, ...],
     window_shape: Any,
     output_shape: Any,
     axes: Any,
-    chance: str = "float32",
+    random_dtype: str = "float32",
 ) -> FractionalPool:
     """The op of a fractional pool over an array of `shape`, with checked arguments.
 
-    `chance` is the dtype of the random numbers.
+    `random_dtype` is the dtype of the random numbers.
     """
     output_shape = array_to_list(output_shape)
     if not is_tuple_or_list(output_shape) or not output_shape:
@@ -190,12 +190,14 @@ def fractional_op(
             hint = "Ask for fewer windows, or smaller ones."
             raise ArgumentError("output_shape", rule, output_shape, hint)
         check_fits_int32_indices("x", (size,))
-    dims = [RandomAxis(*each, chance) for each in zip(where, sizes, window, outs, strict=True)]
+    dims = [
+        RandomAxis(*each, random_dtype) for each in zip(where, sizes, window, outs, strict=True)
+    ]
     return FractionalPool(tuple(dims))
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def stochastic_pool(
     key: Any,
     x: Any,
@@ -250,8 +252,8 @@ def stochastic_pool(
     """
     if key is not None:
         rule, hint = "a PRNG key or None", "Pass jax.random.key(0), say, or None to evaluate."
-        check_key(key, rule, hint)
-    x, split = checked(x, window_shape, strides, padding, axes=axes)
+        check_prng_key(key, rule, hint)
+    x, split = checked_array_and_windows(x, window_shape, strides, padding, axes=axes)
     place = split.place
     chance: list[Array] = []
     if key is not None:

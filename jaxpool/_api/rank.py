@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from jax import Array
 
-from jaxpool._api.shared_text import filled
-from jaxpool._api.windowed import checked, masked
+from jaxpool._api.shared_text import fill_docstring_placeholders
+from jaxpool._api.windowed import checked_array_and_windows, checked_window_mask
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import check_choice
@@ -37,11 +37,11 @@ from jaxpool._shards.place import apply_on_shards, place_by_type
 from jaxpool._shards.split import check_whole
 
 # The names are those of `numpy.quantile`.
-Method = Literal["higher", "lower", "midpoint"]
+MedianMethod = Literal["higher", "lower", "midpoint"]
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def median_pool(
     x: Any,
     window_shape: IntOrInts,
@@ -52,7 +52,7 @@ def median_pool(
     ceil_mode: bool = False,
     axes: tuple[int, ...] | None = None,
     where: Any = None,
-    method: Method = "higher",
+    method: MedianMethod = "higher",
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
 ) -> Array:
@@ -101,7 +101,9 @@ def median_pool(
       "midpoint"; Batcher, Sorting Networks and their Applications.
     """
     geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
-    x, _, element = _checked(x, *geometry, where=where, ties=ties, autodiff=autodiff)
+    x, _, element = _check_rank_pool_arguments(
+        x, *geometry, where=where, ties=ties, autodiff=autodiff
+    )
     check_choice("method", method, ("higher", "lower", "midpoint"))
     if method != "midpoint":
         return element(method)
@@ -111,7 +113,7 @@ def median_pool(
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def rank_pool(
     x: Any,
     rank: int,
@@ -155,40 +157,42 @@ def rank_pool(
       `scipy.ndimage.rank_filter`.
     """
     geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
-    x, window, element = _checked(x, *geometry, where=where, ties=ties, autodiff=autodiff)
+    x, window, element = _check_rank_pool_arguments(
+        x, *geometry, where=where, ties=ties, autodiff=autodiff
+    )
     real = [dim.num_taps_inside(dim.kinds()) for dim in window.dims]
     fewest = math.prod(int(each.min()) for each in real)
-    return element(check_rank(rank, fewest))
+    return element(check_rank_in_range(rank, fewest))
 
 
-def _checked(
+def _check_rank_pool_arguments(
     x: Any, *geometry: Any, where: Any, ties: Any, autodiff: Any
 ) -> tuple[Array, Window, Callable[[Rank], Array]]:
     """The input as an array, the window, and a function that pools the element of a rank of each window."""
-    x, split = checked(x, *geometry, ties=ties, autodiff=autodiff)
-    mask = masked(x, split, where)
+    x, split = checked_array_and_windows(x, *geometry, ties=ties, autodiff=autodiff)
+    mask = checked_window_mask(x, split, where)
 
-    def element(rank: Rank) -> Array:
+    def pool_element_at_rank(rank: Rank) -> Array:
         op = RankPool(split.window, ties, range(split.window.size), rank)
         pool = ranked if mask is None else masked_rank
         return split.apply(pool, op, x, mask=mask, autodiff=autodiff)
 
-    return x, split.window, element
+    return x, split.window, pool_element_at_rank
 
 
-def check_rank(rank: Any, count: int) -> int:
-    """The rank as an int; raises unless every window, of at least `count` elements, has an element of that rank."""
-    rule = f"an int from {-count} to {count - 1}"
+def check_rank_in_range(rank: Any, num_elements: int) -> int:
+    """The rank as an int; raises unless a window of `num_elements` elements has an element of that rank."""
+    rule = f"an int from {-num_elements} to {num_elements - 1}"
     hint = "0 is the smallest element, -1 the largest."
     if not is_int(rank):
         raise ArgumentError("rank", rule, rank, hint, TypeError)
-    if not -count <= operator.index(rank) < count:
+    if not -num_elements <= operator.index(rank) < num_elements:
         raise ArgumentError("rank", rule, rank, hint)
     return operator.index(rank)
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
     """Selects the k largest elements along an axis, in their original order.
 

@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._api.shared_text import filled
+from jaxpool._api.shared_text import fill_docstring_placeholders
 from jaxpool._arguments.arrays import (
     as_array,
     as_jax_array,
@@ -35,10 +35,10 @@ from jaxpool._ops.reduction import reduce
 from jaxpool._shards.place import place_by_type, undivided
 from jaxpool._shards.whole import whole_pool
 
-Axis = int | Sequence[int] | None
+AxisArgument = int | Sequence[int] | None
 
 
-def reduced_axes(axis: Any, shape: Sequence[Any]) -> tuple[int, ...]:
+def normalise_reduced_axes(axis: Any, shape: Sequence[Any]) -> tuple[int, ...]:
     """`axis` as distinct non-negative ints, each of an axis of known size; None is all axes."""
     ndim = len(shape)
     rule = f"None, an int or distinct ints from {-ndim} to {ndim - 1}" if ndim else "None or ()"
@@ -58,14 +58,14 @@ def reduced_axes(axis: Any, shape: Sequence[Any]) -> tuple[int, ...]:
     return axes
 
 
-def mask_of(where: Any, shape: Sequence[Any], argument: str = "where") -> Array:
+def as_broadcast_mask(where: Any, shape: Sequence[Any], arg_name: str = "where") -> Array:
     """A mask argument as a boolean array that broadcasts to `shape` and has its rank."""
     if not is_array(where) and not isinstance(where, bool):
-        raise not_an_array_error(argument, where, "an array of bools")
-    mask = as_jax_array(argument, where)
+        raise not_an_array_error(arg_name, where, "an array of bools")
+    mask = as_jax_array(arg_name, where)
     if mask.dtype != jnp.bool_:
         raise wrong_dtype_error(
-            argument, "an array of bools", mask, _bools_of(argument, mask.dtype)
+            arg_name, "an array of bools", mask, _bool_conversion_hint(arg_name, mask.dtype)
         )
     try:
         fits = jnp.broadcast_shapes(mask.shape, tuple(shape)) == tuple(shape)
@@ -75,21 +75,21 @@ def mask_of(where: Any, shape: Sequence[Any], argument: str = "where") -> Array:
         rule = "of a shape that broadcasts to that of x"
         leading = 0 < mask.ndim < len(shape) and mask.shape == tuple(shape)[: mask.ndim]
         missing = ", None" * (len(shape) - mask.ndim)
-        hint = f"Pass {argument}[...{missing}]." if leading else "Reshape it first."
-        raise ArgumentError(argument, rule, mask.shape, hint, attribute="shape")
+        hint = f"Pass {arg_name}[...{missing}]." if leading else "Reshape it first."
+        raise ArgumentError(arg_name, rule, mask.shape, hint, attribute="shape")
     return lax.expand_dims(mask, range(len(shape) - mask.ndim))
 
 
-def _bools_of(argument: str, dtype: Any) -> str:
-    """A hint how to make bools from numbers; `argument != 0` would be wrong for episode ids and for lengths."""
+def _bool_conversion_hint(arg_name: str, dtype: Any) -> str:
+    """A hint how to make bools from numbers; `arg_name != 0` would be wrong for episode ids and for lengths."""
     if not jnp.issubdtype(dtype, jnp.integer):
-        return f"Pass {argument} != 0."
-    if argument == "reset":
+        return f"Pass {arg_name} != 0."
+    if arg_name == "reset":
         return "For episode ids pass jnp.diff(ids, prepend=ids[:1] - 1) != 0, for flags reset != 0."
     return "For lengths pass jnp.arange(T) < lengths[:, None], for flags where != 0."
 
 
-def _holds(dtype: Any, value: Any) -> bool:
+def _can_represent(dtype: Any, value: Any) -> bool:
     """True if `dtype` can represent a number, except for rounding and overflow to infinity."""
     if dtype == jnp.bool_:
         return value in (0, 1)
@@ -101,7 +101,7 @@ def _holds(dtype: Any, value: Any) -> bool:
     return bool(np.isnan(rounded)) == (value != value)
 
 
-def _initial(initial: Any, dtype: Any) -> Array:
+def _as_initial_scalar(initial: Any, dtype: Any) -> Array:
     """`initial` as a scalar array of `dtype`."""
     rule = "a number or an array without axes"
     number = isinstance(initial, (bool, int, float))
@@ -123,7 +123,7 @@ def _initial(initial: Any, dtype: Any) -> Array:
             )
         return array.astype(dtype)
     try:
-        representable = _holds(dtype, known)
+        representable = _can_represent(dtype, known)
     except OverflowError:
         representable = False
     if not representable:
@@ -131,7 +131,7 @@ def _initial(initial: Any, dtype: Any) -> Array:
     return jnp.asarray(known, dtype)
 
 
-def _reduction(
+def _reduce_extremum(
     kind: Kind,
     x: Any,
     axis: Any,
@@ -142,12 +142,12 @@ def _reduction(
     autodiff: Any,
 ) -> Array:
     x = as_array(x)
-    axes = reduced_axes(axis, x.shape)
+    axes = normalise_reduced_axes(axis, x.shape)
     check_fits_uint32_indices("x", [x.shape[entry] for entry in axes])
     check_bool("keepdims", keepdims)
     check_choice("ties", ties, ("split", "first", "last"))
     check_choice("autodiff", autodiff, ("vjp", "jvp"))
-    mask = None if where is None else mask_of(where, x.shape)
+    mask = None if where is None else as_broadcast_mask(where, x.shape)
     if initial is None and where is not None:
         hint = "It is the result where nothing counts."
         raise ArgumentError("initial", "given where `where` is", None, hint)
@@ -155,7 +155,7 @@ def _reduction(
         if initial is None and x.shape[entry] == 0:
             rule = f"given to reduce axis {entry} of size 0"
             raise ArgumentError("initial", rule, None, "It is the result of no elements.")
-    start = None if initial is None else _initial(initial, x.dtype)
+    start = None if initial is None else _as_initial_scalar(initial, x.dtype)
     place = place_by_type(x)
     if place and any(place.count(entry) > 1 for entry in axes):
         y = whole_pool(kind, place, x, axes, mask, keepdims, ties, autodiff)
@@ -169,10 +169,10 @@ def _reduction(
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def max(
     x: Any,
-    axis: Axis = None,
+    axis: AxisArgument = None,
     *,
     keepdims: bool = False,
     where: Any = None,
@@ -215,14 +215,14 @@ def max(
     References:
       The arguments of `jax.numpy.max`, which also splits ties; its gradient at a NaN is NaN.
     """
-    return _reduction("max", x, axis, keepdims, where, initial, ties, autodiff)
+    return _reduce_extremum("max", x, axis, keepdims, where, initial, ties, autodiff)
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def min(
     x: Any,
-    axis: Axis = None,
+    axis: AxisArgument = None,
     *,
     keepdims: bool = False,
     where: Any = None,
@@ -257,7 +257,7 @@ def min(
     References:
       The arguments of `jax.numpy.min`.
     """
-    return _reduction("min", x, axis, keepdims, where, initial, ties, autodiff)
+    return _reduce_extremum("min", x, axis, keepdims, where, initial, ties, autodiff)
 
 
 @public
@@ -297,7 +297,7 @@ def maxout(x: Any, groups: int, *, axis: int = -1, ties: Ties = "split") -> Arra
     x = as_array(x)
     if not is_int(axis):
         raise ArgumentError("axis", "an int", axis, "Call maxout once an axis.", TypeError)
-    (at,) = reduced_axes(axis, x.shape)
+    (at,) = normalise_reduced_axes(axis, x.shape)
     place = place_by_type(x)
     shards = place.count(at) if place else 1
     size = x.shape[at] * (shards if place and place.manual else 1)

@@ -1,7 +1,8 @@
 """Public pooling over boxes of images: `roi_align`, also over a feature pyramid, and `roi_max_pool`.
 
-Boxes are arrays (K, 4) with an image index for each box. `integers` and `gathered` also serve `segments`. The drop-ins
-for torchvision call `box_max`, `level_of` and `level_means`.
+Boxes are arrays (K, 4) with an image index for each box. `as_integer_array` and `call_with_auto_sharding` also serve
+`segments`. The drop-ins for torchvision call `max_pixel_of_cells`, `pyramid_level_of_boxes` and
+`mean_in_pyramid_level`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from jax import numpy as jnp
 from jax.sharding import AxisType, PartitionSpec
 
 from jaxpool._api.max_pool import max_pool
-from jaxpool._api.shared_text import filled
+from jaxpool._api.shared_text import fill_docstring_placeholders
 from jaxpool._arguments.arrays import as_array, not_an_array_error, wrong_dtype_error
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import check_bool, check_choice
@@ -44,58 +45,64 @@ from jaxpool._plan.boxes import boxes_at_once, few_points
 from jaxpool._shards.place import shard_axes
 from jaxpool._shards.split import check_whole
 
-Sizes = int | Sequence[int]
+IntOrInts = int | Sequence[int]
 # Added to a level before rounding down, as in torchvision: a box of exactly the size of a level reaches it.
-_ROUNDING = 1e-6
+_LEVEL_ROUNDING_MARGIN = 1e-6
 _MAX_LEVEL = 1024  # more than the exponents of floats need
-_LEVEL = f"an int from -{_MAX_LEVEL} to {_MAX_LEVEL}"
+_LEVEL_REQUIREMENT = f"an int from -{_MAX_LEVEL} to {_MAX_LEVEL}"
 Result = TypeVar("Result")  # an array or a tuple of arrays
 
 
-def integers(argument: str, value: Any, shape: Sequence[int], count: int | None) -> Array:
+def as_integer_array(
+    arg_name: str, value: Any, shape: Sequence[int], upper_bound: int | None
+) -> Array:
     """`value` as an array of integers of `shape`; raises if a concrete value is not in `range(count)`."""
     if not isinstance(value, (jax.Array, np.ndarray)):
-        raise not_an_array_error(argument, value, "an array of integers")
+        raise not_an_array_error(arg_name, value, "an array of integers")
     array = value
     if not jnp.issubdtype(array.dtype, jnp.integer):
-        raise wrong_dtype_error(argument, "an array of integers", array, "Pass int32, say.")
+        raise wrong_dtype_error(arg_name, "an array of integers", array, "Pass int32, say.")
     if tuple(array.shape) != tuple(shape):
         raise ArgumentError(
-            argument,
+            arg_name,
             f"of shape {tuple(shape)}",
             array.shape,
             "Give one for each.",
             attribute="shape",
         )
     known = not isinstance(array, jax.core.Tracer)
-    if known and count is not None and array.size:
+    if known and upper_bound is not None and array.size:
         least, most = int(np.min(np.asarray(array))), int(np.max(np.asarray(array)))
-        if least < 0 or most >= count:
-            rule = f"ints from 0 to {count - 1}" if count else "empty where x is"
-            raise ArgumentError(argument, rule, [least, most], "They name entries of x.")
+        if least < 0 or most >= upper_bound:
+            rule = f"ints from 0 to {upper_bound - 1}" if upper_bound else "empty where x is"
+            raise ArgumentError(arg_name, rule, [least, most], "They name entries of x.")
     return jnp.asarray(array)
 
 
-def gathered(
-    function: Callable[..., Result], front: int, behind: int, x: Array, *extra_args: Array
+def call_with_auto_sharding(
+    function: Callable[..., Result],
+    num_unsharded_axes: int,
+    num_axes_of_x: int,
+    x: Array,
+    *extra_args: Array,
 ) -> Result:
     """Call `function(x, *extra_args)`, and let XLA choose the sharding inside where types show one.
 
-    The result has `front` unsharded axes, followed by the last `behind` axes of x with their sharding.
+    The result has `num_unsharded_axes` axes without sharding, then the last `num_axes_of_x` axes of x with theirs.
     """
     meshes = [jax.typeof(array).sharding.mesh for array in (x, *extra_args)]
     here = jax.sharding.get_abstract_mesh()
     mesh = next((m for m in (here, *meshes) if AxisType.Explicit in m.axis_types), None)
     if mesh is None:
         return function(x, *extra_args)
-    spec = jax.typeof(x).sharding.spec[x.ndim - behind :]
-    out = PartitionSpec(*(None,) * front, *spec)
+    spec = jax.typeof(x).sharding.spec[x.ndim - num_axes_of_x :]
+    out = PartitionSpec(*(None,) * num_unsharded_axes, *spec)
     with jax.sharding.use_abstract_mesh(mesh):
         return jax.sharding.auto_axes(function, out_sharding=out)(x, *extra_args)
 
 
-def _images_and_boxes(
-    argument: str, xs: Sequence[Array], boxes: Array, batch_indices: Any
+def _check_images_and_boxes(
+    arg_name: str, xs: Sequence[Array], boxes: Array, batch_indices: Any
 ) -> tuple[list[Array], Array, Array]:
     """Arrays (B, H, W, C), flat boxes (n, 4) and the image of each box."""
     if boxes.ndim < 2 or boxes.shape[-1] != 4:
@@ -104,70 +111,74 @@ def _images_and_boxes(
         hint = "Images go into batch_indices." if torch else "One box is boxes[None]."
         raise ArgumentError("boxes", rule, boxes.shape, hint, attribute="shape")
     if not all(map(is_int, boxes.shape)):
-        hint = f"Only the channels of {argument} may be symbolic."
+        hint = f"Only the channels of {arg_name} may be symbolic."
         raise ArgumentError("boxes", "of known sizes", boxes.shape, hint, attribute="shape")
     rank = 3 if batch_indices is None and xs[0].ndim == 3 else 4
     for x in xs:
         if x.ndim != rank:
             rule = "(B, H, W, C), or (H, W, C) without batch_indices"
-            raise ArgumentError(argument, rule, x.shape, "One image is x[None].", attribute="shape")
+            raise ArgumentError(arg_name, rule, x.shape, "One image is x[None].", attribute="shape")
         if not all(map(is_int, x.shape[:-1])):
             hint = "Channels may be symbolic."
             raise ArgumentError(
-                argument, "of known sizes but for C", x.shape, hint, attribute="shape"
+                arg_name, "of known sizes but for C", x.shape, hint, attribute="shape"
             )
-        static_sizes(x.shape, (rank - 3, rank - 2), argument=argument)
+        static_sizes(x.shape, (rank - 3, rank - 2), argument=arg_name)
         for size in filter(is_int, x.shape):
-            check_fits_int32_indices(argument, (size,))
-        check_whole(x, *range(rank - 1), by_type=False, argument=argument)
+            check_fits_int32_indices(arg_name, (size,))
+        check_whole(x, *range(rank - 1), by_type=False, argument=arg_name)
     flat = boxes.reshape(-1, 4)
     if rank == 3:
         return [x[None] for x in xs], flat, jnp.zeros(flat.shape[0], np.int32)
-    return [*xs], flat, _images_of(boxes, batch_indices, xs[0].shape[0])
+    return [*xs], flat, _image_index_of_boxes(boxes, batch_indices, xs[0].shape[0])
 
 
-def _images_of(boxes: Array, batch_indices: Any, count: int) -> Array:
-    """The image of each box, flat: `batch_indices`, or the first axis of boxes (B, K, 4), which has size `count`."""
+def _image_index_of_boxes(boxes: Array, batch_indices: Any, num_images: int) -> Array:
+    """The image of each box, flat: `batch_indices`, or the index along the first axis of boxes (B, K, 4)."""
     if batch_indices is not None:
-        images = integers("batch_indices", batch_indices, boxes.shape[:-1], count)
-        return clip_segment_ids(images.reshape(-1), count)
-    if boxes.ndim != 3 or boxes.shape[0] != count:
-        rule = f"({count}, K, 4) without batch_indices, K boxes of each image"
+        images = as_integer_array("batch_indices", batch_indices, boxes.shape[:-1], num_images)
+        return clip_segment_ids(images.reshape(-1), num_images)
+    if boxes.ndim != 3 or boxes.shape[0] != num_images:
+        rule = f"({num_images}, K, 4) without batch_indices, K boxes of each image"
         hint = "Pass the image of each box as batch_indices."
         raise ArgumentError("boxes", rule, boxes.shape, hint, attribute="shape")
     return lax.broadcasted_iota(np.int32, boxes.shape[:-1], 0).reshape(-1)
 
 
-def _pooled(
-    pool: Callable[..., Array], op: BoxMean, boxes: Array, xs: Sequence[Array], *extra_args: Array
+def _pool_box_cells(
+    pool_function: Callable[..., Array],
+    op: BoxMean,
+    boxes: Array,
+    xs: Sequence[Array],
+    *extra_args: Array,
 ) -> Array:
-    """`pool(*xs, *extra_args)` for the cells of `op`, reshaped to the leading axes of `boxes`."""
+    """`pool_function(*xs, *extra_args)` for the cells of `op`, reshaped to the leading axes of `boxes`."""
     if 0 in boxes.shape or 0 in xs[0].shape:
         shape = (*boxes.shape[:-1], *op.output_shape, xs[0].shape[-1])
         return jnp.zeros(shape, mean_dtype(xs[0].dtype))
-    y = gathered(pool, 3, 1, *xs, *extra_args)
+    y = call_with_auto_sharding(pool_function, 3, 1, *xs, *extra_args)
     return y.reshape(*boxes.shape[:-1], *y.shape[1:])
 
 
-def _mean_op(output_shape: Any, samples: Any, spatial_scale: Any, aligned: Any) -> BoxMean:
+def _make_box_mean_op(output_shape: Any, samples: Any, spatial_scale: Any, aligned: Any) -> BoxMean:
     """The op of the checked arguments."""
-    cells, rule = cells_of("output_shape", output_shape), "an int from 1 to 1024"
+    cells, rule = check_num_cells("output_shape", output_shape), "an int from 1 to 1024"
     if not is_int(samples):
         raise ArgumentError("samples", rule, samples, "Pass 2, say.", TypeError)
     if not 1 <= operator.index(samples) <= 1024:
         raise ArgumentError("samples", rule, samples, "Pass 2, say.")
-    scale = scale_of(spatial_scale)
+    scale = check_spatial_scale(spatial_scale)
     check_bool("aligned", aligned)
     offset, least = (0.5, None) if aligned else (0.0, 1.0)
     return BoxMean(cells, scale, operator.index(samples), offset, least)
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def roi_align(
     x: Any,
     boxes: Any,
-    output_shape: Sizes,
+    output_shape: IntOrInts,
     *,
     batch_indices: Any = None,
     spatial_scale: float = 1.0,
@@ -217,25 +228,25 @@ def roi_align(
       interpolates x for a box without area. "max" is as in MMCV and OpenVINO; ONNX compares weighted pixels.
     """
     x, boxes = as_array(x), as_array(boxes, "boxes")
-    op = _mean_op(output_shape, samples, spatial_scale, aligned)
+    op = _make_box_mean_op(output_shape, samples, spatial_scale, aligned)
     check_choice("kind", kind, ("avg", "max"))
-    xs, flat, image = _images_and_boxes("x", [x], boxes, batch_indices)
+    xs, flat, image = _check_images_and_boxes("x", [x], boxes, batch_indices)
 
-    def pool(x: Array, *extra_args: Array) -> Array:
+    def pool_cells(x: Array, *extra_args: Array) -> Array:
         if kind == "max":
-            return _largest_points(op, x, *extra_args)
+            return _max_of_sample_points(op, x, *extra_args)
         return box_mean(op, [x], *extra_args)
 
-    return _pooled(pool, op, boxes, xs, flat, image)
+    return _pool_box_cells(pool_cells, op, boxes, xs, flat, image)
 
 
-def _largest_points(op: BoxMean, x: Array, boxes: Array, image: Array) -> Array:
+def _max_of_sample_points(op: BoxMean, x: Array, boxes: Array, image_indices: Array) -> Array:
     """The maximum of the points of each cell; if there are many, for a few boxes at a time."""
     window = (op.samples or 1,) * 2
     cells = (op.output_shape[0] * window[0], op.output_shape[1] * window[1])
     each_point = dataclasses.replace(op, output_shape=cells, samples=1)
 
-    def largest(extra_args: Sequence[Array]) -> Array:
+    def max_of_boxes(extra_args: Sequence[Array]) -> Array:
         points = box_mean(each_point, [x], *extra_args)
         # `jaxpool.sharded` set the sharding of x, which the points do not have.
         with shard_axes(None):
@@ -245,23 +256,25 @@ def _largest_points(op: BoxMean, x: Array, boxes: Array, image: Array) -> Array:
     if not few_points(op.samples) and is_int(x.shape[-1]):
         together = boxes_at_once(cells, x.shape[-1])
     if together >= count:
-        return largest((boxes, image))
+        return max_of_boxes((boxes, image_indices))
     groups = -(-count // together)
 
-    def grouped(array: Array) -> Array:
+    def split_into_groups(array: Array) -> Array:
         rest = ((0, groups * together - count), *((0, 0),) * (array.ndim - 1))
         return jnp.pad(array, rest).reshape(groups, together, *array.shape[1:])
 
-    chunks = lax.map(jax.checkpoint(largest), tuple(map(grouped, (boxes, image))))
+    chunks = lax.map(
+        jax.checkpoint(max_of_boxes), tuple(map(split_into_groups, (boxes, image_indices)))
+    )
     return chunks.reshape(groups * together, *chunks.shape[2:])[:count]
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def multilevel_roi_align(
     features: Sequence[Any],
     boxes: Any,
-    output_shape: Sizes,
+    output_shape: IntOrInts,
     *,
     batch_indices: Any = None,
     spatial_scale: float = 0.25,
@@ -320,16 +333,18 @@ def multilevel_roi_align(
         raise ArgumentError("features", rule, features, "One level is [x].", TypeError)
     xs = [as_array(x, "features") for x in features]
     boxes = as_array(boxes, "boxes")
-    op = _mean_op(output_shape, samples, spatial_scale, aligned)
+    op = _make_box_mean_op(output_shape, samples, spatial_scale, aligned)
     finest = -math.log2(op.scale)
     if finest != round(finest):
         raise ArgumentError("spatial_scale", "a power of two", op.scale, "Level 2 has 1 / 4.")
-    size = _positive("canonical_size", canonical_size, "Pass 224.")
+    size = _check_positive_number("canonical_size", canonical_size, "Pass 224.")
     if not is_int(canonical_level):
-        raise ArgumentError("canonical_level", _LEVEL, canonical_level, "Pass 4.", TypeError)
+        raise ArgumentError(
+            "canonical_level", _LEVEL_REQUIREMENT, canonical_level, "Pass 4.", TypeError
+        )
     if abs(operator.index(canonical_level)) > _MAX_LEVEL:
-        raise ArgumentError("canonical_level", _LEVEL, canonical_level, "Pass 4.")
-    xs, flat, image = _images_and_boxes("features", xs, boxes, batch_indices)
+        raise ArgumentError("canonical_level", _LEVEL_REQUIREMENT, canonical_level, "Pass 4.")
+    xs, flat, image = _check_images_and_boxes("features", xs, boxes, batch_indices)
     if len({(x.shape[0], x.shape[-1], x.dtype) for x in xs}) > 1:
         types = [f"{x.dtype}{list(x.shape)}" for x in xs]
         rule = "of one dtype, and of as many images and channels each"
@@ -340,49 +355,57 @@ def multilevel_roi_align(
             shapes = [x.shape for x in xs]
             raise ArgumentError("features", rule, shapes, "Pass features[::-1].")
     bounds = int(finest), int(finest) + len(xs) - 1
-    level = level_of(flat, bounds, size, operator.index(canonical_level))
+    level = pyramid_level_of_boxes(flat, bounds, size, operator.index(canonical_level))
     scales = [op.scale / 2**each for each in range(len(xs))]
-    return level_means(op, scales, xs, boxes, image, level)
+    return mean_in_pyramid_level(op, scales, xs, boxes, image, level)
 
 
-def level_of(boxes: Array, bounds: tuple[int, int], size: float, level: int) -> Array:
-    """The level of each box (K, 4), counted from the first of `bounds`; the finest for a box without area."""
+def pyramid_level_of_boxes(
+    boxes: Array, level_bounds: tuple[int, int], canonical_size: float, canonical_level: int
+) -> Array:
+    """The level of each box (K, 4), counted from the first of `level_bounds`; the finest for a box without area."""
     wide = lax.stop_gradient(boxes).astype(accumulator_dtype(mean_dtype(boxes.dtype)))
     area = (wide[:, 2] - wide[:, 0]) * (wide[:, 3] - wide[:, 1])
-    exact = level + jnp.log2(jnp.sqrt(area) / np.asarray(size, area.dtype))
-    chosen = jnp.clip(jnp.floor(exact + np.asarray(_ROUNDING, area.dtype)), *bounds)
-    return jnp.where(area > 0, chosen - bounds[0], 0).astype(np.int32)
+    exact = canonical_level + jnp.log2(jnp.sqrt(area) / np.asarray(canonical_size, area.dtype))
+    chosen = jnp.clip(
+        jnp.floor(exact + np.asarray(_LEVEL_ROUNDING_MARGIN, area.dtype)), *level_bounds
+    )
+    return jnp.where(area > 0, chosen - level_bounds[0], 0).astype(np.int32)
 
 
-def level_means(
+def mean_in_pyramid_level(
     op: BoxMean,
-    scales: Sequence[float],
+    level_scales: Sequence[float],
     xs: Sequence[Array],
     boxes: Array,
-    image: Array,
-    level: Array,
+    image_indices: Array,
+    level_indices: Array,
 ) -> Array:
-    """The means of boxes (..., K, 4) in the level of each box, for levels with `scales` that replace the scale of `op`.
+    """The means of boxes (..., K, 4) in the level of each box.
 
-    A level or image that does not exist gives 0.
+    `level_scales` replace the scale of `op`. A level or image that does not exist gives 0.
     """
 
-    def pool(*arrays: Array) -> Array:
+    def pool_cells(*arrays: Array) -> Array:
         flat, image, level = arrays[len(xs) :]
         wide = flat.astype(accumulator_dtype(mean_dtype(flat.dtype)))
-        factors = jnp.asarray(np.asarray(scales, wide.dtype))[jnp.clip(level, 0, len(scales) - 1)]
+        factors = jnp.asarray(np.asarray(level_scales, wide.dtype))[
+            jnp.clip(level, 0, len(level_scales) - 1)
+        ]
         in_level = dataclasses.replace(op, scale=1.0)
         return box_mean(in_level, arrays[: len(xs)], wide * factors[:, None], image, level)
 
-    return _pooled(pool, op, boxes, xs, boxes.reshape(-1, 4), image, level)
+    return _pool_box_cells(
+        pool_cells, op, boxes, xs, boxes.reshape(-1, 4), image_indices, level_indices
+    )
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def roi_max_pool(
     x: Any,
     boxes: Any,
-    output_shape: Sizes,
+    output_shape: IntOrInts,
     *,
     batch_indices: Any = None,
     spatial_scale: float = 1.0,
@@ -429,45 +452,47 @@ def roi_max_pool(
       Girshick, Fast R-CNN, arXiv:1504.08083; `torchvision.ops.roi_pool`, which skips NaN.
     """
     x, boxes = as_array(x), as_array(boxes, "boxes")
-    cells = cells_of("output_shape", output_shape)
-    scale = scale_of(spatial_scale)
+    cells = check_num_cells("output_shape", output_shape)
+    scale = check_spatial_scale(spatial_scale)
     check_choice("ties", ties, ("first", "last", "split"))
-    (x,), flat, image = _images_and_boxes("x", [x], boxes, batch_indices)
+    (x,), flat, image = _check_images_and_boxes("x", [x], boxes, batch_indices)
     check_fits_int32_indices("x", x.shape[1:3])
-    y = box_max(cells, scale, ties, x, flat, image)
+    y = max_pixel_of_cells(cells, scale, ties, x, flat, image)
     return y.reshape(*boxes.shape[:-1], *y.shape[1:])
 
 
-def box_max(
-    cells: tuple[int, ...], scale: float, ties: Ties, x: Array, *extra_args: Array
+def max_pixel_of_cells(
+    num_cells: tuple[int, ...], spatial_scale: float, ties: Ties, x: Array, *extra_args: Array
 ) -> Array:
     """The largest pixel of each cell, (K, *cells, C); `extra_args` are the boxes and perhaps their images."""
     count = extra_args[0].shape[0]
-    if not fits_int32(count * math.prod(cells)):
+    if not fits_int32(count * math.prod(num_cells)):
         rule, hint = "of fewer than 2**31 cells in all", "Pool some boxes at a time."
-        raise ArgumentError("boxes", rule, (count, *cells), hint, shown_value=f"{count} boxes")
+        raise ArgumentError("boxes", rule, (count, *num_cells), hint, shown_value=f"{count} boxes")
     if count == 0 or 0 in x.shape:
-        return jnp.zeros((count, *cells, x.shape[-1]), x.dtype)
+        return jnp.zeros((count, *num_cells, x.shape[-1]), x.dtype)
     extra_args = tuple(jax.lax.stop_gradient(array) for array in extra_args)
-    op = BoxMax(cells, scale, ties, x.shape[:3])
-    return gathered(lambda *xs: apply_with_extra_args(op, *xs)[0], 3, 1, x, *extra_args)
+    op = BoxMax(num_cells, spatial_scale, ties, x.shape[:3])
+    return call_with_auto_sharding(
+        lambda *xs: apply_with_extra_args(op, *xs)[0], 3, 1, x, *extra_args
+    )
 
 
-def cells_of(argument: str, value: Any) -> tuple[int, ...]:
+def check_num_cells(arg_name: str, value: Any) -> tuple[int, ...]:
     """The number of cells of a box, down and across."""
-    cells = ints_per_axis(argument, value, 2)
+    cells = ints_per_axis(arg_name, value, 2)
     if math.prod(cells) >= 2**20:
         rule = "fewer than 2**20 cells in all"
-        raise ArgumentError(argument, rule, cells, "A box has as many as it has outputs.")
+        raise ArgumentError(arg_name, rule, cells, "A box has as many as it has outputs.")
     return cells
 
 
-def scale_of(spatial_scale: Any) -> float:
+def check_spatial_scale(spatial_scale: Any) -> float:
     """The checked factor of box coordinates."""
-    return _positive("spatial_scale", spatial_scale, "Pass 1 / 16, say.")
+    return _check_positive_number("spatial_scale", spatial_scale, "Pass 1 / 16, say.")
 
 
-def _positive(argument: str, value: Any, hint: str) -> float:
+def _check_positive_number(arg_name: str, value: Any, hint: str) -> float:
     return checked_float(
-        argument, value, "a positive number", hint, lambda number: 0 < number < math.inf
+        arg_name, value, "a positive number", hint, lambda number: 0 < number < math.inf
     )

@@ -1,6 +1,7 @@
 """Public maxima, minima, means and sums over segments of rows, as in `jax.ops.segment_max`.
 
-Tie rules and saved indices replace the scatter of the equivalent jax.numpy code. `soft_segments` calls `arguments`.
+Tie rules and saved indices replace the scatter of the equivalent jax.numpy code. `soft_segments` calls
+`check_segment_arguments`.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._api.reduce import mask_of
-from jaxpool._api.regions import gathered, integers
-from jaxpool._api.shared_text import filled
+from jaxpool._api.reduce import as_broadcast_mask
+from jaxpool._api.regions import as_integer_array, call_with_auto_sharding
+from jaxpool._api.shared_text import fill_docstring_placeholders
 from jaxpool._arguments.arrays import as_array, wrong_dtype_error
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import check_bool, check_choice
@@ -29,7 +30,7 @@ from jaxpool._ops.segments import SegmentSelect, SegmentSum
 from jaxpool._shards.split import check_whole
 
 
-def arguments(
+def check_segment_arguments(
     x: Array, segment_ids: Any, num_segments: Any, where: Any, indices_are_sorted: Any
 ) -> tuple[int, tuple[Array, ...]]:
     """The number of segments, and the id of each row of x, followed by a mask with the rank of x if there is one."""
@@ -40,7 +41,7 @@ def arguments(
     check_fits_int32_indices("x", static_sizes(x.shape, (0,), min_size=0))
     check_whole(x, 0, by_type=False)
     check_bool("indices_are_sorted", indices_are_sorted)
-    ids = integers("segment_ids", segment_ids, x.shape[:1], None)
+    ids = as_integer_array("segment_ids", segment_ids, x.shape[:1], None)
     if num_segments is None:
         if isinstance(segment_ids, jax.core.Tracer):
             hint = "A traced array does not say how many segments there are."
@@ -55,10 +56,10 @@ def arguments(
         raise ArgumentError("num_segments", rule, num_segments, "Pass the number of outputs.")
     # Kernels drop int32 ids that are out of range, which saves a pass over the ids.
     rows = ids if ids.dtype == np.int32 else clip_segment_ids(ids, count)
-    return count, (rows,) if where is None else (rows, mask_of(where, x.shape))
+    return count, (rows,) if where is None else (rows, as_broadcast_mask(where, x.shape))
 
 
-def _select(
+def _segment_extremum(
     kind: Kind,
     x: Any,
     segment_ids: Any,
@@ -69,15 +70,17 @@ def _select(
 ) -> Array:
     x = as_array(x)
     check_choice("ties", ties, ("split", "first", "last"))
-    count, ids_and_mask = arguments(x, segment_ids, num_segments, where, is_sorted)
+    count, ids_and_mask = check_segment_arguments(x, segment_ids, num_segments, where, is_sorted)
     if 0 in (count, x.shape[0]):
         return jnp.full((count, *x.shape[1:]), reduction_identity(x.dtype, kind), x.dtype)
     op = SegmentSelect(kind, ties, count, is_sorted)
-    return gathered(lambda *xs: apply_with_extra_args(op, *xs)[0], 1, x.ndim - 1, x, *ids_and_mask)
+    return call_with_auto_sharding(
+        lambda *xs: apply_with_extra_args(op, *xs)[0], 1, x.ndim - 1, x, *ids_and_mask
+    )
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def segment_max(
     x: Any,
     segment_ids: Any,
@@ -119,11 +122,11 @@ def segment_max(
       `jax.ops.segment_max`, whose gradient adds cotangents by a scatter.
     """
     is_sorted = indices_are_sorted
-    return _select("max", x, segment_ids, num_segments, where, is_sorted, ties)
+    return _segment_extremum("max", x, segment_ids, num_segments, where, is_sorted, ties)
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def segment_min(
     x: Any,
     segment_ids: Any,
@@ -160,11 +163,11 @@ def segment_min(
       `jax.ops.segment_min`.
     """
     is_sorted = indices_are_sorted
-    return _select("min", x, segment_ids, num_segments, where, is_sorted, ties)
+    return _segment_extremum("min", x, segment_ids, num_segments, where, is_sorted, ties)
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def segment_max_with_argmax(
     x: Any,
     segment_ids: Any,
@@ -206,7 +209,9 @@ def segment_max_with_argmax(
     """
     x = as_array(x)
     check_choice("ties", ties, ("first", "last", "split"))
-    count, extra_args = arguments(x, segment_ids, num_segments, where, indices_are_sorted)
+    count, extra_args = check_segment_arguments(
+        x, segment_ids, num_segments, where, indices_are_sorted
+    )
     rows = x.shape[0]
     if 0 in (count, rows):
         shape = (count, *x.shape[1:])
@@ -215,7 +220,7 @@ def segment_max_with_argmax(
         )
     order: Literal["first", "last"] = "last" if ties == "last" else "first"
 
-    def max_and_row(x: Array, *extra_args: Array) -> tuple[Array, Array]:
+    def max_and_row_index(x: Array, *extra_args: Array) -> tuple[Array, Array]:
         y, (_, chosen) = apply_with_extra_args(
             SegmentSelect("max", order, count, indices_are_sorted), x, *extra_args
         )
@@ -226,11 +231,11 @@ def segment_max_with_argmax(
         named = (chosen >= 0) & (chosen < rows)
         return y, jnp.where(named, chosen, np.int32(rows))
 
-    return gathered(max_and_row, 1, x.ndim - 1, x, *extra_args)
+    return call_with_auto_sharding(max_and_row_index, 1, x.ndim - 1, x, *extra_args)
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def segment_mean(
     x: Any,
     segment_ids: Any,
@@ -264,11 +269,13 @@ def segment_mean(
     References:
       `jax.ops.segment_sum` divided by the number of rows, as in graph libraries.
     """
-    return _sum(x, segment_ids, num_segments, where, indices_are_sorted, mean=True)
+    return _segment_sum_or_mean(
+        x, segment_ids, num_segments, where, indices_are_sorted, is_mean=True
+    )
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def segment_sum(
     x: Any,
     segment_ids: Any,
@@ -305,33 +312,45 @@ def segment_sum(
     References:
       `jax.ops.segment_sum`, which adds the rows of a segment one after another.
     """
-    return _sum(x, segment_ids, num_segments, where, indices_are_sorted, mean=False)
+    return _segment_sum_or_mean(
+        x, segment_ids, num_segments, where, indices_are_sorted, is_mean=False
+    )
 
 
-def _sum(
-    x: Any, segment_ids: Any, num_segments: Any, where: Any, is_sorted: Any, *, mean: bool
+def _segment_sum_or_mean(
+    x: Any, segment_ids: Any, num_segments: Any, where: Any, is_sorted: Any, *, is_mean: bool
 ) -> Array:
-    """The sum of the rows of each segment, or with `mean` their mean."""
+    """The sum of the rows of each segment, or with `is_mean` their mean."""
     x = as_array(x)
-    if x.dtype == jnp.bool_ and not mean:
+    if x.dtype == jnp.bool_ and not is_mean:
         rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
         raise wrong_dtype_error("x", rule, x, hint)
-    count, extra_args = arguments(x, segment_ids, num_segments, where, is_sorted)
-    wide = as_float(x) if mean else x
+    count, extra_args = check_segment_arguments(x, segment_ids, num_segments, where, is_sorted)
+    wide = as_float(x) if is_mean else x
     if 0 in (count, x.shape[0]):
         return jnp.zeros((count, *x.shape[1:]), wide.dtype)
 
-    def pooled(x: Array, ids: Array, *mask: Array) -> Array:
-        extra_args = (ids, _rows(ids, count, is_sorted, *mask), *mask) if mean else (ids, *mask)
-        return apply_with_extra_args(SegmentSum(count, is_sorted, mean), x, *extra_args)[0]
+    def sum_rows(x: Array, ids: Array, *mask: Array) -> Array:
+        extra_args = (
+            (ids, _num_rows_per_segment(ids, count, is_sorted, *mask), *mask)
+            if is_mean
+            else (ids, *mask)
+        )
+        return apply_with_extra_args(SegmentSum(count, is_sorted, is_mean), x, *extra_args)[0]
 
-    return gathered(pooled, 1, x.ndim - 1, wide, *extra_args)
+    return call_with_auto_sharding(sum_rows, 1, x.ndim - 1, wide, *extra_args)
 
 
-def _rows(ids: Array, count: int, is_sorted: bool, *mask: Array) -> Array:
+def _num_rows_per_segment(
+    segment_ids: Array, num_segments: int, is_sorted: bool, *mask: Array
+) -> Array:
     """The number of rows of each segment, (count,); with a mask one number per position along its other axes."""
     # A row of no segment adds 0 to the nearest segment: checkify would report an index out of bounds.
-    counts = lax.expand_dims((ids >= 0) & (ids < count), range(1, mask[0].ndim if mask else 1))
+    counts = lax.expand_dims(
+        (segment_ids >= 0) & (segment_ids < num_segments), range(1, mask[0].ndim if mask else 1)
+    )
     counts = counts & mask[0] if mask else counts
-    near = lax.clamp(np.int32(0), ids, np.int32(count - 1))
-    return reduce_segments(jax.ops.segment_sum, counts.astype(np.int32), near, count, is_sorted)
+    near = lax.clamp(np.int32(0), segment_ids, np.int32(num_segments - 1))
+    return reduce_segments(
+        jax.ops.segment_sum, counts.astype(np.int32), near, num_segments, is_sorted
+    )

@@ -83,19 +83,19 @@ def sharded(pool: Callable[P, R], *, mesh: Any = None, spec: Any = None) -> Call
             hint = "Pass jaxpool.max_pool, say."
             raise ArgumentError("pool", "a function of an array", pool, hint, TypeError)
 
-    return cast(Callable[P, R], _Sharded(pool, mesh, spec))
+    return cast(Callable[P, R], _ShardedPool(pool, mesh, spec))
 
 
-class _Sharded(FunctionWrapper):
+class _ShardedPool(FunctionWrapper):
     """`pool` for an array that is sharded by `mesh` and `spec`."""
 
     def __init__(self, pool: Callable[..., Any], mesh: Any, spec: Any) -> None:
-        super().__init__(pool, functools.partial(_Sharded, mesh=mesh, spec=spec))
+        super().__init__(pool, functools.partial(_ShardedPool, mesh=mesh, spec=spec))
         self._pool, self._mesh, self._spec = pool, mesh, spec
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         pool = self._pool
-        operand = _array(pool, args, kwargs)
+        operand = _find_pooled_array(pool, args, kwargs)
         if operand is None:  # `pool` raises its own error
             return pool(*args, **kwargs)
         with name_function_in_errors("sharded"):
@@ -110,10 +110,10 @@ class _Sharded(FunctionWrapper):
         hidden_axes = place.non_explicit_axes(x)
         if not hidden_axes:
             return pool(*args, **kwargs)
-        return _explicitly(hidden_axes, place, operand, x, pool, args, kwargs)
+        return _call_with_explicit_axes(hidden_axes, place, operand, x, pool, args, kwargs)
 
 
-def _array(pool: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+def _find_pooled_array(pool: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
     """The array that `pool` pools, among its arguments; None if there is none."""
     try:
         known = inspect.signature(pool)
@@ -128,63 +128,68 @@ def _array(pool: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
     return max(arrays, key=np.ndim, default=None)
 
 
-def _explicitly(
-    axes: tuple[str, ...],
-    place: Place,
-    given: Any,
+def _call_with_explicit_axes(
+    mesh_axes: tuple[str, ...],
+    array_sharding: Place,
+    original_array: Any,
     x: Array,
     pool: Callable[..., Any],
     args: Any,
     kwargs: dict[str, Any],
 ) -> Any:
-    """Call `pool` where types show the sharding of its array, `place`, along the mesh `axes` too.
+    """Call `pool` where types show the sharding of its array, `array_sharding`, along `mesh_axes` too.
 
-    `x` is the argument `given` as an array. NumPy arguments stay as they are: their values are known on every device.
+    `x` is the argument `original_array` as an array. NumPy arguments stay as they are: their values are known on every
+    device.
     """
     leaves, tree = jax.tree.flatten(
         (args, kwargs),
-        is_leaf=lambda each: each is given or not isinstance(each, tuple | list | dict),
+        is_leaf=lambda each: each is original_array or not isinstance(each, tuple | list | dict),
     )
-    leaves = [x if leaf is given else leaf for leaf in leaves]
+    leaves = [x if leaf is original_array else leaf for leaf in leaves]
     at = [n for n, leaf in enumerate(leaves) if leaf is x or isinstance(leaf, jax.Array)]
-    specs = tuple(place.spec_of(np.shape(leaves[n]), np.shape(x)) for n in at)
+    specs = tuple(array_sharding.spec_of(np.shape(leaves[n]), np.shape(x)) for n in at)
 
-    def call(*arrays: Array) -> Any:
-        args, kwargs = jax.tree.unflatten(tree, _replaced(leaves, at, arrays))
+    def call_pool(*arrays: Array) -> Any:
+        args, kwargs = jax.tree.unflatten(tree, _replace_at_indices(leaves, at, arrays))
         return pool(*args, **kwargs)
 
-    run = jax.sharding.explicit_axes(call, axes=axes, in_sharding=specs)
+    run = jax.sharding.explicit_axes(call_pool, axes=mesh_axes, in_sharding=specs)
     arrays = [leaves[n] for n in at]
     if not jax.sharding.get_abstract_mesh().empty:
         return run(*arrays)
     # `run` needs a mesh in its context. jax.set_mesh, which sets the devices too, raises inside a trace.
-    if isinstance(place.mesh, Mesh) and not any(isinstance(y, jax.core.Tracer) for y in arrays):
+    if isinstance(array_sharding.mesh, Mesh) and not any(
+        isinstance(y, jax.core.Tracer) for y in arrays
+    ):
         try:
-            context = jax.set_mesh(place.mesh)
+            context = jax.set_mesh(array_sharding.mesh)
         except ValueError:
             pass
         else:
             with context:
                 return run(*arrays)
 
-    mesh: Any = place.mesh
+    mesh: Any = array_sharding.mesh
     if isinstance(mesh, Mesh) and jax.typeof(x).sharding.mesh.empty:
         mesh = Mesh(mesh.devices, mesh.axis_names)  # with automatic axes, as x has no mesh
 
-    def with_mesh(*arrays: Array) -> Any:
+    def call_in_mesh(*arrays: Array) -> Any:
         if isinstance(mesh, Mesh) and AxisType.Explicit not in mesh.axis_types:
             # The constraint tells jax the devices.
-            free = PartitionSpec(*[entry or PartitionSpec.UNCONSTRAINED for entry in place.names])
+            free = PartitionSpec(
+                *[entry or PartitionSpec.UNCONSTRAINED for entry in array_sharding.names]
+            )
             which = next(n for n, leaf in enumerate(at) if leaves[leaf] is x)
             constrained = lax.with_sharding_constraint(arrays[which], NamedSharding(mesh, free))
-            arrays = tuple(_replaced(arrays, [which], [constrained]))
+            arrays = tuple(_replace_at_indices(arrays, [which], [constrained]))
         with jax.sharding.use_abstract_mesh(getattr(mesh, "abstract_mesh", mesh)):
             return run(*arrays)
 
-    return jax.jit(with_mesh)(*arrays)
+    return jax.jit(call_in_mesh)(*arrays)
 
 
-def _replaced(values: Any, at: Any, others: Any) -> list[Any]:
-    """`values` with `others` at the indices `at`."""
-    by_index = dict(zip(at, others, strict=True))
+def _replace_at_indices(values: Any, indices: Any, new_values: Any) -> list[Any]:
+    """`values` with `new_values` at `indices`."""
+    by_index = dict(zip(indices, new_values, strict=True))
     return [by_index.get(n, value) for n, value in enumerate(values)]

@@ -7,17 +7,17 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
-_WINDOW = "  window_shape: one positive int per pooled axis, or a single int with `axes`."
-_SIZES = """  strides: one positive int per pooled axis, or one for all; None is 1.
+_WINDOW_ARGS_TEXT = "  window_shape: one positive int per pooled axis, or a single int with `axes`."
+_SIZE_ARGS_TEXT = """  strides: one positive int per pooled axis, or one for all; None is 1.
   padding: as in `max_pool`.
   axes: the pooled axes; None is the `len(window_shape)` axes before the last one."""
-_TEXTS = {
+_TEXT_OF_PLACEHOLDER = {
     "x": """Args:
   x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats or integers""",
-    "window": _WINDOW,
-    "strides": _SIZES,
-    "sizes": f"{_WINDOW}\n{_SIZES}",
-    "geometry": f"""{_WINDOW}
+    "window": _WINDOW_ARGS_TEXT,
+    "strides": _SIZE_ARGS_TEXT,
+    "sizes": f"{_WINDOW_ARGS_TEXT}\n{_SIZE_ARGS_TEXT}",
+    "geometry": f"""{_WINDOW_ARGS_TEXT}
   strides: one positive int per pooled axis, or one for all; None is 1.
   padding: as in `max_pool`.
   window_dilation: distance between neighbouring taps; None is 1.
@@ -26,7 +26,7 @@ _TEXTS = {
     "kernel": f"""  kernel: array of shape `window_shape`, or `(*window_shape, C)` with an entry for each
     channel; floats if x has floats, integers if x has integers. Without `axes`, a kernel of `x.ndim - 1`
     axes has an entry for each channel, as for x with one batch axis.
-{_SIZES} The last
+{_SIZE_ARGS_TEXT} The last
     of the other axes is the channel axis.""",
     "choice": """  window_dilation: distance between neighbouring taps; None is 1.
   ties: which of equal elements gets the cotangent: the "first", the "last", or all of them ("split").
@@ -119,8 +119,8 @@ Raises:
 }
 
 
-def filled(function: F) -> F:
+def fill_docstring_placeholders(function: F) -> F:
     """Replace the names in braces in the docstring of `function` by the shared texts."""
     if function.__doc__:
-        function.__doc__ = inspect.cleandoc(function.__doc__).format(**_TEXTS)
+        function.__doc__ = inspect.cleandoc(function.__doc__).format(**_TEXT_OF_PLACEHOLDER)
     return function

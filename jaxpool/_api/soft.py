@@ -10,8 +10,8 @@ from typing import Any
 
 from jax import Array
 
-from jaxpool._api.shared_text import filled
-from jaxpool._api.windowed import checked, masked
+from jaxpool._api.shared_text import fill_docstring_placeholders
+from jaxpool._api.windowed import checked_array_and_windows, checked_window_mask
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.coefficients import as_coefficient
 from jaxpool._arguments.sizes import IntOrInts, Padding
@@ -21,20 +21,22 @@ from jaxpool._ops.ranged import ranged
 from jaxpool._ops.soft_pool import LogSumExpPool, SoftmaxPool, SoftPool
 
 
-def _pool(op: type[SoftPool], x: Any, *geometry: Any, temperature: Any, where: Any) -> Array:
-    x, split = checked(x, *geometry)
+def _soft_pool(
+    op_class: type[SoftPool], x: Any, *geometry: Any, temperature: Any, where: Any
+) -> Array:
+    x, split = checked_array_and_windows(x, *geometry)
     rule, shape = "a finite number above 0", split.pooled(x.shape)
     divisor = as_coefficient("temperature", temperature, rule, lambda t: 0 < t < math.inf, shape)
     x = dtypes.as_float(x)
     number, arrays = (divisor, ()) if isinstance(divisor, float) else (None, (divisor,))
-    mask = masked(x, split, where)
+    mask = checked_window_mask(x, split, where)
     if mask is None:
-        return split.apply(ranged, op(split.window, number), x, *arrays)
-    return split.apply(soft, op(split.window, number, masked=True), x, *arrays, mask=mask)
+        return split.apply(ranged, op_class(split.window, number), x, *arrays)
+    return split.apply(soft, op_class(split.window, number, masked=True), x, *arrays, mask=mask)
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def logsumexp_pool(
     x: Any,
     window_shape: IntOrInts,
@@ -93,11 +95,11 @@ def logsumexp_pool(
       with a mean instead of the sum.
     """
     geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
-    return _pool(LogSumExpPool, x, *geometry, temperature=temperature, where=where)
+    return _soft_pool(LogSumExpPool, x, *geometry, temperature=temperature, where=where)
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def softmax_pool(
     x: Any,
     window_shape: IntOrInts,
@@ -151,4 +153,4 @@ def softmax_pool(
       arXiv:2101.00440.
     """
     geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
-    return _pool(SoftmaxPool, x, *geometry, temperature=temperature, where=where)
+    return _soft_pool(SoftmaxPool, x, *geometry, temperature=temperature, where=where)

@@ -13,9 +13,9 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._api.regions import gathered
-from jaxpool._api.segments import arguments
-from jaxpool._api.shared_text import filled
+from jaxpool._api.regions import call_with_auto_sharding
+from jaxpool._api.segments import check_segment_arguments
+from jaxpool._api.shared_text import fill_docstring_placeholders
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.coefficients import checked_float
@@ -25,33 +25,33 @@ from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.soft_segments import Segments, SegmentSoftmax, log_of_sums
 
 
-def _check_temperature(temperature: Any, scaled: str) -> float:
+def _check_temperature(temperature: Any, rescaling_hint: str) -> float:
     rule = "a finite number above 0"
     if isinstance(temperature, (Array, np.ndarray)):
         raise ArgumentError(
-            "temperature", rule, temperature, scaled, TypeError, must_be_static=False
+            "temperature", rule, temperature, rescaling_hint, TypeError, must_be_static=False
         )
     return checked_float(
         "temperature", temperature, rule, "Leave it out for 1.", lambda t: 0 < t < math.inf
     )
 
 
-def _arguments(
+def _check_soft_segment_arguments(
     x: Any,
     segment_ids: Any,
     num_segments: Any,
     temperature: Any,
     where: Any,
     is_sorted: Any,
-    scaled: str,
+    rescaling_hint: str,
 ) -> tuple[Segments, float, Array, tuple[Array, ...]]:
     """The segments, the temperature, x as floats, and the ids with the mask, if any.
 
-    `scaled` is the hint for an array temperature, which may be traced: how to scale x instead.
+    `rescaling_hint` is the hint for an array temperature, which may be traced: how to scale x instead.
     """
     x = as_array(x)
-    divisor = _check_temperature(temperature, scaled)
-    count, ids_and_mask = arguments(x, segment_ids, num_segments, where, is_sorted)
+    divisor = _check_temperature(temperature, rescaling_hint)
+    count, ids_and_mask = check_segment_arguments(x, segment_ids, num_segments, where, is_sorted)
     wide = as_float(x)
     # XLA multiplies by the inverse of a constant, so the inverse must be a normal number too.
     info = jnp.finfo(accumulator_dtype(wide.dtype))
@@ -60,7 +60,7 @@ def _arguments(
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def segment_softmax(
     x: Any,
     segment_ids: Any,
@@ -101,17 +101,19 @@ def segment_softmax(
       `jraph.segment_softmax`, which may return NaN for a row whose id is out of range.
     """
     is_sorted, scaled = indices_are_sorted, "Divide x by it instead."
-    segments, divisor, x, ids_and_mask = _arguments(
+    segments, divisor, x, ids_and_mask = _check_soft_segment_arguments(
         x, segment_ids, num_segments, temperature, where, is_sorted, scaled
     )
     if 0 in (segments.count, x.shape[0]):
         return jnp.zeros_like(x)
     op = SegmentSoftmax(segments, divisor)
-    return gathered(lambda *xs: apply_with_extra_args(op, *xs)[0], 1, x.ndim - 1, x, *ids_and_mask)
+    return call_with_auto_sharding(
+        lambda *xs: apply_with_extra_args(op, *xs)[0], 1, x.ndim - 1, x, *ids_and_mask
+    )
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def segment_logsumexp(
     x: Any,
     segment_ids: Any,
@@ -153,11 +155,11 @@ def segment_logsumexp(
     """
     is_sorted = indices_are_sorted
     scaled = "Divide x by it and multiply the result by it instead."
-    segments, divisor, x, ids_and_mask = _arguments(
+    segments, divisor, x, ids_and_mask = _check_soft_segment_arguments(
         x, segment_ids, num_segments, temperature, where, is_sorted, scaled
     )
     if 0 in (segments.count, x.shape[0]):
         return jnp.full((segments.count, *x.shape[1:]), reduction_identity(x.dtype, "max"), x.dtype)
-    return gathered(
+    return call_with_auto_sharding(
         functools.partial(log_of_sums, segments, divisor), 1, x.ndim - 1, x, *ids_and_mask
     )

@@ -14,8 +14,8 @@ from typing import Any, Literal
 import jax
 from jax import Array, lax
 
-from jaxpool._api.reduce import mask_of
-from jaxpool._api.shared_text import filled
+from jaxpool._api.reduce import as_broadcast_mask
+from jaxpool._api.shared_text import fill_docstring_placeholders
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import check_bool, check_choice
@@ -39,7 +39,7 @@ from jaxpool._shards.place import Place, gathered, place_by_type
 from jaxpool._shards.whole import whole_pool
 
 
-def inner_axes(axes: Any, shape: Sequence[Any]) -> tuple[int, ...]:
+def check_pooled_axes(axes: Any, shape: Sequence[Any]) -> tuple[int, ...]:
     """The pooled axes; None is all except the first and the last."""
     if axes is None and len(shape) < 3:
         rule = "an array of at least 3 axes, batch, pooled and channels"
@@ -51,21 +51,21 @@ def inner_axes(axes: Any, shape: Sequence[Any]) -> tuple[int, ...]:
     return pooled
 
 
-def checked(
+def check_global_pool_arguments(
     x: Any, axes: Any, where: Any, keepdims: Any, ties: Any = "first"
 ) -> tuple[Array, tuple[int, ...], Array | None, Place | None]:
     """The input of a global pool, its pooled axes, its mask with the rank of x, and its sharding, if any."""
     x = as_array(x)
-    pooled = inner_axes(axes, x.shape)
+    pooled = check_pooled_axes(axes, x.shape)
     check_fits_uint32_indices("x", [x.shape[axis] for axis in pooled])
-    mask = None if where is None else mask_of(where, x.shape)
+    mask = None if where is None else as_broadcast_mask(where, x.shape)
     check_bool("keepdims", keepdims)
     check_choice("ties", ties, ("first", "last", "split"))
     return x, pooled, mask, place_by_type(x)
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def global_max_pool(
     x: Any,
     *,
@@ -113,14 +113,14 @@ def global_max_pool(
     References:
       `keras.layers.GlobalMaxPooling2D`; `where` as in `jax.numpy.max`.
     """
-    x, pooled, mask, place = checked(x, axes, where, keepdims, ties)
+    x, pooled, mask, place = check_global_pool_arguments(x, axes, where, keepdims, ties)
     if place:
         return whole_pool("max", place, x, pooled, mask, keepdims, ties)
     return reduce(x, pooled, "max", ties, "jvp", keepdims, mask)
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def global_avg_pool(
     x: Any, *, axes: tuple[int, ...] | None = None, where: Any = None, keepdims: bool = False
 ) -> Array:
@@ -161,7 +161,7 @@ def global_avg_pool(
       `keras.layers.GlobalAveragePooling2D`; `where` as in `jax.numpy.mean`, which returns NaN for a mask without a
       True.
     """
-    x, pooled, mask, place = checked(x, axes, where, keepdims)
+    x, pooled, mask, place = check_global_pool_arguments(x, axes, where, keepdims)
     if place:
         return whole_pool("mean", place, x, pooled, mask, keepdims)
     masks = () if mask is None else (mask,)
@@ -171,7 +171,7 @@ def global_avg_pool(
 
 
 @public
-@filled
+@fill_docstring_placeholders
 def spatial_pyramid_pool(
     x: Any,
     levels: Sequence[int],
@@ -222,7 +222,7 @@ def spatial_pyramid_pool(
     if not counts or counts[0] < 1:
         raise ArgumentError("levels", rule, levels, hint)
     check_choice("kind", kind, ("max", "avg"))
-    pooled = inner_axes(axes, x.shape)
+    pooled = check_pooled_axes(axes, x.shape)
     place = place_by_type(x)
     shape = place.global_shape(x.shape) if place else x.shape
     for which, level in enumerate(levels):
@@ -250,16 +250,16 @@ def spatial_pyramid_pool(
             # Cells and channels are joined into one axis, which is not sharded.
             of_y = place.reduced(spatial) if count == 1 else place
             y = gathered(of_y, y, range(spatial[0], y.ndim))
-        parts.append(_flattened(y, spatial[0]))
+        parts.append(_flatten_axes_from(y, spatial[0]))
     return dtypes.cast(lax.concatenate(parts, parts[0].ndim - 1), dtype)
 
 
-def _flattened(y: Array, first: int) -> Array:
-    """Flatten the axes of y from `first` on into one; the axes before keep their sharding."""
-    shape = (*y.shape[:first], math.prod(y.shape[first:]))
+def _flatten_axes_from(y: Array, first_axis: int) -> Array:
+    """Flatten the axes of y from `first_axis` on into one; the axes before keep their sharding."""
+    shape = (*y.shape[:first_axis], math.prod(y.shape[first_axis:]))
     if not is_sharded(y):
         return lax.reshape(y, shape)
     # jax cannot infer the sharding of a reshape if axes have size 0 or 1.
     sharding = jax.typeof(y).sharding
-    spec = jax.sharding.PartitionSpec(*sharding.spec[:first], None)
+    spec = jax.sharding.PartitionSpec(*sharding.spec[:first_axis], None)
     return lax.reshape(y, shape, out_sharding=sharding.update(spec=spec))

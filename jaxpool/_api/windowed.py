@@ -1,6 +1,7 @@
 """Argument checks and masks that all windowed pools share, with and without sharding.
 
-A pool calls `checked`, then `masked` if it has a `where` argument, and runs its op by the `Split`.
+A pool calls `checked_array_and_windows`, then `checked_window_mask` if it has a `where` argument, and runs its op by
+the `Split`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from jax import Array
 from jax import numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec, reshard
 
-from jaxpool._api.reduce import mask_of
+from jaxpool._api.reduce import as_broadcast_mask
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.choices import check_choice
 from jaxpool._geometry.window import Window, check_int32_positions, make_window
@@ -21,7 +22,7 @@ from jaxpool._kernels.slices import is_sharded
 from jaxpool._shards.split import Split, split_by_type
 
 
-def checked(
+def checked_array_and_windows(
     x: Any,
     window_shape: Any,
     strides: Any = None,
@@ -32,15 +33,15 @@ def checked(
     *,
     ties: Any = "first",
     autodiff: Any = "vjp",
-    any_length: bool = False,
+    allow_long_axes: bool = False,
 ) -> tuple[Array, Split]:
     """The input of a pool as an array, and its windows with the sharding of the array.
 
-    With `any_length` only padded axes must have int32 positions.
+    With `allow_long_axes` only padded axes must have int32 positions.
     """
     x = as_array(x)
 
-    def make(shape: Sequence[Any]) -> Window:
+    def make_window_of_shape(shape: Sequence[Any]) -> Window:
         return make_window(
             shape,
             window_shape,
@@ -53,20 +54,20 @@ def checked(
 
     check_choice("ties", ties, ("first", "last", "split"))
     check_choice("autodiff", autodiff, ("vjp", "jvp"))
-    split = split_by_type(x, make)
-    if not any_length:
+    split = split_by_type(x, make_window_of_shape)
+    if not allow_long_axes:
         check_int32_positions(split.window)
     return x, split
 
 
-def masked(x: Array, split: Split, where: Any) -> Array | None:
+def checked_window_mask(x: Array, sharded_windows: Split, where: Any) -> Array | None:
     """The checked mask of x with the rank of x; None without a mask. Axes that are not pooled may have size 1."""
     if where is None:
         return None
-    mask = mask_of(where, x.shape)
-    pooled = split.window.axes
+    mask = as_broadcast_mask(where, x.shape)
+    pooled = sharded_windows.window.axes
     shape = [size if axis in pooled else mask.shape[axis] for axis, size in enumerate(x.shape)]
     mask = jnp.broadcast_to(mask, shape)
-    if split.place is None and is_sharded(mask):  # x is replicated
+    if sharded_windows.place is None and is_sharded(mask):  # x is replicated
         mask = reshard(mask, NamedSharding(jax.typeof(mask).sharding.mesh, PartitionSpec()))
     return mask

@@ -15,19 +15,19 @@ class UsageError(Exception):
     """A one-line reason why a command cannot run; `main` prints it after the name of the command."""
 
 
-def require(extra: str, *modules: str) -> None:
-    """Raise `UsageError` if a module of `extra` is not installed. Imports nothing."""
+def require_modules(extra_name: str, *modules: str) -> None:
+    """Raise `UsageError` if a module of `extra_name` is not installed. Imports nothing."""
     missing = [module for module in modules if importlib.util.find_spec(module) is None]
     if missing:
         raise UsageError(
             f"{', '.join(missing)} must be installed for this. "
-            f'Install what is missing with: pip install "jaxpool[{extra}]"'
+            f'Install what is missing with: pip install "jaxpool[{extra_name}]"'
         )
 
 
-def output_path(option: str, text: str, suffix: str, default_name: str | None = None) -> Path:
+def output_path(option: str, path_text: str, suffix: str, default_name: str | None = None) -> Path:
     """The output file that `option` names, which must have this suffix; in a folder, the file `default_name`."""
-    path = Path(text)
+    path = Path(path_text)
     if default_name is not None and os.path.isdir(path):
         path = path / default_name
     if path.suffix.lower() != suffix or os.path.isdir(path):
@@ -40,7 +40,7 @@ def output_path(option: str, text: str, suffix: str, default_name: str | None = 
         rule = "in a place that can be written to"
     else:
         return path
-    raise UsageError(f"`{option}` must be {rule}; got {option}={shorten_text(text)}.")
+    raise UsageError(f"`{option}` must be {rule}; got {option}={shorten_text(path_text)}.")
 
 
 def _is_writable(path: Path) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxpool._cli import UsageError, quote_text, require
+from jaxpool._cli import UsageError, quote_text, require_modules
 
 MAX_NUMBERS = 400  # numbers; more fit neither a terminal nor a page
 MAX_CSV_BYTES = 100_000  # bytes of a .csv file; 400 numbers take a tenth of that
@@ -133,7 +133,7 @@ def _read_csv(option: str, path: Path) -> tuple[np.ndarray, list[str]]:
 
 
 def _read_image(option: str, path: Path) -> tuple[np.ndarray, list[str]]:
-    require("demo", "PIL")
+    require_modules("demo", "PIL")
     from PIL import Image
 
     try:

@@ -42,8 +42,8 @@ def parse_call(call_text: str) -> tuple[Callable[..., Any], list[Any], dict[str,
     return function, args, {each.arg or "": reader.evaluate(each.value) for each in tree.keywords}
 
 
-def _usage_error(rule: str, got: str, hint: str = EXAMPLE_CALL_HINT) -> UsageError:
-    return UsageError(f"`--plan` must be {rule}; got {quote_text(got)}. {hint}")
+def _usage_error(requirement: str, shown_value: str, hint: str = EXAMPLE_CALL_HINT) -> UsageError:
+    return UsageError(f"`--plan` must be {requirement}; got {quote_text(shown_value)}. {hint}")
 
 
 def _find_function(module: str, name: str, call_text: str) -> Callable[..., Any]:

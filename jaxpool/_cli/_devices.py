@@ -16,7 +16,7 @@ from jaxpool._cli import UsageError
 from jaxpool._cli._mosaic import (
     MOSAIC_SIZE,
     Weights,
-    init_weights,
+    init_conv_kernels,
     logits,
     loss,
     make_mosaic,
@@ -36,7 +36,7 @@ def run(num_devices: int, seed: int, picture_path: Path) -> int:
     sharding_arguments = {"mesh": mesh, "spec": ROW_SHARDING}
     sharding = NamedSharding(mesh, ROW_SHARDING)
     image, labels = (jax.device_put(each, sharding) for each in make_mosaic(seed, held_out=False))
-    weights = jax.device_put(init_weights(seed), NamedSharding(mesh, PartitionSpec()))
+    weights = jax.device_put(init_conv_kernels(seed), NamedSharding(mesh, PartitionSpec()))
     print(
         f"A mosaic of two photographs, {MOSAIC_SIZE} x {MOSAIC_SIZE} pixels: "
         f"each of {num_devices} devices holds {MOSAIC_SIZE // num_devices} rows. "
@@ -132,7 +132,9 @@ def _train_weights(
     start = time.perf_counter()
     state = jax.jit(make_optimizer(TRAINING_STEPS).init)(weights)
     step = jax.jit(
-        functools.partial(train_step, steps=TRAINING_STEPS, sharding_arguments=sharding_arguments)
+        functools.partial(
+            train_step, num_steps=TRAINING_STEPS, sharding_arguments=sharding_arguments
+        )
     )
     progress = tqdm(range(TRAINING_STEPS), desc="training", unit="step", disable=None)
     for _ in progress:

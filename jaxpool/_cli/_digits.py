@@ -39,12 +39,12 @@ class Digits:
         )
         return cls(images, labels, held_out_images, held_out_labels)
 
-    def batches(self, seed: int, steps: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def random_batches(self, seed: int, num_steps: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Batches in random order, each image shifted by up to one pixel along each axis."""
         random = np.random.default_rng(seed)
         padded = np.pad(self.images, ((0, 0), (1, 1), (1, 1), (0, 0)))
         order = np.empty(0, np.int64)
-        for _ in range(steps):
+        for _ in range(num_steps):
             if len(order) < BATCH_SIZE:
                 order = np.concatenate([order, random.permutation(len(self.labels))])
             batch, order = order[:BATCH_SIZE], order[BATCH_SIZE:]
@@ -84,10 +84,10 @@ class Network(nnx.Module):
 
 
 @functools.partial(nnx.jit, static_argnums=(0, 1))
-def new_network(seed: int, steps: int) -> tuple[Network, nnx.Optimizer]:
-    """An untrained network, and an optimizer whose learning rate decays to 0 over `steps`."""
+def new_network(seed: int, num_steps: int) -> tuple[Network, nnx.Optimizer]:
+    """An untrained network, and an optimizer whose learning rate decays to 0 over `num_steps`."""
     network = Network(rngs=nnx.Rngs(seed))
-    rate = optax.cosine_decay_schedule(4e-3, steps)
+    rate = optax.cosine_decay_schedule(4e-3, num_steps)
     return network, nnx.Optimizer(network, optax.adamw(rate, weight_decay=1e-3), wrt=nnx.Param)
 
 
@@ -129,11 +129,11 @@ class LossHistory:
     held_out_steps: np.ndarray
     held_out_losses: np.ndarray
 
-    def smoothed(self, width: int) -> tuple[np.ndarray, np.ndarray]:
-        """Moving means over `width` losses, and the last step of each."""
-        width = min(width, len(self.losses))
-        means = np.convolve(self.losses, np.full(width, 1 / width), "valid")
-        return np.arange(width, len(self.losses) + 1), means
+    def moving_mean_losses(self, window_size: int) -> tuple[np.ndarray, np.ndarray]:
+        """Moving means over `window_size` losses, and the last step of each."""
+        window_size = min(window_size, len(self.losses))
+        means = np.convolve(self.losses, np.full(window_size, 1 / window_size), "valid")
+        return np.arange(window_size, len(self.losses) + 1), means
 
 
 @dataclasses.dataclass(frozen=True)

@@ -37,7 +37,7 @@ class FunctionCall:
     """A call of a public function on one array, as an image (1, rows, columns, 1)."""
 
     record: Any
-    given: dict[str, Any]
+    arguments: dict[str, Any]
     image: np.ndarray
 
     @property
@@ -48,10 +48,10 @@ class FunctionCall:
     @property
     def selects_elements(self) -> bool:
         """Whether outputs are elements of the input rather than sums of them."""
-        return not self.record.rounds(self.given)
+        return not self.record.rounds(self.arguments)
 
     @property
-    def shares_as_fractions(self) -> bool:
+    def prints_shares_as_fractions(self) -> bool:
         """Whether shares are printed as fractions, such as 1/3."""
         return not self.record.tolerance
 
@@ -60,22 +60,22 @@ class FunctionCall:
         """Whether outputs are bools, which have no gradient."""
         return bool(self.record.marks)
 
-    windowed = False  # `members` comes from the Jacobian, not from a window
+    has_window = False  # `members` comes from the Jacobian, not from a window
 
     def as_dict(self) -> dict[str, Any]:
         """The settings for `--json`."""
         return {"op": self.op} | {
             name: value
             if isinstance(value, (bool, int, float, str, tuple, type(None)))
-            else _value_source(value, name)
-            for name, value in self.given.items()
+            else _as_source_code(value, name)
+            for name, value in self.arguments.items()
             if name not in self.record.operands
         }
 
     def source_code(self, shape: tuple[int, ...]) -> str:
         """The call as Python source."""
         words = []
-        for name, value in self.given.items():
+        for name, value in self.arguments.items():
             first = name == self.record.operands[0]
             if name == "xs":
                 words += ["x", *_other_arrays_source(value)]
@@ -90,9 +90,9 @@ class FunctionCall:
                 needed = default is self.record.parameters[name].empty
                 if needed or value is not default:
                     words.append(
-                        _value_source(value, name)
+                        _as_source_code(value, name)
                         if needed
-                        else f"{name}={_value_source(value, name)}"
+                        else f"{name}={_as_source_code(value, name)}"
                     )
         return f"jaxpool.{self.op}({', '.join(words)})"
 
@@ -104,10 +104,10 @@ def _image_source(value: Any) -> str:
 
 def _other_arrays_source(values: Any) -> list[str]:
     """Source of all arrays but the first, which is x."""
-    return [_value_source(each, f"x{n}") for n, each in enumerate(values[1:], 2)]
+    return [_as_source_code(each, f"x{n}") for n, each in enumerate(values[1:], 2)]
 
 
-def _value_source(value: Any, name: str) -> str:
+def _as_source_code(value: Any, name: str) -> str:
     """A value as Python source, with a large array as its name."""
     if hasattr(value, "dtype") and str(value.dtype).startswith("key"):
         return "jax.random.key(0)"
@@ -161,7 +161,7 @@ def make_call(
     return FunctionCall(record, record.given(image, **settings | first), image)
 
 
-def route_from_jacobian(
+def cotangent_route_from_jacobian(
     call: FunctionCall, array: np.ndarray, dy: np.ndarray | None = None
 ) -> CotangentRoute:
     """The value of the function on the array, and its Jacobian with one row per output."""
@@ -171,7 +171,7 @@ def route_from_jacobian(
     (main, *_) = record.operands
 
     def first_output(x: jax.Array) -> jax.Array:
-        arguments = dict(call.given)
+        arguments = dict(call.arguments)
         value = arguments[main]
         arguments[main] = (
             (x.reshape(value[0].shape), *value[1:])

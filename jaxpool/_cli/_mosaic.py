@@ -50,7 +50,7 @@ def make_mosaic(seed: int, *, held_out: bool) -> tuple[np.ndarray, np.ndarray]:
     return np.roll(image, PIECE_SIZE // 2, 0)[None], np.roll(labels, PIECE_SIZE // 2, 0)[None]
 
 
-def init_weights(seed: int) -> Weights:
+def init_conv_kernels(seed: int) -> Weights:
     """Untrained convolution kernels; `logits` has one output channel."""
     random = np.random.default_rng(seed)
     shapes = {name: (3, 3, *widths) for name, widths in CONV_CHANNELS.items()} | {
@@ -102,9 +102,9 @@ def loss(
     return optax.sigmoid_binary_cross_entropy(logits(weights, x, sharding_arguments), labels).mean()
 
 
-def make_optimizer(steps: int) -> optax.GradientTransformation:
-    """Adam, with a learning rate that decays to 0 over `steps`."""
-    return optax.adam(optax.cosine_decay_schedule(2e-2, steps))
+def make_optimizer(num_steps: int) -> optax.GradientTransformation:
+    """Adam, with a learning rate that decays to 0 over `num_steps`."""
+    return optax.adam(optax.cosine_decay_schedule(2e-2, num_steps))
 
 
 def train_step(
@@ -113,12 +113,12 @@ def train_step(
     x: jax.Array,
     labels: jax.Array,
     *,
-    steps: int,
+    num_steps: int,
     sharding_arguments: dict[str, Any],
 ) -> tuple[Weights, Any, jax.Array]:
     """One optimizer step. Returns the new weights and state, and the loss before the step."""
     value, gradients = jax.value_and_grad(
         functools.partial(loss, sharding_arguments=sharding_arguments)
     )(weights, x, labels)
-    updates, state = make_optimizer(steps).update(gradients, state)
+    updates, state = make_optimizer(num_steps).update(gradients, state)
     return optax.apply_updates(weights, updates), state, value

@@ -21,10 +21,10 @@ def call_after_import(module_name: str, callback: Callable[[], None], outer_pack
     if module_name in sys.modules:
         callback()
     else:
-        sys.meta_path.insert(0, _NotifyingFinder(module_name, callback, f"{outer_package}."))
+        sys.meta_path.insert(0, _ModuleImportWatcher(module_name, callback, f"{outer_package}."))
 
 
-class _NotifyingFinder(importlib.abc.MetaPathFinder):
+class _ModuleImportWatcher(importlib.abc.MetaPathFinder):
     """Finds modules by the next finders, and wraps the loaders of modules that it watches."""
 
     def __init__(self, module_name: str, callback: Callable[[], None], outer_prefix: str) -> None:
@@ -42,7 +42,7 @@ class _NotifyingFinder(importlib.abc.MetaPathFinder):
         for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
             spec = finder.find_spec(name, path, target)
             if spec is not None and spec.loader is not None:
-                spec.loader = _NotifyingLoader(spec.loader, self)
+                spec.loader = _WatchedModuleLoader(spec.loader, self)
                 return spec
         return None
 
@@ -62,10 +62,10 @@ class _NotifyingFinder(importlib.abc.MetaPathFinder):
             self._callback()
 
 
-class _NotifyingLoader(importlib.abc.Loader):
+class _WatchedModuleLoader(importlib.abc.Loader):
     """Wraps a loader, and notifies a finder before and after the module runs. The module keeps the original loader."""
 
-    def __init__(self, loader: Any, finder: _NotifyingFinder) -> None:
+    def __init__(self, loader: Any, finder: _ModuleImportWatcher) -> None:
         self._loader, self._finder = loader, finder
 
     def __getattr__(self, name: str) -> Any:

@@ -53,13 +53,13 @@ def _initial_view(route: CotangentRoute) -> dict[str, Any] | None:
     None if the page can compute the pool and these are too many.
     """
     count = int(route.input_masks.sum())
-    if route.settings.windowed and count > MAX_INITIAL_LINKS:
+    if route.settings.has_window and count > MAX_INITIAL_LINKS:
         return None
     links = [
         [
             [
                 int(np.ravel_multi_index(at, route.x.shape)),
-                _number_as_json(route.shares[output][tuple(at)]),
+                _number_as_json(route.cotangent_shares[output][tuple(at)]),
             ]
             for at in np.argwhere(route.input_masks[output])
         ]
@@ -68,7 +68,7 @@ def _initial_view(route: CotangentRoute) -> dict[str, Any] | None:
     return {
         "call": route.settings.source_code(route.array.shape),
         "selects": route.settings.selects_elements,
-        "windowed": route.settings.windowed,
+        "windowed": route.settings.has_window,
         "links": links,
         **{name: _grid_as_json(getattr(route, name)) for name in ("y", "dx")},
     }

@@ -82,7 +82,7 @@ def load_photographs() -> jax.Array:
     return jnp.asarray(np.stack(load_sample_images().images), jnp.float32) / 255
 
 
-def time_and_compare(x: jax.Array, case: BenchmarkCase, repeats: int) -> BenchmarkResult:
+def time_and_compare(x: jax.Array, case: BenchmarkCase, num_repeats: int) -> BenchmarkResult:
     """Time value and gradient of both pools alternately, each pool under one jit, and compare the results."""
     dy = jax.random.normal(jax.random.key(0), jax.eval_shape(case.lax_pool, x).shape)
     ours, peer = (
@@ -91,7 +91,7 @@ def time_and_compare(x: jax.Array, case: BenchmarkCase, repeats: int) -> Benchma
     )
     (y, dx), (peer_y, peer_dx) = jax.block_until_ready((ours(x, dy), peer(x, dy)))
     times: tuple[list[float], list[float]] = ([], [])
-    for _ in range(repeats):
+    for _ in range(num_repeats):
         for run, taken in zip((ours, peer), times, strict=True):
             start = time.perf_counter()
             jax.block_until_ready(run(x, dy))

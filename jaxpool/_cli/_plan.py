@@ -11,15 +11,15 @@ from typing import Any
 import jax
 
 import jaxpool
-from jaxpool._accelerate.report import is_users, line
+from jaxpool._accelerate.report import format_frame_line, is_user_file
 from jaxpool._api.kernel_passes import Pass, PoolPasses
 from jaxpool._api.plan_of import Plans
-from jaxpool._api.plan_text import of_type
+from jaxpool._api.plan_text import format_type
 from jaxpool._cli import UsageError
 from jaxpool._cli._call import parse_call
 
 
-def plans_of(call_text: str) -> Plans:
+def trace_plans(call_text: str) -> Plans:
     """The plans of the call in `call_text`. An error of the function becomes a `UsageError` with the user's line."""
     wide = re.search(r"\b(float|u?int)64\b", call_text) is not None
     with jax.enable_x64(wide or jax.config.read("jax_enable_x64")):
@@ -28,47 +28,53 @@ def plans_of(call_text: str) -> Plans:
             plans: Plans = jaxpool.plan_of(function)(*args, **kwargs)
         except (TypeError, ValueError) as error:
             frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-            users = [line(frame) for frame in frames if is_users(frame.f_code.co_filename)]
+            users = [
+                format_frame_line(frame)
+                for frame in frames
+                if is_user_file(frame.f_code.co_filename)
+            ]
             raise UsageError(": ".join([*users[-1:], str(error)])) from None
     return plans
 
 
 def plans_as_text(call_text: str) -> str:
     """The plans of a call as text."""
-    return str(plans_of(call_text))
+    return str(trace_plans(call_text))
 
 
 def plans_as_json(call_text: str) -> str:
     """The plans of a call as a JSON list with one object per pool."""
-    return json.dumps([_pool_plan_as_dict(row) for row in plans_of(call_text)])
+    return json.dumps([_pool_plan_as_dict(row) for row in trace_plans(call_text)])
 
 
-def _pool_plan_as_dict(row: Any) -> dict[str, Any]:
-    sizes = row.kept_bytes
+def _pool_plan_as_dict(pool_plan: Any) -> dict[str, Any]:
+    sizes = pool_plan.kept_bytes
     return {
-        "function": row.function,
-        "where": row.where,
-        "inputs": [of_type(each) for each in row.inputs],
-        "output": of_type(row.output),
-        "examples": row.examples,
-        "devices": row.devices,
-        "kept": [of_type(each) for each in row.kept],
+        "function": pool_plan.function,
+        "where": pool_plan.where,
+        "inputs": [format_type(each) for each in pool_plan.inputs],
+        "output": format_type(pool_plan.output),
+        "examples": pool_plan.examples,
+        "devices": pool_plan.devices,
+        "kept": [format_type(each) for each in pool_plan.kept],
         "kept_bytes": sizes if isinstance(sizes, int) else str(sizes),
-        "runs": row.runs,
-        "passes": {platform: _op_plan_as_dict(plan) for platform, plan in row.passes.items()},
+        "runs": pool_plan.runs,
+        "passes": {platform: _passes_as_dict(plan) for platform, plan in pool_plan.passes.items()},
     }
 
 
-def _op_plan_as_dict(plan: PoolPasses) -> dict[str, Any]:
-    ways = ((field.name, getattr(plan, field.name)) for field in dataclasses.fields(plan))
-    return {way: [*map(_pass, passes)] for way, passes in ways}
+def _passes_as_dict(pool_passes: PoolPasses) -> dict[str, Any]:
+    ways = (
+        (field.name, getattr(pool_passes, field.name)) for field in dataclasses.fields(pool_passes)
+    )
+    return {way: [*map(_pass_as_dict, passes)] for way, passes in ways}
 
 
-def _pass(one: Pass) -> dict[str, Any]:
+def _pass_as_dict(array_pass: Pass) -> dict[str, Any]:
     return {
-        "axes": one.axes,
-        "terms": one.terms if isinstance(one.terms, int) else str(one.terms),
-        "how": one.how,
-        "writes": [of_type(each) for each in one.writes],
-        "where": one.where,
+        "axes": array_pass.axes,
+        "terms": array_pass.terms if isinstance(array_pass.terms, int) else str(array_pass.terms),
+        "how": array_pass.how,
+        "writes": [format_type(each) for each in array_pass.writes],
+        "where": array_pass.where,
     }

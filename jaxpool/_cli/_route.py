@@ -47,7 +47,7 @@ class PoolSettings:
     rank: int = 0
     output_shape: IntPair = (2, 2)
 
-    windowed = True
+    has_window = True
     returns_mask = False
 
     @property
@@ -56,7 +56,7 @@ class PoolSettings:
         return self.op in SELECTING_OPS
 
     @property
-    def shares_as_fractions(self) -> bool:
+    def prints_shares_as_fractions(self) -> bool:
         """Whether shares are printed as fractions, such as 1/3."""
         return self.op != "lp"
 
@@ -90,19 +90,21 @@ class PoolSettings:
         sides = set() if isinstance(padding, str) else {side for pair in padding for side in pair}
         short = sides.pop() if len(sides) == 1 else padding
         positional = [
-            _value_source(short if value is padding else value)
+            _as_source_code(short if value is padding else value)
             for value in self.positional_arguments
         ]
         if padding == "VALID" and self.op not in ADAPTIVE_OPS:
             positional.pop()
-        named = [f"{name}={_value_source(value)}" for name, value in self.keyword_arguments.items()]
+        named = [
+            f"{name}={_as_source_code(value)}" for name, value in self.keyword_arguments.items()
+        ]
         call = f"jaxpool.{FUNCTION_OF_OP[self.op]}({', '.join(['x', *positional, *named])})"
         if self.op != "unpool":
             return call
         return f"y, indices = {call}\njaxpool.max_unpool(y, indices, {shape}, axes=(0, 1))"
 
 
-def _value_source(value: Any) -> str:
+def _as_source_code(value: Any) -> str:
     """A value as Python source."""
     if isinstance(value, np.ndarray):
         return f"jnp.zeros({value.shape})"
@@ -130,9 +132,9 @@ class LabelledArray:
 class CotangentRoute:
     """A pool of x, with the inputs and the derivative of every output.
 
-    `shares[i, j]` holds the cotangent of x for a cotangent of 1 at output (i, j). `input_masks[i, j]` is True for the
-    inputs that the output reads, `windows[i, j]` for the elements of `array` in its window. For an unpool, x holds
-    the maxima of `array`, at `indices`, and y the unpooled array.
+    `cotangent_shares[i, j]` holds the cotangent of x for a cotangent of 1 at output (i, j). `input_masks[i, j]` is True
+    for the inputs that the output reads, `windows[i, j]` for the elements of `array` in its window. For an unpool, x
+    holds the maxima of `array`, at `indices`, and y the unpooled array.
     """
 
     settings: Any  # `PoolSettings`, or the `FunctionCall` of `_jacobian.py`
@@ -140,15 +142,15 @@ class CotangentRoute:
     y: np.ndarray
     dy: np.ndarray
     dx: np.ndarray
-    shares: np.ndarray
+    cotangent_shares: np.ndarray
     input_masks: np.ndarray
     array: np.ndarray
     windows: np.ndarray
     indices: np.ndarray | None = None
 
-    def receivers_of(self, output: Position) -> list[tuple[Position, float]]:
+    def cotangent_receivers_of(self, output: Position) -> list[tuple[Position, float]]:
         """The inputs that receive the cotangent of one output, and their shares of it."""
-        share = self.shares[output]
+        share = self.cotangent_shares[output]
         receivers = np.argwhere(np.isnan(share) | (share != 0)).tolist()
         return [((row, column), float(share[row, column])) for row, column in receivers]
 
@@ -161,7 +163,7 @@ class CotangentRoute:
         """The grids to show: values, then cotangents, with inputs on the left and outputs on the right."""
         if self.indices is None:
             selects = self.settings.selects_elements
-            chosen = np.any(self.shares != 0, axis=(0, 1))
+            chosen = np.any(self.cotangent_shares != 0, axis=(0, 1))
             if self.settings.returns_mask:
                 marked = self.y.reshape(self.x.shape) != 0
                 return [
@@ -191,7 +193,7 @@ class CotangentRoute:
         ]
 
 
-def window_of(settings: PoolSettings, shape: tuple[int, ...]) -> Window:
+def window_of_settings(settings: PoolSettings, shape: tuple[int, ...]) -> Window:
     """The windows of a pool over an array of `shape`. Raises the errors of the public function."""
     name = FUNCTION_OF_OP[settings.op]
     if settings.op in ADAPTIVE_OPS:
@@ -238,7 +240,7 @@ def route_cotangents(
 
     `dy` is the cotangent of the output, 1 everywhere for None. Raises `UsageError`, and the errors of the library.
     """
-    window = window_of(settings, array.shape)
+    window = window_of_settings(settings, array.shape)
     down, across = (dim.sources()[..., None] == np.arange(dim.size) for dim in window.dims)
     input_masks = down.any(1)[:, None, :, None] & across.any(1)[None, :, None, :]
 

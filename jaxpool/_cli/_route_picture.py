@@ -47,7 +47,7 @@ def _cell_darkness(route: CotangentRoute, grid: LabelledArray) -> np.ndarray:
     if grid.selected_mask is not None and route.settings.returns_mask:
         return grid.selected_mask.astype(float)
     if grid.selected_mask is not None:
-        selected = route.input_masks if route.indices is not None else route.shares != 0
+        selected = route.input_masks if route.indices is not None else route.cotangent_shares != 0
         axes = (2, 3) if route.indices is not None else (0, 1)
         return np.asarray(np.minimum(np.sum(selected, axis=axes) / 4, 1))
     if grid.receives_cotangent_mask is None:

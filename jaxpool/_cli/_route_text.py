@@ -25,12 +25,12 @@ MAX_TEXT_COLUMNS = 100  # columns of running text
 
 def route_as_text(route: CotangentRoute, notes: list[str]) -> str:
     """The explanation as text for a terminal."""
-    columns, paint = shutil.get_terminal_size().columns, _text_styler()
+    columns, paint = shutil.get_terminal_size().columns, _make_text_styler()
     fill = min(columns, MAX_TEXT_COLUMNS)
     parts = [paint(route.settings.source_code(route.array.shape), BOLD)]
     parts += [textwrap.fill(f"Note: {note}", fill) for note in notes]
     parts += _format_grid_pairs(route.labelled_arrays(), columns, paint)
-    parts += [textwrap.fill(_summary_text(route), fill)]
+    parts += [textwrap.fill(_route_summary_text(route), fill)]
     parts += [] if route.settings.returns_mask else [_table_of_outputs(route, fill, paint)]
     return "\n\n".join(parts)
 
@@ -54,7 +54,10 @@ def route_as_json(route: CotangentRoute, notes: list[str]) -> str:
         "shares": [
             {
                 "output": list(output),
-                "to": [[*at, _value_as_json(share)] for at, share in route.receivers_of(output)],
+                "to": [
+                    [*at, _value_as_json(share)]
+                    for at, share in route.cotangent_receivers_of(output)
+                ],
             }
             for output in np.ndindex(route.y.shape)
         ],
@@ -76,7 +79,7 @@ def _value_as_json(value: Any) -> Any:
     return value if not isinstance(value, float) or np.isfinite(value) else str(value)
 
 
-def _text_styler() -> StyleText:
+def _make_text_styler() -> StyleText:
     """A function that adds a style to a text if standard output is a terminal with styles."""
     terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     if not terminal or os.environ.get("NO_COLOR"):
@@ -160,7 +163,7 @@ def _cell_style(grid: LabelledArray, position: Position) -> str:
     return PLAIN
 
 
-def _summary_text(route: CotangentRoute) -> str:
+def _route_summary_text(route: CotangentRoute) -> str:
     op, ones = route.settings.op, bool((route.dy == 1).all())
     if route.settings.returns_mask:
         return "y is 1 where it is True. A star marks these elements of x. A boolean result has no gradient."
@@ -170,7 +173,7 @@ def _summary_text(route: CotangentRoute) -> str:
             what + "A star marks where a maximum was, and is put back. Every y gets the cotangent "
             "found there; one whose place a later one took gets 0."
         )
-    one = "window" if route.settings.windowed else "output"
+    one = "window" if route.settings.has_window else "output"
     text = what + (
         f"A star marks what some {one} chose. " if route.settings.selects_elements else ""
     )
@@ -184,7 +187,7 @@ def _summary_text(route: CotangentRoute) -> str:
 def _table_of_outputs(route: CotangentRoute, columns: int, style_text: StyleText) -> str:
     """One line per output: its value, its window, and the elements that receive its cotangent."""
     unpool = route.settings.op == "unpool"
-    windowless = unpool or not route.settings.windowed
+    windowless = unpool or not route.settings.has_window
     rows = []
     for output in np.ndindex(route.y.shape):
         if route.input_masks[output].any():
@@ -193,7 +196,7 @@ def _table_of_outputs(route: CotangentRoute, columns: int, style_text: StyleText
                 format_number(route.y[output].item()),
                 "" if windowless else _window_ranges(route, output),
             )
-            rows.append((*cells, _receivers_text(route, output)))
+            rows.append((*cells, _cotangent_receivers_text(route, output)))
     window = "" if windowless else "window"
     table = [("x at" if unpool else "y at", "value", window, "cotangent goes to"), *rows]
     widths = [max(len(row[column]) for row in table) for column in range(3)]
@@ -221,8 +224,8 @@ def _format_range(positions: list[int]) -> str:
     return f"{first}-{last}" if last > first else f"{first}"
 
 
-def _receivers_text(route: CotangentRoute, output: Position) -> str:
-    sent = route.receivers_of(output)
+def _cotangent_receivers_text(route: CotangentRoute, output: Position) -> str:
+    sent = route.cotangent_receivers_of(output)
     if not sent:
         return "nobody"
     shares = {share for _, share in sent}
@@ -236,7 +239,7 @@ def _receivers_text(route: CotangentRoute, output: Position) -> str:
 
 def _format_share(route: CotangentRoute, share: float) -> str:
     """A share as a fraction such as 1/3, or as a number if it is not a simple fraction."""
-    if not route.settings.shares_as_fractions or not np.isfinite(share):
+    if not route.settings.prints_shares_as_fractions or not np.isfinite(share):
         return format_number(share)
     part = Fraction(share).limit_denominator(400)
     return str(part) if abs(float(part) - share) <= 1e-6 * abs(share) else format_number(share)

@@ -28,16 +28,16 @@ class Script:
                 f"the script must be a file that exists; got {shorten_text(name)}. A module is named after -m."
             )
 
-    def run(self, after_last_line: Callable[[BaseException | None], None]) -> None:
+    def run(self, on_script_end: Callable[[BaseException | None], None]) -> None:
         """Run the script as the main program of this process.
 
-        An exception of the script is printed, and raised again. `after_last_line` is called with it, or with None,
+        An exception of the script is printed, and raised again. `on_script_end` is called with it, or with None,
         after the last line of the script, before Python waits for its threads.
         """
         raised: BaseException | None = None
         try:
             sys.argv[:] = [self.name, *self._arguments]
-            code, main = self._load()
+            code, main = self._load_code_and_main()
             sys.modules["__main__"] = main
             exec(code, main.__dict__)
         except SystemExit as left:
@@ -46,13 +46,13 @@ class Script:
             raised = error.with_traceback(_strip_runner_frames(error.__traceback__))
             sys.excepthook(type(raised), raised, raised.__traceback__)
             sys.stderr.flush()
-        after_last_line(raised)
+        on_script_end(raised)
         if raised is not None:
             if not isinstance(raised, SystemExit):
                 sys.excepthook = _ignore_printed_exception
             raise raised
 
-    def _load(self) -> tuple[Any, types.ModuleType]:
+    def _load_code_and_main(self) -> tuple[Any, types.ModuleType]:
         """The code, and the module `__main__` to run it in."""
         main = types.ModuleType("__main__")
         # The module `builtins`, as in Python's own `__main__`. `exec` would set its dictionary.
@@ -60,7 +60,7 @@ class Script:
         if self._is_module:
             try:
                 spec, code = _find_code(self.name)
-            except _CannotRunError as error:
+            except _ModuleCannotRunError as error:
                 sys.exit(f"{sys.executable}: {error}")
             main.__spec__, main.__loader__, main.__package__ = spec, spec.loader, spec.parent
             main.__file__ = spec.origin
@@ -78,14 +78,14 @@ class Script:
             return compile(file.read(), path, "exec", dont_inherit=True), main
 
 
-class _CannotRunError(Exception):
+class _ModuleCannotRunError(Exception):
     """Raised with Python's message about a module that cannot run."""
 
 
 def _find_code(module_name: str) -> tuple[importlib.machinery.ModuleSpec, Any]:
     """The spec and code of a module, or of the `__main__` of a package. Imports its parent packages."""
     if module_name.startswith("."):
-        raise _CannotRunError("Relative module names not supported")
+        raise _ModuleCannotRunError("Relative module names not supported")
     package = module_name.rpartition(".")[0]
     if package:
         try:
@@ -102,28 +102,28 @@ def _find_code(module_name: str) -> tuple[importlib.machinery.ModuleSpec, Any]:
             said += (
                 f". Try using '{module_name[:-3]}' instead of '{module_name}' as the module name."
             )
-        raise _CannotRunError(said) from None
+        raise _ModuleCannotRunError(said) from None
     if spec is None:
-        raise _CannotRunError(f"No module named {module_name}")
+        raise _ModuleCannotRunError(f"No module named {module_name}")
     if spec.submodule_search_locations is not None:
         return _find_package_main(module_name)
     get_code = getattr(spec.loader, "get_code", None)
     code = None if get_code is None else get_code(module_name)
     if code is None:
-        raise _CannotRunError(f"No code object available for {module_name}")
+        raise _ModuleCannotRunError(f"No code object available for {module_name}")
     return spec, code
 
 
 def _find_package_main(package: str) -> tuple[importlib.machinery.ModuleSpec, Any]:
     if f".{package}".endswith(".__main__"):
-        raise _CannotRunError("Cannot use package as __main__ module")
+        raise _ModuleCannotRunError("Cannot use package as __main__ module")
     try:
         return _find_code(f"{package}.__main__")
-    except _CannotRunError as error:
+    except _ModuleCannotRunError as error:
         if package not in sys.modules:
             raise
         said = f"{error}; {package!r} is a package and cannot be directly executed"
-        raise _CannotRunError(said) from None
+        raise _ModuleCannotRunError(said) from None
 
 
 def _strip_runner_frames(traceback: types.TracebackType | None) -> types.TracebackType | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jaxpool
-from jaxpool._cli import output_path, parse_integer, require
+from jaxpool._cli import output_path, parse_integer, require_modules
 
 if TYPE_CHECKING:
     import jax
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     steps = parse_integer("--steps", args.steps, 1)
     seed = parse_integer("--seed", args.seed, 0, 2**32 - 1)
     path = output_path("--output", args.output, ".png", PICTURE_NAME)
-    require("demo", "flax", "matplotlib", "optax", "PIL", "sklearn", "tqdm")
+    require_modules("demo", "flax", "matplotlib", "optax", "PIL", "sklearn", "tqdm")
     jaxpool.keep_memory()
     if args.devices is not None:
         from jaxpool._cli import _devices
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run_demo(
-    steps: int, seed: int, path: Path, photographs: "jax.Array", repeats: int
+    num_steps: int, seed: int, picture_path: Path, photographs: "jax.Array", num_repeats: int
 ) -> tuple[float, bool]:
     """Train, draw, and time pools of photographs. Returns the accuracy, and whether pools agree with lax."""
     import jax
@@ -88,27 +88,29 @@ def _run_demo(
         f"Handwritten digits: {len(digits.labels)} to learn from, "
         f"{len(digits.held_out_labels)} held out. Backend: {jax.default_backend()}."
     )
-    network, accuracy, history = _train_network(digits, steps, seed)
-    _draw_picture(PictureArrays.from_network(network, digits, NUM_DIGITS_DRAWN), history, path)
-    return accuracy, _compare_with_lax(photographs, repeats)
+    network, accuracy, history = _train_network(digits, num_steps, seed)
+    _draw_picture(
+        PictureArrays.from_network(network, digits, NUM_DIGITS_DRAWN), history, picture_path
+    )
+    return accuracy, _compare_with_lax(photographs, num_repeats)
 
 
-def _exit_status(accuracy: float, pools_agree: bool, steps: int) -> int:
+def _exit_status(accuracy: float, pools_agree: bool, num_steps: int) -> int:
     """The exit status. Prints the checks that failed."""
     reached = accuracy >= MIN_ACCURACY
     if not pools_agree:
         print("The pools do not agree with jax.lax: see the table.")
-    if not reached and steps < DEFAULT_STEPS:
+    if not reached and num_steps < DEFAULT_STEPS:
         print(
             f"The accuracy is below {MIN_ACCURACY:.0%}: reaching it takes the default of {DEFAULT_STEPS} steps."
         )
     elif not reached:
         print(f"The accuracy is below {MIN_ACCURACY:.0%}.")
-    return 0 if pools_agree and (reached or steps < DEFAULT_STEPS) else 1
+    return 0 if pools_agree and (reached or num_steps < DEFAULT_STEPS) else 1
 
 
 def _train_network(
-    digits: "Digits", steps: int, seed: int
+    digits: "Digits", num_steps: int, seed: int
 ) -> tuple["Network", float, "LossHistory"]:
     """A trained network, its accuracy on held-out digits, and the losses."""
     import numpy as np
@@ -123,20 +125,20 @@ def _train_network(
     )
 
     start = time.perf_counter()
-    network, optimizer = new_network(seed, steps)
-    batches = digits.batches(seed, steps)
-    progress = tqdm(batches, total=steps, desc="training", unit="step", disable=None)
+    network, optimizer = new_network(seed, num_steps)
+    batches = digits.random_batches(seed, num_steps)
+    progress = tqdm(batches, total=num_steps, desc="training", unit="step", disable=None)
     held_out = digits.held_out_images, digits.held_out_labels
     losses, held_out_losses = [], {}
     for step, (images, labels) in enumerate(progress, 1):
         losses.append(train_step(network, optimizer, images, labels))
-        if step % STEPS_PER_HELD_OUT_LOSS == 0 or step == steps:
+        if step % STEPS_PER_HELD_OUT_LOSS == 0 or step == num_steps:
             held_out_losses[step] = held_out_loss(network, *held_out)
             progress.set_postfix(loss=f"{float(losses[-1]):.4f}")
     right = int(count_correct(network, *held_out))
     count = len(digits.held_out_labels)
     print(
-        f"Held-out accuracy: {right / count:.2%} ({right} of {count}) after {steps} steps, "
+        f"Held-out accuracy: {right / count:.2%} ({right} of {count}) after {num_steps} steps, "
         f"{time.perf_counter() - start:.1f} s with compilation."
     )
     history = LossHistory(
@@ -145,7 +147,9 @@ def _train_network(
     return network, right / count, history
 
 
-def _draw_picture(picture_arrays: "PictureArrays", history: "LossHistory", path: Path) -> None:
+def _draw_picture(
+    picture_arrays: "PictureArrays", history: "LossHistory", picture_path: Path
+) -> None:
     """Draw one column per digit: its pixels, their max pool, and the pixels with a cotangent. Below, the loss."""
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
@@ -189,7 +193,10 @@ def _draw_picture(picture_arrays: "PictureArrays", history: "LossHistory", path:
     curve.semilogy(steps, history.losses, color=COLOURS[0], linewidth=0.8, label="training")
     label = f"training, mean of {min(STEPS_PER_HELD_OUT_LOSS, len(steps))} steps"
     curve.semilogy(
-        *history.smoothed(STEPS_PER_HELD_OUT_LOSS), color=COLOURS[-1], linewidth=1.6, label=label
+        *history.moving_mean_losses(STEPS_PER_HELD_OUT_LOSS),
+        color=COLOURS[-1],
+        linewidth=1.6,
+        label=label,
     )
     held_out = history.held_out_steps, history.held_out_losses
     curve.semilogy(*held_out, "o-", color="#0072B2", markersize=3, linewidth=1.2, label="held out")
@@ -197,23 +204,23 @@ def _draw_picture(picture_arrays: "PictureArrays", history: "LossHistory", path:
     curve.set_xlabel("training step")
     curve.set_ylabel("loss (cross-entropy)")
     curve.grid(color="#dddddd", linewidth=0.6)
-    figure.savefig(path, dpi=130)
+    figure.savefig(picture_path, dpi=130)
     print(
-        f"Picture of the pixels that the cotangent of a max pool goes to, and of the loss: {path}"
+        f"Picture of the pixels that the cotangent of a max pool goes to, and of the loss: {picture_path}"
     )
 
 
-def _compare_with_lax(photographs: "jax.Array", repeats: int) -> bool:
+def _compare_with_lax(photographs: "jax.Array", num_repeats: int) -> bool:
     """Print the table of times. Returns whether values and gradients agree."""
     from tqdm import tqdm
 
     from jaxpool._cli._photograph import BENCHMARK_CASES, comparison_table, time_and_compare
 
     progress = tqdm(BENCHMARK_CASES, desc="timing", unit="pool", leave=False, disable=None)
-    comparisons = [time_and_compare(photographs, case, repeats) for case in progress]
+    comparisons = [time_and_compare(photographs, case, num_repeats) for case in progress]
     shape = "x".join(str(size) for size in photographs.shape)
     print(
         f"\nForward and backward of a pool over two photographs, {shape} {photographs.dtype}, "
-        f"median of {repeats} runs in turns:\n{comparison_table(comparisons)}\n{TABLE_LEGEND}"
+        f"median of {num_repeats} runs in turns:\n{comparison_table(comparisons)}\n{TABLE_LEGEND}"
     )
     return all(comparison.results_agree for comparison in comparisons)

@@ -20,7 +20,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from jaxpool._cli import UsageError, output_path, require, shorten_text
+from jaxpool._cli import UsageError, output_path, require_modules, shorten_text
 from jaxpool._cli._array import read_array
 
 DEFAULT_ARRAY = "1 3 4 2 5 2; 4 2 5 6 8 3; 5 3 7 8 9 3; 8 4 3 6 0 2; 7 10 3 6 3 5; 4 7 2 4 7 8"
@@ -112,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
     png = None if args.png is None else output_path("--png", args.png, ".png")
     html = None if args.html is None else output_path("--html", args.html, ".html")
     if png is not None:
-        require("demo", "matplotlib")
+        require_modules("demo", "matplotlib")
     pool = _other_function_record(args)
     settings = None if pool else _parse_settings(args)
     if pool and pool.marks and (args.html, args.cotangent) != (None, None):
@@ -125,9 +125,9 @@ def run(args: argparse.Namespace) -> int:
 
     try:
         route = (
-            _route_of_record(pool, args, array, dy)
+            _route_from_record(pool, args, array, dy)
             if pool
-            else _route_of_settings(settings, array, dy)
+            else _route_from_settings(settings, array, dy)
         )
     except (TypeError, ValueError) as error:
         raise UsageError(str(error)) from None
@@ -179,13 +179,13 @@ def _other_function_record(args: argparse.Namespace) -> Any:
     return pool
 
 
-def _route_of_settings(settings: Any, array: Any, dy: Any) -> Any:
+def _route_from_settings(settings: Any, array: Any, dy: Any) -> Any:
     from jaxpool._cli._route import route_cotangents
 
     return route_cotangents(settings, array, dy)
 
 
-def _route_of_record(record: Any, args: argparse.Namespace, array: Any, dy: Any) -> Any:
+def _route_from_record(record: Any, args: argparse.Namespace, array: Any, dy: Any) -> Any:
     """The route of a function of the array, from its Jacobian."""
     from jaxpool._cli import _jacobian
 
@@ -194,9 +194,9 @@ def _route_of_record(record: Any, args: argparse.Namespace, array: Any, dy: Any)
         text = getattr(args, option)
         if text is not None:
             name = "--" + option.replace("_", "-")
-            arguments[argument] = _PARSER_OF_OPTION.get(option, _parse_pair)(name, text)
+            arguments[argument] = _PARSER_OF_OPTION.get(option, _parse_int_pair)(name, text)
     call = _jacobian.make_call(record, array, arguments, args.set)
-    return _jacobian.route_from_jacobian(call, array, dy)
+    return _jacobian.cotangent_route_from_jacobian(call, array, dy)
 
 
 def _parse_settings(args: argparse.Namespace) -> Any:
@@ -211,13 +211,13 @@ def _parse_settings(args: argparse.Namespace) -> Any:
         name = "--" + option.replace("_", "-")
         if op not in ops:
             raise UsageError(f"`{name}` goes with --op {', '.join(ops)}; got --op={op}.")
-        fields[FIELD_OF_OPTION.get(option, option)] = _PARSER_OF_OPTION.get(option, _parse_pair)(
-            name, text
-        )
+        fields[FIELD_OF_OPTION.get(option, option)] = _PARSER_OF_OPTION.get(
+            option, _parse_int_pair
+        )(name, text)
     return dataclasses.replace(PoolSettings(op=op), **fields)
 
 
-def _parse_pair(option: str, text: str) -> tuple[int, int]:
+def _parse_int_pair(option: str, text: str) -> tuple[int, int]:
     sizes = [int(size) if _is_digits(size) else 0 for size in text.split("x")]
     if len(sizes) not in (1, 2) or min(sizes) < 1:
         rule = "a positive integer or two, as in 2x3"
@@ -277,7 +277,7 @@ def _parse_rank(option: str, text: str) -> int:
     return int(text)
 
 
-def _return_unchanged(option: str, value: bool) -> bool:
+def _keep_option_value(option: str, value: bool) -> bool:
     return value
 
 
@@ -287,8 +287,8 @@ _PARSER_OF_OPTION: dict[str, Callable[[str, Any], Any]] = {
     "divisor": _parse_number,
     "p": _parse_number,
     "rank": _parse_rank,
-    "ceil_mode": _return_unchanged,
-    "count_include_pad": _return_unchanged,
+    "ceil_mode": _keep_option_value,
+    "count_include_pad": _keep_option_value,
 }
 
 

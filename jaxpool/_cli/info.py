@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         ("backend", backend),
         ("devices", ", ".join(str(device) for device in jax.devices())),
         ("64-bit types", "on" if jax.config.read("jax_enable_x64") else "off"),
-        *_huge_pages_row(),
+        *_huge_pages_table_row(),
     ]
     functions = {name: differentiation_modes(pool.function) for name, pool in pools().items()}
     if args.json:
@@ -82,7 +82,7 @@ def _package_versions(packages: Sequence[str]) -> list[tuple[str, str]]:
     return rows
 
 
-def _huge_pages_row() -> list[tuple[str, str]]:
+def _huge_pages_table_row() -> list[tuple[str, str]]:
     """A row on Linux: whether glibc uses huge pages, which make large results on CPUs cheaper."""
     if platform.system() != "Linux":
         return []

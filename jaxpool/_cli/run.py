@@ -6,7 +6,7 @@
 Reductions are taken over in all threads, from the first line of the script on. The documentation of jaxpool.accelerate
 lists the reductions that stay with lax. Arguments, paths, exit status and tracebacks are the same as with python. The
 command ends with a summary on standard error. Its own options come before the script. With JAXPOOL_DISABLE=1 in the
-environment it takes over nothing.
+environment it replaces nothing.
 """
 
 import argparse
@@ -70,40 +70,40 @@ def run(args: argparse.Namespace) -> Callable[[], int]:
 class _ReductionsReport:
     """The reductions of a process, and the summary and report of them at its end."""
 
-    def __init__(self, script: str, check: bool) -> None:
-        self._script, self._check = script, check
+    def __init__(self, script_name: str, compare_with_lax: bool) -> None:
+        self._script_name, self._compares_with_lax = script_name, compare_with_lax
         self._reductions: list[Any] = []
-        self._handover: Any = None
+        self._replacer: Any = None
         self._why_nothing_replaced = "jax was not imported"
 
     def start_replacing(self) -> None:
-        """Start to hand over reductions; called after jax is imported, and jaxpool if it imports jax."""
+        """Start to replace reductions; called after jax is imported, and jaxpool if it imports jax."""
         try:
             from jaxpool._accelerate import bind
-            from jaxpool._cli._checked_handover import CheckedHandover
+            from jaxpool._cli._checked_replacer import CheckedReplacer
         except Exception as error:
             # For example a jax that is too old for jaxpool. The program itself may run with it.
             self._why_nothing_replaced = f"{type(error).__name__}: {error}"
             return
-        if bind.switched_off():
+        if bind.is_disabled_by_environment():
             self._why_nothing_replaced = "JAXPOOL_DISABLE is set"
             return
-        kind = CheckedHandover if self._check else bind.Handover
-        self._handover = kind(self._reductions.append)
-        if self._check:
+        kind = CheckedReplacer if self._compares_with_lax else bind.ReductionReplacer
+        self._replacer = kind(self._reductions.append)
+        if self._compares_with_lax:
             # For threads that outlive the last line. jax registered its cleanup earlier, so it runs later.
-            atexit.register(self._handover.compare)
-        bind.hand_over_everywhere(self._handover)
+            atexit.register(self._replacer.compare_copied_calls)
+        bind.replace_process_wide(self._replacer)
 
     def check_after_script(self, exception: BaseException | None) -> None:
         """Compare with lax after the script. A difference gives exit status 1 if the script itself succeeded."""
-        if not self._check or self._handover is None:
+        if not self._compares_with_lax or self._replacer is None:
             return
-        self._handover.compare()
+        self._replacer.compare_copied_calls()
         succeeded = exception is None or (
             isinstance(exception, SystemExit) and exception.code in (None, 0)
         )
-        if self._handover.differs and succeeded:
+        if self._replacer.any_differs and succeeded:
             raise SystemExit(1)
 
     def write_report(self, owner_pid: int, report_path: str | None, quiet: bool) -> None:
@@ -116,7 +116,7 @@ class _ReductionsReport:
                     self._report_as_dict(), file, indent=1, default=str
                 )  # sizes may be symbolic
                 file.write("\n")
-        lines = self._differing_lines() if quiet else self._summary_lines()
+        lines = self._lines_of_differences() if quiet else self._summary_lines()
         if lines and sys.stderr is not None:
             try:
                 print("\n".join(lines), file=sys.stderr)
@@ -127,25 +127,25 @@ class _ReductionsReport:
         rows = []
         for each in self._reductions:
             row = dataclasses.asdict(each) | {"taken_over": each.taken_over}
-            if self._was_compared(each):
-                row["check"] = self._handover.comparison(each).said
+            if self._was_compared_with_lax(each):
+                row["check"] = self._replacer.comparison_of(each).sentence
             rows.append(row)
         jax = sys.modules.get("jax")
         versions = {"jaxpool": __version__, "jax": getattr(jax, "__version__", None)}
-        why_not = None if self._handover is not None else self._why_nothing_replaced
-        data: dict[str, Any] = {"script": self._script, "versions": versions}
+        why_not = None if self._replacer is not None else self._why_nothing_replaced
+        data: dict[str, Any] = {"script": self._script_name, "versions": versions}
         return data | {"why_nothing": why_not, "reductions": rows}
 
     def _summary_lines(self) -> list[str]:
-        if self._handover is None:
+        if self._replacer is None:
             return [
-                f"jaxpool run: nothing of {self._script} was taken over: {self._why_nothing_replaced}."
+                f"jaxpool run: nothing of {self._script_name} was taken over: {self._why_nothing_replaced}."
             ]
         if not self._reductions:
-            return [f"jaxpool run: {self._script} traced no windowed max, min or sum."]
+            return [f"jaxpool run: {self._script_name} traced no windowed max, min or sum."]
         taken = sum(each.taken_over for each in self._reductions)
         lines = [
-            f"jaxpool run: {taken} of {len(self._reductions)} windowed reductions of {self._script} taken over"
+            f"jaxpool run: {taken} of {len(self._reductions)} windowed reductions of {self._script_name} taken over"
         ]
         rows = sorted(self._reductions, key=lambda each: not self._differs_from_lax(each))
         shown = max(MAX_REDUCTIONS_SHOWN, sum(map(self._differs_from_lax, rows)))
@@ -156,22 +156,25 @@ class _ReductionsReport:
             lines.append("  sums and averages may differ from lax's in the last bit")
         return lines
 
-    def _differing_lines(self) -> list[str]:
+    def _lines_of_differences(self) -> list[str]:
         """The summary with `--quiet`: the reductions that differ from lax."""
         rows = [each for each in self._reductions if self._differs_from_lax(each)]
         if not rows:
             return []
         verb = "differs" if len(rows) == 1 else "differ"
-        head = f"jaxpool run: {len(rows)} of {len(self._reductions)} windowed reductions of {self._script}"
+        head = f"jaxpool run: {len(rows)} of {len(self._reductions)} windowed reductions of {self._script_name}"
         return [f"{head} {verb} from lax's", *map(self._reduction_line, rows)]
 
-    def _was_compared(self, reduction: Any) -> bool:
-        return self._check and reduction.taken_over
+    def _was_compared_with_lax(self, reduction: Any) -> bool:
+        return self._compares_with_lax and reduction.taken_over
 
     def _differs_from_lax(self, reduction: Any) -> bool:
-        return self._was_compared(reduction) and self._handover.comparison(reduction).differs
+        return (
+            self._was_compared_with_lax(reduction)
+            and self._replacer.comparison_of(reduction).differs
+        )
 
     def _reduction_line(self, reduction: Any) -> str:
-        if not self._was_compared(reduction):
+        if not self._was_compared_with_lax(reduction):
             return f"  {reduction}"
-        return f"  {reduction}; --check: {self._handover.comparison(reduction).said}"
+        return f"  {reduction}; --check: {self._replacer.comparison_of(reduction).sentence}"

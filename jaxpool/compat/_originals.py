@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._accelerate.bind import handing_over, install
+from jaxpool._accelerate.bind import install_dispatcher, replacing_reductions
 from jaxpool._arguments.arrays import with_weak_type
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Window
@@ -26,13 +26,13 @@ from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.select_pool import pool_op
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._shards.pools import windowed
-from jaxpool.compat._traced_reduction import traced_reduction
+from jaxpool.compat._traced_reduction import trace_first_reduction
 
 DivisorRule = Literal["not", "counted", "real"]
 
 
 @contextlib.contextmanager
-def name_missing_extra(library: str, extra_name: str) -> Iterator[None]:
+def name_missing_extra_in_error(library: str, extra_name: str) -> Iterator[None]:
     """Name the extra to install if `library`, which `compat.<name>` imports, is missing."""
     try:
         yield
@@ -47,8 +47,8 @@ def name_missing_extra(library: str, extra_name: str) -> Iterator[None]:
 
 def call_accelerated(original_function: Callable[..., Any], *args: Any) -> Array:
     """`original_function(*args)` under `accelerate`."""
-    install()
-    with handing_over(None):
+    install_dispatcher()
+    with replacing_reductions(None):
         y: Array = original_function(*args)
     return y
 
@@ -76,10 +76,10 @@ def pool_with_one_op(
     if not isinstance(x, (jax.Array, np.ndarray)):
         return None
     x = jnp.asarray(x) if isinstance(x, np.ndarray) else x
-    reduction = traced_reduction(original_pool, x, *args)
+    reduction = trace_first_reduction(original_pool, x, *args)
     if reduction is None or (reduction.kind == "sum" and not dtypes.is_float(x.dtype)):
         return None
-    leading = 0 if channels_moved_last else reduction.ndim - x.ndim
+    leading = 0 if channels_moved_last else reduction.operand_ndim - x.ndim
     dims = [dataclasses.replace(dim, axis=dim.axis - leading) for dim in reduction.window.dims]
     window = Window(tuple(dims))
     # An average over no elements is NaN in the originals, but 0 in `SumPool`.

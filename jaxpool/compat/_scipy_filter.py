@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._api.rank import check_rank
+from jaxpool._api.rank import check_rank_in_range
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.coefficients import checked_float, is_number
 from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
@@ -52,8 +52,8 @@ from jaxpool.compat._scipy_args import (
 )
 from jaxpool.compat._scipy_grey import (
     IntegerMorphology,
+    addends_of_structure,
     apply_integer_morphology,
-    rows_of_structure,
 )
 from jaxpool.compat._scipy_mean import check_window_size, integer_mean
 
@@ -208,7 +208,7 @@ class Filter:
 
     def _rank_of_filter(self, num_taps: int) -> Rank:
         if "rank" in self.arguments:
-            return check_rank(self.arguments["rank"], num_taps) % num_taps
+            return check_rank_in_range(self.arguments["rank"], num_taps) % num_taps
         if "percentile" in self.arguments:
             rule, hint = "a number from -100 to 100", "50 is the median, -10 is 90."
             percentile = self.arguments["percentile"]
@@ -312,7 +312,7 @@ class Filter:
             if is_float(self.dtype) and is_float(kernel.dtype):
                 rule = "of integers, or None, where input is of those and the structure of floats"
                 raise ArgumentError("output", rule, self.dtype, "Convert input to floats.")
-            steps = rows_of_structure(self.arguments["structure"], int(taps[0]), kind, x)
+            steps = addends_of_structure(self.arguments["structure"], int(taps[0]), kind, x)
             make_op = functools.partial(IntegerMorphology, taps=tuple(taps.tolist()), kind=kind)
             y = self._pool_over_window(
                 apply_integer_morphology,
@@ -338,8 +338,8 @@ class Filter:
             elif not is_float(x.dtype):
                 x = x.astype(jnp.promote_types(self.dtype, jnp.float32))
 
-            def make_op(window: Window, whole: bool = is_integer) -> Any:
-                return SumPool(window, "not" if whole else "counted")
+            def make_op(window: Window, adds_integers: bool = is_integer) -> Any:
+                return SumPool(window, "not" if adds_integers else "counted")
 
             pool = integer_mean if is_integer else applied
             x = cast_with_wraparound(

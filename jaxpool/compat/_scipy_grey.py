@@ -25,7 +25,7 @@ class IntegerMorphology:
 
 
 def apply_integer_morphology(op: IntegerMorphology, x: Array, structure_rows: Array) -> Array:
-    """The result of `op` for integers x, in the dtype of `structure_rows` from `rows_of_structure`.
+    """The result of `op` for integers x, in the dtype of `structure_rows` from `addends_of_structure`.
 
     All sums except the first are sums of x and truncated structure numbers, and wrap around in the dtype of x. The
     first sum is truncated after the addition. It may exceed the dtype of x, and wraps in the cast of the result.
@@ -42,7 +42,7 @@ def apply_integer_morphology(op: IntegerMorphology, x: Array, structure_rows: Ar
     return functools.reduce(lax.max if op.kind == "max" else lax.min, others, first)
 
 
-def rows_of_structure(structure: Any, first_tap: int, kind: Kind, x: Array) -> Array:
+def addends_of_structure(structure: Any, first_tap: int, kind: Kind, x: Array) -> Array:
     """The truncated number to add at each tap, then the number at tap `first_tap` rounded down, and whether it changed.
 
     The entries are along a first axis in front of the axes of x, in int32 or a wider dtype of x.

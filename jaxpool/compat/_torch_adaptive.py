@@ -15,19 +15,23 @@ from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
 from jaxpool._ops.apply import apply, apply_with_residual
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOAT_DTYPES, ValuesOrValuesAndIndices
-from jaxpool.compat._torch_rank import public_function_of_rank
+from jaxpool.compat._torch_rank import make_public_function
 
 OutputSizes = int | Sequence[int | None]
 
 
-def _output_sizes(x: Array, rank: int, output_size: Any) -> tuple[int, ...]:
+def _output_sizes(x: Array, num_spatial_dims: int, output_size: Any) -> tuple[int, ...]:
     """The number of windows along each pooled axis. None keeps the size of an axis, except in 1d."""
     entries = list(output_size) if is_tuple_or_list(output_size) else output_size
-    if isinstance(entries, list) and rank > 1:
-        pairs = zip(entries, x.shape[x.ndim - rank :], strict=False)
-        entries[:rank] = [size if entry is None else entry for entry, size in pairs]
+    if isinstance(entries, list) and num_spatial_dims > 1:
+        pairs = zip(entries, x.shape[x.ndim - num_spatial_dims :], strict=False)
+        entries[:num_spatial_dims] = [size if entry is None else entry for entry, size in pairs]
     return args.ints_per_spatial_dim(
-        "output_size", entries, rank, min_value=0, accept_one_entry=rank == 1
+        "output_size",
+        entries,
+        num_spatial_dims,
+        min_value=0,
+        accept_one_entry=num_spatial_dims == 1,
     )
 
 
@@ -59,18 +63,18 @@ Example:
 
 
 def _adaptive_max_pool(
-    rank: int, input: Any, output_size: OutputSizes, return_indices: bool = False
+    num_spatial_dims: int, input: Any, output_size: OutputSizes, return_indices: bool = False
 ) -> ValuesOrValuesAndIndices:
-    function = f"adaptive_max_pool{rank}d"
+    function = f"adaptive_max_pool{num_spatial_dims}d"
     x = args.as_array_of_dtypes(function, input, FLOAT_DTYPES)
     with args.name_torch_function_in_errors(function, x, output_size=output_size):
         return_indices = args.as_bool("return_indices", return_indices)
-        args.check_shape(x, rank, x.ndim - 1)
-        outs = _output_sizes(x, rank, output_size)
-        check_fits_int32_indices("input", x.shape[x.ndim - rank :])
+        args.check_shape(x, num_spatial_dims, x.ndim - 1)
+        outs = _output_sizes(x, num_spatial_dims, output_size)
+        check_fits_int32_indices("input", x.shape[x.ndim - num_spatial_dims :])
         if 0 in outs:
-            return args.empty_pool_result(x, rank, outs, return_indices)
-        window = adaptive_window(x.shape, outs, args.spatial_axes(x, rank))
+            return args.empty_pool_result(x, num_spatial_dims, outs, return_indices)
+        window = adaptive_window(x.shape, outs, args.spatial_axes(x, num_spatial_dims))
     op = adaptive_max_op(window, "last_nan")
     if not return_indices:
         return apply(op, "jvp", x)
@@ -103,21 +107,23 @@ Example:
 """
 
 
-def _adaptive_avg_pool(rank: int, input: Any, output_size: OutputSizes) -> Array:
-    function = f"adaptive_avg_pool{rank}d"
+def _adaptive_avg_pool(num_spatial_dims: int, input: Any, output_size: OutputSizes) -> Array:
+    function = f"adaptive_avg_pool{num_spatial_dims}d"
     x = args.as_array_of_dtypes(function, input, FLOAT_DTYPES)
     with args.name_torch_function_in_errors(function, x, output_size=output_size):
-        args.check_shape(x, rank, x.ndim - 1 if rank == 3 else rank)
-        outs = _output_sizes(x, rank, output_size)
+        args.check_shape(
+            x, num_spatial_dims, x.ndim - 1 if num_spatial_dims == 3 else num_spatial_dims
+        )
+        outs = _output_sizes(x, num_spatial_dims, output_size)
         if 0 in outs:
-            return jnp.zeros((*x.shape[: x.ndim - rank], *outs), x.dtype)
-        window = adaptive_window(x.shape, outs, args.spatial_axes(x, rank))
+            return jnp.zeros((*x.shape[: x.ndim - num_spatial_dims], *outs), x.dtype)
+        window = adaptive_window(x.shape, outs, args.spatial_axes(x, num_spatial_dims))
     return apply(adaptive_avg_op(window), "jvp", x)
 
 
-adaptive_max_pool1d = public_function_of_rank(1, _adaptive_max_pool, _ADAPTIVE_MAX_POOL_DOC)
-adaptive_max_pool2d = public_function_of_rank(2, _adaptive_max_pool, _ADAPTIVE_MAX_POOL_DOC)
-adaptive_max_pool3d = public_function_of_rank(3, _adaptive_max_pool, _ADAPTIVE_MAX_POOL_DOC)
-adaptive_avg_pool1d = public_function_of_rank(1, _adaptive_avg_pool, _ADAPTIVE_AVG_POOL_DOC)
-adaptive_avg_pool2d = public_function_of_rank(2, _adaptive_avg_pool, _ADAPTIVE_AVG_POOL_DOC)
-adaptive_avg_pool3d = public_function_of_rank(3, _adaptive_avg_pool, _ADAPTIVE_AVG_POOL_DOC)
+adaptive_max_pool1d = make_public_function(1, _adaptive_max_pool, _ADAPTIVE_MAX_POOL_DOC)
+adaptive_max_pool2d = make_public_function(2, _adaptive_max_pool, _ADAPTIVE_MAX_POOL_DOC)
+adaptive_max_pool3d = make_public_function(3, _adaptive_max_pool, _ADAPTIVE_MAX_POOL_DOC)
+adaptive_avg_pool1d = make_public_function(1, _adaptive_avg_pool, _ADAPTIVE_AVG_POOL_DOC)
+adaptive_avg_pool2d = make_public_function(2, _adaptive_avg_pool, _ADAPTIVE_AVG_POOL_DOC)
+adaptive_avg_pool3d = make_public_function(3, _adaptive_avg_pool, _ADAPTIVE_AVG_POOL_DOC)

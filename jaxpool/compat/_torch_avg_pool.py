@@ -16,7 +16,7 @@ from jaxpool._ops.sum_pool import SumPool
 from jaxpool._shards.pools import windowed
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOAT_DTYPES, IntOrInts
-from jaxpool.compat._torch_rank import public_function_of_rank
+from jaxpool.compat._torch_rank import make_public_function
 
 
 def _divisor_rule(divisor: Any, count_include_pad: Any) -> Any:
@@ -63,7 +63,7 @@ Example:
 
 
 def _avg_pool(
-    rank: int,
+    num_spatial_dims: int,
     input: Any,
     kernel_size: IntOrInts,
     stride: IntOrInts | None = None,
@@ -72,12 +72,14 @@ def _avg_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Array:
-    function = f"avg_pool{rank}d"
+    function = f"avg_pool{num_spatial_dims}d"
     x = args.as_array_of_dtypes(function, input, (*FLOAT_DTYPES, np.dtype(np.int64)))
     with args.name_torch_function_in_errors(function, x, kernel_size=kernel_size):
-        args.check_shape(x, rank, rank + 1)
-        window = args.make_torch_window(x, rank, kernel_size, stride, padding, 1, ceil_mode)
-        if rank == 3 and any(dim.window > dim.size for dim in window.dims):
+        args.check_shape(x, num_spatial_dims, num_spatial_dims + 1)
+        window = args.make_torch_window(
+            x, num_spatial_dims, kernel_size, stride, padding, 1, ceil_mode
+        )
+        if num_spatial_dims == 3 and any(dim.window > dim.size for dim in window.dims):
             rule, hint = "at most the input, without its padding", "Use jaxpool.avg_pool."
             raise ArgumentError("kernel_size", rule, kernel_size, hint)
         op = SumPool(window, _divisor_rule(divisor_override, count_include_pad))
@@ -87,7 +89,7 @@ def _avg_pool(
 
 
 def _avg_pool1d(
-    rank: int,
+    num_spatial_dims: int,
     input: Any,
     kernel_size: IntOrInts,
     stride: IntOrInts | None = None,
@@ -96,9 +98,11 @@ def _avg_pool1d(
     count_include_pad: bool = True,
 ) -> Array:
     """The 1d pool, which has no `divisor_override` in PyTorch."""
-    return _avg_pool(rank, input, kernel_size, stride, padding, ceil_mode, count_include_pad)
+    return _avg_pool(
+        num_spatial_dims, input, kernel_size, stride, padding, ceil_mode, count_include_pad
+    )
 
 
-avg_pool1d = public_function_of_rank(1, _avg_pool1d, _AVG_POOL_DOC)
-avg_pool2d = public_function_of_rank(2, _avg_pool, _AVG_POOL_DOC)
-avg_pool3d = public_function_of_rank(3, _avg_pool, _AVG_POOL_DOC)
+avg_pool1d = make_public_function(1, _avg_pool1d, _AVG_POOL_DOC)
+avg_pool2d = make_public_function(2, _avg_pool, _AVG_POOL_DOC)
+avg_pool3d = make_public_function(3, _avg_pool, _AVG_POOL_DOC)

@@ -33,7 +33,7 @@ def _common_dtype(input: Array, other: Array) -> Any:
     return both if _dtype_category(scalar.dtype) > _dtype_category(wide.dtype) else wide.dtype
 
 
-def promote_pair(function_name: str, input: Any, other: Any) -> tuple[Array, Array]:
+def promote_to_common_dtype(function_name: str, input: Any, other: Any) -> tuple[Array, Array]:
     """Both arguments of a function, checked and cast to their common dtype."""
     x = args.as_array_of_dtypes(function_name, input, ORDERED_DTYPES)
     y = args.as_array_of_dtypes(function_name, other, ORDERED_DTYPES, "other")
@@ -74,7 +74,7 @@ def maximum(input: Any, other: Any) -> Array:
       >>> torch.maximum(jnp.array([1, 5]), jnp.array(3))
       Array([3, 5], dtype=int32)
     """
-    return elementwise.maximum(*promote_pair("maximum", input, other), autodiff="jvp")
+    return elementwise.maximum(*promote_to_common_dtype("maximum", input, other), autodiff="jvp")
 
 
 @public
@@ -98,7 +98,7 @@ def minimum(input: Any, other: Any) -> Array:
       >>> torch.minimum(jnp.array([1, 5]), jnp.array(3))
       Array([1, 3], dtype=int32)
     """
-    return elementwise.minimum(*promote_pair("minimum", input, other), autodiff="jvp")
+    return elementwise.minimum(*promote_to_common_dtype("minimum", input, other), autodiff="jvp")
 
 
 @public
@@ -124,7 +124,9 @@ def fmax(input: Any, other: Any) -> Array:
       >>> torch.fmax(jnp.array([jnp.nan, 5.0]), jnp.array([1.0, 3.0]))
       Array([1., 5.], dtype=float32)
     """
-    return elementwise.fmax(*promote_pair("fmax", input, other), ties="first", autodiff="jvp")
+    return elementwise.fmax(
+        *promote_to_common_dtype("fmax", input, other), ties="first", autodiff="jvp"
+    )
 
 
 @public
@@ -150,4 +152,6 @@ def fmin(input: Any, other: Any) -> Array:
       >>> torch.fmin(jnp.array([jnp.nan, 5.0]), jnp.array([1.0, 3.0]))
       Array([1., 3.], dtype=float32)
     """
-    return elementwise.fmin(*promote_pair("fmin", input, other), ties="first", autodiff="jvp")
+    return elementwise.fmin(
+        *promote_to_common_dtype("fmin", input, other), ties="first", autodiff="jvp"
+    )

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 from jax import Array, lax
 
-from jaxpool._api.random import check_key, fractional_op
+from jaxpool._api.random import check_prng_key, make_fractional_op
 from jaxpool._arguments.arrays import as_jax_array, is_array, wrong_dtype_error
 from jaxpool._arguments.coefficients import is_number
 from jaxpool._arguments.errors import ArgumentError
@@ -19,7 +19,7 @@ from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.random_pool import chance_dtype
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOAT_DTYPES, IntOrInts, ValuesOrValuesAndIndices
-from jaxpool.compat._torch_rank import public_function_of_rank
+from jaxpool.compat._torch_rank import make_public_function
 
 
 def _output_sizes(
@@ -69,7 +69,7 @@ def _random_samples_or_draw(x: Array, num_spatial_dims: int, samples: Any, key: 
         if key is None:
             rule = "given, or else `_random_samples`"
             raise ArgumentError("key", rule, None, "Pass jax.random.key(0), say.", TypeError)
-        check_key(key, "a PRNG key", "Pass jax.random.key(0), say.")
+        check_prng_key(key, "a PRNG key", "Pass jax.random.key(0), say.")
         return jax.random.uniform(key, (batch, channels, num_spatial_dims), chance_dtype(x.dtype))
     rule = f"an array ({batch}, {channels}, {num_spatial_dims}) of the dtype of `input`"
     hint = f"Pass jax.random.uniform(key, ({batch}, {channels}, {num_spatial_dims}), input.dtype)."
@@ -121,7 +121,7 @@ Example:
 
 
 def _fractional_max_pool(
-    rank: int,
+    num_spatial_dims: int,
     input: Any,
     kernel_size: IntOrInts,
     output_size: IntOrInts | None = None,
@@ -131,27 +131,29 @@ def _fractional_max_pool(
     *,
     key: Any = None,
 ) -> ValuesOrValuesAndIndices:
-    function = f"fractional_max_pool{rank}d"
+    function = f"fractional_max_pool{num_spatial_dims}d"
     x = args.as_array_of_dtypes(function, input, FLOAT_DTYPES)
     with args.name_torch_function_in_errors(function, x, kernel_size=kernel_size):
         return_indices = args.as_bool("return_indices", return_indices)
-        args.check_shape(x, rank, x.ndim - 1)
-        kernel = args.ints_per_spatial_dim("kernel_size", kernel_size, rank, accept_one_entry=False)
-        outs = _output_sizes(x, rank, output_size, output_ratio)
-        _check_windows_fit(x.shape[x.ndim - rank :], kernel, outs)
-        samples = _random_samples_or_draw(x, rank, _random_samples, key)
+        args.check_shape(x, num_spatial_dims, x.ndim - 1)
+        kernel = args.ints_per_spatial_dim(
+            "kernel_size", kernel_size, num_spatial_dims, accept_one_entry=False
+        )
+        outs = _output_sizes(x, num_spatial_dims, output_size, output_ratio)
+        _check_windows_fit(x.shape[x.ndim - num_spatial_dims :], kernel, outs)
+        samples = _random_samples_or_draw(x, num_spatial_dims, _random_samples, key)
         if 0 in outs:
-            return args.empty_pool_result(x, rank, outs, return_indices)
-        axes = args.spatial_axes(x, rank)
-        op = fractional_op(x.shape, kernel, outs, axes, samples.dtype.name)
-    lanes = (*x.shape[: x.ndim - rank], *(1,) * rank)
-    by_axis = [samples[..., axis].reshape(lanes) for axis in range(rank)]
+            return args.empty_pool_result(x, num_spatial_dims, outs, return_indices)
+        axes = args.spatial_axes(x, num_spatial_dims)
+        op = make_fractional_op(x.shape, kernel, outs, axes, samples.dtype.name)
+    lanes = (*x.shape[: x.ndim - num_spatial_dims], *(1,) * num_spatial_dims)
+    by_axis = [samples[..., axis].reshape(lanes) for axis in range(num_spatial_dims)]
     # In 2d, PyTorch's first number is for the width.
-    ordered = by_axis if rank == 3 else by_axis[::-1]
+    ordered = by_axis if num_spatial_dims == 3 else by_axis[::-1]
     op = dataclasses.replace(op, ties="last_nan")
     y, residual = apply_with_extra_args(op, x, *ordered)
     return (y, op.position(residual)) if return_indices else y
 
 
-fractional_max_pool2d = public_function_of_rank(2, _fractional_max_pool, _FRACTIONAL_MAX_POOL_DOC)
-fractional_max_pool3d = public_function_of_rank(3, _fractional_max_pool, _FRACTIONAL_MAX_POOL_DOC)
+fractional_max_pool2d = make_public_function(2, _fractional_max_pool, _FRACTIONAL_MAX_POOL_DOC)
+fractional_max_pool3d = make_public_function(3, _fractional_max_pool, _FRACTIONAL_MAX_POOL_DOC)

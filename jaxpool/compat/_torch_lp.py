@@ -17,10 +17,10 @@ from jaxpool._shards.pools import windowed
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOAT_DTYPES, INT_DTYPES, ORDERED_DTYPES, IntOrInts
 from jaxpool.compat._torch_max_pool import torch_max_pool
-from jaxpool.compat._torch_rank import public_function_of_rank
+from jaxpool.compat._torch_rank import make_public_function
 
 
-def _checked_norm_type(norm_type: Any) -> Any:
+def _check_norm_type(norm_type: Any) -> Any:
     """`norm_type` as a number, or an array without axes."""
     rule, hint = "a number other than 0", "The Euclidean norm is 2."
     if isinstance(norm_type, (int, float)):
@@ -69,31 +69,35 @@ Example:
 
 
 def _lp_pool(
-    rank: int,
+    num_spatial_dims: int,
     input: Any,
     norm_type: float,
     kernel_size: IntOrInts,
     stride: IntOrInts | None = None,
     ceil_mode: bool = False,
 ) -> Array:
-    function = f"lp_pool{rank}d"
+    function = f"lp_pool{num_spatial_dims}d"
     x = args.as_array_of_dtypes(function, input, ORDERED_DTYPES)
     with args.name_torch_function_in_errors(function, x, kernel_size=kernel_size):
-        norm = _checked_norm_type(norm_type)
+        norm = _check_norm_type(norm_type)
         infinite = isinstance(norm, (int, float)) and abs(norm) == np.inf
         count = len(kernel_size) if is_tuple_or_list(kernel_size) else None  # type: ignore[arg-type]
-        if count is not None and ((rank == 1 and not infinite) or count != rank):
-            rule = "an int" if rank == 1 else f"an int or {rank} ints"
+        if count is not None and (
+            (num_spatial_dims == 1 and not infinite) or count != num_spatial_dims
+        ):
+            rule = "an int" if num_spatial_dims == 1 else f"an int or {num_spatial_dims} ints"
             raise ArgumentError("kernel_size", rule, kernel_size, "Pass an int.", TypeError)
         if infinite:
-            accepted = (*FLOAT_DTYPES, *INT_DTYPES) if rank > 1 else FLOAT_DTYPES
+            accepted = (*FLOAT_DTYPES, *INT_DTYPES) if num_spatial_dims > 1 else FLOAT_DTYPES
             if x.dtype not in accepted:
                 raise wrong_dtype_error("input", "floats or integers", x)
         elif x.dtype not in FLOAT_DTYPES and isinstance(norm, int):
             rule = f"floats where `norm_type` is an int, {norm}"
             raise wrong_dtype_error("input", rule, x, f"Pass norm_type={norm}.0.")
-        args.check_shape(x, rank, rank + 1)
-        window = args.make_torch_window(x, rank, kernel_size, stride, ceil_mode=ceil_mode)
+        args.check_shape(x, num_spatial_dims, num_spatial_dims + 1)
+        window = args.make_torch_window(
+            x, num_spatial_dims, kernel_size, stride, ceil_mode=ceil_mode
+        )
     if infinite:
         magnitude = x * lax.stop_gradient(lax.sign(x))  # |x| with gradient 0 at 0, as in PyTorch
         if norm > 0:
@@ -107,6 +111,6 @@ def _lp_pool(
     return jnp.where(empty, jnp.zeros_like(total) ** (1 / norm), root).astype(dtype)
 
 
-lp_pool1d = public_function_of_rank(1, _lp_pool, _LP_POOL_DOC)
-lp_pool2d = public_function_of_rank(2, _lp_pool, _LP_POOL_DOC)
-lp_pool3d = public_function_of_rank(3, _lp_pool, _LP_POOL_DOC)
+lp_pool1d = make_public_function(1, _lp_pool, _LP_POOL_DOC)
+lp_pool2d = make_public_function(2, _lp_pool, _LP_POOL_DOC)
+lp_pool3d = make_public_function(3, _lp_pool, _LP_POOL_DOC)

@@ -14,7 +14,7 @@ from jaxpool._shards.pools import select_with_position, windowed
 from jaxpool._shards.split import by_window
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOAT_DTYPES, INT_DTYPES, IntOrInts, ValuesOrValuesAndIndices
-from jaxpool.compat._torch_rank import public_function_of_rank
+from jaxpool.compat._torch_rank import make_public_function
 
 _MAX_POOL_DOC = """\
 Computes the largest element of each window, as `torch.nn.functional.max_pool{nd}`.
@@ -49,7 +49,7 @@ Example:
 
 
 def _max_pool(
-    rank: int,
+    num_spatial_dims: int,
     input: Any,
     kernel_size: IntOrInts,
     stride: IntOrInts | None = None,
@@ -58,14 +58,16 @@ def _max_pool(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> ValuesOrValuesAndIndices:
-    function = f"max_pool{rank}d"
+    function = f"max_pool{num_spatial_dims}d"
     with name_function_in_errors(f"compat.torch.{function}"):
         return_indices = args.as_bool("return_indices", return_indices)
-    integers = INT_DTYPES if rank > 1 or return_indices else ()  # as in PyTorch
+    integers = INT_DTYPES if num_spatial_dims > 1 or return_indices else ()  # as in PyTorch
     x = args.as_array_of_dtypes(function, input, (*FLOAT_DTYPES, *integers))
     with args.name_torch_function_in_errors(function, x, kernel_size=kernel_size):
-        args.check_shape(x, rank, rank + 1)
-        window = args.make_torch_window(x, rank, kernel_size, stride, padding, dilation, ceil_mode)
+        args.check_shape(x, num_spatial_dims, num_spatial_dims + 1)
+        window = args.make_torch_window(
+            x, num_spatial_dims, kernel_size, stride, padding, dilation, ceil_mode
+        )
         if return_indices:
             check_fits_int32_indices("input", window.input_shape)
     if not return_indices:
@@ -78,6 +80,6 @@ def torch_max_pool(x: Array, window: Window) -> Array:
     return windowed(SelectPool(window, "max", "last_nan"), x)
 
 
-max_pool1d = public_function_of_rank(1, _max_pool, _MAX_POOL_DOC)
-max_pool2d = public_function_of_rank(2, _max_pool, _MAX_POOL_DOC)
-max_pool3d = public_function_of_rank(3, _max_pool, _MAX_POOL_DOC)
+max_pool1d = make_public_function(1, _max_pool, _MAX_POOL_DOC)
+max_pool2d = make_public_function(2, _max_pool, _MAX_POOL_DOC)
+max_pool3d = make_public_function(3, _max_pool, _MAX_POOL_DOC)

@@ -16,7 +16,7 @@ R = TypeVar("R")
 _SPATIAL_AXIS_NAMES = {1: "L", 2: "HW", 3: "DHW"}
 
 
-def _docstring_placeholders(name: str, num_spatial_dims: int) -> dict[str, str]:
+def _docstring_placeholders(function_name: str, num_spatial_dims: int) -> dict[str, str]:
     """The values of the placeholders in a docstring template, for `num_spatial_dims` pooled axes."""
     axes = _SPATIAL_AXIS_NAMES[num_spatial_dims]
 
@@ -25,7 +25,7 @@ def _docstring_placeholders(name: str, num_spatial_dims: int) -> dict[str, str]:
 
     last = ", ".join(["1"] * (num_spatial_dims - 1))
     return {
-        "name": name,
+        "name": function_name,
         "nd": f"{num_spatial_dims}d",
         "shape": shape_text(*axes),
         "pooled": shape_text(*(f"{axis}_out" for axis in axes)),
@@ -42,19 +42,21 @@ def _docstring_placeholders(name: str, num_spatial_dims: int) -> dict[str, str]:
     }
 
 
-def public_function_of_rank(
-    num_spatial_dims: int, pool: Callable[Concatenate[int, P], R], doc_template: str
+def make_public_function(
+    num_spatial_dims: int, pool_of_num_dims: Callable[Concatenate[int, P], R], doc_template: str
 ) -> Callable[P, R]:
-    """A public function that calls `pool` with `num_spatial_dims`. Its docstring is the filled-in `doc_template`.
+    """A public function that calls `pool_of_num_dims(num_spatial_dims, ...)`. Its docstring is the filled-in template.
 
     The first line of the template must contain the PyTorch name of the pool, such as
     `torch.nn.functional.max_pool{nd}`.
     """
     name = re.findall(r"functional\.(\w+)", doc_template)[0] + f"{num_spatial_dims}d"
-    bound: Any = functools.update_wrapper(functools.partial(pool, num_spatial_dims), pool)
+    bound: Any = functools.update_wrapper(
+        functools.partial(pool_of_num_dims, num_spatial_dims), pool_of_num_dims
+    )
     bound.__name__ = bound.__qualname__ = name
     bound.__doc__ = doc_template.format(**_docstring_placeholders(name, num_spatial_dims))
-    signature = inspect.signature(pool)
+    signature = inspect.signature(pool_of_num_dims)
     bound.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])
     function: Callable[P, R] = public(bound)
     return function

@@ -21,7 +21,7 @@ from jaxpool._ops.cumulative import Running
 from jaxpool._ops.reduction import Reduction, reduce
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import ORDERED_DTYPES
-from jaxpool.compat._torch_elementwise import maximum, minimum, promote_pair
+from jaxpool.compat._torch_elementwise import maximum, minimum, promote_to_common_dtype
 
 NOT_PASSED: Any = object()
 
@@ -84,7 +84,9 @@ def _max_or_min(
             function_name, functools.partial(Reduction, kind), x, dim, keepdim
         )
     if passed == ["other"]:
-        return (maximum if kind == "max" else minimum)(*promote_pair(function_name, x, other))
+        return (maximum if kind == "max" else minimum)(
+            *promote_to_common_dtype(function_name, x, other)
+        )
     return _reduce_axes(function_name, kind, x, tuple(range(x.ndim)), False)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from jax import Array
 
 from jaxpool._api import argmax
-from jaxpool._api.argmax import check_indices
+from jaxpool._api.argmax import check_unpool_indices
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
@@ -21,7 +21,7 @@ from jaxpool._arguments.sizes import (
 )
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOAT_DTYPES, IntOrInts
-from jaxpool.compat._torch_rank import public_function_of_rank
+from jaxpool.compat._torch_rank import make_public_function
 
 
 def _unpooled_sizes(
@@ -101,7 +101,7 @@ Example:
 
 
 def _max_unpool(
-    rank: int,
+    num_spatial_dims: int,
     input: Any,
     indices: Any,
     kernel_size: IntOrInts,
@@ -109,17 +109,19 @@ def _max_unpool(
     padding: IntOrInts = 0,
     output_size: Sequence[int] | None = None,
 ) -> Array:
-    function = f"max_unpool{rank}d"
+    function = f"max_unpool{num_spatial_dims}d"
     x = args.as_array_of_dtypes(function, input, FLOAT_DTYPES)
     with args.name_torch_function_in_errors(function, x, kernel_size=kernel_size):
         at = as_array(indices, "indices")
-        args.check_shape(x, rank, x.ndim - 1)
-        sizes = _unpooled_sizes(x, rank, kernel_size, stride, padding, output_size)
+        args.check_shape(x, num_spatial_dims, x.ndim - 1)
+        sizes = _unpooled_sizes(x, num_spatial_dims, kernel_size, stride, padding, output_size)
         check_fits_int32_indices("output_size", sizes)
-        check_indices(at, indices, x, math.prod(sizes), "input", f"max_pool{rank}d")
-    return argmax.max_unpool(x, indices, sizes, axes=args.spatial_axes(x, rank))
+        check_unpool_indices(
+            at, indices, x, math.prod(sizes), "input", f"max_pool{num_spatial_dims}d"
+        )
+    return argmax.max_unpool(x, indices, sizes, axes=args.spatial_axes(x, num_spatial_dims))
 
 
-max_unpool1d = public_function_of_rank(1, _max_unpool, _MAX_UNPOOL_DOC)
-max_unpool2d = public_function_of_rank(2, _max_unpool, _MAX_UNPOOL_DOC)
-max_unpool3d = public_function_of_rank(3, _max_unpool, _MAX_UNPOOL_DOC)
+max_unpool1d = make_public_function(1, _max_unpool, _MAX_UNPOOL_DOC)
+max_unpool2d = make_public_function(2, _max_unpool, _MAX_UNPOOL_DOC)
+max_unpool3d = make_public_function(3, _max_unpool, _MAX_UNPOOL_DOC)

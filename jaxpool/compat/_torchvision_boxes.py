@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxpool._api.regions import box_max, cells_of, scale_of
+from jaxpool._api.regions import check_num_cells, check_spatial_scale, max_pixel_of_cells
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import check_bool
@@ -52,7 +52,10 @@ def convert_arguments(
         if 0 in x.shape[2:]:
             hint = "A batch may be empty, and channels, but not images."
             raise ArgumentError("input", "of images with pixels", x.shape, hint, attribute="shape")
-        cells, scale = cells_of("output_size", output_size), scale_of(spatial_scale)
+        cells, scale = (
+            check_num_cells("output_size", output_size),
+            check_spatial_scale(spatial_scale),
+        )
         check_bool("aligned", aligned)
         if channels_per_cell and x.shape[1] % (cells[0] * cells[1]):
             rule = f"of a number of channels that {cells[0]} * {cells[1]} divides"
@@ -181,7 +184,7 @@ def roi_pool(
              [ 9., 11.]], dtype=float32)
     """
     *arrays, cells, scale = convert_arguments("roi_pool", input, boxes, output_size, spatial_scale)
-    return jnp.moveaxis(box_max(cells, scale, "first", *arrays), -1, 1)
+    return jnp.moveaxis(max_pixel_of_cells(cells, scale, "first", *arrays), -1, 1)
 
 
 @public

@@ -10,7 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from jaxpool._api.regions import level_means, level_of
+from jaxpool._api.regions import mean_in_pyramid_level, pyramid_level_of_boxes
 from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 from jaxpool._ops.box_mean import BoxMean
 from jaxpool.compat._torchvision_boxes import (
@@ -121,8 +121,8 @@ class MultiScaleRoIAlign:
         op = BoxMean(cells, 0.5 ** levels[0], samples, 0.0, 1.0, empty_is_zero=False)
         if len(features) == 1:
             return mean_per_cell(op, *read[0][:3])
-        level = level_of(
+        level = pyramid_level_of_boxes(
             corners, (levels[0], levels[-1]), float(self.canonical_scale), self.canonical_level
         )
-        y = level_means(op, [0.5**each for each in levels], xs, corners, images, level)
+        y = mean_in_pyramid_level(op, [0.5**each for each in levels], xs, corners, images, level)
         return jnp.moveaxis(y, -1, 1)

@@ -22,7 +22,7 @@ from jaxpool._ops.select_pool import pool_op
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool.compat import _originals
 
-with _originals.name_missing_extra("Equinox", "equinox"):
+with _originals.name_missing_extra_in_error("Equinox", "equinox"):
     import equinox as eqx
 
 __all__ = [
@@ -47,7 +47,7 @@ def _layer_name(layer: eqx.Module) -> str:
     return f"compat.equinox.{type(layer).__name__}"
 
 
-def _as_example(layer: eqx.Module, x: Any) -> Array:
+def _as_unbatched_array(layer: eqx.Module, x: Any) -> Array:
     """The input of a layer as an array."""
     with name_function_in_errors(_layer_name(layer)):
         if not is_array(x):
@@ -103,7 +103,7 @@ def _call_original_pool(x: Array, *args: Any) -> Array:
     return y
 
 
-class _AveragePool(Pool):
+class _MeanPool(Pool):
     """Window sums divided by the size of the window."""
 
     def __call__(self, x: Array, *, key: Any = None) -> Array:
@@ -133,7 +133,7 @@ class MaxPool3d(Pool, eqx.nn.MaxPool3d):
     """The largest element of each window of `(C, D, H, W)`, as `equinox.nn.MaxPool3d`; see `MaxPool1d`."""
 
 
-class AvgPool1d(_AveragePool, eqx.nn.AvgPool1d):
+class AvgPool1d(_MeanPool, eqx.nn.AvgPool1d):
     """The average of each window of `(C, L)`, as `equinox.nn.AvgPool1d`.
 
     Takes `kernel_size`, `stride=1`, `padding=0` and `use_ceil=False`, as in `Pool`. The divisor counts padding,
@@ -148,11 +148,11 @@ class AvgPool1d(_AveragePool, eqx.nn.AvgPool1d):
     """
 
 
-class AvgPool2d(_AveragePool, eqx.nn.AvgPool2d):
+class AvgPool2d(_MeanPool, eqx.nn.AvgPool2d):
     """The average of each window of `(C, H, W)`, as `equinox.nn.AvgPool2d`; see `AvgPool1d`."""
 
 
-class AvgPool3d(_AveragePool, eqx.nn.AvgPool3d):
+class AvgPool3d(_MeanPool, eqx.nn.AvgPool3d):
     """The average of each window of `(C, D, H, W)`, as `equinox.nn.AvgPool3d`; see `AvgPool1d`."""
 
 
@@ -181,7 +181,7 @@ class AdaptivePool(eqx.nn.AdaptivePool):
 
     def __call__(self, x: Array, *, key: Any = None) -> Array:
         """The reduced windows of one example `(C, *spatial)`; `key` is not used."""
-        x = _as_example(self, x)
+        x = _as_unbatched_array(self, x)
         ours = any(self.operation is known for known in (jnp.max, jnp.min, jnp.mean))
         if not ours or not jnp.isdtype(x.dtype, ("bool", "integral", "real floating")):
             return super().__call__(x)
@@ -214,7 +214,9 @@ def _pool_axis(x: Array, axis: int, num_windows: int, operation: Any) -> Array:
         parts.insert(0, (lax.slice_in_dim(x, 0, cut, axis=axis), width + 1, longer))
     pooled = [
         apply(
-            _op_of_operation(Axis(axis, part.shape[axis], width, width, 1, 0, 0, n), operation),
+            _make_op_of_operation(
+                Axis(axis, part.shape[axis], width, width, 1, 0, 0, n), operation
+            ),
             "jvp",
             part,
         )
@@ -223,8 +225,8 @@ def _pool_axis(x: Array, axis: int, num_windows: int, operation: Any) -> Array:
     return lax.concatenate(pooled, axis)
 
 
-def _op_of_operation(dim: Axis, operation: Any) -> Op:
-    window = Window((dim,))
+def _make_op_of_operation(adaptive_axis: Axis, operation: Any) -> Op:
+    window = Window((adaptive_axis,))
     if operation is jnp.mean:
         return SumPool(window, "counted")
     return pool_op(window, "max" if operation is jnp.max else "min", "split")

@@ -12,7 +12,7 @@ from jax import Array
 
 from jaxpool.compat import _originals
 
-with _originals.name_missing_extra("Flax", "flax"):
+with _originals.name_missing_extra_in_error("Flax", "flax"):
     # Bound at import, because a program may replace Flax's functions with the functions below.
     from flax.linen.pooling import avg_pool as _avg_pool
     from flax.linen.pooling import max_pool as _max_pool

@@ -12,7 +12,7 @@ from jax import Array
 
 from jaxpool.compat import _originals
 
-with _originals.name_missing_extra("Haiku", "haiku"):
+with _originals.name_missing_extra_in_error("Haiku", "haiku"):
     import haiku as hk
 
 # Bound at import, because a program may replace Haiku's functions with the functions below.

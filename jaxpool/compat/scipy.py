@@ -34,8 +34,8 @@ from typing import Any
 
 from jax import Array
 
+from jaxpool.compat._scipy_combined import COMBINED_FILTERS, combine_filters
 from jaxpool.compat._scipy_filter import Filter
-from jaxpool.compat._scipy_made import COMBINED_FILTERS, combine_filters
 
 _ARGUMENT_DOCS = {
     "input": "array of any shape; floats, integers or bool.",
@@ -62,17 +62,17 @@ _DEFAULT_VALUES = {
 
 
 def _make_filter_function(
-    name: str, result_text: str, example: str, *own_arguments: str, **default_values: Any
+    name: str, result_phrase: str, example: str, *window_arguments: str, **default_values: Any
 ) -> Any:
     """The function `name` of `scipy.ndimage`.
 
-    `example` has the arguments and the result of the docstring example. `own_arguments` are the arguments between
+    `example` has the arguments and the result of the docstring example. `window_arguments` are the arguments between
     `input` and the arguments that all filters share.
     """
-    line = "axis" in own_arguments
+    line = "axis" in window_arguments
     names = (
         "input",
-        *own_arguments,
+        *window_arguments,
         "output",
         "mode",
         "cval",
@@ -92,7 +92,7 @@ def _make_filter_function(
     ]
     signature = inspect.Signature(parameters)
 
-    def filtered(*args: Any, **kwargs: Any) -> Array:
+    def filter_function(*args: Any, **kwargs: Any) -> Array:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         values = dict(bound.arguments)
@@ -110,9 +110,9 @@ def _make_filter_function(
         else "to the element chosen, the first of equal ones"
     )
     gradient = f"of each filter {gradient}" if name in COMBINED_FILTERS else gradient
-    filtered.__name__ = filtered.__qualname__ = name
-    filtered.__signature__ = signature  # type: ignore[attr-defined]
-    filtered.__doc__ = f"""Computes the {result_text} around each element, as `scipy.ndimage.{name}`.
+    filter_function.__name__ = filter_function.__qualname__ = name
+    filter_function.__signature__ = signature  # type: ignore[attr-defined]
+    filter_function.__doc__ = f"""Computes the {result_phrase} around each element, as `scipy.ndimage.{name}`.
 
 Gradient: {gradient}, through the border to the elements that stand there. Forward and reverse mode.
 
@@ -132,7 +132,7 @@ Example:
   >>> scipy.{name}(jnp.array([4, 1, 7, 2, 8]), {arguments})
   Array({numbers}, dtype=int32)
 """
-    return filtered
+    return filter_function
 
 
 _WINDOW_DEFAULTS = {"size": None, "footprint": None, "structure": None}

@@ -19,7 +19,7 @@ from jaxpool.testing._record import Pool, pools
 from jaxpool.testing._values import draw_values
 
 if TYPE_CHECKING:
-    from jaxpool.testing._drawn import calls
+    from jaxpool.testing._call_strategies import calls
     from jaxpool.testing._strategies import geometries, pool_cases
 
 __all__ = [
@@ -37,7 +37,11 @@ __all__ = [
     "pool_cases",
     "pools",
 ]
-_STRATEGIES = {"calls": "_drawn", "geometries": "_strategies", "pool_cases": "_strategies"}
+_STRATEGIES = {
+    "calls": "_call_strategies",
+    "geometries": "_strategies",
+    "pool_cases": "_strategies",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -44,7 +44,9 @@ class Answer:
     def cotangents(self, dy: Any) -> tuple[np.ndarray, ...]:
         """The cotangent of each operand for `dy`, rounded once into the operand's dtype."""
         exact = self.exact_cotangents(dy)
-        return tuple(rounded(dx, dtype) for dx, (_, dtype) in zip(exact, self.inputs, strict=True))
+        return tuple(
+            round_to_dtype(dx, dtype) for dx, (_, dtype) in zip(exact, self.inputs, strict=True)
+        )
 
     def cotangent(self, dy: Any) -> np.ndarray:
         """The cotangent of the only operand."""
@@ -53,7 +55,7 @@ class Answer:
 
     def exact_cotangents(self, dy: Any, *, absolute: bool = False) -> tuple[np.ndarray, ...]:
         """The cotangents in float64; with `absolute`, sums of the absolute values of the terms."""
-        incoming = exact_values(dy)
+        incoming = as_exact_numbers(dy)
         received: list[dict[Position, list[float]]] = [{} for _ in self.inputs]
         for term in self.terms:
             value = term.share * incoming[term.output]
@@ -70,7 +72,7 @@ class Answer:
 
     def tangent(self, *dxs: Any) -> np.ndarray:
         """The tangent of `y` for a tangent of each operand, rounded once into the dtype of `y`."""
-        incoming = [exact_values(dx) for dx in dxs]
+        incoming = [as_exact_numbers(dx) for dx in dxs]
         received: dict[Position, list[float]] = {}
         for term in self.terms:
             value = term.share * incoming[term.operand][term.position]
@@ -78,7 +80,7 @@ class Answer:
         dy = np.zeros(self.y.shape)
         for position, values in received.items():
             dy[position] = exact_sum(values)
-        return rounded(dy, self.y.dtype)
+        return round_to_dtype(dy, self.y.dtype)
 
 
 # Numbers
@@ -89,7 +91,7 @@ def is_floating(dtype: Any) -> bool:
     return bool(jnp.issubdtype(dtype, jnp.floating))
 
 
-def exact_values(x: Any) -> np.ndarray:
+def as_exact_numbers(x: Any) -> np.ndarray:
     """`x` in a type that represents all its values: float64, or Python ints and bools as objects."""
     x = np.asarray(x)
     if is_floating(x.dtype):
@@ -109,7 +111,7 @@ def exact_sum(values: Sequence[Any]) -> Any:
         return sum(map(float, values))
 
 
-def rounded(values: Any, dtype: Any) -> np.ndarray:
+def round_to_dtype(values: Any, dtype: Any) -> np.ndarray:
     """`values` rounded once into `dtype`; ints wrap around as in XLA."""
     if is_floating(dtype):
         with np.errstate(all="ignore"):

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
-from jaxpool.testing._answer import Answer, exact_values, is_floating
+from jaxpool.testing._answer import Answer, as_exact_numbers, is_floating
 from jaxpool.testing._case import Call, PoolCase
 from jaxpool.testing._record import call_by_argument_names, pools
 
@@ -70,7 +70,7 @@ def assert_pool_matches(
     y, indices, dxs = run(operands, call.dy)
     terms = _max_terms_per_sum(answer)
     if isinstance(case, PoolCase):
-        terms = max(terms, case.window().size)
+        terms = max(terms, case.window().taps_per_window)
     relative_error = rtol
     if is_floating(answer.y.dtype):
         relative_error += pool.looseness(answer.y.dtype)
@@ -93,7 +93,7 @@ def assert_pool_matches(
         for dx, want, spread in zip(dxs, expected, spreads, strict=False):
             bound = _rounding_error_bound(want, spread, terms, relative_error) + (
                 relative_error - rtol
-            ) * np.abs(exact_values(call.dy)).max(initial=0)
+            ) * np.abs(as_exact_numbers(call.dy)).max(initial=0)
             assert_close(dx, want, bound, f"cotangent of {case!r}")
 
 
@@ -124,7 +124,7 @@ def assert_close(got: Any, want: np.ndarray, bound: Any, what: str) -> None:
     got = np.asarray(got)
     if got.shape != want.shape or got.dtype != want.dtype:
         raise AssertionError(f"{what}: got {_type_string(got)}, want {_type_string(want)}")
-    ours, theirs = (exact_values(array) for array in (got, want))
+    ours, theirs = (as_exact_numbers(array) for array in (got, want))
     if not is_floating(want.dtype):
         wrong = np.asarray(ours != theirs)
     else:
@@ -162,7 +162,7 @@ def _rounding_error_scale(answer: Answer, operands: list[np.ndarray]) -> np.ndar
     """The scale of each value's rounding error: `answer.size`, or the sum of the absolute values of its terms."""
     if answer.size is not None:
         return answer.size
-    sizes = [np.abs(exact_values(x).astype(np.float64)) for x in operands]
+    sizes = [np.abs(as_exact_numbers(x).astype(np.float64)) for x in operands]
     spread = np.zeros(answer.y.shape)
     for term in answer.terms:
         spread[term.output] += abs(term.share) * sizes[term.operand][term.position]

@@ -1,4 +1,4 @@
-"""The record of a public function: its oracle, a twin in plain jax.numpy, and arguments worth testing.
+"""The record of a public function: its oracle, its twin in jax.numpy, and arguments worth testing.
 
 Tests, benchmarks and documentation iterate over the records, so a new function is covered once it has a record.
 The signature and the module of a function already define its parameters, autodiff modes and reference page, and
@@ -18,7 +18,7 @@ import numpy as np
 from jax import numpy as jnp
 
 import jaxpool
-from jaxpool.testing import _usual
+from jaxpool.testing import _sample_calls
 from jaxpool.testing._answer import Answer
 
 ArgumentsByName = dict[str, Any]  # arguments by name; `*xs` is a tuple
@@ -33,8 +33,8 @@ class Pool:
 
     - `meaning`: the oracle, NumPy loops with the arguments of the function.
     - `twin`: plain jax.numpy with the same arguments. Its derivative is correct if no elements tie.
-    - `usual`: by argument name, a function from images x to the value in a valid call. `_usual.py` has the values of
-      common arguments, such as window_shape and strides.
+    - `usual`: by argument name, a function from images x to the value in a valid call. `_sample_calls.py` has the
+      values of common arguments, such as window_shape and strides.
     - `choices`: by argument name, more values worth testing.
     - `adds`: whether the values are rounded sums, or a function from the arguments to that bool. A function that does
       not add selects elements, and must be exact.
@@ -122,12 +122,14 @@ class Pool:
             elif name in self.usual:
                 arguments[name] = self.usual[name](x)
             elif (
-                name in _usual.PASSED_TOGETHER_WITH
-                and self.takes(_usual.PASSED_TOGETHER_WITH[name])
+                name in _sample_calls.PASSED_TOGETHER_WITH
+                and self.takes(_sample_calls.PASSED_TOGETHER_WITH[name])
             ) or parameter.default is parameter.empty:
-                arguments[name] = _usual.usual_value(self, name, x, arguments)
+                arguments[name] = _sample_calls.usual_value(self, name, x, arguments)
         return {
-            name: value for name, value in arguments.items() if value is not _usual.OMIT_ARGUMENT
+            name: value
+            for name, value in arguments.items()
+            if value is not _sample_calls.OMIT_ARGUMENT
         }
 
     def run(self, given: Mapping[str, Any], function: Callable[..., Any] | None = None) -> Any:
@@ -147,11 +149,11 @@ class Pool:
 
     def samples(self) -> dict[str, ArgumentsByName]:
         """Valid calls by name: small, integer, long and special values, and one call per further choice."""
-        return _usual.sample_calls(self)
+        return _sample_calls.sample_calls(self)
 
     def drawn(self, **how: Any) -> Any:
         """A hypothesis strategy for calls, see `jaxpool.testing.calls`. Needs hypothesis."""
-        return importlib.import_module("jaxpool.testing._drawn").calls(self, **how)
+        return importlib.import_module("jaxpool.testing._call_strategies").calls(self, **how)
 
 
 _RECORDS: dict[str, Pool] = {}

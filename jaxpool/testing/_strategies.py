@@ -116,6 +116,6 @@ def pool_cases(
     if not is_floating(dtype):
         return case
     dy = draw_values(
-        rng, case.window().pooled(x.shape), dtype, "ties" if value == "ties" else "normal"
+        rng, case.window().output_shape_of(x.shape), dtype, "ties" if value == "ties" else "normal"
     )
     return dataclasses.replace(case, dy=dy)

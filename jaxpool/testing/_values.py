@@ -7,7 +7,7 @@ from typing import Any, Literal
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpool.testing._answer import is_floating, rounded
+from jaxpool.testing._answer import is_floating, round_to_dtype
 
 ValueKind = Literal["ties", "normal", "special", "lowest"]
 
@@ -65,4 +65,4 @@ def _cast_to_representable(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
             wide = np.where(np.isinf(wide), np.copysign(float(info.max), wide), wide)
         with np.errstate(all="ignore"):
             return wide.astype(dtype)
-    return rounded(values, dtype)
+    return round_to_dtype(values, dtype)

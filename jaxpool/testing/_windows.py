@@ -25,63 +25,65 @@ class NoWindowError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Windows:
-    """The windows of a pool. `taps[i][o]` holds the position of each tap of window `o` along axis `axes[i]`.
+    """The windows of a pool. `tap_positions[i][o]` holds the position of each tap of window `o` along axis `axes[i]`.
 
-    An axis has the elements 0 to `input_shape[i] - 1`. Taps at other positions are padding, and taps from `ends[i]` on
-    are the overhang of `ceil_mode`, after the explicit padding.
+    An axis has the elements 0 to `input_shape[i] - 1`. Taps at other positions are padding, and taps from
+    `padded_axis_ends[i]` on are the overhang of `ceil_mode`, after the explicit padding.
     """
 
     axes: tuple[int, ...]
     input_shape: tuple[int, ...]
-    ends: tuple[int, ...]
-    taps: tuple[tuple[range, ...], ...]
+    padded_axis_ends: tuple[int, ...]
+    tap_positions: tuple[tuple[range, ...], ...]
 
     @functools.cached_property
-    def elements(self) -> list[list[list[int]]]:
+    def element_positions(self) -> list[list[list[int]]]:
         """The taps of each window that are elements of the array."""
         return [
             [[at for at in taps if 0 <= at < size] for taps in windows]
-            for size, windows in zip(self.input_shape, self.taps, strict=True)
+            for size, windows in zip(self.input_shape, self.tap_positions, strict=True)
         ]
 
     @property
     def output_shape(self) -> tuple[int, ...]:
         """The number of windows along each pooled axis."""
-        return tuple(map(len, self.taps))
+        return tuple(map(len, self.tap_positions))
 
     @property
     def window_shape(self) -> tuple[int, ...]:
         """The number of taps along each pooled axis; the largest number where windows differ in length."""
-        return tuple(max(map(len, windows), default=0) for windows in self.taps)
+        return tuple(max(map(len, windows), default=0) for windows in self.tap_positions)
 
     @property
-    def size(self) -> int:
+    def taps_per_window(self) -> int:
         """The number of taps of a window."""
         return math.prod(self.window_shape)
 
     @property
     def min_elements_per_window(self) -> int:
         """The number of elements in the window that has the fewest; 0 if there is no window."""
-        return math.prod(min(map(len, windows), default=0) for windows in self.elements)
+        return math.prod(min(map(len, windows), default=0) for windows in self.element_positions)
 
     @property
-    def overlapping(self) -> bool:
+    def has_overlapping_windows(self) -> bool:
         """Whether an element belongs to more than one window."""
         return any(
             len(set(itertools.chain(*windows))) < sum(map(len, windows))
-            for windows in self.elements
+            for windows in self.element_positions
         )
 
-    def pooled(self, shape: Sequence[Any]) -> tuple[Any, ...]:
+    def output_shape_of(self, shape: Sequence[Any]) -> tuple[Any, ...]:
         """The shape of the output for an input of `shape`."""
         sizes = dict(zip(self.axes, self.output_shape, strict=True))
         return tuple(sizes.get(axis, size) for axis, size in enumerate(shape))
 
-    def divisor(self, output: Sequence[int]) -> int:
+    def num_taps_counted(self, output: Sequence[int]) -> int:
         """The number of taps in the input or its explicit padding, for the window at position `output` of y."""
         counts = [
             sum(at < end for at in windows[output[axis]])
-            for axis, end, windows in zip(self.axes, self.ends, self.taps, strict=True)
+            for axis, end, windows in zip(
+                self.axes, self.padded_axis_ends, self.tap_positions, strict=True
+            )
         ]
         return math.prod(counts)
 
@@ -140,7 +142,7 @@ def _taps_along_axis(
 def adaptive_windows(shape: Sequence[int], output_shape: Any, axes: Any) -> Windows:
     """The windows of the adaptive pools; None in `output_shape` keeps the size of an axis.
 
-    >>> adaptive_windows((5,), 3, (0,)).elements
+    >>> adaptive_windows((5,), 3, (0,)).element_positions
     [[[0, 1], [1, 2, 3], [3, 4]]]
     """
     pooled = pooled_axes(len(shape), np.size(output_shape), axes)
@@ -153,14 +155,14 @@ def adaptive_windows(shape: Sequence[int], output_shape: Any, axes: Any) -> Wind
     return Windows(pooled, sizes, sizes, tuple(taps))
 
 
-def fractional_windows(sample: Any, size: int, window: int, num_windows: int) -> list[range]:
+def fractional_windows(sample: Any, size: int, window_size: int, num_windows: int) -> list[range]:
     """The windows of the fractional pools along an axis, for a random number in [0, 1), computed in its type."""
     number = type(sample)
-    alpha = number(size - window) / number(max(1, num_windows - 1))
+    alpha = number(size - window_size) / number(max(1, num_windows - 1))
     starts = [
         int((number(i) + sample) * alpha) - int(sample * alpha) for i in range(num_windows - 1)
     ]
-    return [range(start, start + window) for start in [*starts, size - window]]
+    return [range(start, start + window_size) for start in [*starts, size - window_size]]
 
 
 def pooled_axes(ndim: int, num_axes: int, axes: Sequence[int] | None) -> tuple[int, ...]:

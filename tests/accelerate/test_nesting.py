@@ -10,8 +10,8 @@ from jax import lax
 from jax.lax import reduce_window  # imported by name before the first call of accelerate
 
 from jaxpool import accelerate
-from jaxpool._accelerate.bind import _dispatcher
-from jaxpool._accelerate.windows import PARAMETERS
+from jaxpool._accelerate.bind import _make_dispatcher
+from jaxpool._accelerate.windows import KNOWN_PARAMETERS
 from tests.support.accelerated import (
     X,
     max_pool,
@@ -197,10 +197,10 @@ KNOWN = {
 @pytest.mark.parametrize("primitive", KNOWN, ids=str)
 def test_the_parameters_of_this_jax_are_those_that_are_read(primitive):
     """With a missing or new parameter, `accelerate` leaves all reductions to lax until `windows.py` reads it."""
-    assert set(PARAMETERS) == set(KNOWN)
+    assert set(KNOWN_PARAMETERS) == set(KNOWN)
     (eqn,) = jax.make_jaxpr(KNOWN[primitive])(X).eqns
     assert eqn.primitive is primitive
-    assert eqn.params.keys() == PARAMETERS[primitive]
+    assert eqn.params.keys() == KNOWN_PARAMETERS[primitive]
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_other_parameters_are_reported_and_left(monkeypatch, change, reason):
     (eqn,) = jax.make_jaxpr(max_pool)(X).eqns
     params = {name: value for name, value in (eqn.params | change).items() if value is not None}
     monkeypatch.setattr(primitive, "bind", lambda *args, **params: bound.append(params))
-    monkeypatch.setattr(primitive, "bind", _dispatcher(primitive, primitive.bind))
+    monkeypatch.setattr(primitive, "bind", _make_dispatcher(primitive, primitive.bind))
     accelerate(lambda: primitive.bind(X, **params), report=entries.append)()
     assert bound == [params]
     (name,) = change

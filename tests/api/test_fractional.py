@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jaxpool
-from jaxpool._api.random import fractional_op
+from jaxpool._api.random import make_fractional_op
 from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool.testing import draw_values, oracle
 from tests.support.chance import FLOATS, INTEGERS, KEY, THREEFRY, column
@@ -66,7 +66,7 @@ FRACTIONAL = [
 
 @pytest.mark.parametrize(("shape", "window_shape", "output_shape", "axes"), FRACTIONAL)
 def test_fractional_windows_at_given_samples(shape, window_shape, output_shape, axes, x64):
-    op = fractional_op(shape, window_shape, output_shape, axes)
+    op = make_fractional_op(shape, window_shape, output_shape, axes)
     lanes = [1 if axis in axes else size for axis, size in enumerate(shape)]
 
     @jax.jit

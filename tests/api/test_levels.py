@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jaxpool
-from jaxpool._api.regions import level_of
+from jaxpool._api.regions import pyramid_level_of_boxes
 from jaxpool.testing import oracle
 from tests.support.compilation import HASTY
 from tests.support.later import first
@@ -83,7 +83,7 @@ def test_it_equals_the_loops():
 def test_levels_of_exact_sizes_and_of_boxes_without_area():
     sides = jnp.array([112.0, 223.9, 224.0, 448.0, 2000.0, 1.0, 0.0, -3.0, jnp.nan])
     boxes = jnp.stack([sides * 0, sides * 0, sides, jnp.abs(sides)], 1)
-    assert level_of(boxes, (2, 5), 224.0, 4).tolist() == [1, 1, 2, 3, 3, 0, 0, 0, 0]
+    assert pyramid_level_of_boxes(boxes, (2, 5), 224.0, 4).tolist() == [1, 1, 2, 3, 3, 0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("dtype", first(1, [jnp.bfloat16, jnp.int32]))

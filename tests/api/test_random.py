@@ -30,7 +30,7 @@ def elements_of(shape, geometry):
     """Yield each output position and those in its window."""
     windows = sliding_windows(shape, **geometry)
     for output in np.ndindex(*windows.output_shape):
-        along = (elements[o] for elements, o in zip(windows.elements, output, strict=True))
+        along = (elements[o] for elements, o in zip(windows.element_positions, output, strict=True))
         yield output, [*itertools.product(*along)]
 
 

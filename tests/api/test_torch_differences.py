@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import jaxpool
-from jaxpool._api.random import fractional_op
+from jaxpool._api.random import make_fractional_op
 from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool.compat import torch as compat_torch
 
@@ -49,7 +49,7 @@ def windows(pool, **options):
 
 
 def fractional(ties):
-    op = fractional_op((1, 4), (1, 4), (1, 1), (0, 1))
+    op = make_fractional_op((1, 4), (1, 4), (1, 1), (0, 1))
     op = dataclasses.replace(op, ties=ties)
     samples = np.zeros((2, 1, 1), np.float32)
     return lambda x: apply_with_extra_args(op, x[None], *samples)[0]

@@ -25,7 +25,7 @@ from bench.oracle import Reference
 from bench.results import CaseResult, Row, Run
 from bench.run import run_case
 from bench.timing import Timing, take_turns, timed_calls
-from jaxpool._cli._plan import plans_of
+from jaxpool._cli._plan import trace_plans
 from jaxpool.testing import pools
 from tests.support.later import in_turn
 
@@ -62,7 +62,7 @@ def test_the_name_of_a_case_alone_is_a_filter_that_finds_it():
 
 @pytest.mark.parametrize("case", in_turn(SMALL, 4), ids=names(SMALL))
 def test_the_name_is_the_call_that_is_run(case):
-    called = plans_of(case.name)
+    called = trace_plans(case.name)
     if case.op == TRAIN_STEP:
         assert "backward" in called[0].runs
         return

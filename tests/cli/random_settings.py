@@ -8,7 +8,7 @@ import random
 import numpy as np
 
 from jaxpool._cli import UsageError
-from jaxpool._cli._route import PoolSettings, route_cotangents, window_of
+from jaxpool._cli._route import PoolSettings, route_cotangents, window_of_settings
 from jaxpool._cli.explain import OPS, OPS_OF_OPTION
 
 FEW = [float(value) for value in range(4)]  # few values, so that they tie
@@ -49,7 +49,7 @@ def random_case(rng: random.Random) -> tuple[PoolSettings, np.ndarray, np.ndarra
 def answer(settings: PoolSettings, x: np.ndarray, dy: np.ndarray):
     """The library's result for the leading part of `dy` in the shape of the output, or its error message."""
     try:
-        shape = window_of(settings, x.shape).output_shape
+        shape = window_of_settings(settings, x.shape).output_shape
         shape = x.shape if settings.op == "unpool" else shape
         return route_cotangents(settings, x, dy[: shape[0], : shape[1]])
     except (UsageError, ValueError) as error:

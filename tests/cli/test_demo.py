@@ -19,7 +19,7 @@ def test_a_few_steps(tmp_path, capsys, monkeypatch):
     drawn, draw = [], demo._draw_picture
     monkeypatch.setattr(demo, "_draw_picture", lambda *args: (drawn.append(args), draw(*args)))
     picture = tmp_path / "digits.png"
-    accuracy, agree = demo._run_demo(2, 7, picture, load_photographs()[:, :32, :32], repeats=1)
+    accuracy, agree = demo._run_demo(2, 7, picture, load_photographs()[:, :32, :32], num_repeats=1)
     assert agree
     captured = capsys.readouterr()
     assert captured.err == ""  # no progress bar without a terminal
@@ -117,7 +117,9 @@ def test_the_picture_names_every_row_and_true_labels(monkeypatch, tmp_path):
 def test_the_smoothed_loss_is_a_running_mean():
     from jaxpool._cli._digits import LossHistory
 
-    steps, means = LossHistory(np.array([4.0, 2.0, 0.0]), np.array([]), np.array([])).smoothed(2)
+    steps, means = LossHistory(
+        np.array([4.0, 2.0, 0.0]), np.array([]), np.array([])
+    ).moving_mean_losses(2)
     assert steps.tolist() == [2, 3]
     assert means.tolist() == [3, 1]
 

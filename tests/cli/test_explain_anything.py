@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jaxpool.__main__ import main
-from jaxpool._cli._jacobian import find_record, make_call, route_from_jacobian
+from jaxpool._cli._jacobian import cotangent_route_from_jacobian, find_record, make_call
 from jaxpool._cli._page import html_page
 from jaxpool.testing import Call, pools
 
@@ -22,8 +22,8 @@ QUICK = [name for name, pool in POOLS.items() if pool.takes("segment_ids") or po
 )
 def test_elements_and_weights_are_the_oracles(name):
     call = make_call(find_record(name), ARRAY, {}, [])
-    route = route_from_jacobian(call, ARRAY)
-    answer = Call(call.record, call.given).answer()
+    route = cotangent_route_from_jacobian(call, ARRAY)
+    answer = Call(call.record, call.arguments).answer()
     np.testing.assert_allclose(route.y.ravel(), answer.y.ravel(), rtol=1e-5)
     if len(answer.inputs) > 1 and call.record.operands == ("xs",):
         return  # `explain` shows only the first operand
@@ -32,8 +32,10 @@ def test_elements_and_weights_are_the_oracles(name):
         if term.operand == 0:
             output = np.ravel_multi_index(term.output, answer.y.shape)
             shares[output, np.ravel_multi_index(term.position, answer.inputs[0][0])] += term.share
-    np.testing.assert_allclose(route.shares.reshape(shares.shape), shares, rtol=1e-4, atol=1e-6)
-    assert call.selects_elements != call.record.rounds(call.given)
+    np.testing.assert_allclose(
+        route.cotangent_shares.reshape(shares.shape), shares, rtol=1e-4, atol=1e-6
+    )
+    assert call.selects_elements != call.record.rounds(call.arguments)
 
 
 def said(capsys, *words):
@@ -108,7 +110,9 @@ def test_what_is_refused(words, message, capsys):
 
 
 def test_the_page_has_the_numbers_that_python_computed():
-    route = route_from_jacobian(make_call(find_record("softmax_pool"), ARRAY, {}, []), ARRAY)
+    route = cotangent_route_from_jacobian(
+        make_call(find_record("softmax_pool"), ARRAY, {}, []), ARRAY
+    )
     html = html_page(route)
     start = json.loads(re.search(r'id="start">(.*?)</script>', html)[1])
     first = start["first"]
@@ -125,8 +129,8 @@ def test_the_picture_of_a_boolean_result_fills_the_marked_elements():
     from jaxpool._cli._route_picture import draw_figure
 
     call = make_call(find_record("local_maxima"), ARRAY, {}, [])
-    left, right = draw_figure(route_from_jacobian(call, ARRAY)).axes
-    marked = route_from_jacobian(call, ARRAY).y
+    left, right = draw_figure(cotangent_route_from_jacobian(call, ARRAY)).axes
+    marked = cotangent_route_from_jacobian(call, ARRAY).y
     assert 0 < marked.sum() < marked.size
     np.testing.assert_array_equal(left.images[0].get_array(), marked)
     assert {each.get_gid() for axes in (left, right) for each in axes.collections} <= {None}

@@ -45,7 +45,7 @@ def test_as_a_program_in_another_folder(tmp_path):
 def test_what_is_not_there(monkeypatch):
     assert info._package_versions(("no-such-package",)) == [("no-such-package", "not installed")]
     monkeypatch.setattr("platform.system", lambda: "Darwin")
-    assert info._huge_pages_row() == []
+    assert info._huge_pages_table_row() == []
     monkeypatch.setattr("platform.system", lambda: "Linux")
     monkeypatch.setenv("GLIBC_TUNABLES", f"glibc.malloc.arena_max=1:{info.HUGE_PAGES_TUNABLE}")
-    assert info._huge_pages_row() == [("huge pages", "on")]
+    assert info._huge_pages_table_row() == [("huge pages", "on")]

@@ -371,11 +371,11 @@ def check_settings(page, count, seed):
         assert_close(said["gradient"], route.dx)
         output = tuple(map(rng.randrange, route.y.shape))
         cell(page, "output", *output).click()
-        receivers = [at for at, _ in route.receivers_of(output)]
+        receivers = [at for at, _ in route.cotangent_receivers_of(output)]
         assert places(page, "input", "on") == places(page, "gradient", "reached") == receivers, sent
         source = tuple(map(rng.randrange, route.x.shape))
         cell(page, "gradient", *source).click()
-        share = route.shares[..., source[0], source[1]]
+        share = route.cotangent_shares[..., source[0], source[1]]
         senders = [tuple(at) for at in np.argwhere(np.isnan(share) | (share != 0)).tolist()]
         assert places(page, "cotangent", "reached") == senders, sent
 

@@ -19,9 +19,9 @@ from jax import lax
 
 import jaxpool
 from jaxpool._accelerate import bind
-from jaxpool._accelerate.bind import handing_over
+from jaxpool._accelerate.bind import replacing_reductions
 from jaxpool._accelerate.report import LaxReduction
-from jaxpool._cli import _checked_handover, run
+from jaxpool._cli import _checked_replacer, run
 from jaxpool._cli._on_import import call_after_import
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -193,11 +193,13 @@ class TestTheSummary:
         rows = [
             LaxReduction("max", "int8", (9,), (3,), (1,), (), f"{at}", None) for at in range(30)
         ]
-        checked = _checked_handover.CheckedHandover(lambda _: None)
-        gave = _checked_handover.Comparison
-        checked._compared = {row: gave("equal") for row in rows[:-1]} | {rows[-1]: gave("no", True)}
-        met = run._ReductionsReport("train.py", check=True)
-        met._reductions, met._handover = rows, checked
+        checked = _checked_replacer.CheckedReplacer(lambda _: None)
+        gave = _checked_replacer.Comparison
+        checked._comparisons = {row: gave("equal") for row in rows[:-1]} | {
+            rows[-1]: gave("no", True)
+        }
+        met = run._ReductionsReport("train.py", compare_with_lax=True)
+        met._reductions, met._replacer = rows, checked
         return met
 
     def said(self, capsys, quiet):
@@ -229,9 +231,9 @@ class TestTheSummary:
     ("kind", "reason", "told"), [("sum", None, 1), ("sum", "why", 0), ("max", None, 0)]
 )
 def test_the_summary_says_once_that_sums_may_differ_in_the_last_bit(kind, reason, told, capsys):
-    met = run._ReductionsReport("train.py", check=False)
+    met = run._ReductionsReport("train.py", compare_with_lax=False)
     row = LaxReduction(kind, "float32", (9,), (3,), (1,), (), "here", reason)
-    met._reductions, met._handover = [row, row], bind.Handover(lambda _: None)
+    met._reductions, met._replacer = [row, row], bind.ReductionReplacer(lambda _: None)
     met.write_report(os.getpid(), None, False)
     lines = capsys.readouterr().err.splitlines()
     assert lines.count(LAST_BIT) == told
@@ -265,15 +267,15 @@ print(reduce_window(x, 1.0, lax.mul, (1, 2, 2, 1), (1, 1, 1, 1), "VALID").sum())
 
 def test_what_is_handed_over_in_every_thread_is_told(tmp_path, monkeypatch, capsys):
     registered, report = [], tmp_path / "met.json"
-    monkeypatch.setattr(bind, "_everywhere", None)
+    monkeypatch.setattr(bind, "_process_wide_replacer", None)
     monkeypatch.setattr("atexit.register", registered.append)
-    met = run._ReductionsReport("train.py", check=True)
+    met = run._ReductionsReport("train.py", compare_with_lax=True)
     met.start_replacing()
     thread = threading.Thread(target=lambda: jax.jit(max_pool)(jnp.arange(9.0)).block_until_ready())
     thread.start()
     thread.join()
     lax.reduce_window(jnp.ones(9), 1.0, lax.mul, (3,), (1,), "VALID")
-    assert registered == [met._handover.compare]
+    assert registered == [met._replacer.compare_copied_calls]
     met.check_after_script(None)
     met.write_report(os.getpid(), str(report), False)
     head, first, second = capsys.readouterr().err.splitlines()
@@ -341,12 +343,12 @@ def test_a_training_gives_what_it_gave(name, tmp_path, monkeypatch):
 def first_call(pool, x):
     """Run a pool under --check, and return the comparisons in words."""
     calls = []
-    checked = _checked_handover.CheckedHandover(calls.append)
+    checked = _checked_replacer.CheckedReplacer(calls.append)
     jaxpool.accelerate(pool)  # installs the dispatcher
-    with handing_over(checked):
+    with replacing_reductions(checked):
         jax.block_until_ready(jax.jit(pool)(x))
-    checked.compare()
-    return checked, [checked.comparison(each).said for each in calls]
+    checked.compare_copied_calls()
+    return checked, [checked.comparison_of(each).sentence for each in calls]
 
 
 def max_pool(x):
@@ -355,28 +357,28 @@ def max_pool(x):
 
 def test_both_ways_are_equal_where_they_are():
     checked, verdicts = first_call(max_pool, jnp.arange(9.0) % 4)
-    assert (checked.differs, verdicts) == (False, ["equal"])
+    assert (checked.any_differs, verdicts) == (False, ["equal"])
 
 
 @pytest.mark.parametrize("ties", ["last", "split"])
 def test_a_cotangent_that_goes_elsewhere_is_found(ties, monkeypatch):
-    real = _checked_handover.Handover.take_over
+    real = _checked_replacer.ReductionReplacer.replace_reduction
 
     def wrong(self, kind, aval, args, params):
         real(self, kind, aval, args, params)
         return jaxpool.max_pool(args[0][:, None], 3, 2, ties=ties, axes=(0,), autodiff="jvp")[:, 0]
 
-    monkeypatch.setattr(_checked_handover.Handover, "take_over", wrong)
+    monkeypatch.setattr(_checked_replacer.ReductionReplacer, "replace_reduction", wrong)
     checked, (verdict,) = first_call(max_pool, jnp.zeros(9))
-    assert checked.differs
+    assert checked.any_differs
     assert verdict.startswith("cotangent differs at ")
 
 
 def test_a_value_that_is_another_is_found(monkeypatch):
-    real = _checked_handover.Handover.take_over
+    real = _checked_replacer.ReductionReplacer.replace_reduction
     monkeypatch.setattr(
-        _checked_handover.Handover,
-        "take_over",
+        _checked_replacer.ReductionReplacer,
+        "replace_reduction",
         lambda *args: real(*args) + jnp.array([0, 0, 0, 1.0]),
     )
     _, (verdict,) = first_call(max_pool, jnp.arange(9.0))
@@ -386,12 +388,12 @@ def test_a_value_that_is_another_is_found(monkeypatch):
 def traced(pool, x):
     """Trace a pool for the type of x under --check, and return the comparisons in words."""
     calls = []
-    checked = _checked_handover.CheckedHandover(calls.append)
+    checked = _checked_replacer.CheckedReplacer(calls.append)
     jaxpool.accelerate(pool)
-    with handing_over(checked):
+    with replacing_reductions(checked):
         jax.eval_shape(pool, x)
-    checked.compare()
-    return [checked.comparison(each).said for each in calls]
+    checked.compare_copied_calls()
+    return [checked.comparison_of(each).sentence for each in calls]
 
 
 def test_what_is_traced_and_never_run_is_not_compared():
@@ -413,7 +415,7 @@ def test_an_array_of_several_processes_is_not_compared_and_said_to_be_the_reason
     monkeypatch.setattr(type(jnp.zeros(1)), "is_fully_addressable", False)
     checked, verdicts = first_call(max_pool, jnp.arange(9.0))
     said = "not compared, for its array lies on several processes"
-    assert (checked.differs, verdicts) == (False, [said])
+    assert (checked.any_differs, verdicts) == (False, [said])
 
 
 def sum_pool(x):
@@ -430,21 +432,23 @@ def noise(shape, dtype="float32"):
 
 
 def test_a_sum_of_narrow_floats_that_is_another_is_found(monkeypatch):
-    real = _checked_handover.Handover.take_over
-    monkeypatch.setattr(_checked_handover.Handover, "take_over", lambda *args: 0 * real(*args))
+    real = _checked_replacer.ReductionReplacer.replace_reduction
+    monkeypatch.setattr(
+        _checked_replacer.ReductionReplacer, "replace_reduction", lambda *args: 0 * real(*args)
+    )
     checked, (verdict,) = first_call(sum_pool, noise((16, 24), "bfloat16"))
-    assert checked.differs
+    assert checked.any_differs
     assert verdict.startswith("value differs at 384 of 384 elements")
 
 
 def test_a_cotangent_of_narrow_floats_that_is_another_is_found(monkeypatch):
-    real = _checked_handover.Handover.take_over
+    real = _checked_replacer.ReductionReplacer.replace_reduction
 
     def wrong(*args):
         y = real(*args)
         return y / 2 + lax.stop_gradient(y / 2)
 
-    monkeypatch.setattr(_checked_handover.Handover, "take_over", wrong)
+    monkeypatch.setattr(_checked_replacer.ReductionReplacer, "replace_reduction", wrong)
     _, (verdict,) = first_call(sum_pool, noise((16, 24), "bfloat16"))
     assert verdict.startswith("cotangent differs at 384 of 384 elements")
 
@@ -460,9 +464,11 @@ def test_right_sums_are_equal(pool, dtype):
 def test_a_sum_that_is_not_finite_must_be_the_same(monkeypatch):
     x = jnp.zeros((4, 4)).at[0, 0].set(jnp.inf)
     assert first_call(sum_from_one, x)[1] == ["equal"]
-    real = _checked_handover.Handover.take_over
+    real = _checked_replacer.ReductionReplacer.replace_reduction
     monkeypatch.setattr(
-        _checked_handover.Handover, "take_over", lambda *args: jnp.nan_to_num(real(*args))
+        _checked_replacer.ReductionReplacer,
+        "replace_reduction",
+        lambda *args: jnp.nan_to_num(real(*args)),
     )
     _, (verdict,) = first_call(sum_from_one, x)
     assert verdict.startswith("value differs at 1 of 4 elements")
@@ -476,12 +482,14 @@ def test_cotangents_are_compared_where_the_maximum_is_finite(monkeypatch):
     assert first_call(max_pool, every)[1] == [
         "equal in value; the cotangent was not compared, for NaN or infinity"
     ]
-    real = _checked_handover.Handover.take_over
+    real = _checked_replacer.ReductionReplacer.replace_reduction
     monkeypatch.setattr(
-        _checked_handover.Handover, "take_over", lambda *args: lax.stop_gradient(real(*args))
+        _checked_replacer.ReductionReplacer,
+        "replace_reduction",
+        lambda *args: lax.stop_gradient(real(*args)),
     )
     checked, (verdict,) = first_call(max_pool, some)
-    assert checked.differs
+    assert checked.any_differs
     assert verdict.startswith("cotangent differs at 3 of 9 elements")
 
 
@@ -492,5 +500,5 @@ def test_calls_inside_transformations_are_compared(transform):
         lambda x: lax.reduce_window(x, 0.0, lax.add, (3,) * x.ndim, (1,) * x.ndim, "SAME")
     )
     checked, verdicts = first_call(jax.grad(lambda x: (pool(x) ** 2).sum()), x)
-    assert not checked.differs
+    assert not checked.any_differs
     assert set(verdicts) == {"equal"}

@@ -43,12 +43,15 @@ def test_windows_are_those_of_the_oracle(padding, ceil_mode):
                 make_window(*arguments, **options, empty_windows="allow")
             continue
         geometry = make_window(*arguments, **options, empty_windows="allow")
-        (dim,), (elements,) = geometry.dims, wanted.elements
-        assert (geometry.output_shape, geometry.size) == (wanted.output_shape, wanted.size)
+        (dim,), (elements,) = geometry.dims, wanted.element_positions
+        assert (geometry.output_shape, geometry.size) == (
+            wanted.output_shape,
+            wanted.taps_per_window,
+        )
         assert (dim.first_empty_window() is None) == bool(wanted.min_elements_per_window)
         for output, row in enumerate(dim.sources().tolist()):
             assert [at for at in row if at < size] == elements[output]
-            assert dim.num_taps_counted(output) == wanted.divisor((output,))
+            assert dim.num_taps_counted(output) == wanted.num_taps_counted((output,))
 
 
 @given(geometries())

@@ -93,7 +93,7 @@ def answer_of(case, x):
     if case.ties != "last_nan":
         return answer(case.ties)
     numbers_first, nans_last = answer("first"), answer("last")
-    nan = np.isnan(oracle.exact_values(numbers_first.y).astype(float))
+    nan = np.isnan(oracle.as_exact_numbers(numbers_first.y).astype(float))
     terms = [t for t in numbers_first.terms if not nan[t.output]]
     terms += [t for t in nans_last.terms if nan[t.output]]
     return dataclasses.replace(numbers_first, terms=tuple(terms))
@@ -120,7 +120,7 @@ def check_definition(case, answer, found, dy, v):
     )
     wanted = [answer.y, chosen(case, answer)[0], answer.y, maps.cotangent(dy), maps.tangent(v)]
     for got, want in zip((y, index, value, dx, tangent), wanted, strict=True):
-        ours, theirs = (oracle.exact_values(array).astype(np.float64) for array in (got, want))
+        ours, theirs = (oracle.as_exact_numbers(array).astype(np.float64) for array in (got, want))
         np.testing.assert_array_equal(ours, theirs, str(case))
 
 

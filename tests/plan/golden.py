@@ -20,7 +20,7 @@ import jax.numpy as jnp
 
 from bench.every_op import OPS, SHAPE
 from jaxpool._api.kernel_passes import passes_of_op, residual_types
-from jaxpool._cli._plan import plans_of as plans_of_call
+from jaxpool._cli._plan import trace_plans as plans_of_call
 from jaxpool._ops.equations import ops_in
 from jaxpool._plan.problem import PLATFORMS
 from tests.plan import drawn

@@ -114,14 +114,18 @@ def _windowed(draw: Any, pool: Pool, sizes: Any) -> Drawn:
     found = sliding_windows(
         shape, **(kwargs if pool.takes("padding") else kwargs | {"padding": "SAME"})
     )
-    members = math.prod(found.pooled(shape)) * found.size
+    members = math.prod(found.output_shape_of(shape)) * found.taps_per_window
     if pool.takes("blur_shape"):
         kwargs["blur_shape"] = draw(st.tuples(*[st.integers(1, 4)] * len(axes)))
         kwargs["strides"] = kwargs.get("strides", (1,) * len(axes))
         padding, first = kwargs["padding"], {**kwargs, "strides": None}
         between = sliding_windows(shape, **{n: v for n, v in first.items() if n != "blur_shape"})
         sliding_windows(
-            between.pooled(shape), kwargs["blur_shape"], kwargs["strides"], padding, axes=axes
+            between.output_shape_of(shape),
+            kwargs["blur_shape"],
+            kwargs["strides"],
+            padding,
+            axes=axes,
         )
         members *= 4
     if pool.takes("rank"):

@@ -20,7 +20,7 @@ def examples(count):
 
 def refilled(case, values=("ties", "normal"), rounds=2):
     """Yield `case` with other arrays of the same shapes, so that one compiled program sees many values."""
-    rng = np.random.default_rng(int(np.abs(case.x.size * 7919 + case.window().size)))
+    rng = np.random.default_rng(int(np.abs(case.x.size * 7919 + case.window().taps_per_window)))
     for _ in range(rounds):
         for kind in values:
             x = draw_values(rng, case.x.shape, case.x.dtype, kind, greatest=case.kind == "min")

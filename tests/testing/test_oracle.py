@@ -8,7 +8,7 @@ import pytest
 
 import jaxpool
 from jaxpool.testing import PoolCase, assert_close, assert_pool_matches, oracle, pools
-from jaxpool.testing._answer import exact_values
+from jaxpool.testing._answer import as_exact_numbers
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -100,7 +100,7 @@ def test_the_oracle_knows_three_rules_of_ties():
 
 
 def test_integers_of_4_bits_are_numbers():
-    got = exact_values(np.array([-8, 7], jnp.int4))
+    got = as_exact_numbers(np.array([-8, 7], jnp.int4))
     assert got.tolist() == [-8, 7]
 
 

@@ -22,7 +22,9 @@ with_torch = pytest.mark.skipif(torch is None, reason="PyTorch is not installed"
 
 
 def elements(size, window, strides=1, padding="VALID", **options):
-    return sliding_windows((size,), window, strides, padding, axes=(0,), **options).elements[0]
+    return sliding_windows(
+        (size,), window, strides, padding, axes=(0,), **options
+    ).element_positions[0]
 
 
 @pytest.mark.parametrize(
@@ -38,8 +40,8 @@ def elements(size, window, strides=1, padding="VALID", **options):
         (elements(3, 4, 1, "SAME_LOWER"), [[0, 1], [0, 1, 2], [0, 1, 2]]),
         (elements(4, 2, 1, [(2, 0)], window_dilation=2), [[0], [1], [0, 2], [1, 3]]),
         (elements(4, 2, 1, [(0, 2)], window_dilation=2), [[0, 2], [1, 3], [2], [3]]),
-        (adaptive_windows((5,), (3,), (0,)).elements[0], [[0, 1], [1, 2, 3], [3, 4]]),
-        (adaptive_windows((2,), (3,), (0,)).elements[0], [[0], [0, 1], [1]]),
+        (adaptive_windows((5,), (3,), (0,)).element_positions[0], [[0, 1], [1, 2, 3], [3, 4]]),
+        (adaptive_windows((2,), (3,), (0,)).element_positions[0], [[0], [0, 1], [1]]),
     ],
 )
 def test_worked_examples(windows, wanted):
@@ -48,8 +50,8 @@ def test_worked_examples(windows, wanted):
 
 def test_the_window_at_the_end_counts_its_padding_and_not_its_overhang():
     windows = sliding_windows((5, 1), (4,), (3,), ((0, 1),), ceil_mode=True)
-    assert windows.elements == [[[0, 1, 2, 3], [3, 4]]]
-    assert [windows.divisor((o, 0)) for o in range(2)] == [4, 3]
+    assert windows.element_positions == [[[0, 1, 2, 3], [3, 4]]]
+    assert [windows.num_taps_counted((o, 0)) for o in range(2)] == [4, 3]
 
 
 @pytest.mark.parametrize("two", [2, np.int8(2), (2, 2), [2, 2], np.array([2, 2])])
@@ -79,7 +81,10 @@ def test_same_padding_is_that_of_lax(padding):
         ((low, high),) = lax.padtype_to_pads((size,), (span,), (stride,), padding)
         options = {"window_dilation": dilation, "axes": (0,), "allow_empty": True}
         windows = sliding_windows((size,), window, stride, padding, **options)
-        assert (-windows.taps[0][0].start, windows.ends[0] - size) == (low, high)
+        assert (-windows.tap_positions[0][0].start, windows.padded_axis_ends[0] - size) == (
+            low,
+            high,
+        )
         assert windows.output_shape == (-(-size // stride),)
 
 
@@ -87,7 +92,7 @@ def members(windows):
     """For each pooled axis, a matrix of bools: True if an element belongs to a window."""
     return [
         np.array([[at in taps for taps in along] for at in range(size)])
-        for size, along in zip(windows.input_shape, windows.elements, strict=True)
+        for size, along in zip(windows.input_shape, windows.element_positions, strict=True)
     ]
 
 
@@ -138,7 +143,9 @@ def test_windows_and_divisors_of_averages_are_those_of_torch(ceil_mode):
         windows = sliding_windows((*shape, 1), window, strides, pads, ceil_mode=ceil_mode)
         y = pooled(torch.nn.AvgPool2d(window, strides, padding, ceil_mode), shape)
         rows, columns = members(windows)
-        divisors = [[windows.divisor((i, j)) for j in range(y.shape[3])] for i in range(y.shape[2])]
+        divisors = [
+            [windows.num_taps_counted((i, j)) for j in range(y.shape[3])] for i in range(y.shape[2])
+        ]
         want = rows[:, None, :, None] & columns[None, :, None, :]
         np.testing.assert_allclose(y, want / np.array(divisors), rtol=1e-12)
 

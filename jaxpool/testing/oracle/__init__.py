@@ -11,10 +11,10 @@ from jaxpool.testing._answer import (
     Answer,
     Position,
     Term,
+    as_exact_numbers,
     exact_sum,
-    exact_values,
     is_floating,
-    rounded,
+    round_to_dtype,
 )
 from jaxpool.testing.oracle._parts import Rule, Ties
 from jaxpool.testing.oracle.adaptive import *

@@ -22,10 +22,10 @@ from jaxpool.testing._answer import (
     Answer,
     Position,
     Term,
+    as_exact_numbers,
     exact_sum,
-    exact_values,
     is_floating,
-    rounded,
+    round_to_dtype,
 )
 from jaxpool.testing._windows import WindowPositions, Windows
 
@@ -113,7 +113,7 @@ def mean_rule(values: list[Any]) -> tuple[Any, list[float]]:
     return divided_sum_rule(len(values))(values) if values else (0.0, [])
 
 
-def rule_with_default(rule: Rule, default: Any) -> Rule:
+def rule_with_empty_value(rule: Rule, default: Any) -> Rule:
     """`rule`, or the value `default` if there are no values."""
     return lambda values: rule(values) if values else (default, [])
 
@@ -121,7 +121,7 @@ def rule_with_default(rule: Rule, default: Any) -> Rule:
 def extremum_rule_of_dtype(kind: Literal["max", "min"], ties: Ties, dtype: Any) -> Rule:
     """The maximum or minimum of the values, or `extremum_identity` if there are no values."""
     best = builtins.max if kind == "max" else builtins.min
-    return rule_with_default(extremum_rule(best, ties), extremum_identity(dtype, kind))
+    return rule_with_empty_value(extremum_rule(best, ties), extremum_identity(dtype, kind))
 
 
 def extremum_identity(dtype: Any, kind: Literal["max", "min"]) -> Any:
@@ -132,7 +132,7 @@ def extremum_identity(dtype: Any, kind: Literal["max", "min"]) -> Any:
     bound = info.min if kind == "max" else info.max
     if not is_floating(dtype):
         return int(bound)
-    infinite = float(rounded(-np.inf if kind == "max" else np.inf, dtype))
+    infinite = float(round_to_dtype(-np.inf if kind == "max" else np.inf, dtype))
     return infinite if math.isinf(infinite) else float(bound)
 
 
@@ -164,7 +164,7 @@ def unpooled_positions(shape: Sequence[int], pooled_axes: Sequence[int]) -> Iter
     )
 
 
-def position_with(
+def merge_positions(
     unpooled_position: list[int], pooled_axes: Sequence[int], pooled_position: Position
 ) -> Position:
     """`unpooled_position`, with `pooled_position` along the pooled axes."""
@@ -198,25 +198,27 @@ def apply_rule(
     element of each window with a nonzero share.
     """
     x = np.asarray(x)
-    values = exact_values(x)
+    values = as_exact_numbers(x)
     mask = np.broadcast_to(True if where is None else where, x.shape)
     sizes = [x.shape[axis] for axis in axes]
-    shape = position_with(list(x.shape), axes, tuple(output_sizes))
+    shape = merge_positions(list(x.shape), axes, tuple(output_sizes))
     y, indices, terms = np.zeros(shape, object), np.zeros(shape, np.int32), []
     for lane in unpooled_positions(x.shape, axes):
         lists = window_positions_of_lane(lane)
         for output in np.ndindex(*output_sizes):
             window = [along[o] for along, o in zip(lists, output, strict=True)]
-            pairs = [(each, position_with(lane, axes, each)) for each in itertools.product(*window)]
+            pairs = [
+                (each, merge_positions(lane, axes, each)) for each in itertools.product(*window)
+            ]
             pairs = [(each, position) for each, position in pairs if mask[position]]
-            target = position_with(lane, axes, output)
+            target = merge_positions(lane, axes, output)
             y[target], shares = rule_of_output(target)([values[position] for _, position in pairs])
             chosen = [(*pair, s) for pair, s in zip(pairs, shares, strict=True) if s]
             terms += [Term(target, 0, position, share) for _, position, share in chosen]
             if chosen:
                 indices[target] = np.ravel_multi_index(chosen[0][0], sizes)
     dtype = x.dtype if dtype is None else dtype
-    return Answer(rounded(y, dtype), ((x.shape, x.dtype),), tuple(terms), indices)
+    return Answer(round_to_dtype(y, dtype), ((x.shape, x.dtype),), tuple(terms), indices)
 
 
 def apply_rule_to_windows(
@@ -227,13 +229,13 @@ def apply_rule_to_windows(
     where: Any = None,
 ) -> Answer:
     """Apply `rule_of_output(output)` to the same windows in every lane."""
-    lists = windows.elements
+    lists = windows.element_positions
     return apply_rule(
         x, windows.axes, windows.output_shape, lambda lane: lists, rule_of_output, dtype, where
     )
 
 
-def extremum_pool(
+def extremum_of_windows(
     kind: Literal["max", "min"], x: Any, windows: Windows, ties: Ties, where: Any = None
 ) -> Answer:
     """The maximum or minimum of each window, with the index of the first element that receives the cotangent."""
@@ -292,7 +294,7 @@ def apply_rule_elementwise(xs: Sequence[Any], rule: Rule) -> Answer:
     with jax.numpy_dtype_promotion("standard"):
         dtype = np.dtype(jnp.result_type(*xs))
     arrays = [np.asarray(x) for x in xs]
-    values = [exact_values(rounded(exact_values(x), dtype)) for x in arrays]
+    values = [as_exact_numbers(round_to_dtype(as_exact_numbers(x), dtype)) for x in arrays]
     y = np.zeros(np.broadcast_shapes(*(x.shape for x in arrays)), object)
     terms = []
     for output in np.ndindex(*y.shape):
@@ -304,7 +306,7 @@ def apply_rule_elementwise(xs: Sequence[Any], rule: Rule) -> Answer:
     inputs = tuple(
         (array.shape, np.dtype(jnp.result_type(x))) for array, x in zip(arrays, xs, strict=True)
     )
-    return Answer(rounded(y, dtype), inputs, tuple(terms))
+    return Answer(round_to_dtype(y, dtype), inputs, tuple(terms))
 
 
 def unbroadcast_position(position: Position, shape: tuple[int, ...]) -> Position:

@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpool.testing import _twins as twins
+from jaxpool.testing import _jnp_windows as jnp_windows
 from jaxpool.testing._answer import Answer, Term
 from jaxpool.testing._record import record
 from jaxpool.testing._windows import Windows, adaptive_windows, pooled_axes
@@ -36,38 +36,42 @@ def _mean_of_windows(x: Any, windows: Windows, where: Any = None) -> Answer:
     )
 
 
-def _adaptive_twin(reduce_taps: Callable[..., Any]) -> Callable[..., Any]:
-    def twin(x: Any, output_shape: OutputSizes, *, axes: Any = None, ties: Any = None) -> Any:
+def _make_adaptive_pool_in_jnp(reduce_taps: Callable[..., Any]) -> Callable[..., Any]:
+    def jnp_function(
+        x: Any, output_shape: OutputSizes, *, axes: Any = None, ties: Any = None
+    ) -> Any:
         windows = adaptive_windows(x.shape, output_shape, axes)
-        return reduce_taps(*twins.gather_windows(x, windows.axes, windows.elements))
+        return reduce_taps(*jnp_windows.gather_windows(x, windows.axes, windows.element_positions))
 
-    return twin
+    return jnp_function
 
 
-@record(twin=_adaptive_twin(twins.max_over_taps))
+@record(twin=_make_adaptive_pool_in_jnp(jnp_windows.max_over_taps))
 def adaptive_max_pool(
     x: Any, output_shape: OutputSizes, *, axes: Any = None, ties: Ties = "first"
 ) -> Answer:
     """The largest element of each window, as in `jaxpool.adaptive_max_pool`."""
     windows = adaptive_windows(np.shape(x), output_shape, axes)
-    return parts.without_indices_if_split(parts.extremum_pool("max", x, windows, ties), ties)
+    return parts.without_indices_if_split(parts.extremum_of_windows("max", x, windows, ties), ties)
 
 
-def _adaptive_max_with_argmax_twin(
+def _adaptive_max_argmax_in_jnp(
     x: Any, output_shape: OutputSizes, *, axes: Any = None, ties: Any = None
 ) -> Any:
     return _max_with_argmax(x, adaptive_windows(x.shape, output_shape, axes))
 
 
-@record(twin=_adaptive_max_with_argmax_twin)
+@record(twin=_adaptive_max_argmax_in_jnp)
 def adaptive_max_pool_with_argmax(
     x: Any, output_shape: OutputSizes, *, axes: Any = None, ties: Ties = "first"
 ) -> Answer:
     """The largest element of each window and its position, as in `jaxpool.adaptive_max_pool_with_argmax`."""
-    return parts.extremum_pool("max", x, adaptive_windows(np.shape(x), output_shape, axes), ties)
+    return parts.extremum_of_windows(
+        "max", x, adaptive_windows(np.shape(x), output_shape, axes), ties
+    )
 
 
-@record(twin=_adaptive_twin(twins.mean_over_taps), adds=True)
+@record(twin=_make_adaptive_pool_in_jnp(jnp_windows.mean_over_taps), adds=True)
 def adaptive_avg_pool(x: Any, output_shape: OutputSizes, *, axes: Any = None) -> Answer:
     """The mean of each window, as in `jaxpool.adaptive_avg_pool`."""
     return _mean_of_windows(x, adaptive_windows(np.shape(x), output_shape, axes))
@@ -82,30 +86,32 @@ def _full_windows(x: Any, axes: Any) -> Windows:
     return adaptive_windows(np.shape(x), (1,) * len(pooled), pooled)
 
 
-def _global_twin(reduce_taps: Callable[..., Any]) -> Callable[..., Any]:
-    def twin(
+def _make_global_pool_in_jnp(reduce_taps: Callable[..., Any]) -> Callable[..., Any]:
+    def jnp_function(
         x: Any, *, axes: Any = None, where: Any = None, keepdims: bool = False, ties: Any = None
     ) -> Any:
         windows = _full_windows(x, axes)
-        y = reduce_taps(*twins.gather_windows_where(x, where, windows.axes, windows.elements))
+        y = reduce_taps(
+            *jnp_windows.gather_windows_where(x, where, windows.axes, windows.element_positions)
+        )
         return y if keepdims else jnp.squeeze(y, windows.axes)
 
-    return twin
+    return jnp_function
 
 
-@record(twin=_global_twin(twins.max_over_taps), choices={"keepdims": (True,)})
+@record(twin=_make_global_pool_in_jnp(jnp_windows.max_over_taps), choices={"keepdims": (True,)})
 def global_max_pool(
     x: Any, *, axes: Any = None, where: Any = None, keepdims: bool = False, ties: Ties = "first"
 ) -> Answer:
     """The largest element that is True in `where`, as in `jaxpool.global_max_pool`."""
     windows = _full_windows(x, axes)
     answer = parts.without_indices_if_split(
-        parts.extremum_pool("max", x, windows, ties, where), ties
+        parts.extremum_of_windows("max", x, windows, ties, where), ties
     )
     return answer if keepdims else parts.squeeze_answer(answer, windows.axes)
 
 
-@record(twin=_global_twin(twins.mean_over_taps), adds=True)
+@record(twin=_make_global_pool_in_jnp(jnp_windows.mean_over_taps), adds=True)
 def global_avg_pool(
     x: Any, *, axes: Any = None, where: Any = None, keepdims: bool = False
 ) -> Answer:
@@ -127,8 +133,12 @@ def _pool_each_level(x: Any, levels: Sequence[int], axes: Any, pool: Callable[..
     return [(pool(x, (n,) * len(pooled), axes=pooled), len(lead), order) for n in sorted(levels)]
 
 
-def _pyramid_twin(x: Any, levels: Sequence[int], *, kind: str = "max", axes: Any = None) -> Any:
-    pool = _adaptive_twin(twins.max_over_taps if kind == "max" else twins.mean_over_taps)
+def _pyramid_pool_in_jnp(
+    x: Any, levels: Sequence[int], *, kind: str = "max", axes: Any = None
+) -> Any:
+    pool = _make_adaptive_pool_in_jnp(
+        jnp_windows.max_over_taps if kind == "max" else jnp_windows.mean_over_taps
+    )
     flat_levels = []
     for y, lead, order in _pool_each_level(x, levels, axes, pool):
         moved = jnp.transpose(y, order)
@@ -142,7 +152,7 @@ def _is_average(levels: Any, kind: str = "max", **other_arguments: Any) -> bool:
     return kind == "avg"
 
 
-@record(twin=_pyramid_twin, adds=_is_average)
+@record(twin=_pyramid_pool_in_jnp, adds=_is_average)
 def spatial_pyramid_pool(
     x: Any, levels: Sequence[int], *, kind: str = "max", axes: Any = None
 ) -> Answer:

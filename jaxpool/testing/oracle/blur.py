@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxpool.testing import _twins as twins
+from jaxpool.testing import _jnp_windows as jnp_windows
 from jaxpool.testing._answer import Answer, exact_sum
 from jaxpool.testing._record import record
 from jaxpool.testing._windows import WindowPositions, Windows, sliding_windows
@@ -20,13 +20,13 @@ __all__ = ["blur_pool", "max_blur_pool"]
 def _reflected_positions(windows: Windows) -> WindowPositions:
     """The element at each tap of each window. The array is reflected without repeating its end elements."""
 
-    def reflect(at: int, size: int) -> int:
-        at = abs(at) % max(1, 2 * size - 2)
-        return min(at, 2 * size - 2 - at) if size > 1 else 0
+    def reflect(position: int, size: int) -> int:
+        position = abs(position) % max(1, 2 * size - 2)
+        return min(position, 2 * size - 2 - position) if size > 1 else 0
 
     return [
         [[reflect(at, size) for at in taps] for taps in along]
-        for size, along in zip(windows.input_shape, windows.taps, strict=True)
+        for size, along in zip(windows.input_shape, windows.tap_positions, strict=True)
     ]
 
 
@@ -39,15 +39,15 @@ def _binomial_weights(windows: Windows) -> np.ndarray:
     return weights
 
 
-def _blur_twin(
+def _blur_pool_in_jnp(
     x: Any, window_shape: Any, strides: Any = None, padding: Any = "SAME", *, axes: Any = None
 ) -> Any:
     windows = sliding_windows(x.shape, window_shape, strides, padding, axes=axes)
-    values, _ = twins.gather_windows(x, windows.axes, _reflected_positions(windows))
+    values, _ = jnp_windows.gather_windows(x, windows.axes, _reflected_positions(windows))
     return (values * _binomial_weights(windows)).sum(-1)
 
 
-@record(twin=_blur_twin, adds=True, covers=("ties", "normal"))
+@record(twin=_blur_pool_in_jnp, adds=True, covers=("ties", "normal"))
 def blur_pool(
     x: Any, window_shape: Any, strides: Any = None, padding: Any = "SAME", *, axes: Any = None
 ) -> Answer:
@@ -66,7 +66,7 @@ def blur_pool(
     )
 
 
-def _max_blur_twin(
+def _max_blur_pool_in_jnp(
     x: Any,
     window_shape: Any,
     blur_shape: Any,
@@ -75,13 +75,13 @@ def _max_blur_twin(
     *,
     axes: Any = None,
 ) -> Any:
-    largest = twins.max_over_taps(
-        *twins.gather_pool_windows(x, window_shape, None, padding, axes=axes)
+    largest = jnp_windows.max_over_taps(
+        *jnp_windows.gather_pool_windows(x, window_shape, None, padding, axes=axes)
     )
-    return _blur_twin(largest, blur_shape, strides, padding, axes=axes)
+    return _blur_pool_in_jnp(largest, blur_shape, strides, padding, axes=axes)
 
 
-@record(twin=_max_blur_twin, adds=True, covers=("ties", "normal"))
+@record(twin=_max_blur_pool_in_jnp, adds=True, covers=("ties", "normal"))
 def max_blur_pool(
     x: Any,
     window_shape: Any,

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpool.testing import _twins as twins
+from jaxpool.testing import _jnp_windows as jnp_windows
 from jaxpool.testing._answer import Answer
 from jaxpool.testing._record import record
 from jaxpool.testing._windows import (
@@ -75,13 +75,13 @@ def _gather_fractional_windows(
     return x.reshape(*x.shape[:ndim], math.prod(window_shape))
 
 
-def _fractional_max_twin(
+def _fractional_max_pool_in_jnp(
     key: Any, x: Any, window_shape: Any, output_shape: Any, *, axes: Any = None
 ) -> Any:
     return _gather_fractional_windows(key, x, window_shape, output_shape, axes).max(-1)
 
 
-@record(twin=_fractional_max_twin)
+@record(twin=_fractional_max_pool_in_jnp)
 def fractional_max_pool(
     key: Any, x: Any, window_shape: Any, output_shape: Any, *, axes: Any = None
 ) -> Answer:
@@ -90,13 +90,13 @@ def fractional_max_pool(
     return _pool_fractional_windows(rule, dtype, key, x, window_shape, output_shape, axes)
 
 
-def _fractional_avg_twin(
+def _fractional_avg_pool_in_jnp(
     key: Any, x: Any, window_shape: Any, output_shape: Any, *, axes: Any = None
 ) -> Any:
     return _gather_fractional_windows(key, x, window_shape, output_shape, axes).mean(-1)
 
 
-@record(twin=_fractional_avg_twin, adds=True)
+@record(twin=_fractional_avg_pool_in_jnp, adds=True)
 def fractional_avg_pool(
     key: Any, x: Any, window_shape: Any, output_shape: Any, *, axes: Any = None
 ) -> Answer:
@@ -113,7 +113,7 @@ def fractional_avg_pool(
 
 def _uniform_per_window(key: Any, x: Any, windows: Windows) -> Any:
     """A random number in [0, 1) for each window, the fraction of the total weight that selects an element."""
-    return jax.random.uniform(key, windows.pooled(x.shape), _random_dtype(x))
+    return jax.random.uniform(key, windows.output_shape_of(x.shape), _random_dtype(x))
 
 
 def _sampling_rule(uniform_sample: Any) -> Rule:
@@ -153,9 +153,9 @@ def _expected_value_rule(values: list[Any]) -> tuple[Any, list[float]]:
     return y, [(2 * weight - y) / total if weight else 0.0 for weight in weights]
 
 
-def _stochastic_twin(key: Any, x: Any, *geometry: Any, **options: Any) -> Any:
+def _stochastic_pool_in_jnp(key: Any, x: Any, *geometry: Any, **options: Any) -> Any:
     windows = sliding_windows(x.shape, *geometry, **options)
-    values, exists = twins.gather_windows(x, windows.axes, windows.elements)
+    values, exists = jnp_windows.gather_windows(x, windows.axes, windows.element_positions)
     weights = jnp.where(exists, jnp.maximum(values, 0), 0)
     if key is None:
         return (weights * weights).sum(-1) / weights.sum(-1)
@@ -171,7 +171,7 @@ def _returns_mean(key: Any, **other_arguments: Any) -> bool:
 
 
 @record(
-    twin=_stochastic_twin,
+    twin=_stochastic_pool_in_jnp,
     adds=_returns_mean,
     usual={"x": abs},
     choices={"key": (None,)},

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxpool.testing._answer import Answer, Term, exact_values, rounded
+from jaxpool.testing._answer import Answer, Term, as_exact_numbers, round_to_dtype
 from jaxpool.testing._record import record
 from jaxpool.testing.oracle import _parts as parts
 from jaxpool.testing.oracle._parts import Rule, Ties
@@ -22,7 +22,7 @@ RESET_MASK = np.array([False, True, False, True]).reshape(-1, 1, 1)
 
 def _running_extremum(x: Any, axis: int, reverse: bool, reset: Any, rule: Rule) -> Answer:
     x = np.asarray(x)
-    values = exact_values(x)
+    values = as_exact_numbers(x)
     begins = np.broadcast_to(False if reset is None else reset, x.shape)
     at, size = axis % x.ndim, x.shape[axis]
     y = np.zeros(x.shape, object)
@@ -38,16 +38,18 @@ def _running_extremum(x: Any, axis: int, reverse: bool, reset: Any, rule: Rule) 
         chosen = positions[shares.index(1.0)]
         indices[output] = chosen[at]
         terms.append(Term(output, 0, chosen, 1.0))
-    return Answer(rounded(y, x.dtype), ((x.shape, x.dtype),), tuple(terms), indices)
+    return Answer(round_to_dtype(y, x.dtype), ((x.shape, x.dtype),), tuple(terms), indices)
 
 
-def _scan_twin(keep_earlier: Callable[..., Any], *, with_index: bool = False) -> Callable[..., Any]:
-    """A twin by parallel prefix: the best element of the last 1, 2, 4, ... elements, and its index.
+def _make_running_extremum_in_jnp(
+    keep_earlier: Callable[..., Any], *, with_index: bool = False
+) -> Callable[..., Any]:
+    """A jax.numpy equivalent by parallel prefix: the best element of the last 1, 2, 4, ... elements, and its index.
 
     `keep_earlier(earlier, later)` is True if the best of the earlier half is selected.
     """
 
-    def twin(
+    def jnp_function(
         x: Any, axis: int = -1, *, reverse: bool = False, reset: Any = None, ties: Any = None
     ) -> Any:
         at = axis % x.ndim
@@ -67,7 +69,7 @@ def _scan_twin(keep_earlier: Callable[..., Any], *, with_index: bool = False) ->
             begins, steps = begins | (valid & shifted[2]), 2 * steps
         return (y, index) if with_index else y
 
-    return twin
+    return jnp_function
 
 
 RECORD_FIELDS: dict[str, Any] = {
@@ -76,7 +78,7 @@ RECORD_FIELDS: dict[str, Any] = {
 }
 
 
-@record(twin=_scan_twin(jnp.greater_equal), **RECORD_FIELDS)
+@record(twin=_make_running_extremum_in_jnp(jnp.greater_equal), **RECORD_FIELDS)
 def cummax(
     x: Any, axis: int = -1, *, reverse: bool = False, reset: Any = None, ties: Ties = "first"
 ) -> Answer:
@@ -89,7 +91,7 @@ def cummax(
     return _running_extremum(x, axis, reverse, reset, parts.extremum_rule(max, ties))
 
 
-@record(twin=_scan_twin(jnp.less_equal), **RECORD_FIELDS)
+@record(twin=_make_running_extremum_in_jnp(jnp.less_equal), **RECORD_FIELDS)
 def cummin(
     x: Any, axis: int = -1, *, reverse: bool = False, reset: Any = None, ties: Ties = "first"
 ) -> Answer:
@@ -97,7 +99,7 @@ def cummin(
     return _running_extremum(x, axis, reverse, reset, parts.extremum_rule(min, ties))
 
 
-@record(twin=_scan_twin(jnp.greater_equal, with_index=True), **RECORD_FIELDS)
+@record(twin=_make_running_extremum_in_jnp(jnp.greater_equal, with_index=True), **RECORD_FIELDS)
 def cummax_with_argmax(
     x: Any, axis: int = -1, *, reverse: bool = False, reset: Any = None, ties: Ties = "first"
 ) -> Answer:
@@ -105,7 +107,7 @@ def cummax_with_argmax(
     return cummax(x, axis, reverse=reverse, reset=reset, ties=ties)
 
 
-@record(twin=_scan_twin(jnp.less_equal, with_index=True), **RECORD_FIELDS)
+@record(twin=_make_running_extremum_in_jnp(jnp.less_equal, with_index=True), **RECORD_FIELDS)
 def cummin_with_argmax(
     x: Any, axis: int = -1, *, reverse: bool = False, reset: Any = None, ties: Ties = "first"
 ) -> Answer:

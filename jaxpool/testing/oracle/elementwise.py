@@ -17,20 +17,20 @@ from jaxpool.testing.oracle._parts import ExtremumFunction, Rule, Ties
 __all__ = ["fmax", "fmin", "maximum", "minimum"]
 
 
-def _elementwise_twin(binary_function: Callable[..., Any]) -> Callable[..., Any]:
-    def twin(*xs: Any, ties: Any = None, **named_arrays: Any) -> Any:
+def _make_elementwise_in_jnp(binary_function: Callable[..., Any]) -> Callable[..., Any]:
+    def jnp_function(*xs: Any, ties: Any = None, **named_arrays: Any) -> Any:
         return functools.reduce(binary_function, (*xs, *named_arrays.values()))
 
-    return twin
+    return jnp_function
 
 
-@record(twin=_elementwise_twin(jnp.maximum), operands=("xs",))
+@record(twin=_make_elementwise_in_jnp(jnp.maximum), operands=("xs",))
 def maximum(*xs: Any, ties: Ties = "split") -> Answer:
     """The largest of the elements of `xs` at each position, as in `jaxpool.maximum`."""
     return parts.apply_rule_elementwise(xs, parts.extremum_rule(builtins.max, ties))
 
 
-@record(twin=_elementwise_twin(jnp.minimum), operands=("xs",))
+@record(twin=_make_elementwise_in_jnp(jnp.minimum), operands=("xs",))
 def minimum(*xs: Any, ties: Ties = "split") -> Answer:
     """The smallest of the elements of `xs` at each position, as in `jaxpool.minimum`."""
     return parts.apply_rule_elementwise(xs, parts.extremum_rule(builtins.min, ties))
@@ -52,13 +52,13 @@ def _rule_ignoring_nan(best: ExtremumFunction, ties: Ties) -> Rule:
     return rule
 
 
-@record(twin=_elementwise_twin(jnp.fmax), operands=("x", "y"))
+@record(twin=_make_elementwise_in_jnp(jnp.fmax), operands=("x", "y"))
 def fmax(x: Any, y: Any, *, ties: Ties = "split") -> Answer:
     """The larger element, or the number if the other element is NaN, as in `jaxpool.fmax`."""
     return parts.apply_rule_elementwise((x, y), _rule_ignoring_nan(builtins.max, ties))
 
 
-@record(twin=_elementwise_twin(jnp.fmin), operands=("x", "y"))
+@record(twin=_make_elementwise_in_jnp(jnp.fmin), operands=("x", "y"))
 def fmin(x: Any, y: Any, *, ties: Ties = "split") -> Answer:
     """The smaller element, or the number if the other element is NaN, as in `jaxpool.fmin`."""
     return parts.apply_rule_elementwise((x, y), _rule_ignoring_nan(builtins.min, ties))

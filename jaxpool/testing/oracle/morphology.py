@@ -9,8 +9,8 @@ from typing import Any, Literal
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpool.testing import _twins as twins
-from jaxpool.testing._answer import Answer, Term, exact_values, rounded
+from jaxpool.testing import _jnp_windows as jnp_windows
+from jaxpool.testing._answer import Answer, Term, as_exact_numbers, round_to_dtype
 from jaxpool.testing._record import record
 from jaxpool.testing._windows import WindowPositions, Windows, sliding_windows
 from jaxpool.testing.oracle import _parts as parts
@@ -19,18 +19,20 @@ from jaxpool.testing.oracle._parts import Ties
 __all__ = ["dilate", "erode"]
 
 
-def _morphology_twin(kind: str) -> Callable[..., Any]:
-    best, sign = (twins.max_over_taps, 1) if kind == "max" else (twins.min_over_taps, -1)
+def _make_morphology_in_jnp(kind: str) -> Callable[..., Any]:
+    best, sign = (
+        (jnp_windows.max_over_taps, 1) if kind == "max" else (jnp_windows.min_over_taps, -1)
+    )
 
-    def twin(
+    def jnp_function(
         x: Any, kernel: Any, *args: Any, axes: Any = None, ties: Any = None, **options: Any
     ) -> Any:
         kernel = jnp.asarray(kernel)
         rank = kernel.ndim - (kernel.ndim == x.ndim - 1) if axes is None else len(axes)
         shape = kernel.shape[:rank]
         windows = sliding_windows(x.shape, shape, *args, axes=axes, **options)
-        values, exists = twins.gather_windows(x, windows.axes, windows.elements)
-        taps = twins.gather_windows(
+        values, exists = jnp_windows.gather_windows(x, windows.axes, windows.element_positions)
+        taps = jnp_windows.gather_windows(
             _flat_tap_numbers(windows, x.ndim), windows.axes, _taps_inside_input(windows)
         )[0]
         weights = kernel.reshape(math.prod(shape), -1)[taps]  # (..., taps, channels or 1)
@@ -41,13 +43,13 @@ def _morphology_twin(kind: str) -> Callable[..., Any]:
             weights = weights[..., 0]
         return best(values + sign * weights, exists)
 
-    return twin
+    return jnp_function
 
 
 def _flat_tap_numbers(windows: Windows, ndim: int) -> np.ndarray:
     """The flat row-major number of each tap, with the window along the pooled axes and size 1 along other axes."""
-    flat = np.arange(windows.size).reshape(windows.window_shape)
-    shape = parts.position_with([1] * ndim, windows.axes, windows.window_shape)
+    flat = np.arange(windows.taps_per_window).reshape(windows.window_shape)
+    shape = parts.merge_positions([1] * ndim, windows.axes, windows.window_shape)
     return flat.transpose(np.argsort(windows.axes)).reshape(shape)
 
 
@@ -55,18 +57,18 @@ def _taps_inside_input(windows: Windows) -> WindowPositions:
     """The numbers of the taps of each window that are elements, along each axis."""
     return [
         [[t for t, at in enumerate(taps) if 0 <= at < size] for taps in along]
-        for size, along in zip(windows.input_shape, windows.taps, strict=True)
+        for size, along in zip(windows.input_shape, windows.tap_positions, strict=True)
     ]
 
 
 # An infinite element plus an infinite kernel entry may be NaN, so the tests use finite kernels.
-@record(twin=_morphology_twin("max"), operands=("x", "kernel"))
+@record(twin=_make_morphology_in_jnp("max"), operands=("x", "kernel"))
 def dilate(x: Any, kernel: Any, *args: Any, ties: Ties = "first", **options: Any) -> Answer:
     """The largest sum of each window and the kernel, as in `jaxpool.dilate`; operand 1 is the kernel."""
     return _dilate_or_erode("max", x, kernel, args, ties, **options)
 
 
-@record(twin=_morphology_twin("min"), operands=("x", "kernel"))
+@record(twin=_make_morphology_in_jnp("min"), operands=("x", "kernel"))
 def erode(x: Any, kernel: Any, *args: Any, ties: Ties = "first", **options: Any) -> Answer:
     """The smallest difference of each window and the kernel, as in `jaxpool.erode`."""
     return _dilate_or_erode("min", x, kernel, args, ties, **options)
@@ -87,14 +89,17 @@ def _dilate_or_erode(
     windows = sliding_windows(x.shape, kernel.shape[:rank], *args, axes=axes, **options)
     channels = max(set(range(x.ndim)) - set(windows.axes), default=0)
     best, sign = (max, 1) if kind == "max" else (min, -1)
-    values, weights = exact_values(x), exact_values(kernel)
-    y, terms = np.zeros(windows.pooled(x.shape), object), []
+    values, weights = as_exact_numbers(x), as_exact_numbers(kernel)
+    y, terms = np.zeros(windows.output_shape_of(x.shape), object), []
     for target in np.ndindex(*y.shape):
-        along = [taps[target[axis]] for axis, taps in zip(windows.axes, windows.taps, strict=True)]
+        along = [
+            taps[target[axis]]
+            for axis, taps in zip(windows.axes, windows.tap_positions, strict=True)
+        ]
         candidates = []
         for tap in np.ndindex(*windows.window_shape):
             place = tuple(taps[t] for taps, t in zip(along, tap, strict=True))
-            at = parts.position_with(list(target), windows.axes, place)
+            at = parts.merge_positions(list(target), windows.axes, place)
             if all(0 <= i < size for i, size in zip(at, x.shape, strict=True)):
                 entry = tap if rank == kernel.ndim else (*tap, target[channels])
                 candidates.append((at, entry, values[at] + sign * weights[entry]))
@@ -102,4 +107,4 @@ def _dilate_or_erode(
         for (position, entry, _), share in zip(candidates, shares, strict=True):
             terms += [Term(target, 0, position, share), Term(target, 1, entry, sign * share)]
     inputs = ((x.shape, x.dtype), (kernel.shape, kernel.dtype))
-    return Answer(rounded(y, x.dtype), inputs, tuple(term for term in terms if term.share))
+    return Answer(round_to_dtype(y, x.dtype), inputs, tuple(term for term in terms if term.share))

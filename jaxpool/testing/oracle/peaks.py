@@ -8,7 +8,7 @@ from typing import Any, Literal
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpool.testing import _twins as twins
+from jaxpool.testing import _jnp_windows as jnp_windows
 from jaxpool.testing._answer import Answer
 from jaxpool.testing._record import record
 from jaxpool.testing._windows import sliding_windows
@@ -30,15 +30,17 @@ def _local_extrema(
     return Answer(y, ((x.shape, x.dtype),), ())
 
 
-def _local_extrema_twin(reduce_taps: Callable[..., Any]) -> Callable[..., Any]:
-    def twin(x: Any, window_shape: Any, *, axes: Any = None, ties: Any = None) -> Any:
-        y = reduce_taps(*twins.gather_pool_windows(x, window_shape, padding="SAME", axes=axes))
+def _make_local_extrema_in_jnp(reduce_taps: Callable[..., Any]) -> Callable[..., Any]:
+    def jnp_function(x: Any, window_shape: Any, *, axes: Any = None, ties: Any = None) -> Any:
+        y = reduce_taps(
+            *jnp_windows.gather_pool_windows(x, window_shape, padding="SAME", axes=axes)
+        )
         return jnp.asarray(x == y)
 
-    return twin
+    return jnp_function
 
 
-@record(twin=_local_extrema_twin(twins.max_over_taps), marks=True)
+@record(twin=_make_local_extrema_in_jnp(jnp_windows.max_over_taps), marks=True)
 def local_maxima(
     x: Any, window_shape: Any, *, axes: Any = None, ties: Literal["first", "last", "all"] = "first"
 ) -> Answer:
@@ -46,7 +48,7 @@ def local_maxima(
     return _local_extrema(max, x, window_shape, axes, ties)
 
 
-@record(twin=_local_extrema_twin(twins.min_over_taps), marks=True)
+@record(twin=_make_local_extrema_in_jnp(jnp_windows.min_over_taps), marks=True)
 def local_minima(
     x: Any, window_shape: Any, *, axes: Any = None, ties: Literal["first", "last", "all"] = "first"
 ) -> Answer:

@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpool.testing import _twins as twins
+from jaxpool.testing import _jnp_windows as jnp_windows
 from jaxpool.testing._answer import Answer, Position
 from jaxpool.testing._record import record
 from jaxpool.testing._windows import sliding_windows
@@ -42,10 +42,10 @@ def _norm_rule(p: float) -> Rule:
     return rule
 
 
-def _lp_pool_twin(x: Any, p: float, *geometry: Any, **options: Any) -> Any:
-    values, exists = twins.gather_pool_windows(x, *geometry, **options)
+def _lp_pool_in_jnp(x: Any, p: float, *geometry: Any, **options: Any) -> Any:
+    values, exists = jnp_windows.gather_pool_windows(x, *geometry, **options)
     if p == math.inf:
-        return twins.max_over_taps(jnp.abs(jnp.where(exists, values, 0)), True)
+        return jnp_windows.max_over_taps(jnp.abs(jnp.where(exists, values, 0)), True)
     powers = jnp.abs(jnp.where(exists, values, 1)) ** p
     total = jnp.where(exists, powers, 0).sum(-1)
     nonempty = exists.any(-1)
@@ -53,7 +53,7 @@ def _lp_pool_twin(x: Any, p: float, *geometry: Any, **options: Any) -> Any:
 
 
 @record(
-    twin=_lp_pool_twin,
+    twin=_lp_pool_in_jnp,
     adds=True,
     choices={"p": (1.0, 2.0, math.inf)},
     tolerance=256.0,
@@ -62,7 +62,7 @@ def _lp_pool_twin(x: Any, p: float, *geometry: Any, **options: Any) -> Any:
 def lp_pool(x: Any, p: float, *geometry: Any, where: Any = None, **options: Any) -> Answer:
     """The p-norm of each window; `geometry` and `options` as in `jaxpool.lp_pool`."""
     windows = sliding_windows(np.shape(x), *geometry, **options)
-    rule = parts.rule_with_default(_norm_rule(p), 0.0)
+    rule = parts.rule_with_empty_value(_norm_rule(p), 0.0)
     answer = parts.apply_rule_to_windows(
         x, windows, lambda output: rule, parts.mean_dtype(x), where
     )
@@ -86,16 +86,16 @@ def _generalised_mean_rule(p: float, eps: float) -> Rule:
     return rule
 
 
-def _gem_pool_twin(x: Any, p: Any, *geometry: Any, eps: float = 1e-6, **options: Any) -> Any:
-    values, exists = twins.gather_pool_windows(x, *geometry, **options)
+def _gem_pool_in_jnp(x: Any, p: Any, *geometry: Any, eps: float = 1e-6, **options: Any) -> Any:
+    values, exists = jnp_windows.gather_pool_windows(x, *geometry, **options)
     power = jnp.asarray(p, x.dtype)
     tap_power = power[..., None] if power.ndim else power
     powers = jnp.where(exists, jnp.maximum(jnp.where(exists, values, 1), eps) ** tap_power, 0)
-    return twins.mean_over_taps(powers, exists) ** (1 / power)
+    return jnp_windows.mean_over_taps(powers, exists) ** (1 / power)
 
 
 @record(
-    twin=_gem_pool_twin,
+    twin=_gem_pool_in_jnp,
     adds=True,
     usual={"x": abs},
     choices={"p": (1.0, 2.0, -1.0, 0.5)},
@@ -106,7 +106,7 @@ def _gem_pool_twin(x: Any, p: Any, *geometry: Any, eps: float = 1e-6, **options:
 def gem_pool(x: Any, p: Any, *geometry: Any, eps: float = 1e-6, **options: Any) -> Answer:
     """The generalised mean of each window; `geometry` and `options` as in `jaxpool.gem_pool`."""
     windows = sliding_windows(np.shape(x), *geometry, **options)
-    powers = np.broadcast_to(np.asarray(p, np.float64), windows.pooled(np.shape(x)))
+    powers = np.broadcast_to(np.asarray(p, np.float64), windows.output_shape_of(np.shape(x)))
 
     def rule_of_output(output: Position) -> Rule:
         return _generalised_mean_rule(float(powers[output]), eps)

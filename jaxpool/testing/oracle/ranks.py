@@ -7,8 +7,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpool.testing import _twins as twins
-from jaxpool.testing._answer import Answer, Term, exact_values
+from jaxpool.testing import _jnp_windows as jnp_windows
+from jaxpool.testing._answer import Answer, Term, as_exact_numbers
 from jaxpool.testing._record import record
 from jaxpool.testing._windows import sliding_windows
 from jaxpool.testing.oracle import _parts as parts
@@ -17,15 +17,15 @@ from jaxpool.testing.oracle._parts import Ties
 __all__ = ["k_max_pool", "median_pool", "rank_pool"]
 
 
-def _rank_pool_twin(
+def _rank_pool_in_jnp(
     x: Any, rank: int | str, *geometry: Any, ties: Any = None, **options: Any
 ) -> Any:
     """The element at `rank` of each sorted window, or 0 if the window has too few elements. Padding ranks last."""
     if rank == "midpoint":
         return sum(
-            _rank_pool_twin(x, each, *geometry, **options) / 2 for each in ("lower", "higher")
+            _rank_pool_in_jnp(x, each, *geometry, **options) / 2 for each in ("lower", "higher")
         )
-    values, exists = twins.gather_pool_windows(x, *geometry, **options)
+    values, exists = jnp_windows.gather_pool_windows(x, *geometry, **options)
     count = exists.sum(-1)
     if isinstance(rank, str):
         index = count // 2 if rank == "higher" else (count - 1) // 2
@@ -40,15 +40,15 @@ def _rank_pool_twin(
     return jnp.where(at & enough[..., None], sorted_values, 0).sum(-1)
 
 
-def _median_pool_twin(x: Any, *geometry: Any, method: str = "higher", **options: Any) -> Any:
-    return _rank_pool_twin(x, method, *geometry, **options)
+def _median_pool_in_jnp(x: Any, *geometry: Any, method: str = "higher", **options: Any) -> Any:
+    return _rank_pool_in_jnp(x, method, *geometry, **options)
 
 
 def _returns_mean(method: str = "higher", **other_arguments: Any) -> bool:
     return method == "midpoint"
 
 
-@record(twin=_median_pool_twin, adds=_returns_mean, choices={"method": ("lower", "midpoint")})
+@record(twin=_median_pool_in_jnp, adds=_returns_mean, choices={"method": ("lower", "midpoint")})
 def median_pool(
     x: Any,
     *geometry: Any,
@@ -62,7 +62,7 @@ def median_pool(
     return parts.without_indices(answer) if method == "midpoint" else answer
 
 
-@record(twin=_rank_pool_twin, choices={"rank": (1, 2, -1)})
+@record(twin=_rank_pool_in_jnp, choices={"rank": (1, 2, -1)})
 def rank_pool(
     x: Any,
     rank: int,
@@ -84,25 +84,25 @@ def _pool_by_rank(
     return parts.without_indices_if_split(answer, ties)
 
 
-def _k_max_pool_twin(x: Any, k: int, *, axis: int = -2) -> Any:
+def _k_max_pool_in_jnp(x: Any, k: int, *, axis: int = -2) -> Any:
     lanes = jnp.moveaxis(x, axis, -1)
     order = jnp.argsort(lanes, -1, descending=True)[..., :k]
     return jnp.moveaxis(jnp.take_along_axis(lanes, jnp.sort(order, -1), -1), -1, axis)
 
 
 @record(
-    twin=_k_max_pool_twin, usual={"axis": lambda x: -3}, choices={"k": (1, 3), "axis": (-2, -1)}
+    twin=_k_max_pool_in_jnp, usual={"axis": lambda x: -3}, choices={"k": (1, 3), "axis": (-2, -1)}
 )
 def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Answer:
     """The k largest elements along an axis, in their original order, as in `jaxpool.k_max_pool`."""
     x = np.asarray(x)
-    values, axis, terms = exact_values(x), axis % x.ndim, []
+    values, axis, terms = as_exact_numbers(x), axis % x.ndim, []
     for lane in parts.unpooled_positions(x.shape, (axis,)):
-        row = [parts.position_with(lane, (axis,), (i,)) for i in range(x.shape[axis])]
+        row = [parts.merge_positions(lane, (axis,), (i,)) for i in range(x.shape[axis])]
         nan = {at: values[at] != values[at] for at in row}
         order = sorted(row, key=lambda at: (not nan[at], 0 if nan[at] else -values[at]))
         for i, position in enumerate(sorted(order[:k])):
-            terms.append(Term(parts.position_with(lane, (axis,), (i,)), 0, position, 1.0))
+            terms.append(Term(parts.merge_positions(lane, (axis,), (i,)), 0, position, 1.0))
     y = np.zeros([k if i == axis else n for i, n in enumerate(x.shape)], x.dtype)
     for term in terms:
         y[term.output] = x[term.position]

@@ -11,7 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpool.testing._answer import Answer, Position, Term, exact_values, rounded
+from jaxpool.testing._answer import Answer, Position, Term, as_exact_numbers, round_to_dtype
 from jaxpool.testing._record import record
 from jaxpool.testing.oracle import _parts as parts
 from jaxpool.testing.oracle._parts import ExtremumFunction, Ties
@@ -30,7 +30,7 @@ def _reduce_extremum(
 ) -> Answer:
     """The best element in the `where` mask along the axes. `initial` is operand 1 and loses ties against elements."""
     x = np.asarray(x)
-    values = exact_values(x)
+    values = as_exact_numbers(x)
     mask = np.broadcast_to(True if where is None else where, x.shape)
     entries = range(x.ndim) if axis is None else axis if isinstance(axis, Sequence) else (axis,)
     axes = tuple(entry % x.ndim for entry in entries)
@@ -39,14 +39,14 @@ def _reduce_extremum(
     terms: list[Term] = []
     for output in np.ndindex(*y.shape):
         elements = itertools.product(*[range(x.shape[entry]) for entry in axes])
-        positions = [parts.position_with(list(output), axes, element) for element in elements]
+        positions = [parts.merge_positions(list(output), axes, element) for element in elements]
         positions = [position for position in positions if mask[position]]
         candidates: list[Any] = []
         if positions:
             value, shares = choose([values[position] for position in positions])
             candidates.append(value)
         if initial is not None:
-            candidates.append(exact_values(np.asarray(initial, x.dtype))[()])
+            candidates.append(as_exact_numbers(np.asarray(initial, x.dtype))[()])
         y[output], winner = choose_or_initial(candidates)
         if positions and winner[0]:
             terms += [Term(output, 0, p, s) for p, s in zip(positions, shares, strict=True) if s]
@@ -55,12 +55,12 @@ def _reduce_extremum(
     inputs: list[tuple[tuple[int, ...], np.dtype]] = [(x.shape, x.dtype)]
     if initial is not None:
         inputs.append(((), x.dtype))
-    answer = Answer(rounded(y, x.dtype), tuple(inputs), tuple(terms))
+    answer = Answer(round_to_dtype(y, x.dtype), tuple(inputs), tuple(terms))
     return answer if keepdims else parts.squeeze_answer(answer, axes)
 
 
-def _reduction_twin(function_name: str) -> Callable[..., Any]:
-    def twin(
+def _make_reduction_in_jnp(function_name: str) -> Callable[..., Any]:
+    def jnp_function(
         x: Any,
         axis: Any = None,
         *,
@@ -73,13 +73,13 @@ def _reduction_twin(function_name: str) -> Callable[..., Any]:
         start = worst if initial is None else initial
         return getattr(jnp, function_name)(x, axis, keepdims=keepdims, where=where, initial=start)
 
-    return twin
+    return jnp_function
 
 
 SAMPLE_VALUES = {"axis": (1, (1, 2)), "initial": (0.5,)}
 
 
-@record(twin=_reduction_twin("max"), choices=SAMPLE_VALUES)
+@record(twin=_make_reduction_in_jnp("max"), choices=SAMPLE_VALUES)
 def max(
     x: Any,
     axis: int | Sequence[int] | None = None,
@@ -99,7 +99,7 @@ def max(
     return _reduce_extremum(x, axis, builtins.max, keepdims, where, initial, ties)
 
 
-@record(twin=_reduction_twin("min"), choices=SAMPLE_VALUES)
+@record(twin=_make_reduction_in_jnp("min"), choices=SAMPLE_VALUES)
 def min(
     x: Any,
     axis: int | Sequence[int] | None = None,
@@ -113,13 +113,13 @@ def min(
     return _reduce_extremum(x, axis, builtins.min, keepdims, where, initial, ties)
 
 
-def _maxout_twin(x: Any, groups: int, *, axis: int = -1, ties: Any = None) -> Any:
+def _maxout_in_jnp(x: Any, groups: int, *, axis: int = -1, ties: Any = None) -> Any:
     at = axis % x.ndim
     size = x.shape[at] // groups
     return x.reshape(*x.shape[:at], groups, size, *x.shape[at + 1 :]).max(at + 1)
 
 
-@record(twin=_maxout_twin)
+@record(twin=_maxout_in_jnp)
 def maxout(x: Any, groups: int, *, axis: int = -1, ties: Ties = "split") -> Answer:
     """The maximum of each group of consecutive elements, as in `jaxpool.maxout`."""
     x = np.asarray(x)

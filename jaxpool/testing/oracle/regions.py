@@ -12,8 +12,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpool.testing import _twins as twins
-from jaxpool.testing._answer import Answer, Term, exact_sum, exact_values, rounded
+from jaxpool.testing import _jnp_windows as jnp_windows
+from jaxpool.testing._answer import Answer, Term, as_exact_numbers, exact_sum, round_to_dtype
 from jaxpool.testing._record import record
 from jaxpool.testing.oracle import _parts as parts
 from jaxpool.testing.oracle._parts import Ties
@@ -101,7 +101,7 @@ def _interpolation_matrix(points: list[list[Any]], size: int) -> np.ndarray:
     return weights
 
 
-def _roi_align_twin(
+def _roi_align_in_jnp(
     x: Any,
     boxes: Any,
     output_shape: tuple[int, int],
@@ -131,7 +131,7 @@ def _empty_result(x: Any, output_shape: tuple[int, int]) -> Any:
 
 
 @record(
-    twin=_roi_align_twin,
+    twin=_roi_align_in_jnp,
     adds=True,
     tolerance=16.0,
     choices={"samples": (1, 4), "spatial_scale": (0.5,), "boxes": (BOXES_OF_TWO_IMAGES,)},
@@ -150,7 +150,7 @@ def roi_align(
 ) -> Answer:
     """The mean or the maximum of points between pixels, arguments as in `jaxpool.roi_align`."""
     x, (flat, images) = np.asarray(x), _flatten_boxes(np.ndim(x), boxes, batch_indices)
-    values, rows, columns = exact_values(x), *output_shape
+    values, rows, columns = as_exact_numbers(x), *output_shape
     y = np.zeros((len(flat), rows, columns, x.shape[-1]))
     choose, terms = parts.extremum_rule(builtins.max, "first"), []
     dtype = parts.mean_dtype(x)
@@ -168,10 +168,12 @@ def roi_align(
             shares = [1 / len(points)] * len(points)
             y[k, i, j, c] = exact_sum(sums) / len(points)
             if kind == "max":  # the library compares points rounded to the dtype
-                y[k, i, j, c], shares = choose(list(exact_values(rounded(np.array(sums), dtype))))
+                y[k, i, j, c], shares = choose(
+                    list(as_exact_numbers(round_to_dtype(np.array(sums), dtype)))
+                )
             for share, point in zip(shares, points, strict=True):
                 terms += [Term((k, i, j, c), 0, at, share * w) for at, w in point if share]
-    answer = Answer(rounded(y, dtype), ((x.shape, x.dtype),), tuple(terms))
+    answer = Answer(round_to_dtype(y, dtype), ((x.shape, x.dtype),), tuple(terms))
     return _restore_box_axes(answer, boxes)
 
 
@@ -192,7 +194,7 @@ def _pyramid_level(
     )
 
 
-def _multilevel_roi_align_twin(
+def _multilevel_roi_align_in_jnp(
     features: Sequence[Any],
     boxes: Any,
     output_shape: tuple[int, int],
@@ -208,7 +210,9 @@ def _multilevel_roi_align_twin(
     for box, image in zip(flat, images, strict=True):
         level = _pyramid_level(box, len(features), spatial_scale, canonical_size, canonical_level)
         args = {"batch_indices": image or None, "spatial_scale": spatial_scale / 2**level}
-        results.append(_roi_align_twin(features[level], box[None], output_shape, **args, **options))
+        results.append(
+            _roi_align_in_jnp(features[level], box[None], output_shape, **args, **options)
+        )
     return jnp.concatenate(results).reshape(*np.shape(boxes)[:-1], *results[0].shape[1:])
 
 
@@ -218,7 +222,7 @@ def _third_of_image_size(x: Any) -> float:
 
 
 @record(
-    twin=_multilevel_roi_align_twin,
+    twin=_multilevel_roi_align_in_jnp,
     operands=("features",),
     adds=True,
     tolerance=16.0,
@@ -277,7 +281,7 @@ def _pixels_of_cells(
         yield range(*(min(builtins.max(end, 0), image_size) for end in ends))
 
 
-def _roi_max_pool_twin(
+def _roi_max_pool_in_jnp(
     x: Any,
     boxes: Any,
     output_shape: tuple[int, int],
@@ -293,12 +297,16 @@ def _roi_max_pool_twin(
             [list(pixels) for pixels in _pixels_of_cells(box[d], box[d + 2], n, x.shape[d - 3])]
             for d, n in enumerate(output_shape)
         ]
-        values, exists = twins.gather_windows(_image_of_box(x, image), (0, 1), lists)
-        results.append(jnp.where(exists.any(-1), twins.max_over_taps(values, exists), 0)[None])
+        values, exists = jnp_windows.gather_windows(_image_of_box(x, image), (0, 1), lists)
+        results.append(
+            jnp.where(exists.any(-1), jnp_windows.max_over_taps(values, exists), 0)[None]
+        )
     return jnp.concatenate(results).reshape(*np.shape(boxes)[:-1], *results[0].shape[1:])
 
 
-@record(twin=_roi_max_pool_twin, choices={"spatial_scale": (0.5,), "boxes": (BOXES_OF_TWO_IMAGES,)})
+@record(
+    twin=_roi_max_pool_in_jnp, choices={"spatial_scale": (0.5,), "boxes": (BOXES_OF_TWO_IMAGES,)}
+)
 def roi_max_pool(
     x: Any,
     boxes: Any,
@@ -310,7 +318,7 @@ def roi_max_pool(
 ) -> Answer:
     """The largest pixel of each cell, arguments as in `jaxpool.roi_max_pool`."""
     x, (flat, images) = np.asarray(x), _flatten_boxes(np.ndim(x), boxes, batch_indices)
-    values, choose = exact_values(x), parts.extremum_rule(builtins.max, ties)
+    values, choose = as_exact_numbers(x), parts.extremum_rule(builtins.max, ties)
     y = np.zeros((len(flat), *output_shape, x.shape[-1]), values.dtype)
     terms = []
     for k, box in enumerate(flat * spatial_scale):
@@ -325,5 +333,5 @@ def roi_max_pool(
                 y[k, i, j, c], shares = choose([values[place] for place in places])
                 pairs = zip(places, shares, strict=True)
                 terms += [Term((k, i, j, c), 0, at, share) for at, share in pairs if share]
-    answer = Answer(rounded(y, x.dtype), ((x.shape, x.dtype),), tuple(terms))
+    answer = Answer(round_to_dtype(y, x.dtype), ((x.shape, x.dtype),), tuple(terms))
     return _restore_box_axes(answer, boxes)

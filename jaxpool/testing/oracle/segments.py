@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpool.testing import _twins as twins
-from jaxpool.testing._answer import Answer, Position, Term, exact_values, rounded
+from jaxpool.testing import _jnp_windows as jnp_windows
+from jaxpool.testing._answer import Answer, Position, Term, as_exact_numbers, round_to_dtype
 from jaxpool.testing._record import record
 from jaxpool.testing.oracle import _parts as parts
 from jaxpool.testing.oracle._parts import Ties
@@ -48,7 +48,7 @@ def _reduce_segments(
     where: Any,
 ) -> Answer:
     x = np.asarray(x)
-    values, terms = exact_values(x), []
+    values, terms = as_exact_numbers(x), []
     y = np.full((num_segments, *x.shape[1:]), empty_value, object)
     indices = np.full(y.shape, len(x), np.int32)
     for output in np.ndindex(*y.shape):
@@ -57,7 +57,7 @@ def _reduce_segments(
             y[output], shares = rule([values[place] for place in places])
             terms += [Term(output, 0, p, s) for p, s in zip(places, shares, strict=True) if s]
             indices[output] = next(p for p, s in zip(places, shares, strict=True) if s)[0]
-    return Answer(rounded(y, dtype), ((x.shape, x.dtype),), tuple(terms), indices)
+    return Answer(round_to_dtype(y, dtype), ((x.shape, x.dtype),), tuple(terms), indices)
 
 
 def _num_segments(segment_ids: Any, num_segments: int | None) -> int:
@@ -89,13 +89,13 @@ def _gather_segments(
         np.flatnonzero(np.asarray(segment_ids) == s).tolist()
         for s in range(_num_segments(segment_ids, num_segments))
     ]
-    values, exists = twins.gather_windows_where(x, where, (0,), [rows])
+    values, exists = jnp_windows.gather_windows_where(x, where, (0,), [rows])
     numbers = jnp.arange(x.shape[0]).reshape(-1, *[1] * (x.ndim - 1))
-    return values, exists, twins.gather_windows(numbers, (0,), [rows])[0]
+    return values, exists, jnp_windows.gather_windows(numbers, (0,), [rows])[0]
 
 
-def _segment_twin(reduce_taps: Callable[..., Any]) -> Callable[..., Any]:
-    def twin(
+def _make_segment_pool_in_jnp(reduce_taps: Callable[..., Any]) -> Callable[..., Any]:
+    def jnp_function(
         x: Any,
         segment_ids: Any,
         num_segments: int | None = None,
@@ -106,10 +106,10 @@ def _segment_twin(reduce_taps: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         return reduce_taps(*_gather_segments(x, segment_ids, num_segments, where)[:2])
 
-    return twin
+    return jnp_function
 
 
-@record(twin=_segment_twin(twins.max_over_taps))
+@record(twin=_make_segment_pool_in_jnp(jnp_windows.max_over_taps))
 def segment_max(
     x: Any,
     segment_ids: Any,
@@ -125,7 +125,7 @@ def segment_max(
     )
 
 
-def _segment_max_with_argmax_twin(
+def _segment_max_with_argmax_in_jnp(
     x: Any,
     segment_ids: Any,
     num_segments: int | None = None,
@@ -135,12 +135,12 @@ def _segment_max_with_argmax_twin(
     ties: Any = None,
 ) -> tuple[Any, Any]:
     values, exists, numbers = _gather_segments(x, segment_ids, num_segments, where)
-    y = twins.max_over_taps(values, exists)
+    y = jnp_windows.max_over_taps(values, exists)
     rows = jnp.where(exists & (values == y[..., None]), numbers, len(x)).min(-1, initial=len(x))
     return y, rows.astype(np.int32)
 
 
-@record(twin=_segment_max_with_argmax_twin)
+@record(twin=_segment_max_with_argmax_in_jnp)
 def segment_max_with_argmax(
     x: Any,
     segment_ids: Any,
@@ -154,7 +154,7 @@ def segment_max_with_argmax(
     return _segment_extremum("max", x, segment_ids, num_segments, ties, where)
 
 
-@record(twin=_segment_twin(twins.min_over_taps))
+@record(twin=_make_segment_pool_in_jnp(jnp_windows.min_over_taps))
 def segment_min(
     x: Any,
     segment_ids: Any,
@@ -170,7 +170,7 @@ def segment_min(
     )
 
 
-@record(twin=_segment_twin(twins.mean_over_taps), adds=True)
+@record(twin=_make_segment_pool_in_jnp(jnp_windows.mean_over_taps), adds=True)
 def segment_mean(
     x: Any,
     segment_ids: Any,
@@ -186,7 +186,7 @@ def segment_mean(
     )
 
 
-@record(twin=_segment_twin(twins.sum_over_taps), adds=True, keeps_integers=True)
+@record(twin=_make_segment_pool_in_jnp(jnp_windows.sum_over_taps), adds=True, keeps_integers=True)
 def segment_sum(
     x: Any,
     segment_ids: Any,
@@ -212,7 +212,7 @@ SOFT_RECORD_FIELDS: dict[str, Any] = {
 }
 
 
-def _segment_logsumexp_twin(
+def _segment_logsumexp_in_jnp(
     x: Any,
     segment_ids: Any,
     num_segments: int | None = None,
@@ -226,7 +226,7 @@ def _segment_logsumexp_twin(
     return temperature * jax.scipy.special.logsumexp(powers, -1)
 
 
-@record(twin=_segment_logsumexp_twin, **SOFT_RECORD_FIELDS)
+@record(twin=_segment_logsumexp_in_jnp, **SOFT_RECORD_FIELDS)
 def segment_logsumexp(
     x: Any,
     segment_ids: Any,
@@ -245,7 +245,7 @@ def segment_logsumexp(
     )
 
 
-def _segment_softmax_twin(
+def _segment_softmax_in_jnp(
     x: Any,
     segment_ids: Any,
     num_segments: int | None = None,
@@ -263,7 +263,7 @@ def _segment_softmax_twin(
     return jnp.where(sums > 0, powers / jnp.where(sums > 0, sums, 1), 0)
 
 
-@record(twin=_segment_softmax_twin, rounds_weights=True, **SOFT_RECORD_FIELDS)
+@record(twin=_segment_softmax_in_jnp, rounds_weights=True, **SOFT_RECORD_FIELDS)
 def segment_softmax(
     x: Any,
     segment_ids: Any,
@@ -275,7 +275,7 @@ def segment_softmax(
 ) -> Answer:
     """The softmax over the rows of each segment, as in `jaxpool.segment_softmax`."""
     x = np.asarray(x)
-    values, y, terms = exact_values(x), np.zeros(x.shape, object), []
+    values, y, terms = as_exact_numbers(x), np.zeros(x.shape, object), []
     for segment in range(_num_segments(segment_ids, num_segments)):
         for behind in np.ndindex(*x.shape[1:]):
             places = _positions_in_segment(x, segment_ids, where, segment, behind)
@@ -287,5 +287,5 @@ def segment_softmax(
                 for other, share in zip(places, shares, strict=True):
                     slope = weight * ((other == place) - share) / temperature
                     terms.append(Term(place, 0, other, slope))
-    answer = Answer(rounded(y, parts.mean_dtype(x)), ((x.shape, x.dtype),), tuple(terms))
+    answer = Answer(round_to_dtype(y, parts.mean_dtype(x)), ((x.shape, x.dtype),), tuple(terms))
     return parts.without_indices(answer, np.ones(x.shape))

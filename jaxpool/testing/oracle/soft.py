@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpool.testing import _twins as twins
+from jaxpool.testing import _jnp_windows as jnp_windows
 from jaxpool.testing._answer import Answer, Position
 from jaxpool.testing._record import record
 from jaxpool.testing._windows import sliding_windows
@@ -46,16 +46,18 @@ def _pool_with_temperature(
     options: Any,
 ) -> Answer:
     windows = sliding_windows(np.shape(x), *geometry, **options)
-    temperatures = np.broadcast_to(np.asarray(temperature, np.float64), windows.pooled(np.shape(x)))
+    temperatures = np.broadcast_to(
+        np.asarray(temperature, np.float64), windows.output_shape_of(np.shape(x))
+    )
 
     def rule_of_output(output: Position) -> Rule:
-        return parts.rule_with_default(
+        return parts.rule_with_empty_value(
             rule_of_temperature(float(temperatures[output])), empty_value
         )
 
     answer = parts.apply_rule_to_windows(x, windows, rule_of_output, parts.mean_dtype(x), where)
     largest = np.abs(np.asarray(x, float)).max()
-    size = largest + temperatures * (1 + math.log(windows.size))
+    size = largest + temperatures * (1 + math.log(windows.taps_per_window))
     return parts.without_indices(answer, size)
 
 
@@ -63,19 +65,19 @@ def _windows_and_temperature(
     x: Any, geometry: Any, temperature: Any, options: Any
 ) -> tuple[Any, Any, Any, Any]:
     """The elements of each window, a mask of the taps that exist, and the temperature with and without a tap axis."""
-    values, exists = twins.gather_pool_windows(x, *geometry, **options)
+    values, exists = jnp_windows.gather_pool_windows(x, *geometry, **options)
     t = jnp.asarray(temperature, x.dtype)
     return values, exists, t[..., None] if t.ndim else t, t
 
 
-def _logsumexp_pool_twin(x: Any, *geometry: Any, temperature: Any = 1.0, **options: Any) -> Any:
+def _logsumexp_pool_in_jnp(x: Any, *geometry: Any, temperature: Any = 1.0, **options: Any) -> Any:
     values, exists, tap_t, t = _windows_and_temperature(x, geometry, temperature, options)
     nonempty = exists.any(-1)
     powers = jnp.where(exists, values / tap_t, jnp.where(nonempty[..., None], -np.inf, 0))
     return jnp.where(nonempty, t * jax.scipy.special.logsumexp(powers, -1), -np.inf)
 
 
-def _softmax_pool_twin(x: Any, *geometry: Any, temperature: Any = 1.0, **options: Any) -> Any:
+def _softmax_pool_in_jnp(x: Any, *geometry: Any, temperature: Any = 1.0, **options: Any) -> Any:
     values, exists, tap_t, _ = _windows_and_temperature(x, geometry, temperature, options)
     lowest = jnp.where(exists.any(-1, keepdims=True), -np.inf, 0)
     weights = jax.nn.softmax(jnp.where(exists, values / tap_t, lowest), -1)
@@ -83,7 +85,7 @@ def _softmax_pool_twin(x: Any, *geometry: Any, temperature: Any = 1.0, **options
 
 
 @record(
-    twin=_logsumexp_pool_twin,
+    twin=_logsumexp_pool_in_jnp,
     adds=True,
     choices={"temperature": (0.5, 2.0)},
     coefficients=("temperature",),
@@ -101,7 +103,7 @@ def logsumexp_pool(
 
 
 @record(
-    twin=_softmax_pool_twin,
+    twin=_softmax_pool_in_jnp,
     adds=True,
     choices={"temperature": (0.5, 2.0)},
     coefficients=("temperature",),

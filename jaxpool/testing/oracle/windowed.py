@@ -8,8 +8,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpool.testing import _twins as twins
-from jaxpool.testing._answer import Answer, Position, Term, exact_values, rounded
+from jaxpool.testing import _jnp_windows as jnp_windows
+from jaxpool.testing._answer import Answer, Position, Term, as_exact_numbers, round_to_dtype
 from jaxpool.testing._record import record
 from jaxpool.testing._windows import Windows, pooled_axes, sliding_windows
 from jaxpool.testing.oracle import _parts as parts
@@ -22,14 +22,16 @@ def _windowed_extremum(
     kind: Any, x: Any, geometry: Any, ties: Ties, where: Any, options: Any
 ) -> Answer:
     windows = sliding_windows(np.shape(x), *geometry, **options)
-    return parts.without_indices_if_split(parts.extremum_pool(kind, x, windows, ties, where), ties)
+    return parts.without_indices_if_split(
+        parts.extremum_of_windows(kind, x, windows, ties, where), ties
+    )
 
 
-def _max_pool_twin(x: Any, *geometry: Any, ties: Any = None, **options: Any) -> Any:
-    return twins.max_over_taps(*twins.gather_pool_windows(x, *geometry, **options))
+def _max_pool_in_jnp(x: Any, *geometry: Any, ties: Any = None, **options: Any) -> Any:
+    return jnp_windows.max_over_taps(*jnp_windows.gather_pool_windows(x, *geometry, **options))
 
 
-@record(twin=_max_pool_twin)
+@record(twin=_max_pool_in_jnp)
 def max_pool(
     x: Any, *geometry: Any, where: Any = None, ties: Ties = "first", **options: Any
 ) -> Answer:
@@ -45,11 +47,11 @@ def max_pool(
     return _windowed_extremum("max", x, geometry, ties, where, options)
 
 
-def _min_pool_twin(x: Any, *geometry: Any, ties: Any = None, **options: Any) -> Any:
-    return twins.min_over_taps(*twins.gather_pool_windows(x, *geometry, **options))
+def _min_pool_in_jnp(x: Any, *geometry: Any, ties: Any = None, **options: Any) -> Any:
+    return jnp_windows.min_over_taps(*jnp_windows.gather_pool_windows(x, *geometry, **options))
 
 
-@record(twin=_min_pool_twin)
+@record(twin=_min_pool_in_jnp)
 def min_pool(
     x: Any, *geometry: Any, where: Any = None, ties: Ties = "first", **options: Any
 ) -> Answer:
@@ -57,7 +59,7 @@ def min_pool(
     return _windowed_extremum("min", x, geometry, ties, where, options)
 
 
-def _max_pool_with_argmax_twin(
+def _max_pool_with_argmax_in_jnp(
     x: Any, *geometry: Any, ties: Any = None, **options: Any
 ) -> tuple[Any, Any]:
     return _max_with_argmax(x, sliding_windows(x.shape, *geometry, **options))
@@ -65,27 +67,29 @@ def _max_pool_with_argmax_twin(
 
 def _max_with_argmax(x: Any, windows: Windows) -> tuple[Any, Any]:
     """The maximum of each window, and its flat position over the pooled axes."""
-    axes, lists = windows.axes, windows.elements
+    axes, lists = windows.axes, windows.element_positions
     sizes = [size if axis in axes else 1 for axis, size in enumerate(x.shape)]
-    values, exists = twins.gather_windows(x, axes, lists)
-    places, _ = twins.gather_windows(jnp.arange(math.prod(sizes)).reshape(sizes), axes, lists)
+    values, exists = jnp_windows.gather_windows(x, axes, lists)
+    places, _ = jnp_windows.gather_windows(jnp.arange(math.prod(sizes)).reshape(sizes), axes, lists)
     best = jnp.where(exists, values, -np.inf).argmax(-1)
     places = jnp.broadcast_to(places, values.shape)
     chosen = jnp.take_along_axis(places, best[..., None], -1)[..., 0]
-    return twins.max_over_taps(values, exists), chosen.astype(np.int32)
+    return jnp_windows.max_over_taps(values, exists), chosen.astype(np.int32)
 
 
-@record(twin=_max_pool_with_argmax_twin)
+@record(twin=_max_pool_with_argmax_in_jnp)
 def max_pool_with_argmax(x: Any, *geometry: Any, ties: Ties = "first", **options: Any) -> Answer:
     """The largest element of each window and its position, as in `jaxpool.max_pool_with_argmax`."""
-    return parts.extremum_pool("max", x, sliding_windows(np.shape(x), *geometry, **options), ties)
+    return parts.extremum_of_windows(
+        "max", x, sliding_windows(np.shape(x), *geometry, **options), ties
+    )
 
 
-def _sum_pool_twin(x: Any, *geometry: Any, **options: Any) -> Any:
-    return twins.sum_over_taps(*twins.gather_pool_windows(x, *geometry, **options))
+def _sum_pool_in_jnp(x: Any, *geometry: Any, **options: Any) -> Any:
+    return jnp_windows.sum_over_taps(*jnp_windows.gather_pool_windows(x, *geometry, **options))
 
 
-@record(twin=_sum_pool_twin, adds=True, keeps_integers=True)
+@record(twin=_sum_pool_in_jnp, adds=True, keeps_integers=True)
 def sum_pool(x: Any, *geometry: Any, where: Any = None, **options: Any) -> Answer:
     """The sum of each window; `geometry` and `options` as in `jaxpool.sum_pool`."""
     windows = sliding_windows(np.shape(x), *geometry, **options)
@@ -94,7 +98,7 @@ def sum_pool(x: Any, *geometry: Any, where: Any = None, **options: Any) -> Answe
     )
 
 
-def _avg_pool_twin(
+def _avg_pool_in_jnp(
     x: Any,
     window_shape: Any,
     strides: Any = None,
@@ -105,21 +109,21 @@ def _avg_pool_twin(
     divisor: Any = None,
     **options: Any,
 ) -> Any:
-    values, exists = twins.gather_pool_windows(
+    values, exists = jnp_windows.gather_pool_windows(
         x, window_shape, strides, padding, where=where, **options
     )
     if divisor is not None:
-        return twins.sum_over_taps(values, exists) / divisor
+        return jnp_windows.sum_over_taps(values, exists) / divisor
     if not count_include_pad:
-        return twins.mean_over_taps(values, exists)
+        return jnp_windows.mean_over_taps(values, exists)
     windows = sliding_windows(x.shape, window_shape, strides, padding, **options)
-    shape = windows.pooled([1] * x.ndim)
-    divisors = [float(windows.divisor(output)) for output in np.ndindex(*shape)]
-    return twins.sum_over_taps(values, exists) / np.reshape(divisors, shape)
+    shape = windows.output_shape_of([1] * x.ndim)
+    divisors = [float(windows.num_taps_counted(output)) for output in np.ndindex(*shape)]
+    return jnp_windows.sum_over_taps(values, exists) / np.reshape(divisors, shape)
 
 
 @record(
-    twin=_avg_pool_twin,
+    twin=_avg_pool_in_jnp,
     adds=True,
     choices={"count_include_pad": (False,), "divisor": (3.0, -2.5)},
 )
@@ -141,7 +145,7 @@ def avg_pool(
         if divisor is not None:
             return parts.divided_sum_rule(divisor)
         return (
-            parts.divided_sum_rule(windows.divisor(output))
+            parts.divided_sum_rule(windows.num_taps_counted(output))
             if count_include_pad
             else parts.mean_rule
         )
@@ -151,7 +155,7 @@ def avg_pool(
     )
 
 
-def _max_unpool_twin(y: Any, indices: Any, spatial_shape: Any, *, axes: Any = None) -> Any:
+def _max_unpool_in_jnp(y: Any, indices: Any, spatial_shape: Any, *, axes: Any = None) -> Any:
     pooled = pooled_axes(y.ndim, len(spatial_shape), axes)
     lanes = [axis for axis in range(y.ndim) if axis not in pooled]
     elements = math.prod(y.shape[axis] for axis in pooled)
@@ -171,7 +175,7 @@ def _max_unpool_twin(y: Any, indices: Any, spatial_shape: Any, *, axes: Any = No
     return jnp.transpose(unflattened, tuple(np.argsort((*lanes, *pooled)).tolist()))
 
 
-@record(twin=_max_unpool_twin, operands=("y",))
+@record(twin=_max_unpool_in_jnp, operands=("y",))
 def max_unpool(y: Any, indices: Any, spatial_shape: Any, *, axes: Any = None) -> Answer:
     """Each element at its index, zeros elsewhere, as in `jaxpool.max_unpool`.
 
@@ -179,7 +183,7 @@ def max_unpool(y: Any, indices: Any, spatial_shape: Any, *, axes: Any = None) ->
     """
     y, indices = np.asarray(y), np.asarray(indices)
     pooled = pooled_axes(y.ndim, len(spatial_shape), axes)
-    values, shape = exact_values(y), list(y.shape)
+    values, shape = as_exact_numbers(y), list(y.shape)
     last: dict[Position, Position] = {}
     for axis, size in zip(pooled, spatial_shape, strict=True):
         shape[axis] = size
@@ -187,11 +191,11 @@ def max_unpool(y: Any, indices: Any, spatial_shape: Any, *, axes: Any = None) ->
     inner = tuple(y.shape[axis] for axis in pooled)
     for lane in parts.unpooled_positions(y.shape, pooled):
         for element in np.ndindex(*inner):
-            source = parts.position_with(lane, pooled, element)
+            source = parts.merge_positions(lane, pooled, element)
             if 0 <= indices[source] < math.prod(spatial_shape):
                 place = tuple(map(int, np.unravel_index(indices[source], spatial_shape)))
-                target = parts.position_with(lane, pooled, place)
+                target = parts.merge_positions(lane, pooled, place)
                 x[target] = values[source]
                 last[target] = source
     terms = tuple(Term(target, 0, source, 1.0) for target, source in last.items())
-    return Answer(rounded(x, y.dtype), ((y.shape, y.dtype),), terms)
+    return Answer(round_to_dtype(x, y.dtype), ((y.shape, y.dtype),), terms)

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from hypothesis import strategies as st
 
-from jaxpool.testing import _usual
+from jaxpool.testing import _sample_calls
 from jaxpool.testing._answer import is_floating
 from jaxpool.testing._case import Call
 from jaxpool.testing._record import Pool
@@ -130,7 +130,7 @@ def _argument_strategy(
         ),
         "segment_ids": st.lists(st.integers(-1, 4), min_size=rows, max_size=rows).map(np.array),
     }
-    choices = {"ties": pool.ties, **_usual.SAMPLE_VALUES, **pool.choices}.get(arg_name, ())
+    choices = {"ties": pool.ties, **_sample_calls.SAMPLE_VALUES, **pool.choices}.get(arg_name, ())
     if arg_name == "where" and (not choices or pool.takes("initial")):  # the mask may be all False
         return None
     # These are drawn by `_image_shape_and_geometry`, or stay at their usual value.

@@ -27,7 +27,7 @@ def usual_value(pool: Any, arg_name: str, images: Any, earlier_arguments: Mappin
         hint = f"give it to `@record(usual={{{arg_name!r}: lambda x: ...}})` in `jaxpool/testing/oracle`"
         raise LookupError(
             f"jaxpool.{pool.name} has no usual value for its argument `{arg_name}`: {hint}, or a "
-            "value for every function to `jaxpool/testing/_usual.py`."
+            "value for every function to `jaxpool/testing/_sample_calls.py`."
         )
     return _USUAL_VALUES[arg_name](pool, images, earlier_arguments)
 
@@ -41,11 +41,11 @@ def _second_operand(pool: Any, images: Any, earlier_arguments: Mapping[str, Any]
     return images[..., ::-1, :] if "x" in earlier_arguments else images
 
 
-def _kernel(pool: Any, images: Any, earlier_arguments: Mapping[str, Any]) -> Any:
+def _usual_kernel(pool: Any, images: Any, earlier_arguments: Mapping[str, Any]) -> Any:
     return np.array([[0, 1], [2, 1]]).astype(images.dtype)
 
 
-def _unpool_indices(pool: Any, images: Any, earlier_arguments: Mapping[str, Any]) -> Any:
+def _usual_unpool_indices(pool: Any, images: Any, earlier_arguments: Mapping[str, Any]) -> Any:
     """A distinct index for each element, inside its 2x2 patch of an array of twice the size."""
     height, width = images.shape[-3:-1]
     rows, columns = np.indices((height, width))
@@ -56,13 +56,13 @@ def _unpool_indices(pool: Any, images: Any, earlier_arguments: Mapping[str, Any]
     return np.broadcast_to(flat, images.shape) if known else jnp.broadcast_to(flat, images.shape)
 
 
-def _boxes(pool: Any, images: Any, earlier_arguments: Mapping[str, Any]) -> Any:
+def _usual_boxes(pool: Any, images: Any, earlier_arguments: Mapping[str, Any]) -> Any:
     """Boxes in multiples of a quarter pixel, which floats represent exactly."""
     size = np.array([*images.shape[-3:-1]] * 2, np.float32)
     return np.round(RELATIVE_BOXES * size * 4) / 4
 
 
-def _batch_indices(pool: Any, images: Any, earlier_arguments: Mapping[str, Any]) -> Any:
+def _usual_batch_indices(pool: Any, images: Any, earlier_arguments: Mapping[str, Any]) -> Any:
     # A single image, or one list of boxes per image.
     if images.ndim == 3 or np.ndim(earlier_arguments["boxes"]) == 3:
         return OMIT_ARGUMENT
@@ -81,16 +81,16 @@ _USUAL_VALUES = {
     "output_shape": lambda pool, x, earlier: (2, 2),
     "strides": lambda pool, x, earlier: (2, 2),
     "blur_shape": lambda pool, x, earlier: (3, 3),
-    "kernel": _kernel,
+    "kernel": _usual_kernel,
     "p": lambda pool, x, earlier: 3.0,
     "rank": lambda pool, x, earlier: 0,
     "k": lambda pool, x, earlier: 2,
     "groups": lambda pool, x, earlier: 2,
     "levels": lambda pool, x, earlier: (1, 2),
-    "indices": _unpool_indices,
+    "indices": _usual_unpool_indices,
     "spatial_shape": lambda pool, x, earlier: tuple(2 * size for size in x.shape[-3:-1]),
-    "boxes": _boxes,
-    "batch_indices": _batch_indices,
+    "boxes": _usual_boxes,
+    "batch_indices": _usual_batch_indices,
     "segment_ids": lambda pool, x, earlier: np.arange(math.prod(x.shape[:-2])) * 7 % NUM_SEGMENTS,
     "num_segments": lambda pool, x, earlier: NUM_SEGMENTS,
 }

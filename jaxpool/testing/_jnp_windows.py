@@ -1,4 +1,4 @@
-"""Building blocks of twins: the elements of each window along a new last axis, and reductions over that axis.
+"""Building blocks of the twins of `pools()`: the elements of each window along a new last axis, and its reductions.
 
 A twin is a pool in plain jax.numpy without custom derivatives, so it can be differentiated in every mode and to
 every order. Its derivative is correct if no elements of a window tie. Twins are slow and expect finite floats.
@@ -19,12 +19,12 @@ Array = Any
 
 
 def gather_windows(
-    x: Array, axes: Sequence[int], positions_per_axis: WindowPositions
+    x: Array, axes: Sequence[int], window_positions_per_axis: WindowPositions
 ) -> tuple[Array, np.ndarray]:
     """The elements of each window along a new last axis, (..., taps), and a mask of the taps that exist."""
     ndim = x.ndim
     exists = np.ones([1] * ndim, bool)
-    for axis, positions in zip(axes, positions_per_axis, strict=True):
+    for axis, positions in zip(axes, window_positions_per_axis, strict=True):
         taps = max(map(len, positions), default=1)
         rows = [[*window, *[-1] * (taps - len(window))] for window in positions]
         index = np.array(rows, int).reshape(len(positions), taps)
@@ -51,47 +51,49 @@ def gather_pool_windows(
 ) -> tuple[Array, Any]:
     """The elements of each window of a pool, and a mask of the taps that exist and are True in `where`."""
     layout = sliding_windows(x.shape, *geometry, **options)
-    return gather_windows_where(x, where, layout.axes, layout.elements)
+    return gather_windows_where(x, where, layout.axes, layout.element_positions)
 
 
 def gather_windows_where(
-    x: Array, where: Any, axes: Sequence[int], positions_per_axis: WindowPositions
+    x: Array, where: Any, axes: Sequence[int], window_positions_per_axis: WindowPositions
 ) -> tuple[Array, Any]:
     """`gather_windows`, with a mask of the taps that exist and are True in `where`; None selects all."""
-    values, exists = gather_windows(x, axes, positions_per_axis)
+    values, exists = gather_windows(x, axes, window_positions_per_axis)
     if where is None:
         return values, exists
     mask = jnp.broadcast_to(jnp.asarray(where), x.shape)
-    return values, exists & gather_windows(mask, axes, positions_per_axis)[0]
+    return values, exists & gather_windows(mask, axes, window_positions_per_axis)[0]
 
 
-def select_with(
-    values: Array, exists: Any, argmax_or_argmin: Callable[..., Any], fill_value: float
+def select_by_index(
+    values: Array, tap_exists: Any, argmax_or_argmin: Callable[..., Any], fill_value: float
 ) -> Array:
     """The element of each window that an argmax or argmin selects; `fill_value` replaces missing elements."""
     at = jax.nn.one_hot(
-        argmax_or_argmin(jnp.where(exists, values, fill_value), -1),
+        argmax_or_argmin(jnp.where(tap_exists, values, fill_value), -1),
         values.shape[-1],
         dtype=values.dtype,
     )
     return jnp.where(at > 0, values, 0).sum(-1)
 
 
-def max_over_taps(values: Array, exists: Any) -> Array:
+def max_over_taps(values: Array, tap_exists: Any) -> Array:
     """The maximum of each window."""
-    return jnp.where(exists, values, -np.inf).max(-1, initial=-np.inf)
+    return jnp.where(tap_exists, values, -np.inf).max(-1, initial=-np.inf)
 
 
-def min_over_taps(values: Array, exists: Any) -> Array:
+def min_over_taps(values: Array, tap_exists: Any) -> Array:
     """The minimum of each window."""
-    return jnp.where(exists, values, np.inf).min(-1, initial=np.inf)
+    return jnp.where(tap_exists, values, np.inf).min(-1, initial=np.inf)
 
 
-def sum_over_taps(values: Array, exists: Any) -> Array:
+def sum_over_taps(values: Array, tap_exists: Any) -> Array:
     """The sum of each window."""
-    return jnp.where(exists, values, 0).sum(-1)
+    return jnp.where(tap_exists, values, 0).sum(-1)
 
 
-def mean_over_taps(values: Array, exists: Any) -> Array:
+def mean_over_taps(values: Array, tap_exists: Any) -> Array:
     """The average of each window."""
-    return sum_over_taps(values, exists) / jnp.maximum(exists.sum(-1), 1).astype(values.dtype)
+    return sum_over_taps(values, tap_exists) / jnp.maximum(tap_exists.sum(-1), 1).astype(
+        values.dtype
+    )

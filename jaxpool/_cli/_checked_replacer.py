@@ -1,0 +1,221 @@
+"""Comparison of our reductions with lax: `python -m jaxpool run --check`.
+
+`CheckedReplacer` copies the arrays of each reduction's first call; in a traced program, a `jax.debug.callback` delivers
+them. The comparison runs afterwards, because a callback must not run jax computations. Maxima and minima must be equal.
+Sums, and cotangents of overlapping windows, may differ by the rounding of one addition for each element of a window.
+Our sums of 8- and 16-bit floats are float32 sums, so lax gets float32 arrays too, and its result is rounded once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array, lax
+from jax import numpy as jnp
+
+from jaxpool._accelerate.bind import (
+    ReductionReplacer,
+    ReportCallback,
+    describe_reduction,
+    replacing_reductions,
+)
+from jaxpool._accelerate.report import LaxReduction
+from jaxpool._accelerate.windows import (
+    GEOMETRY_PARAMETERS,
+    KIND_OF_PRIMITIVE,
+    LeftToLaxError,
+    reduction_kind,
+)
+from jaxpool._kernels.dtypes import accumulator_dtype
+
+_PRIMITIVE_OF_KIND = {kind: primitive for primitive, kind in KIND_OF_PRIMITIVE.items() if kind}
+
+
+class _LaxOnlyReplacer(ReductionReplacer):
+    """A replacer that leaves every reduction to lax."""
+
+    def replace_reduction(self, kind: str, aval: Any, args: Any, params: dict[str, Any]) -> Array:
+        raise LeftToLaxError("it is computed by lax to be compared with")
+
+
+_lax_only_replacer, _our_replacer = _LaxOnlyReplacer(), ReductionReplacer()
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """The result of a comparison: a sentence for the user, and whether the arrays differ."""
+
+    sentence: str
+    differs: bool = False
+
+
+class CheckedReplacer(ReductionReplacer):
+    """A replacer that copies the array of each reduction's first call, and compares ours with lax on it."""
+
+    def __init__(self, report: ReportCallback) -> None:
+        super().__init__(report)
+        self._first_calls: dict[LaxReduction, tuple[Any, dict[str, Any], tuple[Any, ...]]] = {}
+        self._comparisons: dict[LaxReduction, Comparison] = {}
+        self._reasons_not_compared: dict[LaxReduction, str] = {}
+        self._lock = threading.Lock()
+
+    def replace_reduction(self, kind: str, aval: Any, args: Any, params: dict[str, Any]) -> Array:
+        """The reduction, computed by our pools; copies its arrays at the first call."""
+        y = super().replace_reduction(kind, aval, args, params)
+        reduction = describe_reduction(kind, aval, params, None)
+        if reduction in self._first_calls:
+            return y
+        if not all(isinstance(size, int) for size in aval.shape):
+            self._reasons_not_compared[reduction] = "its shape is symbolic"
+            return y
+        primitive = lax.reduce_window_p if "jaxpr" in params else _PRIMITIVE_OF_KIND[kind]
+        keep = functools.partial(self._copy_first_call, reduction, primitive, params)
+        if any(isinstance(each, jax.core.Tracer) for each in args):
+            jax.debug.callback(keep, *args)
+        else:
+            keep(*args)
+        return y
+
+    def _copy_first_call(
+        self, reduction: LaxReduction, primitive: Any, params: Any, *args: Any
+    ) -> None:
+        if any(isinstance(each, Array) and not each.is_fully_addressable for each in args):
+            # `np.array` cannot copy it, and the part of one process is not the array that lax reduces.
+            self._reasons_not_compared[reduction] = "its array lies on several processes"
+            return
+        with self._lock:
+            if reduction not in self._first_calls:
+                copies = tuple(np.array(each) for each in args)
+                self._first_calls[reduction] = (primitive, params, copies)
+
+    def compare_copied_calls(self) -> None:
+        """Compare ours with lax on the arrays copied since the last call."""
+        jax.effects_barrier()
+        for reduction in [each for each in self._first_calls if each not in self._comparisons]:
+            primitive, params, args = self._first_calls[reduction]
+            self._comparisons[reduction] = compare_with_lax(primitive, params, *args)
+            self._first_calls[reduction] = (primitive, params, ())  # frees the array
+
+    @property
+    def any_differs(self) -> bool:
+        """Whether any reduction compared so far differs from lax."""
+        return any(each.differs for each in self._comparisons.values())
+
+    def comparison_of(self, reduction: LaxReduction) -> Comparison:
+        """The comparison of a reduction, or the reason why there is none."""
+        if reduction in self._comparisons:
+            return self._comparisons[reduction]
+        reason = self._reasons_not_compared.get(reduction, "it was traced and did not run")
+        return Comparison(f"not compared, for {reason}")
+
+
+def compare_with_lax(primitive: Any, params: dict[str, Any], x: Any, *init: Any) -> Comparison:
+    """Compare the value and cotangent of our reduction of x with lax."""
+    x, init = jnp.asarray(x), tuple(map(jnp.asarray, init))
+    taps = math.prod(params["window_dimensions"])
+    floats = jnp.issubdtype(x.dtype, jnp.floating)
+
+    def reduce_window(x: Array) -> Any:
+        y = primitive.bind(x, *init, **params)
+        return y[0] if isinstance(y, list) else y
+
+    def window_sum(x: Array, *init: Array) -> Any:
+        y = lax.reduce_window_sum_p.bind(x, **{name: params[name] for name in GEOMETRY_PARAMETERS})
+        return sum(init, y)
+
+    wide, *wide_init = (each.astype(accumulator_dtype(x.dtype)) for each in (x, *init))
+    if floats and reduction_kind(primitive, params) == "sum":
+        want = _run_jitted(_lax_only_replacer, window_sum, wide, *wide_init)
+        sizes = _run_jitted(_lax_only_replacer, window_sum, *map(jnp.abs, (wide, *wide_init)))
+        # Our sum is rounded once more, before the initial value is added.
+        allowed = _rounding_tolerance(
+            x.dtype, taps + len(init), sizes, sum(map(jnp.abs, wide_init), jnp.abs(want))
+        )
+    else:
+        want, allowed = _run_jitted(_lax_only_replacer, reduce_window, x), 0.0
+    said = _difference_sentence(
+        "value", _run_jitted(_our_replacer, reduce_window, x), want.astype(x.dtype), allowed
+    )
+    if said:
+        return Comparison(said, differs=True)
+    if primitive is lax.reduce_window_p or not floats:
+        return Comparison("equal")  # lax has no derivative of a general reduction
+    # lax has another rule for the cotangent of a NaN or infinite maximum.
+    counts = np.asarray(jnp.isfinite(want)) | (primitive is lax.reduce_window_sum_p)
+    if want.size and not counts.any():
+        return Comparison("equal in value; the cotangent was not compared, for NaN or infinity")
+    # Between 1 and 2, so that overlapping cotangents do not cancel.
+    random = np.where(counts, np.random.default_rng(0).uniform(1.0, 2.0, want.shape), 0.0)
+    dy = jnp.asarray(random, x.dtype)
+    want_dx = _run_jitted_vjp(_lax_only_replacer, reduce_window, wide, dy.astype(wide.dtype))
+    allowed = _rounding_tolerance(x.dtype, taps, want_dx, want_dx)
+    said = _difference_sentence(
+        "cotangent",
+        _run_jitted_vjp(_our_replacer, reduce_window, x, dy),
+        want_dx.astype(x.dtype),
+        allowed,
+    )
+    if said:
+        return Comparison(said, differs=True)
+    if counts.all():
+        return Comparison("equal")
+    return Comparison(
+        f"equal; cotangents were compared of {counts.sum()} of {counts.size} windows, "
+        "for NaN or infinity in the others"
+    )
+
+
+def _run_jitted(replacer: ReductionReplacer, reduction: Callable[..., Any], *args: Array) -> Any:
+    with replacing_reductions(replacer):
+        return jax.jit(reduction)(*args)
+
+
+def _run_jitted_vjp(
+    replacer: ReductionReplacer, reduction: Callable[[Array], Any], x: Array, dy: Array
+) -> Any:
+    """The cotangent of x. The `vjp` is inside the context: lax's derivative may bind another windowed reduction."""
+    with replacing_reductions(replacer):
+        return jax.jit(lambda x, dy: jax.vjp(reduction, x)[1](dy)[0])(x, dy)
+
+
+def _rounding_tolerance(
+    dtype: Any, num_additions: int, sums_of_magnitudes: Any, result: Any
+) -> Any:
+    """The allowed difference of sums; `sums_of_magnitudes` holds the sums of the absolute values of their terms.
+
+    It is the rounding of the additions, and of the `result` to `dtype` if the additions use a wider dtype.
+    """
+    sums_of_magnitudes, result = (
+        np.abs(np.asarray(each, np.float64)) for each in (sums_of_magnitudes, result)
+    )
+    wide, narrow = jnp.finfo(accumulator(dtype)), jnp.finfo(dtype)
+    allowed = float(wide.eps) * num_additions * sums_of_magnitudes
+    if narrow.bits < wide.bits:
+        allowed = allowed + float(narrow.eps) * result + float(narrow.smallest_subnormal)
+    return allowed
+
+
+def _difference_sentence(quantity_name: str, our_array: Any, lax_array: Any, tolerance: Any) -> str:
+    """A sentence about elements that differ by more than `tolerance`, or "" if there are none. NaN equals NaN."""
+    got, want = (np.asarray(each) for each in (our_array, lax_array))
+    if got.shape != want.shape or got.dtype != want.dtype:
+        return (
+            f"{quantity_name} is {got.dtype}{list(got.shape)}, lax's {want.dtype}{list(want.shape)}"
+        )
+    wide = np.float64 if jnp.issubdtype(want.dtype, jnp.floating) else want.dtype
+    got, want = got.astype(wide), want.astype(wide)
+    same = (got == want) | ((got != got) & (want != want))
+    with np.errstate(invalid="ignore"):
+        apart = np.where(same, 0, np.abs(got - want)) if wide is np.float64 else ~same
+    finite = np.isfinite(want) if wide is np.float64 else True
+    wrong = ~same & ~(finite & (apart <= tolerance))
+    if not wrong.any():
+        return ""
+    return f"{quantity_name} differs at {wrong.sum()} of {wrong.size} elements, by {apart[wrong].max():.3g}"
