@@ -195,7 +195,7 @@ def _rounding_tolerance(
     sums_of_magnitudes, result = (
         np.abs(np.asarray(each, np.float64)) for each in (sums_of_magnitudes, result)
     )
-    wide, narrow = jnp.finfo(accumulator(dtype)), jnp.finfo(dtype)
+    wide, narrow = jnp.finfo(accumulator_dtype(dtype)), jnp.finfo(dtype)
     allowed = float(wide.eps) * num_additions * sums_of_magnitudes
     if narrow.bits < wide.bits:
         allowed = allowed + float(narrow.eps) * result + float(narrow.smallest_subnormal)
