@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jaxpool
-from jaxpool._ops import morphology
+from jaxpool._ops import linear_map, morphology
 from tests.support.compilation import AS_USERS
 from tests.support.later import first, later
 
@@ -20,6 +20,22 @@ X[0, 3, 3], X[1, :7, :7], X[1, 8, 8, 1] = -np.inf, -np.inf, np.nan
 def both(x, kernel, name, options):
     y, back = jax.vjp(functools.partial(getattr(jaxpool, name), **dict(options)), x, kernel)
     return y, *back(jnp.cos(jnp.arange(y.size)).reshape(y.shape).astype(y.dtype))
+
+
+@pytest.fixture
+def set_loop(monkeypatch):
+    """Return a function that makes all kernels large or small, for ops that are traced afterwards."""
+
+    def set_loop(loop):
+        monkeypatch.setattr(morphology, "joins_taps_in_a_loop", lambda count: loop)
+        clear_caches()
+
+    def clear_caches():
+        linear_map._types.cache_clear()
+        jax.clear_caches()
+
+    yield set_loop
+    clear_caches()
 
 
 @pytest.mark.parametrize(
@@ -39,7 +55,7 @@ def both(x, kernel, name, options):
 )
 @pytest.mark.parametrize("dtype", [np.float32, pytest.param(jnp.bfloat16, marks=pytest.mark.slow)])
 def test_a_loop_over_taps_gives_the_bits_of_one_expression(
-    name, shape, options, ties, dtype, monkeypatch
+    name, shape, options, ties, dtype, set_loop
 ):
     kernel = np.array(RNG.integers(-2, 2, shape), np.float32)
     kernel[(0,) * kernel.ndim] = -np.inf
@@ -47,7 +63,7 @@ def test_a_loop_over_taps_gives_the_bits_of_one_expression(
     options = tuple({**options, "ties": ties}.items())
     results = []
     for loop in (False, True):
-        monkeypatch.setattr(morphology, "joins_taps_in_a_loop", lambda count, loop=loop: loop)
+        set_loop(loop)
         results.append(jax.jit(lambda *xs: both(*xs, name, options))(*args))
     rounding = 1e-6 if dtype == np.float32 else 2e-2  # of sums; only split ties add
     for one, other in zip(*results, strict=True):
@@ -56,14 +72,14 @@ def test_a_loop_over_taps_gives_the_bits_of_one_expression(
 
 
 @pytest.mark.parametrize("dtype", first(1, [np.int32, np.uint8]))
-def test_integers_wrap_in_a_loop_as_they_do_at_once(dtype, monkeypatch):
+def test_integers_wrap_in_a_loop_as_they_do_at_once(dtype, set_loop):
     info = np.iinfo(dtype)
     x = RNG.integers(info.min, info.max, (2, 7, 8, 1), dtype, endpoint=True)
     kernel = RNG.integers(info.min, info.max, (3, 3), dtype, endpoint=True)
     for name in ("dilate", "erode"):
         results = []
         for loop in (False, True):
-            monkeypatch.setattr(morphology, "joins_taps_in_a_loop", lambda count, loop=loop: loop)
+            set_loop(loop)
             results.append(getattr(jaxpool, name)(x, kernel, (2, 1), "SAME"))
         np.testing.assert_array_equal(*results)
 

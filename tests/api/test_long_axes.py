@@ -235,8 +235,11 @@ def test_windows_of_every_kind_are_found_without_all_windows():
             continue
         (dim,) = geometry.dims
         every, kinds = np.arange(dim.out), dim.kinds()
-        assert set(dim.real(every)) == set(dim.real(kinds))
-        assert set(dim.counted(every)) == set(dim.counted(kinds)) or dim.high > dim.tail
+        assert set(dim.num_taps_inside(every)) == set(dim.num_taps_inside(kinds))
+        assert (
+            set(dim.num_taps_counted(every)) == set(dim.num_taps_counted(kinds))
+            or dim.high > dim.tail
+        )
 
 
 def test_many_windows_of_unequal_lengths():
