@@ -44,7 +44,7 @@ def aminmax(input: Any, *, dim: int | None = None, keepdim: bool = False) -> Min
       >>> import jax.numpy as jnp
       >>> from jaxpool.compat import torch
       >>> torch.aminmax(jnp.array([[1, 3], [2, 0]]), dim=0)
-      Extremes(min=Array([1, 0], dtype=int32), max=Array([2, 3], dtype=int32))
+      MinAndMax(min=Array([1, 0], dtype=int32), max=Array([2, 3], dtype=int32))
     """
     x = args.as_array_of_dtypes("aminmax", input, ORDERED_DTYPES)
     with args.name_torch_function_in_errors("aminmax", x):
