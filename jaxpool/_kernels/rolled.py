@@ -110,7 +110,7 @@ class TapLoop:
         sides = [(-dim.low, dim.low + dim.size - padded[dim.axis], 0) for dim in dims]
         return slices.pad(lax.reshape(x, tuple(padded)), self.window.axes, sides, 0)
 
-    def fold_taps(
+    def fold_over_taps(
         self,
         update_state: Join,
         initial_state: Sequence[Array],
@@ -255,7 +255,7 @@ def key_of_rank_in_windows(loop: TapLoop, key: Array, rank: Any, fill: Any) -> A
         def count_smaller(state: State, _: Array, blocks: Sequence[Array]) -> State:
             return (state[0] + lax.lt(blocks[0], candidate).astype(counted),)
 
-        (smaller,) = loop.fold_taps(
+        (smaller,) = loop.fold_over_taps(
             count_smaller, [lax.full_like(lower_bound, 0, counted)], [planes], key.shape
         )
         return lax.select(lax.le(smaller, rank), candidate, lower_bound)
@@ -319,7 +319,7 @@ class Selection:
             return tuple(update_state(state, tap, selected, *blocks[count:]))
 
         first = [lax.full_like(window_arrays[0], 0, dtype) for dtype in dtypes]
-        final = loop.fold_taps(
+        final = loop.fold_over_taps(
             update_from_blocks,
             first,
             [*self.element_planes, *extra_planes],

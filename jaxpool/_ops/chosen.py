@@ -51,7 +51,7 @@ def fold(
         return join(state, tap, elements, *flat)
 
     planes = [walk.split_into_planes(x, fill) for x, fill in zip(xs, fills, strict=True)]
-    final = walk.fold_taps(
+    final = walk.fold_over_taps(
         step, [walk.collapse_minor_axes(each) for each in state], planes, xs[0].shape
     )
     return tuple(lax.reshape(each, like.shape) for each, like in zip(final, state, strict=True))

@@ -117,7 +117,7 @@ class Morphology(Op):
             return (self._join(state[0], self._term(_row(weights, tap), tap, *elements)),)
 
         start = lax.full_like(like, reduction_identity(planes.dtype, self.kind), planes.dtype)
-        return self._walk(self.taps).fold_taps(join, [start], [planes], x.shape, weights)[0]
+        return self._walk(self.taps).fold_over_taps(join, [start], [planes], x.shape, weights)[0]
 
     def value(self, platform: Platform, x: Array, kernel: Array) -> Array:
         return cast(self._best(x, kernel), x.dtype)

@@ -70,7 +70,7 @@ def test_planes_hold_what_windows_read(joined):
 
     for wanted in range(window.size):
         first = [walk.collapse_minor_axes(jnp.zeros(window.pooled(x.shape)))]
-        (found,) = walk.fold_taps(join, first, [planes], x.shape)
+        (found,) = walk.fold_over_taps(join, first, [planes], x.shape)
         want = elements_at_tap(pad_input(x, window, 0), window, wanted)
         np.testing.assert_array_equal(found.reshape(want.shape), want)
 

@@ -27,10 +27,10 @@ JAX_PLATFORMS = {"cpu", "gpu", "tpu", "cuda", "rocm"}
 # Numbers in kernels that are not thresholds, and their meaning.
 NUMBERS = {
     ("compare.py", "bits == np.uint8(255)"): "the NaN of an 8-bit float without a sign",
-    ("bits.py", "BYTE = 8"): "bits of a word",
-    ("split_ties.py", "WORD = 32"): "bits of the widest word",
-    ("segments.py", "ids.dtype.itemsize < 4"): "ids are widened to 32 bits",
-    ("box_mean.py", "REACH = 6"): "samples that can meet: a bound of geometry",
+    ("bits.py", "BITS_PER_BYTE = 8"): "bits of a word",
+    ("split_ties.py", "BITS_PER_WORD = 32"): "bits of the widest word",
+    ("segments.py", "segment_ids.dtype.itemsize < 4"): "ids are widened to 32 bits",
+    ("box_mean.py", "SAMPLE_POINTS_PER_PIXEL = 6"): "samples that can meet: a bound of geometry",
     ("dtypes.py", "jnp.dtype(dtype).itemsize < 4"): "bytes of float32",
     ("positions.py", "jnp.dtype(indices.dtype).itemsize < 4"): "bytes of int32",
 }
