@@ -142,14 +142,14 @@ MISTAKES = {
     ),
     "adaptive windows start at a ceiling": (
         positions.ragged_window_bounds,
-        "start = quotient(floors, number)",
-        "start = quotient(floors, number, dim.out - 1)",
+        "start = scaled_floor_division(floors, window_numbers)",
+        "start = scaled_floor_division(floors, window_numbers, dim.out - 1)",
         adapted(7, 3, "adaptive_max_pool_with_argmax"),
     ),
     "adaptive windows end at a floor": (
         positions.ragged_window_bounds,
-        "quotient(floors, number + 1, dim.out - 1)",
-        "quotient(floors, number + 1)",
+        "scaled_floor_division(floors, window_numbers + 1, dim.out - 1)",
+        "scaled_floor_division(floors, window_numbers + 1)",
         adapted(7, 3),
     ),
     "adaptive windows of one size too wide": (
