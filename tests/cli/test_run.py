@@ -360,6 +360,16 @@ def test_both_ways_are_equal_where_they_are():
     assert (checked.any_differs, verdicts) == (False, ["equal"])
 
 
+def plant(monkeypatch, change):
+    """Make `run` replace a reduction by `change(y)`, where y is the right result."""
+    right = _checked_replacer.ReductionReplacer.replace_reduction
+    monkeypatch.setattr(
+        _checked_replacer.ReductionReplacer,
+        "replace_reduction",
+        lambda *args: change(right(*args)),
+    )
+
+
 @pytest.mark.parametrize("ties", ["last", "split"])
 def test_a_cotangent_that_goes_elsewhere_is_found(ties, monkeypatch):
     real = _checked_replacer.ReductionReplacer.replace_reduction
@@ -375,12 +385,7 @@ def test_a_cotangent_that_goes_elsewhere_is_found(ties, monkeypatch):
 
 
 def test_a_value_that_is_another_is_found(monkeypatch):
-    real = _checked_replacer.ReductionReplacer.replace_reduction
-    monkeypatch.setattr(
-        _checked_replacer.ReductionReplacer,
-        "replace_reduction",
-        lambda *args: real(*args) + jnp.array([0, 0, 0, 1.0]),
-    )
+    plant(monkeypatch, lambda y: y + jnp.array([0, 0, 0, 1.0]))
     _, (verdict,) = first_call(max_pool, jnp.arange(9.0))
     assert verdict == "value differs at 1 of 4 elements, by 1"
 
@@ -432,23 +437,14 @@ def noise(shape, dtype="float32"):
 
 
 def test_a_sum_of_narrow_floats_that_is_another_is_found(monkeypatch):
-    real = _checked_replacer.ReductionReplacer.replace_reduction
-    monkeypatch.setattr(
-        _checked_replacer.ReductionReplacer, "replace_reduction", lambda *args: 0 * real(*args)
-    )
+    plant(monkeypatch, lambda y: 0 * y)
     checked, (verdict,) = first_call(sum_pool, noise((16, 24), "bfloat16"))
     assert checked.any_differs
     assert verdict.startswith("value differs at 384 of 384 elements")
 
 
 def test_a_cotangent_of_narrow_floats_that_is_another_is_found(monkeypatch):
-    real = _checked_replacer.ReductionReplacer.replace_reduction
-
-    def wrong(*args):
-        y = real(*args)
-        return y / 2 + lax.stop_gradient(y / 2)
-
-    monkeypatch.setattr(_checked_replacer.ReductionReplacer, "replace_reduction", wrong)
+    plant(monkeypatch, lambda y: y / 2 + lax.stop_gradient(y / 2))
     _, (verdict,) = first_call(sum_pool, noise((16, 24), "bfloat16"))
     assert verdict.startswith("cotangent differs at 384 of 384 elements")
 
@@ -464,12 +460,7 @@ def test_right_sums_are_equal(pool, dtype):
 def test_a_sum_that_is_not_finite_must_be_the_same(monkeypatch):
     x = jnp.zeros((4, 4)).at[0, 0].set(jnp.inf)
     assert first_call(sum_from_one, x)[1] == ["equal"]
-    real = _checked_replacer.ReductionReplacer.replace_reduction
-    monkeypatch.setattr(
-        _checked_replacer.ReductionReplacer,
-        "replace_reduction",
-        lambda *args: jnp.nan_to_num(real(*args)),
-    )
+    plant(monkeypatch, lambda y: jnp.nan_to_num(y))
     _, (verdict,) = first_call(sum_from_one, x)
     assert verdict.startswith("value differs at 1 of 4 elements")
 
@@ -482,12 +473,7 @@ def test_cotangents_are_compared_where_the_maximum_is_finite(monkeypatch):
     assert first_call(max_pool, every)[1] == [
         "equal in value; the cotangent was not compared, for NaN or infinity"
     ]
-    real = _checked_replacer.ReductionReplacer.replace_reduction
-    monkeypatch.setattr(
-        _checked_replacer.ReductionReplacer,
-        "replace_reduction",
-        lambda *args: lax.stop_gradient(real(*args)),
-    )
+    plant(monkeypatch, lambda y: lax.stop_gradient(y))
     checked, (verdict,) = first_call(max_pool, some)
     assert checked.any_differs
     assert verdict.startswith("cotangent differs at 3 of 9 elements")
