@@ -103,7 +103,6 @@ SWEEPS = (
     "tests/ops/test_long_windows.py",
     "tests/ops/test_box_mean.py",
     "tests/ops/test_traced_for_tpu.py",
-    "tests/sharded/test_batch.py",
     "tests/test_skips.py",
     "tests/testing/test_planted_mistakes.py",
     "tests/testing/test_windows.py",
