@@ -34,6 +34,7 @@ def sharded(name):
     return call
 
 
+SCIPY_NAMES = re.compile(r"[a-z]+_filter(1d)?|grey_\w+|\w+_tophat|morphological_\w+")
 SHARDED = types.SimpleNamespace(**{name: sharded(name) for name in OF_ARRAYS})
 ROOMS = {
     "": (jaxpool, OF_ARRAYS),
@@ -41,7 +42,7 @@ ROOMS = {
     "compat.torch.": (torch, [n for n in torch.__all__ if n[0].islower()]),
     "compat.scipy.": (
         scipy,
-        [n for n in vars(scipy) if re.match(r"\w+_filter|grey_|\w+_tophat|morpholog", n)],
+        [n for n in vars(scipy) if SCIPY_NAMES.fullmatch(n)],
     ),
     "compat.torchvision.": (torchvision, ["roi_align", "roi_pool", "ps_roi_align", "ps_roi_pool"]),
 }
