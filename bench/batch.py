@@ -77,7 +77,7 @@ def compiled(
     import jax
     from jax.sharding import NamedSharding, PartitionSpec
 
-    from jaxpool._ops.linear_map import tracing_for
+    from jaxpool._ops.linear_map import platform_override
 
     channels = shapes[0][-1]
     replicated = [(channels, channels), *(shape for shape in shapes if shape[0] != shapes[0][0])]
@@ -88,7 +88,7 @@ def compiled(
             shape, jax.numpy.dtype(dtype), sharding=NamedSharding(mesh, spec)
         )
 
-    with tracing_for(platform):
+    with platform_override(platform):
         step = jax.jit(train_step(function))
         program = step.lower(typed(replicated[0]), *map(typed, shapes)).compile()
     communication = collectives(program.as_text())

@@ -125,7 +125,7 @@ class Target:
 
         shutil.rmtree(self.dump, ignore_errors=True)
         self.dump.mkdir()
-        from jaxpool._ops.linear_map import tracing_for
+        from jaxpool._ops.linear_map import platform_override
 
         outputs = jax.eval_shape(f, *arguments)
         begin = _processor_seconds()
@@ -135,7 +135,7 @@ class Target:
             in_shardings=jax.tree.map(placed, types),
             out_shardings=jax.tree.map(placed, outputs),
         )
-        with tracing_for(self.name.partition(":")[0] if self.clock else None):
+        with platform_override(self.name.partition(":")[0] if self.clock else None):
             lowered = jitted.lower(*types)
         compiled = lowered.compile()
         seconds = _processor_seconds() - begin

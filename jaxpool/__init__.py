@@ -16,7 +16,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-_MODULES = ("compat", "testing")
+_PUBLIC_MODULES = ("compat", "testing")
 
 if TYPE_CHECKING:
     from jaxpool import _public
@@ -28,13 +28,13 @@ else:
 
     def __getattr__(name: str) -> Any:
         """Import all public names as attributes of the package, and return `name`."""
-        if name in _MODULES:
+        if name in _PUBLIC_MODULES:
             return importlib.import_module(f"{__name__}.{name}")
         if name == "__all__" or not name.startswith("_"):
             from jaxpool import _public
 
             names = ["__all__", *_public.__all__]
-            globals().update({each: getattr(_public, each) for each in names})
+            globals().update({attribute: getattr(_public, attribute) for attribute in names})
             if name in names:
                 return globals()[name]
         message = f"module {__name__!r} has no attribute {name!r}"
@@ -42,11 +42,11 @@ else:
 
     def __dir__() -> list[str]:
         """Attributes, public names, and modules of the package; `testing` only if hypothesis is installed."""
-        without = "testing" if importlib.util.find_spec("hypothesis") is None else ""
-        modules = set(_MODULES) - {without}
+        missing_module = "testing" if importlib.util.find_spec("hypothesis") is None else ""
+        modules = set(_PUBLIC_MODULES) - {missing_module}
         from jaxpool import _public
 
-        shown = {
+        listed_names = {
             name for name in globals() if name not in ("Any", "TYPE_CHECKING", "importlib", "sys")
         }
-        return sorted({*shown, "__all__", *modules, *_public.__all__})
+        return sorted({*listed_names, "__all__", *modules, *_public.__all__})

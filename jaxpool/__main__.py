@@ -34,11 +34,11 @@ class _OneLineErrorParser(argparse.ArgumentParser):
 
 def _top_level_parser() -> _OneLineErrorParser:
     """The parser of `python -m jaxpool` without a command. Its help lists the commands."""
-    listed = "\n".join(f"  {name:10}{summary}" for name, summary in COMMANDS.items())
+    command_list = "\n".join(f"  {name:10}{summary}" for name, summary in COMMANDS.items())
     parser = _OneLineErrorParser(
         prog="jaxpool",
         usage=f"python -m jaxpool {{{','.join(COMMANDS)}}} [options]",
-        description=f"Pooling and elementwise max for JAX with custom derivatives.\n\ncommands:\n{listed}",
+        description=f"Pooling and elementwise max for JAX with custom derivatives.\n\ncommands:\n{command_list}",
         epilog="python -m jaxpool COMMAND --help describes one command.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -60,8 +60,8 @@ def _command_parser(name: str, command_module: Any) -> _OneLineErrorParser:
 
 
 def _did_you_mean(word: str, valid_words: Sequence[str]) -> str:
-    close = difflib.get_close_matches(word, valid_words, 1)
-    return f" Did you mean {close[0]}?" if close else ""
+    close_matches = difflib.get_close_matches(word, valid_words, 1)
+    return f" Did you mean {close_matches[0]}?" if close_matches else ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -85,11 +85,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     command_name = command_line[0]
     command_module = importlib.import_module(f"jaxpool._cli.{command_name}")
     parser = _command_parser(command_name, command_module)
-    args, unknown = parser.parse_known_args(command_line[1:])
+    args, extras = parser.parse_known_args(command_line[1:])
     try:
-        if unknown:
-            suggestion = _did_you_mean(unknown[0], re.findall(r"--[a-z-]+", parser.format_help()))
-            raise UsageError(f"there is no such option: {' '.join(unknown)}.{suggestion}")
+        if extras:
+            suggestion = _did_you_mean(extras[0], re.findall(r"--[a-z-]+", parser.format_help()))
+            raise UsageError(f"there is no such option: {' '.join(extras)}.{suggestion}")
         status = command_module.run(args)
         sys.stdout.flush()
     except UsageError as error:

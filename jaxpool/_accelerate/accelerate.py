@@ -103,8 +103,8 @@ def accelerate(fn: F, *, report: ReportCallback | None = None) -> F:
     if is_disabled_by_environment():
         return fn
     if isinstance(fn, jax.tree_util.Partial):
-        inner = accelerate(fn.func, report=report)
-        return cast(F, jax.tree_util.Partial(inner, *fn.args, **fn.keywords))
+        accelerated_func = accelerate(fn.func, report=report)
+        return cast(F, jax.tree_util.Partial(accelerated_func, *fn.args, **fn.keywords))
     install_dispatcher()
     return cast(F, _AcceleratedFunction(fn, report))
 
@@ -179,12 +179,12 @@ class _AcceleratedFunction(FunctionWrapper):
         self._replacer = None if report is None else ReductionReplacer(report)
         if not hasattr(fn, "__name__"):
             self.__name__ = getattr(getattr(fn, "func", fn), "__name__", type(fn).__name__)
-        for stage in _TRACING_METHODS:
-            if hasattr(fn, stage):
+        for method in _TRACING_METHODS:
+            if hasattr(fn, method):
                 setattr(
                     self,
-                    stage,
-                    functools.partial(_call_with_replacer, getattr(fn, stage), self._replacer),
+                    method,
+                    functools.partial(_call_with_replacer, getattr(fn, method), self._replacer),
                 )
         self._fn = fn
 
@@ -201,24 +201,24 @@ def _call_with_replacer(
 
 def _check_accelerate_arguments(fn: Any, report: Any) -> None:
     def invalid_fn_error(hint: str) -> ArgumentError:
-        shown = fn if inspect.isroutine(fn) or inspect.isclass(fn) else type(fn)
-        return ArgumentError("fn", "a function", shown, hint, TypeError)
+        shown_fn = fn if inspect.isroutine(fn) or inspect.isclass(fn) else type(fn)
+        return ArgumentError("fn", "a function", shown_fn, hint, TypeError)
 
     if not callable(fn):
-        form = "accelerate(model.apply)" if hasattr(fn, "apply") else "a train step or a loss"
-        raise invalid_fn_error(f"Pass {form}.")
+        suggestion = "accelerate(model.apply)" if hasattr(fn, "apply") else "a train step or a loss"
+        raise invalid_fn_error(f"Pass {suggestion}.")
     if inspect.isclass(fn):
         raise invalid_fn_error("Pass a function that makes and calls it.")
     if isinstance(fn, jax.stages.Compiled):
         raise invalid_fn_error(
             "It is compiled already: accelerate the function, then compile that."
         )
-    body = _underlying_function(fn)
-    if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
+    function = _underlying_function(fn)
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise invalid_fn_error(
             "A generator runs after its call: accelerate the function that it calls."
         )
-    if inspect.iscoroutinefunction(body):
+    if inspect.iscoroutinefunction(function):
         raise invalid_fn_error(
             "A coroutine runs after its call: accelerate the function that it awaits."
         )

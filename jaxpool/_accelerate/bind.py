@@ -28,7 +28,7 @@ from jaxpool._accelerate.windows import (
     reduction_kind,
     window_from_lax_params,
 )
-from jaxpool._arguments.arrays import with_weak_type
+from jaxpool._arguments.arrays import as_weakly_typed
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Window
@@ -38,7 +38,7 @@ from jaxpool._kernels.reduce_window import in_kernel
 from jaxpool._ops import elementwise
 from jaxpool._ops.apply import apply
 from jaxpool._shards.pools import select_pool, sum_pool
-from jaxpool._shards.split import by_window
+from jaxpool._shards.split import shard_pool_by_window
 
 ReportCallback = Callable[[LaxReduction], object]
 
@@ -79,9 +79,9 @@ class ReductionReplacer:
         window = window_of_lax_reduction(kind, aval, params)
         x = jnp.asarray(args[0])
         init = args[1] if len(args) > 1 else None
-        starts = init is not None and _init_changes_result(kind, x, init, window.padded)
+        uses_init = init is not None and _init_changes_result(kind, x, init, window.is_padded)
         y = _apply_max_min_or_sum_pool(kind, window, x)
-        return _combine_with_init(kind, y, jnp.asarray(init, x.dtype)) if starts else y
+        return _combine_with_init(kind, y, jnp.asarray(init, x.dtype)) if uses_init else y
 
     def report_reduction(
         self, kind: str, x: Any, params: dict[str, Any], reason: str | None
@@ -154,7 +154,7 @@ def _make_dispatcher(primitive: Any, lax_bind: Callable[..., Any]) -> Callable[.
             return lax_bind(*args, **params)
         if primitive is lax.reduce_window_p:
             return [y]
-        return with_weak_type(y) if aval.weak_type else y
+        return as_weakly_typed(y) if aval.weak_type else y
 
     return dispatch
 
@@ -171,18 +171,18 @@ def window_of_lax_reduction(kind: str, aval: Any, params: dict[str, Any]) -> Win
 def _apply_max_min_or_sum_pool(kind: str, window: Window, x: Array) -> Array:
     """The pool of x by one op, or on the shards of x if its type is sharded."""
     try:
-        split = by_window(x, window)
+        windows = shard_pool_by_window(x, window)
     except ArgumentError as error:
-        raise LeftToLaxError(f"{error.arg_name} is not {error.requirement}") from None
+        raise LeftToLaxError(f"{error.arg_name} is not {error.rule}") from None
     if kind == "sum":
-        return split.run(sum_pool, x, "not")
-    return split.run(select_pool, x, cast(Kind, kind), "first")
+        return windows.run(sum_pool, x, "not")
+    return windows.run(select_pool, x, cast(Kind, kind), "first")
 
 
 def _init_changes_result(kind: str, x: Array, init: Any, has_padding: bool) -> bool:
     """Whether the initial value can change the result. Raises `LeftToLaxError` if it is not supported."""
-    start = jax.typeof(init)
-    if start.dtype != x.dtype or start.shape:
+    init_type = jax.typeof(init)
+    if init_type.dtype != x.dtype or init_type.shape:
         raise LeftToLaxError("the initial value is no scalar of the array's dtype")
     if not isinstance(init, jax.core.Tracer):
         identity = 0 if kind == "sum" else dtypes.reduction_identity(x.dtype, cast(Kind, kind))
@@ -197,6 +197,8 @@ def _combine_with_init(kind: str, y: Array, init: Array) -> Array:
     """The results y of windows, combined with the initial value."""
     if kind == "sum":
         return lax.add(y, jnp.broadcast_to(init, y.shape))
-    y, init = elementwise.sharded_alike([y, init])
+    y, init = elementwise.match_shardings([y, init])
     shapes, types = (y.shape, init.shape), (y.dtype, y.dtype)
-    return apply(elementwise.Extreme(cast(Kind, kind), "first", shapes, types), "jvp", y, init)
+    return apply(
+        elementwise.ElementwiseExtremum(cast(Kind, kind), "first", shapes, types), "jvp", y, init
+    )

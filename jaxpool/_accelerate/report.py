@@ -43,39 +43,39 @@ class LaxReduction:
     def __str__(self) -> str:
         shape = ", ".join(map(str, self.shape))
         window = _format_tuple(self.window_shape)
-        what = f"{self.kind} of {self.dtype}[{shape}], window {window}"
+        description = f"{self.kind} of {self.dtype}[{shape}], window {window}"
         if any(stride != 1 for stride in self.strides):
-            what += f", strides {_format_tuple(self.strides)}"
-        if any(side != 0 for sides in self.padding for side in sides):
-            what += f", padding {_format_tuple(map(_format_tuple, self.padding))}"
-        fate = "taken over" if self.reason is None else f"left to lax ({self.reason})"
-        return f"{self.where}: {what}: {fate}"
+            description += f", strides {_format_tuple(self.strides)}"
+        if any(side != 0 for pair in self.padding for side in pair):
+            description += f", padding {_format_tuple(map(_format_tuple, self.padding))}"
+        outcome = "taken over" if self.reason is None else f"left to lax ({self.reason})"
+        return f"{self.where}: {description}: {outcome}"
 
 
 def _format_tuple(sizes: Iterable[object]) -> str:
     """`sizes` formatted as a tuple, with symbolic sizes as their names."""
-    written = [str(size) for size in sizes]
-    return f"({', '.join(written)}{',' if len(written) == 1 else ''})"
+    size_texts = [str(size) for size in sizes]
+    return f"({', '.join(size_texts)}{',' if len(size_texts) == 1 else ''})"
 
 
 def format_caller_line() -> str:
     """The innermost stack frame of the user's program, else that of another library, as file, line and function."""
     frame: FrameType | None = sys._getframe(1)
-    library = None
+    library_line = None
     while frame is not None:
-        file = frame.f_code.co_filename
-        if is_user_file(file):
+        file_path = frame.f_code.co_filename
+        if is_user_file(file_path):
             return format_frame_line(frame)
-        if not is_jax_or_jaxpool_file(file):
-            library = library or format_frame_line(frame)
+        if not is_jax_or_jaxpool_file(file_path):
+            library_line = library_line or format_frame_line(frame)
         frame = frame.f_back
-    return library or "unknown"
+    return library_line or "unknown"
 
 
 def path_in_package(file_path: str) -> str:
     """The path of a file within this package, with slashes; "" for other files."""
-    inside = file_path.startswith(_PACKAGE_FOLDER + os.sep)
-    return os.path.relpath(file_path, _PACKAGE_FOLDER).replace(os.sep, "/") if inside else ""
+    is_inside = file_path.startswith(_PACKAGE_FOLDER + os.sep)
+    return os.path.relpath(file_path, _PACKAGE_FOLDER).replace(os.sep, "/") if is_inside else ""
 
 
 def is_jax_or_jaxpool_file(file_path: str) -> bool:

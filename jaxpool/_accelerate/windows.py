@@ -36,12 +36,12 @@ class LeftToLaxError(Exception):
 
 def check_known_parameters(primitive: Any, params: dict[str, Any]) -> None:
     """Raise unless the parameters of `primitive` are those of `KNOWN_PARAMETERS`."""
-    for names, rule in (
+    for names, problem in (
         (params.keys() - KNOWN_PARAMETERS[primitive], "has a parameter that is not known here"),
         (KNOWN_PARAMETERS[primitive] - params.keys(), "lacks a parameter that is read here"),
     ):
         if names:
-            raise LeftToLaxError(f"lax's {primitive} {rule}: {', '.join(sorted(names))}")
+            raise LeftToLaxError(f"lax's {primitive} {problem}: {', '.join(sorted(names))}")
 
 
 def reduction_kind(primitive: Any, params: dict[str, Any]) -> str:
@@ -52,16 +52,16 @@ def reduction_kind(primitive: Any, params: dict[str, Any]) -> str:
 def _kind_of_reducer_jaxpr(jaxpr: Any) -> str:
     if jaxpr is not None and len(jaxpr.invars) == 2 and len(jaxpr.eqns) == 1:
         (eqn,) = jaxpr.eqns
-        both = set(map(id, eqn.invars)) == set(map(id, jaxpr.invars))
-        if both and len(jaxpr.outvars) == 1 and jaxpr.outvars[0] is eqn.outvars[0]:
+        reads_inputs = set(map(id, eqn.invars)) == set(map(id, jaxpr.invars))
+        if reads_inputs and len(jaxpr.outvars) == 1 and jaxpr.outvars[0] is eqn.outvars[0]:
             return _KIND_OF_BINARY_PRIMITIVE.get(eqn.primitive, "other")
     return "other"
 
 
 def check_supported_dtype(kind: str, aval: Any) -> None:
     """Raise unless our pools compute a `kind` of arrays of this type."""
-    real = jnp.issubdtype(aval.dtype, jnp.floating) or jnp.issubdtype(aval.dtype, jnp.integer)
-    if not real and (kind == "sum" or aval.dtype != jnp.bool_):
+    is_real = jnp.issubdtype(aval.dtype, jnp.floating) or jnp.issubdtype(aval.dtype, jnp.integer)
+    if not is_real and (kind == "sum" or aval.dtype != jnp.bool_):
         raise LeftToLaxError(f"{aval.dtype} has no {kind} here")
 
 
@@ -69,18 +69,18 @@ def window_from_lax_params(aval: Any, params: dict[str, Any]) -> Window:
     """The window of a reduction of an array with the shape of `aval`, from its parameters. Raises `LeftToLaxError`."""
     if any(dilation != 1 for dilation in params["base_dilation"]):
         raise LeftToLaxError("base_dilation is not 1")
-    shape, strides, pads, dilation = (
+    window_shape, strides, pads, dilation = (
         params[name]
         for name in ("window_dimensions", "window_strides", "padding", "window_dilation")
     )
-    if any(len(values) != aval.ndim for values in (shape, strides, pads, dilation)):
+    if any(len(values) != aval.ndim for values in (window_shape, strides, pads, dilation)):
         raise LeftToLaxError("not one entry for each axis")
-    if any(isinstance(size, Array) for size in (*shape, *strides)):
+    if any(isinstance(size, Array) for size in (*window_shape, *strides)):
         raise LeftToLaxError("a size is an array, which lax refuses")
     axes = tuple(
         axis
         for axis in range(aval.ndim)
-        if shape[axis] != 1 or strides[axis] != 1 or any(pads[axis])
+        if window_shape[axis] != 1 or strides[axis] != 1 or any(pads[axis])
     )
     if not axes:
         raise LeftToLaxError("every window is one element")
@@ -93,7 +93,7 @@ def window_from_lax_params(aval: Any, params: dict[str, Any]) -> Window:
     try:
         window = make_window(
             aval.shape,
-            values_of_pooled_axes(shape),
+            values_of_pooled_axes(window_shape),
             values_of_pooled_axes(strides),
             values_of_pooled_axes(pads),
             window_dilation=values_of_pooled_axes(dilation),
@@ -101,7 +101,7 @@ def window_from_lax_params(aval: Any, params: dict[str, Any]) -> Window:
             empty_windows="allow",
         )
     except ArgumentError as error:
-        raise LeftToLaxError(f"{error.arg_name} is not {error.requirement}") from None
+        raise LeftToLaxError(f"{error.arg_name} is not {error.rule}") from None
     if _is_running_reduction(window):
         raise LeftToLaxError("a running reduction: so lax computes cumsum and cummax")
     return window
@@ -112,5 +112,5 @@ def _is_running_reduction(window: Window) -> bool:
     if len(window.dims) != 1:
         return False
     (dim,) = window.dims
-    plain = dim.window == dim.size and dim.stride == dim.dilation == 1
-    return plain and sorted((dim.low, dim.high)) == [0, dim.size - 1]
+    spans_axis = dim.window == dim.size and dim.stride == dim.dilation == 1
+    return spans_axis and sorted((dim.low, dim.high)) == [0, dim.size - 1]

@@ -19,20 +19,20 @@ from jaxpool._geometry.window import Window
 from jaxpool._kernels.compare import Ties
 from jaxpool._ops.apply import Autodiff
 from jaxpool._shards.adaptive import adaptive_pool
-from jaxpool._shards.place import Place, place_by_type
+from jaxpool._shards.place import ArraySharding, sharding_from_type
 
 
 def _check_adaptive_arguments(
     x: Any, output_shape: Any, axes: Any, autodiff: Any, ties: Any = "first"
-) -> tuple[Array, Window, Place | None]:
+) -> tuple[Array, Window, ArraySharding | None]:
     """The input as an array, the windows over the whole array, and its sharding if its type shows one."""
     x = as_array(x)
-    place = place_by_type(x)
-    shape = place.global_shape(x.shape) if place else x.shape
+    sharding = sharding_from_type(x)
+    shape = sharding.global_shape(x.shape) if sharding else x.shape
     window = adaptive_window(shape, output_shape, axes)
     check_choice("ties", ties, ("first", "last", "split"))
     check_choice("autodiff", autodiff, ("vjp", "jvp"))
-    return x, window, place
+    return x, window, sharding
 
 
 @public
@@ -88,8 +88,8 @@ def adaptive_max_pool(
     References:
       `torch.nn.functional.adaptive_max_pool2d` has the same windows; it selects the last NaN of a window.
     """
-    x, window, place = _check_adaptive_arguments(x, output_shape, axes, autodiff, ties)
-    y: Array = adaptive_pool("max", place, x, window, ties, autodiff)
+    x, window, sharding = _check_adaptive_arguments(x, output_shape, axes, autodiff, ties)
+    y: Array = adaptive_pool("max", sharding, x, window, ties, autodiff)
     return y
 
 
@@ -142,9 +142,9 @@ def adaptive_max_pool_with_argmax(
     References:
       `torch.nn.functional.adaptive_max_pool2d` with `return_indices=True`.
     """
-    x, window, place = _check_adaptive_arguments(x, output_shape, axes, autodiff, ties)
+    x, window, sharding = _check_adaptive_arguments(x, output_shape, axes, autodiff, ties)
     check_fits_int32_indices("x", window.input_shape)
-    y, indices = adaptive_pool("argmax", place, x, window, ties, autodiff)
+    y, indices = adaptive_pool("argmax", sharding, x, window, ties, autodiff)
     return y, indices
 
 
@@ -194,6 +194,6 @@ def adaptive_avg_pool(
       `torch.nn.functional.adaptive_avg_pool2d` has the same windows; `equinox.nn.AdaptiveAvgPool2d` has others if N
       does not divide H.
     """
-    x, window, place = _check_adaptive_arguments(x, output_shape, axes, autodiff)
-    y: Array = adaptive_pool("mean", place, x, window, "first", autodiff)
+    x, window, sharding = _check_adaptive_arguments(x, output_shape, axes, autodiff)
+    y: Array = adaptive_pool("mean", sharding, x, window, "first", autodiff)
     return y

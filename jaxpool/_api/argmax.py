@@ -30,10 +30,10 @@ from jaxpool._arguments.sizes import (
     normalise_axes,
 )
 from jaxpool._kernels.compare import Ties
-from jaxpool._ops.apply import Autodiff, applied
+from jaxpool._ops.apply import Autodiff, apply_default_jvp
 from jaxpool._ops.unpool import Unpool
-from jaxpool._shards.place import place_by_type
-from jaxpool._shards.pools import select_with_position
+from jaxpool._shards.place import sharding_from_type
+from jaxpool._shards.pools import max_pool_with_position
 from jaxpool._shards.unpool import unpool
 
 
@@ -96,9 +96,9 @@ def max_pool_with_argmax(
       first of equal numbers. The indices of `tf.nn.max_pool_with_argmax` count channels too.
     """
     geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
-    x, split = checked_array_and_windows(x, *geometry, ties=ties, autodiff=autodiff)
-    check_fits_int32_indices("x", split.window.input_shape)
-    return split.run(select_with_position, x, ties, autodiff=autodiff)
+    x, windows = checked_array_and_windows(x, *geometry, ties=ties, autodiff=autodiff)
+    check_fits_int32_indices("x", windows.window.input_shape)
+    return windows.run(max_pool_with_position, x, ties, autodiff=autodiff)
 
 
 @public
@@ -145,45 +145,45 @@ def max_unpool(
       `torch.nn.functional.max_unpool2d`. If indices collide, its result is not deterministic, and its gradient goes
       to overwritten elements too.
     """
-    known = indices if isinstance(indices, np.ndarray) else None
-    y, indices, where, sizes = check_unpool_arguments(y, indices, spatial_shape, axes)
-    place = place_by_type(y)
-    if place:
-        return unpool(place, y, indices, where, sizes, known)
-    return applied(Unpool(where, sizes), y, indices)
+    concrete_indices = indices if isinstance(indices, np.ndarray) else None
+    y, indices, pooled_axes, sizes = check_unpool_arguments(y, indices, spatial_shape, axes)
+    sharding = sharding_from_type(y)
+    if sharding:
+        return unpool(sharding, y, indices, pooled_axes, sizes, concrete_indices)
+    return apply_default_jvp(Unpool(pooled_axes, sizes), y, indices)
 
 
 def check_unpool_arguments(
     y: Any, indices: Any, spatial_shape: Any, axes: Any
 ) -> tuple[Array, Array, tuple[int, ...], tuple[int, ...]]:
     """The arrays of `max_unpool`, its axes and their sizes."""
-    original = indices
+    original_indices = indices
     y, indices = as_array(y, "y"), as_array(indices, "indices")
     spatial_shape = array_to_list(spatial_shape)
     if not is_tuple_or_list(spatial_shape) or not spatial_shape:
         rule = "a tuple of positive ints, one an unpooled axis"
         hint = "Pass a tuple such as (4, 4)."
-        kind = ValueError if is_tuple_or_list(spatial_shape) else TypeError
-        raise ArgumentError("spatial_shape", rule, spatial_shape, hint, kind)
-    rank = len(spatial_shape)
-    if rank == y.ndim > 2 and all(map(is_int, spatial_shape)):
+        error_type = ValueError if is_tuple_or_list(spatial_shape) else TypeError
+        raise ArgumentError("spatial_shape", rule, spatial_shape, hint, error_type)
+    num_axes = len(spatial_shape)
+    if num_axes == y.ndim > 2 and all(map(is_int, spatial_shape)):
         _check_pooled_sizes_only(spatial_shape, y.shape, axes)
-    where = normalise_axes(axes, y.ndim, rank, "y")
-    sizes = ints_per_axis("spatial_shape", spatial_shape, rank, accept_int=False)
+    pooled_axes = normalise_axes(axes, y.ndim, num_axes, "y")
+    sizes = ints_per_axis("spatial_shape", spatial_shape, num_axes, accept_int=False)
     check_fits_int32_indices("spatial_shape", sizes)
-    if all(is_int(y.shape[axis]) for axis in where):
-        check_fits_int32_indices("y", [y.shape[axis] for axis in where])
-    check_unpool_indices(indices, original, y, math.prod(sizes))
-    return y, indices, where, sizes
+    if all(is_int(y.shape[axis]) for axis in pooled_axes):
+        check_fits_int32_indices("y", [y.shape[axis] for axis in pooled_axes])
+    check_unpool_indices(indices, original_indices, y, math.prod(sizes))
+    return y, indices, pooled_axes, sizes
 
 
 def _check_pooled_sizes_only(spatial_shape: Sequence[int], shape: Sequence[Any], axes: Any) -> None:
     """Raise if `spatial_shape` is the shape of the whole result instead of the sizes of its unpooled axes."""
     ndim = len(shape)
-    pooled = example_axes(ndim) if axes is None else normalise_axes(axes, ndim, None, "y")
-    others = [axis for axis in range(ndim) if axis not in pooled]
-    if others and all(spatial_shape[axis] == shape[axis] for axis in others):
-        hint = f"Pass {tuple(spatial_shape[axis] for axis in pooled)}."
+    pooled_axes = example_axes(ndim) if axes is None else normalise_axes(axes, ndim, None, "y")
+    other_axes = [axis for axis in range(ndim) if axis not in pooled_axes]
+    if other_axes and all(spatial_shape[axis] == shape[axis] for axis in other_axes):
+        hint = f"Pass {tuple(spatial_shape[axis] for axis in pooled_axes)}."
         rule = "the sizes of unpooled axes alone"
         raise ArgumentError("spatial_shape", rule, spatial_shape, hint)
 
@@ -213,12 +213,16 @@ def check_unpool_indices(
         raise ArgumentError(
             "indices", f"of the shape of {y_name}", indices.shape, hint, attribute="shape"
         )
-    known = unconverted_indices if isinstance(unconverted_indices, np.ndarray) else indices
-    if isinstance(known, jax.core.Tracer) or not getattr(known, "is_fully_addressable", True):
+    concrete_indices = (
+        unconverted_indices if isinstance(unconverted_indices, np.ndarray) else indices
+    )
+    if isinstance(concrete_indices, jax.core.Tracer) or not getattr(
+        concrete_indices, "is_fully_addressable", True
+    ):
         return
-    values = np.asarray(known)
-    beyond = values[(values < 0) | (values >= num_positions)]
-    if beyond.size:
+    values = np.asarray(concrete_indices)
+    invalid_indices = values[(values < 0) | (values >= num_positions)]
+    if invalid_indices.size:
         rule = f"from 0 to {num_positions - 1}, positions in spatial_shape"
         hint = "Pass the sizes of the axes that were pooled."
-        raise ArgumentError("indices", rule, int(beyond[0]), hint)
+        raise ArgumentError("indices", rule, int(invalid_indices[0]), hint)

@@ -17,7 +17,7 @@ from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import IntOrInts, Padding
 from jaxpool._kernels import dtypes
 from jaxpool._ops.apply import Autodiff
-from jaxpool._ops.masked import fill_masked, mean
+from jaxpool._ops.masked import fill_masked, masked_mean
 from jaxpool._ops.sum_pool import CountedAverage
 from jaxpool._shards import pools
 
@@ -67,13 +67,13 @@ def sum_pool(
       The window arithmetic of `jax.lax.reduce_window`.
     """
     geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
-    x, split = checked_array_and_windows(x, *geometry, autodiff=autodiff, allow_long_axes=True)
+    x, windows = checked_array_and_windows(x, *geometry, autodiff=autodiff, allow_long_axes=True)
     if x.dtype == jnp.bool_:
         rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
         raise wrong_dtype_error("x", rule, x, hint)
-    mask = checked_window_mask(x, split, where)
+    mask = checked_window_mask(x, windows, where)
     x = x if mask is None else fill_masked(x, mask, 0)
-    return split.run(pools.sum_pool, x, "not", autodiff=autodiff)
+    return windows.run(pools.sum_pool, x, "not", autodiff=autodiff)
 
 
 def check_divisor(
@@ -87,10 +87,10 @@ def check_divisor(
     rule, hint = "a number other than 0", "Leave it out to divide by the count."
     if not is_number or isinstance(divisor, bool):
         raise ArgumentError("divisor", rule, divisor, hint, TypeError)
-    size = abs(divisor.item() if isinstance(divisor, np.generic) else divisor)
-    if size == 0:
+    magnitude = abs(divisor.item() if isinstance(divisor, np.generic) else divisor)
+    if magnitude == 0:
         raise ArgumentError("divisor", rule, divisor, hint)
-    if not float(jnp.finfo(sum_dtype).tiny) <= size <= float(jnp.finfo(sum_dtype).max):
+    if not float(jnp.finfo(sum_dtype).tiny) <= magnitude <= float(jnp.finfo(sum_dtype).max):
         raise ArgumentError("divisor", f"{rule} in the range of {sum_dtype}", divisor, hint)
     return float(divisor)
 
@@ -149,12 +149,12 @@ def avg_pool(
       `count_include_pad` of `torch.nn.functional.avg_pool2d` and of `flax.linen.avg_pool`.
     """
     geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
-    x, split = checked_array_and_windows(x, *geometry, autodiff=autodiff, allow_long_axes=True)
-    accumulator = dtypes.accumulator_dtype(dtypes.mean_dtype(x.dtype))
-    divide = check_divisor(divisor, count_include_pad, accumulator)
-    mask = checked_window_mask(x, split, where)
-    if mask is not None and divide == "real":
-        op = CountedAverage(split.window)
-        return split.apply(mean, op, dtypes.as_float(x), mask=mask, autodiff=autodiff)
+    x, windows = checked_array_and_windows(x, *geometry, autodiff=autodiff, allow_long_axes=True)
+    sum_dtype = dtypes.accumulator_dtype(dtypes.mean_dtype(x.dtype))
+    divisor_rule = check_divisor(divisor, count_include_pad, sum_dtype)
+    mask = checked_window_mask(x, windows, where)
+    if mask is not None and divisor_rule == "real":
+        op = CountedAverage(windows.window)
+        return windows.apply(masked_mean, op, dtypes.as_float(x), mask=mask, autodiff=autodiff)
     x = x if mask is None else fill_masked(x, mask, 0)
-    return split.run(pools.sum_pool, x, divide, autodiff=autodiff)
+    return windows.run(pools.sum_pool, x, divisor_rule, autodiff=autodiff)

@@ -13,7 +13,7 @@ from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import IntOrInts, Padding, ints_per_axis
 from jaxpool._kernels.dtypes import as_float
-from jaxpool._ops.apply import applied
+from jaxpool._ops.apply import apply_default_jvp
 from jaxpool._ops.blur import BlurPool
 
 MAX_BLUR_TAPS = 1024  # sum of the window sizes; each element is a term of the traced program
@@ -96,23 +96,23 @@ def max_blur_pool(
     References:
       Zhang, Making Convolutional Networks Shift-Invariant Again, arXiv:1904.11486.
     """
-    x, split = checked_array_and_windows(x, window_shape, padding=padding, axes=axes)
-    axes = split.window.axes
-    blur = ints_per_axis("blur_shape", blur_shape, len(axes))
+    x, windows = checked_array_and_windows(x, window_shape, padding=padding, axes=axes)
+    axes = windows.window.axes
+    blur_sizes = ints_per_axis("blur_shape", blur_shape, len(axes))
     y = max_or_min_pool(
         "max", x, window_shape, None, padding, None, False, axes, None, "first", "jvp"
     )
-    return _checked_blur_pool(y, blur, strides, padding, axes, "blur_shape")
+    return _checked_blur_pool(y, blur_sizes, strides, padding, axes, "blur_shape")
 
 
 def _checked_blur_pool(
     x: Any, window_shape: Any, strides: Any, padding: Any, axes: Any, arg_name: str = "window_shape"
 ) -> Array:
     """The blur pool of x; `arg_name` is the name of `window_shape` in errors."""
-    x, split = checked_array_and_windows(x, window_shape, strides, padding, axes=axes)
-    if sum(split.window.window_shape) > MAX_BLUR_TAPS:
+    x, windows = checked_array_and_windows(x, window_shape, strides, padding, axes=axes)
+    if sum(windows.window.window_shape) > MAX_BLUR_TAPS:
         hint = "Blur twice: windows of j and of k blur as one of j + k - 1."
         rule = f"of at most {MAX_BLUR_TAPS} elements along all axes together"
         raise ArgumentError(arg_name, rule, window_shape, hint)
-    split.check_reflected()
-    return split.apply(applied, BlurPool(split.window), as_float(x))
+    windows.check_reflection()
+    return windows.apply(apply_default_jvp, BlurPool(windows.window), as_float(x))

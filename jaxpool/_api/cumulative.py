@@ -19,29 +19,23 @@ from jaxpool._arguments.choices import check_bool, check_choice
 from jaxpool._arguments.sizes import check_fits_int32_indices, normalise_axis
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
-from jaxpool._ops.cumulative import Running, Which
-from jaxpool._shards.split import check_whole
+from jaxpool._ops.cumulative import FirstOrLast, RunningExtremum
+from jaxpool._shards.split import check_unsharded
 
 
 def _cumulative_op_and_arrays(
-    kind: Kind,
-    x: Any,
-    axis: Any,
-    reverse: Any,
-    reset: Any,
-    ties: Any,
-    autodiff: Any,
-) -> tuple[Running, tuple[Array, ...]]:
+    kind: Kind, x: Any, axis: Any, reverse: Any, reset: Any, ties: Any, autodiff: Any
+) -> tuple[RunningExtremum, tuple[Array, ...]]:
     """The op and its arrays: x and, if there is one, the `reset` mask, broadcast to the size of x along the axis."""
     x = as_array(x)
-    along = normalise_axis(axis, x.ndim, several="Reshape x to run along several.")
-    (at,) = normalise_reduced_axes(along, x.shape)
+    checked_axis = normalise_axis(axis, x.ndim, non_int_hint="Reshape x to run along several.")
+    (at,) = normalise_reduced_axes(checked_axis, x.shape)
     check_fits_int32_indices("x", (x.shape[at],))
     check_bool("reverse", reverse)
     check_choice("ties", ties, ("first", "last"))
-    check_whole(x, at, by_type=False)
+    check_unsharded(x, at, checks_types=False)
     check_choice("autodiff", autodiff, ("vjp", "jvp"))
-    op = Running(kind, ties, at, reverse)
+    op = RunningExtremum(kind, ties, at, reverse)
     if reset is None:
         return op, (x,)
     mask = as_broadcast_mask(reset, x.shape, "reset")
@@ -49,7 +43,7 @@ def _cumulative_op_and_arrays(
     return op, (x, jnp.broadcast_to(mask, shape))
 
 
-def _apply_with_index(op: Running, autodiff: Autodiff, *args: Array) -> tuple[Array, Array]:
+def _apply_with_index(op: RunningExtremum, autodiff: Autodiff, *args: Array) -> tuple[Array, Array]:
     y, index = apply_with_residual(op, autodiff, *args)
     return y, index.astype(np.int32)
 
@@ -62,7 +56,7 @@ def cummax(
     *,
     reverse: bool = False,
     reset: Any = None,
-    ties: Which = "first",
+    ties: FirstOrLast = "first",
     autodiff: Autodiff = "vjp",
 ) -> Array:
     """Computes the running maximum along an axis.
@@ -110,7 +104,7 @@ def cummin(
     *,
     reverse: bool = False,
     reset: Any = None,
-    ties: Which = "first",
+    ties: FirstOrLast = "first",
     autodiff: Autodiff = "vjp",
 ) -> Array:
     """Computes the running minimum along an axis.
@@ -148,7 +142,7 @@ def cummax_with_argmax(
     *,
     reverse: bool = False,
     reset: Any = None,
-    ties: Which = "first",
+    ties: FirstOrLast = "first",
     autodiff: Autodiff = "vjp",
 ) -> tuple[Array, Array]:
     """Computes the running maximum along an axis and its position.
@@ -188,7 +182,7 @@ def cummin_with_argmax(
     *,
     reverse: bool = False,
     reset: Any = None,
-    ties: Which = "first",
+    ties: FirstOrLast = "first",
     autodiff: Autodiff = "vjp",
 ) -> tuple[Array, Array]:
     """Computes the running minimum along an axis and its position.

@@ -14,7 +14,7 @@ from jax import numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec, reshard
 
 from jaxpool._api.shared_text import fill_docstring_placeholders
-from jaxpool._arguments.arrays import as_real_array, is_array, not_an_array_error, with_weak_type
+from jaxpool._arguments.arrays import as_real_array, as_weakly_typed, is_array, not_an_array_error
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import check_choice
 from jaxpool._arguments.errors import ArgumentError
@@ -22,7 +22,7 @@ from jaxpool._kernels import dtypes
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.apply import Autodiff, apply
-from jaxpool._ops.elementwise import Extreme, NaN, sharded_alike
+from jaxpool._ops.elementwise import ElementwiseExtremum, NaNHandling, match_shardings
 
 
 def _as_promoted_arrays(
@@ -32,7 +32,7 @@ def _as_promoted_arrays(
 
     An array of a floating dtype that is not weak keeps it; all others are cast to the dtype of the result.
     """
-    together = " and ".join(arg_names) or "xs"
+    joined_names = " and ".join(arg_names) or "xs"
     arg_names = arg_names or tuple(f"xs[{i}]" for i in range(len(xs)))
     if len(xs) < 2:
         raise ArgumentError(
@@ -47,34 +47,36 @@ def _as_promoted_arrays(
             raise not_an_array_error(name, x, "an array or a number")
     arrays = [as_real_array(name, x) for name, x in zip(arg_names, xs, strict=True)]
     try:
-        dtype, weak = jax.dtypes.result_type(*arrays, return_weak_type_flag=True)
+        dtype, is_weak = jax.dtypes.result_type(*arrays, return_weak_type_flag=True)
     except ValueError:
         got = ", ".join(
             f"{name}.dtype={x.dtype}" for name, x in zip(arg_names, arrays, strict=True)
         )
         rule, hint = "of dtypes that jax promotes to one", "Convert them first."
-        raise ArgumentError(together, rule, xs, hint, shown_value=got) from None
+        raise ArgumentError(joined_names, rule, xs, hint, shown_value=got) from None
     try:
         jnp.broadcast_shapes(*[x.shape for x in arrays])
     except ValueError:
         pairs = zip(arg_names, arrays, strict=True)
         got = ", ".join(f"{name}.shape={x.shape}" for name, x in pairs)
         rule = "of shapes that broadcast together"
-        raise ArgumentError(together, rule, xs, "Reshape them first.", shown_value=got) from None
+        raise ArgumentError(
+            joined_names, rule, xs, "Reshape them first.", shown_value=got
+        ) from None
     keep = [dtypes.is_float(x.dtype) and not jax.typeof(x).weak_type for x in arrays]
-    return [x if same else x.astype(dtype) for x, same in zip(arrays, keep, strict=True)], weak
+    return [x if same else x.astype(dtype) for x, same in zip(arrays, keep, strict=True)], is_weak
 
 
 def _unshard_repeated_axes(x: Array, broadcast_shape: tuple[int, ...]) -> Array:
     """x, unsharded along axes that broadcasting to `broadcast_shape` repeats, where jax has no gradient."""
-    sharding, lead = jax.typeof(x).sharding, len(broadcast_shape) - x.ndim
-    parts = [
-        part if size == wide else None
-        for part, size, wide in zip(sharding.spec, x.shape, broadcast_shape[lead:], strict=True)
+    sharding, offset = jax.typeof(x).sharding, len(broadcast_shape) - x.ndim
+    spec_entries = [
+        entry if size == out else None
+        for entry, size, out in zip(sharding.spec, x.shape, broadcast_shape[offset:], strict=True)
     ]
-    if parts == list(sharding.spec):
+    if spec_entries == list(sharding.spec):
         return x
-    return reshard(x, NamedSharding(sharding.mesh, PartitionSpec(*parts)))
+    return reshard(x, NamedSharding(sharding.mesh, PartitionSpec(*spec_entries)))
 
 
 def _elementwise_extremum(
@@ -82,17 +84,17 @@ def _elementwise_extremum(
     xs: tuple[Any, ...],
     ties: Any,
     autodiff: Any,
-    nan_rule: NaN = "wins",
+    nan_handling: NaNHandling = "wins",
     arg_names: tuple[str, ...] = (),
 ) -> Array:
     check_choice("ties", ties, ("split", "first", "last"))
     check_choice("autodiff", autodiff, ("vjp", "jvp"))
-    operands, weak = _as_promoted_arrays(kind, xs, arg_names)
+    operands, is_weak = _as_promoted_arrays(kind, xs, arg_names)
     shape = jnp.broadcast_shapes(*[x.shape for x in operands])
-    arrays = sharded_alike([_unshard_repeated_axes(x, shape) for x in operands])
+    arrays = match_shardings([_unshard_repeated_axes(x, shape) for x in operands])
     shapes, dtypes = tuple(x.shape for x in arrays), tuple(x.dtype for x in arrays)
-    y = apply(Extreme(kind, ties, shapes, dtypes, nan_rule), autodiff, *arrays)
-    return with_weak_type(y) if weak else y
+    y = apply(ElementwiseExtremum(kind, ties, shapes, dtypes, nan_handling), autodiff, *arrays)
+    return as_weakly_typed(y) if is_weak else y
 
 
 @public

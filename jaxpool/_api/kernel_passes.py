@@ -82,14 +82,14 @@ def residual_types(op: Op, argument_types: Sequence[Any]) -> tuple[jax.ShapeDtyp
 
 
 def _is_differentiable(op: Op, argument_types: Sequence[Any]) -> bool:
-    return all(jnp.issubdtype(each.dtype, jnp.floating) for each in argument_types[: op.inputs])
+    return all(jnp.issubdtype(aval.dtype, jnp.floating) for aval in argument_types[: op.num_inputs])
 
 
 def passes_of_op(
     platform: Platform, op: Op, argument_types: Sequence[Any], directions: Collection[Direction]
 ) -> PoolPasses:
     """The passes of an op in some directions, for inputs and extra arguments of `argument_types`."""
-    inputs, value = argument_types[: op.inputs], functools.partial(linear_map.value, op)
+    inputs, value = argument_types[: op.num_inputs], functools.partial(linear_map.value, op)
     y = jax.eval_shape(value, *argument_types)
     calls: dict[Direction, tuple[Any, ...]] = {
         "value": (value, *argument_types),
@@ -97,24 +97,24 @@ def passes_of_op(
     }
     if _is_differentiable(op, argument_types):
         forward = functools.partial(linear_map.value_and_residual, op)
-        tangent = functools.partial(linear_map.linear_map, op, nonzero=(True,) * op.inputs)
+        tangent = functools.partial(linear_map.linear_map, op, nonzero=(True,) * op.num_inputs)
         y, residual = jax.eval_shape(forward, *argument_types)
         calls["forward"] = (forward, *argument_types)
         calls["tangent"] = (tangent, residual, inputs)
         calls["backward"] = (functools.partial(tangent, transposed=True), residual, [y])
-    found = {
-        each: _passes_of_function(platform, [*inputs, y], *call)
-        for each, call in calls.items()
-        if each in directions
+    passes = {
+        direction: _passes_of_function(platform, [*inputs, y], *call)
+        for direction, call in calls.items()
+        if direction in directions
     }
-    return PoolPasses(**found)
+    return PoolPasses(**passes)
 
 
 def passes_of_equation(platform: Platform, equation: Any) -> Passes:
     """The passes of an equation of one of our primitives, with all examples of its vmaps."""
     bind = functools.partial(equation.primitive.bind, **equation.params)
-    arrays = [x.aval for x in equation.outvars]
-    return _passes_of_function(platform, arrays, bind, *[x.aval for x in equation.invars])
+    output_types = [x.aval for x in equation.outvars]
+    return _passes_of_function(platform, output_types, bind, *[x.aval for x in equation.invars])
 
 
 def _passes_of_function(
@@ -127,12 +127,10 @@ def _passes_of_function(
 
     Passes over arrays smaller than all of `input_and_output_types`, such as tables of positions, are left out.
     """
-    program = jax.make_jaxpr(function)(*argument_types).jaxpr
-    reader = _PassCollector(platform, min(map(_num_elements, input_and_output_types)))
-    reader.store_results(
-        reader.read_jaxpr(program, [NO_READS] * len(program.invars)), program.outvars
-    )
-    return tuple(reader.passes) or (_elementwise_pass(program.outvars),)
+    jaxpr = jax.make_jaxpr(function)(*argument_types).jaxpr
+    collector = _PassCollector(platform, min(map(_num_elements, input_and_output_types)))
+    collector.end_passes(collector.read_jaxpr(jaxpr, [NO_READS] * len(jaxpr.invars)), jaxpr.outvars)
+    return tuple(collector.passes) or (_elementwise_pass(jaxpr.outvars),)
 
 
 class _SourceRead(NamedTuple):
@@ -159,21 +157,21 @@ class _PassCollector:
 
     def read_jaxpr(self, jaxpr: Any, input_reads: Sequence[Reads | None]) -> list[Reads | None]:
         """List the passes of a jaxpr. Return the reads that its outputs are computed from, None for constants."""
-        known = dict(zip(jaxpr.invars, input_reads, strict=True))
+        reads_by_variable = dict(zip(jaxpr.invars, input_reads, strict=True))
         self.num_jaxprs += 1
-        scope = self.num_jaxprs
+        jaxpr_number = self.num_jaxprs
 
         def reads_of_variable(x: Any) -> Reads | None:
-            return None if isinstance(x, core.Literal) else known.get(x)
+            return None if isinstance(x, core.Literal) else reads_by_variable.get(x)
 
         for equation in jaxpr.eqns:
-            operands = [reads_of_variable(x) for x in equation.invars]
-            if any(reads is not None for reads in operands):
-                outputs = self._reads_of_outputs(equation, operands, scope)
-                known.update(zip(equation.outvars, outputs, strict=True))
+            operand_reads = [reads_of_variable(x) for x in equation.invars]
+            if any(reads is not None for reads in operand_reads):
+                output_reads = self._reads_of_outputs(equation, operand_reads, jaxpr_number)
+                reads_by_variable.update(zip(equation.outvars, output_reads, strict=True))
         return [reads_of_variable(x) for x in jaxpr.outvars]
 
-    def store_results(
+    def end_passes(
         self, result_reads: Sequence[Reads | None], variables: Sequence[Any]
     ) -> list[Reads | None]:
         """End the passes that compute `variables` from `result_reads`."""
@@ -181,8 +179,8 @@ class _PassCollector:
         # One loop computes all results of one shape.
         for shape in dict.fromkeys(x.aval.shape for x in variables):
             pairs = zip(result_reads, variables, strict=True)
-            chosen = [(reads, x) for reads, x in pairs if reads and x.aval.shape == shape]
-            self._add_pass(NO_READS.union(*[reads for reads, _ in chosen]), [x for _, x in chosen])
+            group = [(reads, x) for reads, x in pairs if reads and x.aval.shape == shape]
+            self._add_pass(NO_READS.union(*[reads for reads, _ in group]), [x for _, x in group])
         return [None if reads is None else NO_READS for reads in result_reads]
 
     def _add_pass(self, reads: Reads, written_variables: Sequence[Any] = ()) -> None:
@@ -195,9 +193,9 @@ class _PassCollector:
             or max([size, *(_num_elements(x.aval) for x in written_variables)]) < self.min_elements
         ):
             return
-        largest = [read for read in reads if _num_elements(read.source_array[-1].aval) == size]
-        how = "gather" if any(read.primitive_name == "gather" for read in largest) else "slice"
-        axes = sorted(frozenset[int]().union(*[read.axes for read in largest]))
+        top_reads = [read for read in reads if _num_elements(read.source_array[-1].aval) == size]
+        how = "gather" if any(read.primitive_name == "gather" for read in top_reads) else "slice"
+        axes = sorted(frozenset[int]().union(*[read.axes for read in top_reads]))
         self.passes.append(
             Pass(
                 tuple(axes),
@@ -212,30 +210,30 @@ class _PassCollector:
     ) -> list[Reads | None]:
         """The reads that the outputs of an equation are computed from."""
         name, outs = equation.primitive.name, equation.outvars
-        every = NO_READS.union(*[reads for reads in operand_reads if reads is not None])
+        all_reads = NO_READS.union(*[reads for reads in operand_reads if reads is not None])
         if equation.primitive in (linear_map.compute_p, linear_map.linear_p):
             kernel = linear_map.kernel_of(equation, self.platform)
-            program = jax.make_jaxpr(kernel)(*[x.aval for x in equation.invars]).jaxpr
-            return self.read_jaxpr(program, operand_reads)
+            jaxpr = jax.make_jaxpr(kernel)(*[x.aval for x in equation.invars]).jaxpr
+            return self.read_jaxpr(jaxpr, operand_reads)
         if name in ("scan", "while", "cond"):
             return self._add_control_flow_passes(equation, operand_reads)
         if name.startswith(NOT_FUSED_PREFIXES) and name != "reduce_precision":
-            self._add_pass(every)
+            self._add_pass(all_reads)
             if max(_num_elements(x.aval) for x in (*equation.invars, *outs)) >= self.min_elements:
                 how = name.removeprefix("jaxpool_")
                 self.passes.append(
                     Pass(*_axes_and_num_terms(equation), how, tuple(map(_shape_and_dtype, outs)))
                 )
             return [NO_READS] * len(outs)
-        for inner in core.jaxprs_in_params(equation.params):
-            return self._reads_of_call(equation, inner, operand_reads)
+        for called_jaxpr in core.jaxprs_in_params(equation.params):
+            return self._reads_of_call(equation, called_jaxpr, operand_reads)
         if name == "optimization_barrier":
-            return self.store_results(operand_reads, outs)
+            return self.end_passes(operand_reads, outs)
         if name in ("concatenate", "stack"):  # each element of the result comes from one operand
             return [max([reads for reads in operand_reads if reads is not None], key=len)]
         if name in ("slice", "dynamic_slice", "gather", "pad"):
             return [self._reads_of_slice(equation, operand_reads[0], jaxpr_number)]
-        return [every] * len(outs)
+        return [all_reads] * len(outs)
 
     def _reads_of_slice(
         self, equation: Any, operand_reads: Reads | None, jaxpr_number: int
@@ -244,12 +242,12 @@ class _PassCollector:
         if operand_reads is None or 0 in equation.outvars[0].aval.shape:
             return None
         (x, *_), (y, *_), params = equation.invars, equation.outvars, equation.params
-        name, how, part = equation.primitive.name, "slice", repr(params)
+        name, how, parameters = equation.primitive.name, "slice", repr(params)
         if name == "pad":
-            config = params["padding_config"]
-            axes = {axis for axis, (low, high, _) in enumerate(config) if low or high}
-            cropped = any(min(low, high) < 0 for low, high, _ in config)
-            if _max_reads_per_array(operand_reads) > 1 or (not operand_reads and not cropped):
+            padding_config = params["padding_config"]
+            axes = {axis for axis, (low, high, _) in enumerate(padding_config) if low or high}
+            is_cropped = any(min(low, high) < 0 for low, high, _ in padding_config)
+            if _max_reads_per_array(operand_reads) > 1 or (not operand_reads and not is_cropped):
                 return operand_reads
         elif name == "gather":
             axes, how = set(params["dimension_numbers"].start_index_map), "gather"
@@ -258,34 +256,34 @@ class _PassCollector:
             if _max_reads_per_array(operand_reads) > 1:
                 self._add_pass(operand_reads, [x])
         if name in ("gather", "dynamic_slice"):
-            part = f"{jaxpr_number} {id(y)}"  # the positions are arrays
-        start = _SourceRead((jaxpr_number, self.num_stores, x), (), frozenset(), how)
+            parameters = f"{jaxpr_number} {id(y)}"  # the positions are arrays
+        source_read = _SourceRead((jaxpr_number, self.num_stores, x), (), frozenset(), how)
         return frozenset(
-            each._replace(
-                slice_parameters=(*each.slice_parameters, part),
-                axes=each.axes | axes,
+            read._replace(
+                slice_parameters=(*read.slice_parameters, parameters),
+                axes=read.axes | axes,
                 primitive_name=how,
             )
-            for each in (operand_reads - self.listed_reads) or {start}
+            for read in (operand_reads - self.listed_reads) or {source_read}
         )
 
     def _reads_of_call(
         self, equation: Any, called_jaxpr: Any, operand_reads: Sequence[Any]
     ) -> list[Reads | None]:
         """The reads of the results of a call. Results of a call that XLA does not inline are stored."""
-        before, results = len(self.passes), self.read_jaxpr(called_jaxpr, operand_reads)
+        num_passes, reads = len(self.passes), self.read_jaxpr(called_jaxpr, operand_reads)
         if (getattr(equation.ctx, "xla_metadata", None) or {}).get("inlineable") != "false":
-            return results
-        results = self.store_results(results, equation.outvars)
-        if len(self.passes) == before and called_jaxpr.eqns:
+            return reads
+        reads = self.end_passes(reads, equation.outvars)
+        if len(self.passes) == num_passes and called_jaxpr.eqns:
             self.passes.append(_elementwise_pass(equation.outvars))
-        return results
+        return reads
 
     def _add_control_flow_passes(
         self, equation: Any, operand_reads: Sequence[Any]
     ) -> list[Reads | None]:
         """List the passes of the body of a loop, or of each branch of a conditional."""
-        params, operand_reads = equation.params, self.store_results(operand_reads, equation.invars)
+        params, operand_reads = equation.params, self.end_passes(operand_reads, equation.invars)
         if equation.primitive.name == "scan":
             bodies, where = [params["jaxpr"]], f"in each of {params['length']} loop steps"
         elif equation.primitive.name == "while":
@@ -294,18 +292,18 @@ class _PassCollector:
         else:
             bodies, where = params["branches"], "in a branch"
             operand_reads = operand_reads[1:]
-        first, found = len(self.passes), []
+        num_passes, branch_passes = len(self.passes), []
         for body in bodies:
-            self.store_results(self.read_jaxpr(body.jaxpr, operand_reads), body.jaxpr.outvars)
-            found.append(self.passes[first:])
-            del self.passes[first:]
+            self.end_passes(self.read_jaxpr(body.jaxpr, operand_reads), body.jaxpr.outvars)
+            branch_passes.append(self.passes[num_passes:])
+            del self.passes[num_passes:]
         # The longest branch is for rare inputs, such as NaN.
-        *_, longest = found = sorted(filter(None, found), key=len) or [[]]
-        if len(found) > 1:
-            where += f", or {len(longest)} pass{'es' * (len(longest) > 1)} in another branch"
-        for each in found[0]:
-            inner = f", {each.where}" if each.where else ""
-            self.passes.append(dataclasses.replace(each, where=where + inner))
+        *_, longest_branch = branch_passes = sorted(filter(None, branch_passes), key=len) or [[]]
+        if len(branch_passes) > 1:
+            where += f", or {len(longest_branch)} pass{'es' * (len(longest_branch) > 1)} in another branch"
+        for array_pass in branch_passes[0]:
+            inner_where = f", {array_pass.where}" if array_pass.where else ""
+            self.passes.append(dataclasses.replace(array_pass, where=where + inner_where))
         return [NO_READS] * len(equation.outvars)
 
 
@@ -339,7 +337,7 @@ def _axes_and_num_terms(equation: Any) -> tuple[tuple[int, ...], Any]:
     if equation.primitive.name == "dot_general":
         axes = tuple(params["dimension_numbers"][0][0])
     else:
-        last = len(shape) - 1
+        last_axis = len(shape) - 1
         axes = params.get("axes", params.get("dimensions"))
-        axes = (params.get("axis", params.get("dimension", last)),) if axes is None else axes
+        axes = (params.get("axis", params.get("dimension", last_axis)),) if axes is None else axes
     return tuple(axes), math.prod(shape[axis] for axis in axes)

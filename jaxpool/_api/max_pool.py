@@ -17,7 +17,7 @@ from jaxpool._arguments.sizes import IntOrInts, Padding
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.apply import Autodiff
-from jaxpool._ops.masked import MaskedSelect, extreme
+from jaxpool._ops.masked import MaskedSelect, masked_extremum
 from jaxpool._shards.pools import select_pool
 
 
@@ -36,15 +36,15 @@ def max_or_min_pool(
 ) -> Array:
     """Run the max or min pool of x."""
     geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
-    any_length = ties != "split" and where is None
-    x, split = checked_array_and_windows(
-        x, *geometry, ties=ties, autodiff=autodiff, allow_long_axes=any_length
+    allow_long_axes = ties != "split" and where is None
+    x, windows = checked_array_and_windows(
+        x, *geometry, ties=ties, autodiff=autodiff, allow_long_axes=allow_long_axes
     )
-    mask = checked_window_mask(x, split, where)
+    mask = checked_window_mask(x, windows, where)
     if mask is None:
-        return split.run(select_pool, x, kind, ties, autodiff=autodiff)
-    op = MaskedSelect(split.window, kind, ties)
-    return split.apply(extreme, op, x, mask=mask, autodiff=autodiff)
+        return windows.run(select_pool, x, kind, ties, autodiff=autodiff)
+    op = MaskedSelect(windows.window, kind, ties)
+    return windows.apply(masked_extremum, op, x, mask=mask, autodiff=autodiff)
 
 
 @public

@@ -61,24 +61,24 @@ def _load_glibc_if_in_use() -> Any:
         return None
     libc = ctypes.CDLL(None)
     try:
-        usage, malloc, free = libc.mallinfo2, libc.malloc, libc.free
+        mallinfo, malloc, free = libc.mallinfo2, libc.malloc, libc.free
     except AttributeError:
         return None
-    usage.restype, malloc.restype, free.argtypes = _Mallinfo2, ctypes.c_void_p, [ctypes.c_void_p]
-    before, size = usage().sizes[7], 1 << 16
-    block = malloc(ctypes.c_size_t(size))
-    grown = usage().sizes[7] - before
+    mallinfo.restype, malloc.restype, free.argtypes = _Mallinfo2, ctypes.c_void_p, [ctypes.c_void_p]
+    bytes_before, block_size = mallinfo().sizes[7], 1 << 16
+    block = malloc(ctypes.c_size_t(block_size))
+    bytes_added = mallinfo().sizes[7] - bytes_before
     free(block)
-    return libc if grown >= size else None
+    return libc if bytes_added >= block_size else None
 
 
 def _count_malloc_arenas(libc: Any) -> int:
     """The number of arenas of glibc: the first, and one per thread that allocated, up to a limit."""
-    text, size = ctypes.c_void_p(), ctypes.c_size_t()
+    buffer, buffer_size = ctypes.c_void_p(), ctypes.c_size_t()
     libc.open_memstream.restype = ctypes.c_void_p
-    stream = ctypes.c_void_p(libc.open_memstream(ctypes.byref(text), ctypes.byref(size)))
+    stream = ctypes.c_void_p(libc.open_memstream(ctypes.byref(buffer), ctypes.byref(buffer_size)))
     libc.malloc_info(0, stream)
     libc.fclose(stream)
-    report = ctypes.string_at(text, size.value)
-    libc.free(text)
-    return len(re.findall(rb"<heap nr=", report))
+    malloc_info_xml = ctypes.string_at(buffer, buffer_size.value)
+    libc.free(buffer)
+    return len(re.findall(rb"<heap nr=", malloc_info_xml))

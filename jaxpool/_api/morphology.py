@@ -21,7 +21,7 @@ from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import IntOrInts, Padding, normalise_axes
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, is_float
-from jaxpool._ops.apply import Autodiff, applied
+from jaxpool._ops.apply import Autodiff, apply_default_jvp
 from jaxpool._ops.morphology import Morphology
 
 
@@ -127,38 +127,40 @@ def _dilate_or_erode(
     autodiff: Any,
 ) -> Array:
     """The dilation or erosion of x."""
-    x, original, kernel = as_array(x), kernel, as_array(kernel, "kernel")
-    flat = _is_known_zero(original)
+    x, original_kernel, kernel = as_array(x), kernel, as_array(kernel, "kernel")
+    is_zero = _is_concrete_zero(original_kernel)
     if bool in (x.dtype, kernel.dtype) or is_float(x.dtype) != is_float(kernel.dtype):
         rule = f"of floats as x is, or of integers as x is, x being {x.dtype}"
         raise wrong_dtype_error("kernel", rule, kernel, "Convert one of them.")
     axes = None if axes is None else normalise_axes(axes, x.ndim, None)
-    many = kernel.ndim == (x.ndim - 1 if axes is None else len(axes) + 1)
-    shape = kernel.shape[: kernel.ndim - many]
-    pooled = normalise_axes(axes, x.ndim, len(shape))
-    channels = max(set(range(x.ndim)).difference(pooled), default=None) if many else None
-    if many and (channels is None or kernel.shape[-1] != x.shape[channels]):
+    per_channel = kernel.ndim == (x.ndim - 1 if axes is None else len(axes) + 1)
+    window_shape = kernel.shape[: kernel.ndim - per_channel]
+    pooled_axes = normalise_axes(axes, x.ndim, len(window_shape))
+    channel_axis = (
+        max(set(range(x.ndim)).difference(pooled_axes), default=None) if per_channel else None
+    )
+    if per_channel and (channel_axis is None or kernel.shape[-1] != x.shape[channel_axis]):
         rule = "of shape window_shape or (*window_shape, C), C the size of the channels of x"
         hint = "Pass axes=(1, 2), say, where x has no batch axis or several."
         raise ArgumentError("kernel", rule, kernel.shape, hint, attribute="shape")
-    if not shape:
+    if not window_shape:
         rule, hint = "of at least one pooled axis", "Pass jnp.zeros((3, 3)), say."
         raise ArgumentError("kernel", rule, kernel.shape, hint, attribute="shape")
-    geometry = shape, strides, padding, window_dilation, False, pooled
-    if flat:
+    geometry = window_shape, strides, padding, window_dilation, False, pooled_axes
+    if is_zero:
         return max_or_min_pool(kind, x, *geometry, None, ties, autodiff)
-    x, split = checked_array_and_windows(x, *geometry, ties=ties, autodiff=autodiff)
-    line = [x.shape[axis] if axis == channels else 1 for axis in range(x.ndim)]
-    weights = lax.reshape(kernel.astype(x.dtype), (math.prod(shape), *line))
-    op = Morphology(split.window, ties, range(split.window.size), kind, channels)
-    return split.apply(applied, op, x, weights, autodiff=autodiff)
+    x, windows = checked_array_and_windows(x, *geometry, ties=ties, autodiff=autodiff)
+    channel_shape = [x.shape[axis] if axis == channel_axis else 1 for axis in range(x.ndim)]
+    weights = lax.reshape(kernel.astype(x.dtype), (math.prod(window_shape), *channel_shape))
+    op = Morphology(windows.window, ties, range(windows.window.size), kind, channel_axis)
+    return windows.apply(apply_default_jvp, op, x, weights, autodiff=autodiff)
 
 
-def _is_known_zero(kernel: Any) -> bool:
+def _is_concrete_zero(kernel: Any) -> bool:
     """True if the kernel is concrete and 0 everywhere, so that the dilation is a max pool.
 
     Another constant would not do: sums are rounded or wrap around, so those of unequal elements may tie.
     """
-    traced = isinstance(kernel, jax.core.Tracer)
-    here = isinstance(kernel, jax.Array) and not traced and kernel.is_fully_addressable
-    return (here or isinstance(kernel, np.ndarray)) and not np.any(np.asarray(kernel))
+    is_traced = isinstance(kernel, jax.core.Tracer)
+    is_local = isinstance(kernel, jax.Array) and not is_traced and kernel.is_fully_addressable
+    return (is_local or isinstance(kernel, np.ndarray)) and not np.any(np.asarray(kernel))

@@ -17,38 +17,38 @@ from jaxpool._arguments.sizes import IntOrInts
 from jaxpool._kernels.compare import is_tied_with, to_comparison_dtype
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._kernels.materialise import store_arguments
-from jaxpool._ops.linear_map import traced_for
-from jaxpool._plan.problem import barrier_on
-from jaxpool._shards.halo import Shards
-from jaxpool._shards.pools import select_pool, select_with_tap
+from jaxpool._ops.linear_map import tracing_platform
+from jaxpool._plan.problem import barrier_of
+from jaxpool._shards.halo import ShardGeometry
+from jaxpool._shards.pools import select_pool, select_pool_with_tap
 
 PeakTies = Literal["first", "last", "all"]
 PEAK_TIES: tuple[PeakTies, ...] = get_args(PeakTies)
 
 
 def _mark_local_extrema(kind: Kind, x: Any, window_shape: Any, axes: Any, ties: Any) -> Array:
-    x, split = checked_array_and_windows(x, window_shape, padding="SAME", axes=axes)
+    x, windows = checked_array_and_windows(x, window_shape, padding="SAME", axes=axes)
     check_choice("ties", ties, PEAK_TIES)
-    return split.run(_local_extremum_mask, x, kind, ties)
+    return windows.run(_local_extremum_mask, x, kind, ties)
 
 
-def _local_extremum_mask(shards: Shards, kind: Kind, ties: PeakTies, x: Array) -> Array:
+def _local_extremum_mask(geometry: ShardGeometry, kind: Kind, ties: PeakTies, x: Array) -> Array:
     """True for elements of x that are the extremum of their window; `ties` selects among tied elements."""
     x = lax.stop_gradient(x)
     if ties == "all":
 
         def equals_window_extremum(x: Array) -> Array:
             return is_tied_with(
-                to_comparison_dtype(x), to_comparison_dtype(select_pool(shards, kind, "first", x))
+                to_comparison_dtype(x), to_comparison_dtype(select_pool(geometry, kind, "first", x))
             )
 
-        marks: Array = store_arguments(barrier_on(traced_for()), equals_window_extremum)(x)
-        return marks
-    _, tap = select_with_tap(shards, kind, ties, x)
-    own = 0  # the flat tap of an element in the window around it
-    for dim in shards.window.dims:
-        own = own * dim.window + dim.low
-    return lax.eq(tap, lax.full_like(tap, own))
+        mask: Array = store_arguments(barrier_of(tracing_platform()), equals_window_extremum)(x)
+        return mask
+    _, tap = select_pool_with_tap(geometry, kind, ties, x)
+    centre_tap = 0  # the flat tap of an element in the window around it
+    for dim in geometry.window.dims:
+        centre_tap = centre_tap * dim.window + dim.low
+    return lax.eq(tap, lax.full_like(tap, centre_tap))
 
 
 @public

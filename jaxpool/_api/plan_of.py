@@ -27,8 +27,8 @@ from jaxpool._api.kernel_passes import PoolPasses, passes_of_equation, passes_of
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Window
-from jaxpool._ops.equations import Bound, Direction, ops_in
-from jaxpool._ops.linear_map import traced_for, tracing_for
+from jaxpool._ops.equations import Direction, OpEquation, find_op_equations
+from jaxpool._ops.linear_map import platform_override, tracing_platform
 from jaxpool._ops.op import Op
 from jaxpool._plan.problem import PLATFORMS, Platform
 
@@ -72,7 +72,7 @@ class PoolPlan:
     def size_in_bytes(self, array_types: Sequence[jax.ShapeDtypeStruct]) -> Any:
         """The size of arrays of these types in bytes, over all examples."""
         return sum(
-            self.examples * math.prod(each.shape) * each.dtype.itemsize for each in array_types
+            self.examples * math.prod(aval.shape) * aval.dtype.itemsize for aval in array_types
         )
 
     def __str__(self) -> str:
@@ -89,7 +89,7 @@ class Plans(tuple[PoolPlan, ...]):
     @property
     def kept_bytes(self) -> Any:
         """The size of all residuals in bytes. An array in two residuals counts twice."""
-        return sum(each.kept_bytes for each in self)
+        return sum(pool_plan.kept_bytes for pool_plan in self)
 
     def __str__(self) -> str:
         if not self:
@@ -148,20 +148,21 @@ def plan_of(fn: Callable[..., Any]) -> Callable[..., Plans]:
 
     @functools.wraps(fn)
     def list_pools(*args: Any, **kwargs: Any) -> Plans:
-        leaves, tree = jax.tree.flatten((args, kwargs))
-        traced = [*map(_is_array_argument, leaves)]
+        leaves, treedef = jax.tree.flatten((args, kwargs))
+        is_traced = [*map(_is_array_argument, leaves)]
 
         def call_with_arrays(*arrays: Any) -> Any:
             values = iter(arrays)
-            merged = [
-                next(values) if one else leaf for leaf, one in zip(leaves, traced, strict=True)
+            merged_leaves = [
+                next(values) if is_array else leaf
+                for leaf, is_array in zip(leaves, is_traced, strict=True)
             ]
-            args, kwargs = jax.tree.unflatten(tree, merged)
+            args, kwargs = jax.tree.unflatten(treedef, merged_leaves)
             return [
-                each for each in jax.tree.leaves(fn(*args, **kwargs)) if _is_array_argument(each)
+                leaf for leaf in jax.tree.leaves(fn(*args, **kwargs)) if _is_array_argument(leaf)
             ]
 
-        arrays = [leaf for leaf, one in zip(leaves, traced, strict=True) if one]
+        arrays = [leaf for leaf, is_array in zip(leaves, is_traced, strict=True) if is_array]
         return Plans(
             _plan_rows(
                 {
@@ -186,28 +187,28 @@ class _PoolEquations:
     op: Op
     caller_line: str
     function_name: str
-    equations: Sequence[Bound]
+    equations: Sequence[OpEquation]
 
     @property
-    def first_equation(self) -> Bound:
+    def first_equation(self) -> OpEquation:
         """The first equation of the op, of its value before its derivative."""
         return next(filter(self._has_known_input_types, self.equations), self.equations[0])
 
     @property
     def directions(self) -> tuple[Direction, ...]:
         """The directions that the program runs."""
-        return tuple(dict.fromkeys(bound.direction for bound in self.equations))
+        return tuple(dict.fromkeys(equation.direction for equation in self.equations))
 
     @property
     def residual(self) -> tuple[jax.ShapeDtypeStruct, ...]:
         """The types of the residual."""
-        first = self.first_equation
-        if first.stopped:
+        first_equation = self.first_equation
+        if first_equation.has_stopped_inputs:
             return ()
         return (
-            residual_types(self.op, first.types)
-            if self._has_known_input_types(first)
-            else first.residual
+            residual_types(self.op, first_equation.arg_types)
+            if self._has_known_input_types(first_equation)
+            else first_equation.residual
         )
 
     def passes(self, platform: Platform) -> PoolPasses:
@@ -216,41 +217,41 @@ class _PoolEquations:
             return passes_of_op(
                 platform,
                 self.op,
-                self.first_equation.types,
+                self.first_equation.arg_types,
                 {*ALWAYS_SHOWN_DIRECTIONS, *self.directions},
             )
         return PoolPasses(
             **{
-                each.direction: passes_of_equation(platform, each.path[-1])
-                for each in self.equations
+                equation.direction: passes_of_equation(platform, equation.equation_path[-1])
+                for equation in self.equations
             }
         )
 
-    def _has_known_input_types(self, equation: Bound) -> bool:
-        ahead = self.op.linear_in_x or equation.direction in ("value", "forward")
-        return ahead and None not in equation.types
+    def _has_known_input_types(self, equation: OpEquation) -> bool:
+        carries_inputs = self.op.linear_in_x or equation.direction in ("value", "forward")
+        return carries_inputs and None not in equation.arg_types
 
 
 def _trace_pools(
     traced_function: Callable[..., Any], argument_types: Sequence[Any], platform: Platform
 ) -> list[_PoolEquations]:
     """The pools of a program that is traced for a platform; a pool and its derivative on one line are one pool."""
-    with tracing_for(platform):
-        equations = list(ops_in(jax.make_jaxpr(traced_function)(*argument_types).jaxpr))
-    pools: dict[Any, list[Bound]] = {}
-    for bound in equations:
-        if not bound.op.is_pool:
+    with platform_override(platform):
+        equations = list(find_op_equations(jax.make_jaxpr(traced_function)(*argument_types).jaxpr))
+    pools: dict[Any, list[OpEquation]] = {}
+    for eqn in equations:
+        if not eqn.op.is_pool:
             continue
-        first = bound.types[0]
-        known_type = None if first is None else (first.shape, first.dtype)
-        place = _caller_line_and_function_name(bound.path)
+        first_type = eqn.arg_types[0]
+        known_type = None if first_type is None else (first_type.shape, first_type.dtype)
+        caller = _caller_line_and_function_name(eqn.equation_path)
         keys = [
-            key for key in pools if key[:2] == (bound.op, place) and known_type in (key[2], None)
+            key for key in pools if key[:2] == (eqn.op, caller) and known_type in (key[2], None)
         ]
-        pools.setdefault(keys[0] if keys else (bound.op, place, known_type), []).append(bound)
+        pools.setdefault(keys[0] if keys else (eqn.op, caller, known_type), []).append(eqn)
     return [
-        _PoolEquations(op, where, function, every)
-        for (op, (where, function), _), every in pools.items()
+        _PoolEquations(op, caller_line, function_name, pool_equations)
+        for (op, (caller_line, function_name), _), pool_equations in pools.items()
     ]
 
 
@@ -259,30 +260,30 @@ def _plan_rows(
 ) -> Iterator[PoolPlan]:
     """A row for each pool; its op may differ between platforms."""
     for pools in zip(*pools_by_platform.values(), strict=True):
-        by_platform = dict(zip(pools_by_platform, pools, strict=True))
-        pool = by_platform.get(traced_for(), pools[0])
-        first = pool.first_equation
+        pool_of = dict(zip(pools_by_platform, pools, strict=True))
+        pool = pool_of.get(tracing_platform(), pools[0])
+        first_equation = pool.first_equation
         yield PoolPlan(
             pool.function_name or type(pool.op).__name__,
             pool.caller_line,
-            first.types[: pool.op.inputs],
-            first.outputs[0],
-            math.prod(first.mapped),
-            _num_devices(first.path),
+            first_equation.arg_types[: pool.op.num_inputs],
+            first_equation.outputs[0],
+            math.prod(first_equation.vmap_sizes),
+            _num_devices(first_equation.equation_path),
             getattr(pool.op, "window", None),
             pool.residual,
             pool.directions,
-            {each: by_platform[each].passes(each) for each in by_platform},
-            {each: by_platform[each].residual for each in by_platform},
+            {platform: pool_of[platform].passes(platform) for platform in pool_of},
+            {platform: pool_of[platform].residual for platform in pool_of},
         )
 
 
 def _num_devices(equation_path: Sequence[Any]) -> int:
     """The number of devices that the shard_maps around an equation use."""
-    maps = [each.params for each in equation_path if each.primitive.name == "shard_map"]
+    map_params = [eqn.params for eqn in equation_path if eqn.primitive.name == "shard_map"]
     return math.prod(
         params["mesh"].shape[axis]
-        for params in maps
+        for params in map_params
         for axis in params.get("newly_manual_axes", params.get("manual_axes", ()))
     )
 
@@ -293,26 +294,26 @@ def _caller_line_and_function_name(equation_path: Sequence[Any]) -> tuple[str, s
     `equation_path` is an equation after those that contain it. The outermost of them with a frame of this library
     decides: the trace of an inner equation may come from the cache of another call.
     """
-    where = ""
+    caller_line = ""
     for equation in equation_path:
-        trace = equation.source_info.traceback
-        if trace is None:
+        source_traceback = equation.source_info.traceback
+        if source_traceback is None:
             continue
-        frames = [frame for frame, _ in traceback.walk_tb(trace.as_python_traceback())]
+        frames = [frame for frame, _ in traceback.walk_tb(source_traceback.as_python_traceback())]
         files = [frame.f_code.co_filename for frame in frames]
-        users = [at for at, file in enumerate(files) if is_user_file(file)]
-        others = [at for at, file in enumerate(files) if not is_jax_or_jaxpool_file(file)]
-        last = (users or others or [-1])[-1]
-        where = format_frame_line(frames[last]) if last >= 0 else where
-        ours = [
+        user_indices = [i for i, file in enumerate(files) if is_user_file(file)]
+        library_indices = [i for i, file in enumerate(files) if not is_jax_or_jaxpool_file(file)]
+        last_index = (user_indices or library_indices or [-1])[-1]
+        caller_line = format_frame_line(frames[last_index]) if last_index >= 0 else caller_line
+        own_frames = [
             (file, frame.f_code.co_name)
-            for frame in frames[last + 1 :]
+            for frame in frames[last_index + 1 :]
             if (file := path_in_package(frame.f_code.co_filename))
             and file not in FILES_CALLING_USER_FUNCTIONS
         ]
-        if ours:
-            if ("_accelerate/bind.py", "dispatch") in ours:
-                return where, "a reduction of lax"
-            public = (name for file, name in ours if file.startswith(("_api/", "compat/")))
-            return where, next((name for name in public if not name.startswith("_")), "")
-    return where, ""
+        if own_frames:
+            if ("_accelerate/bind.py", "dispatch") in own_frames:
+                return caller_line, "a reduction of lax"
+            names = (name for file, name in own_frames if file.startswith(("_api/", "compat/")))
+            return caller_line, next((name for name in names if not name.startswith("_")), "")
+    return caller_line, ""

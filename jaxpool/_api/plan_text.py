@@ -17,8 +17,8 @@ from jaxpool._plan.problem import PLATFORMS
 def plan_lines(pool_plan: Any) -> Iterator[str]:
     """The lines of text of one row."""
     inputs = ", ".join(map(format_type, pool_plan.inputs))
-    where = f"{pool_plan.where}: " if pool_plan.where else ""
-    yield f"{where}{pool_plan.function} of {inputs} to {format_type(pool_plan.output)}"
+    prefix = f"{pool_plan.where}: " if pool_plan.where else ""
+    yield f"{prefix}{pool_plan.function} of {inputs} to {format_type(pool_plan.output)}"
     if pool_plan.examples != 1:
         yield _format_line("vmap", f"{pool_plan.examples} examples of these")
     if pool_plan.devices != 1:
@@ -28,17 +28,17 @@ def plan_lines(pool_plan: Any) -> Iterator[str]:
     if pool_plan.window is not None and pool_plan.window.dims:
         yield _format_line("window", format_window(pool_plan.window))
     yield _format_line("keeps", format_residual(pool_plan))
-    for platform, kept in pool_plan.residual_by_platform.items():
-        if kept != pool_plan.kept:
-            size = format_bytes(pool_plan.size_in_bytes(kept))
-            arrays = ", ".join(map(format_type, kept)) or "nothing"
-            yield _format_line("", f"where it is traced for {platform}: {arrays}: {size}")
-    for platforms, passes in pass_lines_by_platform(pool_plan):
+    for platform, residual in pool_plan.residual_by_platform.items():
+        if residual != pool_plan.kept:
+            size_text = format_bytes(pool_plan.size_in_bytes(residual))
+            array_types = ", ".join(map(format_type, residual)) or "nothing"
+            yield _format_line("", f"where it is traced for {platform}: {array_types}: {size_text}")
+    for platforms, direction_lines in pass_lines_by_platform(pool_plan):
         yield f"  {platforms}"
-        for way, lines in passes:
+        for direction, lines in direction_lines:
             yield from (
-                f"    {title:10}{words}"
-                for title, words in zip([way, *[""] * len(lines)], lines, strict=False)
+                f"    {title:10}{text}"
+                for title, text in zip([direction, *[""] * len(lines)], lines, strict=False)
             )
 
 
@@ -51,14 +51,14 @@ def format_window(window: Window) -> str:
     """The window shape and the axes, with strides, dilation and padding where they are not the defaults."""
     if any(isinstance(dim, RaggedAxis) for dim in window.dims):
         return f"{tuple(window.output_shape)} windows of about equal lengths"
-    words = [str(tuple(window.window_shape))]
+    parts = [str(tuple(window.window_shape))]
     strides = tuple(dim.stride for dim in window.dims)
     dilation = tuple(dim.dilation for dim in window.dims)
     padding = tuple((dim.low, dim.high) for dim in window.dims)
-    words += [f"strides {strides}"] * (set(strides) != {1})
-    words += [f"window_dilation {dilation}"] * (set(dilation) != {1})
-    words += [f"padding {padding}"] * any(map(any, padding))
-    return ", ".join([*words, f"axes {tuple(window.axes)}"])
+    parts += [f"strides {strides}"] * (set(strides) != {1})
+    parts += [f"window_dilation {dilation}"] * (set(dilation) != {1})
+    parts += [f"padding {padding}"] * any(map(any, padding))
+    return ", ".join([*parts, f"axes {tuple(window.axes)}"])
 
 
 def format_bytes(num_bytes: Any) -> str:
@@ -75,46 +75,48 @@ def format_residual(pool_plan: Any) -> str:
     """The types and the size of the residual."""
     if not pool_plan.kept:
         return "nothing from forward to backward"
-    taken = {"forward", "backward", "tangent"} & {*pool_plan.runs}
-    when = "from forward to backward" if taken else "where a gradient is taken"
-    return f"{', '.join(map(format_type, pool_plan.kept))} {when}: {format_bytes(pool_plan.kept_bytes)}"
+    takes_gradient = {"forward", "backward", "tangent"} & {*pool_plan.runs}
+    lifetime = "from forward to backward" if takes_gradient else "where a gradient is taken"
+    return f"{', '.join(map(format_type, pool_plan.kept))} {lifetime}: {format_bytes(pool_plan.kept_bytes)}"
 
 
 def pass_lines_by_platform(pool_plan: Any) -> list[tuple[str, list[tuple[str, list[str]]]]]:
     """For each group of platforms with equal text, the lines of each direction."""
     groups: list[tuple[list[str], list[tuple[str, list[str]]]]] = []
     for platform, plan in pool_plan.passes.items():
-        text = [(way, _pass_lines(passes)) for way, passes in passes_by_direction(plan).items()]
-        same = next((names for names, other in groups if other == text), None)
-        if same is None:
-            groups.append(([platform], text))
+        lines = [(name, _pass_lines(passes)) for name, passes in passes_by_direction(plan).items()]
+        peers = next((platforms for platforms, other_lines in groups if other_lines == lines), None)
+        if peers is None:
+            groups.append(([platform], lines))
         else:
-            same.append(platform)
+            peers.append(platform)
     return [
-        ("everywhere" if len(names) == len(PLATFORMS) else " and ".join(names), text)
-        for names, text in groups
+        ("everywhere" if len(platforms) == len(PLATFORMS) else " and ".join(platforms), lines)
+        for platforms, lines in groups
     ]
 
 
 def passes_by_direction(pool_passes: PoolPasses) -> dict[str, Passes]:
     """The passes of each direction in the text. The value and the tangent are left out if they equal `forward`."""
-    ways = {
+    all_passes = {
         field.name: getattr(pool_passes, field.name) for field in dataclasses.fields(pool_passes)
     }
-    same = [way for way in ("value", "tangent") if ways[way] == pool_passes.forward]
-    return {way: passes for way, passes in ways.items() if passes and way not in same}
+    duplicates = [name for name in ("value", "tangent") if all_passes[name] == pool_passes.forward]
+    return {
+        name: passes for name, passes in all_passes.items() if passes and name not in duplicates
+    }
 
 
 def _pass_lines(passes: Passes) -> list[str]:
     """One line per pass; equal passes in a row share a line, and so do more than 3 passes of a loop or a branch."""
     lines = []
     for where, group in itertools.groupby(passes, key=lambda each: each.where.partition(", ")[0]):
-        inside = [*group]
-        if where and len(inside) > 3:
-            lines.append(f"{len(inside)} passes {where}")
+        group_passes = [*group]
+        if where and len(group_passes) > 3:
+            lines.append(f"{len(group_passes)} passes {where}")
             continue
-        for line, equal in itertools.groupby(map(format_pass, inside)):
-            count = len([*equal])
+        for line, equal_lines in itertools.groupby(map(format_pass, group_passes)):
+            count = len([*equal_lines])
             lines.append(f"{line}, {count} times" if count > 1 else line)
     return lines
 
@@ -124,15 +126,15 @@ def format_pass(array_pass: Pass) -> str:
     axes = f" along axes {', '.join(map(str, array_pass.axes))}" if array_pass.axes[1:] else ""
     axes = axes or (f" along axis {array_pass.axes[0]}" if array_pass.axes else "")
     if array_pass.how in ("slice", "gather"):
-        words = f"{array_pass.terms} {array_pass.how}{'s' * (array_pass.terms != 1)}{axes}"
+        text = f"{array_pass.terms} {array_pass.how}{'s' * (array_pass.terms != 1)}{axes}"
     else:
-        words = array_pass.how + f" of {array_pass.terms} elements" * (array_pass.terms != 1) + axes
-    writes = (
+        text = array_pass.how + f" of {array_pass.terms} elements" * (array_pass.terms != 1) + axes
+    result_text = (
         f" to {', '.join(map(format_type, array_pass.writes))}"
         if array_pass.writes
         else ", not stored"
     )
-    return f"{words}{writes}{' ' * bool(array_pass.where)}{array_pass.where}"
+    return f"{text}{result_text}{' ' * bool(array_pass.where)}{array_pass.where}"
 
 
 def _format_line(title: str, text: str) -> str:

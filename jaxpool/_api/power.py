@@ -19,7 +19,7 @@ from jaxpool._arguments.sizes import IntOrInts, Padding
 from jaxpool._kernels import dtypes
 from jaxpool._ops.masked import fill_masked
 from jaxpool._ops.power_pool import MeanPool
-from jaxpool._ops.ranged import ranged
+from jaxpool._ops.ranged import apply_ranged
 from jaxpool._shards.pools import norm_pool
 
 
@@ -81,13 +81,13 @@ def lp_pool(
       `LpPool` of ONNX. `torch.nn.functional.lp_pool2d` uses powers of x itself, so that an odd p gives NaN for a
       negative sum, and scales short windows up to the full size.
     """
-    x, split = checked_array_and_windows(
+    x, windows = checked_array_and_windows(
         x, window_shape, strides, padding, window_dilation, ceil_mode, axes
     )
     exponent = checked_float("p", p, "a number above 0, or inf", "Pass 2, say.", lambda p: p > 0)
-    mask = checked_window_mask(x, split, where)
+    mask = checked_window_mask(x, windows, where)
     x = x if mask is None else fill_masked(x, mask, 0)
-    return split.run(norm_pool, x, exponent)
+    return windows.run(norm_pool, x, exponent)
 
 
 @public
@@ -146,13 +146,13 @@ def gem_pool(
       Radenovic, Tolias and Chum, "Fine-tuning CNN Image Retrieval with No Human Annotation",
       arXiv:1711.02512.
     """
-    x, split = checked_array_and_windows(
+    x, windows = checked_array_and_windows(
         x, window_shape, strides, padding, window_dilation, ceil_mode, axes
     )
     rule, hint = "a finite number above 0", "Leave it out for 1e-6."
-    least = checked_float("eps", eps, rule, hint, lambda e: 0 < e < math.inf)
-    rule, shape = "a finite number other than 0", split.pooled(x.shape)
+    min_value = checked_float("eps", eps, rule, hint, lambda e: 0 < e < math.inf)
+    rule, shape = "a finite number other than 0", windows.pooled_shape(x.shape)
     exponent = as_coefficient("p", p, rule, lambda p: p != 0 and math.isfinite(p), shape)
-    power, arrays = (exponent, ()) if isinstance(exponent, float) else (None, (exponent,))
-    op = MeanPool(split.window, power, least)
-    return split.apply(ranged, op, dtypes.as_float(x), *arrays)
+    static_p, operands = (exponent, ()) if isinstance(exponent, float) else (None, (exponent,))
+    op = MeanPool(windows.window, static_p, min_value)
+    return windows.apply(apply_ranged, op, dtypes.as_float(x), *operands)

@@ -28,27 +28,27 @@ from jaxpool._arguments.sizes import (
     static_sizes,
 )
 from jaxpool._kernels.dtypes import as_float
-from jaxpool._ops.fractional import FractionalMean, FractionalPool, RandomAxis
+from jaxpool._ops.fractional import FractionalAxis, FractionalMax, FractionalMean
 from jaxpool._ops.random_pool import (
     StochasticPool,
-    chance_dtype,
-    drawn,
+    apply_stochastic_pool,
+    random_dtype_of,
     weight_dtype,
 )
-from jaxpool._shards.place import Place, apply_on_shards, place_by_type
-from jaxpool._shards.split import check_whole
+from jaxpool._shards.place import ArraySharding, apply_on_shards, sharding_from_type
+from jaxpool._shards.split import check_unsharded
 
 
-def check_prng_key(key: Any, requirement: str, hint: str) -> None:
+def check_prng_key(key: Any, rule: str, hint: str) -> None:
     """Raise unless `key` is one PRNG key: a typed key, or the uint32 words of a key of the default implementation."""
     if not is_prng_key(key):
-        got = (
+        shown_value = (
             f"key={key.dtype}{list(key.shape)}"
             if hasattr(key, "dtype") and hasattr(key, "shape")
             else ""
         )
         raise ArgumentError(
-            "key", requirement, key, hint, TypeError, shown_value=got, must_be_static=False
+            "key", rule, key, hint, TypeError, shown_value=shown_value, must_be_static=False
         )
 
 
@@ -95,9 +95,9 @@ def fractional_max_pool(
       Graham, Fractional Max-Pooling, arXiv:1412.6071. `torch.nn.functional.fractional_max_pool2d` has the same
       windows.
     """
-    x, place, op, samples = _fractional_pool_inputs(key, x, window_shape, output_shape, axes)
+    x, sharding, op, samples = _fractional_pool_inputs(key, x, window_shape, output_shape, axes)
     check_fits_int32_indices("x", op.window.input_shape)
-    return apply_on_shards(op, place, x, *samples)
+    return apply_on_shards(op, sharding, x, *samples)
 
 
 @public
@@ -140,23 +140,23 @@ def fractional_avg_pool(
       Graham, Fractional Max-Pooling, arXiv:1412.6071. In `tf.nn.fractional_avg_pool` windows differ in length, and
       all channels share them.
     """
-    x, place, op, samples = _fractional_pool_inputs(key, x, window_shape, output_shape, axes)
-    return apply_on_shards(FractionalMean(op.dims), place, as_float(x), *samples)
+    x, sharding, op, samples = _fractional_pool_inputs(key, x, window_shape, output_shape, axes)
+    return apply_on_shards(FractionalMean(op.dims), sharding, as_float(x), *samples)
 
 
 def _fractional_pool_inputs(
     key: Any, x: Any, window_shape: Any, output_shape: Any, axes: Any
-) -> tuple[Array, Place | None, FractionalPool, list[Array]]:
+) -> tuple[Array, ArraySharding | None, FractionalMax, list[Array]]:
     """The input, its sharding, the op of the max pool, and random numbers for the starts of windows along each axis."""
     check_prng_key(key, "a PRNG key", "Pass jax.random.key(0), say.")
     x = as_array(x)
-    place = place_by_type(x)
-    shape = place.global_shape(x.shape) if place else x.shape
+    sharding = sharding_from_type(x)
+    shape = sharding.global_shape(x.shape) if sharding else x.shape
     op = make_fractional_op(shape, window_shape, output_shape, axes)
-    check_whole(x, *op.window.axes)
+    check_unsharded(x, *op.window.axes)
     random_shape = [1 if axis in op.window.axes else size for axis, size in enumerate(shape)]
-    samples = jax.random.uniform(key, (len(op.dims), *random_shape), chance_dtype(x.dtype))
-    return x, place, op, [place.part(each) if place else each for each in samples]
+    samples = jax.random.uniform(key, (len(op.dims), *random_shape), random_dtype_of(x.dtype))
+    return x, sharding, op, [sharding.local_shard(u) if sharding else u for u in samples]
 
 
 def make_fractional_op(
@@ -165,7 +165,7 @@ def make_fractional_op(
     output_shape: Any,
     axes: Any,
     random_dtype: str = "float32",
-) -> FractionalPool:
+) -> FractionalMax:
     """The op of a fractional pool over an array of `shape`, with checked arguments.
 
     `random_dtype` is the dtype of the random numbers.
@@ -173,15 +173,15 @@ def make_fractional_op(
     output_shape = array_to_list(output_shape)
     if not is_tuple_or_list(output_shape) or not output_shape:
         rule = "a tuple of positive ints, one per pooled axis"
-        kind = ValueError if is_tuple_or_list(output_shape) else TypeError
+        error_type = ValueError if is_tuple_or_list(output_shape) else TypeError
         hint = "Pass a tuple such as (4, 4)."
-        raise ArgumentError("output_shape", rule, output_shape, hint, kind)
-    rank = len(output_shape)
-    where = normalise_axes(axes, len(shape), rank)
-    window = ints_per_axis("window_shape", window_shape, rank)
-    outs = ints_per_axis("output_shape", output_shape, rank, accept_int=False)
-    sizes = static_sizes(shape, where, min_size=0)
-    for axis, size, width, out in zip(where, sizes, window, outs, strict=True):
+        raise ArgumentError("output_shape", rule, output_shape, hint, error_type)
+    num_axes = len(output_shape)
+    pooled_axes = normalise_axes(axes, len(shape), num_axes)
+    window_sizes = ints_per_axis("window_shape", window_shape, num_axes)
+    output_sizes = ints_per_axis("output_shape", output_shape, num_axes, accept_int=False)
+    sizes = static_sizes(shape, pooled_axes, min_size=0)
+    for axis, size, width, out in zip(pooled_axes, sizes, window_sizes, output_sizes, strict=True):
         if width > size:
             rule = f"at most the input, {size} along axis {axis}"
             raise ArgumentError("window_shape", rule, window_shape, "Use a smaller window.")
@@ -191,9 +191,10 @@ def make_fractional_op(
             raise ArgumentError("output_shape", rule, output_shape, hint)
         check_fits_int32_indices("x", (size,))
     dims = [
-        RandomAxis(*each, random_dtype) for each in zip(where, sizes, window, outs, strict=True)
+        FractionalAxis(*fields, random_dtype)
+        for fields in zip(pooled_axes, sizes, window_sizes, output_sizes, strict=True)
     ]
-    return FractionalPool(tuple(dims))
+    return FractionalMax(tuple(dims))
 
 
 @public
@@ -251,16 +252,18 @@ def stochastic_pool(
       Networks, arXiv:1301.3557.
     """
     if key is not None:
-        rule, hint = "a PRNG key or None", "Pass jax.random.key(0), say, or None to evaluate."
+        rule, hint = ("a PRNG key or None", "Pass jax.random.key(0), say, or None to evaluate.")
         check_prng_key(key, rule, hint)
-    x, split = checked_array_and_windows(x, window_shape, strides, padding, axes=axes)
-    place = split.place
-    chance: list[Array] = []
+    x, windows = checked_array_and_windows(x, window_shape, strides, padding, axes=axes)
+    x_sharding = windows.sharding
+    samples: list[Array] = []
     if key is not None:
-        shape = split.window.pooled(place.global_shape(x.shape) if place else x.shape)
-        chance = [jax.random.uniform(key, shape, weight_dtype(x.dtype))]
-        chance = [place.part(each) for each in chance] if place else chance
+        shape = windows.window.pooled_shape(
+            x_sharding.global_shape(x.shape) if x_sharding else x.shape
+        )
+        samples = [jax.random.uniform(key, shape, weight_dtype(x.dtype))]
+        samples = [x_sharding.local_shard(sample) for sample in samples] if x_sharding else samples
     sharding = jax.typeof(x).sharding
-    if place is None and any(sharding.spec):  # along axes of symbolic sizes
-        chance = [reshard(each, sharding) for each in chance]
-    return split.apply(drawn, StochasticPool(split.window), x, *chance)
+    if x_sharding is None and any(sharding.spec):  # along axes of symbolic sizes
+        samples = [reshard(sample, sharding) for sample in samples]
+    return windows.apply(apply_stochastic_pool, StochasticPool(windows.window), x, *samples)

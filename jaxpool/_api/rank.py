@@ -30,11 +30,11 @@ from jaxpool._geometry.window import Window
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import accumulator_dtype, mean_dtype
 from jaxpool._ops.apply import Autodiff, apply
-from jaxpool._ops.masked import rank as masked_rank
-from jaxpool._ops.rank_pool import KMax, RankPool, ranked
+from jaxpool._ops.masked import masked_rank as masked_rank
+from jaxpool._ops.rank_pool import KMax, RankPool, apply_rank_pool
 from jaxpool._plan.rank_pool import Rank
-from jaxpool._shards.place import apply_on_shards, place_by_type
-from jaxpool._shards.split import check_whole
+from jaxpool._shards.place import apply_on_shards, sharding_from_type
+from jaxpool._shards.split import check_unsharded
 
 # The names are those of `numpy.quantile`.
 MedianMethod = Literal["higher", "lower", "midpoint"]
@@ -101,14 +101,14 @@ def median_pool(
       "midpoint"; Batcher, Sorting Networks and their Applications.
     """
     geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
-    x, _, element = _check_rank_pool_arguments(
+    x, _, pool_rank = _check_rank_pool_arguments(
         x, *geometry, where=where, ties=ties, autodiff=autodiff
     )
     check_choice("method", method, ("higher", "lower", "midpoint"))
     if method != "midpoint":
-        return element(method)
+        return pool_rank(method)
     dtype = mean_dtype(x.dtype)
-    low, high = [element(each).astype(accumulator_dtype(dtype)) for each in ("lower", "higher")]
+    low, high = [pool_rank(rank).astype(accumulator_dtype(dtype)) for rank in ("lower", "higher")]
     return (low * 0.5 + high * 0.5).astype(dtype)
 
 
@@ -157,27 +157,27 @@ def rank_pool(
       `scipy.ndimage.rank_filter`.
     """
     geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
-    x, window, element = _check_rank_pool_arguments(
+    x, window, pool_rank = _check_rank_pool_arguments(
         x, *geometry, where=where, ties=ties, autodiff=autodiff
     )
-    real = [dim.num_taps_inside(dim.kinds()) for dim in window.dims]
-    fewest = math.prod(int(each.min()) for each in real)
-    return element(check_rank_in_range(rank, fewest))
+    element_counts = [dim.num_taps_inside(dim.representative_windows()) for dim in window.dims]
+    min_elements = math.prod(int(counts.min()) for counts in element_counts)
+    return pool_rank(check_rank_in_range(rank, min_elements))
 
 
 def _check_rank_pool_arguments(
     x: Any, *geometry: Any, where: Any, ties: Any, autodiff: Any
 ) -> tuple[Array, Window, Callable[[Rank], Array]]:
     """The input as an array, the window, and a function that pools the element of a rank of each window."""
-    x, split = checked_array_and_windows(x, *geometry, ties=ties, autodiff=autodiff)
-    mask = checked_window_mask(x, split, where)
+    x, windows = checked_array_and_windows(x, *geometry, ties=ties, autodiff=autodiff)
+    mask = checked_window_mask(x, windows, where)
 
     def pool_element_at_rank(rank: Rank) -> Array:
-        op = RankPool(split.window, ties, range(split.window.size), rank)
-        pool = ranked if mask is None else masked_rank
-        return split.apply(pool, op, x, mask=mask, autodiff=autodiff)
+        op = RankPool(windows.window, ties, range(windows.window.size), rank)
+        pool = apply_rank_pool if mask is None else masked_rank
+        return windows.apply(pool, op, x, mask=mask, autodiff=autodiff)
 
-    return x, split.window, pool_element_at_rank
+    return x, windows.window, pool_element_at_rank
 
 
 def check_rank_in_range(rank: Any, num_elements: int) -> int:
@@ -220,18 +220,18 @@ def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
       Kalchbrenner, Grefenstette and Blunsom, arXiv:1404.2188.
     """
     x = as_array(x)
-    at = normalise_axis(axis, x.ndim)
-    (size,) = static_sizes(x.shape, (at,))
+    int_axis = normalise_axis(axis, x.ndim)
+    (size,) = static_sizes(x.shape, (int_axis,))
     check_fits_int32_indices("x", (size,))
-    check_whole(x, at)
-    rule = f"an int from 1 to {size}, the size of axis {at}"
+    check_unsharded(x, int_axis)
+    rule = f"an int from 1 to {size}, the size of axis {int_axis}"
     if not is_int(k):
         raise ArgumentError("k", rule, k, "Pass an int.", TypeError)
     if not 1 <= operator.index(k) <= size:
         raise ArgumentError("k", rule, k, "Ask for fewer, or name another axis.")
-    place = place_by_type(x)
-    op = KMax(at, size, operator.index(k))
-    if place:
+    sharding = sharding_from_type(x)
+    op = KMax(int_axis, size, operator.index(k))
+    if sharding:
         # Run per shard: XLA would all-gather the axes along which nothing is selected.
-        return apply_on_shards(op, place, x)
+        return apply_on_shards(op, sharding, x)
     return apply(op, "jvp", x)

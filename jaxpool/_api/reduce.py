@@ -30,10 +30,10 @@ from jaxpool._kernels import dtypes
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.apply import Autodiff, apply
-from jaxpool._ops.elementwise import Extreme, sharded_alike
-from jaxpool._ops.reduction import reduce
-from jaxpool._shards.place import place_by_type, undivided
-from jaxpool._shards.whole import whole_pool
+from jaxpool._ops.elementwise import ElementwiseExtremum, match_shardings
+from jaxpool._ops.reduction import reduce_max_or_min
+from jaxpool._shards.place import drop_unit_axes, sharding_from_type
+from jaxpool._shards.whole import reduce_whole_axes
 
 AxisArgument = int | Sequence[int] | None
 
@@ -46,15 +46,15 @@ def normalise_reduced_axes(axis: Any, shape: Sequence[Any]) -> tuple[int, ...]:
     if not all(is_int(entry) for entry in entries):
         raise ArgumentError("axis", rule, axis, "Pass an int or a tuple of ints.", TypeError)
     axes = tuple(operator.index(entry) for entry in entries)
-    inside = all(-ndim <= entry < ndim for entry in axes)
-    axes = tuple(entry % ndim for entry in axes) if inside else ()
-    if not inside or len(set(axes)) != len(axes):
+    is_in_range = all(-ndim <= entry < ndim for entry in axes)
+    axes = tuple(entry % ndim for entry in axes) if is_in_range else ()
+    if not is_in_range or len(set(axes)) != len(axes):
         raise ArgumentError("axis", rule, axis, "Name each axis of x once.")
     for entry in axes:
         if not is_int(shape[entry]):
             hint = "Axes that are not reduced may be symbolic."
-            rule, source = f"of known size along axis {entry}", f"shape[{entry}]"
-            raise ArgumentError("x", rule, shape[entry], hint, attribute=source)
+            rule, attribute = f"of known size along axis {entry}", f"shape[{entry}]"
+            raise ArgumentError("x", rule, shape[entry], hint, attribute=attribute)
     return axes
 
 
@@ -73,9 +73,9 @@ def as_broadcast_mask(where: Any, shape: Sequence[Any], arg_name: str = "where")
         fits = False
     if not fits:
         rule = "of a shape that broadcasts to that of x"
-        leading = 0 < mask.ndim < len(shape) and mask.shape == tuple(shape)[: mask.ndim]
-        missing = ", None" * (len(shape) - mask.ndim)
-        hint = f"Pass {arg_name}[...{missing}]." if leading else "Reshape it first."
+        has_leading_axes = 0 < mask.ndim < len(shape) and mask.shape == tuple(shape)[: mask.ndim]
+        none_indices = ", None" * (len(shape) - mask.ndim)
+        hint = f"Pass {arg_name}[...{none_indices}]." if has_leading_axes else "Reshape it first."
         raise ArgumentError(arg_name, rule, mask.shape, hint, attribute="shape")
     return lax.expand_dims(mask, range(len(shape) - mask.ndim))
 
@@ -97,21 +97,21 @@ def _can_represent(dtype: Any, value: Any) -> bool:
         info = jnp.iinfo(dtype)
         return bool(info.min <= value <= info.max and value == int(value))
     with np.errstate(all="ignore"):
-        rounded = np.asarray(value, np.float64).astype(dtype).astype(np.float64)
-    return bool(np.isnan(rounded)) == (value != value)
+        rounded_value = np.asarray(value, np.float64).astype(dtype).astype(np.float64)
+    return bool(np.isnan(rounded_value)) == (value != value)
 
 
 def _as_initial_scalar(initial: Any, dtype: Any) -> Array:
     """`initial` as a scalar array of `dtype`."""
     rule = "a number or an array without axes"
-    number = isinstance(initial, (bool, int, float))
-    if not number and not is_array(initial):
+    is_number = isinstance(initial, (bool, int, float))
+    if not is_number and not is_array(initial):
         raise ArgumentError("initial", rule, initial, "Pass a number.", TypeError)
-    if not number and np.ndim(initial):
+    if not is_number and np.ndim(initial):
         hint = "For an array use jaxpool.maximum or jaxpool.minimum on the result."
         raise ArgumentError("initial", rule, np.shape(initial), hint, attribute="shape")
-    known = initial.item() if isinstance(initial, (np.ndarray, np.generic)) else initial
-    if not isinstance(known, (bool, int, float)):
+    scalar = initial.item() if isinstance(initial, (np.ndarray, np.generic)) else initial
+    if not isinstance(scalar, (bool, int, float)):
         array = as_real_array("initial", initial)
         if dtypes.is_float(array.dtype) and not dtypes.is_float(dtype):
             raise ArgumentError(
@@ -123,23 +123,16 @@ def _as_initial_scalar(initial: Any, dtype: Any) -> Array:
             )
         return array.astype(dtype)
     try:
-        representable = _can_represent(dtype, known)
+        is_representable = _can_represent(dtype, scalar)
     except OverflowError:
-        representable = False
-    if not representable:
-        raise ArgumentError("initial", f"a number that {dtype} holds", known, "Pass another.")
-    return jnp.asarray(known, dtype)
+        is_representable = False
+    if not is_representable:
+        raise ArgumentError("initial", f"a number that {dtype} holds", scalar, "Pass another.")
+    return jnp.asarray(scalar, dtype)
 
 
 def _reduce_extremum(
-    kind: Kind,
-    x: Any,
-    axis: Any,
-    keepdims: Any,
-    where: Any,
-    initial: Any,
-    ties: Any,
-    autodiff: Any,
+    kind: Kind, x: Any, axis: Any, keepdims: Any, where: Any, initial: Any, ties: Any, autodiff: Any
 ) -> Array:
     x = as_array(x)
     axes = normalise_reduced_axes(axis, x.shape)
@@ -155,17 +148,19 @@ def _reduce_extremum(
         if initial is None and x.shape[entry] == 0:
             rule = f"given to reduce axis {entry} of size 0"
             raise ArgumentError("initial", rule, None, "It is the result of no elements.")
-    start = None if initial is None else _as_initial_scalar(initial, x.dtype)
-    place = place_by_type(x)
-    if place and any(place.count(entry) > 1 for entry in axes):
-        y = whole_pool(kind, place, x, axes, mask, keepdims, ties, autodiff)
+    initial_scalar = None if initial is None else _as_initial_scalar(initial, x.dtype)
+    sharding = sharding_from_type(x)
+    if sharding and any(sharding.num_shards(entry) > 1 for entry in axes):
+        y = reduce_whole_axes(kind, sharding, x, axes, mask, keepdims, ties, autodiff)
     else:
-        y = reduce(undivided(place, x, axes), axes, kind, ties, autodiff, keepdims, mask)
-    if start is None:
+        y = reduce_max_or_min(
+            drop_unit_axes(sharding, x, axes), axes, kind, ties, autodiff, keepdims, mask
+        )
+    if initial_scalar is None:
         return y
-    y, start = sharded_alike([y, start])
-    op = Extreme(kind, "first", (y.shape, start.shape), (y.dtype, y.dtype))
-    return apply(op, autodiff, y, start)
+    y, initial_scalar = match_shardings([y, initial_scalar])
+    op = ElementwiseExtremum(kind, "first", (y.shape, initial_scalar.shape), (y.dtype, y.dtype))
+    return apply(op, autodiff, y, initial_scalar)
 
 
 @public
@@ -297,19 +292,19 @@ def maxout(x: Any, groups: int, *, axis: int = -1, ties: Ties = "split") -> Arra
     x = as_array(x)
     if not is_int(axis):
         raise ArgumentError("axis", "an int", axis, "Call maxout once an axis.", TypeError)
-    (at,) = normalise_reduced_axes(axis, x.shape)
-    place = place_by_type(x)
-    shards = place.count(at) if place else 1
-    size = x.shape[at] * (shards if place and place.manual else 1)
+    (int_axis,) = normalise_reduced_axes(axis, x.shape)
+    sharding = sharding_from_type(x)
+    num_shards = sharding.num_shards(int_axis) if sharding else 1
+    size = x.shape[int_axis] * (num_shards if sharding and sharding.is_manual else 1)
     rule = f"a positive int that divides the axis of size {size}"
-    rule += f", a multiple of its {shards} shards" if shards > 1 else ""
+    rule += f", a multiple of its {num_shards} shards" if num_shards > 1 else ""
     if not is_int(groups):
         raise ArgumentError("groups", rule, groups, "Pass the number of outputs.", TypeError)
-    count = operator.index(groups)
-    if count < 1 or size < count or size % count or count % shards:
+    num_groups = operator.index(groups)
+    if num_groups < 1 or size < num_groups or size % num_groups or num_groups % num_shards:
         raise ArgumentError("groups", rule, groups, "Each group has as many elements.")
     check_choice("ties", ties, ("split", "first", "last"))
-    each = size // count
-    shape = (*x.shape[:at], x.shape[at] // each, each, *x.shape[at + 1 :])
-    grouped = lax.reshape(undivided(place, x, (at,)), shape)
-    return reduce(grouped, (at + 1,), "max", ties, "jvp")
+    length = size // num_groups
+    shape = (*x.shape[:int_axis], x.shape[int_axis] // length, length, *x.shape[int_axis + 1 :])
+    grouped_x = lax.reshape(drop_unit_axes(sharding, x, (int_axis,)), shape)
+    return reduce_max_or_min(grouped_x, (int_axis + 1,), "max", ties, "jvp")

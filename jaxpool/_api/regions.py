@@ -40,10 +40,10 @@ from jaxpool._kernels.dtypes import accumulator_dtype, mean_dtype
 from jaxpool._kernels.segments import clip_segment_ids
 from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.box_max import BoxMax
-from jaxpool._ops.box_mean import BoxMean, box_mean
-from jaxpool._plan.boxes import boxes_at_once, few_points
-from jaxpool._shards.place import shard_axes
-from jaxpool._shards.split import check_whole
+from jaxpool._ops.box_mean import BoxMean, apply_box_mean
+from jaxpool._plan.boxes import boxes_in_memory, gathers_points
+from jaxpool._shards.place import context_axes
+from jaxpool._shards.split import check_unsharded
 
 IntOrInts = int | Sequence[int]
 # Added to a level before rounding down, as in torchvision: a box of exactly the size of a level reaches it.
@@ -70,12 +70,12 @@ def as_integer_array(
             "Give one for each.",
             attribute="shape",
         )
-    known = not isinstance(array, jax.core.Tracer)
-    if known and upper_bound is not None and array.size:
-        least, most = int(np.min(np.asarray(array))), int(np.max(np.asarray(array)))
-        if least < 0 or most >= upper_bound:
+    is_concrete = not isinstance(array, jax.core.Tracer)
+    if is_concrete and upper_bound is not None and array.size:
+        lowest, highest = int(np.min(np.asarray(array))), int(np.max(np.asarray(array)))
+        if lowest < 0 or highest >= upper_bound:
             rule = f"ints from 0 to {upper_bound - 1}" if upper_bound else "empty where x is"
-            raise ArgumentError(arg_name, rule, [least, most], "They name entries of x.")
+            raise ArgumentError(arg_name, rule, [lowest, highest], "They name entries of x.")
     return jnp.asarray(array)
 
 
@@ -91,14 +91,14 @@ def call_with_auto_sharding(
     The result has `num_unsharded_axes` axes without sharding, then the last `num_axes_of_x` axes of x with theirs.
     """
     meshes = [jax.typeof(array).sharding.mesh for array in (x, *extra_args)]
-    here = jax.sharding.get_abstract_mesh()
-    mesh = next((m for m in (here, *meshes) if AxisType.Explicit in m.axis_types), None)
+    context_mesh = jax.sharding.get_abstract_mesh()
+    mesh = next((m for m in (context_mesh, *meshes) if AxisType.Explicit in m.axis_types), None)
     if mesh is None:
         return function(x, *extra_args)
     spec = jax.typeof(x).sharding.spec[x.ndim - num_axes_of_x :]
-    out = PartitionSpec(*(None,) * num_unsharded_axes, *spec)
+    out_spec = PartitionSpec(*(None,) * num_unsharded_axes, *spec)
     with jax.sharding.use_abstract_mesh(mesh):
-        return jax.sharding.auto_axes(function, out_sharding=out)(x, *extra_args)
+        return jax.sharding.auto_axes(function, out_sharding=out_spec)(x, *extra_args)
 
 
 def _check_images_and_boxes(
@@ -107,15 +107,15 @@ def _check_images_and_boxes(
     """Arrays (B, H, W, C), flat boxes (n, 4) and the image of each box."""
     if boxes.ndim < 2 or boxes.shape[-1] != 4:
         rule = "an array (..., K, 4) of (y0, x0, y1, x1)"
-        torch = boxes.shape[-1:] == (5,)
-        hint = "Images go into batch_indices." if torch else "One box is boxes[None]."
+        has_image_column = boxes.shape[-1:] == (5,)
+        hint = "Images go into batch_indices." if has_image_column else "One box is boxes[None]."
         raise ArgumentError("boxes", rule, boxes.shape, hint, attribute="shape")
     if not all(map(is_int, boxes.shape)):
         hint = f"Only the channels of {arg_name} may be symbolic."
         raise ArgumentError("boxes", "of known sizes", boxes.shape, hint, attribute="shape")
-    rank = 3 if batch_indices is None and xs[0].ndim == 3 else 4
+    ndim = 3 if batch_indices is None and xs[0].ndim == 3 else 4
     for x in xs:
-        if x.ndim != rank:
+        if x.ndim != ndim:
             rule = "(B, H, W, C), or (H, W, C) without batch_indices"
             raise ArgumentError(arg_name, rule, x.shape, "One image is x[None].", attribute="shape")
         if not all(map(is_int, x.shape[:-1])):
@@ -123,14 +123,14 @@ def _check_images_and_boxes(
             raise ArgumentError(
                 arg_name, "of known sizes but for C", x.shape, hint, attribute="shape"
             )
-        static_sizes(x.shape, (rank - 3, rank - 2), argument=arg_name)
+        static_sizes(x.shape, (ndim - 3, ndim - 2), arg_name=arg_name)
         for size in filter(is_int, x.shape):
             check_fits_int32_indices(arg_name, (size,))
-        check_whole(x, *range(rank - 1), by_type=False, argument=arg_name)
-    flat = boxes.reshape(-1, 4)
-    if rank == 3:
-        return [x[None] for x in xs], flat, jnp.zeros(flat.shape[0], np.int32)
-    return [*xs], flat, _image_index_of_boxes(boxes, batch_indices, xs[0].shape[0])
+        check_unsharded(x, *range(ndim - 1), checks_types=False, arg_name=arg_name)
+    flat_boxes = boxes.reshape(-1, 4)
+    if ndim == 3:
+        return [x[None] for x in xs], flat_boxes, jnp.zeros(flat_boxes.shape[0], np.int32)
+    return [*xs], flat_boxes, _image_index_of_boxes(boxes, batch_indices, xs[0].shape[0])
 
 
 def _image_index_of_boxes(boxes: Array, batch_indices: Any, num_images: int) -> Array:
@@ -162,15 +162,15 @@ def _pool_box_cells(
 
 def _make_box_mean_op(output_shape: Any, samples: Any, spatial_scale: Any, aligned: Any) -> BoxMean:
     """The op of the checked arguments."""
-    cells, rule = check_num_cells("output_shape", output_shape), "an int from 1 to 1024"
+    num_cells, rule = check_num_cells("output_shape", output_shape), "an int from 1 to 1024"
     if not is_int(samples):
         raise ArgumentError("samples", rule, samples, "Pass 2, say.", TypeError)
     if not 1 <= operator.index(samples) <= 1024:
         raise ArgumentError("samples", rule, samples, "Pass 2, say.")
     scale = check_spatial_scale(spatial_scale)
     check_bool("aligned", aligned)
-    offset, least = (0.5, None) if aligned else (0.0, 1.0)
-    return BoxMean(cells, scale, operator.index(samples), offset, least)
+    offset, min_length = (0.5, None) if aligned else (0.0, 1.0)
+    return BoxMean(num_cells, scale, operator.index(samples), offset, min_length)
 
 
 @public
@@ -230,43 +230,43 @@ def roi_align(
     x, boxes = as_array(x), as_array(boxes, "boxes")
     op = _make_box_mean_op(output_shape, samples, spatial_scale, aligned)
     check_choice("kind", kind, ("avg", "max"))
-    xs, flat, image = _check_images_and_boxes("x", [x], boxes, batch_indices)
+    xs, flat_boxes, image_indices = _check_images_and_boxes("x", [x], boxes, batch_indices)
 
     def pool_cells(x: Array, *extra_args: Array) -> Array:
         if kind == "max":
             return _max_of_sample_points(op, x, *extra_args)
-        return box_mean(op, [x], *extra_args)
+        return apply_box_mean(op, [x], *extra_args)
 
-    return _pool_box_cells(pool_cells, op, boxes, xs, flat, image)
+    return _pool_box_cells(pool_cells, op, boxes, xs, flat_boxes, image_indices)
 
 
 def _max_of_sample_points(op: BoxMean, x: Array, boxes: Array, image_indices: Array) -> Array:
     """The maximum of the points of each cell; if there are many, for a few boxes at a time."""
-    window = (op.samples or 1,) * 2
-    cells = (op.output_shape[0] * window[0], op.output_shape[1] * window[1])
-    each_point = dataclasses.replace(op, output_shape=cells, samples=1)
+    window_shape = (op.samples or 1,) * 2
+    num_points = (op.output_shape[0] * window_shape[0], op.output_shape[1] * window_shape[1])
+    point_op = dataclasses.replace(op, output_shape=num_points, samples=1)
 
     def max_of_boxes(extra_args: Sequence[Array]) -> Array:
-        points = box_mean(each_point, [x], *extra_args)
+        points = apply_box_mean(point_op, [x], *extra_args)
         # `jaxpool.sharded` set the sharding of x, which the points do not have.
-        with shard_axes(None):
-            return max_pool(points, window, window, autodiff="jvp")
+        with context_axes(None):
+            return max_pool(points, window_shape, window_shape, autodiff="jvp")
 
-    count = together = boxes.shape[0]
-    if not few_points(op.samples) and is_int(x.shape[-1]):
-        together = boxes_at_once(cells, x.shape[-1])
-    if together >= count:
+    num_boxes = chunk_size = boxes.shape[0]
+    if not gathers_points(op.samples) and is_int(x.shape[-1]):
+        chunk_size = boxes_in_memory(num_points, x.shape[-1])
+    if chunk_size >= num_boxes:
         return max_of_boxes((boxes, image_indices))
-    groups = -(-count // together)
+    num_chunks = -(-num_boxes // chunk_size)
 
-    def split_into_groups(array: Array) -> Array:
-        rest = ((0, groups * together - count), *((0, 0),) * (array.ndim - 1))
-        return jnp.pad(array, rest).reshape(groups, together, *array.shape[1:])
+    def split_into_chunks(array: Array) -> Array:
+        pad_widths = ((0, num_chunks * chunk_size - num_boxes), *((0, 0),) * (array.ndim - 1))
+        return jnp.pad(array, pad_widths).reshape(num_chunks, chunk_size, *array.shape[1:])
 
     chunks = lax.map(
-        jax.checkpoint(max_of_boxes), tuple(map(split_into_groups, (boxes, image_indices)))
+        jax.checkpoint(max_of_boxes), tuple(map(split_into_chunks, (boxes, image_indices)))
     )
-    return chunks.reshape(groups * together, *chunks.shape[2:])[:count]
+    return chunks.reshape(num_chunks * chunk_size, *chunks.shape[2:])[:num_boxes]
 
 
 @public
@@ -334,8 +334,8 @@ def multilevel_roi_align(
     xs = [as_array(x, "features") for x in features]
     boxes = as_array(boxes, "boxes")
     op = _make_box_mean_op(output_shape, samples, spatial_scale, aligned)
-    finest = -math.log2(op.scale)
-    if finest != round(finest):
+    finest_level = -math.log2(op.scale)
+    if finest_level != round(finest_level):
         raise ArgumentError("spatial_scale", "a power of two", op.scale, "Level 2 has 1 / 4.")
     size = _check_positive_number("canonical_size", canonical_size, "Pass 224.")
     if not is_int(canonical_level):
@@ -344,33 +344,33 @@ def multilevel_roi_align(
         )
     if abs(operator.index(canonical_level)) > _MAX_LEVEL:
         raise ArgumentError("canonical_level", _LEVEL_REQUIREMENT, canonical_level, "Pass 4.")
-    xs, flat, image = _check_images_and_boxes("features", xs, boxes, batch_indices)
+    xs, flat_boxes, image_indices = _check_images_and_boxes("features", xs, boxes, batch_indices)
     if len({(x.shape[0], x.shape[-1], x.dtype) for x in xs}) > 1:
-        types = [f"{x.dtype}{list(x.shape)}" for x in xs]
+        type_texts = [f"{x.dtype}{list(x.shape)}" for x in xs]
         rule = "of one dtype, and of as many images and channels each"
-        raise ArgumentError("features", rule, types, "Project each level to as many channels.")
+        raise ArgumentError("features", rule, type_texts, "Project each level to as many channels.")
     for fine, coarse in itertools.pairwise(xs):
         if coarse.shape[1] > fine.shape[1] or coarse.shape[2] > fine.shape[2]:
             rule = "the finest first, none longer along an axis than the one before"
             shapes = [x.shape for x in xs]
             raise ArgumentError("features", rule, shapes, "Pass features[::-1].")
-    bounds = int(finest), int(finest) + len(xs) - 1
-    level = pyramid_level_of_boxes(flat, bounds, size, operator.index(canonical_level))
-    scales = [op.scale / 2**each for each in range(len(xs))]
-    return mean_in_pyramid_level(op, scales, xs, boxes, image, level)
+    bounds = int(finest_level), int(finest_level) + len(xs) - 1
+    levels = pyramid_level_of_boxes(flat_boxes, bounds, size, operator.index(canonical_level))
+    level_scales = [op.scale / 2**n for n in range(len(xs))]
+    return mean_in_pyramid_level(op, level_scales, xs, boxes, image_indices, levels)
 
 
 def pyramid_level_of_boxes(
     boxes: Array, level_bounds: tuple[int, int], canonical_size: float, canonical_level: int
 ) -> Array:
     """The level of each box (K, 4), counted from the first of `level_bounds`; the finest for a box without area."""
-    wide = lax.stop_gradient(boxes).astype(accumulator_dtype(mean_dtype(boxes.dtype)))
-    area = (wide[:, 2] - wide[:, 0]) * (wide[:, 3] - wide[:, 1])
-    exact = canonical_level + jnp.log2(jnp.sqrt(area) / np.asarray(canonical_size, area.dtype))
-    chosen = jnp.clip(
-        jnp.floor(exact + np.asarray(_LEVEL_ROUNDING_MARGIN, area.dtype)), *level_bounds
+    wide_boxes = lax.stop_gradient(boxes).astype(accumulator_dtype(mean_dtype(boxes.dtype)))
+    area = (wide_boxes[:, 2] - wide_boxes[:, 0]) * (wide_boxes[:, 3] - wide_boxes[:, 1])
+    raw_level = canonical_level + jnp.log2(jnp.sqrt(area) / np.asarray(canonical_size, area.dtype))
+    level = jnp.clip(
+        jnp.floor(raw_level + np.asarray(_LEVEL_ROUNDING_MARGIN, area.dtype)), *level_bounds
     )
-    return jnp.where(area > 0, chosen - level_bounds[0], 0).astype(np.int32)
+    return jnp.where(area > 0, level - level_bounds[0], 0).astype(np.int32)
 
 
 def mean_in_pyramid_level(
@@ -387,13 +387,15 @@ def mean_in_pyramid_level(
     """
 
     def pool_cells(*arrays: Array) -> Array:
-        flat, image, level = arrays[len(xs) :]
-        wide = flat.astype(accumulator_dtype(mean_dtype(flat.dtype)))
-        factors = jnp.asarray(np.asarray(level_scales, wide.dtype))[
+        flat_boxes, image, level = arrays[len(xs) :]
+        wide_boxes = flat_boxes.astype(accumulator_dtype(mean_dtype(flat_boxes.dtype)))
+        scales = jnp.asarray(np.asarray(level_scales, wide_boxes.dtype))[
             jnp.clip(level, 0, len(level_scales) - 1)
         ]
-        in_level = dataclasses.replace(op, scale=1.0)
-        return box_mean(in_level, arrays[: len(xs)], wide * factors[:, None], image, level)
+        level_op = dataclasses.replace(op, scale=1.0)
+        return apply_box_mean(
+            level_op, arrays[: len(xs)], wide_boxes * scales[:, None], image, level
+        )
 
     return _pool_box_cells(
         pool_cells, op, boxes, xs, boxes.reshape(-1, 4), image_indices, level_indices
@@ -452,12 +454,12 @@ def roi_max_pool(
       Girshick, Fast R-CNN, arXiv:1504.08083; `torchvision.ops.roi_pool`, which skips NaN.
     """
     x, boxes = as_array(x), as_array(boxes, "boxes")
-    cells = check_num_cells("output_shape", output_shape)
+    num_cells = check_num_cells("output_shape", output_shape)
     scale = check_spatial_scale(spatial_scale)
     check_choice("ties", ties, ("first", "last", "split"))
-    (x,), flat, image = _check_images_and_boxes("x", [x], boxes, batch_indices)
+    (x,), flat_boxes, image_indices = _check_images_and_boxes("x", [x], boxes, batch_indices)
     check_fits_int32_indices("x", x.shape[1:3])
-    y = max_pixel_of_cells(cells, scale, ties, x, flat, image)
+    y = max_pixel_of_cells(num_cells, scale, ties, x, flat_boxes, image_indices)
     return y.reshape(*boxes.shape[:-1], *y.shape[1:])
 
 

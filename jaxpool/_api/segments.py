@@ -27,7 +27,7 @@ from jaxpool._kernels.dtypes import Kind, as_float, reduction_identity
 from jaxpool._kernels.segments import clip_segment_ids, reduce_segments
 from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.segments import SegmentSelect, SegmentSum
-from jaxpool._shards.split import check_whole
+from jaxpool._shards.split import check_unsharded
 
 
 def check_segment_arguments(
@@ -39,15 +39,15 @@ def check_segment_arguments(
             "x", "an array (N, ...)", x.ndim, "Its rows are joined.", attribute="ndim"
         )
     check_fits_int32_indices("x", static_sizes(x.shape, (0,), min_size=0))
-    check_whole(x, 0, by_type=False)
+    check_unsharded(x, 0, checks_types=False)
     check_bool("indices_are_sorted", indices_are_sorted)
     ids = as_integer_array("segment_ids", segment_ids, x.shape[:1], None)
     if num_segments is None:
         if isinstance(segment_ids, jax.core.Tracer):
             hint = "A traced array does not say how many segments there are."
             raise ArgumentError("num_segments", "given where ids are traced", None, hint)
-        known = np.asarray(segment_ids)
-        num_segments = max(int(known.max()) + 1, 0) if known.size else 0
+        concrete_ids = np.asarray(segment_ids)
+        num_segments = max(int(concrete_ids.max()) + 1, 0) if concrete_ids.size else 0
     rule = "None or an int from 0 to 2**31 - 1"
     if not is_int(num_segments):
         raise ArgumentError("num_segments", rule, num_segments, "Pass an int.", TypeError)
@@ -55,18 +55,12 @@ def check_segment_arguments(
     if not 0 <= count < 2**31:
         raise ArgumentError("num_segments", rule, num_segments, "Pass the number of outputs.")
     # Kernels drop int32 ids that are out of range, which saves a pass over the ids.
-    rows = ids if ids.dtype == np.int32 else clip_segment_ids(ids, count)
-    return count, (rows,) if where is None else (rows, as_broadcast_mask(where, x.shape))
+    int32_ids = ids if ids.dtype == np.int32 else clip_segment_ids(ids, count)
+    return count, (int32_ids,) if where is None else (int32_ids, as_broadcast_mask(where, x.shape))
 
 
 def _segment_extremum(
-    kind: Kind,
-    x: Any,
-    segment_ids: Any,
-    num_segments: Any,
-    where: Any,
-    is_sorted: Any,
-    ties: Any,
+    kind: Kind, x: Any, segment_ids: Any, num_segments: Any, where: Any, is_sorted: Any, ties: Any
 ) -> Array:
     x = as_array(x)
     check_choice("ties", ties, ("split", "first", "last"))
@@ -212,24 +206,24 @@ def segment_max_with_argmax(
     count, extra_args = check_segment_arguments(
         x, segment_ids, num_segments, where, indices_are_sorted
     )
-    rows = x.shape[0]
-    if 0 in (count, rows):
+    num_rows = x.shape[0]
+    if 0 in (count, num_rows):
         shape = (count, *x.shape[1:])
         return jnp.full(shape, reduction_identity(x.dtype, "max"), x.dtype), jnp.full(
-            shape, rows, np.int32
+            shape, num_rows, np.int32
         )
-    order: Literal["first", "last"] = "last" if ties == "last" else "first"
+    index_ties: Literal["first", "last"] = "last" if ties == "last" else "first"
 
     def max_and_row_index(x: Array, *extra_args: Array) -> tuple[Array, Array]:
-        y, (_, chosen) = apply_with_extra_args(
-            SegmentSelect("max", order, count, indices_are_sorted), x, *extra_args
+        y, (_, row_index) = apply_with_extra_args(
+            SegmentSelect("max", index_ties, count, indices_are_sorted), x, *extra_args
         )
         if ties == "split":
             y = apply_with_extra_args(
                 SegmentSelect("max", ties, count, indices_are_sorted), x, *extra_args
             )[0]
-        named = (chosen >= 0) & (chosen < rows)
-        return y, jnp.where(named, chosen, np.int32(rows))
+        is_row = (row_index >= 0) & (row_index < num_rows)
+        return y, jnp.where(is_row, row_index, np.int32(num_rows))
 
     return call_with_auto_sharding(max_and_row_index, 1, x.ndim - 1, x, *extra_args)
 
@@ -326,9 +320,9 @@ def _segment_sum_or_mean(
         rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
         raise wrong_dtype_error("x", rule, x, hint)
     count, extra_args = check_segment_arguments(x, segment_ids, num_segments, where, is_sorted)
-    wide = as_float(x) if is_mean else x
+    operand = as_float(x) if is_mean else x
     if 0 in (count, x.shape[0]):
-        return jnp.zeros((count, *x.shape[1:]), wide.dtype)
+        return jnp.zeros((count, *x.shape[1:]), operand.dtype)
 
     def sum_rows(x: Array, ids: Array, *mask: Array) -> Array:
         extra_args = (
@@ -338,7 +332,7 @@ def _segment_sum_or_mean(
         )
         return apply_with_extra_args(SegmentSum(count, is_sorted, is_mean), x, *extra_args)[0]
 
-    return call_with_auto_sharding(sum_rows, 1, x.ndim - 1, wide, *extra_args)
+    return call_with_auto_sharding(sum_rows, 1, x.ndim - 1, operand, *extra_args)
 
 
 def _num_rows_per_segment(
@@ -346,11 +340,11 @@ def _num_rows_per_segment(
 ) -> Array:
     """The number of rows of each segment, (count,); with a mask one number per position along its other axes."""
     # A row of no segment adds 0 to the nearest segment: checkify would report an index out of bounds.
-    counts = lax.expand_dims(
+    row_mask = lax.expand_dims(
         (segment_ids >= 0) & (segment_ids < num_segments), range(1, mask[0].ndim if mask else 1)
     )
-    counts = counts & mask[0] if mask else counts
-    near = lax.clamp(np.int32(0), segment_ids, np.int32(num_segments - 1))
+    row_mask = row_mask & mask[0] if mask else row_mask
+    clamped_ids = lax.clamp(np.int32(0), segment_ids, np.int32(num_segments - 1))
     return reduce_segments(
-        jax.ops.segment_sum, counts.astype(np.int32), near, num_segments, is_sorted
+        jax.ops.segment_sum, row_mask.astype(np.int32), clamped_ids, num_segments, is_sorted
     )

@@ -19,8 +19,8 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxpool._arguments.arrays import as_array, is_array
 from jaxpool._arguments.calls import FunctionWrapper, public
 from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
-from jaxpool._shards.place import Place, find_place, shard_axes
-from jaxpool._shards.split import check_even
+from jaxpool._shards.place import ArraySharding, context_axes, find_sharding
+from jaxpool._shards.split import check_divisible
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -101,36 +101,36 @@ class _ShardedPool(FunctionWrapper):
         with name_function_in_errors("sharded"):
             x = as_array(operand)
         with name_function_in_errors("sharded", **{"x.shape": x.shape}):
-            place = find_place(x, self._mesh, self._spec)
-            for axis, size in enumerate(place.global_shape(x.shape)):
-                check_even(place, axis, size, "x", size, of=f"shape[{axis}]")
-        if place.manual:
-            with shard_axes(place.names):
+            sharding = find_sharding(x, self._mesh, self._spec)
+            for axis, size in enumerate(sharding.global_shape(x.shape)):
+                check_divisible(sharding, axis, size, "x", size, attr=f"shape[{axis}]")
+        if sharding.is_manual:
+            with context_axes(sharding.mesh_axes):
                 return pool(*args, **kwargs)
-        hidden_axes = place.non_explicit_axes(x)
-        if not hidden_axes:
+        non_explicit_axes = sharding.non_explicit_axes(x)
+        if not non_explicit_axes:
             return pool(*args, **kwargs)
-        return _call_with_explicit_axes(hidden_axes, place, operand, x, pool, args, kwargs)
+        return _call_with_explicit_axes(non_explicit_axes, sharding, operand, x, pool, args, kwargs)
 
 
 def _find_pooled_array(pool: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
     """The array that `pool` pools, among its arguments; None if there is none."""
     try:
-        known = inspect.signature(pool)
-        bound = known.bind(*args, **kwargs).arguments
+        signature = inspect.signature(pool)
+        arguments = signature.bind(*args, **kwargs).arguments
     except (TypeError, ValueError):  # wrong arguments, or a pool without a signature
         return None
-    name = next((name for name in bound if name != "key"), None)
+    name = next((name for name in arguments if name != "key"), None)
     if name is None:
         return None
-    several = bound[name] if isinstance(bound[name], tuple | list) else [bound[name]]
-    arrays = [each for each in several if is_array(each)]
+    values = arguments[name] if isinstance(arguments[name], tuple | list) else [arguments[name]]
+    arrays = [value for value in values if is_array(value)]
     return max(arrays, key=np.ndim, default=None)
 
 
 def _call_with_explicit_axes(
     mesh_axes: tuple[str, ...],
-    array_sharding: Place,
+    array_sharding: ArraySharding,
     original_array: Any,
     x: Array,
     pool: Callable[..., Any],
@@ -142,23 +142,23 @@ def _call_with_explicit_axes(
     `x` is the argument `original_array` as an array. NumPy arguments stay as they are: their values are known on every
     device.
     """
-    leaves, tree = jax.tree.flatten(
+    leaves, treedef = jax.tree.flatten(
         (args, kwargs),
-        is_leaf=lambda each: each is original_array or not isinstance(each, tuple | list | dict),
+        is_leaf=lambda node: node is original_array or not isinstance(node, tuple | list | dict),
     )
     leaves = [x if leaf is original_array else leaf for leaf in leaves]
-    at = [n for n, leaf in enumerate(leaves) if leaf is x or isinstance(leaf, jax.Array)]
-    specs = tuple(array_sharding.spec_of(np.shape(leaves[n]), np.shape(x)) for n in at)
+    indices = [n for n, leaf in enumerate(leaves) if leaf is x or isinstance(leaf, jax.Array)]
+    specs = tuple(array_sharding.operand_spec(np.shape(leaves[n]), np.shape(x)) for n in indices)
 
     def call_pool(*arrays: Array) -> Any:
-        args, kwargs = jax.tree.unflatten(tree, _replace_at_indices(leaves, at, arrays))
+        args, kwargs = jax.tree.unflatten(treedef, _replace_at_indices(leaves, indices, arrays))
         return pool(*args, **kwargs)
 
-    run = jax.sharding.explicit_axes(call_pool, axes=mesh_axes, in_sharding=specs)
-    arrays = [leaves[n] for n in at]
+    explicit_call = jax.sharding.explicit_axes(call_pool, axes=mesh_axes, in_sharding=specs)
+    arrays = [leaves[n] for n in indices]
     if not jax.sharding.get_abstract_mesh().empty:
-        return run(*arrays)
-    # `run` needs a mesh in its context. jax.set_mesh, which sets the devices too, raises inside a trace.
+        return explicit_call(*arrays)
+    # `explicit_call` needs a mesh in its context. jax.set_mesh, which sets the devices too, raises inside a trace.
     if isinstance(array_sharding.mesh, Mesh) and not any(
         isinstance(y, jax.core.Tracer) for y in arrays
     ):
@@ -168,7 +168,7 @@ def _call_with_explicit_axes(
             pass
         else:
             with context:
-                return run(*arrays)
+                return explicit_call(*arrays)
 
     mesh: Any = array_sharding.mesh
     if isinstance(mesh, Mesh) and jax.typeof(x).sharding.mesh.empty:
@@ -177,19 +177,19 @@ def _call_with_explicit_axes(
     def call_in_mesh(*arrays: Array) -> Any:
         if isinstance(mesh, Mesh) and AxisType.Explicit not in mesh.axis_types:
             # The constraint tells jax the devices.
-            free = PartitionSpec(
-                *[entry or PartitionSpec.UNCONSTRAINED for entry in array_sharding.names]
+            spec = PartitionSpec(
+                *[entry or PartitionSpec.UNCONSTRAINED for entry in array_sharding.mesh_axes]
             )
-            which = next(n for n, leaf in enumerate(at) if leaves[leaf] is x)
-            constrained = lax.with_sharding_constraint(arrays[which], NamedSharding(mesh, free))
-            arrays = tuple(_replace_at_indices(arrays, [which], [constrained]))
+            x_index = next(n for n, index in enumerate(indices) if leaves[index] is x)
+            constrained_x = lax.with_sharding_constraint(arrays[x_index], NamedSharding(mesh, spec))
+            arrays = tuple(_replace_at_indices(arrays, [x_index], [constrained_x]))
         with jax.sharding.use_abstract_mesh(getattr(mesh, "abstract_mesh", mesh)):
-            return run(*arrays)
+            return explicit_call(*arrays)
 
     return jax.jit(call_in_mesh)(*arrays)
 
 
 def _replace_at_indices(values: Any, indices: Any, new_values: Any) -> list[Any]:
     """`values` with `new_values` at `indices`."""
-    by_index = dict(zip(indices, new_values, strict=True))
-    return [by_index.get(n, value) for n, value in enumerate(values)]
+    replacements = dict(zip(indices, new_values, strict=True))
+    return [replacements.get(n, value) for n, value in enumerate(values)]

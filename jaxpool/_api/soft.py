@@ -16,23 +16,29 @@ from jaxpool._arguments.calls import public
 from jaxpool._arguments.coefficients import as_coefficient
 from jaxpool._arguments.sizes import IntOrInts, Padding
 from jaxpool._kernels import dtypes
-from jaxpool._ops.masked import soft
-from jaxpool._ops.ranged import ranged
+from jaxpool._ops.masked import masked_soft_pool
+from jaxpool._ops.ranged import apply_ranged
 from jaxpool._ops.soft_pool import LogSumExpPool, SoftmaxPool, SoftPool
 
 
 def _soft_pool(
     op_class: type[SoftPool], x: Any, *geometry: Any, temperature: Any, where: Any
 ) -> Array:
-    x, split = checked_array_and_windows(x, *geometry)
-    rule, shape = "a finite number above 0", split.pooled(x.shape)
+    x, windows = checked_array_and_windows(x, *geometry)
+    rule, shape = "a finite number above 0", windows.pooled_shape(x.shape)
     divisor = as_coefficient("temperature", temperature, rule, lambda t: 0 < t < math.inf, shape)
     x = dtypes.as_float(x)
-    number, arrays = (divisor, ()) if isinstance(divisor, float) else (None, (divisor,))
-    mask = checked_window_mask(x, split, where)
+    static_t, operands = (divisor, ()) if isinstance(divisor, float) else (None, (divisor,))
+    mask = checked_window_mask(x, windows, where)
     if mask is None:
-        return split.apply(ranged, op_class(split.window, number), x, *arrays)
-    return split.apply(soft, op_class(split.window, number, masked=True), x, *arrays, mask=mask)
+        return windows.apply(apply_ranged, op_class(windows.window, static_t), x, *operands)
+    return windows.apply(
+        masked_soft_pool,
+        op_class(windows.window, static_t, is_masked=True),
+        x,
+        *operands,
+        mask=mask,
+    )
 
 
 @public

@@ -22,7 +22,7 @@ from jaxpool._arguments.coefficients import checked_float
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._kernels.dtypes import accumulator_dtype, as_float, reduction_identity
 from jaxpool._ops.apply import apply_with_extra_args
-from jaxpool._ops.soft_segments import Segments, SegmentSoftmax, log_of_sums
+from jaxpool._ops.soft_segments import Segments, SegmentSoftmax, apply_logsumexp
 
 
 def _check_temperature(temperature: Any, rescaling_hint: str) -> float:
@@ -52,11 +52,11 @@ def _check_soft_segment_arguments(
     x = as_array(x)
     divisor = _check_temperature(temperature, rescaling_hint)
     count, ids_and_mask = check_segment_arguments(x, segment_ids, num_segments, where, is_sorted)
-    wide = as_float(x)
+    float_x = as_float(x)
     # XLA multiplies by the inverse of a constant, so the inverse must be a normal number too.
-    info = jnp.finfo(accumulator_dtype(wide.dtype))
+    info = jnp.finfo(accumulator_dtype(float_x.dtype))
     divisor = min(max(divisor, float(info.tiny)), float(info.max) / 4)
-    return Segments(count, is_sorted), divisor, wide, ids_and_mask
+    return Segments(count, is_sorted), divisor, float_x, ids_and_mask
 
 
 @public
@@ -100,11 +100,11 @@ def segment_softmax(
     References:
       `jraph.segment_softmax`, which may return NaN for a row whose id is out of range.
     """
-    is_sorted, scaled = indices_are_sorted, "Divide x by it instead."
+    is_sorted, rescaling_hint = indices_are_sorted, "Divide x by it instead."
     segments, divisor, x, ids_and_mask = _check_soft_segment_arguments(
-        x, segment_ids, num_segments, temperature, where, is_sorted, scaled
+        x, segment_ids, num_segments, temperature, where, is_sorted, rescaling_hint
     )
-    if 0 in (segments.count, x.shape[0]):
+    if 0 in (segments.num_segments, x.shape[0]):
         return jnp.zeros_like(x)
     op = SegmentSoftmax(segments, divisor)
     return call_with_auto_sharding(
@@ -154,12 +154,14 @@ def segment_logsumexp(
       `jax.scipy.special.logsumexp`, over one array.
     """
     is_sorted = indices_are_sorted
-    scaled = "Divide x by it and multiply the result by it instead."
+    rescaling_hint = "Divide x by it and multiply the result by it instead."
     segments, divisor, x, ids_and_mask = _check_soft_segment_arguments(
-        x, segment_ids, num_segments, temperature, where, is_sorted, scaled
+        x, segment_ids, num_segments, temperature, where, is_sorted, rescaling_hint
     )
-    if 0 in (segments.count, x.shape[0]):
-        return jnp.full((segments.count, *x.shape[1:]), reduction_identity(x.dtype, "max"), x.dtype)
+    if 0 in (segments.num_segments, x.shape[0]):
+        return jnp.full(
+            (segments.num_segments, *x.shape[1:]), reduction_identity(x.dtype, "max"), x.dtype
+        )
     return call_with_auto_sharding(
-        functools.partial(log_of_sums, segments, divisor), 1, x.ndim - 1, x, *ids_and_mask
+        functools.partial(apply_logsumexp, segments, divisor), 1, x.ndim - 1, x, *ids_and_mask
     )

@@ -33,10 +33,10 @@ from jaxpool._kernels import dtypes
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.slices import is_sharded
 from jaxpool._ops.apply import apply_with_extra_args
-from jaxpool._ops.reduction import MeanOver, reduce
+from jaxpool._ops.reduction import MeanReduction, reduce_max_or_min
 from jaxpool._shards.adaptive import adaptive_pool
-from jaxpool._shards.place import Place, gathered, place_by_type
-from jaxpool._shards.whole import whole_pool
+from jaxpool._shards.place import ArraySharding, all_gather_axes, sharding_from_type
+from jaxpool._shards.whole import reduce_whole_axes
 
 
 def check_pooled_axes(axes: Any, shape: Sequence[Any]) -> tuple[int, ...]:
@@ -45,23 +45,23 @@ def check_pooled_axes(axes: Any, shape: Sequence[Any]) -> tuple[int, ...]:
         rule = "an array of at least 3 axes, batch, pooled and channels"
         hint = "Pass axes=... to pool an array without batch or channel axis."
         raise ArgumentError("x", rule, len(shape), hint, attribute="ndim")
-    inner = tuple(range(1, len(shape) - 1)) if axes is None else axes
-    pooled = normalise_axes(inner, len(shape), None)
-    static_sizes(shape, pooled)
-    return pooled
+    unchecked_axes = tuple(range(1, len(shape) - 1)) if axes is None else axes
+    pooled_axes = normalise_axes(unchecked_axes, len(shape), None)
+    static_sizes(shape, pooled_axes)
+    return pooled_axes
 
 
 def check_global_pool_arguments(
     x: Any, axes: Any, where: Any, keepdims: Any, ties: Any = "first"
-) -> tuple[Array, tuple[int, ...], Array | None, Place | None]:
+) -> tuple[Array, tuple[int, ...], Array | None, ArraySharding | None]:
     """The input of a global pool, its pooled axes, its mask with the rank of x, and its sharding, if any."""
     x = as_array(x)
-    pooled = check_pooled_axes(axes, x.shape)
-    check_fits_uint32_indices("x", [x.shape[axis] for axis in pooled])
+    pooled_axes = check_pooled_axes(axes, x.shape)
+    check_fits_uint32_indices("x", [x.shape[axis] for axis in pooled_axes])
     mask = None if where is None else as_broadcast_mask(where, x.shape)
     check_bool("keepdims", keepdims)
     check_choice("ties", ties, ("first", "last", "split"))
-    return x, pooled, mask, place_by_type(x)
+    return x, pooled_axes, mask, sharding_from_type(x)
 
 
 @public
@@ -113,10 +113,10 @@ def global_max_pool(
     References:
       `keras.layers.GlobalMaxPooling2D`; `where` as in `jax.numpy.max`.
     """
-    x, pooled, mask, place = check_global_pool_arguments(x, axes, where, keepdims, ties)
-    if place:
-        return whole_pool("max", place, x, pooled, mask, keepdims, ties)
-    return reduce(x, pooled, "max", ties, "jvp", keepdims, mask)
+    x, pooled_axes, mask, sharding = check_global_pool_arguments(x, axes, where, keepdims, ties)
+    if sharding:
+        return reduce_whole_axes("max", sharding, x, pooled_axes, mask, keepdims, ties)
+    return reduce_max_or_min(x, pooled_axes, "max", ties, "jvp", keepdims, mask)
 
 
 @public
@@ -161,13 +161,13 @@ def global_avg_pool(
       `keras.layers.GlobalAveragePooling2D`; `where` as in `jax.numpy.mean`, which returns NaN for a mask without a
       True.
     """
-    x, pooled, mask, place = check_global_pool_arguments(x, axes, where, keepdims)
-    if place:
-        return whole_pool("mean", place, x, pooled, mask, keepdims)
-    masks = () if mask is None else (mask,)
-    op = MeanOver(pooled, tuple(x.shape[axis] for axis in pooled))
-    y = apply_with_extra_args(op, dtypes.as_float(x), *masks)[0]
-    return y if keepdims else lax.squeeze(y, pooled)
+    x, pooled_axes, mask, sharding = check_global_pool_arguments(x, axes, where, keepdims)
+    if sharding:
+        return reduce_whole_axes("mean", sharding, x, pooled_axes, mask, keepdims)
+    extra_args = () if mask is None else (mask,)
+    op = MeanReduction(pooled_axes, tuple(x.shape[axis] for axis in pooled_axes))
+    y = apply_with_extra_args(op, dtypes.as_float(x), *extra_args)[0]
+    return y if keepdims else lax.squeeze(y, pooled_axes)
 
 
 @public
@@ -218,40 +218,40 @@ def spatial_pyramid_pool(
     levels = array_to_list(levels)
     if not is_tuple_or_list(levels) or not all(is_int(level) for level in levels):
         raise ArgumentError("levels", rule, levels, hint, TypeError)
-    counts = sorted(operator.index(level) for level in levels)
-    if not counts or counts[0] < 1:
+    sorted_levels = sorted(operator.index(level) for level in levels)
+    if not sorted_levels or sorted_levels[0] < 1:
         raise ArgumentError("levels", rule, levels, hint)
     check_choice("kind", kind, ("max", "avg"))
-    pooled = check_pooled_axes(axes, x.shape)
-    place = place_by_type(x)
-    shape = place.global_shape(x.shape) if place else x.shape
-    for which, level in enumerate(levels):
-        adaptive_window(shape, level, pooled, arg_name=f"levels[{which}]")
-    shards = [place.count(axis) for axis in pooled] if place else []
-    for count in shards:
-        if any(level != 1 and level % count for level in counts):
+    pooled_axes = check_pooled_axes(axes, x.shape)
+    sharding = sharding_from_type(x)
+    shape = sharding.global_shape(x.shape) if sharding else x.shape
+    for index, level in enumerate(levels):
+        adaptive_window(shape, level, pooled_axes, arg_name=f"levels[{index}]")
+    shard_counts = [sharding.num_shards(axis) for axis in pooled_axes] if sharding else []
+    for count in shard_counts:
+        if any(level != 1 and level % count for level in sorted_levels):
             rule = f"1, or sizes that the {count} shards of a pooled axis divide"
             hint = "Pass jax.reshard(x, spec), where spec has None for pooled axes."
             raise ArgumentError("levels", rule, levels, hint)
-    rest = [axis for axis in range(x.ndim) if axis not in pooled]
-    channels = rest[-1:]
-    order = [*rest[:-1], *pooled, *channels]
-    x, shape = lax.transpose(x, order), tuple(shape[axis] for axis in order)
-    place = place.permuted(order) if place else None
-    spatial = tuple(range(len(rest) - len(channels), x.ndim - len(channels)))
+    other_axes = [axis for axis in range(x.ndim) if axis not in pooled_axes]
+    channel_axes = other_axes[-1:]
+    axis_order = [*other_axes[:-1], *pooled_axes, *channel_axes]
+    x, shape = lax.transpose(x, axis_order), tuple(shape[axis] for axis in axis_order)
+    sharding = sharding.permute_axes(axis_order) if sharding else None
+    spatial_axes = tuple(range(len(other_axes) - len(channel_axes), x.ndim - len(channel_axes)))
     dtype = dtypes.mean_dtype(x.dtype) if kind == "avg" else x.dtype
     # The cotangents of the levels add up in the dtype of this x.
     x = dtypes.cast(x, dtypes.accumulator_dtype(dtype))
-    parts = []
-    for count in counts:
-        window = adaptive_window(shape, count, spatial)
-        y = adaptive_pool("max" if kind == "max" else "mean", place, x, window)
-        if place:
+    level_outputs = []
+    for count in sorted_levels:
+        window = adaptive_window(shape, count, spatial_axes)
+        y = adaptive_pool("max" if kind == "max" else "mean", sharding, x, window)
+        if sharding:
             # Cells and channels are joined into one axis, which is not sharded.
-            of_y = place.reduced(spatial) if count == 1 else place
-            y = gathered(of_y, y, range(spatial[0], y.ndim))
-        parts.append(_flatten_axes_from(y, spatial[0]))
-    return dtypes.cast(lax.concatenate(parts, parts[0].ndim - 1), dtype)
+            y_sharding = sharding.replicate_axes(spatial_axes) if count == 1 else sharding
+            y = all_gather_axes(y_sharding, y, range(spatial_axes[0], y.ndim))
+        level_outputs.append(_flatten_axes_from(y, spatial_axes[0]))
+    return dtypes.cast(lax.concatenate(level_outputs, level_outputs[0].ndim - 1), dtype)
 
 
 def _flatten_axes_from(y: Array, first_axis: int) -> Array:

@@ -80,14 +80,14 @@ def unknown_argument_hint(
     ):
         return f"jaxpool.{function_name}_with_argmax gives the positions too."
     suggestions = [
-        word
-        for ours, theirs in ARGUMENT_SYNONYMS
-        if arg_name in (*ours, *theirs)
-        for word in ours
-        if word in accepted_names
+        name
+        for jaxpool_names, other_names in ARGUMENT_SYNONYMS
+        if arg_name in (*jaxpool_names, *other_names)
+        for name in jaxpool_names
+        if name in accepted_names
     ]
     if not suggestions and arg_name not in _KNOWN_ARGUMENT_NAMES:
-        suggestions = [word for word in accepted_names if _is_misspelling(arg_name, word)]
+        suggestions = [name for name in accepted_names if _is_misspelling(arg_name, name)]
         suggestions = suggestions if len(suggestions) == 1 else []
     if suggestions:
         return f"Did you mean `{suggestions[0]}`?"
@@ -110,7 +110,7 @@ def _edit_distance(a: str, b: str) -> int:
     row = list(range(len(b) + 1))
     for i, letter in enumerate(a, 1):
         diagonal, row[0] = row[0], i
-        for j, other in enumerate(b, 1):
-            substitution = diagonal + (letter != other)
-            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, substitution)
+        for j, other_letter in enumerate(b, 1):
+            substitution_cost = diagonal + (letter != other_letter)
+            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, substitution_cost)
     return row[-1]

@@ -24,8 +24,8 @@ def is_prng_key(x: Any) -> bool:
         return False
     if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
         return bool(x.shape == ())
-    raw = x.dtype == np.uint32 and x.ndim > 0
-    return raw and x.shape == jax.eval_shape(jax.random.PRNGKey, 0).shape
+    is_uint32_array = x.dtype == np.uint32 and x.ndim > 0
+    return is_uint32_array and x.shape == jax.eval_shape(jax.random.PRNGKey, 0).shape
 
 
 def check_real_dtype(arg_name: str, x: Array) -> None:
@@ -40,10 +40,10 @@ def check_real_dtype(arg_name: str, x: Array) -> None:
 
 
 def wrong_dtype_error(
-    arg_name: str, requirement: str, array: Any, hint: str = "Convert it first."
+    arg_name: str, rule: str, array: Any, hint: str = "Convert it first."
 ) -> ArgumentError:
     """The error for an array of the wrong dtype."""
-    return ArgumentError(arg_name, requirement, array.dtype, hint, TypeError, attribute="dtype")
+    return ArgumentError(arg_name, rule, array.dtype, hint, TypeError, attribute="dtype")
 
 
 def as_array(x: Any, arg_name: str = "x") -> Array:
@@ -53,7 +53,7 @@ def as_array(x: Any, arg_name: str = "x") -> Array:
     return as_real_array(arg_name, x)
 
 
-def not_an_array_error(arg_name: str, value: Any, requirement: str = "an array") -> ArgumentError:
+def not_an_array_error(arg_name: str, value: Any, rule: str = "an array") -> ArgumentError:
     """The error for a `value` that is not an array: a tensor of another library, a list, a string or None."""
     if callable(getattr(value, "numpy", None)):  # PyTorch, TensorFlow
         package = type(value).__module__.partition(".")[0]
@@ -61,20 +61,14 @@ def not_an_array_error(arg_name: str, value: Any, requirement: str = "an array")
         detach_call = ".detach()" if getattr(value, "requires_grad", False) is True else ""
         hint = f"Pass jnp.asarray({arg_name}{detach_call}.numpy())."
         return ArgumentError(
-            arg_name,
-            requirement,
-            value,
-            hint,
-            TypeError,
-            shown_value=shown_value,
-            must_be_static=False,
+            arg_name, rule, value, hint, TypeError, shown_value=shown_value, must_be_static=False
         )
     hint = (
         f"Pass jnp.asarray({arg_name})."
         if _is_numeric_array_like(value)
         else "Pass an array of jax or NumPy."
     )
-    return ArgumentError(arg_name, requirement, value, hint, TypeError, must_be_static=False)
+    return ArgumentError(arg_name, rule, value, hint, TypeError, must_be_static=False)
 
 
 def _is_numeric_array_like(value: Any) -> bool:
@@ -101,10 +95,10 @@ def as_jax_array(arg_name: str, x: Any) -> Array:
         array = None
     if not isinstance(array, jax.Array):
         hint = f"Pass jnp.asarray({arg_name}) of what jax can hold."
-        requirement = "an array that jax can hold"
+        rule = "an array that jax can hold"
         if isinstance(x, (np.ndarray, np.generic)):
-            raise wrong_dtype_error(arg_name, requirement, x, hint)
-        raise ArgumentError(arg_name, requirement, x, hint, TypeError, must_be_static=False)
+            raise wrong_dtype_error(arg_name, rule, x, hint)
+        raise ArgumentError(arg_name, rule, x, hint, TypeError, must_be_static=False)
     return array
 
 
@@ -117,7 +111,7 @@ def as_real_array(arg_name: str, x: Any) -> Array:
     return array
 
 
-def with_weak_type(x: Array) -> Array:
+def as_weakly_typed(x: Array) -> Array:
     """x with a weak type, which does not determine the dtype of a result with a strongly typed array.
 
     jax has no public function for this. Its own functions bind the same primitive.
@@ -142,8 +136,8 @@ def match_varying_mesh_axes(xs: Sequence[Array], *other_arrays: Array) -> tuple[
     `lax.pcast` sums a cotangent over the mesh axes that it added.
     """
     axes = sorted(frozenset[Any]().union(*map(varying_mesh_axes, (*xs, *other_arrays))), key=str)
-    missing = [tuple(axis for axis in axes if axis not in varying_mesh_axes(x)) for x in xs]
+    axes_to_add = [tuple(axis for axis in axes if axis not in varying_mesh_axes(x)) for x in xs]
     return tuple(
         lax.pcast(x, missing_axes, to="varying") if missing_axes else x
-        for x, missing_axes in zip(xs, missing, strict=True)
+        for x, missing_axes in zip(xs, axes_to_add, strict=True)
     )

@@ -41,24 +41,24 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
         except TypeError as error:
             traceback = error.__traceback__
             if traceback is not None and traceback.tb_next is None:  # raised by the call itself
-                reason = invalid_call_message(function, args, kwargs)
+                message = invalid_call_message(function, args, kwargs)
             else:
-                reason = _swapped_arguments_message(function, args, kwargs)
-            if reason:
-                raise TypeError(reason) from None
+                message = _swapped_arguments_message(function, args, kwargs)
+            if message:
+                raise TypeError(message) from None
             raise
         except ValueError:
-            reason = _swapped_arguments_message(function, args, kwargs)
-            if reason:
-                raise TypeError(reason) from None
+            message = _swapped_arguments_message(function, args, kwargs)
+            if message:
+                raise TypeError(message) from None
             raise
         except ArgumentError as error:
-            reason = _swapped_arguments_message(function, args, kwargs)
-            if reason:
-                raise TypeError(reason) from None
-            arguments = inspect.signature(function).bind(*args, **kwargs).arguments
+            message = _swapped_arguments_message(function, args, kwargs)
+            if message:
+                raise TypeError(message) from None
+            bound_args = inspect.signature(function).bind(*args, **kwargs).arguments
             raise error.error_for_function(
-                _public_name(function), _shapes_and_sizes_of_call(arguments)
+                _public_name(function), _shapes_and_sizes_of_call(bound_args)
             ) from None
 
     return wrapper
@@ -66,13 +66,13 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
 
 def _shapes_and_sizes_of_call(bound_args: Mapping[str, Any]) -> dict[str, Any]:
     """The shapes of the main arrays of a call, and the sizes it asks for."""
-    context = {}
+    shown_arguments = {}
     for name, value in bound_args.items():
         if name in ARGS_SHOWN_AS_SHAPE and isinstance(value, (*ARRAY_TYPES, np.generic)):
-            context[f"{name}.shape"] = value.shape
+            shown_arguments[f"{name}.shape"] = value.shape
         elif name in ARGS_SHOWN_AS_VALUE:
-            context[name] = value
-    return context
+            shown_arguments[name] = value
+    return shown_arguments
 
 
 class FunctionWrapper:
@@ -142,15 +142,15 @@ def _invalid_call_reason(function: Callable[..., Any], args: Any, kwargs: dict[s
     duplicates = [name for name in positional[: len(args)] if name in kwargs]
     if duplicates:
         return f"`{duplicates[0]}` must be given once; got it by its place and by its name. {order_hint}"
-    missing = [name for name in required if name not in (*positional[: len(args)], *kwargs)]
-    if missing:
+    missing_names = [name for name in required if name not in (*positional[: len(args)], *kwargs)]
+    if missing_names:
         if positional[0] == "key" and args and is_array(args[0]) and not is_prng_key(args[0]):
             return f"`key` must be given, a PRNG key, before `x`; got an array in its place. {order_hint}"
-        return f"`{missing[0]}` must be given; it is missing. {order_hint}"
+        return f"`{missing_names[0]}` must be given; it is missing. {order_hint}"
     if len(args) > len(positional):
-        keyword_only = ", ".join(p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY)
+        keyword_names = ", ".join(p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY)
         hint = "" if returned_function_hint else order_hint
-        hint = f"Pass {keyword_only} by name." if keyword_only else hint
+        hint = f"Pass {keyword_names} by name." if keyword_names else hint
         if not positional:
             hint = (
                 CONTEXT_MANAGER_HINTS.get(_public_name(function), hint)
@@ -172,12 +172,12 @@ def _swapped_arguments_message(
     names = [name for name in signature.parameters if name in bound_args]
     for first, second in itertools.pairwise(names):
         if second in _arguments_swapped_with(first, bound_args[first], bound_args[second]):
-            order = ", ".join(
+            argument_order = ", ".join(
                 p.name for p in signature.parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD
             )
             return (
                 f"jaxpool.{_public_name(function)}: `{first}` must come before `{second}`; "
-                f"got them the other way round. The order is {order}."
+                f"got them the other way round. The order is {argument_order}."
             )
     return ""
 

@@ -7,19 +7,19 @@ from typing import Any
 from jaxpool._arguments.errors import ArgumentError
 
 
-def check_bool(argument: str, value: Any) -> None:
+def check_bool(arg_name: str, value: Any) -> None:
     """Raise unless `value` is True or False."""
     if not isinstance(value, bool):
-        raise ArgumentError(argument, "True or False", value, "Pass a bool.", TypeError)
+        raise ArgumentError(arg_name, "True or False", value, "Pass a bool.", TypeError)
 
 
 def check_choice(arg_name: str, value: Any, choices: tuple[str, ...]) -> None:
     """Raise unless `value` is one of `choices`."""
     if not isinstance(value, str) or value not in choices:
-        requirement = " or ".join([", ".join(map(repr, choices[:-1])), repr(choices[-1])])
+        rule = " or ".join([", ".join(map(repr, choices[:-1])), repr(choices[-1])])
         error_type = ValueError if isinstance(value, str) else TypeError
         hint = wrong_case_hint(value, choices) or f"Leave it out for {choices[0]!r}."
-        raise ArgumentError(arg_name, requirement, value, hint, error_type)
+        raise ArgumentError(arg_name, rule, value, hint, error_type)
 
 
 def wrong_case_hint(value: Any, choices: tuple[str, ...]) -> str:

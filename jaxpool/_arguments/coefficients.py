@@ -26,22 +26,18 @@ def is_number(value: Any) -> bool:
 
 
 def checked_float(
-    arg_name: str, value: Any, requirement: str, hint: str, is_valid: FloatPredicate
+    arg_name: str, value: Any, rule: str, hint: str, is_valid: FloatPredicate
 ) -> float:
     """`value` as a float. Raises unless it is a number for which `is_valid` is True; a bool is not a number."""
     if not is_number(value):
-        raise ArgumentError(arg_name, requirement, value, hint, TypeError)
+        raise ArgumentError(arg_name, rule, value, hint, TypeError)
     if math.isnan(value) or not is_valid(float(value)):
-        raise ArgumentError(arg_name, requirement, value, hint)
+        raise ArgumentError(arg_name, rule, value, hint)
     return float(value)
 
 
 def as_coefficient(
-    arg_name: str,
-    value: Any,
-    requirement: str,
-    is_valid: FloatPredicate,
-    output_shape: tuple[Any, ...],
+    arg_name: str, value: Any, rule: str, is_valid: FloatPredicate, output_shape: tuple[Any, ...]
 ) -> float | Array:
     """`value` as a float for which `is_valid` is True, or as an array with as many axes as `output_shape`.
 
@@ -49,7 +45,7 @@ def as_coefficient(
     """
     if not isinstance(value, (jax.Array, np.ndarray)):
         hint = f"Pass a number, or an array that broadcasts against the output, {output_shape}."
-        return checked_float(arg_name, value, requirement, hint, is_valid)
+        return checked_float(arg_name, value, rule, hint, is_valid)
     array = as_jax_array(arg_name, value)
     if not any(jnp.issubdtype(array.dtype, kind) for kind in (jnp.floating, jnp.integer)):
         raise wrong_dtype_error(arg_name, "of floats or integers", array)

@@ -19,7 +19,7 @@ TRACED_VALUE_HINT = (
 
 
 class ArgumentError(Exception):
-    """An invalid argument: `arg_name` must be `requirement`, but is `value`. `hint` tells the user how to correct it.
+    """An invalid argument: `arg_name` must be `rule`, but is `value`. `hint` tells the user how to correct it.
 
     Pass `attribute` if `value` is an attribute of the argument, such as its dtype. `shown_value` replaces the repr of
     the value. Pass `must_be_static=False` for array arguments, which may be traced. For all others, a traced value is
@@ -29,7 +29,7 @@ class ArgumentError(Exception):
     def __init__(
         self,
         arg_name: str,
-        requirement: str,
+        rule: str,
         value: Any,
         hint: str,
         error_type: type[Exception] = ValueError,
@@ -39,14 +39,14 @@ class ArgumentError(Exception):
         must_be_static: bool = True,
     ) -> None:
         super().__init__(
-            arg_name, requirement, value, hint, error_type, attribute, shown_value, must_be_static
+            arg_name, rule, value, hint, error_type, attribute, shown_value, must_be_static
         )
-        self.arg_name, self.requirement, self.value = arg_name, requirement, value
+        self.arg_name, self.rule, self.value = arg_name, rule, value
         self.hint, self.error_type = hint, error_type
         self.shown_name = f"{arg_name}.{attribute}" if attribute else arg_name
         self.shown_value = shown_value
         if must_be_static and _contains_tracer(value):
-            self.requirement, self.hint = f"static, {requirement}", TRACED_VALUE_HINT
+            self.rule, self.hint = f"static, {rule}", TRACED_VALUE_HINT
 
     def error_for_function(
         self, function_name: str, shown_arguments: Mapping[str, Any]
@@ -59,9 +59,11 @@ class ArgumentError(Exception):
             if name != self.shown_name
         }
         other_arguments = [
-            each for each in map("=".join, shown_arguments.items()) if each not in shown_value
+            text for text in map("=".join, shown_arguments.items()) if text not in shown_value
         ]
-        message = f"jaxpool.{function_name}: `{self.arg_name}` must be {self.requirement}; got {shown_value}"
+        message = (
+            f"jaxpool.{function_name}: `{self.arg_name}` must be {self.rule}; got {shown_value}"
+        )
         message += f" ({', '.join(other_arguments)}). " if other_arguments else ". "
         return self.error_type(message + self.hint)
 
@@ -85,10 +87,10 @@ def _repr(value: Any) -> str:
     if _is_tracer(value):
         return f"traced {value.dtype}{list(value.shape)}"
     if type(value) in (tuple, list) and _contains_tracer(value):
-        items = ", ".join(map(_repr, value))
+        item_texts = ", ".join(map(_repr, value))
         if isinstance(value, list):
-            return f"[{items}]"
-        return f"({items},)" if len(value) == 1 else f"({items})"
+            return f"[{item_texts}]"
+        return f"({item_texts},)" if len(value) == 1 else f"({item_texts})"
     return repr(value)
 
 

@@ -58,9 +58,9 @@ def ints_per_axis(
 
     Pass `accept_int=False` if the caller does not accept an int; error messages then do not offer it.
     """
-    ints = "1 int" if num_axes == 1 else f"{num_axes} ints"
+    ints_text = "1 int" if num_axes == 1 else f"{num_axes} ints"
     or_int_text = "an int or " if accept_int else ""
-    requirement = f"{or_int_text}{ints} of at least {min_value}, one per pooled axis"
+    rule = f"{or_int_text}{ints_text} of at least {min_value}, one per pooled axis"
     hint = f"Pass a tuple such as {(2,) * num_axes}."
     original_value, value = value, array_to_list(value)
     if is_int(value):
@@ -68,17 +68,17 @@ def ints_per_axis(
     elif not is_tuple_or_list(value) or not all(is_int(entry) for entry in value):
         if isinstance(value, str) and value.upper() in PADDING_MODES:
             hint = f"Pass padding={value.upper()!r} by name."
-        raise ArgumentError(arg_name, requirement, original_value, hint, TypeError)
+        raise ArgumentError(arg_name, rule, original_value, hint, TypeError)
     else:
         values = tuple(operator.index(entry) for entry in value)
     if len(values) != num_axes or any(entry < min_value for entry in values):
         hint = _full_rank_sizes_hint(values, num_axes, (1,)) or hint
-        raise ArgumentError(arg_name, requirement, original_value, hint)
-    _check_fit_int64(arg_name, values, original_value)
+        raise ArgumentError(arg_name, rule, original_value, hint)
+    _check_fits_int64(arg_name, values, original_value)
     return values
 
 
-def _check_fit_int64(arg_name: str, values: Sequence[int], original_value: Any) -> None:
+def _check_fits_int64(arg_name: str, values: Sequence[int], original_value: Any) -> None:
     """Raise for ints that are too large for the size of an array."""
     if any(value >= 2**63 for value in values):
         raise ArgumentError(
@@ -102,8 +102,8 @@ def _full_rank_window_hint(window_shape: Sequence[Any], ndim: int) -> str:
     if not pooled_axes:
         return ""
     sizes = tuple(window_shape[axis + num_extra_axes] for axis in pooled_axes)
-    last = pooled_axes == tuple(range(ndim - 1 - len(pooled_axes), ndim - 1))
-    suggestion = f"{sizes}" if last else f"{sizes} with axes={pooled_axes}"
+    has_default_axes = pooled_axes == tuple(range(ndim - 1 - len(pooled_axes), ndim - 1))
+    suggestion = f"{sizes}" if has_default_axes else f"{sizes} with axes={pooled_axes}"
     return (
         f"Windows list pooled axes alone: pass {suggestion}, and strides and padding alike. "
         "jaxpool.compat.haiku takes windows of full rank."
@@ -114,8 +114,8 @@ def example_axes(ndim: int, num_axes: int | None = None) -> tuple[int, ...]:
     """Example axes for an array of rank `ndim`: the `num_axes` axes before the last, or all but the first and last."""
     if num_axes is None:
         return tuple(range(1, ndim - 1)) or (0,)
-    first = max(ndim - 1 - num_axes, 0)
-    return tuple(range(first, first + num_axes))
+    first_axis = max(ndim - 1 - num_axes, 0)
+    return tuple(range(first_axis, first_axis + num_axes))
 
 
 def normalise_axes(
@@ -127,11 +127,11 @@ def normalise_axes(
     """
     if axes is None:
         if num_axes is None:
-            example = (
+            example_hint = (
                 f"Pass axes={example_axes(ndim)}, say." if ndim else "Pass an array with axes."
             )
-            requirement = "given when `window_shape` is an int"
-            raise ArgumentError("axes", requirement, None, example, TypeError)
+            rule = "given when `window_shape` is an int"
+            raise ArgumentError("axes", rule, None, example_hint, TypeError)
         if ndim < num_axes + 1:
             hint = _full_rank_window_hint(window_shape, ndim) or (
                 "Pass axes=... to pool an array without a channel axis, "
@@ -145,47 +145,47 @@ def normalise_axes(
                 attribute="ndim",
             )
         return tuple(range(ndim - 1 - num_axes, ndim - 1))
-    requirement = (
+    rule = (
         f"distinct ints from {-ndim} to {ndim - 1}" if ndim else "left out, for an x without axes"
     )
     original_axes, axes = axes, array_to_list(axes)
     if not is_tuple_or_list(axes) or not all(is_int(axis) for axis in axes):
-        example = (
+        example_hint = (
             f"Pass a tuple such as {example_axes(ndim, num_axes)}." if ndim else "Leave it out."
         )
-        raise ArgumentError("axes", requirement, original_axes, example, TypeError)
+        raise ArgumentError("axes", rule, original_axes, example_hint, TypeError)
     int_axes = tuple(operator.index(axis) for axis in axes)
     all_in_range = all(-ndim <= axis < ndim for axis in int_axes)
-    normalised = tuple(axis % ndim for axis in int_axes) if all_in_range else ()
-    if not normalised or len(set(normalised)) != len(normalised):
+    normalised_axes = tuple(axis % ndim for axis in int_axes) if all_in_range else ()
+    if not normalised_axes or len(set(normalised_axes)) != len(normalised_axes):
         raise ArgumentError(
-            "axes", requirement, original_axes, f"Name each pooled axis of {array_name} once."
+            "axes", rule, original_axes, f"Name each pooled axis of {array_name} once."
         )
-    if num_axes is not None and len(normalised) != num_axes:
+    if num_axes is not None and len(normalised_axes) != num_axes:
         raise ArgumentError(
             "axes",
             f"{num_axes} axes, one for each entry of the shape",
             axes,
             "Make the lengths agree.",
         )
-    return normalised
+    return normalised_axes
 
 
-def normalise_axis(axis: Any, ndim: int, array_name: str = "x", several: str = "") -> int:
+def normalise_axis(axis: Any, ndim: int, array_name: str = "x", non_int_hint: str = "") -> int:
     """`axis` as a non-negative axis of the argument `array_name`, which has rank `ndim`.
 
-    `several` is a hint for callers that pass no int, such as a tuple of axes.
+    `non_int_hint` is a hint for callers that pass no int, such as a tuple of axes.
     """
     if not ndim:
         hint = f"Add one with {array_name}[None]."
         raise ArgumentError(
             array_name, "an array of at least one axis", (), hint, attribute="shape"
         )
-    requirement = f"an int from {-ndim} to {ndim - 1}"
+    rule = f"an int from {-ndim} to {ndim - 1}"
     if not is_int(axis) or not -ndim <= operator.index(axis) < ndim:
-        error_type, hint = (ValueError, "") if is_int(axis) else (TypeError, several)
+        error_type, hint = (ValueError, "") if is_int(axis) else (TypeError, non_int_hint)
         raise ArgumentError(
-            "axis", requirement, axis, hint or f"Name an axis of {array_name}.", error_type
+            "axis", rule, axis, hint or f"Name an axis of {array_name}.", error_type
         )
     return operator.index(axis) % ndim
 
@@ -193,48 +193,41 @@ def normalise_axis(axis: Any, ndim: int, array_name: str = "x", several: str = "
 def check_fits_uint32_indices(arg_name: str, sizes: Sequence[int]) -> None:
     """Raise if axes of `sizes` have 2**32 elements or more, which uint32 indices and counts cannot hold."""
     if math.prod(sizes) >= 2**32:
-        requirement = (
-            "of fewer than 2**32 elements along the reduced axes, which uint32 indices can name"
-        )
-        raise ArgumentError(arg_name, requirement, tuple(sizes), "Reshape it and reduce twice.")
+        rule = "of fewer than 2**32 elements along the reduced axes, which uint32 indices can name"
+        raise ArgumentError(arg_name, rule, tuple(sizes), "Reshape it and reduce twice.")
 
 
-def fits_int32(positions: float) -> bool:
+def fits_int32(num_positions: float) -> bool:
     """Whether int32 indices can hold as many positions."""
-    return positions < 2**31
+    return num_positions < 2**31
 
 
 def check_fits_int32_indices(arg_name: str, sizes: Sequence[int]) -> None:
     """Raise unless int32 indices can hold every position of axes of `sizes`."""
     if not all(map(is_int, sizes)):
-        requirement, hint = (
-            "of known sizes along the pooled axes",
-            "Batch and channels may be symbolic.",
-        )
-        raise ArgumentError(arg_name, requirement, tuple(sizes), hint)
+        rule, hint = ("of known sizes along the pooled axes", "Batch and channels may be symbolic.")
+        raise ArgumentError(arg_name, rule, tuple(sizes), hint)
     if not fits_int32(math.prod(sizes)):
-        requirement = (
-            "of fewer than 2**31 positions along the pooled axes, which int32 indices can name"
-        )
-        raise ArgumentError(arg_name, requirement, tuple(sizes), "Pool parts of the array.")
+        rule = "of fewer than 2**31 positions along the pooled axes, which int32 indices can name"
+        raise ArgumentError(arg_name, rule, tuple(sizes), "Pool parts of the array.")
 
 
 def padding_pairs(padding: Any, num_axes: int) -> tuple[tuple[int, int], ...] | str:
     """`padding` as a name or as one (low, high) pair per axis."""
-    requirement = "'VALID', 'SAME', 'SAME_LOWER', a non-negative int, or one int or (low, high) pair per pooled axis"
+    rule = "'VALID', 'SAME', 'SAME_LOWER', a non-negative int, or one int or (low, high) pair per pooled axis"
     hint = f"Pass 'SAME' or pairs such as {((1, 1),) * num_axes}."
     original_padding, padding = padding, array_to_list(padding)
     if isinstance(padding, str):
         if padding not in PADDING_MODES:
             hint = wrong_case_hint(padding, PADDING_MODES) or hint
-            raise ArgumentError("padding", requirement, padding, hint)
+            raise ArgumentError("padding", rule, padding, hint)
         return padding
     if is_int(padding):
         entries: tuple[Any, ...] = (padding,) * num_axes
     elif is_tuple_or_list(padding):
         entries = tuple(padding)
     else:
-        raise ArgumentError("padding", requirement, original_padding, hint, TypeError)
+        raise ArgumentError("padding", rule, original_padding, hint, TypeError)
     if entries and all(is_int(entry) for entry in entries):
         pairs = tuple((operator.index(entry), operator.index(entry)) for entry in entries)
     elif all(
@@ -243,7 +236,7 @@ def padding_pairs(padding: Any, num_axes: int) -> tuple[tuple[int, int], ...] | 
     ):
         pairs = tuple((operator.index(low), operator.index(high)) for low, high in entries)
     else:
-        raise ArgumentError("padding", requirement, original_padding, hint, TypeError)
+        raise ArgumentError("padding", rule, original_padding, hint, TypeError)
     if len(pairs) != num_axes or any(side < 0 for pair in pairs for side in pair):
         hint = _full_rank_sizes_hint(entries, num_axes, (0, (0, 0), [0, 0])) or hint
         if (
@@ -252,24 +245,22 @@ def padding_pairs(padding: Any, num_axes: int) -> tuple[tuple[int, int], ...] | 
             and all(is_int(side) and side >= 0 for side in entries)
         ):
             hint = f"Pass {(tuple(entries),)} for low and high padding of one axis."
-        raise ArgumentError("padding", requirement, original_padding, hint)
-    _check_fit_int64("padding", [side for pair in pairs for side in pair], original_padding)
+        raise ArgumentError("padding", rule, original_padding, hint)
+    _check_fits_int64("padding", [side for pair in pairs for side in pair], original_padding)
     return pairs
 
 
 def static_sizes(
-    shape: Sequence[Any], axes: Sequence[int], *, min_size: int = 1, argument: str = "x"
+    shape: Sequence[Any], axes: Sequence[int], *, min_size: int = 1, arg_name: str = "x"
 ) -> tuple[int, ...]:
     """The sizes of the pooled `axes`. Raises if a size is symbolic or less than `min_size`, which is 0 or 1."""
     for axis in axes:
         if not is_int(shape[axis]):
-            requirement = f"of known size along pooled axis {axis}"
+            rule = f"of known size along pooled axis {axis}"
             hint = "Batch and channel axes may be symbolic, pooled axes not."
-            raise ArgumentError(
-                argument, requirement, shape[axis], hint, attribute=f"shape[{axis}]"
-            )
+            raise ArgumentError(arg_name, rule, shape[axis], hint, attribute=f"shape[{axis}]")
         if shape[axis] < min_size:
-            requirement = f"of at least one element along pooled axis {axis}"
+            rule = f"of at least one element along pooled axis {axis}"
             hint = "Batch and channel axes may be empty, pooled axes not."
-            raise ArgumentError(argument, requirement, 0, hint, attribute=f"shape[{axis}]")
+            raise ArgumentError(arg_name, rule, 0, hint, attribute=f"shape[{axis}]")
     return tuple(operator.index(shape[axis]) for axis in axes)

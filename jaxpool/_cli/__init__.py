@@ -17,10 +17,10 @@ class UsageError(Exception):
 
 def require_modules(extra_name: str, *modules: str) -> None:
     """Raise `UsageError` if a module of `extra_name` is not installed. Imports nothing."""
-    missing = [module for module in modules if importlib.util.find_spec(module) is None]
-    if missing:
+    missing_modules = [module for module in modules if importlib.util.find_spec(module) is None]
+    if missing_modules:
         raise UsageError(
-            f"{', '.join(missing)} must be installed for this. "
+            f"{', '.join(missing_modules)} must be installed for this. "
             f'Install what is missing with: pip install "jaxpool[{extra_name}]"'
         )
 

@@ -51,19 +51,19 @@ def read_array(option: str, text: str) -> tuple[np.ndarray, list[str]]:
 
 def _as_float32(option: str, x: np.ndarray, text: str) -> np.ndarray:
     with np.errstate(over="ignore"):
-        narrow = np.asarray(x).astype(np.float32)
-    if (np.isinf(narrow) & np.isfinite(x)).any():
+        float32_array = np.asarray(x).astype(np.float32)
+    if (np.isinf(float32_array) & np.isfinite(x)).any():
         rule = "numbers in the range of float32"
         raise UsageError(f"`{option}` must be {rule}; got {option}={quote_text(text)}.")
-    return narrow
+    return float32_array
 
 
 def _parse_rows(option: str, content: str, text: str) -> np.ndarray:
     """Parse rows separated by ";" or line ends, with values separated by commas or spaces."""
     lines = [line.strip() for line in re.split(r"[;\n]", content) if line.strip()]
     rows = [re.split(r"\s*,\s*|\s+", line) for line in lines]
-    uneven = len({len(row) for row in rows}) != 1
-    if uneven or not all(NUMBER_PATTERN.fullmatch(word) for row in rows for word in row):
+    is_uneven = len({len(row) for row in rows}) != 1
+    if is_uneven or not all(NUMBER_PATTERN.fullmatch(word) for row in rows for word in row):
         rule = 'rows of equally many numbers, as in "1 3; 4 2"'
         hint = "" if content is not text else _missing_file_hint(text)
         raise UsageError(f"`{option}` must be {rule}; got {option}={quote_text(text)}.{hint}")
@@ -71,31 +71,31 @@ def _parse_rows(option: str, content: str, text: str) -> np.ndarray:
 
 
 def _missing_file_hint(text: str) -> str:
-    looks = len(text.split()) == 1 and re.fullmatch(r"\.[a-zA-Z]\w{1,4}", Path(text).suffix)
-    return " A file must end in .npy, .csv or as an image does, in .png say." if looks else ""
+    is_path = len(text.split()) == 1 and re.fullmatch(r"\.[a-zA-Z]\w{1,4}", Path(text).suffix)
+    return " A file must end in .npy, .csv or as an image does, in .png say." if is_path else ""
 
 
 def _read_npy(option: str, path: Path) -> tuple[np.ndarray, list[str]]:
     try:
         with _suppress_warnings():
-            whole = np.lib.format.open_memmap(path, mode="r")  # unpickles nothing
-        if whole.size == 0:
+            array = np.lib.format.open_memmap(path, mode="r")  # unpickles nothing
+        if array.size == 0:
             raise ValueError("empty")
     except Exception as error:
         if "Python objects" in str(error):
-            what = "numbers, not pickled Python objects, which are never loaded"
+            rule = "numbers, not pickled Python objects, which are never loaded"
         else:
-            what = "a .npy file that can be read, with at least one number"
+            rule = "a .npy file that can be read, with at least one number"
         raise UsageError(
-            f"`{option}` must be {what}; got {option}={quote_text(str(path))}."
+            f"`{option}` must be {rule}; got {option}={quote_text(str(path))}."
         ) from None
-    if whole.dtype.kind not in "biuf":
-        got = f"dtype {quote_text(str(whole.dtype))} in {quote_text(str(path))}"
+    if array.dtype.kind not in "biuf":
+        got = f"dtype {quote_text(str(array.dtype))} in {quote_text(str(path))}"
         raise UsageError(f"`{option}` must hold real numbers; got {got}.")
-    if not 1 <= whole.ndim <= 4:
-        got = f"{whole.ndim} axes in {quote_text(str(path))}"
+    if not 1 <= array.ndim <= 4:
+        got = f"{array.ndim} axes in {quote_text(str(path))}"
         raise UsageError(f"`{option}` must have 1 to 4 axes; got {got}.")
-    return _select_two_axes(whole)
+    return _select_two_axes(array)
 
 
 def _select_two_axes(x: np.ndarray) -> tuple[np.ndarray, list[str]]:
@@ -103,20 +103,22 @@ def _select_two_axes(x: np.ndarray) -> tuple[np.ndarray, list[str]]:
     if x.ndim < 3:
         return np.atleast_2d(x), []
     channel = x.ndim - 3
-    first = x.shape[channel] in (1, 3) and x.shape[-1] > 4
-    at: tuple[Any, ...] = (0,) * (channel + 1) if first else (*(0,) * channel, ..., 0)
-    shown = (
-        ", ".join(["0"] * (channel + 1)) if first else ", ".join(["0"] * channel + [":", ":", "0"])
+    is_nchw = x.shape[channel] in (1, 3) and x.shape[-1] > 4
+    index: tuple[Any, ...] = (0,) * (channel + 1) if is_nchw else (*(0,) * channel, ..., 0)
+    index_text = (
+        ", ".join(["0"] * (channel + 1))
+        if is_nchw
+        else ", ".join(["0"] * channel + [":", ":", "0"])
     )
     notes = []
-    if first:
+    if is_nchw:
         notes = [
             f"An array of shape {x.shape} looks as if channels came first (NCHW). jaxpool pools the axes "
             f"before the last one: pass axes={(x.ndim - 2, x.ndim - 1)} for this layout."
         ]
-    if x.size > x[at].size:
-        notes.append(f"Shown is one channel of one example, x[{shown}].")
-    return x[at], notes
+    if x.size > x[index].size:
+        notes.append(f"Shown is one channel of one example, x[{index_text}].")
+    return x[index], notes
 
 
 def _read_csv(option: str, path: Path) -> tuple[np.ndarray, list[str]]:
@@ -139,21 +141,21 @@ def _read_image(option: str, path: Path) -> tuple[np.ndarray, list[str]]:
     try:
         with _suppress_warnings(), Image.open(path) as image:
             width, height = image.size
-            few = width * height <= MAX_IMAGE_PIXELS
-            wide = image.mode[0] in "IF"  # more than 8 bits per pixel, which "L" would clip
-            grey = image.convert("F" if wide else "L") if few else None
+            is_small = width * height <= MAX_IMAGE_PIXELS
+            is_wide = image.mode[0] in "IF"  # more than 8 bits per pixel, which "L" would clip
+            grey_image = image.convert("F" if is_wide else "L") if is_small else None
     except Exception:
         got = f"got {option}={quote_text(str(path))}"
         raise UsageError(f"`{option}` must be an image that can be read; {got}.") from None
-    if grey is None:
+    if grey_image is None:
         got = f"{width}x{height} in {quote_text(str(path))}"
         raise UsageError(f"`{option}` must have at most {MAX_IMAGE_PIXELS} pixels; got {got}.")
-    shrink = max(1, -(-max(width, height) // MAX_IMAGE_SIDE))
-    small = np.asarray(grey.reduce(shrink))
-    note = "Grey levels of the image" + ("" if wide else ", 0 to 255")
-    if shrink > 1:
-        note += f", shrunk from {height}x{width} to {small.shape[0]}x{small.shape[1]}"
-    return small, [note + "."]
+    shrink_factor = max(1, -(-max(width, height) // MAX_IMAGE_SIDE))
+    shrunk_image = np.asarray(grey_image.reduce(shrink_factor))
+    note = "Grey levels of the image" + ("" if is_wide else ", 0 to 255")
+    if shrink_factor > 1:
+        note += f", shrunk from {height}x{width} to {shrunk_image.shape[0]}x{shrunk_image.shape[1]}"
+    return shrunk_image, [note + "."]
 
 
 @contextlib.contextmanager

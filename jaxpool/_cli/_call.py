@@ -28,22 +28,22 @@ NAMED_CONSTANTS = {"inf": math.inf, "nan": math.nan}
 
 def parse_call(call_text: str) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
     """The function of the call and its arguments; arrays are `jax.ShapeDtypeStruct`s."""
-    head, bracket, rest = call_text.partition("(")
-    module, colon, name = head.strip().rpartition(":")
+    function_text, bracket, arguments_text = call_text.partition("(")
+    module, colon, name = function_text.strip().rpartition(":")
     try:
-        tree = ast.parse(f"call({rest}" if bracket else "", mode="eval").body
+        tree = ast.parse(f"call({arguments_text}" if bracket else "", mode="eval").body
     except (SyntaxError, ValueError):
         tree = None
     if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name):
         raise _usage_error("a call", call_text)
     function = _find_function(module if colon else "", name, call_text)
     reader = _ArgumentEvaluator()
-    args = [reader.evaluate(each) for each in tree.args]
-    return function, args, {each.arg or "": reader.evaluate(each.value) for each in tree.keywords}
+    args = [reader.evaluate(node) for node in tree.args]
+    return function, args, {node.arg or "": reader.evaluate(node.value) for node in tree.keywords}
 
 
-def _usage_error(requirement: str, shown_value: str, hint: str = EXAMPLE_CALL_HINT) -> UsageError:
-    return UsageError(f"`--plan` must be {requirement}; got {quote_text(shown_value)}. {hint}")
+def _usage_error(rule: str, shown_value: str, hint: str = EXAMPLE_CALL_HINT) -> UsageError:
+    return UsageError(f"`--plan` must be {rule}; got {quote_text(shown_value)}. {hint}")
 
 
 def _find_function(module: str, name: str, call_text: str) -> Callable[..., Any]:
@@ -58,12 +58,12 @@ def _find_function(module: str, name: str, call_text: str) -> Callable[..., Any]
     for part in name.removeprefix("jaxpool.").split(".") if name else ():
         target = None if part.startswith("_") and not module else getattr(target, part, None)
     if not name or not callable(target):
-        known = () if module else jaxpool.__all__
-        close = difflib.get_close_matches(name.removeprefix("jaxpool."), known, 1)
-        hint = f"Did you mean {close[0]}?" if close else EXAMPLE_CALL_HINT
-        start, dot, last = name.rpartition(".")
-        if dot and not module and not close:
-            hint = f"A function of a module has a colon: write {start}:{last}(...)."
+        valid_names = () if module else jaxpool.__all__
+        close_matches = difflib.get_close_matches(name.removeprefix("jaxpool."), valid_names, 1)
+        hint = f"Did you mean {close_matches[0]}?" if close_matches else EXAMPLE_CALL_HINT
+        prefix, dot, function_name = name.rpartition(".")
+        if dot and not module and not close_matches:
+            hint = f"A function of a module has a colon: write {prefix}:{function_name}(...)."
         raise _usage_error(f"a call of a function of {module or 'jaxpool'}", call_text, hint)
     function: Callable[..., Any] = target
     return function
@@ -95,18 +95,18 @@ class _ArgumentEvaluator:
                 return NAMED_CONSTANTS[name]
             case ast.Subscript(value=ast.Name(id=name), slice=sizes):
                 return self._array_type(name, sizes)
-        said = ast.unparse(node)
+        text = ast.unparse(node)
         raise _usage_error(
-            "a call of numbers, texts, tuples and arrays such as float32[8,40,40,128]", said
+            "a call of numbers, texts, tuples and arrays such as float32[8,40,40,128]", text
         )
 
     def _array_type(self, dtype: str, sizes: ast.expr) -> jax.ShapeDtypeStruct:
-        each = sizes.elts if isinstance(sizes, ast.Tuple) else [sizes]
-        words = ",".join(map(ast.unparse, each))
+        size_nodes = sizes.elts if isinstance(sizes, ast.Tuple) else [sizes]
+        sizes_text = ",".join(map(ast.unparse, size_nodes))
         try:
-            shape = export.symbolic_shape(words, scope=self._symbolic_scope)
+            shape = export.symbolic_shape(sizes_text, scope=self._symbolic_scope)
             return jax.ShapeDtypeStruct(shape, jnp.dtype(dtype))
         except (TypeError, ValueError):
             raise _usage_error(
-                "a call of arrays whose dtype and sizes jax knows", f"{dtype}[{words}]"
+                "a call of arrays whose dtype and sizes jax knows", f"{dtype}[{sizes_text}]"
             ) from None

@@ -76,29 +76,29 @@ class CheckedReplacer(ReductionReplacer):
             self._reasons_not_compared[reduction] = "its shape is symbolic"
             return y
         primitive = lax.reduce_window_p if "jaxpr" in params else _PRIMITIVE_OF_KIND[kind]
-        keep = functools.partial(self._copy_first_call, reduction, primitive, params)
-        if any(isinstance(each, jax.core.Tracer) for each in args):
-            jax.debug.callback(keep, *args)
+        copy_call = functools.partial(self._copy_first_call, reduction, primitive, params)
+        if any(isinstance(arg, jax.core.Tracer) for arg in args):
+            jax.debug.callback(copy_call, *args)
         else:
-            keep(*args)
+            copy_call(*args)
         return y
 
     def _copy_first_call(
         self, reduction: LaxReduction, primitive: Any, params: Any, *args: Any
     ) -> None:
-        if any(isinstance(each, Array) and not each.is_fully_addressable for each in args):
+        if any(isinstance(arg, Array) and not arg.is_fully_addressable for arg in args):
             # `np.array` cannot copy it, and the part of one process is not the array that lax reduces.
             self._reasons_not_compared[reduction] = "its array lies on several processes"
             return
         with self._lock:
             if reduction not in self._first_calls:
-                copies = tuple(np.array(each) for each in args)
+                copies = tuple(np.array(arg) for arg in args)
                 self._first_calls[reduction] = (primitive, params, copies)
 
     def compare_copied_calls(self) -> None:
         """Compare ours with lax on the arrays copied since the last call."""
         jax.effects_barrier()
-        for reduction in [each for each in self._first_calls if each not in self._comparisons]:
+        for reduction in [key for key in self._first_calls if key not in self._comparisons]:
             primitive, params, args = self._first_calls[reduction]
             self._comparisons[reduction] = compare_with_lax(primitive, params, *args)
             self._first_calls[reduction] = (primitive, params, ())  # frees the array
@@ -106,9 +106,9 @@ class CheckedReplacer(ReductionReplacer):
     @property
     def any_differs(self) -> bool:
         """Whether any reduction compared so far differs from lax."""
-        return any(each.differs for each in self._comparisons.values())
+        return any(comparison.differs for comparison in self._comparisons.values())
 
-    def comparison_of(self, reduction: LaxReduction) -> Comparison:
+    def get_comparison(self, reduction: LaxReduction) -> Comparison:
         """The comparison of a reduction, or the reason why there is none."""
         if reduction in self._comparisons:
             return self._comparisons[reduction]
@@ -119,8 +119,8 @@ class CheckedReplacer(ReductionReplacer):
 def compare_with_lax(primitive: Any, params: dict[str, Any], x: Any, *init: Any) -> Comparison:
     """Compare the value and cotangent of our reduction of x with lax."""
     x, init = jnp.asarray(x), tuple(map(jnp.asarray, init))
-    taps = math.prod(params["window_dimensions"])
-    floats = jnp.issubdtype(x.dtype, jnp.floating)
+    num_taps = math.prod(params["window_dimensions"])
+    is_float = jnp.issubdtype(x.dtype, jnp.floating)
 
     def reduce_window(x: Array) -> Any:
         y = primitive.bind(x, *init, **params)
@@ -130,44 +130,44 @@ def compare_with_lax(primitive: Any, params: dict[str, Any], x: Any, *init: Any)
         y = lax.reduce_window_sum_p.bind(x, **{name: params[name] for name in GEOMETRY_PARAMETERS})
         return sum(init, y)
 
-    wide, *wide_init = (each.astype(accumulator_dtype(x.dtype)) for each in (x, *init))
-    if floats and reduction_kind(primitive, params) == "sum":
-        want = _run_jitted(_lax_only_replacer, window_sum, wide, *wide_init)
-        sizes = _run_jitted(_lax_only_replacer, window_sum, *map(jnp.abs, (wide, *wide_init)))
+    wide_x, *wide_init = (array.astype(accumulator_dtype(x.dtype)) for array in (x, *init))
+    if is_float and reduction_kind(primitive, params) == "sum":
+        lax_y = _run_jitted(_lax_only_replacer, window_sum, wide_x, *wide_init)
+        abs_sums = _run_jitted(_lax_only_replacer, window_sum, *map(jnp.abs, (wide_x, *wide_init)))
         # Our sum is rounded once more, before the initial value is added.
-        allowed = _rounding_tolerance(
-            x.dtype, taps + len(init), sizes, sum(map(jnp.abs, wide_init), jnp.abs(want))
+        tolerance = _rounding_tolerance(
+            x.dtype, num_taps + len(init), abs_sums, sum(map(jnp.abs, wide_init), jnp.abs(lax_y))
         )
     else:
-        want, allowed = _run_jitted(_lax_only_replacer, reduce_window, x), 0.0
-    said = _difference_sentence(
-        "value", _run_jitted(_our_replacer, reduce_window, x), want.astype(x.dtype), allowed
+        lax_y, tolerance = _run_jitted(_lax_only_replacer, reduce_window, x), 0.0
+    sentence = _difference_sentence(
+        "value", _run_jitted(_our_replacer, reduce_window, x), lax_y.astype(x.dtype), tolerance
     )
-    if said:
-        return Comparison(said, differs=True)
-    if primitive is lax.reduce_window_p or not floats:
+    if sentence:
+        return Comparison(sentence, differs=True)
+    if primitive is lax.reduce_window_p or not is_float:
         return Comparison("equal")  # lax has no derivative of a general reduction
     # lax has another rule for the cotangent of a NaN or infinite maximum.
-    counts = np.asarray(jnp.isfinite(want)) | (primitive is lax.reduce_window_sum_p)
-    if want.size and not counts.any():
+    is_compared = np.asarray(jnp.isfinite(lax_y)) | (primitive is lax.reduce_window_sum_p)
+    if lax_y.size and not is_compared.any():
         return Comparison("equal in value; the cotangent was not compared, for NaN or infinity")
     # Between 1 and 2, so that overlapping cotangents do not cancel.
-    random = np.where(counts, np.random.default_rng(0).uniform(1.0, 2.0, want.shape), 0.0)
-    dy = jnp.asarray(random, x.dtype)
-    want_dx = _run_jitted_vjp(_lax_only_replacer, reduce_window, wide, dy.astype(wide.dtype))
-    allowed = _rounding_tolerance(x.dtype, taps, want_dx, want_dx)
-    said = _difference_sentence(
+    random_dy = np.where(is_compared, np.random.default_rng(0).uniform(1.0, 2.0, lax_y.shape), 0.0)
+    dy = jnp.asarray(random_dy, x.dtype)
+    lax_dx = _run_jitted_vjp(_lax_only_replacer, reduce_window, wide_x, dy.astype(wide_x.dtype))
+    tolerance = _rounding_tolerance(x.dtype, num_taps, lax_dx, lax_dx)
+    sentence = _difference_sentence(
         "cotangent",
         _run_jitted_vjp(_our_replacer, reduce_window, x, dy),
-        want_dx.astype(x.dtype),
-        allowed,
+        lax_dx.astype(x.dtype),
+        tolerance,
     )
-    if said:
-        return Comparison(said, differs=True)
-    if counts.all():
+    if sentence:
+        return Comparison(sentence, differs=True)
+    if is_compared.all():
         return Comparison("equal")
     return Comparison(
-        f"equal; cotangents were compared of {counts.sum()} of {counts.size} windows, "
+        f"equal; cotangents were compared of {is_compared.sum()} of {is_compared.size} windows, "
         "for NaN or infinity in the others"
     )
 
@@ -193,29 +193,29 @@ def _rounding_tolerance(
     It is the rounding of the additions, and of the `result` to `dtype` if the additions use a wider dtype.
     """
     sums_of_magnitudes, result = (
-        np.abs(np.asarray(each, np.float64)) for each in (sums_of_magnitudes, result)
+        np.abs(np.asarray(array, np.float64)) for array in (sums_of_magnitudes, result)
     )
-    wide, narrow = jnp.finfo(accumulator_dtype(dtype)), jnp.finfo(dtype)
-    allowed = float(wide.eps) * num_additions * sums_of_magnitudes
-    if narrow.bits < wide.bits:
-        allowed = allowed + float(narrow.eps) * result + float(narrow.smallest_subnormal)
-    return allowed
+    sum_info, info = jnp.finfo(accumulator_dtype(dtype)), jnp.finfo(dtype)
+    tolerance = float(sum_info.eps) * num_additions * sums_of_magnitudes
+    if info.bits < sum_info.bits:
+        tolerance = tolerance + float(info.eps) * result + float(info.smallest_subnormal)
+    return tolerance
 
 
 def _difference_sentence(quantity_name: str, our_array: Any, lax_array: Any, tolerance: Any) -> str:
     """A sentence about elements that differ by more than `tolerance`, or "" if there are none. NaN equals NaN."""
-    got, want = (np.asarray(each) for each in (our_array, lax_array))
+    got, want = (np.asarray(array) for array in (our_array, lax_array))
     if got.shape != want.shape or got.dtype != want.dtype:
         return (
             f"{quantity_name} is {got.dtype}{list(got.shape)}, lax's {want.dtype}{list(want.shape)}"
         )
-    wide = np.float64 if jnp.issubdtype(want.dtype, jnp.floating) else want.dtype
-    got, want = got.astype(wide), want.astype(wide)
-    same = (got == want) | ((got != got) & (want != want))
+    dtype = np.float64 if jnp.issubdtype(want.dtype, jnp.floating) else want.dtype
+    got, want = got.astype(dtype), want.astype(dtype)
+    is_equal = (got == want) | ((got != got) & (want != want))
     with np.errstate(invalid="ignore"):
-        apart = np.where(same, 0, np.abs(got - want)) if wide is np.float64 else ~same
-    finite = np.isfinite(want) if wide is np.float64 else True
-    wrong = ~same & ~(finite & (apart <= tolerance))
-    if not wrong.any():
+        gaps = np.where(is_equal, 0, np.abs(got - want)) if dtype is np.float64 else ~is_equal
+    is_finite = np.isfinite(want) if dtype is np.float64 else True
+    is_wrong = ~is_equal & ~(is_finite & (gaps <= tolerance))
+    if not is_wrong.any():
         return ""
-    return f"{quantity_name} differs at {wrong.sum()} of {wrong.size} elements, by {apart[wrong].max():.3g}"
+    return f"{quantity_name} differs at {is_wrong.sum()} of {is_wrong.size} elements, by {gaps[is_wrong].max():.3g}"

@@ -35,19 +35,17 @@ def run(num_devices: int, seed: int, picture_path: Path) -> int:
     mesh = _make_cpu_mesh(num_devices)
     sharding_arguments = {"mesh": mesh, "spec": ROW_SHARDING}
     sharding = NamedSharding(mesh, ROW_SHARDING)
-    image, labels = (jax.device_put(each, sharding) for each in make_mosaic(seed, held_out=False))
+    image, labels = (jax.device_put(x, sharding) for x in make_mosaic(seed, held_out=False))
     weights = jax.device_put(init_conv_kernels(seed), NamedSharding(mesh, PartitionSpec()))
     print(
         f"A mosaic of two photographs, {MOSAIC_SIZE} x {MOSAIC_SIZE} pixels: "
         f"each of {num_devices} devices holds {MOSAIC_SIZE // num_devices} rows. "
         "The network says of every pixel which photograph it is of."
     )
-    agree = _gradients_match_single_device(weights, image, labels, sharding_arguments)
+    gradients_match = _gradients_match_single_device(weights, image, labels, sharding_arguments)
     weights = _train_weights(weights, image, labels, sharding_arguments)
-    image, labels = (
-        jax.device_put(each, sharding) for each in make_mosaic(seed + 1, held_out=True)
-    )
-    predicted = (
+    image, labels = (jax.device_put(x, sharding) for x in make_mosaic(seed + 1, held_out=True))
+    predictions = (
         np.asarray(
             jax.jit(functools.partial(logits, sharding_arguments=sharding_arguments))(
                 weights, image
@@ -55,10 +53,10 @@ def run(num_devices: int, seed: int, picture_path: Path) -> int:
         )[0]
         > 0
     )
-    accuracy = float((predicted == np.asarray(labels)[0]).mean())
+    accuracy = float((predictions == np.asarray(labels)[0]).mean())
     print(f"Pixels of parts held out that are told apart: {accuracy:.1%}.")
-    _draw_predictions(np.asarray(image)[0], predicted, num_devices, picture_path)
-    return 0 if agree and accuracy >= MIN_ACCURACY else 1
+    _draw_predictions(np.asarray(image)[0], predictions, num_devices, picture_path)
+    return 0 if gradients_match and accuracy >= MIN_ACCURACY else 1
 
 
 def _make_cpu_mesh(num_devices: int) -> jax.sharding.Mesh:
@@ -83,34 +81,35 @@ def _gradients_match_single_device(
     weights: Weights, image: jax.Array, labels: jax.Array, sharding_arguments: dict[str, Any]
 ) -> bool:
     """Whether the gradient equals that on one device. Prints the memory and communication of its program."""
-    alone = jax.make_mesh(
+    single_mesh = jax.make_mesh(
         (1,), ("rows",), (AxisType.Auto,), devices=sharding_arguments["mesh"].devices.flat[:1]
     )
-    first = jax.devices("cpu")[0]
+    first_device = jax.devices("cpu")[0]
     shared, single = (
-        jax.jit(jax.grad(functools.partial(loss, sharding_arguments=each)))
-        for each in (sharding_arguments, {**sharding_arguments, "mesh": alone})
+        jax.jit(jax.grad(functools.partial(loss, sharding_arguments=arguments)))
+        for arguments in (sharding_arguments, {**sharding_arguments, "mesh": single_mesh})
     )
-    moved = jax.device_put((weights, image, labels), first)
-    programs: Any = shared.lower(weights, image, labels).compile(), single.lower(*moved).compile()
-    got, want = programs[0](weights, image, labels), programs[1](*moved)
-    worst = max(
+    args = jax.device_put((weights, image, labels), first_device)
+    programs: Any = shared.lower(weights, image, labels).compile(), single.lower(*args).compile()
+    got, want = programs[0](weights, image, labels), programs[1](*args)
+    error = max(
         float(
             jnp.abs(np.asarray(got[name]) - np.asarray(want[name])).max()
             / jnp.abs(want[name]).max()
         )
         for name in want
     )
-    sent = _bytes_sent(programs[0])
-    held, whole = (program.memory_analysis().temp_size_in_bytes for program in programs)
-    print(f"Gradients and those of one device differ by {worst:.0e} at most, beside the largest.")
+    sent_bytes = _bytes_sent(programs[0])
+    shard_bytes, full_bytes = (program.memory_analysis().temp_size_in_bytes for program in programs)
+    print(f"Gradients and those of one device differ by {error:.0e} at most, beside the largest.")
     print(
-        f"For a gradient a device holds {held / 1e6:.1f} MB of activations; one alone {whole / 1e6:.1f} MB."
+        f"For a gradient a device holds {shard_bytes / 1e6:.1f} MB of activations; one alone {full_bytes / 1e6:.1f} MB."
     )
     print(
-        f"It sends {sent / 1e3:.0f} kB of halos, of pools and convolutions: {sent / held:.2%} of that."
+        f"It sends {sent_bytes / 1e3:.0f} kB of halos, of pools and convolutions: "
+        f"{sent_bytes / shard_bytes:.2%} of that."
     )
-    return worst <= GRADIENT_TOLERANCE
+    return error <= GRADIENT_TOLERANCE
 
 
 def _bytes_sent(compiled_program: Any) -> int:
@@ -119,9 +118,9 @@ def _bytes_sent(compiled_program: Any) -> int:
     Branches are not counted: the unpooling of this network does not take the branch that communicates.
     """
     text = compiled_program.as_text()
-    entry = text[text.index("\nENTRY") :]
-    shapes = re.findall(r"= [fs]32\[([\d,]+)\]\S* collective-permute(?:-start)?\(", entry)
-    return sum(4 * math.prod(map(int, sizes.split(","))) for sizes in shapes)
+    entry_text = text[text.index("\nENTRY") :]
+    shape_texts = re.findall(r"= [fs]32\[([\d,]+)\]\S* collective-permute(?:-start)?\(", entry_text)
+    return sum(4 * math.prod(map(int, sizes.split(","))) for sizes in shape_texts)
 
 
 def _train_weights(
@@ -129,18 +128,18 @@ def _train_weights(
 ) -> Weights:
     from tqdm import tqdm
 
-    start = time.perf_counter()
-    state = jax.jit(make_optimizer(TRAINING_STEPS).init)(weights)
-    step = jax.jit(
+    start_time = time.perf_counter()
+    optimizer_state = jax.jit(make_optimizer(TRAINING_STEPS).init)(weights)
+    jitted_step = jax.jit(
         functools.partial(
             train_step, num_steps=TRAINING_STEPS, sharding_arguments=sharding_arguments
         )
     )
     progress = tqdm(range(TRAINING_STEPS), desc="training", unit="step", disable=None)
     for _ in progress:
-        weights, state, value = step(weights, state, image, labels)
-        progress.set_postfix(loss=f"{float(value):.4f}")
-    print(f"{TRAINING_STEPS} steps took {time.perf_counter() - start:.1f} s with compilation.")
+        weights, optimizer_state, loss_value = jitted_step(weights, optimizer_state, image, labels)
+        progress.set_postfix(loss=f"{float(loss_value):.4f}")
+    print(f"{TRAINING_STEPS} steps took {time.perf_counter() - start_time:.1f} s with compilation.")
     return weights
 
 

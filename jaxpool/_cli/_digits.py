@@ -41,15 +41,15 @@ class Digits:
 
     def random_batches(self, seed: int, num_steps: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Batches in random order, each image shifted by up to one pixel along each axis."""
-        random = np.random.default_rng(seed)
-        padded = np.pad(self.images, ((0, 0), (1, 1), (1, 1), (0, 0)))
-        order = np.empty(0, np.int64)
+        rng = np.random.default_rng(seed)
+        padded_images = np.pad(self.images, ((0, 0), (1, 1), (1, 1), (0, 0)))
+        indices = np.empty(0, np.int64)
         for _ in range(num_steps):
-            if len(order) < BATCH_SIZE:
-                order = np.concatenate([order, random.permutation(len(self.labels))])
-            batch, order = order[:BATCH_SIZE], order[BATCH_SIZE:]
-            rows, columns = np.arange(8) + random.integers(0, 3, (2, BATCH_SIZE, 1))
-            images = padded[batch[:, None, None], rows[:, :, None], columns[:, None, :]]
+            if len(indices) < BATCH_SIZE:
+                indices = np.concatenate([indices, rng.permutation(len(self.labels))])
+            batch, indices = indices[:BATCH_SIZE], indices[BATCH_SIZE:]
+            rows, columns = np.arange(8) + rng.integers(0, 3, (2, BATCH_SIZE, 1))
+            images = padded_images[batch[:, None, None], rows[:, :, None], columns[:, None, :]]
             yield images, self.labels[batch]
 
 
@@ -87,8 +87,8 @@ class Network(nnx.Module):
 def new_network(seed: int, num_steps: int) -> tuple[Network, nnx.Optimizer]:
     """An untrained network, and an optimizer whose learning rate decays to 0 over `num_steps`."""
     network = Network(rngs=nnx.Rngs(seed))
-    rate = optax.cosine_decay_schedule(4e-3, num_steps)
-    return network, nnx.Optimizer(network, optax.adamw(rate, weight_decay=1e-3), wrt=nnx.Param)
+    schedule = optax.cosine_decay_schedule(4e-3, num_steps)
+    return network, nnx.Optimizer(network, optax.adamw(schedule, weight_decay=1e-3), wrt=nnx.Param)
 
 
 def cross_entropy_loss(network: Network, images: jax.Array, labels: jax.Array) -> jax.Array:
@@ -154,10 +154,10 @@ class PictureArrays:
     def from_network(cls, network: Network, digits: Digits, num_digits: int) -> "PictureArrays":
         """The first held-out image of each digit from 0 to `num_digits - 1`."""
         labels = np.arange(num_digits)
-        first = [int(np.argmax(digits.held_out_labels == label)) for label in labels]
-        images = digits.held_out_images[np.array(first)]
-        max_pooled, pull_back = jax.vjp(lambda x: jaxpool.max_pool(x, (2, 2), (2, 2)), images)
-        (cotangent,) = pull_back(jnp.ones_like(max_pooled))
+        first_indices = [int(np.argmax(digits.held_out_labels == label)) for label in labels]
+        images = digits.held_out_images[np.array(first_indices)]
+        max_pooled, vjp_fn = jax.vjp(lambda x: jaxpool.max_pool(x, (2, 2), (2, 2)), images)
+        (cotangent,) = vjp_fn(jnp.ones_like(max_pooled))
         selected_pixels = np.where(np.asarray(cotangent) > 0, images, np.nan)
         pixels = images[..., 0], np.asarray(max_pooled)[..., 0], selected_pixels[..., 0]
         return cls(*pixels, labels, np.asarray(predict_digits(network, images)))

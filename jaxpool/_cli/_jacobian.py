@@ -74,27 +74,27 @@ class FunctionCall:
 
     def source_code(self, shape: tuple[int, ...]) -> str:
         """The call as Python source."""
-        words = []
+        arg_sources = []
         for name, value in self.arguments.items():
-            first = name == self.record.operands[0]
+            is_first = name == self.record.operands[0]
             if name == "xs":
-                words += ["x", *_other_arrays_source(value)]
+                arg_sources += ["x", *_other_arrays_source(value)]
             elif name == "features":
-                words.append(
+                arg_sources.append(
                     f"[{', '.join([_image_source(value[0]), *_other_arrays_source(value)])}]"
                 )
-            elif first:
-                words.append(_image_source(value))
+            elif is_first:
+                arg_sources.append(_image_source(value))
             else:
                 default = self.record.parameters[name].default
-                needed = default is self.record.parameters[name].empty
-                if needed or value is not default:
-                    words.append(
+                is_required = default is self.record.parameters[name].empty
+                if is_required or value is not default:
+                    arg_sources.append(
                         _as_source_code(value, name)
-                        if needed
+                        if is_required
                         else f"{name}={_as_source_code(value, name)}"
                     )
-        return f"jaxpool.{self.op}({', '.join(words)})"
+        return f"jaxpool.{self.op}({', '.join(arg_sources)})"
 
 
 def _image_source(value: Any) -> str:
@@ -104,7 +104,7 @@ def _image_source(value: Any) -> str:
 
 def _other_arrays_source(values: Any) -> list[str]:
     """Source of all arrays but the first, which is x."""
-    return [_as_source_code(each, f"x{n}") for n, each in enumerate(values[1:], 2)]
+    return [_as_source_code(array, f"x{n}") for n, array in enumerate(values[1:], 2)]
 
 
 def _as_source_code(value: Any, name: str) -> str:
@@ -112,8 +112,8 @@ def _as_source_code(value: Any, name: str) -> str:
     if hasattr(value, "dtype") and str(value.dtype).startswith("key"):
         return "jax.random.key(0)"
     if isinstance(value, np.ndarray):
-        flat = value.squeeze() if value.ndim > 2 else value
-        return f"jnp.array({flat.tolist()})" if value.size <= 24 else name
+        squeezed_array = value.squeeze() if value.ndim > 2 else value
+        return f"jnp.array({squeezed_array.tolist()})" if value.size <= 24 else name
     return f'"{value}"' if isinstance(value, str) else repr(value)
 
 
@@ -121,8 +121,8 @@ def find_record(function_name: str) -> Any:
     """The record of a public function, whose suffix "_pool" may be left out; None if there is no such function."""
     from jaxpool.testing import pools
 
-    known = pools()
-    return known.get(function_name) or known.get(f"{function_name}_pool")
+    records = pools()
+    return records.get(function_name) or records.get(f"{function_name}_pool")
 
 
 def make_call(
@@ -137,9 +137,9 @@ def make_call(
     for text in set_options:
         name, _, value = text.partition("=")
         if not record.takes(name) or name in record.operands:
-            takes = ", ".join(each for each in record.parameters if each not in record.operands)
+            names = ", ".join(arg for arg in record.parameters if arg not in record.operands)
             raise UsageError(
-                f"`--set` must be of an argument of {record.name}, {takes}; got {shorten_text(text)}."
+                f"`--set` must be of an argument of {record.name}, {names}; got {shorten_text(text)}."
             )
         try:
             settings[name] = ast.literal_eval(value)
@@ -154,11 +154,11 @@ def make_call(
     if "segment_ids" in settings:  # the record's number of segments does not fit these ids
         settings.setdefault("num_segments", None)
     if "boxes" in settings:  # all boxes are in the only image
-        count = np.shape(settings["boxes"])[:-1]
-        settings.setdefault("batch_indices", np.zeros(count, np.int32))
+        leading_shape = np.shape(settings["boxes"])[:-1]
+        settings.setdefault("batch_indices", np.zeros(leading_shape, np.int32))
     image = array[None, :, :, None]
-    first = {} if record.takes("segment_ids") or "x" not in record.operands else {"x": image}
-    return FunctionCall(record, record.given(image, **settings | first), image)
+    image_args = {} if record.takes("segment_ids") or "x" not in record.operands else {"x": image}
+    return FunctionCall(record, record.given(image, **settings | image_args), image)
 
 
 def cotangent_route_from_jacobian(
@@ -168,12 +168,12 @@ def cotangent_route_from_jacobian(
     import jax
 
     record = call.record
-    (main, *_) = record.operands
+    (main_operand, *_) = record.operands
 
     def first_output(x: jax.Array) -> jax.Array:
         arguments = dict(call.arguments)
-        value = arguments[main]
-        arguments[main] = (
+        value = arguments[main_operand]
+        arguments[main_operand] = (
             (x.reshape(value[0].shape), *value[1:])
             if isinstance(value, tuple)
             else x.reshape(value.shape)
@@ -184,19 +184,19 @@ def cotangent_route_from_jacobian(
         return y.reshape(sizes[0] if len(sizes) > 1 else 1, -1)
 
     def value_and_cotangent(x: jax.Array, dy: jax.Array) -> tuple[jax.Array, jax.Array]:
-        y, pull_back = jax.vjp(first_output, x)
-        return y, pull_back(dy)[0]
+        y, vjp_fn = jax.vjp(first_output, x)
+        return y, vjp_fn(dy)[0]
 
-    out = jax.eval_shape(first_output, array).shape
-    if out[0] * out[1] > MAX_NUMBERS:
+    output_shape = jax.eval_shape(first_output, array).shape
+    if output_shape[0] * output_shape[1] > MAX_NUMBERS:
         raise UsageError(
-            f"The output must have at most {MAX_NUMBERS} numbers; got {out[0]}x{out[1]}."
+            f"The output must have at most {MAX_NUMBERS} numbers; got {output_shape[0]}x{output_shape[1]}."
         )
-    sent = broadcast_cotangent(dy, out)
-    each = np.eye(sent.size, dtype=sent.dtype).reshape(-1, *out)
-    dys = np.concatenate([sent[None], each])
+    full_dy = broadcast_cotangent(dy, output_shape)
+    unit_dys = np.eye(full_dy.size, dtype=full_dy.dtype).reshape(-1, *output_shape)
+    dys = np.concatenate([full_dy[None], unit_dys])
     ys, dxs = jax.jit(jax.vmap(value_and_cotangent, (None, 0)))(array, dys)
-    shares = np.asarray(dxs[1:]).reshape(*out, *array.shape)
-    members = np.isnan(shares) | (shares != 0)
+    shares = np.asarray(dxs[1:]).reshape(*output_shape, *array.shape)
+    input_masks = np.isnan(shares) | (shares != 0)
     y, dx = np.asarray(ys[0]), np.asarray(dxs[0])
-    return CotangentRoute(call, array, y, sent, dx, shares, members, array, members)
+    return CotangentRoute(call, array, y, full_dy, dx, shares, input_masks, array, input_masks)

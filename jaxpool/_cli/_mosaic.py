@@ -33,33 +33,31 @@ def make_mosaic(seed: int, *, held_out: bool) -> tuple[np.ndarray, np.ndarray]:
     photographs = np.stack(load_sample_images().images)
     border = int(photographs.shape[2] * TRAINING_FRACTION)
     photographs = photographs[:, :, border:] if held_out else photographs[:, :, :border]
-    random = np.random.default_rng(seed)
-    which = random.permutation(np.arange(PIECES_PER_SIDE**2) % 2).reshape(
+    rng = np.random.default_rng(seed)
+    piece_labels = rng.permutation(np.arange(PIECES_PER_SIDE**2) % 2).reshape(
         PIECES_PER_SIDE, PIECES_PER_SIDE
     )
     rows = []
-    for line in which:
+    for label_row in piece_labels:
         pieces = []
-        for photograph in line:
-            top, left = random.integers(0, np.array(photographs.shape[1:3]) - PIECE_SIZE)
+        for photograph in label_row:
+            top, left = rng.integers(0, np.array(photographs.shape[1:3]) - PIECE_SIZE)
             piece = photographs[photograph, top : top + PIECE_SIZE, left : left + PIECE_SIZE]
-            pieces.append(piece[:, :: random.choice([-1, 1])])
+            pieces.append(piece[:, :: rng.choice([-1, 1])])
         rows.append(np.concatenate(pieces, 1))
     image = np.concatenate(rows).astype(np.float32) / 127.5 - 1
-    labels = which.repeat(PIECE_SIZE, 0).repeat(PIECE_SIZE, 1).astype(np.float32)
+    labels = piece_labels.repeat(PIECE_SIZE, 0).repeat(PIECE_SIZE, 1).astype(np.float32)
     return np.roll(image, PIECE_SIZE // 2, 0)[None], np.roll(labels, PIECE_SIZE // 2, 0)[None]
 
 
 def init_conv_kernels(seed: int) -> Weights:
     """Untrained convolution kernels; `logits` has one output channel."""
-    random = np.random.default_rng(seed)
-    shapes = {name: (3, 3, *widths) for name, widths in CONV_CHANNELS.items()} | {
+    rng = np.random.default_rng(seed)
+    shapes = {name: (3, 3, *channels) for name, channels in CONV_CHANNELS.items()} | {
         "logits": (3, 3, 8, 1)
     }
     return {
-        name: jnp.asarray(
-            random.standard_normal(shape) * (2 / np.prod(shape[:3])) ** 0.5, jnp.float32
-        )
+        name: jnp.asarray(rng.standard_normal(shape) * (2 / np.prod(shape[:3])) ** 0.5, jnp.float32)
         for name, shape in shapes.items()
     }
 
@@ -109,7 +107,7 @@ def make_optimizer(num_steps: int) -> optax.GradientTransformation:
 
 def train_step(
     weights: Weights,
-    state: Any,
+    optimizer_state: Any,
     x: jax.Array,
     labels: jax.Array,
     *,
@@ -117,8 +115,8 @@ def train_step(
     sharding_arguments: dict[str, Any],
 ) -> tuple[Weights, Any, jax.Array]:
     """One optimizer step. Returns the new weights and state, and the loss before the step."""
-    value, gradients = jax.value_and_grad(
+    loss_value, gradients = jax.value_and_grad(
         functools.partial(loss, sharding_arguments=sharding_arguments)
     )(weights, x, labels)
-    updates, state = make_optimizer(num_steps).update(gradients, state)
-    return optax.apply_updates(weights, updates), state, value
+    updates, optimizer_state = make_optimizer(num_steps).update(gradients, optimizer_state)
+    return optax.apply_updates(weights, updates), optimizer_state, loss_value

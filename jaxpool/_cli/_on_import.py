@@ -32,7 +32,7 @@ class _ModuleImportWatcher(importlib.abc.MetaPathFinder):
         self._modules_being_imported: list[
             str
         ] = []  # modules of the package that are being imported
-        self._imported = False
+        self._is_imported = False
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None
@@ -56,8 +56,8 @@ class _ModuleImportWatcher(importlib.abc.MetaPathFinder):
         if name != self._module_name:
             self._modules_being_imported.remove(name)
         elif succeeded:
-            self._imported = True
-        if self._imported and not self._modules_being_imported and self in sys.meta_path:
+            self._is_imported = True
+        if self._is_imported and not self._modules_being_imported and self in sys.meta_path:
             sys.meta_path.remove(self)
             self._callback()
 

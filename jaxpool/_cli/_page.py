@@ -31,10 +31,10 @@ def html_page(route: CotangentRoute, dy: np.ndarray | None = None) -> str:
     After the first change of a control `page/arithmetic.js` computes. Other functions have the first view only.
     """
     settings = route.settings
-    known = settings if isinstance(settings, PoolSettings) else PoolSettings(op=settings.op)
-    start = {
+    controls = settings if isinstance(settings, PoolSettings) else PoolSettings(op=settings.op)
+    initial_state = {
         "settings": {
-            name: _setting_as_json(value) for name, value in dataclasses.asdict(known).items()
+            name: _setting_as_json(value) for name, value in dataclasses.asdict(controls).items()
         },
         "array": _rows_as_text(route.array),
         "cotangent": "1" if dy is None else _rows_as_text(dy),
@@ -42,9 +42,9 @@ def html_page(route: CotangentRoute, dy: np.ndarray | None = None) -> str:
     }
     folder = importlib.resources.files("jaxpool._cli") / "page"
     html = (folder / "page.html").read_text(encoding="utf-8")
-    for name, file in PAGE_FILES.items():
-        html = html.replace(f"/*{{{name}}}*/", (folder / file).read_text(encoding="utf-8"))
-    return html.replace("{start}", json.dumps(start).replace("<", "\\u003c"))
+    for name, file_name in PAGE_FILES.items():
+        html = html.replace(f"/*{{{name}}}*/", (folder / file_name).read_text(encoding="utf-8"))
+    return html.replace("{start}", json.dumps(initial_state).replace("<", "\\u003c"))
 
 
 def _initial_view(route: CotangentRoute) -> dict[str, Any] | None:
@@ -52,16 +52,16 @@ def _initial_view(route: CotangentRoute) -> dict[str, Any] | None:
 
     None if the page can compute the pool and these are too many.
     """
-    count = int(route.input_masks.sum())
-    if route.settings.has_window and count > MAX_INITIAL_LINKS:
+    num_links = int(route.input_masks.sum())
+    if route.settings.has_window and num_links > MAX_INITIAL_LINKS:
         return None
     links = [
         [
             [
-                int(np.ravel_multi_index(at, route.x.shape)),
-                _number_as_json(route.cotangent_shares[output][tuple(at)]),
+                int(np.ravel_multi_index(position, route.x.shape)),
+                _number_as_json(route.cotangent_shares[output][tuple(position)]),
             ]
-            for at in np.argwhere(route.input_masks[output])
+            for position in np.argwhere(route.input_masks[output])
         ]
         for output in np.ndindex(route.y.shape)
     ]

@@ -85,23 +85,23 @@ def load_photographs() -> jax.Array:
 def time_and_compare(x: jax.Array, case: BenchmarkCase, num_repeats: int) -> BenchmarkResult:
     """Time value and gradient of both pools alternately, each pool under one jit, and compare the results."""
     dy = jax.random.normal(jax.random.key(0), jax.eval_shape(case.lax_pool, x).shape)
-    ours, peer = (
+    jaxpool_fn, lax_fn = (
         jax.jit(functools.partial(_value_and_cotangent, pool))
         for pool in (case.jaxpool_pool, case.lax_pool)
     )
-    (y, dx), (peer_y, peer_dx) = jax.block_until_ready((ours(x, dy), peer(x, dy)))
+    (y, dx), (lax_y, lax_dx) = jax.block_until_ready((jaxpool_fn(x, dy), lax_fn(x, dy)))
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(num_repeats):
-        for run, taken in zip((ours, peer), times, strict=True):
-            start = time.perf_counter()
-            jax.block_until_ready(run(x, dy))
-            taken.append(time.perf_counter() - start)
+        for timed_fn, fn_times in zip((jaxpool_fn, lax_fn), times, strict=True):
+            start_time = time.perf_counter()
+            jax.block_until_ready(timed_fn(x, dy))
+            fn_times.append(time.perf_counter() - start_time)
     return BenchmarkResult(
         case,
         statistics.median(times[0]),
         statistics.median(times[1]),
-        float(jnp.abs(y - peer_y).max()),
-        float(jnp.abs(dx - peer_dx).max()),
+        float(jnp.abs(y - lax_y).max()),
+        float(jnp.abs(dx - lax_dx).max()),
     )
 
 
@@ -120,17 +120,17 @@ def comparison_table(comparisons: list[BenchmarkResult]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for cells in rows:
-        sides = ("<", ">", ">", ">", "<", "<")
-        padded = zip(cells, sides, widths, strict=True)
-        lines.append("   ".join(f"{cell:{side}{width}}" for cell, side, width in padded).rstrip())
+        aligns = ("<", ">", ">", ">", "<", "<")
+        fields = zip(cells, aligns, widths, strict=True)
+        lines.append("   ".join(f"{cell:{align}{width}}" for cell, align, width in fields).rstrip())
     return "\n".join(lines)
 
 
 def _value_and_cotangent(
     pool: PoolFunction, x: jax.Array, dy: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    y, pull_back = jax.vjp(pool, x)
-    return y, pull_back(dy)[0]
+    y, vjp_fn = jax.vjp(pool, x)
+    return y, vjp_fn(dy)[0]
 
 
 def _difference_text(difference: float) -> str:

@@ -71,8 +71,8 @@ class PoolSettings:
             return (self.output_shape,)
         if self.op in MORPHOLOGY_OPS:
             return np.zeros(self.window, np.float32), self.strides, self.padding
-        first = {"lp": (self.p,), "rank": (self.rank,)}.get(self.op, ())
-        return (*first, self.window, self.strides, self.padding)
+        leading_args = {"lp": (self.p,), "rank": (self.rank,)}.get(self.op, ())
+        return (*leading_args, self.window, self.strides, self.padding)
 
     @property
     def keyword_arguments(self) -> dict[str, Any]:
@@ -81,24 +81,24 @@ class PoolSettings:
         names += ["ties"] if self.op in SELECTING_OPS else []
         names += ["count_include_pad", "divisor"] if self.op == "avg" else []
         defaults = PoolSettings()
-        changed = [name for name in names if getattr(self, name) != getattr(defaults, name)]
-        return {name: getattr(self, name) for name in changed} | {"axes": (0, 1)}
+        changed_names = [name for name in names if getattr(self, name) != getattr(defaults, name)]
+        return {name: getattr(self, name) for name in changed_names} | {"axes": (0, 1)}
 
     def source_code(self, shape: tuple[int, ...]) -> str:
         """The call on an array of `shape` as Python source."""
         padding = self.padding
-        sides = set() if isinstance(padding, str) else {side for pair in padding for side in pair}
-        short = sides.pop() if len(sides) == 1 else padding
-        positional = [
-            _as_source_code(short if value is padding else value)
+        pads = set() if isinstance(padding, str) else {pad for pair in padding for pad in pair}
+        short_padding = pads.pop() if len(pads) == 1 else padding
+        positional_sources = [
+            _as_source_code(short_padding if value is padding else value)
             for value in self.positional_arguments
         ]
         if padding == "VALID" and self.op not in ADAPTIVE_OPS:
-            positional.pop()
-        named = [
+            positional_sources.pop()
+        keyword_sources = [
             f"{name}={_as_source_code(value)}" for name, value in self.keyword_arguments.items()
         ]
-        call = f"jaxpool.{FUNCTION_OF_OP[self.op]}({', '.join(['x', *positional, *named])})"
+        call = f"jaxpool.{FUNCTION_OF_OP[self.op]}({', '.join(['x', *positional_sources, *keyword_sources])})"
         if self.op != "unpool":
             return call
         return f"y, indices = {call}\njaxpool.max_unpool(y, indices, {shape}, axes=(0, 1))"
@@ -150,9 +150,9 @@ class CotangentRoute:
 
     def cotangent_receivers_of(self, output: Position) -> list[tuple[Position, float]]:
         """The inputs that receive the cotangent of one output, and their shares of it."""
-        share = self.cotangent_shares[output]
-        receivers = np.argwhere(np.isnan(share) | (share != 0)).tolist()
-        return [((row, column), float(share[row, column])) for row, column in receivers]
+        shares = self.cotangent_shares[output]
+        receivers = np.argwhere(np.isnan(shares) | (shares != 0)).tolist()
+        return [((row, column), float(shares[row, column])) for row, column in receivers]
 
     def rows_and_columns_read_by(self, output: Position) -> tuple[list[int], list[int]]:
         """The rows and columns of the inputs in the window of one output."""
@@ -162,16 +162,16 @@ class CotangentRoute:
     def labelled_arrays(self) -> list[tuple[LabelledArray, LabelledArray]]:
         """The grids to show: values, then cotangents, with inputs on the left and outputs on the right."""
         if self.indices is None:
-            selects = self.settings.selects_elements
-            chosen = np.any(self.cotangent_shares != 0, axis=(0, 1))
+            selects_elements = self.settings.selects_elements
+            mask = np.any(self.cotangent_shares != 0, axis=(0, 1))
             if self.settings.returns_mask:
-                marked = self.y.reshape(self.x.shape) != 0
+                y_mask = self.y.reshape(self.x.shape) != 0
                 return [
-                    (LabelledArray("x: input", self.x, marked), LabelledArray("y: output", self.y))
+                    (LabelledArray("x: input", self.x, y_mask), LabelledArray("y: output", self.y))
                 ]
             return [
                 (
-                    LabelledArray("x: input", self.x, chosen if selects else None),
+                    LabelledArray("x: input", self.x, mask if selects_elements else None),
                     LabelledArray("y: output", self.y),
                 ),
                 (
@@ -179,11 +179,11 @@ class CotangentRoute:
                     LabelledArray("dy: cotangent of y", self.dy),
                 ),
             ]
-        chosen = np.any(self.input_masks, axis=(2, 3))
+        mask = np.any(self.input_masks, axis=(2, 3))
         return [
-            (LabelledArray("array", self.array, chosen), LabelledArray("y: its maxima", self.x)),
+            (LabelledArray("array", self.array, mask), LabelledArray("y: its maxima", self.x)),
             (
-                LabelledArray("x: y put back", self.y, chosen),
+                LabelledArray("x: y put back", self.y, mask),
                 LabelledArray("indices of y", self.indices),
             ),
             (
@@ -241,8 +241,10 @@ def route_cotangents(
     `dy` is the cotangent of the output, 1 everywhere for None. Raises `UsageError`, and the errors of the library.
     """
     window = window_of_settings(settings, array.shape)
-    down, across = (dim.sources()[..., None] == np.arange(dim.size) for dim in window.dims)
-    input_masks = down.any(1)[:, None, :, None] & across.any(1)[None, :, None, :]
+    row_mask, col_mask = (
+        dim.tap_positions()[..., None] == np.arange(dim.size) for dim in window.dims
+    )
+    input_masks = row_mask.any(1)[:, None, :, None] & col_mask.any(1)[None, :, None, :]
 
     import jax
     import jax.numpy as jnp
@@ -255,10 +257,10 @@ def route_cotangents(
     )
     x, indices, windows = array, None, input_masks
     if settings.op == "unpool":
-        pooled, places = jaxpool.max_pool_with_argmax(
+        maxima, positions = jaxpool.max_pool_with_argmax(
             jnp.asarray(array), *positional_arguments, **keyword_arguments
         )
-        x, indices = np.asarray(pooled), np.asarray(places)
+        x, indices = np.asarray(maxima), np.asarray(positions)
         input_masks = (np.arange(array.size)[:, None] == indices.ravel()).reshape(
             array.shape + x.shape
         )
@@ -270,20 +272,20 @@ def route_cotangents(
             x, *positional_arguments, **keyword_arguments
         )
 
-    out = input_masks.shape[:2]
-    dy = broadcast_cotangent(dy, out)
+    output_shape = input_masks.shape[:2]
+    dy = broadcast_cotangent(dy, output_shape)
 
     def value_and_cotangent(x: jax.Array, dy: jax.Array) -> tuple[jax.Array, jax.Array]:
-        y, pull_back = jax.vjp(pool_function, x)
-        return y, pull_back(dy)[0]
+        y, vjp_fn = jax.vjp(pool_function, x)
+        return y, vjp_fn(dy)[0]
 
     # First the pool, then each window alone with a cotangent of 1. Elements outside the window are set to 0:
     # a NaN there would make the cotangents of other windows NaN, even if their dy is 0.
-    flat = input_masks.reshape(-1, *x.shape)
-    xs = np.concatenate([x[None], np.where(flat, x, 0)])
-    dys = np.concatenate([dy[None], np.eye(dy.size, dtype=dy.dtype).reshape(-1, *out)])
-    ys, dxs = (np.asarray(each) for each in jax.jit(jax.vmap(value_and_cotangent))(xs, dys))
-    shares = np.where(flat, dxs[1:], 0).reshape(input_masks.shape)
+    flat_masks = input_masks.reshape(-1, *x.shape)
+    xs = np.concatenate([x[None], np.where(flat_masks, x, 0)])
+    dys = np.concatenate([dy[None], np.eye(dy.size, dtype=dy.dtype).reshape(-1, *output_shape)])
+    ys, dxs = (np.asarray(result) for result in jax.jit(jax.vmap(value_and_cotangent))(xs, dys))
+    shares = np.where(flat_masks, dxs[1:], 0).reshape(input_masks.shape)
     return CotangentRoute(
         settings, x, ys[0], dy, dxs[0], shares, input_masks, array, windows, indices
     )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CELL_INCHES = 0.42
-INK, LINE, QUIET = "#1f2430", "#b8bfcc", "#6b7480"
+INK, LINE_COLOUR, DIM_COLOUR = "#1f2430", "#b8bfcc", "#6b7480"
 # A cell is darker the more windows select it. The last colour is for four or more windows.
 CELL_COLOURS = ("#ffffff", "#ffd9a0", "#ffb454", "#ff9a1f", "#f27d00")
 
@@ -25,15 +25,17 @@ def draw_figure(route: CotangentRoute) -> Figure:
 
     rows = route.labelled_arrays()
     # A panel needs room for its title.
-    wide = [max(5, *(grid.values.shape[1] for grid in side)) for side in zip(*rows, strict=True)]
-    high = [max(grid.values.shape[0] for grid in row) for row in rows]
+    widths = [max(5, *(grid.values.shape[1] for grid in side)) for side in zip(*rows, strict=True)]
+    heights = [max(grid.values.shape[0] for grid in row) for row in rows]
     width, height = (
-        max(6.0, (sum(wide) + 3) * CELL_INCHES),
-        (sum(high) + 2 * len(rows) + 2) * CELL_INCHES,
+        max(6.0, (sum(widths) + 3) * CELL_INCHES),
+        (sum(heights) + 2 * len(rows) + 2) * CELL_INCHES,
     )
     figure = Figure(figsize=(width, height), layout="constrained")
     figure.suptitle(route.settings.source_code(route.array.shape), fontsize=9, family="monospace")
-    panels = figure.subplots(len(rows), 2, squeeze=False, width_ratios=wide, height_ratios=high)
+    panels = figure.subplots(
+        len(rows), 2, squeeze=False, width_ratios=widths, height_ratios=heights
+    )
     for row, grids in zip(panels, rows, strict=True):
         for axes, grid in zip(row, grids, strict=True):
             _draw_grid(axes, grid, _cell_darkness(route, grid))
@@ -47,62 +49,62 @@ def _cell_darkness(route: CotangentRoute, grid: LabelledArray) -> np.ndarray:
     if grid.selected_mask is not None and route.settings.returns_mask:
         return grid.selected_mask.astype(float)
     if grid.selected_mask is not None:
-        selected = route.input_masks if route.indices is not None else route.cotangent_shares != 0
+        masks = route.input_masks if route.indices is not None else route.cotangent_shares != 0
         axes = (2, 3) if route.indices is not None else (0, 1)
-        return np.asarray(np.minimum(np.sum(selected, axis=axes) / 4, 1))
+        return np.asarray(np.minimum(np.sum(masks, axis=axes) / 4, 1))
     if grid.receives_cotangent_mask is None:
         return np.zeros(grid.values.shape)
-    sizes = np.where(np.isfinite(grid.values), np.abs(grid.values), 0)
-    sent = np.abs(route.dy[np.isfinite(route.dy)]).max(initial=0)
-    full = 4 * sent if route.settings.selects_elements else 1.2 * sizes.max()
-    return np.asarray(np.minimum(sizes / max(float(full), 1e-30), 1))
+    magnitudes = np.where(np.isfinite(grid.values), np.abs(grid.values), 0)
+    max_cotangent = np.abs(route.dy[np.isfinite(route.dy)]).max(initial=0)
+    max_magnitude = 4 * max_cotangent if route.settings.selects_elements else 1.2 * magnitudes.max()
+    return np.asarray(np.minimum(magnitudes / max(float(max_magnitude), 1e-30), 1))
 
 
 def _draw_grid(axes: Axes, grid: LabelledArray, darkness: np.ndarray) -> None:
     from matplotlib.colors import LinearSegmentedColormap
 
     rows, columns = grid.values.shape
-    fills = LinearSegmentedColormap.from_list("fills", CELL_COLOURS)
-    axes.imshow(darkness, cmap=fills, vmin=0, vmax=1, extent=(0, columns, rows, 0))
+    colormap = LinearSegmentedColormap.from_list("fills", CELL_COLOURS)
+    axes.imshow(darkness, cmap=colormap, vmin=0, vmax=1, extent=(0, columns, rows, 0))
     axes.set_anchor("NW")
     axes.set_title(grid.title, fontsize=10, loc="left", color=INK)
     axes.set_xticks(range(columns + 1), labels=[])
     axes.set_yticks(range(rows + 1), labels=[])
-    axes.grid(color=LINE, linewidth=0.7)
-    axes.spines[:].set_color(LINE)
+    axes.grid(color=LINE_COLOUR, linewidth=0.7)
+    axes.spines[:].set_color(LINE_COLOUR)
     axes.tick_params(length=0)
     texts = [[format_number(value) for value in row] for row in grid.values.tolist()]
-    letters = max(len(text) for row in texts for text in row)
+    max_length = max(len(text) for row in texts for text in row)
     for (row, column), value in np.ndenumerate(grid.values):
-        quiet = grid.receives_cotangent_mask is not None and value == 0
+        is_dim = grid.receives_cotangent_mask is not None and value == 0
         axes.text(
             column + 0.5,
             row + 0.5,
             texts[row][column],
             ha="center",
             va="center_baseline",
-            fontsize=min(11, 40 / letters),
-            color=QUIET if quiet else INK,
+            fontsize=min(11, 40 / max_length),
+            color=DIM_COLOUR if is_dim else INK,
             weight="bold"
             if grid.selected_mask is not None and grid.selected_mask[row, column]
             else "normal",
         )
 
 
-def _draw_windows(route: CotangentRoute, left: Axes, right: Axes) -> None:
+def _draw_windows(route: CotangentRoute, left_axes: Axes, right_axes: Axes) -> None:
     """Outline all windows if they are disjoint blocks, otherwise only the window of the middle output."""
     rows, columns = route.windows.shape[:2]
     outputs = list(np.ndindex(rows, columns))
     if route.windows.sum((0, 1)).max() > 1 or not all(
-        _is_full_rectangle(route.windows[each]) for each in outputs
+        _is_full_rectangle(route.windows[output]) for output in outputs
     ):
         outputs = [(rows // 2, columns // 2)]
     for output in outputs:
-        _draw_outline(left, route.windows[output])
+        _draw_outline(left_axes, route.windows[output])
     if len(outputs) == 1:
-        mark = np.zeros((rows, columns), bool)
-        mark[outputs[0]] = True
-        _draw_outline(right, mark)
+        output_mask = np.zeros((rows, columns), bool)
+        output_mask[outputs[0]] = True
+        _draw_outline(right_axes, output_mask)
 
 
 def _is_full_rectangle(cell_mask: np.ndarray) -> bool:
@@ -115,11 +117,11 @@ def _draw_outline(axes: Axes, cell_mask: np.ndarray) -> None:
     """Draw a line around each connected group of cells."""
     from matplotlib.collections import LineCollection
 
-    padded = np.pad(cell_mask, 1)
-    horizontal = np.argwhere(padded[1:, 1:-1] != padded[:-1, 1:-1])
-    vertical = np.argwhere(padded[1:-1, 1:] != padded[1:-1, :-1])
-    sides = [((column, row), (column + 1, row)) for row, column in horizontal.tolist()]
-    sides += [((column, row), (column, row + 1)) for row, column in vertical.tolist()]
-    lines = LineCollection(sides, colors=INK, linewidths=2.2, capstyle="projecting", clip_on=False)
+    padded_mask = np.pad(cell_mask, 1)
+    horizontal_edges = np.argwhere(padded_mask[1:, 1:-1] != padded_mask[:-1, 1:-1])
+    vertical_edges = np.argwhere(padded_mask[1:-1, 1:] != padded_mask[1:-1, :-1])
+    edges = [((column, row), (column + 1, row)) for row, column in horizontal_edges.tolist()]
+    edges += [((column, row), (column, row + 1)) for row, column in vertical_edges.tolist()]
+    lines = LineCollection(edges, colors=INK, linewidths=2.2, capstyle="projecting", clip_on=False)
     lines.set_gid("window")
     axes.add_collection(lines, autolim=False)

@@ -16,22 +16,22 @@ import numpy as np
 
 from jaxpool._cli._route import CotangentRoute, LabelledArray, Position
 
-StyleText = Callable[[str, str], str]
+TextStyler = Callable[[str, str], str]
 LinesWithLengths = list[tuple[str, int]]
-BOLD, DIM, CHOSEN, LIT, PLAIN = "1", "2", "1;36", "1;33", ""  # SGR codes of a terminal
+BOLD, DIM, SELECTED, RECEIVER, PLAIN = "1", "2", "1;36", "1;33", ""  # SGR codes of a terminal
 GRID_SEPARATOR = "    "  # between two grids in a row
 MAX_TEXT_COLUMNS = 100  # columns of running text
 
 
 def route_as_text(route: CotangentRoute, notes: list[str]) -> str:
     """The explanation as text for a terminal."""
-    columns, paint = shutil.get_terminal_size().columns, _make_text_styler()
-    fill = min(columns, MAX_TEXT_COLUMNS)
-    parts = [paint(route.settings.source_code(route.array.shape), BOLD)]
-    parts += [textwrap.fill(f"Note: {note}", fill) for note in notes]
-    parts += _format_grid_pairs(route.labelled_arrays(), columns, paint)
-    parts += [textwrap.fill(_route_summary_text(route), fill)]
-    parts += [] if route.settings.returns_mask else [_table_of_outputs(route, fill, paint)]
+    columns, style_text = shutil.get_terminal_size().columns, _make_text_styler()
+    width = min(columns, MAX_TEXT_COLUMNS)
+    parts = [style_text(route.settings.source_code(route.array.shape), BOLD)]
+    parts += [textwrap.fill(f"Note: {note}", width) for note in notes]
+    parts += _format_grid_pairs(route.labelled_arrays(), columns, style_text)
+    parts += [textwrap.fill(_route_summary_text(route), width)]
+    parts += [] if route.settings.returns_mask else [_table_of_outputs(route, width, style_text)]
     return "\n\n".join(parts)
 
 
@@ -55,8 +55,8 @@ def route_as_json(route: CotangentRoute, notes: list[str]) -> str:
             {
                 "output": list(output),
                 "to": [
-                    [*at, _value_as_json(share)]
-                    for at, share in route.cotangent_receivers_of(output)
+                    [*position, _value_as_json(share)]
+                    for position, share in route.cotangent_receivers_of(output)
                 ],
             }
             for output in np.ndindex(route.y.shape)
@@ -79,32 +79,32 @@ def _value_as_json(value: Any) -> Any:
     return value if not isinstance(value, float) or np.isfinite(value) else str(value)
 
 
-def _make_text_styler() -> StyleText:
+def _make_text_styler() -> TextStyler:
     """A function that adds a style to a text if standard output is a terminal with styles."""
-    terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-    if not terminal or os.environ.get("NO_COLOR"):
+    is_terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    if not is_terminal or os.environ.get("NO_COLOR"):
         return lambda text, style: text
     return lambda text, style: f"\x1b[{style}m{text}\x1b[0m" if style else text
 
 
 def _format_grid_pairs(
-    rows: list[tuple[LabelledArray, LabelledArray]], columns: int, style_text: StyleText
+    rows: list[tuple[LabelledArray, LabelledArray]], columns: int, style_text: TextStyler
 ) -> list[str]:
     """Rows of two grids with aligned cells. If a row is too wide, the grids are one below the other."""
     left, right = ([_format_cells(grid, side) for grid in side] for side in zip(*rows, strict=True))
-    wide = [max(len(cells[0][0]) for cells in side) for side in (left, right)]
+    cell_widths = [max(len(cells[0][0]) for cells in side) for side in (left, right)]
     blocks = []
     for pair, cells in zip(rows, zip(left, right, strict=True), strict=True):
         blocks.append(
             [
-                _grid_lines(*each, columns, style_text)
-                for each in zip(pair, cells, wide, strict=True)
+                _grid_lines(*args, columns, style_text)
+                for args in zip(pair, cells, cell_widths, strict=True)
             ]
         )
-    most = [max(length for sides in blocks for _, length in sides[at]) for at in (0, 1)]
-    if sum(most) + len(GRID_SEPARATOR) > columns:
-        return ["\n".join(_join_side_by_side(side, [], 0)) for sides in blocks for side in sides]
-    return ["\n".join(_join_side_by_side(sides[0], sides[1], most[0])) for sides in blocks]
+    max_lengths = [max(length for block in blocks for _, length in block[i]) for i in (0, 1)]
+    if sum(max_lengths) + len(GRID_SEPARATOR) > columns:
+        return ["\n".join(_join_side_by_side(side, [], 0)) for block in blocks for side in block]
+    return ["\n".join(_join_side_by_side(block[0], block[1], max_lengths[0])) for block in blocks]
 
 
 def _join_side_by_side(
@@ -123,11 +123,11 @@ def _format_cells(
 ) -> list[list[str]]:
     """The numbers of a grid at equal width; chosen numbers have a star, for which all grids of the side leave room."""
     cells = [[format_number(value) for value in row] for row in grid.values.tolist()]
-    if any(each.selected_mask is not None for each in grids_of_column):
-        chosen = (
+    if any(other_grid.selected_mask is not None for other_grid in grids_of_column):
+        selected_mask = (
             np.zeros(grid.values.shape, bool) if grid.selected_mask is None else grid.selected_mask
         )
-        stars = np.where(chosen, "*", " ").tolist()
+        stars = np.where(selected_mask, "*", " ").tolist()
         cells = [
             [a + b for a, b in zip(*pair, strict=True)] for pair in zip(cells, stars, strict=True)
         ]
@@ -136,77 +136,77 @@ def _format_cells(
 
 
 def _grid_lines(
-    grid: LabelledArray, cells: list[list[str]], width: int, columns: int, style_text: StyleText
+    grid: LabelledArray, cells: list[list[str]], width: int, columns: int, style_text: TextStyler
 ) -> LinesWithLengths:
     """The lines of a grid and their lengths without styles, in blocks of columns if it is wider than `columns`."""
-    fits = max(1, (columns + 1) // (width + 1))
+    block_size = max(1, (columns + 1) // (width + 1))
     lines = [(style_text(grid.title, BOLD), len(grid.title))]
-    for start in range(0, len(cells[0]), fits):
-        part = [row[start : start + fits] for row in cells]
-        if len(cells[0]) > fits:
-            head = f"columns {start} to {start + len(part[0]) - 1}"
-            lines.append((head, len(head)))
-        for r, row in enumerate(part):
-            painted = [
+    for start in range(0, len(cells[0]), block_size):
+        block = [row[start : start + block_size] for row in cells]
+        if len(cells[0]) > block_size:
+            heading = f"columns {start} to {start + len(block[0]) - 1}"
+            lines.append((heading, len(heading)))
+        for r, row in enumerate(block):
+            styled_cells = [
                 style_text(cell.rjust(width), _cell_style(grid, (r, start + c)))
                 for c, cell in enumerate(row)
             ]
-            lines.append((" ".join(painted), (width + 1) * len(row) - 1))
+            lines.append((" ".join(styled_cells), (width + 1) * len(row) - 1))
     return lines
 
 
 def _cell_style(grid: LabelledArray, position: Position) -> str:
     if grid.selected_mask is not None:
-        return CHOSEN if grid.selected_mask[position] else PLAIN
+        return SELECTED if grid.selected_mask[position] else PLAIN
     if grid.receives_cotangent_mask is not None:
-        return LIT if grid.receives_cotangent_mask[position] else DIM
+        return RECEIVER if grid.receives_cotangent_mask[position] else DIM
     return PLAIN
 
 
 def _route_summary_text(route: CotangentRoute) -> str:
-    op, ones = route.settings.op, bool((route.dy == 1).all())
+    op, has_unit_dy = route.settings.op, bool((route.dy == 1).all())
     if route.settings.returns_mask:
         return "y is 1 where it is True. A star marks these elements of x. A boolean result has no gradient."
-    what = "A cotangent says how much a loss changes when a number does. "
+    intro = "A cotangent says how much a loss changes when a number does. "
     if op == "unpool":
         return (
-            what + "A star marks where a maximum was, and is put back. Every y gets the cotangent "
+            intro + "A star marks where a maximum was, and is put back. Every y gets the cotangent "
             "found there; one whose place a later one took gets 0."
         )
-    one = "window" if route.settings.has_window else "output"
-    text = what + (
-        f"A star marks what some {one} chose. " if route.settings.selects_elements else ""
+    unit = "window" if route.settings.has_window else "output"
+    text = intro + (
+        f"A star marks what some {unit} chose. " if route.settings.selects_elements else ""
     )
-    text += f"dx adds up what the {one}s of an input send it"
-    if not ones:
+    text += f"dx adds up what the {unit}s of an input send it"
+    if not has_unit_dy:
         return text + ": its share of each one's dy."
-    mean = f"; that of the mean is this over the number of {one}s, {route.y.size}"
-    return text + f". Each dy is 1, so dx is the gradient of the sum of y{mean}."
+    mean_note = f"; that of the mean is this over the number of {unit}s, {route.y.size}"
+    return text + f". Each dy is 1, so dx is the gradient of the sum of y{mean_note}."
 
 
-def _table_of_outputs(route: CotangentRoute, columns: int, style_text: StyleText) -> str:
+def _table_of_outputs(route: CotangentRoute, columns: int, style_text: TextStyler) -> str:
     """One line per output: its value, its window, and the elements that receive its cotangent."""
-    unpool = route.settings.op == "unpool"
-    windowless = unpool or not route.settings.has_window
+    is_unpool = route.settings.op == "unpool"
+    has_no_window = is_unpool or not route.settings.has_window
     rows = []
     for output in np.ndindex(route.y.shape):
         if route.input_masks[output].any():
             cells = (
                 str(output),
                 format_number(route.y[output].item()),
-                "" if windowless else _window_ranges(route, output),
+                "" if has_no_window else _window_ranges(route, output),
             )
             rows.append((*cells, _cotangent_receivers_text(route, output)))
-    window = "" if windowless else "window"
-    table = [("x at" if unpool else "y at", "value", window, "cotangent goes to"), *rows]
+    window_title = "" if has_no_window else "window"
+    table = [("x at" if is_unpool else "y at", "value", window_title, "cotangent goes to"), *rows]
     widths = [max(len(row[column]) for row in table) for column in range(3)]
     lines = []
     for row in table:
-        front = "  ".join(
+        prefix = "  ".join(
             cell.ljust(width) for cell, width in zip(row, widths, strict=False) if width
         )
         text = textwrap.fill(
-            row[3], columns, initial_indent=front + "  ", subsequent_indent=" " * (len(front) + 2)
+            row[3], columns, initial_indent=prefix + "  ", subsequent_indent=" " * (len(prefix) + 2)
         )
         lines.append(style_text(text, BOLD) if row is table[0] else text)
     return "\n".join(lines)
@@ -225,15 +225,16 @@ def _format_range(positions: list[int]) -> str:
 
 
 def _cotangent_receivers_text(route: CotangentRoute, output: Position) -> str:
-    sent = route.cotangent_receivers_of(output)
-    if not sent:
+    receivers = route.cotangent_receivers_of(output)
+    if not receivers:
         return "nobody"
-    shares = {share for _, share in sent}
-    even = not route.settings.selects_elements and len(shares) == 1
-    if even and len(sent) == route.input_masks[output].sum() > 1:
-        return f"all {len(sent)}, {_format_share(route, shares.pop())} each"
+    shares = {share for _, share in receivers}
+    has_equal_shares = not route.settings.selects_elements and len(shares) == 1
+    if has_equal_shares and len(receivers) == route.input_masks[output].sum() > 1:
+        return f"all {len(receivers)}, {_format_share(route, shares.pop())} each"
     return ", ".join(
-        str(at) if share == 1 else f"{at} gets {_format_share(route, share)}" for at, share in sent
+        str(position) if share == 1 else f"{position} gets {_format_share(route, share)}"
+        for position, share in receivers
     )
 
 
@@ -241,5 +242,5 @@ def _format_share(route: CotangentRoute, share: float) -> str:
     """A share as a fraction such as 1/3, or as a number if it is not a simple fraction."""
     if not route.settings.prints_shares_as_fractions or not np.isfinite(share):
         return format_number(share)
-    part = Fraction(share).limit_denominator(400)
-    return str(part) if abs(float(part) - share) <= 1e-6 * abs(share) else format_number(share)
+    ratio = Fraction(share).limit_denominator(400)
+    return str(ratio) if abs(float(ratio) - share) <= 1e-6 * abs(share) else format_number(share)

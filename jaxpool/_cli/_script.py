@@ -34,23 +34,23 @@ class Script:
         An exception of the script is printed, and raised again. `on_script_end` is called with it, or with None,
         after the last line of the script, before Python waits for its threads.
         """
-        raised: BaseException | None = None
+        exception: BaseException | None = None
         try:
             sys.argv[:] = [self.name, *self._arguments]
             code, main = self._load_code_and_main()
             sys.modules["__main__"] = main
             exec(code, main.__dict__)
         except SystemExit as left:
-            raised = left
+            exception = left
         except BaseException as error:
-            raised = error.with_traceback(_strip_runner_frames(error.__traceback__))
-            sys.excepthook(type(raised), raised, raised.__traceback__)
+            exception = error.with_traceback(_strip_runner_frames(error.__traceback__))
+            sys.excepthook(type(exception), exception, exception.__traceback__)
             sys.stderr.flush()
-        on_script_end(raised)
-        if raised is not None:
-            if not isinstance(raised, SystemExit):
+        on_script_end(exception)
+        if exception is not None:
+            if not isinstance(exception, SystemExit):
                 sys.excepthook = _ignore_printed_exception
-            raise raised
+            raise exception
 
     def _load_code_and_main(self) -> tuple[Any, types.ModuleType]:
         """The code, and the module `__main__` to run it in."""
@@ -96,13 +96,13 @@ def _find_code(module_name: str) -> tuple[importlib.machinery.ModuleSpec, Any]:
     try:
         spec = importlib.util.find_spec(module_name)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
-        why = f"{type(error).__name__}: {error}"
-        said = f"Error while finding module specification for {module_name!r} ({why})"
+        error_text = f"{type(error).__name__}: {error}"
+        message = f"Error while finding module specification for {module_name!r} ({error_text})"
         if module_name.endswith(".py"):
-            said += (
+            message += (
                 f". Try using '{module_name[:-3]}' instead of '{module_name}' as the module name."
             )
-        raise _ModuleCannotRunError(said) from None
+        raise _ModuleCannotRunError(message) from None
     if spec is None:
         raise _ModuleCannotRunError(f"No module named {module_name}")
     if spec.submodule_search_locations is not None:
@@ -122,8 +122,8 @@ def _find_package_main(package: str) -> tuple[importlib.machinery.ModuleSpec, An
     except _ModuleCannotRunError as error:
         if package not in sys.modules:
             raise
-        said = f"{error}; {package!r} is a package and cannot be directly executed"
-        raise _ModuleCannotRunError(said) from None
+        message = f"{error}; {package!r} is a package and cannot be directly executed"
+        raise _ModuleCannotRunError(message) from None
 
 
 def _strip_runner_frames(traceback: types.TracebackType | None) -> types.TracebackType | None:

@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train, draw and compare. Returns 1 if the accuracy is too low or pools disagree with lax, else 0."""
-    steps = parse_integer("--steps", args.steps, 1)
+    num_steps = parse_integer("--steps", args.steps, 1)
     seed = parse_integer("--seed", args.seed, 0, 2**32 - 1)
     path = output_path("--output", args.output, ".png", PICTURE_NAME)
     require_modules("demo", "flax", "matplotlib", "optax", "PIL", "sklearn", "tqdm")
@@ -71,8 +71,8 @@ def run(args: argparse.Namespace) -> int:
         return _devices.run(parse_integer("--devices", args.devices, 1), seed, path)
     from jaxpool._cli._photograph import NUM_REPEATS, load_photographs
 
-    accuracy, agree = _run_demo(steps, seed, path, load_photographs(), NUM_REPEATS)
-    return _exit_status(accuracy, agree, steps)
+    accuracy, pools_agree = _run_demo(num_steps, seed, path, load_photographs(), NUM_REPEATS)
+    return _exit_status(accuracy, pools_agree, num_steps)
 
 
 def _run_demo(
@@ -97,16 +97,16 @@ def _run_demo(
 
 def _exit_status(accuracy: float, pools_agree: bool, num_steps: int) -> int:
     """The exit status. Prints the checks that failed."""
-    reached = accuracy >= MIN_ACCURACY
+    is_accurate = accuracy >= MIN_ACCURACY
     if not pools_agree:
         print("The pools do not agree with jax.lax: see the table.")
-    if not reached and num_steps < DEFAULT_STEPS:
+    if not is_accurate and num_steps < DEFAULT_STEPS:
         print(
             f"The accuracy is below {MIN_ACCURACY:.0%}: reaching it takes the default of {DEFAULT_STEPS} steps."
         )
-    elif not reached:
+    elif not is_accurate:
         print(f"The accuracy is below {MIN_ACCURACY:.0%}.")
-    return 0 if pools_agree and (reached or num_steps < DEFAULT_STEPS) else 1
+    return 0 if pools_agree and (is_accurate or num_steps < DEFAULT_STEPS) else 1
 
 
 def _train_network(
@@ -124,27 +124,27 @@ def _train_network(
         train_step,
     )
 
-    start = time.perf_counter()
+    start_time = time.perf_counter()
     network, optimizer = new_network(seed, num_steps)
     batches = digits.random_batches(seed, num_steps)
     progress = tqdm(batches, total=num_steps, desc="training", unit="step", disable=None)
-    held_out = digits.held_out_images, digits.held_out_labels
+    held_out_data = digits.held_out_images, digits.held_out_labels
     losses, held_out_losses = [], {}
     for step, (images, labels) in enumerate(progress, 1):
         losses.append(train_step(network, optimizer, images, labels))
         if step % STEPS_PER_HELD_OUT_LOSS == 0 or step == num_steps:
-            held_out_losses[step] = held_out_loss(network, *held_out)
+            held_out_losses[step] = held_out_loss(network, *held_out_data)
             progress.set_postfix(loss=f"{float(losses[-1]):.4f}")
-    right = int(count_correct(network, *held_out))
-    count = len(digits.held_out_labels)
+    num_correct = int(count_correct(network, *held_out_data))
+    num_held_out = len(digits.held_out_labels)
     print(
-        f"Held-out accuracy: {right / count:.2%} ({right} of {count}) after {num_steps} steps, "
-        f"{time.perf_counter() - start:.1f} s with compilation."
+        f"Held-out accuracy: {num_correct / num_held_out:.2%} ({num_correct} of {num_held_out}) "
+        f"after {num_steps} steps, {time.perf_counter() - start_time:.1f} s with compilation."
     )
     history = LossHistory(
         np.array(losses), np.array([*held_out_losses]), np.array([*held_out_losses.values()])
     )
-    return network, right / count, history
+    return network, num_correct / num_held_out, history
 
 
 def _draw_picture(
@@ -154,56 +154,56 @@ def _draw_picture(
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
 
-    oranges = LinearSegmentedColormap.from_list("oranges", COLOURS)
+    colormap = LinearSegmentedColormap.from_list("oranges", COLOURS)
     rows = [
         ("a digit held out", picture_arrays.images, "Greys", "pixel"),
         ("its 2x2 max pool\nwith stride 2", picture_arrays.max_pooled, "Greys", "pixel"),
         (
             "the pixels that get the\ncotangent, 1 each;\nall others get 0",
             picture_arrays.selected_pixels,
-            oranges,
+            colormap,
             "selected pixel",
         ),
     ]
     figure = Figure(figsize=(2 + 1.7 * NUM_DIGITS_DRAWN, 9.2), layout="constrained")
-    halves: Any = figure.subfigures(2, 1, height_ratios=(6.8, 2.4))
-    above, below = halves
-    grid = above.subplots(len(rows), NUM_DIGITS_DRAWN)
-    for (label, panels, colours, scale), line in zip(rows, grid, strict=True):
-        line[0].set_ylabel(label, fontsize=9)
-        for panel, axes in zip(panels, line, strict=True):
+    subfigures: Any = figure.subfigures(2, 1, height_ratios=(6.8, 2.4))
+    top_figure, bottom_figure = subfigures
+    axes_grid = top_figure.subplots(len(rows), NUM_DIGITS_DRAWN)
+    for (label, panels, colours, colorbar_label), axes_row in zip(rows, axes_grid, strict=True):
+        axes_row[0].set_ylabel(label, fontsize=9)
+        for panel, axes in zip(panels, axes_row, strict=True):
             image = axes.imshow(panel, cmap=colours, vmin=0, vmax=1)
             edges = [len(panel) * part / 4 - 0.5 for part in (1, 2, 3)]
             axes.set_xticks(edges, labels=[])
             axes.set_yticks(edges, labels=[])
             axes.tick_params(length=0)
             axes.grid(color="#bbbbbb", linewidth=0.6)
-        above.colorbar(image, ax=line, label=scale, ticks=[0, 0.5, 1], aspect=12)
-    for axes, label, read in zip(
-        grid[0], picture_arrays.labels, picture_arrays.predictions, strict=True
+        top_figure.colorbar(image, ax=axes_row, label=colorbar_label, ticks=[0, 0.5, 1], aspect=12)
+    for axes, label, guess in zip(
+        axes_grid[0], picture_arrays.labels, picture_arrays.predictions, strict=True
     ):
-        right = label == read
+        is_right = label == guess
         axes.set_title(
-            f"a {label}, read as {read}", fontsize=10, color="black" if right else "firebrick"
+            f"a {label}, read as {guess}", fontsize=10, color="black" if is_right else "firebrick"
         )
-    above.suptitle("Where the cotangent of a max pool goes")
-    above.supxlabel(PICTURE_CAPTION, fontsize=9)
-    curve = below.subplots()
+    top_figure.suptitle("Where the cotangent of a max pool goes")
+    top_figure.supxlabel(PICTURE_CAPTION, fontsize=9)
+    plot = bottom_figure.subplots()
     steps = range(1, len(history.losses) + 1)
-    curve.semilogy(steps, history.losses, color=COLOURS[0], linewidth=0.8, label="training")
+    plot.semilogy(steps, history.losses, color=COLOURS[0], linewidth=0.8, label="training")
     label = f"training, mean of {min(STEPS_PER_HELD_OUT_LOSS, len(steps))} steps"
-    curve.semilogy(
+    plot.semilogy(
         *history.moving_mean_losses(STEPS_PER_HELD_OUT_LOSS),
         color=COLOURS[-1],
         linewidth=1.6,
         label=label,
     )
     held_out = history.held_out_steps, history.held_out_losses
-    curve.semilogy(*held_out, "o-", color="#0072B2", markersize=3, linewidth=1.2, label="held out")
-    curve.legend(fontsize=8, frameon=False)
-    curve.set_xlabel("training step")
-    curve.set_ylabel("loss (cross-entropy)")
-    curve.grid(color="#dddddd", linewidth=0.6)
+    plot.semilogy(*held_out, "o-", color="#0072B2", markersize=3, linewidth=1.2, label="held out")
+    plot.legend(fontsize=8, frameon=False)
+    plot.set_xlabel("training step")
+    plot.set_ylabel("loss (cross-entropy)")
+    plot.grid(color="#dddddd", linewidth=0.6)
     figure.savefig(picture_path, dpi=130)
     print(
         f"Picture of the pixels that the cotangent of a max pool goes to, and of the loss: {picture_path}"

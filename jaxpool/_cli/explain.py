@@ -109,24 +109,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the explanation. With --png and --html also write a picture and a page."""
-    png = None if args.png is None else output_path("--png", args.png, ".png")
-    html = None if args.html is None else output_path("--html", args.html, ".html")
-    if png is not None:
+    png_path = None if args.png is None else output_path("--png", args.png, ".png")
+    html_path = None if args.html is None else output_path("--html", args.html, ".html")
+    if png_path is not None:
         require_modules("demo", "matplotlib")
-    pool = _other_function_record(args)
-    settings = None if pool else _parse_settings(args)
-    if pool and pool.marks and (args.html, args.cotangent) != (None, None):
+    record = _other_function_record(args)
+    settings = None if record else _parse_settings(args)
+    if record and record.marks and (args.html, args.cotangent) != (None, None):
         option = "--cotangent" if args.html is None else "--html"
         raise UsageError(
-            f"`{option}` does not go with --op {pool.name}, whose boolean result has no gradient."
+            f"`{option}` does not go with --op {record.name}, whose boolean result has no gradient."
         )
     array, notes = read_array("--array", args.array)
     dy = None if args.cotangent is None else _parse_cotangent(args.cotangent)
 
     try:
         route = (
-            _route_from_record(pool, args, array, dy)
-            if pool
+            _route_from_record(record, args, array, dy)
+            if record
             else _route_from_settings(settings, array, dy)
         )
     except (TypeError, ValueError) as error:
@@ -139,19 +139,19 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(_route_text.route_as_text(route, notes))
     try:
-        if png is not None:
+        if png_path is not None:
             from jaxpool._cli._route_picture import draw_figure
 
-            draw_figure(route).savefig(png, dpi=150)
-        if html is not None:
+            draw_figure(route).savefig(png_path, dpi=150)
+        if html_path is not None:
             from jaxpool._cli._page import html_page
 
-            html.write_text(html_page(route, dy), encoding="utf-8")
+            html_path.write_text(html_page(route, dy), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"nothing could be written: {error}.") from None
-    for what, path in (("Picture", png), ("Page", html)):
+    for label, path in (("Picture", png_path), ("Page", html_path)):
         if path is not None and not args.json:
-            print(f"\n{what}: {path}")
+            print(f"\n{label}: {path}")
     return 0
 
 
@@ -170,13 +170,13 @@ def _other_function_record(args: argparse.Namespace) -> Any:
         return None
     from jaxpool._cli._jacobian import find_record
 
-    pool = find_record(args.op.replace("-", "_"))
-    if pool is None:
+    record = find_record(args.op.replace("-", "_"))
+    if record is None:
         raise UsageError(
             f"`--op` must be one of {', '.join(OPS)}, or another public function of an array; "
             f"got --op={shorten_text(args.op)}."
         )
-    return pool
+    return record
 
 
 def _route_from_settings(settings: Any, array: Any, dy: Any) -> Any:
@@ -190,11 +190,11 @@ def _route_from_record(record: Any, args: argparse.Namespace, array: Any, dy: An
     from jaxpool._cli import _jacobian
 
     arguments: dict[str, Any] = {}
-    for argument, option in _jacobian.OPTION_OF_ARGUMENT.items():
+    for arg_name, option in _jacobian.OPTION_OF_ARGUMENT.items():
         text = getattr(args, option)
         if text is not None:
-            name = "--" + option.replace("_", "-")
-            arguments[argument] = _PARSER_OF_OPTION.get(option, _parse_int_pair)(name, text)
+            option_name = "--" + option.replace("_", "-")
+            arguments[arg_name] = _PARSER_OF_OPTION.get(option, _parse_int_pair)(option_name, text)
     call = _jacobian.make_call(record, array, arguments, args.set)
     return _jacobian.cotangent_route_from_jacobian(call, array, dy)
 
@@ -208,12 +208,12 @@ def _parse_settings(args: argparse.Namespace) -> Any:
         text = getattr(args, option)
         if text is None:
             continue
-        name = "--" + option.replace("_", "-")
+        option_name = "--" + option.replace("_", "-")
         if op not in ops:
-            raise UsageError(f"`{name}` goes with --op {', '.join(ops)}; got --op={op}.")
+            raise UsageError(f"`{option_name}` goes with --op {', '.join(ops)}; got --op={op}.")
         fields[FIELD_OF_OPTION.get(option, option)] = _PARSER_OF_OPTION.get(
             option, _parse_int_pair
-        )(name, text)
+        )(option_name, text)
     return dataclasses.replace(PoolSettings(op=op), **fields)
 
 
@@ -265,8 +265,8 @@ def _parse_number(option: str, text: str) -> float:
         value = float(text)
     except ValueError:
         value = 0.0
-    allowed = value > 0 if option == "--p" else value != 0 and abs(value) < float("inf")
-    if not allowed:
+    is_valid = value > 0 if option == "--p" else value != 0 and abs(value) < float("inf")
+    if not is_valid:
         raise UsageError(f"`{option}` must be {rule}; got {option}={shorten_text(text)}.")
     return value
 

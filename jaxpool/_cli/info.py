@@ -59,8 +59,8 @@ def run(args: argparse.Namespace) -> int:
     ]
     functions = {name: differentiation_modes(pool.function) for name, pool in pools().items()}
     if args.json:
-        said = {"versions": dict(versions), "machine": dict(machine), "functions": functions}
-        print(json.dumps(said))
+        report = {"versions": dict(versions), "machine": dict(machine), "functions": functions}
+        print(json.dumps(report))
         return 0
     _print_table("versions", versions)
     _print_table("machine", machine)

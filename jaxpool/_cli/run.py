@@ -47,17 +47,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Callable[[], int]:
     """A function that runs the script. `main` calls it outside of its exception handlers."""
-    report = None if args.report is None else str(output_path("--report", args.report, ".json"))
+    path = None if args.report is None else str(output_path("--report", args.report, ".json"))
     script = Script(args.script, args.arguments, args.module)
     reductions_report = _ReductionsReport(args.script, args.check)
 
     def run_script() -> int:
-        owner = os.getpid()
+        owner_pid = os.getpid()
         # Registered first, so called last: after the program's own handlers, and after its threads.
         atexit.register(
             reductions_report.write_report,
-            owner,
-            None if report is None else os.path.abspath(report),
+            owner_pid,
+            None if path is None else os.path.abspath(path),
             args.quiet,
         )
         call_after_import("jax", reductions_report.start_replacing, outer_package="jaxpool")
@@ -88,8 +88,8 @@ class _ReductionsReport:
         if bind.is_disabled_by_environment():
             self._why_nothing_replaced = "JAXPOOL_DISABLE is set"
             return
-        kind = CheckedReplacer if self._compares_with_lax else bind.ReductionReplacer
-        self._replacer = kind(self._reductions.append)
+        replacer_class = CheckedReplacer if self._compares_with_lax else bind.ReductionReplacer
+        self._replacer = replacer_class(self._reductions.append)
         if self._compares_with_lax:
             # For threads that outlive the last line. jax registered its cleanup earlier, so it runs later.
             atexit.register(self._replacer.compare_copied_calls)
@@ -125,16 +125,16 @@ class _ReductionsReport:
 
     def _report_as_dict(self) -> dict[str, Any]:
         rows = []
-        for each in self._reductions:
-            row = dataclasses.asdict(each) | {"taken_over": each.taken_over}
-            if self._was_compared_with_lax(each):
-                row["check"] = self._replacer.comparison_of(each).sentence
+        for reduction in self._reductions:
+            row = dataclasses.asdict(reduction) | {"taken_over": reduction.taken_over}
+            if self._was_compared_with_lax(reduction):
+                row["check"] = self._replacer.get_comparison(reduction).sentence
             rows.append(row)
         jax = sys.modules.get("jax")
         versions = {"jaxpool": __version__, "jax": getattr(jax, "__version__", None)}
-        why_not = None if self._replacer is not None else self._why_nothing_replaced
+        why_nothing = None if self._replacer is not None else self._why_nothing_replaced
         data: dict[str, Any] = {"script": self._script_name, "versions": versions}
-        return data | {"why_nothing": why_not, "reductions": rows}
+        return data | {"why_nothing": why_nothing, "reductions": rows}
 
     def _summary_lines(self) -> list[str]:
         if self._replacer is None:
@@ -143,27 +143,28 @@ class _ReductionsReport:
             ]
         if not self._reductions:
             return [f"jaxpool run: {self._script_name} traced no windowed max, min or sum."]
-        taken = sum(each.taken_over for each in self._reductions)
+        num_taken_over = sum(reduction.taken_over for reduction in self._reductions)
         lines = [
-            f"jaxpool run: {taken} of {len(self._reductions)} windowed reductions of {self._script_name} taken over"
+            f"jaxpool run: {num_taken_over} of {len(self._reductions)} windowed reductions "
+            f"of {self._script_name} taken over"
         ]
-        rows = sorted(self._reductions, key=lambda each: not self._differs_from_lax(each))
-        shown = max(MAX_REDUCTIONS_SHOWN, sum(map(self._differs_from_lax, rows)))
-        lines += map(self._reduction_line, rows[:shown])
-        if len(rows) > shown:
-            lines.append(f"  and {len(rows) - shown} more, which --report FILE lists")
-        if any(each.taken_over and each.kind == "sum" for each in self._reductions):
+        rows = sorted(self._reductions, key=lambda reduction: not self._differs_from_lax(reduction))
+        num_shown = max(MAX_REDUCTIONS_SHOWN, sum(map(self._differs_from_lax, rows)))
+        lines += map(self._reduction_line, rows[:num_shown])
+        if len(rows) > num_shown:
+            lines.append(f"  and {len(rows) - num_shown} more, which --report FILE lists")
+        if any(reduction.taken_over and reduction.kind == "sum" for reduction in self._reductions):
             lines.append("  sums and averages may differ from lax's in the last bit")
         return lines
 
     def _lines_of_differences(self) -> list[str]:
         """The summary with `--quiet`: the reductions that differ from lax."""
-        rows = [each for each in self._reductions if self._differs_from_lax(each)]
+        rows = [reduction for reduction in self._reductions if self._differs_from_lax(reduction)]
         if not rows:
             return []
         verb = "differs" if len(rows) == 1 else "differ"
-        head = f"jaxpool run: {len(rows)} of {len(self._reductions)} windowed reductions of {self._script_name}"
-        return [f"{head} {verb} from lax's", *map(self._reduction_line, rows)]
+        subject = f"jaxpool run: {len(rows)} of {len(self._reductions)} windowed reductions of {self._script_name}"
+        return [f"{subject} {verb} from lax's", *map(self._reduction_line, rows)]
 
     def _was_compared_with_lax(self, reduction: Any) -> bool:
         return self._compares_with_lax and reduction.taken_over
@@ -171,10 +172,10 @@ class _ReductionsReport:
     def _differs_from_lax(self, reduction: Any) -> bool:
         return (
             self._was_compared_with_lax(reduction)
-            and self._replacer.comparison_of(reduction).differs
+            and self._replacer.get_comparison(reduction).differs
         )
 
     def _reduction_line(self, reduction: Any) -> str:
         if not self._was_compared_with_lax(reduction):
             return f"  {reduction}"
-        return f"  {reduction}; --check: {self._replacer.comparison_of(reduction).sentence}"
+        return f"  {reduction}; --check: {self._replacer.get_comparison(reduction).sentence}"

@@ -24,56 +24,59 @@ from jaxpool._geometry.window import Axis
 
 
 @dataclasses.dataclass(frozen=True)
-class Access:
+class AxisAccess:
     """Along an axis of `size`, position p of `out` reads the elements at `stride * p + offset` that exist.
 
-    `pairs` holds each offset with its tap, the contribution of this axis to the flat row-major tap of the window.
+    `tap_offsets` holds each offset with its tap, the contribution of this axis to the flat row-major tap of the window.
     The taps of a 3x3 window are 0, 3, 6 along the first axis and 0, 1, 2 along the second.
     """
 
-    pairs: tuple[tuple[int, int], ...]
+    tap_offsets: tuple[tuple[int, int], ...]
     stride: int
     size: int
     out: int
 
-    def inside(self, offset: int, start: int, stop: int) -> tuple[int, int]:
+    def valid_range(self, offset: int, start: int, stop: int) -> tuple[int, int]:
         """The range of positions in [first, stop) whose element at `offset` exists."""
         last = (self.size - 1 - offset) // self.stride
         return max(start, -(offset // self.stride)), min(stop, last + 1)
 
     @property
-    def complete(self) -> tuple[int, int]:
+    def full_range(self) -> tuple[int, int]:
         """The range (start, stop) of positions whose elements all exist."""
-        ends = [self.inside(offset, 0, self.out) for offset, _ in self.pairs]
-        return max([0, *[first for first, _ in ends]]), min([self.out, *[stop for _, stop in ends]])
+        ranges = [self.valid_range(offset, 0, self.out) for offset, _ in self.tap_offsets]
+        return max([0, *[first for first, _ in ranges]]), min(
+            [self.out, *[stop for _, stop in ranges]]
+        )
 
-    def sliced(self, start: int, stop: int) -> "Access":
+    def slice_elements(self, start: int, stop: int) -> "AxisAccess":
         """The access to the slice of the elements from `start` to before `stop`."""
-        pairs = tuple((offset - start, tap) for offset, tap in self.pairs)
-        return dataclasses.replace(self, pairs=pairs, size=stop - start)
+        pairs = tuple((offset - start, tap) for offset, tap in self.tap_offsets)
+        return dataclasses.replace(self, tap_offsets=pairs, size=stop - start)
 
     def transposed(self) -> "Phases":
         """The positions that read each element: position `p + offset` reads element `stride * p + phase`."""
         phases = []
         for phase in range(max(1, min(self.stride, self.size))):
-            steps = [(phase - offset, tap) for offset, tap in self.pairs]
-            pairs = tuple((by // self.stride, tap) for by, tap in steps if by % self.stride == 0)
-            phases.append(Access(pairs, 1, self.out, len(range(phase, self.size, self.stride))))
+            shifts = [(phase - offset, tap) for offset, tap in self.tap_offsets]
+            pairs = tuple((d // self.stride, tap) for d, tap in shifts if d % self.stride == 0)
+            phases.append(AxisAccess(pairs, 1, self.out, len(range(phase, self.size, self.stride))))
         return tuple(phases)
 
 
-Phases = tuple[Access, ...]  # position p of phase q is position `p * len(phases) + q` of the result
+# Position p of phase q is position `p * len(phases) + q` of the result
+Phases = tuple[AxisAccess, ...]
 
 
-def windows_to_elements(dim: Axis, tap_stride: int = 1) -> Access:
+def window_access(dim: Axis, tap_stride: int = 1) -> AxisAccess:
     """The access of the windows of an axis. The flat numbers of neighbouring taps differ by `tap_stride`."""
     pairs = tuple((tap * dim.dilation - dim.low, tap * tap_stride) for tap in range(dim.window))
-    return Access(pairs, dim.stride, dim.size, dim.out)
+    return AxisAccess(pairs, dim.stride, dim.size, dim.out)
 
 
 def max_elements_per_position(phases: Phases) -> int:
     """Maximum number of elements that a position reads, over all phases."""
-    return max(len(access.pairs) for access in phases)
+    return max(len(access.tap_offsets) for access in phases)
 
 
 def total_positions(phases: Phases) -> int:
@@ -90,22 +93,22 @@ def gather_tables(phases: Phases) -> list[GatherTable]:
     There are `max_elements_per_position(phases)` tables. The nearest existing element replaces one that does not exist.
     """
     shape = max(1, max_elements_per_position(phases)), total_positions(phases)
-    elements, taps, exist = (np.zeros(shape, dtype) for dtype in (np.int32, np.int64, np.bool_))
+    elements, taps, is_inside = (np.zeros(shape, dtype) for dtype in (np.int32, np.int64, np.bool_))
     for phase, access in enumerate(phases):
-        for row, (offset, tap) in enumerate(sorted(access.pairs)):
+        for row, (offset, tap) in enumerate(sorted(access.tap_offsets)):
             positions = np.arange(access.out) * access.stride + offset
-            at = row, slice(phase, None, len(phases))
-            elements[at], taps[at] = positions.clip(0, access.size - 1), tap
-            exist[at] = (positions >= 0) & (positions < access.size)
-    return list(zip(elements, taps, exist, strict=True))
+            table_index = row, slice(phase, None, len(phases))
+            elements[table_index], taps[table_index] = positions.clip(0, access.size - 1), tap
+            is_inside[table_index] = (positions >= 0) & (positions < access.size)
+    return list(zip(elements, taps, is_inside, strict=True))
 
 
 class Region(NamedTuple):
-    """A region along an axis: positions in [first, stop) of the first `phases` phases."""
+    """A region along an axis: positions in [first, stop) of the first `num_phases` phases."""
 
-    first: int
+    start: int
     stop: int
-    phases: int
+    num_phases: int
 
 
 def whole_region(phases: Phases, extra_positions: int = 0) -> tuple[Region, ...]:
@@ -127,12 +130,12 @@ def split_into_regions(
     starts = {0}
     if separate_ends:
         firsts, stops = zip(
-            *[each.complete for source in accesses_by_operand for each in source], strict=True
+            *[each.full_range for source in accesses_by_operand for each in source], strict=True
         )
         first = min(common_length, max(firsts))
         starts |= {first, max(first, min(common_length, *stops))} - {common_length}
-    edges = [*sorted(starts), common_length]
-    regions = [Region(first, stop, len(phases)) for first, stop in itertools.pairwise(edges)]
+    boundaries = [*sorted(starts), common_length]
+    regions = [Region(first, stop, len(phases)) for first, stop in itertools.pairwise(boundaries)]
     if phases[0].out > common_length:
         regions.append(
             Region(
@@ -146,7 +149,7 @@ def split_into_regions(
 
 def covers_all_elements(dim: Axis) -> bool:
     """Whether a simple test shows that every element of an axis is in a window."""
-    return dim.dilation == 1 and dim.window >= dim.stride and dim.low >= 0 and dim.tail >= 0
+    return dim.dilation == 1 and dim.window >= dim.stride and dim.low >= 0 and dim.used_high >= 0
 
 
 def covered_elements_mask(dim: Axis) -> np.ndarray | None:

@@ -30,64 +30,64 @@ OutputSizes = int | Sequence[int | None]
 class RaggedAxis(Axis):
     """An axis with windows of unequal lengths. `window` and `stride` are the length of the longest window."""
 
-    padded = True  # the shorter windows have taps that are not real
-    tail = 0
+    is_padded = True  # the shorter windows have taps that are not real
+    used_high = 0
 
-    def last_tap_inside(self, output: Any) -> Any:
-        """The last real tap of window `output`. The first tap is always real."""
-        return -((output + 1) * -self.size // self.out) - output * self.size // self.out - 1
+    def last_tap_inside(self, out_index: Any) -> Any:
+        """The last real tap of window `out_index`. The first tap is always real."""
+        return -((out_index + 1) * -self.size // self.out) - out_index * self.size // self.out - 1
 
     @property
-    def reach(self) -> int:
+    def max_position(self) -> int:
         """Upper bound of the positions in index arithmetic: the input, plus the taps of all windows."""
         return self.size + self.out * self.window
 
     def starts(self) -> np.ndarray:
         return np.arange(self.out) * self.size // self.out
 
-    def kinds(self) -> np.ndarray:
+    def representative_windows(self) -> np.ndarray:
         """The indices of a shortest and of a longest window, where `i * size % out` is least and greatest."""
-        common = math.gcd(self.size, self.out)
-        parts = self.out // common
-        return np.array([0, -pow(self.size // common, -1, parts) % parts])
+        gcd = math.gcd(self.size, self.out)
+        modulus = self.out // gcd
+        return np.array([0, -pow(self.size // gcd, -1, modulus) % modulus])
 
     @property
-    def sharers(self) -> int:
+    def max_overlap(self) -> int:
         """Maximum number of windows that share a position: the relation of windows and positions is symmetric."""
-        return _longest_window(self.out, self.size)
+        return _max_window_length(self.out, self.size)
 
 
 @dataclasses.dataclass(frozen=True)
 class FloorDivisionTable:
-    """`(i * numerator + more) // denominator` for each i below `count`, in int32 arithmetic without overflow.
+    """`(i * numerator + more) // denominator` for each i below `num_values`, in int32 arithmetic without overflow.
 
     For `i = length * q + r` it is `whole[q] + (rest[q] + r * numerator + more) // denominator`, where
     `more` is below the denominator.
     """
 
-    count: int
+    num_values: int
     numerator: int
     denominator: int
 
     @property
-    def length(self) -> int:
+    def block_length(self) -> int:
         """Number of values of i per entry of `whole` and `rest`; 0 if even one value overflows."""
-        room = np.iinfo(np.int32).max - 2 * self.denominator
-        return max(0, min(self.count, room // self.numerator))
+        max_product = np.iinfo(np.int32).max - 2 * self.denominator
+        return max(0, min(self.num_values, max_product // self.numerator))
 
     @property
-    def rows(self) -> float:
+    def num_entries(self) -> float:
         """Number of entries of `whole` and of `rest`."""
-        return -(-self.count // self.length) if self.length else math.inf
+        return -(-self.num_values // self.block_length) if self.block_length else math.inf
 
-    def parts(self) -> tuple[np.ndarray, np.ndarray]:
-        """The arrays `whole` and `rest`."""
-        products = np.arange(0, self.count, self.length) * self.numerator
-        whole, rest = np.divmod(products, self.denominator)
-        return whole.astype(np.int32), rest.astype(np.int32)
+    def divmod_arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        """The arrays `quotients` and `remainders`."""
+        products = np.arange(0, self.num_values, self.block_length) * self.numerator
+        quotients, remainders = np.divmod(products, self.denominator)
+        return quotients.astype(np.int32), remainders.astype(np.int32)
 
 
-def _longest_window(length: int, num_windows: int) -> int:
+def _max_window_length(length: int, num_windows: int) -> int:
     """The length of the longest of `num_windows` windows over `length` positions."""
     # The longest window starts just before a position ends.
     gcd = math.gcd(length, num_windows)
@@ -99,17 +99,17 @@ def _adaptive_axis(axis: int, length: int, num_windows: int) -> Axis:
     if length % num_windows == 0:
         width = length // num_windows
         return Axis(axis, length, width, width, 1, 0, 0, num_windows)
-    width = _longest_window(length, num_windows)
+    width = _max_window_length(length, num_windows)
     return RaggedAxis(axis, length, width, width, 1, 0, 0, num_windows)
 
 
-def ragged_axes_first(window: Window, ndim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def ragged_first_permutation(window: Window, ndim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """A permutation that puts axes with unequal windows first, and its inverse.
 
     Gathers along the first axes copy whole rows, which is fastest.
     """
-    first = [dim.axis for dim in window.dims if isinstance(dim, RaggedAxis)]
-    permutation = (*first, *(axis for axis in range(ndim) if axis not in first))
+    ragged_axes = [dim.axis for dim in window.dims if isinstance(dim, RaggedAxis)]
+    permutation = (*ragged_axes, *(axis for axis in range(ndim) if axis not in ragged_axes))
     return permutation, tuple(permutation.index(axis) for axis in range(ndim))
 
 
@@ -117,42 +117,36 @@ def adaptive_window(
     shape: Sequence[Any], output_shape: Any, axes: Any, *, arg_name: str = "output_shape"
 ) -> Window:
     """Check the arguments of an adaptive pool over an array of `shape` and return its `Window`."""
-    requirement = "an int, or a tuple with a positive int or None for each pooled axis"
+    rule = "an int, or a tuple with a positive int or None for each pooled axis"
     hint = "Pass a tuple such as (7, 7), or (7, None) to keep the size of the second axis."
     original_output_shape, output_shape = output_shape, array_to_list(output_shape)
     is_single_int = is_int(output_shape)
     if not is_single_int and not is_tuple_or_list(output_shape):
-        raise ArgumentError("output_shape", requirement, original_output_shape, hint, TypeError)
+        raise ArgumentError("output_shape", rule, original_output_shape, hint, TypeError)
     if is_single_int and axes is None:
         more = "Pass axes=(1, 2), say."
         raise ArgumentError("axes", "given when `output_shape` is an int", None, more, TypeError)
     if not is_single_int and not output_shape:
-        raise ArgumentError("output_shape", requirement, original_output_shape, hint)
+        raise ArgumentError("output_shape", rule, original_output_shape, hint)
     pooled_axes = normalise_axes(axes, len(shape), None if is_single_int else len(output_shape))
     outs = (output_shape,) * len(pooled_axes) if is_single_int else tuple(output_shape)
     if not all(out is None or is_int(out) for out in outs):
-        raise ArgumentError("output_shape", requirement, original_output_shape, hint, TypeError)
+        raise ArgumentError("output_shape", rule, original_output_shape, hint, TypeError)
     outs = tuple(None if out is None else operator.index(out) for out in outs)
     if any(out is not None and out < 1 for out in outs):
-        raise ArgumentError("output_shape", requirement, original_output_shape, hint)
+        raise ArgumentError("output_shape", rule, original_output_shape, hint)
     lengths = static_sizes(shape, pooled_axes)
-    sizes = [length if out is None else out for length, out in zip(lengths, outs, strict=True)]
-    if math.prod(sizes) > math.prod(lengths) + 16 * MAX_WINDOW_OVERHANG:
-        requirement = (
-            f"at most {16 * MAX_WINDOW_OVERHANG} more windows than the input has positions"
-        )
-        raise ArgumentError(arg_name, requirement, original_output_shape, "Ask for fewer windows.")
-    for axis, length, out in zip(pooled_axes, lengths, sizes, strict=True):
+    out_sizes = [length if out is None else out for length, out in zip(lengths, outs, strict=True)]
+    if math.prod(out_sizes) > math.prod(lengths) + 16 * MAX_WINDOW_OVERHANG:
+        rule = f"at most {16 * MAX_WINDOW_OVERHANG} more windows than the input has positions"
+        raise ArgumentError(arg_name, rule, original_output_shape, "Ask for fewer windows.")
+    for axis, length, out in zip(pooled_axes, lengths, out_sizes, strict=True):
         if out > length + MAX_WINDOW_OVERHANG:
-            requirement = (
-                f"at most {MAX_WINDOW_OVERHANG} more than the input, {length} along axis {axis}"
-            )
-            raise ArgumentError(
-                arg_name, requirement, original_output_shape, "Ask for fewer windows."
-            )
-    window = Window(tuple(map(_adaptive_axis, pooled_axes, lengths, sizes)))
+            rule = f"at most {MAX_WINDOW_OVERHANG} more than the input, {length} along axis {axis}"
+            raise ArgumentError(arg_name, rule, original_output_shape, "Ask for fewer windows.")
+    window = Window(tuple(map(_adaptive_axis, pooled_axes, lengths, out_sizes)))
     check_int32_positions(window, only_padded_axes=True)
     if window.size >= 2**32:
-        requirement = f"such that a window has fewer than 2**32 elements, here {window.size}"
-        raise ArgumentError(arg_name, requirement, original_output_shape, "Ask for more windows.")
+        rule = f"such that a window has fewer than 2**32 elements, here {window.size}"
+        raise ArgumentError(arg_name, rule, original_output_shape, "Ask for more windows.")
     return window

@@ -55,48 +55,50 @@ class Axis:
         return (self.window - 1) * self.dilation + 1
 
     @property
-    def needed(self) -> int:
+    def covered_size(self) -> int:
         """Padded positions that the windows cover, from the start of the low padding."""
         return (self.out - 1) * self.stride + self.span
 
     @property
-    def tail(self) -> int:
+    def used_high(self) -> int:
         """Covered positions after the input: padding and ceil overhang. Negative if the input is cropped."""
-        return self.needed - self.low - self.size
+        return self.covered_size - self.low - self.size
 
     @property
-    def padded(self) -> bool:
+    def is_padded(self) -> bool:
         """Whether any window has a tap outside the input."""
-        return self.low > 0 or self.tail > 0
+        return self.low > 0 or self.used_high > 0
 
     @property
-    def reach(self) -> int:
+    def max_position(self) -> int:
         """Upper bound of the positions in index arithmetic: the padded input, plus one window."""
-        return max(self.needed, self.low + self.size) + self.span
+        return max(self.covered_size, self.low + self.size) + self.span
 
     @property
-    def idle(self) -> bool:
+    def is_identity(self) -> bool:
         """Whether pooling along the axis is the identity: every window is one element."""
         return self.window == self.stride == 1 and self.size == self.out and self.low == 0
 
     @property
-    def whole(self) -> bool:
+    def is_global(self) -> bool:
         """Whether a single window covers exactly the axis, without padding."""
-        return self.out == 1 and self.window == self.size and self.dilation == 1 and not self.padded
+        return (
+            self.out == 1 and self.window == self.size and self.dilation == 1 and not self.is_padded
+        )
 
-    def first_tap_inside(self, output: Any) -> Any:
-        """The first tap of window `output`, an int or array, at or after the start of the input."""
-        return _clip(-((output * self.stride - self.low) // self.dilation), 0, self.window)
+    def first_tap_inside(self, out_index: Any) -> Any:
+        """The first tap of window `out_index`, an int or array, at or after the start of the input."""
+        return _clip(-((out_index * self.stride - self.low) // self.dilation), 0, self.window)
 
-    def last_tap_inside(self, output: Any) -> Any:
-        """The last tap of window `output` before the end of the input."""
-        behind = self.size - 1 + self.low - output * self.stride
-        return _clip(behind // self.dilation, -1, self.window - 1)
+    def last_tap_inside(self, out_index: Any) -> Any:
+        """The last tap of window `out_index` before the end of the input."""
+        max_offset = self.size - 1 + self.low - out_index * self.stride
+        return _clip(max_offset // self.dilation, -1, self.window - 1)
 
-    def num_taps_inside(self, output: Any) -> Any:
-        """Number of taps of window `output` inside the input."""
+    def num_taps_inside(self, out_index: Any) -> Any:
+        """Number of taps of window `out_index` inside the input."""
         return _clip(
-            self.last_tap_inside(output) - self.first_tap_inside(output) + 1, 0, self.window
+            self.last_tap_inside(out_index) - self.first_tap_inside(out_index) + 1, 0, self.window
         )
 
     def first_empty_window(self) -> int | None:
@@ -116,26 +118,26 @@ class Axis:
         first_after_input = -(-(self.size + self.low) // self.stride)
         return first_after_input if first_after_input < self.out else None
 
-    def kinds(self) -> np.ndarray:
+    def representative_windows(self) -> np.ndarray:
         """Indices of the windows that reach padding and of one that does not. They cover all numbers of real taps."""
-        head = min(self.out, -(-self.low // self.stride))
-        full = min(self.out, max(head, (self.size + self.low - self.span) // self.stride + 1))
-        return np.concatenate([np.arange(min(head + 1, self.out)), np.arange(full, self.out)])
+        num_low = min(self.out, -(-self.low // self.stride))
+        stop = min(self.out, max(num_low, (self.size + self.low - self.span) // self.stride + 1))
+        return np.concatenate([np.arange(min(num_low + 1, self.out)), np.arange(stop, self.out)])
 
     def starts(self) -> np.ndarray:
         """The position of the first tap of each window, negative in the low padding."""
         return np.arange(self.out) * self.stride - self.low
 
-    def sources(self) -> np.ndarray:
+    def tap_positions(self) -> np.ndarray:
         """The position of each tap, one row per window; `size` for taps outside the input."""
         output, taps = np.arange(self.out)[:, None], np.arange(self.window)
-        real = (self.first_tap_inside(output) <= taps) & (taps <= self.last_tap_inside(output))
+        is_inside = (self.first_tap_inside(output) <= taps) & (taps <= self.last_tap_inside(output))
         positions = self.starts()[:, None] + taps * self.dilation
-        return np.where(real, positions, self.size).astype(np.int32)
+        return np.where(is_inside, positions, self.size).astype(np.int32)
 
-    def num_taps_counted(self, output: Any) -> Any:
+    def num_taps_counted(self, out_index: Any) -> Any:
         """Number of taps inside the input or its explicit padding, without the ceil overhang."""
-        end = min(self.size + self.low + self.high, self.needed) - output * self.stride
+        end = min(self.size + self.low + self.high, self.covered_size) - out_index * self.stride
         return _clip(-(-end // self.dilation), 0, self.window)
 
 
@@ -179,24 +181,24 @@ class Window:
         return math.prod(self.window_shape)
 
     @property
-    def padded(self) -> bool:
+    def is_padded(self) -> bool:
         """Whether any window has a tap outside the input."""
-        return any(dim.padded for dim in self.dims)
+        return any(dim.is_padded for dim in self.dims)
 
     @property
-    def overlapping(self) -> bool:
+    def has_overlap(self) -> bool:
         """Whether an input element can belong to more than one window."""
         return any(dim.out > 1 and _windows_overlap(dim) for dim in self.dims)
 
-    def unravel(self, flat: int) -> tuple[int, ...]:
+    def unravel(self, flat_tap: int) -> tuple[int, ...]:
         """The tap along each axis for a flat row-major tap."""
-        return tuple(map(int, np.unravel_index(flat, self.window_shape)))
+        return tuple(map(int, np.unravel_index(flat_tap, self.window_shape)))
 
-    def pooled(self, shape: Sequence[Any]) -> tuple[Any, ...]:
+    def pooled_shape(self, shape: Sequence[Any]) -> tuple[Any, ...]:
         """The shape of the output for an input of `shape`."""
         return replace_sizes(shape, self.axes, self.output_shape)
 
-    def unpooled(self, shape: Sequence[Any]) -> tuple[Any, ...]:
+    def unpooled_shape(self, shape: Sequence[Any]) -> tuple[Any, ...]:
         """The shape of the input for an output of `shape`."""
         return replace_sizes(shape, self.axes, self.input_shape)
 
@@ -237,9 +239,9 @@ def _make_axis(
     elif padding == "VALID":
         low = high = 0
     else:
-        total = max((-(-size // stride) - 1) * stride + span - size, 0)
-        low = total // 2 if padding == "SAME" else total - total // 2
-        high = total - low
+        total_padding = max((-(-size // stride) - 1) * stride + span - size, 0)
+        low = total_padding // 2 if padding == "SAME" else total_padding - total_padding // 2
+        high = total_padding - low
     out = _output_size(size + low + high, span, stride, size + low, ceil_mode)
     stride = min(stride, size + low + high)  # larger strides also give a single window
     return Axis(axis, size, window, stride, dilation, low, high, out)
@@ -258,30 +260,27 @@ def _checked_window(
     channels_first_hint: str,
 ) -> Window:
     if math.prod(window_shape) >= 2**32:
-        requirement = "of fewer than 2**32 elements in all, which an index can name"
-        raise ArgumentError("window_shape", requirement, window_shape, "Use a smaller window.")
+        rule = "of fewer than 2**32 elements in all, which an index can name"
+        raise ArgumentError("window_shape", rule, window_shape, "Use a smaller window.")
     dims = []
     for i, axis in enumerate(axes):
-        sides = padding if isinstance(padding, str) else padding[i]
-        dim = _make_axis(axis, sizes[i], window_shape[i], strides[i], dilation[i], sides, ceil_mode)
+        pads = padding if isinstance(padding, str) else padding[i]
+        dim = _make_axis(axis, sizes[i], window_shape[i], strides[i], dilation[i], pads, ceil_mode)
         if dim.out <= 0:
             padded_size = dim.size + dim.low + dim.high
-            requirement = (
+            rule = (
                 f"at most the padded input, {padded_size} along axis {axis} (it spans {dim.span})"
             )
             hint = "Use a smaller window or more padding."
-            raise ArgumentError(
-                "window_shape", requirement, window_shape, hint + channels_first_hint
-            )
+            raise ArgumentError("window_shape", rule, window_shape, hint + channels_first_hint)
         if dim.span > dim.size + MAX_WINDOW_OVERHANG:
             limit = f"at most {MAX_WINDOW_OVERHANG} longer than the input"
-            requirement = f"{limit}, {dim.size} along axis {axis} (it spans {dim.span})"
-            raise ArgumentError("window_shape", requirement, window_shape, "Use a smaller window.")
-        if empty_windows == "raise" and (output := dim.first_empty_window()) is not None:
-            requirement = f"such that every window holds a real element; window {output} along axis {axis} holds none"
-            raise ArgumentError(
-                "padding", requirement, padding, "Use less padding or a larger window."
-            )
+            rule = f"{limit}, {dim.size} along axis {axis} (it spans {dim.span})"
+            raise ArgumentError("window_shape", rule, window_shape, "Use a smaller window.")
+        if empty_windows == "raise" and (out_index := dim.first_empty_window()) is not None:
+            rule = "such that every window holds a real element; "
+            rule += f"window {out_index} along axis {axis} holds none"
+            raise ArgumentError("padding", rule, padding, "Use less padding or a larger window.")
         dims.append(dim)
     window = Window(tuple(dims))
     check_int32_positions(window, only_padded_axes=True)
@@ -291,12 +290,12 @@ def _checked_window(
 def check_int32_positions(window: Window, *, only_padded_axes: bool = False) -> None:
     """Raise unless int32 holds every position that windows reach. `only_padded_axes` checks only axes with padding."""
     for dim in window.dims:
-        if not fits_int32(dim.reach) and (dim.padded or not only_padded_axes):
-            requirement = (
+        if not fits_int32(dim.max_position) and (dim.is_padded or not only_padded_axes):
+            rule = (
                 f"of fewer than 2**31 positions along axis {dim.axis}, padding and windows counted"
             )
             hint = "Pool parts of the array."
-            raise ArgumentError("x", requirement, dim.size, hint, attribute=f"shape[{dim.axis}]")
+            raise ArgumentError("x", rule, dim.size, hint, attribute=f"shape[{dim.axis}]")
 
 
 def make_window(
@@ -317,8 +316,8 @@ def make_window(
     hint = "Pass a tuple such as (2, 2)."
     window_shape = array_to_list(window_shape)
     if not is_int(window_shape) and not is_tuple_or_list(window_shape):
-        requirement = "an int or a tuple of positive ints, one per pooled axis"
-        raise ArgumentError("window_shape", requirement, window_shape, hint, TypeError)
+        rule = "an int or a tuple of positive ints, one per pooled axis"
+        raise ArgumentError("window_shape", rule, window_shape, hint, TypeError)
     if is_tuple_or_list(window_shape) and not window_shape:
         raise ArgumentError("window_shape", "at least one positive int", window_shape, hint)
     num_axes = None if is_int(window_shape) else len(window_shape)  # type: ignore[arg-type]
@@ -326,17 +325,17 @@ def make_window(
         axes, len(shape), num_axes, window_shape=window_shape if num_axes else ()
     )
     rank = len(pooled_axes)
-    window = ints_per_axis("window_shape", window_shape, rank)
-    step = ints_per_axis("strides", 1 if strides is None else strides, rank)
-    dilated = 1 if window_dilation is None else window_dilation
-    dilation = ints_per_axis("window_dilation", dilated, rank)
+    window_sizes = ints_per_axis("window_shape", window_shape, rank)
+    step_sizes = ints_per_axis("strides", 1 if strides is None else strides, rank)
+    raw_dilation = 1 if window_dilation is None else window_dilation
+    dilation = ints_per_axis("window_dilation", raw_dilation, rank)
     pads = padding_pairs(padding, rank)
     check_bool("ceil_mode", ceil_mode)
     sizes = static_sizes(shape, pooled_axes, min_size=0)
     looks_channels_first = axes is None and rank == 2 and len(shape) == 4 and sizes[0] in (1, 3)
     hint = " If x is channels first, pass axes=(2, 3)." if looks_channels_first else ""
     return _checked_window(
-        sizes, pooled_axes, window, step, dilation, pads, ceil_mode, empty_windows, hint
+        sizes, pooled_axes, window_sizes, step_sizes, dilation, pads, ceil_mode, empty_windows, hint
     )
 
 

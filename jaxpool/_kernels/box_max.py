@@ -48,42 +48,40 @@ def fold_pixels_of_cells(
     largest cell.
     """
     batch, height, width, channels = xs[0].shape
-    flat = [x.reshape(batch, height * width, -1) for x in xs]
-    across = jnp.maximum(jnp.max(cells.right - cells.left, 1), 1)
-    steps = across * jnp.max(cells.bottom - cells.top, 1)
-    order = jnp.argsort(steps)
-    count = steps.shape[0]
-    groups = -(-count // boxes_per_group)
-    slots = order[jnp.minimum(jnp.arange(groups * boxes_per_group), count - 1)]
-    arrays = (steps, across, *cells, *extra_args)
+    flat_xs = [x.reshape(batch, height * width, -1) for x in xs]
+    num_columns = jnp.maximum(jnp.max(cells.right - cells.left, 1), 1)
+    num_steps = num_columns * jnp.max(cells.bottom - cells.top, 1)
+    order = jnp.argsort(num_steps)
+    num_boxes = num_steps.shape[0]
+    num_groups = -(-num_boxes // boxes_per_group)
+    boxes = order[jnp.minimum(jnp.arange(num_groups * boxes_per_group), num_boxes - 1)]
+    arrays = (num_steps, num_columns, *cells, *extra_args)
 
     def fold_one_group(group_arrays: tuple[Array, ...]) -> Array:
-        steps, across, image, top, bottom, left, right, *extra_args = group_arrays
+        num_steps, num_columns, image_index, top, bottom, left, right, *extra_args = group_arrays
 
         def join_next_pixel(pixel_number: Array, state: Array) -> Array:
             row, column = (
-                top + (pixel_number // across)[:, None],
-                left + (pixel_number % across)[:, None],
+                top + (pixel_number // num_columns)[:, None],
+                left + (pixel_number % num_columns)[:, None],
             )
-            here = (row < bottom)[:, :, None] & (column < right)[:, None, :]
-            at = row[:, :, None] * width + column[:, None, :]
-            image_and_position = image[:, None, None], at
-            values = [
-                x.at[image_and_position].get(mode="clip", wrap_negative_indices=False) for x in flat
-            ]
-            position = at.astype(index_dtype(height * width + 1))
-            return join_pixel(state, here[..., None], position[..., None], *values, *extra_args)
+            inside = (row < bottom)[:, :, None] & (column < right)[:, None, :]
+            flat_pixel = row[:, :, None] * width + column[:, None, :]
+            index = image_index[:, None, None], flat_pixel
+            values = [x.at[index].get(mode="clip", wrap_negative_indices=False) for x in flat_xs]
+            position = flat_pixel.astype(index_dtype(height * width + 1))
+            return join_pixel(state, inside[..., None], position[..., None], *values, *extra_args)
 
-        begin = jnp.full((boxes_per_group, top.shape[1], left.shape[1], channels), initial_value)
-        begin = match_varying_mesh_axes([begin], *xs, *group_arrays)[0]
-        return lax.fori_loop(0, jnp.max(steps), join_next_pixel, begin)
+        state = jnp.full((boxes_per_group, top.shape[1], left.shape[1], channels), initial_value)
+        state = match_varying_mesh_axes([state], *xs, *group_arrays)[0]
+        return lax.fori_loop(0, jnp.max(num_steps), join_next_pixel, state)
 
-    grouped = tuple(a[slots].reshape(groups, boxes_per_group, *a.shape[1:]) for a in arrays)
+    grouped = tuple(a[boxes].reshape(num_groups, boxes_per_group, *a.shape[1:]) for a in arrays)
     results = lax.map(fold_one_group, grouped)
-    return results.reshape(groups * boxes_per_group, *results.shape[2:])[jnp.argsort(order)]
+    return results.reshape(num_groups * boxes_per_group, *results.shape[2:])[jnp.argsort(order)]
 
 
-class _CellsAtPositions(NamedTuple):
+class _CoveringCells(NamedTuple):
     """Cells of each box that contain each position of an axis: the number of the first cell and `num_cells`.
 
     Both arrays have the shape (tiles, boxes, positions of a tile). The cells that contain a position are adjacent.
@@ -98,15 +96,11 @@ class _CellsAtPositions(NamedTuple):
         return -(-jnp.max(self.num_cells, 2) // CELLS_PER_ROUND)
 
 
-def _cells_at_positions(
-    cell_start: Array, cell_end: Array, num_tiles: int, tile_size: int
-) -> _CellsAtPositions:
-    at = jnp.arange(num_tiles * tile_size, dtype=np.int32)[None, :, None]
-    holding = (at >= cell_start[:, None, :]) & (at < cell_end[:, None, :])
-    pair = jnp.argmax(holding, 2).astype(np.int32), jnp.sum(holding, 2, dtype=np.int32)
-    return _CellsAtPositions(
-        *[jnp.swapaxes(a.reshape(-1, num_tiles, tile_size), 0, 1) for a in pair]
-    )
+def _covering_cells(starts: Array, ends: Array, num_tiles: int, tile_size: int) -> _CoveringCells:
+    position = jnp.arange(num_tiles * tile_size, dtype=np.int32)[None, :, None]
+    is_inside = (position >= starts[:, None, :]) & (position < ends[:, None, :])
+    pair = jnp.argmax(is_inside, 2).astype(np.int32), jnp.sum(is_inside, 2, dtype=np.int32)
+    return _CoveringCells(*[jnp.swapaxes(a.reshape(-1, num_tiles, tile_size), 0, 1) for a in pair])
 
 
 def add_cells_to_pixels(
@@ -124,52 +118,54 @@ def add_cells_to_pixels(
     alone, so sums have the same bits on every run.
     """
     batch, height, width = batch_height_width
-    high, wide = tile_shape
-    down, across = -(-height // high), -(-width // wide)
-    rows = _cells_at_positions(cells.top, cells.bottom, down, high)
-    columns = _cells_at_positions(cells.left, cells.right, across, wide)
-    per_row, channels = dy.shape[2:]
-    size = dy.shape[1] * per_row
-    sent, cell_marks = dy.reshape(-1, channels), cell_marks.reshape(-1, channels)
-    ends = ((0, 0), (0, down * high - height), (0, across * wide - width), (0, 0))
-    fields = jnp.pad(pixel_marks, ends).reshape(batch, down, high, across, wide, -1)
-    fields = jnp.swapaxes(fields, 2, 3).reshape(batch * down * across, high, wide, -1)
+    tile_h, tile_w = tile_shape
+    tiles_y, tiles_x = -(-height // tile_h), -(-width // tile_w)
+    rows = _covering_cells(cells.top, cells.bottom, tiles_y, tile_h)
+    columns = _covering_cells(cells.left, cells.right, tiles_x, tile_w)
+    cells_per_row, channels = dy.shape[2:]
+    cells_per_box = dy.shape[1] * cells_per_row
+    flat_dy, cell_marks = dy.reshape(-1, channels), cell_marks.reshape(-1, channels)
+    padding = ((0, 0), (0, tiles_y * tile_h - height), (0, tiles_x * tile_w - width), (0, 0))
+    marks = jnp.pad(pixel_marks, padding).reshape(batch, tiles_y, tile_h, tiles_x, tile_w, -1)
+    marks = jnp.swapaxes(marks, 2, 3).reshape(batch * tiles_y * tiles_x, tile_h, tile_w, -1)
 
     def add_cells_to_tile(tile_args: tuple[Array, Array]) -> Array:
-        number, pixel_marks = tile_args
-        image, i, j = number // (down * across), number // across % down, number % across
+        tile, pixel_marks = tile_args
+        image, i, j = tile // (tiles_y * tiles_x), tile // tiles_x % tiles_y, tile % tiles_x
         row, column = (jax.tree.map(lambda a, k=k: a[k], b) for b, k in ((rows, i), (columns, j)))
         rounds_across = columns.num_rounds[j]
         rounds = jnp.where(cells.image_index == image, rows.num_rounds[i] * rounds_across, 0)
         order = jnp.argsort(-rounds, stable=True).astype(np.int32)
 
-        def add_one_round(round_number: Array, dx: Array) -> Array:
+        def add_one_round(round_index: Array, dx: Array) -> Array:
             def add_one_box(box_rank: Array, dx: Array) -> Array:
                 box = order[box_rank]
-                skip = (
-                    round_number // rounds_across[box] * CELLS_PER_ROUND,
-                    round_number % rounds_across[box] * CELLS_PER_ROUND,
+                cell_offset = (
+                    round_index // rounds_across[box] * CELLS_PER_ROUND,
+                    round_index % rounds_across[box] * CELLS_PER_ROUND,
                 )
                 for u, v in np.ndindex(CELLS_PER_ROUND, CELLS_PER_ROUND):
-                    p, q = skip[0] + u, skip[1] + v
-                    here = (p < row.num_cells[box])[:, None] & (q < column.num_cells[box])[None, :]
+                    p, q = cell_offset[0] + u, cell_offset[1] + v
+                    mask = (p < row.num_cells[box])[:, None] & (q < column.num_cells[box])[None, :]
                     first = row.first_cell[box] + p, column.first_cell[box] + q
-                    at = box * size + first[0][:, None] * per_row + first[1][None]
-                    value, mark = (jnp.take(x, at, axis=0, mode="clip") for x in (sent, cell_marks))
-                    chosen = here[..., None] & is_tied_with(mark, pixel_marks)
-                    dx = dx + jnp.where(chosen, value, 0)
+                    cell = box * cells_per_box + first[0][:, None] * cells_per_row + first[1][None]
+                    value, mark = (
+                        jnp.take(x, cell, axis=0, mode="clip") for x in (flat_dy, cell_marks)
+                    )
+                    is_tied = mask[..., None] & is_tied_with(mark, pixel_marks)
+                    dx = dx + jnp.where(is_tied, value, 0)
                 return dx
 
-            return lax.fori_loop(0, jnp.sum(rounds > round_number, dtype=np.int32), add_one_box, dx)
+            return lax.fori_loop(0, jnp.sum(rounds > round_index, dtype=np.int32), add_one_box, dx)
 
         zeros = match_varying_mesh_axes(
-            [jnp.zeros((high, wide, channels), dy.dtype)], dy, pixel_marks
+            [jnp.zeros((tile_h, tile_w, channels), dy.dtype)], dy, pixel_marks
         )[0]
         return lax.fori_loop(0, jnp.max(rounds), add_one_round, zeros)
 
-    numbers = jnp.arange(batch * down * across, dtype=np.int32)
-    tiles = lax.map(add_cells_to_tile, (numbers, fields)).reshape(
-        batch, down, across, high, wide, channels
+    tile_numbers = jnp.arange(batch * tiles_y * tiles_x, dtype=np.int32)
+    tiles = lax.map(add_cells_to_tile, (tile_numbers, marks)).reshape(
+        batch, tiles_y, tiles_x, tile_h, tile_w, channels
     )
-    dx = jnp.swapaxes(tiles, 2, 3).reshape(batch, down * high, across * wide, channels)
+    dx = jnp.swapaxes(tiles, 2, 3).reshape(batch, tiles_y * tile_h, tiles_x * tile_w, channels)
     return dx[:, :height, :width]

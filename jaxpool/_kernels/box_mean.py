@@ -23,10 +23,10 @@ from jaxpool._kernels.dtypes import DType, accumulator_dtype, is_16_bit_float
 SAMPLE_POINTS_PER_PIXEL = 6
 # XLA for CPU fuses the bitcast of a 16-bit image into at most 15 gathers; for more it stores a copy of the image.
 # Alternating uint16 and int16 makes two arrays, with 8 gathers each for a cell of 16 pixels: neither is stored.
-_BITS = (np.uint16, np.int16)
+_GATHER_DTYPES = (np.uint16, np.int16)
 
 
-def _iota_along_axis(size: int, dtype: DType, axis: int, ndim: int) -> Array:
+def _axis_iota(size: int, dtype: DType, axis: int, ndim: int) -> Array:
     shape = [1] * ndim
     shape[axis] = size
     return lax.broadcasted_iota(dtype, shape, axis)
@@ -46,8 +46,8 @@ def round_before_adding(product: Array) -> Array:
     XLA does not contract across a clamp, here to the finite numbers. There is no `jax.custom_jvp`, because jax 0.10
     loses its rule in second derivatives through `jax.lax.scan`.
     """
-    most = np.asarray(jnp.finfo(product.dtype).max, product.dtype)
-    return lax.clamp(-most, product, most)
+    max_value = np.asarray(jnp.finfo(product.dtype).max, product.dtype)
+    return lax.clamp(-max_value, product, max_value)
 
 
 def bilinear_pixel_weights(
@@ -60,25 +60,25 @@ def bilinear_pixel_weights(
     """
     span_start, dtype = span_start[:, None, None, None], span_start.dtype
     span_length = _divide_correctly_rounded(span_length[:, None, None, None], num_cells)
-    begin = span_start + round_before_adding(_iota_along_axis(num_cells, dtype, 1, 4) * span_length)
-    pixel = _iota_along_axis(axis_size, dtype, 2, 4)
+    begin = span_start + round_before_adding(_axis_iota(num_cells, dtype, 1, 4) * span_length)
+    pixel = _axis_iota(axis_size, dtype, 2, 4)
     if num_samples is not None:
         count = lax.full_like(span_length, num_samples)
-        number = _iota_along_axis(num_samples, dtype, 3, 4)
+        point_index = _axis_iota(num_samples, dtype, 3, 4)
     else:
         count = lax.stop_gradient(jnp.ceil(span_length))
         first = jnp.floor((pixel - 1 - begin) * count / jnp.where(count > 0, span_length, 1) - 0.5)
-        number = jnp.maximum(lax.stop_gradient(first), 0) + _iota_along_axis(
+        point_index = jnp.maximum(lax.stop_gradient(first), 0) + _axis_iota(
             SAMPLE_POINTS_PER_PIXEL, dtype, 3, 4
         )
-    point = begin + round_before_adding((number + 0.5) * (span_length / jnp.maximum(count, 1)))
-    counts = (number >= 0) & (number < count) & ~((point < -1) | (point > axis_size))
+    point = begin + round_before_adding((point_index + 0.5) * (span_length / jnp.maximum(count, 1)))
+    is_counted = (point_index >= 0) & (point_index < count) & ~((point < -1) | (point > axis_size))
     # jnp.clip has half a derivative at its bounds; this has the derivative from the right.
     point = jnp.where(point >= axis_size - 1, axis_size - 1, jnp.where(point < 0, 0, point))
-    low = lax.stop_gradient(jnp.floor(point))
-    weight = jnp.where(pixel == low, 1 - (point - low), 0)
-    weight = jnp.where(pixel == low + 1, point - low, weight)
-    return jnp.where(counts, weight, 0).sum(-1) / jnp.maximum(count, 1)[..., 0]
+    floor = lax.stop_gradient(jnp.floor(point))
+    weight = jnp.where(pixel == floor, 1 - (point - floor), 0)
+    weight = jnp.where(pixel == floor + 1, point - floor, weight)
+    return jnp.where(is_counted, weight, 0).sum(-1) / jnp.maximum(count, 1)[..., 0]
 
 
 def pixels_and_weights_of_points(
@@ -92,18 +92,18 @@ def pixels_and_weights_of_points(
         axis_size = axis_size.astype(span_start.dtype)[:, None, None]
     step = _divide_correctly_rounded(span_length[:, None, None], num_cells)
     begin = span_start[:, None, None] + round_before_adding(
-        _iota_along_axis(num_cells, step.dtype, 1, 3) * step
+        _axis_iota(num_cells, step.dtype, 1, 3) * step
     )
     point = begin + round_before_adding(
-        (_iota_along_axis(num_samples, step.dtype, 2, 3) + 0.5)
+        (_axis_iota(num_samples, step.dtype, 2, 3) + 0.5)
         * _divide_correctly_rounded(step, num_samples)
     )
-    counts = ~((point < -1) | (point > axis_size))
+    is_counted = ~((point < -1) | (point > axis_size))
     point = jnp.clip(point, 0, axis_size - 1)
-    low = jnp.floor(point)
-    pixel = jnp.concatenate([low, jnp.minimum(low + 1, axis_size - 1)], 2).astype(np.int32)
-    weight = jnp.concatenate([1 - (point - low), point - low], 2) / num_samples
-    return pixel, jnp.where(jnp.concatenate([counts, counts], 2), weight, 0)
+    floor = jnp.floor(point)
+    pixel = jnp.concatenate([floor, jnp.minimum(floor + 1, axis_size - 1)], 2).astype(np.int32)
+    weight = jnp.concatenate([1 - (point - floor), point - floor], 2) / num_samples
+    return pixel, jnp.where(jnp.concatenate([is_counted, is_counted], 2), weight, 0)
 
 
 def cell_bounds(
@@ -114,19 +114,17 @@ def cell_bounds(
     `span_start` and `span_length` hold whole numbers. Cells overlap if `num_cells` does not divide the length.
     """
     step = _divide_correctly_rounded(span_length, num_cells)[:, None]
-    number, offset = _iota_along_axis(num_cells, step.dtype, 1, 2), span_start[:, None]
-    bounds = (jnp.floor(number * step) + offset, jnp.ceil((number + 1) * step) + offset)
+    cell_index, offset = _axis_iota(num_cells, step.dtype, 1, 2), span_start[:, None]
+    bounds = (jnp.floor(cell_index * step) + offset, jnp.ceil((cell_index + 1) * step) + offset)
     low, high = (jnp.clip(bound, 0, axis_size).astype(np.int32) for bound in bounds)
     return low, high
 
 
-def uniform_pixel_weights(
-    first_pixel: Array, end_pixel: Array, axis_size: int, dtype: DType
-) -> Array:
-    """Weights of a mean over the pixels `first_pixel : end_pixel`: (K, cells, size), zeros for an empty range."""
-    pixel = _iota_along_axis(axis_size, np.int32, 2, 3)
-    inside = (pixel >= first_pixel[..., None]) & (pixel < end_pixel[..., None])
-    return inside.astype(dtype) / jnp.maximum(end_pixel - first_pixel, 1).astype(dtype)[..., None]
+def uniform_pixel_weights(starts: Array, ends: Array, axis_size: int, dtype: DType) -> Array:
+    """Weights of a mean over the pixels `starts : end_pixel`: (K, cells, size), zeros for an empty range."""
+    pixel = _axis_iota(axis_size, np.int32, 2, 3)
+    inside = (pixel >= starts[..., None]) & (pixel < ends[..., None])
+    return inside.astype(dtype) / jnp.maximum(ends - starts, 1).astype(dtype)[..., None]
 
 
 class BoxGroups(NamedTuple):
@@ -144,32 +142,32 @@ def group_boxes_by_image(
     image_of_box: Array, num_boxes: int, num_images: int, group_size: int
 ) -> BoxGroups:
     """Sort boxes into groups of at most `group_size`; box k is in image `image_of_box[k]` of `num_images`."""
-    used = min(num_boxes, num_images)
-    # At most: each of `used` images has one box more than its full groups.
-    num_groups = (num_boxes - used) // group_size + used
+    max_images = min(num_boxes, num_images)
+    # At most: each of `max_images` images has one box more than its full groups.
+    num_groups = (num_boxes - max_images) // group_size + max_images
     if num_images == 1:
-        number = jnp.arange(num_groups * group_size)
-        known = jnp.pad(image_of_box == 0, (0, num_groups * group_size - num_boxes))
-        slot = jnp.where(known, number, num_groups * group_size)[:num_boxes]
-        return BoxGroups(jnp.zeros(num_groups, np.int32), jnp.where(known, number, num_boxes), slot)
+        slots = jnp.arange(num_groups * group_size)
+        valid = jnp.pad(image_of_box == 0, (0, num_groups * group_size - num_boxes))
+        slot = jnp.where(valid, slots, num_groups * group_size)[:num_boxes]
+        return BoxGroups(jnp.zeros(num_groups, np.int32), jnp.where(valid, slots, num_boxes), slot)
     order = jnp.argsort(image_of_box, stable=True)
-    first = jnp.searchsorted(
+    first_box = jnp.searchsorted(
         image_of_box[order], jnp.arange(num_images + 1, dtype=image_of_box.dtype)
     )
-    groups_per_image = -(-jnp.diff(first) // group_size)
-    last_group = jnp.cumsum(groups_per_image)
-    image = jnp.searchsorted(last_group, jnp.arange(num_groups), side="right")
-    image = jnp.minimum(image, num_images - 1).astype(np.int32)
-    first_slot = group_size * (last_group - groups_per_image)
-    number = jnp.arange(num_groups * group_size)
-    group_of_slot = jnp.repeat(image, group_size)
-    rank = first[group_of_slot] + number - first_slot[group_of_slot]
-    in_use = rank < first[group_of_slot + 1]
+    groups_per_image = -(-jnp.diff(first_box) // group_size)
+    group_ends = jnp.cumsum(groups_per_image)
+    group_image = jnp.searchsorted(group_ends, jnp.arange(num_groups), side="right")
+    group_image = jnp.minimum(group_image, num_images - 1).astype(np.int32)
+    first_slot = group_size * (group_ends - groups_per_image)
+    slots = jnp.arange(num_groups * group_size)
+    image_of_slot = jnp.repeat(group_image, group_size)
+    rank = first_box[image_of_slot] + slots - first_slot[image_of_slot]
+    in_use = rank < first_box[image_of_slot + 1]
     box = jnp.where(in_use, order[jnp.minimum(rank, num_boxes - 1)], num_boxes)
-    known = (image_of_box >= 0) & (image_of_box < num_images)
-    at = jnp.clip(image_of_box, 0, num_images - 1)
-    slot = first_slot[at] + jnp.argsort(order) - first[at]
-    return BoxGroups(image, box, jnp.where(known, slot, num_groups * group_size))
+    valid = (image_of_box >= 0) & (image_of_box < num_images)
+    image_index = jnp.clip(image_of_box, 0, num_images - 1)
+    slot = first_slot[image_index] + jnp.argsort(order) - first_box[image_index]
+    return BoxGroups(group_image, box, jnp.where(valid, slot, num_groups * group_size))
 
 
 def take_rows_or_zeros(x: Array, row_numbers: Array) -> Array:
@@ -191,29 +189,27 @@ def weighted_sums_by_matmul(
     `separate_channels`, each cell has channels of its own, and the channels of x are (C, cells, cells). The derivative
     recomputes the intermediate product of a group, so memory does not grow with the boxes.
     """
-    dot = functools.partial(jnp.einsum, precision=lax.Precision.HIGHEST)
+    einsum = functools.partial(jnp.einsum, precision=lax.Precision.HIGHEST)
     if separate_channels:
         x = x.reshape(*x.shape[:3], -1, row_weights.shape[2], column_weights.shape[2])
-    first, second = "nph,hwc->npwc", "npqw,npwc->npqc"
+    row_spec, column_spec = "nph,hwc->npwc", "npqw,npwc->npqc"
     if separate_channels:
-        first, second = ("nph,hwcpq->npwcq", "npqw,npwcq->npqc")
+        row_spec, column_spec = ("nph,hwcpq->npwcq", "npqw,npwcq->npqc")
 
     @jax.checkpoint
     def sum_one_group(
         x: Array, row_weights: Array, column_weights: Array, image_number: Array
     ) -> Array:
-        image_array = lax.dynamic_index_in_dim(x, image_number, keepdims=False)
+        image = lax.dynamic_index_in_dim(x, image_number, keepdims=False)
         # With a copy for each row of cells, XLA for CPU multiplies faster if there are many channels. See
         # "Weights of columns copied" in bench/NOTES.md.
         column_weights = jnp.broadcast_to(
             column_weights[:, None], (*row_weights.shape[:2], *column_weights.shape[1:])
         )
-        return dot(second, column_weights, dot(first, row_weights, image_array))
+        return einsum(column_spec, column_weights, einsum(row_spec, row_weights, image))
 
-    def sum_next_group(
-        _: None, weights_and_image: tuple[Array, Array, Array]
-    ) -> tuple[None, Array]:
-        return None, sum_one_group(x, *weights_and_image)
+    def sum_next_group(_: None, group_inputs: tuple[Array, Array, Array]) -> tuple[None, Array]:
+        return None, sum_one_group(x, *group_inputs)
 
     return lax.scan(sum_next_group, None, (row_weights, column_weights, image_of_group))[1]
 
@@ -235,20 +231,20 @@ class WeightedPixels(NamedTuple):
 
     def all_pixels(self) -> tuple[Array, Array]:
         """Numbers and weights of all pixels of every cell: (K, cells, cells, n, n) each."""
-        (rows, down), (columns, across) = self.rows, self.columns
-        at = rows[:, :, None, :, None] + columns[:, None, :, None, :]
-        return at, down[:, :, None, :, None] * across[:, None, :, None, :]
+        (rows, row_weights), (columns, column_weights) = self.rows, self.columns
+        pixels = rows[:, :, None, :, None] + columns[:, None, :, None, :]
+        return pixels, row_weights[:, :, None, :, None] * column_weights[:, None, :, None, :]
 
     def one_pixel(self, row_index: int, column_index: int) -> tuple[Array, Array]:
         """Number and weight of pixel (row_index, column_index) of every cell: (K, cells, cells) each."""
-        (rows, down), (columns, across) = self.rows, self.columns
-        at = rows[:, :, None, row_index] + columns[:, None, :, column_index]
-        return at, down[:, :, None, row_index] * across[:, None, :, column_index]
+        (rows, row_weights), (columns, column_weights) = self.rows, self.columns
+        pixel = rows[:, :, None, row_index] + columns[:, None, :, column_index]
+        return pixel, row_weights[:, :, None, row_index] * column_weights[:, None, :, column_index]
 
     def shift_pixel_numbers(self, num_preceding: Array) -> "WeightedPixels":
         """Renumber the pixels for an array with `num_preceding`, (K,), further pixels in front."""
-        (rows, down), across = self
-        return WeightedPixels((rows + num_preceding[:, None, None], down), across)
+        (rows, row_weights), columns = self
+        return WeightedPixels((rows + num_preceding[:, None, None], row_weights), columns)
 
 
 def _gather_pixels(pixel_rows: Array, pixel_numbers: Array, gather_number: int) -> Array:
@@ -260,7 +256,7 @@ def _gather_pixels(pixel_rows: Array, pixel_numbers: Array, gather_number: int) 
         return jnp.take(pixel_rows, pixel_numbers, axis=0, mode="clip").astype(
             accumulator_dtype(pixel_rows.dtype)
         )
-    bits = lax.bitcast_convert_type(pixel_rows, _BITS[gather_number % 2])
+    bits = lax.bitcast_convert_type(pixel_rows, _GATHER_DTYPES[gather_number % 2])
     rows = jnp.take(bits, pixel_numbers, axis=0, mode="clip")
     return to_comparison_dtype(lax.bitcast_convert_type(rows, pixel_rows.dtype))
 
@@ -268,16 +264,16 @@ def _gather_pixels(pixel_rows: Array, pixel_numbers: Array, gather_number: int) 
 def _weighted_sums(pixel_rows: Array, weighted_pixels: WeightedPixels) -> Array:
     """Weighted sums over the pixels of each cell, (K, cells, cells, C), in the accumulator dtype."""
     total = jnp.zeros((), accumulator_dtype(pixel_rows.dtype))
-    for number, (u, v) in enumerate(np.ndindex(*weighted_pixels.pixels_per_cell)):
-        at, weight = weighted_pixels.one_pixel(u, v)
+    for n, (u, v) in enumerate(np.ndindex(*weighted_pixels.pixels_per_cell)):
+        pixel, weight = weighted_pixels.one_pixel(u, v)
         weight = weight.astype(total.dtype)[..., None]
         # An infinity or a NaN times a weight of 0 is NaN.
-        total = total + jnp.where(weight != 0, _gather_pixels(pixel_rows, at, number) * weight, 0)
+        total = total + jnp.where(weight != 0, _gather_pixels(pixel_rows, pixel, n) * weight, 0)
     return total
 
 
 def weighted_sums_by_gather(
-    pixel_row_arrays: Sequence[Array],
+    pixel_arrays: Sequence[Array],
     array_of_box: Array,
     weighted_pixels: WeightedPixels,
     *,
@@ -287,33 +283,30 @@ def weighted_sums_by_gather(
 
     With `concatenates_arrays`, several arrays are concatenated first. Otherwise a loop reads one box after another.
     """
-    if len(pixel_row_arrays) == 1:
-        return _weighted_sums(pixel_row_arrays[0], weighted_pixels)
+    if len(pixel_arrays) == 1:
+        return _weighted_sums(pixel_arrays[0], weighted_pixels)
     if concatenates_arrays:
-        before = np.cumsum([0, *map(len, pixel_row_arrays[:-1])], dtype=np.int32)
+        array_starts = np.cumsum([0, *map(len, pixel_arrays[:-1])], dtype=np.int32)
         return _weighted_sums(
-            jnp.concatenate(pixel_row_arrays),
-            weighted_pixels.shift_pixel_numbers(jnp.asarray(before)[array_of_box]),
+            jnp.concatenate(pixel_arrays),
+            weighted_pixels.shift_pixel_numbers(jnp.asarray(array_starts)[array_of_box]),
         )
-    cells = (weighted_pixels.rows[0].shape[1], weighted_pixels.columns[0].shape[1])
+    cells_shape = (weighted_pixels.rows[0].shape[1], weighted_pixels.columns[0].shape[1])
 
     def read_one_box(box_number: Array, y: Array) -> Array:
-        readers = [
-            lambda flats, box, n=n: _weighted_sums(flats[n], box)
-            for n in range(len(pixel_row_arrays))
-        ]
+        readers = [lambda xs, b, n=n: _weighted_sums(xs[n], b) for n in range(len(pixel_arrays))]
         sums = lax.switch(
             array_of_box[box_number],
             readers,
-            list(pixel_row_arrays),
+            list(pixel_arrays),
             _slice_box(weighted_pixels, box_number),
         )
         return lax.dynamic_update_slice_in_dim(y, sums, box_number, 0)
 
-    shape = (len(array_of_box), *cells, pixel_row_arrays[0].shape[1])
-    zeros = jnp.zeros(shape, accumulator_dtype(pixel_row_arrays[0].dtype))
+    shape = (len(array_of_box), *cells_shape, pixel_arrays[0].shape[1])
+    zeros = jnp.zeros(shape, accumulator_dtype(pixel_arrays[0].dtype))
     return lax.fori_loop(
-        0, len(array_of_box), read_one_box, match_varying_mesh_axes([zeros], *pixel_row_arrays)[0]
+        0, len(array_of_box), read_one_box, match_varying_mesh_axes([zeros], *pixel_arrays)[0]
     )
 
 
@@ -330,26 +323,26 @@ def scatter_weighted_cotangents(
     of rows of cells; each scatter adds pixels in order.
     """
     channels = dy.shape[-1]
-    array_of_box, across = jax.tree.map(
+    array_of_box, columns = jax.tree.map(
         lambda a: jnp.repeat(a, num_parts, 0), (array_of_box, weighted_pixels.columns)
     )
-    dy, down = jax.tree.map(
+    dy, rows = jax.tree.map(
         lambda a: a.reshape(len(array_of_box), a.shape[1] // num_parts, *a.shape[2:]),
         (dy, weighted_pixels.rows),
     )
-    weighted_pixels = WeightedPixels(down, across)
+    weighted_pixels = WeightedPixels(rows, columns)
 
     def scatter_one_box(box_number: Array, dxs: list[Array]) -> list[Array]:
-        at, weight = _slice_box(weighted_pixels, box_number).all_pixels()
+        pixel, weight = _slice_box(weighted_pixels, box_number).all_pixels()
         weight = weight.astype(dy.dtype)[..., None]
-        share = _slice_box(dy, box_number)[:, :, :, None, None]
-        terms = jnp.where(weight != 0, share * weight, 0).reshape(-1, channels)
-        rows = [
-            jnp.where(array_of_box[box_number] == n, at, count)
+        box_dy = _slice_box(dy, box_number)[:, :, :, None, None]
+        terms = jnp.where(weight != 0, box_dy * weight, 0).reshape(-1, channels)
+        positions = [
+            jnp.where(array_of_box[box_number] == n, pixel, count)
             for n, count in enumerate(rows_per_array)
         ]
-        pairs = zip(dxs, rows, strict=True)
-        return [dx.at[at.reshape(-1)].add(terms, mode="drop") for dx, at in pairs]
+        pairs = zip(dxs, positions, strict=True)
+        return [dx.at[pixel.reshape(-1)].add(terms, mode="drop") for dx, pixel in pairs]
 
     zeros = [jnp.zeros((count, channels), dy.dtype) for count in rows_per_array]
     return lax.fori_loop(

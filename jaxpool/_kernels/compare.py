@@ -69,10 +69,10 @@ def challenger_wins(challenger: Array, current_best: Array, kind: Kind, ties: Ti
         beats = lax.gt if kind == "max" else lax.lt
         return lax.bitwise_or(beats(challenger, current_best), lax.ne(challenger, challenger))
     if ties == "first":
-        number = lax.eq(current_best, current_best)
-        return lax.bitwise_and(lax.bitwise_not(loses_or_ties(challenger, current_best)), number)
-    lost_nan = lax.bitwise_and(lax.ne(current_best, current_best), lax.eq(challenger, challenger))
-    return lax.bitwise_not(lax.bitwise_or(loses(challenger, current_best), lost_nan))
+        is_number = lax.eq(current_best, current_best)
+        return lax.bitwise_and(lax.bitwise_not(loses_or_ties(challenger, current_best)), is_number)
+    keeps_nan = lax.bitwise_and(lax.ne(current_best, current_best), lax.eq(challenger, challenger))
+    return lax.bitwise_not(lax.bitwise_or(loses(challenger, current_best), keeps_nan))
 
 
 def select_best_candidate(
@@ -85,23 +85,23 @@ def select_best_candidate(
     `nan_value`, and the tap of the NaN is returned.
     """
     beats, wins_or_ties = (lax.gt, lax.ge) if kind == "max" else (lax.lt, lax.le)
-    better = wins_or_ties if ties == "last" else beats
+    compare = wins_or_ties if ties == "last" else beats
 
     def better_candidate(current_best: Candidate, challenger: Candidate) -> Candidate:
         keys = challenger[0], current_best[0]
-        takes = challenger_wins(*keys, kind, ties) if nan_value is None else better(*keys)
-        return tuple(lax.select(takes, t, b) for t, b in zip(challenger, current_best, strict=True))
+        wins = challenger_wins(*keys, kind, ties) if nan_value is None else compare(*keys)
+        return tuple(lax.select(wins, t, b) for t, b in zip(challenger, current_best, strict=True))
 
     _, value, *tap = functools.reduce(better_candidate, candidates)
     if nan_value is not None:
-        nans = [lax.ne(term[0], term[0]) for term in candidates]
+        nan_masks = [lax.ne(candidate[0], candidate[0]) for candidate in candidates]
         value = lax.select(
-            functools.reduce(lax.bitwise_or, nans), lax.full_like(value, nan_value), value
+            functools.reduce(lax.bitwise_or, nan_masks), lax.full_like(value, nan_value), value
         )
-        in_order = [*zip(nans, candidates, strict=True)]
+        pairs = [*zip(nan_masks, candidates, strict=True)]
         # Later selects override earlier selects, so the winning NaN is selected last.
-        for is_nan, (*_, at) in reversed(in_order) if ties == "first" else in_order:
-            tap = [lax.select(is_nan, at, best) for best in tap]
+        for is_nan, (*_, nan_tap) in reversed(pairs) if ties == "first" else pairs:
+            tap = [lax.select(is_nan, nan_tap, best) for best in tap]
     return value, *tap
 
 

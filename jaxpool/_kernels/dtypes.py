@@ -32,8 +32,8 @@ def bitcast_uint16_to_half(x: Array, dtype: DType) -> Array:
 
 def accumulator_dtype(dtype: DType) -> DType:
     """Dtype in which sums of `dtype` are accumulated: float32 for 8- and 16-bit floats, otherwise `dtype`."""
-    low_precision = is_float(dtype) and jnp.dtype(dtype).itemsize < 4
-    return jnp.dtype(jnp.float32) if low_precision else jnp.dtype(dtype)
+    is_low_precision = is_float(dtype) and jnp.dtype(dtype).itemsize < 4
+    return jnp.dtype(jnp.float32) if is_low_precision else jnp.dtype(dtype)
 
 
 def mean_dtype(dtype: DType) -> DType:
@@ -57,14 +57,14 @@ def widen_to_8_bits(x: Array) -> Array:
     """Widen integers of 2 and 4 bits to 8 bits, because XLA lacks some operations for them."""
     if not jnp.issubdtype(x.dtype, jnp.integer):
         return x
-    byte = np.uint8 if jnp.issubdtype(x.dtype, jnp.unsignedinteger) else np.int8
-    return x.astype(byte) if jnp.iinfo(x.dtype).bits < jnp.iinfo(byte).bits else x
+    byte_dtype = np.uint8 if jnp.issubdtype(x.dtype, jnp.unsignedinteger) else np.int8
+    return x.astype(byte_dtype) if jnp.iinfo(x.dtype).bits < jnp.iinfo(byte_dtype).bits else x
 
 
 def index_dtype(num_values: int) -> DType:
     """Narrowest unsigned dtype with at least `num_values` values."""
-    kinds = (np.uint8, np.uint16, np.uint32)
-    return jnp.dtype(next(kind for kind in kinds if num_values <= np.iinfo(kind).max + 1))
+    dtypes = (np.uint8, np.uint16, np.uint32)
+    return jnp.dtype(next(dtype for dtype in dtypes if num_values <= np.iinfo(dtype).max + 1))
 
 
 def reduction_identity(dtype: DType, kind: Kind) -> Any:
@@ -76,5 +76,5 @@ def reduction_identity(dtype: DType, kind: Kind) -> Any:
         return np.asarray(getattr(jnp.iinfo(dtype), bound), dtype)
     with np.errstate(all="ignore"):
         value = np.asarray(-np.inf if kind == "max" else np.inf).astype(dtype)
-    infinite = np.isinf(value.astype(np.float32))  # several of the float8 types have no infinity
-    return value if infinite else np.asarray(getattr(jnp.finfo(dtype), bound), dtype)
+    is_infinite = np.isinf(value.astype(np.float32))  # several of the float8 types have no infinity
+    return value if is_infinite else np.asarray(getattr(jnp.finfo(dtype), bound), dtype)

@@ -22,9 +22,9 @@ _BITCAST_DTYPES = (jnp.float16, jnp.bfloat16, jnp.float32, jnp.float64)
 
 def _flip_bits_of_negatives(bits: Array) -> Array:
     """Convert float bits to integers in numeric order, or back: invert all bits but the sign of negative numbers."""
-    last = lax.full_like(bits, 8 * bits.dtype.itemsize - 1)
-    rest = lax.full_like(bits, np.iinfo(bits.dtype).max)
-    return lax.bitwise_xor(bits, lax.bitwise_and(lax.shift_right_arithmetic(bits, last), rest))
+    shift = lax.full_like(bits, 8 * bits.dtype.itemsize - 1)
+    mask = lax.full_like(bits, np.iinfo(bits.dtype).max)
+    return lax.bitwise_xor(bits, lax.bitwise_and(lax.shift_right_arithmetic(bits, shift), mask))
 
 
 def _widen_8_bit_floats(x: Array) -> Array:
@@ -45,12 +45,12 @@ def float_bits(x: Array) -> Array:
 
 def bits_to_sort_keys(bits: Array, dtype: DType, nan_position: NaNPosition) -> Array:
     """`to_sort_keys` for floats of `dtype` that are passed as their bits."""
-    limits = np.iinfo(bits.dtype)
+    info = np.iinfo(bits.dtype)
     infinity = np.asarray(np.inf).astype(dtype).view(bits.dtype)
-    size = lax.bitwise_and(bits, lax.full_like(bits, limits.max))
-    end = lax.full_like(bits, limits.max if nan_position == "greatest" else limits.min)
+    magnitude = lax.bitwise_and(bits, lax.full_like(bits, info.max))
+    nan_key = lax.full_like(bits, info.max if nan_position == "greatest" else info.min)
     return lax.select(
-        lax.gt(size, lax.full_like(bits, infinity)), end, _flip_bits_of_negatives(bits)
+        lax.gt(magnitude, lax.full_like(bits, infinity)), nan_key, _flip_bits_of_negatives(bits)
     )
 
 
@@ -75,9 +75,9 @@ def zero_tied_sort_keys(x: Array) -> Array:
     x = _widen_8_bit_floats(x)
     if not is_float(x.dtype):
         return x
-    order = _convert_sign_magnitude(float_bits(x))
-    nan = np.asarray(np.nan, x.dtype).view(order.dtype)
-    return lax.select(lax.ne(x, x), lax.full_like(order, abs(int(nan))), order)
+    sort_keys = _convert_sign_magnitude(float_bits(x))
+    nan = np.asarray(np.nan, x.dtype).view(sort_keys.dtype)
+    return lax.select(lax.ne(x, x), lax.full_like(sort_keys, abs(int(nan))), sort_keys)
 
 
 def from_zero_tied_sort_keys(sort_keys: Array, dtype: DType) -> Array:
@@ -95,21 +95,21 @@ def _convert_sign_magnitude(bits: Array) -> Array:
     return lax.select(lax.lt(bits, lax.full_like(bits, 0)), lowest - bits, bits)
 
 
-def min_or_max_key(dtype: DType, greatest: bool) -> np.ndarray:
-    """Least or, with `greatest`, greatest value of a key dtype.
+def min_or_max_key(dtype: DType, is_max: bool) -> np.ndarray:
+    """Least or, with `is_max`, greatest value of a key dtype.
 
     `zero_tied_sort_keys` of floats never reach it; integers may.
     """
     info = jnp.iinfo(dtype)
-    return np.asarray(info.max if greatest else info.min, dtype)
+    return np.asarray(info.max if is_max else info.min, dtype)
 
 
 def tie_zero_keys(sort_keys: Array, dtype: DType) -> Array:
     """Map the keys of -0 and +0 to one key, preserving the order."""
     if not is_float(dtype):
         return sort_keys
-    last = lax.full_like(sort_keys, 8 * sort_keys.dtype.itemsize - 1)
-    return lax.sub(sort_keys, lax.shift_right_arithmetic(sort_keys, last))
+    shift = lax.full_like(sort_keys, 8 * sort_keys.dtype.itemsize - 1)
+    return lax.sub(sort_keys, lax.shift_right_arithmetic(sort_keys, shift))
 
 
 def has_sign_bit(x: Array) -> Array:
@@ -125,11 +125,11 @@ def set_sign_of_zeros(y: Array, negative_mask: Array) -> Array:
     """
     wide = _widen_8_bit_floats(y)
     bits = float_bits(wide)
-    limits = np.iinfo(bits.dtype)
-    size = lax.bitwise_and(bits, lax.full_like(bits, limits.max))
-    zero = lax.select(negative_mask, lax.full_like(bits, limits.min), lax.full_like(bits, 0))
-    signed = lax.select(lax.eq(size, lax.full_like(size, 0)), zero, bits)
-    return _floats_from_bits(signed, y.dtype)
+    info = np.iinfo(bits.dtype)
+    magnitude = lax.bitwise_and(bits, lax.full_like(bits, info.max))
+    signed_zero = lax.select(negative_mask, lax.full_like(bits, info.min), lax.full_like(bits, 0))
+    signed_bits = lax.select(lax.eq(magnitude, lax.full_like(magnitude, 0)), signed_zero, bits)
+    return _floats_from_bits(signed_bits, y.dtype)
 
 
 def constant_sort_key(value: np.ndarray, nan_position: NaNPosition) -> np.ndarray:

@@ -15,14 +15,14 @@ from jax import numpy as jnp
 from jax.experimental.xla_metadata import set_xla_metadata
 
 from jaxpool._arguments.arrays import match_varying_mesh_axes, varying_mesh_axes
-from jaxpool._plan.problem import Barrier
+from jaxpool._plan.problem import BarrierKind
 
 # True if jax inlines every call of the program that is being lowered, as it does for programs exported for several
 # platforms or with symbolic sizes. A user context is part of the keys of jax's jit cache.
 inlines_calls = jax.make_user_context(False)
 
 
-def materialise(barrier_kind: Barrier, kernel: Callable[..., Any], *args: Array) -> Any:
+def materialise(barrier_kind: BarrierKind, kernel: Callable[..., Any], *args: Array) -> Any:
     """Evaluate `kernel(*args)` with each result computed once and stored. A "call" also stores the arguments."""
     if barrier_kind == "barrier":
         return lax.optimization_barrier(kernel(*args))
@@ -37,7 +37,7 @@ def materialise(barrier_kind: Barrier, kernel: Callable[..., Any], *args: Array)
         return jax.jit(body)(*args)
 
 
-def store_arguments(barrier_kind: Barrier, kernel: Callable[..., Any]) -> Callable[..., Any]:
+def store_arguments(barrier_kind: BarrierKind, kernel: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a kernel so that each argument is computed once and stored, even if several passes read it.
 
     XLA may recompute an argument for a second pass with other rounding: it keeps 16-bit intermediates as float32 and
@@ -51,32 +51,28 @@ def store_arguments(barrier_kind: Barrier, kernel: Callable[..., Any]) -> Callab
 def _evaluate_in_conditional(kernel: Callable[..., Any], *args: Array) -> Any:
     """Evaluate `kernel(*args)` in a conditional whose predicate XLA cannot fold. Slower than a call."""
     branch = jax.jit(kernel)  # one trace serves `eval_shape` and the branch
-    types: list[Any] = []
+    result_types: list[Any] = []
 
     def record_result_types(*args: Array) -> Any:
         y = branch(*args)
-        types[:] = map(jax.typeof, jax.tree.leaves(y))
+        result_types[:] = map(jax.typeof, jax.tree.leaves(y))
         return y
 
-    shapes = jax.eval_shape(record_result_types, *args)
+    result_shapes = jax.eval_shape(record_result_types, *args)
 
-    def zeros_of_type(result_shape: jax.ShapeDtypeStruct, result_type: Any) -> Array:
-        if result_shape.sharding is None and any(result_type.sharding.spec):
+    def zeros_of_type(struct: jax.ShapeDtypeStruct, result_type: Any) -> Array:
+        if struct.sharding is None and any(result_type.sharding.spec):
             # On a mesh with explicit and automatic axes, `eval_shape` drops the explicit sharding.
-            zero = lax.full(
-                result_shape.shape, 0, result_shape.dtype, sharding=result_type.sharding
-            )
+            zero = lax.full(struct.shape, 0, struct.dtype, sharding=result_type.sharding)
             return match_varying_mesh_axes([zero], *args)[0]
-        if result_shape.sharding is not None or not any(map(varying_mesh_axes, args)):
-            return lax.full_like(result_shape, 0)
+        if struct.sharding is not None or not any(map(varying_mesh_axes, args)):
+            return lax.full_like(struct, 0)
         # If only some mesh axes are manual, `eval_shape` drops the axes over which the result varies.
-        return match_varying_mesh_axes(
-            [lax.full(result_shape.shape, 0, result_shape.dtype)], *args
-        )[0]
+        return match_varying_mesh_axes([lax.full(struct.shape, 0, struct.dtype)], *args)[0]
 
     def untaken_branch(*args: Array) -> Any:
-        leaves, tree = jax.tree.flatten(shapes)
-        return jax.tree.unflatten(tree, map(zeros_of_type, leaves, types))
+        leaves, tree = jax.tree.flatten(result_shapes)
+        return jax.tree.unflatten(tree, map(zeros_of_type, leaves, result_types))
 
-    taken = lax.optimization_barrier(jnp.asarray(True))
-    return lax.optimization_barrier(lax.cond(taken, branch, untaken_branch, *args))
+    predicate = lax.optimization_barrier(jnp.asarray(True))
+    return lax.optimization_barrier(lax.cond(predicate, branch, untaken_branch, *args))

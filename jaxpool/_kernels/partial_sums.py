@@ -16,7 +16,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._kernels.predicates import all_true_across_vmap
-from jaxpool._plan.segments import PartialSums, partial_sums
+from jaxpool._plan.segments import PartialSums, plan_partial_sums
 
 # The output row of each row of x, and the segment that owns each partial sum.
 RowsAndOwners = tuple[Array, Array]
@@ -26,10 +26,10 @@ def segment_sums_in_order(
     x: Array, segment_ids: Array, num_segments: int, is_sorted: bool
 ) -> Array:
     """Sum of the rows of each segment, (num_segments, ...); rows with ids out of range are left out."""
-    levels = partial_sums(x.shape[0], num_segments, is_sorted) if x.dtype == np.float32 else ()
+    levels = plan_partial_sums(x.shape[0], num_segments, is_sorted) if x.dtype == np.float32 else ()
     if not levels:
         return jax.ops.segment_sum(x, segment_ids, num_segments, is_sorted, mode="drop")
-    y = jnp.zeros((num_segments + sum(level.number for level in levels), *x.shape[1:]), x.dtype)
+    y = jnp.zeros((num_segments + sum(level.num_sums for level in levels), *x.shape[1:]), x.dtype)
     start = num_segments
     # Rows of y from `num_segments` on are partial sums, which no id may name.
     segment_ids = jnp.where(
@@ -43,8 +43,8 @@ def segment_sums_in_order(
     for level in levels:
         rows, owners = output_rows_by_form[level.form](segment_ids, num_segments, start, level)
         y = _scatter_add_rows(y, rows, x)
-        x, segment_ids = y[start : start + level.number], owners
-        start += level.number
+        x, segment_ids = y[start : start + level.num_sums], owners
+        start += level.num_sums
     return _scatter_add_rows(y, segment_ids, x)[:num_segments]
 
 
@@ -56,25 +56,23 @@ def _output_rows_of_runs(
     segment_ids: Array, num_segments: int, first_partial_row: int, plan: PartialSums
 ) -> RowsAndOwners:
     """Each block has a partial sum for the segment of its first row."""
-    rest = plan.number * plan.length - segment_ids.shape[0]
-    blocks = lax.pad(segment_ids, np.int32(-1), [(0, rest, 0)]).reshape(plan.number, plan.length)
-    partial = first_partial_row + lax.broadcasted_iota(np.int32, blocks.shape, 0)
-    first = blocks[:, :1]
-    return jnp.where(blocks == first, partial, blocks).reshape(-1)[: segment_ids.shape[0]], first[
-        :, 0
-    ]
+    padding = plan.num_sums * plan.rows - segment_ids.shape[0]
+    ids = lax.pad(segment_ids, np.int32(-1), [(0, padding, 0)]).reshape(plan.num_sums, plan.rows)
+    sum_rows = first_partial_row + lax.broadcasted_iota(np.int32, ids.shape, 0)
+    first = ids[:, :1]
+    return jnp.where(ids == first, sum_rows, ids).reshape(-1)[: segment_ids.shape[0]], first[:, 0]
 
 
 def _output_rows_of_blocks(
     segment_ids: Array, num_segments: int, first_partial_row: int, plan: PartialSums
 ) -> RowsAndOwners:
     """Each block except the first has a partial sum for every segment."""
-    block = lax.div(lax.iota(np.int32, segment_ids.shape[0]), np.int32(plan.length))
-    to_partial = (block > 0) & (segment_ids >= 0)
+    block = lax.div(lax.iota(np.int32, segment_ids.shape[0]), np.int32(plan.rows))
+    is_partial = (block > 0) & (segment_ids >= 0)
     rows = jnp.where(
-        to_partial, first_partial_row + (block - 1) * num_segments + segment_ids, segment_ids
+        is_partial, first_partial_row + (block - 1) * num_segments + segment_ids, segment_ids
     )
-    return rows, jnp.tile(lax.iota(np.int32, num_segments), plan.number // num_segments)
+    return rows, jnp.tile(lax.iota(np.int32, num_segments), plan.num_sums // num_segments)
 
 
 def _multiplicative_hash(numbers: Array) -> Array:
@@ -89,41 +87,41 @@ def _output_rows_by_sampling(
 
     A hash distributes chunks of consecutive rows over the segment itself and its partial sums.
     """
-    rows, chunk = segment_ids.shape[0], plan.chunk
-    chunks = lax.iota(np.uint32, rows // chunk)
-    at = chunks * np.uint32(chunk) + lax.shift_right_logical(
+    num_rows, chunk_size = segment_ids.shape[0], plan.sample_stride
+    chunks = lax.iota(np.uint32, num_rows // chunk_size)
+    sampled_rows = chunks * np.uint32(chunk_size) + lax.shift_right_logical(
         _multiplicative_hash(chunks), np.uint32(16)
-    ) % np.uint32(chunk)
-    sample = segment_ids.at[at.astype(np.int32)].get(mode="promise_in_bounds")
-    seen = jax.ops.segment_sum(lax.full_like(sample, 1), sample, num_segments, mode="drop")
-    is_long = seen >= plan.least // chunk
+    ) % np.uint32(chunk_size)
+    sample = segment_ids.at[sampled_rows.astype(np.int32)].get(mode="promise_in_bounds")
+    num_sampled = jax.ops.segment_sum(lax.full_like(sample, 1), sample, num_segments, mode="drop")
+    is_long = num_sampled >= plan.long_segment_rows // chunk_size
 
     def rows_with_partial_sums(segment_ids: Array) -> RowsAndOwners:
-        bits = jnp.where(is_long, 32 - lax.clz(seen * chunk // plan.length - 1), 0)
-        partial = lax.shift_left(lax.full_like(bits, 1), bits) - 1
-        ends = jnp.cumsum(partial)
-        known = lax.clamp(np.int32(0), segment_ids, np.int32(num_segments - 1))
-        table = (ends - partial) * 32 + bits  # one gather per row, not two
-        entry = table.at[known].get(mode="promise_in_bounds")
-        numbers = _multiplicative_hash(lax.div(lax.iota(np.uint32, rows), np.uint32(chunk)))
-        which = lax.shift_right_logical(numbers, np.uint32(32) - (entry & 31).astype(np.uint32))
-        which = which.astype(np.int32)  # 0 if `bits` is 0
-        to_partial = (which > 0) & (segment_ids == known)
-        owners = jnp.searchsorted(ends, lax.iota(np.int32, plan.number), side="right")
-        place = jnp.where(
-            to_partial,
-            first_partial_row + lax.shift_right_logical(entry, np.int32(5)) + which - 1,
+        num_bits = jnp.where(is_long, 32 - lax.clz(num_sampled * chunk_size // plan.rows - 1), 0)
+        num_partial = lax.shift_left(lax.full_like(num_bits, 1), num_bits) - 1
+        partial_ends = jnp.cumsum(num_partial)
+        clipped_ids = lax.clamp(np.int32(0), segment_ids, np.int32(num_segments - 1))
+        table = (partial_ends - num_partial) * 32 + num_bits  # one gather per row, not two
+        entry = table.at[clipped_ids].get(mode="promise_in_bounds")
+        hashes = _multiplicative_hash(lax.div(lax.iota(np.uint32, num_rows), np.uint32(chunk_size)))
+        sum_index = lax.shift_right_logical(hashes, np.uint32(32) - (entry & 31).astype(np.uint32))
+        sum_index = sum_index.astype(np.int32)  # 0 if `num_bits` is 0
+        is_partial = (sum_index > 0) & (segment_ids == clipped_ids)
+        owners = jnp.searchsorted(partial_ends, lax.iota(np.int32, plan.num_sums), side="right")
+        output_rows = jnp.where(
+            is_partial,
+            first_partial_row + lax.shift_right_logical(entry, np.int32(5)) + sum_index - 1,
             segment_ids,
         )
-        return place, owners.astype(np.int32)
+        return output_rows, owners.astype(np.int32)
 
     def rows_without_partial_sums(segment_ids: Array) -> RowsAndOwners:
-        return segment_ids, lax.full_like(segment_ids[: plan.number], -1)
+        return segment_ids, lax.full_like(segment_ids[: plan.num_sums], -1)
 
-    placed: RowsAndOwners = lax.cond(
+    rows_and_owners: RowsAndOwners = lax.cond(
         all_true_across_vmap(jnp.logical_not(is_long)),
         rows_without_partial_sums,
         rows_with_partial_sums,
         segment_ids,
     )
-    return placed
+    return rows_and_owners

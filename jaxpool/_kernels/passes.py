@@ -55,116 +55,104 @@ def run_pass(
 
     In a region without any element of the array, the only term has tap 0 and consists of fill values.
     """
-    minor_last = sorted(range(len(axes)), key=axes.__getitem__)
-    order = minor_last if layout.minor_last else minor_last[::-1]
+    region_order = sorted(range(len(axes)), key=axes.__getitem__)
+    phase_order = region_order if layout.minor_axis_last else region_order[::-1]
 
-    def compute_region(region_per_axis: Sequence[Region]) -> Any:
+    def compute_region(cuts: Sequence[Region]) -> Any:
         """Positions of one region, with the phases interleaved."""
-        padded = layout.reading == "padded"
-        read = (
-            [_pad_source(source, axes, region_per_axis) for source in sources]
-            if padded
-            else sources
-        )
+        is_padded = layout.read_mode == "padded"
+        inputs = [_pad_source(s, axes, cuts) for s in sources] if is_padded else sources
 
         def compute_phase(phase_per_axis: tuple[int, ...]) -> Any:
-            pieces = itertools.chain(
-                *[
-                    _arguments_of_terms(source, axes, region_per_axis, phase_per_axis)
-                    for source in read
-                ]
+            term_args = itertools.chain(
+                *[_term_args(s, axes, cuts, phase_per_axis) for s in inputs]
             )
-            terms = [term_at_tap(*piece) for piece in pieces]
+            terms = [term_at_tap(*args) for args in term_args]
             return join_terms(terms or [fill_value_term()])
 
         def fill_value_term() -> T:
-            parts = [slices.empty_along_axes(x, axes) for x in sources[0].arrays]
-            sides = [(0, cut.stop - cut.first, 0) for cut in region_per_axis]
+            empty_parts = [slices.empty_along_axes(x, axes) for x in sources[0].arrays]
+            padding = [(0, region.stop - region.start, 0) for region in cuts]
             return term_at_tap(
-                0, parts, functools.partial(slices.pad, axes=axes, padding_configs=sides)
+                0, empty_parts, functools.partial(slices.pad, axes=axes, configs=padding)
             )
 
         def interleave_phases(*phase_results: Array) -> Array:
             def interleave_along_axis(parts: list[Array], axis_index: int) -> Array:
-                return slices.interleave(
-                    parts, axes[axis_index], region_per_axis[axis_index].phases
-                )
+                return slices.interleave(parts, axes[axis_index], cuts[axis_index].num_phases)
 
             return slices.join_parts(
-                dict(zip(indices, phase_results, strict=True)), order, interleave_along_axis
+                dict(zip(indices, phase_results, strict=True)), phase_order, interleave_along_axis
             )
 
-        columns = zip(*[source.phases for source in sources], strict=True)
-        indices = [*itertools.product(*map(_phases_that_read, columns, region_per_axis))]
+        phases_of_axes = zip(*[s.phases for s in sources], strict=True)
+        indices = [*itertools.product(*map(_phases_that_read, phases_of_axes, cuts))]
         return jax.tree.map(interleave_phases, *map(compute_phase, indices))
 
     def crop_to_output(x: Array) -> Array:
         sizes = [total_positions(phases) for phases in sources[0].phases]
-        sides = [(0, size - x.shape[axis], 0) for axis, size in zip(axes, sizes, strict=True)]
-        return slices.pad(x, axes, sides, 0)
+        padding = [(0, size - x.shape[axis], 0) for axis, size in zip(axes, sizes, strict=True)]
+        return slices.pad(x, axes, padding, 0)
 
-    def concatenate_regions(region_results: list[Any], axis_index: int) -> Any:
-        return jax.tree.map(
-            lambda *parts: slices.concatenate(parts, axes[axis_index]), *region_results
-        )
+    def concatenate_regions(results: list[Any], axis_index: int) -> Any:
+        return jax.tree.map(lambda *parts: slices.concatenate(parts, axes[axis_index]), *results)
 
     # Join the minor axis last for every order of `axes`: XLA vectorises other orders less.
-    places = itertools.product(*[range(len(column)) for column in layout.cuts])
-    chosen = itertools.product(*layout.cuts)
-    parts = {place: compute_region(cuts) for place, cuts in zip(places, chosen, strict=True)}
-    return jax.tree.map(crop_to_output, slices.join_parts(parts, minor_last, concatenate_regions))
+    indices = itertools.product(*[range(len(column)) for column in layout.axis_regions])
+    choices = itertools.product(*layout.axis_regions)
+    parts = {index: compute_region(cuts) for index, cuts in zip(indices, choices, strict=True)}
+    return jax.tree.map(crop_to_output, slices.join_parts(parts, region_order, concatenate_regions))
 
 
-def _phases_that_read(phases_of_sources: Sequence[Phases], region: Region) -> range:
+def _phases_that_read(source_phases: Sequence[Phases], region: Region) -> range:
     """Phases up to the last phase that reads an element; all later phases are zeros."""
-    reading = [
-        p for p in range(region.phases) if any(phases[p].pairs for phases in phases_of_sources)
+    readers = [
+        p
+        for p in range(region.num_phases)
+        if any(phases[p].tap_offsets for phases in source_phases)
     ]
-    return range(max(reading, default=0) + 1)
+    return range(max(readers, default=0) + 1)
 
 
-def _arguments_of_terms(
-    source: Source,
-    axes: Sequence[int],
-    region_per_axis: Sequence[Region],
-    phase_per_axis: tuple[int, ...],
+def _term_args(
+    source: Source, axes: Sequence[int], regions: Sequence[Region], phase_per_axis: tuple[int, ...]
 ) -> Iterator[tuple[int, list[Array], PadToRegion]]:
     """Arguments of each term of a phase that reads an element, in the order of the taps."""
-    accesses = [phases[which] for phases, which in zip(source.phases, phase_per_axis, strict=True)]
+    accesses = [phases[phase] for phases, phase in zip(source.phases, phase_per_axis, strict=True)]
     strides = [access.stride for access in accesses]
-    for chosen in itertools.product(*[access.pairs for access in accesses]):
-        starts, outs, sides = [], [], []
-        for access, (offset, _), region in zip(accesses, chosen, region_per_axis, strict=True):
-            first, stop = access.inside(offset, region.first, region.stop)
+    for pairs in itertools.product(*[access.tap_offsets for access in accesses]):
+        starts, outs, padding = [], [], []
+        for access, (offset, _), region in zip(accesses, pairs, regions, strict=True):
+            first, stop = access.valid_range(offset, region.start, region.stop)
             starts.append(access.stride * first + offset)
             outs.append(stop - first)
-            sides.append((first - region.first, region.stop - stop, 0))
+            padding.append((first - region.start, region.stop - stop, 0))
         if min(outs) > 0:
             parts = [slices.strided_slice(x, axes, starts, outs, strides) for x in source.arrays]
-            pad_to_region = functools.partial(slices.pad, axes=axes, padding_configs=sides)
-            yield sum(tap for _, tap in chosen), parts, pad_to_region
+            pad_to_region = functools.partial(slices.pad, axes=axes, configs=padding)
+            yield sum(tap for _, tap in pairs), parts, pad_to_region
 
 
-def _pad_source(source: Source, axes: Sequence[int], region_per_axis: Sequence[Region]) -> Source:
+def _pad_source(source: Source, axes: Sequence[int], regions: Sequence[Region]) -> Source:
     """Pad the arrays along each axis that the region exceeds, and slice them to the elements that it reads.
 
     Other axes are not sliced, because XLA for CPU copies a slice that many terms read.
     """
     arrays, phases = source.arrays, []
-    for axis, every, region in zip(axes, source.phases, region_per_axis, strict=True):
-        used = [(access.stride, offset) for access in every for offset, _ in access.pairs]
-        begin = min((stride * region.first + offset for stride, offset in used), default=0)
-        end = max((stride * (region.stop - 1) + offset + 1 for stride, offset in used), default=0)
+    for axis, accesses, region in zip(axes, source.phases, regions, strict=True):
+        reads = [(access.stride, offset) for access in accesses for offset, _ in access.tap_offsets]
+        begin = min((stride * region.start + offset for stride, offset in reads), default=0)
+        end = max((stride * (region.stop - 1) + offset + 1 for stride, offset in reads), default=0)
         size = arrays[0].shape[axis]
         if begin >= 0 and end <= size:
-            phases.append(every)
+            phases.append(accesses)
             continue
         first = min(max(begin, 0), size)
         stop = max(first, min(end, size))
-        sides = [(first - begin, end - stop, 0)]
+        padding = [(first - begin, end - stop, 0)]
         arrays = [
-            slices.pad(lax.slice_in_dim(x, first, stop, axis=axis), [axis], sides, fill)
+            slices.pad(lax.slice_in_dim(x, first, stop, axis=axis), [axis], padding, fill)
             for x, fill in zip(arrays, source.fill_values, strict=True)
         ]
-        phases.append(tuple(access.sliced(begin, end) for access in every))
+        phases.append(tuple(access.slice_elements(begin, end) for access in accesses))
     return Source(arrays, source.fill_values, phases)

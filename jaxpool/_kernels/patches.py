@@ -24,7 +24,7 @@ from jaxpool._kernels import slices
 from jaxpool._kernels.compare import TieOrder
 from jaxpool._kernels.dtypes import is_float
 from jaxpool._kernels.positions import ragged_window_bounds, scaled_floor_division
-from jaxpool._plan.program_length import constant_table, one_by_one
+from jaxpool._plan.program_length import gathers_windows, is_constant_table
 from jaxpool._plan.reduce import Fold
 
 
@@ -57,16 +57,10 @@ def split_adjacent_windows(x: Array, window: Window) -> Array:
 
 def extract_patches(x: Array, window: Window, fill: Any) -> Array:
     """Extract the windows of x, with `fill` for taps without an element. Linear in x if `fill` is 0."""
-    value: Any = np.asarray(fill, x.dtype)[()]
+    v: Any = np.asarray(fill, x.dtype)[()]
     for dim in reversed(window.dims):  # first axis last: the largest gather copies rows
         if isinstance(dim, RaggedAxis):
-            x = jnp.take(
-                x,
-                _input_positions_of_taps(dim).reshape(-1),
-                dim.axis,
-                mode="fill",
-                fill_value=value,
-            )
+            x = jnp.take(x, _tap_positions(dim).reshape(-1), dim.axis, mode="fill", fill_value=v)
     return split_adjacent_windows(x, window)
 
 
@@ -77,18 +71,14 @@ def add_up_patches(patches: Array, window: Window) -> Array:
         if not isinstance(dim, RaggedAxis):
             continue
 
-        def read_copies(positions: Any, patches: Array = patches, axis: int = dim.axis) -> Array:
-            return jnp.take(
-                patches, positions, axis, mode="fill", fill_value=0, unique_indices=True
-            )
+        def read_copies(indices: Any, patches: Array = patches, axis: int = dim.axis) -> Array:
+            return jnp.take(patches, indices, axis, mode="fill", fill_value=0, unique_indices=True)
 
-        if one_by_one(dim.sharers):
-            patches = functools.reduce(
-                lax.add, (read_copies(row) for row in _patch_positions_of_copies(dim))
-            )
+        if gathers_windows(dim.max_overlap):
+            patches = functools.reduce(lax.add, (read_copies(i) for i in _indices_of_copies(dim)))
         else:
-            positions = _numpy_or_jax_numpy(dim).stack(_patch_positions_of_copies(dim), 1)
-            patches = jnp.sum(read_copies(positions), axis=dim.axis + 1, dtype=patches.dtype)
+            indices = _numpy_or_jax_numpy(dim).stack(_indices_of_copies(dim), 1)
+            patches = jnp.sum(read_copies(indices), axis=dim.axis + 1, dtype=patches.dtype)
     return patches
 
 
@@ -97,18 +87,18 @@ def add_up_patches(patches: Array, window: Window) -> Array:
 
 def _numpy_or_jax_numpy(dim: Axis) -> Any:
     """NumPy, or jax.numpy for an axis whose tables are too long for constants."""
-    return np if constant_table(max(dim.size, dim.out * dim.window)) else jnp
+    return np if is_constant_table(max(dim.size, dim.out * dim.window)) else jnp
 
 
-def _input_positions_of_taps(dim: RaggedAxis) -> Any:
+def _tap_positions(dim: RaggedAxis) -> Any:
     """Position of each tap of each window, one row per window; `dim.size` for taps without an element."""
     xp = _numpy_or_jax_numpy(dim)
     tap = xp.arange(dim.window, dtype=np.int32)
-    start, last = ragged_window_bounds(dim, xp.arange(dim.out, dtype=np.int32)[:, None])
-    return xp.where(tap <= last, start + tap, np.int32(dim.size))
+    start, last_tap = ragged_window_bounds(dim, xp.arange(dim.out, dtype=np.int32)[:, None])
+    return xp.where(tap <= last_tap, start + tap, np.int32(dim.size))
 
 
-def _patch_positions_of_copies(dim: RaggedAxis) -> list[Any]:
+def _indices_of_copies(dim: RaggedAxis) -> list[Any]:
     """Indices of all copies of each position among the taps of all windows, in the order of the windows.
 
     Each vector has one copy of every position. A position with fewer copies than vectors gets an index out of
@@ -116,51 +106,46 @@ def _patch_positions_of_copies(dim: RaggedAxis) -> list[Any]:
     """
     xp = _numpy_or_jax_numpy(dim)
     position = xp.arange(dim.size, dtype=np.int32)
-    first = scaled_floor_division(FloorDivisionTable(dim.size, dim.out, dim.size), position)
-    places = []
-    for later in range(dim.sharers):
-        number = first + later
+    first_window = scaled_floor_division(FloorDivisionTable(dim.size, dim.out, dim.size), position)
+    indices = []
+    for offset in range(dim.max_overlap):
+        window_index = first_window + offset
         start = scaled_floor_division(
-            FloorDivisionTable(dim.out + dim.sharers, dim.size, dim.out), number
+            FloorDivisionTable(dim.out + dim.max_overlap, dim.size, dim.out), window_index
         )
-        holds = (number < dim.out) & (start <= position)
-        place = number * dim.window + position - start
-        places.append(xp.where(holds, place, np.int32(dim.out * dim.window) + position))
-    return places
+        exists = (window_index < dim.out) & (start <= position)
+        index = window_index * dim.window + position - start
+        indices.append(xp.where(exists, index, np.int32(dim.out * dim.window) + position))
+    return indices
 
 
 def taps_inside_mask(window: Window, ndim: int) -> Array:
     """Mask of the taps that hold elements, for adjacent windows; size 1 along batch axes."""
-    lines = [
-        _input_positions_of_taps(dim).reshape(-1) < dim.size
+    masks = [
+        _tap_positions(dim).reshape(-1) < dim.size
         if isinstance(dim, RaggedAxis)
         else _numpy_or_jax_numpy(dim).ones(dim.out * dim.window, bool)
         for dim in window.dims
     ]
-    return slices.outer_broadcast(jnp.logical_and, lines, window.axes, ndim)
+    return slices.outer_broadcast(jnp.logical_and, masks, window.axes, ndim)
 
 
-def max_of_patches(
-    patches: Array, window: Window, *, reduction_loses_nan: bool, fold_plan: Fold | None
-) -> Array:
+def max_of_patches(patches: Array, window: Window, *, loses_nan: bool, plan: Fold | None) -> Array:
     """Maximum of each window."""
-    taps = tap_axes(window)
+    axes = tap_axes(window)
     return lax.squeeze(
-        reducing.max_or_min_over_axes(
-            patches, taps, "max", reduction_loses_nan=reduction_loses_nan, fold_plan=fold_plan
-        ),
-        taps,
+        reducing.max_or_min_over_axes(patches, axes, "max", loses_nan=loses_nan, plan=plan), axes
     )
 
 
 def attains_max(patches: Array, y: Array, window: Window) -> Array:
     """Mask of the elements that tie with the maximum y of their window."""
-    best, real = lax.expand_dims(y, tap_axes(window)), None
-    if window.padded:
-        real = slices.broadcast_like(
+    maximum, mask = lax.expand_dims(y, tap_axes(window)), None
+    if window.is_padded:
+        mask = slices.broadcast_like(
             split_adjacent_windows(taps_inside_mask(window, y.ndim), window), patches
         )
-    return reducing.attains_extremum(patches, best, real)
+    return reducing.attains_extremum(patches, maximum, mask)
 
 
 def tap_of_max(patches: Array, y: Array, window: Window, ties: TieOrder) -> Array:
@@ -168,11 +153,11 @@ def tap_of_max(patches: Array, y: Array, window: Window, ties: TieOrder) -> Arra
 
     A reduction over the taps finds it, so the program size does not depend on the window.
     """
-    tied, taps = attains_max(patches, y, window), tap_axes(window)
+    tied, axes = attains_max(patches, y, window), tap_axes(window)
 
     def first_or_last_tap(take_last: bool) -> Array:
-        rank = lax.squeeze(reducing.first_tied_flat_index(tied, taps, take_last, False), taps)
-        return lax.full_like(rank, window.size - 1) - rank if take_last else rank
+        index = lax.squeeze(reducing.first_tied_flat_index(tied, axes, take_last, False), axes)
+        return lax.full_like(index, window.size - 1) - index if take_last else index
 
     if ties != "last_nan" or not is_float(y.dtype):
         return first_or_last_tap(ties == "last")
@@ -181,6 +166,6 @@ def tap_of_max(patches: Array, y: Array, window: Window, ties: TieOrder) -> Arra
 
 def one_hot_of_tap(tap: Array, window: Window) -> Array:
     """Mask of the patches that is True at the flat `tap` of each window."""
-    taps = tap_axes(window)
+    axes = tap_axes(window)
     shape = patches_shape(tap.shape, window)
-    return reducing.one_hot_of_flat_index(lax.expand_dims(tap, taps), shape, taps, False)
+    return reducing.one_hot_of_flat_index(lax.expand_dims(tap, axes), shape, axes, False)

@@ -15,7 +15,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry import access
-from jaxpool._geometry.adaptive import FloorDivisionTable, RaggedAxis, ragged_axes_first
+from jaxpool._geometry.adaptive import FloorDivisionTable, RaggedAxis, ragged_first_permutation
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import (
@@ -23,63 +23,51 @@ from jaxpool._kernels.dtypes import (
     bitcast_half_to_uint16,
     bitcast_uint16_to_half,
 )
-from jaxpool._plan.layout import grouped
-from jaxpool._plan.program_length import constant_table
+from jaxpool._plan.layout import group_axes
+from jaxpool._plan.program_length import is_constant_table
 
 # An int32 array, of NumPy (a constant of the program) or of jax (computed by the program).
-Numbers = Any
+IntArray = Any
 
 _DROP = lax.GatherScatterMode.FILL_OR_DROP
 
 
-def int32_range(num_values: int) -> Numbers:
+def int32_iota(num_values: int) -> IntArray:
     """`arange(count)` in int32: a NumPy constant, or an iota where the constant would be too long."""
-    xp: Any = np if constant_table(num_values) else jnp
+    xp: Any = np if is_constant_table(num_values) else jnp
     return xp.arange(num_values, dtype=np.int32)
 
 
-def scaled_floor_division(
-    division_table: FloorDivisionTable, multiplier: Numbers, addend: int = 0
-) -> Numbers:
+def scaled_floor_division(table: FloorDivisionTable, factor: IntArray, addend: int = 0) -> IntArray:
     """`(multiplier * numerator + addend) // denominator` in int32, without overflow."""
-    if not constant_table(division_table.rows):
-        return _binary_long_division(division_table, multiplier, addend)
-    whole, rest = division_table.parts()
+    if not is_constant_table(table.num_entries):
+        return _binary_long_division(table, factor, addend)
+    whole, rest = table.divmod_arrays()
     if len(whole) == 1:
-        return (multiplier * division_table.numerator + addend) // division_table.denominator
-    xp: Any = np if isinstance(multiplier, np.ndarray) else jnp
-    q = multiplier // division_table.length
+        return (factor * table.numerator + addend) // table.denominator
+    xp: Any = np if isinstance(factor, np.ndarray) else jnp
+    q = factor // table.block_length
     parts = [xp.take(xp.asarray(part), q, mode="clip") for part in (whole, rest)]
-    offset = multiplier - q * division_table.length
-    return (
-        parts[0]
-        + (parts[1] + offset * division_table.numerator + addend) // division_table.denominator
-    )
+    r = factor - q * table.block_length
+    return parts[0] + (parts[1] + r * table.numerator + addend) // table.denominator
 
 
-def _binary_long_division(
-    division_table: FloorDivisionTable, multiplier: Numbers, addend: int
-) -> Array:
+def _binary_long_division(table: FloorDivisionTable, factor: IntArray, addend: int) -> Array:
     """`scaled_floor_division` by binary long division.
 
     The denominator is below 2**31, so twice a remainder fits in uint32.
     """
-    q_step, r_step = (
-        np.uint32(part) for part in divmod(division_table.numerator, division_table.denominator)
-    )
-    bits, denominator = (
-        jnp.asarray(multiplier).astype(np.uint32),
-        np.uint32(division_table.denominator),
-    )
+    q_step, r_step = (np.uint32(part) for part in divmod(table.numerator, table.denominator))
+    bits, denominator = (jnp.asarray(factor).astype(np.uint32), np.uint32(table.denominator))
 
     def add_and_carry(quotient: Array, remainder: Array, term: Any) -> tuple[Array, Array]:
         remainder = remainder + term
         carry = (remainder >= denominator).astype(np.uint32)
         return quotient + carry, remainder - carry * denominator
 
-    def divide_one_bit(num_bits_done: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+    def divide_one_bit(bit_index: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         quotient, remainder = state
-        bit = (bits >> (np.uint32(31) - num_bits_done.astype(np.uint32))) & np.uint32(1)
+        bit = (bits >> (np.uint32(31) - bit_index.astype(np.uint32))) & np.uint32(1)
         quotient, remainder = add_and_carry(quotient * np.uint32(2), remainder, remainder)
         return add_and_carry(quotient + bit * q_step, remainder, bit * r_step)
 
@@ -88,78 +76,76 @@ def _binary_long_division(
     return add_and_carry(quotient, remainder, np.uint32(addend))[0].astype(np.int32)
 
 
-def ragged_window_bounds(dim: RaggedAxis, window_numbers: Numbers) -> tuple[Numbers, Numbers]:
+def ragged_window_bounds(dim: RaggedAxis, window_numbers: IntArray) -> tuple[IntArray, IntArray]:
     """Start position and last tap inside the input of the windows `window_numbers`."""
-    floors = FloorDivisionTable(dim.out + 1, dim.size, dim.out)
-    start = scaled_floor_division(floors, window_numbers)
-    return start, scaled_floor_division(floors, window_numbers + 1, dim.out - 1) - start - 1
+    table = FloorDivisionTable(dim.out + 1, dim.size, dim.out)
+    start = scaled_floor_division(table, window_numbers)
+    return start, scaled_floor_division(table, window_numbers + 1, dim.out - 1) - start - 1
 
 
-def window_starts(dim: Axis) -> Numbers:
+def window_starts(dim: Axis) -> IntArray:
     """Position of the first tap of each window, negative in the low padding."""
     if isinstance(dim, RaggedAxis):
-        return ragged_window_bounds(dim, int32_range(dim.out))[0]
-    return int32_range(dim.out) * np.int32(dim.stride) - np.int32(dim.low)
+        return ragged_window_bounds(dim, int32_iota(dim.out))[0]
+    return int32_iota(dim.out) * np.int32(dim.stride) - np.int32(dim.low)
 
 
-def num_taps_inside_windows(dim: Axis) -> Numbers:
+def num_taps_inside_windows(dim: Axis) -> IntArray:
     """Number of taps inside the input for each window along an axis."""
     if isinstance(dim, RaggedAxis):
-        return ragged_window_bounds(dim, int32_range(dim.out))[1] + 1
-    return dim.num_taps_inside(int32_range(dim.out))
+        return ragged_window_bounds(dim, int32_iota(dim.out))[1] + 1
+    return dim.num_taps_inside(int32_iota(dim.out))
 
 
-def covered_by_windows_mask(dim: Axis) -> Numbers | None:
+def covered_by_windows_mask(dim: Axis) -> IntArray | None:
     """Mask of the elements of an axis that are in at least one window, or None for all elements."""
-    if constant_table(dim.size) or access.covers_all_elements(dim):
+    if is_constant_table(dim.size) or access.covers_all_elements(dim):
         return access.covered_elements_mask(dim)
-    elements = int32_range(dim.size) + np.int32(dim.low)
+    positions = int32_iota(dim.size) + np.int32(dim.low)
 
     def add_elements_at_tap(tap: Array, covered_mask: Array) -> Array:
-        at = elements - tap.astype(np.int32) * np.int32(dim.dilation)
-        begins = (at >= 0) & (at < dim.out * dim.stride) & (at % np.int32(dim.stride) == 0)
-        return covered_mask | begins
+        start = positions - tap.astype(np.int32) * np.int32(dim.dilation)
+        exists = (start >= 0) & (start < dim.out * dim.stride) & (start % np.int32(dim.stride) == 0)
+        return covered_mask | exists
 
-    first = lax.full_like(elements, False, np.bool_)
-    return lax.fori_loop(np.int32(0), np.int32(dim.window), add_elements_at_tap, first)
+    initial_mask = lax.full_like(positions, False, np.bool_)
+    return lax.fori_loop(np.int32(0), np.int32(dim.window), add_elements_at_tap, initial_mask)
 
 
 def unravel_index(flat_index: Any, sizes: Sequence[int]) -> list[Array]:
     """Index along each axis of row-major positions in an array of `sizes`."""
-    along: list[Array] = []
+    indices: list[Array] = []
     for size in reversed(sizes):
-        width = lax.full_like(flat_index, size)
-        along.insert(0, lax.rem(flat_index, width))
-        flat_index = lax.div(flat_index, width)
-    return along
+        divisor = lax.full_like(flat_index, size)
+        indices.insert(0, lax.rem(flat_index, divisor))
+        flat_index = lax.div(flat_index, divisor)
+    return indices
 
 
 def flat_position_of_tap(
-    flat_tap: Array, window: Window, first_tap_positions: Sequence[Any], input_sizes: Sequence[int]
+    flat_tap: Array, window: Window, starts: Sequence[Any], sizes: Sequence[int]
 ) -> Array:
-    """Position of the row-major `flat_tap` of each window, in an input of `input_sizes` along the axes of `window`.
+    """Position of the row-major `flat_tap` of each window, in an input of `sizes` along the axes of `window`.
 
-    `first_tap_positions[i]` holds the position of the first tap along axis i, negative in the low padding. It is an
+    `starts[i]` holds the position of the first tap along axis i, negative in the low padding. It is an
     int32 array, constant or traced, that has the rank of `flat_tap` and broadcasts to it.
     """
     taps, unit = unravel_index(flat_tap.astype(np.int32), window.window_shape), 1
-    flat = lax.full_like(taps[0], 0)
-    for dim, at, start, size in reversed(
-        [*zip(window.dims, taps, first_tap_positions, input_sizes, strict=True)]
-    ):
-        flat = flat + (start + at * np.int32(dim.dilation)) * np.int32(unit)
+    position = lax.full_like(taps[0], 0)
+    for dim, tap, start, size in reversed([*zip(window.dims, taps, starts, sizes, strict=True)]):
+        position = position + (start + tap * np.int32(dim.dilation)) * np.int32(unit)
         unit *= size
-    return flat
+    return position
 
 
 @functools.partial(jax.jit, static_argnums=1)
 def input_position_of_tap(flat_tap: Array, window: Window) -> Array:
     """Position in the unpadded input of the `flat_tap` of each window.
 
-    The axes of `flat_tap` are in the order of `ragged_axes_first`, and the axes of the result in the order of the
-    output.
+    The axes of `flat_tap` are in the order of `ragged_first_permutation`, and the axes of the result in the order of
+    the output.
     """
-    flat_tap = lax.transpose(flat_tap, ragged_axes_first(window, flat_tap.ndim)[1])
+    flat_tap = lax.transpose(flat_tap, ragged_first_permutation(window, flat_tap.ndim)[1])
     starts = [
         slices.reshape_along_axis(window_starts(dim), dim.axis, flat_tap.ndim)
         for dim in window.dims
@@ -186,7 +172,7 @@ def _collapse_axes_to_last(x: Array, axes: Sequence[int]) -> Array:
     return lax.collapse(jnp.moveaxis(x, axes, range(-len(axes), 0)), x.ndim - len(axes))
 
 
-def _restore_collapsed_axes(x: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
+def _uncollapse_axes(x: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
     """Undo `_collapse_axes_to_last`; the axes get `sizes`."""
     return jnp.moveaxis(lax.reshape(x, (*x.shape[:-1], *sizes)), range(-len(axes), 0), axes)
 
@@ -199,19 +185,17 @@ def _last_axis_dimension_numbers(dimension_numbers_class: Any, ndim: int) -> Any
 
 def _gather_along_last_axis(x: Array, position: Array) -> Array:
     """Gather elements of x at `position` along the last axis; 0 for positions out of bounds."""
-    dims = _last_axis_dimension_numbers(lax.GatherDimensionNumbers, x.ndim)
-    return lax.gather(x, position[..., None], dims, (1,) * x.ndim, mode=_DROP, fill_value=0)
+    dnums = _last_axis_dimension_numbers(lax.GatherDimensionNumbers, x.ndim)
+    return lax.gather(x, position[..., None], dnums, (1,) * x.ndim, mode=_DROP, fill_value=0)
 
 
 def gather_at_position(x: Array, position: Array, axes: Sequence[int]) -> Array:
     """Gather elements of x at `position`. Linear in x, and the transpose adds in the accumulator dtype."""
     wide = x.astype(accumulator_dtype(x.dtype))
-    read = _gather_along_last_axis(
+    y = _gather_along_last_axis(
         _collapse_axes_to_last(wide, axes), _collapse_axes_to_last(position, axes)
     )
-    return _restore_collapsed_axes(read, axes, [position.shape[axis] for axis in axes]).astype(
-        x.dtype
-    )
+    return _uncollapse_axes(y, axes, [position.shape[axis] for axis in axes]).astype(x.dtype)
 
 
 def gather_at_flat_index(x: Array, flat_index: Array, axes: Sequence[int], from_end: bool) -> Array:
@@ -225,12 +209,12 @@ def gather_at_flat_index(x: Array, flat_index: Array, axes: Sequence[int], from_
     flat_from_start = lax.squeeze(flat_index, axes).astype(np.uint32)
     if from_end:
         flat_from_start = lax.full_like(flat_from_start, math.prod(sizes) - 1) - flat_from_start
-    along = [each.astype(np.int32) for each in unravel_index(flat_from_start, sizes)]
-    dims = lax.GatherDimensionNumbers(
+    indices = [i.astype(np.int32) for i in unravel_index(flat_from_start, sizes)]
+    dnums = lax.GatherDimensionNumbers(
         (), tuple(sorted(axes)), tuple(axes), batch_axes, tuple(range(len(batch_axes)))
     )
-    index, one = jnp.stack(along, -1), (1,) * x.ndim
-    return lax.expand_dims(lax.gather(x, index, dims, one, mode=lax.GatherScatterMode.CLIP), axes)
+    index, ones = jnp.stack(indices, -1), (1,) * x.ndim
+    return lax.expand_dims(lax.gather(x, index, dnums, ones, mode=lax.GatherScatterMode.CLIP), axes)
 
 
 def scatter_add_at_position(
@@ -252,11 +236,11 @@ def scatter_last_wins(
     elements, targets = _collapse_axes_to_last(y, axes), _collapse_axes_to_last(position, axes)
     if elements.shape[-1] == 0:
         return slices.zeros_like_with_sizes(y, axes, sizes)
-    number = lax.broadcasted_iota(np.int32, targets.shape, targets.ndim - 1)
+    element_number = lax.broadcasted_iota(np.int32, targets.shape, targets.ndim - 1)
     no_element = jnp.full((*targets.shape[:-1], math.prod(sizes)), -1, np.int32)
-    dims = _last_axis_dimension_numbers(lax.ScatterDimensionNumbers, targets.ndim)
-    last = lax.scatter_max(no_element, targets[..., None], number, dims, mode=_DROP)
-    return _restore_collapsed_axes(_gather_along_last_axis(elements, last), axes, sizes)
+    dnums = _last_axis_dimension_numbers(lax.ScatterDimensionNumbers, targets.ndim)
+    last_number = lax.scatter_max(no_element, targets[..., None], element_number, dnums, mode=_DROP)
+    return _uncollapse_axes(_gather_along_last_axis(elements, last_number), axes, sizes)
 
 
 def drop_overwritten_positions(
@@ -268,18 +252,16 @@ def drop_overwritten_positions(
     """
     if position.size == 0:
         return position
-    put, read = (
+    scatter, gather = (
         (scatter_in_order, gather_in_order)
         if writes_in_order
         else (scatter_last_wins, gather_at_position)
     )
-    sizes_of_y = [position.shape[axis] for axis in axes]
+    y_sizes = [position.shape[axis] for axis in axes]
     batch = [size for axis, size in enumerate(position.shape) if axis not in axes]
-    shape = (*batch, math.prod(sizes_of_y))
-    number = _restore_collapsed_axes(
-        lax.broadcasted_iota(np.int32, shape, len(batch)), axes, sizes_of_y
-    )
-    is_last = lax.eq(read(put(number, position, axes, sizes), position, axes), number)
+    shape = (*batch, math.prod(y_sizes))
+    number = _uncollapse_axes(lax.broadcasted_iota(np.int32, shape, len(batch)), axes, y_sizes)
+    is_last = lax.eq(gather(scatter(number, position, axes, sizes), position, axes), number)
     return lax.select(is_last, position, lax.full_like(position, math.prod(sizes)))
 
 
@@ -296,29 +278,29 @@ def _scatter_indices(position: Array, axes: Sequence[int], shape: Sequence[int])
 
     The indices are in row-major order of the elements along `axes`. The last axis of the result has size 1.
     """
-    sizes, front = [shape[axis] for axis in axes], min(axes)
-    steps = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    sizes, first_axis = [shape[axis] for axis in axes], min(axes)
+    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
     def ends_with_adjacent_axes(axes_and_sizes: tuple[tuple[int, int], ...]) -> bool:
         """True if two axes are adjacent in memory, so that a position along both needs no division."""
-        (before, _), (axis, _) = axes_and_sizes[-2:]
-        return axis == before + 1
+        (previous_axis, _), (axis, _) = axes_and_sizes[-2:]
+        return axis == previous_axis + 1
 
-    first, *later = grouped(zip(axes, sizes, strict=True), ends_with_adjacent_axes)
-    place, rest = lax.full_like(position, 0), position
-    for run in reversed(later):
-        width = lax.full_like(rest, math.prod(size for _, size in run))
-        place = place + lax.rem(rest, width) * np.int32(steps[run[-1][0]])
-        rest = lax.div(rest, width)
-    place = place + rest * np.int32(steps[first[-1][0]])
-    for axis in {*range(front, position.ndim)} - {*axes}:
+    first_run, *later_runs = group_axes(zip(axes, sizes, strict=True), ends_with_adjacent_axes)
+    index, quotient = lax.full_like(position, 0), position
+    for run in reversed(later_runs):
+        run_size = lax.full_like(quotient, math.prod(size for _, size in run))
+        index = index + lax.rem(quotient, run_size) * np.int32(strides[run[-1][0]])
+        quotient = lax.div(quotient, run_size)
+    index = index + quotient * np.int32(strides[first_run[-1][0]])
+    for axis in {*range(first_axis, position.ndim)} - {*axes}:
         batch_index = lax.broadcasted_iota(np.int32, position.shape, axis)
-        place = place + batch_index * np.int32(steps[axis])
-    inside = lax.lt(position, lax.full_like(position, math.prod(sizes)))
-    place = lax.select(inside, place, lax.full_like(place, math.prod(shape[front:])))
-    count = math.prod(position.shape[front:])
-    ordered = lax.transpose(place, _pooled_axes_permutation(place.ndim, axes))
-    return lax.reshape(ordered, (*shape[:front], count, 1))
+        index = index + batch_index * np.int32(strides[axis])
+    is_inside = lax.lt(position, lax.full_like(position, math.prod(sizes)))
+    index = lax.select(is_inside, index, lax.full_like(index, math.prod(shape[first_axis:])))
+    num_elements = math.prod(position.shape[first_axis:])
+    ordered_index = lax.transpose(index, _pooled_axes_permutation(index.ndim, axes))
+    return lax.reshape(ordered_index, (*shape[:first_axis], num_elements, 1))
 
 
 def scatter_in_order(
@@ -338,53 +320,53 @@ def scatter_in_order(
     shape = list(y.shape)
     for axis, size in zip(axes, sizes, strict=True):
         shape[axis] = size
-    front = min(axes)
+    first_axis = min(axes)
     value = y.astype(accumulator_dtype(y.dtype)) if accumulate else bitcast_half_to_uint16(y)
     scatter = lax.scatter_add if accumulate else lax.scatter
-    batch = tuple(range(front))
-    place = _scatter_indices(position, axes, shape)
-    scattered = scatter(
-        lax.full((*shape[:front], math.prod(shape[front:])), 0, value.dtype),
-        place,
-        lax.reshape(lax.transpose(value, _pooled_axes_permutation(y.ndim, axes)), place.shape[:-1]),
-        lax.ScatterDimensionNumbers((), (front,), (front,), batch, batch),
+    batch_axes = tuple(range(first_axis))
+    index = _scatter_indices(position, axes, shape)
+    flat_x = scatter(
+        lax.full((*shape[:first_axis], math.prod(shape[first_axis:])), 0, value.dtype),
+        index,
+        lax.reshape(lax.transpose(value, _pooled_axes_permutation(y.ndim, axes)), index.shape[:-1]),
+        lax.ScatterDimensionNumbers((), (first_axis,), (first_axis,), batch_axes, batch_axes),
         mode=_DROP,
     )
-    x = lax.reshape(scattered, shape)
+    x = lax.reshape(flat_x, shape)
     return x.astype(y.dtype) if accumulate else bitcast_uint16_to_half(x, y.dtype)
 
 
 def gather_in_order(x: Array, position: Array, axes: Sequence[int]) -> Array:
     """Gather elements of x at `position`, with axes collapsed as in `scatter_in_order`."""
-    front, order = min(axes), _pooled_axes_permutation(x.ndim, axes)
-    batch = tuple(range(front))
-    flat = lax.reshape(x, (*x.shape[:front], math.prod(x.shape[front:])))
-    read = lax.gather(
-        flat,
+    first_axis, order = min(axes), _pooled_axes_permutation(x.ndim, axes)
+    batch_axes = tuple(range(first_axis))
+    flat_x = lax.reshape(x, (*x.shape[:first_axis], math.prod(x.shape[first_axis:])))
+    flat_y = lax.gather(
+        flat_x,
         _scatter_indices(position, axes, x.shape),
-        lax.GatherDimensionNumbers((), (front,), (front,), batch, batch),
-        (1,) * flat.ndim,
+        lax.GatherDimensionNumbers((), (first_axis,), (first_axis,), batch_axes, batch_axes),
+        (1,) * flat_x.ndim,
         mode=_DROP,
         fill_value=0,
     )
-    ordered = lax.reshape(read, [position.shape[axis] for axis in order])
+    ordered = lax.reshape(flat_y, [position.shape[axis] for axis in order])
     return lax.transpose(ordered, np.argsort(order).tolist())
 
 
-def scatter_sorted(y: Array, position: Array, axis: int, size: int) -> Array:
+def scatter_at_sorted(y: Array, position: Array, axis: int, size: int) -> Array:
     """Scatter y into zeros of `size` along an axis, at strictly ascending positions.
 
     Each element is written at most once, so the result does not depend on the order of the writes.
     """
     zeros = _collapse_axes_to_last(slices.zeros_like_with_sizes(y, (axis,), (size,)), (axis,))
-    dims = _last_axis_dimension_numbers(lax.ScatterDimensionNumbers, y.ndim)
-    put = lax.scatter(
+    dnums = _last_axis_dimension_numbers(lax.ScatterDimensionNumbers, y.ndim)
+    x = lax.scatter(
         zeros,
         _collapse_axes_to_last(position.astype(np.int32), (axis,))[..., None],
         _collapse_axes_to_last(y, (axis,)),
-        dims,
+        dnums,
         indices_are_sorted=True,
         unique_indices=True,
         mode=lax.GatherScatterMode.PROMISE_IN_BOUNDS,
     )
-    return _restore_collapsed_axes(put, (axis,), (size,))
+    return _uncollapse_axes(x, (axis,), (size,))

@@ -14,7 +14,5 @@ def all_true_across_vmap(mask: Array) -> Array:
 
 
 @all_true_across_vmap.def_vmap
-def _all_true_batching_rule(
-    axis_size: int, in_batched: list[bool], mask: Array
-) -> tuple[Array, bool]:
+def _all_true_vmap_rule(axis_size: int, in_batched: list[bool], mask: Array) -> tuple[Array, bool]:
     return all_true_across_vmap(mask), False

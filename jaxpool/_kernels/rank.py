@@ -11,31 +11,35 @@ from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import index_dtype
 from jaxpool._kernels.keys import min_or_max_key
-from jaxpool._kernels.positions import int32_range
+from jaxpool._kernels.positions import int32_iota
 from jaxpool._kernels.split_ties import BITS_PER_WORD, BitWords
-from jaxpool._plan.rank_pool import Rank, network, place_of
+from jaxpool._plan.rank_pool import Rank, position_of_rank, sorting_network
 
 
 def num_elements_inside(window: Window, ndim: int) -> Array:
     """Number of elements inside the input for each window, broadcastable to the output."""
-    lines = [dim.num_taps_inside(int32_range(dim.out if dim.padded else 1)) for dim in window.dims]
-    return slices.outer_broadcast(jnp.multiply, lines, window.axes, ndim)
+    counts = [
+        dim.num_taps_inside(int32_iota(dim.out if dim.is_padded else 1)) for dim in window.dims
+    ]
+    return slices.outer_broadcast(jnp.multiply, counts, window.axes, ndim)
 
 
 def select_by_sorting_network(
     value_per_tap: Sequence[Array], possible_positions: tuple[int, ...], window: Window, rank: Rank
 ) -> Array:
     """Element of `rank` in each window, from one value per tap; `possible_positions` are its possible positions."""
-    lanes = [*value_per_tap]
-    for low, high, less, greater in network(len(lanes), possible_positions):
-        a, b = lanes[low], lanes[high]
-        lanes[low] = lax.min(a, b) if less else a
-        lanes[high] = lax.max(a, b) if greater else b
-    y = lanes[possible_positions[0]]
+    values = [*value_per_tap]
+    for low, high, needs_min, needs_max in sorting_network(len(values), possible_positions):
+        a, b = values[low], values[high]
+        values[low] = lax.min(a, b) if needs_min else a
+        values[high] = lax.max(a, b) if needs_max else b
+    y = values[possible_positions[0]]
     if possible_positions[1:]:
-        place = slices.broadcast_like(place_of(rank, num_elements_inside(window, y.ndim)), y)
+        target = slices.broadcast_like(
+            position_of_rank(rank, num_elements_inside(window, y.ndim)), y
+        )
     for position in possible_positions[1:]:
-        y = lax.select(lax.eq(place, lax.full_like(place, position)), lanes[position], y)
+        y = lax.select(lax.eq(target, lax.full_like(target, position)), values[position], y)
     return y
 
 
@@ -51,52 +55,46 @@ def pad_around_median(
         9 low up  3 up     low, 3, 9, up, up: 9 is in the middle
     """
     dtype = np.dtype(np.int32)
-    count = functools.reduce(lax.add, [each.astype(dtype) for each in included_masks])
-    count_below = lax.full_like(count, place_of(median_rank, len(value_per_tap))) - place_of(
-        median_rank, count
-    )
-    excluded, replaced = lax.full_like(count, 0), []
-    for term, counts in zip(value_per_tap, included_masks, strict=True):
+    num_included = functools.reduce(lax.add, [each.astype(dtype) for each in included_masks])
+    num_below = lax.full_like(
+        num_included, position_of_rank(median_rank, len(value_per_tap))
+    ) - position_of_rank(median_rank, num_included)
+    num_excluded, values = lax.full_like(num_included, 0), []
+    for x, mask in zip(value_per_tap, included_masks, strict=True):
         low, high = [
-            lax.full_like(count, min_or_max_key(term.dtype, last), term.dtype)
-            for last in (False, True)
+            lax.full_like(num_included, min_or_max_key(x.dtype, is_max), x.dtype)
+            for is_max in (False, True)
         ]
-        other = lax.select(lax.lt(excluded, count_below), low, high)
-        replaced.append(
-            lax.select(
-                slices.broadcast_like(counts, term), term, slices.broadcast_like(other, term)
-            )
-        )
-        excluded = excluded + lax.bitwise_not(counts).astype(dtype)
-    return replaced
+        fill = lax.select(lax.lt(num_excluded, num_below), low, high)
+        values.append(lax.select(slices.broadcast_like(mask, x), x, slices.broadcast_like(fill, x)))
+        num_excluded = num_excluded + lax.bitwise_not(mask).astype(dtype)
+    return values
 
 
 def key_of_rank_over_axes(key: Array, axes: Sequence[int], rank: Array) -> Array:
     """Key of `rank` along `axes`, which keep size 1: a search bit by bit that counts smaller keys."""
     info = jnp.iinfo(key.dtype)
 
-    def search_one_bit(num_bits_done: Array, lower_bound: Array) -> Array:
-        bit = lax.shift_left(
-            jnp.ones((), key.dtype), (info.bits - 1 - num_bits_done).astype(key.dtype)
-        )
+    def search_one_bit(bit_index: Array, lower_bound: Array) -> Array:
+        bit = lax.shift_left(jnp.ones((), key.dtype), (info.bits - 1 - bit_index).astype(key.dtype))
         candidate = lower_bound + bit
-        below = jnp.sum(key < candidate, axis=tuple(axes), keepdims=True, dtype=np.int32)
-        return lax.select(below <= rank, candidate, lower_bound)
+        num_below = jnp.sum(key < candidate, axis=tuple(axes), keepdims=True, dtype=np.int32)
+        return lax.select(num_below <= rank, candidate, lower_bound)
 
-    first = jnp.min(key, axis=tuple(axes), keepdims=True)
-    return lax.fori_loop(0, info.bits, search_one_bit, lax.full_like(first, info.min))
+    min_key = jnp.min(key, axis=tuple(axes), keepdims=True)
+    return lax.fori_loop(0, info.bits, search_one_bit, lax.full_like(min_key, info.min))
 
 
 def first_or_last_tied_tap(bit_words: BitWords, window: Window, take_last: bool) -> Array:
     """Flat tap of the first or last bit that is set."""
     dtype = index_dtype(window.size)
-    chosen = lax.full_like(bit_words[0], 0, dtype)
-    for which, word in list(enumerate(bit_words))[:: 1 if take_last else -1]:
+    chosen_tap = lax.full_like(bit_words[0], 0, dtype)
+    for word_index, word in list(enumerate(bit_words))[:: 1 if take_last else -1]:
         if take_last:
             bit = lax.full_like(word, jnp.iinfo(word.dtype).bits - 1) - lax.clz(word)
         else:
-            below = lax.bitwise_and(lax.bitwise_not(word), word - lax.full_like(word, 1))
-            bit = lax.population_count(below)
-        tap = bit.astype(dtype) + lax.full_like(chosen, which * BITS_PER_WORD)
-        chosen = lax.select(lax.ne(word, lax.full_like(word, 0)), tap, chosen)
-    return chosen
+            lower_bits = lax.bitwise_and(lax.bitwise_not(word), word - lax.full_like(word, 1))
+            bit = lax.population_count(lower_bits)
+        tap = bit.astype(dtype) + lax.full_like(chosen_tap, word_index * BITS_PER_WORD)
+        chosen_tap = lax.select(lax.ne(word, lax.full_like(word, 0)), tap, chosen_tap)
+    return chosen_tap

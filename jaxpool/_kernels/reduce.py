@@ -50,20 +50,20 @@ def max_or_min_over_axes(
     kind: Kind,
     mask: Array | None = None,
     *,
-    reduction_loses_nan: bool,
-    fold_plan: Fold | None = None,
+    loses_nan: bool,
+    plan: Fold | None = None,
     use_float32: bool = False,
 ) -> Array:
     """Maximum or minimum of the elements in the mask, or the identity if there are none.
 
-    If `reduction_loses_nan` on the platform, a sum that is NaN, with `use_float32` a float32 sum, selects a branch that
+    If `loses_nan` on the platform, a sum that is NaN, with `use_float32` a float32 sum, selects a branch that
     looks for NaN. With a fold, integer keys are compared, whose reduction does not lose NaN.
     """
-    if fold_plan is not None:
-        return _max_or_min_by_folding(x, axes, kind, mask, fold_plan)
+    if plan is not None:
+        return _max_or_min_by_folding(x, axes, kind, mask, plan)
     value, fill = x, reduction_identity(x.dtype, kind)
-    undecoded = is_float(x.dtype) and x.dtype.itemsize > 1
-    if not undecoded:
+    keeps_dtype = is_float(x.dtype) and x.dtype.itemsize > 1
+    if not keeps_dtype:
         value, fill = to_comparison_dtype(x), comparison_dtype_identity(x.dtype, kind)
     if mask is not None:
         value = lax.select(slices.broadcast_like(mask, value), value, lax.full_like(value, fill))
@@ -76,7 +76,7 @@ def max_or_min_over_axes(
         has_nan = lax.reduce(lax.ne(value, value), np.False_, lax.bitwise_or, axes)
         return lax.select(has_nan, lax.full_like(y, np.nan), y)
 
-    if reduction_loses_nan and is_float(value.dtype):
+    if loses_nan and is_float(value.dtype):
         terms = cast(value, accumulator_dtype(value.dtype)) if use_float32 else value
         total = lax.reduce(terms, np.zeros((), terms.dtype), lax.add, axes)
         y = lax.cond(
@@ -85,12 +85,12 @@ def max_or_min_over_axes(
     else:
         y = reduce_max_or_min(value)
     y = lax.expand_dims(y, axes)
-    return y if undecoded else from_comparison_dtype(y, x.dtype)
+    return y if keeps_dtype else from_comparison_dtype(y, x.dtype)
 
 
-def _chunk_starts_and_length(axis_size: int, fold_plan: Fold) -> tuple[list[int], int]:
+def _chunk_starts_and_length(axis_size: int, plan: Fold) -> tuple[list[int], int]:
     """Starts of the chunks of an axis, and their common length; the last chunk may overlap the previous."""
-    length = -(-axis_size // fold_plan.ways)
+    length = -(-axis_size // plan.num_chunks)
     return sorted({min(start, axis_size - length) for start in range(0, axis_size, length)}), length
 
 
@@ -104,125 +104,116 @@ def _sort_keys_of_chunk(chunk: Array, dtype: DType, nan_position: NaNPosition) -
 
 
 def _join_chunks(
-    fold_plan: Fold, join_chunk_lists: Callable[..., Array], x: Array, *other_arrays: Array | None
+    plan: Fold, join_lists: Callable[..., Array], x: Array, *other_arrays: Array | None
 ) -> Array:
-    """Evaluate `join_chunk_lists` in a stored pass; each argument is the list of chunks of one array.
+    """Evaluate `join_lists` in a stored pass; each argument is the list of chunks of one array.
 
     `other_arrays` broadcast to x. 16-bit floats are sliced as integers: XLA for CPU widens each slice of a bfloat16 to
     float32, to make NaNs quiet.
     """
-    starts, length = _chunk_starts_and_length(x.shape[fold_plan.axis], fold_plan)
-    arrays = [each for each in (x, *other_arrays) if each is not None]
+    starts, length = _chunk_starts_and_length(x.shape[plan.axis], plan)
+    arrays = [array for array in (x, *other_arrays) if array is not None]
 
     def slice_and_join(x: Array, *other_arrays: Array) -> Array:
         arrays = (float_bits(x) if is_16_bit_float(x.dtype) else x, *other_arrays)
 
         def slice_chunk(array: Array, start: int) -> Array:
-            if array.shape[fold_plan.axis] == 1:
+            if array.shape[plan.axis] == 1:
                 return array
-            return lax.slice_in_dim(array, start, start + length, axis=fold_plan.axis)
+            return lax.slice_in_dim(array, start, start + length, axis=plan.axis)
 
-        return join_chunk_lists(
-            *[[slice_chunk(each, start) for start in starts] for each in arrays]
-        )
+        return join_lists(*[[slice_chunk(array, start) for start in starts] for array in arrays])
 
-    return materialise(fold_plan.barrier, slice_and_join, *arrays)
+    return materialise(plan.barrier, slice_and_join, *arrays)
 
 
 def _max_or_min_by_folding(
-    x: Array, axes: Sequence[int], kind: Kind, mask: Array | None, fold_plan: Fold
+    x: Array, axes: Sequence[int], kind: Kind, mask: Array | None, plan: Fold
 ) -> Array:
     nan_position: NaNPosition = "greatest" if kind == "max" else "least"
     join = lax.max if kind == "max" else lax.min
     fill = constant_sort_key(reduction_identity(x.dtype, kind), nan_position)
 
     def join_masked_chunks(chunks: Sequence[Array], *masks: Sequence[Array]) -> Array:
-        keys = [_sort_keys_of_chunk(part, x.dtype, nan_position) for part in chunks]
-        for counts in masks:
+        keys = [_sort_keys_of_chunk(chunk, x.dtype, nan_position) for chunk in chunks]
+        for mask_chunks in masks:
             keys = [
-                lax.select(jnp.broadcast_to(counting, key.shape), key, lax.full_like(key, fill))
-                for counting, key in zip(counts, keys, strict=True)
+                lax.select(jnp.broadcast_to(mask_chunk, key.shape), key, lax.full_like(key, fill))
+                for mask_chunk, key in zip(mask_chunks, keys, strict=True)
             ]
         return values_if_last_pass(functools.reduce(join, keys))
 
     def values_if_last_pass(sort_keys: Array) -> Array:
         """Convert `sort_keys` to values in the last pass, if it leaves nothing to reduce."""
-        done = all(sort_keys.shape[axis] == 1 for axis in axes)
-        return from_sort_keys(sort_keys, x.dtype) if done else sort_keys
+        is_reduced = all(sort_keys.shape[axis] == 1 for axis in axes)
+        return from_sort_keys(sort_keys, x.dtype) if is_reduced else sort_keys
 
     def join_key_chunks(key_chunks: Sequence[Array]) -> Array:
         return values_if_last_pass(functools.reduce(join, key_chunks))
 
-    y = _join_chunks(fold_plan, join_masked_chunks, x, mask)
-    for later_fold in fold_plan.later():
-        y = _join_chunks(later_fold, join_key_chunks, y)
+    y = _join_chunks(plan, join_masked_chunks, x, mask)
+    for fold in plan.later_folds():
+        y = _join_chunks(fold, join_key_chunks, y)
     if y.dtype == x.dtype:
         return y
     return from_sort_keys(lax.expand_dims(lax.reduce(y, fill, join, axes), axes), x.dtype)
 
 
-def _comparison_keys(x: Array, fold_plan: Fold | None, dtype: DType) -> Array:
+def _comparison_keys(x: Array, plan: Fold | None, dtype: DType) -> Array:
     """Convert x to the comparison dtype. With a fold, 16-bit floats become 16-bit keys, which are not widened.
 
     x has `dtype`, or holds the bits of floats of `dtype`.
     """
-    if fold_plan is None or not is_16_bit_float(dtype):
+    if plan is None or not is_16_bit_float(dtype):
         return to_comparison_dtype(x)
     return tie_zero_keys(_sort_keys_of_chunk(x, dtype, "greatest"), dtype)
 
 
-def _tied_elements_mask(value: Array, extremum: Array, mask: Array | None) -> Array:
+def _tied_mask(value: Array, extremum: Array, mask: Array | None) -> Array:
     tied = is_tied_with(value, jnp.broadcast_to(extremum, value.shape))
     return tied if mask is None else lax.bitwise_and(tied, slices.broadcast_like(mask, tied))
 
 
 def attains_extremum(
-    x: Array, y: Array, mask: Array | None = None, fold_plan: Fold | None = None
+    x: Array, y: Array, mask: Array | None = None, plan: Fold | None = None
 ) -> Array:
     """Mask of the elements in `mask` that tie with the maximum or minimum y."""
-    return _tied_elements_mask(
-        _comparison_keys(x, fold_plan, x.dtype), _comparison_keys(y, fold_plan, x.dtype), mask
-    )
+    return _tied_mask(_comparison_keys(x, plan, x.dtype), _comparison_keys(y, plan, x.dtype), mask)
 
 
-def _num_tied_by_folding(x: Array, y: Array, mask: Array | None, fold_plan: Fold) -> Array:
+def _num_tied_by_folding(x: Array, y: Array, mask: Array | None, plan: Fold) -> Array:
     """Counts of tied elements, added up over the chunks of each fold."""
-    narrow = np.dtype(np.int16 if x.dtype.itemsize == 2 else np.int32)
+    count_dtype = np.dtype(np.int16 if x.dtype.itemsize == 2 else np.int32)
 
-    def add_chunks(chunks: list[Array], fold_plan: Fold, axis_size: int, dtype: DType) -> Array:
+    def add_chunks(chunks: list[Array], plan: Fold, axis_size: int, dtype: DType) -> Array:
         """Add chunks; elements shared by the last two chunks count once."""
-        starts, length = _chunk_starts_and_length(axis_size, fold_plan)
+        starts, length = _chunk_starts_and_length(axis_size, plan)
         overlap = starts[-2] + length - starts[-1]
         if overlap > 0:
-            *chunks, last = chunks
-            place = lax.broadcasted_iota(np.int32, last.shape, fold_plan.axis)
-            is_new = lax.ge(place, lax.full_like(place, overlap))
-            chunks = [*chunks, lax.select(is_new, last, lax.full_like(last, 0))]
-        return functools.reduce(lax.add, [part.astype(dtype) for part in chunks])
+            *chunks, last_chunk = chunks
+            position = lax.broadcasted_iota(np.int32, last_chunk.shape, plan.axis)
+            is_new = lax.ge(position, lax.full_like(position, overlap))
+            chunks = [*chunks, lax.select(is_new, last_chunk, lax.full_like(last_chunk, 0))]
+        return functools.reduce(lax.add, [chunk.astype(dtype) for chunk in chunks])
 
     def count_tied_in_chunks(
         chunks: Sequence[Array], extremum_chunks: Sequence[Array], *masks: Sequence[Array]
     ) -> Array:
-        counts = masks[0] if masks else [None] * len(chunks)
-        triples = zip(chunks, extremum_chunks, counts, strict=True)
-        ties = [
-            _tied_elements_mask(_comparison_keys(part, fold_plan, x.dtype), best, mask)
-            for part, best, mask in triples
+        mask_chunks = masks[0] if masks else [None] * len(chunks)
+        triples = zip(chunks, extremum_chunks, mask_chunks, strict=True)
+        tied_masks = [
+            _tied_mask(_comparison_keys(chunk, plan, x.dtype), extremum, mask)
+            for chunk, extremum, mask in triples
         ]
-        return add_chunks(ties, fold_plan, x.shape[fold_plan.axis], narrow)
+        return add_chunks(tied_masks, plan, x.shape[plan.axis], count_dtype)
 
-    counted = _join_chunks(
-        fold_plan, count_tied_in_chunks, x, _comparison_keys(y, fold_plan, x.dtype), mask
-    )
-    for later_fold in fold_plan.later():
+    counts = _join_chunks(plan, count_tied_in_chunks, x, _comparison_keys(y, plan, x.dtype), mask)
+    for fold in plan.later_folds():
         add_later_chunks = functools.partial(
-            add_chunks,
-            fold_plan=later_fold,
-            axis_size=counted.shape[later_fold.axis],
-            dtype=np.int32,
+            add_chunks, plan=fold, axis_size=counts.shape[fold.axis], dtype=np.int32
         )
-        counted = _join_chunks(later_fold, add_later_chunks, counted)
-    return counted
+        counts = _join_chunks(fold, add_later_chunks, counts)
+    return counts
 
 
 def num_tied_elements(
@@ -230,24 +221,20 @@ def num_tied_elements(
     y: Array,
     axes: Sequence[int],
     mask: Array | None = None,
-    fold_plan: Fold | None = None,
+    plan: Fold | None = None,
     use_float32: bool = False,
 ) -> Array:
     """Number of elements in the mask that tie with y, as uint32; counted in float32 if `use_float32`."""
-    tied = (
-        attains_extremum(x, y, mask)
-        if fold_plan is None
-        else _num_tied_by_folding(x, y, mask, fold_plan)
-    )
+    terms = attains_extremum(x, y, mask) if plan is None else _num_tied_by_folding(x, y, mask, plan)
     dtype = np.float32 if use_float32 else np.uint32
-    return jnp.sum(tied, axis=tuple(axes), keepdims=True, dtype=dtype).astype(np.uint32)
+    return jnp.sum(terms, axis=tuple(axes), keepdims=True, dtype=dtype).astype(np.uint32)
 
 
 # One index per output element: the row-major flat index of the selected element
 
 
 def _flat_indices(
-    array_with_sharding: Array,
+    like: Array,
     axes: Sequence[int],
     dtype: DType,
     from_end: bool,
@@ -255,21 +242,21 @@ def _flat_indices(
 ) -> Array:
     """Row-major flat indices in the order of `axes`, counted from the end if `from_end`.
 
-    The result has the shape and sharding of `array_with_sharding`. `axis_shift` is an axis, its
+    The result has the shape and sharding of `like`. `axis_shift` is an axis, its
     full size, and the offset of each element along this axis.
     """
-    flat_index = lax.full_like(array_with_sharding, 0, dtype)
+    flat_index = lax.full_like(like, 0, dtype)
     for axis in axes:
-        size = array_with_sharding.shape[axis]
-        line = [1] * array_with_sharding.ndim
-        line[axis] = size
-        step = lax.broadcasted_iota(dtype, line, axis)
+        size = like.shape[axis]
+        shape = [1] * like.ndim
+        shape[axis] = size
+        position = lax.broadcasted_iota(dtype, shape, axis)
         if axis_shift is not None and axis_shift[0] == axis:
-            size, step = axis_shift[1], step + axis_shift[2].astype(dtype)
+            size, position = axis_shift[1], position + axis_shift[2].astype(dtype)
         if from_end:
-            step = lax.full_like(step, max(size - 1, 0)) - step
+            position = lax.full_like(position, max(size - 1, 0)) - position
         # A size of 256 becomes 0 in uint8; the index that it multiplies is 0 then.
-        flat_index = flat_index * np.asarray(size).astype(dtype) + step
+        flat_index = flat_index * np.asarray(size).astype(dtype) + position
     return flat_index
 
 
@@ -290,11 +277,11 @@ def first_tied_flat_index(
     `use_float32` compares indices in float32, for fewer than 2**16 elements.
     """
     dtype = _flat_index_dtype([tied_mask.shape[axis] for axis in axes], has_mask)
-    compared = np.dtype(np.float32) if use_float32 else dtype
-    none = np.asarray(np.iinfo(dtype).max, compared)
-    flat_index = _flat_indices(tied_mask, axes, compared, from_end)
-    chosen = lax.select(tied_mask, flat_index, lax.full_like(flat_index, none))
-    return lax.expand_dims(lax.reduce(chosen, none, lax.min, axes), axes).astype(dtype)
+    compared_dtype = np.dtype(np.float32) if use_float32 else dtype
+    no_index = np.asarray(np.iinfo(dtype).max, compared_dtype)
+    flat_index = _flat_indices(tied_mask, axes, compared_dtype, from_end)
+    tied_index = lax.select(tied_mask, flat_index, lax.full_like(flat_index, no_index))
+    return lax.expand_dims(lax.reduce(tied_index, no_index, lax.min, axes), axes).astype(dtype)
 
 
 def flat_index_of_extremum(
@@ -303,7 +290,7 @@ def flat_index_of_extremum(
     axes: Sequence[int],
     from_end: bool,
     mask: Array | None = None,
-    fold_plan: Fold | None = None,
+    plan: Fold | None = None,
     use_float32: bool = False,
 ) -> Array:
     """Least flat index of an element in the mask that ties with y, or the greatest value of the index dtype.
@@ -311,48 +298,42 @@ def flat_index_of_extremum(
     With a fold, each position first selects the first or last chunk with a tied element, then the flat index in it.
     """
     has_mask = mask is not None
-    if fold_plan is None:
+    if plan is None:
         return first_tied_flat_index(
             attains_extremum(x, y, mask), axes, from_end, has_mask, use_float32=use_float32
         )
     dtype = _flat_index_dtype([x.shape[axis] for axis in axes], has_mask)
-    size = x.shape[fold_plan.axis]
-    length = _chunk_starts_and_length(size, fold_plan)[1]
-    none = np.asarray(np.iinfo(dtype).max, dtype)
-    narrow = np.dtype(np.int16 if x.dtype.itemsize == 2 else np.int32)
+    size = x.shape[plan.axis]
+    length = _chunk_starts_and_length(size, plan)[1]
+    no_index = np.asarray(np.iinfo(dtype).max, dtype)
+    chunk_dtype = np.dtype(np.int16 if x.dtype.itemsize == 2 else np.int32)
 
-    def flat_index_in_chunks(
+    def index_in_chunks(
         chunks: Sequence[Array], extremum_chunks: Sequence[Array], *masks: Sequence[Array]
     ) -> Array:
-        counts = masks[0] if masks else [None] * len(chunks)
-        chosen_chunk = lax.full_like(chunks[0], -1, narrow)
-        rows = [*enumerate(zip(chunks, extremum_chunks, counts, strict=True))]
-        for number, (part, best, counting) in rows if from_end else rows[::-1]:
-            tied = _tied_elements_mask(_comparison_keys(part, fold_plan, x.dtype), best, counting)
+        mask_chunks = masks[0] if masks else [None] * len(chunks)
+        chosen_chunk = lax.full_like(chunks[0], -1, chunk_dtype)
+        triples = [*enumerate(zip(chunks, extremum_chunks, mask_chunks, strict=True))]
+        for number, (chunk, extremum, mask_chunk) in triples if from_end else triples[::-1]:
+            tied = _tied_mask(_comparison_keys(chunk, plan, x.dtype), extremum, mask_chunk)
             chosen_chunk = lax.select(tied, lax.full_like(chosen_chunk, number), chosen_chunk)
-        begin = lax.min(chosen_chunk.astype(np.int32) * np.int32(length), np.int32(size - length))
-        flat_index = _flat_indices(
-            chosen_chunk, axes, dtype, from_end, (fold_plan.axis, size, begin)
-        )
+        start = lax.min(chosen_chunk.astype(np.int32) * np.int32(length), np.int32(size - length))
+        flat_index = _flat_indices(chosen_chunk, axes, dtype, from_end, (plan.axis, size, start))
         return lax.select(
             lax.ge(chosen_chunk, lax.full_like(chosen_chunk, 0)),
             flat_index,
-            lax.full_like(flat_index, none),
+            lax.full_like(flat_index, no_index),
         )
 
-    flat_index = _join_chunks(
-        fold_plan, flat_index_in_chunks, x, _comparison_keys(y, fold_plan, x.dtype), mask
-    )
-    for later_fold in fold_plan.later():
-        flat_index = _join_chunks(
-            later_fold, functools.partial(functools.reduce, lax.min), flat_index
-        )
-    return lax.expand_dims(lax.reduce(flat_index, none, lax.min, axes), axes)
+    flat_index = _join_chunks(plan, index_in_chunks, x, _comparison_keys(y, plan, x.dtype), mask)
+    for fold in plan.later_folds():
+        flat_index = _join_chunks(fold, functools.partial(functools.reduce, lax.min), flat_index)
+    return lax.expand_dims(lax.reduce(flat_index, no_index, lax.min, axes), axes)
 
 
 def one_hot_of_flat_index(
     flat_index: Array, shape: Sequence[int], axes: Sequence[int], from_end: bool
 ) -> Array:
     """Mask of `shape` that is True at the element with the `flat_index`."""
-    whole = jnp.broadcast_to(flat_index, shape)
-    return lax.eq(_flat_indices(whole, axes, flat_index.dtype, from_end), whole)
+    index = jnp.broadcast_to(flat_index, shape)
+    return lax.eq(_flat_indices(index, axes, flat_index.dtype, from_end), index)

@@ -26,7 +26,7 @@ from jaxpool._kernels.dtypes import Kind, reduction_identity
 in_kernel = jax.make_user_context(False)
 
 
-def window_extremum(x: Array, kind: Kind, dims: Sequence[Axis]) -> Array:
+def reduce_window_extremum(x: Array, kind: Kind, dims: Sequence[Axis]) -> Array:
     """Maximum or minimum of each window. For tied zeros, the sign of the result is arbitrary."""
     join = lax.max if kind == "max" else lax.min
     if x.dtype in (jnp.bfloat16, jnp.float16):
@@ -39,13 +39,11 @@ def window_extremum(x: Array, kind: Kind, dims: Sequence[Axis]) -> Array:
     )
 
 
-def extrema_per_axis_group(
-    x: Array, kind: Kind, axis_groups: Sequence[Sequence[Axis]]
-) -> list[Array]:
+def extrema_per_axis_group(x: Array, kind: Kind, groups: Sequence[Sequence[Axis]]) -> list[Array]:
     """x, followed by the results of pooling it over one group of axes after another, the last group first."""
     results = [x]
-    for group in reversed(axis_groups):
-        results.append(window_extremum(results[-1], kind, group))
+    for group in reversed(groups):
+        results.append(reduce_window_extremum(results[-1], kind, group))
     return results
 
 
@@ -67,7 +65,7 @@ def _bind_reduce_window(
     sizes, strides, dilation = ([1] * x.ndim for _ in range(3))
     padding = [(0, 0)] * x.ndim
     for dim in dims:
-        axis, padding[dim.axis] = dim.axis, (dim.low, max(dim.tail, 0))
+        axis, padding[dim.axis] = dim.axis, (dim.low, max(dim.used_high, 0))
         sizes[axis], strides[axis], dilation[axis] = dim.window, dim.stride, dim.dilation
     with in_kernel(True):
         return lax.reduce_window(

@@ -16,27 +16,29 @@ from jaxpool._kernels.dtypes import DType, accumulator_dtype, cast, index_dtype
 from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.passes import PadToRegion, Source, add_terms, run_pass
 from jaxpool._kernels.slices import where_or_zero
-from jaxpool._plan.layout import in_one_region
-from jaxpool._plan.max_pool import MaxPlan, Pass
+from jaxpool._plan.layout import single_region
+from jaxpool._plan.max_pool import MaxPass, MaxPlan
 from jaxpool._plan.steps import Step
 
 
 def _is_piece_selected(piece_start: int, index: Array, step: Step) -> Array:
     """Mask of indices in the piece that begins at tap `piece_start`; an index in two pieces belongs to the first."""
-    end = piece_start + step.reach
-    first = max((start + step.reach for start in step.starts if start < piece_start), default=0)
+    end = piece_start + step.piece_taps
+    first = max(
+        (start + step.piece_taps for start in step.piece_starts if start < piece_start), default=0
+    )
     if end == first + 1:
         return lax.eq(index, lax.full_like(index, first))
-    after = lax.ge(index, lax.full_like(index, first))
-    if end == step.count:
-        return after
-    before = lax.lt(index, lax.full_like(index, end))
-    return before if first == 0 else lax.bitwise_and(after, before)
+    is_after = lax.ge(index, lax.full_like(index, first))
+    if end == step.num_flat_taps:
+        return is_after
+    is_before = lax.lt(index, lax.full_like(index, end))
+    return is_before if first == 0 else lax.bitwise_and(is_after, is_before)
 
 
-def _sum_dy_of_selecting_outputs(dy: Array, index: Array, pass_: Pass, dtype: DType) -> Array:
+def _sum_dy_of_selecting_outputs(dy: Array, index: Array, pass_: MaxPass, dtype: DType) -> Array:
     """Sum of dy over the outputs that selected a piece beginning at each input element of a step."""
-    if pass_.layout.reading == "tables":
+    if pass_.layout.read_mode == "tables":
         return tables.sum_dy_of_selecting_windows(dy, index, pass_.step, dtype)
     return sum_where_selected(
         lambda piece_start, index: _is_piece_selected(piece_start, index, pass_.step),
@@ -47,62 +49,56 @@ def _sum_dy_of_selecting_outputs(dy: Array, index: Array, pass_: Pass, dtype: DT
 
 
 def sum_where_selected(
-    is_selected: Callable[..., Array], dy: Array, residual: Sequence[Array], pass_: Pass
+    is_selected: Callable[..., Array], dy: Array, residual: Sequence[Array], pass_: MaxPass
 ) -> Array:
     """Sum of dy over the outputs that cover each input element of a step by a selected piece.
 
     `is_selected(piece_start, *residual)` is the mask of the outputs that selected the piece.
     """
 
-    def cotangent_term(
-        piece_start: int, array_slices: Sequence[Array], pad_to_region: PadToRegion
-    ) -> Array:
-        dy, *residual = array_slices
+    def dy_term(piece_start: int, views: Sequence[Array], pad_to_region: PadToRegion) -> Array:
+        dy, *residual = views
         return pad_to_region(where_or_zero(is_selected(piece_start, *residual), dy), fill=0)
 
-    source = Source([dy, *residual], [0] * (1 + len(residual)), pass_.step.transposed)
-    dx: Array = run_pass(pass_.layout, pass_.step.axes, [source], cotangent_term, add_terms)
+    source = Source([dy, *residual], [0] * (1 + len(residual)), pass_.step.transposed_phases)
+    dx: Array = run_pass(pass_.layout, pass_.step.axes, [source], dy_term, add_terms)
     return dx
 
 
-def _index_before_pass(index: Array, pass_: Pass) -> Array:
+def _index_before_pass(index: Array, pass_: MaxPass) -> Array:
     """Index before a step from the index after it: the tap within the selected piece.
 
     All windows that selected an intermediate element agree on its tap, so their maximum is exact. Elements that no
     window selected get 0, and no value is read from them or added to them.
     """
-    step, dtype = pass_.step, index_dtype(pass_.step.reach)
-    if pass_.layout.reading == "tables":
+    step, dtype = pass_.step, index_dtype(pass_.step.piece_taps)
+    if pass_.layout.read_mode == "tables":
         return tables.index_before_step(index, step)
 
-    def tap_within_piece_term(
-        piece_start: int, array_slices: Sequence[Array], pad_to_region: PadToRegion
-    ) -> Array:
-        (index,) = array_slices
-        within = index - lax.full_like(index, piece_start)
+    def tap_term(piece_start: int, views: Sequence[Array], pad_to_region: PadToRegion) -> Array:
+        (index,) = views
+        inner_tap = index - lax.full_like(index, piece_start)
         return pad_to_region(
-            where_or_zero(_is_piece_selected(piece_start, index, step), within).astype(dtype),
+            where_or_zero(_is_piece_selected(piece_start, index, step), inner_tap).astype(dtype),
             fill=0,
         )
 
-    source = Source([index], [0], step.transposed)
-    layout = in_one_region(step.transposed, extra_position=True)
-    joined = functools.partial(functools.reduce, lax.max)
-    return run_pass(layout, step.axes, [source], tap_within_piece_term, joined)
+    source = Source([index], [0], step.transposed_phases)
+    layout = single_region(step.transposed_phases, extra_position=True)
+    join_taps = functools.partial(functools.reduce, lax.max)
+    return run_pass(layout, step.axes, [source], tap_term, join_taps)
 
 
-def _gather_at_selected_pieces(x: Array, index: Array, pass_: Pass) -> Array:
+def _gather_at_selected_pieces(x: Array, index: Array, pass_: MaxPass) -> Array:
     """Element at the start of the piece that each output of a step selected."""
     step = pass_.step
 
-    def selected_element_term(
-        piece_start: int, array_slices: Sequence[Array], pad_to_region: PadToRegion
-    ) -> Array:
-        (part,) = array_slices
+    def element_term(piece_start: int, views: Sequence[Array], pad_to_region: PadToRegion) -> Array:
+        (part,) = views
         return where_or_zero(_is_piece_selected(piece_start, index, step), part)
 
     source = Source([x], [0], step.phases)
-    return run_pass(pass_.layout, step.axes, [source], selected_element_term, add_terms)
+    return run_pass(pass_.layout, step.axes, [source], element_term, add_terms)
 
 
 def route(dy: Array, index: Array, plan: MaxPlan) -> Array:
@@ -111,20 +107,20 @@ def route(dy: Array, index: Array, plan: MaxPlan) -> Array:
     `index` must come from `select` unless the windows are disjoint.
     """
     dx = dy
-    if plan.widen != "never":
-        wide = functools.partial(cast, dtype=accumulator_dtype(dy.dtype))
-        dx = materialise(plan.barrier, wide, dx) if plan.widen == "apart" else wide(dx)
+    if plan.widen_mode != "never":
+        widen = functools.partial(cast, dtype=accumulator_dtype(dy.dtype))
+        dx = materialise(plan.barrier, widen, dx) if plan.widen_mode == "apart" else widen(dx)
     for pass_ in plan.backward:
-        last = pass_ is plan.backward[-1]
-        dtype = dy.dtype if last else accumulator_dtype(dy.dtype)
-        send = functools.partial(_sum_dy_of_selecting_outputs, pass_=pass_, dtype=dtype)
-        stored = not last or pass_.layout.reading == "tables"
-        sent = materialise(plan.barrier, send, dx, index) if stored else send(dx, index)
-        if not last:
+        is_last = pass_ is plan.backward[-1]
+        dtype = dy.dtype if is_last else accumulator_dtype(dy.dtype)
+        kernel = functools.partial(_sum_dy_of_selecting_outputs, pass_=pass_, dtype=dtype)
+        is_stored = not is_last or pass_.layout.read_mode == "tables"
+        next_dx = materialise(plan.barrier, kernel, dx, index) if is_stored else kernel(dx, index)
+        if not is_last:
             index = materialise(
                 plan.barrier, functools.partial(_index_before_pass, pass_=pass_), index
             )
-        dx = sent
+        dx = next_dx
     return cast(dx, dy.dtype)
 
 
@@ -132,11 +128,11 @@ def pick(x: Array, index: Array, plan: MaxPlan) -> Array:
     """Element of x at the tap `index` of each window."""
     indices = [index]
     for pass_ in plan.tangent[:-1]:
-        lower = functools.partial(_index_before_pass, pass_=pass_)
-        indices.append(materialise(plan.barrier, lower, indices[-1]))
+        index_kernel = functools.partial(_index_before_pass, pass_=pass_)
+        indices.append(materialise(plan.barrier, index_kernel, indices[-1]))
     y = cast(x, accumulator_dtype(x.dtype))
-    for pass_, chosen in zip(reversed(plan.tangent), reversed(indices), strict=True):
+    for pass_, pass_index in zip(reversed(plan.tangent), reversed(indices), strict=True):
         kernel = functools.partial(_gather_at_selected_pieces, pass_=pass_)
-        last = pass_ is plan.tangent[0]
-        y = kernel(y, chosen) if last else materialise(plan.barrier, kernel, y, chosen)
+        is_last = pass_ is plan.tangent[0]
+        y = kernel(y, pass_index) if is_last else materialise(plan.barrier, kernel, y, pass_index)
     return cast(y, x.dtype)

@@ -45,7 +45,7 @@ from jaxpool._kernels.keys import (
     to_sort_keys,
 )
 from jaxpool._kernels.materialise import materialise
-from jaxpool._kernels.positions import int32_range
+from jaxpool._kernels.positions import int32_iota
 from jaxpool._plan.scan import ScanPlan
 
 ShiftedArrays = Sequence[tuple[Array, ...]]
@@ -57,52 +57,41 @@ def _shift_along_axis(x: Array, axis: int, offset: int, fill: object) -> Array:
 
 
 def _scan_axis(
-    join_shifted: Callable[..., Array],
+    join: Callable[..., Array],
     x: Array,
     fill: object,
     axis: int,
     reverse: bool,
     plan: ScanPlan,
     *extra_args: Array,
-    element_distance: int = 1,
+    spacing: int = 1,
 ) -> Array:
-    """Join every element with all elements before it, by `join_shifted(x, *extra_args, shifted=..., offsets=...)`.
+    """Join every element with all elements before it, by `join(x, *extra_args, shifted=..., offsets=...)`.
 
-    Each of `shifted` is `(x, *extra_args)` at the distance in `offsets`. Adjacent elements of x are `element_distance`
+    Each of `shifted` is `(x, *extra_args)` at the distance in `offsets`. Adjacent elements of x are `spacing`
     elements from each other in the scanned array.
     """
     size = x.shape[axis]
-    length = plan.block(size)
+    length = plan.block_length(size)
     if length is not None:
         return _scan_in_blocks(
-            join_shifted,
-            x,
-            fill,
-            axis,
-            reverse,
-            plan,
-            length,
-            *extra_args,
-            element_distance=element_distance,
+            join, x, fill, axis, reverse, plan, length, *extra_args, spacing=spacing
         )
 
     def join_one_pass(x: Array, *extra_args: Array, offsets: Sequence[int]) -> Array:
-        signed = [-offset if reverse else offset for offset in offsets]
+        signed_offsets = [-offset if reverse else offset for offset in offsets]
         shifted = [
             (
                 _shift_along_axis(x, axis, offset, fill),
-                *[_shift_along_axis(each, axis, offset, 0) for each in extra_args],
+                *[_shift_along_axis(arg, axis, offset, 0) for arg in extra_args],
             )
-            for offset in signed
+            for offset in signed_offsets
         ]
-        return join_shifted(
-            x,
-            *extra_args,
-            shifted=shifted,
-            offsets=[element_distance * offset for offset in offsets],
+        return join(
+            x, *extra_args, shifted=shifted, offsets=[spacing * offset for offset in offsets]
         )
 
-    for offsets in plan.passes(size):
+    for offsets in plan.pass_distances(size):
         x = materialise(
             plan.barrier, functools.partial(join_one_pass, offsets=offsets), x, *extra_args
         )
@@ -110,7 +99,7 @@ def _scan_axis(
 
 
 def _scan_in_blocks(
-    join_shifted: Callable[..., Array],
+    join: Callable[..., Array],
     x: Array,
     fill: object,
     axis: int,
@@ -118,66 +107,46 @@ def _scan_in_blocks(
     plan: ScanPlan,
     block_length: int,
     *extra_args: Array,
-    element_distance: int,
+    spacing: int,
 ) -> Array:
     """`_scan_axis` in blocks of `block_length`; a partial last block is padded."""
     size = x.shape[axis]
     count = -(-size // block_length)
 
     def split_into_blocks(x: Array, fill: object) -> Array:
-        whole = slices.pad(x, [axis], [(0, count * block_length - size, 0)], fill)
-        return lax.reshape(whole, (*x.shape[:axis], count, block_length, *x.shape[axis + 1 :]))
+        padded = slices.pad(x, [axis], [(0, count * block_length - size, 0)], fill)
+        return lax.reshape(padded, (*x.shape[:axis], count, block_length, *x.shape[axis + 1 :]))
 
-    blocks, cut_args = (
+    blocks, arg_blocks = (
         split_into_blocks(x, fill),
         [split_into_blocks(each, 0) for each in extra_args],
     )
-    within = _scan_axis(
-        join_shifted,
-        blocks,
-        fill,
-        axis + 1,
-        reverse,
-        plan,
-        *cut_args,
-        element_distance=element_distance,
-    )
+    scans = _scan_axis(join, blocks, fill, axis + 1, reverse, plan, *arg_blocks, spacing=spacing)
     end = 0 if reverse else block_length - 1
-    ends = [lax.index_in_dim(each, end, axis + 1, keepdims=False) for each in (within, *cut_args)]
+    ends = [lax.index_in_dim(each, end, axis + 1, keepdims=False) for each in (scans, *arg_blocks)]
     totals = _scan_axis(
-        join_shifted,
-        ends[0],
-        fill,
-        axis,
-        reverse,
-        plan,
-        *ends[1:],
-        element_distance=element_distance * block_length,
+        join, ends[0], fill, axis, reverse, plan, *ends[1:], spacing=spacing * block_length
     )
 
-    step = -1 if reverse else 1
-    before = [
-        _shift_along_axis(totals, axis, step, fill),
-        *[_shift_along_axis(each, axis, step, 0) for each in ends[1:]],
+    shift = -1 if reverse else 1
+    earlier_totals = [
+        _shift_along_axis(totals, axis, shift, fill),
+        *[_shift_along_axis(each, axis, shift, 0) for each in ends[1:]],
     ]
-    distance = (
-        block_length - int32_range(block_length) if reverse else int32_range(block_length) + 1
-    )
-    distances = slices.reshape_along_axis(distance, axis + 1, x.ndim + 1)
+    steps = block_length - int32_iota(block_length) if reverse else int32_iota(block_length) + 1
+    distances = slices.reshape_along_axis(steps, axis + 1, x.ndim + 1)
 
-    def join_earlier_totals(within_blocks: Array, *arrays: Array) -> Array:
-        here = (within_blocks, *arrays[: len(extra_args)])
+    def join_earlier_totals(block_scans: Array, *arrays: Array) -> Array:
+        args = (block_scans, *arrays[: len(extra_args)])
         shifted = [
             slices.broadcast_like(lax.expand_dims(each, [axis + 1]), like)
-            for each, like in zip(arrays[len(extra_args) :], here, strict=True)
+            for each, like in zip(arrays[len(extra_args) :], args, strict=True)
         ]
-        y = join_shifted(
-            *here, shifted=[tuple(shifted)], offsets=[element_distance * distances.astype(np.int32)]
-        )
+        y = join(*args, shifted=[tuple(shifted)], offsets=[spacing * distances.astype(np.int32)])
         y = lax.reshape(y, (*x.shape[:axis], count * block_length, *x.shape[axis + 1 :]))
         return lax.slice_in_dim(y, 0, size, axis=axis)
 
-    return materialise(plan.barrier, join_earlier_totals, within, *cut_args, *before)
+    return materialise(plan.barrier, join_earlier_totals, scans, *arg_blocks, *earlier_totals)
 
 
 def _running_max_or_min(
@@ -193,22 +162,22 @@ def _running_max_or_min(
 
     `num_earlier` is the number of earlier elements in the episode of each element. It limits the result to the episode.
     """
-    best = lax.max if kind == "max" else lax.min
+    max_or_min = lax.max if kind == "max" else lax.min
 
     def join_extrema(
         x: Array, *num_earlier: Array, shifted: ShiftedArrays, offsets: Sequence[Any]
     ) -> Array:
         terms = [other for other, *_ in shifted]
         for count in num_earlier:
-            reached = [
-                lax.ge(count, slices.broadcast_like(jnp.asarray(far, count.dtype), count))
-                for far in offsets
+            reached_masks = [
+                lax.ge(count, slices.broadcast_like(jnp.asarray(offset, count.dtype), count))
+                for offset in offsets
             ]
             terms = [
                 lax.select(slices.broadcast_like(is_reached, term), term, lax.full_like(term, fill))
-                for is_reached, term in zip(reached, terms, strict=True)
+                for is_reached, term in zip(reached_masks, terms, strict=True)
             ]
-        return functools.reduce(best, terms, x)
+        return functools.reduce(max_or_min, terms, x)
 
     return _scan_axis(join_extrema, x, fill, axis, reverse, plan, *num_earlier)
 
@@ -218,25 +187,25 @@ def num_earlier_in_episode(reset_mask: Array, axis: int, reverse: bool, plan: Sc
 
     An episode begins where `reset_mask` is True. A reverse scan enters it at its end, directly before the next True.
     """
-    last = max(reset_mask.shape[axis] - 1, 0)
-    enters = _shift_along_axis(reset_mask, axis, -1, True) if reverse else reset_mask
-    places = lax.broadcasted_iota(np.int32, reset_mask.shape, axis)
-    end = np.asarray(last if reverse else 0, np.int32)
-    entered = lax.select(enters, places, lax.full_like(places, end))
-    begins = _running_max_or_min(entered, axis, "min" if reverse else "max", end, reverse, plan)
-    return lax.sub(begins, places) if reverse else lax.sub(places, begins)
+    max_index = max(reset_mask.shape[axis] - 1, 0)
+    is_entry = _shift_along_axis(reset_mask, axis, -1, True) if reverse else reset_mask
+    positions = lax.broadcasted_iota(np.int32, reset_mask.shape, axis)
+    origin = np.asarray(max_index if reverse else 0, np.int32)
+    entries = lax.select(is_entry, positions, lax.full_like(positions, origin))
+    starts = _running_max_or_min(entries, axis, "min" if reverse else "max", origin, reverse, plan)
+    return lax.sub(starts, positions) if reverse else lax.sub(positions, starts)
 
 
 def _comparison_values_and_fill(x: Array, kind: Kind, plan: ScanPlan) -> tuple[Array, np.ndarray]:
     """x converted for comparisons, and the identity."""
-    if not plan.keys:
+    if not plan.uses_keys:
         return to_comparison_dtype(x), comparison_dtype_identity(x.dtype, kind)
     nan: NaNPosition = "greatest" if kind == "max" else "least"
     return to_sort_keys(x, nan), constant_sort_key(reduction_identity(x.dtype, kind), nan)
 
 
 def _from_comparison_values(value: Array, dtype: DType, plan: ScanPlan) -> Array:
-    return from_sort_keys(value, dtype) if plan.keys else from_comparison_dtype(value, dtype)
+    return from_sort_keys(value, dtype) if plan.uses_keys else from_comparison_dtype(value, dtype)
 
 
 def running_max_or_min(
@@ -244,9 +213,9 @@ def running_max_or_min(
 ) -> Array:
     """Running maximum or minimum, restarted where the optional reset mask is True. NaN wins over every number."""
     value, fill = _comparison_values_and_fill(x, kind, plan)
-    behind = [num_earlier_in_episode(mask, axis, reverse, plan) for mask in reset_masks]
+    num_earlier = [num_earlier_in_episode(mask, axis, reverse, plan) for mask in reset_masks]
     return _from_comparison_values(
-        _running_max_or_min(value, axis, kind, fill, reverse, plan, *behind), x.dtype, plan
+        _running_max_or_min(value, axis, kind, fill, reverse, plan, *num_earlier), x.dtype, plan
     )
 
 
@@ -267,57 +236,57 @@ def running_select_with_index(
     so that a zero gets the sign of the selected zero.
     """
     value, fill = _comparison_values_and_fill(x, kind, plan)
-    behind = [num_earlier_in_episode(mask, axis, reverse, plan) for mask in reset_masks]
-    best = _running_max_or_min(value, axis, kind, fill, reverse, plan, *behind)
-    tie_key = functools.partial(tie_zero_keys, dtype=x.dtype) if plan.keys else lambda each: each
+    num_earlier = [num_earlier_in_episode(mask, axis, reverse, plan) for mask in reset_masks]
+    extrema = _running_max_or_min(value, axis, kind, fill, reverse, plan, *num_earlier)
+    tie_zeros = (
+        functools.partial(tie_zero_keys, dtype=x.dtype) if plan.uses_keys else lambda each: each
+    )
     if (ties == "first") != reverse:
-        before = _shift_along_axis(best, axis, -1 if reverse else 1, fill)
-        takes_over = challenger_wins(tie_key(value), tie_key(before), kind, "first")
-        for count in behind:
-            enters = slices.broadcast_like(lax.eq(count, lax.full_like(count, 0)), takes_over)
-            takes_over = lax.bitwise_or(takes_over, enters)
+        previous = _shift_along_axis(extrema, axis, -1 if reverse else 1, fill)
+        takes_over = challenger_wins(tie_zeros(value), tie_zeros(previous), kind, "first")
+        for count in num_earlier:
+            is_entry = slices.broadcast_like(lax.eq(count, lax.full_like(count, 0)), takes_over)
+            takes_over = lax.bitwise_or(takes_over, is_entry)
     else:
-        takes_over = is_tied_with(tie_key(value), tie_key(best))
-    last = max(x.shape[axis] - 1, 0)
-    signed = is_float(x.dtype)
-    places = lax.broadcasted_iota(index_dtype((last + 1) << signed), x.shape, axis)
-    position = lax.full_like(takes_over, 0, places.dtype) + places  # sharded as x
-    start = np.asarray(last if reverse else 0, position.dtype)
-    if signed:
-        two, negative = np.asarray(2, position.dtype), has_sign_bit(x).astype(position.dtype)
-        position, start = position * two + negative, start * two + np.asarray(reverse, two.dtype)
-    taken = lax.select(takes_over, position, lax.full_like(position, start))
-    index = _running_max_or_min(taken, axis, "min" if reverse else "max", start, reverse, plan)
-    y = _from_comparison_values(best, x.dtype, plan)
-    if not signed:
+        takes_over = is_tied_with(tie_zeros(value), tie_zeros(extrema))
+    max_index = max(x.shape[axis] - 1, 0)
+    is_signed = is_float(x.dtype)
+    positions = lax.broadcasted_iota(index_dtype((max_index + 1) << is_signed), x.shape, axis)
+    position = lax.full_like(takes_over, 0, positions.dtype) + positions  # sharded as x
+    start = np.asarray(max_index if reverse else 0, position.dtype)
+    if is_signed:
+        two, sign_bit = np.asarray(2, position.dtype), has_sign_bit(x).astype(position.dtype)
+        position, start = position * two + sign_bit, start * two + np.asarray(reverse, two.dtype)
+    winners = lax.select(takes_over, position, lax.full_like(position, start))
+    index = _running_max_or_min(winners, axis, "min" if reverse else "max", start, reverse, plan)
+    y = _from_comparison_values(extrema, x.dtype, plan)
+    if not is_signed:
         return y, index
     one = lax.full_like(index, 1)
     y = set_sign_of_zeros(y, lax.eq(lax.bitwise_and(index, one), one))
-    return y, lax.shift_right_logical(index, one).astype(index_dtype(last + 1))
+    return y, lax.shift_right_logical(index, one).astype(index_dtype(max_index + 1))
 
 
 def _zero_except_at_run_starts(x: Array, index: Array, axis: int) -> Array:
     """x at the elements that begin a run, zeros elsewhere."""
-    begins = lax.eq(index, lax.broadcasted_iota(index.dtype, index.shape, axis))
-    return slices.where_or_zero(begins, x)
+    is_start = lax.eq(index, lax.broadcasted_iota(index.dtype, index.shape, axis))
+    return slices.where_or_zero(is_start, x)
 
 
 def _sums_within_runs(x: Array, index: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
     """Sum over each element and the earlier elements of its run."""
 
-    def add_shifted_of_run(
-        x: Array, index: Array, shifted: ShiftedArrays, offsets: Sequence[Any]
-    ) -> Array:
+    def add_in_run(x: Array, index: Array, shifted: ShiftedArrays, offsets: Sequence[Any]) -> Array:
         terms = [slices.where_or_zero(lax.eq(index, run), other) for other, run in shifted]
         return functools.reduce(lax.add, terms, x)
 
-    return _scan_axis(add_shifted_of_run, x, 0, axis, reverse, plan, index)
+    return _scan_axis(add_in_run, x, 0, axis, reverse, plan, index)
 
 
 def copy_along_runs(x: Array, index: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
     """Gather the elements of x at `index`, by copies along runs."""
-    first = _zero_except_at_run_starts(x.astype(accumulator_dtype(x.dtype)), index, axis)
-    return _sums_within_runs(first, index, axis, reverse, plan).astype(x.dtype)
+    starts = _zero_except_at_run_starts(x.astype(accumulator_dtype(x.dtype)), index, axis)
+    return _sums_within_runs(starts, index, axis, reverse, plan).astype(x.dtype)
 
 
 def sum_over_runs(dy: Array, index: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
@@ -343,9 +312,9 @@ def exponentially_decayed_sums(
         x: Array, log_level: Array, shifted: ShiftedArrays, offsets: Sequence[Any]
     ) -> Array:
         total = x
-        for other, before in shifted:
+        for other, other_level in shifted:
             # `_shift_along_axis` fills in zeros with level 0, far from other levels: their weight must be finite.
-            difference = subtract_equal_infinities(before, log_level)
+            difference = subtract_equal_infinities(other_level, log_level)
             total = total + other * lax.exp(lax.min(difference, lax.full_like(difference, 0)))
         return total
 

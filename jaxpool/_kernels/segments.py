@@ -21,9 +21,9 @@ def clip_segment_ids(segment_ids: Array, num_segments: int) -> Array:
     """`segment_ids` as int32, with -1 or `num_segments` for ids out of range, so that sorted ids stay sorted."""
     if segment_ids.dtype.itemsize < 4:
         segment_ids = segment_ids.astype(np.int32)
-    known = (segment_ids >= 0) & (segment_ids < num_segments)
+    valid = (segment_ids >= 0) & (segment_ids < num_segments)
     return jnp.where(
-        known,
+        valid,
         segment_ids.astype(np.int32),
         jnp.where(segment_ids < 0, np.int32(-1), np.int32(num_segments)),
     )
@@ -34,8 +34,8 @@ def gather_value_of_segment(y: Array, segment_ids: Array, fill: Any) -> Array:
 
     Rows in no segment get `fill`.
     """
-    at = jnp.where(segment_ids < 0, np.int32(y.shape[0]), segment_ids)
-    return jnp.take(y, at, axis=0, mode="fill", fill_value=fill)
+    index = jnp.where(segment_ids < 0, np.int32(y.shape[0]), segment_ids)
+    return jnp.take(y, index, axis=0, mode="fill", fill_value=fill)
 
 
 def append_row_of_zeros(y: Array, segment_ids: Array) -> tuple[Array, Array]:
@@ -48,14 +48,14 @@ def append_row_of_zeros(y: Array, segment_ids: Array) -> tuple[Array, Array]:
 
 def gather_value_or_zero(y: Array, segment_ids: Array) -> Array:
     """`gather_value_of_segment` with zeros for rows in no segment; stores y with a row of zeros before the gather."""
-    rows, at = lax.optimization_barrier(append_row_of_zeros(y, segment_ids))
-    return rows.at[at].get(mode="promise_in_bounds")
+    rows, index = lax.optimization_barrier(append_row_of_zeros(y, segment_ids))
+    return rows.at[index].get(mode="promise_in_bounds")
 
 
 def gather_value_unchecked(y: Array, segment_ids: Array) -> Array:
     """`gather_value_of_segment`, but rows in no segment read an arbitrary entry, which saves a select."""
-    at = lax.clamp(np.int32(0), segment_ids, np.int32(y.shape[0] - 1))
-    return y.at[at].get(mode="promise_in_bounds")
+    index = lax.clamp(np.int32(0), segment_ids, np.int32(y.shape[0] - 1))
+    return y.at[index].get(mode="promise_in_bounds")
 
 
 def fill_where_masked(x: Array, fill: Any, *mask: Array) -> Array:
@@ -84,12 +84,12 @@ def sum_segments(
         order = jnp.argsort(segment_ids, stable=True)
         x, segment_ids = x[order], segment_ids[order]
     like = (-1, *[1] * (x.ndim - 1))
-    begins = jnp.concatenate([jnp.ones(1, bool), segment_ids[1:] != segment_ids[:-1]]).reshape(like)
+    starts = jnp.concatenate([jnp.ones(1, bool), segment_ids[1:] != segment_ids[:-1]]).reshape(like)
 
     def add_within_segment(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
         return a[0] | b[0], jnp.where(b[0], b[1], a[1] + b[1])
 
-    sums = lax.associative_scan(add_within_segment, (begins, x))[1]
-    number = jnp.arange(num_segments, dtype=np.int32)
-    last = jnp.maximum(jnp.searchsorted(segment_ids, number, side="right") - 1, 0)
-    return jnp.where((segment_ids[last] == number).reshape(like), sums[last], 0)
+    sums = lax.associative_scan(add_within_segment, (starts, x))[1]
+    ids = jnp.arange(num_segments, dtype=np.int32)
+    last_row = jnp.maximum(jnp.searchsorted(segment_ids, ids, side="right") - 1, 0)
+    return jnp.where((segment_ids[last_row] == ids).reshape(like), sums[last_row], 0)

@@ -1,7 +1,7 @@
 """Cotangents of a maximum or minimum by XLA's select-and-scatter, which selects an element of each window again.
 
 TPUs have hardware for the instruction. jax selects with `>=`, which loses NaN. Here NaN wins over every number, in one
-of the ways of `Compared`: a second comparison, NaN replaced by infinity, or `>=` alone if there is no NaN. The
+of the ways of `Comparison`: a second comparison, NaN replaced by infinity, or `>=` alone if there is no NaN. The
 primitive has a batching rule but no derivative, because it is part of a linear map. Only plans for TPUs use it: XLA
 for CPU treats padding as zeros in this instruction.
 """
@@ -26,16 +26,16 @@ from jaxpool._kernels.compare import TieOrder
 from jaxpool._kernels.dtypes import Kind, cast
 from jaxpool._kernels.predicates import all_true_across_vmap
 from jaxpool._kernels.reduce_window import extrema_per_axis_group
-from jaxpool._plan.max_pool import Compared, Groups, ScatterPlan
+from jaxpool._plan.max_pool import AxisGroups, Comparison, ScatterPlan
 
 _scatter_p = core.Primitive("jaxpool_select_and_scatter")
 
 
-def window_extrema(x: Array, kind: Kind, plan: ScatterPlan) -> Array:
+def shared_window_extrema(x: Array, kind: Kind, plan: ScatterPlan) -> Array:
     """Maximum or minimum of each window, by passes that XLA can share with `select_and_scatter`."""
     groups = _permuted_axis_groups(plan)
-    y = extrema_per_axis_group(_permute_axes_in_memory(x, plan.order), kind, groups)[-1]
-    return _undo_axis_permutation(y, plan.order)
+    y = extrema_per_axis_group(_permute_axes_in_memory(x, plan.permutation), kind, groups)[-1]
+    return _undo_axis_permutation(y, plan.permutation)
 
 
 def select_and_scatter(x: Array, dy: Array, kind: Kind, ties: TieOrder, plan: ScatterPlan) -> Array:
@@ -45,43 +45,41 @@ def select_and_scatter(x: Array, dy: Array, kind: Kind, ties: TieOrder, plan: Sc
     the windows, one group of axes after another, and in float32 if the plan compares "in order".
     """
     groups = _permuted_axis_groups(plan)
-    reduced = extrema_per_axis_group(_permute_axes_in_memory(x, plan.order), kind, groups[1:])
-    added = jnp.float32 if plan.compared == "in order" else x.dtype
-    sent = cast(_permute_axes_in_memory(dy, plan.order), added)
+    extrema = extrema_per_axis_group(_permute_axes_in_memory(x, plan.permutation), kind, groups[1:])
+    sum_dtype = jnp.float32 if plan.comparison == "in order" else x.dtype
+    permuted_dy = cast(_permute_axes_in_memory(dy, plan.permutation), sum_dtype)
 
     def scatter_through_groups(prepare_input: Callable[[Array], Array]) -> Array:
-        dx = sent
-        for group, best in zip(groups, reversed(reduced), strict=False):  # without groups, only x
-            dx = _bind_select_and_scatter(prepare_input(best), dx, group, kind, ties, plan.compared)
+        dx = permuted_dy
+        for group, y in zip(groups, reversed(extrema), strict=False):  # without groups, only x
+            dx = _bind_select_and_scatter(prepare_input(y), dx, group, kind, ties, plan.comparison)
         return dx
 
-    if plan.compared == "branch":
-        nan_first = functools.partial(_map_float32_nan_to_infinity, kind=kind)
-        y = extrema_per_axis_group(reduced[-1], kind, groups[:1])[-1]
-        no_nan = all_true_across_vmap(lax.eq(y, y))
+    if plan.comparison == "branch":
+        map_nan = functools.partial(_map_float32_nan_to_infinity, kind=kind)
+        y = extrema_per_axis_group(extrema[-1], kind, groups[:1])[-1]
+        has_no_nan = all_true_across_vmap(lax.eq(y, y))
         dx = lax.cond(
-            no_nan,
+            has_no_nan,
             lambda: scatter_through_groups(lambda x: x),
-            lambda: scatter_through_groups(nan_first),
+            lambda: scatter_through_groups(map_nan),
         )
-    elif plan.compared == "in order":
-        dx = scatter_through_groups(
-            lambda best: _map_narrow_nan_to_infinity(cast(best, added), kind)
-        )
+    elif plan.comparison == "in order":
+        dx = scatter_through_groups(lambda y: _map_narrow_nan_to_infinity(cast(y, sum_dtype), kind))
     else:
         dx = scatter_through_groups(lambda x: x)
-    return _undo_axis_permutation(cast(dx, x.dtype), plan.order)
+    return _undo_axis_permutation(cast(dx, x.dtype), plan.permutation)
 
 
-def _permuted_axis_groups(plan: ScatterPlan) -> Groups:
+def _permuted_axis_groups(plan: ScatterPlan) -> AxisGroups:
     """Groups of a plan with axes renumbered for arrays permuted by `plan.order`."""
-    if not plan.order:
+    if not plan.permutation:
         return plan.groups
-    axis = {old: new for new, old in enumerate(plan.order)}
-    permuted = [
+    axis = {old: new for new, old in enumerate(plan.permutation)}
+    groups = [
         [dataclasses.replace(dim, axis=axis[dim.axis]) for dim in group] for group in plan.groups
     ]
-    return tuple(map(tuple, permuted))
+    return tuple(map(tuple, groups))
 
 
 def _permute_axes_in_memory(x: Array, axis_order: Sequence[int]) -> Array:
@@ -107,9 +105,9 @@ def _map_narrow_nan_to_infinity(x: Array, kind: Kind) -> Array:
 
     Infinity becomes the largest number of float32, which no narrower dtype represents.
     """
-    most = lax.full_like(x, np.finfo(np.float32).max)
-    held = lax.min(x, most) if kind == "max" else lax.max(x, lax.neg(most))
-    return lax.select(lax.ne(x, x), lax.full_like(x, np.inf if kind == "max" else -np.inf), held)
+    max_value = lax.full_like(x, np.finfo(np.float32).max)
+    clipped = lax.min(x, max_value) if kind == "max" else lax.max(x, lax.neg(max_value))
+    return lax.select(lax.ne(x, x), lax.full_like(x, np.inf if kind == "max" else -np.inf), clipped)
 
 
 def _map_float32_nan_to_infinity(x: Array, kind: Kind) -> Array:
@@ -117,22 +115,27 @@ def _map_float32_nan_to_infinity(x: Array, kind: Kind) -> Array:
 
     The order of numbers is preserved, except that 2**-149, the smallest number, ties with 0.
     """
-    ahead, infinity = (lax.gt, np.inf) if kind == "max" else (lax.lt, -np.inf)
-    nearer = lax.bitcast_convert_type(lax.bitcast_convert_type(x, jnp.int32) - 1, jnp.float32)
-    numbers = lax.select(ahead(x, lax.full_like(x, 0)), nearer, x)
+    compare, infinity = (lax.gt, np.inf) if kind == "max" else (lax.lt, -np.inf)
+    toward_zero = lax.bitcast_convert_type(lax.bitcast_convert_type(x, jnp.int32) - 1, jnp.float32)
+    numbers = lax.select(compare(x, lax.full_like(x, 0)), toward_zero, x)
     return lax.select(lax.ne(x, x), lax.full_like(x, infinity), numbers)
 
 
 def _bind_select_and_scatter(
-    x: Array, dy: Array, dims: Sequence[Axis], kind: Kind, ties: TieOrder, nan_comparison: Compared
+    x: Array,
+    dy: Array,
+    dims: Sequence[Axis],
+    kind: Kind,
+    ties: TieOrder,
+    nan_comparison: Comparison,
 ) -> Array:
     """Cotangent of x for windows along `dims`."""
     sizes, strides = ([1] * x.ndim for _ in range(2))
     padding = [(0, 0)] * x.ndim
     for dim in dims:
-        axis, padding[dim.axis] = dim.axis, (dim.low, max(dim.tail, 0))
+        axis, padding[dim.axis] = dim.axis, (dim.low, max(dim.used_high, 0))
         sizes[axis], strides[axis] = dim.window, dim.stride
-    sent: Array = _scatter_p.bind(
+    dx: Array = _scatter_p.bind(
         x,
         dy,
         sizes=tuple(sizes),
@@ -142,7 +145,7 @@ def _bind_select_and_scatter(
         ties=ties,
         nan_comparison=nan_comparison,
     )
-    return sent
+    return dx
 
 
 def _lower_to_stablehlo(
@@ -155,13 +158,13 @@ def _lower_to_stablehlo(
     padding: tuple[tuple[int, int], ...],
     kind: Kind,
     ties: TieOrder,
-    nan_comparison: Compared,
+    nan_comparison: Comparison,
 ) -> Any:
-    element = ir.RankedTensorType.get([], mlir.dtype_to_ir_type(context.avals_in[0].dtype))
+    scalar_type = ir.RankedTensorType.get([], mlir.dtype_to_ir_type(context.avals_in[0].dtype))
     zero = stablehlo.constant(
-        ir.DenseElementsAttr.get_splat(element, ir.FloatAttr.get(element.element_type, 0.0))
+        ir.DenseElementsAttr.get_splat(scalar_type, ir.FloatAttr.get(scalar_type.element_type, 0.0))
     )
-    sides: Any = np.asarray(padding, np.int64)
+    padding_array: Any = np.asarray(padding, np.int64)
     op = stablehlo.SelectAndScatterOp(
         x.type,
         x,
@@ -169,7 +172,7 @@ def _lower_to_stablehlo(
         zero,
         window_dimensions=ir.DenseI64ArrayAttr.get(list(sizes)),
         window_strides=ir.DenseI64ArrayAttr.get(list(strides)),
-        padding=ir.DenseElementsAttr.get(sides),
+        padding=ir.DenseElementsAttr.get(padding_array),
     )
 
     def compare_scalars(left: Any, direction: str, right: Any) -> Any:
@@ -178,25 +181,25 @@ def _lower_to_stablehlo(
     def stays_or_is_nan(is_nan: Any, stays: Any) -> Any:
         if nan_comparison == "joined":
             return stablehlo.or_(stays, is_nan)
-        bit = ir.IntegerType.get_signless(1)
+        bool_type = ir.IntegerType.get_signless(1)
         true = ir.DenseElementsAttr.get_splat(
-            ir.RankedTensorType.get([], bit), ir.BoolAttr.get(True)
+            ir.RankedTensorType.get([], bool_type), ir.BoolAttr.get(True)
         )
         return stablehlo.select(is_nan, stablehlo.constant(true), stays)
 
-    block = op.select.blocks.append(element, element)
+    block = op.select.blocks.append(scalar_type, scalar_type)
     with ir.InsertionPoint(block):
         best, challenger = block.arguments  # True: `best`, which comes first, stays
         if nan_comparison in ("in order", "branch"):
-            ahead = {"max": "GT", "min": "LT"} if ties == "last" else {"max": "GE", "min": "LE"}
-            stays = compare_scalars(best, ahead[kind], challenger)
+            ops = {"max": "GT", "min": "LT"} if ties == "last" else {"max": "GE", "min": "LE"}
+            stays = compare_scalars(best, ops[kind], challenger)
         else:
             first, second = (challenger, best) if ties == "last" else (best, challenger)
             stays = compare_scalars(first, "GE" if kind == "max" else "LE", second)
             stays = stays_or_is_nan(compare_scalars(first, "NE", first), stays)
             stays = stablehlo.not_(stays) if ties == "last" else stays
         stablehlo.return_([stays])
-    block = op.scatter.blocks.append(element, element)
+    block = op.scatter.blocks.append(scalar_type, scalar_type)
     with ir.InsertionPoint(block):
         stablehlo.return_([stablehlo.add(*block.arguments)])
     return op.results
@@ -206,8 +209,8 @@ def _batching_rule(args: Any, batch_dims: Any, **params: Any) -> Any:
     size = next(x.shape[dim] for x, dim in zip(args, batch_dims, strict=True) if dim is not None)
     x, dy = [batching.bdim_at_front(x, dim, size) for x, dim in zip(args, batch_dims, strict=True)]
     sizes, strides, padding = (params[name] for name in ("sizes", "strides", "padding"))
-    wider = {"sizes": (1, *sizes), "strides": (1, *strides), "padding": ((0, 0), *padding)}
-    return _scatter_p.bind(x, dy, **params | wider), 0
+    batched_params = {"sizes": (1, *sizes), "strides": (1, *strides), "padding": ((0, 0), *padding)}
+    return _scatter_p.bind(x, dy, **params | batched_params), 0
 
 
 _scatter_p.def_abstract_eval(lambda x, dy, **params: x)

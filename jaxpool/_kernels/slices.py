@@ -17,15 +17,13 @@ PaddingConfig = tuple[int, int, int]  # (low, high, interior), as in `lax.pad`
 T = TypeVar("T")  # an array or a tuple of arrays
 
 
-def pad(
-    x: Array, axes: Sequence[int], padding_configs: Sequence[PaddingConfig], fill: Any
-) -> Array:
+def pad(x: Array, axes: Sequence[int], configs: Sequence[PaddingConfig], fill: Any) -> Array:
     """Pad `axes` of x by (low, high, interior); a negative side crops."""
-    if not any(any(side) for side in padding_configs):
+    if not any(any(axis_config) for axis_config in configs):
         return x
     config = [(0, 0, 0)] * x.ndim
-    for axis, side in zip(axes, padding_configs, strict=True):
-        config[axis] = side
+    for axis, axis_config in zip(axes, configs, strict=True):
+        config[axis] = axis_config
     # XLA for CPU aborts when an unfused pad has an operand of 2- or 4-bit integers.
     wide = widen_to_8_bits(x)
     return cast(lax.pad(wide, jnp.asarray(fill, wide.dtype), config), x.dtype)
@@ -33,7 +31,7 @@ def pad(
 
 def pad_input(x: Array, window: Window, fill: Any) -> Array:
     """Pad x to the positions that windows cover, and crop ends that no window covers."""
-    return pad(x, window.axes, [(dim.low, dim.tail, 0) for dim in window.dims], fill)
+    return pad(x, window.axes, [(dim.low, dim.used_high, 0) for dim in window.dims], fill)
 
 
 def strided_slice(
@@ -77,11 +75,11 @@ def join_parts(
     join_along_axis: Callable[[list[T], int], T],
 ) -> T:
     """Join parts, keyed by their index along each axis, with `join_along_axis(row, axis)`, one axis after another."""
-    for which in axis_order:
+    for axis in axis_order:
         rows: dict[tuple[int, ...], list[T]] = {}
-        for place, part in part_at_index.items():
-            rows.setdefault((*place[:which], 0, *place[which + 1 :]), []).append(part)
-        part_at_index = {place: join_along_axis(row, which) for place, row in rows.items()}
+        for index, part in part_at_index.items():
+            rows.setdefault((*index[:axis], 0, *index[axis + 1 :]), []).append(part)
+        part_at_index = {index: join_along_axis(row, axis) for index, row in rows.items()}
     (whole,) = part_at_index.values()
     return whole
 
@@ -90,8 +88,8 @@ def interleave(parts: Sequence[Array], axis: int, period: int) -> Array:
     """Interleave parts along an axis with a `period`; missing parts are zeros."""
     if period == 1:
         return parts[0]
-    rest = (0, period - len(parts), 0)
-    return lax.collapse(pad(jnp.stack(parts, axis + 1), [axis + 1], [rest], 0), axis, axis + 2)
+    padding = (0, period - len(parts), 0)
+    return lax.collapse(pad(jnp.stack(parts, axis + 1), [axis + 1], [padding], 0), axis, axis + 2)
 
 
 def where_or_zero(where: Array, x: Array) -> Array:
@@ -99,11 +97,9 @@ def where_or_zero(where: Array, x: Array) -> Array:
     return lax.select(where, x, lax.full_like(x, 0))
 
 
-def is_tap_chosen(tap: Array, chosen_taps: Array) -> Array:
-    """Mask of the elements of `chosen_taps` that equal `tap`, which may be traced."""
-    return lax.eq(
-        chosen_taps, lax.broadcast(jnp.asarray(tap, chosen_taps.dtype), chosen_taps.shape)
-    )
+def is_tap_chosen(tap: Array, chosen_tap: Array) -> Array:
+    """Mask of the elements of `chosen_tap` that equal `tap`, which may be traced."""
+    return lax.eq(chosen_tap, lax.broadcast(jnp.asarray(tap, chosen_tap.dtype), chosen_tap.shape))
 
 
 def concatenate(parts: Sequence[Array], axis: int) -> Array:
@@ -135,17 +131,17 @@ def outer_broadcast(
 
     The program does this when it runs, because a constant would be as large as an image.
     """
-    others = [[other for other in range(ndim) if other != axis] for axis in axes]
-    spread = [lax.expand_dims(jnp.asarray(a), b) for a, b in zip(vectors, others, strict=True)]
-    return functools.reduce(binary_op, spread)
+    other_axes = [[other for other in range(ndim) if other != axis] for axis in axes]
+    xs = [lax.expand_dims(jnp.asarray(a), b) for a, b in zip(vectors, other_axes, strict=True)]
+    return functools.reduce(binary_op, xs)
 
 
 def broadcast_like(value: Any, like: Array) -> Array:
     """Broadcast `value` to the shape and the sharding of `like`."""
-    whole = jnp.broadcast_to(jnp.asarray(value), like.shape)
-    current, wanted = jax.typeof(whole).sharding, jax.typeof(like).sharding
-    known = any(current.spec) or any(wanted.spec)
-    return reshard(whole, wanted) if known and current.spec != wanted.spec else whole
+    y = jnp.broadcast_to(jnp.asarray(value), like.shape)
+    sharding, like_sharding = jax.typeof(y).sharding, jax.typeof(like).sharding
+    has_spec = any(sharding.spec) or any(like_sharding.spec)
+    return reshard(y, like_sharding) if has_spec and sharding.spec != like_sharding.spec else y
 
 
 def is_empty(x: Array) -> bool:

@@ -26,7 +26,7 @@ from jaxpool._kernels.dtypes import DType, Kind, accumulator_dtype, index_dtype
 from jaxpool._kernels.fold import State, fold_covering_windows, fold_windows
 from jaxpool._kernels.positions import window_starts
 from jaxpool._kernels.route import sum_where_selected
-from jaxpool._plan.max_pool import Pass
+from jaxpool._plan.max_pool import MaxPass
 
 BITS_PER_WORD = 32  # bits of the widest mask
 BitWords = tuple[Array, ...]
@@ -45,8 +45,8 @@ def tie_bits_of_input(x: Array, y: Array, window: Window, fill: np.ndarray) -> B
 
 def is_tap_inside(dim: Axis, tap: int) -> Any:
     """Mask of the windows along an axis whose tap `tap` is inside the input."""
-    at = window_starts(dim) + np.int32(tap * dim.dilation)
-    return (at >= 0) & (at < dim.size)
+    position = window_starts(dim) + np.int32(tap * dim.dilation)
+    return (position >= 0) & (position < dim.size)
 
 
 def bits_of_taps_inside(
@@ -60,17 +60,17 @@ def bits_of_taps_inside(
     *major, minor = window.window_shape
     *around, along = inside_mask_of_tap
     words = []
-    for first in range(0, window.size, BITS_PER_WORD):
-        dtype, rows = index_dtype(1 << min(BITS_PER_WORD, window.size - first)), []
+    for first_tap in range(0, window.size, BITS_PER_WORD):
+        dtype, rows = index_dtype(1 << min(BITS_PER_WORD, window.size - first_tap)), []
         for row, taps in enumerate(itertools.product(*map(range, major))):
-            start = row * minor - first
+            start = row * minor - first_tap
             in_word = range(max(0, -start), min(minor, BITS_PER_WORD - start))
             bits = [along(tap).astype(dtype) << np.asarray(start + tap, dtype) for tap in in_word]
             if bits:  # a row outside along another axis is cleared by a mask of 0
                 pairs = zip(around, taps, strict=True)
-                lines = [-is_inside(tap).astype(dtype) for is_inside, tap in pairs]
-                lines.append(functools.reduce(operator.or_, bits))
-                rows.append(slices.outer_broadcast(jnp.bitwise_and, lines, window.axes, ndim))
+                vectors = [-is_inside(tap).astype(dtype) for is_inside, tap in pairs]
+                vectors.append(functools.reduce(operator.or_, bits))
+                rows.append(slices.outer_broadcast(jnp.bitwise_and, vectors, window.axes, ndim))
         words.append(functools.reduce(jnp.bitwise_or, rows))
     return tuple(words)
 
@@ -83,21 +83,21 @@ def tie_bits_of_tap_values(
     `value_per_tap` belongs to `flat_taps`, which ascend.
     """
     words = []
-    for first in range(0, window.size, BITS_PER_WORD):
-        dtype = index_dtype(1 << min(BITS_PER_WORD, window.size - first))
+    for first_tap in range(0, window.size, BITS_PER_WORD):
+        dtype = index_dtype(1 << min(BITS_PER_WORD, window.size - first_tap))
         word = lax.full_like(y, 0, dtype)
-        for term, tap in zip(value_per_tap, flat_taps, strict=True):
-            if not first <= tap < first + BITS_PER_WORD:
+        for value, tap in zip(value_per_tap, flat_taps, strict=True):
+            if not first_tap <= tap < first_tap + BITS_PER_WORD:
                 continue
-            bit = lax.full_like(word, 1 << (tap - first))
+            bit = lax.full_like(word, 1 << (tap - first_tap))
             word = lax.bitwise_or(
-                word, lax.select(is_tied_with(term, y), bit, lax.full_like(bit, 0))
+                word, lax.select(is_tied_with(value, y), bit, lax.full_like(bit, 0))
             )
         words.append(word)
-    if window.padded:
-        lines = [functools.partial(is_tap_inside, dim) for dim in window.dims]
-        real = bits_of_taps_inside(lines, window, y.ndim)
-        words = [word & slices.broadcast_like(r, word) for word, r in zip(words, real, strict=True)]
+    if window.is_padded:
+        inside_masks = [functools.partial(is_tap_inside, dim) for dim in window.dims]
+        bits = bits_of_taps_inside(inside_masks, window, y.ndim)
+        words = [word & slices.broadcast_like(r, word) for word, r in zip(words, bits, strict=True)]
     return tuple(words)
 
 
@@ -127,17 +127,15 @@ def mean_of_tied_taps(x: Array, bit_words: BitWords, window: Window) -> Array:
     """Mean of x over the tied taps of each window."""
     value = slices.pad_input(x.astype(accumulator_dtype(x.dtype)), window, 0)
     views = [slices.elements_at_tap(value, window, tap) for tap in range(window.size)]
-    terms = [
-        slices.where_or_zero(is_tap_tied(bit_words, tap), view) for tap, view in enumerate(views)
-    ]
+    terms = [slices.where_or_zero(is_tap_tied(bit_words, tap), v) for tap, v in enumerate(views)]
     return divide_among_tied_taps(functools.reduce(lax.add, terms), bit_words).astype(x.dtype)
 
 
-def mean_of_tied_taps_transpose(dy: Array, bit_words: BitWords, pass_: Pass) -> Array:
+def mean_of_tied_taps_transpose(dy: Array, bit_words: BitWords, pass_: MaxPass) -> Array:
     """Transpose of `mean_of_tied_taps`."""
-    part = divide_among_tied_taps(dy.astype(accumulator_dtype(dy.dtype)), bit_words)
+    share = divide_among_tied_taps(dy.astype(accumulator_dtype(dy.dtype)), bit_words)
     return sum_where_selected(
-        lambda tap, *words: is_tap_tied(words, tap), part, bit_words, pass_
+        lambda tap, *words: is_tap_tied(words, tap), share, bit_words, pass_
     ).astype(dy.dtype)
 
 
@@ -154,7 +152,7 @@ def _join_tied_sums(a: State, b: State, kind: Kind, *, keep_loser: bool = False)
     return (lax.select(takes_b, b[0], a[0]), *totals)
 
 
-def _sums_over_tied_elements(x: Array, sums: State, window: Window, kind: Kind) -> State:
+def _sums_over_ties(x: Array, sums: State, window: Window, kind: Kind) -> State:
     """Totals of `sums` over the elements of each window that tie with its maximum or minimum; 0 in the padding."""
     fills = (comparison_dtype_identity(x.dtype, kind), *[0] * len(sums))
     return fold_windows(
@@ -165,7 +163,7 @@ def _sums_over_tied_elements(x: Array, sums: State, window: Window, kind: Kind) 
     )[1:]
 
 
-def _ones_where_included(x: Array, where: Array | None, dtype: DType) -> Array:
+def _where_weights(x: Array, where: Array | None, dtype: DType) -> Array:
     """Ones in the shape of x, zeros where the mask `where` is False."""
     if where is None:
         return lax.full_like(x, 1, dtype)
@@ -180,13 +178,11 @@ def mean_of_tied_elements(
     `where` is True for elements that take part. Elsewhere, tangents must be 0.
     """
     wide = tangent.astype(accumulator_dtype(tangent.dtype))
-    sums, counts = _sums_over_tied_elements(
-        x, (wide, _ones_where_included(x, where, wide.dtype)), window, kind
-    )
+    sums, counts = _sums_over_ties(x, (wide, _where_weights(x, where, wide.dtype)), window, kind)
     return divide_by_num_tied(sums, counts).astype(tangent.dtype)
 
 
-def tied_elements_mean_transpose(
+def mean_of_tied_elements_transpose(
     dy: Array, x: Array, y: Array, window: Window, kind: Kind, where: Array | None = None
 ) -> Array:
     """Transpose of `mean_of_tied_elements`, where y is the pooled x.
@@ -195,10 +191,8 @@ def tied_elements_mean_transpose(
     cover it.
     """
     wide = dy.astype(accumulator_dtype(dy.dtype))
-    (counts,) = _sums_over_tied_elements(
-        x, (_ones_where_included(x, where, wide.dtype),), window, kind
-    )
+    (counts,) = _sums_over_ties(x, (_where_weights(x, where, wide.dtype),), window, kind)
     join = functools.partial(_join_tied_sums, kind=kind, keep_loser=True)
-    shares = (to_comparison_dtype(y), divide_by_num_tied(wide, counts))
-    lowest, sums = fold_covering_windows(shares, (np.nan, 0), window, join)
+    state = (to_comparison_dtype(y), divide_by_num_tied(wide, counts))
+    lowest, sums = fold_covering_windows(state, (np.nan, 0), window, join)
     return slices.where_or_zero(is_tied_with(to_comparison_dtype(x), lowest), sums).astype(dy.dtype)

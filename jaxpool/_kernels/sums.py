@@ -27,28 +27,24 @@ class Epilogue(NamedTuple):
     dtype: DType
     divide_total: Callable[[Array], Array] | None = None
 
-    def apply(self, total: Array, cast_function: Callable[[Array, DType], Array] = cast) -> Array:
+    def apply(self, total: Array, cast_fn: Callable[[Array, DType], Array] = cast) -> Array:
         """Divide the total in the accumulator dtype and cast it."""
         wide = cast(total, accumulator_dtype(total.dtype))
-        return cast_function(
-            wide if self.divide_total is None else self.divide_total(wide), self.dtype
-        )
+        return cast_fn(wide if self.divide_total is None else self.divide_total(wide), self.dtype)
 
 
-def _run_sum_pass(
-    pass_: SumPass, epilogue: Epilogue | None, x: Array, previous_input: Array
-) -> Array:
-    """Sums of one pass over x; `previous_input` is the input of the previous pass."""
-    wide = accumulator_dtype(x.dtype)
-    if pass_.layout.reading == "tables":
+def _run_sum_pass(pass_: SumPass, epilogue: Epilogue | None, x: Array, prev_x: Array) -> Array:
+    """Sums of one pass over x; `prev_x` is the input of the previous pass."""
+    sum_dtype = accumulator_dtype(x.dtype)
+    if pass_.layout.read_mode == "tables":
         total = tables.sum_by_gather_tables(x, pass_.axes, *pass_.sources)
         total = epilogue.apply(total, tables.cast_without_branches) if epilogue else total
         return tables.with_row_major_layout(total, pass_.axes[0])
 
     def element_term(tap: int, array_slices: Sequence[Array], pad_to_region: PadToRegion) -> Array:
-        return pad_to_region(cast(array_slices[0], wide), fill=0)
+        return pad_to_region(cast(array_slices[0], sum_dtype), fill=0)
 
-    pairs = zip((x, previous_input), pass_.sources, strict=False)
+    pairs = zip((x, prev_x), pass_.sources, strict=False)
     sources = [Source([array], [0], phases) for array, phases in pairs]
     total = run_pass(pass_.layout, pass_.axes, sources, element_term, add_terms)
     return epilogue.apply(total) if epilogue else total
@@ -56,44 +52,46 @@ def _run_sum_pass(
 
 def _run_sum_passes(x: Array, plan: SumPlan, epilogue: Epilogue | None) -> Array:
     """Run the passes of a plan, with the `epilogue` in the last pass."""
-    before = x
+    prev = x
     for pass_ in plan.passes:
-        last = pass_ is plan.passes[-1]
-        kernel = functools.partial(_run_sum_pass, pass_, epilogue if last else None)
-        stored = not last or pass_.layout.reading == "tables"
-        x, before = materialise(plan.barrier, kernel, x, before) if stored else kernel(x, before), x
+        is_last = pass_ is plan.passes[-1]
+        kernel = functools.partial(_run_sum_pass, pass_, epilogue if is_last else None)
+        is_stored = not is_last or pass_.layout.read_mode == "tables"
+        x, prev = (materialise(plan.barrier, kernel, x, prev) if is_stored else kernel(x, prev), x)
     return x if plan.passes or epilogue is None else epilogue.apply(x)
 
 
 def window_sum(x: Array, plan: SumPlan, epilogue: Epilogue) -> Array:
     """Sum over each window, with padding as 0, followed by the `epilogue`."""
-    whole = tuple(dim.axis for dim in plan.whole)
-    if whole:
-        x = jnp.sum(x, axis=whole, keepdims=True, dtype=accumulator_dtype(x.dtype))
-    if plan.reduced:
+    whole_axes = tuple(dim.axis for dim in plan.global_dims)
+    if whole_axes:
+        x = jnp.sum(x, axis=whole_axes, keepdims=True, dtype=accumulator_dtype(x.dtype))
+    if plan.reduce_window_groups:
         wide = cast(x, accumulator_dtype(x.dtype))
-        return epilogue.apply(functools.reduce(reduce_window_sum, plan.reduced, wide))
+        return epilogue.apply(functools.reduce(reduce_window_sum, plan.reduce_window_groups, wide))
     return _run_sum_passes(x, plan, epilogue)
 
 
 def window_sum_transpose(dy: Array, plan: SumPlan, epilogue: Epilogue) -> Array:
     """Transpose of `window_sum`: sum dy over the windows that cover each input position."""
-    dx = dy if plan.passes or plan.reduced else epilogue.apply(dy)
-    dx = lax.broadcast_in_dim(dx, Window(plan.whole).unpooled(dx.shape), range(dx.ndim))
-    for dim in plan.separate:
+    dx = dy if plan.passes or plan.reduce_window_groups else epilogue.apply(dy)
+    dx = lax.broadcast_in_dim(dx, Window(plan.global_dims).unpooled_shape(dx.shape), range(dx.ndim))
+    for dim in plan.disjoint_dims:
         dx = _repeat_over_disjoint_window(dx, dim)
-    if plan.reduced:
+    if plan.reduce_window_groups:
         wide = cast(dx, accumulator_dtype(dx.dtype))
-        return epilogue.apply(functools.reduce(reduce_window_sum_transpose, plan.reduced, wide))
+        return epilogue.apply(
+            functools.reduce(reduce_window_sum_transpose, plan.reduce_window_groups, wide)
+        )
     return _run_sum_passes(dx, plan, epilogue if plan.passes else None)
 
 
 def _repeat_over_disjoint_window(dy: Array, dim: Axis) -> Array:
     """Repeat each element of dy over its window, for disjoint windows; zeros in the gaps between windows."""
     shape = [*dy.shape[: dim.axis + 1], dim.window, *dy.shape[dim.axis + 1 :]]
-    others = [axis for axis in range(len(shape)) if axis != dim.axis + 1]
-    dx = lax.broadcast_in_dim(dy, shape, others)
+    other_axes = [axis for axis in range(len(shape)) if axis != dim.axis + 1]
+    dx = lax.broadcast_in_dim(dy, shape, other_axes)
     dx = slices.pad(dx, [dim.axis + 1], [(0, dim.stride - dim.window, 0)], 0)
-    rest = dim.low + dim.size - dim.out * dim.stride
+    high_padding = dim.low + dim.size - dim.out * dim.stride
     dx = lax.collapse(dx, dim.axis, dim.axis + 2)
-    return slices.pad(dx, [dim.axis], [(-dim.low, rest, 0)], 0)
+    return slices.pad(dx, [dim.axis], [(-dim.low, high_padding, 0)], 0)

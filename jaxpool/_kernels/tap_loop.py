@@ -31,10 +31,10 @@ T = TypeVar("T")  # an array or a tuple of arrays
 
 def max_per_window(x: Array, window: Window) -> Array:
     """The largest element of each window, a constant for autodiff: sums do not depend on it."""
-    loop, whole = _separate_whole_axes(window)
-    padded = slices.pad_input(lax.stop_gradient(x), loop, -np.inf)
-    high = _join_over_taps(loop, lambda tap: _elements_at_tap(padded, loop, tap), lax.max)
-    return jnp.max(high, axis=whole, keepdims=True)
+    loop_window, whole_axes = _separate_whole_axes(window)
+    padded = slices.pad_input(lax.stop_gradient(x), loop_window, -np.inf)
+    y = _join_taps(loop_window, lambda tap: _elements_at_tap(padded, loop_window, tap), lax.max)
+    return jnp.max(y, axis=whole_axes, keepdims=True)
 
 
 def sum_over_taps(
@@ -47,68 +47,64 @@ def sum_over_taps(
 
     The terms may depend on arrays like the output, and must be finite for elements that are 0, the value of padding.
     """
-    loop, whole = _separate_whole_axes(window)
-    padded = [slices.pad_input(each, loop, 0) for each in (*element_arrays, *mask)]
+    loop_window, whole_axes = _separate_whole_axes(window)
+    padded = [slices.pad_input(array, loop_window, 0) for array in (*element_arrays, *mask)]
 
     def terms_at_tap(tap: Any) -> tuple[Array, ...]:
-        at_tap = [_elements_at_tap(each, loop, tap) for each in padded]
-        if not mask and not loop.padded:
-            return terms_of_elements(*at_tap)
-        real = at_tap.pop() if mask else tap_inside_mask(loop, tap, at_tap[0].ndim)
-        return tuple(jnp.where(real, each, 0) for each in terms_of_elements(*at_tap))
+        elements = [_elements_at_tap(array, loop_window, tap) for array in padded]
+        if not mask and not loop_window.is_padded:
+            return terms_of_elements(*elements)
+        is_inside = elements.pop() if mask else tap_inside_mask(loop_window, tap, elements[0].ndim)
+        return tuple(jnp.where(is_inside, array, 0) for array in terms_of_elements(*elements))
 
     def add_terms(left: tuple[Array, ...], right: tuple[Array, ...]) -> tuple[Array, ...]:
         return tuple(map(lax.add, left, right))
 
-    totals = _join_over_taps(loop, terms_at_tap, add_terms)
-    return tuple(jnp.sum(each, axis=whole, keepdims=True) for each in totals)
+    totals = _join_taps(loop_window, terms_at_tap, add_terms)
+    return tuple(jnp.sum(array, axis=whole_axes, keepdims=True) for array in totals)
 
 
 def sum_over_taps_transpose(
     window: Window, slope_of_term: Callable[[Array], Array], x: Array, dy: Array
 ) -> Array:
     """The sum of `slope_of_term(x) * dy` over the windows of each element: the transpose of `sum_over_taps`."""
-    loop, _ = _separate_whole_axes(window)
-    padded = slices.pad_input(x, loop, 0)
+    loop_window, _ = _separate_whole_axes(window)
+    padded = slices.pad_input(x, loop_window, 0)
 
     def cotangents_at_tap(tap: Any) -> Array:
         return _elements_at_tap_transpose(
-            slope_of_term(_elements_at_tap(padded, loop, tap)) * dy, loop, tap
+            slope_of_term(_elements_at_tap(padded, loop_window, tap)) * dy, loop_window, tap
         )
 
-    dx = _join_over_taps(loop, cotangents_at_tap, lax.add)
-    cropped: Array = jax.linear_transpose(lambda x: slices.pad_input(x, loop, 0), x)(dx)[0]
+    dx = _join_taps(loop_window, cotangents_at_tap, lax.add)
+    cropped: Array = jax.linear_transpose(lambda x: slices.pad_input(x, loop_window, 0), x)(dx)[0]
     return cropped
 
 
 def _separate_whole_axes(window: Window) -> tuple[Window, tuple[int, ...]]:
     """The window without the axes that a single window covers, and these axes. They need no loop."""
-    dims = tuple(dim for dim in window.dims if not dim.whole)
-    return Window(dims), tuple(dim.axis for dim in window.dims if dim.whole)
+    dims = tuple(dim for dim in window.dims if not dim.is_global)
+    return Window(dims), tuple(dim.axis for dim in window.dims if dim.is_global)
 
 
-def _join_over_taps(
-    window: Window, value_at_tap: Callable[[Any], T], join_values: Callable[[T, T], T]
-) -> T:
+def _join_taps(window: Window, value_at_tap: Callable[[Any], T], join: Callable[[T, T], T]) -> T:
     """Join `value_at_tap(tap)` over all flat taps, one after another.
 
     The derivative of the loop recomputes the taps: saved, they would need memory even if the loop does not run.
     """
-    first = value_at_tap(np.int32(0))
+    init = value_at_tap(np.int32(0))
     if window.size == 1:
-        return first
+        return init
 
     @functools.partial(jax.checkpoint, prevent_cse=False)
     def join_next_tap(tap: Array, y: T) -> T:
-        return join_values(y, value_at_tap(tap.astype(np.int32)))
+        return join(y, value_at_tap(tap.astype(np.int32)))
 
-    y: T = lax.fori_loop(1, window.size, join_next_tap, first)
+    y: T = lax.fori_loop(1, window.size, join_next_tap, init)
     return y
 
 
-def _dynamic_slice_along_axes(
-    x: Array, window: Window, starts: list[Any], sizes: list[int]
-) -> Array:
+def _dynamic_slice_axes(x: Array, window: Window, starts: list[Any], sizes: list[int]) -> Array:
     begin: list[Any] = [np.int32(0)] * x.ndim
     size = list(x.shape)
     for axis, start, length in zip(window.axes, starts, sizes, strict=True):
@@ -121,8 +117,8 @@ def _elements_at_tap(padded_input: Array, window: Window, flat_tap: Any) -> Arra
     dims = window.dims
     taps = unravel_index(flat_tap, window.window_shape)
     starts = [tap * np.int32(dim.dilation) for tap, dim in zip(taps, dims, strict=True)]
-    spans = [(dim.out - 1) * dim.stride + 1 for dim in dims]
-    x = _dynamic_slice_along_axes(padded_input, window, starts, spans)
+    lengths = [(dim.out - 1) * dim.stride + 1 for dim in dims]
+    x = _dynamic_slice_axes(padded_input, window, starts, lengths)
     if all(dim.stride == 1 for dim in dims):
         return x
     strides = [dim.stride for dim in dims]
@@ -132,14 +128,14 @@ def _elements_at_tap(padded_input: Array, window: Window, flat_tap: Any) -> Arra
 def _elements_at_tap_transpose(cotangents: Array, window: Window, flat_tap: Any) -> Array:
     """The transpose of `_elements_at_tap`, without the scatter to which jax maps an update of a slice."""
     dims = window.dims
-    sides = [(dim.span - 1, dim.span - 1, dim.stride - 1) for dim in dims]
+    padding = [(dim.span - 1, dim.span - 1, dim.stride - 1) for dim in dims]
     taps = unravel_index(flat_tap, window.window_shape)
     starts = [
         np.int32(dim.span - 1) - tap * np.int32(dim.dilation)
         for tap, dim in zip(taps, dims, strict=True)
     ]
-    wide = slices.pad(cotangents, window.axes, sides, 0)
-    return _dynamic_slice_along_axes(wide, window, starts, [dim.needed for dim in dims])
+    wide = slices.pad(cotangents, window.axes, padding, 0)
+    return _dynamic_slice_axes(wide, window, starts, [dim.covered_size for dim in dims])
 
 
 def tap_inside_mask(window: Window, flat_tap: Any, ndim: int) -> Array:
@@ -147,10 +143,10 @@ def tap_inside_mask(window: Window, flat_tap: Any, ndim: int) -> Array:
 
     The program computes the mask, because a constant would be as long as the axes.
     """
-    lines = []
+    masks = []
     for dim, tap in zip(window.dims, unravel_index(flat_tap, window.window_shape), strict=True):
         shape = [dim.out if axis == dim.axis else 1 for axis in range(ndim)]
-        output = lax.broadcasted_iota(np.int32, shape, dim.axis)
-        at = output * np.int32(dim.stride) + (tap * np.int32(dim.dilation) - np.int32(dim.low))
-        lines.append(jnp.logical_and(at >= 0, at < dim.size))
-    return functools.reduce(jnp.logical_and, lines)
+        i = lax.broadcasted_iota(np.int32, shape, dim.axis)
+        position = i * np.int32(dim.stride) + (tap * np.int32(dim.dilation) - np.int32(dim.low))
+        masks.append(jnp.logical_and(position >= 0, position < dim.size))
+    return functools.reduce(jnp.logical_and, masks)

@@ -25,31 +25,35 @@ Autodiff = Literal["vjp", "jvp"]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _reverse(op: Op, what: str, *xs: Array) -> Any:
-    """The output, for `what="primal"` also the residual, with a reverse-mode derivative only."""
-    return value(op, *xs) if what == "value" else value_and_residual(op, *xs)
+def _apply_reverse(op: Op, method: str, *xs: Array) -> Any:
+    """The output, for `method="primal"` also the residual, with a reverse-mode derivative only."""
+    return value(op, *xs) if method == "value" else value_and_residual(op, *xs)
 
 
-def _reverse_fwd(op: Op, what: str, *xs: Any) -> tuple[Any, Any]:
+def _apply_reverse_fwd(op: Op, method: str, *xs: Any) -> tuple[Any, Any]:
     """Save the residual and one mark per argument: () if it is differentiated, None otherwise."""
     y, residual = value_and_residual(op, *[x.value for x in xs])
-    marks = tuple(() if x.perturbed else None for x in xs)
-    return y if what == "value" else (y, residual), (residual, marks)
+    perturbed_marks = tuple(() if x.perturbed else None for x in xs)
+    return y if method == "value" else (y, residual), (residual, perturbed_marks)
 
 
-def _reverse_bwd(op: Op, what: str, held: Any, cotangents: Any) -> tuple[Array | None, ...]:
-    residual, marks = held
-    wanted = tuple(mark is not None for mark in marks)
-    dy = cotangents if what == "value" else cotangents[0]
-    dxs = iter(linear_map(op, residual, [dy], nonzero=wanted[: op.inputs], transposed=True))
-    return tuple(next(dxs) if is_wanted else None for is_wanted in wanted)
+def _apply_reverse_bwd(
+    op: Op, method: str, saved_pair: Any, cotangents: Any
+) -> tuple[Array | None, ...]:
+    residual, perturbed_marks = saved_pair
+    needs_cotangent = tuple(mark is not None for mark in perturbed_marks)
+    dy = cotangents if method == "value" else cotangents[0]
+    dxs = iter(
+        linear_map(op, residual, [dy], nonzero=needs_cotangent[: op.num_inputs], transposed=True)
+    )
+    return tuple(next(dxs) if is_wanted else None for is_wanted in needs_cotangent)
 
 
-_reverse.defvjp(_reverse_fwd, _reverse_bwd, symbolic_zeros=True)
+_apply_reverse.defvjp(_apply_reverse_fwd, _apply_reverse_bwd, symbolic_zeros=True)
 
 
 @contextlib.contextmanager
-def _refusing_forward_mode() -> Iterator[None]:
+def _replace_forward_mode_error() -> Iterator[None]:
     """Replace JAX's error about forward mode through `jax.custom_vjp` by an error about the argument `autodiff`.
 
     Under `jit`, `checkpoint` and `linearize`, JAX raises after the call has returned. The traceback then shows the line
@@ -78,45 +82,46 @@ def _may_have_derivative(xs: Sequence[Array], num_inputs: int = 1) -> bool:
 def apply(op: Op, autodiff: Autodiff, *xs: Array) -> Array:
     """Apply `op` to its inputs and extra arguments. Only floating-point inputs have a derivative."""
     xs = tuple(match_varying_mesh_axes(xs))
-    if autodiff == "jvp" or not _may_have_derivative(xs, op.inputs):
+    if autodiff == "jvp" or not _may_have_derivative(xs, op.num_inputs):
         return value(op, *xs)
-    with _refusing_forward_mode():
-        return _reverse(op, "value", *xs)  # forward mode: pass autodiff="jvp"
+    with _replace_forward_mode_error():
+        return _apply_reverse(op, "value", *xs)  # forward mode: pass autodiff="jvp"
 
 
-def applied(op: Op, *xs: Array, autodiff: Autodiff = "jvp") -> Array:
+def apply_default_jvp(op: Op, *xs: Array, autodiff: Autodiff = "jvp") -> Array:
     """Apply `op`, by default with forward-mode and reverse-mode derivatives."""
     return apply(op, autodiff, *xs)
 
 
 def apply_with_residual(op: Op, autodiff: Autodiff, *xs: Array) -> tuple[Array, Any]:
     """Apply `op` and return the output and the residual. The residual has no derivative."""
-    if autodiff == "jvp" or not _may_have_derivative(xs, op.inputs):
+    if autodiff == "jvp" or not _may_have_derivative(xs, op.num_inputs):
         return value_and_residual(op, *xs)
-    with _refusing_forward_mode():
-        output: tuple[Array, Any] = _reverse(op, "primal", *xs)  # forward mode: pass autodiff="jvp"
+    with _replace_forward_mode_error():
+        output: tuple[Array, Any]
+        output = _apply_reverse(op, "primal", *xs)  # forward mode: pass autodiff="jvp"
         return output
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _in_reverse(function: Callable[..., Any], *xs: Array) -> Any:
+def _call_reverse(function: Callable[..., Any], *xs: Array) -> Any:
     return function(*xs)
 
 
-def _in_reverse_bwd(function: Callable[..., Any], pull: Any, dy: Any) -> tuple[Any, ...]:
-    dxs: tuple[Any, ...] = pull(dy)
+def _call_reverse_bwd(function: Callable[..., Any], vjp_fn: Any, dy: Any) -> tuple[Any, ...]:
+    dxs: tuple[Any, ...] = vjp_fn(dy)
     return dxs
 
 
-_in_reverse.defvjp(jax.vjp, _in_reverse_bwd)
+_call_reverse.defvjp(jax.vjp, _call_reverse_bwd)
 
 
-def in_reverse(function: Callable[..., Any], *xs: Array) -> Any:
+def call_in_reverse_mode(function: Callable[..., Any], *xs: Array) -> Any:
     """Call `function(*xs)` with a reverse-mode derivative only, like `apply` with "vjp"."""
     if not _may_have_derivative(xs):
         return function(*xs)
-    with _refusing_forward_mode():
-        return _in_reverse(function, *xs)  # forward mode: pass autodiff="jvp"
+    with _replace_forward_mode_error():
+        return _call_reverse(function, *xs)  # forward mode: pass autodiff="jvp"
 
 
 def apply_with_extra_args(op: Op, *args: Array) -> tuple[Array, Any]:

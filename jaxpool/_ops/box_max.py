@@ -26,11 +26,11 @@ from jaxpool._kernels.compare import (
 from jaxpool._kernels.dtypes import accumulator_dtype, index_dtype, is_float
 from jaxpool._kernels.keys import has_sign_bit, set_sign_of_zeros
 from jaxpool._kernels.positions import scatter_in_order
-from jaxpool._ops.box_mean import are_numbers, away_from_zero, in_pixels
+from jaxpool._ops.box_mean import boxes_in_pixels, has_no_nan, round_half_away
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.boxes import plan_cells
 from jaxpool._plan.problem import Platform
-from jaxpool._plan.scatter import puts_in_order
+from jaxpool._plan.scatter import scatters_in_order
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,37 +44,51 @@ class BoxMax(Op):
     output_shape: tuple[int, ...]
     scale: float
     ties: Ties
-    sizes: tuple[int, ...]  # B, H, W
+    batch_height_width: tuple[int, ...]  # B, H, W
 
-    stores_inputs = True
+    materialises_inputs = True
 
     @property
-    def stores_residual(self) -> bool:
+    def materialises_residual(self) -> bool:
         return self.ties == "split"
 
-    def _cells(self, boxes: Array, image: Array) -> Cells:
+    def _box_cells(self, boxes: Array, image_index: Array) -> Cells:
         """The cells of the boxes. A box with a NaN or an invalid image index has empty cells."""
-        scaled = away_from_zero(in_pixels(boxes, self.scale)).T
-        is_valid = (image >= 0) & (image < self.sizes[0]) & are_numbers(boxes)
+        corners = round_half_away(boxes_in_pixels(boxes, self.scale)).T
+        is_valid = (
+            (image_index >= 0) & (image_index < self.batch_height_width[0]) & has_no_nan(boxes)
+        )
         bounds: list[Array] = []
-        ends = zip(scaled[:2], scaled[2:], self.output_shape, self.sizes[1:], strict=True)
+        ends = zip(
+            corners[:2], corners[2:], self.output_shape, self.batch_height_width[1:], strict=True
+        )
         for start, end, count, size in ends:
             low, high = cell_bounds(start, jnp.maximum(end - start + 1, 1), count, size)
             bounds += [low, jnp.where(is_valid[:, None], high, low)]
-        return Cells(image, *bounds)
+        return Cells(image_index, *bounds)
 
-    def _walk(
-        self, platform: Platform, join: Any, start: Any, xs: Any, extra_args: Any, *more: Array
+    def _fold_pixels(
+        self,
+        platform: Platform,
+        join_pixel: Any,
+        initial_value: Any,
+        xs: Any,
+        extra_args: Any,
+        *cell_arrays: Array,
     ) -> Array:
-        group_size = min(plan_cells(platform, self.sizes).together, extra_args[0].shape[0])
-        return fold_pixels_of_cells(join, start, xs, self._cells(*extra_args), group_size, *more)
+        group_size = min(
+            plan_cells(platform, self.batch_height_width).loop_boxes, extra_args[0].shape[0]
+        )
+        return fold_pixels_of_cells(
+            join_pixel, initial_value, xs, self._box_cells(*extra_args), group_size, *cell_arrays
+        )
 
     def value(self, platform: Platform, x: Array, *extra_args: Array) -> Array:
-        def larger(best: Array, here: Array, at: Array, value: Array) -> Array:
-            return jnp.where(here, lax.max(best, value), best)
+        def keep_larger(best: Array, is_inside: Array, position: Array, value: Array) -> Array:
+            return jnp.where(is_inside, lax.max(best, value), best)
 
-        fill, cells = comparison_dtype_identity(x.dtype, "max"), self._cells(*extra_args)
-        y = self._walk(platform, larger, fill, [to_comparison_dtype(x)], extra_args)
+        fill, cells = comparison_dtype_identity(x.dtype, "max"), self._box_cells(*extra_args)
+        y = self._fold_pixels(platform, keep_larger, fill, [to_comparison_dtype(x)], extra_args)
         is_nonempty = (cells.bottom > cells.top)[:, :, None] & (cells.right > cells.left)[
             :, None, :
         ]
@@ -86,19 +100,25 @@ class BoxMax(Op):
         y = self.value(platform, x, *extra_args)
         if self.ties == "split":
             return y, (extra_args, x, y)
-        none = np.asarray(self.sizes[1] * self.sizes[2])
-        none = none.astype(index_dtype(int(none) + 1))
+        no_position = np.asarray(self.batch_height_width[1] * self.batch_height_width[2])
+        no_position = no_position.astype(index_dtype(int(no_position) + 1))
 
-        def first_or_last(where: Array, here: Array, at: Array, value: Array, y: Array) -> Array:
-            tied = here & is_tied_with(value, y)
-            return jnp.where(tied if self.ties == "last" else tied & (where == none), at, where)
+        def keep_first_or_last(
+            selected: Array, is_inside: Array, position: Array, value: Array, y: Array
+        ) -> Array:
+            tied = is_inside & is_tied_with(value, y)
+            return jnp.where(
+                tied if self.ties == "last" else tied & (selected == no_position),
+                position,
+                selected,
+            )
 
         residual = (
             extra_args,
-            self._walk(
+            self._fold_pixels(
                 platform,
-                first_or_last,
-                none,
+                keep_first_or_last,
+                no_position,
                 [to_comparison_dtype(x)],
                 extra_args,
                 to_comparison_dtype(y),
@@ -108,17 +128,17 @@ class BoxMax(Op):
             y = set_sign_of_zeros(y, has_sign_bit(self.linear(platform, residual, x)))
         return y, residual
 
-    def _collected(self, platform: Platform, residual: Any, *xs: Array) -> Array:
+    def _sum_tied_pixels(self, platform: Platform, residual: Any, *xs: Array) -> Array:
         """The sum of x, or without x the number, of the tied pixels of each cell."""
         extra_args, x, y = residual
 
-        def add(total: Array, here: Array, at: Array, *values: Array) -> Array:
-            *more, value, y = values
-            term = more[0] if more else lax.full_like(total, 1)
-            return total + jnp.where(here & is_tied_with(value, y), term, 0)
+        def add(total: Array, is_inside: Array, position: Array, *values: Array) -> Array:
+            *summands, value, y = values
+            term = summands[0] if summands else lax.full_like(total, 1)
+            return total + jnp.where(is_inside & is_tied_with(value, y), term, 0)
 
         dtype = xs[0].dtype if xs else accumulator_dtype(x.dtype)
-        return self._walk(
+        return self._fold_pixels(
             platform,
             add,
             np.zeros((), dtype),
@@ -127,55 +147,74 @@ class BoxMax(Op):
             to_comparison_dtype(y),
         )
 
-    def _shared(self, platform: Platform, residual: Any, x: Array) -> Array:
+    def _share_among_tied(self, platform: Platform, residual: Any, x: Array) -> Array:
         """Return x divided by the number of tied pixels of each cell."""
-        return x / jnp.maximum(self._collected(platform, residual), 1).astype(x.dtype)
+        return x / jnp.maximum(self._sum_tied_pixels(platform, residual), 1).astype(x.dtype)
 
     def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
-        wide = x_dot.astype(accumulator_dtype(x_dot.dtype))
+        wide_dot = x_dot.astype(accumulator_dtype(x_dot.dtype))
         if self.ties == "split":
-            return self._shared(
-                platform, residual, self._collected(platform, residual, wide)
+            return self._share_among_tied(
+                platform, residual, self._sum_tied_pixels(platform, residual, wide_dot)
             ).astype(x_dot.dtype)
-        extra_args, where = residual
-        image = self._cells(*extra_args).image_index
-        flat = wide.reshape(self.sizes[0], math.prod(self.sizes[1:]), -1)
-        at = image[:, None, None, None], where.astype(np.int32), jnp.arange(flat.shape[2])
+        extra_args, position = residual
+        image_index = self._box_cells(*extra_args).image_index
+        flat_dot = wide_dot.reshape(
+            self.batch_height_width[0], math.prod(self.batch_height_width[1:]), -1
+        )
+        index = (
+            image_index[:, None, None, None],
+            position.astype(np.int32),
+            jnp.arange(flat_dot.shape[2]),
+        )
         # An empty cell has a position out of bounds.
-        selected = flat.at[at].get(mode="fill", fill_value=0)
+        selected = flat_dot.at[index].get(mode="fill", fill_value=0)
         return selected.astype(x_dot.dtype)
 
-    def _rows(self, where: Array, image: Array) -> Array:
+    def _flat_positions(self, position: Array, image_index: Array) -> Array:
         """The flat positions of the selected pixels in all images, out of bounds for an empty cell."""
-        size, where = math.prod(self.sizes[1:]), where.astype(np.int32)
-        first = image[:, None, None, None] * size
-        return jnp.where(where < size, first + where, math.prod(self.sizes))
+        size, position = math.prod(self.batch_height_width[1:]), position.astype(np.int32)
+        image_start = image_index[:, None, None, None] * size
+        return jnp.where(
+            position < size, image_start + position, math.prod(self.batch_height_width)
+        )
 
-    def _in_order(self, platform: Platform, x: Any) -> bool:
+    def _uses_ordered_scatter(self, platform: Platform, x: Any) -> bool:
         """True if one ordered scatter adds cotangents to the pixels. x has the channels of the images."""
         if self.ties == "split":
             return False
         problem = problem_of(Window(()), x, platform)
-        return puts_in_order(platform, (math.prod(self.sizes), problem.shape[-1]), problem.sharded)
+        return scatters_in_order(
+            platform, (math.prod(self.batch_height_width), problem.shape[-1]), problem.is_sharded
+        )
 
     def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
         share = dy.astype(accumulator_dtype(dy.dtype))
-        extra_args, *more = residual
-        if self._in_order(platform, dy):
+        extra_args, *saved_arrays = residual
+        if self._uses_ordered_scatter(platform, dy):
             channels = dy.shape[-1]
-            rows = self._rows(more[0], extra_args[1]).reshape(-1, channels)
-            count = math.prod(self.sizes)
+            positions = self._flat_positions(saved_arrays[0], extra_args[1]).reshape(-1, channels)
+            count = math.prod(self.batch_height_width)
             dx = scatter_in_order(
-                share.reshape(-1, channels), rows, (0,), (count,), accumulate=True
+                share.reshape(-1, channels), positions, (0,), (count,), accumulate=True
             )
-            return (dx.reshape(*self.sizes, channels).astype(dy.dtype),)
+            return (dx.reshape(*self.batch_height_width, channels).astype(dy.dtype),)
         if self.ties == "split":
-            field, marks = map(to_comparison_dtype, more)
-            share = self._shared(platform, residual, share)
+            pixel_marks, cell_marks = map(to_comparison_dtype, saved_arrays)
+            share = self._share_among_tied(platform, residual, share)
         else:
-            (marks,) = more
-            field = lax.iota(marks.dtype, math.prod(self.sizes[1:]))
-            field = jnp.broadcast_to(field.reshape(*self.sizes[1:], 1), (*self.sizes, 1))
-        tile = plan_cells(platform, self.sizes).tile
-        dx = add_cells_to_pixels(share, marks, field, self._cells(*extra_args), tile, self.sizes)
+            (cell_marks,) = saved_arrays
+            pixel_marks = lax.iota(cell_marks.dtype, math.prod(self.batch_height_width[1:]))
+            pixel_marks = jnp.broadcast_to(
+                pixel_marks.reshape(*self.batch_height_width[1:], 1), (*self.batch_height_width, 1)
+            )
+        tile_shape = plan_cells(platform, self.batch_height_width).tile_shape
+        dx = add_cells_to_pixels(
+            share,
+            cell_marks,
+            pixel_marks,
+            self._box_cells(*extra_args),
+            tile_shape,
+            self.batch_height_width,
+        )
         return (dx.astype(dy.dtype),)

@@ -25,7 +25,7 @@ from jaxpool._plan.problem import Platform
 
 
 @dataclasses.dataclass(frozen=True)
-class Rows(Op):
+class TakeRows(Op):
     """Rows of x, each at most once, for their positions in x and the inverse of these positions."""
 
     linear_in_x = True
@@ -40,24 +40,27 @@ class Rows(Op):
         return (kernels.take_rows_or_zeros(dy, extra_args[1]),)
 
 
-def rows(x: Array, at: Array, back: Array) -> Array:
-    """The rows of x at positions `at`, with zeros for positions out of bounds. `back` is the inverse of `at`."""
-    return apply_with_extra_args(Rows(), x, at, back)[0]
+def take_rows(x: Array, positions: Array, inverse: Array) -> Array:
+    """The rows of x at positions `positions`, with zeros for positions out of bounds.
+
+    `inverse` is the inverse of `positions`.
+    """
+    return apply_with_extra_args(TakeRows(), x, positions, inverse)[0]
 
 
-def in_pixels(boxes: Array, scale: float) -> Array:
+def boxes_in_pixels(boxes: Array, scale: float) -> Array:
     """Boxes (K, 4) in pixels of the image, in the dtype of sums. A box with a NaN becomes 0."""
     dtype = accumulator_dtype(mean_dtype(boxes.dtype))
-    wide = jnp.where(are_numbers(boxes)[:, None], boxes.astype(dtype), 0)
-    return kernels.round_before_adding(wide * np.asarray(scale, dtype))
+    wide_boxes = jnp.where(has_no_nan(boxes)[:, None], boxes.astype(dtype), 0)
+    return kernels.round_before_adding(wide_boxes * np.asarray(scale, dtype))
 
 
-def are_numbers(boxes: Array) -> Array:
+def has_no_nan(boxes: Array) -> Array:
     """Mask of the boxes (K, 4) without NaN."""
     return ~jnp.isnan(boxes).any(1)
 
 
-def away_from_zero(x: Array) -> Array:
+def round_half_away(x: Array) -> Array:
     """x rounded to integers, with halves away from 0."""
     return lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO)
 
@@ -74,167 +77,193 @@ class BoxMean(Op):
     scale: float  # factor from box coordinates to pixels
     samples: int | None  # points per axis of a cell; None is ceil(length of the cell in pixels)
     offset: float = 0.5  # pixels subtracted from each corner
-    least: float | None = None  # minimum length of a box in pixels
+    min_length: float | None = None  # minimum length of a box in pixels
     empty_is_zero: bool = True  # whether a box without area has the output 0
     own: bool = False  # whether channel c of cell (i, j) reads channel (c * I + i) * J + j of x
     whole: bool = False  # whether corners are rounded and cells average whole pixels
     levels: tuple[tuple[int, int, int], ...] = ()  # B, H, W of each level
 
     linear_in_x = True
-    differentiable_residual = True
+    has_differentiable_residual = True
 
     @property
-    def inputs(self) -> int:
+    def num_inputs(self) -> int:
         return len(self.levels)
 
     def linear(self, platform: Platform, extra_args: tuple[Array, ...], *xs: Array | None) -> Array:
-        known = {number: x for number, x in enumerate(xs) if x is not None}
-        arrays = [*known.values()]
+        x_of_level = {level_number: x for level_number, x in enumerate(xs) if x is not None}
+        arrays = [*x_of_level.values()]
         if self.by_pixels(platform):
-            flats = [x.reshape(-1, x.shape[-1]) for x in arrays]
-            which, of = self._weighted([*known], *extra_args)
-            joined = self._joined(platform, arrays, extra_args[0])
-            y = kernels.weighted_sums_by_gather(flats, which, of, concatenates_arrays=joined)
+            flat_xs = [x.reshape(-1, x.shape[-1]) for x in arrays]
+            level_index, pixels = self._weighted_pixels([*x_of_level], *extra_args)
+            concatenates = self._concatenates_levels(platform, arrays, extra_args[0])
+            y = kernels.weighted_sums_by_gather(
+                flat_xs, level_index, pixels, concatenates_arrays=concatenates
+            )
         else:
-            means = [self._multiplied(number, x, *extra_args) for number, x in known.items()]
+            means = [
+                self._mean_of_level(level_number, x, *extra_args)
+                for level_number, x in x_of_level.items()
+            ]
             y = functools.reduce(lax.add, means)
         return y.astype(arrays[0].dtype)
 
     def transpose(
         self, platform: Platform, extra_args: tuple[Array, ...], dy: Array
     ) -> tuple[Array, ...]:
-        wide = dy.astype(accumulator_dtype(dy.dtype))
+        wide_dy = dy.astype(accumulator_dtype(dy.dtype))
         if self.by_pixels(platform):
-            which, of = self._weighted(range(self.inputs), *extra_args)
+            level_index, pixels = self._weighted_pixels(range(self.num_inputs), *extra_args)
             counts = [*map(math.prod, self.levels)]
-            down, across = self.output_shape
-            parts = plans.parts_of_a_box((down, across), self.pixels_of_a_cell, dy.shape[-1])
-            dxs = kernels.scatter_weighted_cotangents(wide, which, of, counts, parts)
+            num_rows, num_columns = self.output_shape
+            num_parts = plans.num_box_parts(
+                (num_rows, num_columns), self.pixels_per_cell, dy.shape[-1]
+            )
+            dxs = kernels.scatter_weighted_cotangents(
+                wide_dy, level_index, pixels, counts, num_parts
+            )
         else:
-            dxs = [self._sent(number, wide, *extra_args) for number in range(self.inputs)]
+            dxs = [
+                self._mean_of_level_transpose(level_number, wide_dy, *extra_args)
+                for level_number in range(self.num_inputs)
+            ]
         pairs = zip(dxs, self.levels, strict=True)
         return tuple(dx.reshape(*sizes, dx.shape[-1]).astype(dy.dtype) for dx, sizes in pairs)
 
     def by_pixels(self, platform: Platform) -> bool:
         """Whether cells gather the few pixels that they need: far fewer products, if XLA vectorises it, as on CPU."""
-        numbered = fits_int32(sum(map(math.prod, self.levels)))
+        has_int32_indices = fits_int32(sum(map(math.prod, self.levels)))
         return (
-            numbered and plans.reads_pixels(platform, self.samples) and not (self.own or self.whole)
+            has_int32_indices
+            and plans.gathers_pixels(platform, self.samples)
+            and not (self.own or self.whole)
         )
 
-    def _joined(self, platform: Platform, xs: Sequence[Any], boxes: Any) -> bool:
+    def _concatenates_levels(self, platform: Platform, xs: Sequence[Any], boxes: Any) -> bool:
         """Whether boxes (K, 4) read from one concatenation of the levels `xs`."""
         sizes = [x.size if is_int(x.size) else None for x in xs]
-        return plans.joins_levels(platform, sizes, xs[0].dtype.itemsize, boxes.shape[0])
+        return plans.concatenates_levels(platform, sizes, xs[0].dtype.itemsize, boxes.shape[0])
 
-    def _spans(self, boxes: Array) -> list[tuple[Array, Array]]:
+    def _box_spans(self, boxes: Array) -> list[tuple[Array, Array]]:
         """Start and length of each box, along rows and columns. Infinite lengths become 0."""
-        scaled = in_pixels(boxes, self.scale)
-        ends = (away_from_zero(scaled) if self.whole else scaled).T
+        scaled_boxes = boxes_in_pixels(boxes, self.scale)
+        ends = (round_half_away(scaled_boxes) if self.whole else scaled_boxes).T
         spans = []
         for start, end in zip(
             ends[:2] - np.asarray(self.offset, ends.dtype), ends[2:], strict=True
         ):
             length = end - np.asarray(self.offset, ends.dtype) - start
-            if self.least is not None:
+            if self.min_length is not None:
                 # jnp.maximum would have half the derivative at a tie, `jnp.where` has the one-sided derivative.
-                length = jnp.where(length < self.least, self.least, length)
+                length = jnp.where(length < self.min_length, self.min_length, length)
             length = jnp.where(jnp.isfinite(length), length, 0)
             spans.append((start, length))
         return spans
 
-    def _full(self, boxes: Array, spans: list[tuple[Array, Array]]) -> Array:
+    def _is_valid_box(self, boxes: Array, spans: list[tuple[Array, Array]]) -> Array:
         """Mask of the boxes without NaN, and with area if `empty_is_zero`."""
-        full = (spans[0][1] > 0) & (spans[1][1] > 0)
-        known = are_numbers(boxes)
-        return known & full if self.empty_is_zero else known
+        has_area = (spans[0][1] > 0) & (spans[1][1] > 0)
+        is_number = has_no_nan(boxes)
+        return is_number & has_area if self.empty_is_zero else is_number
 
     @property
-    def pixels_of_a_cell(self) -> int:
+    def pixels_per_cell(self) -> int:
         """Number of pixels that a cell reads: each point interpolates between two pixels per axis."""
         return (2 * (self.samples or 1)) ** 2
 
-    def _weighted(
-        self, numbers: Sequence[int], boxes: Array, image: Array, *level: Array
+    def _weighted_pixels(
+        self, level_numbers: Sequence[int], boxes: Array, image_index: Array, *box_levels: Array
     ) -> tuple[Array, WeightedPixels]:
-        """The index in `numbers` of the level of each box, and the pixels of its cells.
+        """The index in `level_numbers` of the level of each box, and the pixels of its cells.
 
-        Pixels have weight 0 if the level is not in `numbers`, or if the image does not exist.
+        Pixels have weight 0 if the level is not in `level_numbers`, or if the image does not exist.
         """
-        which = jnp.zeros(boxes.shape[0], np.int32)
+        level_index = jnp.zeros(boxes.shape[0], np.int32)
         sizes: tuple[Any, ...] = self.levels[0]
-        if level:
-            matches = level[0][:, None] == np.asarray(numbers, np.int32)[None]
-            which = jnp.argmax(matches, 1).astype(np.int32)
-            sizes = tuple(jnp.asarray([self.levels[n] for n in numbers], np.int32)[which].T)
-            image = jnp.where(matches.any(1), image, np.int32(-1))
+        if box_levels:
+            matches = box_levels[0][:, None] == np.asarray(level_numbers, np.int32)[None]
+            level_index = jnp.argmax(matches, 1).astype(np.int32)
+            sizes = tuple(
+                jnp.asarray([self.levels[n] for n in level_numbers], np.int32)[level_index].T
+            )
+            image_index = jnp.where(matches.any(1), image_index, np.int32(-1))
         batch, height, width = sizes
-        spans = self._spans(boxes)
-        full = self._full(boxes, spans) & (image >= 0) & (image < batch)
-        lines = [
+        spans = self._box_spans(boxes)
+        is_valid = self._is_valid_box(boxes, spans) & (image_index >= 0) & (image_index < batch)
+        pixels_by_axis = [
             kernels.pixels_and_weights_of_points(*span, count, size, self.samples or 1)
             for span, count, size in zip(spans, self.output_shape, (height, width), strict=True)
         ]
-        (row, down), (column, across) = lines
-        first = jnp.clip(image, 0, batch - 1) * (height * width)
-        width = jnp.broadcast_to(jnp.asarray(width, np.int32), image.shape)
-        row = first[:, None, None] + row * width[:, None, None]
-        return which, WeightedPixels(
-            (row, jnp.where(full[:, None, None], down, 0)), (column, across)
+        (row, row_weights), (column, column_weights) = pixels_by_axis
+        image_start = jnp.clip(image_index, 0, batch - 1) * (height * width)
+        width = jnp.broadcast_to(jnp.asarray(width, np.int32), image_index.shape)
+        row = image_start[:, None, None] + row * width[:, None, None]
+        return level_index, WeightedPixels(
+            (row, jnp.where(is_valid[:, None, None], row_weights, 0)), (column, column_weights)
         )
 
-    def _multiplied(self, number: int, x: Array, *extra_args: Array) -> Array:
-        """The means of boxes in level `number` by products with the weights of rows and columns; 0 for other boxes."""
+    def _mean_of_level(self, level_number: int, x: Array, *extra_args: Array) -> Array:
+        """The means of the boxes in a level, by products with weights of rows and columns; 0 for other boxes."""
         dtype = accumulator_dtype(x.dtype)
-        wide = x.astype(dtype)
-        finite = jnp.isfinite(wide)
+        wide_x = x.astype(dtype)
+        finite = jnp.isfinite(wide_x)
         # Weights of 0 times infinity or NaN would be NaN.
-        clean = jnp.where(finite, wide, 0)
-        summed, matrices = self._products(number, dtype, *extra_args)
+        finite_x = jnp.where(finite, wide_x, 0)
+        weighted_sums, matrices = self._sum_fn_and_weights(level_number, dtype, *extra_args)
 
-        def marked(y: Array) -> Array:
+        def add_infinities(y: Array) -> Array:
             """y plus the infinities that its samples touch. A NaN counts as both infinities, whose sum is NaN."""
             constant = lax.stop_gradient(matrices)
             for value in (np.inf, -np.inf):
-                sources = lax.stop_gradient(~finite & ~(wide == -value)).astype(dtype)
-                y = y + jnp.where(summed(sources, *constant) > 0, jnp.asarray(value, dtype), 0)
+                infinity_mask = lax.stop_gradient(~finite & ~(wide_x == -value)).astype(dtype)
+                y = y + jnp.where(
+                    weighted_sums(infinity_mask, *constant) > 0, jnp.asarray(value, dtype), 0
+                )
             return y
 
-        return lax.cond(jnp.all(finite), lambda y: y, marked, summed(clean, *matrices))
+        return lax.cond(
+            jnp.all(finite), lambda y: y, add_infinities, weighted_sums(finite_x, *matrices)
+        )
 
-    def _sent(self, number: int, dy: Array, *extra_args: Array) -> Array:
-        """The transpose of `_multiplied`."""
-        summed, matrices = self._products(number, dy.dtype, *extra_args)
+    def _mean_of_level_transpose(self, level_number: int, dy: Array, *extra_args: Array) -> Array:
+        """The transpose of `_mean_of_level`."""
+        weighted_sums, matrices = self._sum_fn_and_weights(level_number, dy.dtype, *extra_args)
         channels = dy.shape[-1] * (math.prod(self.output_shape) if self.own else 1)
         (like,) = match_varying_mesh_axes(
-            [jnp.zeros((*self.levels[number], channels), dy.dtype)], dy
+            [jnp.zeros((*self.levels[level_number], channels), dy.dtype)], dy
         )
-        (dx,) = jax.linear_transpose(lambda x: summed(x, *matrices), like)(dy)
+        (dx,) = jax.linear_transpose(lambda x: weighted_sums(x, *matrices), like)(dy)
         return dx
 
-    def _products(
-        self, number: int, dtype: DType, boxes: Array, image: Array, *level: Array
+    def _sum_fn_and_weights(
+        self, level_number: int, dtype: DType, boxes: Array, image_index: Array, *box_levels: Array
     ) -> tuple[Callable[..., Array], tuple[Array, Array]]:
-        """A function of x and two matrices, and these matrices, in groups of boxes of one image of level `number`."""
-        if level:
-            image = jnp.where(level[0] == number, image, np.int32(-1))
-        count, size = boxes.shape[0], plans.boxes_of_a_product(boxes.shape[0])
-        batch, *sizes = self.levels[number]
-        groups = kernels.group_boxes_by_image(image, count, batch, size)
-        matrices = self._weights(rows(boxes, groups.box_of_slot, groups.slot_of_box), sizes, dtype)
+        """A function of x and two matrices, and these matrices, in groups of boxes of one image of a level."""
+        if box_levels:
+            image_index = jnp.where(box_levels[0] == level_number, image_index, np.int32(-1))
+        count, size = boxes.shape[0], plans.num_matmul_boxes(boxes.shape[0])
+        batch, *sizes = self.levels[level_number]
+        groups = kernels.group_boxes_by_image(image_index, count, batch, size)
+        matrices = self._weight_matrices(
+            take_rows(boxes, groups.box_of_slot, groups.slot_of_box), sizes, dtype
+        )
 
-        def summed(x: Array, down: Array, across: Array) -> Array:
-            down, across = (m.reshape(-1, size, *m.shape[1:]) for m in (down, across))
-            y = kernels.weighted_sums_by_matmul(
-                x, down, across, groups.image_of_group, separate_channels=self.own
+        def weighted_sums(x: Array, row_weights: Array, column_weights: Array) -> Array:
+            row_weights, column_weights = (
+                m.reshape(-1, size, *m.shape[1:]) for m in (row_weights, column_weights)
             )
-            return rows(y.reshape(-1, *y.shape[2:]), groups.slot_of_box, groups.box_of_slot)
+            y = kernels.weighted_sums_by_matmul(
+                x, row_weights, column_weights, groups.image_of_group, separate_channels=self.own
+            )
+            return take_rows(y.reshape(-1, *y.shape[2:]), groups.slot_of_box, groups.box_of_slot)
 
-        return summed, matrices
+        return weighted_sums, matrices
 
-    def _weights(self, boxes: Array, sizes: Sequence[int], dtype: DType) -> tuple[Array, Array]:
+    def _weight_matrices(
+        self, boxes: Array, sizes: Sequence[int], dtype: DType
+    ) -> tuple[Array, Array]:
         """The weights of image rows and columns, of which there are `sizes`, in the rows and columns of cells."""
-        spans, matrices = self._spans(boxes), []
+        spans, matrices = self._box_spans(boxes), []
         for (start, length), cells, size in zip(spans, self.output_shape, sizes, strict=True):
             if self.whole:
                 low, high = kernels.cell_bounds(start, length, cells, size - 1)
@@ -242,11 +271,11 @@ class BoxMean(Op):
             else:
                 weights = kernels.bilinear_pixel_weights(start, length, cells, size, self.samples)
                 matrices.append(weights.astype(dtype))
-        matrices[0] = jnp.where(self._full(boxes, spans)[:, None, None], matrices[0], 0)
+        matrices[0] = jnp.where(self._is_valid_box(boxes, spans)[:, None, None], matrices[0], 0)
         return matrices[0], matrices[1]
 
 
-def box_mean(op: BoxMean, xs: Sequence[Array], *extra_args: Array) -> Array:
+def apply_box_mean(op: BoxMean, xs: Sequence[Array], *extra_args: Array) -> Array:
     """Evaluate `op` on the levels `xs`, with forward- and reverse-mode derivatives."""
     dtype = mean_dtype(xs[0].dtype)
     xs = match_varying_mesh_axes([x.astype(dtype) for x in xs], *extra_args)

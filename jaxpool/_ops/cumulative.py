@@ -22,42 +22,42 @@ from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.scan import ScanPlan, plan_scan
 
-Which = Literal["first", "last"]
+FirstOrLast = Literal["first", "last"]
 
 
-def scan_of(platform: Platform, x: Any) -> ScanPlan:
+def scan_plan_of(platform: Platform, x: Any) -> ScanPlan:
     """The plan of a scan of x."""
     problem = problem_of(Window(()), x, platform)
-    return plan_scan(platform, problem.shape, problem.sharded)
+    return plan_scan(platform, problem.shape, problem.is_sharded)
 
 
 @dataclasses.dataclass(frozen=True)
-class Running(Op):
+class RunningExtremum(Op):
     """Running maximum or minimum along `axis`. Residual: the position of the selected element.
 
     `reset`, which broadcasts to x, is True at the first element of each episode. The scan does not cross episodes.
     """
 
     kind: Kind
-    ties: Which
+    ties: FirstOrLast
     axis: int
     reverse: bool
 
-    stores_inputs = True
+    materialises_inputs = True
 
     def value(self, platform: Platform, x: Array, *reset: Array) -> Array:
         return running_max_or_min(
-            x, self.axis, self.kind, self.reverse, scan_of(platform, x), *reset
+            x, self.axis, self.kind, self.reverse, scan_plan_of(platform, x), *reset
         )
 
     def primal(self, platform: Platform, x: Array, *reset: Array) -> tuple[Array, Array]:
-        plan = scan_of(platform, x)
+        plan = scan_plan_of(platform, x)
         return running_select_with_index(
             x, self.axis, self.kind, self.ties, self.reverse, plan, *reset
         )
 
     def linear(self, platform: Platform, index: Array, x_dot: Array) -> Array:
-        return copy_along_runs(x_dot, index, self.axis, self.reverse, scan_of(platform, x_dot))
+        return copy_along_runs(x_dot, index, self.axis, self.reverse, scan_plan_of(platform, x_dot))
 
     def transpose(self, platform: Platform, index: Array, dy: Array) -> tuple[Array]:
-        return (sum_over_runs(dy, index, self.axis, self.reverse, scan_of(platform, dy)),)
+        return (sum_over_runs(dy, index, self.axis, self.reverse, scan_plan_of(platform, dy)),)

@@ -1,4 +1,4 @@
-"""Elementwise maximum or minimum of several arrays, and `sharded_alike`, which gives its operands one sharding."""
+"""Elementwise maximum or minimum of several arrays, and `match_shardings`, which gives its operands one sharding."""
 
 from __future__ import annotations
 
@@ -26,48 +26,52 @@ from jaxpool._ops.op import Op
 from jaxpool._plan.problem import Platform
 
 Shape = tuple[Any, ...]
-NaN = Literal["wins", "loses"]  # whether NaN wins against a number; NaNs tie
+NaNHandling = Literal["wins", "loses"]  # whether NaN wins against a number; NaNs tie
 
 
-def _takes(
-    challenger: Array, best: Array, kind: Kind, ties: Literal["first", "last"], nan: NaN
+def _replaces_best(
+    challenger: Array,
+    best: Array,
+    kind: Kind,
+    ties: Literal["first", "last"],
+    nan_handling: NaNHandling,
 ) -> Array:
     """True where `challenger` replaces `best`, which comes before it."""
-    if nan == "wins" or not is_float(best.dtype):
+    if nan_handling == "wins" or not is_float(best.dtype):
         return challenger_wins(challenger, best, kind, ties)
-    ahead, level_or_ahead = (lax.gt, lax.ge) if kind == "max" else (lax.lt, lax.le)
+    beats, beats_or_ties = (lax.gt, lax.ge) if kind == "max" else (lax.lt, lax.le)
     is_nan = lax.ne(best, best)
     if ties == "first":
         replaces_nan = lax.bitwise_and(is_nan, lax.eq(challenger, challenger))
-        return lax.bitwise_or(ahead(challenger, best), replaces_nan)
-    return lax.bitwise_or(level_or_ahead(challenger, best), is_nan)
+        return lax.bitwise_or(beats(challenger, best), replaces_nan)
+    return lax.bitwise_or(beats_or_ties(challenger, best), is_nan)
 
 
-def _reaches(x: Array, other: Array, kind: Kind, nan: NaN) -> Array:
+def _wins_or_ties(x: Array, other: Array, kind: Kind, nan_handling: NaNHandling) -> Array:
     """True where x is the maximum or minimum of x and `other`, or ties."""
-    reaches = (lax.ge if kind == "max" else lax.le)(x, other)
+    wins_or_ties = (lax.ge if kind == "max" else lax.le)(x, other)
     if not is_float(x.dtype):
-        return reaches
-    over = x if nan == "wins" else other
-    return lax.bitwise_or(reaches, lax.ne(over, over))
+        return wins_or_ties
+    nan_winner = x if nan_handling == "wins" else other
+    return lax.bitwise_or(wins_or_ties, lax.ne(nan_winner, nan_winner))
 
 
 @dataclasses.dataclass(frozen=True)
-class Extreme(Op):
+class ElementwiseExtremum(Op):
     """Elementwise maximum or minimum of arrays of `shapes`. Residual: the index of the winner, or the tie bits."""
 
     kind: Kind
     ties: Ties
     shapes: tuple[Shape, ...]
     dtypes: tuple[Any, ...]
-    nan: NaN = "wins"
+    nan_handling: NaNHandling = "wins"
 
     @property
-    def inputs(self) -> int:
+    def num_inputs(self) -> int:
         return len(self.shapes)
 
     @property
-    def stores_inputs(self) -> bool:
+    def materialises_inputs(self) -> bool:
         """True if the tie bits need several words, which may be computed in separate passes."""
         return self.ties == "split" and len(self.shapes) > BITS_PER_WORD
 
@@ -84,54 +88,58 @@ class Extreme(Op):
         """True for two arrays with ties "split", which need fewer comparisons as one always wins."""
         return self.ties == "split" and len(self.shapes) == 2
 
-    def _wide(self, x: Array, dtype: Any) -> Array:
+    def _cast_and_broadcast(self, x: Array, dtype: Any) -> Array:
         """Cast x to `dtype` and broadcast it to the shape of the result."""
         x, shape = cast(x, dtype), self.shape
         axes = range(len(shape) - x.ndim, len(shape))
         return lax.broadcast_in_dim(x, shape, axes) if x.shape != shape else x
 
-    def _narrow(self, dx: Array, which: int) -> Array:
-        """The transpose of `_wide`: sum over the broadcast axes."""
-        shape, dtype = self.shapes[which], self.dtypes[which]
-        lead = dx.ndim - len(shape)
-        stretched = [
-            lead + axis for axis, size in enumerate(shape) if size != dx.shape[lead + axis]
+    def _sum_broadcast_axes(self, dx: Array, input_index: int) -> Array:
+        """The transpose of `_cast_and_broadcast`: sum over the broadcast axes."""
+        shape, dtype = self.shapes[input_index], self.dtypes[input_index]
+        num_leading = dx.ndim - len(shape)
+        stretched_axes = [
+            num_leading + axis
+            for axis, size in enumerate(shape)
+            if size != dx.shape[num_leading + axis]
         ]
-        axes = (*range(lead), *stretched)
+        axes = (*range(num_leading), *stretched_axes)
         if axes:
             dx = lax.reshape(jnp.sum(dx, axis=axes, keepdims=True, dtype=dx.dtype), shape)
         return dx.astype(dtype)
 
     def value(self, platform: Platform, *xs: Array) -> Array:
         order = "first" if self.ties == "split" else self.ties
-        wide = [to_comparison_dtype(self._wide(x, self.dtype)) for x in xs]
-        best = wide[0]
-        for x in wide[1:]:
-            best = lax.select(_takes(x, best, self.kind, order, self.nan), x, best)
+        wide_xs = [to_comparison_dtype(self._cast_and_broadcast(x, self.dtype)) for x in xs]
+        best = wide_xs[0]
+        for x in wide_xs[1:]:
+            best = lax.select(_replaces_best(x, best, self.kind, order, self.nan_handling), x, best)
         return from_comparison_dtype(best, self.dtype)
 
     def primal(self, platform: Platform, *xs: Array) -> tuple[Array, BitWords]:
-        wide = [to_comparison_dtype(self._wide(x, self.dtype)) for x in xs]
+        wide_xs = [to_comparison_dtype(self._cast_and_broadcast(x, self.dtype)) for x in xs]
         if self._is_pair:
-            a, b = wide
-            first = _reaches(a, b, self.kind, self.nan)
-            second = _reaches(b, a, self.kind, self.nan)
-            one, other, both = (lax.full_like(first, 1 + code, np.uint8) for code in range(3))
-            mask = lax.select(first, lax.select(second, both, one), other)
-            return from_comparison_dtype(lax.select(first, a, b), self.dtype), (mask,)
+            a, b = wide_xs
+            a_wins = _wins_or_ties(a, b, self.kind, self.nan_handling)
+            b_wins = _wins_or_ties(b, a, self.kind, self.nan_handling)
+            a_code, b_code, both_code = (
+                lax.full_like(a_wins, 1 + code, np.uint8) for code in range(3)
+            )
+            winner_code = lax.select(a_wins, lax.select(b_wins, both_code, a_code), b_code)
+            return from_comparison_dtype(lax.select(a_wins, a, b), self.dtype), (winner_code,)
         if self.ties == "split":
-            best, words = self._tied(wide)
-            return from_comparison_dtype(best, self.dtype), words
-        best, index = wide[0], lax.full_like(wide[0], 0, index_dtype(len(xs)))
-        for i, x in enumerate(wide[1:], 1):
-            take = _takes(x, best, self.kind, self.ties, self.nan)
+            best, tie_bits = self._extremum_and_tie_bits(wide_xs)
+            return from_comparison_dtype(best, self.dtype), tie_bits
+        best, index = wide_xs[0], lax.full_like(wide_xs[0], 0, index_dtype(len(xs)))
+        for i, x in enumerate(wide_xs[1:], 1):
+            replaces = _replaces_best(x, best, self.kind, self.ties, self.nan_handling)
             best, index = (
-                lax.select(take, x, best),
-                lax.select(take, lax.full_like(index, i), index),
+                lax.select(replaces, x, best),
+                lax.select(replaces, lax.full_like(index, i), index),
             )
         return from_comparison_dtype(best, self.dtype), (index,)
 
-    def _tied(self, xs: Sequence[Array]) -> tuple[Array, BitWords]:
+    def _extremum_and_tie_bits(self, xs: Sequence[Array]) -> tuple[Array, BitWords]:
         """The extremum of xs, and one bit per array, set where it ties, in words of up to `BITS_PER_WORD` bits.
 
         One pass computes both. A second pass could recompute xs with another rounding and find no tied array.
@@ -141,28 +149,33 @@ class Extreme(Op):
         zeros = [lax.full_like(best, 0, index_dtype(1 << size)) for size in sizes]
         words = [lax.full_like(zero, int(not word)) for word, zero in enumerate(zeros)]
         for i, x in enumerate(xs[1:], 1):
-            ahead, ties = _takes(x, best, self.kind, "first", self.nan), is_tied_with(x, best)
-            words = [lax.select(ahead, zero, word) for word, zero in zip(words, zeros, strict=True)]
+            replaces, ties = (
+                _replaces_best(x, best, self.kind, "first", self.nan_handling),
+                is_tied_with(x, best),
+            )
+            words = [
+                lax.select(replaces, zero, word) for word, zero in zip(words, zeros, strict=True)
+            ]
             word = words[i // BITS_PER_WORD]
             bit = lax.full_like(word, 1 << (i % BITS_PER_WORD))
-            words[i // BITS_PER_WORD] = lax.select(ahead | ties, lax.bitwise_or(word, bit), word)
-            best = lax.select(ahead, x, best)
+            words[i // BITS_PER_WORD] = lax.select(replaces | ties, lax.bitwise_or(word, bit), word)
+            best = lax.select(replaces, x, best)
         return best, tuple(words)
 
-    def _won(self, winners: BitWords, which: int) -> Array:
+    def _is_selected(self, winners: BitWords, input_index: int) -> Array:
         if self.ties != "split":
-            return lax.eq(winners[0], lax.full_like(winners[0], which))
+            return lax.eq(winners[0], lax.full_like(winners[0], input_index))
         if self._is_pair:
-            return lax.ne(winners[0], lax.full_like(winners[0], 2 - which))
-        return is_tap_tied(winners, which)
+            return lax.ne(winners[0], lax.full_like(winners[0], 2 - input_index))
+        return is_tap_tied(winners, input_index)
 
-    def _share(self, total: Array, winners: BitWords) -> Array:
+    def _share_among_tied(self, total: Array, winners: BitWords) -> Array:
         """Return total divided by the number of tied arrays."""
         if self.ties != "split":
             return total
         if self._is_pair:
-            both = lax.eq(winners[0], lax.full_like(winners[0], 3))
-            return lax.select(both, total * np.asarray(0.5, total.dtype), total)
+            is_tie = lax.eq(winners[0], lax.full_like(winners[0], 3))
+            return lax.select(is_tie, total * np.asarray(0.5, total.dtype), total)
         return divide_among_tied_taps(total, winners)
 
     def linear(self, platform: Platform, winners: BitWords, *tangents: Array | None) -> Array:
@@ -171,20 +184,22 @@ class Extreme(Op):
         for i, tangent in enumerate(tangents):
             if tangent is None:
                 continue
-            wide = self._wide(tangent, dtype)
-            terms.append(lax.select(self._won(winners, i), wide, lax.full_like(wide, 0)))
-        return self._share(functools.reduce(lax.add, terms), winners).astype(self.dtype)
+            wide_dot = self._cast_and_broadcast(tangent, dtype)
+            terms.append(
+                lax.select(self._is_selected(winners, i), wide_dot, lax.full_like(wide_dot, 0))
+            )
+        return self._share_among_tied(functools.reduce(lax.add, terms), winners).astype(self.dtype)
 
     def transpose(self, platform: Platform, winners: BitWords, dy: Array) -> tuple[Array, ...]:
-        part = self._share(dy.astype(accumulator_dtype(dy.dtype)), winners)
-        zeros = lax.full_like(part, 0)
+        share = self._share_among_tied(dy.astype(accumulator_dtype(dy.dtype)), winners)
+        zeros = lax.full_like(share, 0)
         return tuple(
-            self._narrow(lax.select(self._won(winners, i), part, zeros), i)
+            self._sum_broadcast_axes(lax.select(self._is_selected(winners, i), share, zeros), i)
             for i in range(len(self.shapes))
         )
 
 
-def sharded_alike(xs: Sequence[Array]) -> list[Array]:
+def match_shardings(xs: Sequence[Array]) -> list[Array]:
     """Broadcast xs to one shape and reshard them to one sharding, if the type of any array has a sharding.
 
     JAX does so in its own elementwise functions. If arrays disagree along an axis, the first sharded one decides.
@@ -195,16 +210,18 @@ def sharded_alike(xs: Sequence[Array]) -> list[Array]:
     if not meshes:
         return list(xs)
     shape = jnp.broadcast_shapes(*[x.shape for x in xs])
-    merged: list[Any] = [None] * len(shape)
+    merged_spec: list[Any] = [None] * len(shape)
     for spec, x in specs:
         for axis, mesh_axes in enumerate(spec, len(shape) - x.ndim):
-            merged[axis] = merged[axis] or (None if mesh_axes in merged else mesh_axes)
-    sharding = NamedSharding(meshes[0], PartitionSpec(*merged))
+            merged_spec[axis] = merged_spec[axis] or (
+                None if mesh_axes in merged_spec else mesh_axes
+            )
+    sharding = NamedSharding(meshes[0], PartitionSpec(*merged_spec))
 
-    def alike(x: Array) -> Array:
+    def broadcast_and_reshard(x: Array) -> Array:
         if x.shape != shape:
-            wide = cast(x, accumulator_dtype(x.dtype))
-            x = cast(jnp.broadcast_to(wide, shape), x.dtype)
+            wide_x = cast(x, accumulator_dtype(x.dtype))
+            x = cast(jnp.broadcast_to(wide_x, shape), x.dtype)
         return reshard(x, sharding)
 
-    return [alike(x) for x in xs]
+    return [broadcast_and_reshard(x) for x in xs]

@@ -26,13 +26,13 @@ from jaxpool._kernels.dtypes import Kind, accumulator_dtype, reduction_identity
 from jaxpool._kernels.materialise import materialise
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.op import Op
-from jaxpool._ops.ranged import ranged
-from jaxpool._ops.rank_pool import RankPool, ranked
+from jaxpool._ops.ranged import apply_ranged
+from jaxpool._ops.rank_pool import RankPool, apply_rank_pool
 from jaxpool._ops.reduction import Reduction
-from jaxpool._ops.select_pool import LevelPool, SelectPool, pool_op
+from jaxpool._ops.select_pool import RecomputedTiesPool, SelectPool, pool_op
 from jaxpool._ops.soft_pool import LogSumExpPool, SoftPool
 from jaxpool._ops.sum_pool import CountedAverage, SumPool
-from jaxpool._plan.problem import Platform, barrier_on
+from jaxpool._plan.problem import Platform, barrier_of
 
 
 def fill_masked(x: Array, mask: Array, fill: Any) -> Array:
@@ -41,18 +41,18 @@ def fill_masked(x: Array, mask: Array, fill: Any) -> Array:
 
 
 @dataclasses.dataclass(frozen=True)
-class _HoldsSome(SelectPool):
+class _AnyUnmaskedPool(SelectPool):
     """Maximum of bools, stored, because XLA would otherwise pool the mask again in every consumer."""
 
     def value(self, platform: Platform, x: Array) -> Array:
         pool_value = functools.partial(SelectPool.value, self, platform)
-        y: Array = materialise(barrier_on(platform), pool_value, x)
+        y: Array = materialise(barrier_of(platform), pool_value, x)
         return y
 
 
-def holds_some(window: Window, mask: Array) -> Array:
+def any_unmasked(window: Window, mask: Array) -> Array:
     """True where a window has an element with `mask` True. Broadcasts to the output."""
-    return apply(_HoldsSome(window, "max", "first"), "jvp", mask)
+    return apply(_AnyUnmaskedPool(window, "max", "first"), "jvp", mask)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,71 +67,73 @@ class MaskedSelect(Op):
     kind: Kind
     ties: Ties
 
-    stores_inputs = True
+    materialises_inputs = True
 
     @property
-    def stores_residual(self) -> bool:
-        return bool(self._pool.stores_residual)
+    def materialises_residual(self) -> bool:
+        return bool(self._unmasked_pool.materialises_residual)
 
     @property
-    def _pool(self) -> Any:
-        """The pool without a mask. It is no `Reduction`: `extreme` applies that op with the mask itself."""
-        return pool_op(self.window, self.kind, self.ties, index=True)
+    def _unmasked_pool(self) -> Any:
+        """The pool without a mask. It is no `Reduction`: `masked_extremum` applies that op with the mask itself."""
+        return pool_op(self.window, self.kind, self.ties, saves_index=True)
 
     def value(self, platform: Platform, x: Array, mask: Array) -> Array:
-        return self._pool.value(
+        return self._unmasked_pool.value(
             platform, fill_masked(x, mask, reduction_identity(x.dtype, self.kind))
         )
 
     def primal(self, platform: Platform, x: Array, mask: Array) -> tuple[Array, Any]:
-        pool = self._pool
-        real: Any = mask
-        if not isinstance(pool, LevelPool):  # the max pool of the mask selects unmasked taps
-            real = dataclasses.replace(pool, kind="max").primal(platform, mask)[1]
-        real_args = real if isinstance(real, tuple) else (real,)
+        pool = self._unmasked_pool
+        unmasked_taps: Any = mask
+        if not isinstance(
+            pool, RecomputedTiesPool
+        ):  # the max pool of the mask selects unmasked taps
+            unmasked_taps = dataclasses.replace(pool, kind="max").primal(platform, mask)[1]
+        unmasked_args = unmasked_taps if isinstance(unmasked_taps, tuple) else (unmasked_taps,)
         y, pool_residual = pool.primal(
-            platform, fill_masked(x, mask, reduction_identity(x.dtype, self.kind)), *real_args
+            platform, fill_masked(x, mask, reduction_identity(x.dtype, self.kind)), *unmasked_args
         )
         return y, (pool_residual, mask)
 
     def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
         pool_residual, mask = residual
-        return self._pool.linear(platform, pool_residual, fill_masked(x_dot, mask, 0))
+        return self._unmasked_pool.linear(platform, pool_residual, fill_masked(x_dot, mask, 0))
 
     def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
         pool_residual, mask = residual
-        (dx,) = self._pool.transpose(platform, pool_residual, dy)
+        (dx,) = self._unmasked_pool.transpose(platform, pool_residual, dy)
         return (fill_masked(dx, mask, 0),)
 
 
-def extreme(op: MaskedSelect, x: Array, mask: Array, autodiff: Autodiff = "jvp") -> Array:
+def masked_extremum(op: MaskedSelect, x: Array, mask: Array, autodiff: Autodiff = "jvp") -> Array:
     """Max or min pool of the elements with `mask` True."""
-    whole = pool_op(op.window, op.kind, op.ties, index=True)
-    return apply(whole if isinstance(whole, Reduction) else op, autodiff, x, mask)
+    pool = pool_op(op.window, op.kind, op.ties, saves_index=True)
+    return apply(pool if isinstance(pool, Reduction) else op, autodiff, x, mask)
 
 
-def mean(op: CountedAverage, x: Array, mask: Array, autodiff: Autodiff = "jvp") -> Array:
+def masked_mean(op: CountedAverage, x: Array, mask: Array, autodiff: Autodiff = "jvp") -> Array:
     """Mean of the elements with `mask` True. A window without such elements gives 0."""
     count = apply(SumPool(op.window), "jvp", mask.astype(accumulator_dtype(x.dtype)))
     return apply(op, autodiff, fill_masked(x, mask, 0), lax.max(count, lax.full_like(count, 1)))
 
 
-def rank(op: RankPool, x: Array, mask: Array, autodiff: Autodiff = "jvp") -> Array:
+def masked_rank(op: RankPool, x: Array, mask: Array, autodiff: Autodiff = "jvp") -> Array:
     """Element of a rank, or the median, of the elements with `mask` True. A window with too few elements gives 0."""
-    y = ranked(op, x, mask, autodiff=autodiff)
+    y = apply_rank_pool(op, x, mask, autodiff=autodiff)
     if isinstance(op.rank, str) or op.rank in (0, -1):
-        return fill_masked(y, holds_some(op.window, mask), 0)
-    needed = op.rank + 1 if op.rank >= 0 else -op.rank
+        return fill_masked(y, any_unmasked(op.window, mask), 0)
+    min_count = op.rank + 1 if op.rank >= 0 else -op.rank
     count = apply(SumPool(op.window), "jvp", mask.astype(np.int32))
-    return fill_masked(y, lax.ge(count, lax.full_like(count, needed)), 0)
+    return fill_masked(y, lax.ge(count, lax.full_like(count, min_count)), 0)
 
 
-def soft(op: SoftPool, x: Array, mask: Array, *temperature: Array) -> Array:
+def masked_soft_pool(op: SoftPool, x: Array, mask: Array, *temperature: Array) -> Array:
     """Apply the masked `op`. A window without elements gives 0, for a log-sum-exp the least value of the dtype."""
-    some = holds_some(op.window, mask)
-    nothing = jnp.logical_not(some)
-    y = ranged(op, x, *temperature, nothing, mask)
+    has_elements = any_unmasked(op.window, mask)
+    is_empty_window = jnp.logical_not(has_elements)
+    y = apply_ranged(op, x, *temperature, is_empty_window, mask)
     if not isinstance(op, LogSumExpPool):
         return y
     # An addition, as y is 0 in such windows: the transpose of a select would be another pass over the cotangents.
-    return y + jnp.where(some, 0, reduction_identity(x.dtype, "max")).astype(x.dtype)
+    return y + jnp.where(has_elements, 0, reduction_identity(x.dtype, "max")).astype(x.dtype)

@@ -17,28 +17,28 @@ from jaxpool._plan.problem import Platform, Problem
 
 # True while a kernel is traced for a program that XLA partitions among devices.
 # Created at import, because JAX does not support creating user contexts while other threads run.
-partitioned = jax.make_user_context(False)
+is_partitioned = jax.make_user_context(False)
 
 
 def problem_of(window: Window, x: Array, platform: Platform, shape: Any = None) -> Problem:
     """The `Problem` of a pool over `window` of x, or of an array of `shape` with the dtype of x."""
     sizes = tuple(int(n) if is_int(n) else None for n in (x.shape if shape is None else shape))
-    return Problem(window, sizes, x.dtype.name, platform, is_sharded(x), partitioned.value)
+    return Problem(window, sizes, x.dtype.name, platform, is_sharded(x), is_partitioned.value)
 
 
 class Op:
     """An operation and its derivative. Subclasses are frozen dataclasses: hashable, and static under `jit`."""
 
     # Number of inputs of the linear map. The arguments after them are extra arguments, such as a `where` mask.
-    inputs = 1
+    num_inputs = 1
     # True if JAX may differentiate the "portable" linear maps with respect to the residual.
-    differentiable_residual = False
+    has_differentiable_residual = False
     # True if the op is linear in its inputs: `value` is `linear`, and the residual is the extra arguments.
     linear_in_x = False
-    # True if `primal` (`stores_inputs`) or the linear maps (`stores_residual`) compare arguments with results of an
-    # earlier pass. XLA must store such arguments, as it may recompute them with another rounding.
-    stores_inputs = False
-    stores_residual = False
+    # True if `primal` (`materialises_inputs`) or the linear maps (`materialises_residual`) compare arguments with
+    # results of an earlier pass. XLA must store such arguments, as it may recompute them with another rounding.
+    materialises_inputs = False
+    materialises_residual = False
     # False for data movement that is only part of a pool: `plan_of` leaves it out.
     is_pool = True
 
@@ -47,15 +47,15 @@ class Op:
         return self.primal(platform, *xs)[0]
 
     def value_with_residual(self, platform: Platform, *xs: Array) -> Array:
-        """The output when a derivative is taken and the residual is `saved`."""
+        """The output when a derivative is taken and the residual is `saved_residual`."""
         return self.value(platform, *xs)
 
-    def saved(self, y: Any, *args: Any) -> Any:
+    def saved_residual(self, y: Any, *args: Any) -> Any:
         """The residual, if it is made of the output y and arguments, which have their own derivatives.
 
-        None if `primal` computes the residual. Second derivatives need `differentiable_residual`.
+        None if `primal` computes the residual. Second derivatives need `has_differentiable_residual`.
         """
-        return args[self.inputs :] if self.linear_in_x else None
+        return args[self.num_inputs :] if self.linear_in_x else None
 
     def primal(self, platform: Platform, *xs: Array) -> tuple[Array, Any]:
         """The output and the residual, which is saved for the derivative."""

@@ -1,6 +1,6 @@
 """Stochastic pools: one random element per window, drawn with a probability proportional to max(x, 0).
 
-`drawn` applies the op, or without random numbers the expected value (`ExpectedPool`).
+`apply_stochastic_pool` applies the op, or without random numbers the expected value (`ExpectedValuePool`).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.rolled import State
 from jaxpool._kernels.select import first_taps_inside
 from jaxpool._ops.apply import apply_with_extra_args
-from jaxpool._ops.chosen import TapPool, fold, pick
-from jaxpool._ops.power_pool import ExpectedPool
-from jaxpool._ops.ranged import ranged
-from jaxpool._plan.problem import Platform, barrier_on
+from jaxpool._ops.chosen import TapResidualPool, fold_taps, pick_selected
+from jaxpool._ops.power_pool import ExpectedValuePool
+from jaxpool._ops.ranged import apply_ranged
+from jaxpool._plan.problem import Platform, barrier_of
 
 
-def chance_dtype(dtype: DType) -> DType:
+def random_dtype_of(dtype: DType) -> DType:
     """The dtype of the random numbers for a pool of `dtype`."""
     return jnp.dtype(np.float64 if dtype == np.float64 else np.float32)
 
@@ -44,12 +44,12 @@ def weight_dtype(dtype: DType) -> DType:
     return accumulator_dtype(mean_dtype(dtype))
 
 
-def _weight(x: Array) -> Array:
+def _positive_part(x: Array) -> Array:
     return lax.max(x, lax.full_like(x, 0))
 
 
 @dataclasses.dataclass(frozen=True)
-class StochasticPool(TapPool):
+class StochasticPool(TapResidualPool):
     """One element per window, drawn with the weight max(x, 0). Residual: its tap.
 
     `chance` has one number in [0, 1) per window. The tap whose interval of the cumulative weights contains `chance`
@@ -60,47 +60,59 @@ class StochasticPool(TapPool):
 
     window: Window
 
-    def primal(self, platform: Platform, x: Array, chance: Array) -> tuple[Array, Array]:
-        index = self._drawn(platform, cast(x, chance.dtype), chance)
+    def primal(self, platform: Platform, x: Array, random_numbers: Array) -> tuple[Array, Array]:
+        index = self._draw_taps(platform, cast(x, random_numbers.dtype), random_numbers)
         return from_comparison_dtype(
-            pick(self.window, to_comparison_dtype(x), index, platform), x.dtype
+            pick_selected(self.window, to_comparison_dtype(x), index, platform), x.dtype
         ), index
 
-    def _drawn(self, platform: Platform, x: Array, chance: Array) -> Array:
+    def _draw_taps(self, platform: Platform, x: Array, random_numbers: Array) -> Array:
         """The drawn tap of each window; if all weights are 0, the first tap inside the array."""
         window, dtype = self.window, index_dtype(self.window.size)
-        # Scaled by `small`, the weights of a window have a finite sum.
-        small = np.asarray(0.5 ** window.size.bit_length(), x.dtype)
-        most = lax.full_like(chance, jnp.finfo(x.dtype).max)
+        # Scaled by `weight_scale`, the weights of a window have a finite sum.
+        weight_scale = np.asarray(0.5 ** window.size.bit_length(), x.dtype)
+        max_threshold = lax.full_like(random_numbers, jnp.finfo(x.dtype).max)
 
-        def weigh(state: State, _: Any, elements: Sequence[Array], *own: Array) -> State:
+        def add_weight(
+            state: State, _: Any, elements: Sequence[Array], *window_arrays: Array
+        ) -> State:
             # The max follows the scaling, because XLA would replace a sum of scaled terms by a scaled sum.
-            return state[0] + _weight(elements[0]), state[1] + _weight(elements[0] * small)
+            return state[0] + _positive_part(elements[0]), state[1] + _positive_part(
+                elements[0] * weight_scale
+            )
 
-        def measured(x: Array, chance: Array) -> tuple[Array, Array]:
-            nothing = lax.full_like(chance, 0)
-            total, part = fold(window, platform, weigh, [nothing, nothing], [x], [0])
+        def draw_threshold(x: Array, random_numbers: Array) -> tuple[Array, Array]:
+            zeros = lax.full_like(random_numbers, 0)
+            total, scaled_total = fold_taps(window, platform, add_weight, [zeros, zeros], [x], [0])
             # finfo.max draws the first infinite weight (later weights begin at infinity), infinity the first NaN.
-            share = chance * jnp.where(jnp.isinf(total), part, total)
-            share = jnp.where(jnp.isinf(part), most, jnp.where(jnp.isnan(part), np.inf, share))
-            return share, jnp.where(jnp.isinf(total), small, 1)
+            threshold = random_numbers * jnp.where(jnp.isinf(total), scaled_total, total)
+            threshold = jnp.where(
+                jnp.isinf(scaled_total),
+                max_threshold,
+                jnp.where(jnp.isnan(scaled_total), np.inf, threshold),
+            )
+            return threshold, jnp.where(jnp.isinf(total), weight_scale, 1)
 
-        def cover(state: State, tap: Any, elements: Sequence[Array], *own: Array) -> State:
-            (before, drawn), (share, scale, first) = state, own
-            weight = _weight(elements[0] * scale)
-            here = lax.bitwise_and(lax.bitwise_not(weight <= 0), before <= share)
-            number = slices.broadcast_like(tap.astype(dtype), drawn)
-            here = lax.bitwise_or(here, first == number)
-            return before + weight, lax.select(here, number, drawn)
+        def draw_if_covered(
+            state: State, tap: Any, elements: Sequence[Array], *window_arrays: Array
+        ) -> State:
+            (weight_before, drawn_tap), (threshold, scale, first_tap) = state, window_arrays
+            weight = _positive_part(elements[0] * scale)
+            is_drawn = lax.bitwise_and(lax.bitwise_not(weight <= 0), weight_before <= threshold)
+            tap_index = slices.broadcast_like(tap.astype(dtype), drawn_tap)
+            is_drawn = lax.bitwise_or(is_drawn, first_tap == tap_index)
+            return weight_before + weight, lax.select(is_drawn, tap_index, drawn_tap)
 
-        share, scale = materialise(barrier_on(platform), measured, x, chance)
-        first = slices.broadcast_like(first_taps_inside(window, x.ndim), chance)
-        start = [lax.full_like(chance, 0), lax.full_like(chance, 0, dtype)]
-        return fold(window, platform, cover, start, [x], [0], share, scale, first)[1]
+        threshold, scale = materialise(barrier_of(platform), draw_threshold, x, random_numbers)
+        first_tap = slices.broadcast_like(first_taps_inside(window, x.ndim), random_numbers)
+        initial_state = [lax.full_like(random_numbers, 0), lax.full_like(random_numbers, 0, dtype)]
+        return fold_taps(
+            window, platform, draw_if_covered, initial_state, [x], [0], threshold, scale, first_tap
+        )[1]
 
 
-def drawn(op: StochasticPool, x: Array, *chance: Array) -> Array:
-    """The elements that `chance` draws, or without it their expected values."""
-    if chance:
-        return apply_with_extra_args(op, x, *chance)[0]
-    return ranged(ExpectedPool(op.window), as_float(x))
+def apply_stochastic_pool(op: StochasticPool, x: Array, *random_numbers: Array) -> Array:
+    """The elements that `random_numbers` draws, or without it their expected values."""
+    if random_numbers:
+        return apply_with_extra_args(op, x, *random_numbers)[0]
+    return apply_ranged(ExpectedValuePool(op.window), as_float(x))

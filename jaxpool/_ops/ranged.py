@@ -1,12 +1,12 @@
 """Pools of powers and exponentials with two evaluations: direct sums, and scaled sums outside the range of the dtype.
 
-The direct evaluation (`direct` and `direct_*` methods) sums powers or exponentials with the passes of a sum pool. If a
+The direct evaluation (the `direct_*` methods) sums powers or exponentials with the passes of a sum pool. If a
 total is too large, too small or NaN, the scaled evaluation replaces it. The choice is made at run time, in the value
 and again in the derivative. The residual is the inputs and the unrounded output.
 
-An op describes its scaled evaluation by its value (`scaled`) and by the derivative of an output with respect to one
-element (`slope`), relative to the largest element of the window. The loops of `tap_loop.py` do the rest. The direct
-slope of most ops is a product of a factor of the element (`weight`) and a factor of the window (`descent`).
+An op describes its scaled evaluation by its value (`scaled_value`) and by the derivative of an output with respect to
+one element (`x_and_slope`), relative to the largest element of the window. The loops of `tap_loop.py` do the rest. The
+direct slope of most ops is the product of `element_factor` and `output_factor`.
 """
 
 from __future__ import annotations
@@ -36,104 +36,108 @@ from jaxpool._kernels.positions import covered_by_windows_mask
 from jaxpool._kernels.predicates import all_true_across_vmap
 from jaxpool._kernels.slices import is_empty, is_sharded, reshape_along_axis
 from jaxpool._kernels.tap_loop import sum_over_taps, sum_over_taps_transpose
-from jaxpool._ops.apply import applied, apply
+from jaxpool._ops.apply import apply, apply_default_jvp
 from jaxpool._ops.linear_map import linear_map
-from jaxpool._ops.op import Op, partitioned
+from jaxpool._ops.op import Op, is_partitioned
 from jaxpool._ops.sum_pool import SumPool
-from jaxpool._plan.problem import Platform, Shape, barrier_on, elements
-from jaxpool._plan.tuning import tuning
+from jaxpool._plan.problem import Platform, Shape, barrier_of, num_elements
+from jaxpool._plan.tuning import tuning_of
 
 
 @custom_vmap
-def least_of(statuses: Array) -> Array:
+def min_status(statuses: Array) -> Array:
     """The minimum of range statuses, over all examples of a `vmap` together."""
     return jnp.min(statuses, initial=IN_RANGE)
 
 
-@least_of.def_vmap
-def _least_of_batch(size: int, mapped: list[bool], statuses: Array) -> tuple[Array, bool]:
-    return least_of(statuses), False
+@min_status.def_vmap
+def _min_status_vmap(axis_size: int, in_batched: list[bool], statuses: Array) -> tuple[Array, bool]:
+    return min_status(statuses), False
 
 
 @jax.custom_jvp
-def departure(x: Array) -> Array:
+def zeros_with_tangent(x: Array) -> Array:
     """`x - stop_gradient(x)`: zeros with derivative 1, also for infinite x."""
     zeros = lax.full_like(x, 0)
     return lax.select(lax.eq(x, x), zeros, zeros)
 
 
-@departure.defjvp
-def _departure_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    return departure(*primals), tangents[0]
+@zeros_with_tangent.defjvp
+def _zeros_with_tangent_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    return zeros_with_tangent(*primals), tangents[0]
 
 
 @jax.custom_jvp
-def divided(x: Array, by: Any) -> Array:
-    """`x / by`. Its derivative divides twice, because the square of `by`, which jax uses, may overflow or underflow."""
-    return x / by
+def safe_divide(x: Array, divisor: Any) -> Array:
+    """`x / divisor`. The derivative divides twice, because the square of `divisor` may overflow or underflow."""
+    return x / divisor
 
 
-@divided.defjvp
-def _divided_jvp(primals: tuple[Array, Any], tangents: tuple[Array, Any]) -> tuple[Array, Array]:
-    ratio, by = divided(*primals), primals[1]
-    return ratio, divided(tangents[0] - ratio * tangents[1], by)
+@safe_divide.defjvp
+def _safe_divide_jvp(
+    primals: tuple[Array, Any], tangents: tuple[Array, Any]
+) -> tuple[Array, Array]:
+    quotient, divisor = safe_divide(*primals), primals[1]
+    return quotient, safe_divide(tangents[0] - quotient * tangents[1], divisor)
 
 
-def ratio(x: Array, high: Array) -> Array:
-    """`x / high`; 0 if `high` is 0 or infinite, or x is infinite.
+def divide_or_zero(x: Array, divisor: Array) -> Array:
+    """`x / divisor`; 0 if `divisor` is 0 or infinite, or x is infinite.
 
-    Some compilers multiply by the inverse of `high`, which is subnormal for the largest numbers; `unit` prevents this.
+    Some compilers multiply by the inverse of `divisor`, which is subnormal for the largest numbers; `prescale` prevents
+    this.
     """
-    usual = jnp.logical_not(jnp.logical_or(high == 0, jnp.isinf(high)))
-    unit = jnp.where(high > 2.0**100, 2.0**-4, 1.0).astype(x.dtype)
-    return divided(jnp.where(jnp.isinf(x), 0, x) * unit, jnp.where(usual, high * unit, np.inf))
+    is_positive_finite = jnp.logical_not(jnp.logical_or(divisor == 0, jnp.isinf(divisor)))
+    prescale = jnp.where(divisor > 2.0**100, 2.0**-4, 1.0).astype(x.dtype)
+    return safe_divide(
+        jnp.where(jnp.isinf(x), 0, x) * prescale,
+        jnp.where(is_positive_finite, divisor * prescale, np.inf),
+    )
 
 
 @dataclasses.dataclass(frozen=True)
-class _StoredSum(SumPool):
+class _MaterialisedSumPool(SumPool):
     """A sum pool whose result is stored; otherwise XLA recomputes the sums in every consumer."""
 
     def linear(self, platform: Platform, residual: tuple[()], x: Array) -> Array:
-        y: Array = materialise(
-            barrier_on(platform), lambda x: SumPool.linear(self, platform, (), x), x
-        )
+        sums = functools.partial(SumPool.linear, self, platform, ())
+        y: Array = materialise(barrier_of(platform), sums, x)
         return y
 
     def transpose(self, platform: Platform, residual: tuple[()], dy: Array) -> tuple[Array]:
-        dx: tuple[Array] = materialise(
-            barrier_on(platform), lambda dy: SumPool.transpose(self, platform, (), dy), dy
-        )
+        sums = functools.partial(SumPool.transpose, self, platform, ())
+        dx: tuple[Array] = materialise(barrier_of(platform), sums, dy)
         return dx
 
 
-def spread_of(window: Window, dy: Array, *, stored: bool = False) -> Array:
-    """The transposed sum over `window`, with its result stored in memory if `stored`."""
-    op = _StoredSum(window) if stored else SumPool(window)
+def sum_windows_transpose(window: Window, dy: Array, *, stores_result: bool = False) -> Array:
+    """The transposed sum over `window`, with its result stored in memory if `stores_result`."""
+    op = _MaterialisedSumPool(window) if stores_result else SumPool(window)
     return linear_map(op, (), [dy], nonzero=(True,), transposed=True)[0]
 
 
-def sum_of(window: Window, x: Array, *, stored: bool = False) -> Array:
-    """The sum over each window, with its result stored in memory if `stored`."""
-    return apply(_StoredSum(window) if stored else SumPool(window), "jvp", x)
+def sum_windows(window: Window, x: Array, *, stores_result: bool = False) -> Array:
+    """The sum over each window, with its result stored in memory if `stores_result`."""
+    return apply(_MaterialisedSumPool(window) if stores_result else SumPool(window), "jvp", x)
 
 
-def summed_as(value: Array, like: Array) -> Array:
+def sum_to_shape(value: Array, like: Array) -> Array:
     """`value` summed along the axes of size 1 of `like`."""
     axes = tuple(axis for axis, length in enumerate(like.shape) if length == 1)
     return jnp.sum(value, axis=axes, keepdims=True)
 
 
-def widened(x: Array, window: Window) -> Array:
+def widen_elements(x: Array, window: Window) -> Array:
     """x in the dtype of sums. Elements that are in no window become 0, in case they are NaN."""
     x = x.astype(accumulator_dtype(x.dtype))
     for dim in window.dims:
-        real = covered_by_windows_mask(dim)
-        if real is not None:
-            x = jnp.where(reshape_along_axis(real, dim.axis, x.ndim), x, 0)
+        is_covered = covered_by_windows_mask(dim)
+        if is_covered is not None:
+            x = jnp.where(reshape_along_axis(is_covered, dim.axis, x.ndim), x, 0)
     return x
 
 
-def within(value: Any, dtype: DType, largest: float = 2.0**-32) -> Any:
+def clip_parameter(value: Any, dtype: DType, largest: float = 2.0**-32) -> Any:
     """`value` in `dtype`. A Python number is clipped to magnitudes whose inverses are normal.
 
     The bounds are 2^32 times the smallest normal number, and `largest` times the largest number.
@@ -150,133 +154,139 @@ def varies_along(value: Any, window: Window) -> bool:
     return math.prod(value.shape[axis] for axis in window.axes) > 1
 
 
-Shares = tuple[Array, ...]
+DyShares = tuple[Array, ...]
 
 # Range status of a window: in range; only zeros, which norms handle separately; out of range.
 IN_RANGE, ALL_ZERO, OUT_OF_RANGE = 2, 1, 0
 
 
-def with_status(sure: Array, empty: Array | None = None) -> Array:
+def range_status(is_in_range: Array, is_all_zero: Array | None = None) -> Array:
     """The range status of each window."""
-    rest = (
-        np.int8(OUT_OF_RANGE)
-        if empty is None
-        else jnp.where(empty, np.int8(ALL_ZERO), np.int8(OUT_OF_RANGE))
-    )
-    return jnp.where(sure, np.int8(IN_RANGE), rest)
+    otherwise: Any = np.int8(OUT_OF_RANGE)
+    if is_all_zero is not None:
+        otherwise = jnp.where(is_all_zero, np.int8(ALL_ZERO), otherwise)
+    return jnp.where(is_in_range, np.int8(IN_RANGE), otherwise)
 
 
-def between(x: Array, bits: float) -> Array:
-    """Whether |x| is between `2**-bits` and `2**bits`."""
+def is_in_log2_range(x: Array, max_log2: float) -> Array:
+    """Whether |x| is between `2**-max_log2` and `2**max_log2`."""
     magnitudes = lax.abs(lax.stop_gradient(x))
-    return jnp.logical_and(magnitudes >= 2.0**-bits, magnitudes <= 2.0**bits)
+    return jnp.logical_and(magnitudes >= 2.0**-max_log2, magnitudes <= 2.0**max_log2)
 
 
-def moderate(x: Array) -> Array:
+def is_moderate(x: Array) -> Array:
     """Whether a tangent is 0 or of moderate size, so that its products neither overflow nor underflow."""
-    return jnp.logical_or(between(x, 60), lax.stop_gradient(x) == 0)
+    return jnp.logical_or(is_in_log2_range(x, 60), lax.stop_gradient(x) == 0)
 
 
-class RangedOp(Op):
+class RangeCheckedOp(Op):
     """An op with a direct evaluation within a range. Its inputs are x and at most one parameter, an array."""
 
     window: Window
-    differentiable_residual = True
-    sign = 1  # -1 if the parameter is a power
+    has_differentiable_residual = True
+    parameter_sign = 1  # -1 if the parameter is a power
 
-    def saved(self, y: Any, *args: Any) -> Any:
+    def saved_residual(self, y: Any, *args: Any) -> Any:
         return args, y
 
-    def direct(self, *xs: Array) -> tuple[Array, Array]:
+    def direct_value(self, *xs: Array) -> tuple[Array, Array]:
         """The output by direct sums, and the range status of each window."""
         raise TypeError(f"{type(self).__name__} has no direct evaluation")
 
-    def scaled(self, *xs: Array) -> Array:
+    def scaled_value(self, *xs: Array) -> Array:
         """The output by scaled sums, for any inputs."""
         raise TypeError(f"{type(self).__name__} has no scaled evaluation")
 
     def has_direct_evaluation(self, *extra_args: Array) -> bool:
         """Whether windows share sums: the parameter does not vary along pooled axes."""
-        return self.inputs == 1 or not varies_along(extra_args[0], self.window)
+        return self.num_inputs == 1 or not varies_along(extra_args[0], self.window)
 
-    def outside(self, platform: Platform, status: Array, y: Array, *xs: Array) -> Array:
-        """The output if `direct` returned y and `status`, the minimum over all windows, is not IN_RANGE."""
+    def value_out_of_range(self, platform: Platform, status: Array, y: Array, *xs: Array) -> Array:
+        """The output if `direct_value` returned y and `status`, the minimum over all windows, is not IN_RANGE."""
         return self.scaled_in_chunks(platform, *xs)
 
     def scaled_in_chunks(self, platform: Platform, *xs: Array) -> Array:
-        """`scaled`, evaluated in chunks of the batch."""
-        return map_in_chunks(platform, self.window, lambda *xs: (self.scaled(*xs),), xs, xs[:1])[0]
+        """`scaled_value`, evaluated in chunks of the batch."""
+        return map_in_chunks(
+            platform, self.window, lambda *xs: (self.scaled_value(*xs),), xs, xs[:1]
+        )[0]
 
-    def right(self, y: Array, *xs: Array) -> Array:
+    def is_accurate(self, y: Array, *xs: Array) -> Array:
         """Mask of the windows in which `direct_linear` is accurate, derived from the output."""
         raise TypeError(f"{type(self).__name__} has no range")
 
     # The direct derivative
 
-    def prepared(self, *xs: Array) -> tuple[Array, Any]:
+    def x_and_parameter(self, *xs: Array) -> tuple[Array, Any]:
         """x in the dtype of sums, and the parameter."""
         raise TypeError(f"{type(self).__name__} has no direct evaluation")
 
-    def weight(self, x: Array, parameter: Any) -> Array:
+    def element_factor(self, x: Array, parameter: Any) -> Array:
         """The factor of the slope that depends on the element."""
         raise TypeError(f"{type(self).__name__} has no direct evaluation")
 
-    def descent(self, y: Array, parameter: Any) -> Array:
+    def output_factor(self, y: Array, parameter: Any) -> Array:
         """The factor of the slope that depends on the output."""
         raise TypeError(f"{type(self).__name__} has no direct evaluation")
 
-    def elementwise(self, xs: Any, change: Array) -> Array:
+    def elementwise_derivative(self, xs: Any, tangent: Array) -> Array:
         """A tangent of x after the operations on single elements, or the cotangent before them."""
-        return change
+        return tangent
 
-    def pushed(self, x: Array, parameter: Any, y: Array, x_dot: Array, *extra_args: Array) -> Array:
+    def x_jvp(self, x: Array, parameter: Any, y: Array, x_dot: Array, *extra_args: Array) -> Array:
         """The tangent of y for a tangent of x, within the range."""
-        weighed = self.weight(x, parameter) * x_dot
-        return sum_of(self.window, weighed) * self.descent(y, parameter)
+        weighted_dot = self.element_factor(x, parameter) * x_dot
+        return sum_windows(self.window, weighted_dot) * self.output_factor(y, parameter)
 
-    def pulled(self, x: Array, parameter: Any, shares: Shares) -> Array:
+    def x_vjp(self, x: Array, parameter: Any, shares: DyShares) -> Array:
         """The cotangent of x from the shares of the windows, within the range."""
-        return self.weight(x, parameter) * spread_of(self.window, *shares)
+        return self.element_factor(x, parameter) * sum_windows_transpose(self.window, *shares)
 
-    def euler(self, x: Array) -> Array:
+    def euler_term(self, x: Array) -> Array:
         """A function g such that `g(y) - (the tangent of y for the tangent g(x))` is `T * dy/dT`.
 
         T is a temperature, or the negative of a power.
         """
         raise TypeError(f"{type(self).__name__} has one input")
 
-    def direct_linear(self, xs: Any, y: Array, dots: Any) -> Array:
-        """The tangent of y within the range. Zero tangents in `dots` are None."""
-        (x, parameter), extra_args = self.prepared(*xs), xs[1:]
+    def direct_linear(self, xs: Any, y: Array, tangents: Any) -> Array:
+        """The tangent of y within the range. Zero tangents in `tangents` are None."""
+        (x, parameter), extra_args = self.x_and_parameter(*xs), xs[1:]
         terms = []
-        if dots[0] is not None:
-            x_dot = self.elementwise(xs, dots[0])
-            terms.append(self.pushed(x, parameter, y, x_dot, *extra_args))
-        if dots[1:] and dots[1] is not None:
-            moved = self.pushed(x, parameter, y, self.euler(x), *extra_args)
-            terms.append((self.euler(y) - moved) * divided(dots[1], self.sign * parameter))
+        if tangents[0] is not None:
+            x_dot = self.elementwise_derivative(xs, tangents[0])
+            terms.append(self.x_jvp(x, parameter, y, x_dot, *extra_args))
+        if tangents[1:] and tangents[1] is not None:
+            euler_dot = self.x_jvp(x, parameter, y, self.euler_term(x), *extra_args)
+            terms.append(
+                (self.euler_term(y) - euler_dot)
+                * safe_divide(tangents[1], self.parameter_sign * parameter)
+            )
         return sum(terms[1:], terms[0])
 
-    def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Shares, Array]:
+    def dy_shares(self, xs: Any, y: Array, dy: Array) -> tuple[DyShares, Array]:
         """The cotangents that `direct_transpose` spreads over the windows, and the range status of each window."""
-        right = self.right(y, *xs)
-        return share(dy, self.descent(jnp.where(right, y, 1), self.prepared(*xs)[1]), right)
+        is_accurate = self.is_accurate(y, *xs)
+        parameter = self.x_and_parameter(*xs)[1]
+        factor = self.output_factor(jnp.where(is_accurate, y, 1), parameter)
+        return scale_dy(dy, factor, is_accurate)
 
-    def direct_transpose(self, xs: Any, y: Array, dy: Array, shares: Shares) -> tuple[Array, ...]:
+    def direct_transpose(self, xs: Any, y: Array, dy: Array, shares: DyShares) -> tuple[Array, ...]:
         """The cotangents of the inputs, if no window is OUT_OF_RANGE."""
-        x, parameter = self.prepared(*xs)
-        dx = self.pulled(x, parameter, shares)
-        cotangents = [self.elementwise(xs, dx).astype(xs[0].dtype)]
-        if self.inputs == 2:
-            own, moved = (
-                summed_as(each, xs[1]) for each in (dy * self.euler(y), self.euler(x) * dx)
+        x, parameter = self.x_and_parameter(*xs)
+        dx = self.x_vjp(x, parameter, shares)
+        cotangents = [self.elementwise_derivative(xs, dx).astype(xs[0].dtype)]
+        if self.num_inputs == 2:
+            y_term, x_term = (
+                sum_to_shape(product, xs[1])
+                for product in (dy * self.euler_term(y), self.euler_term(x) * dx)
             )
-            cotangents.append(divided(own - moved, self.sign * parameter))
+            cotangents.append(safe_divide(y_term - x_term, self.parameter_sign * parameter))
         return tuple(cotangents)
 
     # The scaled derivative
 
-    def slope(self, *xs: Array) -> tuple[Array, Callable[[Array], Array]]:
+    def x_and_slope(self, *xs: Array) -> tuple[Array, Callable[[Array], Array]]:
         """x in the dtype of sums, and a function from x to the derivative of the output of a window."""
         raise TypeError(f"{type(self).__name__} has no scaled evaluation")
 
@@ -284,24 +294,24 @@ class RangedOp(Op):
         """The derivative of the output with respect to the parameter."""
         raise TypeError(f"{type(self).__name__} has one input")
 
-    def scaled_linear(self, xs: Any, dots: Any) -> Array:
+    def scaled_linear(self, xs: Any, tangents: Any) -> Array:
         """The tangent of y for any inputs."""
         terms: list[Array] = []
-        if dots[0] is not None:
-            x, slope = self.slope(*xs)
-            elements = x, self.elementwise(xs, dots[0])
+        if tangents[0] is not None:
+            x, slope = self.x_and_slope(*xs)
+            elements = x, self.elementwise_derivative(xs, tangents[0])
             terms += sum_over_taps(self.window, lambda x, x_dot: (slope(x) * x_dot,), elements)
-        if dots[1:] and dots[1] is not None:
-            terms.append(self.parameter_slope(*xs) * dots[1])
+        if tangents[1:] and tangents[1] is not None:
+            terms.append(self.parameter_slope(*xs) * tangents[1])
         return sum(terms[1:], terms[0])
 
     def scaled_transpose(self, xs: Any, dy: Array) -> tuple[Array, ...]:
         """The cotangents of any inputs."""
-        x, slope = self.slope(*xs)
-        dx = self.elementwise(xs, sum_over_taps_transpose(self.window, slope, x, dy))
+        x, slope = self.x_and_slope(*xs)
+        dx = self.elementwise_derivative(xs, sum_over_taps_transpose(self.window, slope, x, dy))
         cotangents = [dx.astype(xs[0].dtype)]
-        if self.inputs == 2:
-            cotangents.append(summed_as(dy * self.parameter_slope(*xs), xs[1]))
+        if self.num_inputs == 2:
+            cotangents.append(sum_to_shape(dy * self.parameter_slope(*xs), xs[1]))
         return tuple(cotangents)
 
     # The choice
@@ -309,43 +319,47 @@ class RangedOp(Op):
     def value(self, platform: Platform, *xs: Array) -> Array:
         if not self.has_direct_evaluation(*xs[1:]):
             return self.scaled_in_chunks(platform, *xs)
-        y, statuses = self.direct(*xs)
+        y, statuses = self.direct_value(*xs)
         if is_empty(y):
             return y
-        status = least_of(statuses)
-        return amended(
-            platform, status == IN_RANGE, lambda y: self.outside(platform, status, y, *xs), y
+        status = min_status(statuses)
+        return amend_if_needed(
+            platform,
+            status == IN_RANGE,
+            lambda y: self.value_out_of_range(platform, status, y, *xs),
+            y,
         )
 
-    def linear(self, platform: Platform, residual: Any, *dots: Array | None) -> Array:
+    def linear(self, platform: Platform, residual: Any, *tangents: Array | None) -> Array:
         xs, y = residual
-        moved = [dot.astype(y.dtype) for dot in dots if dot is not None]
+        nonzero_dots = [dot.astype(y.dtype) for dot in tangents if dot is not None]
 
-        def every(moved: Any) -> list[Any]:
-            rest = iter(moved)
-            return [None if dot is None else next(rest) for dot in dots]
+        def insert_none(nonzero_dots: Any) -> list[Any]:
+            rest = iter(nonzero_dots)
+            return [None if dot is None else next(rest) for dot in tangents]
 
-        def scaled(xs: Any, y: Array, *moved: Array) -> Array:
-            def part(*args: Array) -> tuple[Array]:
-                return (self.scaled_linear(args[: len(xs)], every(args[len(xs) :])),)
+        def scaled(xs: Any, y: Array, *nonzero_dots: Array) -> Array:
+            def scaled_chunk(*args: Array) -> tuple[Array]:
+                return (self.scaled_linear(args[: len(xs)], insert_none(args[len(xs) :])),)
 
-            return map_in_chunks(platform, self.window, part, (*xs, *moved), xs[:1])[0]
+            args = (*xs, *nonzero_dots)
+            return map_in_chunks(platform, self.window, scaled_chunk, args, xs[:1])[0]
 
         if not self.has_direct_evaluation(*xs[1:]):
-            return scaled(xs, y, *moved)
+            return scaled(xs, y, *nonzero_dots)
         if is_empty(y):
-            return self.direct_linear(xs, y, every(moved))
+            return self.direct_linear(xs, y, insert_none(nonzero_dots))
 
-        right = all_true_across_vmap(self.right(y, *xs))
-        for dot in moved:
-            right = jnp.logical_and(right, all_true_across_vmap(moderate(dot)))
+        is_accurate = all_true_across_vmap(self.is_accurate(y, *xs))
+        for dot in nonzero_dots:
+            is_accurate = jnp.logical_and(is_accurate, all_true_across_vmap(is_moderate(dot)))
         result: Array = lax.cond(
-            right,
-            lambda xs, y, *moved: self.direct_linear(xs, y, every(moved)),
+            is_accurate,
+            lambda xs, y, *nonzero_dots: self.direct_linear(xs, y, insert_none(nonzero_dots)),
             scaled,
             xs,
             y,
-            *moved,
+            *nonzero_dots,
         )
         return result
 
@@ -353,67 +367,73 @@ class RangedOp(Op):
         xs, y = residual
         (dy,) = dys
 
-        def part(dy: Array, *xs: Array) -> tuple[Array, ...]:
+        def scaled_chunk(dy: Array, *xs: Array) -> tuple[Array, ...]:
             return self.scaled_transpose(xs, dy.astype(y.dtype))
 
         def scaled() -> tuple[Array, ...]:
-            return map_in_chunks(platform, self.window, part, (dy, *xs), xs[: self.inputs])
+            likes = xs[: self.num_inputs]
+            return map_in_chunks(platform, self.window, scaled_chunk, (dy, *xs), likes)
 
         if not self.has_direct_evaluation(*xs[1:]):
             return scaled()
-        shares, statuses = self.shares(xs, y, dy)
-        status = least_of(statuses)
-        # This cast is exact: `ranged` rounds y to the dtype of x, so dy had this dtype before it was widened.
+        shares, statuses = self.dy_shares(xs, y, dy)
+        status = min_status(statuses)
+        # This cast is exact: `apply_ranged` rounds y to the dtype of x, so dy had this dtype before it was widened.
         dy = dy.astype(xs[0].dtype)
 
         def direct() -> tuple[Array, ...]:
             dxs = self.direct_transpose(xs, y, dy.astype(y.dtype), shares)
-            return self.completed(platform, status, dy, shares, dxs)
+            return self.complete_cotangents(platform, status, dy, shares, dxs)
 
         if is_empty(y):
             return direct()
-        result: tuple[Array, ...] = one_of(platform, status > OUT_OF_RANGE, direct, scaled)
+        result: tuple[Array, ...] = direct_or_scaled(
+            platform, status > OUT_OF_RANGE, direct, scaled
+        )
         return result
 
-    def completed(
-        self, platform: Platform, status: Array, dy: Array, shares: Shares, dxs: tuple[Array, ...]
+    def complete_cotangents(
+        self, platform: Platform, status: Array, dy: Array, shares: DyShares, dxs: tuple[Array, ...]
     ) -> tuple[Array, ...]:
-        """`dxs` of `direct_transpose`, plus the terms of all-zero windows if `status` is EMPTY. dy is not widened."""
+        """`dxs` of `direct_transpose`, plus terms of all-zero windows if `status` is ALL_ZERO. dy is not widened."""
         return dxs
 
 
-def amended(platform: Platform, right: Array, amend: Callable[[Any], Any], y: Any) -> Any:
-    """y, one or several arrays, if it is `right`; otherwise `amend(y)`.
+def amend_if_needed(
+    platform: Platform, is_accurate: Array, amend: Callable[[Any], Any], y: Any
+) -> Any:
+    """y, one or several arrays, if it is `is_accurate`; otherwise `amend(y)`.
 
     A branch copies its operand y. A loop of zero or one iterations updates y in place.
     """
-    if not tuning(platform).amended_in_place:
-        return lax.cond(right, lambda y: y, amend, y)
+    if not tuning_of(platform).uses_loop_as_branch:
+        return lax.cond(is_accurate, lambda y: y, amend, y)
 
-    def again(state: tuple[Any, Array]) -> tuple[Any, Array]:
+    def loop_body(state: tuple[Any, Array]) -> tuple[Any, Array]:
         return amend(state[0]), lax.full_like(state[1], True)
 
-    return lax.while_loop(lambda state: jnp.logical_not(state[1]), again, (y, right))[0]
+    return lax.while_loop(lambda state: jnp.logical_not(state[1]), loop_body, (y, is_accurate))[0]
 
 
-def one_of(
-    platform: Platform, right: Array, direct: Callable[[], Any], scaled: Callable[[], Any]
+def direct_or_scaled(
+    platform: Platform, is_accurate: Array, direct: Callable[[], Any], scaled: Callable[[], Any]
 ) -> Any:
-    """`direct()` if it is `right`, else `scaled()`.
+    """`direct()` if it is `is_accurate`, else `scaled()`.
 
-    A branch keeps its operands in memory until it ends. Therefore `direct` runs outside of a branch, and
-    `scaled` overwrites its result if that is not right.
+    A branch keeps its operands in memory until it ends. So `direct` runs outside, and `scaled` overwrites it.
     """
-    if not tuning(platform).amended_in_place:
-        return lax.cond(right, direct, scaled)
-    return amended(platform, right, lambda _: scaled(), direct())
+    if not tuning_of(platform).uses_loop_as_branch:
+        return lax.cond(is_accurate, direct, scaled)
+    return amend_if_needed(platform, is_accurate, lambda _: scaled(), direct())
 
 
-def share(dy: Array, slope: Array, sure: Array, empty: Array | None = None) -> tuple[Shares, Array]:
-    """`dy * slope` in windows that are `sure`, else 0, and the range status of the product."""
-    product = jnp.where(sure, dy * slope, 0)
-    in_range = jnp.logical_or(between(product, 100), dy == 0)
-    return (product,), with_status(jnp.logical_and(sure, in_range), empty)
+def scale_dy(
+    dy: Array, slope: Array, is_in_range: Array, is_all_zero: Array | None = None
+) -> tuple[DyShares, Array]:
+    """`dy * slope` in windows that are `is_in_range`, else 0, and the range status of the product."""
+    product = jnp.where(is_in_range, dy * slope, 0)
+    in_range = jnp.logical_or(is_in_log2_range(product, 100), dy == 0)
+    return (product,), range_status(jnp.logical_and(is_in_range, in_range), is_all_zero)
 
 
 def map_in_chunks(
@@ -430,45 +450,48 @@ def map_in_chunks(
     first = arrays[0]
     shape = tuple(int(n) if is_int(n) else None for n in first.shape)
     # A loop along a partitioned batch would make XLA gather it on every device.
-    whole = 0 in window.axes or is_sharded(first) or partitioned.value
-    chunks = 1 if whole else batch_chunks_of(shape, platform)
-    if chunks == 1:
+    is_one_chunk = 0 in window.axes or is_sharded(first) or is_partitioned.value
+    num_chunks = 1 if is_one_chunk else num_batch_chunks(shape, platform)
+    if num_chunks == 1:
         return f(*arrays)
-    length = first.shape[0] // chunks
+    chunk_size = first.shape[0] // num_chunks
 
-    def part(turn: Array) -> tuple[Array, ...]:
-        start = turn * np.int32(length)
-        return f(*[_part(x, start, length) if x.shape[0] == first.shape[0] else x for x in arrays])
+    def call_on_chunk(chunk_index: Array) -> tuple[Array, ...]:
+        start = chunk_index * np.int32(chunk_size)
+        return f(
+            *[
+                _slice_chunk(x, start, chunk_size) if x.shape[0] == first.shape[0] else x
+                for x in arrays
+            ]
+        )
 
-    results = lax.map(part, jnp.arange(chunks, dtype=np.int32))
+    results = lax.map(call_on_chunk, jnp.arange(num_chunks, dtype=np.int32))
     return tuple(
         jnp.sum(y, axis=0) if like.shape[0] == 1 else lax.collapse(y, 0, 2)
         for y, like in zip(results, likes, strict=True)
     )
 
 
-def _part(x: Array, start: Array, length: int) -> Array:
-    """`length` examples of x. 16-bit floats are sliced as integers: XLA for CPU would widen all of x first."""
+def _slice_chunk(x: Array, start: Array, chunk_size: int) -> Array:
+    """`chunk_size` examples of x. 16-bit floats are sliced as integers: XLA for CPU would widen all of x first."""
     return bitcast_uint16_to_half(
-        lax.dynamic_slice_in_dim(bitcast_half_to_uint16(x), start, length), x.dtype
+        lax.dynamic_slice_in_dim(bitcast_half_to_uint16(x), start, chunk_size), x.dtype
     )
 
 
-def batch_chunks_of(shape: Shape, platform: Platform) -> int:
+def num_batch_chunks(shape: Shape, platform: Platform) -> int:
     """Number of chunks of an array of `shape` along the first axis."""
-    most = tuning(platform).looped_elements
-    if None in shape or elements(shape) <= most:
+    max_elements = tuning_of(platform).max_chunk_elements
+    if None in shape or num_elements(shape) <= max_elements:
         return 1
-    batch, example = int(shape[0] or 0), elements(shape[1:])
-    largest = min(batch - 1, int(most // max(example, 1)))
+    batch, example = int(shape[0] or 0), num_elements(shape[1:])
+    largest = min(batch - 1, int(max_elements // max(example, 1)))
     return batch // next((part for part in range(largest, 0, -1) if batch % part == 0), 1)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def ranged(op: RangedOp, x: Array, *extra_args: Array) -> Array:
+def apply_ranged(op: RangeCheckedOp, x: Array, *extra_args: Array) -> Array:
     """Evaluate `op` in the dtype of sums and round to the dtype of x, with forward- and reverse-mode derivatives."""
-    wide = accumulator_dtype(x.dtype)
-    extra_args = tuple(
-        array if array.dtype == np.bool_ else array.astype(wide) for array in extra_args
-    )
-    return applied(op, x, *extra_args).astype(x.dtype)
+    dtype = accumulator_dtype(x.dtype)
+    args = [arg if arg.dtype == np.bool_ else arg.astype(dtype) for arg in extra_args]
+    return apply_default_jvp(op, x, *args).astype(x.dtype)

@@ -1,6 +1,6 @@
 """Maximum, minimum and mean over whole axes, for reductions, global pools and windows that span their axes.
 
-`reduce` is the entry point for maxima and minima.
+`reduce_max_or_min` is the entry point for maxima and minima.
 """
 
 from __future__ import annotations
@@ -26,15 +26,19 @@ from jaxpool._ops.apply import Autodiff, apply, apply_with_extra_args
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.reduce import Fold, plan_fold, reduces_as_floats
-from jaxpool._plan.tuning import tuning
+from jaxpool._plan.tuning import tuning_of
 
 
-def fold_of(platform: Platform, x: Array, axes: tuple[int, ...], *, ties: bool) -> Fold | None:
+def fold_plan_of(
+    platform: Platform, x: Array, axes: tuple[int, ...], *, counts_ties: bool
+) -> Fold | None:
     """The combination of blocks of x before the reduction, if any."""
     if not is_float(x.dtype):
         return None
     problem = problem_of(Window(()), x, platform)
-    return plan_fold(problem.shape, axes, 8 * x.dtype.itemsize, platform, problem.sharded, ties)
+    return plan_fold(
+        problem.shape, axes, 8 * x.dtype.itemsize, platform, problem.is_sharded, counts_ties
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,31 +54,34 @@ class Reduction(Op):
     axes: tuple[int, ...]
     sizes: tuple[int, ...]
 
-    stores_inputs = True
+    materialises_inputs = True
 
     @property
-    def stores_residual(self) -> bool:
+    def materialises_residual(self) -> bool:
         return self.ties == "split"
 
-    def _fold(self, platform: Platform, x: Array, *, ties: bool) -> Fold | None:
-        return fold_of(platform, x, self.axes, ties=ties)
+    def _fold_plan(self, platform: Platform, x: Array, *, counts_ties: bool) -> Fold | None:
+        return fold_plan_of(platform, x, self.axes, counts_ties=counts_ties)
 
-    def _as_floats(self, platform: Platform, x: Array) -> bool:
+    def _uses_float32(self, platform: Platform, x: Array) -> bool:
         """True if sums, counts of ties and ranks are computed in float32."""
         return reduces_as_floats(platform, problem_of(Window(()), x, platform).shape, self.axes)
 
     def value(self, platform: Platform, *xs: Array) -> Array:
         x, mask = xs[0], xs[1] if xs[1:] else None
-        lost, fold = tuning(platform).loses_nan, self._fold(platform, x, ties=False)
-        floats = self._as_floats(platform, x)
+        loses_nan, fold_plan = (
+            tuning_of(platform).loses_nan,
+            self._fold_plan(platform, x, counts_ties=False),
+        )
+        use_float32 = self._uses_float32(platform, x)
         return reducing.max_or_min_over_axes(
             x,
             self.axes,
             self.kind,
             mask,
-            reduction_loses_nan=lost,
-            fold_plan=fold,
-            use_float32=floats,
+            loses_nan=loses_nan,
+            plan=fold_plan,
+            use_float32=use_float32,
         )
 
     def primal(self, platform: Platform, *xs: Array) -> tuple[Array, Any]:
@@ -82,53 +89,59 @@ class Reduction(Op):
         y = self.value(platform, *xs)
         if self.ties == "split":
             return y, (x, y, mask)
-        last, fold = self.ties == "last", self._fold(platform, x, ties=True)
-        floats = self._as_floats(platform, x)
-        rank = reducing.flat_index_of_extremum(
-            x, y, self.axes, last, mask, fold, use_float32=floats
+        takes_last, fold_plan = self.ties == "last", self._fold_plan(platform, x, counts_ties=True)
+        use_float32 = self._uses_float32(platform, x)
+        flat_index = reducing.flat_index_of_extremum(
+            x, y, self.axes, takes_last, mask, fold_plan, use_float32=use_float32
         )
         if is_float(x.dtype) and x.size:
-            chosen = gather_at_flat_index(x, rank, self.axes, last)
-            y = set_sign_of_zeros(y, has_sign_bit(chosen))
-        return y, rank
+            selected_x = gather_at_flat_index(x, flat_index, self.axes, takes_last)
+            y = set_sign_of_zeros(y, has_sign_bit(selected_x))
+        return y, flat_index
 
-    def won(self, platform: Platform, residual: Any, shape: Sequence[Any]) -> Array:
+    def selected_mask(self, platform: Platform, residual: Any, shape: Sequence[Any]) -> Array:
         """True where an array of `shape` has a selected or tied element."""
         if self.ties != "split":
             return reducing.one_hot_of_flat_index(residual, shape, self.axes, self.ties == "last")
         x, y, mask = residual
-        return reducing.attains_extremum(x, y, mask, self._fold(platform, x, ties=True))
+        return reducing.attains_extremum(x, y, mask, self._fold_plan(platform, x, counts_ties=True))
 
-    def count(self, platform: Platform, residual: Any) -> Array:
+    def num_tied(self, platform: Platform, residual: Any) -> Array:
         """The number of tied elements."""
         x, y, mask = residual
-        fold = self._fold(platform, x, ties=True)
-        floats = self._as_floats(platform, x)
-        return reducing.num_tied_elements(x, y, self.axes, mask, fold, use_float32=floats)
+        fold_plan = self._fold_plan(platform, x, counts_ties=True)
+        use_float32 = self._uses_float32(platform, x)
+        return reducing.num_tied_elements(x, y, self.axes, mask, fold_plan, use_float32=use_float32)
 
-    def _share(self, platform: Platform, total: Array, residual: Any) -> Array:
+    def _share_among_tied(self, platform: Platform, total: Array, residual: Any) -> Array:
         """Return total divided by the number of selected elements."""
         if self.ties != "split":
             return total
-        return divide_by_num_tied(total, self.count(platform, residual))
+        return divide_by_num_tied(total, self.num_tied(platform, residual))
 
     def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
-        wide = x_dot.astype(accumulator_dtype(x_dot.dtype))
-        won = lax.select(self.won(platform, residual, wide.shape), wide, lax.full_like(wide, 0))
-        total = jnp.sum(won, axis=self.axes, keepdims=True, dtype=won.dtype)
-        return self._share(platform, total, residual).astype(x_dot.dtype)
+        wide_dot = x_dot.astype(accumulator_dtype(x_dot.dtype))
+        selected_dot = lax.select(
+            self.selected_mask(platform, residual, wide_dot.shape),
+            wide_dot,
+            lax.full_like(wide_dot, 0),
+        )
+        total = jnp.sum(selected_dot, axis=self.axes, keepdims=True, dtype=selected_dot.dtype)
+        return self._share_among_tied(platform, total, residual).astype(x_dot.dtype)
 
     def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
-        share = self._share(platform, dy.astype(accumulator_dtype(dy.dtype)), residual).astype(
-            dy.dtype
-        )
+        share = self._share_among_tied(
+            platform, dy.astype(accumulator_dtype(dy.dtype)), residual
+        ).astype(dy.dtype)
         shape = replace_sizes(dy.shape, self.axes, self.sizes)
         dx = jnp.broadcast_to(share, shape)
-        return (lax.select(self.won(platform, residual, shape), dx, lax.full_like(dx, 0)),)
+        return (
+            lax.select(self.selected_mask(platform, residual, shape), dx, lax.full_like(dx, 0)),
+        )
 
 
 @dataclasses.dataclass(frozen=True)
-class MeanOver(Op):
+class MeanReduction(Op):
     """Mean over whole `axes` of lengths `sizes`, with an optional mask, the residual. The output keeps the axes."""
 
     axes: tuple[int, ...]
@@ -136,35 +149,35 @@ class MeanOver(Op):
 
     linear_in_x = True
 
-    def _counting(self, mask: Array, wide: Array) -> tuple[Array, Array]:
-        """The mask with the shape of `wide`, and its number of True elements, at least 1."""
-        counting = slices.broadcast_like(mask, wide)
-        count = jnp.sum(counting, axis=self.axes, keepdims=True, dtype=np.uint32)
-        return counting, lax.max(count, lax.full_like(count, 1)).astype(wide.dtype)
+    def _mask_and_count(self, mask: Array, like: Array) -> tuple[Array, Array]:
+        """The mask with the shape of `like`, and its number of True elements, at least 1."""
+        is_counted = slices.broadcast_like(mask, like)
+        count = jnp.sum(is_counted, axis=self.axes, keepdims=True, dtype=np.uint32)
+        return is_counted, lax.max(count, lax.full_like(count, 1)).astype(like.dtype)
 
     def linear(self, platform: Platform, extra_args: tuple[Array, ...], x: Array) -> Array:
-        wide = x.astype(accumulator_dtype(x.dtype))
-        count = lax.full((), math.prod(self.sizes), wide.dtype)
+        wide_x = x.astype(accumulator_dtype(x.dtype))
+        count = lax.full((), math.prod(self.sizes), wide_x.dtype)
         if extra_args:
-            counting, count = self._counting(extra_args[0], wide)
-            wide = lax.select(counting, wide, lax.full_like(wide, 0))
-        total = jnp.sum(wide, axis=self.axes, keepdims=True, dtype=wide.dtype)
+            is_counted, count = self._mask_and_count(extra_args[0], wide_x)
+            wide_x = lax.select(is_counted, wide_x, lax.full_like(wide_x, 0))
+        total = jnp.sum(wide_x, axis=self.axes, keepdims=True, dtype=wide_x.dtype)
         return (total / count).astype(x.dtype)
 
     def transpose(
         self, platform: Platform, extra_args: tuple[Array, ...], dy: Array
     ) -> tuple[Array]:
-        wide = dy.astype(accumulator_dtype(dy.dtype))
+        wide_dy = dy.astype(accumulator_dtype(dy.dtype))
         shape = replace_sizes(dy.shape, self.axes, self.sizes)
         if not extra_args:
-            share = wide / lax.full((), math.prod(self.sizes), wide.dtype)
+            share = wide_dy / lax.full((), math.prod(self.sizes), wide_dy.dtype)
             return (jnp.broadcast_to(share.astype(dy.dtype), shape),)
-        counting, count = self._counting(extra_args[0], jnp.broadcast_to(wide, shape))
-        dx = jnp.broadcast_to((wide / count).astype(dy.dtype), shape)
-        return (lax.select(counting, dx, lax.full_like(dx, 0)),)
+        is_counted, count = self._mask_and_count(extra_args[0], jnp.broadcast_to(wide_dy, shape))
+        dx = jnp.broadcast_to((wide_dy / count).astype(dy.dtype), shape)
+        return (lax.select(is_counted, dx, lax.full_like(dx, 0)),)
 
 
-def reduce(
+def reduce_max_or_min(
     x: Array,
     axes: tuple[int, ...],
     kind: Kind,
@@ -180,8 +193,10 @@ def reduce(
     if where is not None and slices.is_sharded(x):
         where = slices.broadcast_like(where, x)
     if not axes:
-        wide = None if where is None else lax.expand_dims(where, [where.ndim])
-        return reduce(lax.expand_dims(x, [x.ndim]), (x.ndim,), kind, ties, autodiff, where=wide)
+        expanded_where = None if where is None else lax.expand_dims(where, [where.ndim])
+        return reduce_max_or_min(
+            lax.expand_dims(x, [x.ndim]), (x.ndim,), kind, ties, autodiff, where=expanded_where
+        )
     op = Reduction(kind, ties, axes, tuple(x.shape[axis] for axis in axes))
     mask = () if where is None else (where,)
     y = apply_with_extra_args(op, x, *mask)[0] if mask else apply(op, autodiff, x)

@@ -11,22 +11,22 @@ from jax import numpy as jnp
 from jaxpool._kernels.dtypes import accumulator_dtype, cast
 from jaxpool._kernels.scan import exponentially_decayed_sums, subtract_equal_infinities
 from jaxpool._ops.apply import apply_with_extra_args
-from jaxpool._ops.cumulative import Running, scan_of
+from jaxpool._ops.cumulative import RunningExtremum, scan_plan_of
 from jaxpool._ops.linear_map import value
 from jaxpool._ops.op import Op
 from jaxpool._plan.problem import Platform
 
 
 @dataclasses.dataclass(frozen=True)
-class Powers(Op):
+class ShiftedExp(Op):
     """`exp(x - m)`, which is its own derivative. m is an argument that is treated as constant.
 
     The final result does not depend on m: m scales the sum, and adding m to the logarithm of the sum cancels this.
     """
 
-    differentiable_residual = True
+    has_differentiable_residual = True
 
-    def saved(self, y: Any, *args: Any) -> Any:
+    def saved_residual(self, y: Any, *args: Any) -> Any:
         return (y,)
 
     def value(self, platform: Platform, x: Array, largest: Array) -> Array:
@@ -40,7 +40,7 @@ class Powers(Op):
 
 
 @dataclasses.dataclass(frozen=True)
-class FadingSum(Op):
+class DecayedSum(Op):
     """`y[i] = sum over j <= i of x[j] * exp(m[j] - m[i])` along an axis, for a nondecreasing m."""
 
     axis: int
@@ -48,20 +48,22 @@ class FadingSum(Op):
     linear_in_x = True
 
     def linear(self, platform: Platform, extra_args: tuple[Array], x: Array) -> Array:
-        return exponentially_decayed_sums(x, extra_args[0], self.axis, False, scan_of(platform, x))
+        return exponentially_decayed_sums(
+            x, extra_args[0], self.axis, False, scan_plan_of(platform, x)
+        )
 
     def transpose(self, platform: Platform, extra_args: tuple[Array], dy: Array) -> tuple[Array]:
         m = lax.neg(extra_args[0])  # nondecreasing in reverse
-        return (exponentially_decayed_sums(dy, m, self.axis, True, scan_of(platform, dy)),)
+        return (exponentially_decayed_sums(dy, m, self.axis, True, scan_plan_of(platform, dy)),)
 
 
-def running_log_of_sums(x: Array, axis: int) -> Array:
+def running_logsumexp(x: Array, axis: int) -> Array:
     """`log(sum over j <= i of exp(x[j]))` along an axis.
 
     Every sum is relative to its largest element, so its terms are at most 1 and do not overflow.
     """
-    wide = cast(x, accumulator_dtype(x.dtype))
-    largest = value(Running("max", "first", axis, False), lax.stop_gradient(wide))
-    powers = apply_with_extra_args(Powers(), wide, largest)[0]
-    sums = apply_with_extra_args(FadingSum(axis), powers, largest)[0]
+    wide_x = cast(x, accumulator_dtype(x.dtype))
+    largest = value(RunningExtremum("max", "first", axis, False), lax.stop_gradient(wide_x))
+    shifted_exps = apply_with_extra_args(ShiftedExp(), wide_x, largest)[0]
+    sums = apply_with_extra_args(DecayedSum(axis), shifted_exps, largest)[0]
     return cast(largest + lax.log(sums), x.dtype)

@@ -33,15 +33,15 @@ from jaxpool._kernels.segments import (
 )
 from jaxpool._kernels.split_ties import divide_by_num_tied
 from jaxpool._ops.op import Op, problem_of
-from jaxpool._plan.problem import Platform, barrier_on
-from jaxpool._plan.scatter import sends_to_chosen_rows
-from jaxpool._plan.segments import counts_ties_if_any
-from jaxpool._plan.tuning import tuning
+from jaxpool._plan.problem import Platform, barrier_of
+from jaxpool._plan.scatter import scatters_to_rows
+from jaxpool._plan.segments import counts_ties_in_branch
+from jaxpool._plan.tuning import tuning_of
 
 
 @dataclasses.dataclass(frozen=True)
 class SegmentSelect(Op):
-    """The maximum or minimum of the rows of each of `count` segments, for ids and an optional mask.
+    """The maximum or minimum of the rows of each of `num_segments` segments, for ids and an optional mask.
 
     The residual is the ids and the row number of each output element; with "split" the ids, one bit per element
     of x that is set for ties, and the number of ties.
@@ -49,158 +49,173 @@ class SegmentSelect(Op):
 
     kind: Kind
     ties: Ties
-    count: int
+    num_segments: int
     is_sorted: bool
 
-    stores_inputs = True
+    materialises_inputs = True
 
-    def _joined(self, join: Callable[..., Array], x: Array, ids: Array) -> Array:
-        return reduce_segments(join, x, ids, self.count, self.is_sorted)
+    def _reduce_segments(self, reduce_fn: Callable[..., Array], x: Array, ids: Array) -> Array:
+        return reduce_segments(reduce_fn, x, ids, self.num_segments, self.is_sorted)
 
     def value(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> Array:
-        return from_comparison_dtype(self._decoded(x, ids, *mask), x.dtype)
+        return from_comparison_dtype(self._comparable_extrema(x, ids, *mask), x.dtype)
 
-    def _decoded(self, x: Array, ids: Array, *mask: Array) -> Array:
+    def _comparable_extrema(self, x: Array, ids: Array, *mask: Array) -> Array:
         """The maxima or minima, in the dtype of comparisons."""
-        largest = self.kind == "max"
-        worst = comparison_dtype_identity(x.dtype, self.kind)
-        wide = fill_where_masked(to_comparison_dtype(x), worst, *mask)
-        y = self._joined(jax.ops.segment_max if largest else jax.ops.segment_min, wide, ids)
+        is_max = self.kind == "max"
+        fill = comparison_dtype_identity(x.dtype, self.kind)
+        wide_x = fill_where_masked(to_comparison_dtype(x), fill, *mask)
+        y = self._reduce_segments(
+            jax.ops.segment_max if is_max else jax.ops.segment_min, wide_x, ids
+        )
         # `jax.ops` returns an infinity for an empty segment, also where the dtype of x has none.
-        identity = lax.full_like(y, worst)
-        return (lax.max if largest else lax.min)(y, identity)
+        identity = lax.full_like(y, fill)
+        return (lax.max if is_max else lax.min)(y, identity)
 
-    def _tied(
-        self, platform: Platform, x: Array, decoded: Array, ids: Array, *mask: Array
+    def _is_tied(
+        self, platform: Platform, x: Array, extrema: Array, ids: Array, *mask: Array
     ) -> Array:
         """Mask of the elements of x that attain the extremum of their segment; arbitrary for rows in no segment."""
-        casts = tuning(platform).cast_to_compare and x.dtype == jnp.bfloat16
-        wide = x.astype(np.float32) if casts else to_comparison_dtype(x)
-        tied = lax.eq(wide, gather_value_unchecked(decoded, ids))
+        casts_to_float32 = tuning_of(platform).casts_before_compare and x.dtype == jnp.bfloat16
+        wide_x = x.astype(np.float32) if casts_to_float32 else to_comparison_dtype(x)
+        tied = lax.eq(wide_x, gather_value_unchecked(extrema, ids))
         # A scatter propagates NaN, so a NaN that takes part is the extremum.
-        if is_float(wide.dtype):
-            tied = tied | lax.ne(wide, wide)
+        if is_float(wide_x.dtype):
+            tied = tied | lax.ne(wide_x, wide_x)
         return tied & mask[0] if mask else tied
 
     def primal(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> tuple[Array, Any]:
-        decoded = self._decoded(x, ids, *mask)
-        y = from_comparison_dtype(decoded, x.dtype)
+        extrema = self._comparable_extrema(x, ids, *mask)
+        y = from_comparison_dtype(extrema, x.dtype)
         if self.ties == "split":
             kernel = functools.partial(self._tie_bits, platform)
-            bits = materialise(barrier_on(platform), kernel, x, decoded, ids, *mask)
-            return y, (ids, bits, self._ways(platform, x, decoded, bits, ids))
-        none = -1 if self.ties == "last" else x.shape[0]
-        tied = self._tied(platform, x, decoded, ids, *mask)
-        number = jnp.where(tied, lax.broadcasted_iota(np.int32, x.shape, 0), none)
-        join = jax.ops.segment_max if self.ties == "last" else jax.ops.segment_min
-        return y, (ids, self._joined(join, number, ids))
+            bits = materialise(barrier_of(platform), kernel, x, extrema, ids, *mask)
+            return y, (ids, bits, self._num_tied(platform, x, extrema, bits, ids))
+        no_row = -1 if self.ties == "last" else x.shape[0]
+        tied = self._is_tied(platform, x, extrema, ids, *mask)
+        row_index = jnp.where(tied, lax.broadcasted_iota(np.int32, x.shape, 0), no_row)
+        reduce_fn = jax.ops.segment_max if self.ties == "last" else jax.ops.segment_min
+        return y, (ids, self._reduce_segments(reduce_fn, row_index, ids))
 
     def _tie_bits(
-        self, platform: Platform, x: Array, decoded: Array, ids: Array, *mask: Array
+        self, platform: Platform, x: Array, extrema: Array, ids: Array, *mask: Array
     ) -> Array:
-        known = lax.expand_dims((ids >= 0) & (ids < self.count), range(1, x.ndim))
-        return pack_bits(self._tied(platform, x, decoded, ids, *mask) & known, 0)
+        is_in_segment = lax.expand_dims((ids >= 0) & (ids < self.num_segments), range(1, x.ndim))
+        return pack_bits(self._is_tied(platform, x, extrema, ids, *mask) & is_in_segment, 0)
 
-    def _ways(self, platform: Platform, x: Array, decoded: Array, bits: Array, ids: Array) -> Array:
+    def _num_tied(
+        self, platform: Platform, x: Array, extrema: Array, bits: Array, ids: Array
+    ) -> Array:
         """The number of tied rows of each segment.
 
         A segment with rows has at least one bit, and a segment whose extremum is not the identity has rows. If there
         are as many bits as such segments, no rows tie.
         """
 
-        def counted(bits: Array, ids: Array) -> Array:
+        def count_ties(bits: Array, ids: Array) -> Array:
             tied = unpack_bits(bits, ids.shape[0], 0)
-            return self._joined(jax.ops.segment_sum, tied.astype(np.int32), ids)
+            return self._reduce_segments(jax.ops.segment_sum, tied.astype(np.int32), ids)
 
         def ones(bits: Array, ids: Array) -> Array:
-            return lax.full_like(decoded, 1, np.int32)
+            return lax.full_like(extrema, 1, np.int32)
 
-        if not counts_ties_if_any(platform, x.shape):
-            return counted(bits, ids)
+        if not counts_ties_in_branch(platform, x.shape):
+            return count_ties(bits, ids)
         total = jnp.sum(lax.population_count(bits), dtype=np.uint32)
-        attained = lax.ne(
-            decoded, lax.full_like(decoded, comparison_dtype_identity(x.dtype, self.kind))
+        has_rows = lax.ne(
+            extrema, lax.full_like(extrema, comparison_dtype_identity(x.dtype, self.kind))
         )
-        return lax.cond(total == jnp.sum(attained, dtype=np.uint32), ones, counted, bits, ids)
+        return lax.cond(total == jnp.sum(has_rows, dtype=np.uint32), ones, count_ties, bits, ids)
 
-    def _sends_to_chosen(self, platform: Platform, like: Any, rows: Any) -> bool:
-        known = problem_of(Window(()), like, platform)
-        return sends_to_chosen_rows(platform, (rows, *known.shape[1:]), self.count, known.sharded)
+    def _scatters_to_selected_rows(self, platform: Platform, like: Any, num_rows: Any) -> bool:
+        problem = problem_of(Window(()), like, platform)
+        return scatters_to_rows(
+            platform, (num_rows, *problem.shape[1:]), self.num_segments, problem.is_sharded
+        )
 
     def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
-        wide = x_dot.astype(accumulator_dtype(x_dot.dtype))
+        wide_dot = x_dot.astype(accumulator_dtype(x_dot.dtype))
         if self.ties == "split":
-            ids, bits, ways = residual
+            ids, bits, num_tied = residual
             tied = unpack_bits(bits, ids.shape[0], 0)
             sums = sum_segments(
-                jnp.where(tied, wide, 0),
+                jnp.where(tied, wide_dot, 0),
                 ids,
-                self.count,
+                self.num_segments,
                 self.is_sorted,
-                scatters_in_order=tuning(platform).ordered_scatters,
+                scatters_in_order=tuning_of(platform).has_ordered_scatters,
             )
-            return _divided(sums, ways).astype(x_dot.dtype)
-        ids, chosen = residual
-        selected = jnp.take_along_axis(wide, jnp.clip(chosen, 0, wide.shape[0] - 1), 0, mode="clip")
-        real = (chosen >= 0) & (chosen < wide.shape[0])
-        return jnp.where(real, selected, 0).astype(x_dot.dtype)
+            return _divide_by_counts(sums, num_tied).astype(x_dot.dtype)
+        ids, selected_row = residual
+        selected = jnp.take_along_axis(
+            wide_dot, jnp.clip(selected_row, 0, wide_dot.shape[0] - 1), 0, mode="clip"
+        )
+        has_row = (selected_row >= 0) & (selected_row < wide_dot.shape[0])
+        return jnp.where(has_row, selected, 0).astype(x_dot.dtype)
 
     def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
-        wide = dy.astype(accumulator_dtype(dy.dtype))
+        wide_dy = dy.astype(accumulator_dtype(dy.dtype))
         if self.ties == "split":
-            ids, bits, ways = residual
+            ids, bits, num_tied = residual
             tied = unpack_bits(bits, ids.shape[0], 0)
-            share = materialise(barrier_on(platform), _divided, wide, ways).astype(dy.dtype)
+            share = materialise(barrier_of(platform), _divide_by_counts, wide_dy, num_tied).astype(
+                dy.dtype
+            )
             return (jnp.where(tied, gather_value_of_segment(share, ids, 0), 0),)
-        ids, chosen = residual
-        if self._sends_to_chosen(platform, dy, ids.shape[0]):
-            rows = ids.shape[0]
-            return (scatter_in_order(dy, indices_to_positions(chosen, rows), [0], [rows]),)
-        mine = gather_value_unchecked(chosen, ids)  # a row in no segment is never selected
-        number = lax.broadcasted_iota(np.int32, mine.shape, 0)
-        return (jnp.where(mine == number, gather_value_unchecked(dy, ids), 0),)
+        ids, selected_row = residual
+        if self._scatters_to_selected_rows(platform, dy, ids.shape[0]):
+            num_rows = ids.shape[0]
+            return (
+                scatter_in_order(dy, indices_to_positions(selected_row, num_rows), [0], [num_rows]),
+            )
+        # A row in no segment is never selected
+        winning_row = gather_value_unchecked(selected_row, ids)
+        row_index = lax.broadcasted_iota(np.int32, winning_row.shape, 0)
+        return (jnp.where(winning_row == row_index, gather_value_unchecked(dy, ids), 0),)
 
 
 @dataclasses.dataclass(frozen=True)
 class SegmentSum(Op):
-    """The sum of the rows of each of `count` segments, or with `mean` their average; 0 for no rows.
+    """The sum of the rows of each of `num_segments` segments, or with `is_mean` their average; 0 for no rows.
 
     The arguments are x, the ids, the number of rows of each segment (only for a mean), and an optional `where` mask.
     """
 
-    count: int
+    num_segments: int
     is_sorted: bool
-    mean: bool
+    is_mean: bool
 
     linear_in_x = True
 
     def linear(self, platform: Platform, extra_args: tuple[Array, ...], x: Array) -> Array:
-        wide = fill_where_masked(
-            cast(x, accumulator_dtype(x.dtype)), 0, *extra_args[1 + self.mean :]
+        wide_x = fill_where_masked(
+            cast(x, accumulator_dtype(x.dtype)), 0, *extra_args[1 + self.is_mean :]
         )
         sums = sum_segments(
-            wide,
+            wide_x,
             extra_args[0],
-            self.count,
+            self.num_segments,
             self.is_sorted,
-            scatters_in_order=tuning(platform).ordered_scatters,
+            scatters_in_order=tuning_of(platform).has_ordered_scatters,
         )
-        return (_divided(sums, extra_args[1]) if self.mean else sums).astype(x.dtype)
+        return (_divide_by_counts(sums, extra_args[1]) if self.is_mean else sums).astype(x.dtype)
 
     def transpose(
         self, platform: Platform, extra_args: tuple[Array, ...], dy: Array
     ) -> tuple[Array]:
-        if self.mean:
-            dy = _divided(cast(dy, accumulator_dtype(dy.dtype)), extra_args[1]).astype(dy.dtype)
+        if self.is_mean:
+            dy = _divide_by_counts(cast(dy, accumulator_dtype(dy.dtype)), extra_args[1]).astype(
+                dy.dtype
+            )
         dx = (
             gather_value_or_zero(dy, extra_args[0])
-            if tuning(platform).stored_shares
+            if tuning_of(platform).stores_segment_shares
             else gather_value_of_segment(dy, extra_args[0], 0)
         )
-        return (fill_where_masked(dx, 0, *extra_args[1 + self.mean :]),)
+        return (fill_where_masked(dx, 0, *extra_args[1 + self.is_mean :]),)
 
 
-def _divided(x: Array, counts: Array) -> Array:
+def _divide_by_counts(x: Array, counts: Array) -> Array:
     """x divided by `counts`, at least 1, which has the first axes of x."""
     counts = counts.reshape(*counts.shape, *[1] * (x.ndim - counts.ndim))
     return divide_by_num_tied(x, counts)

@@ -19,33 +19,33 @@ from jaxpool._kernels.dtypes import Kind, reduction_identity
 from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.route import pick, route
 from jaxpool._kernels.select import select, select_value
-from jaxpool._kernels.select_and_scatter import select_and_scatter, window_extrema
+from jaxpool._kernels.select_and_scatter import select_and_scatter, shared_window_extrema
 from jaxpool._kernels.split_ties import (
     BitWords,
     mean_of_tied_elements,
+    mean_of_tied_elements_transpose,
     tie_bits_of_input,
-    tied_elements_mean_transpose,
 )
-from jaxpool._ops.chosen import TapPool
-from jaxpool._ops.linear_map import traced_for
+from jaxpool._ops.chosen import TapResidualPool
+from jaxpool._ops.linear_map import tracing_platform
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._ops.reduction import Reduction
 from jaxpool._plan.max_pool import (
     MaxPlan,
+    choose_residual,
     plan_max,
     plan_scatter,
-    residual,
-    scatters,
+    uses_select_and_scatter,
 )
 from jaxpool._plan.problem import Platform
 
 
-def _plan(window: Window, x: Array, platform: Platform) -> MaxPlan:
+def _plan_forward(window: Window, x: Array, platform: Platform) -> MaxPlan:
     return plan_max(problem_of(window, x, platform))
 
 
-def _plan_back(window: Window, dy: Array, platform: Platform) -> MaxPlan:
-    return plan_max(problem_of(window, dy, platform, window.unpooled(dy.shape)))
+def _plan_transpose(window: Window, dy: Array, platform: Platform) -> MaxPlan:
+    return plan_max(problem_of(window, dy, platform, window.unpooled_shape(dy.shape)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +57,7 @@ class MaxPool(Op):
     ties: TieOrder = "first"  # order of the value
 
     def value(self, platform: Platform, x: Array) -> Array:
-        return select_value(x, self.kind, self.ties, _plan(self.window, x, platform))
+        return select_value(x, self.kind, self.ties, _plan_forward(self.window, x, platform))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,36 +67,36 @@ class SelectPool(MaxPool):
     `real` is the first (with ties "last", the last) tap of each window that is no padding.
     """
 
-    def primal(self, platform: Platform, x: Array, *real: Array) -> tuple[Array, Array]:
-        plan = _plan(self.window, x, platform)
+    def primal(self, platform: Platform, x: Array, *inside_taps: Array) -> tuple[Array, Array]:
+        plan = _plan_forward(self.window, x, platform)
         kernel = functools.partial(
             select, window=self.window, kind=self.kind, ties=self.ties, plan=plan
         )
         y, index = materialise(plan.barrier, kernel, x)
-        for bound in real:
-            join = lax.min if self.ties == "last" else lax.max
-            index = join(index, jnp.broadcast_to(bound, index.shape))
+        for bound in inside_taps:
+            min_or_max = lax.min if self.ties == "last" else lax.max
+            index = min_or_max(index, jnp.broadcast_to(bound, index.shape))
         return y, index
 
     def linear(self, platform: Platform, index: Array, x_dot: Array) -> Array:
-        return pick(x_dot, index, _plan(self.window, x_dot, platform))
+        return pick(x_dot, index, _plan_forward(self.window, x_dot, platform))
 
     def transpose(self, platform: Platform, index: Array, dy: Array) -> tuple[Array]:
-        return (route(dy, index, _plan_back(self.window, dy, platform)),)
+        return (route(dy, index, _plan_transpose(self.window, dy, platform)),)
 
 
 @dataclasses.dataclass(frozen=True)
-class InputPool(SelectPool):
+class InputResidualPool(SelectPool):
     """Max or min pool that selects one element per window. Residual: x, for selecting it again."""
 
-    def saved(self, y: Any, *args: Any) -> Any:
+    def saved_residual(self, y: Any, *args: Any) -> Any:
         return args
 
     def value_with_residual(self, platform: Platform, x: Array) -> Array:
         problem = problem_of(self.window, x, platform)
-        if not scatters(problem):
+        if not uses_select_and_scatter(problem):
             return self.value(platform, x)
-        return window_extrema(x, self.kind, plan_scatter(problem))
+        return shared_window_extrema(x, self.kind, plan_scatter(problem))
 
     def linear(self, platform: Platform, residual: tuple[Array], x_dot: Array) -> Array:
         return super().linear(platform, self.primal(platform, *residual)[1], x_dot)
@@ -104,65 +104,71 @@ class InputPool(SelectPool):
     def transpose(self, platform: Platform, residual: tuple[Array], dy: Array) -> tuple[Array]:
         (x,) = residual
         problem = problem_of(self.window, x, platform)
-        if not scatters(problem):
+        if not uses_select_and_scatter(problem):
             return super().transpose(platform, self.primal(platform, x)[1], dy)
         plan = plan_scatter(problem)
         return (select_and_scatter(x, dy, self.kind, self.ties, plan),)
 
 
 @dataclasses.dataclass(frozen=True)
-class MaskPool(TapPool, MaxPool):
+class TieBitsPool(TapResidualPool, MaxPool):
     """Max or min pool with ties "split". Residual: one bit per tap, set where the tap ties.
 
     `real` has one bit per tap, set where the tap is no padding.
     """
 
-    stores_inputs = True
+    materialises_inputs = True
 
-    def primal(self, platform: Platform, x: Array, *real: Array) -> tuple[Array, BitWords]:
+    def primal(self, platform: Platform, x: Array, *inside_bits: Array) -> tuple[Array, BitWords]:
         def kernel(x: Array) -> tuple[Array, BitWords]:
             y = self.value(platform, x)
             return y, tie_bits_of_input(x, y, self.window, reduction_identity(x.dtype, self.kind))
 
-        y, words = materialise(_plan(self.window, x, platform).barrier, kernel, x)
-        if real:
-            pairs = zip(words, real, strict=True)
-            words = tuple(word & jnp.broadcast_to(bits, word.shape) for word, bits in pairs)
-        return y, words
+        y, tie_bits = materialise(_plan_forward(self.window, x, platform).barrier, kernel, x)
+        if inside_bits:
+            pairs = zip(tie_bits, inside_bits, strict=True)
+            tie_bits = tuple(word & jnp.broadcast_to(bits, word.shape) for word, bits in pairs)
+        return y, tie_bits
 
 
 @dataclasses.dataclass(frozen=True)
-class LevelPool(MaxPool):
+class RecomputedTiesPool(MaxPool):
     """Max or min pool over large windows with ties "split". Residual: x, y and `real`.
 
     `real` is a bool array that broadcasts to x, False at padding.
     """
 
-    stores_inputs = True
-    stores_residual = True
+    materialises_inputs = True
+    materialises_residual = True
 
-    def primal(self, platform: Platform, x: Array, *real: Array) -> tuple[Array, tuple[Array, ...]]:
+    def primal(
+        self, platform: Platform, x: Array, *inside_mask: Array
+    ) -> tuple[Array, tuple[Array, ...]]:
         y: Array = materialise(
-            _plan(self.window, x, platform).barrier, functools.partial(self.value, platform), x
+            _plan_forward(self.window, x, platform).barrier,
+            functools.partial(self.value, platform),
+            x,
         )
-        return y, (x, y, *real)
+        return y, (x, y, *inside_mask)
 
     def linear(self, platform: Platform, residual: tuple[Array, ...], x_dot: Array) -> Array:
-        x, _, *real = residual
-        return mean_of_tied_elements(x_dot, x, self.window, self.kind, *real)
+        x, _, *inside_mask = residual
+        return mean_of_tied_elements(x_dot, x, self.window, self.kind, *inside_mask)
 
     def transpose(self, platform: Platform, residual: tuple[Array, ...], dy: Array) -> tuple[Array]:
-        x, y, *real = residual
-        return (tied_elements_mean_transpose(dy, x, y, self.window, self.kind, *real),)
+        x, y, *inside_mask = residual
+        return (mean_of_tied_elements_transpose(dy, x, y, self.window, self.kind, *inside_mask),)
 
 
-def pool_op(window: Window, kind: Kind, ties: Ties | TieOrder, *, index: bool = False) -> Op:
-    """The op of a max or min pool. With `index`, and unless ties are split, its residual is an index."""
+def pool_op(window: Window, kind: Kind, ties: Ties | TieOrder, *, saves_index: bool = False) -> Op:
+    """The op of a max or min pool. With `saves_index`, and unless ties are split, its residual is an index."""
     if ties == "last_nan":
         return SelectPool(window, kind, ties)
-    form = residual(window, split=ties == "split", platform="portable" if index else traced_for())
-    if form == "rank":
+    residual_kind = choose_residual(
+        window, split=ties == "split", platform="portable" if saves_index else tracing_platform()
+    )
+    if residual_kind == "rank":
         return Reduction(kind, ties, window.axes, window.input_shape)
     if ties != "split":
-        return (InputPool if form == "input" else SelectPool)(window, kind, ties)
-    return (MaskPool if form == "bits" else LevelPool)(window, kind)
+        return (InputResidualPool if residual_kind == "input" else SelectPool)(window, kind, ties)
+    return (TieBitsPool if residual_kind == "bits" else RecomputedTiesPool)(window, kind)

@@ -1,4 +1,4 @@
-"""Logsumexp and softmax pools, each with the direct and the scaled evaluation of `RangedOp`."""
+"""Logsumexp and softmax pools, each with the direct and the scaled evaluation of `RangeCheckedOp`."""
 
 from __future__ import annotations
 
@@ -14,72 +14,73 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.tap_loop import max_per_window, sum_over_taps
 from jaxpool._ops.ranged import (
-    RangedOp,
-    Shares,
-    between,
-    departure,
-    divided,
-    share,
-    spread_of,
-    sum_of,
-    widened,
-    with_status,
-    within,
+    DyShares,
+    RangeCheckedOp,
+    clip_parameter,
+    is_in_log2_range,
+    range_status,
+    safe_divide,
+    scale_dy,
+    sum_windows,
+    sum_windows_transpose,
+    widen_elements,
+    zeros_with_tangent,
 )
 
 # Largest |log2| of a total in range. Its products with cotangents of similar size are normal numbers.
-REACH = 58
+MAX_LOG2_TOTAL = 58
 # exp(-NOTHING) adds nothing to a total in range.
-NOTHING = 200
+NEGLIGIBLE_EXPONENT = 200
 
 
 @dataclasses.dataclass(frozen=True)
-class SoftPool(RangedOp):
+class SoftPool(RangeCheckedOp):
     """Base class of both pools. `temperature` is None if it is an array, the second input.
 
-    If `masked`, two bool arrays come last. The first marks windows without any selected element: 1 is added to their
+    If `is_masked`, two bool arrays come last. The first marks windows without any selected element: 1 is added to their
     totals, to keep them in range, and their output is 0. The second is the mask. Excluded elements count as -inf.
     """
 
     window: Window
     temperature: float | None
-    masked: bool = False
+    is_masked: bool = False
 
     @property
-    def inputs(self) -> int:
+    def num_inputs(self) -> int:
         """x, and the temperature if it is an array."""
         return 1 if self.temperature is not None else 2
 
-    def _taken(self, x: Array, *extra_args: Array) -> tuple[Array, Any]:
-        wide = self._counted(widened(x, self.window), -np.inf, *extra_args)
+    def _x_and_temperature(self, x: Array, *extra_args: Array) -> tuple[Array, Any]:
+        wide_x = self._fill_masked(widen_elements(x, self.window), -np.inf, *extra_args)
         temperature = extra_args[0] if self.temperature is None else self.temperature
-        return wide, within(temperature, wide.dtype, largest=0.25)  # its inverse is normal
+        # Its inverse is normal
+        return wide_x, clip_parameter(temperature, wide_x.dtype, largest=0.25)
 
-    def _counted(self, x: Array, fill: float, *extra_args: Array) -> Array:
+    def _fill_masked(self, x: Array, fill: float, *extra_args: Array) -> Array:
         """x with `fill` where the mask is False."""
-        return jnp.where(extra_args[-1], x, fill) if self.masked else x
+        return jnp.where(extra_args[-1], x, fill) if self.is_masked else x
 
-    def prepared(self, x: Array, *extra_args: Array) -> tuple[Array, Any]:
+    def x_and_parameter(self, x: Array, *extra_args: Array) -> tuple[Array, Any]:
         """x and temperature of the direct evaluation. Excluded elements are finite, and so are their derivatives."""
-        wide, temperature = self._taken(x, *extra_args)
-        if self.masked:
-            floor = lax.stop_gradient(jnp.asarray(-NOTHING * temperature, wide.dtype))
-            wide = jnp.where(wide < floor, floor, wide)
-        return wide, temperature
+        wide_x, temperature = self._x_and_temperature(x, *extra_args)
+        if self.is_masked:
+            floor = lax.stop_gradient(jnp.asarray(-NEGLIGIBLE_EXPONENT * temperature, wide_x.dtype))
+            wide_x = jnp.where(wide_x < floor, floor, wide_x)
+        return wide_x, temperature
 
-    def _total(self, weight: Array, *extra_args: Array, stored: bool = False) -> Array:
+    def _sum_of_exps(self, weight: Array, *extra_args: Array, stores_result: bool = False) -> Array:
         """The sum of the exponentials of each window."""
-        total = sum_of(self.window, weight, stored=stored)
-        return total + extra_args[-2].astype(total.dtype) if self.masked else total
+        total = sum_windows(self.window, weight, stores_result=stores_result)
+        return total + extra_args[-2].astype(total.dtype) if self.is_masked else total
 
-    def _of_some(self, y: Array, *extra_args: Array) -> Array:
+    def _zero_if_empty(self, y: Array, *extra_args: Array) -> Array:
         """y with 0 for windows without a selected element."""
-        return jnp.where(extra_args[-2], 0, y) if self.masked else y
+        return jnp.where(extra_args[-2], 0, y) if self.is_masked else y
 
-    def elementwise(self, xs: Any, change: Array) -> Array:
-        return self._counted(change, 0, *xs[1:])
+    def elementwise_derivative(self, xs: Any, tangent: Array) -> Array:
+        return self._fill_masked(tangent, 0, *xs[1:])
 
-    def euler(self, x: Array) -> Array:
+    def euler_term(self, x: Array) -> Array:
         """The output is homogeneous of degree 1 in x and the temperature. Infinite elements have weight 0 here."""
         return jnp.where(jnp.isinf(x), 0, x)
 
@@ -87,129 +88,152 @@ class SoftPool(RangedOp):
         self, x: Array, temperature: Any, count: int, unit: Any, *extra_args: Array
     ) -> tuple[Array, ...]:
         """The maximum m of each window, and sums of `exp((x - m) / temperature)` times powers of `(x - m) / unit`."""
-        high = max_per_window(x, self.window)
+        window_max = max_per_window(x, self.window)
 
         def terms(x: Array) -> tuple[Array, ...]:
-            weight, height = _weight(x, high, temperature)
-            steps = divided(height, unit)
-            return (weight, weight * steps, weight * steps * steps)[:count]
+            weight, difference = _weight(x, window_max, temperature)
+            scaled_difference = safe_divide(difference, unit)
+            return (
+                weight,
+                weight * scaled_difference,
+                weight * scaled_difference * scaled_difference,
+            )[:count]
 
         total, *rest = sum_over_taps(
-            self.window, terms, (x,), *extra_args[-1:] if self.masked else ()
+            self.window, terms, (x,), *extra_args[-1:] if self.is_masked else ()
         )
-        return high, total + extra_args[-2].astype(x.dtype) if self.masked else total, *rest
+        return (
+            window_max,
+            total + extra_args[-2].astype(x.dtype) if self.is_masked else total,
+            *rest,
+        )
 
 
-def _weight(x: Array, high: Array, temperature: Any) -> tuple[Array, Array]:
-    """`exp((x - high) / temperature)` and `x - high`. Both are 0 if the exponential is, or if x exceeds `high`."""
+def _weight(x: Array, window_max: Array, temperature: Any) -> tuple[Array, Array]:
+    """`exp((x - high) / temperature)` and `x - high`.
+
+    Both are 0 if the exponential is, or if x exceeds `window_max`.
+    """
     info = jnp.finfo(x.dtype)
     # exp(-limit) is the smallest positive number.
     limit = math.log(2) * (info.nmant - info.minexp)
-    fixed = lax.stop_gradient(x)
+    fixed_x = lax.stop_gradient(x)
     # The difference of equal infinities would be NaN.
-    height = jnp.where(fixed == high, 0, fixed - high)
-    far = lax.stop_gradient(height / temperature)
-    far = jnp.logical_or(far < -limit, far > 0)
-    height = jnp.where(far, 0, height + departure(x))
-    return jnp.where(far, 0, lax.exp(divided(height, temperature))), height
+    difference = jnp.where(fixed_x == window_max, 0, fixed_x - window_max)
+    is_negligible = lax.stop_gradient(difference / temperature)
+    is_negligible = jnp.logical_or(is_negligible < -limit, is_negligible > 0)
+    difference = jnp.where(is_negligible, 0, difference + zeros_with_tangent(x))
+    return jnp.where(is_negligible, 0, lax.exp(safe_divide(difference, temperature))), difference
 
 
 class LogSumExpPool(SoftPool):
     """`temperature * log(sum of exp(x / temperature))`."""
 
-    def direct(self, x: Array, *extra_args: Array) -> tuple[Array, Array]:
-        wide, temperature = self.prepared(x, *extra_args)
-        y = temperature * lax.log(self._total(lax.exp(wide / temperature), *extra_args))
-        right = self.right(y, x, *extra_args)
-        return y, with_status(right)
+    def direct_value(self, x: Array, *extra_args: Array) -> tuple[Array, Array]:
+        wide_x, temperature = self.x_and_parameter(x, *extra_args)
+        y = temperature * lax.log(self._sum_of_exps(lax.exp(wide_x / temperature), *extra_args))
+        is_accurate = self.is_accurate(y, x, *extra_args)
+        return y, range_status(is_accurate)
 
-    def right(self, y: Array, x: Array, *extra_args: Array) -> Array:
-        temperature = self._taken(x, *extra_args)[1]
-        return lax.abs(lax.stop_gradient(y / temperature)) < REACH * math.log(2)
+    def is_accurate(self, y: Array, x: Array, *extra_args: Array) -> Array:
+        temperature = self._x_and_temperature(x, *extra_args)[1]
+        return lax.abs(lax.stop_gradient(y / temperature)) < MAX_LOG2_TOTAL * math.log(2)
 
-    def weight(self, x: Array, parameter: Any) -> Array:
-        return lax.exp(divided(x, parameter))
+    def element_factor(self, x: Array, parameter: Any) -> Array:
+        return lax.exp(safe_divide(x, parameter))
 
-    def descent(self, y: Array, parameter: Any) -> Array:
-        return lax.exp(-divided(y, parameter))
+    def output_factor(self, y: Array, parameter: Any) -> Array:
+        return lax.exp(-safe_divide(y, parameter))
 
-    def scaled(self, x: Array, *extra_args: Array) -> Array:
-        wide, temperature = self._taken(x, *extra_args)
-        high, total = self._moments(wide, temperature, 1, 1.0, *extra_args)
-        return self._of_some(high + temperature * lax.log(total), *extra_args)
+    def scaled_value(self, x: Array, *extra_args: Array) -> Array:
+        wide_x, temperature = self._x_and_temperature(x, *extra_args)
+        window_max, total = self._moments(wide_x, temperature, 1, 1.0, *extra_args)
+        return self._zero_if_empty(window_max + temperature * lax.log(total), *extra_args)
 
-    def slope(self, x: Array, *extra_args: Array) -> tuple[Array, Callable[[Array], Array]]:
-        wide, temperature = self._taken(x, *extra_args)
-        high, total = self._moments(wide, temperature, 1, 1.0, *extra_args)
-        return wide, lambda x: _weight(x, high, temperature)[0] / total
+    def x_and_slope(self, x: Array, *extra_args: Array) -> tuple[Array, Callable[[Array], Array]]:
+        wide_x, temperature = self._x_and_temperature(x, *extra_args)
+        window_max, total = self._moments(wide_x, temperature, 1, 1.0, *extra_args)
+        return wide_x, lambda x: _weight(x, window_max, temperature)[0] / total
 
     def parameter_slope(self, x: Array, *extra_args: Array) -> Array:
-        wide, temperature = self._taken(x, *extra_args)
-        _, total, moment = self._moments(wide, temperature, 2, temperature, *extra_args)
+        wide_x, temperature = self._x_and_temperature(x, *extra_args)
+        _, total, moment = self._moments(wide_x, temperature, 2, temperature, *extra_args)
         return lax.log(total) - moment / total
 
 
 class SoftmaxPool(SoftPool):
     """The mean of x, weighted by `exp(x / temperature)`."""
 
-    def direct(self, x: Array, *extra_args: Array) -> tuple[Array, Array]:
-        wide, temperature = self.prepared(x, *extra_args)
-        weight, total = self._weights(wide, temperature, *extra_args)
+    def direct_value(self, x: Array, *extra_args: Array) -> tuple[Array, Array]:
+        wide_x, temperature = self.x_and_parameter(x, *extra_args)
+        weight, total = self._weights_and_total(wide_x, temperature, *extra_args)
         # An infinite element of weight 0 contributes 0, not NaN.
-        moment = jnp.where(weight == 0, 0, wide * weight)
-        return sum_of(self.window, moment) / total, with_status(between(total, REACH))
+        moment = jnp.where(weight == 0, 0, wide_x * weight)
+        return sum_windows(self.window, moment) / total, range_status(
+            is_in_log2_range(total, MAX_LOG2_TOTAL)
+        )
 
-    def _weights(self, x: Array, temperature: Any, *extra_args: Array) -> tuple[Array, Array]:
+    def _weights_and_total(
+        self, x: Array, temperature: Any, *extra_args: Array
+    ) -> tuple[Array, Array]:
         # Weights out of range stay finite, because their derivatives are multiplied by 0.
-        steps = divided(x, temperature)
-        weight = lax.exp(lax.min(steps, lax.full_like(steps, 2 * REACH * math.log(2))))
-        return weight, self._total(weight, *extra_args, stored=True)
+        exponents = safe_divide(x, temperature)
+        weight = lax.exp(
+            lax.min(exponents, lax.full_like(exponents, 2 * MAX_LOG2_TOTAL * math.log(2)))
+        )
+        return weight, self._sum_of_exps(weight, *extra_args, stores_result=True)
 
-    def right(self, y: Array, x: Array, *extra_args: Array) -> Array:
+    def is_accurate(self, y: Array, x: Array, *extra_args: Array) -> Array:
         """Mask of the elements whose exponents are in range."""
-        wide, temperature = self._taken(x, *extra_args)
-        steps = lax.stop_gradient(wide / temperature)
-        near = lax.abs(steps) < REACH * math.log(2)
-        return jnp.logical_or(near, steps <= -NOTHING) if self.masked else near
+        wide_x, temperature = self._x_and_temperature(x, *extra_args)
+        exponents = lax.stop_gradient(wide_x / temperature)
+        is_in_range = lax.abs(exponents) < MAX_LOG2_TOTAL * math.log(2)
+        return (
+            jnp.logical_or(is_in_range, exponents <= -NEGLIGIBLE_EXPONENT)
+            if self.is_masked
+            else is_in_range
+        )
 
-    def pushed(self, x: Array, parameter: Any, y: Array, x_dot: Array, *extra_args: Array) -> Array:
-        weight, total = self._weights(x, parameter, *extra_args)
-        weighed = weight * x_dot
-        first = sum_of(self.window, weighed * (1 + divided(x, parameter)))
-        return (first - divided(y, parameter) * sum_of(self.window, weighed)) / total
+    def x_jvp(self, x: Array, parameter: Any, y: Array, x_dot: Array, *extra_args: Array) -> Array:
+        weight, total = self._weights_and_total(x, parameter, *extra_args)
+        weighted_dot = weight * x_dot
+        weighted_sum = sum_windows(self.window, weighted_dot * (1 + safe_divide(x, parameter)))
+        return (
+            weighted_sum - safe_divide(y, parameter) * sum_windows(self.window, weighted_dot)
+        ) / total
 
-    def shares(self, xs: Any, y: Array, dy: Array) -> tuple[Shares, Array]:
-        wide, temperature = self.prepared(*xs)
-        total = self._weights(wide, temperature, *xs[1:])[1]
-        right = between(total, REACH)
-        (part,), statuses = share(dy, 1 / jnp.where(right, total, 1), right)
-        return (part, part * (1 - divided(y, temperature))), statuses
+    def dy_shares(self, xs: Any, y: Array, dy: Array) -> tuple[DyShares, Array]:
+        wide_x, temperature = self.x_and_parameter(*xs)
+        total = self._weights_and_total(wide_x, temperature, *xs[1:])[1]
+        is_accurate = is_in_log2_range(total, MAX_LOG2_TOTAL)
+        (dy_share,), statuses = scale_dy(dy, 1 / jnp.where(is_accurate, total, 1), is_accurate)
+        return (dy_share, dy_share * (1 - safe_divide(y, temperature))), statuses
 
-    def pulled(self, x: Array, parameter: Any, shares: Shares) -> Array:
-        once = spread_of(self.window, shares[0], stored=True)
-        moment = spread_of(self.window, shares[1])
-        steps = divided(x, parameter)
-        weight = lax.exp(steps)
-        return weight * (moment + jnp.where(weight == 0, 0, steps) * once)
+    def x_vjp(self, x: Array, parameter: Any, shares: DyShares) -> Array:
+        spread_share = sum_windows_transpose(self.window, shares[0], stores_result=True)
+        moment = sum_windows_transpose(self.window, shares[1])
+        exponents = safe_divide(x, parameter)
+        weight = lax.exp(exponents)
+        return weight * (moment + jnp.where(weight == 0, 0, exponents) * spread_share)
 
-    def scaled(self, x: Array, *extra_args: Array) -> Array:
-        wide, temperature = self._taken(x, *extra_args)
-        high, total, moment = self._moments(wide, temperature, 2, 1.0, *extra_args)
-        return self._of_some(high + moment / total, *extra_args)
+    def scaled_value(self, x: Array, *extra_args: Array) -> Array:
+        wide_x, temperature = self._x_and_temperature(x, *extra_args)
+        window_max, total, moment = self._moments(wide_x, temperature, 2, 1.0, *extra_args)
+        return self._zero_if_empty(window_max + moment / total, *extra_args)
 
-    def slope(self, x: Array, *extra_args: Array) -> tuple[Array, Callable[[Array], Array]]:
-        wide, temperature = self._taken(x, *extra_args)
-        high, total, moment = self._moments(wide, temperature, 2, temperature, *extra_args)
+    def x_and_slope(self, x: Array, *extra_args: Array) -> tuple[Array, Callable[[Array], Array]]:
+        wide_x, temperature = self._x_and_temperature(x, *extra_args)
+        window_max, total, moment = self._moments(wide_x, temperature, 2, temperature, *extra_args)
         mean = moment / total
 
         def slope(x: Array) -> Array:
-            weight, height = _weight(x, high, temperature)
-            return weight * (1 + divided(height, temperature) - mean) / total
+            weight, difference = _weight(x, window_max, temperature)
+            return weight * (1 + safe_divide(difference, temperature) - mean) / total
 
-        return wide, slope
+        return wide_x, slope
 
     def parameter_slope(self, x: Array, *extra_args: Array) -> Array:
-        wide, temperature = self._taken(x, *extra_args)
-        _, total, *sums = self._moments(wide, temperature, 3, temperature, *extra_args)
+        wide_x, temperature = self._x_and_temperature(x, *extra_args)
+        _, total, *sums = self._moments(wide_x, temperature, 3, temperature, *extra_args)
         mean, square = (each / total for each in sums)
         return mean * mean - square

@@ -28,56 +28,66 @@ from jaxpool._ops.op import Op
 from jaxpool._ops.ranged import (
     ALL_ZERO,
     IN_RANGE,
-    amended,
-    least_of,
-    moderate,
-    one_of,
-    share,
-    with_status,
+    amend_if_needed,
+    direct_or_scaled,
+    is_moderate,
+    min_status,
+    range_status,
+    scale_dy,
 )
-from jaxpool._ops.soft_pool import REACH
+from jaxpool._ops.soft_pool import MAX_LOG2_TOTAL
 from jaxpool._plan.problem import Platform
-from jaxpool._plan.tuning import tuning
+from jaxpool._plan.tuning import tuning_of
 
 
 @dataclasses.dataclass(frozen=True)
 class Segments:
     """The number of segments, and whether ids are sorted."""
 
-    count: int
+    num_segments: int
     is_sorted: bool
 
-    def total(self, platform: Platform, x: Array, ids: Array) -> Array:
+    def sum_per_segment(self, platform: Platform, x: Array, ids: Array) -> Array:
         """The sum of each segment."""
         return sum_segments(
-            x, ids, self.count, self.is_sorted, scatters_in_order=tuning(platform).ordered_scatters
+            x,
+            ids,
+            self.num_segments,
+            self.is_sorted,
+            scatters_in_order=tuning_of(platform).has_ordered_scatters,
         )
 
-    def powers(self, x: Array, temperature: float, ids: Array, *mask: Array) -> tuple[Array, Array]:
+    def exps_and_max(
+        self, x: Array, temperature: float, ids: Array, *mask: Array
+    ) -> tuple[Array, Array]:
         """`exp((x - m) / T)`, and the maximum m of each segment."""
-        wide = to_comparison_dtype(x)
-        counts = fill_where_masked(wide, -jnp.inf, *mask)
-        largest = reduce_segments(jax.ops.segment_max, counts, ids, self.count, self.is_sorted)
-        return _powers(wide, largest, temperature, ids, *mask), largest
+        wide_x = to_comparison_dtype(x)
+        masked_x = fill_where_masked(wide_x, -jnp.inf, *mask)
+        largest = reduce_segments(
+            jax.ops.segment_max, masked_x, ids, self.num_segments, self.is_sorted
+        )
+        return _shifted_exps(wide_x, largest, temperature, ids, *mask), largest
 
 
-def _powers(wide: Array, largest: Array, temperature: float, ids: Array, *mask: Array) -> Array:
+def _shifted_exps(
+    wide_x: Array, largest: Array, temperature: float, ids: Array, *mask: Array
+) -> Array:
     """`exp((x - m) / T)`, with the maximum m of the segment of each row; 0 where the mask is False."""
-    if temperature * 2**8 > float(jnp.finfo(wide.dtype).max):
+    if temperature * 2**8 > float(jnp.finfo(wide_x.dtype).max):
         # x - m may overflow although its exponential is not 0. Half of it does not.
-        wide, largest, temperature = wide * 0.5, largest * 0.5, temperature * 0.5
-    above = gather_value_unchecked(largest, ids)
+        wide_x, largest, temperature = wide_x * 0.5, largest * 0.5, temperature * 0.5
+    row_max = gather_value_unchecked(largest, ids)
     # The difference of equal infinities would be NaN.
-    far = jnp.where(lax.eq(wide, above), 0, lax.sub(wide, above))
-    return fill_where_masked(lax.exp(far / jnp.asarray(temperature, wide.dtype)), 0, *mask)
+    difference = jnp.where(lax.eq(wide_x, row_max), 0, lax.sub(wide_x, row_max))
+    return fill_where_masked(lax.exp(difference / jnp.asarray(temperature, wide_x.dtype)), 0, *mask)
 
 
-def _known(ids: Array, count: int, ndim: int) -> Array:
+def _is_in_segment(ids: Array, num_segments: int, ndim: int) -> Array:
     """Mask of the rows that are in a segment, expanded to rank `ndim`."""
-    return lax.expand_dims((ids >= 0) & (ids < count), range(1, ndim))
+    return lax.expand_dims((ids >= 0) & (ids < num_segments), range(1, ndim))
 
 
-def _weighed(weights: Array, x: Array) -> Array:
+def _product_or_zero(weights: Array, x: Array) -> Array:
     """The products, with 0 for weights of 0, even if x is NaN."""
     return jnp.where(lax.eq(weights, lax.full_like(weights, 0)), 0, weights * x)
 
@@ -92,26 +102,26 @@ class SegmentSoftmax(Op):
     segments: Segments
     temperature: float
 
-    differentiable_residual = True
+    has_differentiable_residual = True
 
-    def saved(self, y: Any, *args: Any) -> Any:
+    def saved_residual(self, y: Any, *args: Any) -> Any:
         return y, args[1]  # and the ids
 
     def value(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> Array:
-        powers, _ = self.segments.powers(x, self.temperature, ids, *mask)
-        sums = self.segments.total(platform, powers, ids)
+        shifted_exps, _ = self.segments.exps_and_max(x, self.temperature, ids, *mask)
+        sums = self.segments.sum_per_segment(platform, shifted_exps, ids)
         # The maximum adds 1 to its sum, so a sum below 1 has no elements.
         row_sums = gather_value_unchecked(lax.max(sums, lax.full_like(sums, 1)), ids)
-        known = _known(ids, self.segments.count, x.ndim)
-        return fill_where_masked(powers / row_sums, 0, known).astype(x.dtype)
+        is_in_segment = _is_in_segment(ids, self.segments.num_segments, x.ndim)
+        return fill_where_masked(shifted_exps / row_sums, 0, is_in_segment).astype(x.dtype)
 
     def linear(self, platform: Platform, residual: tuple[Array, Array], x_dot: Array) -> Array:
-        shares, ids = residual
-        dtype = accumulator_dtype(shares.dtype)
-        weights, moves = cast(shares, dtype), cast(x_dot, dtype)
-        mean = self.segments.total(platform, _weighed(weights, moves), ids)
-        moved = _weighed(weights, moves - gather_value_unchecked(mean, ids))
-        return cast(moved / jnp.asarray(self.temperature, dtype), x_dot.dtype)
+        softmax, ids = residual
+        dtype = accumulator_dtype(softmax.dtype)
+        weights, wide_dot = cast(softmax, dtype), cast(x_dot, dtype)
+        mean = self.segments.sum_per_segment(platform, _product_or_zero(weights, wide_dot), ids)
+        weighted_dot = _product_or_zero(weights, wide_dot - gather_value_unchecked(mean, ids))
+        return cast(weighted_dot / jnp.asarray(self.temperature, dtype), x_dot.dtype)
 
     def transpose(
         self, platform: Platform, residual: tuple[Array, Array], dy: Array
@@ -131,121 +141,136 @@ class SegmentLogSumExp(Op):
     segments: Segments
     temperature: float
 
-    differentiable_residual = True
+    has_differentiable_residual = True
 
-    def saved(self, y: Any, *args: Any) -> Any:
+    def saved_residual(self, y: Any, *args: Any) -> Any:
         return args, y
 
     def value(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> Array:
-        sums = self.segments.total(platform, self._weights(platform, x, *mask), ids)
+        sums = self.segments.sum_per_segment(platform, self._exps(platform, x, *mask), ids)
         y = jnp.asarray(self.temperature, sums.dtype) * lax.log(sums)  # -inf for no elements
         if is_empty(y):
             return y
-        status = self._status(with_status(*self._near(y)), ids, *mask)
-        return amended(
-            platform, status == IN_RANGE, lambda y: self._scaled(platform, x, ids, *mask), y
+        status = self._min_status(range_status(*self._range_masks(y)), ids, *mask)
+        return amend_if_needed(
+            platform, status == IN_RANGE, lambda y: self._scaled_value(platform, x, ids, *mask), y
         )
 
-    def _weights(self, platform: Platform, x: Array, *mask: Array) -> Array:
+    def _exps(self, platform: Platform, x: Array, *mask: Array) -> Array:
         """`exp(x / T)`, 0 where the mask is False."""
-        wide = fill_where_masked(cast(x, accumulator_dtype(x.dtype)), -jnp.inf, *mask)
-        steps = wide / jnp.asarray(self.temperature, wide.dtype)
+        wide_x = fill_where_masked(cast(x, accumulator_dtype(x.dtype)), -jnp.inf, *mask)
+        exponents = wide_x / jnp.asarray(self.temperature, wide_x.dtype)
         # jax differentiates the portable form, whose weights are multiplied by 0 and must be finite.
         if platform == "portable":
-            steps = jnp.where(steps < REACH, steps, REACH)
-        return lax.exp(steps)
+            exponents = jnp.where(exponents < MAX_LOG2_TOTAL, exponents, MAX_LOG2_TOTAL)
+        return lax.exp(exponents)
 
-    def _near(self, y: Array) -> tuple[Array, Array]:
+    def _range_masks(self, y: Array) -> tuple[Array, Array]:
         """Masks of the sums that are in range, and of the sums that are 0."""
-        steps = lax.stop_gradient(y) / jnp.asarray(self.temperature, y.dtype)
-        near = lax.abs(steps) < REACH * math.log(2)
-        return near, lax.eq(steps, lax.full_like(steps, -jnp.inf))
+        exponents = lax.stop_gradient(y) / jnp.asarray(self.temperature, y.dtype)
+        is_in_range = lax.abs(exponents) < MAX_LOG2_TOTAL * math.log(2)
+        return is_in_range, lax.eq(exponents, lax.full_like(exponents, -jnp.inf))
 
-    def _status(self, statuses: Array, ids: Array, *mask: Array) -> Array:
+    def _min_status(self, statuses: Array, ids: Array, *mask: Array) -> Array:
         """The minimum range status of the segments. Segments without elements count as IN_RANGE."""
-        status = least_of(statuses)
+        status = min_status(statuses)
 
-        def status_of_rows(statuses: Array, ids: Array, *mask: Array) -> Array:
+        def status_with_rows(statuses: Array, ids: Array, *mask: Array) -> Array:
             """A sum of 0 has no elements, or only elements that are -inf or far below 0."""
-            attained = self._attained(ids, statuses.ndim, *mask)
-            return least_of(
-                jnp.where((statuses == ALL_ZERO) & ~attained, np.int8(IN_RANGE), statuses)
+            has_rows = self._has_rows(ids, statuses.ndim, *mask)
+            return min_status(
+                jnp.where((statuses == ALL_ZERO) & ~has_rows, np.int8(IN_RANGE), statuses)
             )
 
-        return lax.cond(status == ALL_ZERO, status_of_rows, lambda *_: status, statuses, ids, *mask)
+        return lax.cond(
+            status == ALL_ZERO, status_with_rows, lambda *_: status, statuses, ids, *mask
+        )
 
-    def _attained(self, ids: Array, ndim: int, *mask: Array) -> Array:
+    def _has_rows(self, ids: Array, ndim: int, *mask: Array) -> Array:
         """Mask of the segments with at least one row that takes part."""
         ones = lax.full(ids.shape, 1, np.int32)
         if mask:
             ones = jnp.broadcast_to(mask[0], (*ids.shape, *mask[0].shape[1:])).astype(np.int32)
         segments = self.segments
-        rows = reduce_segments(jax.ops.segment_sum, ones, ids, segments.count, segments.is_sorted)
-        return lax.expand_dims(rows > 0, range(rows.ndim, ndim))
+        num_rows = reduce_segments(
+            jax.ops.segment_sum, ones, ids, segments.num_segments, segments.is_sorted
+        )
+        return lax.expand_dims(num_rows > 0, range(num_rows.ndim, ndim))
 
-    def _scaled(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> Array:
-        powers, largest = self.segments.powers(x, self.temperature, ids, *mask)
-        sums = self.segments.total(platform, powers, ids)
-        empty = lax.eq(sums, lax.full_like(sums, 0))
-        y = largest + jnp.asarray(self.temperature, sums.dtype) * lax.log(jnp.where(empty, 1, sums))
-        return jnp.where(empty, -jnp.inf, y)
+    def _scaled_value(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> Array:
+        shifted_exps, largest = self.segments.exps_and_max(x, self.temperature, ids, *mask)
+        sums = self.segments.sum_per_segment(platform, shifted_exps, ids)
+        has_no_rows = lax.eq(sums, lax.full_like(sums, 0))
+        y = largest + jnp.asarray(self.temperature, sums.dtype) * lax.log(
+            jnp.where(has_no_rows, 1, sums)
+        )
+        return jnp.where(has_no_rows, -jnp.inf, y)
 
-    def _shares(self, x: Array, ids: Array, *mask: Array) -> Array:
+    def _softmax(self, x: Array, ids: Array, *mask: Array) -> Array:
         """The derivative with respect to each element, for any range."""
         softmax = SegmentSoftmax(self.segments, self.temperature)
         return apply_with_extra_args(softmax, to_comparison_dtype(x), ids, *mask)[0]
 
-    def _slope(self, y: Array) -> Array:
+    def _softmax_factor(self, y: Array) -> Array:
         """`exp(-y / T)`, the factor from exponentials to softmax; 0 for a segment without elements."""
-        steps = y / jnp.asarray(self.temperature, y.dtype)
-        empty = lax.eq(y, lax.full_like(y, -jnp.inf))
-        return jnp.where(empty, 0, lax.exp(-jnp.where(empty, 0, steps)))
+        exponents = y / jnp.asarray(self.temperature, y.dtype)
+        has_no_rows = lax.eq(y, lax.full_like(y, -jnp.inf))
+        return jnp.where(has_no_rows, 0, lax.exp(-jnp.where(has_no_rows, 0, exponents)))
 
     def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
         (x, ids, *mask), y = residual
-        moves = cast(x_dot, y.dtype)
+        wide_dot = cast(x_dot, y.dtype)
 
         def direct(
-            weights: Array, moves: Array, ids: Array, x: Array, y: Array, *_: Array
+            weights: Array, wide_dot: Array, ids: Array, x: Array, y: Array, *_: Array
         ) -> Array:
-            return self.segments.total(platform, weights * moves, ids) * self._slope(y)
+            return self.segments.sum_per_segment(
+                platform, weights * wide_dot, ids
+            ) * self._softmax_factor(y)
 
-        def scaled(_: Array, moves: Array, ids: Array, x: Array, y: Array, *mask: Array) -> Array:
-            return self.segments.total(platform, _weighed(self._shares(x, ids, *mask), moves), ids)
+        def scaled(
+            _: Array, wide_dot: Array, ids: Array, x: Array, y: Array, *mask: Array
+        ) -> Array:
+            return self.segments.sum_per_segment(
+                platform, _product_or_zero(self._softmax(x, ids, *mask), wide_dot), ids
+            )
 
-        args = (self._weights(platform, x, *mask), moves, ids, x, y, *mask)
+        args = (self._exps(platform, x, *mask), wide_dot, ids, x, y, *mask)
         if is_empty(y):
             return direct(*args)
-        status = self._status(with_status(*self._near(y)), ids, *mask)
+        status = self._min_status(range_status(*self._range_masks(y)), ids, *mask)
         y_dot: Array = lax.cond(
-            (status == IN_RANGE) & all_true_across_vmap(moderate(moves)), direct, scaled, *args
+            (status == IN_RANGE) & all_true_across_vmap(is_moderate(wide_dot)),
+            direct,
+            scaled,
+            *args,
         )
         return y_dot
 
     def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
         (x, ids, *mask), y = residual
         dy = cast(dy, y.dtype)
-        (shares,), statuses = share(dy, self._slope(y), *self._near(y))
+        (shares,), statuses = scale_dy(dy, self._softmax_factor(y), *self._range_masks(y))
 
         def direct() -> Array:
-            mine = (
+            row_share = (
                 gather_value_or_zero(shares, ids)
-                if tuning(platform).stored_shares
+                if tuning_of(platform).stores_segment_shares
                 else gather_value_of_segment(shares, ids, 0)
             )
-            return _weighed(mine, self._weights(platform, x, *mask)).astype(x.dtype)
+            return _product_or_zero(row_share, self._exps(platform, x, *mask)).astype(x.dtype)
 
         def scaled() -> Array:
-            weights = self._shares(x, ids, *mask)
-            return _weighed(weights, gather_value_unchecked(dy, ids)).astype(x.dtype)
+            weights = self._softmax(x, ids, *mask)
+            return _product_or_zero(weights, gather_value_unchecked(dy, ids)).astype(x.dtype)
 
         if is_empty(y):
             return (direct(),)
-        right = self._status(statuses, ids, *mask) == IN_RANGE
-        return (one_of(platform, right, direct, scaled),)
+        is_accurate = self._min_status(statuses, ids, *mask) == IN_RANGE
+        return (direct_or_scaled(platform, is_accurate, direct, scaled),)
 
 
-def log_of_sums(
+def apply_logsumexp(
     segments: Segments, temperature: float, x: Array, ids: Array, *mask: Array
 ) -> Array:
     """`T * log(sum of exp(x / T))` over each segment. A segment without elements has the identity of a maximum."""

@@ -20,7 +20,7 @@ from jaxpool._kernels.positions import (
 )
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.problem import Platform
-from jaxpool._plan.scatter import puts_in_order
+from jaxpool._plan.scatter import scatters_in_order
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,30 +35,34 @@ class Unpool(Op):
     sizes: tuple[int, ...]
 
     def value(self, platform: Platform, y: Array, indices: Array) -> Array:
-        return self._put(platform, y, indices_to_positions(indices, math.prod(self.sizes)))
+        return self._scatter(platform, y, indices_to_positions(indices, math.prod(self.sizes)))
 
     def primal(self, platform: Platform, y: Array, indices: Array) -> tuple[Array, Array]:
         position = indices_to_positions(indices, math.prod(self.sizes))
-        in_order = self._in_order(platform, y)
+        uses_ordered_scatter = self._uses_ordered_scatter(platform, y)
         residual = drop_overwritten_positions(
-            position, self.axes, self.sizes, writes_in_order=in_order
+            position, self.axes, self.sizes, writes_in_order=uses_ordered_scatter
         )
-        return self._put(platform, y, position), residual
+        return self._scatter(platform, y, position), residual
 
     def linear(self, platform: Platform, position: Array, y_dot: Array) -> Array:
-        put = scatter_in_order if self._in_order(platform, y_dot) else scatter_add_at_position
+        put = (
+            scatter_in_order
+            if self._uses_ordered_scatter(platform, y_dot)
+            else scatter_add_at_position
+        )
         return put(y_dot, position, self.axes, self.sizes)
 
     def transpose(self, platform: Platform, position: Array, dx: Array) -> tuple[Array]:
-        read = gather_in_order if self._in_order(platform, dx) else gather_at_position
-        return (read(dx, position, self.axes),)
+        gather = gather_in_order if self._uses_ordered_scatter(platform, dx) else gather_at_position
+        return (gather(dx, position, self.axes),)
 
-    def _put(self, platform: Platform, y: Array, position: Array) -> Array:
-        put = scatter_in_order if self._in_order(platform, y) else scatter_last_wins
+    def _scatter(self, platform: Platform, y: Array, position: Array) -> Array:
+        put = scatter_in_order if self._uses_ordered_scatter(platform, y) else scatter_last_wins
         return put(y, position, self.axes, self.sizes)
 
-    def _in_order(self, platform: Platform, y: Any) -> bool:
+    def _uses_ordered_scatter(self, platform: Platform, y: Any) -> bool:
         problem = problem_of(Window(()), y, platform)
-        return puts_in_order(
-            platform, replace_sizes(problem.shape, self.axes, self.sizes), problem.sharded
+        return scatters_in_order(
+            platform, replace_sizes(problem.shape, self.axes, self.sizes), problem.is_sharded
         )

@@ -14,51 +14,52 @@ from jaxpool._plan.tuning import LIMITS, NEVER, TUNING
 class CellPlan:
     """Loop sizes: forward loops read the cells of boxes pixel by pixel, backward loops add cotangents tile by tile."""
 
-    together: int  # boxes per loop
-    tile: tuple[Any, ...]  # rows and columns of a tile
+    loop_boxes: int  # boxes per loop
+    tile_shape: tuple[Any, ...]  # rows and columns of a tile
 
 
 def plan_cells(platform: Platform, sizes: tuple[Any, ...]) -> CellPlan:
     """The plan for boxes in images of `sizes` (B, H, W)."""
     tuning = TUNING[platform]
     limits = zip((tuning.tile_rows, tuning.tile_columns), sizes[1:], strict=True)
-    tile = tuple(size if limit == NEVER else int(limit) for limit, size in limits)
-    return CellPlan(tuning.boxes_of_a_walk, tile)
+    tile_shape = tuple(size if limit == NEVER else int(limit) for limit, size in limits)
+    return CellPlan(tuning.boxes_per_loop, tile_shape)
 
 
-def reads_pixels(platform: Platform, samples: int | None) -> bool:
-    """Whether cells with `samples` points per axis gather their pixels; `samples` is None if it varies by cell."""
-    return TUNING[platform].box_pixels and few_points(samples)
+def gathers_pixels(platform: Platform, num_samples: int | None) -> bool:
+    """Whether cells with `num_samples` points per axis (None if it varies by cell) gather their pixels."""
+    return TUNING[platform].gathers_box_pixels and gathers_points(num_samples)
 
 
-def few_points(samples: int | None) -> bool:
+def gathers_points(num_samples: int | None) -> bool:
     """Whether cells have few enough points per axis for one gather per point."""
-    return samples is not None and samples <= LIMITS.box_samples
+    return num_samples is not None and num_samples <= LIMITS.max_gathered_samples
 
 
-def joins_levels(
-    platform: Platform, sizes: Sequence[int | None], itemsize: int, boxes: int
+def concatenates_levels(
+    platform: Platform, level_sizes: Sequence[int | None], itemsize: int, num_boxes: int
 ) -> bool:
-    """Whether feature levels of `sizes` elements of `itemsize` bytes are concatenated, to be read by `boxes` boxes."""
-    known = [size for size in sizes if size is not None]
+    """Whether `num_boxes` boxes read one concatenation of levels of `level_sizes` elements of `itemsize` bytes."""
+    known_sizes = [size for size in level_sizes if size is not None]
     return (
-        len(known) == len(sizes) and itemsize * sum(known) <= TUNING[platform].joined_bytes * boxes
+        len(known_sizes) == len(level_sizes)
+        and itemsize * sum(known_sizes) <= TUNING[platform].max_concatenated_bytes * num_boxes
     )
 
 
-def parts_of_a_box(cells: tuple[int, int], pixels: int, channels: Any) -> int:
-    """Number of equal groups of cell rows for sending the cotangents of a box to `pixels` pixels per cell."""
-    rows, columns = cells
-    most = boxes_at_once((columns, pixels), channels) if is_int(channels) else rows
+def num_box_parts(grid_shape: tuple[int, int], num_pixels: int, channels: Any) -> int:
+    """Number of equal groups of cell rows for sending the cotangents of a box to `num_pixels` pixels per cell."""
+    rows, columns = grid_shape
+    max_rows = boxes_in_memory((columns, num_pixels), channels) if is_int(channels) else rows
     divisors = [parts for parts in range(1, rows + 1) if rows % parts == 0]
-    return next((parts for parts in divisors if rows <= parts * most), rows)
+    return next((parts for parts in divisors if rows <= parts * max_rows), rows)
 
 
-def boxes_of_a_product(count: int) -> int:
-    """Number of boxes per matrix product, out of `count`."""
-    return min(LIMITS.boxes_of_a_product, count)
+def num_matmul_boxes(num_boxes: int) -> int:
+    """Number of boxes per matrix product, out of `num_boxes`."""
+    return min(LIMITS.boxes_per_matmul, num_boxes)
 
 
-def boxes_at_once(points: tuple[int, ...], channels: int) -> int:
-    """Number of boxes whose `points`, with `channels` each, are in memory at the same time."""
-    return max(1, LIMITS.box_points // (math.prod(points) * max(1, channels)))
+def boxes_in_memory(point_counts: tuple[int, ...], channels: int) -> int:
+    """Number of boxes whose `point_counts`, with `channels` each, are in memory at the same time."""
+    return max(1, LIMITS.max_points_in_memory // (math.prod(point_counts) * max(1, channels)))

@@ -22,43 +22,41 @@ _Dim = TypeVar("_Dim")  # any representation of an axis
 # "padded": a region pads a copy of its input once, and every term is a slice of the copy.
 # "bounded": every term is a slice of the existing elements, padded to the region: no copy, but bound tests in the loop.
 # "tables": one loop whose terms are gathered through tables of positions (CPU only).
-Reading = Literal["padded", "bounded", "tables"]
+ReadMode = Literal["padded", "bounded", "tables"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
     """Regions along each axis, how they read, and whether the phases of the minor axis are interleaved last."""
 
-    reading: Reading
-    cuts: tuple[tuple[Region, ...], ...] = ()
-    minor_last: bool = False
+    read_mode: ReadMode
+    axis_regions: tuple[tuple[Region, ...], ...] = ()
+    minor_axis_last: bool = False
 
     @property
-    def regions(self) -> int:
+    def num_regions(self) -> int:
         """Number of regions of the result."""
-        return math.prod(map(len, self.cuts))
+        return math.prod(map(len, self.axis_regions))
 
 
-def in_one_region(
-    phases: Sequence[Phases],
-    reading: Reading = "padded",
-    *,
-    extra_position: bool = False,
+def single_region(
+    phases: Sequence[Phases], read_mode: ReadMode = "padded", *, extra_position: bool = False
 ) -> Layout:
     """One region. `extra_position` adds a position to each phase of the first strided axis, which is cropped later."""
-    strided = [which for which, each in enumerate(phases) if len(each) > 1][:1]
-    more = [extra_position and which in strided for which in range(len(phases))]
-    return Layout(reading, tuple(map(whole_region, phases, more)))
+    strided_axes = [which for which, each in enumerate(phases) if len(each) > 1][:1]
+    extra_positions = [extra_position and which in strided_axes for which in range(len(phases))]
+    return Layout(read_mode, tuple(map(whole_region, phases, extra_positions)))
 
 
-def in_regions(
-    sources: Sequence[Sequence[Phases]], reading: Reading, *, at_ends: bool = True
+def multi_region(
+    sources: Sequence[Sequence[Phases]], read_mode: ReadMode, *, separate_ends: bool = True
 ) -> Layout:
-    """A pass cut where some phases end, and with `at_ends` also where windows begin to reach outside the array."""
-    columns = [
-        split_into_regions(column, separate_ends=at_ends) for column in zip(*sources, strict=True)
+    """A pass cut where some phases end, and with `separate_ends` also where windows begin to overlap the padding."""
+    axis_regions = [
+        split_into_regions(phases, separate_ends=separate_ends)
+        for phases in zip(*sources, strict=True)
     ]
-    return Layout(reading, tuple(columns))
+    return Layout(read_mode, tuple(axis_regions))
 
 
 def fits_tables(problem: Problem, phases: Iterable[Phases]) -> bool:
@@ -66,18 +64,18 @@ def fits_tables(problem: Problem, phases: Iterable[Phases]) -> bool:
 
     With automatic mesh axes, the gather replicates sharded pooled axes.
     """
-    if None in problem.shape or problem.sharded:
+    if None in problem.shape or problem.is_sharded:
         return False
-    return all(0 < total_positions(each) <= problem.tuning.longest_table for each in phases)
+    return all(0 < total_positions(each) <= problem.tuning.max_table_positions for each in phases)
 
 
-def grouped(
-    dims: Iterable[_Dim], together: Callable[[tuple[_Dim, ...]], bool]
+def group_axes(
+    dims: Iterable[_Dim], fits_group: Callable[[tuple[_Dim, ...]], bool]
 ) -> list[tuple[_Dim, ...]]:
-    """Consecutive axes in groups. An axis joins the previous group if they may be `together`."""
+    """Consecutive axes in groups. An axis joins the previous group if they may be `fits_group`."""
     groups: list[tuple[_Dim, ...]] = []
     for dim in dims:
-        if groups and together((*groups[-1], dim)):
+        if groups and fits_group((*groups[-1], dim)):
             groups[-1] = (*groups[-1], dim)
         else:
             groups.append((dim,))

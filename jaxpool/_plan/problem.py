@@ -11,16 +11,16 @@ from jaxpool._plan.tuning import TUNING, Tuning
 
 Platform = Literal["cpu", "gpu", "tpu", "portable"]  # "portable": any other platform
 PLATFORMS: tuple[Platform, ...] = ("cpu", "gpu", "tpu")
-Barrier = Literal["barrier", "call"]  # an optimization barrier, or a call that is not inlined
+BarrierKind = Literal["barrier", "call"]  # an optimization barrier, or a call that is not inlined
 Shape = tuple[int | None, ...]  # None where a size is symbolic
 
 
-def barrier_on(platform: Platform, thresholds: Tuning | None = None) -> Barrier:
+def barrier_of(platform: Platform, thresholds: Tuning | None = None) -> BarrierKind:
     """How XLA is made to store a result, by `thresholds` if passed, else by those of the platform."""
     return "call" if (thresholds or TUNING[platform]).drops_barriers else "barrier"
 
 
-def elements(shape: Shape) -> float:
+def num_elements(shape: Shape) -> float:
     """Number of elements of an array of `shape`; infinite if a size is symbolic."""
     return math.prod(math.inf if size is None else size for size in shape)
 
@@ -34,9 +34,9 @@ class Problem:
     dtype: str
     platform: Platform
     # The type of the array has a sharding. Automatic mesh axes are not part of it.
-    sharded: bool = False
+    is_sharded: bool = False
     # XLA may partition the array over devices, whatever its type.
-    partitioned: bool = False
+    is_partitioned: bool = False
     thresholds: Tuning | None = None  # override those of the platform
 
     @property
@@ -56,21 +56,21 @@ class Problem:
         return self.dtype.startswith(("float", "bfloat"))
 
     @property
-    def low_precision(self) -> bool:
+    def is_low_precision(self) -> bool:
         """Whether elements are 8- or 16-bit floats, whose sums are float32."""
         return self.is_float and self.bits < 32
 
     @property
     def sum_bits(self) -> int:
         """Bits of the dtype of sums."""
-        return 32 if self.low_precision else self.bits
+        return 32 if self.is_low_precision else self.bits
 
 
-def row(shape: Shape, axes: Sequence[int]) -> float:
+def row_size(shape: Shape, axes: Sequence[int]) -> float:
     """Number of contiguous elements behind each position of `axes`; infinite if a size is symbolic."""
-    return elements(shape[max(axes, default=-1) + 1 :])
+    return num_elements(shape[max(axes, default=-1) + 1 :])
 
 
 def nbytes(shape: Shape, bits: int) -> float:
     """Size in bytes of an array of `shape`; infinite if a size is symbolic."""
-    return elements(shape) * bits / 8
+    return num_elements(shape) * bits / 8

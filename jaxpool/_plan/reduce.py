@@ -5,62 +5,65 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from jaxpool._plan.problem import Barrier, Platform, Shape, barrier_on, elements, row
+from jaxpool._plan.problem import BarrierKind, Platform, Shape, barrier_of, num_elements, row_size
 from jaxpool._plan.tuning import TUNING
 
 
 def reduces_as_floats(platform: Platform, shape: Shape, axes: Sequence[int]) -> bool:
     """Whether sums, counts and ranks over `axes` of a small array are float32, which holds its counts exactly."""
     tuning = TUNING[platform]
-    if None in shape or elements(shape) >= tuning.folded_elements:
+    if None in shape or num_elements(shape) >= tuning.min_folded_elements:
         return False
-    return elements(tuple(shape[axis] for axis in axes)) >= tuning.reduced_as_floats
+    return num_elements(tuple(shape[axis] for axis in axes)) >= tuning.min_float_reduction_size
 
 
 @dataclasses.dataclass(frozen=True)
 class Fold:
-    """A pass that joins `ways` stretches of an axis, element by element, before the array is reduced."""
+    """A pass that joins `num_chunks` stretches of an axis, element by element, before the array is reduced."""
 
     axis: int
-    ways: int
-    barrier: Barrier = "barrier"
-    then: Fold | None = None  # the fold of the result
+    num_chunks: int
+    barrier: BarrierKind = "barrier"
+    next_fold: Fold | None = None  # the fold of the result
 
-    def later(self) -> Iterator[Fold]:
+    def later_folds(self) -> Iterator[Fold]:
         """The folds after this one, in order."""
-        if self.then is not None:
-            yield self.then
-            yield from self.then.later()
+        if self.next_fold is not None:
+            yield self.next_fold
+            yield from self.next_fold.later_folds()
 
 
 def plan_fold(
-    shape: Shape, axes: Sequence[int], bits: int, platform: Platform, sharded: bool, ties: bool
+    shape: Shape, axes: Sequence[int], bits: int, platform: Platform, sharded: bool, of_ties: bool
 ) -> Fold | None:
-    """The folds before a reduction of floats, or of their `ties`, over `axes`; None for no fold.
+    """The folds before a reduction of floats, or of their `of_ties`, over `axes`; None for no fold.
 
     The first axis that is long enough is folded, because its contiguous rows are longest. A short axis is folded
     completely. The result may be folded again.
     """
     tuning = TUNING[platform]
-    if sharded or None in shape or bits < 16 or elements(shape) < tuning.folded_elements:
+    if sharded or None in shape or bits < 16 or num_elements(shape) < tuning.min_folded_elements:
         return None
-    most = tuning.folded_ways
-    least = tuning.folded_tied_row if ties else tuning.folded_row
+    max_chunks = tuning.chunks_per_fold
+    min_bits = tuning.min_tie_row_bits if of_ties else tuning.min_folded_row_bits
 
-    def fold(axis: int, ways: int) -> Fold:
-        left = tuple(
-            -(-(size or 0) // ways) if at == axis else size for at, size in enumerate(shape)
+    def make_fold(axis: int, num_chunks: int) -> Fold:
+        folded_shape = tuple(
+            -(-(size or 0) // num_chunks) if i == axis else size for i, size in enumerate(shape)
         )
-        then = plan_fold(left, axes, bits, platform, sharded, ties)
-        return Fold(axis, ways, barrier_on(platform), then)
+        next_fold = plan_fold(folded_shape, axes, bits, platform, sharded, of_ties)
+        return Fold(axis, num_chunks, barrier_of(platform), next_fold)
 
-    whole = tuning.folded_whole // (2 if bits == 16 else 1)
-    for ways in (most, most // 2, most // 4):
+    max_full_size = tuning.max_fully_folded_size // (2 if bits == 16 else 1)
+    for num_chunks in (max_chunks, max_chunks // 2, max_chunks // 4):
         for axis in sorted(axes):
             size = shape[axis] or 0
-            if size >= ways and size // ways * row(shape, (axis,)) * bits >= least:
-                return fold(axis, ways)
-        short = [axis for axis in sorted(axes) if 1 < (shape[axis] or 0) <= whole]
-        if short and not ties:
-            return fold(short[0], shape[short[0]] or 0)
+            if (
+                size >= num_chunks
+                and size // num_chunks * row_size(shape, (axis,)) * bits >= min_bits
+            ):
+                return make_fold(axis, num_chunks)
+        short_axes = [axis for axis in sorted(axes) if 1 < (shape[axis] or 0) <= max_full_size]
+        if short_axes and not of_ties:
+            return make_fold(short_axes[0], shape[short_axes[0]] or 0)
     return None

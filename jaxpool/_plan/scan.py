@@ -2,47 +2,47 @@
 
 import dataclasses
 
-from jaxpool._plan.problem import Barrier, Platform, Shape, barrier_on, elements
+from jaxpool._plan.problem import BarrierKind, Platform, Shape, barrier_of, num_elements
 from jaxpool._plan.tuning import NEVER, TUNING
 
 
 @dataclasses.dataclass(frozen=True)
 class ScanPlan:
-    """Passes of a running maximum. After pass k each element holds the maximum of the last `ways`**k elements."""
+    """Passes of a running maximum. After pass k each element holds the maximum of the last `radix`**k elements."""
 
-    ways: int
-    barrier: Barrier
-    keys: bool = False  # compare floats as integers in the same order
+    radix: int
+    barrier: BarrierKind
+    uses_keys: bool = False  # compare floats as integers in the same order
     # Elements: if passes reach as many, the axis is cut into blocks, whose totals are joined by further passes.
-    blocks: float = NEVER
+    min_block_size: float = NEVER
 
-    def passes(self, size: int) -> list[range]:
+    def pass_distances(self, size: int) -> list[range]:
         """The distances to the elements that each pass joins, for an axis or a block of `size`."""
-        reach = 1
+        span = 1
         distances: list[range] = []
-        while reach < size:
-            distances.append(range(reach, min(self.ways * reach, size), reach))
-            reach *= self.ways
+        while span < size:
+            distances.append(range(span, min(self.radix * span, size), span))
+            span *= self.radix
         return distances
 
-    def block(self, size: int) -> int | None:
+    def block_length(self, size: int) -> int | None:
         """The length of the blocks of an axis of `size`, a divisor of `size` if possible; None for no blocks.
 
-        The length is the reach of the passes, once it is at least `blocks` elements. An axis that one more pass would
-        cover has no blocks.
+        The length is the reach of the passes, once it is at least `min_block_size` elements. An axis that one more pass
+        would cover has no blocks.
         """
-        reach = self.ways
-        while reach < self.blocks and reach < size:
-            reach *= self.ways
-        if reach * self.ways >= size:
+        span = self.radix
+        while span < self.min_block_size and span < size:
+            span *= self.radix
+        if span * self.radix >= size:
             return None
-        divisors = [length for length in range(reach // 2 + 1, reach + 1) if size % length == 0]
-        return max(divisors, default=reach)
+        divisors = [length for length in range(span // 2 + 1, span + 1) if size % length == 0]
+        return max(divisors, default=span)
 
 
-def plan_scan(platform: Platform, shape: Shape = (), sharded: bool = True) -> ScanPlan:
+def plan_scan(platform: Platform, shape: Shape = (), is_sharded: bool = True) -> ScanPlan:
     """The plan of a running maximum or minimum. An array with a sharding in its type has no blocks."""
     tuning = TUNING[platform]
-    known = not sharded and None not in shape and elements(shape) > 0
-    blocks = tuning.scan_block if known else NEVER
-    return ScanPlan(tuning.scan_ways, barrier_on(platform), tuning.subnormals_are_zero, blocks)
+    allows_blocks = not is_sharded and None not in shape and num_elements(shape) > 0
+    min_block = tuning.min_scan_block_size if allows_blocks else NEVER
+    return ScanPlan(tuning.scan_radix, barrier_of(platform), tuning.subnormals_are_zero, min_block)

@@ -7,17 +7,17 @@ import operator
 from collections.abc import Sequence
 
 from jaxpool._geometry.access import (
-    Access,
+    AxisAccess,
     Phases,
     max_elements_per_position,
     total_positions,
-    windows_to_elements,
+    window_access,
 )
 from jaxpool._geometry.window import Axis, replace_sizes
-from jaxpool._plan.layout import Layout, fits_tables, grouped, in_one_region, in_regions
-from jaxpool._plan.problem import Barrier, Problem, barrier_on, nbytes, row
+from jaxpool._plan.layout import Layout, fits_tables, group_axes, multi_region, single_region
+from jaxpool._plan.problem import BarrierKind, Problem, barrier_of, nbytes, row_size
 
-Reads = tuple[Phases, ...]  # how a pass reads an array, along each axis
+AxisPhases = tuple[Phases, ...]  # how a pass reads an array, along each axis
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,180 +25,190 @@ class SumPass:
     """One pass of additions along `axes`. It reads the previous result and, with two sources, the previous input."""
 
     axes: tuple[int, ...]
-    sources: tuple[Reads, ...]  # of the result of the previous pass, and of its input
+    # Of the result of the previous pass, and of its input
+    sources: tuple[AxisPhases, ...]
     layout: Layout
 
 
 @dataclasses.dataclass(frozen=True)
 class SumPlan:
-    """Sums over the `whole` axes, which one window covers, then `passes` over the other axes.
+    """Sums over the `global_dims` axes, which one window covers, then `passes` over the other axes.
 
-    A transpose first repeats its operand along the `whole` axes and the `separate` axes, whose windows are disjoint.
-    `reduced`, one `lax.reduce_window` per group of axes, replaces `separate` and `passes`.
+    A transpose first repeats its operand along the `global_dims` axes and the `disjoint_dims` axes, whose windows are
+    disjoint. `reduce_window_groups`, one `lax.reduce_window` per group of axes, replaces `disjoint_dims` and `passes`.
     """
 
-    transposed: bool
-    whole: tuple[Axis, ...]
-    separate: tuple[Axis, ...]
+    is_transposed: bool
+    global_dims: tuple[Axis, ...]
+    disjoint_dims: tuple[Axis, ...]
     passes: tuple[SumPass, ...]
-    barrier: Barrier
-    reduced: tuple[tuple[Axis, ...], ...] = ()
+    barrier: BarrierKind
+    reduce_window_groups: tuple[tuple[Axis, ...], ...] = ()
 
 
 @functools.lru_cache(maxsize=4096)
-def plan_sum(problem: Problem, *, transposed: bool = False) -> SumPlan:
+def plan_sum(problem: Problem, *, is_transposed: bool = False) -> SumPlan:
     """The plan of a sum pool over the array of `problem`, or of its transpose, which reads the pooled shape."""
-    used = [dim for dim in problem.window.dims if not dim.idle]
-    used.sort(key=operator.attrgetter("axis"))
-    whole = tuple(dim for dim in used if dim.whole)
-    rest = tuple(dim for dim in used if dim not in whole)
-    apart = [dim for dim in rest if dim.window <= dim.stride and dim.dilation == 1]
-    separate = tuple(apart if transposed else ())
-    passes = _Passes(problem, transposed)
-    done = (*whole, *separate)
-    sizes = [dim.size if transposed else dim.out for dim in done]
-    passes.shape = replace_sizes(passes.shape, [dim.axis for dim in done], sizes)
-    passes.add_over([dim for dim in rest if dim not in separate])
-    barrier = barrier_on(problem.platform, problem.thresholds)
-    if len(passes.made) + bool(separate) <= problem.tuning.sum_passes:
-        return SumPlan(transposed, whole, separate, tuple(passes.made), barrier)
-    at_once = math.prod(dim.window for dim in rest) <= problem.tuning.reduced_at_once
-    groups = [rest] if at_once else [(dim,) for dim in rest]
-    return SumPlan(transposed, whole, (), (), barrier, tuple(groups))
+    dims = [dim for dim in problem.window.dims if not dim.is_identity]
+    dims.sort(key=operator.attrgetter("axis"))
+    whole = tuple(dim for dim in dims if dim.is_global)
+    other_dims = tuple(dim for dim in dims if dim not in whole)
+    nonoverlapping = [dim for dim in other_dims if dim.window <= dim.stride and dim.dilation == 1]
+    disjoint_dims = tuple(nonoverlapping if is_transposed else ())
+    builder = _PassBuilder(problem, is_transposed)
+    prepared_dims = (*whole, *disjoint_dims)
+    sizes = [dim.size if is_transposed else dim.out for dim in prepared_dims]
+    builder.shape = replace_sizes(builder.shape, [dim.axis for dim in prepared_dims], sizes)
+    builder.add_passes([dim for dim in other_dims if dim not in disjoint_dims])
+    barrier = barrier_of(problem.platform, problem.thresholds)
+    if len(builder.passes) + bool(disjoint_dims) <= problem.tuning.max_sum_passes:
+        return SumPlan(is_transposed, whole, disjoint_dims, tuple(builder.passes), barrier)
+    fuses_axes = (
+        math.prod(dim.window for dim in other_dims) <= problem.tuning.reduce_window_sum_taps
+    )
+    groups = [other_dims] if fuses_axes else [(dim,) for dim in other_dims]
+    return SumPlan(is_transposed, whole, (), (), barrier, tuple(groups))
 
 
-class _Passes:
+class _PassBuilder:
     """Builder of passes that tracks the shape of the array from pass to pass."""
 
-    def __init__(self, problem: Problem, transposed: bool) -> None:
-        self.problem, self.tuning, self.transposed = problem, problem.tuning, transposed
-        self.shape = problem.window.pooled(problem.shape) if transposed else problem.shape
-        self.made: list[SumPass] = []
+    def __init__(self, problem: Problem, is_transposed: bool) -> None:
+        self.problem, self.tuning, self.is_transposed = problem, problem.tuning, is_transposed
+        self.shape = problem.window.pooled_shape(problem.shape) if is_transposed else problem.shape
+        self.passes: list[SumPass] = []
 
-    def add_over(self, dims: Sequence[Axis]) -> None:
+    def add_passes(self, dims: Sequence[Axis]) -> None:
         """Append passes over `dims`, minor axes first."""
-        for group in grouped(reversed(dims), self._fits_one_pass):
+        for group in group_axes(reversed(dims), self._fits_one_pass):
             if len(group) > 1:
-                self._add([dim.axis for dim in group[::-1]], self._reads(group[::-1]))
+                self._add_pass([dim.axis for dim in group[::-1]], self._phases(group[::-1]))
             else:
-                self._add_along(*group)
+                self._add_axis_passes(*group)
 
-    def _reads(self, dims: Sequence[Axis]) -> Reads:
-        accesses = map(windows_to_elements, dims)
-        return tuple(access.transposed() if self.transposed else (access,) for access in accesses)
+    def _phases(self, dims: Sequence[Axis]) -> AxisPhases:
+        accesses = map(window_access, dims)
+        return tuple(a.transposed() if self.is_transposed else (a,) for a in accesses)
 
-    def _fits_one_pass(self, minor_first: Sequence[Axis]) -> bool:
+    def _fits_one_pass(self, minor_first_dims: Sequence[Axis]) -> bool:
         """Whether one pass over all axes is faster than one pass per axis."""
-        tuning, dims = self.tuning, minor_first[::-1]
+        tuning, dims = self.tuning, minor_first_dims[::-1]
         longest = max(dim.window for dim in dims)
         size = math.prod(dim.window for dim in dims)
         strides = math.prod(dim.stride for dim in dims)
         if len(dims) > 2:
-            return size <= strides or self._tables_pay([d.axis for d in dims], self._reads(dims))
-        if max(size, strides if self.transposed else 0) > tuning.sum_taps:
+            return size <= strides or self._uses_tables([d.axis for d in dims], self._phases(dims))
+        if max(size, strides if self.is_transposed else 0) > tuning.max_sum_taps:
             return False
-        few = tuning.sum_taps_an_element
-        if self.transposed and strides > 1:
-            if self.problem.low_precision:
-                return longest <= tuning.short_spread_of_16_bits
-            few = tuning.spread_taps_an_element
-        short = longest <= tuning.short_window and row(self.problem.shape, [dims[-1].axis]) > 1
-        return size <= few * strides or short
+        taps_per_element = tuning.sum_taps_per_element
+        if self.is_transposed and strides > 1:
+            if self.problem.is_low_precision:
+                return longest <= tuning.low_precision_transposed_taps
+            taps_per_element = tuning.transposed_sum_taps_per_element
+        short = (
+            longest <= tuning.short_window_taps
+            and row_size(self.problem.shape, [dims[-1].axis]) > 1
+        )
+        return size <= taps_per_element * strides or short
 
-    def _add(self, axes: Sequence[int], *sources: Reads) -> None:
-        self.made.append(SumPass(tuple(axes), sources, self._layout(axes, sources)))
+    def _add_pass(self, axes: Sequence[int], *sources: AxisPhases) -> None:
+        self.passes.append(SumPass(tuple(axes), sources, self._layout(axes, sources)))
         self.shape = replace_sizes(self.shape, axes, map(total_positions, sources[0]))
 
-    def _layout(self, axes: Sequence[int], sources: Sequence[Reads]) -> Layout:
+    def _layout(self, axes: Sequence[int], sources: Sequence[AxisPhases]) -> Layout:
         """The layout of a pass: one region, tables, or regions that are cut at the ends of the axes if this pays."""
-        if not self.tuning.in_place:
-            return in_one_region(sources[0])
-        if len(sources) == 1 and self._tables_pay(axes, sources[0]):
+        if not self.tuning.pads_each_term:
+            return single_region(sources[0])
+        if len(sources) == 1 and self._uses_tables(axes, sources[0]):
             return Layout("tables")
-        at_ends = self._cuts_pay(axes, sources)
-        completes = [(each, *each.complete) for along, *_ in sources for each in along]
-        longest = max(max(first, each.out - stop) for each, first, stop in completes)
-        copied = at_ends and len(axes) == 1 and longest > self.tuning.tested_end
-        return in_regions(sources, "padded" if copied else "bounded", at_ends=at_ends)
+        cuts_ends = self._cuts_ends(axes, sources)
+        full_ranges = [(each, *each.full_range) for along, *_ in sources for each in along]
+        longest_end = max(max(first, each.out - stop) for each, first, stop in full_ranges)
+        is_copied = (
+            cuts_ends and len(axes) == 1 and longest_end > self.tuning.bounds_checked_positions
+        )
+        return multi_region(sources, "padded" if is_copied else "bounded", separate_ends=cuts_ends)
 
-    def _cuts_pay(self, axes: Sequence[int], sources: Sequence[Reads]) -> bool:
+    def _cuts_ends(self, axes: Sequence[int], sources: Sequence[AxisPhases]) -> bool:
         """Whether regions at the ends of the axes are faster than bound tests everywhere.
 
         Tests of few taps of one axis cost nothing, unless rows are wide and phases are interleaved.
         """
-        bits = self.problem.sum_bits if self.made else self.problem.bits
-        if nbytes(self.shape, bits) < self.tuning.sum_region_bytes:
+        bits = self.problem.sum_bits if self.passes else self.problem.bits
+        if nbytes(self.shape, bits) < self.tuning.min_sum_region_bytes:
             return False
-        taps = sum(len(access.pairs) for along, *_ in sources for access in along)
-        strided_and_wide = len(sources[0][0]) > 1 and row(self.shape, axes) >= self.tuning.vector
-        return len(axes) > 1 or taps > self.tuning.tested_taps or strided_and_wide
+        num_taps = sum(len(access.tap_offsets) for along, *_ in sources for access in along)
+        strided_wide = (
+            len(sources[0][0]) > 1 and row_size(self.shape, axes) >= self.tuning.min_vector_elements
+        )
+        return len(axes) > 1 or num_taps > self.tuning.bounds_checked_taps or strided_wide
 
-    def _tables_pay(self, axes: Sequence[int], reads: Reads) -> bool:
+    def _uses_tables(self, axes: Sequence[int], phases: AxisPhases) -> bool:
         """Whether sums can be gathered through tables, at least as fast as in regions and phases."""
         tuning = self.tuning
-        if not fits_tables(self.problem, reads):
+        if not fits_tables(self.problem, phases):
             return False
         if len(axes) == 1:
-            return len(reads[0]) > tuning.table_phases
-        whole = all(len(each) == 1 and each[0].complete == (0, each[0].out) for each in reads)
-        if whole or row(self.shape, axes) < tuning.table_row:
+            return len(phases[0]) > tuning.max_untabled_phases
+        is_full = all(len(each) == 1 and each[0].full_range == (0, each[0].out) for each in phases)
+        if is_full or row_size(self.shape, axes) < tuning.min_table_row:
             return False
-        strides = math.prod(each[0].stride for each in reads)
-        most = max(tuning.table_taps, tuning.table_taps_an_element * strides)
-        return math.prod(map(max_elements_per_position, reads)) <= most
+        strides = math.prod(each[0].stride for each in phases)
+        max_terms = max(tuning.max_table_terms, tuning.table_taps_per_element * strides)
+        return math.prod(map(max_elements_per_position, phases)) <= max_terms
 
-    def _add_along(self, dim: Axis) -> None:
+    def _add_axis_passes(self, dim: Axis) -> None:
         """Append one pass over an axis, or two, which sum parts of windows and then these sums.
 
         A transpose takes the two passes in reverse. Without strides it is a window sum.
         """
-        by_phase = self.transposed and dim.stride > 1
-        if self.transposed and not by_phase:
+        has_phases = self.is_transposed and dim.stride > 1
+        if self.is_transposed and not has_phases:
             low = dim.span - 1 - dim.low
             dim = Axis(dim.axis, dim.out, dim.window, 1, dim.dilation, low, dim.low, dim.size)
 
-        def read(access: Access) -> Reads:
-            return (access.transposed() if by_phase else (access,),)
+        def phases_of(access: AxisAccess) -> AxisPhases:
+            return (access.transposed() if has_phases else (access,),)
 
-        reads = read(windows_to_elements(dim))
-        if dim.window <= self.tuning.longest_sum or self._tables_pay([dim.axis], reads):
-            return self._add([dim.axis], reads)
-        first, last, rest = _in_two(dim, self.tuning.longest_sum)
+        phases = phases_of(window_access(dim))
+        if dim.window <= self.tuning.max_sum_window or self._uses_tables([dim.axis], phases):
+            return self._add_pass([dim.axis], phases)
+        first, last, rest = _split_long_window(dim, self.tuning.max_sum_window)
         # The two sources of the second pass would have different numbers of phases.
-        if by_phase and rest.pairs and first.stride != dim.stride:
-            return self._add([dim.axis], reads)
-        before, after = (last, first) if by_phase else (first, last)
-        self._add([dim.axis], read(before))
-        self._add([dim.axis], read(after), *[read(rest)] * bool(rest.pairs))
+        if has_phases and rest.tap_offsets and first.stride != dim.stride:
+            return self._add_pass([dim.axis], phases)
+        before, after = (last, first) if has_phases else (first, last)
+        self._add_pass([dim.axis], phases_of(before))
+        self._add_pass([dim.axis], phases_of(after), *[phases_of(rest)] * bool(rest.tap_offsets))
 
 
-def _in_two(dim: Axis, longest: int) -> tuple[Access, Access, Access]:
+def _split_long_window(dim: Axis, max_taps: int) -> tuple[AxisAccess, AxisAccess, AxisAccess]:
     """Accesses of sums in two passes: parts of a window, sums of parts, and the taps that no part covers.
 
         window 7, stride 4, parts of 2     [a a][b b][c c] x
                                                     [c c][d d][e e] x
 
-    Parts have the length, at most `longest`, with the fewest terms per element. They are computed every `grid`
+    Parts have the length, at most `max_taps`, with the fewest terms per element. They are computed every `grid`
     positions, where windows need them, except inside the padding.
     """
 
-    def grid_of(taps: int) -> int:
+    def grid_spacing(taps: int) -> int:
         return math.gcd(dim.stride, taps * dim.dilation)
 
-    def terms_an_element(taps: int) -> float:
-        return taps / grid_of(taps) + (dim.window // taps + dim.window % taps) / dim.stride
+    def terms_per_element(taps: int) -> float:
+        return taps / grid_spacing(taps) + (dim.window // taps + dim.window % taps) / dim.stride
 
-    part = min(range(1, longest + 1), key=terms_an_element)
-    count, grid, step = dim.window // part, grid_of(part), part * dim.dilation
+    part = min(range(1, max_taps + 1), key=terms_per_element)
+    count, grid, step = (dim.window // part, grid_spacing(part), part * dim.dilation)
     begin = max(0, -((step - dim.dilation - dim.low) // grid))
-    reached = ((dim.out - 1) * dim.stride + (count - 1) * step) // grid + 1
-    stop = min(reached, -((-dim.size - dim.low) // grid))
+    needed_stop = ((dim.out - 1) * dim.stride + (count - 1) * step) // grid + 1
+    stop = min(needed_stop, -((-dim.size - dim.low) // grid))
 
-    def access(starts: Sequence[int], stride: int, size: int, out: int) -> Access:
-        return Access(tuple((start, 0) for start in starts), stride, size, out)
+    def make_access(starts: Sequence[int], stride: int, size: int, out: int) -> AxisAccess:
+        return AxisAccess(tuple((begin, 0) for begin in starts), stride, size, out)
 
-    taps = [tap * dim.dilation - dim.low for tap in range(dim.window)]
-    first = access([begin * grid + tap for tap in taps[:part]], grid, dim.size, stop - begin)
+    shifts = [tap * dim.dilation - dim.low for tap in range(dim.window)]
+    first = make_access([begin * grid + tap for tap in shifts[:part]], grid, dim.size, stop - begin)
     starts = [piece * step // grid - begin for piece in range(count)]
-    last = access(starts, dim.stride // grid, stop - begin, dim.out)
-    return first, last, access(taps[count * part :], dim.stride, dim.size, dim.out)
+    last = make_access(starts, dim.stride // grid, stop - begin, dim.out)
+    return first, last, make_access(shifts[count * part :], dim.stride, dim.size, dim.out)

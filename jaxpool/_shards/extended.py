@@ -21,39 +21,46 @@ from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._kernels import slices
-from jaxpool._ops.masked import soft
-from jaxpool._ops.ranged import ranged
-from jaxpool._shards.halo import Shards
+from jaxpool._ops.masked import masked_soft_pool
+from jaxpool._ops.ranged import apply_ranged
+from jaxpool._shards.halo import ShardGeometry
 
-Ends = tuple[
+PadRows = tuple[
     tuple[int, int], ...
 ]  # numbers of rows before and after the array, one pair per sharded axis
 
 
-def pool_extended(
-    shards: Shards, pool: Callable[..., Array], op: Any, masked: bool, *xs: Array
+def pool_with_halo(
+    geometry: ShardGeometry, pool: Callable[..., Array], op: Any, has_mask: bool, *xs: Array
 ) -> Array:
     """`pool(op, *xs)` of a shard, the first of `xs`; `op` has a window, and jax differentiates the result.
 
-    If `masked`, the second of `xs` is a `where` mask of the first, and is extended by a halo too.
+    If `has_mask`, the second of `xs` is a `where` mask of the first, and is extended by a halo too.
     """
-    count = 2 if masked else 1
-    xs = *(shards.extend(x, 0) for x in xs[:count]), *xs[count:]
-    which = jnp.zeros((), np.int32)
-    every = [sorted(set(halo.beyond)) for halo in shards.halos]
-    for halo, kinds in zip(shards.halos, every, strict=True):
-        kind = np.asarray([kinds.index(ends) for ends in halo.beyond], np.int32)
-        which = which * np.int32(len(kinds)) + jnp.asarray(kind)[halo.shard()]
+    num_extended = 2 if has_mask else 1
+    xs = *(geometry.extend(x, 0) for x in xs[:num_extended]), *xs[num_extended:]
+    branch_index = jnp.zeros((), np.int32)
+    padding_cases = [sorted(set(halo.pad_rows)) for halo in geometry.halos]
+    for halo, cases in zip(geometry.halos, padding_cases, strict=True):
+        case = np.asarray([cases.index(ends) for ends in halo.pad_rows], np.int32)
+        branch_index = branch_index * np.int32(len(cases)) + jnp.asarray(case)[halo.shard_id()]
 
-    def pool_cropped(ends: Ends, *xs: Array) -> Array:
-        axes = [halo.dim.axis for halo in shards.halos]
-        sides = [(-low, -high, 0) for low, high in ends]
-        cropped = [slices.pad(x, axes, sides, 0) for x in xs[:count]]
-        return pool(dataclasses.replace(op, window=shards.cropped(ends)), *cropped, *xs[count:])
+    def pool_cropped(pad_rows: PadRows, *xs: Array) -> Array:
+        axes = [halo.dim.axis for halo in geometry.halos]
+        pad_widths = [(-low, -high, 0) for low, high in pad_rows]
+        cropped = [slices.pad(x, axes, pad_widths, 0) for x in xs[:num_extended]]
+        return pool(
+            dataclasses.replace(op, window=geometry.cropped_window(pad_rows)),
+            *cropped,
+            *xs[num_extended:],
+        )
 
-    branches = [functools.partial(pool_cropped, ends) for ends in itertools.product(*every)]
-    switch: Callable[..., Any] = functools.partial(lax.switch, which, branches)
-    if pool in (ranged, soft):  # otherwise the residuals hold a copy of x for each branch
+    branches = [functools.partial(pool_cropped, ends) for ends in itertools.product(*padding_cases)]
+    switch: Callable[..., Any] = functools.partial(lax.switch, branch_index, branches)
+    if pool in (
+        apply_ranged,
+        masked_soft_pool,
+    ):  # otherwise the residuals hold a copy of x for each branch
         switch = jax.checkpoint(switch)
     # Outside of the switch: its transpose sums over devices, which may take different branches.
     y: Array = switch(*match_varying_mesh_axes(xs))

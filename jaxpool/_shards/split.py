@@ -1,6 +1,7 @@
-"""The windows of a pool and the sharding of its array: a `Split`, and checks of sizes.
+"""The windows of a pool and the sharding of its array: a `ShardedPool`, and checks of sizes.
 
-The windowed pools of `_api` and `compat` get a `Split` from `split_by_type` or `by_window`, and run it.
+The windowed pools of `_api` and `compat` get a `ShardedPool` from `shard_pool_by_type` or `shard_pool_by_window`, and
+run it.
 """
 
 from __future__ import annotations
@@ -14,31 +15,32 @@ from jax import Array
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Axis, Window, make_window
-from jaxpool._shards.extended import pool_extended
-from jaxpool._shards.halo import Halo, Shards
-from jaxpool._shards.place import Place, on_shards, place_by_type, shard_axes
+from jaxpool._shards.extended import pool_with_halo
+from jaxpool._shards.halo import Halo, ShardGeometry
+from jaxpool._shards.place import ArraySharding, context_axes, on_shards, sharding_from_type
 
 R = TypeVar("R")  # an array or a tuple of arrays
-MakeWindow = Callable[[Sequence[Any]], Window]  # from the shape of an array to the window over it
+# From the shape of an array to the window over it
+WindowFn = Callable[[Sequence[Any]], Window]
 
 
 @dataclasses.dataclass(frozen=True)
-class Split:
-    """A pool: its windows over the shards of an array, and the `place` of the array; None on one device."""
+class ShardedPool:
+    """A pool: its windows over the shards of an array, and the `sharding` of the array; None on one device."""
 
-    shards: Shards
-    place: Place | None
+    geometry: ShardGeometry
+    sharding: ArraySharding | None
 
     @property
     def window(self) -> Window:
         """The window over the global array."""
-        return self.shards.window
+        return self.geometry.window
 
-    def run(self, body: Callable[..., R], x: Array, *settings: Any, **mode: Any) -> R:
-        """`body(shards, *settings, x)` of x or of each shard of x; `mode` may set `autodiff`."""
-        if self.place is None:
-            return body(self.shards, *settings, x, **mode)
-        return on_shards(body, self.place, x, settings=(self.shards, *settings), **mode)
+    def run(self, body: Callable[..., R], x: Array, *settings: Any, **kwargs: Any) -> R:
+        """`body(shards, *settings, x)` of x or of each shard of x; `kwargs` may set `autodiff`."""
+        if self.sharding is None:
+            return body(self.geometry, *settings, x, **kwargs)
+        return on_shards(body, self.sharding, x, settings=(self.geometry, *settings), **kwargs)
 
     def apply(
         self,
@@ -47,57 +49,57 @@ class Split:
         x: Array,
         *operands: Array,
         mask: Array | None = None,
-        **mode: Any,
+        **kwargs: Any,
     ) -> Array:
         """`pool(op, x, *operands)` of x or of each shard of x; a `where` mask of x follows x.
 
-        All arrays broadcast against x. `mode` may set `autodiff`.
+        All arrays broadcast against x. `kwargs` may set `autodiff`.
         """
         xs = (x, *operands) if mask is None else (x, mask, *operands)
-        if self.place is None:
-            return pool(op, *xs, **mode)
-        settings = self.shards, pool, op, mask is not None
-        return on_shards(pool_extended, self.place, *xs, settings=settings, **mode)
+        if self.sharding is None:
+            return pool(op, *xs, **kwargs)
+        settings = self.geometry, pool, op, mask is not None
+        return on_shards(pool_with_halo, self.sharding, *xs, settings=settings, **kwargs)
 
-    def pooled(self, shape: Sequence[Any]) -> tuple[Any, ...]:
+    def pooled_shape(self, shape: Sequence[Any]) -> tuple[Any, ...]:
         """The shape of the pooled array, for an input that has `shape` on this device."""
-        manual = self.place is not None and self.place.manual
-        return (self.shards.extended if manual else self.window).pooled(shape)
+        is_manual = self.sharding is not None and self.sharding.is_manual
+        return (self.geometry.extended_window if is_manual else self.window).pooled_shape(shape)
 
-    def check_reflected(self, argument: str = "x") -> None:
+    def check_reflection(self, arg_name: str = "x") -> None:
         """Raise unless each shard and its halo hold the rows that reflection reads at the ends of the array."""
-        for halo in self.shards.halos:
-            if any(max(ends) >= halo.length - sum(ends) for ends in halo.beyond if any(ends)):
+        for halo in self.geometry.halos:
+            if any(max(ends) >= halo.num_rows - sum(ends) for ends in halo.pad_rows if any(ends)):
                 axis, size = halo.dim.axis, halo.dim.size
-                rule = f"of more rows in each of its {halo.count} shards along axis {axis}, where it is reflected"
+                rule = f"of more rows in each of its {halo.num_shards} shards along reflected axis {axis}"
                 hint = "Use fewer devices there."
-                raise ArgumentError(argument, rule, size, hint, attribute=f"shape[{axis}]")
+                raise ArgumentError(arg_name, rule, size, hint, attribute=f"shape[{axis}]")
 
 
-def split_pool(place: Place, shape: Sequence[Any], make: MakeWindow) -> Split:
+def shard_pool(sharding: ArraySharding, shape: Sequence[Any], window_fn: WindowFn) -> ShardedPool:
     """The split of a pool of a global array. Raises `ArgumentError` if shards would differ in size."""
-    window, halos = make(shape), []
-    for which, dim in enumerate(window.dims):
-        count = place.count(dim.axis)
-        if count == 1:
+    window, halos = window_fn(shape), []
+    for dim_index, dim in enumerate(window.dims):
+        num_shards = sharding.num_shards(dim.axis)
+        if num_shards == 1:
             continue
-        if dim.size % count or dim.out % count:
-            raise _uneven(shape, which, dim, count, make)
-        halos.append(Halo(dim, place.names[dim.axis], count))
-    return Split(Shards(window, tuple(halos)), place)
+        if dim.size % num_shards or dim.out % num_shards:
+            raise _uneven_shards_error(shape, dim_index, dim, num_shards, window_fn)
+        halos.append(Halo(dim, sharding.mesh_axes[dim.axis], num_shards))
+    return ShardedPool(ShardGeometry(window, tuple(halos)), sharding)
 
 
-def split_by_type(x: Array, make: MakeWindow) -> Split:
-    """The split of a pool of x by `place_by_type`."""
-    place = place_by_type(x)
-    if place is None:
-        return Split(Shards(make(x.shape), ()), None)
-    return split_pool(place, place.global_shape(x.shape), make)
+def shard_pool_by_type(x: Array, window_fn: WindowFn) -> ShardedPool:
+    """The split of a pool of x by `sharding_from_type`."""
+    sharding = sharding_from_type(x)
+    if sharding is None:
+        return ShardedPool(ShardGeometry(window_fn(x.shape), ()), None)
+    return shard_pool(sharding, sharding.global_shape(x.shape), window_fn)
 
 
-def by_window(x: Array, window: Window) -> Split:
-    """The split of a pool of x over `window`. Raises if `shard_axes` is set."""
-    if shard_axes.value is not None:
+def shard_pool_by_window(x: Array, window: Window) -> ShardedPool:
+    """The split of a pool of x over `window`. Raises if `context_axes` is set."""
+    if context_axes.value is not None:
         hint = "Pass a function of jaxpool itself."
         raise ArgumentError(
             "x",
@@ -107,7 +109,7 @@ def by_window(x: Array, window: Window) -> Split:
             attribute="shape",
         )
 
-    def make(shape: Sequence[Any]) -> Window:
+    def window_fn(shape: Sequence[Any]) -> Window:
         if [shape[axis] for axis in window.axes] == list(window.input_shape):
             return window
         return make_window(
@@ -119,72 +121,78 @@ def by_window(x: Array, window: Window) -> Split:
             axes=window.axes,
         )
 
-    return split_by_type(x, make)
+    return shard_pool_by_type(x, window_fn)
 
 
-def check_whole(x: Array, *axes: int, by_type: bool = True, argument: str = "x") -> None:
-    """Raise if one of `axes` is sharded; without `by_type` only inside a `shard_map`, where XLA adds no collectives."""
-    place = place_by_type(x)
-    if place is None or not (place.manual or by_type):
+def check_unsharded(x: Array, *axes: int, checks_types: bool = True, arg_name: str = "x") -> None:
+    """Raise if one of `axes` is sharded; without `checks_types` only in a `shard_map`, which adds no collectives."""
+    sharding = sharding_from_type(x)
+    if sharding is None or not (sharding.is_manual or checks_types):
         return
     for axis in axes:
-        if place.count(axis) > 1:
-            rule = f"whole along axis {axis}, not in {place.count(axis)} shards"
+        if sharding.num_shards(axis) > 1:
+            rule = f"whole along axis {axis}, not in {sharding.num_shards(axis)} shards"
             hint = (
                 f"Give a spec that has None for axis {axis}, to jax.reshard or to jaxpool.sharded."
             )
-            if place.manual:
-                names = place.names[axis]
+            if sharding.is_manual:
+                names = sharding.mesh_axes[axis]
                 hint = f"Call jax.lax.all_gather(x, {names}, axis={axis}, tiled=True) before it."
             raise ArgumentError(
-                argument, rule, place.spec, hint, shown_value=f"a spec of {place.spec}"
+                arg_name, rule, sharding.spec, hint, shown_value=f"a spec of {sharding.spec}"
             )
 
 
-def check_even(
-    place: Place, axis: int, size: Any, argument: str, value: Any, more: str = "", of: str = ""
+def check_divisible(
+    sharding: ArraySharding,
+    axis: int,
+    size: Any,
+    arg_name: str,
+    value: Any,
+    suffix: str = "",
+    attr: str = "",
 ) -> None:
-    """Raise an error about `argument` unless `size`, along an axis, splits into shards of equal size."""
-    count = place.count(axis)
+    """Raise an error about `arg_name` unless `size`, along an axis, splits into shards of equal size."""
+    count = sharding.num_shards(axis)
     if count > 1 and size % count != 0:
-        rule = f"of a size along axis {axis} that its {count} shards divide{more}"
-        near = either(around(size, count, 1)) if is_int(size) else f"a multiple of {count}"
-        raise ArgumentError(argument, rule, value, f"Use {near} there.", attribute=of)
+        rule = f"of a size along axis {axis} that its {count} shards divide{suffix}"
+        hint = join_or(multiples_near(size, count, 1)) if is_int(size) else f"a multiple of {count}"
+        raise ArgumentError(arg_name, rule, value, f"Use {hint} there.", attribute=attr)
 
 
-def around(size: int, count: int, steps: int) -> list[int]:
-    """Positive multiples of `count` around `size`, nearest first, at most `steps` on either side."""
-    low = size // count * count
-    sizes = {low - step * count for step in range(steps)}
-    sizes |= {low + (step + 1) * count for step in range(steps)} | {size}
-    return sorted((n for n in sizes if n > 0 and n % count == 0), key=lambda n: abs(n - size))
+def multiples_near(size: int, divisor: int, num_steps: int) -> list[int]:
+    """Positive multiples of `divisor` around `size`, nearest first, at most `num_steps` on either side."""
+    low = size // divisor * divisor
+    sizes = {low - step * divisor for step in range(num_steps)}
+    sizes |= {low + (step + 1) * divisor for step in range(num_steps)} | {size}
+    return sorted((n for n in sizes if n > 0 and n % divisor == 0), key=lambda n: abs(n - size))
 
 
-def either(sizes: Sequence[int]) -> str:
+def join_or(sizes: Sequence[int]) -> str:
     """Sizes in ascending order, joined by "or" for a hint."""
     return " or ".join(map(str, sorted(sizes)))
 
 
-def _uneven(
-    shape: Sequence[int], which: int, dim: Axis, count: int, make: MakeWindow
+def _uneven_shards_error(
+    shape: Sequence[int], dim_index: int, dim: Axis, num_shards: int, window_fn: WindowFn
 ) -> ArgumentError:
     """The error for an axis whose shards would differ in size, with the nearest sizes that work."""
-    works: list[int] = []
-    for size in around(dim.size, count, 4 * dim.stride):
-        other = [*shape[: dim.axis], size, *shape[dim.axis + 1 :]]
+    valid_sizes: list[int] = []
+    for size in multiples_near(dim.size, num_shards, 4 * dim.stride):
+        new_shape = [*shape[: dim.axis], size, *shape[dim.axis + 1 :]]
         try:
-            out = make(other).dims[which].out
+            out = window_fn(new_shape).dims[dim_index].out
         except ArgumentError:
             continue
-        side = [n for n in works if (n < dim.size) == (size < dim.size)]
-        if out % count == 0 and not side:
-            works.append(size)
+        same_side = [n for n in valid_sizes if (n < dim.size) == (size < dim.size)]
+        if out % num_shards == 0 and not same_side:
+            valid_sizes.append(size)
     rule = (
-        f"of a size along axis {dim.axis} that its {count} shards divide, "
+        f"of a size along axis {dim.axis} that its {num_shards} shards divide, "
         f"as they must the {dim.out} of the output"
     )
     hint = 'With this window, stride and padding no size near it works: pad by "SAME", '
-    hint += f"and use one that {count * dim.stride} divides."
-    if works:
-        hint = f"Use {either(works)} there."
+    hint += f"and use one that {num_shards * dim.stride} divides."
+    if valid_sizes:
+        hint = f"Use {join_or(valid_sizes)} there."
     return ArgumentError("x", rule, dim.size, hint, attribute=f"shape[{dim.axis}]")

@@ -25,18 +25,18 @@ from jax import Array, lax
 from jaxpool._kernels.materialise import materialise
 from jaxpool._ops.linear_map import linear_map
 from jaxpool._ops.op import Op
-from jaxpool._plan.problem import Platform, barrier_on
+from jaxpool._plan.problem import Platform, barrier_of
 from jaxpool._shards.halo import Strip
 
 
 @dataclasses.dataclass(frozen=True)
-class WithSlices(Op):
-    """x and slices of it; `cuts` holds the axis, start and stop of each slice.
+class TakeSlices(Op):
+    """x and slices of it; `slices` holds the axis, start and stop of each slice.
 
     The transpose updates slices of dx; the transpose of `lax.slice` would add arrays of the size of x.
     """
 
-    cuts: tuple[tuple[int, int, int], ...]
+    slices: tuple[tuple[int, int, int], ...]
 
     linear_in_x = True
     is_pool = False
@@ -44,30 +44,30 @@ class WithSlices(Op):
     def linear(self, platform: Platform, residual: tuple[()], x: Array) -> list[Array]:
         return [
             x,
-            *[lax.slice_in_dim(x, first, last, axis=axis) for axis, first, last in self.cuts],
+            *[lax.slice_in_dim(x, first, last, axis=axis) for axis, first, last in self.slices],
         ]
 
     def transpose(
         self, platform: Platform, residual: tuple[()], dx: Array, *drows: Array
     ) -> tuple[Array]:
-        for (axis, first, last), rows in zip(self.cuts, drows, strict=True):
+        for (axis, first, last), rows in zip(self.slices, drows, strict=True):
             rows = rows + lax.slice_in_dim(dx, first, last, axis=axis)
             dx = lax.dynamic_update_slice_in_dim(dx, rows, first, axis)
         return (dx,)
 
 
-def fetched(strips: Sequence[Strip], x: Array, fill: Any) -> list[Array]:
+def fetch_halos(strips: Sequence[Strip], x: Array, fill: Any) -> list[Array]:
     """x, and for each strip the rows that it reads of a neighbour."""
     cuts = tuple((strip.axis, *strip.neighbour_rows) for strip in strips)
-    x, *ends = linear_map(WithSlices(cuts), (), [x], nonzero=(True,))
+    x, *ends = linear_map(TakeSlices(cuts), (), [x], nonzero=(True,))
     halos: list[Array] = []
     for strip, rows in zip(strips, ends, strict=True):
-        rows = _between(strips, halos, rows, strip, *strip.neighbour_rows)
-        halos.append(strip.halo.received(rows, fill, after=strip.after))
+        rows = _extend_rows(strips, halos, rows, strip, *strip.neighbour_rows)
+        halos.append(strip.halo.receive_rows(rows, fill, is_after=strip.is_after))
     return [x, *halos]
 
 
-def _between(
+def _extend_rows(
     strips: Sequence[Strip],
     halos: Sequence[Array],
     rows: Array,
@@ -80,13 +80,13 @@ def _between(
         if other.axis == strip.axis:
             break
         corner = lax.slice_in_dim(halo, first, last, axis=strip.axis)
-        rows = lax.concatenate([rows, corner] if other.after else [corner, rows], other.axis)
+        rows = lax.concatenate([rows, corner] if other.is_after else [corner, rows], other.axis)
     return rows
 
 
 @dataclasses.dataclass(frozen=True)
-class WithStrips(Op):
-    """A pool of a shard and the halos that `fetched` returns for `strips`.
+class StripPool(Op):
+    """A pool of a shard and the halos that `fetch_halos` returns for `strips`.
 
     `pool` runs on the shard without its halo, and on each strip with the window of the strip. Its extra arguments
     follow the inputs, with an entry for each window of the shard. Only strips use them, because only a halo holds
@@ -97,7 +97,7 @@ class WithStrips(Op):
     strips: tuple[Strip, ...]
 
     @property
-    def inputs(self) -> int:
+    def num_inputs(self) -> int:
         """Number of inputs: the shard, and a halo for each strip."""
         return 1 + len(self.strips)
 
@@ -107,63 +107,63 @@ class WithStrips(Op):
         return bool(self.pool.linear_in_x)
 
     @property
-    def stores_inputs(self) -> bool:
+    def materialises_inputs(self) -> bool:
         """The attribute of the pool."""
-        return bool(self.pool.stores_inputs)
+        return bool(self.pool.materialises_inputs)
 
     def primal(self, platform: Platform, *args: Array) -> tuple[Array, Any]:
-        x, *halos = args[: self.inputs]
+        x, *halos = args[: self.num_inputs]
         outputs = self.pool.primal(platform, x)
         for strip in self.strips:
-            extra_args = _of(strip, args[self.inputs :])
-            part = self._over(strip).primal(platform, self._rows(strip, x, halos), *extra_args)
-            outputs = _put(strip, outputs, part)
+            extra_args = _slice_windows(strip, args[self.num_inputs :])
+            part = self._pool_of(strip).primal(platform, self._rows(strip, x, halos), *extra_args)
+            outputs = _update_windows(strip, outputs, part)
         return outputs
 
     def linear(self, platform: Platform, residual: Any, *xs: Any) -> Array:
         x, *halos = xs
         y: Array = materialise(
-            barrier_on(platform), functools.partial(self.pool.linear, platform, residual), x
+            barrier_of(platform), functools.partial(self.pool.linear, platform, residual), x
         )
         for strip in self.strips:
-            rows, part = self._rows(strip, x, halos), _of(strip, residual)
-            y = _put(strip, y, self._over(strip).linear(platform, part, rows))
+            rows, part = self._rows(strip, x, halos), _slice_windows(strip, residual)
+            y = _update_windows(strip, y, self._pool_of(strip).linear(platform, part, rows))
         return y
 
     def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array, ...]:
         (dx,) = materialise(
-            barrier_on(platform), functools.partial(self.pool.transpose, platform, residual), dy
+            barrier_of(platform), functools.partial(self.pool.transpose, platform, residual), dy
         )
         halos = []
         for strip in self.strips:
-            part = _of(strip, (residual, dy))
-            (drows,) = self._over(strip).transpose(platform, *part)
-            count = strip.neighbour_rows[1] - strip.neighbour_rows[0]
-            first = drows.shape[strip.axis] - count if strip.after else 0
-            halos.append(lax.slice_in_dim(drows, first, first + count, axis=strip.axis))
+            part = _slice_windows(strip, (residual, dy))
+            (drows,) = self._pool_of(strip).transpose(platform, *part)
+            num_rows = strip.neighbour_rows[1] - strip.neighbour_rows[0]
+            first = drows.shape[strip.axis] - num_rows if strip.is_after else 0
+            halos.append(lax.slice_in_dim(drows, first, first + num_rows, axis=strip.axis))
         return dx, *halos
 
-    def _over(self, strip: Strip) -> Any:
+    def _pool_of(self, strip: Strip) -> Any:
         return dataclasses.replace(self.pool, window=strip.window)
 
     def _rows(self, strip: Strip, x: Array, halos: Sequence[Array]) -> Array:
         """The rows of a strip: rows of the shard, extended along the axes before, and the halo of the strip."""
         rows = lax.slice_in_dim(x, *strip.shard_rows, axis=strip.axis)
-        rows = _between(self.strips, halos, rows, strip, *strip.shard_rows)
+        rows = _extend_rows(self.strips, halos, rows, strip, *strip.shard_rows)
         halo = halos[self.strips.index(strip)]
-        return lax.concatenate([rows, halo] if strip.after else [halo, rows], strip.axis)
+        return lax.concatenate([rows, halo] if strip.is_after else [halo, rows], strip.axis)
 
 
-def _of(strip: Strip, arrays: Any) -> Any:
+def _slice_windows(strip: Strip, arrays: Any) -> Any:
     """The entries of arrays for the windows of a strip."""
-    first, stop = strip.first, strip.first + strip.count
+    first, stop = strip.first_window, strip.first_window + strip.num_windows
     return jax.tree.map(lambda x: lax.slice_in_dim(x, first, stop, axis=strip.axis), arrays)
 
 
-def _put(strip: Strip, whole: Any, part: Any) -> Any:
-    """`whole` with the entries for the windows of a strip replaced by `part`."""
+def _update_windows(strip: Strip, arrays: Any, updates: Any) -> Any:
+    """`arrays` with the entries for the windows of a strip replaced by `updates`."""
     return jax.tree.map(
-        lambda x, rows: lax.dynamic_update_slice_in_dim(x, rows, strip.first, strip.axis),
-        whole,
-        part,
+        lambda x, rows: lax.dynamic_update_slice_in_dim(x, rows, strip.first_window, strip.axis),
+        arrays,
+        updates,
     )

@@ -23,12 +23,12 @@ _MODULES_NEEDING_THEIR_LIBRARY = (
     "flax",
     "haiku",
 )  # modules that import the library of their name
-_MODULES = ("equinox", "flax", "haiku", "scipy", "torch", "torchvision")
+_PUBLIC_MODULES = ("equinox", "flax", "haiku", "scipy", "torch", "torchvision")
 
 
 def __getattr__(name: str) -> ModuleType:
     """Import the module `name` on first use."""
-    if name in _MODULES:
+    if name in _PUBLIC_MODULES:
         return importlib.import_module(f"{__name__}.{name}")
     message = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(message, name=name, obj=sys.modules[__name__])
@@ -36,9 +36,9 @@ def __getattr__(name: str) -> ModuleType:
 
 def __dir__() -> list[str]:
     """List only modules whose library is installed, because `help` imports every listed module."""
-    importable = {
+    importable_names = {
         name
-        for name in _MODULES
+        for name in _PUBLIC_MODULES
         if importlib.util.find_spec(name if name in _MODULES_NEEDING_THEIR_LIBRARY else "jax")
     }
-    return sorted({*globals(), *importable} - {"ModuleType", "importlib", "sys"})
+    return sorted({*globals(), *importable_names} - {"ModuleType", "importlib", "sys"})

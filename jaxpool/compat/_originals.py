@@ -18,14 +18,14 @@ from jax import Array
 from jax import numpy as jnp
 
 from jaxpool._accelerate.bind import install_dispatcher, replacing_reductions
-from jaxpool._arguments.arrays import with_weak_type
+from jaxpool._arguments.arrays import as_weakly_typed
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.select_pool import pool_op
 from jaxpool._ops.sum_pool import SumPool
-from jaxpool._shards.pools import windowed
+from jaxpool._shards.pools import apply_by_type
 from jaxpool.compat._traced_reduction import trace_first_reduction
 
 DivisorRule = Literal["not", "counted", "real"]
@@ -79,12 +79,12 @@ def pool_with_one_op(
     reduction = trace_first_reduction(original_pool, x, *args)
     if reduction is None or (reduction.kind == "sum" and not dtypes.is_float(x.dtype)):
         return None
-    leading = 0 if channels_moved_last else reduction.operand_ndim - x.ndim
-    dims = [dataclasses.replace(dim, axis=dim.axis - leading) for dim in reduction.window.dims]
+    axis_offset = 0 if channels_moved_last else reduction.operand_ndim - x.ndim
+    dims = [dataclasses.replace(dim, axis=dim.axis - axis_offset) for dim in reduction.window.dims]
     window = Window(tuple(dims))
     # An average over no elements is NaN in the originals, but 0 in `SumPool`.
-    empty = divisor_rule == "real" and any(dim.first_empty_window() is not None for dim in dims)
-    if empty or window.pooled(x.shape) != reduction.shape:
+    has_empty = divisor_rule == "real" and any(dim.first_empty_window() is not None for dim in dims)
+    if has_empty or window.pooled_shape(x.shape) != reduction.shape:
         return None
     kind = reduction.kind
     op = (
@@ -93,7 +93,7 @@ def pool_with_one_op(
         else pool_op(window, cast(Kind, kind), "first")
     )
     try:
-        y = windowed(op, x.astype(reduction.dtype))
+        y = apply_by_type(op, x.astype(reduction.dtype))
     except ArgumentError:  # shards of unequal sizes
         return None
-    return with_weak_type(y) if reduction.weak_type else y
+    return as_weakly_typed(y) if reduction.weak_type else y

@@ -35,19 +35,19 @@ def check_static_sizes(x: Array, axes: Sequence[int]) -> None:
 
 def add_axis_of_size_1(arguments: dict[str, Any], ndim: int) -> dict[str, Any]:
     """The arguments of a filter along no axis, changed to filter along an added last axis of size 1."""
-    changed = {**arguments, "axes": (ndim,), "origin": 0}
+    new_arguments = {**arguments, "axes": (ndim,), "origin": 0}
     ints_per_axis("origin", arguments["origin"], 0, min_value=-(2**31))
     if arguments["size"] is not None:
         ints_per_axis("size", arguments["size"], 0)
-        changed["size"] = 1
+        new_arguments["size"] = 1
     if is_tuple_or_list(arguments["mode"]) and not arguments["mode"]:
-        changed["mode"] = "nearest"
+        new_arguments["mode"] = "nearest"
     for name in ("footprint", "structure"):
         if arguments.get(name) is not None and np.ndim(arguments[name]) == 0:
-            changed[name] = (
+            new_arguments[name] = (
                 arguments[name].reshape(1) if is_array(arguments[name]) else [arguments[name]]
             )
-    return changed
+    return new_arguments
 
 
 def check_cval_fits_dtype(cval: Any, dtype: Any) -> None:
@@ -64,14 +64,14 @@ def output_dtype(output: Any, x: Array) -> np.dtype:
     """The dtype of the result."""
     rule, hint = "a dtype or None: arrays do not change", "Use the result."
     # NumPy would use the dtype of an array or a number.
-    dtype, known = x.dtype, not is_array(output)
-    if known and output is not None:
+    dtype, is_dtype = x.dtype, not is_array(output)
+    if is_dtype and output is not None:
         try:
             dtype = jnp.dtype(output)
-            known = bool(jnp.issubdtype(dtype, jnp.number) or dtype == np.bool_)
+            is_dtype = bool(jnp.issubdtype(dtype, jnp.number) or dtype == np.bool_)
         except Exception:  # NumPy raises exceptions of several types
-            known = False
-    if not known:
+            is_dtype = False
+    if not is_dtype:
         got = type(output) if is_array(output) else output
         raise ArgumentError("output", rule, got, hint, TypeError)
     return dtype
@@ -106,8 +106,8 @@ def cast_with_wraparound(y: Array, dtype: np.dtype) -> Array:
         return cast_with_wraparound(y, np.dtype(np.uint8)).astype(dtype)
     if is_float(y.dtype) and dtype == np.uint32:
         return jnp.where(y < 0, y.astype(np.int32).astype(dtype), y.astype(dtype))
-    small = not is_float(dtype) and dtype.itemsize < 4 and dtype != np.bool_
-    return y.astype(np.int32).astype(dtype) if small and is_float(y.dtype) else y.astype(dtype)
+    is_narrow = not is_float(dtype) and dtype.itemsize < 4 and dtype != np.bool_
+    return y.astype(np.int32).astype(dtype) if is_narrow and is_float(y.dtype) else y.astype(dtype)
 
 
 def cast_preserves_order(source_dtype: np.dtype, target_dtype: np.dtype) -> bool:

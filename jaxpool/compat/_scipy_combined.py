@@ -23,21 +23,21 @@ COMBINED_FILTERS = (
 def combine_filters(function_name: str, input: Any, arguments: dict[str, Any]) -> Array:
     """The result of the function `function_name`, which is in `COMBINED_FILTERS`."""
 
-    def input_and_result(filter: str, output: Any) -> tuple[Array, Array]:
+    def input_and_result(filter_name: str, output: Any) -> tuple[Array, Array]:
         call = Filter(
-            filter, input, function_name=function_name, **(arguments | {"output": output})
+            filter_name, input, function_name=function_name, **(arguments | {"output": output})
         )
         return call.x, call.compute()
 
     if function_name.endswith("tophat"):
-        opened = function_name == "white_tophat"
-        x, y = input_and_result("grey_opening" if opened else "grey_closing", arguments["output"])
+        is_white = function_name == "white_tophat"
+        x, y = input_and_result("grey_opening" if is_white else "grey_closing", arguments["output"])
         with name_function_in_errors(f"compat.scipy.{function_name}", **{"input.shape": x.shape}):
-            return _subtract(x, y, y.dtype) if opened else _subtract(y, x, y.dtype)
+            return _subtract(x, y, y.dtype) if is_white else _subtract(y, x, y.dtype)
     x, dilated = input_and_result("grey_dilation", None)
     with name_function_in_errors(f"compat.scipy.{function_name}", **{"input.shape": x.shape}):
         if x.dtype == jnp.bool_:
-            rule, hint = "of integers or floats, as a difference of bools is none", "Convert it."
+            rule, hint = ("of integers or floats, as a difference of bools is none", "Convert it.")
             raise wrong_dtype_error("input", rule, x, hint)
     eroded = input_and_result("grey_erosion", None)[1]
     return (
@@ -49,8 +49,8 @@ def _subtract(x: Array, y: Array, dtype: Any) -> Array:
     """x - y in `dtype`, as NumPy computes it with an output array of that dtype; for bools, x ^ y."""
     if x.dtype == y.dtype == jnp.bool_:
         return x ^ y
-    wide = jnp.promote_types(x.dtype, y.dtype)
-    if not np.can_cast(wide, dtype, "same_kind"):
-        rule = f"a type to which a difference of {wide} is cast without a change of kind"
+    common = jnp.promote_types(x.dtype, y.dtype)
+    if not np.can_cast(common, dtype, "same_kind"):
+        rule = f"a type to which a difference of {common} is cast without a change of kind"
         raise ArgumentError("output", rule, dtype, "Convert the result.", TypeError)
-    return (x.astype(wide) - y.astype(wide)).astype(dtype)
+    return (x.astype(common) - y.astype(common)).astype(dtype)

@@ -29,14 +29,14 @@ from jaxpool._arguments.sizes import (
 )
 from jaxpool._geometry.window import Window, make_window
 from jaxpool._kernels.dtypes import Kind, is_float
-from jaxpool._ops.apply import applied
-from jaxpool._ops.blur import over_border
+from jaxpool._ops.apply import apply_default_jvp
+from jaxpool._ops.blur import window_of_padded_array
 from jaxpool._ops.morphology import Morphology
-from jaxpool._ops.rank_pool import RankPool, ranked
+from jaxpool._ops.rank_pool import RankPool, apply_rank_pool
 from jaxpool._ops.select_pool import SelectPool
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan.rank_pool import Rank
-from jaxpool._shards.split import by_window
+from jaxpool._shards.split import shard_pool_by_window
 from jaxpool.compat._scipy_args import (
     JNP_PAD_MODES,
     MAX_BORDER_REPEATS,
@@ -81,16 +81,20 @@ class ExtendedBorderPool:
 
 def pool_with_extended_border(op: ExtendedBorderPool, x: Array, *arguments: Array) -> Array:
     """Extend the border of x, and pool the extended array."""
-    fill = np.asarray(op.cval).astype(x.dtype)
+    fill_value = np.asarray(op.cval).astype(x.dtype)
     for dim, mode in zip(op.window.dims, op.modes, strict=True):
-        sides = [(dim.low, dim.tail) if axis == dim.axis else (0, 0) for axis in range(x.ndim)]
-        options: dict[str, Any] = {"constant_values": fill} if mode == "constant" else {}
-        x = jnp.pad(x, sides, mode, **options)
-    return op.pool(dataclasses.replace(op.op, window=over_border(op.window)), x, *arguments)
+        pad_widths = [
+            (dim.low, dim.used_high) if axis == dim.axis else (0, 0) for axis in range(x.ndim)
+        ]
+        pad_options: dict[str, Any] = {"constant_values": fill_value} if mode == "constant" else {}
+        x = jnp.pad(x, pad_widths, mode, **pad_options)
+    return op.pool(
+        dataclasses.replace(op.op, window=window_of_padded_array(op.window)), x, *arguments
+    )
 
 
 def _apply_select_or_rank(op: SelectPool | RankPool, x: Array) -> Array:
-    return ranked(op, x) if isinstance(op, RankPool) else applied(op, x)
+    return apply_rank_pool(op, x) if isinstance(op, RankPool) else apply_default_jvp(op, x)
 
 
 class Filter:
@@ -118,18 +122,18 @@ class Filter:
                 axes, self.x = args["axes"], self.x[..., None]
             self.axes = normalise_axes(axes, self.x.ndim, None, "input")
             check_static_sizes(self.x, self.axes)
-            count, mode = len(self.axes), args["mode"]
+            num_axes, mode = len(self.axes), args["mode"]
             mode = array_to_list(mode)
-            self.modes = tuple(mode) if is_tuple_or_list(mode) else (mode,) * count
-            known = all(isinstance(each, str) and each in JNP_PAD_MODES for each in self.modes)
-            if len(self.modes) != count or not known:
+            self.modes = tuple(mode) if is_tuple_or_list(mode) else (mode,) * num_axes
+            are_valid = all(isinstance(name, str) and name in JNP_PAD_MODES for name in self.modes)
+            if len(self.modes) != num_axes or not are_valid:
                 rule = f"one of {', '.join(JNP_PAD_MODES)}, or one per axis"
                 raise ArgumentError("mode", rule, mode, "Use 'nearest', say.")
             if not is_number(args["cval"]):
                 raise ArgumentError("cval", "a number", args["cval"], "Pass 0.0, say.", TypeError)
             check_cval_fits_dtype(args["cval"], self.x.dtype)
             self.dtype = output_dtype(args["output"], self.x)
-            self.origins = ints_per_axis("origin", args["origin"], count, min_value=-(2**31))
+            self.origins = ints_per_axis("origin", args["origin"], num_axes, min_value=-(2**31))
             return cast_with_wraparound(
                 lax.reshape(self._compute_without_cast(), shape), self.dtype
             )
@@ -144,18 +148,18 @@ class Filter:
         if self.separable:  # SciPy skips axes of window size 1, so their origin has no effect
             pairs = zip(self.origins, shape, strict=True)
             self.origins = tuple(0 if size == 1 else origin for origin, size in pairs)
-        self.cast = self.separable and not cast_preserves_order(x.dtype, self.dtype)
+        self.casts_per_axis = self.separable and not cast_preserves_order(x.dtype, self.dtype)
         if self.name not in _REDUCTIONS_OF_GREY_FILTER:
             return self._filter_by_rank(x, self._rank_of_filter(len(taps)), shape, taps)
         dtype = x.dtype if kernel is None or x.dtype != np.bool_ else np.dtype(np.uint8)
-        *first, last = _REDUCTIONS_OF_GREY_FILTER[self.name]
-        cast, self.cast = self.cast, False
-        for kind in first:
+        *first_kinds, last_kind = _REDUCTIONS_OF_GREY_FILTER[self.name]
+        casts_per_axis, self.casts_per_axis = self.casts_per_axis, False
+        for kind in first_kinds:
             x = cast_with_wraparound(
                 self._dilate_or_erode(x.astype(dtype), kind, shape, taps, kernel), dtype
             )
-        self.cast = cast
-        return self._dilate_or_erode(x.astype(dtype), last, shape, taps, kernel)
+        self.casts_per_axis = casts_per_axis
+        return self._dilate_or_erode(x.astype(dtype), last_kind, shape, taps, kernel)
 
     def _window_shape_and_taps(self, kernel: Array | None) -> tuple[tuple[int, ...], np.ndarray]:
         """The shape of the window, and the flat indices of its elements that take part."""
@@ -171,15 +175,17 @@ class Filter:
         part = as_footprint(
             np.ones(kernel.shape, bool) if mask is None and kernel is not None else mask
         )
-        fits = kernel is None or kernel.shape == part.shape
-        named = "structure" if mask is None else "footprint"
-        if part.ndim != len(self.axes) or not fits:
-            rule = f"of {len(self.axes)} axes" + ("" if fits else " and the shape of `structure`")
-            raise ArgumentError(named, rule, part.shape, "Name as many axes.", attribute="shape")
+        matches = kernel is None or kernel.shape == part.shape
+        name = "structure" if mask is None else "footprint"
+        if part.ndim != len(self.axes) or not matches:
+            rule = f"of {len(self.axes)} axes" + (
+                "" if matches else " and the shape of `structure`"
+            )
+            raise ArgumentError(name, rule, part.shape, "Name as many axes.", attribute="shape")
         if not part.any():
             rule = "of at least one element that takes part"
-            raise ArgumentError(named, rule, part.shape, "Pass np.ones((3, 3)).", attribute="shape")
-        self._check_window_sizes(named, part.shape)
+            raise ArgumentError(name, rule, part.shape, "Pass np.ones((3, 3)).", attribute="shape")
+        self._check_window_sizes(name, part.shape)
         self.separable = kernel is None and bool(part.all()) and self.name in _SEPARABLE_FILTERS
         return part.shape, np.flatnonzero(part)
 
@@ -191,16 +197,16 @@ class Filter:
         """
         if not self.separable and len(self.axes) == self.x.ndim:
             return [*enumerate(origins)]
-        places = [*zip(self.axes, origins, strict=True)]
-        return places if self.separable else sorted(places)
+        axes_and_origins = [*zip(self.axes, origins, strict=True)]
+        return axes_and_origins if self.separable else sorted(axes_and_origins)
 
     def _check_window_sizes(self, arg_name: str, sizes: Sequence[int]) -> None:
         """Raise for windows of over `MAX_WINDOW_ELEMENTS` elements, or over `MAX_BORDER_REPEATS` times the input."""
-        known = [self.x.shape[axis] or width for axis, width in zip(self.axes, sizes, strict=True)]
-        too_long = max(sizes) > MAX_BORDER_REPEATS * min(known) and any(
+        spans = [self.x.shape[axis] or width for axis, width in zip(self.axes, sizes, strict=True)]
+        too_long = max(sizes) > MAX_BORDER_REPEATS * min(spans) and any(
             width > MAX_BORDER_REPEATS * size
-            for order in (known, [size for _, size in sorted(zip(self.axes, known, strict=True))])
-            for width, size in zip(sizes, order, strict=True)
+            for lengths in (spans, [size for _, size in sorted(zip(self.axes, spans, strict=True))])
+            for width, size in zip(sizes, lengths, strict=True)
         )
         if too_long or math.prod(sizes) > MAX_WINDOW_ELEMENTS:
             rule = f"of at most 2**20 elements, and {MAX_BORDER_REPEATS} times as long as input"
@@ -212,11 +218,11 @@ class Filter:
         if "percentile" in self.arguments:
             rule, hint = "a number from -100 to 100", "50 is the median, -10 is 90."
             percentile = self.arguments["percentile"]
-            share = checked_float(
+            percent = checked_float(
                 "percentile", percentile, rule, hint, lambda value: abs(value) <= 100
             )
-            share = share + 100.0 if share < 0 else share
-            return min(num_taps - 1, int(float(num_taps) * share / 100.0))
+            percent = percent + 100.0 if percent < 0 else percent
+            return min(num_taps - 1, int(float(num_taps) * percent / 100.0))
         ranks: dict[str, Rank] = {"max": num_taps - 1, "min": 0, "med": "higher"}
         return ranks[self.name[:3]]
 
@@ -229,7 +235,7 @@ class Filter:
         *xs: Array,
     ) -> Array:
         """`pool` with the op `make_op(window)`, for a window of `window_shape` along `axes_and_origins`."""
-        sides = []
+        padding = []
         for size, (_, origin) in zip(window_shape, axes_and_origins, strict=True):
             low = size // 2 + origin
             if not 0 <= low < size:
@@ -237,26 +243,26 @@ class Filter:
                 raise ArgumentError(
                     "origin", rule, self.arguments["origin"], "Move the window less."
                 )
-            sides.append((low, size - 1 - low))
+            padding.append((low, size - 1 - low))
         axes = tuple(axis for axis, _ in axes_and_origins)
         if any(xs[0].shape[axis] == 0 for axis in axes):
             return xs[0]
         modes = tuple(JNP_PAD_MODES[self.modes[self.axes.index(axis)]] for axis in axes)
-        window = make_window(xs[0].shape, window_shape, padding=sides, axes=axes)
+        window = make_window(xs[0].shape, window_shape, padding=padding, axes=axes)
         op = ExtendedBorderPool(window, modes, self.arguments["cval"], pool, make_op(window))
-        split = by_window(xs[0], window)
-        for halo in split.shards.halos:
+        windows = shard_pool_by_window(xs[0], window)
+        for halo in windows.geometry.halos:
             if modes[axes.index(halo.dim.axis)] == "wrap":
                 rule = f"another where axis {halo.dim.axis} of input lies on several devices"
                 raise ArgumentError("mode", rule, self.arguments["mode"], "Use 'nearest', say.")
         if {"symmetric", "reflect"}.intersection(modes):
-            split.check_reflected("input")
-        return split.apply(pool_with_extended_border, op, *xs)
+            windows.check_reflection("input")
+        return windows.apply(pool_with_extended_border, op, *xs)
 
     def _filter_by_rank(
         self, x: Array, rank: Rank, window_shape: tuple[int, ...], taps: np.ndarray
     ) -> Array:
-        if self.cast:
+        if self.casts_per_axis:
             return self._filter_axis_by_axis(x, "max" if rank else "min", window_shape)
 
         def make_op(window: Window) -> Any:
@@ -299,20 +305,25 @@ class Filter:
         if kernel is None:
             y = self._filter_by_rank(x, len(taps) - 1 if kind == "max" else 0, window_shape, taps)
         elif is_float(x.dtype):
-            flat = lax.reshape(kernel, (kernel.size,) + (1,) * x.ndim).astype(x.dtype)
-            flat = flat[::-1] if kind == "max" else flat
+            weights = lax.reshape(kernel, (kernel.size,) + (1,) * x.ndim).astype(x.dtype)
+            weights = weights[::-1] if kind == "max" else weights
 
             def make_op(window: Window) -> Any:
                 return Morphology(window, "first", tuple(taps.tolist()), kind)
 
             y = self._pool_over_window(
-                applied, make_op, window_shape, self._axes_and_origins(self.origins), x, flat
+                apply_default_jvp,
+                make_op,
+                window_shape,
+                self._axes_and_origins(self.origins),
+                x,
+                weights,
             )
         else:
             if is_float(self.dtype) and is_float(kernel.dtype):
                 rule = "of integers, or None, where input is of those and the structure of floats"
                 raise ArgumentError("output", rule, self.dtype, "Convert input to floats.")
-            steps = addends_of_structure(self.arguments["structure"], int(taps[0]), kind, x)
+            addends = addends_of_structure(self.arguments["structure"], int(taps[0]), kind, x)
             make_op = functools.partial(IntegerMorphology, taps=tuple(taps.tolist()), kind=kind)
             y = self._pool_over_window(
                 apply_integer_morphology,
@@ -320,7 +331,7 @@ class Filter:
                 window_shape,
                 self._axes_and_origins(self.origins),
                 x,
-                steps,
+                addends,
             )
         self.origins = origins
         return y
@@ -341,7 +352,7 @@ class Filter:
             def make_op(window: Window, adds_integers: bool = is_integer) -> Any:
                 return SumPool(window, "not" if adds_integers else "counted")
 
-            pool = integer_mean if is_integer else applied
+            pool = integer_mean if is_integer else apply_default_jvp
             x = cast_with_wraparound(
                 self._pool_over_window(pool, make_op, (width,), [(axis, origin)], x), self.dtype
             )

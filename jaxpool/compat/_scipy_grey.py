@@ -32,14 +32,14 @@ def apply_integer_morphology(op: IntegerMorphology, x: Array, structure_rows: Ar
     """
 
     def tap_sum(row: int, tap: int, dtype: Any) -> Array:
-        view = slices.elements_at_tap(x, op.window, tap).astype(dtype)
-        return view + slices.broadcast_like(structure_rows[row].astype(dtype), view)
+        elements = slices.elements_at_tap(x, op.window, tap).astype(dtype)
+        return elements + slices.broadcast_like(structure_rows[row].astype(dtype), elements)
 
-    first = tap_sum(op.window.size, op.taps[0], structure_rows.dtype)
-    fraction = slices.broadcast_like(structure_rows[op.window.size + 1], first)
-    first = lax.select(first < 0, first + fraction, first)
-    others = (tap_sum(tap, tap, x.dtype).astype(structure_rows.dtype) for tap in op.taps[1:])
-    return functools.reduce(lax.max if op.kind == "max" else lax.min, others, first)
+    first_sum = tap_sum(op.window.size, op.taps[0], structure_rows.dtype)
+    has_fraction = slices.broadcast_like(structure_rows[op.window.size + 1], first_sum)
+    first_sum = lax.select(first_sum < 0, first_sum + has_fraction, first_sum)
+    other_sums = (tap_sum(tap, tap, x.dtype).astype(structure_rows.dtype) for tap in op.taps[1:])
+    return functools.reduce(lax.max if op.kind == "max" else lax.min, other_sums, first_sum)
 
 
 def addends_of_structure(structure: Any, first_tap: int, kind: Kind, x: Array) -> Array:
@@ -49,17 +49,17 @@ def addends_of_structure(structure: Any, first_tap: int, kind: Kind, x: Array) -
     """
     dtype = np.dtype(np.int32) if x.dtype.itemsize < 4 else x.dtype
     xp: Any = np if isinstance(structure, (tuple, list, np.ndarray)) else jnp
-    flat = xp.ravel(xp.asarray(structure))
-    flat = flat[::-1] if kind == "max" else flat
-    if is_float(flat.dtype):
-        flat = flat if kind == "max" else -flat
-        whole, low = xp.trunc(flat), xp.floor(flat[first_tap])
-        changed = low != flat[first_tap]
-        wide = np.int64 if xp is np else dtype if x.dtype.itemsize > 4 else np.int32
-        whole, low = whole.astype(wide).astype(dtype), low.astype(wide).astype(dtype)
+    addends = xp.ravel(xp.asarray(structure))
+    addends = addends[::-1] if kind == "max" else addends
+    if is_float(addends.dtype):
+        addends = addends if kind == "max" else -addends
+        ints, floor = xp.trunc(addends), xp.floor(addends[first_tap])
+        has_fraction = floor != addends[first_tap]
+        int_dtype = np.int64 if xp is np else dtype if x.dtype.itemsize > 4 else np.int32
+        ints, floor = ints.astype(int_dtype).astype(dtype), floor.astype(int_dtype).astype(dtype)
     else:
-        whole = flat.astype(dtype)
-        whole = whole if kind == "max" else -whole
-        low, changed = whole[first_tap], xp.zeros((), bool)
-    rows = xp.concatenate([whole, xp.stack([low, changed.astype(dtype)])])
+        ints = addends.astype(dtype)
+        ints = ints if kind == "max" else -ints
+        floor, has_fraction = ints[first_tap], xp.zeros((), bool)
+    rows = xp.concatenate([ints, xp.stack([floor, has_fraction.astype(dtype)])])
     return jnp.asarray(rows.reshape((-1,) + (1,) * x.ndim))

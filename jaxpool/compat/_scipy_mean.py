@@ -9,15 +9,15 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._ops.apply import applied
+from jaxpool._ops.apply import apply_default_jvp
 from jaxpool._ops.sum_pool import SumPool
 
 
 def check_window_size(window_size: int, dtype: np.dtype) -> None:
     """Raise if `window_size` is more integers of `dtype` than `integer_mean` can add."""
-    largest = math.isqrt(int(jnp.iinfo(_accumulator_dtype(dtype)).max))
-    if window_size > largest and not _sum_fits_int32(window_size, dtype):
-        rule = f"at most {largest} along an axis of {dtype}"
+    max_size = math.isqrt(int(jnp.iinfo(_accumulator_dtype(dtype)).max))
+    if window_size > max_size and not _sum_fits_int32(window_size, dtype):
+        rule = f"at most {max_size} along an axis of {dtype}"
         raise ArgumentError("size", rule, window_size, "Convert input to float32 first.")
 
 
@@ -27,15 +27,15 @@ def integer_mean(op: SumPool, x: Array) -> Array:
     If the sum could overflow, each integer is divided by the number of elements. The sum of the quotients cannot
     overflow, and `check_window_size` bounds the sum of the remainders.
     """
-    width, wide = op.window.size, x.astype(_accumulator_dtype(x.dtype))
-    count = np.asarray(width, wide.dtype)
-    if _sum_fits_int32(width, x.dtype):
-        total = applied(op, wide)
+    num_elements, wide_x = op.window.size, x.astype(_accumulator_dtype(x.dtype))
+    count = np.asarray(num_elements, wide_x.dtype)
+    if _sum_fits_int32(num_elements, x.dtype):
+        total = apply_default_jvp(op, wide_x)
         return lax.div(total, lax.full_like(total, count))
-    quotients = jnp.floor_divide(wide, count)
-    remainders = applied(op, wide - quotients * count)
+    quotients = jnp.floor_divide(wide_x, count)
+    remainders = apply_default_jvp(op, wide_x - quotients * count)
     correction = lax.div(remainders, lax.full_like(remainders, count))
-    mean = applied(op, quotients) + correction  # the floor of the mean
+    mean = apply_default_jvp(op, quotients) + correction  # the floor of the mean
     rounded_down = (mean < 0) & (remainders != correction * count)
     return mean + rounded_down.astype(mean.dtype)
 
@@ -47,5 +47,5 @@ def _accumulator_dtype(dtype: np.dtype) -> np.dtype:
 
 def _sum_fits_int32(num_elements: int, dtype: np.dtype) -> bool:
     """Whether int32 can represent the sum of any `num_elements` elements of `dtype`."""
-    highest = 1 if dtype == np.bool_ else int(jnp.iinfo(dtype).max)
-    return dtype.itemsize < 4 and num_elements * (highest + 1) < 2**31
+    max_value = 1 if dtype == np.bool_ else int(jnp.iinfo(dtype).max)
+    return dtype.itemsize < 4 and num_elements * (max_value + 1) < 2**31

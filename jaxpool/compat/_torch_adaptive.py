@@ -65,16 +65,16 @@ Example:
 def _adaptive_max_pool(
     num_spatial_dims: int, input: Any, output_size: OutputSizes, return_indices: bool = False
 ) -> ValuesOrValuesAndIndices:
-    function = f"adaptive_max_pool{num_spatial_dims}d"
-    x = args.as_array_of_dtypes(function, input, FLOAT_DTYPES)
-    with args.name_torch_function_in_errors(function, x, output_size=output_size):
+    function_name = f"adaptive_max_pool{num_spatial_dims}d"
+    x = args.as_array_of_dtypes(function_name, input, FLOAT_DTYPES)
+    with args.name_torch_function_in_errors(function_name, x, output_size=output_size):
         return_indices = args.as_bool("return_indices", return_indices)
         args.check_shape(x, num_spatial_dims, x.ndim - 1)
-        outs = _output_sizes(x, num_spatial_dims, output_size)
+        output_sizes = _output_sizes(x, num_spatial_dims, output_size)
         check_fits_int32_indices("input", x.shape[x.ndim - num_spatial_dims :])
-        if 0 in outs:
-            return args.empty_pool_result(x, num_spatial_dims, outs, return_indices)
-        window = adaptive_window(x.shape, outs, args.spatial_axes(x, num_spatial_dims))
+        if 0 in output_sizes:
+            return args.empty_pool_result(x, num_spatial_dims, output_sizes, return_indices)
+        window = adaptive_window(x.shape, output_sizes, args.spatial_axes(x, num_spatial_dims))
     op = adaptive_max_op(window, "last_nan")
     if not return_indices:
         return apply(op, "jvp", x)
@@ -108,16 +108,16 @@ Example:
 
 
 def _adaptive_avg_pool(num_spatial_dims: int, input: Any, output_size: OutputSizes) -> Array:
-    function = f"adaptive_avg_pool{num_spatial_dims}d"
-    x = args.as_array_of_dtypes(function, input, FLOAT_DTYPES)
-    with args.name_torch_function_in_errors(function, x, output_size=output_size):
+    function_name = f"adaptive_avg_pool{num_spatial_dims}d"
+    x = args.as_array_of_dtypes(function_name, input, FLOAT_DTYPES)
+    with args.name_torch_function_in_errors(function_name, x, output_size=output_size):
         args.check_shape(
             x, num_spatial_dims, x.ndim - 1 if num_spatial_dims == 3 else num_spatial_dims
         )
-        outs = _output_sizes(x, num_spatial_dims, output_size)
-        if 0 in outs:
-            return jnp.zeros((*x.shape[: x.ndim - num_spatial_dims], *outs), x.dtype)
-        window = adaptive_window(x.shape, outs, args.spatial_axes(x, num_spatial_dims))
+        output_sizes = _output_sizes(x, num_spatial_dims, output_size)
+        if 0 in output_sizes:
+            return jnp.zeros((*x.shape[: x.ndim - num_spatial_dims], *output_sizes), x.dtype)
+        window = adaptive_window(x.shape, output_sizes, args.spatial_axes(x, num_spatial_dims))
     return apply(adaptive_avg_op(window), "jvp", x)
 
 

@@ -50,5 +50,5 @@ def aminmax(input: Any, *, dim: int | None = None, keepdim: bool = False) -> Min
     with args.name_torch_function_in_errors("aminmax", x):
         if is_tuple_or_list(dim):
             raise ArgumentError("dim", "an axis or None", dim, "Use amin and amax.", TypeError)
-    both = (reduce_dims("aminmax", kind, x, dim, keepdim) for kind in ("min", "max"))
-    return MinAndMax(*both)
+    extrema = (reduce_dims("aminmax", kind, x, dim, keepdim) for kind in ("min", "max"))
+    return MinAndMax(*extrema)

@@ -17,7 +17,7 @@ from jaxpool._arguments.arrays import as_array, wrong_dtype_error
 from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 from jaxpool._arguments.sizes import is_int, is_tuple_or_list
 from jaxpool._geometry.window import Window, make_window
-from jaxpool._shards.split import by_window
+from jaxpool._shards.split import shard_pool_by_window
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -64,8 +64,8 @@ def name_torch_function_in_errors(
 def check_shape(x: Array, num_spatial_dims: int, num_nonempty_axes: int) -> None:
     """Raise unless x is `(N, C, *spatial)` or `(C, *spatial)` and its last `num_nonempty_axes` axes are not empty."""
     if x.ndim not in (num_spatial_dims + 1, num_spatial_dims + 2):
-        least, most = num_spatial_dims + 1, num_spatial_dims + 2
-        rule = f"an array of {least} or {most} axes, batch, channels and {num_spatial_dims} pooled"
+        min_ndim, max_ndim = num_spatial_dims + 1, num_spatial_dims + 2
+        rule = f"an array of {min_ndim} or {max_ndim} axes, batch, channels and {num_spatial_dims} pooled"
         raise ArgumentError(
             "input", rule, x.ndim, "The batch axis may be left out.", attribute="ndim"
         )
@@ -132,15 +132,15 @@ def make_torch_window(
 
     With a dilation, a window may contain only padding. Its maximum is the lowest value, as in PyTorch.
     """
-    kernel = ints_per_spatial_dim("kernel_size", kernel_size, num_spatial_dims)
-    unset = stride is None or (is_tuple_or_list(stride) and not stride)
-    strides = kernel if unset else ints_per_spatial_dim("stride", stride, num_spatial_dims)
+    window_sizes = ints_per_spatial_dim("kernel_size", kernel_size, num_spatial_dims)
+    is_unset = stride is None or (is_tuple_or_list(stride) and not stride)
+    strides = window_sizes if is_unset else ints_per_spatial_dim("stride", stride, num_spatial_dims)
     pads = ints_per_spatial_dim("padding", padding, num_spatial_dims, min_value=0)
-    if any(pad > width // 2 for pad, width in zip(pads, kernel, strict=True)):
+    if any(pad > width // 2 for pad, width in zip(pads, window_sizes, strict=True)):
         raise ArgumentError("padding", "at most half the window", padding, "Use jaxpool.max_pool.")
     window = make_window(
         x.shape,
-        kernel,
+        window_sizes,
         strides,
         pads,
         window_dilation=ints_per_spatial_dim("dilation", dilation, num_spatial_dims),
@@ -148,19 +148,19 @@ def make_torch_window(
         axes=spatial_axes(x, num_spatial_dims),
         empty_windows="allow",
     )
-    by_window(x, window)  # raises if shards would have unequal sizes
+    shard_pool_by_window(x, window)  # raises if shards would have unequal sizes
     return window
 
 
 def normalise_dim(dim: Any, ndim: int, arg_name: str = "dim") -> int:
     """`dim` as a non-negative axis; a scalar accepts the axes 0 and -1."""
-    count = max(ndim, 1)
-    rule = f"an int from {-count} to {count - 1}"
+    num_axes = max(ndim, 1)
+    rule = f"an int from {-num_axes} to {num_axes - 1}"
     if not is_int(dim):
         raise ArgumentError(arg_name, rule, dim, "Pass an int.", TypeError)
-    if not -count <= operator.index(dim) < count:
+    if not -num_axes <= operator.index(dim) < num_axes:
         raise ArgumentError(arg_name, rule, dim, "Name an axis of `input`.")
-    return operator.index(dim) % count
+    return operator.index(dim) % num_axes
 
 
 def as_bool(arg_name: str, value: Any) -> bool:
@@ -172,17 +172,20 @@ def as_bool(arg_name: str, value: Any) -> bool:
 
 def accept_numpy_keywords(function: Callable[P, R]) -> Callable[P, R]:
     """`function` with the keywords `axis` and `keepdims` as aliases of `dim` and `keepdim`, as in PyTorch."""
-    accepted = inspect.signature(function).parameters
+    parameters = inspect.signature(function).parameters
 
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
-        for alias, name in (("axis", "dim"), ("keepdims", "keepdim")):
-            if alias in kwargs and name in accepted:
+        for alias, torch_name in (("axis", "dim"), ("keepdims", "keepdim")):
+            if alias in kwargs and torch_name in parameters:
                 with name_function_in_errors(f"compat.torch.{function.__name__}"):
-                    if name in kwargs:
-                        rule, hint = f"missing where `{name}` is given", "Pass one of the two."
+                    if torch_name in kwargs:
+                        rule, hint = (
+                            f"missing where `{torch_name}` is given",
+                            "Pass one of the two.",
+                        )
                         raise ArgumentError(alias, rule, kwargs[alias], hint, TypeError)
-                kwargs[name] = kwargs.pop(alias)
+                kwargs[torch_name] = kwargs.pop(alias)
         return function(*args, **kwargs)
 
     return wrapper

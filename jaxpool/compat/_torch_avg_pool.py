@@ -13,7 +13,7 @@ from jaxpool._arguments.choices import check_bool
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_int
 from jaxpool._ops.sum_pool import SumPool
-from jaxpool._shards.pools import windowed
+from jaxpool._shards.pools import apply_by_type
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOAT_DTYPES, IntOrInts
 from jaxpool.compat._torch_rank import make_public_function
@@ -72,9 +72,9 @@ def _avg_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Array:
-    function = f"avg_pool{num_spatial_dims}d"
-    x = args.as_array_of_dtypes(function, input, (*FLOAT_DTYPES, np.dtype(np.int64)))
-    with args.name_torch_function_in_errors(function, x, kernel_size=kernel_size):
+    function_name = f"avg_pool{num_spatial_dims}d"
+    x = args.as_array_of_dtypes(function_name, input, (*FLOAT_DTYPES, np.dtype(np.int64)))
+    with args.name_torch_function_in_errors(function_name, x, kernel_size=kernel_size):
         args.check_shape(x, num_spatial_dims, num_spatial_dims + 1)
         window = args.make_torch_window(
             x, num_spatial_dims, kernel_size, stride, padding, 1, ceil_mode
@@ -84,8 +84,8 @@ def _avg_pool(
             raise ArgumentError("kernel_size", rule, kernel_size, hint)
         op = SumPool(window, _divisor_rule(divisor_override, count_include_pad))
         if x.dtype in FLOAT_DTYPES:
-            return windowed(op, x)
-        return jnp.trunc(windowed(op, x.astype(jnp.float64))).astype(x.dtype)
+            return apply_by_type(op, x)
+        return jnp.trunc(apply_by_type(op, x.astype(jnp.float64))).astype(x.dtype)
 
 
 def _avg_pool1d(

@@ -26,11 +26,11 @@ def _common_dtype(input: Array, other: Array) -> Any:
     The rule is PyTorch's, and does not depend on `jax_numpy_dtype_promotion`.
     """
     with jax.numpy_dtype_promotion("standard"):
-        both = jnp.promote_types(input.dtype, other.dtype)
+        dtype = jnp.promote_types(input.dtype, other.dtype)
     if (input.ndim == 0) == (other.ndim == 0):
-        return both
-    wide, scalar = (input, other) if input.ndim else (other, input)
-    return both if _dtype_category(scalar.dtype) > _dtype_category(wide.dtype) else wide.dtype
+        return dtype
+    array, scalar = (input, other) if input.ndim else (other, input)
+    return dtype if _dtype_category(scalar.dtype) > _dtype_category(array.dtype) else array.dtype
 
 
 def promote_to_common_dtype(function_name: str, input: Any, other: Any) -> tuple[Array, Array]:

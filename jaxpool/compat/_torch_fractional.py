@@ -16,7 +16,7 @@ from jaxpool._arguments.coefficients import is_number
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import check_fits_int32_indices, is_tuple_or_list
 from jaxpool._ops.apply import apply_with_extra_args
-from jaxpool._ops.random_pool import chance_dtype
+from jaxpool._ops.random_pool import random_dtype_of
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOAT_DTYPES, IntOrInts, ValuesOrValuesAndIndices
 from jaxpool.compat._torch_rank import make_public_function
@@ -33,9 +33,12 @@ def _output_sizes(
     rule, hint = "given without `output_ratio`", "Pass one of the two."
     if output_ratio is None:
         raise ArgumentError("output_size", rule, None, hint)
-    rule, hint = f"{num_spatial_dims} numbers", f"Pass a tuple such as {(0.5,) * num_spatial_dims}."
-    one = is_number(output_ratio) and num_spatial_dims == 3
-    ratios = (output_ratio,) * num_spatial_dims if one else output_ratio
+    rule, hint = (
+        f"{num_spatial_dims} numbers",
+        f"Pass a tuple such as {(0.5,) * num_spatial_dims}.",
+    )
+    is_single = is_number(output_ratio) and num_spatial_dims == 3
+    ratios = (output_ratio,) * num_spatial_dims if is_single else output_ratio
     if not is_tuple_or_list(ratios):
         raise ArgumentError("output_ratio", rule, output_ratio, hint, TypeError)
     if len(ratios) < num_spatial_dims or (num_spatial_dims == 2 and len(ratios) > num_spatial_dims):
@@ -53,10 +56,10 @@ def _check_windows_fit(
 ) -> None:
     """Raise unless the windows fit. In 3d, PyTorch requires one spare element per axis."""
     check_fits_int32_indices("input", spatial_shape)
-    spare = int(len(spatial_shape) == 3)
+    num_spare = int(len(spatial_shape) == 3)
     for size, width, out in zip(spatial_shape, kernel_size, output_size, strict=True):
-        if out + width - 1 + spare > size:
-            rule = f"such that windows + kernel_size - 1 is at most {size - spare}, for size {size}"
+        if out + width - 1 + num_spare > size:
+            rule = f"such that windows + kernel_size - 1 is at most {size - num_spare}, for size {size}"
             hint = "Ask for fewer windows, or smaller ones."
             raise ArgumentError("output_size", rule, out, hint)
 
@@ -70,7 +73,9 @@ def _random_samples_or_draw(x: Array, num_spatial_dims: int, samples: Any, key: 
             rule = "given, or else `_random_samples`"
             raise ArgumentError("key", rule, None, "Pass jax.random.key(0), say.", TypeError)
         check_prng_key(key, "a PRNG key", "Pass jax.random.key(0), say.")
-        return jax.random.uniform(key, (batch, channels, num_spatial_dims), chance_dtype(x.dtype))
+        return jax.random.uniform(
+            key, (batch, channels, num_spatial_dims), random_dtype_of(x.dtype)
+        )
     rule = f"an array ({batch}, {channels}, {num_spatial_dims}) of the dtype of `input`"
     hint = f"Pass jax.random.uniform(key, ({batch}, {channels}, {num_spatial_dims}), input.dtype)."
     if not is_array(samples):
@@ -131,27 +136,27 @@ def _fractional_max_pool(
     *,
     key: Any = None,
 ) -> ValuesOrValuesAndIndices:
-    function = f"fractional_max_pool{num_spatial_dims}d"
-    x = args.as_array_of_dtypes(function, input, FLOAT_DTYPES)
-    with args.name_torch_function_in_errors(function, x, kernel_size=kernel_size):
+    function_name = f"fractional_max_pool{num_spatial_dims}d"
+    x = args.as_array_of_dtypes(function_name, input, FLOAT_DTYPES)
+    with args.name_torch_function_in_errors(function_name, x, kernel_size=kernel_size):
         return_indices = args.as_bool("return_indices", return_indices)
         args.check_shape(x, num_spatial_dims, x.ndim - 1)
-        kernel = args.ints_per_spatial_dim(
+        window_sizes = args.ints_per_spatial_dim(
             "kernel_size", kernel_size, num_spatial_dims, accept_one_entry=False
         )
-        outs = _output_sizes(x, num_spatial_dims, output_size, output_ratio)
-        _check_windows_fit(x.shape[x.ndim - num_spatial_dims :], kernel, outs)
+        output_sizes = _output_sizes(x, num_spatial_dims, output_size, output_ratio)
+        _check_windows_fit(x.shape[x.ndim - num_spatial_dims :], window_sizes, output_sizes)
         samples = _random_samples_or_draw(x, num_spatial_dims, _random_samples, key)
-        if 0 in outs:
-            return args.empty_pool_result(x, num_spatial_dims, outs, return_indices)
+        if 0 in output_sizes:
+            return args.empty_pool_result(x, num_spatial_dims, output_sizes, return_indices)
         axes = args.spatial_axes(x, num_spatial_dims)
-        op = make_fractional_op(x.shape, kernel, outs, axes, samples.dtype.name)
-    lanes = (*x.shape[: x.ndim - num_spatial_dims], *(1,) * num_spatial_dims)
-    by_axis = [samples[..., axis].reshape(lanes) for axis in range(num_spatial_dims)]
+        op = make_fractional_op(x.shape, window_sizes, output_sizes, axes, samples.dtype.name)
+    sample_shape = (*x.shape[: x.ndim - num_spatial_dims], *(1,) * num_spatial_dims)
+    samples_by_axis = [samples[..., axis].reshape(sample_shape) for axis in range(num_spatial_dims)]
     # In 2d, PyTorch's first number is for the width.
-    ordered = by_axis if num_spatial_dims == 3 else by_axis[::-1]
+    ordered_samples = samples_by_axis if num_spatial_dims == 3 else samples_by_axis[::-1]
     op = dataclasses.replace(op, ties="last_nan")
-    y, residual = apply_with_extra_args(op, x, *ordered)
+    y, residual = apply_with_extra_args(op, x, *ordered_samples)
     return (y, op.position(residual)) if return_indices else y
 
 

@@ -8,7 +8,7 @@ from jax import Array
 
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.sizes import static_sizes
-from jaxpool._ops.running_sums import running_log_of_sums
+from jaxpool._ops.running_sums import running_logsumexp
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOAT_DTYPES
 
@@ -48,4 +48,4 @@ def logcumsumexp(input: Any, dim: int) -> Array:
             static_sizes(x.shape, (axis,), min_size=0)
     if not x.ndim or 0 in x.shape:
         return x
-    return running_log_of_sums(x, axis)
+    return running_logsumexp(x, axis)

@@ -13,7 +13,7 @@ from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_tuple_or_list
 from jaxpool._kernels import dtypes
 from jaxpool._ops.sum_pool import SumPool
-from jaxpool._shards.pools import windowed
+from jaxpool._shards.pools import apply_by_type
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOAT_DTYPES, INT_DTYPES, ORDERED_DTYPES, IntOrInts
 from jaxpool.compat._torch_max_pool import torch_max_pool
@@ -76,20 +76,20 @@ def _lp_pool(
     stride: IntOrInts | None = None,
     ceil_mode: bool = False,
 ) -> Array:
-    function = f"lp_pool{num_spatial_dims}d"
-    x = args.as_array_of_dtypes(function, input, ORDERED_DTYPES)
-    with args.name_torch_function_in_errors(function, x, kernel_size=kernel_size):
+    function_name = f"lp_pool{num_spatial_dims}d"
+    x = args.as_array_of_dtypes(function_name, input, ORDERED_DTYPES)
+    with args.name_torch_function_in_errors(function_name, x, kernel_size=kernel_size):
         norm = _check_norm_type(norm_type)
-        infinite = isinstance(norm, (int, float)) and abs(norm) == np.inf
-        count = len(kernel_size) if is_tuple_or_list(kernel_size) else None  # type: ignore[arg-type]
-        if count is not None and (
-            (num_spatial_dims == 1 and not infinite) or count != num_spatial_dims
+        is_infinite = isinstance(norm, (int, float)) and abs(norm) == np.inf
+        num_sizes = len(kernel_size) if is_tuple_or_list(kernel_size) else None  # type: ignore[arg-type]
+        if num_sizes is not None and (
+            (num_spatial_dims == 1 and not is_infinite) or num_sizes != num_spatial_dims
         ):
             rule = "an int" if num_spatial_dims == 1 else f"an int or {num_spatial_dims} ints"
             raise ArgumentError("kernel_size", rule, kernel_size, "Pass an int.", TypeError)
-        if infinite:
-            accepted = (*FLOAT_DTYPES, *INT_DTYPES) if num_spatial_dims > 1 else FLOAT_DTYPES
-            if x.dtype not in accepted:
+        if is_infinite:
+            accepted_dtypes = (*FLOAT_DTYPES, *INT_DTYPES) if num_spatial_dims > 1 else FLOAT_DTYPES
+            if x.dtype not in accepted_dtypes:
                 raise wrong_dtype_error("input", "floats or integers", x)
         elif x.dtype not in FLOAT_DTYPES and isinstance(norm, int):
             rule = f"floats where `norm_type` is an int, {norm}"
@@ -98,17 +98,17 @@ def _lp_pool(
         window = args.make_torch_window(
             x, num_spatial_dims, kernel_size, stride, ceil_mode=ceil_mode
         )
-    if infinite:
+    if is_infinite:
         magnitude = x * lax.stop_gradient(lax.sign(x))  # |x| with gradient 0 at 0, as in PyTorch
         if norm > 0:
             return torch_max_pool(magnitude, window)
         return -torch_max_pool(-magnitude, window)
     dtype = x.dtype if x.dtype in FLOAT_DTYPES else jnp.dtype(np.float32)
-    wide = x.astype(dtypes.accumulator_dtype(dtype))
-    total = windowed(SumPool(window), wide**norm)
-    empty = total == 0  # the root is not differentiable at 0; PyTorch's gradient is 0
-    root = jnp.where(empty, 1, total) ** (1 / norm)
-    return jnp.where(empty, jnp.zeros_like(total) ** (1 / norm), root).astype(dtype)
+    wide_x = x.astype(dtypes.accumulator_dtype(dtype))
+    total = apply_by_type(SumPool(window), wide_x**norm)
+    is_zero = total == 0  # the root is not differentiable at 0; PyTorch's gradient is 0
+    root = jnp.where(is_zero, 1, total) ** (1 / norm)
+    return jnp.where(is_zero, jnp.zeros_like(total) ** (1 / norm), root).astype(dtype)
 
 
 lp_pool1d = make_public_function(1, _lp_pool, _LP_POOL_DOC)

@@ -10,8 +10,8 @@ from jaxpool._arguments.errors import name_function_in_errors
 from jaxpool._arguments.sizes import check_fits_int32_indices
 from jaxpool._geometry.window import Window
 from jaxpool._ops.select_pool import SelectPool
-from jaxpool._shards.pools import select_with_position, windowed
-from jaxpool._shards.split import by_window
+from jaxpool._shards.pools import apply_by_type, max_pool_with_position
+from jaxpool._shards.split import shard_pool_by_window
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOAT_DTYPES, INT_DTYPES, IntOrInts, ValuesOrValuesAndIndices
 from jaxpool.compat._torch_rank import make_public_function
@@ -58,12 +58,12 @@ def _max_pool(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> ValuesOrValuesAndIndices:
-    function = f"max_pool{num_spatial_dims}d"
-    with name_function_in_errors(f"compat.torch.{function}"):
+    function_name = f"max_pool{num_spatial_dims}d"
+    with name_function_in_errors(f"compat.torch.{function_name}"):
         return_indices = args.as_bool("return_indices", return_indices)
-    integers = INT_DTYPES if num_spatial_dims > 1 or return_indices else ()  # as in PyTorch
-    x = args.as_array_of_dtypes(function, input, (*FLOAT_DTYPES, *integers))
-    with args.name_torch_function_in_errors(function, x, kernel_size=kernel_size):
+    int_dtypes = INT_DTYPES if num_spatial_dims > 1 or return_indices else ()  # as in PyTorch
+    x = args.as_array_of_dtypes(function_name, input, (*FLOAT_DTYPES, *int_dtypes))
+    with args.name_torch_function_in_errors(function_name, x, kernel_size=kernel_size):
         args.check_shape(x, num_spatial_dims, num_spatial_dims + 1)
         window = args.make_torch_window(
             x, num_spatial_dims, kernel_size, stride, padding, dilation, ceil_mode
@@ -72,12 +72,12 @@ def _max_pool(
             check_fits_int32_indices("input", window.input_shape)
     if not return_indices:
         return torch_max_pool(x, window)
-    return by_window(x, window).run(select_with_position, x, "last_nan")
+    return shard_pool_by_window(x, window).run(max_pool_with_position, x, "last_nan")
 
 
 def torch_max_pool(x: Array, window: Window) -> Array:
     """The largest element of each window. As in PyTorch, the first tied element or the last NaN is selected."""
-    return windowed(SelectPool(window, "max", "last_nan"), x)
+    return apply_by_type(SelectPool(window, "max", "last_nan"), x)
 
 
 max_pool1d = make_public_function(1, _max_pool, _MAX_POOL_DOC)

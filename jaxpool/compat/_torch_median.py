@@ -33,10 +33,10 @@ def _median(
     with args.name_torch_function_in_errors(function_name, x):
         check_keepdim_has_dim(dim, keepdim)
     if 0 in x.shape:
-        none = np.nan if is_float(x.dtype) else jnp.iinfo(x.dtype).min
-        return jnp.full((), none, x.dtype)
-    line = lax.reshape(x, (x.size,))
-    return lax.squeeze(apply(op("split", (0,), line.shape), "jvp", line), (0,))
+        empty_value = np.nan if is_float(x.dtype) else jnp.iinfo(x.dtype).min
+        return jnp.full((), empty_value, x.dtype)
+    flat_x = lax.reshape(x, (x.size,))
+    return lax.squeeze(apply(op("split", (0,), flat_x.shape), "jvp", flat_x), (0,))
 
 
 @args.accept_numpy_keywords

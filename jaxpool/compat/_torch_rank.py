@@ -18,25 +18,25 @@ _SPATIAL_AXIS_NAMES = {1: "L", 2: "HW", 3: "DHW"}
 
 def _docstring_placeholders(function_name: str, num_spatial_dims: int) -> dict[str, str]:
     """The values of the placeholders in a docstring template, for `num_spatial_dims` pooled axes."""
-    axes = _SPATIAL_AXIS_NAMES[num_spatial_dims]
+    axis_names = _SPATIAL_AXIS_NAMES[num_spatial_dims]
 
-    def shape_text(*spatial: str) -> str:
-        return f"`(N, C, {', '.join(spatial)})` or `(C, {', '.join(spatial)})`"
+    def shape_text(*size_names: str) -> str:
+        return f"`(N, C, {', '.join(size_names)})` or `(C, {', '.join(size_names)})`"
 
-    last = ", ".join(["1"] * (num_spatial_dims - 1))
+    leading_ones = ", ".join(["1"] * (num_spatial_dims - 1))
     return {
         "name": function_name,
         "nd": f"{num_spatial_dims}d",
-        "shape": shape_text(*axes),
-        "pooled": shape_text(*(f"{axis}_out" for axis in axes)),
+        "shape": shape_text(*axis_names),
+        "pooled": shape_text(*(f"{axis}_out" for axis in axis_names)),
         "targets": shape_text("*output_size"),
-        "flat": " * ".join(axes),
+        "flat": " * ".join(axis_names),
         "sizes": "an int, or one per axis"
         if num_spatial_dims > 1
         else "an int, alone or in a tuple",
         # For the examples: a window of two elements along the last axis, a shape with one long axis, and two shapes.
-        "window": f"({last}, 2)" if num_spatial_dims > 1 else "2",
-        "row": f"(1, {last}, -1)" if num_spatial_dims > 1 else "(1, -1)",
+        "window": f"({leading_ones}, 2)" if num_spatial_dims > 1 else "2",
+        "row": f"(1, {leading_ones}, -1)" if num_spatial_dims > 1 else "(1, -1)",
         "large": str((1, *(8,) * num_spatial_dims)),
         "small": str((1, *(3,) * num_spatial_dims)),
     }
@@ -51,12 +51,12 @@ def make_public_function(
     `torch.nn.functional.max_pool{nd}`.
     """
     name = re.findall(r"functional\.(\w+)", doc_template)[0] + f"{num_spatial_dims}d"
-    bound: Any = functools.update_wrapper(
+    pool: Any = functools.update_wrapper(
         functools.partial(pool_of_num_dims, num_spatial_dims), pool_of_num_dims
     )
-    bound.__name__ = bound.__qualname__ = name
-    bound.__doc__ = doc_template.format(**_docstring_placeholders(name, num_spatial_dims))
+    pool.__name__ = pool.__qualname__ = name
+    pool.__doc__ = doc_template.format(**_docstring_placeholders(name, num_spatial_dims))
     signature = inspect.signature(pool_of_num_dims)
-    bound.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])
-    function: Callable[P, R] = public(bound)
+    pool.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])
+    function: Callable[P, R] = public(pool)
     return function

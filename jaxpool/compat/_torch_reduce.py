@@ -17,8 +17,8 @@ from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import check_fits_int32_indices, is_tuple_or_list, static_sizes
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.apply import apply_with_residual
-from jaxpool._ops.cumulative import Running
-from jaxpool._ops.reduction import Reduction, reduce
+from jaxpool._ops.cumulative import RunningExtremum
+from jaxpool._ops.reduction import Reduction, reduce_max_or_min
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import ORDERED_DTYPES
 from jaxpool.compat._torch_elementwise import maximum, minimum, promote_to_common_dtype
@@ -35,8 +35,8 @@ class ValuesAndIndices(NamedTuple):
 
 def _check_nonempty_axes(x: Array, axes: Sequence[int]) -> None:
     if 0 in static_sizes(x.shape, axes, min_size=0):
-        along = f"axes {axes}" if len(axes) > 1 else f"axis {axes[0]}"
-        rule = f"of at least one element along {along}"
+        axes_text = f"axes {axes}" if len(axes) > 1 else f"axis {axes[0]}"
+        rule = f"of at least one element along {axes_text}"
         raise ArgumentError(
             "input", rule, x.shape, "An extreme of nothing is none.", attribute="shape"
         )
@@ -54,8 +54,8 @@ def reduce_with_indices(
             return ValuesAndIndices(x, jnp.zeros((), jnp.int32))
         _check_nonempty_axes(x, [axis])
         check_fits_int32_indices("input", [x.shape[axis]])
-    values, rank = apply_with_residual(make_op("first", (axis,), (x.shape[axis],)), "jvp", x)
-    indices = rank.astype(jnp.int32)
+    values, residual = apply_with_residual(make_op("first", (axis,), (x.shape[axis],)), "jvp", x)
+    indices = residual.astype(jnp.int32)
     if keepdim:
         return ValuesAndIndices(values, indices)
     return ValuesAndIndices(lax.squeeze(values, (axis,)), lax.squeeze(indices, (axis,)))
@@ -73,17 +73,17 @@ def _max_or_min(
     if is_array(dim) and other is NOT_PASSED and keepdim is NOT_PASSED and not _is_axis_index(dim):
         dim, other = NOT_PASSED, dim
     x = args.as_array_of_dtypes(function_name, input, ORDERED_DTYPES)
-    passed = [name for name, value in (("dim", dim), ("other", other)) if value is not NOT_PASSED]
+    names = [name for name, value in (("dim", dim), ("other", other)) if value is not NOT_PASSED]
     with args.name_torch_function_in_errors(function_name, x):
-        if len(passed) == 2:
+        if len(names) == 2:
             hint = "Pass one of the two."
             raise ArgumentError("other", "missing where `dim` is given", "both", hint, TypeError)
         check_keepdim_has_dim(dim, keepdim)
-    if passed == ["dim"]:
+    if names == ["dim"]:
         return reduce_with_indices(
             function_name, functools.partial(Reduction, kind), x, dim, keepdim
         )
-    if passed == ["other"]:
+    if names == ["other"]:
         return (maximum if kind == "max" else minimum)(
             *promote_to_common_dtype(function_name, x, other)
         )
@@ -101,7 +101,7 @@ def _reduce_axes(
     """The maximum or minimum over `axes`; tied elements share the cotangent."""
     with args.name_torch_function_in_errors(function_name, x):
         _check_nonempty_axes(x, axes)
-    return reduce(x, axes, kind, "split", "jvp", keepdim)
+    return reduce_max_or_min(x, axes, kind, "split", "jvp", keepdim)
 
 
 @args.accept_numpy_keywords
@@ -245,7 +245,7 @@ def _cumulative_extremum(function_name: str, kind: Kind, input: Any, dim: Any) -
             check_fits_int32_indices("input", static_sizes(x.shape, (axis,), min_size=0))
     if not x.ndim or 0 in x.shape:
         return ValuesAndIndices(x, jnp.zeros(x.shape, jnp.int32))
-    values, index = apply_with_residual(Running(kind, "last", axis, False), "jvp", x)
+    values, index = apply_with_residual(RunningExtremum(kind, "last", axis, False), "jvp", x)
     return ValuesAndIndices(values, index.astype(jnp.int32))
 
 

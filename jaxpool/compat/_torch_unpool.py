@@ -31,27 +31,27 @@ def _unpooled_sizes(
 
     `output_size` must differ from the default by less than a stride.
     """
-    kernel = args.ints_per_spatial_dim(
+    window_sizes = args.ints_per_spatial_dim(
         "kernel_size", kernel_size, num_spatial_dims, accept_one_entry=False
     )
     strides = (
-        kernel
+        window_sizes
         if stride is None
         else args.ints_per_spatial_dim("stride", stride, num_spatial_dims, accept_one_entry=False)
     )
     pads = args.ints_per_spatial_dim(
         "padding", padding, num_spatial_dims, min_value=-(2**31), accept_one_entry=False
     )
-    pooled = static_sizes(x.shape, args.spatial_axes(x, num_spatial_dims))
-    usual = [
+    pooled_sizes = static_sizes(x.shape, args.spatial_axes(x, num_spatial_dims))
+    default_sizes = [
         (size - 1) * step + width - 2 * pad
-        for size, step, width, pad in zip(pooled, strides, kernel, pads, strict=True)
+        for size, step, width, pad in zip(pooled_sizes, strides, window_sizes, pads, strict=True)
     ]
     if output_size is None:
-        if min(usual) < 1:
-            rule = f"such that something is left; the sizes would be {tuple(usual)}"
+        if min(default_sizes) < 1:
+            rule = f"such that something is left; the sizes would be {tuple(default_sizes)}"
             raise ArgumentError("padding", rule, padding, "Use the padding of the pool.")
-        return tuple(usual)
+        return tuple(default_sizes)
     rule = f"None, or {num_spatial_dims} or {num_spatial_dims + 2} ints"
     hint = "Pass the shape of what was pooled."
     if not is_tuple_or_list(output_size) or not all(map(is_int, output_size)):
@@ -60,9 +60,9 @@ def _unpooled_sizes(
     sizes = sizes[2:] if len(sizes) == num_spatial_dims + 2 else sizes
     if len(sizes) != num_spatial_dims:
         raise ArgumentError("output_size", rule, output_size, hint)
-    for size, middle, step in zip(sizes, usual, strides, strict=True):
-        if not max(0, middle - step) < size < middle + step:
-            rule = f"less than a stride from {tuple(usual)}, and positive"
+    for size, default_size, step in zip(sizes, default_sizes, strides, strict=True):
+        if not max(0, default_size - step) < size < default_size + step:
+            rule = f"less than a stride from {tuple(default_sizes)}, and positive"
             raise ArgumentError("output_size", rule, output_size, hint)
     return sizes
 
@@ -109,15 +109,15 @@ def _max_unpool(
     padding: IntOrInts = 0,
     output_size: Sequence[int] | None = None,
 ) -> Array:
-    function = f"max_unpool{num_spatial_dims}d"
-    x = args.as_array_of_dtypes(function, input, FLOAT_DTYPES)
-    with args.name_torch_function_in_errors(function, x, kernel_size=kernel_size):
-        at = as_array(indices, "indices")
+    function_name = f"max_unpool{num_spatial_dims}d"
+    x = args.as_array_of_dtypes(function_name, input, FLOAT_DTYPES)
+    with args.name_torch_function_in_errors(function_name, x, kernel_size=kernel_size):
+        index_array = as_array(indices, "indices")
         args.check_shape(x, num_spatial_dims, x.ndim - 1)
         sizes = _unpooled_sizes(x, num_spatial_dims, kernel_size, stride, padding, output_size)
         check_fits_int32_indices("output_size", sizes)
         check_unpool_indices(
-            at, indices, x, math.prod(sizes), "input", f"max_pool{num_spatial_dims}d"
+            index_array, indices, x, math.prod(sizes), "input", f"max_pool{num_spatial_dims}d"
         )
     return argmax.max_unpool(x, indices, sizes, axes=args.spatial_axes(x, num_spatial_dims))
 

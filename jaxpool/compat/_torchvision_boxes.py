@@ -17,7 +17,7 @@ from jaxpool._arguments.calls import public
 from jaxpool._arguments.choices import check_bool
 from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 from jaxpool._arguments.sizes import check_fits_int32_indices, is_int, is_tuple_or_list
-from jaxpool._ops.box_mean import BoxMean, box_mean
+from jaxpool._ops.box_mean import BoxMean, apply_box_mean
 
 BoxesArgument = Any  # an array (K, 5), or a sequence of arrays (L, 4)
 OutputSize = int | Sequence[int]
@@ -34,10 +34,10 @@ def convert_arguments(
     channels_per_cell: bool = False,
 ) -> tuple[Array, Array, Array, tuple[int, ...], float]:
     """The images with channels last, boxes (y0, x0, y1, x1), the image index of each box, the cells, and the scale."""
-    name = f"compat.torchvision.{function_name}"
-    with name_function_in_errors(name):
+    full_name = f"compat.torchvision.{function_name}"
+    with name_function_in_errors(full_name):
         x = as_array(input, "input")
-    with name_function_in_errors(name, **{"input.shape": x.shape, "output_size": output_size}):
+    with name_function_in_errors(full_name, **{"input.shape": x.shape, "output_size": output_size}):
         if x.ndim != 4 or not jnp.issubdtype(x.dtype, jnp.floating):
             got = f"{x.dtype}{x.shape}"
             hint = "One image is input[None]." if x.ndim == 3 else "Convert it."
@@ -52,55 +52,57 @@ def convert_arguments(
         if 0 in x.shape[2:]:
             hint = "A batch may be empty, and channels, but not images."
             raise ArgumentError("input", "of images with pixels", x.shape, hint, attribute="shape")
-        cells, scale = (
+        num_cells, scale = (
             check_num_cells("output_size", output_size),
             check_spatial_scale(spatial_scale),
         )
         check_bool("aligned", aligned)
-        if channels_per_cell and x.shape[1] % (cells[0] * cells[1]):
-            rule = f"of a number of channels that {cells[0]} * {cells[1]} divides"
+        if channels_per_cell and x.shape[1] % (num_cells[0] * num_cells[1]):
+            rule = f"of a number of channels that {num_cells[0]} * {num_cells[1]} divides"
             raise ArgumentError("input", rule, x.shape, "Each cell has its own.", attribute="shape")
-        listed, width = is_tuple_or_list(boxes), 4 if is_tuple_or_list(boxes) else 5
-        parts = [as_array(part, "boxes") for part in (boxes if listed else [boxes])]
-        if not parts or any(part.ndim != 2 or part.shape[1] != width for part in parts):
+        is_list, num_columns = is_tuple_or_list(boxes), 4 if is_tuple_or_list(boxes) else 5
+        arrays = [as_array(array, "boxes") for array in (boxes if is_list else [boxes])]
+        if not arrays or any(array.ndim != 2 or array.shape[1] != num_columns for array in arrays):
             rule = "an array (K, 5), or a list with an array (L, 4) for each image"
-            raise ArgumentError("boxes", rule, [part.shape for part in parts], "Reshape them.")
-        if not all(is_int(part.shape[0]) for part in parts):
+            raise ArgumentError("boxes", rule, [array.shape for array in arrays], "Reshape them.")
+        if not all(is_int(array.shape[0]) for array in arrays):
             hint = "Only the channels of input may be symbolic."
-            raise ArgumentError("boxes", "of known sizes", [part.shape for part in parts], hint)
-    if listed:
-        numbers = np.repeat(np.arange(len(parts), dtype=np.int32), [len(part) for part in parts])
-        images, corners = jnp.asarray(numbers), jnp.concatenate(parts)
+            raise ArgumentError("boxes", "of known sizes", [array.shape for array in arrays], hint)
+    if is_list:
+        ids = np.repeat(np.arange(len(arrays), dtype=np.int32), [len(array) for array in arrays])
+        images, corners = jnp.asarray(ids), jnp.concatenate(arrays)
     else:
-        images, corners = parts[0][:, 0].astype(np.int32), parts[0][:, 1:]
-    with name_function_in_errors(name, **{"input.shape": x.shape}):
-        _check_image_indices(images if listed else parts[0][:, 0], x.shape[0])
-    return jnp.moveaxis(x, 1, -1), corners[:, np.array([1, 0, 3, 2])], images, cells, scale
+        images, corners = arrays[0][:, 0].astype(np.int32), arrays[0][:, 1:]
+    with name_function_in_errors(full_name, **{"input.shape": x.shape}):
+        _check_image_indices(images if is_list else arrays[0][:, 0], x.shape[0])
+    return jnp.moveaxis(x, 1, -1), corners[:, np.array([1, 0, 3, 2])], images, num_cells, scale
 
 
 def _check_image_indices(image_indices: Array, num_images: int) -> None:
     """Raise if the image index of a box is known and not below `num_images`."""
     if isinstance(image_indices, jax.core.Tracer):
         return
-    known = np.asarray(image_indices)
-    wrong = known[~((known >= 0) & (known < num_images))]
-    if wrong.size:
+    concrete_indices = np.asarray(image_indices)
+    invalid_indices = concrete_indices[~((concrete_indices >= 0) & (concrete_indices < num_images))]
+    if invalid_indices.size:
         rule = (
             f"of images from 0 to {num_images - 1}" if num_images else "none where input is empty"
         )
-        raise ArgumentError("boxes", rule, wrong[0].item(), "The first column names the image.")
+        raise ArgumentError(
+            "boxes", rule, invalid_indices[0].item(), "The first column names the image."
+        )
 
 
 def mean_per_cell(op: BoxMean, x: Array, boxes: Array, image_indices: Array) -> Array:
     channels = x.shape[-1] // (op.output_shape[0] * op.output_shape[1] if op.own else 1)
     if boxes.shape[0] == 0 or 0 in x.shape:
         return jnp.zeros((boxes.shape[0], channels, *op.output_shape), x.dtype)
-    return jnp.moveaxis(box_mean(op, [x], boxes, image_indices), -1, 1)
+    return jnp.moveaxis(apply_box_mean(op, [x], boxes, image_indices), -1, 1)
 
 
 def samples_per_cell(function_name: str, sampling_ratio: Any) -> int | None:
     with name_function_in_errors(f"compat.torchvision.{function_name}"):
-        rule, hint = "an int of at most 1024", "Pass -1 for as many as a cell is pixels long."
+        rule, hint = ("an int of at most 1024", "Pass -1 for as many as a cell is pixels long.")
         if not is_int(sampling_ratio):
             raise ArgumentError("sampling_ratio", rule, sampling_ratio, hint, TypeError)
         count = operator.index(sampling_ratio)
@@ -133,10 +135,10 @@ def roi_align(
              [10.5, 12.5]], dtype=float32)
     """
     args = (input, boxes, output_size, spatial_scale, aligned)
-    *arrays, cells, scale = convert_arguments("roi_align", *args)
-    offset, least = (0.5, None) if aligned else (0.0, 1.0)
+    *arrays, num_cells, scale = convert_arguments("roi_align", *args)
+    offset, min_length = (0.5, None) if aligned else (0.0, 1.0)
     samples = samples_per_cell("roi_align", sampling_ratio)
-    op = BoxMean(cells, scale, samples, offset, least, empty_is_zero=False)
+    op = BoxMean(num_cells, scale, samples, offset, min_length, empty_is_zero=False)
     return mean_per_cell(op, *arrays)
 
 
@@ -162,9 +164,9 @@ def ps_roi_align(
              [21., 31.]], dtype=float32)
     """
     args = (input, boxes, output_size, spatial_scale)
-    *arrays, cells, scale = convert_arguments("ps_roi_align", *args, channels_per_cell=True)
+    *arrays, num_cells, scale = convert_arguments("ps_roi_align", *args, channels_per_cell=True)
     samples = samples_per_cell("ps_roi_align", sampling_ratio)
-    return mean_per_cell(BoxMean(cells, scale, samples, empty_is_zero=False, own=True), *arrays)
+    return mean_per_cell(BoxMean(num_cells, scale, samples, empty_is_zero=False, own=True), *arrays)
 
 
 @public
@@ -183,8 +185,10 @@ def roi_pool(
       Array([[ 5.,  7.],
              [ 9., 11.]], dtype=float32)
     """
-    *arrays, cells, scale = convert_arguments("roi_pool", input, boxes, output_size, spatial_scale)
-    return jnp.moveaxis(max_pixel_of_cells(cells, scale, "first", *arrays), -1, 1)
+    *arrays, num_cells, scale = convert_arguments(
+        "roi_pool", input, boxes, output_size, spatial_scale
+    )
+    return jnp.moveaxis(max_pixel_of_cells(num_cells, scale, "first", *arrays), -1, 1)
 
 
 @public
@@ -205,6 +209,6 @@ def ps_roi_pool(
              [21., 31.]], dtype=float32)
     """
     args = (input, boxes, output_size, spatial_scale)
-    *arrays, cells, scale = convert_arguments("ps_roi_pool", *args, channels_per_cell=True)
-    op = BoxMean(cells, scale, None, 0.0, 1.0, empty_is_zero=False, own=True, whole=True)
+    *arrays, num_cells, scale = convert_arguments("ps_roi_pool", *args, channels_per_cell=True)
+    op = BoxMean(num_cells, scale, None, 0.0, 1.0, empty_is_zero=False, own=True, whole=True)
     return mean_per_cell(op, *arrays)

@@ -112,17 +112,17 @@ class MultiScaleRoIAlign:
             if not features or not image_shapes:
                 rule = "names of features that are given, with the sizes of images"
                 raise ArgumentError("featmap_names", rule, self.featmap_names, "Name them.")
-        read = [convert_arguments(name, level, boxes, self.output_size, 1.0) for level in features]
-        tallest = max(shape[0] for shape in image_shapes)
+        args = [convert_arguments(name, level, boxes, self.output_size, 1.0) for level in features]
+        max_height = max(shape[0] for shape in image_shapes)
         # A level is the exponent of its scale, rounded as in torchvision.
-        levels = [round(-math.log2(level.shape[-2] / tallest)) for level in features]
-        _, corners, images, cells, _ = read[0]
-        samples, xs = samples_per_cell(name, self.sampling_ratio), [each[0] for each in read]
-        op = BoxMean(cells, 0.5 ** levels[0], samples, 0.0, 1.0, empty_is_zero=False)
+        levels = [round(-math.log2(level.shape[-2] / max_height)) for level in features]
+        _, corners, image_indices, num_cells, _ = args[0]
+        samples, xs = samples_per_cell(name, self.sampling_ratio), [n[0] for n in args]
+        op = BoxMean(num_cells, 0.5 ** levels[0], samples, 0.0, 1.0, empty_is_zero=False)
         if len(features) == 1:
-            return mean_per_cell(op, *read[0][:3])
+            return mean_per_cell(op, *args[0][:3])
         level = pyramid_level_of_boxes(
             corners, (levels[0], levels[-1]), float(self.canonical_scale), self.canonical_level
         )
-        y = mean_in_pyramid_level(op, [0.5**each for each in levels], xs, corners, images, level)
+        y = mean_in_pyramid_level(op, [0.5**n for n in levels], xs, corners, image_indices, level)
         return jnp.moveaxis(y, -1, 1)

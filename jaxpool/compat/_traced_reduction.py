@@ -47,15 +47,15 @@ class _ReductionRecorder(ReductionReplacer):
     """
 
     def replace_reduction(self, kind: str, aval: Any, args: Any, params: dict[str, Any]) -> Array:
-        _recorded.reductions.append(None)
+        _thread_record.reductions.append(None)
         window = window_of_lax_reduction(kind, aval, params)
         if len(args) == 1:  # `lax.reduce_window_p` has the initial value as a second argument
-            _recorded.reductions[-1] = (kind, window, aval.ndim)
+            _thread_record.reductions[-1] = (kind, window, aval.ndim)
         raise LeftToLaxError("it is recorded only")
 
 
 _reduction_recorder = _ReductionRecorder()
-_recorded: Any = threading.local()
+_thread_record: Any = threading.local()
 
 
 def trace_first_reduction(
@@ -66,20 +66,20 @@ def trace_first_reduction(
     A function is traced once for the same type of x and the same arguments, so its warnings appear once too.
     """
     # 2 and 2.0 are equal keys, but may give different dtypes.
-    types = tuple(map(type, jax.tree.leaves(args)))
-    if any(issubclass(each, jax.Array) for each in types):
+    arg_types = tuple(map(type, jax.tree.leaves(args)))
+    if any(issubclass(arg_type, jax.Array) for arg_type in arg_types):
         return None
     settings = jax.config.jax_enable_x64, jax.config.jax_numpy_dtype_promotion  # type: ignore[attr-defined]
-    about = (function, x.shape, x.dtype, x.weak_type, args, types, settings)
+    cache_key = (function, x.shape, x.dtype, x.weak_type, args, arg_types, settings)
     try:
-        hash(about)
+        hash(cache_key)
     except TypeError:
-        return _trace_cached.__wrapped__(*about)
-    return _trace_cached(*about)
+        return _trace_with_cache.__wrapped__(*cache_key)
+    return _trace_with_cache(*cache_key)
 
 
 @functools.lru_cache(maxsize=4096)
-def _trace_cached(
+def _trace_with_cache(
     function: Callable[..., Any],
     x_shape: tuple[Any, ...],
     x_dtype: Any,
@@ -88,11 +88,11 @@ def _trace_cached(
     *_: Any,
 ) -> TracedReduction | None:
     install_dispatcher()
-    _recorded.reductions = []
+    _thread_record.reductions = []
     x = jax.ShapeDtypeStruct(x_shape, x_dtype, weak_type=x_weak_type)
     with replacing_reductions(_reduction_recorder):
         y = jax.eval_shape(lambda x: function(x, *args), x)
-    if not _recorded.reductions or _recorded.reductions[0] is None:
+    if not _thread_record.reductions or _thread_record.reductions[0] is None:
         return None
-    kind, window, ndim = _recorded.reductions[0]
+    kind, window, ndim = _thread_record.reductions[0]
     return TracedReduction(kind, window, ndim, y.shape, y.dtype, y.weak_type)

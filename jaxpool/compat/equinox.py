@@ -182,23 +182,23 @@ class AdaptivePool(eqx.nn.AdaptivePool):
     def __call__(self, x: Array, *, key: Any = None) -> Array:
         """The reduced windows of one example `(C, *spatial)`; `key` is not used."""
         x = _as_unbatched_array(self, x)
-        ours = any(self.operation is known for known in (jnp.max, jnp.min, jnp.mean))
-        if not ours or not jnp.isdtype(x.dtype, ("bool", "integral", "real floating")):
+        is_supported = any(self.operation is op for op in (jnp.max, jnp.min, jnp.mean))
+        if not is_supported or not jnp.isdtype(x.dtype, ("bool", "integral", "real floating")):
             return super().__call__(x)
         with name_function_in_errors(_layer_name(self), **{"x.shape": x.shape}):
-            rank = len(self.target_shape)
-            if x.ndim != rank + 1:
-                rule = f"one example of {rank + 1} axes, channels first"
+            num_axes = len(self.target_shape)
+            if x.ndim != num_axes + 1:
+                rule = f"one example of {num_axes + 1} axes, channels first"
                 raise ArgumentError(
                     "x", rule, x.ndim, "Use jax.vmap over a batch.", attribute="ndim"
                 )
-            outs = [operator.index(out) for out in self.target_shape]
-            if not all(1 <= out <= size for out, size in zip(outs, x.shape[1:], strict=True)):
+            sizes = [operator.index(out) for out in self.target_shape]
+            if not all(1 <= out <= size for out, size in zip(sizes, x.shape[1:], strict=True)):
                 rule = "ints from 1 to the size of each pooled axis"
                 raise ArgumentError(
                     "target_shape", rule, self.target_shape, "Ask for fewer windows."
                 )
-        for axis, out in enumerate(outs, 1):
+        for axis, out in enumerate(sizes, 1):
             x = _pool_axis(x, axis, out, self.operation)
         return x
 
@@ -207,12 +207,12 @@ def _pool_axis(x: Array, axis: int, num_windows: int, operation: Any) -> Array:
     """`num_windows` windows along `axis`, longer windows first."""
     if operation is jnp.mean:
         x = x.astype(jax.eval_shape(jnp.mean, x).dtype)
-    width, longer = divmod(x.shape[axis], num_windows)
-    cut = longer * (width + 1)
-    parts = [(lax.slice_in_dim(x, cut, None, axis=axis), width, num_windows - longer)]
-    if longer:
-        parts.insert(0, (lax.slice_in_dim(x, 0, cut, axis=axis), width + 1, longer))
-    pooled = [
+    width, num_longer = divmod(x.shape[axis], num_windows)
+    boundary = num_longer * (width + 1)
+    parts = [(lax.slice_in_dim(x, boundary, None, axis=axis), width, num_windows - num_longer)]
+    if num_longer:
+        parts.insert(0, (lax.slice_in_dim(x, 0, boundary, axis=axis), width + 1, num_longer))
+    pooled_parts = [
         apply(
             _make_op_of_operation(
                 Axis(axis, part.shape[axis], width, width, 1, 0, 0, n), operation
@@ -222,7 +222,7 @@ def _pool_axis(x: Array, axis: int, num_windows: int, operation: Any) -> Array:
         )
         for part, width, n in parts
     ]
-    return lax.concatenate(pooled, axis)
+    return lax.concatenate(pooled_parts, axis)
 
 
 def _make_op_of_operation(adaptive_axis: Axis, operation: Any) -> Op:

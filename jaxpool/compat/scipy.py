@@ -69,55 +69,55 @@ def _make_filter_function(
     `example` has the arguments and the result of the docstring example. `window_arguments` are the arguments between
     `input` and the arguments that all filters share.
     """
-    line = "axis" in window_arguments
-    names = (
+    is_1d = "axis" in window_arguments
+    arg_names = (
         "input",
         *window_arguments,
         "output",
         "mode",
         "cval",
         "origin",
-        *(() if line else ("axes",)),
+        *(() if is_1d else ("axes",)),
     )
     default_values = {**_DEFAULT_VALUES, **default_values}
     parameters = [
         inspect.Parameter(
-            each,
+            arg_name,
             inspect.Parameter.KEYWORD_ONLY
-            if each == "axes"
+            if arg_name == "axes"
             else inspect.Parameter.POSITIONAL_OR_KEYWORD,
-            default=default_values.get(each, inspect.Parameter.empty),
+            default=default_values.get(arg_name, inspect.Parameter.empty),
         )
-        for each in names
+        for arg_name in arg_names
     ]
     signature = inspect.Signature(parameters)
 
     def filter_function(*args: Any, **kwargs: Any) -> Array:
-        bound = signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        values = dict(bound.arguments)
+        bound_args = signature.bind(*args, **kwargs)
+        bound_args.apply_defaults()
+        values = dict(bound_args.arguments)
         if name in COMBINED_FILTERS:
             return combine_filters(name, values.pop("input"), values)
         return Filter(name, function_name=name, **values).compute()
 
-    listed = "\n".join(f"  {each}: {_ARGUMENT_DOCS[each]}" for each in names)
-    listed = listed.replace(", or one per axis", "") if line else listed
-    arguments, numbers = example.split(" -> ")
-    mean = name.startswith("uniform")
-    gradient = (
+    args_text = "\n".join(f"  {arg_name}: {_ARGUMENT_DOCS[arg_name]}" for arg_name in arg_names)
+    args_text = args_text.replace(", or one per axis", "") if is_1d else args_text
+    call_text, result_text = example.split(" -> ")
+    is_mean = name.startswith("uniform")
+    gradient_text = (
         "spread evenly over the window"
-        if mean
+        if is_mean
         else "to the element chosen, the first of equal ones"
     )
-    gradient = f"of each filter {gradient}" if name in COMBINED_FILTERS else gradient
+    gradient_text = f"of each filter {gradient_text}" if name in COMBINED_FILTERS else gradient_text
     filter_function.__name__ = filter_function.__qualname__ = name
     filter_function.__signature__ = signature  # type: ignore[attr-defined]
     filter_function.__doc__ = f"""Computes the {result_phrase} around each element, as `scipy.ndimage.{name}`.
 
-Gradient: {gradient}, through the border to the elements that stand there. Forward and reverse mode.
+Gradient: {gradient_text}, through the border to the elements that stand there. Forward and reverse mode.
 
 Args:
-{listed}
+{args_text}
 
 Returns:
   Array: Array of the shape of input.
@@ -129,8 +129,8 @@ Raises:
 Example:
   >>> import jax.numpy as jnp
   >>> from jaxpool.compat import scipy
-  >>> scipy.{name}(jnp.array([4, 1, 7, 2, 8]), {arguments})
-  Array({numbers}, dtype=int32)
+  >>> scipy.{name}(jnp.array([4, 1, 7, 2, 8]), {call_text})
+  Array({result_text}, dtype=int32)
 """
     return filter_function
 

@@ -43,9 +43,9 @@ class Answer:
 
     def cotangents(self, dy: Any) -> tuple[np.ndarray, ...]:
         """The cotangent of each operand for `dy`, rounded once into the operand's dtype."""
-        exact = self.exact_cotangents(dy)
+        exact_dxs = self.exact_cotangents(dy)
         return tuple(
-            round_to_dtype(dx, dtype) for dx, (_, dtype) in zip(exact, self.inputs, strict=True)
+            round_to_dtype(dx, dtype) for dx, (_, dtype) in zip(exact_dxs, self.inputs, strict=True)
         )
 
     def cotangent(self, dy: Any) -> np.ndarray:
@@ -55,30 +55,30 @@ class Answer:
 
     def exact_cotangents(self, dy: Any, *, absolute: bool = False) -> tuple[np.ndarray, ...]:
         """The cotangents in float64; with `absolute`, sums of the absolute values of the terms."""
-        incoming = as_exact_numbers(dy)
-        received: list[dict[Position, list[float]]] = [{} for _ in self.inputs]
+        exact_dy = as_exact_numbers(dy)
+        terms_by_position: list[dict[Position, list[float]]] = [{} for _ in self.inputs]
         for term in self.terms:
-            value = term.share * incoming[term.output]
-            received[term.operand].setdefault(term.position, []).append(
+            value = term.share * exact_dy[term.output]
+            terms_by_position[term.operand].setdefault(term.position, []).append(
                 abs(value) if absolute else value
             )
-        results = []
-        for (shape, _), lists in zip(self.inputs, received, strict=True):
+        dxs = []
+        for (shape, _), terms_of_operand in zip(self.inputs, terms_by_position, strict=True):
             dx = np.zeros(shape)
-            for position, values in lists.items():
+            for position, values in terms_of_operand.items():
                 dx[position] = exact_sum(values)
-            results.append(dx)
-        return tuple(results)
+            dxs.append(dx)
+        return tuple(dxs)
 
     def tangent(self, *dxs: Any) -> np.ndarray:
         """The tangent of `y` for a tangent of each operand, rounded once into the dtype of `y`."""
-        incoming = [as_exact_numbers(dx) for dx in dxs]
-        received: dict[Position, list[float]] = {}
+        exact_dxs = [as_exact_numbers(dx) for dx in dxs]
+        terms_by_output: dict[Position, list[float]] = {}
         for term in self.terms:
-            value = term.share * incoming[term.operand][term.position]
-            received.setdefault(term.output, []).append(value)
+            value = term.share * exact_dxs[term.operand][term.position]
+            terms_by_output.setdefault(term.output, []).append(value)
         dy = np.zeros(self.y.shape)
-        for position, values in received.items():
+        for position, values in terms_by_output.items():
             dy[position] = exact_sum(values)
         return round_to_dtype(dy, self.y.dtype)
 
@@ -120,6 +120,6 @@ def round_to_dtype(values: Any, dtype: Any) -> np.ndarray:
         return np.asarray(values, np.bool_)
     info = jnp.iinfo(dtype)
     span = int(info.max) - int(info.min) + 1
-    wide = np.uint64 if info.min == 0 else np.int64
-    flat = [(int(value) - int(info.min)) % span + int(info.min) for value in np.ravel(values)]
-    return np.array(flat, wide).reshape(np.shape(values)).astype(dtype)
+    int_dtype = np.uint64 if info.min == 0 else np.int64
+    ints = [(int(value) - int(info.min)) % span + int(info.min) for value in np.ravel(values)]
+    return np.array(ints, int_dtype).reshape(np.shape(values)).astype(dtype)

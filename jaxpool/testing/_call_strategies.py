@@ -53,8 +53,8 @@ def calls(
     shape, settings = draw(_image_shape_and_geometry(pool))
     images = draw_values(rng, shape, dtype, kind)
     for name in pool.parameters:
-        if name not in settings and (drawn := _argument_strategy(pool, name, shape)) is not None:
-            settings[name] = draw(drawn)
+        if name not in settings and (strategy := _argument_strategy(pool, name, shape)) is not None:
+            settings[name] = draw(strategy)
     if "kernel" in settings:
         settings["kernel"] = settings["kernel"].astype(dtype)
     call = Call(pool, pool.given(images, **settings))
@@ -71,36 +71,36 @@ def _image_shape_and_geometry(
 ) -> tuple[tuple[int, ...], dict[str, Any]]:
     """The shape of the images, and the arguments that define the windows."""
     batch, height, width = [
-        draw(st.integers(1, most)) for most in (2, MAX_AXIS_SIZE, MAX_AXIS_SIZE)
+        draw(st.integers(1, limit)) for limit in (2, MAX_AXIS_SIZE, MAX_AXIS_SIZE)
     ]
     shape: tuple[int, ...] = (batch, height, width, 2 * draw(st.integers(1, 2)))
     if pool.takes("window_shape", "output_shape"):  # windows at random positions
         window = draw(st.integers(1, height)), draw(st.integers(1, width))
-        most = height - window[0] + 1, width - window[1] + 1
+        limit = height - window[0] + 1, width - window[1] + 1
         return shape, {
             "window_shape": window,
-            "output_shape": tuple(draw(st.integers(1, n)) for n in most),
+            "output_shape": tuple(draw(st.integers(1, n)) for n in limit),
         }
     if not (pool.takes("window_shape", "padding") or pool.takes("kernel", "padding")):
         return shape, {}
-    options = {"dilation": pool.takes("window_dilation"), "ceil_mode": pool.takes("ceil_mode")}
+    flags = {"dilation": pool.takes("window_dilation"), "ceil_mode": pool.takes("ceil_mode")}
     geometry = draw(
-        geometries(ranks=(2,), layouts=("channels_last",), max_size=MAX_AXIS_SIZE, **options)
+        geometries(ranks=(2,), layouts=("channels_last",), max_size=MAX_AXIS_SIZE, **flags)
     )
     fields = {name: getattr(geometry, name) for name in GEOMETRY_ARGUMENTS if pool.takes(name)}
     if pool.takes("blur_shape"):  # other paddings may leave no window for the blur
         fields["padding"] = "SAME"
     if pool.takes("kernel"):
         channels = geometry.shape[-1:] if draw(st.booleans()) else ()
-        sizes = (*geometry.window_shape, *channels)
-        size = math.prod(sizes)
-        entries = draw(st.lists(st.integers(-2, 2), min_size=size, max_size=size))
-        fields["kernel"] = np.reshape(entries, sizes)
+        kernel_shape = (*geometry.window_shape, *channels)
+        num_entries = math.prod(kernel_shape)
+        entries = draw(st.lists(st.integers(-2, 2), min_size=num_entries, max_size=num_entries))
+        fields["kernel"] = np.reshape(entries, kernel_shape)
     shape = (*[1] * (4 - len(geometry.shape)), *geometry.shape)
     if pool.takes("rank"):  # a rank that exists in every window
         arguments = {name: getattr(geometry, name) for name in GEOMETRY_ARGUMENTS}
-        fewest = sliding_windows(geometry.shape, **arguments).min_elements_per_window
-        fields["rank"] = draw(st.integers(-fewest, fewest - 1))
+        min_elements = sliding_windows(geometry.shape, **arguments).min_elements_per_window
+        fields["rank"] = draw(st.integers(-min_elements, min_elements - 1))
     return shape[-4:], {name: value for name, value in fields.items() if value is not None}
 
 
@@ -109,17 +109,17 @@ def _argument_strategy(
 ) -> st.SearchStrategy[Any] | None:
     """A strategy for argument `arg_name` with images of `image_shape`; None leaves the argument at its usual value."""
     height, width, channels = image_shape[-3:]
-    pair, small = st.tuples(st.integers(1, height), st.integers(1, width)), st.integers(1, 3)
-    corner = st.integers(-4, 4 * MAX_AXIS_SIZE).map(lambda quarters: quarters / 4)
+    size_pair, size = st.tuples(st.integers(1, height), st.integers(1, width)), st.integers(1, 3)
+    coordinate = st.integers(-4, 4 * MAX_AXIS_SIZE).map(lambda quarters: quarters / 4)
     rows = math.prod(image_shape[:-2])
-    by_name: dict[str, st.SearchStrategy[Any]] = {
+    strategy_by_name: dict[str, st.SearchStrategy[Any]] = {
         "key": st.integers(0, 99).map(jax.random.key),
-        "output_shape": pair,
-        "levels": st.lists(small, min_size=1, max_size=2, unique=True).map(tuple),
+        "output_shape": size_pair,
+        "levels": st.lists(size, min_size=1, max_size=2, unique=True).map(tuple),
         "groups": st.sampled_from([n for n in (1, 2, 4) if channels % n == 0]),
         "k": st.integers(1, height),
-        "blur_shape": st.tuples(small, small),
-        "boxes": st.lists(st.tuples(*[corner] * 4), min_size=3, max_size=3).map(
+        "blur_shape": st.tuples(size, size),
+        "boxes": st.lists(st.tuples(*[coordinate] * 4), min_size=3, max_size=3).map(
             lambda rows: np.array(rows, np.float32)
         ),
         "where": st.lists(st.booleans(), min_size=width, max_size=width).map(
@@ -137,7 +137,7 @@ def _argument_strategy(
     if arg_name in ("rank", "axis", *GEOMETRY_ARGUMENTS):
         return None
     if (arg_name == "key" and None in choices) or arg_name in ("where", "reset"):
-        return st.none() | by_name[arg_name]
-    if arg_name in by_name:
-        return by_name[arg_name]
+        return st.none() | strategy_by_name[arg_name]
+    if arg_name in strategy_by_name:
+        return strategy_by_name[arg_name]
     return st.sampled_from(choices) if choices else None

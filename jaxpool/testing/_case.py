@@ -44,11 +44,11 @@ class Call:
 
     def of(self, operands: Any) -> dict[str, Any]:
         """The arguments of the call, with its operands replaced by `operands`."""
-        remaining, arguments = list(operands), dict(self.given)
+        remaining_arrays, arguments = list(operands), dict(self.given)
         for name in self.pool.operands:
             count = len(arguments[name]) if name in TUPLE_PARAMETERS else 1
-            taken, remaining = remaining[:count], remaining[count:]
-            arguments[name] = tuple(taken) if name in TUPLE_PARAMETERS else taken[0]
+            arrays, remaining_arrays = remaining_arrays[:count], remaining_arrays[count:]
+            arguments[name] = tuple(arrays) if name in TUPLE_PARAMETERS else arrays[0]
         return arguments
 
 
@@ -75,31 +75,31 @@ class PoolCase:
 
     def geometry(self) -> dict[str, Any]:
         """The arguments that define the windows, without optional arguments at their default."""
-        chosen: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "window_shape": self.window_shape,
             "strides": self.strides,
             "padding": self.padding,
         }
         if self.window_dilation is not None:
-            chosen["window_dilation"] = self.window_dilation
+            arguments["window_dilation"] = self.window_dilation
         if self.ceil_mode:
-            chosen["ceil_mode"] = True
+            arguments["ceil_mode"] = True
         if self.axes is not None:
-            chosen["axes"] = self.axes
-        return chosen
+            arguments["axes"] = self.axes
+        return arguments
 
     def kwargs(self) -> dict[str, Any]:
         """All arguments except `x`, without optional arguments at their default."""
-        chosen = self.geometry()
+        arguments = self.geometry()
         if self.ties != "first":
-            chosen["ties"] = self.ties
+            arguments["ties"] = self.ties
         if not self.count_include_pad:
-            chosen["count_include_pad"] = False
+            arguments["count_include_pad"] = False
         if self.divisor is not None:
-            chosen["divisor"] = self.divisor
+            arguments["divisor"] = self.divisor
         if self.rank is not None:
-            chosen["rank"] = self.rank
-        return chosen
+            arguments["rank"] = self.rank
+        return arguments
 
     def window(self) -> Windows:
         """The windows: shapes, and the position of each tap."""

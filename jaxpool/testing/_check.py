@@ -60,38 +60,38 @@ def assert_pool_matches(
     call = case.call() if isinstance(case, PoolCase) else case
     answer, pool, operands = call.answer(), call.pool, call.operands()
     _check_cotangent_type(call.dy, answer.y)
-    run = (
+    value_and_vjp = (
         _jitted_value_and_vjp(fn, _hashable_arguments(case))
         if jit and isinstance(case, PoolCase)
         else _value_and_vjp(fn, call)
     )
     if jit and not isinstance(case, PoolCase):
-        run = jax.jit(run)
-    y, indices, dxs = run(operands, call.dy)
-    terms = _max_terms_per_sum(answer)
+        value_and_vjp = jax.jit(value_and_vjp)
+    y, indices, dxs = value_and_vjp(operands, call.dy)
+    num_terms = _max_terms_per_sum(answer)
     if isinstance(case, PoolCase):
-        terms = max(terms, case.window().taps_per_window)
+        num_terms = max(num_terms, case.window().taps_per_window)
     relative_error = rtol
     if is_floating(answer.y.dtype):
         relative_error += pool.looseness(answer.y.dtype)
-    rounds = pool.rounds(call.given) and is_floating(answer.y.dtype)
-    allowed = (
+    is_rounded = pool.rounds(call.given) and is_floating(answer.y.dtype)
+    value_bound = (
         _rounding_error_bound(
-            answer.y, _rounding_error_scale(answer, operands), terms, relative_error
+            answer.y, _rounding_error_scale(answer, operands), num_terms, relative_error
         )
-        if rounds
+        if is_rounded
         else 0.0
     )
-    assert_close(y, answer.y, allowed, f"value of {case!r}")
+    assert_close(y, answer.y, value_bound, f"value of {case!r}")
     if indices is not None and answer.indices is not None:
         assert_close(indices, answer.indices, 0.0, f"indices of {case!r}")
     if call.dy is not None:
-        expected, spreads = (
+        expected, magnitudes = (
             answer.cotangents(call.dy),
             answer.exact_cotangents(call.dy, absolute=True),
         )
-        for dx, want, spread in zip(dxs, expected, spreads, strict=False):
-            bound = _rounding_error_bound(want, spread, terms, relative_error) + (
+        for dx, want, magnitude in zip(dxs, expected, magnitudes, strict=False):
+            bound = _rounding_error_bound(want, magnitude, num_terms, relative_error) + (
                 relative_error - rtol
             ) * np.abs(as_exact_numbers(call.dy)).max(initial=0)
             assert_close(dx, want, bound, f"cotangent of {case!r}")
@@ -101,15 +101,15 @@ def _check_cotangent_type(dy: Any, y: np.ndarray) -> None:
     """Raise if the cotangent does not fit the output of the case."""
     if dy is None:
         return
-    wanted = _type_string(y)
+    expected_type = _type_string(y)
     with name_function_in_errors("testing.assert_pool_matches"):
         if not is_floating(y.dtype):
             hint = "Only floats have a gradient."
-            raise ArgumentError("case.dy", f"None where the output is {wanted}", dy, hint)
-        array = hasattr(dy, "shape") and hasattr(dy, "dtype")
-        if not array or (dy.shape, dy.dtype) != (y.shape, y.dtype):
-            got = f"case.dy={_type_string(dy)}" if array else ""
-            rule = f"an array of the shape and dtype of the output, {wanted}"
+            raise ArgumentError("case.dy", f"None where the output is {expected_type}", dy, hint)
+        is_array = hasattr(dy, "shape") and hasattr(dy, "dtype")
+        if not is_array or (dy.shape, dy.dtype) != (y.shape, y.dtype):
+            got = f"case.dy={_type_string(dy)}" if is_array else ""
+            rule = f"an array of the shape and dtype of the output, {expected_type}"
             hint = "With dy=None the value alone is compared."
             raise ArgumentError("case.dy", rule, dy, hint, shown_value=got)
 
@@ -124,16 +124,16 @@ def assert_close(got: Any, want: np.ndarray, bound: Any, what: str) -> None:
     got = np.asarray(got)
     if got.shape != want.shape or got.dtype != want.dtype:
         raise AssertionError(f"{what}: got {_type_string(got)}, want {_type_string(want)}")
-    ours, theirs = (as_exact_numbers(array) for array in (got, want))
+    actual, desired = (as_exact_numbers(array) for array in (got, want))
     if not is_floating(want.dtype):
-        wrong = np.asarray(ours != theirs)
+        is_wrong = np.asarray(actual != desired)
     else:
         with np.errstate(all="ignore"):
-            within_bound = np.abs(ours - theirs) <= bound
-        wrong = ~(within_bound | (ours == theirs) | (np.isnan(ours) & np.isnan(theirs)))
-    if wrong.any():
-        at = tuple(int(index) for index in np.argwhere(wrong)[0])
-        detail = f"{int(wrong.sum())} of {wrong.size} differ, {got[at]} for {want[at]} at {at}"
+            within_bound = np.abs(actual - desired) <= bound
+        is_wrong = ~(within_bound | (actual == desired) | (np.isnan(actual) & np.isnan(desired)))
+    if is_wrong.any():
+        position = tuple(int(index) for index in np.argwhere(is_wrong)[0])
+        detail = f"{int(is_wrong.sum())} of {is_wrong.size} differ, {got[position]} for {want[position]} at {position}"
         raise AssertionError(f"{what}: {detail}\ngot\n{got}\nwant\n{want}")
 
 
@@ -142,12 +142,12 @@ def _rounding_error_bound(
 ) -> np.ndarray:
     """Bound on the error of a sum of `num_terms` terms with the given sum of absolute values, rounded once."""
     info = jnp.finfo(expected.dtype)
-    accumulated = jnp.finfo(np.float64 if expected.dtype == np.float64 else np.float32)
-    smallest = info.smallest_normal if info.bits >= 32 else info.smallest_subnormal
+    sum_info = jnp.finfo(np.float64 if expected.dtype == np.float64 else np.float32)
+    min_value = info.smallest_normal if info.bits >= 32 else info.smallest_subnormal
     with np.errstate(all="ignore"):
-        rounding = (float(info.eps) + rtol) * np.abs(expected.astype(np.float64))
+        error = (float(info.eps) + rtol) * np.abs(expected.astype(np.float64))
         return np.nan_to_num(
-            rounding + 2 * num_terms * float(accumulated.eps) * sum_of_magnitudes + float(smallest)
+            error + 2 * num_terms * float(sum_info.eps) * sum_of_magnitudes + float(min_value)
         )
 
 
@@ -162,30 +162,30 @@ def _rounding_error_scale(answer: Answer, operands: list[np.ndarray]) -> np.ndar
     """The scale of each value's rounding error: `answer.size`, or the sum of the absolute values of its terms."""
     if answer.size is not None:
         return answer.size
-    sizes = [np.abs(as_exact_numbers(x).astype(np.float64)) for x in operands]
-    spread = np.zeros(answer.y.shape)
+    magnitudes = [np.abs(as_exact_numbers(x).astype(np.float64)) for x in operands]
+    scale = np.zeros(answer.y.shape)
     for term in answer.terms:
-        spread[term.output] += abs(term.share) * sizes[term.operand][term.position]
-    return spread
+        scale[term.output] += abs(term.share) * magnitudes[term.operand][term.position]
+    return scale
 
 
 def _value_and_vjp(fn: Callable[..., Any], call: Call) -> Callable[..., Any]:
     """A function that returns the value, the indices (or None) and the cotangent of each operand for `dy`."""
 
     def value_and_indices(*operands: Any) -> tuple[Any, Any]:
-        first, *rest = call.of(operands).items()
-        by_name = dict([first, *rest]) if first[0] == "xs" else dict(rest)
+        x_item, *other_items = call.of(operands).items()
+        kwargs = dict([x_item, *other_items]) if x_item[0] == "xs" else dict(other_items)
         result = (
-            call_by_argument_names(fn, by_name) if first[0] == "xs" else fn(first[1], **by_name)
+            call_by_argument_names(fn, kwargs) if x_item[0] == "xs" else fn(x_item[1], **kwargs)
         )
         return result if isinstance(result, tuple) else (result, None)
 
     def value_indices_and_cotangents(operands: list[Any], dy: Any) -> tuple[Any, Any, Any]:
         if dy is None:
             return *value_and_indices(*operands), None
-        y, pullback, indices = jax.vjp(value_and_indices, *operands, has_aux=True)
+        y, vjp_fn, indices = jax.vjp(value_and_indices, *operands, has_aux=True)
         fits = y.shape == dy.shape and y.dtype == dy.dtype
-        return y, indices, pullback(dy) if fits else None
+        return y, indices, vjp_fn(dy) if fits else None
 
     return value_indices_and_cotangents
 

@@ -102,8 +102,8 @@ class Pool:
 
     def looseness(self, dtype: Any) -> float:
         """The relative error of values and weights of a float dtype, in addition to the rounding of a sum."""
-        accumulated = np.float64 if dtype == np.float64 else np.float32
-        tolerance = self.tolerance * float(jnp.finfo(accumulated).eps)
+        sum_dtype = np.float64 if dtype == np.float64 else np.float32
+        tolerance = self.tolerance * float(jnp.finfo(sum_dtype).eps)
         return tolerance + float(jnp.finfo(dtype).eps) if self.rounds_weights else tolerance
 
     def averages(self, given: Mapping[str, Any]) -> bool:
@@ -122,8 +122,8 @@ class Pool:
             elif name in self.usual:
                 arguments[name] = self.usual[name](x)
             elif (
-                name in _sample_calls.PASSED_TOGETHER_WITH
-                and self.takes(_sample_calls.PASSED_TOGETHER_WITH[name])
+                name in _sample_calls.PARTNER_ARGUMENTS
+                and self.takes(_sample_calls.PARTNER_ARGUMENTS[name])
             ) or parameter.default is parameter.empty:
                 arguments[name] = _sample_calls.usual_value(self, name, x, arguments)
         return {
@@ -192,12 +192,12 @@ def pools() -> dict[str, Pool]:
     names = [
         name
         for name, parameters in takes.items()
-        if any(each in parameters for each in ARRAY_PARAMETERS)
+        if any(parameter in parameters for parameter in ARRAY_PARAMETERS)
     ]
-    missing = [name for name in names if name not in _RECORDS]
-    if missing:
-        where = "write its loops in `jaxpool/testing/oracle`, and `@record(twin=...)` above them"
-        raise LookupError(f"jaxpool.{missing[0]} has no record: {where}.")
+    missing_names = [name for name in names if name not in _RECORDS]
+    if missing_names:
+        hint = "write its loops in `jaxpool/testing/oracle`, and `@record(twin=...)` above them"
+        raise LookupError(f"jaxpool.{missing_names[0]} has no record: {hint}.")
     return {name: _RECORDS[name] for name in names}
 
 

@@ -14,7 +14,7 @@ from jaxpool.testing._values import draw_values
 
 OMIT_ARGUMENT = object()  # marks an argument that stays at its default
 # Optional arguments that are passed if the signature also has the argument on the right.
-PASSED_TOGETHER_WITH = {"num_segments": "segment_ids", "batch_indices": "boxes"}
+PARTNER_ARGUMENTS = {"num_segments": "segment_ids", "batch_indices": "boxes"}
 RELATIVE_BOXES = np.array(
     [[0.1, 0.05, 0.8, 0.9], [0.3, -0.2, 1.1, 0.6], [0.25, 0.3, 0.5, 0.7]], np.float32
 )
@@ -50,10 +50,10 @@ def _usual_unpool_indices(pool: Any, images: Any, earlier_arguments: Mapping[str
     height, width = images.shape[-3:-1]
     rows, columns = np.indices((height, width))
     tap = (3 * rows + columns) % 4
-    flat = (2 * rows + tap // 2) * 2 * width + 2 * columns + tap % 2
-    flat = flat[..., None].astype(np.int32)
-    known = all(isinstance(size, int) for size in images.shape)
-    return np.broadcast_to(flat, images.shape) if known else jnp.broadcast_to(flat, images.shape)
+    index = (2 * rows + tap // 2) * 2 * width + 2 * columns + tap % 2
+    index = index[..., None].astype(np.int32)
+    is_int = all(isinstance(size, int) for size in images.shape)
+    return np.broadcast_to(index, images.shape) if is_int else jnp.broadcast_to(index, images.shape)
 
 
 def _usual_boxes(pool: Any, images: Any, earlier_arguments: Mapping[str, Any]) -> Any:
@@ -67,8 +67,8 @@ def _usual_batch_indices(pool: Any, images: Any, earlier_arguments: Mapping[str,
     if images.ndim == 3 or np.ndim(earlier_arguments["boxes"]) == 3:
         return OMIT_ARGUMENT
     # A symbolic batch size is at least 1.
-    count = images.shape[0] if isinstance(images.shape[0], int) else 1
-    return np.arange(len(RELATIVE_BOXES), dtype=np.int32) % min(count, len(RELATIVE_BOXES))
+    num_images = images.shape[0] if isinstance(images.shape[0], int) else 1
+    return np.arange(len(RELATIVE_BOXES), dtype=np.int32) % min(num_images, len(RELATIVE_BOXES))
 
 
 _USUAL_VALUES = {
@@ -120,13 +120,13 @@ def sample_calls(pool: Any) -> dict[str, dict[str, Any]]:
         kind: Any = values if values in pool.covers else pool.covers[0]
         return draw_values(rng, shape, dtype, kind)
 
-    small = random_images(SMALL_SHAPE, "normal")
+    small_images = random_images(SMALL_SHAPE, "normal")
     calls = {
-        "small": pool.given(small),
+        "small": pool.given(small_images),
         "integers": pool.given(random_images(SMALL_SHAPE, "ties", np.int32)),
     }
-    long = {"window_shape": (2, 35)} if not pool.takes("output_shape", "window_shape") else {}
-    calls["long"] = pool.given(random_images(LONG_SHAPE, "normal"), **long)
+    window = {"window_shape": (2, 35)} if not pool.takes("output_shape", "window_shape") else {}
+    calls["long"] = pool.given(random_images(LONG_SHAPE, "normal"), **window)
     if "special" in pool.covers:
         calls["special values"] = pool.given(random_images(SMALL_SHAPE, "special"))
     choices = {"ties": pool.ties, **SAMPLE_VALUES, **pool.choices}
@@ -135,5 +135,5 @@ def sample_calls(pool: Any) -> dict[str, dict[str, Any]]:
             label = f"with {name}" if isinstance(choice, np.ndarray) else f"{name}={choice}"
             # Reductions over whole axes need `initial` with a mask that may be all False.
             initial = {"initial": 0.5} if name == "where" and pool.takes("initial") else {}
-            calls[label] = pool.given(small, **{name: choice}, **initial)
+            calls[label] = pool.given(small_images, **{name: choice}, **initial)
     return calls

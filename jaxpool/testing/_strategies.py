@@ -31,29 +31,29 @@ def geometries(
 ) -> Geometry:
     """Valid geometries: no empty window, no empty output, pooled axes of at most `max_size` elements."""
     rank = draw(st.sampled_from(ranks))
-    longest = max(2, max_size - 2 * (rank - 1))
-    sizes = draw(st.tuples(*[st.integers(1, longest)] * rank))
+    max_axis_size = max(2, max_size - 2 * (rank - 1))
+    sizes = draw(st.tuples(*[st.integers(1, max_axis_size)] * rank))
     window_shape = draw(st.tuples(*[st.integers(1, 4 if rank < 3 else 3)] * rank))
     strides = draw(st.tuples(*[st.integers(1, 3)] * rank))
     dilations = draw(st.none() | st.tuples(*[st.integers(1, 3)] * rank)) if dilation else None
     pair = st.tuples(st.integers(0, 2), st.integers(0, 2))
     padding = draw(st.sampled_from(["VALID", "SAME", "SAME_LOWER"]) | st.tuples(*[pair] * rank))
     rounds_up = draw(st.booleans()) if ceil_mode else False
-    batch = draw(st.lists(st.integers(1, 2), max_size=2))
+    batch_shape = draw(st.lists(st.integers(1, 2), max_size=2))
     channels = draw(st.integers(1, 3))
     layout = draw(st.sampled_from(layouts))
     shape: tuple[int, ...]
     axes: tuple[int, ...] | None
     if layout == "channels_last":
-        shape, axes = (*batch, *sizes, channels), None
+        shape, axes = (*batch_shape, *sizes, channels), None
     elif layout == "channels_first":
-        shape, axes = (*batch, channels, *sizes), tuple(range(-rank, 0))
+        shape, axes = (*batch_shape, channels, *sizes), tuple(range(-rank, 0))
     else:
-        others = len(batch) + draw(st.integers(0, 1))
-        order = draw(st.permutations(range(rank + others)))
-        axes = tuple(order[:rank])
-        lengths = dict(zip(axes, sizes, strict=True))
-        shape = tuple(lengths.get(axis, 2) for axis in range(rank + others))
+        num_other_axes = len(batch_shape) + draw(st.integers(0, 1))
+        axis_order = draw(st.permutations(range(rank + num_other_axes)))
+        axes = tuple(axis_order[:rank])
+        size_by_axis = dict(zip(axes, sizes, strict=True))
+        shape = tuple(size_by_axis.get(axis, 2) for axis in range(rank + num_other_axes))
     geometry = Geometry(shape, window_shape, strides, padding, dilations, rounds_up, axes)
     assume(_has_nonempty_windows(geometry))
     return geometry
@@ -95,24 +95,26 @@ def pool_cases(
         ...     assert_pool_matches(jaxpool.max_pool, case)
     """
     kind = draw(st.sampled_from(kinds))
-    shape = draw(geometries() if geometry is None else geometry)
+    drawn_geometry = draw(geometries() if geometry is None else geometry)
     dtype = np.dtype(draw(st.sampled_from(dtypes)))
     value = draw(st.sampled_from(values))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    x = draw_values(rng, shape.shape, dtype, value, greatest=kind == "min")
+    x = draw_values(rng, drawn_geometry.shape, dtype, value, greatest=kind == "min")
     fields = {
-        f.name: getattr(shape, f.name) for f in dataclasses.fields(shape) if f.name != "shape"
+        f.name: getattr(drawn_geometry, f.name)
+        for f in dataclasses.fields(drawn_geometry)
+        if f.name != "shape"
     }
-    extra: dict[str, Any] = {}
+    extra_fields: dict[str, Any] = {}
     if kind in ("max", "min", "median", "rank"):
-        extra["ties"] = draw(st.sampled_from(ties))
+        extra_fields["ties"] = draw(st.sampled_from(ties))
     elif kind == "avg":
-        extra["count_include_pad"] = draw(st.booleans())
-        extra["divisor"] = draw(st.sampled_from([None, None, 3, -2.5]))
-    case = PoolCase(kind, x, None, **fields, **extra)
+        extra_fields["count_include_pad"] = draw(st.booleans())
+        extra_fields["divisor"] = draw(st.sampled_from([None, None, 3, -2.5]))
+    case = PoolCase(kind, x, None, **fields, **extra_fields)
     if kind == "rank":
-        fewest = case.window().min_elements_per_window
-        case = dataclasses.replace(case, rank=draw(st.integers(-fewest, fewest - 1)))
+        min_elements = case.window().min_elements_per_window
+        case = dataclasses.replace(case, rank=draw(st.integers(-min_elements, min_elements - 1)))
     if not is_floating(dtype):
         return case
     dy = draw_values(

@@ -36,19 +36,19 @@ def draw_values(
             dtype,
         )
     if is_floating(dtype):
-        least, most, others = -np.inf, np.inf, [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 2.0]
+        low, high, choices = -np.inf, np.inf, [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 2.0]
     elif dtype == np.bool_:
-        least, most, others = False, True, [False, True]
+        low, high, choices = False, True, [False, True]
     else:
         info = jnp.iinfo(dtype)
-        least, most = int(info.min), int(info.max)
-        others = [least, least + 1, 0, 1, most - 1, most]
+        low, high = int(info.min), int(info.max)
+        choices = [low, low + 1, 0, 1, high - 1, high]
     if values == "special":
-        return _cast_to_representable(rng.choice(np.array(others, object), shape), dtype)
-    extremum = most if greatest else least
-    mostly = rng.random(shape) < 0.8
+        return _cast_to_representable(rng.choice(np.array(choices, object), shape), dtype)
+    extremum = high if greatest else low
+    is_extremum = rng.random(shape) < 0.8
     return _cast_to_representable(
-        np.where(mostly, extremum, rng.choice(np.array(others, object), shape)), dtype
+        np.where(is_extremum, extremum, rng.choice(np.array(choices, object), shape)), dtype
     )
 
 
@@ -58,11 +58,11 @@ def _cast_to_representable(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
         return (values.astype(np.int64) % 2).astype(np.bool_)
     if is_floating(dtype):
         info = jnp.finfo(dtype)
-        wide = values.astype(np.float64)
+        floats = values.astype(np.float64)
         if float(info.min) >= 0:  # float8_e8m0fnu has only positive powers of two
-            wide = np.exp2(np.clip(np.nan_to_num(wide, nan=0.0), -4, 4))
+            floats = np.exp2(np.clip(np.nan_to_num(floats, nan=0.0), -4, 4))
         elif np.isnan(np.asarray(np.inf, dtype).astype(np.float64)):  # a dtype without infinity
-            wide = np.where(np.isinf(wide), np.copysign(float(info.max), wide), wide)
+            floats = np.where(np.isinf(floats), np.copysign(float(info.max), floats), floats)
         with np.errstate(all="ignore"):
-            return wide.astype(dtype)
+            return floats.astype(dtype)
     return round_to_dtype(values, dtype)

@@ -40,7 +40,7 @@ class Windows:
     def element_positions(self) -> list[list[list[int]]]:
         """The taps of each window that are elements of the array."""
         return [
-            [[at for at in taps if 0 <= at < size] for taps in windows]
+            [[position for position in taps if 0 <= position < size] for taps in windows]
             for size, windows in zip(self.input_shape, self.tap_positions, strict=True)
         ]
 
@@ -103,16 +103,16 @@ def sliding_windows(
 
     Raises `NoWindowError` if there is no window along an axis or, unless `allow_empty`, if a window has no element.
     """
-    pooled = pooled_axes(len(shape), np.size(window_shape), axes)
-    sizes = tuple(shape[axis] for axis in pooled)
-    widths, steps, dilations = (
-        _broadcast_ints(1 if number is None else number, len(pooled))
+    window_axes = pooled_axes(len(shape), np.size(window_shape), axes)
+    sizes = tuple(shape[axis] for axis in window_axes)
+    window_sizes, steps, dilations = (
+        _broadcast_ints(1 if number is None else number, len(window_axes))
         for number in (window_shape, strides, window_dilation)
     )
-    pads = _padding_per_axis(padding, len(pooled))
-    rows = zip(sizes, widths, steps, dilations, pads, strict=True)
-    ends, taps = zip(*[_taps_along_axis(*row, ceil_mode) for row in rows], strict=True)
-    windows = Windows(pooled, sizes, ends, taps)
+    pads = _padding_per_axis(padding, len(window_axes))
+    axis_args = zip(sizes, window_sizes, steps, dilations, pads, strict=True)
+    ends, taps = zip(*[_taps_along_axis(*args, ceil_mode) for args in axis_args], strict=True)
+    windows = Windows(window_axes, sizes, ends, taps)
     if not all(taps) or not (allow_empty or windows.min_elements_per_window):
         raise NoWindowError(
             f"shape={tuple(shape)}, {window_shape=}, {strides=}, {padding=}, {window_dilation=}"
@@ -126,11 +126,11 @@ def _taps_along_axis(
 ) -> tuple[int, tuple[range, ...]]:
     """The end of the padded axis, and the taps of each window along it."""
     span = (window - 1) * dilation + 1
-    outputs = -(-size // stride)
-    total = max((outputs - 1) * stride + span - size, 0)
-    less, more = total // 2, total - total // 2
-    words = {"VALID": (0, 0), "SAME": (less, more), "SAME_LOWER": (more, less)}
-    low, high = words.get(padding, padding)
+    num_outputs = -(-size // stride)
+    total_pad = max((num_outputs - 1) * stride + span - size, 0)
+    small_pad, large_pad = total_pad // 2, total_pad - total_pad // 2
+    pads = {"VALID": (0, 0), "SAME": (small_pad, large_pad), "SAME_LOWER": (large_pad, small_pad)}
+    low, high = pads.get(padding, padding)
     # With `ceil_mode` a last window may hang over by less than a stride, if it starts before the end of the input.
     overhang = stride - 1 if ceil_mode else 0
     starts = list(range(-low, size + high + overhang - span + 1, stride))
@@ -145,22 +145,22 @@ def adaptive_windows(shape: Sequence[int], output_shape: Any, axes: Any) -> Wind
     >>> adaptive_windows((5,), 3, (0,)).element_positions
     [[[0, 1], [1, 2, 3], [3, 4]]]
     """
-    pooled = pooled_axes(len(shape), np.size(output_shape), axes)
-    sizes = tuple(shape[axis] for axis in pooled)
-    outputs = np.broadcast_to(np.asarray(output_shape, object), len(pooled))
+    window_axes = pooled_axes(len(shape), np.size(output_shape), axes)
+    sizes = tuple(shape[axis] for axis in window_axes)
+    output_sizes = np.broadcast_to(np.asarray(output_shape, object), len(window_axes))
     taps = []
-    for size, count in zip(sizes, outputs, strict=True):
-        n = size if count is None else count
+    for size, num_windows in zip(sizes, output_sizes, strict=True):
+        n = size if num_windows is None else num_windows
         taps.append(tuple(range(i * size // n, -(-(i + 1) * size // n)) for i in range(n)))
-    return Windows(pooled, sizes, sizes, tuple(taps))
+    return Windows(window_axes, sizes, sizes, tuple(taps))
 
 
 def fractional_windows(sample: Any, size: int, window_size: int, num_windows: int) -> list[range]:
     """The windows of the fractional pools along an axis, for a random number in [0, 1), computed in its type."""
-    number = type(sample)
-    alpha = number(size - window_size) / number(max(1, num_windows - 1))
+    float_type = type(sample)
+    alpha = float_type(size - window_size) / float_type(max(1, num_windows - 1))
     starts = [
-        int((number(i) + sample) * alpha) - int(sample * alpha) for i in range(num_windows - 1)
+        int((float_type(i) + sample) * alpha) - int(sample * alpha) for i in range(num_windows - 1)
     ]
     return [range(start, start + window_size) for start in [*starts, size - window_size]]
 

@@ -56,7 +56,7 @@ def test_an_axis_after_another_is_all_at_once(dtype, monkeypatch):
 
 @pytest.mark.parametrize("count", [1, 2, 25, 63, 1000])
 def test_weights_are_rounded_once(count):
-    weights = op.binomial(count, np.float32)
+    weights = op.binomial_weights(count, np.float32)
     narrow = weights.astype(np.float32)
     assert (narrow > 0).all()
     assert abs(narrow.astype(np.float64).sum() - 1) < 1e-7

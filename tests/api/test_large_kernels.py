@@ -27,11 +27,11 @@ def set_loop(monkeypatch):
     """Return a function that makes all kernels large or small, for ops that are traced afterwards."""
 
     def set_loop(loop):
-        monkeypatch.setattr(morphology, "joins_taps_in_a_loop", lambda count: loop)
+        monkeypatch.setattr(morphology, "uses_morphology_loop", lambda count: loop)
         clear_caches()
 
     def clear_caches():
-        linear_map._types.cache_clear()
+        linear_map._output_types_and_tree.cache_clear()
         jax.clear_caches()
 
     yield set_loop

@@ -182,7 +182,7 @@ def test_what_needs_no_position_takes_an_axis_of_any_length():
 
 
 def test_numbers_are_a_constant_or_an_iota():
-    short, long = positions.int32_range(5), jax.jit(lambda: positions.int32_range(2**20))()
+    short, long = positions.int32_iota(5), jax.jit(lambda: positions.int32_iota(2**20))()
     assert isinstance(short, np.ndarray)
     assert short.dtype == long.dtype == np.int32
     assert short.tolist() == [0, 1, 2, 3, 4]
@@ -210,7 +210,7 @@ def test_quotients_are_exact(numerator, denominator):
         here = wanted < 2**31
         numbers = jnp.asarray(i[here], np.int32)
         results = [positions._binary_long_division(floors, numbers, more)]
-        if positions.constant_table(floors.rows):
+        if positions.is_constant_table(floors.num_entries):
             results.append(positions.scaled_floor_division(floors, numbers, more))
         for each in results:
             assert np.array_equal(each, wanted[here])
@@ -234,11 +234,11 @@ def test_windows_of_every_kind_are_found_without_all_windows():
         except Exception:  # no window fits
             continue
         (dim,) = geometry.dims
-        every, kinds = np.arange(dim.out), dim.kinds()
+        every, kinds = np.arange(dim.out), dim.representative_windows()
         assert set(dim.num_taps_inside(every)) == set(dim.num_taps_inside(kinds))
         assert (
             set(dim.num_taps_counted(every)) == set(dim.num_taps_counted(kinds))
-            or dim.high > dim.tail
+            or dim.high > dim.used_high
         )
 
 

@@ -11,7 +11,7 @@ import pytest
 from jax import lax
 
 import jaxpool
-from jaxpool._ops.linear_map import tracing_for
+from jaxpool._ops.linear_map import platform_override
 from jaxpool._plan.problem import PLATFORMS
 from jaxpool.testing import pools
 from tests.support.junk import RIGHT
@@ -237,7 +237,7 @@ def test_text_of_what_another_platform_keeps(kept_here):
     """A maximum saves x if it is traced for a TPU, otherwise an index."""
     x = jax.ShapeDtypeStruct((8, 64, 64, 8), jnp.float32)
     index, whole = "uint8[8,32,32,8]", "float32[8,64,64,8]"
-    with tracing_for(kept_here):
+    with platform_override(kept_here):
         text = str(jaxpool.plan_of(jaxpool.max_pool)(x, (2, 2), (2, 2)))
     on_tpu = kept_here == "tpu"
     assert f"keeps       {whole if on_tpu else index} where" in text

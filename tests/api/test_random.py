@@ -77,7 +77,7 @@ def test_the_share_of_a_window_falls_on_the_element_that_is_drawn(geometry, scal
     x = rng.integers(-2, 3, (12, 11, 3))
     op = StochasticPool(make_window(x.shape, **geometry))
     # Multiples of 1/64 have exact products.
-    chance = rng.integers(0, 64, op.window.pooled(x.shape)) / np.float32(64)
+    chance = rng.integers(0, 64, op.window.pooled_shape(x.shape)) / np.float32(64)
     y, _ = jax.jit(lambda x: apply_with_extra_args(op, x, chance))(
         np.float32(x) * np.float32(scale)
     )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxpool
-from jaxpool._ops.op import partitioned
+from jaxpool._ops.op import is_partitioned
 from jaxpool.testing import (
     PoolCase,
     assert_pool_matches,
@@ -31,7 +31,7 @@ def test_programs_of_several_devices_sort(dtype):
     ).astype(dtype)
     pool = functools.partial(jaxpool.k_max_pool, k=20, axis=1)
     want = jax.jit(pool)(x)
-    with partitioned(True):
+    with is_partitioned(True):
         program = jax.jit(pool)
         assert "top_k" not in program.lower(x).as_text()
         np.testing.assert_array_equal(np.float32(program(x)), np.float32(want))

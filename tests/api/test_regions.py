@@ -392,7 +392,7 @@ def test_the_largest_of_many_points_a_few_boxes_at_a_time(at_once, monkeypatch):
         return y, back(jnp.cos(y)), jax.jvp(pool, (x, boxes), (x, boxes))[1], second(boxes)
 
     want = jax.jit(everything)(x, boxes)
-    limits = dataclasses.replace(LIMITS, box_points=at_once * 100 * X.shape[-1])
+    limits = dataclasses.replace(LIMITS, max_points_in_memory=at_once * 100 * X.shape[-1])
     monkeypatch.setattr("jaxpool._plan.boxes.LIMITS", limits)
     got = jax.jit(lambda *xs: everything(*xs))(x, boxes)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 1e-4, 1e-5), got, want)

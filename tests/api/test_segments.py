@@ -9,7 +9,7 @@ import pytest
 
 import jaxpool
 from jaxpool._kernels.segments import sum_segments
-from jaxpool._plan.segments import partial_sums
+from jaxpool._plan.segments import plan_partial_sums
 from jaxpool.testing import assert_close, draw_values, oracle, pools
 from tests.support.compilation import HASTY
 from tests.support.later import first, in_turn, later
@@ -446,7 +446,7 @@ def test_partial_sums_take_little_memory():
         (1 << 20, 1 << 18, True),
         (4096, 7, False),
     ):
-        number = sum(level.number for level in partial_sums(rows, count, is_sorted))
+        number = sum(level.num_sums for level in plan_partial_sums(rows, count, is_sorted))
         assert 0 < number <= rows / (16 if count == 7 else 100)
-    assert partial_sums(768, 50, False) == ()
-    assert partial_sums(8192, 999, False) == ()
+    assert plan_partial_sums(768, 50, False) == ()
+    assert plan_partial_sums(8192, 999, False) == ()

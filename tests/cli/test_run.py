@@ -348,7 +348,7 @@ def first_call(pool, x):
     with replacing_reductions(checked):
         jax.block_until_ready(jax.jit(pool)(x))
     checked.compare_copied_calls()
-    return checked, [checked.comparison_of(each).sentence for each in calls]
+    return checked, [checked.get_comparison(each).sentence for each in calls]
 
 
 def max_pool(x):
@@ -398,7 +398,7 @@ def traced(pool, x):
     with replacing_reductions(checked):
         jax.eval_shape(pool, x)
     checked.compare_copied_calls()
-    return [checked.comparison_of(each).sentence for each in calls]
+    return [checked.get_comparison(each).sentence for each in calls]
 
 
 def test_what_is_traced_and_never_run_is_not_compared():

@@ -189,7 +189,7 @@ def test_corners_are_rounded_before_they_are_subtracted():
     boxes = np.random.default_rng(0).uniform(0, 500, (64, 4)).astype(np.float32)
     corners = boxes * np.float32(1 / 14)
     want = np.maximum(corners[:, 2:] - corners[:, :2], np.float32(1)).T
-    spans = BoxMean((2, 2), 1 / 14, None, 0.0, 1.0)._spans
+    spans = BoxMean((2, 2), 1 / 14, None, 0.0, 1.0)._box_spans
     for run in (spans, jax.jit(spans)):
         np.testing.assert_array_equal([length for _, length in run(boxes)], want)
 

@@ -141,8 +141,8 @@ def test_versions_agree():
 def test_the_oldest_versions_are_those_of_the_package(page):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     text = " ".join((ROOT / page).read_text().split())
-    for requirement in project["dependencies"]:
-        name, oldest = requirement.split(">=")
+    for rule in project["dependencies"]:
+        name, oldest = rule.split(">=")
         assert f"`{name}` ({oldest} or newer)" in text
     assert f"Python {project['requires-python'].removeprefix('>=')} or newer" in text
 

@@ -23,7 +23,7 @@ axes = st.builds(
 
 
 def phases_of(dim, transposed):
-    each = access.windows_to_elements(dim)
+    each = access.window_access(dim)
     return each.transposed() if transposed else (each,)
 
 
@@ -34,16 +34,16 @@ def test_regions_hold_each_position_once_and_elements_where_they_say(dim, transp
     held = [
         position * len(phases) + phase
         for cut in regions
-        for position in range(cut.first, cut.stop)
-        for phase in range(cut.phases)
+        for position in range(cut.start, cut.stop)
+        for phase in range(cut.num_phases)
     ]
     assert held == list(range(dim.size if transposed else dim.out))
     assert len(regions) <= 2 * at_ends + 2
     for each in phases:
-        first, stop = each.complete
-        for (offset, _), position in itertools.product(each.pairs, range(each.out)):
+        first, stop = each.full_range
+        for (offset, _), position in itertools.product(each.tap_offsets, range(each.out)):
             inside = 0 <= each.stride * position + offset < each.size
-            low, high = each.inside(offset, 0, each.out)
+            low, high = each.valid_range(offset, 0, each.out)
             assert inside == (low <= position < high)
             assert inside or not first <= position < stop
 
@@ -58,11 +58,11 @@ def test_one_region_turns_as_often_as_the_longest_phase():
 @given(axes)
 def test_what_an_element_gets_is_what_windows_gave(dim):
     """Compares taps too, because a cotangent selects its element by tap."""
-    each = access.windows_to_elements(dim, tap_stride=7)
+    each = access.window_access(dim, tap_stride=7)
     gave = {
         (offset + each.stride * output, output, tap)
         for output in range(each.out)
-        for offset, tap in each.pairs
+        for offset, tap in each.tap_offsets
         if 0 <= offset + each.stride * output < dim.size
     }
     phases = each.transposed()
@@ -70,7 +70,7 @@ def test_what_an_element_gets_is_what_windows_gave(dim):
         (position * len(phases) + phase, position + offset, tap)
         for phase, each in enumerate(phases)
         for position in range(each.out)
-        for offset, tap in each.pairs
+        for offset, tap in each.tap_offsets
         if 0 <= position + offset < dim.out
     }
     assert got == gave
@@ -85,7 +85,7 @@ def test_tables_name_the_elements_that_exist_and_for_others_the_nearest(dim, tra
     for position in range(access.total_positions(phases)):
         row, phase = divmod(position, len(phases))
         each = phases[phase]
-        named = [(each.stride * row + offset, tap) for offset, tap in each.pairs]
+        named = [(each.stride * row + offset, tap) for offset, tap in each.tap_offsets]
         real = {(place, tap) for place, tap in named if 0 <= place < each.size}
         named = [(e[position], t[position], exist[position]) for e, t, exist in tables]
         assert sorted(real) == sorted((e, t) for e, t, exist in named if exist)
@@ -111,24 +111,24 @@ def test_elements_counted_from_another(dim, transposed):
     """A slice of the array reads the same elements at shifted offsets."""
     for each in phases_of(dim, transposed):
         begin, end = each.size // 3, each.size + 2
-        part = each.sliced(begin, end)
+        part = each.slice_elements(begin, end)
         assert (part.size, part.out, part.stride) == (end - begin, each.out, each.stride)
-        moved = [(offset + begin, tap) for offset, tap in part.pairs]
-        assert moved == list(each.pairs)
+        moved = [(offset + begin, tap) for offset, tap in part.tap_offsets]
+        assert moved == list(each.tap_offsets)
 
 
 @given(axes, st.sampled_from((1, 5)))
 def test_windows_read_their_taps(dim, unit):
-    reads = access.windows_to_elements(dim, unit)
-    assert [tap for _, tap in reads.pairs] == [unit * tap for tap in range(dim.window)]
-    for position, row in enumerate(dim.sources().tolist()):
-        places = [reads.stride * position + offset for offset, _ in reads.pairs]
+    reads = access.window_access(dim, unit)
+    assert [tap for _, tap in reads.tap_offsets] == [unit * tap for tap in range(dim.window)]
+    for position, row in enumerate(dim.tap_positions().tolist()):
+        places = [reads.stride * position + offset for offset, _ in reads.tap_offsets]
         assert [at if 0 <= at < dim.size else dim.size for at in places] == row
 
 
 @given(axes)
 @example(Axis(0, size=2, window=1, stride=1, dilation=1, low=-1, high=0, out=1))
 def test_which_elements_a_window_reaches(dim):
-    want, got = np.isin(np.arange(dim.size), dim.sources()), access.covered_elements_mask(dim)
+    want, got = np.isin(np.arange(dim.size), dim.tap_positions()), access.covered_elements_mask(dim)
     assert (got is None) == want.all()
     np.testing.assert_array_equal(want, True if got is None else got)

@@ -7,7 +7,7 @@ from jaxpool._geometry.adaptive import (
     FloorDivisionTable,
     RaggedAxis,
     adaptive_window,
-    ragged_axes_first,
+    ragged_first_permutation,
 )
 from jaxpool._geometry.window import Axis, make_window
 
@@ -27,7 +27,7 @@ def assert_laid_out(size, out):
     wanted = slices(size, out)
     assert (dim.axis, dim.size, dim.out) == (1, size, out)
     assert isinstance(dim, RaggedAxis) == (size % out != 0)
-    sources = dim.sources()
+    sources = dim.tap_positions()
     assert sources.shape == (out, dim.window)
     for row, real in zip(sources, wanted, strict=True):
         assert row.tolist() == [*real] + [size] * (dim.window - len(real))
@@ -36,10 +36,10 @@ def assert_laid_out(size, out):
         return
     longest = max(map(len, wanted))
     assert dim == RaggedAxis(1, size, longest, longest, 1, 0, 0, out)
-    assert (dim.padded, dim.tail) == (True, 0)
+    assert (dim.is_padded, dim.used_high) == (True, 0)
     assert [dim.last_tap_inside(i) for i in range(out)] == [len(real) - 1 for real in wanted]
     holding = [sum(position in real for real in wanted) for position in range(size)]
-    assert dim.sharers == max(holding)
+    assert dim.max_overlap == max(holding)
 
 
 @pytest.mark.parametrize(
@@ -48,10 +48,10 @@ def assert_laid_out(size, out):
 )
 def test_floors_of_products_beyond_32_bits(count, numerator, denominator, parts):
     floors = FloorDivisionTable(count, numerator, denominator)
-    whole, rest = floors.parts()
+    whole, rest = floors.divmod_arrays()
     assert len(whole) == parts
     i = np.unique(np.linspace(0, count - 1, 1000).astype(int))
-    q, r = i // floors.length, i % floors.length
+    q, r = i // floors.block_length, i % floors.block_length
     for more in (0, denominator - 1):
         inner = rest[q].astype(int) + r * numerator + more
         assert inner.max() < 2**31
@@ -60,9 +60,9 @@ def test_floors_of_products_beyond_32_bits(count, numerator, denominator, parts)
 
 def test_axes_of_unequal_windows_stand_in_front():
     window = adaptive_window((2, 8, 9, 7, 3), (4, 4, 3), None)
-    assert ragged_axes_first(window, 5) == ((2, 3, 0, 1, 4), (2, 3, 0, 1, 4))
+    assert ragged_first_permutation(window, 5) == ((2, 3, 0, 1, 4), (2, 3, 0, 1, 4))
     window = adaptive_window((2, 8, 9, 3), (4, 4), None)
-    assert ragged_axes_first(window, 4) == ((2, 0, 1, 3), (1, 2, 0, 3))
+    assert ragged_first_permutation(window, 4) == ((2, 0, 1, 3), (1, 2, 0, 3))
 
 
 def test_none_keeps_an_axis_and_an_int_counts_for_all():
@@ -73,8 +73,13 @@ def test_none_keeps_an_axis_and_an_int_counts_for_all():
 
 def test_what_an_axis_says_of_itself():
     idle, whole = Axis(1, 5, 1, 1, 1, 0, 0, 5), Axis(1, 5, 5, 1, 1, 0, 0, 1)
-    assert (idle.idle, idle.whole, whole.idle, whole.whole) == (True, False, False, True)
-    assert Axis(1, 1, 1, 1, 1, 0, 0, 1).whole
+    assert (idle.is_identity, idle.is_global, whole.is_identity, whole.is_global) == (
+        True,
+        False,
+        False,
+        True,
+    )
+    assert Axis(1, 1, 1, 1, 1, 0, 0, 1).is_global
     more = [
         Axis(1, 5, 1, 2, 1, 0, 0, 3),
         Axis(1, 5, 1, 1, 1, 0, 0, 4),
@@ -85,11 +90,11 @@ def test_what_an_axis_says_of_itself():
         Axis(1, 5, 4, 1, 1, 0, 0, 2),
         Axis(1, 5, 4, 2, 1, 0, 0, 1),
     ]
-    assert not any(dim.idle or dim.whole for dim in more)
+    assert not any(dim.is_identity or dim.is_global for dim in more)
 
 
 def test_positions_of_taps():
     (dim,) = make_window((5, 1), (3,), (2,), 1, window_dilation=2).dims
-    assert dim.sources().tolist() == [[5, 1, 3], [1, 3, 5]]
-    assert dim.sources().dtype == np.int32
-    assert (dim.span, dim.needed, dim.tail) == (5, 7, 1)
+    assert dim.tap_positions().tolist() == [[5, 1, 3], [1, 3, 5]]
+    assert dim.tap_positions().dtype == np.int32
+    assert (dim.span, dim.covered_size, dim.used_high) == (5, 7, 1)

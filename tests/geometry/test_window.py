@@ -49,7 +49,7 @@ def test_windows_are_those_of_the_oracle(padding, ceil_mode):
             wanted.taps_per_window,
         )
         assert (dim.first_empty_window() is None) == bool(wanted.min_elements_per_window)
-        for output, row in enumerate(dim.sources().tolist()):
+        for output, row in enumerate(dim.tap_positions().tolist()):
             assert [at for at in row if at < size] == elements[output]
             assert dim.num_taps_counted(output) == wanted.num_taps_counted((output,))
 
@@ -83,10 +83,10 @@ def test_needed_tail_and_padded_say_how_far_the_taps_reach(geometry):
     for dim in window.dims:
         reached = [at for output in range(dim.out) for at in tap_positions(dim, output)]
         assert min(reached) == -dim.low
-        assert dim.needed == max(reached) + dim.low + 1
-        assert dim.tail == max(reached) + 1 - dim.size
-        assert dim.padded == (min(reached) < 0 or max(reached) >= dim.size)
-    assert window.padded == any(dim.padded for dim in window.dims)
+        assert dim.covered_size == max(reached) + dim.low + 1
+        assert dim.used_high == max(reached) + 1 - dim.size
+        assert dim.is_padded == (min(reached) < 0 or max(reached) >= dim.size)
+    assert window.is_padded == any(dim.is_padded for dim in window.dims)
 
 
 @given(geometries())
@@ -104,7 +104,7 @@ def test_overlapping_says_whether_an_element_belongs_to_two_windows(geometry):
         for position in reached
         if all(0 <= at < dim.size for at, dim in zip(position, window.dims, strict=True))
     ]
-    if window.overlapping:
+    if window.has_overlap:
         # Padding included, because two windows may overlap in padding only.
         assert len(set(reached)) < len(reached)
     else:
@@ -118,8 +118,8 @@ def test_output_shape_is_that_of_lax(geometry):
     fields.pop("ceil_mode")
     expected = jax.eval_shape(lambda x: lax_pools.max_pool(x, **fields), x).shape
     window = window_of(geometry)
-    assert window.pooled(x.shape) == expected
-    assert window.unpooled(expected) == x.shape
+    assert window.pooled_shape(x.shape) == expected
+    assert window.unpooled_shape(expected) == x.shape
 
 
 # (size, window, stride, padding, dilation) -> PyTorch's output sizes without and with ceil_mode
@@ -200,13 +200,17 @@ def test_taps_are_row_major_in_the_order_of_axes():
 def test_where_windows_start_and_which_taps_are_inside():
     axis = make_window((5,), (3,), (2,), [(2, 1)], axes=(0,)).dims[0]
     assert axis.starts().tolist() == [-2, 0, 2]
-    assert (axis.sources() < axis.size).astype(int).tolist() == [[0, 0, 1], [1, 1, 1], [1, 1, 1]]
+    assert (axis.tap_positions() < axis.size).astype(int).tolist() == [
+        [0, 0, 1],
+        [1, 1, 1],
+        [1, 1, 1],
+    ]
     wide = make_window((4,), (2,), padding=[(1, 1)], window_dilation=3, axes=(0,)).dims[0]
     assert wide.starts().tolist() == [-1, 0, 1]
-    assert (wide.sources() < wide.size).astype(int).tolist() == [[0, 1], [1, 1], [1, 0]]
+    assert (wide.tap_positions() < wide.size).astype(int).tolist() == [[0, 1], [1, 1], [1, 0]]
     ragged = adaptive_window((5,), (3,), (0,)).dims[0]
     assert ragged.starts().tolist() == [0, 1, 3]
-    assert (ragged.sources() < ragged.size).astype(int).tolist() == [
+    assert (ragged.tap_positions() < ragged.size).astype(int).tolist() == [
         [1, 1, 0],
         [1, 1, 1],
         [1, 1, 0],
@@ -244,8 +248,8 @@ def test_full_window_takes_the_whole_of_its_axes():
     assert window.dims == (Axis(2, 5, 5, 1, 1, 0, 0, 1), Axis(1, 3, 3, 1, 1, 0, 0, 1))
     assert window.window_shape == window.input_shape == (5, 3)
     assert window.output_shape == (1, 1)
-    assert not window.padded
-    assert not window.overlapping
+    assert not window.is_padded
+    assert not window.has_overlap
 
 
 def test_a_window_longer_than_the_padded_input_is_told_all_numbers():

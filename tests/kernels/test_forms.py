@@ -56,8 +56,8 @@ def plans_of(case, rng):
     plans = forms.max_plans(case.window, case.shape, case.dtype)
     sent = forms.max_plans(case.window, case.shape, case.sent)
     return (
-        forms.different(plans, lambda plan: (plan.forward, plan.value_by), rng),
-        forms.different(sent, lambda plan: (plan.widen, plan.backward), rng),
+        forms.different(plans, lambda plan: (plan.forward, plan.value_groups), rng),
+        forms.different(sent, lambda plan: (plan.widen_mode, plan.backward), rng),
         forms.different(sent, lambda plan: plan.tangent, rng, 2),
     )
 
@@ -84,11 +84,11 @@ def answer_of(case, x):
     least = draw_values(np.random.default_rng(0), (), case.dtype, "lowest", greatest=best is min)
 
     def rule(ties):
-        choose = _parts.extremum_rule(best, ties)
+        choose = _parts.extremum_reducer(best, ties)
         return lambda values: choose(values) if values else (least, [])
 
     def answer(ties):
-        return _parts.apply_rule_to_windows(x, case.windows, lambda output: rule(ties))
+        return _parts.apply_reducer_to_windows(x, case.windows, lambda output: rule(ties))
 
     if case.ties != "last_nan":
         return answer(case.ties)
@@ -146,7 +146,7 @@ def test_every_form_selects_routes_and_picks_as_the_portable_one(seed):
         check_definition(case, answer, [found[0] for found in results], dy, v)
         for (what, names), found in zip(named.items(), results, strict=True):
             for name, got in zip(names, found, strict=True):
-                if what == "value" and forward[name].value_by:
+                if what == "value" and forward[name].value_groups:
                     got = [np.where(got[0] == 0, found[0][0], got[0])]  # zeros may differ in sign
                 forms.same_bits(got, found[0], f"{what}, {name}: {case}, {values}")
         if values != "special" and case.sent == np.float32:
@@ -165,11 +165,11 @@ def test_the_drawn_windows_reach_every_form():
             for plan in plans.values():
                 passes = getattr(plan, which)
                 for each in passes:
-                    regions = "regions" if each.layout.regions > 1 else "one region"
+                    regions = "regions" if each.layout.num_regions > 1 else "one region"
                     count = "several passes" if len(passes) > 1 else "one pass"
-                    reached.add((which, each.layout.reading, regions, count))
+                    reached.add((which, each.layout.read_mode, regions, count))
                 if which == "backward":
-                    reached.add((which, plan.widen))
+                    reached.add((which, plan.widen_mode))
     one, several, many = (
         ("one region", "one pass"),
         ("one region", "several passes"),
@@ -205,7 +205,7 @@ def test_arrays_without_elements(shape, padding):
             y, index = select(x, window, "max", "last", plan)
             yield y, route(dy, index, plan), pick(x, index, plan)
 
-    ones = [jnp.ones(each, jnp.bfloat16) for each in (shape, window.pooled(shape))]
+    ones = [jnp.ones(each, jnp.bfloat16) for each in (shape, window.pooled_shape(shape))]
     for y, dx, tangent in jax.jit(lambda *xs: list(run(*xs)))(*ones):
         assert (y.shape, tangent.shape, dx.shape) == (ones[1].shape, ones[1].shape, shape)
         assert (np.asarray(y, np.float32) == -np.inf).all()

@@ -66,7 +66,11 @@ def test_the_plan_of_a_gpu_gives_the_same(problem):
     def run(x, dy):
         _, index = select(x, window, "max", "first", plan_max(portable))
         for each in (gpu, portable):
-            plan, summed, spread = plan_max(each), plan_sum(each), plan_sum(each, transposed=True)
+            plan, summed, spread = (
+                plan_max(each),
+                plan_sum(each),
+                plan_sum(each, is_transposed=True),
+            )
             yield (
                 *select(x, window, "max", "first", plan),
                 route(dy, index, plan),
@@ -77,7 +81,7 @@ def test_the_plan_of_a_gpu_gives_the_same(problem):
 
     rng = np.random.default_rng(0)
     x = forms.numbers(rng, shape, dtype, special=False)
-    dy = forms.numbers(rng, window.pooled(shape), dtype, special=False)
+    dy = forms.numbers(rng, window.pooled_shape(shape), dtype, special=False)
     # HASTY for any flags: jaxlib 0.12 took more than an hour to optimise this program for CPU.
     both = jax.jit(lambda x, dy: list(run(x, dy)), compiler_options=HASTY)
     got, want = jax.device_get(both(x, dy))
@@ -94,7 +98,11 @@ def test_on_cpu_the_same_as_in_the_portable_form(problem):
     def run(x, dy):
         _, index = select(x, window, "max", "first", plan_max(portable))
         for each in (cpu, portable):
-            plan, summed, spread = plan_max(each), plan_sum(each), plan_sum(each, transposed=True)
+            plan, summed, spread = (
+                plan_max(each),
+                plan_sum(each),
+                plan_sum(each, is_transposed=True),
+            )
             yield (
                 *select(x, window, "max", "first", plan),
                 route(dy, index, plan),
@@ -107,7 +115,7 @@ def test_on_cpu_the_same_as_in_the_portable_form(problem):
     x = draw_values(rng, shape, dtype, "ties")
     odd = rng.random(shape) < 0.01
     x = np.where(odd, rng.choice([np.nan, np.inf, -np.inf], shape), x).astype(dtype)
-    dy = forms.numbers(rng, window.pooled(shape), dtype, special=True)
+    dy = forms.numbers(rng, window.pooled_shape(shape), dtype, special=True)
     got, want = jax.device_get(jax.jit(lambda x, dy: list(run(x, dy)))(x, dy))
     forms.same_bits(got, want, str(problem))
 

@@ -14,7 +14,7 @@ from tests.support.later import in_turn
 @pytest.fixture(params=["constants", "computed"])
 def tables(request, monkeypatch):
     """Index tables as constants, and computed by the program as for long axes."""
-    monkeypatch.setattr(patches, "constant_table", lambda length: request.param == "constants")
+    monkeypatch.setattr(patches, "is_constant_table", lambda length: request.param == "constants")
 
 
 @pytest.mark.usefixtures("tables")
@@ -24,9 +24,9 @@ def test_places_of_each_position_among_windows_of_unequal_length(size):
         (dim,) = adaptive_window((1, size, 1), (out,), None).dims
         if not isinstance(dim, RaggedAxis):
             continue
-        flat = dim.sources().reshape(-1)
-        places = np.stack(patches._patch_positions_of_copies(dim))
-        assert np.array_equal(patches._input_positions_of_taps(dim), dim.sources())
+        flat = dim.tap_positions().reshape(-1)
+        places = np.stack(patches._indices_of_copies(dim))
+        assert np.array_equal(patches._tap_positions(dim), dim.tap_positions())
         for position, column in enumerate(places.T):
             wanted = np.flatnonzero(flat == position)
             assert sorted(column[: len(wanted)]) == sorted(column[column < len(flat)])
@@ -46,7 +46,7 @@ def test_windows_of_a_long_axis(out):
 
 def test_a_program_of_a_long_axis_holds_no_table_of_its_positions():
     (dim,) = adaptive_window((1, 1_000_003, 1), (1_000,), None).dims
-    for kernel in (patches._patch_positions_of_copies, patches._input_positions_of_taps):
+    for kernel in (patches._indices_of_copies, patches._tap_positions):
         assert len(jax.jit(lambda kernel=kernel: kernel(dim)).lower().as_text()) < 30_000
 
 
@@ -56,5 +56,5 @@ def test_taps_that_are_real(out):
     window = adaptive_window((1, 12, 1), (out,), None)
     (dim,) = window.dims
     assert np.array_equal(
-        patches.taps_inside_mask(window, 3).ravel(), (dim.sources() < dim.size).ravel()
+        patches.taps_inside_mask(window, 3).ravel(), (dim.tap_positions() < dim.size).ravel()
     )

@@ -88,8 +88,8 @@ def test_folded_extremes_are_those_of_numpy(shape, axes, dtype):
             max_or_min_over_axes,
             axes=axes,
             kind=kind,
-            reduction_loses_nan=True,
-            fold_plan=Fold(axes[0], 16),
+            loses_nan=True,
+            plan=Fold(axes[0], 16),
         )
         y = np.asarray(jax.jit(jax.vmap(fold))(x), np.float32)
         along = tuple(axis + 1 for axis in axes)
@@ -115,7 +115,7 @@ def test_small_arrays_are_counted_and_ranked_as_floats_on_cpu(size, small):
 
 
 def test_what_is_folded():
-    fold = functools.partial(Fold, barrier="call")
+    fold = functools.partial(Fold, barrier_kind="call")
 
     def plan(shape, axes, bits=32, platform="cpu", sharded=False, ties=False):
         return plan_fold(shape, axes, bits, platform, sharded, ties)
@@ -123,12 +123,12 @@ def test_what_is_folded():
     large = (16, 112, 112, 64)
     assert [plan(large, (1, 2), bits) for bits in (8, 16, 32)] == [
         None,
-        *2 * [fold(1, 8, then=fold(1, 8, then=fold(2, 8)))],
+        *2 * [fold(1, 8, next_fold=fold(1, 8, next_fold=fold(2, 8)))],
     ]
     # The leading axis of size 4 is not folded.
-    assert plan((4, 32, 112, 64), (0, 1, 2, 3)) == fold(1, 8, then=fold(2, 8))
-    assert plan((64, 7, 7, 512), (1, 2)) == fold(1, 7, then=fold(2, 7))
-    assert plan(large, (3,)) == fold(3, 8, then=fold(3, 8))
+    assert plan((4, 32, 112, 64), (0, 1, 2, 3)) == fold(1, 8, next_fold=fold(2, 8))
+    assert plan((64, 7, 7, 512), (1, 2)) == fold(1, 7, next_fold=fold(2, 7))
+    assert plan(large, (3,)) == fold(3, 8, next_fold=fold(3, 8))
     assert plan(large, (3,), 16, ties=True) == fold(3, 4)
     groups = (4, 64, 64, 32, 2)  # as in maxout
     assert [plan(groups, (4,), ties=ties) for ties in (False, True)] == [fold(4, 2), None]
@@ -172,7 +172,9 @@ def _expected(x, axes, kind, ties, mask, dy):
 )
 def test_cotangents_of_folded_extremes(monkeypatch, shape, axes, dtype, kind, ties):
     """Nineteen elements in parts of two: the last two parts overlap by one element."""
-    folding = dataclasses.replace(tuning.CPU, folded_elements=0, folded_row=1, folded_tied_row=1)
+    folding = dataclasses.replace(
+        tuning.CPU, min_folded_elements=0, min_folded_row_bits=1, min_tie_row_bits=1
+    )
     monkeypatch.setitem(tuning.TUNING, "cpu", folding)
     rng = np.random.default_rng(0)
     values = np.array([1, 2, 0, -0.0, np.inf, -np.inf, np.nan], np.float32)

@@ -10,7 +10,7 @@ from jaxpool._kernels import rank, rolled
 from jaxpool._kernels.keys import from_zero_tied_sort_keys, min_or_max_key, zero_tied_sort_keys
 from jaxpool._kernels.slices import elements_at_tap, pad_input
 from jaxpool._ops.rank_pool import RankPool
-from jaxpool._plan.rank_pool import place_of
+from jaxpool._plan.rank_pool import position_of_rank
 from tests.support import forms
 
 
@@ -29,13 +29,13 @@ def test_loops_find_and_send_as_terms_do(seed):
         key, found = zero_tied_sort_keys(x), []
         fill = min_or_max_key(key.dtype, isinstance(ranks, str) or ranks >= 0)
         count = rank.num_elements_inside(window, x.ndim) if isinstance(ranks, str) else window.size
-        place = place_of(ranks, count)
+        place = position_of_rank(ranks, count)
         y = rolled.key_of_rank_in_windows(walk, key, place, fill)
         found.append(from_zero_tied_sort_keys(y, x.dtype))
-        tied = rolled.selection_of_equal_keys(walk, key, y, fill)
+        tied = rolled.equal_key_selection(walk, key, y, fill)
         for ties in ("first", "last"):
             tap = tied.first_or_last_selected_tap(take_last=ties == "last")
-            selected = rolled.selection_of_tap(walk, tap)
+            selected = rolled.tap_selection(walk, tap)
             found += [tap, selected.pick(v), selected.route(dy)]
         found += [tied.pick(v), tied.route(dy)]
         wanted = []
@@ -50,7 +50,7 @@ def test_loops_find_and_send_as_terms_do(seed):
     x = rng.integers(0, 4, drawn.shape).astype(np.float32)
     x[rng.random(x.shape) < 0.1] = np.nan
     v = rng.standard_normal(x.shape).astype(np.float32)
-    dy = rng.standard_normal(window.pooled(x.shape)).astype(np.float32)
+    dy = rng.standard_normal(window.pooled_shape(x.shape)).astype(np.float32)
     found, wanted = both(x, v, dy)
     for ours, theirs in zip(found, wanted, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
@@ -61,7 +61,7 @@ def test_planes_hold_what_windows_read(joined):
     window = make_window((2, 7, 9, 3), (3, 4), (2, 3), "SAME", window_dilation=(1, 2))
     x = jnp.arange(2.0 * 7 * 9 * 3).reshape(2, 7, 9, 3)
     walk = rolled.TapLoop(window, joined)
-    planes = walk.split_into_planes(x, 0)
+    planes = walk.to_planes(x, 0)
     assert planes.shape[0] == 2 * 3
     np.testing.assert_array_equal(walk.from_planes(planes, x.shape), x)
 
@@ -69,7 +69,7 @@ def test_planes_hold_what_windows_read(joined):
         return (jnp.where(tap == wanted, blocks[0], state[0]),)
 
     for wanted in range(window.size):
-        first = [walk.collapse_minor_axes(jnp.zeros(window.pooled(x.shape)))]
+        first = [walk.collapse_output(jnp.zeros(window.pooled_shape(x.shape)))]
         (found,) = walk.fold_over_taps(join, first, [planes], x.shape)
         want = elements_at_tap(pad_input(x, window, 0), window, wanted)
         np.testing.assert_array_equal(found.reshape(want.shape), want)
@@ -82,10 +82,10 @@ def test_a_program_does_not_grow_with_the_window():
 
         def program(key):
             y = rolled.key_of_rank_in_windows(walk, key, taps // 2, min_or_max_key(key.dtype, True))
-            tap = rolled.selection_of_equal_keys(
+            tap = rolled.equal_key_selection(
                 walk, key, y, min_or_max_key(key.dtype, True)
             ).first_or_last_selected_tap(take_last=False)
-            return rolled.selection_of_tap(walk, tap).route(y.astype(jnp.float32))
+            return rolled.tap_selection(walk, tap).route(y.astype(jnp.float32))
 
         return len(jax.jit(program).lower(key).as_text().splitlines())
 

@@ -17,7 +17,7 @@ from tests.support.later import first
 
 PLANS = [
     *(ScanPlan(ways, "barrier") for ways in (2, 3, 16)),
-    *(ScanPlan(ways, "barrier", blocks=reach) for ways, reach in ((2, 2), (2, 4), (3, 3))),
+    *(ScanPlan(ways, "barrier", min_block_size=reach) for ways, reach in ((2, 2), (2, 4), (3, 3))),
 ]
 SLOW = [pytest.param(size, marks=pytest.mark.slow) for size in (16, 40)]
 
@@ -61,8 +61,14 @@ def test_more_ways_are_fewer_passes():
 
 def test_blocks_spare_a_pass():
     """A block has the largest length that divides the axis and that the passes cover."""
-    plan = ScanPlan(6, "barrier", blocks=30)
-    assert plan.passes(36) == [range(1, 6), range(6, 36, 6)]
-    assert plan.passes(32)[1] == range(6, 32, 6)
-    assert [plan.block(size) for size in (216, 217, 256, 1000, 36**2)] == [None, 31, 32, 25, 36]
-    assert plan.block(227) == 36  # a prime
+    plan = ScanPlan(6, "barrier", min_block_size=30)
+    assert plan.pass_distances(36) == [range(1, 6), range(6, 36, 6)]
+    assert plan.pass_distances(32)[1] == range(6, 32, 6)
+    assert [plan.block_length(size) for size in (216, 217, 256, 1000, 36**2)] == [
+        None,
+        31,
+        32,
+        25,
+        36,
+    ]
+    assert plan.block_length(227) == 36  # a prime

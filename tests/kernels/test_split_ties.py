@@ -11,10 +11,10 @@ from jaxpool._kernels.dtypes import reduction_identity
 from jaxpool._kernels.select import select_value
 from jaxpool._kernels.split_ties import (
     mean_of_tied_elements,
+    mean_of_tied_elements_transpose,
     mean_of_tied_taps,
     mean_of_tied_taps_transpose,
     tie_bits_of_input,
-    tied_elements_mean_transpose,
 )
 from jaxpool.testing import draw_values
 from jaxpool.testing.oracle import _parts
@@ -38,19 +38,19 @@ def test_every_form_shares_as_the_portable_one(seed):
         words = tie_bits_of_input(x, y, window, reduction_identity(dtype, kind))
         routed = [mean_of_tied_taps_transpose(dy, words, each) for each in tied.values()]
         return (
-            [*routed, tied_elements_mean_transpose(dy, x, y, window, kind)],
+            [*routed, mean_of_tied_elements_transpose(dy, x, y, window, kind)],
             [mean_of_tied_taps(v, words, window), mean_of_tied_elements(v, x, window, kind)],
         )
 
     compiled = jax.jit(run)
-    choose = _parts.extremum_rule(best, "split")
+    choose = _parts.extremum_reducer(best, "split")
 
     def rule(values):
         return choose(values) if values else (0.0, [])
 
     for values in ("ties", "special", "lowest"):
         x = draw_values(rng, drawn.shape, dtype, values, greatest=kind == "min")
-        answer = _parts.apply_rule_to_windows(x, drawn.windows, lambda output: rule)
+        answer = _parts.apply_reducer_to_windows(x, drawn.windows, lambda output: rule)
         dy = (ALL * rng.integers(-3, 4, answer.y.shape)).astype(dtype)
         v = (ALL * rng.integers(-3, 4, drawn.shape)).astype(dtype)
         routed, picked = jax.device_get(compiled(x, dy, v))

@@ -53,8 +53,8 @@ def drawn(seed):
 
 def answers(case, x, dy):
     """Return the exact sums over windows and the exact cotangents, scaled and rounded once."""
-    exact = _parts.apply_rule_to_windows(
-        x, case.windows, lambda output: _parts.sum_rule, np.dtype(np.float64)
+    exact = _parts.apply_reducer_to_windows(
+        x, case.windows, lambda output: _parts.sum_reducer, np.dtype(np.float64)
     )
     both = exact.y, exact.exact_cotangents(dy)[0]
     return [oracle.round_to_dtype(case.scale * sums, case.dtype) for sums in both]
@@ -77,7 +77,7 @@ def test_every_form_adds_up_as_the_portable_one(seed):
     compiled = jax.jit(run)
     for special in (False, True) if oracle.is_floating(case.dtype) else (False,):
         x = forms.numbers(rng, case.shape, case.dtype, special)
-        dy = forms.numbers(rng, case.window.pooled(case.shape), case.dtype, special)
+        dy = forms.numbers(rng, case.window.pooled_shape(case.shape), case.dtype, special)
         results = jax.device_get(compiled(x, dy))
         for names, found, want in zip((sums, spreads), results, answers(case, x, dy), strict=True):
             got, expected = (
@@ -98,10 +98,10 @@ def test_the_drawn_windows_reach_every_form():
         case, rng = drawn(seed)
         for transposed in (False, True):
             for plan in case.plans(rng, transposed=transposed).values():
-                without_passes |= {"whole"} if plan.whole else set()
-                without_passes |= {"separate"} if plan.separate else set()
+                without_passes |= {"whole"} if plan.global_dims else set()
+                without_passes |= {"separate"} if plan.disjoint_dims else set()
                 for each in plan.passes:
-                    regions = "regions" if each.layout.regions > 1 else "one region"
+                    regions = "regions" if each.layout.num_regions > 1 else "one region"
                     kind = (
                         "rest"
                         if len(each.sources) > 1
@@ -109,7 +109,7 @@ def test_the_drawn_windows_reach_every_form():
                         if len(each.axes) > 1
                         else "axis"
                     )
-                    reached.add((transposed, each.layout.reading, regions, kind))
+                    reached.add((transposed, each.layout.read_mode, regions, kind))
     assert without_passes == {"whole", "separate"}
     ways = [("padded", "one region"), ("bounded", "one region"), ("bounded", "regions")]
     wanted = set(itertools.product((False, True), ways, ("axis", "axes", "rest")))
@@ -145,7 +145,7 @@ def test_part_sums_and_what_is_left_over(window, stride, dilation):
 
     @jax.jit
     def ours(x, dy):
-        plans = plan_sum(problem), plan_sum(problem, transposed=True)
+        plans = plan_sum(problem), plan_sum(problem, is_transposed=True)
         return window_sum(x, plans[0], end), window_sum_transpose(dy, plans[1], end)
 
     y, dx = ours(x, want)
@@ -174,11 +174,11 @@ def test_arrays_without_elements(shape, padding):
     def run(x, dy):
         for form in ("portable", "cpu", "cpu, regions"):
             problem = forms.SUMS[form].problem(window, shape, dtype)
-            plan, back = plan_sum(problem), plan_sum(problem, transposed=True)
+            plan, back = plan_sum(problem), plan_sum(problem, is_transposed=True)
             yield window_sum(x, plan, end), window_sum_transpose(dy, back, end)
 
-    ones = [jnp.ones(each, dtype) for each in (shape, window.pooled(shape))]
+    ones = [jnp.ones(each, dtype) for each in (shape, window.pooled_shape(shape))]
     for y, dx in jax.jit(lambda *xs: list(run(*xs)))(*ones):
-        assert (y.shape, y.dtype) == (window.pooled(shape), dtype)
+        assert (y.shape, y.dtype) == (window.pooled_shape(shape), dtype)
         assert not y.any()
         assert (dx.shape, dx.dtype) == (shape, dtype)

@@ -91,7 +91,7 @@ def test_levels_of_one_array_and_apart_are_the_same_bits(wanted):
     tangents = [x if n in wanted else None for n, x in enumerate(levels)]
     found = []
     for boxes in (0, 1 << 20):
-        limits = dataclasses.replace(TUNING["cpu"], joined_bytes=boxes)
+        limits = dataclasses.replace(TUNING["cpu"], max_concatenated_bytes=boxes)
         with pytest.MonkeyPatch.context() as patch:
             patch.setitem(TUNING, "cpu", limits)
             found.append(jax.jit(lambda: op.linear("cpu", given, *tangents))())

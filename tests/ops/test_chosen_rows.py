@@ -9,7 +9,7 @@ from jax import numpy as jnp
 
 from jaxpool._ops.segments import SegmentSelect
 from jaxpool._plan import tuning
-from jaxpool._plan.scatter import sends_to_chosen_rows
+from jaxpool._plan.scatter import scatters_to_rows
 
 
 @pytest.mark.parametrize(("ties", "kind"), [("first", "max"), ("last", "min")])
@@ -25,7 +25,7 @@ def test_both_ways_give_the_same(monkeypatch, ties, kind, dtype):
     op = SegmentSelect(kind, ties, 4, is_sorted=False)
 
     def dx(least):
-        rows = dataclasses.replace(tuning.CPU, scattered_rows=least)
+        rows = dataclasses.replace(tuning.CPU, min_scattered_rows=least)
         monkeypatch.setitem(tuning.TUNING, "cpu", rows)
         program = jax.jit(
             lambda x, ids, mask, dy: op.transpose("cpu", op.primal("cpu", x, ids, mask)[1], dy)[0]
@@ -41,12 +41,12 @@ def test_both_ways_give_the_same(monkeypatch, ties, kind, dtype):
 
 
 def test_what_is_sent_to_chosen_rows():
-    least = tuning.CPU.scattered_rows
+    least = tuning.CPU.min_scattered_rows
     for platform in ("cpu", "gpu", "tpu", "portable"):
         chosen = [
-            sends_to_chosen_rows(platform, (n, 8), 4, sharded=False)
+            scatters_to_rows(platform, (n, 8), 4, is_sharded=False)
             for n in (4 * least - 1, 4 * least)
         ]
         assert chosen == [False, platform == "cpu"]
-    assert not sends_to_chosen_rows("cpu", (100 * least, 8), 4, sharded=True)
-    assert not sends_to_chosen_rows("cpu", (None, 8), 4, sharded=False)
+    assert not scatters_to_rows("cpu", (100 * least, 8), 4, is_sharded=True)
+    assert not scatters_to_rows("cpu", (None, 8), 4, is_sharded=False)

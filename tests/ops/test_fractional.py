@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from jaxpool._kernels import positions
-from jaxpool._ops.fractional import RandomAxis
+from jaxpool._ops.fractional import FractionalAxis
 from tests.support.later import first
 
 SMALL = [
@@ -32,16 +32,16 @@ def test_every_window_begins_where_it_may(size, width, out, dtype):
         return
     samples = np.append(np.random.default_rng(0).random(2000), [0, 1 - 2**-24])
     samples = jnp.asarray(samples[:, None], dtype)
-    dim = RandomAxis(1, size, width, out, dtype)
+    dim = FractionalAxis(1, size, width, out, dtype)
     start = np.asarray(dim.starts(samples[samples < 1][:, None]))
-    assert (np.stack(dim.places_of()) == start[:, None]).any(1).all()
+    assert (np.stack(dim.possible_starts()) == start[:, None]).any(1).all()
 
 
 def test_turned_it_says_which_windows_may_begin_at_a_place():
     for size, width, out in SMALL:
-        dim = RandomAxis(0, size, width, out)
-        places = np.stack(dim.places_of())
-        turned = np.stack(dim.windows_at(), 1)
+        dim = FractionalAxis(0, size, width, out)
+        places = np.stack(dim.possible_starts())
+        turned = np.stack(dim.possible_windows(), 1)
         assert len(turned) == size - width + 1
         for place, windows in enumerate(turned):
             may = np.flatnonzero((places == place).any(0))
@@ -51,10 +51,10 @@ def test_turned_it_says_which_windows_may_begin_at_a_place():
 
 def test_tables_of_long_axes_are_computed_by_the_program(monkeypatch):
     for size, width, out in SMALL[::25]:
-        dim = RandomAxis(0, size, width, out)
-        constants = dim.places_of(), dim.windows_at()
+        dim = FractionalAxis(0, size, width, out)
+        constants = dim.possible_starts(), dim.possible_windows()
         with monkeypatch.context() as patch:
-            patch.setattr(positions, "constant_table", lambda length: False)
-            computed = dim.places_of(), dim.windows_at()
+            patch.setattr(positions, "is_constant_table", lambda length: False)
+            computed = dim.possible_starts(), dim.possible_windows()
         for ours, theirs in zip(constants, computed, strict=True):
             np.testing.assert_array_equal(np.stack(ours), np.stack(theirs))

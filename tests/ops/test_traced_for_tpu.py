@@ -18,9 +18,9 @@ from jaxlib.mlir.dialects import stablehlo
 import jaxpool
 from jaxpool._geometry.window import make_window
 from jaxpool._ops.apply import apply
-from jaxpool._ops.linear_map import traced_for, tracing_for
-from jaxpool._ops.op import partitioned
-from jaxpool._ops.select_pool import InputPool, SelectPool, pool_op
+from jaxpool._ops.linear_map import platform_override, tracing_platform
+from jaxpool._ops.op import is_partitioned
+from jaxpool._ops.select_pool import InputResidualPool, SelectPool, pool_op
 from jaxpool._plan.max_pool import plan_max, plan_scatter
 from jaxpool._plan.problem import Problem
 from jaxpool._plan.tuning import TPU, TUNING
@@ -52,7 +52,7 @@ def drawn(seed):
         x = rng.choice(VALUES, shape, p=OFTEN)
         x = np.where(rng.random(shape) < OFTEN_MOST, float(jnp.finfo(dtype).max), x)
         x *= 1 if kind == "max" else -1
-        return x.astype(dtype), rng.integers(-4, 5, window.pooled(shape)).astype(dtype)
+        return x.astype(dtype), rng.integers(-4, 5, window.pooled_shape(shape)).astype(dtype)
 
     return window, kind, ties, numbers
 
@@ -86,11 +86,11 @@ def check(seed, times, many):
     """
     few = dataclasses.replace(
         TPU,
-        at_once_taps=0 if seed % 2 else math.inf,
-        at_once_an_element=0,
-        most_at_once_apart=0 if seed % 2 else math.inf,
-        compact_times=math.inf if seed % 3 else 0,
-        joined_taps=9 if seed % 4 else 0,
+        small_scatter_taps=0 if seed % 2 else math.inf,
+        scatter_taps_per_element=0,
+        max_disjoint_scatter_taps=0 if seed % 2 else math.inf,
+        min_compaction=math.inf if seed % 3 else 0,
+        max_or_joined_taps=9 if seed % 4 else 0,
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(TUNING, "tpu", few)
@@ -103,7 +103,7 @@ def check(seed, times, many):
 
 def check_with(seed, times, many):
     window, kind, ties, numbers = drawn(seed)
-    kept, tap = InputPool(window, kind, ties), SelectPool(window, kind, ties)
+    kept, tap = InputResidualPool(window, kind, ties), SelectPool(window, kind, ties)
 
     @jax.jit
     def by_tap(x, dy):
@@ -114,18 +114,18 @@ def check_with(seed, times, many):
     def on_cpu(x, dy):
         return kept.value("cpu", x), *kept.transpose("cpu", (x,), dy), kept.linear("cpu", (x,), x)
 
-    with tracing_for("tpu"), partitioned(many):
+    with platform_override("tpu"), is_partitioned(many):
         op = pool_op(window, kind, ties)
         gradient = lambda x, dy: jax.vjp(functools.partial(apply, op, "vjp"), x)[1](dy)[0]  # noqa: E731
         on_tpu, text = interpreter(gradient, *numbers())
-    if isinstance(op, InputPool):
-        used = [dim.axis for dim in window.dims if not dim.idle]
+    if isinstance(op, InputResidualPool):
+        used = [dim.axis for dim in window.dims if not dim.is_identity]
         x = numbers()[0]
-        problem = Problem(window, x.shape, x.dtype.name, "tpu", partitioned=many)
+        problem = Problem(window, x.shape, x.dtype.name, "tpu", is_partitioned=many)
         plan = plan_scatter(problem)
-        by_axis = seed % 2 or used != sorted(used) or plan.order
+        by_axis = seed % 2 or used != sorted(used) or plan.permutation
         instructions = len(used) if by_axis else min(1, len(used))
-        branches = 2 if plan.compared == "branch" else 1
+        branches = 2 if plan.comparison == "branch" else 1
         assert text.count("stablehlo.select_and_scatter") == branches * instructions
     for _ in range(times):
         x, dy = numbers()
@@ -170,7 +170,7 @@ def test_many_devices_compare_once_with_or_without_nan(kind, ties, holds_nan):
         return jax.vjp(lambda x: call(x, (2, 2), ties=ties), x)[1](dy)[0]
 
     here = jax.jit(gradient)(x, dy)
-    with tracing_for("tpu"), partitioned(True):
+    with platform_override("tpu"), is_partitioned(True):
         there, text = interpreter(gradient, x, dy)
     _, *instructions = text.split('"stablehlo.select_and_scatter"')
     assert [
@@ -187,7 +187,7 @@ def test_a_vmap_for_many_devices_keeps_the_branch():
         return jax.vjp(pool, x)[1](dy)[0]
 
     here = jax.jit(jax.vmap(gradient))(x, dy)
-    with tracing_for("tpu"), partitioned(True):
+    with platform_override("tpu"), is_partitioned(True):
         there, text = interpreter(jax.vmap(gradient), x, dy)
     assert text.count('"stablehlo.case"') == 1
     same(there(x, dy), here)
@@ -202,7 +202,7 @@ def test_programs_of_several_devices_compare_once():
     alone = jax.shard_map(gradient, mesh=mesh, in_specs=spec, out_specs=spec)
     branches = []
     for run in (gradient, alone):
-        with tracing_for("tpu"), jax.sharding.use_abstract_mesh(mesh):
+        with platform_override("tpu"), jax.sharding.use_abstract_mesh(mesh):
             placed = jax.jit(run, in_shardings=NamedSharding(mesh, spec))
             lowered = placed.trace(like).lower(lowering_platforms=("tpu",))
         branches.append(lowered.as_text().count('"stablehlo.case"'))
@@ -219,7 +219,7 @@ def test_values_without_an_index_are_reduced_at_once_up_to_25_taps():
     def reduced(sizes, axes=(1, 2)):
         shape = (8, 64, 64, 64)
         problem = Problem(make_window(shape, sizes, axes=axes), shape, "float32", "tpu")
-        return [[dim.axis for dim in group] for group in plan_max(problem).value_by]
+        return [[dim.axis for dim in group] for group in plan_max(problem).value_groups]
 
     assert reduced((5, 5)) == [[1, 2]]
     assert reduced((5, 6)) == [[1], [2]]
@@ -262,10 +262,12 @@ def test_arrays_of_few_channels_are_brought_in_another_order(shape, axes, order)
     known = tuple(size or 8 for size in shape)
     window = make_window(known, (2,) * len(axes), (2,) * len(axes), axes=axes)
     plan = plan_scatter(Problem(window, shape, "float32", "tpu"))
-    assert plan.order == order
+    assert plan.permutation == order
     if order:
         assert [len(group) for group in plan.groups] == [1] * len(axes)
-        assert not plan_scatter(Problem(window, shape, "float32", "tpu", sharded=True)).order
+        assert not plan_scatter(
+            Problem(window, shape, "float32", "tpu", is_sharded=True)
+        ).permutation
 
 
 def test_axes_in_another_order_are_taken_one_after_another():
@@ -281,17 +283,17 @@ def pool(x, **options):
 
 
 def test_the_platform_is_that_of_the_default_device():
-    assert traced_for() == "cpu"
+    assert tracing_platform() == "cpu"
     with jax.default_device(jax.devices("cpu")[0]):
-        assert traced_for() == "cpu"
-    with tracing_for("tpu"):
-        assert traced_for() == "tpu"
-    with tracing_for("gpu"):
-        assert traced_for() == "gpu"
+        assert tracing_platform() == "cpu"
+    with platform_override("tpu"):
+        assert tracing_platform() == "tpu"
+    with platform_override("gpu"):
+        assert tracing_platform() == "gpu"
 
 
 def test_x_is_kept_and_nothing_else():
-    with tracing_for("tpu"):
+    with platform_override("tpu"):
         residuals = jax.tree.leaves(jax.vjp(pool, jnp.asarray(X))[1])
     assert [(each.shape, each.dtype) for each in residuals] == [(X.shape, X.dtype)]
     assert {each.dtype.name for each in jax.tree.leaves(jax.vjp(pool, X)[1])} == {"uint8"}
@@ -315,7 +317,7 @@ def test_every_mode_and_order(platform):
         yield jax.vmap(jax.grad(lambda x: jnp.sum(jaxpool.max_pool(x, (2, 2)) ** 2)))(x)
 
     here = jax.jit(lambda x: list(everything(x)))(X)
-    with tracing_for(platform):
+    with platform_override(platform):
         there = jax.jit(lambda x: list(everything(x)))(X)
     for one, other in zip(there, here, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
@@ -323,19 +325,19 @@ def test_every_mode_and_order(platform):
 
 @pytest.mark.parametrize("options", [{"ties": "split"}, {"window_dilation": (2, 1)}], ids=str)
 def test_what_the_instruction_does_not_know_is_as_elsewhere(options):
-    with tracing_for("tpu"):
+    with platform_override("tpu"):
         program = jax.jit(jax.grad(lambda x: jnp.sum(pool(x, **options)))).trace(X)
     assert "select_and_scatter" not in program.lower(lowering_platforms=("tpu",)).as_text()
 
 
 def test_float64_has_no_such_instruction():
-    with jax.enable_x64(True), tracing_for("tpu"):
+    with jax.enable_x64(True), platform_override("tpu"):
         gradient = jax.jit(jax.grad(lambda x: jnp.sum(pool(x)))).trace(np.float64(X))
         assert "select_and_scatter" not in gradient.lower(lowering_platforms=("tpu",)).as_text()
 
 
 def test_a_vmap_gives_one_instruction():
-    with tracing_for("tpu"):
+    with platform_override("tpu"):
         program = jax.jit(jax.vmap(jax.grad(lambda x: jnp.sum(jaxpool.max_pool(x, (2, 2))))))
         text = program.trace(X).lower(lowering_platforms=("tpu",)).as_text()
     assert text.count("stablehlo.select_and_scatter") == 1
@@ -353,8 +355,8 @@ def test_many_taps_at_once(kind, ties):
         return jax.vjp(lambda x: call(x, (4, 4), (2, 2), ties=ties), x)[1](dy)[0]
 
     here = jax.jit(gradient)(x, dy)
-    with pytest.MonkeyPatch.context() as patch, tracing_for("tpu"):
-        patch.setitem(TUNING, "tpu", dataclasses.replace(TPU, compact_times=math.inf))
+    with pytest.MonkeyPatch.context() as patch, platform_override("tpu"):
+        patch.setitem(TUNING, "tpu", dataclasses.replace(TPU, min_compaction=math.inf))
         plan_scatter.cache_clear()
         there, text = interpreter(gradient, x, dy)
         plan_scatter.cache_clear()
@@ -377,7 +379,7 @@ def test_16_bit_floats_whose_windows_meet_are_compared_once(kind, ties, dtype):
         return jax.vjp(lambda x: call(x, (2, 2), ties=ties), x)[1](dy)[0]
 
     here = jax.jit(gradient)(x, dy)
-    with tracing_for("tpu"):
+    with platform_override("tpu"):
         there, text = interpreter(gradient, x, dy)
     _, instruction = text.split('"stablehlo.select_and_scatter"')
     assert instruction.partition("stablehlo.return")[0].count("stablehlo.compare") == 1
@@ -393,7 +395,7 @@ def test_a_vmap_of_few_channels():
 
     arrays = [np.float32(each) for each in (x, dy)]
     here = jax.jit(jax.vmap(gradient))(*arrays)
-    with tracing_for("tpu"):
+    with platform_override("tpu"):
         there, text = interpreter(jax.vmap(gradient), *arrays)
     assert "tensor<3x18x9xf32>" in text  # rows of 9 next to each other
     same(there(*arrays), here)
@@ -405,7 +407,7 @@ def test_positions_are_those_of_every_platform(call, ties):
     size = (3, 3) if call.startswith("adaptive") else (2, 2)
     found = []
     for platform in ("cpu", "tpu"):
-        with tracing_for(platform):
+        with platform_override(platform):
             found.append(jax.jit(lambda x: getattr(jaxpool, call)(x, size, ties=ties))(X))
     for one, other in zip(*found, strict=True):
         same(one, other)
@@ -413,7 +415,7 @@ def test_positions_are_those_of_every_platform(call, ties):
 
 def test_the_last_nan_stays_an_index():
     window = make_window((1, 4, 4, 1), (2, 2))
-    with tracing_for("tpu"):
+    with platform_override("tpu"):
         assert isinstance(pool_op(window, "max", "last_nan"), SelectPool)
     whole = make_window((1, 5, 5, 1), (5, 5))
     assert isinstance(pool_op(whole, "max", "last_nan"), SelectPool)

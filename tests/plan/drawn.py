@@ -29,7 +29,14 @@ import itertools
 from pathlib import Path
 
 from jaxpool._geometry.window import make_window
-from jaxpool._plan.max_pool import Pass, plan_max, plan_scatter, plan_ties, residual, scatters
+from jaxpool._plan.max_pool import (
+    MaxPass,
+    choose_residual,
+    plan_max,
+    plan_one_pass,
+    plan_scatter,
+    uses_select_and_scatter,
+)
 from jaxpool._plan.problem import PLATFORMS, Problem
 from jaxpool._plan.rank_pool import plan_rank
 from jaxpool._plan.sum_pool import SumPass, plan_sum
@@ -69,31 +76,35 @@ def _of_maxima(problem):
         "F": _told(of_steps(plan.forward)),
         "T": _told(of_steps(plan.tangent[::-1])),
         "B": _told(of_steps(plan.backward, back=True)),
-        "S": _told(of_steps([plan_ties(problem)], back=True)),
+        "S": _told(of_steps([plan_one_pass(problem)], back=True)),
         "R": _told(of_steps(ranked.backward, back=True)),
     }
     same = {"T": "F", "S": "B", "R": "S"}
-    widened = dict.fromkeys(each.widen for each in (plan, ranked) if each.widen != "never")
+    widened = dict.fromkeys(
+        each.widen_mode for each in (plan, ranked) if each.widen_mode != "never"
+    )
     notes = [f"cotangents widened, {', '.join(widened)}"] if widened else []
-    notes += ["NaN in a chain of its own"] * (plan.nan == "alone")
-    notes += [f"values by reduce_window over {_groups(plan.value_by)}"] * bool(plan.value_by)
+    notes += ["NaN in a chain of its own"] * (plan.nan_mode == "alone")
+    notes += [f"values by reduce_window over {_groups(plan.value_groups)}"] * bool(
+        plan.value_groups
+    )
     sent = plan_scatter(problem)
     if sent.groups and _keeps_input(problem):
-        notes += [f"sent by select_and_scatter over {_groups(sent.groups)}, {sent.compared}"]
-        notes += [f"transposed by {sent.order}"] * bool(sent.order)
+        notes += [f"sent by select_and_scatter over {_groups(sent.groups)}, {sent.comparison}"]
+        notes += [f"transposed by {sent.permutation}"] * bool(sent.permutation)
     said = [(way, text) for way, text in ways.items() if text != ways.get(same.get(way))]
     return [(f"max {way}", text) for way, text in said] + [("max:", ", ".join(notes))] * bool(notes)
 
 
 def _of_sums(problem):
     for way, back in (("F", False), ("B", True)):
-        yield f"sum {way}", _told(of_sums(plan_sum(problem, transposed=back)))
+        yield f"sum {way}", _told(of_sums(plan_sum(problem, is_transposed=back)))
 
 
 def _keeps_input(problem):
     """Return True if x is the residual and select_and_scatter computes the cotangent."""
-    kept = residual(problem.window, split=False, platform=problem.platform)
-    return scatters(problem) and kept == "input"
+    kept = choose_residual(problem.window, split=False, platform=problem.platform)
+    return uses_select_and_scatter(problem) and kept == "input"
 
 
 def _groups(groups):
@@ -108,15 +119,15 @@ def _told(passes):
 def _what_it_reads(read):
     """Format the positions that a pass reads along each axis, and the starts of its regions."""
     words = []
-    if isinstance(read, Pass):
+    if isinstance(read, MaxPass):
         words += [" x ".join(_access(each, taps=True) for each in read.step.accesses)]
-        words += [f"each of {read.step.reach}"] * (read.step.reach > 1)
+        words += [f"each of {read.step.piece_taps}"] * (read.step.piece_taps > 1)
     elif isinstance(read, SumPass):
         sources = (" x ".join(map(_phases, source)) for source in read.sources)
         words += [" and ".join(sources)]
     else:
         return ""
-    starts = [" ".join(str(cut.first) for cut in cuts[1:]) for cuts in read.layout.cuts]
+    starts = [" ".join(str(cut.start) for cut in cuts[1:]) for cuts in read.layout.axis_regions]
     words += [f"cut {each}" for each in starts if each]
     return " {" + ", ".join(words) + "}"
 
@@ -129,7 +140,7 @@ def _phases(phases):
 
 
 def _access(access, *, taps=False):
-    offsets, flat = ([each[which] for each in access.pairs] for which in (0, 1))
+    offsets, flat = ([each[which] for each in access.tap_offsets] for which in (0, 1))
     numbers = f" #{_numbers(flat)}" * taps
     by = str(access.stride) * (access.stride != 1)
     return f"{access.size} {by}p{_numbers(offsets, sign='+')}{numbers} {access.out}"

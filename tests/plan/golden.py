@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from bench.every_op import OPS, SHAPE
 from jaxpool._api.kernel_passes import passes_of_op, residual_types
 from jaxpool._cli._plan import trace_plans as plans_of_call
-from jaxpool._ops.equations import ops_in
+from jaxpool._ops.equations import find_op_equations
 from jaxpool._plan.problem import PLATFORMS
 from tests.plan import drawn
 from tests.plan.words import by_platform
@@ -50,11 +50,9 @@ def _ops_by_title():
     found = {}
     for function in OPS.values():
         for each in _ops(function, jnp.zeros(SHAPE)):
-            title = (
-                f"{type(each.op).__name__} of {_arrays(each.types)}, gives {_arrays(each.outputs)}"
-            )
+            title = f"{type(each.op).__name__} of {_arrays(each.arg_types)}, gives {_arrays(each.outputs)}"
             if each.op.is_pool:
-                found.setdefault(title, {})[each.op, each.types] = None
+                found.setdefault(title, {})[each.op, each.arg_types] = None
     return found
 
 
@@ -64,7 +62,7 @@ def _plans_of_op(op, types):
 
 
 def _ops(function, *xs):
-    return ops_in(jax.make_jaxpr(function)(*xs).jaxpr)
+    return find_op_equations(jax.make_jaxpr(function)(*xs).jaxpr)
 
 
 def _arrays(types):

@@ -1,50 +1,54 @@
 """Plans of pools over boxes, on both sides of each limit."""
 
 from jaxpool._plan.boxes import (
-    boxes_at_once,
-    boxes_of_a_product,
-    few_points,
-    joins_levels,
-    parts_of_a_box,
-    reads_pixels,
+    boxes_in_memory,
+    concatenates_levels,
+    gathers_pixels,
+    gathers_points,
+    num_box_parts,
+    num_matmul_boxes,
 )
 from jaxpool._plan.tuning import LIMITS, TUNING
 
 
 def test_cells_of_few_points_gather_them_and_on_cpu_read_pixels_one_by_one():
     """A count of None means that cells have different numbers of points."""
-    few = LIMITS.box_samples
-    assert [few_points(count) for count in (few, few + 1, None)] == [True, False, False]
-    assert [reads_pixels("cpu", count) for count in (few, few + 1)] == [True, False]
-    assert not reads_pixels("gpu", few)
+    few = LIMITS.max_gathered_samples
+    assert [gathers_points(count) for count in (few, few + 1, None)] == [True, False, False]
+    assert [gathers_pixels("cpu", count) for count in (few, few + 1)] == [True, False]
+    assert not gathers_pixels("gpu", few)
 
 
 def test_small_levels_are_joined():
-    most = 10 * TUNING["cpu"].joined_bytes // 4
-    assert [joins_levels("cpu", [n, 5], 4, 10) for n in (most - 5, most - 4)] == [True, False]
-    assert not joins_levels("cpu", [5, None], 4, 10)
-    assert not joins_levels("gpu", [1], 4, 10)
+    most = 10 * TUNING["cpu"].max_concatenated_bytes // 4
+    assert [concatenates_levels("cpu", [n, 5], 4, 10) for n in (most - 5, most - 4)] == [
+        True,
+        False,
+    ]
+    assert not concatenates_levels("cpu", [5, None], 4, 10)
+    assert not concatenates_levels("gpu", [1], 4, 10)
 
 
 def test_in_how_many_parts_the_cells_of_a_box_are_sent():
-    row = LIMITS.box_points // (5 * 16)  # channels for which a row of five cells fits one part
-    assert parts_of_a_box((1, 5), 16, row) == 1
-    assert parts_of_a_box((6, 5), 16, row // 3) == 2
-    assert parts_of_a_box((6, 5), 16, row // 4) == 2
-    assert parts_of_a_box((6, 5), 16, row // 6) == 1
-    assert parts_of_a_box((6, 5), 16, row) == 6
-    assert parts_of_a_box((6, 5), 16, 2 * row) == 6
-    assert parts_of_a_box((6, 5), 16, "C") == 1
+    # Channels for which a row of five cells fits one part
+    row = LIMITS.max_points_in_memory // (5 * 16)
+    assert num_box_parts((1, 5), 16, row) == 1
+    assert num_box_parts((6, 5), 16, row // 3) == 2
+    assert num_box_parts((6, 5), 16, row // 4) == 2
+    assert num_box_parts((6, 5), 16, row // 6) == 1
+    assert num_box_parts((6, 5), 16, row) == 6
+    assert num_box_parts((6, 5), 16, 2 * row) == 6
+    assert num_box_parts((6, 5), 16, "C") == 1
 
 
 def test_how_many_boxes_are_in_a_product():
-    most = LIMITS.boxes_of_a_product
-    assert [boxes_of_a_product(count) for count in (1, most, most + 1)] == [1, most, most]
+    most = LIMITS.boxes_per_matmul
+    assert [num_matmul_boxes(count) for count in (1, most, most + 1)] == [1, most, most]
 
 
 def test_of_how_many_boxes_points_are_held():
-    points = LIMITS.box_points
-    assert boxes_at_once((2, 4), points // 16) == 2
-    assert boxes_at_once((2, 4), points // 16 + 1) == 1
-    assert boxes_at_once((2, 4), points) == 1
-    assert boxes_at_once((2, 4), 0) == points // 8
+    points = LIMITS.max_points_in_memory
+    assert boxes_in_memory((2, 4), points // 16) == 2
+    assert boxes_in_memory((2, 4), points // 16 + 1) == 1
+    assert boxes_in_memory((2, 4), points) == 1
+    assert boxes_in_memory((2, 4), 0) == points // 8

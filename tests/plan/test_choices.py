@@ -4,16 +4,16 @@ import pytest
 
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._geometry.window import full_window, make_window
-from jaxpool._ops.ranged import batch_chunks_of
+from jaxpool._ops.ranged import num_batch_chunks
 from jaxpool._plan.blur import blur_groups, blur_layout
-from jaxpool._plan.layout import Layout, fits_tables, in_one_region
-from jaxpool._plan.max_pool import plan_max, plan_scatter, residual, scatters
-from jaxpool._plan.problem import Problem, barrier_on, elements, nbytes, row
-from jaxpool._plan.program_length import needs_no_grid, turns
+from jaxpool._plan.layout import Layout, fits_tables, single_region
+from jaxpool._plan.max_pool import choose_residual, plan_max, plan_scatter, uses_select_and_scatter
+from jaxpool._plan.problem import Problem, barrier_of, nbytes, num_elements, row_size
+from jaxpool._plan.program_length import is_ordinary_pool, split_tap_loop
 from jaxpool._plan.reduce import plan_fold, reduces_as_floats
 from jaxpool._plan.scan import plan_scan
-from jaxpool._plan.scatter import puts_in_order, sends_to_chosen_rows
-from jaxpool._plan.segments import counts_ties_if_any
+from jaxpool._plan.scatter import scatters_in_order, scatters_to_rows
+from jaxpool._plan.segments import counts_ties_in_branch
 from jaxpool._plan.tuning import CPU, LIMITS, NEVER, PORTABLE, TUNING
 
 
@@ -24,18 +24,18 @@ def line(taps):
 @pytest.mark.parametrize(
     ("window", "split", "kept"),
     [
-        (line(LIMITS.masked_taps), True, "bits"),
-        (line(LIMITS.masked_taps + 1), True, "arrays"),
-        (line(LIMITS.masked_taps + 1), False, "tap"),
-        (full_window((1, LIMITS.whole_taps, 1), (1,)), True, "bits"),
-        (full_window((1, LIMITS.whole_taps, 1), (1,)), False, "tap"),
-        (full_window((1, LIMITS.whole_taps + 1, 1), (1,)), True, "rank"),
-        (full_window((1, LIMITS.whole_taps + 1, 1), (1,)), False, "rank"),
+        (line(LIMITS.max_mask_taps), True, "bits"),
+        (line(LIMITS.max_mask_taps + 1), True, "arrays"),
+        (line(LIMITS.max_mask_taps + 1), False, "tap"),
+        (full_window((1, LIMITS.max_sliding_taps, 1), (1,)), True, "bits"),
+        (full_window((1, LIMITS.max_sliding_taps, 1), (1,)), False, "tap"),
+        (full_window((1, LIMITS.max_sliding_taps + 1, 1), (1,)), True, "rank"),
+        (full_window((1, LIMITS.max_sliding_taps + 1, 1), (1,)), False, "rank"),
         (make_window((1, 5, 5, 1), (5, 4)), False, "tap"),  # covers only one axis
     ],
 )
 def test_what_is_kept(window, split, kept):
-    assert residual(window, split=split) == kept
+    assert choose_residual(window, split=split) == kept
 
 
 @pytest.mark.parametrize(
@@ -50,46 +50,53 @@ def test_what_is_kept(window, split, kept):
     ],
 )
 def test_what_is_kept_on_a_tpu(window, split, kept):
-    assert residual(window, split=split, platform="tpu") == kept
+    assert choose_residual(window, split=split, platform="tpu") == kept
 
 
 def test_a_grid_for_windows_of_unequal_lengths_and_for_long_ones():
-    longest = LIMITS.adaptive_window
-    assert needs_no_grid(adaptive_window((1, 2 * longest, 1), (2,), None))
-    assert not needs_no_grid(adaptive_window((1, 2 * longest + 2, 1), (2,), None))
-    assert not needs_no_grid(adaptive_window((1, 8, 7, 1), (4, 3), None))
-    assert needs_no_grid(adaptive_window((1, 8, 6, 1), (4, 3), None))
+    longest = LIMITS.max_adaptive_taps
+    assert is_ordinary_pool(adaptive_window((1, 2 * longest, 1), (2,), None))
+    assert not is_ordinary_pool(adaptive_window((1, 2 * longest + 2, 1), (2,), None))
+    assert not is_ordinary_pool(adaptive_window((1, 8, 7, 1), (4, 3), None))
+    assert is_ordinary_pool(adaptive_window((1, 8, 6, 1), (4, 3), None))
 
 
 @pytest.mark.parametrize("platform", TUNING)
 def test_a_scan_is_kept_as_its_platform_keeps(platform):
     plan = plan_scan(platform)
-    assert (plan.ways, plan.barrier) == (TUNING[platform].scan_ways, barrier_on(platform))
+    assert (plan.radix, plan.barrier) == (
+        TUNING[platform].scan_radix,
+        barrier_of(platform),
+    )
     assert plan.barrier == ("call" if platform == "cpu" else "barrier")
-    assert plan.keys is (platform == "cpu")  # comparisons on CPU treat subnormal floats as zeros
+    # Comparisons on CPU treat subnormal floats as zeros
+    assert plan.uses_keys is (platform == "cpu")
 
 
 @pytest.mark.parametrize("platform", TUNING)
 def test_the_axis_of_a_scan_is_cut_into_blocks(platform):
     """Blocks are for CPU only, and neither for explicitly sharded arrays nor for symbolic shapes."""
-    assert plan_scan(platform, (4, 1000, 2), sharded=False).blocks == TUNING[platform].scan_block
+    assert (
+        plan_scan(platform, (4, 1000, 2), is_sharded=False).min_block_size
+        == TUNING[platform].min_scan_block_size
+    )
     for shape, sharded in (((4, 1000, 2), True), ((None, 1000, 2), False)):
-        assert plan_scan(platform, shape, sharded).blocks == NEVER
+        assert plan_scan(platform, shape, sharded).min_block_size == NEVER
 
 
 def test_an_axis_is_cut_into_blocks_that_divide_it_where_they_can():
     """On CPU, an axis longer than 125 has blocks of its largest divisor from 13 to 25, else of 25."""
-    plan = plan_scan("cpu", (1000, 2), sharded=False)
-    assert (plan.ways, plan.blocks) == (5, 25)
+    plan = plan_scan("cpu", (1000, 2), is_sharded=False)
+    assert (plan.radix, plan.min_block_size) == (5, 25)
     lengths = {125: None, 126: 21, 127: 25, 130: 13, 144: 24, 156: 13, 363: 25, 1000: 25}
-    assert {size: plan.block(size) for size in lengths} == lengths
-    assert plan_scan("gpu", (1000, 2), sharded=False).block(1000) is None
+    assert {size: plan.block_length(size) for size in lengths} == lengths
+    assert plan_scan("gpu", (1000, 2), is_sharded=False).block_length(1000) is None
 
 
 def test_a_pass_of_a_scan_reaches_so_many_times_as_far():
-    plan = plan_scan("cpu", (1000, 2), sharded=False)
-    assert [len(plan.passes(size)) for size in (1, 2, 5, 6, 25, 26)] == [0, 1, 1, 2, 2, 3]
-    assert plan.passes(12) == [range(1, 5), range(5, 12, 5)]
+    plan = plan_scan("cpu", (1000, 2), is_sharded=False)
+    assert [len(plan.pass_distances(size)) for size in (1, 2, 5, 6, 25, 26)] == [0, 1, 1, 2, 2, 3]
+    assert plan.pass_distances(12) == [range(1, 5), range(5, 12, 5)]
 
 
 def blurred(window, strides=None, platform="cpu"):
@@ -105,10 +112,10 @@ def test_the_passes_of_a_blur():
     assert blurred((3, 9, 5), (2, 3, 2)) == [(1,), (2,), (3,)]
     assert blurred((2, 1, 3)) == [(1,), (3,)]
     assert blurred((1, 1)) == []
-    few = CPU.blur_taps_an_element
+    few = CPU.blur_taps_per_element
     assert blurred((4, few), (2, 2)) == [(1, 2)]
     assert blurred((4, few + 1), (2, 2)) == [(1,), (2,)]
-    most = PORTABLE.blur_taps
+    most = PORTABLE.max_blur_taps
     assert blurred((most, 1, 1), platform="gpu") == [(1,)]
     assert blurred((1, most, 2), platform="gpu") == [(2,), (3,)]
 
@@ -117,19 +124,21 @@ def test_the_passes_of_a_blur():
 def test_a_blur_of_many_taps_sends_padded_cotangents_back(taps, reading):
     shape = (1, 40, 40, 64)
     problem = Problem(make_window(shape, (taps, 1)), shape, "float32", "cpu")
-    assert CPU.tested_taps == 9
-    assert blur_layout(problem, transposed=True).reading == reading
+    assert CPU.bounds_checked_taps == 9
+    assert blur_layout(problem, is_transposed=True).read_mode == reading
 
 
 def test_what_is_put_in_order():
     """An ordered scatter is for CPU, into a flat array with 32-bit positions."""
     shape = (2, 8, 16, 5)
-    assert puts_in_order("cpu", shape, False)
+    assert scatters_in_order("cpu", shape, False)
     wide = (2**11, 2**10, 2**10)
-    assert not puts_in_order("cpu", wide, False)
-    assert not puts_in_order("cpu", shape, True)
-    assert not puts_in_order("cpu", (None, *shape), False)
-    assert not any(puts_in_order(platform, shape, False) for platform in ("gpu", "tpu", "portable"))
+    assert not scatters_in_order("cpu", wide, False)
+    assert not scatters_in_order("cpu", shape, True)
+    assert not scatters_in_order("cpu", (None, *shape), False)
+    assert not any(
+        scatters_in_order(platform, shape, False) for platform in ("gpu", "tpu", "portable")
+    )
 
 
 def test_numbers_of_a_problem():
@@ -139,14 +148,18 @@ def test_numbers_of_a_problem():
 
     found = [problem(dtype) for dtype in ("bool", "int8", "float8_e4m3fn", "bfloat16", "float64")]
     assert [each.bits for each in found] == [8, 8, 8, 16, 64]
-    assert [each.low_precision for each in found] == [False, False, True, True, False]
+    assert [each.is_low_precision for each in found] == [False, False, True, True, False]
     assert [each.sum_bits for each in found] == [8, 8, 32, 32, 64]
-    assert [problem(dtype).low_precision for dtype in ("float32", "uint16")] == [False, False]
+    assert [problem(dtype).is_low_precision for dtype in ("float32", "uint16")] == [False, False]
     assert problem("int8", "gpu").tuning is TUNING["gpu"]
     assert problem("int8", "gpu", PORTABLE).tuning is PORTABLE
-    assert (barrier_on("gpu", CPU), barrier_on("cpu", PORTABLE)) == ("call", "barrier")
-    assert (elements((2, 3)), elements((2, None)), elements(())) == (6, float("inf"), 1)
-    assert (row((2, 3, 4, 5), (1,)), row((2, 3, 4, 5), (0, 2)), row((2, 3), ())) == (20, 5, 6)
+    assert (barrier_of("gpu", CPU), barrier_of("cpu", PORTABLE)) == ("call", "barrier")
+    assert (num_elements((2, 3)), num_elements((2, None)), num_elements(())) == (6, float("inf"), 1)
+    assert (
+        row_size((2, 3, 4, 5), (1,)),
+        row_size((2, 3, 4, 5), (0, 2)),
+        row_size((2, 3), ()),
+    ) == (20, 5, 6)
     assert (nbytes((2, 3), 16), nbytes((2, None), 8)) == (12, float("inf"))
 
 
@@ -157,13 +170,13 @@ def test_no_tables_where_sizes_or_devices_are_not_known():
     one = Problem(window, shape, "float32", "cpu")
     assert fits_tables(one, reads)
     assert not fits_tables(Problem(window, (None, 8, 9, 16), "float32", "cpu"), reads)
-    assert not fits_tables(Problem(window, shape, "float32", "cpu", sharded=True), reads)
+    assert not fits_tables(Problem(window, shape, "float32", "cpu", is_sharded=True), reads)
     assert not fits_tables(Problem(window, shape, "float32", "gpu"), reads)
-    far = (1, CPU.longest_table + 2, 1, 16)
+    far = (1, CPU.max_table_positions + 2, 1, 16)
     long = make_window(far, (3, 1))
     step = plan_max(Problem(long, far, "float32", "portable")).forward[0].step
     assert fits_tables(Problem(long, far, "float32", "cpu"), step.phases)
-    assert not fits_tables(Problem(long, far, "float32", "cpu"), step.transposed)
+    assert not fits_tables(Problem(long, far, "float32", "cpu"), step.transposed_phases)
 
 
 def test_no_tables_of_no_positions():
@@ -176,12 +189,15 @@ def test_no_tables_of_no_positions():
 def test_a_spare_turn_is_of_the_first_axis_that_has_phases():
     shape = (1, 8, 8, 8, 1)
     step = plan_max(Problem(make_window(shape, (2, 2, 2), (1, 2, 2)), shape, "int8", "portable"))
-    phases = step.forward[0].step.transposed
-    ends = [[cut.stop for cut in cuts] for cuts in in_one_region(phases, extra_position=True).cuts]
+    phases = step.forward[0].step.transposed_phases
+    ends = [
+        [cut.stop for cut in cuts]
+        for cuts in single_region(phases, extra_position=True).axis_regions
+    ]
     assert ends == [[8], [5], [4]]
-    ends = [[cut.stop for cut in cuts] for cuts in in_one_region(phases).cuts]
+    ends = [[cut.stop for cut in cuts] for cuts in single_region(phases).axis_regions]
     assert ends == [[8], [4], [4]]
-    assert Layout("tables").regions == 1
+    assert Layout("tables").num_regions == 1
 
 
 @pytest.mark.parametrize(
@@ -214,11 +230,13 @@ def test_an_axis_that_is_pooled_does_not_count_as_a_batch():
 def compared(window, strides, dtype="float32"):
     """Return the kind of comparison of a TPU's select_and_scatter."""
     shape = (1, 160, 160, 128)
-    return plan_scatter(Problem(make_window(shape, window, strides), shape, dtype, "tpu")).compared
+    return plan_scatter(
+        Problem(make_window(shape, window, strides), shape, dtype, "tpu")
+    ).comparison
 
 
 def test_nan_and_order_are_joined_by_an_or_of_few_taps_at_once_and_by_a_select_of_more():
-    most = TUNING["tpu"].joined_taps
+    most = TUNING["tpu"].max_or_joined_taps
     assert [compared((size, 1), (size, 1)) for size in (most, most + 1)] == ["joined", "picked"]
     assert compared((5, 5), (1, 1)) == "joined"  # one axis at a time
 
@@ -230,7 +248,9 @@ def test_bfloat16_is_compared_in_an_order_where_windows_meet():
 
 def test_only_a_tpu_has_an_instruction_that_sends_and_none_of_64_bits():
     def found(dtype, platform):
-        return scatters(Problem(make_window((1, 9, 8), (3,)), (1, 9, 8), dtype, platform))
+        return uses_select_and_scatter(
+            Problem(make_window((1, 9, 8), (3,)), (1, 9, 8), dtype, platform)
+        )
 
     types = ("bfloat16", "float32", "float64")
     assert [found(dtype, "tpu") for dtype in types] == [True, True, False]
@@ -240,20 +260,20 @@ def test_only_a_tpu_has_an_instruction_that_sends_and_none_of_64_bits():
 @pytest.mark.parametrize(("rows", "regions"), [(16, 1), (17, 3)])
 def test_a_maximum_is_cut_where_at_more_than_half_nothing_is_missing(rows, regions):
     """A window of 9 taps with 4 on each side is inside the array at 8 of 16 positions, and at 9 of 17."""
-    shape = (1, rows, 1, CPU.region_bytes // 32)
+    shape = (1, rows, 1, CPU.min_region_bytes // 32)
     problem = Problem(make_window(shape, (9, 1), padding="SAME"), shape, "float32", "cpu")
-    assert plan_max(problem).forward[0].layout.regions == regions
+    assert plan_max(problem).forward[0].layout.num_regions == regions
 
 
 def test_turns_of_a_loop_over_taps():
-    assert (LIMITS.taps_at_once, LIMITS.weighted_taps_at_once) == (16, 8)
-    assert turns(35, weighted=False) == (2, 16, 3)
-    assert turns(35, weighted=True) == (4, 8, 3)
-    assert turns(32, weighted=False) == (2, 16, 0)
+    assert (LIMITS.taps_per_loop_step, LIMITS.weighted_taps_per_loop_step) == (16, 8)
+    assert split_tap_loop(35, has_weights=False) == (2, 16, 3)
+    assert split_tap_loop(35, has_weights=True) == (4, 8, 3)
+    assert split_tap_loop(32, has_weights=False) == (2, 16, 0)
 
 
 def test_parts_of_a_batch_divide_it():
-    half = int(CPU.looped_elements) // 2
+    half = int(CPU.max_chunk_elements) // 2
     parts = {
         (1, 2 * half): 1,
         (2, half): 1,
@@ -264,22 +284,22 @@ def test_parts_of_a_batch_divide_it():
         (1, 2 * half + 1): 1,
     }
     for shape, count in parts.items():
-        assert batch_chunks_of(shape, "cpu") == count, shape
-    assert batch_chunks_of((4, None), "cpu") == 1
-    assert batch_chunks_of((4, half), "gpu") == 1
+        assert num_batch_chunks(shape, "cpu") == count, shape
+    assert num_batch_chunks((4, None), "cpu") == 1
+    assert num_batch_chunks((4, half), "gpu") == 1
 
 
 def test_a_scatter_sends_to_chosen_rows_of_long_segments():
-    per_segment = TUNING["cpu"].scattered_rows
+    per_segment = TUNING["cpu"].min_scattered_rows
     for rows, segments, sent in ((3 * per_segment, 3, True), (3 * per_segment - 1, 3, False)):
-        assert sends_to_chosen_rows("cpu", (rows, 8), segments, False) is sent
-    assert not sends_to_chosen_rows("cpu", (3 * per_segment, 8), 3, True)
-    assert not sends_to_chosen_rows("gpu", (3 * per_segment, 8), 3, False)
+        assert scatters_to_rows("cpu", (rows, 8), segments, False) is sent
+    assert not scatters_to_rows("cpu", (3 * per_segment, 8), 3, True)
+    assert not scatters_to_rows("gpu", (3 * per_segment, 8), 3, False)
 
 
 def test_small_arrays_are_reduced_as_floats():
     """For many elements per result, in an array too small to be folded."""
-    least, most = int(CPU.reduced_as_floats), int(CPU.folded_elements)
+    least, most = int(CPU.min_float_reduction_size), int(CPU.min_folded_elements)
     assert most <= 2**16  # float32 holds all counts, and two bytes hold all indices
 
     def as_floats(*shape, axes=(1,), platform="cpu"):
@@ -295,8 +315,8 @@ def test_small_arrays_are_reduced_as_floats():
 def folded(shape, axes, bits=32, *, ties=False, platform="cpu", sharded=False):
     """Return the axis and the number of parts of each successive fold."""
     first = plan_fold(shape, axes, bits, platform, sharded, ties)
-    found = [] if first is None else [first, *first.later()]
-    return [(each.axis, each.ways) for each in found]
+    found = [] if first is None else [first, *first.later_folds()]
+    return [(each.axis, each.num_chunks) for each in found]
 
 
 @pytest.mark.parametrize(
@@ -334,7 +354,7 @@ def test_stretches_of_an_axis_are_joined_first(shape, axes, options, folds):
 
 
 def test_ties_of_segments_are_counted_by_a_sum_of_32_bits():
-    assert counts_ties_if_any("cpu", (2**31, 1))
-    assert counts_ties_if_any("cpu", (2**32 - 1,))
-    assert not counts_ties_if_any("cpu", (2**32,))
-    assert not counts_ties_if_any("portable", (2,))
+    assert counts_ties_in_branch("cpu", (2**31, 1))
+    assert counts_ties_in_branch("cpu", (2**32 - 1,))
+    assert not counts_ties_in_branch("cpu", (2**32,))
+    assert not counts_ties_in_branch("portable", (2,))

@@ -6,16 +6,16 @@ import random
 import pytest
 
 from jaxpool._geometry.window import full_window, make_window
-from jaxpool._plan.max_pool import plan_max, plan_ties
+from jaxpool._plan.max_pool import plan_max, plan_one_pass
 from jaxpool._plan.problem import Problem
 from jaxpool._plan.rank_pool import (
-    by_network,
-    network,
-    places,
+    is_global_reduction,
+    merges_rows,
     plan_rank,
-    reduced,
-    rows_joined,
-    walked_back,
+    possible_positions,
+    sorting_network,
+    uses_backward_loop,
+    uses_sorting_network,
 )
 from jaxpool._plan.tuning import LIMITS, TUNING
 
@@ -23,7 +23,7 @@ from jaxpool._plan.tuning import LIMITS, TUNING
 def sorted_by(count, ranks, values):
     """Return the values at `ranks` after the network. Values marked as unused become None, which cannot be compared."""
     values = list(values)
-    for low, high, less, greater in network(count, ranks):
+    for low, high, less, greater in sorting_network(count, ranks):
         two = values[low], values[high]
         values[low] = min(two) if less else None
         values[high] = max(two) if greater else None
@@ -38,7 +38,7 @@ def test_a_network_brings_elements_to_their_places(count):
             assert sorted_by(count, ranks, values) == [sorted(values)[rank] for rank in ranks]
 
 
-@pytest.mark.parametrize("count", [9, 25, 49, TUNING["cpu"].network_taps])
+@pytest.mark.parametrize("count", [9, 25, 49, TUNING["cpu"].max_sorting_network_taps])
 def test_a_long_network(count):
     chance = random.Random(count)
     for _ in range(10):
@@ -49,39 +49,41 @@ def test_a_long_network(count):
 
 def test_no_comparator_is_made_in_vain():
     """Full sorts have Batcher's number of comparators; one rank has only those that it depends on."""
-    whole = {count: len(network(count, tuple(range(count)))) for count in (1, 2, 4, 8, 16)}
+    whole = {count: len(sorting_network(count, tuple(range(count)))) for count in (1, 2, 4, 8, 16)}
     assert whole == {1: 0, 2: 1, 4: 5, 8: 19, 16: 63}
-    assert len(network(9, (0,))) == 8
-    assert len(network(9, (4,))) < len(network(9, tuple(range(9))))
+    assert len(sorting_network(9, (0,))) == 8
+    assert len(sorting_network(9, (4,))) < len(sorting_network(9, tuple(range(9))))
 
 
 def test_positions_of_ranks():
     window = make_window((1, 5, 4, 1), (3, 2), (2, 1), "SAME")
-    assert places(window, 1) == (1,)
-    assert places(window, -1) == (5,)
-    assert places(window, "higher") == tuple(sorted({n // 2 for n in (4, 2, 6, 3)}))
-    assert places(window, "lower") == tuple(sorted({(n - 1) // 2 for n in (4, 2, 6, 3)}))
+    assert possible_positions(window, 1) == (1,)
+    assert possible_positions(window, -1) == (5,)
+    assert possible_positions(window, "higher") == tuple(sorted({n // 2 for n in (4, 2, 6, 3)}))
+    assert possible_positions(window, "lower") == tuple(
+        sorted({(n - 1) // 2 for n in (4, 2, 6, 3)})
+    )
 
 
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])
 def test_few_taps_are_ranked_by_comparators(platform):
-    most = TUNING[platform].network_taps
-    assert by_network(most, platform)
-    assert not by_network(most + 1, platform)
+    most = TUNING[platform].max_sorting_network_taps
+    assert uses_sorting_network(most, platform)
+    assert not uses_sorting_network(most + 1, platform)
 
 
 def test_one_large_window_over_whole_axes_is_reduced():
-    few, more = LIMITS.whole_taps, LIMITS.whole_taps + 1
-    assert not reduced(full_window((1, few, 1), (1,)))
-    assert reduced(full_window((1, more, 1), (1,)))
-    assert not reduced(make_window((1, 99, more, 1), (1, more)))
+    few, more = LIMITS.max_sliding_taps, LIMITS.max_sliding_taps + 1
+    assert not is_global_reduction(full_window((1, few, 1), (1,)))
+    assert is_global_reduction(full_window((1, more, 1), (1,)))
+    assert not is_global_reduction(make_window((1, 99, more, 1), (1, more)))
 
 
 def test_long_windows_that_meet_are_walked_back():
-    few, more = LIMITS.masked_taps, LIMITS.masked_taps + 1
-    assert not walked_back(make_window((1, 999, 1), (few,)))
-    assert walked_back(make_window((1, 999, 1), (more,)))
-    assert not walked_back(make_window((1, 999, 1), (more,), (more,)))
+    few, more = LIMITS.max_mask_taps, LIMITS.max_mask_taps + 1
+    assert not uses_backward_loop(make_window((1, 999, 1), (few,)))
+    assert uses_backward_loop(make_window((1, 999, 1), (more,)))
+    assert not uses_backward_loop(make_window((1, 999, 1), (more,), (more,)))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -93,17 +95,17 @@ def test_windows_that_meet_send_in_one_step(dtype, size, platform, widen):
     shape = (1, 40, 40, 3)
     problem = Problem(make_window(shape, (size, size)), shape, dtype, platform)
     plan, plain = plan_rank(problem), plan_max(problem)
-    one = plan_ties(problem)
+    one = plan_one_pass(problem)
     (tangent,) = plan.tangent
     assert tangent.step == one.step
-    assert tangent.layout.reading == "padded"
-    assert [len(cuts) for cuts in tangent.layout.cuts] == [1, 1]
+    assert tangent.layout.read_mode == "padded"
+    assert [len(cuts) for cuts in tangent.layout.axis_regions] == [1, 1]
     if len(plain.backward) == 1:
         assert plan.backward == plain.backward
-        assert plan.widen == plain.widen
+        assert plan.widen_mode == plain.widen_mode
     else:
         assert plan.backward == (one,)
-        assert plan.widen == (widen if dtype == "bfloat16" else "never")
+        assert plan.widen_mode == (widen if dtype == "bfloat16" else "never")
 
 
 def test_disjoint_windows_have_the_plan_of_a_maximum():
@@ -116,9 +118,9 @@ def test_short_rows_are_joined_with_their_axis():
     def joined(row, platform="cpu", *, sharded=False):
         shape = (1, 40, 9, row)
         window = make_window(shape, (3, 3))
-        return rows_joined(Problem(window, shape, "float32", platform, sharded))
+        return merges_rows(Problem(window, shape, "float32", platform, sharded))
 
-    first = int(TUNING["cpu"].walked_row)
+    first = int(TUNING["cpu"].min_tap_loop_row)
     assert [joined(row) for row in (1, 2, first - 1, first)] == [False, True, True, False]
     assert not joined(2, sharded=True)
     assert not joined(2, "gpu")

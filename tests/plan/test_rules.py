@@ -12,7 +12,7 @@ import pytest
 import jaxpool
 from jaxpool._geometry.window import make_window
 from jaxpool._plan import tuning
-from jaxpool._plan.max_pool import plan_max, plan_ties
+from jaxpool._plan.max_pool import plan_max, plan_one_pass
 from jaxpool._plan.problem import PLATFORMS, Problem
 from jaxpool._plan.sum_pool import plan_sum
 
@@ -136,13 +136,16 @@ def documented():
         tokens = [
             each for each in tokenize.tokenize(file.readline) if each.type == tokenize.COMMENT
         ]
-    comments, headings = {}, {}
+    comments, headings, previous_line = {}, {}, 0
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", None) in FIELDS:
-            lines = range(node.lineno, node.end_lineno + 1)
-            above = [each.string for each in tokens if each.start[0] < node.lineno]
-            said = [each.string for each in tokens if each.start[0] in lines]
-            comments[node.target.id] = " ".join(said)
+            above = [each.string for each in tokens if each.start[0] <= node.end_lineno]
+            own = [
+                each.string for each in tokens if previous_line < each.start[0] <= node.end_lineno
+            ]
+            own = [line for line in own if not line.startswith("# NOTES: ")]
+            comments[node.target.id] = "# " + " ".join(line.removeprefix("# ") for line in own)
+            previous_line = node.end_lineno
             noted = [line for line in above if line.startswith("# NOTES: ")]
             headings[node.target.id] = noted[-1].removeprefix("# NOTES: ") if noted else None
     return comments, headings
@@ -186,7 +189,7 @@ class TestPlans:
             window = make_window((2, 23, 22, 16), (5, 3), (2, 1), "SAME")
             return Problem(window, (2, 23, 22, 16), "bfloat16", platform)
 
-        for make in (plan_max, plan_ties, plan_sum):
+        for make in (plan_max, plan_one_pass, plan_sum):
             plan = make(problem())
             assert make(problem()) is plan
             assert hash(plan) == hash(dataclasses.replace(plan))

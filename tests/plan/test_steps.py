@@ -6,7 +6,7 @@ import math
 import pytest
 
 from jaxpool._geometry.window import Axis, Window, make_window
-from jaxpool._plan.steps import select_steps, step_over
+from jaxpool._plan.steps import make_step, plan_steps
 from jaxpool._plan.tuning import CPU, PORTABLE
 
 BOTH = pytest.mark.parametrize("forward", [True, False], ids=["forward", "backward"])
@@ -35,7 +35,7 @@ def elements(steps, window, output):
     for step in reversed(steps):
         before = []
         for position, first in wanted:
-            pairs = [a.pairs for a in step.accesses]
+            pairs = [a.tap_offsets for a in step.accesses]
             for chosen in itertools.product(*pairs):
                 place = list(position)
                 for axis, access, (offset, _) in zip(step.axes, step.accesses, chosen, strict=True):
@@ -52,17 +52,17 @@ def test_steps_cover_every_window(stride, tuning):
     """Each piece of a step is a result of the previous steps, and the pieces cover every tap."""
     for window in range(1, 130):
         steps = [
-            s for s in select_steps(line(window, stride), tuning, forward=False) if s.axes == (1,)
+            s for s in plan_steps(line(window, stride), tuning, is_forward=False) if s.axes == (1,)
         ]
         length = 1
         for step in steps:
-            assert step.reach == 17 * length
+            assert step.piece_taps == 17 * length
             covered = set()
-            for start in step.starts:
+            for start in step.piece_starts:
                 covered |= set(range(start // 17, start // 17 + length))
-            length = step.count // 17
+            length = step.num_flat_taps // 17
             assert covered == set(range(length))
-            assert len(step.starts) <= tuning.longest_pass
+            assert len(step.piece_starts) <= tuning.max_pass_taps
         assert length == window
 
 
@@ -76,9 +76,9 @@ def test_every_tap_is_read_where_it_lies_and_in_order(
     geometry = make_window(
         (1, 45, 44, 2), window, (stride, stride), padding, window_dilation=(1, dilation)
     )
-    steps = select_steps(geometry, tuning, forward=forward)
+    steps = plan_steps(geometry, tuning, is_forward=forward)
     for step in steps:
-        assert list(step.starts) == sorted(set(step.starts))
+        assert list(step.piece_starts) == sorted(set(step.piece_starts))
     for output in itertools.product(*[{0, dim.out // 2, dim.out - 1} for dim in geometry.dims]):
         found = {}
         for position, tap in elements(steps, geometry, output):
@@ -97,17 +97,17 @@ def test_shapes_lead_from_step_to_step(window, stride, padding, dilation, tuning
     shape = (1, 45, 44, 2)
     geometry = make_window(shape, window, (stride, stride), padding, window_dilation=(1, dilation))
     now = shape
-    for step in select_steps(geometry, tuning, forward=forward):
-        assert step.before(step.after(now)) == now
-        now = step.after(now)
-    assert now == geometry.pooled(shape)
+    for step in plan_steps(geometry, tuning, is_forward=forward):
+        assert step.input_shape(step.output_shape(now)) == now
+        now = step.output_shape(now)
+    assert now == geometry.pooled_shape(shape)
 
 
 @BOTH
 def test_a_long_window_is_a_short_program(forward):
     def pieces(*args):
-        steps = select_steps(make_window(*args), CPU, forward=forward)
-        return [len(step.starts) for step in steps]
+        steps = plan_steps(make_window(*args), CPU, is_forward=forward)
+        return [len(step.piece_starts) for step in steps]
 
     assert pieces((1, 300, 300, 1), (63, 63)) == [8, 8, 8, 8]
     assert sum(pieces((1, 3000, 3000, 1), (1000, 1000), (1000, 1000))) <= 64
@@ -120,21 +120,23 @@ def test_what_is_read_nowhere_is_not_computed(window, stride, dilation):
     """For strides beyond the window, the next step reads every position that a step computes."""
     steps = [
         s
-        for s in select_steps(line(window, stride, dilation), CPU, forward=False)
+        for s in plan_steps(line(window, stride, dilation), CPU, is_forward=False)
         if s.axes == (1,)
     ]
     for step, after in itertools.pairwise(steps):
         (made,), (reads,) = step.accesses, after.accesses
-        read = {reads.stride * p + offset for p in range(reads.out) for offset, _ in reads.pairs}
+        read = {
+            reads.stride * p + offset for p in range(reads.out) for offset, _ in reads.tap_offsets
+        }
         assert max(read) == made.out - 1
-        assert math.gcd(reads.stride, *[offset for offset, _ in reads.pairs]) == 1
+        assert math.gcd(reads.stride, *[offset for offset, _ in reads.tap_offsets]) == 1
 
 
 def test_all_taps_in_one_step():
     window = make_window((1, 9, 8, 3), (2, 3), (2, 1), 1)
-    step = step_over(window.dims)
-    assert step.starts == tuple(range(6))
-    assert (step.reach, step.count) == (1, 6)
+    step = make_step(window.dims)
+    assert step.piece_starts == tuple(range(6))
+    assert (step.piece_taps, step.num_flat_taps) == (1, 6)
     found = elements([step], window, (0, 0))
     assert found == [((i - 1, j - 1), 3 * i + j) for i in range(2) for j in range(3)]
 
@@ -142,5 +144,5 @@ def test_all_taps_in_one_step():
 def test_an_axis_that_is_not_pooled_takes_no_step():
     idle = Axis(1, 30, 1, 1, 1, 0, 0, 30)
     long = Axis(2, 30, 20, 1, 1, 0, 0, 11)
-    steps = select_steps(Window((idle, long)), CPU, forward=False)
+    steps = plan_steps(Window((idle, long)), CPU, is_forward=False)
     assert {step.axes for step in steps} == {(2,)}

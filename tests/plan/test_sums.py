@@ -26,7 +26,7 @@ def read(phases, array):
     for phase, access in enumerate(phases):
         assert access.size == len(array)
         for position in range(access.out):
-            places = [access.stride * position + offset for offset, _ in access.pairs]
+            places = [access.stride * position + offset for offset, _ in access.tap_offsets]
             there = [array[place] for place in places if 0 <= place < len(array)]
             found[position * len(phases) + phase] = sum(there)
     return found
@@ -47,13 +47,13 @@ def positions(each):
 
     The last round of phases may be cut off.
     """
-    ((phases,), *_), (cuts,) = each.sources, each.layout.cuts
+    ((phases,), *_), (cuts,) = each.sources, each.layout.axis_regions
     count = sum(access.out for access in phases)
     held = [
         turn * len(phases) + phase
         for cut in cuts
-        for turn in range(cut.first, cut.stop)
-        for phase in range(cut.phases)
+        for turn in range(cut.start, cut.stop)
+        for phase in range(cut.num_phases)
     ]
     return [position for position in held if position < count], count
 
@@ -69,10 +69,10 @@ def test_passes_add_up_every_window(platform, transposed):
         options = {"window_dilation": (dilation,), "empty_windows": "allow"}
         window = make_window(shape, (taps,), (stride,), (pads,), **options)
         (dim,), problem = window.dims, Problem(window, shape, "int32", platform)
-        plan = plan_sum(problem, transposed=transposed)
-        if dim.idle or plan.separate or plan.whole:
+        plan = plan_sum(problem, is_transposed=transposed)
+        if dim.is_identity or plan.disjoint_dims or plan.global_dims:
             assert plan.passes == ()
-            assert plan.separate == () or (taps <= stride and dilation == 1 and transposed)
+            assert plan.disjoint_dims == () or (taps <= stride and dilation == 1 and transposed)
             continue
         matrix = np.zeros((dim.out, dim.size), np.int64)
         for output, tap in itertools.product(range(dim.out), range(taps)):
@@ -84,7 +84,7 @@ def test_passes_add_up_every_window(platform, transposed):
         np.testing.assert_array_equal(carried_out(plan, x), matrix @ x, err_msg=str(dim))
         lengths.add(len(plan.passes))
         for each in plan.passes:
-            if each.layout.reading != "tables":
+            if each.layout.read_mode != "tables":
                 held, count = positions(each)
                 assert held == list(range(count))
     assert lengths == {1, 2}
@@ -93,27 +93,27 @@ def test_passes_add_up_every_window(platform, transposed):
 def passes(*args, platform="cpu", dtype="float32", **options):
     window = make_window(*args)
     plan = plan_sum(Problem(window, args[0], dtype, platform), **options)
-    return [(each.axes, each.layout.reading, each.layout.regions) for each in plan.passes]
+    return [(each.axes, each.layout.read_mode, each.layout.num_regions) for each in plan.passes]
 
 
 def test_the_transpose_of_two_passes_is_one_where_their_phases_do_not_take_turns():
     """Windows of 33 taps at stride 12 consist of parts of 6 taps, with 3 taps left over; 36 taps have no rest."""
     tall = (1, 200, 1, 64)
     assert len(passes(tall, (33, 1), (12, 1), platform="portable")) == 2
-    assert len(passes(tall, (33, 1), (12, 1), platform="portable", transposed=True)) == 1
-    assert len(passes(tall, (36, 1), (12, 1), platform="portable", transposed=True)) == 2
+    assert len(passes(tall, (33, 1), (12, 1), platform="portable", is_transposed=True)) == 1
+    assert len(passes(tall, (36, 1), (12, 1), platform="portable", is_transposed=True)) == 2
 
 
 def test_whole_axes_come_first_and_windows_apart_are_spread():
     shape = (1, 12, 9, 4)
     window = Window((Axis(1, 12, 12, 1, 1, 0, 0, 1), Axis(2, 9, 3, 3, 1, 0, 0, 3)))
     problem = Problem(window, shape, "float32", "cpu")
-    plan, spread = plan_sum(problem), plan_sum(problem, transposed=True)
-    assert [dim.axis for dim in plan.whole] == [dim.axis for dim in spread.whole] == [1]
-    assert (plan.separate, [each.axes for each in plan.passes]) == ((), [(2,)])
-    assert ([dim.axis for dim in spread.separate], spread.passes) == ([2], ())
+    plan, spread = plan_sum(problem), plan_sum(problem, is_transposed=True)
+    assert [dim.axis for dim in plan.global_dims] == [dim.axis for dim in spread.global_dims] == [1]
+    assert (plan.disjoint_dims, [each.axes for each in plan.passes]) == ((), [(2,)])
+    assert ([dim.axis for dim in spread.disjoint_dims], spread.passes) == ([2], ())
     apart = make_window(shape, (2, 2), (2, 2))
     dilated = make_window(shape, (2, 2), (2, 2), window_dilation=(2, 1))
     for each, axes in ((apart, [1, 2]), (dilated, [2])):
-        plan = plan_sum(Problem(each, shape, "float32", "cpu"), transposed=True)
-        assert [dim.axis for dim in plan.separate] == axes
+        plan = plan_sum(Problem(each, shape, "float32", "cpu"), is_transposed=True)
+        assert [dim.axis for dim in plan.disjoint_dims] == axes

@@ -19,7 +19,10 @@ def of_steps(passes, *, back=False):
     return [
         (
             _of_layout(
-                one.step.axes, [one.step.transposed if back else one.step.phases], one, passes
+                one.step.axes,
+                [one.step.transposed_phases if back else one.step.phases],
+                one,
+                passes,
             ),
             one,
         )
@@ -30,17 +33,18 @@ def of_steps(passes, *, back=False):
 def of_sums(plan):
     """Return text and plan of each pass of a sum or of its transpose."""
     found = []
-    if plan.whole:
-        whole = Window(plan.whole)
+    if plan.global_dims:
+        whole = Window(plan.global_dims)
         found.append(
             _words(whole.axes, 1, "repeated")
-            if plan.transposed
+            if plan.is_transposed
             else _words(whole.axes, whole.size, "reduced")
         )
     found += [
-        _words(group.axes, group.size, "reduce_window") for group in map(Window, plan.reduced)
+        _words(group.axes, group.size, "reduce_window")
+        for group in map(Window, plan.reduce_window_groups)
     ]
-    found += [_words([dim.axis], 1, "repeated") for dim in plan.separate]
+    found += [_words([dim.axis], 1, "repeated") for dim in plan.disjoint_dims]
     passes = [(_of_layout(one.axes, one.sources, one, plan.passes), one) for one in plan.passes]
     return [*((words, None) for words in found), *passes]
 
@@ -52,15 +56,15 @@ def _words(axes, count, how):
 def _of_layout(axes, sources, one, passes):
     layout, phases = one.layout, math.prod(map(len, sources[0]))
     count = sum(math.prod(map(max_elements_per_position, source)) for source in sources)
-    words = [_words(axes, f"{count} x{phases}" if phases > 1 else count, layout.reading)]
-    words += [f"/{layout.regions}"] * (layout.regions > 1)
-    words += ["(phases of the minor axis joined last)"] * (layout.minor_last and phases > 1)
+    words = [_words(axes, f"{count} x{phases}" if phases > 1 else count, layout.read_mode)]
+    words += [f"/{layout.num_regions}"] * (layout.num_regions > 1)
+    words += ["(phases of the minor axis joined last)"] * (layout.minor_axis_last and phases > 1)
     words += ["(a turn of phases too many, cut off)"] * _has_spare_turn(layout, sources[0])
-    words += ["stored"] * (one is not passes[-1] or layout.reading == "tables")
+    words += ["stored"] * (one is not passes[-1] or layout.read_mode == "tables")
     return " ".join(words)
 
 
 def _has_spare_turn(layout, reads):
     """Return True if a pass computes more positions of a phase than exist, and cuts off the rest."""
-    ends = zip(layout.cuts, reads, strict=bool(layout.cuts))
+    ends = zip(layout.axis_regions, reads, strict=bool(layout.axis_regions))
     return any(cuts[-1].stop > max(access.out for access in along) for cuts, along in ends)

@@ -51,8 +51,8 @@ def test_a_cotangent_and_a_tangent_at_another_place_are_found(monkeypatch, funct
 
 
 def test_another_choice_at_ties_is_found(monkeypatch):
-    choose = parts.extremum_rule
-    monkeypatch.setattr(parts, "extremum_rule", lambda best, ties: choose(best, "last"))
+    choose = parts.extremum_reducer
+    monkeypatch.setattr(parts, "extremum_reducer", lambda best, ties: choose(best, "last"))
     with pytest.raises(AssertionError, match="tangent of"):
         run.check(pool(), 0)
 

@@ -10,7 +10,6 @@ import pytest
 from bench import batch
 from jaxpool.testing import pools
 
-
 # Left out of the command in README.md, but not of .ci/run.
 SWEEP = (pytest.mark.slow, pytest.mark.ci)
 

@@ -15,11 +15,11 @@ import jaxpool
 from jaxpool import sharded
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import make_window
-from jaxpool._ops.elementwise import sharded_alike
+from jaxpool._ops.elementwise import match_shardings
 from jaxpool._shards.halo import Halo
-from jaxpool._shards.place import place_by_type
-from jaxpool._shards.unpool import _check_near as check_near
-from jaxpool._shards.unpool import _halo as halo_of
+from jaxpool._shards.place import sharding_from_type
+from jaxpool._shards.unpool import _check_adjacent as check_near
+from jaxpool._shards.unpool import _shard_halo as halo_of
 from jaxpool.testing import pools
 from tests.support.junk import Wrapper
 
@@ -91,20 +91,20 @@ def test_a_halo_is_what_the_windows_of_a_shard_read_elsewhere(stride, padding, c
             tried += 1
             halo = Halo(dim, ("a",), count)
             for shard in range(count):
-                outs = range(shard * halo.outs, (shard + 1) * halo.outs)
+                outs = range(shard * halo.num_windows, (shard + 1) * halo.num_windows)
                 reads = [o * stride - dim.low + t for o in outs for t in (0, window - 1)]
-                own = shard * halo.own, (shard + 1) * halo.own
+                own = shard * halo.shard_size, (shard + 1) * halo.shard_size
                 first, last = max(0, min(reads)), min(size - 1, max(reads))
                 assert own[0] + halo.starts[shard] == min(reads)
-                assert halo.length == max(reads) - min(reads) + 1
-                assert halo.before[shard] == max(0, own[0] - first)
-                assert halo.after[shard] == max(0, last + 1 - own[1])
-            if halo.crossing is not None:
-                begins = [o * stride - dim.low for o in range(halo.outs)]
+                assert halo.num_rows == max(reads) - min(reads) + 1
+                assert halo.rows_before[shard] == max(0, own[0] - first)
+                assert halo.rows_after[shard] == max(0, last + 1 - own[1])
+            if halo.crossing_windows is not None:
+                begins = [o * stride - dim.low for o in range(halo.num_windows)]
                 before = [o for o, n in enumerate(begins) if n < 0]
-                after = [o for o, n in enumerate(begins) if n + window > halo.own]
-                assert [*map(list, halo.crossing)] == [before, after]
-                assert len(before) + len(after) < halo.outs
+                after = [o for o, n in enumerate(begins) if n + window > halo.shard_size]
+                assert [*map(list, halo.crossing_windows)] == [before, after]
+                assert len(before) + len(after) < halo.num_windows
     assert tried
 
 
@@ -359,8 +359,8 @@ def test_of_an_array_of_unknown_size_no_type_says_where_it_lies():
     for size in (8, *jax.export.symbolic_shape("4*b")):
         x = jax.ShapeDtypeStruct((size, 16, 4, 3), np.float32, sharding=where)
         with jax.sharding.use_abstract_mesh(mesh):
-            jax.eval_shape(lambda x: found.append(place_by_type(x)), x)
-    assert found[0].names[0] == ("rows",)
+            jax.eval_shape(lambda x: found.append(sharding_from_type(x)), x)
+    assert found[0].mesh_axes[0] == ("rows",)
     assert found[1] is None
 
 
@@ -381,7 +381,7 @@ def test_operands_are_sharded_as_any_of_them_is(specs, together):
         for spec in specs
     ]
     with jax.sharding.use_abstract_mesh(mesh):
-        jax.eval_shape(lambda *xs: found.extend(map(jax.typeof, sharded_alike(xs))), *xs)
+        jax.eval_shape(lambda *xs: found.extend(map(jax.typeof, match_shardings(xs))), *xs)
     assert [each.sharding.spec for each in found] == [together, together]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Window, make_window
-from jaxpool._plan.max_pool import MaxPlan, plan_max, plan_ties
+from jaxpool._plan.max_pool import MaxPlan, plan_max, plan_one_pass
 from jaxpool._plan.problem import Platform, Problem
 from jaxpool._plan.sum_pool import plan_sum
 from jaxpool._plan.tuning import CPU, NEVER, PORTABLE, TPU, Tuning
@@ -46,60 +46,62 @@ def cpu(**thresholds) -> Form:
 
 
 SHORT_STEPS = {  # loops with two pieces per step
-    "pass_taps": 1,
-    "overlapping_taps": 1,
-    "overlapping_taps_an_element": 0,
-    "pieces": 2,
-    "longest_pass": 1,
+    "max_one_pass_taps": 1,
+    "max_overlapping_taps": 1,
+    "overlapping_taps_per_element": 0,
+    "pieces_per_step": 2,
+    "max_pass_taps": 1,
 }
-NO_TABLES = {"longest_table": 0, "vector": 0}
-REGIONS = {"region_bytes": 0, **NO_TABLES}
+NO_TABLES = {"max_table_positions": 0, "min_vector_elements": 0}
+REGIONS = {"min_region_bytes": 0, **NO_TABLES}
 ROUTED_BY_TABLES = {
-    "longest_table": NEVER,
-    "route_row": 0,
-    "route_windows_of_axis": NEVER,
-    "separate_taps": 0,
+    "max_table_positions": NEVER,
+    "min_route_table_row": 0,
+    "max_route_table_windows": NEVER,
+    "max_disjoint_phase_taps": 0,
 }
 MAX = {
     "portable": portable(),
     "portable, in short steps": portable(**SHORT_STEPS),
     "tpu": Form("tpu", TPU),
-    "tpu, an axis after another": Form("tpu", dataclasses.replace(TPU, values_at_once=0)),
+    "tpu, an axis after another": Form("tpu", dataclasses.replace(TPU, reduce_window_max_taps=0)),
     "cpu": cpu(),
-    "cpu, bounds tested": cpu(**REGIONS, tested_terms=NEVER),
-    "cpu, regions of copies": cpu(**REGIONS, tested_terms=0),
+    "cpu, bounds tested": cpu(**REGIONS, bounds_checked_terms=NEVER),
+    "cpu, regions of copies": cpu(**REGIONS, bounds_checked_terms=0),
     "cpu, regions in short steps": cpu(**REGIONS, **SHORT_STEPS),
-    "cpu, short rows": cpu(longest_table=0, vector=NEVER),
+    "cpu, short rows": cpu(max_table_positions=0, min_vector_elements=NEVER),
     "cpu, one loop through tables": cpu(
-        **ROUTED_BY_TABLES, route_windows=NEVER, route_windows_without_strides=NEVER
+        **ROUTED_BY_TABLES, max_route_windows=NEVER, max_unstrided_route_windows=NEVER
     ),
     "cpu, tables axis by axis": cpu(
-        **ROUTED_BY_TABLES, route_windows=0, route_windows_without_strides=0
+        **ROUTED_BY_TABLES, max_route_windows=0, max_unstrided_route_windows=0
     ),
 }
-AXIS_BY_AXIS = {"sum_taps": 0, "short_window": 0}
-SUM_REGIONS = {"sum_region_bytes": 0, "tested_taps": 0, **NO_TABLES}
+AXIS_BY_AXIS = {"max_sum_taps": 0, "short_window_taps": 0}
+SUM_REGIONS = {"min_sum_region_bytes": 0, "bounds_checked_taps": 0, **NO_TABLES}
 SUMMED_BY_TABLES = {
-    "sum_region_bytes": 0,
-    "tested_taps": 0,
-    "longest_table": NEVER,
-    "table_row": 0,
-    "table_taps": NEVER,
-    "table_phases": 0,
+    "min_sum_region_bytes": 0,
+    "bounds_checked_taps": 0,
+    "max_table_positions": NEVER,
+    "min_table_row": 0,
+    "max_table_terms": NEVER,
+    "max_untabled_phases": 0,
 }
 SUMS = {
     "portable": portable(),
     "portable, axis by axis": portable(**AXIS_BY_AXIS),
-    "one reduction": portable(sum_passes=0),
-    "a reduction for each axis": portable(sum_passes=0, reduced_at_once=0),
-    "portable, sums of sums": portable(**AXIS_BY_AXIS, longest_sum=2),
-    "portable, sums of longer parts": portable(**AXIS_BY_AXIS, longest_sum=3),
+    "one reduction": portable(max_sum_passes=0),
+    "a reduction for each axis": portable(max_sum_passes=0, reduce_window_sum_taps=0),
+    "portable, sums of sums": portable(**AXIS_BY_AXIS, max_sum_window=2),
+    "portable, sums of longer parts": portable(**AXIS_BY_AXIS, max_sum_window=3),
     "cpu": cpu(),
-    "cpu, bounds tested": cpu(sum_region_bytes=NEVER),
+    "cpu, bounds tested": cpu(min_sum_region_bytes=NEVER),
     "cpu, regions": cpu(**SUM_REGIONS),
     "cpu, regions axis by axis": cpu(**SUM_REGIONS, **AXIS_BY_AXIS),
-    "cpu, sums of sums by regions": cpu(**SUM_REGIONS, **AXIS_BY_AXIS, longest_sum=2),
-    "cpu, regions of copies": cpu(**SUM_REGIONS, **AXIS_BY_AXIS, longest_sum=2, tested_end=0),
+    "cpu, sums of sums by regions": cpu(**SUM_REGIONS, **AXIS_BY_AXIS, max_sum_window=2),
+    "cpu, regions of copies": cpu(
+        **SUM_REGIONS, **AXIS_BY_AXIS, max_sum_window=2, bounds_checked_positions=0
+    ),
     "cpu, one loop through tables": cpu(**SUMMED_BY_TABLES),
     "cpu, tables axis by axis": cpu(**SUMMED_BY_TABLES, **AXIS_BY_AXIS),
 }
@@ -111,12 +113,12 @@ def max_plans(window, shape, dtype) -> dict[str, MaxPlan]:
 
 
 def tie_plans(window, shape, dtype):
-    return {name: plan_ties(form.problem(window, shape, dtype)) for name, form in MAX.items()}
+    return {name: plan_one_pass(form.problem(window, shape, dtype)) for name, form in MAX.items()}
 
 
 def sum_plans(window, shape, dtype, *, transposed):
     return {
-        name: plan_sum(form.problem(window, shape, dtype), transposed=transposed)
+        name: plan_sum(form.problem(window, shape, dtype), is_transposed=transposed)
         for name, form in SUMS.items()
     }
 

@@ -12,7 +12,7 @@ import jaxpool
 from jaxpool.testing import pools
 from tests.support.later import later
 
-# Under vmap, a plan sees one example. Both the example and the stack exceed `sum_region_bytes`.
+# Under vmap, a plan sees one example. Both the example and the stack exceed `min_sum_region_bytes`.
 SHAPE = (8, 9, 10, 3)
 SAME = {"window_shape": (3, 3), "strides": (2, 2), "padding": "SAME"}
 # Rank pools compare pairs of elements and have separate tests.

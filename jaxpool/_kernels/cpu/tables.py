@@ -23,10 +23,10 @@ from jaxpool._plan.steps import Step
 def _gather_along_axis(x: Array, axis: int, positions: np.ndarray) -> Array:
     """Gather elements along an axis at a vector of `positions`."""
     sizes = [1 if a == axis else size for a, size in enumerate(x.shape)]
-    others = tuple(a for a in range(x.ndim) if a != axis)
-    numbers = lax.GatherDimensionNumbers(others, (axis,), (axis,))
+    other_axes = tuple(a for a in range(x.ndim) if a != axis)
+    dnums = lax.GatherDimensionNumbers(other_axes, (axis,), (axis,))
     mode = lax.GatherScatterMode.PROMISE_IN_BOUNDS
-    return lax.gather(x, positions[:, None], numbers, sizes, mode=mode)
+    return lax.gather(x, positions[:, None], dnums, sizes, mode=mode)
 
 
 def prevent_constant_folding(x: Array) -> Array:
@@ -55,20 +55,20 @@ def cast_without_branches(x: Array, dtype: DType) -> Array:
     if (x.dtype, dtype) != (jnp.float32, jnp.bfloat16):
         return cast(x, dtype)
     bits = lax.bitcast_convert_type(x, jnp.uint32)
-    high = lax.shift_right_logical(bits, np.uint32(16))
-    half_to_even = bits + np.uint32(0x7FFF) + (high & np.uint32(1))
-    nearest = lax.shift_right_logical(half_to_even, np.uint32(16))
-    quiet = high | np.uint32(0x40)  # a NaN stays one
-    chosen = lax.select(x != x, quiet, nearest).astype(jnp.uint16)
-    return lax.bitcast_convert_type(chosen, jnp.bfloat16)
+    upper_bits = lax.shift_right_logical(bits, np.uint32(16))
+    rounded_bits = bits + np.uint32(0x7FFF) + (upper_bits & np.uint32(1))
+    nearest = lax.shift_right_logical(rounded_bits, np.uint32(16))
+    nan_bits = upper_bits | np.uint32(0x40)  # a NaN stays one
+    result_bits = lax.select(x != x, nan_bits, nearest).astype(jnp.uint16)
+    return lax.bitcast_convert_type(result_bits, jnp.bfloat16)
 
 
 def sum_by_gather_tables(x: Array, axes: Sequence[int], phases_per_axis: Sequence[Phases]) -> Array:
     """Sum of the elements that each position of all phases reads, over all axes in one loop."""
     x = prevent_constant_folding(x)
-    for axis, each in reversed([*zip(axes, phases_per_axis, strict=True)]):
+    for axis, phases in reversed([*zip(axes, phases_per_axis, strict=True)]):
         parts = []
-        for elements, _, exist in gather_tables(each):
+        for elements, _, exist in gather_tables(phases):
             term = cast(_gather_along_axis(x, axis, elements), accumulator_dtype(x.dtype))
             if not exist.all():
                 term = slices.where_or_zero(lax.broadcast_in_dim(exist, term.shape, (axis,)), term)
@@ -77,35 +77,38 @@ def sum_by_gather_tables(x: Array, axes: Sequence[int], phases_per_axis: Sequenc
     return x
 
 
-def _windows_covering_positions(
+def _covering_windows(
     index: Array, step: Step
 ) -> Iterator[tuple[Callable[[Array], Array], Array, Array]]:
     """Yield (gather_at_window, within, chose) for each window that covers a position, for all positions at once.
 
-    `gather_at_window` gathers an array at the window, and `within` is the index of the window minus its tap at
-    the position. The window selected the position where `within` is less than `step.reach`, which is the mask `chose`.
+    `gather_at_window` gathers an array at the window, and `inner_tap` is the index of the window minus its tap at
+    the position. The window selected the position where `inner_tap` is less than `step.reach`, which is the mask
+    `chose`.
     """
-    none = step.count  # tap of windows that do not exist; never selected
+    no_tap = step.num_flat_taps  # tap of windows that do not exist; never selected
     # Unsigned, so that an index below the tap wraps around to a value above `step.reach`.
-    dtype = index_dtype(len(step.axes) * none + step.reach)
-    for choice in itertools.product(*map(gather_tables, step.transposed)):
-        table_of_axis = dict(zip(step.axes, choice, strict=True))
+    dtype = index_dtype(len(step.axes) * no_tap + step.piece_taps)
+    for tables in itertools.product(*map(gather_tables, step.transposed_phases)):
+        axis_tables = dict(zip(step.axes, tables, strict=True))
 
-        def gather_at_window(
-            x: Array, table_of_axis: dict[int, GatherTable] = table_of_axis
-        ) -> Array:
-            for axis in sorted(table_of_axis, reverse=True):  # minor axis first
-                x = _gather_along_axis(x, axis, table_of_axis[axis][0])
+        def gather_at_window(x: Array, axis_tables: dict[int, GatherTable] = axis_tables) -> Array:
+            for axis in sorted(axis_tables, reverse=True):  # minor axis first
+                x = _gather_along_axis(x, axis, axis_tables[axis][0])
             return x
 
-        within = cast(gather_at_window(index), dtype)
-        for axis, (_, taps, exist) in table_of_axis.items():
+        inner_tap = cast(gather_at_window(index), dtype)
+        for axis, (_, taps, exist) in axis_tables.items():
             tap = slices.reshape_along_axis(
-                np.where(exist, taps, none).astype(dtype), axis, index.ndim
+                np.where(exist, taps, no_tap).astype(dtype), axis, index.ndim
             )
-            within = within - jnp.broadcast_to(jnp.asarray(tap), within.shape)
-        limit = lax.full_like(within, 0 if step.reach == 1 else step.reach)
-        yield gather_at_window, within, (lax.eq if step.reach == 1 else lax.lt)(within, limit)
+            inner_tap = inner_tap - jnp.broadcast_to(jnp.asarray(tap), inner_tap.shape)
+        limit = lax.full_like(inner_tap, 0 if step.piece_taps == 1 else step.piece_taps)
+        yield (
+            gather_at_window,
+            inner_tap,
+            (lax.eq if step.piece_taps == 1 else lax.lt)(inner_tap, limit),
+        )
 
 
 def sum_dy_of_selecting_windows(dy: Array, index: Array, step: Step, dtype: DType) -> Array:
@@ -114,31 +117,33 @@ def sum_dy_of_selecting_windows(dy: Array, index: Array, step: Step, dtype: DTyp
     `index` holds the flat tap that each window selected. All windows that selected an element along the first axes
     agree on its tap along the other axes.
     """
-    alone = all(max_elements_per_position(phases) <= 1 for phases in step.transposed)
-    if dy.dtype == dtype == jnp.float16 and alone:
+    is_single_term = all(
+        max_elements_per_position(phases) <= 1 for phases in step.transposed_phases
+    )
+    if dy.dtype == dtype == jnp.float16 and is_single_term:
         # Each element gets at most one cotangent, so nothing is summed and any 16-bit dtype will do. XLA converts
         # bfloat16 faster than float16. The payload of NaN may change.
         bits = lax.bitcast_convert_type(dy, jnp.bfloat16)
         return lax.bitcast_convert_type(
             sum_dy_of_selecting_windows(bits, index, step, jnp.bfloat16), jnp.float16
         )
-    wide = accumulator_dtype(dy.dtype)
+    sum_dtype = accumulator_dtype(dy.dtype)
     dy, index = prevent_constant_folding(dy), prevent_constant_folding(index)
-    parts = [
-        cast(slices.where_or_zero(chose, read(dy)), wide)
-        for read, _, chose in _windows_covering_positions(index, step)
+    terms = [
+        cast(slices.where_or_zero(is_selected, gather(dy)), sum_dtype)
+        for gather, _, is_selected in _covering_windows(index, step)
     ]
     return with_row_major_layout(
-        cast_without_branches(functools.reduce(lax.add, parts), dtype), min(step.axes)
+        cast_without_branches(functools.reduce(lax.add, terms), dtype), min(step.axes)
     )
 
 
 def index_before_step(index: Array, step: Step) -> Array:
     """Selected tap along the later axes at each position; 0 where no window selected the position."""
-    dtype = index_dtype(step.reach)
+    dtype = index_dtype(step.piece_taps)
     index = prevent_constant_folding(index)
     taps = [
-        slices.where_or_zero(chose, by).astype(dtype)
-        for _, by, chose in _windows_covering_positions(index, step)
+        slices.where_or_zero(is_selected, inner_tap).astype(dtype)
+        for _, inner_tap, is_selected in _covering_windows(index, step)
     ]
     return with_row_major_layout(functools.reduce(lax.max, taps), min(step.axes))

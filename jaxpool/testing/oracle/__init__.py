@@ -16,7 +16,7 @@ from jaxpool.testing._answer import (
     is_floating,
     round_to_dtype,
 )
-from jaxpool.testing.oracle._parts import Rule, Ties
+from jaxpool.testing.oracle._parts import Reducer, Ties
 from jaxpool.testing.oracle.adaptive import *
 from jaxpool.testing.oracle.blur import *
 from jaxpool.testing.oracle.chance import *

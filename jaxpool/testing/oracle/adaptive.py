@@ -31,8 +31,8 @@ OutputSizes = Sequence[int | None]
 
 def _mean_of_windows(x: Any, windows: Windows, where: Any = None) -> Answer:
     dtype = parts.mean_dtype(x)
-    return parts.without_indices(
-        parts.apply_rule_to_windows(x, windows, lambda output: parts.mean_rule, dtype, where)
+    return parts.drop_indices(
+        parts.apply_reducer_to_windows(x, windows, lambda output: parts.mean_reducer, dtype, where)
     )
 
 
@@ -52,7 +52,7 @@ def adaptive_max_pool(
 ) -> Answer:
     """The largest element of each window, as in `jaxpool.adaptive_max_pool`."""
     windows = adaptive_windows(np.shape(x), output_shape, axes)
-    return parts.without_indices_if_split(parts.extremum_of_windows("max", x, windows, ties), ties)
+    return parts.drop_indices_if_split(parts.extremum_of_windows("max", x, windows, ties), ties)
 
 
 def _adaptive_max_argmax_in_jnp(
@@ -82,8 +82,8 @@ def adaptive_avg_pool(x: Any, output_shape: OutputSizes, *, axes: Any = None) ->
 
 def _full_windows(x: Any, axes: Any) -> Windows:
     """One window over all of `axes`, or over all axes but the first and the last."""
-    pooled = pooled_axes(np.ndim(x), np.ndim(x) - 2, axes)
-    return adaptive_windows(np.shape(x), (1,) * len(pooled), pooled)
+    window_axes = pooled_axes(np.ndim(x), np.ndim(x) - 2, axes)
+    return adaptive_windows(np.shape(x), (1,) * len(window_axes), window_axes)
 
 
 def _make_global_pool_in_jnp(reduce_taps: Callable[..., Any]) -> Callable[..., Any]:
@@ -105,7 +105,7 @@ def global_max_pool(
 ) -> Answer:
     """The largest element that is True in `where`, as in `jaxpool.global_max_pool`."""
     windows = _full_windows(x, axes)
-    answer = parts.without_indices_if_split(
+    answer = parts.drop_indices_if_split(
         parts.extremum_of_windows("max", x, windows, ties, where), ties
     )
     return answer if keepdims else parts.squeeze_answer(answer, windows.axes)
@@ -127,10 +127,10 @@ def global_avg_pool(
 def _pool_each_level(x: Any, levels: Sequence[int], axes: Any, pool: Callable[..., Any]) -> Any:
     """For each level: the result of `pool`, the number of batch axes, and the axes as (batch, pooled, channels)."""
     pooled = pooled_axes(np.ndim(x), np.ndim(x) - 2, axes)
-    left = [axis for axis in range(np.ndim(x)) if axis not in pooled]
-    lead, channels = left[:-1], left[-1:]
-    order = (*lead, *pooled, *channels)
-    return [(pool(x, (n,) * len(pooled), axes=pooled), len(lead), order) for n in sorted(levels)]
+    other_axes = [axis for axis in range(np.ndim(x)) if axis not in pooled]
+    batch, channels = other_axes[:-1], other_axes[-1:]
+    order = (*batch, *pooled, *channels)
+    return [(pool(x, (n,) * len(pooled), axes=pooled), len(batch), order) for n in sorted(levels)]
 
 
 def _pyramid_pool_in_jnp(
@@ -140,10 +140,10 @@ def _pyramid_pool_in_jnp(
         jnp_windows.max_over_taps if kind == "max" else jnp_windows.mean_over_taps
     )
     flat_levels = []
-    for y, lead, order in _pool_each_level(x, levels, axes, pool):
-        moved = jnp.transpose(y, order)
+    for y, num_batch, order in _pool_each_level(x, levels, axes, pool):
+        y_t = jnp.transpose(y, order)
         flat_levels.append(
-            moved.reshape(*moved.shape[:lead], math.prod(moved.shape[lead:-1]) * moved.shape[-1])
+            y_t.reshape(*y_t.shape[:num_batch], math.prod(y_t.shape[num_batch:-1]) * y_t.shape[-1])
         )
     return jnp.concatenate(flat_levels, -1)
 
@@ -159,14 +159,16 @@ def spatial_pyramid_pool(
     """Adaptive pools of several sizes, flattened and concatenated, as in `jaxpool.spatial_pyramid_pool`."""
     pool = adaptive_max_pool if kind == "max" else adaptive_avg_pool
     values, terms, offset = [], [], 0
-    for answer, lead, order in _pool_each_level(x, levels, axes, pool):
-        moved = answer.y.transpose(order)
-        shape = moved.shape
-        values.append(moved.reshape(*shape[:lead], -1))
+    for answer, num_batch, order in _pool_each_level(x, levels, axes, pool):
+        y_t = answer.y.transpose(order)
+        shape = y_t.shape
+        values.append(y_t.reshape(*shape[:num_batch], -1))
         for term in answer.terms:
             position = tuple(term.output[axis] for axis in order)
-            flat = int(np.ravel_multi_index(position[lead:], shape[lead:]))
-            terms.append(Term((*position[:lead], offset + flat), 0, term.position, term.share))
+            index = int(np.ravel_multi_index(position[num_batch:], shape[num_batch:]))
+            terms.append(
+                Term((*position[:num_batch], offset + index), 0, term.position, term.share)
+            )
         offset += values[-1].shape[-1]
     inputs = ((np.shape(x), np.asarray(x).dtype),)
     return Answer(np.concatenate(values, -1), inputs, tuple(terms))

@@ -25,8 +25,8 @@ def _reflected_positions(windows: Windows) -> WindowPositions:
         return min(position, 2 * size - 2 - position) if size > 1 else 0
 
     return [
-        [[reflect(at, size) for at in taps] for taps in along]
-        for size, along in zip(windows.input_shape, windows.tap_positions, strict=True)
+        [[reflect(tap, size) for tap in taps] for taps in axis_windows]
+        for size, axis_windows in zip(windows.input_shape, windows.tap_positions, strict=True)
     ]
 
 
@@ -34,8 +34,8 @@ def _binomial_weights(windows: Windows) -> np.ndarray:
     """The weight of each tap, in row-major order."""
     weights = np.ones(1)
     for n in windows.window_shape:
-        row = [math.comb(n - 1, tap) / 2 ** (n - 1) for tap in range(n)]
-        weights = np.multiply.outer(weights, row).ravel()
+        axis_weights = [math.comb(n - 1, tap) / 2 ** (n - 1) for tap in range(n)]
+        weights = np.multiply.outer(weights, axis_weights).ravel()
     return weights
 
 
@@ -53,16 +53,16 @@ def blur_pool(
 ) -> Answer:
     """The binomial average of each window of the reflected x, as in `jaxpool.blur_pool`."""
     windows = sliding_windows(np.shape(x), window_shape, strides, padding, axes=axes)
-    lists, weights = _reflected_positions(windows), _binomial_weights(windows).tolist()
+    positions, weights = _reflected_positions(windows), _binomial_weights(windows).tolist()
 
-    def rule(values: list[Any]) -> tuple[Any, list[float]]:
+    def reducer(values: list[Any]) -> tuple[Any, list[float]]:
         pairs = zip(weights, values, strict=True)
         return exact_sum([share * float(value) for share, value in pairs]), weights
 
-    axes, outputs = windows.axes, windows.output_shape
+    axes, output_shape = windows.axes, windows.output_shape
     dtype = parts.mean_dtype(x)
-    return parts.without_indices(
-        parts.apply_rule(x, axes, outputs, lambda _: lists, lambda _: rule, dtype)
+    return parts.drop_indices(
+        parts.apply_reducer(x, axes, output_shape, lambda _: positions, lambda _: reducer, dtype)
     )
 
 
@@ -75,10 +75,10 @@ def _max_blur_pool_in_jnp(
     *,
     axes: Any = None,
 ) -> Any:
-    largest = jnp_windows.max_over_taps(
+    maxima = jnp_windows.max_over_taps(
         *jnp_windows.gather_pool_windows(x, window_shape, None, padding, axes=axes)
     )
-    return _blur_pool_in_jnp(largest, blur_shape, strides, padding, axes=axes)
+    return _blur_pool_in_jnp(maxima, blur_shape, strides, padding, axes=axes)
 
 
 @record(twin=_max_blur_pool_in_jnp, adds=True, covers=("ties", "normal"))
@@ -92,7 +92,7 @@ def max_blur_pool(
     axes: Any = None,
 ) -> Answer:
     """A blur pool of a max pool, as in `jaxpool.max_blur_pool`."""
-    largest = max_pool(x, window_shape, None, padding, axes=axes)
+    max_answer = max_pool(x, window_shape, None, padding, axes=axes)
     return parts.compose_answers(
-        blur_pool(largest.y, blur_shape, strides, padding, axes=axes), largest
+        blur_pool(max_answer.y, blur_shape, strides, padding, axes=axes), max_answer
     )

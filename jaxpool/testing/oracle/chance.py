@@ -22,7 +22,7 @@ from jaxpool.testing._windows import (
     sliding_windows,
 )
 from jaxpool.testing.oracle import _parts as parts
-from jaxpool.testing.oracle._parts import Rule
+from jaxpool.testing.oracle._parts import Reducer
 
 __all__ = ["fractional_avg_pool", "fractional_max_pool", "stochastic_pool"]
 
@@ -37,23 +37,23 @@ def _random_dtype(x: Any) -> Any:
 
 def _uniform_samples(key: Any, x: Any, axes: Sequence[int]) -> Any:
     """A number in [0, 1) for each pooled axis of each lane."""
-    lanes = [1 if axis in axes else size for axis, size in enumerate(x.shape)]
-    return jax.random.uniform(key, (len(axes), *lanes), _random_dtype(x))
+    lane_shape = [1 if axis in axes else size for axis, size in enumerate(x.shape)]
+    return jax.random.uniform(key, (len(axes), *lane_shape), _random_dtype(x))
 
 
 def _pool_fractional_windows(
-    rule: Rule, dtype: Any, key: Any, x: Any, window_shape: Any, output_shape: Any, axes: Any
+    reducer: Reducer, dtype: Any, key: Any, x: Any, window_shape: Any, output_shape: Any, axes: Any
 ) -> Answer:
     x = np.asarray(x)
-    pooled = pooled_axes(x.ndim, len(output_shape), axes)
-    samples = np.asarray(_uniform_samples(key, x, pooled))
+    window_axes = pooled_axes(x.ndim, len(output_shape), axes)
+    samples = np.asarray(_uniform_samples(key, x, window_axes))
 
     def window_positions_of_lane(lane: Sequence[int]) -> WindowPositions:
-        each = zip(samples, pooled, window_shape, output_shape, strict=True)
-        return [fractional_windows(s[tuple(lane)], x.shape[axis], k, n) for s, axis, k, n in each]
+        zipped = zip(samples, window_axes, window_shape, output_shape, strict=True)
+        return [fractional_windows(s[tuple(lane)], x.shape[axis], k, n) for s, axis, k, n in zipped]
 
-    return parts.apply_rule(
-        x, pooled, output_shape, window_positions_of_lane, lambda output: rule, dtype
+    return parts.apply_reducer(
+        x, window_axes, output_shape, window_positions_of_lane, lambda output: reducer, dtype
     )
 
 
@@ -86,8 +86,8 @@ def fractional_max_pool(
     key: Any, x: Any, window_shape: Any, output_shape: Any, *, axes: Any = None
 ) -> Answer:
     """The largest element of each randomly placed window, as in `jaxpool.fractional_max_pool`."""
-    rule, dtype = parts.extremum_rule(max, "first"), np.asarray(x).dtype
-    return _pool_fractional_windows(rule, dtype, key, x, window_shape, output_shape, axes)
+    reducer, dtype = parts.extremum_reducer(max, "first"), np.asarray(x).dtype
+    return _pool_fractional_windows(reducer, dtype, key, x, window_shape, output_shape, axes)
 
 
 def _fractional_avg_pool_in_jnp(
@@ -103,9 +103,9 @@ def fractional_avg_pool(
     """The mean of each randomly placed window, as in `jaxpool.fractional_avg_pool`."""
     dtype = parts.mean_dtype(x)
     answer = _pool_fractional_windows(
-        parts.mean_rule, dtype, key, x, window_shape, output_shape, axes
+        parts.mean_reducer, dtype, key, x, window_shape, output_shape, axes
     )
-    return parts.without_indices(answer)
+    return parts.drop_indices(answer)
 
 
 # Randomly drawn elements
@@ -116,34 +116,34 @@ def _uniform_per_window(key: Any, x: Any, windows: Windows) -> Any:
     return jax.random.uniform(key, windows.output_shape_of(x.shape), _random_dtype(x))
 
 
-def _sampling_rule(uniform_sample: Any) -> Rule:
+def _sampling_reducer(uniform_sample: Any) -> Reducer:
     """The first element at which the cumulative weight exceeds the fraction `uniform_sample` of the total weight.
 
     If there is a NaN, it is the first NaN, and else the first infinite element, if there is one.
     """
     kind = type(uniform_sample)
 
-    def rule(values: list[Any]) -> tuple[Any, list[float]]:
+    def reducer(values: list[Any]) -> tuple[Any, list[float]]:
         weights = [kind(float(value)) if not value <= 0 else kind(0) for value in values]
         with np.errstate(over="ignore"):
-            cumulative = list(itertools.accumulate(weights))
-            if math.isinf(cumulative[-1]) and not any(map(math.isinf, weights)):
-                small = kind(0.5 ** len(values).bit_length())
-                cumulative = list(itertools.accumulate(weight * small for weight in weights))
-        threshold = uniform_sample * cumulative[-1]
-        if math.isnan(cumulative[-1]):
-            selected = [math.isnan(each) for each in cumulative]
-        elif math.isinf(cumulative[-1]):
-            selected = [math.isinf(each) for each in cumulative]
+            partial_sums = list(itertools.accumulate(weights))
+            if math.isinf(partial_sums[-1]) and not any(map(math.isinf, weights)):
+                factor = kind(0.5 ** len(values).bit_length())
+                partial_sums = list(itertools.accumulate(weight * factor for weight in weights))
+        threshold = uniform_sample * partial_sums[-1]
+        if math.isnan(partial_sums[-1]):
+            is_selected = [math.isnan(partial_sum) for partial_sum in partial_sums]
+        elif math.isinf(partial_sums[-1]):
+            is_selected = [math.isinf(partial_sum) for partial_sum in partial_sums]
         else:
-            selected = [each > threshold for each in cumulative]
-        at = selected.index(True) if True in selected else 0
-        return values[at], [float(place == at) for place in range(len(values))]
+            is_selected = [partial_sum > threshold for partial_sum in partial_sums]
+        index = is_selected.index(True) if True in is_selected else 0
+        return values[index], [float(i == index) for i in range(len(values))]
 
-    return rule
+    return reducer
 
 
-def _expected_value_rule(values: list[Any]) -> tuple[Any, list[float]]:
+def _expected_value_reducer(values: list[Any]) -> tuple[Any, list[float]]:
     """The expected value of a draw: each value weighted by itself. Without a positive value, the first element."""
     weights = [max(float(value), 0.0) for value in values]
     total = math.fsum(weights)
@@ -155,15 +155,15 @@ def _expected_value_rule(values: list[Any]) -> tuple[Any, list[float]]:
 
 def _stochastic_pool_in_jnp(key: Any, x: Any, *geometry: Any, **options: Any) -> Any:
     windows = sliding_windows(x.shape, *geometry, **options)
-    values, exists = jnp_windows.gather_windows(x, windows.axes, windows.element_positions)
-    weights = jnp.where(exists, jnp.maximum(values, 0), 0)
+    values, tap_exists = jnp_windows.gather_windows(x, windows.axes, windows.element_positions)
+    weights = jnp.where(tap_exists, jnp.maximum(values, 0), 0)
     if key is None:
         return (weights * weights).sum(-1) / weights.sum(-1)
-    chance = _uniform_per_window(key, x, windows)[..., None]
-    sums = jax.lax.stop_gradient(weights).astype(chance.dtype).cumsum(-1)
-    best = jnp.where(sums[..., -1:] == 0, exists, sums > chance * sums[..., -1:]).argmax(-1)
-    at = jax.nn.one_hot(best, values.shape[-1], dtype=values.dtype)
-    return jnp.where(at > 0, values, 0).sum(-1)
+    sample = _uniform_per_window(key, x, windows)[..., None]
+    sums = jax.lax.stop_gradient(weights).astype(sample.dtype).cumsum(-1)
+    tap = jnp.where(sums[..., -1:] == 0, tap_exists, sums > sample * sums[..., -1:]).argmax(-1)
+    one_hot = jax.nn.one_hot(tap, values.shape[-1], dtype=values.dtype)
+    return jnp.where(one_hot > 0, values, 0).sum(-1)
 
 
 def _returns_mean(key: Any, **other_arguments: Any) -> bool:
@@ -183,9 +183,11 @@ def stochastic_pool(key: Any, x: Any, *geometry: Any, **options: Any) -> Answer:
     x = np.asarray(x)
     windows = sliding_windows(x.shape, *geometry, **options)
     if key is None:
-        answer = parts.apply_rule_to_windows(
-            x, windows, lambda output: _expected_value_rule, parts.mean_dtype(x)
+        answer = parts.apply_reducer_to_windows(
+            x, windows, lambda output: _expected_value_reducer, parts.mean_dtype(x)
         )
-        return parts.without_indices(answer, np.abs(answer.y.astype(float)))
-    chance = np.asarray(_uniform_per_window(key, x, windows))
-    return parts.apply_rule_to_windows(x, windows, lambda output: _sampling_rule(chance[output]))
+        return parts.drop_indices(answer, np.abs(answer.y.astype(float)))
+    samples = np.asarray(_uniform_per_window(key, x, windows))
+    return parts.apply_reducer_to_windows(
+        x, windows, lambda output: _sampling_reducer(samples[output])
+    )

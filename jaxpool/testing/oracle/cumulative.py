@@ -12,7 +12,7 @@ from jax import lax
 from jaxpool.testing._answer import Answer, Term, as_exact_numbers, round_to_dtype
 from jaxpool.testing._record import record
 from jaxpool.testing.oracle import _parts as parts
-from jaxpool.testing.oracle._parts import Rule, Ties
+from jaxpool.testing.oracle._parts import Reducer, Ties
 
 __all__ = ["cummax", "cummax_with_argmax", "cummin", "cummin_with_argmax"]
 
@@ -20,24 +20,24 @@ __all__ = ["cummax", "cummax_with_argmax", "cummin", "cummin_with_argmax"]
 RESET_MASK = np.array([False, True, False, True]).reshape(-1, 1, 1)
 
 
-def _running_extremum(x: Any, axis: int, reverse: bool, reset: Any, rule: Rule) -> Answer:
+def _running_extremum(x: Any, axis: int, reverse: bool, reset: Any, reducer: Reducer) -> Answer:
     x = np.asarray(x)
     values = as_exact_numbers(x)
-    begins = np.broadcast_to(False if reset is None else reset, x.shape)
-    at, size = axis % x.ndim, x.shape[axis]
+    is_start = np.broadcast_to(False if reset is None else reset, x.shape)
+    dim, size = axis % x.ndim, x.shape[axis]
     y = np.zeros(x.shape, object)
     indices = np.zeros(x.shape, np.int32)
     terms = []
     for output in np.ndindex(*x.shape):
-        line = [(*output[:at], index, *output[at + 1 :]) for index in range(size)]
-        starts = [index for index in range(size) if begins[line[index]]]
-        first = max([0, *[index for index in starts if index <= output[at]]])
-        end = min([size, *[index for index in starts if index > output[at]]])
-        positions = line[output[at] : end] if reverse else line[first : output[at] + 1]
-        y[output], shares = rule([values[position] for position in positions])
-        chosen = positions[shares.index(1.0)]
-        indices[output] = chosen[at]
-        terms.append(Term(output, 0, chosen, 1.0))
+        lane = [(*output[:dim], index, *output[dim + 1 :]) for index in range(size)]
+        starts = [index for index in range(size) if is_start[lane[index]]]
+        start = max([0, *[index for index in starts if index <= output[dim]]])
+        end = min([size, *[index for index in starts if index > output[dim]]])
+        positions = lane[output[dim] : end] if reverse else lane[start : output[dim] + 1]
+        y[output], shares = reducer([values[position] for position in positions])
+        source = positions[shares.index(1.0)]
+        indices[output] = source[dim]
+        terms.append(Term(output, 0, source, 1.0))
     return Answer(round_to_dtype(y, x.dtype), ((x.shape, x.dtype),), tuple(terms), indices)
 
 
@@ -52,21 +52,19 @@ def _make_running_extremum_in_jnp(
     def jnp_function(
         x: Any, axis: int = -1, *, reverse: bool = False, reset: Any = None, ties: Any = None
     ) -> Any:
-        at = axis % x.ndim
-        begins = jnp.broadcast_to(False if reset is None else jnp.asarray(reset), x.shape)
+        dim = axis % x.ndim
+        is_start = jnp.broadcast_to(False if reset is None else jnp.asarray(reset), x.shape)
         if reverse:  # a backward scan restarts at the element before each True
-            begins = jnp.roll(begins, -1, at)
-        index = lax.broadcasted_iota(np.int32, x.shape, at)
-        number = x.shape[at] - 1 - index if reverse else index
-        y, steps = x, 1
-        while steps < x.shape[at]:
-            shifted = [
-                jnp.roll(each, -steps if reverse else steps, at) for each in (y, index, begins)
-            ]
-            valid = (number >= steps) & ~begins
-            earlier = valid & keep_earlier(shifted[0], y)
-            y, index = jnp.where(earlier, shifted[0], y), jnp.where(earlier, shifted[1], index)
-            begins, steps = begins | (valid & shifted[2]), 2 * steps
+            is_start = jnp.roll(is_start, -1, dim)
+        index = lax.broadcasted_iota(np.int32, x.shape, dim)
+        scan_index = x.shape[dim] - 1 - index if reverse else index
+        y, shift = x, 1
+        while shift < x.shape[dim]:
+            arrays = [jnp.roll(a, -shift if reverse else shift, dim) for a in (y, index, is_start)]
+            is_valid = (scan_index >= shift) & ~is_start
+            wins = is_valid & keep_earlier(arrays[0], y)
+            y, index = jnp.where(wins, arrays[0], y), jnp.where(wins, arrays[1], index)
+            is_start, shift = is_start | (is_valid & arrays[2]), 2 * shift
         return (y, index) if with_index else y
 
     return jnp_function
@@ -88,7 +86,7 @@ def cummax(
     >>> cummax(np.array([1, 3, 2, 3]), ties="last").indices
     array([0, 1, 1, 3], dtype=int32)
     """
-    return _running_extremum(x, axis, reverse, reset, parts.extremum_rule(max, ties))
+    return _running_extremum(x, axis, reverse, reset, parts.extremum_reducer(max, ties))
 
 
 @record(twin=_make_running_extremum_in_jnp(jnp.less_equal), **RECORD_FIELDS)
@@ -96,7 +94,7 @@ def cummin(
     x: Any, axis: int = -1, *, reverse: bool = False, reset: Any = None, ties: Ties = "first"
 ) -> Answer:
     """The running minimum and its index along the axis, as in `jaxpool.cummin`."""
-    return _running_extremum(x, axis, reverse, reset, parts.extremum_rule(min, ties))
+    return _running_extremum(x, axis, reverse, reset, parts.extremum_reducer(min, ties))
 
 
 @record(twin=_make_running_extremum_in_jnp(jnp.greater_equal, with_index=True), **RECORD_FIELDS)

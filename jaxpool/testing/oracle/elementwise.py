@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxpool.testing._answer import Answer
 from jaxpool.testing._record import record
 from jaxpool.testing.oracle import _parts as parts
-from jaxpool.testing.oracle._parts import ExtremumFunction, Rule, Ties
+from jaxpool.testing.oracle._parts import ExtremumFunction, Reducer, Ties
 
 __all__ = ["fmax", "fmin", "maximum", "minimum"]
 
@@ -27,38 +27,38 @@ def _make_elementwise_in_jnp(binary_function: Callable[..., Any]) -> Callable[..
 @record(twin=_make_elementwise_in_jnp(jnp.maximum), operands=("xs",))
 def maximum(*xs: Any, ties: Ties = "split") -> Answer:
     """The largest of the elements of `xs` at each position, as in `jaxpool.maximum`."""
-    return parts.apply_rule_elementwise(xs, parts.extremum_rule(builtins.max, ties))
+    return parts.apply_reducer_elementwise(xs, parts.extremum_reducer(builtins.max, ties))
 
 
 @record(twin=_make_elementwise_in_jnp(jnp.minimum), operands=("xs",))
 def minimum(*xs: Any, ties: Ties = "split") -> Answer:
     """The smallest of the elements of `xs` at each position, as in `jaxpool.minimum`."""
-    return parts.apply_rule_elementwise(xs, parts.extremum_rule(builtins.min, ties))
+    return parts.apply_reducer_elementwise(xs, parts.extremum_reducer(builtins.min, ties))
 
 
-def _rule_ignoring_nan(best: ExtremumFunction, ties: Ties) -> Rule:
+def _reducer_ignoring_nan(best_of: ExtremumFunction, ties: Ties) -> Reducer:
     """The best value other than NaN; NaN if all values are NaN."""
-    choose = parts.extremum_rule(best, ties)
+    reduce_values = parts.extremum_reducer(best_of, ties)
 
-    def rule(values: list[Any]) -> tuple[Any, list[float]]:
-        numbers = [i for i, value in enumerate(values) if value == value]
-        candidates = numbers or list(range(len(values)))
-        value, candidate_shares = choose([values[i] for i in candidates])
+    def reducer(values: list[Any]) -> tuple[Any, list[float]]:
+        number_indices = [i for i, value in enumerate(values) if value == value]
+        candidates = number_indices or list(range(len(values)))
+        value, candidate_shares = reduce_values([values[i] for i in candidates])
         shares = [0.0] * len(values)
         for i, share in zip(candidates, candidate_shares, strict=True):
             shares[i] = share
         return value, shares
 
-    return rule
+    return reducer
 
 
 @record(twin=_make_elementwise_in_jnp(jnp.fmax), operands=("x", "y"))
 def fmax(x: Any, y: Any, *, ties: Ties = "split") -> Answer:
     """The larger element, or the number if the other element is NaN, as in `jaxpool.fmax`."""
-    return parts.apply_rule_elementwise((x, y), _rule_ignoring_nan(builtins.max, ties))
+    return parts.apply_reducer_elementwise((x, y), _reducer_ignoring_nan(builtins.max, ties))
 
 
 @record(twin=_make_elementwise_in_jnp(jnp.fmin), operands=("x", "y"))
 def fmin(x: Any, y: Any, *, ties: Ties = "split") -> Answer:
     """The smaller element, or the number if the other element is NaN, as in `jaxpool.fmin`."""
-    return parts.apply_rule_elementwise((x, y), _rule_ignoring_nan(builtins.min, ties))
+    return parts.apply_reducer_elementwise((x, y), _reducer_ignoring_nan(builtins.min, ties))

@@ -20,7 +20,7 @@ __all__ = ["dilate", "erode"]
 
 
 def _make_morphology_in_jnp(kind: str) -> Callable[..., Any]:
-    best, sign = (
+    reduce_taps, sign = (
         (jnp_windows.max_over_taps, 1) if kind == "max" else (jnp_windows.min_over_taps, -1)
     )
 
@@ -28,36 +28,36 @@ def _make_morphology_in_jnp(kind: str) -> Callable[..., Any]:
         x: Any, kernel: Any, *args: Any, axes: Any = None, ties: Any = None, **options: Any
     ) -> Any:
         kernel = jnp.asarray(kernel)
-        rank = kernel.ndim - (kernel.ndim == x.ndim - 1) if axes is None else len(axes)
-        shape = kernel.shape[:rank]
+        num_axes = kernel.ndim - (kernel.ndim == x.ndim - 1) if axes is None else len(axes)
+        shape = kernel.shape[:num_axes]
         windows = sliding_windows(x.shape, shape, *args, axes=axes, **options)
-        values, exists = jnp_windows.gather_windows(x, windows.axes, windows.element_positions)
-        taps = jnp_windows.gather_windows(
+        values, tap_exists = jnp_windows.gather_windows(x, windows.axes, windows.element_positions)
+        tap_numbers = jnp_windows.gather_windows(
             _flat_tap_numbers(windows, x.ndim), windows.axes, _taps_inside_input(windows)
         )[0]
-        weights = kernel.reshape(math.prod(shape), -1)[taps]  # (..., taps, channels or 1)
-        if rank < kernel.ndim:
-            channels = max(set(range(x.ndim)) - set(windows.axes))
-            weights = jnp.moveaxis(jnp.squeeze(weights, channels), -1, channels)
+        weights = kernel.reshape(math.prod(shape), -1)[tap_numbers]  # (..., taps, channels or 1)
+        if num_axes < kernel.ndim:
+            channel_axis = max(set(range(x.ndim)) - set(windows.axes))
+            weights = jnp.moveaxis(jnp.squeeze(weights, channel_axis), -1, channel_axis)
         else:
             weights = weights[..., 0]
-        return best(values + sign * weights, exists)
+        return reduce_taps(values + sign * weights, tap_exists)
 
     return jnp_function
 
 
 def _flat_tap_numbers(windows: Windows, ndim: int) -> np.ndarray:
     """The flat row-major number of each tap, with the window along the pooled axes and size 1 along other axes."""
-    flat = np.arange(windows.taps_per_window).reshape(windows.window_shape)
+    numbers = np.arange(windows.taps_per_window).reshape(windows.window_shape)
     shape = parts.merge_positions([1] * ndim, windows.axes, windows.window_shape)
-    return flat.transpose(np.argsort(windows.axes)).reshape(shape)
+    return numbers.transpose(np.argsort(windows.axes)).reshape(shape)
 
 
 def _taps_inside_input(windows: Windows) -> WindowPositions:
     """The numbers of the taps of each window that are elements, along each axis."""
     return [
-        [[t for t, at in enumerate(taps) if 0 <= at < size] for taps in along]
-        for size, along in zip(windows.input_shape, windows.tap_positions, strict=True)
+        [[t for t, position in enumerate(taps) if 0 <= position < size] for taps in axis_windows]
+        for size, axis_windows in zip(windows.input_shape, windows.tap_positions, strict=True)
     ]
 
 
@@ -85,25 +85,27 @@ def _dilate_or_erode(
     **options: Any,
 ) -> Answer:
     x, kernel = np.asarray(x), np.asarray(kernel)
-    rank = kernel.ndim - (kernel.ndim == x.ndim - 1) if axes is None else len(axes)
-    windows = sliding_windows(x.shape, kernel.shape[:rank], *args, axes=axes, **options)
-    channels = max(set(range(x.ndim)) - set(windows.axes), default=0)
-    best, sign = (max, 1) if kind == "max" else (min, -1)
+    num_axes = kernel.ndim - (kernel.ndim == x.ndim - 1) if axes is None else len(axes)
+    windows = sliding_windows(x.shape, kernel.shape[:num_axes], *args, axes=axes, **options)
+    channel_axis = max(set(range(x.ndim)) - set(windows.axes), default=0)
+    best_of, sign = (max, 1) if kind == "max" else (min, -1)
     values, weights = as_exact_numbers(x), as_exact_numbers(kernel)
     y, terms = np.zeros(windows.output_shape_of(x.shape), object), []
     for target in np.ndindex(*y.shape):
-        along = [
+        axis_taps = [
             taps[target[axis]]
             for axis, taps in zip(windows.axes, windows.tap_positions, strict=True)
         ]
         candidates = []
         for tap in np.ndindex(*windows.window_shape):
-            place = tuple(taps[t] for taps, t in zip(along, tap, strict=True))
-            at = parts.merge_positions(list(target), windows.axes, place)
-            if all(0 <= i < size for i, size in zip(at, x.shape, strict=True)):
-                entry = tap if rank == kernel.ndim else (*tap, target[channels])
-                candidates.append((at, entry, values[at] + sign * weights[entry]))
-        y[target], shares = parts.extremum_rule(best, ties)([value for *_, value in candidates])
+            pooled_position = tuple(taps[t] for taps, t in zip(axis_taps, tap, strict=True))
+            x_position = parts.merge_positions(list(target), windows.axes, pooled_position)
+            if all(0 <= i < size for i, size in zip(x_position, x.shape, strict=True)):
+                entry = tap if num_axes == kernel.ndim else (*tap, target[channel_axis])
+                candidates.append((x_position, entry, values[x_position] + sign * weights[entry]))
+        y[target], shares = parts.extremum_reducer(best_of, ties)(
+            [value for *_, value in candidates]
+        )
         for (position, entry, _), share in zip(candidates, shares, strict=True):
             terms += [Term(target, 0, position, share), Term(target, 1, entry, sign * share)]
     inputs = ((x.shape, x.dtype), (kernel.shape, kernel.dtype))

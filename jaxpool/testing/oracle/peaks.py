@@ -18,14 +18,14 @@ __all__ = ["local_maxima", "local_minima"]
 
 
 def _local_extrema(
-    best: parts.ExtremumFunction, x: Any, window_shape: Any, axes: Any, ties: Any
+    best_of: parts.ExtremumFunction, x: Any, window_shape: Any, axes: Any, ties: Any
 ) -> Answer:
     x = np.asarray(x)
     windows = sliding_windows(x.shape, window_shape, padding="SAME", axes=axes)
-    rule = parts.extremum_rule(best, "split" if ties == "all" else ties)
-    chosen = parts.apply_rule_to_windows(x, windows, lambda output: rule)
+    reducer = parts.extremum_reducer(best_of, "split" if ties == "all" else ties)
+    answer = parts.apply_reducer_to_windows(x, windows, lambda output: reducer)
     y = np.zeros(x.shape, bool)
-    for term in chosen.terms:
+    for term in answer.terms:
         y[term.output] |= term.position == term.output
     return Answer(y, ((x.shape, x.dtype),), ())
 

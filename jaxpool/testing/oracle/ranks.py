@@ -23,21 +23,21 @@ def _rank_pool_in_jnp(
     """The element at `rank` of each sorted window, or 0 if the window has too few elements. Padding ranks last."""
     if rank == "midpoint":
         return sum(
-            _rank_pool_in_jnp(x, each, *geometry, **options) / 2 for each in ("lower", "higher")
+            _rank_pool_in_jnp(x, method, *geometry, **options) / 2 for method in ("lower", "higher")
         )
-    values, exists = jnp_windows.gather_pool_windows(x, *geometry, **options)
-    count = exists.sum(-1)
+    values, tap_exists = jnp_windows.gather_pool_windows(x, *geometry, **options)
+    count = tap_exists.sum(-1)
     if isinstance(rank, str):
         index = count // 2 if rank == "higher" else (count - 1) // 2
     else:
         index = rank + count if rank < 0 else jnp.full_like(count, rank)
-    sorted_values = jnp.sort(jnp.where(exists, values, np.inf), -1)
-    at = (
+    sorted_values = jnp.sort(jnp.where(tap_exists, values, np.inf), -1)
+    is_at_rank = (
         jnp.arange(sorted_values.shape[-1])
         == jnp.broadcast_to(index, sorted_values.shape[:-1])[..., None]
     )
-    enough = (index >= 0) & (index < count)
-    return jnp.where(at & enough[..., None], sorted_values, 0).sum(-1)
+    has_enough = (index >= 0) & (index < count)
+    return jnp.where(is_at_rank & has_enough[..., None], sorted_values, 0).sum(-1)
 
 
 def _median_pool_in_jnp(x: Any, *geometry: Any, method: str = "higher", **options: Any) -> Any:
@@ -59,17 +59,12 @@ def median_pool(
 ) -> Answer:
     """The median of each window; `geometry` and `options` as in `jaxpool.median_pool`."""
     answer = _pool_by_rank(x, method, geometry, where, ties, options)
-    return parts.without_indices(answer) if method == "midpoint" else answer
+    return parts.drop_indices(answer) if method == "midpoint" else answer
 
 
 @record(twin=_rank_pool_in_jnp, choices={"rank": (1, 2, -1)})
 def rank_pool(
-    x: Any,
-    rank: int,
-    *geometry: Any,
-    where: Any = None,
-    ties: Ties = "first",
-    **options: Any,
+    x: Any, rank: int, *geometry: Any, where: Any = None, ties: Ties = "first", **options: Any
 ) -> Answer:
     """The element at `rank` of each window, as in `jaxpool.rank_pool`."""
     return _pool_by_rank(x, rank, geometry, where, ties, options)
@@ -79,15 +74,18 @@ def _pool_by_rank(
     x: Any, rank: int | str, geometry: Any, where: Any, ties: Ties, options: Any
 ) -> Answer:
     windows = sliding_windows(np.shape(x), *geometry, **options)
-    rule, dtype = parts.rank_rule(rank, ties), parts.mean_dtype(x) if rank == "midpoint" else None
-    answer = parts.apply_rule_to_windows(x, windows, lambda output: rule, dtype, where=where)
-    return parts.without_indices_if_split(answer, ties)
+    reducer, dtype = (
+        parts.rank_reducer(rank, ties),
+        parts.mean_dtype(x) if rank == "midpoint" else None,
+    )
+    answer = parts.apply_reducer_to_windows(x, windows, lambda output: reducer, dtype, where=where)
+    return parts.drop_indices_if_split(answer, ties)
 
 
 def _k_max_pool_in_jnp(x: Any, k: int, *, axis: int = -2) -> Any:
     lanes = jnp.moveaxis(x, axis, -1)
-    order = jnp.argsort(lanes, -1, descending=True)[..., :k]
-    return jnp.moveaxis(jnp.take_along_axis(lanes, jnp.sort(order, -1), -1), -1, axis)
+    top_indices = jnp.argsort(lanes, -1, descending=True)[..., :k]
+    return jnp.moveaxis(jnp.take_along_axis(lanes, jnp.sort(top_indices, -1), -1), -1, axis)
 
 
 @record(
@@ -98,9 +96,9 @@ def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Answer:
     x = np.asarray(x)
     values, axis, terms = as_exact_numbers(x), axis % x.ndim, []
     for lane in parts.unpooled_positions(x.shape, (axis,)):
-        row = [parts.merge_positions(lane, (axis,), (i,)) for i in range(x.shape[axis])]
-        nan = {at: values[at] != values[at] for at in row}
-        order = sorted(row, key=lambda at: (not nan[at], 0 if nan[at] else -values[at]))
+        positions = [parts.merge_positions(lane, (axis,), (i,)) for i in range(x.shape[axis])]
+        is_nan = {p: values[p] != values[p] for p in positions}
+        order = sorted(positions, key=lambda p: (not is_nan[p], 0 if is_nan[p] else -values[p]))
         for i, position in enumerate(sorted(order[:k])):
             terms.append(Term(parts.merge_positions(lane, (axis,), (i,)), 0, position, 1.0))
     y = np.zeros([k if i == axis else n for i, n in enumerate(x.shape)], x.dtype)

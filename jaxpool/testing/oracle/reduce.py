@@ -22,7 +22,7 @@ __all__ = ["max", "maxout", "min"]
 def _reduce_extremum(
     x: Any,
     axis: int | Sequence[int] | None,
-    best: ExtremumFunction,
+    best_of: ExtremumFunction,
     keepdims: bool,
     where: Any,
     initial: Any,
@@ -34,7 +34,10 @@ def _reduce_extremum(
     mask = np.broadcast_to(True if where is None else where, x.shape)
     entries = range(x.ndim) if axis is None else axis if isinstance(axis, Sequence) else (axis,)
     axes = tuple(entry % x.ndim for entry in entries)
-    choose, choose_or_initial = parts.extremum_rule(best, ties), parts.extremum_rule(best, "first")
+    reduce_values, reduce_candidates = (
+        parts.extremum_reducer(best_of, ties),
+        parts.extremum_reducer(best_of, "first"),
+    )
     y = np.zeros([1 if i in axes else n for i, n in enumerate(x.shape)], object)
     terms: list[Term] = []
     for output in np.ndindex(*y.shape):
@@ -43,12 +46,12 @@ def _reduce_extremum(
         positions = [position for position in positions if mask[position]]
         candidates: list[Any] = []
         if positions:
-            value, shares = choose([values[position] for position in positions])
+            value, shares = reduce_values([values[position] for position in positions])
             candidates.append(value)
         if initial is not None:
             candidates.append(as_exact_numbers(np.asarray(initial, x.dtype))[()])
-        y[output], winner = choose_or_initial(candidates)
-        if positions and winner[0]:
+        y[output], candidate_shares = reduce_candidates(candidates)
+        if positions and candidate_shares[0]:
             terms += [Term(output, 0, p, s) for p, s in zip(positions, shares, strict=True) if s]
         else:
             terms.append(Term(output, 1, (), 1.0))
@@ -69,9 +72,9 @@ def _make_reduction_in_jnp(function_name: str) -> Callable[..., Any]:
         initial: Any = None,
         ties: Any = None,
     ) -> Any:
-        worst = -np.inf if function_name == "max" else np.inf
-        start = worst if initial is None else initial
-        return getattr(jnp, function_name)(x, axis, keepdims=keepdims, where=where, initial=start)
+        identity = -np.inf if function_name == "max" else np.inf
+        init = identity if initial is None else initial
+        return getattr(jnp, function_name)(x, axis, keepdims=keepdims, where=where, initial=init)
 
     return jnp_function
 
@@ -114,22 +117,22 @@ def min(
 
 
 def _maxout_in_jnp(x: Any, groups: int, *, axis: int = -1, ties: Any = None) -> Any:
-    at = axis % x.ndim
-    size = x.shape[at] // groups
-    return x.reshape(*x.shape[:at], groups, size, *x.shape[at + 1 :]).max(at + 1)
+    dim = axis % x.ndim
+    size = x.shape[dim] // groups
+    return x.reshape(*x.shape[:dim], groups, size, *x.shape[dim + 1 :]).max(dim + 1)
 
 
 @record(twin=_maxout_in_jnp)
 def maxout(x: Any, groups: int, *, axis: int = -1, ties: Ties = "split") -> Answer:
     """The maximum of each group of consecutive elements, as in `jaxpool.maxout`."""
     x = np.asarray(x)
-    at = axis % x.ndim
-    size = x.shape[at] // groups
-    grouped = x.reshape(*x.shape[:at], groups, size, *x.shape[at + 1 :])
-    answer = max(grouped, at + 1, ties=ties)
+    dim = axis % x.ndim
+    size = x.shape[dim] // groups
+    grouped_x = x.reshape(*x.shape[:dim], groups, size, *x.shape[dim + 1 :])
+    answer = max(grouped_x, dim + 1, ties=ties)
 
     def flat_position(position: Position) -> Position:
-        return (*position[:at], position[at] * size + position[at + 1], *position[at + 2 :])
+        return (*position[:dim], position[dim] * size + position[dim + 1], *position[dim + 2 :])
 
     terms = tuple(
         dataclasses.replace(term, position=flat_position(term.position)) for term in answer.terms

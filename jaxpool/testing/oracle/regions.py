@@ -28,23 +28,23 @@ BOXES_OF_TWO_IMAGES = np.array(
 
 def _flatten_boxes(ndim: int, boxes: Any, batch_indices: Any) -> tuple[np.ndarray, list[Any]]:
     """Boxes as (n, 4), and the image index of each box as a tuple: () for an x without an axis of images."""
-    flat = np.asarray(boxes, np.float64).reshape(-1, 4)
+    flat_boxes = np.asarray(boxes, np.float64).reshape(-1, 4)
     if batch_indices is None and ndim == 4:
         batch_indices = np.indices(np.shape(boxes)[:-1])[0]
     if batch_indices is None:
-        return flat, [()] * len(flat)
-    return flat, [(int(b),) for b in np.ravel(batch_indices)]
+        return flat_boxes, [()] * len(flat_boxes)
+    return flat_boxes, [(int(b),) for b in np.ravel(batch_indices)]
 
 
 def _restore_box_axes(answer: Answer, boxes: Any) -> Answer:
     """An answer for flat boxes, reshaped to the leading axes of `boxes`."""
-    leading = np.shape(boxes)[:-1]
-    positions = list(np.ndindex(*leading))
+    leading_shape = np.shape(boxes)[:-1]
+    box_positions = list(np.ndindex(*leading_shape))
     terms = tuple(
-        dataclasses.replace(term, output=(*positions[term.output[0]], *term.output[1:]))
+        dataclasses.replace(term, output=(*box_positions[term.output[0]], *term.output[1:]))
         for term in answer.terms
     )
-    return Answer(answer.y.reshape(*leading, *answer.y.shape[1:]), answer.inputs, terms)
+    return Answer(answer.y.reshape(*leading_shape, *answer.y.shape[1:]), answer.inputs, terms)
 
 
 def _image_index_out_of_range(image_index: tuple[int, ...], x: Any) -> bool:
@@ -65,12 +65,12 @@ def _sample_points_along_axis(
     """The neighbouring pixels of each sample point along an axis, with their interpolation weights."""
     points = []
     for i in range(num_cells * samples):
-        at = box_start + (i + 0.5) * (box_end - box_start) / (num_cells * samples)
-        clamped = min(builtins.max(at, 0.0), image_size - 1.0)
-        first = math.floor(clamped)
-        pair = [(first, 1 - (clamped - first)), (first + 1, clamped - first)]
-        inside = -1 <= at <= image_size
-        points.append([(pixel, weight) for pixel, weight in pair if weight and inside])
+        point = box_start + (i + 0.5) * (box_end - box_start) / (num_cells * samples)
+        clamped_point = min(builtins.max(point, 0.0), image_size - 1.0)
+        floor = math.floor(clamped_point)
+        pair = [(floor, 1 - (clamped_point - floor)), (floor + 1, clamped_point - floor)]
+        is_inside = -1 <= point <= image_size
+        points.append([(pixel, weight) for pixel, weight in pair if weight and is_inside])
     return points
 
 
@@ -85,11 +85,11 @@ def _sample_points_of_box(
         return [[] for _ in range(output_shape[0] * samples)], [
             [] for _ in range(output_shape[1] * samples)
         ]
-    down, across = (
+    y_points, x_points = (
         _sample_points_along_axis(float(a), float(b), count, samples, size)
         for a, b, count, size in zip(low, high, output_shape, image_shape[-3:-1], strict=True)
     )
-    return down, across
+    return y_points, x_points
 
 
 def _interpolation_matrix(points: list[list[Any]], size: int) -> np.ndarray:
@@ -113,15 +113,15 @@ def _roi_align_in_jnp(
     kind: str = "avg",
 ) -> Any:
     results = [_empty_result(x, output_shape)]
-    flat, images = _flatten_boxes(x.ndim, boxes, batch_indices)
-    for box, image in zip(flat * spatial_scale, images, strict=True):
-        both = _sample_points_of_box(box, aligned, output_shape, samples, x.shape)
-        down, across = (
-            _interpolation_matrix(p, n) for p, n in zip(both, x.shape[-3:-1], strict=True)
+    flat_boxes, images = _flatten_boxes(x.ndim, boxes, batch_indices)
+    for box, image in zip(flat_boxes * spatial_scale, images, strict=True):
+        points = _sample_points_of_box(box, aligned, output_shape, samples, x.shape)
+        row_weights, col_weights = (
+            _interpolation_matrix(p, n) for p, n in zip(points, x.shape[-3:-1], strict=True)
         )
-        sampled = jnp.einsum("ph,qw,hwc->pqc", down, across, _image_of_box(x, image))
-        by_cell = sampled.reshape(output_shape[0], samples, output_shape[1], samples, -1)
-        results.append((by_cell.max((1, 3)) if kind == "max" else by_cell.mean((1, 3)))[None])
+        values = jnp.einsum("ph,qw,hwc->pqc", row_weights, col_weights, _image_of_box(x, image))
+        cells = values.reshape(output_shape[0], samples, output_shape[1], samples, -1)
+        results.append((cells.max((1, 3)) if kind == "max" else cells.mean((1, 3)))[None])
     return jnp.concatenate(results).reshape(*np.shape(boxes)[:-1], *results[0].shape[1:])
 
 
@@ -149,30 +149,30 @@ def roi_align(
     kind: str = "avg",
 ) -> Answer:
     """The mean or the maximum of points between pixels, arguments as in `jaxpool.roi_align`."""
-    x, (flat, images) = np.asarray(x), _flatten_boxes(np.ndim(x), boxes, batch_indices)
+    x, (flat_boxes, images) = np.asarray(x), _flatten_boxes(np.ndim(x), boxes, batch_indices)
     values, rows, columns = as_exact_numbers(x), *output_shape
-    y = np.zeros((len(flat), rows, columns, x.shape[-1]))
-    choose, terms = parts.extremum_rule(builtins.max, "first"), []
+    y = np.zeros((len(flat_boxes), rows, columns, x.shape[-1]))
+    reduce_values, terms = parts.extremum_reducer(builtins.max, "first"), []
     dtype = parts.mean_dtype(x)
-    for k, box in enumerate(flat * spatial_scale):
+    for k, box in enumerate(flat_boxes * spatial_scale):
         if _image_index_out_of_range(images[k], x):
             continue
-        down, across = _sample_points_of_box(box, aligned, (rows, columns), samples, x.shape)
+        y_points, x_points = _sample_points_of_box(box, aligned, (rows, columns), samples, x.shape)
         for i, j, c in np.ndindex(*y.shape[1:]):
-            pairs = [line[n * samples : (n + 1) * samples] for line, n in ((down, i), (across, j))]
+            pairs = [p[n * samples : (n + 1) * samples] for p, n in ((y_points, i), (x_points, j))]
             points = []
             for pair in itertools.product(*pairs):
-                mixed = itertools.product(*pair)
-                points.append([((*images[k], a[0], b[0], c), a[1] * b[1]) for a, b in mixed])
-            sums = [exact_sum([w * values[at] for at, w in p]) for p in points]
+                pixels = itertools.product(*pair)
+                points.append([((*images[k], a[0], b[0], c), a[1] * b[1]) for a, b in pixels])
+            point_values = [exact_sum([w * values[pixel] for pixel, w in p]) for p in points]
             shares = [1 / len(points)] * len(points)
-            y[k, i, j, c] = exact_sum(sums) / len(points)
+            y[k, i, j, c] = exact_sum(point_values) / len(points)
             if kind == "max":  # the library compares points rounded to the dtype
-                y[k, i, j, c], shares = choose(
-                    list(as_exact_numbers(round_to_dtype(np.array(sums), dtype)))
+                y[k, i, j, c], shares = reduce_values(
+                    list(as_exact_numbers(round_to_dtype(np.array(point_values), dtype)))
                 )
             for share, point in zip(shares, points, strict=True):
-                terms += [Term((k, i, j, c), 0, at, share * w) for at, w in point if share]
+                terms += [Term((k, i, j, c), 0, pixel, share * w) for pixel, w in point if share]
     answer = Answer(round_to_dtype(y, dtype), ((x.shape, x.dtype),), tuple(terms))
     return _restore_box_axes(answer, boxes)
 
@@ -188,9 +188,10 @@ def _pyramid_level(
     area = (box[2] - box[0]) * (box[3] - box[1])
     if not area > 0:
         return 0
-    exact = canonical_level + math.log2(math.sqrt(area) / canonical_size)
+    raw_level = canonical_level + math.log2(math.sqrt(area) / canonical_size)
     return min(
-        builtins.max(math.floor(exact + 1e-6) + round(math.log2(spatial_scale)), 0), num_levels - 1
+        builtins.max(math.floor(raw_level + 1e-6) + round(math.log2(spatial_scale)), 0),
+        num_levels - 1,
     )
 
 
@@ -206,8 +207,8 @@ def _multilevel_roi_align_in_jnp(
     **options: Any,
 ) -> Any:
     results = [_empty_result(features[0], output_shape)]
-    flat, images = _flatten_boxes(features[0].ndim, boxes, batch_indices)
-    for box, image in zip(flat, images, strict=True):
+    flat_boxes, images = _flatten_boxes(features[0].ndim, boxes, batch_indices)
+    for box, image in zip(flat_boxes, images, strict=True):
         level = _pyramid_level(box, len(features), spatial_scale, canonical_size, canonical_level)
         args = {"batch_indices": image or None, "spatial_scale": spatial_scale / 2**level}
         results.append(
@@ -247,11 +248,11 @@ def multilevel_roi_align(
     aligned: bool = True,
 ) -> Answer:
     """The mean of points of each box in its pyramid level, arguments as in `jaxpool.multilevel_roi_align`."""
-    flat, images = _flatten_boxes(np.ndim(features[0]), boxes, batch_indices)
+    flat_boxes, images = _flatten_boxes(np.ndim(features[0]), boxes, batch_indices)
     results, terms = [np.asarray(_empty_result(features[0], output_shape))], []
-    for number, (box, image) in enumerate(zip(flat, images, strict=True)):
+    for k, (box, image) in enumerate(zip(flat_boxes, images, strict=True)):
         level = _pyramid_level(box, len(features), spatial_scale, canonical_size, canonical_level)
-        roi = roi_align(
+        answer = roi_align(
             features[level],
             box[None],
             output_shape,
@@ -260,9 +261,9 @@ def multilevel_roi_align(
             samples=samples,
             aligned=aligned,
         )
-        results.append(roi.y)
+        results.append(answer.y)
         terms += [
-            Term((number, *term.output[1:]), level, term.position, term.share) for term in roi.terms
+            Term((k, *term.output[1:]), level, term.position, term.share) for term in answer.terms
         ]
     inputs = tuple((x.shape, x.dtype) for x in map(np.asarray, features))
     y = np.concatenate(results, dtype=parts.mean_dtype(features[0]))
@@ -273,12 +274,12 @@ def _pixels_of_cells(
     box_start: float, box_end: float, num_cells: int, image_size: int
 ) -> Iterator[range]:
     """The pixels of each cell of a box inside the image, along one axis. The bounds are computed in float32."""
-    first, last = (math.floor(abs(at) + 0.5) * (1 if at > 0 else -1) for at in (box_start, box_end))
+    first, last = (math.floor(abs(x) + 0.5) * (1 if x > 0 else -1) for x in (box_start, box_end))
     step = np.float32(builtins.max(last - first + 1, 1)) / np.float32(num_cells)
     for i in range(num_cells):
         begin, end = np.float32(i) * step, np.float32(i + 1) * step
-        ends = first + math.floor(begin), first + math.ceil(end)
-        yield range(*(min(builtins.max(end, 0), image_size) for end in ends))
+        bounds = first + math.floor(begin), first + math.ceil(end)
+        yield range(*(min(builtins.max(end, 0), image_size) for end in bounds))
 
 
 def _roi_max_pool_in_jnp(
@@ -291,15 +292,15 @@ def _roi_max_pool_in_jnp(
     ties: Any = None,
 ) -> Any:
     results = [_empty_result(x, output_shape)]
-    flat, images = _flatten_boxes(x.ndim, boxes, batch_indices)
-    for box, image in zip(flat * spatial_scale, images, strict=True):
-        lists = [
+    flat_boxes, images = _flatten_boxes(x.ndim, boxes, batch_indices)
+    for box, image in zip(flat_boxes * spatial_scale, images, strict=True):
+        ranges = [
             [list(pixels) for pixels in _pixels_of_cells(box[d], box[d + 2], n, x.shape[d - 3])]
             for d, n in enumerate(output_shape)
         ]
-        values, exists = jnp_windows.gather_windows(_image_of_box(x, image), (0, 1), lists)
+        values, tap_exists = jnp_windows.gather_windows(_image_of_box(x, image), (0, 1), ranges)
         results.append(
-            jnp.where(exists.any(-1), jnp_windows.max_over_taps(values, exists), 0)[None]
+            jnp.where(tap_exists.any(-1), jnp_windows.max_over_taps(values, tap_exists), 0)[None]
         )
     return jnp.concatenate(results).reshape(*np.shape(boxes)[:-1], *results[0].shape[1:])
 
@@ -317,21 +318,21 @@ def roi_max_pool(
     ties: Ties = "first",
 ) -> Answer:
     """The largest pixel of each cell, arguments as in `jaxpool.roi_max_pool`."""
-    x, (flat, images) = np.asarray(x), _flatten_boxes(np.ndim(x), boxes, batch_indices)
-    values, choose = as_exact_numbers(x), parts.extremum_rule(builtins.max, ties)
-    y = np.zeros((len(flat), *output_shape, x.shape[-1]), values.dtype)
+    x, (flat_boxes, images) = np.asarray(x), _flatten_boxes(np.ndim(x), boxes, batch_indices)
+    values, reduce_values = as_exact_numbers(x), parts.extremum_reducer(builtins.max, ties)
+    y = np.zeros((len(flat_boxes), *output_shape, x.shape[-1]), values.dtype)
     terms = []
-    for k, box in enumerate(flat * spatial_scale):
+    for k, box in enumerate(flat_boxes * spatial_scale):
         if _image_index_out_of_range(images[k], x):
             continue
-        down = _pixels_of_cells(box[0], box[2], output_shape[0], x.shape[-3])
-        across = list(_pixels_of_cells(box[1], box[3], output_shape[1], x.shape[-2]))
-        for (i, rows), (j, columns) in itertools.product(enumerate(down), enumerate(across)):
+        y_cells = _pixels_of_cells(box[0], box[2], output_shape[0], x.shape[-3])
+        x_cells = list(_pixels_of_cells(box[1], box[3], output_shape[1], x.shape[-2]))
+        for (i, rows), (j, columns) in itertools.product(enumerate(y_cells), enumerate(x_cells)):
             pixels = list(itertools.product(rows, columns))
             for c in range(x.shape[-1] if pixels else 0):
-                places = [(*images[k], *pixel, c) for pixel in pixels]
-                y[k, i, j, c], shares = choose([values[place] for place in places])
-                pairs = zip(places, shares, strict=True)
-                terms += [Term((k, i, j, c), 0, at, share) for at, share in pairs if share]
+                positions = [(*images[k], *pixel, c) for pixel in pixels]
+                y[k, i, j, c], shares = reduce_values([values[p] for p in positions])
+                pairs = zip(positions, shares, strict=True)
+                terms += [Term((k, i, j, c), 0, p, share) for p, share in pairs if share]
     answer = Answer(round_to_dtype(y, x.dtype), ((x.shape, x.dtype),), tuple(terms))
     return _restore_box_axes(answer, boxes)

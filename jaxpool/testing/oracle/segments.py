@@ -32,17 +32,17 @@ def _positions_in_segment(
 ) -> list[Position]:
     """The elements of a segment at position `trailing_position` of the trailing axes that are True in `where`."""
     mask = np.broadcast_to(True if where is None else where, x.shape)
-    every = [
+    segment_positions = [
         (int(n), *trailing_position) for n in np.flatnonzero(np.asarray(segment_ids) == segment)
     ]
-    return [place for place in every if mask[place]]
+    return [position for position in segment_positions if mask[position]]
 
 
 def _reduce_segments(
     x: Any,
     segment_ids: Any,
     num_segments: int,
-    rule: parts.Rule,
+    reducer: parts.Reducer,
     empty_value: Any,
     dtype: Any,
     where: Any,
@@ -52,11 +52,11 @@ def _reduce_segments(
     y = np.full((num_segments, *x.shape[1:]), empty_value, object)
     indices = np.full(y.shape, len(x), np.int32)
     for output in np.ndindex(*y.shape):
-        places = _positions_in_segment(x, segment_ids, where, output[0], output[1:])
-        if places:
-            y[output], shares = rule([values[place] for place in places])
-            terms += [Term(output, 0, p, s) for p, s in zip(places, shares, strict=True) if s]
-            indices[output] = next(p for p, s in zip(places, shares, strict=True) if s)[0]
+        positions = _positions_in_segment(x, segment_ids, where, output[0], output[1:])
+        if positions:
+            y[output], shares = reducer([values[position] for position in positions])
+            terms += [Term(output, 0, p, s) for p, s in zip(positions, shares, strict=True) if s]
+            indices[output] = next(p for p, s in zip(positions, shares, strict=True) if s)[0]
     return Answer(round_to_dtype(y, dtype), ((x.shape, x.dtype),), tuple(terms), indices)
 
 
@@ -69,12 +69,12 @@ def _segment_extremum(
     kind: Any, x: Any, segment_ids: Any, num_segments: int | None, ties: Ties, where: Any
 ) -> Answer:
     dtype, checked_num_segments = np.asarray(x).dtype, _num_segments(segment_ids, num_segments)
-    rule = parts.extremum_rule(builtins.max if kind == "max" else builtins.min, ties)
+    reducer = parts.extremum_reducer(builtins.max if kind == "max" else builtins.min, ties)
     return _reduce_segments(
         x,
         segment_ids,
         checked_num_segments,
-        rule,
+        reducer,
         parts.extremum_identity(dtype, kind),
         dtype,
         where,
@@ -85,13 +85,13 @@ def _gather_segments(
     x: Any, segment_ids: Any, num_segments: int | None, where: Any
 ) -> tuple[Any, Any, Any]:
     """The rows of each segment along a new last axis, their `where` mask, and their row numbers."""
-    rows = [
+    row_lists = [
         np.flatnonzero(np.asarray(segment_ids) == s).tolist()
         for s in range(_num_segments(segment_ids, num_segments))
     ]
-    values, exists = jnp_windows.gather_windows_where(x, where, (0,), [rows])
-    numbers = jnp.arange(x.shape[0]).reshape(-1, *[1] * (x.ndim - 1))
-    return values, exists, jnp_windows.gather_windows(numbers, (0,), [rows])[0]
+    values, tap_exists = jnp_windows.gather_windows_where(x, where, (0,), [row_lists])
+    row_numbers = jnp.arange(x.shape[0]).reshape(-1, *[1] * (x.ndim - 1))
+    return values, tap_exists, jnp_windows.gather_windows(row_numbers, (0,), [row_lists])[0]
 
 
 def _make_segment_pool_in_jnp(reduce_taps: Callable[..., Any]) -> Callable[..., Any]:
@@ -120,9 +120,7 @@ def segment_max(
     ties: Ties = "split",
 ) -> Answer:
     """The largest row of each segment, as in `jaxpool.segment_max`."""
-    return parts.without_indices(
-        _segment_extremum("max", x, segment_ids, num_segments, ties, where)
-    )
+    return parts.drop_indices(_segment_extremum("max", x, segment_ids, num_segments, ties, where))
 
 
 def _segment_max_with_argmax_in_jnp(
@@ -134,9 +132,9 @@ def _segment_max_with_argmax_in_jnp(
     indices_are_sorted: bool = False,
     ties: Any = None,
 ) -> tuple[Any, Any]:
-    values, exists, numbers = _gather_segments(x, segment_ids, num_segments, where)
-    y = jnp_windows.max_over_taps(values, exists)
-    rows = jnp.where(exists & (values == y[..., None]), numbers, len(x)).min(-1, initial=len(x))
+    values, tap_exists, numbers = _gather_segments(x, segment_ids, num_segments, where)
+    y = jnp_windows.max_over_taps(values, tap_exists)
+    rows = jnp.where(tap_exists & (values == y[..., None]), numbers, len(x)).min(-1, initial=len(x))
     return y, rows.astype(np.int32)
 
 
@@ -165,9 +163,7 @@ def segment_min(
     ties: Ties = "split",
 ) -> Answer:
     """The smallest row of each segment, as in `jaxpool.segment_min`."""
-    return parts.without_indices(
-        _segment_extremum("min", x, segment_ids, num_segments, ties, where)
-    )
+    return parts.drop_indices(_segment_extremum("min", x, segment_ids, num_segments, ties, where))
 
 
 @record(twin=_make_segment_pool_in_jnp(jnp_windows.mean_over_taps), adds=True)
@@ -180,9 +176,9 @@ def segment_mean(
     indices_are_sorted: bool = False,
 ) -> Answer:
     """The mean of the rows of each segment, 0 for an empty segment, as in `jaxpool.segment_mean`."""
-    dtype, number = parts.mean_dtype(x), _num_segments(segment_ids, num_segments)
-    return parts.without_indices(
-        _reduce_segments(x, segment_ids, number, parts.mean_rule, 0.0, dtype, where)
+    dtype, count = parts.mean_dtype(x), _num_segments(segment_ids, num_segments)
+    return parts.drop_indices(
+        _reduce_segments(x, segment_ids, count, parts.mean_reducer, 0.0, dtype, where)
     )
 
 
@@ -196,9 +192,9 @@ def segment_sum(
     indices_are_sorted: bool = False,
 ) -> Answer:
     """The sum of the rows of each segment, as in `jaxpool.segment_sum`."""
-    dtype, number = np.asarray(x).dtype, _num_segments(segment_ids, num_segments)
-    return parts.without_indices(
-        _reduce_segments(x, segment_ids, number, parts.sum_rule, 0, dtype, where)
+    dtype, count = np.asarray(x).dtype, _num_segments(segment_ids, num_segments)
+    return parts.drop_indices(
+        _reduce_segments(x, segment_ids, count, parts.sum_reducer, 0, dtype, where)
     )
 
 
@@ -221,8 +217,8 @@ def _segment_logsumexp_in_jnp(
     where: Any = None,
     indices_are_sorted: bool = False,
 ) -> Any:
-    values, exists, _ = _gather_segments(x, segment_ids, num_segments, where)
-    powers = jnp.where(exists, values / temperature, -np.inf)
+    values, tap_exists, _ = _gather_segments(x, segment_ids, num_segments, where)
+    powers = jnp.where(tap_exists, values / temperature, -np.inf)
     return temperature * jax.scipy.special.logsumexp(powers, -1)
 
 
@@ -237,10 +233,10 @@ def segment_logsumexp(
     indices_are_sorted: bool = False,
 ) -> Answer:
     """The logarithm of the sum of exponentials of each segment, as in `jaxpool.segment_logsumexp`."""
-    dtype, number = parts.mean_dtype(x), _num_segments(segment_ids, num_segments)
-    empty, rule = parts.extremum_identity(dtype, "max"), parts.logsumexp_rule(temperature)
-    answer = _reduce_segments(x, segment_ids, number, rule, empty, dtype, where)
-    return parts.without_indices(
+    dtype, count = parts.mean_dtype(x), _num_segments(segment_ids, num_segments)
+    identity, reducer = parts.extremum_identity(dtype, "max"), parts.logsumexp_reducer(temperature)
+    answer = _reduce_segments(x, segment_ids, count, reducer, identity, dtype, where)
+    return parts.drop_indices(
         answer, np.abs(np.asarray(x, float)).max(initial=0) + 10 * temperature
     )
 
@@ -255,11 +251,11 @@ def _segment_softmax_in_jnp(
     indices_are_sorted: bool = False,
 ) -> Any:
     ids = np.asarray(segment_ids)
-    same = (ids[:, None] == ids) & (ids >= 0) & (ids < _num_segments(segment_ids, num_segments))
+    is_same = (ids[:, None] == ids) & (ids >= 0) & (ids < _num_segments(segment_ids, num_segments))
     mask = jnp.broadcast_to(True if where is None else jnp.asarray(where), x.shape)
-    same = same.reshape(*same.shape, *[1] * (x.ndim - 1)) & mask & mask[:, None]
+    is_same = is_same.reshape(*is_same.shape, *[1] * (x.ndim - 1)) & mask & mask[:, None]
     powers = jnp.exp(jnp.where(mask, x, 0) / temperature)
-    sums = jnp.where(same, powers, 0).sum(1)
+    sums = jnp.where(is_same, powers, 0).sum(1)
     return jnp.where(sums > 0, powers / jnp.where(sums > 0, sums, 1), 0)
 
 
@@ -277,15 +273,15 @@ def segment_softmax(
     x = np.asarray(x)
     values, y, terms = as_exact_numbers(x), np.zeros(x.shape, object), []
     for segment in range(_num_segments(segment_ids, num_segments)):
-        for behind in np.ndindex(*x.shape[1:]):
-            places = _positions_in_segment(x, segment_ids, where, segment, behind)
-            if not places:
+        for trailing_position in np.ndindex(*x.shape[1:]):
+            positions = _positions_in_segment(x, segment_ids, where, segment, trailing_position)
+            if not positions:
                 continue
-            shares = parts.logsumexp_rule(temperature)([values[place] for place in places])[1]
-            for place, weight in zip(places, shares, strict=True):
-                y[place] = weight
-                for other, share in zip(places, shares, strict=True):
-                    slope = weight * ((other == place) - share) / temperature
-                    terms.append(Term(place, 0, other, slope))
+            shares = parts.logsumexp_reducer(temperature)([values[p] for p in positions])[1]
+            for p, weight in zip(positions, shares, strict=True):
+                y[p] = weight
+                for q, share in zip(positions, shares, strict=True):
+                    derivative = weight * ((q == p) - share) / temperature
+                    terms.append(Term(p, 0, q, derivative))
     answer = Answer(round_to_dtype(y, parts.mean_dtype(x)), ((x.shape, x.dtype),), tuple(terms))
-    return parts.without_indices(answer, np.ones(x.shape))
+    return parts.drop_indices(answer, np.ones(x.shape))

@@ -15,29 +15,29 @@ from jaxpool.testing._answer import Answer, Position
 from jaxpool.testing._record import record
 from jaxpool.testing._windows import sliding_windows
 from jaxpool.testing.oracle import _parts as parts
-from jaxpool.testing.oracle._parts import Rule
+from jaxpool.testing.oracle._parts import Reducer
 
 __all__ = ["logsumexp_pool", "softmax_pool"]
 
 FINITE_VALUE_KINDS = ("ties", "normal")
 
 
-def _softmax_mean_rule(temperature: float) -> Rule:
-    def rule(values: list[Any]) -> tuple[Any, list[float]]:
-        largest, powers, total = parts.scaled_exponentials(values, temperature)
+def _softmax_mean_reducer(temperature: float) -> Reducer:
+    def reducer(values: list[Any]) -> tuple[Any, list[float]]:
+        maximum, powers, total = parts.scaled_exponentials(values, temperature)
         # The difference is exact for values close to the maximum, which have large weights.
-        below = [float(value) - largest for value in values]
-        mean = math.fsum(p / total * b for p, b in zip(powers, below, strict=True))
-        pairs = zip(powers, below, strict=True)
-        return largest + mean, [
-            power / total * (1 + (b - mean) / temperature) for power, b in pairs
+        offsets = [float(value) - maximum for value in values]
+        mean_offset = math.fsum(p / total * b for p, b in zip(powers, offsets, strict=True))
+        pairs = zip(powers, offsets, strict=True)
+        return maximum + mean_offset, [
+            power / total * (1 + (b - mean_offset) / temperature) for power, b in pairs
         ]
 
-    return rule
+    return reducer
 
 
 def _pool_with_temperature(
-    rule_of_temperature: Callable[[float], Rule],
+    reducer_of_temperature: Callable[[float], Reducer],
     x: Any,
     geometry: Any,
     temperature: Any,
@@ -50,38 +50,40 @@ def _pool_with_temperature(
         np.asarray(temperature, np.float64), windows.output_shape_of(np.shape(x))
     )
 
-    def rule_of_output(output: Position) -> Rule:
-        return parts.rule_with_empty_value(
-            rule_of_temperature(float(temperatures[output])), empty_value
+    def reducer_of_output(output: Position) -> Reducer:
+        return parts.reducer_with_empty_value(
+            reducer_of_temperature(float(temperatures[output])), empty_value
         )
 
-    answer = parts.apply_rule_to_windows(x, windows, rule_of_output, parts.mean_dtype(x), where)
-    largest = np.abs(np.asarray(x, float)).max()
-    size = largest + temperatures * (1 + math.log(windows.taps_per_window))
-    return parts.without_indices(answer, size)
+    answer = parts.apply_reducer_to_windows(
+        x, windows, reducer_of_output, parts.mean_dtype(x), where
+    )
+    maximum = np.abs(np.asarray(x, float)).max()
+    error_scale = maximum + temperatures * (1 + math.log(windows.taps_per_window))
+    return parts.drop_indices(answer, error_scale)
 
 
 def _windows_and_temperature(
     x: Any, geometry: Any, temperature: Any, options: Any
 ) -> tuple[Any, Any, Any, Any]:
     """The elements of each window, a mask of the taps that exist, and the temperature with and without a tap axis."""
-    values, exists = jnp_windows.gather_pool_windows(x, *geometry, **options)
+    values, tap_exists = jnp_windows.gather_pool_windows(x, *geometry, **options)
     t = jnp.asarray(temperature, x.dtype)
-    return values, exists, t[..., None] if t.ndim else t, t
+    return values, tap_exists, t[..., None] if t.ndim else t, t
 
 
 def _logsumexp_pool_in_jnp(x: Any, *geometry: Any, temperature: Any = 1.0, **options: Any) -> Any:
-    values, exists, tap_t, t = _windows_and_temperature(x, geometry, temperature, options)
-    nonempty = exists.any(-1)
-    powers = jnp.where(exists, values / tap_t, jnp.where(nonempty[..., None], -np.inf, 0))
-    return jnp.where(nonempty, t * jax.scipy.special.logsumexp(powers, -1), -np.inf)
+    values, tap_exists, tap_t, t = _windows_and_temperature(x, geometry, temperature, options)
+    any_tap = tap_exists.any(-1)
+    powers = jnp.where(tap_exists, values / tap_t, jnp.where(any_tap[..., None], -np.inf, 0))
+    return jnp.where(any_tap, t * jax.scipy.special.logsumexp(powers, -1), -np.inf)
 
 
 def _softmax_pool_in_jnp(x: Any, *geometry: Any, temperature: Any = 1.0, **options: Any) -> Any:
-    values, exists, tap_t, _ = _windows_and_temperature(x, geometry, temperature, options)
-    lowest = jnp.where(exists.any(-1, keepdims=True), -np.inf, 0)
-    weights = jax.nn.softmax(jnp.where(exists, values / tap_t, lowest), -1)
-    return jnp.where(exists, weights * values, 0).sum(-1)
+    values, tap_exists, tap_t, _ = _windows_and_temperature(x, geometry, temperature, options)
+    fill_value = jnp.where(tap_exists.any(-1, keepdims=True), -np.inf, 0)
+    weights = jax.nn.softmax(jnp.where(tap_exists, values / tap_t, fill_value), -1)
+    return jnp.where(tap_exists, weights * values, 0).sum(-1)
 
 
 @record(
@@ -96,9 +98,9 @@ def logsumexp_pool(
     x: Any, *geometry: Any, temperature: Any = 1.0, where: Any = None, **options: Any
 ) -> Answer:
     """The logarithm of the sum of exponentials, as in `jaxpool.logsumexp_pool`."""
-    empty = parts.extremum_identity(parts.mean_dtype(x), "max")
+    identity = parts.extremum_identity(parts.mean_dtype(x), "max")
     return _pool_with_temperature(
-        parts.logsumexp_rule, x, geometry, temperature, where, empty, options
+        parts.logsumexp_reducer, x, geometry, temperature, where, identity, options
     )
 
 
@@ -114,4 +116,6 @@ def softmax_pool(
     x: Any, *geometry: Any, temperature: Any = 1.0, where: Any = None, **options: Any
 ) -> Answer:
     """The mean weighted by exponentials, as in `jaxpool.softmax_pool`."""
-    return _pool_with_temperature(_softmax_mean_rule, x, geometry, temperature, where, 0.0, options)
+    return _pool_with_temperature(
+        _softmax_mean_reducer, x, geometry, temperature, where, 0.0, options
+    )

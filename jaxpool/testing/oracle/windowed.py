@@ -13,7 +13,7 @@ from jaxpool.testing._answer import Answer, Position, Term, as_exact_numbers, ro
 from jaxpool.testing._record import record
 from jaxpool.testing._windows import Windows, pooled_axes, sliding_windows
 from jaxpool.testing.oracle import _parts as parts
-from jaxpool.testing.oracle._parts import Rule, Ties
+from jaxpool.testing.oracle._parts import Reducer, Ties
 
 __all__ = ["avg_pool", "max_pool", "max_pool_with_argmax", "max_unpool", "min_pool", "sum_pool"]
 
@@ -22,7 +22,7 @@ def _windowed_extremum(
     kind: Any, x: Any, geometry: Any, ties: Ties, where: Any, options: Any
 ) -> Answer:
     windows = sliding_windows(np.shape(x), *geometry, **options)
-    return parts.without_indices_if_split(
+    return parts.drop_indices_if_split(
         parts.extremum_of_windows(kind, x, windows, ties, where), ties
     )
 
@@ -67,14 +67,14 @@ def _max_pool_with_argmax_in_jnp(
 
 def _max_with_argmax(x: Any, windows: Windows) -> tuple[Any, Any]:
     """The maximum of each window, and its flat position over the pooled axes."""
-    axes, lists = windows.axes, windows.element_positions
+    axes, taps = windows.axes, windows.element_positions
     sizes = [size if axis in axes else 1 for axis, size in enumerate(x.shape)]
-    values, exists = jnp_windows.gather_windows(x, axes, lists)
-    places, _ = jnp_windows.gather_windows(jnp.arange(math.prod(sizes)).reshape(sizes), axes, lists)
-    best = jnp.where(exists, values, -np.inf).argmax(-1)
-    places = jnp.broadcast_to(places, values.shape)
-    chosen = jnp.take_along_axis(places, best[..., None], -1)[..., 0]
-    return jnp_windows.max_over_taps(values, exists), chosen.astype(np.int32)
+    values, tap_exists = jnp_windows.gather_windows(x, axes, taps)
+    indices, _ = jnp_windows.gather_windows(jnp.arange(math.prod(sizes)).reshape(sizes), axes, taps)
+    best_tap = jnp.where(tap_exists, values, -np.inf).argmax(-1)
+    indices = jnp.broadcast_to(indices, values.shape)
+    argmax = jnp.take_along_axis(indices, best_tap[..., None], -1)[..., 0]
+    return jnp_windows.max_over_taps(values, tap_exists), argmax.astype(np.int32)
 
 
 @record(twin=_max_pool_with_argmax_in_jnp)
@@ -93,8 +93,8 @@ def _sum_pool_in_jnp(x: Any, *geometry: Any, **options: Any) -> Any:
 def sum_pool(x: Any, *geometry: Any, where: Any = None, **options: Any) -> Answer:
     """The sum of each window; `geometry` and `options` as in `jaxpool.sum_pool`."""
     windows = sliding_windows(np.shape(x), *geometry, **options)
-    return parts.without_indices(
-        parts.apply_rule_to_windows(x, windows, lambda output: parts.sum_rule, where=where)
+    return parts.drop_indices(
+        parts.apply_reducer_to_windows(x, windows, lambda output: parts.sum_reducer, where=where)
     )
 
 
@@ -109,17 +109,17 @@ def _avg_pool_in_jnp(
     divisor: Any = None,
     **options: Any,
 ) -> Any:
-    values, exists = jnp_windows.gather_pool_windows(
+    values, tap_exists = jnp_windows.gather_pool_windows(
         x, window_shape, strides, padding, where=where, **options
     )
     if divisor is not None:
-        return jnp_windows.sum_over_taps(values, exists) / divisor
+        return jnp_windows.sum_over_taps(values, tap_exists) / divisor
     if not count_include_pad:
-        return jnp_windows.mean_over_taps(values, exists)
+        return jnp_windows.mean_over_taps(values, tap_exists)
     windows = sliding_windows(x.shape, window_shape, strides, padding, **options)
-    shape = windows.output_shape_of([1] * x.ndim)
-    divisors = [float(windows.num_taps_counted(output)) for output in np.ndindex(*shape)]
-    return jnp_windows.sum_over_taps(values, exists) / np.reshape(divisors, shape)
+    divisor_shape = windows.output_shape_of([1] * x.ndim)
+    divisors = [float(windows.num_taps_counted(output)) for output in np.ndindex(*divisor_shape)]
+    return jnp_windows.sum_over_taps(values, tap_exists) / np.reshape(divisors, divisor_shape)
 
 
 @record(
@@ -141,17 +141,17 @@ def avg_pool(
     """The mean of each window, arguments as in `jaxpool.avg_pool`; integers give the dtype of `jnp.mean`."""
     windows = sliding_windows(np.shape(x), window_shape, strides, padding, **options)
 
-    def rule_of_output(output: Position) -> Rule:
+    def reducer_of_output(output: Position) -> Reducer:
         if divisor is not None:
-            return parts.divided_sum_rule(divisor)
+            return parts.divided_sum_reducer(divisor)
         return (
-            parts.divided_sum_rule(windows.num_taps_counted(output))
+            parts.divided_sum_reducer(windows.num_taps_counted(output))
             if count_include_pad
-            else parts.mean_rule
+            else parts.mean_reducer
         )
 
-    return parts.without_indices(
-        parts.apply_rule_to_windows(x, windows, rule_of_output, parts.mean_dtype(x), where)
+    return parts.drop_indices(
+        parts.apply_reducer_to_windows(x, windows, reducer_of_output, parts.mean_dtype(x), where)
     )
 
 
@@ -159,20 +159,20 @@ def _max_unpool_in_jnp(y: Any, indices: Any, spatial_shape: Any, *, axes: Any = 
     pooled = pooled_axes(y.ndim, len(spatial_shape), axes)
     lanes = [axis for axis in range(y.ndim) if axis not in pooled]
     elements = math.prod(y.shape[axis] for axis in pooled)
-    values, places = (
-        jnp.transpose(each, (*lanes, *pooled)).reshape(*[y.shape[a] for a in lanes], elements)
-        for each in (y, indices)
+    values, index = (
+        jnp.transpose(array, (*lanes, *pooled)).reshape(*[y.shape[a] for a in lanes], elements)
+        for array in (y, indices)
     )
     size = math.prod(spatial_shape)
-    if places.dtype.itemsize < 4:
-        places = places.astype(jnp.int32)  # the dtype must represent `size`
+    if index.dtype.itemsize < 4:
+        index = index.astype(jnp.int32)  # the dtype must represent `size`
     flat = jnp.zeros((*values.shape[:-1], size), values.dtype)
-    put = jnp.vectorize(
+    scatter = jnp.vectorize(
         lambda to, at, y: to.at[at].set(y, mode="drop"), signature="(m),(n),(n)->(m)"
     )
-    flat = put(flat, jnp.where(places < 0, size, places), values)  # negative indices are dropped
-    unflattened = flat.reshape(*flat.shape[:-1], *spatial_shape)
-    return jnp.transpose(unflattened, tuple(np.argsort((*lanes, *pooled)).tolist()))
+    flat = scatter(flat, jnp.where(index < 0, size, index), values)  # negative indices are dropped
+    lanes_first = flat.reshape(*flat.shape[:-1], *spatial_shape)
+    return jnp.transpose(lanes_first, tuple(np.argsort((*lanes, *pooled)).tolist()))
 
 
 @record(twin=_max_unpool_in_jnp, operands=("y",))
@@ -182,20 +182,20 @@ def max_unpool(y: Any, indices: Any, spatial_shape: Any, *, axes: Any = None) ->
     If several elements have the same index, the last element is written and receives the cotangent.
     """
     y, indices = np.asarray(y), np.asarray(indices)
-    pooled = pooled_axes(y.ndim, len(spatial_shape), axes)
+    window_axes = pooled_axes(y.ndim, len(spatial_shape), axes)
     values, shape = as_exact_numbers(y), list(y.shape)
-    last: dict[Position, Position] = {}
-    for axis, size in zip(pooled, spatial_shape, strict=True):
+    last_source: dict[Position, Position] = {}
+    for axis, size in zip(window_axes, spatial_shape, strict=True):
         shape[axis] = size
     x = np.zeros(shape, values.dtype)
-    inner = tuple(y.shape[axis] for axis in pooled)
-    for lane in parts.unpooled_positions(y.shape, pooled):
-        for element in np.ndindex(*inner):
-            source = parts.merge_positions(lane, pooled, element)
+    pooled_shape = tuple(y.shape[axis] for axis in window_axes)
+    for lane in parts.unpooled_positions(y.shape, window_axes):
+        for element in np.ndindex(*pooled_shape):
+            source = parts.merge_positions(lane, window_axes, element)
             if 0 <= indices[source] < math.prod(spatial_shape):
-                place = tuple(map(int, np.unravel_index(indices[source], spatial_shape)))
-                target = parts.merge_positions(lane, pooled, place)
+                pooled_position = tuple(map(int, np.unravel_index(indices[source], spatial_shape)))
+                target = parts.merge_positions(lane, window_axes, pooled_position)
                 x[target] = values[source]
-                last[target] = source
-    terms = tuple(Term(target, 0, source, 1.0) for target, source in last.items())
+                last_source[target] = source
+    terms = tuple(Term(target, 0, source, 1.0) for target, source in last_source.items())
     return Answer(round_to_dtype(x, y.dtype), ((y.shape, y.dtype),), terms)
