@@ -121,9 +121,8 @@ def as_weakly_typed(x: Array) -> Array:
     return lax.convert_element_type_p.bind(x, new_dtype=x.dtype, weak_type=True, sharding=None)
 
 
-def varying_mesh_axes(x: Array) -> frozenset[Any]:
-    """The manual axes of a `shard_map` over which the type of x varies."""
-    aval = jax.typeof(x)
+def varying_mesh_axes(aval: Any) -> frozenset[Any]:
+    """The manual axes of a `shard_map` over which an array of type `aval` varies."""
     aval = getattr(aval, "manual_axis_type", aval)
     axes: frozenset[Any] = getattr(aval, "varying", getattr(aval, "vma", frozenset()))
     return axes
@@ -135,8 +134,11 @@ def match_varying_mesh_axes(xs: Sequence[Array], *other_arrays: Array) -> tuple[
     Custom derivatives require that a tangent or cotangent varies over the mesh axes of its array. The transpose of
     `lax.pcast` sums a cotangent over the mesh axes that it added.
     """
-    axes = sorted(frozenset[Any]().union(*map(varying_mesh_axes, (*xs, *other_arrays))), key=str)
-    axes_to_add = [tuple(axis for axis in axes if axis not in varying_mesh_axes(x)) for x in xs]
+    axes_per_array = [varying_mesh_axes(jax.typeof(x)) for x in (*xs, *other_arrays)]
+    axes = sorted(frozenset[Any]().union(*axes_per_array), key=str)
+    axes_to_add = [
+        tuple(axis for axis in axes if axis not in own) for own in axes_per_array[: len(xs)]
+    ]
     return tuple(
         lax.pcast(x, missing_axes, to="varying") if missing_axes else x
         for x, missing_axes in zip(xs, axes_to_add, strict=True)

@@ -14,7 +14,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 from jax.experimental.xla_metadata import set_xla_metadata
 
-from jaxpool._arguments.arrays import match_varying_mesh_axes, varying_mesh_axes
+from jaxpool._arguments.arrays import varying_mesh_axes
 from jaxpool._plan.problem import BarrierKind
 
 # True if jax inlines every call of the program that is being lowered, as it does for programs exported for several
@@ -50,29 +50,18 @@ def store_arguments(barrier_kind: BarrierKind, kernel: Callable[..., Any]) -> Ca
 
 def _evaluate_in_conditional(kernel: Callable[..., Any], *args: Array) -> Any:
     """Evaluate `kernel(*args)` in a conditional whose predicate XLA cannot fold. Slower than a call."""
-    branch = jax.jit(kernel)  # one trace serves `eval_shape` and the branch
-    result_types: list[Any] = []
+    branch = jax.jit(kernel)  # one trace serves `make_jaxpr` and the branch
+    program, result_shapes = jax.make_jaxpr(branch, return_shape=True)(*args)
 
-    def record_result_types(*args: Array) -> Any:
-        y = branch(*args)
-        result_types[:] = map(jax.typeof, jax.tree.leaves(y))
-        return y
-
-    result_shapes = jax.eval_shape(record_result_types, *args)
-
-    def zeros_of_type(struct: jax.ShapeDtypeStruct, result_type: Any) -> Array:
-        if struct.sharding is None and any(result_type.sharding.spec):
-            # On a mesh with explicit and automatic axes, `eval_shape` drops the explicit sharding.
-            zero = lax.full(struct.shape, 0, struct.dtype, sharding=result_type.sharding)
-            return match_varying_mesh_axes([zero], *args)[0]
-        if struct.sharding is not None or not any(map(varying_mesh_axes, args)):
-            return lax.full_like(struct, 0)
-        # If only some mesh axes are manual, `eval_shape` drops the axes over which the result varies.
-        return match_varying_mesh_axes([lax.full(struct.shape, 0, struct.dtype)], *args)[0]
+    def zeros_of_type(aval: Any) -> Array:
+        sharding = aval.sharding if any(aval.sharding.spec) else None
+        zeros = lax.full(aval.shape, 0, aval.dtype, sharding=sharding)
+        axes = tuple(sorted(varying_mesh_axes(aval), key=str))
+        return lax.pcast(zeros, axes, to="varying") if axes else zeros
 
     def untaken_branch(*args: Array) -> Any:
-        leaves, tree = jax.tree.flatten(result_shapes)
-        return jax.tree.unflatten(tree, map(zeros_of_type, leaves, result_types))
+        tree = jax.tree.structure(result_shapes)
+        return jax.tree.unflatten(tree, map(zeros_of_type, program.out_avals))
 
     predicate = lax.optimization_barrier(jnp.asarray(True))
     return lax.optimization_barrier(lax.cond(predicate, branch, untaken_branch, *args))

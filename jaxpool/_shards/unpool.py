@@ -90,7 +90,7 @@ def _on_any_device(flag: Array) -> Array:
     mesh = jax.sharding.get_abstract_mesh()
     pairs = zip(mesh.axis_names, mesh.axis_types, strict=True)
     manual_axes = tuple(name for name, kind in pairs if kind == AxisType.Manual)
-    varying_axes = varying_mesh_axes(flag)  # empty inside a `shard_map` with check_vma=False
+    varying_axes = varying_mesh_axes(jax.typeof(flag))  # empty inside a `shard_map` with check_vma=False
     names = tuple(name for name in manual_axes if name in varying_axes) or manual_axes
     return lax.pmax(flag.astype(np.int32), names) > 0
 

@@ -1,10 +1,10 @@
-"""A mesh whose devices differ from those of the array raises."""
+"""Meshes of other devices than the array, and meshes of which only some axes are explicit or manual."""
 
 import jax
 import numpy as np
 import pytest
 from jax import numpy as jnp
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxpool
@@ -19,3 +19,22 @@ def test_a_mesh_of_other_devices_is_refused():
         jaxpool.sharded(jaxpool.max_pool, mesh=one, spec=P(None, "rows"))(x, (2, 2), (2, 2))
     y = jaxpool.sharded(jaxpool.max_pool, mesh=every, spec=P(None, "rows"))(x, (2, 2), (2, 2))
     np.testing.assert_array_equal(y, np.ones((1, 4, 2, 1)))
+
+
+def gradient(x):
+    return jax.grad(lambda x: jaxpool.k_max_pool(x, 2).sum())(x)
+
+
+@on_eight_devices
+@pytest.mark.parametrize("kind", ["explicit and automatic axes", "manual and automatic axes"])
+def test_a_program_for_several_platforms_on_a_mixed_mesh(kind):
+    """A gradient that stores results of several types, in a conditional as calls are inlined there."""
+    is_explicit = kind.startswith("explicit")
+    types = (AxisType.Explicit if is_explicit else AxisType.Auto, AxisType.Auto)
+    mesh = jax.make_mesh((2, 4), ("rows", "columns"), axis_types=types)
+    x = jax.device_put(jnp.ones((8, 12, 3)), NamedSharding(mesh, P("rows")))
+    by_rows = {"in_specs": P("rows"), "out_specs": P("rows"), "axis_names": {"rows"}}
+    function = gradient if is_explicit else jax.shard_map(gradient, mesh=mesh, **by_rows)
+    with jax.set_mesh(mesh):
+        lowered = jax.jit(function).trace(x).lower(lowering_platforms=("cpu", "cuda"))
+    assert "stablehlo.case" in lowered.as_text()
