@@ -9,7 +9,6 @@ from bench import plain, results
 from bench.__main__ import main
 from bench._case import MODES
 from jaxpool.testing import pools
-from tests.support.later import in_turn
 
 SMALL = plain.chosen([r"\[small\]"])
 
@@ -35,7 +34,7 @@ def test_a_function_without_lines_of_its_own_is_timed_beside_its_twin(name):
         assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
 
 
-@pytest.mark.parametrize("setting", in_turn(SMALL, 4), ids=lambda setting: setting.name)
+@pytest.mark.parametrize("setting", SMALL, ids=lambda setting: setting.name)
 def test_the_plain_way_gives_the_same_shapes_and_dtypes(setting):
     xs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in setting.arrays()]
     ours, theirs = (jax.eval_shape(way, *xs) for way in (setting.ours, setting.plain))

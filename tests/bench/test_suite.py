@@ -27,7 +27,6 @@ from bench.run import run_case
 from bench.timing import Timing, take_turns, timed_calls
 from jaxpool._cli._plan import trace_plans
 from jaxpool.testing import pools
-from tests.support.later import in_turn
 
 SMALL = select(["small"])
 PUBLISHED = Path(report.__file__).parent / "results"
@@ -60,7 +59,7 @@ def test_the_name_of_a_case_alone_is_a_filter_that_finds_it():
         assert case in select([case.name, *["small"] * ("small" in case.tags)])
 
 
-@pytest.mark.parametrize("case", in_turn(SMALL, 4), ids=names(SMALL))
+@pytest.mark.parametrize("case", SMALL, ids=names(SMALL))
 def test_the_name_is_the_call_that_is_run(case):
     called = trace_plans(case.name)
     if case.op == TRAIN_STEP:
@@ -96,7 +95,7 @@ def test_floor_counts_every_array_once(case, mode, expected):
     assert case.floor_bytes(mode) == expected
 
 
-@pytest.mark.parametrize("case", in_turn(WINDOWS, 3), ids=names(WINDOWS))
+@pytest.mark.parametrize("case", WINDOWS, ids=names(WINDOWS))
 def test_oracle_agrees_with_lax(case):
     mode = case.modes[-1]
     if any(d > 1 for d in case.dilation):
@@ -112,7 +111,7 @@ def test_every_public_function_is_compiled_for_a_target():
     assert names == set(pools())
 
 
-@pytest.mark.parametrize("case", in_turn(POOLED, 4), ids=names(POOLED))
+@pytest.mark.parametrize("case", POOLED, ids=names(POOLED))
 def test_the_reference_is_what_the_loops_say_of_numbers_that_tie(case):
     rng = np.random.default_rng(0)
     # The reference, a chain of jnp.maximum, splits a tie of two evenly, but not of three.

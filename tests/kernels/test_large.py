@@ -20,7 +20,6 @@ from jaxpool._plan.tuning import PORTABLE
 from jaxpool.testing import draw_values
 from tests.support import forms
 from tests.support.compilation import HASTY
-from tests.support.later import in_turn
 
 LAST = (1, 2)
 PROBLEMS = [  # shape, window, strides, padding, axes, dtype
@@ -88,7 +87,7 @@ def test_the_plan_of_a_gpu_gives_the_same(problem):
     forms.same_bits(got, want, str(problem))
 
 
-@pytest.mark.parametrize("problem", in_turn(PROBLEMS))
+@pytest.mark.parametrize("problem", PROBLEMS)
 def test_on_cpu_the_same_as_in_the_portable_form(problem):
     cpu, other, _ = problems(*problem)
     portable = dataclasses.replace(other, thresholds=PORTABLE)

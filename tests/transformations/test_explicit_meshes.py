@@ -9,7 +9,6 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import jaxpool
-from tests.support.later import first, in_turn
 from tests.support.transform_rows import ALIKE, POOLS, ROWS, TYPED, VARIANTS, numbers
 
 TABLE = ROWS | VARIANTS
@@ -41,7 +40,7 @@ def gradient(f):
 @pytest.mark.parametrize(
     "name",
     [
-        *in_turn([name for name in TABLE if name not in SLOW], 4),
+        *[name for name in TABLE if name not in SLOW],
         *(pytest.param(name, marks=pytest.mark.slow) for name in TABLE if name in SLOW),
     ],
 )
@@ -68,7 +67,7 @@ def test_gradients(name):
     "name",
     [
         *(pytest.param(name, marks=pytest.mark.slow) for name in OF_BOXES),
-        *in_turn([name for name, pool in POOLS.items() if pool.takes("segment_ids")], 3),
+        *[name for name, pool in POOLS.items() if pool.takes("segment_ids")],
     ],
 )
 def test_no_mesh_need_be_set(name):
@@ -95,7 +94,7 @@ def test_bins_of_sharded_channels_are_gathered_where_jax_flattens_none():
 
 
 @pytest.mark.parametrize("op", ["maximum", "minimum", "fmax", "fmin"])
-@pytest.mark.parametrize("ties", first(1, ["split", "first"]))
+@pytest.mark.parametrize("ties", ["split", "first"])
 def test_repeated_operands_of_one_sharded_element(op, ties):
     """An axis of size 1, sharded over one device, has a gradient. That of `jnp.broadcast_to` raises."""
     x, one = jnp.arange(6.0).reshape(3, 2), jnp.asarray([[2.0], [3.0], [9.0]])

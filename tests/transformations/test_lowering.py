@@ -10,7 +10,6 @@ import pytest
 
 import jaxpool
 from jaxpool.testing import pools
-from tests.support.later import in_turn
 
 PLATFORMS = ("cpu", "cuda", "tpu")
 SHAPE = (2, 9, 10, 3)
@@ -66,7 +65,7 @@ def test_the_search_finds_what_lax_lowers_to(platform):
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
-@pytest.mark.parametrize("name", in_turn(POOLS))
+@pytest.mark.parametrize("name", POOLS)
 def test_the_gradient_holds_no_scatter(name, platform):
     operations = lowered(gradient(name), platform)
     assert "add" in operations
@@ -172,7 +171,7 @@ GRADIENTS = {name: gradient(name) for name in POOLS}
 GRADIENTS |= {name: jax.grad(square(f)) for name, f in OTHERS.items()}
 
 
-@pytest.mark.parametrize("name", in_turn(GRADIENTS))
+@pytest.mark.parametrize("name", GRADIENTS)
 def test_nothing_that_serves_the_cpu_is_in_other_programs(name):
     for platform in ("cuda", "tpu"):
         for dtype in (np.float32, jnp.bfloat16):

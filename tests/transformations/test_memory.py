@@ -6,7 +6,6 @@ import pytest
 
 import jaxpool
 from tests.support.compilation import FUSED
-from tests.support.later import LATER, later
 from tests.support.soft_pools import NAMES
 
 
@@ -39,13 +38,9 @@ SETTINGS = [
     ((16, 8, 1024), 3, 2, "SAME", (2,)),
     ((1, 16, 32, 32, 16), 3, 2, "SAME", (1, 2, 3)),
 ]
-QUICK = {SETTINGS[0], SETTINGS[6], SETTINGS[10]}  # .ci/run tests them all
 
 
-@pytest.mark.parametrize(
-    ("shape", "window", "strides", "padding", "axes"),
-    [pytest.param(*one, marks=() if one in QUICK else LATER) for one in SETTINGS],
-)
+@pytest.mark.parametrize(("shape", "window", "strides", "padding", "axes"), SETTINGS)
 @pytest.mark.parametrize("pool", ["avg_pool", "max_pool"])
 def test_no_more_memory_than_lax(shape, window, strides, padding, axes, pool):
     every = [window if axis in axes else 1 for axis in range(len(shape))]
@@ -95,7 +90,7 @@ SAME = {"window_shape": (3, 3), "strides": (1, 1), "padding": "SAME"}
 SOFT = [(name, masked) for name in NAMES for masked in (False, True)]
 
 
-@pytest.mark.parametrize(("name", "masked"), [SOFT[0], *(later(*one) for one in SOFT[1:])])
+@pytest.mark.parametrize(("name", "masked"), SOFT)
 def test_soft_pools_hold_few_arrays(name, masked):
     """At most four temporaries as large as x, including the buffers of the loop over taps."""
     x = jax.ShapeDtypeStruct((4, 64, 64, 64), jnp.float32)

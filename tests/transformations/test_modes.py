@@ -14,7 +14,6 @@ import jaxpool
 from jaxpool.testing import Call, pools
 from tests.support import lax_pools
 from tests.support.compilation import HASTY
-from tests.support.later import in_turn, later
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -86,10 +85,7 @@ def both_products(name, ties):
 CASES = [(name, ties) for name, pool in POOLS.items() for ties in pool.ties or (None,)]
 
 
-FIRST_TIES = [case if case[1] in (None, "first") else later(*case) for case in CASES]
-
-
-@pytest.mark.parametrize(("name", "ties"), FIRST_TIES)
+@pytest.mark.parametrize(("name", "ties"), CASES)
 def test_a_tangent_is_what_reverse_mode_implies(name, ties):
     tangents, cotangents, v, w = both_products(name, ties)
     assert np.isfinite(tangents).all()
@@ -98,7 +94,7 @@ def test_a_tangent_is_what_reverse_mode_implies(name, ties):
         np.testing.assert_allclose((tangent * w).sum(), (v * cotangent).sum(), rtol=1e-11)
 
 
-@pytest.mark.parametrize(("name", "ties"), FIRST_TIES)
+@pytest.mark.parametrize(("name", "ties"), CASES)
 def test_a_tangent_is_that_of_the_element_the_oracle_chooses(name, ties):
     tangents, _, v, _ = both_products(name, ties)
     moved = [np.asarray(part) for part in call(name, v, ties).operands()]
@@ -148,7 +144,7 @@ def seen(caught):
     return "".join(traceback.format_exception(caught.value))
 
 
-@pytest.mark.parametrize("name", in_turn(POOLS))
+@pytest.mark.parametrize("name", POOLS)
 def test_where_the_default_meets_forward_mode_the_advice_works(name):
     x = np.ones(SHAPE)
     default, advised = function(name), function(name, autodiff="jvp")
