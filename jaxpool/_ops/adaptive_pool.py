@@ -77,7 +77,7 @@ class PatchPool(Op):
     def spread_shares(
         self, share: Array, window: Window, dtype: DType, is_selected: Array | None = None
     ) -> tuple[Array]:
-        """Cotangent of x: each window adds its entry of `share` to its elements, or only where `is_selected` is True."""
+        """Cotangent of x: each window adds its entry of `share` to its elements, or only where `is_selected`."""
         expanded_share = lax.expand_dims(share, tap_axes(window))
         patches = jnp.broadcast_to(expanded_share, patches_shape(share.shape, window))
         if is_selected is not None:

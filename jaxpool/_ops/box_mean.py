@@ -131,7 +131,7 @@ class BoxMean(Op):
         return tuple(dx.reshape(*sizes, dx.shape[-1]).astype(dy.dtype) for dx, sizes in pairs)
 
     def by_pixels(self, platform: Platform) -> bool:
-        """True if cells gather the few pixels they need, which replaces matrix products. Fast if XLA vectorises gathers."""
+        """True if cells gather their few pixels instead of multiplying matrices; fast if XLA vectorises gathers."""
         has_int32_indices = fits_int32(sum(map(math.prod, self.levels)))
         return (
             has_int32_indices

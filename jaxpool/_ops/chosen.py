@@ -63,7 +63,7 @@ def fold_taps(
 
 
 def pick_selected(window: Window, x: Array, residual: Any, platform: Platform) -> Array:
-    """The element of x at the window index `residual`, or if `residual` is a tuple of tie bits, the mean over tied elements."""
+    """The element of x at the window index `residual`, or for a `residual` of tie bits, the mean over tied elements."""
     if isinstance(residual, tuple):
         return mean_of_tied_taps(x, residual, window)
     if uses_backward_loop(window):

@@ -138,7 +138,7 @@ class FractionalAxis:
 
 @dataclasses.dataclass(frozen=True)
 class FractionalOp(Op):
-    """Base class of pools over windows at random starts. Arguments after x: one array of random numbers per pooled axis."""
+    """Base class of pools over windows at random starts. Extra arguments: one array of random numbers per pooled axis."""
 
     dims: tuple[FractionalAxis, ...]
 
@@ -169,7 +169,7 @@ class FractionalOp(Op):
     def _transposed(
         self, platform: Platform, residual: Any, starts: Sequence[Array], dy: Array
     ) -> tuple[Array]:
-        """The cotangent of x: the transpose of `_gather_starts`, followed by the transpose of `pool` with its `residual`."""
+        """The cotangent of x: the transpose of `_gather_starts`, then the transpose of `pool` with its `residual`."""
         y = cast(dy, accumulator_dtype(dy.dtype))
         for dim, start in zip(self.dims[::-1], starts[::-1], strict=True):
             y = materialise(barrier_of(platform), dim.add_at_starts, start, y)

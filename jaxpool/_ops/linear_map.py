@@ -58,7 +58,7 @@ def tracing_platform() -> Platform:
 
 
 def compute(op: Op, method: str, *xs: Array) -> Any:
-    """Bind the method of `op` named `method` to xs. The output has the derivative `op.linear`; the residual has none."""
+    """Bind the method of `op` named `method` to xs. The output has the derivative `op.linear`, the residual none."""
     params = (("op", op), ("what", method), ("batch", ()))
     tree = _output_types_and_tree(
         _compute_kernel, tuple(map(jax.typeof, xs)), params, jax.sharding.get_abstract_mesh()
@@ -260,7 +260,7 @@ def _zero_tangent(aval: Any) -> ad.Zero:
 def _jvp_compute(
     primals: Any, tangents: Any, *, op: Op, what: str, batch: tuple[BatchDims, ...]
 ) -> Any:
-    """JVP rule of `compute`: the output tangent is `linear_map`. Arguments after the inputs and the residual are constants."""
+    """JVP rule of `compute`: the output tangent is `linear_map`. Extra arguments and the residual are constants."""
     nonzero = tuple(not isinstance(dot, ad.Zero) for dot in tangents[: op.num_inputs])
     if not any(nonzero):
         ys = compute_p.bind(*primals, op=op, what=what, batch=batch)

@@ -42,7 +42,7 @@ def fill_masked(x: Array, mask: Array, fill: Any) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class _AnyUnmaskedPool(SelectPool):
-    """Maximum of bools whose result is stored in memory, because XLA would otherwise pool the mask again for every use."""
+    """Maximum of bools with its result stored in memory; otherwise XLA would pool the mask again for every use."""
 
     def value(self, platform: Platform, x: Array) -> Array:
         pool_value = functools.partial(SelectPool.value, self, platform)
@@ -128,7 +128,7 @@ def masked_rank(op: RankPool, x: Array, mask: Array, autodiff: Autodiff = "jvp")
 
 
 def masked_soft_pool(op: SoftPool, x: Array, mask: Array, *temperature: Array) -> Array:
-    """Apply `op` with a mask. If all elements of a window are masked, the output is 0, or the least value for log-sum-exp."""
+    """Apply `op` with a mask. A window whose elements are all masked gives 0, or the least value for log-sum-exp."""
     has_elements = any_unmasked(op.window, mask)
     is_empty_window = jnp.logical_not(has_elements)
     y = apply_ranged(op, x, *temperature, is_empty_window, mask)

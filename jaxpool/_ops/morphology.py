@@ -44,8 +44,8 @@ class Morphology(Op):
     """Maximum of elements plus a kernel ("max"), or minimum of elements minus a kernel ("min").
 
     The kernel has the shape `(window.size, *shape)`; `shape` has the rank of x, and size 1 except along `channel_axis`.
-    `taps` has the flat window indices that take part, ascending; all indices for ties "split". Residual: the selected tap,
-    or for ties "split" one bit per tap. With ties "split", a large kernel instead saves x, the kernel and y.
+    `taps` has the flat window indices that take part, ascending; all indices for ties "split". Residual: the selected
+    tap, or for ties "split" one bit per tap. With ties "split", a large kernel instead saves x, the kernel and y.
     """
 
     window: Window
@@ -74,7 +74,7 @@ class Morphology(Op):
         return lax.max if self.kind == "max" else lax.min
 
     def _add_weights(self, tap_weights: Array, tap: Any, element: Array) -> Array:
-        """`element + tap_weights` at the window index `tap`, which may be traced. Integer padding stays the identity."""
+        """`element + tap_weights` at the window index `tap`, which may be traced; the identity in integer padding."""
         term = element + slices.broadcast_like(tap_weights, element)
         if not self.window.is_padded or is_float(term.dtype):
             return term
@@ -226,7 +226,7 @@ class Morphology(Op):
     def _kernel_cotangent(
         self, is_selected: Callable[[Array], Array], share: Array, dtype: DType
     ) -> Array:
-        """The cotangent of the kernel: for each window index, the sum of `share` over the outputs that select the index."""
+        """Cotangent of the kernel: for each window index, the sum of `share` over the outputs that select the index."""
         summed_axes = tuple(axis for axis in range(share.ndim) if axis != self.channel_axis)
 
         def scan_step(_: None, tap: Array) -> tuple[None, Array]:
