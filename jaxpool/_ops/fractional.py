@@ -89,7 +89,7 @@ class FractionalAxis:
         ]
 
     def possible_windows(self) -> list[Any]:
-        """Vectors with the index of a window that may start at each position; `out` or more stands for no window."""
+        """Vectors with the index of a window that may start at each position; `out` or more means no window."""
         start = int32_iota(self.last_start + 1)
         if self.out == 1:
             return [np.int32(self.last_start) - start]
@@ -138,7 +138,7 @@ class FractionalAxis:
 
 @dataclasses.dataclass(frozen=True)
 class FractionalOp(Op):
-    """Base class of pools over windows at random starts. Extra arguments: one array of random numbers per pooled axis."""
+    """Base class of pools over windows at random starts. Extra arguments: an array of random numbers per pooled axis."""
 
     dims: tuple[FractionalAxis, ...]
 

@@ -34,7 +34,7 @@ from jaxpool._plan.program_length import uses_morphology_loop
 
 
 def wide_dtype(dtype: DType) -> DType:
-    """The dtype, at least 32 bits wide, in which elements and kernel are added."""
+    """The dtype of element plus kernel, at least 32 bits wide."""
     is_small = not is_float(dtype) and dtype.itemsize < 4
     return jnp.dtype(np.int32) if is_small else accumulator_dtype(dtype)
 

@@ -62,7 +62,7 @@ class Op:
         raise TypeError(f"{type(self).__name__} describes no primal")
 
     def linear(self, platform: Platform, residual: Any, *tangents: Array | None) -> Any:
-        """The tangent of the output, linear in `tangents`. With several inputs, None stands for a zero tangent."""
+        """The tangent of the output, linear in `tangents`. With several inputs, None is a zero tangent."""
         raise TypeError(f"{type(self).__name__} describes no linear map")
 
     def transpose(self, platform: Platform, residual: Any, *dys: Array) -> tuple[Array, ...]:

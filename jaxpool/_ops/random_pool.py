@@ -52,8 +52,8 @@ def _positive_part(x: Array) -> Array:
 class StochasticPool(TapResidualPool):
     """One element per window, drawn with the weight max(x, 0). Residual: the tap (window index) of the drawn element.
 
-    `random_numbers` has one number in [0, 1) per window. A tap is drawn if its interval of the cumulative weights contains
-    the random number times the total weight:
+    `random_numbers` has one number in [0, 1) per window. A tap is drawn if its interval of the cumulative weights
+    contains the random number times the total weight:
 
         weights 1 0 3 2, random number 0.5    0[1][  3  ][ 2 ]6    the third tap covers 1 to 4
     """
@@ -84,7 +84,7 @@ class StochasticPool(TapResidualPool):
         def draw_threshold(x: Array, random_numbers: Array) -> tuple[Array, Array]:
             zeros = lax.full_like(random_numbers, 0)
             total, scaled_total = fold_taps(window, platform, add_weight, [zeros, zeros], [x], [0])
-            # Threshold finfo.max draws the first infinite weight, as later intervals begin at inf; inf draws the first NaN.
+            # Threshold finfo.max draws the first infinite weight, as later intervals begin at inf; inf draws a NaN.
             threshold = random_numbers * jnp.where(jnp.isinf(total), scaled_total, total)
             threshold = jnp.where(
                 jnp.isinf(scaled_total),

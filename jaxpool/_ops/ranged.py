@@ -84,8 +84,8 @@ def _safe_divide_jvp(
 def divide_or_zero(x: Array, divisor: Array) -> Array:
     """`x / divisor`; 0 if `divisor` is 0 or infinite, or x is infinite.
 
-    Some compilers multiply by the inverse of `divisor`, which is subnormal for the largest numbers; `prescale` makes the
-    inverse normal.
+    Some compilers multiply by the inverse of `divisor`, which is subnormal for the largest numbers. `prescale` makes
+    the inverse normal.
     """
     is_positive_finite = jnp.logical_not(jnp.logical_or(divisor == 0, jnp.isinf(divisor)))
     prescale = jnp.where(divisor > 2.0**100, 2.0**-4, 1.0).astype(x.dtype)
@@ -122,7 +122,7 @@ def sum_windows(window: Window, x: Array, *, stores_result: bool = False) -> Arr
 
 
 def sum_to_shape(value: Array, like: Array) -> Array:
-    """`value` summed along all axes along which `like` has size 1. The summed axes are kept."""
+    """Sum `value` along the axes where `like` has size 1. The summed axes are kept."""
     axes = tuple(axis for axis, length in enumerate(like.shape) if length == 1)
     return jnp.sum(value, axis=axes, keepdims=True)
 
@@ -212,7 +212,7 @@ class RangeCheckedOp(Op):
         )[0]
 
     def is_accurate(self, y: Array, *xs: Array) -> Array:
-        """Mask of the windows whose direct derivative is accurate, computed from the output y."""
+        """Mask that is True where the direct derivative is accurate, computed from the output y."""
         raise TypeError(f"{type(self).__name__} has no range")
 
     # Derivative of the direct evaluation
@@ -420,7 +420,7 @@ def direct_or_scaled(
 ) -> Any:
     """Return `direct()` if `is_accurate` is True, else `scaled()`.
 
-    A branch keeps its operands in memory until it ends. Instead, `direct` runs outside and `scaled` overwrites its result.
+    A branch keeps its operands in memory until it ends. A loop avoids this: `scaled` overwrites the result of `direct`.
     """
     if not tuning_of(platform).uses_loop_as_branch:
         return lax.cond(is_accurate, direct, scaled)
@@ -445,7 +445,7 @@ def map_in_chunks(
 ) -> tuple[Array, ...]:
     """`f(*arrays)`, evaluated in chunks along the first axis if that saves memory.
 
-    Each result has the length of its entry of `likes` along the first axis. A length of 1 stands for a sum over the batch.
+    Each result has the length of its entry of `likes` along the first axis. A length of 1 means a sum over the batch.
     """
     first = arrays[0]
     shape = tuple(int(n) if is_int(n) else None for n in first.shape)
@@ -473,7 +473,7 @@ def map_in_chunks(
 
 
 def _slice_chunk(x: Array, start: Array, chunk_size: int) -> Array:
-    """Slice `chunk_size` examples of x. 16-bit floats are sliced as integers: XLA for CPU would widen all of x first."""
+    """`chunk_size` examples of x. 16-bit floats are sliced as integers: XLA for CPU would first widen all of x."""
     return bitcast_uint16_to_half(
         lax.dynamic_slice_in_dim(bitcast_half_to_uint16(x), start, chunk_size), x.dtype
     )
@@ -491,7 +491,7 @@ def num_batch_chunks(shape: Shape, platform: Platform) -> int:
 
 @functools.partial(jax.jit, static_argnums=0)
 def apply_ranged(op: RangeCheckedOp, x: Array, *extra_args: Array) -> Array:
-    """Evaluate `op` in the accumulator dtype and round to the dtype of x, with forward- and reverse-mode derivatives."""
+    """Evaluate `op` in the accumulator dtype and round to the dtype of x, with forward- and reverse-mode AD."""
     dtype = accumulator_dtype(x.dtype)
     args = [arg if arg.dtype == np.bool_ else arg.astype(dtype) for arg in extra_args]
     return apply_default_jvp(op, x, *args).astype(x.dtype)

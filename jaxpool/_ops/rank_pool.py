@@ -63,9 +63,9 @@ def _keys_to_values(key: Array, dtype: DType, *mask: Array) -> Array:
 class RankPool(TapResidualPool):
     """The element of `rank` in the sorted order of each window. `value` and ties "split" return +0 for any zero.
 
-    `taps` has the flat window indices that take part, ascending; all indices if windows are padded. Residual: the selected
-    tap; with ties "split" one bit per tap, or for large windows x, y and the mask. Masked elements have keys that no float
-    has. A window with too few elements has an arbitrary result.
+    `taps` has the flat window indices that take part, ascending; all indices if windows are padded. Residual: the
+    selected tap; with ties "split" one bit per tap, or for large windows x, y and the mask. Masked elements have keys
+    that no float has. A window with too few elements has an arbitrary result.
     """
 
     window: Window
@@ -265,7 +265,7 @@ class LowerMedian(RankReduction):
 
 @dataclasses.dataclass(frozen=True)
 class KMax(Op):
-    """The `num_largest` largest of `size` elements along `axis`, in their original order. Residual: the selected indices."""
+    """The `num_largest` largest of `size` elements along `axis`, in their original order. Residual: their indices."""
 
     axis: int
     size: int

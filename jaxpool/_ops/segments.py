@@ -41,10 +41,10 @@ from jaxpool._plan.tuning import tuning_of
 
 @dataclasses.dataclass(frozen=True)
 class SegmentSelect(Op):
-    """Maximum or minimum of the rows of each of `num_segments` segments. Extra arguments: segment ids and an optional mask.
+    """Maximum or minimum of the rows of each of `num_segments` segments. Extra arguments: segment ids, optional mask.
 
-    Residual: the ids and the selected row number of each output element. With ties "split": the ids, one bit per element
-    of x, set if the element ties, and the number of ties.
+    Residual: the ids and the selected row number of each output element. With ties "split": the ids, one bit per
+    element of x, set if the element ties, and the number of ties.
     """
 
     kind: Kind
@@ -108,8 +108,8 @@ class SegmentSelect(Op):
     ) -> Array:
         """The number of tied rows of each segment.
 
-        An extremum other than the identity belongs to a segment with rows, which has at least one tie bit. If the number of
-        set bits equals the number of such extrema, no rows tie.
+        An extremum other than the identity belongs to a segment with rows, which has at least one tie bit. If the
+        number of set bits equals the number of such extrema, no rows tie.
         """
 
         def count_ties(bits: Array, ids: Array) -> Array:

@@ -87,7 +87,7 @@ class SelectPool(MaxPool):
 
 @dataclasses.dataclass(frozen=True)
 class InputResidualPool(SelectPool):
-    """Max or min pool that selects one element per window. Residual: x, from which the backward pass selects again."""
+    """Max or min pool that selects one element per window. Residual: x, so that the backward pass selects again."""
 
     def saved_residual(self, y: Any, *args: Any) -> Any:
         return args

@@ -35,10 +35,10 @@ NEGLIGIBLE_EXPONENT = 200
 
 @dataclasses.dataclass(frozen=True)
 class SoftPool(RangeCheckedOp):
-    """Base class of logsumexp and softmax pools. If `temperature` is None, the temperature is an array, the second input.
+    """Base class of logsumexp and softmax pools. If `temperature` is None, the second input is an array of temperatures.
 
-    If `is_masked`, two bool arrays come last: a mask of windows whose elements are all masked, and the element mask. Windows
-    in the first mask add 1 to their sum, to keep it in range, and return 0. Masked elements count as -inf.
+    If `is_masked`, two bool arrays come last: a mask of windows whose elements are all masked, and the element mask.
+    Windows in the first mask add 1 to their sum, to keep the sum in range, and return 0. Masked elements count as -inf.
     """
 
     window: Window
@@ -61,7 +61,7 @@ class SoftPool(RangeCheckedOp):
         return jnp.where(extra_args[-1], x, fill) if self.is_masked else x
 
     def x_and_parameter(self, x: Array, *extra_args: Array) -> tuple[Array, Any]:
-        """x and temperature for the direct evaluation. Masked elements become finite, so that derivatives are finite."""
+        """x and temperature for the direct evaluation. Masked elements become finite, to keep derivatives finite."""
         wide_x, temperature = self._x_and_temperature(x, *extra_args)
         if self.is_masked:
             floor = lax.stop_gradient(jnp.asarray(-NEGLIGIBLE_EXPONENT * temperature, wide_x.dtype))
@@ -87,7 +87,7 @@ class SoftPool(RangeCheckedOp):
     def _moments(
         self, x: Array, temperature: Any, count: int, unit: Any, *extra_args: Array
     ) -> tuple[Array, ...]:
-        """The maximum m of each window, and `count` sums of `exp((x - m) / temperature) * ((x - m) / unit)^k`, k from 0."""
+        """The maximum m of each window, and `count` sums of `exp((x - m) / temperature) * ((x - m) / unit)^k`, k >= 0."""
         window_max = max_per_window(x, self.window)
 
         def terms(x: Array) -> tuple[Array, ...]:
@@ -184,7 +184,7 @@ class SoftmaxPool(SoftPool):
         return weight, self._sum_of_exps(weight, *extra_args, stores_result=True)
 
     def is_accurate(self, y: Array, x: Array, *extra_args: Array) -> Array:
-        """Mask of the elements `x / temperature` that are in range."""
+        """True where the exponent `x / temperature` of an element is in range."""
         wide_x, temperature = self._x_and_temperature(x, *extra_args)
         exponents = lax.stop_gradient(wide_x / temperature)
         is_in_range = lax.abs(exponents) < MAX_LOG2_TOTAL * math.log(2)

@@ -133,9 +133,9 @@ class SegmentSoftmax(Op):
 class SegmentLogSumExp(Op):
     """`T * log(sum of exp(x / T))` over each segment, in the accumulator dtype; -inf for a segment without elements.
 
-    The arguments are x, the segment ids and an optional mask. If all sums are in range, exponentials are summed directly,
-    without the segment maxima and their gather. Otherwise exponentials are relative to the maximum of their segment. The
-    choice is made at run time, also in the derivative.
+    The arguments are x, the segment ids and an optional mask. If all sums are in range, exponentials are summed
+    directly, without the segment maxima and their gather. Otherwise exponentials are relative to the maximum of their
+    segment. The choice is made at run time, also in the derivative.
     """
 
     segments: Segments
@@ -273,7 +273,7 @@ class SegmentLogSumExp(Op):
 def apply_logsumexp(
     segments: Segments, temperature: float, x: Array, ids: Array, *mask: Array
 ) -> Array:
-    """`T * log(sum of exp(x / T))` over each segment. An empty segment gives the identity of a maximum, such as -inf."""
+    """`T * log(sum of exp(x / T))` over each segment. An empty segment gives the identity of a maximum (-inf)."""
     y = apply_with_extra_args(SegmentLogSumExp(segments, temperature), x, ids, *mask)[0]
     identity = reduction_identity(x.dtype, "max")
     if float(identity) == -math.inf:

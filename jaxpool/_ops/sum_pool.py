@@ -24,7 +24,7 @@ CountKind = Literal["counted", "real"]  # elements of input and padding, or of t
 
 
 def element_counts(window: Window, kind: CountKind, y: Array) -> Array:
-    """The number of elements of each window, at least 1, in the dtype of y; a scalar if all windows have the same number."""
+    """The number of elements of each window, at least 1, in the dtype of y; a scalar if all windows have as many."""
     constant = constant_count(window, kind)
     if constant is not None:
         return jnp.asarray(constant, y.dtype)
