@@ -138,7 +138,7 @@ class FractionalAxis:
 
 @dataclasses.dataclass(frozen=True)
 class FractionalOp(Op):
-    """Base class of pools over windows at random starts. Extra arguments: an array of random numbers per pooled axis."""
+    """Base class of pools over windows at random starts. Extra arguments: random numbers, one array per pooled axis."""
 
     dims: tuple[FractionalAxis, ...]
 
