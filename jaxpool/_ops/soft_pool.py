@@ -35,7 +35,7 @@ NEGLIGIBLE_EXPONENT = 200
 
 @dataclasses.dataclass(frozen=True)
 class SoftPool(RangeCheckedOp):
-    """Base class of logsumexp and softmax pools. If `temperature` is None, the second input is the temperature, an array.
+    """Base class of log-sum-exp and softmax pools. If `temperature` is None, the second input is the temperature.
 
     If `is_masked`, two bool arrays come last: a mask of windows whose elements are all masked, and the element mask.
     Windows in the first mask add 1 to their sum, to keep the sum in range, and return 0. Masked elements count as -inf.
@@ -87,7 +87,7 @@ class SoftPool(RangeCheckedOp):
     def _moments(
         self, x: Array, temperature: Any, count: int, unit: Any, *extra_args: Array
     ) -> tuple[Array, ...]:
-        """The maximum m of each window, and sums of `exp((x - m) / temperature) * ((x - m) / unit)^k` for k < `count`."""
+        """The maximum m of each window, and sums of `exp((x - m) / temperature) * ((x - m) / unit)^k`, k < `count`."""
         window_max = max_per_window(x, self.window)
 
         def terms(x: Array) -> tuple[Array, ...]:
