@@ -1,7 +1,7 @@
 """Adaptive max and average pools, whose windows have nearly equal lengths.
 
-If the lengths differ, each window is gathered into its own block of a grid (`_kernels/patches.py`), and the blocks are
-reduced. Equal and short windows are an ordinary pool.
+Windows of equal, short length form an ordinary pool. For other windows, `_kernels/patches.py` copies x into patches:
+each pooled axis becomes an axis of windows and an axis of taps (indices within a window). The axes of taps are reduced.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from jaxpool._plan.tuning import tuning_of
 
 
 class PatchPool(Op):
-    """Base class of ops over windows on a grid. Subclasses define the transpose, which never scatters.
+    """Base class of adaptive pools over copied windows. Subclasses define `transpose`, which never scatters.
 
-    The linear map is JAX's transpose of it, a scatter with unique indices. In transposed arrays and the residual, axes
-    with unequal windows come first (`ragged_first_permutation`).
+    `linear` is JAX's transpose of `transpose`: a scatter with unique indices. In intermediate arrays and the residual,
+    axes with windows of unequal lengths come first (`ragged_first_permutation`).
     """
 
     window: Window
@@ -57,7 +57,7 @@ class PatchPool(Op):
         return jax.linear_transpose(transpose_fn, y)((x_dot,))[0]
 
     def transposed_window(self, ndim: int) -> Window:
-        """The window of a transposed array of rank `ndim`."""
+        """The window of an array of rank `ndim` after `move_ragged_first`."""
         axis_order, _ = ragged_first_permutation(self.window, ndim)
         dims = [
             dataclasses.replace(dim, axis=axis_order.index(dim.axis)) for dim in self.window.dims
@@ -65,19 +65,19 @@ class PatchPool(Op):
         return Window(tuple(dims))
 
     def move_ragged_first(self, x: Array) -> tuple[Array, Window]:
-        """Return x and the window with the axes of unequal windows in front."""
+        """Move the axes with windows of unequal lengths of x to the front; return x and its window."""
         return lax.transpose(
             x, ragged_first_permutation(self.window, x.ndim)[0]
         ), self.transposed_window(x.ndim)
 
     def restore_axis_order(self, y: Array) -> Array:
-        """Undo `move_ragged_first`."""
+        """Undo the axis permutation of `move_ragged_first`."""
         return lax.transpose(y, ragged_first_permutation(self.window, y.ndim)[1])
 
     def spread_shares(
         self, share: Array, window: Window, dtype: DType, is_selected: Array | None = None
     ) -> tuple[Array]:
-        """The cotangent of x. Each window adds its share to its elements, or to elements with `is_selected` True."""
+        """Cotangent of x: each window adds its entry of `share` to its elements, or only where `is_selected`."""
         expanded_share = lax.expand_dims(share, tap_axes(window))
         patches = jnp.broadcast_to(expanded_share, patches_shape(share.shape, window))
         if is_selected is not None:
@@ -87,7 +87,7 @@ class PatchPool(Op):
 
 @dataclasses.dataclass(frozen=True)
 class AdaptiveSelect(PatchPool):
-    """Adaptive max pool. Residual: the tap of the selected element, or with ties "split" one bit per tap."""
+    """Adaptive max pool. Residual: the window index (tap) of the selected element; for ties "split" a bit per tap."""
 
     window: Window
     ties: Ties | TieOrder
@@ -151,22 +151,22 @@ class AdaptiveMean(PatchPool):
 
 
 def _patch_maxima(platform: Platform, window: Window, patches: Array) -> Array:
-    """The maximum of each block of the grid."""
+    """The maximum of each window of `patches`."""
     fold_plan = fold_plan_of(platform, patches, tap_axes(window), counts_ties=False)
     return max_of_patches(patches, window, loses_nan=tuning_of(platform).loses_nan, plan=fold_plan)
 
 
 def _packed_axis(window: Window) -> int:
-    """The grid axis of windows that bits are packed along, together with its axis of taps."""
+    """The axis of windows whose bits are packed, collapsed with the axis of taps after it."""
     dims = zip(window.dims, tap_axes(window), strict=True)
     return max(dims, key=lambda pair: pair[0].out * pair[0].window)[1] - 1
 
 
 def adaptive_max_op(window: Window, ties: Ties | TieOrder, *, saves_index: bool = False) -> Op:
-    """The op of an adaptive max pool. With `saves_index`, and unless ties are split, its residual is the tap."""
+    """The op of an adaptive max pool. With `saves_index`, its residual is a window index, unless ties are split."""
     if not is_ordinary_pool(window):
         return AdaptiveSelect(window, ties)
-    # With "last", `pool_op` may choose a `Reduction`, whose index counts from the end.
+    # For ties "last", `pool_op` may return a `Reduction`, whose index counts from the end of the window.
     if ties == "first" or ties == "split":
         return pool_op(window, "max", ties, saves_index=saves_index)
     return SelectPool(window, "max", ties)

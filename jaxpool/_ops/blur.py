@@ -1,4 +1,4 @@
-"""Averages with binomial weights, in one pass per group of axes."""
+"""Blur pools: averages with binomial weights, computed for one group of axes after another."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from jaxpool._plan.tuning import tuning_of
 
 @dataclasses.dataclass(frozen=True)
 class BlurPool(Op):
-    """The average of each window with weights `C(k - 1, tap) / 2^(k - 1)` along each axis of k taps. No residual."""
+    """Average of each window, with weight `C(k - 1, i) / 2^(k - 1)` for element i of k along each axis. No residual."""
 
     window: Window
 
@@ -40,7 +40,7 @@ class BlurPool(Op):
         return jnp.pad(x, [pad_widths.get(axis, (0, 0)) for axis in range(x.ndim)], "reflect")
 
     def _run_passes(self, x: Array, *, platform: Platform, transposed: bool) -> Array:
-        """The passes over x with its reflected border, or with `transposed` from the output back to it."""
+        """Blur x, which includes its reflected border; if `transposed`, map an output cotangent back to such an x."""
         groups = blur_groups(window_of_padded_array(self.window), platform)
         for window in groups[::-1] if transposed else groups:
             pass_fn = functools.partial(
@@ -70,18 +70,18 @@ class BlurPool(Op):
 
 
 def _plan_pass(window: Window, x: Any, platform: Platform, *, transposed: bool) -> MaxPass:
-    """The pass over one group of axes."""
+    """Plan the weighted sums over the axes of `window`, which is one group of axes of a blur."""
     problem = problem_of(window, x, platform, window.unpooled_shape(x.shape))
     return MaxPass(make_step(window.dims), blur_layout(problem, is_transposed=transposed))
 
 
 def _pass_phases(blur_pass: MaxPass, *, transposed: bool) -> tuple[Phases, ...]:
-    """The accesses of a pass along each of its axes."""
+    """The `Phases` (strided reads) of `blur_pass` along each of its axes."""
     return blur_pass.step.transposed_phases if transposed else blur_pass.step.phases
 
 
 def _weighted_sums(x: Array, *, window: Window, platform: Platform, transposed: bool) -> Array:
-    """The weighted sums over the windows of x, or the `transposed` sums over the windows of each element."""
+    """Weighted sum of each window of x, or if `transposed`, the sum over the windows of each input element."""
     axis_weights = [binomial_weights(n, x.dtype) for n in window.window_shape]
     weights = functools.reduce(np.multiply.outer, axis_weights).ravel()
     blur_pass = _plan_pass(window, x, platform, transposed=transposed)
@@ -95,7 +95,7 @@ def _weighted_sums(x: Array, *, window: Window, platform: Platform, transposed: 
 
 
 def window_of_padded_array(window: Window) -> Window:
-    """The window without padding, for an array that includes the border."""
+    """The window with padding 0, for an array that already includes the reflected border."""
     return Window(tuple(map(_unpadded_axis, window.dims)))
 
 
@@ -104,6 +104,6 @@ def _unpadded_axis(dim: Axis) -> Axis:
 
 
 def binomial_weights(count: int, dtype: DType) -> np.ndarray:
-    """The weights of `count` taps in float64, at least the smallest normal number of `dtype`, so that inf stays inf."""
+    """Binomial weights of `count` elements, at least the smallest normal number of `dtype`, because inf * 0 is NaN."""
     weights = [math.comb(count - 1, tap) / 2 ** (count - 1) for tap in range(count)]
     return np.maximum(weights, float(jnp.finfo(dtype).tiny))

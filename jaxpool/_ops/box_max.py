@@ -1,6 +1,6 @@
-"""Max pooling over the cells of boxes of images: the op of `roi_max_pool`.
+"""Max pooling over boxes of images, each divided into a grid of cells: the op of `roi_max_pool`.
 
-Cells differ in size, so `_kernels/box_max.py` reads one pixel of every cell at a time.
+Cells differ in size, so a loop in `_kernels/box_max.py` reads one pixel of every cell per step.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from jaxpool._plan.scatter import scatters_in_order
 class BoxMax(Op):
     """The largest pixel of each cell of boxes (K, 4) of images (B, H, W, C).
 
-    Extra arguments: the boxes and the image index of each box. Residual: the extra arguments and
-    the position of each selected pixel in its image, or with ties "split" x and y.
+    Arguments after x: the boxes and the image index of each box. Residual: these arguments and the position of each
+    selected pixel in its image, or with ties "split" these arguments, x and y.
     """
 
     output_shape: tuple[int, ...]
@@ -53,7 +53,7 @@ class BoxMax(Op):
         return self.ties == "split"
 
     def _box_cells(self, boxes: Array, image_index: Array) -> Cells:
-        """The cells of the boxes. A box with a NaN or an invalid image index has empty cells."""
+        """Pixel bounds of the cells of all boxes. A box with a NaN or an invalid image index has empty cells."""
         corners = round_half_away(boxes_in_pixels(boxes, self.scale)).T
         is_valid = (
             (image_index >= 0) & (image_index < self.batch_height_width[0]) & has_no_nan(boxes)
@@ -129,7 +129,7 @@ class BoxMax(Op):
         return y, residual
 
     def _sum_tied_pixels(self, platform: Platform, residual: Any, *xs: Array) -> Array:
-        """The sum of x, or without x the number, of the tied pixels of each cell."""
+        """The sum of the array in `xs` over the tied pixels of each cell, or their number if `xs` is empty."""
         extra_args, x, y = residual
 
         def add(total: Array, is_inside: Array, position: Array, *values: Array) -> Array:
@@ -167,12 +167,12 @@ class BoxMax(Op):
             position.astype(np.int32),
             jnp.arange(flat_dot.shape[2]),
         )
-        # An empty cell has a position out of bounds.
+        # An empty cell has a position out of bounds, which reads 0.
         selected = flat_dot.at[index].get(mode="fill", fill_value=0)
         return selected.astype(x_dot.dtype)
 
     def _flat_positions(self, position: Array, image_index: Array) -> Array:
-        """The flat positions of the selected pixels in all images, out of bounds for an empty cell."""
+        """Flat position of each selected pixel in the batch of images; out of bounds for an empty cell."""
         size, position = math.prod(self.batch_height_width[1:]), position.astype(np.int32)
         image_start = image_index[:, None, None, None] * size
         return jnp.where(
@@ -180,7 +180,7 @@ class BoxMax(Op):
         )
 
     def _uses_ordered_scatter(self, platform: Platform, x: Any) -> bool:
-        """True if one ordered scatter adds cotangents to the pixels. x has the channels of the images."""
+        """True if one scatter in a fixed order adds cotangents to the pixels. x has the channels of the images."""
         if self.ties == "split":
             return False
         problem = problem_of(Window(()), x, platform)

@@ -26,7 +26,7 @@ from jaxpool._plan.problem import Platform
 
 @dataclasses.dataclass(frozen=True)
 class TakeRows(Op):
-    """Rows of x, each at most once, for their positions in x and the inverse of these positions."""
+    """Rows of x, each at most once. Arguments after x: the positions of the rows in x, and the inverse positions."""
 
     linear_in_x = True
     is_pool = False
@@ -43,40 +43,40 @@ class TakeRows(Op):
 def take_rows(x: Array, positions: Array, inverse: Array) -> Array:
     """The rows of x at positions `positions`, with zeros for positions out of bounds.
 
-    `inverse` is the inverse of `positions`.
+    `inverse` has the position in the result of each row of x, or a number out of bounds for a row that is not taken.
     """
     return apply_with_extra_args(TakeRows(), x, positions, inverse)[0]
 
 
 def boxes_in_pixels(boxes: Array, scale: float) -> Array:
-    """Boxes (K, 4) in pixels of the image, in the dtype of sums. A box with a NaN becomes 0."""
+    """Boxes (K, 4) times `scale`, in pixels and in the accumulator dtype. The corners of a box with a NaN become 0."""
     dtype = accumulator_dtype(mean_dtype(boxes.dtype))
     wide_boxes = jnp.where(has_no_nan(boxes)[:, None], boxes.astype(dtype), 0)
     return kernels.round_before_adding(wide_boxes * np.asarray(scale, dtype))
 
 
 def has_no_nan(boxes: Array) -> Array:
-    """Mask of the boxes (K, 4) without NaN."""
+    """Mask (K,) of the boxes (K, 4) without NaN."""
     return ~jnp.isnan(boxes).any(1)
 
 
 def round_half_away(x: Array) -> Array:
-    """x rounded to integers, with halves away from 0."""
+    """Round x to integers, with halves away from 0."""
     return lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO)
 
 
 @dataclasses.dataclass(frozen=True)
 class BoxMean(Op):
-    """The mean of each cell of boxes (K, 4) in images (B, H, W, C), or in a pyramid with one such array per level.
+    """Mean of each cell of boxes (K, 4) in images (B, H, W, C), or in an image pyramid with one such array per level.
 
-    The arguments after the levels are the boxes, in pixels of their level divided by `scale`, the image of each box,
-    and for several levels the level of each box. A box whose image or level does not exist gives 0.
+    After the levels come the boxes, in pixels of their level divided by `scale`, the image index of each box, and for
+    several levels the level of each box. A box whose image or level does not exist gives 0.
     """
 
     output_shape: tuple[int, ...]  # I, J: rows and columns of cells
     scale: float  # factor from box coordinates to pixels
-    samples: int | None  # points per axis of a cell; None is ceil(length of the cell in pixels)
-    offset: float = 0.5  # pixels subtracted from each corner
+    samples: int | None  # points per axis of a cell; None: one per pixel, rounded up
+    offset: float = 0.5  # pixels subtracted from each corner of a box
     min_length: float | None = None  # minimum length of a box in pixels
     empty_is_zero: bool = True  # whether a box without area has the output 0
     own: bool = False  # whether channel c of cell (i, j) reads channel (c * I + i) * J + j of x
@@ -131,7 +131,7 @@ class BoxMean(Op):
         return tuple(dx.reshape(*sizes, dx.shape[-1]).astype(dy.dtype) for dx, sizes in pairs)
 
     def by_pixels(self, platform: Platform) -> bool:
-        """Whether cells gather the few pixels that they need: far fewer products, if XLA vectorises it, as on CPU."""
+        """True if cells gather their few pixels instead of multiplying matrices; fast if XLA vectorises gathers."""
         has_int32_indices = fits_int32(sum(map(math.prod, self.levels)))
         return (
             has_int32_indices
@@ -140,12 +140,12 @@ class BoxMean(Op):
         )
 
     def _concatenates_levels(self, platform: Platform, xs: Sequence[Any], boxes: Any) -> bool:
-        """Whether boxes (K, 4) read from one concatenation of the levels `xs`."""
+        """True if the gathers of boxes (K, 4) read from one concatenation of the levels `xs`."""
         sizes = [x.size if is_int(x.size) else None for x in xs]
         return plans.concatenates_levels(platform, sizes, xs[0].dtype.itemsize, boxes.shape[0])
 
     def _box_spans(self, boxes: Array) -> list[tuple[Array, Array]]:
-        """Start and length of each box, along rows and columns. Infinite lengths become 0."""
+        """Start and length in pixels of each box, along rows and columns. Lengths that are not finite become 0."""
         scaled_boxes = boxes_in_pixels(boxes, self.scale)
         ends = (round_half_away(scaled_boxes) if self.whole else scaled_boxes).T
         spans = []
@@ -154,29 +154,29 @@ class BoxMean(Op):
         ):
             length = end - np.asarray(self.offset, ends.dtype) - start
             if self.min_length is not None:
-                # jnp.maximum would have half the derivative at a tie, `jnp.where` has the one-sided derivative.
+                # `jnp.maximum` would halve the derivative where length equals `min_length`; `jnp.where` does not.
                 length = jnp.where(length < self.min_length, self.min_length, length)
             length = jnp.where(jnp.isfinite(length), length, 0)
             spans.append((start, length))
         return spans
 
     def _is_valid_box(self, boxes: Array, spans: list[tuple[Array, Array]]) -> Array:
-        """Mask of the boxes without NaN, and with area if `empty_is_zero`."""
+        """Mask of the boxes without NaN, and if `empty_is_zero` with positive area."""
         has_area = (spans[0][1] > 0) & (spans[1][1] > 0)
         is_number = has_no_nan(boxes)
         return is_number & has_area if self.empty_is_zero else is_number
 
     @property
     def pixels_per_cell(self) -> int:
-        """Number of pixels that a cell reads: each point interpolates between two pixels per axis."""
+        """Number of pixels that a cell reads: each sample point interpolates between two pixels per axis."""
         return (2 * (self.samples or 1)) ** 2
 
     def _weighted_pixels(
         self, level_numbers: Sequence[int], boxes: Array, image_index: Array, *box_levels: Array
     ) -> tuple[Array, WeightedPixels]:
-        """The index in `level_numbers` of the level of each box, and the pixels of its cells.
+        """The level of each box as an index into `level_numbers`, and the pixels of its cells with their weights.
 
-        Pixels have weight 0 if the level is not in `level_numbers`, or if the image does not exist.
+        Pixels have weight 0 if the level of the box is not in `level_numbers`, or if its image does not exist.
         """
         level_index = jnp.zeros(boxes.shape[0], np.int32)
         sizes: tuple[Any, ...] = self.levels[0]
@@ -203,16 +203,16 @@ class BoxMean(Op):
         )
 
     def _mean_of_level(self, level_number: int, x: Array, *extra_args: Array) -> Array:
-        """The means of the boxes in a level, by products with weights of rows and columns; 0 for other boxes."""
+        """Cell means of the boxes in one level, by products with row and column weights; 0 for all other boxes."""
         dtype = accumulator_dtype(x.dtype)
         wide_x = x.astype(dtype)
         finite = jnp.isfinite(wide_x)
-        # Weights of 0 times infinity or NaN would be NaN.
+        # A weight of 0 times infinity or NaN would be NaN.
         finite_x = jnp.where(finite, wide_x, 0)
         weighted_sums, matrices = self._sum_fn_and_weights(level_number, dtype, *extra_args)
 
         def add_infinities(y: Array) -> Array:
-            """y plus the infinities that its samples touch. A NaN counts as both infinities, whose sum is NaN."""
+            """Add to each mean the infinities among its pixels. A NaN counts as both infinities, whose sum is NaN."""
             constant = lax.stop_gradient(matrices)
             for value in (np.inf, -np.inf):
                 infinity_mask = lax.stop_gradient(~finite & ~(wide_x == -value)).astype(dtype)
@@ -238,7 +238,7 @@ class BoxMean(Op):
     def _sum_fn_and_weights(
         self, level_number: int, dtype: DType, boxes: Array, image_index: Array, *box_levels: Array
     ) -> tuple[Callable[..., Array], tuple[Array, Array]]:
-        """A function of x and two matrices, and these matrices, in groups of boxes of one image of a level."""
+        """A function `weighted_sums(x, row_weights, column_weights)` for one level, and the two weight matrices."""
         if box_levels:
             image_index = jnp.where(box_levels[0] == level_number, image_index, np.int32(-1))
         count, size = boxes.shape[0], plans.num_matmul_boxes(boxes.shape[0])
@@ -262,7 +262,7 @@ class BoxMean(Op):
     def _weight_matrices(
         self, boxes: Array, sizes: Sequence[int], dtype: DType
     ) -> tuple[Array, Array]:
-        """The weights of image rows and columns, of which there are `sizes`, in the rows and columns of cells."""
+        """Weights of the `sizes[0]` image rows in each row of cells, and of the `sizes[1]` columns in each column."""
         spans, matrices = self._box_spans(boxes), []
         for (start, length), cells, size in zip(spans, self.output_shape, sizes, strict=True):
             if self.whole:

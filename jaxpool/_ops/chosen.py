@@ -1,7 +1,7 @@
-"""Read the element at the selected tap of each window, and scatter cotangents to it: for ranks and random draws.
+"""Read the selected element of each window, and scatter cotangents to it: for rank pools and random draws.
 
-A maximum is selected one axis at a time. A rank is not: two overlapping windows may select different elements of
-their common part. Small windows use one expression per tap, large windows a loop over the taps.
+A maximum can be selected one axis at a time. A rank cannot: two overlapping windows may select different elements of
+their intersection. Small windows use one expression per tap (window index), large windows a loop over the taps.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from jaxpool._plan.rank_pool import merges_rows, plan_rank, unrolls_taps, uses_b
 def tap_loop_over(
     window: Window, x: Array, platform: Platform, shape: object = None
 ) -> rolled.TapLoop:
-    """Return a loop over the taps of the windows of x, or of an array of `shape` with the dtype of x."""
+    """Return a loop over the taps (window indices) of a pool of x, or of an array of `shape` with the dtype of x."""
     return rolled.TapLoop(window, merges_rows(problem_of(window, x, platform, shape)))
 
 
@@ -35,10 +35,10 @@ def fold_taps(
     fills: Sequence[Any],
     *window_arrays: Array,
 ) -> rolled.State:
-    """Fold `join_tap(state, tap, elements, *own)` over the taps of the windows, with the initial state `initial_state`.
+    """Fold `join_tap(state, tap, elements, *window_arrays)` over the taps (window indices), from `initial_state`.
 
-    `elements` are the elements of xs at the tap; padding holds `fills`. The state and `window_arrays` have the output
-    shape.
+    `elements` are the elements of `xs` at index `tap` of every window; padding holds `fills`. The state and
+    `window_arrays` have the output shape.
     """
     state = tuple(initial_state)
     if unrolls_taps(window):
@@ -63,7 +63,7 @@ def fold_taps(
 
 
 def pick_selected(window: Window, x: Array, residual: Any, platform: Platform) -> Array:
-    """The element of x at the selected tap of each window, or the mean over the tied taps, given as words of bits."""
+    """The element of x at the window index `residual`, or for a `residual` of tie bits, the mean over tied elements."""
     if isinstance(residual, tuple):
         return mean_of_tied_taps(x, residual, window)
     if uses_backward_loop(window):
@@ -83,7 +83,7 @@ def pick_selected_transpose(window: Window, dy: Array, residual: Any, platform: 
 
 
 class TapResidualPool(Op):
-    """Base class of pools whose residual is the selected tap of each window, or one bit per tied tap."""
+    """Base class of pools whose residual is the tap (window index) of the selected element, or one tie bit per tap."""
 
     window: Window
 

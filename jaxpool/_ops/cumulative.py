@@ -1,6 +1,6 @@
 """Running maximum and minimum along an axis, with the position of the selected element.
 
-The kernels are in `_kernels/scan.py`.
+The scan kernels are in `_kernels/scan.py`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FirstOrLast = Literal["first", "last"]
 
 
 def scan_plan_of(platform: Platform, x: Any) -> ScanPlan:
-    """The plan of a scan of x."""
+    """The plan of a cumulative operation (scan) over x."""
     problem = problem_of(Window(()), x, platform)
     return plan_scan(platform, problem.shape, problem.is_sharded)
 
@@ -35,7 +35,7 @@ def scan_plan_of(platform: Platform, x: Any) -> ScanPlan:
 class RunningExtremum(Op):
     """Running maximum or minimum along `axis`. Residual: the position of the selected element.
 
-    `reset`, which broadcasts to x, is True at the first element of each episode. The scan does not cross episodes.
+    `reset`, which broadcasts to x, is True at the first element of each episode. Every episode is scanned separately.
     """
 
     kind: Kind

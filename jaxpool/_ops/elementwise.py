@@ -1,4 +1,4 @@
-"""Elementwise maximum or minimum of several arrays, and `match_shardings`, which gives its operands one sharding."""
+"""Elementwise maximum or minimum of several arrays, and `match_shardings`, which reshards arrays to one sharding."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from jaxpool._ops.op import Op
 from jaxpool._plan.problem import Platform
 
 Shape = tuple[Any, ...]
-NaNHandling = Literal["wins", "loses"]  # whether NaN wins against a number; NaNs tie
+NaNHandling = Literal["wins", "loses"]  # whether NaN wins against a number; two NaNs tie
 
 
 def _replaces_best(
@@ -36,7 +36,7 @@ def _replaces_best(
     ties: Literal["first", "last"],
     nan_handling: NaNHandling,
 ) -> Array:
-    """True where `challenger` replaces `best`, which comes before it."""
+    """True where `challenger` replaces `best`, the extremum of the arrays before `challenger`."""
     if nan_handling == "wins" or not is_float(best.dtype):
         return challenger_wins(challenger, best, kind, ties)
     beats, beats_or_ties = (lax.gt, lax.ge) if kind == "max" else (lax.lt, lax.le)
@@ -48,7 +48,7 @@ def _replaces_best(
 
 
 def _wins_or_ties(x: Array, other: Array, kind: Kind, nan_handling: NaNHandling) -> Array:
-    """True where x is the maximum or minimum of x and `other`, or ties."""
+    """True where x is the extremum of x and `other`, also if both tie."""
     wins_or_ties = (lax.ge if kind == "max" else lax.le)(x, other)
     if not is_float(x.dtype):
         return wins_or_ties
@@ -58,7 +58,7 @@ def _wins_or_ties(x: Array, other: Array, kind: Kind, nan_handling: NaNHandling)
 
 @dataclasses.dataclass(frozen=True)
 class ElementwiseExtremum(Op):
-    """Elementwise maximum or minimum of arrays of `shapes`. Residual: the index of the winner, or the tie bits."""
+    """Elementwise maximum or minimum of arrays of `shapes`. Residual: the index of the selected array, or tie bits."""
 
     kind: Kind
     ties: Ties
@@ -72,7 +72,7 @@ class ElementwiseExtremum(Op):
 
     @property
     def materialises_inputs(self) -> bool:
-        """True if the tie bits need several words, which may be computed in separate passes."""
+        """True if the tie bits need several words, which XLA may compute in separate loops over the inputs."""
         return self.ties == "split" and len(self.shapes) > BITS_PER_WORD
 
     @property
@@ -85,7 +85,7 @@ class ElementwiseExtremum(Op):
 
     @property
     def _is_pair(self) -> bool:
-        """True for two arrays with ties "split", which need fewer comparisons as one always wins."""
+        """True for two arrays with ties "split": fewer comparisons suffice, as one array always wins or ties."""
         return self.ties == "split" and len(self.shapes) == 2
 
     def _cast_and_broadcast(self, x: Array, dtype: Any) -> Array:
@@ -95,7 +95,7 @@ class ElementwiseExtremum(Op):
         return lax.broadcast_in_dim(x, shape, axes) if x.shape != shape else x
 
     def _sum_broadcast_axes(self, dx: Array, input_index: int) -> Array:
-        """The transpose of `_cast_and_broadcast`: sum over the broadcast axes."""
+        """The transpose of `_cast_and_broadcast`: sum `dx` over the broadcast axes."""
         shape, dtype = self.shapes[input_index], self.dtypes[input_index]
         num_leading = dx.ndim - len(shape)
         stretched_axes = [
@@ -140,9 +140,9 @@ class ElementwiseExtremum(Op):
         return from_comparison_dtype(best, self.dtype), (index,)
 
     def _extremum_and_tie_bits(self, xs: Sequence[Array]) -> tuple[Array, BitWords]:
-        """The extremum of xs, and one bit per array, set where it ties, in words of up to `BITS_PER_WORD` bits.
+        """The extremum of xs, and one bit per array, set where the array ties, in words of up to `BITS_PER_WORD` bits.
 
-        One pass computes both. A second pass could recompute xs with another rounding and find no tied array.
+        One loop computes both results. A second loop could recompute xs with other rounding and find no tied array.
         """
         best = xs[0]
         sizes = [min(BITS_PER_WORD, len(xs) - first) for first in range(0, len(xs), BITS_PER_WORD)]
@@ -170,7 +170,7 @@ class ElementwiseExtremum(Op):
         return is_tap_tied(winners, input_index)
 
     def _share_among_tied(self, total: Array, winners: BitWords) -> Array:
-        """Return total divided by the number of tied arrays."""
+        """Return `total`, divided by the number of tied arrays if ties are split."""
         if self.ties != "split":
             return total
         if self._is_pair:
@@ -202,7 +202,7 @@ class ElementwiseExtremum(Op):
 def match_shardings(xs: Sequence[Array]) -> list[Array]:
     """Broadcast xs to one shape and reshard them to one sharding, if the type of any array has a sharding.
 
-    JAX does so in its own elementwise functions. If arrays disagree along an axis, the first sharded one decides.
+    JAX's elementwise functions do the same. If shardings differ along an axis, the first array sharded there decides.
     Arrays are broadcast in float32 or wider, so that the transpose adds cotangents in that dtype.
     """
     specs = [(jax.typeof(x).sharding.spec, x) for x in xs]

@@ -1,6 +1,6 @@
 """Find the jaxpool ops of a jaxpr, for `jaxpool.plan_of`.
 
-Every equation of the two primitives of `linear_map`, also in nested jaxprs, becomes a `OpEquation`.
+Every equation of the two primitives of `linear_map.py`, also in nested jaxprs, becomes an `OpEquation`.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ Direction = Literal["value", "forward", "tangent", "backward"]
 
 
 class OpEquation(NamedTuple):
-    """One jaxpool equation of a jaxpr. Input types are None where a derivative equation does not carry them."""
+    """One jaxpool equation of a jaxpr. In a derivative, the type of an input without a tangent or cotangent is None."""
 
     op: Op
     direction: Direction
-    # Types of the inputs and the extra arguments, and of the outputs, without the axes of a vmap.
+    # Types of the inputs and then the other arguments, and of the outputs, without vmapped axes.
     arg_types: tuple[Any, ...]
     outputs: tuple[Any, ...]
     vmap_sizes: tuple[int, ...]  # Axis sizes of the vmaps around the equation.
-    residual: tuple[Any, ...]  # Types of the residual, in a derivative.
+    residual: tuple[Any, ...]  # Types of the residual, if the equation is a derivative.
     equation_path: tuple[Any, ...]  # The enclosing equations and the equation itself.
     has_stopped_inputs: bool = False  # True if all inputs come from `jax.lax.stop_gradient`.
 
 
 def find_op_equations(jaxpr: Any, equation_path: tuple[Any, ...] = ()) -> Iterator[OpEquation]:
-    """Yield every op of a jaxpr, in the order of its equations."""
-    stopped_vars: list[Any] = []  # not a set: literals are not hashable
+    """Yield an `OpEquation` for every jaxpool op of a jaxpr and its nested jaxprs, in program order."""
+    stopped_vars: list[Any] = []  # not a set: jaxpr literals are not hashable
     for equation in jaxpr.eqns:
         inner_path = (*equation_path, equation)
         if equation.primitive.name == "stop_gradient":
@@ -101,7 +101,7 @@ def _describe_linear_map(equation_path: tuple[Any, ...]) -> OpEquation:
 
 
 def _types_inside_vmaps(avals: Sequence[Any], batch: tuple[BatchDims, ...]) -> list[Any]:
-    """The types of arguments inside the vmaps. The last entry of `batch` is the outermost vmap."""
+    """Types of the arguments without their vmapped axes. The last entry of `batch` is the outermost vmap."""
     return [
         _remove_mapped_axes(aval, [dims[arg_index] for dims in batch])
         for arg_index, aval in enumerate(avals)
@@ -109,7 +109,7 @@ def _types_inside_vmaps(avals: Sequence[Any], batch: tuple[BatchDims, ...]) -> l
 
 
 def _remove_mapped_axes(aval: Any, dims: Sequence[int | None]) -> Any:
-    """The type of an array without its mapped axes."""
+    """The type of an array without its vmapped axes, `dims`."""
     shape, spec = list(aval.shape), list(aval.sharding.spec)
     for dim in reversed(dims):
         if dim is not None:

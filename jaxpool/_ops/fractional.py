@@ -1,10 +1,10 @@
 """Fractional max and average pools: windows of one width at random starts, which are known only at run time.
 
-An ordinary pool with stride 1 computes every possible window, and the outputs at the random starts are selected. A
-gather could select them, but its transpose is a scatter. Random numbers move a start only a little: window i begins at
-one of a few places known at trace time (`places_of`). The forward pass reads all of them and selects one. The backward
-pass reads, for each place, the few windows that may begin there (`windows_at`) and adds the cotangents of the windows
-that do. No direction scatters, so sums are deterministic.
+An ordinary pool with stride 1 computes a window at every position, and the outputs at the random starts are selected.
+A gather could select them, but the transpose of a gather is a scatter. Random numbers move a start only a little:
+window i starts at one of a few positions known at trace time (`possible_starts`). The forward pass reads the outputs
+at all these positions and selects one. The backward pass reads, for each position, the few windows that may start there
+(`possible_windows`) and adds the cotangents of the windows that do. Without scatters, sums are deterministic.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from jaxpool._plan.problem import Platform, barrier_of
 
 @dataclasses.dataclass(frozen=True)
 class FractionalAxis:
-    """`out` windows of `width` elements over an axis of `size` elements, at nearly equal distances."""
+    """`out` windows of `width` elements, at nearly equal distances along an axis of `size` elements."""
 
     axis: int
     size: int
@@ -44,11 +44,11 @@ class FractionalAxis:
 
     @property
     def last_start(self) -> int:
-        """The last possible start, which is the start of the last window."""
+        """The largest possible start, which is the start of the last window."""
         return self.size - self.width
 
     def starts(self, sample: Array) -> Array:
-        """The starts of the windows along the axis, from random numbers with size 1 there."""
+        """The starts of the windows along `axis`. `sample` holds random numbers and has size 1 along `axis`."""
         sample = jnp.moveaxis(sample, self.axis, -1)
         last_start = lax.full_like(sample, self.last_start, np.int32)
         if self.out == 1:
@@ -63,10 +63,10 @@ class FractionalAxis:
 
     @property
     def _start_offsets(self) -> range:
-        """The possible offsets of the start of window i from `i * last // (out - 1)`.
+        """The possible offsets of the start of window i from `i * last_start // (out - 1)`.
 
-        A random number moves a start by at most 1. Rounding may move it back by 1 if the exact start is an integer. On
-        long axes it moves any start in both directions, by up to four rounding errors of the last start.
+        A random number moves a start forward by at most 1. Rounding may move a start back by 1 if its exact value is an
+        integer. On long axes, rounding moves starts in both directions, by up to four rounding errors of `size`.
         """
         if self.out == 1:
             return range(1)
@@ -76,7 +76,7 @@ class FractionalAxis:
         return range(-max(error, has_exact_start), 2 + error)
 
     def possible_starts(self) -> list[Any]:
-        """One vector of window starts per possible offset: a NumPy array, or a traced array on long axes."""
+        """One vector of window starts per offset in `_start_offsets`; traced arrays on long axes, else NumPy arrays."""
         window_index = int32_iota(self.out)
         exact_start = window_index + np.int32(self.last_start)  # the start of a single window
         if self.out > 1:
@@ -89,7 +89,7 @@ class FractionalAxis:
         ]
 
     def possible_windows(self) -> list[Any]:
-        """Vectors with one window per place, which may begin there; `out` or more means no window."""
+        """Vectors with the index of a window that may start at each position; `out` or more means no window."""
         start = int32_iota(self.last_start + 1)
         if self.out == 1:
             return [np.int32(self.last_start) - start]
@@ -104,7 +104,7 @@ class FractionalAxis:
         ]
 
     def gather_at_starts(self, start: Array, x: Array) -> Array:
-        """The elements of x, which has one per possible start, at the starts of the windows."""
+        """The elements of x at the starts of the windows. x has one element per position from 0 to `last_start`."""
         first_candidate, *other_candidates = self.possible_starts()
         y = self._take_clipped(x, first_candidate)
         for candidates in other_candidates:
@@ -115,7 +115,7 @@ class FractionalAxis:
         return y
 
     def add_at_starts(self, start: Array, y: Array) -> Array:
-        """The transpose of `gather_at_starts`."""
+        """The transpose of `gather_at_starts`: add each element of y at the start of its window."""
         position, parts = (
             self._expand_vector(jnp.arange(self.last_start + 1, dtype=np.int32), y.ndim),
             [],
@@ -138,30 +138,30 @@ class FractionalAxis:
 
 @dataclasses.dataclass(frozen=True)
 class FractionalOp(Op):
-    """Base class of pools over random windows. Extra arguments: one array of random numbers per pooled axis."""
+    """Base class of pools over windows at random starts. Extra arguments: random numbers, one array per pooled axis."""
 
     dims: tuple[FractionalAxis, ...]
 
     @property
     def window(self) -> Window:
-        """The window of the pool over all possible starts."""
+        """The stride-1 window of a pool that computes an output at every possible start."""
         dims = [(d.axis, d.size, d.width, d.last_start + 1) for d in self.dims]
         return Window(
             tuple(Axis(axis, size, width, 1, 1, 0, 0, n) for axis, size, width, n in dims)
         )
 
     def starts(self, samples: Sequence[Array]) -> tuple[Array, ...]:
-        """The starts of the windows along each axis."""
+        """The random starts of the windows, one array per pooled axis."""
         pairs = zip(self.dims, samples, strict=True)
         return tuple(dim.starts(sample) for dim, sample in pairs)
 
     @property
     def pool(self) -> SelectPool | SumPool:
-        """The pool of the windows at all possible starts."""
+        """The stride-1 pool that computes an output at every possible start."""
         raise NotImplementedError
 
     def _gather_starts(self, platform: Platform, starts: Sequence[Array], y: Array) -> Array:
-        """The elements of y at the starts of the windows."""
+        """The elements of y at the random starts of the windows, along every pooled axis."""
         for dim, start in zip(self.dims, starts, strict=True):
             y = materialise(barrier_of(platform), dim.gather_at_starts, start, y)
         return y
@@ -169,7 +169,7 @@ class FractionalOp(Op):
     def _transposed(
         self, platform: Platform, residual: Any, starts: Sequence[Array], dy: Array
     ) -> tuple[Array]:
-        """The transpose of `_gather_starts`, and of the pool with its `residual`."""
+        """The cotangent of x: the transpose of `_gather_starts`, then the transpose of `pool` with its `residual`."""
         y = cast(dy, accumulator_dtype(dy.dtype))
         for dim, start in zip(self.dims[::-1], starts[::-1], strict=True):
             y = materialise(barrier_of(platform), dim.add_at_starts, start, y)
@@ -178,7 +178,7 @@ class FractionalOp(Op):
 
 @dataclasses.dataclass(frozen=True)
 class FractionalMax(FractionalOp):
-    """Fractional max pool. Residual: the tap that the window at each place selects, and the starts."""
+    """Fractional max pool. Residual: the selected tap (window index) at every possible start, and the random starts."""
 
     ties: TieOrder = "first"
 
@@ -196,7 +196,7 @@ class FractionalMax(FractionalOp):
         return self._gather_starts(platform, starts, y), (tap, starts)
 
     def position(self, residual: tuple[Array, tuple[Array, ...]]) -> Array:
-        """The flat position of each maximum in the input."""
+        """The flat position in the input of the maximum of each window."""
         tap, starts = residual
         for dim, start in zip(self.dims, starts, strict=True):
             tap = dim.gather_at_starts(start, tap)

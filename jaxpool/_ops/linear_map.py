@@ -1,13 +1,13 @@
 """The two JAX primitives behind all ops, with their AD, batching and lowering rules.
 
-`compute` evaluates an op. Its JVP rule computes output and residual by the op's primal, and the tangent by
-`linear_map` with that residual. JAX differentiates kernels only with respect to residuals (`differentiable_residual`).
+`compute` evaluates an op. Its JVP rule computes the output and the residual, and the tangent by `linear_map` with that
+residual. JAX's AD differentiates kernels only with respect to residuals (`Op.has_differentiable_residual`).
 
-`linear_map` pairs an op's hand-written linear map with its transpose: the transpose of the primitive is the primitive
-in the other direction. All AD modes run the op's kernels, and only the residual is saved for the backward pass. The
+`linear_map` runs the hand-written `Op.linear`, or if `transposed`, `Op.transpose`. The transpose rule of the primitive
+flips `transposed`. All AD modes run the op's kernels, and only the residual is saved for the backward pass. The
 batching rule is `vmap` of the kernel.
 
-Each platform has its own lowering. Only public modules of JAX are used: `jax.extend.core.Primitive` and
+Each platform has its own lowering rule. The primitives use only public modules of JAX: `jax.extend.core.Primitive` and
 `jax.interpreters`.
 """
 
@@ -38,19 +38,19 @@ PLATFORMS: dict[str | None, Platform] = {
     None: "portable",  # any other platform
 }
 
-# The platform to trace for in place of the platform of the default device, for a device that is not present.
+# The platform to trace for instead of the default device's platform, to plan for a device that is not present.
 # Created at import, because JAX does not support creating user contexts while other threads run.
 platform_override = jax.make_user_context(None)
 
 compute_p = core.Primitive("jaxpool")
 linear_p = core.Primitive("jaxpool_linear_map")
-BatchDims = tuple[int | None, ...]  # the axis of each argument that a vmap maps, or None
+BatchDims = tuple[int | None, ...]  # the axis of each argument that vmap maps, or None
 
 
 def tracing_platform() -> Platform:
-    """The platform that a program is probably traced for: the platform of the default device.
+    """The platform of the default device, for which JAX probably traces the current program.
 
-    It decides the residual of an op. Lowered for another platform, the program gives the same results.
+    The traced platform decides the residual of an op. A program lowered for another platform gives the same results.
     """
     device = jax.config.jax_default_device  # type: ignore[attr-defined]
     name = platform_override.value or getattr(device, "platform", device) or jax.default_backend()
@@ -58,7 +58,7 @@ def tracing_platform() -> Platform:
 
 
 def compute(op: Op, method: str, *xs: Array) -> Any:
-    """Bind the method `method` of `op` to xs. The derivative is the op's linear map; a residual has none."""
+    """Bind the method of `op` named `method` to xs. The output has the derivative `op.linear`, the residual none."""
     params = (("op", op), ("what", method), ("batch", ()))
     tree = _output_types_and_tree(
         _compute_kernel, tuple(map(jax.typeof, xs)), params, jax.sharding.get_abstract_mesh()
@@ -73,7 +73,7 @@ def value(op: Op, *xs: Array) -> Array:
 
 
 def value_and_residual(op: Op, *args: Array) -> tuple[Array, Any]:
-    """The output and the residual of `op`, from its inputs and extra arguments."""
+    """The output and the residual of `op`. `args` holds the inputs of `op`, then its other arguments."""
     xs = args[: op.num_inputs]
     if op.linear_in_x:
         y = linear_map(op, args[op.num_inputs :], xs, nonzero=(True,) * len(xs))[0]
@@ -95,7 +95,7 @@ def linear_map(
 ) -> list[Array]:
     """Bind `op.linear` to the tangents xs, or if `transposed`, `op.transpose` to the cotangents xs.
 
-    `nonzero` is True for the inputs that have a nonzero tangent, or whose cotangents are returned.
+    `nonzero` is True for each input that has a nonzero tangent, or if `transposed`, whose cotangent is returned.
     """
     leaves, tree = jax.tree.flatten(residual)
     outputs: list[Array] = linear_p.bind(
@@ -147,7 +147,7 @@ def _linear_kernel(
 
 
 def kernel_of(equation: Any, platform: Platform) -> Callable[..., Any]:
-    """The kernel that an equation of one of the two primitives runs on a platform."""
+    """The kernel that `equation`, with one of the two jaxpool primitives, runs on `platform`."""
     kernel_fn = _compute_kernel if equation.primitive is compute_p else _linear_kernel
     return functools.partial(kernel_fn, platform=platform, **equation.params)
 
@@ -158,7 +158,7 @@ def kernel_of(equation: Any, platform: Platform) -> Callable[..., Any]:
 @functools.partial(jax.jit, static_argnames=("primitive", "params"))
 def _bind_under_jit(*args: Array, primitive: Any, params: tuple[tuple[str, Any], ...]) -> Any:
     if not any(isinstance(x, jax.core.Tracer) for x in args):
-        # `jax_debug_nans` runs without jit to find the operation that made a NaN: this one.
+        # With `jax_debug_nans`, JAX reruns a program without jit to find the operation that made a NaN: this op.
         raise FloatingPointError(f"invalid value encountered in {dict(params)['op']}")
     return primitive.bind(*args, **dict(params))
 
@@ -169,7 +169,7 @@ def _output_types_and_tree(
 ) -> tuple[Any, Any]:
     """The output types of `kernel_fn` and their tree structure.
 
-    Tracing the "portable" kernel also gives the right shardings and manual axes.
+    Tracing the kernel of the "portable" platform also gives the output shardings and varying mesh axes.
     """
     portable_kernel = functools.partial(kernel_fn, platform="portable", **dict(params))
     jaxpr, shapes = jax.make_jaxpr(portable_kernel, return_shape=True)(*avals)
@@ -201,7 +201,7 @@ def _register_rules(primitive: Any, kernel_fn: Callable[..., Any]) -> None:
 def _wrap_lowering_rule(lowering_rule: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a lowering rule so that kernels can read `inlines_calls` and `is_partitioned`.
 
-    JAX inlines the calls of programs for several platforms and of programs with symbolic sizes.
+    JAX inlines all calls of a program that is lowered for several platforms or has symbolic sizes.
     """
 
     def lower(ctx: Any, *args: Any, **params: Any) -> Any:
@@ -215,7 +215,7 @@ def _wrap_lowering_rule(lowering_rule: Callable[..., Any]) -> Callable[..., Any]
 
 
 def _has_many_devices(module: Any) -> bool:
-    """Return True if XLA partitions the program. In a `shard_map` over all mesh axes it does not."""
+    """Return True if XLA partitions the program. XLA does not partition inside a `shard_map` over all mesh axes."""
     axis_context: Any = getattr(module, "axis_context", None)
     if hasattr(axis_context, "manual_axes"):
         sizes = axis_context.mesh.shape.items()
@@ -241,7 +241,7 @@ def _move_to_front(x: Array, dim: int | None, mapped_x: Array, axis: int) -> Arr
 def _batch_linear(
     args: Any, dims: Any, *, tree: Any, batch: tuple[BatchDims, ...], **params: Any
 ) -> Any:
-    """Residuals keep their mapped axis in place; tangents and cotangents get it as their first axis."""
+    """Residuals keep their mapped axis in place; tangents and cotangents get the mapped axis as their first axis."""
     num_residuals = tree.num_leaves
     mapped_x, axis = next((x, dim) for x, dim in zip(args, dims, strict=True) if dim is not None)
     pairs = zip(args[num_residuals:], dims[num_residuals:], strict=True)
@@ -260,7 +260,7 @@ def _zero_tangent(aval: Any) -> ad.Zero:
 def _jvp_compute(
     primals: Any, tangents: Any, *, op: Op, what: str, batch: tuple[BatchDims, ...]
 ) -> Any:
-    """The tangent of the output is the linear map. Extra arguments and the residual are constants."""
+    """JVP rule of `compute`: the output tangent is `linear_map`. Extra arguments and the residual are constants."""
     nonzero = tuple(not isinstance(dot, ad.Zero) for dot in tangents[: op.num_inputs])
     if not any(nonzero):
         ys = compute_p.bind(*primals, op=op, what=what, batch=batch)
@@ -281,7 +281,7 @@ def _jvp_compute(
 
 
 def _jvp_linear(primals: Any, tangents: Any, **params: Any) -> Any:
-    """Residuals are constants, unless the op has `differentiable_residual`."""
+    """JVP rule of `linear_map`. Residuals are constants, unless the op sets `has_differentiable_residual`."""
     num_residuals = params["tree"].num_leaves
     ys = linear_p.bind(*primals, **params)
     x_tangents, out_dots = tangents[num_residuals:], [_zero_tangent(jax.typeof(y)) for y in ys]

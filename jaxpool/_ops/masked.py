@@ -1,12 +1,12 @@
-"""Windowed pools with a `where` mask: the pool without a mask, of an x whose masked elements cannot win or add.
+"""Windowed pools with a `where` mask: unmasked pools of an x whose masked elements (`where` False) are replaced.
 
     where    1    0    0    1
     x        5    9   nan -inf
     max      5  -inf -inf -inf   three elements tie, but only the last may be selected
     sum      5    0    0  -inf
 
-Averages replace masked elements by 0, soft pools by the least value. Ranks use keys that no float has.
-A mask has the rank of x and its size along pooled axes. Along other axes its size may be 1.
+Averages replace masked elements by 0, soft pools by -inf. Rank pools give masked elements keys that no float has.
+A mask has the rank of x, and the size of x along pooled axes. Along other axes, the size of a mask may be 1.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def fill_masked(x: Array, mask: Array, fill: Any) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class _AnyUnmaskedPool(SelectPool):
-    """Maximum of bools, stored, because XLA would otherwise pool the mask again in every consumer."""
+    """Maximum of bools with its result stored in memory; otherwise XLA would pool the mask again for every use."""
 
     def value(self, platform: Platform, x: Array) -> Array:
         pool_value = functools.partial(SelectPool.value, self, platform)
@@ -51,7 +51,7 @@ class _AnyUnmaskedPool(SelectPool):
 
 
 def any_unmasked(window: Window, mask: Array) -> Array:
-    """True where a window has an element with `mask` True. Broadcasts to the output."""
+    """True where a window has an element with `mask` True. The result broadcasts to the output of the pool."""
     return apply(_AnyUnmaskedPool(window, "max", "first"), "jvp", mask)
 
 
@@ -59,8 +59,8 @@ def any_unmasked(window: Window, mask: Array) -> Array:
 class MaskedSelect(Op):
     """Max or min pool with a `where` mask. Residual: the residual of the pool without a mask, and the mask.
 
-    Masked elements become the identity of the pool, which may tie with elements that take part. The pool never selects
-    a masked element, because its `real` argument marks the unmasked taps.
+    Masked elements become the identity of the pool (-inf for a maximum), which may tie with unmasked elements. The pool
+    never selects a masked element, because the last argument of its `primal` marks the unmasked elements.
     """
 
     window: Window
@@ -75,7 +75,7 @@ class MaskedSelect(Op):
 
     @property
     def _unmasked_pool(self) -> Any:
-        """The pool without a mask. It is no `Reduction`: `masked_extremum` applies that op with the mask itself."""
+        """The pool without a mask, never a `Reduction`: `masked_extremum` passes the mask directly to a `Reduction`."""
         return pool_op(self.window, self.kind, self.ties, saves_index=True)
 
     def value(self, platform: Platform, x: Array, mask: Array) -> Array:
@@ -86,9 +86,8 @@ class MaskedSelect(Op):
     def primal(self, platform: Platform, x: Array, mask: Array) -> tuple[Array, Any]:
         pool = self._unmasked_pool
         unmasked_taps: Any = mask
-        if not isinstance(
-            pool, RecomputedTiesPool
-        ):  # the max pool of the mask selects unmasked taps
+        # The max pool of the mask selects an unmasked element, or marks all unmasked elements.
+        if not isinstance(pool, RecomputedTiesPool):
             unmasked_taps = dataclasses.replace(pool, kind="max").primal(platform, mask)[1]
         unmasked_args = unmasked_taps if isinstance(unmasked_taps, tuple) else (unmasked_taps,)
         y, pool_residual = pool.primal(
@@ -129,11 +128,11 @@ def masked_rank(op: RankPool, x: Array, mask: Array, autodiff: Autodiff = "jvp")
 
 
 def masked_soft_pool(op: SoftPool, x: Array, mask: Array, *temperature: Array) -> Array:
-    """Apply the masked `op`. A window without elements gives 0, for a log-sum-exp the least value of the dtype."""
+    """Apply `op` with a mask. A window whose elements are all masked gives 0, or the least value for log-sum-exp."""
     has_elements = any_unmasked(op.window, mask)
     is_empty_window = jnp.logical_not(has_elements)
     y = apply_ranged(op, x, *temperature, is_empty_window, mask)
     if not isinstance(op, LogSumExpPool):
         return y
-    # An addition, as y is 0 in such windows: the transpose of a select would be another pass over the cotangents.
+    # y is 0 if all elements are masked. Adding is cheaper than a select, whose transpose reads the cotangents again.
     return y + jnp.where(has_elements, 0, reduction_identity(x.dtype, "max")).astype(x.dtype)

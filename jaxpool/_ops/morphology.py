@@ -1,6 +1,6 @@
-"""Grey dilation and erosion: the maximum of window elements plus a kernel, or the minimum of elements minus it.
+"""Grey dilation and erosion: the maximum of window elements plus a kernel, or the minimum of elements minus a kernel.
 
-A small kernel is one expression with a term per tap, a large kernel a loop over the taps.
+A small kernel unrolls to one term per tap (window index), a large kernel runs a loop over the taps.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from jaxpool._plan.program_length import uses_morphology_loop
 
 
 def wide_dtype(dtype: DType) -> DType:
-    """The dtype of sums, at least 32 bits wide."""
+    """The dtype of element plus kernel, at least 32 bits wide."""
     is_small = not is_float(dtype) and dtype.itemsize < 4
     return jnp.dtype(np.int32) if is_small else accumulator_dtype(dtype)
 
@@ -44,8 +44,8 @@ class Morphology(Op):
     """Maximum of elements plus a kernel ("max"), or minimum of elements minus a kernel ("min").
 
     The kernel has the shape `(window.size, *shape)`; `shape` has the rank of x, and size 1 except along `channel_axis`.
-    Only `taps` take part, flat and ascending; all of them with ties "split". Residual: the selected tap, or one bit
-    per tied tap. With ties "split", a large kernel saves x, the kernel and y.
+    `taps` has the flat window indices that take part, ascending; all indices for ties "split". Residual: the selected
+    tap, or for ties "split" one bit per tap. With ties "split", a large kernel instead saves x, the kernel and y.
     """
 
     window: Window
@@ -65,7 +65,7 @@ class Morphology(Op):
         return self._is_large and self.ties == "split"
 
     def weights(self, kernel: Array, dtype: DType) -> Array:
-        """The terms to add at each tap."""
+        """The terms to add to the elements at each window index: the kernel, negated for a minimum."""
         weights = cast(kernel, dtype)
         return weights if self.kind == "max" else -weights
 
@@ -74,11 +74,11 @@ class Morphology(Op):
         return lax.max if self.kind == "max" else lax.min
 
     def _add_weights(self, tap_weights: Array, tap: Any, element: Array) -> Array:
-        """The sum of the elements and weights of a tap, which may be traced; in the padding the identity."""
+        """`element + tap_weights` at the window index `tap`, which may be traced; the identity in integer padding."""
         term = element + slices.broadcast_like(tap_weights, element)
         if not self.window.is_padded or is_float(term.dtype):
             return term
-        # A sum changes an integer fill.
+        # Adding a weight changes the fill value of integer padding.
         is_inside = slices.broadcast_like(
             tap_loop.tap_inside_mask(self.window, tap, term.ndim), term
         )
@@ -96,11 +96,11 @@ class Morphology(Op):
         return terms
 
     def _tap_loop(self, taps: Sequence[int] | None = None) -> rolled.TapLoop:
-        """Return a loop over `taps`, by default over all taps."""
+        """Return a loop over the window indices `taps`, by default over all indices."""
         return rolled.TapLoop(self.window, flat_taps=taps, has_weights=True)
 
     def _planes_and_weights(self, x: Array, kernel: Array) -> tuple[Array, Array]:
-        """The planes of x for `_tap_loop`, and the terms to add at each tap."""
+        """The planes of x for `_tap_loop` (see `TapLoop`), and the kernel terms to add at each window index."""
         dtype = wide_dtype(x.dtype)
         planes = self._tap_loop(self.taps).to_planes(
             cast(x, dtype), reduction_identity(dtype, self.kind)
@@ -150,7 +150,7 @@ class Morphology(Op):
         return outputs
 
     def _tied_taps(self, x: Array, kernel: Array, y: Array) -> rolled.Selection:
-        """The tied taps of a large kernel."""
+        """The tied elements of each window, for a large kernel."""
         planes, weights = self._planes_and_weights(x, kernel)
 
         def is_tied(tap: Array, y: Array, element: Array) -> Array:
@@ -164,13 +164,13 @@ class Morphology(Op):
         )
 
     def _selection(self, residual: Any) -> rolled.Selection:
-        """The selected or tied taps of a large kernel."""
+        """The selected or tied elements of each window, for a large kernel."""
         if self.ties == "split":
             return self._tied_taps(*residual)
         return rolled.tap_selection(self._tap_loop(), residual)
 
     def _is_selected(self, residual: Any, tap: Any) -> Array:
-        """True where a tap of a small kernel, which may be traced, is selected or tied."""
+        """True where the window index `tap`, which may be traced, is selected or tied, for a small kernel."""
         if self.ties != "split":
             return slices.is_tap_chosen(tap, residual)
         (word,) = residual  # small windows have at most 32 taps
@@ -226,7 +226,7 @@ class Morphology(Op):
     def _kernel_cotangent(
         self, is_selected: Callable[[Array], Array], share: Array, dtype: DType
     ) -> Array:
-        """The cotangent of the kernel: for each tap, the sum of `share` over the outputs that select it."""
+        """Cotangent of the kernel: for each window index, the sum of `share` over the outputs that select the index."""
         summed_axes = tuple(axis for axis in range(share.ndim) if axis != self.channel_axis)
 
         def scan_step(_: None, tap: Array) -> tuple[None, Array]:
@@ -238,5 +238,5 @@ class Morphology(Op):
 
 
 def _weights_of_tap(weights: Array, tap: Array) -> Array:
-    """The weights of a traced tap."""
+    """The kernel terms at a traced window index `tap`."""
     return lax.dynamic_index_in_dim(weights, tap, keepdims=False)

@@ -1,6 +1,6 @@
 """The base class of all ops: value, residual, linear map and its transpose, for each platform.
 
-An op has no AD rules and no primitives. `linear_map.py` defines both for all ops, and `apply.py` binds them.
+Ops share two primitives and their AD rules: `linear_map.py` defines the primitives, and `apply.py` binds them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ is_partitioned = jax.make_user_context(False)
 
 
 def problem_of(window: Window, x: Array, platform: Platform, shape: Any = None) -> Problem:
-    """The `Problem` of a pool over `window` of x, or of an array of `shape` with the dtype of x."""
+    """The `Problem` (input of a plan) of a pool over `window` of x, or of an array of `shape` with the dtype of x."""
     sizes = tuple(int(n) if is_int(n) else None for n in (x.shape if shape is None else shape))
     return Problem(window, sizes, x.dtype.name, platform, is_sharded(x), is_partitioned.value)
 
@@ -29,17 +29,17 @@ def problem_of(window: Window, x: Array, platform: Platform, shape: Any = None) 
 class Op:
     """An operation and its derivative. Subclasses are frozen dataclasses: hashable, and static under `jit`."""
 
-    # Number of inputs of the linear map. The arguments after them are extra arguments, such as a `where` mask.
+    # Number of inputs of the linear map. Arguments after the inputs are extra arguments, such as a `where` mask.
     num_inputs = 1
-    # True if JAX may differentiate the "portable" linear maps with respect to the residual.
+    # True if JAX may differentiate `linear` and `transpose` for "portable" with respect to the residual.
     has_differentiable_residual = False
     # True if the op is linear in its inputs: `value` is `linear`, and the residual is the extra arguments.
     linear_in_x = False
     # True if `primal` (`materialises_inputs`) or the linear maps (`materialises_residual`) compare arguments with
-    # results of an earlier pass. XLA must store such arguments, as it may recompute them with another rounding.
+    # results computed from them earlier. XLA must store such arguments: a recomputation may round differently.
     materialises_inputs = False
     materialises_residual = False
-    # False for data movement that is only part of a pool: `plan_of` leaves it out.
+    # False for data movement that is only a step of a pool: `jaxpool.plan_of` omits such ops.
     is_pool = True
 
     def value(self, platform: Platform, *xs: Array) -> Array:
@@ -51,9 +51,9 @@ class Op:
         return self.value(platform, *xs)
 
     def saved_residual(self, y: Any, *args: Any) -> Any:
-        """The residual, if it is made of the output y and arguments, which have their own derivatives.
+        """The residual if it consists of the output y and arguments; None if `primal` computes the residual.
 
-        None if `primal` computes the residual. Second derivatives need `has_differentiable_residual`.
+        Second derivatives of an op with such a residual need `has_differentiable_residual`.
         """
         return args[self.num_inputs :] if self.linear_in_x else None
 

@@ -1,10 +1,10 @@
-"""Pools of powers, with the direct and the scaled evaluation of `RangeCheckedOp`.
+"""Pools of powers, each with a direct and a scaled evaluation (against overflow and underflow; see `RangeCheckedOp`).
 
 - `NormPool`: `(sum of |x|^p)^(1/p)`
 - `MeanPool`, generalised mean (GeM): `mean(max(x, eps)^p)^(1/p)`
 - `ExpectedValuePool`: `sum(w^2) / sum(w)` with w = max(x, 0)
 
-The scaled evaluation divides by the element of the window with the largest power.
+The scaled evaluation divides each window by its element with the largest power.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ from jaxpool._ops.select_pool import SelectPool
 from jaxpool._ops.sum_pool import element_counts
 from jaxpool._plan.problem import Platform
 
-# Integer powers up to this exponent are products, so that they are smooth at 0.
+# Integer exponents up to this number use `lax.integer_pow`, which is differentiable at 0.
 MAX_INTEGER_POWER = 16
-# log2 of the largest total weight for the direct evaluation of an `ExpectedValuePool`: its square is in range too.
+# log2 of the largest total weight that `ExpectedValuePool` evaluates directly. The squared total is in range too.
 MAX_LOG2_TOTAL_WEIGHT = 44
 
 
 def _power(x: Array, p: Any) -> Array:
-    """x^p for x > 0."""
+    """`x^p` for positive x."""
     is_small_integer = isinstance(p, float) and p == int(p) and abs(p) <= MAX_INTEGER_POWER
     return lax.integer_pow(x, int(p)) if is_small_integer else lax.exp(p * lax.log(x))
 
 
 def _abs_power(x: Array, p: float) -> Array:
-    """`|x|^p`, with derivative 0 at 0 if it has none."""
+    """`|x|^p`, with derivative 0 at x = 0 if the true derivative does not exist there."""
     if p == int(p) <= MAX_INTEGER_POWER:
         return lax.integer_pow(x if p % 2 == 0 else lax.abs(x), int(p))
     is_zero = lax.abs(x) < jnp.finfo(x.dtype).tiny
@@ -69,7 +69,7 @@ def _abs_power(x: Array, p: float) -> Array:
 
 
 def _max_log2_total(p: float) -> float:
-    """Largest |log2| of a total in range. It is lower for powers by logarithms, which lose digits."""
+    """Largest |log2| of a sum of powers in range. Powers by logarithms lose digits, so their bound is lower."""
     return 58.0 if p == int(p) <= MAX_INTEGER_POWER else 30.0
 
 
@@ -78,7 +78,7 @@ def _root(total: Array, p: float) -> Array:
 
 
 def _norm_slope(x: Array, p: float) -> Array:
-    """The derivative of `|x|^p / p`; 0 at 0."""
+    """The derivative of `|x|^p / p` with respect to x; 0 at x = 0."""
     if p == int(p) and p % 2 == 0 and p <= MAX_INTEGER_POWER:
         return lax.integer_pow(x, int(p) - 1)
     return lax.sign(x) * _abs_power(x, p - 1)
@@ -104,7 +104,7 @@ class NormPool(RangeCheckedOp):
         return is_in_log2_range(y, min(_max_log2_total(p) / p, 100.0))
 
     def value_out_of_range(self, platform: Platform, status: Array, y: Array, x: Array) -> Array:
-        """y, if it is 0 only for windows of zeros; the scaled evaluation, if powers underflow or overflow."""
+        """Return y if y is 0 only in windows of zeros, or the scaled evaluation if powers underflow or overflow."""
         wide_x, p = self.x_and_parameter(x)
         is_zero_or_large = jnp.logical_or(wide_x == 0, lax.abs(wide_x) > 2.0 ** -(100 / max(p, 1)))
         is_accurate = jnp.logical_and(status == ALL_ZERO, all_true_across_vmap(is_zero_or_large))
@@ -125,7 +125,7 @@ class NormPool(RangeCheckedOp):
         return _norm_slope(x, parameter)
 
     def output_factor(self, y: Array, parameter: Any) -> Array:
-        """`y^(1 - p)`; 1 if y is 0, whose elements have slope 0."""
+        """`y^(1 - p)`, or 1 where y is 0: all elements of such a window have slope 0."""
         return _power(jnp.where(y == 0, 1, y), 1 - parameter)
 
     def dy_shares(self, xs: Any, y: Array, dy: Array) -> tuple[DyShares, Array]:
@@ -134,7 +134,7 @@ class NormPool(RangeCheckedOp):
         return scale_dy(dy, slope, is_in_range, y == 0)
 
     def _scaled_sums(self, wide_x: Array, p: float) -> tuple[Array, Array]:
-        """The largest size m of each window, and `(sum of (|x| / m)^p)^(1/p)`; 1 if m is 0 or infinite."""
+        """The largest magnitude m of each window, and `(sum of (|x| / m)^p)^(1/p)`, or 1 if m is 0 or infinite."""
         window_max = max_per_window(lax.abs(wide_x), self.window)
 
         def term(x: Array) -> tuple[Array]:
@@ -168,7 +168,7 @@ def norm(window: Window, p: float, x: Array) -> Array:
         y: Array = apply_ranged(NormPool(window, p), x)
         return y
 
-    # The residual is x, not the derivative of |x| in the dtype of sums.
+    # `jax.checkpoint` saves x for the backward pass instead of the wider derivative of |x|.
     @functools.partial(jax.checkpoint, prevent_cse=False)
     def absolute_values(x: Array) -> Array:
         wide_x = widen_elements(x, window)
@@ -180,7 +180,7 @@ def norm(window: Window, p: float, x: Array) -> Array:
 
 
 def _log_ratio(x: Array, divisor: Array) -> tuple[Array, Array]:
-    """`log(low / high)` of positive numbers, or 0 if it is infinite, and where it is finite."""
+    """`log(x / divisor)` of positive numbers, with 0 for infinite logarithms, and a mask of the finite logarithms."""
     fixed_x, fixed_divisor = lax.stop_gradient(x), lax.stop_gradient(divisor)
     info = jnp.finfo(x.dtype)
     equal = fixed_x == fixed_divisor
@@ -198,7 +198,7 @@ def _log_ratio(x: Array, divisor: Array) -> tuple[Array, Array]:
 
 @dataclasses.dataclass(frozen=True)
 class MeanPool(RangeCheckedOp):
-    """`mean(max(x, eps)^p)^(1/p)`. If `p` is None, the power is an array and the second input."""
+    """`mean(max(x, eps)^p)^(1/p)`. If `p` is None, the exponent is an array, the second input."""
 
     window: Window
     p: float | None
@@ -240,20 +240,20 @@ class MeanPool(RangeCheckedOp):
         return _power(y, 1 - parameter) / element_counts(self.window, "real", y)
 
     def elementwise_derivative(self, xs: Any, tangent: Array) -> Array:
-        """`tangent` times the derivative of `max(x, eps)`: 1/2 at eps, 0 below."""
+        """`tangent` times the derivative of `max(x, eps)`, which is 1/2 at x = eps and 0 below eps."""
         wide_x = self.x_and_parameter(*xs)[0]
         raw_x = xs[0].astype(wide_x.dtype)
         slope = jnp.where(raw_x > self._min_value(wide_x), 1, jnp.where(raw_x == wide_x, 0.5, 0))
         return tangent * slope
 
     def euler_term(self, x: Array) -> Array:
-        """log(y) is a log-mean-exp of log(x) at the temperature 1 / p."""
+        """`x * log(x)`, because log(y) is a log-mean-exp of log(x) at the temperature 1 / p."""
         return x * lax.log(x)
 
     def _moments(self, wide_x: Array, p: Any, count: int) -> tuple[Array, ...]:
-        """The element m of each window with the largest power, and the logarithm of the mean divided by m.
+        """The element m of each window with the largest power, and `log(y / m)` of the generalised mean y.
 
-        `count` further results are the means of `log_mean(x / m)` and of its square, weighted by the powers.
+        `count` further results are the means of `log(x / m)` and of its square, weighted by the powers.
         """
         window_max = jnp.where(
             p > 0, max_per_window(wide_x, self.window), -max_per_window(-wide_x, self.window)
@@ -268,7 +268,7 @@ class MeanPool(RangeCheckedOp):
             ]
 
         total, excess_total, *moments = sum_over_taps(self.window, terms, (wide_x,))
-        # For p near 0 the mean of the powers is nearly 1, and log1p exact.
+        # For p near 0, the mean of the powers is nearly 1, where `log1p` loses no digits.
         num_taps = element_counts(self.window, "real", total)
         excess = excess_total / num_taps
         near_one = excess > -0.5
@@ -283,7 +283,7 @@ class MeanPool(RangeCheckedOp):
         return jnp.where(jnp.isinf(window_max), np.inf, window_max * lax.exp(log_mean))
 
     def x_and_slope(self, x: Array, *extra_args: Array) -> tuple[Array, Callable[[Array], Array]]:
-        """The slope is 0 if the output is infinite."""
+        """x in the accumulator dtype, and the slope function. The slope is 0 where the output is infinite."""
         wide_x, p = self.x_and_parameter(x, *extra_args)
         window_max, log_mean = self._moments(wide_x, p, 0)
         infinite = jnp.isinf(self._unscale(window_max, log_mean))
@@ -311,15 +311,15 @@ class MeanPool(RangeCheckedOp):
 
 @dataclasses.dataclass(frozen=True)
 class ExpectedValuePool(RangeCheckedOp):
-    """The mean of each window with the weights max(x, 0), or its first element if all weights are 0.
+    """The mean of each window with the weights w = max(x, 0), or its first element if all weights are 0.
 
-    With w = max(x, 0) it is `sum(w^2) / sum(w)`, the expected value of a stochastic pool.
+    The weighted mean is `sum(w^2) / sum(w)`, the expected value of a stochastic pool.
     """
 
     window: Window
 
     def _x_slopes_weights(self, x: Array) -> tuple[Array, Array, Array]:
-        """Return x, the derivative of its weight (1 or 0), and its weight max(x, 0)."""
+        """Return x, the derivative (1 or 0) of the weight max(x, 0), and the weight."""
         wide_x = widen_elements(x, self.window)
         return wide_x, (wide_x > 0).astype(wide_x.dtype), lax.max(wide_x, lax.full_like(wide_x, 0))
 
@@ -330,7 +330,7 @@ class ExpectedValuePool(RangeCheckedOp):
         return y, range_status(is_in_log2_range(total, MAX_LOG2_TOTAL_WEIGHT), total == 0)
 
     def value_out_of_range(self, platform: Platform, status: Array, y: Array, x: Array) -> Array:
-        """A window whose weights are all 0 gave y = 0 / 0, which its first element replaces."""
+        """Replace y = 0 / 0 by the first element in windows of zero weights, or use the scaled evaluation."""
 
         def replace_nan(y: Array, x: Array) -> Array:
             return jnp.where(y == y, y, self._first_elements(widen_elements(x, self.window)))
@@ -342,9 +342,9 @@ class ExpectedValuePool(RangeCheckedOp):
         return amended_y
 
     def _first_elements(self, x: Array) -> Array:
-        """The first element of each window inside the array, linear in x."""
+        """The first element of each window that is not padding, as a linear function of x."""
         for dim in self.window.dims:
-            # Windows that begin in the padding
+            # Windows that begin in the padding have the first element of x as their first element.
             num_in_padding = min(dim.out, -(-dim.low // dim.stride))
             begin, num_inside = num_in_padding * dim.stride - dim.low, dim.out - num_in_padding
             parts = []
@@ -409,7 +409,7 @@ class ExpectedValuePool(RangeCheckedOp):
         return (amend_if_needed(platform, status != ALL_ZERO, add_first_elements, dxs[0]),)
 
     def _scaled_sums(self, weight: Array) -> tuple[Array, Array, Array]:
-        """The largest weight m of each window, the total weight divided by m, and the mean divided by m."""
+        """The largest weight m of each window, the total weight divided by m, and the weighted mean divided by m."""
         window_max = max_per_window(weight, self.window)
 
         def terms(weight: Array) -> tuple[Array, Array]:
@@ -427,7 +427,7 @@ class ExpectedValuePool(RangeCheckedOp):
         return jnp.where(jnp.isinf(window_max), window_max, y)
 
     def x_and_slope(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
-        """The slope of the weights. The infinite elements of a window share its cotangent."""
+        """The weights and the slope function. Infinite elements share the cotangent of their window equally."""
         weight = self._x_slopes_weights(x)[2]
         window_max, total, mean = self._scaled_sums(weight)
         num_infinite = sum_windows(self.window, jnp.isinf(weight).astype(weight.dtype))

@@ -1,6 +1,6 @@
 """Stochastic pools: one random element per window, drawn with a probability proportional to max(x, 0).
 
-`apply_stochastic_pool` applies the op, or without random numbers the expected value (`ExpectedValuePool`).
+`apply_stochastic_pool` draws elements, or without random numbers returns expected values (`ExpectedValuePool`).
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from jaxpool._plan.problem import Platform, barrier_of
 
 
 def random_dtype_of(dtype: DType) -> DType:
-    """The dtype of the random numbers for a pool of `dtype`."""
+    """The dtype of the random numbers for a pool of an array of `dtype`."""
     return jnp.dtype(np.float64 if dtype == np.float64 else np.float32)
 
 
 def weight_dtype(dtype: DType) -> DType:
-    """The dtype of the weights of elements of `dtype`."""
+    """The dtype of the drawing weights of elements of `dtype`."""
     return accumulator_dtype(mean_dtype(dtype))
 
 
@@ -50,12 +50,12 @@ def _positive_part(x: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class StochasticPool(TapResidualPool):
-    """One element per window, drawn with the weight max(x, 0). Residual: its tap.
+    """One element per window, drawn with the weight max(x, 0). Residual: the tap (window index) of the drawn element.
 
-    `chance` has one number in [0, 1) per window. The tap whose interval of the cumulative weights contains `chance`
-    times the total weight is drawn:
+    `random_numbers` has one number in [0, 1) per window. A tap is drawn if its interval of the cumulative weights
+    contains the random number times the total weight:
 
-        weights 1 0 3 2, chance 0.5    0[1][  3  ][ 2 ]6    the third tap covers 1 to 4
+        weights 1 0 3 2, random number 0.5    0[1][  3  ][ 2 ]6    the third tap covers 1 to 4
     """
 
     window: Window
@@ -67,7 +67,7 @@ class StochasticPool(TapResidualPool):
         ), index
 
     def _draw_taps(self, platform: Platform, x: Array, random_numbers: Array) -> Array:
-        """The drawn tap of each window; if all weights are 0, the first tap inside the array."""
+        """The tap (window index) drawn in each window; if all weights are 0, the first tap that is not padding."""
         window, dtype = self.window, index_dtype(self.window.size)
         # Scaled by `weight_scale`, the weights of a window have a finite sum.
         weight_scale = np.asarray(0.5 ** window.size.bit_length(), x.dtype)
@@ -76,7 +76,7 @@ class StochasticPool(TapResidualPool):
         def add_weight(
             state: State, _: Any, elements: Sequence[Array], *window_arrays: Array
         ) -> State:
-            # The max follows the scaling, because XLA would replace a sum of scaled terms by a scaled sum.
+            # Scale before the max: XLA would replace a sum of scaled terms by a scaled sum, which may overflow.
             return state[0] + _positive_part(elements[0]), state[1] + _positive_part(
                 elements[0] * weight_scale
             )
@@ -84,7 +84,7 @@ class StochasticPool(TapResidualPool):
         def draw_threshold(x: Array, random_numbers: Array) -> tuple[Array, Array]:
             zeros = lax.full_like(random_numbers, 0)
             total, scaled_total = fold_taps(window, platform, add_weight, [zeros, zeros], [x], [0])
-            # finfo.max draws the first infinite weight (later weights begin at infinity), infinity the first NaN.
+            # Threshold finfo.max draws the first infinite weight, as later intervals begin at inf; inf draws a NaN.
             threshold = random_numbers * jnp.where(jnp.isinf(total), scaled_total, total)
             threshold = jnp.where(
                 jnp.isinf(scaled_total),
@@ -112,7 +112,7 @@ class StochasticPool(TapResidualPool):
 
 
 def apply_stochastic_pool(op: StochasticPool, x: Array, *random_numbers: Array) -> Array:
-    """The elements that `random_numbers` draws, or without it their expected values."""
+    """The elements that `random_numbers` draws, or without `random_numbers` the expected value of each window."""
     if random_numbers:
         return apply_with_extra_args(op, x, *random_numbers)[0]
     return apply_ranged(ExpectedValuePool(op.window), as_float(x))

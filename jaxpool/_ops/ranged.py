@@ -1,12 +1,12 @@
 """Pools of powers and exponentials with two evaluations: direct sums, and scaled sums outside the range of the dtype.
 
-The direct evaluation (the `direct_*` methods) sums powers or exponentials with the passes of a sum pool. If a
-total is too large, too small or NaN, the scaled evaluation replaces it. The choice is made at run time, in the value
-and again in the derivative. The residual is the inputs and the unrounded output.
+The direct evaluation (the `direct_*` methods) sums powers or exponentials as a sum pool does. If any total is too
+large, too small or NaN, the scaled evaluation replaces all totals. The choice is made at run time, for the value and
+again for the derivative. The residual is the inputs and the unrounded output.
 
-An op describes its scaled evaluation by its value (`scaled_value`) and by the derivative of an output with respect to
-one element (`x_and_slope`), relative to the largest element of the window. The loops of `tap_loop.py` do the rest. The
-direct slope of most ops is the product of `element_factor` and `output_factor`.
+The slope is the derivative of an output with respect to one element. In the direct evaluation, most slopes are the
+product of `element_factor` and `output_factor`. The scaled evaluation (`scaled_value`, `x_and_slope`) works relative to
+the largest element of each window, with the loops of `tap_loop.py`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from jaxpool._plan.tuning import tuning_of
 
 @custom_vmap
 def min_status(statuses: Array) -> Array:
-    """The minimum of range statuses, over all examples of a `vmap` together."""
+    """The minimum range status (IN_RANGE, ALL_ZERO or OUT_OF_RANGE) of all windows and all examples of a `vmap`."""
     return jnp.min(statuses, initial=IN_RANGE)
 
 
@@ -84,8 +84,8 @@ def _safe_divide_jvp(
 def divide_or_zero(x: Array, divisor: Array) -> Array:
     """`x / divisor`; 0 if `divisor` is 0 or infinite, or x is infinite.
 
-    Some compilers multiply by the inverse of `divisor`, which is subnormal for the largest numbers; `prescale` prevents
-    this.
+    Some compilers multiply by the inverse of `divisor`, which is subnormal for the largest numbers. `prescale` makes
+    the inverse normal.
     """
     is_positive_finite = jnp.logical_not(jnp.logical_or(divisor == 0, jnp.isinf(divisor)))
     prescale = jnp.where(divisor > 2.0**100, 2.0**-4, 1.0).astype(x.dtype)
@@ -97,7 +97,7 @@ def divide_or_zero(x: Array, divisor: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class _MaterialisedSumPool(SumPool):
-    """A sum pool whose result is stored; otherwise XLA recomputes the sums in every consumer."""
+    """A sum pool whose result is stored in memory; otherwise XLA recomputes the sums for every use."""
 
     def linear(self, platform: Platform, residual: tuple[()], x: Array) -> Array:
         sums = functools.partial(SumPool.linear, self, platform, ())
@@ -111,7 +111,7 @@ class _MaterialisedSumPool(SumPool):
 
 
 def sum_windows_transpose(window: Window, dy: Array, *, stores_result: bool = False) -> Array:
-    """The transposed sum over `window`, with its result stored in memory if `stores_result`."""
+    """The transpose of `sum_windows`, which adds each entry of dy to the elements of its window."""
     op = _MaterialisedSumPool(window) if stores_result else SumPool(window)
     return linear_map(op, (), [dy], nonzero=(True,), transposed=True)[0]
 
@@ -122,13 +122,13 @@ def sum_windows(window: Window, x: Array, *, stores_result: bool = False) -> Arr
 
 
 def sum_to_shape(value: Array, like: Array) -> Array:
-    """`value` summed along the axes of size 1 of `like`."""
+    """Sum `value` along the axes where `like` has size 1. The summed axes are kept."""
     axes = tuple(axis for axis, length in enumerate(like.shape) if length == 1)
     return jnp.sum(value, axis=axes, keepdims=True)
 
 
 def widen_elements(x: Array, window: Window) -> Array:
-    """x in the dtype of sums. Elements that are in no window become 0, in case they are NaN."""
+    """Cast x to the accumulator dtype. Elements that are in no window become 0, in case they are NaN."""
     x = x.astype(accumulator_dtype(x.dtype))
     for dim in window.dims:
         is_covered = covered_by_windows_mask(dim)
@@ -140,7 +140,7 @@ def widen_elements(x: Array, window: Window) -> Array:
 def clip_parameter(value: Any, dtype: DType, largest: float = 2.0**-32) -> Any:
     """`value` in `dtype`. A Python number is clipped to magnitudes whose inverses are normal.
 
-    The bounds are 2^32 times the smallest normal number, and `largest` times the largest number.
+    The bounds are 2^32 times the smallest normal number of `dtype`, and `largest` times its largest number.
     """
     if isinstance(value, jax.Array):
         return value.astype(dtype)
@@ -150,18 +150,18 @@ def clip_parameter(value: Any, dtype: DType, largest: float = 2.0**-32) -> Any:
 
 
 def varies_along(value: Any, window: Window) -> bool:
-    """Whether an array with the rank of the output varies along pooled axes, so that windows share no sums."""
+    """True if the parameter `value` varies along pooled axes, so that windows share no sums."""
     return math.prod(value.shape[axis] for axis in window.axes) > 1
 
 
 DyShares = tuple[Array, ...]
 
-# Range status of a window: in range; only zeros, which norms handle separately; out of range.
+# Range status of a window: in range; only zeros, which some pools handle separately; out of range.
 IN_RANGE, ALL_ZERO, OUT_OF_RANGE = 2, 1, 0
 
 
 def range_status(is_in_range: Array, is_all_zero: Array | None = None) -> Array:
-    """The range status of each window."""
+    """The range status of each window: IN_RANGE, ALL_ZERO or OUT_OF_RANGE."""
     otherwise: Any = np.int8(OUT_OF_RANGE)
     if is_all_zero is not None:
         otherwise = jnp.where(is_all_zero, np.int8(ALL_ZERO), otherwise)
@@ -169,18 +169,18 @@ def range_status(is_in_range: Array, is_all_zero: Array | None = None) -> Array:
 
 
 def is_in_log2_range(x: Array, max_log2: float) -> Array:
-    """Whether |x| is between `2**-max_log2` and `2**max_log2`."""
+    """True where |x| is between `2**-max_log2` and `2**max_log2`."""
     magnitudes = lax.abs(lax.stop_gradient(x))
     return jnp.logical_and(magnitudes >= 2.0**-max_log2, magnitudes <= 2.0**max_log2)
 
 
 def is_moderate(x: Array) -> Array:
-    """Whether a tangent is 0 or of moderate size, so that its products neither overflow nor underflow."""
+    """True where a tangent is 0 or of moderate size, so that its products neither overflow nor underflow."""
     return jnp.logical_or(is_in_log2_range(x, 60), lax.stop_gradient(x) == 0)
 
 
 class RangeCheckedOp(Op):
-    """An op with a direct evaluation within a range. Its inputs are x and at most one parameter, an array."""
+    """Base class of ops with a direct and a scaled evaluation. Inputs: x, and at most one array parameter."""
 
     window: Window
     has_differentiable_residual = True
@@ -198,59 +198,59 @@ class RangeCheckedOp(Op):
         raise TypeError(f"{type(self).__name__} has no scaled evaluation")
 
     def has_direct_evaluation(self, *extra_args: Array) -> bool:
-        """Whether windows share sums: the parameter does not vary along pooled axes."""
+        """True if windows can share sums, because the parameter does not vary along pooled axes."""
         return self.num_inputs == 1 or not varies_along(extra_args[0], self.window)
 
     def value_out_of_range(self, platform: Platform, status: Array, y: Array, *xs: Array) -> Array:
-        """The output if `direct_value` returned y and `status`, the minimum over all windows, is not IN_RANGE."""
+        """The output if the direct output y is inaccurate. `status`, the minimum range status, is not IN_RANGE."""
         return self.scaled_in_chunks(platform, *xs)
 
     def scaled_in_chunks(self, platform: Platform, *xs: Array) -> Array:
-        """`scaled_value`, evaluated in chunks of the batch."""
+        """`scaled_value`, evaluated in chunks of the batch to save memory."""
         return map_in_chunks(
             platform, self.window, lambda *xs: (self.scaled_value(*xs),), xs, xs[:1]
         )[0]
 
     def is_accurate(self, y: Array, *xs: Array) -> Array:
-        """Mask of the windows in which `direct_linear` is accurate, derived from the output."""
+        """Mask that is True where the direct derivative is accurate, computed from the output y."""
         raise TypeError(f"{type(self).__name__} has no range")
 
-    # The direct derivative
+    # Derivative of the direct evaluation
 
     def x_and_parameter(self, *xs: Array) -> tuple[Array, Any]:
-        """x in the dtype of sums, and the parameter."""
+        """x in the accumulator dtype, and the parameter (a temperature or a power)."""
         raise TypeError(f"{type(self).__name__} has no direct evaluation")
 
     def element_factor(self, x: Array, parameter: Any) -> Array:
-        """The factor of the slope that depends on the element."""
+        """The factor of the slope (derivative of y by one element) that depends on the element."""
         raise TypeError(f"{type(self).__name__} has no direct evaluation")
 
     def output_factor(self, y: Array, parameter: Any) -> Array:
-        """The factor of the slope that depends on the output."""
+        """The factor of the slope (derivative of y by one element) that depends on the output y."""
         raise TypeError(f"{type(self).__name__} has no direct evaluation")
 
     def elementwise_derivative(self, xs: Any, tangent: Array) -> Array:
-        """A tangent of x after the operations on single elements, or the cotangent before them."""
+        """Multiply a tangent or cotangent by the derivative of elementwise operations that precede the sums."""
         return tangent
 
     def x_jvp(self, x: Array, parameter: Any, y: Array, x_dot: Array, *extra_args: Array) -> Array:
-        """The tangent of y for a tangent of x, within the range."""
+        """The tangent of y for the tangent `x_dot` of x, by direct sums."""
         weighted_dot = self.element_factor(x, parameter) * x_dot
         return sum_windows(self.window, weighted_dot) * self.output_factor(y, parameter)
 
     def x_vjp(self, x: Array, parameter: Any, shares: DyShares) -> Array:
-        """The cotangent of x from the shares of the windows, within the range."""
+        """The cotangent of x by direct sums of `shares`, the scaled cotangents of the windows."""
         return self.element_factor(x, parameter) * sum_windows_transpose(self.window, *shares)
 
     def euler_term(self, x: Array) -> Array:
-        """A function g such that `g(y) - (the tangent of y for the tangent g(x))` is `T * dy/dT`.
+        """A function g for which g(y), minus the tangent of y for the tangent g(x) of x, is `T * dy/dT`.
 
-        T is a temperature, or the negative of a power.
+        T is the temperature, or 1 / p for a power p.
         """
         raise TypeError(f"{type(self).__name__} has one input")
 
     def direct_linear(self, xs: Any, y: Array, tangents: Any) -> Array:
-        """The tangent of y within the range. Zero tangents in `tangents` are None."""
+        """The tangent of y by direct sums. Zero tangents in `tangents` are None."""
         (x, parameter), extra_args = self.x_and_parameter(*xs), xs[1:]
         terms = []
         if tangents[0] is not None:
@@ -265,14 +265,14 @@ class RangeCheckedOp(Op):
         return sum(terms[1:], terms[0])
 
     def dy_shares(self, xs: Any, y: Array, dy: Array) -> tuple[DyShares, Array]:
-        """The cotangents that `direct_transpose` spreads over the windows, and the range status of each window."""
+        """The scaled cotangents that `direct_transpose` adds to the elements, and the range status of each window."""
         is_accurate = self.is_accurate(y, *xs)
         parameter = self.x_and_parameter(*xs)[1]
         factor = self.output_factor(jnp.where(is_accurate, y, 1), parameter)
         return scale_dy(dy, factor, is_accurate)
 
     def direct_transpose(self, xs: Any, y: Array, dy: Array, shares: DyShares) -> tuple[Array, ...]:
-        """The cotangents of the inputs, if no window is OUT_OF_RANGE."""
+        """The cotangents of the inputs by direct sums, accurate if no window is OUT_OF_RANGE."""
         x, parameter = self.x_and_parameter(*xs)
         dx = self.x_vjp(x, parameter, shares)
         cotangents = [self.elementwise_derivative(xs, dx).astype(xs[0].dtype)]
@@ -284,10 +284,10 @@ class RangeCheckedOp(Op):
             cotangents.append(safe_divide(y_term - x_term, self.parameter_sign * parameter))
         return tuple(cotangents)
 
-    # The scaled derivative
+    # Derivative of the scaled evaluation
 
     def x_and_slope(self, *xs: Array) -> tuple[Array, Callable[[Array], Array]]:
-        """x in the dtype of sums, and a function from x to the derivative of the output of a window."""
+        """x in the accumulator dtype, and a function that maps an element to the derivative of its window's output."""
         raise TypeError(f"{type(self).__name__} has no scaled evaluation")
 
     def parameter_slope(self, *xs: Array) -> Array:
@@ -295,7 +295,7 @@ class RangeCheckedOp(Op):
         raise TypeError(f"{type(self).__name__} has one input")
 
     def scaled_linear(self, xs: Any, tangents: Any) -> Array:
-        """The tangent of y for any inputs."""
+        """The tangent of y by scaled sums, accurate for any inputs."""
         terms: list[Array] = []
         if tangents[0] is not None:
             x, slope = self.x_and_slope(*xs)
@@ -306,7 +306,7 @@ class RangeCheckedOp(Op):
         return sum(terms[1:], terms[0])
 
     def scaled_transpose(self, xs: Any, dy: Array) -> tuple[Array, ...]:
-        """The cotangents of any inputs."""
+        """The cotangents of the inputs by scaled sums, accurate for any inputs."""
         x, slope = self.x_and_slope(*xs)
         dx = self.elementwise_derivative(xs, sum_over_taps_transpose(self.window, slope, x, dy))
         cotangents = [dx.astype(xs[0].dtype)]
@@ -314,7 +314,7 @@ class RangeCheckedOp(Op):
             cotangents.append(sum_to_shape(dy * self.parameter_slope(*xs), xs[1]))
         return tuple(cotangents)
 
-    # The choice
+    # Run-time choice between the direct and the scaled evaluation
 
     def value(self, platform: Platform, *xs: Array) -> Array:
         if not self.has_direct_evaluation(*xs[1:]):
@@ -395,16 +395,16 @@ class RangeCheckedOp(Op):
     def complete_cotangents(
         self, platform: Platform, status: Array, dy: Array, shares: DyShares, dxs: tuple[Array, ...]
     ) -> tuple[Array, ...]:
-        """`dxs` of `direct_transpose`, plus terms of all-zero windows if `status` is ALL_ZERO. dy is not widened."""
+        """The cotangents `dxs`, plus terms of all-zero windows if `status` is ALL_ZERO. dy has the dtype of x."""
         return dxs
 
 
 def amend_if_needed(
     platform: Platform, is_accurate: Array, amend: Callable[[Any], Any], y: Any
 ) -> Any:
-    """y, one or several arrays, if it is `is_accurate`; otherwise `amend(y)`.
+    """Return y, one or several arrays, if `is_accurate` is True; otherwise `amend(y)`.
 
-    A branch copies its operand y. A loop of zero or one iterations updates y in place.
+    A branch of `lax.cond` copies its operand y. A loop of zero or one iterations updates y in place.
     """
     if not tuning_of(platform).uses_loop_as_branch:
         return lax.cond(is_accurate, lambda y: y, amend, y)
@@ -418,9 +418,9 @@ def amend_if_needed(
 def direct_or_scaled(
     platform: Platform, is_accurate: Array, direct: Callable[[], Any], scaled: Callable[[], Any]
 ) -> Any:
-    """`direct()` if it is `is_accurate`, else `scaled()`.
+    """Return `direct()` if `is_accurate` is True, else `scaled()`.
 
-    A branch keeps its operands in memory until it ends. So `direct` runs outside, and `scaled` overwrites it.
+    A branch keeps its operands in memory until it ends. A loop avoids this: `scaled` overwrites the result of `direct`.
     """
     if not tuning_of(platform).uses_loop_as_branch:
         return lax.cond(is_accurate, direct, scaled)
@@ -430,7 +430,7 @@ def direct_or_scaled(
 def scale_dy(
     dy: Array, slope: Array, is_in_range: Array, is_all_zero: Array | None = None
 ) -> tuple[DyShares, Array]:
-    """`dy * slope` in windows that are `is_in_range`, else 0, and the range status of the product."""
+    """`dy * slope` in the windows where `is_in_range` is True, else 0, and the range status of the product."""
     product = jnp.where(is_in_range, dy * slope, 0)
     in_range = jnp.logical_or(is_in_log2_range(product, 100), dy == 0)
     return (product,), range_status(jnp.logical_and(is_in_range, in_range), is_all_zero)
@@ -445,11 +445,11 @@ def map_in_chunks(
 ) -> tuple[Array, ...]:
     """`f(*arrays)`, evaluated in chunks along the first axis if that saves memory.
 
-    Each result has the length of its `likes` entry along the first axis. Length 1 means a sum over the batch.
+    Each result has the length of its entry of `likes` along the first axis. A length of 1 means a sum over the batch.
     """
     first = arrays[0]
     shape = tuple(int(n) if is_int(n) else None for n in first.shape)
-    # A loop along a partitioned batch would make XLA gather it on every device.
+    # A loop along a partitioned batch would make XLA gather the batch on every device.
     is_one_chunk = 0 in window.axes or is_sharded(first) or is_partitioned.value
     num_chunks = 1 if is_one_chunk else num_batch_chunks(shape, platform)
     if num_chunks == 1:
@@ -473,14 +473,14 @@ def map_in_chunks(
 
 
 def _slice_chunk(x: Array, start: Array, chunk_size: int) -> Array:
-    """`chunk_size` examples of x. 16-bit floats are sliced as integers: XLA for CPU would widen all of x first."""
+    """`chunk_size` examples of x. 16-bit floats are sliced as integers: XLA for CPU would first widen all of x."""
     return bitcast_uint16_to_half(
         lax.dynamic_slice_in_dim(bitcast_half_to_uint16(x), start, chunk_size), x.dtype
     )
 
 
 def num_batch_chunks(shape: Shape, platform: Platform) -> int:
-    """Number of chunks of an array of `shape` along the first axis."""
+    """The number of chunks into which `map_in_chunks` splits an array of `shape`."""
     max_elements = tuning_of(platform).max_chunk_elements
     if None in shape or num_elements(shape) <= max_elements:
         return 1
@@ -491,7 +491,7 @@ def num_batch_chunks(shape: Shape, platform: Platform) -> int:
 
 @functools.partial(jax.jit, static_argnums=0)
 def apply_ranged(op: RangeCheckedOp, x: Array, *extra_args: Array) -> Array:
-    """Evaluate `op` in the dtype of sums and round to the dtype of x, with forward- and reverse-mode derivatives."""
+    """Evaluate `op` in the accumulator dtype and round to the dtype of x, with forward- and reverse-mode AD."""
     dtype = accumulator_dtype(x.dtype)
     args = [arg if arg.dtype == np.bool_ else arg.astype(dtype) for arg in extra_args]
     return apply_default_jvp(op, x, *args).astype(x.dtype)

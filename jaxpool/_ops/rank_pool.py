@@ -1,9 +1,9 @@
-"""Rank and median pools: the element of a rank in each window.
+"""Rank and median pools: the element at a given position in the sorted order of each window.
 
-`apply_rank_pool` applies them. `KMax` selects several ranks.
+`apply_rank_pool` applies a `RankPool`. `KMax` selects the largest elements along an axis.
 
-Elements are compared as integer keys. Small windows use a sorting network. Large windows find the key bit by bit, by
-counting smaller keys, with reductions if a window spans its axes.
+Elements are compared as sort keys (integers). Small windows use a sorting network. Large windows find the selected key
+bit by bit, by counting smaller keys; a window that spans its axes counts with reductions.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from jaxpool._plan.tuning import tuning_of
 
 
 def _keys_to_values(key: Array, dtype: DType, *mask: Array) -> Array:
-    """Convert keys to values. A masked window without elements gives 0, because its key would be a NaN."""
+    """Convert sort keys to values. A window whose elements are all masked gives 0, because its key would be a NaN."""
     if mask and is_float(dtype):
         has_no_elements = lax.eq(key, lax.full_like(key, min_or_max_key(key.dtype, True)))
         key = lax.select(has_no_elements, lax.full_like(key, 0), key)
@@ -61,11 +61,11 @@ def _keys_to_values(key: Array, dtype: DType, *mask: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class RankPool(TapResidualPool):
-    """The element of `rank` in each window. `value` and ties "split" return +0 for any zero.
+    """The element of `rank` in the sorted order of each window. `value` and ties "split" return +0 for any zero.
 
-    Only `taps` take part, flat and ascending: all of them if windows are padded. Residual: the selected tap; with ties
-    "split" one bit per tap, or for large windows x, y and the mask. Masked elements have keys that no float has. A
-    window with too few elements has an arbitrary result.
+    `taps` has the flat window indices that take part, ascending; all indices if windows are padded. Residual: the
+    selected tap; with ties "split" one bit per tap, or for large windows x, y and the mask. Masked elements have keys
+    that no float has. A window with too few elements has an arbitrary result.
     """
 
     window: Window
@@ -108,7 +108,7 @@ class RankPool(TapResidualPool):
         return dataclasses.replace(tap_loop_over(self.window, key, platform), flat_taps=taps)
 
     def _selected_keys(self, platform: Platform, key: Array, *mask: Array) -> Array:
-        """The key of the selected element of each window."""
+        """The sort key of the selected element of each window."""
         count, window = len(self.taps), self.window
         sorted_position: Any = position_of_rank(self.rank, count)
         if uses_sorting_network(count, platform):
@@ -196,9 +196,9 @@ class RankPool(TapResidualPool):
 
 @dataclasses.dataclass(frozen=True)
 class RankReduction(Reduction):
-    """The element of `rank` over whole axes, with an optional mask.
+    """The element of `rank` in sorted order over whole axes, with an optional mask.
 
-    Residual with ties "split": one bit per element. Saving x would often store a temporary cast of it.
+    Residual with ties "split": one bit per element. Saving x would often keep a temporary cast of x in memory.
     """
 
     rank: Rank = "higher"
@@ -207,7 +207,7 @@ class RankReduction(Reduction):
 
     @property
     def _packed_axis(self) -> int:
-        """The axis that bits are packed along: the longest."""
+        """The axis whose tie bits are packed into words: the longest reduced axis."""
         return max(zip(self.sizes, self.axes, strict=True))[1]
 
     def primal(self, platform: Platform, *xs: Array) -> tuple[Array, Any]:
@@ -238,16 +238,16 @@ class RankReduction(Reduction):
         return jnp.sum(takes_part, axis=self.axes, keepdims=True, dtype=np.int32)
 
     def _sorted_position(self, x: Array, takes_part: Array) -> Array:
-        """The rank of the selected element among the `takes_part` elements."""
+        """The sorted position of the selected element among the elements where `takes_part` is True."""
         sorted_position: Array = position_of_rank(self.rank, self._count_true(takes_part))
         return sorted_position
 
 
 @dataclasses.dataclass(frozen=True)
 class LowerMedian(RankReduction):
-    """PyTorch's median over whole axes: the lower of the two middle elements if their number is even.
+    """PyTorch's median over whole axes: the lower of the two middle elements if the number of elements is even.
 
-    The median is NaN if any element is NaN, or with `ignores_nan` if all are.
+    The median is NaN if any element is NaN, or with `ignores_nan` only if all elements are NaN.
     """
 
     ignores_nan: bool = False
@@ -260,7 +260,7 @@ class LowerMedian(RankReduction):
         middle = lax.max(num_non_nan - 1, lax.full_like(num_non_nan, 0)) // 2
         if self.ignores_nan:
             return middle
-        return lax.select(lax.eq(num_non_nan, count), middle, count - 1)  # NaNs rank last
+        return lax.select(lax.eq(num_non_nan, count), middle, count - 1)  # NaNs sort last
 
 
 @dataclasses.dataclass(frozen=True)
@@ -273,7 +273,7 @@ class KMax(Op):
 
     def primal(self, platform: Platform, x: Array) -> tuple[Array, Array]:
         def largest_indices(x: Array) -> Array:
-            # top_k orders NaNs and zeros by their bits. Keys represent all NaNs by one value, and both zeros by one.
+            # `lax.top_k` orders NaNs and zeros by their bits. All NaNs have the same key, and so have +0 and -0.
             keys = jnp.moveaxis(zero_tied_sort_keys(x), self.axis, -1)
             if is_partitioned.value and tuning_of(platform).top_k_all_gathers:
                 order = jnp.argsort(jnp.bitwise_not(keys), axis=-1, stable=True)
@@ -294,7 +294,7 @@ class KMax(Op):
         return jnp.take_along_axis(x_dot, at, axis=self.axis, mode="promise_in_bounds")
 
     def transpose(self, platform: Platform, index: Array, dy: Array) -> tuple[Array]:
-        """Each element receives the cotangent of the output with its index, or 0."""
+        """Give each element the cotangent of the output with the index of the element, or 0."""
         axis_positions = slices.reshape_along_axis(
             int32_iota(self.size).astype(index.dtype), self.axis, dy.ndim
         )
@@ -308,7 +308,7 @@ class KMax(Op):
                 jnp.equal(selected_position, axis_positions), value, np.zeros((), dy.dtype)
             )
 
-        # Comparisons vectorise, but the program grows with `num_largest`.
+        # Comparing positions vectorises, but the program grows with `num_largest`.
         if self.num_largest <= tuning_of(platform).max_compared_positions:
             return (functools.reduce(lax.add, map(scatter_one, range(self.num_largest))),)
         return (scatter_at_sorted(dy, index, self.axis, self.size),)
@@ -323,7 +323,7 @@ def apply_rank_pool(op: RankPool, x: Array, *mask: Array, autodiff: Autodiff = "
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _apply_rank_reduction(op: RankPool, autodiff: Autodiff, x: Array, *mask: Array) -> Array:
-    """Apply a rank pool with one large window, by reductions over its axes."""
+    """Apply a rank pool with one large window by reductions over the axes of the window."""
     window = op.window
     rank_reduction = RankReduction("max", op.ties, window.axes, window.window_shape, op.rank)
     wide_x = x.astype(accumulator_dtype(x.dtype))

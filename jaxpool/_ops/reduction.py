@@ -32,7 +32,7 @@ from jaxpool._plan.tuning import tuning_of
 def fold_plan_of(
     platform: Platform, x: Array, axes: tuple[int, ...], *, counts_ties: bool
 ) -> Fold | None:
-    """The combination of blocks of x before the reduction, if any."""
+    """The plan that combines blocks of x elementwise before a reduction over `axes`, or None."""
     if not is_float(x.dtype):
         return None
     problem = problem_of(Window(()), x, platform)
@@ -45,8 +45,8 @@ def fold_plan_of(
 class Reduction(Op):
     """Maximum or minimum over whole `axes` of lengths `sizes`, with an optional mask. The output keeps the axes.
 
-    Residual: the index of the selected element, or with ties "split" x, y and the mask. +0 and -0 tie. A zero of
-    `primal` has the sign of the selected element; of `value` and with ties "split" its sign is unspecified.
+    Residual: the index of the selected element, or with ties "split" x, y and the mask. +0 and -0 tie. A zero from
+    `primal` has the sign of the selected element; a zero from `value` or with ties "split" has an unspecified sign.
     """
 
     kind: Kind
@@ -100,21 +100,21 @@ class Reduction(Op):
         return y, flat_index
 
     def selected_mask(self, platform: Platform, residual: Any, shape: Sequence[Any]) -> Array:
-        """True where an array of `shape` has a selected or tied element."""
+        """A mask of `shape`, True at each selected or tied element."""
         if self.ties != "split":
             return reducing.one_hot_of_flat_index(residual, shape, self.axes, self.ties == "last")
         x, y, mask = residual
         return reducing.attains_extremum(x, y, mask, self._fold_plan(platform, x, counts_ties=True))
 
     def num_tied(self, platform: Platform, residual: Any) -> Array:
-        """The number of tied elements."""
+        """The number of elements that tie for each output."""
         x, y, mask = residual
         fold_plan = self._fold_plan(platform, x, counts_ties=True)
         use_float32 = self._uses_float32(platform, x)
         return reducing.num_tied_elements(x, y, self.axes, mask, fold_plan, use_float32=use_float32)
 
     def _share_among_tied(self, platform: Platform, total: Array, residual: Any) -> Array:
-        """Return total divided by the number of selected elements."""
+        """Return `total`, divided by the number of tied elements if ties are split."""
         if self.ties != "split":
             return total
         return divide_by_num_tied(total, self.num_tied(platform, residual))
@@ -142,7 +142,7 @@ class Reduction(Op):
 
 @dataclasses.dataclass(frozen=True)
 class MeanReduction(Op):
-    """Mean over whole `axes` of lengths `sizes`, with an optional mask, the residual. The output keeps the axes."""
+    """Mean over whole `axes` of lengths `sizes`. The optional mask is also the residual. The output keeps the axes."""
 
     axes: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -188,7 +188,7 @@ def reduce_max_or_min(
 ) -> Array:
     """The maximum or minimum over distinct non-negative `axes`.
 
-    `where` has the rank of x and broadcasts to it. A result without elements is the identity of the reduction.
+    `where` has the rank of x and broadcasts to x. A result without elements is the identity of the reduction.
     """
     if where is not None and slices.is_sharded(x):
         where = slices.broadcast_like(where, x)

@@ -19,9 +19,9 @@ from jaxpool._plan.problem import Platform
 
 @dataclasses.dataclass(frozen=True)
 class ShiftedExp(Op):
-    """`exp(x - m)`, which is its own derivative. m is an argument that is treated as constant.
+    """`exp(x - m)`, which is its own derivative. m is the argument `largest`, which is treated as constant.
 
-    The final result does not depend on m: m scales the sum, and adding m to the logarithm of the sum cancels this.
+    The cumulative logsumexp does not depend on m: m scales the sum, and adding m to the logarithm undoes the scaling.
     """
 
     has_differentiable_residual = True
@@ -53,14 +53,14 @@ class DecayedSum(Op):
         )
 
     def transpose(self, platform: Platform, extra_args: tuple[Array], dy: Array) -> tuple[Array]:
-        m = lax.neg(extra_args[0])  # nondecreasing in reverse
+        m = lax.neg(extra_args[0])  # -m is nondecreasing in reverse
         return (exponentially_decayed_sums(dy, m, self.axis, True, scan_plan_of(platform, dy)),)
 
 
 def running_logsumexp(x: Array, axis: int) -> Array:
     """`log(sum over j <= i of exp(x[j]))` along an axis.
 
-    Every sum is relative to its largest element, so its terms are at most 1 and do not overflow.
+    Every sum is relative to the largest element so far, so all terms are at most 1 and do not overflow.
     """
     wide_x = cast(x, accumulator_dtype(x.dtype))
     largest = value(RunningExtremum("max", "first", axis, False), lax.stop_gradient(wide_x))

@@ -1,4 +1,4 @@
-"""Maximum, minimum, sum and mean of the rows of each segment."""
+"""Segment reductions: maximum, minimum, sum and mean of the rows that have the same segment id."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ from jaxpool._plan.tuning import tuning_of
 
 @dataclasses.dataclass(frozen=True)
 class SegmentSelect(Op):
-    """The maximum or minimum of the rows of each of `num_segments` segments, for ids and an optional mask.
+    """Maximum or minimum of the rows of each of `num_segments` segments. Extra arguments: segment ids, optional mask.
 
-    The residual is the ids and the row number of each output element; with "split" the ids, one bit per element
-    of x that is set for ties, and the number of ties.
+    Residual: the ids and the selected row number of each output element. With ties "split": the ids, one bit per
+    element of x, set if the element ties, and the number of ties.
     """
 
     kind: Kind
@@ -61,14 +61,14 @@ class SegmentSelect(Op):
         return from_comparison_dtype(self._comparable_extrema(x, ids, *mask), x.dtype)
 
     def _comparable_extrema(self, x: Array, ids: Array, *mask: Array) -> Array:
-        """The maxima or minima, in the dtype of comparisons."""
+        """The maximum or minimum of each segment, in the dtype of comparisons."""
         is_max = self.kind == "max"
         fill = comparison_dtype_identity(x.dtype, self.kind)
         wide_x = fill_where_masked(to_comparison_dtype(x), fill, *mask)
         y = self._reduce_segments(
             jax.ops.segment_max if is_max else jax.ops.segment_min, wide_x, ids
         )
-        # `jax.ops` returns an infinity for an empty segment, also where the dtype of x has none.
+        # `jax.ops` returns an infinity for an empty segment, even if the dtype of x has no infinity.
         identity = lax.full_like(y, fill)
         return (lax.max if is_max else lax.min)(y, identity)
 
@@ -79,7 +79,7 @@ class SegmentSelect(Op):
         casts_to_float32 = tuning_of(platform).casts_before_compare and x.dtype == jnp.bfloat16
         wide_x = x.astype(np.float32) if casts_to_float32 else to_comparison_dtype(x)
         tied = lax.eq(wide_x, gather_value_unchecked(extrema, ids))
-        # A scatter propagates NaN, so a NaN that takes part is the extremum.
+        # The scatter in `jax.ops` propagates NaN, so an unmasked NaN is always the extremum.
         if is_float(wide_x.dtype):
             tied = tied | lax.ne(wide_x, wide_x)
         return tied & mask[0] if mask else tied
@@ -108,8 +108,8 @@ class SegmentSelect(Op):
     ) -> Array:
         """The number of tied rows of each segment.
 
-        A segment with rows has at least one bit, and a segment whose extremum is not the identity has rows. If there
-        are as many bits as such segments, no rows tie.
+        An extremum other than the identity belongs to a segment with rows, which has at least one tie bit. If the
+        number of set bits equals the number of such extrema, no rows tie.
         """
 
         def count_ties(bits: Array, ids: Array) -> Array:
@@ -168,7 +168,7 @@ class SegmentSelect(Op):
             return (
                 scatter_in_order(dy, indices_to_positions(selected_row, num_rows), [0], [num_rows]),
             )
-        # A row in no segment is never selected
+        # A row in no segment is never selected, so its unchecked gathers may read any segment.
         winning_row = gather_value_unchecked(selected_row, ids)
         row_index = lax.broadcasted_iota(np.int32, winning_row.shape, 0)
         return (jnp.where(winning_row == row_index, gather_value_unchecked(dy, ids), 0),)
@@ -176,7 +176,7 @@ class SegmentSelect(Op):
 
 @dataclasses.dataclass(frozen=True)
 class SegmentSum(Op):
-    """The sum of the rows of each of `num_segments` segments, or with `is_mean` their average; 0 for no rows.
+    """Sum of the rows of each of `num_segments` segments, or with `is_mean` their mean; 0 for a segment without rows.
 
     The arguments are x, the ids, the number of rows of each segment (only for a mean), and an optional `where` mask.
     """
@@ -216,6 +216,6 @@ class SegmentSum(Op):
 
 
 def _divide_by_counts(x: Array, counts: Array) -> Array:
-    """x divided by `counts`, at least 1, which has the first axes of x."""
+    """x divided by `counts`, or by 1 for a count of 0. The axes of `counts` are the first axes of x."""
     counts = counts.reshape(*counts.shape, *[1] * (x.ndim - counts.ndim))
     return divide_by_num_tied(x, counts)

@@ -1,7 +1,7 @@
 """Max and min pools over windows. `pool_op` chooses the op by the window and the handling of ties.
 
-The ops differ in their residual. If an array holds padding as elements, as a shard may, the extra argument `real`
-marks the other elements.
+The ops differ in their residual. If x contains masked elements or padding of a shard, an extra argument of `primal`
+marks the elements that may be selected.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class MaxPool(Op):
 
     window: Window
     kind: Kind
-    ties: TieOrder = "first"  # order of the value
+    ties: TieOrder = "first"  # tie order in `value`
 
     def value(self, platform: Platform, x: Array) -> Array:
         return select_value(x, self.kind, self.ties, _plan_forward(self.window, x, platform))
@@ -62,9 +62,9 @@ class MaxPool(Op):
 
 @dataclasses.dataclass(frozen=True)
 class SelectPool(MaxPool):
-    """Max or min pool that selects one element per window. Residual: its tap, one integer per output element.
+    """Max or min pool that selects one element per window. Residual: its tap (window index), an integer per output.
 
-    `real` is the first (with ties "last", the last) tap of each window that is no padding.
+    `inside_taps` optionally holds the first (for ties "last", the last) tap of each window that may be selected.
     """
 
     def primal(self, platform: Platform, x: Array, *inside_taps: Array) -> tuple[Array, Array]:
@@ -87,7 +87,7 @@ class SelectPool(MaxPool):
 
 @dataclasses.dataclass(frozen=True)
 class InputResidualPool(SelectPool):
-    """Max or min pool that selects one element per window. Residual: x, for selecting it again."""
+    """Max or min pool that selects one element per window. Residual: x, so that the backward pass selects again."""
 
     def saved_residual(self, y: Any, *args: Any) -> Any:
         return args
@@ -112,9 +112,9 @@ class InputResidualPool(SelectPool):
 
 @dataclasses.dataclass(frozen=True)
 class TieBitsPool(TapResidualPool, MaxPool):
-    """Max or min pool with ties "split". Residual: one bit per tap, set where the tap ties.
+    """Max or min pool with ties "split". Residual: one bit per tap (window index), set where the tap ties.
 
-    `real` has one bit per tap, set where the tap is no padding.
+    `inside_bits` optionally holds one bit per tap, set where the tap may be selected.
     """
 
     materialises_inputs = True
@@ -133,9 +133,9 @@ class TieBitsPool(TapResidualPool, MaxPool):
 
 @dataclasses.dataclass(frozen=True)
 class RecomputedTiesPool(MaxPool):
-    """Max or min pool over large windows with ties "split". Residual: x, y and `real`.
+    """Max or min pool over large windows with ties "split". Residual: x, y and `inside_mask`.
 
-    `real` is a bool array that broadcasts to x, False at padding.
+    `inside_mask` is an optional bool array that broadcasts to x, False at elements that may not be selected.
     """
 
     materialises_inputs = True
@@ -161,7 +161,7 @@ class RecomputedTiesPool(MaxPool):
 
 
 def pool_op(window: Window, kind: Kind, ties: Ties | TieOrder, *, saves_index: bool = False) -> Op:
-    """The op of a max or min pool. With `saves_index`, and unless ties are split, its residual is an index."""
+    """The op of a max or min pool. With `saves_index`, its residual is an index, unless ties are split."""
     if ties == "last_nan":
         return SelectPool(window, kind, ties)
     residual_kind = choose_residual(

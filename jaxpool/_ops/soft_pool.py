@@ -1,4 +1,4 @@
-"""Logsumexp and softmax pools, each with the direct and the scaled evaluation of `RangeCheckedOp`."""
+"""Logsumexp and softmax pools, each with a direct and a scaled evaluation against overflow (see `RangeCheckedOp`)."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from jaxpool._ops.ranged import (
     zeros_with_tangent,
 )
 
-# Largest |log2| of a total in range. Its products with cotangents of similar size are normal numbers.
+# Largest |log2| of a sum in range. The product of such a sum and a cotangent of similar size is a normal number.
 MAX_LOG2_TOTAL = 58
-# exp(-NOTHING) adds nothing to a total in range.
+# `exp(-NEGLIGIBLE_EXPONENT)` adds nothing to a sum in range.
 NEGLIGIBLE_EXPONENT = 200
 
 
 @dataclasses.dataclass(frozen=True)
 class SoftPool(RangeCheckedOp):
-    """Base class of both pools. `temperature` is None if it is an array, the second input.
+    """Base class of log-sum-exp and softmax pools. If `temperature` is None, the second input is the temperature.
 
-    If `is_masked`, two bool arrays come last. The first marks windows without any selected element: 1 is added to their
-    totals, to keep them in range, and their output is 0. The second is the mask. Excluded elements count as -inf.
+    If `is_masked`, two bool arrays come last: a mask of windows whose elements are all masked, and the element mask.
+    Windows in the first mask add 1 to their sum, to keep the sum in range, and return 0. Masked elements count as -inf.
     """
 
     window: Window
@@ -47,21 +47,21 @@ class SoftPool(RangeCheckedOp):
 
     @property
     def num_inputs(self) -> int:
-        """x, and the temperature if it is an array."""
+        """The number of inputs: x, and the temperature if it is an array."""
         return 1 if self.temperature is not None else 2
 
     def _x_and_temperature(self, x: Array, *extra_args: Array) -> tuple[Array, Any]:
         wide_x = self._fill_masked(widen_elements(x, self.window), -np.inf, *extra_args)
         temperature = extra_args[0] if self.temperature is None else self.temperature
-        # Its inverse is normal
+        # `largest=0.25` keeps the inverse of the temperature normal.
         return wide_x, clip_parameter(temperature, wide_x.dtype, largest=0.25)
 
     def _fill_masked(self, x: Array, fill: float, *extra_args: Array) -> Array:
-        """x with `fill` where the mask is False."""
+        """x, with `fill` where the element mask is False."""
         return jnp.where(extra_args[-1], x, fill) if self.is_masked else x
 
     def x_and_parameter(self, x: Array, *extra_args: Array) -> tuple[Array, Any]:
-        """x and temperature of the direct evaluation. Excluded elements are finite, and so are their derivatives."""
+        """x and temperature for the direct evaluation. Masked elements become finite, to keep derivatives finite."""
         wide_x, temperature = self._x_and_temperature(x, *extra_args)
         if self.is_masked:
             floor = lax.stop_gradient(jnp.asarray(-NEGLIGIBLE_EXPONENT * temperature, wide_x.dtype))
@@ -69,25 +69,25 @@ class SoftPool(RangeCheckedOp):
         return wide_x, temperature
 
     def _sum_of_exps(self, weight: Array, *extra_args: Array, stores_result: bool = False) -> Array:
-        """The sum of the exponentials of each window."""
+        """The sum of the exponentials `weight` in each window, or 1 if all elements of the window are masked."""
         total = sum_windows(self.window, weight, stores_result=stores_result)
         return total + extra_args[-2].astype(total.dtype) if self.is_masked else total
 
     def _zero_if_empty(self, y: Array, *extra_args: Array) -> Array:
-        """y with 0 for windows without a selected element."""
+        """y, with 0 for windows whose elements are all masked."""
         return jnp.where(extra_args[-2], 0, y) if self.is_masked else y
 
     def elementwise_derivative(self, xs: Any, tangent: Array) -> Array:
         return self._fill_masked(tangent, 0, *xs[1:])
 
     def euler_term(self, x: Array) -> Array:
-        """The output is homogeneous of degree 1 in x and the temperature. Infinite elements have weight 0 here."""
+        """x, because the output is homogeneous of degree 1 in x and the temperature. Infinite elements become 0."""
         return jnp.where(jnp.isinf(x), 0, x)
 
     def _moments(
         self, x: Array, temperature: Any, count: int, unit: Any, *extra_args: Array
     ) -> tuple[Array, ...]:
-        """The maximum m of each window, and sums of `exp((x - m) / temperature)` times powers of `(x - m) / unit`."""
+        """The maximum m of each window, and sums of `exp((x - m) / temperature) * ((x - m) / unit)^k`, k < `count`."""
         window_max = max_per_window(x, self.window)
 
         def terms(x: Array) -> tuple[Array, ...]:
@@ -110,9 +110,9 @@ class SoftPool(RangeCheckedOp):
 
 
 def _weight(x: Array, window_max: Array, temperature: Any) -> tuple[Array, Array]:
-    """`exp((x - high) / temperature)` and `x - high`.
+    """`exp((x - window_max) / temperature)` and `x - window_max`.
 
-    Both are 0 if the exponential is, or if x exceeds `window_max`.
+    Both results are 0 if the exponential underflows, or if x exceeds `window_max`.
     """
     info = jnp.finfo(x.dtype)
     # exp(-limit) is the smallest positive number.
@@ -176,7 +176,7 @@ class SoftmaxPool(SoftPool):
     def _weights_and_total(
         self, x: Array, temperature: Any, *extra_args: Array
     ) -> tuple[Array, Array]:
-        # Weights out of range stay finite, because their derivatives are multiplied by 0.
+        # Weights out of range stay finite: their derivatives are multiplied by 0, and 0 times infinity is NaN.
         exponents = safe_divide(x, temperature)
         weight = lax.exp(
             lax.min(exponents, lax.full_like(exponents, 2 * MAX_LOG2_TOTAL * math.log(2)))
@@ -184,7 +184,7 @@ class SoftmaxPool(SoftPool):
         return weight, self._sum_of_exps(weight, *extra_args, stores_result=True)
 
     def is_accurate(self, y: Array, x: Array, *extra_args: Array) -> Array:
-        """Mask of the elements whose exponents are in range."""
+        """True where the exponent `x / temperature` of an element is in range."""
         wide_x, temperature = self._x_and_temperature(x, *extra_args)
         exponents = lax.stop_gradient(wide_x / temperature)
         is_in_range = lax.abs(exponents) < MAX_LOG2_TOTAL * math.log(2)

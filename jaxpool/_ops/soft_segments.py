@@ -1,4 +1,4 @@
-"""Softmax and logsumexp over the rows of each segment."""
+"""Softmax and logsumexp over the rows that have the same segment id."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ from jaxpool._plan.tuning import tuning_of
 
 @dataclasses.dataclass(frozen=True)
 class Segments:
-    """The number of segments, and whether ids are sorted."""
+    """The number of segments, and whether the segment ids are sorted."""
 
     num_segments: int
     is_sorted: bool
 
     def sum_per_segment(self, platform: Platform, x: Array, ids: Array) -> Array:
-        """The sum of each segment."""
+        """The sum of the rows of x in each segment."""
         return sum_segments(
             x,
             ids,
@@ -60,7 +60,7 @@ class Segments:
     def exps_and_max(
         self, x: Array, temperature: float, ids: Array, *mask: Array
     ) -> tuple[Array, Array]:
-        """`exp((x - m) / T)`, and the maximum m of each segment."""
+        """`exp((x - m) / temperature)`, and the maximum m of each segment."""
         wide_x = to_comparison_dtype(x)
         masked_x = fill_where_masked(wide_x, -jnp.inf, *mask)
         largest = reduce_segments(
@@ -72,9 +72,9 @@ class Segments:
 def _shifted_exps(
     wide_x: Array, largest: Array, temperature: float, ids: Array, *mask: Array
 ) -> Array:
-    """`exp((x - m) / T)`, with the maximum m of the segment of each row; 0 where the mask is False."""
+    """`exp((x - m) / temperature)`, where m is the maximum of the segment of each row; 0 where the mask is False."""
     if temperature * 2**8 > float(jnp.finfo(wide_x.dtype).max):
-        # x - m may overflow although its exponential is not 0. Half of it does not.
+        # `x - m` may overflow although its exponential is not 0. `x / 2 - m / 2` does not overflow.
         wide_x, largest, temperature = wide_x * 0.5, largest * 0.5, temperature * 0.5
     row_max = gather_value_unchecked(largest, ids)
     # The difference of equal infinities would be NaN.
@@ -88,15 +88,15 @@ def _is_in_segment(ids: Array, num_segments: int, ndim: int) -> Array:
 
 
 def _product_or_zero(weights: Array, x: Array) -> Array:
-    """The products, with 0 for weights of 0, even if x is NaN."""
+    """`weights * x`, with 0 for weights of 0, even if x is NaN."""
     return jnp.where(lax.eq(weights, lax.full_like(weights, 0)), 0, weights * x)
 
 
 @dataclasses.dataclass(frozen=True)
 class SegmentSoftmax(Op):
-    """The softmax of each element over its segment, for ids and an optional mask.
+    """The softmax of each element over its segment. Extra arguments: segment ids and an optional mask.
 
-    The residual is the output and the ids. The mask is not needed, because the output is 0 where it is False.
+    The residual is the output and the ids. The mask is not saved, because the output is 0 where the mask is False.
     """
 
     segments: Segments
@@ -105,12 +105,12 @@ class SegmentSoftmax(Op):
     has_differentiable_residual = True
 
     def saved_residual(self, y: Any, *args: Any) -> Any:
-        return y, args[1]  # and the ids
+        return y, args[1]  # output and ids
 
     def value(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> Array:
         shifted_exps, _ = self.segments.exps_and_max(x, self.temperature, ids, *mask)
         sums = self.segments.sum_per_segment(platform, shifted_exps, ids)
-        # The maximum adds 1 to its sum, so a sum below 1 has no elements.
+        # The maximum of a segment adds 1 to the sum, so a sum below 1 has no elements.
         row_sums = gather_value_unchecked(lax.max(sums, lax.full_like(sums, 1)), ids)
         is_in_segment = _is_in_segment(ids, self.segments.num_segments, x.ndim)
         return fill_where_masked(shifted_exps / row_sums, 0, is_in_segment).astype(x.dtype)
@@ -131,11 +131,11 @@ class SegmentSoftmax(Op):
 
 @dataclasses.dataclass(frozen=True)
 class SegmentLogSumExp(Op):
-    """`T * log(sum of exp(x / T))` over each segment, in the dtype of sums; -inf for a segment without elements.
+    """`T * log(sum of exp(x / T))` over each segment, in the accumulator dtype; -inf for a segment without elements.
 
-    The arguments are x, the ids and an optional mask. If the logarithms of all sums are near 0, exponentials are summed
-    without the maximum and its gather. Otherwise they are relative to the maximum of their segment. The choice is made
-    at run time, also in the derivative.
+    The arguments are x, the segment ids and an optional mask. If all sums are in range, exponentials are summed
+    directly, without the segment maxima and their gather. Otherwise exponentials are relative to the maximum of their
+    segment. The choice is made at run time, also in the derivative.
     """
 
     segments: Segments
@@ -157,16 +157,16 @@ class SegmentLogSumExp(Op):
         )
 
     def _exps(self, platform: Platform, x: Array, *mask: Array) -> Array:
-        """`exp(x / T)`, 0 where the mask is False."""
+        """`exp(x / temperature)`, with 0 where the mask is False."""
         wide_x = fill_where_masked(cast(x, accumulator_dtype(x.dtype)), -jnp.inf, *mask)
         exponents = wide_x / jnp.asarray(self.temperature, wide_x.dtype)
-        # jax differentiates the portable form, whose weights are multiplied by 0 and must be finite.
+        # JAX differentiates the portable kernel, where exponentials out of range are multiplied by 0: keep them finite.
         if platform == "portable":
             exponents = jnp.where(exponents < MAX_LOG2_TOTAL, exponents, MAX_LOG2_TOTAL)
         return lax.exp(exponents)
 
     def _range_masks(self, y: Array) -> tuple[Array, Array]:
-        """Masks of the sums that are in range, and of the sums that are 0."""
+        """Masks of the segments whose sum is in range, and of the segments whose sum is 0."""
         exponents = lax.stop_gradient(y) / jnp.asarray(self.temperature, y.dtype)
         is_in_range = lax.abs(exponents) < MAX_LOG2_TOTAL * math.log(2)
         return is_in_range, lax.eq(exponents, lax.full_like(exponents, -jnp.inf))
@@ -176,7 +176,7 @@ class SegmentLogSumExp(Op):
         status = min_status(statuses)
 
         def status_with_rows(statuses: Array, ids: Array, *mask: Array) -> Array:
-            """A sum of 0 has no elements, or only elements that are -inf or far below 0."""
+            """The minimum status. A sum of 0 counts as IN_RANGE if its segment has no unmasked rows."""
             has_rows = self._has_rows(ids, statuses.ndim, *mask)
             return min_status(
                 jnp.where((statuses == ALL_ZERO) & ~has_rows, np.int8(IN_RANGE), statuses)
@@ -187,7 +187,7 @@ class SegmentLogSumExp(Op):
         )
 
     def _has_rows(self, ids: Array, ndim: int, *mask: Array) -> Array:
-        """Mask of the segments with at least one row that takes part."""
+        """Mask of the segments with at least one unmasked row."""
         ones = lax.full(ids.shape, 1, np.int32)
         if mask:
             ones = jnp.broadcast_to(mask[0], (*ids.shape, *mask[0].shape[1:])).astype(np.int32)
@@ -207,12 +207,12 @@ class SegmentLogSumExp(Op):
         return jnp.where(has_no_rows, -jnp.inf, y)
 
     def _softmax(self, x: Array, ids: Array, *mask: Array) -> Array:
-        """The derivative with respect to each element, for any range."""
+        """The derivative of the output with respect to each element, accurate for any range."""
         softmax = SegmentSoftmax(self.segments, self.temperature)
         return apply_with_extra_args(softmax, to_comparison_dtype(x), ids, *mask)[0]
 
     def _softmax_factor(self, y: Array) -> Array:
-        """`exp(-y / T)`, the factor from exponentials to softmax; 0 for a segment without elements."""
+        """`exp(-y / T)`, which scales exponentials to the softmax; 0 for a segment without elements."""
         exponents = y / jnp.asarray(self.temperature, y.dtype)
         has_no_rows = lax.eq(y, lax.full_like(y, -jnp.inf))
         return jnp.where(has_no_rows, 0, lax.exp(-jnp.where(has_no_rows, 0, exponents)))
@@ -273,7 +273,7 @@ class SegmentLogSumExp(Op):
 def apply_logsumexp(
     segments: Segments, temperature: float, x: Array, ids: Array, *mask: Array
 ) -> Array:
-    """`T * log(sum of exp(x / T))` over each segment. A segment without elements has the identity of a maximum."""
+    """`T * log(sum of exp(x / T))` over each segment. An empty segment gives the identity of a maximum (-inf)."""
     y = apply_with_extra_args(SegmentLogSumExp(segments, temperature), x, ids, *mask)[0]
     identity = reduction_identity(x.dtype, "max")
     if float(identity) == -math.inf:

@@ -1,4 +1,4 @@
-"""Sum and average pools: window sums and their divisors. They are linear and save nothing for the backward pass."""
+"""Sum and average pools: linear ops, and the divisors of averages. No op saves x for the backward pass."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.sum_pool import plan_sum
 
-CountKind = Literal["counted", "real"]  # with padding, or input elements only
+CountKind = Literal["counted", "real"]  # elements of input and padding, or of the input only
 
 
 def element_counts(window: Window, kind: CountKind, y: Array) -> Array:
-    """The number of elements of each window, at least 1, with the dtype of y; a scalar if it is constant."""
+    """The number of elements of each window, at least 1, in the dtype of y; a scalar if all windows have as many."""
     constant = constant_count(window, kind)
     if constant is not None:
         return jnp.asarray(constant, y.dtype)
@@ -33,7 +33,7 @@ def element_counts(window: Window, kind: CountKind, y: Array) -> Array:
 
 
 def constant_count(window: Window, kind: CountKind) -> int | None:
-    """The number of elements of each window if it is constant, else None."""
+    """The number of elements per window if all windows have the same number, else None."""
     counts = [_constant_count_along(dim, kind) for dim in window.dims]
     constant = [count for count in counts if count is not None]
     return math.prod(constant) if len(constant) == len(counts) else None
@@ -41,7 +41,7 @@ def constant_count(window: Window, kind: CountKind) -> int | None:
 
 @functools.lru_cache(maxsize=1024)
 def _constant_count_along(dim: Axis, kind: CountKind) -> int | None:
-    """`constant_count` along one axis. Cached, because every pool over these windows calls it."""
+    """`constant_count` along one axis. Cached, because every average pool with this axis calls the function."""
     outputs = dim.representative_windows()
     counts = (
         dim.num_taps_inside(outputs) if kind == "real" else dim.num_taps_counted(outputs)
@@ -50,7 +50,7 @@ def _constant_count_along(dim: Axis, kind: CountKind) -> int | None:
 
 
 def counts_along(dim: Axis, kind: CountKind) -> Any:
-    """The number of elements of each window along an axis, at least 1; of size 1 without padding."""
+    """The number of elements of each window along an axis, at least 1. Without padding, the result has one entry."""
     if not dim.is_padded:
         return np.array([dim.window])
     return (
@@ -102,7 +102,7 @@ class SumPool(Op):
 
 @dataclasses.dataclass(frozen=True)
 class CountedAverage(Op):
-    """Sum over each window divided by a count: the extra argument, and the residual."""
+    """Sum over each window divided by a count. The array of counts is the extra argument and the residual."""
 
     window: Window
 

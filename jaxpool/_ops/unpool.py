@@ -27,7 +27,7 @@ from jaxpool._plan.scatter import scatters_in_order
 class Unpool(Op):
     """Scatter elements to their positions along `axes`, which have the lengths `sizes` in the output.
 
-    Residual: the position of each element. If elements share a position, the last one is written.
+    Residual: the position of each element. If elements share a position, the last element is written.
     Overwritten elements have a residual out of bounds, and cotangent 0. All residuals in bounds are distinct.
     """
 
