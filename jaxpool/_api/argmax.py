@@ -30,7 +30,7 @@ from jaxpool._arguments.sizes import (
     normalise_axes,
 )
 from jaxpool._kernels.compare import Ties
-from jaxpool._ops.apply import Autodiff, apply_default_jvp
+from jaxpool._ops.apply import Autodiff, apply_op
 from jaxpool._ops.unpool import Unpool
 from jaxpool._shards.place import sharding_from_type
 from jaxpool._shards.pools import max_pool_with_position
@@ -150,7 +150,7 @@ def max_unpool(
     sharding = sharding_from_type(y)
     if sharding:
         return unpool(sharding, y, indices, pooled_axes, sizes, concrete_indices)
-    return apply_default_jvp(Unpool(pooled_axes, sizes), y, indices)
+    return apply_op(Unpool(pooled_axes, sizes), y, indices)
 
 
 def check_unpool_arguments(

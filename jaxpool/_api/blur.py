@@ -13,7 +13,7 @@ from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import IntOrInts, Padding, ints_per_axis
 from jaxpool._kernels.dtypes import as_float
-from jaxpool._ops.apply import apply_default_jvp
+from jaxpool._ops.apply import apply_op
 from jaxpool._ops.blur import BlurPool
 
 MAX_BLUR_TAPS = 1024  # sum of the window sizes; each element is a term of the traced program
@@ -115,4 +115,4 @@ def _checked_blur_pool(
         rule = f"of at most {MAX_BLUR_TAPS} elements along all axes together"
         raise ArgumentError(arg_name, rule, window_shape, hint)
     windows.check_reflection()
-    return windows.apply(apply_default_jvp, BlurPool(windows.window), as_float(x))
+    return windows.apply(apply_op, BlurPool(windows.window), as_float(x))

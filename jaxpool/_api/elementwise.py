@@ -22,7 +22,7 @@ from jaxpool._kernels import dtypes
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.apply import Autodiff, apply
-from jaxpool._ops.elementwise import ElementwiseExtremum, NaNHandling, match_shardings
+from jaxpool._ops.elementwise import Extremum, NaNOrder, match_shardings
 
 
 def _as_promoted_arrays(
@@ -84,7 +84,7 @@ def _elementwise_extremum(
     xs: tuple[Any, ...],
     ties: Any,
     autodiff: Any,
-    nan_handling: NaNHandling = "wins",
+    nan_handling: NaNOrder = "wins",
     arg_names: tuple[str, ...] = (),
 ) -> Array:
     check_choice("ties", ties, ("split", "first", "last"))
@@ -93,7 +93,7 @@ def _elementwise_extremum(
     shape = jnp.broadcast_shapes(*[x.shape for x in operands])
     arrays = match_shardings([_unshard_repeated_axes(x, shape) for x in operands])
     shapes, dtypes = tuple(x.shape for x in arrays), tuple(x.dtype for x in arrays)
-    y = apply(ElementwiseExtremum(kind, ties, shapes, dtypes, nan_handling), autodiff, *arrays)
+    y = apply(Extremum(kind, ties, shapes, dtypes, nan_handling), autodiff, *arrays)
     return as_weakly_typed(y) if is_weak else y
 
 

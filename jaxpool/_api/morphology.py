@@ -21,7 +21,7 @@ from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import IntOrInts, Padding, normalise_axes
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind, is_float
-from jaxpool._ops.apply import Autodiff, apply_default_jvp
+from jaxpool._ops.apply import Autodiff, apply_op
 from jaxpool._ops.morphology import Morphology
 
 
@@ -153,7 +153,7 @@ def _dilate_or_erode(
     channel_shape = [x.shape[axis] if axis == channel_axis else 1 for axis in range(x.ndim)]
     weights = lax.reshape(kernel.astype(x.dtype), (math.prod(window_shape), *channel_shape))
     op = Morphology(windows.window, ties, range(windows.window.size), kind, channel_axis)
-    return windows.apply(apply_default_jvp, op, x, weights, autodiff=autodiff)
+    return windows.apply(apply_op, op, x, weights, autodiff=autodiff)
 
 
 def _is_concrete_zero(kernel: Any) -> bool:

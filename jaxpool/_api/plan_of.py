@@ -222,7 +222,7 @@ class _PoolEquations:
             )
         return PoolPasses(
             **{
-                equation.direction: passes_of_equation(platform, equation.equation_path[-1])
+                equation.direction: passes_of_equation(platform, equation.eqns[-1])
                 for equation in self.equations
             }
         )
@@ -244,7 +244,7 @@ def _trace_pools(
             continue
         first_type = eqn.arg_types[0]
         known_type = None if first_type is None else (first_type.shape, first_type.dtype)
-        caller = _caller_line_and_function_name(eqn.equation_path)
+        caller = _caller_line_and_function_name(eqn.eqns)
         keys = [
             key for key in pools if key[:2] == (eqn.op, caller) and known_type in (key[2], None)
         ]
@@ -269,7 +269,7 @@ def _plan_rows(
             first_equation.arg_types[: pool.op.num_inputs],
             first_equation.outputs[0],
             math.prod(first_equation.vmap_sizes),
-            _num_devices(first_equation.equation_path),
+            _num_devices(first_equation.eqns),
             getattr(pool.op, "window", None),
             pool.residual,
             pool.directions,

@@ -32,7 +32,7 @@ from jaxpool._ops.fractional import FractionalAxis, FractionalMax, FractionalMea
 from jaxpool._ops.random_pool import (
     StochasticPool,
     apply_stochastic_pool,
-    random_dtype_of,
+    uniform_dtype,
     weight_dtype,
 )
 from jaxpool._shards.place import ArraySharding, apply_on_shards, sharding_from_type
@@ -155,7 +155,7 @@ def _fractional_pool_inputs(
     op = make_fractional_op(shape, window_shape, output_shape, axes)
     check_unsharded(x, *op.window.axes)
     random_shape = [1 if axis in op.window.axes else size for axis, size in enumerate(shape)]
-    samples = jax.random.uniform(key, (len(op.dims), *random_shape), random_dtype_of(x.dtype))
+    samples = jax.random.uniform(key, (len(op.dims), *random_shape), uniform_dtype(x.dtype))
     return x, sharding, op, [sharding.local_shard(u) if sharding else u for u in samples]
 
 

@@ -30,8 +30,8 @@ from jaxpool._kernels import dtypes
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.apply import Autodiff, apply
-from jaxpool._ops.elementwise import ElementwiseExtremum, match_shardings
-from jaxpool._ops.reduction import reduce_max_or_min
+from jaxpool._ops.elementwise import Extremum, match_shardings
+from jaxpool._ops.reduction import max_or_min
 from jaxpool._shards.place import drop_unit_axes, sharding_from_type
 from jaxpool._shards.whole import reduce_whole_axes
 
@@ -153,13 +153,13 @@ def _reduce_extremum(
     if sharding and any(sharding.num_shards(entry) > 1 for entry in axes):
         y = reduce_whole_axes(kind, sharding, x, axes, mask, keepdims, ties, autodiff)
     else:
-        y = reduce_max_or_min(
+        y = max_or_min(
             drop_unit_axes(sharding, x, axes), axes, kind, ties, autodiff, keepdims, mask
         )
     if initial_scalar is None:
         return y
     y, initial_scalar = match_shardings([y, initial_scalar])
-    op = ElementwiseExtremum(kind, "first", (y.shape, initial_scalar.shape), (y.dtype, y.dtype))
+    op = Extremum(kind, "first", (y.shape, initial_scalar.shape), (y.dtype, y.dtype))
     return apply(op, autodiff, y, initial_scalar)
 
 
@@ -307,4 +307,4 @@ def maxout(x: Any, groups: int, *, axis: int = -1, ties: Ties = "split") -> Arra
     length = size // num_groups
     shape = (*x.shape[:int_axis], x.shape[int_axis] // length, length, *x.shape[int_axis + 1 :])
     grouped_x = lax.reshape(drop_unit_axes(sharding, x, (int_axis,)), shape)
-    return reduce_max_or_min(grouped_x, (int_axis + 1,), "max", ties, "jvp")
+    return max_or_min(grouped_x, (int_axis + 1,), "max", ties, "jvp")

@@ -16,7 +16,7 @@ from jaxpool._arguments.calls import public
 from jaxpool._arguments.coefficients import as_coefficient
 from jaxpool._arguments.sizes import IntOrInts, Padding
 from jaxpool._kernels import dtypes
-from jaxpool._ops.masked import masked_soft_pool
+from jaxpool._ops.masked import masked_soft
 from jaxpool._ops.ranged import apply_ranged
 from jaxpool._ops.soft_pool import LogSumExpPool, SoftmaxPool, SoftPool
 
@@ -33,11 +33,7 @@ def _soft_pool(
     if mask is None:
         return windows.apply(apply_ranged, op_class(windows.window, static_t), x, *operands)
     return windows.apply(
-        masked_soft_pool,
-        op_class(windows.window, static_t, is_masked=True),
-        x,
-        *operands,
-        mask=mask,
+        masked_soft, op_class(windows.window, static_t, is_masked=True), x, *operands, mask=mask
     )
 
 

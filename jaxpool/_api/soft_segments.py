@@ -104,7 +104,7 @@ def segment_softmax(
     segments, divisor, x, ids_and_mask = _check_soft_segment_arguments(
         x, segment_ids, num_segments, temperature, where, is_sorted, rescaling_hint
     )
-    if 0 in (segments.num_segments, x.shape[0]):
+    if 0 in (segments.count, x.shape[0]):
         return jnp.zeros_like(x)
     op = SegmentSoftmax(segments, divisor)
     return call_with_auto_sharding(
@@ -158,10 +158,8 @@ def segment_logsumexp(
     segments, divisor, x, ids_and_mask = _check_soft_segment_arguments(
         x, segment_ids, num_segments, temperature, where, is_sorted, rescaling_hint
     )
-    if 0 in (segments.num_segments, x.shape[0]):
-        return jnp.full(
-            (segments.num_segments, *x.shape[1:]), reduction_identity(x.dtype, "max"), x.dtype
-        )
+    if 0 in (segments.count, x.shape[0]):
+        return jnp.full((segments.count, *x.shape[1:]), reduction_identity(x.dtype, "max"), x.dtype)
     return call_with_auto_sharding(
         functools.partial(apply_logsumexp, segments, divisor), 1, x.ndim - 1, x, *ids_and_mask
     )

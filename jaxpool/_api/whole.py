@@ -33,7 +33,7 @@ from jaxpool._kernels import dtypes
 from jaxpool._kernels.compare import Ties
 from jaxpool._kernels.slices import is_sharded
 from jaxpool._ops.apply import apply_with_extra_args
-from jaxpool._ops.reduction import MeanReduction, reduce_max_or_min
+from jaxpool._ops.reduction import MeanReduction, max_or_min
 from jaxpool._shards.adaptive import adaptive_pool
 from jaxpool._shards.place import ArraySharding, all_gather_axes, sharding_from_type
 from jaxpool._shards.whole import reduce_whole_axes
@@ -116,7 +116,7 @@ def global_max_pool(
     x, pooled_axes, mask, sharding = check_global_pool_arguments(x, axes, where, keepdims, ties)
     if sharding:
         return reduce_whole_axes("max", sharding, x, pooled_axes, mask, keepdims, ties)
-    return reduce_max_or_min(x, pooled_axes, "max", ties, "jvp", keepdims, mask)
+    return max_or_min(x, pooled_axes, "max", ties, "jvp", keepdims, mask)
 
 
 @public

@@ -34,7 +34,7 @@ from jaxpool._kernels.patches import (
 )
 from jaxpool._kernels.split_ties import divide_by_num_tied
 from jaxpool._ops.op import Op
-from jaxpool._ops.reduction import fold_plan_of
+from jaxpool._ops.reduction import find_fold
 from jaxpool._ops.select_pool import SelectPool, pool_op
 from jaxpool._ops.sum_pool import SumPool, element_counts
 from jaxpool._plan.problem import Platform, barrier_of
@@ -57,24 +57,24 @@ class PatchPool(Op):
         return jax.linear_transpose(transpose_fn, y)((x_dot,))[0]
 
     def transposed_window(self, ndim: int) -> Window:
-        """The window of an array of rank `ndim` after `move_ragged_first`."""
+        """The window of an array of rank `ndim` after `reorder_axes`."""
         axis_order, _ = ragged_first_permutation(self.window, ndim)
         dims = [
             dataclasses.replace(dim, axis=axis_order.index(dim.axis)) for dim in self.window.dims
         ]
         return Window(tuple(dims))
 
-    def move_ragged_first(self, x: Array) -> tuple[Array, Window]:
+    def reorder_axes(self, x: Array) -> tuple[Array, Window]:
         """Move the axes with windows of unequal lengths of x to the front; return x and its window."""
         return lax.transpose(
             x, ragged_first_permutation(self.window, x.ndim)[0]
         ), self.transposed_window(x.ndim)
 
-    def restore_axis_order(self, y: Array) -> Array:
-        """Undo the axis permutation of `move_ragged_first`."""
+    def restore_axes(self, y: Array) -> Array:
+        """Undo the axis permutation of `reorder_axes`."""
         return lax.transpose(y, ragged_first_permutation(self.window, y.ndim)[1])
 
-    def spread_shares(
+    def add_shares(
         self, share: Array, window: Window, dtype: DType, is_selected: Array | None = None
     ) -> tuple[Array]:
         """Cotangent of x: each window adds its entry of `share` to its elements, or only where `is_selected`."""
@@ -82,7 +82,7 @@ class PatchPool(Op):
         patches = jnp.broadcast_to(expanded_share, patches_shape(share.shape, window))
         if is_selected is not None:
             patches = lax.select(is_selected, patches, lax.full_like(patches, 0))
-        return (self.restore_axis_order(add_up_patches(patches, window)).astype(dtype),)
+        return (self.restore_axes(add_up_patches(patches, window)).astype(dtype),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,36 +93,32 @@ class AdaptiveSelect(PatchPool):
     ties: Ties | TieOrder
 
     def value(self, platform: Platform, x: Array) -> Array:
-        transposed_x, window = self.move_ragged_first(x)
-        patches = extract_patches(transposed_x, window, reduction_identity(x.dtype, "max"))
-        return self.restore_axis_order(_patch_maxima(platform, window, patches))
+        reordered_x, window = self.reorder_axes(x)
+        patches = extract_patches(reordered_x, window, reduction_identity(x.dtype, "max"))
+        return self.restore_axes(_patch_maxima(platform, window, patches))
 
     def primal(self, platform: Platform, x: Array) -> tuple[Array, Array]:
         barrier_kind, window = barrier_of(platform), self.transposed_window(x.ndim)
         patches = materialise(
             barrier_kind,
-            lambda x: extract_patches(
-                *self.move_ragged_first(x), reduction_identity(x.dtype, "max")
-            ),
+            lambda x: extract_patches(*self.reorder_axes(x), reduction_identity(x.dtype, "max")),
             x,
         )
         y = materialise(barrier_kind, functools.partial(_patch_maxima, platform, window), patches)
         if self.ties == "split":
             axis, tied = _packed_axis(window), attains_max(patches, y, window)
-            return self.restore_axis_order(y), pack_bits(lax.collapse(tied, axis, axis + 2), axis)
+            return self.restore_axes(y), pack_bits(lax.collapse(tied, axis, axis + 2), axis)
         find_tap = functools.partial(tap_of_max, window=window, ties=self.ties)
-        return self.restore_axis_order(y), materialise(barrier_kind, find_tap, patches, y)
+        return self.restore_axes(y), materialise(barrier_kind, find_tap, patches, y)
 
     def transpose(self, platform: Platform, residual: Array, dy: Array) -> tuple[Array]:
-        share, window = self.move_ragged_first(dy.astype(accumulator_dtype(dy.dtype)))
+        share, window = self.reorder_axes(dy.astype(accumulator_dtype(dy.dtype)))
         if self.ties != "split":
-            return self.spread_shares(share, window, dy.dtype, one_hot_of_tap(residual, window))
+            return self.add_shares(share, window, dy.dtype, one_hot_of_tap(residual, window))
         shape, axis = patches_shape(share.shape, window), _packed_axis(window)
         is_selected = lax.reshape(unpack_bits(residual, shape[axis] * shape[axis + 1], axis), shape)
         num_tied = jnp.sum(is_selected, axis=tap_axes(window), dtype=np.int32)
-        return self.spread_shares(
-            divide_by_num_tied(share, num_tied), window, dy.dtype, is_selected
-        )
+        return self.add_shares(divide_by_num_tied(share, num_tied), window, dy.dtype, is_selected)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,17 +130,15 @@ class AdaptiveMean(PatchPool):
     linear_in_x = True
 
     def linear(self, platform: Platform, residual: tuple[()], x: Array) -> Array:
-        transposed_x, window = self.move_ragged_first(x.astype(accumulator_dtype(x.dtype)))
+        reordered_x, window = self.reorder_axes(x.astype(accumulator_dtype(x.dtype)))
         total = jnp.sum(
-            extract_patches(transposed_x, window, 0),
-            axis=tap_axes(window),
-            dtype=transposed_x.dtype,
+            extract_patches(reordered_x, window, 0), axis=tap_axes(window), dtype=reordered_x.dtype
         )
-        return self._divide_sum(self.restore_axis_order(total)).astype(x.dtype)
+        return self._divide_sum(self.restore_axes(total)).astype(x.dtype)
 
     def transpose(self, platform: Platform, residual: tuple[()], dy: Array) -> tuple[Array]:
         share = self._divide_sum(dy.astype(accumulator_dtype(dy.dtype)))
-        return self.spread_shares(*self.move_ragged_first(share), dy.dtype)
+        return self.add_shares(*self.reorder_axes(share), dy.dtype)
 
     def _divide_sum(self, y: Array) -> Array:
         return y / element_counts(self.window, "real", y)
@@ -152,8 +146,8 @@ class AdaptiveMean(PatchPool):
 
 def _patch_maxima(platform: Platform, window: Window, patches: Array) -> Array:
     """The maximum of each window of `patches`."""
-    fold_plan = fold_plan_of(platform, patches, tap_axes(window), counts_ties=False)
-    return max_of_patches(patches, window, loses_nan=tuning_of(platform).loses_nan, plan=fold_plan)
+    fold = find_fold(platform, patches, tap_axes(window), ties=False)
+    return max_of_patches(patches, window, loses_nan=tuning_of(platform).loses_nan, plan=fold)
 
 
 def _packed_axis(window: Window) -> int:

@@ -25,31 +25,27 @@ Autodiff = Literal["vjp", "jvp"]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _apply_reverse(op: Op, method: str, *xs: Array) -> Any:
+def _op_vjp(op: Op, method: str, *xs: Array) -> Any:
     """The output of `op`, and if `method` is "primal" also the residual, with a reverse-mode derivative only."""
     return value(op, *xs) if method == "value" else value_and_residual(op, *xs)
 
 
-def _apply_reverse_fwd(op: Op, method: str, *xs: Any) -> tuple[Any, Any]:
+def _op_vjp_fwd(op: Op, method: str, *xs: Any) -> tuple[Any, Any]:
     """Save the residual and one mark per argument: () for a differentiated argument, else None."""
     y, residual = value_and_residual(op, *[x.value for x in xs])
     perturbed_marks = tuple(() if x.perturbed else None for x in xs)
     return y if method == "value" else (y, residual), (residual, perturbed_marks)
 
 
-def _apply_reverse_bwd(
-    op: Op, method: str, saved_pair: Any, cotangents: Any
-) -> tuple[Array | None, ...]:
-    residual, perturbed_marks = saved_pair
-    needs_cotangent = tuple(mark is not None for mark in perturbed_marks)
+def _op_vjp_bwd(op: Op, method: str, res: Any, cotangents: Any) -> tuple[Array | None, ...]:
+    residual, perturbed_marks = res
+    needs_dx = tuple(mark is not None for mark in perturbed_marks)
     dy = cotangents if method == "value" else cotangents[0]
-    dxs = iter(
-        linear_map(op, residual, [dy], nonzero=needs_cotangent[: op.num_inputs], transposed=True)
-    )
-    return tuple(next(dxs) if is_wanted else None for is_wanted in needs_cotangent)
+    dxs = iter(linear_map(op, residual, [dy], nonzero=needs_dx[: op.num_inputs], transposed=True))
+    return tuple(next(dxs) if is_wanted else None for is_wanted in needs_dx)
 
 
-_apply_reverse.defvjp(_apply_reverse_fwd, _apply_reverse_bwd, symbolic_zeros=True)
+_op_vjp.defvjp(_op_vjp_fwd, _op_vjp_bwd, symbolic_zeros=True)
 
 
 @contextlib.contextmanager
@@ -85,10 +81,10 @@ def apply(op: Op, autodiff: Autodiff, *xs: Array) -> Array:
     if autodiff == "jvp" or not _may_have_derivative(xs, op.num_inputs):
         return value(op, *xs)
     with _replace_forward_mode_error():
-        return _apply_reverse(op, "value", *xs)  # forward mode: pass autodiff="jvp"
+        return _op_vjp(op, "value", *xs)  # forward mode: pass autodiff="jvp"
 
 
-def apply_default_jvp(op: Op, *xs: Array, autodiff: Autodiff = "jvp") -> Array:
+def apply_op(op: Op, *xs: Array, autodiff: Autodiff = "jvp") -> Array:
     """Apply `op`, by default with forward-mode and reverse-mode derivatives."""
     return apply(op, autodiff, *xs)
 
@@ -99,21 +95,21 @@ def apply_with_residual(op: Op, autodiff: Autodiff, *xs: Array) -> tuple[Array, 
         return value_and_residual(op, *xs)
     with _replace_forward_mode_error():
         output: tuple[Array, Any]
-        output = _apply_reverse(op, "primal", *xs)  # forward mode: pass autodiff="jvp"
+        output = _op_vjp(op, "primal", *xs)  # forward mode: pass autodiff="jvp"
         return output
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _call_reverse(function: Callable[..., Any], *xs: Array) -> Any:
+def _function_vjp(function: Callable[..., Any], *xs: Array) -> Any:
     return function(*xs)
 
 
-def _call_reverse_bwd(function: Callable[..., Any], vjp_fn: Any, dy: Any) -> tuple[Any, ...]:
+def _function_vjp_bwd(function: Callable[..., Any], vjp_fn: Any, dy: Any) -> tuple[Any, ...]:
     dxs: tuple[Any, ...] = vjp_fn(dy)
     return dxs
 
 
-_call_reverse.defvjp(jax.vjp, _call_reverse_bwd)
+_function_vjp.defvjp(jax.vjp, _function_vjp_bwd)
 
 
 def call_in_reverse_mode(function: Callable[..., Any], *xs: Array) -> Any:
@@ -121,7 +117,7 @@ def call_in_reverse_mode(function: Callable[..., Any], *xs: Array) -> Any:
     if not _may_have_derivative(xs):
         return function(*xs)
     with _replace_forward_mode_error():
-        return _call_reverse(function, *xs)  # forward mode: pass autodiff="jvp"
+        return _function_vjp(function, *xs)  # forward mode: pass autodiff="jvp"
 
 
 def apply_with_extra_args(op: Op, *args: Array) -> tuple[Array, Any]:

@@ -41,7 +41,7 @@ class BlurPool(Op):
 
     def _run_passes(self, x: Array, *, platform: Platform, transposed: bool) -> Array:
         """Blur x, which includes its reflected border; if `transposed`, map an output cotangent back to such an x."""
-        groups = blur_groups(window_of_padded_array(self.window), platform)
+        groups = blur_groups(unpad_window(self.window), platform)
         for window in groups[::-1] if transposed else groups:
             pass_fn = functools.partial(
                 _weighted_sums, window=window, platform=platform, transposed=transposed
@@ -94,12 +94,12 @@ def _weighted_sums(x: Array, *, window: Window, platform: Platform, transposed: 
     return run_pass(blur_pass.layout, blur_pass.step.axes, [source], term, add_terms)
 
 
-def window_of_padded_array(window: Window) -> Window:
+def unpad_window(window: Window) -> Window:
     """The window with padding 0, for an array that already includes the reflected border."""
-    return Window(tuple(map(_unpadded_axis, window.dims)))
+    return Window(tuple(map(_unpad_axis, window.dims)))
 
 
-def _unpadded_axis(dim: Axis) -> Axis:
+def _unpad_axis(dim: Axis) -> Axis:
     return dataclasses.replace(dim, size=dim.low + dim.size + max(0, dim.used_high), low=0, high=0)
 
 

@@ -44,7 +44,7 @@ class BoxMax(Op):
     output_shape: tuple[int, ...]
     scale: float
     ties: Ties
-    batch_height_width: tuple[int, ...]  # B, H, W
+    sizes: tuple[int, ...]  # B, H, W
 
     materialises_inputs = True
 
@@ -55,13 +55,9 @@ class BoxMax(Op):
     def _box_cells(self, boxes: Array, image_index: Array) -> Cells:
         """Pixel bounds of the cells of all boxes. A box with a NaN or an invalid image index has empty cells."""
         corners = round_half_away(boxes_in_pixels(boxes, self.scale)).T
-        is_valid = (
-            (image_index >= 0) & (image_index < self.batch_height_width[0]) & has_no_nan(boxes)
-        )
+        is_valid = (image_index >= 0) & (image_index < self.sizes[0]) & has_no_nan(boxes)
         bounds: list[Array] = []
-        ends = zip(
-            corners[:2], corners[2:], self.output_shape, self.batch_height_width[1:], strict=True
-        )
+        ends = zip(corners[:2], corners[2:], self.output_shape, self.sizes[1:], strict=True)
         for start, end, count, size in ends:
             low, high = cell_bounds(start, jnp.maximum(end - start + 1, 1), count, size)
             bounds += [low, jnp.where(is_valid[:, None], high, low)]
@@ -71,21 +67,19 @@ class BoxMax(Op):
         self,
         platform: Platform,
         join_pixel: Any,
-        initial_value: Any,
+        start: Any,
         xs: Any,
         extra_args: Any,
         *cell_arrays: Array,
     ) -> Array:
-        group_size = min(
-            plan_cells(platform, self.batch_height_width).loop_boxes, extra_args[0].shape[0]
-        )
+        group_size = min(plan_cells(platform, self.sizes).loop_boxes, extra_args[0].shape[0])
         return fold_pixels_of_cells(
-            join_pixel, initial_value, xs, self._box_cells(*extra_args), group_size, *cell_arrays
+            join_pixel, start, xs, self._box_cells(*extra_args), group_size, *cell_arrays
         )
 
     def value(self, platform: Platform, x: Array, *extra_args: Array) -> Array:
-        def keep_larger(best: Array, is_inside: Array, position: Array, value: Array) -> Array:
-            return jnp.where(is_inside, lax.max(best, value), best)
+        def keep_larger(best: Array, inside: Array, position: Array, value: Array) -> Array:
+            return jnp.where(inside, lax.max(best, value), best)
 
         fill, cells = comparison_dtype_identity(x.dtype, "max"), self._box_cells(*extra_args)
         y = self._fold_pixels(platform, keep_larger, fill, [to_comparison_dtype(x)], extra_args)
@@ -100,25 +94,23 @@ class BoxMax(Op):
         y = self.value(platform, x, *extra_args)
         if self.ties == "split":
             return y, (extra_args, x, y)
-        no_position = np.asarray(self.batch_height_width[1] * self.batch_height_width[2])
-        no_position = no_position.astype(index_dtype(int(no_position) + 1))
+        sentinel = np.asarray(self.sizes[1] * self.sizes[2])
+        sentinel = sentinel.astype(index_dtype(int(sentinel) + 1))
 
-        def keep_first_or_last(
-            selected: Array, is_inside: Array, position: Array, value: Array, y: Array
+        def first_or_last(
+            state: Array, inside: Array, position: Array, value: Array, y: Array
         ) -> Array:
-            tied = is_inside & is_tied_with(value, y)
+            tied = inside & is_tied_with(value, y)
             return jnp.where(
-                tied if self.ties == "last" else tied & (selected == no_position),
-                position,
-                selected,
+                tied if self.ties == "last" else tied & (state == sentinel), position, state
             )
 
         residual = (
             extra_args,
             self._fold_pixels(
                 platform,
-                keep_first_or_last,
-                no_position,
+                first_or_last,
+                sentinel,
                 [to_comparison_dtype(x)],
                 extra_args,
                 to_comparison_dtype(y),
@@ -132,10 +124,10 @@ class BoxMax(Op):
         """The sum of the array in `xs` over the tied pixels of each cell, or their number if `xs` is empty."""
         extra_args, x, y = residual
 
-        def add(total: Array, is_inside: Array, position: Array, *values: Array) -> Array:
+        def add(total: Array, inside: Array, position: Array, *values: Array) -> Array:
             *summands, value, y = values
             term = summands[0] if summands else lax.full_like(total, 1)
-            return total + jnp.where(is_inside & is_tied_with(value, y), term, 0)
+            return total + jnp.where(inside & is_tied_with(value, y), term, 0)
 
         dtype = xs[0].dtype if xs else accumulator_dtype(x.dtype)
         return self._fold_pixels(
@@ -147,74 +139,61 @@ class BoxMax(Op):
             to_comparison_dtype(y),
         )
 
-    def _share_among_tied(self, platform: Platform, residual: Any, x: Array) -> Array:
+    def _split_tied(self, platform: Platform, residual: Any, x: Array) -> Array:
         """Return x divided by the number of tied pixels of each cell."""
         return x / jnp.maximum(self._sum_tied_pixels(platform, residual), 1).astype(x.dtype)
 
     def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
         wide_dot = x_dot.astype(accumulator_dtype(x_dot.dtype))
         if self.ties == "split":
-            return self._share_among_tied(
+            return self._split_tied(
                 platform, residual, self._sum_tied_pixels(platform, residual, wide_dot)
             ).astype(x_dot.dtype)
         extra_args, position = residual
-        image_index = self._box_cells(*extra_args).image_index
-        flat_dot = wide_dot.reshape(
-            self.batch_height_width[0], math.prod(self.batch_height_width[1:]), -1
-        )
-        index = (
-            image_index[:, None, None, None],
-            position.astype(np.int32),
-            jnp.arange(flat_dot.shape[2]),
-        )
+        image = self._box_cells(*extra_args).image_index
+        flat = wide_dot.reshape(self.sizes[0], math.prod(self.sizes[1:]), -1)
+        index = (image[:, None, None, None], position.astype(np.int32), jnp.arange(flat.shape[2]))
         # An empty cell has a position out of bounds, which reads 0.
-        selected = flat_dot.at[index].get(mode="fill", fill_value=0)
+        selected = flat.at[index].get(mode="fill", fill_value=0)
         return selected.astype(x_dot.dtype)
 
     def _flat_positions(self, position: Array, image_index: Array) -> Array:
         """Flat position of each selected pixel in the batch of images; out of bounds for an empty cell."""
-        size, position = math.prod(self.batch_height_width[1:]), position.astype(np.int32)
+        size, position = math.prod(self.sizes[1:]), position.astype(np.int32)
         image_start = image_index[:, None, None, None] * size
-        return jnp.where(
-            position < size, image_start + position, math.prod(self.batch_height_width)
-        )
+        return jnp.where(position < size, image_start + position, math.prod(self.sizes))
 
-    def _uses_ordered_scatter(self, platform: Platform, x: Any) -> bool:
+    def _is_ordered(self, platform: Platform, x: Any) -> bool:
         """True if one scatter in a fixed order adds cotangents to the pixels. x has the channels of the images."""
         if self.ties == "split":
             return False
         problem = problem_of(Window(()), x, platform)
         return scatters_in_order(
-            platform, (math.prod(self.batch_height_width), problem.shape[-1]), problem.is_sharded
+            platform, (math.prod(self.sizes), problem.shape[-1]), problem.is_sharded
         )
 
     def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
         share = dy.astype(accumulator_dtype(dy.dtype))
         extra_args, *saved_arrays = residual
-        if self._uses_ordered_scatter(platform, dy):
+        if self._is_ordered(platform, dy):
             channels = dy.shape[-1]
             positions = self._flat_positions(saved_arrays[0], extra_args[1]).reshape(-1, channels)
-            count = math.prod(self.batch_height_width)
+            count = math.prod(self.sizes)
             dx = scatter_in_order(
                 share.reshape(-1, channels), positions, (0,), (count,), accumulate=True
             )
-            return (dx.reshape(*self.batch_height_width, channels).astype(dy.dtype),)
+            return (dx.reshape(*self.sizes, channels).astype(dy.dtype),)
         if self.ties == "split":
             pixel_marks, cell_marks = map(to_comparison_dtype, saved_arrays)
-            share = self._share_among_tied(platform, residual, share)
+            share = self._split_tied(platform, residual, share)
         else:
             (cell_marks,) = saved_arrays
-            pixel_marks = lax.iota(cell_marks.dtype, math.prod(self.batch_height_width[1:]))
+            pixel_marks = lax.iota(cell_marks.dtype, math.prod(self.sizes[1:]))
             pixel_marks = jnp.broadcast_to(
-                pixel_marks.reshape(*self.batch_height_width[1:], 1), (*self.batch_height_width, 1)
+                pixel_marks.reshape(*self.sizes[1:], 1), (*self.sizes, 1)
             )
-        tile_shape = plan_cells(platform, self.batch_height_width).tile_shape
+        tile_shape = plan_cells(platform, self.sizes).tile_shape
         dx = add_cells_to_pixels(
-            share,
-            cell_marks,
-            pixel_marks,
-            self._box_cells(*extra_args),
-            tile_shape,
-            self.batch_height_width,
+            share, cell_marks, pixel_marks, self._box_cells(*extra_args), tile_shape, self.sizes
         )
         return (dx.astype(dy.dtype),)

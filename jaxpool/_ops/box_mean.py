@@ -79,8 +79,10 @@ class BoxMean(Op):
     offset: float = 0.5  # pixels subtracted from each corner of a box
     min_length: float | None = None  # minimum length of a box in pixels
     empty_is_zero: bool = True  # whether a box without area has the output 0
-    own: bool = False  # whether channel c of cell (i, j) reads channel (c * I + i) * J + j of x
-    whole: bool = False  # whether corners are rounded and cells average whole pixels
+    uses_own_channels: bool = (
+        False  # whether channel c of cell (i, j) reads channel (c * I + i) * J + j of x
+    )
+    uses_whole_pixels: bool = False  # whether corners are rounded and cells average whole pixels
     levels: tuple[tuple[int, int, int], ...] = ()  # B, H, W of each level
 
     linear_in_x = True
@@ -91,7 +93,7 @@ class BoxMean(Op):
         return len(self.levels)
 
     def linear(self, platform: Platform, extra_args: tuple[Array, ...], *xs: Array | None) -> Array:
-        x_of_level = {level_number: x for level_number, x in enumerate(xs) if x is not None}
+        x_of_level = {level: x for level, x in enumerate(xs) if x is not None}
         arrays = [*x_of_level.values()]
         if self.by_pixels(platform):
             flat_xs = [x.reshape(-1, x.shape[-1]) for x in arrays]
@@ -101,10 +103,7 @@ class BoxMean(Op):
                 flat_xs, level_index, pixels, concatenates_arrays=concatenates
             )
         else:
-            means = [
-                self._mean_of_level(level_number, x, *extra_args)
-                for level_number, x in x_of_level.items()
-            ]
+            means = [self._level_mean(level, x, *extra_args) for level, x in x_of_level.items()]
             y = functools.reduce(lax.add, means)
         return y.astype(arrays[0].dtype)
 
@@ -115,28 +114,26 @@ class BoxMean(Op):
         if self.by_pixels(platform):
             level_index, pixels = self._weighted_pixels(range(self.num_inputs), *extra_args)
             counts = [*map(math.prod, self.levels)]
-            num_rows, num_columns = self.output_shape
-            num_parts = plans.num_box_parts(
-                (num_rows, num_columns), self.pixels_per_cell, dy.shape[-1]
-            )
+            rows, columns = self.output_shape
+            num_parts = plans.num_box_parts((rows, columns), self.pixels_per_cell, dy.shape[-1])
             dxs = kernels.scatter_weighted_cotangents(
                 wide_dy, level_index, pixels, counts, num_parts
             )
         else:
             dxs = [
-                self._mean_of_level_transpose(level_number, wide_dy, *extra_args)
-                for level_number in range(self.num_inputs)
+                self._level_mean_transpose(level, wide_dy, *extra_args)
+                for level in range(self.num_inputs)
             ]
         pairs = zip(dxs, self.levels, strict=True)
         return tuple(dx.reshape(*sizes, dx.shape[-1]).astype(dy.dtype) for dx, sizes in pairs)
 
     def by_pixels(self, platform: Platform) -> bool:
         """True if cells gather their few pixels instead of multiplying matrices; fast if XLA vectorises gathers."""
-        has_int32_indices = fits_int32(sum(map(math.prod, self.levels)))
+        is_small = fits_int32(sum(map(math.prod, self.levels)))
         return (
-            has_int32_indices
+            is_small
             and plans.gathers_pixels(platform, self.samples)
-            and not (self.own or self.whole)
+            and not (self.uses_own_channels or self.uses_whole_pixels)
         )
 
     def _concatenates_levels(self, platform: Platform, xs: Sequence[Any], boxes: Any) -> bool:
@@ -147,7 +144,7 @@ class BoxMean(Op):
     def _box_spans(self, boxes: Array) -> list[tuple[Array, Array]]:
         """Start and length in pixels of each box, along rows and columns. Lengths that are not finite become 0."""
         scaled_boxes = boxes_in_pixels(boxes, self.scale)
-        ends = (round_half_away(scaled_boxes) if self.whole else scaled_boxes).T
+        ends = (round_half_away(scaled_boxes) if self.uses_whole_pixels else scaled_boxes).T
         spans = []
         for start, end in zip(
             ends[:2] - np.asarray(self.offset, ends.dtype), ends[2:], strict=True
@@ -172,20 +169,18 @@ class BoxMean(Op):
         return (2 * (self.samples or 1)) ** 2
 
     def _weighted_pixels(
-        self, level_numbers: Sequence[int], boxes: Array, image_index: Array, *box_levels: Array
+        self, level_ids: Sequence[int], boxes: Array, image_index: Array, *box_levels: Array
     ) -> tuple[Array, WeightedPixels]:
-        """The level of each box as an index into `level_numbers`, and the pixels of its cells with their weights.
+        """The level of each box as an index into `level_ids`, and the pixels of its cells with their weights.
 
-        Pixels have weight 0 if the level of the box is not in `level_numbers`, or if its image does not exist.
+        Pixels have weight 0 if the level of the box is not in `level_ids`, or if its image does not exist.
         """
         level_index = jnp.zeros(boxes.shape[0], np.int32)
         sizes: tuple[Any, ...] = self.levels[0]
         if box_levels:
-            matches = box_levels[0][:, None] == np.asarray(level_numbers, np.int32)[None]
+            matches = box_levels[0][:, None] == np.asarray(level_ids, np.int32)[None]
             level_index = jnp.argmax(matches, 1).astype(np.int32)
-            sizes = tuple(
-                jnp.asarray([self.levels[n] for n in level_numbers], np.int32)[level_index].T
-            )
+            sizes = tuple(jnp.asarray([self.levels[n] for n in level_ids], np.int32)[level_index].T)
             image_index = jnp.where(matches.any(1), image_index, np.int32(-1))
         batch, height, width = sizes
         spans = self._box_spans(boxes)
@@ -202,70 +197,68 @@ class BoxMean(Op):
             (row, jnp.where(is_valid[:, None, None], row_weights, 0)), (column, column_weights)
         )
 
-    def _mean_of_level(self, level_number: int, x: Array, *extra_args: Array) -> Array:
+    def _level_mean(self, level: int, x: Array, *extra_args: Array) -> Array:
         """Cell means of the boxes in one level, by products with row and column weights; 0 for all other boxes."""
         dtype = accumulator_dtype(x.dtype)
         wide_x = x.astype(dtype)
         finite = jnp.isfinite(wide_x)
         # A weight of 0 times infinity or NaN would be NaN.
         finite_x = jnp.where(finite, wide_x, 0)
-        weighted_sums, matrices = self._sum_fn_and_weights(level_number, dtype, *extra_args)
+        sum_fn, matrices = self._sum_fn_and_weights(level, dtype, *extra_args)
 
         def add_infinities(y: Array) -> Array:
             """Add to each mean the infinities among its pixels. A NaN counts as both infinities, whose sum is NaN."""
             constant = lax.stop_gradient(matrices)
             for value in (np.inf, -np.inf):
-                infinity_mask = lax.stop_gradient(~finite & ~(wide_x == -value)).astype(dtype)
-                y = y + jnp.where(
-                    weighted_sums(infinity_mask, *constant) > 0, jnp.asarray(value, dtype), 0
-                )
+                inf_mask = lax.stop_gradient(~finite & ~(wide_x == -value)).astype(dtype)
+                y = y + jnp.where(sum_fn(inf_mask, *constant) > 0, jnp.asarray(value, dtype), 0)
             return y
 
-        return lax.cond(
-            jnp.all(finite), lambda y: y, add_infinities, weighted_sums(finite_x, *matrices)
-        )
+        return lax.cond(jnp.all(finite), lambda y: y, add_infinities, sum_fn(finite_x, *matrices))
 
-    def _mean_of_level_transpose(self, level_number: int, dy: Array, *extra_args: Array) -> Array:
-        """The transpose of `_mean_of_level`."""
-        weighted_sums, matrices = self._sum_fn_and_weights(level_number, dy.dtype, *extra_args)
-        channels = dy.shape[-1] * (math.prod(self.output_shape) if self.own else 1)
+    def _level_mean_transpose(self, level: int, dy: Array, *extra_args: Array) -> Array:
+        """The transpose of `_level_mean`."""
+        sum_fn, matrices = self._sum_fn_and_weights(level, dy.dtype, *extra_args)
+        channels = dy.shape[-1] * (math.prod(self.output_shape) if self.uses_own_channels else 1)
         (like,) = match_varying_mesh_axes(
-            [jnp.zeros((*self.levels[level_number], channels), dy.dtype)], dy
+            [jnp.zeros((*self.levels[level], channels), dy.dtype)], dy
         )
-        (dx,) = jax.linear_transpose(lambda x: weighted_sums(x, *matrices), like)(dy)
+        (dx,) = jax.linear_transpose(lambda x: sum_fn(x, *matrices), like)(dy)
         return dx
 
     def _sum_fn_and_weights(
-        self, level_number: int, dtype: DType, boxes: Array, image_index: Array, *box_levels: Array
+        self, level_id: int, dtype: DType, boxes: Array, image_index: Array, *box_levels: Array
     ) -> tuple[Callable[..., Array], tuple[Array, Array]]:
-        """A function `weighted_sums(x, row_weights, column_weights)` for one level, and the two weight matrices."""
+        """A function `sum_fn(x, row_weights, column_weights)` for one level, and the two weight matrices."""
         if box_levels:
-            image_index = jnp.where(box_levels[0] == level_number, image_index, np.int32(-1))
+            image_index = jnp.where(box_levels[0] == level_id, image_index, np.int32(-1))
         count, size = boxes.shape[0], plans.num_matmul_boxes(boxes.shape[0])
-        batch, *sizes = self.levels[level_number]
+        batch, *sizes = self.levels[level_id]
         groups = kernels.group_boxes_by_image(image_index, count, batch, size)
-        matrices = self._weight_matrices(
+        matrices = self._weights(
             take_rows(boxes, groups.box_of_slot, groups.slot_of_box), sizes, dtype
         )
 
-        def weighted_sums(x: Array, row_weights: Array, column_weights: Array) -> Array:
+        def sum_fn(x: Array, row_weights: Array, column_weights: Array) -> Array:
             row_weights, column_weights = (
                 m.reshape(-1, size, *m.shape[1:]) for m in (row_weights, column_weights)
             )
             y = kernels.weighted_sums_by_matmul(
-                x, row_weights, column_weights, groups.image_of_group, separate_channels=self.own
+                x,
+                row_weights,
+                column_weights,
+                groups.image_of_group,
+                separate_channels=self.uses_own_channels,
             )
             return take_rows(y.reshape(-1, *y.shape[2:]), groups.slot_of_box, groups.box_of_slot)
 
-        return weighted_sums, matrices
+        return sum_fn, matrices
 
-    def _weight_matrices(
-        self, boxes: Array, sizes: Sequence[int], dtype: DType
-    ) -> tuple[Array, Array]:
+    def _weights(self, boxes: Array, sizes: Sequence[int], dtype: DType) -> tuple[Array, Array]:
         """Weights of the `sizes[0]` image rows in each row of cells, and of the `sizes[1]` columns in each column."""
         spans, matrices = self._box_spans(boxes), []
         for (start, length), cells, size in zip(spans, self.output_shape, sizes, strict=True):
-            if self.whole:
+            if self.uses_whole_pixels:
                 low, high = kernels.cell_bounds(start, length, cells, size - 1)
                 matrices.append(kernels.uniform_pixel_weights(low, high, size, dtype))
             else:

@@ -19,9 +19,7 @@ from jaxpool._plan.problem import Platform
 from jaxpool._plan.rank_pool import merges_rows, plan_rank, unrolls_taps, uses_backward_loop
 
 
-def tap_loop_over(
-    window: Window, x: Array, platform: Platform, shape: object = None
-) -> rolled.TapLoop:
+def loop_over(window: Window, x: Array, platform: Platform, shape: object = None) -> rolled.TapLoop:
     """Return a loop over the taps (window indices) of a pool of x, or of an array of `shape` with the dtype of x."""
     return rolled.TapLoop(window, merges_rows(problem_of(window, x, platform, shape)))
 
@@ -47,19 +45,17 @@ def fold_taps(
             elements = [slices.elements_at_tap(x, window, tap) for x in padded]
             state = join_tap(state, np.int32(tap), elements, *window_arrays)
         return state
-    tap_loop = tap_loop_over(window, xs[0], platform)
+    tap_loop = loop_over(window, xs[0], platform)
     flat_arrays = [tap_loop.collapse_output(each) for each in window_arrays]
 
     def step(state: rolled.State, tap: Array, elements: Sequence[Array]) -> rolled.State:
         return join_tap(state, tap, elements, *flat_arrays)
 
     planes = [tap_loop.to_planes(x, fill) for x, fill in zip(xs, fills, strict=True)]
-    final_state = tap_loop.fold_over_taps(
+    result = tap_loop.fold_over_taps(
         step, [tap_loop.collapse_output(each) for each in state], planes, xs[0].shape
     )
-    return tuple(
-        lax.reshape(each, like.shape) for each, like in zip(final_state, state, strict=True)
-    )
+    return tuple(lax.reshape(each, like.shape) for each, like in zip(result, state, strict=True))
 
 
 def pick_selected(window: Window, x: Array, residual: Any, platform: Platform) -> Array:
@@ -67,7 +63,7 @@ def pick_selected(window: Window, x: Array, residual: Any, platform: Platform) -
     if isinstance(residual, tuple):
         return mean_of_tied_taps(x, residual, window)
     if uses_backward_loop(window):
-        return rolled.tap_selection(tap_loop_over(window, x, platform), residual).pick(x)
+        return rolled.tap_selection(loop_over(window, x, platform), residual).pick(x)
     return route.pick(x, residual, plan_rank(problem_of(window, x, platform)))
 
 
@@ -78,7 +74,7 @@ def pick_selected_transpose(window: Window, dy: Array, residual: Any, platform: 
     if isinstance(residual, tuple):
         return mean_of_tied_taps_transpose(dy, residual, plan_one_pass(problem))
     if uses_backward_loop(window):
-        return rolled.tap_selection(tap_loop_over(window, dy, platform, shape), residual).route(dy)
+        return rolled.tap_selection(loop_over(window, dy, platform, shape), residual).route(dy)
     return route.route(dy, residual, plan_rank(problem))
 
 

@@ -25,7 +25,7 @@ from jaxpool._plan.scan import ScanPlan, plan_scan
 FirstOrLast = Literal["first", "last"]
 
 
-def scan_plan_of(platform: Platform, x: Any) -> ScanPlan:
+def scan_plan(platform: Platform, x: Any) -> ScanPlan:
     """The plan of a cumulative operation (scan) over x."""
     problem = problem_of(Window(()), x, platform)
     return plan_scan(platform, problem.shape, problem.is_sharded)
@@ -47,17 +47,17 @@ class RunningExtremum(Op):
 
     def value(self, platform: Platform, x: Array, *reset: Array) -> Array:
         return running_max_or_min(
-            x, self.axis, self.kind, self.reverse, scan_plan_of(platform, x), *reset
+            x, self.axis, self.kind, self.reverse, scan_plan(platform, x), *reset
         )
 
     def primal(self, platform: Platform, x: Array, *reset: Array) -> tuple[Array, Array]:
-        plan = scan_plan_of(platform, x)
+        plan = scan_plan(platform, x)
         return running_select_with_index(
             x, self.axis, self.kind, self.ties, self.reverse, plan, *reset
         )
 
     def linear(self, platform: Platform, index: Array, x_dot: Array) -> Array:
-        return copy_along_runs(x_dot, index, self.axis, self.reverse, scan_plan_of(platform, x_dot))
+        return copy_along_runs(x_dot, index, self.axis, self.reverse, scan_plan(platform, x_dot))
 
     def transpose(self, platform: Platform, index: Array, dy: Array) -> tuple[Array]:
-        return (sum_over_runs(dy, index, self.axis, self.reverse, scan_plan_of(platform, dy)),)
+        return (sum_over_runs(dy, index, self.axis, self.reverse, scan_plan(platform, dy)),)

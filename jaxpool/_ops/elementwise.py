@@ -26,45 +26,41 @@ from jaxpool._ops.op import Op
 from jaxpool._plan.problem import Platform
 
 Shape = tuple[Any, ...]
-NaNHandling = Literal["wins", "loses"]  # whether NaN wins against a number; two NaNs tie
+NaNOrder = Literal["wins", "loses"]  # whether NaN wins against a number; two NaNs tie
 
 
-def _replaces_best(
-    challenger: Array,
-    best: Array,
-    kind: Kind,
-    ties: Literal["first", "last"],
-    nan_handling: NaNHandling,
+def _beats(
+    challenger: Array, best: Array, kind: Kind, ties: Literal["first", "last"], nan_order: NaNOrder
 ) -> Array:
     """True where `challenger` replaces `best`, the extremum of the arrays before `challenger`."""
-    if nan_handling == "wins" or not is_float(best.dtype):
+    if nan_order == "wins" or not is_float(best.dtype):
         return challenger_wins(challenger, best, kind, ties)
-    beats, beats_or_ties = (lax.gt, lax.ge) if kind == "max" else (lax.lt, lax.le)
+    better, better_or_equal = (lax.gt, lax.ge) if kind == "max" else (lax.lt, lax.le)
     is_nan = lax.ne(best, best)
     if ties == "first":
         replaces_nan = lax.bitwise_and(is_nan, lax.eq(challenger, challenger))
-        return lax.bitwise_or(beats(challenger, best), replaces_nan)
-    return lax.bitwise_or(beats_or_ties(challenger, best), is_nan)
+        return lax.bitwise_or(better(challenger, best), replaces_nan)
+    return lax.bitwise_or(better_or_equal(challenger, best), is_nan)
 
 
-def _wins_or_ties(x: Array, other: Array, kind: Kind, nan_handling: NaNHandling) -> Array:
+def _wins_or_ties(x: Array, other: Array, kind: Kind, nan_order: NaNOrder) -> Array:
     """True where x is the extremum of x and `other`, also if both tie."""
     wins_or_ties = (lax.ge if kind == "max" else lax.le)(x, other)
     if not is_float(x.dtype):
         return wins_or_ties
-    nan_winner = x if nan_handling == "wins" else other
+    nan_winner = x if nan_order == "wins" else other
     return lax.bitwise_or(wins_or_ties, lax.ne(nan_winner, nan_winner))
 
 
 @dataclasses.dataclass(frozen=True)
-class ElementwiseExtremum(Op):
+class Extremum(Op):
     """Elementwise maximum or minimum of arrays of `shapes`. Residual: the index of the selected array, or tie bits."""
 
     kind: Kind
     ties: Ties
     shapes: tuple[Shape, ...]
     dtypes: tuple[Any, ...]
-    nan_handling: NaNHandling = "wins"
+    nan_order: NaNOrder = "wins"
 
     @property
     def num_inputs(self) -> int:
@@ -97,13 +93,11 @@ class ElementwiseExtremum(Op):
     def _sum_broadcast_axes(self, dx: Array, input_index: int) -> Array:
         """The transpose of `_cast_and_broadcast`: sum `dx` over the broadcast axes."""
         shape, dtype = self.shapes[input_index], self.dtypes[input_index]
-        num_leading = dx.ndim - len(shape)
+        num_lead = dx.ndim - len(shape)
         stretched_axes = [
-            num_leading + axis
-            for axis, size in enumerate(shape)
-            if size != dx.shape[num_leading + axis]
+            num_lead + axis for axis, size in enumerate(shape) if size != dx.shape[num_lead + axis]
         ]
-        axes = (*range(num_leading), *stretched_axes)
+        axes = (*range(num_lead), *stretched_axes)
         if axes:
             dx = lax.reshape(jnp.sum(dx, axis=axes, keepdims=True, dtype=dx.dtype), shape)
         return dx.astype(dtype)
@@ -113,33 +107,31 @@ class ElementwiseExtremum(Op):
         wide_xs = [to_comparison_dtype(self._cast_and_broadcast(x, self.dtype)) for x in xs]
         best = wide_xs[0]
         for x in wide_xs[1:]:
-            best = lax.select(_replaces_best(x, best, self.kind, order, self.nan_handling), x, best)
+            best = lax.select(_beats(x, best, self.kind, order, self.nan_order), x, best)
         return from_comparison_dtype(best, self.dtype)
 
     def primal(self, platform: Platform, *xs: Array) -> tuple[Array, BitWords]:
         wide_xs = [to_comparison_dtype(self._cast_and_broadcast(x, self.dtype)) for x in xs]
         if self._is_pair:
             a, b = wide_xs
-            a_wins = _wins_or_ties(a, b, self.kind, self.nan_handling)
-            b_wins = _wins_or_ties(b, a, self.kind, self.nan_handling)
-            a_code, b_code, both_code = (
-                lax.full_like(a_wins, 1 + code, np.uint8) for code in range(3)
-            )
-            winner_code = lax.select(a_wins, lax.select(b_wins, both_code, a_code), b_code)
+            a_wins = _wins_or_ties(a, b, self.kind, self.nan_order)
+            b_wins = _wins_or_ties(b, a, self.kind, self.nan_order)
+            only_a, only_b, both = (lax.full_like(a_wins, 1 + code, np.uint8) for code in range(3))
+            winner_code = lax.select(a_wins, lax.select(b_wins, both, only_a), only_b)
             return from_comparison_dtype(lax.select(a_wins, a, b), self.dtype), (winner_code,)
         if self.ties == "split":
-            best, tie_bits = self._extremum_and_tie_bits(wide_xs)
-            return from_comparison_dtype(best, self.dtype), tie_bits
+            best, bits = self._extremum_and_bits(wide_xs)
+            return from_comparison_dtype(best, self.dtype), bits
         best, index = wide_xs[0], lax.full_like(wide_xs[0], 0, index_dtype(len(xs)))
         for i, x in enumerate(wide_xs[1:], 1):
-            replaces = _replaces_best(x, best, self.kind, self.ties, self.nan_handling)
+            wins = _beats(x, best, self.kind, self.ties, self.nan_order)
             best, index = (
-                lax.select(replaces, x, best),
-                lax.select(replaces, lax.full_like(index, i), index),
+                lax.select(wins, x, best),
+                lax.select(wins, lax.full_like(index, i), index),
             )
         return from_comparison_dtype(best, self.dtype), (index,)
 
-    def _extremum_and_tie_bits(self, xs: Sequence[Array]) -> tuple[Array, BitWords]:
+    def _extremum_and_bits(self, xs: Sequence[Array]) -> tuple[Array, BitWords]:
         """The extremum of xs, and one bit per array, set where the array ties, in words of up to `BITS_PER_WORD` bits.
 
         One loop computes both results. A second loop could recompute xs with other rounding and find no tied array.
@@ -149,27 +141,25 @@ class ElementwiseExtremum(Op):
         zeros = [lax.full_like(best, 0, index_dtype(1 << size)) for size in sizes]
         words = [lax.full_like(zero, int(not word)) for word, zero in enumerate(zeros)]
         for i, x in enumerate(xs[1:], 1):
-            replaces, ties = (
-                _replaces_best(x, best, self.kind, "first", self.nan_handling),
+            wins, ties = (
+                _beats(x, best, self.kind, "first", self.nan_order),
                 is_tied_with(x, best),
             )
-            words = [
-                lax.select(replaces, zero, word) for word, zero in zip(words, zeros, strict=True)
-            ]
+            words = [lax.select(wins, zero, word) for word, zero in zip(words, zeros, strict=True)]
             word = words[i // BITS_PER_WORD]
             bit = lax.full_like(word, 1 << (i % BITS_PER_WORD))
-            words[i // BITS_PER_WORD] = lax.select(replaces | ties, lax.bitwise_or(word, bit), word)
-            best = lax.select(replaces, x, best)
+            words[i // BITS_PER_WORD] = lax.select(wins | ties, lax.bitwise_or(word, bit), word)
+            best = lax.select(wins, x, best)
         return best, tuple(words)
 
-    def _is_selected(self, winners: BitWords, input_index: int) -> Array:
+    def _wins(self, winners: BitWords, input_index: int) -> Array:
         if self.ties != "split":
             return lax.eq(winners[0], lax.full_like(winners[0], input_index))
         if self._is_pair:
             return lax.ne(winners[0], lax.full_like(winners[0], 2 - input_index))
         return is_tap_tied(winners, input_index)
 
-    def _share_among_tied(self, total: Array, winners: BitWords) -> Array:
+    def _split_tied(self, total: Array, winners: BitWords) -> Array:
         """Return `total`, divided by the number of tied arrays if ties are split."""
         if self.ties != "split":
             return total
@@ -185,16 +175,14 @@ class ElementwiseExtremum(Op):
             if tangent is None:
                 continue
             wide_dot = self._cast_and_broadcast(tangent, dtype)
-            terms.append(
-                lax.select(self._is_selected(winners, i), wide_dot, lax.full_like(wide_dot, 0))
-            )
-        return self._share_among_tied(functools.reduce(lax.add, terms), winners).astype(self.dtype)
+            terms.append(lax.select(self._wins(winners, i), wide_dot, lax.full_like(wide_dot, 0)))
+        return self._split_tied(functools.reduce(lax.add, terms), winners).astype(self.dtype)
 
     def transpose(self, platform: Platform, winners: BitWords, dy: Array) -> tuple[Array, ...]:
-        share = self._share_among_tied(dy.astype(accumulator_dtype(dy.dtype)), winners)
+        share = self._split_tied(dy.astype(accumulator_dtype(dy.dtype)), winners)
         zeros = lax.full_like(share, 0)
         return tuple(
-            self._sum_broadcast_axes(lax.select(self._is_selected(winners, i), share, zeros), i)
+            self._sum_broadcast_axes(lax.select(self._wins(winners, i), share, zeros), i)
             for i in range(len(self.shapes))
         )
 
@@ -210,13 +198,11 @@ def match_shardings(xs: Sequence[Array]) -> list[Array]:
     if not meshes:
         return list(xs)
     shape = jnp.broadcast_shapes(*[x.shape for x in xs])
-    merged_spec: list[Any] = [None] * len(shape)
+    out_spec: list[Any] = [None] * len(shape)
     for spec, x in specs:
         for axis, mesh_axes in enumerate(spec, len(shape) - x.ndim):
-            merged_spec[axis] = merged_spec[axis] or (
-                None if mesh_axes in merged_spec else mesh_axes
-            )
-    sharding = NamedSharding(meshes[0], PartitionSpec(*merged_spec))
+            out_spec[axis] = out_spec[axis] or (None if mesh_axes in out_spec else mesh_axes)
+    sharding = NamedSharding(meshes[0], PartitionSpec(*out_spec))
 
     def broadcast_and_reshard(x: Array) -> Array:
         if x.shape != shape:

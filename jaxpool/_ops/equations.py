@@ -12,7 +12,7 @@ import jax
 from jax.extend.core import jaxprs_in_params
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jaxpool._ops.linear_map import BatchDims, compute_p, linear_p
+from jaxpool._ops.linear_map import InAxes, compute_p, linear_p
 from jaxpool._ops.op import Op
 
 # "value": the output only; "forward": the output and the residual.
@@ -29,86 +29,69 @@ class OpEquation(NamedTuple):
     outputs: tuple[Any, ...]
     vmap_sizes: tuple[int, ...]  # Axis sizes of the vmaps around the equation.
     residual: tuple[Any, ...]  # Types of the residual, if the equation is a derivative.
-    equation_path: tuple[Any, ...]  # The enclosing equations and the equation itself.
+    eqns: tuple[Any, ...]  # The enclosing equations and the equation itself.
     has_stopped_inputs: bool = False  # True if all inputs come from `jax.lax.stop_gradient`.
 
 
-def find_op_equations(jaxpr: Any, equation_path: tuple[Any, ...] = ()) -> Iterator[OpEquation]:
+def find_op_equations(jaxpr: Any, outer_eqns: tuple[Any, ...] = ()) -> Iterator[OpEquation]:
     """Yield an `OpEquation` for every jaxpool op of a jaxpr and its nested jaxprs, in program order."""
     stopped_vars: list[Any] = []  # not a set: jaxpr literals are not hashable
     for equation in jaxpr.eqns:
-        inner_path = (*equation_path, equation)
+        eqns = (*outer_eqns, equation)
         if equation.primitive.name == "stop_gradient":
             stopped_vars += equation.outvars
         if equation.primitive is compute_p:
             inputs = equation.invars[: equation.params["op"].num_inputs]
-            yield _describe_compute(inner_path)._replace(
+            yield _from_compute(eqns)._replace(
                 has_stopped_inputs=all(x in stopped_vars for x in inputs)
             )
         elif equation.primitive is linear_p:
-            yield _describe_linear_map(inner_path)
+            yield _from_linear_map(eqns)
         else:
             for inner_jaxpr in jaxprs_in_params(equation.params):
-                yield from find_op_equations(inner_jaxpr, inner_path)
+                yield from find_op_equations(inner_jaxpr, eqns)
 
 
-def _describe_compute(equation_path: tuple[Any, ...]) -> OpEquation:
-    params, avals = equation_path[-1].params, [var.aval for var in equation_path[-1].invars]
+def _from_compute(eqns: tuple[Any, ...]) -> OpEquation:
+    params, avals = eqns[-1].params, [var.aval for var in eqns[-1].invars]
     batch = params["batch"]
-    output_types = [
-        _remove_mapped_axes(var.aval, [0] * len(batch)) for var in equation_path[-1].outvars
-    ]
-    direction: Direction = "value" if params["what"] == "value" else "forward"
+    out_types = [_unmapped_type(var.aval, [0] * len(batch)) for var in eqns[-1].outvars]
+    direction: Direction = "value" if params["method"] == "value" else "forward"
     arg_types = tuple(_types_inside_vmaps(avals, batch))
     return OpEquation(
-        params["op"],
-        direction,
-        arg_types,
-        tuple(output_types),
-        _vmap_sizes(avals, batch),
-        (),
-        equation_path,
+        params["op"], direction, arg_types, tuple(out_types), _vmap_sizes(avals, batch), (), eqns
     )
 
 
-def _describe_linear_map(equation_path: tuple[Any, ...]) -> OpEquation:
-    params = equation_path[-1].params
+def _from_linear_map(eqns: tuple[Any, ...]) -> OpEquation:
+    params = eqns[-1].params
     op, nonzero, transposed, batch = (
         params[name] for name in ("op", "nonzero", "transposed", "batch")
     )
     num_residuals = params["tree"].num_leaves
-    avals = [var.aval for var in equation_path[-1].invars]
+    avals = [var.aval for var in eqns[-1].invars]
     front_dims = [0] * len(batch)
     residual = _types_inside_vmaps(avals[:num_residuals], batch)
-    operands = [_remove_mapped_axes(aval, front_dims) for aval in avals[num_residuals:]]
-    output_types = [_remove_mapped_axes(var.aval, front_dims) for var in equation_path[-1].outvars]
-    xs = iter(output_types if transposed else operands)
-    arg_types = [next(xs) if is_nonzero else None for is_nonzero in nonzero]
+    operands = [_unmapped_type(aval, front_dims) for aval in avals[num_residuals:]]
+    out_types = [_unmapped_type(var.aval, front_dims) for var in eqns[-1].outvars]
+    xs = iter(out_types if transposed else operands)
+    types = [next(xs) if is_nonzero else None for is_nonzero in nonzero]
     if op.linear_in_x:
-        arg_types += residual
-    forward_direction: Direction = "value" if op.linear_in_x else "tangent"
-    ys = tuple(operands if transposed else output_types)
-    vmap_sizes = tuple(avals[num_residuals].shape[: len(batch)])
+        types += residual
+    forward: Direction = "value" if op.linear_in_x else "tangent"
+    ys = tuple(operands if transposed else out_types)
+    sizes = tuple(avals[num_residuals].shape[: len(batch)])
     return OpEquation(
-        op,
-        "backward" if transposed else forward_direction,
-        tuple(arg_types),
-        ys,
-        vmap_sizes,
-        tuple(residual),
-        equation_path,
+        op, "backward" if transposed else forward, tuple(types), ys, sizes, tuple(residual), eqns
     )
 
 
-def _types_inside_vmaps(avals: Sequence[Any], batch: tuple[BatchDims, ...]) -> list[Any]:
+def _types_inside_vmaps(avals: Sequence[Any], batch: tuple[InAxes, ...]) -> list[Any]:
     """Types of the arguments without their vmapped axes. The last entry of `batch` is the outermost vmap."""
-    return [
-        _remove_mapped_axes(aval, [dims[arg_index] for dims in batch])
-        for arg_index, aval in enumerate(avals)
-    ]
+    return [_unmapped_type(aval, [dims[i] for dims in batch]) for i, aval in enumerate(avals)]
 
 
-def _remove_mapped_axes(aval: Any, dims: Sequence[int | None]) -> Any:
+def _unmapped_type(aval: Any, dims: Sequence[int | None]) -> Any:
     """The type of an array without its vmapped axes, `dims`."""
     shape, spec = list(aval.shape), list(aval.sharding.spec)
     for dim in reversed(dims):
@@ -118,7 +101,7 @@ def _remove_mapped_axes(aval: Any, dims: Sequence[int | None]) -> Any:
     return jax.ShapeDtypeStruct(tuple(shape), aval.dtype, sharding=sharding)
 
 
-def _vmap_sizes(avals: Sequence[Any], batch: tuple[BatchDims, ...]) -> tuple[int, ...]:
+def _vmap_sizes(avals: Sequence[Any], batch: tuple[InAxes, ...]) -> tuple[int, ...]:
     sizes = []
     shapes = [list(aval.shape) for aval in avals]
     for dims in reversed(batch):

@@ -56,13 +56,11 @@ class FractionalAxis:
         dtype = sample.dtype.type
         alpha = dtype(self.last_start) / dtype(self.out - 1)
         i = int32_iota(self.out - 1).astype(dtype).reshape((1,) * (sample.ndim - 1) + (-1,))
-        earlier_starts = ((i + sample) * alpha).astype(np.int32) - (sample * alpha).astype(np.int32)
-        return jnp.moveaxis(
-            lax.concatenate([earlier_starts, last_start], sample.ndim - 1), -1, self.axis
-        )
+        starts = ((i + sample) * alpha).astype(np.int32) - (sample * alpha).astype(np.int32)
+        return jnp.moveaxis(lax.concatenate([starts, last_start], sample.ndim - 1), -1, self.axis)
 
     @property
-    def _start_offsets(self) -> range:
+    def _offsets(self) -> range:
         """The possible offsets of the start of window i from `i * last_start // (out - 1)`.
 
         A random number moves a start forward by at most 1. Rounding may move a start back by 1 if its exact value is an
@@ -76,32 +74,27 @@ class FractionalAxis:
         return range(-max(error, has_exact_start), 2 + error)
 
     def possible_starts(self) -> list[Any]:
-        """One vector of window starts per offset in `_start_offsets`; traced arrays on long axes, else NumPy arrays."""
+        """One vector of window starts per offset in `_offsets`; traced arrays on long axes, else NumPy arrays."""
         window_index = int32_iota(self.out)
-        exact_start = window_index + np.int32(self.last_start)  # the start of a single window
+        exact = window_index + np.int32(self.last_start)  # the start of a single window
         if self.out > 1:
-            exact_start = scaled_floor_division(
+            exact = scaled_floor_division(
                 FloorDivisionTable(self.out, self.last_start, self.out - 1), window_index
             )
-        return [
-            (exact_start + np.int32(offset)).clip(0, self.last_start)
-            for offset in self._start_offsets
-        ]
+        return [(exact + np.int32(offset)).clip(0, self.last_start) for offset in self._offsets]
 
     def possible_windows(self) -> list[Any]:
         """Vectors with the index of a window that may start at each position; `out` or more means no window."""
         start = int32_iota(self.last_start + 1)
         if self.out == 1:
             return [np.int32(self.last_start) - start]
-        gaps, offsets = self.out - 1, self._start_offsets
-        exact_start = (start - np.int32(offsets[-1])).clip(0)
+        gaps, offsets = self.out - 1, self._offsets
+        earliest = (start - np.int32(offsets[-1])).clip(0)
         round_up = self.last_start - 1
-        first_window = scaled_floor_division(
-            FloorDivisionTable(self.last_start + 1, gaps, self.last_start), exact_start, round_up
+        first = scaled_floor_division(
+            FloorDivisionTable(self.last_start + 1, gaps, self.last_start), earliest, round_up
         )
-        return [
-            first_window + np.int32(k) for k in range(-(-len(offsets) * gaps // self.last_start))
-        ]
+        return [first + np.int32(k) for k in range(-(-len(offsets) * gaps // self.last_start))]
 
     def gather_at_starts(self, start: Array, x: Array) -> Array:
         """The elements of x at the starts of the windows. x has one element per position from 0 to `last_start`."""
@@ -109,7 +102,7 @@ class FractionalAxis:
         y = self._take_clipped(x, first_candidate)
         for candidates in other_candidates:
             is_start = lax.eq(
-                start, slices.broadcast_like(self._expand_vector(candidates, start.ndim), start)
+                start, slices.broadcast_like(self._expand(candidates, start.ndim), start)
             )
             y = lax.select(slices.broadcast_like(is_start, y), self._take_clipped(x, candidates), y)
         return y
@@ -117,19 +110,19 @@ class FractionalAxis:
     def add_at_starts(self, start: Array, y: Array) -> Array:
         """The transpose of `gather_at_starts`: add each element of y at the start of its window."""
         position, parts = (
-            self._expand_vector(jnp.arange(self.last_start + 1, dtype=np.int32), y.ndim),
+            self._expand(jnp.arange(self.last_start + 1, dtype=np.int32), y.ndim),
             [],
         )
         for windows in self.possible_windows():
             is_start = lax.bitwise_and(
                 self._take_clipped(start, windows) == position,
-                self._expand_vector(windows, y.ndim) < np.int32(self.out),
+                self._expand(windows, y.ndim) < np.int32(self.out),
             )
             part = self._take_clipped(y, windows)
             parts.append(slices.where_or_zero(slices.broadcast_like(is_start, part), part))
         return functools.reduce(lax.add, parts)
 
-    def _expand_vector(self, vector: Any, ndim: int) -> Any:
+    def _expand(self, vector: Any, ndim: int) -> Any:
         return jnp.expand_dims(vector, [axis for axis in range(ndim) if axis != self.axis])
 
     def _take_clipped(self, x: Array, indices: Any) -> Array:

@@ -44,7 +44,7 @@ platform_override = jax.make_user_context(None)
 
 compute_p = core.Primitive("jaxpool")
 linear_p = core.Primitive("jaxpool_linear_map")
-BatchDims = tuple[int | None, ...]  # the axis of each argument that vmap maps, or None
+InAxes = tuple[int | None, ...]  # the axis of each argument that vmap maps, or None
 
 
 def tracing_platform() -> Platform:
@@ -59,10 +59,8 @@ def tracing_platform() -> Platform:
 
 def compute(op: Op, method: str, *xs: Array) -> Any:
     """Bind the method of `op` named `method` to xs. The output has the derivative `op.linear`, the residual none."""
-    params = (("op", op), ("what", method), ("batch", ()))
-    tree = _output_types_and_tree(
-        _compute_kernel, tuple(map(jax.typeof, xs)), params, jax.sharding.get_abstract_mesh()
-    )[1]
+    params = (("op", op), ("method", method), ("batch", ()))
+    tree = _types(_compute, tuple(map(jax.typeof, xs)), params, jax.sharding.get_abstract_mesh())[1]
     return jax.tree.unflatten(tree, compute_p.bind(*xs, **dict(params)))
 
 
@@ -104,28 +102,28 @@ def linear_map(
     return outputs
 
 
-def _nest_vmaps(kernel_fn: Callable[..., Any], batch: tuple[BatchDims, ...]) -> Callable[..., Any]:
+def _nest_vmaps(kernel: Callable[..., Any], batch: tuple[InAxes, ...]) -> Callable[..., Any]:
     for dims in batch:
-        kernel_fn = jax.vmap(kernel_fn, in_axes=dims)
-    return kernel_fn
+        kernel = jax.vmap(kernel, in_axes=dims)
+    return kernel
 
 
-def _compute_kernel(
-    *args: Array, op: Op, what: str, batch: tuple[BatchDims, ...], platform: Platform
+def _compute(
+    *args: Array, op: Op, method: str, batch: tuple[InAxes, ...], platform: Platform
 ) -> Any:
-    kernel_fn: Callable[..., Any] = functools.partial(getattr(op, what), platform)
-    if op.materialises_inputs and what == "primal":
-        kernel_fn = store_arguments(barrier_of(platform), kernel_fn)
-    return _nest_vmaps(kernel_fn, batch)(*args)
+    kernel: Callable[..., Any] = functools.partial(getattr(op, method), platform)
+    if op.materialises_inputs and method == "primal":
+        kernel = store_arguments(barrier_of(platform), kernel)
+    return _nest_vmaps(kernel, batch)(*args)
 
 
-def _linear_kernel(
+def _linear(
     *args: Array,
     op: Op,
     tree: Any,
     nonzero: tuple[bool, ...],
     transposed: bool,
-    batch: tuple[BatchDims, ...],
+    batch: tuple[InAxes, ...],
     platform: Platform,
 ) -> Any:
     num_residuals = tree.num_leaves
@@ -136,9 +134,7 @@ def _linear_kernel(
             dxs = op.transpose(platform, residual, *args[num_residuals:])
             return [dx for dx, is_needed in zip(dxs, nonzero, strict=True) if is_needed]
         tangents = iter(args[num_residuals:])
-        y = op.linear(
-            platform, residual, *[next(tangents) if is_nonzero else None for is_nonzero in nonzero]
-        )
+        y = op.linear(platform, residual, *[next(tangents) if flag else None for flag in nonzero])
         return y
 
     front_axes = (0,) * (len(args) - num_residuals)
@@ -148,8 +144,8 @@ def _linear_kernel(
 
 def kernel_of(equation: Any, platform: Platform) -> Callable[..., Any]:
     """The kernel that `equation`, with one of the two jaxpool primitives, runs on `platform`."""
-    kernel_fn = _compute_kernel if equation.primitive is compute_p else _linear_kernel
-    return functools.partial(kernel_fn, platform=platform, **equation.params)
+    kernel = _compute if equation.primitive is compute_p else _linear
+    return functools.partial(kernel, platform=platform, **equation.params)
 
 
 # JAX rules
@@ -164,30 +160,26 @@ def _bind_under_jit(*args: Array, primitive: Any, params: tuple[tuple[str, Any],
 
 
 @functools.lru_cache(maxsize=4096)
-def _output_types_and_tree(
-    kernel_fn: Callable[..., Any], avals: Any, params: Any, mesh: Any
-) -> tuple[Any, Any]:
-    """The output types of `kernel_fn` and their tree structure.
+def _types(kernel: Callable[..., Any], avals: Any, params: Any, mesh: Any) -> tuple[Any, Any]:
+    """The output types of `kernel` and their tree structure.
 
     Tracing the kernel of the "portable" platform also gives the output shardings and varying mesh axes.
     """
-    portable_kernel = functools.partial(kernel_fn, platform="portable", **dict(params))
+    portable_kernel = functools.partial(kernel, platform="portable", **dict(params))
     jaxpr, shapes = jax.make_jaxpr(portable_kernel, return_shape=True)(*avals)
     return jaxpr.out_avals, jax.tree.structure(shapes)
 
 
-def _register_rules(primitive: Any, kernel_fn: Callable[..., Any]) -> None:
+def _register_rules(primitive: Any, fn: Callable[..., Any]) -> None:
     def evaluate(*args: Array, **params: Any) -> Any:
         with jax.disable_jit(False):
             return _bind_under_jit(*args, primitive=primitive, params=tuple(params.items()))
 
     def infer_types(*avals: Any, **params: Any) -> Any:
-        return _output_types_and_tree(
-            kernel_fn, avals, tuple(params.items()), jax.sharding.get_abstract_mesh()
-        )[0]
+        return _types(fn, avals, tuple(params.items()), jax.sharding.get_abstract_mesh())[0]
 
     def flat_kernel(*args: Array, platform: Platform, **params: Any) -> Any:
-        return jax.tree.leaves(kernel_fn(*args, platform=platform, **params))
+        return jax.tree.leaves(fn(*args, platform=platform, **params))
 
     primitive.multiple_results = True
     primitive.def_impl(evaluate)
@@ -223,7 +215,7 @@ def _has_many_devices(module: Any) -> bool:
     return getattr(axis_context, "num_devices", 1) > 1
 
 
-def _batch_compute(args: Any, dims: Any, *, batch: tuple[BatchDims, ...], **params: Any) -> Any:
+def _batch_compute(args: Any, dims: Any, *, batch: tuple[InAxes, ...], **params: Any) -> Any:
     outputs = compute_p.bind(*args, batch=(*batch, tuple(dims)), **params)
     return outputs, [0] * len(outputs)
 
@@ -239,17 +231,15 @@ def _move_to_front(x: Array, dim: int | None, mapped_x: Array, axis: int) -> Arr
 
 
 def _batch_linear(
-    args: Any, dims: Any, *, tree: Any, batch: tuple[BatchDims, ...], **params: Any
+    args: Any, dims: Any, *, tree: Any, batch: tuple[InAxes, ...], **params: Any
 ) -> Any:
     """Residuals keep their mapped axis in place; tangents and cotangents get the mapped axis as their first axis."""
     num_residuals = tree.num_leaves
     mapped_x, axis = next((x, dim) for x, dim in zip(args, dims, strict=True) if dim is not None)
     pairs = zip(args[num_residuals:], dims[num_residuals:], strict=True)
-    moved_args = [_move_to_front(x, dim, mapped_x, axis) for x, dim in pairs]
+    xs = [_move_to_front(x, dim, mapped_x, axis) for x, dim in pairs]
     new_batch = (*batch, tuple(dims[:num_residuals]))
-    outputs = linear_p.bind(
-        *args[:num_residuals], *moved_args, tree=tree, batch=new_batch, **params
-    )
+    outputs = linear_p.bind(*args[:num_residuals], *xs, tree=tree, batch=new_batch, **params)
     return outputs, [0] * len(outputs)
 
 
@@ -258,25 +248,23 @@ def _zero_tangent(aval: Any) -> ad.Zero:
 
 
 def _jvp_compute(
-    primals: Any, tangents: Any, *, op: Op, what: str, batch: tuple[BatchDims, ...]
+    primals: Any, tangents: Any, *, op: Op, method: str, batch: tuple[InAxes, ...]
 ) -> Any:
     """JVP rule of `compute`: the output tangent is `linear_map`. Extra arguments and the residual are constants."""
     nonzero = tuple(not isinstance(dot, ad.Zero) for dot in tangents[: op.num_inputs])
     if not any(nonzero):
-        ys = compute_p.bind(*primals, op=op, what=what, batch=batch)
+        ys = compute_p.bind(*primals, op=op, method=method, batch=batch)
         return ys, [_zero_tangent(jax.typeof(y)) for y in ys]
-    nonzero_indices = [index for index, is_nonzero in enumerate(nonzero) if is_nonzero]
+    nonzero_indices = [i for i, is_nonzero in enumerate(nonzero) if is_nonzero]
 
     def push_forward(*args: Array) -> tuple[list[Array], Array]:
         y, residual = value_and_residual(op, *args[: len(primals)])
         x_dots = match_varying_mesh_axes(args[len(primals) :], y)
         y_dot = linear_map(op, residual, x_dots, nonzero=nonzero)[0]
-        return jax.tree.leaves((y, residual) if what == "primal" else y), y_dot
+        return jax.tree.leaves((y, residual) if method == "primal" else y), y_dot
 
-    in_axes = tuple((*dims, *(dims[index] for index in nonzero_indices)) for dims in batch)
-    ys, dot = _nest_vmaps(push_forward, in_axes)(
-        *primals, *[tangents[index] for index in nonzero_indices]
-    )
+    in_axes = tuple((*dims, *(dims[i] for i in nonzero_indices)) for dims in batch)
+    ys, dot = _nest_vmaps(push_forward, in_axes)(*primals, *[tangents[i] for i in nonzero_indices])
     return ys, [dot, *[_zero_tangent(jax.typeof(y)) for y in ys[1:]]]
 
 
@@ -289,8 +277,8 @@ def _jvp_linear(primals: Any, tangents: Any, **params: Any) -> Any:
         x_tangents = [ad.instantiate_zeros(dot) for dot in x_tangents]
         out_dots = linear_p.bind(*primals[:num_residuals], *x_tangents, **params)
     leaf_tangents = {
-        index: dot
-        for index, dot in enumerate(tangents[:num_residuals])
+        i: dot
+        for i, dot in enumerate(tangents[:num_residuals])
         if params["op"].has_differentiable_residual and not isinstance(dot, ad.Zero)
     }
     if leaf_tangents:
@@ -303,13 +291,11 @@ def _jvp_linear(primals: Any, tangents: Any, **params: Any) -> Any:
 def _jvp_by_residual(primals: Any, leaf_tangents: dict[int, Array], params: Any) -> Any:
     """The output tangents due to the residual tangents `leaf_tangents`, by JAX's AD of the portable kernel."""
 
-    def portable_kernel(moved_leaves: dict[int, Array]) -> Any:
-        args = [moved_leaves.get(index, x) for index, x in enumerate(primals)]
-        return jax.tree.leaves(_linear_kernel(*args, platform="portable", **dict(params)))
+    def kernel(moved_leaves: dict[int, Array]) -> Any:
+        args = [moved_leaves.get(i, x) for i, x in enumerate(primals)]
+        return jax.tree.leaves(_linear(*args, platform="portable", **dict(params)))
 
-    return jax.jvp(
-        portable_kernel, ({index: primals[index] for index in leaf_tangents},), (leaf_tangents,)
-    )[1]
+    return jax.jvp(kernel, ({i: primals[i] for i in leaf_tangents},), (leaf_tangents,))[1]
 
 
 def _transpose_linear(
@@ -327,11 +313,9 @@ def _transpose_linear(
         outputs = [_zero_tangent(x.aval) if ad.is_undefined_primal(x) else None for x in xs]
     elif transposed:  # the cotangents of the inputs' cotangents are tangents of the inputs
         cotangent_iter = iter(cotangents)
-        all_cotangents = [next(cotangent_iter) if is_nonzero else None for is_nonzero in nonzero]
+        all_cotangents = [next(cotangent_iter) if flag else None for flag in nonzero]
         nonzero_now = tuple(ct is not None and not isinstance(ct, ad.Zero) for ct in all_cotangents)
-        tangents = [
-            ct for ct, is_nonzero in zip(all_cotangents, nonzero_now, strict=True) if is_nonzero
-        ]
+        tangents = [ct for ct, flag in zip(all_cotangents, nonzero_now, strict=True) if flag]
         outputs = linear_p.bind(*residual, *tangents, nonzero=nonzero_now, **other_params)
     else:
         dys = [ad.instantiate_zeros(ct) for ct in cotangents]
@@ -341,8 +325,8 @@ def _transpose_linear(
     return [None] * num_residuals + list(outputs)
 
 
-_register_rules(compute_p, _compute_kernel)
-_register_rules(linear_p, _linear_kernel)
+_register_rules(compute_p, _compute)
+_register_rules(linear_p, _linear)
 batching.primitive_batchers[compute_p] = _batch_compute
 batching.primitive_batchers[linear_p] = _batch_linear
 ad.primitive_jvps[compute_p] = _jvp_compute

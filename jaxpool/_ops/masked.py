@@ -29,7 +29,7 @@ from jaxpool._ops.op import Op
 from jaxpool._ops.ranged import apply_ranged
 from jaxpool._ops.rank_pool import RankPool, apply_rank_pool
 from jaxpool._ops.reduction import Reduction
-from jaxpool._ops.select_pool import RecomputedTiesPool, SelectPool, pool_op
+from jaxpool._ops.select_pool import FindTiesPool, SelectPool, pool_op
 from jaxpool._ops.soft_pool import LogSumExpPool, SoftPool
 from jaxpool._ops.sum_pool import CountedAverage, SumPool
 from jaxpool._plan.problem import Platform, barrier_of
@@ -87,7 +87,7 @@ class MaskedSelect(Op):
         pool = self._unmasked_pool
         unmasked_taps: Any = mask
         # The max pool of the mask selects an unmasked element, or marks all unmasked elements.
-        if not isinstance(pool, RecomputedTiesPool):
+        if not isinstance(pool, FindTiesPool):
             unmasked_taps = dataclasses.replace(pool, kind="max").primal(platform, mask)[1]
         unmasked_args = unmasked_taps if isinstance(unmasked_taps, tuple) else (unmasked_taps,)
         y, pool_residual = pool.primal(
@@ -127,7 +127,7 @@ def masked_rank(op: RankPool, x: Array, mask: Array, autodiff: Autodiff = "jvp")
     return fill_masked(y, lax.ge(count, lax.full_like(count, min_count)), 0)
 
 
-def masked_soft_pool(op: SoftPool, x: Array, mask: Array, *temperature: Array) -> Array:
+def masked_soft(op: SoftPool, x: Array, mask: Array, *temperature: Array) -> Array:
     """Apply `op` with a mask. A window whose elements are all masked gives 0, or the least value for log-sum-exp."""
     has_elements = any_unmasked(op.window, mask)
     is_empty_window = jnp.logical_not(has_elements)

@@ -73,7 +73,7 @@ class Morphology(Op):
     def _max_or_min(self) -> Any:
         return lax.max if self.kind == "max" else lax.min
 
-    def _add_weights(self, tap_weights: Array, tap: Any, element: Array) -> Array:
+    def _term(self, tap_weights: Array, tap: Any, element: Array) -> Array:
         """`element + tap_weights` at the window index `tap`, which may be traced; the identity in integer padding."""
         term = element + slices.broadcast_like(tap_weights, element)
         if not self.window.is_padded or is_float(term.dtype):
@@ -92,7 +92,7 @@ class Morphology(Op):
         terms = []
         for tap in self.taps:
             view = slices.elements_at_tap(padded, self.window, tap)
-            terms.append(self._add_weights(weights[tap], np.int32(tap), view))
+            terms.append(self._term(weights[tap], np.int32(tap), view))
         return terms
 
     def _tap_loop(self, taps: Sequence[int] | None = None) -> rolled.TapLoop:
@@ -113,37 +113,31 @@ class Morphology(Op):
         planes, weights = self._planes_and_weights(x, kernel)
         like = slices.elements_at_tap(slices.pad_input(x, self.window, 0), self.window, 0)
 
-        def join_tap(state: rolled.State, tap: Array, elements: Sequence[Array]) -> rolled.State:
-            return (
-                self._max_or_min(
-                    state[0], self._add_weights(_weights_of_tap(weights, tap), tap, *elements)
-                ),
-            )
+        def join(state: rolled.State, tap: Array, elements: Sequence[Array]) -> rolled.State:
+            return (self._max_or_min(state[0], self._term(_tap_row(weights, tap), tap, *elements)),)
 
-        initial_value = lax.full_like(
-            like, reduction_identity(planes.dtype, self.kind), planes.dtype
-        )
-        return self._tap_loop(self.taps).fold_over_taps(
-            join_tap, [initial_value], [planes], x.shape, weights
-        )[0]
+        start = lax.full_like(like, reduction_identity(planes.dtype, self.kind), planes.dtype)
+        return self._tap_loop(self.taps).fold_over_taps(join, [start], [planes], x.shape, weights)[
+            0
+        ]
 
     def value(self, platform: Platform, x: Array, kernel: Array) -> Array:
         return cast(self._extremum(x, kernel), x.dtype)
 
     def primal(self, platform: Platform, x: Array, kernel: Array) -> tuple[Array, Any]:
-        splits_ties, takes_last = self.ties == "split", self.ties == "last"
+        split, last = self.ties == "split", self.ties == "last"
         if self._is_large:
             y = self._extremum(x, kernel)
             saved_arrays = x, kernel, y
-            return cast(y, x.dtype), saved_arrays if splits_ties else self._tied_taps(
+            return cast(y, x.dtype), saved_arrays if split else self._tied_taps(
                 *saved_arrays
-            ).first_or_last_selected_tap(take_last=takes_last)
+            ).first_or_last_selected_tap(take_last=last)
 
         def value_and_ties(x: Array, kernel: Array) -> tuple[Array, Any]:
             y = materialise(barrier_of(platform), self._extremum, x, kernel)
-            tie_bits = tie_bits_of_tap_values(self._terms(x, kernel), y, self.window, self.taps)
-            return cast(y, x.dtype), tie_bits if splits_ties else rank.first_or_last_tied_tap(
-                tie_bits, self.window, takes_last
+            bits = tie_bits_of_tap_values(self._terms(x, kernel), y, self.window, self.taps)
+            return cast(y, x.dtype), bits if split else rank.first_or_last_tied_tap(
+                bits, self.window, last
             )
 
         outputs: tuple[Array, Any] = materialise(barrier_of(platform), value_and_ties, x, kernel)
@@ -154,13 +148,11 @@ class Morphology(Op):
         planes, weights = self._planes_and_weights(x, kernel)
 
         def is_tied(tap: Array, y: Array, element: Array) -> Array:
-            return is_tied_with(
-                element + slices.broadcast_like(_weights_of_tap(weights, tap), element), y
-            )
+            return is_tied_with(element + slices.broadcast_like(_tap_row(weights, tap), element), y)
 
-        loop_over_taps, is_padded = self._tap_loop(self.taps), self.window.is_padded
+        loop, is_padded = self._tap_loop(self.taps), self.window.is_padded
         return rolled.Selection(
-            loop_over_taps, is_tied, [y], [planes], splits_ties=True, excludes_padding=is_padded
+            loop, is_tied, [y], [planes], splits_ties=True, excludes_padding=is_padded
         )
 
     def _selection(self, residual: Any) -> rolled.Selection:
@@ -189,7 +181,7 @@ class Morphology(Op):
 
             def term(tap: Array, *elements: Array) -> Array:
                 rows = [
-                    slices.broadcast_like(_weights_of_tap(w, tap), selection.window_arrays[0])
+                    slices.broadcast_like(_tap_row(w, tap), selection.window_arrays[0])
                     for w in weights
                 ]
                 return functools.reduce(lax.add, [*elements, *rows])
@@ -197,12 +189,10 @@ class Morphology(Op):
             planes = [self._tap_loop().to_planes(x, 0) for x in xs]
             return cast(selection.mean_over_selected_taps(term, sum_dtype, planes, *weights), dtype)
         parts = [pick_selected(self.window, x, residual, platform) for x in xs]
-        for tap_weights in weights:
+        for weight in weights:
             masks = [(tap, self._is_selected(residual, tap)) for tap in self.taps]
             terms = [
-                slices.where_or_zero(
-                    is_selected, slices.broadcast_like(tap_weights[tap], is_selected)
-                )
+                slices.where_or_zero(is_selected, slices.broadcast_like(weight[tap], is_selected))
                 for tap, is_selected in masks
             ]
             total = functools.reduce(lax.add, terms)
@@ -214,29 +204,27 @@ class Morphology(Op):
         if self._is_large:
             selection = self._selection(residual)
             share = selection.divide_among_selected_taps(share)
-            return selection.add_to_selected_elements(share, dy.dtype), self._kernel_cotangent(
+            return selection.add_to_selected_elements(share, dy.dtype), self._kernel_ct(
                 selection.mask_at_tap, share, dy.dtype
             )
         if self.ties == "split":
             share = divide_among_tied_taps(share, residual)
-        is_selected = functools.partial(self._is_selected, residual)
+        selects = functools.partial(self._is_selected, residual)
         dx = pick_selected_transpose(self.window, dy, residual, platform)
-        return dx, self._kernel_cotangent(is_selected, share, dy.dtype)
+        return dx, self._kernel_ct(selects, share, dy.dtype)
 
-    def _kernel_cotangent(
-        self, is_selected: Callable[[Array], Array], share: Array, dtype: DType
-    ) -> Array:
+    def _kernel_ct(self, selects: Callable[[Array], Array], share: Array, dtype: DType) -> Array:
         """Cotangent of the kernel: for each window index, the sum of `share` over the outputs that select the index."""
         summed_axes = tuple(axis for axis in range(share.ndim) if axis != self.channel_axis)
 
         def scan_step(_: None, tap: Array) -> tuple[None, Array]:
-            term = slices.where_or_zero(is_selected(tap), share)
+            term = slices.where_or_zero(selects(tap), share)
             return None, jnp.sum(term, axis=summed_axes, keepdims=True, dtype=term.dtype)
 
         dk: Array = lax.scan(scan_step, None, jnp.arange(self.window.size, dtype=np.int32))[1]
         return cast(dk if self.kind == "max" else -dk, dtype)
 
 
-def _weights_of_tap(weights: Array, tap: Array) -> Array:
+def _tap_row(weights: Array, tap: Array) -> Array:
     """The kernel terms at a traced window index `tap`."""
     return lax.dynamic_index_in_dim(weights, tap, keepdims=False)

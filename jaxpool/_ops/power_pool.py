@@ -29,16 +29,16 @@ from jaxpool._ops.ranged import (
     ALL_ZERO,
     DyShares,
     RangeCheckedOp,
-    amend_if_needed,
+    amend_unless,
     apply_ranged,
-    clip_parameter,
-    divide_or_zero,
-    is_in_log2_range,
+    clip_value,
+    divide,
+    log2_within,
     range_status,
-    safe_divide,
+    ratio,
     scale_dy,
-    sum_windows,
-    sum_windows_transpose,
+    spread_over,
+    sum_over,
     widen_elements,
     zeros_with_tangent,
 )
@@ -49,7 +49,7 @@ from jaxpool._plan.problem import Platform
 # Integer exponents up to this number use `lax.integer_pow`, which is differentiable at 0.
 MAX_INTEGER_POWER = 16
 # log2 of the largest total weight that `ExpectedValuePool` evaluates directly. The squared total is in range too.
-MAX_LOG2_TOTAL_WEIGHT = 44
+MAX_LOG2_WEIGHT = 44
 
 
 def _power(x: Array, p: Any) -> Array:
@@ -68,7 +68,7 @@ def _abs_power(x: Array, p: float) -> Array:
     return lax.select(is_zero, lax.full_like(x, 0), lax.exp(p * lax.log(lax.abs(nonzero_x))))
 
 
-def _max_log2_total(p: float) -> float:
+def _max_log2(p: float) -> float:
     """Largest |log2| of a sum of powers in range. Powers by logarithms lose digits, so their bound is lower."""
     return 58.0 if p == int(p) <= MAX_INTEGER_POWER else 30.0
 
@@ -91,21 +91,21 @@ class NormPool(RangeCheckedOp):
     window: Window
     p: float
 
-    def x_and_parameter(self, x: Array) -> tuple[Array, float]:
+    def widen(self, x: Array) -> tuple[Array, float]:
         wide_x = widen_elements(x, self.window)
-        return wide_x, clip_parameter(self.p, wide_x.dtype)
+        return wide_x, clip_value(self.p, wide_x.dtype)
 
-    def direct_value(self, x: Array) -> tuple[Array, Array]:
-        wide_x, p = self.x_and_parameter(x)
-        y = _root(sum_windows(self.window, _abs_power(wide_x, p)), p)
-        return y, range_status(self._is_in_range(y, p), y == 0)
+    def direct_y(self, x: Array) -> tuple[Array, Array]:
+        wide_x, p = self.widen(x)
+        y = _root(sum_over(self.window, _abs_power(wide_x, p)), p)
+        return y, range_status(self._in_range(y, p), y == 0)
 
-    def _is_in_range(self, y: Array, p: float) -> Array:
-        return is_in_log2_range(y, min(_max_log2_total(p) / p, 100.0))
+    def _in_range(self, y: Array, p: float) -> Array:
+        return log2_within(y, min(_max_log2(p) / p, 100.0))
 
-    def value_out_of_range(self, platform: Platform, status: Array, y: Array, x: Array) -> Array:
+    def fallback_y(self, platform: Platform, status: Array, y: Array, x: Array) -> Array:
         """Return y if y is 0 only in windows of zeros, or the scaled evaluation if powers underflow or overflow."""
-        wide_x, p = self.x_and_parameter(x)
+        wide_x, p = self.widen(x)
         is_zero_or_large = jnp.logical_or(wide_x == 0, lax.abs(wide_x) > 2.0 ** -(100 / max(p, 1)))
         is_accurate = jnp.logical_and(status == ALL_ZERO, all_true_across_vmap(is_zero_or_large))
         result: Array = lax.cond(
@@ -117,46 +117,44 @@ class NormPool(RangeCheckedOp):
         return jnp.logical_or(self._is_slope_in_range(y), lax.stop_gradient(y) == 0)
 
     def _is_slope_in_range(self, y: Array) -> Array:
-        p = clip_parameter(self.p, y.dtype)
+        p = clip_value(self.p, y.dtype)
         slope = _power(lax.stop_gradient(jnp.where(y == 0, 1, y)), 1 - p)
-        return jnp.logical_and(self._is_in_range(y, p), is_in_log2_range(slope, 60))
+        return jnp.logical_and(self._in_range(y, p), log2_within(slope, 60))
 
-    def element_factor(self, x: Array, parameter: Any) -> Array:
+    def x_factor(self, x: Array, parameter: Any) -> Array:
         return _norm_slope(x, parameter)
 
-    def output_factor(self, y: Array, parameter: Any) -> Array:
+    def y_factor(self, y: Array, parameter: Any) -> Array:
         """`y^(1 - p)`, or 1 where y is 0: all elements of such a window have slope 0."""
         return _power(jnp.where(y == 0, 1, y), 1 - parameter)
 
     def dy_shares(self, xs: Any, y: Array, dy: Array) -> tuple[DyShares, Array]:
-        is_in_range = self._is_slope_in_range(y)
-        slope = self.output_factor(jnp.where(is_in_range, y, 1), clip_parameter(self.p, y.dtype))
-        return scale_dy(dy, slope, is_in_range, y == 0)
+        in_range = self._is_slope_in_range(y)
+        slope = self.y_factor(jnp.where(in_range, y, 1), clip_value(self.p, y.dtype))
+        return scale_dy(dy, slope, in_range, y == 0)
 
     def _scaled_sums(self, wide_x: Array, p: float) -> tuple[Array, Array]:
         """The largest magnitude m of each window, and `(sum of (|x| / m)^p)^(1/p)`, or 1 if m is 0 or infinite."""
-        window_max = max_per_window(lax.abs(wide_x), self.window)
+        maximum = max_per_window(lax.abs(wide_x), self.window)
 
         def term(x: Array) -> tuple[Array]:
-            return (_abs_power(divide_or_zero(x, window_max), p),)
+            return (_abs_power(ratio(x, maximum), p),)
 
         (total,) = sum_over_taps(self.window, term, (wide_x,))
-        is_positive_finite = jnp.logical_not(jnp.logical_or(window_max == 0, jnp.isinf(window_max)))
-        return window_max, _root(jnp.where(is_positive_finite, total, 1), p)
+        is_valid = jnp.logical_not(jnp.logical_or(maximum == 0, jnp.isinf(maximum)))
+        return maximum, _root(jnp.where(is_valid, total, 1), p)
 
-    def scaled_value(self, x: Array) -> Array:
-        window_max, root = self._scaled_sums(*self.x_and_parameter(x))
-        return window_max * root
+    def scaled_y(self, x: Array) -> Array:
+        maximum, root = self._scaled_sums(*self.widen(x))
+        return maximum * root
 
     def x_and_slope(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
-        wide_x, p = self.x_and_parameter(x)
-        window_max, root = self._scaled_sums(wide_x, p)
+        wide_x, p = self.widen(x)
+        maximum, root = self._scaled_sums(wide_x, p)
 
         def slope(x: Array) -> Array:
-            has_zero_slope = jnp.logical_or(jnp.isinf(x), x == 0)
-            return jnp.where(
-                has_zero_slope, 0, _norm_slope(divide_or_zero(x, window_max) / root, p)
-            )
+            is_flat = jnp.logical_or(jnp.isinf(x), x == 0)
+            return jnp.where(is_flat, 0, _norm_slope(ratio(x, maximum) / root, p))
 
         return wide_x, slope
 
@@ -175,7 +173,7 @@ def norm(window: Window, p: float, x: Array) -> Array:
         return jnp.where(wide_x == 0, 0, lax.abs(wide_x))
 
     if p == 1:
-        return sum_windows(window, absolute_values(x)).astype(x.dtype)
+        return sum_over(window, absolute_values(x)).astype(x.dtype)
     return apply(SelectPool(window, "max", "first"), "jvp", absolute_values(x)).astype(x.dtype)
 
 
@@ -203,50 +201,50 @@ class MeanPool(RangeCheckedOp):
     window: Window
     p: float | None
     eps: float
-    parameter_sign = -1
+    sign = -1
 
     @property
     def num_inputs(self) -> int:
         return 1 if self.p is not None else 2
 
-    def x_and_parameter(self, x: Array, *extra_args: Array) -> tuple[Array, Any]:
+    def widen(self, x: Array, *extra_args: Array) -> tuple[Array, Any]:
         wide_x = widen_elements(x, self.window)
-        p = clip_parameter(extra_args[0] if extra_args else self.p, wide_x.dtype)
+        p = clip_value(extra_args[0] if extra_args else self.p, wide_x.dtype)
         return lax.max(wide_x, lax.full_like(wide_x, self._min_value(wide_x))), p
 
     def _min_value(self, wide_x: Array) -> float:
         return max(self.eps, float(jnp.finfo(wide_x.dtype).tiny))
 
-    def direct_value(self, x: Array, *extra_args: Array) -> tuple[Array, Array]:
-        wide_x, p = self.x_and_parameter(x, *extra_args)
-        total = sum_windows(self.window, _power(wide_x, p))
+    def direct_y(self, x: Array, *extra_args: Array) -> tuple[Array, Array]:
+        wide_x, p = self.widen(x, *extra_args)
+        total = sum_over(self.window, _power(wide_x, p))
         mean = total / element_counts(self.window, "real", total)
-        return lax.exp(lax.log(mean) / p), range_status(self._is_in_range(mean, p))
+        return lax.exp(lax.log(mean) / p), range_status(self._in_range(mean, p))
 
-    def _is_in_range(self, mean: Array, p: Any) -> Array:
-        return is_in_log2_range(mean, 66) & (lax.abs(lax.stop_gradient(jnp.asarray(p))) > 2.0**-4)
+    def _in_range(self, mean: Array, p: Any) -> Array:
+        return log2_within(mean, 66) & (lax.abs(lax.stop_gradient(jnp.asarray(p))) > 2.0**-4)
 
     def is_accurate(self, y: Array, x: Array, *extra_args: Array) -> Array:
-        p = clip_parameter(extra_args[0] if extra_args else self.p, y.dtype)
-        is_in_range = jnp.logical_and(is_in_log2_range(y, 60), y > 0)
-        fixed_y = lax.stop_gradient(jnp.where(is_in_range, y, 1))
-        is_in_range = jnp.logical_and(is_in_range, is_in_log2_range(_power(fixed_y, 1 - p), 60))
-        return jnp.logical_and(is_in_range, self._is_in_range(_power(fixed_y, p), p))
+        p = clip_value(extra_args[0] if extra_args else self.p, y.dtype)
+        in_range = jnp.logical_and(log2_within(y, 60), y > 0)
+        fixed_y = lax.stop_gradient(jnp.where(in_range, y, 1))
+        in_range = jnp.logical_and(in_range, log2_within(_power(fixed_y, 1 - p), 60))
+        return jnp.logical_and(in_range, self._in_range(_power(fixed_y, p), p))
 
-    def element_factor(self, x: Array, parameter: Any) -> Array:
+    def x_factor(self, x: Array, parameter: Any) -> Array:
         return _power(x, parameter - 1)
 
-    def output_factor(self, y: Array, parameter: Any) -> Array:
+    def y_factor(self, y: Array, parameter: Any) -> Array:
         return _power(y, 1 - parameter) / element_counts(self.window, "real", y)
 
     def elementwise_derivative(self, xs: Any, tangent: Array) -> Array:
         """`tangent` times the derivative of `max(x, eps)`, which is 1/2 at x = eps and 0 below eps."""
-        wide_x = self.x_and_parameter(*xs)[0]
+        wide_x = self.widen(*xs)[0]
         raw_x = xs[0].astype(wide_x.dtype)
         slope = jnp.where(raw_x > self._min_value(wide_x), 1, jnp.where(raw_x == wide_x, 0.5, 0))
         return tangent * slope
 
-    def euler_term(self, x: Array) -> Array:
+    def euler(self, x: Array) -> Array:
         """`x * log(x)`, because log(y) is a log-mean-exp of log(x) at the temperature 1 / p."""
         return x * lax.log(x)
 
@@ -255,17 +253,15 @@ class MeanPool(RangeCheckedOp):
 
         `count` further results are the means of `log(x / m)` and of its square, weighted by the powers.
         """
-        window_max = jnp.where(
+        extremum = jnp.where(
             p > 0, max_per_window(wide_x, self.window), -max_per_window(-wide_x, self.window)
         )
 
         def terms(x: Array) -> tuple[Array, ...]:
-            log_ratio, is_finite = _log_ratio(x, window_max)
+            log_ratio, is_finite = _log_ratio(x, extremum)
             weight = jnp.where(is_finite, lax.exp(p * log_ratio), 0)
-            excess_weight = jnp.where(is_finite, lax.expm1(p * log_ratio), -1)
-            return (weight, excess_weight, weight * log_ratio, weight * log_ratio * log_ratio)[
-                : 2 + count
-            ]
+            excess = jnp.where(is_finite, lax.expm1(p * log_ratio), -1)
+            return (weight, excess, weight * log_ratio, weight * log_ratio * log_ratio)[: 2 + count]
 
         total, excess_total, *moments = sum_over_taps(self.window, terms, (wide_x,))
         # For p near 0, the mean of the powers is nearly 1, where `log1p` loses no digits.
@@ -274,23 +270,23 @@ class MeanPool(RangeCheckedOp):
         near_one = excess > -0.5
         plain_log = lax.log(jnp.where(near_one, 1, total / num_taps))
         log_mean = jnp.where(near_one, lax.log1p(jnp.where(near_one, excess, 0)), plain_log)
-        return window_max, safe_divide(log_mean, p), *[moment / total for moment in moments]
+        return extremum, divide(log_mean, p), *[moment / total for moment in moments]
 
-    def scaled_value(self, x: Array, *extra_args: Array) -> Array:
-        return self._unscale(*self._moments(*self.x_and_parameter(x, *extra_args), 0))
+    def scaled_y(self, x: Array, *extra_args: Array) -> Array:
+        return self._unscale(*self._moments(*self.widen(x, *extra_args), 0))
 
-    def _unscale(self, window_max: Array, log_mean: Array) -> Array:
-        return jnp.where(jnp.isinf(window_max), np.inf, window_max * lax.exp(log_mean))
+    def _unscale(self, extremum: Array, log_mean: Array) -> Array:
+        return jnp.where(jnp.isinf(extremum), np.inf, extremum * lax.exp(log_mean))
 
     def x_and_slope(self, x: Array, *extra_args: Array) -> tuple[Array, Callable[[Array], Array]]:
         """x in the accumulator dtype, and the slope function. The slope is 0 where the output is infinite."""
-        wide_x, p = self.x_and_parameter(x, *extra_args)
-        window_max, log_mean = self._moments(wide_x, p, 0)
-        infinite = jnp.isinf(self._unscale(window_max, log_mean))
-        num_taps = element_counts(self.window, "real", window_max)
+        wide_x, p = self.widen(x, *extra_args)
+        extremum, log_mean = self._moments(wide_x, p, 0)
+        infinite = jnp.isinf(self._unscale(extremum, log_mean))
+        num_taps = element_counts(self.window, "real", extremum)
 
         def slope(x: Array) -> Array:
-            log_ratio, is_finite = _log_ratio(x, window_max)
+            log_ratio, is_finite = _log_ratio(x, extremum)
             has_slope = jnp.logical_and(is_finite, jnp.logical_not(infinite))
             log_ratio = jnp.where(has_slope, log_ratio - log_mean, 0)
             return jnp.where(has_slope, lax.exp((p - 1) * log_ratio), 0) / num_taps
@@ -298,14 +294,12 @@ class MeanPool(RangeCheckedOp):
         return wide_x, slope
 
     def parameter_slope(self, x: Array, *extra_args: Array) -> Array:
-        wide_x, p = self.x_and_parameter(x, *extra_args)
-        window_max, log_mean, mean, square = self._moments(wide_x, p, 2)
-        y = self._unscale(window_max, log_mean)
-        is_near_zero = lax.abs(lax.stop_gradient(p * log_mean)) < math.sqrt(
-            float(jnp.finfo(y.dtype).eps)
-        )
-        quotient = safe_divide(mean - log_mean, jnp.where(is_near_zero, 1, p))
-        slope = jnp.where(is_near_zero, (square - mean * mean) / 2, quotient)
+        wide_x, p = self.widen(x, *extra_args)
+        extremum, log_mean, mean, square = self._moments(wide_x, p, 2)
+        y = self._unscale(extremum, log_mean)
+        near_0 = lax.abs(lax.stop_gradient(p * log_mean)) < math.sqrt(float(jnp.finfo(y.dtype).eps))
+        quotient = divide(mean - log_mean, jnp.where(near_0, 1, p))
+        slope = jnp.where(near_0, (square - mean * mean) / 2, quotient)
         return jnp.where(jnp.isinf(y), 0, y * slope)
 
 
@@ -318,18 +312,18 @@ class ExpectedValuePool(RangeCheckedOp):
 
     window: Window
 
-    def _x_slopes_weights(self, x: Array) -> tuple[Array, Array, Array]:
+    def _weights(self, x: Array) -> tuple[Array, Array, Array]:
         """Return x, the derivative (1 or 0) of the weight max(x, 0), and the weight."""
         wide_x = widen_elements(x, self.window)
         return wide_x, (wide_x > 0).astype(wide_x.dtype), lax.max(wide_x, lax.full_like(wide_x, 0))
 
-    def direct_value(self, x: Array) -> tuple[Array, Array]:
-        weight = self._x_slopes_weights(x)[2]
-        total = sum_windows(self.window, weight, stores_result=True)
-        y = sum_windows(self.window, weight * weight) / total
-        return y, range_status(is_in_log2_range(total, MAX_LOG2_TOTAL_WEIGHT), total == 0)
+    def direct_y(self, x: Array) -> tuple[Array, Array]:
+        weight = self._weights(x)[2]
+        total = sum_over(self.window, weight, stores_result=True)
+        y = sum_over(self.window, weight * weight) / total
+        return y, range_status(log2_within(total, MAX_LOG2_WEIGHT), total == 0)
 
-    def value_out_of_range(self, platform: Platform, status: Array, y: Array, x: Array) -> Array:
+    def fallback_y(self, platform: Platform, status: Array, y: Array, x: Array) -> Array:
         """Replace y = 0 / 0 by the first element in windows of zero weights, or use the scaled evaluation."""
 
         def replace_nan(y: Array, x: Array) -> Array:
@@ -345,17 +339,15 @@ class ExpectedValuePool(RangeCheckedOp):
         """The first element of each window that is not padding, as a linear function of x."""
         for dim in self.window.dims:
             # Windows that begin in the padding have the first element of x as their first element.
-            num_in_padding = min(dim.out, -(-dim.low // dim.stride))
-            begin, num_inside = num_in_padding * dim.stride - dim.low, dim.out - num_in_padding
+            num_early = min(dim.out, -(-dim.low // dim.stride))
+            begin, num_rest = num_early * dim.stride - dim.low, dim.out - num_early
             parts = []
-            if num_in_padding:
+            if num_early:
                 edge = lax.slice_in_dim(x, 0, 1, axis=dim.axis)
-                shape = replace_sizes(x.shape, [dim.axis], [num_in_padding])
+                shape = replace_sizes(x.shape, [dim.axis], [num_early])
                 parts.append(lax.broadcast_in_dim(edge, shape, range(x.ndim)))
-            if num_inside:
-                parts.append(
-                    slices.strided_slice(x, [dim.axis], [begin], [num_inside], [dim.stride])
-                )
+            if num_rest:
+                parts.append(slices.strided_slice(x, [dim.axis], [begin], [num_rest], [dim.stride]))
             x = slices.concatenate(parts, dim.axis)
         return x
 
@@ -366,35 +358,29 @@ class ExpectedValuePool(RangeCheckedOp):
         return dx
 
     def is_accurate(self, y: Array, x: Array) -> Array:
-        total = sum_windows(self.window, self._x_slopes_weights(x)[2])
-        return jnp.logical_or(
-            is_in_log2_range(total, MAX_LOG2_TOTAL_WEIGHT), lax.stop_gradient(total) == 0
-        )
+        total = sum_over(self.window, self._weights(x)[2])
+        return jnp.logical_or(log2_within(total, MAX_LOG2_WEIGHT), lax.stop_gradient(total) == 0)
 
     def direct_linear(self, xs: Any, y: Array, dots: Any) -> Array:
-        _, weight_slope, weight = self._x_slopes_weights(xs[0])
-        total = sum_windows(self.window, weight)
-        weighted_sum, slope_sum = (
-            sum_windows(self.window, weight * dots[0]),
-            sum_windows(self.window, weight_slope * dots[0]),
+        _, step, weight = self._weights(xs[0])
+        total = sum_over(self.window, weight)
+        weight_sum, step_sum = (
+            sum_over(self.window, weight * dots[0]),
+            sum_over(self.window, step * dots[0]),
         )
-        mean = (2 * weighted_sum - y * slope_sum) / jnp.where(total == 0, 1, total)
+        mean = (2 * weight_sum - y * step_sum) / jnp.where(total == 0, 1, total)
         return jnp.where(total == 0, self._first_elements(dots[0]), mean)
 
     def dy_shares(self, xs: Any, y: Array, dy: Array) -> tuple[DyShares, Array]:
-        total = sum_windows(self.window, self._x_slopes_weights(xs[0])[2], stores_result=True)
-        is_in_range = is_in_log2_range(total, MAX_LOG2_TOTAL_WEIGHT)
-        (dy_share,), statuses = scale_dy(
-            dy, 1 / jnp.where(is_in_range, total, 1), is_in_range, total == 0
-        )
-        return (dy_share, dy_share * y), statuses
+        total = sum_over(self.window, self._weights(xs[0])[2], stores_result=True)
+        in_range = log2_within(total, MAX_LOG2_WEIGHT)
+        (part,), statuses = scale_dy(dy, 1 / jnp.where(in_range, total, 1), in_range, total == 0)
+        return (part, part * y), statuses
 
     def direct_transpose(self, xs: Any, y: Array, dy: Array, shares: DyShares) -> tuple[Array, ...]:
-        _, weight_slope, weight = self._x_slopes_weights(xs[0])
-        spread_share = sum_windows_transpose(self.window, shares[0], stores_result=True)
-        dx = 2 * weight * spread_share - weight_slope * sum_windows_transpose(
-            self.window, shares[1]
-        )
+        _, step, weight = self._weights(xs[0])
+        spread_share = spread_over(self.window, shares[0], stores_result=True)
+        dx = 2 * weight * spread_share - step * spread_over(self.window, shares[1])
         return (dx.astype(xs[0].dtype),)
 
     def complete_cotangents(
@@ -406,54 +392,46 @@ class ExpectedValuePool(RangeCheckedOp):
             zero_window_dy = jnp.where(shares[0] == 0, dy.astype(shares[0].dtype), 0)
             return dx + self._first_elements_transpose(zero_window_dy).astype(dx.dtype)
 
-        return (amend_if_needed(platform, status != ALL_ZERO, add_first_elements, dxs[0]),)
+        return (amend_unless(platform, status != ALL_ZERO, add_first_elements, dxs[0]),)
 
     def _scaled_sums(self, weight: Array) -> tuple[Array, Array, Array]:
         """The largest weight m of each window, the total weight divided by m, and the weighted mean divided by m."""
-        window_max = max_per_window(weight, self.window)
+        maximum = max_per_window(weight, self.window)
 
         def terms(weight: Array) -> tuple[Array, Array]:
-            part = divide_or_zero(weight, window_max)
+            part = ratio(weight, maximum)
             return part, part * part
 
         total, square = sum_over_taps(self.window, terms, (weight,))
         total = jnp.where(total == 0, 1, total)
-        return window_max, total, square / total
+        return maximum, total, square / total
 
-    def scaled_value(self, x: Array) -> Array:
-        wide_x, _, weight = self._x_slopes_weights(x)
-        window_max, _, mean = self._scaled_sums(weight)
-        y = jnp.where(window_max == 0, self._first_elements(wide_x), window_max * mean)
-        return jnp.where(jnp.isinf(window_max), window_max, y)
+    def scaled_y(self, x: Array) -> Array:
+        wide_x, _, weight = self._weights(x)
+        maximum, _, mean = self._scaled_sums(weight)
+        y = jnp.where(maximum == 0, self._first_elements(wide_x), maximum * mean)
+        return jnp.where(jnp.isinf(maximum), maximum, y)
 
     def x_and_slope(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
         """The weights and the slope function. Infinite elements share the cotangent of their window equally."""
-        weight = self._x_slopes_weights(x)[2]
-        window_max, total, mean = self._scaled_sums(weight)
-        num_infinite = sum_windows(self.window, jnp.isinf(weight).astype(weight.dtype))
-        num_infinite = lax.max(num_infinite, lax.full_like(num_infinite, 1))
+        weight = self._weights(x)[2]
+        maximum, total, mean = self._scaled_sums(weight)
+        num_inf = sum_over(self.window, jnp.isinf(weight).astype(weight.dtype))
+        num_inf = lax.max(num_inf, lax.full_like(num_inf, 1))
 
         def slope(weight: Array) -> Array:
-            finite_slope = jnp.where(
-                weight > 0, (2 * divide_or_zero(weight, window_max) - mean) / total, 0
-            )
+            slopes = jnp.where(weight > 0, (2 * ratio(weight, maximum) - mean) / total, 0)
             return jnp.where(
-                jnp.isinf(window_max),
-                jnp.isinf(weight).astype(weight.dtype) / num_infinite,
-                finite_slope,
+                jnp.isinf(maximum), jnp.isinf(weight).astype(weight.dtype) / num_inf, slopes
             )
 
         return weight, slope
 
     def scaled_linear(self, xs: Any, dots: Any) -> Array:
-        has_zero_weight = max_per_window(self._x_slopes_weights(xs[0])[2], self.window) == 0
-        return jnp.where(
-            has_zero_weight, self._first_elements(dots[0]), super().scaled_linear(xs, dots)
-        )
+        is_zero = max_per_window(self._weights(xs[0])[2], self.window) == 0
+        return jnp.where(is_zero, self._first_elements(dots[0]), super().scaled_linear(xs, dots))
 
     def scaled_transpose(self, xs: Any, dy: Array) -> tuple[Array, ...]:
-        has_zero_weight = max_per_window(self._x_slopes_weights(xs[0])[2], self.window) == 0
-        (dx,) = super().scaled_transpose(xs, jnp.where(has_zero_weight, 0, dy))
-        return (
-            dx + self._first_elements_transpose(jnp.where(has_zero_weight, dy, 0)).astype(dx.dtype),
-        )
+        is_zero = max_per_window(self._weights(xs[0])[2], self.window) == 0
+        (dx,) = super().scaled_transpose(xs, jnp.where(is_zero, 0, dy))
+        return (dx + self._first_elements_transpose(jnp.where(is_zero, dy, 0)).astype(dx.dtype),)

@@ -34,7 +34,7 @@ from jaxpool._ops.ranged import apply_ranged
 from jaxpool._plan.problem import Platform, barrier_of
 
 
-def random_dtype_of(dtype: DType) -> DType:
+def uniform_dtype(dtype: DType) -> DType:
     """The dtype of the random numbers for a pool of an array of `dtype`."""
     return jnp.dtype(np.float64 if dtype == np.float64 else np.float32)
 
@@ -44,7 +44,7 @@ def weight_dtype(dtype: DType) -> DType:
     return accumulator_dtype(mean_dtype(dtype))
 
 
-def _positive_part(x: Array) -> Array:
+def _relu(x: Array) -> Array:
     return lax.max(x, lax.full_like(x, 0))
 
 
@@ -71,44 +71,32 @@ class StochasticPool(TapResidualPool):
         window, dtype = self.window, index_dtype(self.window.size)
         # Scaled by `weight_scale`, the weights of a window have a finite sum.
         weight_scale = np.asarray(0.5 ** window.size.bit_length(), x.dtype)
-        max_threshold = lax.full_like(random_numbers, jnp.finfo(x.dtype).max)
+        limit = lax.full_like(random_numbers, jnp.finfo(x.dtype).max)
 
-        def add_weight(
-            state: State, _: Any, elements: Sequence[Array], *window_arrays: Array
-        ) -> State:
+        def add_weight(state: State, _: Any, elements: Sequence[Array], *arrays: Array) -> State:
             # Scale before the max: XLA would replace a sum of scaled terms by a scaled sum, which may overflow.
-            return state[0] + _positive_part(elements[0]), state[1] + _positive_part(
-                elements[0] * weight_scale
-            )
+            return state[0] + _relu(elements[0]), state[1] + _relu(elements[0] * weight_scale)
 
-        def draw_threshold(x: Array, random_numbers: Array) -> tuple[Array, Array]:
+        def draw_target(x: Array, random_numbers: Array) -> tuple[Array, Array]:
             zeros = lax.full_like(random_numbers, 0)
-            total, scaled_total = fold_taps(window, platform, add_weight, [zeros, zeros], [x], [0])
+            total, part = fold_taps(window, platform, add_weight, [zeros, zeros], [x], [0])
             # Threshold finfo.max draws the first infinite weight, as later intervals begin at inf; inf draws a NaN.
-            threshold = random_numbers * jnp.where(jnp.isinf(total), scaled_total, total)
-            threshold = jnp.where(
-                jnp.isinf(scaled_total),
-                max_threshold,
-                jnp.where(jnp.isnan(scaled_total), np.inf, threshold),
-            )
-            return threshold, jnp.where(jnp.isinf(total), weight_scale, 1)
+            target = random_numbers * jnp.where(jnp.isinf(total), part, total)
+            target = jnp.where(jnp.isinf(part), limit, jnp.where(jnp.isnan(part), np.inf, target))
+            return target, jnp.where(jnp.isinf(total), weight_scale, 1)
 
-        def draw_if_covered(
-            state: State, tap: Any, elements: Sequence[Array], *window_arrays: Array
-        ) -> State:
-            (weight_before, drawn_tap), (threshold, scale, first_tap) = state, window_arrays
-            weight = _positive_part(elements[0] * scale)
-            is_drawn = lax.bitwise_and(lax.bitwise_not(weight <= 0), weight_before <= threshold)
+        def select_tap(state: State, tap: Any, elements: Sequence[Array], *arrays: Array) -> State:
+            (weight_before, drawn_tap), (target, scale, first_tap) = state, arrays
+            weight = _relu(elements[0] * scale)
+            is_drawn = lax.bitwise_and(lax.bitwise_not(weight <= 0), weight_before <= target)
             tap_index = slices.broadcast_like(tap.astype(dtype), drawn_tap)
             is_drawn = lax.bitwise_or(is_drawn, first_tap == tap_index)
             return weight_before + weight, lax.select(is_drawn, tap_index, drawn_tap)
 
-        threshold, scale = materialise(barrier_of(platform), draw_threshold, x, random_numbers)
+        target, scale = materialise(barrier_of(platform), draw_target, x, random_numbers)
         first_tap = slices.broadcast_like(first_taps_inside(window, x.ndim), random_numbers)
-        initial_state = [lax.full_like(random_numbers, 0), lax.full_like(random_numbers, 0, dtype)]
-        return fold_taps(
-            window, platform, draw_if_covered, initial_state, [x], [0], threshold, scale, first_tap
-        )[1]
+        start = [lax.full_like(random_numbers, 0), lax.full_like(random_numbers, 0, dtype)]
+        return fold_taps(window, platform, select_tap, start, [x], [0], target, scale, first_tap)[1]
 
 
 def apply_stochastic_pool(op: StochasticPool, x: Array, *random_numbers: Array) -> Array:

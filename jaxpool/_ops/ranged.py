@@ -36,7 +36,7 @@ from jaxpool._kernels.positions import covered_by_windows_mask
 from jaxpool._kernels.predicates import all_true_across_vmap
 from jaxpool._kernels.slices import is_empty, is_sharded, reshape_along_axis
 from jaxpool._kernels.tap_loop import sum_over_taps, sum_over_taps_transpose
-from jaxpool._ops.apply import apply, apply_default_jvp
+from jaxpool._ops.apply import apply, apply_op
 from jaxpool._ops.linear_map import linear_map
 from jaxpool._ops.op import Op, is_partitioned
 from jaxpool._ops.sum_pool import SumPool
@@ -68,31 +68,26 @@ def _zeros_with_tangent_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tu
 
 
 @jax.custom_jvp
-def safe_divide(x: Array, divisor: Any) -> Array:
+def divide(x: Array, divisor: Any) -> Array:
     """`x / divisor`. The derivative divides twice, because the square of `divisor` may overflow or underflow."""
     return x / divisor
 
 
-@safe_divide.defjvp
-def _safe_divide_jvp(
-    primals: tuple[Array, Any], tangents: tuple[Array, Any]
-) -> tuple[Array, Array]:
-    quotient, divisor = safe_divide(*primals), primals[1]
-    return quotient, safe_divide(tangents[0] - quotient * tangents[1], divisor)
+@divide.defjvp
+def _divide_jvp(primals: tuple[Array, Any], tangents: tuple[Array, Any]) -> tuple[Array, Array]:
+    ratio, divisor = divide(*primals), primals[1]
+    return ratio, divide(tangents[0] - ratio * tangents[1], divisor)
 
 
-def divide_or_zero(x: Array, divisor: Array) -> Array:
+def ratio(x: Array, divisor: Array) -> Array:
     """`x / divisor`; 0 if `divisor` is 0 or infinite, or x is infinite.
 
-    Some compilers multiply by the inverse of `divisor`, which is subnormal for the largest numbers. `prescale` makes
+    Some compilers multiply by the inverse of `divisor`, which is subnormal for the largest numbers. `unit` makes
     the inverse normal.
     """
-    is_positive_finite = jnp.logical_not(jnp.logical_or(divisor == 0, jnp.isinf(divisor)))
-    prescale = jnp.where(divisor > 2.0**100, 2.0**-4, 1.0).astype(x.dtype)
-    return safe_divide(
-        jnp.where(jnp.isinf(x), 0, x) * prescale,
-        jnp.where(is_positive_finite, divisor * prescale, np.inf),
-    )
+    is_valid = jnp.logical_not(jnp.logical_or(divisor == 0, jnp.isinf(divisor)))
+    unit = jnp.where(divisor > 2.0**100, 2.0**-4, 1.0).astype(x.dtype)
+    return divide(jnp.where(jnp.isinf(x), 0, x) * unit, jnp.where(is_valid, divisor * unit, np.inf))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,18 +105,18 @@ class _MaterialisedSumPool(SumPool):
         return dx
 
 
-def sum_windows_transpose(window: Window, dy: Array, *, stores_result: bool = False) -> Array:
-    """The transpose of `sum_windows`, which adds each entry of dy to the elements of its window."""
+def spread_over(window: Window, dy: Array, *, stores_result: bool = False) -> Array:
+    """The transpose of `sum_over`, which adds each entry of dy to the elements of its window."""
     op = _MaterialisedSumPool(window) if stores_result else SumPool(window)
     return linear_map(op, (), [dy], nonzero=(True,), transposed=True)[0]
 
 
-def sum_windows(window: Window, x: Array, *, stores_result: bool = False) -> Array:
+def sum_over(window: Window, x: Array, *, stores_result: bool = False) -> Array:
     """The sum over each window, with its result stored in memory if `stores_result`."""
     return apply(_MaterialisedSumPool(window) if stores_result else SumPool(window), "jvp", x)
 
 
-def sum_to_shape(value: Array, like: Array) -> Array:
+def sum_like(value: Array, like: Array) -> Array:
     """Sum `value` along the axes where `like` has size 1. The summed axes are kept."""
     axes = tuple(axis for axis, length in enumerate(like.shape) if length == 1)
     return jnp.sum(value, axis=axes, keepdims=True)
@@ -137,7 +132,7 @@ def widen_elements(x: Array, window: Window) -> Array:
     return x
 
 
-def clip_parameter(value: Any, dtype: DType, largest: float = 2.0**-32) -> Any:
+def clip_value(value: Any, dtype: DType, largest: float = 2.0**-32) -> Any:
     """`value` in `dtype`. A Python number is clipped to magnitudes whose inverses are normal.
 
     The bounds are 2^32 times the smallest normal number of `dtype`, and `largest` times its largest number.
@@ -160,23 +155,23 @@ DyShares = tuple[Array, ...]
 IN_RANGE, ALL_ZERO, OUT_OF_RANGE = 2, 1, 0
 
 
-def range_status(is_in_range: Array, is_all_zero: Array | None = None) -> Array:
+def range_status(in_range: Array, all_zero: Array | None = None) -> Array:
     """The range status of each window: IN_RANGE, ALL_ZERO or OUT_OF_RANGE."""
     otherwise: Any = np.int8(OUT_OF_RANGE)
-    if is_all_zero is not None:
-        otherwise = jnp.where(is_all_zero, np.int8(ALL_ZERO), otherwise)
-    return jnp.where(is_in_range, np.int8(IN_RANGE), otherwise)
+    if all_zero is not None:
+        otherwise = jnp.where(all_zero, np.int8(ALL_ZERO), otherwise)
+    return jnp.where(in_range, np.int8(IN_RANGE), otherwise)
 
 
-def is_in_log2_range(x: Array, max_log2: float) -> Array:
+def log2_within(x: Array, max_log2: float) -> Array:
     """True where |x| is between `2**-max_log2` and `2**max_log2`."""
     magnitudes = lax.abs(lax.stop_gradient(x))
     return jnp.logical_and(magnitudes >= 2.0**-max_log2, magnitudes <= 2.0**max_log2)
 
 
-def is_moderate(x: Array) -> Array:
+def is_medium(x: Array) -> Array:
     """True where a tangent is 0 or of moderate size, so that its products neither overflow nor underflow."""
-    return jnp.logical_or(is_in_log2_range(x, 60), lax.stop_gradient(x) == 0)
+    return jnp.logical_or(log2_within(x, 60), lax.stop_gradient(x) == 0)
 
 
 class RangeCheckedOp(Op):
@@ -184,16 +179,16 @@ class RangeCheckedOp(Op):
 
     window: Window
     has_differentiable_residual = True
-    parameter_sign = 1  # -1 if the parameter is a power
+    sign = 1  # -1 if the parameter is a power
 
     def saved_residual(self, y: Any, *args: Any) -> Any:
         return args, y
 
-    def direct_value(self, *xs: Array) -> tuple[Array, Array]:
+    def direct_y(self, *xs: Array) -> tuple[Array, Array]:
         """The output by direct sums, and the range status of each window."""
         raise TypeError(f"{type(self).__name__} has no direct evaluation")
 
-    def scaled_value(self, *xs: Array) -> Array:
+    def scaled_y(self, *xs: Array) -> Array:
         """The output by scaled sums, for any inputs."""
         raise TypeError(f"{type(self).__name__} has no scaled evaluation")
 
@@ -201,15 +196,15 @@ class RangeCheckedOp(Op):
         """True if windows can share sums, because the parameter does not vary along pooled axes."""
         return self.num_inputs == 1 or not varies_along(extra_args[0], self.window)
 
-    def value_out_of_range(self, platform: Platform, status: Array, y: Array, *xs: Array) -> Array:
+    def fallback_y(self, platform: Platform, status: Array, y: Array, *xs: Array) -> Array:
         """The output if the direct output y is inaccurate. `status`, the minimum range status, is not IN_RANGE."""
         return self.scaled_in_chunks(platform, *xs)
 
     def scaled_in_chunks(self, platform: Platform, *xs: Array) -> Array:
-        """`scaled_value`, evaluated in chunks of the batch to save memory."""
-        return map_in_chunks(
-            platform, self.window, lambda *xs: (self.scaled_value(*xs),), xs, xs[:1]
-        )[0]
+        """`scaled_y`, evaluated in chunks of the batch to save memory."""
+        return map_in_chunks(platform, self.window, lambda *xs: (self.scaled_y(*xs),), xs, xs[:1])[
+            0
+        ]
 
     def is_accurate(self, y: Array, *xs: Array) -> Array:
         """Mask that is True where the direct derivative is accurate, computed from the output y."""
@@ -217,15 +212,15 @@ class RangeCheckedOp(Op):
 
     # Derivative of the direct evaluation
 
-    def x_and_parameter(self, *xs: Array) -> tuple[Array, Any]:
+    def widen(self, *xs: Array) -> tuple[Array, Any]:
         """x in the accumulator dtype, and the parameter (a temperature or a power)."""
         raise TypeError(f"{type(self).__name__} has no direct evaluation")
 
-    def element_factor(self, x: Array, parameter: Any) -> Array:
+    def x_factor(self, x: Array, parameter: Any) -> Array:
         """The factor of the slope (derivative of y by one element) that depends on the element."""
         raise TypeError(f"{type(self).__name__} has no direct evaluation")
 
-    def output_factor(self, y: Array, parameter: Any) -> Array:
+    def y_factor(self, y: Array, parameter: Any) -> Array:
         """The factor of the slope (derivative of y by one element) that depends on the output y."""
         raise TypeError(f"{type(self).__name__} has no direct evaluation")
 
@@ -235,14 +230,14 @@ class RangeCheckedOp(Op):
 
     def x_jvp(self, x: Array, parameter: Any, y: Array, x_dot: Array, *extra_args: Array) -> Array:
         """The tangent of y for the tangent `x_dot` of x, by direct sums."""
-        weighted_dot = self.element_factor(x, parameter) * x_dot
-        return sum_windows(self.window, weighted_dot) * self.output_factor(y, parameter)
+        weighted_dot = self.x_factor(x, parameter) * x_dot
+        return sum_over(self.window, weighted_dot) * self.y_factor(y, parameter)
 
     def x_vjp(self, x: Array, parameter: Any, shares: DyShares) -> Array:
         """The cotangent of x by direct sums of `shares`, the scaled cotangents of the windows."""
-        return self.element_factor(x, parameter) * sum_windows_transpose(self.window, *shares)
+        return self.x_factor(x, parameter) * spread_over(self.window, *shares)
 
-    def euler_term(self, x: Array) -> Array:
+    def euler(self, x: Array) -> Array:
         """A function g for which g(y), minus the tangent of y for the tangent g(x) of x, is `T * dy/dT`.
 
         T is the temperature, or 1 / p for a power p.
@@ -251,37 +246,33 @@ class RangeCheckedOp(Op):
 
     def direct_linear(self, xs: Any, y: Array, tangents: Any) -> Array:
         """The tangent of y by direct sums. Zero tangents in `tangents` are None."""
-        (x, parameter), extra_args = self.x_and_parameter(*xs), xs[1:]
+        (x, parameter), extra_args = self.widen(*xs), xs[1:]
         terms = []
         if tangents[0] is not None:
             x_dot = self.elementwise_derivative(xs, tangents[0])
             terms.append(self.x_jvp(x, parameter, y, x_dot, *extra_args))
         if tangents[1:] and tangents[1] is not None:
-            euler_dot = self.x_jvp(x, parameter, y, self.euler_term(x), *extra_args)
-            terms.append(
-                (self.euler_term(y) - euler_dot)
-                * safe_divide(tangents[1], self.parameter_sign * parameter)
-            )
+            euler_dot = self.x_jvp(x, parameter, y, self.euler(x), *extra_args)
+            terms.append((self.euler(y) - euler_dot) * divide(tangents[1], self.sign * parameter))
         return sum(terms[1:], terms[0])
 
     def dy_shares(self, xs: Any, y: Array, dy: Array) -> tuple[DyShares, Array]:
         """The scaled cotangents that `direct_transpose` adds to the elements, and the range status of each window."""
-        is_accurate = self.is_accurate(y, *xs)
-        parameter = self.x_and_parameter(*xs)[1]
-        factor = self.output_factor(jnp.where(is_accurate, y, 1), parameter)
-        return scale_dy(dy, factor, is_accurate)
+        in_range = self.is_accurate(y, *xs)
+        parameter = self.widen(*xs)[1]
+        factor = self.y_factor(jnp.where(in_range, y, 1), parameter)
+        return scale_dy(dy, factor, in_range)
 
     def direct_transpose(self, xs: Any, y: Array, dy: Array, shares: DyShares) -> tuple[Array, ...]:
         """The cotangents of the inputs by direct sums, accurate if no window is OUT_OF_RANGE."""
-        x, parameter = self.x_and_parameter(*xs)
+        x, parameter = self.widen(*xs)
         dx = self.x_vjp(x, parameter, shares)
         cotangents = [self.elementwise_derivative(xs, dx).astype(xs[0].dtype)]
         if self.num_inputs == 2:
             y_term, x_term = (
-                sum_to_shape(product, xs[1])
-                for product in (dy * self.euler_term(y), self.euler_term(x) * dx)
+                sum_like(product, xs[1]) for product in (dy * self.euler(y), self.euler(x) * dx)
             )
-            cotangents.append(safe_divide(y_term - x_term, self.parameter_sign * parameter))
+            cotangents.append(divide(y_term - x_term, self.sign * parameter))
         return tuple(cotangents)
 
     # Derivative of the scaled evaluation
@@ -311,7 +302,7 @@ class RangeCheckedOp(Op):
         dx = self.elementwise_derivative(xs, sum_over_taps_transpose(self.window, slope, x, dy))
         cotangents = [dx.astype(xs[0].dtype)]
         if self.num_inputs == 2:
-            cotangents.append(sum_to_shape(dy * self.parameter_slope(*xs), xs[1]))
+            cotangents.append(sum_like(dy * self.parameter_slope(*xs), xs[1]))
         return tuple(cotangents)
 
     # Run-time choice between the direct and the scaled evaluation
@@ -319,15 +310,12 @@ class RangeCheckedOp(Op):
     def value(self, platform: Platform, *xs: Array) -> Array:
         if not self.has_direct_evaluation(*xs[1:]):
             return self.scaled_in_chunks(platform, *xs)
-        y, statuses = self.direct_value(*xs)
+        y, statuses = self.direct_y(*xs)
         if is_empty(y):
             return y
         status = min_status(statuses)
-        return amend_if_needed(
-            platform,
-            status == IN_RANGE,
-            lambda y: self.value_out_of_range(platform, status, y, *xs),
-            y,
+        return amend_unless(
+            platform, status == IN_RANGE, lambda y: self.fallback_y(platform, status, y, *xs), y
         )
 
     def linear(self, platform: Platform, residual: Any, *tangents: Array | None) -> Array:
@@ -339,11 +327,11 @@ class RangeCheckedOp(Op):
             return [None if dot is None else next(rest) for dot in tangents]
 
         def scaled(xs: Any, y: Array, *nonzero_dots: Array) -> Array:
-            def scaled_chunk(*args: Array) -> tuple[Array]:
+            def one_chunk(*args: Array) -> tuple[Array]:
                 return (self.scaled_linear(args[: len(xs)], insert_none(args[len(xs) :])),)
 
             args = (*xs, *nonzero_dots)
-            return map_in_chunks(platform, self.window, scaled_chunk, args, xs[:1])[0]
+            return map_in_chunks(platform, self.window, one_chunk, args, xs[:1])[0]
 
         if not self.has_direct_evaluation(*xs[1:]):
             return scaled(xs, y, *nonzero_dots)
@@ -352,7 +340,7 @@ class RangeCheckedOp(Op):
 
         is_accurate = all_true_across_vmap(self.is_accurate(y, *xs))
         for dot in nonzero_dots:
-            is_accurate = jnp.logical_and(is_accurate, all_true_across_vmap(is_moderate(dot)))
+            is_accurate = jnp.logical_and(is_accurate, all_true_across_vmap(is_medium(dot)))
         result: Array = lax.cond(
             is_accurate,
             lambda xs, y, *nonzero_dots: self.direct_linear(xs, y, insert_none(nonzero_dots)),
@@ -367,12 +355,12 @@ class RangeCheckedOp(Op):
         xs, y = residual
         (dy,) = dys
 
-        def scaled_chunk(dy: Array, *xs: Array) -> tuple[Array, ...]:
+        def one_chunk(dy: Array, *xs: Array) -> tuple[Array, ...]:
             return self.scaled_transpose(xs, dy.astype(y.dtype))
 
         def scaled() -> tuple[Array, ...]:
             likes = xs[: self.num_inputs]
-            return map_in_chunks(platform, self.window, scaled_chunk, (dy, *xs), likes)
+            return map_in_chunks(platform, self.window, one_chunk, (dy, *xs), likes)
 
         if not self.has_direct_evaluation(*xs[1:]):
             return scaled()
@@ -387,9 +375,7 @@ class RangeCheckedOp(Op):
 
         if is_empty(y):
             return direct()
-        result: tuple[Array, ...] = direct_or_scaled(
-            platform, status > OUT_OF_RANGE, direct, scaled
-        )
+        result: tuple[Array, ...] = direct_if(platform, status > OUT_OF_RANGE, direct, scaled)
         return result
 
     def complete_cotangents(
@@ -399,41 +385,39 @@ class RangeCheckedOp(Op):
         return dxs
 
 
-def amend_if_needed(
-    platform: Platform, is_accurate: Array, amend: Callable[[Any], Any], y: Any
-) -> Any:
-    """Return y, one or several arrays, if `is_accurate` is True; otherwise `amend(y)`.
+def amend_unless(platform: Platform, is_ok: Array, amend: Callable[[Any], Any], y: Any) -> Any:
+    """Return y, one or several arrays, if `is_ok` is True; otherwise `amend(y)`.
 
     A branch of `lax.cond` copies its operand y. A loop of zero or one iterations updates y in place.
     """
     if not tuning_of(platform).uses_loop_as_branch:
-        return lax.cond(is_accurate, lambda y: y, amend, y)
+        return lax.cond(is_ok, lambda y: y, amend, y)
 
     def loop_body(state: tuple[Any, Array]) -> tuple[Any, Array]:
         return amend(state[0]), lax.full_like(state[1], True)
 
-    return lax.while_loop(lambda state: jnp.logical_not(state[1]), loop_body, (y, is_accurate))[0]
+    return lax.while_loop(lambda state: jnp.logical_not(state[1]), loop_body, (y, is_ok))[0]
 
 
-def direct_or_scaled(
-    platform: Platform, is_accurate: Array, direct: Callable[[], Any], scaled: Callable[[], Any]
+def direct_if(
+    platform: Platform, is_ok: Array, direct: Callable[[], Any], scaled: Callable[[], Any]
 ) -> Any:
-    """Return `direct()` if `is_accurate` is True, else `scaled()`.
+    """Return `direct()` if `is_ok` is True, else `scaled()`.
 
     A branch keeps its operands in memory until it ends. A loop avoids this: `scaled` overwrites the result of `direct`.
     """
     if not tuning_of(platform).uses_loop_as_branch:
-        return lax.cond(is_accurate, direct, scaled)
-    return amend_if_needed(platform, is_accurate, lambda _: scaled(), direct())
+        return lax.cond(is_ok, direct, scaled)
+    return amend_unless(platform, is_ok, lambda _: scaled(), direct())
 
 
 def scale_dy(
-    dy: Array, slope: Array, is_in_range: Array, is_all_zero: Array | None = None
+    dy: Array, slope: Array, window_in_range: Array, all_zero: Array | None = None
 ) -> tuple[DyShares, Array]:
-    """`dy * slope` in the windows where `is_in_range` is True, else 0, and the range status of the product."""
-    product = jnp.where(is_in_range, dy * slope, 0)
-    in_range = jnp.logical_or(is_in_log2_range(product, 100), dy == 0)
-    return (product,), range_status(jnp.logical_and(is_in_range, in_range), is_all_zero)
+    """`dy * slope` in the windows where `window_in_range` is True, else 0, and the range status of the product."""
+    product = jnp.where(window_in_range, dy * slope, 0)
+    in_range = jnp.logical_or(log2_within(product, 100), dy == 0)
+    return (product,), range_status(jnp.logical_and(window_in_range, in_range), all_zero)
 
 
 def map_in_chunks(
@@ -454,16 +438,11 @@ def map_in_chunks(
     num_chunks = 1 if is_one_chunk else num_batch_chunks(shape, platform)
     if num_chunks == 1:
         return f(*arrays)
-    chunk_size = first.shape[0] // num_chunks
+    length = first.shape[0] // num_chunks
 
     def call_on_chunk(chunk_index: Array) -> tuple[Array, ...]:
-        start = chunk_index * np.int32(chunk_size)
-        return f(
-            *[
-                _slice_chunk(x, start, chunk_size) if x.shape[0] == first.shape[0] else x
-                for x in arrays
-            ]
-        )
+        start = chunk_index * np.int32(length)
+        return f(*[_chunk(x, start, length) if x.shape[0] == first.shape[0] else x for x in arrays])
 
     results = lax.map(call_on_chunk, jnp.arange(num_chunks, dtype=np.int32))
     return tuple(
@@ -472,10 +451,10 @@ def map_in_chunks(
     )
 
 
-def _slice_chunk(x: Array, start: Array, chunk_size: int) -> Array:
-    """`chunk_size` examples of x. 16-bit floats are sliced as integers: XLA for CPU would first widen all of x."""
+def _chunk(x: Array, start: Array, length: int) -> Array:
+    """`length` examples of x. 16-bit floats are sliced as integers: XLA for CPU would first widen all of x."""
     return bitcast_uint16_to_half(
-        lax.dynamic_slice_in_dim(bitcast_half_to_uint16(x), start, chunk_size), x.dtype
+        lax.dynamic_slice_in_dim(bitcast_half_to_uint16(x), start, length), x.dtype
     )
 
 
@@ -494,4 +473,4 @@ def apply_ranged(op: RangeCheckedOp, x: Array, *extra_args: Array) -> Array:
     """Evaluate `op` in the accumulator dtype and round to the dtype of x, with forward- and reverse-mode AD."""
     dtype = accumulator_dtype(x.dtype)
     args = [arg if arg.dtype == np.bool_ else arg.astype(dtype) for arg in extra_args]
-    return apply_default_jvp(op, x, *args).astype(x.dtype)
+    return apply_op(op, x, *args).astype(x.dtype)

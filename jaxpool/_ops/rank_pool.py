@@ -35,7 +35,7 @@ from jaxpool._kernels.positions import int32_iota, scatter_at_sorted
 from jaxpool._kernels.reduce import attains_extremum
 from jaxpool._kernels.split_ties import tie_bits_of_tap_values
 from jaxpool._ops.apply import Autodiff, apply, apply_with_extra_args
-from jaxpool._ops.chosen import TapResidualPool, pick_selected, tap_loop_over
+from jaxpool._ops.chosen import TapResidualPool, loop_over, pick_selected
 from jaxpool._ops.op import Op, is_partitioned
 from jaxpool._ops.reduction import Reduction
 from jaxpool._ops.sum_pool import SumPool
@@ -51,7 +51,7 @@ from jaxpool._plan.rank_pool import (
 from jaxpool._plan.tuning import tuning_of
 
 
-def _keys_to_values(key: Array, dtype: DType, *mask: Array) -> Array:
+def _from_keys(key: Array, dtype: DType, *mask: Array) -> Array:
     """Convert sort keys to values. A window whose elements are all masked gives 0, because its key would be a NaN."""
     if mask and is_float(dtype):
         has_no_elements = lax.eq(key, lax.full_like(key, min_or_max_key(key.dtype, True)))
@@ -83,13 +83,13 @@ class RankPool(TapResidualPool):
     def _is_median(self) -> bool:
         return isinstance(self.rank, str)
 
-    def _padding_key(self, key: Array) -> np.ndarray:
+    def _fill_key(self, key: Array) -> np.ndarray:
         return min_or_max_key(key.dtype, isinstance(self.rank, str) or self.rank >= 0)
 
-    def _masked_keys(self, x: Array, *mask: Array) -> Array:
+    def _keys(self, x: Array, *mask: Array) -> Array:
         key = zero_tied_sort_keys(x)
         for where in mask:
-            fill = lax.full_like(key, self._padding_key(key))
+            fill = lax.full_like(key, self._fill_key(key))
             key = lax.select(slices.broadcast_like(where, key), key, fill)
         return key
 
@@ -97,78 +97,60 @@ class RankPool(TapResidualPool):
         padded = slices.pad_input(x, self.window, fill)
         return [slices.elements_at_tap(padded, self.window, tap) for tap in self.taps]
 
-    def _keys_per_tap(self, key: Array, *mask: Array) -> list[Array]:
-        terms = self._elements_per_tap(key, self._padding_key(key))
+    def _terms(self, key: Array, *mask: Array) -> list[Array]:
+        terms = self._elements_per_tap(key, self._fill_key(key))
         if not mask or not self._is_median:
             return terms
         return rank.pad_around_median(terms, self._elements_per_tap(mask[0], False), self.rank)
 
     def _tap_loop(self, platform: Platform, key: Array) -> rolled.TapLoop:
         taps = None if len(self.taps) == self.window.size else tuple(self.taps)
-        return dataclasses.replace(tap_loop_over(self.window, key, platform), flat_taps=taps)
+        return dataclasses.replace(loop_over(self.window, key, platform), flat_taps=taps)
 
-    def _selected_keys(self, platform: Platform, key: Array, *mask: Array) -> Array:
+    def _find_keys(self, platform: Platform, key: Array, *mask: Array) -> Array:
         """The sort key of the selected element of each window."""
         count, window = len(self.taps), self.window
-        sorted_position: Any = position_of_rank(self.rank, count)
+        k: Any = position_of_rank(self.rank, count)
         if uses_sorting_network(count, platform):
             uses_all_taps = count == window.size
-            ranks = (
-                possible_positions(window, self.rank)
-                if uses_all_taps and not mask
-                else (sorted_position,)
-            )
-            return rank.select_by_sorting_network(
-                self._keys_per_tap(key, *mask), ranks, window, self.rank
-            )
+            ranks = possible_positions(window, self.rank) if uses_all_taps and not mask else (k,)
+            return rank.select_by_sorting_network(self._terms(key, *mask), ranks, window, self.rank)
         if self._is_median and mask:
-            sorted_position = position_of_rank(
+            k = position_of_rank(
                 self.rank, SumPool(window).linear(platform, (), mask[0].astype(np.int32))
             )
         elif self._is_median and window.is_padded:
-            sorted_position = position_of_rank(
-                self.rank, rank.num_elements_inside(window, key.ndim)
-            )
+            k = position_of_rank(self.rank, rank.num_elements_inside(window, key.ndim))
         return rolled.key_of_rank_in_windows(
-            self._tap_loop(platform, key), key, sorted_position, self._padding_key(key)
+            self._tap_loop(platform, key), key, k, self._fill_key(key)
         )
 
     def value(self, platform: Platform, x: Array, *mask: Array) -> Array:
-        return _keys_to_values(
-            self._selected_keys(platform, self._masked_keys(x, *mask), *mask), x.dtype, *mask
-        )
+        return _from_keys(self._find_keys(platform, self._keys(x, *mask), *mask), x.dtype, *mask)
 
     def primal(self, platform: Platform, x: Array, *mask: Array) -> tuple[Array, Any]:
-        barrier_kind, splits_ties, takes_last = (
+        barrier_kind, split, last = (
             barrier_of(platform),
             self.ties == "split",
             self.ties == "last",
         )
 
         def kernel(x: Array, *mask: Array) -> tuple[Array, Any]:
-            key = self._masked_keys(x, *mask)
-            y = materialise(
-                barrier_kind, functools.partial(self._selected_keys, platform), key, *mask
-            )
+            key = self._keys(x, *mask)
+            y = materialise(barrier_kind, functools.partial(self._find_keys, platform), key, *mask)
             residual: Any = ()
             if unrolls_taps(self.window):
-                tie_bits = tie_bits_of_tap_values(
-                    self._keys_per_tap(key), y, self.window, self.taps
-                )
-                residual = (
-                    tie_bits
-                    if splits_ties
-                    else rank.first_or_last_tied_tap(tie_bits, self.window, takes_last)
-                )
-            elif not splits_ties:
+                bits = tie_bits_of_tap_values(self._terms(key), y, self.window, self.taps)
+                residual = bits if split else rank.first_or_last_tied_tap(bits, self.window, last)
+            elif not split:
                 tied = rolled.equal_key_selection(
-                    self._tap_loop(platform, key), key, y, self._padding_key(key)
+                    self._tap_loop(platform, key), key, y, self._fill_key(key)
                 )
-                residual = tied.first_or_last_selected_tap(take_last=takes_last)
-            return _keys_to_values(y, x.dtype, *mask), residual
+                residual = tied.first_or_last_selected_tap(take_last=last)
+            return _from_keys(y, x.dtype, *mask), residual
 
         y, residual = materialise(barrier_kind, kernel, x, *mask)
-        if splits_ties:
+        if split:
             return y, residual if unrolls_taps(self.window) else (x, y, *mask)
         if is_float(x.dtype):
             # `pick_selected` is a sum, which would lose the sign of a zero of x.
@@ -178,9 +160,9 @@ class RankPool(TapResidualPool):
 
     def _tied_taps(self, platform: Platform, residual: tuple[Array, ...]) -> rolled.Selection:
         x, y, *mask = residual
-        key = self._masked_keys(x, *mask)
+        key = self._keys(x, *mask)
         return rolled.equal_key_selection(
-            self._tap_loop(platform, key), key, zero_tied_sort_keys(y), self._padding_key(key)
+            self._tap_loop(platform, key), key, zero_tied_sort_keys(y), self._fill_key(key)
         )
 
     def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
@@ -216,9 +198,9 @@ class RankReduction(Reduction):
         y, mask = self.value(platform, *xs), xs[1] if xs[1:] else None
         return y, pack_bits(attains_extremum(xs[0], y, mask), self._packed_axis)
 
-    def selected_mask(self, platform: Platform, residual: Any, shape: Sequence[Any]) -> Array:
+    def is_selected(self, platform: Platform, residual: Any, shape: Sequence[Any]) -> Array:
         if self.ties != "split":
-            return super().selected_mask(platform, residual, shape)
+            return super().is_selected(platform, residual, shape)
         return unpack_bits(residual, shape[self._packed_axis], self._packed_axis)
 
     def num_tied(self, platform: Platform, residual: Any) -> Array:
@@ -227,20 +209,18 @@ class RankReduction(Reduction):
 
     def value(self, platform: Platform, *xs: Array) -> Array:
         key = zero_tied_sort_keys(xs[0])
-        takes_part = xs[1] if xs[1:] else lax.full_like(key, True, np.bool_)
-        sorted_position = self._sorted_position(xs[0], takes_part)
-        key = lax.select(takes_part, key, lax.full_like(key, min_or_max_key(key.dtype, True)))
-        return _keys_to_values(
-            rank.key_of_rank_over_axes(key, self.axes, sorted_position), xs[0].dtype, *xs[1:]
-        )
+        mask = xs[1] if xs[1:] else lax.full_like(key, True, np.bool_)
+        k = self._position(xs[0], mask)
+        key = lax.select(mask, key, lax.full_like(key, min_or_max_key(key.dtype, True)))
+        return _from_keys(rank.key_of_rank_over_axes(key, self.axes, k), xs[0].dtype, *xs[1:])
 
-    def _count_true(self, takes_part: Array) -> Array:
-        return jnp.sum(takes_part, axis=self.axes, keepdims=True, dtype=np.int32)
+    def _count(self, mask: Array) -> Array:
+        return jnp.sum(mask, axis=self.axes, keepdims=True, dtype=np.int32)
 
-    def _sorted_position(self, x: Array, takes_part: Array) -> Array:
-        """The sorted position of the selected element among the elements where `takes_part` is True."""
-        sorted_position: Array = position_of_rank(self.rank, self._count_true(takes_part))
-        return sorted_position
+    def _position(self, x: Array, mask: Array) -> Array:
+        """The sorted position of the selected element among the elements where `mask` is True."""
+        k: Array = position_of_rank(self.rank, self._count(mask))
+        return k
 
 
 @dataclasses.dataclass(frozen=True)
@@ -252,24 +232,21 @@ class LowerMedian(RankReduction):
 
     ignores_nan: bool = False
 
-    def _sorted_position(self, x: Array, takes_part: Array) -> Array:
-        num_non_nan, count = (
-            self._count_true(lax.bitwise_and(takes_part, lax.eq(x, x))),
-            self._count_true(takes_part),
-        )
-        middle = lax.max(num_non_nan - 1, lax.full_like(num_non_nan, 0)) // 2
+    def _position(self, x: Array, mask: Array) -> Array:
+        num_valid, count = (self._count(lax.bitwise_and(mask, lax.eq(x, x))), self._count(mask))
+        middle = lax.max(num_valid - 1, lax.full_like(num_valid, 0)) // 2
         if self.ignores_nan:
             return middle
-        return lax.select(lax.eq(num_non_nan, count), middle, count - 1)  # NaNs sort last
+        return lax.select(lax.eq(num_valid, count), middle, count - 1)  # NaNs sort last
 
 
 @dataclasses.dataclass(frozen=True)
 class KMax(Op):
-    """The `num_largest` largest of `size` elements along `axis`, in their original order. Residual: their indices."""
+    """The `count` largest of `size` elements along `axis`, in their original order. Residual: their indices."""
 
     axis: int
     size: int
-    num_largest: int
+    count: int
 
     def primal(self, platform: Platform, x: Array) -> tuple[Array, Array]:
         def largest_indices(x: Array) -> Array:
@@ -277,11 +254,11 @@ class KMax(Op):
             keys = jnp.moveaxis(zero_tied_sort_keys(x), self.axis, -1)
             if is_partitioned.value and tuning_of(platform).top_k_all_gathers:
                 order = jnp.argsort(jnp.bitwise_not(keys), axis=-1, stable=True)
-                largest = lax.slice_in_dim(order, 0, self.num_largest, axis=-1)
+                largest = lax.slice_in_dim(order, 0, self.count, axis=-1)
             else:
                 largest = lax.top_k(
                     widen_to_8_bits(to_comparison_dtype(from_zero_tied_sort_keys(keys, x.dtype))),
-                    self.num_largest,
+                    self.count,
                 )[1]
             first = lax.sort(largest, dimension=-1)
             return jnp.moveaxis(first, -1, self.axis).astype(index_dtype(self.size))
@@ -299,18 +276,13 @@ class KMax(Op):
             int32_iota(self.size).astype(index.dtype), self.axis, dy.ndim
         )
 
-        def scatter_one(output_index: int) -> Array:
-            selected_position, value = (
-                lax.slice_in_dim(x, output_index, output_index + 1, axis=self.axis)
-                for x in (index, dy)
-            )
-            return jnp.where(
-                jnp.equal(selected_position, axis_positions), value, np.zeros((), dy.dtype)
-            )
+        def scatter_one(i: int) -> Array:
+            selected, value = (lax.slice_in_dim(x, i, i + 1, axis=self.axis) for x in (index, dy))
+            return jnp.where(jnp.equal(selected, axis_positions), value, np.zeros((), dy.dtype))
 
-        # Comparing positions vectorises, but the program grows with `num_largest`.
-        if self.num_largest <= tuning_of(platform).max_compared_positions:
-            return (functools.reduce(lax.add, map(scatter_one, range(self.num_largest))),)
+        # Comparing positions vectorises, but the program grows with `count`.
+        if self.count <= tuning_of(platform).max_compared_positions:
+            return (functools.reduce(lax.add, map(scatter_one, range(self.count))),)
         return (scatter_at_sorted(dy, index, self.axis, self.size),)
 
 
@@ -325,14 +297,14 @@ def apply_rank_pool(op: RankPool, x: Array, *mask: Array, autodiff: Autodiff = "
 def _apply_rank_reduction(op: RankPool, autodiff: Autodiff, x: Array, *mask: Array) -> Array:
     """Apply a rank pool with one large window by reductions over the axes of the window."""
     window = op.window
-    rank_reduction = RankReduction("max", op.ties, window.axes, window.window_shape, op.rank)
+    reduction = RankReduction("max", op.ties, window.axes, window.window_shape, op.rank)
     wide_x = x.astype(accumulator_dtype(x.dtype))
     if len(op.taps) == window.size:
         counts = [slices.broadcast_like(where, x) for where in mask]
-        return apply(rank_reduction, autodiff, wide_x, *counts).astype(x.dtype)
+        return apply(reduction, autodiff, wide_x, *counts).astype(x.dtype)
     takes_part = np.isin(np.arange(window.size), op.taps).reshape(window.window_shape)
-    other_axes = [axis for axis in range(x.ndim) if axis not in rank_reduction.axes]
-    takes_part = np.expand_dims(takes_part.transpose(np.argsort(rank_reduction.axes)), other_axes)
-    return apply_with_extra_args(rank_reduction, wide_x, slices.broadcast_like(takes_part, x))[
-        0
-    ].astype(x.dtype)
+    other_axes = [axis for axis in range(x.ndim) if axis not in reduction.axes]
+    takes_part = np.expand_dims(takes_part.transpose(np.argsort(reduction.axes)), other_axes)
+    return apply_with_extra_args(reduction, wide_x, slices.broadcast_like(takes_part, x))[0].astype(
+        x.dtype
+    )

@@ -1,6 +1,6 @@
 """Maximum, minimum and mean over whole axes, for reductions, global pools and windows that span their axes.
 
-`reduce_max_or_min` is the entry point for maxima and minima.
+`max_or_min` is the entry point for maxima and minima.
 """
 
 from __future__ import annotations
@@ -29,16 +29,12 @@ from jaxpool._plan.reduce import Fold, plan_fold, reduces_as_floats
 from jaxpool._plan.tuning import tuning_of
 
 
-def fold_plan_of(
-    platform: Platform, x: Array, axes: tuple[int, ...], *, counts_ties: bool
-) -> Fold | None:
+def find_fold(platform: Platform, x: Array, axes: tuple[int, ...], *, ties: bool) -> Fold | None:
     """The plan that combines blocks of x elementwise before a reduction over `axes`, or None."""
     if not is_float(x.dtype):
         return None
     problem = problem_of(Window(()), x, platform)
-    return plan_fold(
-        problem.shape, axes, 8 * x.dtype.itemsize, platform, problem.is_sharded, counts_ties
-    )
+    return plan_fold(problem.shape, axes, 8 * x.dtype.itemsize, platform, problem.is_sharded, ties)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,8 +56,8 @@ class Reduction(Op):
     def materialises_residual(self) -> bool:
         return self.ties == "split"
 
-    def _fold_plan(self, platform: Platform, x: Array, *, counts_ties: bool) -> Fold | None:
-        return fold_plan_of(platform, x, self.axes, counts_ties=counts_ties)
+    def _find_fold(self, platform: Platform, x: Array, *, ties: bool) -> Fold | None:
+        return find_fold(platform, x, self.axes, ties=ties)
 
     def _uses_float32(self, platform: Platform, x: Array) -> bool:
         """True if sums, counts of ties and ranks are computed in float32."""
@@ -69,19 +65,10 @@ class Reduction(Op):
 
     def value(self, platform: Platform, *xs: Array) -> Array:
         x, mask = xs[0], xs[1] if xs[1:] else None
-        loses_nan, fold_plan = (
-            tuning_of(platform).loses_nan,
-            self._fold_plan(platform, x, counts_ties=False),
-        )
+        loses_nan, fold = (tuning_of(platform).loses_nan, self._find_fold(platform, x, ties=False))
         use_float32 = self._uses_float32(platform, x)
         return reducing.max_or_min_over_axes(
-            x,
-            self.axes,
-            self.kind,
-            mask,
-            loses_nan=loses_nan,
-            plan=fold_plan,
-            use_float32=use_float32,
+            x, self.axes, self.kind, mask, loses_nan=loses_nan, plan=fold, use_float32=use_float32
         )
 
     def primal(self, platform: Platform, *xs: Array) -> tuple[Array, Any]:
@@ -89,31 +76,31 @@ class Reduction(Op):
         y = self.value(platform, *xs)
         if self.ties == "split":
             return y, (x, y, mask)
-        takes_last, fold_plan = self.ties == "last", self._fold_plan(platform, x, counts_ties=True)
+        last, fold = self.ties == "last", self._find_fold(platform, x, ties=True)
         use_float32 = self._uses_float32(platform, x)
         flat_index = reducing.flat_index_of_extremum(
-            x, y, self.axes, takes_last, mask, fold_plan, use_float32=use_float32
+            x, y, self.axes, last, mask, fold, use_float32=use_float32
         )
         if is_float(x.dtype) and x.size:
-            selected_x = gather_at_flat_index(x, flat_index, self.axes, takes_last)
+            selected_x = gather_at_flat_index(x, flat_index, self.axes, last)
             y = set_sign_of_zeros(y, has_sign_bit(selected_x))
         return y, flat_index
 
-    def selected_mask(self, platform: Platform, residual: Any, shape: Sequence[Any]) -> Array:
+    def is_selected(self, platform: Platform, residual: Any, shape: Sequence[Any]) -> Array:
         """A mask of `shape`, True at each selected or tied element."""
         if self.ties != "split":
             return reducing.one_hot_of_flat_index(residual, shape, self.axes, self.ties == "last")
         x, y, mask = residual
-        return reducing.attains_extremum(x, y, mask, self._fold_plan(platform, x, counts_ties=True))
+        return reducing.attains_extremum(x, y, mask, self._find_fold(platform, x, ties=True))
 
     def num_tied(self, platform: Platform, residual: Any) -> Array:
         """The number of elements that tie for each output."""
         x, y, mask = residual
-        fold_plan = self._fold_plan(platform, x, counts_ties=True)
+        fold = self._find_fold(platform, x, ties=True)
         use_float32 = self._uses_float32(platform, x)
-        return reducing.num_tied_elements(x, y, self.axes, mask, fold_plan, use_float32=use_float32)
+        return reducing.num_tied_elements(x, y, self.axes, mask, fold, use_float32=use_float32)
 
-    def _share_among_tied(self, platform: Platform, total: Array, residual: Any) -> Array:
+    def _split_tied(self, platform: Platform, total: Array, residual: Any) -> Array:
         """Return `total`, divided by the number of tied elements if ties are split."""
         if self.ties != "split":
             return total
@@ -122,22 +109,20 @@ class Reduction(Op):
     def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
         wide_dot = x_dot.astype(accumulator_dtype(x_dot.dtype))
         selected_dot = lax.select(
-            self.selected_mask(platform, residual, wide_dot.shape),
+            self.is_selected(platform, residual, wide_dot.shape),
             wide_dot,
             lax.full_like(wide_dot, 0),
         )
         total = jnp.sum(selected_dot, axis=self.axes, keepdims=True, dtype=selected_dot.dtype)
-        return self._share_among_tied(platform, total, residual).astype(x_dot.dtype)
+        return self._split_tied(platform, total, residual).astype(x_dot.dtype)
 
     def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
-        share = self._share_among_tied(
-            platform, dy.astype(accumulator_dtype(dy.dtype)), residual
-        ).astype(dy.dtype)
+        share = self._split_tied(platform, dy.astype(accumulator_dtype(dy.dtype)), residual).astype(
+            dy.dtype
+        )
         shape = replace_sizes(dy.shape, self.axes, self.sizes)
         dx = jnp.broadcast_to(share, shape)
-        return (
-            lax.select(self.selected_mask(platform, residual, shape), dx, lax.full_like(dx, 0)),
-        )
+        return (lax.select(self.is_selected(platform, residual, shape), dx, lax.full_like(dx, 0)),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,7 +162,7 @@ class MeanReduction(Op):
         return (lax.select(is_counted, dx, lax.full_like(dx, 0)),)
 
 
-def reduce_max_or_min(
+def max_or_min(
     x: Array,
     axes: tuple[int, ...],
     kind: Kind,
@@ -193,9 +178,9 @@ def reduce_max_or_min(
     if where is not None and slices.is_sharded(x):
         where = slices.broadcast_like(where, x)
     if not axes:
-        expanded_where = None if where is None else lax.expand_dims(where, [where.ndim])
-        return reduce_max_or_min(
-            lax.expand_dims(x, [x.ndim]), (x.ndim,), kind, ties, autodiff, where=expanded_where
+        expanded = None if where is None else lax.expand_dims(where, [where.ndim])
+        return max_or_min(
+            lax.expand_dims(x, [x.ndim]), (x.ndim,), kind, ties, autodiff, where=expanded
         )
     op = Reduction(kind, ties, axes, tuple(x.shape[axis] for axis in axes))
     mask = () if where is None else (where,)

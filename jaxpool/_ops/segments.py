@@ -41,7 +41,7 @@ from jaxpool._plan.tuning import tuning_of
 
 @dataclasses.dataclass(frozen=True)
 class SegmentSelect(Op):
-    """Maximum or minimum of the rows of each of `num_segments` segments. Extra arguments: segment ids, optional mask.
+    """Maximum or minimum of the rows of each of `count` segments. Extra arguments: segment ids, optional mask.
 
     Residual: the ids and the selected row number of each output element. With ties "split": the ids, one bit per
     element of x, set if the element ties, and the number of ties.
@@ -49,13 +49,13 @@ class SegmentSelect(Op):
 
     kind: Kind
     ties: Ties
-    num_segments: int
+    count: int
     is_sorted: bool
 
     materialises_inputs = True
 
-    def _reduce_segments(self, reduce_fn: Callable[..., Array], x: Array, ids: Array) -> Array:
-        return reduce_segments(reduce_fn, x, ids, self.num_segments, self.is_sorted)
+    def _reduce(self, reduce_fn: Callable[..., Array], x: Array, ids: Array) -> Array:
+        return reduce_segments(reduce_fn, x, ids, self.count, self.is_sorted)
 
     def value(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> Array:
         return from_comparison_dtype(self._comparable_extrema(x, ids, *mask), x.dtype)
@@ -65,9 +65,7 @@ class SegmentSelect(Op):
         is_max = self.kind == "max"
         fill = comparison_dtype_identity(x.dtype, self.kind)
         wide_x = fill_where_masked(to_comparison_dtype(x), fill, *mask)
-        y = self._reduce_segments(
-            jax.ops.segment_max if is_max else jax.ops.segment_min, wide_x, ids
-        )
+        y = self._reduce(jax.ops.segment_max if is_max else jax.ops.segment_min, wide_x, ids)
         # `jax.ops` returns an infinity for an empty segment, even if the dtype of x has no infinity.
         identity = lax.full_like(y, fill)
         return (lax.max if is_max else lax.min)(y, identity)
@@ -95,12 +93,12 @@ class SegmentSelect(Op):
         tied = self._is_tied(platform, x, extrema, ids, *mask)
         row_index = jnp.where(tied, lax.broadcasted_iota(np.int32, x.shape, 0), no_row)
         reduce_fn = jax.ops.segment_max if self.ties == "last" else jax.ops.segment_min
-        return y, (ids, self._reduce_segments(reduce_fn, row_index, ids))
+        return y, (ids, self._reduce(reduce_fn, row_index, ids))
 
     def _tie_bits(
         self, platform: Platform, x: Array, extrema: Array, ids: Array, *mask: Array
     ) -> Array:
-        is_in_segment = lax.expand_dims((ids >= 0) & (ids < self.num_segments), range(1, x.ndim))
+        is_in_segment = lax.expand_dims((ids >= 0) & (ids < self.count), range(1, x.ndim))
         return pack_bits(self._is_tied(platform, x, extrema, ids, *mask) & is_in_segment, 0)
 
     def _num_tied(
@@ -114,7 +112,7 @@ class SegmentSelect(Op):
 
         def count_ties(bits: Array, ids: Array) -> Array:
             tied = unpack_bits(bits, ids.shape[0], 0)
-            return self._reduce_segments(jax.ops.segment_sum, tied.astype(np.int32), ids)
+            return self._reduce(jax.ops.segment_sum, tied.astype(np.int32), ids)
 
         def ones(bits: Array, ids: Array) -> Array:
             return lax.full_like(extrema, 1, np.int32)
@@ -130,7 +128,7 @@ class SegmentSelect(Op):
     def _scatters_to_selected_rows(self, platform: Platform, like: Any, num_rows: Any) -> bool:
         problem = problem_of(Window(()), like, platform)
         return scatters_to_rows(
-            platform, (num_rows, *problem.shape[1:]), self.num_segments, problem.is_sharded
+            platform, (num_rows, *problem.shape[1:]), self.count, problem.is_sharded
         )
 
     def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
@@ -141,16 +139,16 @@ class SegmentSelect(Op):
             sums = sum_segments(
                 jnp.where(tied, wide_dot, 0),
                 ids,
-                self.num_segments,
+                self.count,
                 self.is_sorted,
                 scatters_in_order=tuning_of(platform).has_ordered_scatters,
             )
-            return _divide_by_counts(sums, num_tied).astype(x_dot.dtype)
-        ids, selected_row = residual
+            return _divide(sums, num_tied).astype(x_dot.dtype)
+        ids, row = residual
         selected = jnp.take_along_axis(
-            wide_dot, jnp.clip(selected_row, 0, wide_dot.shape[0] - 1), 0, mode="clip"
+            wide_dot, jnp.clip(row, 0, wide_dot.shape[0] - 1), 0, mode="clip"
         )
-        has_row = (selected_row >= 0) & (selected_row < wide_dot.shape[0])
+        has_row = (row >= 0) & (row < wide_dot.shape[0])
         return jnp.where(has_row, selected, 0).astype(x_dot.dtype)
 
     def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
@@ -158,30 +156,26 @@ class SegmentSelect(Op):
         if self.ties == "split":
             ids, bits, num_tied = residual
             tied = unpack_bits(bits, ids.shape[0], 0)
-            share = materialise(barrier_of(platform), _divide_by_counts, wide_dy, num_tied).astype(
-                dy.dtype
-            )
+            share = materialise(barrier_of(platform), _divide, wide_dy, num_tied).astype(dy.dtype)
             return (jnp.where(tied, gather_value_of_segment(share, ids, 0), 0),)
-        ids, selected_row = residual
+        ids, row = residual
         if self._scatters_to_selected_rows(platform, dy, ids.shape[0]):
             num_rows = ids.shape[0]
-            return (
-                scatter_in_order(dy, indices_to_positions(selected_row, num_rows), [0], [num_rows]),
-            )
+            return (scatter_in_order(dy, indices_to_positions(row, num_rows), [0], [num_rows]),)
         # A row in no segment is never selected, so its unchecked gathers may read any segment.
-        winning_row = gather_value_unchecked(selected_row, ids)
+        winning_row = gather_value_unchecked(row, ids)
         row_index = lax.broadcasted_iota(np.int32, winning_row.shape, 0)
         return (jnp.where(winning_row == row_index, gather_value_unchecked(dy, ids), 0),)
 
 
 @dataclasses.dataclass(frozen=True)
 class SegmentSum(Op):
-    """Sum of the rows of each of `num_segments` segments, or with `is_mean` their mean; 0 for a segment without rows.
+    """Sum of the rows of each of `count` segments, or with `is_mean` their mean; 0 for a segment without rows.
 
     The arguments are x, the ids, the number of rows of each segment (only for a mean), and an optional `where` mask.
     """
 
-    num_segments: int
+    count: int
     is_sorted: bool
     is_mean: bool
 
@@ -194,19 +188,17 @@ class SegmentSum(Op):
         sums = sum_segments(
             wide_x,
             extra_args[0],
-            self.num_segments,
+            self.count,
             self.is_sorted,
             scatters_in_order=tuning_of(platform).has_ordered_scatters,
         )
-        return (_divide_by_counts(sums, extra_args[1]) if self.is_mean else sums).astype(x.dtype)
+        return (_divide(sums, extra_args[1]) if self.is_mean else sums).astype(x.dtype)
 
     def transpose(
         self, platform: Platform, extra_args: tuple[Array, ...], dy: Array
     ) -> tuple[Array]:
         if self.is_mean:
-            dy = _divide_by_counts(cast(dy, accumulator_dtype(dy.dtype)), extra_args[1]).astype(
-                dy.dtype
-            )
+            dy = _divide(cast(dy, accumulator_dtype(dy.dtype)), extra_args[1]).astype(dy.dtype)
         dx = (
             gather_value_or_zero(dy, extra_args[0])
             if tuning_of(platform).stores_segment_shares
@@ -215,7 +207,7 @@ class SegmentSum(Op):
         return (fill_where_masked(dx, 0, *extra_args[1 + self.is_mean :]),)
 
 
-def _divide_by_counts(x: Array, counts: Array) -> Array:
+def _divide(x: Array, counts: Array) -> Array:
     """x divided by `counts`, or by 1 for a count of 0. The axes of `counts` are the first axes of x."""
     counts = counts.reshape(*counts.shape, *[1] * (x.ndim - counts.ndim))
     return divide_by_num_tied(x, counts)

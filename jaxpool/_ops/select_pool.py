@@ -40,11 +40,11 @@ from jaxpool._plan.max_pool import (
 from jaxpool._plan.problem import Platform
 
 
-def _plan_forward(window: Window, x: Array, platform: Platform) -> MaxPlan:
+def _max_plan(window: Window, x: Array, platform: Platform) -> MaxPlan:
     return plan_max(problem_of(window, x, platform))
 
 
-def _plan_transpose(window: Window, dy: Array, platform: Platform) -> MaxPlan:
+def _transpose_plan(window: Window, dy: Array, platform: Platform) -> MaxPlan:
     return plan_max(problem_of(window, dy, platform, window.unpooled_shape(dy.shape)))
 
 
@@ -57,7 +57,7 @@ class MaxPool(Op):
     ties: TieOrder = "first"  # tie order in `value`
 
     def value(self, platform: Platform, x: Array) -> Array:
-        return select_value(x, self.kind, self.ties, _plan_forward(self.window, x, platform))
+        return select_value(x, self.kind, self.ties, _max_plan(self.window, x, platform))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +68,7 @@ class SelectPool(MaxPool):
     """
 
     def primal(self, platform: Platform, x: Array, *inside_taps: Array) -> tuple[Array, Array]:
-        plan = _plan_forward(self.window, x, platform)
+        plan = _max_plan(self.window, x, platform)
         kernel = functools.partial(
             select, window=self.window, kind=self.kind, ties=self.ties, plan=plan
         )
@@ -79,10 +79,10 @@ class SelectPool(MaxPool):
         return y, index
 
     def linear(self, platform: Platform, index: Array, x_dot: Array) -> Array:
-        return pick(x_dot, index, _plan_forward(self.window, x_dot, platform))
+        return pick(x_dot, index, _max_plan(self.window, x_dot, platform))
 
     def transpose(self, platform: Platform, index: Array, dy: Array) -> tuple[Array]:
-        return (route(dy, index, _plan_transpose(self.window, dy, platform)),)
+        return (route(dy, index, _transpose_plan(self.window, dy, platform)),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,15 +124,15 @@ class TieBitsPool(TapResidualPool, MaxPool):
             y = self.value(platform, x)
             return y, tie_bits_of_input(x, y, self.window, reduction_identity(x.dtype, self.kind))
 
-        y, tie_bits = materialise(_plan_forward(self.window, x, platform).barrier, kernel, x)
+        y, words = materialise(_max_plan(self.window, x, platform).barrier, kernel, x)
         if inside_bits:
-            pairs = zip(tie_bits, inside_bits, strict=True)
-            tie_bits = tuple(word & jnp.broadcast_to(bits, word.shape) for word, bits in pairs)
-        return y, tie_bits
+            pairs = zip(words, inside_bits, strict=True)
+            words = tuple(word & jnp.broadcast_to(bits, word.shape) for word, bits in pairs)
+        return y, words
 
 
 @dataclasses.dataclass(frozen=True)
-class RecomputedTiesPool(MaxPool):
+class FindTiesPool(MaxPool):
     """Max or min pool over large windows with ties "split". Residual: x, y and `inside_mask`.
 
     `inside_mask` is an optional bool array that broadcasts to x, False at elements that may not be selected.
@@ -141,23 +141,19 @@ class RecomputedTiesPool(MaxPool):
     materialises_inputs = True
     materialises_residual = True
 
-    def primal(
-        self, platform: Platform, x: Array, *inside_mask: Array
-    ) -> tuple[Array, tuple[Array, ...]]:
+    def primal(self, platform: Platform, x: Array, *mask: Array) -> tuple[Array, tuple[Array, ...]]:
         y: Array = materialise(
-            _plan_forward(self.window, x, platform).barrier,
-            functools.partial(self.value, platform),
-            x,
+            _max_plan(self.window, x, platform).barrier, functools.partial(self.value, platform), x
         )
-        return y, (x, y, *inside_mask)
+        return y, (x, y, *mask)
 
     def linear(self, platform: Platform, residual: tuple[Array, ...], x_dot: Array) -> Array:
-        x, _, *inside_mask = residual
-        return mean_of_tied_elements(x_dot, x, self.window, self.kind, *inside_mask)
+        x, _, *mask = residual
+        return mean_of_tied_elements(x_dot, x, self.window, self.kind, *mask)
 
     def transpose(self, platform: Platform, residual: tuple[Array, ...], dy: Array) -> tuple[Array]:
-        x, y, *inside_mask = residual
-        return (mean_of_tied_elements_transpose(dy, x, y, self.window, self.kind, *inside_mask),)
+        x, y, *mask = residual
+        return (mean_of_tied_elements_transpose(dy, x, y, self.window, self.kind, *mask),)
 
 
 def pool_op(window: Window, kind: Kind, ties: Ties | TieOrder, *, saves_index: bool = False) -> Op:
@@ -171,4 +167,4 @@ def pool_op(window: Window, kind: Kind, ties: Ties | TieOrder, *, saves_index: b
         return Reduction(kind, ties, window.axes, window.input_shape)
     if ties != "split":
         return (InputResidualPool if residual_kind == "input" else SelectPool)(window, kind, ties)
-    return (TieBitsPool if residual_kind == "bits" else RecomputedTiesPool)(window, kind)
+    return (TieBitsPool if residual_kind == "bits" else FindTiesPool)(window, kind)

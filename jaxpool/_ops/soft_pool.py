@@ -16,21 +16,21 @@ from jaxpool._kernels.tap_loop import max_per_window, sum_over_taps
 from jaxpool._ops.ranged import (
     DyShares,
     RangeCheckedOp,
-    clip_parameter,
-    is_in_log2_range,
+    clip_value,
+    divide,
+    log2_within,
     range_status,
-    safe_divide,
     scale_dy,
-    sum_windows,
-    sum_windows_transpose,
+    spread_over,
+    sum_over,
     widen_elements,
     zeros_with_tangent,
 )
 
 # Largest |log2| of a sum in range. The product of such a sum and a cotangent of similar size is a normal number.
-MAX_LOG2_TOTAL = 58
+MAX_LOG2 = 58
 # `exp(-NEGLIGIBLE_EXPONENT)` adds nothing to a sum in range.
-NEGLIGIBLE_EXPONENT = 200
+NEGLIGIBLE = 200
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,23 +54,23 @@ class SoftPool(RangeCheckedOp):
         wide_x = self._fill_masked(widen_elements(x, self.window), -np.inf, *extra_args)
         temperature = extra_args[0] if self.temperature is None else self.temperature
         # `largest=0.25` keeps the inverse of the temperature normal.
-        return wide_x, clip_parameter(temperature, wide_x.dtype, largest=0.25)
+        return wide_x, clip_value(temperature, wide_x.dtype, largest=0.25)
 
     def _fill_masked(self, x: Array, fill: float, *extra_args: Array) -> Array:
         """x, with `fill` where the element mask is False."""
         return jnp.where(extra_args[-1], x, fill) if self.is_masked else x
 
-    def x_and_parameter(self, x: Array, *extra_args: Array) -> tuple[Array, Any]:
+    def widen(self, x: Array, *extra_args: Array) -> tuple[Array, Any]:
         """x and temperature for the direct evaluation. Masked elements become finite, to keep derivatives finite."""
         wide_x, temperature = self._x_and_temperature(x, *extra_args)
         if self.is_masked:
-            floor = lax.stop_gradient(jnp.asarray(-NEGLIGIBLE_EXPONENT * temperature, wide_x.dtype))
+            floor = lax.stop_gradient(jnp.asarray(-NEGLIGIBLE * temperature, wide_x.dtype))
             wide_x = jnp.where(wide_x < floor, floor, wide_x)
         return wide_x, temperature
 
     def _sum_of_exps(self, weight: Array, *extra_args: Array, stores_result: bool = False) -> Array:
         """The sum of the exponentials `weight` in each window, or 1 if all elements of the window are masked."""
-        total = sum_windows(self.window, weight, stores_result=stores_result)
+        total = sum_over(self.window, weight, stores_result=stores_result)
         return total + extra_args[-2].astype(total.dtype) if self.is_masked else total
 
     def _zero_if_empty(self, y: Array, *extra_args: Array) -> Array:
@@ -80,7 +80,7 @@ class SoftPool(RangeCheckedOp):
     def elementwise_derivative(self, xs: Any, tangent: Array) -> Array:
         return self._fill_masked(tangent, 0, *xs[1:])
 
-    def euler_term(self, x: Array) -> Array:
+    def euler(self, x: Array) -> Array:
         """x, because the output is homogeneous of degree 1 in x and the temperature. Infinite elements become 0."""
         return jnp.where(jnp.isinf(x), 0, x)
 
@@ -88,72 +88,64 @@ class SoftPool(RangeCheckedOp):
         self, x: Array, temperature: Any, count: int, unit: Any, *extra_args: Array
     ) -> tuple[Array, ...]:
         """The maximum m of each window, and sums of `exp((x - m) / temperature) * ((x - m) / unit)^k`, k < `count`."""
-        window_max = max_per_window(x, self.window)
+        maximum = max_per_window(x, self.window)
 
         def terms(x: Array) -> tuple[Array, ...]:
-            weight, difference = _weight(x, window_max, temperature)
-            scaled_difference = safe_divide(difference, unit)
-            return (
-                weight,
-                weight * scaled_difference,
-                weight * scaled_difference * scaled_difference,
-            )[:count]
+            weight, difference = _weight(x, maximum, temperature)
+            ratio = divide(difference, unit)
+            return (weight, weight * ratio, weight * ratio * ratio)[:count]
 
         total, *rest = sum_over_taps(
             self.window, terms, (x,), *extra_args[-1:] if self.is_masked else ()
         )
-        return (
-            window_max,
-            total + extra_args[-2].astype(x.dtype) if self.is_masked else total,
-            *rest,
-        )
+        return (maximum, total + extra_args[-2].astype(x.dtype) if self.is_masked else total, *rest)
 
 
-def _weight(x: Array, window_max: Array, temperature: Any) -> tuple[Array, Array]:
+def _weight(x: Array, maximum: Array, temperature: Any) -> tuple[Array, Array]:
     """`exp((x - window_max) / temperature)` and `x - window_max`.
 
-    Both results are 0 if the exponential underflows, or if x exceeds `window_max`.
+    Both results are 0 if the exponential underflows, or if x exceeds `maximum`.
     """
     info = jnp.finfo(x.dtype)
     # exp(-limit) is the smallest positive number.
     limit = math.log(2) * (info.nmant - info.minexp)
     fixed_x = lax.stop_gradient(x)
     # The difference of equal infinities would be NaN.
-    difference = jnp.where(fixed_x == window_max, 0, fixed_x - window_max)
+    difference = jnp.where(fixed_x == maximum, 0, fixed_x - maximum)
     is_negligible = lax.stop_gradient(difference / temperature)
     is_negligible = jnp.logical_or(is_negligible < -limit, is_negligible > 0)
     difference = jnp.where(is_negligible, 0, difference + zeros_with_tangent(x))
-    return jnp.where(is_negligible, 0, lax.exp(safe_divide(difference, temperature))), difference
+    return jnp.where(is_negligible, 0, lax.exp(divide(difference, temperature))), difference
 
 
 class LogSumExpPool(SoftPool):
     """`temperature * log(sum of exp(x / temperature))`."""
 
-    def direct_value(self, x: Array, *extra_args: Array) -> tuple[Array, Array]:
-        wide_x, temperature = self.x_and_parameter(x, *extra_args)
+    def direct_y(self, x: Array, *extra_args: Array) -> tuple[Array, Array]:
+        wide_x, temperature = self.widen(x, *extra_args)
         y = temperature * lax.log(self._sum_of_exps(lax.exp(wide_x / temperature), *extra_args))
         is_accurate = self.is_accurate(y, x, *extra_args)
         return y, range_status(is_accurate)
 
     def is_accurate(self, y: Array, x: Array, *extra_args: Array) -> Array:
         temperature = self._x_and_temperature(x, *extra_args)[1]
-        return lax.abs(lax.stop_gradient(y / temperature)) < MAX_LOG2_TOTAL * math.log(2)
+        return lax.abs(lax.stop_gradient(y / temperature)) < MAX_LOG2 * math.log(2)
 
-    def element_factor(self, x: Array, parameter: Any) -> Array:
-        return lax.exp(safe_divide(x, parameter))
+    def x_factor(self, x: Array, parameter: Any) -> Array:
+        return lax.exp(divide(x, parameter))
 
-    def output_factor(self, y: Array, parameter: Any) -> Array:
-        return lax.exp(-safe_divide(y, parameter))
+    def y_factor(self, y: Array, parameter: Any) -> Array:
+        return lax.exp(-divide(y, parameter))
 
-    def scaled_value(self, x: Array, *extra_args: Array) -> Array:
+    def scaled_y(self, x: Array, *extra_args: Array) -> Array:
         wide_x, temperature = self._x_and_temperature(x, *extra_args)
-        window_max, total = self._moments(wide_x, temperature, 1, 1.0, *extra_args)
-        return self._zero_if_empty(window_max + temperature * lax.log(total), *extra_args)
+        maximum, total = self._moments(wide_x, temperature, 1, 1.0, *extra_args)
+        return self._zero_if_empty(maximum + temperature * lax.log(total), *extra_args)
 
     def x_and_slope(self, x: Array, *extra_args: Array) -> tuple[Array, Callable[[Array], Array]]:
         wide_x, temperature = self._x_and_temperature(x, *extra_args)
-        window_max, total = self._moments(wide_x, temperature, 1, 1.0, *extra_args)
-        return wide_x, lambda x: _weight(x, window_max, temperature)[0] / total
+        maximum, total = self._moments(wide_x, temperature, 1, 1.0, *extra_args)
+        return wide_x, lambda x: _weight(x, maximum, temperature)[0] / total
 
     def parameter_slope(self, x: Array, *extra_args: Array) -> Array:
         wide_x, temperature = self._x_and_temperature(x, *extra_args)
@@ -164,71 +156,59 @@ class LogSumExpPool(SoftPool):
 class SoftmaxPool(SoftPool):
     """The mean of x, weighted by `exp(x / temperature)`."""
 
-    def direct_value(self, x: Array, *extra_args: Array) -> tuple[Array, Array]:
-        wide_x, temperature = self.x_and_parameter(x, *extra_args)
-        weight, total = self._weights_and_total(wide_x, temperature, *extra_args)
+    def direct_y(self, x: Array, *extra_args: Array) -> tuple[Array, Array]:
+        wide_x, temperature = self.widen(x, *extra_args)
+        weight, total = self._weights(wide_x, temperature, *extra_args)
         # An infinite element of weight 0 contributes 0, not NaN.
         moment = jnp.where(weight == 0, 0, wide_x * weight)
-        return sum_windows(self.window, moment) / total, range_status(
-            is_in_log2_range(total, MAX_LOG2_TOTAL)
-        )
+        return sum_over(self.window, moment) / total, range_status(log2_within(total, MAX_LOG2))
 
-    def _weights_and_total(
-        self, x: Array, temperature: Any, *extra_args: Array
-    ) -> tuple[Array, Array]:
+    def _weights(self, x: Array, temperature: Any, *extra_args: Array) -> tuple[Array, Array]:
         # Weights out of range stay finite: their derivatives are multiplied by 0, and 0 times infinity is NaN.
-        exponents = safe_divide(x, temperature)
-        weight = lax.exp(
-            lax.min(exponents, lax.full_like(exponents, 2 * MAX_LOG2_TOTAL * math.log(2)))
-        )
+        exponents = divide(x, temperature)
+        weight = lax.exp(lax.min(exponents, lax.full_like(exponents, 2 * MAX_LOG2 * math.log(2))))
         return weight, self._sum_of_exps(weight, *extra_args, stores_result=True)
 
     def is_accurate(self, y: Array, x: Array, *extra_args: Array) -> Array:
         """True where the exponent `x / temperature` of an element is in range."""
         wide_x, temperature = self._x_and_temperature(x, *extra_args)
         exponents = lax.stop_gradient(wide_x / temperature)
-        is_in_range = lax.abs(exponents) < MAX_LOG2_TOTAL * math.log(2)
-        return (
-            jnp.logical_or(is_in_range, exponents <= -NEGLIGIBLE_EXPONENT)
-            if self.is_masked
-            else is_in_range
-        )
+        in_range = lax.abs(exponents) < MAX_LOG2 * math.log(2)
+        return jnp.logical_or(in_range, exponents <= -NEGLIGIBLE) if self.is_masked else in_range
 
     def x_jvp(self, x: Array, parameter: Any, y: Array, x_dot: Array, *extra_args: Array) -> Array:
-        weight, total = self._weights_and_total(x, parameter, *extra_args)
+        weight, total = self._weights(x, parameter, *extra_args)
         weighted_dot = weight * x_dot
-        weighted_sum = sum_windows(self.window, weighted_dot * (1 + safe_divide(x, parameter)))
-        return (
-            weighted_sum - safe_divide(y, parameter) * sum_windows(self.window, weighted_dot)
-        ) / total
+        weighted_sum = sum_over(self.window, weighted_dot * (1 + divide(x, parameter)))
+        return (weighted_sum - divide(y, parameter) * sum_over(self.window, weighted_dot)) / total
 
     def dy_shares(self, xs: Any, y: Array, dy: Array) -> tuple[DyShares, Array]:
-        wide_x, temperature = self.x_and_parameter(*xs)
-        total = self._weights_and_total(wide_x, temperature, *xs[1:])[1]
-        is_accurate = is_in_log2_range(total, MAX_LOG2_TOTAL)
-        (dy_share,), statuses = scale_dy(dy, 1 / jnp.where(is_accurate, total, 1), is_accurate)
-        return (dy_share, dy_share * (1 - safe_divide(y, temperature))), statuses
+        wide_x, temperature = self.widen(*xs)
+        total = self._weights(wide_x, temperature, *xs[1:])[1]
+        in_range = log2_within(total, MAX_LOG2)
+        (part,), statuses = scale_dy(dy, 1 / jnp.where(in_range, total, 1), in_range)
+        return (part, part * (1 - divide(y, temperature))), statuses
 
     def x_vjp(self, x: Array, parameter: Any, shares: DyShares) -> Array:
-        spread_share = sum_windows_transpose(self.window, shares[0], stores_result=True)
-        moment = sum_windows_transpose(self.window, shares[1])
-        exponents = safe_divide(x, parameter)
+        spread_share = spread_over(self.window, shares[0], stores_result=True)
+        moment = spread_over(self.window, shares[1])
+        exponents = divide(x, parameter)
         weight = lax.exp(exponents)
         return weight * (moment + jnp.where(weight == 0, 0, exponents) * spread_share)
 
-    def scaled_value(self, x: Array, *extra_args: Array) -> Array:
+    def scaled_y(self, x: Array, *extra_args: Array) -> Array:
         wide_x, temperature = self._x_and_temperature(x, *extra_args)
-        window_max, total, moment = self._moments(wide_x, temperature, 2, 1.0, *extra_args)
-        return self._zero_if_empty(window_max + moment / total, *extra_args)
+        maximum, total, moment = self._moments(wide_x, temperature, 2, 1.0, *extra_args)
+        return self._zero_if_empty(maximum + moment / total, *extra_args)
 
     def x_and_slope(self, x: Array, *extra_args: Array) -> tuple[Array, Callable[[Array], Array]]:
         wide_x, temperature = self._x_and_temperature(x, *extra_args)
-        window_max, total, moment = self._moments(wide_x, temperature, 2, temperature, *extra_args)
+        maximum, total, moment = self._moments(wide_x, temperature, 2, temperature, *extra_args)
         mean = moment / total
 
         def slope(x: Array) -> Array:
-            weight, difference = _weight(x, window_max, temperature)
-            return weight * (1 + safe_divide(difference, temperature) - mean) / total
+            weight, difference = _weight(x, maximum, temperature)
+            return weight * (1 + divide(difference, temperature) - mean) / total
 
         return wide_x, slope
 

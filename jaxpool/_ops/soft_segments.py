@@ -28,14 +28,14 @@ from jaxpool._ops.op import Op
 from jaxpool._ops.ranged import (
     ALL_ZERO,
     IN_RANGE,
-    amend_if_needed,
-    direct_or_scaled,
-    is_moderate,
+    amend_unless,
+    direct_if,
+    is_medium,
     min_status,
     range_status,
     scale_dy,
 )
-from jaxpool._ops.soft_pool import MAX_LOG2_TOTAL
+from jaxpool._ops.soft_pool import MAX_LOG2
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.tuning import tuning_of
 
@@ -44,34 +44,28 @@ from jaxpool._plan.tuning import tuning_of
 class Segments:
     """The number of segments, and whether the segment ids are sorted."""
 
-    num_segments: int
+    count: int
     is_sorted: bool
 
-    def sum_per_segment(self, platform: Platform, x: Array, ids: Array) -> Array:
+    def total(self, platform: Platform, x: Array, ids: Array) -> Array:
         """The sum of the rows of x in each segment."""
         return sum_segments(
             x,
             ids,
-            self.num_segments,
+            self.count,
             self.is_sorted,
             scatters_in_order=tuning_of(platform).has_ordered_scatters,
         )
 
-    def exps_and_max(
-        self, x: Array, temperature: float, ids: Array, *mask: Array
-    ) -> tuple[Array, Array]:
+    def exps(self, x: Array, temperature: float, ids: Array, *mask: Array) -> tuple[Array, Array]:
         """`exp((x - m) / temperature)`, and the maximum m of each segment."""
         wide_x = to_comparison_dtype(x)
         masked_x = fill_where_masked(wide_x, -jnp.inf, *mask)
-        largest = reduce_segments(
-            jax.ops.segment_max, masked_x, ids, self.num_segments, self.is_sorted
-        )
-        return _shifted_exps(wide_x, largest, temperature, ids, *mask), largest
+        largest = reduce_segments(jax.ops.segment_max, masked_x, ids, self.count, self.is_sorted)
+        return _exp_diff(wide_x, largest, temperature, ids, *mask), largest
 
 
-def _shifted_exps(
-    wide_x: Array, largest: Array, temperature: float, ids: Array, *mask: Array
-) -> Array:
+def _exp_diff(wide_x: Array, largest: Array, temperature: float, ids: Array, *mask: Array) -> Array:
     """`exp((x - m) / temperature)`, where m is the maximum of the segment of each row; 0 where the mask is False."""
     if temperature * 2**8 > float(jnp.finfo(wide_x.dtype).max):
         # `x - m` may overflow although its exponential is not 0. `x / 2 - m / 2` does not overflow.
@@ -82,12 +76,12 @@ def _shifted_exps(
     return fill_where_masked(lax.exp(difference / jnp.asarray(temperature, wide_x.dtype)), 0, *mask)
 
 
-def _is_in_segment(ids: Array, num_segments: int, ndim: int) -> Array:
+def _is_in_segment(ids: Array, count: int, ndim: int) -> Array:
     """Mask of the rows that are in a segment, expanded to rank `ndim`."""
-    return lax.expand_dims((ids >= 0) & (ids < num_segments), range(1, ndim))
+    return lax.expand_dims((ids >= 0) & (ids < count), range(1, ndim))
 
 
-def _product_or_zero(weights: Array, x: Array) -> Array:
+def _weigh(weights: Array, x: Array) -> Array:
     """`weights * x`, with 0 for weights of 0, even if x is NaN."""
     return jnp.where(lax.eq(weights, lax.full_like(weights, 0)), 0, weights * x)
 
@@ -108,19 +102,19 @@ class SegmentSoftmax(Op):
         return y, args[1]  # output and ids
 
     def value(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> Array:
-        shifted_exps, _ = self.segments.exps_and_max(x, self.temperature, ids, *mask)
-        sums = self.segments.sum_per_segment(platform, shifted_exps, ids)
+        shifted_exps, _ = self.segments.exps(x, self.temperature, ids, *mask)
+        sums = self.segments.total(platform, shifted_exps, ids)
         # The maximum of a segment adds 1 to the sum, so a sum below 1 has no elements.
         row_sums = gather_value_unchecked(lax.max(sums, lax.full_like(sums, 1)), ids)
-        is_in_segment = _is_in_segment(ids, self.segments.num_segments, x.ndim)
+        is_in_segment = _is_in_segment(ids, self.segments.count, x.ndim)
         return fill_where_masked(shifted_exps / row_sums, 0, is_in_segment).astype(x.dtype)
 
     def linear(self, platform: Platform, residual: tuple[Array, Array], x_dot: Array) -> Array:
         softmax, ids = residual
         dtype = accumulator_dtype(softmax.dtype)
         weights, wide_dot = cast(softmax, dtype), cast(x_dot, dtype)
-        mean = self.segments.sum_per_segment(platform, _product_or_zero(weights, wide_dot), ids)
-        weighted_dot = _product_or_zero(weights, wide_dot - gather_value_unchecked(mean, ids))
+        mean = self.segments.total(platform, _weigh(weights, wide_dot), ids)
+        weighted_dot = _weigh(weights, wide_dot - gather_value_unchecked(mean, ids))
         return cast(weighted_dot / jnp.asarray(self.temperature, dtype), x_dot.dtype)
 
     def transpose(
@@ -147,44 +141,42 @@ class SegmentLogSumExp(Op):
         return args, y
 
     def value(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> Array:
-        sums = self.segments.sum_per_segment(platform, self._exps(platform, x, *mask), ids)
+        sums = self.segments.total(platform, self._direct_exps(platform, x, *mask), ids)
         y = jnp.asarray(self.temperature, sums.dtype) * lax.log(sums)  # -inf for no elements
         if is_empty(y):
             return y
         status = self._min_status(range_status(*self._range_masks(y)), ids, *mask)
-        return amend_if_needed(
+        return amend_unless(
             platform, status == IN_RANGE, lambda y: self._scaled_value(platform, x, ids, *mask), y
         )
 
-    def _exps(self, platform: Platform, x: Array, *mask: Array) -> Array:
+    def _direct_exps(self, platform: Platform, x: Array, *mask: Array) -> Array:
         """`exp(x / temperature)`, with 0 where the mask is False."""
         wide_x = fill_where_masked(cast(x, accumulator_dtype(x.dtype)), -jnp.inf, *mask)
         exponents = wide_x / jnp.asarray(self.temperature, wide_x.dtype)
         # JAX differentiates the portable kernel, where exponentials out of range are multiplied by 0: keep them finite.
         if platform == "portable":
-            exponents = jnp.where(exponents < MAX_LOG2_TOTAL, exponents, MAX_LOG2_TOTAL)
+            exponents = jnp.where(exponents < MAX_LOG2, exponents, MAX_LOG2)
         return lax.exp(exponents)
 
     def _range_masks(self, y: Array) -> tuple[Array, Array]:
         """Masks of the segments whose sum is in range, and of the segments whose sum is 0."""
         exponents = lax.stop_gradient(y) / jnp.asarray(self.temperature, y.dtype)
-        is_in_range = lax.abs(exponents) < MAX_LOG2_TOTAL * math.log(2)
-        return is_in_range, lax.eq(exponents, lax.full_like(exponents, -jnp.inf))
+        in_range = lax.abs(exponents) < MAX_LOG2 * math.log(2)
+        return in_range, lax.eq(exponents, lax.full_like(exponents, -jnp.inf))
 
     def _min_status(self, statuses: Array, ids: Array, *mask: Array) -> Array:
         """The minimum range status of the segments. Segments without elements count as IN_RANGE."""
         status = min_status(statuses)
 
-        def status_with_rows(statuses: Array, ids: Array, *mask: Array) -> Array:
+        def status_of_rows(statuses: Array, ids: Array, *mask: Array) -> Array:
             """The minimum status. A sum of 0 counts as IN_RANGE if its segment has no unmasked rows."""
             has_rows = self._has_rows(ids, statuses.ndim, *mask)
             return min_status(
                 jnp.where((statuses == ALL_ZERO) & ~has_rows, np.int8(IN_RANGE), statuses)
             )
 
-        return lax.cond(
-            status == ALL_ZERO, status_with_rows, lambda *_: status, statuses, ids, *mask
-        )
+        return lax.cond(status == ALL_ZERO, status_of_rows, lambda *_: status, statuses, ids, *mask)
 
     def _has_rows(self, ids: Array, ndim: int, *mask: Array) -> Array:
         """Mask of the segments with at least one unmasked row."""
@@ -192,65 +184,52 @@ class SegmentLogSumExp(Op):
         if mask:
             ones = jnp.broadcast_to(mask[0], (*ids.shape, *mask[0].shape[1:])).astype(np.int32)
         segments = self.segments
-        num_rows = reduce_segments(
-            jax.ops.segment_sum, ones, ids, segments.num_segments, segments.is_sorted
-        )
-        return lax.expand_dims(num_rows > 0, range(num_rows.ndim, ndim))
+        rows = reduce_segments(jax.ops.segment_sum, ones, ids, segments.count, segments.is_sorted)
+        return lax.expand_dims(rows > 0, range(rows.ndim, ndim))
 
     def _scaled_value(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> Array:
-        shifted_exps, largest = self.segments.exps_and_max(x, self.temperature, ids, *mask)
-        sums = self.segments.sum_per_segment(platform, shifted_exps, ids)
-        has_no_rows = lax.eq(sums, lax.full_like(sums, 0))
-        y = largest + jnp.asarray(self.temperature, sums.dtype) * lax.log(
-            jnp.where(has_no_rows, 1, sums)
-        )
-        return jnp.where(has_no_rows, -jnp.inf, y)
+        shifted_exps, largest = self.segments.exps(x, self.temperature, ids, *mask)
+        sums = self.segments.total(platform, shifted_exps, ids)
+        empty = lax.eq(sums, lax.full_like(sums, 0))
+        y = largest + jnp.asarray(self.temperature, sums.dtype) * lax.log(jnp.where(empty, 1, sums))
+        return jnp.where(empty, -jnp.inf, y)
 
     def _softmax(self, x: Array, ids: Array, *mask: Array) -> Array:
         """The derivative of the output with respect to each element, accurate for any range."""
         softmax = SegmentSoftmax(self.segments, self.temperature)
         return apply_with_extra_args(softmax, to_comparison_dtype(x), ids, *mask)[0]
 
-    def _softmax_factor(self, y: Array) -> Array:
+    def _y_factor(self, y: Array) -> Array:
         """`exp(-y / T)`, which scales exponentials to the softmax; 0 for a segment without elements."""
         exponents = y / jnp.asarray(self.temperature, y.dtype)
-        has_no_rows = lax.eq(y, lax.full_like(y, -jnp.inf))
-        return jnp.where(has_no_rows, 0, lax.exp(-jnp.where(has_no_rows, 0, exponents)))
+        empty = lax.eq(y, lax.full_like(y, -jnp.inf))
+        return jnp.where(empty, 0, lax.exp(-jnp.where(empty, 0, exponents)))
 
     def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
         (x, ids, *mask), y = residual
         wide_dot = cast(x_dot, y.dtype)
 
         def direct(
-            weights: Array, wide_dot: Array, ids: Array, x: Array, y: Array, *_: Array
+            weights: Array, x_dot: Array, ids: Array, x: Array, y: Array, *_: Array
         ) -> Array:
-            return self.segments.sum_per_segment(
-                platform, weights * wide_dot, ids
-            ) * self._softmax_factor(y)
+            return self.segments.total(platform, weights * x_dot, ids) * self._y_factor(y)
 
-        def scaled(
-            _: Array, wide_dot: Array, ids: Array, x: Array, y: Array, *mask: Array
-        ) -> Array:
-            return self.segments.sum_per_segment(
-                platform, _product_or_zero(self._softmax(x, ids, *mask), wide_dot), ids
-            )
+        def scaled(_: Array, x_dot: Array, ids: Array, x: Array, y: Array, *mask: Array) -> Array:
+            return self.segments.total(platform, _weigh(self._softmax(x, ids, *mask), x_dot), ids)
 
-        args = (self._exps(platform, x, *mask), wide_dot, ids, x, y, *mask)
+        args = (self._direct_exps(platform, x, *mask), wide_dot, ids, x, y, *mask)
         if is_empty(y):
             return direct(*args)
         status = self._min_status(range_status(*self._range_masks(y)), ids, *mask)
         y_dot: Array = lax.cond(
-            (status == IN_RANGE) & all_true_across_vmap(is_moderate(wide_dot)),
-            direct,
-            scaled,
-            *args,
+            (status == IN_RANGE) & all_true_across_vmap(is_medium(wide_dot)), direct, scaled, *args
         )
         return y_dot
 
     def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
         (x, ids, *mask), y = residual
         dy = cast(dy, y.dtype)
-        (shares,), statuses = scale_dy(dy, self._softmax_factor(y), *self._range_masks(y))
+        (shares,), statuses = scale_dy(dy, self._y_factor(y), *self._range_masks(y))
 
         def direct() -> Array:
             row_share = (
@@ -258,16 +237,16 @@ class SegmentLogSumExp(Op):
                 if tuning_of(platform).stores_segment_shares
                 else gather_value_of_segment(shares, ids, 0)
             )
-            return _product_or_zero(row_share, self._exps(platform, x, *mask)).astype(x.dtype)
+            return _weigh(row_share, self._direct_exps(platform, x, *mask)).astype(x.dtype)
 
         def scaled() -> Array:
             weights = self._softmax(x, ids, *mask)
-            return _product_or_zero(weights, gather_value_unchecked(dy, ids)).astype(x.dtype)
+            return _weigh(weights, gather_value_unchecked(dy, ids)).astype(x.dtype)
 
         if is_empty(y):
             return (direct(),)
         is_accurate = self._min_status(statuses, ids, *mask) == IN_RANGE
-        return (direct_or_scaled(platform, is_accurate, direct, scaled),)
+        return (direct_if(platform, is_accurate, direct, scaled),)
 
 
 def apply_logsumexp(

@@ -39,29 +39,25 @@ class Unpool(Op):
 
     def primal(self, platform: Platform, y: Array, indices: Array) -> tuple[Array, Array]:
         position = indices_to_positions(indices, math.prod(self.sizes))
-        uses_ordered_scatter = self._uses_ordered_scatter(platform, y)
+        is_ordered = self._is_ordered(platform, y)
         residual = drop_overwritten_positions(
-            position, self.axes, self.sizes, writes_in_order=uses_ordered_scatter
+            position, self.axes, self.sizes, writes_in_order=is_ordered
         )
         return self._scatter(platform, y, position), residual
 
     def linear(self, platform: Platform, position: Array, y_dot: Array) -> Array:
-        put = (
-            scatter_in_order
-            if self._uses_ordered_scatter(platform, y_dot)
-            else scatter_add_at_position
-        )
+        put = scatter_in_order if self._is_ordered(platform, y_dot) else scatter_add_at_position
         return put(y_dot, position, self.axes, self.sizes)
 
     def transpose(self, platform: Platform, position: Array, dx: Array) -> tuple[Array]:
-        gather = gather_in_order if self._uses_ordered_scatter(platform, dx) else gather_at_position
+        gather = gather_in_order if self._is_ordered(platform, dx) else gather_at_position
         return (gather(dx, position, self.axes),)
 
     def _scatter(self, platform: Platform, y: Array, position: Array) -> Array:
-        put = scatter_in_order if self._uses_ordered_scatter(platform, y) else scatter_last_wins
+        put = scatter_in_order if self._is_ordered(platform, y) else scatter_last_wins
         return put(y, position, self.axes, self.sizes)
 
-    def _uses_ordered_scatter(self, platform: Platform, y: Any) -> bool:
+    def _is_ordered(self, platform: Platform, y: Any) -> bool:
         problem = problem_of(Window(()), y, platform)
         return scatters_in_order(
             platform, replace_sizes(problem.shape, self.axes, self.sizes), problem.is_sharded

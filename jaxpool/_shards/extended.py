@@ -21,7 +21,7 @@ from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._kernels import slices
-from jaxpool._ops.masked import masked_soft_pool
+from jaxpool._ops.masked import masked_soft
 from jaxpool._ops.ranged import apply_ranged
 from jaxpool._shards.halo import ShardGeometry
 
@@ -59,7 +59,7 @@ def pool_with_halo(
     switch: Callable[..., Any] = functools.partial(lax.switch, branch_index, branches)
     if pool in (
         apply_ranged,
-        masked_soft_pool,
+        masked_soft,
     ):  # otherwise the residuals hold a copy of x for each branch
         switch = jax.checkpoint(switch)
     # Outside of the switch: its transpose sums over devices, which may take different branches.

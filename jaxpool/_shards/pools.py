@@ -26,16 +26,10 @@ from jaxpool._kernels.positions import flat_position_of_tap, input_position_of_t
 from jaxpool._kernels.select import first_or_last_tap_inside, ravel_taps
 from jaxpool._kernels.slices import outer_broadcast
 from jaxpool._kernels.split_ties import BitWords, bits_of_taps_inside, is_tap_inside
-from jaxpool._ops.apply import (
-    Autodiff,
-    apply,
-    apply_default_jvp,
-    apply_with_extra_args,
-    apply_with_residual,
-)
+from jaxpool._ops.apply import Autodiff, apply, apply_op, apply_with_extra_args, apply_with_residual
 from jaxpool._ops.op import Op
 from jaxpool._ops.power_pool import norm
-from jaxpool._ops.select_pool import RecomputedTiesPool, SelectPool, TieBitsPool, pool_op
+from jaxpool._ops.select_pool import FindTiesPool, SelectPool, TieBitsPool, pool_op
 from jaxpool._ops.sum_pool import CountedAverage, SumPool, constant_count, counts_along
 from jaxpool._plan.tuning import LIMITS
 from jaxpool._shards.halo import ShardGeometry
@@ -109,7 +103,7 @@ def norm_pool(geometry: ShardGeometry, p: float, x: Array) -> Array:
 
 
 def apply_by_type(op: Op, x: Array) -> Array:
-    """`apply_default_jvp(op, x)`, on the shards of x if its type is sharded along pooled axes.
+    """`apply_op(op, x)`, on the shards of x if its type is sharded along pooled axes.
 
     Raises `ArgumentError` if shards would differ in size.
     """
@@ -119,7 +113,7 @@ def apply_by_type(op: Op, x: Array) -> Array:
             return split.run(sum_pool, x, op.divisor_kind)
         if split.geometry.halos and isinstance(op, SelectPool):
             return split.run(select_pool, x, op.kind, op.ties)
-    return apply_default_jvp(op, x)
+    return apply_op(op, x)
 
 
 def _apply_with_halo(
@@ -154,7 +148,7 @@ def _select_with_residual(
         return _apply_with_halo(geometry, x, fill, TieBitsPool(window, kind), *extra)
     extra = (_element_mask(geometry, x.ndim),) if padded else ()
     return apply_with_extra_args(
-        RecomputedTiesPool(geometry.extended_window, kind), geometry.extend(x, fill), *extra
+        FindTiesPool(geometry.extended_window, kind), geometry.extend(x, fill), *extra
     )
 
 

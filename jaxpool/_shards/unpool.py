@@ -22,7 +22,7 @@ from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Axis
 from jaxpool._kernels.positions import indices_to_positions
 from jaxpool._kernels.slices import zeros_like_with_sizes
-from jaxpool._ops.apply import apply_default_jvp
+from jaxpool._ops.apply import apply_op
 from jaxpool._ops.unpool import Unpool
 from jaxpool._shards.halo import Halo
 from jaxpool._shards.place import ArraySharding, on_shards
@@ -46,7 +46,7 @@ def _unpool_shard(
     position = indices_to_positions(indices, out_of_range)
 
     def scatter(y: Array, position: Array) -> Array:
-        return apply_default_jvp(Unpool(axes, local_sizes), y, position)
+        return apply_op(Unpool(axes, local_sizes), y, position)
 
     if not halos:
         return scatter(y, position)
@@ -90,7 +90,9 @@ def _on_any_device(flag: Array) -> Array:
     mesh = jax.sharding.get_abstract_mesh()
     pairs = zip(mesh.axis_names, mesh.axis_types, strict=True)
     manual_axes = tuple(name for name, kind in pairs if kind == AxisType.Manual)
-    varying_axes = varying_mesh_axes(jax.typeof(flag))  # empty inside a `shard_map` with check_vma=False
+    varying_axes = varying_mesh_axes(
+        jax.typeof(flag)
+    )  # empty inside a `shard_map` with check_vma=False
     names = tuple(name for name in manual_axes if name in varying_axes) or manual_axes
     return lax.pmax(flag.astype(np.int32), names) > 0
 

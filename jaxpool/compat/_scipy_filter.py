@@ -29,8 +29,8 @@ from jaxpool._arguments.sizes import (
 )
 from jaxpool._geometry.window import Window, make_window
 from jaxpool._kernels.dtypes import Kind, is_float
-from jaxpool._ops.apply import apply_default_jvp
-from jaxpool._ops.blur import window_of_padded_array
+from jaxpool._ops.apply import apply_op
+from jaxpool._ops.blur import unpad_window
 from jaxpool._ops.morphology import Morphology
 from jaxpool._ops.rank_pool import RankPool, apply_rank_pool
 from jaxpool._ops.select_pool import SelectPool
@@ -88,13 +88,11 @@ def pool_with_extended_border(op: ExtendedBorderPool, x: Array, *arguments: Arra
         ]
         pad_options: dict[str, Any] = {"constant_values": fill_value} if mode == "constant" else {}
         x = jnp.pad(x, pad_widths, mode, **pad_options)
-    return op.pool(
-        dataclasses.replace(op.op, window=window_of_padded_array(op.window)), x, *arguments
-    )
+    return op.pool(dataclasses.replace(op.op, window=unpad_window(op.window)), x, *arguments)
 
 
 def _apply_select_or_rank(op: SelectPool | RankPool, x: Array) -> Array:
-    return apply_rank_pool(op, x) if isinstance(op, RankPool) else apply_default_jvp(op, x)
+    return apply_rank_pool(op, x) if isinstance(op, RankPool) else apply_op(op, x)
 
 
 class Filter:
@@ -312,12 +310,7 @@ class Filter:
                 return Morphology(window, "first", tuple(taps.tolist()), kind)
 
             y = self._pool_over_window(
-                apply_default_jvp,
-                make_op,
-                window_shape,
-                self._axes_and_origins(self.origins),
-                x,
-                weights,
+                apply_op, make_op, window_shape, self._axes_and_origins(self.origins), x, weights
             )
         else:
             if is_float(self.dtype) and is_float(kernel.dtype):
@@ -352,7 +345,7 @@ class Filter:
             def make_op(window: Window, adds_integers: bool = is_integer) -> Any:
                 return SumPool(window, "not" if adds_integers else "counted")
 
-            pool = integer_mean if is_integer else apply_default_jvp
+            pool = integer_mean if is_integer else apply_op
             x = cast_with_wraparound(
                 self._pool_over_window(pool, make_op, (width,), [(axis, origin)], x), self.dtype
             )

@@ -9,7 +9,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._ops.apply import apply_default_jvp
+from jaxpool._ops.apply import apply_op
 from jaxpool._ops.sum_pool import SumPool
 
 
@@ -30,12 +30,12 @@ def integer_mean(op: SumPool, x: Array) -> Array:
     num_elements, wide_x = op.window.size, x.astype(_accumulator_dtype(x.dtype))
     count = np.asarray(num_elements, wide_x.dtype)
     if _sum_fits_int32(num_elements, x.dtype):
-        total = apply_default_jvp(op, wide_x)
+        total = apply_op(op, wide_x)
         return lax.div(total, lax.full_like(total, count))
     quotients = jnp.floor_divide(wide_x, count)
-    remainders = apply_default_jvp(op, wide_x - quotients * count)
+    remainders = apply_op(op, wide_x - quotients * count)
     correction = lax.div(remainders, lax.full_like(remainders, count))
-    mean = apply_default_jvp(op, quotients) + correction  # the floor of the mean
+    mean = apply_op(op, quotients) + correction  # the floor of the mean
     rounded_down = (mean < 0) & (remainders != correction * count)
     return mean + rounded_down.astype(mean.dtype)
 

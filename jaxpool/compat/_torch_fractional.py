@@ -16,7 +16,7 @@ from jaxpool._arguments.coefficients import is_number
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import check_fits_int32_indices, is_tuple_or_list
 from jaxpool._ops.apply import apply_with_extra_args
-from jaxpool._ops.random_pool import random_dtype_of
+from jaxpool._ops.random_pool import uniform_dtype
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOAT_DTYPES, IntOrInts, ValuesOrValuesAndIndices
 from jaxpool.compat._torch_rank import make_public_function
@@ -73,9 +73,7 @@ def _random_samples_or_draw(x: Array, num_spatial_dims: int, samples: Any, key: 
             rule = "given, or else `_random_samples`"
             raise ArgumentError("key", rule, None, "Pass jax.random.key(0), say.", TypeError)
         check_prng_key(key, "a PRNG key", "Pass jax.random.key(0), say.")
-        return jax.random.uniform(
-            key, (batch, channels, num_spatial_dims), random_dtype_of(x.dtype)
-        )
+        return jax.random.uniform(key, (batch, channels, num_spatial_dims), uniform_dtype(x.dtype))
     rule = f"an array ({batch}, {channels}, {num_spatial_dims}) of the dtype of `input`"
     hint = f"Pass jax.random.uniform(key, ({batch}, {channels}, {num_spatial_dims}), input.dtype)."
     if not is_array(samples):

@@ -18,7 +18,7 @@ from jaxpool._arguments.sizes import check_fits_int32_indices, is_tuple_or_list,
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.apply import apply_with_residual
 from jaxpool._ops.cumulative import RunningExtremum
-from jaxpool._ops.reduction import Reduction, reduce_max_or_min
+from jaxpool._ops.reduction import Reduction, max_or_min
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import ORDERED_DTYPES
 from jaxpool.compat._torch_elementwise import maximum, minimum, promote_to_common_dtype
@@ -101,7 +101,7 @@ def _reduce_axes(
     """The maximum or minimum over `axes`; tied elements share the cotangent."""
     with args.name_torch_function_in_errors(function_name, x):
         _check_nonempty_axes(x, axes)
-    return reduce_max_or_min(x, axes, kind, "split", "jvp", keepdim)
+    return max_or_min(x, axes, kind, "split", "jvp", keepdim)
 
 
 @args.accept_numpy_keywords

@@ -166,7 +166,9 @@ def ps_roi_align(
     args = (input, boxes, output_size, spatial_scale)
     *arrays, num_cells, scale = convert_arguments("ps_roi_align", *args, channels_per_cell=True)
     samples = samples_per_cell("ps_roi_align", sampling_ratio)
-    return mean_per_cell(BoxMean(num_cells, scale, samples, empty_is_zero=False, own=True), *arrays)
+    return mean_per_cell(
+        BoxMean(num_cells, scale, samples, empty_is_zero=False, uses_own_channels=True), *arrays
+    )
 
 
 @public
@@ -210,5 +212,14 @@ def ps_roi_pool(
     """
     args = (input, boxes, output_size, spatial_scale)
     *arrays, num_cells, scale = convert_arguments("ps_roi_pool", *args, channels_per_cell=True)
-    op = BoxMean(num_cells, scale, None, 0.0, 1.0, empty_is_zero=False, own=True, whole=True)
+    op = BoxMean(
+        num_cells,
+        scale,
+        None,
+        0.0,
+        1.0,
+        empty_is_zero=False,
+        uses_own_channels=True,
+        uses_whole_pixels=True,
+    )
     return mean_per_cell(op, *arrays)

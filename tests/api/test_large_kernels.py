@@ -31,7 +31,7 @@ def set_loop(monkeypatch):
         clear_caches()
 
     def clear_caches():
-        linear_map._output_types_and_tree.cache_clear()
+        linear_map._types.cache_clear()
         jax.clear_caches()
 
     yield set_loop

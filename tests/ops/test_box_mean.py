@@ -77,7 +77,12 @@ def test_of_more_points_and_of_cells_with_channels_of_their_own_products_are_tak
     op = BoxMean((3, 4), 1.0, 2, levels=(X.shape[:3],))
     assert op.by_pixels("cpu")
     assert not op.by_pixels("gpu")
-    for changed in ({"samples": 5}, {"samples": None}, {"own": True}, {"whole": True}):
+    for changed in (
+        {"samples": 5},
+        {"samples": None},
+        {"uses_own_channels": True},
+        {"uses_whole_pixels": True},
+    ):
         assert not dataclasses.replace(op, **changed).by_pixels("cpu")
 
 

@@ -348,7 +348,7 @@ def test_forward_mode_is_the_primal_and_its_linear_map_and_nothing_else(name):
 
     def ours(f, *args):
         every = [eqn for eqn in equations_of(f, *args) if "jaxpool" in eqn.primitive.name]
-        return [(eqn.primitive.name, eqn.params.get("what")) for eqn in every]
+        return [(eqn.primitive.name, eqn.params.get("method")) for eqn in every]
 
     programs = equations_of(f, x), equations_of(lambda x: jax.jvp(f, (x,), (x,)), x)
     assert not any("custom" in eqn.primitive.name for eqns in programs for eqn in eqns)

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import pytest
 
-from jaxpool._ops.ranged import clip_parameter
+from jaxpool._ops.ranged import clip_value
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -12,4 +12,4 @@ from jaxpool._ops.ranged import clip_parameter
     [(0.0, 2.0**-94), (1e-45, 2.0**-94), (2.0**-94, 2.0**-94), (3.0, 3.0), (1e39, 2.0**96)],
 )
 def test_what_cannot_be_inverted_is_brought_back(sign, value, kept):
-    assert clip_parameter(sign * value, jnp.float32) == pytest.approx(sign * kept, rel=1e-7, abs=0)
+    assert clip_value(sign * value, jnp.float32) == pytest.approx(sign * kept, rel=1e-7, abs=0)

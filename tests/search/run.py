@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array, lax
 from jax.extend import core
 
-from jaxpool._ops.linear_map import _compute_kernel, _linear_kernel, compute_p, linear_p
+from jaxpool._ops.linear_map import _compute, _linear, compute_p, linear_p
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.tuning import TUNING
 from jaxpool.testing import Answer, Call, draw_values
@@ -24,7 +24,7 @@ from tests.search.beside import drawn, hidden
 from tests.search.specs import Spec
 from tests.support.compilation import HASTY
 
-KERNELS = {compute_p: _compute_kernel, linear_p: _linear_kernel}
+KERNELS = {compute_p: _compute, linear_p: _linear}
 WIDE = ("float32", "bfloat16")  # dtypes with the exponent range of float32
 EPS = float(jnp.finfo(np.float32).eps)
 
