@@ -42,8 +42,9 @@ def fold_pixels_of_cells(
 ) -> Array:
     """Fold `join_pixel` over the pixels of each cell, from `initial_value`; the result is (K, cells, cells, C).
 
-    `join_pixel(state, inside, position, *values, *extra_args)` gets one pixel per cell: a mask that is True if the
-    pixel is in the cell, its row-major position, its values in xs (B, H, W, C) and the box's entries of `extra_args`.
+    `join_pixel(state, inside, position, *values, *extra_args)` gets one pixel per cell: `inside` is True if the pixel
+    is in the cell, `position` is its row-major index, `values` are read from xs (B, H, W, C), and `extra_args` are the
+    entries of `extra_args` for the boxes of a group.
     Boxes are sorted by the size of their largest cell and processed in groups of `boxes_per_group`. A group of boxes
     runs one loop step per pixel of the largest cell in the group.
     """

@@ -18,8 +18,8 @@ from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._kernels.compare import to_comparison_dtype
 from jaxpool._kernels.dtypes import DType, accumulator_dtype, is_16_bit_float
 
-# Sample points of a cell that may weigh one pixel, if a cell has ceil(length) points. The points are more than half a
-# pixel apart, so at most 4 are less than a pixel from a pixel's centre. One more at each end allows for rounding.
+# Number of sample points of a cell that may read one pixel, if a cell has ceil(length) points. The points are more than
+# half a pixel from each other, so at most 4 are within a pixel of a pixel's centre. Two more points allow for rounding.
 SAMPLE_POINTS_PER_PIXEL = 6
 # XLA for CPU fuses the bitcast of a 16-bit image into at most 15 gathers, and stores the bitcast if there are more.
 # Gathers alternate between uint16 and int16: a cell of 16 pixels has 8 gathers per bitcast, and XLA stores no bitcast.
@@ -73,7 +73,7 @@ def bilinear_pixel_weights(
         )
     point = begin + round_before_adding((point_index + 0.5) * (span_length / jnp.maximum(count, 1)))
     is_counted = (point_index >= 0) & (point_index < count) & ~((point < -1) | (point > axis_size))
-    # `jnp.clip` has half the derivative at its bounds. These `where` calls have the derivative from the right.
+    # `jnp.clip` has the derivative 1/2 at its bounds; the `jnp.where` calls have the derivative from the right.
     point = jnp.where(point >= axis_size - 1, axis_size - 1, jnp.where(point < 0, 0, point))
     floor = lax.stop_gradient(jnp.floor(point))
     weight = jnp.where(pixel == floor, 1 - (point - floor), 0)

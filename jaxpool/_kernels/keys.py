@@ -96,10 +96,7 @@ def _convert_sign_magnitude(bits: Array) -> Array:
 
 
 def min_or_max_key(dtype: DType, is_max: bool) -> np.ndarray:
-    """Least value of a key dtype, or with `is_max` the greatest.
-
-    `zero_tied_sort_keys` never returns this value for floats, but may return this value for integers.
-    """
+    """Least value of a key dtype, or the greatest with `is_max`. Keys of floats never have this value; integers may."""
     info = jnp.iinfo(dtype)
     return np.asarray(info.max if is_max else info.min, dtype)
 

@@ -101,7 +101,7 @@ def _output_rows_by_sampling(
         num_partial = lax.shift_left(lax.full_like(num_bits, 1), num_bits) - 1
         partial_ends = jnp.cumsum(num_partial)
         clipped_ids = lax.clamp(np.int32(0), segment_ids, np.int32(num_segments - 1))
-        table = (partial_ends - num_partial) * 32 + num_bits  # both in one gather per row
+        table = (partial_ends - num_partial) * 32 + num_bits  # packed for a single gather
         entry = table.at[clipped_ids].get(mode="promise_in_bounds")
         hashes = _multiplicative_hash(lax.div(lax.iota(np.uint32, num_rows), np.uint32(chunk_size)))
         sum_index = lax.shift_right_logical(hashes, np.uint32(32) - (entry & 31).astype(np.uint32))

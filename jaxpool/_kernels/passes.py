@@ -97,7 +97,7 @@ def run_pass(
     def concatenate_regions(results: list[Any], axis_index: int) -> Any:
         return jax.tree.map(lambda *parts: slices.concatenate(parts, axes[axis_index]), *results)
 
-    # Concatenate regions along the minor axis last, whatever the order of `axes`: XLA vectorises other orders less.
+    # Concatenate regions along the minor axis last for every order of `axes`: XLA vectorises other orders less.
     indices = itertools.product(*[range(len(column)) for column in layout.axis_regions])
     choices = itertools.product(*layout.axis_regions)
     parts = {index: compute_region(cuts) for index, cuts in zip(indices, choices, strict=True)}
@@ -136,7 +136,7 @@ def _term_args(
 def _pad_source(source: Source, axes: Sequence[int], regions: Sequence[Region]) -> Source:
     """Pad the arrays along each axis where the region reads padding, and crop elements that the region does not read.
 
-    Axes along which the region reads no padding are not cropped, because XLA for CPU copies a slice with many readers.
+    Axes without padding are not cropped, because XLA for CPU copies a slice that many terms read.
     """
     arrays, phases = source.arrays, []
     for axis, accesses, region in zip(axes, source.phases, regions, strict=True):

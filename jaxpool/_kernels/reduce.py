@@ -177,7 +177,7 @@ def _tied_mask(value: Array, extremum: Array, mask: Array | None) -> Array:
 def attains_extremum(
     x: Array, y: Array, mask: Array | None = None, plan: Fold | None = None
 ) -> Array:
-    """Mask of the elements of x that tie with their maximum or minimum y, limited to elements where `mask` is True."""
+    """Mask of the elements of x that tie with the maximum or minimum y, limited to elements where `mask` is True."""
     return _tied_mask(_comparison_keys(x, plan, x.dtype), _comparison_keys(y, plan, x.dtype), mask)
 
 
@@ -295,7 +295,7 @@ def flat_index_of_extremum(
 ) -> Array:
     """Least flat index of an element where `mask` is True that ties with y, or the greatest value of the index dtype.
 
-    With a `Fold` plan, each position of a chunk takes the flat index in the first or last chunk that is tied there.
+    With a `Fold` plan, each position first finds the first or last chunk with a tied element, then its flat index.
     """
     has_mask = mask is not None
     if plan is None:

@@ -77,7 +77,7 @@ class TapLoop:
     def _phase_shape_and_permutation(
         self, shape: Sequence[Any]
     ) -> tuple[tuple[Any, ...], tuple[int, ...]]:
-        """Shape with an axis of size `stride` after each pooled axis, and the permutation that puts the strides first."""
+        """Shape with a phase axis, of size `stride`, after each pooled axis; permutation that puts phase axes first."""
         sizes: list[Any] = []
         phase_axes, other_axes = {}, []
         strides = {dim.axis: dim.stride for dim in self.window.dims}

@@ -3,8 +3,8 @@
     pick    y[o]  = x[element that window o selected]
     route   dx[i] = sum of dy[o] over the windows o that selected element i
 
-`pick` maps tangents, and its transpose `route` maps cotangents. A plan splits a maximum into steps. In each step, an
-output selects one of a few pieces; a piece is a run of consecutive taps that earlier steps have reduced.
+`pick` maps tangents, and its transpose `route` maps cotangents. A plan splits a maximum into steps. An output of a step
+selects one of a few pieces, which are runs of taps that earlier steps have reduced to one element each.
 """
 
 import functools
@@ -69,8 +69,8 @@ def sum_where_selected(
 def _index_before_pass(index: Array, pass_: MaxPass) -> Array:
     """Index before a step, computed from the index after the step: the tap within the selected piece.
 
-    All windows that selected an intermediate element agree on the tap, so the maximum over these windows is the tap.
-    An element that no window selected gets 0, which is never used.
+    All windows that selected an intermediate element agree on the tap, so the maximum over these windows is the tap. An
+    element that no window selected gets 0, which is never used.
     """
     step, dtype = pass_.step, index_dtype(pass_.step.piece_taps)
     if pass_.layout.read_mode == "tables":
@@ -105,7 +105,7 @@ def _gather_at_selected_pieces(x: Array, index: Array, pass_: MaxPass) -> Array:
 def route(dy: Array, index: Array, plan: MaxPlan) -> Array:
     """Add each element of dy to the input element that its window selected; other input elements get 0.
 
-    `index` must come from `select` unless the windows are disjoint.
+    If windows overlap, `index` must come from `select`.
     """
     dx = dy
     if plan.widen_mode != "never":

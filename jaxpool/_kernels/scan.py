@@ -68,8 +68,8 @@ def _scan_axis(
 ) -> Array:
     """Join every element with all elements before (or after), by `join(x, *extra_args, shifted=..., offsets=...)`.
 
-    `shifted[i]` is the tuple `(x, *extra_args)`, shifted by the distance `offsets[i]`. Adjacent elements of x have the
-    distance `spacing` in the original array, of which x may hold the totals of blocks.
+    `shifted[i]` is the tuple `(x, *extra_args)`, shifted by the distance `offsets[i]`. If x holds the totals of blocks,
+    `spacing` is the block length in the original array, and offsets are multiples of `spacing`.
     """
     size = x.shape[axis]
     length = plan.block_length(size)
@@ -183,7 +183,7 @@ def _running_max_or_min(
 
 
 def num_earlier_in_episode(reset_mask: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
-    """For each element, number of elements in the same episode that the scan visits earlier.
+    """For each element, the number of elements in the same episode that the scan visits before the element.
 
     An episode begins where `reset_mask` is True. A reverse scan enters an episode at the episode's last element.
     """

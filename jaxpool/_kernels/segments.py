@@ -1,4 +1,4 @@
-"""Reductions over segments of rows. The order in which float rows are added depends only on the segment ids.
+"""Reductions over segments of rows. Floats are added in an order that depends only on the segment ids.
 
 Maxima and integer sums do not depend on the order, so scatters compute them. XLA for CPU runs the updates of a scatter
 in a fixed order, so float sums on CPU are deterministic scatters (`partial_sums.py`). On other platforms, rows are

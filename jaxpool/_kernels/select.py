@@ -1,6 +1,6 @@
 """Windowed selection: the maximum or minimum of each window, and its flat tap (its row-major index in the window).
 
-y[o], index[o] = max over taps t of (x[stride * o - low + dilation * t], t), the first t if tied
+y[o], index[o] = max over taps t of (x[stride * o - low + dilation * t], t), with the first t (or last) if tied
 """
 
 import functools

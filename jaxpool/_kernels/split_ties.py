@@ -1,6 +1,6 @@
 """Windowed maxima and minima whose cotangent is divided equally among tied elements.
 
-For small windows, the backward pass reads one saved bit per tap (element of a window), set if the tap is tied. For
+For small windows, the backward pass reads one saved bit per tap (offset in a window), set if the tap is tied. For
 large windows, saving x and y takes less memory. A fold of states (maximum, number of tied elements) then counts ties.
 """
 

@@ -1,4 +1,4 @@
-"""Window sums and their transpose.
+"""Window sums and their transpose; a tap t is an offset in the window.
 
 sum         y[o]  = sum over taps t of x[stride * o - low + dilation * t]
 transpose   dx[i] = sum of dy[o] over the windows o that cover element i

@@ -30,7 +30,7 @@ T = TypeVar("T")  # an array or a tuple of arrays
 
 
 def max_per_window(x: Array, window: Window) -> Array:
-    """The largest element of each window, without derivative, because it cancels in the sums relative to it."""
+    """The largest element of each window, with derivative 0, because window sums do not depend on this offset."""
     loop_window, whole_axes = _separate_whole_axes(window)
     padded = slices.pad_input(lax.stop_gradient(x), loop_window, -np.inf)
     y = _join_taps(loop_window, lambda tap: _elements_at_tap(padded, loop_window, tap), lax.max)
