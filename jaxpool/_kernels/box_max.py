@@ -43,8 +43,8 @@ def fold_pixels_of_cells(
     """Fold `join_pixel` over the pixels of each cell, from `initial_value`; the result is (K, cells, cells, C).
 
     `join_pixel(state, inside, position, *values, *extra_args)` gets one pixel per cell: `inside` is True if the pixel
-    is in the cell, `position` is its row-major index, `values` are read from xs (B, H, W, C), and `extra_args` are the
-    entries of `extra_args` for the boxes of a group.
+    is in the cell, `position` is the pixel's row-major index, `values` are its values in xs (B, H, W, C), and
+    `extra_args` are sliced to the boxes of a group.
     Boxes are sorted by the size of their largest cell and processed in groups of `boxes_per_group`. A group of boxes
     runs one loop step per pixel of the largest cell in the group.
     """

@@ -281,7 +281,7 @@ def weighted_sums_by_gather(
 ) -> Array:
     """Weighted pixel sums of each cell, (K, cells, cells, C). Box k reads `pixel_arrays[array_of_box[k]]`.
 
-    With `concatenates_arrays`, `pixel_arrays` are concatenated first. Otherwise a loop reads one box after another.
+    With `concatenates_arrays`, `pixel_arrays` are concatenated first; otherwise a loop processes one box after another.
     """
     if len(pixel_arrays) == 1:
         return _weighted_sums(pixel_arrays[0], weighted_pixels)

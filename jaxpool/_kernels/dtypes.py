@@ -37,7 +37,7 @@ def accumulator_dtype(dtype: DType) -> DType:
 
 
 def mean_dtype(dtype: DType) -> DType:
-    """Dtype of a mean of `dtype`, as in `jnp.mean`: floats as is, float64 for 64-bit integers, otherwise float32."""
+    """Dtype of a mean: `dtype` for floats, float64 for 64-bit integers, otherwise float32, as in `jnp.mean`."""
     if is_float(dtype):
         return jnp.dtype(dtype)
     return jnp.dtype(np.float64 if jnp.dtype(dtype) in (np.int64, np.uint64) else np.float32)

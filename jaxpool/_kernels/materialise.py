@@ -30,7 +30,7 @@ def materialise(barrier_kind: BarrierKind, kernel: Callable[..., Any], *args: Ar
         return _evaluate_in_conditional(kernel, *args)
 
     def body(*args: Array) -> Any:
-        with set_xla_metadata(inlineable=None):  # inline calls inside the kernel as usual
+        with set_xla_metadata(inlineable=None):  # XLA may inline calls inside the kernel
             return kernel(*args)
 
     with set_xla_metadata(inlineable="false"):
@@ -50,7 +50,7 @@ def store_arguments(barrier_kind: BarrierKind, kernel: Callable[..., Any]) -> Ca
 
 def _evaluate_in_conditional(kernel: Callable[..., Any], *args: Array) -> Any:
     """Evaluate `kernel(*args)` in a `lax.cond` whose predicate XLA cannot fold, which is slower than a call."""
-    branch = jax.jit(kernel)  # one trace serves `eval_shape` and the branch
+    branch = jax.jit(kernel)  # so that `eval_shape` and the branch share one trace
     result_types: list[Any] = []
 
     def record_result_types(*args: Array) -> Any:

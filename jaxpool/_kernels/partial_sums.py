@@ -76,7 +76,7 @@ def _output_rows_of_blocks(
 
 
 def _multiplicative_hash(numbers: Array) -> Array:
-    """Hash with evenly distributed upper bits for consecutive or equidistant numbers."""
+    """Integer hash whose upper bits are evenly distributed for consecutive or equidistant `numbers`."""
     return numbers * np.uint32(0x9E3779B1)
 
 

@@ -54,7 +54,7 @@ def max_or_min_over_axes(
     plan: Fold | None = None,
     use_float32: bool = False,
 ) -> Array:
-    """Maximum or minimum of the elements in the mask, or the identity if there are none.
+    """Maximum or minimum over `axes` of the elements where `mask` is True, or the identity if the mask has no True.
 
     With `loses_nan`, the platform's maximum may drop NaN, so a branch that looks for NaN runs if the sum of x is NaN.
     With a `Fold` plan, integer keys are compared instead, and no NaN is lost.

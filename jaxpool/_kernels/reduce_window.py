@@ -55,7 +55,7 @@ def reduce_window_sum(x: Array, dims: Sequence[Axis]) -> Array:
 def reduce_window_sum_transpose(dy: Array, dims: Sequence[Axis]) -> Array:
     """Transpose of `reduce_window_sum`, by `jax.linear_transpose`: a window sum of dy dilated with zeros."""
     x = slices.zeros_like_with_sizes(dy, [dim.axis for dim in dims], [dim.size for dim in dims])
-    with in_kernel(True):  # the transpose binds a new reduction
+    with in_kernel(True):  # the transpose binds a new `reduce_window`
         return jax.linear_transpose(lambda x: reduce_window_sum(x, dims), x)(dy)[0]
 
 

@@ -305,7 +305,7 @@ def exponentially_decayed_sums(
 ) -> Array:
     """`y[i] = sum over j <= i of x[j] * exp(log_level[j] - log_level[i])`, or over j >= i in reverse.
 
-    The weights of x are at most 1.
+    `log_level` must not decrease in the direction of the scan, so the weights of x are at most 1.
     """
 
     def add_decayed_shifted(

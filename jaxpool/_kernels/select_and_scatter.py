@@ -95,7 +95,7 @@ def _undo_axis_permutation(x: Array, axis_order: Sequence[int]) -> Array:
 def _with_row_major_layout(x: Array) -> Array:
     """Return x in row-major memory layout.
 
-    XLA may implement a transpose as a change of layout only. A matrix behind a barrier gets row-major layout.
+    XLA may implement a transpose as a change of layout only, but gives a matrix behind a barrier row-major layout.
     """
     return lax.reshape(lax.optimization_barrier(lax.collapse(x, 0, x.ndim - 1)), x.shape)
 

@@ -145,7 +145,7 @@ def broadcast_like(value: Any, like: Array) -> Array:
 
 
 def is_empty(x: Array) -> bool:
-    """True if x has no elements.
+    """True if an axis of x has size 0.
 
     Callers skip scaled (log-domain) evaluation of empty x, because jax's transpose would drop varying mesh axes of x.
     """

@@ -164,7 +164,7 @@ def _sums_over_ties(x: Array, sums: State, window: Window, kind: Kind) -> State:
 
 
 def _where_weights(x: Array, where: Array | None, dtype: DType) -> Array:
-    """Ones in the shape of x, zeros where the mask `where` is False."""
+    """Weights in the shape of x: 1 where the mask `where` is True or None, 0 where the mask is False."""
     if where is None:
         return lax.full_like(x, 1, dtype)
     return jnp.broadcast_to(where, x.shape).astype(dtype)

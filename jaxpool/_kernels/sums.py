@@ -34,7 +34,7 @@ class Epilogue(NamedTuple):
 
 
 def _run_sum_pass(pass_: SumPass, epilogue: Epilogue | None, x: Array, prev_x: Array) -> Array:
-    """Sums of one pass over x; `prev_x`, the input of the previous pass, is read by passes with two sources."""
+    """Sums from a single pass over x. Passes with two sources also read `prev_x`, the input of the previous pass."""
     sum_dtype = accumulator_dtype(x.dtype)
     if pass_.layout.read_mode == "tables":
         total = tables.sum_by_gather_tables(x, pass_.axes, *pass_.sources)
