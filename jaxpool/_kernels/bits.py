@@ -1,4 +1,4 @@
-"""Booleans packed to one bit per element: bit b of a byte belongs to block b of eight blocks along an axis."""
+"""Booleans packed to one bit per element: an axis is cut into eight blocks, and bit b of a byte is from block b."""
 
 import functools
 
@@ -7,11 +7,11 @@ from jax import Array, lax
 
 from jaxpool._kernels import slices
 
-BITS_PER_BYTE = 8  # bits per word
+BITS_PER_BYTE = 8
 
 
 def _bit_block_bounds(axis_size: int) -> list[tuple[int, int]]:
-    """Start and exclusive end of each block; the last blocks may be short or missing."""
+    """Start and exclusive end of each of the eight blocks of an axis; the last blocks may be short or missing."""
     length = -(-axis_size // BITS_PER_BYTE)
     return [
         (start, min(start + length, axis_size)) for start in range(0, axis_size, max(length, 1))
@@ -19,7 +19,7 @@ def _bit_block_bounds(axis_size: int) -> list[tuple[int, int]]:
 
 
 def _pack_blocks(bits: Array, axis: int, first_bit: int, num_blocks: int) -> Array:
-    """Combine `num_blocks` adjacent blocks of one length along `axis` into bytes, as the bits from `first_bit` on."""
+    """Pack `num_blocks` adjacent blocks of equal length along `axis` into bytes, as the bits from `first_bit` on."""
     shape = (
         *bits.shape[:axis],
         num_blocks,
@@ -33,15 +33,15 @@ def _pack_blocks(bits: Array, axis: int, first_bit: int, num_blocks: int) -> Arr
     words = lax.select(
         blocks, slices.broadcast_like(bit_values, blocks), lax.full_like(blocks, 0, np.uint8)
     )
-    # The words share no bit, so a sum equals a bitwise or, which has no all-reduce on CPU.
+    # Words have no set bit in common, so their sum equals their bitwise or. XLA for CPU has no all-reduce of "or".
     return lax.reduce(words, np.uint8(0), lax.add, (axis,))
 
 
 def pack_bits(bits: Array, axis: int) -> Array:
     """Pack booleans to bytes along `axis`.
 
-    A reduction combines the blocks of one length. XLA fuses the computation of the bits into it, so no platform stores
-    a byte per element. One operation per block takes XLA for CPU ten times as long. A sharded axis is not reshaped.
+    One reduction packs all blocks of equal length. XLA fuses the computation of the booleans into this reduction, so
+    they are never stored as bytes. One operation per block, which sharded arrays need, takes ten times as long on CPU.
     """
     if not (size := bits.shape[axis]):
         return bits.astype(np.uint8)
@@ -61,7 +61,7 @@ def pack_bits(bits: Array, axis: int) -> Array:
 
 
 def unpack_bits(packed_bytes: Array, size: int, axis: int) -> Array:
-    """Undo `pack_bits` for `size` booleans along `axis`."""
+    """Unpack the `size` booleans along `axis` that `pack_bits` packed to bytes."""
     parts = []
     for bit, (start, end) in enumerate(_bit_block_bounds(size)):
         block = lax.slice_in_dim(packed_bytes, 0, end - start, axis=axis)

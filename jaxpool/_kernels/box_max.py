@@ -1,8 +1,8 @@
-"""Loops over the pixels in each cell of boxes, and the transpose without a scatter.
+"""Loops over the pixels of each grid cell of boxes, and the transpose of these loops without a scatter.
 
-Cell (i, j) of a box has the rows `top[i] : bottom[i]` and the columns `left[j] : right[j]`. `fold_pixels_of_cells`
-reads one pixel of every cell at a time. `add_cells_to_pixels` cuts the image into tiles. Each pixel of a tile adds up
-the cotangents of the cells that contain it, one box after another.
+Cell (i, j) of a box has the pixel rows `top[i] : bottom[i]` and columns `left[j] : right[j]`. `fold_pixels_of_cells`
+reads one pixel of every cell per loop step. `add_cells_to_pixels` cuts the image into tiles. Each pixel of a tile adds
+up the cotangents of the cells that contain the pixel, one box after another.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,13 +17,13 @@ from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._kernels.compare import is_tied_with
 from jaxpool._kernels.dtypes import index_dtype
 
-# Cells per axis that a round of `add_cells_to_pixels` adds to each pixel. No pixel is in more cells of a `roi_max_pool`
-# box that has at least one pixel per cell. See "roi_max_pool: a walk over boxes of about one size" in bench/NOTES.md.
+# Cells per axis that `add_cells_to_pixels` adds to a pixel per round (loop step). No pixel is in more cells if a box of
+# `roi_max_pool` has a pixel per cell. See "roi_max_pool: a walk over boxes of about one size" in bench/NOTES.md.
 CELLS_PER_ROUND = 2
 
 
 class Cells(NamedTuple):
-    """`image_index` of each of K boxes, (K,), and the start and exclusive end of its cells, (K, cells) each."""
+    """Cells of K boxes: image index of each box, (K,), and first and exclusive last pixel of each cell, (K, cells)."""
 
     image_index: Array
     top: Array
@@ -40,12 +40,13 @@ def fold_pixels_of_cells(
     boxes_per_group: int,
     *extra_args: Array,
 ) -> Array:
-    """Fold `join_pixel` from `initial_value` over the pixels of each cell: (K, cells, cells, C).
+    """Fold `join_pixel` over the pixels of each cell, from `initial_value`; the result is (K, cells, cells, C).
 
-    `join_pixel(state, inside, position, *values, *extra_args)` gets a mask of the pixels that are in their cell,
-    row-major positions, the values in xs (B, H, W, C) and the entries of `extra_args` for the box. Boxes are sorted by
-    the size of their largest cell and processed in groups of `boxes_per_group`. A group runs one step per pixel of its
-    largest cell.
+    `join_pixel(state, inside, position, *values, *extra_args)` gets one pixel per cell: `inside` is True if the pixel
+    is in the cell, `position` is the pixel's row-major index, `values` are its values in xs (B, H, W, C), and
+    `extra_args` are sliced to the boxes of a group.
+    Boxes are sorted by the size of their largest cell and processed in groups of `boxes_per_group`. A group of boxes
+    runs one loop step per pixel of the largest cell in the group.
     """
     batch, height, width, channels = xs[0].shape
     flat_xs = [x.reshape(batch, height * width, -1) for x in xs]
@@ -82,9 +83,9 @@ def fold_pixels_of_cells(
 
 
 class _CoveringCells(NamedTuple):
-    """Cells of each box that contain each position of an axis: the number of the first cell and `num_cells`.
+    """Cells of each box that contain each pixel along an axis: index of the first cell, and number of cells.
 
-    Both arrays have the shape (tiles, boxes, positions of a tile). The cells that contain a position are adjacent.
+    Both arrays have the shape (tiles, boxes, pixels of a tile). The cells of a box that contain a pixel are adjacent.
     """
 
     first_cell: Array
@@ -92,7 +93,7 @@ class _CoveringCells(NamedTuple):
 
     @property
     def num_rounds(self) -> Array:
-        """Number of rounds of `CELLS_PER_ROUND` cells that add a box to a tile, (tiles, K)."""
+        """Number of rounds of `CELLS_PER_ROUND` cells that are needed to add a box to a tile, (tiles, K)."""
         return -(-jnp.max(self.num_cells, 2) // CELLS_PER_ROUND)
 
 
@@ -111,11 +112,11 @@ def add_cells_to_pixels(
     tile_shape: Sequence[int],
     batch_height_width: Sequence[int],
 ) -> Array:
-    """Cotangent of x, (B, H, W, C): each pixel adds dy of all cells that contain it and whose mark ties with its mark.
+    """Cotangent of images (B, H, W, C): a pixel adds dy of each cell that contains the pixel if their marks tie.
 
-    dy and `cell_marks` are (K, cells, cells, C). The marks of pixels, `pixel_marks`, are (B, H, W, C) or have
-    one channel. Each tile of `tile_shape` pixels adds one box after another, in an order that depends on the boxes
-    alone, so sums have the same bits on every run.
+    A mark is a value that tells which pixels a cell selected. dy and `cell_marks` are (K, cells, cells, C), and
+    `pixel_marks` is (B, H, W, C) or (B, H, W, 1). Each tile of `tile_shape` pixels adds one box after another. The
+    order depends only on the boxes, so sums have the same bits on every run.
     """
     batch, height, width = batch_height_width
     tile_h, tile_w = tile_shape

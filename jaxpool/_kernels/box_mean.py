@@ -1,8 +1,8 @@
 """Means over boxes of images: weights of pixels, matrix products for groups of boxes, and gathers of single pixels.
 
-Weights are separable: each box has weights for its rows and for its columns. The derivatives of matrix products are
-matrix products again, so no derivative scatters. Gathers read the images of a batch as rows of pixels, (pixels, C). A
-pyramid has one such array per level, and all pixels of a box are in one array. Their transpose scatters in order.
+A pixel's weight in a box is the product of a row weight and a column weight. Derivatives of matrix products are matrix
+products, without scatters. Gathers read pixel arrays, (pixels, C), which hold all images of a batch; a feature pyramid
+has one pixel array per level, and a box reads one of them. The transpose of gathers scatters in a fixed order.
 """
 
 import functools
@@ -18,11 +18,11 @@ from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._kernels.compare import to_comparison_dtype
 from jaxpool._kernels.dtypes import DType, accumulator_dtype, is_16_bit_float
 
-# Sample points considered per pixel if a cell has ceil(length) points. Their distance is more than half a pixel, so at
-# most 4 are less than a pixel from the centre of the pixel. One more at each end allows for rounding.
+# Number of sample points of a cell that may read one pixel, if a cell has ceil(length) points. The points are more than
+# half a pixel from each other, so at most 4 are within a pixel of a pixel's centre. Two more points allow for rounding.
 SAMPLE_POINTS_PER_PIXEL = 6
-# XLA for CPU fuses the bitcast of a 16-bit image into at most 15 gathers; for more it stores a copy of the image.
-# Alternating uint16 and int16 makes two arrays, with 8 gathers each for a cell of 16 pixels: neither is stored.
+# XLA for CPU fuses the bitcast of a 16-bit image into at most 15 gathers, and stores the bitcast if there are more.
+# Gathers alternate between uint16 and int16: a cell of 16 pixels has 8 gathers per bitcast, and XLA stores no bitcast.
 _GATHER_DTYPES = (np.uint16, np.int16)
 
 
@@ -33,7 +33,7 @@ def _axis_iota(size: int, dtype: DType, axis: int, ndim: int) -> Array:
 
 
 def _divide_correctly_rounded(length: Array, num_cells: int) -> Array:
-    """`length / cells`, correctly rounded, because the last bit may decide which pixels are in a cell.
+    """`length / num_cells`, correctly rounded, because the last bit may decide which pixels are in a cell.
 
     XLA replaces a constant divisor by its rounded reciprocal. Adding `length * 0` makes the divisor non-constant.
     """
@@ -41,10 +41,10 @@ def _divide_correctly_rounded(length: Array, num_cells: int) -> Array:
 
 
 def round_before_adding(product: Array) -> Array:
-    """Round a product before it is added: XLA would contract product and sum to one operation with one rounding.
+    """Round a product before an addition: XLA would contract both to a fused multiply-add with a single rounding.
 
-    XLA does not contract across a clamp, here to the finite numbers. There is no `jax.custom_jvp`, because jax 0.10
-    loses its rule in second derivatives through `jax.lax.scan`.
+    XLA does not contract across a clamp, here a clamp to the finite numbers. `jax.custom_jvp` is not used, because jax
+    0.10 loses the rule of a `custom_jvp` in second derivatives through `jax.lax.scan`.
     """
     max_value = np.asarray(jnp.finfo(product.dtype).max, product.dtype)
     return lax.clamp(-max_value, product, max_value)
@@ -53,10 +53,10 @@ def round_before_adding(product: Array) -> Array:
 def bilinear_pixel_weights(
     span_start: Array, span_length: Array, num_cells: int, axis_size: int, num_samples: int | None
 ) -> Array:
-    """Weight of each pixel of an axis in each of `num_cells` equal parts of a span: (K, cells, axis_size).
+    """Weight of each pixel along an axis in each of the `num_cells` equal cells of a span: (K, cells, axis_size).
 
-    A cell is the mean of `num_samples` points, each interpolated between two pixels. None takes one point per pixel of
-    its length, rounded up. A point more than a pixel outside counts as 0.
+    A cell is the mean of `num_samples` points, each interpolated between two pixels. `num_samples=None` takes one point
+    per pixel of cell length, rounded up. A sample point more than one pixel outside the axis counts as 0.
     """
     span_start, dtype = span_start[:, None, None, None], span_start.dtype
     span_length = _divide_correctly_rounded(span_length[:, None, None, None], num_cells)
@@ -73,7 +73,7 @@ def bilinear_pixel_weights(
         )
     point = begin + round_before_adding((point_index + 0.5) * (span_length / jnp.maximum(count, 1)))
     is_counted = (point_index >= 0) & (point_index < count) & ~((point < -1) | (point > axis_size))
-    # jnp.clip has half a derivative at its bounds; this has the derivative from the right.
+    # `jnp.clip` has the derivative 1/2 at its bounds; the `jnp.where` calls have the derivative from the right.
     point = jnp.where(point >= axis_size - 1, axis_size - 1, jnp.where(point < 0, 0, point))
     floor = lax.stop_gradient(jnp.floor(point))
     weight = jnp.where(pixel == floor, 1 - (point - floor), 0)
@@ -84,9 +84,9 @@ def bilinear_pixel_weights(
 def pixels_and_weights_of_points(
     span_start: Array, span_length: Array, num_cells: int, axis_size: int | Array, num_samples: int
 ) -> tuple[Array, Array]:
-    """Pixels next to the sample points of each cell, and their weights: (K, cells, 2 * samples) each.
+    """Pixels on both sides of each sample point of each cell, and the pixels' weights: (K, cells, 2 * samples) each.
 
-    `axis_size` is the size of the axis, or an array with the size for each box.
+    `axis_size` is the size of the axis, or an array with one size per box.
     """
     if not isinstance(axis_size, int):
         axis_size = axis_size.astype(span_start.dtype)[:, None, None]
@@ -109,9 +109,9 @@ def pixels_and_weights_of_points(
 def cell_bounds(
     span_start: Array, span_length: Array, num_cells: int, axis_size: int
 ) -> tuple[Array, Array]:
-    """Start and exclusive end of each cell in a span of whole pixels, within `axis_size`: (K, cells) each.
+    """Start and exclusive end of each cell of a span of whole pixels, clipped to the axis: (K, cells) each.
 
-    `span_start` and `span_length` hold whole numbers. Cells overlap if `num_cells` does not divide the length.
+    `span_start` and `span_length` hold whole numbers. Cells overlap if `num_cells` does not divide `span_length`.
     """
     step = _divide_correctly_rounded(span_length, num_cells)[:, None]
     cell_index, offset = _axis_iota(num_cells, step.dtype, 1, 2), span_start[:, None]
@@ -121,16 +121,16 @@ def cell_bounds(
 
 
 def uniform_pixel_weights(starts: Array, ends: Array, axis_size: int, dtype: DType) -> Array:
-    """Weights of a mean over the pixels `starts : end_pixel`: (K, cells, size), zeros for an empty range."""
+    """Weights of a mean over the pixels `starts : ends` of a cell: (K, cells, axis_size), zeros for an empty range."""
     pixel = _axis_iota(axis_size, np.int32, 2, 3)
     inside = (pixel >= starts[..., None]) & (pixel < ends[..., None])
     return inside.astype(dtype) / jnp.maximum(ends - starts, 1).astype(dtype)[..., None]
 
 
 class BoxGroups(NamedTuple):
-    """Boxes in groups of one image: the image of each group, the box of each slot, the slot of each box.
+    """Boxes sorted into slots, in groups of one image: image of each group, box of each slot, and slot of each box.
 
-    A free slot has the number of boxes as its box. A box without an image has the number of slots as its slot.
+    `box_of_slot` is the number of boxes for a free slot. `slot_of_box` is the number of slots for a box without image.
     """
 
     image_of_group: Array
@@ -141,9 +141,9 @@ class BoxGroups(NamedTuple):
 def group_boxes_by_image(
     image_of_box: Array, num_boxes: int, num_images: int, group_size: int
 ) -> BoxGroups:
-    """Sort boxes into groups of at most `group_size`; box k is in image `image_of_box[k]` of `num_images`."""
+    """Sort boxes into groups of at most `group_size` boxes of one image; box k is in image `image_of_box[k]`."""
     max_images = min(num_boxes, num_images)
-    # At most: each of `max_images` images has one box more than its full groups.
+    # Upper bound, reached if each of `max_images` images has one box more than fills its groups.
     num_groups = (num_boxes - max_images) // group_size + max_images
     if num_images == 1:
         slots = jnp.arange(num_groups * group_size)
@@ -171,7 +171,7 @@ def group_boxes_by_image(
 
 
 def take_rows_or_zeros(x: Array, row_numbers: Array) -> Array:
-    """Rows of x at `row_numbers`, zeros beyond the last row."""
+    """Rows of x at `row_numbers`, and zeros for row numbers beyond the last row."""
     return jnp.take(x, row_numbers, axis=0, mode="fill", fill_value=0)
 
 
@@ -183,11 +183,11 @@ def weighted_sums_by_matmul(
     *,
     separate_channels: bool,
 ) -> Array:
-    """Weighted sums of each group of boxes over its image: (groups, boxes, cells, cells, C).
+    """Weighted pixel sums of each cell, for the boxes of each group: (groups, boxes, cells, cells, C).
 
     `x` is (B, H, W, C), `row_weights` (groups, boxes, cells, H), `column_weights` (groups, boxes, cells, W). With
-    `separate_channels`, each cell has channels of its own, and the channels of x are (C, cells, cells). The derivative
-    recomputes the intermediate product of a group, so memory does not grow with the boxes.
+    `separate_channels`, each cell reads its own channels, and x has C * cells * cells channels. The derivative
+    recomputes the intermediate product of a group, so memory does not grow with the number of groups.
     """
     einsum = functools.partial(jnp.einsum, precision=lax.Precision.HIGHEST)
     if separate_channels:
@@ -201,8 +201,8 @@ def weighted_sums_by_matmul(
         x: Array, row_weights: Array, column_weights: Array, image_number: Array
     ) -> Array:
         image = lax.dynamic_index_in_dim(x, image_number, keepdims=False)
-        # With a copy for each row of cells, XLA for CPU multiplies faster if there are many channels. See
-        # "Weights of columns copied" in bench/NOTES.md.
+        # With a copy of the column weights for each row of cells, XLA for CPU multiplies faster if there are many
+        # channels. See "Weights of columns copied" in bench/NOTES.md.
         column_weights = jnp.broadcast_to(
             column_weights[:, None], (*row_weights.shape[:2], *column_weights.shape[1:])
         )
@@ -215,10 +215,10 @@ def weighted_sums_by_matmul(
 
 
 class WeightedPixels(NamedTuple):
-    """Pixel numbers and weights of each cell of K boxes, for rows and columns of pixels: (K, cells, n) each.
+    """Numbers and weights of the pixel rows and pixel columns of each cell of K boxes: (K, cells, n) each.
 
-    The number of a pixel is the number of the first pixel in its row, from `rows`, plus its column, from `columns`.
-    Entries of weight 0 are not pixels.
+    A pixel's number is the number of the first pixel of its row, from `rows`, plus its column, from `columns`.
+    Entries with weight 0 are padding and not pixels.
     """
 
     rows: tuple[Array, Array]
@@ -226,7 +226,7 @@ class WeightedPixels(NamedTuple):
 
     @property
     def pixels_per_cell(self) -> tuple[int, int]:
-        """Number of rows and columns of pixels per cell."""
+        """Number of pixel rows per cell, and number of pixel columns per cell."""
         return self.rows[0].shape[2], self.columns[0].shape[2]
 
     def all_pixels(self) -> tuple[Array, Array]:
@@ -242,7 +242,7 @@ class WeightedPixels(NamedTuple):
         return pixel, row_weights[:, :, None, row_index] * column_weights[:, None, :, column_index]
 
     def shift_pixel_numbers(self, num_preceding: Array) -> "WeightedPixels":
-        """Renumber the pixels for an array with `num_preceding`, (K,), further pixels in front."""
+        """Add `num_preceding`, (K,), to the pixel numbers of each box, for an array with more pixels in front."""
         (rows, row_weights), columns = self
         return WeightedPixels((rows + num_preceding[:, None, None], row_weights), columns)
 
@@ -250,7 +250,7 @@ class WeightedPixels(NamedTuple):
 def _gather_pixels(pixel_rows: Array, pixel_numbers: Array, gather_number: int) -> Array:
     """Gather `pixel_rows` at `pixel_numbers`, and widen 16-bit floats to float32.
 
-    16-bit floats are gathered as integers, because XLA for CPU casts a whole float array before the gather.
+    16-bit floats are gathered as integers, because XLA for CPU would widen the whole float array before the gather.
     """
     if not is_16_bit_float(pixel_rows.dtype):
         return jnp.take(pixel_rows, pixel_numbers, axis=0, mode="clip").astype(
@@ -267,7 +267,7 @@ def _weighted_sums(pixel_rows: Array, weighted_pixels: WeightedPixels) -> Array:
     for n, (u, v) in enumerate(np.ndindex(*weighted_pixels.pixels_per_cell)):
         pixel, weight = weighted_pixels.one_pixel(u, v)
         weight = weight.astype(total.dtype)[..., None]
-        # An infinity or a NaN times a weight of 0 is NaN.
+        # The product of an infinite or NaN pixel and a weight of 0 would be NaN.
         total = total + jnp.where(weight != 0, _gather_pixels(pixel_rows, pixel, n) * weight, 0)
     return total
 
@@ -279,9 +279,9 @@ def weighted_sums_by_gather(
     *,
     concatenates_arrays: bool,
 ) -> Array:
-    """Weighted sums over the pixels of each cell, (K, cells, cells, C). Box k reads array number `array_of_box[k]`.
+    """Weighted pixel sums of each cell, (K, cells, cells, C). Box k reads `pixel_arrays[array_of_box[k]]`.
 
-    With `concatenates_arrays`, several arrays are concatenated first. Otherwise a loop reads one box after another.
+    With `concatenates_arrays`, `pixel_arrays` are concatenated first; otherwise a loop processes one box after another.
     """
     if len(pixel_arrays) == 1:
         return _weighted_sums(pixel_arrays[0], weighted_pixels)
@@ -319,8 +319,8 @@ def scatter_weighted_cotangents(
 ) -> list[Array]:
     """Transpose of `weighted_sums_by_gather`: cotangents of the arrays, from dy (K, cells, cells, C).
 
-    `rows_per_array` has the number of rows of each array. A loop scatters one box after another, in `num_parts` groups
-    of rows of cells; each scatter adds pixels in order.
+    `rows_per_array` has the number of pixels of each array. A loop scatters one box after another, with its rows of
+    cells split into `num_parts` scatters. Each scatter adds pixels in order.
     """
     channels = dy.shape[-1]
     array_of_box, columns = jax.tree.map(

@@ -21,8 +21,8 @@ from jaxpool._kernels.dtypes import (
 Ties = Literal["first", "last", "split"]
 TieOrder = Literal[
     "first", "last", "last_nan"
-]  # "last_nan": the first of equal numbers, the last NaN
-Candidate = tuple[Array, ...]  # (value in the comparison dtype, value), perhaps with a flat tap
+]  # "last_nan": the first of tied numbers wins, but the last NaN wins
+Candidate = tuple[Array, ...]  # (value in the comparison dtype, value), optionally with a flat tap
 
 
 def to_comparison_dtype(x: Array) -> Array:
@@ -34,7 +34,7 @@ def to_comparison_dtype(x: Array) -> Array:
         bits = lax.bitcast_convert_type(x, jnp.uint16).astype(jnp.uint32) << np.uint32(16)
         return lax.bitcast_convert_type(bits, jnp.float32)
     if x.dtype == jnp.float8_e8m0fnu:
-        # The least value is a subnormal float32, which XLA may flush to 0. The bits have the same order.
+        # XLA may flush the least float8_e8m0fnu to 0, as it is subnormal in float32. Its bits sort like its values.
         bits = lax.bitcast_convert_type(x, jnp.uint8)
         return jnp.where(bits == np.uint8(255), np.float32(np.nan), bits.astype(jnp.float32))
     return cast(x, accumulator_dtype(x.dtype))
@@ -52,14 +52,14 @@ def from_comparison_dtype(y: Array, dtype: DType) -> Array:
 
 
 def comparison_dtype_identity(dtype: DType, kind: Kind) -> np.ndarray:
-    """Identity of a maximum or minimum of `dtype`, in the comparison dtype, as a constant."""
+    """Identity of a maximum or minimum of `dtype`, as a NumPy constant in the comparison dtype."""
     no_mesh = jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ()))
     with jax.ensure_compile_time_eval(), no_mesh:  # a constant has no sharding
         return np.asarray(to_comparison_dtype(jnp.asarray(reduction_identity(dtype, kind))))
 
 
 def challenger_wins(challenger: Array, current_best: Array, kind: Kind, ties: TieOrder) -> Array:
-    """Mask of elements of `challenger` that replace `current_best`, which comes before it."""
+    """Mask of elements of `challenger` that win over `current_best`, whose elements come earlier in the window."""
     loses, loses_or_ties = (lax.lt, lax.le) if kind == "max" else (lax.gt, lax.ge)
     if not is_float(current_best.dtype):
         return lax.bitwise_not(
@@ -80,9 +80,9 @@ def select_best_candidate(
 ) -> tuple[Array, ...]:
     """Value of the winning candidate, followed by its flat tap if the candidates have taps.
 
-    Without `nan_value`, `challenger_wins` takes two comparisons per candidate. With `nan_value`, one chain compares
-    numbers and a second chain looks for NaN, with one comparison per candidate each. If there is a NaN, the value is
-    `nan_value`, and the tap of the NaN is returned.
+    Without `nan_value`, `challenger_wins` takes two comparisons per candidate. With `nan_value`, one chain of selects
+    compares numbers and another chain looks for NaN, with one comparison per candidate each. If a candidate is NaN, the
+    value is `nan_value`, and the tap is the tap of the NaN.
     """
     beats, wins_or_ties = (lax.gt, lax.ge) if kind == "max" else (lax.lt, lax.le)
     compare = wins_or_ties if ties == "last" else beats
@@ -106,7 +106,7 @@ def select_best_candidate(
 
 
 def is_tied_with(a: Array, b: Array) -> Array:
-    """Mask of elements of a that tie with b."""
+    """Mask of elements of a that tie with the element of b at the same index."""
     if not is_float(a.dtype):
         return lax.eq(a, b)
     return lax.bitwise_or(lax.eq(a, b), lax.bitwise_and(lax.ne(a, a), lax.ne(b, b)))

@@ -16,12 +16,12 @@ def is_float(dtype: DType) -> bool:
 
 
 def is_16_bit_float(dtype: DType) -> bool:
-    """True for the 16-bit floats."""
+    """True for 16-bit floating-point dtypes."""
     return is_float(dtype) and jnp.dtype(dtype).itemsize == 2
 
 
 def bitcast_half_to_uint16(x: Array) -> Array:
-    """16-bit floats as uint16, other arrays unchanged: to move data that XLA for CPU would widen to float32."""
+    """Bitcast 16-bit floats to uint16, because XLA for CPU would move them as float32; other arrays are unchanged."""
     return lax.bitcast_convert_type(x, np.uint16) if is_16_bit_float(x.dtype) else x
 
 
@@ -37,7 +37,7 @@ def accumulator_dtype(dtype: DType) -> DType:
 
 
 def mean_dtype(dtype: DType) -> DType:
-    """Dtype of a mean of `dtype`, as in `jnp.mean`: floats as is, float64 for 64-bit integers, otherwise float32."""
+    """Dtype of a mean: `dtype` for floats, float64 for 64-bit integers, otherwise float32, as in `jnp.mean`."""
     if is_float(dtype):
         return jnp.dtype(dtype)
     return jnp.dtype(np.float64 if jnp.dtype(dtype) in (np.int64, np.uint64) else np.float32)
@@ -49,12 +49,12 @@ def as_float(x: Array) -> Array:
 
 
 def cast(x: Array, dtype: DType) -> Array:
-    """x in `dtype`. If x has this dtype, it is returned unchanged, including a weak type."""
+    """Cast x to `dtype`. If x has this dtype already, x is returned unchanged, including a weak type."""
     return x if x.dtype == dtype else x.astype(dtype)
 
 
 def widen_to_8_bits(x: Array) -> Array:
-    """Widen integers of 2 and 4 bits to 8 bits, because XLA lacks some operations for them."""
+    """Widen 2-bit and 4-bit integers to 8 bits, because XLA lacks some operations on narrower integers."""
     if not jnp.issubdtype(x.dtype, jnp.integer):
         return x
     byte_dtype = np.uint8 if jnp.issubdtype(x.dtype, jnp.unsignedinteger) else np.int8
@@ -62,13 +62,13 @@ def widen_to_8_bits(x: Array) -> Array:
 
 
 def index_dtype(num_values: int) -> DType:
-    """Narrowest unsigned dtype with at least `num_values` values."""
+    """Narrowest unsigned integer dtype that has at least `num_values` values."""
     dtypes = (np.uint8, np.uint16, np.uint32)
     return jnp.dtype(next(dtype for dtype in dtypes if num_values <= np.iinfo(dtype).max + 1))
 
 
 def reduction_identity(dtype: DType, kind: Kind) -> Any:
-    """Identity of a maximum or minimum, used as padding: an infinity, or the bound of a dtype without infinities."""
+    """Identity of a maximum or minimum, used as padding: an infinity, or a bound of a dtype without infinities."""
     if jnp.issubdtype(dtype, jnp.bool_):
         return np.asarray(kind == "min")
     bound = "min" if kind == "max" else "max"
@@ -76,5 +76,5 @@ def reduction_identity(dtype: DType, kind: Kind) -> Any:
         return np.asarray(getattr(jnp.iinfo(dtype), bound), dtype)
     with np.errstate(all="ignore"):
         value = np.asarray(-np.inf if kind == "max" else np.inf).astype(dtype)
-    is_infinite = np.isinf(value.astype(np.float32))  # several of the float8 types have no infinity
+    is_infinite = np.isinf(value.astype(np.float32))  # several float8 dtypes have no infinity
     return value if is_infinite else np.asarray(getattr(jnp.finfo(dtype), bound), dtype)

@@ -1,11 +1,11 @@
-"""Windowed folds: an associative `join_states` over all elements of a window, or over all windows of an element.
+"""Windowed folds: an associative `join` of all elements of a window, or of all windows that cover an element.
 
-A state is a tuple of arrays of one shape. Unlike a selection, a fold takes every element exactly once, so it halves a
-window into disjoint parts:
+A state is a tuple of arrays of equal shape. A fold joins every element exactly once, whereas a maximum may read an
+element twice. A fold therefore cuts a window into disjoint halves:
 
     7 taps    [a b c d e f g] = [a b c] join [d e f] join [g]
 
-A long window costs about 2 log2(length) joins per axis. JAX differentiates folds itself.
+A long window costs about 2 log2(length) joins per axis. JAX differentiates folds, without custom derivative rules.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ Join = Callable[[State, State], State]
 def _fold_axis(
     state: State, join: Join, axis: int, num_taps: int, dilation: int, stride: int, num_windows: int
 ) -> State:
-    """Fold `num_windows` windows along an axis, of `num_taps` elements each."""
+    """Join the elements of each of `num_windows` windows along an axis; a window has `num_taps` elements."""
 
     def state_at_tap(state: State, tap: int) -> State:
         starts, outs, strides = [tap * dilation], [num_windows], [stride]
@@ -50,7 +50,7 @@ def _pad_state(
 
 
 def fold_windows(state: State, fills: Sequence[Any], window: Window, join: Join) -> State:
-    """Join the elements of each window; padding holds `fills`."""
+    """Join the elements of each window; `fills` are the values of the padding, one per array of `state`."""
     pairs = zip(state, fills, strict=True)
     state = tuple(slices.pad_input(array, window, fill) for array, fill in pairs)
     for dim in reversed(window.dims):
@@ -60,7 +60,7 @@ def fold_windows(state: State, fills: Sequence[Any], window: Window, join: Join)
 
 
 def fold_covering_windows(state: State, fills: Sequence[Any], window: Window, join: Join) -> State:
-    """Join the windows that cover each input element; an element that no window covers gets `fills`."""
+    """Join the states of the windows that cover each input element; an element that no window covers gets `fills`."""
     for dim in window.dims:
         padding, crop = (
             (dim.span - 1, dim.span - 1, dim.stride - 1),

@@ -1,9 +1,9 @@
-"""Integer keys in the order of floats, for exact comparisons of subnormal numbers and for comparisons in one step.
+"""Integer keys in the order of floats: one integer comparison of keys is exact for NaN and for subnormal numbers.
 
-XLA for CPU treats subnormal floats as zeros in comparisons: 1e-42 equals 0, and the maximum of both depends on their
-order. Folded reductions and scans on CPU therefore compare `to_sort_keys`, where -0 comes before +0. Rank pools compare
-`zero_tied_sort_keys`, where both zeros have one key. 8-bit floats have the keys of float32. Integers are their own
-keys.
+XLA for CPU treats subnormal floats as zeros in comparisons: 1e-42 equals 0, and max(0, 1e-42) depends on the order of
+the operands. Reductions in chunks and scans on CPU therefore compare `to_sort_keys`, where -0 comes before +0. Rank
+pools compare `zero_tied_sort_keys`, where both zeros have one key. 8-bit floats have the keys of float32. The key of
+an integer is the integer itself.
 """
 
 from typing import Literal
@@ -21,30 +21,30 @@ _BITCAST_DTYPES = (jnp.float16, jnp.bfloat16, jnp.float32, jnp.float64)
 
 
 def _flip_bits_of_negatives(bits: Array) -> Array:
-    """Convert float bits to integers in numeric order, or back: invert all bits but the sign of negative numbers."""
+    """Convert float bits to integers in numeric order, or back: invert all bits except the sign of negative numbers."""
     shift = lax.full_like(bits, 8 * bits.dtype.itemsize - 1)
     mask = lax.full_like(bits, np.iinfo(bits.dtype).max)
     return lax.bitwise_xor(bits, lax.bitwise_and(lax.shift_right_arithmetic(bits, shift), mask))
 
 
 def _widen_8_bit_floats(x: Array) -> Array:
-    """Convert x to the comparison dtype, unless it is a float with keys of its own width."""
+    """Convert x to the comparison dtype, unless x is a 16-, 32- or 64-bit float, whose keys have the width of x."""
     return x if x.dtype in _BITCAST_DTYPES else to_comparison_dtype(x)
 
 
 def to_sort_keys(x: Array, nan_position: NaNPosition) -> Array:
-    """Integer keys in the order of x. NaN gets the least or greatest key, and -0 comes just before +0."""
+    """Integer keys in the order of x. NaN gets the least or the greatest key, and -0 comes directly before +0."""
     x = _widen_8_bit_floats(x)
     return bits_to_sort_keys(float_bits(x), x.dtype, nan_position) if is_float(x.dtype) else x
 
 
 def float_bits(x: Array) -> Array:
-    """Bits of floats as signed integers."""
+    """Bits of the floats x as signed integers of the same width."""
     return lax.bitcast_convert_type(x, np.dtype(f"int{8 * x.dtype.itemsize}"))
 
 
 def bits_to_sort_keys(bits: Array, dtype: DType, nan_position: NaNPosition) -> Array:
-    """`to_sort_keys` for floats of `dtype` that are passed as their bits."""
+    """Sort keys as from `to_sort_keys`, for floats of `dtype` that are passed as the integers from `float_bits`."""
     info = np.iinfo(bits.dtype)
     infinity = np.asarray(np.inf).astype(dtype).view(bits.dtype)
     magnitude = lax.bitwise_and(bits, lax.full_like(bits, info.max))
@@ -64,7 +64,7 @@ def from_sort_keys(sort_keys: Array, dtype: DType) -> Array:
 
 
 def _floats_from_bits(bits: Array, dtype: DType) -> Array:
-    """Floats of `dtype` from the bits of the result of `_widen_8_bit_floats`."""
+    """Convert the bits of floats that `_widen_8_bit_floats` returned back to floats of `dtype`."""
     if dtype in _BITCAST_DTYPES:
         return lax.bitcast_convert_type(bits, dtype)
     return from_comparison_dtype(lax.bitcast_convert_type(bits, jnp.float32), dtype)
@@ -90,22 +90,19 @@ def from_zero_tied_sort_keys(sort_keys: Array, dtype: DType) -> Array:
 
 
 def _convert_sign_magnitude(bits: Array) -> Array:
-    """Convert sign and magnitude to integers in numeric order, or back; -0 becomes +0."""
+    """Convert sign-magnitude bits to integers in numeric order, or back; -0 becomes +0."""
     lowest = lax.full_like(bits, jnp.iinfo(bits.dtype).min)
     return lax.select(lax.lt(bits, lax.full_like(bits, 0)), lowest - bits, bits)
 
 
 def min_or_max_key(dtype: DType, is_max: bool) -> np.ndarray:
-    """Least or, with `is_max`, greatest value of a key dtype.
-
-    `zero_tied_sort_keys` of floats never reach it; integers may.
-    """
+    """Least value of a key dtype, or the greatest with `is_max`. Keys of floats never have this value; integers may."""
     info = jnp.iinfo(dtype)
     return np.asarray(info.max if is_max else info.min, dtype)
 
 
 def tie_zero_keys(sort_keys: Array, dtype: DType) -> Array:
-    """Map the keys of -0 and +0 to one key, preserving the order."""
+    """Map the sort keys of -0 and +0 to one key, and preserve the order of all other keys."""
     if not is_float(dtype):
         return sort_keys
     shift = lax.full_like(sort_keys, 8 * sort_keys.dtype.itemsize - 1)
@@ -121,7 +118,7 @@ def has_sign_bit(x: Array) -> Array:
 def set_sign_of_zeros(y: Array, negative_mask: Array) -> Array:
     """Set zeros of y to -0 where `negative_mask` is True, and to +0 elsewhere.
 
-    Zeros are found by their bits, because XLA for CPU treats subnormal floats as zeros.
+    Zeros are found by their bits, because XLA for CPU treats subnormal floats as zeros in comparisons.
     """
     wide = _widen_8_bit_floats(y)
     bits = float_bits(wide)
@@ -133,7 +130,7 @@ def set_sign_of_zeros(y: Array, negative_mask: Array) -> Array:
 
 
 def constant_sort_key(value: np.ndarray, nan_position: NaNPosition) -> np.ndarray:
-    """Key of one number, as a constant."""
+    """Sort key of a single number, as a NumPy constant."""
     no_mesh = jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ()))
     with jax.ensure_compile_time_eval(), no_mesh:
         return np.asarray(to_sort_keys(jnp.asarray(value), nan_position))

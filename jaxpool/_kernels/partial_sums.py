@@ -1,13 +1,13 @@
 """Sums of the rows of segments by scatters that add one row after another, with partial sums for long segments.
 
-The rounding error of n float32 values added one by one grows with n: the sum of 2**25 ones stays at 2**24. Therefore
-the output gets further rows for partial sums, and the plan decides which rows of x they sum. A second scatter, of far
-fewer rows, adds the partial sums to the segments that own them:
+The rounding error of n float32 values added one by one grows with n: the sum of 2**25 ones stays at 2**24. The
+output therefore has more rows, for partial sums, and the plan decides which rows of x each partial sum adds. A second
+scatter, of far fewer rows, adds each partial sum to the segment that owns the partial sum:
 
     x        a b c d | e f g h | i j k l      ids 0 0 0 0 | 0 0 1 1 | 1 1 1 2, sorted, in blocks of four rows
     sums     segments 0, g+h, l               partial sums a+b+c+d, e+f, i+j+k, owned by 0, 0, 1
 
-The output row of each row depends on the ids alone, so results have the same bits on every run.
+The output row of each row of x depends only on the segment ids, so results have the same bits on every run.
 """
 
 import jax
@@ -18,20 +18,20 @@ from jax import numpy as jnp
 from jaxpool._kernels.predicates import all_true_across_vmap
 from jaxpool._plan.segments import PartialSums, plan_partial_sums
 
-# The output row of each row of x, and the segment that owns each partial sum.
+# Output row of each row of x, and id of the segment that owns each partial sum.
 RowsAndOwners = tuple[Array, Array]
 
 
 def segment_sums_in_order(
     x: Array, segment_ids: Array, num_segments: int, is_sorted: bool
 ) -> Array:
-    """Sum of the rows of each segment, (num_segments, ...); rows with ids out of range are left out."""
+    """Sum of the rows of x in each segment, (num_segments, ...); rows with ids out of range are left out."""
     levels = plan_partial_sums(x.shape[0], num_segments, is_sorted) if x.dtype == np.float32 else ()
     if not levels:
         return jax.ops.segment_sum(x, segment_ids, num_segments, is_sorted, mode="drop")
     y = jnp.zeros((num_segments + sum(level.num_sums for level in levels), *x.shape[1:]), x.dtype)
     start = num_segments
-    # Rows of y from `num_segments` on are partial sums, which no id may name.
+    # Rows of y from `num_segments` on hold partial sums, so ids in that range are replaced by -1 and dropped.
     segment_ids = jnp.where(
         (segment_ids >= 0) & (segment_ids < num_segments), segment_ids, np.int32(-1)
     )
@@ -55,7 +55,7 @@ def _scatter_add_rows(y: Array, output_rows: Array, x: Array) -> Array:
 def _output_rows_of_runs(
     segment_ids: Array, num_segments: int, first_partial_row: int, plan: PartialSums
 ) -> RowsAndOwners:
-    """Each block has a partial sum for the segment of its first row."""
+    """Output rows for sorted ids: each block of rows has a partial sum for the segment of its first row."""
     padding = plan.num_sums * plan.rows - segment_ids.shape[0]
     ids = lax.pad(segment_ids, np.int32(-1), [(0, padding, 0)]).reshape(plan.num_sums, plan.rows)
     sum_rows = first_partial_row + lax.broadcasted_iota(np.int32, ids.shape, 0)
@@ -66,7 +66,7 @@ def _output_rows_of_runs(
 def _output_rows_of_blocks(
     segment_ids: Array, num_segments: int, first_partial_row: int, plan: PartialSums
 ) -> RowsAndOwners:
-    """Each block except the first has a partial sum for every segment."""
+    """Output rows for few segments: each block of rows except the first has a partial sum for every segment."""
     block = lax.div(lax.iota(np.int32, segment_ids.shape[0]), np.int32(plan.rows))
     is_partial = (block > 0) & (segment_ids >= 0)
     rows = jnp.where(
@@ -76,16 +76,16 @@ def _output_rows_of_blocks(
 
 
 def _multiplicative_hash(numbers: Array) -> Array:
-    """Hash with evenly distributed upper bits for consecutive or equidistant numbers."""
+    """Integer hash whose upper bits are evenly distributed for consecutive or equidistant `numbers`."""
     return numbers * np.uint32(0x9E3779B1)
 
 
 def _output_rows_by_sampling(
     segment_ids: Array, num_segments: int, first_partial_row: int, plan: PartialSums
 ) -> RowsAndOwners:
-    """A long segment has 2**bits - 1 partial sums, by its number of rows in a sample.
+    """Output rows with 2**bits - 1 partial sums per long segment; bits depends on its number of rows in a sample.
 
-    A hash distributes chunks of consecutive rows over the segment itself and its partial sums.
+    A hash distributes chunks of consecutive rows over the segment's own output row and its partial sums.
     """
     num_rows, chunk_size = segment_ids.shape[0], plan.sample_stride
     chunks = lax.iota(np.uint32, num_rows // chunk_size)
@@ -101,11 +101,11 @@ def _output_rows_by_sampling(
         num_partial = lax.shift_left(lax.full_like(num_bits, 1), num_bits) - 1
         partial_ends = jnp.cumsum(num_partial)
         clipped_ids = lax.clamp(np.int32(0), segment_ids, np.int32(num_segments - 1))
-        table = (partial_ends - num_partial) * 32 + num_bits  # one gather per row, not two
+        table = (partial_ends - num_partial) * 32 + num_bits  # packed for a single gather
         entry = table.at[clipped_ids].get(mode="promise_in_bounds")
         hashes = _multiplicative_hash(lax.div(lax.iota(np.uint32, num_rows), np.uint32(chunk_size)))
         sum_index = lax.shift_right_logical(hashes, np.uint32(32) - (entry & 31).astype(np.uint32))
-        sum_index = sum_index.astype(np.int32)  # 0 if `num_bits` is 0
+        sum_index = sum_index.astype(np.int32)  # 0 if `num_bits` is 0: a shift by 32 gives 0
         is_partial = (sum_index > 0) & (segment_ids == clipped_ids)
         owners = jnp.searchsorted(partial_ends, lax.iota(np.int32, plan.num_sums), side="right")
         output_rows = jnp.where(

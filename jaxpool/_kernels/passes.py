@@ -1,4 +1,4 @@
-"""One pass over an array: at each output position, join one term per tap.
+"""One pass over an array: at each output position, join one term per tap (offset in the window).
 
 All dense windowed kernels are passes with different terms and joins:
 
@@ -7,9 +7,9 @@ All dense windowed kernels are passes with different terms and joins:
     sum                the element, added                           window   reads elements
     its transpose      the cotangent, added                         element  reads windows
 
-`_geometry.access` computes which elements exist at each position. The plan's `Layout` cuts the result into regions:
-XLA for CPU vectorises regions without padding, and elements are missing only at the ends of an axis. The transpose
-of a strided pass has phases. Each phase is an expression of its own, and the results are interleaved.
+`_geometry.access` computes which elements each position reads. The plan's `Layout` cuts the result into regions: XLA
+for CPU vectorises regions without padding, and only the ends of an axis read padding. The transpose of a pass with
+stride s has s phases: phase p computes every s-th position from p on. The results of the phases are interleaved.
 """
 
 import functools
@@ -28,7 +28,7 @@ PadToRegion = Callable[..., Array]  # (slice, fill=...) -> the slice padded to t
 T = TypeVar("T")  # an array or a tuple of arrays
 TermFunction = Callable[
     [int, Sequence[Array], PadToRegion], T
-]  # (tap, a slice of each array, grow) -> a term
+]  # (tap, a slice of each array, pad_to_region) -> a term
 
 
 def add_terms(terms: Sequence[Array]) -> Array:
@@ -37,7 +37,7 @@ def add_terms(terms: Sequence[Array]) -> Array:
 
 
 class Source(NamedTuple):
-    """Arrays with common accesses, the fill values of missing elements, and the phases along each axis."""
+    """Arrays that a pass reads at the same positions, their fill values for padding, and the phases along each axis."""
 
     arrays: Sequence[Array]
     fill_values: Sequence[Any]
@@ -51,15 +51,15 @@ def run_pass(
     term_at_tap: TermFunction[T],
     join_terms: Callable[[Sequence[T]], Any],
 ) -> Any:
-    """Carry out a pass along `axes`: `join_terms(terms)` at each position, with the terms in the order of the taps.
+    """Run a pass along `axes`: `join_terms(terms)` at each output position, with the terms in the order of the taps.
 
-    In a region without any element of the array, the only term has tap 0 and consists of fill values.
+    In a region that reads only padding, there is a single term: it has tap 0 and consists of fill values.
     """
     region_order = sorted(range(len(axes)), key=axes.__getitem__)
     phase_order = region_order if layout.minor_axis_last else region_order[::-1]
 
     def compute_region(cuts: Sequence[Region]) -> Any:
-        """Positions of one region, with the phases interleaved."""
+        """Results at the output positions of one region, with the phases interleaved."""
         is_padded = layout.read_mode == "padded"
         inputs = [_pad_source(s, axes, cuts) for s in sources] if is_padded else sources
 
@@ -97,7 +97,7 @@ def run_pass(
     def concatenate_regions(results: list[Any], axis_index: int) -> Any:
         return jax.tree.map(lambda *parts: slices.concatenate(parts, axes[axis_index]), *results)
 
-    # Join the minor axis last for every order of `axes`: XLA vectorises other orders less.
+    # Concatenate regions along the minor axis last for every order of `axes`: XLA vectorises other orders less.
     indices = itertools.product(*[range(len(column)) for column in layout.axis_regions])
     choices = itertools.product(*layout.axis_regions)
     parts = {index: compute_region(cuts) for index, cuts in zip(indices, choices, strict=True)}
@@ -105,7 +105,7 @@ def run_pass(
 
 
 def _phases_that_read(source_phases: Sequence[Phases], region: Region) -> range:
-    """Phases up to the last phase that reads an element; all later phases are zeros."""
+    """Phases of a region up to the last phase that reads an element; all later phases hold zeros."""
     readers = [
         p
         for p in range(region.num_phases)
@@ -117,7 +117,7 @@ def _phases_that_read(source_phases: Sequence[Phases], region: Region) -> range:
 def _term_args(
     source: Source, axes: Sequence[int], regions: Sequence[Region], phase_per_axis: tuple[int, ...]
 ) -> Iterator[tuple[int, list[Array], PadToRegion]]:
-    """Arguments of each term of a phase that reads an element, in the order of the taps."""
+    """Arguments of the term function for each tap of a phase that reads an element, in the order of the taps."""
     accesses = [phases[phase] for phases, phase in zip(source.phases, phase_per_axis, strict=True)]
     strides = [access.stride for access in accesses]
     for pairs in itertools.product(*[access.tap_offsets for access in accesses]):
@@ -134,9 +134,9 @@ def _term_args(
 
 
 def _pad_source(source: Source, axes: Sequence[int], regions: Sequence[Region]) -> Source:
-    """Pad the arrays along each axis that the region exceeds, and slice them to the elements that it reads.
+    """Pad the arrays along each axis where the region reads padding, and crop elements that the region does not read.
 
-    Other axes are not sliced, because XLA for CPU copies a slice that many terms read.
+    Axes without padding are not cropped, because XLA for CPU copies a slice that many terms read.
     """
     arrays, phases = source.arrays, []
     for axis, accesses, region in zip(axes, source.phases, regions, strict=True):

@@ -1,11 +1,11 @@
 """Patches of adaptive windows, with one axis of windows and one axis of taps for each pooled axis.
 
-The windows have about equal length. Elements in several windows are repeated, and short windows are padded:
+Adaptive windows have about equal lengths. Elements in several windows are repeated, and short windows are padded:
 
     axis        0 1 2 3 4            3 windows: [0 1] [1 2 3] [3 4]
     patches     0 1 .  1 2 3  3 4 .
 
-The positions depend only on the shapes, so both directions are slices or gathers, without scatters.
+The positions depend only on the shapes, so extraction and its transpose are reshapes or gathers, without scatters.
 """
 
 import functools
@@ -33,7 +33,7 @@ def _dims_in_axis_order(window: Window) -> list[Axis]:
 
 
 def tap_axes(window: Window) -> tuple[int, ...]:
-    """Axes of the taps in the patches, in the order of the window's axes."""
+    """Axes of the patches that hold the taps of a window, in the order of `window.axes`."""
     return tuple(axis + sorted(window.axes).index(axis) + 1 for axis in window.axes)
 
 
@@ -47,7 +47,7 @@ def patches_shape(input_shape: Sequence[Any], window: Window) -> tuple[Any, ...]
 def split_adjacent_windows(x: Array, window: Window) -> Array:
     """Split each axis of adjacent windows into an axis of windows and an axis of taps.
 
-    Each reshape splits one axis, because jax refuses to split several axes at once if the type has a sharding.
+    Each reshape splits one axis, because jax refuses to split several axes at once if the type of x has a sharding.
     """
     for dim in reversed(_dims_in_axis_order(window)):
         sizes = (dim.out, dim.window)
@@ -56,9 +56,9 @@ def split_adjacent_windows(x: Array, window: Window) -> Array:
 
 
 def extract_patches(x: Array, window: Window, fill: Any) -> Array:
-    """Extract the windows of x, with `fill` for taps without an element. Linear in x if `fill` is 0."""
+    """Extract the windows of x, with `fill` for taps without an element. The map is linear in x if `fill` is 0."""
     v: Any = np.asarray(fill, x.dtype)[()]
-    for dim in reversed(window.dims):  # first axis last: the largest gather copies rows
+    for dim in reversed(window.dims):  # first axis last, so that the largest gather copies rows
         if isinstance(dim, RaggedAxis):
             x = jnp.take(x, _tap_positions(dim).reshape(-1), dim.axis, mode="fill", fill_value=v)
     return split_adjacent_windows(x, window)
@@ -82,7 +82,7 @@ def add_up_patches(patches: Array, window: Window) -> Array:
     return patches
 
 
-# Tables of positions: constants of the program, or computed by the program where constants would be long.
+# Tables of positions are constants of the program, or are computed by the program where constants would be long.
 
 
 def _numpy_or_jax_numpy(dim: Axis) -> Any:
@@ -99,10 +99,10 @@ def _tap_positions(dim: RaggedAxis) -> Any:
 
 
 def _indices_of_copies(dim: RaggedAxis) -> list[Any]:
-    """Indices of all copies of each position among the taps of all windows, in the order of the windows.
+    """Indices of all copies of each input position among the taps of all windows along an axis.
 
-    Each vector has one copy of every position. A position with fewer copies than vectors gets an index out of
-    bounds, which is unique to the position.
+    Vector k of the list holds the index of copy k of every position, in the order of the windows. For a position with
+    fewer copies, the index is out of bounds and differs from the index of every other position.
     """
     xp = _numpy_or_jax_numpy(dim)
     position = xp.arange(dim.size, dtype=np.int32)
@@ -120,7 +120,7 @@ def _indices_of_copies(dim: RaggedAxis) -> list[Any]:
 
 
 def taps_inside_mask(window: Window, ndim: int) -> Array:
-    """Mask of the taps that hold elements, for adjacent windows; size 1 along batch axes."""
+    """Mask of the taps that hold elements, as before `split_adjacent_windows`, with size 1 along batch axes."""
     masks = [
         _tap_positions(dim).reshape(-1) < dim.size
         if isinstance(dim, RaggedAxis)
@@ -131,7 +131,7 @@ def taps_inside_mask(window: Window, ndim: int) -> Array:
 
 
 def max_of_patches(patches: Array, window: Window, *, loses_nan: bool, plan: Fold | None) -> Array:
-    """Maximum of each window."""
+    """Maximum of each window, from its patches."""
     axes = tap_axes(window)
     return lax.squeeze(
         reducing.max_or_min_over_axes(patches, axes, "max", loses_nan=loses_nan, plan=plan), axes
@@ -139,7 +139,7 @@ def max_of_patches(patches: Array, window: Window, *, loses_nan: bool, plan: Fol
 
 
 def attains_max(patches: Array, y: Array, window: Window) -> Array:
-    """Mask of the elements that tie with the maximum y of their window."""
+    """Mask of the elements of `patches` that tie with the maximum y of their window."""
     maximum, mask = lax.expand_dims(y, tap_axes(window)), None
     if window.is_padded:
         mask = slices.broadcast_like(
@@ -149,9 +149,9 @@ def attains_max(patches: Array, y: Array, window: Window) -> Array:
 
 
 def tap_of_max(patches: Array, y: Array, window: Window, ties: TieOrder) -> Array:
-    """Flat tap of the maximum y of each window.
+    """Flat (row-major) tap of the maximum y of each window.
 
-    A reduction over the taps finds it, so the program size does not depend on the window.
+    A reduction over the taps finds the tap of y, so the program size does not depend on the window size.
     """
     tied, axes = attains_max(patches, y, window), tap_axes(window)
 
@@ -165,7 +165,7 @@ def tap_of_max(patches: Array, y: Array, window: Window, ties: TieOrder) -> Arra
 
 
 def one_hot_of_tap(tap: Array, window: Window) -> Array:
-    """Mask of the patches that is True at the flat `tap` of each window."""
+    """Mask in the shape of the patches that is True at the flat (row-major) `tap` of each window."""
     axes = tap_axes(window)
     shape = patches_shape(tap.shape, window)
     return reducing.one_hot_of_flat_index(lax.expand_dims(tap, axes), shape, axes, False)

@@ -1,7 +1,7 @@
 """Flat positions of elements in the unpadded input, and gathers and scatters by position.
 
-A position is an int32, row-major over the pooled axes in the order of `axes`, within one element of the batch axes (all
-other axes). Argmax pools and unpooling convert taps to positions here.
+A position is a row-major int32 index over the pooled axes, in the order of `axes`, for one index along the batch axes
+(all other axes). Argmax pools and unpooling use this module to convert taps to positions.
 """
 
 import functools
@@ -26,20 +26,20 @@ from jaxpool._kernels.dtypes import (
 from jaxpool._plan.layout import group_axes
 from jaxpool._plan.program_length import is_constant_table
 
-# An int32 array, of NumPy (a constant of the program) or of jax (computed by the program).
+# An int32 array: a NumPy array is a constant of the program, a jax array is computed by the program.
 IntArray = Any
 
 _DROP = lax.GatherScatterMode.FILL_OR_DROP
 
 
 def int32_iota(num_values: int) -> IntArray:
-    """`arange(count)` in int32: a NumPy constant, or an iota where the constant would be too long."""
+    """`arange(num_values)` in int32: a NumPy constant, or a jax iota if a constant would be too long."""
     xp: Any = np if is_constant_table(num_values) else jnp
     return xp.arange(num_values, dtype=np.int32)
 
 
 def scaled_floor_division(table: FloorDivisionTable, factor: IntArray, addend: int = 0) -> IntArray:
-    """`(multiplier * numerator + addend) // denominator` in int32, without overflow."""
+    """`(factor * table.numerator + addend) // table.denominator` in int32, without overflow."""
     if not is_constant_table(table.num_entries):
         return _binary_long_division(table, factor, addend)
     whole, rest = table.divmod_arrays()
@@ -53,9 +53,9 @@ def scaled_floor_division(table: FloorDivisionTable, factor: IntArray, addend: i
 
 
 def _binary_long_division(table: FloorDivisionTable, factor: IntArray, addend: int) -> Array:
-    """`scaled_floor_division` by binary long division.
+    """`scaled_floor_division` by binary long division, one bit of `factor` per loop step.
 
-    The denominator is below 2**31, so twice a remainder fits in uint32.
+    The denominator is below 2**31, so twice a remainder of the division fits in uint32.
     """
     q_step, r_step = (np.uint32(part) for part in divmod(table.numerator, table.denominator))
     bits, denominator = (jnp.asarray(factor).astype(np.uint32), np.uint32(table.denominator))
@@ -77,14 +77,14 @@ def _binary_long_division(table: FloorDivisionTable, factor: IntArray, addend: i
 
 
 def ragged_window_bounds(dim: RaggedAxis, window_numbers: IntArray) -> tuple[IntArray, IntArray]:
-    """Start position and last tap inside the input of the windows `window_numbers`."""
+    """Start position of each window in `window_numbers`, and its last tap that is inside the input."""
     table = FloorDivisionTable(dim.out + 1, dim.size, dim.out)
     start = scaled_floor_division(table, window_numbers)
     return start, scaled_floor_division(table, window_numbers + 1, dim.out - 1) - start - 1
 
 
 def window_starts(dim: Axis) -> IntArray:
-    """Position of the first tap of each window, negative in the low padding."""
+    """Position of the first tap of each window along an axis; negative in the low padding."""
     if isinstance(dim, RaggedAxis):
         return ragged_window_bounds(dim, int32_iota(dim.out))[0]
     return int32_iota(dim.out) * np.int32(dim.stride) - np.int32(dim.low)
@@ -98,7 +98,7 @@ def num_taps_inside_windows(dim: Axis) -> IntArray:
 
 
 def covered_by_windows_mask(dim: Axis) -> IntArray | None:
-    """Mask of the elements of an axis that are in at least one window, or None for all elements."""
+    """Mask of the elements along an axis that are in at least one window, or None if all elements are."""
     if is_constant_table(dim.size) or access.covers_all_elements(dim):
         return access.covered_elements_mask(dim)
     positions = int32_iota(dim.size) + np.int32(dim.low)
@@ -113,7 +113,7 @@ def covered_by_windows_mask(dim: Axis) -> IntArray | None:
 
 
 def unravel_index(flat_index: Any, sizes: Sequence[int]) -> list[Array]:
-    """Index along each axis of row-major positions in an array of `sizes`."""
+    """Index along each axis from a row-major flat index in an array of `sizes`, like `jnp.unravel_index`."""
     indices: list[Array] = []
     for size in reversed(sizes):
         divisor = lax.full_like(flat_index, size)
@@ -127,8 +127,8 @@ def flat_position_of_tap(
 ) -> Array:
     """Position of the row-major `flat_tap` of each window, in an input of `sizes` along the axes of `window`.
 
-    `starts[i]` holds the position of the first tap along axis i, negative in the low padding. It is an
-    int32 array, constant or traced, that has the rank of `flat_tap` and broadcasts to it.
+    `starts[i]` holds the position of each window's first tap along axis i, negative in the low padding. `starts[i]` is
+    an int32 array, constant or traced, that has the rank of `flat_tap` and broadcasts to `flat_tap`.
     """
     taps, unit = unravel_index(flat_tap.astype(np.int32), window.window_shape), 1
     position = lax.full_like(taps[0], 0)
@@ -140,7 +140,7 @@ def flat_position_of_tap(
 
 @functools.partial(jax.jit, static_argnums=1)
 def input_position_of_tap(flat_tap: Array, window: Window) -> Array:
-    """Position in the unpadded input of the `flat_tap` of each window.
+    """Position in the unpadded input of the element at `flat_tap` of each window.
 
     The axes of `flat_tap` are in the order of `ragged_first_permutation`, and the axes of the result in the order of
     the output.
@@ -154,10 +154,10 @@ def input_position_of_tap(flat_tap: Array, window: Window) -> Array:
 
 
 def indices_to_positions(indices: Array, num_positions: int) -> Array:
-    """`indices` of any integer dtype as positions; indices outside [0, num_positions) become `num_positions`.
+    """Convert `indices` to int32; indices outside [0, num_positions) become `num_positions`.
 
-    The barrier hides constant indices from XLA, which would otherwise evaluate their gathers and scatters with its
-    slow interpreter during compilation.
+    The barrier hides constant indices from XLA. Otherwise XLA would evaluate gathers and scatters at constant indices
+    with a slow interpreter during compilation.
     """
     indices = lax.optimization_barrier(indices)
     if jnp.dtype(indices.dtype).itemsize < 4:
@@ -173,7 +173,7 @@ def _collapse_axes_to_last(x: Array, axes: Sequence[int]) -> Array:
 
 
 def _uncollapse_axes(x: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
-    """Undo `_collapse_axes_to_last`; the axes get `sizes`."""
+    """Invert `_collapse_axes_to_last`: split the last axis into axes of `sizes`, and move them to `axes`."""
     return jnp.moveaxis(lax.reshape(x, (*x.shape[:-1], *sizes)), range(-len(axes), 0), axes)
 
 
@@ -190,7 +190,7 @@ def _gather_along_last_axis(x: Array, position: Array) -> Array:
 
 
 def gather_at_position(x: Array, position: Array, axes: Sequence[int]) -> Array:
-    """Gather elements of x at `position`. Linear in x, and the transpose adds in the accumulator dtype."""
+    """Gather elements of x at `position`. The map is linear in x, and its transpose adds in the accumulator dtype."""
     wide = x.astype(accumulator_dtype(x.dtype))
     y = _gather_along_last_axis(
         _collapse_axes_to_last(wide, axes), _collapse_axes_to_last(position, axes)
@@ -201,8 +201,8 @@ def gather_at_position(x: Array, position: Array, axes: Sequence[int]) -> Array:
 def gather_at_flat_index(x: Array, flat_index: Array, axes: Sequence[int], from_end: bool) -> Array:
     """Gather the element of x at the row-major `flat_index` along `axes`, which have size 1 in `flat_index`.
 
-    With `from_end`, the index counts from the end. An index out of bounds reads an arbitrary element. x is not
-    transposed.
+    With `from_end`, the index counts from the last element backwards. An index out of bounds reads an arbitrary
+    element. The axes of x are not transposed.
     """
     sizes = [x.shape[axis] for axis in axes]
     batch_axes = tuple(axis for axis in range(x.ndim) if axis not in axes)
@@ -228,10 +228,10 @@ def scatter_add_at_position(
 def scatter_last_wins(
     y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int]
 ) -> Array:
-    """Scatter y into zeros of `sizes`; if several elements share a position, the last element is stored.
+    """Scatter y into zeros of `sizes`; if several elements have one position, the last element is stored.
 
-    A scatter may write in any order. Therefore `scatter_max` finds the number of the last element at each position,
-    which does not depend on the order, and a gather reads that element. Positions without an element hold 0.
+    A scatter may write in any order. `scatter_max`, which does not depend on the order, therefore finds the number of
+    the last element at each position, and a gather reads the last element. Positions without an element hold 0.
     """
     elements, targets = _collapse_axes_to_last(y, axes), _collapse_axes_to_last(position, axes)
     if elements.shape[-1] == 0:
@@ -246,9 +246,9 @@ def scatter_last_wins(
 def drop_overwritten_positions(
     position: Array, axes: Sequence[int], sizes: Sequence[int], *, writes_in_order: bool
 ) -> Array:
-    """Replace each position that a later element also has by the product of `sizes`, which is out of bounds.
+    """Replace each position that a later element also has by an index out of bounds, the product of `sizes`.
 
-    The positions in bounds are then distinct. `writes_in_order` means that scatters write one element after another.
+    All positions in bounds are then distinct. `writes_in_order` tells that the platform's scatters write in order.
     """
     if position.size == 0:
         return position
@@ -274,9 +274,9 @@ def _pooled_axes_permutation(ndim: int, axes: Sequence[int]) -> list[int]:
 
 
 def _scatter_indices(position: Array, axes: Sequence[int], shape: Sequence[int]) -> Array:
-    """Scatter indices into an array of `shape` whose axes from the first pooled axis on are collapsed into one.
+    """Scatter indices into an array of `shape` whose axes, from the first pooled axis on, are collapsed into one axis.
 
-    The indices are in row-major order of the elements along `axes`. The last axis of the result has size 1.
+    The indices are ordered by the row-major order of the elements along `axes`. The last axis of the result has size 1.
     """
     sizes, first_axis = [shape[axis] for axis in axes], min(axes)
     strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
@@ -311,11 +311,11 @@ def scatter_in_order(
     *,
     accumulate: bool = False,
 ) -> Array:
-    """`scatter_last_wins`, or `scatter_add_at_position` if `accumulate`, by a scatter that writes in order.
+    """`scatter_last_wins`, or `scatter_add_at_position` if `accumulate`, by one scatter that writes in order.
 
-    It is for platforms that write one element of a scatter after another. `position` comes from
-    `indices_to_positions`. The axes from the first pooled axis on are collapsed into one, and elements are written in
-    row-major order of `axes`. Leading batch axes stay, so XLA can keep the batch sharded. Flat indices are int32.
+    Only for platforms whose scatters write one element after another. `position` comes from `indices_to_positions`.
+    The axes from the first pooled axis on are collapsed into one, and elements are written in row-major order of
+    `axes`. Leading batch axes are not collapsed, so XLA can keep the batch sharded. Flat indices are int32.
     """
     shape = list(y.shape)
     for axis, size in zip(axes, sizes, strict=True):
@@ -354,9 +354,9 @@ def gather_in_order(x: Array, position: Array, axes: Sequence[int]) -> Array:
 
 
 def scatter_at_sorted(y: Array, position: Array, axis: int, size: int) -> Array:
-    """Scatter y into zeros of `size` along an axis, at strictly ascending positions.
+    """Scatter y into zeros of `size` along an axis; `position` must be strictly ascending along the axis.
 
-    Each element is written at most once, so the result does not depend on the order of the writes.
+    Each output element is written at most once, so the result does not depend on the order of the writes.
     """
     zeros = _collapse_axes_to_last(slices.zeros_like_with_sizes(y, (axis,), (size,)), (axis,))
     dnums = _last_axis_dimension_numbers(lax.ScatterDimensionNumbers, y.ndim)

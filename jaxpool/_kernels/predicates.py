@@ -9,7 +9,7 @@ from jax.custom_batching import custom_vmap
 
 @custom_vmap
 def all_true_across_vmap(mask: Array) -> Array:
-    """True if all elements are True for all examples of a `vmap`, so that `cond` does not become a select."""
+    """True if `mask` is True everywhere, in all examples of a `vmap`, so that `cond` does not become a select."""
     return jnp.all(mask)
 
 

@@ -1,4 +1,4 @@
-"""Selection of the element of a rank, among `zero_tied_sort_keys`, by a sorting network or by counting; and its tap."""
+"""Order statistics among `zero_tied_sort_keys`: the key of a rank, by a sorting network or by counting, and its tap."""
 
 import functools
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from jaxpool._plan.rank_pool import Rank, position_of_rank, sorting_network
 
 
 def num_elements_inside(window: Window, ndim: int) -> Array:
-    """Number of elements inside the input for each window, broadcastable to the output."""
+    """Number of elements of each window that are inside the input, broadcastable to the output."""
     counts = [
         dim.num_taps_inside(int32_iota(dim.out if dim.is_padded else 1)) for dim in window.dims
     ]
@@ -27,7 +27,7 @@ def num_elements_inside(window: Window, ndim: int) -> Array:
 def select_by_sorting_network(
     value_per_tap: Sequence[Array], possible_positions: tuple[int, ...], window: Window, rank: Rank
 ) -> Array:
-    """Element of `rank` in each window, from one value per tap; `possible_positions` are its possible positions."""
+    """Element of `rank` in each window, from a value per tap; `possible_positions` are its positions once sorted."""
     values = [*value_per_tap]
     for low, high, needs_min, needs_max in sorting_network(len(values), possible_positions):
         a, b = values[low], values[high]
@@ -46,10 +46,10 @@ def select_by_sorting_network(
 def pad_around_median(
     value_per_tap: Sequence[Array], included_masks: Sequence[Array], median_rank: Rank
 ) -> list[Array]:
-    """Replace the values of each window that do not take part by keys below or above all numbers.
+    """Replace values that the mask excludes from a window with keys below or above all numbers.
 
-    The number of keys below is such that the median of all is the median of the values that take part. In the
-    example, 2 of 5 values take part:
+    The number of keys below all numbers is chosen so that the median of all values of a window is the median of the
+    included values. In the example, 2 of 5 values are included:
 
         9  .   .  3  .     the median of 3 and 9, the upper one, is 9
         9 low up  3 up     low, 3, 9, up, up: 9 is in the middle
@@ -72,7 +72,7 @@ def pad_around_median(
 
 
 def key_of_rank_over_axes(key: Array, axes: Sequence[int], rank: Array) -> Array:
-    """Key of `rank` along `axes`, which keep size 1: a search bit by bit that counts smaller keys."""
+    """Key of `rank` along `axes`, which keep size 1. A binary search over the bits of the key counts smaller keys."""
     info = jnp.iinfo(key.dtype)
 
     def search_one_bit(bit_index: Array, lower_bound: Array) -> Array:
@@ -86,7 +86,7 @@ def key_of_rank_over_axes(key: Array, axes: Sequence[int], rank: Array) -> Array
 
 
 def first_or_last_tied_tap(bit_words: BitWords, window: Window, take_last: bool) -> Array:
-    """Flat tap of the first or last bit that is set."""
+    """Flat tap of the first bit that is set in the words of each window, or of the last bit with `take_last`."""
     dtype = index_dtype(window.size)
     chosen_tap = lax.full_like(bit_words[0], 0, dtype)
     for word_index, word in list(enumerate(bit_words))[:: 1 if take_last else -1]:

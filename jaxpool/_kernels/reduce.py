@@ -1,9 +1,9 @@
 """Maximum and minimum over whole axes, with the number of tied elements or the flat index of one of them.
 
-Results keep the reduced axes with size 1. `mask` is a `where` mask that broadcasts to x. XLA for CPU vectorises
-reductions of stored arrays, but not of operands that are computed in the same loop. A `fold_plan` therefore first joins
-chunks of an axis in a stored pass and then reduces the rest. With `use_float32`, small arrays use float32 for sums,
-counts and flat indices, because XLA passes float32 reductions to a library.
+Results keep the reduced axes with size 1. `mask` is True for elements that take part, and broadcasts to x. XLA for CPU
+vectorises reductions of stored arrays, but not of operands computed in the same loop. A `Fold` plan therefore cuts an
+axis into chunks, joins the chunks elementwise, stores the result, and reduces the stored array. `use_float32` is for
+small arrays: XLA passes float32 reductions to a library, so sums, counts and flat indices are float32.
 """
 
 import functools
@@ -54,10 +54,10 @@ def max_or_min_over_axes(
     plan: Fold | None = None,
     use_float32: bool = False,
 ) -> Array:
-    """Maximum or minimum of the elements in the mask, or the identity if there are none.
+    """Maximum or minimum over `axes` of the elements where `mask` is True, or the identity if the mask has no True.
 
-    If `loses_nan` on the platform, a sum that is NaN, with `use_float32` a float32 sum, selects a branch that
-    looks for NaN. With a fold, integer keys are compared, whose reduction does not lose NaN.
+    With `loses_nan`, the platform's maximum may drop NaN, so a branch that looks for NaN runs if the sum of x is NaN.
+    With a `Fold` plan, integer keys are compared instead, and no NaN is lost.
     """
     if plan is not None:
         return _max_or_min_by_folding(x, axes, kind, mask, plan)
@@ -89,13 +89,13 @@ def max_or_min_over_axes(
 
 
 def _chunk_starts_and_length(axis_size: int, plan: Fold) -> tuple[list[int], int]:
-    """Starts of the chunks of an axis, and their common length; the last chunk may overlap the previous."""
+    """Start of each chunk of an axis, and the common length of the chunks; the last two chunks may overlap."""
     length = -(-axis_size // plan.num_chunks)
     return sorted({min(start, axis_size - length) for start in range(0, axis_size, length)}), length
 
 
 def _sort_keys_of_chunk(chunk: Array, dtype: DType, nan_position: NaNPosition) -> Array:
-    """Keys of floats of `dtype`, which are passed as floats or as their bits."""
+    """Sort keys of the elements of a chunk, which holds floats of `dtype` or the bits of these floats."""
     return (
         to_sort_keys(chunk, nan_position)
         if is_float(chunk.dtype)
@@ -106,10 +106,10 @@ def _sort_keys_of_chunk(chunk: Array, dtype: DType, nan_position: NaNPosition) -
 def _join_chunks(
     plan: Fold, join_lists: Callable[..., Array], x: Array, *other_arrays: Array | None
 ) -> Array:
-    """Evaluate `join_lists` in a stored pass; each argument is the list of chunks of one array.
+    """Evaluate `join_lists` and store the result; each argument of `join_lists` is the list of chunks of one array.
 
-    `other_arrays` broadcast to x. 16-bit floats are sliced as integers: XLA for CPU widens each slice of a bfloat16 to
-    float32, to make NaNs quiet.
+    `other_arrays` broadcast to x. 16-bit floats are sliced as integers, because XLA for CPU widens each slice of a
+    bfloat16 array to float32 to make NaNs quiet.
     """
     starts, length = _chunk_starts_and_length(x.shape[plan.axis], plan)
     arrays = [array for array in (x, *other_arrays) if array is not None]
@@ -144,7 +144,7 @@ def _max_or_min_by_folding(
         return values_if_last_pass(functools.reduce(join, keys))
 
     def values_if_last_pass(sort_keys: Array) -> Array:
-        """Convert `sort_keys` to values in the last pass, if it leaves nothing to reduce."""
+        """Convert `sort_keys` to values if all reduced axes have size 1, so that nothing is left to reduce."""
         is_reduced = all(sort_keys.shape[axis] == 1 for axis in axes)
         return from_sort_keys(sort_keys, x.dtype) if is_reduced else sort_keys
 
@@ -160,9 +160,9 @@ def _max_or_min_by_folding(
 
 
 def _comparison_keys(x: Array, plan: Fold | None, dtype: DType) -> Array:
-    """Convert x to the comparison dtype. With a fold, 16-bit floats become 16-bit keys, which are not widened.
+    """Convert x to the comparison dtype. With a `Fold` plan, 16-bit floats become 16-bit keys, which are not widened.
 
-    x has `dtype`, or holds the bits of floats of `dtype`.
+    x has the dtype `dtype`, or holds the bits of floats of `dtype`.
     """
     if plan is None or not is_16_bit_float(dtype):
         return to_comparison_dtype(x)
@@ -177,16 +177,16 @@ def _tied_mask(value: Array, extremum: Array, mask: Array | None) -> Array:
 def attains_extremum(
     x: Array, y: Array, mask: Array | None = None, plan: Fold | None = None
 ) -> Array:
-    """Mask of the elements in `mask` that tie with the maximum or minimum y."""
+    """Mask of the elements of x that tie with the maximum or minimum y, limited to elements where `mask` is True."""
     return _tied_mask(_comparison_keys(x, plan, x.dtype), _comparison_keys(y, plan, x.dtype), mask)
 
 
 def _num_tied_by_folding(x: Array, y: Array, mask: Array | None, plan: Fold) -> Array:
-    """Counts of tied elements, added up over the chunks of each fold."""
+    """Counts of tied elements, added over the chunks of each `Fold` plan but not over the remaining elements."""
     count_dtype = np.dtype(np.int16 if x.dtype.itemsize == 2 else np.int32)
 
     def add_chunks(chunks: list[Array], plan: Fold, axis_size: int, dtype: DType) -> Array:
-        """Add chunks; elements shared by the last two chunks count once."""
+        """Add chunks elementwise; elements that are in both of the last two chunks are counted once."""
         starts, length = _chunk_starts_and_length(axis_size, plan)
         overlap = starts[-2] + length - starts[-1]
         if overlap > 0:
@@ -224,13 +224,13 @@ def num_tied_elements(
     plan: Fold | None = None,
     use_float32: bool = False,
 ) -> Array:
-    """Number of elements in the mask that tie with y, as uint32; counted in float32 if `use_float32`."""
+    """Number of elements where `mask` is True that tie with y, as uint32; counted in float32 if `use_float32`."""
     terms = attains_extremum(x, y, mask) if plan is None else _num_tied_by_folding(x, y, mask, plan)
     dtype = np.float32 if use_float32 else np.uint32
     return jnp.sum(terms, axis=tuple(axes), keepdims=True, dtype=dtype).astype(np.uint32)
 
 
-# One index per output element: the row-major flat index of the selected element
+# Functions with one index per output element: the row-major flat index of the selected element over the reduced axes
 
 
 def _flat_indices(
@@ -242,8 +242,8 @@ def _flat_indices(
 ) -> Array:
     """Row-major flat indices in the order of `axes`, counted from the end if `from_end`.
 
-    The result has the shape and sharding of `like`. `axis_shift` is an axis, its
-    full size, and the offset of each element along this axis.
+    The result has the shape and sharding of `like`. If `like` is a chunk of a larger array, `axis_shift` is the cut
+    axis, its full size, and the offset of each element along this axis.
     """
     flat_index = lax.full_like(like, 0, dtype)
     for axis in axes:
@@ -255,7 +255,7 @@ def _flat_indices(
             size, position = axis_shift[1], position + axis_shift[2].astype(dtype)
         if from_end:
             position = lax.full_like(position, max(size - 1, 0)) - position
-        # A size of 256 becomes 0 in uint8; the index that it multiplies is 0 then.
+        # An axis size of 256 becomes 0 in uint8, but then the flat index that is multiplied by the size is 0.
         flat_index = flat_index * np.asarray(size).astype(dtype) + position
     return flat_index
 
@@ -272,9 +272,9 @@ def first_tied_flat_index(
     *,
     use_float32: bool = False,
 ) -> Array:
-    """Least flat index of a tied element, or the greatest value of the index dtype if none is tied.
+    """Least flat index of a tied element, or the greatest value of the index dtype if no element is tied.
 
-    `use_float32` compares indices in float32, for fewer than 2**16 elements.
+    With `use_float32`, for fewer than 2**16 elements, the indices are compared in float32.
     """
     dtype = _flat_index_dtype([tied_mask.shape[axis] for axis in axes], has_mask)
     compared_dtype = np.dtype(np.float32) if use_float32 else dtype
@@ -293,9 +293,9 @@ def flat_index_of_extremum(
     plan: Fold | None = None,
     use_float32: bool = False,
 ) -> Array:
-    """Least flat index of an element in the mask that ties with y, or the greatest value of the index dtype.
+    """Least flat index of an element where `mask` is True that ties with y, or the greatest value of the index dtype.
 
-    With a fold, each position first selects the first or last chunk with a tied element, then the flat index in it.
+    With a `Fold` plan, each position first finds the first or last chunk with a tied element, then its flat index.
     """
     has_mask = mask is not None
     if plan is None:
@@ -334,6 +334,6 @@ def flat_index_of_extremum(
 def one_hot_of_flat_index(
     flat_index: Array, shape: Sequence[int], axes: Sequence[int], from_end: bool
 ) -> Array:
-    """Mask of `shape` that is True at the element with the `flat_index`."""
+    """Mask of `shape` that is True at the element whose flat index over `axes` is `flat_index`."""
     index = jnp.broadcast_to(flat_index, shape)
     return lax.eq(_flat_indices(index, axes, flat_index.dtype, from_end), index)

@@ -1,7 +1,7 @@
 """Window reductions by `lax.reduce_window`, and the transpose of window sums.
 
-TPUs have hardware for this instruction, and GPUs read the array once. Plans do not use it where XLA for CPU would not
-vectorise it.
+TPUs have hardware for `reduce_window`, and GPUs read the array only once. Plans for CPU avoid `reduce_window` where XLA
+would not vectorise the instruction.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,13 +21,13 @@ from jaxpool._kernels.compare import (
 )
 from jaxpool._kernels.dtypes import Kind, reduction_identity
 
-# True while a kernel binds a reduction of lax, which `accelerate` must not replace. Created on import, because jax asks
-# that user contexts are not created while other threads use it.
+# True while a kernel binds a reduction of lax, which `accelerate` must not replace. The user context is created on
+# import, because jax asks programs not to create user contexts while other threads use jax.
 in_kernel = jax.make_user_context(False)
 
 
 def reduce_window_extremum(x: Array, kind: Kind, dims: Sequence[Axis]) -> Array:
-    """Maximum or minimum of each window. For tied zeros, the sign of the result is arbitrary."""
+    """Maximum or minimum of each window. If zeros of both signs tie, the sign of the result is arbitrary."""
     join = lax.max if kind == "max" else lax.min
     if x.dtype in (jnp.bfloat16, jnp.float16):
         return _bind_reduce_window(x, reduction_identity(x.dtype, kind), join, dims)
@@ -40,7 +40,7 @@ def reduce_window_extremum(x: Array, kind: Kind, dims: Sequence[Axis]) -> Array:
 
 
 def extrema_per_axis_group(x: Array, kind: Kind, groups: Sequence[Sequence[Axis]]) -> list[Array]:
-    """x, followed by the results of pooling it over one group of axes after another, the last group first."""
+    """Return [x, ...], where each entry pools the entry before over one of `groups` of axes, the last group first."""
     results = [x]
     for group in reversed(groups):
         results.append(reduce_window_extremum(results[-1], kind, group))
@@ -53,9 +53,9 @@ def reduce_window_sum(x: Array, dims: Sequence[Axis]) -> Array:
 
 
 def reduce_window_sum_transpose(dy: Array, dims: Sequence[Axis]) -> Array:
-    """Transpose of `reduce_window_sum`, by `jax.linear_transpose`: a window sum of dy with zeros in between."""
+    """Transpose of `reduce_window_sum`, by `jax.linear_transpose`: a window sum of dy dilated with zeros."""
     x = slices.zeros_like_with_sizes(dy, [dim.axis for dim in dims], [dim.size for dim in dims])
-    with in_kernel(True):  # the transpose binds a new reduction
+    with in_kernel(True):  # the transpose binds a new `reduce_window`
         return jax.linear_transpose(lambda x: reduce_window_sum(x, dims), x)(dy)[0]
 
 

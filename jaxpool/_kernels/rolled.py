@@ -1,8 +1,8 @@
 """Loops over the taps of large windows, for ranks, random pools and grey morphology.
 
-The loop body is in the program once, and the loop holds a few arrays. `tap_loop.py` is for loops that rarely run. An
-array is split into planes, one per phase of the strides. Each tap of all windows is then a block of one plane, which
-XLA reads without strides:
+The program contains the loop body once. `tap_loop.py` is for loops that rarely run. An array is split into planes: with
+stride s along an axis, plane p holds the elements p, p + s, p + 2s, ... The elements of all windows at one tap (offset
+in the window) are then a block of one plane, which XLA reads without strides:
 
     stride 2, window 3    elements    0 1 2 3 4 5 6
                           plane 0     0 2 4 6            tap 0 from 0 on, tap 2 from 1 on
@@ -33,11 +33,11 @@ UpdateState = Callable[[State, Array, Sequence[Array]], State]
 
 @dataclasses.dataclass(frozen=True)
 class TapLoop:
-    """A loop over all taps of a window, or over `flat_taps` in their order.
+    """A loop over all taps of a window, or over `flat_taps` in the given order.
 
-    `collapses_minor_axes`: the minor pooled axis and all axes after it are collapsed, in planes and by the method
-    `collapse_output`. Short rows then become parts of longer rows, which vectorise.
-    `has_weights`: each tap has a weight that the loop reads with its elements.
+    `collapses_minor_axes`: planes and the results of `collapse_output` have the minor pooled axis and all axes after
+    the minor pooled axis collapsed into one. Short rows then become parts of longer rows, which XLA vectorises.
+    `has_weights`: each tap has a weight that the loop reads with the elements at the tap.
     """
 
     window: Window
@@ -47,7 +47,7 @@ class TapLoop:
 
     @property
     def ordered_taps(self) -> np.ndarray:
-        """Flat taps in loop order."""
+        """Flat (row-major) taps of the window in loop order."""
         return np.arange(self.window.size) if self.flat_taps is None else np.asarray(self.flat_taps)
 
     @property
@@ -56,7 +56,7 @@ class TapLoop:
         return [-(-dim.covered_size // dim.stride) for dim in self.window.dims]
 
     def _planes_and_starts_of_taps(self) -> tuple[np.ndarray, np.ndarray]:
-        """Plane of each tap, and the position of the first window in it along each pooled axis."""
+        """Plane index of each tap, and the start of the tap's block in the plane along each pooled axis."""
         taps_per_axis = np.unravel_index(self.ordered_taps, self.window.window_shape)
         pairs = [*zip(taps_per_axis, self.window.dims, strict=True)]
         phases = [tap * dim.dilation % dim.stride for tap, dim in pairs]
@@ -65,11 +65,11 @@ class TapLoop:
         return np.ravel_multi_index(phases, strides), np.stack(starts, 1)
 
     def collapse_output(self, y: Array) -> Array:
-        """Collapse the minor axes of an output-shaped array if `collapses_minor_axes`."""
+        """Collapse the minor axes of an array in the shape of the output if `collapses_minor_axes`, else return y."""
         return lax.collapse(y, max(self.window.axes)) if self.collapses_minor_axes else y
 
     def _elements_per_position(self, shape: Sequence[Any]) -> list[int]:
-        """Number of plane elements per position along each pooled axis."""
+        """Number of elements of a plane per input position along each pooled axis: 1, or the collapsed row size."""
         minor_axis = max(self.window.axes)
         row_size = math.prod(shape[minor_axis + 1 :]) if self.collapses_minor_axes else 1
         return [row_size if axis == minor_axis else 1 for axis in self.window.axes]
@@ -77,7 +77,7 @@ class TapLoop:
     def _phase_shape_and_permutation(
         self, shape: Sequence[Any]
     ) -> tuple[tuple[Any, ...], tuple[int, ...]]:
-        """Shape with an axis of phases after each pooled axis, and the permutation that moves phases to the front."""
+        """Shape with a phase axis, of size `stride`, after each pooled axis; permutation that puts phase axes first."""
         sizes: list[Any] = []
         phase_axes, other_axes = {}, []
         strides = {dim.axis: dim.stride for dim in self.window.dims}
@@ -90,7 +90,7 @@ class TapLoop:
         return tuple(sizes), (*(phase_axes[axis] for axis in self.window.axes), *other_axes)
 
     def to_planes(self, x: Array, fill: Any) -> Array:
-        """Planes of x, stacked along a new first axis; padding holds `fill`."""
+        """Planes of x, stacked along a new first axis; the padding has the value `fill`."""
         dims, plane_sizes = self.window.dims, self._plane_sizes
         padded_sizes = [n * dim.stride for dim, n in zip(dims, plane_sizes, strict=True)]
         padding = [(d.low, n - d.low - d.size, 0) for d, n in zip(dims, padded_sizes, strict=True)]
@@ -100,7 +100,7 @@ class TapLoop:
         return lax.collapse(x, max(self.window.axes) + 1) if self.collapses_minor_axes else x
 
     def from_planes(self, x: Array, shape: Sequence[Any]) -> Array:
-        """Invert `to_planes` for an array of `shape`."""
+        """Invert `to_planes`: array of `shape` from its planes x."""
         dims, padded_shape = self.window.dims, [*shape]
         for dim, n in zip(dims, self._plane_sizes, strict=True):
             padded_shape[dim.axis] = n * dim.stride
@@ -120,8 +120,8 @@ class TapLoop:
     ) -> State:
         """Fold `update_state(state, tap, blocks)` over the taps; `blocks` are the elements of all windows at the tap.
 
-        There is one flat block for each of `input_planes`, which are planes of arrays of `input_shape`.
-        `other_arrays` are all further arrays that `update_state` reads.
+        `blocks` has one array per entry of `input_planes`, the planes of arrays of `input_shape`. `other_arrays` are
+        all other arrays that `update_state` reads; their varying mesh axes are added to the state.
         """
         widths = self._elements_per_position(input_shape)
         tap_planes, tap_starts = self._planes_and_starts_of_taps()
@@ -137,7 +137,7 @@ class TapLoop:
         return self._loop_over_rows(update_from_row, initial_state, jnp.asarray(table, np.int32))
 
     def elements_at_tap(self, planes: Array, tap: Array) -> Array:
-        """Elements of all windows at one tap, which may be traced; for loops without collapsed axes."""
+        """Elements of all windows at one tap. `tap` may be traced. Axes must not be collapsed."""
         table = jnp.asarray(np.column_stack(self._planes_and_starts_of_taps()), np.int32)
         plane_index, *starts = lax.dynamic_index_in_dim(table, tap, keepdims=False)
         return self._slice_block(planes, plane_index, starts, self.window.output_shape)
@@ -149,10 +149,10 @@ class TapLoop:
         *input_planes: Array,
         dtype: Any,
     ) -> Array:
-        """Sum `term_at_tap(tap, *blocks, *element_planes)` over the windows that cover each element; returns planes.
+        """Sum `term_at_tap(tap, *blocks, *input_planes)` over the windows that cover each element; return planes.
 
-        The blocks hold the elements of `window_arrays` for the window that has each element at `tap`, or 0 if there is
-        no such window. `input_planes` are planes with the data of the elements.
+        For each input element, `blocks` hold the entries of `window_arrays` for the window that has the element at
+        `tap`, or 0 if there is no such window. `input_planes` are planes of input-shaped arrays.
         """
         dims, widths, plane_sizes = (
             self.window.dims,
@@ -162,7 +162,7 @@ class TapLoop:
         tap_planes, tap_starts = self._planes_and_starts_of_taps()
         max_start, num_planes = tap_starts.max(0), math.prod(dim.stride for dim in dims)
         table = np.zeros((num_planes, int(np.bincount(tap_planes).max()), 1 + len(dims)), np.int32)
-        table[..., 0] = self.window.size  # marks surplus rows, which have no tap
+        table[..., 0] = self.window.size  # a tap out of range marks surplus table rows
         for plane_index in range(num_planes):
             (taps,) = np.nonzero(tap_planes == plane_index)
             columns = [self.ordered_taps[taps], (max_start - tap_starts[taps]) * widths]
@@ -200,7 +200,7 @@ class TapLoop:
     def _slice_block(
         self, planes: Array, plane_index: Any, starts: Sequence[Any], sizes: Sequence[int]
     ) -> Array:
-        """Block of a plane, from `starts` on along each pooled axis."""
+        """Slice a block of `sizes` from one plane; `starts` are the first positions along the pooled axes."""
         indices, shape = [plane_index, *[np.int32(0)] * (planes.ndim - 1)], [1, *planes.shape[1:]]
         for axis, start, size in zip(self.window.axes, starts, sizes, strict=True):
             indices[axis + 1], shape[axis + 1] = start, size
@@ -227,7 +227,7 @@ class TapLoop:
 
 
 def key_of_rank_in_windows(taps_loop: TapLoop, key: Array, rank: Any, fill: Any) -> Array:
-    """Key of `rank`, from 0, in each window: a search bit by bit that counts smaller keys."""
+    """Key of `rank`, counted from 0, in each window. A binary search over the bits of the key counts smaller keys."""
     info, shape = jnp.iinfo(key.dtype), taps_loop.window.pooled_shape(key.shape)
     int16 = jnp.iinfo(np.int16)
     fits = info.bits <= int16.bits and len(taps_loop.ordered_taps) <= int16.max
@@ -256,11 +256,11 @@ def key_of_rank_in_windows(taps_loop: TapLoop, key: Array, rank: Any, fill: Any)
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """The taps that each window of a loop selects, where `is_selected(tap, *window_arrays, *elements)` is True.
+    """A mask of selected taps per window: True where `is_selected(tap, *window_arrays, *elements)` is True.
 
-    `window_arrays` are output-shaped. `elements` are the elements of `input_planes` at the tap. With `splits_ties`,
-    windows select several taps, which share a cotangent. With `excludes_padding`, taps in the padding, where
-    `is_selected` may be True, are not selected.
+    `window_arrays` have the shape of the output, and `elements` are the elements of `input_planes` at the tap. With
+    `splits_ties`, a window may select several taps, and its cotangent is divided equally among these taps. With
+    `excludes_padding`, taps in the padding are not selected, even where `is_selected` is True.
     """
 
     taps_loop: TapLoop
@@ -271,7 +271,7 @@ class Selection:
     excludes_padding: bool = False
 
     def mask_at_tap(self, tap: Array) -> Array:
-        """Mask of the windows that select a tap, which may be traced; for loops without collapsed axes."""
+        """Mask of the windows that select `tap`, which may be traced. Axes must not be collapsed."""
         return self._selection_mask(
             tap,
             self.window_arrays,
@@ -295,7 +295,7 @@ class Selection:
         extra_planes: Sequence[Array] = (),
         *other_arrays: Array,
     ) -> State:
-        """Fold `update_state(state, tap, selected, *elements)`, from zeros of `dtypes`; `extra_planes` are planes."""
+        """Fold `update_state(state, tap, selected, *elements)` over taps, with `elements` read from `extra_planes`."""
         window_arrays, num_planes = (
             [self.taps_loop.collapse_output(y) for y in self.window_arrays],
             len(self.input_planes),
@@ -317,7 +317,7 @@ class Selection:
         return tuple(lax.reshape(y, self.window_arrays[0].shape) for y in results)
 
     def first_or_last_selected_tap(self, *, take_last: bool) -> Array:
-        """First or last selected tap of each window, or 0 if there is none."""
+        """First or last selected tap of each window, or 0 if the window selects no tap."""
 
         def replace_tap(state: State, tap: Array, selected: Array) -> State:
             (chosen,) = state
@@ -337,9 +337,9 @@ class Selection:
         extra_planes: Sequence[Array],
         *other_arrays: Array,
     ) -> Array:
-        """Sum or mean of `term_at_tap(tap, *elements)` in `dtype` over the selected taps; a mean with `splits_ties`.
+        """Mean with `splits_ties`, else sum, of `term_at_tap(tap, *elements)` in `dtype` over the selected taps.
 
-        `extra_planes` are planes. `other_arrays` are all further arrays that `term_at_tap` reads.
+        `elements` are the elements of `extra_planes`. `other_arrays` are all other arrays that `term_at_tap` reads.
         """
 
         def add_terms(state: State, tap: Array, selected: Array, *elements: Array) -> list[Array]:
@@ -354,7 +354,7 @@ class Selection:
         return divide_by_num_tied(total, *counts)
 
     def pick(self, x: Array) -> Array:
-        """Selected element of x in each window, or with `splits_ties` the mean of the selected elements."""
+        """Selected element of x in each window, or the mean of the selected elements with `splits_ties`."""
         wide = cast(x, accumulator_dtype(x.dtype))
         planes = self.taps_loop.to_planes(wide, 0)
         return cast(
@@ -363,7 +363,7 @@ class Selection:
         )
 
     def divide_among_selected_taps(self, dy: Array) -> Array:
-        """dy, divided by the number of selected taps with `splits_ties`."""
+        """Divide dy by the number of selected taps of each window with `splits_ties`, else return dy."""
         if not self.splits_ties:
             return dy
 
@@ -375,7 +375,7 @@ class Selection:
         )
 
     def add_to_selected_elements(self, shares: Array, dtype: DType) -> Array:
-        """Add the share of each window to its selected elements, and return the result in `dtype`."""
+        """Input-shaped array in `dtype` that sums the `shares` of all windows that selected each element."""
 
         def share_if_selected(tap: Array, share_at_tap: Array, *mask_args: Array) -> Array:
             return slices.where_or_zero(self.is_selected(tap, *mask_args), share_at_tap)
@@ -389,19 +389,19 @@ class Selection:
         )
 
     def route(self, dy: Array) -> Array:
-        """Transpose of `pick`."""
+        """Transpose of `pick`: scatter-add each element of dy to the elements that its window selected."""
         return self.add_to_selected_elements(
             self.divide_among_selected_taps(cast(dy, accumulator_dtype(dy.dtype))), dy.dtype
         )
 
 
 def tap_selection(taps_loop: TapLoop, tap: Array) -> Selection:
-    """The selection of one flat `tap` in each window."""
+    """`Selection` of a single flat tap per window, given by the array `tap`."""
     return Selection(taps_loop, slices.is_tap_chosen, [tap])
 
 
 def equal_key_selection(taps_loop: TapLoop, key: Array, y: Array, fill: Any) -> Selection:
-    """The selection of all taps of each window whose key equals y; padding holds `fill`."""
+    """`Selection` of all taps whose element of `key` equals the window's key y; the key of the padding is `fill`."""
     return Selection(
         taps_loop, lambda _, y, key: lax.eq(key, y), [y], [taps_loop.to_planes(key, fill)], True
     )

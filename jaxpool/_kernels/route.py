@@ -1,9 +1,10 @@
-"""The two linear maps defined by the indices of a selection, as dense passes without a scatter.
+"""The two linear maps defined by the index (flat tap) that each window selected, as passes without a scatter.
 
     pick    y[o]  = x[element that window o selected]
     route   dx[i] = sum of dy[o] over the windows o that selected element i
 
-`pick` maps tangents, and its transpose `route` maps cotangents.
+`pick` maps tangents, and its transpose `route` maps cotangents. A plan splits a maximum into steps. An output of a step
+selects one of a few pieces, which are runs of taps that earlier steps have reduced to one element each.
 """
 
 import functools
@@ -22,7 +23,7 @@ from jaxpool._plan.steps import Step
 
 
 def _is_piece_selected(piece_start: int, index: Array, step: Step) -> Array:
-    """Mask of indices in the piece that begins at tap `piece_start`; an index in two pieces belongs to the first."""
+    """Mask of flat taps in the piece that begins at `piece_start`; a tap in two pieces belongs to the first piece."""
     end = piece_start + step.piece_taps
     first = max(
         (start + step.piece_taps for start in step.piece_starts if start < piece_start), default=0
@@ -37,7 +38,7 @@ def _is_piece_selected(piece_start: int, index: Array, step: Step) -> Array:
 
 
 def _sum_dy_of_selecting_outputs(dy: Array, index: Array, pass_: MaxPass, dtype: DType) -> Array:
-    """Sum of dy over the outputs that selected a piece beginning at each input element of a step."""
+    """For each input element of a step, sum dy over the outputs that selected the piece beginning at the element."""
     if pass_.layout.read_mode == "tables":
         return tables.sum_dy_of_selecting_windows(dy, index, pass_.step, dtype)
     return sum_where_selected(
@@ -51,9 +52,9 @@ def _sum_dy_of_selecting_outputs(dy: Array, index: Array, pass_: MaxPass, dtype:
 def sum_where_selected(
     is_selected: Callable[..., Array], dy: Array, residual: Sequence[Array], pass_: MaxPass
 ) -> Array:
-    """Sum of dy over the outputs that cover each input element of a step by a selected piece.
+    """For each input element of a step, sum dy over the outputs whose selected piece begins at the element.
 
-    `is_selected(piece_start, *residual)` is the mask of the outputs that selected the piece.
+    `is_selected(piece_start, *residual)` is the mask of the outputs that selected the piece at tap `piece_start`.
     """
 
     def dy_term(piece_start: int, views: Sequence[Array], pad_to_region: PadToRegion) -> Array:
@@ -66,10 +67,10 @@ def sum_where_selected(
 
 
 def _index_before_pass(index: Array, pass_: MaxPass) -> Array:
-    """Index before a step from the index after it: the tap within the selected piece.
+    """Index before a step, computed from the index after the step: the tap within the selected piece.
 
-    All windows that selected an intermediate element agree on its tap, so their maximum is exact. Elements that no
-    window selected get 0, and no value is read from them or added to them.
+    All windows that selected an intermediate element agree on the tap, so the maximum over these windows is the tap. An
+    element that no window selected gets 0, which is never used.
     """
     step, dtype = pass_.step, index_dtype(pass_.step.piece_taps)
     if pass_.layout.read_mode == "tables":
@@ -90,7 +91,7 @@ def _index_before_pass(index: Array, pass_: MaxPass) -> Array:
 
 
 def _gather_at_selected_pieces(x: Array, index: Array, pass_: MaxPass) -> Array:
-    """Element at the start of the piece that each output of a step selected."""
+    """For each output of a step, gather the element of x at the start of the piece that the output selected."""
     step = pass_.step
 
     def element_term(piece_start: int, views: Sequence[Array], pad_to_region: PadToRegion) -> Array:
@@ -102,9 +103,9 @@ def _gather_at_selected_pieces(x: Array, index: Array, pass_: MaxPass) -> Array:
 
 
 def route(dy: Array, index: Array, plan: MaxPlan) -> Array:
-    """Add each element of dy to the element that its window selected; zeros elsewhere.
+    """Add each element of dy to the input element that its window selected; other input elements get 0.
 
-    `index` must come from `select` unless the windows are disjoint.
+    If windows overlap, `index` must come from `select`.
     """
     dx = dy
     if plan.widen_mode != "never":
@@ -125,7 +126,7 @@ def route(dy: Array, index: Array, plan: MaxPlan) -> Array:
 
 
 def pick(x: Array, index: Array, plan: MaxPlan) -> Array:
-    """Element of x at the tap `index` of each window."""
+    """Gather the element of x at the flat tap `index` of each window."""
     indices = [index]
     for pass_ in plan.tangent[:-1]:
         index_kernel = functools.partial(_index_before_pass, pass_=pass_)

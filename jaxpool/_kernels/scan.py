@@ -1,13 +1,13 @@
-"""Running maxima and minima by passes: after pass k, each element covers the `ways`^k elements up to itself.
+"""Running maxima and minima by passes over an array: if a pass joins n elements, k passes join the last n**k elements.
 
-The outputs that selected one element are adjacent: they form a run that begins at this element. Sums over runs and
-copies along runs use the same passes and need only the index. A forward scan extends towards the start of the axis,
-a reverse scan towards its end.
+The outputs that selected the same element form a run: they are adjacent, and the run begins at this element. Sums over
+runs and copies along runs use the same passes and need only the index of the selected elements. A forward scan joins
+each element with the elements before, a reverse scan with the elements after.
 
 The plan may cut the axis into blocks, which are scanned separately. The totals of the blocks form a shorter axis,
-which is scanned in the same way. A last pass joins each element with the total of all earlier blocks:
+which is scanned like the axis itself. A last pass joins each element with the total of all earlier blocks:
 
-    1 2 0 | 1 3 1 | 0 2 1      maxima 1 2 2 | 1 3 3 | 0 2 2, of ends 2 3 3, joined 1 2 2 | 2 3 3 | 3 3 3
+    1 2 0 | 1 3 1 | 0 2 1      scans 1 2 2 | 1 3 3 | 0 2 2, scanned totals 2 3 3, joined 1 2 2 | 2 3 3 | 3 3 3
 """
 
 import functools
@@ -52,7 +52,7 @@ ShiftedArrays = Sequence[tuple[Array, ...]]
 
 
 def _shift_along_axis(x: Array, axis: int, offset: int, fill: object) -> Array:
-    """Shift x along an axis: element i of the result is element `i - offset` of x."""
+    """Shift x along an axis: element i of the result is element `i - offset` of x, or `fill` outside x."""
     return slices.pad(x, [axis], [(offset, -offset, 0)], fill)
 
 
@@ -66,10 +66,10 @@ def _scan_axis(
     *extra_args: Array,
     spacing: int = 1,
 ) -> Array:
-    """Join every element with all elements before it, by `join(x, *extra_args, shifted=..., offsets=...)`.
+    """Join every element with all elements before (or after), by `join(x, *extra_args, shifted=..., offsets=...)`.
 
-    Each of `shifted` is `(x, *extra_args)` at the distance in `offsets`. Adjacent elements of x are `spacing`
-    elements from each other in the scanned array.
+    `shifted[i]` is the tuple `(x, *extra_args)`, shifted by the distance `offsets[i]`. If x holds the totals of blocks,
+    `spacing` is the block length in the original array, and offsets are multiples of `spacing`.
     """
     size = x.shape[axis]
     length = plan.block_length(size)
@@ -109,7 +109,7 @@ def _scan_in_blocks(
     *extra_args: Array,
     spacing: int,
 ) -> Array:
-    """`_scan_axis` in blocks of `block_length`; a partial last block is padded."""
+    """`_scan_axis` in blocks of `block_length` elements; a shorter last block is padded."""
     size = x.shape[axis]
     count = -(-size // block_length)
 
@@ -158,9 +158,9 @@ def _running_max_or_min(
     plan: ScanPlan,
     *num_earlier: Array,
 ) -> Array:
-    """Running maximum or minimum; `fill` is the identity.
+    """Running maximum or minimum; `fill` is the identity of the operation.
 
-    `num_earlier` is the number of earlier elements in the episode of each element. It limits the result to the episode.
+    The optional `num_earlier` limits each result to an episode: the number of earlier elements in the same episode.
     """
     max_or_min = lax.max if kind == "max" else lax.min
 
@@ -183,9 +183,9 @@ def _running_max_or_min(
 
 
 def num_earlier_in_episode(reset_mask: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
-    """Number of elements of its episode that the scan visits before each element.
+    """For each element, the number of elements in the same episode that the scan visits before the element.
 
-    An episode begins where `reset_mask` is True. A reverse scan enters it at its end, directly before the next True.
+    An episode begins where `reset_mask` is True. A reverse scan enters an episode at the episode's last element.
     """
     max_index = max(reset_mask.shape[axis] - 1, 0)
     is_entry = _shift_along_axis(reset_mask, axis, -1, True) if reverse else reset_mask
@@ -197,7 +197,7 @@ def num_earlier_in_episode(reset_mask: Array, axis: int, reverse: bool, plan: Sc
 
 
 def _comparison_values_and_fill(x: Array, kind: Kind, plan: ScanPlan) -> tuple[Array, np.ndarray]:
-    """x converted for comparisons, and the identity."""
+    """Convert x to sort keys or to the comparison dtype, and return the identity of the operation in that dtype."""
     if not plan.uses_keys:
         return to_comparison_dtype(x), comparison_dtype_identity(x.dtype, kind)
     nan: NaNPosition = "greatest" if kind == "max" else "least"
@@ -211,7 +211,7 @@ def _from_comparison_values(value: Array, dtype: DType, plan: ScanPlan) -> Array
 def running_max_or_min(
     x: Array, axis: int, kind: Kind, reverse: bool, plan: ScanPlan, *reset_masks: Array
 ) -> Array:
-    """Running maximum or minimum, restarted where the optional reset mask is True. NaN wins over every number."""
+    """Running maximum or minimum, which restarts where the optional reset mask is True. NaN wins over every number."""
     value, fill = _comparison_values_and_fill(x, kind, plan)
     num_earlier = [num_earlier_in_episode(mask, axis, reverse, plan) for mask in reset_masks]
     return _from_comparison_values(
@@ -230,10 +230,10 @@ def running_select_with_index(
 ) -> tuple[Array, Array]:
     """Running maximum or minimum, and the position of the selected element along the axis.
 
-    An element takes over if it beats the previous running value, or ties with the current running value if later
-    elements win ties. The first element of an episode always takes over. The index is the latest position that took
-    over, so it does not depend on the tree of the scan. The scanned positions carry the sign of their elements,
-    so that a zero gets the sign of the selected zero.
+    An element takes over if the element beats the previous running value, or ties with the current running value if
+    later elements win ties. The first element of an episode always takes over. The index is the latest position that
+    took over, so the index does not depend on the order of joins in the scan. For floats, the scanned integers are
+    `2 * position + sign bit of the element`, so that a zero gets the sign of the selected zero.
     """
     value, fill = _comparison_values_and_fill(x, kind, plan)
     num_earlier = [num_earlier_in_episode(mask, axis, reverse, plan) for mask in reset_masks]
@@ -268,13 +268,13 @@ def running_select_with_index(
 
 
 def _zero_except_at_run_starts(x: Array, index: Array, axis: int) -> Array:
-    """x at the elements that begin a run, zeros elsewhere."""
+    """Replace x by 0 except at elements that begin a run, which are the elements that some output selected."""
     is_start = lax.eq(index, lax.broadcasted_iota(index.dtype, index.shape, axis))
     return slices.where_or_zero(is_start, x)
 
 
 def _sums_within_runs(x: Array, index: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
-    """Sum over each element and the earlier elements of its run."""
+    """For each element, sum of the element and of all earlier elements in the same run."""
 
     def add_in_run(x: Array, index: Array, shifted: ShiftedArrays, offsets: Sequence[Any]) -> Array:
         terms = [slices.where_or_zero(lax.eq(index, run), other) for other, run in shifted]
@@ -284,13 +284,13 @@ def _sums_within_runs(x: Array, index: Array, axis: int, reverse: bool, plan: Sc
 
 
 def copy_along_runs(x: Array, index: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
-    """Gather the elements of x at `index`, by copies along runs."""
+    """Gather the elements of x at `index` along an axis, by copying the first element of each run along the run."""
     starts = _zero_except_at_run_starts(x.astype(accumulator_dtype(x.dtype)), index, axis)
     return _sums_within_runs(starts, index, axis, reverse, plan).astype(x.dtype)
 
 
 def sum_over_runs(dy: Array, index: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
-    """Transpose of `copy_along_runs`: each selected element gets the sum over its run, zeros elsewhere."""
+    """Transpose of `copy_along_runs`: the first element of each run gets the sum of dy over the run, others get 0."""
     sums = _sums_within_runs(dy.astype(accumulator_dtype(dy.dtype)), index, axis, not reverse, plan)
     return _zero_except_at_run_starts(sums, index, axis).astype(dy.dtype)
 
@@ -305,7 +305,7 @@ def exponentially_decayed_sums(
 ) -> Array:
     """`y[i] = sum over j <= i of x[j] * exp(log_level[j] - log_level[i])`, or over j >= i in reverse.
 
-    The weights of x are at most 1.
+    `log_level` must not decrease in the direction of the scan, so the weights of x are at most 1.
     """
 
     def add_decayed_shifted(
@@ -313,7 +313,7 @@ def exponentially_decayed_sums(
     ) -> Array:
         total = x
         for other, other_level in shifted:
-            # `_shift_along_axis` fills in zeros with level 0, far from other levels: their weight must be finite.
+            # `_shift_along_axis` pads with level 0, which may be far above `log_level`: the minimum keeps exp finite.
             difference = subtract_equal_infinities(other_level, log_level)
             total = total + other * lax.exp(lax.min(difference, lax.full_like(difference, 0)))
         return total

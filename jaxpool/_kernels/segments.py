@@ -1,9 +1,9 @@
-"""Reductions over segments of rows, and sums whose order depends on the ids alone.
+"""Reductions over segments of rows. Floats are added in an order that depends only on the segment ids.
 
 Maxima and integer sums do not depend on the order, so scatters compute them. XLA for CPU runs the updates of a scatter
-in a fixed order, so float sums are deterministic scatters there (`partial_sums.py`). Elsewhere rows are sorted by id
-and added by an associative scan that restarts at each segment. Ids are int32. Rows in no segment have ids below 0, or
-at least the number of segments.
+in a fixed order, so float sums on CPU are deterministic scatters (`partial_sums.py`). On other platforms, rows are
+sorted by id and added by an associative scan that restarts at each segment. Ids are int32. A row in no segment has an
+id below 0, or an id of at least the number of segments.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from jaxpool._kernels.partial_sums import segment_sums_in_order
 
 
 def clip_segment_ids(segment_ids: Array, num_segments: int) -> Array:
-    """`segment_ids` as int32, with -1 or `num_segments` for ids out of range, so that sorted ids stay sorted."""
+    """Convert `segment_ids` to int32, and ids out of range to -1 or `num_segments`, so that sorted ids stay sorted."""
     if segment_ids.dtype.itemsize < 4:
         segment_ids = segment_ids.astype(np.int32)
     valid = (segment_ids >= 0) & (segment_ids < num_segments)
@@ -30,7 +30,7 @@ def clip_segment_ids(segment_ids: Array, num_segments: int) -> Array:
 
 
 def gather_value_of_segment(y: Array, segment_ids: Array, fill: Any) -> Array:
-    """Gather for each row the entry of its segment, (N, ...) from y (num_segments, ...).
+    """For each of N rows, gather the entry of its segment from y (num_segments, ...): an array (N, ...).
 
     Rows in no segment get `fill`.
     """
@@ -39,7 +39,7 @@ def gather_value_of_segment(y: Array, segment_ids: Array, fill: Any) -> Array:
 
 
 def append_row_of_zeros(y: Array, segment_ids: Array) -> tuple[Array, Array]:
-    """Append a row of zeros to y, and return the row that each id reads; ids out of range read the zeros."""
+    """Append a row of zeros to y, and return y and row indices for a gather; ids out of range map to the zeros."""
     rows = lax.pad(y, jnp.zeros((), y.dtype), [(0, 1, 0), *[(0, 0, 0)] * (y.ndim - 1)])
     return rows, jnp.where(
         (segment_ids >= 0) & (segment_ids < y.shape[0]), segment_ids, np.int32(y.shape[0])
@@ -47,19 +47,19 @@ def append_row_of_zeros(y: Array, segment_ids: Array) -> tuple[Array, Array]:
 
 
 def gather_value_or_zero(y: Array, segment_ids: Array) -> Array:
-    """`gather_value_of_segment` with zeros for rows in no segment; stores y with a row of zeros before the gather."""
+    """`gather_value_of_segment` with `fill` 0, by a gather from a stored copy of y with an additional row of zeros."""
     rows, index = lax.optimization_barrier(append_row_of_zeros(y, segment_ids))
     return rows.at[index].get(mode="promise_in_bounds")
 
 
 def gather_value_unchecked(y: Array, segment_ids: Array) -> Array:
-    """`gather_value_of_segment`, but rows in no segment read an arbitrary entry, which saves a select."""
+    """`gather_value_of_segment` without a select: rows in no segment get an arbitrary entry of y."""
     index = lax.clamp(np.int32(0), segment_ids, np.int32(y.shape[0] - 1))
     return y.at[index].get(mode="promise_in_bounds")
 
 
 def fill_where_masked(x: Array, fill: Any, *mask: Array) -> Array:
-    """x, with `fill` where the optional mask is False."""
+    """Replace elements of x by `fill` where the optional mask is False."""
     return jnp.where(mask[0], x, jnp.asarray(fill, x.dtype)) if mask else x
 
 
@@ -70,14 +70,14 @@ def reduce_segments(
     num_segments: int,
     is_sorted: bool,
 ) -> Array:
-    """Reduce the rows of x in each segment by a function of `jax.ops` that does not depend on the order."""
+    """Reduce the rows of x in each segment by a function of `jax.ops` that does not depend on the order of the rows."""
     return jax_segment_op(x, segment_ids, num_segments, is_sorted, mode="drop")
 
 
 def sum_segments(
     x: Array, segment_ids: Array, num_segments: int, is_sorted: bool, *, scatters_in_order: bool
 ) -> Array:
-    """Sum of the rows of each segment, (num_segments, ...); `scatters_in_order` if scatters add floats in order."""
+    """Sum of the rows of each segment, (num_segments, ...); `scatters_in_order` if scatters add in a fixed order."""
     if scatters_in_order or not is_float(x.dtype):
         return segment_sums_in_order(x, segment_ids, num_segments, is_sorted)
     if not is_sorted:

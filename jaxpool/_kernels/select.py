@@ -1,6 +1,6 @@
-"""Windowed selection: the maximum or minimum of each window, and its flat row-major tap.
+"""Windowed selection: the maximum or minimum of each window, and its flat tap (its row-major index in the window).
 
-y[o], index[o] = max over taps t of (x[stride * o - low + dilation * t], t), the first t if tied
+y[o], index[o] = max over taps t of (x[stride * o - low + dilation * t], t), with the first t (or last) if tied
 """
 
 import functools
@@ -31,22 +31,22 @@ from jaxpool._plan.max_pool import MaxPass, MaxPlan
 
 
 def first_or_last_tap_inside(dim: Axis, *, take_last: bool) -> IntArray:
-    """First or last tap inside the input for each window along an axis; a single entry if there is no padding."""
+    """First or last tap inside the input for each window along an axis; a single entry if the axis has no padding."""
     tap_inside = dim.last_tap_inside if take_last else dim.first_tap_inside
     return tap_inside(int32_iota(dim.out if dim.is_padded else 1)).clip(0, dim.window - 1)
 
 
 def first_taps_inside(window: Window, ndim: int) -> Array:
-    """Flat tap of the first element inside the input for each window."""
+    """Flat tap of the first element of each window that is inside the input, broadcastable to the output."""
     return ravel_taps(
         [first_or_last_tap_inside(dim, take_last=False) for dim in window.dims], window, ndim
     )
 
 
 def ravel_taps(taps_per_axis: Sequence[Any], window: Window, ndim: int) -> Array:
-    """Flat tap of each window from `taps_per_axis`; broadcastable to the output."""
+    """Row-major flat tap of each window from its tap along each axis; broadcastable to the output."""
     dtype = index_dtype(window.size)
-    # A unit overflows the dtype only along an axis of one tap, whose tap is 0.
+    # A unit (flat taps per tap of an axis) overflows the dtype only along an axis with one tap, which is tap 0.
     units = np.cumprod([1, *window.window_shape[:0:-1]])[::-1].astype(dtype)
     vectors = [taps.astype(dtype) * unit for taps, unit in zip(taps_per_axis, units, strict=True)]
     return slices.outer_broadcast(jnp.add, vectors, window.axes, ndim)
@@ -61,9 +61,9 @@ def _run_select_pass(
     with_index: bool,
     separate_nan_chain: bool,
 ) -> tuple[Array, ...]:
-    """Winning value at each output of a step in its stored dtype, and with `with_index` its flat tap.
+    """Winning value at each output of a pass, in the dtype of the pass's input, and with `with_index` its flat tap.
 
-    With `separate_nan_chain`, a separate chain looks for NaN.
+    With `separate_nan_chain`, a separate chain of comparisons looks for NaN.
     """
     step, held = pass_.step, value_and_tap[0].dtype
     dtype, fill = (
@@ -91,7 +91,7 @@ def _run_select_passes(
 ) -> tuple[Array, ...]:
     """Maximum or minimum of each window, and with `with_index` its flat tap, which may be in the padding."""
     separate_nan_chain = plan.nan_mode == "alone"
-    # Pass bits: XLA for CPU widens slices of bfloat16, and compiles a select of float16 to a branch.
+    # The passes read bits: XLA for CPU widens slices of bfloat16, and compiles a select of float16 to a branch.
     outputs: tuple[Array, ...] = (bitcast_half_to_uint16(x) if separate_nan_chain else x,)
     for pass_ in plan.forward:
         kernel = functools.partial(
@@ -120,8 +120,8 @@ def select(
 ) -> tuple[Array, Array]:
     """Maximum or minimum of each window, and its flat tap.
 
-    Padding holds the identity, so it is selected only if all elements of a window equal the identity. The index
-    then moves to the first or last element inside the input.
+    Padding holds the identity, so padding is selected only if all elements of a window equal the identity. The tap is
+    then replaced by the tap of the first or last element inside the input.
     """
     value, index = _run_select_passes(x, kind, ties, plan, with_index=True)
     if window.is_padded:

@@ -1,9 +1,9 @@
 """Cotangents of a maximum or minimum by XLA's select-and-scatter, which selects an element of each window again.
 
-TPUs have hardware for the instruction. jax selects with `>=`, which loses NaN. Here NaN wins over every number, in one
-of the ways of `Comparison`: a second comparison, NaN replaced by infinity, or `>=` alone if there is no NaN. The
-primitive has a batching rule but no derivative, because it is part of a linear map. Only plans for TPUs use it: XLA
-for CPU treats padding as zeros in this instruction.
+TPUs have hardware for select-and-scatter. jax selects with `>=`, which loses NaN. In this module NaN wins over every
+number, by one of the methods in `Comparison`: a second comparison, NaN replaced by infinity, or `>=` alone if there is
+no NaN. The primitive has a batching rule but no derivative rule, because the primitive is part of a linear map. Only
+plans for TPUs use select-and-scatter, because XLA for CPU treats padding as zeros in this instruction.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _scatter_p = core.Primitive("jaxpool_select_and_scatter")
 
 
 def shared_window_extrema(x: Array, kind: Kind, plan: ScatterPlan) -> Array:
-    """Maximum or minimum of each window, by passes that XLA can share with `select_and_scatter`."""
+    """Maximum or minimum of each window, by passes over x that XLA can share with `select_and_scatter`."""
     groups = _permuted_axis_groups(plan)
     y = extrema_per_axis_group(_permute_axes_in_memory(x, plan.permutation), kind, groups)[-1]
     return _undo_axis_permutation(y, plan.permutation)
 
 
 def select_and_scatter(x: Array, dy: Array, kind: Kind, ties: TieOrder, plan: ScatterPlan) -> Array:
-    """Scatter each element of dy to the element of x that its window selects, and add where windows overlap.
+    """Add each element of dy to the element of x that its window selects; other elements get 0.
 
-    Windows have no dilation, and leave out less than a stride at the end of x. Cotangents are added in the order of
-    the windows, one group of axes after another, and in float32 if the plan compares "in order".
+    Windows have no dilation, and fewer elements than a stride at the end of x are in no window. Cotangents are added in
+    the order of the windows, one group of axes after another, and in float32 if the plan's comparison is "in order".
     """
     groups = _permuted_axis_groups(plan)
     extrema = extrema_per_axis_group(_permute_axes_in_memory(x, plan.permutation), kind, groups[1:])
@@ -72,7 +72,7 @@ def select_and_scatter(x: Array, dy: Array, kind: Kind, ties: TieOrder, plan: Sc
 
 
 def _permuted_axis_groups(plan: ScatterPlan) -> AxisGroups:
-    """Groups of a plan with axes renumbered for arrays permuted by `plan.order`."""
+    """Axis groups of a plan, with the axes renumbered for arrays whose axes are permuted by `plan.permutation`."""
     if not plan.permutation:
         return plan.groups
     axis = {old: new for new, old in enumerate(plan.permutation)}
@@ -88,22 +88,22 @@ def _permute_axes_in_memory(x: Array, axis_order: Sequence[int]) -> Array:
 
 
 def _undo_axis_permutation(x: Array, axis_order: Sequence[int]) -> Array:
-    """Undo `_permute_axes_in_memory`."""
+    """Invert `_permute_axes_in_memory`."""
     return lax.transpose(_with_row_major_layout(x), np.argsort(axis_order)) if axis_order else x
 
 
 def _with_row_major_layout(x: Array) -> Array:
-    """x with row-major layout in memory.
+    """Return x in row-major memory layout.
 
-    XLA may implement a transpose by a change of layout alone. A matrix behind a barrier gets row-major layout.
+    XLA may implement a transpose as a change of layout only, but gives a matrix behind a barrier row-major layout.
     """
     return lax.reshape(lax.optimization_barrier(lax.collapse(x, 0, x.ndim - 1)), x.shape)
 
 
 def _map_narrow_nan_to_infinity(x: Array, kind: Kind) -> Array:
-    """Map NaN to infinity, so that it wins; for float32 elements that come from a narrower dtype.
+    """Map NaN to infinity, so that NaN wins every comparison; for float32 elements cast from a narrower dtype.
 
-    Infinity becomes the largest number of float32, which no narrower dtype represents.
+    Infinity becomes the largest float32 number, which no narrower dtype represents.
     """
     max_value = lax.full_like(x, np.finfo(np.float32).max)
     clipped = lax.min(x, max_value) if kind == "max" else lax.max(x, lax.neg(max_value))
@@ -111,9 +111,9 @@ def _map_narrow_nan_to_infinity(x: Array, kind: Kind) -> Array:
 
 
 def _map_float32_nan_to_infinity(x: Array, kind: Kind) -> Array:
-    """Map NaN to infinity in float32 elements. Every number on that side of 0 moves one step towards 0 to make room.
+    """Map NaN to infinity, and move numbers of the sign of that infinity to the adjacent float32 towards 0.
 
-    The order of numbers is preserved, except that 2**-149, the smallest number, ties with 0.
+    The order of numbers is preserved, except that the number next to 0 (2**-149 or -2**-149) ties with 0.
     """
     compare, infinity = (lax.gt, np.inf) if kind == "max" else (lax.lt, -np.inf)
     toward_zero = lax.bitcast_convert_type(lax.bitcast_convert_type(x, jnp.int32) - 1, jnp.float32)
@@ -129,7 +129,7 @@ def _bind_select_and_scatter(
     ties: TieOrder,
     nan_comparison: Comparison,
 ) -> Array:
-    """Cotangent of x for windows along `dims`."""
+    """Bind the select-and-scatter primitive for windows along `dims`; the result is the cotangent of x."""
     sizes, strides = ([1] * x.ndim for _ in range(2))
     padding = [(0, 0)] * x.ndim
     for dim in dims:
@@ -189,7 +189,7 @@ def _lower_to_stablehlo(
 
     block = op.select.blocks.append(scalar_type, scalar_type)
     with ir.InsertionPoint(block):
-        best, challenger = block.arguments  # True: `best`, which comes first, stays
+        best, challenger = block.arguments  # the block returns True if `best` stays selected
         if nan_comparison in ("in order", "branch"):
             ops = {"max": "GT", "min": "LT"} if ties == "last" else {"max": "GE", "min": "LE"}
             stays = compare_scalars(best, ops[kind], challenger)

@@ -1,7 +1,7 @@
 """Windowed maxima and minima whose cotangent is divided equally among tied elements.
 
-Small windows save one bit per tap for the backward pass, set where the tap is tied. Large windows save x and y, which
-takes less memory, and count ties with a fold over states (maximum, number of tied elements).
+For small windows, the backward pass reads one saved bit per tap (offset in a window), set if the tap is tied. For
+large windows, saving x and y takes less memory. A fold of states (maximum, number of tied elements) then counts ties.
 """
 
 import functools
@@ -28,12 +28,12 @@ from jaxpool._kernels.positions import window_starts
 from jaxpool._kernels.route import sum_where_selected
 from jaxpool._plan.max_pool import MaxPass
 
-BITS_PER_WORD = 32  # bits of the widest mask
+BITS_PER_WORD = 32
 BitWords = tuple[Array, ...]
 
 
 def tie_bits_of_input(x: Array, y: Array, window: Window, fill: np.ndarray) -> BitWords:
-    """`tie_bits_of_tap_values` for x and its pooled value y; padding holds `fill`."""
+    """`tie_bits_of_tap_values` for the input x and the pooled result y; padding has the value `fill`."""
     value, taps = to_comparison_dtype(slices.pad_input(x, window, fill)), range(window.size)
     return tie_bits_of_tap_values(
         [slices.elements_at_tap(value, window, tap) for tap in taps],
@@ -44,7 +44,7 @@ def tie_bits_of_input(x: Array, y: Array, window: Window, fill: np.ndarray) -> B
 
 
 def is_tap_inside(dim: Axis, tap: int) -> Any:
-    """Mask of the windows along an axis whose tap `tap` is inside the input."""
+    """Mask of the windows along an axis whose element at `tap` is inside the input."""
     position = window_starts(dim) + np.int32(tap * dim.dilation)
     return (position >= 0) & (position < dim.size)
 
@@ -66,7 +66,7 @@ def bits_of_taps_inside(
             start = row * minor - first_tap
             in_word = range(max(0, -start), min(minor, BITS_PER_WORD - start))
             bits = [along(tap).astype(dtype) << np.asarray(start + tap, dtype) for tap in in_word]
-            if bits:  # a row outside along another axis is cleared by a mask of 0
+            if bits:  # taps outside along an axis in `around` are cleared by a mask of 0
                 pairs = zip(around, taps, strict=True)
                 vectors = [-is_inside(tap).astype(dtype) for is_inside, tap in pairs]
                 vectors.append(functools.reduce(operator.or_, bits))
@@ -78,9 +78,9 @@ def bits_of_taps_inside(
 def tie_bits_of_tap_values(
     value_per_tap: Sequence[Array], y: Array, window: Window, flat_taps: Sequence[int]
 ) -> BitWords:
-    """One bit per tap of each window, set where its value ties with y and is not padding; 32 bits per word.
+    """One bit per tap of each window, set where the value at the tap ties with y and is not padding; 32 bits per word.
 
-    `value_per_tap` belongs to `flat_taps`, which ascend.
+    `value_per_tap[i]` holds the values at the tap `flat_taps[i]`; `flat_taps` are ascending.
     """
     words = []
     for first_tap in range(0, window.size, BITS_PER_WORD):
@@ -102,14 +102,14 @@ def tie_bits_of_tap_values(
 
 
 def is_tap_tied(bit_words: Sequence[Array], tap: int) -> Array:
-    """Mask of the windows whose tap `tap` is tied."""
+    """Mask of the windows whose bit of `tap` is set, which means that the element at `tap` is tied."""
     word = bit_words[tap // BITS_PER_WORD]
     bit = lax.bitwise_and(word, lax.full_like(word, 1 << (tap % BITS_PER_WORD)))
     return lax.ne(bit, lax.full_like(word, 0))
 
 
 def divide_by_num_tied(total: Array, *num_tied: Array) -> Array:
-    """Divide `total` by the number of tied elements, the sum of `num_tied`, or by 1 in a window of padding only."""
+    """Divide `total` by the number of tied elements, the sum of `num_tied`, or by 1 if a window has only padding."""
     if not num_tied:
         return total
     count = functools.reduce(lax.add, num_tied)
@@ -117,7 +117,7 @@ def divide_by_num_tied(total: Array, *num_tied: Array) -> Array:
 
 
 def divide_among_tied_taps(total: Array, bit_words: Sequence[Array]) -> Array:
-    """Divide `total` by the number of tied taps."""
+    """Divide `total` by the number of tied taps of each window, which are the bits set in `bit_words`."""
     return divide_by_num_tied(
         total, *[lax.population_count(word).astype(total.dtype) for word in bit_words]
     )
@@ -132,7 +132,7 @@ def mean_of_tied_taps(x: Array, bit_words: BitWords, window: Window) -> Array:
 
 
 def mean_of_tied_taps_transpose(dy: Array, bit_words: BitWords, pass_: MaxPass) -> Array:
-    """Transpose of `mean_of_tied_taps`."""
+    """Transpose of `mean_of_tied_taps`: divide dy equally among the tied taps of each window."""
     share = divide_among_tied_taps(dy.astype(accumulator_dtype(dy.dtype)), bit_words)
     return sum_where_selected(
         lambda tap, *words: is_tap_tied(words, tap), share, bit_words, pass_
@@ -140,7 +140,7 @@ def mean_of_tied_taps_transpose(dy: Array, bit_words: BitWords, pass_: MaxPass) 
 
 
 def _join_tied_sums(a: State, b: State, kind: Kind, *, keep_loser: bool = False) -> State:
-    """Return the winner of two states (value, *sums), or with `keep_loser` the loser; add the sums of tied states."""
+    """Winner of two states (value, *sums), or the loser with `keep_loser`; the sums of tied states are added."""
     takes_a, takes_b = (
         challenger_wins(a[0], b[0], kind, "first"),
         challenger_wins(b[0], a[0], kind, "first"),
@@ -153,7 +153,7 @@ def _join_tied_sums(a: State, b: State, kind: Kind, *, keep_loser: bool = False)
 
 
 def _sums_over_ties(x: Array, sums: State, window: Window, kind: Kind) -> State:
-    """Totals of `sums` over the elements of each window that tie with its maximum or minimum; 0 in the padding."""
+    """Totals of the arrays `sums` over the elements of each window that tie with the window's maximum or minimum."""
     fills = (comparison_dtype_identity(x.dtype, kind), *[0] * len(sums))
     return fold_windows(
         (to_comparison_dtype(x), *sums),
@@ -164,7 +164,7 @@ def _sums_over_ties(x: Array, sums: State, window: Window, kind: Kind) -> State:
 
 
 def _where_weights(x: Array, where: Array | None, dtype: DType) -> Array:
-    """Ones in the shape of x, zeros where the mask `where` is False."""
+    """Weights in the shape of x: 1 where the mask `where` is True or None, 0 where the mask is False."""
     if where is None:
         return lax.full_like(x, 1, dtype)
     return jnp.broadcast_to(where, x.shape).astype(dtype)
@@ -175,7 +175,7 @@ def mean_of_tied_elements(
 ) -> Array:
     """Mean of `tangent` over the elements of each window of x that tie with its maximum or minimum.
 
-    `where` is True for elements that take part. Elsewhere, tangents must be 0.
+    `where` is True for elements that take part. The tangents of all other elements must be 0.
     """
     wide = tangent.astype(accumulator_dtype(tangent.dtype))
     sums, counts = _sums_over_ties(x, (wide, _where_weights(x, where, wide.dtype)), window, kind)
@@ -187,8 +187,8 @@ def mean_of_tied_elements_transpose(
 ) -> Array:
     """Transpose of `mean_of_tied_elements`, where y is the pooled x.
 
-    An element attains the maximum of some window exactly if it ties with the least maximum of all windows that
-    cover it.
+    An element is the maximum of a window if and only if the element ties with the least maximum of all windows that
+    cover the element.
     """
     wide = dy.astype(accumulator_dtype(dy.dtype))
     (counts,) = _sums_over_ties(x, (_where_weights(x, where, wide.dtype),), window, kind)

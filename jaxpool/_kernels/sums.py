@@ -1,4 +1,4 @@
-"""Window sums and their transpose.
+"""Window sums and their transpose; a tap t is an offset in the window.
 
 sum         y[o]  = sum over taps t of x[stride * o - low + dilation * t]
 transpose   dx[i] = sum of dy[o] over the windows o that cover element i
@@ -22,19 +22,19 @@ from jaxpool._plan.sum_pool import SumPass, SumPlan
 
 
 class Epilogue(NamedTuple):
-    """Division and cast of each sum before it is stored."""
+    """Division and cast that the last pass of a window sum applies to each sum before the sum is stored."""
 
     dtype: DType
     divide_total: Callable[[Array], Array] | None = None
 
     def apply(self, total: Array, cast_fn: Callable[[Array, DType], Array] = cast) -> Array:
-        """Divide the total in the accumulator dtype and cast it."""
+        """Divide `total` in the accumulator dtype, and cast the quotient to `dtype` by `cast_fn`."""
         wide = cast(total, accumulator_dtype(total.dtype))
         return cast_fn(wide if self.divide_total is None else self.divide_total(wide), self.dtype)
 
 
 def _run_sum_pass(pass_: SumPass, epilogue: Epilogue | None, x: Array, prev_x: Array) -> Array:
-    """Sums of one pass over x; `prev_x` is the input of the previous pass."""
+    """Sums from a single pass over x. Passes with two sources also read `prev_x`, the input of the previous pass."""
     sum_dtype = accumulator_dtype(x.dtype)
     if pass_.layout.read_mode == "tables":
         total = tables.sum_by_gather_tables(x, pass_.axes, *pass_.sources)
@@ -51,7 +51,7 @@ def _run_sum_pass(pass_: SumPass, epilogue: Epilogue | None, x: Array, prev_x: A
 
 
 def _run_sum_passes(x: Array, plan: SumPlan, epilogue: Epilogue | None) -> Array:
-    """Run the passes of a plan, with the `epilogue` in the last pass."""
+    """Run the passes of a plan one after another; the last pass includes the `epilogue`."""
     prev = x
     for pass_ in plan.passes:
         is_last = pass_ is plan.passes[-1]
@@ -62,7 +62,7 @@ def _run_sum_passes(x: Array, plan: SumPlan, epilogue: Epilogue | None) -> Array
 
 
 def window_sum(x: Array, plan: SumPlan, epilogue: Epilogue) -> Array:
-    """Sum over each window, with padding as 0, followed by the `epilogue`."""
+    """Sum of each window, with 0 as the value of padding, followed by the `epilogue`."""
     whole_axes = tuple(dim.axis for dim in plan.global_dims)
     if whole_axes:
         x = jnp.sum(x, axis=whole_axes, keepdims=True, dtype=accumulator_dtype(x.dtype))
@@ -87,7 +87,7 @@ def window_sum_transpose(dy: Array, plan: SumPlan, epilogue: Epilogue) -> Array:
 
 
 def _repeat_over_disjoint_window(dy: Array, dim: Axis) -> Array:
-    """Repeat each element of dy over its window, for disjoint windows; zeros in the gaps between windows."""
+    """Repeat each element of dy over its window, for disjoint windows; elements in no window get 0."""
     shape = [*dy.shape[: dim.axis + 1], dim.window, *dy.shape[dim.axis + 1 :]]
     other_axes = [axis for axis in range(len(shape)) if axis != dim.axis + 1]
     dx = lax.broadcast_in_dim(dy, shape, other_axes)

@@ -1,7 +1,7 @@
-"""Loops over the taps of a window, for rare windows whose sums overflow or underflow.
+"""Loops over the taps (offsets in a window), for the rare arrays whose window sums overflow or underflow.
 
-Each window is summed relative to its largest element, `max_per_window`. Every weight is then a power or an exponential
-of at most 1:
+Each window is summed relative to its largest element, from `max_per_window`. Every weight is then a power or an
+exponential of at most 1:
 
     x              3   900    1    2 | 5    0   7  2
     maximum       900                  7
@@ -9,8 +9,8 @@ of at most 1:
 
 `sum_over_taps` sums terms over the taps of each window, and `sum_over_taps_transpose` is its transpose. The program
 size does not depend on the number of taps. Each tap is a strided slice of the padded input, so a loop that does not run
-costs nothing. `rolled.py` has loops that always run, over arrays laid out in advance. `tap_inside_mask`, the mask of
-taps inside the input, serves both.
+costs nothing. `rolled.py` has loops that always run and first rearrange the arrays. Both modules use `tap_inside_mask`,
+the mask of taps inside the input.
 """
 
 import functools
@@ -30,7 +30,7 @@ T = TypeVar("T")  # an array or a tuple of arrays
 
 
 def max_per_window(x: Array, window: Window) -> Array:
-    """The largest element of each window, a constant for autodiff: sums do not depend on it."""
+    """The largest element of each window, with derivative 0, because window sums do not depend on this offset."""
     loop_window, whole_axes = _separate_whole_axes(window)
     padded = slices.pad_input(lax.stop_gradient(x), loop_window, -np.inf)
     y = _join_taps(loop_window, lambda tap: _elements_at_tap(padded, loop_window, tap), lax.max)
@@ -43,9 +43,9 @@ def sum_over_taps(
     element_arrays: Sequence[Array],
     *mask: Array,
 ) -> tuple[Array, ...]:
-    """The sums of `terms_of_elements(*element_arrays)` over each window, for the elements with `mask` True.
+    """Sums of `terms_of_elements(*element_arrays)` over each window, limited to elements where `mask` is True.
 
-    The terms may depend on arrays like the output, and must be finite for elements that are 0, the value of padding.
+    The terms may read arrays in the shape of the output. The terms of 0, the value of padding, must be finite.
     """
     loop_window, whole_axes = _separate_whole_axes(window)
     padded = [slices.pad_input(array, loop_window, 0) for array in (*element_arrays, *mask)]
@@ -67,7 +67,7 @@ def sum_over_taps(
 def sum_over_taps_transpose(
     window: Window, slope_of_term: Callable[[Array], Array], x: Array, dy: Array
 ) -> Array:
-    """The sum of `slope_of_term(x) * dy` over the windows of each element: the transpose of `sum_over_taps`."""
+    """Transpose of `sum_over_taps`: sum `slope_of_term(x) * dy` over the windows that cover each element of x."""
     loop_window, _ = _separate_whole_axes(window)
     padded = slices.pad_input(x, loop_window, 0)
 
@@ -82,15 +82,15 @@ def sum_over_taps_transpose(
 
 
 def _separate_whole_axes(window: Window) -> tuple[Window, tuple[int, ...]]:
-    """The window without the axes that a single window covers, and these axes. They need no loop."""
+    """Split `window` into a window for the loop and the axes that a single window covers, which need no loop."""
     dims = tuple(dim for dim in window.dims if not dim.is_global)
     return Window(dims), tuple(dim.axis for dim in window.dims if dim.is_global)
 
 
 def _join_taps(window: Window, value_at_tap: Callable[[Any], T], join: Callable[[T, T], T]) -> T:
-    """Join `value_at_tap(tap)` over all flat taps, one after another.
+    """Join `value_at_tap(tap)` over all flat (row-major) taps of `window`, one after another.
 
-    The derivative of the loop recomputes the taps: saved, they would need memory even if the loop does not run.
+    The derivative recomputes the values: saved values would take memory even if the loop does not run.
     """
     init = value_at_tap(np.int32(0))
     if window.size == 1:
@@ -113,7 +113,7 @@ def _dynamic_slice_axes(x: Array, window: Window, starts: list[Any], sizes: list
 
 
 def _elements_at_tap(padded_input: Array, window: Window, flat_tap: Any) -> Array:
-    """Element of each window at `flat_tap`; `padded_input` comes from `slices.pad_input`."""
+    """Element of each window at `flat_tap`, which may be traced; `padded_input` comes from `slices.pad_input`."""
     dims = window.dims
     taps = unravel_index(flat_tap, window.window_shape)
     starts = [tap * np.int32(dim.dilation) for tap, dim in zip(taps, dims, strict=True)]
@@ -126,7 +126,7 @@ def _elements_at_tap(padded_input: Array, window: Window, flat_tap: Any) -> Arra
 
 
 def _elements_at_tap_transpose(cotangents: Array, window: Window, flat_tap: Any) -> Array:
-    """The transpose of `_elements_at_tap`, without the scatter to which jax maps an update of a slice."""
+    """Transpose of `_elements_at_tap` by padding and slicing, without the scatter in jax's transpose of a slice."""
     dims = window.dims
     padding = [(dim.span - 1, dim.span - 1, dim.stride - 1) for dim in dims]
     taps = unravel_index(flat_tap, window.window_shape)
@@ -139,9 +139,9 @@ def _elements_at_tap_transpose(cotangents: Array, window: Window, flat_tap: Any)
 
 
 def tap_inside_mask(window: Window, flat_tap: Any, ndim: int) -> Array:
-    """Mask of the windows whose flat tap is inside the input, of rank `ndim` with size 1 along batch axes.
+    """Mask of the windows whose element at `flat_tap` is inside the input, of rank `ndim` with batch axes of size 1.
 
-    The program computes the mask, because a constant would be as long as the axes.
+    The program computes the mask at run time, because a constant would be as long as the axes.
     """
     masks = []
     for dim, tap in zip(window.dims, unravel_index(flat_tap, window.window_shape), strict=True):

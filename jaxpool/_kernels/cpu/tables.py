@@ -1,8 +1,8 @@
 """Passes that gather elements through tables of positions, in one loop instead of many regions and phases.
 
 XLA for CPU writes a loop for every region of a result and for every phase of a stride, and LLVM compiles each loop
-slowly. If each table entry serves many neighbours, a single loop is as fast, compiles in a third of the time, and
-stores no intermediate array.
+slowly. If each table entry serves many neighbouring elements, a single loop with tables is as fast, compiles in a third
+of the time, and stores no intermediate array.
 """
 
 import functools
@@ -39,10 +39,10 @@ def prevent_constant_folding(x: Array) -> Array:
 
 
 def with_row_major_layout(x: Array, gather_axis: int) -> Array:
-    """x, whose last gather was along `gather_axis`, in row-major layout.
+    """Return x, the result of a gather along `gather_axis`, in row-major layout.
 
-    XLA puts the axis of a gather first. For one of several results it may keep this layout and add a copy (jax 0.10
-    and 0.12). Merging `gather_axis` with the axes before it prevents this.
+    XLA puts the axis of a gather first in memory. For one of several results, XLA may keep this layout and add a copy
+    (jax 0.10 and 0.12). Merging `gather_axis` with all axes before `gather_axis` prevents the copy.
     """
     if gather_axis == 0:
         return x
@@ -51,20 +51,20 @@ def with_row_major_layout(x: Array, gather_axis: int) -> Array:
 
 
 def cast_without_branches(x: Array, dtype: DType) -> Array:
-    """Cast x to `dtype`, to bfloat16 without branches: XLA's rounding on CPU is slower than the sum of 9 elements."""
+    """Cast x to `dtype`. The cast to bfloat16 has no branches: XLA's cast on CPU is slower than a sum of 9 elements."""
     if (x.dtype, dtype) != (jnp.float32, jnp.bfloat16):
         return cast(x, dtype)
     bits = lax.bitcast_convert_type(x, jnp.uint32)
     upper_bits = lax.shift_right_logical(bits, np.uint32(16))
     rounded_bits = bits + np.uint32(0x7FFF) + (upper_bits & np.uint32(1))
     nearest = lax.shift_right_logical(rounded_bits, np.uint32(16))
-    nan_bits = upper_bits | np.uint32(0x40)  # a NaN stays one
+    nan_bits = upper_bits | np.uint32(0x40)  # a NaN stays NaN
     result_bits = lax.select(x != x, nan_bits, nearest).astype(jnp.uint16)
     return lax.bitcast_convert_type(result_bits, jnp.bfloat16)
 
 
 def sum_by_gather_tables(x: Array, axes: Sequence[int], phases_per_axis: Sequence[Phases]) -> Array:
-    """Sum of the elements that each position of all phases reads, over all axes in one loop."""
+    """Sum of the elements that each output position reads, over all axes and phases in one loop."""
     x = prevent_constant_folding(x)
     for axis, phases in reversed([*zip(axes, phases_per_axis, strict=True)]):
         parts = []
@@ -80,14 +80,14 @@ def sum_by_gather_tables(x: Array, axes: Sequence[int], phases_per_axis: Sequenc
 def _covering_windows(
     index: Array, step: Step
 ) -> Iterator[tuple[Callable[[Array], Array], Array, Array]]:
-    """Yield (gather_at_window, within, chose) for each window that covers a position, for all positions at once.
+    """Yield (gather_at_window, inner_tap, is_selected) for each window that covers a position, for all positions.
 
-    `gather_at_window` gathers an array at the window, and `inner_tap` is the index of the window minus its tap at
-    the position. The window selected the position where `inner_tap` is less than `step.reach`, which is the mask
-    `chose`.
+    `gather_at_window` gathers an array at the window. `inner_tap` is the tap that the window selected minus the tap at
+    the position. The mask `is_selected` is True where `inner_tap` is less than `step.piece_taps`, which means that the
+    window selected the position.
     """
-    no_tap = step.num_flat_taps  # tap of windows that do not exist; never selected
-    # Unsigned, so that an index below the tap wraps around to a value above `step.reach`.
+    no_tap = step.num_flat_taps  # tap of windows that do not exist, which is never selected
+    # Unsigned, so that a selected tap below the position's tap wraps around to a value above `step.piece_taps`.
     dtype = index_dtype(len(step.axes) * no_tap + step.piece_taps)
     for tables in itertools.product(*map(gather_tables, step.transposed_phases)):
         axis_tables = dict(zip(step.axes, tables, strict=True))
@@ -114,15 +114,15 @@ def _covering_windows(
 def sum_dy_of_selecting_windows(dy: Array, index: Array, step: Step, dtype: DType) -> Array:
     """Sum of dy over the windows that selected each element, in `dtype`.
 
-    `index` holds the flat tap that each window selected. All windows that selected an element along the first axes
-    agree on its tap along the other axes.
+    `index` holds the flat tap that each window selected. All windows that selected the same element along the axes of
+    `step` agree on the element's tap along the remaining axes.
     """
     is_single_term = all(
         max_elements_per_position(phases) <= 1 for phases in step.transposed_phases
     )
     if dy.dtype == dtype == jnp.float16 and is_single_term:
-        # Each element gets at most one cotangent, so nothing is summed and any 16-bit dtype will do. XLA converts
-        # bfloat16 faster than float16. The payload of NaN may change.
+        # Each element gets at most one cotangent, so nothing is summed, and float16 can be handled as the bits of
+        # bfloat16, which XLA converts faster. The payload of NaN may change.
         bits = lax.bitcast_convert_type(dy, jnp.bfloat16)
         return lax.bitcast_convert_type(
             sum_dy_of_selecting_windows(bits, index, step, jnp.bfloat16), jnp.float16
@@ -139,7 +139,7 @@ def sum_dy_of_selecting_windows(dy: Array, index: Array, step: Step, dtype: DTyp
 
 
 def index_before_step(index: Array, step: Step) -> Array:
-    """Selected tap along the later axes at each position; 0 where no window selected the position."""
+    """Tap along the remaining axes that windows selected at each position; 0 where no window selected the position."""
     dtype = index_dtype(step.piece_taps)
     index = prevent_constant_folding(index)
     taps = [
