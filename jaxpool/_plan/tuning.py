@@ -65,7 +65,7 @@ class Tuning:
     max_sum_window: int = 32  # Window length: longer windows take two passes, which sum parts and then these sums.
     # NOTES: Blurs
     max_blur_taps: int = 25  # Window elements: a blur is one pass over several axes up to this many, else one per axis.
-    blur_taps_per_element: int = 3  # Window elements / strides: a strided blur is one pass over several axes up to this.
+    blur_taps_per_element: int = 3  # Window elements / strides: strided blurs are one pass over several axes up to this.
     # NOTES: Compiled for GPUs and TPUs
     max_sum_passes: float = NEVER  # Passes: a window sum that needs more passes is `lax.reduce_window` instead.
     reduce_window_sum_taps: float = NEVER  # Window elements: one `lax.reduce_window` sums up to this many, not several.
@@ -131,7 +131,7 @@ class Tuning:
     min_route_table_row: float = NEVER
     # Windows that cover an element: up to this many, one loop over several axes adds the cotangents of a maximum.
     max_route_windows: int = 8
-    max_unstrided_route_windows: int = 9  # Windows that cover an element: `max_route_windows` for strides of 1.
+    max_unstrided_route_windows: int = 9  # Windows that cover an element: as `max_route_windows`, for strides of 1.
     max_route_table_windows: int = 11  # Windows that cover an element: gradients of maxima use tables up to this many.
     max_disjoint_phase_taps: int = 8  # Window elements: gradients of disjoint windows need no tables up to this many.
     # NOTES: Reductions that lose NaN
@@ -143,7 +143,7 @@ class Tuning:
     # Elements along an axis: up to this many are all combined before a reduction; half as many for 16 bits.
     max_fully_folded_size: int = 16
     min_folded_row_bits: int = 32  # Contiguous bits: combining chunks of an axis does not vectorise over shorter rows.
-    min_tie_row_bits: int = 256  # Contiguous bits: `min_folded_row_bits` for tie counts and indices.
+    min_tie_row_bits: int = 256  # Contiguous bits: as `min_folded_row_bits`, for tie counts and indices.
     # NOTES: Subnormal numbers
     min_scan_block_size: float = NEVER  # Elements: a running maximum works in blocks of about this length.
     subnormals_are_zero: bool = False  # Comparisons flush subnormal floats to zero, so floats are compared as integers.
