@@ -65,7 +65,7 @@ class Tuning:
     max_sum_window: int = 32  # Window length: longer windows take two passes, which sum parts and then these sums.
     # NOTES: Blurs
     max_blur_taps: int = 25  # Window elements: a blur is one pass over several axes up to this many, else one per axis.
-    blur_taps_per_element: int = 3  # Window elements / strides: strided blurs are one pass over several axes up to this.
+    blur_taps_per_element: int = 3  # Window elements / strides: a strided blur over several axes is one pass up to this.
     # NOTES: Compiled for GPUs and TPUs
     max_sum_passes: float = NEVER  # Passes: a window sum that needs more passes is `lax.reduce_window` instead.
     reduce_window_sum_taps: float = NEVER  # Window elements: one `lax.reduce_window` sums up to this many, not several.
