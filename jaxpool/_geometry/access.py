@@ -37,7 +37,7 @@ class AxisAccess:
     out: int
 
     def valid_range(self, offset: int, start: int, stop: int) -> tuple[int, int]:
-        """The range of output positions within [start, stop) at which the element at `offset` exists."""
+        """The range of output positions within [start, stop) that have an existing element at `offset`."""
         last = (self.size - 1 - offset) // self.stride
         return max(start, -(offset // self.stride)), min(stop, last + 1)
 
@@ -50,7 +50,7 @@ class AxisAccess:
         )
 
     def slice_elements(self, start: int, stop: int) -> "AxisAccess":
-        """The same reads, as an access to the slice `[start:stop]` of the elements."""
+        """This access with offsets relative to the slice `[start:stop]` of the elements."""
         pairs = tuple((offset - start, tap) for offset, tap in self.tap_offsets)
         return dataclasses.replace(self, tap_offsets=pairs, size=stop - start)
 

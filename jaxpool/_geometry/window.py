@@ -27,7 +27,7 @@ from jaxpool._arguments.sizes import (
     static_sizes,
 )
 
-# Number of positions by which a window may exceed the input. XLA takes minutes to compile longer windows.
+# Maximum excess of a window's span over the input size. XLA takes minutes to compile longer windows.
 MAX_WINDOW_OVERHANG = 2**20
 
 
@@ -125,7 +125,7 @@ class Axis:
         return np.concatenate([np.arange(min(num_low + 1, self.out)), np.arange(stop, self.out)])
 
     def starts(self) -> np.ndarray:
-        """The input position at which each window starts; negative in the low padding."""
+        """The input position of the first tap of each window; negative in the low padding."""
         return np.arange(self.out) * self.stride - self.low
 
     def tap_positions(self) -> np.ndarray:

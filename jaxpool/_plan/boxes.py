@@ -48,7 +48,7 @@ def concatenates_levels(
 
 
 def num_box_parts(grid_shape: tuple[int, int], num_pixels: int, channels: Any) -> int:
-    """Number of equal groups of grid rows in which a box scatters cotangents, `num_pixels` pixels per cell."""
+    """Number of equal groups of grid rows when a box scatters cotangents group by group to `num_pixels` per cell."""
     rows, columns = grid_shape
     max_rows = boxes_in_memory((columns, num_pixels), channels) if is_int(channels) else rows
     divisors = [parts for parts in range(1, rows + 1) if rows % parts == 0]

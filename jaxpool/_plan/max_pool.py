@@ -49,7 +49,7 @@ class MaxPass:
 
 @dataclasses.dataclass(frozen=True)
 class MaxPlan:
-    """Passes of a max or min pool: `forward` is in order from input to output, the others from output to input."""
+    """Passes of a max or min pool: `forward` runs from input to output, `backward` and `tangent` from output to input."""
 
     # Whether the value comparison also finds NaN ("compared"), or a separate reduction does ("alone")
     nan_mode: Literal["compared", "alone"]
@@ -80,7 +80,7 @@ def choose_residual(window: Window, *, split: bool, platform: Platform = "portab
     """What a max or min pool saves for the backward pass on `platform`; `split` is True if tied elements share it.
 
     - "rank", for large windows that cover their axes: the position of the selected element, or x and y for split ties.
-    - "input": the input x, in which select-and-scatter selects elements again during the backward pass.
+    - "input": the input x. XLA's select-and-scatter selects the elements again during the backward pass.
     - "tap": the flat index of the selected element within its window, one integer per output element.
     - "bits": one bit per window element, set for elements that tie for the maximum.
     - "arrays": x and y, which take less memory than "bits" if a window has more than `LIMITS.max_mask_taps` elements.

@@ -62,7 +62,7 @@ class Problem:
 
     @property
     def sum_bits(self) -> int:
-        """Number of bits of the dtype in which sums are computed."""
+        """Number of bits of the dtype of sums: 32 for low-precision floats."""
         return 32 if self.is_low_precision else self.bits
 
 

@@ -1,6 +1,6 @@
 """Thresholds that choose between implementations, one field per threshold, each with a comment "Unit: reason".
 
-A "NOTES" comment names the heading of `bench/NOTES.md` with the measurements of the fields below it. To measure another
+A "NOTES" comment names the heading in `bench/NOTES.md` that has the measurements of the next fields. To measure another
 value, edit the field and run `python -m bench --against HEAD`. "Window elements" counts the elements of a whole window,
 "window length" the elements along one axis. "Strides" is the product of the strides of all axes.
 """
@@ -65,7 +65,7 @@ class Tuning:
     max_sum_window: int = 32  # Window length: longer windows take two passes, which sum parts and then these sums.
     # NOTES: Blurs
     max_blur_taps: int = 25  # Window elements: a blur is one pass over several axes up to this many, else one per axis.
-    blur_taps_per_element: int = 3  # Window elements / strides: a strided blur over several axes is one pass up to this.
+    blur_taps_per_element: int = 3  # Window elements / strides: a strided blur on several axes is one pass up to this.
     # NOTES: Compiled for GPUs and TPUs
     max_sum_passes: float = NEVER  # Passes: a window sum that needs more passes is `lax.reduce_window` instead.
     reduce_window_sum_taps: float = NEVER  # Window elements: one `lax.reduce_window` sums up to this many, not several.

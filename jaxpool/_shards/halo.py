@@ -92,11 +92,11 @@ class Halo:
 
     @property
     def extended_axis(self) -> Axis:
-        """The `Axis` of a shard with its halo, in which halo rows beyond the array count as elements, not padding."""
+        """The `Axis` of a shard with its halo. Halo rows beyond the array count as elements, not as padding."""
         return self._axis(self.num_rows, 0)
 
     def cropped_axis(self, low: int, high: int) -> Axis:
-        """The `Axis` of a shard with its halo, in which the first `low` and last `high` rows are padding instead."""
+        """The `Axis` of a shard with its halo, without the first `low` and last `high` rows, which become padding."""
         return self._axis(self.num_rows - low - high, low, high)
 
     @property
@@ -106,7 +106,7 @@ class Halo:
 
     @property
     def wide_axis(self) -> Axis:
-        """The `Axis` of a shard with halo rows on both sides, as many as any shard needs."""
+        """The `Axis` of a shard with halo rows on both sides, enough for the shard that needs most."""
         before = max(self.rows_before)
         return self._axis(before + self.shard_size + max(self.rows_after), self.dim.low - before)
 
@@ -139,7 +139,7 @@ class Halo:
         return self.shard_id() * np.int32(self.num_windows) + int32_iota(self.num_windows)
 
     def window_starts(self) -> Array:
-        """The position in the global array at which each window of this device's shard starts."""
+        """The start, in the global array, of each window of this device's shard; negative in the low padding."""
         return self.window_indices() * np.int32(self.dim.stride) - np.int32(self.dim.low)
 
     def element_mask(self) -> Array:
@@ -279,7 +279,7 @@ class ShardGeometry:
         return any(halo.dim.is_padded for halo in self.halos)
 
     def _map_axes(self, axis_of: Callable[[Halo], Axis]) -> Window:
-        """The `Window` in which `axis_of(halo)` replaces each sharded axis."""
+        """The `Window` with each sharded axis replaced by `axis_of(halo)`."""
         if not self.halos:
             return self.window
         new_axes = {halo.dim.axis: axis_of(halo) for halo in self.halos}

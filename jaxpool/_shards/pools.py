@@ -159,7 +159,7 @@ def _select_with_residual(
 
 
 def _window_counts(geometry: ShardGeometry, divisor: Literal["counted", "real"], x: Array) -> Array:
-    """The number of elements by which each window's sum is divided, broadcastable to the output."""
+    """The number of elements that divides the sum of each window, broadcastable to the output."""
     counts_per_axis = []
     for dim in geometry.window.dims:
         halo, counts = geometry.find_halo(dim), counts_along(dim, divisor)
