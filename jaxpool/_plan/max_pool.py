@@ -49,7 +49,7 @@ class MaxPass:
 
 @dataclasses.dataclass(frozen=True)
 class MaxPlan:
-    """Passes of a max or min pool: `forward` runs from input to output, `backward` and `tangent` from output to input."""
+    """Passes of a max pool: `forward` runs from input to output, `backward` and `tangent` from output to input."""
 
     # Whether the value comparison also finds NaN ("compared"), or a separate reduction does ("alone")
     nan_mode: Literal["compared", "alone"]
