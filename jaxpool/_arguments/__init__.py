@@ -1,5 +1,5 @@
 """Checks of arguments (arrays, numbers, strings) and the error message for an invalid argument.
 
-The checks look at shapes, dtypes and Python values only, and know nothing about windows. The arithmetic of windows
-is in `_geometry`. A check for a single public function is next to that function in `_api`.
+The checks inspect only shapes, dtypes and Python values, not windows. The arithmetic of windows is in `_geometry`. A
+check that only one public function needs is next to this function in `_api`.
 """

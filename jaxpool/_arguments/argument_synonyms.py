@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-# Groups of synonyms: first the names that jaxpool uses for an argument, then names that only PyTorch, torchvision,
+# Groups of synonymous argument names: first the names in jaxpool, then names that only PyTorch, torchvision,
 # torch_scatter, Keras, TensorFlow, Flax, Haiku, ONNX and NumPy use.
 ARGUMENT_SYNONYMS = (
     (
@@ -59,7 +59,7 @@ _RETURN_INDICES_ARGUMENTS = ("return_indices", "return_argmax", "with_argmax")
 _POOLS_WITH_ARGMAX_VARIANT = ("max_pool", "adaptive_max_pool")
 
 
-# Hints for a context manager that is called with a function, like a decorator.
+# Hints for users who call a context manager with a function, like a decorator.
 CONTEXT_MANAGER_HINTS = {
     "accelerated": "It takes no function: write `with jaxpool.accelerated():`, or `jaxpool.accelerate(fn)`."
 }
@@ -68,9 +68,9 @@ CONTEXT_MANAGER_HINTS = {
 def unknown_argument_hint(
     function_name: str, arg_name: str, accepted_names: Collection[str], default_hint: str = ""
 ) -> str:
-    """A hint for an unknown argument `arg_name` of `function_name`, whose arguments are `accepted_names`.
+    """A hint for an unknown argument `arg_name` of function `function_name`, which accepts `accepted_names`.
 
-    If no accepted argument is similar, the hint is `default_hint`, or else the list of accepted arguments.
+    If no accepted name is similar, the hint is `default_hint`; if that is empty, a list of the accepted names.
     """
     module_path, _, base_name = function_name.rpartition(".")
     if (
@@ -95,7 +95,7 @@ def unknown_argument_hint(
 
 
 def _is_misspelling(arg_name: str, known_name: str) -> bool:
-    """Whether the names differ by one edit, or by two if they are longer than five letters or permutations."""
+    """Whether two names differ by one edit, or by two if a name has over five letters or the letters are the same."""
     if len(known_name) < 4:
         return False
     return _edit_distance(arg_name, known_name) <= (
@@ -106,7 +106,7 @@ def _is_misspelling(arg_name: str, known_name: str) -> bool:
 
 
 def _edit_distance(a: str, b: str) -> int:
-    """Levenshtein distance of two strings."""
+    """Levenshtein (edit) distance of two strings."""
     row = list(range(len(b) + 1))
     for i, letter in enumerate(a, 1):
         diagonal, row[0] = row[0], i

@@ -29,7 +29,7 @@ def is_prng_key(x: Any) -> bool:
 
 
 def check_real_dtype(arg_name: str, x: Array) -> None:
-    """Raise unless x is an array of floats, integers or bools."""
+    """Raise `ArgumentError` unless the dtype of x is a float, integer or bool."""
     is_real = (
         jnp.issubdtype(x.dtype, jnp.floating)
         or jnp.issubdtype(x.dtype, jnp.integer)
@@ -72,24 +72,24 @@ def not_an_array_error(arg_name: str, value: Any, rule: str = "an array") -> Arg
 
 
 def _is_numeric_array_like(value: Any) -> bool:
-    """Whether `jnp.asarray(value)` would be an array of numbers or bools. Assumed if entries are traced."""
+    """Whether `jnp.asarray(value)` would be an array of numbers or bools; True if `value` contains tracers."""
     try:
         return np.asarray(value).dtype.kind in "biuf"
     except jax.errors.TracerArrayConversionError:
         return True
-    except Exception:  # an object of a user's class, or lists of unequal lengths
+    except Exception:  # for example an object of a user's class, or lists of unequal lengths
         return False
 
 
 def as_jax_array(arg_name: str, x: Any) -> Array:
-    """x as a jax array. Raises if jax does not support its dtype or the result of its `__jax_array__`.
+    """x as a jax array. Raises if jax does not support the dtype of x or the result of `x.__jax_array__()`.
 
     A jax array is returned unchanged, because `jnp.asarray` of jax 0.10.0 changes its sharding under `jax.vmap`.
     """
     if isinstance(x, jax.Array):
         return x
     try:
-        # A NumPy array if `__jax_array__` returns one that jax does not support.
+        # `jnp.asarray` returns a NumPy array if `__jax_array__` returns a NumPy array of an unsupported dtype.
         array = jnp.asarray(x)
     except (TypeError, ValueError, OverflowError):
         array = None
@@ -112,9 +112,9 @@ def as_real_array(arg_name: str, x: Any) -> Array:
 
 
 def as_weakly_typed(x: Array) -> Array:
-    """x with a weak type, which does not determine the dtype of a result with a strongly typed array.
+    """x with a weak type: in an operation with a strongly typed array, that array determines the result's dtype.
 
-    jax has no public function for this. Its own functions bind the same primitive.
+    JAX has no public function to make a type weak. JAX's own functions bind the same primitive.
     """
     if jax.typeof(x).weak_type:
         return x
@@ -122,14 +122,14 @@ def as_weakly_typed(x: Array) -> Array:
 
 
 def varying_mesh_axes(aval: Any) -> frozenset[Any]:
-    """The manual axes of a `shard_map` over which an array of type `aval` varies."""
+    """The manual mesh axes of a `shard_map` over which an array of type `aval` varies (JAX's `vma`)."""
     aval = getattr(aval, "manual_axis_type", aval)
     axes: frozenset[Any] = getattr(aval, "varying", getattr(aval, "vma", frozenset()))
     return axes
 
 
 def match_varying_mesh_axes(xs: Sequence[Array], *other_arrays: Array) -> tuple[Array, ...]:
-    """xs, cast by `lax.pcast` to vary over every manual mesh axis over which any of `xs` or `other_arrays` varies.
+    """`xs`, cast by `lax.pcast` to vary over each manual mesh axis over which an array of either argument varies.
 
     Custom derivatives require that a tangent or cotangent varies over the mesh axes of its array. The transpose of
     `lax.pcast` sums a cotangent over the mesh axes that it added.

@@ -19,7 +19,7 @@ from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_tuple_or_list
 
 ARRAY_TYPES = (jax.Array, np.ndarray)
-# Errors show the shapes of these arguments, and the values of those.
+# Error messages show the shapes of some arguments, and the values of some other arguments.
 ARGS_SHOWN_AS_SHAPE = ("x", "y", "input", "boxes", "kernel")
 ARGS_SHOWN_AS_VALUE = ("window_shape", "output_shape", "spatial_shape", "levels")
 FLOAT_DTYPE_PREFIXES = ("float", "bfloat")
@@ -30,8 +30,8 @@ R = TypeVar("R")
 def public(function: Callable[P, R]) -> Callable[P, R]:
     """Decorator of public functions that improves error messages about their arguments.
 
-    It adds the name of the function and explains missing, unknown, surplus and swapped arguments. Arguments are
-    inspected only after the call has raised.
+    Messages name the function and explain missing, unknown, surplus and swapped arguments. The decorator inspects
+    arguments only after the function has raised.
     """
 
     @functools.wraps(function)
@@ -65,7 +65,7 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _shapes_and_sizes_of_call(bound_args: Mapping[str, Any]) -> dict[str, Any]:
-    """The shapes of the main arrays of a call, and the sizes it asks for."""
+    """The array shapes and the size arguments of a call, by the names that error messages show."""
     shown_arguments = {}
     for name, value in bound_args.items():
         if name in ARGS_SHOWN_AS_SHAPE and isinstance(value, (*ARRAY_TYPES, np.generic)):
@@ -78,8 +78,8 @@ def _shapes_and_sizes_of_call(bound_args: Mapping[str, Any]) -> dict[str, Any]:
 class FunctionWrapper:
     """A callable that replaces `fn`, with its name, signature, documentation and attributes.
 
-    As an attribute of a class it becomes a method, like a function. If it replaces `fn` in its module, as a decorator
-    does, it is pickled and copied by name; otherwise by the call `make_wrapper(fn)`.
+    A wrapper that is a class attribute becomes a method, like a function. A wrapper that replaces `fn` in its module,
+    as a decorator does, is pickled and copied by name; any other wrapper by the call `make_wrapper(fn)`.
     """
 
     def __init__(self, fn: Callable[..., Any], make_wrapper: Callable[..., Any]) -> None:
@@ -101,13 +101,13 @@ class FunctionWrapper:
 
 
 def invalid_call_message(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> str:
-    """The message for an invalid call of `function`, with its name; empty for a valid call."""
+    """The error message for an invalid call of `function`, with the function's name; "" for a valid call."""
     reason = _invalid_call_reason(function, args, kwargs)
     return reason and f"jaxpool.{_public_name(function)}: {reason}"
 
 
 def _public_name(function: Callable[..., Any]) -> str:
-    """The name after `jaxpool.`, which includes the public module if the function is not in the package itself."""
+    """The public name of a function without `jaxpool.`, such as "max_pool" or "compat.torch.max_pool2d"."""
     top_package, *submodules = function.__module__.split(".")[1:]
     # `compat.torch.max_pool2d` is defined in `compat/_torch_max_pool.py`.
     if top_package == "compat":
@@ -118,10 +118,10 @@ def _public_name(function: Callable[..., Any]) -> str:
 
 
 def _invalid_call_reason(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> str:
-    """The reason why a call of `function` is invalid; empty for a valid call."""
+    """The reason why a call of `function` is invalid; "" for a valid call."""
     parameters = inspect.signature(function).parameters
     positional = [p.name for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
-    # A hint for a transformation that is called like the function that it returns.
+    # A hint for users who pass a transformation the arguments of the function that the transformation returns.
     returned_function_hint = ""
     if positional in (["fn"], ["pool"]) and args and callable(args[0]):
         returned_function_hint = (
@@ -166,7 +166,7 @@ def _invalid_call_reason(function: Callable[..., Any], args: Any, kwargs: dict[s
 def _swapped_arguments_message(
     function: Callable[..., Any], args: Any, kwargs: dict[str, Any]
 ) -> str:
-    """The message for a call that raised because two arguments are swapped; empty if none are."""
+    """The error message for a call that raised because two arguments are swapped; "" if no arguments are swapped."""
     signature = inspect.signature(function)
     bound_args = signature.bind(*args, **kwargs).arguments
     names = [name for name in signature.parameters if name in bound_args]
@@ -183,7 +183,7 @@ def _swapped_arguments_message(
 
 
 def _arguments_swapped_with(arg_name: str, value: Any, next_value: Any) -> tuple[str, ...]:
-    """The arguments that may be swapped with `arg_name`, judging by its `value` and the next argument, `next_value`."""
+    """Names of arguments that may be swapped with `arg_name`, judging by its `value` and the next argument's value."""
     if (
         arg_name == "x"
         and not is_array(value)

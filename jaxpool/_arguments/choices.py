@@ -23,6 +23,6 @@ def check_choice(arg_name: str, value: Any, choices: tuple[str, ...]) -> None:
 
 
 def wrong_case_hint(value: Any, choices: tuple[str, ...]) -> str:
-    """A hint if `value` differs from one of `choices` only in case; empty otherwise."""
+    """A hint if `value` differs from one of `choices` only in upper or lower case; "" otherwise."""
     matches = [word for word in choices if isinstance(value, str) and word.lower() == value.lower()]
     return f"Case matters: pass {matches[0]!r}." if matches else ""

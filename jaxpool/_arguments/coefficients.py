@@ -18,7 +18,7 @@ FloatPredicate = Callable[[float], bool]
 
 
 def is_number(value: Any) -> bool:
-    """Whether `value` is a real number of Python or NumPy, but not a bool or an int that overflows a float."""
+    """Whether `value` is a real Python or NumPy number; bools and ints that overflow a float are excluded."""
     if isinstance(value, int) and abs(value) >= 2**1023:
         return False
     number_types = (int, float, np.integer, np.floating)
@@ -28,7 +28,7 @@ def is_number(value: Any) -> bool:
 def checked_float(
     arg_name: str, value: Any, rule: str, hint: str, is_valid: FloatPredicate
 ) -> float:
-    """`value` as a float. Raises unless it is a number for which `is_valid` is True; a bool is not a number."""
+    """`value` as a float. Raises unless `value` is a number for which `is_valid` is True; a bool is not a number."""
     if not is_number(value):
         raise ArgumentError(arg_name, rule, value, hint, TypeError)
     if math.isnan(value) or not is_valid(float(value)):
@@ -39,7 +39,7 @@ def checked_float(
 def as_coefficient(
     arg_name: str, value: Any, rule: str, is_valid: FloatPredicate, output_shape: tuple[Any, ...]
 ) -> float | Array:
-    """`value` as a float for which `is_valid` is True, or as an array with as many axes as `output_shape`.
+    """`value` as a float for which `is_valid` is True, or as an array with the rank of `output_shape`.
 
     The elements of an array are not checked, because they may be traced.
     """

@@ -1,7 +1,7 @@
-"""`ArgumentError` and the contexts that turn it into the message of a public function.
+"""`ArgumentError`, and a context manager that converts it into the error that a public function raises.
 
-Inner code raises `ArgumentError` with the reason alone. `@public` adds the name of the function that was
-called and the shapes it was called with.
+Inner code raises `ArgumentError` with only the reason. The decorator `@public` adds the name of the called function
+and the shapes of its arguments.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-MAX_SHOWN_CHARS = 200  # characters of a value that a message shows
+MAX_SHOWN_CHARS = 200  # maximum length of a value's repr in a message
 TRACED_VALUE_HINT = (
     "It is traced, as an argument of a function under jax.jit is: name that argument in "
     "static_argnums or static_argnames, or close over a Python value."
@@ -19,11 +19,11 @@ TRACED_VALUE_HINT = (
 
 
 class ArgumentError(Exception):
-    """An invalid argument: `arg_name` must be `rule`, but is `value`. `hint` tells the user how to correct it.
+    """An invalid argument: `arg_name` must be `rule`, but is `value`. `hint` explains how to correct the call.
 
     Pass `attribute` if `value` is an attribute of the argument, such as its dtype. `shown_value` replaces the repr of
-    the value. Pass `must_be_static=False` for array arguments, which may be traced. For all others, a traced value is
-    the error.
+    the value. Pass `must_be_static=False` for array arguments, which may be traced. For every other argument, a traced
+    value is reported as the error.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class ArgumentError(Exception):
     def error_for_function(
         self, function_name: str, shown_arguments: Mapping[str, Any]
     ) -> Exception:
-        """The exception that the user of `jaxpool.<function>` sees; it shows no value of the context twice."""
+        """The exception that the user of `jaxpool.<function>` sees; its message shows no value twice."""
         shown_value = self.shown_value or f"{self.shown_name}={short_repr(self.value)}"
         shown_arguments = {
             name: short_repr(value)
@@ -75,13 +75,13 @@ def _contains_tracer(value: Any) -> bool:
 
 
 def _is_tracer(value: Any) -> bool:
-    jax = sys.modules.get("jax")  # if it is not imported, nothing is traced
+    jax = sys.modules.get("jax")  # if JAX is not imported, nothing is traced
     return jax is not None and isinstance(value, jax.core.Tracer)
 
 
 def _repr(value: Any) -> str:
-    """The repr of `value`, with the name of a dtype and the type and shape of traced numbers."""
-    numpy = sys.modules.get("numpy")  # if it is not imported, nothing is a dtype
+    """The repr of `value`, but with names for dtypes, and with the dtype and shape of traced arrays."""
+    numpy = sys.modules.get("numpy")  # if NumPy is not imported, nothing is a dtype
     if numpy is not None and isinstance(value, numpy.dtype):
         return str(value)
     if _is_tracer(value):
@@ -95,19 +95,19 @@ def _repr(value: Any) -> str:
 
 
 def short_repr(value: Any) -> str:
-    """The beginning of the repr of a value, on one line. The value may be any object."""
+    """The beginning of the repr of `value`, which may be any object, on one line."""
     try:
         line = " ".join(_repr(value).split())
-    except Exception:  # a repr that fails; an int of more digits than Python converts
+    except Exception:  # for example an int with more digits than Python converts
         line = f"<{type(value).__name__}>"
     return line if len(line) <= MAX_SHOWN_CHARS else line[: MAX_SHOWN_CHARS - 1] + "…"
 
 
 @contextlib.contextmanager
 def name_function_in_errors(function_name: str, **shown_arguments: Any) -> Iterator[None]:
-    """Convert an `ArgumentError` raised inside into the exception that the user of `jaxpool.<function>` sees.
+    """Convert an `ArgumentError` raised in the `with` block into the exception that users of `jaxpool.<function>` see.
 
-    For methods and inner functions: `@public` does this for a public function.
+    Use this context manager in methods and inner functions; public functions use the decorator `@public`.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Checks and normal forms of sizes: windows, strides, axes and padding."""
+"""Checks and normalisation of size arguments: window shapes, strides, axes and padding."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PADDING_MODES = ("VALID", "SAME", "SAME_LOWER")
 
 
 def is_int(value: Any) -> bool:
-    """Whether `value` counts as an int: NumPy's integers do, a bool does not."""
+    """Whether `value` counts as an int. NumPy integers count as ints, bools do not."""
     if isinstance(value, bool) or type(value).__name__ in ("bool_", "bool"):
         return False
     try:
@@ -29,19 +29,19 @@ def is_int(value: Any) -> bool:
 
 
 def is_tuple_or_list(value: Any) -> bool:
-    """Whether `value` is a tuple or a list, the two sequence types that sizes may have."""
+    """Whether `value` is a tuple or a list, the two sequence types that size arguments may have."""
     return isinstance(value, (tuple, list))
 
 
 def array_to_list(value: Any) -> Any:
-    """`value`, or a list of Python numbers if it is a NumPy array."""
+    """Convert a NumPy array to a list of Python numbers; return any other `value` unchanged."""
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def _full_rank_sizes_hint(
     values: Sequence[Any], num_axes: int, neutral_values: Sequence[Any]
 ) -> str:
-    """A hint if `values` has an entry for every axis, as in lax and Haiku; empty otherwise."""
+    """A hint if `values` has an entry for every axis of the array, as in lax and Haiku; "" otherwise."""
     if (
         len(values) != num_axes + 2
         or values[0] not in neutral_values
@@ -56,7 +56,7 @@ def ints_per_axis(
 ) -> tuple[int, ...]:
     """`value` as a tuple of `num_axes` ints of at least `min_value`, one per pooled axis. An int is repeated.
 
-    Pass `accept_int=False` if the caller does not accept an int; error messages then do not offer it.
+    Pass `accept_int=False` if the caller does not accept an int; error messages then do not suggest an int.
     """
     ints_text = "1 int" if num_axes == 1 else f"{num_axes} ints"
     or_int_text = "an int or " if accept_int else ""
@@ -79,7 +79,7 @@ def ints_per_axis(
 
 
 def _check_fits_int64(arg_name: str, values: Sequence[int], original_value: Any) -> None:
-    """Raise for ints that are too large for the size of an array."""
+    """Raise if any of `values` is too large to be the size of an array."""
     if any(value >= 2**63 for value in values):
         raise ArgumentError(
             arg_name, "below 2**63", original_value, "Pass a size that an array can have."
@@ -87,9 +87,9 @@ def _check_fits_int64(arg_name: str, values: Sequence[int], original_value: Any)
 
 
 def _full_rank_window_hint(window_shape: Sequence[Any], ndim: int) -> str:
-    """A hint if `window_shape` has a size for every axis, as in lax and Haiku; empty otherwise.
+    """A hint if `window_shape` has a size for every axis of the array, as in lax and Haiku; "" otherwise.
 
-    A window with one more size, a leading 1, includes a batch axis that the array does not have.
+    A window shape with an additional leading 1 also gets a hint: it includes a batch axis that the array lacks.
     """
     num_extra_axes = len(window_shape) - ndim
     if num_extra_axes not in (0, 1) or not all(map(is_int, window_shape)) or 1 not in window_shape:
@@ -121,7 +121,7 @@ def example_axes(ndim: int, num_axes: int | None = None) -> tuple[int, ...]:
 def normalise_axes(
     axes: Any, ndim: int, num_axes: int | None, array_name: str = "x", window_shape: Any = ()
 ) -> tuple[int, ...]:
-    """`axes` as distinct non-negative axes of an array of rank `ndim`. None is the `num_axes` axes before the last.
+    """`axes` as distinct non-negative axes of an array of rank `ndim`; by default the `num_axes` axes before the last.
 
     `array_name` is the name of the array argument, and `window_shape` the window shape, for hints in error messages.
     """
@@ -174,7 +174,7 @@ def normalise_axes(
 def normalise_axis(axis: Any, ndim: int, array_name: str = "x", non_int_hint: str = "") -> int:
     """`axis` as a non-negative axis of the argument `array_name`, which has rank `ndim`.
 
-    `non_int_hint` is a hint for callers that pass no int, such as a tuple of axes.
+    `non_int_hint` is the hint of the error if `axis` is not an int, for example a tuple of axes.
     """
     if not ndim:
         hint = f"Add one with {array_name}[None]."
@@ -191,19 +191,19 @@ def normalise_axis(axis: Any, ndim: int, array_name: str = "x", non_int_hint: st
 
 
 def check_fits_uint32_indices(arg_name: str, sizes: Sequence[int]) -> None:
-    """Raise if axes of `sizes` have 2**32 elements or more, which uint32 indices and counts cannot hold."""
+    """Raise if axes with `sizes` have 2**32 or more elements, too many for uint32 indices and counts."""
     if math.prod(sizes) >= 2**32:
         rule = "of fewer than 2**32 elements along the reduced axes, which uint32 indices can name"
         raise ArgumentError(arg_name, rule, tuple(sizes), "Reshape it and reduce twice.")
 
 
 def fits_int32(num_positions: float) -> bool:
-    """Whether int32 indices can hold as many positions."""
+    """Whether int32 indices can address `num_positions` positions."""
     return num_positions < 2**31
 
 
 def check_fits_int32_indices(arg_name: str, sizes: Sequence[int]) -> None:
-    """Raise unless int32 indices can hold every position of axes of `sizes`."""
+    """Raise unless int32 can hold the flat index of every position of axes with `sizes`."""
     if not all(map(is_int, sizes)):
         rule, hint = ("of known sizes along the pooled axes", "Batch and channels may be symbolic.")
         raise ArgumentError(arg_name, rule, tuple(sizes), hint)
@@ -213,7 +213,7 @@ def check_fits_int32_indices(arg_name: str, sizes: Sequence[int]) -> None:
 
 
 def padding_pairs(padding: Any, num_axes: int) -> tuple[tuple[int, int], ...] | str:
-    """`padding` as a name or as one (low, high) pair per axis."""
+    """`padding` as a mode such as "SAME", or as one (low, high) pair per pooled axis."""
     rule = "'VALID', 'SAME', 'SAME_LOWER', a non-negative int, or one int or (low, high) pair per pooled axis"
     hint = f"Pass 'SAME' or pairs such as {((1, 1),) * num_axes}."
     original_padding, padding = padding, array_to_list(padding)

@@ -1,16 +1,16 @@
 """The elements that windows read along one axis, the transpose of this relation, and regions of output positions.
 
-Plans and windowed kernels are built on these. NumPy, no jax. A window that slides over an axis reads elements at fixed
-offsets from `stride * position`:
+Plans and windowed kernels use this module, which does not import JAX. The window at an output position reads elements
+at fixed offsets from `stride * position`:
 
     stride 2, offsets -1 0 1     elements        0 1 2 3 4 5 6
                                  position 0   [. 0 1]            one element does not exist
                                  position 1        [1 2 3]
                                  position 2            [3 4 5]
 
-The transpose lists the windows that cover each element. With strides, the number of windows repeats
-with a period of the stride: here elements 0, 2, 4, ... are in one window and 1, 3, 5, ... in two.
-Each residue is a phase of the transpose, with an access of its own from elements to windows.
+The transpose lists the windows that cover each element. The number of these windows repeats with a period of the
+stride: here elements 0, 2, 4, ... are in one window and elements 1, 3, 5, ... in two windows. The elements with the
+same remainder modulo the stride are a phase of the transpose. Each phase has its own `AxisAccess`.
 """
 
 import dataclasses
@@ -25,10 +25,10 @@ from jaxpool._geometry.window import Axis
 
 @dataclasses.dataclass(frozen=True)
 class AxisAccess:
-    """Along an axis of `size`, position p of `out` reads the elements at `stride * p + offset` that exist.
+    """Reads along an axis: output position p < `out` reads the elements at `stride * p + offset` within 0 to `size`.
 
-    `tap_offsets` holds each offset with its tap, the contribution of this axis to the flat row-major tap of the window.
-    The taps of a 3x3 window are 0, 3, 6 along the first axis and 0, 1, 2 along the second.
+    `tap_offsets` has (offset, tap) pairs. A tap is the contribution of this axis to the flat row-major index of a
+    window element. The taps of a 3x3 window are 0, 3, 6 along the first axis and 0, 1, 2 along the second axis.
     """
 
     tap_offsets: tuple[tuple[int, int], ...]
@@ -37,25 +37,25 @@ class AxisAccess:
     out: int
 
     def valid_range(self, offset: int, start: int, stop: int) -> tuple[int, int]:
-        """The range of positions in [first, stop) whose element at `offset` exists."""
+        """The range of output positions within [start, stop) that have an existing element at `offset`."""
         last = (self.size - 1 - offset) // self.stride
         return max(start, -(offset // self.stride)), min(stop, last + 1)
 
     @property
     def full_range(self) -> tuple[int, int]:
-        """The range (start, stop) of positions whose elements all exist."""
+        """The range (start, stop) of output positions for which all elements exist."""
         ranges = [self.valid_range(offset, 0, self.out) for offset, _ in self.tap_offsets]
         return max([0, *[first for first, _ in ranges]]), min(
             [self.out, *[stop for _, stop in ranges]]
         )
 
     def slice_elements(self, start: int, stop: int) -> "AxisAccess":
-        """The access to the slice of the elements from `start` to before `stop`."""
+        """This access with offsets relative to the slice `[start:stop]` of the elements."""
         pairs = tuple((offset - start, tap) for offset, tap in self.tap_offsets)
         return dataclasses.replace(self, tap_offsets=pairs, size=stop - start)
 
     def transposed(self) -> "Phases":
-        """The positions that read each element: position `p + offset` reads element `stride * p + phase`."""
+        """Output positions that read each element: in a phase, `p + offset` reads element `stride * p + phase`."""
         phases = []
         for phase in range(max(1, min(self.stride, self.size))):
             shifts = [(phase - offset, tap) for offset, tap in self.tap_offsets]
@@ -64,23 +64,23 @@ class AxisAccess:
         return tuple(phases)
 
 
-# Position p of phase q is position `p * len(phases) + q` of the result
+# Accesses of interleaved phases: position p of phase q is position `p * len(phases) + q` of the result
 Phases = tuple[AxisAccess, ...]
 
 
 def window_access(dim: Axis, tap_stride: int = 1) -> AxisAccess:
-    """The access of the windows of an axis. The flat numbers of neighbouring taps differ by `tap_stride`."""
+    """The reads of the windows along an axis. Flat indices of adjacent window elements differ by `tap_stride`."""
     pairs = tuple((tap * dim.dilation - dim.low, tap * tap_stride) for tap in range(dim.window))
     return AxisAccess(pairs, dim.stride, dim.size, dim.out)
 
 
 def max_elements_per_position(phases: Phases) -> int:
-    """Maximum number of elements that a position reads, over all phases."""
+    """Maximum number of elements that an output position reads, over all phases."""
     return max(len(access.tap_offsets) for access in phases)
 
 
 def total_positions(phases: Phases) -> int:
-    """Total number of positions of all phases."""
+    """Total number of output positions of all phases."""
     return sum(access.out for access in phases)
 
 
@@ -88,9 +88,9 @@ GatherTable = tuple[np.ndarray, np.ndarray, np.ndarray]  # elements, their taps,
 
 
 def gather_tables(phases: Phases) -> list[GatherTable]:
-    """Tables of the elements that each position reads, with phases interleaved: elements, taps and existence.
+    """Tables of the elements that each output position reads: element indices, taps, and whether elements exist.
 
-    There are `max_elements_per_position(phases)` tables. The nearest existing element replaces one that does not exist.
+    There are `max_elements_per_position(phases)` tables. Indices of missing elements are clipped to the array.
     """
     shape = max(1, max_elements_per_position(phases)), total_positions(phases)
     elements, taps, is_inside = (np.zeros(shape, dtype) for dtype in (np.int32, np.int64, np.bool_))
@@ -104,7 +104,7 @@ def gather_tables(phases: Phases) -> list[GatherTable]:
 
 
 class Region(NamedTuple):
-    """A region along an axis: positions in [first, stop) of the first `num_phases` phases."""
+    """A region along an output axis: positions [start, stop) of each of the first `num_phases` phases."""
 
     start: int
     stop: int
@@ -112,21 +112,21 @@ class Region(NamedTuple):
 
 
 def whole_region(phases: Phases, extra_positions: int = 0) -> tuple[Region, ...]:
-    """All positions as one region. Each phase has the length of the longest phase, plus `extra_positions` positions."""
+    """One region of all output positions. Phases are extended to the longest phase, plus `extra_positions`."""
     return (Region(0, phases[0].out + extra_positions, len(phases)),)
 
 
 def split_into_regions(
     accesses_by_operand: Sequence[Phases], *, separate_ends: bool
 ) -> tuple[Region, ...]:
-    """The regions of an axis. All `accesses_by_operand` have the same positions.
+    """The regions of an output axis. All entries of `accesses_by_operand` have the same output positions.
 
         | an end | every element exists | an end | last position of the longer phases |
 
-    Without `separate_ends`, the first three are one region.
+    Without `separate_ends`, the first three of these regions are a single region.
     """
     phases = accesses_by_operand[0]
-    common_length = phases[-1].out  # positions of every phase
+    common_length = phases[-1].out  # number of positions that every phase has
     starts = {0}
     if separate_ends:
         firsts, stops = zip(
@@ -148,12 +148,12 @@ def split_into_regions(
 
 
 def covers_all_elements(dim: Axis) -> bool:
-    """Whether a simple test shows that every element of an axis is in a window."""
+    """Whether a cheap sufficient test shows that every element along an axis is in a window."""
     return dim.dilation == 1 and dim.window >= dim.stride and dim.low >= 0 and dim.used_high >= 0
 
 
 def covered_elements_mask(dim: Axis) -> np.ndarray | None:
-    """Mask of the elements of an axis that are in some window; None if all are."""
+    """Mask of the elements along an axis that are in at least one window; None if all elements are."""
     if covers_all_elements(dim):
         return None
     covered = np.zeros(dim.size, bool)

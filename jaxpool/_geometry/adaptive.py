@@ -1,7 +1,7 @@
-"""Geometry of adaptive pooling: a fixed number of windows of almost equal length along an axis. No jax.
+"""Geometry of adaptive pooling: a fixed number of windows of almost equal length along an axis. Imports no JAX.
 
-Window `i` of `n` over a length `L` is `[floor(i * L / n), ceil((i + 1) * L / n))`. If n divides L, these are the
-windows of an ordinary pool. Otherwise a `RaggedAxis` pads each window to the longest with taps that are not real.
+Window `i` of `n` over a length `L` is `[floor(i * L / n), ceil((i + 1) * L / n))`. If n divides L, these windows are
+those of an ordinary pool. Otherwise a `RaggedAxis` pads each window to the length of the longest window.
 """
 
 import dataclasses
@@ -30,39 +30,39 @@ OutputSizes = int | Sequence[int | None]
 class RaggedAxis(Axis):
     """An axis with windows of unequal lengths. `window` and `stride` are the length of the longest window."""
 
-    is_padded = True  # the shorter windows have taps that are not real
+    is_padded = True  # shorter windows are padded to the longest window
     used_high = 0
 
     def last_tap_inside(self, out_index: Any) -> Any:
-        """The last real tap of window `out_index`. The first tap is always real."""
+        """The index, within window `out_index`, of the last element that is not padding."""
         return -((out_index + 1) * -self.size // self.out) - out_index * self.size // self.out - 1
 
     @property
     def max_position(self) -> int:
-        """Upper bound of the positions in index arithmetic: the input, plus the taps of all windows."""
+        """Upper bound of positions in index arithmetic: the input size, plus the padded lengths of all windows."""
         return self.size + self.out * self.window
 
     def starts(self) -> np.ndarray:
         return np.arange(self.out) * self.size // self.out
 
     def representative_windows(self) -> np.ndarray:
-        """The indices of a shortest and of a longest window, where `i * size % out` is least and greatest."""
+        """Indices i of a shortest and of a longest window, for which `i * size % out` is least and greatest."""
         gcd = math.gcd(self.size, self.out)
         modulus = self.out // gcd
         return np.array([0, -pow(self.size // gcd, -1, modulus) % modulus])
 
     @property
     def max_overlap(self) -> int:
-        """Maximum number of windows that share a position: the relation of windows and positions is symmetric."""
+        """Maximum number of windows over a position: the longest of `size` adaptive windows over `out` positions."""
         return _max_window_length(self.out, self.size)
 
 
 @dataclasses.dataclass(frozen=True)
 class FloorDivisionTable:
-    """`(i * numerator + more) // denominator` for each i below `num_values`, in int32 arithmetic without overflow.
+    """Tables to compute `(i * numerator + more) // denominator` in int32 without overflow, for i < `num_values`.
 
-    For `i = length * q + r` it is `whole[q] + (rest[q] + r * numerator + more) // denominator`, where
-    `more` is below the denominator.
+    With `i = block_length * q + r` and `more < denominator`, the result is
+    `quotients[q] + (remainders[q] + r * numerator + more) // denominator`.
     """
 
     num_values: int
@@ -71,17 +71,17 @@ class FloorDivisionTable:
 
     @property
     def block_length(self) -> int:
-        """Number of values of i per entry of `whole` and `rest`; 0 if even one value overflows."""
+        """Number of values of i per table entry; 0 if int32 overflows even for one value."""
         max_product = np.iinfo(np.int32).max - 2 * self.denominator
         return max(0, min(self.num_values, max_product // self.numerator))
 
     @property
     def num_entries(self) -> float:
-        """Number of entries of `whole` and of `rest`."""
+        """Number of entries of each of the two tables; infinite if `block_length` is 0."""
         return -(-self.num_values // self.block_length) if self.block_length else math.inf
 
     def divmod_arrays(self) -> tuple[np.ndarray, np.ndarray]:
-        """The arrays `quotients` and `remainders`."""
+        """The two tables: quotients and remainders of `q * block_length * numerator` divided by `denominator`."""
         products = np.arange(0, self.num_values, self.block_length) * self.numerator
         quotients, remainders = np.divmod(products, self.denominator)
         return quotients.astype(np.int32), remainders.astype(np.int32)
@@ -89,7 +89,7 @@ class FloorDivisionTable:
 
 def _max_window_length(length: int, num_windows: int) -> int:
     """The length of the longest of `num_windows` windows over `length` positions."""
-    # The longest window starts just before a position ends.
+    # The longest window is the window that starts just before the end of a position.
     gcd = math.gcd(length, num_windows)
     return (length // gcd + 2 * (num_windows // gcd) - 2) // (num_windows // gcd)
 
@@ -104,9 +104,9 @@ def _adaptive_axis(axis: int, length: int, num_windows: int) -> Axis:
 
 
 def ragged_first_permutation(window: Window, ndim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """A permutation that puts axes with unequal windows first, and its inverse.
+    """A permutation that puts axes with windows of unequal length first, and the inverse permutation.
 
-    Gathers along the first axes copy whole rows, which is fastest.
+    Gathers along the first axes of an array are fastest, because they copy whole rows.
     """
     ragged_axes = [dim.axis for dim in window.dims if isinstance(dim, RaggedAxis)]
     permutation = (*ragged_axes, *(axis for axis in range(ndim) if axis not in ragged_axes))

@@ -1,7 +1,7 @@
-"""Geometry of windowed pooling: `make_window` checks the arguments of a pool and returns a `Window`. No jax.
+"""Geometry of windowed pooling: `make_window` checks the arguments of a pool and returns a `Window`. Imports no JAX.
 
-A `Window` holds the pooled axes, their input and output sizes and the input position of every tap. Forward pass,
-backward pass and sharding all read it, so their sizes agree.
+A `Window` has the pooled axes, input and output sizes, and the input position of every tap (element of a window).
+Forward pass, backward pass and sharding all use the same `Window`, so their sizes agree.
 """
 
 import dataclasses
@@ -27,12 +27,12 @@ from jaxpool._arguments.sizes import (
     static_sizes,
 )
 
-# Positions that a window may be longer than the input. XLA takes minutes to compile longer windows.
+# Maximum excess of a window's span over the input size. XLA takes minutes to compile longer windows.
 MAX_WINDOW_OVERHANG = 2**20
 
 
 def _clip(value: Any, low: int, high: int) -> Any:
-    """Clip an int of any size, or each element of an array of any library, to two bounds."""
+    """Clip an int of any size, or an array of any library, to the range from `low` to `high`."""
     return value.clip(low, high) if hasattr(value, "clip") else min(max(value, low), high)
 
 
@@ -51,61 +51,61 @@ class Axis:
 
     @property
     def span(self) -> int:
-        """Positions from the first tap to the last, both included."""
+        """Number of positions from the first to the last element of a dilated window."""
         return (self.window - 1) * self.dilation + 1
 
     @property
     def covered_size(self) -> int:
-        """Padded positions that the windows cover, from the start of the low padding."""
+        """Number of positions from the start of the low padding to the end of the last window."""
         return (self.out - 1) * self.stride + self.span
 
     @property
     def used_high(self) -> int:
-        """Covered positions after the input: padding and ceil overhang. Negative if the input is cropped."""
+        """Number of positions from the end of the input to the end of the last window; negative if input is cropped."""
         return self.covered_size - self.low - self.size
 
     @property
     def is_padded(self) -> bool:
-        """Whether any window has a tap outside the input."""
+        """Whether any window along this axis has an element outside the input."""
         return self.low > 0 or self.used_high > 0
 
     @property
     def max_position(self) -> int:
-        """Upper bound of the positions in index arithmetic: the padded input, plus one window."""
+        """Upper bound of positions in index arithmetic: the size of the padded input, plus the span of a window."""
         return max(self.covered_size, self.low + self.size) + self.span
 
     @property
     def is_identity(self) -> bool:
-        """Whether pooling along the axis is the identity: every window is one element."""
+        """Whether pooling along the axis is the identity, because every window is one element."""
         return self.window == self.stride == 1 and self.size == self.out and self.low == 0
 
     @property
     def is_global(self) -> bool:
-        """Whether a single window covers exactly the axis, without padding."""
+        """Whether a single window covers exactly the whole axis, without padding."""
         return (
             self.out == 1 and self.window == self.size and self.dilation == 1 and not self.is_padded
         )
 
     def first_tap_inside(self, out_index: Any) -> Any:
-        """The first tap of window `out_index`, an int or array, at or after the start of the input."""
+        """The first tap of window `out_index` (an int or array) that is at or after the start of the input."""
         return _clip(-((out_index * self.stride - self.low) // self.dilation), 0, self.window)
 
     def last_tap_inside(self, out_index: Any) -> Any:
-        """The last tap of window `out_index` before the end of the input."""
+        """The last tap of window `out_index` (an int or array) that is before the end of the input."""
         max_offset = self.size - 1 + self.low - out_index * self.stride
         return _clip(max_offset // self.dilation, -1, self.window - 1)
 
     def num_taps_inside(self, out_index: Any) -> Any:
-        """Number of taps of window `out_index` inside the input."""
+        """Number of elements of window `out_index` that are inside the input."""
         return _clip(
             self.last_tap_inside(out_index) - self.first_tap_inside(out_index) + 1, 0, self.window
         )
 
     def first_empty_window(self) -> int | None:
-        """The first window without a real tap, or None. Only few windows need a test.
+        """Index of the first window that contains only padding, or None. Only a few windows are tested.
 
-        Windows that start inside the input have a real tap, and windows that start after it have none. A window that
-        starts before the input steps over it only if the dilation is longer than the input.
+        Windows that start inside the input contain an input element, and windows that start after the input do not.
+        A window that starts before the input skips the input only if the dilation is longer than the input.
         """
         if not self.num_taps_inside(0):
             return 0
@@ -119,24 +119,24 @@ class Axis:
         return first_after_input if first_after_input < self.out else None
 
     def representative_windows(self) -> np.ndarray:
-        """Indices of the windows that reach padding and of one that does not. They cover all numbers of real taps."""
+        """Indices of enough windows to find every number of input elements: those over padding, and one other."""
         num_low = min(self.out, -(-self.low // self.stride))
         stop = min(self.out, max(num_low, (self.size + self.low - self.span) // self.stride + 1))
         return np.concatenate([np.arange(min(num_low + 1, self.out)), np.arange(stop, self.out)])
 
     def starts(self) -> np.ndarray:
-        """The position of the first tap of each window, negative in the low padding."""
+        """The input position of the first tap of each window; negative in the low padding."""
         return np.arange(self.out) * self.stride - self.low
 
     def tap_positions(self) -> np.ndarray:
-        """The position of each tap, one row per window; `size` for taps outside the input."""
+        """The input position of each window element, one row per window; `size` for elements outside the input."""
         output, taps = np.arange(self.out)[:, None], np.arange(self.window)
         is_inside = (self.first_tap_inside(output) <= taps) & (taps <= self.last_tap_inside(output))
         positions = self.starts()[:, None] + taps * self.dilation
         return np.where(is_inside, positions, self.size).astype(np.int32)
 
     def num_taps_counted(self, out_index: Any) -> Any:
-        """Number of taps inside the input or its explicit padding, without the ceil overhang."""
+        """Number of elements of window `out_index` in the input or its explicit padding, without ceil-mode overhang."""
         end = min(self.size + self.low + self.high, self.covered_size) - out_index * self.stride
         return _clip(-(-end // self.dilation), 0, self.window)
 
@@ -144,45 +144,45 @@ class Axis:
 def replace_sizes(
     shape: Sequence[Any], axes: Iterable[int], new_sizes: Iterable[Any]
 ) -> tuple[Any, ...]:
-    """`shape` with `new_sizes` along `axes`."""
+    """The shape `shape` with the sizes along `axes` replaced by `new_sizes`."""
     size_of_axis = dict(zip(axes, new_sizes, strict=True))
     return tuple(size_of_axis.get(axis, size) for axis, size in enumerate(shape))
 
 
 @dataclasses.dataclass(frozen=True)
 class Window:
-    """The pooled axes, in the order that defines flat taps, and so ties and indices. Hashable and static under jit."""
+    """The pooled axes, in the order that defines flat indices and the first of ties. Hashable, static under jit."""
 
     dims: tuple[Axis, ...]
 
     @property
     def axes(self) -> tuple[int, ...]:
-        """Pooled axes of the array, non-negative."""
+        """Indices of the pooled axes in the array, non-negative."""
         return tuple(dim.axis for dim in self.dims)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Sizes of the pooled axes before pooling."""
+        """Sizes of the input along the pooled axes."""
         return tuple(dim.size for dim in self.dims)
 
     @property
     def window_shape(self) -> tuple[int, ...]:
-        """Taps along each pooled axis."""
+        """Number of window elements along each pooled axis."""
         return tuple(dim.window for dim in self.dims)
 
     @property
     def output_shape(self) -> tuple[int, ...]:
-        """Sizes of the pooled axes after pooling."""
+        """Sizes of the output along the pooled axes."""
         return tuple(dim.out for dim in self.dims)
 
     @property
     def size(self) -> int:
-        """Taps of one window."""
+        """Number of elements of one window."""
         return math.prod(self.window_shape)
 
     @property
     def is_padded(self) -> bool:
-        """Whether any window has a tap outside the input."""
+        """Whether any window has an element outside the input."""
         return any(dim.is_padded for dim in self.dims)
 
     @property
@@ -191,20 +191,20 @@ class Window:
         return any(dim.out > 1 and _windows_overlap(dim) for dim in self.dims)
 
     def unravel(self, flat_tap: int) -> tuple[int, ...]:
-        """The tap along each axis for a flat row-major tap."""
+        """Convert a flat row-major index within a window to one index per pooled axis."""
         return tuple(map(int, np.unravel_index(flat_tap, self.window_shape)))
 
     def pooled_shape(self, shape: Sequence[Any]) -> tuple[Any, ...]:
-        """The shape of the output for an input of `shape`."""
+        """The shape of the pool's output for an input of `shape`."""
         return replace_sizes(shape, self.axes, self.output_shape)
 
     def unpooled_shape(self, shape: Sequence[Any]) -> tuple[Any, ...]:
-        """The shape of the input for an output of `shape`."""
+        """The shape of the pool's input for an output of `shape`."""
         return replace_sizes(shape, self.axes, self.input_shape)
 
 
 def _windows_overlap(dim: Axis) -> bool:
-    """Whether two windows share a position, at different taps."""
+    """Whether any two windows along an axis share a position."""
     return any(
         (tap * dim.dilation) % dim.stride == 0 and tap * dim.dilation // dim.stride < dim.out
         for tap in range(1, dim.window)
@@ -214,9 +214,9 @@ def _windows_overlap(dim: Axis) -> bool:
 def _output_size(
     padded_size: int, span: int, stride: int, size_without_high_padding: int, ceil_mode: bool
 ) -> int:
-    """Number of windows along an axis of `padded_size` padded positions.
+    """Number of windows along an axis whose size with padding is `padded_size`.
 
-    `size_without_high_padding` counts the low padding and the input.
+    `size_without_high_padding` is the size of the input plus the low padding.
     """
     if not ceil_mode:
         return (padded_size - span) // stride + 1
@@ -288,7 +288,7 @@ def _checked_window(
 
 
 def check_int32_positions(window: Window, *, only_padded_axes: bool = False) -> None:
-    """Raise unless int32 holds every position that windows reach. `only_padded_axes` checks only axes with padding."""
+    """Raise unless int32 holds every position that windows cover; `only_padded_axes` skips axes without padding."""
     for dim in window.dims:
         if not fits_int32(dim.max_position) and (dim.is_padded or not only_padded_axes):
             rule = (
@@ -311,7 +311,7 @@ def make_window(
 ) -> Window:
     """Check the arguments of a pool over an array of `shape` and return its `Window`.
 
-    Raises `ArgumentError`. `empty_windows="allow"` accepts windows without a real element, as lax does.
+    Raises `ArgumentError`. `empty_windows="allow"` accepts windows that contain only padding, as lax does.
     """
     hint = "Pass a tuple such as (2, 2)."
     window_shape = array_to_list(window_shape)
@@ -340,5 +340,5 @@ def make_window(
 
 
 def full_window(shape: Sequence[Any], axes: Sequence[int]) -> Window:
-    """A single window over the whole of `axes`, which are non-negative and distinct."""
+    """The `Window` of a pool with a single window over all of `axes`, which are non-negative and distinct."""
     return Window(tuple(Axis(axis, shape[axis], shape[axis], 1, 1, 0, 0, 1) for axis in axes))

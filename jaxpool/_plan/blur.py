@@ -1,4 +1,4 @@
-"""Plans of blurs: groups of axes, and the layout of each pass."""
+"""Plans of binomial blurs: the axes that each pass over the array blurs, and how the pass reads the array."""
 
 import math
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ from jaxpool._plan.tuning import TUNING
 
 
 def blur_groups(window: Window, platform: Platform) -> tuple[Window, ...]:
-    """The axes of a blur in the order of its passes, one window per pass.
+    """The windows of a binomial blur, one per pass over the array, each over a group of axes.
 
-    Binomial weights are a product of one factor per axis, so axes can be separate passes. Axes whose strides reduce
-    the array most come first. The order does not depend on sizes, so that shards have the same sums as the whole.
+    Binomial weights are a product of one factor per axis, so each axis can be blurred in a pass of its own. Axes whose
+    strides shrink the array most come first. Array sizes do not affect the order, so shards round like the whole array.
     """
     dims = [dim for dim in window.dims if not dim.is_identity]
     ordered_dims = sorted(dims, key=lambda dim: (1 - dim.stride) / dim.window)
@@ -29,9 +29,9 @@ def blur_groups(window: Window, platform: Platform) -> tuple[Window, ...]:
 
 
 def blur_layout(problem: Problem, *, is_transposed: bool) -> Layout:
-    """The layout of one pass of a blur, or of its transpose.
+    """The layout (regions and padding) of one pass of a blur, or of the transpose of the pass.
 
-    A loop that tests the bounds of many taps is slow, so the cotangents of long windows are padded once.
+    A loop that tests array bounds for many window elements is slow, so cotangents of long windows are padded once.
     """
     one_pass = plan_one_pass(problem)
     if not is_transposed:

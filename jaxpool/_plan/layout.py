@@ -1,6 +1,6 @@
-"""`Layout` of one pass over an array: regions of output positions with a loop each, and how they read.
+"""`Layout` of one pass over an array: regions of the output, each computed by its own loop, and how loops read input.
 
-The plans choose it and `_kernels/passes.py` carries it out. `_geometry/access.py` defines regions and phases.
+Plans choose a layout and `_kernels/passes.py` executes the layout. `_geometry/access.py` defines regions and phases.
 """
 
 import dataclasses
@@ -19,15 +19,15 @@ from jaxpool._plan.problem import Problem
 
 _Dim = TypeVar("_Dim")  # any representation of an axis
 
-# "padded": a region pads a copy of its input once, and every term is a slice of the copy.
-# "bounded": every term is a slice of the existing elements, padded to the region: no copy, but bound tests in the loop.
-# "tables": one loop whose terms are gathered through tables of positions (CPU only).
+# "padded": each region pads a copy of its input once, and slices the copy for every window offset.
+# "bounded": each region slices and pads the input for every window offset. The loop tests bounds instead of copying.
+# "tables": one loop gathers all elements through tables of positions (CPU only).
 ReadMode = Literal["padded", "bounded", "tables"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Regions along each axis, how they read, and whether the phases of the minor axis are interleaved last."""
+    """Output regions along each axis, their read mode, and whether phases of the last axis are interleaved last."""
 
     read_mode: ReadMode
     axis_regions: tuple[tuple[Region, ...], ...] = ()
@@ -35,14 +35,14 @@ class Layout:
 
     @property
     def num_regions(self) -> int:
-        """Number of regions of the result."""
+        """Number of regions of the output."""
         return math.prod(map(len, self.axis_regions))
 
 
 def single_region(
     phases: Sequence[Phases], read_mode: ReadMode = "padded", *, extra_position: bool = False
 ) -> Layout:
-    """One region. `extra_position` adds a position to each phase of the first strided axis, which is cropped later."""
+    """A layout of one region. `extra_position` lengthens phases of the first strided axis by 1, to be cropped later."""
     strided_axes = [which for which, each in enumerate(phases) if len(each) > 1][:1]
     extra_positions = [extra_position and which in strided_axes for which in range(len(phases))]
     return Layout(read_mode, tuple(map(whole_region, phases, extra_positions)))
@@ -51,7 +51,7 @@ def single_region(
 def multi_region(
     sources: Sequence[Sequence[Phases]], read_mode: ReadMode, *, separate_ends: bool = True
 ) -> Layout:
-    """A pass cut where some phases end, and with `separate_ends` also where windows begin to overlap the padding."""
+    """A layout cut where shorter phases end and, with `separate_ends`, where windows begin to overlap the padding."""
     axis_regions = [
         split_into_regions(phases, separate_ends=separate_ends)
         for phases in zip(*sources, strict=True)
@@ -60,9 +60,9 @@ def multi_region(
 
 
 def fits_tables(problem: Problem, phases: Iterable[Phases]) -> bool:
-    """Whether elements may be gathered through tables: sizes are known, and the array's type has no sharding.
+    """Whether elements may be gathered through tables: sizes are known and fit, and the array's type has no sharding.
 
-    With automatic mesh axes, the gather replicates sharded pooled axes.
+    If an array is sharded along automatic mesh axes, the gather replicates the pooled axes.
     """
     if None in problem.shape or problem.is_sharded:
         return False
@@ -72,7 +72,7 @@ def fits_tables(problem: Problem, phases: Iterable[Phases]) -> bool:
 def group_axes(
     dims: Iterable[_Dim], fits_group: Callable[[tuple[_Dim, ...]], bool]
 ) -> list[tuple[_Dim, ...]]:
-    """Consecutive axes in groups. An axis joins the previous group if they may be `fits_group`."""
+    """Split axes into groups of consecutive axes. An axis joins the previous group if `fits_group` allows it."""
     groups: list[tuple[_Dim, ...]] = []
     for dim in dims:
         if groups and fits_group((*groups[-1], dim)):

@@ -1,6 +1,6 @@
-"""Plans of a windowed maximum or minimum and of its derivative: residual, comparisons, passes and layouts.
+"""Plans of windowed maxima and minima and their derivatives: residual, comparisons, passes over arrays and layouts.
 
-`plan_max` serves the kernels that select with an index; `plan_scatter` serves XLA's select-and-scatter (TPU).
+`plan_max` plans kernels that return the index of the maximum; `plan_scatter` plans XLA's select-and-scatter (TPU).
 """
 
 import dataclasses
@@ -27,21 +27,21 @@ from jaxpool._plan.steps import Step, make_step, plan_steps
 from jaxpool._plan.tuning import LIMITS, TUNING
 
 Residual = Literal["rank", "tap", "bits", "arrays", "input"]
-# Whether cotangents are cast to the dtype of sums: "fused" into the consumer, or "apart" in a pass before it.
+# How cotangents are cast to the dtype of sums: "fused" into the addition, "apart" in a pass before it, or not at all.
 WidenMode = Literal["never", "fused", "apart"]
-# How select-and-scatter compares elements:
-# - "in order": one comparison of floats widened to float32, with NaN replaced by infinity.
-# - "branch": one comparison of float32, with NaN replaced by infinity only if a window holds NaN.
-# - "joined", "picked": two comparisons, of NaN and of numbers, combined by an "or" or by a select.
-# XLA's partitioner accepts a single comparison only. "branch" reads the output again, which takes 1.11 times as long
-# for 2x2 windows with strides of 2 by the model of a TPU v5e.
+# Comparison of elements by select-and-scatter. XLA's partitioner accepts only a single comparison.
+# - "in order": a single comparison in float32, with NaN replaced by infinity.
+# - "branch": a single comparison in float32. NaN is replaced by infinity only if a window contains NaN.
+# - "joined": two comparisons, a NaN test and a comparison of numbers, combined by a logical "or".
+# - "picked": two comparisons, a NaN test and a comparison of numbers, combined by a select.
+# The "branch" comparison takes 1.11 times as long for 2x2 windows with strides of 2 (by the model of a TPU v5e).
 Comparison = Literal["in order", "branch", "joined", "picked"]
-AxisGroups = tuple[tuple[Axis, ...], ...]  # groups of axes, one XLA instruction per group
+AxisGroups = tuple[tuple[Axis, ...], ...]  # groups of axes, with one XLA instruction per group
 
 
 @dataclasses.dataclass(frozen=True)
 class MaxPass:
-    """A step and its layout."""
+    """A step of a windowed maximum (see `steps.py`) and its layout, which is the read mode and output regions."""
 
     step: Step
     layout: Layout
@@ -49,42 +49,41 @@ class MaxPass:
 
 @dataclasses.dataclass(frozen=True)
 class MaxPlan:
-    """Passes of a selection: `forward` listed from input to output, `backward` and `tangent` from output to input."""
+    """Passes of a max pool: `forward` runs from input to output, `backward` and `tangent` from output to input."""
 
-    # By the comparison of the values, or by a separate chain
+    # Whether the value comparison also finds NaN ("compared"), or a separate reduction does ("alone")
     nan_mode: Literal["compared", "alone"]
     barrier: BarrierKind
     forward: tuple[MaxPass, ...]
     backward: tuple[MaxPass, ...]
     tangent: tuple[MaxPass, ...]
     widen_mode: WidenMode
-    value_groups: (
-        AxisGroups  # `lax.reduce_window` per group if no index is needed, last group first
-    )
+    # Groups of axes for a maximum without an index: one `lax.reduce_window` per group, last group first
+    value_groups: AxisGroups
 
 
 @dataclasses.dataclass(frozen=True)
 class ScatterPlan:
-    """How select-and-scatter finds the selected elements in x and scatters their cotangents.
+    """Plan of select-and-scatter instructions, which find the selected elements of x and scatter cotangents to them.
 
-    With several groups, x is reduced along all groups but the first. The first group scatters cotangents to this
-    reduced x, and each later group undoes one reduction. Ties are resolved as by a single instruction.
+    With several groups of axes, x is pooled along all groups except the first. The first group scatters cotangents to
+    the pooled x, and each later group to a less pooled x. Groups and a single instruction resolve ties equally.
     """
 
     groups: AxisGroups
-    # "in order" compares elements and adds cotangents in float32, the other ways in the dtype of x.
+    # The comparison "in order" adds cotangents in float32, the other comparisons in the dtype of x.
     comparison: Comparison
-    permutation: tuple[int, ...] = ()  # permutation that transposes x first; () for none
+    permutation: tuple[int, ...] = ()  # permutation of x before the instructions; () for none
 
 
 def choose_residual(window: Window, *, split: bool, platform: Platform = "portable") -> Residual:
-    """The residual of a max or min pool on `platform`, with ties `split` or sent to one element.
+    """What a max or min pool saves for the backward pass on `platform`; `split` is True if tied elements share it.
 
     - "rank", for large windows that cover their axes: the position of the selected element, or x and y for split ties.
-    - "input": x; select-and-scatter selects again during the backward pass.
-    - "tap": the flat tap of the selected element, one integer per output element.
-    - "bits": one bit per tap, set for tied elements.
-    - "arrays": x and y, which are smaller than the bits of more than `LIMITS.masked_taps` taps.
+    - "input": the input x. XLA's select-and-scatter selects the elements again during the backward pass.
+    - "tap": the flat index of the selected element within its window, one integer per output element.
+    - "bits": one bit per window element, set for elements that tie for the maximum.
+    - "arrays": x and y, which take less memory than "bits" if a window has more than `LIMITS.max_mask_taps` elements.
     """
     if window.size > LIMITS.max_sliding_taps and all(dim.is_global for dim in window.dims):
         return "rank"
@@ -94,14 +93,14 @@ def choose_residual(window: Window, *, split: bool, platform: Platform = "portab
 
 
 def uses_select_and_scatter(problem: Problem) -> bool:
-    """Whether the backward pass uses select-and-scatter, which has no 64-bit form."""
+    """Whether the backward pass may use XLA's select-and-scatter, which has no 64-bit form."""
     return problem.tuning.max_scatter_window > 0 and problem.bits <= 32
 
 
 def _can_scatter(window: Window, max_taps: float) -> bool:
-    """Whether select-and-scatter supports the window: at most `max_taps` taps per axis and no dilation.
+    """Whether select-and-scatter supports the window: at most `max_taps` elements per axis, and no dilation.
 
-    It unrolls the taps, and crops at most the last positions of an axis, fewer than a stride.
+    Select-and-scatter unrolls the window elements, and may leave out fewer than `stride` positions at an axis's end.
     """
     known = all(is_int(size) for dim in window.dims for size in (dim.size, dim.low, dim.used_high))
     return known and all(
@@ -117,8 +116,8 @@ def _can_scatter(window: Window, max_taps: float) -> bool:
 def plan_scatter(problem: Problem) -> ScatterPlan:
     """The select-and-scatter plan for the array of `problem`.
 
-    An instruction visits axes in memory order. To select the first of tied elements over all axes at once, it needs a
-    window with axes in ascending order.
+    A select-and-scatter instruction visits axes in memory order. If it pools all axes at once, it finds the first of
+    tied elements only for window axes in ascending order.
     """
     dims = tuple(dim for dim in problem.window.dims if not dim.is_identity)
     axes, order = [dim.axis for dim in dims], _compact_permutation(problem)
@@ -136,9 +135,9 @@ def _comparison(problem: Problem, fuses_axes: bool) -> Comparison:
 
 
 def _compact_permutation(problem: Problem) -> tuple[int, ...]:
-    """A permutation that puts the window's axes last, if x then takes much less memory; else ().
+    """A permutation that puts the pooled axes last, if x then takes much less memory; else ().
 
-    Memory pads the minor axis to a multiple of 128 elements, even an axis of one channel.
+    TPU memory pads the last axis of an array to a multiple of 128 elements, even an axis of one channel.
     """
     axes = sorted(dim.axis for dim in problem.window.dims if not dim.is_identity)
     shape, num_lanes = problem.shape, problem.tuning.num_lanes
@@ -153,16 +152,16 @@ def _compact_permutation(problem: Problem) -> tuple[int, ...]:
 
 
 def _padded_size(shape: Sequence[int | None], num_lanes: int) -> float:
-    """Elements in memory, with the last axis padded to a multiple of `num_lanes`."""
+    """Number of elements in TPU memory, where the last axis is padded to a multiple of `num_lanes`."""
     *others, last = shape
     return num_elements((*others, None if last is None else -(-last // num_lanes) * num_lanes))
 
 
 def _fuses_axes(problem: Problem, dims: Sequence[Axis]) -> bool:
-    """Whether one instruction takes all axes, instead of one instruction per axis.
+    """Whether one select-and-scatter instruction pools all axes, instead of one instruction per axis.
 
-    The limit on taps is high for disjoint windows. For overlapping windows it is lower, but higher for large x, and
-    for strides with a batch that fills sublanes: XLA keeps such a batch there only for an instruction over all axes.
+    The limit on window elements is highest for disjoint windows, and higher for large x than for small x. It is also
+    higher for strided windows over a batch that fills the TPU sublanes, where only a single instruction keeps it.
     """
     tuning, size = problem.tuning, problem.window.size
     if not problem.window.has_overlap:
@@ -182,7 +181,7 @@ def _fuses_axes(problem: Problem, dims: Sequence[Axis]) -> bool:
 
 
 def _value_groups(problem: Problem) -> AxisGroups:
-    """The groups of axes for `lax.reduce_window`, if no index is needed."""
+    """Groups of axes, one `lax.reduce_window` each, for a maximum without an index; () if the platform has none."""
     dims = tuple(dim for dim in problem.window.dims if not dim.is_identity)
     max_taps = problem.tuning.reduce_window_max_taps
     return (
@@ -217,7 +216,7 @@ def plan_max(problem: Problem) -> MaxPlan:
 
 @functools.lru_cache(maxsize=4096)
 def plan_one_pass(problem: Problem) -> MaxPass:
-    """The pass that sends shares back to tied elements: all taps in one step, in the dtype of sums."""
+    """The pass that distributes cotangents among tied elements: one step over all elements of a window."""
     step = make_step(problem.window.dims)
     return MaxPass(
         step, _vjp_layout(problem, step, problem.window.pooled_shape(problem.shape), is_only=True)
@@ -234,10 +233,10 @@ def _forward_passes(problem: Problem) -> tuple[MaxPass, ...]:
 
 
 def _forward_layout(problem: Problem, step: Step, shape: Shape, *, is_only: bool) -> Layout:
-    """The layout of a forward step: regions for a large array if most windows are inside it, else one padded copy.
+    """The layout of a forward step: several regions if the array is large and most windows are inside it, else one.
 
-    For contiguous rows shorter than a vector, regions need few terms, and strides along all axes. With many terms or
-    several steps they read padded copies of their own, otherwise their loops test bounds.
+    If contiguous rows are shorter than a vector, several regions require few terms and strides along all axes. Regions
+    with many terms or of several steps read padded copies. Other regions test bounds in their loops.
     """
     tuning = problem.tuning
     num_full = [max(0, stop - first) for first, stop in (each.full_range for each in step.accesses)]
@@ -257,7 +256,7 @@ def _forward_layout(problem: Problem, step: Step, shape: Shape, *, is_only: bool
 
 
 def _step_passes(problem: Problem) -> tuple[MaxPass, ...]:
-    """The backward passes by steps, from output to input."""
+    """The backward passes that reverse the steps of the maximum, from output to input."""
     steps = plan_steps(problem.window, problem.tuning, is_forward=False)
     shape, passes = problem.window.pooled_shape(problem.shape), []
     for step in reversed(steps):
@@ -267,11 +266,11 @@ def _step_passes(problem: Problem) -> tuple[MaxPass, ...]:
 
 
 def _vjp_layout(problem: Problem, step: Step, shape: Shape, *, is_only: bool) -> Layout:
-    """The layout that sends cotangents and their index, arrays of `shape`, back through a step.
+    """The layout of the transpose of a step, which reads cotangents and the selected index, arrays of `shape`.
 
-    A concatenation interleaves the phases. XLA for CPU compiles it to one loop per phase, but to a single loop if the
-    result is cropped. Therefore each phase computes one extra position, which is cropped. If contiguous rows are
-    shorter than a vector, only loops per phase vectorise, if the minor axis is interleaved last.
+    XLA for CPU compiles interleaved phases to one loop per phase, but to a single loop if the result is cropped.
+    Therefore each phase computes an extra position, which is cropped. If contiguous rows are shorter than a vector,
+    only one loop per phase vectorises, provided that the last axis is interleaved last.
     """
     tuning, phases = problem.tuning, step.transposed_phases
     if not tuning.pads_each_term:
@@ -287,7 +286,7 @@ def _vjp_layout(problem: Problem, step: Step, shape: Shape, *, is_only: bool) ->
 
 
 def _table_passes(problem: Problem) -> tuple[MaxPass, ...]:
-    """The backward passes through tables, major axes first; empty if steps are as fast."""
+    """The backward passes that gather through tables of positions, first axes first; () if other passes are as fast."""
     tuning, window = problem.tuning, problem.window
     dim_phases = {dim: window_access(dim).transposed() for dim in window.dims}
     if not fits_tables(problem, dim_phases.values()):
@@ -307,9 +306,9 @@ def _table_passes(problem: Problem) -> tuple[MaxPass, ...]:
 
 
 def _uses_tables(problem: Problem, num_windows: int, has_many_loops: bool) -> bool:
-    """Whether tables are faster than steps, if up to `num_windows` windows of a group of axes cover an element.
+    """Whether gathers through tables are faster than slices, if up to `num_windows` windows cover an element.
 
-    `has_many_loops` is True if steps would compile to one loop per phase or axis.
+    `has_many_loops` is True if slices would compile to one loop per phase or axis.
     """
     tuning, minor_size = problem.tuning, row_size(problem.shape, problem.window.axes)
     if num_windows == 1:

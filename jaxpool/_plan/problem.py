@@ -16,7 +16,7 @@ Shape = tuple[int | None, ...]  # None where a size is symbolic
 
 
 def barrier_of(platform: Platform, thresholds: Tuning | None = None) -> BarrierKind:
-    """How XLA is made to store a result, by `thresholds` if passed, else by those of the platform."""
+    """The kind of barrier that makes XLA store a result; the thresholds are `thresholds`, or those of the platform."""
     return "call" if (thresholds or TUNING[platform]).drops_barriers else "barrier"
 
 
@@ -27,47 +27,47 @@ def num_elements(shape: Shape) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """A pool over an array of `shape`, without the axes that `jax.vmap` adds."""
+    """A pool over an array of `shape`; axes that `jax.vmap` adds are not part of the shape."""
 
     window: Window
     shape: Shape
     dtype: str
     platform: Platform
-    # The type of the array has a sharding. Automatic mesh axes are not part of it.
+    # True if the type of the array has a sharding over explicit mesh axes. Types carry no automatic mesh axes.
     is_sharded: bool = False
-    # XLA may partition the array over devices, whatever its type.
+    # True if XLA may partition the array over devices, even if the array's type has no sharding.
     is_partitioned: bool = False
-    thresholds: Tuning | None = None  # override those of the platform
+    thresholds: Tuning | None = None  # replaces the thresholds of the platform
 
     @property
     def tuning(self) -> Tuning:
-        """The thresholds that the plans compare with."""
+        """The thresholds that decide between implementations."""
         return self.thresholds or TUNING[self.platform]
 
     @property
     def bits(self) -> int:
-        """Bits per element; 8 for bool."""
+        """Number of bits of an array element; 8 for bool."""
         digits = re.search(r"\d+", self.dtype)
         return int(digits.group()) if digits else 8
 
     @property
     def is_float(self) -> bool:
-        """Whether elements are floats, which may be NaN."""
+        """Whether array elements are floats, which may be NaN."""
         return self.dtype.startswith(("float", "bfloat"))
 
     @property
     def is_low_precision(self) -> bool:
-        """Whether elements are 8- or 16-bit floats, whose sums are float32."""
+        """Whether array elements are 8- or 16-bit floats, which are summed in float32."""
         return self.is_float and self.bits < 32
 
     @property
     def sum_bits(self) -> int:
-        """Bits of the dtype of sums."""
+        """Number of bits of the dtype of sums: 32 for low-precision floats."""
         return 32 if self.is_low_precision else self.bits
 
 
 def row_size(shape: Shape, axes: Sequence[int]) -> float:
-    """Number of contiguous elements behind each position of `axes`; infinite if a size is symbolic."""
+    """Number of contiguous elements per position of `axes`: the product of all later sizes; infinite if symbolic."""
     return num_elements(shape[max(axes, default=-1) + 1 :])
 
 

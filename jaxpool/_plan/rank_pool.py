@@ -1,4 +1,4 @@
-"""Plans of rank and median pools: comparator networks or counting, and the passes of the derivative."""
+"""Plans of rank and median pools: sorting networks or counting, and the passes of the derivative."""
 
 import dataclasses
 import functools
@@ -14,37 +14,37 @@ from jaxpool._plan.problem import Platform, Problem, row_size
 from jaxpool._plan.tuning import LIMITS, TUNING
 
 Rank = int | Literal["higher", "lower"]  # a position, or the upper or lower median
-# Two places, and whether the minimum and the maximum of their elements are needed.
+# Two positions of a sorting network, and whether the minimum and the maximum of the two elements are needed.
 Comparator = tuple[int, int, bool, bool]
 
 
 def is_global_reduction(window: Window) -> bool:
-    """Whether one window of many taps covers its axes, so that reductions count its elements."""
+    """Whether one large window covers its axes, so that ranks are found by reductions over these axes."""
     return window.size > LIMITS.max_sliding_taps and all(dim.is_global for dim in window.dims)
 
 
 def uses_sorting_network(num_taps: int, platform: Platform) -> bool:
-    """Whether `num_taps` taps of sliding windows are ranked by comparators; otherwise a loop counts smaller keys."""
+    """Whether a sorting network ranks windows of `num_taps` elements; otherwise a loop counts smaller sort keys."""
     return num_taps <= TUNING[platform].max_sorting_network_taps
 
 
 def unrolls_taps(window: Window) -> bool:
-    """Whether the selected elements are found with one term per tap; otherwise by a loop over the taps.
+    """Whether unrolled code, with one term per window element, finds the selected elements; otherwise a loop does.
 
-    It is the same on every platform, because it also determines the residual.
+    The choice is the same on every platform, because it also determines the residual of the backward pass.
     """
     return window.size <= LIMITS.max_mask_taps
 
 
 def uses_backward_loop(window: Window) -> bool:
-    """Whether a loop over the taps scatters the cotangents: for large overlapping windows."""
+    """Whether a loop over window offsets scatters the cotangents, which is the case for large overlapping windows."""
     return window.has_overlap and not unrolls_taps(window)
 
 
 def merges_rows(problem: Problem) -> bool:
-    """Whether short contiguous rows are merged with the minor pooled axis for a loop over the taps.
+    """Whether the axes after the last pooled axis are collapsed into it for a loop over window offsets.
 
-    Axes of an array with a sharding in its type cannot be merged.
+    Axes of an array with a sharding in its type cannot be collapsed.
     """
     return (
         not problem.is_sharded
@@ -53,7 +53,7 @@ def merges_rows(problem: Problem) -> bool:
 
 
 def _merge_exchange(count: int) -> Iterator[tuple[int, int]]:
-    """Comparators of Batcher's merge exchange sort of `count` elements; Knuth 5.2.2, algorithm M."""
+    """Pairs that Batcher's merge exchange sort of `count` elements compares (Knuth 5.2.2, algorithm M)."""
     top = p = 1 << max(0, (count - 1).bit_length() - 1)
     while p and count > 1:
         q, r, d = top, 0, p
@@ -67,7 +67,7 @@ def _merge_exchange(count: int) -> Iterator[tuple[int, int]]:
 
 @functools.lru_cache(maxsize=256)
 def sorting_network(count: int, ranks: tuple[int, ...]) -> tuple[Comparator, ...]:
-    """The comparators that move the elements of `ranks` among `count` to their places, without unneeded comparators."""
+    """A sorting network of `count` elements, reduced to the comparators that the sorted positions `ranks` need."""
     needed_positions, network_reversed = set(ranks), []
     for low, high in reversed([*_merge_exchange(count)]):
         if low in needed_positions or high in needed_positions:
@@ -77,16 +77,16 @@ def sorting_network(count: int, ranks: tuple[int, ...]) -> tuple[Comparator, ...
 
 
 def position_of_rank(rank: Rank, count: Any) -> Any:
-    """The position of `rank` among `count` sorted elements, an int or an array of ints."""
+    """The position of the element of rank `rank` among `count` sorted elements; `count` is an int or an array."""
     if isinstance(rank, str):
         return (count - int(rank == "lower")) // 2
     return rank % count
 
 
 def possible_positions(window: Window, rank: Rank) -> tuple[int, ...]:
-    """The positions of `rank` among all sorted taps of a window. A median has several if window sizes differ.
+    """The sorted positions, in any window, of the element of rank `rank`.
 
-    Padding sorts after all elements, or before them for a negative rank.
+    A median has several positions if windows differ in size. Padding sorts last, or first for a negative rank.
     """
     if not isinstance(rank, str):
         return (position_of_rank(rank, window.size),)
@@ -99,9 +99,9 @@ def possible_positions(window: Window, rank: Rank) -> tuple[int, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def plan_rank(problem: Problem) -> MaxPlan:
-    """The passes of the derivative: those of a maximum, but a single step if windows overlap.
+    """The plan of the derivative of a rank pool: the plan of a maximum, but with a single step if windows overlap.
 
-    Two overlapping windows may select different elements of a shared piece, so a piece has no index of its own.
+    The steps of a maximum share pieces of windows. Overlapping rank windows may select different elements of a piece.
     """
     plan, one_pass = plan_max(problem), plan_one_pass(problem)
     if not problem.window.has_overlap:

@@ -1,4 +1,4 @@
-"""Plans of maxima over whole axes: passes that join stretches of an axis before it is reduced."""
+"""Plans of maxima over whole axes: folds, which take the maximum of chunks of an axis before the axis is reduced."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jaxpool._plan.tuning import TUNING
 
 
 def reduces_as_floats(platform: Platform, shape: Shape, axes: Sequence[int]) -> bool:
-    """Whether sums, counts and ranks over `axes` of a small array are float32, which holds its counts exactly."""
+    """Whether sums, counts and ranks over `axes` of a small array use float32, which holds its counts exactly."""
     tuning = TUNING[platform]
     if None in shape or num_elements(shape) >= tuning.min_folded_elements:
         return False
@@ -19,15 +19,15 @@ def reduces_as_floats(platform: Platform, shape: Shape, axes: Sequence[int]) -> 
 
 @dataclasses.dataclass(frozen=True)
 class Fold:
-    """A pass that joins `num_chunks` stretches of an axis, element by element, before the array is reduced."""
+    """A pass that combines `num_chunks` chunks of an axis, element by element, before the axis is reduced."""
 
     axis: int
     num_chunks: int
     barrier: BarrierKind = "barrier"
-    next_fold: Fold | None = None  # the fold of the result
+    next_fold: Fold | None = None  # the fold applied to the result of this fold
 
     def later_folds(self) -> Iterator[Fold]:
-        """The folds after this one, in order."""
+        """The folds that follow this fold, in order."""
         if self.next_fold is not None:
             yield self.next_fold
             yield from self.next_fold.later_folds()
@@ -36,10 +36,10 @@ class Fold:
 def plan_fold(
     shape: Shape, axes: Sequence[int], bits: int, platform: Platform, sharded: bool, of_ties: bool
 ) -> Fold | None:
-    """The folds before a reduction of floats, or of their `of_ties`, over `axes`; None for no fold.
+    """The folds that precede a reduction over `axes`; None for no fold. `of_ties` is True if the reduction counts ties.
 
-    The first axis that is long enough is folded, because its contiguous rows are longest. A short axis is folded
-    completely. The result may be folded again.
+    The first axis that is long enough is folded, because the contiguous rows behind it are longest. A short axis is
+    folded completely. The result of a fold may be folded again.
     """
     tuning = TUNING[platform]
     if sharded or None in shape or bits < 16 or num_elements(shape) < tuning.min_folded_elements:

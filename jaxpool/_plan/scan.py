@@ -1,4 +1,4 @@
-"""Plans of running maxima and minima."""
+"""Plans of running (cumulative) maxima and minima."""
 
 import dataclasses
 
@@ -12,12 +12,12 @@ class ScanPlan:
 
     radix: int
     barrier: BarrierKind
-    uses_keys: bool = False  # compare floats as integers in the same order
-    # Elements: if passes reach as many, the axis is cut into blocks, whose totals are joined by further passes.
+    uses_keys: bool = False  # True to compare floats as order-preserving integers
+    # Elements: an axis is cut into blocks of at least this length. Separate passes scan the totals of the blocks.
     min_block_size: float = NEVER
 
     def pass_distances(self, size: int) -> list[range]:
-        """The distances to the elements that each pass joins, for an axis or a block of `size`."""
+        """Offsets of the earlier elements that each pass combines with an element, for an axis of length `size`."""
         span = 1
         distances: list[range] = []
         while span < size:
@@ -26,10 +26,10 @@ class ScanPlan:
         return distances
 
     def block_length(self, size: int) -> int | None:
-        """The length of the blocks of an axis of `size`, a divisor of `size` if possible; None for no blocks.
+        """Block length for an axis of length `size`, a divisor of `size` if possible; None for an axis without blocks.
 
-        The length is the reach of the passes, once it is at least `min_block_size` elements. An axis that one more pass
-        would cover has no blocks.
+        The block length is at most `radix`**k, where k is the smallest with `radix`**k >= `min_block_size`. An axis of
+        at most `radix`**(k + 1) elements has no blocks.
         """
         span = self.radix
         while span < self.min_block_size and span < size:
@@ -41,7 +41,7 @@ class ScanPlan:
 
 
 def plan_scan(platform: Platform, shape: Shape = (), is_sharded: bool = True) -> ScanPlan:
-    """The plan of a running maximum or minimum. An array with a sharding in its type has no blocks."""
+    """The plan of a running maximum or minimum. An array with a sharding in its type is not cut into blocks."""
     tuning = TUNING[platform]
     allows_blocks = not is_sharded and None not in shape and num_elements(shape) > 0
     min_block = tuning.min_scan_block_size if allows_blocks else NEVER

@@ -1,4 +1,4 @@
-"""Plans for ties of segments, and for partial sums of long segments, which bound the rounding error of sums."""
+"""Plans for counting ties within segments, and for partial sums of long segments, which bound rounding errors."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from jaxpool._plan.tuning import LIMITS, TUNING
 
 
 def counts_ties_in_branch(platform: Platform, shape: Shape) -> bool:
-    """Whether ties of segments are counted in a branch that runs only if there is a tie.
+    """Whether ties within segments are counted in a `lax.cond` branch that runs only if there is a tie.
 
-    The predicate counts elements in uint32, which bounds the size of the array.
+    The predicate of the branch counts elements in uint32, so the array must have fewer than 2**32 elements.
     """
     return TUNING[platform].branches_on_ties and num_elements(shape) < 2**32
 
 
 @dataclasses.dataclass(frozen=True)
 class PartialSums:
-    """`num_sums` partial sums, which are added to the segments that own them once they are complete.
+    """Layout of `num_sums` partial sums of segment rows. Each complete partial sum is added to its segment.
 
-    - "runs", for sorted ids: one partial sum per block of `rows` rows, for the segment of the first row of the
-      block.
-    - "blocks", for few segments: one partial sum per segment in each block of `rows` rows but the first.
-    - "sampled": partial sums of about `rows` rows for long segments, detected in a sample of the ids.
+    - "runs", for sorted segment ids: each block of `rows` rows has one partial sum, for the segment of the first row
+      of the block.
+    - "blocks", for few segments: each block of `rows` rows, except the first block, has a partial sum per segment.
+    - "sampled": long segments, detected in a sample of the ids, have partial sums of about `rows` rows.
     """
 
     form: Literal["runs", "blocks", "sampled"]
     rows: int
     num_sums: int
-    sample_stride: int = LIMITS.rows_per_sampled_id  # rows per sampled id
-    long_segment_rows: int = LIMITS.min_long_segment_rows  # rows of a long segment
+    sample_stride: int = LIMITS.rows_per_sampled_id  # rows per segment id in the sample
+    long_segment_rows: int = LIMITS.min_long_segment_rows  # rows of a long segment, at least
 
 
 @functools.cache
 def plan_partial_sums(rows: int, num_segments: int, is_sorted: bool) -> tuple[PartialSums, ...]:
-    """Partial sums of `rows` rows in `num_segments` segments, and sums of these, until few rows are left.
+    """Partial sums of `rows` rows in `num_segments` segments, then partial sums of these sums, until few are left.
 
-    At most one partial sum per `min_rows_per_partial_sum` rows keeps memory and time close to those of a single sum.
+    At most one partial sum per `min_rows_per_partial_sum` rows keeps memory and time close to those of a direct sum.
     """
     if not fits_int32(num_segments + rows):
         return ()  # row numbers are int32
     sum_rows = LIMITS.partial_sum_rows
     block_rows = max(sum_rows, num_segments * LIMITS.min_rows_per_partial_sum)
-    max_rows = 4 * block_rows  # rows added in sequence
+    max_rows = 4 * block_rows  # maximum number of rows that are added in sequence
     if is_sorted:
         max_rows, sums = (4 * sum_rows, PartialSums("runs", sum_rows, -(-rows // sum_rows)))
     elif block_rows <= 4 * LIMITS.min_long_segment_rows:
@@ -54,7 +54,7 @@ def plan_partial_sums(rows: int, num_segments: int, is_sorted: bool) -> tuple[Pa
     else:
         max_rows, sum_rows = 4 * LIMITS.min_long_segment_rows, 4 * sum_rows
         sums = PartialSums("sampled", sum_rows, 2 * rows // sum_rows)
-        is_sorted = True  # partial sums are ordered by their owners
+        is_sorted = True  # partial sums are ordered by the segment that they belong to
     return (
         (sums, *plan_partial_sums(sums.num_sums, num_segments, is_sorted))
         if rows > max_rows

@@ -1,14 +1,14 @@
-"""Steps of a windowed maximum: one step over all taps of a window, or a few short steps per axis.
+"""Steps of a windowed maximum: one step over all elements (taps) of a window, or a few short steps per axis.
 
-A step takes the maximum of a few pieces, shifted and strided views of the previous array. The maximum is idempotent,
-so pieces may overlap. For example, 13 taps along an axis take two steps:
+A step takes the maximum of a few pieces of a window. Each piece is a shifted view of the previous step's result. Pieces
+may overlap, because a maximum is idempotent. For example, a window of 13 taps takes two steps:
 
-    pieces of 4 taps   [a a a a]
-    4 such pieces      [a a a a][b b b b][c c c c]
-    overlapping                    [d d d d]          taps 0-3, 4-7, 8-11, 9-12
+    step 1   pieces of 4 taps      [a a a a]
+    step 2   4 such pieces         [a a a a][b b b b][c c c c]
+             the last overlaps                 [d d d d]          taps 0-3, 4-7, 8-11, 9-12
 
-With 8 pieces per step, an axis takes about log8(taps) steps. Each step carries the flat index of the selected tap, from
-which the backward pass derives the piece that each step selected.
+With 8 pieces per step, a window takes about log8(taps) steps. Each step also returns the flat index of the selected
+tap. From this index, the backward pass derives the piece that each step selected.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from jaxpool._plan.tuning import Tuning
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """One pass of a maximum along `axes`. Each piece covers `piece_taps` consecutive flat taps of the window."""
+    """One pass of a maximum along `axes`. Each piece of the window has `piece_taps` consecutive flat window indices."""
 
     axes: tuple[int, ...]
     accesses: tuple[AxisAccess, ...]
@@ -32,13 +32,13 @@ class Step:
 
     @property
     def piece_starts(self) -> tuple[int, ...]:
-        """The first flat tap of each piece, in ascending order."""
+        """The first flat window index of each piece of the window, in ascending order."""
         choices = itertools.product(*[access.tap_offsets for access in self.accesses])
         return tuple(sum(tap for _, tap in pairs) for pairs in choices)
 
     @property
     def num_flat_taps(self) -> int:
-        """Number of flat taps that the index distinguishes after this step."""
+        """Number of flat window indices that the argmax may have after this step."""
         return self.piece_starts[-1] + self.piece_taps
 
     def output_shape(self, shape: Shape) -> Shape:
@@ -51,17 +51,17 @@ class Step:
 
     @property
     def phases(self) -> tuple[Phases, ...]:
-        """The elements that each output reads, along each axis."""
+        """Along each axis, the input elements that each output of the step reads."""
         return tuple((access,) for access in self.accesses)
 
     @property
     def transposed_phases(self) -> tuple[Phases, ...]:
-        """The outputs that read each element, along each axis."""
+        """Along each axis, the outputs of the step that read each input element."""
         return tuple(access.transposed() for access in self.accesses)
 
 
 def make_step(dims: Sequence[Axis], piece_taps: int = 1) -> Step:
-    """One step over all taps along `dims`. Each tap is a piece of `piece_taps` flat taps."""
+    """One step over whole windows along `dims`. Each element along `dims` is a piece of `piece_taps` flat indices."""
     accesses: list[AxisAccess] = []
     tap_stride = piece_taps
     for dim in reversed(dims):
@@ -71,11 +71,11 @@ def make_step(dims: Sequence[Axis], piece_taps: int = 1) -> Step:
 
 
 def _axis_steps(dim: Axis, tap_stride: int, tuning: Tuning) -> list[Step]:
-    """The steps along one axis. The flat numbers of neighbouring taps differ by `tap_stride`.
+    """The steps along one axis; `tap_stride` is the difference in flat index between adjacent window elements.
 
-    Windows with little overlap take one step with `window` terms per output. Several steps would compute pieces at up
-    to `stride` times as many positions as outputs. Otherwise each step joins pieces of `length` taps into longer
-    pieces, which are computed only every `grid` positions, where the next step reads.
+    Windows with little overlap take one step with `dim.window` terms per output, because several steps would compute up
+    to `dim.stride` pieces per output. For other windows, each step combines pieces into longer pieces. Pieces are
+    computed only at the positions that the next step reads.
     """
     num_steps = next(n for n in itertools.count(1) if tuning.pieces_per_step**n >= dim.window)
     num_pieces = next(n for n in range(1, tuning.pieces_per_step + 1) if n**num_steps >= dim.window)
@@ -104,9 +104,9 @@ def _axis_steps(dim: Axis, tap_stride: int, tuning: Tuning) -> list[Step]:
 def plan_steps(window: Window, tuning: Tuning, *, is_forward: bool) -> tuple[Step, ...]:
     """The steps of a max or min pool, from the input to the output.
 
-    Steps take the minor axis first, so that the first of tied taps is the first in row-major order.
-    The backward steps may differ from the forward steps: the flat tap saved for the backward pass
-    identifies an element of the window, whichever steps selected it.
+    Steps pool the last axis first, so that the first of tied elements is the first in row-major order.
+    The backward steps may differ from the forward steps, because the index saved for the backward pass
+    identifies a window element independently of the steps.
     """
     few, dims = tuning.max_overlapping_taps, list(window.dims)
     computes_all_pieces = is_forward and window.has_overlap
@@ -117,7 +117,7 @@ def plan_steps(window: Window, tuning: Tuning, *, is_forward: bool) -> tuple[Ste
         )
     else:
         max_taps = tuning.max_one_pass_taps
-    # One strided step over three axes would have many regions with many taps, so the last two axes go first.
+    # One strided step over three axes would have many regions with many terms, so the last two axes are pooled first.
     minor = dims[-2:]
     minor_fits = window.size > few >= math.prod(dim.window for dim in minor)
     splits_minor = computes_all_pieces and minor_fits and any(dim.stride > 1 for dim in minor)

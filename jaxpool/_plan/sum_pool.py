@@ -1,4 +1,4 @@
-"""Plans of a windowed sum and of its transpose: the axes that each pass adds over, and its layout."""
+"""Plans of a windowed sum and of its transpose: the axes that each pass adds over, and the layout of each pass."""
 
 import dataclasses
 import functools
@@ -22,20 +22,20 @@ AxisPhases = tuple[Phases, ...]  # how a pass reads an array, along each axis
 
 @dataclasses.dataclass(frozen=True)
 class SumPass:
-    """One pass of additions along `axes`. It reads the previous result and, with two sources, the previous input."""
+    """One pass of additions along `axes`. A pass adds elements of the previous pass's result, and may add its input."""
 
     axes: tuple[int, ...]
-    # Of the result of the previous pass, and of its input
+    # One entry for reads of the previous pass's result, and optionally one for reads of the previous pass's input
     sources: tuple[AxisPhases, ...]
     layout: Layout
 
 
 @dataclasses.dataclass(frozen=True)
 class SumPlan:
-    """Sums over the `global_dims` axes, which one window covers, then `passes` over the other axes.
+    """Plan of a sum pool: a sum over the `global_dims` axes, which one window covers, then `passes` over other axes.
 
-    A transpose first repeats its operand along the `global_dims` axes and the `disjoint_dims` axes, whose windows are
-    disjoint. `reduce_window_groups`, one `lax.reduce_window` per group of axes, replaces `disjoint_dims` and `passes`.
+    The transpose first repeats cotangents along `global_dims` and along `disjoint_dims`, which have disjoint windows.
+    If `reduce_window_groups` is not empty, one `lax.reduce_window` per group replaces `disjoint_dims` and `passes`.
     """
 
     is_transposed: bool
@@ -48,7 +48,7 @@ class SumPlan:
 
 @functools.lru_cache(maxsize=4096)
 def plan_sum(problem: Problem, *, is_transposed: bool = False) -> SumPlan:
-    """The plan of a sum pool over the array of `problem`, or of its transpose, which reads the pooled shape."""
+    """The plan of a sum pool over the array of `problem`, or of the transpose of the sum pool."""
     dims = [dim for dim in problem.window.dims if not dim.is_identity]
     dims.sort(key=operator.attrgetter("axis"))
     whole = tuple(dim for dim in dims if dim.is_global)
@@ -71,7 +71,7 @@ def plan_sum(problem: Problem, *, is_transposed: bool = False) -> SumPlan:
 
 
 class _PassBuilder:
-    """Builder of passes that tracks the shape of the array from pass to pass."""
+    """Builder of the passes of a sum pool; `shape` is the shape of the array after the passes added so far."""
 
     def __init__(self, problem: Problem, is_transposed: bool) -> None:
         self.problem, self.tuning, self.is_transposed = problem, problem.tuning, is_transposed
@@ -79,7 +79,7 @@ class _PassBuilder:
         self.passes: list[SumPass] = []
 
     def add_passes(self, dims: Sequence[Axis]) -> None:
-        """Append passes over `dims`, minor axes first."""
+        """Append passes over `dims`, last axes first."""
         for group in group_axes(reversed(dims), self._fits_one_pass):
             if len(group) > 1:
                 self._add_pass([dim.axis for dim in group[::-1]], self._phases(group[::-1]))
@@ -91,7 +91,7 @@ class _PassBuilder:
         return tuple(a.transposed() if self.is_transposed else (a,) for a in accesses)
 
     def _fits_one_pass(self, minor_first_dims: Sequence[Axis]) -> bool:
-        """Whether one pass over all axes is faster than one pass per axis."""
+        """Whether one pass over all of `minor_first_dims` is faster than one pass per axis."""
         tuning, dims = self.tuning, minor_first_dims[::-1]
         longest = max(dim.window for dim in dims)
         size = math.prod(dim.window for dim in dims)
@@ -116,7 +116,7 @@ class _PassBuilder:
         self.shape = replace_sizes(self.shape, axes, map(total_positions, sources[0]))
 
     def _layout(self, axes: Sequence[int], sources: Sequence[AxisPhases]) -> Layout:
-        """The layout of a pass: one region, tables, or regions that are cut at the ends of the axes if this pays."""
+        """The layout of a pass: one region, gathers through tables, or several regions (separate ends if faster)."""
         if not self.tuning.pads_each_term:
             return single_region(sources[0])
         if len(sources) == 1 and self._uses_tables(axes, sources[0]):
@@ -130,9 +130,9 @@ class _PassBuilder:
         return multi_region(sources, "padded" if is_copied else "bounded", separate_ends=cuts_ends)
 
     def _cuts_ends(self, axes: Sequence[int], sources: Sequence[AxisPhases]) -> bool:
-        """Whether regions at the ends of the axes are faster than bound tests everywhere.
+        """Whether separate regions at the ends of the axes are faster than testing array bounds everywhere.
 
-        Tests of few taps of one axis cost nothing, unless rows are wide and phases are interleaved.
+        Bound tests for few window elements along one axis cost nothing, unless phases of wide rows are interleaved.
         """
         bits = self.problem.sum_bits if self.passes else self.problem.bits
         if nbytes(self.shape, bits) < self.tuning.min_sum_region_bytes:
@@ -144,7 +144,7 @@ class _PassBuilder:
         return len(axes) > 1 or num_taps > self.tuning.bounds_checked_taps or strided_wide
 
     def _uses_tables(self, axes: Sequence[int], phases: AxisPhases) -> bool:
-        """Whether sums can be gathered through tables, at least as fast as in regions and phases."""
+        """Whether gathering the terms of sums through tables is possible, and at least as fast as slicing."""
         tuning = self.tuning
         if not fits_tables(self.problem, phases):
             return False
@@ -158,9 +158,9 @@ class _PassBuilder:
         return math.prod(map(max_elements_per_position, phases)) <= max_terms
 
     def _add_axis_passes(self, dim: Axis) -> None:
-        """Append one pass over an axis, or two, which sum parts of windows and then these sums.
+        """Append one pass over an axis, or two passes: the first sums parts of windows, the second adds these sums.
 
-        A transpose takes the two passes in reverse. Without strides it is a window sum.
+        A transpose reverses the two passes. The transpose of a window sum without strides is another window sum.
         """
         has_phases = self.is_transposed and dim.stride > 1
         if self.is_transposed and not has_phases:
@@ -174,7 +174,7 @@ class _PassBuilder:
         if dim.window <= self.tuning.max_sum_window or self._uses_tables([dim.axis], phases):
             return self._add_pass([dim.axis], phases)
         first, last, rest = _split_long_window(dim, self.tuning.max_sum_window)
-        # The two sources of the second pass would have different numbers of phases.
+        # In two passes, the sources of the second pass would have different numbers of phases.
         if has_phases and rest.tap_offsets and first.stride != dim.stride:
             return self._add_pass([dim.axis], phases)
         before, after = (last, first) if has_phases else (first, last)
@@ -183,13 +183,13 @@ class _PassBuilder:
 
 
 def _split_long_window(dim: Axis, max_taps: int) -> tuple[AxisAccess, AxisAccess, AxisAccess]:
-    """Accesses of sums in two passes: parts of a window, sums of parts, and the taps that no part covers.
+    """Split long windows into parts of equal length. Return the reads of parts, of sums of parts, and of leftovers.
 
         window 7, stride 4, parts of 2     [a a][b b][c c] x
                                                     [c c][d d][e e] x
 
-    Parts have the length, at most `max_taps`, with the fewest terms per element. They are computed every `grid`
-    positions, where windows need them, except inside the padding.
+    The length of a part, at most `max_taps`, minimises the terms per element. Parts are computed only every `grid`
+    positions, where windows need them, and never inside the padding.
     """
 
     def grid_spacing(taps: int) -> int:

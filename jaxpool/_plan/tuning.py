@@ -1,8 +1,8 @@
-"""Thresholds of the choices between implementations, one field per threshold.
+"""Thresholds that choose between implementations, one field per threshold, each with a comment "Unit: reason".
 
-The comment of a field gives its unit and its reason. The measurements are in `bench/NOTES.md`, under the heading
-named above a group of fields; with another value in the working tree, `python -m bench --against HEAD` repeats them.
-Every number needs a measurement.
+A "NOTES" comment names the heading in `bench/NOTES.md` that has the measurements of the next fields. To measure another
+value, edit the field and run `python -m bench --against HEAD`. "Window elements" counts the elements of a whole window,
+"window length" the elements along one axis. "Strides" is the product of the strides of all axes.
 """
 
 import dataclasses
@@ -14,160 +14,158 @@ NEVER = math.inf
 # fmt: off
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """Thresholds that do not depend on the platform: the choice of the residual and the size of a program."""
+    """Thresholds for all platforms: the choice of arrays saved for the backward pass, and the length of programs."""
 
     # NOTES: Program length
-    max_mask_taps: int = 64  # Taps of a window: up to here, ranks are unrolled and split ties save one bit per tap.
-    # Taps of a window: a larger window that covers its axes is a reduction, not a sliding window.
-    max_sliding_taps: int = 16
-    max_adaptive_taps: int = 64  # Taps along an axis: longer adaptive windows are reduced as blocks.
-    # Windows per element of an adaptive pool: read one by one up to here, else as a block.
+    # Window elements: up to this many, rank pools are unrolled, and split ties save one bit per element.
+    max_mask_taps: int = 64
+    max_sliding_taps: int = 16  # Window elements: a larger window over all of its axes is computed as a reduction.
+    max_adaptive_taps: int = 64  # Window length: longer windows of adaptive pools are reduced as blocks, not unrolled.
+    # Windows per element of an adaptive pool: up to this many are gathered one by one, more as a block.
     max_gathered_windows: int = 16
-    # Entries: the program computes a longer table of positions, instead of storing it.
+    # Table entries: a longer table of positions is computed by the program instead of stored as a constant.
     max_constant_entries: int = 1 << 17
-    # Taps of a kernel: added in one expression up to here, else in a loop over the taps.
+    # Kernel elements: grey morphology with a larger kernel is a loop, which compiles faster than one expression.
     max_unrolled_kernel_taps: int = 25
-    taps_per_loop_step: int = 16  # Taps: joined per loop iteration, which reads and writes the result once.
-    weighted_taps_per_loop_step: int = 8  # Taps: joined per loop iteration if each has a weight.
-    max_sequential_fold_taps: int = 6  # Taps along an axis: a fold joins them one by one up to here, else by halves.
+    taps_per_loop_step: int = 16  # Window elements: one loop iteration handles this many, to write the result rarely.
+    weighted_taps_per_loop_step: int = 8  # Window elements: one loop iteration handles this many if each has a weight.
+    # Window length: a fold combines up to this many elements in order, more by halves.
+    max_sequential_fold_taps: int = 6
     # NOTES: Boxes and segments
-    # Points along an axis of a cell: gathered up to here, with 4 n^2 gathers for n points.
+    # Sampling points along an axis of an RoI cell: up to this many are gathered; n points take 4 n^2 gathers.
     max_gathered_samples: int = 4
-    max_points_in_memory: int = 1 << 20  # Elements: bounds the points in memory at a time, if they are not gathered.
-    partial_sum_rows: int = 128  # Rows: float32 segment sums add partial sums of this many rows if that is cheap.
-    min_rows_per_partial_sum: int = 16  # Rows per partial sum: fewer rows per partial sum would take time and memory.
-    min_long_segment_rows: int = 2048  # Rows: a longer segment has partial sums, even if its rows are scattered over x.
-    rows_per_sampled_id: int = 64  # Rows: one id out of this many is counted to find long segments.
-    boxes_per_matmul: int = 16  # Boxes: enough rows for a matrix product, with few empty slots.
+    max_points_in_memory: int = 1 << 20  # Elements: RoI pools process boxes in groups of at most this many values.
+    partial_sum_rows: int = 128  # Rows: float32 segment sums add partial sums of this many rows, where that is cheap.
+    min_rows_per_partial_sum: int = 16  # Rows: partial sums of fewer rows of a segment would cost time and memory.
+    min_long_segment_rows: int = 2048  # Rows: longer segments have partial sums, even if their rows are scattered in x.
+    # Rows: to find long segments, the segment id of one out of this many rows is counted.
+    rows_per_sampled_id: int = 64
+    boxes_per_matmul: int = 16  # Boxes: an RoI pool has this many per matrix product, enough rows with few empty slots.
 
 
 @dataclasses.dataclass(frozen=True)
 class Tuning:
-    """The thresholds of one platform. The defaults are the portable form, without workarounds for a compiler."""
+    """Thresholds of one platform. The defaults are the portable implementation, without compiler workarounds."""
 
     # NOTES: Large windows
-    # Taps of a window: one pass up to here, which reads memory fewer times than a pass per axis.
+    # Window elements: up to this many, a maximum is one pass, which reads memory less often than one pass per axis.
     max_one_pass_taps: int = 16
-    max_overlapping_taps: int = 9  # Taps of a window: one forward pass up to here for overlapping windows.
-    overlapping_taps_per_element: int = 4  # Taps per input element: the same limit for windows with strides.
-    pieces_per_step: int = 8  # Pieces joined by a step along an axis of overlapping windows: more are fewer passes.
-    max_pass_taps: int = 32  # Taps of one pass: the size and the compile time of the program grow with them.
+    max_overlapping_taps: int = 9  # Window elements: up to this many, overlapping maxima take one forward pass.
+    overlapping_taps_per_element: int = 4  # Window elements / strides: overlapping maxima are one pass up to this.
+    pieces_per_step: int = 8  # Pieces of a window: a step of a maximum combines this many; more need fewer steps.
+    max_pass_taps: int = 32  # Window elements: one pass of a maximum reads at most this many, to limit compile time.
     # NOTES: Sums in one pass
-    max_sum_taps: int = 49  # Taps of a window: one pass over two axes vectorises up to here.
-    sum_taps_per_element: int = 9  # Taps per input element: one pass up to here; beyond, a pass per axis adds less.
-    # Taps per output element: one pass up to here for transposed sums with strides.
+    max_sum_taps: int = 49  # Window elements: one pass that sums windows over two axes vectorises up to this many.
+    sum_taps_per_element: int = 9  # Window elements / strides: a window sum is one pass up to this, else one per axis.
+    # Window elements / strides: a transposed strided sum is one pass up to this.
     transposed_sum_taps_per_element: int = 13
-    short_window_taps: int = 4  # Taps along an axis: one pass over two axes up to here, for any strides.
-    # Taps along an axis: one pass up to here for strided transposes of narrow floats.
+    short_window_taps: int = 4  # Window length: a sum over two axes is one pass up to this length, for any strides.
+    # Window length: a transposed strided sum of 8- or 16-bit floats is one pass up to this length.
     low_precision_transposed_taps: int = 3
-    max_sum_window: int = 32  # Taps along an axis: two passes beyond, which add sums of parts.
+    max_sum_window: int = 32  # Window length: longer windows take two passes, which sum parts and then these sums.
     # NOTES: Blurs
-    max_blur_taps: int = 25  # Taps of a window: one pass over several axes up to here, else one pass per axis.
-    blur_taps_per_element: int = 3  # Taps per input element: one pass over several axes up to here, with strides.
+    max_blur_taps: int = 25  # Window elements: a blur is one pass over several axes up to this many, else one per axis.
+    blur_taps_per_element: int = 3  # Window elements / strides: a strided blur on several axes is one pass up to this.
     # NOTES: Compiled for GPUs and TPUs
-    max_sum_passes: float = NEVER  # Passes of a sum: a sum of more passes is `lax.reduce_window` instead.
-    reduce_window_sum_taps: float = NEVER  # Taps of a sum: one `lax.reduce_window` up to here, else one per axis.
-    scan_radix: int = 2  # Stretches joined per pass of a running maximum: more are fewer passes with more terms.
-    uses_reduce_window: bool = False  # A maximum without an index is `lax.reduce_window`.
-    reduce_window_max_taps: int = 25  # Taps of a window: one such reduction up to here, else one per axis.
-    max_scatter_window: int = 0  # Taps along an axis: up to here a maximum saves x for select-and-scatter.
-    # Whether one select-and-scatter instruction takes all axes. Otherwise there is one instruction per axis.
-    small_scatter_taps: int = 4  # Taps of a window: one instruction up to here, which needs no more comparisons.
-    scatter_taps_per_element: int = 2  # Taps per input element: one instruction up to here too.
-    # Bytes of x in memory: one instruction beyond, as two such x fill fast memory.
+    max_sum_passes: float = NEVER  # Passes: a window sum that needs more passes is `lax.reduce_window` instead.
+    reduce_window_sum_taps: float = NEVER  # Window elements: one `lax.reduce_window` sums up to this many, not several.
+    scan_radix: int = 2  # Elements: a pass of a running maximum combines this many; more mean fewer, longer passes.
+    uses_reduce_window: bool = False  # A maximum without an index is computed by `lax.reduce_window`.
+    reduce_window_max_taps: int = 25  # Window elements: one `lax.reduce_window` takes a maximum of up to this many.
+    max_scatter_window: int = 0  # Window length: up to this, a maximum saves x and its gradient is select-and-scatter.
+    small_scatter_taps: int = 4  # Window elements: one select-and-scatter up to this many needs no more comparisons.
+    scatter_taps_per_element: int = 2  # Window elements / strides: one select-and-scatter pools all axes up to this.
+    # Bytes of x: one select-and-scatter pools all axes of a larger x, because two such arrays fill fast memory.
     max_split_scatter_bytes: float = 52 << 20
-    max_fused_scatter_taps: int = 16  # Taps of a window: never one instruction beyond, as comparisons are unrolled.
-    max_disjoint_scatter_taps: int = 49  # Taps of a window: one instruction up to here for disjoint windows.
-    # Taps per input element: one instruction up to here, if a strided batch fills sublanes.
+    max_fused_scatter_taps: int = 16  # Window elements: larger windows have one select-and-scatter per axis.
+    max_disjoint_scatter_taps: int = 49  # Window elements: one select-and-scatter pools disjoint windows up to this.
+    # Window elements / strides: if the batch fills sublanes, one select-and-scatter pools all axes up to this.
     strided_element_taps: int = 4
-    max_strided_taps: int = 25  # Taps of a window: never one instruction beyond, with such strides.
-    max_or_joined_taps: int = 9  # Taps of one instruction: an "or" joins its two comparisons up to here, else a select.
-    num_sublanes: int = 8  # Sublanes of a TPU register of 32-bit elements: a batch of at least this size fills them.
-    num_lanes: int = 128  # Elements: the last axis of an array is padded to a multiple of this in memory.
-    min_compaction: int = 4  # Factor: x is transposed first if that reduces its memory more than this many times.
-
+    max_strided_taps: int = 25  # Window elements: larger strided windows have a select-and-scatter per axis.
+    max_or_joined_taps: int = 9  # Window elements: select-and-scatter combines its two comparisons by "or" up to this.
+    num_sublanes: int = 8  # Examples: a batch of at least this size fills the sublanes of a 32-bit TPU register.
+    num_lanes: int = 128  # Elements: TPU memory pads the last axis of an array to a multiple of this.
+    min_compaction: int = 4  # Factor: x is transposed before select-and-scatter if memory shrinks by more than this.
     # NOTES: Ranks
-    # Taps of a window: ranked by comparators up to here, else counted in a loop over the taps.
+    # Window elements: a sorting network ranks up to this many; a loop that counts smaller keys ranks more.
     max_sorting_network_taps: int = 64
-    min_tap_loop_row: int = 0  # Contiguous elements: shorter rows are merged with the pooled axis for such a loop.
-
+    min_tap_loop_row: int = 0  # Contiguous elements: loops over window offsets merge shorter rows with an axis.
     # NOTES: The k largest
-    # Positions: elements are compared with so many, else a scatter writes the cotangents.
+    # Selected elements: up to this many receive cotangents by comparing positions, more by a scatter.
     max_compared_positions: int = 64
-
-    top_k_all_gathers: bool = False  # XLA gathers a partitioned batch for `lax.top_k`.
-
+    top_k_all_gathers: bool = False  # XLA all-gathers a batch that is partitioned over devices for `lax.top_k`.
     # NOTES: Compiled for GPUs and TPUs
     # NOTES: Soft pools: plain sums within a range
-    uses_loop_as_branch: bool = False  # A loop of at most one iteration changes y in place; a branch would copy y.
+    # A loop of at most one iteration updates an array in place; `lax.cond` copies it.
+    uses_loop_as_branch: bool = False
 
-    # The fields below are for XLA for CPU only.
+    # Only the CPU platform changes the defaults below.
     # NOTES: Value and index
-    # NaN is found separately from the best number, which halves the latency of a term.
+    # A maximum finds NaN separately from the largest number, which halves the latency of each term.
     finds_nan_separately: bool = False
     # NOTES: What keeps a result apart
-    drops_barriers: bool = False  # XLA removes optimization barriers before fusion, so calls store results.
+    drops_barriers: bool = False  # XLA removes optimization barriers before fusion, so non-inlined calls store results.
     # NOTES: Regions
-    pads_each_term: bool = False  # Terms are padded one by one, and extra phases are cropped after interleaving.
-    # Cotangents of 8 and 16 bits are widened in a pass before the sums, not in each term.
+    # Terms of a pass are padded one by one; extra positions are cropped after interleaving.
+    pads_each_term: bool = False
+    # Cotangents of 8 and 16 bits are cast to float32 in a pass of their own, before they are added.
     widens_in_own_pass: bool = False
-    min_region_bytes: float = NEVER  # Bytes that a maximum reads: from here on a padded copy costs more than regions.
-    min_sum_region_bytes: float = NEVER  # Bytes that a sum reads: from here on a padded copy costs more than regions.
-    # Percent of positions: a maximum is cut if more than so many have all their elements.
+    min_region_bytes: float = NEVER  # Bytes: a maximum over a larger array has several regions, not a padded copy.
+    min_sum_region_bytes: float = NEVER  # Bytes: a sum over a larger array has separate regions at the ends of axes.
+    # Percent: a maximum has several regions if more than this share of its windows is inside the array.
     min_complete_percent: int = 50
-    # Positions at an end of one axis: more are read from a padded copy, fewer test bounds.
+    # Positions at an end of an axis: a region of more positions reads a padded copy, of fewer tests bounds.
     bounds_checked_positions: int = 8
-    # Taps along one axis: a loop that tests the bounds of up to so many still vectorises.
-    bounds_checked_taps: float = NEVER
-    bounds_checked_terms: int = 0  # Terms of a maximum along several axes: one loop tests the bounds of up to so many.
-    min_vector_elements: float = 0  # Contiguous elements: with fewer, loops that pad term by term do not vectorise.
+    bounds_checked_taps: float = NEVER  # Window length: loops with bound tests on one axis vectorise up to this.
+    bounds_checked_terms: int = 0  # Terms of a maximum: one loop over several axes tests array bounds up to this many.
+    min_vector_elements: float = 0  # Contiguous elements: over shorter rows, loops that pad each term do not vectorise.
     # NOTES: Tables
-    # Positions along an axis: up to here tables are program constants; 0 disables tables.
+    # Positions along an axis: tables up to this length are program constants; 0 disables gathers through tables.
     max_table_positions: float = 0
-    min_table_row: float = NEVER  # Contiguous elements: sums over several axes use tables from here on.
-    max_table_terms: int = 9  # Terms of a sum: tables up to here; more gathers are slower than regions.
-    table_taps_per_element: int = 4  # Taps per input element: tables up to here for sums with strides.
-    max_untabled_phases: int = 8  # Phases along an axis: transposed sums over one axis use tables beyond.
+    min_table_row: float = NEVER  # Contiguous elements: sums over several axes use tables for rows this long.
+    max_table_terms: int = 9  # Terms of a sum: with more terms, gathers through tables are slower than slices.
+    table_taps_per_element: int = 4  # Window elements / strides: strided sums gather through tables up to this.
+    max_untabled_phases: int = 8  # Phases (the stride): transposed sums over one axis with more gather through tables.
     # NOTES: Cotangents of maxima
-    # Contiguous elements: cotangents of overlapping windows use tables from here on.
+    # Contiguous elements: gradients of overlapping maxima gather rows of at least this length through tables.
     min_route_table_row: float = NEVER
-    # Windows that cover an element: one loop over several axes up to here, else one per axis.
+    # Windows that cover an element: up to this many, one loop over several axes adds the cotangents of a maximum.
     max_route_windows: int = 8
-    max_unstrided_route_windows: int = 9  # Windows that cover an element: the same limit for strides of 1.
-    max_route_table_windows: int = 11  # Windows that cover an element: tables up to here, else steps.
-    max_disjoint_phase_taps: int = 8  # Taps of disjoint windows: up to here, phases are as fast as tables.
+    max_unstrided_route_windows: int = 9  # Windows that cover an element: as `max_route_windows`, for strides of 1.
+    max_route_table_windows: int = 11  # Windows that cover an element: gradients of maxima use tables up to this many.
+    max_disjoint_phase_taps: int = 8  # Window elements: gradients of disjoint windows need no tables up to this many.
     # NOTES: Reductions that lose NaN
-    loses_nan: bool = False  # A maximum over whole axes may lose a NaN, by its shape (jax 0.10 to 0.12).
-    min_folded_elements: float = NEVER  # Elements: from here on stretches of an axis are joined before it is reduced.
-    # Elements per output: float32 sums, counts and ranks of small arrays beyond.
+    loses_nan: bool = False  # XLA may lose a NaN in a maximum over whole axes, for some shapes (jax 0.10 to 0.12).
+    min_folded_elements: float = NEVER  # Elements: in a larger array, chunks of an axis are combined before reductions.
+    # Elements per output: reductions of small arrays compute sums, counts and ranks in float32 from this many on.
     min_float_reduction_size: float = NEVER
-    chunks_per_fold: int = 8  # Stretches joined in one pass: 16 take half as long again.
-    # Elements along an axis: joined completely up to here; the limit is half for 16 bits.
+    chunks_per_fold: int = 8  # Chunks of an axis: combined in one pass before a reduction; 16 take 1.5 times as long.
+    # Elements along an axis: up to this many are all combined before a reduction; half as many for 16 bits.
     max_fully_folded_size: int = 16
-    min_folded_row_bits: int = 32  # Bits next to each other: over shorter rows the pass does not vectorise.
-    min_tie_row_bits: int = 256  # Bits next to each other: the same limit for tie counts and indices.
+    min_folded_row_bits: int = 32  # Contiguous bits: combining chunks of an axis does not vectorise over shorter rows.
+    min_tie_row_bits: int = 256  # Contiguous bits: as `min_folded_row_bits`, for tie counts and indices.
     # NOTES: Subnormal numbers
-    min_scan_block_size: float = NEVER  # Elements: passes of a running maximum over longer distances work on blocks.
-    subnormals_are_zero: bool = False  # Comparisons flush subnormals to zero, so integers are compared.
+    min_scan_block_size: float = NEVER  # Elements: a running maximum works in blocks of about this length.
+    subnormals_are_zero: bool = False  # Comparisons flush subnormal floats to zero, so floats are compared as integers.
     # NOTES: Soft pools: plain sums within a range
-    max_chunk_elements: float = NEVER  # Elements: loops over taps split a larger batch into chunks to save memory.
+    max_chunk_elements: float = NEVER  # Elements: soft pools split a larger batch into chunks, to save memory.
     # NOTES: Blurs
-    # The cotangent with its mirrored border is stored before the border is folded back.
+    # The cotangent of a reflection-padded array is stored before its border is added to the interior.
     stores_reflected_cotangent: bool = False
     # NOTES: Boxes and segments
-    has_ordered_scatters: bool = False  # A scatter writes one row after another, so sums are deterministic.
-    stores_segment_shares: bool = False  # Shares of segments, and a row of zeros, are stored before rows gather them.
-    # Rows per segment: a scatter sends cotangents from here on, else rows compare numbers.
+    has_ordered_scatters: bool = False  # A scatter adds rows in a fixed order, so that float sums are deterministic.
+    stores_segment_shares: bool = False  # Cotangents of segments and a row of zeros are stored before rows gather them.
+    # Rows per segment: from this many on, a scatter sends cotangents to rows; otherwise rows compare indices.
     min_scattered_rows: int = 16
-    branches_on_ties: bool = False  # Ties of segments are counted in a branch that runs only if there are any.
-    # Cells of few points gather their pixels, instead of two matrix products with the image.
+    branches_on_ties: bool = False  # Ties within segments are counted in a branch that runs only if there is a tie.
+    # RoI cells with few sampling points gather pixels, instead of two matrix products with the image.
     gathers_box_pixels: bool = False
-    # Bytes of all levels per box: levels are concatenated up to here, else read box by box.
+    # Bytes of all pyramid levels per box: up to this, levels are concatenated; otherwise boxes read one level.
     max_concatenated_bytes: int = 0
-    casts_before_compare: bool = False  # bfloat16 is cast to be compared with gathered elements: fewer operations.
-    boxes_per_loop: int = 128  # Boxes: read per loop; on CPU their data fit the cache.
-    tile_rows: float = NEVER  # Rows of an image: one loop sends cotangents to so many; all rows where not measured.
-    tile_columns: float = NEVER  # Columns of an image: one loop sends cotangents to so many.
+    casts_before_compare: bool = False  # bfloat16 is cast to float32 before comparing segment rows: fewer operations.
+    boxes_per_loop: int = 128  # Boxes: one loop of an RoI max pool reads this many; on CPU their data fit the cache.
+    tile_rows: float = NEVER  # Image rows: one loop of an RoI max pool adds cotangents to this many; NEVER is all rows.
+    tile_columns: float = NEVER  # Image columns: one loop of an RoI max pool adds cotangents to this many.
 
 # fmt: on
 
@@ -234,5 +232,5 @@ TUNING = {"cpu": CPU, "gpu": GPU, "tpu": TPU, "portable": PORTABLE}
 
 
 def tuning_of(platform: str) -> Tuning:
-    """The thresholds of a platform."""
+    """The thresholds of `platform`: "cpu", "gpu", "tpu" or "portable"."""
     return TUNING[platform]

@@ -1,8 +1,8 @@
 """Adaptive pools of arrays that may be sharded along pooled axes.
 
 Window i of n over a length L begins at `floor(i * L / n)`. With s shards, where s divides n, the first window of shard
-j is i = j * n / s. It begins at `j * L / s`, the first row of the shard, so each shard pools its own rows without
-communication. If all output sizes are 1, the pool is a reduction over whole axes.
+j is i = j * n / s. This window begins at `j * L / s`, the first row of shard j, so shards need no communication. If all
+output sizes are 1, the adaptive pool is a reduction over whole axes.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from jaxpool._shards.whole import reduce_whole_axes
 
 @dataclasses.dataclass(frozen=True)
 class _Geometry:
-    """The window of an adaptive pool over the global array, and the sharding of the array; None on one device."""
+    """The window of an adaptive pool over the global array, and the array's sharding; None if it is not sharded."""
 
     window: Window
     sharding: ArraySharding | None
 
     def local_window(self, x: Array) -> Window:
-        """The window over x or a shard x."""
+        """The window of the adaptive pool over x, which is a whole array or one shard."""
         sharding, dims = self.sharding, self.window.dims
         if sharding is None:
             return self.window
@@ -81,9 +81,9 @@ def adaptive_pool(
     ties: Ties = "first",
     autodiff: Autodiff = "jvp",
 ) -> Any:
-    """The adaptive pool of x; `window` is the window over the global array.
+    """The adaptive max, mean or argmax pool of x, which may be sharded; `window` is over the global array.
 
-    Raises `ArgumentError` if shards of the output would differ in size.
+    Raises `ArgumentError` if the shards of the output would differ in size.
     """
     body: Callable[..., Any] = {"max": _max, "mean": _mean, "argmax": _argmax}[kind]
     if sharding is None:

@@ -1,7 +1,7 @@
-"""Any pool of a shard extended by its halo, with the rows beyond the ends of the array as padding of the window.
+"""Any pool of a shard together with its halo, the rows of neighbouring shards that its windows read.
 
-The shard is copied with its halo, cropped by the rows beyond the array, and pooled by a window with padding in their
-place. The number of such rows differs between shards: `lax.switch` has a branch for each.
+The shard is copied with its halo. Halo rows beyond the ends of the global array are cropped and replaced by padding of
+the window. Shards differ in the number of cropped rows, so `lax.switch` has a branch for each number.
 
     3 windows per shard, window 3, one row of padding    first . [a b c d]    between [c d e f g]    last [f g h i] .
 """
@@ -27,15 +27,15 @@ from jaxpool._shards.halo import ShardGeometry
 
 PadRows = tuple[
     tuple[int, int], ...
-]  # numbers of rows before and after the array, one pair per sharded axis
+]  # numbers of halo rows before and after the global array, one pair per sharded axis
 
 
 def pool_with_halo(
     geometry: ShardGeometry, pool: Callable[..., Array], op: Any, has_mask: bool, *xs: Array
 ) -> Array:
-    """`pool(op, *xs)` of a shard, the first of `xs`; `op` has a window, and jax differentiates the result.
+    """`pool(op, *xs)` of a shard and its halo; `xs[0]` is the shard, and `op.window` is replaced.
 
-    If `has_mask`, the second of `xs` is a `where` mask of the first, and is extended by a halo too.
+    If `has_mask`, `xs[1]` is the shard of a `where` mask, which is extended by its own halo.
     """
     num_extended = 2 if has_mask else 1
     xs = *(geometry.extend(x, 0) for x in xs[:num_extended]), *xs[num_extended:]
@@ -57,11 +57,9 @@ def pool_with_halo(
 
     branches = [functools.partial(pool_cropped, ends) for ends in itertools.product(*padding_cases)]
     switch: Callable[..., Any] = functools.partial(lax.switch, branch_index, branches)
-    if pool in (
-        apply_ranged,
-        masked_soft,
-    ):  # otherwise the residuals hold a copy of x for each branch
+    # Without a checkpoint, every branch saves a copy of x for the backward pass.
+    if pool in (apply_ranged, masked_soft):
         switch = jax.checkpoint(switch)
-    # Outside of the switch: its transpose sums over devices, which may take different branches.
+    # Cast outside of the switch: the transpose of the cast sums over devices, which may take different branches.
     y: Array = switch(*match_varying_mesh_axes(xs))
     return y

@@ -1,14 +1,14 @@
-"""Halos: rows of neighbouring shards that the windows of a shard read, and their transfer.
+"""Halos: rows of neighbouring shards that the windows of a shard read, and the transfer of these rows.
 
-Shard j computes `outs` windows. They read `length` rows from `starts[j]` on, counted from the first row of the shard:
+Shard j computes `num_windows` windows, which read `num_rows` rows. The first row is `starts[j]`, relative to the shard:
 
     3 windows per shard, window 3, stride 1, one row of padding      a b c | d e f | g h i
     shard 0                                                        [. a b c d]
     shard 1                                                              [c d e f g]
     shard 2                                                                    [f g h i .]
 
-Rows before and after a shard come from its neighbours by `lax.ppermute`. A halo wider than a shard takes more hops, one
-for each neighbour. Rows beyond the ends of the array hold the padding value of the pool.
+A shard receives rows before and after it from its neighbours by `lax.ppermute`. A halo wider than a shard takes several
+hops, one per neighbour. Halo rows beyond the ends of the global array hold the padding value of the pool.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Halo:
 
     @property
     def num_windows(self) -> int:
-        """Number of windows of a shard."""
+        """Number of windows that a shard computes."""
         return self.dim.out // self.num_shards
 
     @property
@@ -51,24 +51,24 @@ class Halo:
 
     @property
     def drift(self) -> int:
-        """Difference of `starts` from one shard to the next."""
+        """Difference between the `starts` of a shard and of the previous shard."""
         return self.num_windows * self.dim.stride - self.shard_size
 
     @property
     def starts(self) -> tuple[int, ...]:
-        """The row of each shard at which its windows begin; negative before its first row."""
+        """For each shard, the first row that its windows read, relative to the shard; negative for rows before it."""
         return tuple(shard * self.drift - self.dim.low for shard in range(self.num_shards))
 
     @property
     def rows_before(self) -> tuple[int, ...]:
-        """Number of rows that each shard needs from the shards before it."""
+        """For each shard, the number of rows that its windows need from previous shards."""
         return tuple(
             min(max(0, -start), shard * self.shard_size) for shard, start in enumerate(self.starts)
         )
 
     @property
     def rows_after(self) -> tuple[int, ...]:
-        """Number of rows that each shard needs from the shards after it."""
+        """For each shard, the number of rows that its windows need from later shards."""
         return tuple(
             min(
                 max(0, start + self.num_rows - self.shard_size),
@@ -79,7 +79,7 @@ class Halo:
 
     @property
     def pad_rows(self) -> tuple[tuple[int, int], ...]:
-        """Number of rows before and after the global array that the windows of each shard read."""
+        """For each shard, the numbers of padding rows before and after the global array that its windows read."""
         step, low = self.num_windows * self.dim.stride, self.dim.low
         firsts = [shard * step - low for shard in range(self.num_shards)]
         return tuple(
@@ -87,40 +87,40 @@ class Halo:
         )
 
     def _axis(self, size: int, low: int, high: int = 0) -> Axis:
-        """The axis of the windows of a shard over `size` rows."""
+        """The `Axis` of a shard's windows over `size` rows."""
         return dataclasses.replace(self.dim, size=size, low=low, high=high, out=self.num_windows)
 
     @property
     def extended_axis(self) -> Axis:
-        """The axis of a shard and its halo, where rows beyond the array are elements, not padding."""
+        """The `Axis` of a shard with its halo. Halo rows beyond the array count as elements, not as padding."""
         return self._axis(self.num_rows, 0)
 
     def cropped_axis(self, low: int, high: int) -> Axis:
-        """The axis of a shard and its halo, less the `low` first and `high` last rows, which become padding."""
+        """The `Axis` of a shard with its halo, without the first `low` and last `high` rows, which become padding."""
         return self._axis(self.num_rows - low - high, low, high)
 
     @property
     def local_axis(self) -> Axis:
-        """The axis of a shard alone, with padding in place of its halo."""
+        """The `Axis` of a shard alone, with padding in place of its halo."""
         return self._axis(self.shard_size, self.dim.low)
 
     @property
     def wide_axis(self) -> Axis:
-        """The axis of a shard with all rows that any shard needs before and after it."""
+        """The `Axis` of a shard with halo rows on both sides, enough for the shard that needs most."""
         before = max(self.rows_before)
         return self._axis(before + self.shard_size + max(self.rows_after), self.dim.low - before)
 
     @property
     def crossing_windows(self) -> tuple[range, range] | None:
-        """The windows of a shard that begin before its first row, and the windows that end after its last row.
+        """Indices of a shard's windows that begin before its first row, and of its windows that end after its last row.
 
-        None if `drift` is not 0 or every window crosses an end of the shard. None too if a window needs rows
+        None if `drift` is not 0 or every window crosses an end of the shard. Also None if a window needs rows
         beyond the adjacent shard, or is outside of its own shard.
         """
         dim, own = self.dim, self.shard_size
         begin = min(self.num_windows, max(0, -(-dim.low // dim.stride)))
         end = min(self.num_windows, max(0, (own + dim.low - dim.span) // dim.stride + 1))
-        # The start of the first window that ends after the shard, and the end of the last that begins before it.
+        # `first`: start of the first window that ends after the shard. `last`: end of the last that begins before it.
         first = end * dim.stride - dim.low
         last = (begin - 1) * dim.stride + dim.span - dim.low
         fits = max(dim.low, self.num_rows - dim.low - own, first) <= own and (
@@ -135,21 +135,21 @@ class Halo:
         return lax.axis_index(self.mesh_axes)
 
     def window_indices(self) -> Array:
-        """The indices of the windows of this shard among those of the global array."""
+        """The indices, among the windows of the global array, of the windows of this device's shard."""
         return self.shard_id() * np.int32(self.num_windows) + int32_iota(self.num_windows)
 
     def window_starts(self) -> Array:
-        """The position in the global array of the first tap of each window of this shard."""
+        """The start, in the global array, of each window of this device's shard; negative in the low padding."""
         return self.window_indices() * np.int32(self.dim.stride) - np.int32(self.dim.low)
 
     def element_mask(self) -> Array:
-        """True for rows of this shard and its halo that are elements of the array: `num_rows` bools."""
+        """`num_rows` bools for the rows of this device's shard and halo: False for rows beyond the global array."""
         first = self.shard_id() * np.int32(self.shard_size + self.drift) - np.int32(self.dim.low)
         rows = first + int32_iota(self.num_rows)
         return (rows >= 0) & (rows < self.dim.size)
 
     def extend(self, x: Array, fill: Any) -> Array:
-        """The shard x and its halo, `num_rows` rows; rows beyond the array hold `fill`."""
+        """The shard x with its halo, `num_rows` rows; halo rows beyond the global array hold `fill`."""
         axis, shard_size = self.dim.axis, self.shard_size
         pieces = [x]
         for is_after, rows_needed in enumerate((self.rows_before, self.rows_after)):
@@ -171,9 +171,9 @@ class Halo:
         return lax.dynamic_slice_in_dim(extended, start, self.num_rows, axis)
 
     def receive_rows(self, rows: Array, fill: Any, hop: int = 1, *, is_after: bool) -> Array:
-        """`rows` of the shard `hop` shards before, or `is_after`, this shard; `fill` beyond the ends of the array.
+        """Receive `rows` of the shard that is `hop` shards before, or (`is_after`) after, this device's shard.
 
-        Rows are sent only to shards that need rows from `hop` shards away.
+        Rows are sent only to shards that need them. Beyond the ends of the array, the result holds `fill`.
         """
         needed, shards = (self.rows_after if is_after else self.rows_before, range(self.num_shards))
         pairs = [(to + hop if is_after else to - hop, to) for to in shards]
@@ -187,16 +187,16 @@ class Halo:
         return lax.select(
             jnp.broadcast_to(exist, received.shape),
             received,
-            jnp.full(received.shape, fill, rows.dtype),  # `ppermute` gives zeros
+            jnp.full(received.shape, fill, rows.dtype),  # `lax.ppermute` returns zeros there
         )
 
 
 @dataclasses.dataclass(frozen=True)
 class Strip:
-    """The windows of a shard that begin before its first row, or end `is_after` its last row, along one sharded axis.
+    """The windows of a shard that cross its first row, or (`is_after`) its last row, along one sharded axis.
 
-    They read the rows from `start_row` to `stop_row`, counted from the first row of the shard, which `window` pools.
-    `first_window` is the index of the first of them.
+    `window` pools the rows from `start_row` to `stop_row`, relative to the first row of the shard.
+    `first_window` is the index, within the shard, of the first window of the strip.
     """
 
     halo: Halo
@@ -208,51 +208,51 @@ class Strip:
 
     @property
     def axis(self) -> int:
-        """The sharded axis of the array."""
+        """The array axis along which the strip's windows cross an end of the shard."""
         return self.halo.dim.axis
 
     @property
     def num_windows(self) -> int:
-        """Number of windows."""
+        """Number of windows of the strip."""
         return self.window.dims[self.window.axes.index(self.axis)].out
 
     @property
     def neighbour_rows(self) -> tuple[int, int]:
-        """Start and stop of the rows that the strip reads of the neighbour, from the neighbour's first row."""
+        """Start and stop of the rows that the strip reads from the neighbouring shard, relative to that shard."""
         own = self.halo.shard_size
         return (0, self.stop_row - own) if self.is_after else (own + self.start_row, own)
 
     @property
     def shard_rows(self) -> tuple[int, int]:
-        """Start and stop of the rows that the strip reads of the shard."""
+        """Start and stop of the rows that the strip reads from its own shard."""
         return (self.start_row, self.halo.shard_size) if self.is_after else (0, self.stop_row)
 
 
 @dataclasses.dataclass(frozen=True)
 class ShardGeometry:
-    """A window over a sharded array, with the `halos` of the pooled axes that are sharded."""
+    """A `window` over a sharded global array, with one entry of `halos` per pooled axis that is sharded."""
 
     window: Window
     halos: tuple[Halo, ...]
 
     @property
     def extended_window(self) -> Window:
-        """The window over a shard and its halos."""
+        """The `Window` over a shard with its halos."""
         return self._map_axes(lambda halo: halo.extended_axis)
 
     @property
     def local_window(self) -> Window:
-        """The window over a shard alone, with padding in place of its halos."""
+        """The `Window` over a shard alone, with padding in place of its halos."""
         return self._map_axes(lambda halo: halo.local_axis)
 
     def cropped_window(self, pad_rows: Sequence[tuple[int, int]]) -> Window:
-        """The window over a shard and its halos without the `pad_rows` of each axis, which are beyond the array."""
+        """The `Window` over a shard with its halos cropped by `pad_rows`, the rows beyond the array along each axis."""
         rows_of_halo = dict(zip(self.halos, pad_rows, strict=True))
         return self._map_axes(lambda halo: halo.cropped_axis(*rows_of_halo[halo]))
 
     @property
     def strips(self) -> tuple[Strip, ...] | None:
-        """The strips of a shard; None if `Halo.crossing` is None along some axis."""
+        """The strips of a shard; None if `Halo.crossing_windows` is None along any axis."""
         all_strips = []
         for halo_index, halo in enumerate(self.halos):
             if halo.crossing_windows is None:
@@ -275,22 +275,22 @@ class ShardGeometry:
 
     @property
     def is_padded(self) -> bool:
-        """Whether a halo may hold rows that are not elements of the array."""
+        """Whether a halo may contain rows beyond the ends of the global array."""
         return any(halo.dim.is_padded for halo in self.halos)
 
     def _map_axes(self, axis_of: Callable[[Halo], Axis]) -> Window:
-        """The window with each sharded axis replaced by `axis_of` of its halo."""
+        """The `Window` with each sharded axis replaced by `axis_of(halo)`."""
         if not self.halos:
             return self.window
         new_axes = {halo.dim.axis: axis_of(halo) for halo in self.halos}
         return Window(tuple(new_axes.get(dim.axis, dim) for dim in self.window.dims))
 
     def find_halo(self, dim: Axis) -> Halo | None:
-        """The halo of `dim`, if it is sharded."""
+        """The halo of the pooled axis `dim`, or None if the axis is not sharded."""
         return next((halo for halo in self.halos if halo.dim.axis == dim.axis), None)
 
     def extend(self, x: Array, fill: Any) -> Array:
-        """x with its halos, extended axis by axis, so that corners come from diagonal neighbours."""
+        """x extended by its halos, one axis after another, so that corners come from diagonal neighbours."""
         for halo in self.halos:
             x = halo.extend(x, fill)
         return x

@@ -1,7 +1,7 @@
-"""The sharding of an array, as a `ArraySharding`: a mesh, and the names of its axes that shard each array axis.
+"""`ArraySharding`, the sharding of an array: a mesh, and the names of the mesh axes that shard each array axis.
 
-It comes from the type of the array or from `jaxpool.sharded`. `on_shards` runs a function on the shards of arrays,
-in a `jax.shard_map` unless the call is in one already.
+The sharding comes from the type of the array or from `jaxpool.sharded`. `on_shards` runs a function on the shards of
+arrays: in a new `jax.shard_map`, or directly if the call is already inside a `shard_map`.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from jaxpool._ops.op import Op
 
 R = TypeVar("R")  # an array or a tuple of arrays
 
-# The mesh axes of each axis of a pool's array, set by `jaxpool.sharded` inside a `jax.shard_map`, where types do not
-# carry them. A user context of jax is local to a thread and part of every cache key. It is made at import, because jax
-# does not allow making one while other threads use it.
+# The mesh axes of each axis of a pool's array, set by `jaxpool.sharded` inside a `jax.shard_map`, where types carry no
+# mesh axes. A JAX user context is thread-local and part of jit's cache key. The context is created at import, because
+# JAX does not support creating contexts while other threads run.
 context_axes = jax.make_user_context(None)
 
 
 @dataclasses.dataclass(frozen=True)
 class ArraySharding:
-    """The mesh axes that shard each axis of an array; `is_manual` inside a `shard_map` over them."""
+    """The mesh axes that shard each axis of an array; `is_manual` is True inside a `shard_map` over these mesh axes."""
 
     mesh: Mesh | AbstractMesh
     mesh_axes: tuple[tuple[str, ...], ...]
@@ -42,13 +42,13 @@ class ArraySharding:
         return math.prod(self.mesh.shape[name] for name in self.mesh_axes[axis])
 
     def global_shape(self, shape: Sequence[Any]) -> tuple[Any, ...]:
-        """The global shape of an array of `shape`, which is the shape of a shard if the place is manual."""
+        """The global shape of an array of `shape`, which is the shape of one shard if `is_manual`."""
         if not self.is_manual:
             return tuple(shape)
         return tuple(size * self.num_shards(axis) for axis, size in enumerate(shape))
 
     def operand_sharding(self, shape: Sequence[Any]) -> ArraySharding:
-        """The sharding of an operand of `shape` that broadcasts against the array, or has more leading axes."""
+        """The sharding of an operand of `shape` that broadcasts against the array; leading axes may be added."""
         num_extra = len(shape) - len(self.mesh_axes)
         mesh_axes = [
             () if shape[num_extra + axis] == 1 < self.num_shards(axis) else self.mesh_axes[axis]
@@ -61,12 +61,12 @@ class ArraySharding:
         return dataclasses.replace(self, mesh_axes=tuple(self.mesh_axes[axis] for axis in axes))
 
     def replicate_axes(self, axes: Sequence[int]) -> ArraySharding:
-        """The place of a reduction over `axes`: replicated along the mesh axes that shard them."""
+        """The sharding of the result of a reduction over `axes`, which no mesh axes shard any longer."""
         names = tuple(() if axis in axes else entry for axis, entry in enumerate(self.mesh_axes))
         return dataclasses.replace(self, mesh_axes=names)
 
     def operand_spec(self, shape: Sequence[Any], array_shape: Sequence[Any]) -> PartitionSpec:
-        """The spec of an operand of `shape`; replicated if it does not broadcast against the shape `array_shape`."""
+        """The `PartitionSpec` of an operand of `shape`; replicated if it does not broadcast against `array_shape`."""
         num_leading = len(shape) - len(array_shape)
         pairs = zip(shape[max(num_leading, 0) :], array_shape[max(-num_leading, 0) :], strict=True)
         if num_leading > 0 or not all(size in (1, other) for size, other in pairs):
@@ -74,7 +74,7 @@ class ArraySharding:
         return self.operand_sharding(shape).spec
 
     def local_shard(self, x: Array) -> Array:
-        """This device's part of x if the place is manual; x is replicated and broadcasts against the global array."""
+        """This device's shard of x, a replicated array that broadcasts to the global array; x unless `is_manual`."""
         sharding = self.operand_sharding(x.shape)
         for axis, names in enumerate(sharding.mesh_axes):
             if self.is_manual and names:
@@ -84,27 +84,27 @@ class ArraySharding:
 
     @property
     def spec(self) -> PartitionSpec:
-        """The partition spec for `jax.shard_map`."""
+        """The sharding as a `PartitionSpec` for `jax.shard_map`."""
         return PartitionSpec(*[entry or None for entry in self.mesh_axes])
 
     def non_explicit_axes(self, x: Array) -> tuple[str, ...]:
-        """The mesh axes that shard x and that are not explicit in its type."""
+        """The mesh axes that shard x and are not explicit mesh axes in the type of x."""
         explicit = _axes_of_type(jax.typeof(x).sharding.mesh, AxisType.Explicit)
         return tuple(name for entry in self.mesh_axes for name in entry if name not in explicit)
 
     @property
     def mapped_axes(self) -> frozenset[str]:
-        """The mesh axes to map over: all explicit axes, and every axis that shards the array.
+        """The `axis_names` of `jax.shard_map`: all explicit mesh axes, and every mesh axis that shards the array.
 
-        XLA all-gathers arrays along explicit axes that are left out. The set is empty if it would hold every mesh axis:
-        `jax.shard_map` then maps over all axes that no surrounding `vmap` uses.
+        XLA all-gathers arrays along explicit mesh axes that are left out. If all mesh axes are included, the set is
+        empty: `jax.shard_map` then maps over all mesh axes that no surrounding `vmap` uses.
         """
         mapped_axes = _axes_of_type(self.mesh, AxisType.Explicit).union(*self.mesh_axes)
         return frozenset() if mapped_axes == frozenset(self.mesh.axis_names) else mapped_axes
 
 
 def _spec_axes(spec: Any, ndim: int, mesh: Any) -> tuple[tuple[str, ...], ...]:
-    """The mesh axis names of each of `ndim` axes in a partition spec."""
+    """The mesh axis names in a `PartitionSpec` for each of the `ndim` axes of an array."""
     rule = "a jax.sharding.PartitionSpec with one entry for each axis of the array"
     hint = 'Pass PartitionSpec(None, "rows"), say, with names of axes of the mesh.'
     if not isinstance(spec, PartitionSpec):
@@ -129,12 +129,12 @@ def _axes_of_type(mesh: Any, axis_type: AxisType) -> frozenset[str]:
 def _keep_axes(
     allowed: frozenset[str], mesh_axes: tuple[tuple[str, ...], ...]
 ) -> list[tuple[str, ...]]:
-    """The names of each axis, restricted to `allowed`."""
+    """The mesh axis names of each array axis, restricted to names in `allowed`."""
     return [tuple(name for name in entry if name in allowed) for entry in mesh_axes]
 
 
 def _known_spec(x: Array, type_sharding: NamedSharding) -> PartitionSpec:
-    """The spec of x from its type, or from the sharding of a concrete array."""
+    """The `PartitionSpec` of x: from `x.sharding` if x is a concrete array, else from the type of x."""
     manual_axes = _axes_of_type(type_sharding.mesh, AxisType.Manual)
     if not isinstance(x, jax.core.Tracer) and isinstance(x.sharding, NamedSharding):
         return x.sharding.spec
@@ -149,7 +149,7 @@ def _known_spec(x: Array, type_sharding: NamedSharding) -> PartitionSpec:
 
 
 def find_sharding(x: Array, mesh: Any, spec: Any) -> ArraySharding:
-    """The place of x from `mesh` and `spec`; None reads them from its type or from x itself."""
+    """The sharding of x by `mesh` and `spec`; where an argument is None, it is read from x or the type of x."""
     type_sharding = jax.typeof(x).sharding
     if mesh is not None and not isinstance(mesh, (Mesh, AbstractMesh)):
         rule, hint = "a jax.sharding.Mesh", "Pass what jax.make_mesh gave."
@@ -159,11 +159,11 @@ def find_sharding(x: Array, mesh: Any, spec: Any) -> ArraySharding:
     if mesh is not None and not context_mesh.empty and mesh.axis_names != context_mesh.axis_names:
         hint = "Leave it out, or call jax.set_mesh with it."
         raise ArgumentError("mesh", f"that of the context, {context_mesh}", mesh, hint)
-    if manual_axes:  # the `mesh` argument does not know which axes are manual here
+    if manual_axes:  # only the context mesh records which mesh axes are manual here
         mesh = context_mesh
     elif mesh is None:
         sharding = None if isinstance(x, jax.core.Tracer) else x.sharding
-        # The mesh of a concrete array has devices, the mesh of a type has none.
+        # The mesh of a concrete array has devices; the mesh of a type has no devices.
         array_mesh = sharding.mesh if isinstance(sharding, NamedSharding) else type_sharding.mesh
         mesh = context_mesh if type_sharding.mesh.empty else array_mesh
     if mesh.empty:
@@ -190,9 +190,9 @@ def find_sharding(x: Array, mesh: Any, spec: Any) -> ArraySharding:
 
 
 def sharding_from_type(x: Array) -> ArraySharding | None:
-    """The place of x from the context of `jaxpool.sharded` or from its type; None if it is in neither.
+    """The sharding of x from the context of `jaxpool.sharded` or from the type of x; None if neither has a sharding.
 
-    Types carry explicit mesh axes, but no automatic or manual axes.
+    The type of an array carries explicit mesh axes, but no automatic or manual mesh axes.
     """
     if context_axes.value is not None:
         if x.ndim != len(context_axes.value):
@@ -210,7 +210,7 @@ def sharding_from_type(x: Array) -> ArraySharding | None:
 
 
 def all_gather_axes(sharding: ArraySharding, x: Array, axes: Sequence[int]) -> Array:
-    """x, sharded as `sharding` says, all-gathered along `axes`."""
+    """x, whose sharding is `sharding`, all-gathered along `axes`."""
     if not any(sharding.mesh_axes[axis] for axis in axes):
         return x
     if sharding.is_manual:
@@ -225,7 +225,7 @@ def all_gather_axes(sharding: ArraySharding, x: Array, axes: Sequence[int]) -> A
 
 
 def drop_unit_axes(sharding: ArraySharding | None, x: Array, axes: Sequence[int]) -> Array:
-    """x without mesh axes of size 1 along `axes` in its type, which the ops would take for sharded."""
+    """x without mesh axes of size 1 along `axes` in its type, which ops would treat as sharded axes."""
     if sharding is None or sharding.is_manual:
         return x
     return all_gather_axes(sharding, x, [axis for axis in axes if sharding.num_shards(axis) == 1])
@@ -252,7 +252,7 @@ def _shard_map(
 
 
 def _reshard_explicit(x: Array, sharding: ArraySharding) -> Array:
-    """x resharded along the explicit mesh axes of `sharding`, unless its type has that spec."""
+    """x resharded along the explicit mesh axes of `sharding`, or x itself if its type already has this sharding."""
     explicit = _axes_of_type(sharding.mesh, AxisType.Explicit)
     if not explicit:
         return x
@@ -271,9 +271,9 @@ def on_shards(
     out_spec: PartitionSpec | None = None,
     autodiff: Autodiff = "jvp",
 ) -> R:
-    """`body(*settings, *xs)` of the shards of `xs`, sharded as `sharding.for_operand` says.
+    """Call `body(*settings, *xs)` on the shards of `xs`, which `sharding.operand_sharding` describes.
 
-    Results are sharded as `out_spec`, by default the spec of `sharding`. Equal settings are traced once.
+    Results are sharded by `out_spec`, by default `sharding.spec`. Calls with equal `settings` are traced once.
     """
     out_spec = sharding.spec if out_spec is None else out_spec
     shard_body: Callable[..., R] = functools.partial(body, *settings)

@@ -1,11 +1,11 @@
-"""Max, min, sum, average and Lp pools of a shard and its halo, for `on_shards`.
+"""Max, min, sum, average and Lp pools of a shard and its halo (rows of neighbouring shards), for `on_shards`.
 
-The functions take the windows of a shard, `ShardGeometry`, and the shard, which is the whole array if no pooled axis is
-sharded. If no window crosses an end of a shard (`strips` is empty), nothing is fetched.
+Each function takes a `ShardGeometry`, the windows of a shard, and the shard. The shard is the whole array if no pooled
+axis is sharded. If no window crosses an end of a shard (`ShardGeometry.strips` is empty), no halo is fetched.
 
-A halo beyond the ends of the array holds the padding value, which a kernel treats as an element. Maxima and sums do not
-depend on that. Three results do: the choice among tied elements, the number of elements that share a cotangent, and
-the divisor of an average. So the op takes an extra argument for them, an array that depends on the shard.
+Halo rows beyond the ends of the array hold the padding value, which a kernel treats as an element. This does not affect
+maxima and sums, but the choice among tied elements, the number of elements that share a cotangent, and the divisor of
+an average. For these three results, the op takes an additional array that depends on the shard.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Divisor = Literal["not", "counted", "real"] | float
 def select_pool(
     geometry: ShardGeometry, kind: Kind, ties: Ties | TieOrder, x: Array, autodiff: Autodiff = "jvp"
 ) -> Array:
-    """The max or min pool."""
+    """The max or min pool of the shard x and its halo."""
     if geometry.strips == ():
         return apply(pool_op(geometry.local_window, kind, ties), autodiff, x)
     return _select_with_residual(geometry, kind, ties, x)[0]
@@ -51,7 +51,7 @@ def select_pool(
 def select_pool_with_tap(
     geometry: ShardGeometry, kind: Kind, ties: TieOrder, x: Array, autodiff: Autodiff = "jvp"
 ) -> tuple[Array, Array]:
-    """The max or min pool, and the flat tap of the selected element of each window."""
+    """The max or min pool, and for each window the flat index of the selected element within the window."""
     if geometry.strips == ():
         return apply_with_residual(SelectPool(geometry.local_window, kind, ties), autodiff, x)
     return _select_with_residual(geometry, kind, ties, x)
@@ -60,7 +60,7 @@ def select_pool_with_tap(
 def max_pool_with_position(
     geometry: ShardGeometry, ties: Ties | TieOrder, x: Array, autodiff: Autodiff = "jvp"
 ) -> tuple[Array, Array]:
-    """The max pool, and the position of each maximum in the global array. "split" ties have the first position."""
+    """The max pool, and each maximum's flat position in the global array: the first position if `ties` is "split"."""
     if ties == "split":
         y = select_pool(geometry, "max", "split", x, autodiff)
         _, tap = select_pool_with_tap(geometry, "max", "first", lax.stop_gradient(x), autodiff)
@@ -79,7 +79,7 @@ def max_pool_with_position(
 def sum_pool(
     geometry: ShardGeometry, divisor: Divisor, x: Array, autodiff: Autodiff = "jvp"
 ) -> Array:
-    """The sum over each window, divided as in `SumPool` with counts of the global array."""
+    """The sum over each window, divided as `SumPool` does; counts are of elements of the global array."""
     x = x if divisor == "not" else dtypes.as_float(x)
     if geometry.strips == ():
         return apply(SumPool(geometry.local_window, divisor), autodiff, x)
@@ -98,14 +98,14 @@ def sum_pool(
 
 
 def norm_pool(geometry: ShardGeometry, p: float, x: Array) -> Array:
-    """The Lp pool."""
+    """The Lp pool of the shard x and its halo."""
     return norm(geometry.extended_window, p, dtypes.as_float(geometry.extend(x, 0)))
 
 
 def apply_by_type(op: Op, x: Array) -> Array:
-    """`apply_op(op, x)`, on the shards of x if its type is sharded along pooled axes.
+    """`apply_op(op, x)`, run on the shards of x if the type of x is sharded along pooled axes.
 
-    Raises `ArgumentError` if shards would differ in size.
+    Raises `ArgumentError` if the shards would differ in size.
     """
     if isinstance(op, (SelectPool, SumPool)):
         split = shard_pool_by_window(x, op.window)
@@ -119,7 +119,7 @@ def apply_by_type(op: Op, x: Array) -> Array:
 def _apply_with_halo(
     geometry: ShardGeometry, x: Array, fill: Any, pool: Any, *extra_args: Array
 ) -> tuple[Array, Any]:
-    """The result and residual of `pool`, an op over the windows of a shard; `extra_args` are its extra arguments."""
+    """The output and residual of `pool`, an op over the windows of a shard; x and `extra_args` are its arguments."""
     if geometry.strips is None:
         op, xs = (
             dataclasses.replace(pool, window=geometry.extended_window),
@@ -133,7 +133,7 @@ def _apply_with_halo(
 def _select_with_residual(
     geometry: ShardGeometry, kind: Kind, ties: Ties | TieOrder, x: Array
 ) -> tuple[Array, Any]:
-    """The max or min pool of a shard, and its residual."""
+    """The max or min pool of the shard x and its halo, and the residual saved for the backward pass."""
     window, fill, padded = (
         geometry.local_window,
         reduction_identity(x.dtype, kind),
@@ -153,7 +153,7 @@ def _select_with_residual(
 
 
 def _window_counts(geometry: ShardGeometry, divisor: Literal["counted", "real"], x: Array) -> Array:
-    """The number of elements of each window, broadcastable to the output."""
+    """The number of elements that divides the sum of each window, broadcastable to the output."""
     counts_per_axis = []
     for dim in geometry.window.dims:
         halo, counts = geometry.find_halo(dim), counts_along(dim, divisor)
@@ -165,7 +165,7 @@ def _window_counts(geometry: ShardGeometry, divisor: Literal["counted", "real"],
 
 
 def _edge_taps_inside(geometry: ShardGeometry, ndim: int, *, take_last: bool) -> Array:
-    """The first, or last, flat tap of each window that is not padding, broadcastable to the output."""
+    """Flat index within each window of the first (or last) element that is not padding, broadcastable to the output."""
     taps: list[Any] = []
     for dim in geometry.window.dims:
         halo, tap = geometry.find_halo(dim), first_or_last_tap_inside(dim, take_last=take_last)
@@ -177,7 +177,7 @@ def _edge_taps_inside(geometry: ShardGeometry, ndim: int, *, take_last: bool) ->
 
 
 def _inside_tap_bits(geometry: ShardGeometry, ndim: int) -> BitWords:
-    """One bit per tap of each window, 0 for a tap in the padding; one word per word of `tie_bits_of_input`."""
+    """One bit per element of each window, 0 for padding, in the same words as `tie_bits_of_input`."""
     tests: list[Any] = []
     for dim in geometry.window.dims:
         halo, holds = geometry.find_halo(dim), functools.partial(is_tap_inside, dim)
@@ -186,13 +186,13 @@ def _inside_tap_bits(geometry: ShardGeometry, ndim: int) -> BitWords:
 
 
 def _is_element(dim: Axis, starts: Array, tap: int) -> Array:
-    """Whether `tap` is an element of the array, for each window of an axis that begins at `starts`."""
+    """For windows that begin at `starts` along an axis, whether the window element `tap` is inside the array."""
     positions = starts + np.int32(tap * dim.dilation)
     return (positions >= 0) & (positions < dim.size)
 
 
 def _element_mask(geometry: ShardGeometry, ndim: int) -> Array:
-    """True for elements of the array in a shard and its halo, broadcastable to both together."""
+    """Mask over a shard extended by its halo: False for halo rows beyond the ends of the global array."""
     axes = [halo.dim.axis for halo in geometry.halos]
     return outer_broadcast(
         jnp.logical_and, [halo.element_mask() for halo in geometry.halos], axes, ndim

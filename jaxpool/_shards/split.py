@@ -1,7 +1,7 @@
-"""The windows of a pool and the sharding of its array: a `ShardedPool`, and checks of sizes.
+"""`ShardedPool`, the windows of a pool and the sharding of the pooled array, and checks of shard sizes.
 
-The windowed pools of `_api` and `compat` get a `ShardedPool` from `shard_pool_by_type` or `shard_pool_by_window`, and
-run it.
+Windowed pools of `_api` and `compat` create a `ShardedPool` by `shard_pool_by_type` or `shard_pool_by_window`, and call
+its `run` or `apply` method.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from jaxpool._shards.halo import Halo, ShardGeometry
 from jaxpool._shards.place import ArraySharding, context_axes, on_shards, sharding_from_type
 
 R = TypeVar("R")  # an array or a tuple of arrays
-# From the shape of an array to the window over it
+# A function from the shape of an array to the `Window` over the array
 WindowFn = Callable[[Sequence[Any]], Window]
 
 
 @dataclasses.dataclass(frozen=True)
 class ShardedPool:
-    """A pool: its windows over the shards of an array, and the `sharding` of the array; None on one device."""
+    """The windows of a pool over the shards of an array, and the array's sharding; None if it is not sharded."""
 
     geometry: ShardGeometry
     sharding: ArraySharding | None
 
     @property
     def window(self) -> Window:
-        """The window over the global array."""
+        """The `Window` over the global array."""
         return self.geometry.window
 
     def run(self, body: Callable[..., R], x: Array, *settings: Any, **kwargs: Any) -> R:
-        """`body(shards, *settings, x)` of x or of each shard of x; `kwargs` may set `autodiff`."""
+        """Call `body(geometry, *settings, x)` on x, or on each shard of a sharded x; `kwargs` may set `autodiff`."""
         if self.sharding is None:
             return body(self.geometry, *settings, x, **kwargs)
         return on_shards(body, self.sharding, x, settings=(self.geometry, *settings), **kwargs)
@@ -51,9 +51,9 @@ class ShardedPool:
         mask: Array | None = None,
         **kwargs: Any,
     ) -> Array:
-        """`pool(op, x, *operands)` of x or of each shard of x; a `where` mask of x follows x.
+        """Call `pool(op, x, *operands)`, or `pool(op, x, mask, *operands)`, on x or on each shard of a sharded x.
 
-        All arrays broadcast against x. `kwargs` may set `autodiff`.
+        All arrays must broadcast against x; `mask` is a `where` mask. `kwargs` may set `autodiff`.
         """
         xs = (x, *operands) if mask is None else (x, mask, *operands)
         if self.sharding is None:
@@ -62,12 +62,12 @@ class ShardedPool:
         return on_shards(pool_with_halo, self.sharding, *xs, settings=settings, **kwargs)
 
     def pooled_shape(self, shape: Sequence[Any]) -> tuple[Any, ...]:
-        """The shape of the pooled array, for an input that has `shape` on this device."""
+        """The output shape of the pool for an input of `shape`, which is a shard's shape inside a `shard_map`."""
         is_manual = self.sharding is not None and self.sharding.is_manual
         return (self.geometry.extended_window if is_manual else self.window).pooled_shape(shape)
 
     def check_reflection(self, arg_name: str = "x") -> None:
-        """Raise unless each shard and its halo hold the rows that reflection reads at the ends of the array."""
+        """Raise unless each shard with its halo contains all rows that reflection padding reads at the array's ends."""
         for halo in self.geometry.halos:
             if any(max(ends) >= halo.num_rows - sum(ends) for ends in halo.pad_rows if any(ends)):
                 axis, size = halo.dim.axis, halo.dim.size
@@ -77,7 +77,7 @@ class ShardedPool:
 
 
 def shard_pool(sharding: ArraySharding, shape: Sequence[Any], window_fn: WindowFn) -> ShardedPool:
-    """The split of a pool of a global array. Raises `ArgumentError` if shards would differ in size."""
+    """The `ShardedPool` for a global array of `shape`. Raises `ArgumentError` if shards would differ in size."""
     window, halos = window_fn(shape), []
     for dim_index, dim in enumerate(window.dims):
         num_shards = sharding.num_shards(dim.axis)
@@ -90,7 +90,7 @@ def shard_pool(sharding: ArraySharding, shape: Sequence[Any], window_fn: WindowF
 
 
 def shard_pool_by_type(x: Array, window_fn: WindowFn) -> ShardedPool:
-    """The split of a pool of x by `sharding_from_type`."""
+    """The `ShardedPool` for x, with the sharding that `sharding_from_type` finds."""
     sharding = sharding_from_type(x)
     if sharding is None:
         return ShardedPool(ShardGeometry(window_fn(x.shape), ()), None)
@@ -98,7 +98,7 @@ def shard_pool_by_type(x: Array, window_fn: WindowFn) -> ShardedPool:
 
 
 def shard_pool_by_window(x: Array, window: Window) -> ShardedPool:
-    """The split of a pool of x over `window`. Raises if `context_axes` is set."""
+    """The `ShardedPool` for x and `window`. Raises inside a `shard_map` if `jaxpool.sharded` set `context_axes`."""
     if context_axes.value is not None:
         hint = "Pass a function of jaxpool itself."
         raise ArgumentError(
@@ -125,7 +125,7 @@ def shard_pool_by_window(x: Array, window: Window) -> ShardedPool:
 
 
 def check_unsharded(x: Array, *axes: int, checks_types: bool = True, arg_name: str = "x") -> None:
-    """Raise if one of `axes` is sharded; without `checks_types` only in a `shard_map`, which adds no collectives."""
+    """Raise if one of `axes` is sharded; without `checks_types`, only in a `shard_map`, which adds no collectives."""
     sharding = sharding_from_type(x)
     if sharding is None or not (sharding.is_manual or checks_types):
         return
@@ -152,7 +152,7 @@ def check_divisible(
     suffix: str = "",
     attr: str = "",
 ) -> None:
-    """Raise an error about `arg_name` unless `size`, along an axis, splits into shards of equal size."""
+    """Raise an error about `arg_name` unless the shards along `axis` divide `size` evenly."""
     count = sharding.num_shards(axis)
     if count > 1 and size % count != 0:
         rule = f"of a size along axis {axis} that its {count} shards divide{suffix}"
@@ -169,14 +169,14 @@ def multiples_near(size: int, divisor: int, num_steps: int) -> list[int]:
 
 
 def join_or(sizes: Sequence[int]) -> str:
-    """Sizes in ascending order, joined by "or" for a hint."""
+    """The sizes in ascending order, joined by "or", as text for an error message."""
     return " or ".join(map(str, sorted(sizes)))
 
 
 def _uneven_shards_error(
     shape: Sequence[int], dim_index: int, dim: Axis, num_shards: int, window_fn: WindowFn
 ) -> ArgumentError:
-    """The error for an axis whose shards would differ in size, with the nearest sizes that work."""
+    """The error for an axis whose shards would differ in size; the message suggests the nearest valid sizes."""
     valid_sizes: list[int] = []
     for size in multiples_near(dim.size, num_shards, 4 * dim.stride):
         new_shape = [*shape[: dim.axis], size, *shape[dim.axis + 1 :]]

@@ -1,15 +1,15 @@
-"""A pool of a shard and the rows of its neighbours, without a copy of the shard.
+"""A pool of a shard and the rows of its neighbouring shards, without a copy of the shard.
 
-The shard is pooled alone, with padding in place of the neighbours. This is correct for windows inside the shard.
-Windows that cross an end are pooled again, over a strip of the few rows that they read, and overwrite the result:
+The shard is pooled alone, with padding in place of its neighbours, which is correct for windows inside the shard.
+Windows that cross an end of the shard are pooled again, over a strip of rows, and overwrite the result:
 
     3 windows per shard, window 3, stride 1        shard  [d e f]
     pooled by itself                              . d e   d e f   e f .
     strips, with a row of each neighbour          c d e           e f g
 
-The residual of these windows is overwritten too; its taps are relative to a window, so they need no shift. In the
-backward pass the rows of the shard get cotangents from all windows at once, with padding in place of the neighbours.
-The rows of the neighbours get theirs from the strips.
+Residuals of windows that cross an end are overwritten too; indices in residuals are relative to a window and need no
+shift. In the backward pass, rows of the shard get cotangents from all windows at once, with padding in place of the
+neighbours. Rows of the neighbours get cotangents from the strips.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from jaxpool._shards.halo import Strip
 
 @dataclasses.dataclass(frozen=True)
 class TakeSlices(Op):
-    """x and slices of it; `slices` holds the axis, start and stop of each slice.
+    """The linear map from x to x and some slices of x; `slices` has (axis, start, stop) for each slice.
 
-    The transpose updates slices of dx; the transpose of `lax.slice` would add arrays of the size of x.
+    The transpose of this op updates slices of dx. The transpose of `lax.slice` would add arrays of the size of x.
     """
 
     slices: tuple[tuple[int, int, int], ...]
@@ -57,7 +57,7 @@ class TakeSlices(Op):
 
 
 def fetch_halos(strips: Sequence[Strip], x: Array, fill: Any) -> list[Array]:
-    """x, and for each strip the rows that it reads of a neighbour."""
+    """Return x, and for each strip the rows that the strip reads from a neighbouring shard; `fill` beyond the array."""
     cuts = tuple((strip.axis, *strip.neighbour_rows) for strip in strips)
     x, *ends = linear_map(TakeSlices(cuts), (), [x], nonzero=(True,))
     halos: list[Array] = []
@@ -75,7 +75,7 @@ def _extend_rows(
     first: int,
     last: int,
 ) -> Array:
-    """`rows`, `first` to `last` along the axis of `strip`, extended by the halos along the sharded axes before it."""
+    """`rows` `first` to `last` along the axis of `strip`, extended by the halos along preceding sharded axes."""
     for other, halo in zip(strips, halos, strict=False):
         if other.axis == strip.axis:
             break
@@ -86,11 +86,11 @@ def _extend_rows(
 
 @dataclasses.dataclass(frozen=True)
 class StripPool(Op):
-    """A pool of a shard and the halos that `fetch_halos` returns for `strips`.
+    """A pool of a shard, whose inputs are the shard and the halos that `fetch_halos` returns for `strips`.
 
-    `pool` runs on the shard without its halo, and on each strip with the window of the strip. Its extra arguments
-    follow the inputs, with an entry for each window of the shard. Only strips use them, because only a halo holds
-    padding as elements.
+    `pool` runs on the shard without its halo, and on each strip with the window of the strip. Extra arguments of
+    `pool` follow the inputs, with an entry for each window. Only strips use extra arguments, because only halos
+    contain padding values as elements.
     """
 
     pool: Any
@@ -98,17 +98,17 @@ class StripPool(Op):
 
     @property
     def num_inputs(self) -> int:
-        """Number of inputs: the shard, and a halo for each strip."""
+        """Number of inputs of the op: the shard, and a halo for each strip."""
         return 1 + len(self.strips)
 
     @property
     def linear_in_x(self) -> bool:
-        """The attribute of the pool."""
+        """`linear_in_x` of `pool`: True if the pool is a linear map of x."""
         return bool(self.pool.linear_in_x)
 
     @property
     def materialises_inputs(self) -> bool:
-        """The attribute of the pool."""
+        """`materialises_inputs` of `pool`: True if XLA must store the pool's inputs in memory."""
         return bool(self.pool.materialises_inputs)
 
     def primal(self, platform: Platform, *args: Array) -> tuple[Array, Any]:
@@ -147,7 +147,7 @@ class StripPool(Op):
         return dataclasses.replace(self.pool, window=strip.window)
 
     def _rows(self, strip: Strip, x: Array, halos: Sequence[Array]) -> Array:
-        """The rows of a strip: rows of the shard, extended along the axes before, and the halo of the strip."""
+        """The rows of a strip: rows of the shard, extended along preceding sharded axes, and the halo of the strip."""
         rows = lax.slice_in_dim(x, *strip.shard_rows, axis=strip.axis)
         rows = _extend_rows(self.strips, halos, rows, strip, *strip.shard_rows)
         halo = halos[self.strips.index(strip)]
@@ -155,13 +155,13 @@ class StripPool(Op):
 
 
 def _slice_windows(strip: Strip, arrays: Any) -> Any:
-    """The entries of arrays for the windows of a strip."""
+    """Slices of a pytree of arrays with one entry per window: the entries for the windows of a strip."""
     first, stop = strip.first_window, strip.first_window + strip.num_windows
     return jax.tree.map(lambda x: lax.slice_in_dim(x, first, stop, axis=strip.axis), arrays)
 
 
 def _update_windows(strip: Strip, arrays: Any, updates: Any) -> Any:
-    """`arrays` with the entries for the windows of a strip replaced by `updates`."""
+    """The pytree `arrays`, with `updates` in place of the entries for the windows of a strip."""
     return jax.tree.map(
         lambda x, rows: lax.dynamic_update_slice_in_dim(x, rows, strip.first_window, strip.axis),
         arrays,

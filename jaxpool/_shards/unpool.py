@@ -1,9 +1,9 @@
 """Unpooling of arrays that are sharded along unpooled axes.
 
-Disjoint windows have their maximum in their own shard; overlapping windows may have it in the adjacent shard. If every
-position is in the shard of its element, each device scatters its own elements. Otherwise each device fetches the
-elements of its neighbours and scatters all that belong to its shard. The choice is made at run time, for all devices.
-Elements that belong to a shard further away are dropped.
+A window's maximum is in the shard of its output if windows are disjoint, and may be in the adjacent shard if windows
+overlap. If all target positions are in the shard of their element, each device scatters its own elements. Otherwise
+each device also fetches its neighbours' elements, and scatters the elements with targets in its shard. The choice is
+made at run time, for all devices. Elements with a target beyond the adjacent shard are dropped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from jaxpool._shards.split import check_divisible
 
 
 def _shard_halo(axis: int, mesh_axes: tuple[str, ...], num_shards: int, rows: int) -> Halo:
-    """The halo of an axis of `rows` rows per shard that consists of the whole shards before and after a shard."""
+    """A halo that consists of the whole previous and next shard, for an axis with `rows` rows per shard."""
     size = rows * num_shards
     return Halo(Axis(axis, size, 2 * rows + 1, 1, 1, rows, rows, size), mesh_axes, num_shards)
 
@@ -38,7 +38,7 @@ def _shard_halo(axis: int, mesh_axes: tuple[str, ...], num_shards: int, rows: in
 def _unpool_shard(
     axes: tuple[int, ...], sizes: tuple[int, ...], halos: tuple[Halo, ...], y: Array, indices: Array
 ) -> Array:
-    """Scatter elements of a shard and its neighbours along `axes`; `sizes` are the sizes in the global result."""
+    """Unpool one shard along `axes`: scatter elements of the shard and its neighbours; `sizes` is the global shape."""
     num_shards_of_axis = {halo.dim.axis: halo.num_shards for halo in halos}
     pairs = zip(axes, sizes, strict=True)
     local_sizes = tuple(size // num_shards_of_axis.get(axis, 1) for axis, size in pairs)
@@ -71,7 +71,7 @@ def _local_positions(
     halos: Sequence[Halo],
     position: Array,
 ) -> Array:
-    """Convert flat positions in the global array to positions in the shard; outside it, the size of the shard."""
+    """Convert flat positions in the global array to positions in the shard, or to the shard's size if outside."""
     halo_of_axis = {halo.dim.axis: halo for halo in halos}
     local, is_inside, stride = lax.full_like(position, 0), lax.full_like(position, True, bool), 1
     dims = zip(axes, sizes, local_sizes, strict=True)
@@ -86,7 +86,7 @@ def _local_positions(
 
 
 def _on_any_device(flag: Array) -> Array:
-    """Whether the flag is set on any device. One branch has collectives, so all devices take the same branch."""
+    """Whether `flag` is set on any device. All devices take the same branch, because one branch has collectives."""
     mesh = jax.sharding.get_abstract_mesh()
     pairs = zip(mesh.axis_names, mesh.axis_types, strict=True)
     manual_axes = tuple(name for name, kind in pairs if kind == AxisType.Manual)
@@ -105,10 +105,10 @@ def unpool(
     sizes: tuple[int, ...],
     values: np.ndarray | None = None,
 ) -> Array:
-    """Scatter elements of y to `indices` along `axes`; `sizes` are the sizes in the global result.
+    """Scatter elements of y to `indices` along `axes`; `sizes` are the global sizes of the result along `axes`.
 
-    `values` holds the values of `indices`, if they are concrete. Raises `ArgumentError` if shards would
-    differ in size, or if a concrete index is further away than the adjacent shard.
+    `values` are the values of `indices`, if they are concrete. Raises `ArgumentError` if shards would
+    differ in size, or if a concrete index points beyond the adjacent shard.
     """
     shape = sharding.global_shape(y.shape)
     halos = []

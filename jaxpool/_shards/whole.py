@@ -1,4 +1,4 @@
-"""Maxima and means over whole axes that are sharded: each device reduces its shard, and all-reduces combine them."""
+"""Maxima and means over whole sharded axes: each device reduces its shard, and all-reduces combine the results."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def _max(axes: tuple[int, ...], mesh_axes: MeshAxes, ties: Ties, x: Array, *mask
             attains_max = attains_max & (positions != no_position)
         attains_max = _is_first(attains_max, positions, mesh_axes, sizes, last=ties == "last")
     weighted_max = lax.psum(jnp.where(attains_max, wide, 0), mesh_names)
-    # Subtracting 0 keeps the sign of -0, adding 0 does not.
+    # Subtracting 0 preserves -0; adding 0 would not.
     return y - zeros_with_tangent(-weighted_max).astype(y.dtype)
 
 
 def _global_max(local_max: Array, mesh_names: tuple[str, ...]) -> tuple[Array, Array]:
-    """The maximum over all devices, and whether this device attains it. NaN is the largest value."""
+    """The maximum over all devices, and whether this device attains this maximum. NaN is the largest value."""
     if not dtypes.is_float(local_max.dtype):
         best = lax.pmax(local_max, mesh_names)
         return best, local_max == best
@@ -65,10 +65,10 @@ def _global_max(local_max: Array, mesh_names: tuple[str, ...]) -> tuple[Array, A
 def _is_first(
     attains_max: Array, position: Array, mesh_axes: MeshAxes, sizes: tuple[int, ...], *, last: bool
 ) -> Array:
-    """Whether this device's element is the first, or last, of the devices that `attains_max` the maximum.
+    """Whether this device holds the first (or last) of all elements that attain the maximum, in row-major order.
 
-    In row-major order of the global array rows of several devices may alternate, so coordinates are compared axis by
-    axis. For the last element, `position` and shards count from the end.
+    In the row-major order of the global array, rows of several devices may alternate, so coordinates are compared axis
+    by axis. If `last` is True, `position` counts from the end of the array, and shards are counted from the end.
     """
     is_first, mesh_names = attains_max, sum(mesh_axes, ())
     for i, axis_names in enumerate(mesh_axes):
@@ -84,7 +84,7 @@ def _is_first(
 
 
 def _num_ties(axes: tuple[int, ...], x: Array, maximum: Array, mask: Array | None = None) -> Array:
-    """Number of elements of this device that tie with its maximum; 0 if the mask excludes all."""
+    """Number of elements of this device's shard that equal `maximum`; 0 if the mask excludes all elements."""
     is_tied = attains_extremum(lax.stop_gradient(x), lax.stop_gradient(maximum), mask)
     return jnp.sum(is_tied, axis=axes, keepdims=True, dtype=np.int32)
 
@@ -114,7 +114,7 @@ def reduce_whole_axes(
     ties: Ties = "first",
     autodiff: Autodiff = "jvp",
 ) -> Array:
-    """The maximum, minimum or mean over `axes`; ties are in row-major order of `axes`, and `mask` is a `where` mask."""
+    """The maximum, minimum or mean over `axes`; the first tie is in row-major order. `mask` is a `where` mask."""
     if kind == "min":
         y = reduce_whole_axes("max", sharding, _negate(x), axes, mask, keepdims, ties, autodiff)
         return _negate(y)
@@ -139,5 +139,5 @@ def reduce_whole_axes(
 
 
 def _negate(x: Array) -> Array:
-    """x in reversed order, so that its maximum is the minimum of x. Applying it twice returns x."""
+    """x mapped to an order-reversed copy, whose maximum is the minimum of x. Two applications return x."""
     return lax.neg(x) if dtypes.is_float(x.dtype) else lax.bitwise_not(x)
