@@ -156,7 +156,7 @@ def max_unpool(
 def check_unpool_arguments(
     y: Any, indices: Any, spatial_shape: Any, axes: Any
 ) -> tuple[Array, Array, tuple[int, ...], tuple[int, ...]]:
-    """The arrays of `max_unpool`, its axes and their sizes."""
+    """Check the arguments of `max_unpool`. Returns y and indices as arrays, the unpooled axes and their sizes."""
     original_indices = indices
     y, indices = as_array(y, "y"), as_array(indices, "indices")
     spatial_shape = array_to_list(spatial_shape)
@@ -196,10 +196,10 @@ def check_unpool_indices(
     y_name: str = "y",
     pool_name: str = "max_pool_with_argmax",
 ) -> None:
-    """Raise unless `indices` match y, and are below `num_positions` if they are concrete.
+    """Raise unless `indices` are integers of the shape of y and, if concrete, from 0 to `num_positions - 1`.
 
-    `unconverted_indices` is the argument before its conversion: a NumPy array has known values even inside a trace.
-    Messages name y `y_name`, and `pool_name` as the pool that returns such indices.
+    `unconverted_indices` is the argument before its conversion to a jax array: NumPy arrays have known values in a
+    trace. Error messages call the array y `y_name`, and name `pool_name` as the pool that returns such indices.
     """
     if not jnp.issubdtype(indices.dtype, jnp.integer):
         raise wrong_dtype_error(

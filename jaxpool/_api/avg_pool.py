@@ -79,7 +79,7 @@ def sum_pool(
 def check_divisor(
     divisor: Any, count_include_pad: Any, sum_dtype: Any
 ) -> Literal["counted", "real"] | float:
-    """Check the divisor of an average: a count, or a number in the range of `sum_dtype`, the dtype of the sums."""
+    """Return "counted" (count with padding), "real" (count without padding), or `divisor`, in range of `sum_dtype`."""
     check_bool("count_include_pad", count_include_pad)
     if divisor is None:
         return "counted" if count_include_pad else "real"

@@ -1,7 +1,6 @@
 """Public max and min pooling, `max_pool` and `min_pool`.
 
-Both check their arguments and run a selection op, which saves the index of the selected elements for the backward
-pass.
+Both pools run a selection op, which saves the index of each selected element for the backward pass.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def max_or_min_pool(
     ties: Any,
     autodiff: Any,
 ) -> Array:
-    """Run the max or min pool of x."""
+    """The max or min pool of x, by `kind`. All arguments are checked."""
     geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
     allow_long_axes = ties != "split" and where is None
     x, windows = checked_array_and_windows(

@@ -1,7 +1,7 @@
 """Public pools of powers: `lp_pool` for p-norms and `gem_pool` for generalised means.
 
-Both evaluate plain sums of powers, and use sums relative to the largest element if these leave the range of the
-dtype.
+Both functions sum powers directly. If the sums leave the range of the dtype, both sum powers of elements divided by the
+largest element.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Public smooth maxima of windows: `logsumexp_pool` and `softmax_pool`, with a temperature.
 
-Both evaluate plain sums of exponentials, and use sums relative to the maximum if these leave the range of the dtype.
+Both functions sum exponentials directly. If the sums leave the range of the dtype, both subtract the maximum first.
 """
 
 from __future__ import annotations
