@@ -1,15 +1,14 @@
 """`accelerate` for functions of existing models, and the context manager `accelerated` for a block of code.
 
-Mechanism. Every windowed max, min and sum of a JAX program calls `bind` of one of four public primitives, such as
+Every windowed max, min and sum of a JAX program calls `bind` of one of four public primitives, such as
 `jax.lax.reduce_window_max_p`. The first call of `accelerate` replaces these methods by a dispatcher. While an
-accelerated function runs or is traced, the dispatcher calls our pools; otherwise it calls lax. Whether reductions are
-replaced is a value of `jax.make_user_context`. This value is local to a thread and part of jax's cache keys, so
-functions jitted before are traced again.
+accelerated function runs or is traced, the dispatcher calls our pools; otherwise it calls lax. The switch is a
+`jax.make_user_context`, local to a thread and part of jax's cache keys: functions jitted before are traced again.
 
-Reason. Our pools bring their own derivatives, so jax's rule tables stay untouched and every transformation works. No
-jaxpr is rewritten, so names, donation, static arguments, effects and mutable state (Flax NNX, Keras) stay as they are.
-Replacing the function `jax.lax.reduce_window` would miss code that imported the function by name, and jaxprs that are
-evaluated or differentiated later. Overriding the lowering would miss `jax.jit(accelerate(f))` and every derivative.
+Our pools bring their own derivatives, so jax's rule tables stay untouched and every transformation works. No jaxpr is
+rewritten, so names, donation, static arguments, effects and mutable state (Flax NNX, Keras) stay as they are. Replacing
+the function `jax.lax.reduce_window` would miss code that imported the function by name, and jaxprs that are evaluated
+or differentiated later. Overriding the lowering would miss `jax.jit(accelerate(f))` and every derivative.
 
 Arrays with a pooled axis that is sharded in their type, for which lax raises, are pooled on their shards (`_shards`).
 
@@ -19,10 +18,10 @@ reason. Reductions in other threads (host callbacks) and in programs traced outs
 that is evaluated and not transformed, `jax.export`, a pullback or a linearised function. `jax.experimental.jet` fails
 on our pools: it has no rules for custom derivatives.
 
-Results differ from lax in these points. Elements of a window and overlapping cotangents are added in another order, and
-8- and 16-bit floats in float32. A NaN maximum receives the cotangent of its window. A window of -inf sends its
-cotangent to an element, never to padding. Dtypes without an infinity are padded with their least value. Windows of
-padding alone are as in lax.
+Results differ from lax. Elements of a window and overlapping cotangents are added in another order, and 8- and 16-bit
+floats are added in float32. A NaN maximum receives the cotangent of its window. A window of -inf sends its cotangent to
+an element, never to padding. Dtypes without infinity pad with their lowest value. A window of only padding keeps lax's
+value.
 """
 
 from __future__ import annotations

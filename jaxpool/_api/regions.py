@@ -88,8 +88,7 @@ def call_with_auto_sharding(
 ) -> Result:
     """Call `function(x, *extra_args)`; if the mesh has explicit axes, XLA chooses the shardings inside the function.
 
-    The first `num_unsharded_axes` axes of the result are unsharded. The other axes of the result are the last
-    `num_axes_of_x` axes of x, with the same sharding.
+    The result has `num_unsharded_axes` unsharded axes, then the last `num_axes_of_x` axes of x with the sharding of x.
     """
     meshes = [jax.typeof(array).sharding.mesh for array in (x, *extra_args)]
     context_mesh = jax.sharding.get_abstract_mesh()

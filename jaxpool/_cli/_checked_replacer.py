@@ -3,8 +3,7 @@
 `CheckedReplacer` copies the arrays of each reduction's first call; in a traced program, `jax.debug.callback` gets the
 arrays. The comparison runs afterwards, because a callback must not run jax computations. Maxima and minima must be
 equal. Sums, and cotangents of overlapping windows, may differ by the rounding of one addition for each element of a
-window. Our sums of 8- and 16-bit floats are float32 sums, so lax gets float32 arrays too, and lax's result is rounded
-once.
+window. Our sums of 8- and 16-bit floats are float32 sums rounded once, so lax gets float32 arrays too.
 """
 
 from __future__ import annotations

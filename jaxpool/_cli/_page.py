@@ -28,8 +28,7 @@ MAX_INITIAL_LINKS = 4000  # links between outputs and inputs; more would make th
 def html_page(route: CotangentRoute, dy: np.ndarray | None = None) -> str:
     """The HTML page of a route. The first view shows the route for the cotangent `dy`; None is 1 everywhere.
 
-    After the first change of a control, `page/arithmetic.js` computes the pool. Other functions have only the first
-    view.
+    After a change of a control, `page/arithmetic.js` computes the pool. Other functions have only the first view.
     """
     settings = route.settings
     controls = settings if isinstance(settings, PoolSettings) else PoolSettings(op=settings.op)
