@@ -1,8 +1,8 @@
 """The dispatcher that replaces `bind` of lax's windowed reductions, and calls our pools under a `ReductionReplacer`.
 
 The active replacer is the value of a user context of jax. This value is local to a thread and a `with` block, and part
-of jax's cache keys, so traces with and without a replacer are never mixed. `python -m jaxpool run` sets a process-wide
-replacer, before the first trace, which serves all threads without an active replacer.
+of jax's cache keys, so traces with and without a replacer are never mixed. Before the first trace, `python -m jaxpool
+run` sets a process-wide replacer, which serves all threads without an active replacer.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def max_pool_with_argmax(
 
     `y[b, i, j, c] = max over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]` as in `max_pool`, and
     `indices[b, i, j, c] = h * W + w` for the selected element `x[b, h, w, c]`, with B batch, H W spatial, C channels,
-    strides s, low padding p, dilation d and taps u, v inside the window. Any number of axes can be pooled.
+    strides s, low padding p, dilation d and offsets u, v in the window. Any number of axes can be pooled.
 
     Gradient: y has the gradient of `max_pool`; `indices` are integers and have none. If a window has a NaN, the index
     is the index of the NaN that `ties` selects. An index never refers to padding, even if all elements are -inf or
@@ -66,7 +66,7 @@ def max_pool_with_argmax(
       window_shape: one positive int per pooled axis, or a single int with `axes`.
       strides: one positive int per pooled axis, or one for all; None is 1.
       padding: as in `max_pool`.
-      window_dilation: distance between neighbouring taps; None is 1.
+      window_dilation: distance between neighbouring window elements; None is 1.
       ceil_mode: whether to round the output size up.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one. Indices are
         row-major in the order of `axes`.
@@ -120,7 +120,7 @@ def max_unpool(
         that `axes` are sharded, each element must belong to its own shard or to a neighbouring shard, as after a pool
         with windows no longer than a shard. Other concrete indices raise an error, other traced indices are dropped.
       indices: integers of the shape of y: flat row-major positions over `spatial_shape`. A concrete index that is out
-        of range raises an error, a traced one is dropped.
+        of range raises an error; a traced index out of range is dropped.
       spatial_shape: the sizes of `axes` in the result, a tuple with one positive int per axis.
       axes: the axes to unpool; None is the `len(spatial_shape)` axes before the last one. Indices
         are row-major in the order of `axes`.

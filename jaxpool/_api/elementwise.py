@@ -68,7 +68,7 @@ def _as_promoted_arrays(
 
 
 def _unshard_repeated_axes(x: Array, broadcast_shape: tuple[int, ...]) -> Array:
-    """Unshard x along axes that broadcasting to `broadcast_shape` repeats: jax has no gradient for sharded ones."""
+    """Unshard x along axes that broadcasting to `broadcast_shape` repeats: jax has no gradient if they are sharded."""
     sharding, offset = jax.typeof(x).sharding, len(broadcast_shape) - x.ndim
     spec_entries = [
         entry if size == out else None

@@ -153,7 +153,7 @@ class _PassCollector:
         self.platform, self.min_elements = platform, min_elements
         self.passes: list[Pass] = []
         self.listed_reads = NO_READS  # the reads of `passes`
-        self.num_jaxprs = self.num_stores = 0  # counters that tell jaxprs and stored results apart
+        self.num_jaxprs = self.num_stores = 0  # counters that identify jaxprs and stored results
 
     def read_jaxpr(self, jaxpr: Any, input_reads: Sequence[Reads | None]) -> list[Reads | None]:
         """Append the passes of a jaxpr to `passes`. Returns the reads behind each output, None for a constant."""

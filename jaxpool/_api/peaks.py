@@ -1,6 +1,7 @@
 """Public `local_maxima` and `local_minima`: masks of the elements that a pool around them selects.
 
-Both run a stride-1 pool and check if it selects the window's centre, or for `ties="all"` if the pooled value equals x.
+Both run a pool with stride 1. An element is marked if the pool selects the centre of its window, or for `ties="all"` if
+the pooled value equals the element.
 """
 
 from __future__ import annotations

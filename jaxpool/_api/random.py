@@ -212,7 +212,7 @@ def stochastic_pool(
 
     `y[b, i, j, c] = x[b, i * s - p + u, j * s - p + v, c]` with (u, v) drawn with the probability `w[u, v] / sum(w)`,
     where `w[u, v] = max(x[b, i * s - p + u, j * s - p + v, c], 0)`, with B batch, H W spatial, C channels, strides s,
-    low padding p and taps u, v inside the window. Overlapping windows draw independently. With `key=None`, for
+    low padding p and offsets u, v in the window. Overlapping windows draw independently. With `key=None`, for
     evaluation, y is the mean of a draw, `sum(w * x) / sum(w)`. A window whose weights are all 0 gives its first real
     element. Each window draws one uniform number, so in float32 an element with less than about 1e-7 of the weight
     may never be drawn.

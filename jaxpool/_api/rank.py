@@ -203,7 +203,7 @@ def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
     Args:
       x: array of at least one axis; floats, integers or bool.
       k: the number of elements, an int from 1 to the size of the axis.
-      axis: the axis, of known size; -2 is the one before the channels.
+      axis: the axis, of known size; -2 is the axis before the channels.
 
     Returns:
       Array of the shape of x with k along the axis; the dtype of x.

@@ -61,7 +61,7 @@ _thread_record: Any = threading.local()
 def trace_first_reduction(
     function: Callable[..., Any], x: Array, *args: Any
 ) -> TracedReduction | None:
-    """The first windowed reduction that `function(x, *args)` binds; None if our pools cannot compute it.
+    """The first windowed reduction that `function(x, *args)` binds; None if our pools cannot compute this reduction.
 
     A function is traced once for the same type of x and the same arguments, so its warnings appear once too.
     """
