@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"\njaxpool {command_name}: interrupted.", file=sys.stderr)
         return 130
-    # The command `run` returns a function that runs the user's program. Its exceptions must not be caught above.
+    # The command `run` returns a function that runs the user's program, whose exceptions must not be caught above.
     return int(status() if callable(status) else status)
 
 

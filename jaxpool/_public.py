@@ -1,4 +1,4 @@
-"""The public names, imported from the modules that define them. `jaxpool` imports this module at first use."""
+"""The public names, imported from their modules. `jaxpool` imports this module when a public name is first used."""
 
 from jaxpool._accelerate.accelerate import accelerate, accelerated
 from jaxpool._api.adaptive import (

@@ -1,27 +1,27 @@
 """`accelerate` for functions of existing models, and the context manager `accelerated` for a block of code.
 
-Mechanism. Every windowed max, min and sum of a JAX program calls `bind` of one of four public primitives, such as
+Every windowed max, min and sum of a JAX program calls `bind` of one of four public primitives, such as
 `jax.lax.reduce_window_max_p`. The first call of `accelerate` replaces these methods by a dispatcher. While an
-accelerated function runs or is traced, the dispatcher calls our pools; otherwise it calls lax. The state is a value of
-`jax.make_user_context`: it is local to a thread, and part of the keys of jax's caches, so that functions jitted before
-are traced again.
+accelerated function runs or is traced, the dispatcher calls our pools; otherwise it calls lax. The switch is a
+`jax.make_user_context`, local to a thread and part of jax's cache keys: functions jitted before are traced again.
 
-Reason. Our pools bring their own derivatives, so jax's rule tables stay untouched and every transformation works. No
-jaxpr is rewritten, so names, donation, static arguments, effects and mutable state (Flax NNX, Keras) stay as they are.
-Replacing the function `jax.lax.reduce_window` would miss code that imported it by name, and jaxprs that are evaluated
+Our pools bring their own derivatives, so jax's rule tables stay untouched and every transformation works. No jaxpr is
+rewritten, so names, donation, static arguments, effects and mutable state (Flax NNX, Keras) stay as they are. Replacing
+the function `jax.lax.reduce_window` would miss code that imported the function by name, and jaxprs that are evaluated
 or differentiated later. Overriding the lowering would miss `jax.jit(accelerate(f))` and every derivative.
 
 Arrays with a pooled axis that is sharded in their type, for which lax raises, are pooled on their shards (`_shards`).
 
-These stay with lax, and `report` has the reason: general reductions, `base_dilation`, negative padding, complex
-numbers, windows of one element, shards that would differ in size, and the running sums and maxima of `cumsum` and
-`cummax`. Programs traced elsewhere are not seen: a nested jaxpr that is evaluated and not transformed, `jax.export`,
-a pullback or linearised function made outside. Neither is Python in another thread, such as a host callback.
-`jax.experimental.jet` fails on our pools: it has no rules for custom derivatives.
+lax still computes general reductions, `base_dilation`, negative padding, complex numbers, windows of one element and
+shards of unequal sizes. lax also computes the running sums and maxima of `cumsum` and `cummax`. `report` gives the
+reason. Reductions in other threads (host callbacks) and in programs traced outside are not replaced: a nested jaxpr
+that is evaluated and not transformed, `jax.export`, a pullback or a linearised function. `jax.experimental.jet` fails
+on our pools: it has no rules for custom derivatives.
 
-Results differ from lax in these points. Elements of a window and overlapping cotangents are added in another order, and
-8- and 16-bit floats in float32. NaN keeps its cotangent. The cotangent of a window of -inf goes to an element, never to
-padding. Dtypes without an infinity are padded with their least value. A window of padding alone keeps lax's value.
+Results differ from lax. Elements of a window and overlapping cotangents are added in another order, and 8- and 16-bit
+floats are added in float32. A NaN maximum receives the cotangent of its window. A window of -inf sends its cotangent to
+an element, never to padding. Dtypes without infinity pad with their lowest value. A window of only padding keeps lax's
+value.
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ def _check_report(report: Any) -> None:
 
 
 def _underlying_function(fn: Any) -> Any:
-    """The Python function that a call of `fn` runs, without partials, bound methods or an object's `__call__`."""
+    """The Python function that a call of `fn` runs, after unwrapping partials, bound methods and `__call__`."""
     fn = _unwrap_partials_and_methods(fn)
     return fn if inspect.isfunction(fn) else _unwrap_partials_and_methods(type(fn).__call__)
 

@@ -1,8 +1,8 @@
-"""The dispatcher in front of `bind` of lax's windowed reductions, which calls our pools under a `ReductionReplacer`.
+"""The dispatcher that replaces `bind` of lax's windowed reductions, and calls our pools under a `ReductionReplacer`.
 
-The active replacer is the value of a user context of jax. It is local to a thread, nests and ends with its block. It is
-part of every cache key, so that traces with and without it are never mixed. `python -m jaxpool run` sets a module-level
-replacer for the whole process instead, before the first trace. It serves all threads without an active replacer.
+The active replacer is the value of a user context of jax. This value is local to a thread and a `with` block, and part
+of jax's cache keys, so traces with and without a replacer are never mixed. Before the first trace, `python -m jaxpool
+run` sets a process-wide replacer, which serves all threads without an active replacer.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ def describe_reduction(
 
 
 class ReductionReplacer:
-    """Computes reductions by our pools, and reports them. Compares by identity, so each is a cache key of its own."""
+    """Computes reductions by our pools, and reports them. Each replacer is a cache key of its own, by identity."""
 
     def __init__(self, report: ReportCallback | None = None) -> None:
         self._report = report
         self._reported_reductions: set[LaxReduction] = set()
 
     def replace_reduction(self, kind: str, aval: Any, args: Any, params: dict[str, Any]) -> Array:
-        """The reduction, computed by our pools. Raises `LeftToLaxError` for a reduction that they do not cover."""
+        """The reduction, computed by our pools. Raises `LeftToLaxError` for a reduction that our pools do not cover."""
         window = window_of_lax_reduction(kind, aval, params)
         x = jnp.asarray(args[0])
         init = args[1] if len(args) > 1 else None
@@ -96,7 +96,7 @@ class ReductionReplacer:
 
 
 _non_reporting_replacer = ReductionReplacer()
-# Made at import, because jax does not allow making a context while other threads use it.
+# Created at import, because jax does not allow creating a context while other threads use jax.
 _active_replacer = jax.make_user_context(None)
 _process_wide_replacer: ReductionReplacer | None = None
 _install_lock = threading.Lock()
@@ -111,14 +111,14 @@ def is_disabled_by_environment() -> bool:
 def replacing_reductions(
     replacer: ReductionReplacer | None,
 ) -> contextlib.AbstractContextManager[None]:
-    """A context that replaces reductions; None keeps the replacer that is already active, if any."""
+    """A context manager under which `replacer` computes reductions; None keeps the active replacer, if any."""
     return _active_replacer(
         replacer or _active_replacer.value or _process_wide_replacer or _non_reporting_replacer
     )
 
 
 def replace_process_wide(replacer: ReductionReplacer) -> None:
-    """Replace reductions process-wide. Must run before the first trace: `replacer` is not part of a cache key."""
+    """Replace reductions process-wide. Must run before the first trace: `replacer` is in no cache key."""
     global _process_wide_replacer
     install_dispatcher()
     _process_wide_replacer = replacer
@@ -180,7 +180,7 @@ def _apply_max_min_or_sum_pool(kind: str, window: Window, x: Array) -> Array:
 
 
 def _init_changes_result(kind: str, x: Array, init: Any, has_padding: bool) -> bool:
-    """Whether the initial value can change the result. Raises `LeftToLaxError` if it is not supported."""
+    """Whether the initial value can change the result. Raises `LeftToLaxError` for an unsupported value."""
     init_type = jax.typeof(init)
     if init_type.dtype != x.dtype or init_type.shape:
         raise LeftToLaxError("the initial value is no scalar of the array's dtype")

@@ -24,20 +24,20 @@ _INSTALLED_FOLDERS = (
 
 @dataclasses.dataclass(frozen=True)
 class LaxReduction:
-    """A windowed reduction in a traced program; axes in the order of the array's."""
+    """A windowed reduction in a traced program. Tuples have one entry per axis of the array."""
 
     kind: str  # "max", "min", "sum" or "other"
     dtype: str
     shape: tuple[object, ...]
-    window_shape: tuple[object, ...]  # ints or symbolic sizes; also in the next two
+    window_shape: tuple[object, ...]  # ints or symbolic sizes, as in `strides` and `padding`
     strides: tuple[object, ...]
     padding: tuple[tuple[object, object], ...]
     where: str  # file, line and function of the caller
-    reason: str | None = None  # reason why it was left to lax; None if it was taken over
+    reason: str | None = None  # why lax computes the reduction; None if our pools do
 
     @property
     def taken_over(self) -> bool:
-        """Whether our pools compute it."""
+        """Whether our pools compute the reduction."""
         return self.reason is None
 
     def __str__(self) -> str:
@@ -59,7 +59,7 @@ def _format_tuple(sizes: Iterable[object]) -> str:
 
 
 def format_caller_line() -> str:
-    """The innermost stack frame of the user's program, else that of another library, as file, line and function."""
+    """File, line and function of the innermost stack frame of the user's program, or else of another library."""
     frame: FrameType | None = sys._getframe(1)
     library_line = None
     while frame is not None:

@@ -22,7 +22,7 @@ KIND_OF_PRIMITIVE = {
 GEOMETRY_PARAMETERS = frozenset(
     {"window_dimensions", "window_strides", "padding", "base_dilation", "window_dilation"}
 )
-# The known parameters. A parameter that a later jax adds may change the result, so it leaves the reduction to lax.
+# The known parameters. A reduction with any other parameter is left to lax: the parameter may change the result.
 KNOWN_PARAMETERS = {
     primitive: GEOMETRY_PARAMETERS if kind else GEOMETRY_PARAMETERS | {"jaxpr", "consts"}
     for primitive, kind in KIND_OF_PRIMITIVE.items()
@@ -66,7 +66,7 @@ def check_supported_dtype(kind: str, aval: Any) -> None:
 
 
 def window_from_lax_params(aval: Any, params: dict[str, Any]) -> Window:
-    """The window of a reduction of an array with the shape of `aval`, from its parameters. Raises `LeftToLaxError`."""
+    """The window of a reduction of an array like `aval`, from its parameters. `LeftToLaxError` if unsupported."""
     if any(dilation != 1 for dilation in params["base_dilation"]):
         raise LeftToLaxError("base_dilation is not 1")
     window_shape, strides, pads, dilation = (

@@ -1,6 +1,6 @@
 """Public adaptive pooling: the caller chooses the number of windows, for any size of the input.
 
-Windows of one length and distance run the op of the ordinary pool, windows of unequal lengths an op of their own.
+Windows of equal length and stride run the op of the ordinary pool. Windows of unequal lengths run an adaptive op.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from jaxpool._shards.place import ArraySharding, sharding_from_type
 def _check_adaptive_arguments(
     x: Any, output_shape: Any, axes: Any, autodiff: Any, ties: Any = "first"
 ) -> tuple[Array, Window, ArraySharding | None]:
-    """The input as an array, the windows over the whole array, and its sharding if its type shows one."""
+    """Return x as an array, the windows over its global shape, and its sharding, or None if its type has none."""
     x = as_array(x)
     sharding = sharding_from_type(x)
     shape = sharding.global_shape(x.shape) if sharding else x.shape

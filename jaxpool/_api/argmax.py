@@ -54,7 +54,7 @@ def max_pool_with_argmax(
 
     `y[b, i, j, c] = max over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]` as in `max_pool`, and
     `indices[b, i, j, c] = h * W + w` for the selected element `x[b, h, w, c]`, with B batch, H W spatial, C channels,
-    strides s, low padding p, dilation d and taps u, v inside the window. Any number of axes can be pooled.
+    strides s, low padding p, dilation d and offsets u, v in the window. Any number of axes can be pooled.
 
     Gradient: y has the gradient of `max_pool`; `indices` are integers and have none. If a window has a NaN, the index
     is the index of the NaN that `ties` selects. An index never refers to padding, even if all elements are -inf or
@@ -66,7 +66,7 @@ def max_pool_with_argmax(
       window_shape: one positive int per pooled axis, or a single int with `axes`.
       strides: one positive int per pooled axis, or one for all; None is 1.
       padding: as in `max_pool`.
-      window_dilation: distance between neighbouring taps; None is 1.
+      window_dilation: distance between neighbouring window elements; None is 1.
       ceil_mode: whether to round the output size up.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one. Indices are
         row-major in the order of `axes`.
@@ -120,7 +120,7 @@ def max_unpool(
         that `axes` are sharded, each element must belong to its own shard or to a neighbouring shard, as after a pool
         with windows no longer than a shard. Other concrete indices raise an error, other traced indices are dropped.
       indices: integers of the shape of y: flat row-major positions over `spatial_shape`. A concrete index that is out
-        of range raises an error, a traced one is dropped.
+        of range raises an error; a traced index out of range is dropped.
       spatial_shape: the sizes of `axes` in the result, a tuple with one positive int per axis.
       axes: the axes to unpool; None is the `len(spatial_shape)` axes before the last one. Indices
         are row-major in the order of `axes`.
@@ -156,7 +156,7 @@ def max_unpool(
 def check_unpool_arguments(
     y: Any, indices: Any, spatial_shape: Any, axes: Any
 ) -> tuple[Array, Array, tuple[int, ...], tuple[int, ...]]:
-    """The arrays of `max_unpool`, its axes and their sizes."""
+    """Check the arguments of `max_unpool`. Returns y and indices as arrays, the unpooled axes and their sizes."""
     original_indices = indices
     y, indices = as_array(y, "y"), as_array(indices, "indices")
     spatial_shape = array_to_list(spatial_shape)
@@ -196,10 +196,10 @@ def check_unpool_indices(
     y_name: str = "y",
     pool_name: str = "max_pool_with_argmax",
 ) -> None:
-    """Raise unless `indices` match y, and are below `num_positions` if they are concrete.
+    """Raise unless `indices` are integers of the shape of y and, if concrete, from 0 to `num_positions - 1`.
 
-    `unconverted_indices` is the argument before its conversion: a NumPy array has known values even inside a trace.
-    Messages name y `y_name`, and `pool_name` as the pool that returns such indices.
+    `unconverted_indices` is the argument before its conversion to a jax array: NumPy arrays have known values in a
+    trace. Error messages call the array y `y_name`, and name `pool_name` as the pool that returns such indices.
     """
     if not jnp.issubdtype(indices.dtype, jnp.integer):
         raise wrong_dtype_error(

@@ -39,7 +39,7 @@ def sum_pool(
     """Computes the sum of each window.
 
     `y[b, i, j, c] = sum over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]`, with B batch, H W spatial, C
-    channels, strides s, low padding p (zeros), dilation d and taps u, v inside the window.
+    channels, strides s, low padding p (zeros), dilation d and offsets u, v in the window.
 
     Gradient: each element gets the sum of the cotangents of the windows that cover it. Nothing is saved for the
     backward pass. 8- and 16-bit floats are added in float32 and rounded once, forward and backward.
@@ -79,7 +79,7 @@ def sum_pool(
 def check_divisor(
     divisor: Any, count_include_pad: Any, sum_dtype: Any
 ) -> Literal["counted", "real"] | float:
-    """Check the divisor of an average: a count, or a number in the range of `sum_dtype`, the dtype of the sums."""
+    """Return "counted" (count with padding), "real" (count without padding), or `divisor`, in range of `sum_dtype`."""
     check_bool("count_include_pad", count_include_pad)
     if divisor is None:
         return "counted" if count_include_pad else "real"
@@ -114,7 +114,7 @@ def avg_pool(
     """Computes the average of each window.
 
     `y[b, i, j, c] = 1 / n * sum over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]`, with B batch, H W
-    spatial, C channels, strides s, low padding p (zeros), dilation d and taps u, v inside the window. n is the size
+    spatial, C channels, strides s, low padding p (zeros), dilation d and offsets u, v in the window. n is the size
     of the window, the number of its real elements, or `divisor`.
 
     Gradient: every real element of a window gets `dy / n`, and overlapping windows add up. Without `where`, nothing
@@ -125,7 +125,7 @@ def avg_pool(
       count_include_pad: True divides by the size of the window, which includes padding but not the positions that
         `ceil_mode` adds. False divides by the number of real elements, without those that `where` excludes.
       where: the elements to include, a boolean array that broadcasts to x; None is all. Excluded elements are treated
-        as padding, even NaN. With `count_include_pad=False` y is the mean of the others, and 0 if there are none.
+        as padding, even NaN. With `count_include_pad=False` y is the mean of the elements left, 0 if there are none.
       divisor: a number other than 0 to divide by, instead of a count.
       autodiff: "vjp", or "jvp" for forward mode and `jax.linear_transpose` too.
 

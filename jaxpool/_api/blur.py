@@ -16,7 +16,7 @@ from jaxpool._kernels.dtypes import as_float
 from jaxpool._ops.apply import apply_op
 from jaxpool._ops.blur import BlurPool
 
-MAX_BLUR_TAPS = 1024  # sum of the window sizes; each element is a term of the traced program
+MAX_BLUR_TAPS = 1024  # limit of the sum of window sizes; each element adds a traced term
 
 
 @public
@@ -108,7 +108,7 @@ def max_blur_pool(
 def _checked_blur_pool(
     x: Any, window_shape: Any, strides: Any, padding: Any, axes: Any, arg_name: str = "window_shape"
 ) -> Array:
-    """The blur pool of x; `arg_name` is the name of `window_shape` in errors."""
+    """The blur pool of x. Error messages call the argument `window_shape` `arg_name`."""
     x, windows = checked_array_and_windows(x, window_shape, strides, padding, axes=axes)
     if sum(windows.window.window_shape) > MAX_BLUR_TAPS:
         hint = "Blur twice: windows of j and of k blur as one of j + k - 1."

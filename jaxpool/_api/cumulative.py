@@ -1,6 +1,6 @@
 """Public running maxima and minima along an axis.
 
-All functions run one scan op, which saves the position of the selected element of each prefix.
+All functions run the op `RunningExtremum`, a scan that saves the position of the selected element of each prefix.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from jaxpool._shards.split import check_unsharded
 def _cumulative_op_and_arrays(
     kind: Kind, x: Any, axis: Any, reverse: Any, reset: Any, ties: Any, autodiff: Any
 ) -> tuple[RunningExtremum, tuple[Array, ...]]:
-    """The op and its arrays: x and, if there is one, the `reset` mask, broadcast to the size of x along the axis."""
+    """The scan op and its operands: x and, if given, the `reset` mask broadcast to the size of x along `axis`."""
     x = as_array(x)
     checked_axis = normalise_axis(axis, x.ndim, non_int_hint="Reshape x to run along several.")
     (at,) = normalise_reduced_axes(checked_axis, x.shape)

@@ -1,7 +1,7 @@
 """Public elementwise `maximum`, `minimum`, `fmax` and `fmin`, with a choice of tie rules.
 
-Operands broadcast, but keep their own shapes and floating dtypes until the op runs, so that each gets a gradient of
-its shape and dtype.
+Operands broadcast, but keep their own shapes and floating dtypes until the op runs, so that each operand gets a
+gradient of its own shape and dtype.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from jaxpool._ops.elementwise import Extremum, NaNOrder, match_shardings
 def _as_promoted_arrays(
     kind: Kind, xs: tuple[Any, ...], arg_names: tuple[str, ...] = ()
 ) -> tuple[list[Array], bool]:
-    """xs as arrays, and whether the dtype of the result is weak.
+    """Return `xs` as arrays, and whether the result is weakly typed.
 
-    An array of a floating dtype that is not weak keeps it; all others are cast to the dtype of the result.
+    Floating arrays that are not weakly typed keep their dtype. All other arrays are cast to the dtype of the result.
     """
     joined_names = " and ".join(arg_names) or "xs"
     arg_names = arg_names or tuple(f"xs[{i}]" for i in range(len(xs)))
@@ -68,7 +68,7 @@ def _as_promoted_arrays(
 
 
 def _unshard_repeated_axes(x: Array, broadcast_shape: tuple[int, ...]) -> Array:
-    """x, unsharded along axes that broadcasting to `broadcast_shape` repeats, where jax has no gradient."""
+    """Unshard x along axes that broadcasting to `broadcast_shape` repeats: jax has no gradient if they are sharded."""
     sharding, offset = jax.typeof(x).sharding, len(broadcast_shape) - x.ndim
     spec_entries = [
         entry if size == out else None

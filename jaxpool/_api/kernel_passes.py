@@ -1,8 +1,8 @@
-"""Passes of a pool over arrays in memory, read from the jaxpr of its kernels; for `jaxpool.plan_of`.
+"""Memory passes of a pool, read from the jaxpr of its kernels; for `jaxpool.plan_of`.
 
-XLA fuses slices, gathers and elementwise operations into the operation that uses them. A pass therefore ends at an
-operation that is not fused, such as a reduction or a sort, at an array that the kernel stores
-(`_kernels/materialise.py`), at a slice of an array that is computed from several slices, and at the outputs.
+A pass is one loop over an array in memory. XLA fuses slices, gathers and elementwise operations into the operation that
+uses their result. A pass ends at an output and at an operation that is not fused, such as a sort. A pass also ends at
+an array that the kernel stores (`_kernels/materialise.py`), and at a slice of an array computed from several slices.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NOT_FUSED_PREFIXES = (
 
 @dataclasses.dataclass(frozen=True)
 class Pass:
-    """One pass over an array: each element of the result combines up to `terms` elements along `axes`.
+    """One loop over an array in memory: each element of the result combines up to `terms` elements along `axes`.
 
     `how` is the name of a JAX primitive, such as "slice", "gather", "reduce_max", "reduce_window_sum" or "scatter-add",
     or "elementwise".
@@ -49,7 +49,7 @@ class Pass:
     axes: tuple[int, ...]
     terms: Any
     how: str
-    # Types of the stored results; empty if the next pass reads the result without storing it.
+    # Types of the results that the pass stores; empty if the next pass uses the result without a store.
     writes: tuple[jax.ShapeDtypeStruct, ...]
     where: str = ""  # the loops and branches that contain the pass
 
@@ -59,10 +59,10 @@ Passes = tuple[Pass, ...]
 
 @dataclasses.dataclass(frozen=True)
 class PoolPasses:
-    """The passes of a pool on a platform, by direction; empty for a direction that is not described.
+    """The memory passes of a pool on a platform, one field per direction; a field that was not computed is empty.
 
-    `value` computes the output if no derivative is taken, `forward` the output and the residual, `tangent` the output
-    tangent and `backward` the input cotangents.
+    `value` computes the output if no derivative is taken, `forward` the output and the residual (arrays saved for the
+    backward pass), `tangent` the output tangent and `backward` the input cotangents.
     """
 
     value: Passes = ()
@@ -72,7 +72,7 @@ class PoolPasses:
 
 
 def residual_types(op: Op, argument_types: Sequence[Any]) -> tuple[jax.ShapeDtypeStruct, ...]:
-    """The types of the residual of an op, for inputs and extra arguments of `argument_types`; none for integers."""
+    """Types of the arrays that an op saves for its backward pass, given the types of its arguments; () for integers."""
     if not _is_differentiable(op, argument_types):
         return ()
     _, residual = jax.eval_shape(
@@ -88,7 +88,7 @@ def _is_differentiable(op: Op, argument_types: Sequence[Any]) -> bool:
 def passes_of_op(
     platform: Platform, op: Op, argument_types: Sequence[Any], directions: Collection[Direction]
 ) -> PoolPasses:
-    """The passes of an op in some directions, for inputs and extra arguments of `argument_types`."""
+    """The memory passes of an op in the given `directions`, for arguments of `argument_types`."""
     inputs, value = argument_types[: op.num_inputs], functools.partial(linear_map.value, op)
     y = jax.eval_shape(value, *argument_types)
     calls: dict[Direction, tuple[Any, ...]] = {
@@ -111,7 +111,7 @@ def passes_of_op(
 
 
 def passes_of_equation(platform: Platform, equation: Any) -> Passes:
-    """The passes of an equation of one of our primitives, with all examples of its vmaps."""
+    """The memory passes of a jaxpr equation of a jaxpool primitive, with all batch axes that vmap added."""
     bind = functools.partial(equation.primitive.bind, **equation.params)
     output_types = [x.aval for x in equation.outvars]
     return _passes_of_function(platform, output_types, bind, *[x.aval for x in equation.invars])
@@ -123,7 +123,7 @@ def _passes_of_function(
     function: Callable[..., Any],
     *argument_types: Any,
 ) -> Passes:
-    """The passes of the op that `function` binds, for arguments of `argument_types`.
+    """The memory passes of the op that `function` binds, for arguments of `argument_types`.
 
     Passes over arrays smaller than all of `input_and_output_types`, such as tables of positions, are left out.
     """
@@ -134,7 +134,7 @@ def _passes_of_function(
 
 
 class _SourceRead(NamedTuple):
-    """A slice, or nested gathers, that an array is computed from."""
+    """A read of an array in memory, through a slice, a gather, or several of them nested."""
 
     source_array: Any  # the array in memory
     slice_parameters: tuple[str, ...]
@@ -152,11 +152,11 @@ class _PassCollector:
     def __init__(self, platform: Platform, min_elements: float) -> None:
         self.platform, self.min_elements = platform, min_elements
         self.passes: list[Pass] = []
-        self.listed_reads = NO_READS  # the reads of these passes
-        self.num_jaxprs = self.num_stores = 0  # numbers of jaxprs and of stored results
+        self.listed_reads = NO_READS  # the reads of `passes`
+        self.num_jaxprs = self.num_stores = 0  # counters that identify jaxprs and stored results
 
     def read_jaxpr(self, jaxpr: Any, input_reads: Sequence[Reads | None]) -> list[Reads | None]:
-        """List the passes of a jaxpr. Return the reads that its outputs are computed from, None for constants."""
+        """Append the passes of a jaxpr to `passes`. Returns the reads behind each output, None for a constant."""
         reads_by_variable = dict(zip(jaxpr.invars, input_reads, strict=True))
         self.num_jaxprs += 1
         jaxpr_number = self.num_jaxprs
@@ -174,7 +174,7 @@ class _PassCollector:
     def end_passes(
         self, result_reads: Sequence[Reads | None], variables: Sequence[Any]
     ) -> list[Reads | None]:
-        """End the passes that compute `variables` from `result_reads`."""
+        """Append the passes that compute `variables` from `result_reads` and store them."""
         self.num_stores += 1
         # One loop computes all results of one shape.
         for shape in dict.fromkeys(x.aval.shape for x in variables):
@@ -184,7 +184,7 @@ class _PassCollector:
         return [None if reads is None else NO_READS for reads in result_reads]
 
     def _add_pass(self, reads: Reads, written_variables: Sequence[Any] = ()) -> None:
-        """List a pass with these reads, unless earlier passes have them."""
+        """Append a pass over those of `reads` that no earlier pass has; passes over small arrays are skipped."""
         reads -= self.listed_reads
         self.listed_reads |= reads
         size = max((_num_elements(read.source_array[-1].aval) for read in reads), default=0)
@@ -208,7 +208,7 @@ class _PassCollector:
     def _reads_of_outputs(
         self, equation: Any, operand_reads: Sequence[Any], jaxpr_number: int
     ) -> list[Reads | None]:
-        """The reads that the outputs of an equation are computed from."""
+        """The reads that each output of an equation is computed from. Appends the passes that end at the equation."""
         name, outs = equation.primitive.name, equation.outvars
         all_reads = NO_READS.union(*[reads for reads in operand_reads if reads is not None])
         if equation.primitive in (linear_map.compute_p, linear_map.linear_p):
@@ -238,7 +238,7 @@ class _PassCollector:
     def _reads_of_slice(
         self, equation: Any, operand_reads: Reads | None, jaxpr_number: int
     ) -> Reads | None:
-        """The reads of a slice or a gather. A pad moves the elements of a slice, or is a slice itself if it crops."""
+        """The reads of a slice, gather or pad. A pad shifts the slice that it reads; a cropping pad is a slice."""
         if operand_reads is None or 0 in equation.outvars[0].aval.shape:
             return None
         (x, *_), (y, *_), params = equation.invars, equation.outvars, equation.params
@@ -256,7 +256,7 @@ class _PassCollector:
             if _max_reads_per_array(operand_reads) > 1:
                 self._add_pass(operand_reads, [x])
         if name in ("gather", "dynamic_slice"):
-            parameters = f"{jaxpr_number} {id(y)}"  # the positions are arrays
+            parameters = f"{jaxpr_number} {id(y)}"  # start positions are arrays, so each result is a read of its own
         source_read = _SourceRead((jaxpr_number, self.num_stores, x), (), frozenset(), how)
         return frozenset(
             read._replace(
@@ -270,7 +270,7 @@ class _PassCollector:
     def _reads_of_call(
         self, equation: Any, called_jaxpr: Any, operand_reads: Sequence[Any]
     ) -> list[Reads | None]:
-        """The reads of the results of a call. Results of a call that XLA does not inline are stored."""
+        """The reads of the results of a call in a jaxpr. Results of a call that XLA does not inline are stored."""
         num_passes, reads = len(self.passes), self.read_jaxpr(called_jaxpr, operand_reads)
         if (getattr(equation.ctx, "xla_metadata", None) or {}).get("inlineable") != "false":
             return reads
@@ -282,7 +282,7 @@ class _PassCollector:
     def _add_control_flow_passes(
         self, equation: Any, operand_reads: Sequence[Any]
     ) -> list[Reads | None]:
-        """List the passes of the body of a loop, or of each branch of a conditional."""
+        """Append the passes of a loop body, or of the shortest branch of a conditional."""
         params, operand_reads = equation.params, self.end_passes(operand_reads, equation.invars)
         if equation.primitive.name == "scan":
             bodies, where = [params["jaxpr"]], f"in each of {params['length']} loop steps"
@@ -308,7 +308,7 @@ class _PassCollector:
 
 
 def _max_reads_per_array(reads: Reads) -> int:
-    """Number of reads of one array."""
+    """The largest number of reads of the same array."""
     return max(Counter(read.source_array for read in reads).values(), default=0)
 
 
@@ -321,7 +321,7 @@ def _shape_and_dtype(variable: Any) -> jax.ShapeDtypeStruct:
 
 
 def _num_elements(aval: Any) -> float:
-    """Number of elements; infinity if it is symbolic."""
+    """Number of elements of an array type; infinity if the shape is symbolic."""
     size = math.prod(aval.shape)
     return size if is_int(size) else math.inf
 

@@ -1,7 +1,6 @@
 """Public max and min pooling, `max_pool` and `min_pool`.
 
-Both check their arguments and run a selection op, which saves the index of the selected elements for the backward
-pass.
+Both pools run a selection op, which saves the index of each selected element for the backward pass.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def max_or_min_pool(
     ties: Any,
     autodiff: Any,
 ) -> Array:
-    """Run the max or min pool of x."""
+    """The max or min pool of x, by `kind`. All arguments are checked."""
     geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
     allow_long_axes = ties != "split" and where is None
     x, windows = checked_array_and_windows(
@@ -64,7 +63,7 @@ def max_pool(
     """Computes the largest element of each window.
 
     `y[b, i, j, c] = max over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]`, with B batch, H W spatial, C
-    channels, strides s, low padding p, dilation d and taps u, v inside the window. Any number of axes can be pooled.
+    channels, strides s, low padding p, dilation d and offsets u, v in the window. Any number of axes can be pooled.
 
     Gradient: the cotangent of each output goes to the selected element, cotangents of overlapping windows add up, and
     all other elements get zeros. NaN is larger than every number: the output is NaN, and the cotangent goes to the
@@ -81,7 +80,7 @@ def max_pool(
       strides: one positive int per pooled axis, or one for all; None is 1.
       padding: "VALID", "SAME" (an odd position is added at the end), "SAME_LOWER" (at the start), a non-negative int,
         or one int or one (low, high) pair per pooled axis.
-      window_dilation: distance between neighbouring taps, one positive int per pooled axis; None is 1.
+      window_dilation: distance between neighbouring window elements, one positive int per pooled axis; None is 1.
       ceil_mode: whether to round the output size up. A last window that would start beyond the input and its low
         padding is dropped.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one. Row-major order follows `axes`.

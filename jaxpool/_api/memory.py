@@ -73,7 +73,7 @@ def _load_glibc_if_in_use() -> Any:
 
 
 def _count_malloc_arenas(libc: Any) -> int:
-    """The number of arenas of glibc: the first, and one per thread that allocated, up to a limit."""
+    """The number of malloc arenas of glibc: the main arena, plus one per thread that allocated, up to a limit."""
     buffer, buffer_size = ctypes.c_void_p(), ctypes.c_size_t()
     libc.open_memstream.restype = ctypes.c_void_p
     stream = ctypes.c_void_p(libc.open_memstream(ctypes.byref(buffer), ctypes.byref(buffer_size)))

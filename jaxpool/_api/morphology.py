@@ -126,7 +126,7 @@ def _dilate_or_erode(
     ties: Any,
     autodiff: Any,
 ) -> Array:
-    """The dilation or erosion of x."""
+    """The dilation (`kind` is "max") or erosion ("min") of x."""
     x, original_kernel, kernel = as_array(x), kernel, as_array(kernel, "kernel")
     is_zero = _is_concrete_zero(original_kernel)
     if bool in (x.dtype, kernel.dtype) or is_float(x.dtype) != is_float(kernel.dtype):
@@ -159,7 +159,7 @@ def _dilate_or_erode(
 def _is_concrete_zero(kernel: Any) -> bool:
     """True if the kernel is concrete and 0 everywhere, so that the dilation is a max pool.
 
-    Another constant would not do: sums are rounded or wrap around, so those of unequal elements may tie.
+    Other constant kernels do not run as a max pool: adding them rounds or wraps around, so unequal elements may tie.
     """
     is_traced = isinstance(kernel, jax.core.Tracer)
     is_local = isinstance(kernel, jax.Array) and not is_traced and kernel.is_fully_addressable

@@ -1,6 +1,7 @@
 """Public `local_maxima` and `local_minima`: masks of the elements that a pool around them selects.
 
-They compare the tap index of a stride-1 pool with the centre of the window, or for `ties="all"` the value with x.
+Both run a pool with stride 1. An element is marked if the pool selects the centre of its window, or for `ties="all"` if
+the pooled value equals the element.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def _local_extremum_mask(geometry: ShardGeometry, kind: Kind, ties: PeakTies, x:
         mask: Array = store_arguments(barrier_of(tracing_platform()), equals_window_extremum)(x)
         return mask
     _, tap = select_pool_with_tap(geometry, kind, ties, x)
-    centre_tap = 0  # the flat tap of an element in the window around it
+    centre_tap = 0  # flat index of an element within the window around it
     for dim in geometry.window.dims:
         centre_tap = centre_tap * dim.window + dim.low
     return lax.eq(tap, lax.full_like(tap, centre_tap))

@@ -1,7 +1,7 @@
-"""Public `plan_of`: lists the pools in a function, with their residuals and passes.
+"""Public `plan_of`: lists the pools in a function, with the arrays saved for the backward pass and the memory passes.
 
-It traces the function once per platform and finds the equations of our primitives in the jaxpr. `kernel_passes` reads
-the passes of each op from the jaxpr of its kernels, and `plan_text` prints the rows.
+`plan_of` traces the function once per platform and finds the equations of jaxpool's primitives in the jaxpr.
+`kernel_passes` reads the passes of each op from the jaxpr of its kernels, and `plan_text` formats each `PoolPlan`.
 """
 
 from __future__ import annotations
@@ -32,36 +32,36 @@ from jaxpool._ops.linear_map import platform_override, tracing_platform
 from jaxpool._ops.op import Op
 from jaxpool._plan.problem import PLATFORMS, Platform
 
-# Files that call functions of the user. A pool that such a function calls belongs to the user.
+# Files that call functions of the user. Their stack frames are skipped in the search for the called pool function.
 FILES_CALLING_USER_FUNCTIONS = (
     "_api/plan_of.py",
     "_api/sharded.py",
     "_accelerate/accelerate.py",
     "_arguments/calls.py",
 )
-# Directions whose passes a row has even if the program does not run them.
+# Directions whose passes a `PoolPlan` has even if the program does not run them.
 ALWAYS_SHOWN_DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
 
 
 @dataclasses.dataclass(frozen=True)
 class PoolPlan:
-    """One pool of a program: its caller, its residual, and its passes on each platform.
+    """One pool of a program: its caller, its residual (arrays saved for the backward pass), its passes per platform.
 
-    `runs` lists what the program runs: "value" without a derivative, "forward" with a derivative, "tangent" and
-    "backward". `passes` has a plan per platform, with a tuple of passes for each of these.
+    `runs` lists the directions that the program runs: "value" (the output without a derivative), "forward" (the output
+    and the residual), "tangent" and "backward". `passes` has the memory passes of each direction, by platform.
     """
 
     function: str  # the called function of this library, or "a reduction of lax" under `accelerate`
     where: str  # file, line and function of the caller
     inputs: tuple[jax.ShapeDtypeStruct, ...]
     output: jax.ShapeDtypeStruct
-    examples: int  # of a `jax.vmap`; the types are those of one example
-    devices: int  # of a `jax.shard_map`; the types are those of one shard
+    examples: int  # number of examples of a `jax.vmap`; the types are those of one example
+    devices: int  # number of devices of a `jax.shard_map`; the types are those of one shard
     window: Window | None
     kept: tuple[jax.ShapeDtypeStruct, ...]
     runs: tuple[Direction, ...]
     passes: Mapping[Platform, PoolPasses]
-    # The residual when traced for each platform.
+    # The types of the residual if the program is traced for each platform.
     residual_by_platform: Mapping[Platform, tuple[jax.ShapeDtypeStruct, ...]]
 
     @property
@@ -176,13 +176,13 @@ def plan_of(fn: Callable[..., Any]) -> Callable[..., Plans]:
 
 
 def _is_array_argument(leaf: Any) -> bool:
-    """True if a leaf is traced. A NumPy scalar is not: it may be a size."""
+    """True if `plan_of` traces a leaf as an array. A NumPy scalar stays concrete, because it may be a size."""
     return hasattr(leaf, "shape") and hasattr(leaf, "dtype") and not isinstance(leaf, np.generic)
 
 
 @dataclasses.dataclass(frozen=True)
 class _PoolEquations:
-    """An op and its derivatives, bound by one line of a program."""
+    """The equations of an op and its derivatives that one line of a program binds."""
 
     op: Op
     caller_line: str
@@ -191,7 +191,7 @@ class _PoolEquations:
 
     @property
     def first_equation(self) -> OpEquation:
-        """The first equation of the op, of its value before its derivative."""
+        """The first equation with known input types, or the first equation if no equation has them."""
         return next(filter(self._has_known_input_types, self.equations), self.equations[0])
 
     @property
@@ -201,7 +201,7 @@ class _PoolEquations:
 
     @property
     def residual(self) -> tuple[jax.ShapeDtypeStruct, ...]:
-        """The types of the residual."""
+        """Types of the arrays saved for the backward pass; () if all inputs are results of `stop_gradient`."""
         first_equation = self.first_equation
         if first_equation.has_stopped_inputs:
             return ()
@@ -212,7 +212,7 @@ class _PoolEquations:
         )
 
     def passes(self, platform: Platform) -> PoolPasses:
-        """The passes on a platform; those of the bound derivatives only, if the types of all inputs are unknown."""
+        """The memory passes on a platform; only those of the bound equations if their input types are unknown."""
         if self._has_known_input_types(self.first_equation):
             return passes_of_op(
                 platform,
@@ -235,7 +235,7 @@ class _PoolEquations:
 def _trace_pools(
     traced_function: Callable[..., Any], argument_types: Sequence[Any], platform: Platform
 ) -> list[_PoolEquations]:
-    """The pools of a program that is traced for a platform; a pool and its derivative on one line are one pool."""
+    """The pools of a program traced for `platform`. A pool and its derivatives from the same line are one pool."""
     with platform_override(platform):
         equations = list(find_op_equations(jax.make_jaxpr(traced_function)(*argument_types).jaxpr))
     pools: dict[Any, list[OpEquation]] = {}
@@ -258,7 +258,7 @@ def _trace_pools(
 def _plan_rows(
     pools_by_platform: Mapping[Platform, Sequence[_PoolEquations]],
 ) -> Iterator[PoolPlan]:
-    """A row for each pool; its op may differ between platforms."""
+    """One `PoolPlan` per pool. The op of a pool may differ between platforms."""
     for pools in zip(*pools_by_platform.values(), strict=True):
         pool_of = dict(zip(pools_by_platform, pools, strict=True))
         pool = pool_of.get(tracing_platform(), pools[0])
@@ -289,10 +289,10 @@ def _num_devices(equation_path: Sequence[Any]) -> int:
 
 
 def _caller_line_and_function_name(equation_path: Sequence[Any]) -> tuple[str, str]:
-    """The line that calls a pool, empty if it is unknown, and the name of the called function of this library.
+    """The line that calls a pool, "" if it is unknown, and the name of the called function of jaxpool.
 
-    `equation_path` is an equation after those that contain it. The outermost of them with a frame of this library
-    decides: the trace of an inner equation may come from the cache of another call.
+    `equation_path` holds the equation of the pool after the equations that contain it. The outermost equation with a
+    stack frame of jaxpool decides, because jit may have cached the trace of an inner equation in another call.
     """
     caller_line = ""
     for equation in equation_path:

@@ -1,4 +1,4 @@
-"""Text of the rows of `plan_of`, for readers who know JAX but not this library."""
+"""Text of each `PoolPlan` of `plan_of`, for readers who know JAX but not this library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jaxpool._plan.problem import PLATFORMS
 
 
 def plan_lines(pool_plan: Any) -> Iterator[str]:
-    """The lines of text of one row."""
+    """The lines of text of one `PoolPlan`."""
     inputs = ", ".join(map(format_type, pool_plan.inputs))
     prefix = f"{pool_plan.where}: " if pool_plan.where else ""
     yield f"{prefix}{pool_plan.function} of {inputs} to {format_type(pool_plan.output)}"
@@ -62,7 +62,7 @@ def format_window(window: Window) -> str:
 
 
 def format_bytes(num_bytes: Any) -> str:
-    """A number of bytes in a suitable unit; an expression of symbolic sizes as it is."""
+    """A number of bytes in a suitable unit; an expression of symbolic sizes in bytes."""
     if not is_int(num_bytes):
         return f"{num_bytes} bytes"
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
@@ -72,7 +72,7 @@ def format_bytes(num_bytes: Any) -> str:
 
 
 def format_residual(pool_plan: Any) -> str:
-    """The types and the size of the residual."""
+    """The types and the total size of the arrays that a pool saves for its backward pass."""
     if not pool_plan.kept:
         return "nothing from forward to backward"
     takes_gradient = {"forward", "backward", "tangent"} & {*pool_plan.runs}
@@ -97,7 +97,7 @@ def pass_lines_by_platform(pool_plan: Any) -> list[tuple[str, list[tuple[str, li
 
 
 def passes_by_direction(pool_passes: PoolPasses) -> dict[str, Passes]:
-    """The passes of each direction in the text. The value and the tangent are left out if they equal `forward`."""
+    """The passes of each direction that the text shows. `value` and `tangent` are left out if they equal `forward`."""
     all_passes = {
         field.name: getattr(pool_passes, field.name) for field in dataclasses.fields(pool_passes)
     }
@@ -108,7 +108,7 @@ def passes_by_direction(pool_passes: PoolPasses) -> dict[str, Passes]:
 
 
 def _pass_lines(passes: Passes) -> list[str]:
-    """One line per pass; equal passes in a row share a line, and so do more than 3 passes of a loop or a branch."""
+    """One line per pass. Consecutive equal passes share a line, and so do more than 3 passes of one loop or branch."""
     lines = []
     for where, group in itertools.groupby(passes, key=lambda each: each.where.partition(", ")[0]):
         group_passes = [*group]
@@ -122,7 +122,7 @@ def _pass_lines(passes: Passes) -> list[str]:
 
 
 def format_pass(array_pass: Pass) -> str:
-    """One pass: how it reads elements, along which axes, and the types of its results."""
+    """The text of one pass: how the pass reads elements, along which axes, and the types of its results."""
     axes = f" along axes {', '.join(map(str, array_pass.axes))}" if array_pass.axes[1:] else ""
     axes = axes or (f" along axis {array_pass.axes[0]}" if array_pass.axes else "")
     if array_pass.how in ("slice", "gather"):

@@ -1,7 +1,7 @@
 """Public pools of powers: `lp_pool` for p-norms and `gem_pool` for generalised means.
 
-Both evaluate plain sums of powers, and use sums relative to the largest element if these leave the range of the
-dtype.
+Both functions sum powers directly. If the sums leave the range of the dtype, both sum powers of elements divided by the
+largest element.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def lp_pool(
     """Computes the p-norm of each window.
 
     `y[b, i, j, c] = (sum over (u, v) of |x[b, i * s - p0 + u * d, j * s - p0 + v * d, c]|^p)^(1/p)`, with B batch, H
-    W spatial, C channels, strides s, low padding p0 (zeros), dilation d and taps u, v inside the window. p = 1 is the
+    W spatial, C channels, strides s, low padding p0 (zeros), dilation d and offsets u, v in the window. p = 1 is the
     sum of absolute values, p = 2 the Euclidean norm, p = inf the largest absolute value. Nothing overflows or
     underflows: if a power leaves the range of the dtype anywhere in x, elements are divided by the largest of their
     window first, which is ten to thirty times slower.
@@ -55,7 +55,7 @@ def lp_pool(
       window_shape: one positive int per pooled axis, or a single int with `axes`.
       strides: one positive int per pooled axis, or one for all; None is 1.
       padding: as in `max_pool`.
-      window_dilation: distance between neighbouring taps; None is 1.
+      window_dilation: distance between neighbouring window elements; None is 1.
       ceil_mode: whether to round the output size up; a shorter window gives the norm of its elements.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
       where: the elements to include, a boolean array that broadcasts to x; None is all. Excluded elements count as 0
@@ -107,10 +107,10 @@ def gem_pool(
     """Computes the generalised mean of each window (GeM).
 
     `y[b, i, j, c] = (mean over (u, v) of max(x[b, i * s - p0 + u * d, j * s - p0 + v * d, c], eps)^p)^(1/p)`, with B
-    batch, H W spatial, C channels, strides s, low padding p0, dilation d and taps u, v inside the window. The mean is
+    batch, H W spatial, C channels, strides s, low padding p0, dilation d and offsets u, v in the window. The mean is
     over the real elements, without padding. p = 1 is the average, p = -1 the harmonic mean; y approaches the
     geometric mean as p goes to 0, and the maximum as p grows. Nothing overflows: if a power leaves the range of the
-    dtype anywhere in x, or |p| is below 1 / 16, elements are divided by the largest of their window first (the
+    dtype anywhere in x, or |p| is below 1 / 16, elements are divided by the largest element of their window first (the
     smallest if p is negative), which is ten to thirty times slower.
 
     Gradient: the derivative of the mean for x above eps, half of it at eps, 0 below. An array p gets a gradient too,

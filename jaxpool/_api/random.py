@@ -1,7 +1,7 @@
 """Public random pooling: fractional pools, with windows at random positions, and stochastic pooling.
 
-Random numbers are drawn here from the key, one set for the whole array, so that sharded and unsharded calls agree.
-The ops get them as arrays.
+This module draws the random numbers of the whole array from the key, so that sharded and unsharded calls agree. Ops
+receive the random numbers as arrays.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def fractional_avg_pool(
 def _fractional_pool_inputs(
     key: Any, x: Any, window_shape: Any, output_shape: Any, axes: Any
 ) -> tuple[Array, ArraySharding | None, FractionalMax, list[Array]]:
-    """The input, its sharding, the op of the max pool, and random numbers for the starts of windows along each axis."""
+    """x as an array, its sharding, the op of the max pool, and the random numbers that set window starts per axis."""
     check_prng_key(key, "a PRNG key", "Pass jax.random.key(0), say.")
     x = as_array(x)
     sharding = sharding_from_type(x)
@@ -212,7 +212,7 @@ def stochastic_pool(
 
     `y[b, i, j, c] = x[b, i * s - p + u, j * s - p + v, c]` with (u, v) drawn with the probability `w[u, v] / sum(w)`,
     where `w[u, v] = max(x[b, i * s - p + u, j * s - p + v, c], 0)`, with B batch, H W spatial, C channels, strides s,
-    low padding p and taps u, v inside the window. Overlapping windows draw independently. With `key=None`, for
+    low padding p and offsets u, v in the window. Overlapping windows draw independently. With `key=None`, for
     evaluation, y is the mean of a draw, `sum(w * x) / sum(w)`. A window whose weights are all 0 gives its first real
     element. Each window draws one uniform number, so in float32 an element with less than about 1e-7 of the weight
     may never be drawn.
@@ -264,6 +264,6 @@ def stochastic_pool(
         samples = [jax.random.uniform(key, shape, weight_dtype(x.dtype))]
         samples = [x_sharding.local_shard(sample) for sample in samples] if x_sharding else samples
     sharding = jax.typeof(x).sharding
-    if x_sharding is None and any(sharding.spec):  # along axes of symbolic sizes
+    if x_sharding is None and any(sharding.spec):  # x is sharded along axes of symbolic sizes
         samples = [reshard(sample, sharding) for sample in samples]
     return windows.apply(apply_stochastic_pool, StochasticPool(windows.window), x, *samples)

@@ -36,7 +36,7 @@ from jaxpool._plan.rank_pool import Rank
 from jaxpool._shards.place import apply_on_shards, sharding_from_type
 from jaxpool._shards.split import check_unsharded
 
-# The names are those of `numpy.quantile`.
+# Names of methods of `numpy.quantile`.
 MedianMethod = Literal["higher", "lower", "midpoint"]
 
 
@@ -168,7 +168,7 @@ def rank_pool(
 def _check_rank_pool_arguments(
     x: Any, *geometry: Any, where: Any, ties: Any, autodiff: Any
 ) -> tuple[Array, Window, Callable[[Rank], Array]]:
-    """The input as an array, the window, and a function that pools the element of a rank of each window."""
+    """x as an array, the window, and a function that returns the element at a given rank of each window."""
     x, windows = checked_array_and_windows(x, *geometry, ties=ties, autodiff=autodiff)
     mask = checked_window_mask(x, windows, where)
 
@@ -181,7 +181,7 @@ def _check_rank_pool_arguments(
 
 
 def check_rank_in_range(rank: Any, num_elements: int) -> int:
-    """The rank as an int; raises unless a window of `num_elements` elements has an element of that rank."""
+    """`rank` as an int; raises unless `rank` is valid for a window of `num_elements` elements."""
     rule = f"an int from {-num_elements} to {num_elements - 1}"
     hint = "0 is the smallest element, -1 the largest."
     if not is_int(rank):
@@ -203,7 +203,7 @@ def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
     Args:
       x: array of at least one axis; floats, integers or bool.
       k: the number of elements, an int from 1 to the size of the axis.
-      axis: the axis, of known size; -2 is the one before the channels.
+      axis: the axis, of known size; -2 is the axis before the channels.
 
     Returns:
       Array of the shape of x with k along the axis; the dtype of x.
@@ -232,6 +232,6 @@ def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
     sharding = sharding_from_type(x)
     op = KMax(int_axis, size, operator.index(k))
     if sharding:
-        # Run per shard: XLA would all-gather the axes along which nothing is selected.
+        # Runs on each shard, because XLA would all-gather x along its sharded axes.
         return apply_on_shards(op, sharding, x)
     return apply(op, "jvp", x)

@@ -1,6 +1,6 @@
 """Public `max`, `min` and `maxout`: reductions along whole axes with the arguments of `jax.numpy.max`.
 
-Checks of the `axis`, `where` and `initial` arguments are here too; other modules of `_api` use them.
+This module also checks the arguments `axis`, `where` and `initial`. Other modules of `_api` use these checks.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ AxisArgument = int | Sequence[int] | None
 
 
 def normalise_reduced_axes(axis: Any, shape: Sequence[Any]) -> tuple[int, ...]:
-    """`axis` as distinct non-negative ints, each of an axis of known size; None is all axes."""
+    """`axis` as distinct non-negative ints; None is all axes. Raises if the size of one of the axes is symbolic."""
     ndim = len(shape)
     rule = f"None, an int or distinct ints from {-ndim} to {ndim - 1}" if ndim else "None or ()"
     entries = tuple(range(ndim)) if axis is None else axis if is_tuple_or_list(axis) else (axis,)
@@ -59,7 +59,7 @@ def normalise_reduced_axes(axis: Any, shape: Sequence[Any]) -> tuple[int, ...]:
 
 
 def as_broadcast_mask(where: Any, shape: Sequence[Any], arg_name: str = "where") -> Array:
-    """A mask argument as a boolean array that broadcasts to `shape` and has its rank."""
+    """The mask `where` as a boolean array that broadcasts to `shape` and has the rank of `shape`."""
     if not is_array(where) and not isinstance(where, bool):
         raise not_an_array_error(arg_name, where, "an array of bools")
     mask = as_jax_array(arg_name, where)
@@ -81,7 +81,7 @@ def as_broadcast_mask(where: Any, shape: Sequence[Any], arg_name: str = "where")
 
 
 def _bool_conversion_hint(arg_name: str, dtype: Any) -> str:
-    """A hint how to make bools from numbers; `arg_name != 0` would be wrong for episode ids and for lengths."""
+    """A hint for converting numbers to bools. For integers that are episode ids or lengths, `!= 0` would be wrong."""
     if not jnp.issubdtype(dtype, jnp.integer):
         return f"Pass {arg_name} != 0."
     if arg_name == "reset":
@@ -90,7 +90,7 @@ def _bool_conversion_hint(arg_name: str, dtype: Any) -> str:
 
 
 def _can_represent(dtype: Any, value: Any) -> bool:
-    """True if `dtype` can represent a number, except for rounding and overflow to infinity."""
+    """True if `dtype` can represent `value`; floats may be rounded and may overflow to infinity."""
     if dtype == jnp.bool_:
         return value in (0, 1)
     if not dtypes.is_float(dtype):

@@ -46,9 +46,9 @@ from jaxpool._shards.place import context_axes
 from jaxpool._shards.split import check_unsharded
 
 IntOrInts = int | Sequence[int]
-# Added to a level before rounding down, as in torchvision: a box of exactly the size of a level reaches it.
+# Added to a level before rounding down, as in torchvision, so that rounding errors do not lower a whole-number level.
 _LEVEL_ROUNDING_MARGIN = 1e-6
-_MAX_LEVEL = 1024  # more than the exponents of floats need
+_MAX_LEVEL = 1024  # larger than the exponent of any float
 _LEVEL_REQUIREMENT = f"an int from -{_MAX_LEVEL} to {_MAX_LEVEL}"
 Result = TypeVar("Result")  # an array or a tuple of arrays
 
@@ -56,7 +56,7 @@ Result = TypeVar("Result")  # an array or a tuple of arrays
 def as_integer_array(
     arg_name: str, value: Any, shape: Sequence[int], upper_bound: int | None
 ) -> Array:
-    """`value` as an array of integers of `shape`; raises if a concrete value is not in `range(count)`."""
+    """`value` as an array of integers of `shape`; raises if a concrete value is not in `range(upper_bound)`."""
     if not isinstance(value, (jax.Array, np.ndarray)):
         raise not_an_array_error(arg_name, value, "an array of integers")
     array = value
@@ -86,9 +86,9 @@ def call_with_auto_sharding(
     x: Array,
     *extra_args: Array,
 ) -> Result:
-    """Call `function(x, *extra_args)`, and let XLA choose the sharding inside where types show one.
+    """Call `function(x, *extra_args)`; if the mesh has explicit axes, XLA chooses the shardings inside the function.
 
-    The result has `num_unsharded_axes` axes without sharding, then the last `num_axes_of_x` axes of x with theirs.
+    The result has `num_unsharded_axes` unsharded axes, then the last `num_axes_of_x` axes of x with the sharding of x.
     """
     meshes = [jax.typeof(array).sharding.mesh for array in (x, *extra_args)]
     context_mesh = jax.sharding.get_abstract_mesh()
@@ -104,7 +104,7 @@ def call_with_auto_sharding(
 def _check_images_and_boxes(
     arg_name: str, xs: Sequence[Array], boxes: Array, batch_indices: Any
 ) -> tuple[list[Array], Array, Array]:
-    """Arrays (B, H, W, C), flat boxes (n, 4) and the image of each box."""
+    """Return `xs` as arrays (B, H, W, C), the boxes as an array (n, 4), and the image index of each box."""
     if boxes.ndim < 2 or boxes.shape[-1] != 4:
         rule = "an array (..., K, 4) of (y0, x0, y1, x1)"
         has_image_column = boxes.shape[-1:] == (5,)
@@ -134,7 +134,7 @@ def _check_images_and_boxes(
 
 
 def _image_index_of_boxes(boxes: Array, batch_indices: Any, num_images: int) -> Array:
-    """The image of each box, flat: `batch_indices`, or the index along the first axis of boxes (B, K, 4)."""
+    """The image index of each box, flattened: `batch_indices`, or the index along the first axis of boxes (B, K, 4)."""
     if batch_indices is not None:
         images = as_integer_array("batch_indices", batch_indices, boxes.shape[:-1], num_images)
         return clip_segment_ids(images.reshape(-1), num_images)
@@ -161,7 +161,7 @@ def _pool_box_cells(
 
 
 def _make_box_mean_op(output_shape: Any, samples: Any, spatial_scale: Any, aligned: Any) -> BoxMean:
-    """The op of the checked arguments."""
+    """Check the arguments of `roi_align` that do not depend on x or boxes, and return the op."""
     num_cells, rule = check_num_cells("output_shape", output_shape), "an int from 1 to 1024"
     if not is_int(samples):
         raise ArgumentError("samples", rule, samples, "Pass 2, say.", TypeError)
@@ -241,14 +241,14 @@ def roi_align(
 
 
 def _max_of_sample_points(op: BoxMean, x: Array, boxes: Array, image_indices: Array) -> Array:
-    """The maximum of the points of each cell; if there are many, for a few boxes at a time."""
+    """The maximum of the sample points of each cell. If the points need much memory, the boxes are pooled in chunks."""
     window_shape = (op.samples or 1,) * 2
     num_points = (op.output_shape[0] * window_shape[0], op.output_shape[1] * window_shape[1])
     point_op = dataclasses.replace(op, output_shape=num_points, samples=1)
 
     def max_of_boxes(extra_args: Sequence[Array]) -> Array:
         points = apply_box_mean(point_op, [x], *extra_args)
-        # `jaxpool.sharded` set the sharding of x, which the points do not have.
+        # `jaxpool.sharded` sets the sharding of x in the context, but the points are not sharded like x.
         with context_axes(None):
             return max_pool(points, window_shape, window_shape, autodiff="jvp")
 
@@ -363,7 +363,7 @@ def multilevel_roi_align(
 def pyramid_level_of_boxes(
     boxes: Array, level_bounds: tuple[int, int], canonical_size: float, canonical_level: int
 ) -> Array:
-    """The level of each box (K, 4), counted from the first of `level_bounds`; the finest for a box without area."""
+    """The pyramid level of each box (K, 4), counted from `level_bounds[0]`; 0, the finest, for a box without area."""
     wide_boxes = lax.stop_gradient(boxes).astype(accumulator_dtype(mean_dtype(boxes.dtype)))
     area = (wide_boxes[:, 2] - wide_boxes[:, 0]) * (wide_boxes[:, 3] - wide_boxes[:, 1])
     raw_level = canonical_level + jnp.log2(jnp.sqrt(area) / np.asarray(canonical_size, area.dtype))
@@ -381,9 +381,9 @@ def mean_in_pyramid_level(
     image_indices: Array,
     level_indices: Array,
 ) -> Array:
-    """The means of boxes (..., K, 4) in the level of each box.
+    """The means of the cells of boxes (..., K, 4), each box in its own pyramid level.
 
-    `level_scales` replace the scale of `op`. A level or image that does not exist gives 0.
+    `level_scales`, one per level, replace the scale of `op`. A box in a missing level or image gives 0.
     """
 
     def pool_cells(*arrays: Array) -> Array:
@@ -466,7 +466,7 @@ def roi_max_pool(
 def max_pixel_of_cells(
     num_cells: tuple[int, ...], spatial_scale: float, ties: Ties, x: Array, *extra_args: Array
 ) -> Array:
-    """The largest pixel of each cell, (K, *cells, C); `extra_args` are the boxes and perhaps their images."""
+    """The largest pixel of each cell, (K, *num_cells, C); `extra_args` are the boxes and, if any, image indices."""
     count = extra_args[0].shape[0]
     if not fits_int32(count * math.prod(num_cells)):
         rule, hint = "of fewer than 2**31 cells in all", "Pool some boxes at a time."
@@ -481,7 +481,7 @@ def max_pixel_of_cells(
 
 
 def check_num_cells(arg_name: str, value: Any) -> tuple[int, ...]:
-    """The number of cells of a box, down and across."""
+    """The checked number of cells of a box, down and across."""
     cells = ints_per_axis(arg_name, value, 2)
     if math.prod(cells) >= 2**20:
         rule = "fewer than 2**20 cells in all"
@@ -490,7 +490,7 @@ def check_num_cells(arg_name: str, value: Any) -> tuple[int, ...]:
 
 
 def check_spatial_scale(spatial_scale: Any) -> float:
-    """The checked factor of box coordinates."""
+    """`spatial_scale`, the factor by which box coordinates are multiplied, as a positive float."""
     return _check_positive_number("spatial_scale", spatial_scale, "Pass 1 / 16, say.")
 
 

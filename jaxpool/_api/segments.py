@@ -1,6 +1,6 @@
 """Public maxima, minima, means and sums over segments of rows, as in `jax.ops.segment_max`.
 
-Tie rules and saved indices replace the scatter of the equivalent jax.numpy code. `soft_segments` calls
+Unlike `jax.ops.segment_max`, the maxima and minima have tie rules. `soft_segments` also calls
 `check_segment_arguments`.
 """
 
@@ -33,7 +33,7 @@ from jaxpool._shards.split import check_unsharded
 def check_segment_arguments(
     x: Array, segment_ids: Any, num_segments: Any, where: Any, indices_are_sorted: Any
 ) -> tuple[int, tuple[Array, ...]]:
-    """The number of segments, and the id of each row of x, followed by a mask with the rank of x if there is one."""
+    """The number of segments, and a tuple: the segment id of each row of x and, if any, the mask with the rank of x."""
     if x.ndim < 1:
         raise ArgumentError(
             "x", "an array (N, ...)", x.ndim, "Its rows are joined.", attribute="ndim"
@@ -54,7 +54,7 @@ def check_segment_arguments(
     count = operator.index(num_segments)
     if not 0 <= count < 2**31:
         raise ArgumentError("num_segments", rule, num_segments, "Pass the number of outputs.")
-    # Kernels drop int32 ids that are out of range, which saves a pass over the ids.
+    # Kernels drop int32 ids that are out of range, so int32 ids need no clipping, which would read all ids once more.
     int32_ids = ids if ids.dtype == np.int32 else clip_segment_ids(ids, count)
     return count, (int32_ids,) if where is None else (int32_ids, as_broadcast_mask(where, x.shape))
 
@@ -314,7 +314,7 @@ def segment_sum(
 def _segment_sum_or_mean(
     x: Any, segment_ids: Any, num_segments: Any, where: Any, is_sorted: Any, *, is_mean: bool
 ) -> Array:
-    """The sum of the rows of each segment, or with `is_mean` their mean."""
+    """The sum of the rows of each segment, or the mean of the rows if `is_mean`."""
     x = as_array(x)
     if x.dtype == jnp.bool_ and not is_mean:
         rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
@@ -338,8 +338,8 @@ def _segment_sum_or_mean(
 def _num_rows_per_segment(
     segment_ids: Array, num_segments: int, is_sorted: bool, *mask: Array
 ) -> Array:
-    """The number of rows of each segment, (count,); with a mask one number per position along its other axes."""
-    # A row of no segment adds 0 to the nearest segment: checkify would report an index out of bounds.
+    """The number of rows of each segment, (num_segments,); with a mask, one number per position of its other axes."""
+    # A row that is in no segment adds 0 to the first or last segment: checkify would report an index out of bounds.
     row_mask = lax.expand_dims(
         (segment_ids >= 0) & (segment_ids < num_segments), range(1, mask[0].ndim if mask else 1)
     )

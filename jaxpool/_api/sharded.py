@@ -1,7 +1,7 @@
 """Public `sharded`: wraps a pool for arrays that are sharded along pooled axes.
 
-It finds the mesh and the spec of x, and calls the pool where types show them: the pools exchange halos by themselves
-then.
+`sharded` finds the mesh and spec of x, and calls the pool in a context where the type of x shows the sharding. The pool
+then exchanges halos (the elements of neighbouring shards that its windows reach) by itself.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def sharded(pool: Callable[P, R], *, mesh: Any = None, spec: Any = None) -> Call
 
 
 class _ShardedPool(FunctionWrapper):
-    """`pool` for an array that is sharded by `mesh` and `spec`."""
+    """The result of `sharded`: a callable that runs `pool` on an array sharded by `mesh` and `spec`."""
 
     def __init__(self, pool: Callable[..., Any], mesh: Any, spec: Any) -> None:
         super().__init__(pool, functools.partial(_ShardedPool, mesh=mesh, spec=spec))
@@ -114,7 +114,7 @@ class _ShardedPool(FunctionWrapper):
 
 
 def _find_pooled_array(pool: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
-    """The array that `pool` pools, among its arguments; None if there is none."""
+    """The argument of `pool` that is the pooled array; None if there is none."""
     try:
         signature = inspect.signature(pool)
         arguments = signature.bind(*args, **kwargs).arguments
@@ -137,10 +137,10 @@ def _call_with_explicit_axes(
     args: Any,
     kwargs: dict[str, Any],
 ) -> Any:
-    """Call `pool` where types show the sharding of its array, `array_sharding`, along `mesh_axes` too.
+    """Call `pool` with `mesh_axes` as explicit mesh axes, so that array types show the sharding `array_sharding`.
 
-    `x` is the argument `original_array` as an array. NumPy arguments stay as they are: their values are known on every
-    device.
+    `x` is the pooled argument `original_array` as a jax array. NumPy arguments are passed unchanged, because their
+    values are known on every device.
     """
     leaves, treedef = jax.tree.flatten(
         (args, kwargs),
@@ -176,7 +176,7 @@ def _call_with_explicit_axes(
 
     def call_in_mesh(*arrays: Array) -> Any:
         if isinstance(mesh, Mesh) and AxisType.Explicit not in mesh.axis_types:
-            # The constraint tells jax the devices.
+            # The sharding constraint tells jax the devices of the mesh.
             spec = PartitionSpec(
                 *[entry or PartitionSpec.UNCONSTRAINED for entry in array_sharding.mesh_axes]
             )

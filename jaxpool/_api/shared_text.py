@@ -120,7 +120,7 @@ Raises:
 
 
 def fill_docstring_placeholders(function: F) -> F:
-    """Replace the names in braces in the docstring of `function` by the shared texts."""
+    """Replace each name in braces in the docstring of `function` by the shared text of that name."""
     if function.__doc__:
         function.__doc__ = inspect.cleandoc(function.__doc__).format(**_TEXT_OF_PLACEHOLDER)
     return function

@@ -1,6 +1,6 @@
 """Public smooth maxima of windows: `logsumexp_pool` and `softmax_pool`, with a temperature.
 
-Both evaluate plain sums of exponentials, and use sums relative to the maximum if these leave the range of the dtype.
+Both functions sum exponentials directly. If the sums leave the range of the dtype, both subtract the maximum first.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def logsumexp_pool(
     batch, H W spatial, C channels, temperature T, strides s, low padding p (no term in the sum), dilation d and taps
     u, v inside the window. It exceeds the maximum by at most `T * log(n)` for n elements, and approaches it as T goes
     to 0. Nothing overflows: if an exponential leaves the range of the dtype anywhere in x (`y / T` beyond 40 in
-    float32), all are computed relative to the maximum of their window, which is ten to thirty times slower.
+    float32), all exponentials are relative to the maximum of their window, which is ten to thirty times slower.
 
     Gradient: an element gets its part `softmax(x / T)` of the cotangent. The residual is x and y. Forward and reverse
     mode, to any order, also for an array `temperature`. Infinities are ordinary values: the elements of a window of
@@ -118,7 +118,7 @@ def softmax_pool(
 
     `y[b, i, j, c] = sum over (u, v) of w * x[b, i * s - p + u * d, j * s - p + v * d, c]` with `w = softmax(x / T)`
     over the window, B batch, H W spatial, C channels, temperature T, strides s, low padding p (of weight 0), dilation
-    d and taps u, v inside the window. It approaches the mean as T grows, and the maximum as T goes to 0.
+    d and offsets u, v in the window. y approaches the mean as T grows, and the maximum as T goes to 0.
 
     Gradient: an element gets `w * (1 + (x - y) / T)` of the cotangent, because the weights are differentiated too.
     The residual is x and y. Forward and reverse mode, to any order, also for an array `temperature`. In a window with

@@ -1,6 +1,6 @@
 """Public softmax and logsumexp over segments of rows, for example for attention over the edges of a graph.
 
-The temperature is a Python number here: a traced temperature can scale x and the result instead.
+The temperature must be a Python number. Instead of passing a traced temperature, a caller scales x and the result.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ def _check_soft_segment_arguments(
     is_sorted: Any,
     rescaling_hint: str,
 ) -> tuple[Segments, float, Array, tuple[Array, ...]]:
-    """The segments, the temperature, x as floats, and the ids with the mask, if any.
+    """Return the segments, the temperature, x as floats, and the segment ids with the `where` mask, if any.
 
-    `rescaling_hint` is the hint for an array temperature, which may be traced: how to scale x instead.
+    `rescaling_hint` is the error hint for a temperature that is an array: how to scale x instead.
     """
     x = as_array(x)
     divisor = _check_temperature(temperature, rescaling_hint)
     count, ids_and_mask = check_segment_arguments(x, segment_ids, num_segments, where, is_sorted)
     float_x = as_float(x)
-    # XLA multiplies by the inverse of a constant, so the inverse must be a normal number too.
+    # XLA turns a division by a constant into a product with its inverse, which must be a normal number too.
     info = jnp.finfo(accumulator_dtype(float_x.dtype))
     divisor = min(max(divisor, float(info.tiny)), float(info.max) / 4)
     return Segments(count, is_sorted), divisor, float_x, ids_and_mask

@@ -1,7 +1,7 @@
 """Public global pooling, over whole axes, and spatial pyramid pooling.
 
-Global pools are reductions with the tie rules and masks of the windowed pools. The pyramid joins adaptive pools of
-several sizes.
+Global pools are reductions with the tie rules and masks of the windowed pools. The pyramid pool concatenates adaptive
+pools of several sizes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from jaxpool._shards.whole import reduce_whole_axes
 
 
 def check_pooled_axes(axes: Any, shape: Sequence[Any]) -> tuple[int, ...]:
-    """The pooled axes; None is all except the first and the last."""
+    """`axes` as non-negative ints; None is all axes of x except the first and the last."""
     if axes is None and len(shape) < 3:
         rule = "an array of at least 3 axes, batch, pooled and channels"
         hint = "Pass axes=... to pool an array without batch or channel axis."
@@ -54,7 +54,7 @@ def check_pooled_axes(axes: Any, shape: Sequence[Any]) -> tuple[int, ...]:
 def check_global_pool_arguments(
     x: Any, axes: Any, where: Any, keepdims: Any, ties: Any = "first"
 ) -> tuple[Array, tuple[int, ...], Array | None, ArraySharding | None]:
-    """The input of a global pool, its pooled axes, its mask with the rank of x, and its sharding, if any."""
+    """x as an array, the pooled axes, the `where` mask with the rank of x or None, and the sharding of x or None."""
     x = as_array(x)
     pooled_axes = check_pooled_axes(axes, x.shape)
     check_fits_uint32_indices("x", [x.shape[axis] for axis in pooled_axes])
@@ -240,7 +240,7 @@ def spatial_pyramid_pool(
     sharding = sharding.permute_axes(axis_order) if sharding else None
     spatial_axes = tuple(range(len(other_axes) - len(channel_axes), x.ndim - len(channel_axes)))
     dtype = dtypes.mean_dtype(x.dtype) if kind == "avg" else x.dtype
-    # The cotangents of the levels add up in the dtype of this x.
+    # The cotangents of the levels are added in the dtype of x, so x gets the accumulator dtype.
     x = dtypes.cast(x, dtypes.accumulator_dtype(dtype))
     level_outputs = []
     for count in sorted_levels:
@@ -255,7 +255,7 @@ def spatial_pyramid_pool(
 
 
 def _flatten_axes_from(y: Array, first_axis: int) -> Array:
-    """Flatten the axes of y from `first_axis` on into one; the axes before keep their sharding."""
+    """Flatten axis `first_axis` of y and all later axes into one axis. The earlier axes keep their sharding."""
     shape = (*y.shape[:first_axis], math.prod(y.shape[first_axis:]))
     if not is_sharded(y):
         return lax.reshape(y, shape)

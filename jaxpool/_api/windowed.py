@@ -1,7 +1,7 @@
 """Argument checks and masks that all windowed pools share, with and without sharding.
 
-A pool calls `checked_array_and_windows`, then `checked_window_mask` if it has a `where` argument, and runs its op by
-the `ShardedPool`.
+A pool calls `checked_array_and_windows`, then `checked_window_mask` if it has a `where` argument, and runs its op
+through the returned `ShardedPool`.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def checked_array_and_windows(
     autodiff: Any = "vjp",
     allow_long_axes: bool = False,
 ) -> tuple[Array, ShardedPool]:
-    """The input of a pool as an array, and its windows with the sharding of the array.
+    """Return x as an array, and the windows of the pool with the sharding of x.
 
-    With `allow_long_axes` only padded axes must have int32 positions.
+    Positions along pooled axes must fit in int32; with `allow_long_axes`, only positions along padded axes must.
     """
     x = as_array(x)
 
@@ -61,7 +61,7 @@ def checked_array_and_windows(
 
 
 def checked_window_mask(x: Array, sharded_windows: ShardedPool, where: Any) -> Array | None:
-    """The checked mask of x with the rank of x; None without a mask. Axes that are not pooled may have size 1."""
+    """`where` as a mask with the rank of x, or None. The mask may have size 1 along axes that are not pooled."""
     if where is None:
         return None
     mask = as_broadcast_mask(where, x.shape)

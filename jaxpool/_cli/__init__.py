@@ -1,7 +1,7 @@
 """The commands of `python -m jaxpool`, and their common helpers: usage errors, output paths, integer options.
 
-Each command is a module of its name; modules with a leading underscore are parts of commands. Nothing in the library
-imports them. Benchmarks are in `bench/`, outside the package.
+Each command is the module with its name; modules with a leading underscore are parts of commands. The library imports
+no command. Benchmarks are in `bench/`, outside the package.
 """
 
 import importlib.util
@@ -26,7 +26,7 @@ def require_modules(extra_name: str, *modules: str) -> None:
 
 
 def output_path(option: str, path_text: str, suffix: str, default_name: str | None = None) -> Path:
-    """The output file that `option` names, which must have this suffix; in a folder, the file `default_name`."""
+    """The output path in `path_text`, which must end in `suffix`. For a folder, `default_name` in the folder."""
     path = Path(path_text)
     if default_name is not None and os.path.isdir(path):
         path = path / default_name
@@ -48,7 +48,7 @@ def _is_writable(path: Path) -> bool:
         path.stat()
     except FileNotFoundError:
         return os.access(path.parent, os.W_OK)
-    except OSError:  # a name that is too long, say
+    except OSError:  # for example, the name is too long
         return False
     return os.access(path, os.W_OK)
 

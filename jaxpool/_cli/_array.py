@@ -18,7 +18,7 @@ import numpy as np
 
 from jaxpool._cli import UsageError, quote_text, require_modules
 
-MAX_NUMBERS = 400  # numbers; more fit neither a terminal nor a page
+MAX_NUMBERS = 400  # limit of numbers in an array; more fit neither a terminal nor a page
 MAX_CSV_BYTES = 100_000  # bytes of a .csv file; 400 numbers take a tenth of that
 MAX_IMAGE_PIXELS = 50_000_000
 MAX_IMAGE_SIDE = 16  # maximum pixels of a shrunk image, per side
@@ -29,7 +29,7 @@ NUMBER_PATTERN = re.compile(
 
 
 def read_array(option: str, text: str) -> tuple[np.ndarray, list[str]]:
-    """The float32 array, rows x columns, that `option` names, and notes for the reader."""
+    """The float32 array (rows, columns) in the `text` of an option, a file name or numbers, and notes to print."""
     suffix = Path(text).suffix.lower()
     readers = {".npy": _read_npy, ".csv": _read_csv} | dict.fromkeys(IMAGE_SUFFIXES, _read_image)
     if suffix in readers:
@@ -99,7 +99,7 @@ def _read_npy(option: str, path: Path) -> tuple[np.ndarray, list[str]]:
 
 
 def _select_two_axes(x: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """Two axes of x to pool. An array of three or four axes gives the first channel of the first example."""
+    """x with two axes, and notes to print. Of three or four axes, the first channel of the first example is taken."""
     if x.ndim < 3:
         return np.atleast_2d(x), []
     channel = x.ndim - 3

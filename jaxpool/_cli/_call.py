@@ -3,7 +3,7 @@
     max_pool(float32[8,40,40,128], (13, 13), padding="SAME")
     model:train_step({"w": float32[3,3,64]}, bfloat16[b,28,28,64])
 
-A name without a colon is a function of jaxpool. `module:name` imports the module. A name as a size is a symbolic size.
+A name without a colon is a function of jaxpool. `module:name` imports the module. A size written as a name is symbolic.
 """
 
 from __future__ import annotations

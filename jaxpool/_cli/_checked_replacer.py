@@ -1,9 +1,9 @@
 """Comparison of our reductions with lax: `python -m jaxpool run --check`.
 
-`CheckedReplacer` copies the arrays of each reduction's first call; in a traced program, a `jax.debug.callback` delivers
-them. The comparison runs afterwards, because a callback must not run jax computations. Maxima and minima must be equal.
-Sums, and cotangents of overlapping windows, may differ by the rounding of one addition for each element of a window.
-Our sums of 8- and 16-bit floats are float32 sums, so lax gets float32 arrays too, and its result is rounded once.
+`CheckedReplacer` copies the arrays of each reduction's first call; in a traced program, `jax.debug.callback` gets the
+arrays. The comparison runs afterwards, because a callback must not run jax computations. Maxima and minima must be
+equal. Sums, and cotangents of overlapping windows, may differ by the rounding of one addition for each element of a
+window. Our sums of 8- and 16-bit floats are float32 sums rounded once, so lax gets float32 arrays too.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Comparison:
 
 
 class CheckedReplacer(ReductionReplacer):
-    """A replacer that copies the array of each reduction's first call, and compares ours with lax on it."""
+    """A replacer that copies the array of each reduction's first call, and compares our result for it with lax's."""
 
     def __init__(self, report: ReportCallback) -> None:
         super().__init__(report)
@@ -67,7 +67,7 @@ class CheckedReplacer(ReductionReplacer):
         self._lock = threading.Lock()
 
     def replace_reduction(self, kind: str, aval: Any, args: Any, params: dict[str, Any]) -> Array:
-        """The reduction, computed by our pools; copies its arrays at the first call."""
+        """The reduction, computed by our pools. Copies the operands of the first call."""
         y = super().replace_reduction(kind, aval, args, params)
         reduction = describe_reduction(kind, aval, params, None)
         if reduction in self._first_calls:
@@ -87,7 +87,7 @@ class CheckedReplacer(ReductionReplacer):
         self, reduction: LaxReduction, primitive: Any, params: Any, *args: Any
     ) -> None:
         if any(isinstance(arg, Array) and not arg.is_fully_addressable for arg in args):
-            # `np.array` cannot copy it, and the part of one process is not the array that lax reduces.
+            # `np.array` cannot copy an array that spans processes, and lax reduces the whole array.
             self._reasons_not_compared[reduction] = "its array lies on several processes"
             return
         with self._lock:
@@ -96,7 +96,7 @@ class CheckedReplacer(ReductionReplacer):
                 self._first_calls[reduction] = (primitive, params, copies)
 
     def compare_copied_calls(self) -> None:
-        """Compare ours with lax on the arrays copied since the last call."""
+        """Compare our results with lax on the arrays copied since the last comparison."""
         jax.effects_barrier()
         for reduction in [key for key in self._first_calls if key not in self._comparisons]:
             primitive, params, args = self._first_calls[reduction]
@@ -109,7 +109,7 @@ class CheckedReplacer(ReductionReplacer):
         return any(comparison.differs for comparison in self._comparisons.values())
 
     def get_comparison(self, reduction: LaxReduction) -> Comparison:
-        """The comparison of a reduction, or the reason why there is none."""
+        """The comparison of a reduction, or a `Comparison` with the reason why there is none."""
         if reduction in self._comparisons:
             return self._comparisons[reduction]
         reason = self._reasons_not_compared.get(reduction, "it was traced and did not run")
@@ -151,7 +151,7 @@ def compare_with_lax(primitive: Any, params: dict[str, Any], x: Any, *init: Any)
     is_compared = np.asarray(jnp.isfinite(lax_y)) | (primitive is lax.reduce_window_sum_p)
     if lax_y.size and not is_compared.any():
         return Comparison("equal in value; the cotangent was not compared, for NaN or infinity")
-    # Between 1 and 2, so that overlapping cotangents do not cancel.
+    # Cotangents are between 1 and 2, so that the sums of overlapping cotangents do not cancel.
     random_dy = np.where(is_compared, np.random.default_rng(0).uniform(1.0, 2.0, lax_y.shape), 0.0)
     dy = jnp.asarray(random_dy, x.dtype)
     lax_dx = _run_jitted_vjp(_lax_only_replacer, reduce_window, wide_x, dy.astype(wide_x.dtype))
@@ -188,9 +188,9 @@ def _run_jitted_vjp(
 def _rounding_tolerance(
     dtype: Any, num_additions: int, sums_of_magnitudes: Any, result: Any
 ) -> Any:
-    """The allowed difference of sums; `sums_of_magnitudes` holds the sums of the absolute values of their terms.
+    """The allowed difference of two sums; `sums_of_magnitudes` holds the sums of the absolute values of the terms.
 
-    It is the rounding of the additions, and of the `result` to `dtype` if the additions use a wider dtype.
+    It covers the rounding of the additions, and of the `result` to `dtype` if the additions use a wider dtype.
     """
     sums_of_magnitudes, result = (
         np.abs(np.asarray(array, np.float64)) for array in (sums_of_magnitudes, result)

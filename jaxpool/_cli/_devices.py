@@ -26,7 +26,7 @@ from jaxpool._cli._mosaic import (
 
 TRAINING_STEPS = 30
 MIN_ACCURACY = 0.8
-GRADIENT_TOLERANCE = 1e-5  # of gradients, relative to the largest element
+GRADIENT_TOLERANCE = 1e-5  # allowed difference of gradients, relative to the largest element
 ROW_SHARDING = PartitionSpec(None, "rows")
 
 
@@ -80,7 +80,7 @@ def _make_cpu_mesh(num_devices: int) -> jax.sharding.Mesh:
 def _gradients_match_single_device(
     weights: Weights, image: jax.Array, labels: jax.Array, sharding_arguments: dict[str, Any]
 ) -> bool:
-    """Whether the gradient equals that on one device. Prints the memory and communication of its program."""
+    """Whether the sharded gradient equals the gradient on one device. Prints the program's memory and communication."""
     single_mesh = jax.make_mesh(
         (1,), ("rows",), (AxisType.Auto,), devices=sharding_arguments["mesh"].devices.flat[:1]
     )

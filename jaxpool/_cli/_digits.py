@@ -1,6 +1,6 @@
 """The demo's network and its data: scikit-learn's handwritten digits, 8x8 pixels each.
 
-Needs the `demo` extra; `demo.py` checks that before it imports this module.
+This module needs the `demo` extra. `demo.py` checks that the extra is installed before it imports this module.
 """
 
 import dataclasses
@@ -61,7 +61,7 @@ class Maxout(nnx.Module):
         self.second_linear = nnx.Linear(num_inputs, num_outputs, rngs=rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """`(B, size_in)` to `(B, size_out)`."""
+        """Map `(B, num_inputs)` to `(B, num_outputs)`."""
         return jaxpool.maximum(self.first_linear(x), self.second_linear(x))
 
 
@@ -123,14 +123,14 @@ def count_correct(network: Network, images: jax.Array, labels: jax.Array) -> jax
 
 @dataclasses.dataclass(frozen=True)
 class LossHistory:
-    """The loss at each of N training steps, `(N,)`, and the loss on the digits held out after some of them, `(M,)`."""
+    """The loss at each of N training steps, `(N,)`, and the held-out loss after M of these steps, `(M,)`."""
 
     losses: np.ndarray
     held_out_steps: np.ndarray
     held_out_losses: np.ndarray
 
     def moving_mean_losses(self, window_size: int) -> tuple[np.ndarray, np.ndarray]:
-        """Moving means over `window_size` losses, and the last step of each."""
+        """The last step of each window of `window_size` losses, and the mean of each window."""
         window_size = min(window_size, len(self.losses))
         means = np.convolve(self.losses, np.full(window_size, 1 / window_size), "valid")
         return np.arange(window_size, len(self.losses) + 1), means
@@ -141,7 +141,7 @@ class PictureArrays:
     """Arrays of the picture, for N digits: pixels `(N, 8, 8)`, labels `(N,)` and predictions `(N,)`.
 
     `max_pooled` is a 2x2 max pool of the image with stride 2, `(N, 4, 4)`. `selected_pixels` has the pixels that
-    receive its cotangent, and NaN for all others.
+    receive the cotangent of `max_pooled`, and NaN for all other pixels.
     """
 
     images: np.ndarray

@@ -1,7 +1,7 @@
-"""The `CotangentRoute` of any public function of an array, from its Jacobian; for the functions that `_route` lacks.
+"""The `CotangentRoute` of a public function that `_route` lacks, from the Jacobian of the function.
 
 The Jacobian shows the elements that each output depends on, so no function needs code of its own. Default arguments
-are those of its record (`jaxpool.testing.pools`).
+come from the record of the function (`jaxpool.testing.pools`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OPTION_OF_ARGUMENT = {
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FunctionCall:
-    """A call of a public function on one array, as an image (1, rows, columns, 1)."""
+    """A call of a public function on one array, reshaped to an image (1, rows, columns, 1)."""
 
     record: Any
     arguments: dict[str, Any]
@@ -47,12 +47,12 @@ class FunctionCall:
 
     @property
     def selects_elements(self) -> bool:
-        """Whether outputs are elements of the input rather than sums of them."""
+        """Whether outputs are elements of the input rather than sums of elements."""
         return not self.record.rounds(self.arguments)
 
     @property
     def prints_shares_as_fractions(self) -> bool:
-        """Whether shares are printed as fractions, such as 1/3."""
+        """Whether shares of a cotangent are printed as fractions, such as 1/3."""
         return not self.record.tolerance
 
     @property
@@ -60,7 +60,7 @@ class FunctionCall:
         """Whether outputs are bools, which have no gradient."""
         return bool(self.record.marks)
 
-    has_window = False  # `members` comes from the Jacobian, not from a window
+    has_window = False  # `input_masks` comes from the Jacobian, not from a window
 
     def as_dict(self) -> dict[str, Any]:
         """The settings for `--json`."""
@@ -98,17 +98,17 @@ class FunctionCall:
 
 
 def _image_source(value: Any) -> str:
-    """Source that reshapes x to the shape of images."""
+    """Python source that adds the channel axis, and the batch axis if `value` has one, to x."""
     return "x[None, ..., None]" if np.ndim(value) == 4 else "x[..., None]"
 
 
 def _other_arrays_source(values: Any) -> list[str]:
-    """Source of all arrays but the first, which is x."""
+    """Python source of all arrays except the first, which is x."""
     return [_as_source_code(array, f"x{n}") for n, array in enumerate(values[1:], 2)]
 
 
 def _as_source_code(value: Any, name: str) -> str:
-    """A value as Python source, with a large array as its name."""
+    """A value as Python source; a large array becomes `name`."""
     if hasattr(value, "dtype") and str(value.dtype).startswith("key"):
         return "jax.random.key(0)"
     if isinstance(value, np.ndarray):
@@ -128,7 +128,7 @@ def find_record(function_name: str) -> Any:
 def make_call(
     record: Any, array: np.ndarray, settings: dict[str, Any], set_options: list[str]
 ) -> FunctionCall:
-    """The call on an array; `set_options` holds the values of `--set`. Raises `UsageError` for unknown arguments."""
+    """The `FunctionCall` on `array`; `set_options` has the values of `--set`. Unknown arguments raise `UsageError`."""
     for name in settings:
         if not record.takes(name):
             raise UsageError(
@@ -164,7 +164,7 @@ def make_call(
 def cotangent_route_from_jacobian(
     call: FunctionCall, array: np.ndarray, dy: np.ndarray | None = None
 ) -> CotangentRoute:
-    """The value of the function on the array, and its Jacobian with one row per output."""
+    """The `CotangentRoute` of `call` on `array`; its shares are the Jacobian, with one row per output."""
     import jax
 
     record = call.record

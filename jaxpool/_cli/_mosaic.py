@@ -1,6 +1,6 @@
 """The demo on several devices: a mosaic of two photographs, and a network that segments it.
 
-Needs the `demo` extra; `demo.py` checks that first.
+This module needs the `demo` extra. `demo.py` checks first that the extra is installed.
 """
 
 import functools
@@ -26,9 +26,9 @@ Weights = dict[str, jax.Array]
 
 
 def make_mosaic(seed: int, *, held_out: bool) -> tuple[np.ndarray, np.ndarray]:
-    """An image `(1, SIZE, SIZE, 3)` from -1 to 1 of random pieces, and the photograph of each pixel, 0 or 1.
+    """An image `(1, MOSAIC_SIZE, MOSAIC_SIZE, 3)` of random pieces, from -1 to 1, and the photograph of each pixel.
 
-    The first row is in the middle of pieces, so that some pieces cross the border between devices.
+    The photograph is 0 or 1. The top edge cuts pieces in half, so that some pieces cross the border between devices.
     """
     photographs = np.stack(load_sample_images().images)
     border = int(photographs.shape[2] * TRAINING_FRACTION)
@@ -68,7 +68,7 @@ def _conv3x3(x: jax.Array, kernel: jax.Array) -> jax.Array:
 
 
 def logits(weights: Weights, x: jax.Array, sharding_arguments: dict[str, Any]) -> jax.Array:
-    """`(B, H, W, 3)` to `(B, H, W)`: two pools, an unpool of the second, and repetition to the size of the image.
+    """Map `(B, H, W, 3)` to `(B, H, W)` by two max pools, an unpool of the second, an average pool, and repetition.
 
     `sharding_arguments` holds the arguments `mesh` and `spec` of `jaxpool.sharded`.
     """

@@ -1,7 +1,7 @@
 """A hook that runs a function right after a module is imported, before its importer continues.
 
-`python -m jaxpool run` waits for the import of jax, so that a program may set environment variables that jax reads.
-If jaxpool itself imports jax, the function runs after the outermost import of jaxpool, because it needs its modules.
+`python -m jaxpool run` waits for the import of jax, so that a program may set environment variables that jax reads. If
+jaxpool itself imports jax, the function, which uses jaxpool, runs after the outermost import of jaxpool.
 """
 
 import importlib.abc
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def call_after_import(module_name: str, callback: Callable[[], None], outer_package: str) -> None:
-    """Call `callback` after the module `module_name` is imported, or now if it is imported already.
+    """Call `callback` after the module `module_name` is imported, or now if the module is imported already.
 
     If modules of the package `outer_package` are being imported at that time, the call waits for the outermost import.
     """
@@ -25,7 +25,7 @@ def call_after_import(module_name: str, callback: Callable[[], None], outer_pack
 
 
 class _ModuleImportWatcher(importlib.abc.MetaPathFinder):
-    """Finds modules by the next finders, and wraps the loaders of modules that it watches."""
+    """A finder of `sys.meta_path` that asks the finders after it, and wraps the loaders of the watched modules."""
 
     def __init__(self, module_name: str, callback: Callable[[], None], outer_prefix: str) -> None:
         self._module_name, self._callback, self._outer_prefix = module_name, callback, outer_prefix

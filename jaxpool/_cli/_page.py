@@ -22,13 +22,13 @@ PAGE_FILES = {
 }
 
 
-MAX_INITIAL_LINKS = 4000  # in a first view from Python; more would make the page large
+MAX_INITIAL_LINKS = 4000  # links between outputs and inputs; more would make the page large
 
 
 def html_page(route: CotangentRoute, dy: np.ndarray | None = None) -> str:
-    """HTML with the values of a route and the cotangent `dy` (None: all 1) as its first view.
+    """The HTML page of a route. The first view shows the route for the cotangent `dy`; None is 1 everywhere.
 
-    After the first change of a control `page/arithmetic.js` computes. Other functions have the first view only.
+    After a change of a control, `page/arithmetic.js` computes the pool. Other functions have only the first view.
     """
     settings = route.settings
     controls = settings if isinstance(settings, PoolSettings) else PoolSettings(op=settings.op)
@@ -50,7 +50,7 @@ def html_page(route: CotangentRoute, dy: np.ndarray | None = None) -> str:
 def _initial_view(route: CotangentRoute) -> dict[str, Any] | None:
     """The first view: values, and the inputs of each output as [flat position, share of the cotangent].
 
-    None if the page can compute the pool and these are too many.
+    None if the page can compute the pool and there are more than `MAX_INITIAL_LINKS` such inputs.
     """
     num_links = int(route.input_masks.sum())
     if route.settings.has_window and num_links > MAX_INITIAL_LINKS:

@@ -1,6 +1,6 @@
 """The demo's benchmark of pools against `jax.lax.reduce_window`, on real photographs.
 
-Needs the `demo` extra; `demo.py` checks that before it imports this module.
+This module needs the `demo` extra. `demo.py` checks that the extra is installed before it imports this module.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ PoolFunction = Callable[[jax.Array], jax.Array]
 
 @dataclasses.dataclass(frozen=True)
 class BenchmarkCase:
-    """A square window over the two spatial axes."""
+    """A pool with a square window over the two spatial axes."""
 
     pool_kind: str
     window_size: int
@@ -35,12 +35,12 @@ class BenchmarkCase:
         return f"{self.pool_kind} {self.window_size}x{self.window_size} stride {self.stride} {self.padding}"
 
     def jaxpool_pool(self, x: jax.Array) -> jax.Array:
-        """The pool by jaxpool."""
+        """The pool computed by jaxpool."""
         pool = jaxpool.max_pool if self.pool_kind == "max" else jaxpool.avg_pool
         return pool(x, (self.window_size,) * 2, (self.stride,) * 2, self.padding)
 
     def lax_pool(self, x: jax.Array) -> jax.Array:
-        """The same pool by `lax.reduce_window`, as layer libraries write it."""
+        """The pool computed by `lax.reduce_window`, as layer libraries do."""
         window, strides = (
             (1, self.window_size, self.window_size, 1),
             (1, self.stride, self.stride, 1),

@@ -1,6 +1,6 @@
-"""Selected elements and routes of cotangents of a pool of a small array, for each output.
+"""The selected inputs of each output of a pool of a small array, and the inputs that receive its cotangent.
 
-`explain` makes a `CotangentRoute`; `_route_text`, `_route_picture` and `_page` show it.
+`explain` creates a `CotangentRoute`; `_route_text`, `_route_picture` and `_page` show this route.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from jaxpool._geometry.window import Window, make_window
 
 IntPair = tuple[int, int]
 Position = tuple[int, ...]
-# Windowed ops over two axes, which the page computes too; `_jacobian.py` covers any other function.
+# Windowed ops over two axes, which the HTML page computes too; `_jacobian.py` covers any other function.
 ADAPTIVE_OPS = ("adaptive_max", "adaptive_avg")
-MORPHOLOGY_OPS = ("dilate", "erode")  # with a flat kernel
+MORPHOLOGY_OPS = ("dilate", "erode")  # with a kernel of zeros
 POOL_OPS = ("max", "min", "avg", "sum", "lp", "median", "rank", *ADAPTIVE_OPS)
 FUNCTION_OF_OP = {
     **{op: f"{op}_pool" for op in POOL_OPS},
@@ -52,12 +52,12 @@ class PoolSettings:
 
     @property
     def selects_elements(self) -> bool:
-        """Whether outputs are elements of the input rather than sums of them."""
+        """Whether outputs are elements of the input rather than sums of elements."""
         return self.op in SELECTING_OPS
 
     @property
     def prints_shares_as_fractions(self) -> bool:
-        """Whether shares are printed as fractions, such as 1/3."""
+        """Whether shares of a cotangent are printed as fractions, such as 1/3."""
         return self.op != "lp"
 
     def as_dict(self) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class PoolSettings:
 
     @property
     def positional_arguments(self) -> tuple[Any, ...]:
-        """The positional arguments of the function of `op` after x."""
+        """The positional arguments after x in a call of the function of `op`."""
         if self.op in ADAPTIVE_OPS:
             return (self.output_shape,)
         if self.op in MORPHOLOGY_OPS:
@@ -76,7 +76,7 @@ class PoolSettings:
 
     @property
     def keyword_arguments(self) -> dict[str, Any]:
-        """The keyword arguments of the function of `op`, without defaults."""
+        """The keyword arguments of the function of `op` that differ from their defaults, and `axes`."""
         names = [] if self.op in ADAPTIVE_OPS else ["window_dilation", "ceil_mode"]
         names += ["ties"] if self.op in SELECTING_OPS else []
         names += ["count_include_pad", "divisor"] if self.op == "avg" else []
@@ -133,8 +133,8 @@ class CotangentRoute:
     """A pool of x, with the inputs and the derivative of every output.
 
     `cotangent_shares[i, j]` holds the cotangent of x for a cotangent of 1 at output (i, j). `input_masks[i, j]` is True
-    for the inputs that the output reads, `windows[i, j]` for the elements of `array` in its window. For an unpool, x
-    holds the maxima of `array`, at `indices`, and y the unpooled array.
+    for the inputs that the output reads, `windows[i, j]` for the elements of `array` in its window. For `max_unpool`, x
+    holds the maxima of `array`, `indices` their positions, and y the unpooled array.
     """
 
     settings: Any  # `PoolSettings`, or the `FunctionCall` of `_jacobian.py`
@@ -279,8 +279,8 @@ def route_cotangents(
         y, vjp_fn = jax.vjp(pool_function, x)
         return y, vjp_fn(dy)[0]
 
-    # First the pool, then each window alone with a cotangent of 1. Elements outside the window are set to 0:
-    # a NaN there would make the cotangents of other windows NaN, even if their dy is 0.
+    # The batch holds the whole array, then each window alone with a cotangent of 1. Elements outside a window are 0: a
+    # NaN there would make the cotangents of other windows NaN, even if their dy is 0.
     flat_masks = input_masks.reshape(-1, *x.shape)
     xs = np.concatenate([x[None], np.where(flat_masks, x, 0)])
     dys = np.concatenate([dy[None], np.eye(dy.size, dtype=dy.dtype).reshape(-1, *output_shape)])

@@ -1,4 +1,4 @@
-"""A route as a matplotlib figure of windows, selected elements and cotangents, in the colours of routing.svg."""
+"""A `CotangentRoute` as a matplotlib figure of windows, selected elements and cotangents."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ CELL_COLOURS = ("#ffffff", "#ffd9a0", "#ffb454", "#ff9a1f", "#f27d00")
 
 
 def draw_figure(route: CotangentRoute) -> Figure:
-    """Values above, cotangents below; inputs on the left, outputs on the right."""
+    """The figure of a route: values above cotangents, and inputs to the left of outputs."""
     from matplotlib.figure import Figure
 
     rows = route.labelled_arrays()
-    # A panel needs room for its title.
+    # Panels are at least 5 cells wide, so that their titles fit.
     widths = [max(5, *(grid.values.shape[1] for grid in side)) for side in zip(*rows, strict=True)]
     heights = [max(grid.values.shape[0] for grid in row) for row in rows]
     width, height = (
@@ -45,7 +45,7 @@ def draw_figure(route: CotangentRoute) -> Figure:
 
 
 def _cell_darkness(route: CotangentRoute, grid: LabelledArray) -> np.ndarray:
-    """Darkness of each cell, from 0 to 1: by the number of windows that select it, or by its cotangent."""
+    """Darkness of each cell, from 0 to 1: by the number of windows that select the cell, or by its cotangent."""
     if grid.selected_mask is not None and route.settings.returns_mask:
         return grid.selected_mask.astype(float)
     if grid.selected_mask is not None:

@@ -1,4 +1,4 @@
-"""A route as text, with grids side by side and in colour if the terminal supports it, or as JSON."""
+"""A `CotangentRoute` as text, with grids side by side, and colours if the terminal supports them, or as JSON."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _join_side_by_side(
 def _format_cells(
     grid: LabelledArray, grids_of_column: tuple[LabelledArray, ...]
 ) -> list[list[str]]:
-    """The numbers of a grid at equal width; chosen numbers have a star, for which all grids of the side leave room."""
+    """The numbers of a grid at equal width. Selected numbers have a star; `grids_of_column` leave room for stars."""
     cells = [[format_number(value) for value in row] for row in grid.values.tolist()]
     if any(other_grid.selected_mask is not None for other_grid in grids_of_column):
         selected_mask = (
@@ -138,7 +138,7 @@ def _format_cells(
 def _grid_lines(
     grid: LabelledArray, cells: list[list[str]], width: int, columns: int, style_text: TextStyler
 ) -> LinesWithLengths:
-    """The lines of a grid and their lengths without styles, in blocks of columns if it is wider than `columns`."""
+    """The lines of a grid and their lengths without styles, in blocks if the grid is wider than `columns`."""
     block_size = max(1, (columns + 1) // (width + 1))
     lines = [(style_text(grid.title, BOLD), len(grid.title))]
     for start in range(0, len(cells[0]), block_size):

@@ -31,8 +31,8 @@ class Script:
     def run(self, on_script_end: Callable[[BaseException | None], None]) -> None:
         """Run the script as the main program of this process.
 
-        An exception of the script is printed, and raised again. `on_script_end` is called with it, or with None,
-        after the last line of the script, before Python waits for its threads.
+        An exception of the script is printed, and raised again. `on_script_end` is called with the exception, or with
+        None, after the last line of the script, before Python waits for threads.
         """
         exception: BaseException | None = None
         try:
@@ -53,9 +53,9 @@ class Script:
             raise exception
 
     def _load_code_and_main(self) -> tuple[Any, types.ModuleType]:
-        """The code, and the module `__main__` to run it in."""
+        """The code of the script, and the module `__main__` to run the code in."""
         main = types.ModuleType("__main__")
-        # The module `builtins`, as in Python's own `__main__`. `exec` would set its dictionary.
+        # Python's own `__main__` has the module `builtins` here. `exec` would set the dictionary of the module.
         main.__dict__["__builtins__"] = builtins
         if self._is_module:
             try:
@@ -127,7 +127,7 @@ def _find_package_main(package: str) -> tuple[importlib.machinery.ModuleSpec, An
 
 
 def _strip_runner_frames(traceback: types.TracebackType | None) -> types.TracebackType | None:
-    """The traceback without the frames before the program's first line."""
+    """The traceback without the frames of jaxpool and importlib that run the program."""
     while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(
         _FRAMES_BEFORE_PROGRAM
     ):

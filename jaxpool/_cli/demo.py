@@ -1,8 +1,8 @@
 """Train a small CNN on real handwritten digits, with pools and a maxout unit from jaxpool.
 
-After that, draw the pixels of a digit that receive the cotangent of a max pool, and time pools against jax.lax
-on photographs. The cotangent of an array is the derivative of the result with respect to each of its
-elements. The backward pass computes it.
+After that, draw the pixels of a digit that receive the cotangent of a max pool, and time pools against jax.lax on
+photographs. The cotangent of an array, which the backward pass computes, is the derivative of the result with respect
+to each element of the array.
 """
 
 import argparse
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 DEFAULT_STEPS = 600
 MIN_ACCURACY = 0.97
-# Steps between two losses of the held-out digits, and steps in a mean of the smoothed loss.
+# Training steps between two held-out losses, and in each moving mean of the training loss.
 STEPS_PER_HELD_OUT_LOSS = 20
 COLOURS = ("#ffd9a0", "#ffb454", "#ff9a1f", "#f27d00", "#8a4a00")
 PICTURE_NAME = "jaxpool_demo.png"

@@ -1,6 +1,6 @@
 """Show the elements that each window of a pool selects, and the route of its cotangent.
 
-Without options it explains a 2x2 max pool with strides 2 over a built-in 6x6
+Without options, explain a 2x2 max pool with strides 2 over a built-in 6x6
 array.
 
 A cotangent is the derivative of a loss with respect to an array. The backward
@@ -36,7 +36,7 @@ OPS_WITH_CEIL_MODE = (
 )  # take --ceil-mode
 WINDOWED_OPS = (*OPS_WITH_CEIL_MODE, "dilate", "erode")
 OPS = (*WINDOWED_OPS, "adaptive_max", "adaptive_avg")
-# The ops that take each option; `FIELD_OF_OPTION` has the field of `PoolSettings` if its name differs.
+# The ops that take each option; `FIELD_OF_OPTION` has the field of `PoolSettings` if the field has another name.
 OPS_OF_OPTION = {
     "window": WINDOWED_OPS,
     "stride": WINDOWED_OPS,
@@ -51,7 +51,7 @@ OPS_OF_OPTION = {
     "to": ("adaptive_max", "adaptive_avg"),
 }
 FIELD_OF_OPTION = {"stride": "strides", "dilation": "window_dilation", "to": "output_shape"}
-MAX_SIZE = 400  # limit of every size, as for the numbers of an array
+MAX_SIZE = 400  # limit of each size option, equal to the limit of numbers in an array
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -161,7 +161,7 @@ def _op_name(args: argparse.Namespace) -> str:
 
 
 def _other_function_record(args: argparse.Namespace) -> Any:
-    """The record of a public function that is not in `OPS`; None if it is."""
+    """The record of the public function that `--op` names; None if the function is in `OPS`."""
     if _op_name(args) in OPS:
         if args.set:
             raise UsageError(

@@ -1,6 +1,6 @@
 """Show versions, the backend and its devices, and how each function is differentiated.
 
-With --plan CALL it shows how each pool of a call is computed on each platform, and what is saved for the backward pass,
+With --plan CALL, show how each pool of a call is computed on each platform, and what is saved for the backward pass,
 like jaxpool.plan_of. An array is written as its dtype and shape. CALL may name a function of your own module:
 
   --plan "max_pool(float32[8,40,40,128], (13, 13), padding='SAME')"

@@ -3,10 +3,10 @@
   python -m jaxpool run train.py --epochs 3        as python train.py --epochs 3
   python -m jaxpool run -m package.train           as python -m package.train
 
-Reductions are taken over in all threads, from the first line of the script on. The documentation of jaxpool.accelerate
-lists the reductions that stay with lax. Arguments, paths, exit status and tracebacks are the same as with python. The
-command ends with a summary on standard error. Its own options come before the script. With JAXPOOL_DISABLE=1 in the
-environment it replaces nothing.
+jaxpool computes the reductions of all threads. The documentation of jaxpool.accelerate lists the reductions that stay
+with lax. Arguments, paths, exit status and tracebacks are the same as with python. The command ends with a summary on
+standard error. Options of the command come before the script. With JAXPOOL_DISABLE=1 in the environment, no reduction
+is replaced.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("script", metavar="SCRIPT", help="a file, or after -m a module")
     arguments = parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    arguments.required = False  # error messages do not ask for them
+    arguments.required = False  # so that error messages do not ask for arguments
 
 
 def run(args: argparse.Namespace) -> Callable[[], int]:
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> Callable[[], int]:
 
 
 class _ReductionsReport:
-    """The reductions of a process, and the summary and report of them at its end."""
+    """Collects the reductions of a process, and writes the summary and the report when the process ends."""
 
     def __init__(self, script_name: str, compare_with_lax: bool) -> None:
         self._script_name, self._compares_with_lax = script_name, compare_with_lax
@@ -77,12 +77,12 @@ class _ReductionsReport:
         self._why_nothing_replaced = "jax was not imported"
 
     def start_replacing(self) -> None:
-        """Start to replace reductions; called after jax is imported, and jaxpool if it imports jax."""
+        """Start to replace reductions. Called after the import of jax, or of jaxpool if jaxpool imports jax."""
         try:
             from jaxpool._accelerate import bind
             from jaxpool._cli._checked_replacer import CheckedReplacer
         except Exception as error:
-            # For example a jax that is too old for jaxpool. The program itself may run with it.
+            # For example, jax is too old for jaxpool. The program itself may run with such a jax.
             self._why_nothing_replaced = f"{type(error).__name__}: {error}"
             return
         if bind.is_disabled_by_environment():
@@ -91,7 +91,7 @@ class _ReductionsReport:
         replacer_class = CheckedReplacer if self._compares_with_lax else bind.ReductionReplacer
         self._replacer = replacer_class(self._reductions.append)
         if self._compares_with_lax:
-            # For threads that outlive the last line. jax registered its cleanup earlier, so it runs later.
+            # For threads that outlive the script. jax registered its own cleanup earlier, so that runs later.
             atexit.register(self._replacer.compare_copied_calls)
         bind.replace_process_wide(self._replacer)
 

@@ -1,7 +1,7 @@
 """Drop-in replacements for the pools of other libraries, one module per library.
 
 The modules are `flax`, `haiku`, `equinox`, `scipy`, `torch` and `torchvision`. Each function takes the arguments of its
-original and returns the same values and gradients, except for differences in its docstring. Import a module by name:
+original and returns the same values and gradients, except for differences in the docstring. Import a module by name:
 
     from jaxpool.compat import flax as pooling  # in place of flax.linen
 
@@ -9,8 +9,8 @@ The attribute `jaxpool.compat.torch` also works, and imports the module on first
 the modules. `flax`, `haiku` and `equinox` need the library of their name and run its functions and layers
 (`_originals`), so arguments, conventions and error messages are those of the library.
 
-`scipy`, `torch` and `torchvision` need no other library. They implement names, defaults, axis orders and argument
-checks. The ops of `_ops` and the public functions compute the results.
+`scipy`, `torch` and `torchvision` need no other library. These modules implement names, defaults, axis orders and
+argument checks. Ops of `_ops` and public functions compute the results.
 """
 
 import importlib

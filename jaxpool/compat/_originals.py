@@ -33,7 +33,7 @@ DivisorRule = Literal["not", "counted", "real"]
 
 @contextlib.contextmanager
 def name_missing_extra_in_error(library: str, extra_name: str) -> Iterator[None]:
-    """Name the extra to install if `library`, which `compat.<name>` imports, is missing."""
+    """If `library` is missing, raise an error that names the pip extra to install."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -56,7 +56,7 @@ def call_accelerated(original_function: Callable[..., Any], *args: Any) -> Array
 def pool_or_call_accelerated(
     original_pool: Callable[..., Any], x: Any, *args: Any, divisor_rule: DivisorRule = "not"
 ) -> Array:
-    """`original_pool(x, *args)` by one op or under `accelerate`. `divisor_rule` divides sums as in `SumPool`."""
+    """`original_pool(x, *args)` by one op or under `accelerate`. `divisor_rule` is the divisor of sums in `SumPool`."""
     y = pool_with_one_op(original_pool, x, *args, divisor_rule=divisor_rule)
     return call_accelerated(original_pool, x, *args) if y is None else y
 
@@ -68,10 +68,10 @@ def pool_with_one_op(
     divisor_rule: DivisorRule = "not",
     channels_moved_last: bool = False,
 ) -> Array | None:
-    """`pool_or_call_accelerated` by one op, or None if one op does not compute all of `original_pool`.
+    """`original_pool(x, *args)` computed by one op; None if no single op computes the whole pool.
 
-    An original may add leading axes to x and remove them from the result. With `channels_moved_last`, it moves the
-    first axis to the end and adds one leading axis, so the pooled axes keep the numbers that they have in x.
+    An original pool may add leading axes to x and remove them from the result. With `channels_moved_last`, the original
+    moves the first axis to the end and adds a leading axis: pooled axes keep their numbers.
     """
     if not isinstance(x, (jax.Array, np.ndarray)):
         return None

@@ -51,7 +51,7 @@ def add_axis_of_size_1(arguments: dict[str, Any], ndim: int) -> dict[str, Any]:
 
 
 def check_cval_fits_dtype(cval: Any, dtype: Any) -> None:
-    """Raise unless an integer or bool `dtype` can represent `cval`. SciPy would compare it in float64."""
+    """Raise unless an integer or bool `dtype` can represent `cval`. SciPy compares `cval` in float64."""
     if jnp.issubdtype(dtype, jnp.floating):
         return
     low, high = (0, 1) if dtype == np.bool_ else (jnp.iinfo(dtype).min, jnp.iinfo(dtype).max)
@@ -61,9 +61,9 @@ def check_cval_fits_dtype(cval: Any, dtype: Any) -> None:
 
 
 def output_dtype(output: Any, x: Array) -> np.dtype:
-    """The dtype of the result."""
+    """The dtype that the argument `output` names; None is the dtype of x."""
     rule, hint = "a dtype or None: arrays do not change", "Use the result."
-    # NumPy would use the dtype of an array or a number.
+    # An array or a number is refused: NumPy would take its dtype.
     dtype, is_dtype = x.dtype, not is_array(output)
     if is_dtype and output is not None:
         try:
@@ -78,7 +78,7 @@ def output_dtype(output: Any, x: Array) -> np.dtype:
 
 
 def as_numeric_array(arg_name: str, value: Any) -> Array:
-    """An array of numbers, or a list of them."""
+    """`value`, an array of numbers or a list of numbers, as a jax array."""
     if is_tuple_or_list(value):
         # NumPy cannot convert traced numbers. `as_real_array` raises for invalid entries.
         with contextlib.suppress(Exception):
@@ -111,7 +111,7 @@ def cast_with_wraparound(y: Array, dtype: np.dtype) -> Array:
 
 
 def cast_preserves_order(source_dtype: np.dtype, target_dtype: np.dtype) -> bool:
-    """Whether a cast from `source_dtype` to `target_dtype` never makes a larger number the smaller one."""
+    """Whether a cast from `source_dtype` to `target_dtype` never reverses the order of two numbers."""
     if is_float(target_dtype) or source_dtype == target_dtype:
         return True
     return not is_float(source_dtype) and np.can_cast(source_dtype, target_dtype)

@@ -188,10 +188,10 @@ class Filter:
         return part.shape, np.flatnonzero(part)
 
     def _axes_and_origins(self, origins: Sequence[int]) -> list[tuple[int, int]]:
-        """The axes of the window and their origins.
+        """The axes of the window, each with its origin.
 
-        SciPy filters separable windows axis by axis. Other windows follow the axes in ascending order. If they cover
-        all axes, their origins follow that order too.
+        SciPy filters separable windows axis by axis. Other windows follow the axes in ascending order. If such a window
+        covers all axes, its origins follow the ascending order too.
         """
         if not self.separable and len(self.axes) == self.x.ndim:
             return [*enumerate(origins)]
@@ -199,7 +199,7 @@ class Filter:
         return axes_and_origins if self.separable else sorted(axes_and_origins)
 
     def _check_window_sizes(self, arg_name: str, sizes: Sequence[int]) -> None:
-        """Raise for windows of over `MAX_WINDOW_ELEMENTS` elements, or over `MAX_BORDER_REPEATS` times the input."""
+        """Raise for windows of over `MAX_WINDOW_ELEMENTS` elements, or longer than `MAX_BORDER_REPEATS` inputs."""
         spans = [self.x.shape[axis] or width for axis, width in zip(self.axes, sizes, strict=True)]
         too_long = max(sizes) > MAX_BORDER_REPEATS * min(spans) and any(
             width > MAX_BORDER_REPEATS * size
@@ -232,7 +232,7 @@ class Filter:
         axes_and_origins: Sequence[tuple[int, int]],
         *xs: Array,
     ) -> Array:
-        """`pool` with the op `make_op(window)`, for a window of `window_shape` along `axes_and_origins`."""
+        """Run `pool` with the op `make_op(window)`, for a window of `window_shape` along `axes_and_origins`."""
         padding = []
         for size, (_, origin) in zip(window_shape, axes_and_origins, strict=True):
             low = size // 2 + origin
@@ -293,7 +293,7 @@ class Filter:
         taps: np.ndarray,
         kernel: Array | None,
     ) -> Array:
-        """The dilation, which reflects the window, or the erosion."""
+        """The dilation (`kind` is "max"), which reflects the window, or the erosion ("min")."""
         origins = self.origins
         if kind == "max":
             self.origins = tuple(

@@ -17,7 +17,7 @@ from jaxpool._kernels.dtypes import Kind, is_float
 
 @dataclasses.dataclass(frozen=True)
 class IntegerMorphology:
-    """The maximum or minimum over the `taps` of each window of the element plus the number of a structure."""
+    """The maximum or minimum of element plus structure number, over the flat window indices `taps` of each window."""
 
     window: Window
     taps: tuple[int, ...]
@@ -28,7 +28,7 @@ def apply_integer_morphology(op: IntegerMorphology, x: Array, structure_rows: Ar
     """The result of `op` for integers x, in the dtype of `structure_rows` from `addends_of_structure`.
 
     All sums except the first are sums of x and truncated structure numbers, and wrap around in the dtype of x. The
-    first sum is truncated after the addition. It may exceed the dtype of x, and wraps in the cast of the result.
+    first sum is truncated after the addition, may exceed the dtype of x, and wraps around when the result is cast.
     """
 
     def tap_sum(row: int, tap: int, dtype: Any) -> Array:
@@ -43,9 +43,9 @@ def apply_integer_morphology(op: IntegerMorphology, x: Array, structure_rows: Ar
 
 
 def addends_of_structure(structure: Any, first_tap: int, kind: Kind, x: Array) -> Array:
-    """The truncated number to add at each tap, then the number at tap `first_tap` rounded down, and whether it changed.
+    """The truncated structure numbers, the number at index `first_tap` rounded down, and whether rounding changed it.
 
-    The entries are along a first axis in front of the axes of x, in int32 or a wider dtype of x.
+    The entries are along a new first axis in front of the axes of x, in int32 or in the dtype of x if it is wider.
     """
     dtype = np.dtype(np.int32) if x.dtype.itemsize < 4 else x.dtype
     xp: Any = np if isinstance(structure, (tuple, list, np.ndarray)) else jnp

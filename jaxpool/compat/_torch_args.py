@@ -130,7 +130,7 @@ def make_torch_window(
 ) -> Window:
     """The windows of a pool over the last `num_spatial_dims` axes of x.
 
-    With a dilation, a window may contain only padding. Its maximum is the lowest value, as in PyTorch.
+    With a dilation, a window may contain only padding. The maximum of such a window is the lowest value, as in PyTorch.
     """
     window_sizes = ints_per_spatial_dim("kernel_size", kernel_size, num_spatial_dims)
     is_unset = stride is None or (is_tuple_or_list(stride) and not stride)

@@ -21,7 +21,7 @@ def _dtype_category(dtype: np.dtype) -> int:
 
 
 def _common_dtype(input: Array, other: Array) -> Any:
-    """The common dtype. An array without axes counts only if its kind is higher (bool, integer, float).
+    """The dtype of the result. An array without axes counts only if its kind (bool < integer < float) is higher.
 
     The rule is PyTorch's, and does not depend on `jax_numpy_dtype_promotion`.
     """

@@ -65,7 +65,7 @@ def _check_windows_fit(
 
 
 def _random_samples_or_draw(x: Array, num_spatial_dims: int, samples: Any, key: Any) -> Array:
-    """The random numbers `(N, C, rank)` that determine the positions of the windows."""
+    """The random numbers `(N, C, num_spatial_dims)` that determine the positions of the windows."""
     batch = 1 if x.ndim == num_spatial_dims + 1 else x.shape[0]
     channels = x.shape[x.ndim - num_spatial_dims - 1]
     if samples is None:
@@ -84,7 +84,7 @@ def _random_samples_or_draw(x: Array, num_spatial_dims: int, samples: Any, key: 
     fits = samples.ndim == 3 and samples.shape[1:] == (channels, num_spatial_dims)
     if not fits or samples.shape[0] < batch:
         raise ArgumentError("_random_samples", rule, samples.shape, hint, attribute="shape")
-    return lax.stop_gradient(samples[:batch])  # PyTorch has no gradient for them either
+    return lax.stop_gradient(samples[:batch])  # PyTorch has no gradient for samples either
 
 
 _FRACTIONAL_MAX_POOL_DOC = """\

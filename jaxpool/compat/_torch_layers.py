@@ -48,7 +48,7 @@ class Layer:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class MaxPool(Layer):
-    """Arguments of max pools."""
+    """Base class of max pooling layers, with their arguments."""
 
     kernel_size: IntOrInts
     stride: IntOrInts | None = None
@@ -72,7 +72,7 @@ class MaxPool(Layer):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class AvgPool(Layer):
-    """Arguments of average pools along one axis."""
+    """Base class of average pooling layers, with the arguments of layers with one pooled axis."""
 
     kernel_size: IntOrInts
     stride: IntOrInts | None = None
@@ -98,14 +98,14 @@ class AvgPool(Layer):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class AvgPoolWithDivisor(AvgPool):
-    """Arguments of average pools along two or three axes."""
+    """Base class of average pooling layers with two or three pooled axes."""
 
     divisor_override: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class LPPool(Layer):
-    """Arguments of Lp pools."""
+    """Base class of Lp pooling layers, with their arguments."""
 
     norm_type: float
     kernel_size: IntOrInts
@@ -123,7 +123,7 @@ class LPPool(Layer):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class AdaptiveMaxPool(Layer):
-    """Arguments of adaptive max pools."""
+    """Base class of adaptive max pooling layers, with their arguments."""
 
     output_size: OutputSizes
     return_indices: bool = False
@@ -137,7 +137,7 @@ class AdaptiveMaxPool(Layer):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class AdaptiveAvgPool(Layer):
-    """Arguments of adaptive average pools."""
+    """Base class of adaptive average pooling layers, with their arguments."""
 
     output_size: OutputSizes
     repr_fields = ("output_size",)
@@ -150,7 +150,7 @@ class AdaptiveAvgPool(Layer):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class MaxUnpool(Layer):
-    """Arguments of max unpooling."""
+    """Base class of max unpooling layers, with their arguments."""
 
     kernel_size: IntOrInts
     stride: IntOrInts | None = None
@@ -173,7 +173,7 @@ class MaxUnpool(Layer):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class FractionalMaxPool(Layer):
-    """Arguments of fractional max pools."""
+    """Base class of fractional max pooling layers, with their arguments."""
 
     kernel_size: IntOrInts
     output_size: IntOrInts | None = None

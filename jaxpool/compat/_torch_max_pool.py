@@ -76,7 +76,7 @@ def _max_pool(
 
 
 def torch_max_pool(x: Array, window: Window) -> Array:
-    """The largest element of each window. As in PyTorch, the first tied element or the last NaN is selected."""
+    """The largest element of each window. The first tied element or the last NaN is selected, as in PyTorch."""
     return apply_by_type(SelectPool(window, "max", "last_nan"), x)
 
 

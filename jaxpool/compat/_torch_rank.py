@@ -34,7 +34,7 @@ def _docstring_placeholders(function_name: str, num_spatial_dims: int) -> dict[s
         "sizes": "an int, or one per axis"
         if num_spatial_dims > 1
         else "an int, alone or in a tuple",
-        # For the examples: a window of two elements along the last axis, a shape with one long axis, and two shapes.
+        # For docstring examples: a window of two elements, a shape with one long axis, input and output shapes.
         "window": f"({leading_ones}, 2)" if num_spatial_dims > 1 else "2",
         "row": f"(1, {leading_ones}, -1)" if num_spatial_dims > 1 else "(1, -1)",
         "large": str((1, *(8,) * num_spatial_dims)),

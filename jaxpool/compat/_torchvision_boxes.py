@@ -33,7 +33,7 @@ def convert_arguments(
     *,
     channels_per_cell: bool = False,
 ) -> tuple[Array, Array, Array, tuple[int, ...], float]:
-    """The images with channels last, boxes (y0, x0, y1, x1), the image index of each box, the cells, and the scale."""
+    """Images, channels last, boxes (y0, x0, y1, x1), the image index of each box, the cell counts, and the scale."""
     full_name = f"compat.torchvision.{function_name}"
     with name_function_in_errors(full_name):
         x = as_array(input, "input")
@@ -79,7 +79,7 @@ def convert_arguments(
 
 
 def _check_image_indices(image_indices: Array, num_images: int) -> None:
-    """Raise if the image index of a box is known and not below `num_images`."""
+    """Raise if the image index of a box is concrete and not from 0 to `num_images - 1`."""
     if isinstance(image_indices, jax.core.Tracer):
         return
     concrete_indices = np.asarray(image_indices)

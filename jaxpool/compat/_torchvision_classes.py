@@ -28,7 +28,7 @@ from jaxpool.compat._torchvision_boxes import (
 
 @dataclasses.dataclass(frozen=True)
 class RoIAlign:
-    """`roi_align` with its arguments, as `torchvision.ops.RoIAlign`: called with input and boxes."""
+    """`roi_align` with fixed arguments, called with input and boxes, as `torchvision.ops.RoIAlign`."""
 
     output_size: OutputSize
     spatial_scale: float
@@ -42,7 +42,7 @@ class RoIAlign:
 
 @dataclasses.dataclass(frozen=True)
 class RoIPool:
-    """`roi_pool` with its arguments, as `torchvision.ops.RoIPool`: called with input and boxes."""
+    """`roi_pool` with fixed arguments, called with input and boxes, as `torchvision.ops.RoIPool`."""
 
     output_size: OutputSize
     spatial_scale: float
@@ -54,7 +54,7 @@ class RoIPool:
 
 @dataclasses.dataclass(frozen=True)
 class PSRoIAlign:
-    """`ps_roi_align` with its arguments, as `torchvision.ops.PSRoIAlign`: called with input and boxes."""
+    """`ps_roi_align` with fixed arguments, called with input and boxes, as `torchvision.ops.PSRoIAlign`."""
 
     output_size: OutputSize
     spatial_scale: float
@@ -67,7 +67,7 @@ class PSRoIAlign:
 
 @dataclasses.dataclass(frozen=True)
 class PSRoIPool:
-    """`ps_roi_pool` with its arguments, as `torchvision.ops.PSRoIPool`: called with input and boxes."""
+    """`ps_roi_pool` with fixed arguments, called with input and boxes, as `torchvision.ops.PSRoIPool`."""
 
     output_size: OutputSize
     spatial_scale: float
@@ -114,7 +114,7 @@ class MultiScaleRoIAlign:
                 raise ArgumentError("featmap_names", rule, self.featmap_names, "Name them.")
         args = [convert_arguments(name, level, boxes, self.output_size, 1.0) for level in features]
         max_height = max(shape[0] for shape in image_shapes)
-        # A level is the exponent of its scale, rounded as in torchvision.
+        # Level n has the scale 2**-n; n is rounded as in torchvision.
         levels = [round(-math.log2(level.shape[-2] / max_height)) for level in features]
         _, corners, image_indices, num_cells, _ = args[0]
         samples, xs = samples_per_cell(name, self.sampling_ratio), [n[0] for n in args]

@@ -1,8 +1,8 @@
 """Find the windowed reduction that a pool of another library binds, by tracing the pool.
 
 The pool runs under `jax.eval_shape`, so that it checks its arguments and raises its own messages, and nothing is
-computed. A `ReductionReplacer` records the reductions that are bound. The result is the kind and window of the first,
-and the type of the pool's result. It is cached for each pool, type of array and set of arguments.
+computed. A `ReductionReplacer` records the reductions that are bound. The result is the kind and window of the first
+reduction, and the type of the pool's output. Results are cached for each pool, type of array and set of arguments.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class TracedReduction:
 
 
 class _ReductionRecorder(ReductionReplacer):
-    """Record the reductions that are bound, and leave all of them to lax.
+    """Records the reductions that a pool binds, and leaves all of them to lax.
 
     The record is None for a reduction that our windows do not cover, or that has an explicit initial value.
     """
@@ -61,7 +61,7 @@ _thread_record: Any = threading.local()
 def trace_first_reduction(
     function: Callable[..., Any], x: Array, *args: Any
 ) -> TracedReduction | None:
-    """The first windowed reduction that `function(x, *args)` binds; None if our pools cannot compute the first.
+    """The first windowed reduction that `function(x, *args)` binds; None if our pools cannot compute this reduction.
 
     A function is traced once for the same type of x and the same arguments, so its warnings appear once too.
     """

@@ -1,7 +1,7 @@
 """The pooling layers of `equinox.nn`, computed by jaxpool's kernels.
 
 Each class is a subclass of its original, with the same arguments, fields and pytree, and its own `__call__`. Windowed
-pools run the originals, so conventions and error messages are Equinox's.
+pools call the original layers, so conventions and error messages are Equinox's.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ _OriginalPool = eqx.nn.Pool  # bound at import, because a program may replace it
 
 
 def _call_original_pool(x: Array, *args: Any) -> Array:
-    """`equinox.nn.Pool`, which pools channels last."""
+    """Run `equinox.nn.Pool`, which moves channels to the last axis and then pools."""
     y: Array = _OriginalPool(*args)(x)
     return y
 
@@ -204,7 +204,7 @@ class AdaptivePool(eqx.nn.AdaptivePool):
 
 
 def _pool_axis(x: Array, axis: int, num_windows: int, operation: Any) -> Array:
-    """`num_windows` windows along `axis`, longer windows first."""
+    """Pool x with `num_windows` windows along `axis`; the longer windows come first."""
     if operation is jnp.mean:
         x = x.astype(jax.eval_shape(jnp.mean, x).dtype)
     width, num_longer = divmod(x.shape[axis], num_windows)

@@ -1,6 +1,6 @@
 """The pooling functions of `flax.linen` and `flax.nnx`, computed by jaxpool's kernels.
 
-They run the originals, so `flax` must be installed. Arguments, conventions and error messages are Flax's.
+These functions call the originals, so `flax` must be installed. Arguments, conventions and error messages are Flax's.
 """
 
 from __future__ import annotations

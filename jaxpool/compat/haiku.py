@@ -1,6 +1,6 @@
 """The pooling functions and modules of Haiku, computed by jaxpool's kernels.
 
-They run the originals, so `dm-haiku` must be installed. Arguments, conventions and error messages are Haiku's.
+These pools call the originals, so `dm-haiku` must be installed. Arguments, conventions and error messages are Haiku's.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """The order and uniform filters and the grey morphology of `scipy.ndimage`, on jax arrays and without SciPy.
 
 Arguments, defaults, borders, origins and values are SciPy's. All functions work under `jit`, `vmap` and both modes of
-differentiation. The first of tied elements gets the cotangent. If it is beyond the border, the cotangent goes to the
-array element that it repeats.
+differentiation. The first of tied elements gets the cotangent. If the selected element is beyond the border, the
+cotangent goes to the array element that the border repeats.
 
 Differences from SciPy: `output` is a dtype or None, because jax arrays are immutable. Wrong arguments raise `TypeError`
 or `ValueError`. NaN ranks above every number, but the minimum of a window without footprint zeros is NaN too. Integers
-keep the width they have in jax. `cval` is cast to their dtype, which must represent it, and so must a narrower integer
-`output`. A mean of more than 46340 int32 or uint16, or more than 65535 int16 or uint32 along an axis raises. A rank
-filter uses its footprint for arrays of one axis too.
+keep the width they have in jax. For integers, the dtype of input and a narrower integer `output` must be able to
+represent `cval`. A mean of more than 46340 int32 or uint16, or more than 65535 int16 or uint32 along an axis raises. A
+rank filter uses its footprint for arrays of one axis too.
 
 Sums of integers with a structure wrap around in the dtype of input, as in SciPy. The sum at the first element of a
 window does not wrap before the comparison, except for 32 and 64 bits, where C leaves the result undefined. Bools are

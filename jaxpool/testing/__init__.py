@@ -1,8 +1,8 @@
 """Test tools for pooling functions: records, a NumPy oracle, assertions and hypothesis strategies.
 
-`pools()` returns the record of each public function: valid calls, the expected results (the oracle) and a twin in
-plain jax.numpy. The strategies need hypothesis, which the extra `testing` installs (`pip install jaxpool[testing]`).
-All other tools need only jax and NumPy. `import jaxpool` does not import this package.
+`pools()` returns the record of each public function: valid calls, the expected results (the oracle) and the equivalent
+jax.numpy code (the twin). The strategies need hypothesis, which the extra `testing` installs (`pip install
+jaxpool[testing]`). All other tools need only jax and NumPy. `import jaxpool` does not import this package.
 
 The oracle shares neither kernels nor window geometry with the library. It computes window positions from the
 definitions in `docs/conventions.md` and loops over NumPy arrays. Helpers of the repository's tests are in `tests/`.

@@ -1,6 +1,6 @@
 """Test cases: `Call` for any public function, `PoolCase` for windowed pools with one field per argument.
 
-The strategies draw them, and `assert_pool_matches` compares a function with the oracle on them.
+Hypothesis strategies draw test cases, and `assert_pool_matches` compares a function with the oracle on a test case.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class PoolCase:
         return arguments
 
     def window(self) -> Windows:
-        """The windows: shapes, and the position of each tap."""
+        """The windows of the case, with the positions of the elements of each window."""
         return sliding_windows(self.x.shape, **self.geometry())
 
     def answer(self) -> Answer:

@@ -1,7 +1,7 @@
 """Building blocks of the twins of `pools()`: the elements of each window along a new last axis, and its reductions.
 
-A twin is a pool in plain jax.numpy without custom derivatives, so it can be differentiated in every mode and to
-every order. Its derivative is correct if no elements of a window tie. Twins are slow and expect finite floats.
+A twin is plain jax.numpy code, so every mode and order of differentiation works. A twin expects finite floats, and its
+derivative is correct without ties. A tap is an index in a window, and exists if it is inside the array.
 """
 
 from __future__ import annotations

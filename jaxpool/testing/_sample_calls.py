@@ -63,7 +63,7 @@ def _usual_boxes(pool: Any, images: Any, earlier_arguments: Mapping[str, Any]) -
 
 
 def _usual_batch_indices(pool: Any, images: Any, earlier_arguments: Mapping[str, Any]) -> Any:
-    # A single image, or one list of boxes per image.
+    # `batch_indices` is not needed for a single image, or for one list of boxes per image.
     if images.ndim == 3 or np.ndim(earlier_arguments["boxes"]) == 3:
         return OMIT_ARGUMENT
     # A symbolic batch size is at least 1.

@@ -1,7 +1,7 @@
 """Positions of the windows of a pool, from the definitions in `docs/conventions.md` ("Positions of the windows").
 
-The oracle and the twins use these positions. This module imports nothing from the library, so an error in the
-library's geometry shows up as a difference. It expects the arguments of a valid call and does not check them.
+The oracle and the twins use these positions. This module imports nothing from the library, so an error in the library's
+geometry shows as a difference. A tap is a position that a window reads, in x or in padding.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def adaptive_windows(shape: Sequence[int], output_shape: Any, axes: Any) -> Wind
 
 
 def fractional_windows(sample: Any, size: int, window_size: int, num_windows: int) -> list[range]:
-    """The windows of the fractional pools along an axis, for a random number in [0, 1), computed in its type."""
+    """The windows of fractional pools along an axis, computed in the type of `sample`, a random number in [0, 1)."""
     float_type = type(sample)
     alpha = float_type(size - window_size) / float_type(max(1, num_windows - 1))
     starts = [

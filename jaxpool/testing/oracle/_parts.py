@@ -38,7 +38,7 @@ ExtremumFunction = Callable[[list[Any]], Any]
 
 
 def extremum_reducer(best_of: Callable[[list[Any]], Any], ties: Ties) -> Reducer:
-    """The best value, or NaN if the window contains one. `ties` selects which of the tied elements get shares."""
+    """A rule: the best value, or NaN if the window has a NaN. `ties` selects which of the tied elements get shares."""
 
     def reducer(values: list[Any]) -> tuple[Any, list[float]]:
         nan_indices = [i for i, value in enumerate(values) if value != value]
@@ -58,7 +58,7 @@ def extremum_reducer(best_of: Callable[[list[Any]], Any], ties: Ties) -> Reducer
 
 
 def rank_reducer(rank: int | str, ties: Ties) -> Reducer:
-    """The value at a rank, or a median: "lower", "higher" or "midpoint" of the two middle values. NaN ranks last.
+    """A rule: the value at `rank`, or the "lower", "higher" or "midpoint" median of the window. NaN ranks last.
 
     `ties` selects among equal elements as in `extremum_reducer`. If the window has too few values, the result is 0.
     """
@@ -230,7 +230,7 @@ def apply_reducer_to_windows(
     dtype: Any = None,
     where: Any = None,
 ) -> Answer:
-    """Apply `reducer_of_output(output)` to the same windows in every lane."""
+    """Apply `reducer_of_output(output)` to the elements of each window of x that are True in `where`."""
     taps = windows.element_positions
     return apply_reducer(
         x, windows.axes, windows.output_shape, lambda lane: taps, reducer_of_output, dtype, where

@@ -18,7 +18,7 @@ __all__ = ["blur_pool", "max_blur_pool"]
 
 
 def _reflected_positions(windows: Windows) -> WindowPositions:
-    """The element at each tap of each window. The array is reflected without repeating its end elements."""
+    """The input position of each window element. The array is reflected without repeating its end elements."""
 
     def reflect(position: int, size: int) -> int:
         position = abs(position) % max(1, 2 * size - 2)
@@ -31,7 +31,7 @@ def _reflected_positions(windows: Windows) -> WindowPositions:
 
 
 def _binomial_weights(windows: Windows) -> np.ndarray:
-    """The weight of each tap, in row-major order."""
+    """The binomial weight of each element of a window, in row-major order."""
     weights = np.ones(1)
     for n in windows.window_shape:
         axis_weights = [math.comb(n - 1, tap) / 2 ** (n - 1) for tap in range(n)]

@@ -1,4 +1,4 @@
-"""Expected results of the pools with a key. The oracle draws the same random numbers from the key as the pool."""
+"""Oracle of the pools with a PRNG key. The oracle draws the same random numbers from the key as the pool."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _random_dtype(x: Any) -> Any:
 
 
 def _uniform_samples(key: Any, x: Any, axes: Sequence[int]) -> Any:
-    """A number in [0, 1) for each pooled axis of each lane."""
+    """A random number in [0, 1) for each pooled axis, at each position along the other axes."""
     lane_shape = [1 if axis in axes else size for axis, size in enumerate(x.shape)]
     return jax.random.uniform(key, (len(axes), *lane_shape), _random_dtype(x))
 
@@ -117,9 +117,9 @@ def _uniform_per_window(key: Any, x: Any, windows: Windows) -> Any:
 
 
 def _sampling_reducer(uniform_sample: Any) -> Reducer:
-    """The first element at which the cumulative weight exceeds the fraction `uniform_sample` of the total weight.
+    """A rule: the first element where the cumulative weight exceeds `uniform_sample` times the total weight.
 
-    If there is a NaN, it is the first NaN, and else the first infinite element, if there is one.
+    If the window has a NaN, the rule selects the first NaN, or else the first infinite element, if there is one.
     """
     kind = type(uniform_sample)
 
@@ -144,7 +144,7 @@ def _sampling_reducer(uniform_sample: Any) -> Reducer:
 
 
 def _expected_value_reducer(values: list[Any]) -> tuple[Any, list[float]]:
-    """The expected value of a draw: each value weighted by itself. Without a positive value, the first element."""
+    """The expected value of a draw: each value weighted by itself; the first element if no value is positive."""
     weights = [max(float(value), 0.0) for value in values]
     total = math.fsum(weights)
     if not total:
@@ -179,7 +179,7 @@ def _returns_mean(key: Any, **other_arguments: Any) -> bool:
     covers=("normal",),
 )
 def stochastic_pool(key: Any, x: Any, *geometry: Any, **options: Any) -> Answer:
-    """An element of each window drawn in proportion to its value, or their mean, as in `jaxpool.stochastic_pool`."""
+    """A random element of each window, or without a key the expected value, as in `jaxpool.stochastic_pool`."""
     x = np.asarray(x)
     windows = sliding_windows(x.shape, *geometry, **options)
     if key is None:

@@ -44,7 +44,7 @@ def _running_extremum(x: Any, axis: int, reverse: bool, reset: Any, reducer: Red
 def _make_running_extremum_in_jnp(
     keep_earlier: Callable[..., Any], *, with_index: bool = False
 ) -> Callable[..., Any]:
-    """A jax.numpy equivalent by parallel prefix: the best element of the last 1, 2, 4, ... elements, and its index.
+    """The twin, by parallel prefix: the best element of the last 1, 2, 4, ... elements, and the index of this element.
 
     `keep_earlier(earlier, later)` is True if the best of the earlier half is selected.
     """

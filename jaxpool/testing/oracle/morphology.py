@@ -47,14 +47,14 @@ def _make_morphology_in_jnp(kind: str) -> Callable[..., Any]:
 
 
 def _flat_tap_numbers(windows: Windows, ndim: int) -> np.ndarray:
-    """The flat row-major number of each tap, with the window along the pooled axes and size 1 along other axes."""
+    """The flat row-major index of each window element, in an array of the window shape with size 1 along other axes."""
     numbers = np.arange(windows.taps_per_window).reshape(windows.window_shape)
     shape = parts.merge_positions([1] * ndim, windows.axes, windows.window_shape)
     return numbers.transpose(np.argsort(windows.axes)).reshape(shape)
 
 
 def _taps_inside_input(windows: Windows) -> WindowPositions:
-    """The numbers of the taps of each window that are elements, along each axis."""
+    """The indices within each window, along each axis, of positions that are inside the input."""
     return [
         [[t for t, position in enumerate(taps) if 0 <= position < size] for taps in axis_windows]
         for size, axis_windows in zip(windows.input_shape, windows.tap_positions, strict=True)

@@ -27,7 +27,7 @@ BOXES_OF_TWO_IMAGES = np.array(
 
 
 def _flatten_boxes(ndim: int, boxes: Any, batch_indices: Any) -> tuple[np.ndarray, list[Any]]:
-    """Boxes as (n, 4), and the image index of each box as a tuple: () for an x without an axis of images."""
+    """Boxes as (n, 4), and the image index of each box as a tuple: () for an x without a batch axis."""
     flat_boxes = np.asarray(boxes, np.float64).reshape(-1, 4)
     if batch_indices is None and ndim == 4:
         batch_indices = np.indices(np.shape(boxes)[:-1])[0]

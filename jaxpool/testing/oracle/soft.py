@@ -66,7 +66,7 @@ def _pool_with_temperature(
 def _windows_and_temperature(
     x: Any, geometry: Any, temperature: Any, options: Any
 ) -> tuple[Any, Any, Any, Any]:
-    """The elements of each window, a mask of the taps that exist, and the temperature with and without a tap axis."""
+    """The elements of each window, a mask of existing elements, and the temperature with and without a window axis."""
     values, tap_exists = jnp_windows.gather_pool_windows(x, *geometry, **options)
     t = jnp.asarray(temperature, x.dtype)
     return values, tap_exists, t[..., None] if t.ndim else t, t
