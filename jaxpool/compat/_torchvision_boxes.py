@@ -94,7 +94,9 @@ def _check_image_indices(image_indices: Array, num_images: int) -> None:
 
 
 def mean_per_cell(op: BoxMean, x: Array, boxes: Array, image_indices: Array) -> Array:
-    channels = x.shape[-1] // (op.output_shape[0] * op.output_shape[1] if op.own else 1)
+    channels = x.shape[-1] // (
+        op.output_shape[0] * op.output_shape[1] if op.uses_own_channels else 1
+    )
     if boxes.shape[0] == 0 or 0 in x.shape:
         return jnp.zeros((boxes.shape[0], channels, *op.output_shape), x.dtype)
     return jnp.moveaxis(apply_box_mean(op, [x], boxes, image_indices), -1, 1)
