@@ -71,7 +71,8 @@ class ShardedPool:
         for halo in self.geometry.halos:
             if any(max(ends) >= halo.num_rows - sum(ends) for ends in halo.pad_rows if any(ends)):
                 axis, size = halo.dim.axis, halo.dim.size
-                rule = f"of more rows in each of its {halo.num_shards} shards along reflected axis {axis}"
+                rule = f"of more rows in each of its {halo.num_shards} shards along axis {axis}, "
+                rule += "where it is reflected"
                 hint = "Use fewer devices there."
                 raise ArgumentError(arg_name, rule, size, hint, attribute=f"shape[{axis}]")
 

@@ -115,7 +115,7 @@ def test_small_arrays_are_counted_and_ranked_as_floats_on_cpu(size, small):
 
 
 def test_what_is_folded():
-    fold = functools.partial(Fold, barrier_kind="call")
+    fold = functools.partial(Fold, barrier="call")
 
     def plan(shape, axes, bits=32, platform="cpu", sharded=False, ties=False):
         return plan_fold(shape, axes, bits, platform, sharded, ties)

@@ -64,14 +64,14 @@ MISTAKES = {
     ),
     "SAME is SAME_LOWER": (
         window._make_axis,
-        'total // 2 if padding == "SAME" else total - total // 2',
-        'total - total // 2 if padding == "SAME" else total // 2',
+        'total_padding // 2 if padding == "SAME" else',
+        'total_padding - total_padding // 2 if padding == "SAME" else',
         SAME,
     ),
     "SAME_LOWER is SAME": (
         window._make_axis,
-        'if padding == "SAME" else total - total // 2',
-        'if padding == "SAME" else total // 2',
+        "else total_padding - total_padding // 2",
+        "else total_padding // 2",
         dataclasses.replace(SAME, padding="SAME_LOWER"),
     ),
     "SAME does not count dilation": (
@@ -100,8 +100,8 @@ MISTAKES = {
     ),
     "an overhang counts in the divisor": (
         Axis.num_taps_counted,
-        "min(self.size + self.low + self.high, self.needed)",
-        "self.needed",
+        "min(self.size + self.low + self.high, self.covered_size)",
+        "self.covered_size",
         CEIL,
     ),
     "padding counts in the divisor": (
@@ -112,8 +112,8 @@ MISTAKES = {
     ),
     "low padding counts in the divisor": (
         Axis.first_tap_inside,
-        "-((output * self.stride - self.low) // self.dilation)",
-        "0 * output",
+        "-((out_index * self.stride - self.low) // self.dilation)",
+        "0 * out_index",
         EXCLUDED,
     ),
     "offsets of taps without dilation": (
@@ -136,20 +136,20 @@ MISTAKES = {
     ),
     "elements read by the windows before": (
         access.AxisAccess.transposed,
-        "by // self.stride, tap",
-        "by // self.stride - 1, tap",
+        "d // self.stride, tap",
+        "d // self.stride - 1, tap",
         LARGEST,
     ),
     "adaptive windows start at a ceiling": (
         positions.ragged_window_bounds,
-        "start = scaled_floor_division(floors, window_numbers)",
-        "start = scaled_floor_division(floors, window_numbers, dim.out - 1)",
+        "start = scaled_floor_division(table, window_numbers)",
+        "start = scaled_floor_division(table, window_numbers, dim.out - 1)",
         adapted(7, 3, "adaptive_max_pool_with_argmax"),
     ),
     "adaptive windows end at a floor": (
         positions.ragged_window_bounds,
-        "scaled_floor_division(floors, window_numbers + 1, dim.out - 1)",
-        "scaled_floor_division(floors, window_numbers + 1)",
+        "scaled_floor_division(table, window_numbers + 1, dim.out - 1)",
+        "scaled_floor_division(table, window_numbers + 1)",
         adapted(7, 3),
     ),
     "adaptive windows of one size too wide": (
