@@ -77,7 +77,7 @@ def compiled(
     import jax
     from jax.sharding import NamedSharding, PartitionSpec
 
-    from jaxpool._ops.linear_map import platform_override
+    from jaxpool._ops.op import platform_override
 
     channels = shapes[0][-1]
     replicated = [(channels, channels), *(shape for shape in shapes if shape[0] != shapes[0][0])]

@@ -125,7 +125,7 @@ class Target:
 
         shutil.rmtree(self.dump, ignore_errors=True)
         self.dump.mkdir()
-        from jaxpool._ops.linear_map import platform_override
+        from jaxpool._ops.op import platform_override
 
         outputs = jax.eval_shape(f, *arguments)
         begin = _processor_seconds()

@@ -1,8 +1,11 @@
-"""Layering of the packages: each imports only from packages before it, and no module is longer than 500 lines."""
+"""Layering of the packages: each imports only from packages before it, and few modules take part in one call."""
 
 import ast
+import sys
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 import jaxpool
@@ -70,6 +73,26 @@ def test_no_module_is_long():
         for path in PACKAGE.rglob("*.py")
     }
     assert {file: lines for file, lines in lengths.items() if lines > LONGEST} == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "most"), [("max_pool", 16), ("avg_pool", 16), ("logsumexp_pool", 18)]
+)
+def test_a_gradient_is_traced_and_lowered_by_few_modules(name, most):
+    """A reader of one function opens these files. The shape is one that no other test uses, so no plan is cached."""
+    files = set()
+
+    def note_file(frame, event, arg):
+        if event == "call" and frame.f_code.co_filename.startswith(str(PACKAGE)):
+            files.add(frame.f_code.co_filename)
+
+    gradient = jax.jit(jax.grad(lambda x: getattr(jaxpool, name)(x, (3, 3)).sum()))
+    sys.setprofile(note_file)
+    try:
+        gradient.lower(jnp.ones((2, 9, 11, 3)))
+    finally:
+        sys.setprofile(None)
+    assert 10 < len(files) <= most, sorted(files)
 
 
 def test_no_circle_of_imports():

@@ -41,9 +41,8 @@ from jaxpool._accelerate.bind import (
     is_disabled_by_environment,
     replacing_reductions,
 )
-from jaxpool._arguments.argument_synonyms import CONTEXT_MANAGER_HINTS
 from jaxpool._arguments.arrays import is_array
-from jaxpool._arguments.calls import FunctionWrapper, public
+from jaxpool._arguments.calls import CONTEXT_MANAGER_HINTS, FunctionWrapper, public
 from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 
 F = TypeVar("F", bound=Callable[..., Any])

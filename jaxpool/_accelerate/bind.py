@@ -37,8 +37,8 @@ from jaxpool._kernels.dtypes import Kind
 from jaxpool._kernels.reduce_window import in_kernel
 from jaxpool._ops import elementwise
 from jaxpool._ops.apply import apply
-from jaxpool._shards.pools import select_pool, sum_pool
 from jaxpool._shards.split import shard_pool_by_window
+from jaxpool._shards.windowed import select_pool, sum_pool
 
 ReportCallback = Callable[[LaxReduction], object]
 

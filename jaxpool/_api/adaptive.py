@@ -12,14 +12,13 @@ from jax import Array
 from jaxpool._api.shared_text import fill_docstring_placeholders
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.choices import check_choice
-from jaxpool._arguments.sizes import check_fits_int32_indices
+from jaxpool._arguments.sizes import check_choice, check_fits_int32_indices
 from jaxpool._geometry.adaptive import OutputSizes, adaptive_window
 from jaxpool._geometry.window import Window
-from jaxpool._kernels.compare import Ties
+from jaxpool._kernels.dtypes import Ties
 from jaxpool._ops.apply import Autodiff
 from jaxpool._shards.adaptive import adaptive_pool
-from jaxpool._shards.place import ArraySharding, sharding_from_type
+from jaxpool._shards.split import ArraySharding, sharding_from_type
 
 
 def _check_adaptive_arguments(

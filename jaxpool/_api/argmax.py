@@ -14,7 +14,6 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._api.windowed import checked_array_and_windows
 from jaxpool._arguments.arrays import as_array, wrong_dtype_error
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
@@ -29,12 +28,12 @@ from jaxpool._arguments.sizes import (
     is_tuple_or_list,
     normalise_axes,
 )
-from jaxpool._kernels.compare import Ties
+from jaxpool._kernels.dtypes import Ties
 from jaxpool._ops.apply import Autodiff, apply_op
 from jaxpool._ops.unpool import Unpool
-from jaxpool._shards.place import sharding_from_type
-from jaxpool._shards.pools import max_pool_with_position
+from jaxpool._shards.split import sharding_from_type
 from jaxpool._shards.unpool import unpool
+from jaxpool._shards.windowed import checked_array_and_windows, max_pool_with_position
 
 
 @public

@@ -9,17 +9,16 @@ from jax import Array
 from jax import numpy as jnp
 
 from jaxpool._api.shared_text import fill_docstring_placeholders
-from jaxpool._api.windowed import checked_array_and_windows, checked_window_mask
 from jaxpool._arguments.arrays import wrong_dtype_error
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.choices import check_bool
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import IntOrInts, Padding
+from jaxpool._arguments.sizes import IntOrInts, Padding, check_bool
 from jaxpool._kernels import dtypes
 from jaxpool._ops.apply import Autodiff
 from jaxpool._ops.masked import fill_masked, masked_mean
 from jaxpool._ops.sum_pool import CountedAverage
-from jaxpool._shards import pools
+from jaxpool._shards import windowed
+from jaxpool._shards.windowed import checked_array_and_windows, checked_window_mask
 
 
 @public
@@ -73,7 +72,7 @@ def sum_pool(
         raise wrong_dtype_error("x", rule, x, hint)
     mask = checked_window_mask(x, windows, where)
     x = x if mask is None else fill_masked(x, mask, 0)
-    return windows.run(pools.sum_pool, x, "not", autodiff=autodiff)
+    return windows.run(windowed.sum_pool, x, "not", autodiff=autodiff)
 
 
 def check_divisor(
@@ -157,4 +156,4 @@ def avg_pool(
         op = CountedAverage(windows.window)
         return windows.apply(masked_mean, op, dtypes.as_float(x), mask=mask, autodiff=autodiff)
     x = x if mask is None else fill_masked(x, mask, 0)
-    return windows.run(pools.sum_pool, x, divisor_rule, autodiff=autodiff)
+    return windows.run(windowed.sum_pool, x, divisor_rule, autodiff=autodiff)

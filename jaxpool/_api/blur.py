@@ -8,13 +8,13 @@ from jax import Array
 
 from jaxpool._api.max_pool import max_or_min_pool
 from jaxpool._api.shared_text import fill_docstring_placeholders
-from jaxpool._api.windowed import checked_array_and_windows
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import IntOrInts, Padding, ints_per_axis
 from jaxpool._kernels.dtypes import as_float
 from jaxpool._ops.apply import apply_op
 from jaxpool._ops.blur import BlurPool
+from jaxpool._shards.windowed import checked_array_and_windows
 
 MAX_BLUR_TAPS = 1024  # limit of the sum of window sizes; each element adds a traced term
 

@@ -11,12 +11,16 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._api.reduce import as_broadcast_mask, normalise_reduced_axes
+from jaxpool._api.reduce import normalise_reduced_axes
 from jaxpool._api.shared_text import fill_docstring_placeholders
-from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.arrays import as_array, as_broadcast_mask
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.choices import check_bool, check_choice
-from jaxpool._arguments.sizes import check_fits_int32_indices, normalise_axis
+from jaxpool._arguments.sizes import (
+    check_bool,
+    check_choice,
+    check_fits_int32_indices,
+    normalise_axis,
+)
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
 from jaxpool._ops.cumulative import FirstOrLast, RunningExtremum

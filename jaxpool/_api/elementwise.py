@@ -16,11 +16,10 @@ from jax.sharding import NamedSharding, PartitionSpec, reshard
 from jaxpool._api.shared_text import fill_docstring_placeholders
 from jaxpool._arguments.arrays import as_real_array, as_weakly_typed, is_array, not_an_array_error
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.choices import check_choice
 from jaxpool._arguments.errors import ArgumentError
+from jaxpool._arguments.sizes import check_choice
 from jaxpool._kernels import dtypes
-from jaxpool._kernels.compare import Ties
-from jaxpool._kernels.dtypes import Kind
+from jaxpool._kernels.dtypes import Kind, Ties
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.elementwise import Extremum, NaNOrder, match_shardings
 

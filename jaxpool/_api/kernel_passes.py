@@ -2,7 +2,8 @@
 
 A pass is one loop over an array in memory. XLA fuses slices, gathers and elementwise operations into the operation that
 uses their result. A pass ends at an output and at an operation that is not fused, such as a sort. A pass also ends at
-an array that the kernel stores (`_kernels/materialise.py`), and at a slice of an array computed from several slices.
+an array that the kernel stores (`materialise` in `_kernels/slices.py`), and at a slice of an array computed from
+several slices.
 """
 
 from __future__ import annotations
@@ -19,9 +20,16 @@ from jax import numpy as jnp
 from jax.extend import core
 
 from jaxpool._arguments.sizes import is_int
-from jaxpool._ops import linear_map
 from jaxpool._ops.equations import Direction
-from jaxpool._ops.op import Op
+from jaxpool._ops.op import (
+    Op,
+    compute_p,
+    kernel_of,
+    linear_map,
+    linear_p,
+    value,
+    value_and_residual,
+)
 from jaxpool._plan.problem import Platform
 
 # Prefixes of the names of primitives that XLA does not fuse into the operation that uses their result.
@@ -75,9 +83,7 @@ def residual_types(op: Op, argument_types: Sequence[Any]) -> tuple[jax.ShapeDtyp
     """Types of the arrays that an op saves for its backward pass, given the types of its arguments; () for integers."""
     if not _is_differentiable(op, argument_types):
         return ()
-    _, residual = jax.eval_shape(
-        functools.partial(linear_map.value_and_residual, op), *argument_types
-    )
+    _, residual = jax.eval_shape(functools.partial(value_and_residual, op), *argument_types)
     return tuple(jax.tree.leaves(residual))
 
 
@@ -89,15 +95,15 @@ def passes_of_op(
     platform: Platform, op: Op, argument_types: Sequence[Any], directions: Collection[Direction]
 ) -> PoolPasses:
     """The memory passes of an op in the given `directions`, for arguments of `argument_types`."""
-    inputs, value = argument_types[: op.num_inputs], functools.partial(linear_map.value, op)
-    y = jax.eval_shape(value, *argument_types)
+    inputs, output = argument_types[: op.num_inputs], functools.partial(value, op)
+    y = jax.eval_shape(output, *argument_types)
     calls: dict[Direction, tuple[Any, ...]] = {
-        "value": (value, *argument_types),
-        "forward": (value, *argument_types),
+        "value": (output, *argument_types),
+        "forward": (output, *argument_types),
     }
     if _is_differentiable(op, argument_types):
-        forward = functools.partial(linear_map.value_and_residual, op)
-        tangent = functools.partial(linear_map.linear_map, op, nonzero=(True,) * op.num_inputs)
+        forward = functools.partial(value_and_residual, op)
+        tangent = functools.partial(linear_map, op, nonzero=(True,) * op.num_inputs)
         y, residual = jax.eval_shape(forward, *argument_types)
         calls["forward"] = (forward, *argument_types)
         calls["tangent"] = (tangent, residual, inputs)
@@ -211,8 +217,8 @@ class _PassCollector:
         """The reads that each output of an equation is computed from. Appends the passes that end at the equation."""
         name, outs = equation.primitive.name, equation.outvars
         all_reads = NO_READS.union(*[reads for reads in operand_reads if reads is not None])
-        if equation.primitive in (linear_map.compute_p, linear_map.linear_p):
-            kernel = linear_map.kernel_of(equation, self.platform)
+        if equation.primitive in (compute_p, linear_p):
+            kernel = kernel_of(equation, self.platform)
             jaxpr = jax.make_jaxpr(kernel)(*[x.aval for x in equation.invars]).jaxpr
             return self.read_jaxpr(jaxpr, operand_reads)
         if name in ("scan", "while", "cond"):

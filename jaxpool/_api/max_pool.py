@@ -10,14 +10,12 @@ from typing import Any
 from jax import Array
 
 from jaxpool._api.shared_text import fill_docstring_placeholders
-from jaxpool._api.windowed import checked_array_and_windows, checked_window_mask
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.sizes import IntOrInts, Padding
-from jaxpool._kernels.compare import Ties
-from jaxpool._kernels.dtypes import Kind
+from jaxpool._kernels.dtypes import Kind, Ties
 from jaxpool._ops.apply import Autodiff
 from jaxpool._ops.masked import MaskedSelect, masked_extremum
-from jaxpool._shards.pools import select_pool
+from jaxpool._shards.windowed import checked_array_and_windows, checked_window_mask, select_pool
 
 
 def max_or_min_pool(

@@ -14,15 +14,14 @@ from jax import Array, lax
 
 from jaxpool._api.max_pool import max_or_min_pool
 from jaxpool._api.shared_text import fill_docstring_placeholders
-from jaxpool._api.windowed import checked_array_and_windows
 from jaxpool._arguments.arrays import as_array, wrong_dtype_error
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import IntOrInts, Padding, normalise_axes
-from jaxpool._kernels.compare import Ties
-from jaxpool._kernels.dtypes import Kind, is_float
+from jaxpool._kernels.dtypes import Kind, Ties, is_float
 from jaxpool._ops.apply import Autodiff, apply_op
 from jaxpool._ops.morphology import Morphology
+from jaxpool._shards.windowed import checked_array_and_windows
 
 
 @public

@@ -11,17 +11,14 @@ from typing import Any, Literal, get_args
 from jax import Array, lax
 
 from jaxpool._api.shared_text import fill_docstring_placeholders
-from jaxpool._api.windowed import checked_array_and_windows
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.choices import check_choice
-from jaxpool._arguments.sizes import IntOrInts
-from jaxpool._kernels.compare import is_tied_with, to_comparison_dtype
-from jaxpool._kernels.dtypes import Kind
-from jaxpool._kernels.materialise import store_arguments
-from jaxpool._ops.linear_map import tracing_platform
+from jaxpool._arguments.sizes import IntOrInts, check_choice
+from jaxpool._kernels.dtypes import Kind, is_tied_with, to_comparison_dtype
+from jaxpool._kernels.slices import store_arguments
+from jaxpool._ops.op import tracing_platform
 from jaxpool._plan.problem import barrier_of
 from jaxpool._shards.halo import ShardGeometry
-from jaxpool._shards.pools import select_pool, select_pool_with_tap
+from jaxpool._shards.windowed import checked_array_and_windows, select_pool, select_pool_with_tap
 
 PeakTies = Literal["first", "last", "all"]
 PEAK_TIES: tuple[PeakTies, ...] = get_args(PeakTies)

@@ -28,8 +28,7 @@ from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Window
 from jaxpool._ops.equations import Direction, OpEquation, find_op_equations
-from jaxpool._ops.linear_map import platform_override, tracing_platform
-from jaxpool._ops.op import Op
+from jaxpool._ops.op import Op, platform_override, tracing_platform
 from jaxpool._plan.problem import PLATFORMS, Platform
 
 # Files that call functions of the user. Their stack frames are skipped in the search for the called pool function.

@@ -13,7 +13,6 @@ from jax import Array
 from jax.sharding import reshard
 
 from jaxpool._api.shared_text import fill_docstring_placeholders
-from jaxpool._api.windowed import checked_array_and_windows
 from jaxpool._arguments.arrays import as_array, is_prng_key
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
@@ -35,8 +34,13 @@ from jaxpool._ops.random_pool import (
     uniform_dtype,
     weight_dtype,
 )
-from jaxpool._shards.place import ArraySharding, apply_on_shards, sharding_from_type
-from jaxpool._shards.split import check_unsharded
+from jaxpool._shards.split import (
+    ArraySharding,
+    apply_on_shards,
+    check_unsharded,
+    sharding_from_type,
+)
+from jaxpool._shards.windowed import checked_array_and_windows
 
 
 def check_prng_key(key: Any, rule: str, hint: str) -> None:

@@ -13,28 +13,26 @@ from typing import Any, Literal
 from jax import Array
 
 from jaxpool._api.shared_text import fill_docstring_placeholders
-from jaxpool._api.windowed import checked_array_and_windows, checked_window_mask
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.choices import check_choice
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     IntOrInts,
     Padding,
+    check_choice,
     check_fits_int32_indices,
     is_int,
     normalise_axis,
     static_sizes,
 )
 from jaxpool._geometry.window import Window
-from jaxpool._kernels.compare import Ties
-from jaxpool._kernels.dtypes import accumulator_dtype, mean_dtype
+from jaxpool._kernels.dtypes import Ties, accumulator_dtype, mean_dtype
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.masked import masked_rank as masked_rank
 from jaxpool._ops.rank_pool import KMax, RankPool, apply_rank_pool
 from jaxpool._plan.rank_pool import Rank
-from jaxpool._shards.place import apply_on_shards, sharding_from_type
-from jaxpool._shards.split import check_unsharded
+from jaxpool._shards.split import apply_on_shards, check_unsharded, sharding_from_type
+from jaxpool._shards.windowed import checked_array_and_windows, checked_window_mask
 
 # Names of methods of `numpy.quantile`.
 MedianMethod = Literal["higher", "lower", "midpoint"]

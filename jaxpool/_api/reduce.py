@@ -16,23 +16,25 @@ from jax import numpy as jnp
 from jaxpool._api.shared_text import fill_docstring_placeholders
 from jaxpool._arguments.arrays import (
     as_array,
-    as_jax_array,
+    as_broadcast_mask,
     as_real_array,
     is_array,
-    not_an_array_error,
-    wrong_dtype_error,
 )
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.choices import check_bool, check_choice
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import check_fits_uint32_indices, is_int, is_tuple_or_list
+from jaxpool._arguments.sizes import (
+    check_bool,
+    check_choice,
+    check_fits_uint32_indices,
+    is_int,
+    is_tuple_or_list,
+)
 from jaxpool._kernels import dtypes
-from jaxpool._kernels.compare import Ties
-from jaxpool._kernels.dtypes import Kind
+from jaxpool._kernels.dtypes import Kind, Ties
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.elementwise import Extremum, match_shardings
 from jaxpool._ops.reduction import max_or_min
-from jaxpool._shards.place import drop_unit_axes, sharding_from_type
+from jaxpool._shards.split import drop_unit_axes, sharding_from_type
 from jaxpool._shards.whole import reduce_whole_axes
 
 AxisArgument = int | Sequence[int] | None
@@ -56,37 +58,6 @@ def normalise_reduced_axes(axis: Any, shape: Sequence[Any]) -> tuple[int, ...]:
             rule, attribute = f"of known size along axis {entry}", f"shape[{entry}]"
             raise ArgumentError("x", rule, shape[entry], hint, attribute=attribute)
     return axes
-
-
-def as_broadcast_mask(where: Any, shape: Sequence[Any], arg_name: str = "where") -> Array:
-    """The mask `where` as a boolean array that broadcasts to `shape` and has the rank of `shape`."""
-    if not is_array(where) and not isinstance(where, bool):
-        raise not_an_array_error(arg_name, where, "an array of bools")
-    mask = as_jax_array(arg_name, where)
-    if mask.dtype != jnp.bool_:
-        raise wrong_dtype_error(
-            arg_name, "an array of bools", mask, _bool_conversion_hint(arg_name, mask.dtype)
-        )
-    try:
-        fits = jnp.broadcast_shapes(mask.shape, tuple(shape)) == tuple(shape)
-    except ValueError:
-        fits = False
-    if not fits:
-        rule = "of a shape that broadcasts to that of x"
-        has_leading_axes = 0 < mask.ndim < len(shape) and mask.shape == tuple(shape)[: mask.ndim]
-        none_indices = ", None" * (len(shape) - mask.ndim)
-        hint = f"Pass {arg_name}[...{none_indices}]." if has_leading_axes else "Reshape it first."
-        raise ArgumentError(arg_name, rule, mask.shape, hint, attribute="shape")
-    return lax.expand_dims(mask, range(len(shape) - mask.ndim))
-
-
-def _bool_conversion_hint(arg_name: str, dtype: Any) -> str:
-    """A hint for converting numbers to bools. For integers that are episode ids or lengths, `!= 0` would be wrong."""
-    if not jnp.issubdtype(dtype, jnp.integer):
-        return f"Pass {arg_name} != 0."
-    if arg_name == "reset":
-        return "For episode ids pass jnp.diff(ids, prepend=ids[:1] - 1) != 0, for flags reset != 0."
-    return "For lengths pass jnp.arange(T) < lengths[:, None], for flags where != 0."
 
 
 def _can_represent(dtype: Any, value: Any) -> bool:

@@ -1,8 +1,7 @@
 """Public pooling over boxes of images: `roi_align`, also over a feature pyramid, and `roi_max_pool`.
 
-Boxes are arrays (K, 4) with an image index for each box. `as_integer_array` and `call_with_auto_sharding` also serve
-`segments`. The drop-ins for torchvision call `max_pixel_of_cells`, `pyramid_level_of_boxes` and
-`mean_in_pyramid_level`.
+Boxes are arrays (K, 4) with an image index for each box. The drop-ins of `compat.torchvision` call the functions
+without underscore.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from jax.sharding import AxisType, PartitionSpec
 
 from jaxpool._api.max_pool import max_pool
 from jaxpool._api.shared_text import fill_docstring_placeholders
-from jaxpool._arguments.arrays import as_array, not_an_array_error, wrong_dtype_error
+from jaxpool._arguments.arrays import as_array, checked_float, not_an_array_error, wrong_dtype_error
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.choices import check_bool, check_choice
-from jaxpool._arguments.coefficients import checked_float
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
+    check_bool,
+    check_choice,
     check_fits_int32_indices,
     fits_int32,
     ints_per_axis,
@@ -35,15 +34,13 @@ from jaxpool._arguments.sizes import (
     is_tuple_or_list,
     static_sizes,
 )
-from jaxpool._kernels.compare import Ties
-from jaxpool._kernels.dtypes import accumulator_dtype, mean_dtype
+from jaxpool._kernels.dtypes import Ties, accumulator_dtype, mean_dtype
 from jaxpool._kernels.segments import clip_segment_ids
 from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.box_max import BoxMax
 from jaxpool._ops.box_mean import BoxMean, apply_box_mean
 from jaxpool._plan.boxes import boxes_in_memory, gathers_points
-from jaxpool._shards.place import context_axes
-from jaxpool._shards.split import check_unsharded
+from jaxpool._shards.split import check_unsharded, context_axes
 
 IntOrInts = int | Sequence[int]
 # Added to a level before rounding down, as in torchvision, so that rounding errors do not lower a whole-number level.

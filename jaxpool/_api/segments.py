@@ -14,16 +14,19 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._api.reduce import as_broadcast_mask
 from jaxpool._api.regions import as_integer_array, call_with_auto_sharding
 from jaxpool._api.shared_text import fill_docstring_placeholders
-from jaxpool._arguments.arrays import as_array, wrong_dtype_error
+from jaxpool._arguments.arrays import as_array, as_broadcast_mask, wrong_dtype_error
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.choices import check_bool, check_choice
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import check_fits_int32_indices, is_int, static_sizes
-from jaxpool._kernels.compare import Ties
-from jaxpool._kernels.dtypes import Kind, as_float, reduction_identity
+from jaxpool._arguments.sizes import (
+    check_bool,
+    check_choice,
+    check_fits_int32_indices,
+    is_int,
+    static_sizes,
+)
+from jaxpool._kernels.dtypes import Kind, Ties, as_float, reduction_identity
 from jaxpool._kernels.segments import clip_segment_ids, reduce_segments
 from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.segments import SegmentSelect, SegmentSum

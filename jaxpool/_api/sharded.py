@@ -19,8 +19,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxpool._arguments.arrays import as_array, is_array
 from jaxpool._arguments.calls import FunctionWrapper, public
 from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
-from jaxpool._shards.place import ArraySharding, context_axes, find_sharding
-from jaxpool._shards.split import check_divisible
+from jaxpool._shards.split import ArraySharding, check_divisible, context_axes, find_sharding
 
 P = ParamSpec("P")
 R = TypeVar("R")

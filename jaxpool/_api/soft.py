@@ -11,14 +11,14 @@ from typing import Any
 from jax import Array
 
 from jaxpool._api.shared_text import fill_docstring_placeholders
-from jaxpool._api.windowed import checked_array_and_windows, checked_window_mask
+from jaxpool._arguments.arrays import as_coefficient
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.coefficients import as_coefficient
 from jaxpool._arguments.sizes import IntOrInts, Padding
 from jaxpool._kernels import dtypes
 from jaxpool._ops.masked import masked_soft
 from jaxpool._ops.ranged import apply_ranged
 from jaxpool._ops.soft_pool import LogSumExpPool, SoftmaxPool, SoftPool
+from jaxpool._shards.windowed import checked_array_and_windows, checked_window_mask
 
 
 def _soft_pool(

@@ -16,9 +16,8 @@ from jax import numpy as jnp
 from jaxpool._api.regions import call_with_auto_sharding
 from jaxpool._api.segments import check_segment_arguments
 from jaxpool._api.shared_text import fill_docstring_placeholders
-from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.arrays import as_array, checked_float
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.coefficients import checked_float
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._kernels.dtypes import accumulator_dtype, as_float, reduction_identity
 from jaxpool._ops.apply import apply_with_extra_args

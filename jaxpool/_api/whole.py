@@ -14,14 +14,14 @@ from typing import Any, Literal
 import jax
 from jax import Array, lax
 
-from jaxpool._api.reduce import as_broadcast_mask
 from jaxpool._api.shared_text import fill_docstring_placeholders
-from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.arrays import as_array, as_broadcast_mask
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.choices import check_bool, check_choice
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     array_to_list,
+    check_bool,
+    check_choice,
     check_fits_uint32_indices,
     is_int,
     is_tuple_or_list,
@@ -30,12 +30,12 @@ from jaxpool._arguments.sizes import (
 )
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._kernels import dtypes
-from jaxpool._kernels.compare import Ties
+from jaxpool._kernels.dtypes import Ties
 from jaxpool._kernels.slices import is_sharded
 from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.reduction import MeanReduction, max_or_min
 from jaxpool._shards.adaptive import adaptive_pool
-from jaxpool._shards.place import ArraySharding, all_gather_axes, sharding_from_type
+from jaxpool._shards.split import ArraySharding, all_gather_axes, sharding_from_type
 from jaxpool._shards.whole import reduce_whole_axes
 
 

@@ -1,8 +1,9 @@
-"""Checks and conversions of array arguments."""
+"""Checks and conversions of arrays, and of coefficients, which are numbers or arrays that broadcast to the output."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -143,3 +144,80 @@ def match_varying_mesh_axes(xs: Sequence[Array], *other_arrays: Array) -> tuple[
         lax.pcast(x, missing_axes, to="varying") if missing_axes else x
         for x, missing_axes in zip(xs, axes_to_add, strict=True)
     )
+
+
+FloatPredicate = Callable[[float], bool]
+
+
+def is_number(value: Any) -> bool:
+    """Whether `value` is a real Python or NumPy number; bools and ints that overflow a float are excluded."""
+    if isinstance(value, int) and abs(value) >= 2**1023:
+        return False
+    number_types = (int, float, np.integer, np.floating)
+    return isinstance(value, number_types) and not isinstance(value, bool)
+
+
+def checked_float(
+    arg_name: str, value: Any, rule: str, hint: str, is_valid: FloatPredicate
+) -> float:
+    """`value` as a float. Raises unless `value` is a number for which `is_valid` is True; a bool is not a number."""
+    if not is_number(value):
+        raise ArgumentError(arg_name, rule, value, hint, TypeError)
+    if math.isnan(value) or not is_valid(float(value)):
+        raise ArgumentError(arg_name, rule, value, hint)
+    return float(value)
+
+
+def as_coefficient(
+    arg_name: str, value: Any, rule: str, is_valid: FloatPredicate, output_shape: tuple[Any, ...]
+) -> float | Array:
+    """`value` as a float for which `is_valid` is True, or as an array with the rank of `output_shape`.
+
+    The elements of an array are not checked, because they may be traced.
+    """
+    if not isinstance(value, (jax.Array, np.ndarray)):
+        hint = f"Pass a number, or an array that broadcasts against the output, {output_shape}."
+        return checked_float(arg_name, value, rule, hint, is_valid)
+    array = as_jax_array(arg_name, value)
+    if not any(jnp.issubdtype(array.dtype, kind) for kind in (jnp.floating, jnp.integer)):
+        raise wrong_dtype_error(arg_name, "of floats or integers", array)
+    padded_shape = (1,) * (len(output_shape) - array.ndim) + array.shape
+    if len(padded_shape) != len(output_shape) or any(
+        size not in (1, output_size)
+        for size, output_size in zip(padded_shape, output_shape, strict=True)
+    ):
+        hint = "An array of shape (C,) is one number per channel where channels come last."
+        shape_requirement = f"of a shape that broadcasts against the output, {output_shape}"
+        raise ArgumentError(arg_name, shape_requirement, array.shape, hint, attribute="shape")
+    return array.reshape(padded_shape)
+
+
+def as_broadcast_mask(where: Any, shape: Sequence[Any], arg_name: str = "where") -> Array:
+    """The mask `where` as a boolean array that broadcasts to `shape` and has the rank of `shape`."""
+    if not is_array(where) and not isinstance(where, bool):
+        raise not_an_array_error(arg_name, where, "an array of bools")
+    mask = as_jax_array(arg_name, where)
+    if mask.dtype != jnp.bool_:
+        raise wrong_dtype_error(
+            arg_name, "an array of bools", mask, _bool_conversion_hint(arg_name, mask.dtype)
+        )
+    try:
+        fits = jnp.broadcast_shapes(mask.shape, tuple(shape)) == tuple(shape)
+    except ValueError:
+        fits = False
+    if not fits:
+        rule = "of a shape that broadcasts to that of x"
+        has_leading_axes = 0 < mask.ndim < len(shape) and mask.shape == tuple(shape)[: mask.ndim]
+        none_indices = ", None" * (len(shape) - mask.ndim)
+        hint = f"Pass {arg_name}[...{none_indices}]." if has_leading_axes else "Reshape it first."
+        raise ArgumentError(arg_name, rule, mask.shape, hint, attribute="shape")
+    return lax.expand_dims(mask, range(len(shape) - mask.ndim))
+
+
+def _bool_conversion_hint(arg_name: str, dtype: Any) -> str:
+    """A hint for converting numbers to bools. For integers that are episode ids or lengths, `!= 0` would be wrong."""
+    if not jnp.issubdtype(dtype, jnp.integer):
+        return f"Pass {arg_name} != 0."
+    if arg_name == "reset":
+        return "For episode ids pass jnp.diff(ids, prepend=ids[:1] - 1) != 0, for flags reset != 0."
+    return "For lengths pass jnp.arange(T) < lengths[:, None], for flags where != 0."

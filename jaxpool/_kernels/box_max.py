@@ -14,8 +14,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import match_varying_mesh_axes
-from jaxpool._kernels.compare import is_tied_with
-from jaxpool._kernels.dtypes import index_dtype
+from jaxpool._kernels.dtypes import index_dtype, is_tied_with
 
 # Cells per axis that `add_cells_to_pixels` adds to a pixel per round (loop step). No pixel is in more cells if a box of
 # `roi_max_pool` has a pixel per cell. See "roi_max_pool: a walk over boxes of about one size" in bench/NOTES.md.

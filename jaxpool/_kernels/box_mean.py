@@ -15,8 +15,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import match_varying_mesh_axes
-from jaxpool._kernels.compare import to_comparison_dtype
-from jaxpool._kernels.dtypes import DType, accumulator_dtype, is_16_bit_float
+from jaxpool._kernels.dtypes import DType, accumulator_dtype, is_16_bit_float, to_comparison_dtype
 
 # Number of sample points of a cell that may read one pixel, if a cell has ceil(length) points. The points are more than
 # half a pixel from each other, so at most 4 are within a pixel of a pixel's centre. Two more points allow for rounding.

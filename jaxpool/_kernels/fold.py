@@ -15,7 +15,7 @@ from jax import Array
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
-from jaxpool._plan.program_length import folds_sequentially
+from jaxpool._plan.problem import folds_sequentially
 
 State = tuple[Array, ...]
 Join = Callable[[State, State], State]

@@ -13,8 +13,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._kernels.compare import from_comparison_dtype, to_comparison_dtype
-from jaxpool._kernels.dtypes import DType, is_float
+from jaxpool._kernels.dtypes import DType, from_comparison_dtype, is_float, to_comparison_dtype
 
 NaNPosition = Literal["greatest", "least"]
 _BITCAST_DTYPES = (jnp.float16, jnp.bfloat16, jnp.float32, jnp.float64)

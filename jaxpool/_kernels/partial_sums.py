@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._kernels.predicates import all_true_across_vmap
+from jaxpool._kernels.dtypes import all_true_across_vmap
 from jaxpool._plan.segments import PartialSums, plan_partial_sums
 
 # Output row of each row of x, and id of the segment that owns each partial sum.

@@ -21,10 +21,9 @@ from jaxpool._geometry.adaptive import FloorDivisionTable, RaggedAxis
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import reduce as reducing
 from jaxpool._kernels import slices
-from jaxpool._kernels.compare import TieOrder
-from jaxpool._kernels.dtypes import is_float
+from jaxpool._kernels.dtypes import TieOrder, is_float
 from jaxpool._kernels.positions import ragged_window_bounds, scaled_floor_division
-from jaxpool._plan.program_length import gathers_windows, is_constant_table
+from jaxpool._plan.problem import gathers_windows, is_constant_table
 from jaxpool._plan.reduce import Fold
 
 

@@ -14,7 +14,6 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry import access
 from jaxpool._geometry.adaptive import FloorDivisionTable, RaggedAxis, ragged_first_permutation
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
@@ -23,8 +22,8 @@ from jaxpool._kernels.dtypes import (
     bitcast_half_to_uint16,
     bitcast_uint16_to_half,
 )
-from jaxpool._plan.layout import group_axes
-from jaxpool._plan.program_length import is_constant_table
+from jaxpool._kernels.slices import unravel_index
+from jaxpool._plan.problem import group_axes, is_constant_table
 
 # An int32 array: a NumPy array is a constant of the program, a jax array is computed by the program.
 IntArray = Any
@@ -95,31 +94,6 @@ def num_taps_inside_windows(dim: Axis) -> IntArray:
     if isinstance(dim, RaggedAxis):
         return ragged_window_bounds(dim, int32_iota(dim.out))[1] + 1
     return dim.num_taps_inside(int32_iota(dim.out))
-
-
-def covered_by_windows_mask(dim: Axis) -> IntArray | None:
-    """Mask of the elements along an axis that are in at least one window, or None if all elements are."""
-    if is_constant_table(dim.size) or access.covers_all_elements(dim):
-        return access.covered_elements_mask(dim)
-    positions = int32_iota(dim.size) + np.int32(dim.low)
-
-    def add_elements_at_tap(tap: Array, covered_mask: Array) -> Array:
-        start = positions - tap.astype(np.int32) * np.int32(dim.dilation)
-        exists = (start >= 0) & (start < dim.out * dim.stride) & (start % np.int32(dim.stride) == 0)
-        return covered_mask | exists
-
-    initial_mask = lax.full_like(positions, False, np.bool_)
-    return lax.fori_loop(np.int32(0), np.int32(dim.window), add_elements_at_tap, initial_mask)
-
-
-def unravel_index(flat_index: Any, sizes: Sequence[int]) -> list[Array]:
-    """Index along each axis from a row-major flat index in an array of `sizes`, like `jnp.unravel_index`."""
-    indices: list[Array] = []
-    for size in reversed(sizes):
-        divisor = lax.full_like(flat_index, size)
-        indices.insert(0, lax.rem(flat_index, divisor))
-        flat_index = lax.div(flat_index, divisor)
-    return indices
 
 
 def flat_position_of_tap(

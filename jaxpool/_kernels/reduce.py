@@ -15,21 +15,19 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._kernels import slices
-from jaxpool._kernels.compare import (
-    comparison_dtype_identity,
-    from_comparison_dtype,
-    is_tied_with,
-    to_comparison_dtype,
-)
 from jaxpool._kernels.dtypes import (
     DType,
     Kind,
     accumulator_dtype,
     cast,
+    comparison_dtype_identity,
+    from_comparison_dtype,
     index_dtype,
     is_16_bit_float,
     is_float,
+    is_tied_with,
     reduction_identity,
+    to_comparison_dtype,
 )
 from jaxpool._kernels.keys import (
     NaNPosition,
@@ -40,7 +38,7 @@ from jaxpool._kernels.keys import (
     tie_zero_keys,
     to_sort_keys,
 )
-from jaxpool._kernels.materialise import materialise
+from jaxpool._kernels.slices import materialise
 from jaxpool._plan.reduce import Fold
 
 

@@ -14,12 +14,13 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Axis
 from jaxpool._kernels import slices
-from jaxpool._kernels.compare import (
+from jaxpool._kernels.dtypes import (
+    Kind,
     comparison_dtype_identity,
     from_comparison_dtype,
+    reduction_identity,
     to_comparison_dtype,
 )
-from jaxpool._kernels.dtypes import Kind, reduction_identity
 
 # True while a kernel binds a reduction of lax, which `accelerate` must not replace. The user context is created on
 # import, because jax asks programs not to create user contexts while other threads use jax.

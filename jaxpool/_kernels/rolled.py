@@ -1,6 +1,6 @@
 """Loops over the taps of large windows, for ranks, random pools and grey morphology.
 
-The program contains the loop body once. `tap_loop.py` is for loops that rarely run. An array is split into planes: with
+The program contains the loop body once. The loops of `sums.py` rarely run. An array is split into planes: with
 stride s along an axis, plane p holds the elements p, p + s, p + 2s, ... The elements of all windows at one tap (offset
 in the window) are then a block of one plane, which XLA reads without strides:
 
@@ -22,10 +22,10 @@ from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._geometry.window import Window
-from jaxpool._kernels import slices, tap_loop
+from jaxpool._kernels import slices, sums
 from jaxpool._kernels.dtypes import DType, accumulator_dtype, cast, index_dtype
 from jaxpool._kernels.split_ties import divide_by_num_tied
-from jaxpool._plan.program_length import split_tap_loop
+from jaxpool._plan.problem import split_tap_loop
 
 State = tuple[Array, ...]
 UpdateState = Callable[[State, Array, Sequence[Array]], State]
@@ -284,7 +284,7 @@ class Selection:
         mask = self.is_selected(tap, *window_arrays, *elements)
         if not self.excludes_padding:
             return mask
-        is_inside = tap_loop.tap_inside_mask(self.taps_loop.window, tap, mask.ndim)
+        is_inside = sums.tap_inside_mask(self.taps_loop.window, tap, mask.ndim)
         return lax.bitwise_and(mask, slices.broadcast_like(is_inside, mask))
 
     def _fold_selected_taps(

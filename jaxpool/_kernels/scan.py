@@ -19,21 +19,19 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._kernels import slices
-from jaxpool._kernels.compare import (
-    TieOrder,
-    challenger_wins,
-    comparison_dtype_identity,
-    from_comparison_dtype,
-    is_tied_with,
-    to_comparison_dtype,
-)
 from jaxpool._kernels.dtypes import (
     DType,
     Kind,
+    TieOrder,
     accumulator_dtype,
+    challenger_wins,
+    comparison_dtype_identity,
+    from_comparison_dtype,
     index_dtype,
     is_float,
+    is_tied_with,
     reduction_identity,
+    to_comparison_dtype,
 )
 from jaxpool._kernels.keys import (
     NaNPosition,
@@ -44,8 +42,8 @@ from jaxpool._kernels.keys import (
     tie_zero_keys,
     to_sort_keys,
 )
-from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.positions import int32_iota
+from jaxpool._kernels.slices import materialise
 from jaxpool._plan.scan import ScanPlan
 
 ShiftedArrays = Sequence[tuple[Array, ...]]

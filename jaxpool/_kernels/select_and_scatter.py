@@ -22,9 +22,7 @@ from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters import batching, mlir
 
 from jaxpool._geometry.window import Axis
-from jaxpool._kernels.compare import TieOrder
-from jaxpool._kernels.dtypes import Kind, cast
-from jaxpool._kernels.predicates import all_true_across_vmap
+from jaxpool._kernels.dtypes import Kind, TieOrder, all_true_across_vmap, cast
 from jaxpool._kernels.reduce_window import extrema_per_axis_group
 from jaxpool._plan.max_pool import AxisGroups, Comparison, ScatterPlan
 

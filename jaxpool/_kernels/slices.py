@@ -1,17 +1,39 @@
-"""Padding, slicing, interleaving and broadcasting along pooled axes: building blocks of the dense kernels."""
+"""Slices and passes over arrays along pooled axes, and arrays that XLA stores: building blocks of the dense kernels.
+
+A pass joins one term per tap (offset in the window) at each output position. All dense windowed kernels are passes with
+different terms and joins:
+
+    maximum            (value, tap), joined by the winner           window   reads elements
+    its transpose      the cotangent if the tap matches, added      element  reads windows
+    sum                the element, added                           window   reads elements
+    its transpose      the cotangent, added                         element  reads windows
+
+`_geometry.window` computes which elements each position reads. The plan's `Layout` cuts the result into regions: XLA
+for CPU vectorises regions without padding, and only the ends of an axis read padding. The transpose of a pass with
+stride s has s phases: phase p computes every s-th position from p on. The results of the phases are interleaved.
+
+`materialise` makes XLA compute an array once. XLA fuses a cheap producer into each of its consumers. A chain of selects
+is then 10 to 40 times slower, and comparisons fail if two computations of one array are rounded differently. An
+optimization barrier prevents the fusion, but XLA for CPU drops barriers before it fuses. On CPU, the producer is
+therefore put into a call that XLA does not inline.
+"""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 from jax import Array, lax
 from jax import numpy as jnp
+from jax.experimental.xla_metadata import set_xla_metadata
 from jax.sharding import reshard
 
+from jaxpool._arguments.arrays import varying_mesh_axes
 from jaxpool._arguments.sizes import is_int
-from jaxpool._geometry.window import Window
+from jaxpool._geometry.window import Phases, Region, Window, total_positions
 from jaxpool._kernels.dtypes import cast, widen_to_8_bits
+from jaxpool._plan.problem import BarrierKind, Layout
 
 PaddingConfig = tuple[int, int, int]  # (low, high, interior), as in `lax.pad`
 T = TypeVar("T")  # an array or a tuple of arrays
@@ -155,3 +177,194 @@ def is_empty(x: Array) -> bool:
 def is_sharded(x: Array) -> bool:
     """True if the type of x has a sharded axis. Shardings over automatic mesh axes are not part of the type."""
     return any(part for part in jax.typeof(x).sharding.spec)
+
+
+PadToRegion = Callable[..., Array]  # (slice, fill=...) -> the slice padded to the region
+TermFunction = Callable[
+    [int, Sequence[Array], PadToRegion], T
+]  # (tap, a slice of each array, pad_to_region) -> a term
+
+
+def add_terms(terms: Sequence[Array]) -> Array:
+    """Add terms one after another."""
+    return functools.reduce(lax.add, terms)
+
+
+class Source(NamedTuple):
+    """Arrays that a pass reads at the same positions, their fill values for padding, and the phases along each axis."""
+
+    arrays: Sequence[Array]
+    fill_values: Sequence[Any]
+    phases: Sequence[Phases]
+
+
+def run_pass(
+    layout: Layout,
+    axes: Sequence[int],
+    sources: Sequence[Source],
+    term_at_tap: TermFunction[T],
+    join_terms: Callable[[Sequence[T]], Any],
+) -> Any:
+    """Run a pass along `axes`: `join_terms(terms)` at each output position, with the terms in the order of the taps.
+
+    In a region that reads only padding, there is a single term: it has tap 0 and consists of fill values.
+    """
+    region_order = sorted(range(len(axes)), key=axes.__getitem__)
+    phase_order = region_order if layout.minor_axis_last else region_order[::-1]
+
+    def compute_region(cuts: Sequence[Region]) -> Any:
+        """Results at the output positions of one region, with the phases interleaved."""
+        is_padded = layout.read_mode == "padded"
+        inputs = [_pad_source(s, axes, cuts) for s in sources] if is_padded else sources
+
+        def compute_phase(phase_per_axis: tuple[int, ...]) -> Any:
+            term_args = itertools.chain(
+                *[_term_args(s, axes, cuts, phase_per_axis) for s in inputs]
+            )
+            terms = [term_at_tap(*args) for args in term_args]
+            return join_terms(terms or [fill_value_term()])
+
+        def fill_value_term() -> T:
+            empty_parts = [empty_along_axes(x, axes) for x in sources[0].arrays]
+            padding = [(0, region.stop - region.start, 0) for region in cuts]
+            return term_at_tap(0, empty_parts, functools.partial(pad, axes=axes, configs=padding))
+
+        def interleave_phases(*phase_results: Array) -> Array:
+            def interleave_along_axis(parts: list[Array], axis_index: int) -> Array:
+                return interleave(parts, axes[axis_index], cuts[axis_index].num_phases)
+
+            return join_parts(
+                dict(zip(indices, phase_results, strict=True)), phase_order, interleave_along_axis
+            )
+
+        phases_of_axes = zip(*[s.phases for s in sources], strict=True)
+        indices = [*itertools.product(*map(_phases_that_read, phases_of_axes, cuts))]
+        return jax.tree.map(interleave_phases, *map(compute_phase, indices))
+
+    def crop_to_output(x: Array) -> Array:
+        sizes = [total_positions(phases) for phases in sources[0].phases]
+        padding = [(0, size - x.shape[axis], 0) for axis, size in zip(axes, sizes, strict=True)]
+        return pad(x, axes, padding, 0)
+
+    def concatenate_regions(results: list[Any], axis_index: int) -> Any:
+        return jax.tree.map(lambda *parts: concatenate(parts, axes[axis_index]), *results)
+
+    # Concatenate regions along the minor axis last for every order of `axes`: XLA vectorises other orders less.
+    indices = itertools.product(*[range(len(column)) for column in layout.axis_regions])
+    choices = itertools.product(*layout.axis_regions)
+    parts = {index: compute_region(cuts) for index, cuts in zip(indices, choices, strict=True)}
+    return jax.tree.map(crop_to_output, join_parts(parts, region_order, concatenate_regions))
+
+
+def _phases_that_read(source_phases: Sequence[Phases], region: Region) -> range:
+    """Phases of a region up to the last phase that reads an element; all later phases hold zeros."""
+    readers = [
+        p
+        for p in range(region.num_phases)
+        if any(phases[p].tap_offsets for phases in source_phases)
+    ]
+    return range(max(readers, default=0) + 1)
+
+
+def _term_args(
+    source: Source, axes: Sequence[int], regions: Sequence[Region], phase_per_axis: tuple[int, ...]
+) -> Iterator[tuple[int, list[Array], PadToRegion]]:
+    """Arguments of the term function for each tap of a phase that reads an element, in the order of the taps."""
+    accesses = [phases[phase] for phases, phase in zip(source.phases, phase_per_axis, strict=True)]
+    strides = [access.stride for access in accesses]
+    for pairs in itertools.product(*[access.tap_offsets for access in accesses]):
+        starts, outs, padding = [], [], []
+        for access, (offset, _), region in zip(accesses, pairs, regions, strict=True):
+            first, stop = access.valid_range(offset, region.start, region.stop)
+            starts.append(access.stride * first + offset)
+            outs.append(stop - first)
+            padding.append((first - region.start, region.stop - stop, 0))
+        if min(outs) > 0:
+            parts = [strided_slice(x, axes, starts, outs, strides) for x in source.arrays]
+            pad_to_region = functools.partial(pad, axes=axes, configs=padding)
+            yield sum(tap for _, tap in pairs), parts, pad_to_region
+
+
+def _pad_source(source: Source, axes: Sequence[int], regions: Sequence[Region]) -> Source:
+    """Pad the arrays along each axis where the region reads padding, and crop elements that the region does not read.
+
+    Axes without padding are not cropped, because XLA for CPU copies a slice that many terms read.
+    """
+    arrays, phases = source.arrays, []
+    for axis, accesses, region in zip(axes, source.phases, regions, strict=True):
+        reads = [(access.stride, offset) for access in accesses for offset, _ in access.tap_offsets]
+        begin = min((stride * region.start + offset for stride, offset in reads), default=0)
+        end = max((stride * (region.stop - 1) + offset + 1 for stride, offset in reads), default=0)
+        size = arrays[0].shape[axis]
+        if begin >= 0 and end <= size:
+            phases.append(accesses)
+            continue
+        first = min(max(begin, 0), size)
+        stop = max(first, min(end, size))
+        padding = [(first - begin, end - stop, 0)]
+        arrays = [
+            pad(lax.slice_in_dim(x, first, stop, axis=axis), [axis], padding, fill)
+            for x, fill in zip(arrays, source.fill_values, strict=True)
+        ]
+        phases.append(tuple(access.slice_elements(begin, end) for access in accesses))
+    return Source(arrays, source.fill_values, phases)
+
+
+# True if jax inlines every call of the program that is being lowered, as jax does for programs exported for several
+# platforms or with symbolic sizes. jax's jit cache has a separate entry for each value of a user context.
+inlines_calls = jax.make_user_context(False)
+
+
+def materialise(barrier_kind: BarrierKind, kernel: Callable[..., Any], *args: Array) -> Any:
+    """Evaluate `kernel(*args)` and store each result. With the barrier kind "call", the arguments are also stored."""
+    if barrier_kind == "barrier":
+        return lax.optimization_barrier(kernel(*args))
+    if inlines_calls.value:
+        return _evaluate_in_conditional(kernel, *args)
+
+    def body(*args: Array) -> Any:
+        with set_xla_metadata(inlineable=None):  # XLA may inline calls inside the kernel
+            return kernel(*args)
+
+    with set_xla_metadata(inlineable="false"):
+        return jax.jit(body)(*args)
+
+
+def store_arguments(barrier_kind: BarrierKind, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a kernel so that each argument is computed once and stored, even if the kernel reads the argument twice.
+
+    XLA may recompute an argument for a second read with different rounding: XLA keeps 16-bit intermediates as float32
+    and contracts products and sums. The maximum from the first read may then equal no element of the second read.
+    """
+    if barrier_kind == "barrier":
+        return lambda *args: kernel(*lax.optimization_barrier(args))
+    return functools.partial(materialise, barrier_kind, kernel)
+
+
+def _evaluate_in_conditional(kernel: Callable[..., Any], *args: Array) -> Any:
+    """Evaluate `kernel(*args)` in a `lax.cond` whose predicate XLA cannot fold, which is slower than a call."""
+    branch = jax.jit(kernel)  # so that `make_jaxpr` and the branch share one trace
+    program, result_shapes = jax.make_jaxpr(branch, return_shape=True)(*args)
+
+    def zeros_of_type(aval: Any) -> Array:
+        sharding = aval.sharding if any(aval.sharding.spec) else None
+        zeros = lax.full(aval.shape, 0, aval.dtype, sharding=sharding)
+        axes = tuple(sorted(varying_mesh_axes(aval), key=str))
+        return lax.pcast(zeros, axes, to="varying") if axes else zeros
+
+    def untaken_branch(*args: Array) -> Any:
+        tree = jax.tree.structure(result_shapes)
+        return jax.tree.unflatten(tree, map(zeros_of_type, program.out_avals))
+
+    predicate = lax.optimization_barrier(jnp.asarray(True))
+    return lax.optimization_barrier(lax.cond(predicate, branch, untaken_branch, *args))
+
+
+def unravel_index(flat_index: Any, sizes: Sequence[int]) -> list[Array]:
+    """Index along each axis from a row-major flat index in an array of `sizes`, like `jnp.unravel_index`."""
+    indices: list[Array] = []
+    for size in reversed(sizes):
+        divisor = lax.full_like(flat_index, size)
+        indices.insert(0, lax.rem(flat_index, divisor))
+        flat_index = lax.div(flat_index, divisor)
+    return indices

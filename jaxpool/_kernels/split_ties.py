@@ -16,16 +16,19 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
-from jaxpool._kernels.compare import (
+from jaxpool._kernels.dtypes import (
+    DType,
+    Kind,
+    accumulator_dtype,
     challenger_wins,
     comparison_dtype_identity,
+    index_dtype,
     is_tied_with,
     to_comparison_dtype,
 )
-from jaxpool._kernels.dtypes import DType, Kind, accumulator_dtype, index_dtype
 from jaxpool._kernels.fold import State, fold_covering_windows, fold_windows
 from jaxpool._kernels.positions import window_starts
-from jaxpool._kernels.route import sum_where_selected
+from jaxpool._kernels.select import sum_where_selected
 from jaxpool._plan.max_pool import MaxPass
 
 BITS_PER_WORD = 32

@@ -19,9 +19,7 @@ from jaxpool._geometry.adaptive import ragged_first_permutation
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.bits import pack_bits, unpack_bits
-from jaxpool._kernels.compare import TieOrder, Ties
-from jaxpool._kernels.dtypes import DType, accumulator_dtype, reduction_identity
-from jaxpool._kernels.materialise import materialise
+from jaxpool._kernels.dtypes import DType, TieOrder, Ties, accumulator_dtype, reduction_identity
 from jaxpool._kernels.patches import (
     add_up_patches,
     attains_max,
@@ -32,13 +30,13 @@ from jaxpool._kernels.patches import (
     tap_axes,
     tap_of_max,
 )
+from jaxpool._kernels.slices import materialise
 from jaxpool._kernels.split_ties import divide_by_num_tied
 from jaxpool._ops.op import Op
 from jaxpool._ops.reduction import find_fold
 from jaxpool._ops.select_pool import SelectPool, pool_op
 from jaxpool._ops.sum_pool import SumPool, element_counts
-from jaxpool._plan.problem import Platform, barrier_of
-from jaxpool._plan.program_length import is_ordinary_pool
+from jaxpool._plan.problem import Platform, barrier_of, is_ordinary_pool
 from jaxpool._plan.tuning import tuning_of
 
 

@@ -18,8 +18,7 @@ from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._ops.linear_map import linear_map, value, value_and_residual
-from jaxpool._ops.op import Op
+from jaxpool._ops.op import Op, linear_map, value, value_and_residual
 
 Autodiff = Literal["vjp", "jvp"]
 

@@ -13,17 +13,14 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.access import Phases
-from jaxpool._geometry.window import Axis, Window
+from jaxpool._geometry.window import Axis, Phases, Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import DType, accumulator_dtype, cast
-from jaxpool._kernels.materialise import materialise
-from jaxpool._kernels.passes import PadToRegion, Source, add_terms, run_pass
+from jaxpool._kernels.slices import PadToRegion, Source, add_terms, materialise, run_pass
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.blur import blur_groups, blur_layout
 from jaxpool._plan.max_pool import MaxPass
-from jaxpool._plan.problem import Platform, barrier_of
-from jaxpool._plan.steps import make_step
+from jaxpool._plan.problem import Platform, barrier_of, make_step
 from jaxpool._plan.tuning import tuning_of
 
 

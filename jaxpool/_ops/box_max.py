@@ -16,14 +16,16 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.box_max import Cells, add_cells_to_pixels, fold_pixels_of_cells
 from jaxpool._kernels.box_mean import cell_bounds
-from jaxpool._kernels.compare import (
+from jaxpool._kernels.dtypes import (
     Ties,
+    accumulator_dtype,
     comparison_dtype_identity,
     from_comparison_dtype,
+    index_dtype,
+    is_float,
     is_tied_with,
     to_comparison_dtype,
 )
-from jaxpool._kernels.dtypes import accumulator_dtype, index_dtype, is_float
 from jaxpool._kernels.keys import has_sign_bit, set_sign_of_zeros
 from jaxpool._kernels.positions import scatter_in_order
 from jaxpool._ops.box_mean import boxes_in_pixels, has_no_nan, round_half_away

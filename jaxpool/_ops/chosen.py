@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array, lax
 
 from jaxpool._geometry.window import Window
-from jaxpool._kernels import rolled, route, slices
+from jaxpool._kernels import rolled, select, slices
 from jaxpool._kernels.split_ties import mean_of_tied_taps, mean_of_tied_taps_transpose
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.max_pool import plan_one_pass
@@ -64,7 +64,7 @@ def pick_selected(window: Window, x: Array, residual: Any, platform: Platform) -
         return mean_of_tied_taps(x, residual, window)
     if uses_backward_loop(window):
         return rolled.tap_selection(loop_over(window, x, platform), residual).pick(x)
-    return route.pick(x, residual, plan_rank(problem_of(window, x, platform)))
+    return select.pick(x, residual, plan_rank(problem_of(window, x, platform)))
 
 
 def pick_selected_transpose(window: Window, dy: Array, residual: Any, platform: Platform) -> Array:
@@ -75,7 +75,7 @@ def pick_selected_transpose(window: Window, dy: Array, residual: Any, platform: 
         return mean_of_tied_taps_transpose(dy, residual, plan_one_pass(problem))
     if uses_backward_loop(window):
         return rolled.tap_selection(loop_over(window, dy, platform, shape), residual).route(dy)
-    return route.route(dy, residual, plan_rank(problem))
+    return select.route(dy, residual, plan_rank(problem))
 
 
 class TapResidualPool(Op):

@@ -13,14 +13,18 @@ from jax import Array, lax
 from jax import numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec, reshard
 
-from jaxpool._kernels.compare import (
+from jaxpool._kernels.dtypes import (
+    Kind,
     Ties,
+    accumulator_dtype,
+    cast,
     challenger_wins,
     from_comparison_dtype,
+    index_dtype,
+    is_float,
     is_tied_with,
     to_comparison_dtype,
 )
-from jaxpool._kernels.dtypes import Kind, accumulator_dtype, cast, index_dtype, is_float
 from jaxpool._kernels.split_ties import BITS_PER_WORD, BitWords, divide_among_tied_taps, is_tap_tied
 from jaxpool._ops.op import Op
 from jaxpool._plan.problem import Platform

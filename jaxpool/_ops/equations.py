@@ -1,6 +1,6 @@
 """Find the jaxpool ops of a jaxpr, for `jaxpool.plan_of`.
 
-Every equation of the two primitives of `linear_map.py`, also in nested jaxprs, becomes an `OpEquation`.
+Every equation of the two primitives of `op.py`, also in nested jaxprs, becomes an `OpEquation`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import jax
 from jax.extend.core import jaxprs_in_params
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jaxpool._ops.linear_map import InAxes, compute_p, linear_p
-from jaxpool._ops.op import Op
+from jaxpool._ops.op import InAxes, Op, compute_p, linear_p
 
 # "value": the output only; "forward": the output and the residual.
 Direction = Literal["value", "forward", "tangent", "backward"]

@@ -22,10 +22,9 @@ from jax import numpy as jnp
 from jaxpool._geometry.adaptive import FloorDivisionTable
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
-from jaxpool._kernels.compare import TieOrder
-from jaxpool._kernels.dtypes import accumulator_dtype, cast
-from jaxpool._kernels.materialise import materialise
+from jaxpool._kernels.dtypes import TieOrder, accumulator_dtype, cast
 from jaxpool._kernels.positions import flat_position_of_tap, int32_iota, scaled_floor_division
+from jaxpool._kernels.slices import materialise
 from jaxpool._ops.op import Op
 from jaxpool._ops.select_pool import SelectPool
 from jaxpool._ops.sum_pool import SumPool

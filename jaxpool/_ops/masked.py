@@ -21,9 +21,8 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
-from jaxpool._kernels.compare import Ties
-from jaxpool._kernels.dtypes import Kind, accumulator_dtype, reduction_identity
-from jaxpool._kernels.materialise import materialise
+from jaxpool._kernels.dtypes import Kind, Ties, accumulator_dtype, reduction_identity
+from jaxpool._kernels.slices import materialise
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.op import Op
 from jaxpool._ops.ranged import apply_ranged

@@ -15,22 +15,22 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
-from jaxpool._kernels import rank, rolled, slices, tap_loop
-from jaxpool._kernels.compare import Ties, is_tied_with
+from jaxpool._kernels import rank, rolled, slices, sums
 from jaxpool._kernels.dtypes import (
     DType,
     Kind,
+    Ties,
     accumulator_dtype,
     cast,
     is_float,
+    is_tied_with,
     reduction_identity,
 )
-from jaxpool._kernels.materialise import materialise
+from jaxpool._kernels.slices import materialise
 from jaxpool._kernels.split_ties import divide_among_tied_taps, tie_bits_of_tap_values
 from jaxpool._ops.chosen import pick_selected, pick_selected_transpose
 from jaxpool._ops.op import Op
-from jaxpool._plan.problem import Platform, barrier_of
-from jaxpool._plan.program_length import uses_morphology_loop
+from jaxpool._plan.problem import Platform, barrier_of, uses_morphology_loop
 
 
 def wide_dtype(dtype: DType) -> DType:
@@ -79,9 +79,7 @@ class Morphology(Op):
         if not self.window.is_padded or is_float(term.dtype):
             return term
         # Adding a weight changes the fill value of integer padding.
-        is_inside = slices.broadcast_like(
-            tap_loop.tap_inside_mask(self.window, tap, term.ndim), term
-        )
+        is_inside = slices.broadcast_like(sums.tap_inside_mask(self.window, tap, term.ndim), term)
         fill = lax.full_like(term, reduction_identity(term.dtype, self.kind))
         return lax.select(is_inside, term, fill)
 

@@ -1,19 +1,36 @@
-"""The base class of all ops: value, residual, linear map and its transpose, for each platform.
+"""The base class of all ops, and the two JAX primitives behind them, with their AD, batching and lowering rules.
 
-Ops share two primitives and their AD rules: `linear_map.py` defines the primitives, and `apply.py` binds them.
+An op has a value, a residual, a linear map and its transpose, for each platform. `apply.py` binds the primitives.
+
+`compute` evaluates an op. Its JVP rule computes the output and the residual, and the tangent by `linear_map` with that
+residual. JAX's AD differentiates kernels only with respect to residuals (`Op.has_differentiable_residual`).
+
+`linear_map` runs the hand-written `Op.linear`, or if `transposed`, `Op.transpose`. The transpose rule of the primitive
+flips `transposed`. All AD modes run the op's kernels, and only the residual is saved for the backward pass. The
+batching rule is `vmap` of the kernel.
+
+Each platform has its own lowering rule. The primitives use only public modules of JAX: `jax.extend.core.Primitive` and
+`jax.interpreters`.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-from jax import Array
+from jax import Array, lax
+from jax import numpy as jnp
+from jax.extend import core
+from jax.interpreters import ad, batching, mlir
+from jax.sharding import NamedSharding, PartitionSpec
 
+from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Window
-from jaxpool._kernels.slices import is_sharded
-from jaxpool._plan.problem import Platform, Problem
+from jaxpool._kernels.slices import inlines_calls, is_sharded, store_arguments
+from jaxpool._plan.problem import Platform, Problem, barrier_of
 
 # True while a kernel is traced for a program that XLA partitions among devices.
 # Created at import, because JAX does not support creating user contexts while other threads run.
@@ -68,3 +85,307 @@ class Op:
     def transpose(self, platform: Platform, residual: Any, *dys: Array) -> tuple[Array, ...]:
         """The cotangents of the inputs, linear in the cotangents `dys` of the outputs."""
         raise TypeError(f"{type(self).__name__} describes no transpose")
+
+
+PLATFORMS: dict[str | None, Platform] = {
+    "cpu": "cpu",
+    "cuda": "gpu",
+    "rocm": "gpu",
+    "tpu": "tpu",
+    None: "portable",  # any other platform
+}
+
+# The platform to trace for instead of the default device's platform, to plan for a device that is not present.
+# Created at import, because JAX does not support creating user contexts while other threads run.
+platform_override = jax.make_user_context(None)
+
+compute_p = core.Primitive("jaxpool")
+linear_p = core.Primitive("jaxpool_linear_map")
+InAxes = tuple[int | None, ...]  # the axis of each argument that vmap maps, or None
+
+
+def tracing_platform() -> Platform:
+    """The platform of the default device, for which JAX probably traces the current program.
+
+    The traced platform decides the residual of an op. A program lowered for another platform gives the same results.
+    """
+    device = jax.config.jax_default_device  # type: ignore[attr-defined]
+    name = platform_override.value or getattr(device, "platform", device) or jax.default_backend()
+    return PLATFORMS.get({"gpu": "cuda"}.get(name, name), "portable")
+
+
+def compute(op: Op, method: str, *xs: Array) -> Any:
+    """Bind the method of `op` named `method` to xs. The output has the derivative `op.linear`, the residual none."""
+    params = (("op", op), ("method", method), ("batch", ()))
+    tree = _types(_compute, tuple(map(jax.typeof, xs)), params, jax.sharding.get_abstract_mesh())[1]
+    return jax.tree.unflatten(tree, compute_p.bind(*xs, **dict(params)))
+
+
+def value(op: Op, *xs: Array) -> Array:
+    """The output of `op`."""
+    y: Array = value_and_residual(op, *xs)[0] if op.linear_in_x else compute(op, "value", *xs)
+    return y
+
+
+def value_and_residual(op: Op, *args: Array) -> tuple[Array, Any]:
+    """The output and the residual of `op`. `args` holds the inputs of `op`, then its other arguments."""
+    xs = args[: op.num_inputs]
+    if op.linear_in_x:
+        y = linear_map(op, args[op.num_inputs :], xs, nonzero=(True,) * len(xs))[0]
+    elif op.saved_residual(None, *args) is None:
+        output: tuple[Array, Any] = compute(op, "primal", *args)
+        return output
+    else:
+        y = compute(op, "value_with_residual", *args)
+    return y, op.saved_residual(y, *args)
+
+
+def linear_map(
+    op: Op,
+    residual: Any,
+    xs: Sequence[Array],
+    *,
+    nonzero: tuple[bool, ...],
+    transposed: bool = False,
+) -> list[Array]:
+    """Bind `op.linear` to the tangents xs, or if `transposed`, `op.transpose` to the cotangents xs.
+
+    `nonzero` is True for each input that has a nonzero tangent, or if `transposed`, whose cotangent is returned.
+    """
+    leaves, tree = jax.tree.flatten(residual)
+    outputs: list[Array] = linear_p.bind(
+        *leaves, *xs, op=op, tree=tree, nonzero=nonzero, transposed=transposed, batch=()
+    )
+    return outputs
+
+
+def _nest_vmaps(kernel: Callable[..., Any], batch: tuple[InAxes, ...]) -> Callable[..., Any]:
+    for dims in batch:
+        kernel = jax.vmap(kernel, in_axes=dims)
+    return kernel
+
+
+def _compute(
+    *args: Array, op: Op, method: str, batch: tuple[InAxes, ...], platform: Platform
+) -> Any:
+    kernel: Callable[..., Any] = functools.partial(getattr(op, method), platform)
+    if op.materialises_inputs and method == "primal":
+        kernel = store_arguments(barrier_of(platform), kernel)
+    return _nest_vmaps(kernel, batch)(*args)
+
+
+def _linear(
+    *args: Array,
+    op: Op,
+    tree: Any,
+    nonzero: tuple[bool, ...],
+    transposed: bool,
+    batch: tuple[InAxes, ...],
+    platform: Platform,
+) -> Any:
+    num_residuals = tree.num_leaves
+
+    def call_op(*args: Array) -> Any:
+        residual = jax.tree.unflatten(tree, args[:num_residuals])
+        if transposed:
+            dxs = op.transpose(platform, residual, *args[num_residuals:])
+            return [dx for dx, is_needed in zip(dxs, nonzero, strict=True) if is_needed]
+        tangents = iter(args[num_residuals:])
+        y = op.linear(platform, residual, *[next(tangents) if flag else None for flag in nonzero])
+        return y
+
+    front_axes = (0,) * (len(args) - num_residuals)
+    kernel = store_arguments(barrier_of(platform), call_op) if op.materialises_residual else call_op
+    return _nest_vmaps(kernel, tuple((*dims, *front_axes) for dims in batch))(*args)
+
+
+def kernel_of(equation: Any, platform: Platform) -> Callable[..., Any]:
+    """The kernel that `equation`, with one of the two jaxpool primitives, runs on `platform`."""
+    kernel = _compute if equation.primitive is compute_p else _linear
+    return functools.partial(kernel, platform=platform, **equation.params)
+
+
+# JAX rules
+
+
+@functools.partial(jax.jit, static_argnames=("primitive", "params"))
+def _bind_under_jit(*args: Array, primitive: Any, params: tuple[tuple[str, Any], ...]) -> Any:
+    if not any(isinstance(x, jax.core.Tracer) for x in args):
+        # With `jax_debug_nans`, JAX reruns a program without jit to find the operation that made a NaN: this op.
+        raise FloatingPointError(f"invalid value encountered in {dict(params)['op']}")
+    return primitive.bind(*args, **dict(params))
+
+
+@functools.lru_cache(maxsize=4096)
+def _types(kernel: Callable[..., Any], avals: Any, params: Any, mesh: Any) -> tuple[Any, Any]:
+    """The output types of `kernel` and their tree structure.
+
+    Tracing the kernel of the "portable" platform also gives the output shardings and varying mesh axes.
+    """
+    portable_kernel = functools.partial(kernel, platform="portable", **dict(params))
+    jaxpr, shapes = jax.make_jaxpr(portable_kernel, return_shape=True)(*avals)
+    return jaxpr.out_avals, jax.tree.structure(shapes)
+
+
+def _register_rules(primitive: Any, fn: Callable[..., Any]) -> None:
+    def evaluate(*args: Array, **params: Any) -> Any:
+        with jax.disable_jit(False):
+            return _bind_under_jit(*args, primitive=primitive, params=tuple(params.items()))
+
+    def infer_types(*avals: Any, **params: Any) -> Any:
+        return _types(fn, avals, tuple(params.items()), jax.sharding.get_abstract_mesh())[0]
+
+    def flat_kernel(*args: Array, platform: Platform, **params: Any) -> Any:
+        return jax.tree.leaves(fn(*args, platform=platform, **params))
+
+    primitive.multiple_results = True
+    primitive.def_impl(evaluate)
+    primitive.def_abstract_eval(infer_types)
+    for name, platform in PLATFORMS.items():
+        kernel = functools.partial(flat_kernel, platform=platform)
+        rule = _wrap_lowering_rule(mlir.lower_fun(kernel, multiple_results=True))
+        mlir.register_lowering(primitive, rule, platform=name)
+
+
+def _wrap_lowering_rule(lowering_rule: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a lowering rule so that kernels can read `inlines_calls` and `is_partitioned`.
+
+    JAX inlines all calls of a program that is lowered for several platforms or has symbolic sizes.
+    """
+
+    def lower(ctx: Any, *args: Any, **params: Any) -> Any:
+        has_symbolic_sizes = any(not is_int(size) for aval in ctx.avals_in for size in aval.shape)
+        is_multi_device = is_partitioned.value or _has_many_devices(ctx.module_context)
+        is_inlined = has_symbolic_sizes or len(ctx.module_context.platforms) > 1
+        with inlines_calls(is_inlined), is_partitioned(is_multi_device):
+            return lowering_rule(ctx, *args, **params)
+
+    return lower
+
+
+def _has_many_devices(module: Any) -> bool:
+    """Return True if XLA partitions the program. XLA does not partition inside a `shard_map` over all mesh axes."""
+    axis_context: Any = getattr(module, "axis_context", None)
+    if hasattr(axis_context, "manual_axes"):
+        sizes = axis_context.mesh.shape.items()
+        return any(size > 1 for name, size in sizes if name not in axis_context.manual_axes)
+    return getattr(axis_context, "num_devices", 1) > 1
+
+
+def _batch_compute(args: Any, dims: Any, *, batch: tuple[InAxes, ...], **params: Any) -> Any:
+    outputs = compute_p.bind(*args, batch=(*batch, tuple(dims)), **params)
+    return outputs, [0] * len(outputs)
+
+
+def _move_to_front(x: Array, dim: int | None, mapped_x: Array, axis: int) -> Array:
+    """Move the mapped axis of x to the front. An unmapped x is repeated, sharded like `axis` of `mapped_x`."""
+    if dim is not None:
+        return jnp.moveaxis(x, dim, 0) if dim else x
+    like = jax.typeof(mapped_x).sharding
+    spec = PartitionSpec(like.spec[axis], *jax.typeof(x).sharding.spec)
+    sharding = None if spec[0] is None else NamedSharding(like.mesh, spec)
+    return lax.broadcast(x, (mapped_x.shape[axis],), out_sharding=sharding)
+
+
+def _batch_linear(
+    args: Any, dims: Any, *, tree: Any, batch: tuple[InAxes, ...], **params: Any
+) -> Any:
+    """Residuals keep their mapped axis in place; tangents and cotangents get the mapped axis as their first axis."""
+    num_residuals = tree.num_leaves
+    mapped_x, axis = next((x, dim) for x, dim in zip(args, dims, strict=True) if dim is not None)
+    pairs = zip(args[num_residuals:], dims[num_residuals:], strict=True)
+    xs = [_move_to_front(x, dim, mapped_x, axis) for x, dim in pairs]
+    new_batch = (*batch, tuple(dims[:num_residuals]))
+    outputs = linear_p.bind(*args[:num_residuals], *xs, tree=tree, batch=new_batch, **params)
+    return outputs, [0] * len(outputs)
+
+
+def _zero_tangent(aval: Any) -> ad.Zero:
+    return ad.Zero(aval.to_tangent_aval())
+
+
+def _jvp_compute(
+    primals: Any, tangents: Any, *, op: Op, method: str, batch: tuple[InAxes, ...]
+) -> Any:
+    """JVP rule of `compute`: the output tangent is `linear_map`. Extra arguments and the residual are constants."""
+    nonzero = tuple(not isinstance(dot, ad.Zero) for dot in tangents[: op.num_inputs])
+    if not any(nonzero):
+        ys = compute_p.bind(*primals, op=op, method=method, batch=batch)
+        return ys, [_zero_tangent(jax.typeof(y)) for y in ys]
+    nonzero_indices = [i for i, is_nonzero in enumerate(nonzero) if is_nonzero]
+
+    def push_forward(*args: Array) -> tuple[list[Array], Array]:
+        y, residual = value_and_residual(op, *args[: len(primals)])
+        x_dots = match_varying_mesh_axes(args[len(primals) :], y)
+        y_dot = linear_map(op, residual, x_dots, nonzero=nonzero)[0]
+        return jax.tree.leaves((y, residual) if method == "primal" else y), y_dot
+
+    in_axes = tuple((*dims, *(dims[i] for i in nonzero_indices)) for dims in batch)
+    ys, dot = _nest_vmaps(push_forward, in_axes)(*primals, *[tangents[i] for i in nonzero_indices])
+    return ys, [dot, *[_zero_tangent(jax.typeof(y)) for y in ys[1:]]]
+
+
+def _jvp_linear(primals: Any, tangents: Any, **params: Any) -> Any:
+    """JVP rule of `linear_map`. Residuals are constants, unless the op sets `has_differentiable_residual`."""
+    num_residuals = params["tree"].num_leaves
+    ys = linear_p.bind(*primals, **params)
+    x_tangents, out_dots = tangents[num_residuals:], [_zero_tangent(jax.typeof(y)) for y in ys]
+    if not all(isinstance(dot, ad.Zero) for dot in x_tangents):
+        x_tangents = [ad.instantiate_zeros(dot) for dot in x_tangents]
+        out_dots = linear_p.bind(*primals[:num_residuals], *x_tangents, **params)
+    leaf_tangents = {
+        i: dot
+        for i, dot in enumerate(tangents[:num_residuals])
+        if params["op"].has_differentiable_residual and not isinstance(dot, ad.Zero)
+    }
+    if leaf_tangents:
+        residual_dots = _jvp_by_residual(primals, leaf_tangents, tuple(params.items()))
+        out_dots = [ad.add_tangents(*pair) for pair in zip(out_dots, residual_dots, strict=True)]
+    return ys, out_dots
+
+
+@functools.partial(jax.jit, static_argnames="params")
+def _jvp_by_residual(primals: Any, leaf_tangents: dict[int, Array], params: Any) -> Any:
+    """The output tangents due to the residual tangents `leaf_tangents`, by JAX's AD of the portable kernel."""
+
+    def kernel(moved_leaves: dict[int, Array]) -> Any:
+        args = [moved_leaves.get(i, x) for i, x in enumerate(primals)]
+        return jax.tree.leaves(_linear(*args, platform="portable", **dict(params)))
+
+    return jax.jvp(kernel, ({i: primals[i] for i in leaf_tangents},), (leaf_tangents,))[1]
+
+
+def _transpose_linear(
+    cotangents: Any,
+    *args: Any,
+    tree: Any,
+    transposed: bool,
+    nonzero: tuple[bool, ...],
+    **params: Any,
+) -> Any:
+    num_residuals = tree.num_leaves
+    residual, xs = args[:num_residuals], args[num_residuals:]
+    other_params = {"tree": tree, "transposed": not transposed, **params}
+    if all(isinstance(ct, ad.Zero) for ct in cotangents):
+        outputs = [_zero_tangent(x.aval) if ad.is_undefined_primal(x) else None for x in xs]
+    elif transposed:  # the cotangents of the inputs' cotangents are tangents of the inputs
+        cotangent_iter = iter(cotangents)
+        all_cotangents = [next(cotangent_iter) if flag else None for flag in nonzero]
+        nonzero_now = tuple(ct is not None and not isinstance(ct, ad.Zero) for ct in all_cotangents)
+        tangents = [ct for ct, flag in zip(all_cotangents, nonzero_now, strict=True) if flag]
+        outputs = linear_p.bind(*residual, *tangents, nonzero=nonzero_now, **other_params)
+    else:
+        dys = [ad.instantiate_zeros(ct) for ct in cotangents]
+        outputs = linear_p.bind(*residual, *dys, nonzero=nonzero, **other_params)
+        pairs = zip(outputs, xs, strict=True)
+        outputs = [ct if ad.is_undefined_primal(x) else None for ct, x in pairs]
+    return [None] * num_residuals + list(outputs)
+
+
+_register_rules(compute_p, _compute)
+_register_rules(linear_p, _linear)
+batching.primitive_batchers[compute_p] = _batch_compute
+batching.primitive_batchers[linear_p] = _batch_linear
+ad.primitive_jvps[compute_p] = _jvp_compute
+ad.primitive_jvps[linear_p] = _jvp_linear
+ad.primitive_transposes[linear_p] = _transpose_linear

@@ -22,8 +22,8 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window, replace_sizes
 from jaxpool._kernels import slices
-from jaxpool._kernels.predicates import all_true_across_vmap
-from jaxpool._kernels.tap_loop import max_per_window, sum_over_taps
+from jaxpool._kernels.dtypes import all_true_across_vmap
+from jaxpool._kernels.sums import max_per_window, sum_over_taps
 from jaxpool._ops.apply import apply
 from jaxpool._ops.ranged import (
     ALL_ZERO,

@@ -15,18 +15,19 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
-from jaxpool._kernels.compare import from_comparison_dtype, to_comparison_dtype
 from jaxpool._kernels.dtypes import (
     DType,
     accumulator_dtype,
     as_float,
     cast,
+    from_comparison_dtype,
     index_dtype,
     mean_dtype,
+    to_comparison_dtype,
 )
-from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.rolled import State
 from jaxpool._kernels.select import first_taps_inside
+from jaxpool._kernels.slices import materialise
 from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.chosen import TapResidualPool, fold_taps, pick_selected
 from jaxpool._ops.power_pool import ExpectedValuePool

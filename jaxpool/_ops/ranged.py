@@ -5,8 +5,8 @@ large, too small or NaN, the scaled evaluation replaces all totals. The choice i
 again for the derivative. The residual is the inputs and the unrounded output.
 
 The slope is the derivative of an output with respect to one element. In the direct evaluation, most slopes are the
-product of `element_factor` and `output_factor`. The scaled evaluation (`scaled_value`, `x_and_slope`) works relative to
-the largest element of each window, with the loops of `tap_loop.py`.
+product of `element_factor` and `output_factor`. The scaled evaluation (`scaled_y`, `x_and_slope`) works relative to
+the largest element of each window, with the loops of `_kernels/sums.py`.
 """
 
 from __future__ import annotations
@@ -24,23 +24,21 @@ from jax import numpy as jnp
 from jax.custom_batching import custom_vmap
 
 from jaxpool._arguments.sizes import is_int
-from jaxpool._geometry.window import Window
+from jaxpool._geometry.window import Axis, Window, covered_elements_mask, covers_all_elements
 from jaxpool._kernels.dtypes import (
     DType,
     accumulator_dtype,
+    all_true_across_vmap,
     bitcast_half_to_uint16,
     bitcast_uint16_to_half,
 )
-from jaxpool._kernels.materialise import materialise
-from jaxpool._kernels.positions import covered_by_windows_mask
-from jaxpool._kernels.predicates import all_true_across_vmap
-from jaxpool._kernels.slices import is_empty, is_sharded, reshape_along_axis
-from jaxpool._kernels.tap_loop import sum_over_taps, sum_over_taps_transpose
+from jaxpool._kernels.positions import IntArray, int32_iota
+from jaxpool._kernels.slices import is_empty, is_sharded, materialise, reshape_along_axis
+from jaxpool._kernels.sums import sum_over_taps, sum_over_taps_transpose
 from jaxpool._ops.apply import apply, apply_op
-from jaxpool._ops.linear_map import linear_map
-from jaxpool._ops.op import Op, is_partitioned
+from jaxpool._ops.op import Op, is_partitioned, linear_map
 from jaxpool._ops.sum_pool import SumPool
-from jaxpool._plan.problem import Platform, Shape, barrier_of, num_elements
+from jaxpool._plan.problem import Platform, Shape, barrier_of, is_constant_table, num_elements
 from jaxpool._plan.tuning import tuning_of
 
 
@@ -120,6 +118,21 @@ def sum_like(value: Array, like: Array) -> Array:
     """Sum `value` along the axes where `like` has size 1. The summed axes are kept."""
     axes = tuple(axis for axis, length in enumerate(like.shape) if length == 1)
     return jnp.sum(value, axis=axes, keepdims=True)
+
+
+def covered_by_windows_mask(dim: Axis) -> IntArray | None:
+    """Mask of the elements along an axis that are in at least one window, or None if all elements are."""
+    if is_constant_table(dim.size) or covers_all_elements(dim):
+        return covered_elements_mask(dim)
+    positions = int32_iota(dim.size) + np.int32(dim.low)
+
+    def add_elements_at_tap(tap: Array, covered_mask: Array) -> Array:
+        start = positions - tap.astype(np.int32) * np.int32(dim.dilation)
+        exists = (start >= 0) & (start < dim.out * dim.stride) & (start % np.int32(dim.stride) == 0)
+        return covered_mask | exists
+
+    initial_mask = lax.full_like(positions, False, np.bool_)
+    return lax.fori_loop(np.int32(0), np.int32(dim.window), add_elements_at_tap, initial_mask)
 
 
 def widen_elements(x: Array, window: Window) -> Array:

@@ -21,8 +21,15 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import rank, rolled, slices
 from jaxpool._kernels.bits import pack_bits, unpack_bits
-from jaxpool._kernels.compare import Ties, to_comparison_dtype
-from jaxpool._kernels.dtypes import DType, accumulator_dtype, index_dtype, is_float, widen_to_8_bits
+from jaxpool._kernels.dtypes import (
+    DType,
+    Ties,
+    accumulator_dtype,
+    index_dtype,
+    is_float,
+    to_comparison_dtype,
+    widen_to_8_bits,
+)
 from jaxpool._kernels.keys import (
     from_zero_tied_sort_keys,
     has_sign_bit,
@@ -30,9 +37,9 @@ from jaxpool._kernels.keys import (
     set_sign_of_zeros,
     zero_tied_sort_keys,
 )
-from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.positions import int32_iota, scatter_at_sorted
 from jaxpool._kernels.reduce import attains_extremum
+from jaxpool._kernels.slices import materialise
 from jaxpool._kernels.split_ties import tie_bits_of_tap_values
 from jaxpool._ops.apply import Autodiff, apply, apply_with_extra_args
 from jaxpool._ops.chosen import TapResidualPool, loop_over, pick_selected

@@ -17,8 +17,7 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Window, replace_sizes
 from jaxpool._kernels import reduce as reducing
 from jaxpool._kernels import slices
-from jaxpool._kernels.compare import Ties
-from jaxpool._kernels.dtypes import Kind, accumulator_dtype, is_float
+from jaxpool._kernels.dtypes import Kind, Ties, accumulator_dtype, is_float
 from jaxpool._kernels.keys import has_sign_bit, set_sign_of_zeros
 from jaxpool._kernels.positions import gather_at_flat_index
 from jaxpool._kernels.split_ties import divide_by_num_tied

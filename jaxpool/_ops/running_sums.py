@@ -12,8 +12,7 @@ from jaxpool._kernels.dtypes import accumulator_dtype, cast
 from jaxpool._kernels.scan import exponentially_decayed_sums, subtract_equal_infinities
 from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.cumulative import RunningExtremum, scan_plan
-from jaxpool._ops.linear_map import value
-from jaxpool._ops.op import Op
+from jaxpool._ops.op import Op, value
 from jaxpool._plan.problem import Platform
 
 

@@ -14,14 +14,16 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.bits import pack_bits, unpack_bits
-from jaxpool._kernels.compare import (
+from jaxpool._kernels.dtypes import (
+    Kind,
     Ties,
+    accumulator_dtype,
+    cast,
     comparison_dtype_identity,
     from_comparison_dtype,
+    is_float,
     to_comparison_dtype,
 )
-from jaxpool._kernels.dtypes import Kind, accumulator_dtype, cast, is_float
-from jaxpool._kernels.materialise import materialise
 from jaxpool._kernels.positions import indices_to_positions, scatter_in_order
 from jaxpool._kernels.segments import (
     fill_where_masked,
@@ -31,6 +33,7 @@ from jaxpool._kernels.segments import (
     reduce_segments,
     sum_segments,
 )
+from jaxpool._kernels.slices import materialise
 from jaxpool._kernels.split_ties import divide_by_num_tied
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.problem import Platform, barrier_of

@@ -14,12 +14,10 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
-from jaxpool._kernels.compare import TieOrder, Ties
-from jaxpool._kernels.dtypes import Kind, reduction_identity
-from jaxpool._kernels.materialise import materialise
-from jaxpool._kernels.route import pick, route
-from jaxpool._kernels.select import select, select_value
+from jaxpool._kernels.dtypes import Kind, TieOrder, Ties, reduction_identity
+from jaxpool._kernels.select import pick, route, select, select_value
 from jaxpool._kernels.select_and_scatter import select_and_scatter, shared_window_extrema
+from jaxpool._kernels.slices import materialise
 from jaxpool._kernels.split_ties import (
     BitWords,
     mean_of_tied_elements,
@@ -27,8 +25,7 @@ from jaxpool._kernels.split_ties import (
     tie_bits_of_input,
 )
 from jaxpool._ops.chosen import TapResidualPool
-from jaxpool._ops.linear_map import tracing_platform
-from jaxpool._ops.op import Op, problem_of
+from jaxpool._ops.op import Op, problem_of, tracing_platform
 from jaxpool._ops.reduction import Reduction
 from jaxpool._plan.max_pool import (
     MaxPlan,

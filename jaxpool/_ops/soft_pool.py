@@ -12,7 +12,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
-from jaxpool._kernels.tap_loop import max_per_window, sum_over_taps
+from jaxpool._kernels.sums import max_per_window, sum_over_taps
 from jaxpool._ops.ranged import (
     DyShares,
     RangeCheckedOp,

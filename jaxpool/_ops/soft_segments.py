@@ -11,9 +11,13 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._kernels.compare import to_comparison_dtype
-from jaxpool._kernels.dtypes import accumulator_dtype, cast, reduction_identity
-from jaxpool._kernels.predicates import all_true_across_vmap
+from jaxpool._kernels.dtypes import (
+    accumulator_dtype,
+    all_true_across_vmap,
+    cast,
+    reduction_identity,
+    to_comparison_dtype,
+)
 from jaxpool._kernels.segments import (
     fill_where_masked,
     gather_value_of_segment,

@@ -4,9 +4,8 @@ import math
 from collections.abc import Sequence
 
 from jaxpool._geometry.window import Axis, Window
-from jaxpool._plan.layout import Layout, group_axes, single_region
 from jaxpool._plan.max_pool import plan_one_pass
-from jaxpool._plan.problem import Platform, Problem
+from jaxpool._plan.problem import Layout, Platform, Problem, group_axes, single_region
 from jaxpool._plan.tuning import TUNING
 
 

@@ -10,20 +10,25 @@ from collections.abc import Sequence
 from typing import Literal
 
 from jaxpool._arguments.sizes import is_int
-from jaxpool._geometry.access import max_elements_per_position, window_access
-from jaxpool._geometry.window import Axis, Window
-from jaxpool._plan.layout import Layout, fits_tables, group_axes, multi_region, single_region
+from jaxpool._geometry.window import Axis, Window, max_elements_per_position, window_access
 from jaxpool._plan.problem import (
     BarrierKind,
+    Layout,
     Platform,
     Problem,
     Shape,
+    Step,
     barrier_of,
+    fits_tables,
+    group_axes,
+    make_step,
+    multi_region,
     nbytes,
     num_elements,
+    plan_steps,
     row_size,
+    single_region,
 )
-from jaxpool._plan.steps import Step, make_step, plan_steps
 from jaxpool._plan.tuning import LIMITS, TUNING
 
 Residual = Literal["rank", "tap", "bits", "arrays", "input"]
@@ -41,7 +46,7 @@ AxisGroups = tuple[tuple[Axis, ...], ...]  # groups of axes, with one XLA instru
 
 @dataclasses.dataclass(frozen=True)
 class MaxPass:
-    """A step of a windowed maximum (see `steps.py`) and its layout, which is the read mode and output regions."""
+    """A step of a windowed maximum (see `problem.py`) and its layout, which is the read mode and output regions."""
 
     step: Step
     layout: Layout

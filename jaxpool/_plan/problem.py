@@ -1,13 +1,40 @@
-"""`Problem`, the input of every plan: window, shape, dtype, sharding and platform. Hashable, without jax."""
+"""`Problem`, the input of every plan, and the parts of plans: steps of a maximum, and layouts of passes. Without JAX.
+
+A step takes the maximum of a few pieces of a window. Each piece is a shifted view of the previous step's result. Pieces
+may overlap, because a maximum is idempotent. For example, a window of 13 taps takes two steps:
+
+    step 1   pieces of 4 taps      [a a a a]
+    step 2   4 such pieces         [a a a a][b b b b][c c c c]
+             the last overlaps                 [d d d d]          taps 0-3, 4-7, 8-11, 9-12
+
+With 8 pieces per step, a window takes about log8(taps) steps. Each step also returns the flat index of the selected
+tap. From this index, the backward pass derives the piece that each step selected.
+
+A `Layout` has the regions of the output of one pass, each computed by its own loop, and how the loops read the input.
+`_geometry/window.py` defines regions and phases, and `run_pass` in `_kernels/slices.py` executes a layout.
+"""
 
 import dataclasses
+import itertools
 import math
 import re
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, TypeVar
 
-from jaxpool._geometry.window import Window
-from jaxpool._plan.tuning import TUNING, Tuning
+from jaxpool._geometry.adaptive import RaggedAxis
+from jaxpool._geometry.window import (
+    Axis,
+    AxisAccess,
+    Phases,
+    Region,
+    Window,
+    replace_sizes,
+    split_into_regions,
+    total_positions,
+    whole_region,
+    window_access,
+)
+from jaxpool._plan.tuning import LIMITS, TUNING, Tuning
 
 Platform = Literal["cpu", "gpu", "tpu", "portable"]  # "portable": any other platform
 PLATFORMS: tuple[Platform, ...] = ("cpu", "gpu", "tpu")
@@ -74,3 +101,219 @@ def row_size(shape: Shape, axes: Sequence[int]) -> float:
 def nbytes(shape: Shape, bits: int) -> float:
     """Size in bytes of an array of `shape`; infinite if a size is symbolic."""
     return num_elements(shape) * bits / 8
+
+
+def is_ordinary_pool(window: Window) -> bool:
+    """Whether an adaptive pool has windows of equal length that are short enough to unroll."""
+    is_ragged = any(isinstance(dim, RaggedAxis) for dim in window.dims)
+    return not is_ragged and max(window.window_shape) <= LIMITS.max_adaptive_taps
+
+
+def gathers_windows(num_windows: int) -> bool:
+    """Whether the `num_windows` windows that cover an element are gathered one by one, instead of summed as a block."""
+    return num_windows <= LIMITS.max_gathered_windows
+
+
+def is_constant_table(length: float) -> bool:
+    """Whether a table of `length` entries is a constant of the program. The program computes longer tables itself."""
+    return length <= LIMITS.max_constant_entries
+
+
+def split_tap_loop(num_taps: int, *, has_weights: bool) -> tuple[int, int, int]:
+    """Iterations of a loop over the elements of a window, elements per iteration, and elements left after the loop.
+
+    Set `has_weights` if each window element has a weight. Unrolled code would grow with `num_taps`.
+    """
+    taps_per_step = LIMITS.weighted_taps_per_loop_step if has_weights else LIMITS.taps_per_loop_step
+    whole, rest = divmod(num_taps, taps_per_step)
+    return whole, taps_per_step, rest
+
+
+def folds_sequentially(num_taps: int, stride: int) -> bool:
+    """Whether `num_taps` window elements are combined one by one: if there are few, or not more than `stride`."""
+    return num_taps <= max(LIMITS.max_sequential_fold_taps, stride)
+
+
+def uses_morphology_loop(num_taps: int) -> bool:
+    """Whether grey morphology loops over kernel elements; otherwise one expression has a term per kernel element.
+
+    The compile time of an expression with one term per kernel element grows with the kernel.
+    """
+    return num_taps > LIMITS.max_unrolled_kernel_taps
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One pass of a maximum along `axes`. Each piece of the window has `piece_taps` consecutive flat window indices."""
+
+    axes: tuple[int, ...]
+    accesses: tuple[AxisAccess, ...]
+    piece_taps: int
+
+    @property
+    def piece_starts(self) -> tuple[int, ...]:
+        """The first flat window index of each piece of the window, in ascending order."""
+        choices = itertools.product(*[access.tap_offsets for access in self.accesses])
+        return tuple(sum(tap for _, tap in pairs) for pairs in choices)
+
+    @property
+    def num_flat_taps(self) -> int:
+        """Number of flat window indices that the argmax may have after this step."""
+        return self.piece_starts[-1] + self.piece_taps
+
+    def output_shape(self, shape: Shape) -> Shape:
+        """Output shape of the step for an input of `shape`."""
+        return replace_sizes(shape, self.axes, [access.out for access in self.accesses])
+
+    def input_shape(self, shape: Shape) -> Shape:
+        """Input shape of the step for an output of `shape`."""
+        return replace_sizes(shape, self.axes, [access.size for access in self.accesses])
+
+    @property
+    def phases(self) -> tuple[Phases, ...]:
+        """Along each axis, the input elements that each output of the step reads."""
+        return tuple((access,) for access in self.accesses)
+
+    @property
+    def transposed_phases(self) -> tuple[Phases, ...]:
+        """Along each axis, the outputs of the step that read each input element."""
+        return tuple(access.transposed() for access in self.accesses)
+
+
+def make_step(dims: Sequence[Axis], piece_taps: int = 1) -> Step:
+    """One step over whole windows along `dims`. Each element along `dims` is a piece of `piece_taps` flat indices."""
+    accesses: list[AxisAccess] = []
+    tap_stride = piece_taps
+    for dim in reversed(dims):
+        accesses.insert(0, window_access(dim, tap_stride))
+        tap_stride *= dim.window
+    return Step(tuple(dim.axis for dim in dims), tuple(accesses), piece_taps)
+
+
+def _axis_steps(dim: Axis, tap_stride: int, tuning: Tuning) -> list[Step]:
+    """The steps along one axis; `tap_stride` is the difference in flat index between adjacent window elements.
+
+    Windows with little overlap take one step with `dim.window` terms per output, because several steps would compute up
+    to `dim.stride` pieces per output. For other windows, each step combines pieces into longer pieces. Pieces are
+    computed only at the positions that the next step reads.
+    """
+    num_steps = next(n for n in itertools.count(1) if tuning.pieces_per_step**n >= dim.window)
+    num_pieces = next(n for n in range(1, tuning.pieces_per_step + 1) if n**num_steps >= dim.window)
+    if dim.window <= min(num_steps * num_pieces * dim.stride, tuning.max_pass_taps):
+        return [make_step([dim], tap_stride)]
+    all_starts, lengths = [], [1]
+    while (length := lengths[-1]) < dim.window:
+        span = min(num_pieces * length, dim.window)
+        all_starts.append([min(start, span - length) for start in range(0, span, length)])
+        lengths.append(span)
+    grids = [dim.stride]
+    for each in reversed(all_starts[1:]):
+        grids.insert(0, math.gcd(grids[0], *[start * dim.dilation for start in each]))
+    grids.insert(0, 1)
+    steps, size, low = [], dim.size, dim.low
+    for each, length, grid, apart in zip(all_starts, lengths, grids, grids[1:], strict=False):
+        piece_span = (each[-1] + length - 1) * dim.dilation + 1
+        out = (dim.covered_size - piece_span) // apart + 1
+        pairs = tuple((start * dim.dilation // grid - low, start * tap_stride) for start in each)
+        access = AxisAccess(pairs, apart // grid, size, out)
+        steps.append(Step((dim.axis,), (access,), length * tap_stride))
+        size, low = out, 0
+    return steps
+
+
+def plan_steps(window: Window, tuning: Tuning, *, is_forward: bool) -> tuple[Step, ...]:
+    """The steps of a max or min pool, from the input to the output.
+
+    Steps pool the last axis first, so that the first of tied elements is the first in row-major order.
+    The backward steps may differ from the forward steps, because the index saved for the backward pass
+    identifies a window element independently of the steps.
+    """
+    few, dims = tuning.max_overlapping_taps, list(window.dims)
+    computes_all_pieces = is_forward and window.has_overlap
+    if computes_all_pieces:
+        strides = math.prod(dim.stride for dim in dims)
+        max_taps = max(
+            few, min(tuning.overlapping_taps_per_element * strides, tuning.max_pass_taps)
+        )
+    else:
+        max_taps = tuning.max_one_pass_taps
+    # One strided step over three axes would have many regions with many terms, so the last two axes are pooled first.
+    minor = dims[-2:]
+    minor_fits = window.size > few >= math.prod(dim.window for dim in minor)
+    splits_minor = computes_all_pieces and minor_fits and any(dim.stride > 1 for dim in minor)
+    if window.size <= max_taps and not splits_minor:
+        return (make_step(dims),)
+    steps = []
+    if splits_minor:
+        steps.append(make_step(minor))
+        dims = dims[:-2]
+    for which in reversed(range(len(dims))):
+        if not dims[which].is_identity:
+            tap_stride = math.prod(window.window_shape[which + 1 :])
+            steps += _axis_steps(dims[which], tap_stride, tuning)
+    return tuple(steps)
+
+
+_Dim = TypeVar("_Dim")  # any representation of an axis
+
+# "padded": each region pads a copy of its input once, and slices the copy for every window offset.
+# "bounded": each region slices and pads the input for every window offset. The loop tests bounds instead of copying.
+# "tables": one loop gathers all elements through tables of positions (CPU only).
+ReadMode = Literal["padded", "bounded", "tables"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Output regions along each axis, their read mode, and whether phases of the last axis are interleaved last."""
+
+    read_mode: ReadMode
+    axis_regions: tuple[tuple[Region, ...], ...] = ()
+    minor_axis_last: bool = False
+
+    @property
+    def num_regions(self) -> int:
+        """Number of regions of the output."""
+        return math.prod(map(len, self.axis_regions))
+
+
+def single_region(
+    phases: Sequence[Phases], read_mode: ReadMode = "padded", *, extra_position: bool = False
+) -> Layout:
+    """A layout of one region. `extra_position` lengthens phases of the first strided axis by 1, to be cropped later."""
+    strided_axes = [which for which, each in enumerate(phases) if len(each) > 1][:1]
+    extra_positions = [extra_position and which in strided_axes for which in range(len(phases))]
+    return Layout(read_mode, tuple(map(whole_region, phases, extra_positions)))
+
+
+def multi_region(
+    sources: Sequence[Sequence[Phases]], read_mode: ReadMode, *, separate_ends: bool = True
+) -> Layout:
+    """A layout cut where shorter phases end and, with `separate_ends`, where windows begin to overlap the padding."""
+    axis_regions = [
+        split_into_regions(phases, separate_ends=separate_ends)
+        for phases in zip(*sources, strict=True)
+    ]
+    return Layout(read_mode, tuple(axis_regions))
+
+
+def fits_tables(problem: Problem, phases: Iterable[Phases]) -> bool:
+    """Whether elements may be gathered through tables: sizes are known and fit, and the array's type has no sharding.
+
+    If an array is sharded along automatic mesh axes, the gather replicates the pooled axes.
+    """
+    if None in problem.shape or problem.is_sharded:
+        return False
+    return all(0 < total_positions(each) <= problem.tuning.max_table_positions for each in phases)
+
+
+def group_axes(
+    dims: Iterable[_Dim], fits_group: Callable[[tuple[_Dim, ...]], bool]
+) -> list[tuple[_Dim, ...]]:
+    """Split axes into groups of consecutive axes. An axis joins the previous group if `fits_group` allows it."""
+    groups: list[tuple[_Dim, ...]] = []
+    for dim in dims:
+        if groups and fits_group((*groups[-1], dim)):
+            groups[-1] = (*groups[-1], dim)
+        else:
+            groups.append((dim,))
+    return groups

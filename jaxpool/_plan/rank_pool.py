@@ -8,9 +8,8 @@ from typing import Any, Literal
 import numpy as np
 
 from jaxpool._geometry.window import Window
-from jaxpool._plan.layout import single_region
 from jaxpool._plan.max_pool import MaxPass, MaxPlan, WidenMode, plan_max, plan_one_pass
-from jaxpool._plan.problem import Platform, Problem, row_size
+from jaxpool._plan.problem import Platform, Problem, row_size, single_region
 from jaxpool._plan.tuning import LIMITS, TUNING
 
 Rank = int | Literal["higher", "lower"]  # a position, or the upper or lower median

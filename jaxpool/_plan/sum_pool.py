@@ -6,16 +6,27 @@ import math
 import operator
 from collections.abc import Sequence
 
-from jaxpool._geometry.access import (
+from jaxpool._geometry.window import (
+    Axis,
     AxisAccess,
     Phases,
     max_elements_per_position,
+    replace_sizes,
     total_positions,
     window_access,
 )
-from jaxpool._geometry.window import Axis, replace_sizes
-from jaxpool._plan.layout import Layout, fits_tables, group_axes, multi_region, single_region
-from jaxpool._plan.problem import BarrierKind, Problem, barrier_of, nbytes, row_size
+from jaxpool._plan.problem import (
+    BarrierKind,
+    Layout,
+    Problem,
+    barrier_of,
+    fits_tables,
+    group_axes,
+    multi_region,
+    nbytes,
+    row_size,
+    single_region,
+)
 
 AxisPhases = tuple[Phases, ...]  # how a pass reads an array, along each axis
 

@@ -17,12 +17,11 @@ from jax import Array, lax
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import dtypes
-from jaxpool._kernels.compare import Ties
+from jaxpool._kernels.dtypes import Ties
 from jaxpool._kernels.positions import input_position_of_tap
 from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
 from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
-from jaxpool._shards.place import ArraySharding, on_shards
-from jaxpool._shards.split import check_divisible
+from jaxpool._shards.split import ArraySharding, check_divisible, on_shards
 from jaxpool._shards.whole import reduce_whole_axes
 
 

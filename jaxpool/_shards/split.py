@@ -1,25 +1,308 @@
-"""`ShardedPool`, the windows of a pool and the sharding of the pooled array, and checks of shard sizes.
+"""`ArraySharding`, the sharding of an array: a mesh, and the names of the mesh axes that shard each array axis.
 
-Windowed pools of `_api` and `compat` create a `ShardedPool` by `shard_pool_by_type` or `shard_pool_by_window`, and call
-its `run` or `apply` method.
+The sharding comes from the type of the array or from `jaxpool.sharded`. `on_shards` runs a function on the shards of
+arrays: in a new `jax.shard_map`, or directly if the call is already inside a `shard_map`.
+
+A `ShardedPool` has the windows of a pool and the sharding of the pooled array. Windowed pools of `_api` and `compat`
+create a `ShardedPool` by `shard_pool_by_type` or `shard_pool_by_window`, and call its `run` or `apply` method.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from jax import Array
+import jax
+from jax import Array, lax
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec, reshard
 
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Axis, Window, make_window
+from jaxpool._ops.apply import Autodiff, apply_with_extra_args, call_in_reverse_mode
+from jaxpool._ops.op import Op
 from jaxpool._shards.extended import pool_with_halo
 from jaxpool._shards.halo import Halo, ShardGeometry
-from jaxpool._shards.place import ArraySharding, context_axes, on_shards, sharding_from_type
 
 R = TypeVar("R")  # an array or a tuple of arrays
+
+# The mesh axes of each axis of a pool's array, set by `jaxpool.sharded` inside a `jax.shard_map`, where types carry no
+# mesh axes. A JAX user context is thread-local and part of jit's cache key. The context is created at import, because
+# JAX does not support creating contexts while other threads run.
+context_axes = jax.make_user_context(None)
+
+
+@dataclasses.dataclass(frozen=True)
+class ArraySharding:
+    """The mesh axes that shard each axis of an array; `is_manual` is True inside a `shard_map` over these mesh axes."""
+
+    mesh: Mesh | AbstractMesh
+    mesh_axes: tuple[tuple[str, ...], ...]
+    is_manual: bool
+
+    def num_shards(self, axis: int) -> int:
+        """Number of shards along an axis of the array."""
+        return math.prod(self.mesh.shape[name] for name in self.mesh_axes[axis])
+
+    def global_shape(self, shape: Sequence[Any]) -> tuple[Any, ...]:
+        """The global shape of an array of `shape`, which is the shape of one shard if `is_manual`."""
+        if not self.is_manual:
+            return tuple(shape)
+        return tuple(size * self.num_shards(axis) for axis, size in enumerate(shape))
+
+    def operand_sharding(self, shape: Sequence[Any]) -> ArraySharding:
+        """The sharding of an operand of `shape` that broadcasts against the array; leading axes may be added."""
+        num_extra = len(shape) - len(self.mesh_axes)
+        mesh_axes = [
+            () if shape[num_extra + axis] == 1 < self.num_shards(axis) else self.mesh_axes[axis]
+            for axis in range(max(-num_extra, 0), len(self.mesh_axes))
+        ]
+        return dataclasses.replace(self, mesh_axes=((),) * num_extra + tuple(mesh_axes))
+
+    def permute_axes(self, axes: Sequence[int]) -> ArraySharding:
+        """The sharding of the array after a permutation of its axes."""
+        return dataclasses.replace(self, mesh_axes=tuple(self.mesh_axes[axis] for axis in axes))
+
+    def replicate_axes(self, axes: Sequence[int]) -> ArraySharding:
+        """The sharding of the result of a reduction over `axes`, which no mesh axes shard any longer."""
+        names = tuple(() if axis in axes else entry for axis, entry in enumerate(self.mesh_axes))
+        return dataclasses.replace(self, mesh_axes=names)
+
+    def operand_spec(self, shape: Sequence[Any], array_shape: Sequence[Any]) -> PartitionSpec:
+        """The `PartitionSpec` of an operand of `shape`; replicated if it does not broadcast against `array_shape`."""
+        num_leading = len(shape) - len(array_shape)
+        pairs = zip(shape[max(num_leading, 0) :], array_shape[max(-num_leading, 0) :], strict=True)
+        if num_leading > 0 or not all(size in (1, other) for size, other in pairs):
+            return PartitionSpec()
+        return self.operand_sharding(shape).spec
+
+    def local_shard(self, x: Array) -> Array:
+        """This device's shard of x, a replicated array that broadcasts to the global array; x unless `is_manual`."""
+        sharding = self.operand_sharding(x.shape)
+        for axis, names in enumerate(sharding.mesh_axes):
+            if self.is_manual and names:
+                size = x.shape[axis] // sharding.num_shards(axis)
+                x = lax.dynamic_slice_in_dim(x, lax.axis_index(names) * size, size, axis)
+        return x
+
+    @property
+    def spec(self) -> PartitionSpec:
+        """The sharding as a `PartitionSpec` for `jax.shard_map`."""
+        return PartitionSpec(*[entry or None for entry in self.mesh_axes])
+
+    def non_explicit_axes(self, x: Array) -> tuple[str, ...]:
+        """The mesh axes that shard x and are not explicit mesh axes in the type of x."""
+        explicit = _axes_of_type(jax.typeof(x).sharding.mesh, AxisType.Explicit)
+        return tuple(name for entry in self.mesh_axes for name in entry if name not in explicit)
+
+    @property
+    def mapped_axes(self) -> frozenset[str]:
+        """The `axis_names` of `jax.shard_map`: all explicit mesh axes, and every mesh axis that shards the array.
+
+        XLA all-gathers arrays along explicit mesh axes that are left out. If all mesh axes are included, the set is
+        empty: `jax.shard_map` then maps over all mesh axes that no surrounding `vmap` uses.
+        """
+        mapped_axes = _axes_of_type(self.mesh, AxisType.Explicit).union(*self.mesh_axes)
+        return frozenset() if mapped_axes == frozenset(self.mesh.axis_names) else mapped_axes
+
+
+def _spec_axes(spec: Any, ndim: int, mesh: Any) -> tuple[tuple[str, ...], ...]:
+    """The mesh axis names in a `PartitionSpec` for each of the `ndim` axes of an array."""
+    rule = "a jax.sharding.PartitionSpec with one entry for each axis of the array"
+    hint = 'Pass PartitionSpec(None, "rows"), say, with names of axes of the mesh.'
+    if not isinstance(spec, PartitionSpec):
+        raise ArgumentError("spec", rule, spec, hint, TypeError)
+    if len(spec) > ndim:
+        raise ArgumentError("spec", f"{rule}, which has {ndim}", spec, hint)
+    mesh_axes = []
+    for entry in (*spec, *[None] * (ndim - len(spec))):
+        mesh_axes.append(() if entry is None else entry if isinstance(entry, tuple) else (entry,))
+    axes = [name for entry in mesh_axes for name in entry]
+    if len(set(axes)) < len(axes) or not all(name in mesh.axis_names for name in axes):
+        mesh_names = ", ".join(map(repr, mesh.axis_names))
+        raise ArgumentError("spec", f"of distinct axes of the mesh, {mesh_names}", spec, hint)
+    return tuple(mesh_axes)
+
+
+def _axes_of_type(mesh: Any, axis_type: AxisType) -> frozenset[str]:
+    pairs = zip(mesh.axis_names, mesh.axis_types, strict=True)
+    return frozenset(name for name, each in pairs if each == axis_type)
+
+
+def _keep_axes(
+    allowed: frozenset[str], mesh_axes: tuple[tuple[str, ...], ...]
+) -> list[tuple[str, ...]]:
+    """The mesh axis names of each array axis, restricted to names in `allowed`."""
+    return [tuple(name for name in entry if name in allowed) for entry in mesh_axes]
+
+
+def _known_spec(x: Array, type_sharding: NamedSharding) -> PartitionSpec:
+    """The `PartitionSpec` of x: from `x.sharding` if x is a concrete array, else from the type of x."""
+    manual_axes = _axes_of_type(type_sharding.mesh, AxisType.Manual)
+    if not isinstance(x, jax.core.Tracer) and isinstance(x.sharding, NamedSharding):
+        return x.sharding.spec
+    if not manual_axes and _axes_of_type(type_sharding.mesh, AxisType.Explicit):
+        return type_sharding.spec
+    if manual_axes:
+        rule = "given inside a shard_map, where types do not say which axes are sharded"
+    else:
+        rule = "given where neither the type of x nor x itself says how it is sharded"
+    hint = 'Pass spec=PartitionSpec(None, "rows"), say, one entry for each axis of x.'
+    raise ArgumentError("spec", rule, None, hint, TypeError)
+
+
+def find_sharding(x: Array, mesh: Any, spec: Any) -> ArraySharding:
+    """The sharding of x by `mesh` and `spec`; where an argument is None, it is read from x or the type of x."""
+    type_sharding = jax.typeof(x).sharding
+    if mesh is not None and not isinstance(mesh, (Mesh, AbstractMesh)):
+        rule, hint = "a jax.sharding.Mesh", "Pass what jax.make_mesh gave."
+        raise ArgumentError("mesh", rule, mesh, hint, TypeError)
+    context_mesh = jax.sharding.get_abstract_mesh()
+    manual_axes = _axes_of_type(context_mesh, AxisType.Manual)
+    if mesh is not None and not context_mesh.empty and mesh.axis_names != context_mesh.axis_names:
+        hint = "Leave it out, or call jax.set_mesh with it."
+        raise ArgumentError("mesh", f"that of the context, {context_mesh}", mesh, hint)
+    if manual_axes:  # only the context mesh records which mesh axes are manual here
+        mesh = context_mesh
+    elif mesh is None:
+        sharding = None if isinstance(x, jax.core.Tracer) else x.sharding
+        # The mesh of a concrete array has devices; the mesh of a type has no devices.
+        array_mesh = sharding.mesh if isinstance(sharding, NamedSharding) else type_sharding.mesh
+        mesh = context_mesh if type_sharding.mesh.empty else array_mesh
+    if mesh.empty:
+        rule = "given where neither the type of x nor a context says it"
+        hint = "Pass the mesh over which x is sharded, or call jax.set_mesh."
+        raise ArgumentError("mesh", rule, None, hint, TypeError)
+    mesh_axes = _spec_axes(_known_spec(x, type_sharding) if spec is None else spec, x.ndim, mesh)
+    explicit_axes = _axes_of_type(type_sharding.mesh, AxisType.Explicit)
+    if explicit_axes and _keep_axes(explicit_axes, mesh_axes) != _keep_axes(
+        explicit_axes, _spec_axes(type_sharding.spec, x.ndim, mesh)
+    ):
+        rule = f"what the type of x says, {type_sharding.spec}"
+        raise ArgumentError("spec", rule, spec, "Leave it out, or call jax.reshard first.")
+    used_axes = frozenset[str]().union(*mesh_axes)
+    sharding = None if isinstance(x, jax.core.Tracer) else x.sharding
+    devices = sharding.device_set if isinstance(sharding, NamedSharding) else set()
+    if devices and isinstance(mesh, Mesh) and {*mesh.devices.flat} != devices:
+        hint = "Pass the mesh of x, or move x by jax.device_put first."
+        raise ArgumentError("mesh", f"of the {len(devices)} devices of x", mesh, hint)
+    if used_axes & manual_axes and not used_axes <= manual_axes:
+        rule = f"of axes that are all manual here, {sorted(manual_axes)}, or none of them"
+        raise ArgumentError("spec", rule, spec, "Map the others in the same shard_map.")
+    return ArraySharding(mesh, mesh_axes, bool(used_axes & manual_axes))
+
+
+def sharding_from_type(x: Array) -> ArraySharding | None:
+    """The sharding of x from the context of `jaxpool.sharded` or from the type of x; None if neither has a sharding.
+
+    The type of an array carries explicit mesh axes, but no automatic or manual mesh axes.
+    """
+    if context_axes.value is not None:
+        if x.ndim != len(context_axes.value):
+            rule = f"of {len(context_axes.value)} axes, as jaxpool.sharded was told inside this shard_map"
+            raise ArgumentError("x", rule, x.ndim, "Call it for this pool alone.", attribute="ndim")
+        return ArraySharding(jax.sharding.get_abstract_mesh(), context_axes.value, True)
+    type_sharding = jax.typeof(x).sharding
+    if not any(type_sharding.spec):
+        return None
+    names = _spec_axes(PartitionSpec(*type_sharding.spec), x.ndim, type_sharding.mesh)
+    if not all(is_int(size) for size, entry in zip(x.shape, names, strict=True) if entry):
+        return None
+    context_mesh = jax.sharding.get_abstract_mesh()
+    return ArraySharding(type_sharding.mesh if context_mesh.empty else context_mesh, names, False)
+
+
+def all_gather_axes(sharding: ArraySharding, x: Array, axes: Sequence[int]) -> Array:
+    """x, whose sharding is `sharding`, all-gathered along `axes`."""
+    if not any(sharding.mesh_axes[axis] for axis in axes):
+        return x
+    if sharding.is_manual:
+        for axis in axes:
+            if sharding.mesh_axes[axis]:
+                x = lax.all_gather(
+                    x, sharding.mesh_axes[axis], axis=axis, tiled=True, to="invarying"
+                )
+        return x
+    spec_entries = [None if axis in axes else part for axis, part in enumerate(sharding.spec)]
+    return reshard(x, NamedSharding(jax.typeof(x).sharding.mesh, PartitionSpec(*spec_entries)))
+
+
+def drop_unit_axes(sharding: ArraySharding | None, x: Array, axes: Sequence[int]) -> Array:
+    """x without mesh axes of size 1 along `axes` in its type, which ops would treat as sharded axes."""
+    if sharding is None or sharding.is_manual:
+        return x
+    return all_gather_axes(sharding, x, [axis for axis in axes if sharding.num_shards(axis) == 1])
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _shard_map(
+    body: Callable[..., R],
+    settings: tuple[Any, ...],
+    sharding: ArraySharding,
+    out_spec: PartitionSpec,
+    *xs: Array,
+) -> R:
+    operand_shardings = [sharding.operand_sharding(x.shape) for x in xs]
+    mapped_body = jax.shard_map(
+        functools.partial(body, *settings),
+        mesh=sharding.mesh,
+        in_specs=tuple(each.spec for each in operand_shardings),
+        out_specs=out_spec,
+        axis_names=sharding.mapped_axes,
+    )
+    result: R = mapped_body(*map(_reshard_explicit, xs, operand_shardings))
+    return result
+
+
+def _reshard_explicit(x: Array, sharding: ArraySharding) -> Array:
+    """x resharded along the explicit mesh axes of `sharding`, or x itself if its type already has this sharding."""
+    explicit = _axes_of_type(sharding.mesh, AxisType.Explicit)
+    if not explicit:
+        return x
+    spec = PartitionSpec(*[entry or None for entry in _keep_axes(explicit, sharding.mesh_axes)])
+    type_sharding = jax.typeof(x).sharding
+    if not type_sharding.mesh.empty and type_sharding.spec == spec:
+        return x
+    return reshard(x, NamedSharding(sharding.mesh, spec))
+
+
+def on_shards(
+    body: Callable[..., R],
+    sharding: ArraySharding,
+    *xs: Array,
+    settings: tuple[Any, ...] = (),
+    out_spec: PartitionSpec | None = None,
+    autodiff: Autodiff = "jvp",
+) -> R:
+    """Call `body(*settings, *xs)` on the shards of `xs`, which `sharding.operand_sharding` describes.
+
+    Results are sharded by `out_spec`, by default `sharding.spec`. Calls with equal `settings` are traced once.
+    """
+    out_spec = sharding.spec if out_spec is None else out_spec
+    shard_body: Callable[..., R] = functools.partial(body, *settings)
+    if not sharding.is_manual:
+        shard_body = functools.partial(_shard_map, body, settings, sharding, out_spec)
+    result: R = shard_body(*xs) if autodiff == "jvp" else call_in_reverse_mode(shard_body, *xs)
+    return result
+
+
+def apply_on_shards(op: Op, sharding: ArraySharding | None, *xs: Array) -> Array:
+    """Apply `op`, whose pooled axes are not sharded, to arrays or to their shards."""
+    return (
+        output_of(op, *xs)
+        if sharding is None
+        else on_shards(output_of, sharding, *xs, settings=(op,))
+    )
+
+
+def output_of(op: Op, *xs: Array) -> Array:
+    """The output of `op`, without its residual."""
+    return apply_with_extra_args(op, *xs)[0]
+
+
 # A function from the shape of an array to the `Window` over the array
 WindowFn = Callable[[Sequence[Any]], Window]
 

@@ -22,9 +22,8 @@ from typing import Any
 import jax
 from jax import Array, lax
 
-from jaxpool._kernels.materialise import materialise
-from jaxpool._ops.linear_map import linear_map
-from jaxpool._ops.op import Op
+from jaxpool._kernels.slices import materialise
+from jaxpool._ops.op import Op, linear_map
 from jaxpool._plan.problem import Platform, barrier_of
 from jaxpool._shards.halo import Strip
 

@@ -25,8 +25,7 @@ from jaxpool._kernels.slices import zeros_like_with_sizes
 from jaxpool._ops.apply import apply_op
 from jaxpool._ops.unpool import Unpool
 from jaxpool._shards.halo import Halo
-from jaxpool._shards.place import ArraySharding, on_shards
-from jaxpool._shards.split import check_divisible
+from jaxpool._shards.split import ArraySharding, check_divisible, on_shards
 
 
 def _shard_halo(axis: int, mesh_axes: tuple[str, ...], num_shards: int, rows: int) -> Halo:

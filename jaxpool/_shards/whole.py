@@ -12,16 +12,21 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._kernels import dtypes, slices
-from jaxpool._kernels.compare import Ties, from_comparison_dtype, to_comparison_dtype
-from jaxpool._kernels.dtypes import Kind, accumulator_dtype
-from jaxpool._kernels.materialise import store_arguments
+from jaxpool._kernels.dtypes import (
+    Kind,
+    Ties,
+    accumulator_dtype,
+    from_comparison_dtype,
+    to_comparison_dtype,
+)
 from jaxpool._kernels.reduce import attains_extremum
+from jaxpool._kernels.slices import store_arguments
 from jaxpool._ops.apply import Autodiff, apply_with_extra_args
-from jaxpool._ops.linear_map import tracing_platform
+from jaxpool._ops.op import tracing_platform
 from jaxpool._ops.ranged import zeros_with_tangent
 from jaxpool._ops.reduction import MeanReduction, Reduction
 from jaxpool._plan.problem import barrier_of
-from jaxpool._shards.place import ArraySharding, on_shards, output_of
+from jaxpool._shards.split import ArraySharding, on_shards, output_of
 
 MeshAxes = tuple[tuple[str, ...], ...]  # the mesh axes that shard each pooled axis
 

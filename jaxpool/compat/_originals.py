@@ -25,7 +25,7 @@ from jaxpool._kernels import dtypes
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.select_pool import pool_op
 from jaxpool._ops.sum_pool import SumPool
-from jaxpool._shards.pools import apply_by_type
+from jaxpool._shards.windowed import apply_by_type
 from jaxpool.compat._traced_reduction import trace_first_reduction
 
 DivisorRule = Literal["not", "counted", "real"]

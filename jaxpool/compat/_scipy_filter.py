@@ -16,8 +16,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._api.rank import check_rank_in_range
-from jaxpool._arguments.arrays import as_array
-from jaxpool._arguments.coefficients import checked_float, is_number
+from jaxpool._arguments.arrays import as_array, checked_float, is_number
 from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 from jaxpool._arguments.sizes import (
     array_to_list,

@@ -9,11 +9,10 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._arguments.choices import check_bool
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import is_int
+from jaxpool._arguments.sizes import check_bool, is_int
 from jaxpool._ops.sum_pool import SumPool
-from jaxpool._shards.pools import apply_by_type
+from jaxpool._shards.windowed import apply_by_type
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOAT_DTYPES, IntOrInts
 from jaxpool.compat._torch_rank import make_public_function

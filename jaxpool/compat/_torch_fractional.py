@@ -11,8 +11,7 @@ import jax
 from jax import Array, lax
 
 from jaxpool._api.random import check_prng_key, make_fractional_op
-from jaxpool._arguments.arrays import as_jax_array, is_array, wrong_dtype_error
-from jaxpool._arguments.coefficients import is_number
+from jaxpool._arguments.arrays import as_jax_array, is_array, is_number, wrong_dtype_error
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import check_fits_int32_indices, is_tuple_or_list
 from jaxpool._ops.apply import apply_with_extra_args

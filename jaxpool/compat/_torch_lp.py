@@ -13,7 +13,7 @@ from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_tuple_or_list
 from jaxpool._kernels import dtypes
 from jaxpool._ops.sum_pool import SumPool
-from jaxpool._shards.pools import apply_by_type
+from jaxpool._shards.windowed import apply_by_type
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOAT_DTYPES, INT_DTYPES, ORDERED_DTYPES, IntOrInts
 from jaxpool.compat._torch_max_pool import torch_max_pool

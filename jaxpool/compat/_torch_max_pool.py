@@ -10,8 +10,8 @@ from jaxpool._arguments.errors import name_function_in_errors
 from jaxpool._arguments.sizes import check_fits_int32_indices
 from jaxpool._geometry.window import Window
 from jaxpool._ops.select_pool import SelectPool
-from jaxpool._shards.pools import apply_by_type, max_pool_with_position
 from jaxpool._shards.split import shard_pool_by_window
+from jaxpool._shards.windowed import apply_by_type, max_pool_with_position
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOAT_DTYPES, INT_DTYPES, IntOrInts, ValuesOrValuesAndIndices
 from jaxpool.compat._torch_rank import make_public_function

@@ -12,9 +12,13 @@ from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import is_array
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.choices import check_bool
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import check_fits_int32_indices, is_tuple_or_list, static_sizes
+from jaxpool._arguments.sizes import (
+    check_bool,
+    check_fits_int32_indices,
+    is_tuple_or_list,
+    static_sizes,
+)
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.apply import apply_with_residual
 from jaxpool._ops.cumulative import RunningExtremum

@@ -14,9 +14,8 @@ from jax import Array
 from jaxpool._api.regions import check_num_cells, check_spatial_scale, max_pixel_of_cells
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.calls import public
-from jaxpool._arguments.choices import check_bool
 from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
-from jaxpool._arguments.sizes import check_fits_int32_indices, is_int, is_tuple_or_list
+from jaxpool._arguments.sizes import check_bool, check_fits_int32_indices, is_int, is_tuple_or_list
 from jaxpool._ops.box_mean import BoxMean, apply_box_mean
 
 BoxesArgument = Any  # an array (K, 5), or a sequence of arrays (L, 4)

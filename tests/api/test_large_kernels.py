@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jaxpool
-from jaxpool._ops import linear_map, morphology
+from jaxpool._ops import morphology, op
 from tests.support.compilation import AS_USERS
 from tests.support.later import first, later
 
@@ -31,7 +31,7 @@ def set_loop(monkeypatch):
         clear_caches()
 
     def clear_caches():
-        linear_map._types.cache_clear()
+        op._types.cache_clear()
         jax.clear_caches()
 
     yield set_loop

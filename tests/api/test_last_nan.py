@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxpool._geometry.window import make_window
-from jaxpool._kernels.compare import challenger_wins
+from jaxpool._kernels.dtypes import challenger_wins
 from jaxpool._ops.apply import apply
 from jaxpool._ops.select_pool import SelectPool
 

@@ -112,7 +112,7 @@ def test_an_average_counts_what_is_left_out_as_it_counts_padding():
 def test_windows_of_nothing_need_no_scaled_evaluation(op, monkeypatch):
     """Padded sequences have fully masked windows, and the scaled evaluation takes ten times as long."""
     name = {LogSumExpPool: "logsumexp_pool", SoftmaxPool: "softmax_pool"}[op]
-    ways = ("scaled_value", "scaled_linear", "scaled_transpose")
+    ways = ("scaled_y", "scaled_linear", "scaled_transpose")
     for way in ways:  # NaN marks results of the scaled evaluation
         own = getattr(op, way)
         monkeypatch.setattr(op, way, lambda self, *xs, own=own: _nan(own(self, *xs)))

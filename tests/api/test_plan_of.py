@@ -11,7 +11,7 @@ import pytest
 from jax import lax
 
 import jaxpool
-from jaxpool._ops.linear_map import platform_override
+from jaxpool._ops.op import platform_override
 from jaxpool._plan.problem import PLATFORMS
 from jaxpool.testing import pools
 from tests.support.junk import RIGHT

@@ -17,7 +17,7 @@ SCREEN = 45  # lines
 # Modules in rooms before `_api` that name public functions, in hints of messages and in the text of `accelerate`.
 NAMING = {
     "_accelerate/accelerate.py": {"accelerate", "accelerated"},
-    "_arguments/argument_synonyms.py": {"accelerated", "adaptive_max_pool", "max_pool"},
+    "_arguments/calls.py": {"accelerated", "adaptive_max_pool", "max_pool"},
 }
 KINDS = {"max", "min"}  # values of `kind` in kernels and ops, which are also function names
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from jaxpool._geometry import access
+from jaxpool._geometry import window
 from jaxpool._geometry.window import Axis
 
 axes = st.builds(
@@ -23,14 +23,14 @@ axes = st.builds(
 
 
 def phases_of(dim, transposed):
-    each = access.window_access(dim)
+    each = window.window_access(dim)
     return each.transposed() if transposed else (each,)
 
 
 @given(axes, st.booleans(), st.booleans())
 def test_regions_hold_each_position_once_and_elements_where_they_say(dim, transposed, at_ends):
     phases = phases_of(dim, transposed)
-    regions = access.split_into_regions([phases], separate_ends=at_ends)
+    regions = window.split_into_regions([phases], separate_ends=at_ends)
     held = [
         position * len(phases) + phase
         for cut in regions
@@ -51,14 +51,14 @@ def test_regions_hold_each_position_once_and_elements_where_they_say(dim, transp
 def test_one_region_turns_as_often_as_the_longest_phase():
     phases = phases_of(Axis(0, 7, 3, 2, 1, 1, 1, 4), True)
     assert [each.out for each in phases] == [4, 3]
-    assert access.whole_region(phases) == (access.Region(0, 4, 2),)
-    assert access.whole_region(phases, 1) == (access.Region(0, 5, 2),)
+    assert window.whole_region(phases) == (window.Region(0, 4, 2),)
+    assert window.whole_region(phases, 1) == (window.Region(0, 5, 2),)
 
 
 @given(axes)
 def test_what_an_element_gets_is_what_windows_gave(dim):
     """Compares taps too, because a cotangent selects its element by tap."""
-    each = access.window_access(dim, tap_stride=7)
+    each = window.window_access(dim, tap_stride=7)
     gave = {
         (offset + each.stride * output, output, tap)
         for output in range(each.out)
@@ -75,14 +75,14 @@ def test_what_an_element_gets_is_what_windows_gave(dim):
     }
     assert got == gave
     most = max(sum(element == one for element, *_ in gave) for one in range(dim.size))
-    assert most <= access.max_elements_per_position(phases)
+    assert most <= window.max_elements_per_position(phases)
 
 
 @given(axes, st.booleans())
 def test_tables_name_the_elements_that_exist_and_for_others_the_nearest(dim, transposed):
     phases = phases_of(dim, transposed)
-    tables = access.gather_tables(phases)
-    for position in range(access.total_positions(phases)):
+    tables = window.gather_tables(phases)
+    for position in range(window.total_positions(phases)):
         row, phase = divmod(position, len(phases))
         each = phases[phase]
         named = [(each.stride * row + offset, tap) for offset, tap in each.tap_offsets]
@@ -95,10 +95,10 @@ def test_tables_name_the_elements_that_exist_and_for_others_the_nearest(dim, tra
 def test_tables_of_a_window_with_a_stride():
     """7 elements, windows of 3 at stride 2, and one element of padding on both sides."""
     dim = Axis(0, 7, 3, 2, 1, 1, 1, 4)
-    elements, _, exist = zip(*access.gather_tables(phases_of(dim, False)), strict=True)
+    elements, _, exist = zip(*window.gather_tables(phases_of(dim, False)), strict=True)
     np.testing.assert_array_equal(elements, [[0, 1, 3, 5], [0, 2, 4, 6], [1, 3, 5, 6]])
     np.testing.assert_array_equal(exist, [[0, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 0]])
-    windows, taps, exist = zip(*access.gather_tables(phases_of(dim, True)), strict=True)
+    windows, taps, exist = zip(*window.gather_tables(phases_of(dim, True)), strict=True)
     windows, taps, exist = np.array(windows), np.array(taps), np.array(exist)
     np.testing.assert_array_equal(exist, [[1] * 7, [0, 1, 0, 1, 0, 1, 0]])
     np.testing.assert_array_equal(windows[0], [0, 0, 1, 1, 2, 2, 3])
@@ -119,7 +119,7 @@ def test_elements_counted_from_another(dim, transposed):
 
 @given(axes, st.sampled_from((1, 5)))
 def test_windows_read_their_taps(dim, unit):
-    reads = access.window_access(dim, unit)
+    reads = window.window_access(dim, unit)
     assert [tap for _, tap in reads.tap_offsets] == [unit * tap for tap in range(dim.window)]
     for position, row in enumerate(dim.tap_positions().tolist()):
         places = [reads.stride * position + offset for offset, _ in reads.tap_offsets]
@@ -129,6 +129,6 @@ def test_windows_read_their_taps(dim, unit):
 @given(axes)
 @example(Axis(0, size=2, window=1, stride=1, dilation=1, low=-1, high=0, out=1))
 def test_which_elements_a_window_reaches(dim):
-    want, got = np.isin(np.arange(dim.size), dim.tap_positions()), access.covered_elements_mask(dim)
+    want, got = np.isin(np.arange(dim.size), dim.tap_positions()), window.covered_elements_mask(dim)
     assert (got is None) == want.all()
     np.testing.assert_array_equal(want, True if got is None else got)

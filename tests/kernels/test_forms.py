@@ -13,8 +13,7 @@ import pytest
 
 from jaxpool._geometry.window import make_window
 from jaxpool._kernels.dtypes import index_dtype
-from jaxpool._kernels.route import pick, route
-from jaxpool._kernels.select import select, select_value
+from jaxpool._kernels.select import pick, route, select, select_value
 from jaxpool.testing import draw_values, oracle
 from jaxpool.testing.oracle import _parts
 from tests.support import forms

@@ -10,8 +10,7 @@ import pytest
 
 import jaxpool
 from jaxpool._geometry.window import make_window
-from jaxpool._kernels.route import pick, route
-from jaxpool._kernels.select import select
+from jaxpool._kernels.select import pick, route, select
 from jaxpool._kernels.sums import Epilogue, window_sum, window_sum_transpose
 from jaxpool._plan.max_pool import plan_max
 from jaxpool._plan.problem import PLATFORMS, Problem

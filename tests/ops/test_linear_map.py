@@ -17,8 +17,7 @@ from jax.sharding import PartitionSpec as P
 import jaxpool
 from jaxpool._geometry.window import make_window
 from jaxpool._ops.apply import apply
-from jaxpool._ops.linear_map import linear_map, linear_p
-from jaxpool._ops.op import Op
+from jaxpool._ops.op import Op, linear_map, linear_p
 from jaxpool._ops.soft_pool import SoftPool
 from tests.support.compilation import HASTY
 from tests.support.later import first

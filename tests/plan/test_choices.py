@@ -6,10 +6,19 @@ from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._geometry.window import full_window, make_window
 from jaxpool._ops.ranged import num_batch_chunks
 from jaxpool._plan.blur import blur_groups, blur_layout
-from jaxpool._plan.layout import Layout, fits_tables, single_region
 from jaxpool._plan.max_pool import choose_residual, plan_max, plan_scatter, uses_select_and_scatter
-from jaxpool._plan.problem import Problem, barrier_of, nbytes, num_elements, row_size
-from jaxpool._plan.program_length import is_ordinary_pool, split_tap_loop
+from jaxpool._plan.problem import (
+    Layout,
+    Problem,
+    barrier_of,
+    fits_tables,
+    is_ordinary_pool,
+    nbytes,
+    num_elements,
+    row_size,
+    single_region,
+    split_tap_loop,
+)
 from jaxpool._plan.reduce import plan_fold, reduces_as_floats
 from jaxpool._plan.scan import plan_scan
 from jaxpool._plan.scatter import scatters_in_order, scatters_to_rows

@@ -26,7 +26,7 @@ FIELDS = {  # type of each threshold by name
 JAX_PLATFORMS = {"cpu", "gpu", "tpu", "cuda", "rocm"}
 # Numbers in kernels that are not thresholds, and their meaning.
 NUMBERS = {
-    ("compare.py", "bits == np.uint8(255)"): "the NaN of an 8-bit float without a sign",
+    ("dtypes.py", "bits == np.uint8(255)"): "the NaN of an 8-bit float without a sign",
     ("bits.py", "BITS_PER_BYTE = 8"): "bits of a word",
     ("split_ties.py", "BITS_PER_WORD = 32"): "bits of the widest word",
     ("segments.py", "segment_ids.dtype.itemsize < 4"): "ids are widened to 32 bits",
@@ -98,7 +98,7 @@ def platforms_named(tree):
 
 class TestPlatforms:
     def test_none_is_named_outside_the_plan(self):
-        """Only plans depend on the platform. `linear_map.py` translates jax's platform names at lowering."""
+        """Only plans depend on the platform. `op.py` translates jax's platform names at lowering."""
         found = {
             (str(path.relative_to(PACKAGE)), name)
             for path in PACKAGE.rglob("*.py")
@@ -106,7 +106,7 @@ class TestPlatforms:
             for _, name in platforms_named(ast.parse(path.read_text()))
         }
         assert found == {
-            *(("_ops/linear_map.py", name) for name in JAX_PLATFORMS),
+            *(("_ops/op.py", name) for name in JAX_PLATFORMS),
             ("_cli/_devices.py", "cpu"),  # the devices of this host
         }
 

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from jaxpool._geometry.window import Axis, Window, make_window
-from jaxpool._plan.steps import make_step, plan_steps
+from jaxpool._plan.problem import make_step, plan_steps
 from jaxpool._plan.tuning import CPU, PORTABLE
 
 BOTH = pytest.mark.parametrize("forward", [True, False], ids=["forward", "backward"])

@@ -2,8 +2,7 @@
 
 import math
 
-from jaxpool._geometry.access import max_elements_per_position
-from jaxpool._geometry.window import Window
+from jaxpool._geometry.window import Window, max_elements_per_position
 
 
 def by_platform(plans):

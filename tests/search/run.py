@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array, lax
 from jax.extend import core
 
-from jaxpool._ops.linear_map import _compute, _linear, compute_p, linear_p
+from jaxpool._ops.op import _compute, _linear, compute_p, linear_p
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.tuning import TUNING
 from jaxpool.testing import Answer, Call, draw_values

@@ -17,7 +17,7 @@ from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import make_window
 from jaxpool._ops.elementwise import match_shardings
 from jaxpool._shards.halo import Halo
-from jaxpool._shards.place import sharding_from_type
+from jaxpool._shards.split import sharding_from_type
 from jaxpool._shards.unpool import _check_adjacent as check_near
 from jaxpool._shards.unpool import _shard_halo as halo_of
 from jaxpool.testing import pools

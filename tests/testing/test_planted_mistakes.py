@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from jaxpool._geometry import access, adaptive, window
+from jaxpool._geometry import adaptive, window
 from jaxpool._kernels import positions
 from jaxpool.testing import Call, PoolCase, assert_pool_matches, pools
 
@@ -117,25 +117,25 @@ MISTAKES = {
         EXCLUDED,
     ),
     "offsets of taps without dilation": (
-        access.window_access,
+        window.window_access,
         "tap * dim.dilation - dim.low",
         "tap - dim.low",
         DILATED,
     ),
     "offsets of taps on the other side": (
-        access.window_access,
+        window.window_access,
         "- dim.low, tap * tap_stride",
         "+ dim.low, tap * tap_stride",
         PAIR,
     ),
     "the last element is not read": (
-        access.AxisAccess.valid_range,
+        window.AxisAccess.valid_range,
         "min(stop, last + 1)",
         "min(stop, last)",
         SAME,
     ),
     "elements read by the windows before": (
-        access.AxisAccess.transposed,
+        window.AxisAccess.transposed,
         "d // self.stride, tap",
         "d // self.stride - 1, tap",
         LARGEST,

@@ -1,6 +1,7 @@
-"""Max, min, sum, average and Lp pools of a shard and its halo (rows of neighbouring shards), for `on_shards`.
+"""Arguments of windowed pools, and max, min, sum, average and Lp pools of a shard and its halo.
 
-Each function takes a `ShardGeometry`, the windows of a shard, and the shard. The shard is the whole array if no pooled
+A public pool calls `checked_array_and_windows`, then `checked_window_mask` if it has a `where` argument, and runs its
+op through the returned `ShardedPool`. Each pool here takes a `ShardGeometry`, the windows of a shard, and the shard. The shard is the whole array if no pooled
 axis is sharded. If no window crosses an end of a shard (`ShardGeometry.strips` is empty), no halo is fetched.
 
 Halo rows beyond the ends of the array hold the padding value, which a kernel treats as an element. This does not affect
@@ -12,19 +13,23 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any, Literal
 
+import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec, reshard
 
-from jaxpool._geometry.window import Axis
+from jaxpool._arguments.arrays import as_array, as_broadcast_mask
+from jaxpool._arguments.sizes import check_choice
+from jaxpool._geometry.window import Axis, Window, check_int32_positions, make_window
 from jaxpool._kernels import dtypes
-from jaxpool._kernels.compare import TieOrder, Ties
-from jaxpool._kernels.dtypes import Kind, accumulator_dtype, reduction_identity
+from jaxpool._kernels.dtypes import Kind, TieOrder, Ties, accumulator_dtype, reduction_identity
 from jaxpool._kernels.positions import flat_position_of_tap, input_position_of_tap, window_starts
 from jaxpool._kernels.select import first_or_last_tap_inside, ravel_taps
-from jaxpool._kernels.slices import outer_broadcast
+from jaxpool._kernels.slices import is_sharded, outer_broadcast
 from jaxpool._kernels.split_ties import BitWords, bits_of_taps_inside, is_tap_inside
 from jaxpool._ops.apply import Autodiff, apply, apply_op, apply_with_extra_args, apply_with_residual
 from jaxpool._ops.op import Op
@@ -33,7 +38,7 @@ from jaxpool._ops.select_pool import FindTiesPool, SelectPool, TieBitsPool, pool
 from jaxpool._ops.sum_pool import CountedAverage, SumPool, constant_count, counts_along
 from jaxpool._plan.tuning import LIMITS
 from jaxpool._shards.halo import ShardGeometry
-from jaxpool._shards.split import shard_pool_by_window
+from jaxpool._shards.split import ShardedPool, shard_pool_by_type, shard_pool_by_window
 from jaxpool._shards.strips import StripPool, fetch_halos
 
 Divisor = Literal["not", "counted", "real"] | float
@@ -197,3 +202,54 @@ def _element_mask(geometry: ShardGeometry, ndim: int) -> Array:
     return outer_broadcast(
         jnp.logical_and, [halo.element_mask() for halo in geometry.halos], axes, ndim
     )
+
+
+def checked_array_and_windows(
+    x: Any,
+    window_shape: Any,
+    strides: Any = None,
+    padding: Any = "VALID",
+    window_dilation: Any = None,
+    ceil_mode: Any = False,
+    axes: Any = None,
+    *,
+    ties: Any = "first",
+    autodiff: Any = "vjp",
+    allow_long_axes: bool = False,
+) -> tuple[Array, ShardedPool]:
+    """Return x as an array, and the windows of the pool with the sharding of x.
+
+    Positions along pooled axes must fit in int32; with `allow_long_axes`, only positions along padded axes must.
+    """
+    x = as_array(x)
+
+    def make_window_of_shape(shape: Sequence[Any]) -> Window:
+        return make_window(
+            shape,
+            window_shape,
+            strides,
+            padding,
+            window_dilation=window_dilation,
+            ceil_mode=ceil_mode,
+            axes=axes,
+        )
+
+    check_choice("ties", ties, ("first", "last", "split"))
+    check_choice("autodiff", autodiff, ("vjp", "jvp"))
+    windows = shard_pool_by_type(x, make_window_of_shape)
+    if not allow_long_axes:
+        check_int32_positions(windows.window)
+    return x, windows
+
+
+def checked_window_mask(x: Array, sharded_windows: ShardedPool, where: Any) -> Array | None:
+    """`where` as a mask with the rank of x, or None. The mask may have size 1 along axes that are not pooled."""
+    if where is None:
+        return None
+    mask = as_broadcast_mask(where, x.shape)
+    pooled_axes = sharded_windows.window.axes
+    shape = [size if axis in pooled_axes else mask.shape[axis] for axis, size in enumerate(x.shape)]
+    mask = jnp.broadcast_to(mask, shape)
+    if sharded_windows.sharding is None and is_sharded(mask):  # x is replicated
+        mask = reshard(mask, NamedSharding(jax.typeof(mask).sharding.mesh, PartitionSpec()))
+    return mask
