@@ -29,31 +29,22 @@ def clip_segment_ids(segment_ids: Array, num_segments: int) -> Array:
     )
 
 
-def gather_value_of_segment(y: Array, segment_ids: Array, fill: Any) -> Array:
+def gather_value_or_zero(y: Array, segment_ids: Array, *, stores_copy: bool = False) -> Array:
     """For each of N rows, gather the entry of its segment from y (num_segments, ...): an array (N, ...).
 
-    Rows in no segment get `fill`.
+    Rows in no segment get 0; with `stores_copy`, from a row of zeros at the end of a stored copy of y.
     """
-    index = jnp.where(segment_ids < 0, np.int32(y.shape[0]), segment_ids)
-    return jnp.take(y, index, axis=0, mode="fill", fill_value=fill)
-
-
-def append_row_of_zeros(y: Array, segment_ids: Array) -> tuple[Array, Array]:
-    """Append a row of zeros to y, and return y and row indices for a gather; ids out of range map to the zeros."""
+    is_valid = (segment_ids >= 0) & (segment_ids < y.shape[0])
+    index = jnp.where(is_valid, segment_ids, np.int32(y.shape[0]))
+    if not stores_copy:
+        return jnp.take(y, index, axis=0, mode="fill", fill_value=0)
     rows = lax.pad(y, jnp.zeros((), y.dtype), [(0, 1, 0), *[(0, 0, 0)] * (y.ndim - 1)])
-    return rows, jnp.where(
-        (segment_ids >= 0) & (segment_ids < y.shape[0]), segment_ids, np.int32(y.shape[0])
-    )
-
-
-def gather_value_or_zero(y: Array, segment_ids: Array) -> Array:
-    """`gather_value_of_segment` with `fill` 0, by a gather from a stored copy of y with an additional row of zeros."""
-    rows, index = lax.optimization_barrier(append_row_of_zeros(y, segment_ids))
+    rows, index = lax.optimization_barrier((rows, index))
     return rows.at[index].get(mode="promise_in_bounds")
 
 
 def gather_value_unchecked(y: Array, segment_ids: Array) -> Array:
-    """`gather_value_of_segment` without a select: rows in no segment get an arbitrary entry of y."""
+    """As `gather_value_or_zero`, but rows in no segment get an arbitrary entry of y, which needs no select."""
     index = lax.clamp(np.int32(0), segment_ids, np.int32(y.shape[0] - 1))
     return y.at[index].get(mode="promise_in_bounds")
 

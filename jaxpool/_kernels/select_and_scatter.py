@@ -176,15 +176,6 @@ def _lower_to_stablehlo(
     def compare_scalars(left: Any, direction: str, right: Any) -> Any:
         return stablehlo.compare(left, right, stablehlo.ComparisonDirectionAttr.get(direction))
 
-    def stays_or_is_nan(is_nan: Any, stays: Any) -> Any:
-        if nan_comparison == "joined":
-            return stablehlo.or_(stays, is_nan)
-        bool_type = ir.IntegerType.get_signless(1)
-        true = ir.DenseElementsAttr.get_splat(
-            ir.RankedTensorType.get([], bool_type), ir.BoolAttr.get(True)
-        )
-        return stablehlo.select(is_nan, stablehlo.constant(true), stays)
-
     block = op.select.blocks.append(scalar_type, scalar_type)
     with ir.InsertionPoint(block):
         best, challenger = block.arguments  # the block returns True if `best` stays selected
@@ -194,7 +185,7 @@ def _lower_to_stablehlo(
         else:
             first, second = (challenger, best) if ties == "last" else (best, challenger)
             stays = compare_scalars(first, "GE" if kind == "max" else "LE", second)
-            stays = stays_or_is_nan(compare_scalars(first, "NE", first), stays)
+            stays = stablehlo.or_(stays, compare_scalars(first, "NE", first))  # or `first` is NaN
             stays = stablehlo.not_(stays) if ties == "last" else stays
         stablehlo.return_([stays])
     block = op.scatter.blocks.append(scalar_type, scalar_type)

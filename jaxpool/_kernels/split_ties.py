@@ -7,7 +7,7 @@ large windows, saving x and y takes less memory. A fold of states (maximum, numb
 import functools
 import itertools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from jaxpool._kernels.dtypes import (
     to_comparison_dtype,
 )
 from jaxpool._kernels.fold import State, fold_covering_windows, fold_windows
-from jaxpool._kernels.positions import window_starts
+from jaxpool._kernels.positions import IntArray, window_starts
 from jaxpool._kernels.select import sum_where_selected
 from jaxpool._plan.max_pool import MaxPass
 
@@ -46,22 +46,23 @@ def tie_bits_of_input(x: Array, y: Array, window: Window, fill: np.ndarray) -> B
     )
 
 
-def is_tap_inside(dim: Axis, tap: int) -> Any:
-    """Mask of the windows along an axis whose element at `tap` is inside the input."""
-    position = window_starts(dim) + np.int32(tap * dim.dilation)
+def _is_tap_inside(dim: Axis, starts: IntArray, tap: int) -> Any:
+    """Mask of the windows, which begin at `starts` along an axis, whose element at `tap` is inside the input."""
+    position = starts + np.int32(tap * dim.dilation)
     return (position >= 0) & (position < dim.size)
 
 
-def bits_of_taps_inside(
-    inside_mask_of_tap: Sequence[Callable[[int], Any]], window: Window, ndim: int
-) -> BitWords:
+def bits_of_taps_inside(window: Window, starts: Sequence[IntArray], ndim: int) -> BitWords:
     """One bit per tap of each window, set where the tap is inside the input along every axis; 32 bits per word.
 
-    `inside_mask_of_tap` has a function for each axis that maps a tap to the mask from `is_tap_inside`. Taps that
-    differ only along the last axis are combined in one step. The words are broadcastable to the output.
+    `starts` has the positions along each axis at which windows begin, as `window_starts` returns them. Taps that differ
+    only along the last axis are combined in one step. The words are broadcastable to the output.
     """
     *major, minor = window.window_shape
-    *around, along = inside_mask_of_tap
+    *around, along = [
+        functools.partial(_is_tap_inside, dim, start)
+        for dim, start in zip(window.dims, starts, strict=True)
+    ]
     words = []
     for first_tap in range(0, window.size, BITS_PER_WORD):
         dtype, rows = index_dtype(1 << min(BITS_PER_WORD, window.size - first_tap)), []
@@ -98,8 +99,7 @@ def tie_bits_of_tap_values(
             )
         words.append(word)
     if window.is_padded:
-        inside_masks = [functools.partial(is_tap_inside, dim) for dim in window.dims]
-        bits = bits_of_taps_inside(inside_masks, window, y.ndim)
+        bits = bits_of_taps_inside(window, [*map(window_starts, window.dims)], y.ndim)
         words = [word & slices.broadcast_like(r, word) for word, r in zip(words, bits, strict=True)]
     return tuple(words)
 

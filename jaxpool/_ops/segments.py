@@ -27,7 +27,6 @@ from jaxpool._kernels.dtypes import (
 from jaxpool._kernels.positions import indices_to_positions, scatter_in_order
 from jaxpool._kernels.segments import (
     fill_where_masked,
-    gather_value_of_segment,
     gather_value_or_zero,
     gather_value_unchecked,
     reduce_segments,
@@ -139,13 +138,8 @@ class SegmentSelect(Op):
         if self.ties == "split":
             ids, bits, num_tied = residual
             tied = unpack_bits(bits, ids.shape[0], 0)
-            sums = sum_segments(
-                jnp.where(tied, wide_dot, 0),
-                ids,
-                self.count,
-                self.is_sorted,
-                scatters_in_order=tuning_of(platform).has_ordered_scatters,
-            )
+            tied_dot = jnp.where(tied, wide_dot, 0)
+            sums = segment_totals(platform, tied_dot, ids, self.count, self.is_sorted)
             return _divide(sums, num_tied).astype(x_dot.dtype)
         ids, row = residual
         selected = jnp.take_along_axis(
@@ -160,7 +154,7 @@ class SegmentSelect(Op):
             ids, bits, num_tied = residual
             tied = unpack_bits(bits, ids.shape[0], 0)
             share = materialise(barrier_of(platform), _divide, wide_dy, num_tied).astype(dy.dtype)
-            return (jnp.where(tied, gather_value_of_segment(share, ids, 0), 0),)
+            return (jnp.where(tied, gather_value_or_zero(share, ids), 0),)
         ids, row = residual
         if self._scatters_to_selected_rows(platform, dy, ids.shape[0]):
             num_rows = ids.shape[0]
@@ -188,13 +182,7 @@ class SegmentSum(Op):
         wide_x = fill_where_masked(
             cast(x, accumulator_dtype(x.dtype)), 0, *extra_args[1 + self.is_mean :]
         )
-        sums = sum_segments(
-            wide_x,
-            extra_args[0],
-            self.count,
-            self.is_sorted,
-            scatters_in_order=tuning_of(platform).has_ordered_scatters,
-        )
+        sums = segment_totals(platform, wide_x, extra_args[0], self.count, self.is_sorted)
         return (_divide(sums, extra_args[1]) if self.is_mean else sums).astype(x.dtype)
 
     def transpose(
@@ -202,12 +190,17 @@ class SegmentSum(Op):
     ) -> tuple[Array]:
         if self.is_mean:
             dy = _divide(cast(dy, accumulator_dtype(dy.dtype)), extra_args[1]).astype(dy.dtype)
-        dx = (
-            gather_value_or_zero(dy, extra_args[0])
-            if tuning_of(platform).stores_segment_shares
-            else gather_value_of_segment(dy, extra_args[0], 0)
-        )
+        stores_copy = tuning_of(platform).stores_segment_shares
+        dx = gather_value_or_zero(dy, extra_args[0], stores_copy=stores_copy)
         return (fill_where_masked(dx, 0, *extra_args[1 + self.is_mean :]),)
+
+
+def segment_totals(
+    platform: Platform, x: Array, ids: Array, num_segments: int, is_sorted: bool
+) -> Array:
+    """Sum of the rows of each segment."""
+    scatters_in_order = tuning_of(platform).has_ordered_scatters
+    return sum_segments(x, ids, num_segments, is_sorted, scatters_in_order=scatters_in_order)
 
 
 def _divide(x: Array, counts: Array) -> Array:

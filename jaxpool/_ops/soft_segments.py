@@ -20,11 +20,9 @@ from jaxpool._kernels.dtypes import (
 )
 from jaxpool._kernels.segments import (
     fill_where_masked,
-    gather_value_of_segment,
     gather_value_or_zero,
     gather_value_unchecked,
     reduce_segments,
-    sum_segments,
 )
 from jaxpool._kernels.slices import is_empty
 from jaxpool._ops.apply import apply_with_extra_args
@@ -39,6 +37,7 @@ from jaxpool._ops.ranged import (
     range_status,
     scale_dy,
 )
+from jaxpool._ops.segments import segment_totals
 from jaxpool._ops.soft_pool import MAX_LOG2
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.tuning import tuning_of
@@ -53,13 +52,7 @@ class Segments:
 
     def total(self, platform: Platform, x: Array, ids: Array) -> Array:
         """The sum of the rows of x in each segment."""
-        return sum_segments(
-            x,
-            ids,
-            self.count,
-            self.is_sorted,
-            scatters_in_order=tuning_of(platform).has_ordered_scatters,
-        )
+        return segment_totals(platform, x, ids, self.count, self.is_sorted)
 
     def exps(self, x: Array, temperature: float, ids: Array, *mask: Array) -> tuple[Array, Array]:
         """`exp((x - m) / temperature)`, and the maximum m of each segment."""
@@ -236,11 +229,8 @@ class SegmentLogSumExp(Op):
         (shares,), statuses = scale_dy(dy, self._y_factor(y), *self._range_masks(y))
 
         def direct() -> Array:
-            row_share = (
-                gather_value_or_zero(shares, ids)
-                if tuning_of(platform).stores_segment_shares
-                else gather_value_of_segment(shares, ids, 0)
-            )
+            stores_copy = tuning_of(platform).stores_segment_shares
+            row_share = gather_value_or_zero(shares, ids, stores_copy=stores_copy)
             return _weigh(row_share, self._direct_exps(platform, x, *mask)).astype(x.dtype)
 
         def scaled() -> Array:

@@ -38,9 +38,8 @@ WidenMode = Literal["never", "fused", "apart"]
 # - "in order": a single comparison in float32, with NaN replaced by infinity.
 # - "branch": a single comparison in float32. NaN is replaced by infinity only if a window contains NaN.
 # - "joined": two comparisons, a NaN test and a comparison of numbers, combined by a logical "or".
-# - "picked": two comparisons, a NaN test and a comparison of numbers, combined by a select.
 # The "branch" comparison takes 1.11 times as long for 2x2 windows with strides of 2 (by the model of a TPU v5e).
-Comparison = Literal["in order", "branch", "joined", "picked"]
+Comparison = Literal["in order", "branch", "joined"]
 AxisGroups = tuple[tuple[Axis, ...], ...]  # groups of axes, with one XLA instruction per group
 
 
@@ -127,16 +126,13 @@ def plan_scatter(problem: Problem) -> ScatterPlan:
     dims = tuple(dim for dim in problem.window.dims if not dim.is_identity)
     axes, order = [dim.axis for dim in dims], _compact_permutation(problem)
     fuses_axes = not order and axes == sorted(axes) and _fuses_axes(problem, dims)
-    return ScatterPlan(_axis_groups(dims, fuses_axes), _comparison(problem, fuses_axes), order)
+    return ScatterPlan(_axis_groups(dims, fuses_axes), _comparison(problem), order)
 
 
-def _comparison(problem: Problem, fuses_axes: bool) -> Comparison:
+def _comparison(problem: Problem) -> Comparison:
     if problem.is_low_precision and (problem.window.has_overlap or problem.is_partitioned):
         return "in order"
-    if problem.is_partitioned:
-        return "branch"
-    is_large = fuses_axes and problem.window.size > problem.tuning.max_or_joined_taps
-    return "picked" if is_large else "joined"
+    return "branch" if problem.is_partitioned else "joined"
 
 
 def _compact_permutation(problem: Problem) -> tuple[int, ...]:

@@ -82,7 +82,6 @@ class Tuning:
     # Window elements / strides: if the batch fills sublanes, one select-and-scatter pools all axes up to this.
     strided_element_taps: int = 4
     max_strided_taps: int = 25  # Window elements: larger strided windows have a select-and-scatter per axis.
-    max_or_joined_taps: int = 9  # Window elements: select-and-scatter combines its two comparisons by "or" up to this.
     num_sublanes: int = 8  # Examples: a batch of at least this size fills the sublanes of a 32-bit TPU register.
     num_lanes: int = 128  # Elements: TPU memory pads the last axis of an array to a multiple of this.
     min_compaction: int = 4  # Factor: x is transposed before select-and-scatter if memory shrinks by more than this.

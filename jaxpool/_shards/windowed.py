@@ -1,8 +1,9 @@
 """Arguments of windowed pools, and max, min, sum, average and Lp pools of a shard and its halo.
 
 A public pool calls `checked_array_and_windows`, then `checked_window_mask` if it has a `where` argument, and runs its
-op through the returned `ShardedPool`. Each pool here takes a `ShardGeometry`, the windows of a shard, and the shard. The shard is the whole array if no pooled
-axis is sharded. If no window crosses an end of a shard (`ShardGeometry.strips` is empty), no halo is fetched.
+op through the returned `ShardedPool`. Each pool here takes a `ShardGeometry`, the windows of a shard, and the shard.
+The shard is the whole array if no pooled axis is sharded. If no window crosses an end of a shard
+(`ShardGeometry.strips` is empty), no halo is fetched.
 
 Halo rows beyond the ends of the array hold the padding value, which a kernel treats as an element. This does not affect
 maxima and sums, but the choice among tied elements, the number of elements that share a cotangent, and the divisor of
@@ -12,25 +13,23 @@ an average. For these three results, the op takes an additional array that depen
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import Any, Literal
 
 import jax
-import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec, reshard
 
 from jaxpool._arguments.arrays import as_array, as_broadcast_mask
 from jaxpool._arguments.sizes import check_choice
-from jaxpool._geometry.window import Axis, Window, check_int32_positions, make_window
+from jaxpool._geometry.window import Window, check_int32_positions, make_window
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.dtypes import Kind, TieOrder, Ties, accumulator_dtype, reduction_identity
 from jaxpool._kernels.positions import flat_position_of_tap, input_position_of_tap, window_starts
 from jaxpool._kernels.select import first_or_last_tap_inside, ravel_taps
 from jaxpool._kernels.slices import is_sharded, outer_broadcast
-from jaxpool._kernels.split_ties import BitWords, bits_of_taps_inside, is_tap_inside
+from jaxpool._kernels.split_ties import BitWords, bits_of_taps_inside
 from jaxpool._ops.apply import Autodiff, apply, apply_op, apply_with_extra_args, apply_with_residual
 from jaxpool._ops.op import Op
 from jaxpool._ops.power_pool import norm
@@ -73,11 +72,10 @@ def max_pool_with_position(
         y, tap = select_pool_with_tap(geometry, "max", ties, x, autodiff)
     if not geometry.halos:
         return y, input_position_of_tap(tap, geometry.window)
-    starts = []
-    for dim in geometry.window.dims:
-        halo = geometry.find_halo(dim)
-        axis_starts = halo.window_starts() if halo else window_starts(dim)
-        starts.append(outer_broadcast(jnp.add, [axis_starts], [dim.axis], x.ndim))
+    starts = [
+        outer_broadcast(jnp.add, [axis_starts], [axis], x.ndim)
+        for axis, axis_starts in zip(geometry.window.axes, _window_starts(geometry), strict=True)
+    ]
     return y, flat_position_of_tap(tap, geometry.window, starts, geometry.window.input_shape)
 
 
@@ -183,17 +181,13 @@ def _edge_taps_inside(geometry: ShardGeometry, ndim: int, *, take_last: bool) ->
 
 def _inside_tap_bits(geometry: ShardGeometry, ndim: int) -> BitWords:
     """One bit per element of each window, 0 for padding, in the same words as `tie_bits_of_input`."""
-    tests: list[Any] = []
-    for dim in geometry.window.dims:
-        halo, holds = geometry.find_halo(dim), functools.partial(is_tap_inside, dim)
-        tests.append(functools.partial(_is_element, dim, halo.window_starts()) if halo else holds)
-    return bits_of_taps_inside(tests, geometry.window, ndim)
+    return bits_of_taps_inside(geometry.window, _window_starts(geometry), ndim)
 
 
-def _is_element(dim: Axis, starts: Array, tap: int) -> Array:
-    """For windows that begin at `starts` along an axis, whether the window element `tap` is inside the array."""
-    positions = starts + np.int32(tap * dim.dilation)
-    return (positions >= 0) & (positions < dim.size)
+def _window_starts(geometry: ShardGeometry) -> list[Any]:
+    """The positions in the global array at which the windows of a shard begin, for each pooled axis."""
+    halos = [(dim, geometry.find_halo(dim)) for dim in geometry.window.dims]
+    return [halo.window_starts() if halo else window_starts(dim) for dim, halo in halos]
 
 
 def _element_mask(geometry: ShardGeometry, ndim: int) -> Array:
