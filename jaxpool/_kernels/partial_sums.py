@@ -96,7 +96,7 @@ def _output_rows_by_sampling(
     num_sampled = jax.ops.segment_sum(lax.full_like(sample, 1), sample, num_segments, mode="drop")
     is_long = num_sampled >= plan.long_segment_rows // chunk_size
 
-    def rows_with_partial_sums(segment_ids: Array) -> RowsAndOwners:
+    def assign_partial_sums(segment_ids: Array) -> RowsAndOwners:
         num_bits = jnp.where(is_long, 32 - lax.clz(num_sampled * chunk_size // plan.rows - 1), 0)
         num_partial = lax.shift_left(lax.full_like(num_bits, 1), num_bits) - 1
         partial_ends = jnp.cumsum(num_partial)
@@ -115,13 +115,13 @@ def _output_rows_by_sampling(
         )
         return output_rows, owners.astype(np.int32)
 
-    def rows_without_partial_sums(segment_ids: Array) -> RowsAndOwners:
+    def assign_segments(segment_ids: Array) -> RowsAndOwners:
         return segment_ids, lax.full_like(segment_ids[: plan.num_sums], -1)
 
     rows_and_owners: RowsAndOwners = lax.cond(
         all_true_across_vmap(jnp.logical_not(is_long)),
-        rows_without_partial_sums,
-        rows_with_partial_sums,
+        assign_segments,
+        assign_partial_sums,
         segment_ids,
     )
     return rows_and_owners

@@ -19,7 +19,9 @@ from jaxpool._plan.problem import Platform
 from jaxpool._plan.rank_pool import merges_rows, plan_rank, unrolls_taps, uses_backward_loop
 
 
-def loop_over(window: Window, x: Array, platform: Platform, shape: object = None) -> rolled.TapLoop:
+def make_tap_loop(
+    window: Window, x: Array, platform: Platform, shape: object = None
+) -> rolled.TapLoop:
     """Return a loop over the taps (window indices) of a pool of x, or of an array of `shape` with the dtype of x."""
     return rolled.TapLoop(window, merges_rows(problem_of(window, x, platform, shape)))
 
@@ -45,7 +47,7 @@ def fold_taps(
             elements = [slices.elements_at_tap(x, window, tap) for x in padded]
             state = join_tap(state, np.int32(tap), elements, *window_arrays)
         return state
-    tap_loop = loop_over(window, xs[0], platform)
+    tap_loop = make_tap_loop(window, xs[0], platform)
     flat_arrays = [tap_loop.collapse_output(each) for each in window_arrays]
 
     def step(state: rolled.State, tap: Array, elements: Sequence[Array]) -> rolled.State:
@@ -63,7 +65,7 @@ def pick_selected(window: Window, x: Array, residual: Any, platform: Platform) -
     if isinstance(residual, tuple):
         return mean_of_tied_taps(x, residual, window)
     if uses_backward_loop(window):
-        return rolled.tap_selection(loop_over(window, x, platform), residual).pick(x)
+        return rolled.tap_selection(make_tap_loop(window, x, platform), residual).pick(x)
     return select.pick(x, residual, plan_rank(problem_of(window, x, platform)))
 
 
@@ -74,7 +76,7 @@ def pick_selected_transpose(window: Window, dy: Array, residual: Any, platform: 
     if isinstance(residual, tuple):
         return mean_of_tied_taps_transpose(dy, residual, plan_one_pass(problem))
     if uses_backward_loop(window):
-        return rolled.tap_selection(loop_over(window, dy, platform, shape), residual).route(dy)
+        return rolled.tap_selection(make_tap_loop(window, dy, platform, shape), residual).route(dy)
     return select.route(dy, residual, plan_rank(problem))
 
 

@@ -42,7 +42,7 @@ from jaxpool._kernels.reduce import attains_extremum
 from jaxpool._kernels.slices import materialise
 from jaxpool._kernels.split_ties import tie_bits_of_tap_values
 from jaxpool._ops.apply import Autodiff, apply, apply_with_extra_args
-from jaxpool._ops.chosen import TapResidualPool, loop_over, pick_selected
+from jaxpool._ops.chosen import TapResidualPool, make_tap_loop, pick_selected
 from jaxpool._ops.op import Op, is_partitioned
 from jaxpool._ops.reduction import Reduction
 from jaxpool._ops.sum_pool import SumPool
@@ -112,7 +112,7 @@ class RankPool(TapResidualPool):
 
     def _tap_loop(self, platform: Platform, key: Array) -> rolled.TapLoop:
         taps = None if len(self.taps) == self.window.size else tuple(self.taps)
-        return dataclasses.replace(loop_over(self.window, key, platform), flat_taps=taps)
+        return dataclasses.replace(make_tap_loop(self.window, key, platform), flat_taps=taps)
 
     def _find_keys(self, platform: Platform, key: Array, *mask: Array) -> Array:
         """The sort key of the selected element of each window."""

@@ -80,10 +80,10 @@ def sum_by_gather_tables(x: Array, axes: Sequence[int], phases_per_axis: Sequenc
 def _covering_windows(
     index: Array, step: Step
 ) -> Iterator[tuple[Callable[[Array], Array], Array, Array]]:
-    """Yield (gather_at_window, inner_tap, is_selected) for each window that covers a position, for all positions.
+    """Yield (gather_at_window, tap_difference, is_selected) for each window that covers a position, for all positions.
 
-    `gather_at_window` gathers an array at the window. `inner_tap` is the tap that the window selected minus the tap at
-    the position. The mask `is_selected` is True where `inner_tap` is less than `step.piece_taps`, which means that the
+    `gather_at_window` gathers an array at the window. `tap_difference` is the tap that the window selected minus the
+    tap at the position. The mask `is_selected` is True where `tap_difference` is less than `step.piece_taps`: there the
     window selected the position.
     """
     no_tap = step.num_flat_taps  # tap of windows that do not exist, which is never selected
@@ -97,17 +97,19 @@ def _covering_windows(
                 x = _gather_along_axis(x, axis, axis_tables[axis][0])
             return x
 
-        inner_tap = cast(gather_at_window(index), dtype)
+        tap_difference = cast(gather_at_window(index), dtype)
         for axis, (_, taps, exist) in axis_tables.items():
             tap = slices.reshape_along_axis(
                 np.where(exist, taps, no_tap).astype(dtype), axis, index.ndim
             )
-            inner_tap = inner_tap - jnp.broadcast_to(jnp.asarray(tap), inner_tap.shape)
-        limit = lax.full_like(inner_tap, 0 if step.piece_taps == 1 else step.piece_taps)
+            tap_difference = tap_difference - jnp.broadcast_to(
+                jnp.asarray(tap), tap_difference.shape
+            )
+        limit = lax.full_like(tap_difference, 0 if step.piece_taps == 1 else step.piece_taps)
         yield (
             gather_at_window,
-            inner_tap,
-            (lax.eq if step.piece_taps == 1 else lax.lt)(inner_tap, limit),
+            tap_difference,
+            (lax.eq if step.piece_taps == 1 else lax.lt)(tap_difference, limit),
         )
 
 
@@ -143,7 +145,7 @@ def index_before_step(index: Array, step: Step) -> Array:
     dtype = index_dtype(step.piece_taps)
     index = prevent_constant_folding(index)
     taps = [
-        slices.where_or_zero(is_selected, inner_tap).astype(dtype)
-        for _, inner_tap, is_selected in _covering_windows(index, step)
+        slices.where_or_zero(is_selected, tap_difference).astype(dtype)
+        for _, tap_difference, is_selected in _covering_windows(index, step)
     ]
     return with_row_major_layout(functools.reduce(lax.max, taps), min(step.axes))
