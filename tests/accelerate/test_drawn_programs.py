@@ -13,57 +13,61 @@ from jaxpool import accelerate
 from tests.support.compilation import HASTY
 from tests.support.nested_programs import Draws, array, drawn, exact, outermost
 
-FIRST, MANY = (int(os.environ.get(name, n)) for name, n in (("PROGRAM", 0), ("PROGRAMS", 200)))
+FIRST_SEED, NUM_PROGRAMS = (
+    int(os.environ.get(name, n)) for name, n in (("PROGRAM", 0), ("PROGRAMS", 200))
+)
 # lax raises these for forward mode of a jax.custom_vjp, and for features without a shard_map rule.
-REFUSED = (TypeError, ValueError, NotImplementedError)
-spent = collections.Counter()  # seconds of tracing and bytes of temporary memory
+LAX_ERRORS = (TypeError, ValueError, NotImplementedError)
+costs = collections.Counter()  # seconds of tracing and bytes of temporary memory
 
 
-def compiled(f, x, whose):
-    begun = time.thread_time()
+def compile_timed(f, x, label):
+    start = time.thread_time()
     traced = f.trace(x)
-    spent[f"tracing {whose}"] += time.thread_time() - begun
+    costs[f"tracing {label}"] += time.thread_time() - start
     return traced.lower().compile()
 
 
-def check(seed):
+def compare_with_plain(seed):
     """Compare a program with its accelerated form. The original, run again, must not reuse the other trace."""
     rng = Draws(seed)
     f = outermost(rng, drawn(rng, int(rng.integers(1, 6))))
     x = array(rng)
     plain = jax.jit(f, compiler_options=HASTY)
-    around, within = rng.integers(3), jax.jit(accelerate(f), compiler_options=HASTY)
-    fast = (within, accelerate(plain), accelerate(within))[around]
+    jit_order, jitted_accelerated = rng.integers(3), jax.jit(accelerate(f), compiler_options=HASTY)
+    accelerated = (jitted_accelerated, accelerate(plain), accelerate(jitted_accelerated))[jit_order]
     try:
-        runs = {"plain": compiled(plain, x, "plain")}
-    except REFUSED:
+        executables = {"plain": compile_timed(plain, x, "plain")}
+    except LAX_ERRORS:
         return "no program"
-    runs["ours"] = compiled(fast, x, "ours")
-    want = jax.device_get(runs["plain"](x))
+    executables["ours"] = compile_timed(accelerated, x, "ours")
+    want = jax.device_get(executables["plain"](x))
     if not exact(*want):
         return "too large to be exact"
-    for whose, got in (
-        ("compiled", runs["ours"](x)),
-        ("called", fast(x)),
+    for label, got in (
+        ("compiled", executables["ours"](x)),
+        ("called", accelerated(x)),
         ("plain again", plain(x)),
     ):
-        for name, mine, theirs in zip(("value", "gradient"), got, want, strict=True):
-            np.testing.assert_array_equal(mine, theirs, f"{name} of program {seed}, {whose}")
-    memory = [run.memory_analysis().temp_size_in_bytes for run in runs.values()]
-    spent.update({"memory plain": memory[0], "memory ours": memory[1]})
+        for name, actual, expected in zip(("value", "gradient"), got, want, strict=True):
+            np.testing.assert_array_equal(actual, expected, f"{name} of program {seed}, {label}")
+    memory = [run.memory_analysis().temp_size_in_bytes for run in executables.values()]
+    costs.update({"memory plain": memory[0], "memory ours": memory[1]})
     return "equal"
 
 
-def test_a_few_programs_are_equal():
-    assert {check(seed) for seed in range(6)} == {"equal"}
+def test_random_programs_match_lax():
+    assert {compare_with_plain(seed) for seed in range(6)} == {"equal"}
 
 
 @pytest.mark.slow
-def test_many_programs_are_equal_in_several_threads_and_cost_no_more():
-    spent.clear()
+def test_many_random_programs_in_threads_match_lax_and_cost():
+    costs.clear()
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        said = collections.Counter(pool.map(check, range(FIRST, FIRST + MANY)))
-    print(dict(said), dict(spent))
-    assert said["equal"] > 0.9 * MANY
-    assert spent["tracing ours"] < 2 * spent["tracing plain"]
-    assert spent["memory ours"] < 2 * spent["memory plain"]
+        outcomes = collections.Counter(
+            pool.map(compare_with_plain, range(FIRST_SEED, FIRST_SEED + NUM_PROGRAMS))
+        )
+    print(dict(outcomes), dict(costs))
+    assert outcomes["equal"] > 0.9 * NUM_PROGRAMS
+    assert costs["tracing ours"] < 2 * costs["tracing plain"]
+    assert costs["memory ours"] < 2 * costs["memory plain"]

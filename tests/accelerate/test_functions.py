@@ -28,7 +28,7 @@ from tests.support.accelerated import (
 # Inputs and outputs
 
 
-def test_structure_keys_and_none():
+def test_pytrees_prng_keys_and_none_pass_through():
     @accelerate
     def step(state, *, key, nothing):
         noise = jax.random.normal(key, (2, 2))
@@ -48,13 +48,13 @@ def test_objects_pass_through_by_identity():
     assert seen == [marker]
 
 
-def test_closures_over_arrays():
+def test_closure_over_arrays():
     weights = numbers(2, 2)
     fast = accelerate(jax.jit(lambda x: max_pool(x) @ weights))
     np.testing.assert_array_equal(fast(X), max_pool(X) @ weights)
 
 
-def test_donation_and_static_arguments_stay():
+def test_donation_and_static_arguments_preserved():
     @functools.partial(jax.jit, donate_argnums=0, static_argnames="kind")
     def step(x, kind):
         return x + {"max": max_pool, "sum": sum_pool}[kind](x).sum()
@@ -70,7 +70,7 @@ def test_donation_and_static_arguments_stay():
     assert donated.is_deleted()
 
 
-def test_names_and_signatures_stay():
+def test_name_doc_signature_and_jit_stages_preserved():
     def train_step(x, *, window=(2, 2)):
         """Steps."""
         return max_pool(x, window)
@@ -86,7 +86,7 @@ def test_names_and_signatures_stay():
     assert "reduce_window" not in accelerate(jax.jit(train_step)).lower(X).as_text()
 
 
-def test_methods():
+def test_methods_are_accelerated():
     class Model:
         scale = 3
 
@@ -101,7 +101,7 @@ def test_methods():
     assert taken_over(accelerate(Model().plain), X)
 
 
-def test_attributes_of_the_function_are_kept_and_change_nothing():
+def test_function_attributes_preserved():
     def fn(x):
         return max_pool(x)
 
@@ -110,7 +110,7 @@ def test_attributes_of_the_function_are_kept_and_change_nothing():
     assert taken_over(accelerate(fn), X)
 
 
-def test_a_partial_that_is_a_pytree_stays_one():
+def test_tree_util_partial_stays_a_pytree():
     fast = accelerate(jax.tree_util.Partial(lambda w, x: w * max_pool(x), 2.0))
 
     def loss(f):
@@ -123,7 +123,7 @@ def test_a_partial_that_is_a_pytree_stays_one():
 # Scope
 
 
-def test_a_function_is_traced_once_more_and_then_cached():
+def test_jitted_function_retraced_once_then_cached():
     traces = []
 
     @jax.jit
@@ -139,7 +139,7 @@ def test_a_function_is_traced_once_more_and_then_cached():
     assert traces == [False, True]
 
 
-def test_it_ends_with_an_exception():
+def test_scope_ends_on_exception():
     @accelerate
     def fails(x):
         assert taken_over(max_pool, x)
@@ -153,7 +153,7 @@ def test_it_ends_with_an_exception():
         assert not taken_over(max_pool, X)
 
 
-def test_it_nests():
+def test_nested_accelerate():
     reductions = []
 
     def outer(x):
@@ -166,31 +166,31 @@ def test_it_nests():
     assert not taken_over(min_pool, X)
 
 
-def test_other_threads_are_left_alone():
-    inside, leave, results = threading.Event(), threading.Event(), {}
+def test_scope_is_thread_local():
+    entered, may_leave, results = threading.Event(), threading.Event(), {}
 
-    def held(x):
-        inside.set()
-        assert leave.wait(60)
+    def wait_then_check(x):
+        entered.set()
+        assert may_leave.wait(60)
         return taken_over(max_pool, x)
 
     def run(name, fn):
         results[name] = fn(X)
 
-    one = threading.Thread(target=run, args=("one", accelerate(held)))
+    one = threading.Thread(target=run, args=("one", accelerate(wait_then_check)))
     one.start()
-    assert inside.wait(60)
+    assert entered.wait(60)
     results["here"] = taken_over(max_pool, X)
     two = threading.Thread(target=run, args=("two", lambda x: taken_over(max_pool, x)))
     two.start()
     two.join()
     results["there"] = accelerate(lambda x: taken_over(max_pool, x))(X)
-    leave.set()
+    may_leave.set()
     one.join()
     assert results == {"one": True, "here": False, "two": False, "there": True}
 
 
-def test_importing_jaxpool_changes_nothing():
+def test_import_does_not_patch_lax():
     code = """
 import sys, jax, jaxpool
 assert "bind" not in vars(jax.lax.reduce_window_max_p)
@@ -204,7 +204,7 @@ assert "bind" in vars(jax.lax.reduce_window_max_p)
 # The report
 
 
-def test_the_report_names_each_reduction_once_with_its_place():
+def test_report_lists_each_reduction_once_with_source_line():
     entries = []
 
     @jax.jit
@@ -224,9 +224,9 @@ def test_the_report_names_each_reduction_once_with_its_place():
         ("sum", True),
     ]
     lines, first = inspect.getsourcelines(max_pool)
-    place = f"accelerated.py:{first + len(lines) - 1} (max_pool)"
+    source_line = f"accelerated.py:{first + len(lines) - 1} (max_pool)"
     assert str(entries[0]) == (
-        f"{place}: max of float32[4, 4], window (2, 3), padding ((0, 1), (1, 1)): taken over"
+        f"{source_line}: max of float32[4, 4], window (2, 3), padding ((0, 1), (1, 1)): taken over"
     )
     assert str(entries[1]).endswith(
         ": other of float32[4, 4], window (2, 1): left to lax "
@@ -235,7 +235,7 @@ def test_the_report_names_each_reduction_once_with_its_place():
     assert "strides (2, 2)" in str(entries[2])
 
 
-def test_the_report_of_a_program_that_is_never_run():
+def test_report_under_eval_shape():
     entries = []
     jax.eval_shape(accelerate(jax.grad(lambda x: max_pool(x).sum()), report=entries.append), X)
     assert [entry.taken_over for entry in entries] == [True]
@@ -278,8 +278,8 @@ class Step:
     __call__ = functools.partial(generator)
 
 
-YIELDS = "A generator runs after its call: accelerate the function that it calls."
-AWAITS = "A coroutine runs after its call: accelerate the function that it awaits."
+GENERATOR_HINT = "A generator runs after its call: accelerate the function that it calls."
+COROUTINE_HINT = "A coroutine runs after its call: accelerate the function that it awaits."
 
 
 class Weights:
@@ -298,18 +298,18 @@ jax.tree_util.register_pytree_node(Weights, lambda it: ((it.w,), None), lambda _
     [
         (Model, "Pass a function that makes and calls it."),
         (COMPILED, "It is compiled already: accelerate the function, then compile that."),
-        (generator, YIELDS),
-        (coroutine, AWAITS),
-        (Generator(), YIELDS),
-        (AsyncGenerator(), YIELDS),
-        (Coroutine(), AWAITS),
-        (Step(), YIELDS),
-        (Generator().__call__, YIELDS),
-        (functools.partial(generator), YIELDS),
-        (functools.partial(Generator().__call__), YIELDS),
-        (functools.partial(functools.partial(AsyncGenerator())), YIELDS),
-        (functools.partial(Coroutine(), 1), AWAITS),
-        (jax.tree_util.Partial(Coroutine()), AWAITS),
+        (generator, GENERATOR_HINT),
+        (coroutine, COROUTINE_HINT),
+        (Generator(), GENERATOR_HINT),
+        (AsyncGenerator(), GENERATOR_HINT),
+        (Coroutine(), COROUTINE_HINT),
+        (Step(), GENERATOR_HINT),
+        (Generator().__call__, GENERATOR_HINT),
+        (functools.partial(generator), GENERATOR_HINT),
+        (functools.partial(Generator().__call__), GENERATOR_HINT),
+        (functools.partial(functools.partial(AsyncGenerator())), GENERATOR_HINT),
+        (functools.partial(Coroutine(), 1), COROUTINE_HINT),
+        (jax.tree_util.Partial(Coroutine()), COROUTINE_HINT),
         (
             Weights(),
             "It is a model or a layer. Pass a train step or a loss that takes it as an argument, "
@@ -318,15 +318,15 @@ jax.tree_util.register_pytree_node(Weights, lambda it: ((it.w,), None), lambda _
         (None, "Pass a train step or a loss."),
     ],
 )
-def test_what_is_no_function_is_refused(fn, hint):
-    shown = fn if inspect.isroutine(fn) or inspect.isclass(fn) else type(fn)
+def test_non_functions_raise(fn, hint):
+    displayed = fn if inspect.isroutine(fn) or inspect.isclass(fn) else type(fn)
     with pytest.raises(TypeError) as error:
         accelerate(fn)
-    want = f"jaxpool.accelerate: `fn` must be a function; got fn={shown!r}. {hint}"
+    want = f"jaxpool.accelerate: `fn` must be a function; got fn={displayed!r}. {hint}"
     assert str(error.value) == want
 
 
-def test_the_report_must_be_a_function():
+def test_non_callable_report_raises():
     with pytest.raises(TypeError) as error:
         accelerate(max_pool, report=[])
     assert str(error.value) == (
@@ -335,13 +335,13 @@ def test_the_report_must_be_a_function():
     )
 
 
-def test_any_other_callable_is_taken():
+def test_other_callables_are_accepted():
     for fn in (Model(), len, functools.partial(max), jnp.sin, jax.custom_jvp(jnp.sin), with_vjp):
         assert callable(accelerate(fn))
     assert jaxpool.accelerate(Model())(3) == 3
 
 
-def test_a_maximum_of_one_number_with_itself_is_another_reduction():
+def test_max_of_duplicated_argument_is_not_taken_over():
     entries = []
 
     def pool(x):
@@ -352,7 +352,7 @@ def test_a_maximum_of_one_number_with_itself_is_another_reduction():
     np.testing.assert_array_equal(y, pool(X))
 
 
-def test_without_a_line_of_the_user_the_report_names_one_of_a_library():
+def test_report_names_library_line_without_user_frame():
     entries = []
     pool = functools.partial(
         lax.reduce_window,
@@ -370,11 +370,11 @@ def test_without_a_line_of_the_user_the_report_names_one_of_a_library():
     assert reduction.where.endswith("(Thread.run)")
 
 
-def test_what_has_no_type_is_refused_as_lax_refuses_it():
+def test_untyped_operand_raises_the_error_of_lax():
     geometry = {"window_dimensions": (2,), "window_strides": (1,), "padding": ((0, 0),)}
     dilations = {"base_dilation": (1,), "window_dilation": (1,)}
 
-    def refused(fn):
+    def error_of(fn):
         try:
             return fn()
         except Exception as error:
@@ -383,6 +383,6 @@ def test_what_has_no_type_is_refused_as_lax_refuses_it():
     def pool():
         return lax.reduce_window_sum_p.bind("three", **geometry, **dilations)
 
-    error, said = refused(accelerate(pool))
-    assert (error, said) == refused(pool)
+    error, message = error_of(accelerate(pool))
+    assert (error, message) == error_of(pool)
     assert issubclass(error, Exception)

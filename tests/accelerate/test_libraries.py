@@ -28,13 +28,13 @@ def cross_entropy(logits):
     return -jnp.take_along_axis(jax.nn.log_softmax(logits), LABELS[:, None], 1).mean()
 
 
-def same(given, wanted):
-    assert jax.tree.structure(given) == jax.tree.structure(wanted)
-    for got, want in zip(jax.tree.leaves(given), jax.tree.leaves(wanted), strict=True):
+def assert_trees_close(actual, expected):
+    assert jax.tree.structure(actual) == jax.tree.structure(expected)
+    for got, want in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)
 
 
-def run(step, params):
+def train_steps(step, params):
     """The first gradients, the losses of a few steps of gradient descent, and the final parameters."""
     losses, first = [], None
     for _ in range(STEPS):
@@ -44,7 +44,7 @@ def run(step, params):
     return first, losses, params
 
 
-def kinds(fn, *args):
+def reduction_kinds(fn, *args):
     """Kinds of the reductions in `fn`, all of which must be taken over."""
     entries = []
     jax.eval_shape(accelerate(fn, report=entries.append), *args)
@@ -52,7 +52,7 @@ def kinds(fn, *args):
     return [entry.kind for entry in entries]
 
 
-def check(loss, params, expected):
+def check_model(loss, params, expected):
     """Compare `loss(params)` with and without `accelerate`: value, every gradient leaf, and a loss curve."""
 
     @jax.jit
@@ -60,12 +60,12 @@ def check(loss, params, expected):
         value, grads = jax.value_and_grad(loss)(params)
         return value, grads, jax.tree.map(lambda w, dw: w - RATE * dw, params, grads)
 
-    wanted = run(step, params)
-    assert wanted[1][-1] < wanted[1][0]
-    same(run(accelerate(step), params), wanted)
-    assert kinds(step, params) == expected
-    inside = jax.make_jaxpr(jax.value_and_grad(jax.jit(accelerate(loss))))(params)
-    assert "reduce_window" not in str(inside)
+    expected_results = train_steps(step, params)
+    assert expected_results[1][-1] < expected_results[1][0]
+    assert_trees_close(train_steps(accelerate(step), params), expected_results)
+    assert reduction_kinds(step, params) == expected
+    jaxpr = jax.make_jaxpr(jax.value_and_grad(jax.jit(accelerate(loss))))(params)
+    assert "reduce_window" not in str(jaxpr)
 
 
 def test_flax_linen():
@@ -91,12 +91,12 @@ def test_flax_linen():
         )
         return cross_entropy(logits) + sum(map(jnp.sum, jax.tree.leaves(state)))
 
-    check(loss, variables["params"], ["max", "sum", "sum", "min"])
-    inside = jax.make_jaxpr(lambda params: loss(params, accelerate(model.apply)))
-    assert "reduce_window" not in str(inside(variables["params"]))
-    for held in (model, model.bind(variables)):
+    check_model(loss, variables["params"], ["max", "sum", "sum", "min"])
+    make_jaxpr = jax.make_jaxpr(lambda params: loss(params, accelerate(model.apply)))
+    assert "reduce_window" not in str(make_jaxpr(variables["params"]))
+    for module in (model, model.bind(variables)):
         with pytest.raises(TypeError, match=r"model\.apply for Flax Linen"):
-            accelerate(held)
+            accelerate(module)
 
 
 def test_flax_nnx():
@@ -129,15 +129,15 @@ def test_flax_nnx():
         return losses, grads[0], state, keys, nnx.state(model, nnx.RngCount)
 
     jitted, entries = nnx.jit(train_step), []
-    wanted = run(jitted)
-    assert float(wanted[0][-1]) < float(wanted[0][0])
-    same(run(accelerate(jitted, report=entries.append)), wanted)
+    expected = run(jitted)
+    assert float(expected[0][-1]) < float(expected[0][0])
+    assert_trees_close(run(accelerate(jitted, report=entries.append)), expected)
     assert [(entry.kind, entry.taken_over) for entry in entries] == [("max", True), ("sum", True)]
 
     model = Net(nnx.Rngs(0))
     optimizer = nnx.Optimizer(model, optax.sgd(RATE), wrt=nnx.Param)
-    inside = nnx.jit(accelerate(train_step, report=entries.append))
-    nnx.eval_shape(inside, model, optimizer, IMAGES)
+    jitted_inside = nnx.jit(accelerate(train_step, report=entries.append))
+    nnx.eval_shape(jitted_inside, model, optimizer, IMAGES)
     assert [(entry.kind, entry.taken_over) for entry in entries[2:]] == [
         ("max", True),
         ("sum", True),
@@ -162,11 +162,11 @@ def test_haiku():
         logits, new = apply(params, state, None, IMAGES)
         return cross_entropy(logits) + sum(map(jnp.sum, jax.tree.leaves(new))) / 9
 
-    check(loss, params, ["max", "sum", "sum", "sum"])
+    check_model(loss, params, ["max", "sum", "sum", "sum"])
     inner = hk.transform_with_state(accelerate(net))
     for apply in (accelerate(model.apply), inner.apply):
-        inside = jax.make_jaxpr(jax.grad(lambda params, apply=apply: loss(params, apply)))
-        assert "reduce_window" not in str(inside(params))
+        make_jaxpr = jax.make_jaxpr(jax.grad(lambda params, apply=apply: loss(params, apply)))
+        assert "reduce_window" not in str(make_jaxpr(params))
     with pytest.raises(TypeError, match=r"Pass accelerate\(model\.apply\)\."):
         accelerate(model)
 
@@ -203,7 +203,7 @@ def test_equinox():
     def loss(model):
         return cross_entropy(jax.vmap(model)(images))
 
-    check(lambda params: loss(eqx.combine(params, static)), params, ["max", "min", "sum"])
+    check_model(lambda params: loss(eqx.combine(params, static)), params, ["max", "min", "sum"])
     for form in (
         lambda **report: accelerate(eqx.filter_jit(eqx.filter_value_and_grad(loss)), **report),
         lambda **report: eqx.filter_jit(eqx.filter_value_and_grad(accelerate(loss, **report))),
@@ -214,7 +214,7 @@ def test_equinox():
     with pytest.raises(TypeError, match="It is a model or a layer"):
         accelerate(model)
     pool = eqx.nn.MaxPool2d(2, 2)  # a layer without parameters is accepted
-    same(accelerate(pool)(images[0]), pool(images[0]))
+    assert_trees_close(accelerate(pool)(images[0]), pool(images[0]))
 
 
 @pytest.mark.filterwarnings("ignore")  # Keras warns
@@ -250,11 +250,11 @@ def test_keras():
         return history.history["loss"], model.get_weights()
 
     entries = []
-    wanted = fitted(lambda fit: fit)
-    assert wanted[0][-1] < wanted[0][0]
-    same(fitted(lambda fit: accelerate(fit, report=entries.append)), wanted)
+    expected = fitted(lambda fit: fit)
+    assert expected[0][-1] < expected[0][0]
+    assert_trees_close(fitted(lambda fit: accelerate(fit, report=entries.append)), expected)
     assert {entry.kind for entry in entries} == {"max", "sum"}
     assert all(entry.taken_over for entry in entries)
-    for held in (build(), layers.MaxPooling2D()):
+    for layer in (build(), layers.MaxPooling2D()):
         with pytest.raises(TypeError, match=r"or model\.fit for Keras"):
-            accelerate(held)
+            accelerate(layer)

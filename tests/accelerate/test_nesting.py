@@ -28,7 +28,7 @@ P = jax.sharding.PartitionSpec
 # Nested transformations
 
 
-def twice(x):
+def doubled_pool(x):
     return 2 * max_pool(x)
 
 
@@ -60,10 +60,10 @@ def nested_grad(x):
 
 
 NESTINGS = {
-    "plain": twice,
+    "plain": doubled_pool,
     "by name": lambda x: reduce_window(x, -jnp.inf, lax.max, (2, 2), (2, 2), "VALID"),
-    "jit": jax.jit(twice),
-    "checkpoint": jax.checkpoint(twice),
+    "jit": jax.jit(doubled_pool),
+    "checkpoint": jax.checkpoint(doubled_pool),
     "jit in scan in checkpoint": scanned,
     "map": lambda x: lax.map(max_pool, jnp.stack([x, -x])),
     "fori": lambda x: lax.fori_loop(0, 2, lambda i, y: y + max_pool(y).sum(), x),
@@ -80,7 +80,7 @@ NESTINGS = {
 
 
 @pytest.mark.parametrize("name", NESTINGS)  # integers have exact sums
-def test_every_nesting_is_taken_over_and_equal(name):
+def test_nested_reductions_taken_over_with_equal_results(name):
     def loss(x):
         leaves = [leaf.ravel() for leaf in jax.tree.leaves(NESTINGS[name](x))]
         return sum(jnp.vdot(leaf, jnp.arange(leaf.size) % 5 - 1.5) for leaf in leaves)
@@ -100,7 +100,7 @@ def test_every_nesting_is_taken_over_and_equal(name):
     assert not taken_over(step, X)  # the original function is unchanged
 
 
-def test_a_while_loop_is_taken_over():
+def test_while_loop_is_taken_over():
     def halve(x):
         return lax.while_loop(lambda x: max_pool(x).sum() > 1, lambda x: x - sum_pool(x).sum(), x)
 
@@ -108,7 +108,7 @@ def test_a_while_loop_is_taken_over():
     assert taken_over(accelerate(halve), X)
 
 
-def test_transformations_from_outside():
+def test_transformations_of_accelerated_functions():
     def energy(x):
         return (max_pool(x) ** 3).sum()
 
@@ -130,21 +130,21 @@ def test_transformations_from_outside():
     np.testing.assert_array_equal(dx, jnp.kron(numbers(2, 2), jnp.ones((2, 2))))
 
 
-def test_a_jaxpr_traced_before():
-    before = jax.make_jaxpr(jax.jit(lambda x: max_pool(jnp.sin(x))))(X)
-    flat = jax.make_jaxpr(max_pool)(X)
+def test_previously_traced_jaxpr():
+    nested_jaxpr = jax.make_jaxpr(jax.jit(lambda x: max_pool(jnp.sin(x))))(X)
+    flat_jaxpr = jax.make_jaxpr(max_pool)(X)
 
     def run(traced, x):
         return jax.core.eval_jaxpr(traced.jaxpr, traced.consts, x)[0].sum()
 
-    assert taken_over(accelerate(functools.partial(run, flat)), X)
-    assert taken_over(accelerate(jax.grad(functools.partial(run, before))), X)
+    assert taken_over(accelerate(functools.partial(run, flat_jaxpr)), X)
+    assert taken_over(accelerate(jax.grad(functools.partial(run, nested_jaxpr))), X)
 
 
 # Programs that stay unchanged
 
 
-def test_a_program_without_pools_is_untouched():
+def test_program_without_pools_unchanged():
     def step(w, x):
         return jax.grad(lambda w: jnp.tanh(x @ w).sum())(w), jnp.sort(x), jnp.cumsum(x, 1)
 
@@ -152,7 +152,7 @@ def test_a_program_without_pools_is_untouched():
     assert taken_over(accelerate(lambda x: x), X)
 
 
-def test_cumulative_operations_lower_as_before():
+def test_cumulative_ops_lower_unchanged():
     def cumulative(x):
         return lax.cummax(x), jnp.cumsum(x), lax.cumlogsumexp(x)
 
@@ -160,7 +160,7 @@ def test_cumulative_operations_lower_as_before():
     assert fast.lower(x).as_text() == jax.jit(cumulative).lower(x).as_text()
 
 
-KEPT = {
+LEFT_TO_LAX = {
     "base_dilation is not 1": lambda x: lax.reduce_window(
         x, 0.0, lax.add, (2, 2), (1, 1), "VALID", base_dilation=(2, 2)
     ),
@@ -184,7 +184,7 @@ KEPT = {
 }
 
 
-KNOWN = {
+REDUCTIONS_BY_PRIMITIVE = {
     lax.reduce_window_max_p: lambda x: max_pool(x),
     lax.reduce_window_min_p: lambda x: min_pool(x),
     lax.reduce_window_sum_p: lambda x: sum_pool(x),
@@ -194,11 +194,11 @@ KNOWN = {
 }
 
 
-@pytest.mark.parametrize("primitive", KNOWN, ids=str)
-def test_the_parameters_of_this_jax_are_those_that_are_read(primitive):
+@pytest.mark.parametrize("primitive", REDUCTIONS_BY_PRIMITIVE, ids=str)
+def test_primitive_parameters_match_known_parameters(primitive):
     """With a missing or new parameter, `accelerate` leaves all reductions to lax until `windows.py` reads it."""
-    assert set(KNOWN_PARAMETERS) == set(KNOWN)
-    (eqn,) = jax.make_jaxpr(KNOWN[primitive])(X).eqns
+    assert set(KNOWN_PARAMETERS) == set(REDUCTIONS_BY_PRIMITIVE)
+    (eqn,) = jax.make_jaxpr(REDUCTIONS_BY_PRIMITIVE[primitive])(X).eqns
     assert eqn.primitive is primitive
     assert eqn.params.keys() == KNOWN_PARAMETERS[primitive]
 
@@ -211,58 +211,60 @@ def test_the_parameters_of_this_jax_are_those_that_are_read(primitive):
         ({"window_dimensions": None}, "lacks a parameter that is read here"),
     ],
 )
-def test_other_parameters_are_reported_and_left(monkeypatch, change, reason):
+def test_unknown_or_missing_parameters_left_to_lax(monkeypatch, change, reason):
     """If lax's primitives have other parameters, reductions stay with lax and the report names the parameter."""
-    primitive, bound, entries = lax.reduce_window_max_p, [], []
+    primitive, bound_params, entries = lax.reduce_window_max_p, [], []
     (eqn,) = jax.make_jaxpr(max_pool)(X).eqns
     params = {name: value for name, value in (eqn.params | change).items() if value is not None}
-    monkeypatch.setattr(primitive, "bind", lambda *args, **params: bound.append(params))
+    monkeypatch.setattr(primitive, "bind", lambda *args, **params: bound_params.append(params))
     monkeypatch.setattr(primitive, "bind", _make_dispatcher(primitive, primitive.bind))
     accelerate(lambda: primitive.bind(X, **params), report=entries.append)()
-    assert bound == [params]
+    assert bound_params == [params]
     (name,) = change
-    said = f"lax's reduce_window_max {reason}: {name}"
-    assert [(left.taken_over, left.reason) for left in entries] == [(False, said)]
-    assert str(entries[0]).endswith(f"left to lax ({said})")
+    expected_reason = f"lax's reduce_window_max {reason}: {name}"
+    assert [(left.taken_over, left.reason) for left in entries] == [(False, expected_reason)]
+    assert str(entries[0]).endswith(f"left to lax ({expected_reason})")
 
 
-@pytest.mark.parametrize("reason", KEPT)
-def test_what_is_left_runs_as_before_and_says_why(reason):
+@pytest.mark.parametrize("reason", LEFT_TO_LAX)
+def test_unsupported_reductions_unchanged_with_reason(reason):
     entries = []
-    assert program(accelerate(KEPT[reason], report=entries.append), X) == program(KEPT[reason], X)
+    assert program(accelerate(LEFT_TO_LAX[reason], report=entries.append), X) == program(
+        LEFT_TO_LAX[reason], X
+    )
     assert [(left.taken_over, left.reason) for left in entries] == [(False, reason)]
 
 
-def test_maxima_keep_x_where_the_default_device_is_a_tpu(monkeypatch):
+def test_max_residual_is_x_on_a_default_tpu_device(monkeypatch):
     entries = []
     window = {"window_dimensions": (2, 2), "window_strides": (2, 2), "padding": "VALID"}
 
     def program(x):
-        top = lax.reduce_window(x, -jnp.inf, lax.max, **window)
-        return top + lax.reduce_window(x, 0.0, lax.add, **window)
+        maxima = lax.reduce_window(x, -jnp.inf, lax.max, **window)
+        return maxima + lax.reduce_window(x, 0.0, lax.add, **window)
 
-    def kept(program):
-        _, back = jax.eval_shape(
+    def residual_dtypes(program):
+        _, pullback = jax.eval_shape(
             functools.partial(jax.vjp, program), jax.ShapeDtypeStruct(X.shape, X.dtype)
         )
-        return {each.dtype.name for each in jax.tree.leaves(back)}
+        return {each.dtype.name for each in jax.tree.leaves(pullback)}
 
     accelerated = accelerate(program, report=entries.append)
     monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
-    assert kept(accelerated) == {X.dtype.name}
+    assert residual_dtypes(accelerated) == {X.dtype.name}
     assert [(each.kind, each.taken_over) for each in entries] == [("max", True), ("sum", True)]
     with jax.default_device(jax.devices("cpu")[0]):
-        assert kept(accelerated) == {"uint8"}
+        assert residual_dtypes(accelerated) == {"uint8"}
 
 
 @pytest.mark.parametrize("platform", ["cpu", "cuda", "tpu"])
-def test_what_a_kernel_reduces_is_not_taken_over_again(platform):
+def test_reductions_inside_kernels_are_not_taken_over(platform):
     """Some kernels for GPUs and TPUs are lax reductions themselves, and are lowered while `accelerate` is active."""
 
     def pools(x):
         total = lax.reduce_window(x, 0.0, lax.add, (13, 13), (1, 1), "SAME")
-        top = lax.reduce_window(x, -jnp.inf, lax.max, (3, 3), (1, 1), "SAME")
-        return total.sum(), top
+        maxima = lax.reduce_window(x, -jnp.inf, lax.max, (3, 3), (1, 1), "SAME")
+        return total.sum(), maxima
 
     def lowered(x):
         return [
@@ -272,13 +274,16 @@ def test_what_a_kernel_reduces_is_not_taken_over_again(platform):
 
     x, programs = jnp.zeros((30, 30)), []
     accelerate(lambda x: programs.extend(lowered(x)))(x)
-    held = ["reduce_window" in program for program in programs]
-    assert held == {"cpu": [False, False], "cuda": [False, True], "tpu": [True, True]}[platform]
+    has_reduce_window = ["reduce_window" in program for program in programs]
+    assert (
+        has_reduce_window
+        == {"cpu": [False, False], "cuda": [False, True], "tpu": [True, True]}[platform]
+    )
     # Outside of `accelerate`, the kernels are the same.
     assert programs == lowered(x)
 
 
-def test_several_operands_are_left():
+def test_variadic_reduce_window_left_to_lax():
     def both(x):
         def join(a, b):
             return jax.tree.map(lambda a, b: lax.select(a > b, a, b), a, b)
@@ -288,7 +293,7 @@ def test_several_operands_are_left():
     assert program(accelerate(both), X) == program(both, X)
 
 
-def test_sharded_along_a_pooled_axis_is_taken_over():
+def test_reduction_over_sharded_axis_is_taken_over():
     mesh = jax.make_mesh((1,), ("i",), (jax.sharding.AxisType.Explicit,), devices=jax.devices()[:1])
     entries = []
     with jax.set_mesh(mesh):
@@ -296,7 +301,7 @@ def test_sharded_along_a_pooled_axis_is_taken_over():
         for spec in (P("i"), P()):
             fast(jax.device_put(X, jax.NamedSharding(mesh, spec)))
     assert entries
-    assert {met.reason for met in entries} == {None}
+    assert {entry.reason for entry in entries} == {None}
 
 
 @pytest.mark.parametrize(
@@ -311,7 +316,7 @@ def test_sharded_along_a_pooled_axis_is_taken_over():
         lambda x: lax.reduce_window(x > 0, False, lax.add, (2, 2)),
     ],
 )
-def test_errors_are_those_of_lax(wrong):
+def test_invalid_arguments_raise_the_errors_of_lax(wrong):
     def raised(fn):
         with pytest.raises((TypeError, ValueError, RuntimeError, AttributeError)) as error:
             fn(X)

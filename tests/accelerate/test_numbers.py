@@ -20,7 +20,7 @@ GEOMETRIES = {
 
 
 @pytest.mark.parametrize("name", GEOMETRIES)
-def test_values_and_gradients_are_those_of_lax(name):
+def test_values_and_gradients_match_lax(name):
     x = numbers(7, 6)
 
     @jax.jit
@@ -41,7 +41,7 @@ def test_values_and_gradients_are_those_of_lax(name):
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint32, bool, jnp.bfloat16, np.float16])
-def test_every_dtype(dtype):
+def test_dtypes_match_lax(dtype):
     x = numbers(4, 4).astype(dtype)
     low, high = (False, True) if dtype is bool else (-jnp.inf, jnp.inf)
     if jnp.issubdtype(dtype, jnp.integer):
@@ -58,7 +58,7 @@ def test_every_dtype(dtype):
         np.testing.assert_array_equal(ours, wanted)
 
 
-def test_general_reductions_that_are_a_max_min_or_sum():
+def test_generic_reduce_window_as_max_min_or_sum():
     @jax.jit
     def pools(x, start):
         given = jnp.array(-jnp.inf)  # traced, so its value is not known at trace time
@@ -72,25 +72,27 @@ def test_general_reductions_that_are_a_max_min_or_sum():
             lax.reduce_window(x, start, lax.add, (2, 2), (2, 2)),
         )
 
-    fast, y, least = accelerate(pools), np.asarray(max_pool(X)), np.asarray(min_pool(X))
+    fast, y, minima = accelerate(pools), np.asarray(max_pool(X)), np.asarray(min_pool(X))
     start = y[0, 0]  # ties with a maximum, and then gets the cotangent
     assert taken_over(fast, X, start)
     for given, wanted in zip(fast(X, start), pools(X, start), strict=True):
         np.testing.assert_array_equal(given, wanted)
     dx, dstart = jax.grad(lambda *args: sum(map(jnp.sum, fast(*args)[4:])), (0, 1))(X, start)
-    chosen = (y >= start).sum() + (least <= start).sum()
-    assert dx.sum() == 16 + chosen
-    assert dstart == 4 + (2 + 4 + 4 - chosen)  # two windows hold only padding
+    num_selected = (y >= start).sum() + (minima <= start).sum()
+    assert dx.sum() == 16 + num_selected
+    assert dstart == 4 + (2 + 4 + 4 - num_selected)  # two windows hold only padding
 
 
-def test_where_lax_is_wrong_the_numbers_are_ours():
-    def routed(x, window, padding):
+def test_corrected_results_where_lax_is_wrong():
+    def gradient_of(x, window, padding):
         pool = accelerate(lambda x: max_pool(x, window, (1,), padding).sum())
         return jax.grad(pool)(jnp.array(x)).tolist()
 
-    assert routed([jnp.nan, 5.0, 2.0], (3,), "VALID") == [1, 0, 0]
-    assert routed([-jnp.inf] * 3, (3,), ((1, 1),)) == [2, 1, 0]
-    assert routed([1.0], (1,), ((2, 0),)) == [1]  # the cotangent of two windows of padding is lost
+    assert gradient_of([jnp.nan, 5.0, 2.0], (3,), "VALID") == [1, 0, 0]
+    assert gradient_of([-jnp.inf] * 3, (3,), ((1, 1),)) == [2, 1, 0]
+    assert gradient_of([1.0], (1,), ((2, 0),)) == [
+        1
+    ]  # the cotangent of two windows of padding is lost
     ones = jnp.ones(512, jnp.bfloat16)
     assert accelerate(sum_pool)(ones, (512,), (1,))[0] == 512
     eighths = jnp.ones(3).astype(jnp.float8_e4m3fn)
@@ -98,7 +100,7 @@ def test_where_lax_is_wrong_the_numbers_are_ours():
     np.testing.assert_array_equal(pooled.astype(np.float32), 1)
 
 
-def test_weak_types_stay_weak():
+def test_weak_types_preserved():
     weak = jnp.broadcast_to(1.0, (4, 4))
     for pool in (max_pool, sum_pool):
         for fast in (accelerate(pool), accelerate(jax.jit(pool)), jax.jit(accelerate(pool))):
@@ -125,7 +127,7 @@ def test_symbolic_batch_sizes():
     ]
 
 
-def test_a_report_of_windows_and_strides_that_are_symbolic():
+def test_report_with_symbolic_window_size():
     (size,) = jax.export.symbolic_shape("size")
 
     def pool(x):
@@ -141,7 +143,7 @@ def test_a_report_of_windows_and_strides_that_are_symbolic():
     )
 
 
-def test_an_initial_value_that_is_known_and_no_identity():
+def test_constant_non_identity_initial_value():
     def pools(x):
         start = np.float32(2)
         return (

@@ -18,10 +18,10 @@ from tests.support.drawn import examples, refilled
 pytestmark = pytest.mark.usefixtures("strict")
 
 KINDS = ("max", "min", "avg", "sum")
-PLAIN = geometries(dilation=False, ceil_mode=False)
+LAX_GEOMETRIES = geometries(dilation=False, ceil_mode=False)
 
 
-def cases(kind, geometry=PLAIN, dtypes=(np.float32,)):
+def lax_cases(kind, geometry=LAX_GEOMETRIES, dtypes=(np.float32,)):
     """Cases that lax supports: the first of tied elements, no custom divisor."""
     drawn = pool_cases(
         kinds=(kind,), geometry=geometry, dtypes=dtypes, values=("ties",), ties=("first",)
@@ -29,17 +29,17 @@ def cases(kind, geometry=PLAIN, dtypes=(np.float32,)):
     return drawn.map(lambda case: dataclasses.replace(case, divisor=None))
 
 
-def both(kind, autodiff="vjp"):
+def our_and_lax_pool(kind, autodiff="vjp"):
     ours = functools.partial(getattr(jaxpool, f"{kind}_pool"), autodiff=autodiff)
     return ours, lax_pools.POOLS[kind]
 
 
-def one_program(function, pools, drawn):
+def jit_for_pools(function, pools, drawn):
     """`function` applied to each pool, compiled as one program."""
     return jax.jit(lambda *xs: [function(pool, *xs, **drawn.kwargs()) for pool in pools])
 
 
-def assert_same(got, want, exact):
+def assert_results_match(got, want, exact):
     assert got.dtype == want.dtype
     if exact:
         np.testing.assert_array_equal(got, want)
@@ -51,29 +51,29 @@ def assert_same(got, want, exact):
 @examples(12)
 @given(data=st.data(), autodiff=st.sampled_from(["vjp", "jvp"]))
 def test_value_and_cotangent_in_jit(kind, autodiff, data):
-    drawn = data.draw(cases(kind))
-    run = one_program(lax_pools.value_and_cotangent, both(kind, autodiff), drawn)
+    drawn = data.draw(lax_cases(kind))
+    run = jit_for_pools(lax_pools.value_and_cotangent, our_and_lax_pool(kind, autodiff), drawn)
     chosen = kind in ("max", "min")
     for case in refilled(drawn):
         (y, dx), (want_y, want_dx) = run(case.x, case.dy)
-        assert_same(y, want_y, chosen)
-        assert_same(dx, want_dx, chosen and not case.window().has_overlapping_windows)
+        assert_results_match(y, want_y, chosen)
+        assert_results_match(dx, want_dx, chosen and not case.window().has_overlapping_windows)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @examples(4)
 @given(data=st.data())
-def test_value_and_cotangent_out_of_jit(kind, data):
-    drawn = data.draw(cases(kind))
-    ours, theirs = both(kind)
+def test_value_and_cotangent_without_jit(kind, data):
+    drawn = data.draw(lax_cases(kind))
+    ours, theirs = our_and_lax_pool(kind)
     compiled = jax.jit(functools.partial(lax_pools.value_and_cotangent, theirs, **drawn.kwargs()))
     for case in refilled(drawn, rounds=1):
         x, dy = jnp.asarray(case.x), jnp.asarray(case.dy)
         y, dx = lax_pools.value_and_cotangent(ours, x, dy, **case.kwargs())
         want_y, want_dx = compiled(x, dy)
-        assert_same(y, want_y, kind in ("max", "min"))
-        assert_same(dx, want_dx, exact=False)
+        assert_results_match(y, want_y, kind in ("max", "min"))
+        assert_results_match(dx, want_dx, exact=False)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -81,33 +81,33 @@ def test_value_and_cotangent_out_of_jit(kind, data):
 @given(data=st.data())
 def test_value_with_dilation(kind, data):
     """Forward pass only: lax has no reverse mode with dilation."""
-    drawn = data.draw(cases(kind, geometries(ceil_mode=False)))
-    run = one_program(lambda pool, x, **kwargs: pool(x, **kwargs), both(kind), drawn)
+    drawn = data.draw(lax_cases(kind, geometries(ceil_mode=False)))
+    run = jit_for_pools(lambda pool, x, **kwargs: pool(x, **kwargs), our_and_lax_pool(kind), drawn)
     for case in refilled(drawn):
-        assert_same(*run(case.x), kind in ("max", "min"))
+        assert_results_match(*run(case.x), kind in ("max", "min"))
 
 
 @pytest.mark.parametrize("kind", ["max", "min", "sum"])
 @examples(6)
 @given(data=st.data())
-def test_integers(kind, data):
+def test_integer_and_bool_values(kind, data):
     dtypes = (np.int8, np.uint8, np.int16, np.uint32, np.int32, *((np.bool_,) * (kind != "sum")))
-    drawn = data.draw(cases(kind, dtypes=dtypes))
-    run = one_program(lambda pool, x, **kwargs: pool(x, **kwargs), both(kind), drawn)
+    drawn = data.draw(lax_cases(kind, dtypes=dtypes))
+    run = jit_for_pools(lambda pool, x, **kwargs: pool(x, **kwargs), our_and_lax_pool(kind), drawn)
     for case in refilled(drawn, ("ties", "normal", "special", "lowest"), rounds=1):
-        assert_same(*run(case.x), exact=True)
+        assert_results_match(*run(case.x), exact=True)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @examples(4)
 @given(data=st.data())
-def test_low_precision_is_float32_rounded_once(kind, data):
+def test_low_precision_computed_in_float32(kind, data):
     """The reference is lax in float32, with rounded results."""
     dtypes = (jnp.bfloat16, np.float16)
-    drawn = data.draw(cases(kind, geometries(dilation=False, ceil_mode=False), dtypes))
+    drawn = data.draw(lax_cases(kind, geometries(dilation=False, ceil_mode=False), dtypes))
     ours, theirs = (
         jax.jit(functools.partial(lax_pools.value_and_cotangent, pool, **drawn.kwargs()))
-        for pool in both(kind)
+        for pool in our_and_lax_pool(kind)
     )
     eps = float(jnp.finfo(drawn.x.dtype).eps)
     for case in refilled(drawn):

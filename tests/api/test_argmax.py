@@ -37,7 +37,7 @@ def test_value_indices_and_cotangent(ties, autodiff, data):
 
 
 @every_type
-def test_every_type(dtype):
+def test_dtypes(dtype):
     geometry = {"window_shape": (3,), "strides": (2,), "padding": ((1, 1),)}
     rng = np.random.default_rng(0)
     for kind in ("ties", "special", "lowest"):
@@ -53,7 +53,7 @@ def test_every_type(dtype):
             np.testing.assert_array_equal(np.float64(dx), np.float64(answer.cotangent(dy)))
 
 
-def test_split_divides_the_cotangent_and_names_the_first():
+def test_split_ties_return_the_first_index():
     x = column(2, 1, 2, 2, 3, 3)
     y, indices, dx = pooled(
         x, column(6, 8), frozen(window_shape=3, strides=3, axes=(0,), ties="split")
@@ -63,7 +63,7 @@ def test_split_divides_the_cotangent_and_names_the_first():
     np.testing.assert_array_equal(dx, column(3, 0, 3, 0, 4, 4))
 
 
-def test_a_nan_is_named_and_padding_is_not():
+def test_indices_of_nan_and_never_of_padding():
     y, indices = jaxpool.max_pool_with_argmax(column(1, NAN, 5, NAN), (4,))
     assert np.isnan(y).all()
     assert indices.item() == 1
@@ -74,7 +74,7 @@ def test_a_nan_is_named_and_padding_is_not():
         np.testing.assert_array_equal(indices, column(*want))
 
 
-def test_indices_are_row_major_in_the_order_of_axes():
+def test_indices_are_row_major_in_axes_order():
     x = np.zeros((2, 3, 4), np.float32)
     x[1, 2, 3] = 1
     for axes, want in [((0, 1), 1 * 3 + 2), ((1, 0), 2 * 2 + 1), ((2, 0), 3 * 2 + 1)]:
@@ -84,7 +84,7 @@ def test_indices_are_row_major_in_the_order_of_axes():
         assert y.shape == tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
 
 
-def test_positions_beyond_what_a_tap_index_holds():
+def test_indices_wider_than_tap_indices():
     """A window of 300 taps; the maximum is the last of 90,000 elements."""
     x = np.zeros((300, 300, 1), np.float32)
     x[-1, -1] = 1
@@ -93,7 +93,7 @@ def test_positions_beyond_what_a_tap_index_holds():
     assert indices[3, 4, 0] == 45 * 300 + 80
 
 
-def test_the_residual_is_the_tap_alone():
+def test_residual_is_one_tap_index_per_output():
     x = jnp.zeros((4, 6, 6, 3))
     for autodiff in ("vjp", "jvp"):
         pool = functools.partial(
@@ -104,7 +104,7 @@ def test_the_residual_is_the_tap_alone():
         assert [(leaf.dtype, leaf.shape) for leaf in residuals] == [(np.uint8, (4, 3, 3, 3))]
 
 
-def test_indices_have_no_derivative():
+def test_indices_have_no_gradient():
     def loss(x):
         y, indices = jaxpool.max_pool_with_argmax(x, (2,), (2,))
         return (y * indices.astype(y.dtype)).sum()

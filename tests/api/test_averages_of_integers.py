@@ -13,16 +13,16 @@ RECORDS = pools()
 X = 2**24 + np.arange(2 * 6 * 6 * 2).reshape(2, 6, 6, 2) % 5
 
 
-def averages(name):
+def is_average(name):
     return RECORDS[name].averages(RECORDS[name].given(X))
 
 
-AVERAGES = [name for name in RECORDS if averages(name)]
+AVERAGE_NAMES = [name for name in RECORDS if is_average(name)]
 
 
-@pytest.mark.parametrize("name", AVERAGES)
+@pytest.mark.parametrize("name", AVERAGE_NAMES)
 @pytest.mark.parametrize("dtype", [np.int64, np.int8, np.bool_])
-def test_the_type_is_that_of_a_mean(name, dtype):
+def test_dtype_matches_jnp_mean(name, dtype):
     f, x = RECORDS[name].of(), (X % 5).astype(dtype)
     for wide in (False, True):
         with jax.enable_x64(wide):
@@ -30,9 +30,9 @@ def test_the_type_is_that_of_a_mean(name, dtype):
             assert jax.eval_shape(f, jnp.asarray(x)).dtype == want
 
 
-@pytest.mark.parametrize("name", AVERAGES)
+@pytest.mark.parametrize("name", AVERAGE_NAMES)
 @pytest.mark.usefixtures("x64")
-def test_integers_beyond_float32_are_not_rounded(name):
+def test_integers_not_rounded_to_float32_before_division(name):
     f = RECORDS[name].of()
     run = jax.jit(lambda x: (f(x), f(x.astype(np.float64))), compiler_options=HASTY)
     got, want = run(X.astype(np.int64))

@@ -13,12 +13,12 @@ from jaxpool.testing import pools
 from tests.support import asked
 from tests.support.bad_calls import holds, read, said
 
-ROWS = read()
+MALFORMED_CALLS = read()
 POOLS = pools()
-NUMBERS = (None, "1", True, 1j, [1.0], 0, np.nan)
-FLAGS = (1, None, "yes")
-INTS = (0, -1, 1.5, "2", True, (1,) * 9, np.array([1.0, 2.0]))
-WRONG = {  # by argument, values that no function accepts
+INVALID_NUMBERS = (None, "1", True, 1j, [1.0], 0, np.nan)
+INVALID_FLAGS = (1, None, "yes")
+INVALID_INTS = (0, -1, 1.5, "2", True, (1,) * 9, np.array([1.0, 2.0]))
+INVALID_VALUES = {  # by argument, values that no function accepts
     "x": (
         None,
         "x",
@@ -34,24 +34,24 @@ WRONG = {  # by argument, values that no function accepts
         *((True, True), ((2, 2), (2, 2)), np.array([2.0, 2.0]), np.array(["a", "b"])),
         jnp.array([2, 2]),
     ),
-    "strides": INTS,
+    "strides": INVALID_INTS,
     "padding": (None, "same", (), (1, -1), ((1, 1, 1), (0, 0, 0)), -1, 1.0, True),
-    "window_dilation": INTS,
+    "window_dilation": INVALID_INTS,
     "axes": ("12", (1, 1), (1, -3), (1, 9), (1, 2.0), (False, True)),
     "axis": (9, 1.0, "1", (0, 0), (0, 9)),
     "output_shape": ((), (0, 2), (3, 2.0), "33", 1.5),
-    "ceil_mode": FLAGS,
-    "keepdims": FLAGS,
-    "reverse": FLAGS,
-    "count_include_pad": FLAGS,
-    "indices_are_sorted": FLAGS,
-    "aligned": FLAGS,
+    "ceil_mode": INVALID_FLAGS,
+    "keepdims": INVALID_FLAGS,
+    "reverse": INVALID_FLAGS,
+    "count_include_pad": INVALID_FLAGS,
+    "indices_are_sorted": INVALID_FLAGS,
+    "aligned": INVALID_FLAGS,
     "ties": ("First", "middle", None, 0),
     "autodiff": ("grad", "JVP", None, True),
     "where": ([True], "all", np.ones(3)),
-    "temperature": (*NUMBERS, -1, np.inf),
-    "eps": (*NUMBERS, -1, np.inf),
-    "divisor": (*NUMBERS[1:], 1e60),
+    "temperature": (*INVALID_NUMBERS, -1, np.inf),
+    "eps": (*INVALID_NUMBERS, -1, np.inf),
+    "divisor": (*INVALID_NUMBERS[1:], 1e60),
     "spatial_scale": ("1", True, 0, np.nan, -1),
     "segment_ids": ([0, 1], np.zeros(1), np.zeros(99, int)),
     "num_segments": (-1, 2.0, True, 10**12),
@@ -61,20 +61,22 @@ WRONG = {  # by argument, values that no function accepts
 }
 
 
-@pytest.mark.parametrize(("call", "parts"), ROWS, ids=[call for call, _ in ROWS])
-def test_what_is_said(call, parts):
+@pytest.mark.parametrize(
+    ("call", "parts"), MALFORMED_CALLS, ids=[call for call, _ in MALFORMED_CALLS]
+)
+def test_error_message(call, parts):
     assert holds(said(call), parts)
 
 
-def test_every_function_is_in_the_table():
+def test_table_covers_every_function():
     asked.malformed_calls()
 
 
 @pytest.mark.parametrize("name", POOLS)
-def test_every_function_checks_its_arguments(name):
+def test_invalid_argument_values_raise(name):
     pool = POOLS[name]
     arguments = pool.samples()["small"]
-    for argument, values in WRONG.items():
+    for argument, values in INVALID_VALUES.items():
         for value in values if pool.takes(argument) else ():
             with pytest.raises((TypeError, ValueError)) as caught:
                 pool.run(arguments | {argument: value})

@@ -17,7 +17,7 @@ from tests.support.drawn import examples, refilled, run, same
 RNG = np.random.default_rng(0)
 
 
-def both(x, dy, window, strides=None, axes=None):
+def value_and_cotangents(x, dy, window, strides=None, axes=None):
     y, back = jax.vjp(lambda x: jaxpool.blur_pool(x, window, strides, axes=axes), x)
     return y, *back(dy)
 
@@ -30,32 +30,32 @@ def both(x, dy, window, strides=None, axes=None):
         ((70, 1), (63,), (40,), (0,)),
     ],
 )
-def test_long_ones_are_the_oracles(shape, window, strides, axes):
+def test_long_windows_match_the_oracle(shape, window, strides, axes):
     x = RNG.normal(size=shape).astype(np.float32)
     want = oracle.blur_pool(x, window, strides, axes=axes)
     dy = RNG.normal(size=want.y.shape).astype(np.float32)
-    y, dx = jax.jit(both, static_argnums=(2, 3, 4))(x, dy, window, strides, axes)
+    y, dx = jax.jit(value_and_cotangents, static_argnums=(2, 3, 4))(x, dy, window, strides, axes)
     np.testing.assert_allclose(y, want.y, atol=1e-6)
     np.testing.assert_allclose(dx, want.exact_cotangents(dy)[0], atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16])
-def test_an_axis_after_another_is_all_at_once(dtype, monkeypatch):
+def test_separable_passes_equal_a_single_pass(dtype, monkeypatch):
     """Results agree to float32 rounding, because sums stay in float32 between the passes."""
     x = jnp.asarray(RNG.normal(size=(2, 12, 11, 3)), dtype)
     dy = jnp.asarray(RNG.normal(size=(2, 6, 11, 3)), dtype)
-    apart = jax.jit(lambda *xs: both(*xs, (5, 4), (2, 1)))(x, dy)
+    separable = jax.jit(lambda *xs: value_and_cotangents(*xs, (5, 4), (2, 1)))(x, dy)
     monkeypatch.setattr(op, "blur_groups", lambda window, platform: (window,))
-    at_once = jax.jit(lambda *xs: both(*xs, (5, 4), (2, 1)))(x, dy)
+    single_pass = jax.jit(lambda *xs: value_and_cotangents(*xs, (5, 4), (2, 1)))(x, dy)
     rounding = 2e-6 if dtype == np.float32 else float(jnp.finfo(dtype).eps)
-    for a, b in zip(apart, at_once, strict=True):
+    for a, b in zip(separable, single_pass, strict=True):
         a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
         np.testing.assert_allclose(a, b, rtol=rounding, atol=1e-6)
         assert (a != b).mean() < (1 if dtype == np.float32 else 0.01)
 
 
 @pytest.mark.parametrize("count", [1, 2, 25, 63, 1000])
-def test_weights_are_rounded_once(count):
+def test_binomial_weights_rounded_once(count):
     weights = op.binomial_weights(count, np.float32)
     narrow = weights.astype(np.float32)
     assert (narrow > 0).all()
@@ -64,7 +64,7 @@ def test_weights_are_rounded_once(count):
         np.testing.assert_array_equal(narrow, weights)
 
 
-def test_infinity_far_from_the_middle_of_a_long_window_stays():
+def test_infinity_at_the_edge_of_a_long_window():
     x = jnp.zeros(400).at[200].set(jnp.inf)
     y = jaxpool.blur_pool(x, (300,), axes=(0,))
     assert not jnp.isnan(y).any()
@@ -72,21 +72,25 @@ def test_infinity_far_from_the_middle_of_a_long_window_stays():
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_a_large_one_is_a_short_program_in_little_memory(turned):
+def test_large_window_program_size_and_memory(turned):
     """At most four arrays of the size of x with its reflected border; the backward pass uses two to fold the border.
 
     Each direction is compiled by itself. The two are independent, so a program of both may hold all arrays at once
     (in jax 0.12, but not in jax 0.10).
     """
     x = jax.ShapeDtypeStruct((1, 96, 96, 8), np.float32)
-    one = (lambda dy: both(dy, dy, (31, 31))[1]) if turned else lambda x: both(x, x, (31, 31))[0]
-    program = jax.jit(one).lower(x)
+    one_direction = (
+        (lambda dy: value_and_cotangents(dy, dy, (31, 31))[1])
+        if turned
+        else lambda x: value_and_cotangents(x, x, (31, 31))[0]
+    )
+    program = jax.jit(one_direction).lower(x)
     assert program.as_text().count("stablehlo.multiply") == 31 + 31
     memory = program.compile(AS_USERS).memory_analysis()
     assert memory.temp_size_in_bytes < 4 * 4 * (96 + 30) ** 2 * 8
 
 
-BLURS = geometries(ceil_mode=False, dilation=False, ranks=(1, 2), max_size=6)
+BLUR_GEOMETRIES = geometries(ceil_mode=False, dilation=False, ranks=(1, 2), max_size=6)
 
 
 def check_blur(case):
@@ -98,19 +102,19 @@ def check_blur(case):
 
 
 @examples(4)
-@given(case=pool_cases(kinds=("sum",), geometry=BLURS, dtypes=(np.float32, jnp.bfloat16)))
-def test_blur(case):
+@given(case=pool_cases(kinds=("sum",), geometry=BLUR_GEOMETRIES, dtypes=(np.float32, jnp.bfloat16)))
+def test_blur_matches_the_oracle(case):
     for each in refilled(case, ("normal",), rounds=1):
         check_blur(each)
 
 
-def test_blur_after_a_maximum():
+def test_max_blur_pool_equals_max_pool_then_blur_pool():
     x = np.random.default_rng(0).normal(size=(2, 7, 6, 3)).astype(np.float32)
     blur = jaxpool.blur_pool(jaxpool.max_pool(x, (2, 3), padding="SAME"), (3, 2), (2, 1))
     np.testing.assert_array_equal(jaxpool.max_blur_pool(x, (2, 3), (3, 2), (2, 1)), blur)
 
 
-def test_nothing_is_kept_and_nothing_scattered():
+def test_no_residuals_and_no_scatter():
     x = jnp.zeros((1, 4, 4, 3))
     assert not jax.tree.leaves(
         jax.eval_shape(lambda x: jax.vjp(lambda x: jaxpool.blur_pool(x, (3, 3)), x)[1], x)
@@ -124,14 +128,14 @@ def test_nothing_is_kept_and_nothing_scattered():
 
 @pytest.mark.slow
 @settings(max_examples=300)
-@given(case=pool_cases(kinds=("sum",), geometry=BLURS, dtypes=(np.float32,)))
-def test_blur_at_length(case):
+@given(case=pool_cases(kinds=("sum",), geometry=BLUR_GEOMETRIES, dtypes=(np.float32,)))
+def test_blur_matches_the_oracle_in_many_cases(case):
     check_blur(case)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(30))
-def test_blur_after_a_maximum_at_length(seed):
+def test_max_blur_pool_matches_the_oracle_in_many_cases(seed):
     """Ten arrays for each geometry, with and without ties. The reference chains two oracles."""
     rng = np.random.default_rng(seed)
     shape = (2, *map(int, rng.integers(4, 9, 2)), 2)
@@ -157,7 +161,7 @@ def test_blur_after_a_maximum_at_length(seed):
         np.testing.assert_allclose(dx, largest.exact_cotangents(blurred)[0], rtol=1e-4, atol=1e-5)
 
 
-def test_padding_of_integers_never_wins():
+def test_integer_padding_is_never_selected_in_morphology():
     """Padding stays the identity, although adding or subtracting the kernel would wrap it around."""
     least, greatest = np.iinfo(np.int32).min, np.iinfo(np.int32).max
     x = jnp.array([[[least + 1], [least + 2]]], jnp.int32)
@@ -169,7 +173,7 @@ def test_padding_of_integers_never_wins():
 
 
 @pytest.mark.parametrize("ties", ["first", "split"])
-def test_a_tangent_of_the_kernel_alone(ties):
+def test_tangent_of_kernel_only(ties):
     x, kernel = jnp.array([[[1.0], [5.0], [2.0], [0.0]]]), jnp.array([0.0, 1.0])
     dilate = functools.partial(jaxpool.dilate, x, ties=ties, autodiff="jvp")
     y, tangent = jax.jvp(dilate, (kernel,), (jnp.array([10.0, 100.0]),))

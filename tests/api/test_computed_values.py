@@ -31,7 +31,7 @@ CASES = [(name, ties) for name, pool in SELECTIONS.items() for ties in pool.ties
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 @pytest.mark.parametrize(("name", "ties"), CASES)
-def test_every_cotangent_reaches_an_element(name, ties, dtype):
+def test_cotangents_of_x_and_y_have_equal_sums(name, ties, dtype):
     """The cotangent of x sums to the cotangent of y: at least one comparison with the maximum holds in every window."""
     pool = SELECTIONS[name]
     settings = {} if ties is None else {"ties": ties}
@@ -57,12 +57,12 @@ def test_every_cotangent_reaches_an_element(name, ties, dtype):
     program = jax.jit(gradients).lower(*given).compile(compiler_options=AS_USERS)
     outputs = jax.eval_shape(run, given[0]).size
     # Each split share is rounded to the dtype.
-    error = outputs * float(jnp.finfo(dtype).eps) if ties == "split" else 0
+    tolerance = outputs * float(jnp.finfo(dtype).eps) if ties == "split" else 0
     for producer, dx in program(*given).items():
-        assert abs(np.asarray(dx, np.float64).sum() - outputs) <= error, producer
+        assert abs(np.asarray(dx, np.float64).sum() - outputs) <= tolerance, producer
 
 
-def test_every_cotangent_reaches_an_element_in_a_program_for_several_platforms():
+def test_cotangent_sums_in_a_multi_platform_export():
     """jax inlines the calls in a program for several platforms."""
 
     def total(d, a):
@@ -77,7 +77,7 @@ def test_every_cotangent_reaches_an_element_in_a_program_for_several_platforms()
     assert np.asarray(program(jnp.zeros_like(a), a), np.float32).sum() == 90 * 16
 
 
-COMPARED = {
+SELECTION_CALLS = {
     "segment_max": lambda x: jaxpool.segment_max(x, np.arange(8) % 3, 3, ties="first"),
     "max": lambda x: jaxpool.max(x, (1, 2)),
     "max_pool": lambda x: jaxpool.max_pool(x, (2, 2), ties="split"),
@@ -87,11 +87,11 @@ COMPARED = {
 
 
 @pytest.mark.parametrize("platform", ["cuda", "tpu"])
-@pytest.mark.parametrize("name", COMPARED)
-def test_what_two_passes_compare_goes_through_a_barrier(name, platform):
+@pytest.mark.parametrize("name", SELECTION_CALLS)
+def test_operands_of_two_passes_have_optimization_barriers(name, platform):
     """GPU and TPU compilers keep barriers until after fusion, so no pass recomputes the operand of the barrier."""
     x = jax.ShapeDtypeStruct((8, 8, 8, 4), np.float32)
-    gradient = jax.jit(jax.grad(lambda x: COMPARED[name](x).sum()))
+    gradient = jax.jit(jax.grad(lambda x: SELECTION_CALLS[name](x).sum()))
     program = gradient.trace(x).lower(lowering_platforms=(platform,)).as_text()
     main = program.split("func.func private")[0].splitlines()
     readers = [line for line in main if re.search(r"%arg0\b(?!:)", line)]

@@ -14,21 +14,21 @@ from tests.support import asked
 NAMES = sorted(jaxpool.__all__)
 
 
-def test_arguments_their_order_and_defaults():
+def test_signatures_match_the_golden_file():
     """Signatures equal the golden file `signatures.txt`."""
     asked.signatures()
     assert jaxpool.__all__ == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_argument_and_the_result_are_typed(name):
+def test_type_annotations_are_complete(name):
     signature = inspect.signature(getattr(jaxpool, name))
     untyped = [n for n, p in signature.parameters.items() if p.annotation is p.empty]
     assert untyped == []
     assert signature.return_annotation is not signature.empty
 
 
-def test_functions_keep_name_and_module_and_are_pickled_by_name():
+def test_function_name_module_and_pickling():
     for name in set(jaxpool.__all__) - {"keep_memory"}:
         function = getattr(jaxpool, name)
         assert function.__name__ == name
@@ -37,7 +37,7 @@ def test_functions_keep_name_and_module_and_are_pickled_by_name():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_docstring_tells_arguments_result_errors_an_example_and_its_source(name):
+def test_docstring_sections(name):
     text = inspect.getdoc(getattr(jaxpool, name))
     sections = re.findall(r"^(\w+):$", text, re.MULTILINE)
     expected = ["Args", "Returns", "Raises", "Example", "References"]
@@ -52,31 +52,31 @@ def test_a_docstring_tells_arguments_result_errors_an_example_and_its_source(nam
         assert re.search(rf"^\s+\*?{parameter}\b.*:", arguments, re.MULTILINE), parameter
 
 
-def test_where_forward_mode_needs_an_argument_the_docstring_says_which():
+def test_docstrings_mention_autodiff_jvp():
     for name in NAMES:
         if "autodiff" in inspect.signature(getattr(jaxpool, name)).parameters:
             text = inspect.getdoc(getattr(jaxpool, name))
             assert re.search(r'"jvp"', text), name
 
 
-def test_import_needs_jax_and_numpy_alone():
+def test_import_loads_no_optional_packages():
     extras = "flax haiku equinox keras torch tensorflow matplotlib sklearn optax tqdm hypothesis"
     code = (
         "import sys, jaxpool\n"
         f"found = [name for name in {extras.split()} if name in sys.modules]\n"
         "sys.exit(f'imported {found}' if found else 0)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
 
 
-def test_packages_below_are_found_without_an_import_of_their_own():
+def test_subpackages_are_attributes_of_jaxpool():
     names = "jaxpool.compat, jaxpool.testing"
     code = f"import jaxpool; print(*[each.__name__ for each in ({names})], sep=', ')"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == names
 
 
-def test_a_drop_in_is_an_attribute_before_anything_imported_it():
+def test_drop_in_modules_are_lazy_attributes():
     names = ["flax", "scipy", "torch", "torchvision"]
     code = f"""if True:
         import jaxpool
@@ -88,12 +88,12 @@ def test_a_drop_in_is_an_attribute_before_anything_imported_it():
     assert all(f"`{name}`" in jaxpool.compat.__doc__ for name in names)
 
 
-def test_no_drop_in_is_made_up():
+def test_unknown_drop_in_raises_attribute_error():
     with pytest.raises(AttributeError, match=r"'jaxpool\.compat' has no attribute 'nothing'"):
         jaxpool.compat.nothing  # noqa: B018
 
 
-def test_help_needs_no_extra():
+def test_help_works_without_optional_packages():
     code = (
         "import importlib.util, pydoc, sys; found = importlib.util.find_spec; "
         "importlib.util.find_spec = lambda name: None if name == 'hypothesis' else found(name); "
@@ -102,7 +102,7 @@ def test_help_needs_no_extra():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_the_package_lists_its_names_and_has_no_others():
+def test_dir_lists_only_public_names():
     code = "import jaxpool; print(*dir(jaxpool))"
     fresh = subprocess.check_output([sys.executable, "-c", code], text=True).split()
     assert {*jaxpool.__all__, "compat", "testing"} <= set(fresh)

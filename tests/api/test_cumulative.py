@@ -22,7 +22,7 @@ nan, inf = np.nan, np.inf
 SHAPE = (3, 7, 4)
 
 
-def value_and_cotangent(f, **options):
+def value_and_cotangent_program(f, **options):
     def program(x, dy):
         y, pullback = jax.vjp(functools.partial(f, **options), x)
         return y, pullback(dy)[0]
@@ -30,19 +30,19 @@ def value_and_cotangent(f, **options):
     return jax.jit(program, compiler_options=HASTY)
 
 
-def routed(x, better, ties, reverse=False):
+def running_extremum_reference(x, better, ties, reverse=False):
     """Reference in Python: the running extremum of a list, and the index of each selected element."""
     order = range(len(x))[::-1] if reverse else range(len(x))
     y, index, best = [0.0] * len(x), [0] * len(x), None
     # "first" and "last" refer to the order along the axis: a reverse scan meets the first element last.
-    yields = ties == ("first" if reverse else "last")
+    later_tie_wins = ties == ("first" if reverse else "last")
     for i in order:
         if best is None:
             best = i
         elif np.isnan(x[best]) or np.isnan(x[i]):
-            takes = np.isnan(x[i]) and (not np.isnan(x[best]) or yields)
-            best = i if takes else best
-        elif better(x[i], x[best]) or (yields and x[i] == x[best]):
+            challenger_wins = np.isnan(x[i]) and (not np.isnan(x[best]) or later_tie_wins)
+            best = i if challenger_wins else best
+        elif better(x[i], x[best]) or (later_tie_wins and x[i] == x[best]):
             best = i
         y[i], index[i] = x[best], best
     return np.array(y), np.array(index)
@@ -52,7 +52,7 @@ def slow(*values):
     return pytest.param(*values, marks=pytest.mark.slow)
 
 
-BETTER = {"cummax": np.greater, "cummin": np.less}
+COMPARATORS = {"cummax": np.greater, "cummin": np.less}
 CALLS = [
     ("cummax", 0, False, "vjp"),
     ("cummax", -2, True, "vjp"),
@@ -68,19 +68,25 @@ CALLS = [
 @pytest.mark.parametrize("ties", TIES)
 def test_value_and_cotangent(name, axis, reverse, autodiff, ties):
     options = {"axis": axis, "reverse": reverse, "ties": ties}
-    program = value_and_cotangent(getattr(jaxpool, name), autodiff=autodiff, **options)
+    program = value_and_cotangent_program(getattr(jaxpool, name), autodiff=autodiff, **options)
     rng = np.random.default_rng(0)
     for values in ("ties", "ties", "special", "lowest", "normal"):
         x = draw_values(rng, SHAPE, np.float32, values, greatest=name == "cummin")
         dy = draw_values(rng, SHAPE, np.float32, "normal")
         y, dx = program(x, dy)
-        lines, sums = np.moveaxis(x, axis, 0), np.zeros(SHAPE)
-        for at in np.ndindex(*lines.shape[1:]):
-            line = (slice(None), *at)
-            want, index = routed(lines[line], BETTER[name], ties, reverse)
-            np.testing.assert_array_equal(np.moveaxis(y, axis, 0)[line], want)
-            np.add.at(np.moveaxis(sums, axis, 0)[line], index, np.moveaxis(dy, axis, 0)[line])
-        np.testing.assert_allclose(dx, sums, rtol=1e-5, atol=1e-5)
+        x_scan_first, expected_dx = np.moveaxis(x, axis, 0), np.zeros(SHAPE)
+        for position in np.ndindex(*x_scan_first.shape[1:]):
+            index_of_line = (slice(None), *position)
+            want, index = running_extremum_reference(
+                x_scan_first[index_of_line], COMPARATORS[name], ties, reverse
+            )
+            np.testing.assert_array_equal(np.moveaxis(y, axis, 0)[index_of_line], want)
+            np.add.at(
+                np.moveaxis(expected_dx, axis, 0)[index_of_line],
+                index,
+                np.moveaxis(dy, axis, 0)[index_of_line],
+            )
+        np.testing.assert_allclose(dx, expected_dx, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +99,7 @@ def test_value_and_cotangent(name, axis, reverse, autodiff, ties):
 @pytest.mark.parametrize(
     ("ties", "reverse"), [("first", False), ("last", False), slow("first", True)]
 )
-def test_the_choice_depends_neither_on_the_length_nor_on_a_tree(ties, reverse, lengths):
+def test_selection_does_not_depend_on_the_axis_length(ties, reverse, lengths):
     """Prefixes of one array, or suffixes in reverse."""
     rng = np.random.default_rng(1)
     x = draw_values(rng, (40,), np.float32, "ties")
@@ -107,16 +113,16 @@ def test_the_choice_depends_neither_on_the_length_nor_on_a_tree(ties, reverse, l
 
     got = jax.jit(cotangents, compiler_options=HASTY)(x, dy)
     for part, dx in zip(parts, got, strict=True):
-        _, index = routed(x[part], np.greater, ties, reverse)
+        _, index = running_extremum_reference(x[part], np.greater, ties, reverse)
         np.testing.assert_array_equal(dx, np.bincount(index, dy[part], len(index)))
 
 
-@pytest.mark.parametrize("name", BETTER)
-def test_ties_nan_and_infinity_by_hand(name):
+@pytest.mark.parametrize("name", COMPARATORS)
+def test_ties_nan_and_infinity_examples(name):
     sign = 1 if name == "cummax" else -1
     f = getattr(jaxpool, name)
     calls = [{"ties": "first"}, {"ties": "last"}, {"ties": "first", "reverse": True}]
-    programs = [value_and_cotangent(f, **options) for options in calls]
+    programs = [value_and_cotangent_program(f, **options) for options in calls]
     cases = [
         # values, then counts of outputs per element: "first", "last", "first" in reverse
         ([1, 3, 2, 3, 4], [1, 3, 0, 0, 1], [1, 2, 0, 1, 1], [0, 0, 0, 0, 5]),
@@ -131,7 +137,7 @@ def test_ties_nan_and_infinity_by_hand(name):
             np.testing.assert_array_equal(program(x, np.ones(5, np.float32))[1], count)
 
 
-def test_a_nan_sticks():
+def test_nan_propagates():
     x = np.array([1, nan, inf, -inf], np.float32)
     np.testing.assert_array_equal(jaxpool.cummax(x), [1, nan, nan, nan])
     np.testing.assert_array_equal(jaxpool.cummin(x), [1, nan, nan, nan])
@@ -145,20 +151,20 @@ DTYPES = [
     *[jnp.bfloat16, np.float16, np.float32],
     *[getattr(jnp, name) for name in dir(jnp) if name.startswith("float8_")],
 ]
-FEW = (np.bool_, np.uint32, jnp.float8_e4m3fn, jnp.float8_e8m0fnu)
+QUICK_DTYPES = (np.bool_, np.uint32, jnp.float8_e4m3fn, jnp.float8_e8m0fnu)
 
 
 @pytest.mark.parametrize(
     "dtype",
-    [*FEW, *[slow(dtype) for dtype in DTYPES if dtype not in FEW]],
+    [*QUICK_DTYPES, *[slow(dtype) for dtype in DTYPES if dtype not in QUICK_DTYPES]],
     ids=lambda dtype: np.dtype(dtype).name,
 )
 def test_dtypes(dtype):
     rng = np.random.default_rng(3)
     floating = jnp.issubdtype(dtype, jnp.floating)
-    for name in BETTER:
+    for name in COMPARATORS:
         f = functools.partial(getattr(jaxpool, name), axis=1)
-        program = value_and_cotangent(f) if floating else lambda x, dy, f=f: (f(x), None)
+        program = value_and_cotangent_program(f) if floating else lambda x, dy, f=f: (f(x), None)
         for values in ("ties", "special", "lowest"):
             x = draw_values(rng, SHAPE, dtype, values, greatest=name == "cummin")
             dy = draw_values(rng, SHAPE, dtype, "ties")
@@ -170,7 +176,7 @@ def test_dtypes(dtype):
 
 
 @pytest.mark.usefixtures("x64")
-def test_64_bits():
+def test_64_bit_dtypes():
     for dtype in (np.int64, np.uint64, np.float64):
         x = draw_values(np.random.default_rng(4), (2, 3), dtype, "lowest")
         assert_close(jaxpool.cummax(x), oracle.cummax(x).y, 0, "value")
@@ -178,10 +184,10 @@ def test_64_bits():
 
 
 @pytest.mark.parametrize("autodiff", MODES)
-def test_cotangents_add_in_float32(autodiff):
+def test_cotangents_accumulate_in_float32(autodiff):
     """A sum of 512 ones in bfloat16 would stop at 256."""
     x, ones = np.zeros(512, jnp.bfloat16), np.ones(512, jnp.bfloat16)
-    _, dx = value_and_cotangent(jaxpool.cummax, autodiff=autodiff)(x, ones)
+    _, dx = value_and_cotangent_program(jaxpool.cummax, autodiff=autodiff)(x, ones)
     assert (dx.dtype, dx[0], dx[1:].any()) == (x.dtype, 512, False)
 
 
@@ -189,17 +195,17 @@ def test_cotangents_add_in_float32(autodiff):
 
 
 @pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 3), (1,), (2, 1)])
-def test_axes_of_no_element_and_of_one(shape):
+def test_axes_of_size_zero_and_one(shape):
     x = np.ones(shape, np.float32)
     for ties in TIES:
         f = functools.partial(jaxpool.cummax, ties=ties)
-        y, dx = value_and_cotangent(f)(x, x)
+        y, dx = value_and_cotangent_program(f)(x, x)
         np.testing.assert_array_equal(y, x)
         np.testing.assert_array_equal(dx, x)
 
 
 @pytest.mark.parametrize("autodiff", MODES)
-def test_what_is_kept_is_one_index_an_output(autodiff):
+def test_residual_is_one_index_per_output(autodiff):
     for size, dtype in [(256, np.uint8), (257, np.uint16)]:
         x = np.zeros((2, size), np.float32)
         f = jax.jit(functools.partial(jaxpool.cummax, autodiff=autodiff))
@@ -208,7 +214,7 @@ def test_what_is_kept_is_one_index_an_output(autodiff):
 
 
 @pytest.mark.parametrize("autodiff", MODES)
-def test_the_backward_is_dense(autodiff):
+def test_backward_pass_has_no_scatter_gather_or_sort(autodiff):
     f = functools.partial(jaxpool.cummax, autodiff=autodiff)
     program = jax.jit(jax.grad(lambda x: (f(x) ** 2).sum())).lower(np.ones(9, np.float32))
     operations = set(re.findall(r"stablehlo\.(\w+)", program.as_text()))
@@ -217,21 +223,21 @@ def test_the_backward_is_dense(autodiff):
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_the_cotangent_of_nothing(reverse):
+def test_gradient_of_empty_array(reverse):
     dx = jax.grad(lambda x: jaxpool.cummax(x, 0, reverse=reverse).sum())(jnp.zeros((0, 2)))
     assert dx.shape == (0, 2)
 
 
 @pytest.mark.parametrize("kind", ["max", "min"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_subnormal_numbers_run_as_others_do(kind, dtype):
+def test_subnormal_values(kind, dtype):
     """XLA for CPU treats subnormals as zeros in float comparisons: a running maximum of 1e-42, 0, 0 would decrease."""
     dtype = jnp.dtype(dtype)
     tiny = np.asarray(jnp.finfo(dtype).smallest_subnormal, dtype)
     x = np.array([3, 0, 5, 0, 0, 7, -2, 4, 1], np.float32) * np.float32(tiny)
     x = (x if kind == "max" else -x).astype(dtype)
     f = functools.partial(getattr(jaxpool, f"cum{kind}"))
-    y, dx = value_and_cotangent(f)(x, np.ones(x.shape, dtype))
+    y, dx = value_and_cotangent_program(f)(x, np.ones(x.shape, dtype))
     expected = getattr(np, f"{kind}imum").accumulate(x.astype(np.float32)).astype(dtype)
     bits = np.dtype(f"uint{8 * dtype.itemsize}")
     np.testing.assert_array_equal(np.asarray(y).view(bits), expected.view(bits))
@@ -244,7 +250,7 @@ def test_subnormal_numbers_run_as_others_do(kind, dtype):
 
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("ties", first(1, TIES))
-def test_each_episode_is_a_run_of_its_own(ties, reverse):
+def test_reset_equals_separate_scans(ties, reverse):
     """Value, index and cotangent equal those of separate scans over the episodes, in both directions."""
     rng = np.random.default_rng(3)
     starts = np.array([0, 1, 0, 0, 1, 1, 0, 0, 0, 1, 0], bool)
@@ -273,7 +279,7 @@ def test_each_episode_is_a_run_of_its_own(ties, reverse):
             np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
-def test_a_mask_of_episodes_keeps_nothing_more():
+def test_reset_adds_no_residual():
     x, starts = jnp.ones((9, 4)), jnp.arange(9)[:, None] == 4
     for options in ({}, {"reset": starts}):
         _, back = jax.vjp(lambda x, options=options: jaxpool.cummax(x, 0, **options), x)
@@ -281,17 +287,17 @@ def test_a_mask_of_episodes_keeps_nothing_more():
         assert (residual.dtype, residual.shape) == (jnp.uint8, (9, 4))
 
 
-def test_the_index_is_that_of_pytorch():
+def test_indices_match_pytorch():
     torch = pytest.importorskip("torch")
     x = np.array([[1, 3, 2, 3, nan, 3, nan], [0.0, -0.0, -1, -inf, 5, 5, 1]], np.float32)
-    for name in BETTER:
+    for name in COMPARATORS:
         want = getattr(torch, name)(torch.tensor(x), 1).indices
         _, index = getattr(jaxpool, f"{name}_with_argmax")(x, 1, ties="last")
         np.testing.assert_array_equal(index, want)
 
 
 @pytest.mark.parametrize(("reverse", "x64"), [(False, False), later(True, True)])
-def test_episodes_in_an_array_that_is_cut_into_blocks(reverse, x64):
+def test_reset_in_arrays_scanned_in_blocks(reverse, x64):
     # Long enough for blocks of blocks.
     x = np.random.default_rng(4).standard_normal((3301, 16)).astype(np.float32)
     bounds = [0, 7, 8, 40, 900, 2999, 3301]

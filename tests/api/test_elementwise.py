@@ -33,7 +33,7 @@ SHAPES = [
 
 
 @functools.cache
-def compiled(function):
+def value_and_cotangents_program(function):
     """Value and cotangents for every `ties` and `autodiff`, compiled as one program."""
 
     @jax.jit
@@ -52,14 +52,14 @@ def compiled(function):
 @examples(12)
 @given(data=st.data())
 def test_value_and_cotangents(function, data):
-    some = [each for each in SHAPES if len(each) == 2 or function.startswith("m")]
-    shapes = data.draw(st.sampled_from(some))
+    allowed_shapes = [each for each in SHAPES if len(each) == 2 or function.startswith("m")]
+    shapes = data.draw(st.sampled_from(allowed_shapes))
     rng = np.random.default_rng(data.draw(st.integers(0, 2**16)))
     for values in ("ties", "special"):
         xs = [draw_values(rng, shape, np.float32, values) for shape in shapes]
         dy = draw_values(rng, np.broadcast_shapes(*shapes), np.float32, "normal")
         with jax.numpy_rank_promotion("allow"):
-            results = compiled(function)(dy, *xs)
+            results = value_and_cotangents_program(function)(dy, *xs)
         for (ties, autodiff), (y, cotangents) in results.items():
             want = getattr(oracle, function)(*xs, ties=ties)
             assert_close(y, want.y, 0, f"value with {ties}, {autodiff}")
@@ -84,7 +84,7 @@ def test_value_and_cotangents(function, data):
         (inf, inf, "last", (0, 1)),
     ],
 )
-def test_who_gets_the_cotangent(x, y, ties, shares, autodiff):
+def test_shares_of_the_cotangent(x, y, ties, shares, autodiff):
     for function, sign in [(jaxpool.maximum, 1.0), (jaxpool.minimum, -1.0)]:
         f = functools.partial(function, ties=ties, autodiff=autodiff)
         assert jax.grad(f, argnums=(0, 1))(x * sign, y * sign) == shares
@@ -105,14 +105,14 @@ def test_who_gets_the_cotangent(x, y, ties, shares, autodiff):
         (-0.0, 0.0, "first", 0, (1, 0)),
     ],
 )
-def test_who_gets_the_cotangent_beside_a_nan_that_is_ignored(x, y, ties, value, shares, autodiff):
+def test_shares_of_the_cotangent_with_ignored_nan(x, y, ties, value, shares, autodiff):
     for function, sign in [(jaxpool.fmax, 1.0), (jaxpool.fmin, -1.0)]:
         f = functools.partial(function, ties=ties, autodiff=autodiff)
         np.testing.assert_array_equal(f(x * sign, y * sign), np.float32(value * sign))
         assert jax.grad(f, argnums=(0, 1))(x * sign, y * sign) == shares
 
 
-def test_a_three_way_tie_splits_in_thirds_and_sums_to_the_cotangent():
+def test_three_way_tie_splits_in_thirds():
     f = functools.partial(jaxpool.maximum, ties="split")
     cotangents = jax.grad(f, argnums=(0, 1, 2, 3))(2.0, 2.0, 1.0, 2.0)
     np.testing.assert_allclose(cotangents, [1 / 3, 1 / 3, 0, 1 / 3], rtol=1e-6)
@@ -132,7 +132,7 @@ def test_many_operands(count):
 
 @pytest.mark.parametrize("autodiff", MODES)
 @pytest.mark.parametrize("name", ["maximum", "fmax"])
-def test_operands_may_be_numpy_arrays_and_python_numbers(name, autodiff):
+def test_numpy_array_and_python_number_operands(name, autodiff):
     function = functools.partial(getattr(jaxpool, name), autodiff=autodiff)
     x = np.array([1, -2], np.float32)
     for other in (0.0, 0, np.float32(0), np.zeros(2, np.float32), jnp.zeros(2)):
@@ -146,7 +146,7 @@ def test_operands_may_be_numpy_arrays_and_python_numbers(name, autodiff):
 
 
 @pytest.mark.parametrize("autodiff", MODES)
-def test_each_cotangent_has_the_shape_and_dtype_of_its_own_input(autodiff):
+def test_cotangents_have_the_shape_and_dtype_of_their_input(autodiff):
     f = functools.partial(jaxpool.maximum, autodiff=autodiff)
     xs = (
         jnp.ones((2, 3), jnp.bfloat16),
@@ -164,7 +164,7 @@ def test_each_cotangent_has_the_shape_and_dtype_of_its_own_input(autodiff):
 
 @pytest.mark.parametrize("autodiff", MODES)
 @pytest.mark.parametrize("name", ["maximum", "fmax"])
-def test_an_integer_beside_a_float_has_no_gradient_but_takes_part(name, autodiff):
+def test_integer_operand_is_compared_but_has_no_gradient(name, autodiff):
     x, n = jnp.array([1.0, 3.0, 2.0]), jnp.array([2, 2, 2])
     with jax.numpy_dtype_promotion("standard"):
         f = functools.partial(getattr(jaxpool, name), autodiff=autodiff)
@@ -187,30 +187,30 @@ def test_integers_and_bools():
 @pytest.mark.parametrize(
     "promoted", [(np.int32, np.int8), (np.int8, np.bool_), (np.uint8, np.int8)]
 )
-def test_the_dtype_is_that_of_result_type(promoted):
+def test_dtype_matches_jnp_result_type(promoted):
     xs = [jnp.ones((2,), dtype) for dtype in promoted]
     with jax.numpy_dtype_promotion("standard"):
         for f in (jaxpool.maximum, jaxpool.fmin):
             assert f(*xs).dtype == jnp.result_type(*xs)
 
 
-def test_python_numbers_are_weak():
+def test_python_numbers_are_weakly_typed():
     assert jax.typeof(jaxpool.fmax(1, 2.5)).weak_type
     for number in (0, 0.0):
         assert jaxpool.fmax(jnp.ones((2,), jnp.bfloat16), number).dtype == jnp.bfloat16
     assert jaxpool.fmax(jnp.ones((2,), np.int8), 3).dtype == np.int8
 
 
-def test_the_cotangent_of_a_repeated_operand_adds_in_float32():
+def test_broadcast_operand_cotangent_sums_in_float32():
     """A sum of 512 ones in bfloat16 would stop at 256."""
     x, nans = jnp.zeros((), jnp.bfloat16), jnp.full(512, nan, jnp.bfloat16)
     with jax.numpy_rank_promotion("allow"):
-        dx, losers = jax.grad(lambda x, y: jaxpool.fmax(x, y).sum(), argnums=(0, 1))(x, nans)
+        dx, d_nans = jax.grad(lambda x, y: jaxpool.fmax(x, y).sum(), argnums=(0, 1))(x, nans)
     assert (dx.dtype, dx) == (jnp.bfloat16, 512)
-    assert not losers.any()
+    assert not d_nans.any()
 
 
-def test_64_bits(x64):
+def test_64_bit_dtypes(x64):
     rng = np.random.default_rng(3)
     for dtype in (np.int64, np.uint64, np.float64):
         x, y = (draw_values(rng, (9,), dtype, "special") for _ in range(2))
@@ -219,14 +219,14 @@ def test_64_bits(x64):
 
 @pytest.mark.parametrize("autodiff", MODES)
 @pytest.mark.parametrize("ties", TIES)
-def test_the_residual_is_a_byte_per_output(ties, autodiff):
+def test_residual_is_one_byte_per_output(ties, autodiff):
     x, y = np.zeros((2, 3), np.float32), np.zeros((2, 1), np.float32)
     f = jax.jit(functools.partial(jaxpool.fmax, ties=ties, autodiff=autodiff))
     leaves = jax.tree.leaves(jax.eval_shape(lambda x, y: jax.vjp(f, x, y)[1], x, y))
     assert [(leaf.shape, leaf.dtype) for leaf in leaves] == [((2, 3), np.uint8)]
 
 
-def test_the_loser_stays_part_of_the_graph():
+def test_unselected_operand_gets_zeros():
     """Operands that never win get zeros, not None."""
     gradients = jax.grad(lambda p: jaxpool.maximum(p["won"], p["lost"]).sum())(
         {"won": jnp.full((2, 2), 3.0), "lost": jnp.full((2, 2), -3.0)}
@@ -236,7 +236,7 @@ def test_the_loser_stays_part_of_the_graph():
 
 
 @pytest.mark.parametrize("name", ["maximum", "minimum", "fmax", "fmin"])
-def test_two_arrays_are_compared_twice(name):
+def test_two_operands_need_at_most_four_comparisons(name):
     """At most four float comparisons, forward and backward together."""
 
     def both(x, y, d):

@@ -18,7 +18,7 @@ from tests.support.chance import FLOATS, INTEGERS, KEY, THREEFRY, column
 pytestmark = pytest.mark.usefixtures("strict")
 
 
-def starts(sample, size, width, out):
+def window_starts(sample, size, width, out):
     """Start index of each window along an axis, by PyTorch's formula."""
     last = size - width
     if out == 1:
@@ -37,7 +37,7 @@ def fractional_oracle(x, samples, window_shape, output_shape, axes):
     for target in np.ndindex(*shape):
         lane = tuple(0 if axis in axes else at for axis, at in enumerate(target))
         begins = [
-            starts(float(sample[lane]), size, width, out)[target[axis]]
+            window_starts(float(sample[lane]), size, width, out)[target[axis]]
             for sample, size, width, out, axis in zip(
                 samples, sizes, window_shape, output_shape, axes, strict=True
             )
@@ -55,7 +55,7 @@ def fractional_oracle(x, samples, window_shape, output_shape, axes):
     return y, position
 
 
-FRACTIONAL = [
+MAX_CASES = [
     ((2, 9, 3), (2,), (5,), (1,)),
     ((2, 7, 9, 2), (2, 3), (4, 5), (1, 2)),
     ((2, 7, 9, 2), (3, 2), (5, 4), (2, 1)),
@@ -64,13 +64,13 @@ FRACTIONAL = [
 ]
 
 
-@pytest.mark.parametrize(("shape", "window_shape", "output_shape", "axes"), FRACTIONAL)
-def test_fractional_windows_at_given_samples(shape, window_shape, output_shape, axes, x64):
+@pytest.mark.parametrize(("shape", "window_shape", "output_shape", "axes"), MAX_CASES)
+def test_fractional_windows_match_the_oracle(shape, window_shape, output_shape, axes, x64):
     op = make_fractional_op(shape, window_shape, output_shape, axes)
     lanes = [1 if axis in axes else size for axis, size in enumerate(shape)]
 
     @jax.jit
-    def both(x, samples, dy):
+    def run(x, samples, dy):
         y, pullback, residual = jax.vjp(
             lambda x: apply_with_extra_args(op, x, *samples), x, has_aux=True
         )
@@ -80,22 +80,22 @@ def test_fractional_windows_at_given_samples(shape, window_shape, output_shape, 
     for kind in ("normal", "ties", "special", "lowest"):
         x = draw_values(rng, shape, np.float64, kind)
         samples = rng.random((len(axes), *lanes))
-        want, where = fractional_oracle(x, samples, window_shape, output_shape, axes)
+        want, want_position = fractional_oracle(x, samples, window_shape, output_shape, axes)
         dy = np.sign(rng.standard_normal(want.shape))
-        y, position, dx = both(x, samples, dy)
+        y, position, dx = run(x, samples, dy)
         np.testing.assert_array_equal(y, want)
-        np.testing.assert_array_equal(position, where)
+        np.testing.assert_array_equal(position, want_position)
         sizes = [shape[axis] for axis in axes]
-        received = np.zeros(shape)
+        want_dx = np.zeros(shape)
         for at in np.ndindex(*want.shape):
             target = list(at)
-            for axis, index in zip(axes, np.unravel_index(where[at], sizes), strict=True):
+            for axis, index in zip(axes, np.unravel_index(want_position[at], sizes), strict=True):
                 target[axis] = index
-            received[tuple(target)] += dy[at]
-        np.testing.assert_array_equal(dx, received)
+            want_dx[tuple(target)] += dy[at]
+        np.testing.assert_array_equal(dx, want_dx)
 
 
-def test_fractional_windows_differ_by_lane_and_spread_evenly():
+def test_fractional_windows_vary_by_lane_and_are_uniform():
     """With `arange` as input, the maximum is the last index of its window."""
     lanes, size, width, out = 4000, 20, 2, 8
     x = np.broadcast_to(np.arange(size, dtype=np.int32)[:, None], (size, lanes))
@@ -109,7 +109,7 @@ def test_fractional_windows_differ_by_lane_and_spread_evenly():
     np.testing.assert_allclose(begins[:-1].mean(1), alpha * np.arange(out - 1), atol=0.2)
 
 
-def test_fractional_axes_draw_apart_and_keys_decide():
+def test_fractional_draws_differ_by_axis_and_key():
     x = np.arange(12 * 12, dtype=np.float32).reshape(12, 12)[None, :, :, None].repeat(50, 0)
     pool = jax.jit(lambda key: jaxpool.fractional_max_pool(key, x, 2, (5, 5)))
     y = np.asarray(pool(KEY))[..., 0].astype(int)
@@ -120,7 +120,7 @@ def test_fractional_axes_draw_apart_and_keys_decide():
     np.testing.assert_array_equal(pool(jax.random.PRNGKey(0)), pool(THREEFRY))
 
 
-def test_fractional_with_one_window_and_with_all_windows():
+def test_fractional_with_one_and_with_all_windows():
     x = column(5, 1, 2, 3)
     np.testing.assert_array_equal(jaxpool.fractional_max_pool(KEY, x, (2,), (1,)), column(3))
     np.testing.assert_array_equal(jaxpool.fractional_max_pool(KEY, x, (4,), (1,)), column(5))
@@ -129,7 +129,7 @@ def test_fractional_with_one_window_and_with_all_windows():
 
 
 @pytest.mark.slow
-def test_fractional_windows_map_over_keys():
+def test_fractional_vmap_over_keys():
     x = np.random.default_rng(9).random((8, 8, 5)).astype(np.float32)
     keys = jax.random.split(THREEFRY, 3)
     pool = functools.partial(jaxpool.fractional_max_pool, x=x, window_shape=2, output_shape=(5, 5))
@@ -138,7 +138,7 @@ def test_fractional_windows_map_over_keys():
     assert (mapped[0] != mapped[1]).any()
 
 
-def test_fractional_cotangents_add_in_float32():
+def test_fractional_cotangents_accumulate_in_float32():
     """A sum of twenty ones in 8 bits would stop at 16."""
     x = jnp.zeros((40, 1), jnp.float8_e4m3fn).at[20].set(1)
     pool = functools.partial(
@@ -150,7 +150,7 @@ def test_fractional_cotangents_add_in_float32():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", FLOATS + INTEGERS, ids=lambda dtype: np.dtype(dtype).name)
-def test_fractional_pool_of_every_type(dtype):
+def test_fractional_max_pool_dtypes(dtype):
     """Every dtype has the windows of float32."""
     x = draw_values(np.random.default_rng(2), (9, 4), dtype, "ties")
     pool = functools.partial(jaxpool.fractional_max_pool, KEY, window_shape=3, output_shape=(5,))
@@ -162,24 +162,24 @@ def test_fractional_pool_of_every_type(dtype):
 # Averages
 
 
-AVERAGED = [((2, 9, 3), (2,), (5,), (1,)), ((2, 7, 9, 2), (3, 2), (5, 4), (2, 1))]
+AVERAGE_CASES = [((2, 9, 3), (2,), (5,), (1,)), ((2, 7, 9, 2), (3, 2), (5, 4), (2, 1))]
 
 
-@pytest.mark.parametrize(("shape", "window", "output", "axes"), AVERAGED)
-def test_fractional_averages(shape, window, output, axes):
-    pullback, x, dy = check_fractional(shape, window, output, axes, seeds=[3])
+@pytest.mark.parametrize(("shape", "window", "output", "axes"), AVERAGE_CASES)
+def test_fractional_avg_pool(shape, window, output, axes):
+    pullback, x, dy = check_fractional_avg(shape, window, output, axes, seeds=[3])
     text = jax.jit(lambda x, dy: pullback(jax.random.key(3), x, dy)[1]).lower(x, dy).as_text()
     assert "scatter" not in text
 
 
-def check_fractional(shape, window, output, axes, seeds):
+def check_fractional_avg(shape, window, output, axes, seeds):
     @jax.jit
     def pullback(key, x, dy):
         def pool(x):
             return jaxpool.fractional_avg_pool(key, x, window, output, axes=axes)
 
-        y, back = jax.vjp(pool, x)
-        return y, back(dy)[0]
+        y, pullback_fn = jax.vjp(pool, x)
+        return y, pullback_fn(dy)[0]
 
     for seed in seeds:
         key = jax.random.key(seed)
@@ -194,18 +194,18 @@ def check_fractional(shape, window, output, axes, seeds):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(30))
-def test_fractional_averages_at_length(seed):
+def test_fractional_avg_pool_in_many_cases(seed):
     """Ten keys for each geometry of one or two pooled axes."""
     rng = np.random.default_rng(seed)
     axes = [(1,), (2,), (1, 2), (2, 1)][seed % 4]
     shape = (2, *map(int, rng.integers(1, 12 if len(axes) == 1 else 8, 2)), 2)
     window = tuple(int(rng.integers(1, shape[axis] + 1)) for axis in axes)
-    most = [shape[axis] - width + 1 for axis, width in zip(axes, window, strict=True)]
-    output = tuple(int(rng.integers(1, n + 1)) for n in most)
-    check_fractional(shape, window, output, axes, seeds=range(10 * seed, 10 * seed + 10))
+    max_outputs = [shape[axis] - width + 1 for axis, width in zip(axes, window, strict=True)]
+    output = tuple(int(rng.integers(1, n + 1)) for n in max_outputs)
+    check_fractional_avg(shape, window, output, axes, seeds=range(10 * seed, 10 * seed + 10))
 
 
-def test_averages_of_equal_regions_are_those_of_tensorflow():
+def test_fractional_avg_pool_matches_tensorflow():
     """With a ratio of 2 the windows do not depend on the key."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # TensorFlow's imports warn

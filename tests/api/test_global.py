@@ -39,7 +39,7 @@ def pooled(x, dy, mask, name, options=()):
     return y, pullback(dy)[0]
 
 
-def check(name, x, mask=None, **options):
+def check_against_oracle(name, x, mask=None, **options):
     answer = getattr(oracle, name)(x, where=mask, keepdims=True, **options)
     dy = None
     if is_floating(x.dtype):
@@ -59,37 +59,39 @@ def check(name, x, mask=None, **options):
 
 @pytest.mark.parametrize("which", MASKS)
 @pytest.mark.parametrize("ties", TIES)
-def test_max(ties, which):
+def test_global_max_pool(ties, which):
     for kind in ("ties", "special", "lowest"):
         x = draw_values(np.random.default_rng(1), SHAPE, np.float32, kind)
-        check("global_max_pool", x, MASKS[which], ties=ties)
+        check_against_oracle("global_max_pool", x, MASKS[which], ties=ties)
 
 
 @pytest.mark.parametrize("which", MASKS)
-def test_avg(which):
+def test_global_avg_pool(which):
     for kind in ("ties", "normal"):
-        check("global_avg_pool", draw_values(RNG, SHAPE, np.float32, kind), MASKS[which])
+        check_against_oracle(
+            "global_avg_pool", draw_values(RNG, SHAPE, np.float32, kind), MASKS[which]
+        )
 
 
 @pytest.mark.parametrize("axes", [(2, 1), (-1,), (0, 1, 2, 3)])
-def test_axes_and_their_order(axes):
+def test_axes_in_any_order(axes):
     for kind in ("ties", "lowest"):
         x = draw_values(np.random.default_rng(2), SHAPE, np.float32, kind)
-        check("global_max_pool", x, axes=axes)
-    check("global_avg_pool", draw_values(RNG, SHAPE, np.float32, "ties"), axes=axes)
+        check_against_oracle("global_max_pool", x, axes=axes)
+    check_against_oracle("global_avg_pool", draw_values(RNG, SHAPE, np.float32, "ties"), axes=axes)
 
 
 @pytest.mark.parametrize(
     "dtype", in_turn(FLOATS + INTEGERS), ids=lambda dtype: np.dtype(dtype).name
 )
-def test_every_type(dtype):
+def test_dtypes(dtype):
     mask = MASKS["an example of nothing"]
     for kind in ("ties", "special"):
-        check("global_max_pool", draw_values(RNG, SHAPE, dtype, kind), mask)
-    check("global_avg_pool", draw_values(RNG, SHAPE, dtype, "ties"), mask)
+        check_against_oracle("global_max_pool", draw_values(RNG, SHAPE, dtype, kind), mask)
+    check_against_oracle("global_avg_pool", draw_values(RNG, SHAPE, dtype, "ties"), mask)
 
 
-def test_without_infinity_the_identity_is_the_least_value():
+def test_identity_is_the_minimum_in_dtypes_without_infinity():
     x = np.ones((1, 2, 1), jnp.float8_e8m0fnu)
     y = jaxpool.global_max_pool(x, where=np.zeros((1, 2, 1), bool))
     assert y.dtype == x.dtype
@@ -98,12 +100,12 @@ def test_without_infinity_the_identity_is_the_least_value():
 
 def test_float64(x64):
     x = draw_values(RNG, SHAPE, np.float64, "normal") + 1e-12
-    check("global_max_pool", x, MASKS["every element"])
-    check("global_avg_pool", x, MASKS["every element"])
+    check_against_oracle("global_max_pool", x, MASKS["every element"])
+    check_against_oracle("global_avg_pool", x, MASKS["every element"])
 
 
 @pytest.mark.parametrize("name", ["global_max_pool", "global_avg_pool"])
-def test_nothing_that_is_left_out_is_seen(name):
+def test_masked_elements_do_not_affect_results(name):
     """NaN and infinities where the mask is False, and a mask that is False throughout."""
     x = np.array([[NAN, 1, INF, 2], [NAN, NAN, INF, -INF]], np.float32)[..., None]
     mask = np.array([[False, True, False, True], [False] * 4])[..., None]
@@ -115,7 +117,7 @@ def test_nothing_that_is_left_out_is_seen(name):
     np.testing.assert_array_equal(dx[1, :, 0], [0] * 4)
 
 
-def test_an_infinity_that_counts_gets_the_cotangent_where_another_is_masked():
+def test_unmasked_infinity_gets_the_cotangent():
     x = np.full((1, 3, 1), -INF, np.float32)
     mask = np.array([False, True, True])[:, None]
     for ties, want in [("first", [0, 1, 0]), ("last", [0, 0, 1]), ("split", [0, 0.5, 0.5])]:
@@ -135,7 +137,7 @@ def test_keepdims():
         assert f(x[:0]).shape == (0, 2)
 
 
-def test_averages_are_added_in_float32():
+def test_averages_accumulate_in_float32():
     x = np.ones((1, 512, 1), jnp.bfloat16)
     assert float(jaxpool.global_avg_pool(x)[0, 0]) == 1
     mask = np.arange(512)[:, None] < 511
@@ -143,7 +145,7 @@ def test_averages_are_added_in_float32():
 
 
 @pytest.mark.parametrize("name", ["global_max_pool", "global_avg_pool"])
-def test_forward_reverse_and_both(name, x64):
+def test_forward_reverse_and_second_derivatives(name, x64):
     x = RNG.permutation(120).reshape(SHAPE) / 7
     mask = MASKS["every element"]
     v = RNG.standard_normal(SHAPE)
@@ -167,14 +169,14 @@ def test_forward_reverse_and_both(name, x64):
 
 
 @pytest.mark.parametrize("name", ["global_max_pool", "global_avg_pool"])
-def test_the_program_holds_no_scatter(name):
+def test_gradient_has_no_scatter(name):
     gradient = jax.grad(lambda x, m: (getattr(jaxpool, name)(x, where=m) ** 2).sum())
     program = jax.jit(gradient).lower(np.ones(SHAPE, np.float32), np.ones(SHAPE, bool)).as_text()
     assert "stablehlo.reduce" in program
     assert "scatter" not in program
 
 
-def kept(f, x):
+def residual_types(f, x):
     leaves = jax.tree.leaves(jax.eval_shape(lambda x: jax.vjp(f, x)[1], x))
     return [(leaf.shape, leaf.dtype.name) for leaf in leaves]
 
@@ -183,17 +185,17 @@ def test_residuals():
     x = np.ones((2, 20, 20, 3), np.float32)
     mask = jnp.ones((2, 20, 20, 1), bool)
     pool = jaxpool.global_max_pool
-    assert kept(pool, x) == [((2, 1, 1, 3), "uint16")]
-    assert kept(functools.partial(pool, where=mask), x) == [((2, 1, 1, 3), "uint16")]
-    assert kept(jaxpool.global_avg_pool, x) == []
+    assert residual_types(pool, x) == [((2, 1, 1, 3), "uint16")]
+    assert residual_types(functools.partial(pool, where=mask), x) == [((2, 1, 1, 3), "uint16")]
+    assert residual_types(jaxpool.global_avg_pool, x) == []
     average = functools.partial(jaxpool.global_avg_pool, where=mask)
-    assert kept(average, x) == [(mask.shape, "bool")]
+    assert residual_types(average, x) == [(mask.shape, "bool")]
 
 
 # Pyramid
 
 
-def by_hand(x, levels, kind):
+def pyramid_reference(x, levels, kind):
     """Reference, channels last: one adaptive pool per level."""
     pool = getattr(jaxpool, f"adaptive_{kind}_pool")
     parts = jax.jit(lambda x: [pool(x, (n,) * (x.ndim - 2)) for n in levels])(x)
@@ -201,7 +203,7 @@ def by_hand(x, levels, kind):
 
 
 @pytest.mark.parametrize("kind", ["max", "avg"])
-def test_cotangents_of_the_levels_of_a_pyramid_are_rounded_once(kind):
+def test_pyramid_cotangents_rounded_once_over_levels(kind):
     rng = np.random.default_rng(0)
     x = jnp.asarray(rng.normal(size=(5, 7, 3)), jnp.bfloat16)
     dy = jnp.asarray(rng.normal(size=(1 + 4 + 9, 3)), jnp.bfloat16)
@@ -214,9 +216,9 @@ def test_cotangents_of_the_levels_of_a_pyramid_are_rounded_once(kind):
 
 
 @pytest.mark.parametrize("kind", ["max", "avg"])
-def test_pyramid(kind):
+def test_pyramid_equals_adaptive_pools(kind):
     x = draw_values(RNG, (2, 5, 6, 3), np.float32, "ties")
-    want = by_hand(x, (1, 2, 4), kind)
+    want = pyramid_reference(x, (1, 2, 4), kind)
 
     def pyramid(x, levels, axes=None):
         pool = functools.partial(jaxpool.spatial_pyramid_pool, levels=levels, kind=kind, axes=axes)
@@ -232,10 +234,10 @@ def test_pyramid(kind):
     np.testing.assert_array_equal(pyramid(many, (1, 2, 4), axes=(2, 3)), np.stack([want, want]))
     np.testing.assert_array_equal(pyramid(x[0, ..., 0], (1, 2, 4), axes=(0, 1)), want[0, ::3])
     length = draw_values(RNG, (2, 7, 3), np.float32, "ties")
-    np.testing.assert_array_equal(pyramid(length, (2,)), by_hand(length, (2,), kind))
+    np.testing.assert_array_equal(pyramid(length, (2,)), pyramid_reference(length, (2,), kind))
 
 
-def test_pyramid_types():
+def test_pyramid_dtypes():
     x = np.ones((1, 3, 3, 2), np.int8)
     assert jaxpool.spatial_pyramid_pool(x, (2,)).dtype == np.int8
     assert jaxpool.spatial_pyramid_pool(x, (2,), kind="avg").dtype == np.float32
@@ -243,7 +245,7 @@ def test_pyramid_types():
 
 @pytest.mark.parametrize("levels", first(1, [(1, 2), tuple(range(1, 16))]))
 @pytest.mark.parametrize("shape", [(3, 4, 0), (0, 4, 2), (1, 4, 1)])
-def test_a_pyramid_of_sharded_images_without_an_element_or_of_one(shape, levels):
+def test_pyramid_of_empty_or_single_sharded_images(shape, levels):
     mesh = jax.make_mesh((1,), ("b",), (jax.sharding.AxisType.Explicit,))
     x = jnp.zeros(shape, device=jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("b")))
     with jax.set_mesh(mesh):

@@ -12,7 +12,7 @@ X = np.array([1, 5, 2], np.float32)[None, :, None]
 
 
 @pytest.mark.parametrize(("name", "sign"), [("dilate", 1), ("erode", -1)])
-def test_what_is_no_number_in_a_kernel(name, sign):
+def test_nan_and_infinite_kernel_entries(name, sign):
     """-inf removes an element; +inf and NaN win, or meet padding of the opposite sign."""
 
     @jax.jit

@@ -17,26 +17,28 @@ from hypothesis import strategies as st
 import jaxpool
 from tests.support.junk import CALLS, JUNK, call
 
-SECONDS = 60  # limit for one call, with room for a busy CPU
+TIMEOUT_SECONDS = 60  # limit for one call, with room for a busy CPU
 
 
 @st.composite
-def broken(draw):
+def calls_with_junk(draw):
     """A call by name, with junk for some arguments."""
     name = draw(st.sampled_from(sorted(CALLS)))
     function, arguments = CALLS[name]
     junk = st.sampled_from(JUNK)
     if isinstance(arguments, tuple):
-        places = draw(st.sets(st.integers(0, len(arguments) - 1), min_size=1))
-        every = enumerate(arguments)
-        return name, tuple(draw(junk) if place in places else value for place, value in every)
+        junk_positions = draw(st.sets(st.integers(0, len(arguments) - 1), min_size=1))
+        numbered = enumerate(arguments)
+        return name, tuple(
+            draw(junk) if position in junk_positions else value for position, value in numbered
+        )
     parameters = inspect.signature(function).parameters.values()
-    known = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
-    chosen = draw(st.lists(st.sampled_from(known), min_size=1, max_size=2, unique=True))
+    keyword_names = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
+    chosen = draw(st.lists(st.sampled_from(keyword_names), min_size=1, max_size=2, unique=True))
     return name, arguments | {argument: draw(junk) for argument in chosen}
 
 
-def check(name, arguments):
+def check_call_or_error(name, arguments):
     """Assert that a call succeeds or raises with our prefix."""
     try:
         with warnings.catch_warnings():
@@ -53,24 +55,24 @@ def check(name, arguments):
 
 
 @pytest.fixture
-def in_time():
+def start_timeout():
     """Raise if a call hangs."""
 
-    def late(*args):
-        raise TimeoutError(f"a call took longer than {SECONDS} s")
+    def raise_timeout(*args):
+        raise TimeoutError(f"a call took longer than {TIMEOUT_SECONDS} s")
 
-    before = signal.signal(signal.SIGALRM, late)
-    yield lambda: signal.alarm(SECONDS)
+    old_handler = signal.signal(signal.SIGALRM, raise_timeout)
+    yield lambda: signal.alarm(TIMEOUT_SECONDS)
     signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
+    signal.signal(signal.SIGALRM, old_handler)
 
 
-def test_every_function_gets_junk():
+def test_calls_cover_every_public_function():
     assert set(jaxpool.__all__) - set(CALLS) == {"keep_memory"}  # it takes no arguments
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_the_calls_are_right_but_for_the_junk(name):
+def test_calls_without_junk_succeed(name):
     assert jax.tree.leaves(call(*CALLS[name])) or name in (
         "accelerate",
         "accelerated",
@@ -79,49 +81,49 @@ def test_the_calls_are_right_but_for_the_junk(name):
     )
 
 
-def test_some_junk(in_time):
+def test_random_junk_arguments(start_timeout):
     @settings(max_examples=120)
-    @given(broken())
-    def drawn(one):
-        in_time()
-        check(*one)
+    @given(calls_with_junk())
+    def drawn(name_and_arguments):
+        start_timeout()
+        check_call_or_error(*name_and_arguments)
 
     drawn()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
-def test_every_junk_in_every_argument(name, in_time):
+def test_each_junk_value_in_each_argument(name, start_timeout):
     function, arguments = CALLS[name]
     for junk in JUNK:
         if isinstance(arguments, tuple):
             variants = [(junk, *arguments[1:]), (*arguments[:-1], junk), (junk,) * len(arguments)]
         else:
             variants = [arguments | {key: junk} for key in inspect.signature(function).parameters]
-        for one in variants:
-            in_time()
-            check(name, one)
+        for junk_arguments in variants:
+            start_timeout()
+            check_call_or_error(name, junk_arguments)
 
 
 @pytest.mark.slow
-def test_much_junk(in_time):
+def test_many_random_junk_arguments(start_timeout):
     @settings(max_examples=20_000)
-    @given(broken())
-    def drawn(one):
-        in_time()
-        check(*one)
+    @given(calls_with_junk())
+    def drawn(name_and_arguments):
+        start_timeout()
+        check_call_or_error(*name_and_arguments)
 
     drawn()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["max_pool", "avg_pool", "max_pool_with_argmax", "lp_pool"])
-def test_the_longest_windows_that_are_taken_compile_in_time(name, in_time):
+def test_longest_accepted_windows_compile_in_time(name, start_timeout):
     function, arguments = CALLS[name]
-    more = {"x": None, "window_shape": (2**20, 2**11), "padding": "SAME"}
+    changes = {"x": None, "window_shape": (2**20, 2**11), "padding": "SAME"}
 
     def total(x):
-        return jax.tree.leaves(function(**arguments | more | {"x": x}))[0].sum()
+        return jax.tree.leaves(function(**arguments | changes | {"x": x}))[0].sum()
 
-    in_time()
+    start_timeout()
     jax.jit(jax.grad(total)).lower(arguments["x"]).compile()

@@ -11,7 +11,7 @@ import pytest
 import jaxpool
 
 GLIBC = platform.libc_ver()[0] == "glibc"
-RESULTS = """
+FAULTS_PROGRAM = """
 import resource
 import jax, jax.numpy as jnp
 
@@ -25,39 +25,39 @@ def faults():
 """
 
 
-def printed(program, **environment):
+def run_and_split_output(program, **environment):
     command = [sys.executable, "-c", program]
     variables = {"JAX_PLATFORMS": "cpu", "PATH": "", **environment}
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=variables)
-    return done.stdout.split()
+    process = subprocess.run(command, capture_output=True, text=True, check=True, env=variables)
+    return process.stdout.split()
 
 
 @pytest.mark.slow
 @pytest.mark.ci
 @pytest.mark.skipif(not GLIBC, reason="glibc's allocator alone has the setting")
-def test_results_cost_hardly_a_page_fault():
-    program = f"import jaxpool\nprint(jaxpool.keep_memory())\n{RESULTS}"
+def test_results_cause_few_page_faults():
+    program = f"import jaxpool\nprint(jaxpool.keep_memory())\n{FAULTS_PROGRAM}"
     # jax sometimes frees a result only after the next one exists, so memory use grows during the first calls.
     program += "found = [faults() for _ in range(96)]\nprint(sorted(found[48:])[24])"
-    enabled, usual = printed(program)
+    enabled, usual = run_and_split_output(program)
     assert enabled == "True"
     assert int(usual) < 100
-    (least,) = printed(RESULTS + "print(min(faults() for _ in range(5)))")
+    (least,) = run_and_split_output(FAULTS_PROGRAM + "print(min(faults() for _ in range(5)))")
     assert int(least) > 100  # without the setting, every call has page faults
 
 
 @pytest.mark.skipif(not GLIBC, reason="glibc's allocator alone has the setting")
-def test_it_says_when_threads_have_arenas_of_their_own():
-    program = f"import jaxpool\n{RESULTS}\nfaults()\nprint(jaxpool.keep_memory())"
-    assert printed(program) == ["False"]
+def test_returns_false_after_threads_have_arenas():
+    program = f"import jaxpool\n{FAULTS_PROGRAM}\nfaults()\nprint(jaxpool.keep_memory())"
+    assert run_and_split_output(program) == ["False"]
 
 
-def test_it_may_be_called_again():
+def test_repeated_call_returns_the_same_result():
     program = "import jaxpool\nfirst = jaxpool.keep_memory()\nprint(first is jaxpool.keep_memory())"
-    assert printed(program) == ["True"]
+    assert run_and_split_output(program) == ["True"]
 
 
-def test_another_allocator_is_left_alone(monkeypatch):
+def test_other_allocators_are_not_configured(monkeypatch):
     """Nothing is set without glibc, or if another allocator replaces its malloc."""
     usage = types.SimpleNamespace(sizes=[0] * 10)
     other = {"malloc": lambda size: 0, "free": lambda block: None}
@@ -68,6 +68,6 @@ def test_another_allocator_is_left_alone(monkeypatch):
         assert jaxpool.keep_memory.__wrapped__() is False
 
 
-def test_it_is_for_linux(monkeypatch):
+def test_returns_false_outside_linux(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
     assert jaxpool.keep_memory.__wrapped__() is False

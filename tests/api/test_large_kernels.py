@@ -17,13 +17,13 @@ X = np.array(RNG.integers(-5, 5, (2, 9, 11, 3)), np.float32)
 X[0, 3, 3], X[1, :7, :7], X[1, 8, 8, 1] = -np.inf, -np.inf, np.nan
 
 
-def both(x, kernel, name, options):
+def value_and_cotangents(x, kernel, name, options):
     y, back = jax.vjp(functools.partial(getattr(jaxpool, name), **dict(options)), x, kernel)
     return y, *back(jnp.cos(jnp.arange(y.size)).reshape(y.shape).astype(y.dtype))
 
 
 @pytest.fixture
-def set_loop(monkeypatch):
+def set_uses_loop(monkeypatch):
     """Return a function that makes all kernels large or small, for ops that are traced afterwards."""
 
     def set_loop(loop):
@@ -54,17 +54,15 @@ def set_loop(monkeypatch):
     ],
 )
 @pytest.mark.parametrize("dtype", [np.float32, pytest.param(jnp.bfloat16, marks=pytest.mark.slow)])
-def test_a_loop_over_taps_gives_the_bits_of_one_expression(
-    name, shape, options, ties, dtype, set_loop
-):
+def test_loop_over_taps_equals_unrolled_taps(name, shape, options, ties, dtype, set_uses_loop):
     kernel = np.array(RNG.integers(-2, 2, shape), np.float32)
     kernel[(0,) * kernel.ndim] = -np.inf
     args = jnp.asarray(X, dtype), jnp.asarray(kernel, dtype)
     options = tuple({**options, "ties": ties}.items())
     results = []
     for loop in (False, True):
-        set_loop(loop)
-        results.append(jax.jit(lambda *xs: both(*xs, name, options))(*args))
+        set_uses_loop(loop)
+        results.append(jax.jit(lambda *xs: value_and_cotangents(*xs, name, options))(*args))
     rounding = 1e-6 if dtype == np.float32 else 2e-2  # of sums; only split ties add
     for one, other in zip(*results, strict=True):
         one, other = np.asarray(one, np.float32), np.asarray(other, np.float32)
@@ -72,24 +70,26 @@ def test_a_loop_over_taps_gives_the_bits_of_one_expression(
 
 
 @pytest.mark.parametrize("dtype", first(1, [np.int32, np.uint8]))
-def test_integers_wrap_in_a_loop_as_they_do_at_once(dtype, set_loop):
+def test_integer_overflow_in_loop_equals_unrolled(dtype, set_uses_loop):
     info = np.iinfo(dtype)
     x = RNG.integers(info.min, info.max, (2, 7, 8, 1), dtype, endpoint=True)
     kernel = RNG.integers(info.min, info.max, (3, 3), dtype, endpoint=True)
     for name in ("dilate", "erode"):
         results = []
         for loop in (False, True):
-            set_loop(loop)
+            set_uses_loop(loop)
             results.append(getattr(jaxpool, name)(x, kernel, (2, 1), "SAME"))
         np.testing.assert_array_equal(*results)
 
 
 @pytest.mark.parametrize("ties", first(1, ["first", "split"]))
-def test_a_large_kernel_is_a_short_program_in_little_memory(ties):
+def test_large_kernel_program_size_and_memory(ties):
     x = jax.ShapeDtypeStruct((1, 64, 64, 4), np.float32)
     kernel = jax.ShapeDtypeStruct((23, 23), np.float32)
     options = (("padding", "SAME"), ("ties", ties))
-    program = jax.jit(lambda x, kernel: both(x, kernel, "dilate", options)).lower(x, kernel)
+    program = jax.jit(lambda x, kernel: value_and_cotangents(x, kernel, "dilate", options)).lower(
+        x, kernel
+    )
     assert len(program.as_text()) < 250_000  # 201,632 characters with split ties in jax 0.12
     memory = program.compile(AS_USERS).memory_analysis()
     assert memory.temp_size_in_bytes < 12 * 4 * (64 + 2 * 22) ** 2 * 4
@@ -99,7 +99,7 @@ def test_a_large_kernel_is_a_short_program_in_little_memory(ties):
     "kernel", [np.zeros((3, 3)), np.zeros((1, 2)), jnp.zeros((2, 2, 3)), -np.zeros((2, 3))]
 )
 @pytest.mark.parametrize(("name", "pool"), [("dilate", "max_pool"), ("erode", "min_pool")])
-def test_a_kernel_of_zeros_is_a_max_pool(kernel, name, pool):
+def test_zero_kernel_lowers_to_max_pool(kernel, name, pool):
     kernel, shape = kernel.astype(np.float32), kernel.shape[:2]
 
     def program(call):

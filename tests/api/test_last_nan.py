@@ -13,7 +13,7 @@ from jaxpool._kernels.dtypes import challenger_wins
 from jaxpool._ops.apply import apply
 from jaxpool._ops.select_pool import SelectPool
 
-WINDOWS = [
+GEOMETRIES = [
     ((3,), (1,), ((1, 1),), None),
     ((13,), (1,), ((6, 6),), None),
     ((13,), (2,), ((0, 0),), None),
@@ -24,25 +24,25 @@ WINDOWS = [
 ]
 
 
-def drawn(shape, seed):
+def random_values_with_nan(shape, seed):
     rng = np.random.default_rng(seed)
     return rng.choice(np.float32([-np.inf, -1, 1, 1, 2, 2, np.nan]), shape)
 
 
-def chosen(x, window, kind):
+def selected_positions(x, window, kind):
     """Loops: each output position and the position of the selected element."""
     sign = 1 if kind == "max" else -1
     for out in itertools.product(*map(range, window.output_shape)):
         best = None
         for tap in itertools.product(*map(range, window.window_shape)):
-            where = tuple(
+            source = tuple(
                 o * dim.stride - dim.low + t * dim.dilation
                 for o, t, dim in zip(out, tap, window.dims, strict=True)
             )
-            if not all(0 <= at < dim.size for at, dim in zip(where, window.dims, strict=True)):
+            if not all(0 <= at < dim.size for at, dim in zip(source, window.dims, strict=True)):
                 continue
-            if best is None or np.isnan(x[where]) or sign * x[where] > sign * x[best]:
-                best = where
+            if best is None or np.isnan(x[source]) or sign * x[source] > sign * x[best]:
+                best = source
         yield out, best
 
 
@@ -54,9 +54,9 @@ def value_and_cotangent(op, autodiff, x, dy):
 
 @pytest.mark.parametrize(
     ("kind", "autodiff", "geometry"),
-    [("max", "vjp", geometry) for geometry in WINDOWS]
-    + [("max", "jvp", geometry) for geometry in WINDOWS[-2:]]
-    + [("min", "vjp", WINDOWS[1])],
+    [("max", "vjp", geometry) for geometry in GEOMETRIES]
+    + [("max", "jvp", geometry) for geometry in GEOMETRIES[-2:]]
+    + [("min", "vjp", GEOMETRIES[1])],
 )
 def test_value_and_cotangent(kind, autodiff, geometry):
     window_shape, strides, padding, dilation = geometry
@@ -67,10 +67,10 @@ def test_value_and_cotangent(kind, autodiff, geometry):
     dy = np.arange(1, np.prod(window.output_shape) + 1, dtype=np.float32)
     dy = dy.reshape(window.output_shape)
     for seed in range(8):
-        x = drawn(shape, seed)
+        x = random_values_with_nan(shape, seed)
         y, dx = value_and_cotangent(op, autodiff, x, dy)
         want_y, want_dx = np.zeros(y.shape, np.float32), np.zeros(shape, np.float32)
-        for out, best in chosen(x, window, kind):
+        for out, best in selected_positions(x, window, kind):
             want_y[out] = x[best]
             want_dx[best] += dy[out]
         np.testing.assert_array_equal(y, want_y)

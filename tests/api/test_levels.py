@@ -24,7 +24,7 @@ IMAGES = np.arange(9) % 2
 SETTINGS = {"canonical_size": 40.0, "canonical_level": 3}
 
 
-def number_of_level(box):
+def level_index(box):
     """Equation 1 of the paper, counted from the finest level, which has number 2."""
     area = (box[2] - box[0]) * (box[3] - box[1])
     if not area:
@@ -32,7 +32,7 @@ def number_of_level(box):
     return int(np.clip(np.floor(3 + np.log2(np.sqrt(area) / 40)), 2, 4)) - 2
 
 
-def every_level(levels, boxes, **options):
+def pool_every_level_then_select(levels, boxes, **options):
     """Reference: `roi_align` of every box from every level, then a selection by level."""
     pooled = [
         jaxpool.roi_align(
@@ -41,22 +41,22 @@ def every_level(levels, boxes, **options):
         for number, x in enumerate(levels)
     ]
     # `boxes` may be traced
-    wanted = np.array([number_of_level(box) for box in BOXES])
-    assert set(wanted) == {0, 1, 2}
-    return jnp.stack(pooled)[wanted, np.arange(len(wanted))]
+    level_of_box = np.array([level_index(box) for box in BOXES])
+    assert set(level_of_box) == {0, 1, 2}
+    return jnp.stack(pooled)[level_of_box, np.arange(len(level_of_box))]
 
 
 @pytest.mark.slow
 @pytest.mark.ci
 @pytest.mark.parametrize("options", [{"aligned": False}, {}, {"samples": 6}])
-def test_it_equals_every_level_and_a_choice(options):
+def test_matches_roi_align_of_every_level(options):
     def ours(levels, boxes):
         return jaxpool.multilevel_roi_align(
             levels, boxes, 3, batch_indices=IMAGES, **SETTINGS, **options
         )
 
-    def plain(levels, boxes):
-        return every_level(levels, boxes, **options)
+    def reference(levels, boxes):
+        return pool_every_level_then_select(levels, boxes, **options)
 
     @functools.partial(jax.jit, static_argnums=0, compiler_options=HASTY)
     def both(pool, levels, boxes):
@@ -66,34 +66,34 @@ def test_it_equals_every_level_and_a_choice(options):
 
         return jax.grad(loss, (0, 1), has_aux=True)(levels, boxes)
 
-    (got, y), (want, expected) = (both(pool, LEVELS, BOXES) for pool in (ours, plain))
+    (got, y), (want, expected) = (both(pool, LEVELS, BOXES) for pool in (ours, reference))
     np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
     for a, b in zip(*map(jax.tree.leaves, (got, want)), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
-def test_it_equals_the_loops():
+def test_matches_the_oracle():
     image = [x[0] for x in LEVELS]
     want = oracle.multilevel_roi_align(image, BOXES, (2, 3), **SETTINGS)
     got = jaxpool.multilevel_roi_align(image, BOXES, (2, 3), **SETTINGS)
     np.testing.assert_allclose(got, want.y, rtol=1e-5, atol=1e-6)
 
 
-def test_levels_of_exact_sizes_and_of_boxes_without_area():
+def test_level_of_boxes_at_size_limits_or_without_area():
     sides = jnp.array([112.0, 223.9, 224.0, 448.0, 2000.0, 1.0, 0.0, -3.0, jnp.nan])
     boxes = jnp.stack([sides * 0, sides * 0, sides, jnp.abs(sides)], 1)
     assert pyramid_level_of_boxes(boxes, (2, 5), 224.0, 4).tolist() == [1, 1, 2, 3, 3, 0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.int32])
-def test_types(dtype):
+def test_dtypes_and_shapes(dtype):
     levels = [jnp.asarray(x * 8).astype(dtype) for x in LEVELS]
     y = jaxpool.multilevel_roi_align(levels, BOXES, 3, batch_indices=IMAGES)
     assert y.dtype == (jnp.float32 if dtype == jnp.int32 else dtype)
     assert y.shape == (9, 3, 3, 3)
 
 
-def test_transformations():
+def test_vmap_and_jvp():
     def pool(levels, boxes):
         return jaxpool.multilevel_roi_align(levels, boxes, 2, batch_indices=IMAGES, **SETTINGS)
 
@@ -104,7 +104,7 @@ def test_transformations():
     np.testing.assert_allclose(tangent, pool(LEVELS, BOXES), rtol=1e-5, atol=1e-6)
 
 
-def test_no_scatter_but_on_cpu_and_no_box_are_right():
+def test_scatter_only_on_cpu_and_empty_boxes():
     def total(levels):
         return jaxpool.multilevel_roi_align(levels, BOXES, 2, batch_indices=IMAGES).sum()
 
@@ -114,7 +114,7 @@ def test_no_scatter_but_on_cpu_and_no_box_are_right():
     assert jaxpool.multilevel_roi_align([LEVELS[0][0]], BOXES[:0], 2).shape == (0, 2, 2, 3)
 
 
-def test_nothing_is_promoted_unasked():
+def test_strict_promotion():
     def pool(levels, boxes):
         return jaxpool.multilevel_roi_align(levels, boxes, 2, batch_indices=IMAGES, **SETTINGS)
 
@@ -123,12 +123,12 @@ def test_nothing_is_promoted_unasked():
         assert jax.eval_shape(pull, y)[1].shape == BOXES.shape
 
 
-def test_the_coarsest_level_first_is_refused():
+def test_coarsest_level_first_raises():
     with pytest.raises(ValueError, match=r"`features` must be the finest first.*Pass features"):
         jaxpool.multilevel_roi_align(LEVELS[::-1], BOXES, 2, batch_indices=IMAGES)
 
 
-def test_boxes_on_a_mesh_whose_types_say_so():
+def test_boxes_with_explicit_sharding():
     mesh = jax.make_mesh((1,), ("k",), axis_types=(jax.sharding.AxisType.Explicit,))
     pool = functools.partial(jaxpool.multilevel_roi_align, output_shape=2, **SETTINGS)
     with jax.set_mesh(mesh):
@@ -138,7 +138,7 @@ def test_boxes_on_a_mesh_whose_types_say_so():
 
 
 @pytest.mark.parametrize("image", [-1, 2])
-def test_a_box_of_no_image_gives_nothing(image):
+def test_invalid_batch_index_gives_zeros(image):
     """Under jit the image index is not known at trace time."""
 
     @jax.jit

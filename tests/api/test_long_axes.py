@@ -39,7 +39,7 @@ def limited_memory():
 
 
 @contextlib.contextmanager
-def little_memory():
+def assert_little_memory():
     """Fail if Python and NumPy allocate 64 MiB or more."""
     tracemalloc.start()
     try:
@@ -54,7 +54,7 @@ def zeros(shape, dtype=np.float32):
     return np.broadcast_to(np.zeros((), dtype), shape)
 
 
-def call(pool, axis, length):
+def arguments_for(pool, axis, length):
     """Usual arguments of `pool` for images with `length` elements along `axis`."""
     shape = tuple(length if at == axis else size for at, size in enumerate(SHAPE))
     x, settings = zeros(shape), {}
@@ -68,7 +68,7 @@ def call(pool, axis, length):
     return pool.given(x, **settings)
 
 
-def functions(pool, given):
+def value_and_cotangent_functions(pool, given):
     """Value and cotangents as functions of the large arguments, and the types of these arguments."""
 
     def is_large(value):
@@ -82,14 +82,14 @@ def functions(pool, given):
 
     def value(*arrays):
         known = dict(zip(large, arrays, strict=True))
-        whole = [known.get(n, leaf) for n, leaf in enumerate(leaves)]
-        return jax.tree.leaves(pool.run(jax.tree.unflatten(tree, whole)))[0]
+        all_leaves = [known.get(n, leaf) for n, leaf in enumerate(leaves)]
+        return jax.tree.leaves(pool.run(jax.tree.unflatten(tree, all_leaves)))[0]
 
     def cotangents(*arrays):
         floats = [n for n, each in enumerate(arrays) if jnp.issubdtype(each.dtype, jnp.floating)]
 
-        def of_floats(*some):
-            known = dict(zip(floats, some, strict=True))
+        def of_floats(*float_arrays):
+            known = dict(zip(floats, float_arrays, strict=True))
             return value(*[known.get(n, each) for n, each in enumerate(arrays)])
 
         y, pullback = jax.vjp(of_floats, *[arrays[n] for n in floats])
@@ -98,51 +98,51 @@ def functions(pool, given):
     return [value] if pool.marks else [value, cotangents], types
 
 
-def check(name, axis, length, platform):
+def trace_or_raise(name, axis, length, platform):
     """Trace value and gradient: both succeed or both raise, and no iota overflows. Return True if they succeed."""
     pool = pools()[name]
-    run, types = functions(pool, call(pool, axis, length))
-    refusals = []
+    run, types = value_and_cotangent_functions(pool, arguments_for(pool, axis, length))
+    messages = []
     for function in run:
         try:
             program = jax.jit(function).trace(*types).lower(lowering_platforms=(platform,))
         except ValueError as error:
-            refusals.append(str(error))
+            messages.append(str(error))
             continue
         for dim, shape, unsigned, bits in IOTA.findall(program.as_text()):
             count = int(shape.split("x")[int(dim)])
             assert count <= 2 ** (int(bits) - (not unsigned)), (name, shape)
-    assert len(refusals) in (0, len(run))
-    for message in refusals:
+    assert len(messages) in (0, len(run))
+    for message in messages:
         assert re.match(rf"jaxpool\.{name}: `[\w\[\]]+` must be .*; got ", message), message
-    return not refusals
+    return not messages
 
 
 @pytest.mark.parametrize("length", [2**31, pytest.param(2**33, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", pools())
-def test_each_function_is_traced_or_refuses_the_call(name, length):
+def test_long_axes_trace_or_raise(name, length):
     for axis in range(len(SHAPE)):
-        check(name, axis, length, "cpu")
+        trace_or_raise(name, axis, length, "cpu")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("platform", ["cuda", "tpu"])
 @pytest.mark.parametrize("length", [2**31 - 1, 2**31, 2**32, 2**33])
 @pytest.mark.parametrize("name", pools())
-def test_on_other_platforms_too(name, length, platform):
+def test_long_axes_trace_or_raise_on_gpu_and_tpu(name, length, platform):
     for axis in range(len(SHAPE)):
-        check(name, axis, length, platform)
+        trace_or_raise(name, axis, length, platform)
 
 
 @pytest.mark.parametrize("name", pools())
-def test_no_table_is_as_long_as_the_axis(name):
+def test_no_table_of_axis_length(name):
     axis = 0 if pools()[name].takes("segment_ids") else 1
-    with little_memory():
-        check(name, axis, 2**28, "cpu")
+    with assert_little_memory():
+        trace_or_raise(name, axis, 2**28, "cpu")
 
 
-LINE = jax.ShapeDtypeStruct((2**28,), jnp.float32)
-TABLES = {
+LONG_VECTOR = jax.ShapeDtypeStruct((2**28,), jnp.float32)
+LONG_VECTOR_CALLS = {
     "avg_pool": lambda x: jaxpool.avg_pool(x, 3, 1, "SAME", count_include_pad=False, axes=(0,)),
     "avg_pool, ceil": lambda x: jaxpool.avg_pool(x, 3, 2, ceil_mode=True, axes=(0,)),
     "max_pool": lambda x: jaxpool.max_pool(x, 3, 1, "SAME", axes=(0,)),
@@ -162,16 +162,16 @@ TABLES = {
 }
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_nor_with_padding_or_many_windows(name):
+@pytest.mark.parametrize("name", LONG_VECTOR_CALLS)
+def test_no_table_of_axis_length_with_padding(name):
     def value_and_gradient(x):
-        return jax.value_and_grad(lambda x: TABLES[name](x).sum())(x)
+        return jax.value_and_grad(lambda x: LONG_VECTOR_CALLS[name](x).sum())(x)
 
-    with little_memory():
-        jax.jit(value_and_gradient).trace(LINE).lower(lowering_platforms=("cpu",))
+    with assert_little_memory():
+        jax.jit(value_and_gradient).trace(LONG_VECTOR).lower(lowering_platforms=("cpu",))
 
 
-def test_what_needs_no_position_takes_an_axis_of_any_length():
+def test_pools_without_indices_accept_any_axis_length():
     x = jax.ShapeDtypeStruct((2**33,), jnp.float32)
     for pool in (jaxpool.max_pool, jaxpool.sum_pool, jaxpool.avg_pool):
         y = jax.eval_shape(lambda x, pool=pool: pool(x, 2, 2, axes=(0,)), x)
@@ -181,7 +181,7 @@ def test_what_needs_no_position_takes_an_axis_of_any_length():
 # Integer arithmetic
 
 
-def test_numbers_are_a_constant_or_an_iota():
+def test_int32_iota_is_a_constant_or_an_iota():
     short, long = positions.int32_iota(5), jax.jit(lambda: positions.int32_iota(2**20))()
     assert isinstance(short, np.ndarray)
     assert short.dtype == long.dtype == np.int32
@@ -200,23 +200,23 @@ def test_numbers_are_a_constant_or_an_iota():
         (2**31 - 1, 1_234_567),
     ],
 )
-def test_quotients_are_exact(numerator, denominator):
+def test_floor_division_is_exact(numerator, denominator):
     """Products of up to 62 bits, divided bit by bit or with a table."""
-    most = min(2**31 - 1, (2**31 - 1) * denominator // numerator)
-    i = np.unique(np.linspace(0, most, 999).astype(np.int64))
-    floors = FloorDivisionTable(most + 1, numerator, denominator)
+    max_index = min(2**31 - 1, (2**31 - 1) * denominator // numerator)
+    i = np.unique(np.linspace(0, max_index, 999).astype(np.int64))
+    floors = FloorDivisionTable(max_index + 1, numerator, denominator)
     for more in (0, denominator - 1):
         wanted = (i * numerator + more) // denominator
-        here = wanted < 2**31
-        numbers = jnp.asarray(i[here], np.int32)
+        fits_int32 = wanted < 2**31
+        numbers = jnp.asarray(i[fits_int32], np.int32)
         results = [positions._binary_long_division(floors, numbers, more)]
         if positions.is_constant_table(floors.num_entries):
             results.append(positions.scaled_floor_division(floors, numbers, more))
         for each in results:
-            assert np.array_equal(each, wanted[here])
+            assert np.array_equal(each, wanted[fits_int32])
 
 
-def test_windows_of_every_kind_are_found_without_all_windows():
+def test_representative_windows_cover_all_tap_counts():
     for size, window, stride, low, dilation in itertools.product(
         (1, 2, 5, 9), (1, 2, 3, 8), (1, 2, 3), (0, 1, 4), (1, 2, 3)
     ):
@@ -234,15 +234,15 @@ def test_windows_of_every_kind_are_found_without_all_windows():
         except Exception:  # no window fits
             continue
         (dim,) = geometry.dims
-        every, kinds = np.arange(dim.out), dim.representative_windows()
-        assert set(dim.num_taps_inside(every)) == set(dim.num_taps_inside(kinds))
+        all_windows, representatives = np.arange(dim.out), dim.representative_windows()
+        assert set(dim.num_taps_inside(all_windows)) == set(dim.num_taps_inside(representatives))
         assert (
-            set(dim.num_taps_counted(every)) == set(dim.num_taps_counted(kinds))
+            set(dim.num_taps_counted(all_windows)) == set(dim.num_taps_counted(representatives))
             or dim.high > dim.used_high
         )
 
 
-def test_many_windows_of_unequal_lengths():
+def test_many_adaptive_windows_of_unequal_lengths():
     """2^17 windows over 2^18 elements: products of index and size exceed 32 bits."""
     size, out = 2**18 + 1, 2**17 + 1
     x = jnp.asarray(np.random.default_rng(0).integers(0, 9, size), jnp.float32)
@@ -257,19 +257,19 @@ def test_many_windows_of_unequal_lengths():
 # Pixels
 
 
-def images(count, height, width):
+def image_types(count, height, width):
     return jax.ShapeDtypeStruct((count, height, width, 1), jnp.float32)
 
 
 @pytest.mark.parametrize("ties", ["first", "split"])
-def test_pixels_of_many_images_are_not_numbered_together(ties):
+def test_roi_gathers_index_by_image_and_pixel(ties):
     """70 images of 2^25 pixels: gathers index by image and pixel, never by a flat index over all images."""
     sizes = (70, 8192, 4096)
-    boxes, which = np.array([[0, 0, 3, 3]], np.float32), np.array([69], np.int32)
+    boxes, batch_indices = np.array([[0, 0, 3, 3]], np.float32), np.array([69], np.int32)
 
     def value_and_gradient(x):
         def pool(x):
-            return jaxpool.roi_max_pool(x, boxes, 2, batch_indices=which, ties=ties)
+            return jaxpool.roi_max_pool(x, boxes, 2, batch_indices=batch_indices, ties=ties)
 
         y, pullback = jax.vjp(pool, x)
         return y, pullback(y), jax.jvp(pool, (x,), (x,))
@@ -277,7 +277,7 @@ def test_pixels_of_many_images_are_not_numbered_together(ties):
     for platform in ("cpu", "cuda"):
         text = (
             jax.jit(value_and_gradient)
-            .trace(images(*sizes))
+            .trace(image_types(*sizes))
             .lower(lowering_platforms=(platform,))
             .as_text()
         )

@@ -16,8 +16,12 @@ pytestmark = pytest.mark.usefixtures("strict")
 
 INF, NAN = np.inf, np.nan
 NAMES = sorted(name for name, pool in pools().items() if pool.takes("where", "window_shape"))
-NOTHING = {"max_pool": -INF, "min_pool": INF, "logsumexp_pool": -INF}  # other pools give 0
-ALONE = {"count_include_pad": False}
+EMPTY_WINDOW_VALUES = {
+    "max_pool": -INF,
+    "min_pool": INF,
+    "logsumexp_pool": -INF,
+}  # other pools give 0
+COUNT_OPTIONS = {"count_include_pad": False}
 RNG = np.random.default_rng(3)
 SHAPE = (2, 5, 6, 3)
 MASKS = {
@@ -32,7 +36,7 @@ def pooled(name, x, mask, window=(2, 3), strides=(1, 2), padding="SAME", **optio
     """The value, and the cotangent of x for a cotangent of ones."""
     pool = pools()[name]
     arguments = {"window_shape": window, "strides": strides, "padding": padding, **options}
-    arguments |= ALONE if pool.takes("count_include_pad") and not options else {}
+    arguments |= COUNT_OPTIONS if pool.takes("count_include_pad") and not options else {}
 
     @jax.jit
     def both(x, mask):
@@ -43,7 +47,7 @@ def pooled(name, x, mask, window=(2, 3), strides=(1, 2), padding="SAME", **optio
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_nothing_that_is_left_out_is_seen(name):
+def test_masked_elements_do_not_affect_results(name):
     """Masked elements do not change a bit of value and gradient, and their cotangent is 0."""
     mask = MASKS["sequences"]
     x = RNG.standard_normal(SHAPE).astype(np.float32)
@@ -54,7 +58,7 @@ def test_nothing_that_is_left_out_is_seen(name):
         for each, other in zip(got, want, strict=True):
             np.testing.assert_array_equal(each, other)
     y, dx = want
-    np.testing.assert_array_equal(y[1], np.full(y[1].shape, NOTHING.get(name, 0)))
+    np.testing.assert_array_equal(y[1], np.full(y[1].shape, EMPTY_WINDOW_VALUES.get(name, 0)))
     np.testing.assert_array_equal(np.asarray(dx)[~np.broadcast_to(mask, SHAPE)], 0)
     assert np.abs(dx[0]).max() > 0
 
@@ -62,7 +66,7 @@ def test_nothing_that_is_left_out_is_seen(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("which", MASKS)
 @pytest.mark.parametrize("name", NAMES)
-def test_every_mask_is_that_of_the_loops(name, which):
+def test_masks_match_the_oracle(name, which):
     pool = pools()[name]
     for dtype in (np.float32, jnp.bfloat16, np.int8):
         for window, strides in (((2, 3), (1, 2)), ((2, 2), (2, 2)), ((5, 6), (1, 1))):
@@ -80,7 +84,7 @@ def test_every_mask_is_that_of_the_loops(name, which):
 
 @pytest.mark.parametrize("window", [(1, 4), (3, 30), (9, 9)], ids=["taps", "long", "whole"])
 @pytest.mark.parametrize("ties", first(1, ["first", "last", "split"]))
-def test_where_all_that_counts_is_minus_infinity_it_gets_the_cotangent(ties, window):
+def test_unmasked_infinities_get_the_cotangent(ties, window):
     """Masked elements are never selected, even if every other element equals their replacement, -inf."""
     width = 9 if window == (9, 9) else 40
     x, mask = np.full((1, 9, width, 1), -INF, np.float32), np.zeros((1, 9, width, 1), bool)
@@ -89,10 +93,10 @@ def test_where_all_that_counts_is_minus_infinity_it_gets_the_cotangent(ties, win
         y, dx = pooled(
             name, np.where(mask, sign * x, NAN), mask, window, window, "VALID", ties=ties
         )
-        some = jaxpool.max_pool(mask, window, window)
+        has_unmasked = jaxpool.max_pool(mask, window, window)
         assert (y == -sign * INF).all()
         assert not np.asarray(dx)[~mask].any()
-        np.testing.assert_allclose(dx.sum(), some.sum())
+        np.testing.assert_allclose(dx.sum(), has_unmasked.sum())
         if ties != "split":
             rows = {"first": (2, 5), "last": (3, 7)}[ties]
             assert dx[0, rows[0], rows[1], 0] == 1
@@ -100,7 +104,7 @@ def test_where_all_that_counts_is_minus_infinity_it_gets_the_cotangent(ties, win
             np.testing.assert_allclose(dx[0, 2:4, 5:8, 0], 1 / 6)
 
 
-def test_an_average_counts_what_is_left_out_as_it_counts_padding():
+def test_average_counts_masked_elements_like_padding():
     x = jnp.array([2.0, 4.0, 6.0, NAN])[:, None]
     pool = functools.partial(jaxpool.avg_pool, x, (2,), (2,), where=x[:, :1] == x[:, :1])
     np.testing.assert_array_equal(pool()[:, 0], [3, 3])
@@ -109,13 +113,15 @@ def test_an_average_counts_what_is_left_out_as_it_counts_padding():
 
 
 @pytest.mark.parametrize("op", [LogSumExpPool, SoftmaxPool])
-def test_windows_of_nothing_need_no_scaled_evaluation(op, monkeypatch):
+def test_fully_masked_windows_use_direct_evaluation(op, monkeypatch):
     """Padded sequences have fully masked windows, and the scaled evaluation takes ten times as long."""
     name = {LogSumExpPool: "logsumexp_pool", SoftmaxPool: "softmax_pool"}[op]
-    ways = ("scaled_y", "scaled_linear", "scaled_transpose")
-    for way in ways:  # NaN marks results of the scaled evaluation
-        own = getattr(op, way)
-        monkeypatch.setattr(op, way, lambda self, *xs, own=own: _nan(own(self, *xs)))
+    scaled_methods = ("scaled_y", "scaled_linear", "scaled_transpose")
+    for method in scaled_methods:  # NaN marks results of the scaled evaluation
+        original = getattr(op, method)
+        monkeypatch.setattr(
+            op, method, lambda self, *xs, original=original: _nans_like(original(self, *xs))
+        )
     x = RNG.standard_normal((2, 7, 4)).astype(np.float32)  # a shape that no other test has traced
     mask = np.arange(7)[:, None] < np.array([4, 0])[:, None, None]
     pool = functools.partial(getattr(jaxpool, name), window_shape=(2,), where=mask)
@@ -125,31 +131,31 @@ def test_windows_of_nothing_need_no_scaled_evaluation(op, monkeypatch):
         assert not np.isnan(result).any()
 
 
-def _nan(found):
-    return jax.tree.map(lambda each: each * NAN, found)
+def _nans_like(tree):
+    return jax.tree.map(lambda each: each * NAN, tree)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["logsumexp_pool", "softmax_pool"])
-def test_second_derivatives_of_a_soft_pool_beside_what_is_left_out(name, x64):
+def test_soft_pool_second_derivatives_with_masked_nan(name, x64):
     mask = jnp.array([True, False, True, True, False, False])[:, None]
 
-    def loss(x, heat):
+    def loss(x, temperature):
         x = jnp.where(mask, x, NAN)
-        y = getattr(jaxpool, name)(x, (2,), where=mask, temperature=heat)
+        y = getattr(jaxpool, name)(x, (2,), where=mask, temperature=temperature)
         return (jnp.where(jnp.isinf(y), 0, y) ** 2).sum()
 
     x = jnp.array([0.3, 0, -1.2, 0.7, 0, 0])[:, None]
     for scale in (1.0, 1e3):
         for at in (0, 1):
             args = (scale * x, jnp.array([0.5]))
-            twice = jax.jit(jax.hessian(loss, at))(*args)
+            hessian = jax.jit(jax.hessian(loss, at))(*args)
             reverse = jax.jit(jax.jacrev(jax.jacrev(loss, at), at))(*args)
-            assert np.isfinite(twice).all()
-            np.testing.assert_allclose(twice, reverse, rtol=1e-6, atol=1e-9)
+            assert np.isfinite(hessian).all()
+            np.testing.assert_allclose(hessian, reverse, rtol=1e-6, atol=1e-9)
 
 
-def test_a_type_without_infinity_leaves_out_what_it_should():
+def test_mask_in_a_dtype_without_infinity():
     x = jnp.array([-384.0, 448.0, 1.0, 2.0]).astype(jnp.float8_e4m3fn)[:, None]
     mask = jnp.array([True, False, False, False])[:, None]
     pool = functools.partial(jaxpool.logsumexp_pool, window_shape=(2,), strides=(2,), where=mask)
@@ -158,7 +164,7 @@ def test_a_type_without_infinity_leaves_out_what_it_should():
     np.testing.assert_array_equal(y.astype(np.float32)[:, 0], [-384, -448])
 
 
-def test_a_mask_of_its_own_for_each_example():
+def test_vmap_over_masks():
     x = RNG.standard_normal(SHAPE).astype(np.float32)
     mask = MASKS["every element"]
     for name in ("max_pool", "median_pool", "avg_pool"):
@@ -168,7 +174,7 @@ def test_a_mask_of_its_own_for_each_example():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_mask_may_be_sharded_where_x_is_not(name):
+def test_sharded_mask_with_unsharded_x(name):
     explicit = jax.sharding.AbstractMesh((2,), ("a",), axis_types=(jax.sharding.AxisType.Explicit,))
     spec = jax.sharding.NamedSharding(explicit, jax.sharding.PartitionSpec("a"))
     x = jax.ShapeDtypeStruct(SHAPE, np.float32)
@@ -178,7 +184,7 @@ def test_a_mask_may_be_sharded_where_x_is_not(name):
     assert (y.shape, dx.shape) == ((2, 5, 3, 3), SHAPE)
 
 
-def test_a_mask_that_all_channels_share_is_kept_once():
+def test_residual_of_a_broadcast_mask_has_one_channel():
     """The residual is one index per output and one bool per position."""
 
     def loss(x, mask):

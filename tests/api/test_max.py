@@ -60,7 +60,7 @@ def test_ties(ties, got, autodiff):
 
 
 @pytest.mark.parametrize("autodiff", MODES)
-def test_ties_are_row_major_in_the_order_of_axes(autodiff):
+def test_ties_are_row_major_in_axes_order(autodiff):
     """The first of two tied corners depends on the order of the axes."""
     x = jnp.array([[0.0, 1.0], [1.0, 0.0]])
     by_rows = functools.partial(jaxpool.max_pool, window_shape=(2, 2), autodiff=autodiff)
@@ -74,7 +74,7 @@ def test_ties_are_row_major_in_the_order_of_axes(autodiff):
         np.testing.assert_array_equal(jax.grad(lambda x, pool=pool: pool(x).sum())(x), chosen)
 
 
-def test_window_shape_belongs_to_axes():
+def test_window_shape_follows_axes_order():
     x = jnp.arange(12.0).reshape(3, 4)
     assert jaxpool.max_pool(x, (3, 2), axes=(0, 1)).tolist() == [[9, 10, 11]]
     assert jaxpool.max_pool(x, (2, 3), axes=(1, 0)).tolist() == [[9, 10, 11]]
@@ -96,7 +96,7 @@ def test_window_shape_belongs_to_axes():
         ((0.0, -0.0, -1), "last", 1),
     ],
 )
-def test_the_chosen_element(x, ties, chosen, autodiff):
+def test_selected_element(x, ties, chosen, autodiff):
     options = {"ties": ties, "autodiff": autodiff}
     assert gradient(row(*x), (3,), **options) == np.eye(3)[chosen].tolist()
     pool = functools.partial(jaxpool.min_pool, window_shape=(3,), **options)
@@ -104,7 +104,7 @@ def test_the_chosen_element(x, ties, chosen, autodiff):
     assert of_min.ravel().tolist() == np.eye(3)[chosen].tolist()
 
 
-def test_nan_and_zeros_share_a_split():
+def test_split_ties_of_nan_zeros_and_infinities():
     assert gradient(row(nan, 5, nan), (3,), ties="split") == [0.5, 0, 0.5]
     assert gradient(row(0.0, -0.0, -1), (3,), ties="split") == [0.5, 0.5, 0]
     assert gradient(row(-inf, -inf, -inf, -inf), (4,), ties="split") == [0.25] * 4
@@ -113,7 +113,7 @@ def test_nan_and_zeros_share_a_split():
 @pytest.mark.parametrize("autodiff", MODES)
 @pytest.mark.parametrize("ties", ["first", "last", "split"])
 @pytest.mark.parametrize("padding", [1, ((2, 0),), "SAME"])
-def test_padding_never_gets_a_share(padding, ties, autodiff):
+def test_padding_gets_no_cotangent(padding, ties, autodiff):
     for value in (-inf, 0.0, nan):
         x = row(*[value] * 3)
         options = {"padding": padding, "ties": ties, "autodiff": autodiff}
@@ -122,7 +122,7 @@ def test_padding_never_gets_a_share(padding, ties, autodiff):
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.bool_])
-def test_padding_never_gets_chosen_among_integers(dtype):
+def test_integer_padding_is_never_selected(dtype):
     least = False if dtype == np.bool_ else np.iinfo(dtype).min
     greatest = True if dtype == np.bool_ else np.iinfo(dtype).max
     x = np.full((2, 1), least, dtype)
@@ -131,12 +131,12 @@ def test_padding_never_gets_chosen_among_integers(dtype):
     assert jaxpool.min_pool(x, (2,), padding=1).tolist() == x[:1].tolist() * 3
 
 
-def test_elements_that_no_window_covers_get_zero():
+def test_uncovered_elements_get_zero_gradient():
     assert gradient(row(1, 2, 9, 4, 3, 9, 9), (2,), (3,)) == [0, 1, 0, 1, 0, 0, 0]
 
 
 @pytest.mark.parametrize("ties", ["first", "last", "split"])
-def test_shares_add_up_to_the_cotangent(ties):
+def test_shares_sum_to_the_cotangent(ties):
     rng = np.random.default_rng(0)
     x = jnp.asarray(rng.integers(0, 2, (3, 8, 8, 2)).astype(np.float32))
     dy = rng.integers(1, 9, (3, 4, 4, 2)).astype(np.float32)
@@ -147,7 +147,7 @@ def test_shares_add_up_to_the_cotangent(ties):
     assert not dx[np.asarray(x).reshape(dx.shape) < np.asarray(y)[:, :, None, :, None]].any()
 
 
-def test_a_min_pool_is_a_max_pool_turned_round():
+def test_min_pool_is_negated_max_pool_of_negated_input():
     rng = np.random.default_rng(1)
     x = jnp.asarray(rng.integers(-3, 4, (2, 9, 7, 2)).astype(np.float32))
     options = {"window_shape": (3, 2), "strides": (2, 1), "padding": "SAME", "ties": "last"}
@@ -160,14 +160,14 @@ def test_a_min_pool_is_a_max_pool_turned_round():
     np.testing.assert_array_equal(dx, jax.vjp(largest, -x)[1](dy)[0])
 
 
-def test_a_window_of_one_is_the_identity():
+def test_window_of_one_is_the_identity():
     x = row(3, nan, -inf, 0)
     np.testing.assert_array_equal(jaxpool.max_pool(x, (1,)), x)
     assert gradient(x, (1,), weights=[1, 2, 3, 4]) == [1, 2, 3, 4]
     assert gradient(x, (1,), (2,), weights=[1, 2]) == [1, 0, 2, 0]
 
 
-def test_numpy_and_jax_arrays_are_taken_alike():
+def test_numpy_arrays_and_list_arguments_are_accepted():
     x = np.arange(8, dtype=np.float32)[:, None]
     y = jaxpool.max_pool(x, [2], [2])
     assert isinstance(y, jax.Array)
@@ -189,21 +189,21 @@ def test_equal_calls_are_traced_once():
 
 @pytest.mark.parametrize("autodiff", ["vjp", "jvp"])
 @pytest.mark.parametrize("ties", ["first", "last", "split"])
-def test_a_window_of_the_whole_input_keeps_explicit_shardings(ties, autodiff):
+def test_full_window_preserves_explicit_sharding(ties, autodiff):
     mesh = jax.make_mesh((1,), ("b",), (jax.sharding.AxisType.Explicit,), devices=jax.devices()[:1])
     with jax.set_mesh(mesh):
         spec = jax.sharding.PartitionSpec("b", None, None, None)
         x = np.random.default_rng(0).integers(0, 9, (2, 6, 6, 4)).astype(np.float32)
-        placed = jax.device_put(x, jax.NamedSharding(mesh, spec))
+        sharded_x = jax.device_put(x, jax.NamedSharding(mesh, spec))
         grad = jax.grad(lambda x: jaxpool.max_pool(x, (6, 6), ties=ties, autodiff=autodiff).sum())(
-            placed
+            sharded_x
         )
         assert jax.typeof(grad).sharding.spec == spec
     assert (np.asarray(grad).sum((1, 2)) == 1).all()
     assert (np.asarray(grad)[x < x.max((1, 2), keepdims=True)] == 0).all()
 
 
-def test_gradient_inside_a_shard_map_over_some_axes_of_a_mesh():
+def test_gradient_in_partially_manual_shard_map():
     kinds = (jax.sharding.AxisType.Auto,) * 2
     mesh = jax.make_mesh((1, 1), ("b", "c"), kinds, devices=jax.devices()[:1])
     x = jnp.asarray(np.random.default_rng(0).standard_normal((2, 8, 8, 3)), jnp.float32)

@@ -14,14 +14,14 @@ from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 X = np.zeros((1, 4, 4, 1), np.float32)
 
 
-def said(call, *args, **kwargs):
+def error_message(call, *args, **kwargs):
     """Message of the error that a call raises."""
     with pytest.raises((TypeError, ValueError)) as caught:
         call(*args, **kwargs)
     return str(caught.value)
 
 
-def test_the_reason_is_raised_once_and_without_a_trail():
+def test_argument_error_is_raised_without_context():
     with (
         pytest.raises(
             TypeError, match=r"^jaxpool.f: `a` must be b; got a='c' \(d=1, e=2\). Do g.$"
@@ -40,47 +40,49 @@ def test_the_reason_is_raised_once_and_without_a_trail():
 
 
 @pytest.mark.parametrize("transform", [jax.jit, jax.grad])
-def test_under_a_transformation_the_message_is_the_same(transform):
-    message = said(transform(lambda x: jaxpool.max_pool(x, (2, 2), (0, 1)).sum()), X)
+def test_message_under_transformations(transform):
+    message = error_message(transform(lambda x: jaxpool.max_pool(x, (2, 2), (0, 1)).sum()), X)
     assert message.startswith(
         "jaxpool.max_pool: `strides` must be an int or 2 ints of at least 1, one per pooled axis; "
         "got strides=(0, 1) (x.shape=(1, 4, 4, 1), window_shape=(2, 2)). Pass a tuple such as (2, 2)."
     )
 
 
-def test_a_long_value_is_shown_in_part():
-    message = said(jaxpool.max_pool, [[0.0] * 5000] * 4, (2, 2))
+def test_long_value_is_truncated():
+    message = error_message(jaxpool.max_pool, [[0.0] * 5000] * 4, (2, 2))
     assert len(message) < 400
     assert message.startswith("jaxpool.max_pool: `x` must be an array; got x=[[0.0, 0.0, ")
     assert message.endswith("… (window_shape=(2, 2)). Pass jnp.asarray(x).")
 
 
-def test_a_value_whose_repr_fails_is_named_by_its_type():
+def test_value_with_failing_repr_is_shown_by_type():
     class Silent:
         def __repr__(self):
             raise RuntimeError("no")
 
     with pytest.raises(TypeError, match=r"; got a=<Silent>\. Do\.$"), name_function_in_errors("f"):
         raise ArgumentError("a", "b", Silent(), "Do.", TypeError)
-    assert "; got window_shape=<int> (x" in said(jaxpool.max_pool, X, 10**5000, axes=(1, 2))
+    assert "; got window_shape=<int> (x" in error_message(
+        jaxpool.max_pool, X, 10**5000, axes=(1, 2)
+    )
 
 
-def test_a_value_is_shown_once():
-    message = said(jaxpool.max_pool, X, (2, 2), jnp.ones(2))
+def test_value_is_shown_once():
+    message = error_message(jaxpool.max_pool, X, (2, 2), jnp.ones(2))
     assert message.count("strides=") == message.count("window_shape=") == 1
 
 
-def test_functions_of_public_modules_are_named_with_them():
+def test_message_includes_the_public_module():
     def pool(x):
         return x
 
     pool.__module__ = "jaxpool.sharded._pool"
-    assert said(public(pool), X, stride=2) == (
+    assert error_message(public(pool), X, stride=2) == (
         "jaxpool.sharded.pool: there is no argument `stride`. It takes x."
     )
 
 
-def test_a_type_error_from_inside_is_left_as_it_is():
+def test_type_error_of_user_function_is_unchanged():
     def fails(*args):
         raise TypeError("mine")
 
@@ -89,16 +91,16 @@ def test_a_type_error_from_inside_is_left_as_it_is():
 
 
 @pytest.mark.parametrize("name", ["max_pool", "max_pool_with_argmax", "cummax", "maximum"])
-def test_forward_mode_through_the_default_names_the_argument_that_allows_it(name):
+def test_forward_mode_error_names_autodiff(name):
     args = {"cummax": (1,), "maximum": (X,)}.get(name, ((2, 2),))
 
-    def tangent(**how):
+    def tangent(**options):
         def pool(x):
-            return jax.tree.leaves(getattr(jaxpool, name)(x, *args, **how))[0]
+            return jax.tree.leaves(getattr(jaxpool, name)(x, *args, **options))[0]
 
         return jax.jvp(pool, (X,), (X,))
 
-    message = said(tangent)
+    message = error_message(tangent)
     assert message.startswith(f"jaxpool.{name}: `autodiff` must be 'jvp' for forward-mode")
     assert message.endswith('. Pass autodiff="jvp".')
     tangent(autodiff="jvp")
@@ -113,14 +115,14 @@ def test_static_arguments():
 
 
 @pytest.mark.parametrize("ints", [np.array, list, tuple])
-def test_sizes_in_an_array_of_numpy(ints):
+def test_sizes_as_numpy_array_list_or_tuple(ints):
     y = jaxpool.max_pool(X, ints([2, 2]), ints([2, 2]), ints([0, 0]), axes=ints([1, 2]))
     assert y.shape == (1, 2, 2, 1)
     assert jaxpool.adaptive_avg_pool(X, ints([2, 2])).shape == (1, 2, 2, 1)
     assert jaxpool.spatial_pyramid_pool(X, ints([1, 2])).shape == (1, 5)
 
 
-def test_starts_of_episodes_from_ids():
+def test_reset_mask_from_episode_ids():
     ids = np.array([0, 0, 1, 1])
     starts = jnp.diff(ids, prepend=ids[:1] - 1) != 0
     np.testing.assert_array_equal(starts, [True, False, True, False])
@@ -154,21 +156,21 @@ class EagerTensor:
         ("roi_align: `boxes` must be an array", lambda x: jaxpool.roi_align(X, x, 2)),
     ],
 )
-def test_tensors_of_tensorflow(start, call):
+def test_tensorflow_tensor_message(start, call):
     argument = start.split("`")[1]
-    message = said(call, EagerTensor())
+    message = error_message(call, EagerTensor())
     assert message.startswith(f"jaxpool.{start}; got {argument} of type tensorflow.EagerTensor")
     assert message.endswith(f" Pass jnp.asarray({argument}.numpy()).")
 
 
-def test_tensors_of_pytorch():
+def test_pytorch_tensor_message():
     torch = pytest.importorskip("torch")
     x = torch.ones(1, 4, 4, 1)
-    assert said(jaxpool.max_pool, x, (2, 2)) == (
+    assert error_message(jaxpool.max_pool, x, (2, 2)) == (
         "jaxpool.max_pool: `x` must be an array; got x of type torch.Tensor (window_shape=(2, 2)). "
         "Pass jnp.asarray(x.numpy())."
     )
     assert jaxpool.max_pool(jnp.asarray(x.numpy()), (2, 2)).shape == (1, 3, 3, 1)
-    assert said(jaxpool.max_pool, x.requires_grad_(), (2, 2)).endswith(
+    assert error_message(jaxpool.max_pool, x.requires_grad_(), (2, 2)).endswith(
         " Pass jnp.asarray(x.detach().numpy())."
     )

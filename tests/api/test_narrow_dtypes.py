@@ -9,8 +9,8 @@ from jax import numpy as jnp
 import jaxpool
 from jaxpool.testing import pools
 
-QUICK = ("int4",)
-OTHERS = (
+QUICK_DTYPES = ("int4",)
+SLOW_DTYPES = (
     "int2",
     "uint2",
     "uint4",
@@ -25,22 +25,22 @@ OTHERS = (
     "float8_e8m0fnu",
     "complex64",
 )
-LEAST, MOST = {"int2": -2, "int4": -8}, {"int2": 2, "uint2": 4, "int4": 8, "uint4": 16}
+MIN_VALUES, NUM_VALUES = {"int2": -2, "int4": -8}, {"int2": 2, "uint2": 4, "int4": 8, "uint4": 16}
 
 
-def draw(dtype, shape):
+def random_integers(dtype, shape):
     """Random integers that a dtype holds, from 0 to 3 for floats."""
     rng = np.random.default_rng(0)
-    values = rng.integers(LEAST.get(dtype, 0), MOST.get(dtype, 4), shape)
+    values = rng.integers(MIN_VALUES.get(dtype, 0), NUM_VALUES.get(dtype, 4), shape)
     return values.astype(np.int8).astype(getattr(ml_dtypes, dtype, dtype))
 
 
 @pytest.mark.parametrize(
-    "dtype", [*QUICK, *[pytest.param(each, marks=pytest.mark.slow) for each in OTHERS]]
+    "dtype", [*QUICK_DTYPES, *[pytest.param(each, marks=pytest.mark.slow) for each in SLOW_DTYPES]]
 )
 @pytest.mark.parametrize("name", pools())
-def test_values_are_right_or_refused(name, dtype):
-    pool, x = pools()[name], draw(dtype, (2, 4, 6, 4))
+def test_values_match_the_oracle_or_complex_raises(name, dtype):
+    pool, x = pools()[name], random_integers(dtype, (2, 4, 6, 4))
     arguments = pool.given(x)
     if dtype == "complex64":
         with pytest.raises(TypeError, match=f"jaxpool.{name}: "):
@@ -55,14 +55,14 @@ def test_values_are_right_or_refused(name, dtype):
     if jnp.issubdtype(dtype, jnp.floating) and not pool.marks:
         operands = {name: jax.tree.map(jnp.asarray, arguments[name]) for name in pool.operands}
         y, pullback = jax.vjp(
-            lambda some: jax.tree.leaves(pool.run({**arguments, **some}))[0], operands
+            lambda floats: jax.tree.leaves(pool.run({**arguments, **floats}))[0], operands
         )
         jax.block_until_ready(pullback(jnp.ones_like(y)))
 
 
 @pytest.mark.parametrize("dtype", ["int2", "uint2", "int4", "uint4"])
-def test_the_k_largest_of_few_bits(dtype):
-    x = draw(dtype, (3, 40))
+def test_k_max_pool_of_2_and_4_bit_integers(dtype):
+    x = random_integers(dtype, (3, 40))
     y = jaxpool.k_max_pool(jnp.asarray(x), 5, axis=1)
     wanted = jaxpool.k_max_pool(jnp.asarray(x.astype(np.int8)), 5, axis=1)
     assert y.dtype == dtype

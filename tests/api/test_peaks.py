@@ -9,10 +9,10 @@ import jaxpool
 from jaxpool.testing import draw_values, oracle
 
 nan, inf = np.nan, np.inf
-RULES = ("first", "last", "all")
+TIE_RULES = ("first", "last", "all")
 
 
-def marked(values, ties, window=3, name="local_maxima"):
+def peak_indices(values, ties, window=3, name="local_maxima"):
     x = np.asarray(values, np.float32)
     return np.flatnonzero(getattr(jaxpool, name)(x, window, axes=(0,), ties=ties)).tolist()
 
@@ -30,20 +30,20 @@ def marked(values, ties, window=3, name="local_maxima"):
         ([7], [0], [0], [0]),
     ],
 )
-def test_by_hand(values, first, last, every):
-    for ties, want in zip(RULES, (first, last, every), strict=True):
-        assert marked(values, ties) == want
-        assert marked(np.negative(values), ties, name="local_minima") == want
+def test_worked_examples(values, first, last, every):
+    for ties, want in zip(TIE_RULES, (first, last, every), strict=True):
+        assert peak_indices(values, ties) == want
+        assert peak_indices(np.negative(values), ties, name="local_minima") == want
 
 
-def test_a_window_of_an_even_size_reaches_further_towards_the_end():
-    assert marked([3, 2, 1, 5, 4], "first", 2) == [0, 1, 3, 4]
-    assert marked([3, 2, 1, 5, 4], "first", 4) == [0, 3]
+def test_even_window_has_its_extra_element_at_the_end():
+    assert peak_indices([3, 2, 1, 5, 4], "first", 2) == [0, 1, 3, 4]
+    assert peak_indices([3, 2, 1, 5, 4], "first", 4) == [0, 3]
 
 
-@pytest.mark.parametrize("ties", RULES)
+@pytest.mark.parametrize("ties", TIE_RULES)
 @pytest.mark.parametrize("name", ["local_maxima", "local_minima"])
-def test_drawn_arrays(name, ties):
+def test_random_arrays_match_the_oracle(name, ties):
     rng = np.random.default_rng(5)
     for values, window in (("ties", (3, 3)), ("special", (2, 3)), ("lowest", (5, 1))):
         x = draw_values(rng, (2, 5, 6, 2), np.float32, values, greatest=name == "local_minima")
@@ -51,13 +51,13 @@ def test_drawn_arrays(name, ties):
         np.testing.assert_array_equal(getattr(jaxpool, name)(x, window, ties=ties), want)
 
 
-def test_all_are_what_their_max_pool_leaves_as_they_are():
+def test_all_local_maxima_equal_their_max_pool():
     x = np.random.default_rng(0).integers(0, 9, (1, 8, 8, 3)).astype(np.int8)
     marks = jaxpool.local_maxima(x, (3, 3), ties="all")
     np.testing.assert_array_equal(marks, x == jaxpool.max_pool(x, (3, 3), padding="SAME"))
 
 
-def test_marks_have_no_gradient_and_heights_have_theirs():
+def test_gradient_of_masked_peak_heights():
     x = jnp.array([0.0, 2.0, 1.0, 3.0])
 
     def height(x):
@@ -67,7 +67,7 @@ def test_marks_have_no_gradient_and_heights_have_theirs():
     np.testing.assert_array_equal(jax.jvp(height, (x,), (jnp.ones(4),))[1], 2)
 
 
-def test_equal_neighbours_with_different_windows_are_both_marked_in_the_order_of_axes():
+def test_tied_neighbors_are_marked_by_axes_order():
     x = np.array([[0, 0, 1], [1, 1, 0], [0, 0, 0]], np.float32)
     for axes, want in (((0, 1), [[0, 2], [1, 0]]), ((1, 0), [[1, 0]])):
         marks = jaxpool.local_maxima(x, (3, 3), axes=axes)

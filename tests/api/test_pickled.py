@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec
 
 import jaxpool
 
-FOUND = []
+REPORTED = []
 X = jnp.asarray([[1.0, 3.0], [2.0, 5.0], [4.0, 0.0], [4.0, 7.0]])
 
 
@@ -51,12 +51,12 @@ class Model:
         return self.scale * lax_pool(x)
 
 
-def note(reduction):
-    FOUND.append(reduction)
+def record_reduction(reduction):
+    REPORTED.append(reduction)
 
 
 PAIRS = functools.partial(jaxpool.max_pool, window_shape=(2,), strides=(2,), axes=(0,))
-MADE = {
+WRAPPED_FUNCTIONS = {
     "accelerate": lambda: jaxpool.accelerate(lax_pool),
     "accelerate a partial": lambda: jaxpool.accelerate(functools.partial(lax_pool)),
     "accelerate an object": lambda: jaxpool.accelerate(Model()),
@@ -70,48 +70,50 @@ MADE = {
     "a decorated sharded function": lambda: decorated_sharded,
     "both": lambda: jaxpool.sharded(jaxpool.accelerate(lax_pool), spec=PartitionSpec("rows")),
 }
-WAYS = {
+COPY_METHODS = {
     "pickle": lambda made: pickle.loads(pickle.dumps(made)),
     "copy": copy.copy,
     "deepcopy": copy.deepcopy,
 }
 
 
-def total(made):
-    return lambda x: (made(x) ** 2).sum()
+def sum_of_squares(fn):
+    return lambda x: (fn(x) ** 2).sum()
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", MADE)
-def test_the_copy_gives_the_same_numbers(name, way):
-    made = MADE[name]()
-    again = WAYS[way](made)
+@pytest.mark.parametrize("way", COPY_METHODS)
+@pytest.mark.parametrize("name", WRAPPED_FUNCTIONS)
+def test_copy_gives_equal_values_and_gradients(name, way):
+    fn = WRAPPED_FUNCTIONS[name]()
+    copied = COPY_METHODS[way](fn)
     mesh = jax.make_mesh((1,), ("rows",), (jax.sharding.AxisType.Auto,))
     with jax.set_mesh(mesh) if "sharded" in name or name == "both" else contextlib.nullcontext():
-        np.testing.assert_array_equal(made(X), again(X))
-        np.testing.assert_array_equal(jax.grad(total(made))(X), jax.grad(total(again))(X))
+        np.testing.assert_array_equal(fn(X), copied(X))
+        np.testing.assert_array_equal(
+            jax.grad(sum_of_squares(fn))(X), jax.grad(sum_of_squares(copied))(X)
+        )
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_the_copy_is_accelerated_and_reports(way):
-    again = WAYS[way](jaxpool.accelerate(lax_pool, report=note))
-    FOUND.clear()
-    again(X)
-    assert [reduction.taken_over for reduction in FOUND] == [True]
+@pytest.mark.parametrize("way", COPY_METHODS)
+def test_copy_is_accelerated_and_reports(way):
+    copied = COPY_METHODS[way](jaxpool.accelerate(lax_pool, report=record_reduction))
+    REPORTED.clear()
+    copied(X)
+    assert [reduction.taken_over for reduction in REPORTED] == [True]
 
 
-def test_a_jitted_function_keeps_its_stages():
-    again = copy.copy(jaxpool.accelerate(jax.jit(lax_pool)))
-    assert again.eval_shape(X).shape == again.lower(X).out_info.shape == (2, 2)
+def test_copy_of_jitted_function_has_jit_stages():
+    copied = copy.copy(jaxpool.accelerate(jax.jit(lax_pool)))
+    assert copied.eval_shape(X).shape == copied.lower(X).out_info.shape == (2, 2)
 
 
-def test_a_decorated_function_is_pickled_by_its_name():
+def test_decorated_function_is_pickled_by_name():
     assert pickle.loads(pickle.dumps(decorated)) is decorated
     assert pickle.loads(pickle.dumps(decorated_sharded)) is decorated_sharded
     assert decorated.__name__ == "decorated"
     assert Model.method.__doc__ == "A method."
 
 
-def test_what_cannot_be_pickled_says_so():
+def test_unpicklable_function_raises():
     with pytest.raises((AttributeError, pickle.PicklingError)):
         pickle.dumps(jaxpool.accelerate(lambda x: x))

@@ -19,7 +19,7 @@ from tests.support.junk import RIGHT
 SAME = {"window_shape": (3, 3), "padding": "SAME"}
 X, BIG = (2, 8, 8, 3), (4, 64, 64, 32)
 POOLS = pools()
-KEPT = {  # calls whose residual is compared with the arrays that a pullback holds
+RESIDUAL_CASES = {  # calls whose residual is compared with the arrays that a pullback holds
     "max_pool": (functools.partial(jaxpool.max_pool, window_shape=(2, 2)), X),
     "max_pool, split": (functools.partial(jaxpool.max_pool, **SAME, ties="split"), BIG),
     "max over an axis": (lambda x: jaxpool.max(x, 1, ties="first"), X),
@@ -65,13 +65,13 @@ PASSES = [
 
 
 @pytest.mark.parametrize(("pool", "arguments", "platform", "way", "expected"), PASSES)
-def test_passes(pool, arguments, platform, way, expected):
+def test_axes_terms_and_primitives_of_passes(pool, arguments, platform, way, expected):
     (row,) = rows_of(functools.partial(pool, **arguments), BIG)
-    found = getattr(row.passes[platform], way)
-    assert [(each.axes, each.terms, each.how) for each in found] == expected
+    passes = getattr(row.passes[platform], way)
+    assert [(each.axes, each.terms, each.how) for each in passes] == expected
 
 
-def test_what_a_pass_writes():
+def test_arrays_written_by_a_pass():
     (row,) = rows_of(lambda x: jaxpool.max_pool(x, (13, 13), padding="SAME"), (8, 40, 40, 128))
     first, *_, last = row.passes["cpu"].forward
     shape = (8, 40, 49, 128)  # pieces of 4 elements, of which the next pass joins 4
@@ -91,18 +91,18 @@ def test_passes_in_loops_and_branches():
     assert reduced.where == "in a branch, or 2 passes in another branch"
 
 
-def test_passes_over_tables_of_positions_are_left_out():
+def test_passes_over_index_tables_are_omitted():
     boxes, images = jnp.ones((4, 4)), jnp.zeros(4, jnp.int32)
     (row,) = rows_of(lambda x: jaxpool.roi_max_pool(x, boxes, 2, batch_indices=images), BIG)
     for plan in row.passes.values():
         assert all(BIG[-1] in each.writes[0].shape for each in plan.value if each.writes)
 
 
-def test_what_is_kept_is_what_a_pullback_holds():
-    for name, (call, shape) in KEPT.items():
+def test_residual_bytes_match_the_pullback():
+    for name, (call, shape) in RESIDUAL_CASES.items():
         (row,) = rows_of(call, shape)
-        pull = jax.vjp(call, jnp.ones(shape))[1]
-        assert row.kept_bytes == sum(leaf.nbytes for leaf in jax.tree.leaves(pull)), name
+        pullback = jax.vjp(call, jnp.ones(shape))[1]
+        assert row.kept_bytes == sum(leaf.nbytes for leaf in jax.tree.leaves(pullback)), name
 
 
 def rows_of(function, *shapes):
@@ -121,7 +121,7 @@ def softened_elsewhere(x):
     return jaxpool.softmax_pool(x, (2, 2), (2, 2))
 
 
-def test_a_train_step_has_a_row_for_each_pool_and_its_line():
+def test_train_step_rows_and_source_lines():
     def loss(x):
         x = pooled(x)
         x = jax.checkpoint(lambda x: jnp.sin(jaxpool.avg_pool(x, (2, 2))))(x)
@@ -158,7 +158,7 @@ def test_a_train_step_has_a_row_for_each_pool_and_its_line():
     assert rows.kept_bytes == sum(row.kept_bytes for row in rows)
 
 
-def test_a_line_that_was_traced_before_is_not_taken_for_another():
+def test_source_lines_of_cached_traces():
     """`softmax_pool` is traced once per type, but each call reports its own line."""
 
     def both(x):
@@ -168,12 +168,12 @@ def test_a_line_that_was_traced_before_is_not_taken_for_another():
     assert [row.where.split("(")[1] for row in rows] == ["softened)", "softened_elsewhere)"]
 
 
-def test_arrays_of_other_shapes_are_other_rows():
+def test_one_row_per_input_shape():
     rows = rows_of(lambda x, y: (pooled(x), pooled(x), pooled(y)), (1, 8, 8, 2), (3, 8, 8, 2))
     assert [row.inputs[0].shape for row in rows] == [(1, 8, 8, 2), (3, 8, 8, 2)]
 
 
-def test_reductions_of_lax_that_became_ours():
+def test_accelerated_lax_reductions_have_rows():
     def loss(x):
         return lax.reduce_window(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID").sum()
 
@@ -183,42 +183,42 @@ def test_reductions_of_lax_that_became_ours():
     assert row.where.endswith(" (loss)")
 
 
-def test_a_pullback_alone():
+def test_plan_of_a_pullback():
     x = jnp.ones((9, 4))
-    y, pull = jax.vjp(lambda x: jaxpool.segment_max(x, jnp.zeros(9, int), 3, ties="first"), x)
-    (row,) = jaxpool.plan_of(pull)(y)
+    y, pullback = jax.vjp(lambda x: jaxpool.segment_max(x, jnp.zeros(9, int), 3, ties="first"), x)
+    (row,) = jaxpool.plan_of(pullback)(y)
     assert (row.runs, row.kept_bytes) == (("backward",), 4 * (9 + 12))
     assert row.passes["cpu"].forward == ()
     assert "gather" in [each.how for each in row.passes["cpu"].backward]
 
 
-def test_what_is_no_array_reaches_the_function_as_it_is():
+def test_non_array_arguments_pass_through():
     (row,) = jaxpool.plan_of(jaxpool.max_pool)(jnp.ones(X), (np.int64(2), 2), padding="SAME")
     assert row.window.window_shape == (2, 2)
     assert jaxpool.plan_of(lambda x, *, name: {name: x})(3.0, name="y") == ()
 
 
-def test_integers_keep_nothing():
+def test_integers_have_no_residual():
     (row,) = jaxpool.plan_of(pooled)(jnp.ones((1, 8, 8, 2), jnp.int32))
     assert (row.kept, row.kept_bytes, row.runs) == ((), 0, ("value",))
 
 
-def test_a_soft_pool_is_the_sums_that_it_is_made_of():
+def test_passes_of_soft_pools():
     """p = inf gives one maximum of 9 taps; a temperature per output row makes the pool go tap by tap."""
     x = jnp.ones((2, 12, 12, 4))
     (row,) = jaxpool.plan_of(softened)(x)
     assert [each.terms for each in row.passes["gpu"].forward if each.how == "slice"][:2] == [4, 4]
     (row,) = jaxpool.plan_of(jaxpool.lp_pool)(x, float("inf"), (3, 3))
     assert [each.terms for each in row.passes["gpu"].forward] == [9]
-    heat = jnp.arange(1.0, 11).reshape(10, 1, 1)
-    (row,) = jaxpool.plan_of(jaxpool.softmax_pool)(x, (3, 3), temperature=heat)
+    temperature = jnp.arange(1.0, 11).reshape(10, 1, 1)
+    (row,) = jaxpool.plan_of(jaxpool.softmax_pool)(x, (3, 3), temperature=temperature)
     assert any("in each of 8 loop steps" in each.where for each in row.passes["gpu"].forward)
 
 
 @pytest.mark.parametrize(
     "name", [n for n in RIGHT if n not in ("accelerate", "accelerated", "plan_of", "sharded")]
 )
-def test_every_function_tells_its_plan(name):
+def test_every_function_has_a_plan(name):
     function, arguments = getattr(jaxpool, name), RIGHT[name]
     args, rest = (arguments, {}) if isinstance(arguments, tuple) else ((), arguments)
     rows = jaxpool.plan_of(lambda: function(*args, **rest))()
@@ -233,7 +233,7 @@ def test_every_function_tells_its_plan(name):
 
 
 @pytest.mark.parametrize("kept_here", PLATFORMS)
-def test_text_of_what_another_platform_keeps(kept_here):
+def test_text_of_residuals_on_other_platforms(kept_here):
     """A maximum saves x if it is traced for a TPU, otherwise an index."""
     x = jax.ShapeDtypeStruct((8, 64, 64, 8), jnp.float32)
     index, whole = "uint8[8,32,32,8]", "float32[8,64,64,8]"
@@ -247,11 +247,11 @@ def test_text_of_what_another_platform_keeps(kept_here):
 
 def test_text():
     x = jax.ShapeDtypeStruct((8, 64, 64, 8), jnp.float32)
-    assert str(jaxpool.plan_of(jaxpool.avg_pool)(x, (3, 3), padding="SAME")) == TEXT
+    assert str(jaxpool.plan_of(jaxpool.avg_pool)(x, (3, 3), padding="SAME")) == EXPECTED_TEXT
     assert repr(jaxpool.plan_of(jnp.sin)(x)) == "no pool of jaxpool"
 
 
-TEXT = """\
+EXPECTED_TEXT = """\
 avg_pool of float32[8,64,64,8] to float32[8,64,64,8]
   window      (3, 3), padding ((1, 1), (1, 1)), axes (1, 2)
   keeps       nothing from forward to backward
@@ -263,14 +263,14 @@ avg_pool of float32[8,64,64,8] to float32[8,64,64,8]
     backward  reduce_window_sum of 9 elements along axes 1, 2 to float32[8,64,64,8]"""
 
 
-def test_text_is_short():
+def test_text_merges_equal_and_looped_passes():
     """Equal passes share a line, and so do many passes in a loop."""
     text = str(rows_of(softened, BIG))
     assert " passes in a loop" in text
     assert ", 2 times" in text
 
 
-def test_examples_of_every_vmap_are_counted():
+def test_examples_of_nested_vmaps_are_multiplied():
     def twice(pool):
         return jax.vmap(jax.vmap(lambda x: pool(x, (2,), axes=(0,))))
 

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.usefixtures("strict")
 
 inf, nan = np.inf, np.nan
 NAMES = ("lp_pool", "gem_pool")
-PLAIN, TILED = GEOMETRIES["overlapping"], GEOMETRIES["tiled, a tail"]
-PAIRS = {"window_shape": (2,)}
+OVERLAPPING, TILED = GEOMETRIES["overlapping"], GEOMETRIES["tiled, a tail"]
+PAIR_WINDOW = {"window_shape": (2,)}
 
 
 def slow(*values):
@@ -30,7 +30,7 @@ def numbers(shape, scale=2.0, seed=0):
 
 
 @functools.cache
-def lp_program(p, geometry):
+def jitted_lp(p, geometry):
     def of(x, dy):
         y, pullback = jax.vjp(lambda x: jaxpool.lp_pool(x, p, **dict(geometry)), x)
         return y, pullback(dy)[0]
@@ -39,7 +39,7 @@ def lp_program(p, geometry):
 
 
 @functools.cache
-def gem_program(geometry):
+def jitted_gem(geometry):
     def of(x, p, dy):
         y, pullback = jax.vjp(lambda x, p: jaxpool.gem_pool(x, p, **dict(geometry)), x, p)
         return y, *pullback(dy)
@@ -48,11 +48,11 @@ def gem_program(geometry):
 
 
 def lp(x, p, dy, **geometry):
-    return jax.device_get(lp_program(p, tuple(geometry.items()))(x, dy))
+    return jax.device_get(jitted_lp(p, tuple(geometry.items()))(x, dy))
 
 
 def gem(x, p, dy, **geometry):
-    return jax.device_get(gem_program(tuple(geometry.items()))(x, p, dy))
+    return jax.device_get(jitted_gem(tuple(geometry.items()))(x, p, dy))
 
 
 QUICK = {
@@ -71,7 +71,7 @@ CASES = [
 
 @pytest.mark.parametrize(("p", "geometry"), CASES)
 @pytest.mark.usefixtures("x64")
-def test_norm_and_its_gradient(p, geometry):
+def test_lp_pool_value_and_gradient(p, geometry):
     shape, geometry = GEOMETRIES[geometry]
     rng = np.random.default_rng(0)
     for x in (
@@ -93,7 +93,7 @@ def test_norm_and_its_gradient(p, geometry):
     ["tiled, a tail", *map(slow, ("overlapping", "dilated, channels first", "long"))],
 )
 @pytest.mark.usefixtures("x64")
-def test_mean_and_its_gradients(geometry):
+def test_gem_pool_value_and_gradients(geometry):
     shape, geometry = GEOMETRIES[geometry]
     for seed, (p, scale) in enumerate([(1, 2), (3.7, 2), (0.5, 1e100), (-1, 2), (60, 1e200)]):
         x = np.maximum(numbers(shape, scale, seed), -1.0)  # some elements are below eps
@@ -108,8 +108,8 @@ def test_mean_and_its_gradients(geometry):
 
 @pytest.mark.parametrize("each", ["channel", slow("output")])
 @pytest.mark.usefixtures("x64")
-def test_a_power_for_each_channel_or_each_output(each):
-    shape, geometry = PLAIN
+def test_power_per_channel_or_per_output(each):
+    shape, geometry = OVERLAPPING
     x = np.abs(numbers(shape)) + 0.1
     p = np.array([0.7, 3.0]) if each == "channel" else np.exp(numbers(shape, 0.5, seed=1))
     want, pullback = by_loops("gem_pool", x, p, **geometry)
@@ -123,7 +123,7 @@ def test_a_power_for_each_channel_or_each_output(each):
     np.testing.assert_allclose(dp, summed, rtol=1e-6, atol=1e-8)
 
 
-def test_a_number_and_an_array_give_the_same():
+def test_power_as_number_or_array():
     x = np.abs(numbers((3, 2))).astype(np.float32)
     want = jaxpool.gem_pool(x, 2.0, (3,))
     for p in (2, np.float64(2), np.int8(2), np.array(2), jnp.array([2, 2])):
@@ -143,16 +143,16 @@ def second_order(f, x, v):
 
 
 @pytest.mark.parametrize("p", [2, *map(slow, (1, 3, 0.5, 3.7, inf))])
-def test_a_sum_of_zero_has_gradient_zero_and_a_finite_second_derivative(p):
+def test_zero_sum_has_zero_gradient_and_finite_hessian(p):
     x = np.array([[0, 0, 0, 0, 3, -4]], np.float32).T
-    f = functools.partial(jaxpool.lp_pool, p=p, **PAIRS)
+    f = functools.partial(jaxpool.lp_pool, p=p, **PAIR_WINDOW)
     gradient, _, second = jax.jit(functools.partial(second_order, f))(x, np.ones_like(x))
     np.testing.assert_array_equal(gradient[:3], np.zeros((3, 1)))
     assert np.isfinite(second).all()
     assert np.abs(gradient[-1]) > 0
 
 
-def test_the_least_number_counts_from_above():
+def test_gradient_at_and_below_eps():
     """The gradient is halved at eps, and 0 below eps."""
     x = np.array([[0.25, 0.5, 1.0, -3.0]], np.float32).T
     dx = jax.grad(lambda x: jaxpool.gem_pool(x, 1, (1,), eps=0.5).sum())(x)
@@ -163,7 +163,7 @@ def test_the_least_number_counts_from_above():
 @pytest.mark.parametrize(
     ("p", "geometry"), [(50.0, "tiled, a tail"), slow(50.0, "overlapping"), slow(7, "long")]
 )
-def test_no_overflow_in_float32(p, geometry):
+def test_lp_pool_does_not_overflow_in_float32(p, geometry):
     shape, geometry = GEOMETRIES[geometry]
     rng = np.random.default_rng(3)
     for values in ([1e4, -1e4, 9e3], [1e-4, 2e-4], [1e37, 3e36, 0.0], [1e4, 1e-4]):
@@ -176,7 +176,7 @@ def test_no_overflow_in_float32(p, geometry):
 
 
 @pytest.mark.parametrize("geometry", ["tiled, a tail", slow("overlapping")])
-def test_no_overflow_of_means_in_float32(geometry):
+def test_gem_pool_does_not_overflow_in_float32(geometry):
     shape, geometry = GEOMETRIES[geometry]
     rng = np.random.default_rng(3)
     for values, p in [([1e4, 9e3], 80), ([1e4, 1e-4], -80), ([1e37, 3e36], 3), ([1e4, 1.0], 0.01)]:
@@ -217,8 +217,8 @@ SPECIAL = [
 def test_infinities_and_nan(values, norms, means):
     x, ones = np.array(values, np.float32)[:, None], np.ones((2, 1), np.float32)
     for (y, dx), results in [
-        (norms, lp(x, 2, ones, **PAIRS)),
-        (means, gem(x, np.float32(2), ones, **PAIRS)),
+        (norms, lp(x, 2, ones, **PAIR_WINDOW)),
+        (means, gem(x, np.float32(2), ones, **PAIR_WINDOW)),
     ]:
         np.testing.assert_allclose(results[0][:, 0], y, rtol=1e-6)
         np.testing.assert_allclose(results[1][:, 0], dx, rtol=1e-6, atol=1e-6)
@@ -227,8 +227,8 @@ def test_infinities_and_nan(values, norms, means):
 # Limits
 
 
-def test_an_infinite_power_is_the_largest_size():
-    shape, geometry = PLAIN
+def test_infinite_power_is_the_maximum_absolute_value():
+    shape, geometry = OVERLAPPING
     x = np.random.default_rng(5).integers(-2, 3, shape).astype(np.float32)
     want, pullback = jax.vjp(lambda x: jaxpool.max_pool(jnp.abs(x), **geometry), x)
     dy = numbers(want.shape).astype(np.float32)
@@ -239,7 +239,7 @@ def test_an_infinite_power_is_the_largest_size():
 
 
 @pytest.mark.usefixtures("x64")
-def test_a_mean_of_power_one_is_the_average():
+def test_gem_pool_of_power_one_is_the_average():
     shape, geometry = TILED
     x = numbers(shape)
     average = functools.partial(jaxpool.avg_pool, count_include_pad=False, **geometry)
@@ -257,8 +257,8 @@ def test_a_mean_of_power_one_is_the_average():
 @pytest.mark.parametrize(
     "dtype", [jnp.bfloat16, *map(slow, (np.float16, jnp.float8_e4m3fn, jnp.float8_e5m2))]
 )
-def test_narrow_floats_are_computed_in_float32_and_rounded_once(name, dtype):
-    f = functools.partial(getattr(jaxpool, name), p=3, **PAIRS)
+def test_narrow_floats_computed_in_float32(name, dtype):
+    f = functools.partial(getattr(jaxpool, name), p=3, **PAIR_WINDOW)
 
     @functools.partial(jax.jit, compiler_options=HASTY)
     def both(x, dy):
@@ -308,17 +308,17 @@ def test_derivatives_to_second_order(name, p):
     np.testing.assert_allclose(reverse @ along, hessian_along, rtol=1e-9, atol=1e-11)
 
 
-def test_what_is_kept_is_what_was_given_and_the_output():
+def test_residuals_are_inputs_and_output():
     x, p = np.ones((6, 2), np.float32), np.ones(2, np.float32)
-    for f, shapes in [
+    for f, want_shapes in [
         (lambda x, p: jaxpool.lp_pool(x, 3, (2,)), [x.shape, (5, 2)]),
         (lambda x, p: jaxpool.gem_pool(x, p, (2,)), [x.shape, (1, 2), (5, 2)]),
     ]:
         leaves = jax.tree.leaves(jax.eval_shape(lambda x, p, f=f: jax.vjp(f, x, p)[1], x, p))
-        assert sorted(leaf.shape for leaf in leaves) == sorted(shapes)
+        assert sorted(leaf.shape for leaf in leaves) == sorted(want_shapes)
 
 
-def test_the_largest_numbers_have_a_harmonic_mean():
+def test_harmonic_mean_of_the_largest_floats():
     x = np.full((4, 2), 9e37, np.float32)
     y, pull = jax.vjp(lambda x: jaxpool.gem_pool(x, -1, (4,)), x)
     np.testing.assert_allclose(y, x[:1], rtol=1e-6)
@@ -326,7 +326,7 @@ def test_the_largest_numbers_have_a_harmonic_mean():
 
 
 @pytest.mark.parametrize("far", [1.0, 1e-15, 1e15])
-def test_values_and_gradients_are_right_on_both_sides_of_the_range(far):
+def test_values_and_gradients_scale_with_x_out_of_range(far):
     x = (np.abs(numbers((6, 2))) + 0.5).astype(np.float32) * np.float32(far)
     dy = np.ones((5, 2), np.float32)
     for f in (
@@ -342,10 +342,10 @@ def test_values_and_gradients_are_right_on_both_sides_of_the_range(far):
 
 
 @pytest.mark.parametrize("p", [1e-3, 1e-6, 1e-12, 1e-19, 1e-25, -1e-10])
-def test_a_small_power_is_all_but_the_geometric_mean(p):
+def test_small_power_approaches_the_geometric_mean(p):
     """For p near 0, a pair whose logarithms differ by d has dy/dp = mean * d**2 / 8."""
     x = np.array([[1.0, 2.0, 3.0, 4.0]], np.float32).T
-    y, dx, dp = gem(x, np.float32(p), np.ones((3, 1), np.float32), **PAIRS)
+    y, dx, dp = gem(x, np.float32(p), np.ones((3, 1), np.float32), **PAIR_WINDOW)
     below, above = np.float64(x[:-1]), np.float64(x[1:])
     mean, d = np.sqrt(below * above), np.log(above / below)
     np.testing.assert_allclose(y, mean, rtol=max(2e-7, abs(p)))
@@ -354,18 +354,18 @@ def test_a_small_power_is_all_but_the_geometric_mean(p):
     np.testing.assert_allclose(dx, shares, rtol=max(5e-7, abs(p)))
 
 
-def test_a_small_power_of_the_largest_numbers_has_a_finite_gradient():
+def test_small_power_of_the_largest_floats():
     x = np.array([1e38, 9e37, 1e38, 3e37], np.float32)[:, None]
     wide = np.float64(x)
-    want, pullback = by_loops("gem_pool", wide, 0.05, **PAIRS)
+    want, pullback = by_loops("gem_pool", wide, 0.05, **PAIR_WINDOW)
     dy = np.ones(want.shape)
-    y, pull = jax.vjp(lambda x: jaxpool.gem_pool(x, 0.05, **PAIRS), x)
+    y, pull = jax.vjp(lambda x: jaxpool.gem_pool(x, 0.05, **PAIR_WINDOW), x)
     np.testing.assert_allclose(y, want, rtol=1e-5)
     np.testing.assert_allclose(pull(np.float32(dy))[0], pullback(dy), rtol=1e-5)
 
 
 @pytest.mark.parametrize("largest", [1.0, 1e20])
-def test_windows_of_zeros_stand_beside_others(largest):
+def test_all_zero_windows_among_other_windows(largest):
     """As after a ReLU. Numbers whose squares underflow are not zeros."""
     x = np.array([0, 0, 0, 3, 4, 0, 0, 0, 3e-25, 4e-25], np.float32) * np.float32(largest)
     for p, last in ((2, 5e-25), (3, 91 ** (1 / 3) * 1e-25)):
@@ -377,7 +377,7 @@ def test_windows_of_zeros_stand_beside_others(largest):
 
 @pytest.mark.parametrize("scale", first(1, [1, 1e30]))
 @pytest.mark.parametrize("name", NAMES)
-def test_the_same_bits_under_jit_and_without(name, scale):
+def test_jit_and_eager_results_are_identical(name, scale):
     x = (np.abs(numbers((2, 9, 9, 5))) * scale).astype(np.float32)
     dy = numbers((2, 9, 9, 5), seed=1).astype(np.float32)
 
@@ -391,7 +391,7 @@ def test_the_same_bits_under_jit_and_without(name, scale):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("x64")
-def test_second_derivatives_out_of_the_range():
+def test_second_derivatives_out_of_range():
     """Direct and scaled evaluation agree, in both modes."""
     x, v = np.abs(numbers((6, 1))) + 0.5, numbers((6, 1), seed=1)
     for pool in (
@@ -414,13 +414,13 @@ def test_second_derivatives_out_of_the_range():
         np.testing.assert_allclose(*results, rtol=1e-8, atol=1e-10)
 
 
-def test_a_window_that_holds_infinity_says_nothing_of_p():
+def test_infinite_window_has_zero_gradient_in_p():
     x = jnp.array([[[1.0], [jnp.inf]]])
     assert jax.grad(lambda p: jaxpool.gem_pool(x, p, (2,), (2,)).sum())(jnp.float32(3)) == 0
 
 
 @pytest.mark.parametrize(("name", "p"), [("lp_pool", 3), later("gem_pool", 3), slow("lp_pool", 1)])
-def test_without_channels_inside_a_shard_map(name, p):
+def test_empty_arrays_inside_shard_map(name, p):
     """Direct and scaled evaluation have the same shard_map type (varying mesh axes), even for empty arrays."""
     mesh = jax.make_mesh((1,), ("b",), axis_types=(jax.sharding.AxisType.Auto,))
     spec = jax.sharding.PartitionSpec("b")

@@ -29,7 +29,7 @@ UNSIGNED_FLOAT = ml_dtypes.float8_e8m0fnu  # powers of two only: no zero, so no 
 FLOATS = [*FLOAT8, np.float16, jnp.bfloat16, np.float32]
 # The quick run has an 8-bit float with infinities, one without, and one without negative zero.
 QUICK = [ml_dtypes.float8_e5m2, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e4m3b11fnuz]
-WIDTHS = [
+FLOAT_PARAMS = [
     pytest.param(dtype, marks=() if dtype in QUICK or dtype not in FLOAT8 else pytest.mark.slow)
     for dtype in FLOATS
 ]
@@ -42,11 +42,11 @@ WITHOUT_INFINITY = [
 ]
 
 
-def name(dtype):
+def dtype_name(dtype):
     return np.dtype(dtype).name
 
 
-def case_of(kind, dtype, values, padding=((1, 1), (1, 1)), **more):
+def padded_case(kind, dtype, values, padding=((1, 1), (1, 1)), **more):
     """A 3x3 window at stride 1 with padding: one shape, so one program for all values."""
     rng = np.random.default_rng(5)
     x = draw_values(rng, (5, 4, 2), dtype, values, greatest=kind == "min")
@@ -54,35 +54,35 @@ def case_of(kind, dtype, values, padding=((1, 1), (1, 1)), **more):
     return PoolCase(kind, x, dy, (3, 3), (1, 1), padding, **more)
 
 
-@pytest.mark.parametrize("dtype", WIDTHS, ids=name)
+@pytest.mark.parametrize("dtype", FLOAT_PARAMS, ids=dtype_name)
 @pytest.mark.parametrize("kind", in_turn(["max", "min", "avg", "sum"]))
-def test_floats_of_every_width(kind, dtype):
+def test_float_dtypes_match_the_oracle(kind, dtype):
     """The oracle adds exactly and rounds once."""
     for values in ("ties", "normal", "special", "lowest"):
-        assert_pool_matches(getattr(jaxpool, f"{kind}_pool"), case_of(kind, dtype, values))
+        assert_pool_matches(getattr(jaxpool, f"{kind}_pool"), padded_case(kind, dtype, values))
 
 
 @pytest.mark.parametrize("kind", ["max", "min"])
-def test_a_float_without_zero_or_sign(kind):
+def test_float8_e8m0fnu(kind):
     for values in ("ties", "normal", "special"):
-        case = case_of(kind, UNSIGNED_FLOAT, values)
+        case = padded_case(kind, UNSIGNED_FLOAT, values)
         y = jax.jit(functools.partial(getattr(jaxpool, f"{kind}_pool"), **case.kwargs()))(case.x)
         want = case.answer().y
         assert y.dtype == want.dtype
         np.testing.assert_array_equal(np.float32(y), np.float32(want))
 
 
-@pytest.mark.parametrize("dtype", [*INTEGERS, np.bool_], ids=name)
+@pytest.mark.parametrize("dtype", [*INTEGERS, np.bool_], ids=dtype_name)
 @pytest.mark.parametrize("kind", ["max", "min", "avg", "sum"])
 def test_integers_and_bools(kind, dtype):
     if kind == "sum" and dtype == np.bool_:
         return  # it raises, see `test_bad_calls.py`
     for values in ("ties", "special", "lowest"):
-        assert_pool_matches(getattr(jaxpool, f"{kind}_pool"), case_of(kind, dtype, values))
+        assert_pool_matches(getattr(jaxpool, f"{kind}_pool"), padded_case(kind, dtype, values))
 
 
-@pytest.mark.parametrize("dtype", WITHOUT_INFINITY, ids=name)
-def test_padding_is_not_nan_where_there_is_no_infinity(dtype):
+@pytest.mark.parametrize("dtype", WITHOUT_INFINITY, ids=dtype_name)
+def test_padding_is_not_nan_in_dtypes_without_infinity(dtype):
     """lax pads with -inf, which is NaN in these dtypes, so every padded maximum is NaN."""
     least = ml_dtypes.finfo(dtype).min
     x = np.full((3, 1), least, dtype)
@@ -93,7 +93,7 @@ def test_padding_is_not_nan_where_there_is_no_infinity(dtype):
 
 
 @pytest.mark.parametrize("autodiff", MODES)
-def test_a_bfloat16_sum_of_512_ones_is_512(autodiff):
+def test_bfloat16_sum_of_512_ones_is_512(autodiff):
     x = jnp.ones((512, 1), jnp.bfloat16)
     y = jaxpool.sum_pool(x, (512,), autodiff=autodiff)
     assert y.dtype == jnp.bfloat16
@@ -112,7 +112,7 @@ def test_a_bfloat16_sum_of_512_ones_is_512(autodiff):
         ("sum", "jvp", np.float16),
     ],
 )
-def test_600_overlapping_cotangents_add_up(kind, autodiff, dtype):
+def test_600_overlapping_cotangents_sum_exactly(kind, autodiff, dtype):
     """600 overlapping windows cover the middle element, and maxima and minima select it."""
     x = np.zeros((1199, 1), np.float32)
     x[599] = {"max": 1, "min": -1, "sum": 1}[kind]
@@ -131,7 +131,7 @@ def test_600_overlapping_cotangents_add_up(kind, autodiff, dtype):
 
 
 @pytest.mark.parametrize("autodiff", MODES)
-def test_split_cotangents_add_up_before_they_are_rounded(autodiff):
+def test_split_cotangents_accumulate_before_rounding(autodiff):
     """Inner elements get three shares of 1/3, which bfloat16 does not hold exactly."""
     x = jnp.ones((302, 1), jnp.bfloat16)
     pool = functools.partial(jaxpool.max_pool, window_shape=(3,), ties="split", autodiff=autodiff)
@@ -141,7 +141,7 @@ def test_split_cotangents_add_up_before_they_are_rounded(autodiff):
 
 
 @pytest.mark.parametrize("autodiff", MODES)
-def test_a_broadcast_cotangent_adds_up_in_float32(autodiff):
+def test_broadcast_cotangent_accumulates_in_float32(autodiff):
     x, y = jnp.ones((), jnp.bfloat16), jnp.zeros((600,), jnp.bfloat16)
     f = functools.partial(jaxpool.maximum, autodiff=autodiff)
     with jax.numpy_rank_promotion("allow"):
@@ -152,7 +152,7 @@ def test_a_broadcast_cotangent_adds_up_in_float32(autodiff):
 
 
 @pytest.mark.parametrize("autodiff", MODES)
-def test_tangents_of_low_precision_add_up_in_float32(autodiff):
+def test_low_precision_tangents_accumulate_in_float32(autodiff):
     x = jnp.ones((512, 1), jnp.bfloat16)
     if autodiff == "vjp":
         tangent = jax.jvp(
@@ -167,7 +167,7 @@ def test_tangents_of_low_precision_add_up_in_float32(autodiff):
 
 
 @pytest.mark.parametrize("kind", ["max", "min", "avg", "sum"])
-def test_float64_keeps_its_digits(kind, x64):
+def test_float64_precision(kind, x64):
     """float32 would lose digits of 2**-40."""
     x = 1 + np.arange(6, dtype=np.float64)[:, None] * 2.0**-40
     dy = 1 + np.arange(4, dtype=np.float64)[:, None] * 2.0**-40
@@ -178,8 +178,8 @@ def test_float64_keeps_its_digits(kind, x64):
     assert y.dtype == pullback(jnp.asarray(dy))[0].dtype == np.float64
 
 
-@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS, np.bool_], ids=name)
-def test_the_dtype_of_results(dtype):
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS, np.bool_], ids=dtype_name)
+def test_result_dtypes(dtype):
     x = jax.ShapeDtypeStruct((4, 1), dtype)
     floating = jnp.issubdtype(dtype, jnp.floating)
 
@@ -192,7 +192,7 @@ def test_the_dtype_of_results(dtype):
         assert of(jaxpool.sum_pool) == dtype
 
 
-def test_an_average_that_leaves_the_padding_out_keeps_bfloat16():
+def test_average_without_padding_count_stays_bfloat16():
     """`flax.linen.avg_pool` returns float32 here."""
     x = jnp.ones((4, 1), jnp.bfloat16)
     y = jaxpool.avg_pool(x, (3,), padding="SAME", count_include_pad=False)
@@ -200,25 +200,25 @@ def test_an_average_that_leaves_the_padding_out_keeps_bfloat16():
     np.testing.assert_array_equal(np.float32(y), 1)
 
 
-@pytest.mark.parametrize("dtype", [np.int32, np.bool_], ids=name)
-def test_integers_have_a_gradient_of_type_float0(dtype):
+@pytest.mark.parametrize("dtype", [np.int32, np.bool_], ids=dtype_name)
+def test_integer_gradients_are_float0(dtype):
     pool = functools.partial(jaxpool.max_pool, window_shape=(2,))
     y, pullback = jax.vjp(pool, jnp.ones((4, 1), dtype))
     (dx,) = pullback(np.zeros(y.shape, jax.dtypes.float0))
     assert dx.dtype == jax.dtypes.float0
 
 
-@pytest.mark.parametrize("dtype", [np.int64, np.uint64], ids=name)
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64], ids=dtype_name)
 @pytest.mark.parametrize("kind", ["max", "min", "avg", "sum"])
 def test_64_bit_integers(kind, dtype, x64):
     for values in ("ties", "special"):
-        case = case_of(kind, dtype, values)
+        case = padded_case(kind, dtype, values)
         if kind == "avg" and values == "special":
             continue  # integers this large are rounded to floats before they are added
         assert_pool_matches(getattr(jaxpool, f"{kind}_pool"), case)
 
 
-def test_weak_types_stay_weak():
+def test_weak_types_preserved():
     """Python numbers do not decide the dtype of a result, nor of later operations."""
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         x = jnp.ones((3,), jnp.bfloat16)
@@ -235,9 +235,9 @@ def _value_and_cotangents(f, dy, *xs):
     return y, pullback(dy)
 
 
-@pytest.mark.parametrize("dtype", WIDTHS, ids=name)
+@pytest.mark.parametrize("dtype", FLOAT_PARAMS, ids=dtype_name)
 @pytest.mark.parametrize("function", in_turn(["maximum", "minimum"]))
-def test_elementwise_floats_of_every_width(function, dtype):
+def test_elementwise_float_dtypes_match_the_oracle(function, dtype):
     rng = np.random.default_rng(9)
     xs = [draw_values(rng, (40,), dtype, values) for values in ("special", "ties", "special")]
     dy = draw_values(rng, (40,), dtype, "ties")

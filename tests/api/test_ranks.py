@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("strict")
 
 
 @pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16, np.int8, np.uint8, np.bool_])
-def test_programs_of_several_devices_sort(dtype):
+def test_k_max_pool_sorts_in_partitioned_programs(dtype):
     """XLA for CPU all-gathers the batch of a `top_k`."""
     values = [np.nan, -np.inf, np.inf, -0.0, 0.0, 1e-45, -1.0] if dtype != np.bool_ else [0, 1]
     x = np.random.default_rng(0).choice(values, (3, 40, 2))
@@ -37,7 +37,7 @@ def test_programs_of_several_devices_sort(dtype):
         np.testing.assert_array_equal(np.float32(program(x)), np.float32(want))
 
 
-def test_more_than_one_expression_holds():
+def test_k_max_pool_with_large_k():
     x = np.random.default_rng(0).permutation(2 * 90).reshape(2, 90).astype(np.float32)
     _, back = jax.vjp(lambda x: jaxpool.k_max_pool(x, 80, axis=1), x)
     dy = np.arange(160, dtype=np.float32).reshape(2, 80)
@@ -45,7 +45,7 @@ def test_more_than_one_expression_holds():
     np.testing.assert_array_equal(back(jnp.asarray(dy))[0], want)
 
 
-def test_many_of_the_largest_take_no_memory_for_each_pair():
+def test_k_max_pool_memory_is_linear():
     x = jax.ShapeDtypeStruct((8, 16384), jnp.float32)
 
     def both(x, dy):
@@ -57,7 +57,7 @@ def test_many_of_the_largest_take_no_memory_for_each_pair():
 
 
 # windows beyond one step of a maximum, beyond one word of bits, and beyond ranking by comparators
-LARGE = {
+LARGE_WINDOWS = {
     "several steps": ((1, 7, 7, 1), (5, 5), (1, 1), "first"),
     "two words": ((1, 8, 7, 1), (6, 7), (2, 1), "split"),
     **{f"walked back, {t}": ((1, 9, 9, 2), (9, 8), (2, 3), t) for t in ("first", "last", "split")},
@@ -70,11 +70,11 @@ QUICK = ("several steps", "two words", "counted, split")
 
 
 @pytest.mark.parametrize(
-    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in LARGE]
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in LARGE_WINDOWS]
 )
 def test_large_windows(name):
     """Padded windows with NaN, infinities and ties; two windows may select different elements of their overlap."""
-    shape, window, strides, ties = LARGE[name]
+    shape, window, strides, ties = LARGE_WINDOWS[name]
     for values in ("special", "ties"):
         x = draw_values(np.random.default_rng(0), shape, np.float32, values)
         case = PoolCase("median", x, None, window, strides, "SAME", ties=ties)
@@ -83,7 +83,7 @@ def test_large_windows(name):
         assert_pool_matches(jaxpool.median_pool, dataclasses.replace(case, dy=dy))
 
 
-KEPT = {
+RESIDUALS = {
     "median_pool": ({"window_shape": (3, 3)}, {"uint8[1,2,2,3]"}),
     "median_pool, split": ({"window_shape": (3, 3), "ties": "split"}, {"uint16[1,2,2,3]"}),
     "dilate": ({}, {"uint8[1,3,3,3]"}),
@@ -91,9 +91,9 @@ KEPT = {
 }
 
 
-@pytest.mark.parametrize("name", KEPT)
-def test_an_index_an_output_is_kept_and_nothing_is_scattered(name):
-    settings, residuals = KEPT[name]
+@pytest.mark.parametrize("name", RESIDUALS)
+def test_residual_is_one_index_per_output_without_scatter(name):
+    settings, residuals = RESIDUALS[name]
     f, x = pools()[name.partition(",")[0]].of(**settings), jnp.zeros((1, 4, 4, 3))
     leaves = jax.tree.leaves(jax.eval_shape(lambda x: jax.vjp(f, x)[1], x))
     assert {f"{leaf.dtype}[{','.join(map(str, leaf.shape))}]" for leaf in leaves} == residuals
@@ -106,7 +106,7 @@ METHODS = ("higher", "lower", "midpoint")
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("taps", [3, 4])
-def test_medians_of_even_windows_are_those_of_numpy(method, taps):
+def test_median_methods_match_numpy_quantile(method, taps):
     x = np.random.default_rng(taps).permutation(12).astype(np.float32)
     y, back = jax.vjp(lambda x: jaxpool.median_pool(x, taps, taps, axes=(0,), method=method), x)
     windows = x[: 12 // taps * taps].reshape(-1, taps)
@@ -121,7 +121,7 @@ def test_medians_of_even_windows_are_those_of_numpy(method, taps):
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.uint8, np.bool_])
-def test_the_midpoint_of_integers_is_that_of_jax(dtype):
+def test_midpoint_of_integers_matches_jnp_median(dtype):
     x = jnp.array([0, 1, 1, 0, 1, 1, 1, 0]).astype(dtype)
     y = jaxpool.median_pool(x, 4, 2, axes=(0,), method="midpoint")
     assert y.dtype == jnp.float32
@@ -130,21 +130,21 @@ def test_the_midpoint_of_integers_is_that_of_jax(dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16])
-def test_the_midpoint_of_large_numbers_and_of_nan(dtype):
+def test_midpoint_of_large_values_and_nan(dtype):
     """NaN ranks above numbers, so a pair with NaN has the midpoint NaN. Large numbers do not overflow."""
-    most = float(jnp.finfo(dtype).max)
-    x = jnp.array([most, most, np.nan, 1, -np.inf, np.nan, -2, -2], dtype)
+    largest = float(jnp.finfo(dtype).max)
+    x = jnp.array([largest, largest, np.nan, 1, -np.inf, np.nan, -2, -2], dtype)
     y = jaxpool.median_pool(x, 2, 2, axes=(0,), method="midpoint")
-    np.testing.assert_array_equal(y.astype(np.float32), [most, np.nan, np.nan, -2])
+    np.testing.assert_array_equal(y.astype(np.float32), [largest, np.nan, np.nan, -2])
     y = jaxpool.median_pool(x, 2, 2, axes=(0,), method="lower")
-    np.testing.assert_array_equal(y.astype(np.float32), [most, 1, -np.inf, -2])
+    np.testing.assert_array_equal(y.astype(np.float32), [largest, 1, -np.inf, -2])
 
 
 @pytest.mark.parametrize("window", [(2, 3), (5, 6)])
 @pytest.mark.parametrize(
     "how", [{"rank": 1}, {"rank": -2}, {"method": "lower"}, {"method": "midpoint"}]
 )
-def test_ranks_of_what_a_mask_counts(how, window):
+def test_masked_ranks_match_the_oracle(how, window):
     """If a window has too few unmasked elements for the rank, the output is 0 without gradient."""
     rng = np.random.default_rng(2)
     x, mask = rng.integers(-3, 4, (2, 5, 6, 2)).astype(np.float32), rng.random((2, 5, 6, 1)) < 0.4
@@ -163,7 +163,7 @@ def test_ranks_of_what_a_mask_counts(how, window):
     np.testing.assert_allclose(back(jnp.asarray(dy))[0], answer.cotangent(dy), rtol=1e-6, atol=1e-6)
 
 
-def test_too_few_elements_for_a_rank():
+def test_too_few_unmasked_elements_give_zero():
     x, mask = jnp.array([5.0, 2.0, 7.0, 4.0]), jnp.array([True, True, False, True])
     for rank, want in ((1, [5, 0]), (-2, [2, 0]), (0, [2, 4]), (-1, [5, 4])):
         y = jaxpool.rank_pool(x, rank, 2, 2, axes=(0,), where=mask)

@@ -30,7 +30,7 @@ VARIANTS = [
 
 
 @functools.lru_cache
-def compiled(name, ties, is_sorted):
+def derivatives_program(name, ties, is_sorted):
     def run(x, ids, dy):
         more = {} if ties is None else {"ties": ties}
 
@@ -47,7 +47,7 @@ def compiled(name, ties, is_sorted):
     return jax.jit(run)
 
 
-def check(name, ties, seed):
+def check_random_case(name, ties, seed):
     """Compare one random case with the oracle: ids out of range, empty segments, ties, NaN and infinities."""
     rng = np.random.default_rng(seed)
     values = ("ties", "normal", "special" if ties else "normal")[seed % 3]
@@ -58,7 +58,7 @@ def check(name, ties, seed):
         ids = np.sort(ids)
     answer = getattr(oracle, name)(x, ids, COUNT, **({} if ties is None else {"ties": ties}))
     dy = rng.standard_normal(answer.y.shape).astype(np.float32)
-    y, dx, y_dot = compiled(name, ties, is_sorted)(x, ids, dy)
+    y, dx, y_dot = derivatives_program(name, ties, is_sorted)(x, ids, dy)
     assert_close(y, answer.y, 0 if ties else 1e-5, f"value, seed {seed}")
     assert_close(dx, answer.cotangent(dy), 1e-6, f"cotangent, seed {seed}")
     along = np.cos(np.arange(x.size, dtype=np.float32)).reshape(x.shape)
@@ -66,20 +66,20 @@ def check(name, ties, seed):
 
 
 @pytest.mark.parametrize(("name", "ties"), VARIANTS)
-def test_drawn_cases(name, ties):
+def test_random_cases(name, ties):
     for seed in (0, 2, 4, 6, 8, 10, 12):
-        check(name, ties, seed)
+        check_random_case(name, ties, seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "ties"), VARIANTS)
-def test_many_drawn_cases(name, ties):
+def test_many_random_cases(name, ties):
     for seed in range(100, 420):
-        check(name, ties, seed)
+        check_random_case(name, ties, seed)
 
 
 @pytest.mark.parametrize("largest", [1, 3, 200])
-def test_sums_in_pairs_are_those_of_a_scatter(largest):
+def test_pairwise_sums_match_scatter_sums(largest):
     """Short, long and empty segments, sorted and unsorted ids, and rows with ids out of range."""
     rng = np.random.default_rng(largest)
     sizes = [largest, 0, 2, 1, largest, 0]
@@ -97,7 +97,7 @@ def test_sums_in_pairs_are_those_of_a_scatter(largest):
     np.testing.assert_array_equal(pairs(x[order], ids[order], False), want)
 
 
-def test_the_backward_is_a_gather_and_other_platforms_add_no_floats_by_scatter():
+def test_backward_is_a_gather_and_gpu_scatters_no_floats():
     ids, x = jnp.array([0, 1, 1, 4]), jnp.ones((4, 2))
     for name in ("segment_max", "segment_mean", "segment_sum"):
         back = jax.vjp(lambda x, name=name: getattr(jaxpool, name)(x, ids, 3), x)[1]
@@ -110,7 +110,7 @@ def test_the_backward_is_a_gather_and_other_platforms_add_no_floats_by_scatter()
     assert "tensor<3xi32>" in scatters[0].split("-> ")[1]
 
 
-def test_types_and_shapes():
+def test_dtypes_and_shapes():
     ids = np.array([1, 1, -1], np.int8)
     assert jaxpool.segment_max(np.array([3, 1, 2], np.int16), ids).dtype == jnp.int16
     np.testing.assert_array_equal(
@@ -138,16 +138,16 @@ def test_types_and_shapes():
     assert (jaxpool.segment_logsumexp(empty, np.zeros(0, np.int32), 2) == -np.inf).all()
 
 
-def test_the_number_of_segments_is_read_off_known_ids_inside_a_jit():
+def test_num_segments_inferred_from_concrete_ids_in_jit():
     ids = jnp.array([0, 3])
     assert jax.jit(lambda x: jaxpool.segment_max(x, ids))(jnp.ones(2)).shape == (4,)
 
 
-SEGMENTS = [name for name, pool in pools().items() if pool.takes("segment_ids")]
+SEGMENT_FUNCTIONS = [name for name, pool in pools().items() if pool.takes("segment_ids")]
 
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="what XLA for CPU fuses")
-def test_ties_are_found_once_forward_and_backward():
+def test_tie_comparison_is_computed_once():
     """Memory for a tie bit per element and counts. A comparison fused into each consumer needs 4 bytes per element."""
 
     def both(x, ids, dy):
@@ -161,7 +161,7 @@ def test_ties_are_found_once_forward_and_backward():
 
 @pytest.mark.parametrize("mapped", [False, True])
 @pytest.mark.parametrize("name", ["segment_max", "segment_min"])
-def test_whether_anything_ties(name, mapped):
+def test_split_gradient_with_and_without_ties(name, mapped):
     """Rows: no tie; a tie; the identity once and twice; NaN once and twice; dropped rows that equal the identity."""
     worst = -np.inf if name == "segment_max" else np.inf
     rows = [
@@ -187,22 +187,22 @@ def test_whether_anything_ties(name, mapped):
 # Softmax and its logarithm
 
 SCORES = np.array([-inf, -inf, inf, 1, inf, nan, 3, nan, 2, -2], np.float32)
-OWNERS = np.array([0, 0, 1, 1, 1, 2, 3, -1, 9, 3], np.int32)  # segment 4 is empty
+SCORE_IDS = np.array([0, 0, 1, 1, 1, 2, 3, -1, 9, 3], np.int32)  # segment 4 is empty
 
 
-def test_infinities_nan_and_rows_of_no_segment():
+def test_softmax_of_infinities_nan_and_dropped_rows():
     """Tied infinities share; NaN stays in its segment; rows without a segment get 0."""
     low, high = (np.float32(1 / (1 + np.exp(sign * 5))) for sign in (1, -1))
-    shares = jaxpool.segment_softmax(SCORES, OWNERS, 5)
+    shares = jaxpool.segment_softmax(SCORES, SCORE_IDS, 5)
     want = [0.5, 0.5, 0.5, 0, 0.5, nan, high, 0, 0, low]
     np.testing.assert_allclose(shares, want, rtol=1e-6)
-    sums, back = jax.vjp(lambda x: jaxpool.segment_logsumexp(x, OWNERS, 5), jnp.asarray(SCORES))
+    sums, back = jax.vjp(lambda x: jaxpool.segment_logsumexp(x, SCORE_IDS, 5), jnp.asarray(SCORES))
     np.testing.assert_allclose(sums, [-inf, inf, nan, 3 - np.log(high), -inf], rtol=1e-6)
     np.testing.assert_allclose(back(jnp.ones(5))[0], want, rtol=1e-6)
 
 
 @pytest.mark.parametrize("shift", [0, 30, 45, 100, -45, -100, -1000, 1e5])
-def test_sums_of_exponentials_on_both_sides_of_the_range(shift):
+def test_logsumexp_in_and_out_of_range(shift):
     """An empty segment, a segment shifted out of the range, and dropped rows that overflow."""
     ids = jnp.array([0, 0, 2, 2, 2, -1, 5])
     steps = jnp.array([0.5, 1, 2, -1, 0.25, 1e4, nan], jnp.float32)
@@ -228,7 +228,7 @@ def test_sums_of_exponentials_on_both_sides_of_the_range(shift):
     np.testing.assert_array_equal(second[5:], 0)
 
 
-def test_nothing_overflows_nor_loses_what_is_near():
+def test_softmax_does_not_overflow_or_lose_precision():
     x = jnp.array([3e38, -3e38, 1e6, 1e6 + 1, 1e-3, 0], jnp.float32)
     ids = jnp.array([0, 0, 1, 1, 2, 2])
     shares = jaxpool.segment_softmax(x, ids, 3, temperature=1e-4)
@@ -237,7 +237,7 @@ def test_nothing_overflows_nor_loses_what_is_near():
     np.testing.assert_allclose(near[2:4], [1 / (1 + np.e), np.e / (1 + np.e)], rtol=1e-6)
 
 
-def test_what_has_no_share_gets_no_gradient_though_its_cotangent_were_nan():
+def test_zero_shares_with_nan_cotangent_get_zero_gradient():
     x, mask = jnp.array([1.0, 2.0, 3.0]), jnp.array([True, True, False])
 
     def entropy(x):
@@ -251,8 +251,8 @@ def test_what_has_no_share_gets_no_gradient_though_its_cotangent_were_nan():
     np.testing.assert_allclose(back(jnp.array([1.0, 0, nan]))[0].sum(), 0, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", SEGMENTS)
-def test_a_masked_element_is_as_one_of_no_segment(name):
+@pytest.mark.parametrize("name", SEGMENT_FUNCTIONS)
+def test_masked_elements_equal_dropped_rows(name):
     """Masked values change neither value nor gradient, for masks of rows, columns and elements."""
     f = getattr(jaxpool, name)
     x = jnp.asarray(np.random.default_rng(0).standard_normal((6, 2)), jnp.float32)
@@ -275,7 +275,7 @@ def test_a_masked_element_is_as_one_of_no_segment(name):
     jax.tree.map(np.testing.assert_array_equal, got, want)
 
 
-def test_masks_broadcast():
+def test_mask_broadcasting():
     x, ids = jnp.arange(6.0).reshape(3, 2), jnp.array([0, 0, 1])
     mean = jaxpool.segment_mean(x, ids, 2, where=jnp.array([True, False]))
     np.testing.assert_array_equal(mean, [[1, 0], [4, 0]])
@@ -284,7 +284,7 @@ def test_masks_broadcast():
     assert jaxpool.segment_min(x, ids, 2, where=False)[0, 0] == inf
 
 
-def test_an_empty_segment_names_no_row():
+def test_index_of_empty_segment_is_out_of_range():
     """The index is N, which jax scatters drop."""
     x, ids = jnp.array([nan, 4.0, nan]), jnp.array([0, 2, 0])
     for ties, row in (("first", 0), ("last", 2), ("split", 0)):
@@ -293,7 +293,7 @@ def test_an_empty_segment_names_no_row():
     np.testing.assert_array_equal(jnp.zeros(3).at[rows].add(1), [1, 1, 0])
 
 
-def test_what_softmax_keeps_is_its_result_and_the_ids():
+def test_softmax_residuals_are_output_and_ids():
     x, ids = jnp.ones((64, 8)), jnp.zeros(64, np.int32)
     _, back = jax.vjp(lambda x: jaxpool.segment_softmax(x, ids, 4, where=x > 0), x)
     shapes = [leaf.shape for leaf in jax.tree.leaves(back) if leaf.size > 1]
@@ -301,7 +301,7 @@ def test_what_softmax_keeps_is_its_result_and_the_ids():
 
 
 @pytest.mark.parametrize("temperature", in_turn([1e-35, 1e-30, 8e37, 1e30]))
-def test_temperatures_near_the_ends_of_float32(temperature):
+def test_temperatures_near_the_float32_limits(temperature):
     """The inverse temperature is a normal number. A difference of rows may overflow, its softmax does not."""
     ids, steps = jnp.array([0, 0, 1, 1]), np.array([1, 2, -2, 2.5])
     x = jnp.asarray(steps * temperature, jnp.float32)
@@ -327,8 +327,8 @@ def test_temperatures_near_the_ends_of_float32(temperature):
 
 
 @pytest.mark.parametrize("dtype", first(1, [jnp.bfloat16, np.float16, np.float32]))
-@pytest.mark.parametrize("name", SEGMENTS)
-def test_derivatives_promote_nothing(name, dtype):
+@pytest.mark.parametrize("name", SEGMENT_FUNCTIONS)
+def test_derivatives_have_the_dtype_of_x(name, dtype):
     x, ids = jnp.array([[1.0, 2.0], [3.0, 5.0], [3.0, 4.0]], dtype), jnp.array([0, 1, 1])
 
     def first(x):
@@ -339,7 +339,7 @@ def test_derivatives_promote_nothing(name, dtype):
     assert jax.jvp(first, (x,), (x,))[1].dtype == dtype
 
 
-def test_what_stands_behind_stop_gradient_keeps_nothing():
+def test_no_residuals_behind_stop_gradient():
     ids = np.zeros(6, np.int32)
 
     def loss(x):
@@ -357,17 +357,17 @@ def test_what_stands_behind_stop_gradient_keeps_nothing():
 # Long segments
 
 
-def long_segments(layout, rows, count):
-    """Ids of `rows` rows. Except for layout "even", one segment has four in five rows."""
+def long_segment_ids(layout, num_rows, num_segments):
+    """Ids of `num_rows` rows. Except for layout "even", one segment has four in five rows."""
     rng = np.random.default_rng(0)
-    ids = rng.integers(0, count, rows)
+    ids = rng.integers(0, num_segments, num_rows)
     if layout != "even":
-        ids = np.where(rng.random(rows) < 0.8, count // 2, ids)
+        ids = np.where(rng.random(num_rows) < 0.8, num_segments // 2, ids)
     if layout == "periodic":
-        ids = np.where(np.arange(rows) % 64 == 5, 0, ids)
+        ids = np.where(np.arange(num_rows) % 64 == 5, 0, ids)
     if layout == "sorted":
         ids.sort()
-    ids[:: rows // 9] = [-1] * 5 + [count] * 5  # ids out of range
+    ids[:: num_rows // 9] = [-1] * 5 + [num_segments] * 5  # ids out of range
     return np.sort(ids) if layout == "sorted" else ids
 
 
@@ -381,10 +381,10 @@ def long_segments(layout, rows, count):
         later("periodic", 20000),
     ],
 )
-def test_rounding_errors_do_not_grow_with_the_rows(layout, count):
+def test_rounding_error_does_not_grow_with_segment_length(layout, count):
     """Adding 0.1 a hundred thousand times in sequence has a relative error above 1e-3."""
     rows, tenth = 1 << 17, np.float64(np.float32(0.1))
-    ids = long_segments(layout, rows, count)
+    ids = long_segment_ids(layout, rows, count)
     sizes = np.bincount(ids[(ids >= 0) & (ids < count)], minlength=count)
     is_sorted = layout == "sorted"
     settings = {"num_segments": count, "indices_are_sorted": is_sorted}
@@ -401,28 +401,30 @@ def test_rounding_errors_do_not_grow_with_the_rows(layout, count):
 
     sums, mean, mean_dot, shares, dx, logs, log_dot = run(x, scores, ids)
     # Sorted or even ids are added in blocks of 128 rows; otherwise thousands of rows are added in sequence.
-    error = 5e-6 if layout in ("sorted", "even") else 2e-4
-    some = sizes > 0
-    np.testing.assert_allclose(sums, tenth * sizes, rtol=error)
-    np.testing.assert_allclose(mean[some], tenth, rtol=error)
-    np.testing.assert_allclose(mean_dot[some], tenth, rtol=error)
-    np.testing.assert_allclose(log_dot[some], tenth, rtol=error)
-    np.testing.assert_allclose(logs[some], np.log(sizes[some]) + tenth, rtol=error)
+    tolerance = 5e-6 if layout in ("sorted", "even") else 2e-4
+    is_nonempty = sizes > 0
+    np.testing.assert_allclose(sums, tenth * sizes, rtol=tolerance)
+    np.testing.assert_allclose(mean[is_nonempty], tenth, rtol=tolerance)
+    np.testing.assert_allclose(mean_dot[is_nonempty], tenth, rtol=tolerance)
+    np.testing.assert_allclose(log_dot[is_nonempty], tenth, rtol=tolerance)
+    np.testing.assert_allclose(
+        logs[is_nonempty], np.log(sizes[is_nonempty]) + tenth, rtol=tolerance
+    )
     known = (ids >= 0) & (ids < count)
     powers = np.exp(np.asarray(scores, np.float64)[known])
     want = powers / np.bincount(ids[known], powers, count)[ids[known]]
-    np.testing.assert_allclose(shares[known], want, rtol=error)
+    np.testing.assert_allclose(shares[known], want, rtol=tolerance)
     # The cotangent is constant, so the gradient is 0.
-    np.testing.assert_allclose(dx[known] / want, 0, atol=error * tenth)
+    np.testing.assert_allclose(dx[known] / want, 0, atol=tolerance * tenth)
     assert not np.asarray(shares)[~known].any()
 
 
 @pytest.mark.parametrize("layout", ["sorted", "even", "hub", "periodic"])
 @pytest.mark.parametrize("count", [40, 3000])
-def test_partial_sums_lose_no_row(layout, count):
+def test_partial_sums_are_exact_for_integers(layout, count):
     """Sums of small integers are exact in any order. NaN in rows without a segment reaches no sum."""
     rows = (1 << 16) + 77
-    ids = long_segments(layout, rows, count)
+    ids = long_segment_ids(layout, rows, count)
     x = np.random.default_rng(1).integers(-9, 10, (rows, 2)).astype(np.float32)
     known = (ids >= 0) & (ids < count)
     want = np.zeros((count, 2))
@@ -438,7 +440,7 @@ def test_partial_sums_lose_no_row(layout, count):
     np.testing.assert_array_equal(mapped, [want, -want])
 
 
-def test_partial_sums_take_little_memory():
+def test_partial_sums_memory():
     """At most 1/16 of the rows for few segments, and 1/100 for many segments."""
     for rows, count, is_sorted in (
         (1 << 20, 7, False),

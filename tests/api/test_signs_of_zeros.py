@@ -11,26 +11,26 @@ from jaxpool.testing import pools
 from tests.support.compilation import HASTY
 
 RECORDS = pools()
-SUMS = ("dilate", "erode")  # sums of an element and a kernel entry
+KERNEL_SUMS = ("dilate", "erode")  # sums of an element and a kernel entry
 SELECTIONS = [
     name
     for name, record in RECORDS.items()
-    if record.ties and not record.marks and name not in SUMS
+    if record.ties and not record.marks and name not in KERNEL_SUMS
 ]
 
 
-def zeros(rng, shape):
+def signed_zeros(rng, shape):
     """Zeros of both signs, and some ones of both signs."""
     x = np.where(rng.random(shape) < 0.5, np.float32(-0.0), np.float32(0))
     return np.where(rng.random(shape) < 0.1, rng.choice([np.float32(-1), np.float32(1)]), x)
 
 
-def selection(record, ties):
+def make_selection(record, ties):
     """A function from operands to a flat output, and operands that are mostly zeros."""
     rng = np.random.default_rng(0)
-    arguments = record.given(zeros(rng, (1, 4, 4, 2)), ties=ties)
+    arguments = record.given(signed_zeros(rng, (1, 4, 4, 2)), ties=ties)
     leaves, tree = jax.tree.flatten({name: arguments.pop(name) for name in record.operands})
-    operands = [zeros(rng, np.shape(leaf)) for leaf in leaves]
+    operands = [signed_zeros(rng, np.shape(leaf)) for leaf in leaves]
 
     def function(*operands):
         y = record.run(arguments | jax.tree.unflatten(tree, operands))
@@ -39,14 +39,14 @@ def selection(record, ties):
     return function, operands
 
 
-def bits(x):
+def float_bits(x):
     return np.asarray(x, np.float32).view(np.int32)
 
 
 @pytest.mark.parametrize("ties", ["first", "last"])
 @pytest.mark.parametrize("name", SELECTIONS)
-def test_the_value_is_the_element_that_gets_the_cotangent(name, ties):
-    function, operands = selection(RECORDS[name], ties)
+def test_value_has_the_bits_of_the_selected_element(name, ties):
+    function, operands = make_selection(RECORDS[name], ties)
 
     def run(*operands):
         y, pullback = jax.vjp(function, *operands)
@@ -57,40 +57,42 @@ def test_the_value_is_the_element_that_gets_the_cotangent(name, ties):
     chosen = np.asarray(rows) != 0
     np.testing.assert_array_equal(chosen.sum(1), 1)
     flat = np.concatenate([x.ravel() for x in operands])
-    np.testing.assert_array_equal(bits(y), bits(flat[chosen.argmax(1)]))
+    np.testing.assert_array_equal(float_bits(y), float_bits(flat[chosen.argmax(1)]))
 
 
 @pytest.mark.parametrize("values", [(-0.0, 1.0), (0.0, -0.0), (-0.0, 0.0), (-0.0, -0.0, 0.0)])
-def test_medians_and_maxima_of_pytorch_are_what_their_index_names(values):
+def test_torch_drop_in_values_match_their_indices(values):
     x = np.array(values, np.float32)
     functions = torch.median, torch.nanmedian, torch.max, torch.min, torch.cummax, torch.cummin
     for function in functions:
         result = function(x, 0)
-        np.testing.assert_array_equal(bits(result[0]), bits(x[result[1]]))
+        np.testing.assert_array_equal(float_bits(result[0]), float_bits(x[result[1]]))
 
 
 @pytest.mark.parametrize("ties", ["first", "last"])
 @pytest.mark.parametrize("reverse", [False, True])
-def test_running_extrema_are_what_their_index_names(ties, reverse):
-    x = zeros(np.random.default_rng(1), (3, 300))
+def test_cumulative_values_match_their_indices(ties, reverse):
+    x = signed_zeros(np.random.default_rng(1), (3, 300))
     reset = np.arange(300) % 7 == 3
     for function in (jaxpool.cummax_with_argmax, jaxpool.cummin_with_argmax):
         for options in ({}, {"reset": reset}):
             y, index = function(x, ties=ties, reverse=reverse, **options)
-            np.testing.assert_array_equal(bits(y), bits(np.take_along_axis(x, index, 1)))
+            np.testing.assert_array_equal(
+                float_bits(y), float_bits(np.take_along_axis(x, index, 1))
+            )
 
 
 @pytest.mark.parametrize("ties", ["first", "last"])
-def test_ranks_of_windows_in_a_loop_and_over_an_axis(ties):
-    x = zeros(np.random.default_rng(2), (1, 90, 1))
+def test_rank_pool_values_match_the_selected_elements(ties):
+    x = signed_zeros(np.random.default_rng(2), (1, 90, 1))
     for window in ((41,), (90,)):
         y, pullback = jax.vjp(lambda x, w=window: jaxpool.rank_pool(x, 20, w, ties=ties), x)
         rows = jax.vmap(pullback)(jnp.eye(y.size).reshape(y.size, *y.shape))[0]
         chosen = np.asarray(rows).reshape(y.size, -1).argmax(1)
-        np.testing.assert_array_equal(bits(y).ravel(), bits(x).ravel()[chosen])
+        np.testing.assert_array_equal(float_bits(y).ravel(), float_bits(x).ravel()[chosen])
 
 
-def test_the_median_of_nothing_is_plus_zero():
+def test_median_of_masked_window_is_positive_zero():
     x = np.full((1, 3, 1), -0.0, np.float32)
     y = jax.vjp(lambda x: jaxpool.median_pool(x, (3,), where=np.zeros((3, 1), bool)), x)[0]
-    assert bits(y).ravel() == 0
+    assert float_bits(y).ravel() == 0

@@ -35,7 +35,7 @@ def test_value_and_gradient(name, geometry):
 
 @pytest.mark.parametrize("name", ONE_QUICK)
 @pytest.mark.usefixtures("x64")
-def test_a_temperature_for_each_channel_or_each_output(name):
+def test_temperature_per_channel_or_per_output(name):
     shape, geometry = PLAIN
     x = numbers(shape)
     # SAME padding: x and y have the same shape.
@@ -52,7 +52,7 @@ def test_a_temperature_for_each_channel_or_each_output(name):
 
 
 @pytest.mark.parametrize("name", ONE_QUICK)
-def test_a_number_and_an_array_give_the_same(name):
+def test_temperature_as_number_or_array(name):
     shape, geometry = PLAIN
     x = numbers(shape).astype(np.float32)
     f = functools.partial(getattr(jaxpool, name), x, **geometry)
@@ -97,7 +97,7 @@ def test_derivatives_to_third_order(name):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.usefixtures("x64")
-def test_a_low_temperature_gives_the_maximum_and_its_gradient(name):
+def test_low_temperature_equals_max_pool(name):
     shape, geometry = PLAIN
     x = np.random.default_rng(0).permutation(80).reshape(shape) / 8.0
     want, pullback = jax.vjp(lambda x: jaxpool.max_pool(x, **geometry), x)
@@ -108,7 +108,7 @@ def test_a_low_temperature_gives_the_maximum_and_its_gradient(name):
 
 
 @pytest.mark.usefixtures("x64")
-def test_a_high_temperature_gives_the_mean():
+def test_high_temperature_equals_the_mean():
     shape, geometry = PLAIN
     x = numbers(shape)
     mean = jaxpool.avg_pool(x, count_include_pad=False, **geometry)
@@ -123,7 +123,7 @@ def test_a_high_temperature_gives_the_mean():
     np.testing.assert_allclose(dx, want, rtol=1e-7)
 
 
-def test_a_constant_is_its_own_softmax_pool_and_padding_has_no_weight():
+def test_constant_input_and_padding_without_weight():
     shape, geometry = PLAIN
     x = np.full(shape, -7.0, np.float32)
     np.testing.assert_array_equal(jaxpool.softmax_pool(x, **geometry), x)
@@ -132,7 +132,7 @@ def test_a_constant_is_its_own_softmax_pool_and_padding_has_no_weight():
     np.testing.assert_allclose(y, -7 + np.log(count), rtol=1e-6)
 
 
-def test_one_full_window_is_the_logsumexp_and_the_softmax_of_jax():
+def test_full_window_matches_jax_nn():
     @jax.jit
     def ours(x):
         pools = (jaxpool.logsumexp_pool, jaxpool.softmax_pool)

@@ -40,7 +40,7 @@ def test_no_overflow_in_float32(name, geometry):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_temperatures_of_all_sizes(name):
+def test_temperatures_of_all_magnitudes(name):
     """Temperatures as Python numbers and arrays, for x near 1 and near the temperature, with the derivative in it."""
     small = np.array([1.0, 2.0, 1.5, 0.5, 1.0, 3.0])
     pool = functools.partial(getattr(jaxpool, name), window_shape=(3,), strides=(3,))
@@ -70,7 +70,7 @@ def test_temperatures_of_all_sizes(name):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("t", [1e-300, 1e300])
-def test_a_number_beyond_the_range_of_the_type(name, t):
+def test_temperature_out_of_float32_range(name, t):
     x = np.array([[1.0], [1.0], [0.5], [3.0]], np.float32)
     f = functools.partial(getattr(jaxpool, name), window_shape=(2,), strides=(2,), temperature=t)
     dx = jax.grad(lambda x: f(x).sum())(x)
@@ -82,7 +82,7 @@ def test_a_number_beyond_the_range_of_the_type(name, t):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("shift", [0.0, 1000.0])
-def test_a_masked_element_takes_no_part(name, shift):
+def test_minus_infinity_removes_an_element(name, shift):
     """-inf removes an element, in direct and in scaled evaluation."""
     x = numbers((12, 3)).astype(np.float32) + np.float32(shift)
     masked, few = x.copy(), {"window_shape": (3,), "strides": (3,)}
@@ -100,7 +100,7 @@ def test_a_masked_element_takes_no_part(name, shift):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.usefixtures("x64")
-def test_second_derivatives_out_of_the_range(name):
+def test_second_derivatives_out_of_range(name):
     """In x and the temperature. A shift of x only shifts the output."""
     f = functools.partial(getattr(jaxpool, name), window_shape=(3,), padding=1)
     at, along = np.append(numbers(5, 1.0), 0.8), numbers(6, 1.0, seed=3)
@@ -120,7 +120,7 @@ def test_second_derivatives_out_of_the_range(name):
 @pytest.mark.parametrize(
     "name", [NAMES[0], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])]
 )
-def test_parts_of_the_batch_one_after_another(name):
+def test_scaled_evaluation_in_batch_chunks(name):
     """Scaled evaluation in chunks of the batch equals the evaluation of each example."""
     rng = np.random.default_rng(0)
     x = (rng.standard_normal((4, 32, 32, 160)) * 100).astype(np.float32)
@@ -128,9 +128,9 @@ def test_parts_of_the_batch_one_after_another(name):
     geometry, t = {"window_shape": (3, 3), "padding": "SAME"}, np.full(160, 0.7, np.float32)
     whole = run(name, geometry, x, t, dy)
     parts = [run(name, geometry, x[i : i + 1], t, dy[i : i + 1]) for i in range(4)]
-    for which in (0, 1):
-        joined = np.concatenate([part[which] for part in parts])
-        np.testing.assert_array_equal(whole[which], joined)
+    for output in (0, 1):
+        joined = np.concatenate([part[output] for part in parts])
+        np.testing.assert_array_equal(whole[output], joined)
     np.testing.assert_allclose(whole[2], sum(part[2] for part in parts), rtol=1e-4, atol=1e-3)
 
 
@@ -163,14 +163,14 @@ def test_infinities_and_nan(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_infinities_where_a_window_is_put_together_from_halves(name):
+def test_infinities_in_windows_built_by_doubling(name):
     x = numbers((20, 2)).astype(np.float32)
     x[:, 1], x[3, 0] = -inf, inf
     dy = np.ones((20, 2), np.float32)
     y, dx, _ = run(name, HALVES, x, np.float32(1), dy)
-    reached = np.abs(np.arange(20) - 3) <= 3
-    np.testing.assert_array_equal(np.isposinf(y[:, 0]), reached)
-    assert dx[3, 0] == reached.sum()
+    covers_infinity = np.abs(np.arange(20) - 3) <= 3
+    np.testing.assert_array_equal(np.isposinf(y[:, 0]), covers_infinity)
+    assert dx[3, 0] == covers_infinity.sum()
     assert np.all(np.isneginf(y[:, 1]))
     np.testing.assert_allclose(dx.sum(axis=0), [20, 20], rtol=1e-6)
 
@@ -179,7 +179,7 @@ def test_infinities_where_a_window_is_put_together_from_halves(name):
 
 
 @pytest.mark.parametrize("name", ONE_QUICK)
-def test_narrow_floats_are_computed_in_float32_and_rounded_once(name):
+def test_narrow_floats_computed_in_float32(name):
     f = functools.partial(getattr(jaxpool, name), **HALVES)
     for dtype in (jnp.bfloat16, np.float16, jnp.float8_e4m3fn, jnp.float8_e5m2):
         x, dy = numbers((20, 2)).astype(dtype), numbers((20, 2), seed=1).astype(dtype)
@@ -206,7 +206,7 @@ def test_integers_give_float32(name, dtype):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_batch_and_channels_may_be_empty(name):
+def test_empty_batch_and_channels(name):
     f = functools.partial(getattr(jaxpool, name), window_shape=(2,))
     assert f(np.zeros((0, 4, 3), np.float32)).shape == (0, 3, 3)
     assert jax.grad(lambda x: f(x).sum())(jnp.zeros((4, 0))).shape == (4, 0)
@@ -216,7 +216,7 @@ def test_batch_and_channels_may_be_empty(name):
 
 
 @pytest.mark.parametrize("name", ONE_QUICK)
-def test_what_is_kept_is_what_was_given_and_the_output(name):
+def test_residuals_are_input_and_output(name):
     f = functools.partial(getattr(jaxpool, name), window_shape=(3,), padding=1)
     xs = numbers((4, 6, 2)).astype(np.float32)
     pullback = jax.eval_shape(lambda xs: jax.vjp(f, xs)[1], xs)
@@ -236,7 +236,7 @@ def test_inside_shard_map(name):
 
 
 @pytest.mark.parametrize("name", ONE_QUICK)
-def test_a_large_window_is_a_short_program(name):
+def test_large_window_program_size(name):
     def length(window, **options):
         f = functools.partial(getattr(jaxpool, name), window_shape=window, **options)
         gradient = jax.grad(lambda x: f(x).sum())
@@ -249,7 +249,7 @@ def test_a_large_window_is_a_short_program(name):
 
 
 @pytest.mark.parametrize("p", [1.5, 2, 3])
-def test_a_norm_beyond_its_type_has_the_derivative_of_a_smaller_one(p):
+def test_lp_pool_gradient_when_the_norm_overflows(p):
     x = jnp.array([3e38, -3e38, 1e-30, 1e-30, np.nan, 0, np.inf, 1], jnp.float32)[:, None]
 
     def pool(x):

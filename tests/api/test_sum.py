@@ -19,11 +19,11 @@ def row(*values):
     return jnp.array(values, jnp.float32)[:, None]
 
 
-def average(x, *args, **kwargs):
+def average_list(x, *args, **kwargs):
     return jaxpool.avg_pool(x, *args, **kwargs).ravel().tolist()
 
 
-def spread(x, *args, function=jaxpool.avg_pool, **kwargs):
+def gradient_list(x, *args, function=jaxpool.avg_pool, **kwargs):
     """The gradient of the sum of the outputs."""
     gradient = jax.grad(lambda x: function(x, *args, **kwargs).sum())(x)
     return gradient.ravel().tolist()
@@ -48,49 +48,49 @@ def test_sums_by_argument(autodiff):
 
 
 @pytest.mark.parametrize("autodiff", MODES)
-def test_every_element_gets_the_cotangents_of_its_windows(autodiff):
+def test_elements_sum_the_cotangents_of_their_windows(autodiff):
     options = {"function": jaxpool.sum_pool, "autodiff": autodiff}
     x = row(*range(6))
-    assert spread(x, (2,), **options) == [1, 2, 2, 2, 2, 1]
-    assert spread(x, (2,), (2,), **options) == [1] * 6
-    assert spread(x, (2,), (3,), **options) == [1, 1, 0, 1, 1, 0]
-    assert spread(x, (3,), padding=1, **options) == [2, 3, 3, 3, 3, 2]
-    assert spread(x, (2,), window_dilation=(3,), **options) == [1] * 6
+    assert gradient_list(x, (2,), **options) == [1, 2, 2, 2, 2, 1]
+    assert gradient_list(x, (2,), (2,), **options) == [1] * 6
+    assert gradient_list(x, (2,), (3,), **options) == [1, 1, 0, 1, 1, 0]
+    assert gradient_list(x, (3,), padding=1, **options) == [2, 3, 3, 3, 3, 2]
+    assert gradient_list(x, (2,), window_dilation=(3,), **options) == [1] * 6
 
 
-def test_counted_padding_is_divided_by_and_a_ceil_overhang_is_not():
+def test_divisor_counts_padding_but_not_ceil_mode_overhang():
     ones = row(1, 1, 1, 1, 1)
-    assert average(ones, (2,), (2,), 1) == [0.5, 1, 1]
-    assert average(ones, (2,), (2,), 1, ceil_mode=True) == [0.5, 1, 1]
-    assert average(ones, (3,), (3,), ((1, 1),)) == pytest.approx([2 / 3, 1])
-    assert average(ones, (2,), (2,), ceil_mode=True) == [1, 1, 1]
-    assert average(ones, (3,), (3,), ((0, 1),), ceil_mode=True) == pytest.approx([1, 2 / 3])
+    assert average_list(ones, (2,), (2,), 1) == [0.5, 1, 1]
+    assert average_list(ones, (2,), (2,), 1, ceil_mode=True) == [0.5, 1, 1]
+    assert average_list(ones, (3,), (3,), ((1, 1),)) == pytest.approx([2 / 3, 1])
+    assert average_list(ones, (2,), (2,), ceil_mode=True) == [1, 1, 1]
+    assert average_list(ones, (3,), (3,), ((0, 1),), ceil_mode=True) == pytest.approx([1, 2 / 3])
     # 1 element and 1 padding
-    assert average(ones, (4,), (4,), ((0, 1),), ceil_mode=True) == [1, 0.5]
+    assert average_list(ones, (4,), (4,), ((0, 1),), ceil_mode=True) == [1, 0.5]
 
 
-def test_padding_left_out_of_the_count():
+def test_count_include_pad_false():
     x = row(2, 4, 6)
-    assert average(x, (3,), (1,), 1) == [2, 4, pytest.approx(10 / 3)]
-    assert average(x, (3,), (1,), 1, False) == [3, 4, 5]
-    assert average(x, (3,), (1,), 1, count_include_pad=False) == [3, 4, 5]
-    assert average(x, (2,), (2,), "SAME", False) == [3, 6]
-    assert spread(x, (2,), (2,), "SAME", False) == [0.5, 0.5, 1]
-    assert spread(x, (2,), (2,), "SAME") == [0.5, 0.5, 0.5]
+    assert average_list(x, (3,), (1,), 1) == [2, 4, pytest.approx(10 / 3)]
+    assert average_list(x, (3,), (1,), 1, False) == [3, 4, 5]
+    assert average_list(x, (3,), (1,), 1, count_include_pad=False) == [3, 4, 5]
+    assert average_list(x, (2,), (2,), "SAME", False) == [3, 6]
+    assert gradient_list(x, (2,), (2,), "SAME", False) == [0.5, 0.5, 1]
+    assert gradient_list(x, (2,), (2,), "SAME") == [0.5, 0.5, 0.5]
 
 
 @pytest.mark.parametrize("autodiff", MODES)
 @pytest.mark.parametrize("divisor", [4, 4.0, np.int32(4), np.float64(4)])
-def test_a_divisor_takes_the_place_of_the_count(divisor, autodiff):
+def test_divisor_replaces_the_count(divisor, autodiff):
     x = row(2, 4, 6)
     for count in (True, False):
         options = {"divisor": divisor, "count_include_pad": count, "autodiff": autodiff}
-        assert average(x, (3,), (2,), 1, **options) == [1.5, 2.5]
-        assert spread(x, (3,), (2,), 1, **options) == [0.25, 0.5, 0.25]
-    assert average(x, (1,), divisor=-2) == [-1, -2, -3]
+        assert average_list(x, (3,), (2,), 1, **options) == [1.5, 2.5]
+        assert gradient_list(x, (3,), (2,), 1, **options) == [0.25, 0.5, 0.25]
+    assert average_list(x, (1,), divisor=-2) == [-1, -2, -3]
 
 
-def test_an_average_of_integers_is_float32():
+def test_average_of_integers_is_float32():
     for dtype in (np.int8, np.uint32, np.bool_):
         y = jaxpool.avg_pool(np.array([[1], [0], [1], [1]], dtype), (2,), (2,))
         assert y.dtype == np.float32
@@ -99,7 +99,7 @@ def test_an_average_of_integers_is_float32():
     assert jaxpool.avg_pool(full, (4,)).item() == 127
 
 
-def test_a_sum_of_integers_keeps_their_type():
+def test_sum_of_integers_has_their_dtype():
     y = jaxpool.sum_pool(np.array([[1], [2], [3]], np.uint8), (2,))
     assert y.dtype == np.uint8
     assert y.ravel().tolist() == [3, 5]
@@ -108,14 +108,14 @@ def test_a_sum_of_integers_keeps_their_type():
 def test_count_include_pad_is_the_fifth_argument():
     """As in Flax. Later arguments are keyword-only."""
     x = row(1, 1)
-    assert average(x, (2,), (1,), "SAME", False) == [1, 1]
+    assert average_list(x, (2,), (1,), "SAME", False) == [1, 1]
     with pytest.raises(TypeError):
         jaxpool.avg_pool(x, (2,), (1,), "SAME", False, None)
 
 
 @pytest.mark.parametrize("kind", ["avg_pool", "sum_pool"])
 @pytest.mark.parametrize("autodiff", MODES)
-def test_the_transpose_is_the_transpose(kind, autodiff, x64):
+def test_cotangent_is_the_transpose_of_the_pool(kind, autodiff, x64):
     """<A x, y> = <x, A' y>, with padding, overlap, dilation and ceil mode."""
     rng = np.random.default_rng(0)
     pool = functools.partial(
@@ -133,7 +133,7 @@ def test_the_transpose_is_the_transpose(kind, autodiff, x64):
     np.testing.assert_allclose((y * dy).sum(), (x * pullback(dy)[0]).sum(), rtol=1e-12)
 
 
-def test_one_full_window_is_the_sum_and_the_mean():
+def test_full_window_equals_sum_and_mean():
     x = jnp.asarray(np.random.default_rng(0).standard_normal((2, 5, 6, 3)), jnp.float32)
     total = jaxpool.sum_pool(x, (5, 6))[:, 0, 0]
     np.testing.assert_allclose(total, x.sum((1, 2)), rtol=1e-5, atol=1e-5)
@@ -142,7 +142,7 @@ def test_one_full_window_is_the_sum_and_the_mean():
 
 
 @pytest.mark.parametrize("autodiff", MODES)
-def test_forward_mode_of_a_sum_is_the_sum(autodiff):
+def test_sum_pool_tangent_and_hessian(autodiff):
     x = row(1, 2, 3)
     pool = functools.partial(jaxpool.sum_pool, window_shape=(2,), autodiff="jvp")
     y, tangent = jax.jvp(pool, (x,), (x * 10,))

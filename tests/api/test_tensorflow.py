@@ -15,7 +15,7 @@ with warnings.catch_warnings():
     tf = pytest.importorskip("tensorflow")
 
 
-def drawn(seed):
+def random_arguments(seed):
     """Random arguments of a dilation, in the form of TensorFlow and in ours."""
     rng = np.random.default_rng(seed)
     kernel = (*rng.integers(1, 4, 2), rng.integers(1, 4))
@@ -28,13 +28,13 @@ def drawn(seed):
     return x, weights, {**theirs, "data_format": "NHWC"}, {**ours, "padding": padding}
 
 
-def check(name, seed):
-    x, kernel, theirs, ours = drawn(seed)
+def compare_with_tensorflow(name, seed):
+    x, kernel, theirs, ours = random_arguments(seed)
     # TensorFlow's erosion reverses the kernel.
-    turned = kernel[::-1, ::-1] if name == "erode" else kernel
+    tf_kernel = kernel[::-1, ::-1] if name == "erode" else kernel
     op = tf.nn.dilation2d if name == "dilate" else tf.nn.erosion2d
     with tf.GradientTape() as tape:
-        a, b = tf.constant(x), tf.constant(turned)
+        a, b = tf.constant(x), tf.constant(tf_kernel)
         tape.watch((a, b))
         want = op(a, b, **theirs)
         dy = np.cos(np.arange(np.prod(want.shape), dtype=np.float32)).reshape(want.shape)
@@ -51,12 +51,12 @@ def check(name, seed):
 
 @pytest.mark.parametrize("name", ["dilate", "erode"])
 @pytest.mark.parametrize("seed", range(3))
-def test_morphology(name, seed):
-    check(name, seed)
+def test_morphology_matches_tensorflow(name, seed):
+    compare_with_tensorflow(name, seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["dilate", "erode"])
-def test_morphology_at_length(name):
+def test_morphology_matches_tensorflow_in_many_cases(name):
     for seed in range(300):
-        check(name, seed)
+        compare_with_tensorflow(name, seed)

@@ -21,34 +21,34 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: nothing t
 F = torch.nn.functional
 
 nan, inf = np.nan, np.inf
-NANS = [nan, 5.0, nan, 1.0]
+NAN_INPUT = [nan, 5.0, nan, 1.0]
 
 
-def ours(f, *values, dtype=np.float32):
+def jax_value_and_grads(f, *values, dtype=np.float32):
     """Value and gradients of the sum, as lists."""
     xs = [jnp.asarray(np.array(value), dtype) for value in values]
     y, pullback = jax.vjp(f, *xs)
     return [np.float32(a).ravel().tolist() for a in (y, *pullback(jnp.ones_like(y)))]
 
 
-def theirs(f, *values, dtype=torch.float32):
+def torch_value_and_grads(f, *values, dtype=torch.float32):
     xs = [torch.tensor(value, dtype=dtype, requires_grad=True) for value in values]
     y = f(*xs)
     y.sum().backward()
     return [a.detach().float().ravel().tolist() for a in (y, *[x.grad for x in xs])]
 
 
-def equal(got, want):
+def assert_lists_close(got, want):
     for a, b in zip(got, want, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
-def windows(pool, **options):
+def vector_pool(pool, **options):
     """`pool` as a function of a vector, with one channel added."""
     return lambda x: pool(x[:, None], **options)
 
 
-def fractional(ties):
+def fractional_pool(ties):
     op = make_fractional_op((1, 4), (1, 4), (1, 1), (0, 1))
     op = dataclasses.replace(op, ties=ties)
     samples = np.zeros((2, 1, 1), np.float32)
@@ -60,96 +60,110 @@ def fractional(ties):
     [
         (
             lambda x: F.max_pool1d(x[None], 4),
-            lambda ties: windows(jaxpool.max_pool, window_shape=(4,), ties=ties),
+            lambda ties: vector_pool(jaxpool.max_pool, window_shape=(4,), ties=ties),
         ),
         (
             lambda x: F.adaptive_max_pool1d(x[None], 1),
-            lambda ties: windows(jaxpool.adaptive_max_pool, output_shape=(1,), ties=ties),
+            lambda ties: vector_pool(jaxpool.adaptive_max_pool, output_shape=(1,), ties=ties),
         ),
         (
             lambda x: F.fractional_max_pool2d(
                 x[None, None, None], (1, 4), (1, 1), _random_samples=torch.zeros(1, 1, 2)
             ),
-            fractional,
+            fractional_pool,
         ),
     ],
     ids=["max_pool", "adaptive_max_pool", "fractional_max_pool"],
 )
-def test_a_pool_takes_the_last_nan_though_the_first_of_a_tie(original, pool):
+def test_max_pools_select_the_last_nan(original, pool):
     """jaxpool treats NaN like any tie, by `ties`."""
-    equal(theirs(original, NANS), [[nan], [0, 0, 1, 0]])
-    equal(ours(pool("first"), NANS), [[nan], [1, 0, 0, 0]])
-    equal(ours(pool("last"), NANS), [[nan], [0, 0, 1, 0]])
+    assert_lists_close(torch_value_and_grads(original, NAN_INPUT), [[nan], [0, 0, 1, 0]])
+    assert_lists_close(jax_value_and_grads(pool("first"), NAN_INPUT), [[nan], [1, 0, 0, 0]])
+    assert_lists_close(jax_value_and_grads(pool("last"), NAN_INPUT), [[nan], [0, 0, 1, 0]])
     tie = [2.0, 5.0, 5.0, 1.0]
-    equal(theirs(original, tie), [[5], [0, 1, 0, 0]])
-    equal(ours(pool("first"), tie), [[5], [0, 1, 0, 0]])
+    assert_lists_close(torch_value_and_grads(original, tie), [[5], [0, 1, 0, 0]])
+    assert_lists_close(jax_value_and_grads(pool("first"), tie), [[5], [0, 1, 0, 0]])
 
 
-def test_maximum_with_a_nan_counts_the_cotangent_twice():
+def test_maximum_with_nan_doubles_the_cotangent():
     """jaxpool gives the cotangent to the NaN, or half to each of two NaNs."""
     x, y = [nan, 1.0, nan], [1.0, nan, nan]
     want = [[nan] * 3, [1, 0, 0.5], [0, 1, 0.5]]
     for name in ("maximum", "minimum"):
-        equal(theirs(getattr(torch, name), x, y), [[nan] * 3, [1, 1, 1], [1, 1, 1]])
-        equal(ours(getattr(jaxpool, name), x, y), want)
+        assert_lists_close(
+            torch_value_and_grads(getattr(torch, name), x, y), [[nan] * 3, [1, 1, 1], [1, 1, 1]]
+        )
+        assert_lists_close(jax_value_and_grads(getattr(jaxpool, name), x, y), want)
     for name in ("maximum", "minimum", "max", "min"):
-        equal(ours(getattr(compat_torch, name), x, y), want)
+        assert_lists_close(jax_value_and_grads(getattr(compat_torch, name), x, y), want)
 
 
-def test_amax_with_a_nan_has_a_gradient_of_nothing_but_nan():
+def test_amax_with_nan_has_an_all_nan_gradient():
     """In jaxpool the NaNs share the cotangent, as in `torch.max` without an axis."""
     for original, f in [("amax", jaxpool.max), ("amin", jaxpool.min)]:
         reduction = functools.partial(getattr(torch, original), dim=0)
-        equal(theirs(reduction, NANS), [[nan], [nan] * 4])
+        assert_lists_close(torch_value_and_grads(reduction, NAN_INPUT), [[nan], [nan] * 4])
         drop_in = functools.partial(getattr(compat_torch, original), dim=0)
         for each in (functools.partial(f, axis=0), drop_in):
-            equal(ours(each, NANS), [[nan], [0.5, 0, 0.5, 0]])
-    equal(theirs(torch.max, NANS), [[nan], [0.5, 0, 0.5, 0]])
+            assert_lists_close(jax_value_and_grads(each, NAN_INPUT), [[nan], [0.5, 0, 0.5, 0]])
+    assert_lists_close(torch_value_and_grads(torch.max, NAN_INPUT), [[nan], [0.5, 0, 0.5, 0]])
 
 
-def test_fmax_gives_all_of_a_tie_to_the_first():
+def test_fmax_gives_tied_cotangent_to_the_first_operand():
     """jaxpool splits a tie, unless `ties="first"`."""
     x, y = [2.0, nan, nan], [2.0, nan, 1.0]
     for name in ("fmax", "fmin"):
         f, want = getattr(jaxpool, name), [[2, nan, 1], [1, 1, 0], [0, 0, 1]]
-        equal(theirs(getattr(torch, name), x, y), want)
-        equal(ours(functools.partial(f, ties="first"), x, y), want)
-        equal(ours(f, x, y), [[2, nan, 1], [0.5, 0.5, 0], [0.5, 0.5, 1]])
+        assert_lists_close(torch_value_and_grads(getattr(torch, name), x, y), want)
+        assert_lists_close(jax_value_and_grads(functools.partial(f, ties="first"), x, y), want)
+        assert_lists_close(
+            jax_value_and_grads(f, x, y), [[2, nan, 1], [0.5, 0.5, 0], [0.5, 0.5, 1]]
+        )
 
 
-def lp(p, **options):
-    return windows(jaxpool.lp_pool, p=p, window_shape=(2,), strides=(2,), **options)
+def lp_pair_pool(p, **options):
+    return vector_pool(jaxpool.lp_pool, p=p, window_shape=(2,), strides=(2,), **options)
 
 
-def test_lp_pool_has_signed_powers():
+def test_lp_pool_uses_signed_powers():
     """PyTorch gives NaN for a negative sum. jaxpool takes |x|, as ONNX does."""
     x = [-3.0, 1.0]
-    equal(theirs(lambda x: F.lp_pool1d(x[None], 3, 2), x), [[nan], [nan, nan]])
+    assert_lists_close(
+        torch_value_and_grads(lambda x: F.lp_pool1d(x[None], 3, 2), x), [[nan], [nan, nan]]
+    )
     root = 28 ** (1 / 3)
-    equal(ours(lp(3), x), [[root], [-9 / root**2, 1 / root**2]])
-    equal(theirs(lambda x: F.lp_pool1d(x[None], 1, 2), x)[:1], [[-2]])
-    equal(ours(lp(1), x), [[4], [-1, 1]])
+    assert_lists_close(
+        jax_value_and_grads(lp_pair_pool(3), x), [[root], [-9 / root**2, 1 / root**2]]
+    )
+    assert_lists_close(torch_value_and_grads(lambda x: F.lp_pool1d(x[None], 1, 2), x)[:1], [[-2]])
+    assert_lists_close(jax_value_and_grads(lp_pair_pool(1), x), [[4], [-1, 1]])
 
 
-def test_lp_pool_scales_a_window_cut_short_as_if_it_were_whole():
+def test_lp_pool_rescales_incomplete_windows():
     """jaxpool does not scale an incomplete window."""
     x = [3.0, 4.0, 5.0]
-    cut = functools.partial(F.lp_pool1d, norm_type=2, kernel_size=2, ceil_mode=True)
-    equal(theirs(lambda x: cut(x[None]), x), [[5, 50**0.5], [0.6, 0.8, 2**0.5]])
+    torch_pool = functools.partial(F.lp_pool1d, norm_type=2, kernel_size=2, ceil_mode=True)
+    assert_lists_close(
+        torch_value_and_grads(lambda x: torch_pool(x[None]), x), [[5, 50**0.5], [0.6, 0.8, 2**0.5]]
+    )
     for pool in (
-        lp(2, ceil_mode=True),
+        lp_pair_pool(2, ceil_mode=True),
         lambda x: compat_torch.lp_pool1d(x[None], 2, 2, None, True),
     ):
-        equal(ours(pool, x), [[5, 5], [0.6, 0.8, 1]])
+        assert_lists_close(jax_value_and_grads(pool, x), [[5, 5], [0.6, 0.8, 1]])
 
 
-def test_lp_pool_overflows_and_is_nan_at_the_root_of_zero():
+def test_lp_pool_overflows_and_has_nan_gradient_at_zero():
     """jaxpool stays finite."""
     pool = functools.partial(F.lp_pool1d, kernel_size=2)
-    equal(theirs(lambda x: pool(x[None], 2), [3e30, 4e30]), [[inf], [0, 0]])
-    equal(ours(lp(2), [3e30, 4e30]), [[5e30], [0.6, 0.8]])
-    equal(theirs(lambda x: pool(x[None].abs(), 0.5), [0.0, 4.0]), [[4], [nan, 1]])
-    equal(ours(lp(0.5), [0.0, 4.0]), [[4], [0, 1]])
+    assert_lists_close(
+        torch_value_and_grads(lambda x: pool(x[None], 2), [3e30, 4e30]), [[inf], [0, 0]]
+    )
+    assert_lists_close(jax_value_and_grads(lp_pair_pool(2), [3e30, 4e30]), [[5e30], [0.6, 0.8]])
+    assert_lists_close(
+        torch_value_and_grads(lambda x: pool(x[None].abs(), 0.5), [0.0, 4.0]), [[4], [nan, 1]]
+    )
+    assert_lists_close(jax_value_and_grads(lp_pair_pool(0.5), [0.0, 4.0]), [[4], [0, 1]])
 
 
 def test_overlapping_cotangents_stop_at_256_in_bfloat16():
@@ -157,14 +171,14 @@ def test_overlapping_cotangents_stop_at_256_in_bfloat16():
     x = np.zeros(1199, np.float32)
     x[599] = 1
     half = {"dtype": torch.bfloat16}
-    assert theirs(lambda x: F.max_pool1d(x[None], 600, 1), x, **half)[1][599] == 256
-    assert theirs(lambda x: F.avg_pool1d(x[None], 600, 1), x, **half)[1][599] == 0.5
+    assert torch_value_and_grads(lambda x: F.max_pool1d(x[None], 600, 1), x, **half)[1][599] == 256
+    assert torch_value_and_grads(lambda x: F.avg_pool1d(x[None], 600, 1), x, **half)[1][599] == 0.5
     for pool, want in [(jaxpool.max_pool, 600), (jaxpool.avg_pool, 1)]:
-        f = jax.jit(windows(pool, window_shape=(600,)))
-        assert ours(f, x, dtype=jnp.bfloat16)[1][599] == want
+        f = jax.jit(vector_pool(pool, window_shape=(600,)))
+        assert jax_value_and_grads(f, x, dtype=jnp.bfloat16)[1][599] == want
 
 
-def test_a_window_over_nothing_but_padding():
+def test_window_of_only_padding():
     """Dilation 3 over two elements: PyTorch returns -inf with an index out of range, jaxpool raises."""
     x = np.array([[1.0], [2.0]], np.float32)
     y, index = F.max_pool1d(torch.tensor(x.T), 2, 1, 1, 3, return_indices=True)
@@ -173,7 +187,7 @@ def test_a_window_over_nothing_but_padding():
         jaxpool.max_pool_with_argmax(x, (2,), 1, 1, window_dilation=3)
 
 
-def test_what_pytorch_refuses_in_three_dimensions():
+def test_3d_calls_that_raise_in_pytorch():
     """The maximum number of fractional windows, and an average with a window larger than the unpadded input."""
     with pytest.raises(RuntimeError, match="too large"):
         F.fractional_max_pool3d(torch.zeros(1, 1, 4, 4, 4), 1, 4)
@@ -187,7 +201,7 @@ def test_what_pytorch_refuses_in_three_dimensions():
     np.testing.assert_array_equal(y, ones)
 
 
-def test_indices_that_collide():
+def test_max_unpool_gradient_of_colliding_indices():
     """The value is PyTorch's on CPU: the last in row-major order wins. PyTorch's gradient is not its derivative."""
     y, indices = np.array([1.0, 2.0, 3.0], np.float32), np.array([0, 0, 1])
     x = torch.tensor(y, requires_grad=True)

@@ -32,7 +32,7 @@ def unpooled_oracle(y, indices, spatial_shape, axes):
     return np.moveaxis(x.reshape(*lanes, *spatial_shape), range(-len(axes), 0), axes)
 
 
-def read_oracle(dx, indices, axes):
+def cotangent_oracle(dx, indices, axes):
     """Loops: dx at each index, and 0 for indices out of range or overwritten."""
     moved = np.moveaxis(dx, axes, range(-len(axes), 0)).reshape(
         *[size for axis, size in enumerate(dx.shape) if axis not in axes], -1
@@ -43,13 +43,13 @@ def read_oracle(dx, indices, axes):
         at = int(where[position])
         if 0 <= at < moved.shape[-1]:
             last[(*position[: moved.ndim - 1], at)] = position
-    for place, position in last.items():
-        dy[position] = moved[place]
+    for target, position in last.items():
+        dy[position] = moved[target]
     return np.moveaxis(dy, range(-len(axes), 0), axes)
 
 
 @functools.partial(jax.jit, static_argnames=("spatial_shape", "axes"))
-def unpooled(y, indices, dx, spatial_shape, axes):
+def unpool_and_cotangent(y, indices, dx, spatial_shape, axes):
     """The unpooled array and the cotangent of y, with traced indices."""
     unpool = functools.partial(jaxpool.max_unpool, spatial_shape=spatial_shape, axes=axes)
     x, pullback = jax.vjp(lambda y: unpool(y, indices), y)
@@ -66,7 +66,7 @@ LAYOUTS = [
 
 
 @pytest.mark.parametrize(("shape", "spatial_shape", "axes"), LAYOUTS)
-def test_unpooling_with_collisions_and_indices_out_of_range(shape, spatial_shape, axes):
+def test_colliding_and_out_of_range_indices(shape, spatial_shape, axes):
     rng = np.random.default_rng(3)
     count = int(np.prod(spatial_shape))
     out = list(shape)
@@ -75,18 +75,18 @@ def test_unpooling_with_collisions_and_indices_out_of_range(shape, spatial_shape
     for least, most in [(0, count), (0, 3), (-2, count + 3)]:
         y, dx = (rng.standard_normal(size).astype(np.float32) for size in (shape, out))
         indices = rng.integers(least, most, shape).astype(np.int32)
-        x, dy = unpooled(y, indices, dx, spatial_shape, axes)
+        x, dy = unpool_and_cotangent(y, indices, dx, spatial_shape, axes)
         np.testing.assert_array_equal(x, unpooled_oracle(y, indices, spatial_shape, axes))
-        np.testing.assert_array_equal(dy, read_oracle(dx, indices, axes))
+        np.testing.assert_array_equal(dy, cotangent_oracle(dx, indices, axes))
 
 
-def test_the_axes_before_the_last_are_the_default():
+def test_default_axes_exclude_batch_and_channels():
     y, indices = np.ones((2, 3, 2, 5), np.float32), np.zeros((2, 3, 2, 5), np.int32)
     want = jaxpool.max_unpool(y, indices, (4, 4), axes=(1, 2))
     np.testing.assert_array_equal(jaxpool.max_unpool(y, indices, [4, 4]), want)
 
 
-def test_the_last_wins_among_many():
+def test_last_of_many_colliding_elements_wins():
     """Enough elements that XLA could divide a scatter among threads."""
     rng = np.random.default_rng(4)
     y = np.arange(40_000, dtype=np.float32)[None, :, None]
@@ -98,15 +98,15 @@ def test_the_last_wins_among_many():
 
 
 @pytest.mark.parametrize("shape", [(0, 3, 2), (2, 0, 3), (2, 3, 0)])
-def test_unpooling_of_nothing(shape):
-    y, at = np.zeros(shape, np.float32), np.zeros(shape, np.int32)
-    x, dy = jax.vjp(lambda y: jaxpool.max_unpool(y, at, (4,), axes=(1,)), y)
+def test_empty_input(shape):
+    y, indices = np.zeros(shape, np.float32), np.zeros(shape, np.int32)
+    x, dy = jax.vjp(lambda y: jaxpool.max_unpool(y, indices, (4,), axes=(1,)), y)
     assert x.shape == (shape[0], 4, shape[2])
     assert not x.any()
     assert dy(x)[0].shape == shape
 
 
-def test_overwritten_elements_have_no_derivative_in_either_mode():
+def test_overwritten_elements_have_zero_derivative():
     y, indices = column(1, 2, 3), column(2, 2, 0, dtype=np.int32)
     unpool = functools.partial(jaxpool.max_unpool, indices=indices, spatial_shape=(4,))
     x, pullback = jax.vjp(unpool, y)
@@ -114,18 +114,22 @@ def test_overwritten_elements_have_no_derivative_in_either_mode():
     np.testing.assert_array_equal(pullback(column(10, 20, 30, 40))[0], column(0, 30, 10))
     tangent = jax.jvp(unpool, (y,), (column(1, 10, 100),))[1]
     np.testing.assert_array_equal(tangent, column(100, 0, 10, 0))
-    jacobians = jax.jacfwd(unpool)(y), jax.jacrev(unpool)(y), jax.jacfwd(jax.grad(squares))(y)
+    jacobians = (
+        jax.jacfwd(unpool)(y),
+        jax.jacrev(unpool)(y),
+        jax.jacfwd(jax.grad(sum_of_squares))(y),
+    )
     np.testing.assert_array_equal(jacobians[0], jacobians[1])
     np.testing.assert_array_equal(jnp.diag(jacobians[2][:, 0, :, 0]), [0, 2, 0])
 
 
-def squares(y):
+def sum_of_squares(y):
     """The sum of squares of two elements; the second element overwrites the first."""
     return (jaxpool.max_unpool(y[:2], np.zeros((2, 1), np.int32), (2,)) ** 2).sum()
 
 
 @pytest.mark.parametrize("platform", ["cpu", "portable"])
-def test_the_derivative_is_the_same_on_every_platform(platform):
+def test_derivatives_match_on_every_platform(platform):
     """Scatters write in order on CPU, but not on every platform."""
     rng = np.random.default_rng(7)
     y, indices = rng.normal(size=(2, 6, 5, 3)).astype(np.float32), rng.integers(0, 24, (2, 6, 5, 3))
@@ -144,12 +148,12 @@ def test_the_derivative_is_the_same_on_every_platform(platform):
 
     x, value, dy, tangent = run(y, indices.astype(np.int32), dx)
     np.testing.assert_array_equal(x, unpooled_oracle(y, indices, (6, 4), (2, 1)))
-    np.testing.assert_array_equal(dy, read_oracle(dx, indices, (2, 1)))
+    np.testing.assert_array_equal(dy, cotangent_oracle(dx, indices, (2, 1)))
     np.testing.assert_array_equal(value, x)
     np.testing.assert_array_equal(tangent, x)
 
 
-def test_a_maximum_that_two_windows_share_counts_once():
+def test_maximum_shared_by_two_windows_counts_once():
     """Unpooling a pool is the identity at a maximum, so its derivative there is 1."""
     x = column(1, 3, 2)
 
@@ -164,33 +168,33 @@ def test_a_maximum_that_two_windows_share_counts_once():
 @pytest.mark.parametrize(
     "dtype", [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64]
 )
-def test_indices_of_every_type_are_dropped_out_of_range(dtype, x64):
+def test_out_of_range_indices_of_every_dtype_are_dropped(dtype, x64):
     """Including indices that would be in range after truncation to 32 bits."""
     info = np.iinfo(dtype)
     values = [0, info.min, 5, info.max, 6, 3 if info.bits < 64 else 2**32 + 1]
     indices = np.array(values, np.uint64 if info.min == 0 else np.int64).astype(dtype)[:, None]
     y = column(1, 2, 3, 4, 5, 6)
-    x, dy = unpooled(y, indices, column(1, 2, 3, 4, 5, 6), (6,), (0,))
+    x, dy = unpool_and_cotangent(y, indices, column(1, 2, 3, 4, 5, 6), (6,), (0,))
     want = unpooled_oracle(y, indices, (6,), (0,))
     np.testing.assert_array_equal(x, want)
-    np.testing.assert_array_equal(dy, read_oracle(column(1, 2, 3, 4, 5, 6), indices, (0,)))
+    np.testing.assert_array_equal(dy, cotangent_oracle(column(1, 2, 3, 4, 5, 6), indices, (0,)))
 
 
-def test_an_index_type_too_narrow_for_the_sizes():
+def test_index_dtype_narrower_than_the_output_size():
     y, indices = column(1, 2), column(0, 255, dtype=np.uint8)
     x = jaxpool.max_unpool(y, indices, (1000,))
     assert (x[0, 0], x[255, 0], x.sum()) == (1, 2, 3)
 
 
 @every_type
-def test_unpooling_of_every_type(dtype):
+def test_dtypes(dtype):
     y = np.array([[1], [0], [1]]).astype(dtype)
     x = jaxpool.max_unpool(y, column(3, 1, 0, dtype=np.int32), (4,))
     assert x.dtype == dtype
     np.testing.assert_array_equal(np.asarray(x).astype(int), column(1, 0, 0, 1, dtype=int))
 
 
-def test_transpose_of_unpooling(x64):
+def test_cotangent_is_the_transpose_of_the_tangent(x64):
     rng = np.random.default_rng(5)
     indices = rng.integers(0, 12, (2, 5, 3))
     y, v = rng.standard_normal((2, 2, 5, 3))
@@ -204,7 +208,7 @@ def test_transpose_of_unpooling(x64):
 @pytest.mark.parametrize(
     ("dtype", "window", "channels"), [("bfloat16", 2, 32), ("float32", 5, 3), ("float16", 3, 1)]
 )
-def test_gradients_where_elements_are_looked_up(dtype, window, channels):
+def test_backward_pass_is_a_gather(dtype, window, channels):
     """The forward pass scatters values. The transpose of the linear map is a gather."""
     rng = np.random.default_rng(0)
     x = jnp.asarray(rng.permutation(2 * 20 * 20 * channels).reshape(2, 20, 20, channels) % 256)
@@ -215,10 +219,10 @@ def test_gradients_where_elements_are_looked_up(dtype, window, channels):
     pullback = jax.jit(jax.vjp(unpool, y)[1])
     assert "scatter" not in pullback.lower(dx).as_text()
     (dy,) = pullback(dx)
-    np.testing.assert_array_equal(dy, read_oracle(np.asarray(dx), np.asarray(indices), (1, 2)))
+    np.testing.assert_array_equal(dy, cotangent_oracle(np.asarray(dx), np.asarray(indices), (1, 2)))
 
 
-def test_unpooling_maps_over_indices():
+def test_vmap_over_indices():
     y = np.ones((2, 3, 1), np.float32)
     indices = np.array([[0, 1, 2], [3, 9, 0]], np.int32)[..., None]
     unpool = jax.vmap(lambda y, indices: jaxpool.max_unpool(y, indices, (4,)))
@@ -226,7 +230,7 @@ def test_unpooling_maps_over_indices():
 
 
 @pytest.mark.parametrize("shape", [(0, 2, 3), (2, 2, 0), (0, 2, 0)])
-def test_batch_and_channels_may_be_empty(shape):
+def test_empty_batch_and_channels(shape):
     x = np.zeros((shape[0], 4, shape[2]), np.float32)
     y, indices = jaxpool.max_pool_with_argmax(x, (2,), (2,))
     assert y.shape == indices.shape == shape
@@ -235,22 +239,24 @@ def test_batch_and_channels_may_be_empty(shape):
 
 @examples(4)
 @given(data=st.data())
-def test_unpooling_puts_every_maximum_back(data):
+def test_max_unpool_restores_maxima(data):
     drawn = data.draw(pool_cases(kinds=("max",), ties=("first",), geometry=geometries(max_size=6)))
     window = drawn.window()
     for case in refilled(drawn, ("ties", "special", "lowest"), rounds=1):
         y, indices, _ = pooled(case.x, case.dy, frozen(**case.geometry()))
-        x, again = unpooled(y, indices, np.asarray(case.x), window.input_shape, window.axes)
+        x, again = unpool_and_cotangent(
+            y, indices, np.asarray(case.x), window.input_shape, window.axes
+        )
         np.testing.assert_array_equal(
             x, unpooled_oracle(np.asarray(y), np.asarray(indices), window.input_shape, window.axes)
         )
-        want = read_oracle(np.asarray(case.x), np.asarray(indices), window.axes)
+        want = cotangent_oracle(np.asarray(case.x), np.asarray(indices), window.axes)
         np.testing.assert_array_equal(again, want)
         chosen = np.asarray(x) != 0
         np.testing.assert_array_equal(np.asarray(x)[chosen], case.x[chosen])
 
 
-def test_explicit_sharding_of_channels_is_kept():
+def test_channels_with_explicit_sharding():
     mesh = jax.make_mesh((1,), ("c",), (jax.sharding.AxisType.Explicit,), devices=jax.devices()[:1])
     with jax.set_mesh(mesh):
         spec = jax.sharding.PartitionSpec(None, None, "c")
@@ -261,7 +267,7 @@ def test_explicit_sharding_of_channels_is_kept():
     assert np.asarray(x).sum() == 8
 
 
-def test_positions_in_windows_of_their_own_and_out_of_them():
+def test_indices_inside_and_outside_disjoint_windows():
     """Indices inside disjoint windows, some outside. The last row and column are in no window."""
     rng = np.random.default_rng(4)
     y = rng.standard_normal((2, 3, 4, 5)).astype(np.float32)
@@ -269,12 +275,12 @@ def test_positions_in_windows_of_their_own_and_out_of_them():
     inside = (rows + rng.integers(0, 2, y.shape)) * 13 + columns + rng.integers(0, 3, y.shape)
     for indices in (inside, np.where(rng.random(y.shape) < 0.1, 90, inside)):
         dx = rng.standard_normal((2, 7, 13, 5)).astype(np.float32)
-        x, dy = unpooled(y, indices, dx, spatial_shape=(7, 13), axes=(1, 2))
+        x, dy = unpool_and_cotangent(y, indices, dx, spatial_shape=(7, 13), axes=(1, 2))
         np.testing.assert_array_equal(x, unpooled_oracle(y, indices, (7, 13), (1, 2)))
-        np.testing.assert_array_equal(dy, read_oracle(dx, indices, (1, 2)))
+        np.testing.assert_array_equal(dy, cotangent_oracle(dx, indices, (1, 2)))
 
 
-def test_known_positions_are_not_looked_up_while_the_program_compiles():
+def test_constant_indices_are_not_folded_at_compile_time():
     """XLA would fold a scatter of constants at compile time, which takes 25 s at 16x56x56x64."""
     y = jnp.ones((1, 4, 4, 2))
     first = np.arange(4) * 2

@@ -19,51 +19,55 @@ for number in (2, 2.5):
     weak = jnp.broadcast_to(jnp.asarray(number), 3)
     ARRAYS[f"weak {weak.dtype}"] = weak
 
-each_array = pytest.mark.parametrize("x", ARRAYS.values(), ids=ARRAYS)
-each_function = pytest.mark.parametrize("function", FUNCTIONS)
-each_mode = pytest.mark.parametrize("autodiff", MODES)
+parametrize_arrays = pytest.mark.parametrize("x", ARRAYS.values(), ids=ARRAYS)
+parametrize_functions = pytest.mark.parametrize("function", FUNCTIONS)
+parametrize_autodiff = pytest.mark.parametrize("autodiff", MODES)
 
 
-def kind(y):
+def dtype_and_weak_type(y):
     return y.dtype.name, y.weak_type
 
 
-def kind_of(f, *xs):
+def result_type_of(f, *xs):
     """The dtype and weak type of `f(*xs)`, or "refused" if the dtypes do not promote."""
     try:
-        return kind(jax.eval_shape(lambda: f(*xs)))  # a closure keeps Python numbers weakly typed
+        return dtype_and_weak_type(
+            jax.eval_shape(lambda: f(*xs))
+        )  # a closure keeps Python numbers weakly typed
     except ValueError:  # jax.dtypes.TypePromotionError, or our error
         return "refused"
 
 
 @pytest.mark.parametrize("promotion", ["standard", "strict"])
-@each_function
-@each_array
-def test_of_an_array_and_anything(x, function, promotion):
+@parametrize_functions
+@parametrize_arrays
+def test_array_with_array_or_number(x, function, promotion):
     with jax.numpy_dtype_promotion(promotion), jax.numpy_rank_promotion("allow"):
         for other in (*NUMBERS, *ARRAYS.values()):
             for pair in [(x, other), (other, x)]:
-                got = kind_of(getattr(jaxpool, function), *pair)
-                assert got == kind_of(jnp.maximum, *pair), other
+                got = result_type_of(getattr(jaxpool, function), *pair)
+                assert got == result_type_of(jnp.maximum, *pair), other
 
 
 @pytest.mark.parametrize("x", ARRAYS.values(), ids=ARRAYS)
-def test_of_three(x):
+def test_three_operands(x):
     for second, third in itertools.product((*NUMBERS, *ARRAYS.values()), NUMBERS):
         for triple in itertools.permutations((x, second, third)):
-            want = kind_of(lambda *xs: functools.reduce(jnp.maximum, xs), *triple)
-            assert kind_of(jaxpool.maximum, *triple) == want, triple
-            assert kind_of(jaxpool.minimum, *triple) == want, triple
+            want = result_type_of(lambda *xs: functools.reduce(jnp.maximum, xs), *triple)
+            assert result_type_of(jaxpool.maximum, *triple) == want, triple
+            assert result_type_of(jaxpool.minimum, *triple) == want, triple
 
 
-@each_function
-def test_of_numbers(function):
+@parametrize_functions
+def test_two_python_numbers(function):
     for pair in itertools.product(NUMBERS, repeat=2):
-        assert kind_of(getattr(jaxpool, function), *pair) == kind_of(jnp.maximum, *pair), pair
+        assert result_type_of(getattr(jaxpool, function), *pair) == result_type_of(
+            jnp.maximum, *pair
+        ), pair
 
 
-@each_mode
-def test_a_number_does_not_decide_the_dtype_of_what_follows(autodiff):
+@parametrize_autodiff
+def test_weak_result_does_not_promote_later_operations(autodiff):
     weights = jnp.array([1, 2, 4], jnp.bfloat16)
     for x, number in [(jnp.arange(3), 0.5), (jnp.arange(3, dtype=jnp.int8), 0.5)]:
         for f in (jaxpool.maximum, jax.jit(jaxpool.maximum, static_argnames="autodiff")):
@@ -72,9 +76,9 @@ def test_a_number_does_not_decide_the_dtype_of_what_follows(autodiff):
             np.testing.assert_array_equal(y.astype(np.float32), [0.5, 2, 8])
 
 
-@each_mode
-@each_array
-def test_derivatives_have_the_type_of_their_own_primal(x, autodiff):
+@parametrize_autodiff
+@parametrize_arrays
+def test_derivatives_have_the_dtype_of_their_primal(x, autodiff):
     f = functools.partial(jaxpool.maximum, autodiff=autodiff)
     weak = ARRAYS["weak float32"]
     y, pullback = jax.vjp(f, x, weak)
@@ -85,4 +89,8 @@ def test_derivatives_have_the_type_of_their_own_primal(x, autodiff):
     if autodiff == "jvp":
         f = functools.partial(f, x)
         primal, tangent = jax.eval_shape(lambda: jax.jvp(f, (weak,), (weak,)))
-        assert kind(primal) == kind(tangent) == kind_of(jnp.maximum, x, weak)
+        assert (
+            dtype_and_weak_type(primal)
+            == dtype_and_weak_type(tangent)
+            == result_type_of(jnp.maximum, x, weak)
+        )
