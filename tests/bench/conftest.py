@@ -6,6 +6,6 @@ from bench import run
 
 
 @pytest.fixture(autouse=True)
-def no_collection(monkeypatch):
+def disable_gc(monkeypatch):
     """Disable garbage collection after each case: it makes timings reproducible, but takes longer than a small case."""
     monkeypatch.setattr(run.gc, "collect", lambda: None)

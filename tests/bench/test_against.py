@@ -13,7 +13,7 @@ from bench.cases import CASES, select
 SMALL = select(["small"])
 
 
-def test_two_libraries_are_timed_in_turn(capsys):
+def test_two_libraries_are_timed_alternately(capsys):
     """Both libraries are copies of this version, and `sys.modules` has the original again afterwards."""
     ours = sys.modules["jaxpool"]
     libraries = {name: against.library_at(against.ROOT) for name in ("old", "new")}
@@ -26,13 +26,13 @@ def test_two_libraries_are_timed_in_turn(capsys):
     assert "geometric mean" in said
 
 
-def test_a_revision_that_is_not_there(capsys):
+def test_unknown_revision(capsys):
     assert against.compare("no-such-revision", CASES[:1], ["forward"], "cpu", 0.0) == 2
     assert capsys.readouterr().err
 
 
 @pytest.mark.parametrize("op", ["max", "max_pool"])
-def test_each_version_is_asked_for_its_own_function(op):
+def test_peer_uses_function_of_its_version(op):
     case = next(case for case in CASES if case.op == op)
     other = types.ModuleType("jaxpool")
     setattr(other, op, lambda *args, **options: "theirs")

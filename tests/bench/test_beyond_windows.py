@@ -25,26 +25,29 @@ from bench.results import OURS, RIVALS, CaseResult, Row, Run
 from bench.run import run_case
 from bench.timing import Timing
 
-NEW = select(["small", "adaptive|argmax|whole axes"])
-STEPS = select(["small", "train"])
+NEW_CASES = select(["small", "adaptive|argmax|whole axes"])
+TRAIN_STEPS = select(["small", "train"])
 # A train step takes seconds to compile: the quick run has only overlapping windows.
-QUICK_STEPS = [
-    pytest.param(case, marks=[pytest.mark.slow] * (case.net != "ResNetStem")) for case in STEPS
+QUICK_TRAIN_STEPS = [
+    pytest.param(case, marks=[pytest.mark.slow] * (case.net != "ResNetStem"))
+    for case in TRAIN_STEPS
 ]
 # Regular expression of the cases and modes that each peer does not support.
-NOTHING = "(?!)"
-LACKS = {
-    "jaxpool": NOTHING,
+MATCHES_NOTHING = "(?!)"
+UNSUPPORTED = {
+    "jaxpool": MATCHES_NOTHING,
     "lax": r"\(5, 5\)|argmax|unpool",
-    "torch": NOTHING,
+    "torch": MATCHES_NOTHING,
     "torch-channels-last": "cummax",
     "tensorflow": "adaptive|unpool|cummax|argmax.*vjp",
 }
 # A forward run would compile half of the other program again, so only peers that do not compile have it.
-RUNS = [(n, m) for n in LACKS for m in MODES if m != "forward" or n not in ("jaxpool", "lax")]
+PEER_MODES = [
+    (n, m) for n in UNSUPPORTED for m in MODES if m != "forward" or n not in ("jaxpool", "lax")
+]
 
 
-def names(cases):
+def case_names(cases):
     return [case.name for case in cases]
 
 
@@ -55,7 +58,7 @@ def _installed(name):
 
 
 @pytest.fixture(scope="module")
-def contenders():
+def installed_peers():
     """Every installed peer, by name."""
     made = peers(RIVALS, device="cpu", threads=2, tensorflow_python=None)
     yield {peer.name: peer for peer in made if _installed(peer.name)}
@@ -63,12 +66,12 @@ def contenders():
         peer.close()
 
 
-def a_row(**fields):
+def make_row(**fields):
     return Row(Timing(1.0, 1.0, 1.0, 1), **fields)
 
 
-def test_there_is_a_small_case_of_every_new_op_and_net():
-    assert {case.op for case in NEW} == {
+def test_every_new_op_and_net_has_small_case():
+    assert {case.op for case in NEW_CASES} == {
         "adaptive_max_pool",
         "adaptive_avg_pool",
         ARGMAX,
@@ -76,16 +79,16 @@ def test_there_is_a_small_case_of_every_new_op_and_net():
         CUMMAX,
         "max",
     }
-    assert {case.net for case in STEPS} == set(train_steps.NETS)
+    assert {case.net for case in TRAIN_STEPS} == set(train_steps.NETS)
 
 
-@pytest.mark.parametrize(("name", "mode"), RUNS)
-@pytest.mark.parametrize("case", NEW, ids=names(NEW))
-def test_peer_agrees_with_the_oracle_or_says_what_it_lacks(contenders, name, case, mode):
-    if name not in contenders:
+@pytest.mark.parametrize(("name", "mode"), PEER_MODES)
+@pytest.mark.parametrize("case", NEW_CASES, ids=case_names(NEW_CASES))
+def test_peer_matches_oracle_or_reports_unsupported(installed_peers, name, case, mode):
+    if name not in installed_peers:
         pytest.skip(f"{name} is not installed")
-    row = run_case(case, mode, [contenders[name]], 0.0).rows[name]
-    if re.search(LACKS[name], f"{case.name}, {mode}"):
+    row = run_case(case, mode, [installed_peers[name]], 0.0).rows[name]
+    if re.search(UNSUPPORTED[name], f"{case.name}, {mode}"):
         assert row.timing is None
         assert row.why_not.startswith(
             ("lax has no", "TensorFlow has no", "elementwise and running", "no torch call is")
@@ -95,8 +98,8 @@ def test_peer_agrees_with_the_oracle_or_says_what_it_lacks(contenders, name, cas
         assert not row.wrong
 
 
-@pytest.mark.parametrize("case", NEW, ids=names(NEW))
-def test_output_shape_is_that_of_jaxpool(case):
+@pytest.mark.parametrize("case", NEW_CASES, ids=case_names(NEW_CASES))
+def test_output_shape_matches_jaxpool(case):
     y, *positions = outputs_of(jax.eval_shape(jaxpool_op(case), *case.inputs()))
     assert y.shape == case.output_shape
     assert [p.shape for p in positions] == [case.output_shape] * (case.op == ARGMAX)
@@ -117,7 +120,7 @@ def test_output_shape_is_that_of_jaxpool(case):
         (over("cummax", (2, 9, 3), (1,)), "cummax(float32[2,9,3], 1)"),
     ],
 )
-def test_names_tell_sizes_and_axes(case, name):
+def test_case_names_contain_sizes_and_axes(case, name):
     assert case.name == name
 
 
@@ -136,7 +139,7 @@ def test_names_tell_sizes_and_axes(case, name):
         (over("max", (1, 4, 2, 1), (1, 2)), 4 * 9, 8 * 9),
     ],
 )
-def test_floor_counts_every_array_once(case, forward, both):
+def test_floor_bytes_count_each_array_once(case, forward, both):
     assert [case.floor_bytes(mode) for mode in MODES] == [forward, both]
 
 
@@ -148,7 +151,7 @@ def test_wrong_positions_are_marked():
     assert work.reference.difference((y, positions + 1)) == 1 > work.reference.tolerance(False)
 
 
-def test_positions_to_unpool_are_those_a_pool_could_give():
+def test_unpool_positions_are_valid_pool_indices():
     case = unpool((2, 4, 3, 5), 2)
     x, positions = case.inputs()
     filled = jaxpool.max_unpool(jnp.abs(x), positions, case.output)
@@ -158,7 +161,7 @@ def test_positions_to_unpool_are_those_a_pool_could_give():
     assert len(np.unique(positions)) > 24
 
 
-def test_pools_of_lax_alone_are_those_of_jaxpool():
+def test_lax_pools_match_jaxpool():
     x = np.random.default_rng(0).integers(-2, 3, (2, 4, 6, 3)).astype(np.float32)  # with ties
     y, positions = LAX_POOLS.max_pool_with_argmax(x, (2, 2), (2, 2))
     for ours, theirs in zip(
@@ -170,9 +173,9 @@ def test_pools_of_lax_alone_are_those_of_jaxpool():
     )
 
 
-@pytest.mark.parametrize("case", QUICK_STEPS, ids=names(STEPS))
-def test_train_step_is_the_same_with_every_pool(contenders, case):
-    rivals = [contenders[name] for name in (OURS, "lax", "accelerate")]
+@pytest.mark.parametrize("case", QUICK_TRAIN_STEPS, ids=case_names(TRAIN_STEPS))
+def test_train_step_matches_across_peers(installed_peers, case):
+    rivals = [installed_peers[name] for name in (OURS, "lax", "accelerate")]
     rows = run_case(case, "forward_and_vjp", rivals, 0.0).rows
     assert [row.why_not for row in rows.values()] == [None] * 3
     assert not any(row.wrong for row in rows.values())
@@ -180,18 +183,18 @@ def test_train_step_is_the_same_with_every_pool(contenders, case):
 
 
 @pytest.mark.slow
-def test_a_train_step_without_the_gradient_of_unpooling_is_marked(contenders, monkeypatch):
+def test_train_step_without_unpool_gradient_is_wrong(installed_peers, monkeypatch):
     def without_gradient(x, *arguments, unpool=jaxpool.max_unpool):
         return unpool(jax.lax.stop_gradient(x), *arguments)
 
     monkeypatch.setattr(jaxpool, "max_unpool", without_gradient)
-    (case,) = (case for case in STEPS if case.net == "UNet")
-    assert run_case(case, "forward_and_vjp", [contenders[OURS]], 0.0).rows[OURS].wrong
+    (case,) = (case for case in TRAIN_STEPS if case.net == "UNet")
+    assert run_case(case, "forward_and_vjp", [installed_peers[OURS]], 0.0).rows[OURS].wrong
 
 
 @pytest.mark.parametrize("net", ["LeNet", pytest.param("UNet", marks=pytest.mark.slow)])
-def test_accelerated_train_step_leaves_no_pool_to_lax(net):
-    (case,) = (case for case in STEPS if case.net == net)
+def test_accelerated_train_step_has_no_select_and_scatter(net):
+    (case,) = (case for case in TRAIN_STEPS if case.net == net)
     arguments = jax.eval_shape(lambda: train_steps._arguments(Work(case, "forward_and_vjp")))
     scatters = {
         name: "select_and_scatter"
@@ -201,22 +204,22 @@ def test_accelerated_train_step_leaves_no_pool_to_lax(net):
     assert scatters == {"lax": True, "accelerate": False, "jaxpool": False}
 
 
-def test_u_net_is_scored_a_pixel():
-    (case,) = (case for case in STEPS if case.net == "UNet")
+def test_unet_labels_are_per_pixel():
+    (case,) = (case for case in TRAIN_STEPS if case.net == "UNet")
     work = Work(case, "forward_and_vjp")
     _, images, labels = jax.eval_shape(lambda: train_steps._arguments(work))
     assert labels.shape == images.shape[:3]
 
 
-def test_accelerate_says_that_it_is_for_train_steps(contenders):
+def test_accelerate_runs_only_train_steps(installed_peers):
     case = pool("max_pool", (1, 4, 1), 2, 2)
-    row = run_case(case, "forward", [contenders["accelerate"]], 0.0).rows["accelerate"]
+    row = run_case(case, "forward", [installed_peers["accelerate"]], 0.0).rows["accelerate"]
     assert row.why_not == "accelerate is timed on whole train steps"
 
 
-def test_report_shows_accelerate_beside_train_steps_alone():
+def test_report_shows_accelerate_for_train_steps_only():
     def result(case, **rows):
-        return CaseResult(case, 0, {"jaxpool": a_row(), "lax": a_row(), **rows})
+        return CaseResult(case, 0, {"jaxpool": make_row(), "lax": make_row(), **rows})
 
     window = result(
         pool("max_pool", (1, 4, 1), 2, 2),
@@ -224,11 +227,11 @@ def test_report_shows_accelerate_beside_train_steps_alone():
         torch=Row(why_not="torch is away"),
     )
     step = result(
-        STEPS[0],
+        TRAIN_STEPS[0],
         accelerate=Row(Timing(0.5, 0.5, 0.5, 1), compile_s=1.0),
         torch=Row(why_not="no whole steps"),
     )
-    failed = result(STEPS[1], accelerate=Row(why_not="it failed"))
+    failed = result(TRAIN_STEPS[1], accelerate=Row(why_not="it failed"))
     machine = {"cpu": "", "cores": 2, "cache_bytes": None, "transparent_huge_pages": ""}
     conditions = {
         "date": "",
@@ -247,7 +250,7 @@ def test_report_shows_accelerate_beside_train_steps_alone():
     assert "compile, s: accelerate" in steps
     assert text.endswith(
         "Not run:\n\n- torch: torch is away (max_pool(float32[1,4,1], (2,), (2,)))\n"
-        f"- accelerate: it failed ({STEPS[1].name})\n"
+        f"- accelerate: it failed ({TRAIN_STEPS[1].name})\n"
     )
 
 
@@ -257,7 +260,7 @@ def test_report_shows_accelerate_beside_train_steps_alone():
         (["--threads", "0"], "argument --threads: must be at least 1"),
     ],
 )
-def test_arguments_that_cannot_be_right(arguments, message, capsys):
+def test_invalid_arguments(arguments, message, capsys):
     with pytest.raises(SystemExit):
         main(arguments)
     assert message in capsys.readouterr().err

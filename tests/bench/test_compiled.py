@@ -31,7 +31,7 @@ ENTRY %main (a: f32[4,100], b: bf16[4,100]) -> (f32[4,100], pred[4,100]) {
 """
 
 
-def test_kernels_and_their_bytes():
+def test_kernel_bytes():
     kernels = compiled.kernels(MODULE, tpu=True)
     assert kernels == [
         Kernel("fusion", "fusion", 1600 + 800 + 1600 + 400, 70),
@@ -41,11 +41,11 @@ def test_kernels_and_their_bytes():
     assert [kernel.op for kernel in compiled.kernels(MODULE, tpu=False)][1] == "custom-call"
 
 
-def test_words_count_in_every_computation():
+def test_words_cover_every_computation():
     assert compiled.words(MODULE) == ("sort",)
 
 
-def test_a_program_that_xla_wrote_is_read():
+def test_parse_program_compiled_by_xla():
     def scattered(x, at):
         return lax.scatter_add(
             x,
@@ -75,7 +75,7 @@ def test_bytes_of_a_type(text, lanes, size):
     assert compiled.type_bytes(text, lanes) == size
 
 
-def test_accesses_of_ptx(tmp_path):
+def test_ptx_memory_accesses(tmp_path):
     (tmp_path / "m.ptx").write_text(
         "ld.global.nc.v4.b32 {%r1}, [%rd1];\nld.global.b16 %rs1, [%rd2];\n"
         "st.global.v2.b64 [%rd3], {%rd4};\natom.global.add.f32 %f1, [%rd1], %f2;\nld.param.b64 x;\n"
@@ -97,13 +97,13 @@ def test_bundles_and_dmas_of_llo(tmp_path):
     assert compiled.model(kernels, costs, by_moving) == (2048 + 3952) / 10
 
 
-def test_targets_are_named_and_say_what_they_need():
+def test_targets_report_missing_packages():
     assert set(TARGETS) == {*GPUS, *TPUS}
     for name in TARGETS:
         assert missing(name) == "" or "pip install" in missing(name)
 
 
-def test_cycles_beside_lax_of_each_layout():
+def test_cycle_ratio_to_lax_per_layout():
     program = Program(1, 1.0, 0, (), 0.1)
 
     def of(cycles):

@@ -13,12 +13,12 @@ from jaxpool.testing import pools
 SMALL = plain.chosen([r"\[small\]"])
 
 
-def test_no_two_settings_have_the_same_name():
+def test_setting_names_are_unique():
     names = [(setting.name, setting.size) for setting in plain.chosen([])]
     assert len(set(names)) == len(names)
 
 
-def test_every_function_is_timed_in_two_settings_or_more():
+def test_every_function_has_two_settings():
     settings = {name: set() for name in pools()}
     for setting in SMALL:
         settings[setting.function].add(setting.words)
@@ -27,7 +27,7 @@ def test_every_function_is_timed_in_two_settings_or_more():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", pools())
-def test_a_function_without_lines_of_its_own_is_timed_beside_its_twin(name):
+def test_twin_settings_match_shape_and_dtype(name):
     for setting in plain.beside_twin(pools()[name], "small"):
         xs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in setting.arrays()]
         ours, theirs = (jax.eval_shape(way, *xs) for way in (setting.ours, setting.plain))
@@ -35,7 +35,7 @@ def test_a_function_without_lines_of_its_own_is_timed_beside_its_twin(name):
 
 
 @pytest.mark.parametrize("setting", SMALL, ids=lambda setting: setting.name)
-def test_the_plain_way_gives_the_same_shapes_and_dtypes(setting):
+def test_equivalent_code_matches_shapes_and_dtypes(setting):
     xs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in setting.arrays()]
     ours, theirs = (jax.eval_shape(way, *xs) for way in (setting.ours, setting.plain))
     kinds = [[(a.shape, a.dtype) for a in jax.tree.leaves(way)] for way in (ours, theirs)]
@@ -44,13 +44,13 @@ def test_the_plain_way_gives_the_same_shapes_and_dtypes(setting):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", SMALL, ids=lambda setting: setting.name)
-def test_the_plain_way_gives_the_same_values_and_cotangents(setting):
+def test_equivalent_code_matches_values_and_cotangents(setting):
     line = plain.measure(setting, "forward_and_vjp", 0.0)
     assert (line.difference is None) == bool(setting.differs)
     assert not line.wrong, line.difference
 
 
-def test_another_result_than_the_plain_one_is_noticed():
+def test_different_result_is_marked_wrong():
     (setting,) = plain.chosen([r"^max of|^max over -1, 1x16", r"small"])
     assert not plain.measure(setting, "forward_and_vjp", 0.0).wrong
     other = dataclasses.replace(setting, plain=lambda x: jax.numpy.max(x, -1) * 1.01)
@@ -64,7 +64,7 @@ def test_results_on_large_arrays_are_not_compared():
     assert (line.difference, line.wrong) == (None, False)
 
 
-def test_the_command_prints_a_line_a_mode_and_writes_a_file(tmp_path, capsys):
+def test_command_prints_row_per_mode_and_writes_json(tmp_path, capsys):
     path = tmp_path / "a.json"
     always = ["--plain", "--budget", "0", "--json", str(path)]
     assert main([*always, "--filter", "^maxout 4 groups, 1x16"]) == 0
@@ -92,7 +92,7 @@ def test_the_command_prints_a_line_a_mode_and_writes_a_file(tmp_path, capsys):
     assert lines[1] == first[1]
 
 
-def test_means_by_size_and_of_all_sizes():
+def test_means_per_size_and_overall():
     line = plain.Line("maxout", "a [small]", MODES[1], (1.0, 1.0), (0.1, 0.1), (0, 0), None, False)
     lines = [line, dataclasses.replace(line, name="a [large]", ms=(1.0, 4.0))]
     lines += [dataclasses.replace(line, name="a [large]", mode=MODES[0], ms=(1.0, 3.0))]

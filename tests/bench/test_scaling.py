@@ -30,11 +30,11 @@ def test_collectives_and_their_bytes():
         (Pool("max_pool", 13, 1), (1, 8), 12 * 10),
     ],
 )
-def test_elements_that_a_device_sends(pool, mesh, elements):
+def test_halo_elements_per_device(pool, mesh, elements):
     assert pool.halo((10, 20), mesh) == elements
 
 
-def test_a_program_sends_what_the_formula_says(monkeypatch):
+def test_single_device_program_sends_nothing(monkeypatch):
     """A single device sends nothing."""
     monkeypatch.setattr(scaling, "SHARD", (8, 8))
     import jax

@@ -31,21 +31,21 @@ from jaxpool.testing import pools
 SMALL = select(["small"])
 PUBLISHED = Path(report.__file__).parent / "results"
 # Windowed pools that lax supports. Other ops are tested in test_beyond_windows.py.
-WINDOWS = [case for case in SMALL if not set(case.tags) & {"adaptive", "argmax", "train"}]
-POOLED = [case for case in SMALL if case.op != TRAIN_STEP]
+WINDOWED_CASES = [case for case in SMALL if not set(case.tags) & {"adaptive", "argmax", "train"}]
+POOL_CASES = [case for case in SMALL if case.op != TRAIN_STEP]
 
 
-def names(cases):
+def case_names(cases):
     return [case.name for case in cases]
 
 
-def test_every_case_has_its_own_name():
-    assert len(set(names(CASES))) == len(CASES)
+def test_case_names_are_unique():
+    assert len(set(case_names(CASES))) == len(CASES)
 
 
-def test_small_cases_are_left_out_unless_asked_for():
+def test_small_cases_are_excluded_by_default():
     assert SMALL
-    assert not set(names(select())) & set(names(SMALL))
+    assert not set(case_names(select())) & set(case_names(SMALL))
 
 
 def test_filters_must_all_match_name_or_tags():
@@ -54,13 +54,13 @@ def test_filters_must_all_match_name_or_tags():
     assert all(case.op == "max_pool" and "table" in case.tags for case in chosen)
 
 
-def test_the_name_of_a_case_alone_is_a_filter_that_finds_it():
+def test_case_name_is_valid_filter():
     for case in (SMALL[0], CASES[0]):
         assert case in select([case.name, *["small"] * ("small" in case.tags)])
 
 
-@pytest.mark.parametrize("case", SMALL, ids=names(SMALL))
-def test_the_name_is_the_call_that_is_run(case):
+@pytest.mark.parametrize("case", SMALL, ids=case_names(SMALL))
+def test_case_name_is_the_call(case):
     called = trace_plans(case.name)
     if case.op == TRAIN_STEP:
         assert "backward" in called[0].runs
@@ -71,13 +71,13 @@ def test_the_name_is_the_call_that_is_run(case):
     assert [row.passes for row in called] == [row.passes for row in run]
 
 
-@pytest.mark.parametrize("case", SMALL, ids=names(SMALL))
+@pytest.mark.parametrize("case", SMALL, ids=case_names(SMALL))
 def test_case_survives_json(case):
     assert Case.from_json(json.loads(json.dumps(case.to_json()))) == case
 
 
-@pytest.mark.parametrize("case", WINDOWS, ids=names(WINDOWS))
-def test_output_shape_is_that_of_lax(case):
+@pytest.mark.parametrize("case", WINDOWED_CASES, ids=case_names(WINDOWED_CASES))
+def test_output_shape_matches_lax(case):
     y = jax.eval_shape(lax_op(case), *case.inputs())
     assert y.shape == case.output_shape
 
@@ -91,11 +91,11 @@ def test_output_shape_is_that_of_lax(case):
         (Case("maximum", (8,), arity=2), "forward_and_vjp", 2 * 4 * (3 * 8)),
     ],
 )
-def test_floor_counts_every_array_once(case, mode, expected):
+def test_floor_bytes_count_each_array_once(case, mode, expected):
     assert case.floor_bytes(mode) == expected
 
 
-@pytest.mark.parametrize("case", WINDOWS, ids=names(WINDOWS))
+@pytest.mark.parametrize("case", WINDOWED_CASES, ids=case_names(WINDOWED_CASES))
 def test_oracle_agrees_with_lax(case):
     mode = case.modes[-1]
     if any(d > 1 for d in case.dilation):
@@ -111,8 +111,8 @@ def test_every_public_function_is_compiled_for_a_target():
     assert names == set(pools())
 
 
-@pytest.mark.parametrize("case", POOLED, ids=names(POOLED))
-def test_the_reference_is_what_the_loops_say_of_numbers_that_tie(case):
+@pytest.mark.parametrize("case", POOL_CASES, ids=case_names(POOL_CASES))
+def test_reference_matches_oracle_on_ties(case):
     rng = np.random.default_rng(0)
     # The reference, a chain of jnp.maximum, splits a tie of two evenly, but not of three.
     most = 3 if case.arity < 3 else 1000
@@ -136,13 +136,13 @@ def test_the_reference_is_what_the_loops_say_of_numbers_that_tie(case):
             np.testing.assert_allclose(dx, want, rtol=1e-14, atol=1e-14)
 
 
-def test_the_process_of_tensorflow_needs_no_jax():
+def test_tensorflow_worker_needs_no_jax():
     stubs = "import sys; sys.modules |= {'jax': None, 'tensorflow': sys}"
     subprocess.run([sys.executable, "-c", f"{stubs}; import bench._tf_worker"], check=True)
 
 
 @pytest.mark.parametrize("wrong", [0, 1])
-def test_what_tensorflow_sends_is_held_against_the_reference(monkeypatch, wrong):
+def test_tensorflow_results_are_checked(monkeypatch, wrong):
     work = Work(pool("avg_pool", (1, 3, 1), 2, 2, "SAME"), "forward_and_vjp")
     outputs, dxs = work.reference.expected(count_include_pad=False)
     answer = {
@@ -167,7 +167,7 @@ def test_a_wrong_result_is_marked():
     assert row.difference == pytest.approx(1.0)
 
 
-def test_a_peer_that_fails_has_a_reason_and_ends_nothing():
+def test_failing_peer_reports_reason():
     class Failing:
         name = "failing"
 
@@ -180,7 +180,7 @@ def test_a_peer_that_fails_has_a_reason_and_ends_nothing():
     assert rows["x+1"].timing is not None
 
 
-def test_tensorflow_is_skipped_with_a_word_when_absent(monkeypatch):
+def test_missing_tensorflow_is_skipped_with_reason(monkeypatch):
     monkeypatch.delenv(PYTHON_VARIABLE, raising=False)
     peer = TensorFlowPeer("cpu", 2, None)
     assert peer.version() is None
@@ -188,7 +188,7 @@ def test_tensorflow_is_skipped_with_a_word_when_absent(monkeypatch):
         peer.prepare(Work(pool("max_pool", (1, 4, 1), 2, 2), "forward"))
 
 
-def test_turns_alternate():
+def test_timing_alternates_between_peers():
     order = []
     first = timed_calls(lambda: order.append("first"))
     second = timed_calls(lambda: order.append("second"))
@@ -209,7 +209,7 @@ def test_a_call_longer_than_the_budget_is_timed_once():
     assert calls == [1, 1]
 
 
-def conditions(memory):
+def make_conditions(memory):
     return {
         "date": "2020-01-01",
         "device": "cpu",
@@ -227,14 +227,14 @@ def conditions(memory):
     }
 
 
-def made_up_run(memory="default"):
+def make_run(memory="default"):
     def row(ms, **fields):
         return Row(Timing(ms / 1e3, ms / 1e3, ms / 1e3, 5), difference=0.0, **fields)
 
     first, second = (pool("max_pool", (2, 8, 8, 1), window, 1) for window in (2, 3))
     return Run(
         "forward_and_vjp",
-        conditions(memory),
+        make_conditions(memory),
         (
             CaseResult(first, 100, {"jaxpool": row(1.0), "lax": row(2.0), "copy": row(1.0)}),
             CaseResult(
@@ -247,23 +247,23 @@ def made_up_run(memory="default"):
 
 
 def test_comparison_is_a_geometric_mean():
-    comparison = report.compare(made_up_run().results, "lax")
+    comparison = report.compare(make_run().results, "lax")
     assert comparison is not None
     assert comparison.mean == pytest.approx(math.sqrt(2 * 8))
     assert comparison.worst == pytest.approx(2)
     assert comparison.slower == ()
 
 
-def test_report_tells_floor_and_wrong_answers():
-    text = report.markdown(made_up_run())
+def test_report_shows_floor_and_wrong_results():
+    text = report.markdown(make_run())
     assert "| 72.0 ! |" in text
     assert "| ours / copy |" in text
     assert "| 8.00 | 3.00 |" in text
     assert "Wrong by more than rounding" in text
 
 
-def test_a_file_has_a_line_per_case_and_shows_the_report(tmp_path, capsys):
-    path, run = tmp_path / "run.json", made_up_run("kept")
+def test_result_file_round_trip_and_report(tmp_path, capsys):
+    path, run = tmp_path / "run.json", make_run("kept")
     results.write(path, run.to_json())
     assert Run.from_json(results.read(path)) == run
     assert path.read_text().count("\n  {") == 2
@@ -272,14 +272,14 @@ def test_a_file_has_a_line_per_case_and_shows_the_report(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("path", sorted(PUBLISHED.glob("*.json")), ids=lambda path: path.stem)
-def test_a_published_file_has_its_conditions_and_shows_its_tables(path, capsys):
+def test_published_results_load(path, capsys):
     fields = results.read(path)
     assert fields["conditions"]["date"]
     assert main(["--load", str(path)]) == 0
     assert capsys.readouterr().out.count("\n| ") > 2
 
 
-def test_a_run_writes_what_it_prints(tmp_path, capsys):
+def test_json_output_matches_printed_report(tmp_path, capsys):
     options = ["--peer", "lax", "--budget", "0", "--json", str(tmp_path / "a.json")]
     modes = ["--mode", "forward", "--mode", "forward_and_vjp"]
     assert main(["--filter", SMALL[0].name, "--filter", "small", *options, *modes]) == 0
@@ -301,12 +301,12 @@ def test_a_run_writes_what_it_prints(tmp_path, capsys):
         ("[small]", True),
     ],
 )
-def test_a_filter_is_an_expression_or_text_as_it_stands(wanted, found):
+def test_filter_is_regex_or_literal_text(wanted, found):
     assert matches("max_pool(x, (3,2)) [small]", [wanted]) == found
     assert not matches("max_pool(x, (3,2)) [small]", [wanted, "min"])
 
 
-def test_the_beginning_of_a_name_chooses_cases():
+def test_name_prefix_selects_cases():
     assert select(["max_pool(float32["])
     name = next(setting.name for setting in plain.chosen([]) if "(" in setting.name)
     assert plain.chosen([name[: name.index("(") + 1]])

@@ -11,8 +11,8 @@ from jaxpool._cli import UsageError
 from jaxpool._cli._route import PoolSettings, route_cotangents, window_of_settings
 from jaxpool._cli.explain import OPS, OPS_OF_OPTION
 
-FEW = [float(value) for value in range(4)]  # few values, so that they tie
-SPECIAL = [math.nan, -math.inf, math.inf, -0.0, 0.0, -1.5]
+TIED_VALUES = [float(value) for value in range(4)]  # few values, so that they tie
+SPECIAL_VALUES = [math.nan, -math.inf, math.inf, -0.0, 0.0, -1.5]
 
 
 def random_case(rng: random.Random) -> tuple[PoolSettings, np.ndarray, np.ndarray]:
@@ -40,13 +40,15 @@ def random_case(rng: random.Random) -> tuple[PoolSettings, np.ndarray, np.ndarra
         output_shape=pair(5),
     )
     rows, columns = rng.choice([pair(7), (rng.randint(3, 7), rng.randint(3, 7))])
-    pool = rng.choice([FEW, [*FEW, *SPECIAL], [value / 4 for value in range(-40, 40)]])
+    pool = rng.choice(
+        [TIED_VALUES, [*TIED_VALUES, *SPECIAL_VALUES], [value / 4 for value in range(-40, 40)]]
+    )
     x = [[rng.choice(pool) for _ in range(columns)] for _ in range(rows)]
     dy = [[rng.randint(-9, 9) / 2 for _ in range(20)] for _ in range(20)]
     return settings, np.array(x, np.float32), np.array(dy, np.float32)
 
 
-def answer(settings: PoolSettings, x: np.ndarray, dy: np.ndarray):
+def expected_route(settings: PoolSettings, x: np.ndarray, dy: np.ndarray):
     """The library's result for the leading part of `dy` in the shape of the output, or its error message."""
     try:
         shape = window_of_settings(settings, x.shape).output_shape
@@ -56,7 +58,7 @@ def answer(settings: PoolSettings, x: np.ndarray, dy: np.ndarray):
         return str(error)
 
 
-def rows_of(array: np.ndarray) -> str:
+def array_text(array: np.ndarray) -> str:
     """Text of an array for the page and `--array`."""
     return "; ".join(" ".join(repr(value) for value in row) for row in array.tolist())
 
@@ -67,6 +69,6 @@ def assert_close(said, expected: np.ndarray) -> None:
     np.testing.assert_allclose(said, expected, rtol=1e-5, atol=1e-6)
 
 
-def as_json(settings: PoolSettings) -> str:
+def settings_json(settings: PoolSettings) -> str:
     fields = dataclasses.asdict(settings)
     return json.dumps(fields | {"p": "inf" if settings.p == math.inf else settings.p})

@@ -11,7 +11,7 @@ import jaxpool
 from jaxpool.__main__ import main
 
 
-class TestWhatIsRefused:
+class TestErrors:
     @pytest.mark.parametrize(
         ("words", "message"),
         [
@@ -25,7 +25,7 @@ class TestWhatIsRefused:
             ),
         ],
     )
-    def test_a_message_is_one_line_and_not_endless(self, words, message, capsys):
+    def test_message_is_one_short_line(self, words, message, capsys):
         assert main(["demo", *words]) == 2
         assert capsys.readouterr().err == f"jaxpool demo: {message}\n"
 
@@ -59,7 +59,7 @@ class TestWhatIsRefused:
         )
 
 
-def test_output_that_nobody_reads_any_more(tmp_path):
+def test_closed_stdout_pipe(tmp_path):
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
@@ -73,7 +73,7 @@ def test_output_that_nobody_reads_any_more(tmp_path):
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-BLOCKED = """
+RUN_WITHOUT_JAX = """
 import runpy, sys
 sys.modules["jax"] = None  # an import of it raises
 for words in {words}:
@@ -86,7 +86,7 @@ for words in {words}:
 """
 
 
-def test_ctrl_c_is_one_line(capsys, monkeypatch):
+def test_keyboard_interrupt_prints_one_line(capsys, monkeypatch):
     def run(args):
         raise KeyboardInterrupt
 
@@ -95,7 +95,7 @@ def test_ctrl_c_is_one_line(capsys, monkeypatch):
     assert capsys.readouterr().err == "\njaxpool info: interrupted.\n"
 
 
-def test_a_page_that_cannot_be_written_is_one_line(tmp_path, capsys, monkeypatch):
+def test_failed_page_write_prints_one_line(tmp_path, capsys, monkeypatch):
     def full(path, text, encoding):
         raise OSError("no space left on device")
 
@@ -105,7 +105,7 @@ def test_a_page_that_cannot_be_written_is_one_line(tmp_path, capsys, monkeypatch
     assert capsys.readouterr().err == said
 
 
-def test_help_version_and_mistakes_are_answered_without_jax(tmp_path):
+def test_help_version_and_errors_need_no_jax(tmp_path):
     statuses = {
         ("--help",): 0,
         ("--version",): 0,
@@ -121,7 +121,7 @@ def test_help_version_and_mistakes_are_answered_without_jax(tmp_path):
         ("run", "--quite", "x.py"): 2,
     }
     done = subprocess.run(
-        [sys.executable, "-c", BLOCKED.format(words=list(statuses))],
+        [sys.executable, "-c", RUN_WITHOUT_JAX.format(words=list(statuses))],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(Path(jaxpool.__file__).parents[1])},
         capture_output=True,

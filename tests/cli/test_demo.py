@@ -13,7 +13,7 @@ PNG = b"\x89PNG\r\n"
 
 
 @pytest.mark.slow  # README's first command runs the whole demo
-def test_a_few_steps(tmp_path, capsys, monkeypatch):
+def test_short_demo(tmp_path, capsys, monkeypatch):
     from jaxpool._cli._photograph import BENCHMARK_CASES, load_photographs
 
     drawn, draw = [], demo._draw_picture
@@ -64,7 +64,7 @@ def test_exit_code(accuracy, agree, steps, code, message, capsys):
     assert capsys.readouterr().out == message
 
 
-def test_a_difference_from_lax_is_seen():
+def test_comparison_table_marks_difference_from_lax():
     from jaxpool._cli._photograph import BENCHMARK_CASES, BenchmarkResult, comparison_table
 
     rounding = BenchmarkResult(BENCHMARK_CASES[0], 1e-3, 9e-3, 0.0, 5e-7)
@@ -80,7 +80,7 @@ def test_a_difference_from_lax_is_seen():
     ]
 
 
-def test_the_picture_names_every_row_and_true_labels(monkeypatch, tmp_path):
+def test_picture_labels(monkeypatch, tmp_path):
     """Labels, captions and loss curves are read from the figure."""
     from matplotlib.figure import Figure
 
@@ -114,7 +114,7 @@ def test_the_picture_names_every_row_and_true_labels(monkeypatch, tmp_path):
     }
 
 
-def test_the_smoothed_loss_is_a_running_mean():
+def test_smoothed_loss_is_moving_mean():
     from jaxpool._cli._digits import LossHistory
 
     steps, means = LossHistory(

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
         ("many", "`--devices` must be an integer of 1 or more; got --devices=many."),
     ],
 )
-def test_numbers_of_devices_that_cannot_be(devices, message, capsys, tmp_path):
+def test_invalid_number_of_devices(devices, message, capsys, tmp_path):
     assert main(["demo", "--devices", devices, "--output", str(tmp_path)]) == 2
     assert capsys.readouterr().err == f"jaxpool demo: {message}\n"
 

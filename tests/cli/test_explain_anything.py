@@ -13,14 +13,14 @@ from jaxpool.testing import Call, pools
 
 POOLS = pools()
 ARRAY = np.array([[1, 3, 4, 2], [4, 2, 5, 6], [5, 3, 7, 8], [0.5, 1.5, 9, 2.5]], np.float32)
-QUICK = [name for name, pool in POOLS.items() if pool.takes("segment_ids") or pool.takes("k")]
+FAST_POOLS = [name for name, pool in POOLS.items() if pool.takes("segment_ids") or pool.takes("k")]
 
 
 @pytest.mark.parametrize(
     "name",
-    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in POOLS],
+    [name if name in FAST_POOLS else pytest.param(name, marks=pytest.mark.slow) for name in POOLS],
 )
-def test_elements_and_weights_are_the_oracles(name):
+def test_jacobian_route_matches_oracle(name):
     call = make_call(find_record(name), ARRAY, {}, [])
     route = cotangent_route_from_jacobian(call, ARRAY)
     answer = Call(call.record, call.arguments).answer()
@@ -38,28 +38,28 @@ def test_elements_and_weights_are_the_oracles(name):
     assert call.selects_elements != call.record.rounds(call.arguments)
 
 
-def said(capsys, *words):
+def explain_stdout(capsys, *words):
     assert main(["explain", *words]) == 0
     return capsys.readouterr().out
 
 
-def test_a_segment_in_words_and_for_programs(capsys):
+def test_segment_max_as_text_and_json(capsys):
     words = ["--op", "segment-max", "--array", "1 9; 4 2; 5 9", "--set", "segment_ids=[0, 1, 0]"]
-    text = said(capsys, *words)
+    text = explain_stdout(capsys, *words)
     assert text.startswith("jaxpool.segment_max(x[..., None], jnp.array([0, 1, 0]))\n")
     assert "(0, 1)  9      (0, 1) gets 1/2, (2, 1) gets 1/2" in text
     assert "A star marks what some output chose." in " ".join(text.split())
-    data = json.loads(said(capsys, *words, "--json"))
+    data = json.loads(explain_stdout(capsys, *words, "--json"))
     assert data["settings"]["op"] == "segment_max"
     assert data["shares"][1] == {"output": [0, 1], "to": [[0, 1, 0.5], [2, 1, 0.5]]}
 
 
-def test_a_large_array_is_called_by_its_name(capsys):
-    assert "jaxpool.maximum(x, x2, x3)" in said(capsys, "--op", "maximum")
+def test_large_arrays_appear_as_names(capsys):
+    assert "jaxpool.maximum(x, x2, x3)" in explain_stdout(capsys, "--op", "maximum")
 
 
-def test_boxes_of_ones_own_are_of_the_image(capsys):
-    text = said(capsys, "--op", "roi_align", "--set", "boxes=[[0.0, 0.0, 2.0, 2.0]]")
+def test_user_boxes_belong_to_the_image(capsys):
+    text = explain_stdout(capsys, "--op", "roi_align", "--set", "boxes=[[0.0, 0.0, 2.0, 2.0]]")
     assert "batch_indices=jnp.array([0]))\n" in text
 
 
@@ -67,19 +67,19 @@ def test_boxes_of_ones_own_are_of_the_image(capsys):
 def test_a_boolean_result_has_no_gradient(array, capsys):
     words = ["--op", "local-maxima", "--array", array, "--set", "window_shape=(3,)"]
     words += ["--set", "axes=(1,)"]
-    text = said(capsys, *words)
+    text = explain_stdout(capsys, *words)
     assert "3*" in text
     assert "A boolean result has no gradient." in " ".join(text.split())
     assert not re.search("dx|dy|otangent", text)
-    data = json.loads(said(capsys, *words, "--json"))
+    data = json.loads(explain_stdout(capsys, *words, "--json"))
     assert not {"dx", "dy"} & set(data)
     for option in (["--cotangent", "1"], ["--html", "page.html"]):
         assert main(["explain", *words, *option]) == 2
         assert "whose boolean result has no gradient" in capsys.readouterr().err
 
 
-def test_options_and_arguments_without_one(capsys):
-    text = said(capsys, "--op", "softmax", "--stride", "1", "--set", "temperature=0.5")
+def test_options_combined_with_set(capsys):
+    text = explain_stdout(capsys, "--op", "softmax", "--stride", "1", "--set", "temperature=0.5")
     assert (
         "jaxpool.softmax_pool(x[None, ..., None], (2, 2), strides=(1, 1), temperature=0.5)" in text
     )
@@ -104,12 +104,12 @@ def test_options_and_arguments_without_one(capsys):
         (["--op", "mode"], "or another public function of an array; got --op=mode."),
     ],
 )
-def test_what_is_refused(words, message, capsys):
+def test_invalid_options(words, message, capsys):
     assert main(["explain", *words]) == 2
     assert message in capsys.readouterr().err
 
 
-def test_the_page_has_the_numbers_that_python_computed():
+def test_page_contains_computed_values():
     route = cotangent_route_from_jacobian(
         make_call(find_record("softmax_pool"), ARRAY, {}, []), ARRAY
     )
@@ -123,7 +123,7 @@ def test_the_page_has_the_numbers_that_python_computed():
     assert not first["windowed"]
 
 
-def test_the_picture_of_a_boolean_result_fills_the_marked_elements():
+def test_picture_of_boolean_result():
     """The picture outlines no windows."""
     pytest.importorskip("matplotlib")
     from jaxpool._cli._route_picture import draw_figure

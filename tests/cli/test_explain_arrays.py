@@ -10,10 +10,10 @@ from jaxpool.__main__ import main
 from jaxpool._cli._array import read_array
 
 OPS = "max, min, avg, sum, lp, median, rank, unpool, dilate, erode, adaptive_max, adaptive_avg"
-ANY = "or another public function of an array"
+OTHER_FUNCTIONS = "or another public function of an array"
 
 
-def refused(capsys, *options: str) -> str:
+def error_message(capsys, *options: str) -> str:
     """The error message, which is a single line on standard error. Nothing else is printed."""
     assert main(["explain", *options]) == 2
     said = capsys.readouterr()
@@ -24,7 +24,7 @@ def refused(capsys, *options: str) -> str:
     return said.err.removeprefix("jaxpool explain: ").removesuffix("\n")
 
 
-def read(text) -> list[list[float]]:
+def read_rows(text) -> list[list[float]]:
     x, notes = read_array("--array", str(text))
     assert x.dtype == np.float32
     assert notes == []
@@ -36,19 +36,19 @@ class TestArrays:
         "text", ["1 3;4 2", "1,3; 4,2;", "1 , 3\n4 2\n", " +1.0 3e0 ; .4e1 2. "]
     )
     def test_rows(self, text):
-        assert read(text) == [[1, 3], [4, 2]]
+        assert read_rows(text) == [[1, 3], [4, 2]]
 
     @pytest.mark.parametrize("content", [b"1,3\r\n4,2\r\n", b"\xef\xbb\xbf1 3\n4 2", b"1;3\n4;2\n"])
     def test_csv(self, content, tmp_path):
         path = tmp_path / "array.csv"
         path.write_bytes(content)
-        assert read(path) == [[1, 3], [4, 2]]
+        assert read_rows(path) == [[1, 3], [4, 2]]
 
     @pytest.mark.parametrize("dtype", ["float64", "float16", "int8", "uint64", "bool", ">f4"])
     def test_npy(self, dtype, tmp_path):
         path = tmp_path / "array.npy"
         np.save(path, np.array([[0, 1], [1, 0]], dtype))
-        assert read(path) == [[0, 1], [1, 0]]
+        assert read_rows(path) == [[0, 1], [1, 0]]
 
     @pytest.mark.parametrize(
         ("shape", "notes"),
@@ -110,18 +110,18 @@ class Bomb:
         return print, ("a pickle was loaded",)
 
 
-class TestWhatIsRefused:
+class TestErrors:
     def test_pickles_are_never_loaded(self, capsys, tmp_path):
         path = tmp_path / "array.npy"
         np.save(path, np.array([[Bomb()]], object), allow_pickle=True)
-        assert refused(capsys, "--array", str(path)).startswith(
+        assert error_message(capsys, "--array", str(path)).startswith(
             "`--array` must be numbers, not pickled Python objects, which are never loaded; got --array="
         )
         path.write_bytes(pickle.dumps(Bomb()))
         message = (
             "`--array` must be a .npy file that can be read, with at least one number; got --array="
         )
-        assert refused(capsys, "--array", str(path)).startswith(message)
+        assert error_message(capsys, "--array", str(path)).startswith(message)
 
     @pytest.mark.parametrize(
         "damage",
@@ -140,7 +140,7 @@ class TestWhatIsRefused:
         path = tmp_path / "array.npy"
         np.save(path, np.eye(2))
         path.write_bytes(damage(path.read_bytes()))
-        assert "a .npy file that can be read" in refused(capsys, "--array", str(path))
+        assert "a .npy file that can be read" in error_message(capsys, "--array", str(path))
 
     @pytest.mark.parametrize(
         ("array", "message"),
@@ -162,7 +162,7 @@ class TestWhatIsRefused:
     def test_npy(self, array, message, capsys, tmp_path):
         path = tmp_path / "array.npy"
         np.save(path, array)
-        assert refused(capsys, "--array", str(path)).startswith(message)
+        assert error_message(capsys, "--array", str(path)).startswith(message)
 
     @pytest.mark.parametrize(
         "content", [b"", b"\n\n", b"a,b\n1,2\n", b"1,2\n3\n", b"1,,2", b"\xff\xfe1", b"\0"]
@@ -170,28 +170,28 @@ class TestWhatIsRefused:
     def test_csv(self, content, capsys, tmp_path):
         path = tmp_path / "array.csv"
         path.write_bytes(content)
-        assert refused(capsys, "--array", str(path)).startswith("`--array` must be ")
+        assert error_message(capsys, "--array", str(path)).startswith("`--array` must be ")
 
-    def test_nothing_is_said_of_a_file_that_only_warns(self, capsys, tmp_path):
+    def test_truncated_image_emits_no_warning(self, capsys, tmp_path):
         image = pytest.importorskip("PIL.Image")
         path = tmp_path / "image.tif"
         image.new("L", (9, 9)).save(path)
         path.write_bytes(path.read_bytes()[:8])
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
-            refused(capsys, "--array", str(path))
+            error_message(capsys, "--array", str(path))
         assert warned == []
 
-    def test_long_texts_are_refused_at_once(self, capsys, tmp_path):
+    def test_long_text(self, capsys, tmp_path):
         path = tmp_path / "array.csv"
         path.write_bytes(b"1" * 99_999 + b"x")
-        assert refused(capsys, "--array", str(path)).startswith("`--array` must be rows")
-        assert refused(capsys, "--array", "x" * 99_999).startswith("`--array` must be rows")
+        assert error_message(capsys, "--array", str(path)).startswith("`--array` must be rows")
+        assert error_message(capsys, "--array", "x" * 99_999).startswith("`--array` must be rows")
 
     def test_large_csv(self, capsys, tmp_path):
         path = tmp_path / "array.csv"
         path.write_bytes(b"1," * 60_000)
-        assert refused(capsys, "--array", str(path)).startswith(
+        assert error_message(capsys, "--array", str(path)).startswith(
             "`--array` must be a file of at most 100 kB; got --array="
         )
 
@@ -200,13 +200,13 @@ class TestWhatIsRefused:
         path = tmp_path / "image.png"
         path.write_bytes(b"\x89PNG\r\n\x1a\nnothing")
         message = "`--array` must be an image that can be read; got --array="
-        assert refused(capsys, "--array", str(path)).startswith(message)
+        assert error_message(capsys, "--array", str(path)).startswith(message)
         image.new("L", (60, 60)).save(path)
         path.write_bytes(path.read_bytes()[:60])
-        assert refused(capsys, "--array", str(path)).startswith(message)
+        assert error_message(capsys, "--array", str(path)).startswith(message)
         image.new("L", (60, 60)).save(path)
         monkeypatch.setattr("jaxpool._cli._array.MAX_IMAGE_PIXELS", 3000)
-        assert refused(capsys, "--array", str(path)).startswith(
+        assert error_message(capsys, "--array", str(path)).startswith(
             "`--array` must have at most 3000 pixels; got 60x60 in "
         )
 
@@ -239,8 +239,8 @@ class TestWhatIsRefused:
                 "`--array` must be numbers in the range of float32; got --array='1e39'.",
             ),
             (["--array", "1 " * 401], "`--array` must have at most 400 numbers; got 401 (1x401)."),
-            (["--op", "mean"], f"`--op` must be one of {OPS}, {ANY}; got --op=mean."),
-            (["--op", "pool"], f"`--op` must be one of {OPS}, {ANY}; got --op=pool."),
+            (["--op", "mean"], f"`--op` must be one of {OPS}, {OTHER_FUNCTIONS}; got --op=mean."),
+            (["--op", "pool"], f"`--op` must be one of {OPS}, {OTHER_FUNCTIONS}; got --op=pool."),
             (
                 ["--op", "avg", "--ties", "last"],
                 "`--ties` goes with --op max, min, median, rank, dilate, erode, adaptive_max, unpool; got --op=avg.",
@@ -304,7 +304,7 @@ class TestWhatIsRefused:
         ],
     )
     def test_option(self, options, message, capsys):
-        assert refused(capsys, *options) == message
+        assert error_message(capsys, *options) == message
 
     @pytest.mark.parametrize(
         "options",
@@ -316,11 +316,11 @@ class TestWhatIsRefused:
             ["--op", "lp", "--window", "9x1"],
         ],
     )
-    def test_what_a_pool_refuses(self, options, capsys):
-        assert refused(capsys, *options).startswith("jaxpool.")
+    def test_pool_errors(self, options, capsys):
+        assert error_message(capsys, *options).startswith("jaxpool.")
 
     def test_a_place_that_cannot_be_written_to(self, capsys, monkeypatch, tmp_path):
         monkeypatch.setattr("os.access", lambda path, mode: False)
         path = tmp_path / "page.html"
         expected = f"`--html` must be in a place that can be written to; got --html={path}."
-        assert refused(capsys, "--html", str(path)) == expected
+        assert error_message(capsys, "--html", str(path)) == expected

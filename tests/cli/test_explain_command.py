@@ -10,7 +10,7 @@ import pytest
 from jaxpool.__main__ import main
 from jaxpool._cli._route_text import format_number
 
-ROW = ("--window", "1x2", "--stride", "1x2")
+ROW_WINDOW = ("--window", "1x2", "--stride", "1x2")
 # Worked examples: the number of 2x2 windows that select each position of the built-in array.
 STRIDE_2 = """\
 0 0 0 0 0 0
@@ -64,62 +64,62 @@ y at    value  window                 cotangent goes to
 """
 
 
-def explained(capsys, *options: str) -> str:
+def explain_stdout(capsys, *options: str) -> str:
     assert main(["explain", *options]) == 0
     return capsys.readouterr().out
 
 
-def as_json(capsys, *options: str):
-    return json.loads(explained(capsys, "--json", *options))
+def explain_json(capsys, *options: str):
+    return json.loads(explain_stdout(capsys, "--json", *options))
 
 
-def rows(text: str) -> list[list[int]]:
+def parse_rows(text: str) -> list[list[int]]:
     return [[int(value) for value in row.split()] for row in text.splitlines()]
 
 
 class TestText:
     def test_the_worked_example(self, capsys):
-        assert explained(capsys) == EXAMPLE
+        assert explain_stdout(capsys) == EXAMPLE
 
-    def test_nothing_is_wider_than_the_terminal(self, capsys, monkeypatch):
+    def test_lines_fit_terminal_width(self, capsys, monkeypatch):
         monkeypatch.setenv("COLUMNS", "40")
-        said = explained(
-            capsys, "--array", "1000 2000 3000 4000 5000 6000 7000 8000 9000 12345.5", *ROW
+        said = explain_stdout(
+            capsys, "--array", "1000 2000 3000 4000 5000 6000 7000 8000 9000 12345.5", *ROW_WINDOW
         )
         assert max(map(len, said.splitlines()[1:])) <= 40
         assert "columns 0 to 3\n" in said
 
-    def test_a_mean_has_shares(self, capsys):
-        said = explained(
+    def test_avg_shows_shares(self, capsys):
+        said = explain_stdout(
             capsys, "--op", "avg", "--array", SQUARE, "--padding", "0:1x0", "--ceil-mode"
         )
         assert "(0, 0)  2.5    rows 0-1, columns 0-1  all 4, 1/4 each\n" in said
 
-    def test_ties_are_shared(self, capsys):
-        said = explained(capsys, "--array", "1 4; 4 2", "--ties", "split")
+    def test_split_ties_show_shares(self, capsys):
+        said = explain_stdout(capsys, "--array", "1 4; 4 2", "--ties", "split")
         assert "(0, 1) gets 1/2, (1, 0) gets 1/2\n" in said
 
-    def test_dilation_is_shown_tap_by_tap(self, capsys):
-        said = explained(capsys, "--array", "1 2 3", "--window", "1x2", "--dilation", "2")
+    def test_dilated_window_lists_each_tap(self, capsys):
+        said = explain_stdout(capsys, "--array", "1 2 3", "--window", "1x2", "--dilation", "2")
         assert "(0, 0)  3      rows 0, columns 0 2  (0, 2)\n" in said
 
-    def test_a_cotangent_has_no_word_on_the_mean(self, capsys):
-        said = explained(capsys, "--array", SQUARE, "--cotangent", "2")
+    def test_custom_cotangent_omits_note_on_mean(self, capsys):
+        said = explain_stdout(capsys, "--array", SQUARE, "--cotangent", "2")
         assert "gradient of the sum" not in said
 
     def test_unpool(self, capsys):
-        said = explained(
+        said = explain_stdout(
             capsys, "--op", "unpool", "--array", "1 9 2", "--window", "1x2", "--stride", "1"
         )
         assert "indices of y (1x2)\n" in said
         # Both windows select the 9, and the later value stays.
         assert "(0, 1)  9      (0, 1)\n" in said
 
-    def test_a_file_is_explained_with_its_notes(self, capsys, tmp_path):
+    def test_npy_file_with_notes(self, capsys, tmp_path):
         path = tmp_path / "ARRAY.NPY"
         with path.open("wb") as file:
             np.save(file, np.ones((1, 1, 2, 6)))
-        said = explained(capsys, "--array", str(path), "--op", "sum", *ROW)
+        said = explain_stdout(capsys, "--array", str(path), "--op", "sum", *ROW_WINDOW)
         assert "\nNote: An array of shape (1, 1, 2, 6) looks as if channels came first" in said
         assert "x: input (2x6)" in said
 
@@ -139,7 +139,7 @@ class TestText:
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
-        said = explained(capsys)
+        said = explain_stdout(capsys)
         assert ("\x1b[" in said) == coloured
         lines = re.sub(r"\x1b\[[\d;]*m", "", said).splitlines()
         assert [line.rstrip() for line in lines] == EXAMPLE.splitlines()
@@ -160,14 +160,14 @@ class TestText:
         (float("-inf"), "-inf"),
     ],
 )
-def test_numbers_are_short(value, text):
+def test_number_format(value, text):
     assert format_number(value) == text
 
 
 class TestJson:
     def test_stride_1(self, capsys):
-        said = as_json(capsys, "--stride", "1")
-        assert said["dx"] == rows(STRIDE_1)
+        said = explain_json(capsys, "--stride", "1")
+        assert said["dx"] == parse_rows(STRIDE_1)
         assert said["call"] == "jaxpool.max_pool(x, (2, 2), (1, 1), axes=(0, 1))"
         assert said["settings"]["strides"] == [1, 1]
         assert said["shares"][0] == {"output": [0, 0], "to": [[1, 0, 1.0]]}
@@ -199,25 +199,27 @@ class TestJson:
         ],
     )
     def test_every_op(self, options, y, dx, capsys):
-        said = as_json(capsys, "--array", SQUARE, *options)
+        said = explain_json(capsys, "--array", SQUARE, *options)
         np.testing.assert_allclose(said["y"], y, rtol=1e-6)
         np.testing.assert_allclose(said["dx"], dx, rtol=1e-6)
 
     def test_unpool(self, capsys):
         for name in ("unpool", "max_unpool"):
-            said = as_json(capsys, "--op", name, "--array", "1 3; 4 2", "--cotangent", "1 2; 3 4")
+            said = explain_json(
+                capsys, "--op", name, "--array", "1 3; 4 2", "--cotangent", "1 2; 3 4"
+            )
             assert said["array"] == [[1, 3], [4, 2]]
             assert (said["y"], said["indices"], said["dy"]) == ([[4]], [[2]], [[3]])
             assert (said["x"], said["dx"]) == ([[0, 0], [4, 0]], [[1, 2], [3, 4]])
 
     def test_a_nan_does_not_reach_other_windows(self, capsys):
         options = ["--op", "lp", "--array", "nan 3 4", "--window", "1x2", "--stride", "1"]
-        said = as_json(capsys, *options)
+        said = explain_json(capsys, *options)
         assert said["y"] == [["nan", 5]]
         assert said["shares"][1]["to"] == [[0, 1, pytest.approx(0.6)], [0, 2, pytest.approx(0.8)]]
 
-    def test_infinities_are_words(self, capsys):
-        said = as_json(
+    def test_infinities_are_strings(self, capsys):
+        said = explain_json(
             capsys, "--array=-inf inf; nan 0", "--op", "lp", "--p", "inf", "--window", "1"
         )
         assert said["x"] == [["-inf", "inf"], ["nan", 0]]
@@ -227,7 +229,7 @@ class TestJson:
 def test_picture(capsys, tmp_path):
     pytest.importorskip("matplotlib")
     path = tmp_path / "picture.png"
-    said = explained(capsys, "--op", "unpool", "--array", SQUARE, "--png", str(path))
+    said = explain_stdout(capsys, "--op", "unpool", "--array", SQUARE, "--png", str(path))
     assert said.endswith(f"\nPicture: {path}\n")
     assert path.read_bytes().startswith(b"\x89PNG\r\n")
 
@@ -236,7 +238,7 @@ def test_picture(capsys, tmp_path):
     ("strides", "outlines"),
     [((2, 2), {"x: input (4x4)": 4}), ((1, 1), {"x: input (4x4)": 1, "y: output (3x3)": 1})],
 )
-def test_the_picture_has_the_windows(strides, outlines):
+def test_picture_outlines_windows(strides, outlines):
     """Outlines of all disjoint windows, or of one overlapping window and its output."""
     pytest.importorskip("matplotlib")
     from jaxpool._cli._route import PoolSettings, route_cotangents
@@ -252,7 +254,7 @@ def test_the_picture_has_the_windows(strides, outlines):
     assert counts == outlines
 
 
-def test_the_picture_has_the_colours_of_the_documentation():
+def test_picture_colours_match_documentation():
     pytest.importorskip("matplotlib")
     from jaxpool._cli import _route_picture
     from jaxpool._cli._route import PoolSettings, route_cotangents
@@ -272,9 +274,9 @@ def test_the_picture_has_the_colours_of_the_documentation():
 
 
 def test_padding_by_name(capsys):
-    assert '(2, 2), (2, 2), "SAME", axes' in explained(capsys, "--padding", "SAME")
+    assert '(2, 2), (2, 2), "SAME", axes' in explain_stdout(capsys, "--padding", "SAME")
 
 
-def test_a_norm_of_zeros_sends_its_cotangent_to_nobody(capsys):
-    said = explained(capsys, "--array", "0 0; 0 0", "--op", "lp")
+def test_norm_of_zeros_has_no_cotangent_receiver(capsys):
+    said = explain_stdout(capsys, "--array", "0 0; 0 0", "--op", "lp")
     assert re.search(r"^\(0, 0\)  0 .* nobody$", said, re.MULTILINE)

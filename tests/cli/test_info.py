@@ -29,7 +29,7 @@ def test_tables(capsys):
     assert "\n  reverse and forward\n" in said
 
 
-def test_as_a_program_in_another_folder(tmp_path):
+def test_module_run_from_another_folder(tmp_path):
     sources = str(Path(jaxpool.__file__).parents[1])
     done = subprocess.run(
         [sys.executable, "-m", "jaxpool", "info"],
@@ -42,7 +42,7 @@ def test_as_a_program_in_another_folder(tmp_path):
     assert done.stdout.startswith("versions\n")
 
 
-def test_what_is_not_there(monkeypatch):
+def test_missing_package_and_huge_pages_rows(monkeypatch):
     assert info._package_versions(("no-such-package",)) == [("no-such-package", "not installed")]
     monkeypatch.setattr("platform.system", lambda: "Darwin")
     assert info._huge_pages_table_row() == []

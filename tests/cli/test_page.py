@@ -17,12 +17,18 @@ from jaxpool._cli import UsageError
 from jaxpool._cli._array import read_array
 from jaxpool._cli._page import html_page
 from jaxpool._cli._route import PoolSettings, route_cotangents
-from tests.cli.random_settings import answer, as_json, assert_close, random_case, rows_of
+from tests.cli.random_settings import (
+    array_text,
+    assert_close,
+    expected_route,
+    random_case,
+    settings_json,
+)
 
 PAGE = importlib.resources.files("jaxpool._cli") / "page"
-MOST_BYTES = 200_000
+MAX_BYTES = 200_000
 # Reads one case per line and prints the result of arithmetic.js.
-RUN = """
+RUN_CASES_JS = """
 const { createInterface } = require("node:readline");
 createInterface({ input: process.stdin }).on("line", (line) => {
   const { settings, x, dy } = JSON.parse(line);
@@ -44,7 +50,7 @@ createInterface({ input: process.stdin }).on("line", (line) => {
 """
 
 
-def under_node(cases):
+def run_in_node(cases):
     """Results of arithmetic.js for (settings as JSON, text of an array, flat cotangent or None)."""
     node = shutil.which("node")
     if node is None:
@@ -53,7 +59,7 @@ def under_node(cases):
         json.dumps({"settings": json.loads(settings), "x": x, "dy": dy})
         for settings, x, dy in cases
     ]
-    program = (PAGE / "arithmetic.js").read_text() + RUN
+    program = (PAGE / "arithmetic.js").read_text() + RUN_CASES_JS
     done = subprocess.run(
         [node, "-e", program], input="\n".join(lines), capture_output=True, text=True, timeout=60
     )
@@ -61,17 +67,17 @@ def under_node(cases):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def compare(count, seed):
+def compare_random_cases(count, seed):
     rng = random.Random(seed)
     cases, expected = [], []
     while len(cases) < count:
         settings, x, dy = random_case(rng)
-        route = answer(settings, x, dy)
+        route = expected_route(settings, x, dy)
         flat = None if isinstance(route, str) else route.dy.ravel().tolist()
-        cases.append((as_json(settings), rows_of(x), flat))
+        cases.append((settings_json(settings), array_text(x), flat))
         expected.append(route)
     possible = 0
-    for case, said, route in zip(cases, under_node(cases), expected, strict=True):
+    for case, said, route in zip(cases, run_in_node(cases), expected, strict=True):
         if isinstance(route, str):
             assert said.get("refused"), (case, route)
             continue
@@ -84,13 +90,13 @@ def compare(count, seed):
     return possible
 
 
-def test_one_small_file_without_network(tmp_path, capsys):
+def test_page_is_small_and_self_contained(tmp_path, capsys):
     path = tmp_path / "page.html"
     words = ["--op", "lp", "--p", "inf", "--array", "0.1 nan; -inf 2", "--cotangent", "3"]
     assert main(["explain", *words, "--padding", "0:1x0", "--html", str(path)]) == 0
     assert capsys.readouterr().out.endswith(f"\nPage: {path}\n")
     html = path.read_text(encoding="utf-8")
-    assert len(html.encode()) < MOST_BYTES
+    assert len(html.encode()) < MAX_BYTES
     assert (
         re.search(
             r"https?://(?!www\.w3\.org/2000/svg)|<link(?! rel=\"icon\" href=\"data:)|@import|url\((?!#)",
@@ -108,14 +114,14 @@ def test_one_small_file_without_network(tmp_path, capsys):
     assert start["settings"]["padding"] == [[0, 1], [0, 0]]
 
 
-def test_what_is_written_into_the_page_stays_data():
+def test_page_data_is_escaped():
     route = route_cotangents(PoolSettings(), np.zeros((2, 2), np.float32))
     html = html_page(dataclasses.replace(route, settings=PoolSettings(ties="</script>")))
     assert html.count("</script>") == (PAGE / "page.html").read_text().count("</script>")
 
 
 NAN, INF = math.nan, math.inf
-ROW = {"window": (1, 2), "strides": (1, 2)}
+ROW_WINDOW = {"window": (1, 2), "strides": (1, 2)}
 CONVENTIONS = [  # settings, an array, the output, and the gradient of its sum
     ({}, "nan nan; 1 2", [NAN], [1, 0, 0, 0]),
     ({"ties": "last"}, "nan nan; 1 2", [NAN], [0, 1, 0, 0]),
@@ -127,25 +133,30 @@ CONVENTIONS = [  # settings, an array, the output, and the gradient of its sum
         [-INF] * 3,
         [2, 1, 0],
     ),
-    ({"op": "avg", "padding": ((0, 0), (0, 1)), **ROW}, "1 2 3", [1.5, 1.5], [0.5] * 3),
-    ({"op": "avg", "ceil_mode": True, **ROW}, "1 2 3", [1.5, 3], [0.5, 0.5, 1]),
+    ({"op": "avg", "padding": ((0, 0), (0, 1)), **ROW_WINDOW}, "1 2 3", [1.5, 1.5], [0.5] * 3),
+    ({"op": "avg", "ceil_mode": True, **ROW_WINDOW}, "1 2 3", [1.5, 3], [0.5, 0.5, 1]),
     (
-        {"op": "avg", "padding": ((0, 0), (0, 1)), "count_include_pad": False, **ROW},
+        {"op": "avg", "padding": ((0, 0), (0, 1)), "count_include_pad": False, **ROW_WINDOW},
         "1 2 3",
         [1.5, 3],
         [0.5, 0.5, 1],
     ),
-    ({"op": "avg", "divisor": 4.0, **ROW}, "1 inf", [INF], [0.25, 0.25]),
-    ({"op": "sum", **ROW}, "inf -inf", [NAN], [1, 1]),
-    ({"op": "lp", **ROW}, "3 -4 0 0", [5, 0], [0.6, -0.8, 0, 0]),
-    ({"op": "lp", **ROW}, "3e38 -3e38", [INF], [math.sqrt(0.5), -math.sqrt(0.5)]),
-    ({"op": "lp", **ROW}, "-inf 2 nan inf", [INF, NAN], [0, 0, NAN, 0]),
-    ({"op": "lp", "p": 1.5, **ROW}, "nan 0", [NAN], [NAN, 0]),
-    ({"op": "lp", "p": INF, **ROW}, "-4 4", [4], [-1, 0]),
-    ({"op": "median", **ROW}, "1 nan nan 3", [NAN, NAN], [0, 1, 1, 0]),
-    ({"op": "rank", "rank": -2, "ties": "split", **ROW}, "1 1 nan 3", [1, 3], [0.5, 0.5, 0, 1]),
-    ({"op": "dilate", **ROW}, "1 nan -inf -inf", [NAN, -INF], [0, 1, 1, 0]),
-    ({"op": "erode", "ties": "last", **ROW}, "nan 1 0 -0", [NAN, 0], [1, 0, 0, 1]),
+    ({"op": "avg", "divisor": 4.0, **ROW_WINDOW}, "1 inf", [INF], [0.25, 0.25]),
+    ({"op": "sum", **ROW_WINDOW}, "inf -inf", [NAN], [1, 1]),
+    ({"op": "lp", **ROW_WINDOW}, "3 -4 0 0", [5, 0], [0.6, -0.8, 0, 0]),
+    ({"op": "lp", **ROW_WINDOW}, "3e38 -3e38", [INF], [math.sqrt(0.5), -math.sqrt(0.5)]),
+    ({"op": "lp", **ROW_WINDOW}, "-inf 2 nan inf", [INF, NAN], [0, 0, NAN, 0]),
+    ({"op": "lp", "p": 1.5, **ROW_WINDOW}, "nan 0", [NAN], [NAN, 0]),
+    ({"op": "lp", "p": INF, **ROW_WINDOW}, "-4 4", [4], [-1, 0]),
+    ({"op": "median", **ROW_WINDOW}, "1 nan nan 3", [NAN, NAN], [0, 1, 1, 0]),
+    (
+        {"op": "rank", "rank": -2, "ties": "split", **ROW_WINDOW},
+        "1 1 nan 3",
+        [1, 3],
+        [0.5, 0.5, 0, 1],
+    ),
+    ({"op": "dilate", **ROW_WINDOW}, "1 nan -inf -inf", [NAN, -INF], [0, 1, 1, 0]),
+    ({"op": "erode", "ties": "last", **ROW_WINDOW}, "nan 1 0 -0", [NAN, 0], [1, 0, 0, 1]),
     ({"op": "adaptive_max", "output_shape": (1, 2)}, "1 9 2", [9, 9], [0, 2, 0]),
     ({"op": "adaptive_avg", "output_shape": (1, 4)}, "1 9 2", [1, 5, 5.5, 2], [1.5, 1, 1.5]),
     ({"op": "unpool", "window": (1, 2), "strides": (1, 1)}, "1 9 2", [0, 9, 0], [0, 1]),
@@ -154,8 +165,10 @@ CONVENTIONS = [  # settings, an array, the output, and the gradient of its sum
 
 def test_conventions():
     """`test_conventions_are_the_librarys` compares the library with the same table."""
-    cases = [(as_json(PoolSettings(**settings)), x, [1.0] * 9) for settings, x, _, _ in CONVENTIONS]
-    for said, (settings, _, y, dx) in zip(under_node(cases), CONVENTIONS, strict=True):
+    cases = [
+        (settings_json(PoolSettings(**settings)), x, [1.0] * 9) for settings, x, _, _ in CONVENTIONS
+    ]
+    for said, (settings, _, y, dx) in zip(run_in_node(cases), CONVENTIONS, strict=True):
         assert "refused" not in said, settings
         assert_close(said["y"], np.array(y))
         assert_close(said["dx"], np.array(dx))
@@ -169,7 +182,7 @@ def test_conventions_are_the_librarys(settings, x, y, dx):
     assert_close(route.dx.ravel(), np.array(dx))
 
 
-TEXTS = [
+ARRAY_TEXTS = [
     "1 2;3 4",
     "1,2 , 3",
     "1,,2",
@@ -182,13 +195,13 @@ TEXTS = [
     ";",
     ".5 5. +.5e-1",
 ]
-TEXTS += ["1e", "0x10", "1 2;\n;3 4\n", "- 1", "1 " * 401, "1;" * 400, "٣", "infinity"]
+ARRAY_TEXTS += ["1e", "0x10", "1 2;\n;3 4\n", "- 1", "1 " * 401, "1;" * 400, "٣", "infinity"]
 
 
-def test_texts_are_read_as_on_the_command_line():
-    settings = as_json(PoolSettings(window=(1, 1), strides=(1, 1)))
+def test_array_texts_match_command_line():
+    settings = settings_json(PoolSettings(window=(1, 1), strides=(1, 1)))
     for text, said in zip(
-        TEXTS, under_node([(settings, text, None) for text in TEXTS]), strict=True
+        ARRAY_TEXTS, run_in_node([(settings, text, None) for text in ARRAY_TEXTS]), strict=True
     ):
         try:
             x, _ = read_array("--array", text)
@@ -199,10 +212,10 @@ def test_texts_are_read_as_on_the_command_line():
             assert_close(said["y"], x)
 
 
-def test_arithmetic_is_the_librarys():
-    assert compare(6, seed=1) >= 3
+def test_arithmetic_matches_library():
+    assert compare_random_cases(6, seed=1) >= 3
 
 
 @pytest.mark.slow
-def test_arithmetic_is_the_librarys_on_many_settings():
-    assert compare(300, seed=2) >= 150
+def test_arithmetic_matches_library_on_many_settings():
+    assert compare_random_cases(300, seed=2) >= 150

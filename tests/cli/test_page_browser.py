@@ -13,7 +13,13 @@ import numpy as np
 import pytest
 
 from jaxpool.__main__ import main
-from tests.cli.random_settings import answer, as_json, assert_close, random_case, rows_of
+from tests.cli.random_settings import (
+    array_text,
+    assert_close,
+    expected_route,
+    random_case,
+    settings_json,
+)
 from tests.cli.test_explain_command import STRIDE_1, STRIDE_2
 
 webdriver = pytest.importorskip("selenium.webdriver")
@@ -39,7 +45,7 @@ FLAGS += (
 )
 DESKTOP, PHONE = (1200, 1600, False), (390, 844, True)
 # Sets every control from settings, an array and a cotangent, with `input` events.
-SET = """
+SET_CONTROLS_JS = """
 const { settings, array, dy } = JSON.parse(arguments[0]);
 const set = (id, value) => { document.getElementById(id).value = value ?? ""; };
 for (const name of ["op", "ties", "p", "rank", "divisor"]) set(name, settings[name]);
@@ -53,12 +59,12 @@ set("array", array);
 set("dy", dy);
 document.getElementById("op").dispatchEvent(new Event("input", { bubbles: true }));
 """
-LARGE = """
+LARGE_ARRAY_JS = """
 const box = document.getElementById("array");
 box.value = Array(20).fill([...Array(20).keys()].join(" ")).join(";");
 box.dispatchEvent(new Event("input", { bubbles: true }));
 """
-READ = """
+READ_PAGE_JS = """
 const numbers = (id) => [...document.querySelectorAll(`#${id} tr`)].map((row) =>
   [...row.querySelectorAll("td[data-at]")].map((cell) => cell.dataset.value)).filter((row) => row.length);
 const refusal = document.getElementById("refusal");
@@ -89,13 +95,13 @@ def address(tmp_path_factory):
 
 @pytest.fixture
 def page(browser, address):
-    yield opened(browser, address, DESKTOP)
+    yield open_page(browser, address, DESKTOP)
     said = [entry["message"] for entry in browser.get_log("browser")]
     assert said == []
     assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0
 
 
-def opened(browser, address, screen, scheme="light"):
+def open_page(browser, address, screen, scheme="light"):
     width, height, mobile = screen
     size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
@@ -110,7 +116,7 @@ def cell(page, panel, row, column):
     return page.find_element(By.CSS_SELECTOR, where)
 
 
-def places(page, panel, name):
+def cells_of_class(page, panel, name):
     """The (row, column) of each cell of class `name`."""
     cells = page.find_elements(By.CSS_SELECTOR, f"#{panel} td.{name}")
     return [
@@ -118,12 +124,12 @@ def places(page, panel, name):
     ]
 
 
-def shown(page, panel):
+def grid_text(page, panel):
     rows = page.find_elements(By.CSS_SELECTOR, f"#{panel} tr")
     return "\n".join(row.text for row in rows if row.text)
 
 
-def text(page, name):
+def element_text(page, name):
     return page.find_element(By.ID, name).text
 
 
@@ -137,29 +143,33 @@ def fill(page, name, value):
     box.send_keys(value)
 
 
-def press(page, *keys):
+def press_keys(page, *keys):
     ActionChains(page).send_keys(*keys).perform()
 
 
 def test_worked_examples(page):
-    assert shown(page, "gradient") == STRIDE_2
-    assert shown(page, "output") == "4 6 8\n8 8 9\n10 6 8"
+    assert grid_text(page, "gradient") == STRIDE_2
+    assert grid_text(page, "output") == "4 6 8\n8 8 9\n10 6 8"
     fill(page, "strides-0", "1")
     fill(page, "strides-1", "1")
-    assert shown(page, "gradient") == STRIDE_1
-    assert text(page, "call") == "jaxpool.max_pool(x, (2, 2), (1, 1), axes=(0, 1))"
+    assert grid_text(page, "gradient") == STRIDE_1
+    assert element_text(page, "call") == "jaxpool.max_pool(x, (2, 2), (1, 1), axes=(0, 1))"
 
 
-def test_a_click_on_an_output_shows_its_window_and_the_way_back(page):
+def test_clicked_output_shows_window_and_cotangent_path(page):
     cell(page, "output", 1, 2).click()
-    assert places(page, "input", "on") == places(page, "gradient", "reached") == [(2, 4)]
+    assert (
+        cells_of_class(page, "input", "on")
+        == cells_of_class(page, "gradient", "reached")
+        == [(2, 4)]
+    )
     frame = page.find_element(By.CSS_SELECTOR, "#input .window").rect
     first, last = cell(page, "input", 2, 4).rect, cell(page, "input", 3, 5).rect
     assert abs(frame["x"] - first["x"]) <= 4
     assert abs(frame["y"] - first["y"]) <= 4
     assert abs(frame["x"] + frame["width"] - last["x"] - last["width"]) <= 4
     assert abs(frame["y"] + frame["height"] - last["y"] - last["height"]) <= 4
-    assert text(page, "detail") == (
+    assert element_text(page, "detail") == (
         "y(1, 2) = 9, the maximum of 4 numbers of x.\n"
         "Its cotangent dy(1, 2) = 1 goes back to dx(2, 4)."
     )
@@ -167,58 +177,59 @@ def test_a_click_on_an_output_shows_its_window_and_the_way_back(page):
     assert [path.get_dom_attribute("class") for path in paths] == ["forward", "backward"]
 
 
-def test_the_pointer_shows_every_window_of_an_input_and_the_sum(page):
+def test_hovered_input_shows_windows_and_gradient_sum(page):
     fill(page, "strides-0", "1")
     fill(page, "strides-1", "1")
     fill(page, "dy", "0.5")
     cell(page, "output", 0, 0).click()
     ActionChains(page).move_to_element(cell(page, "input", 2, 4)).perform()
-    assert places(page, "output", "on") == [(1, 3), (1, 4), (2, 3), (2, 4)]
+    assert cells_of_class(page, "output", "on") == [(1, 3), (1, 4), (2, 3), (2, 4)]
     assert len(page.find_elements(By.CSS_SELECTOR, "#input .window")) == 4
-    assert text(page, "detail") == (
+    assert element_text(page, "detail") == (
         "x(2, 4) = 9, in 4 windows: y(1, 3), y(1, 4), y(2, 3), y(2, 4).\n"
         "dx(2, 4) = 0.5 + 0.5 + 0.5 + 0.5 = 2, from dy(1, 3), dy(1, 4), dy(2, 3), dy(2, 4)."
     )
     ActionChains(page).move_to_element(page.find_element(By.TAG_NAME, "h1")).perform()
-    assert text(page, "detail").startswith("y(0, 0) = 4")  # the clicked cell stays selected
+    assert element_text(page, "detail").startswith("y(0, 0) = 4")  # the clicked cell stays selected
 
 
-def test_shares_of_an_average_of_its_real_elements(page):
+def test_avg_shares_exclude_padding(page):
     choose(page, "op", "avg")
     choose(page, "padding", "SAME")
     fill(page, "window-0", "3")
     page.find_element(By.ID, "count_include_pad").click()
     cell(page, "output", 2, 0).click()
-    assert text(page, "detail").endswith(
+    assert element_text(page, "detail").endswith(
         "goes back 1/4 of it to each of dx(4, 0), dx(4, 1), dx(5, 0), dx(5, 1)."
     )
     page.find_element(By.ID, "count_include_pad").click()
-    assert "1/6 of it to each of dx(4, 0)" in text(page, "detail")
+    assert "1/6 of it to each of dx(4, 0)" in element_text(page, "detail")
     cell(page, "gradient", 5, 5).click()
-    assert text(page, "detail").endswith("dx(5, 5) = 1/6 · 1 = 0.16666667, from dy(2, 2).")
+    assert element_text(page, "detail").endswith("dx(5, 5) = 1/6 · 1 = 0.16666667, from dy(2, 2).")
     fill(page, "strides-0", "1")
     cell(page, "gradient", 3, 4).click()
-    assert "\ndx(3, 4) = 1/6 · (1 + 1 + 1) = 0.5, from dy(2, 2), dy(3, 2), dy(4, 2)." in text(
-        page, "detail"
+    assert (
+        "\ndx(3, 4) = 1/6 · (1 + 1 + 1) = 0.5, from dy(2, 2), dy(3, 2), dy(4, 2)."
+        in element_text(page, "detail")
     )
 
 
-def test_keys(page):
+def test_keyboard_navigation(page):
     cell(page, "output", 0, 0).click()
-    press(page, Keys.ARROW_RIGHT, Keys.ARROW_DOWN)
-    assert text(page, "detail").startswith("y(1, 1) = 8")
-    press(page, Keys.END, Keys.ARROW_RIGHT, Keys.ARROW_UP, Keys.ARROW_UP)
-    assert text(page, "detail").startswith("y(0, 2) = 8")
-    press(page, Keys.HOME, "+", "+", "-")
-    assert text(page, "detail").endswith("dy(0, 0) = 2 goes back to dx(1, 0).")
+    press_keys(page, Keys.ARROW_RIGHT, Keys.ARROW_DOWN)
+    assert element_text(page, "detail").startswith("y(1, 1) = 8")
+    press_keys(page, Keys.END, Keys.ARROW_RIGHT, Keys.ARROW_UP, Keys.ARROW_UP)
+    assert element_text(page, "detail").startswith("y(0, 2) = 8")
+    press_keys(page, Keys.HOME, "+", "+", "-")
+    assert element_text(page, "detail").endswith("dy(0, 0) = 2 goes back to dx(1, 0).")
     assert page.switch_to.active_element == cell(page, "output", 0, 0)
-    press(page, Keys.TAB)  # to the next grid
+    press_keys(page, Keys.TAB)  # to the next grid
     assert page.switch_to.active_element == cell(page, "gradient", 0, 0)
-    press(page, "+")
-    assert text(page, "detail").startswith("x(0, 0) = 2, in 1 window: y(0, 0).")
+    press_keys(page, "+")
+    assert element_text(page, "detail").startswith("x(0, 0) = 2, in 1 window: y(0, 0).")
 
 
-def test_every_grid_and_control_is_reached_by_tab_and_has_a_name(page):
+def test_tab_reaches_named_grids_and_controls(page):
     script = """
 const active = document.activeElement, panel = active.closest("section");
 const named = active.getAttribute("aria-label") || active.labels?.[0]?.textContent.trim() || active.textContent.trim();
@@ -226,7 +237,7 @@ return [active === document.body ? "body" : panel ? panel.id : active.id, Boolea
 """
     seen = {}
     for _ in range(40):
-        press(page, Keys.TAB)
+        press_keys(page, Keys.TAB)
         where, named = page.execute_script(script)
         if where == "body" or where in seen:
             break
@@ -236,74 +247,76 @@ return [active === document.body ? "body" : panel ? panel.id : active.id, Boolea
     assert all(seen.values())
 
 
-def test_one_number_is_changed_where_it_stands(page):
+def test_edit_number_in_place(page):
     cell(page, "input", 0, 0).click()
     box = page.find_element(By.CSS_SELECTOR, "#edit input")
     box.clear()
     box.send_keys("nan" + Keys.ENTER)
     assert cell(page, "output", 0, 0).text == "nan"
-    assert shown(page, "gradient").startswith("1 0")
+    assert grid_text(page, "gradient").startswith("1 0")
 
 
-def test_refusals_are_one_line_and_pass(page):
+def test_errors_appear_and_clear(page):
     fill(page, "window-0", "7")
-    assert text(page, "refusal") == (
+    assert element_text(page, "refusal") == (
         "The window spans 7 rows, more than the padded input has: 6. Use a smaller window or more padding."
     )
     assert not page.find_element(By.ID, "call").is_displayed()
     fill(page, "window-0", "")
-    assert text(page, "refusal") == "Window rows must be a whole number from 1 to 400."
+    assert element_text(page, "refusal") == "Window rows must be a whole number from 1 to 400."
     fill(page, "window-0", "2")
     assert not page.find_element(By.ID, "refusal").is_displayed()
     fill(page, "array", "1 2; 3 four")
-    assert text(page, "refusal").startswith("The array must be rows of equally many numbers")
+    assert element_text(page, "refusal").startswith(
+        "The array must be rows of equally many numbers"
+    )
     page.find_element(By.CSS_SELECTOR, "[data-preset=ties]").click()
     choose(page, "ties", "last")
-    assert shown(page, "gradient") == "0 0 0 0\n0 1 0 1\n0 0 0 0\n0 1 0 1"
+    assert grid_text(page, "gradient") == "0 0 0 0\n0 1 0 1\n0 0 0 0\n0 1 0 1"
 
 
 def test_unpool_and_dilation(page):
     choose(page, "op", "unpool")
     cell(page, "output", 1, 0).click()
-    assert text(page, "detail") == (
+    assert element_text(page, "detail") == (
         "x(1, 0) = 4, put back where it was.\nIts cotangent dx(1, 0) = 1 goes back to dy(0, 0)."
     )
     cell(page, "input", 2, 2).click()
-    assert "from (5, 5) of the array, index 35." in text(page, "detail")
+    assert "from (5, 5) of the array, index 35." in element_text(page, "detail")
     choose(page, "op", "max")
     for axis in "01":
         fill(page, f"window_dilation-{axis}", "2")
     cell(page, "output", 0, 0).click()
-    assert places(page, "input", "tap") == [(0, 0), (0, 2), (2, 0), (2, 2)]
+    assert cells_of_class(page, "input", "tap") == [(0, 0), (0, 2), (2, 0), (2, 2)]
 
 
-def test_a_rank_is_one_that_every_window_has(page):
+def test_rank_range_with_padding(page):
     choose(page, "op", "rank")
     fill(page, "rank", "-1")
-    assert shown(page, "gradient") == STRIDE_2
+    assert grid_text(page, "gradient") == STRIDE_2
     choose(page, "padding", "SAME")
     fill(page, "window-0", "3")
-    assert text(page, "detail").startswith(
+    assert element_text(page, "detail").startswith(
         "y(0, 0) = 5, the element of this rank of 6 numbers of x."
     )
     fill(page, "rank", "4")
-    assert text(page, "refusal") == "The rank must be from -4 to 3: a window has 4 numbers."
+    assert element_text(page, "refusal") == "The rank must be from -4 to 3: a window has 4 numbers."
 
 
-def test_a_page_that_begins_with_a_refusal(browser, tmp_path):
+def test_page_starts_with_error(browser, tmp_path):
     path = tmp_path / "page.html"
     assert main(["explain", "--op", "lp", "--p", "1e300", "--html", str(path)]) == 0
-    page = opened(browser, path.as_uri(), DESKTOP)
-    assert text(page, "refusal") == "p must be a number above 0, or inf."
+    page = open_page(browser, path.as_uri(), DESKTOP)
+    assert element_text(page, "refusal") == "p must be a number above 0, or inf."
     page.execute_script("window.dispatchEvent(new Event('resize'))")
     fill(page, "p", "2")
-    assert shown(page, "output").startswith("5.48 ")
+    assert grid_text(page, "output").startswith("5.48 ")
     assert browser.get_log("browser") == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_on_a_phone(browser, address, scheme, tmp_path):
-    page = opened(browser, address, PHONE, scheme)
+def test_phone_layout(browser, address, scheme, tmp_path):
+    page = open_page(browser, address, PHONE, scheme)
     assert page.execute_script("return document.documentElement.scrollWidth") <= PHONE[0]
     assert cell(page, "output", 0, 0).rect["width"] >= 28
     offset = cell(page, "input", 0, 0).rect["y"] - cell(page, "output", 0, 0).rect["y"]
@@ -320,15 +333,15 @@ const box = arguments[0].getBoundingClientRect();
 return document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2) === arguments[0];
 """
         assert page.execute_script(script, cell(page, panel, 5, 5))
-    page.execute_script(LARGE)
-    assert shown(page, "output").count("\n") == 9
+    page.execute_script(LARGE_ARRAY_JS)
+    assert grid_text(page, "output").count("\n") == 9
     assert page.execute_script("return document.documentElement.scrollWidth") <= PHONE[0]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_words_stand_out_from_what_is_behind_them(browser, address, scheme):
+def test_text_contrast(browser, address, scheme):
     """WCAG 2 requires a contrast of 4.5 to 1 for text."""
-    page = opened(browser, address, DESKTOP, scheme)
+    page = open_page(browser, address, DESKTOP, scheme)
     script = """
 const texts = "h1, header p, label, td, .key, #detail p, footer p, code";
 const colour = (element) => getComputedStyle(element).backgroundColor;
@@ -356,28 +369,32 @@ def check_settings(page, count, seed):
     rng, possible = random.Random(seed), 0
     while possible < count:
         settings, x, dy = random_case(rng)
-        route = answer(settings, x, dy)
+        route = expected_route(settings, x, dy)
         refused = isinstance(route, str)
-        sent = {"settings": json.loads(as_json(settings)), "array": rows_of(x)}
-        sent["dy"] = "1" if refused else rows_of(route.dy)
-        page.execute_script(SET, json.dumps(sent))
-        said = page.execute_script(READ)
+        sent = {"settings": json.loads(settings_json(settings)), "array": array_text(x)}
+        sent["dy"] = "1" if refused else array_text(route.dy)
+        page.execute_script(SET_CONTROLS_JS, json.dumps(sent))
+        said = page.execute_script(READ_PAGE_JS)
         assert ("refused" in said) == refused, (sent, said, route)
         if refused:
             continue
         possible += 1
-        assert text(page, "call") == settings.source_code(x.shape)
+        assert element_text(page, "call") == settings.source_code(x.shape)
         assert_close(said["output"], route.y)
         assert_close(said["gradient"], route.dx)
         output = tuple(map(rng.randrange, route.y.shape))
         cell(page, "output", *output).click()
         receivers = [at for at, _ in route.cotangent_receivers_of(output)]
-        assert places(page, "input", "on") == places(page, "gradient", "reached") == receivers, sent
+        assert (
+            cells_of_class(page, "input", "on")
+            == cells_of_class(page, "gradient", "reached")
+            == receivers
+        ), sent
         source = tuple(map(rng.randrange, route.x.shape))
         cell(page, "gradient", *source).click()
         share = route.cotangent_shares[..., source[0], source[1]]
         senders = [tuple(at) for at in np.argwhere(np.isnan(share) | (share != 0)).tolist()]
-        assert places(page, "cotangent", "reached") == senders, sent
+        assert cells_of_class(page, "cotangent", "reached") == senders, sent
 
 
 def test_random_settings(page):

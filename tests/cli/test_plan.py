@@ -12,7 +12,7 @@ from jaxpool.__main__ import main
 from jaxpool._cli._call import parse_call
 from jaxpool.testing import pools
 
-DRAWING = [name for name, pool in pools().items() if pool.takes("key", "padding")]
+RANDOM_POOLS = [name for name, pool in pools().items() if pool.takes("key", "padding")]
 
 
 def loss(weights, x):
@@ -20,26 +20,26 @@ def loss(weights, x):
     return (jaxpool.max_pool(x * weights["scale"], (2, 2), (2, 2)) ** 2).sum()
 
 
-def said(capsys, call, *more):
+def plan_stdout(capsys, call, *more):
     assert main(["info", "--plan", call, *more]) == 0
     return capsys.readouterr().out
 
 
-def refused(capsys, call):
+def error_message(capsys, call):
     assert main(["info", "--plan", call]) == 2
     return capsys.readouterr().err
 
 
-def test_a_call_is_printed_as_plan_of_prints_it(capsys):
+def test_call_prints_plan_of_output(capsys):
     x = jax.ShapeDtypeStruct((8, 40, 40, 128), jnp.float32)
     plans = jaxpool.plan_of(jaxpool.max_pool)(x, (13, 13), padding="SAME")
     text = 'max_pool(float32[8,40,40,128], (13, 13), padding="SAME")'
-    assert said(capsys, text) == f"{plans}\n"
-    assert said(capsys, f"jaxpool.{text}") == f"{plans}\n"
+    assert plan_stdout(capsys, text) == f"{plans}\n"
+    assert plan_stdout(capsys, f"jaxpool.{text}") == f"{plans}\n"
 
 
 def test_as_json(capsys):
-    (row,) = json.loads(said(capsys, "max_pool(bfloat16[8,40,40,128], [13, 13])", "--json"))
+    (row,) = json.loads(plan_stdout(capsys, "max_pool(bfloat16[8,40,40,128], [13, 13])", "--json"))
     assert row["inputs"] == ["bfloat16[8,40,40,128]"]
     assert row["output"] == "bfloat16[8,28,28,128]"
     assert (row["kept"], row["kept_bytes"]) == (["uint8[8,28,28,128]"], 802816)
@@ -47,7 +47,7 @@ def test_as_json(capsys):
     assert row["passes"]["tpu"]["value"][0]["how"] == "reduce_window_max"
 
 
-def test_what_an_argument_may_be():
+def test_argument_syntax():
     call = "lp_pool(float32[2,b,8,c], float32[c], (2, [3]), {'a': -1.5}, None, key, [inf], y=True)"
     function, args, kwargs = parse_call(call)
     assert function is jaxpool.lp_pool
@@ -64,7 +64,7 @@ def test_what_an_argument_may_be():
     "call",
     [
         "lp_pool(float32[16,128,128,32], 2, (2, 2), (2, 2))",
-        *(f"{name}(key, float32[2,8,8,3], (2, 2), (2, 2))" for name in DRAWING),
+        *(f"{name}(key, float32[2,8,8,3], (2, 2), (2, 2))" for name in RANDOM_POOLS),
         "fractional_max_pool(key, float32[2,9,9,4], (2, 2), (3, 3))",
         "max_unpool(float32[1,4,4,2], int32[1,4,4,2], (8, 8))",
         "cummin(float64[12,3], 0)",
@@ -76,25 +76,25 @@ def test_what_an_argument_may_be():
         "max_pool(float32[0,9,9,4], (2, 2))",
     ],
 )
-def test_every_kind_of_call_has_words(call, capsys):
-    assert "\n  keeps       " in said(capsys, call)
+def test_every_kind_of_call_is_printed(call, capsys):
+    assert "\n  keeps       " in plan_stdout(capsys, call)
 
 
 def widened(x):
     return jaxpool.max_pool(x * jnp.ones(()), (2,), axes=(0,))
 
 
-def test_64_bits_are_turned_on_where_an_array_has_them(capsys):
+def test_float64_arrays_enable_x64(capsys):
     call = "tests.cli.test_plan:widened(int32[64])"
-    assert "max_pool of float32[64] to" in said(capsys, call)
-    assert "max_pool of float64[64] to" in said(capsys, call.replace("int32", "float64"))
+    assert "max_pool of float32[64] to" in plan_stdout(capsys, call)
+    assert "max_pool of float64[64] to" in plan_stdout(capsys, call.replace("int32", "float64"))
 
 
-def test_a_function_of_ones_own(capsys):
-    text = said(capsys, "tests.cli.test_plan:loss({'scale': float32[3]}, float32[2,8,8,3])")
+def test_user_function(capsys):
+    text = plan_stdout(capsys, "tests.cli.test_plan:loss({'scale': float32[3]}, float32[2,8,8,3])")
     assert "test_plan.py:" in text
     assert "(loss): max_pool of float32[2,8,8,3] to float32[2,4,4,3]" in text
-    assert said(capsys, "math:hypot(3, 4)") == "no pool of jaxpool\n"
+    assert plan_stdout(capsys, "math:hypot(3, 4)") == "no pool of jaxpool\n"
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,8 @@ def test_a_function_of_ones_own(capsys):
         ),
     ],
 )
-def test_what_is_no_call(call, rule, capsys):
-    message = refused(capsys, call)
+def test_invalid_calls(call, rule, capsys):
+    message = error_message(capsys, call)
     assert message.startswith(f"jaxpool info: `--plan` must be {rule}")
     assert message.count("\n") == 1
 
@@ -131,12 +131,12 @@ def pools_too_much(x):
     return jaxpool.max_pool(x, (9, 9))
 
 
-def test_an_error_of_ones_own_function_names_the_line(capsys):
-    message = refused(capsys, "tests.cli.test_plan:fails(float32[2,4])")
+def test_user_function_error_names_line(capsys):
+    message = error_message(capsys, "tests.cli.test_plan:fails(float32[2,4])")
     number = fails.__code__.co_firstlineno + 2
     assert message.startswith(f"jaxpool info: test_plan.py:{number} (fails): ")
     assert message.rstrip() != f"jaxpool info: test_plan.py:{number} (fails):"
-    message = refused(capsys, "tests.cli.test_plan:pools_too_much(float32[1,8,8,1])")
+    message = error_message(capsys, "tests.cli.test_plan:pools_too_much(float32[1,8,8,1])")
     number = pools_too_much.__code__.co_firstlineno + 1
     start = (
         f"jaxpool info: test_plan.py:{number} (pools_too_much): jaxpool.max_pool: `window_shape` "
@@ -145,13 +145,15 @@ def test_an_error_of_ones_own_function_names_the_line(capsys):
 
 
 @pytest.mark.parametrize("call", ["model.step(float32[2])", "my.model.step(float32[2])"])
-def test_a_module_with_a_dot_in_place_of_a_colon(call, capsys):
+def test_dot_instead_of_colon_gives_hint(call, capsys):
     module = call.partition(".step")[0]
     hint = f"A function of a module has a colon: write {module}:step(...)."
-    assert refused(capsys, call).endswith(f" {hint}\n")
+    assert error_message(capsys, call).endswith(f" {hint}\n")
 
 
-def test_what_a_function_refuses_it_says_itself(capsys):
-    message = refused(capsys, "max_pool(float32[1,8,8,1], (9, 9))")
+def test_pool_and_import_errors_are_shown(capsys):
+    message = error_message(capsys, "max_pool(float32[1,8,8,1], (9, 9))")
     assert message.startswith("jaxpool info: jaxpool.max_pool: `window_shape` must be ")
-    assert refused(capsys, "no_module:f()").startswith("jaxpool info: there is no module no_module")
+    assert error_message(capsys, "no_module:f()").startswith(
+        "jaxpool info: there is no module no_module"
+    )

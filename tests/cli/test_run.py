@@ -25,11 +25,11 @@ from jaxpool._cli import _checked_replacer, run
 from jaxpool._cli._on_import import call_after_import
 
 SCRIPTS = Path(__file__).parent / "scripts"
-OURS = ["-m", "jaxpool", "run"]
+JAXPOOL_RUN = ["-m", "jaxpool", "run"]
 LAST_BIT = "  sums and averages may differ from lax's in the last bit"
 
 
-def started(words, folder, **more):
+def run_python(words, folder, **more):
     """Run Python with the arguments `words` in `folder`: exit status, standard output, standard error."""
     environment = os.environ | {"PYTHONPATH": str(Path(jaxpool.__file__).parents[1])} | more
     done = subprocess.run(
@@ -38,16 +38,16 @@ def started(words, folder, **more):
     return done.returncode, done.stdout, done.stderr
 
 
-def written(folder, text, name="train.py"):
+def write_script(folder, text, name="train.py"):
     path = folder / name
     path.parent.mkdir(exist_ok=True)
     path.write_text(textwrap.dedent(text))
     return str(path.relative_to(folder))
 
 
-def as_python(words, folder):
+def assert_runs_as_python(words, folder):
     """Results under Python, which must be equal under `run`."""
-    plain, ours = started(words, folder), started([*OURS, "--quiet", *words], folder)
+    plain, ours = run_python(words, folder), run_python([*JAXPOOL_RUN, "--quiet", *words], folder)
     assert ours == plain
     return plain
 
@@ -55,8 +55,8 @@ def as_python(words, folder):
 # None of these programs imports jax, so a process takes a tenth of a second.
 
 
-def test_names_arguments_and_paths_are_those_of_python(tmp_path):
-    script = written(
+def test_main_module_argv_and_path_match_python(tmp_path):
+    script = write_script(
         tmp_path,
         """
         import os, pickle, sys
@@ -68,22 +68,24 @@ def test_names_arguments_and_paths_are_those_of_python(tmp_path):
         """,
         "inner/train.py",
     )
-    status, printed, _ = as_python([script, "--help", "-m", "--quiet", "--", "3"], tmp_path)
+    status, printed, _ = assert_runs_as_python(
+        [script, "--help", "-m", "--quiet", "--", "3"], tmp_path
+    )
     assert status == 0
     assert "'--help', '-m', '--quiet', '--', '3'" in printed
     assert printed.startswith("__main__")
 
 
-def test_a_module_and_a_package(tmp_path):
+def test_run_module_and_package(tmp_path):
     program = (
         "import sys\nprint(__name__, __file__, sys.argv, sys.path[0], __package__, __spec__.name)"
     )
-    written(tmp_path, program, "package/train.py")
-    written(tmp_path, program, "package/__main__.py")
-    written(tmp_path, "print('imported once')", "package/__init__.py")
+    write_script(tmp_path, program, "package/train.py")
+    write_script(tmp_path, program, "package/__main__.py")
+    write_script(tmp_path, "print('imported once')", "package/__init__.py")
     for module in ("package.train", "package"):
-        assert as_python(["-m", module, "--lr", "3"], tmp_path)[0] == 0
-    status, _, said = started([*OURS, "-m", "package.absent"], tmp_path)
+        assert assert_runs_as_python(["-m", module, "--lr", "3"], tmp_path)[0] == 0
+    status, _, said = run_python([*JAXPOOL_RUN, "-m", "package.absent"], tmp_path)
     assert (status, said.count("No module named package.absent")) == (1, 1)
 
 
@@ -91,18 +93,18 @@ def test_a_module_and_a_package(tmp_path):
     "module",
     ["bare", "plain", "absent", "absent.main", "plain.absent", "train.py", ".plain", "sys"],
 )
-def test_a_module_that_cannot_run_is_told_in_the_words_of_python(module, tmp_path):
+def test_unrunnable_module_error_matches_python(module, tmp_path):
     (tmp_path / "bare").mkdir()  # a namespace package
-    written(tmp_path, "", "plain/__init__.py")
-    written(tmp_path, "", "train.py")
-    status, _, said = as_python(["-m", module], tmp_path)
+    write_script(tmp_path, "", "plain/__init__.py")
+    write_script(tmp_path, "", "train.py")
+    status, _, said = assert_runs_as_python(["-m", module], tmp_path)
     assert (status, said.count("\n")) == (1, 1)
 
 
-def test_a_package_that_lacks_another_is_not_said_to_be_missing(tmp_path):
-    written(tmp_path, "import torc", "torctrain/__init__.py")
-    written(tmp_path, "", "torctrain/main.py")
-    status, _, said = started([*OURS, "--quiet", "-m", "torctrain.main"], tmp_path)
+def test_missing_dependency_of_package_is_named(tmp_path):
+    write_script(tmp_path, "import torc", "torctrain/__init__.py")
+    write_script(tmp_path, "", "torctrain/main.py")
+    status, _, said = run_python([*JAXPOOL_RUN, "--quiet", "-m", "torctrain.main"], tmp_path)
     assert status == 1
     assert said.splitlines()[-1] == "ModuleNotFoundError: No module named 'torc'"
 
@@ -118,31 +120,31 @@ def test_a_package_that_lacks_another_is_not_said_to_be_missing(tmp_path):
         "sys.excepthook = lambda *what: print(what[1], what[2].tb_lineno)\nraise OSError('hooked')",
     ],
 )
-def test_the_end_is_that_of_python(ending, tmp_path):
-    script = written(tmp_path, f"import sys\n{ending}")
-    as_python([script], tmp_path)
+def test_exit_matches_python(ending, tmp_path):
+    script = write_script(tmp_path, f"import sys\n{ending}")
+    assert_runs_as_python([script], tmp_path)
 
 
-def test_an_interrupt_ends_it_as_python(tmp_path):
-    script = written(tmp_path, "import os, signal\nos.kill(os.getpid(), signal.SIGINT)")
-    status, _, said = as_python([script], tmp_path)
+def test_interrupt_matches_python(tmp_path):
+    script = write_script(tmp_path, "import os, signal\nos.kill(os.getpid(), signal.SIGINT)")
+    status, _, said = assert_runs_as_python([script], tmp_path)
     assert status in (-signal.SIGINT, 130)
     assert "jaxpool" not in said
 
 
-def test_a_program_without_jax_is_told_so(tmp_path):
-    assert started([*OURS, written(tmp_path, "print(1)")], tmp_path) == (
+def test_script_without_jax_prints_note(tmp_path):
+    assert run_python([*JAXPOOL_RUN, write_script(tmp_path, "print(1)")], tmp_path) == (
         0,
         "1\n",
         "jaxpool run: nothing of train.py was taken over: jax was not imported.\n",
     )
 
 
-def test_what_follows_an_import_waits_for_the_package_that_makes_it(tmp_path, monkeypatch):
-    written(tmp_path, "import outermost.inner\nwhole = True", "outermost/first.py")
-    written(tmp_path, "import imported_late\nwhole = True", "outermost/inner.py")
-    written(tmp_path, "raise OSError('broken')", "outermost/broken.py")
-    written(tmp_path, "whole = True", "imported_late.py")
+def test_call_after_import_waits_for_outer_package(tmp_path, monkeypatch):
+    write_script(tmp_path, "import outermost.inner\nwhole = True", "outermost/first.py")
+    write_script(tmp_path, "import imported_late\nwhole = True", "outermost/inner.py")
+    write_script(tmp_path, "raise OSError('broken')", "outermost/broken.py")
+    write_script(tmp_path, "whole = True", "imported_late.py")
     monkeypatch.syspath_prepend(tmp_path)
     names = ["imported_late", "outermost.first", "outermost.inner"]
     before, whole = list(sys.meta_path), []
@@ -159,20 +161,20 @@ def test_what_follows_an_import_waits_for_the_package_that_makes_it(tmp_path, mo
     assert sys.meta_path == before
 
 
-ENTRIES = [
+FIRST_IMPORTS = [
     "import jaxpool.testing",
     "import jaxpool._arguments.arrays",
     "from jaxpool import max_pool",
 ]
 for module in pkgutil.walk_packages(jaxpool.compat.__path__, "jaxpool.compat."):
     if "._" not in module.name:
-        ENTRIES.append(f"import {module.name}")
+        FIRST_IMPORTS.append(f"import {module.name}")
 
 
 @pytest.mark.slow  # starts jax
-@pytest.mark.parametrize("entry", ENTRIES)
-def test_a_script_that_imports_a_part_of_jaxpool_first_is_taken_over(entry, tmp_path):
-    script = written(
+@pytest.mark.parametrize("entry", FIRST_IMPORTS)
+def test_script_importing_jaxpool_first_is_accelerated(entry, tmp_path):
+    script = write_script(
         tmp_path,
         f"""
         {entry}
@@ -181,15 +183,15 @@ def test_a_script_that_imports_a_part_of_jaxpool_first_is_taken_over(entry, tmp_
         lax.reduce_window(jnp.zeros(9), -jnp.inf, lax.max, (3,), (2,), "VALID")
         """,
     )
-    status, _, said = started([*OURS, script], tmp_path)
+    status, _, said = run_python([*JAXPOOL_RUN, script], tmp_path)
     assert status == 0
     assert "jaxpool run: 1 of 1 windowed reductions of train.py taken over\n" in said
 
 
-class TestTheSummary:
+class TestSummary:
     """Thirty reductions; the last one differs from lax."""
 
-    def met(self):
+    def make_report(self):
         rows = [
             LaxReduction("max", "int8", (9,), (3,), (1,), (), f"{at}", None) for at in range(30)
         ]
@@ -202,26 +204,26 @@ class TestTheSummary:
         met._reductions, met._replacer = rows, checked
         return met
 
-    def said(self, capsys, quiet):
-        self.met().write_report(os.getpid(), None, quiet)
+    def printed_lines(self, capsys, quiet):
+        self.make_report().write_report(os.getpid(), None, quiet)
         return capsys.readouterr().err.splitlines()
 
-    def test_what_differs_is_told_first(self, capsys):
-        head, *rows, last = self.said(capsys, quiet=False)
+    def test_differing_reductions_come_first(self, capsys):
+        head, *rows, last = self.printed_lines(capsys, quiet=False)
         assert head.startswith("jaxpool run: 30 of 30")
         assert rows[0].startswith("  29: max")
         assert rows[0].endswith("; --check: no")
         assert [row.split(":")[0] for row in rows[1:]] == [f"  {at}" for at in range(19)]
         assert last == "  and 10 more, which --report FILE lists"
 
-    def test_what_differs_is_told_if_nothing_else_is(self, capsys):
-        head, row = self.said(capsys, quiet=True)
+    def test_quiet_prints_only_differing_reductions(self, capsys):
+        head, row = self.printed_lines(capsys, quiet=True)
         assert head == "jaxpool run: 1 of 30 windowed reductions of train.py differs from lax's"
         assert row.startswith("  29: max")
         assert row.endswith("; --check: no")
 
-    def test_quiet_says_nothing_where_none_differs(self, capsys):
-        met = self.met()
+    def test_quiet_prints_nothing_without_differences(self, capsys):
+        met = self.make_report()
         met._reductions = met._reductions[:-1]
         met.write_report(os.getpid(), None, True)
         assert capsys.readouterr().err == ""
@@ -230,7 +232,7 @@ class TestTheSummary:
 @pytest.mark.parametrize(
     ("kind", "reason", "told"), [("sum", None, 1), ("sum", "why", 0), ("max", None, 0)]
 )
-def test_the_summary_says_once_that_sums_may_differ_in_the_last_bit(kind, reason, told, capsys):
+def test_last_bit_note_appears_once(kind, reason, told, capsys):
     met = run._ReductionsReport("train.py", compare_with_lax=False)
     row = LaxReduction(kind, "float32", (9,), (3,), (1,), (), "here", reason)
     met._reductions, met._replacer = [row, row], bind.ReductionReplacer(lambda _: None)
@@ -240,7 +242,7 @@ def test_the_summary_says_once_that_sums_may_differ_in_the_last_bit(kind, reason
     assert len(lines) == 3 + told
 
 
-POOLS = """
+POOLS_SCRIPT = """
 import os, threading
 os.environ["JAX_ENABLE_X64"] = "1"  # jax reads it when it is imported
 import jax
@@ -265,7 +267,7 @@ print(reduce_window(x, 1.0, lax.mul, (1, 2, 2, 1), (1, 1, 1, 1), "VALID").sum())
 """
 
 
-def test_what_is_handed_over_in_every_thread_is_told(tmp_path, monkeypatch, capsys):
+def test_report_covers_every_thread(tmp_path, monkeypatch, capsys):
     registered, report = [], tmp_path / "met.json"
     monkeypatch.setattr(bind, "_process_wide_replacer", None)
     monkeypatch.setattr("atexit.register", registered.append)
@@ -289,10 +291,12 @@ def test_what_is_handed_over_in_every_thread_is_told(tmp_path, monkeypatch, caps
 
 
 @pytest.mark.slow  # starts jax twice
-def test_the_whole_process_is_taken_over_and_told(tmp_path):
-    script = written(tmp_path, POOLS)
-    plain = started([script], tmp_path)
-    status, printed, said = started([*OURS, "--check", "--report", "met.json", script], tmp_path)
+def test_reductions_of_whole_process_are_replaced(tmp_path):
+    script = write_script(tmp_path, POOLS_SCRIPT)
+    plain = run_python([script], tmp_path)
+    status, printed, said = run_python(
+        [*JAXPOOL_RUN, "--check", "--report", "met.json", script], tmp_path
+    )
     assert (status, printed) == plain[:2]
     *lines, note = said.splitlines()
     assert note == LAST_BIT
@@ -312,21 +316,23 @@ def test_the_whole_process_is_taken_over_and_told(tmp_path):
 
 
 @pytest.mark.slow  # starts jax
-def test_switched_off_it_is_the_plain_program(tmp_path):
-    script = written(tmp_path, f"{POOLS}\nimport jaxpool\nprint(jaxpool.accelerate(pool) is pool)")
-    status, printed, said = started([*OURS, script], tmp_path, JAXPOOL_DISABLE="1")
+def test_disable_variable_leaves_program_unchanged(tmp_path):
+    script = write_script(
+        tmp_path, f"{POOLS_SCRIPT}\nimport jaxpool\nprint(jaxpool.accelerate(pool) is pool)"
+    )
+    status, printed, said = run_python([*JAXPOOL_RUN, script], tmp_path, JAXPOOL_DISABLE="1")
     assert said == "jaxpool run: nothing of train.py was taken over: JAXPOOL_DISABLE is set.\n"
     assert (status, printed.splitlines()[-1]) == (0, "True")
 
 
 @pytest.mark.slow  # starts jax twice
 @pytest.mark.parametrize("name", ["flax", "equinox", "keras"])
-def test_a_training_gives_what_it_gave(name, tmp_path, monkeypatch):
+def test_training_losses_are_unchanged(name, tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_BACKEND", "jax")  # without it Keras needs TensorFlow
     pytest.importorskip(name)
     words = [str(SCRIPTS / f"{name}_step.py"), "4", "24"]
-    plain = started(words, tmp_path)
-    status, printed, said = started([*OURS, "--check", *words], tmp_path)
+    plain = run_python(words, tmp_path)
+    status, printed, said = run_python([*JAXPOOL_RUN, "--check", *words], tmp_path)
     assert (plain[0], status) == (0, 0)
     losses = [np.asarray(text.split(), float) for text in (plain[1], printed)]
     np.testing.assert_allclose(*losses, rtol=1e-4)
@@ -340,7 +346,7 @@ def test_a_training_gives_what_it_gave(name, tmp_path, monkeypatch):
 # Comparisons of --check
 
 
-def first_call(pool, x):
+def run_checked(pool, x):
     """Run a pool under --check, and return the comparisons in words."""
     calls = []
     checked = _checked_replacer.CheckedReplacer(calls.append)
@@ -355,12 +361,12 @@ def max_pool(x):
     return lax.reduce_window(x, -jnp.inf, lax.max, (3,), (2,), "VALID")
 
 
-def test_both_ways_are_equal_where_they_are():
-    checked, verdicts = first_call(max_pool, jnp.arange(9.0) % 4)
+def test_check_reports_equal_results():
+    checked, verdicts = run_checked(max_pool, jnp.arange(9.0) % 4)
     assert (checked.any_differs, verdicts) == (False, ["equal"])
 
 
-def plant(monkeypatch, change):
+def modify_replacement(monkeypatch, change):
     """Make `run` replace a reduction by `change(y)`, where y is the right result."""
     right = _checked_replacer.ReductionReplacer.replace_reduction
     monkeypatch.setattr(
@@ -371,7 +377,7 @@ def plant(monkeypatch, change):
 
 
 @pytest.mark.parametrize("ties", ["last", "split"])
-def test_a_cotangent_that_goes_elsewhere_is_found(ties, monkeypatch):
+def test_check_reports_wrong_cotangent(ties, monkeypatch):
     real = _checked_replacer.ReductionReplacer.replace_reduction
 
     def wrong(self, kind, aval, args, params):
@@ -379,18 +385,18 @@ def test_a_cotangent_that_goes_elsewhere_is_found(ties, monkeypatch):
         return jaxpool.max_pool(args[0][:, None], 3, 2, ties=ties, axes=(0,), autodiff="jvp")[:, 0]
 
     monkeypatch.setattr(_checked_replacer.ReductionReplacer, "replace_reduction", wrong)
-    checked, (verdict,) = first_call(max_pool, jnp.zeros(9))
+    checked, (verdict,) = run_checked(max_pool, jnp.zeros(9))
     assert checked.any_differs
     assert verdict.startswith("cotangent differs at ")
 
 
-def test_a_value_that_is_another_is_found(monkeypatch):
-    plant(monkeypatch, lambda y: y + jnp.array([0, 0, 0, 1.0]))
-    _, (verdict,) = first_call(max_pool, jnp.arange(9.0))
+def test_check_reports_wrong_value(monkeypatch):
+    modify_replacement(monkeypatch, lambda y: y + jnp.array([0, 0, 0, 1.0]))
+    _, (verdict,) = run_checked(max_pool, jnp.arange(9.0))
     assert verdict == "value differs at 1 of 4 elements, by 1"
 
 
-def traced(pool, x):
+def trace_checked(pool, x):
     """Trace a pool for the type of x under --check, and return the comparisons in words."""
     calls = []
     checked = _checked_replacer.CheckedReplacer(calls.append)
@@ -401,24 +407,24 @@ def traced(pool, x):
     return [checked.get_comparison(each).sentence for each in calls]
 
 
-def test_what_is_traced_and_never_run_is_not_compared():
+def test_check_skips_traced_only_calls():
     said = "not compared, for it was traced and did not run"
-    assert traced(max_pool, jnp.arange(9.0)) == [said]
+    assert trace_checked(max_pool, jnp.arange(9.0)) == [said]
 
 
-def test_a_symbolic_shape_is_not_compared_and_said_to_be_the_reason():
+def test_check_skips_symbolic_shapes():
     (size,) = jax.export.symbolic_shape("n")
     x = jax.ShapeDtypeStruct((size, 9), jnp.float32)
 
     def pool(x):
         return lax.reduce_window(x, -jnp.inf, lax.max, (1, 3), (1, 2), "VALID")
 
-    assert traced(pool, x) == ["not compared, for its shape is symbolic"]
+    assert trace_checked(pool, x) == ["not compared, for its shape is symbolic"]
 
 
-def test_an_array_of_several_processes_is_not_compared_and_said_to_be_the_reason(monkeypatch):
+def test_check_skips_multi_process_arrays(monkeypatch):
     monkeypatch.setattr(type(jnp.zeros(1)), "is_fully_addressable", False)
-    checked, verdicts = first_call(max_pool, jnp.arange(9.0))
+    checked, verdicts = run_checked(max_pool, jnp.arange(9.0))
     said = "not compared, for its array lies on several processes"
     assert (checked.any_differs, verdicts) == (False, [said])
 
@@ -436,16 +442,16 @@ def noise(shape, dtype="float32"):
     return jnp.asarray(np.random.default_rng(0).normal(size=shape), dtype)
 
 
-def test_a_sum_of_narrow_floats_that_is_another_is_found(monkeypatch):
-    plant(monkeypatch, lambda y: 0 * y)
-    checked, (verdict,) = first_call(sum_pool, noise((16, 24), "bfloat16"))
+def test_check_reports_wrong_low_precision_sum(monkeypatch):
+    modify_replacement(monkeypatch, lambda y: 0 * y)
+    checked, (verdict,) = run_checked(sum_pool, noise((16, 24), "bfloat16"))
     assert checked.any_differs
     assert verdict.startswith("value differs at 384 of 384 elements")
 
 
-def test_a_cotangent_of_narrow_floats_that_is_another_is_found(monkeypatch):
-    plant(monkeypatch, lambda y: y / 2 + lax.stop_gradient(y / 2))
-    _, (verdict,) = first_call(sum_pool, noise((16, 24), "bfloat16"))
+def test_check_reports_wrong_low_precision_cotangent(monkeypatch):
+    modify_replacement(monkeypatch, lambda y: y / 2 + lax.stop_gradient(y / 2))
+    _, (verdict,) = run_checked(sum_pool, noise((16, 24), "bfloat16"))
     assert verdict.startswith("cotangent differs at 384 of 384 elements")
 
 
@@ -453,38 +459,38 @@ def test_a_cotangent_of_narrow_floats_that_is_another_is_found(monkeypatch):
     ("pool", "dtype"),
     [(sum_pool, "bfloat16"), (sum_from_one, "float32"), (sum_from_one, "bfloat16")],
 )
-def test_right_sums_are_equal(pool, dtype):
-    assert first_call(pool, noise((16, 24), dtype))[1] == ["equal"]
+def test_check_accepts_correct_sums(pool, dtype):
+    assert run_checked(pool, noise((16, 24), dtype))[1] == ["equal"]
 
 
-def test_a_sum_that_is_not_finite_must_be_the_same(monkeypatch):
+def test_check_compares_non_finite_sums(monkeypatch):
     x = jnp.zeros((4, 4)).at[0, 0].set(jnp.inf)
-    assert first_call(sum_from_one, x)[1] == ["equal"]
-    plant(monkeypatch, lambda y: jnp.nan_to_num(y))
-    _, (verdict,) = first_call(sum_from_one, x)
+    assert run_checked(sum_from_one, x)[1] == ["equal"]
+    modify_replacement(monkeypatch, lambda y: jnp.nan_to_num(y))
+    _, (verdict,) = run_checked(sum_from_one, x)
     assert verdict.startswith("value differs at 1 of 4 elements")
 
 
-def test_cotangents_are_compared_where_the_maximum_is_finite(monkeypatch):
+def test_check_compares_cotangents_of_finite_windows(monkeypatch):
     some, every = jnp.zeros(9).at[0].set(jnp.nan), jnp.full(9, -jnp.inf)
-    assert first_call(max_pool, some)[1] == [
+    assert run_checked(max_pool, some)[1] == [
         "equal; cotangents were compared of 3 of 4 windows, for NaN or infinity in the others"
     ]
-    assert first_call(max_pool, every)[1] == [
+    assert run_checked(max_pool, every)[1] == [
         "equal in value; the cotangent was not compared, for NaN or infinity"
     ]
-    plant(monkeypatch, lambda y: lax.stop_gradient(y))
-    checked, (verdict,) = first_call(max_pool, some)
+    modify_replacement(monkeypatch, lambda y: lax.stop_gradient(y))
+    checked, (verdict,) = run_checked(max_pool, some)
     assert checked.any_differs
     assert verdict.startswith("cotangent differs at 3 of 9 elements")
 
 
 @pytest.mark.parametrize("transform", [jax.vmap, jax.checkpoint, lambda f: lambda x: lax.map(f, x)])
-def test_calls_inside_transformations_are_compared(transform):
+def test_check_compares_calls_inside_transforms(transform):
     x = jnp.asarray(np.random.default_rng(0).normal(size=(2, 9)), jnp.float32)
     pool = transform(
         lambda x: lax.reduce_window(x, 0.0, lax.add, (3,) * x.ndim, (1,) * x.ndim, "SAME")
     )
-    checked, verdicts = first_call(jax.grad(lambda x: (pool(x) ** 2).sum()), x)
+    checked, verdicts = run_checked(jax.grad(lambda x: (pool(x) ** 2).sum()), x)
     assert not checked.any_differs
     assert set(verdicts) == {"equal"}

@@ -33,7 +33,7 @@ def call(name, shape, *args, **options):
     return Call(mine, original, shape, f"{name}{args}{shape}", **options)
 
 
-def drawn_sizes(rng, rank, least, greatest):
+def random_sizes(rng, rank, least, greatest):
     """An int, or one int per axis as a tuple or a list."""
     if rng.random() < 0.4:
         return int(rng.integers(least, greatest + 1))
@@ -41,14 +41,14 @@ def drawn_sizes(rng, rank, least, greatest):
     return list(sizes) if rng.random() < 0.2 else sizes
 
 
-def drawn_window(rng, rank):
+def random_shape_and_args(rng, rank):
     """A shape, with kernel size, stride, padding and `use_ceil` that Equinox accepts for it."""
     while True:
         shape = (int(rng.integers(1, 3)), *ints(rng, rank, 2, 7 if rank < 3 else 5))
-        padding = drawn_sizes(rng, rank, 0, 2)
+        padding = random_sizes(rng, rank, 0, 2)
         if rng.random() < 0.3:
             padding = tuple(ints(rng, 2, 0, 2) for _ in range(rank))
-        args = drawn_sizes(rng, rank, 1, 3), drawn_sizes(rng, rank, 1, 3), padding
+        args = random_sizes(rng, rank, 1, 3), random_sizes(rng, rank, 1, 3), padding
         args = (*args, bool(rng.integers(2)))
         layer = getattr(theirs, f"MaxPool{rank}d")(*args)
         try:
@@ -58,12 +58,12 @@ def drawn_window(rng, rank):
         return shape, args
 
 
-def dtype_of(rng):
+def random_dtype(rng):
     return (np.float32, np.float32, np.float32, np.int32, jnp.bfloat16)[rng.integers(5)]
 
 
 @pytest.mark.parametrize("name", ours.__all__)
-def test_class(name):
+def test_class_hierarchy_and_signature(name):
     mine, original = getattr(ours, name), getattr(theirs, name)
     assert issubclass(mine, eqx.Module)
     assert issubclass(mine, original)
@@ -81,7 +81,7 @@ def test_class(name):
     ("name", "args"),
     [("MaxPool2d", (3, 2, 1, True)), ("AvgPool1d", (2,)), ("AdaptiveMaxPool2d", (3,))],
 )
-def test_the_same_module_tree(name, args):
+def test_module_tree_matches_equinox(name, args):
     mine, original = getattr(ours, name)(*args), getattr(theirs, name)(*args)
     assert jax.tree.leaves(mine) == jax.tree.leaves(original)
     assert repr(mine) == repr(original)
@@ -91,12 +91,12 @@ def test_the_same_module_tree(name, args):
 
 @drawn_calls
 @pytest.mark.parametrize("kind", ["Max", "Avg"])
-def test_windows(kind, calls):
+def test_max_and_avg_pools(kind, calls):
     cases = []
     for rng in geometries(calls):
         rank = int(rng.integers(1, 4))
-        shape, args = drawn_window(rng, rank)
-        options = {"exact": kind == "Max", "dtype": dtype_of(rng)}
+        shape, args = random_shape_and_args(rng, rank)
+        options = {"exact": kind == "Max", "dtype": random_dtype(rng)}
         cases.append(call(f"{kind}Pool{rank}d", shape, *args, **options))
     compare(cases)
 
@@ -107,14 +107,14 @@ def test_pool(calls):
     cases = []
     for rng in geometries(calls):
         rank = int(rng.integers(1, 4))
-        shape, args = drawn_window(rng, rank)
+        shape, args = random_shape_and_args(rng, rank)
         cases.append(call("Pool", shape, *reductions[rng.integers(3)], rank, *args))
     compare(cases)
 
 
 @drawn_calls
 @pytest.mark.parametrize("kind", ["Max", "Avg"])
-def test_adaptive(kind, calls):
+def test_adaptive_pools(kind, calls):
     cases = []
     for rng in geometries(calls):
         rank = int(rng.integers(1, 4))
@@ -122,7 +122,7 @@ def test_adaptive(kind, calls):
         target = tuple(int(rng.integers(1, size + 1)) for size in shape[1:])
         if rng.random() < 0.3:
             target = min(target)
-        options = {"exact": kind == "Max", "dtype": dtype_of(rng)}
+        options = {"exact": kind == "Max", "dtype": random_dtype(rng)}
         cases.append(call(f"Adaptive{kind}Pool{rank}d", shape, target, **options))
     compare(cases)
 
@@ -137,7 +137,7 @@ def test_adaptive_operations():
     )
 
 
-def test_windows_are_those_of_equinox():
+def test_adaptive_windows_match_equinox():
     layer = ours.AdaptiveMaxPool1d(4)
     np.testing.assert_array_equal(layer(jnp.arange(10.0)[None])[0], [2, 5, 7, 9])
 
@@ -145,7 +145,7 @@ def test_windows_are_those_of_equinox():
 @pytest.mark.parametrize(
     ("init", "operation"), [(1.0, lax.mul), (-jnp.inf, jnp.maximum), (0.0, lax.max), (5.0, lax.add)]
 )
-def test_any_other_operation_is_lax_own(init, operation):
+def test_other_reductions_use_lax(init, operation):
     got, want = (m.Pool(init, operation, 2, 2, 1, 1)(X) for m in (ours, theirs))
     same(got, want, 0, "value")
 
@@ -153,7 +153,7 @@ def test_any_other_operation_is_lax_own(init, operation):
 @pytest.mark.parametrize(
     "name", ["MaxPool2d", "AvgPool2d", "AdaptiveMaxPool2d", "AdaptiveAvgPool2d"]
 )
-def test_the_kernels_are_ours(name):
+def test_gradients_use_jaxpool_kernels(name):
     program = jax.make_jaxpr(jax.grad(lambda x: getattr(ours, name)(2)(x).sum()))
     assert "reduce_window" not in str(program(X))
     assert "scatter" not in str(program(X))
@@ -168,7 +168,7 @@ def test_forward_mode(name):
     same(got, want, 1e-6, name)
 
 
-def test_in_a_model():
+def test_model_training_step():
     """A vmapped batch, a jitted step and a module tree, in the style of Equinox users."""
 
     def model(module):
@@ -193,7 +193,7 @@ def test_in_a_model():
         same(one, other, 1e-5, "gradient")
 
 
-def test_odd_arguments_that_equinox_takes():
+def test_unusual_valid_arguments():
     cases = [
         call("MaxPool2d", X.shape, (9, 9)),  # larger than the input
         call("AvgPool2d", X.shape, 1, 2),
@@ -206,7 +206,7 @@ def test_odd_arguments_that_equinox_takes():
     compare(cases, ("normal", "ties"))
 
 
-REFUSED = [
+INVALID_CALLS = [
     ("MaxPool2d", (2, 1, 3), X),
     ("MaxPool2d", (2, 3, 0, True), X),
     ("MaxPool2d", (2, 1, (1, 1, 1)), X),
@@ -237,8 +237,8 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "args", "x"), REFUSED, ids=str)
-def test_what_equinox_refuses(name, args, x):
+@pytest.mark.parametrize(("name", "args", "x"), INVALID_CALLS, ids=str)
+def test_invalid_calls_raise_like_equinox(name, args, x):
     alike = both_raise if "Adaptive" in name else refused_alike
     alike(*(lambda m=m: getattr(m, name)(*args)(x) for m in (ours, theirs)))
 
@@ -246,7 +246,7 @@ def test_what_equinox_refuses(name, args, x):
 # Documented differences
 
 
-def test_a_nan_gets_the_cotangent_of_its_window():
+def test_nan_receives_window_cotangent():
     x = jnp.array([[jnp.nan, 5.0, 2.0]])
     for layer, want in (("MaxPool1d", [0, 1, 0]), ("AdaptiveMaxPool1d", [np.nan] * 3)):
         size = 3 if layer == "MaxPool1d" else 1
@@ -258,13 +258,13 @@ def test_a_nan_gets_the_cotangent_of_its_window():
         np.testing.assert_array_equal(peer[0], want)
 
 
-def test_minus_infinity_beside_padding_keeps_its_cotangent():
+def test_minus_inf_next_to_padding_keeps_cotangent():
     x = jnp.full((1, 3), -jnp.inf)
     got, want = (jax.grad(lambda x, m=m: m.MaxPool1d(3, 1, 1)(x).sum())(x) for m in (ours, theirs))
     np.testing.assert_array_equal(got[0], [2, 1, 0])
     np.testing.assert_array_equal(want[0], [1, 1, 0])
 
 
-def test_narrow_sums_are_rounded_once():
+def test_low_precision_sums_round_once():
     y = ours.AvgPool1d(512)(jnp.ones((1, 512), jnp.bfloat16))
     assert float(y[0, 0]) == 1

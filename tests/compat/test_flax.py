@@ -30,7 +30,7 @@ NAMES = ("max_pool", "min_pool", "avg_pool", "pool")
 X = jnp.arange(24.0).reshape(1, 4, 6, 1)
 
 
-def drawn_geometry(rng):
+def random_shape_and_args(rng):
     """A shape, with a window, strides and padding for it."""
     rank, batch = rng.integers(1, 4), rng.integers(0, 3)
     shape = (*ints(rng, batch, 1, 2), *ints(rng, rank, 3, 7 if rank < 3 else 4), 2)
@@ -41,7 +41,7 @@ def drawn_geometry(rng):
     return shape, (ints(rng, rank, 1, 3), strides, str(padding) if batch > 1 else padding)
 
 
-def dtype_of(rng):
+def random_dtype(rng):
     return (np.float32, np.float32, np.float32, np.int32, np.uint8, jnp.bfloat16)[rng.integers(6)]
 
 
@@ -63,19 +63,21 @@ def call(name, shape, args, **options):
 
 @drawn_calls
 @pytest.mark.parametrize("name", ["max_pool", "min_pool"])
-def test_extremes(name, calls):
+def test_max_and_min_pools(name, calls):
     compare(
-        call(name, *drawn_geometry(rng), exact=True, dtype=dtype_of(rng))
+        call(name, *random_shape_and_args(rng), exact=True, dtype=random_dtype(rng))
         for rng in geometries(calls)
     )
 
 
 @drawn_calls
-def test_averages(calls):
+def test_avg_pool(calls):
     cases = []
     for rng in geometries(calls):
-        shape, args = drawn_geometry(rng)
-        cases.append(call("avg_pool", shape, (*args, bool(rng.integers(2))), dtype=dtype_of(rng)))
+        shape, args = random_shape_and_args(rng)
+        cases.append(
+            call("avg_pool", shape, (*args, bool(rng.integers(2))), dtype=random_dtype(rng))
+        )
     compare(cases)
 
 
@@ -84,7 +86,7 @@ def test_pool(calls):
     reductions = [(-np.inf, lax.max), (np.float32(np.inf), lax.min), (0, lax.add)]
     cases = []
     for rng in geometries(calls):
-        shape, args = drawn_geometry(rng)
+        shape, args = random_shape_and_args(rng)
         cases.append(call("pool", shape, (*reductions[rng.integers(3)], *args)))
     compare(cases)
 
@@ -93,13 +95,13 @@ def test_pool(calls):
     ("init", "reducer"),
     [(1.0, lax.mul), (-jnp.inf, jnp.maximum), (0.0, lax.max), (5.0, lax.add)],
 )
-def test_any_other_reduction_is_lax_own(init, reducer):
+def test_other_reductions_use_lax(init, reducer):
     got, want = (m.pool(X, init, reducer, (2, 2), None, "SAME") for m in (ours, theirs))
     same(got, want, 0, "value")
 
 
 @pytest.mark.parametrize("window_shape", [(2, 2), (2, 1), (4, 6)])
-def test_the_kernels_are_ours(window_shape):
+def test_gradients_use_jaxpool_kernels(window_shape):
     for name in NAMES[:3]:
         program = jax.make_jaxpr(
             jax.grad(lambda x, n=name: getattr(ours, n)(x, window_shape).sum())
@@ -107,7 +109,7 @@ def test_the_kernels_are_ours(window_shape):
         assert "reduce_window" not in str(program(X))
 
 
-ODD = [
+UNUSUAL_ARGUMENTS = [
     ((2, 2), None, ((3, 4), (0, 0))),  # some windows hold only padding
     ((9, 9), None, "VALID"),  # larger than the input
     ((1, 1), (2, 2), "VALID"),
@@ -123,13 +125,13 @@ ODD = [
 
 
 @pytest.mark.parametrize("name", ["max_pool", "avg_pool"])
-def test_odd_arguments_that_flax_takes(name):
-    shapes = [X.shape if len(args[0]) != 1 else (4, 6, 1) for args in ODD]
-    calls = [call(name, shape, args) for shape, args in zip(shapes, ODD, strict=True)]
+def test_unusual_valid_arguments(name):
+    shapes = [X.shape if len(args[0]) != 1 else (4, 6, 1) for args in UNUSUAL_ARGUMENTS]
+    calls = [call(name, shape, args) for shape, args in zip(shapes, UNUSUAL_ARGUMENTS, strict=True)]
     compare(calls, ("normal", "ties"))
 
 
-def test_averages_of_padding_alone():
+def test_avg_of_padding_only_windows():
     pools = [lambda x, m=m: m.avg_pool(x, (2,), None, ((3, 0),), False) for m in (ours, theirs)]
     x = X.reshape(4, 6)
     (y, dx), (want_y, want_dx) = (
@@ -142,7 +144,7 @@ def test_averages_of_padding_alone():
 
 
 @pytest.mark.parametrize("name", NAMES[:3])
-def test_forwards_that_have_no_gradient_in_flax(name):
+def test_values_with_negative_padding(name):
     for padding in [((-1, 0), (0, 0)), ((-1, 0), (-3, 2)), ((-4, 0), (0, 0))]:
         same(*(getattr(m, name)(X, (2, 2), None, padding) for m in (ours, theirs)), 1e-6, name)
 
@@ -164,7 +166,7 @@ def test_forward_mode(name):
     same(got, want, 1e-6, name)
 
 
-REFUSED = [
+INVALID_ARGUMENTS = [
     {"window_shape": [2, 2]},
     {"window_shape": 2},
     {"window_shape": (2, 2, 2, 2)},
@@ -194,20 +196,20 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("wrong", REFUSED, ids=str)
-def test_what_flax_refuses(wrong):
+@pytest.mark.parametrize("wrong", INVALID_ARGUMENTS, ids=str)
+def test_invalid_arguments_raise_like_flax(wrong):
     args = {"inputs": X, "window_shape": (2, 2)} | wrong
     for name in NAMES[:3]:
         refused_alike(getattr(ours, name), getattr(theirs, name), **args)
 
 
-def test_a_size_that_equals_one_known_before_is_still_refused():
+def test_float_stride_raises_after_equal_int_stride():
     ours.max_pool(X, (2, 2), (2, 1))
     refused_alike(ours.max_pool, theirs.max_pool, X, (2, 2), (2.0, 1))
 
 
 @pytest.mark.parametrize("name", ["flax", "haiku", "equinox"])
-def test_what_to_install_is_said_where_the_library_is_missing(monkeypatch, name):
+def test_missing_library_error_names_pip_extra(monkeypatch, name):
     for module in list(sys.modules):
         if module.split(".")[0] == name or module == f"jaxpool.compat.{name}":
             monkeypatch.delitem(sys.modules, module)
@@ -216,7 +218,7 @@ def test_what_to_install_is_said_where_the_library_is_missing(monkeypatch, name)
         importlib.import_module(f"jaxpool.compat.{name}")
 
 
-def test_ours_in_the_place_of_the_originals(monkeypatch):
+def test_drop_ins_replace_flax_functions(monkeypatch):
     for name in NAMES:
         monkeypatch.setattr(theirs, name, getattr(ours, name))
     x = X + 1  # a shape that no other test has traced
@@ -224,16 +226,16 @@ def test_ours_in_the_place_of_the_originals(monkeypatch):
     assert ours.avg_pool(x[:, :3], (3, 6)).shape == (1, 1, 1, 1)
 
 
-def test_bools_have_no_average():
+def test_avg_of_bool_raises():
     refused_alike(ours.avg_pool, theirs.avg_pool, X > 3, (2, 2))
 
 
-def test_float8_has_no_average_without_padding():
+def test_float8_avg_excluding_padding_raises():
     x = X.astype(jnp.float8_e5m2)
     refused_alike(ours.avg_pool, theirs.avg_pool, x, (2, 2), None, "SAME", False)
 
 
-def test_strict_promotion_refuses_no_more_than_of_flax():
+def test_strict_promotion_matches_flax():
     accepted = []
     names = ["float16", "bfloat16", "float32", "int8", "int32"]
     with jax.numpy_dtype_promotion("strict"):
@@ -251,14 +253,14 @@ def test_strict_promotion_refuses_no_more_than_of_flax():
 # Documented differences
 
 
-def test_a_nan_gets_the_cotangent_of_its_window():
+def test_nan_receives_window_cotangent():
     x = jnp.array([[jnp.nan], [5.0], [2.0]])
     got, want = (jax.grad(lambda x, m=m: m.max_pool(x, (3,)).sum())(x) for m in (ours, theirs))
     np.testing.assert_array_equal(got.ravel(), [1, 0, 0])
     np.testing.assert_array_equal(want.ravel(), [0, 1, 0])
 
 
-def test_minus_infinity_beside_padding_keeps_its_cotangent():
+def test_minus_inf_next_to_padding_keeps_cotangent():
     x = jnp.full((3, 1), -jnp.inf)
     got, want = (
         jax.grad(lambda x, m=m: m.max_pool(x, (3,), None, "SAME").sum())(x) for m in (ours, theirs)
@@ -267,33 +269,33 @@ def test_minus_infinity_beside_padding_keeps_its_cotangent():
     np.testing.assert_array_equal(want.ravel(), [1, 1, 0])
 
 
-def test_an_average_is_one_op():
+def test_avg_pool_is_one_op():
     for counted in (True, False):
         program = jax.make_jaxpr(lambda x, c=counted: ours.avg_pool(x, (3, 3), None, "SAME", c))(X)
         assert len(program.eqns) == 1
 
 
-def test_narrow_averages_are_rounded_once_and_do_not_overflow():
+def test_low_precision_averages_round_once():
     for x in (jnp.full((512, 1), 300, jnp.float16), jnp.arange(512, dtype=jnp.bfloat16)[:, None]):
         want = np.mean(np.asarray(x, np.float32)).astype(x.dtype)
         assert ours.avg_pool(x, (512,))[0, 0] == want
 
 
-def test_narrow_sums_are_rounded_once():
+def test_low_precision_sums_round_once():
     x = jnp.ones((512, 1), jnp.bfloat16)
     got, want = (m.avg_pool(x, (512,)) for m in (ours, theirs))
     assert float(got[0, 0]) == 1
     assert float(want[0, 0]) <= 1  # 0.5 if the sum saturates at 256
 
 
-def test_padding_is_never_chosen_without_an_infinity():
+def test_padding_is_not_selected_without_infinity():
     x = jnp.array([[-3.0], [-2.0]]).astype(jnp.float8_e4m3fn)
     y = ours.max_pool(x, (3,), None, ((1, 1),))
     np.testing.assert_array_equal(y.astype(jnp.float32).ravel(), [-2, -2])
 
 
 @pytest.mark.parametrize("init", [np.zeros(1, np.float32), "traced"])
-def test_an_initial_value_that_is_not_known(init):
+def test_traced_or_invalid_initial_value(init):
     """The drop-in falls back to lax's reduction, or raises flax's error."""
 
     def pooled(module):
@@ -309,7 +311,7 @@ def test_an_initial_value_that_is_not_known(init):
     assert got == want if isinstance(want, str) else (got == want).all()
 
 
-def test_shards_of_several_sizes_are_left_to_lax():
+def test_uneven_shards_raise_lax_error():
     mesh = AbstractMesh((4,), ("rows",), axis_types=(AxisType.Explicit,))
     where = NamedSharding(mesh, PartitionSpec(None, "rows"))
     x = jax.ShapeDtypeStruct((1, 16, 4, 1), np.float32, sharding=where)
@@ -322,7 +324,7 @@ def test_shards_of_several_sizes_are_left_to_lax():
     assert refused(ours) == refused(theirs)
 
 
-def test_a_call_is_asked_anew_with_64_bits():
+def test_dtype_follows_x64_mode_between_calls():
     x = np.ones((1, 4, 4, 1), np.float32)
 
     def dtypes():

@@ -23,10 +23,10 @@ from jaxpool.compat import haiku as ours  # noqa: E402
 
 NAMES = ("max_pool", "avg_pool", "MaxPool", "AvgPool")
 X = jnp.arange(24.0).reshape(1, 4, 6, 1)
-INTS_WARN = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+IGNORE_INT_WARNINGS = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
-def drawn_sizes(rng, ndim, greatest):
+def random_sizes(rng, ndim, greatest):
     """An int, or a tuple or list with an entry for some of the last axes."""
     if rng.random() < 0.4:
         return int(rng.integers(1, greatest + 1))
@@ -34,21 +34,21 @@ def drawn_sizes(rng, ndim, greatest):
     return list(sizes) if rng.random() < 0.2 else sizes
 
 
-def drawn_call(rng):
+def random_shape_and_args(rng):
     """A shape, and all arguments after the array."""
     ndim = int(rng.integers(2, 5))
     shape = ints(rng, ndim, 2, 6)
     axis = rng.choice([-1, -1, 1, 0, 1 - ndim, ndim - 1])
     args = (
-        drawn_sizes(rng, ndim, 3),
-        drawn_sizes(rng, ndim, 3),
+        random_sizes(rng, ndim, 3),
+        random_sizes(rng, ndim, 3),
         str(rng.choice(["SAME", "VALID"])),
         None if rng.random() < 0.2 else int(axis),
     )
     return shape, args
 
 
-def dtype_of(rng):
+def random_dtype(rng):
     return (np.float32, np.float32, np.float32, np.int32, np.uint8, jnp.bfloat16)[rng.integers(6)]
 
 
@@ -72,17 +72,17 @@ def test_signature(name):
     assert parameters[0] == parameters[1]
 
 
-@INTS_WARN
+@IGNORE_INT_WARNINGS
 @drawn_calls
 @pytest.mark.parametrize("name", ["max_pool", "avg_pool"])
 def test_functions(name, calls):
     compare(
-        call(name, *drawn_call(rng), exact=name == "max_pool", dtype=dtype_of(rng))
+        call(name, *random_shape_and_args(rng), exact=name == "max_pool", dtype=random_dtype(rng))
         for rng in geometries(calls)
     )
 
 
-@INTS_WARN
+@IGNORE_INT_WARNINGS
 @pytest.mark.parametrize("name", ["MaxPool", "AvgPool"])
 def test_modules(name):
     def net(module):
@@ -103,7 +103,7 @@ def test_modules(name):
 
 
 @pytest.mark.parametrize("name", ["max_pool", "avg_pool"])
-def test_an_int_warns_as_in_haiku(name):
+def test_int_sizes_warn_like_haiku(name):
     for module in (ours, hk):
         for sizes in [(2, (1, 1)), ((2, 1), 3)]:
             with pytest.warns(DeprecationWarning, match="vmap"):
@@ -112,7 +112,7 @@ def test_an_int_warns_as_in_haiku(name):
 
 
 @pytest.mark.parametrize("name", ["max_pool", "avg_pool"])
-def test_the_kernels_are_ours(name):
+def test_gradients_use_jaxpool_kernels(name):
     pool = getattr(ours, name)
     program = jax.make_jaxpr(jax.grad(lambda x: pool(x, (2, 2, 1), (2, 1, 1), "SAME").sum()))
     assert "reduce_window" not in str(program(X))
@@ -125,7 +125,7 @@ def test_forward_mode(name):
     same(got, want, 1e-6, name)
 
 
-@INTS_WARN
+@IGNORE_INT_WARNINGS
 @pytest.mark.parametrize(
     ("value", "args"),
     [
@@ -138,7 +138,7 @@ def test_forward_mode(name):
         (jnp.float32(3), (2, 2, "SAME")),
     ],
 )
-def test_odd_arguments_that_haiku_takes(value, args):
+def test_unusual_arguments_match_haiku(value, args):
     for name in ("max_pool", "avg_pool"):
         try:
             want = getattr(hk, name)(value, *args)
@@ -148,7 +148,7 @@ def test_odd_arguments_that_haiku_takes(value, args):
             same(getattr(ours, name)(value, *args), want, 1e-6, name)
 
 
-REFUSED = [
+INVALID_ARGUMENTS = [
     {"padding": "same"},
     {"padding": ((0, 0), (0, 0))},
     {"padding": None},
@@ -166,9 +166,9 @@ REFUSED = [
 ]
 
 
-@INTS_WARN
-@pytest.mark.parametrize("wrong", REFUSED, ids=str)
-def test_what_haiku_refuses(wrong):
+@IGNORE_INT_WARNINGS
+@pytest.mark.parametrize("wrong", INVALID_ARGUMENTS, ids=str)
+def test_invalid_arguments_raise_like_haiku(wrong):
     args = {"value": X, "window_shape": (2, 1), "strides": (1, 1), "padding": "SAME"} | wrong
     for name in ("max_pool", "avg_pool"):
         refused_alike(getattr(ours, name), getattr(hk, name), **args)
@@ -177,7 +177,7 @@ def test_what_haiku_refuses(wrong):
 # Documented differences
 
 
-def test_a_nan_gets_the_cotangent_of_its_window():
+def test_nan_receives_window_cotangent():
     x = jnp.array([[jnp.nan], [5.0], [2.0]])
     got, want = (
         jax.grad(lambda x, m=m: m.max_pool(x, (3, 1), (1, 1), "VALID").sum())(x) for m in (ours, hk)
@@ -186,7 +186,7 @@ def test_a_nan_gets_the_cotangent_of_its_window():
     np.testing.assert_array_equal(want.ravel(), [0, 1, 0])
 
 
-def test_minus_infinity_beside_padding_keeps_its_cotangent():
+def test_minus_inf_next_to_padding_keeps_cotangent():
     x = jnp.full((3, 1), -jnp.inf)
     got, want = (
         jax.grad(lambda x, m=m: m.max_pool(x, (3, 1), (1, 1), "SAME").sum())(x) for m in (ours, hk)
@@ -195,6 +195,6 @@ def test_minus_infinity_beside_padding_keeps_its_cotangent():
     np.testing.assert_array_equal(want.ravel(), [1, 1, 0])
 
 
-def test_narrow_sums_are_rounded_once():
+def test_low_precision_sums_round_once():
     y = ours.avg_pool(jnp.ones((512, 1), jnp.bfloat16), (512, 1), (1, 1), "VALID")
     assert float(y[0, 0]) == 1

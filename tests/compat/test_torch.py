@@ -18,7 +18,11 @@ F = torch.nn.functional
 NAN, INF = float("nan"), float("inf")
 POOLS = [name for name in ours.__all__ if "_" in name and "pool" in name]
 VALUES = ("normal", "ties", "lowest", "special")
-LAYOUTS = {1: (4, 9), 2: (3, 7), 3: (2, 5)}  # by rank, the least and greatest size of pooled axes
+SIZE_RANGES = {
+    1: (4, 9),
+    2: (3, 7),
+    3: (2, 5),
+}  # by rank, the least and greatest size of pooled axes
 
 
 def tensor(x):
@@ -33,7 +37,7 @@ def array(value):
     return value.to(torch.float32).numpy() if value.dtype == torch.bfloat16 else value.numpy()
 
 
-def parts(result):
+def values_and_indices(result):
     """Values and indices of a result, with None for missing indices."""
     return tuple(result) if isinstance(result, tuple) else (result, None)
 
@@ -55,13 +59,13 @@ class Case:
     same_at_nan: bool = True  # whether cotangents agree for special values
 
     def ours(self, *xs):
-        return parts(getattr(ours, self.name)(*xs, *self.args, **self.kwargs))
+        return values_and_indices(getattr(ours, self.name)(*xs, *self.args, **self.kwargs))
 
     def theirs(self, *xs):
         xs = [tensor(x) for x in xs]
         for x in xs:
             x.requires_grad_(x.is_floating_point())
-        y, indices = parts(of_torch(self.name)(*xs, *self.args, **self.kwargs))
+        y, indices = values_and_indices(of_torch(self.name)(*xs, *self.args, **self.kwargs))
         if not y.is_floating_point():
             return array(y), None if indices is None else array(indices), None
         if y.requires_grad:
@@ -81,16 +85,16 @@ class Case:
         floating = jnp.issubdtype(self.dtype, jnp.floating)
         eps = float(jnp.finfo(self.dtype).eps) if floating else 0
         (y, indices, grads), (want_y, want_indices, want_grads) = got, want
-        near(y, want_y, 8 * eps * self.lenient, f"value {says}")
+        assert_close(y, want_y, 8 * eps * self.lenient, f"value {says}")
         if want_indices is not None:
             assert indices.dtype == np.int32
             np.testing.assert_array_equal(indices, want_indices, f"indices {says}")
         if grads is not None and (kind != "special" or self.same_at_nan):
             for dx, want_dx in zip(grads, want_grads, strict=True):
-                near(dx, want_dx, 16 * eps * self.lenient, f"cotangent {says}")
+                assert_close(dx, want_dx, 16 * eps * self.lenient, f"cotangent {says}")
 
 
-def near(got, want, tolerance, says):
+def assert_close(got, want, tolerance, says):
     assert got.shape == want.shape, says
     got = np.asarray(got)
     got = got.astype(np.float32) if got.dtype == jnp.bfloat16 else got
@@ -104,11 +108,11 @@ def compare(cases, values=VALUES):
     for x64 in (False, True):
         some = [case for case in cases if (case.dtype == np.float64) == x64]
         with jax.enable_x64(x64):
-            compared += compare_some(some, values)
+            compared += compare_in_chunks(some, values)
     assert compared
 
 
-def compare_some(cases, values):
+def compare_in_chunks(cases, values):
     """Compare cases, eight in each program, and return how many are not refused."""
     rng = np.random.default_rng(0)
     taken = []
@@ -137,13 +141,13 @@ def compare_some(cases, values):
     return len(taken)
 
 
-def drawn_shape(rng, rank):
-    least, greatest = LAYOUTS[rank]
+def random_shape(rng, rank):
+    least, greatest = SIZE_RANGES[rank]
     shape = ints(rng, rng.integers(1, 3), 1, 2)
     return (*shape, *ints(rng, rank, least, greatest))
 
 
-def drawn_sizes(rng, rank, least, greatest):
+def random_sizes(rng, rank, least, greatest):
     """An int, a sequence of one int, or one int per axis."""
     form = rng.random()
     if form < 0.4:
@@ -152,23 +156,23 @@ def drawn_sizes(rng, rank, least, greatest):
     return list(sizes) if rng.random() < 0.2 else sizes
 
 
-def drawn_window(rng, rank):
-    kernel = drawn_sizes(rng, rank, 1, 3)
-    stride = None if rng.random() < 0.3 else drawn_sizes(rng, rank, 1, 3)
+def random_window_args(rng, rank):
+    kernel = random_sizes(rng, rank, 1, 3)
+    stride = None if rng.random() < 0.3 else random_sizes(rng, rank, 1, 3)
     if rng.random() < 0.1:
         # The padding may exceed half of the kernel, which PyTorch refuses.
-        return kernel, stride, drawn_sizes(rng, rank, 0, 1)
-    padding = tuple(int(rng.integers(0, width // 2 + 1)) for width in full(kernel, rank))
+        return kernel, stride, random_sizes(rng, rank, 0, 1)
+    padding = tuple(int(rng.integers(0, width // 2 + 1)) for width in sizes_per_axis(kernel, rank))
     return kernel, stride, padding[0] if len(set(padding)) == 1 else padding
 
 
-def full(sizes, rank):
+def sizes_per_axis(sizes, rank):
     """One int per axis."""
     sizes = (sizes,) if isinstance(sizes, int) else tuple(sizes)
     return sizes * rank if len(sizes) == 1 else sizes
 
 
-def dtype_of(rng, *more):
+def random_dtype(rng, *more):
     dtypes = (np.float32, np.float32, np.float64, np.float16, jnp.bfloat16, *more)
     return dtypes[rng.integers(len(dtypes))]
 
@@ -178,9 +182,13 @@ def dtype_of(rng, *more):
 def test_max_pools(rank, calls):
     cases = []
     for rng in geometries(calls):
-        args = (*drawn_window(rng, rank), drawn_sizes(rng, rank, 1, 2), bool(rng.integers(2)))
+        args = (
+            *random_window_args(rng, rank),
+            random_sizes(rng, rank, 1, 2),
+            bool(rng.integers(2)),
+        )
         args = (*args, bool(rng.integers(2)))
-        shape, dtype = drawn_shape(rng, rank), dtype_of(rng, np.int32, np.uint8)
+        shape, dtype = random_shape(rng, rank), random_dtype(rng, np.int32, np.uint8)
         cases.append(Case(f"max_pool{rank}d", (shape,), args, dtype=dtype))
     compare(cases)
 
@@ -190,11 +198,11 @@ def test_max_pools(rank, calls):
 def test_average_pools(rank, calls):
     cases = []
     for rng in geometries(calls):
-        args = (*drawn_window(rng, rank), bool(rng.integers(2)), bool(rng.integers(2)))
+        args = (*random_window_args(rng, rank), bool(rng.integers(2)), bool(rng.integers(2)))
         if rank > 1 and rng.random() < 0.3:
             args = (*args, int(rng.choice([-3, 1, 5])))
-        dtype = dtype_of(rng) if rank < 3 else np.float32
-        cases.append(Case(f"avg_pool{rank}d", (drawn_shape(rng, rank),), args, dtype=dtype))
+        dtype = random_dtype(rng) if rank < 3 else np.float32
+        cases.append(Case(f"avg_pool{rank}d", (random_shape(rng, rank),), args, dtype=dtype))
     compare(cases)
 
 
@@ -204,8 +212,8 @@ def test_lp_pools(rank, calls):
     cases = []
     for rng in geometries(calls):
         norm = [1, 2, 2.0, 3, 0.5, -1, INF, -INF, True][rng.integers(9)]
-        kernel, stride, _ = drawn_window(rng, rank)
-        shape = drawn_shape(rng, rank)
+        kernel, stride, _ = random_window_args(rng, rank)
+        shape = random_shape(rng, rank)
         ceil_mode = bool(rng.integers(2)) and norm in (INF, -INF)
         args = (norm, kernel, stride, ceil_mode)
         cases.append(Case(f"lp_pool{rank}d", (shape,), args, lenient=16))
@@ -219,12 +227,12 @@ def test_lp_pools(rank, calls):
 def test_adaptive_pools(kind, rank, calls):
     cases = []
     for rng in geometries(calls):
-        shape = drawn_shape(rng, rank)
-        target = drawn_sizes(rng, rank, 1, 8)
+        shape = random_shape(rng, rank)
+        target = random_sizes(rng, rank, 1, 8)
         if rank > 1 and rng.random() < 0.3:
             target = [None, *ints(rng, rank - 1, 1, 4)]
         args = (target, bool(rng.integers(2))) if kind == "max" else (target,)
-        cases.append(Case(f"adaptive_{kind}_pool{rank}d", (shape,), args, dtype=dtype_of(rng)))
+        cases.append(Case(f"adaptive_{kind}_pool{rank}d", (shape,), args, dtype=random_dtype(rng)))
     compare(cases)
 
 
@@ -243,10 +251,10 @@ def one_thread():
 def test_unpooling(rank, calls):
     cases = []
     for rng in geometries(calls):
-        kernel, stride, padding = drawn_window(rng, rank)
-        stride = full(stride or kernel, rank)
-        kernel, padding = full(kernel, rank), full(padding, rank)
-        shape = drawn_shape(rng, rank)
+        kernel, stride, padding = random_window_args(rng, rank)
+        stride = sizes_per_axis(stride or kernel, rank)
+        kernel, padding = sizes_per_axis(kernel, rank), sizes_per_axis(padding, rank)
+        shape = random_shape(rng, rank)
         x = tensor(drawn_array(rng, shape, "normal"))
         pool = of_torch(f"max_pool{rank}d")
         try:
@@ -305,10 +313,10 @@ class Unpooled(Indexed):
 def test_fractional_pools(rank, calls):
     cases = []
     for rng in geometries(calls):
-        shape = drawn_shape(rng, rank)
+        shape = random_shape(rng, rank)
         shape = shape if len(shape) > rank else (1, *shape)
-        kernel = drawn_sizes(rng, rank, 1, 3)
-        pairs = zip(shape[-rank:], full(kernel, rank), strict=True)
+        kernel = random_sizes(rng, rank, 1, 3)
+        pairs = zip(shape[-rank:], sizes_per_axis(kernel, rank), strict=True)
         outs = tuple(int(rng.integers(1, max(size - width, 1) + 1)) for size, width in pairs)
         batch = shape[0] if len(shape) == rank + 2 else 1
         dtype = (np.float32, np.float64)[rng.integers(2)]
@@ -324,11 +332,11 @@ def test_fractional_pools(rank, calls):
 
 @drawn_calls
 @pytest.mark.parametrize("name", ["maximum", "minimum", "fmax", "fmin", "max", "min"])
-def test_two_arrays(name, calls):
+def test_binary_extrema(name, calls):
     shapes = [((3, 4), (3, 4)), ((3, 4), (4,)), ((2, 1, 3), (4, 1)), ((5,), ()), ((2, 3), (3, 2))]
     cases = []
     for rng in geometries(calls):
-        dtype = dtype_of(rng, np.int32, np.int8, np.bool_)
+        dtype = random_dtype(rng, np.int32, np.int8, np.bool_)
         shape = shapes[rng.integers(len(shapes))]
         cases.append(Case(name, shape, dtype=dtype, same_at_nan=name in ("fmax", "fmin")))
     compare(cases)
@@ -347,7 +355,9 @@ def test_reductions_and_scans(name, calls):
             args = [(dim, bool(rng.integers(2))) for dim in dims]
         elif not one:
             args += [(), (0, True), (-1, False)]
-        dtype = dtype_of(rng) if name == "logcumsumexp" else dtype_of(rng, np.int32, np.bool_)
+        dtype = (
+            random_dtype(rng) if name == "logcumsumexp" else random_dtype(rng, np.int32, np.bool_)
+        )
         case = Case(name, (shape,), args[rng.integers(len(args))], dtype=dtype)
         case.same_at_nan = not several and name != "logcumsumexp"
         cases.append(case)
@@ -373,7 +383,7 @@ class Median(Case):
         share = cotangent(y).reshape(line.shape)
         np.put_along_axis(sent, np.expand_dims(first, axis), share, axis)
         unique = level.sum(axis, keepdims=True) == 1
-        near(np.where(unique, sent, 0), np.where(unique, grads[0], 0), 0.01, "of PyTorch")
+        assert_close(np.where(unique, sent, 0), np.where(unique, grads[0], 0), 0.01, "of PyTorch")
         return y, first.reshape(index.shape), [sent]
 
 
@@ -384,7 +394,7 @@ def test_median_and_nanmedian(name, calls):
     for rng in geometries(calls):
         shape = ints(rng, rng.integers(0, 4), 0 if rng.random() < 0.2 else 1, 6)
         args = [(), (int(rng.integers(-2, 2)),), (0, True), (-1, False)][rng.integers(4)]
-        dtype = dtype_of(rng, np.int32, np.int8, np.uint8)
+        dtype = random_dtype(rng, np.int32, np.int8, np.uint8)
         if dtype == np.uint8 or dtype == np.int8 or dtype == np.int32:
             cases.append(Case(name, (shape,), dtype=dtype))
         else:
@@ -392,7 +402,7 @@ def test_median_and_nanmedian(name, calls):
     compare(cases)
 
 
-def test_the_median_of_a_long_axis_and_of_integers():
+def test_median_of_long_int16_axis():
     x = np.random.default_rng(0).permutation(3001).astype(np.int16).reshape(1, 3001)
     for name in ("median", "nanmedian"):
         got, want = getattr(ours, name)(x, 1), getattr(torch, name)(tensor(x), 1)

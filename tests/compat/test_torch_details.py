@@ -39,7 +39,7 @@ SIGNATURES = {
     "amax": "(input, dim=(), keepdim=False)",
     "cummax": "(input, dim)",
 }
-SAME = {
+SAME_SIGNATURE = {
     "max_pool1d": "max_pool2d",
     "max_pool3d": "max_pool2d",
     "avg_pool3d": "avg_pool2d",
@@ -55,16 +55,16 @@ SAME = {
 }
 
 
-def bare(fn):
+def signature_text(fn):
     """The text of a signature without annotations."""
     signature = inspect.signature(fn)
     plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
     return str(signature.replace(parameters=plain, return_annotation=signature.empty))
 
 
-@pytest.mark.parametrize("name", sorted({*SIGNATURES, *SAME}))
+@pytest.mark.parametrize("name", sorted({*SIGNATURES, *SAME_SIGNATURE}))
 def test_documented_signature(name):
-    assert bare(getattr(ours, name)) == SIGNATURES[SAME.get(name, name)]
+    assert signature_text(getattr(ours, name)) == SIGNATURES[SAME_SIGNATURE.get(name, name)]
     parameters = [p for p in inspect.signature(getattr(ours, name)).parameters if p != "key"]
     assert all(
         p in of_torch(name).__doc__ for p in parameters if p not in ("input", "_random_samples")
@@ -78,10 +78,10 @@ def test_documented_signature(name):
 )
 def test_signature(name):
     if name != "adaptive_avg_pool1d":
-        assert bare(getattr(ours, name)) == bare(of_torch(name))
+        assert signature_text(getattr(ours, name)) == signature_text(of_torch(name))
 
 
-def test_no_pytorch_is_needed_and_no_drop_in_imported():
+def test_imports_are_lazy_and_need_no_pytorch():
     code = (
         "import sys, jaxpool; assert not any('jaxpool.compat' in name for name in sys.modules);"
         "import jaxpool.compat.torch; assert 'torch' not in sys.modules"
@@ -95,7 +95,7 @@ DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "b
 @pytest.mark.parametrize(
     "name", [n for n in ours.__all__ if n.islower() and "min" not in n and n[-2:] != "3d"]
 )
-def test_types(name):
+def test_dtypes(name):
     """Both accept or both refuse each dtype."""
     rank = int(name[-2]) if "pool" in name else 0
     for dtype in [*DTYPES, "complex64"]:
@@ -137,7 +137,7 @@ def test_int64_averages_round_towards_zero():
 
 
 @pytest.mark.parametrize("promotion", ["standard", "strict"])
-def test_the_common_type_of_two_arrays(promotion):
+def test_binary_dtype_promotion(promotion):
     names = ["bool", "int8", "uint8", "int32", "float16", "float32"]
     values = [np.ones(shape, name) for name in names for shape in ((2,), ())]
     with jax.numpy_dtype_promotion(promotion):
@@ -146,14 +146,14 @@ def test_the_common_type_of_two_arrays(promotion):
             assert str(got.dtype) == str(want.dtype).removeprefix("torch."), (x, y)
 
 
-def test_cotangents_have_the_types_of_their_operands():
+def test_cotangent_dtypes_match_operands():
     x, y = jnp.ones((2, 3), jnp.float16), jnp.zeros((3,), jnp.float32)
     dx, dy = jax.grad(lambda x, y: ours.maximum(x, y).sum(), (0, 1))(x, y)
     assert (dx.dtype, dx.shape) == (jnp.float16, (2, 3))
     assert (dy.dtype, dy.shape) == (jnp.float32, (3,))
 
 
-def test_results_have_names():
+def test_results_are_named_tuples():
     for name in ("max", "min", "cummax", "cummin"):
         result, want = getattr(ours, name)(X, 1), of_torch(name)(torch.from_numpy(X), 1)
         np.testing.assert_array_equal(result.values, want.values)
@@ -194,7 +194,7 @@ def test_forward_mode_and_jit(name, args):
     np.testing.assert_allclose(*both(jnp.asarray(X), np.cos(X)), rtol=1e-4)
 
 
-def test_drawing_windows_needs_a_key():
+def test_fractional_pool_needs_key():
     with pytest.raises(TypeError, match=r"jax\.random\.key"):
         ours.fractional_max_pool2d(X, 2, 3)
     key = jax.random.key(0)
@@ -208,7 +208,7 @@ def test_drawing_windows_needs_a_key():
         np.testing.assert_array_equal(ours.fractional_max_pool2d(x, 2, 3, key=key), y)
 
 
-def test_no_windows():
+def test_output_size_zero():
     for name, size in [("adaptive_max_pool2d", 0), ("adaptive_avg_pool2d", (0, 2))]:
         got, want = getattr(ours, name)(X, size), of_torch(name)(torch.from_numpy(X), size)
         assert got.shape == tuple(want.shape)
@@ -216,7 +216,7 @@ def test_no_windows():
     assert y.shape == indices.shape == (3, 6, 0)
 
 
-def test_a_dilated_window_on_padding_alone():
+def test_dilated_window_on_padding_only():
     x = np.full((1, 3), -2, np.float32)
     got = ours.max_pool1d(x, 2, 1, 1, 4)
     np.testing.assert_array_equal(got, F.max_pool1d(torch.from_numpy(x), 2, 1, 1, 4))
@@ -236,7 +236,7 @@ def test_norms_of_integers():
             ours.lp_pool1d(refused_too, 2, 2)
 
 
-def test_indices_of_another_type_than_int64():
+def test_unpool_index_dtypes():
     y, indices = ours.max_pool2d(X, 2, return_indices=True)
     assert indices.dtype == np.int32
     for dtype in (np.int32, np.uint8):
@@ -246,7 +246,7 @@ def test_indices_of_another_type_than_int64():
 
 
 @pytest.mark.parametrize("rank", [2, 3])
-def test_random_samples_have_no_derivative(rank):
+def test_random_samples_have_no_gradient(rank):
     x = np.arange(4.0**rank, dtype=np.float32).reshape(1, 1, *(4,) * rank)
     samples = np.full((1, 1, rank), 0.5, np.float32)
     pool = getattr(ours, f"fractional_max_pool{rank}d")
@@ -262,7 +262,7 @@ def test_random_samples_have_no_derivative(rank):
 @pytest.mark.parametrize(
     "name", ["max", "min", "amax", "amin", "cummax", "cummin", "median", "nanmedian"]
 )
-def test_the_names_of_numpy_are_taken_where_pytorch_takes_them(name):
+def test_numpy_argument_names_match_pytorch(name):
     torch = pytest.importorskip("torch")
     x = np.array([[1, 3, 2], [5, 4, 6]], np.float32)
     for kwargs in ({"axis": 1}, {"axis": 1, "keepdims": True}, {"dim": 0, "keepdims": True}):
@@ -286,7 +286,7 @@ def test_the_names_of_numpy_are_taken_where_pytorch_takes_them(name):
         pool(x, axis=1, dim=1)
 
 
-def test_logcumsumexp_of_large_numbers_and_of_infinities():
+def test_logcumsumexp_of_large_and_infinite_values():
     """PyTorch's gradient takes logarithms of cotangents, and is NaN or loses terms here."""
 
     def both(*x):
@@ -307,7 +307,7 @@ def test_logcumsumexp_of_large_numbers_and_of_infinities():
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_logcumsumexp_has_the_second_derivative_of_lax():
+def test_logcumsumexp_hessian_matches_lax():
     x = np.sin(np.arange(5, dtype=np.float32))
     of = [
         jax.hessian(lambda x, f=f: (f(x) ** 2).sum())(x)

@@ -15,17 +15,17 @@ torch = pytest.importorskip("torch")
 
 LAYERS = [name for name in ours.__all__ if name[0].isupper()]
 SIZES = {1: (7,), 2: (6, 7), 3: (4, 5, 4)}
-FRACTIONAL = [name for name in LAYERS if name.startswith("Fractional")]
-PLAIN = [name for name in LAYERS if not name.startswith(("Fractional", "MaxUnpool"))]
+FRACTIONAL_LAYERS = [name for name in LAYERS if name.startswith("Fractional")]
+POOL_LAYERS = [name for name in LAYERS if not name.startswith(("Fractional", "MaxUnpool"))]
 
 
-def bare(cls):
+def parameters_of(cls):
     """The arguments of a class, without annotations."""
     parameters = inspect.signature(cls).parameters.values()
     return [(p.name, p.kind, p.default) for p in parameters]
 
 
-def drawn(name, count=3):
+def random_arguments(name, count=3):
     """Random arguments for PyTorch's layer and ours."""
     rng = np.random.default_rng(sum(map(ord, name)))
     rank = int(name[-2])
@@ -54,36 +54,36 @@ def drawn(name, count=3):
             yield arguments
 
 
-def arrays(result):
+def to_numpy(result):
     results = result if isinstance(result, tuple) else (result,)
     return [np.asarray(one) for one in results]
 
 
-def agree(got, want):
-    for ours_, theirs in zip(arrays(got), arrays(want), strict=True):
+def assert_close(got, want):
+    for ours_, theirs in zip(to_numpy(got), to_numpy(want), strict=True):
         np.testing.assert_allclose(ours_, theirs, rtol=1e-5, atol=1e-6)
 
 
-def test_each_pooling_layer_of_pytorch_is_there():
+def test_all_pytorch_pooling_layers_exist():
     theirs = {name for name in dir(torch.nn) if "pool" in name.lower()}
     assert set(LAYERS) == {name for name in theirs if inspect.isclass(getattr(torch.nn, name))}
 
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_signature(name):
-    assert bare(getattr(ours, name)) == bare(getattr(torch.nn, name))
+    assert parameters_of(getattr(ours, name)) == parameters_of(getattr(torch.nn, name))
 
 
-@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("name", POOL_LAYERS)
 def test_against_pytorch(name):
     x = np.abs(np.random.default_rng(1).normal(size=(2, 2, *SIZES[int(name[-2])])))
     x = x.astype(np.float32)
-    cases = list(drawn(name))
+    cases = list(random_arguments(name))
     layers = [getattr(ours, name)(**case) for case in cases]
     every = jax.jit(lambda x: [layer(x) for layer in layers])(x)
     for case, layer, got in zip(cases, layers, every, strict=True):
         theirs = getattr(torch.nn, name)(**case)
-        agree(got, theirs(torch.from_numpy(x)))
+        assert_close(got, theirs(torch.from_numpy(x)))
         assert repr(layer) == repr(theirs)
         attributes = {
             field.name: getattr(theirs, field.name) for field in dataclasses.fields(layer)
@@ -100,13 +100,13 @@ def test_unpooling(rank):
     layer = getattr(ours, unpool)(2)
     assert repr(layer) == repr(theirs)
     tensors = torch.from_numpy(np.array(y)), torch.from_numpy(np.array(indices, np.int64))
-    agree(layer(y, indices), theirs(*tensors))
-    agree(layer(y, indices, x.shape[2:]), theirs(*tensors, x.shape[2:]))
+    assert_close(layer(y, indices), theirs(*tensors))
+    assert_close(layer(y, indices, x.shape[2:]), theirs(*tensors, x.shape[2:]))
 
 
-@pytest.mark.parametrize("name", FRACTIONAL)
+@pytest.mark.parametrize("name", FRACTIONAL_LAYERS)
 @pytest.mark.parametrize("size", [{"output_size": 2}, {"output_ratio": 0.6}])
-def test_windows_at_random_distances(name, size):
+def test_fractional_layers(name, size):
     rank = int(name[-2])
     x = np.random.default_rng(3).normal(size=(2, 2, *SIZES[rank])).astype(np.float32)
     samples = np.random.default_rng(4).random((2, 2, rank)).astype(np.float32)
@@ -114,12 +114,12 @@ def test_windows_at_random_distances(name, size):
     theirs = getattr(torch.nn, name)(
         2, **size, return_indices=True, _random_samples=torch.from_numpy(samples)
     )
-    agree(layer(x), theirs(torch.from_numpy(x)))
+    assert_close(layer(x), theirs(torch.from_numpy(x)))
     keyed = getattr(ours, name)(2, **size)
     assert keyed(x, key=jax.random.key(0)).shape == layer(x)[0].shape
 
 
-def test_layers_are_values():
+def test_layers_are_frozen_and_hashable():
     assert ours.MaxPool2d(2) == ours.MaxPool2d(2, 2) != ours.MaxPool3d(2)
     assert hash(ours.MaxPool2d(2)) == hash(ours.MaxPool2d(2, 2))
     with pytest.raises(dataclasses.FrozenInstanceError):

@@ -16,7 +16,7 @@ F = torch.nn.functional
 X = np.sin(np.arange(2 * 3 * 6 * 8.0, dtype=np.float32)).reshape(2, 3, 6, 8)
 
 
-def refused(name, *args, **kwargs):
+def assert_both_raise(name, *args, **kwargs):
     """Assert that both refuse these arguments. Arrays become tensors for PyTorch."""
     both_raise(
         lambda: getattr(ours, name)(*args, **kwargs),
@@ -26,7 +26,7 @@ def refused(name, *args, **kwargs):
     )
 
 
-WINDOWED = {
+INVALID_WINDOW_ARGS = {
     "kernel_size": [0, -1, 2.0, True, None, (), "2", (2.0, 2), (True, 2), (2, 2, 2, 2), 20],
     "stride": [0, -1, 1.5, True, (1, 1, 1, 1), "1"],
     "padding": [2, -1, 0.5, None, (), True, "same", ((1, 1), (1, 1)), (1, 1, 1, 1)],
@@ -43,9 +43,9 @@ def test_wrong_arguments_of_windowed_pools(kind, rank):
     name = f"{kind}_pool{rank}d"
     x = X[0] if rank == 1 else X
     taken = inspect.signature(getattr(ours, name)).parameters
-    for argument, values in WINDOWED.items():
+    for argument, values in INVALID_WINDOW_ARGS.items():
         for value in values if argument in taken else ():
-            refused(name, x, **({"kernel_size": 2} | {argument: value}))
+            assert_both_raise(name, x, **({"kernel_size": 2} | {argument: value}))
 
 
 @pytest.mark.parametrize("name", [name for name in ours.__all__ if "_" in name and "pool" in name])
@@ -67,9 +67,9 @@ def test_wrong_shapes(name):
             args = (np.zeros(shape, np.int64), 1)
         if "fractional" in name:
             samples = np.zeros((1, shape[-rank - 1] if len(shape) > rank else 1, rank), np.float32)
-            refused(name, x, *args, _random_samples=samples)
+            assert_both_raise(name, x, *args, _random_samples=samples)
         else:
-            refused(name, x, *args)
+            assert_both_raise(name, x, *args)
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3])
@@ -78,19 +78,19 @@ def test_wrong_sizes_of_adaptive_pools(kind, rank):
     x = X[0] if rank == 1 else X
     wrong = [-1, 2.0, True, None, (), "2", (2, 2, 2, 2), (2.0,) * rank, (True,) * rank]
     for size in [*wrong, *([(None,)] if rank == 1 else [(2,), (None,)])]:
-        refused(f"adaptive_{kind}_pool{rank}d", x, size)
+        assert_both_raise(f"adaptive_{kind}_pool{rank}d", x, size)
 
 
 def test_wrong_arguments_of_lp_pools():
     for norm in (0, "2", None, (2,)):
-        refused("lp_pool2d", X, norm, 2)
+        assert_both_raise("lp_pool2d", X, norm, 2)
     for kernel in ((2,), (2, 2, 2), 2.0, True, 0, "2", None):
-        refused("lp_pool2d", X, 2, kernel)
-        refused("lp_pool1d", X[0], 2, kernel)
-    refused("lp_pool3d", X, 2, (2, 2))
-    refused("lp_pool2d", X, 2, 2, 0)
-    refused("lp_pool2d", X, 2, 2, None, 1)
-    refused("lp_pool2d", np.int32(X), 2, 2)
+        assert_both_raise("lp_pool2d", X, 2, kernel)
+        assert_both_raise("lp_pool1d", X[0], 2, kernel)
+    assert_both_raise("lp_pool3d", X, 2, (2, 2))
+    assert_both_raise("lp_pool2d", X, 2, 2, 0)
+    assert_both_raise("lp_pool2d", X, 2, 2, None, 1)
+    assert_both_raise("lp_pool2d", np.int32(X), 2, 2)
 
 
 def test_wrong_arguments_of_unpooling():
@@ -112,11 +112,11 @@ def test_wrong_arguments_of_unpooling():
         {"output_size": (7.0, 9)},
         {"output_size": (5, 7)},
     ]:
-        refused("max_unpool2d", y, indices, **({"kernel_size": 2} | kwargs))
-    refused("max_unpool2d", y, indices[:, :1], 2)
-    refused("max_unpool2d", y, indices.astype(np.float32), 2)
-    refused("max_unpool2d", y, indices + 100, 2)
-    refused("max_unpool2d", y, indices * 0 - 1, 2)
+        assert_both_raise("max_unpool2d", y, indices, **({"kernel_size": 2} | kwargs))
+    assert_both_raise("max_unpool2d", y, indices[:, :1], 2)
+    assert_both_raise("max_unpool2d", y, indices.astype(np.float32), 2)
+    assert_both_raise("max_unpool2d", y, indices + 100, 2)
+    assert_both_raise("max_unpool2d", y, indices * 0 - 1, 2)
 
 
 def test_wrong_arguments_of_fractional_pools():
@@ -137,7 +137,7 @@ def test_wrong_arguments_of_fractional_pools():
         {"output_size": 3, "kernel_size": True},
         {"output_size": 1, "kernel_size": 7},
     ]:
-        refused(
+        assert_both_raise(
             "fractional_max_pool2d", x, **({"kernel_size": 2} | kwargs), _random_samples=samples
         )
     for wrong in (
@@ -148,18 +148,18 @@ def test_wrong_arguments_of_fractional_pools():
         samples.tolist(),
         samples[:0],
     ):
-        refused("fractional_max_pool2d", x, 2, 3, _random_samples=wrong)
+        assert_both_raise("fractional_max_pool2d", x, 2, 3, _random_samples=wrong)
     volume = np.zeros((1, 2, 4, 4, 4), np.float32)
     samples = np.full((1, 2, 3), 0.3, np.float32)
     for kwargs in ({"output_size": (2, 2)}, {"output_ratio": (0.5, 0.5)}, {"output_size": 3}):
-        refused("fractional_max_pool3d", volume, 2, **kwargs, _random_samples=samples)
+        assert_both_raise("fractional_max_pool3d", volume, 2, **kwargs, _random_samples=samples)
 
 
 @pytest.mark.parametrize("name", ["maximum", "minimum", "fmax", "fmin"])
 def test_wrong_operands(name):
     for wrong in (2.0, 3, True, [1.0], None, "a", X[..., :3], X.astype(np.complex64)):
-        refused(name, X, wrong)
-        refused(name, wrong, X)
+        assert_both_raise(name, X, wrong)
+        assert_both_raise(name, wrong, X)
 
 
 @pytest.mark.parametrize("name", ["max", "min"])
@@ -176,23 +176,23 @@ def test_wrong_arguments_of_max_and_min(name):
         (1, 1),
         (1, None),
     ]:
-        refused(name, X, *args)
+        assert_both_raise(name, X, *args)
     for kwargs in ({"keepdim": True}, {"dim": 1, "other": X}, {"dim": None}, {"other": 2.0}):
-        refused(name, X, **kwargs)
+        assert_both_raise(name, X, **kwargs)
     for x, *args in [(3.0, 4.0), ([1.0],), (np.zeros((0, 3), np.float32),)]:
-        refused(name, x, *args)
-    refused(name, np.zeros((0, 3), np.float32), 0)
-    refused(name, np.float32(3) * np.ones(()), 1)
+        assert_both_raise(name, x, *args)
+    assert_both_raise(name, np.zeros((0, 3), np.float32), 0)
+    assert_both_raise(name, np.float32(3) * np.ones(()), 1)
 
 
 @pytest.mark.parametrize("name", ["median", "nanmedian"])
 def test_wrong_arguments_of_medians(name):
     for dim in [4, -5, 1.0, True, "a", None, (0,), ()]:
-        refused(name, X, dim)
+        assert_both_raise(name, X, dim)
     for kwargs in ({"keepdim": True}, {"dim": 1, "keepdim": 2}):
-        refused(name, X, **kwargs)
+        assert_both_raise(name, X, **kwargs)
     for x, *args in [(3.0,), ([1.0],), (np.zeros((0, 3), np.float32), 0), (np.ones(2, bool), 0)]:
-        refused(name, x, *args)
+        assert_both_raise(name, x, *args)
 
 
 @pytest.mark.parametrize("name", ["amax", "amin", "cummax", "cummin", "logcumsumexp"])
@@ -200,16 +200,16 @@ def test_wrong_axes(name):
     wrong = [4, -5, 1.0, True, "a"]
     wrong += [(1, 1), (1, -3), (True,), (1.0,)] if name[0] == "a" else [None, (0,), ()]
     for dim in wrong:
-        refused(name, X, dim)
+        assert_both_raise(name, X, dim)
     if name[0] == "a":
-        refused(name, X, 0, 1)
-        refused(name, np.zeros((0, 3), np.float32))
-        refused(name, np.zeros((0, 3), np.float32), 0)
+        assert_both_raise(name, X, 0, 1)
+        assert_both_raise(name, np.zeros((0, 3), np.float32))
+        assert_both_raise(name, np.zeros((0, 3), np.float32), 0)
     else:
-        refused(name, X)
+        assert_both_raise(name, X)
 
 
-def test_norms_that_are_arrays_and_types_that_have_no_norm():
+def test_lp_pool_norm_types_and_input_dtypes():
     want = ours.lp_pool2d(X, 3.0, 2)
     np.testing.assert_array_equal(ours.lp_pool2d(X, np.float32(3), 2), want)
     np.testing.assert_array_equal(jax.jit(lambda p: ours.lp_pool2d(X, p, 2))(3.0), want)
@@ -219,18 +219,18 @@ def test_norms_that_are_arrays_and_types_that_have_no_norm():
         ours.lp_pool2d(np.ones(np.shape(X), bool), float("inf"), 2)
 
 
-def test_sizes_that_no_array_has():
+def test_kernel_size_beyond_63_bits_raises():
     with pytest.raises(ValueError, match=r"`kernel_size` must be below 2\*\*63"):
         ours.max_pool2d(X, 2**63)
 
 
-def test_an_extreme_of_a_number():
+def test_max_of_scalar():
     values, indices = ours.max(jnp.float32(3), 0)
     assert (values, indices) == (3, 0)
 
 
 @pytest.mark.parametrize("name", ["max", "median", "cummax", "logcumsumexp"])
-def test_an_axis_of_symbolic_size(name):
+def test_symbolic_axis_size_raises(name):
     (size,) = jax.export.symbolic_shape("b")
     x = jax.ShapeDtypeStruct((3, size), np.float32)
     with pytest.raises(ValueError, match=r"of known size along \w* ?axis 1; got .*b"):

@@ -33,7 +33,7 @@ VARIANTS = [
 
 
 @functools.lru_cache
-def compiled(name, args):
+def compile_value_and_gradient(name, args):
     def run(x, boxes, dy):
         y, back = jax.vjp(lambda x: getattr(ours, name)(x, boxes, *args), x)
         return y, back(dy)[0]
@@ -41,7 +41,7 @@ def compiled(name, args):
     return jax.jit(run)
 
 
-def drawn(name, args, seed):
+def random_case(name, args, seed):
     """Images, boxes inside, across and outside of them, and a cotangent. Odd seeds have ties."""
     rng = np.random.default_rng(seed)
     channels = 2 * (args[0][0] * args[0][1] if name.startswith("ps") else 1)
@@ -58,13 +58,13 @@ def drawn(name, args, seed):
     return x, boxes, dy
 
 
-def check(name, args, seed):
+def assert_random_case_matches(name, args, seed):
     import torch
 
-    x, boxes, dy = drawn(name, args, seed)
+    x, boxes, dy = random_case(name, args, seed)
     image = torch.tensor(x).requires_grad_()
     want = getattr(theirs, name)(image, torch.tensor(boxes), *args)
-    y, dx = compiled(name, args)(x, boxes, dy)
+    y, dx = compile_value_and_gradient(name, args)(x, boxes, dy)
     np.testing.assert_allclose(y, want.detach(), rtol=1e-5, atol=2e-5, err_msg=f"seed {seed}")
     if name != "ps_roi_pool":  # torchvision's gradient is not the derivative of its value
         (want,) = torch.autograd.grad(want, image, torch.tensor(dy))
@@ -73,22 +73,22 @@ def check(name, args, seed):
 
 @needs_torchvision
 @pytest.mark.parametrize(("name", "args"), VARIANTS)
-def test_drawn_cases(name, args):
+def test_random_cases(name, args):
     for seed in range(6):
-        check(name, args, seed)
+        assert_random_case_matches(name, args, seed)
 
 
 @needs_torchvision
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "args"), VARIANTS)
-def test_many_drawn_cases(name, args):
+def test_many_random_cases(name, args):
     for seed in range(100, 300):
-        check(name, args, seed)
+        assert_random_case_matches(name, args, seed)
 
 
 @needs_torchvision
 @pytest.mark.parametrize("name", ours.__all__)
-def test_arguments_are_those_of_torchvision(name):
+def test_signature(name):
     def shown(function):
         parameters = inspect.signature(function).parameters.values()
         return [(p.name, p.default) for p in parameters if p.name != "self"]
@@ -97,7 +97,7 @@ def test_arguments_are_those_of_torchvision(name):
 
 
 @needs_torchvision
-def test_the_gradient_of_their_ps_roi_pool_has_pixels_that_its_value_has_not():
+def test_ps_roi_pool_gradient_excludes_last_row_and_column():
     """torchvision's value leaves out the last row and column, its gradient does not."""
     import torch
 
@@ -114,7 +114,7 @@ def test_the_gradient_of_their_ps_roi_pool_has_pixels_that_its_value_has_not():
     )
 
 
-def test_a_list_of_boxes_an_image_and_classes():
+def test_layers_accept_box_list_per_image():
     x = jnp.arange(2 * 1 * 4 * 4.0).reshape(2, 1, 4, 4)
     boxes = jnp.array([[0, 1, 0, 3, 4], [1, 0, 0, 4, 2], [1, 1, 1, 2, 2]], jnp.float32)
     listed = [boxes[:1, 1:], boxes[1:, 1:]]
@@ -124,14 +124,14 @@ def test_a_list_of_boxes_an_image_and_classes():
     assert ours.roi_align(x, [boxes[:0, 1:]] * 2, 2).shape == (0, 1, 2, 2)
 
 
-def test_boxes_of_roi_align_have_a_gradient_too():
+def test_roi_align_box_gradient():
     x, boxes = jnp.arange(16.0).reshape(1, 1, 4, 4), jnp.array([[0, 0.5, 0.5, 3, 3.0]])
     dboxes = jax.grad(lambda boxes: ours.roi_align(x, boxes, 1, 1.0, 2, True).sum())(boxes)
     np.testing.assert_allclose(dboxes, [[0, 0.5, 2, 0.5, 2]], rtol=1e-6)
 
 
 @pytest.mark.parametrize(("length", "samples"), [(5.0, 3), (3.2, 2), (9.5, 5)])
-def test_as_many_samples_as_a_cell_is_pixels_long(length, samples):
+def test_adaptive_sampling_ratio(length, samples):
     x = jnp.sin(jnp.arange(2 * 10 * 10.0)).reshape(1, 2, 10, 10)
     boxes = jnp.array([[0, 0.25, 0.5, 0.25 + length, 0.5 + length]])
     got, want = (ours.roi_align(x, boxes, 2, 1.0, each) for each in (-1, samples))
@@ -139,7 +139,7 @@ def test_as_many_samples_as_a_cell_is_pixels_long(length, samples):
 
 
 @pytest.mark.parametrize("samples", [-1, 2])
-def test_cells_with_channels_of_their_own(samples):
+def test_ps_roi_align_channels_per_cell(samples):
     x = jnp.sin(jnp.arange(12 * 9 * 7.0)).reshape(1, 12, 9, 7)
     boxes = jnp.array([[0, 1.0, 0.5, 5.5, 7.0], [0, 2.0, 2.0, 4.0, 3.5]])
     got = ours.ps_roi_align(x, boxes, (2, 3), 0.8, samples)
@@ -151,7 +151,7 @@ def test_cells_with_channels_of_their_own(samples):
         )
 
 
-def test_means_of_whole_pixels():
+def test_ps_roi_pool_means():
     x = np.random.default_rng(0).standard_normal((1, 6, 9, 7)).astype(np.float32)
     boxes = np.array([[0, 1.0, 0.5, 5.0, 7.0], [0, 2.0, 2.0, 2.5, 3.0]], np.float32)
     got = ours.ps_roi_pool(x, boxes, (2, 3))
@@ -167,13 +167,13 @@ def test_means_of_whole_pixels():
             np.testing.assert_allclose(got[k, 0, p, q], cell.mean(), rtol=1e-5, atol=1e-6)
 
 
-def test_a_sampling_ratio_that_is_no_int():
+def test_float_sampling_ratio_raises():
     with pytest.raises(TypeError, match=r"`sampling_ratio` must be an int .*; got .*=2\.0"):
         ours.roi_align(np.ones((1, 1, 3, 3)), np.zeros((1, 5)), 2, 1.0, 2.0)
 
 
 @pytest.mark.parametrize("ratio", [-1, 2])
-def test_a_box_with_a_nan_gives_nothing(ratio):
+def test_nan_box_gives_zeros(ratio):
     boxes = jnp.array([[0, np.nan, 0, 3.0, 3.0]])
     pool = functools.partial(ours.roi_align, output_size=1, sampling_ratio=ratio)
     y, back = jax.vjp(pool, jnp.ones((1, 1, 4, 4)), boxes)
@@ -181,7 +181,7 @@ def test_a_box_with_a_nan_gives_nothing(ratio):
         np.testing.assert_array_equal(each, np.zeros(each.shape))
 
 
-def test_corners_are_rounded_before_they_are_subtracted():
+def test_box_corners_round_before_subtraction():
     """The last bit of a box length may add a sampling point to a cell."""
     boxes = np.random.default_rng(0).uniform(0, 500, (64, 4)).astype(np.float32)
     corners = boxes * np.float32(1 / 14)
@@ -191,7 +191,7 @@ def test_corners_are_rounded_before_they_are_subtracted():
         np.testing.assert_array_equal([length for _, length in run(boxes)], want)
 
 
-def test_more_classes():
+def test_position_sensitive_layers():
     x = jnp.arange(2 * 4 * 4 * 4.0).reshape(2, 4, 4, 4)
     boxes = jnp.array([[0, 1, 0, 3, 4], [1, 0, 0, 4, 2]], jnp.float32)
     want = ours.ps_roi_align(x, boxes, 2, 1.0, 2)
@@ -203,7 +203,7 @@ PYRAMID = {name: (2, 3, size, size) for name, size in {"a": 32, "b": 16, "c": 8}
 
 
 @pytest.mark.parametrize("names", [["b"], ["a", "b", "c"], ["a", "c"]])
-def test_boxes_on_a_pyramid(names):
+def test_multi_scale_roi_align(names):
     """Level numbers count from the first name: of a and c, a box for b pools from c, and a box for c gives 0."""
     rng = np.random.default_rng(0)
     levels = {name: rng.normal(size=shape).astype(np.float32) for name, shape in PYRAMID.items()}
@@ -227,7 +227,7 @@ def test_boxes_on_a_pyramid(names):
 
 
 @needs_torchvision
-def test_boxes_on_a_pyramid_as_torchvision_s():
+def test_multi_scale_roi_align_matches_torchvision():
     import torch
 
     rng = np.random.default_rng(0)

@@ -13,32 +13,32 @@ from tests.test_rooms import ROOMS
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "architecture.md").read_text()
-SCREEN = 45  # lines
+MAX_LINES = 45  # lines
 # Modules in rooms before `_api` that name public functions, in hints of messages and in the text of `accelerate`.
-NAMING = {
+ALLOWED_NAMES = {
     "_accelerate/accelerate.py": {"accelerate", "accelerated"},
     "_arguments/calls.py": {"accelerated", "adaptive_max_pool", "max_pool"},
 }
 KINDS = {"max", "min"}  # values of `kind` in kernels and ops, which are also function names
 
 
-def section():
+def guide_section():
     return re.search(r"(?ms)^## To add a pool\n.*?(?=^## )", TEXT)[0]
 
 
 @pytest.mark.parametrize("file", ASKED)
-def test_nothing_is_missing(file):
+def test_required_files_are_complete(file):
     ASKED[file]()
 
 
-def test_the_page_lists_what_is_asked_for_in_its_order():
-    listed = re.findall(r"(?m)^\d\. `([^`]+)`", section())
+def test_guide_lists_required_files_in_order():
+    listed = re.findall(r"(?m)^\d\. `([^`]+)`", guide_section())
     assert listed == ["jaxpool/_api", *ASKED]
-    assert len(section().splitlines()) <= SCREEN
+    assert len(guide_section().splitlines()) <= MAX_LINES
 
 
 @pytest.mark.parametrize("file", [file for file in ASKED if file != "jaxpool/_public.py"])
-def test_an_omission_is_named_with_its_file(file, monkeypatch):
+def test_missing_entry_error_names_file(file, monkeypatch):
     names = [*jaxpool.__all__, "unheard_of_pool"]
     monkeypatch.setattr(jaxpool, "unheard_of_pool", lambda x: x, raising=False)
     monkeypatch.setattr(jaxpool, "__all__", names)
@@ -46,26 +46,26 @@ def test_an_omission_is_named_with_its_file(file, monkeypatch):
         ASKED[file]()
 
 
-def test_a_function_that_no_name_leads_to_is_named(monkeypatch):
+def test_unexported_function_error_names_function(monkeypatch):
     known = [name for name in jaxpool.__all__ if name != "max_pool"]
     monkeypatch.setattr(jaxpool, "__all__", known)
     with pytest.raises(AssertionError, match=r"name max_pool of max_pool.py in jaxpool/_public.py"):
         ASKED["jaxpool/_public.py"]()
 
 
-def test_a_function_that_is_named_and_not_marked_is_named(monkeypatch):
+def test_missing_public_decorator_error_names_function(monkeypatch):
     monkeypatch.setattr(jaxpool, "max_pool", lambda x: x)
     with pytest.raises(AssertionError, match="put @public above max_pool"):
         ASKED["jaxpool/_public.py"]()
 
 
-def test_a_record_that_its_module_hides_is_named(monkeypatch):
+def test_unexported_record_error_names_module(monkeypatch):
     monkeypatch.setattr(oracle.windowed, "__all__", [])
     with pytest.raises(AssertionError, match="`__all__` of"):
         ASKED["jaxpool/testing/oracle"]()
 
 
-def names_in(path):
+def public_names_in(path):
     """Public functions that a module imports, reads from `jaxpool`, or names in a string other than a docstring."""
     tree = ast.parse(path.read_text())
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
@@ -81,11 +81,11 @@ def names_in(path):
 
 
 @pytest.mark.parametrize("room", [*ROOMS[: ROOMS.index("_api")], "testing"])
-def test_a_room_names_no_public_function(room):
+def test_package_names_no_public_function(room):
     """A new pool is an entry in `_api` and in the files above, so no table of another room may name it."""
     package = Path(jaxpool.__file__).parent
     modules = [path for path in (package / room).rglob("*.py") if path.parent.name != "oracle"]
     assert modules
-    naming = {str(path.relative_to(package)): names_in(path) for path in modules}
-    expected = {file: names for file, names in NAMING.items() if file.startswith(f"{room}/")}
+    naming = {str(path.relative_to(package)): public_names_in(path) for path in modules}
+    expected = {file: names for file, names in ALLOWED_NAMES.items() if file.startswith(f"{room}/")}
     assert {file: names for file, names in naming.items() if names} == expected

@@ -12,11 +12,11 @@ import pytest
 
 from tests.docs.test_pages import PAGES, ROOT
 
-BLOCK = re.compile(r"^```(?:sh|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SHELL_BLOCK = re.compile(r"^```(?:sh|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINES = [  # (page, command)
     (str(page.relative_to(ROOT)), command.removeprefix(".venv/bin/").replace("python3 ", "python "))
     for page in [*PAGES, ROOT / "examples" / "README.md"]
-    for block in BLOCK.findall(page.read_text())
+    for block in SHELL_BLOCK.findall(page.read_text())
     for line in block.splitlines()
     for command in line.removeprefix("$ ").split(" && ")
 ]
@@ -27,7 +27,7 @@ COMMANDS = list(dict.fromkeys(command for _, command in LINES))
 IN_CI = r"python -m (venv|pip|pytest|ruff|mypy|mkdocs|jaxpool demo$).*|\.ci/run"
 QUICK = r"python -m (jaxpool (?!demo --devices).*|bench (--help|--load .*))"
 # Text appended to a command, which shortens it or shows its effect. Other commands run unchanged.
-MORE = {
+EXTRA_ARGUMENTS = {
     "export": "&& python -c 'from bench.conditions import memory; print(memory())' | grep environment",
     "python -m coverage run": "tests/geometry",
     "python -m coverage combine": "2>&1",
@@ -43,7 +43,7 @@ MORE = {
     "command",
     [c for c in COMMANDS if re.fullmatch(QUICK, c) and not re.fullmatch(IN_CI, c)],
 )
-def test_a_quick_one(command, capsys, monkeypatch):
+def test_quick_command(command, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     _, _, module, *words = shlex.split(command)
     try:
@@ -58,10 +58,10 @@ def test_a_quick_one(command, capsys, monkeypatch):
 @pytest.mark.parametrize(
     "command", [c for c in COMMANDS if not re.fullmatch(f"{QUICK}|{IN_CI}", c)]
 )
-def test_a_slow_one(command, tmp_path):
+def test_slow_command(command, tmp_path):
     for library in ("matplotlib", "optax", "sklearn", "coverage", "cosmic_ray"):
         pytest.importorskip(library)
-    more = next((text for start, text in MORE.items() if command.startswith(start)), "")
+    more = next((text for start, text in EXTRA_ARGUMENTS.items() if command.startswith(start)), "")
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-euc", f"{command} {more.format(tmp_path)}"],
@@ -74,7 +74,7 @@ def test_a_slow_one(command, tmp_path):
     assert done.stdout
 
 
-def test_the_others_are_in_ci():
+def test_other_commands_run_in_ci():
     script = (ROOT / ".ci" / "run").read_text()
     in_ci = {command for page, command in LINES if f"sh_block {page} " in script}
     others = [command for command in COMMANDS if re.fullmatch(IN_CI, command)]

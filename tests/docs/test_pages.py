@@ -20,7 +20,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("**/*.m
 README = (ROOT / "README.md").read_text()
 
 
-def script(path):
+def load_script(path):
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -35,18 +35,18 @@ def hooks(monkeypatch):
     for name in ("mkdocs", "mkdocs.structure"):
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
     monkeypatch.setitem(sys.modules, "mkdocs.structure.files", files)
-    return script(DOCS / "hooks.py")
+    return load_script(DOCS / "hooks.py")
 
 
-def test_the_reference_has_every_public_name_once(hooks):
+def test_reference_lists_every_public_name_once(hooks):
     names = [n for _, _, modules in hooks.REFERENCE.values() for n in hooks.names_of(modules)]
     compat = (Path(jaxpool.__file__).parent / "compat").glob("[!_]*.py")
     modules = ["testing", *(f"compat.{path.stem}" for path in compat)]
     assert sorted(names) == sorted([*jaxpool.__all__, *modules])
 
 
-def test_pages_have_the_numbers_of_the_results():
-    measured = script(DOCS / "measured.py")
+def test_page_numbers_match_results():
+    measured = load_script(DOCS / "measured.py")
     used = set()
     for page in measured.PAGES:
         text = page.read_text()
@@ -57,8 +57,8 @@ def test_pages_have_the_numbers_of_the_results():
     assert " AMD EPYC" in measured.machine()
 
 
-def test_a_changed_result_changes_the_pages(monkeypatch, tmp_path):
-    measured = script(DOCS / "measured.py")
+def test_changed_result_changes_pages(monkeypatch, tmp_path):
+    measured = load_script(DOCS / "measured.py")
     for name in (measured.DEFAULT, measured.KEPT):
         text = (measured.RESULTS / f"{name}.json").read_text()
         (tmp_path / f"{name}.json").write_text(
@@ -68,9 +68,9 @@ def test_a_changed_result_changes_the_pages(monkeypatch, tmp_path):
     assert "| 8.41 ms | 95.2 ms |" in measured.filled(README)
 
 
-def test_charts_have_the_cases_and_times_of_the_results():
+def test_charts_match_results():
     pytest.importorskip("matplotlib")
-    speed = script(DOCS / "pictures" / "speed.py")
+    speed = load_script(DOCS / "pictures" / "speed.py")
     measured = speed.measured
     rows = measured.rows_of(measured.KEPT)
     pools = [case for case in rows if case != measured.STEM]
@@ -88,13 +88,13 @@ def test_the_readme_is_short():
     assert len(README.splitlines()) <= 90
 
 
-def test_the_picture_of_the_routing_is_what_its_script_draws():
-    routing = script(DOCS / "pictures" / "routing.py")
+def test_routing_picture_matches_script():
+    routing = load_script(DOCS / "pictures" / "routing.py")
     for stride, name in ((2, "routing.svg"), (1, "routing_stride_1.svg")):
         assert (DOCS / "pictures" / name).read_text() == routing.picture(stride)
 
 
-def test_the_gallery_has_every_picture_and_pictures_are_small():
+def test_gallery_pictures_are_complete_and_small():
     page = (DOCS / "gallery.md").read_text()
     drawn = {path.stem for path in (DOCS / "pictures/gallery").glob("*.png")}
     assert set(re.findall(r"gallery/(\w+)\.png", page)) == drawn
@@ -105,7 +105,7 @@ def test_the_gallery_has_every_picture_and_pictures_are_small():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_page_links_files_of_the_repository_that_are_there(page, hooks):
+def test_page_links_exist(page, hooks):
     """Links are checked in the source tree, so that pages can be read next to the code."""
     made = {str(DOCS / path) for path, _ in hooks.reference()}
     made |= {str(DOCS / path) for path in [*hooks.PAGES.values(), hooks.EXPLAINED]}
@@ -122,7 +122,7 @@ def test_every_page_is_in_the_navigation():
     assert [page for page in pages if f" {page}\n" not in nav] == []
 
 
-def test_what_explain_prints_is_on_its_page(capsys):
+def test_explain_page_shows_current_output(capsys):
     page = (DOCS / "explain.md").read_text()
     assert main(["explain", "--array", "1 3 4; 2 5 2", "--stride", "1"]) == 0
     printed = re.search(r"```text\n(.*?)```", page, re.DOTALL)[1]
@@ -138,7 +138,7 @@ def test_versions_agree():
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
-def test_the_oldest_versions_are_those_of_the_package(page):
+def test_minimum_versions_match_pyproject(page):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     text = " ".join((ROOT / page).read_text().split())
     for rule in project["dependencies"]:
@@ -147,7 +147,7 @@ def test_the_oldest_versions_are_those_of_the_package(page):
     assert f"Python {project['requires-python'].removeprefix('>=')} or newer" in text
 
 
-def test_the_table_of_default_ties_names_each_function_with_its_default():
+def test_default_ties_table_matches_signatures():
     page = (DOCS / "conventions.md").read_text(encoding="utf-8")
     table = page.partition("## Default tie rules")[2].partition("\n## ")[0]
     said = {}

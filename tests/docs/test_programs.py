@@ -13,15 +13,15 @@ PAGES = [
     *sorted(ROOT.glob("docs/**/*.md")),
     *sorted(ROOT.glob("examples/*.md")),
 ]
-ALWAYS = {"jax", "jaxpool", "numpy", "os"}
+REQUIRED_LIBRARIES = {"jax", "jaxpool", "numpy", "os"}
 
 
-def blocks(page):
+def python_blocks(page):
     """The text of each ```python block."""
     return re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
-def imported(program):
+def imported_libraries(program):
     for node in ast.walk(ast.parse(program)):
         if isinstance(node, ast.ImportFrom):
             yield node.module.split(".")[0]
@@ -34,23 +34,24 @@ def imported(program):
 PROGRAMS = {
     f"{page.relative_to(ROOT)} {number}": program
     for page in PAGES
-    for number, program in enumerate(blocks(page))
+    for number, program in enumerate(python_blocks(page))
     if not program.startswith(">>>")
 }
 
 
-def test_there_are_programs_for_each_library():
+def test_each_library_has_programs():
     """Per library: wrap a training step, put a pool into a `Sequential`, train."""
     programs = [text for name, text in PROGRAMS.items() if "/bring-your-model.md" in name]
     libraries = [
-        set(imported(text)) - ALWAYS - {"optax", "sklearn", "functools"} for text in programs
+        set(imported_libraries(text)) - REQUIRED_LIBRARIES - {"optax", "sklearn", "functools"}
+        for text in programs
     ]
     assert libraries == [{"flax"}, {"flax"}, {"haiku"}, {"equinox"}, {"keras"}] * 3
 
 
-def test_every_block_is_a_session_or_a_program():
+def test_blocks_are_doctests_or_programs():
     for page in PAGES:
-        for block in blocks(page):
+        for block in python_blocks(page):
             inside = block.count("\n>>> ")
             assert block.startswith(">>> ") or not inside, page
             # A doctest ends at an empty line. Without it, the closing fence would count as expected output.
@@ -59,10 +60,10 @@ def test_every_block_is_a_session_or_a_program():
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_runs(name, monkeypatch, tmp_path):
+def test_program_runs(name, monkeypatch, tmp_path):
     monkeypatch.setenv("KERAS_BACKEND", "jax")
     monkeypatch.chdir(tmp_path)
-    for library in set(imported(PROGRAMS[name])) - ALWAYS:
+    for library in set(imported_libraries(PROGRAMS[name])) - REQUIRED_LIBRARIES:
         pytest.importorskip(library)
     scope = {"__name__": "__main__"}
     exec(compile(PROGRAMS[name], name, "exec"), scope)

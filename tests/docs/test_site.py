@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
-FETCHED = {"script": "src", "img": "src", "iframe": "src", "source": "src"}
+LOADED_ATTRIBUTES = {"script": "src", "img": "src", "iframe": "src", "source": "src"}
 
 
 class Page(HTMLParser):
@@ -29,8 +29,8 @@ class Page(HTMLParser):
             self.links.append(attrs["href"])
         if tag == "link" and "canonical" not in attrs.get("rel", ""):
             self.fetched.append(attrs["href"])
-        if attrs.get(FETCHED.get(tag)):
-            self.fetched.append(attrs[FETCHED[tag]])
+        if attrs.get(LOADED_ATTRIBUTES.get(tag)):
+            self.fetched.append(attrs[LOADED_ATTRIBUTES[tag]])
 
 
 @pytest.fixture(scope="module")
@@ -51,14 +51,14 @@ def site(tmp_path_factory):
     return folder, pages
 
 
-def target(folder, page, link):
+def link_target(folder, page, link):
     """The file that a link in a page points to."""
     path = unquote(urlsplit(link).path)
     file = (folder / path.lstrip("/") if path.startswith("/") else page.parent / path).resolve()
     return page if not path else file / "index.html" if file.is_dir() else file
 
 
-def test_links_lead_somewhere(site):
+def test_links_have_targets(site):
     folder, pages = site
     broken = []
     for path, page in pages.items():
@@ -66,23 +66,23 @@ def test_links_lead_somewhere(site):
             parts = urlsplit(link)
             if parts.scheme or parts.netloc:
                 continue
-            file = target(folder, path, link)
+            file = link_target(folder, path, link)
             anchor = unquote(parts.fragment)
             if not file.is_file() or (anchor and file in pages and anchor not in pages[file].ids):
                 broken.append((str(path.relative_to(folder)), link))
     assert broken == []
 
 
-def test_a_broken_link_is_seen(site):
+def test_broken_link_is_detected(site):
     folder, pages = site
     page = folder / "index.html"
-    assert target(folder, page, "tutorial/") in pages
-    assert not target(folder, page, "no-such-page/").is_file()
+    assert link_target(folder, page, "tutorial/") in pages
+    assert not link_target(folder, page, "no-such-page/").is_file()
     assert "install" in pages[page].ids
     assert "no-such-heading" not in pages[page].ids
 
 
-def test_nothing_is_fetched_from_another_host(site):
+def test_no_file_is_loaded_from_another_host(site):
     _, pages = site
     strangers = {link for page in pages.values() for link in page.fetched if urlsplit(link).netloc}
     assert strangers == set()

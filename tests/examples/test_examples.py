@@ -10,7 +10,7 @@ NAMES = [path.stem for path in sorted(EXAMPLES.glob("*.py"))]
 STEPS = {"digits": 10}
 
 
-def test_there_are_three_and_the_page_names_each():
+def test_readme_lists_every_example():
     page = (EXAMPLES / "README.md").read_text()
     assert len(NAMES) == 3
     assert all(f"`{name}.py`" in page and f"examples/{name}.py" in page for name in NAMES)
@@ -18,7 +18,7 @@ def test_there_are_three_and_the_page_names_each():
 
 @pytest.mark.slow  # `.ci/run` runs all tests of this folder
 @pytest.mark.parametrize("name", NAMES)
-def test_a_few_steps_make_the_loss_fall(name, capsys):
+def test_loss_decreases(name, capsys):
     for library in ("optax", "sklearn", "PIL"):
         pytest.importorskip(library)
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")

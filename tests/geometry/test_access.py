@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from jaxpool._geometry import window
 from jaxpool._geometry.window import Axis
 
-axes = st.builds(
+axis_strategy = st.builds(
     lambda size, window, stride, dilation, low, out: Axis(
         0, size, window, stride, dilation, low, 0, out
     ),
@@ -27,8 +27,8 @@ def phases_of(dim, transposed):
     return each.transposed() if transposed else (each,)
 
 
-@given(axes, st.booleans(), st.booleans())
-def test_regions_hold_each_position_once_and_elements_where_they_say(dim, transposed, at_ends):
+@given(axis_strategy, st.booleans(), st.booleans())
+def test_regions_cover_each_position_once(dim, transposed, at_ends):
     phases = phases_of(dim, transposed)
     regions = window.split_into_regions([phases], separate_ends=at_ends)
     held = [
@@ -48,15 +48,15 @@ def test_regions_hold_each_position_once_and_elements_where_they_say(dim, transp
             assert inside or not first <= position < stop
 
 
-def test_one_region_turns_as_often_as_the_longest_phase():
+def test_whole_region_spans_longest_phase():
     phases = phases_of(Axis(0, 7, 3, 2, 1, 1, 1, 4), True)
     assert [each.out for each in phases] == [4, 3]
     assert window.whole_region(phases) == (window.Region(0, 4, 2),)
     assert window.whole_region(phases, 1) == (window.Region(0, 5, 2),)
 
 
-@given(axes)
-def test_what_an_element_gets_is_what_windows_gave(dim):
+@given(axis_strategy)
+def test_transpose_matches_window_access(dim):
     """Compares taps too, because a cotangent selects its element by tap."""
     each = window.window_access(dim, tap_stride=7)
     gave = {
@@ -78,8 +78,8 @@ def test_what_an_element_gets_is_what_windows_gave(dim):
     assert most <= window.max_elements_per_position(phases)
 
 
-@given(axes, st.booleans())
-def test_tables_name_the_elements_that_exist_and_for_others_the_nearest(dim, transposed):
+@given(axis_strategy, st.booleans())
+def test_gather_tables_clamp_missing_elements(dim, transposed):
     phases = phases_of(dim, transposed)
     tables = window.gather_tables(phases)
     for position in range(window.total_positions(phases)):
@@ -92,7 +92,7 @@ def test_tables_name_the_elements_that_exist_and_for_others_the_nearest(dim, tra
         assert all(0 <= element < each.size for element, *_ in named)
 
 
-def test_tables_of_a_window_with_a_stride():
+def test_gather_tables_of_strided_window():
     """7 elements, windows of 3 at stride 2, and one element of padding on both sides."""
     dim = Axis(0, 7, 3, 2, 1, 1, 1, 4)
     elements, _, exist = zip(*window.gather_tables(phases_of(dim, False)), strict=True)
@@ -106,8 +106,8 @@ def test_tables_of_a_window_with_a_stride():
     np.testing.assert_array_equal(windows[1, exist[1]], [1, 2, 3])
 
 
-@given(axes, st.booleans())
-def test_elements_counted_from_another(dim, transposed):
+@given(axis_strategy, st.booleans())
+def test_slice_elements_shifts_offsets(dim, transposed):
     """A slice of the array reads the same elements at shifted offsets."""
     for each in phases_of(dim, transposed):
         begin, end = each.size // 3, each.size + 2
@@ -117,8 +117,8 @@ def test_elements_counted_from_another(dim, transposed):
         assert moved == list(each.tap_offsets)
 
 
-@given(axes, st.sampled_from((1, 5)))
-def test_windows_read_their_taps(dim, unit):
+@given(axis_strategy, st.sampled_from((1, 5)))
+def test_window_access_matches_tap_positions(dim, unit):
     reads = window.window_access(dim, unit)
     assert [tap for _, tap in reads.tap_offsets] == [unit * tap for tap in range(dim.window)]
     for position, row in enumerate(dim.tap_positions().tolist()):
@@ -126,9 +126,9 @@ def test_windows_read_their_taps(dim, unit):
         assert [at if 0 <= at < dim.size else dim.size for at in places] == row
 
 
-@given(axes)
+@given(axis_strategy)
 @example(Axis(0, size=2, window=1, stride=1, dilation=1, low=-1, high=0, out=1))
-def test_which_elements_a_window_reaches(dim):
+def test_covered_elements_mask(dim):
     want, got = np.isin(np.arange(dim.size), dim.tap_positions()), window.covered_elements_mask(dim)
     assert (got is None) == want.all()
     np.testing.assert_array_equal(want, True if got is None else got)

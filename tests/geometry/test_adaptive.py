@@ -12,19 +12,19 @@ from jaxpool._geometry.adaptive import (
 from jaxpool._geometry.window import Axis, make_window
 
 
-def slices(size, out):
+def adaptive_slices(size, out):
     return [range(i * size // out, -(-(i + 1) * size // out)) for i in range(out)]
 
 
 @pytest.mark.parametrize("out", range(1, 17))
-def test_taps_and_places_of_each_window(out):
+def test_adaptive_window_taps(out):
     for size in range(1, 14):
-        assert_laid_out(size, out)
+        assert_adaptive_axis(size, out)
 
 
-def assert_laid_out(size, out):
+def assert_adaptive_axis(size, out):
     (dim,) = adaptive_window((1, size, 1), (out,), None).dims
-    wanted = slices(size, out)
+    wanted = adaptive_slices(size, out)
     assert (dim.axis, dim.size, dim.out) == (1, size, out)
     assert isinstance(dim, RaggedAxis) == (size % out != 0)
     sources = dim.tap_positions()
@@ -58,20 +58,20 @@ def test_floors_of_products_beyond_32_bits(count, numerator, denominator, parts)
         assert (whole[q] + inner // denominator == (i * numerator + more) // denominator).all()
 
 
-def test_axes_of_unequal_windows_stand_in_front():
+def test_ragged_axes_come_first():
     window = adaptive_window((2, 8, 9, 7, 3), (4, 4, 3), None)
     assert ragged_first_permutation(window, 5) == ((2, 3, 0, 1, 4), (2, 3, 0, 1, 4))
     window = adaptive_window((2, 8, 9, 3), (4, 4), None)
     assert ragged_first_permutation(window, 4) == ((2, 0, 1, 3), (1, 2, 0, 3))
 
 
-def test_none_keeps_an_axis_and_an_int_counts_for_all():
+def test_output_size_none_or_int():
     assert adaptive_window((2, 8, 9, 3), (None, 4), None).output_shape == (8, 4)
     assert adaptive_window((2, 8, 9, 3), [4, None], (3, -4)).output_shape == (4, 2)
     assert adaptive_window((2, 8, 9, 3), 3, (1, 2)).output_shape == (3, 3)
 
 
-def test_what_an_axis_says_of_itself():
+def test_axis_is_identity_and_is_global():
     idle, whole = Axis(1, 5, 1, 1, 1, 0, 0, 5), Axis(1, 5, 5, 1, 1, 0, 0, 1)
     assert (idle.is_identity, idle.is_global, whole.is_identity, whole.is_global) == (
         True,
@@ -93,7 +93,7 @@ def test_what_an_axis_says_of_itself():
     assert not any(dim.is_identity or dim.is_global for dim in more)
 
 
-def test_positions_of_taps():
+def test_tap_positions():
     (dim,) = make_window((5, 1), (3,), (2,), 1, window_dilation=2).dims
     assert dim.tap_positions().tolist() == [[5, 1, 3], [1, 3, 5]]
     assert dim.tap_positions().dtype == np.int32

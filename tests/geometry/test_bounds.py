@@ -10,7 +10,7 @@ from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._geometry.window import MAX_WINDOW_OVERHANG, make_window
 
 
-def drawn(count):
+def random_windows(count):
     chance = random.Random(0)
     for _ in range(count):
         size, window, stride = (chance.randint(1, n) for n in (9, 6, 6))
@@ -21,7 +21,7 @@ def drawn(count):
 
 def test_the_first_empty_window():
     positions = set()
-    for size, window, stride, pads, options in drawn(1500):
+    for size, window, stride, pads, options in random_windows(1500):
         arguments = ((size, 1), (window,), (stride,), (pads,))
         try:
             (dim,) = make_window(*arguments, **options, empty_windows="allow").dims
@@ -33,10 +33,10 @@ def test_the_first_empty_window():
     assert positions == {None, 0, 1, 2}
 
 
-def test_taps_that_are_counted():
+def test_num_taps_counted():
     """Taps before the end of the padded input count. In ceil mode the last window may extend beyond it."""
     over = 0
-    for size, window, stride, pads, options in drawn(400):
+    for size, window, stride, pads, options in random_windows(400):
         try:
             arguments = ((size, 1), (window,), (stride,), (pads,))
             (dim,) = make_window(*arguments, **options, empty_windows="allow").dims
@@ -51,7 +51,7 @@ def test_taps_that_are_counted():
     assert over > 20
 
 
-def test_the_longest_of_unequal_windows():
+def test_longest_adaptive_window():
     for size in range(1, 40):
         for count in range(1, 60):
             (dim,) = adaptive_window((size, 1), (count,), None).dims
@@ -60,7 +60,7 @@ def test_the_longest_of_unequal_windows():
 
 
 @pytest.mark.parametrize("ceil_mode", [False, True])
-def test_a_stride_beyond_the_input_is_as_good_as_any_longer(ceil_mode):
+def test_stride_is_clamped_to_padded_size(ceil_mode):
     for size, window, low, high in [(1, 1, 0, 0), (4, 2, 1, 0), (5, 3, 0, 2), (4, 4, 3, 3)]:
         total = size + low + high
         shapes = {
@@ -72,7 +72,7 @@ def test_a_stride_beyond_the_input_is_as_good_as_any_longer(ceil_mode):
         assert (dim.out, dim.stride) == (1, total)
 
 
-def test_bounds_of_windows():
+def test_window_size_limits():
     longest = 4 + MAX_WINDOW_OVERHANG
     assert make_window((4, 1), (longest,), padding="SAME").output_shape == (4,)
     with pytest.raises(ArgumentError, match="longer than the input"):
@@ -86,7 +86,7 @@ def test_bounds_of_windows():
         adaptive_window((4, 4, 1), (2**13, 2**13), None)
 
 
-def test_as_many_taps_as_an_index_can_name():
+def test_number_of_taps_fits_index():
     shape = (1, 2**16, 2**16, 1)
     assert make_window(shape, (2**16, 2**16 - 1)).size == 2**32 - 2**16
     with pytest.raises(ArgumentError, match=r"fewer than 2\*\*32"):
@@ -94,13 +94,13 @@ def test_as_many_taps_as_an_index_can_name():
 
 
 @pytest.mark.parametrize(("channels", "hinted"), [(1, True), (2, False), (3, True)])
-def test_as_many_channels_as_images_have_are_asked_about(channels, hinted):
+def test_channels_first_hint(channels, hinted):
     with pytest.raises(ArgumentError) as raised:
         make_window((8, channels, 28, 28), (5, 5))
     assert ("pass axes=(2, 3)" in raised.value.hint) is hinted
 
 
-def test_bounds_beyond_what_numpy_holds():
+def test_sizes_near_int64_limit():
     far = 2**63 - 1
     with pytest.raises(ArgumentError, match="window 0 along axis 0 holds none"):
         make_window((10,), (3,), (1,), ((far, 0),), axes=(0,))

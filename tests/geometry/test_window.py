@@ -31,7 +31,7 @@ def tap_positions(dim, output):
 @pytest.mark.parametrize(
     "padding", ["VALID", "SAME", "SAME_LOWER", *[[(low, 3 - low)] for low in range(4)]], ids=str
 )
-def test_windows_are_those_of_the_oracle(padding, ceil_mode):
+def test_windows_match_oracle(padding, ceil_mode):
     """Sizes, the position of each tap, and the divisor of an average."""
     for size, window, stride, dilation in itertools.product(*[range(1, n) for n in (9, 5, 5, 4)]):
         arguments = (size,), window, stride, padding
@@ -55,7 +55,7 @@ def test_windows_are_those_of_the_oracle(padding, ceil_mode):
 
 
 @given(geometries())
-def test_real_taps_are_those_that_lie_in_the_input(geometry):
+def test_num_taps_inside(geometry):
     for dim in window_of(geometry).dims:
         for output in range(dim.out):
             inside = [
@@ -68,7 +68,7 @@ def test_real_taps_are_those_that_lie_in_the_input(geometry):
 
 
 @given(geometries())
-def test_counted_taps_are_those_in_the_input_and_its_explicit_padding(geometry):
+def test_num_taps_counted_includes_explicit_padding(geometry):
     for dim in window_of(geometry).dims:
         for output in range(dim.out):
             reach = range(-dim.low, dim.size + dim.high)
@@ -78,7 +78,7 @@ def test_counted_taps_are_those_in_the_input_and_its_explicit_padding(geometry):
 
 
 @given(geometries())
-def test_needed_tail_and_padded_say_how_far_the_taps_reach(geometry):
+def test_covered_size_used_high_and_is_padded(geometry):
     window = window_of(geometry)
     for dim in window.dims:
         reached = [at for output in range(dim.out) for at in tap_positions(dim, output)]
@@ -90,7 +90,7 @@ def test_needed_tail_and_padded_say_how_far_the_taps_reach(geometry):
 
 
 @given(geometries())
-def test_overlapping_says_whether_an_element_belongs_to_two_windows(geometry):
+def test_has_overlap(geometry):
     window = window_of(geometry)
     reached = [
         position
@@ -112,7 +112,7 @@ def test_overlapping_says_whether_an_element_belongs_to_two_windows(geometry):
 
 
 @given(geometries(ceil_mode=False))
-def test_output_shape_is_that_of_lax(geometry):
+def test_output_shape_matches_lax(geometry):
     fields = dataclasses.asdict(geometry)
     x = jax.ShapeDtypeStruct(fields.pop("shape"), np.float32)
     fields.pop("ceil_mode")
@@ -140,7 +140,7 @@ CEIL_SIZES = [
 
 
 @pytest.mark.parametrize(("sizes", "floor", "ceil"), CEIL_SIZES)
-def test_ceil_mode_rounds_up_and_drops_a_window_that_starts_beyond_the_input(sizes, floor, ceil):
+def test_ceil_mode_output_sizes(sizes, floor, ceil):
     size, window, stride, padding, dilation = sizes
     arguments = {"strides": (stride,), "padding": padding, "window_dilation": (dilation,)}
     assert make_window((size, 1), (window,), **arguments).output_shape == (floor,)
@@ -169,7 +169,7 @@ def test_forms_of_padding(padding, low, high):
 
 @pytest.mark.parametrize("value", [2, np.int32(2), (2, 2), [2, 2], (np.int64(2), 2)])
 @pytest.mark.parametrize("argument", ["window_shape", "strides", "window_dilation"])
-def test_an_int_counts_for_every_axis_and_lists_are_tuples(argument, value):
+def test_int_and_list_arguments_are_normalized(argument, value):
     arguments = {"window_shape": (2, 2), "axes": (1, 2)} | {argument: value}
     written_out = arguments | {argument: (2, 2)}
     assert make_window((1, 9, 9, 1), **arguments) == make_window((1, 9, 9, 1), **written_out)
@@ -179,13 +179,13 @@ def test_strides_default_to_one():
     assert make_window((6, 6, 1), (2, 2)).output_shape == (5, 5)
 
 
-def test_same_padding_counts_the_dilated_window():
+def test_same_padding_uses_dilated_window():
     window = make_window((8, 1), (3,), (2,), "SAME", window_dilation=(3,))
     assert window.output_shape == (4,)
     assert (window.dims[0].low, window.dims[0].high) == (2, 3)
 
 
-def test_axes_default_to_those_before_the_channels_and_may_be_negative():
+def test_default_and_negative_axes():
     assert make_window((2, 3, 8, 9, 4), (2, 2)).axes == (2, 3)
     assert make_window((2, 3, 8, 9), (2, 2), axes=(-2, -1)).axes == (2, 3)
     assert make_window((2, 3, 8, 9), (2, 1), axes=(3, 1)).window_shape == (2, 1)
@@ -197,7 +197,7 @@ def test_taps_are_row_major_in_the_order_of_axes():
     assert [window.unravel(flat) for flat in range(6)] == [*itertools.product(range(2), range(3))]
 
 
-def test_where_windows_start_and_which_taps_are_inside():
+def test_starts_and_tap_positions():
     axis = make_window((5,), (3,), (2,), [(2, 1)], axes=(0,)).dims[0]
     assert axis.starts().tolist() == [-2, 0, 2]
     assert (axis.tap_positions() < axis.size).astype(int).tolist() == [
@@ -219,7 +219,7 @@ def test_where_windows_start_and_which_taps_are_inside():
 
 @pytest.mark.parametrize("padding", ["SAME", "SAME_LOWER"])
 @pytest.mark.parametrize(("size", "window", "stride"), [(4, 1, 2), (9, 2, 4), (8, 1, 3)])
-def test_same_does_not_crop_where_windows_leave_gaps(padding, size, window, stride):
+def test_same_padding_is_not_negative_for_large_strides(padding, size, window, stride):
     axis = make_window((size,), (window,), (stride,), padding, axes=(0,)).dims[0]
     rest = max(0, (axis.out - 1) * stride + window - size)
     assert (axis.out, axis.low + axis.high, min(axis.low, axis.high)) == (
@@ -229,11 +229,11 @@ def test_same_does_not_crop_where_windows_leave_gaps(padding, size, window, stri
     )
 
 
-def test_sizes_along_axes():
+def test_replace_sizes():
     assert replace_sizes((2, None, 4), (1, 0), (7, 8)) == (8, 7, 4)
 
 
-def test_a_window_is_frozen_and_hashable_and_equal_to_its_twin():
+def test_windows_are_frozen_and_hashable():
     one = make_window([4, 4, 1], [2, 2], 2, "SAME")
     two = make_window((4, 4, 1), (2, 2), (2, 2), "SAME")
     assert one == two
@@ -243,7 +243,7 @@ def test_a_window_is_frozen_and_hashable_and_equal_to_its_twin():
         one.dims = ()
 
 
-def test_full_window_takes_the_whole_of_its_axes():
+def test_full_window_covers_its_axes():
     window = full_window((2, 3, 5), (2, 1))
     assert window.dims == (Axis(2, 5, 5, 1, 1, 0, 0, 1), Axis(1, 3, 3, 1, 1, 0, 0, 1))
     assert window.window_shape == window.input_shape == (5, 3)
@@ -252,13 +252,13 @@ def test_full_window_takes_the_whole_of_its_axes():
     assert not window.has_overlap
 
 
-def test_a_window_longer_than_the_padded_input_is_told_all_numbers():
+def test_too_long_window_error_shows_sizes():
     with pytest.raises(ArgumentError) as raised:
         make_window((3, 1), (5,), (1,), ((2, 1),), window_dilation=2)
     assert "the padded input, 6 along axis 0 (it spans 9)" in raised.value.args[1]
 
 
-def test_empty_windows_raise_unless_they_are_kept():
+def test_empty_windows_raise_unless_allowed():
     with pytest.raises(ArgumentError):
         make_window((2, 1), (1,), (1,), 1)
     allowed = make_window((2, 1), (1,), (1,), 1, empty_windows="allow")
@@ -266,10 +266,10 @@ def test_empty_windows_raise_unless_they_are_kept():
 
 
 @pytest.mark.parametrize("value", [1, np.int8(1), np.uint64(1)])
-def test_what_counts_as_an_int(value):
+def test_is_int_accepts_integers(value):
     assert is_int(value)
 
 
 @pytest.mark.parametrize("value", [True, np.True_, 1.0, "1", None, (1,)])
-def test_what_does_not_count_as_an_int(value):
+def test_is_int_rejects_other_types(value):
     assert not is_int(value)

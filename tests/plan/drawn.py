@@ -40,7 +40,7 @@ from jaxpool._plan.max_pool import (
 from jaxpool._plan.problem import PLATFORMS, Problem
 from jaxpool._plan.rank_pool import plan_rank
 from jaxpool._plan.sum_pool import SumPass, plan_sum
-from tests.plan.words import by_platform, of_steps, of_sums
+from tests.plan.words import by_platform, format_steps, format_sums
 
 PATH = Path(__file__).with_name("drawn.txt")
 
@@ -48,36 +48,38 @@ PATH = Path(__file__).with_name("drawn.txt")
 def lines():
     """Return all lines of drawn.txt: its problems, each with the plans of maxima and sums."""
     titles = [line for line in PATH.read_text().splitlines() if line[0] != " "]
-    return [line for title in titles for line in _of(title)]
+    return [line for title in titles for line in _problem_lines(title)]
 
 
-def _of(title):
-    shape, window, strides, padding, dilation, axes, dtype, *sharded = map(_value, title.split())
+def _problem_lines(title):
+    shape, window, strides, padding, dilation, axes, dtype, *sharded = map(
+        _parse_word, title.split()
+    )
     geometry = make_window(
         shape, window, strides, padding, window_dilation=dilation, axes=axes, empty_windows="allow"
     )
     found = {}  # plan by direction (F, T, B, ...) and platform
     for platform in PLATFORMS:
         problem = Problem(geometry, shape, dtype, platform, bool(sharded))
-        for way, said in [*_of_maxima(problem), *_of_sums(problem)]:
+        for way, said in [*_max_lines(problem), *_sum_lines(problem)]:
             found.setdefault(way, {})[platform] = f"{way} {said}"
     return [title, *[line for plans in found.values() for line in by_platform(plans)]]
 
 
-def _value(word):
+def _parse_word(word):
     """Evaluate a word of a title, unless it is a name."""
     return word if word.isidentifier() else ast.literal_eval(word)
 
 
-def _of_maxima(problem):
+def _max_lines(problem):
     """Return the lines of max pools and rank pools. T, S and R are omitted if they equal F, B and S."""
     plan, ranked = plan_max(problem), plan_rank(problem)
     ways = {
-        "F": _told(of_steps(plan.forward)),
-        "T": _told(of_steps(plan.tangent[::-1])),
-        "B": _told(of_steps(plan.backward, back=True)),
-        "S": _told(of_steps([plan_one_pass(problem)], back=True)),
-        "R": _told(of_steps(ranked.backward, back=True)),
+        "F": _format_passes(format_steps(plan.forward)),
+        "T": _format_passes(format_steps(plan.tangent[::-1])),
+        "B": _format_passes(format_steps(plan.backward, back=True)),
+        "S": _format_passes(format_steps([plan_one_pass(problem)], back=True)),
+        "R": _format_passes(format_steps(ranked.backward, back=True)),
     }
     same = {"T": "F", "S": "B", "R": "S"}
     widened = dict.fromkeys(
@@ -85,45 +87,47 @@ def _of_maxima(problem):
     )
     notes = [f"cotangents widened, {', '.join(widened)}"] if widened else []
     notes += ["NaN in a chain of its own"] * (plan.nan_mode == "alone")
-    notes += [f"values by reduce_window over {_groups(plan.value_groups)}"] * bool(
+    notes += [f"values by reduce_window over {_format_groups(plan.value_groups)}"] * bool(
         plan.value_groups
     )
     sent = plan_scatter(problem)
-    if sent.groups and _keeps_input(problem):
-        notes += [f"sent by select_and_scatter over {_groups(sent.groups)}, {sent.comparison}"]
+    if sent.groups and _input_is_residual(problem):
+        notes += [
+            f"sent by select_and_scatter over {_format_groups(sent.groups)}, {sent.comparison}"
+        ]
         notes += [f"transposed by {sent.permutation}"] * bool(sent.permutation)
     said = [(way, text) for way, text in ways.items() if text != ways.get(same.get(way))]
     return [(f"max {way}", text) for way, text in said] + [("max:", ", ".join(notes))] * bool(notes)
 
 
-def _of_sums(problem):
+def _sum_lines(problem):
     for way, back in (("F", False), ("B", True)):
-        yield f"sum {way}", _told(of_sums(plan_sum(problem, is_transposed=back)))
+        yield f"sum {way}", _format_passes(format_sums(plan_sum(problem, is_transposed=back)))
 
 
-def _keeps_input(problem):
+def _input_is_residual(problem):
     """Return True if x is the residual and select_and_scatter computes the cotangent."""
     kept = choose_residual(problem.window, split=False, platform=problem.platform)
     return uses_select_and_scatter(problem) and kept == "input"
 
 
-def _groups(groups):
+def _format_groups(groups):
     """Format groups of axes. One instruction handles a group, and groups follow one another."""
     return ", then ".join(",".join(str(dim.axis) for dim in group) for group in groups)
 
 
-def _told(passes):
-    return ", ".join(words + _what_it_reads(plan) for words, plan in passes) or "nothing"
+def _format_passes(passes):
+    return ", ".join(words + _format_reads(plan) for words, plan in passes) or "nothing"
 
 
-def _what_it_reads(read):
+def _format_reads(read):
     """Format the positions that a pass reads along each axis, and the starts of its regions."""
     words = []
     if isinstance(read, MaxPass):
-        words += [" x ".join(_access(each, taps=True) for each in read.step.accesses)]
+        words += [" x ".join(_format_access(each, taps=True) for each in read.step.accesses)]
         words += [f"each of {read.step.piece_taps}"] * (read.step.piece_taps > 1)
     elif isinstance(read, SumPass):
-        sources = (" x ".join(map(_phases, source)) for source in read.sources)
+        sources = (" x ".join(map(_format_phases, source)) for source in read.sources)
         words += [" and ".join(sources)]
     else:
         return ""
@@ -132,21 +136,21 @@ def _what_it_reads(read):
     return " {" + ", ".join(words) + "}"
 
 
-def _phases(phases):
+def _format_phases(phases):
     """Format the phases of an axis. Consecutive phases with equal reads appear once, with their count."""
-    groups = itertools.groupby(_access(each) for each in phases)
+    groups = itertools.groupby(_format_access(each) for each in phases)
     counted = [(text, len([*same])) for text, same in groups]
     return "; ".join(text + f" (of {count})" * (count > 1) for text, count in counted)
 
 
-def _access(access, *, taps=False):
+def _format_access(access, *, taps=False):
     offsets, flat = ([each[which] for each in access.tap_offsets] for which in (0, 1))
-    numbers = f" #{_numbers(flat)}" * taps
+    numbers = f" #{_format_numbers(flat)}" * taps
     by = str(access.stride) * (access.stride != 1)
-    return f"{access.size} {by}p{_numbers(offsets, sign='+')}{numbers} {access.out}"
+    return f"{access.size} {by}p{_format_numbers(offsets, sign='+')}{numbers} {access.out}"
 
 
-def _numbers(numbers, sign=""):
+def _format_numbers(numbers, sign=""):
     """Format a list of numbers. An arithmetic progression appears as its first, its last and its step."""
     if not numbers:
         return " nothing"

@@ -27,17 +27,17 @@ from tests.plan import drawn
 from tests.plan.words import by_platform
 
 PATH = Path(__file__).with_name("golden.txt")
-WAYS = ("value", "forward", "backward")
+DIRECTIONS = ("value", "forward", "backward")
 
 
 def lines():
     """Return all lines of golden.txt: its calls and ops, each with the plans."""
     titles = [line for line in PATH.read_text().splitlines() if line[0] != " "]
     ops = _ops_by_title()
-    return [line for title in titles for line in _of(title, ops)]
+    return [line for title in titles for line in _title_lines(title, ops)]
 
 
-def _of(title, ops):
+def _title_lines(title, ops):
     """Return the lines of a call, or of all ops with a title."""
     if title not in ops:
         return [title, *by_platform(plans_of(title))]
@@ -49,8 +49,8 @@ def _ops_by_title():
     """Map title to op and types, for the ops of the calls of `bench.every_op`."""
     found = {}
     for function in OPS.values():
-        for each in _ops(function, jnp.zeros(SHAPE)):
-            title = f"{type(each.op).__name__} of {_arrays(each.arg_types)}, gives {_arrays(each.outputs)}"
+        for each in _find_ops(function, jnp.zeros(SHAPE)):
+            title = f"{type(each.op).__name__} of {_format_types(each.arg_types)}, gives {_format_types(each.outputs)}"
             if each.op.is_pool:
                 found.setdefault(title, {})[each.op, each.arg_types] = None
     return found
@@ -58,14 +58,16 @@ def _ops_by_title():
 
 def _plans_of_op(op, types):
     kept = residual_types(op, types)
-    return {each: _plan(kept, passes_of_op(each, op, types, WAYS)) for each in PLATFORMS}
+    return {
+        each: _format_plan(kept, passes_of_op(each, op, types, DIRECTIONS)) for each in PLATFORMS
+    }
 
 
-def _ops(function, *xs):
+def _find_ops(function, *xs):
     return find_op_equations(jax.make_jaxpr(function)(*xs).jaxpr)
 
 
-def _arrays(types):
+def _format_types(types):
     return " ".join(f"{each.dtype}{list(each.shape)}".replace(" ", "") for each in types)
 
 
@@ -73,19 +75,19 @@ def plans_of(call):
     """Map each platform to one line with the residual and the passes of every pool of a call."""
     rows = plans_of_call(call)
     return {
-        platform: " || ".join(_plan(row.kept, row.passes[platform]) for row in rows)
+        platform: " || ".join(_format_plan(row.kept, row.passes[platform]) for row in rows)
         for platform in PLATFORMS
     }
 
 
-def _plan(kept, plan):
-    ways = {way[0].upper(): _passes(getattr(plan, way)) for way in WAYS}
+def _format_plan(kept, plan):
+    ways = {way[0].upper(): _format_passes(getattr(plan, way)) for way in DIRECTIONS}
     told = [f"{way} {words}" for way, words in ways.items() if words]
     told = told[1:] if ways["V"] == ways["F"] else told
-    return " | ".join([_arrays(kept) or "nothing", *told])
+    return " | ".join([_format_types(kept) or "nothing", *told])
 
 
-def _passes(passes):
+def _format_passes(passes):
     """Format passes. Passes in a row in the same outermost loop or branch appear once, with their number."""
     words = []
     for where, group in itertools.groupby(passes, lambda each: each.where.partition(", ")[0]):

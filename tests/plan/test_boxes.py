@@ -11,7 +11,7 @@ from jaxpool._plan.boxes import (
 from jaxpool._plan.tuning import LIMITS, TUNING
 
 
-def test_cells_of_few_points_gather_them_and_on_cpu_read_pixels_one_by_one():
+def test_gather_choice_by_sample_count():
     """A count of None means that cells have different numbers of points."""
     few = LIMITS.max_gathered_samples
     assert [gathers_points(count) for count in (few, few + 1, None)] == [True, False, False]
@@ -19,7 +19,7 @@ def test_cells_of_few_points_gather_them_and_on_cpu_read_pixels_one_by_one():
     assert not gathers_pixels("gpu", few)
 
 
-def test_small_levels_are_joined():
+def test_small_levels_are_concatenated():
     most = 10 * TUNING["cpu"].max_concatenated_bytes // 4
     assert [concatenates_levels("cpu", [n, 5], 4, 10) for n in (most - 5, most - 4)] == [
         True,
@@ -29,7 +29,7 @@ def test_small_levels_are_joined():
     assert not concatenates_levels("gpu", [1], 4, 10)
 
 
-def test_in_how_many_parts_the_cells_of_a_box_are_sent():
+def test_num_box_parts():
     # Channels for which a row of five cells fits one part
     row = LIMITS.max_points_in_memory // (5 * 16)
     assert num_box_parts((1, 5), 16, row) == 1
@@ -41,12 +41,12 @@ def test_in_how_many_parts_the_cells_of_a_box_are_sent():
     assert num_box_parts((6, 5), 16, "C") == 1
 
 
-def test_how_many_boxes_are_in_a_product():
+def test_num_matmul_boxes():
     most = LIMITS.boxes_per_matmul
     assert [num_matmul_boxes(count) for count in (1, most, most + 1)] == [1, most, most]
 
 
-def test_of_how_many_boxes_points_are_held():
+def test_boxes_in_memory():
     points = LIMITS.max_points_in_memory
     assert boxes_in_memory((2, 4), points // 16) == 2
     assert boxes_in_memory((2, 4), points // 16 + 1) == 1

@@ -26,16 +26,16 @@ from jaxpool._plan.segments import counts_ties_in_branch
 from jaxpool._plan.tuning import CPU, LIMITS, NEVER, PORTABLE, TUNING
 
 
-def line(taps):
+def window_1d(taps):
     return make_window((1, 4 * taps, 1), (taps,))
 
 
 @pytest.mark.parametrize(
     ("window", "split", "kept"),
     [
-        (line(LIMITS.max_mask_taps), True, "bits"),
-        (line(LIMITS.max_mask_taps + 1), True, "arrays"),
-        (line(LIMITS.max_mask_taps + 1), False, "tap"),
+        (window_1d(LIMITS.max_mask_taps), True, "bits"),
+        (window_1d(LIMITS.max_mask_taps + 1), True, "arrays"),
+        (window_1d(LIMITS.max_mask_taps + 1), False, "tap"),
         (full_window((1, LIMITS.max_sliding_taps, 1), (1,)), True, "bits"),
         (full_window((1, LIMITS.max_sliding_taps, 1), (1,)), False, "tap"),
         (full_window((1, LIMITS.max_sliding_taps + 1, 1), (1,)), True, "rank"),
@@ -43,7 +43,7 @@ def line(taps):
         (make_window((1, 5, 5, 1), (5, 4)), False, "tap"),  # covers only one axis
     ],
 )
-def test_what_is_kept(window, split, kept):
+def test_residual_choice(window, split, kept):
     assert choose_residual(window, split=split) == kept
 
 
@@ -58,11 +58,11 @@ def test_what_is_kept(window, split, kept):
         (make_window((1, 8, 8, 1), (3, 3)), True, "bits"),
     ],
 )
-def test_what_is_kept_on_a_tpu(window, split, kept):
+def test_residual_choice_on_tpu(window, split, kept):
     assert choose_residual(window, split=split, platform="tpu") == kept
 
 
-def test_a_grid_for_windows_of_unequal_lengths_and_for_long_ones():
+def test_adaptive_pool_as_ordinary_pool():
     longest = LIMITS.max_adaptive_taps
     assert is_ordinary_pool(adaptive_window((1, 2 * longest, 1), (2,), None))
     assert not is_ordinary_pool(adaptive_window((1, 2 * longest + 2, 1), (2,), None))
@@ -71,7 +71,7 @@ def test_a_grid_for_windows_of_unequal_lengths_and_for_long_ones():
 
 
 @pytest.mark.parametrize("platform", TUNING)
-def test_a_scan_is_kept_as_its_platform_keeps(platform):
+def test_scan_plan_per_platform(platform):
     plan = plan_scan(platform)
     assert (plan.radix, plan.barrier) == (
         TUNING[platform].scan_radix,
@@ -83,7 +83,7 @@ def test_a_scan_is_kept_as_its_platform_keeps(platform):
 
 
 @pytest.mark.parametrize("platform", TUNING)
-def test_the_axis_of_a_scan_is_cut_into_blocks(platform):
+def test_scan_block_size_per_platform(platform):
     """Blocks are for CPU only, and neither for explicitly sharded arrays nor for symbolic shapes."""
     assert (
         plan_scan(platform, (4, 1000, 2), is_sharded=False).min_block_size
@@ -93,7 +93,7 @@ def test_the_axis_of_a_scan_is_cut_into_blocks(platform):
         assert plan_scan(platform, shape, sharded).min_block_size == NEVER
 
 
-def test_an_axis_is_cut_into_blocks_that_divide_it_where_they_can():
+def test_scan_block_length_prefers_divisors():
     """On CPU, an axis longer than 125 has blocks of its largest divisor from 13 to 25, else of 25."""
     plan = plan_scan("cpu", (1000, 2), is_sharded=False)
     assert (plan.radix, plan.min_block_size) == (5, 25)
@@ -102,42 +102,42 @@ def test_an_axis_is_cut_into_blocks_that_divide_it_where_they_can():
     assert plan_scan("gpu", (1000, 2), is_sharded=False).block_length(1000) is None
 
 
-def test_a_pass_of_a_scan_reaches_so_many_times_as_far():
+def test_scan_pass_distances():
     plan = plan_scan("cpu", (1000, 2), is_sharded=False)
     assert [len(plan.pass_distances(size)) for size in (1, 2, 5, 6, 25, 26)] == [0, 1, 1, 2, 2, 3]
     assert plan.pass_distances(12) == [range(1, 5), range(5, 12, 5)]
 
 
-def blurred(window, strides=None, platform="cpu"):
+def blur_pass_axes(window, strides=None, platform="cpu"):
     """Return the axes of each pass of a blur."""
     window = make_window((1, 200, 200, 200), window, strides, axes=(1, 2, 3)[: len(window)])
     return [group.axes for group in blur_groups(window, platform)]
 
 
-def test_the_passes_of_a_blur():
+def test_blur_passes():
     """The axis with the largest reduction comes first. Several axes share a pass up to a number of taps."""
-    assert blurred((5, 5)) == [(1,), (2,)]
-    assert blurred((5, 5), (1, 2)) == [(2,), (1,)]
-    assert blurred((3, 9, 5), (2, 3, 2)) == [(1,), (2,), (3,)]
-    assert blurred((2, 1, 3)) == [(1,), (3,)]
-    assert blurred((1, 1)) == []
+    assert blur_pass_axes((5, 5)) == [(1,), (2,)]
+    assert blur_pass_axes((5, 5), (1, 2)) == [(2,), (1,)]
+    assert blur_pass_axes((3, 9, 5), (2, 3, 2)) == [(1,), (2,), (3,)]
+    assert blur_pass_axes((2, 1, 3)) == [(1,), (3,)]
+    assert blur_pass_axes((1, 1)) == []
     few = CPU.blur_taps_per_element
-    assert blurred((4, few), (2, 2)) == [(1, 2)]
-    assert blurred((4, few + 1), (2, 2)) == [(1,), (2,)]
+    assert blur_pass_axes((4, few), (2, 2)) == [(1, 2)]
+    assert blur_pass_axes((4, few + 1), (2, 2)) == [(1,), (2,)]
     most = PORTABLE.max_blur_taps
-    assert blurred((most, 1, 1), platform="gpu") == [(1,)]
-    assert blurred((1, most, 2), platform="gpu") == [(2,), (3,)]
+    assert blur_pass_axes((most, 1, 1), platform="gpu") == [(1,)]
+    assert blur_pass_axes((1, most, 2), platform="gpu") == [(2,), (3,)]
 
 
 @pytest.mark.parametrize(("taps", "reading"), [(9, "bounded"), (10, "padded")])
-def test_a_blur_of_many_taps_sends_padded_cotangents_back(taps, reading):
+def test_transposed_blur_read_mode(taps, reading):
     shape = (1, 40, 40, 64)
     problem = Problem(make_window(shape, (taps, 1)), shape, "float32", "cpu")
     assert CPU.bounds_checked_taps == 9
     assert blur_layout(problem, is_transposed=True).read_mode == reading
 
 
-def test_what_is_put_in_order():
+def test_ordered_scatter_choice():
     """An ordered scatter is for CPU, into a flat array with 32-bit positions."""
     shape = (2, 8, 16, 5)
     assert scatters_in_order("cpu", shape, False)
@@ -150,7 +150,7 @@ def test_what_is_put_in_order():
     )
 
 
-def test_numbers_of_a_problem():
+def test_problem_properties():
     def problem(dtype, platform="cpu", thresholds=None):
         shape = (1, 8, 3)
         return Problem(make_window(shape, (2,)), shape, dtype, platform, thresholds=thresholds)
@@ -172,7 +172,7 @@ def test_numbers_of_a_problem():
     assert (nbytes((2, 3), 16), nbytes((2, None), 8)) == (12, float("inf"))
 
 
-def test_no_tables_where_sizes_or_devices_are_not_known():
+def test_no_tables_for_symbolic_or_sharded_arrays():
     shape = (1, 8, 9, 16)
     window = make_window(shape, (3, 3))
     reads = plan_max(Problem(window, shape, "float32", "cpu")).forward[0].step.phases
@@ -188,14 +188,14 @@ def test_no_tables_where_sizes_or_devices_are_not_known():
     assert not fits_tables(Problem(long, far, "float32", "cpu"), step.transposed_phases)
 
 
-def test_no_tables_of_no_positions():
+def test_tables_of_empty_phases():
     shape = (1, 8, 9, 16)
     problem = Problem(make_window(shape, (3, 3)), shape, "float32", "cpu")
     assert fits_tables(problem, [])
     assert not fits_tables(problem, [()])
 
 
-def test_a_spare_turn_is_of_the_first_axis_that_has_phases():
+def test_extra_position_along_first_axis_with_phases():
     shape = (1, 8, 8, 8, 1)
     step = plan_max(Problem(make_window(shape, (2, 2, 2), (1, 2, 2)), shape, "int8", "portable"))
     phases = step.forward[0].step.transposed_phases
@@ -220,15 +220,13 @@ def test_a_spare_turn_is_of_the_first_axis_that_has_phases():
         ((1, 50, 50, 128), (2, 25), (2, 25), [[1], [2]]),  # 50 taps
     ],
 )
-def test_the_instruction_goes_over_all_axes_at_once_or_one_after_another(
-    shape, window, strides, groups
-):
+def test_select_and_scatter_axis_groups(shape, window, strides, groups):
     problem = Problem(make_window(shape, window, strides), shape, "float32", "tpu")
     found = plan_scatter(problem).groups
     assert [[dim.axis for dim in group] for group in found] == groups
 
 
-def test_an_axis_that_is_pooled_does_not_count_as_a_batch():
+def test_pooled_axis_is_not_batch_axis():
     shape = (32, 32, 8, 128)
     for axes, together in (((0, 1), False), ((1, 2), True)):
         window = make_window(shape, (4, 4), (2, 2), axes=axes)
@@ -236,7 +234,7 @@ def test_an_axis_that_is_pooled_does_not_count_as_a_batch():
         assert (len(found) == 1) is together, axes
 
 
-def compared(window, strides, dtype="float32"):
+def scatter_comparison(window, strides, dtype="float32"):
     """Return the kind of comparison of a TPU's select_and_scatter."""
     shape = (1, 160, 160, 128)
     return plan_scatter(
@@ -245,15 +243,15 @@ def compared(window, strides, dtype="float32"):
 
 
 def test_float32_compares_numbers_and_nan_separately():
-    assert compared((5, 5), (1, 1)) == "joined"
+    assert scatter_comparison((5, 5), (1, 1)) == "joined"
 
 
-def test_bfloat16_is_compared_in_an_order_where_windows_meet():
-    assert compared((3, 3), (2, 2), "bfloat16") == "in order"
-    assert compared((3, 3), (3, 3), "bfloat16") == "joined"
+def test_bfloat16_overlapping_windows_compare_in_order():
+    assert scatter_comparison((3, 3), (2, 2), "bfloat16") == "in order"
+    assert scatter_comparison((3, 3), (3, 3), "bfloat16") == "joined"
 
 
-def test_only_a_tpu_has_an_instruction_that_sends_and_none_of_64_bits():
+def test_select_and_scatter_only_on_tpu_below_64_bits():
     def found(dtype, platform):
         return uses_select_and_scatter(
             Problem(make_window((1, 9, 8), (3,)), (1, 9, 8), dtype, platform)
@@ -265,21 +263,21 @@ def test_only_a_tpu_has_an_instruction_that_sends_and_none_of_64_bits():
 
 
 @pytest.mark.parametrize(("rows", "regions"), [(16, 1), (17, 3)])
-def test_a_maximum_is_cut_where_at_more_than_half_nothing_is_missing(rows, regions):
+def test_max_plan_regions(rows, regions):
     """A window of 9 taps with 4 on each side is inside the array at 8 of 16 positions, and at 9 of 17."""
     shape = (1, rows, 1, CPU.min_region_bytes // 32)
     problem = Problem(make_window(shape, (9, 1), padding="SAME"), shape, "float32", "cpu")
     assert plan_max(problem).forward[0].layout.num_regions == regions
 
 
-def test_turns_of_a_loop_over_taps():
+def test_tap_loop_steps():
     assert (LIMITS.taps_per_loop_step, LIMITS.weighted_taps_per_loop_step) == (16, 8)
     assert split_tap_loop(35, has_weights=False) == (2, 16, 3)
     assert split_tap_loop(35, has_weights=True) == (4, 8, 3)
     assert split_tap_loop(32, has_weights=False) == (2, 16, 0)
 
 
-def test_parts_of_a_batch_divide_it():
+def test_batch_chunks_divide_batch():
     half = int(CPU.max_chunk_elements) // 2
     parts = {
         (1, 2 * half): 1,
@@ -296,7 +294,7 @@ def test_parts_of_a_batch_divide_it():
     assert num_batch_chunks((4, half), "gpu") == 1
 
 
-def test_a_scatter_sends_to_chosen_rows_of_long_segments():
+def test_segment_scatter_to_rows():
     per_segment = TUNING["cpu"].min_scattered_rows
     for rows, segments, sent in ((3 * per_segment, 3, True), (3 * per_segment - 1, 3, False)):
         assert scatters_to_rows("cpu", (rows, 8), segments, False) is sent
@@ -319,7 +317,7 @@ def test_small_arrays_are_reduced_as_floats():
     assert not as_floats(3, least, platform="gpu")
 
 
-def folded(shape, axes, bits=32, *, ties=False, platform="cpu", sharded=False):
+def fold_steps(shape, axes, bits=32, *, ties=False, platform="cpu", sharded=False):
     """Return the axis and the number of parts of each successive fold."""
     first = plan_fold(shape, axes, bits, platform, sharded, ties)
     found = [] if first is None else [first, *first.later_folds()]
@@ -356,11 +354,11 @@ def folded(shape, axes, bits=32, *, ties=False, platform="cpu", sharded=False):
         ((5, 64, 1 << 10), (0, 1), {}, [(1, 8), (1, 8)]),
     ],
 )
-def test_stretches_of_an_axis_are_joined_first(shape, axes, options, folds):
-    assert folded(shape, axes, **options) == folds
+def test_reduction_folds(shape, axes, options, folds):
+    assert fold_steps(shape, axes, **options) == folds
 
 
-def test_ties_of_segments_are_counted_by_a_sum_of_32_bits():
+def test_segment_tie_count_fits_32_bits():
     assert counts_ties_in_branch("cpu", (2**31, 1))
     assert counts_ties_in_branch("cpu", (2**32 - 1,))
     assert not counts_ties_in_branch("cpu", (2**32,))

@@ -20,7 +20,7 @@ from jaxpool._plan.rank_pool import (
 from jaxpool._plan.tuning import LIMITS, TUNING
 
 
-def sorted_by(count, ranks, values):
+def apply_network(count, ranks, values):
     """Return the values at `ranks` after the network. Values marked as unused become None, which cannot be compared."""
     values = list(values)
     for low, high, less, greater in sorting_network(count, ranks):
@@ -31,23 +31,23 @@ def sorted_by(count, ranks, values):
 
 
 @pytest.mark.parametrize("count", range(1, 9))
-def test_a_network_brings_elements_to_their_places(count):
+def test_sorting_network_sorts(count):
     """A network that sorts all sequences of zeros and ones sorts everything (Knuth 5.3.4, theorem Z)."""
     for ranks in [*[(rank,) for rank in range(count)], tuple(range(count))]:
         for values in itertools.product((0, 1), repeat=count):
-            assert sorted_by(count, ranks, values) == [sorted(values)[rank] for rank in ranks]
+            assert apply_network(count, ranks, values) == [sorted(values)[rank] for rank in ranks]
 
 
 @pytest.mark.parametrize("count", [9, 25, 49, TUNING["cpu"].max_sorting_network_taps])
-def test_a_long_network(count):
+def test_long_sorting_network(count):
     chance = random.Random(count)
     for _ in range(10):
         values = chance.sample(range(1000), count)
         rank = chance.randrange(count)
-        assert sorted_by(count, (rank,), values) == [sorted(values)[rank]]
+        assert apply_network(count, (rank,), values) == [sorted(values)[rank]]
 
 
-def test_no_comparator_is_made_in_vain():
+def test_sorting_network_has_no_unneeded_comparator():
     """Full sorts have Batcher's number of comparators; one rank has only those that it depends on."""
     whole = {count: len(sorting_network(count, tuple(range(count)))) for count in (1, 2, 4, 8, 16)}
     assert whole == {1: 0, 2: 1, 4: 5, 8: 19, 16: 63}
@@ -55,7 +55,7 @@ def test_no_comparator_is_made_in_vain():
     assert len(sorting_network(9, (4,))) < len(sorting_network(9, tuple(range(9))))
 
 
-def test_positions_of_ranks():
+def test_possible_positions():
     window = make_window((1, 5, 4, 1), (3, 2), (2, 1), "SAME")
     assert possible_positions(window, 1) == (1,)
     assert possible_positions(window, -1) == (5,)
@@ -66,20 +66,20 @@ def test_positions_of_ranks():
 
 
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])
-def test_few_taps_are_ranked_by_comparators(platform):
+def test_sorting_network_for_few_taps(platform):
     most = TUNING[platform].max_sorting_network_taps
     assert uses_sorting_network(most, platform)
     assert not uses_sorting_network(most + 1, platform)
 
 
-def test_one_large_window_over_whole_axes_is_reduced():
+def test_large_full_window_is_global_reduction():
     few, more = LIMITS.max_sliding_taps, LIMITS.max_sliding_taps + 1
     assert not is_global_reduction(full_window((1, few, 1), (1,)))
     assert is_global_reduction(full_window((1, more, 1), (1,)))
     assert not is_global_reduction(make_window((1, 99, more, 1), (1, more)))
 
 
-def test_long_windows_that_meet_are_walked_back():
+def test_long_overlapping_windows_use_backward_loop():
     few, more = LIMITS.max_mask_taps, LIMITS.max_mask_taps + 1
     assert not uses_backward_loop(make_window((1, 999, 1), (few,)))
     assert uses_backward_loop(make_window((1, 999, 1), (more,)))
@@ -91,7 +91,7 @@ def test_long_windows_that_meet_are_walked_back():
     ("size", "platform", "widen"),
     [(3, "cpu", "apart"), (3, "gpu", "fused"), (20, "portable", "fused")],
 )
-def test_windows_that_meet_send_in_one_step(dtype, size, platform, widen):
+def test_overlapping_windows_use_one_pass(dtype, size, platform, widen):
     shape = (1, 40, 40, 3)
     problem = Problem(make_window(shape, (size, size)), shape, dtype, platform)
     plan, plain = plan_rank(problem), plan_max(problem)
@@ -108,13 +108,13 @@ def test_windows_that_meet_send_in_one_step(dtype, size, platform, widen):
         assert plan.widen_mode == (widen if dtype == "bfloat16" else "never")
 
 
-def test_disjoint_windows_have_the_plan_of_a_maximum():
+def test_disjoint_windows_use_max_plan():
     shape = (1, 40, 40, 3)
     problem = Problem(make_window(shape, (5, 5), (5, 5)), shape, "float32", "cpu")
     assert plan_rank(problem) is plan_max(problem)
 
 
-def test_short_rows_are_joined_with_their_axis():
+def test_short_rows_are_merged():
     def joined(row, platform="cpu", *, sharded=False):
         shape = (1, 40, 9, row)
         window = make_window(shape, (3, 3))

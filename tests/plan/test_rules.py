@@ -18,14 +18,14 @@ from jaxpool._plan.sum_pool import plan_sum
 
 PACKAGE = Path(jaxpool.__file__).parent
 NOTES = Path(__file__).parents[2] / "bench" / "NOTES.md"
-FIELDS = {  # type of each threshold by name
+THRESHOLD_TYPES = {  # type of each threshold by name
     field.name: field.type
     for thresholds in (tuning.Limits, tuning.Tuning)
     for field in dataclasses.fields(thresholds)
 }
 JAX_PLATFORMS = {"cpu", "gpu", "tpu", "cuda", "rocm"}
 # Numbers in kernels that are not thresholds, and their meaning.
-NUMBERS = {
+ALLOWED_NUMBERS = {
     ("dtypes.py", "bits == np.uint8(255)"): "the NaN of an 8-bit float without a sign",
     ("bits.py", "BITS_PER_BYTE = 8"): "bits of a word",
     ("split_ties.py", "BITS_PER_WORD = 32"): "bits of the widest word",
@@ -36,7 +36,7 @@ NUMBERS = {
 }
 
 
-def modules(room):
+def parse_modules(room):
     """Return path and syntax tree of each file of the package `room`."""
     files = sorted((PACKAGE / room).rglob("*.py"))
     assert files
@@ -56,13 +56,13 @@ def attributes(tree):
     return {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
 
 
-def holds_a_number(tree):
+def has_large_number(tree):
     """Return True if the code has a number above 2. Numbers up to 2 are too common to be thresholds."""
     found = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
     return any(isinstance(value, (int, float)) and abs(value) > 2 for value in found)
 
 
-def numbers(tree):
+def numeric_expressions(tree):
     """Yield assignments outside functions, comparisons and argument defaults that contain a number."""
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, ast.ClassDef)):
@@ -71,20 +71,24 @@ def numbers(tree):
             some = [*node.args.defaults, *filter(None, node.args.kw_defaults)]
         else:
             some = [node] if isinstance(node, (ast.Compare, ast.match_case)) else []
-        yield from (ast.unparse(each) for each in some if holds_a_number(each))
+        yield from (ast.unparse(each) for each in some if has_large_number(each))
 
 
 class TestKernels:
-    def test_none_sees_a_threshold(self):
-        for file, tree in modules("_kernels"):
+    def test_kernels_read_no_thresholds(self):
+        for file, tree in parse_modules("_kernels"):
             for whole, name in imports(tree):
                 assert not whole.startswith("jaxpool._plan.tuning"), file
                 assert name not in ("TUNING", "LIMITS", "Tuning", "Limits", "tuning"), file
-            assert attributes(tree) & {*FIELDS, "tuning", "thresholds"} == set(), file
+            assert attributes(tree) & {*THRESHOLD_TYPES, "tuning", "thresholds"} == set(), file
 
-    def test_none_has_one_of_its_own(self):
-        found = {(file, text) for file, tree in modules("_kernels") for text in numbers(tree)}
-        assert found == set(NUMBERS)
+    def test_kernels_define_no_thresholds(self):
+        found = {
+            (file, text)
+            for file, tree in parse_modules("_kernels")
+            for text in numeric_expressions(tree)
+        }
+        assert found == set(ALLOWED_NUMBERS)
 
 
 def platforms_named(tree):
@@ -97,7 +101,7 @@ def platforms_named(tree):
 
 
 class TestPlatforms:
-    def test_none_is_named_outside_the_plan(self):
+    def test_platforms_are_named_only_in_plans(self):
         """Only plans depend on the platform. `op.py` translates jax's platform names at lowering."""
         found = {
             (str(path.relative_to(PACKAGE)), name)
@@ -112,24 +116,24 @@ class TestPlatforms:
 
 
 class TestThresholds:
-    def test_each_is_read(self):
-        rooms = modules("_plan") + modules("_ops")
+    def test_every_threshold_is_read(self):
+        rooms = parse_modules("_plan") + parse_modules("_ops")
         read = [attributes(tree) for file, tree in rooms if file != "tuning.py"]
-        assert set(FIELDS) - set().union(*read) == set()
+        assert set(THRESHOLD_TYPES) - set().union(*read) == set()
 
-    @pytest.mark.parametrize("field", FIELDS)
-    def test_each_has_a_unit_a_reason_and_a_heading(self, field):
-        comments, headings = documented()
-        unit = "" if FIELDS[field] is bool else r"\w.*: "
+    @pytest.mark.parametrize("field", THRESHOLD_TYPES)
+    def test_every_threshold_is_documented(self, field):
+        comments, headings = threshold_docs()
+        unit = "" if THRESHOLD_TYPES[field] is bool else r"\w.*: "
         assert re.fullmatch(rf"# {unit}\w.*", comments[field]), comments[field]
         written = re.findall(r"^## (.+)$", NOTES.read_text(), re.MULTILINE)
         assert headings[field] in written
 
-    def test_platforms_have_all_of_them(self):
+    def test_every_platform_has_thresholds(self):
         assert set(tuning.TUNING) == {*PLATFORMS, "portable"}
 
 
-def documented():
+def threshold_docs():
     """Return the comment of each threshold, and the NOTES heading that precedes it."""
     path = Path(tuning.__file__)
     with path.open("rb") as file:
@@ -138,7 +142,7 @@ def documented():
         ]
     comments, headings, previous_line = {}, {}, 0
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", None) in FIELDS:
+        if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", None) in THRESHOLD_TYPES:
             above = [each.string for each in tokens if each.start[0] <= node.end_lineno]
             own = [
                 each.string for each in tokens if previous_line < each.start[0] <= node.end_lineno
@@ -152,11 +156,11 @@ def documented():
 
 
 class TestPlans:
-    def test_no_module_reaches_jax(self):
+    def test_plan_modules_do_not_import_jax(self):
         """Modules of the library that they import do not import jax, either."""
         seen, left = (
             set(),
-            [f"{room}.{f}" for room in ("_geometry", "_plan") for f, _ in modules(room)],
+            [f"{room}.{f}" for room in ("_geometry", "_plan") for f, _ in parse_modules(room)],
         )
         left = [
             name.removesuffix(".py").replace("/", ".").removesuffix(".__init__") for name in left
@@ -176,15 +180,15 @@ class TestPlans:
                     if known and (inside.with_suffix(".py").exists() or inside.is_dir()):
                         left.append(".".join(known))
 
-    def test_everything_in_one_is_frozen(self):
-        for file, _ in modules("_plan"):
+    def test_plan_dataclasses_are_frozen(self):
+        for file, _ in parse_modules("_plan"):
             name = "jaxpool._plan." + file.removesuffix(".py")
             for found in vars(importlib.import_module(name)).values():
                 if isinstance(found, type) and dataclasses.is_dataclass(found):
                     assert found.__dataclass_params__.frozen, found
 
     @pytest.mark.parametrize("platform", PLATFORMS)
-    def test_they_are_made_once_and_hashable(self, platform):
+    def test_plans_are_cached_and_hashable(self, platform):
         def problem():
             window = make_window((2, 23, 22, 16), (5, 3), (2, 1), "SAME")
             return Problem(window, (2, 23, 22, 16), "bfloat16", platform)

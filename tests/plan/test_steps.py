@@ -9,7 +9,7 @@ from jaxpool._geometry.window import Axis, Window, make_window
 from jaxpool._plan.problem import make_step, plan_steps
 from jaxpool._plan.tuning import CPU, PORTABLE
 
-BOTH = pytest.mark.parametrize("forward", [True, False], ids=["forward", "backward"])
+DIRECTIONS = pytest.mark.parametrize("forward", [True, False], ids=["forward", "backward"])
 TUNINGS = pytest.mark.parametrize("tuning", [CPU, PORTABLE], ids=["cpu", "portable"])
 WINDOWS = [
     ((9, 2), 1, "VALID", 1),
@@ -22,12 +22,12 @@ WINDOWS = [
 ]
 
 
-def line(window, stride=1, dilation=1):
+def multi_step_window(window, stride=1, dilation=1):
     """Return a window that takes several steps, because its second axis has too many taps for one step."""
     return make_window((1, 600, 40, 1), (window, 17), (stride, 1), window_dilation=(dilation, 1))
 
 
-def elements(steps, window, output):
+def window_elements(steps, window, output):
     """Return position and flat tap of every element of the window at `output`, in the order of joining."""
     # pairs of a position along the window's axes and the first flat tap read from there
     wanted = [(tuple(output), 0)]
@@ -52,7 +52,9 @@ def test_steps_cover_every_window(stride, tuning):
     """Each piece of a step is a result of the previous steps, and the pieces cover every tap."""
     for window in range(1, 130):
         steps = [
-            s for s in plan_steps(line(window, stride), tuning, is_forward=False) if s.axes == (1,)
+            s
+            for s in plan_steps(multi_step_window(window, stride), tuning, is_forward=False)
+            if s.axes == (1,)
         ]
         length = 1
         for step in steps:
@@ -66,12 +68,10 @@ def test_steps_cover_every_window(stride, tuning):
         assert length == window
 
 
-@BOTH
+@DIRECTIONS
 @TUNINGS
 @pytest.mark.parametrize(("window", "stride", "padding", "dilation"), WINDOWS)
-def test_every_tap_is_read_where_it_lies_and_in_order(
-    window, stride, padding, dilation, tuning, forward
-):
+def test_steps_read_each_tap_in_order(window, stride, padding, dilation, tuning, forward):
     """Pieces are joined in the order of their flat taps, which decides ties."""
     geometry = make_window(
         (1, 45, 44, 2), window, (stride, stride), padding, window_dilation=(1, dilation)
@@ -81,7 +81,7 @@ def test_every_tap_is_read_where_it_lies_and_in_order(
         assert list(step.piece_starts) == sorted(set(step.piece_starts))
     for output in itertools.product(*[{0, dim.out // 2, dim.out - 1} for dim in geometry.dims]):
         found = {}
-        for position, tap in elements(steps, geometry, output):
+        for position, tap in window_elements(steps, geometry, output):
             assert found.setdefault(tap, position) == position
         assert sorted(found) == list(range(geometry.size))
         for tap, position in found.items():
@@ -90,10 +90,10 @@ def test_every_tap_is_read_where_it_lies_and_in_order(
             assert position == want
 
 
-@BOTH
+@DIRECTIONS
 @TUNINGS
 @pytest.mark.parametrize(("window", "stride", "padding", "dilation"), WINDOWS)
-def test_shapes_lead_from_step_to_step(window, stride, padding, dilation, tuning, forward):
+def test_step_shapes_are_consistent(window, stride, padding, dilation, tuning, forward):
     shape = (1, 45, 44, 2)
     geometry = make_window(shape, window, (stride, stride), padding, window_dilation=(1, dilation))
     now = shape
@@ -103,8 +103,8 @@ def test_shapes_lead_from_step_to_step(window, stride, padding, dilation, tuning
     assert now == geometry.pooled_shape(shape)
 
 
-@BOTH
-def test_a_long_window_is_a_short_program(forward):
+@DIRECTIONS
+def test_long_window_has_few_pieces(forward):
     def pieces(*args):
         steps = plan_steps(make_window(*args), CPU, is_forward=forward)
         return [len(step.piece_starts) for step in steps]
@@ -116,11 +116,11 @@ def test_a_long_window_is_a_short_program(forward):
 @pytest.mark.parametrize(
     ("window", "stride", "dilation"), [(64, 64, 1), (50, 20, 1), (40, 48, 2), (70, 7, 3)]
 )
-def test_what_is_read_nowhere_is_not_computed(window, stride, dilation):
+def test_steps_compute_no_unread_positions(window, stride, dilation):
     """For strides beyond the window, the next step reads every position that a step computes."""
     steps = [
         s
-        for s in plan_steps(line(window, stride, dilation), CPU, is_forward=False)
+        for s in plan_steps(multi_step_window(window, stride, dilation), CPU, is_forward=False)
         if s.axes == (1,)
     ]
     for step, after in itertools.pairwise(steps):
@@ -137,11 +137,11 @@ def test_all_taps_in_one_step():
     step = make_step(window.dims)
     assert step.piece_starts == tuple(range(6))
     assert (step.piece_taps, step.num_flat_taps) == (1, 6)
-    found = elements([step], window, (0, 0))
+    found = window_elements([step], window, (0, 0))
     assert found == [((i - 1, j - 1), 3 * i + j) for i in range(2) for j in range(3)]
 
 
-def test_an_axis_that_is_not_pooled_takes_no_step():
+def test_unpooled_axis_has_no_step():
     idle = Axis(1, 30, 1, 1, 1, 0, 0, 30)
     long = Axis(2, 30, 20, 1, 1, 0, 0, 11)
     steps = plan_steps(Window((idle, long)), CPU, is_forward=False)

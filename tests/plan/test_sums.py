@@ -20,7 +20,7 @@ WINDOWS = [  # taps, stride, dilation, padding
 ]
 
 
-def read(phases, array):
+def evaluate_pass(phases, array):
     """Evaluate a pass: the sum of the elements that each position reads."""
     found = np.zeros(sum(access.out for access in phases), np.int64)
     for phase, access in enumerate(phases):
@@ -32,17 +32,19 @@ def read(phases, array):
     return found
 
 
-def carried_out(plan, x):
+def evaluate_plan(plan, x):
     """Evaluate all passes. The second source of a pass is the input of the previous pass."""
     before, now = None, x
     for each in plan.passes:
         (now_reads,), *more = each.sources
-        new = read(now_reads, now) + sum(read(phases, before) for (phases,) in more)
+        new = evaluate_pass(now_reads, now) + sum(
+            evaluate_pass(phases, before) for (phases,) in more
+        )
         before, now = now, new
     return now
 
 
-def positions(each):
+def covered_positions(each):
     """Return the positions in the regions of a pass along one axis, and their expected number.
 
     The last round of phases may be cut off.
@@ -60,7 +62,7 @@ def positions(each):
 
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("platform", ["cpu", "portable"])
-def test_passes_add_up_every_window(platform, transposed):
+def test_passes_sum_every_window(platform, transposed):
     lengths = set()
     for taps, stride, dilation, pads in WINDOWS:
         shape = (190, 1)
@@ -81,30 +83,30 @@ def test_passes_add_up_every_window(platform, transposed):
                 matrix[output, at] += 1
         matrix = matrix.T if transposed else matrix
         x = np.random.default_rng(0).integers(-99, 99, matrix.shape[1])
-        np.testing.assert_array_equal(carried_out(plan, x), matrix @ x, err_msg=str(dim))
+        np.testing.assert_array_equal(evaluate_plan(plan, x), matrix @ x, err_msg=str(dim))
         lengths.add(len(plan.passes))
         for each in plan.passes:
             if each.layout.read_mode != "tables":
-                held, count = positions(each)
+                held, count = covered_positions(each)
                 assert held == list(range(count))
     assert lengths == {1, 2}
 
 
-def passes(*args, platform="cpu", dtype="float32", **options):
+def pass_summary(*args, platform="cpu", dtype="float32", **options):
     window = make_window(*args)
     plan = plan_sum(Problem(window, args[0], dtype, platform), **options)
     return [(each.axes, each.layout.read_mode, each.layout.num_regions) for each in plan.passes]
 
 
-def test_the_transpose_of_two_passes_is_one_where_their_phases_do_not_take_turns():
+def test_transpose_of_two_passes_may_be_one():
     """Windows of 33 taps at stride 12 consist of parts of 6 taps, with 3 taps left over; 36 taps have no rest."""
     tall = (1, 200, 1, 64)
-    assert len(passes(tall, (33, 1), (12, 1), platform="portable")) == 2
-    assert len(passes(tall, (33, 1), (12, 1), platform="portable", is_transposed=True)) == 1
-    assert len(passes(tall, (36, 1), (12, 1), platform="portable", is_transposed=True)) == 2
+    assert len(pass_summary(tall, (33, 1), (12, 1), platform="portable")) == 2
+    assert len(pass_summary(tall, (33, 1), (12, 1), platform="portable", is_transposed=True)) == 1
+    assert len(pass_summary(tall, (36, 1), (12, 1), platform="portable", is_transposed=True)) == 2
 
 
-def test_whole_axes_come_first_and_windows_apart_are_spread():
+def test_global_and_disjoint_sums():
     shape = (1, 12, 9, 4)
     window = Window((Axis(1, 12, 12, 1, 1, 0, 0, 1), Axis(2, 9, 3, 3, 1, 0, 0, 3)))
     problem = Problem(window, shape, "float32", "cpu")
