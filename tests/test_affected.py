@@ -39,31 +39,36 @@ def tree(tmp_path, monkeypatch):
     return tmp_path
 
 
-def found(tree, lines_of):
+def affected_tests(tree, lines_of):
     return affected.affected(lines_of, reach.Reach(tree))
 
 
-def test_the_tests_of_a_changed_line(tree):
+def test_changed_line_selects_its_tests(tree):
     (tree / "jaxpool" / "room.py").write_text(CODE.replace("-x", "+x"))
-    assert affected.changed("HEAD") == {"jaxpool/room.py": [9]}
-    assert found(tree, affected.changed("HEAD")) == (["tests/api/test_g.py::test_g"], [])
+    assert affected.changed_lines("HEAD") == {"jaxpool/room.py": [9]}
+    assert affected_tests(tree, affected.changed_lines("HEAD")) == (
+        ["tests/api/test_g.py::test_g"],
+        [],
+    )
 
 
-def test_the_tests_of_a_file(tree):
-    tests, unknown = found(tree, {"jaxpool/room.py": affected.whole("jaxpool/room.py")})
+def test_file_selects_its_tests(tree):
+    tests, unknown = affected_tests(
+        tree, {"jaxpool/room.py": affected.all_lines("jaxpool/room.py")}
+    )
     assert sorted(tests) == ["tests/api/test_f.py::test_f", "tests/api/test_g.py::test_g"]
     assert unknown == []
 
 
-def test_a_file_of_which_nothing_is_noted(tree, monkeypatch, capsys):
+def test_file_without_coverage_data(tree, monkeypatch, capsys):
     (tree / "jaxpool" / "_api").mkdir()
     (tree / "jaxpool" / "_api" / "new.py").write_text("x = 1\n")
-    assert affected.changed("HEAD") == {"jaxpool/_api/new.py": range(1, 2)}
+    assert affected.changed_lines("HEAD") == {"jaxpool/_api/new.py": range(1, 2)}
     ran = []
     monkeypatch.setattr(affected.pytest, "main", ran.append)
     affected.main(["--", "-n", "2"])
     assert ran == [["-n", "2", "tests/api"]]
-    assert reach.NOTING in capsys.readouterr().out
+    assert reach.COVERAGE_COMMAND in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -79,10 +84,10 @@ def test_a_file_of_which_nothing_is_noted(tree, monkeypatch, capsys):
         ("pyproject.toml", set()),
     ],
 )
-def test_what_is_no_part_of_the_library_has_its_own(tree, file, tests):
-    assert affected.beside(file) == tests
+def test_files_outside_the_library(tree, file, tests):
+    assert affected.tests_of_file(file) == tests
 
 
-def test_nothing_has_changed(tree, capsys):
+def test_no_changed_lines(tree, capsys):
     assert affected.main([]) == 0
     assert "no test reaches" in capsys.readouterr().out

@@ -10,17 +10,26 @@ import pytest
 
 import jaxpool
 
-ROOMS = ["_arguments", "_geometry", "_plan", "_kernels", "_ops", "_shards", "_accelerate", "_api"]
-ENTRANCES = [
+PACKAGES = [
+    "_arguments",
+    "_geometry",
+    "_plan",
+    "_kernels",
+    "_ops",
+    "_shards",
+    "_accelerate",
+    "_api",
+]
+ENTRY_POINTS = [
     "compat",
     "testing",
     "_cli",
 ]  # each after all rooms; `_cli` reads the records of testing
-LONGEST = 500  # lines; a longer module is usually about two things
+MAX_LINES = 500  # lines; a longer module is usually about two things
 PACKAGE = Path(jaxpool.__file__).parent
 
 
-def imported(path):
+def imported_modules(path):
     """Yield the modules that a file imports, also inside functions."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
@@ -33,12 +42,14 @@ def imports_of(room):
     """Return pairs of a file of the package `room` and a module that it imports."""
     files = sorted((PACKAGE / room).rglob("*.py"))
     assert files
-    return [(str(path.relative_to(PACKAGE)), name) for path in files for name in imported(path)]
+    return [
+        (str(path.relative_to(PACKAGE)), name) for path in files for name in imported_modules(path)
+    ]
 
 
-@pytest.mark.parametrize("room", ROOMS + ENTRANCES)
-def test_a_room_imports_only_from_rooms_before_it(room):
-    before = ROOMS[: ROOMS.index(room)] if room in ROOMS else ROOMS
+@pytest.mark.parametrize("room", PACKAGES + ENTRY_POINTS)
+def test_packages_import_only_earlier_packages(room):
+    before = PACKAGES[: PACKAGES.index(room)] if room in PACKAGES else PACKAGES
     before = [*before, *["testing"] * (room == "_cli")]
     imports = [(file, name.split(".")) for file, name in imports_of(room)]
     inside = [(file, parts[1]) for file, parts in imports if parts[0] == "jaxpool" and parts[1:]]
@@ -48,11 +59,11 @@ def test_a_room_imports_only_from_rooms_before_it(room):
 @pytest.mark.parametrize(
     "room", ["_arguments", "_geometry", "_plan", "_kernels", "_ops", "_shards", "_accelerate"]
 )
-def test_only_public_functions_and_entrances_import_the_package_itself(room):
+def test_internal_packages_do_not_import_jaxpool(room):
     assert [file for file, name in imports_of(room) if name == "jaxpool"] == []
 
 
-def test_the_oracle_shares_no_code_with_the_library():
+def test_oracle_shares_no_code_with_library():
     """No test would notice an error in shared code. Only error messages, and signatures in `_record`, are shared."""
     imports = {(file, name) for file, name in imports_of("testing") if name.startswith("jaxpool")}
     shared = {(file, name) for file, name in imports if not name.startswith("jaxpool.testing")}
@@ -67,18 +78,18 @@ def test_geometry_and_plans_are_pure_python(room):
     assert [pair for pair in imports_of(room) if pair[1].split(".")[0] == "jax"] == []
 
 
-def test_no_module_is_long():
+def test_module_length():
     lengths = {
         str(path.relative_to(PACKAGE)): len(path.read_text().splitlines())
         for path in PACKAGE.rglob("*.py")
     }
-    assert {file: lines for file, lines in lengths.items() if lines > LONGEST} == {}
+    assert {file: lines for file, lines in lengths.items() if lines > MAX_LINES} == {}
 
 
 @pytest.mark.parametrize(
     ("name", "most"), [("max_pool", 16), ("avg_pool", 16), ("logsumexp_pool", 18)]
 )
-def test_a_gradient_is_traced_and_lowered_by_few_modules(name, most):
+def test_gradient_uses_few_modules(name, most):
     """A reader of one function opens these files. The shape is one that no other test uses, so no plan is cached."""
     files = set()
 
@@ -95,10 +106,10 @@ def test_a_gradient_is_traced_and_lowered_by_few_modules(name, most):
     assert 10 < len(files) <= most, sorted(files)
 
 
-def test_no_circle_of_imports():
+def test_no_import_cycles():
     """Imports for type checking alone count, too."""
     left = {}
-    for room in ROOMS:
+    for room in PACKAGES:
         for file, name in imports_of(room):
             module = f"jaxpool.{file.removesuffix('.py').replace('/', '.')}"
             left.setdefault(module, set()).add(name)

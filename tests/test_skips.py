@@ -33,7 +33,7 @@ def run_in(folder, *words):
 
 
 @pytest.mark.parametrize("workers", ["0", "2"])
-def test_skipped_tests_are_found_until_they_are_run(tmp_path, workers):
+def test_skipped_tests_are_listed_until_run(tmp_path, workers):
     (tmp_path / "test_whole.py").write_text(MODULE.format("no_such_package"))
     (tmp_path / "test_parts.py").write_text(TESTS)
     found = run_in(tmp_path, "-n", workers)
@@ -50,7 +50,7 @@ def test_skipped_tests_are_found_until_they_are_run(tmp_path, workers):
     assert list(found) == ["test_parts.py::test_asks[no such package]"]
 
 
-def test_the_command_fails_if_a_test_was_never_run(tmp_path, capsys):
+def test_command_fails_for_tests_never_run(tmp_path, capsys):
     outcomes = tmp_path / "outcomes"
     outcomes.write_text("skipped\ttest_a.py\tneeds b\nskipped\ttest_c.py::test_d[1]\tneeds e\n")
     assert skips.main([str(outcomes)]) == 1

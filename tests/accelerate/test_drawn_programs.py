@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from jaxpool import accelerate
-from tests.support.compilation import HASTY
-from tests.support.nested_programs import Draws, array, drawn, exact, outermost
+from tests.support.compilation import FAST_COMPILE
+from tests.support.nested_programs import Draws, draw_array, draw_program, is_exact, with_pullback
 
 FIRST_SEED, NUM_PROGRAMS = (
     int(os.environ.get(name, n)) for name, n in (("PROGRAM", 0), ("PROGRAMS", 200))
@@ -31,10 +31,13 @@ def compile_timed(f, x, label):
 def compare_with_plain(seed):
     """Compare a program with its accelerated form. The original, run again, must not reuse the other trace."""
     rng = Draws(seed)
-    f = outermost(rng, drawn(rng, int(rng.integers(1, 6))))
-    x = array(rng)
-    plain = jax.jit(f, compiler_options=HASTY)
-    jit_order, jitted_accelerated = rng.integers(3), jax.jit(accelerate(f), compiler_options=HASTY)
+    f = with_pullback(rng, draw_program(rng, int(rng.integers(1, 6))))
+    x = draw_array(rng)
+    plain = jax.jit(f, compiler_options=FAST_COMPILE)
+    jit_order, jitted_accelerated = (
+        rng.integers(3),
+        jax.jit(accelerate(f), compiler_options=FAST_COMPILE),
+    )
     accelerated = (jitted_accelerated, accelerate(plain), accelerate(jitted_accelerated))[jit_order]
     try:
         executables = {"plain": compile_timed(plain, x, "plain")}
@@ -42,7 +45,7 @@ def compare_with_plain(seed):
         return "no program"
     executables["ours"] = compile_timed(accelerated, x, "ours")
     want = jax.device_get(executables["plain"](x))
-    if not exact(*want):
+    if not is_exact(*want):
         return "too large to be exact"
     for label, got in (
         ("compiled", executables["ours"](x)),

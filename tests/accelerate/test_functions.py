@@ -16,12 +16,12 @@ import jaxpool
 from jaxpool import accelerate
 from tests.support.accelerated import (
     X,
+    is_replaced,
     max_pool,
     min_pool,
     numbers,
     program,
     sum_pool,
-    taken_over,
     with_vjp,
 )
 
@@ -60,7 +60,7 @@ def test_donation_and_static_arguments_preserved():
         return x + {"max": max_pool, "sum": sum_pool}[kind](x).sum()
 
     fast = accelerate(step)
-    assert taken_over(functools.partial(fast, kind="max"), X)
+    assert is_replaced(functools.partial(fast, kind="max"), X)
     donated = jnp.array(X)
     want = X + max_pool(X).sum()
     np.testing.assert_array_equal(fast(donated, kind="max"), want)
@@ -97,8 +97,8 @@ def test_methods_are_accelerated():
         def plain(self, x):
             return self.scale * max_pool(x)
 
-    assert taken_over(Model().__call__, X)
-    assert taken_over(accelerate(Model().plain), X)
+    assert is_replaced(Model().__call__, X)
+    assert is_replaced(accelerate(Model().plain), X)
 
 
 def test_function_attributes_preserved():
@@ -107,7 +107,7 @@ def test_function_attributes_preserved():
 
     fn._run, fn._call, fn._reduce_value, fn._fn = 1, 2, 3, 4
     assert accelerate(fn)._run == 1
-    assert taken_over(accelerate(fn), X)
+    assert is_replaced(accelerate(fn), X)
 
 
 def test_tree_util_partial_stays_a_pytree():
@@ -117,7 +117,7 @@ def test_tree_util_partial_stays_a_pytree():
         return f(X).sum()
 
     assert jax.jit(jax.grad(loss))(fast).args == (max_pool(X).sum(),)
-    assert taken_over(loss, fast)
+    assert is_replaced(loss, fast)
 
 
 # Scope
@@ -128,7 +128,7 @@ def test_jitted_function_retraced_once_then_cached():
 
     @jax.jit
     def pool(x):
-        traces.append(taken_over(lambda x: max_pool(x), x))
+        traces.append(is_replaced(lambda x: max_pool(x), x))
         return max_pool(x)
 
     pool(X)
@@ -142,7 +142,7 @@ def test_jitted_function_retraced_once_then_cached():
 def test_scope_ends_on_exception():
     @accelerate
     def fails(x):
-        assert taken_over(max_pool, x)
+        assert is_replaced(max_pool, x)
         raise KeyError("mine")
 
     for _ in range(2):
@@ -150,7 +150,7 @@ def test_scope_ends_on_exception():
             fails(X)
         with pytest.raises(KeyError, match="mine"):
             jax.jit(fails)(X)
-        assert not taken_over(max_pool, X)
+        assert not is_replaced(max_pool, X)
 
 
 def test_nested_accelerate():
@@ -160,10 +160,10 @@ def test_nested_accelerate():
         within = accelerate(max_pool)(x)
         return within.sum() + min_pool(x).sum()
 
-    assert taken_over(accelerate(outer, report=reductions.append), X)
+    assert is_replaced(accelerate(outer, report=reductions.append), X)
     assert [reduction.kind for reduction in reductions] == ["max", "min"]
-    assert accelerate(lambda: accelerate(lambda: taken_over(sum_pool, X))())()
-    assert not taken_over(min_pool, X)
+    assert accelerate(lambda: accelerate(lambda: is_replaced(sum_pool, X))())()
+    assert not is_replaced(min_pool, X)
 
 
 def test_scope_is_thread_local():
@@ -172,7 +172,7 @@ def test_scope_is_thread_local():
     def wait_then_check(x):
         entered.set()
         assert may_leave.wait(60)
-        return taken_over(max_pool, x)
+        return is_replaced(max_pool, x)
 
     def run(name, fn):
         results[name] = fn(X)
@@ -180,11 +180,11 @@ def test_scope_is_thread_local():
     one = threading.Thread(target=run, args=("one", accelerate(wait_then_check)))
     one.start()
     assert entered.wait(60)
-    results["here"] = taken_over(max_pool, X)
-    two = threading.Thread(target=run, args=("two", lambda x: taken_over(max_pool, x)))
+    results["here"] = is_replaced(max_pool, X)
+    two = threading.Thread(target=run, args=("two", lambda x: is_replaced(max_pool, x)))
     two.start()
     two.join()
-    results["there"] = accelerate(lambda x: taken_over(max_pool, x))(X)
+    results["there"] = accelerate(lambda x: is_replaced(max_pool, x))(X)
     may_leave.set()
     one.join()
     assert results == {"one": True, "here": False, "two": False, "there": True}

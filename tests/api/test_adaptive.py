@@ -21,7 +21,7 @@ from tests.support.adaptive_pools import (
     TIES,
     average,
     column,
-    drawn,
+    draw_arrays,
     maximum,
     small_integers,
 )
@@ -57,7 +57,7 @@ CASES += [pytest.param("5x7 to 3x4", ties, "jvp", marks=pytest.mark.slow) for ti
 @pytest.mark.parametrize(("name", "ties", "autodiff"), CASES)
 def test_max_value_indices_and_cotangent(name, ties, autodiff):
     shape, output_shape, axes = GEOMETRIES[name]
-    for x in drawn(shape):
+    for x in draw_arrays(shape):
         answer = oracle.adaptive_max_pool(x, output_shape, axes=axes, ties=ties)
         first = oracle.adaptive_max_pool(
             x, output_shape, axes=axes, ties="first" if ties == "split" else ties
@@ -77,7 +77,7 @@ def test_max_value_indices_and_cotangent(name, ties, autodiff):
 def test_avg_value_and_cotangent(name):
     autodiff = "jvp" if len(name) % 2 else "vjp"
     shape, output_shape, axes = GEOMETRIES[name]
-    for x in drawn(shape, ("ties", "normal")):
+    for x in draw_arrays(shape, ("ties", "normal")):
         answer = oracle.adaptive_avg_pool(x, output_shape, axes=axes)
         dy = small_integers(answer.y.shape)
         y, dx = average(x, dy, output_shape, axes, autodiff)
@@ -96,7 +96,7 @@ SLOW_DTYPES = [
 )
 def test_dtypes(dtype):
     shape, output_shape, axes = (3, 5, 2), (3,), None
-    for x in drawn(shape, dtype=dtype):
+    for x in draw_arrays(shape, dtype=dtype):
         answer = oracle.adaptive_max_pool(x, output_shape)
         dy = small_integers(answer.y.shape, dtype) if is_floating(dtype) else None
         y, indices, dx = maximum(x, dy, output_shape, axes)
@@ -107,7 +107,7 @@ def test_dtypes(dtype):
             assert dx.dtype == dtype
             want = answer.cotangent(dy).astype(float)
             np.testing.assert_array_equal(np.asarray(dx).astype(float), want)
-    (x,) = drawn(shape, ("normal",), dtype)
+    (x,) = draw_arrays(shape, ("normal",), dtype)
     answer = oracle.adaptive_avg_pool(x, output_shape)
     y, _ = average(x, None, output_shape)
     assert y.dtype == (dtype if is_floating(dtype) else np.float32)
@@ -125,7 +125,7 @@ def test_float8_e8m0fnu():
 
 
 def test_float64(x64):
-    (x,) = drawn((2, 5, 7, 2), ("normal",), np.float64)
+    (x,) = draw_arrays((2, 5, 7, 2), ("normal",), np.float64)
     x += 1e-12
     answer = oracle.adaptive_max_pool(x, (3, 4))
     dy = np.random.default_rng(0).standard_normal(answer.y.shape)
@@ -197,7 +197,7 @@ LONG_SHAPE = (2, 201, 2, 2)  # windows of 67 and 101 elements: reduced in blocks
 @pytest.mark.parametrize("outputs", [3, 2])
 @pytest.mark.parametrize("ties", TIES)
 def test_long_windows(ties, outputs):
-    for x in drawn(LONG_SHAPE):
+    for x in draw_arrays(LONG_SHAPE):
         answer = oracle.adaptive_max_pool(x, (outputs, 1), ties=ties)
         dy = small_integers(answer.y.shape)
         y, indices, dx = maximum(x, dy, (outputs, 1), None, ties)
@@ -248,7 +248,7 @@ def test_empty_batch_and_channels():
 
 @pytest.mark.parametrize("ties", ["last", "split"])
 def test_output_size_one_equals_reduction(ties):
-    (x,) = drawn((2, 4, 5, 2), ("ties",))
+    (x,) = draw_arrays((2, 4, 5, 2), ("ties",))
     dy = small_integers((2, 1, 1, 2))
     y, _, dx = maximum(x, dy, (1, 1), None, ties)
 

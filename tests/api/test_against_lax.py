@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import jaxpool
 from jaxpool.testing import geometries, pool_cases
 from tests.support import lax_pools
-from tests.support.drawn import examples, refilled
+from tests.support.drawn import examples, with_new_values
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -54,7 +54,7 @@ def test_value_and_cotangent_in_jit(kind, autodiff, data):
     drawn = data.draw(lax_cases(kind))
     run = jit_for_pools(lax_pools.value_and_cotangent, our_and_lax_pool(kind, autodiff), drawn)
     chosen = kind in ("max", "min")
-    for case in refilled(drawn):
+    for case in with_new_values(drawn):
         (y, dx), (want_y, want_dx) = run(case.x, case.dy)
         assert_results_match(y, want_y, chosen)
         assert_results_match(dx, want_dx, chosen and not case.window().has_overlapping_windows)
@@ -68,7 +68,7 @@ def test_value_and_cotangent_without_jit(kind, data):
     drawn = data.draw(lax_cases(kind))
     ours, theirs = our_and_lax_pool(kind)
     compiled = jax.jit(functools.partial(lax_pools.value_and_cotangent, theirs, **drawn.kwargs()))
-    for case in refilled(drawn, rounds=1):
+    for case in with_new_values(drawn, rounds=1):
         x, dy = jnp.asarray(case.x), jnp.asarray(case.dy)
         y, dx = lax_pools.value_and_cotangent(ours, x, dy, **case.kwargs())
         want_y, want_dx = compiled(x, dy)
@@ -83,7 +83,7 @@ def test_value_with_dilation(kind, data):
     """Forward pass only: lax has no reverse mode with dilation."""
     drawn = data.draw(lax_cases(kind, geometries(ceil_mode=False)))
     run = jit_for_pools(lambda pool, x, **kwargs: pool(x, **kwargs), our_and_lax_pool(kind), drawn)
-    for case in refilled(drawn):
+    for case in with_new_values(drawn):
         assert_results_match(*run(case.x), kind in ("max", "min"))
 
 
@@ -94,7 +94,7 @@ def test_integer_and_bool_values(kind, data):
     dtypes = (np.int8, np.uint8, np.int16, np.uint32, np.int32, *((np.bool_,) * (kind != "sum")))
     drawn = data.draw(lax_cases(kind, dtypes=dtypes))
     run = jit_for_pools(lambda pool, x, **kwargs: pool(x, **kwargs), our_and_lax_pool(kind), drawn)
-    for case in refilled(drawn, ("ties", "normal", "special", "lowest"), rounds=1):
+    for case in with_new_values(drawn, ("ties", "normal", "special", "lowest"), rounds=1):
         assert_results_match(*run(case.x), exact=True)
 
 
@@ -110,7 +110,7 @@ def test_low_precision_computed_in_float32(kind, data):
         for pool in our_and_lax_pool(kind)
     )
     eps = float(jnp.finfo(drawn.x.dtype).eps)
-    for case in refilled(drawn):
+    for case in with_new_values(drawn):
         got = ours(case.x, case.dy)
         want = theirs(case.x.astype(np.float32), case.dy.astype(np.float32))
         for one, other in zip(got, want, strict=True):

@@ -19,7 +19,7 @@ from jaxpool.testing import (
     pool_cases,
 )
 from tests.support import lax_pools
-from tests.support.drawn import examples, refilled
+from tests.support.drawn import examples, with_new_values
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -38,7 +38,7 @@ def pool_with_autodiff(kind, autodiff):
 
 
 def check_against_oracle(drawn, autodiff="vjp", values=VALUE_KINDS):
-    for case in refilled(drawn, values, rounds=1):
+    for case in with_new_values(drawn, values, rounds=1):
         assert_pool_matches(pool_with_autodiff(drawn.kind, autodiff), case)
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import jaxpool
 from jaxpool.testing import draw_values, oracle, pool_cases
-from tests.support.argmax_pools import column, every_type, frozen, pooled
-from tests.support.drawn import examples, refilled
+from tests.support.argmax_pools import column, every_dtype, hashable_options, pooled
+from tests.support.drawn import examples, with_new_values
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -25,10 +25,10 @@ INF, NAN = np.inf, np.nan
 @given(data=st.data())
 def test_value_indices_and_cotangent(ties, autodiff, data):
     drawn = data.draw(pool_cases(kinds=("max",), ties=(ties,)))
-    for case in refilled(drawn, ("ties", "special", "lowest"), rounds=2):
+    for case in with_new_values(drawn, ("ties", "special", "lowest"), rounds=2):
         answer = case.answer()
         dy = np.sign(case.dy)  # small integers have exact sums
-        options = frozen(**case.geometry(), ties=ties, autodiff=autodiff)
+        options = hashable_options(**case.geometry(), ties=ties, autodiff=autodiff)
         y, indices, dx = pooled(case.x, dy, options)
         assert indices.dtype == np.int32
         np.testing.assert_array_equal(y, answer.y)
@@ -36,7 +36,7 @@ def test_value_indices_and_cotangent(ties, autodiff, data):
         np.testing.assert_array_equal(dx, answer.cotangent(dy))
 
 
-@every_type
+@every_dtype
 def test_dtypes(dtype):
     geometry = {"window_shape": (3,), "strides": (2,), "padding": ((1, 1),)}
     rng = np.random.default_rng(0)
@@ -44,7 +44,7 @@ def test_dtypes(dtype):
         x = draw_values(rng, (9, 5), dtype, kind)
         answer = oracle.max_pool(x, **geometry)
         dy = np.ones(answer.y.shape, dtype) if oracle.is_floating(dtype) else None
-        y, indices, dx = pooled(x, dy, frozen(**geometry))
+        y, indices, dx = pooled(x, dy, hashable_options(**geometry))
         assert y.dtype == dtype
         np.testing.assert_array_equal(np.float64(y), np.float64(answer.y))
         np.testing.assert_array_equal(indices, answer.indices)
@@ -56,7 +56,7 @@ def test_dtypes(dtype):
 def test_split_ties_return_the_first_index():
     x = column(2, 1, 2, 2, 3, 3)
     y, indices, dx = pooled(
-        x, column(6, 8), frozen(window_shape=3, strides=3, axes=(0,), ties="split")
+        x, column(6, 8), hashable_options(window_shape=3, strides=3, axes=(0,), ties="split")
     )
     np.testing.assert_array_equal(y, column(2, 3))
     np.testing.assert_array_equal(indices, column(0, 4))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxpool.testing import pools
-from tests.support.compilation import HASTY
+from tests.support.compilation import FAST_COMPILE
 
 RECORDS = pools()
 # float32 holds only every other integer in this range.
@@ -34,6 +34,6 @@ def test_dtype_matches_jnp_mean(name, dtype):
 @pytest.mark.usefixtures("x64")
 def test_integers_not_rounded_to_float32_before_division(name):
     f = RECORDS[name].of()
-    run = jax.jit(lambda x: (f(x), f(x.astype(np.float64))), compiler_options=HASTY)
+    run = jax.jit(lambda x: (f(x), f(x.astype(np.float64))), compiler_options=FAST_COMPILE)
     got, want = run(X.astype(np.int64))
     np.testing.assert_array_equal(got, want)

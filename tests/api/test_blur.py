@@ -11,8 +11,8 @@ from hypothesis import given, settings
 import jaxpool
 from jaxpool._ops import blur as op
 from jaxpool.testing import draw_values, geometries, oracle, pool_cases
-from tests.support.compilation import AS_USERS
-from tests.support.drawn import examples, refilled, run, same
+from tests.support.compilation import DEFAULT_COMPILE
+from tests.support.drawn import assert_matches_oracle, examples, run, with_new_values
 
 RNG = np.random.default_rng(0)
 
@@ -86,7 +86,7 @@ def test_large_window_program_size_and_memory(turned):
     )
     program = jax.jit(one_direction).lower(x)
     assert program.as_text().count("stablehlo.multiply") == 31 + 31
-    memory = program.compile(AS_USERS).memory_analysis()
+    memory = program.compile(DEFAULT_COMPILE).memory_analysis()
     assert memory.temp_size_in_bytes < 4 * 4 * (96 + 30) ** 2 * 8
 
 
@@ -98,13 +98,13 @@ def check_blur(case):
     finite = np.nan_to_num(case.x.astype(float), nan=0, posinf=0, neginf=0)
     eps = float(jnp.finfo(case.x.dtype).eps) * 1e6
     answer = oracle.blur_pool(case.x, **case.kwargs())
-    same(got, answer, case.dy, largest=max(1, eps) * np.abs(finite).max())
+    assert_matches_oracle(got, answer, case.dy, largest=max(1, eps) * np.abs(finite).max())
 
 
 @examples(4)
 @given(case=pool_cases(kinds=("sum",), geometry=BLUR_GEOMETRIES, dtypes=(np.float32, jnp.bfloat16)))
 def test_blur_matches_the_oracle(case):
-    for each in refilled(case, ("normal",), rounds=1):
+    for each in with_new_values(case, ("normal",), rounds=1):
         check_blur(each)
 
 

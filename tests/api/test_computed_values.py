@@ -9,7 +9,7 @@ import pytest
 
 import jaxpool
 from jaxpool.testing import pools
-from tests.support.compilation import AS_USERS
+from tests.support.compilation import DEFAULT_COMPILE
 
 SHAPE = (2, 64, 64, 16)  # enough elements for the code paths of large arrays
 PRODUCERS = {
@@ -54,7 +54,7 @@ def test_cotangents_of_x_and_y_have_equal_sums(name, ties, dtype):
 
     rng = np.random.default_rng(0)
     given = [jnp.asarray(rng.normal(size=SHAPE), dtype) for _ in range(2)]
-    program = jax.jit(gradients).lower(*given).compile(compiler_options=AS_USERS)
+    program = jax.jit(gradients).lower(*given).compile(compiler_options=DEFAULT_COMPILE)
     outputs = jax.eval_shape(run, given[0]).size
     # Each split share is rounded to the dtype.
     tolerance = outputs * float(jnp.finfo(dtype).eps) if ties == "split" else 0
@@ -73,7 +73,9 @@ def test_cotangent_sums_in_a_multi_platform_export():
     a = jnp.asarray(np.random.default_rng(0).normal(size=(4096, 16)), jnp.bfloat16)
     gradient = jax.jit(jax.grad(total))
     exported = jax.export.export(gradient, platforms=("cpu", "cuda", "tpu"))(a, a)
-    program = jax.jit(exported.call).lower(jnp.zeros_like(a), a).compile(compiler_options=AS_USERS)
+    program = (
+        jax.jit(exported.call).lower(jnp.zeros_like(a), a).compile(compiler_options=DEFAULT_COMPILE)
+    )
     assert np.asarray(program(jnp.zeros_like(a), a), np.float32).sum() == 90 * 16
 
 

@@ -11,8 +11,8 @@ import pytest
 
 import jaxpool
 from jaxpool.testing import assert_close, draw_values, oracle
-from tests.support.compilation import HASTY
-from tests.support.later import first, later
+from tests.support.compilation import FAST_COMPILE
+from tests.support.later import first_values, later
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -27,7 +27,7 @@ def value_and_cotangent_program(f, **options):
         y, pullback = jax.vjp(functools.partial(f, **options), x)
         return y, pullback(dy)[0]
 
-    return jax.jit(program, compiler_options=HASTY)
+    return jax.jit(program, compiler_options=FAST_COMPILE)
 
 
 def running_extremum_reference(x, better, ties, reverse=False):
@@ -111,7 +111,7 @@ def test_selection_does_not_depend_on_the_axis_length(ties, reverse, lengths):
     def cotangents(x, dy):
         return [jax.vjp(f, x[part])[1](dy[part])[0] for part in parts]
 
-    got = jax.jit(cotangents, compiler_options=HASTY)(x, dy)
+    got = jax.jit(cotangents, compiler_options=FAST_COMPILE)(x, dy)
     for part, dx in zip(parts, got, strict=True):
         _, index = running_extremum_reference(x[part], np.greater, ties, reverse)
         np.testing.assert_array_equal(dx, np.bincount(index, dy[part], len(index)))
@@ -249,7 +249,7 @@ def test_subnormal_values(kind, dtype):
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("ties", first(1, TIES))
+@pytest.mark.parametrize("ties", first_values(1, TIES))
 def test_reset_equals_separate_scans(ties, reverse):
     """Value, index and cotangent equal those of separate scans over the episodes, in both directions."""
     rng = np.random.default_rng(3)
@@ -270,8 +270,8 @@ def test_reset_equals_separate_scans(ties, reverse):
         return [jnp.concatenate(each) for each in zip(*results, strict=True)]
 
     episodes = [slice(int(a), int(b)) for a, b in itertools.pairwise(bounds)]
-    whole = jax.jit(functools.partial(both, pieces=[slice(0, 11)]), compiler_options=HASTY)
-    parts = jax.jit(functools.partial(both, pieces=episodes), compiler_options=HASTY)
+    whole = jax.jit(functools.partial(both, pieces=[slice(0, 11)]), compiler_options=FAST_COMPILE)
+    parts = jax.jit(functools.partial(both, pieces=episodes), compiler_options=FAST_COMPILE)
     for values in ("ties", "special", "lowest"):
         x = draw_values(rng, (11, 2), np.float32, values)
         dy = draw_values(rng, (11, 2), np.float32, "normal")

@@ -9,8 +9,8 @@ import pytest
 
 import jaxpool
 from jaxpool._ops import morphology, op
-from tests.support.compilation import AS_USERS
-from tests.support.later import first, later
+from tests.support.compilation import DEFAULT_COMPILE
+from tests.support.later import first_values, later
 
 RNG = np.random.default_rng(0)
 X = np.array(RNG.integers(-5, 5, (2, 9, 11, 3)), np.float32)
@@ -69,7 +69,7 @@ def test_loop_over_taps_equals_unrolled_taps(name, shape, options, ties, dtype, 
         np.testing.assert_allclose(one, other, rtol=rounding if ties == "split" else 0, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", first(1, [np.int32, np.uint8]))
+@pytest.mark.parametrize("dtype", first_values(1, [np.int32, np.uint8]))
 def test_integer_overflow_in_loop_equals_unrolled(dtype, set_uses_loop):
     info = np.iinfo(dtype)
     x = RNG.integers(info.min, info.max, (2, 7, 8, 1), dtype, endpoint=True)
@@ -82,7 +82,7 @@ def test_integer_overflow_in_loop_equals_unrolled(dtype, set_uses_loop):
         np.testing.assert_array_equal(*results)
 
 
-@pytest.mark.parametrize("ties", first(1, ["first", "split"]))
+@pytest.mark.parametrize("ties", first_values(1, ["first", "split"]))
 def test_large_kernel_program_size_and_memory(ties):
     x = jax.ShapeDtypeStruct((1, 64, 64, 4), np.float32)
     kernel = jax.ShapeDtypeStruct((23, 23), np.float32)
@@ -91,7 +91,7 @@ def test_large_kernel_program_size_and_memory(ties):
         x, kernel
     )
     assert len(program.as_text()) < 250_000  # 201,632 characters with split ties in jax 0.12
-    memory = program.compile(AS_USERS).memory_analysis()
+    memory = program.compile(DEFAULT_COMPILE).memory_analysis()
     assert memory.temp_size_in_bytes < 12 * 4 * (64 + 2 * 22) ** 2 * 4
 
 

@@ -10,7 +10,7 @@ import pytest
 import jaxpool
 from jaxpool._api.regions import pyramid_level_of_boxes
 from jaxpool.testing import oracle
-from tests.support.compilation import HASTY
+from tests.support.compilation import FAST_COMPILE
 
 SIZES = (24, 12, 6)
 RNG = np.random.default_rng(0)
@@ -58,7 +58,7 @@ def test_matches_roi_align_of_every_level(options):
     def reference(levels, boxes):
         return pool_every_level_then_select(levels, boxes, **options)
 
-    @functools.partial(jax.jit, static_argnums=0, compiler_options=HASTY)
+    @functools.partial(jax.jit, static_argnums=0, compiler_options=FAST_COMPILE)
     def both(pool, levels, boxes):
         def loss(*given):
             y = pool(*given)

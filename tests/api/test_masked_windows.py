@@ -10,7 +10,7 @@ import pytest
 import jaxpool
 from jaxpool._ops.soft_pool import LogSumExpPool, SoftmaxPool
 from jaxpool.testing import Call, assert_pool_matches, draw_values, pools
-from tests.support.later import first
+from tests.support.later import first_values
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -83,7 +83,7 @@ def test_masks_match_the_oracle(name, which):
 
 
 @pytest.mark.parametrize("window", [(1, 4), (3, 30), (9, 9)], ids=["taps", "long", "whole"])
-@pytest.mark.parametrize("ties", first(1, ["first", "last", "split"]))
+@pytest.mark.parametrize("ties", first_values(1, ["first", "last", "split"]))
 def test_unmasked_infinities_get_the_cotangent(ties, window):
     """Masked elements are never selected, even if every other element equals their replacement, -inf."""
     width = 9 if window == (9, 9) else 40

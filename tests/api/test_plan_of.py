@@ -14,7 +14,7 @@ import jaxpool
 from jaxpool._ops.op import platform_override
 from jaxpool._plan.problem import PLATFORMS
 from jaxpool.testing import pools
-from tests.support.junk import RIGHT
+from tests.support.junk import VALID_ARGUMENTS
 
 SAME = {"window_shape": (3, 3), "padding": "SAME"}
 X, BIG = (2, 8, 8, 3), (4, 64, 64, 32)
@@ -216,10 +216,11 @@ def test_passes_of_soft_pools():
 
 
 @pytest.mark.parametrize(
-    "name", [n for n in RIGHT if n not in ("accelerate", "accelerated", "plan_of", "sharded")]
+    "name",
+    [n for n in VALID_ARGUMENTS if n not in ("accelerate", "accelerated", "plan_of", "sharded")],
 )
 def test_every_function_has_a_plan(name):
-    function, arguments = getattr(jaxpool, name), RIGHT[name]
+    function, arguments = getattr(jaxpool, name), VALID_ARGUMENTS[name]
     args, rest = (arguments, {}) if isinstance(arguments, tuple) else ((), arguments)
     rows = jaxpool.plan_of(lambda: function(*args, **rest))()
     assert rows

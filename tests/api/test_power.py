@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import jaxpool
-from tests.support.by_loops import GEOMETRIES, by_loops, slope
-from tests.support.compilation import HASTY
-from tests.support.later import first, in_turn, later
+from tests.support.by_loops import GEOMETRIES, coefficient_derivative, oracle_value_and_vjp
+from tests.support.compilation import FAST_COMPILE
+from tests.support.later import every_nth, first_values, later
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -35,7 +35,7 @@ def jitted_lp(p, geometry):
         y, pullback = jax.vjp(lambda x: jaxpool.lp_pool(x, p, **dict(geometry)), x)
         return y, pullback(dy)[0]
 
-    return jax.jit(of, compiler_options=HASTY)
+    return jax.jit(of, compiler_options=FAST_COMPILE)
 
 
 @functools.cache
@@ -44,7 +44,7 @@ def jitted_gem(geometry):
         y, pullback = jax.vjp(lambda x, p: jaxpool.gem_pool(x, p, **dict(geometry)), x, p)
         return y, *pullback(dy)
 
-    return jax.jit(of, compiler_options=HASTY)
+    return jax.jit(of, compiler_options=FAST_COMPILE)
 
 
 def lp(x, p, dy, **geometry):
@@ -81,7 +81,7 @@ def test_lp_pool_value_and_gradient(p, geometry):
         rng.integers(-2, 3, shape) * 1.0,
         rng.choice([0.0, 0.0, 0.0, 3.0], shape),
     ):
-        want, pullback = by_loops("lp_pool", x, p, **geometry)
+        want, pullback = oracle_value_and_vjp("lp_pool", x, p, **geometry)
         dy = numbers(want.shape, seed=1)
         y, dx = lp(x, p, dy, **geometry)
         np.testing.assert_allclose(y, want, rtol=1e-12)
@@ -97,12 +97,12 @@ def test_gem_pool_value_and_gradients(geometry):
     shape, geometry = GEOMETRIES[geometry]
     for seed, (p, scale) in enumerate([(1, 2), (3.7, 2), (0.5, 1e100), (-1, 2), (60, 1e200)]):
         x = np.maximum(numbers(shape, scale, seed), -1.0)  # some elements are below eps
-        want, pullback = by_loops("gem_pool", x, p, **geometry)
+        want, pullback = oracle_value_and_vjp("gem_pool", x, p, **geometry)
         dy = numbers(want.shape, seed=seed + 9)
         y, dx, dp = gem(x, np.float64(p), dy, **geometry)
         np.testing.assert_allclose(y, want, rtol=1e-11)
         np.testing.assert_allclose(dx, pullback(dy), rtol=1e-9, atol=1e-11)
-        slopes = slope("gem_pool", x, p, **geometry) * dy
+        slopes = coefficient_derivative("gem_pool", x, p, **geometry) * dy
         np.testing.assert_allclose(dp, slopes.sum(), rtol=1e-5, atol=1e-8 * np.abs(want * dy).sum())
 
 
@@ -112,13 +112,13 @@ def test_power_per_channel_or_per_output(each):
     shape, geometry = OVERLAPPING
     x = np.abs(numbers(shape)) + 0.1
     p = np.array([0.7, 3.0]) if each == "channel" else np.exp(numbers(shape, 0.5, seed=1))
-    want, pullback = by_loops("gem_pool", x, p, **geometry)
+    want, pullback = oracle_value_and_vjp("gem_pool", x, p, **geometry)
     dy = numbers(want.shape, seed=2)
     y, dx, dp = gem(x, p, dy, **geometry)
     assert dp.shape == p.shape
     np.testing.assert_allclose(y, want, rtol=1e-12)
     np.testing.assert_allclose(dx, pullback(dy), rtol=1e-9, atol=1e-12)
-    slopes = slope("gem_pool", x, p, **geometry) * dy
+    slopes = coefficient_derivative("gem_pool", x, p, **geometry) * dy
     summed = slopes.sum(axis=(0, 1, 2)) if each == "channel" else slopes
     np.testing.assert_allclose(dp, summed, rtol=1e-6, atol=1e-8)
 
@@ -168,7 +168,7 @@ def test_lp_pool_does_not_overflow_in_float32(p, geometry):
     rng = np.random.default_rng(3)
     for values in ([1e4, -1e4, 9e3], [1e-4, 2e-4], [1e37, 3e36, 0.0], [1e4, 1e-4]):
         x = rng.choice(np.array(values, np.float32), shape)
-        want, pullback = by_loops("lp_pool", x, p, **geometry)
+        want, pullback = oracle_value_and_vjp("lp_pool", x, p, **geometry)
         dy = numbers(want.shape).astype(np.float32)
         y, dx = lp(x, p, dy, **geometry)
         np.testing.assert_allclose(y, want, rtol=2e-5)
@@ -181,7 +181,7 @@ def test_gem_pool_does_not_overflow_in_float32(geometry):
     rng = np.random.default_rng(3)
     for values, p in [([1e4, 9e3], 80), ([1e4, 1e-4], -80), ([1e37, 3e36], 3), ([1e4, 1.0], 0.01)]:
         x = rng.choice(np.array(values, np.float32), shape)
-        want, pullback = by_loops("gem_pool", x, p, **geometry)
+        want, pullback = oracle_value_and_vjp("gem_pool", x, p, **geometry)
         dy = numbers(want.shape).astype(np.float32)
         y, dx, dp = gem(x, np.float32(p), dy, **geometry)
         np.testing.assert_allclose(y, want, rtol=1e-3 if p == 0.01 else 2e-5)
@@ -253,14 +253,14 @@ def test_gem_pool_of_power_one_is_the_average():
 # Dtypes
 
 
-@pytest.mark.parametrize("name", in_turn(NAMES))
+@pytest.mark.parametrize("name", every_nth(NAMES))
 @pytest.mark.parametrize(
     "dtype", [jnp.bfloat16, *map(slow, (np.float16, jnp.float8_e4m3fn, jnp.float8_e5m2))]
 )
 def test_narrow_floats_computed_in_float32(name, dtype):
     f = functools.partial(getattr(jaxpool, name), p=3, **PAIR_WINDOW)
 
-    @functools.partial(jax.jit, compiler_options=HASTY)
+    @functools.partial(jax.jit, compiler_options=FAST_COMPILE)
     def both(x, dy):
         y, pullback = jax.vjp(f, x)
         return y, pullback(dy)[0]
@@ -357,7 +357,7 @@ def test_small_power_approaches_the_geometric_mean(p):
 def test_small_power_of_the_largest_floats():
     x = np.array([1e38, 9e37, 1e38, 3e37], np.float32)[:, None]
     wide = np.float64(x)
-    want, pullback = by_loops("gem_pool", wide, 0.05, **PAIR_WINDOW)
+    want, pullback = oracle_value_and_vjp("gem_pool", wide, 0.05, **PAIR_WINDOW)
     dy = np.ones(want.shape)
     y, pull = jax.vjp(lambda x: jaxpool.gem_pool(x, 0.05, **PAIR_WINDOW), x)
     np.testing.assert_allclose(y, want, rtol=1e-5)
@@ -375,7 +375,7 @@ def test_all_zero_windows_among_other_windows(largest):
         np.testing.assert_allclose(dx[:, 0], [0, 0, 0, 1, 1, 0, 0, 0, *slopes], rtol=1e-6)
 
 
-@pytest.mark.parametrize("scale", first(1, [1, 1e30]))
+@pytest.mark.parametrize("scale", first_values(1, [1, 1e30]))
 @pytest.mark.parametrize("name", NAMES)
 def test_jit_and_eager_results_are_identical(name, scale):
     x = (np.abs(numbers((2, 9, 9, 5))) * scale).astype(np.float32)

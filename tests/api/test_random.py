@@ -19,7 +19,7 @@ from jaxpool._ops.random_pool import StochasticPool
 from jaxpool.testing import oracle
 from jaxpool.testing._windows import sliding_windows
 from tests.support.chance import FLOATS, INTEGERS, KEY, THREEFRY, column
-from tests.support.later import first
+from tests.support.later import first_values
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -71,7 +71,9 @@ LOOP_GEOMETRY = {"window_shape": (9, 8), "strides": (2, 1), "padding": "SAME"}  
 
 
 @pytest.mark.parametrize("geometry", [GEOMETRY, LOOP_GEOMETRY], ids=["one by one", "in a loop"])
-@pytest.mark.parametrize("scale", first(1, [1, 2.0**126]), ids=["usual", "totals beyond the range"])
+@pytest.mark.parametrize(
+    "scale", first_values(1, [1, 2.0**126]), ids=["usual", "totals beyond the range"]
+)
 def test_draw_is_the_inverse_of_the_cumulative_sum(geometry, scale):
     rng = np.random.default_rng(9)
     x = rng.integers(-2, 3, (12, 11, 3))

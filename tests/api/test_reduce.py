@@ -10,7 +10,7 @@ import pytest
 
 import jaxpool
 from jaxpool.testing import assert_close, draw_values, oracle
-from tests.support.compilation import HASTY
+from tests.support.compilation import FAST_COMPILE
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -34,7 +34,7 @@ CALLS = {
 
 
 def value_and_cotangent_program(f, **options):
-    @functools.partial(jax.jit, compiler_options=HASTY)
+    @functools.partial(jax.jit, compiler_options=FAST_COMPILE)
     def program(x, dy):
         y, pullback = jax.vjp(functools.partial(f, **options), x)
         return y, pullback(dy)[0]
@@ -43,7 +43,7 @@ def value_and_cotangent_program(f, **options):
 
 
 def gradient_of_sum(f, x, dtype=np.float32):
-    gradient = jax.jit(jax.grad(lambda x: f(x).sum()), compiler_options=HASTY)
+    gradient = jax.jit(jax.grad(lambda x: f(x).sum()), compiler_options=FAST_COMPILE)
     return np.asarray(gradient(np.asarray(x, dtype)))
 
 
@@ -64,7 +64,7 @@ ALL_CASES = [
 def test_value_and_cotangent(name, call, autodiff):
     f = functools.partial(getattr(jaxpool, name), autodiff=autodiff, **CALLS[call])
 
-    @functools.partial(jax.jit, compiler_options=HASTY)
+    @functools.partial(jax.jit, compiler_options=FAST_COMPILE)
     def program(x, dy):
         pools = {ties: jax.vjp(functools.partial(f, ties=ties), x) for ties in TIES}
         return {ties: (y, pullback(dy)[0]) for ties, (y, pullback) in pools.items()}

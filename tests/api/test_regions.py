@@ -11,7 +11,7 @@ import pytest
 import jaxpool
 from jaxpool._plan.tuning import LIMITS
 from jaxpool.testing import assert_close, oracle
-from tests.support.later import first, later
+from tests.support.later import first_values, later
 
 SHAPE, CELLS, BOXES = (2, 6, 5, 2), (2, 3), 7
 VARIANTS = [
@@ -161,7 +161,7 @@ def test_gradient_at_pixel_index_256():
     np.testing.assert_array_equal(dx, x)
 
 
-@pytest.mark.parametrize("dtype", first(1, ["float16", "float64", "int32"]))
+@pytest.mark.parametrize("dtype", first_values(1, ["float16", "float64", "int32"]))
 @pytest.mark.parametrize(("name", "options"), [VARIANTS[0], VARIANTS[3]])
 def test_strict_promotion(name, options, dtype):
     """Value and gradient run under strict promotion of dtypes and ranks."""
@@ -404,7 +404,9 @@ def test_max_kind_in_chunks_of_boxes(at_once, monkeypatch):
 
 @pytest.mark.parametrize(
     "options",
-    first(1, [{}, {"aligned": False}, {"samples": 5}, {"kind": "max"}, {"spatial_scale": 2.0}]),
+    first_values(
+        1, [{}, {"aligned": False}, {"samples": 5}, {"kind": "max"}, {"spatial_scale": 2.0}]
+    ),
 )
 @pytest.mark.parametrize("end", [np.inf, 3e38])
 def test_infinite_box_gives_zeros(end, options):
@@ -424,7 +426,7 @@ def test_infinite_box_gives_zeros(end, options):
     assert jnp.isfinite(d_boxes).all()
 
 
-@pytest.mark.parametrize("name", first(1, ["roi_align", "roi_max_pool"]))
+@pytest.mark.parametrize("name", first_values(1, ["roi_align", "roi_max_pool"]))
 def test_scatter_only_on_cpu_and_any_box_order(name):
     """The gradient does not depend on how boxes of several images are ordered."""
     x, images = jnp.stack([X, -X]), jnp.array([1, 0] * 20)

@@ -11,8 +11,8 @@ import jaxpool
 from jaxpool._kernels.segments import sum_segments
 from jaxpool._plan.segments import plan_partial_sums
 from jaxpool.testing import assert_close, draw_values, oracle, pools
-from tests.support.compilation import HASTY
-from tests.support.later import first, in_turn, later
+from tests.support.compilation import FAST_COMPILE
+from tests.support.later import every_nth, first_values, later
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -259,7 +259,7 @@ def test_masked_elements_equal_dropped_rows(name):
     ids = jnp.array([0, 1, 0, 2, 1, 2])
     mask_of_rows = jnp.array([True, True, False, False, True, False])  # segment 2 is fully masked
 
-    @functools.partial(jax.jit, compiler_options=HASTY)
+    @functools.partial(jax.jit, compiler_options=FAST_COMPILE)
     def both(x, ids, mask):
         y, back, *index = jax.vjp(lambda x: split(f(x, ids, 3, where=mask)), x, has_aux=True)
         return y, back(jnp.cos(jnp.arange(y.size, dtype=y.dtype)).reshape(y.shape)), index
@@ -300,7 +300,7 @@ def test_softmax_residuals_are_output_and_ids():
     assert sorted(shapes) == [(64,), (64, 8)]
 
 
-@pytest.mark.parametrize("temperature", in_turn([1e-35, 1e-30, 8e37, 1e30]))
+@pytest.mark.parametrize("temperature", every_nth([1e-35, 1e-30, 8e37, 1e30]))
 def test_temperatures_near_the_float32_limits(temperature):
     """The inverse temperature is a normal number. A difference of rows may overflow, its softmax does not."""
     ids, steps = jnp.array([0, 0, 1, 1]), np.array([1, 2, -2, 2.5])
@@ -311,7 +311,7 @@ def test_temperatures_near_the_float32_limits(temperature):
         shares = jaxpool.segment_softmax(x, ids, 2, temperature=temperature)
         return shares, jaxpool.segment_logsumexp(x, ids, 2, temperature=temperature)
 
-    @functools.partial(jax.jit, compiler_options=HASTY)
+    @functools.partial(jax.jit, compiler_options=FAST_COMPILE)
     def run(x):
         y, back = jax.vjp(both, x)
         dy = jnp.array([16.0, 0, 0, 0])
@@ -326,7 +326,7 @@ def test_temperatures_near_the_float32_limits(temperature):
     np.testing.assert_allclose(of_sums, near, rtol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", first(1, [jnp.bfloat16, np.float16, np.float32]))
+@pytest.mark.parametrize("dtype", first_values(1, [jnp.bfloat16, np.float16, np.float32]))
 @pytest.mark.parametrize("name", SEGMENT_FUNCTIONS)
 def test_derivatives_have_the_dtype_of_x(name, dtype):
     x, ids = jnp.array([[1.0, 2.0], [3.0, 5.0], [3.0, 4.0]], dtype), jnp.array([0, 1, 1])

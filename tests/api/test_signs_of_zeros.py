@@ -8,7 +8,7 @@ import pytest
 import jaxpool
 from jaxpool.compat import torch
 from jaxpool.testing import pools
-from tests.support.compilation import HASTY
+from tests.support.compilation import FAST_COMPILE
 
 RECORDS = pools()
 KERNEL_SUMS = ("dilate", "erode")  # sums of an element and a kernel entry
@@ -53,7 +53,7 @@ def test_value_has_the_bits_of_the_selected_element(name, ties):
         rows = jax.vmap(pullback)(jnp.eye(y.size))
         return y, jnp.concatenate([row.reshape(y.size, -1) for row in rows], 1)
 
-    y, rows = jax.jit(run, compiler_options=HASTY)(*operands)
+    y, rows = jax.jit(run, compiler_options=FAST_COMPILE)(*operands)
     chosen = np.asarray(rows) != 0
     np.testing.assert_array_equal(chosen.sum(1), 1)
     flat = np.concatenate([x.ravel() for x in operands])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jaxpool
-from tests.support.by_loops import GEOMETRIES, by_loops, slope
+from tests.support.by_loops import GEOMETRIES, coefficient_derivative, oracle_value_and_vjp
 from tests.support.soft_pools import NAMES, ONE_QUICK, PLAIN, numbers, run
 
 pytestmark = pytest.mark.usefixtures("strict")
@@ -24,12 +24,12 @@ def test_value_and_gradient(name, geometry):
     shape, geometry = GEOMETRIES[geometry]
     for seed, (t, shift) in enumerate([(1.0, 0), (0.3, 0), (30.0, 0), (0.01, 1e4), (1.0, -1e4)]):
         x = numbers(shape, seed=seed) + shift
-        want, pullback = by_loops(name, x, t, **geometry)
+        want, pullback = oracle_value_and_vjp(name, x, t, **geometry)
         dy = numbers(want.shape, seed=seed + 9)
         y, dx, dt = run(name, geometry, x, np.float64(t), dy)
         np.testing.assert_allclose(y, want, rtol=1e-12)
         np.testing.assert_allclose(dx, pullback(dy), rtol=1e-9, atol=1e-9)
-        slopes = slope(name, x, t, **geometry) * dy
+        slopes = coefficient_derivative(name, x, t, **geometry) * dy
         np.testing.assert_allclose(dt, slopes.sum(), rtol=1e-5, atol=1e-8 * np.abs(want / t).max())
 
 
@@ -40,13 +40,13 @@ def test_temperature_per_channel_or_per_output(name):
     x = numbers(shape)
     # SAME padding: x and y have the same shape.
     for t in (np.array([0.5, 2.0]), np.exp(numbers(shape, 0.5, seed=1))):
-        want, pullback = by_loops(name, x, t, **geometry)
+        want, pullback = oracle_value_and_vjp(name, x, t, **geometry)
         dy = numbers(want.shape, seed=2)
         y, dx, dt = run(name, geometry, x, t, dy)
         assert dt.shape == t.shape
         np.testing.assert_allclose(y, want, rtol=1e-12)
         np.testing.assert_allclose(dx, pullback(dy), rtol=1e-9, atol=1e-12)
-        slopes = slope(name, x, t, **geometry) * dy
+        slopes = coefficient_derivative(name, x, t, **geometry) * dy
         summed = slopes.sum(axis=(0, 1, 2)) if t.ndim == 1 else slopes
         np.testing.assert_allclose(dt, summed, rtol=1e-6, atol=1e-8)
 

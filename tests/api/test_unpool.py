@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import jaxpool
 from jaxpool._ops.unpool import Unpool
 from jaxpool.testing import geometries, pool_cases
-from tests.support.argmax_pools import column, every_type, frozen, pooled
-from tests.support.drawn import examples, refilled
+from tests.support.argmax_pools import column, every_dtype, hashable_options, pooled
+from tests.support.drawn import examples, with_new_values
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -186,7 +186,7 @@ def test_index_dtype_narrower_than_the_output_size():
     assert (x[0, 0], x[255, 0], x.sum()) == (1, 2, 3)
 
 
-@every_type
+@every_dtype
 def test_dtypes(dtype):
     y = np.array([[1], [0], [1]]).astype(dtype)
     x = jaxpool.max_unpool(y, column(3, 1, 0, dtype=np.int32), (4,))
@@ -242,8 +242,8 @@ def test_empty_batch_and_channels(shape):
 def test_max_unpool_restores_maxima(data):
     drawn = data.draw(pool_cases(kinds=("max",), ties=("first",), geometry=geometries(max_size=6)))
     window = drawn.window()
-    for case in refilled(drawn, ("ties", "special", "lowest"), rounds=1):
-        y, indices, _ = pooled(case.x, case.dy, frozen(**case.geometry()))
+    for case in with_new_values(drawn, ("ties", "special", "lowest"), rounds=1):
+        y, indices, _ = pooled(case.x, case.dy, hashable_options(**case.geometry()))
         x, again = unpool_and_cotangent(
             y, indices, np.asarray(case.x), window.input_shape, window.axes
         )

@@ -29,7 +29,7 @@ class TestErrors:
         assert main(["demo", *words]) == 2
         assert capsys.readouterr().err == f"jaxpool demo: {message}\n"
 
-    def test_a_place_that_cannot_be_written_to(self, tmp_path, capsys, monkeypatch):
+    def test_unwritable_output_path(self, tmp_path, capsys, monkeypatch):
         monkeypatch.setattr("os.access", lambda path, mode: False)
         path = tmp_path / "digits.png"
         for _ in range(2):

@@ -319,7 +319,7 @@ class TestErrors:
     def test_pool_errors(self, options, capsys):
         assert error_message(capsys, *options).startswith("jaxpool.")
 
-    def test_a_place_that_cannot_be_written_to(self, capsys, monkeypatch, tmp_path):
+    def test_unwritable_html_path(self, capsys, monkeypatch, tmp_path):
         monkeypatch.setattr("os.access", lambda path, mode: False)
         path = tmp_path / "page.html"
         expected = f"`--html` must be in a place that can be written to; got --html={path}."

@@ -10,13 +10,13 @@ from jax import lax
 
 from tests.support.compat_cases import (
     Call,
-    both_raise,
+    assert_arrays_match,
+    assert_same_error,
     compare,
     drawn_calls,
+    expect_both_raise,
     geometries,
     ints,
-    refused_alike,
-    same,
 )
 
 eqx = pytest.importorskip("equinox")
@@ -147,7 +147,7 @@ def test_adaptive_windows_match_equinox():
 )
 def test_other_reductions_use_lax(init, operation):
     got, want = (m.Pool(init, operation, 2, 2, 1, 1)(X) for m in (ours, theirs))
-    same(got, want, 0, "value")
+    assert_arrays_match(got, want, 0, "value")
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_gradients_use_jaxpool_kernels(name):
 def test_forward_mode(name):
     each = call(name, X.shape, 2)
     got, want = (jax.jvp(fn, (X,), (jnp.sin(X),))[1] for fn in (each.ours, each.theirs))
-    same(got, want, 1e-6, name)
+    assert_arrays_match(got, want, 1e-6, name)
 
 
 def test_model_training_step():
@@ -187,10 +187,10 @@ def test_model_training_step():
 
     x = jax.random.normal(jax.random.key(1), (4, 1, 9, 9))
     (got, grads), (want, want_grads) = (step(model(module), x) for module in (ours, theirs))
-    same(got, want, 1e-5, "loss")
+    assert_arrays_match(got, want, 1e-5, "loss")
     got, want = (jax.tree.leaves(eqx.filter(g, eqx.is_array)) for g in (grads, want_grads))
     for one, other in zip(got, want, strict=True):
-        same(one, other, 1e-5, "gradient")
+        assert_arrays_match(one, other, 1e-5, "gradient")
 
 
 def test_unusual_valid_arguments():
@@ -239,7 +239,7 @@ INVALID_CALLS = [
 
 @pytest.mark.parametrize(("name", "args", "x"), INVALID_CALLS, ids=str)
 def test_invalid_calls_raise_like_equinox(name, args, x):
-    alike = both_raise if "Adaptive" in name else refused_alike
+    alike = expect_both_raise if "Adaptive" in name else assert_same_error
     alike(*(lambda m=m: getattr(m, name)(*args)(x) for m in (ours, theirs)))
 
 

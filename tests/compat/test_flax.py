@@ -14,12 +14,12 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from tests.support.compat_cases import (
     Call,
+    assert_arrays_match,
+    assert_same_error,
     compare,
     drawn_calls,
     geometries,
     ints,
-    refused_alike,
-    same,
 )
 
 theirs = pytest.importorskip("flax.linen.pooling")
@@ -97,7 +97,7 @@ def test_pool(calls):
 )
 def test_other_reductions_use_lax(init, reducer):
     got, want = (m.pool(X, init, reducer, (2, 2), None, "SAME") for m in (ours, theirs))
-    same(got, want, 0, "value")
+    assert_arrays_match(got, want, 0, "value")
 
 
 @pytest.mark.parametrize("window_shape", [(2, 2), (2, 1), (4, 6)])
@@ -137,16 +137,18 @@ def test_avg_of_padding_only_windows():
     (y, dx), (want_y, want_dx) = (
         jax.value_and_grad(lambda x, p=p: p(x)[2:].sum())(x) for p in pools
     )
-    same(pools[0](x), pools[1](x), 1e-6, "value")
+    assert_arrays_match(pools[0](x), pools[1](x), 1e-6, "value")
     assert np.isnan(pools[0](x)[0]).all()
-    same(y, want_y, 1e-6, "sum")
-    same(dx, want_dx, 1e-6, "gradient")
+    assert_arrays_match(y, want_y, 1e-6, "sum")
+    assert_arrays_match(dx, want_dx, 1e-6, "gradient")
 
 
 @pytest.mark.parametrize("name", NAMES[:3])
 def test_values_with_negative_padding(name):
     for padding in [((-1, 0), (0, 0)), ((-1, 0), (-3, 2)), ((-4, 0), (0, 0))]:
-        same(*(getattr(m, name)(X, (2, 2), None, padding) for m in (ours, theirs)), 1e-6, name)
+        assert_arrays_match(
+            *(getattr(m, name)(X, (2, 2), None, padding) for m in (ours, theirs)), 1e-6, name
+        )
 
 
 @pytest.mark.parametrize("name", ["max_pool", "avg_pool"])
@@ -163,7 +165,7 @@ def test_axes_of_size_0(name):
 def test_forward_mode(name):
     each = call(name, X.shape, ((2, 3), (2, 1), "SAME"))
     got, want = (jax.jvp(fn, (X,), (jnp.sin(X),))[1] for fn in (each.ours, each.theirs))
-    same(got, want, 1e-6, name)
+    assert_arrays_match(got, want, 1e-6, name)
 
 
 INVALID_ARGUMENTS = [
@@ -200,12 +202,12 @@ INVALID_ARGUMENTS = [
 def test_invalid_arguments_raise_like_flax(wrong):
     args = {"inputs": X, "window_shape": (2, 2)} | wrong
     for name in NAMES[:3]:
-        refused_alike(getattr(ours, name), getattr(theirs, name), **args)
+        assert_same_error(getattr(ours, name), getattr(theirs, name), **args)
 
 
 def test_float_stride_raises_after_equal_int_stride():
     ours.max_pool(X, (2, 2), (2, 1))
-    refused_alike(ours.max_pool, theirs.max_pool, X, (2, 2), (2.0, 1))
+    assert_same_error(ours.max_pool, theirs.max_pool, X, (2, 2), (2.0, 1))
 
 
 @pytest.mark.parametrize("name", ["flax", "haiku", "equinox"])
@@ -227,12 +229,12 @@ def test_drop_ins_replace_flax_functions(monkeypatch):
 
 
 def test_avg_of_bool_raises():
-    refused_alike(ours.avg_pool, theirs.avg_pool, X > 3, (2, 2))
+    assert_same_error(ours.avg_pool, theirs.avg_pool, X > 3, (2, 2))
 
 
 def test_float8_avg_excluding_padding_raises():
     x = X.astype(jnp.float8_e5m2)
-    refused_alike(ours.avg_pool, theirs.avg_pool, x, (2, 2), None, "SAME", False)
+    assert_same_error(ours.avg_pool, theirs.avg_pool, x, (2, 2), None, "SAME", False)
 
 
 def test_strict_promotion_matches_flax():
@@ -246,7 +248,7 @@ def test_strict_promotion_matches_flax():
             except ValueError:
                 continue
             accepted.append((name, counted))
-            same(ours.avg_pool(*args), want, 1e-6, args)
+            assert_arrays_match(ours.avg_pool(*args), want, 1e-6, args)
     assert ("float32", False) in accepted
 
 

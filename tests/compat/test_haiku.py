@@ -9,12 +9,12 @@ import pytest
 
 from tests.support.compat_cases import (
     Call,
+    assert_arrays_match,
+    assert_same_error,
     compare,
     drawn_calls,
     geometries,
     ints,
-    refused_alike,
-    same,
 )
 
 hk = pytest.importorskip("haiku")
@@ -98,7 +98,7 @@ def test_modules(name):
     mine, original = net(ours), net(hk)
     assert mine.init(None, X) == original.init(None, X) == {}
     (y, *names), (want, *want_names) = (each.apply({}, None, X) for each in (mine, original))
-    same(y, want, 1e-6, name)
+    assert_arrays_match(y, want, 1e-6, name)
     assert names == want_names
 
 
@@ -122,7 +122,7 @@ def test_gradients_use_jaxpool_kernels(name):
 def test_forward_mode(name):
     each = call(name, X.shape, ((2, 3, 1), (2, 1, 1), "SAME"))
     got, want = (jax.jvp(fn, (X,), (jnp.sin(X),))[1] for fn in (each.ours, each.theirs))
-    same(got, want, 1e-6, name)
+    assert_arrays_match(got, want, 1e-6, name)
 
 
 @IGNORE_INT_WARNINGS
@@ -143,9 +143,9 @@ def test_unusual_arguments_match_haiku(value, args):
         try:
             want = getattr(hk, name)(value, *args)
         except Exception:
-            refused_alike(getattr(ours, name), getattr(hk, name), value, *args)
+            assert_same_error(getattr(ours, name), getattr(hk, name), value, *args)
         else:
-            same(getattr(ours, name)(value, *args), want, 1e-6, name)
+            assert_arrays_match(getattr(ours, name)(value, *args), want, 1e-6, name)
 
 
 INVALID_ARGUMENTS = [
@@ -171,7 +171,7 @@ INVALID_ARGUMENTS = [
 def test_invalid_arguments_raise_like_haiku(wrong):
     args = {"value": X, "window_shape": (2, 1), "strides": (1, 1), "padding": "SAME"} | wrong
     for name in ("max_pool", "avg_pool"):
-        refused_alike(getattr(ours, name), getattr(hk, name), **args)
+        assert_same_error(getattr(ours, name), getattr(hk, name), **args)
 
 
 # Documented differences

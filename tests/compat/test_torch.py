@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from jaxpool.compat import torch as ours
-from tests.support.compat_cases import drawn_array, drawn_calls, geometries, ints, of_torch
-from tests.support.compilation import HASTY
-from tests.support.later import first
+from tests.support.compat_cases import draw_array, drawn_calls, geometries, ints, torch_function
+from tests.support.compilation import FAST_COMPILE
+from tests.support.later import first_values
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
@@ -65,7 +65,7 @@ class Case:
         xs = [tensor(x) for x in xs]
         for x in xs:
             x.requires_grad_(x.is_floating_point())
-        y, indices = values_and_indices(of_torch(self.name)(*xs, *self.args, **self.kwargs))
+        y, indices = values_and_indices(torch_function(self.name)(*xs, *self.args, **self.kwargs))
         if not y.is_floating_point():
             return array(y), None if indices is None else array(indices), None
         if y.requires_grad:
@@ -117,7 +117,7 @@ def compare_in_chunks(cases, values):
     rng = np.random.default_rng(0)
     taken = []
     for case in cases:
-        xs = [drawn_array(rng, shape, "normal", case.dtype) for shape in case.shapes]
+        xs = [draw_array(rng, shape, "normal", case.dtype) for shape in case.shapes]
         try:
             case.theirs(*xs)
         except (RuntimeError, TypeError, ValueError, IndexError):
@@ -129,11 +129,11 @@ def compare_in_chunks(cases, values):
         some = taken[start : start + 8]
         run = jax.jit(
             lambda each, some=some: [case.run(*xs) for case, xs in zip(some, each, strict=True)],
-            compiler_options=HASTY,
+            compiler_options=FAST_COMPILE,
         )
         for kind in values:
             each = [
-                tuple(drawn_array(rng, shape, kind, case.dtype) for shape in case.shapes)
+                tuple(draw_array(rng, shape, kind, case.dtype) for shape in case.shapes)
                 for case in some
             ]
             for case, xs, got in zip(some, each, run(each), strict=True):
@@ -223,7 +223,7 @@ def test_lp_pools(rank, calls):
 
 @drawn_calls
 @pytest.mark.parametrize("kind", ["max", "avg"])
-@pytest.mark.parametrize("rank", first(2, [1, 2, 3]))
+@pytest.mark.parametrize("rank", first_values(2, [1, 2, 3]))
 def test_adaptive_pools(kind, rank, calls):
     cases = []
     for rng in geometries(calls):
@@ -255,8 +255,8 @@ def test_unpooling(rank, calls):
         stride = sizes_per_axis(stride or kernel, rank)
         kernel, padding = sizes_per_axis(kernel, rank), sizes_per_axis(padding, rank)
         shape = random_shape(rng, rank)
-        x = tensor(drawn_array(rng, shape, "normal"))
-        pool = of_torch(f"max_pool{rank}d")
+        x = tensor(draw_array(rng, shape, "normal"))
+        pool = torch_function(f"max_pool{rank}d")
         try:
             y, indices = pool(x, kernel, stride, padding, return_indices=True)
         except RuntimeError:

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from jaxpool.compat import torch as ours
-from tests.support.compat_cases import of_torch, to_torch
-from tests.support.compilation import HASTY
+from tests.support.compat_cases import to_torch, torch_function
+from tests.support.compilation import FAST_COMPILE
 
 torch = pytest.importorskip("torch")
 
@@ -67,7 +67,9 @@ def test_documented_signature(name):
     assert signature_text(getattr(ours, name)) == SIGNATURES[SAME_SIGNATURE.get(name, name)]
     parameters = [p for p in inspect.signature(getattr(ours, name)).parameters if p != "key"]
     assert all(
-        p in of_torch(name).__doc__ for p in parameters if p not in ("input", "_random_samples")
+        p in torch_function(name).__doc__
+        for p in parameters
+        if p not in ("input", "_random_samples")
     )
 
 
@@ -78,7 +80,7 @@ def test_documented_signature(name):
 )
 def test_signature(name):
     if name != "adaptive_avg_pool1d":
-        assert signature_text(getattr(ours, name)) == signature_text(of_torch(name))
+        assert signature_text(getattr(ours, name)) == signature_text(torch_function(name))
 
 
 def test_imports_are_lazy_and_need_no_pytorch():
@@ -115,7 +117,7 @@ def test_dtypes(name):
             elif "fractional" in name:
                 args, kwargs = (1, 2), {"_random_samples": np.zeros((1, 2, rank), dtype)}
             try:
-                want = of_torch(name)(
+                want = torch_function(name)(
                     *map(to_torch, (x, *args)), **{key: to_torch(v) for key, v in kwargs.items()}
                 )
             except (RuntimeError, TypeError):
@@ -155,7 +157,7 @@ def test_cotangent_dtypes_match_operands():
 
 def test_results_are_named_tuples():
     for name in ("max", "min", "cummax", "cummin"):
-        result, want = getattr(ours, name)(X, 1), of_torch(name)(torch.from_numpy(X), 1)
+        result, want = getattr(ours, name)(X, 1), torch_function(name)(torch.from_numpy(X), 1)
         np.testing.assert_array_equal(result.values, want.values)
         np.testing.assert_array_equal(result.indices, want.indices)
     assert isinstance(ours.max(X), jax.Array)
@@ -182,7 +184,7 @@ def test_results_are_named_tuples():
 def test_forward_mode_and_jit(name, args):
     """JVP and VJP, in one program, are transposes."""
 
-    @functools.partial(jax.jit, compiler_options=HASTY)
+    @functools.partial(jax.jit, compiler_options=FAST_COMPILE)
     def both(x, tangent):
         def pool(x):
             return getattr(ours, name)(x, *args)
@@ -210,7 +212,7 @@ def test_fractional_pool_needs_key():
 
 def test_output_size_zero():
     for name, size in [("adaptive_max_pool2d", 0), ("adaptive_avg_pool2d", (0, 2))]:
-        got, want = getattr(ours, name)(X, size), of_torch(name)(torch.from_numpy(X), size)
+        got, want = getattr(ours, name)(X, size), torch_function(name)(torch.from_numpy(X), size)
         assert got.shape == tuple(want.shape)
     y, indices = ours.adaptive_max_pool1d(X[0], 0, True)
     assert y.shape == indices.shape == (3, 6, 0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxpool.compat import torch as ours
-from tests.support.compat_cases import both_raise, of_torch, to_torch
+from tests.support.compat_cases import expect_both_raise, to_torch, torch_function
 
 torch = pytest.importorskip("torch")
 
@@ -18,9 +18,9 @@ X = np.sin(np.arange(2 * 3 * 6 * 8.0, dtype=np.float32)).reshape(2, 3, 6, 8)
 
 def assert_both_raise(name, *args, **kwargs):
     """Assert that both refuse these arguments. Arrays become tensors for PyTorch."""
-    both_raise(
+    expect_both_raise(
         lambda: getattr(ours, name)(*args, **kwargs),
-        lambda: of_torch(name)(
+        lambda: torch_function(name)(
             *map(to_torch, args), **{key: to_torch(value) for key, value in kwargs.items()}
         ),
     )

@@ -8,8 +8,8 @@ import pytest
 
 import jaxpool
 from jaxpool.testing import oracle
-from tests.support.asked import ASKED
-from tests.test_rooms import ROOMS
+from tests.support.asked import CHECKS
+from tests.test_rooms import PACKAGES
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "architecture.md").read_text()
@@ -26,43 +26,43 @@ def guide_section():
     return re.search(r"(?ms)^## To add a pool\n.*?(?=^## )", TEXT)[0]
 
 
-@pytest.mark.parametrize("file", ASKED)
+@pytest.mark.parametrize("file", CHECKS)
 def test_required_files_are_complete(file):
-    ASKED[file]()
+    CHECKS[file]()
 
 
 def test_guide_lists_required_files_in_order():
     listed = re.findall(r"(?m)^\d\. `([^`]+)`", guide_section())
-    assert listed == ["jaxpool/_api", *ASKED]
+    assert listed == ["jaxpool/_api", *CHECKS]
     assert len(guide_section().splitlines()) <= MAX_LINES
 
 
-@pytest.mark.parametrize("file", [file for file in ASKED if file != "jaxpool/_public.py"])
+@pytest.mark.parametrize("file", [file for file in CHECKS if file != "jaxpool/_public.py"])
 def test_missing_entry_error_names_file(file, monkeypatch):
     names = [*jaxpool.__all__, "unheard_of_pool"]
     monkeypatch.setattr(jaxpool, "unheard_of_pool", lambda x: x, raising=False)
     monkeypatch.setattr(jaxpool, "__all__", names)
     with pytest.raises(AssertionError, match=re.escape(file)):
-        ASKED[file]()
+        CHECKS[file]()
 
 
 def test_unexported_function_error_names_function(monkeypatch):
     known = [name for name in jaxpool.__all__ if name != "max_pool"]
     monkeypatch.setattr(jaxpool, "__all__", known)
     with pytest.raises(AssertionError, match=r"name max_pool of max_pool.py in jaxpool/_public.py"):
-        ASKED["jaxpool/_public.py"]()
+        CHECKS["jaxpool/_public.py"]()
 
 
 def test_missing_public_decorator_error_names_function(monkeypatch):
     monkeypatch.setattr(jaxpool, "max_pool", lambda x: x)
     with pytest.raises(AssertionError, match="put @public above max_pool"):
-        ASKED["jaxpool/_public.py"]()
+        CHECKS["jaxpool/_public.py"]()
 
 
 def test_unexported_record_error_names_module(monkeypatch):
     monkeypatch.setattr(oracle.windowed, "__all__", [])
     with pytest.raises(AssertionError, match="`__all__` of"):
-        ASKED["jaxpool/testing/oracle"]()
+        CHECKS["jaxpool/testing/oracle"]()
 
 
 def public_names_in(path):
@@ -80,7 +80,7 @@ def public_names_in(path):
     return names & {*jaxpool.__all__}
 
 
-@pytest.mark.parametrize("room", [*ROOMS[: ROOMS.index("_api")], "testing"])
+@pytest.mark.parametrize("room", [*PACKAGES[: PACKAGES.index("_api")], "testing"])
 def test_package_names_no_public_function(room):
     """A new pool is an entry in `_api` and in the files above, so no table of another room may name it."""
     package = Path(jaxpool.__file__).parent

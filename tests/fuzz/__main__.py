@@ -24,12 +24,12 @@ import warnings
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 SECONDS = 5  # processor time limit of one call
-REAL = 20  # processor time limit of one call that compiles
-BEGIN = 300  # initial calls from random bytes
-CLEAR = 3000  # calls between clearings of jax's caches
+COMPILED_SECONDS = 20  # processor time limit of one call that compiles
+NUM_INITIAL_CALLS = 300  # initial calls from random bytes
+CALLS_PER_CACHE_CLEAR = 3000  # calls between clearings of jax's caches
 
 
-class Late(BaseException):
+class CallTimeout(BaseException):
     """A call took too long."""
 
 
@@ -39,11 +39,11 @@ class Fuzz:
     def __init__(self, seconds):
         self.ends, self.tried = time.process_time() + seconds, collections.Counter()
         self.found = {}
-        signal.signal(signal.SIGVTALRM, self.late)
+        signal.signal(signal.SIGVTALRM, self.raise_timeout)
         signal.signal(signal.SIGTERM, self.end)
 
-    def late(self, *args):
-        raise Late
+    def raise_timeout(self, *args):
+        raise CallTimeout
 
     def one(self, data):
         """Run the call that the bytes encode."""
@@ -53,8 +53,8 @@ class Fuzz:
 
         signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
         try:
-            said = outcome(data, lambda: signal.setitimer(signal.ITIMER_VIRTUAL, REAL))
-        except Late:
+            said = outcome(data, lambda: signal.setitimer(signal.ITIMER_VIRTUAL, COMPILED_SECONDS))
+        except CallTimeout:
             said = "takes too long"
         except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)
@@ -66,7 +66,7 @@ class Fuzz:
         self.tried[said if said in ("result", "refused") else "found"] += 1
         if said not in ("result", "refused"):
             self.report(said, data)
-        if self.tried.total() % CLEAR == 0:
+        if self.tried.total() % CALLS_PER_CACHE_CLEAR == 0:
             jax.clear_caches()
         if time.process_time() > self.ends:
             self.end()
@@ -123,7 +123,7 @@ def main():
     folder = pathlib.Path(options.corpus or tempfile.mkdtemp())
     folder.mkdir(exist_ok=True)
     draw = random.Random(options.seed)
-    for number in range(BEGIN):  # seeds, because atheris starts from empty input
+    for number in range(NUM_INITIAL_CALLS):  # seeds, because atheris starts from empty input
         (folder / f"begin{options.seed}-{number}").write_bytes(draw.randbytes(48))
     arguments = [f"-seed={options.seed}", "-timeout=600", "-rss_limit_mb=8000", "-max_len=64"]
     arguments += ["-len_control=0", "-verbosity=0", "-handle_term=0"]

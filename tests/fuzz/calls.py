@@ -16,7 +16,7 @@ from jaxpool.compat import scipy, torch, torchvision
 from jaxpool.testing import pools
 from tests.support.junk import JUNK, KEY
 
-OF_ARRAYS = list(pools())
+ARRAY_FUNCTIONS = list(pools())
 
 
 def sharded(name):
@@ -35,10 +35,10 @@ def sharded(name):
 
 
 SCIPY_NAMES = re.compile(r"[a-z]+_filter(1d)?|grey_\w+|\w+_tophat|morphological_\w+")
-SHARDED = types.SimpleNamespace(**{name: sharded(name) for name in OF_ARRAYS})
-ROOMS = {
-    "": (jaxpool, OF_ARRAYS),
-    "sharded.": (SHARDED, OF_ARRAYS),
+SHARDED = types.SimpleNamespace(**{name: sharded(name) for name in ARRAY_FUNCTIONS})
+MODULES = {
+    "": (jaxpool, ARRAY_FUNCTIONS),
+    "sharded.": (SHARDED, ARRAY_FUNCTIONS),
     "compat.torch.": (torch, [n for n in torch.__all__ if n[0].islower()]),
     "compat.scipy.": (
         scipy,
@@ -48,7 +48,7 @@ ROOMS = {
 }
 FUNCTIONS = [
     (room + name, getattr(module, name))
-    for room, (module, names) in ROOMS.items()
+    for room, (module, names) in MODULES.items()
     for name in names
 ]
 DTYPES = ["float32", "float32", "int32", "bool", "bfloat16", "float16", "uint8", "float8_e4m3fn"]
@@ -57,7 +57,7 @@ LENGTHS = [8, 5, 12, 9, 4, 3, 2, 1, 6, 7, 16, 0, 64, 33, 2**20]
 SMALL = [2, 3, 1, 2, 4, 5, 7, 8, 16, 0, -1, 2**31, 2**63, np.int32(2), 2.0, None]
 NUMBERS = [2.0, 1.0, 3, 0.5, 1, 0, -1.0, 1e-6, math.inf, math.nan, 50, 1e308, 10**400, True, "2"]
 KEYS = [KEY, KEY, None, jax.random.PRNGKey(0), jax.random.split(KEY)]
-WORDS = {
+STRING_CHOICES = {
     "ties": ["first", "last", "split"],
     "autodiff": ["vjp", "jvp"],
     "kind": ["max", "avg"],
@@ -185,8 +185,8 @@ class Call:
         """Draw a value for the argument `name`, mostly a valid value."""
         tape, small = self.tape, SMALL[: 10 if self.tape.rare(8) else 8]
         small = SMALL if tape.rare(32) else small
-        if name in WORDS:
-            return tape.one(WORDS[name])
+        if name in STRING_CHOICES:
+            return tape.one(STRING_CHOICES[name])
         if name in FLAGS:
             return tape.one([True, False])
         if name in NUMERIC:

@@ -13,19 +13,19 @@ from tests.fuzz.calls import Call
 from tests.fuzz.shapes import expected
 from tests.support.junk import Traced
 
-MAIN = ("x", "input", "inputs", "y")
+MAIN_ARRAY_NAMES = ("x", "input", "inputs", "y")
 
 
-TRACED = r"Tracer\(|Traced<"  # messages must not show the unreadable repr of a tracer
+TRACER_PATTERN = r"Tracer\(|Traced<"  # messages must not show the unreadable repr of a tracer
 
 
-def others(error):
+def is_signature_error(error):
     """Return True for Python's own errors about a signature, which drop-ins may raise."""
     said = r"\w+\(\) (missing|got|takes)|missing a|got an unex|too many"
     return isinstance(error, (TypeError, ValueError)) and re.match(said, str(error))
 
 
-class Wrong(Exception):
+class WrongResultError(Exception):
     """A wrong result or message."""
 
 
@@ -33,7 +33,7 @@ def is_traced(value):
     return isinstance(value, (Traced, jax.ShapeDtypeStruct))
 
 
-def struct(value):
+def as_struct(value):
     return value.struct if isinstance(value, Traced) else value
 
 
@@ -52,9 +52,9 @@ def outcome(data, compiles):
         own = (
             isinstance(error, (TypeError, ValueError))
             and message.startswith(names)
-            and not re.search(TRACED, message)
+            and not re.search(TRACER_PATTERN, message)
         )
-        if not own and not (call.name.startswith("compat.") and others(error)):
+        if not own and not (call.name.startswith("compat.") and is_signature_error(error)):
             raise
         return "refused"
     check(call, found)
@@ -67,19 +67,19 @@ def perform(call, compiles):
     positional = arguments.get("xs", arguments.get("features", ()))
     positional = positional if isinstance(positional, tuple) else (positional,)
     named = {name: value for name, value in arguments.items() if name not in TUPLE_PARAMETERS}
-    main = next((name for name in MAIN if name in named), None)
+    main = next((name for name in MAIN_ARRAY_NAMES if name in named), None)
     if how == "symbolic" and isinstance(named.get(main), jax.ShapeDtypeStruct):
-        named[main] = arguments[main] = with_symbol(named[main], call)
+        named[main] = arguments[main] = with_symbolic_size(named[main], call)
     array = main and isinstance(named[main], (np.ndarray, jax.Array))
     # jax cannot trace longdouble
     if how in ("grad", "vmap") and array and named[main].dtype != np.longdouble:
         named[main] = jax.ShapeDtypeStruct(named[main].shape, named[main].dtype)
-    call.main = struct(named[main]) if main and is_traced(named[main]) else named.get(main)
+    call.main = as_struct(named[main]) if main and is_traced(named[main]) else named.get(main)
     if not main and positional:
-        call.main = struct(positional[0])
+        call.main = as_struct(positional[0])
     known = [*positional, *named.values()]
     places = [i for i, value in enumerate(known) if is_traced(value)]
-    structs = [struct(known[i]) for i in places]
+    structs = [as_struct(known[i]) for i in places]
 
     def run(*traced):
         filled = list(known)
@@ -100,16 +100,16 @@ def perform(call, compiles):
     found = jax.eval_shape(run, *structs)
     if how == "grad" and main and is_traced(named[main]):
         at = places.index(len(positional) + list(named).index(main))
-        differentiated(run, structs, at, found)
+        check_cotangent(run, structs, at, found)
     if how == "vmap" and structs:
         wide = [jax.ShapeDtypeStruct((3, *s.shape), s.dtype) for s in structs]
         mapped = jax.eval_shape(jax.vmap(run), *wide)
         if [(3, *y.shape) for y in found] != [y.shape for y in mapped]:
-            raise Wrong(f"vmap of {call.name} gives {mapped} for {found}")
+            raise WrongResultError(f"vmap of {call.name} gives {mapped} for {found}")
     return found
 
 
-def with_symbol(x, call):
+def with_symbolic_size(x, call):
     """Return x with a symbolic size along a random axis."""
     axis = call.tape.below(max(1, x.ndim))
     if not x.ndim:
@@ -118,7 +118,7 @@ def with_symbol(x, call):
     return jax.ShapeDtypeStruct(symbolic_shape(", ".join(sizes) + ","), x.dtype)
 
 
-def differentiated(run, structs, at, found):
+def check_cotangent(run, structs, at, found):
     """Check shape and dtype of the cotangent of the main array."""
     x = jax.eval_shape(lambda x: x, structs[at])  # without x64 a float64 is a float32
     if not all(jnp.issubdtype(y.dtype, jnp.inexact) for y in (x, found[0])):
@@ -131,7 +131,7 @@ def differentiated(run, structs, at, found):
 
     dx = jax.eval_shape(jax.grad(total), x)
     if (dx.shape, dx.dtype) != (x.shape, x.dtype):
-        raise Wrong(f"the cotangent of {x} is {dx}")
+        raise WrongResultError(f"the cotangent of {x} is {dx}")
 
 
 def check(call, found):
@@ -140,7 +140,7 @@ def check(call, found):
         return
     parameters = inspect.signature(call.function).parameters.values()
     given = {p.name: p.default for p in parameters if p.default is not p.empty}
-    given |= {name: struct(value) for name, value in call.arguments.items()}
+    given |= {name: as_struct(value) for name, value in call.arguments.items()}
     main = call.main
     if hasattr(main, "__jax_array__"):
         main = main.__jax_array__()
@@ -150,7 +150,11 @@ def check(call, found):
     try:
         want = expected(call.name, main, given)
     except Exception as error:
-        raise Wrong(f"{call.name}: nobody can tell the shape: {error!r} of {given}") from error
+        raise WrongResultError(
+            f"{call.name}: nobody can tell the shape: {error!r} of {given}"
+        ) from error
     got = [(y.shape, y.dtype) for y in found]
     if want is not None and [(tuple(s), jnp.dtype(d)) for s, d in want] != got:
-        raise Wrong(f"{call.name} of {main.shape} gives {got} for {want}: {call.arguments}")
+        raise WrongResultError(
+            f"{call.name} of {main.shape} gives {got} for {want}: {call.arguments}"
+        )

@@ -11,10 +11,14 @@ from jaxpool.testing import pools
 from jaxpool.testing._record import TUPLE_PARAMETERS
 
 # Limit of sizes and other numbers. Beyond it, a twin lists its windows for minutes.
-MOST = 2**10
-NUMBERS = ("segment_ids", "boxes", "batch_indices")  # twins read the values of these while traced
+MAX_NUMBER = 2**10
+VALUES_READ_BY_TWINS = (
+    "segment_ids",
+    "boxes",
+    "batch_indices",
+)  # twins read the values of these while traced
 # PyTorch's names of arguments, and those of jaxpool.
-TORCH = {
+TORCH_ARGUMENT_NAMES = {
     "kernel_size": "window_shape",
     "stride": "strides",
     "padding": "padding",
@@ -39,17 +43,17 @@ def expected(name, x, given):
         output = None if short.startswith("morphological_") else given.get("output")
         return [(x.shape, x.dtype if output is None else jax.dtypes.canonicalize_dtype(output))]
     if room == "compat.torch":
-        return torch(short, x, given)
+        return torch_structs(short, x, given)
     if room == "compat.torchvision":
         cells = sizes(given["output_size"], 2)
         boxes = given["boxes"]
         number = sum(map(len, boxes)) if isinstance(boxes, (list, tuple)) else len(boxes)
         own = cells[0] * cells[1] if short.startswith("ps_") else 1
         return [((number, x.shape[1] // own, *cells), x.dtype)]
-    return public(pools()[short], x.dtype, given)
+    return public_function_structs(pools()[short], x.dtype, given)
 
 
-def public(pool, dtype, given):
+def public_function_structs(pool, dtype, given):
     """Return shapes by the twin and dtypes by the record of a public function."""
     if pool.operands in (("xs",), ("x", "y")):
         types = given.get("xs") or (given["x"], given["y"])
@@ -58,19 +62,21 @@ def public(pool, dtype, given):
         dtype = np.bool_
     elif pool.averages(given) and not jnp.issubdtype(dtype, jnp.inexact):  # includes complex
         dtype = np.float32
-    found = traced(pool, given)
+    found = twin_structs(pool, given)
     return found and [(found[0].shape, dtype), *((y.shape, y.dtype) for y in found[1:])]
 
 
-def traced(pool, given):
+def twin_structs(pool, given):
     """Return the results of the twin for arrays of float32, or None if a number exceeds MOST."""
     named = {
-        name: plain(pool, name, given) for name in pool.parameters if is_told(pool, name, given)
+        name: twin_argument(pool, name, given)
+        for name in pool.parameters
+        if is_passed_to_twin(pool, name, given)
     }
     leaves = jax.tree.leaves(named)
     numbers = [each for each in leaves if isinstance(each, int)]
     numbers += [size for each in leaves for size in np.shape(each) if isinstance(size, int)]
-    if max(numbers, default=0) > MOST:
+    if max(numbers, default=0) > MAX_NUMBER:
         return None
     structs = {
         name: named.pop(name)
@@ -81,20 +87,20 @@ def traced(pool, given):
     return jax.tree.leaves(y)
 
 
-def is_told(pool, name, given):
+def is_passed_to_twin(pool, name, given):
     """Return True if a twin needs an argument: it differs from its default and is neither `autodiff` nor `ties`."""
     default = pool.parameters[name].default
     return name in given and given[name] is not default and name not in ("autodiff", "ties")
 
 
-def plain(pool, name, given):
+def twin_argument(pool, name, given):
     """Convert an argument for a twin: sizes to a tuple, arrays to shapes."""
     value = given[name]
     if name in TUPLE_PARAMETERS:
-        return tuple(map(floats, value))
+        return tuple(map(float32_struct, value))
     if name in pool.operands:
-        return floats(value)
-    if name in NUMBERS:
+        return float32_struct(value)
+    if name in VALUES_READ_BY_TWINS:
         return value if isinstance(value, np.ndarray) else np.zeros(np.shape(value), int)
     if name in ("axes", "levels"):
         return sizes(value, 1)
@@ -107,18 +113,22 @@ def plain(pool, name, given):
     return value
 
 
-def floats(x):
+def float32_struct(x):
     """Return the shape of an array as a float32 struct."""
     x = x.__jax_array__() if hasattr(x, "__jax_array__") else x
     return jax.ShapeDtypeStruct(np.shape(x), np.float32)
 
 
-def torch(short, x, given):
+def torch_structs(short, x, given):
     """Return shapes and dtypes of a drop-in for PyTorch: pooled axes last, strides default to the window."""
     if not short.endswith("d") or "unpool" in short or given.get("output_size", 1) is None:
         return None
     rank, pool = int(short[-2]), pools()[short[:-2]]
-    named = {TORCH[name]: value for name, value in given.items() if name in TORCH}
+    named = {
+        TORCH_ARGUMENT_NAMES[name]: value
+        for name, value in given.items()
+        if name in TORCH_ARGUMENT_NAMES
+    }
     named |= {"x": x, "axes": tuple(range(len(x.shape) - rank, len(x.shape)))}
     stride = named.get("strides")
     if stride is None or (isinstance(stride, (tuple, list)) and not stride):
@@ -129,7 +139,7 @@ def torch(short, x, given):
     if "padding" in named:
         named["padding"] = tuple((n, n) for n in sizes(named["padding"], rank))
     named |= {"p": 2.0, "key": jax.random.key(0)}  # without effect on shapes
-    found = traced(pool, {name: value for name, value in named.items() if pool.takes(name)})
+    found = twin_structs(pool, {name: value for name, value in named.items() if pool.takes(name)})
     adds = pool.takes("p") and not is_infinite(given["norm_type"])
     dtype = np.float32 if adds and not jnp.issubdtype(x.dtype, jnp.floating) else x.dtype
     return (

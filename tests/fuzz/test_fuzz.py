@@ -11,7 +11,7 @@ from tests.fuzz import calls, run
 pytestmark = pytest.mark.slow
 
 
-def test_calls_at_random():
+def test_random_calls():
     draw = random.Random(0)
     said = []
     with warnings.catch_warnings():
@@ -22,10 +22,10 @@ def test_calls_at_random():
     assert said.count("result") > 100
 
 
-def test_another_shape_is_found(monkeypatch):
+def test_wrong_shape_is_detected(monkeypatch):
     assert run.outcome(bytes(9), lambda: None) == "result"
     monkeypatch.setattr(run, "expected", lambda *args: [((1, 2), np.float32)])
-    with pytest.raises(run.Wrong, match=r"gives .* for \[\(\(1, 2\)"):
+    with pytest.raises(run.WrongResultError, match=r"gives .* for \[\(\(1, 2\)"):
         run.outcome(bytes(9), lambda: None)
 
 
@@ -36,7 +36,7 @@ def test_another_shape_is_found(monkeypatch):
         *[RuntimeError("jaxpool.max_pool: x"), OverflowError("x"), ValueError("jaxpool: x")],
     ],
 )
-def test_another_voice_and_another_exception_are_found(monkeypatch, error):
+def test_wrong_exception_is_detected(monkeypatch, error):
     def fails(x):
         raise error
 

@@ -11,12 +11,12 @@ from jaxpool._kernels.box_mean import (
     weighted_sums_by_gather,
 )
 from tests.support import forms
-from tests.support.compilation import FUSED
+from tests.support.compilation import DEFAULT_FUSION
 
 RNG = np.random.default_rng(0)
 
 
-def drawn(boxes, cells, pixels, height, width):
+def draw_pixels(boxes, cells, pixels, height, width):
     """Draw pixels of boxes in a flattened image, with weights, some of them zero."""
     shapes = [(boxes, cells, pixels)] * 2
     rows, columns = (RNG.integers(0, n, s) for n, s in zip((height, width), shapes, strict=True))
@@ -28,7 +28,7 @@ def drawn(boxes, cells, pixels, height, width):
     return jax.tree.map(jnp.asarray, WeightedPixels(down, across))
 
 
-def in_numpy(dy, of, count):
+def numpy_cotangent(dy, of, count):
     """Return the cotangent of each pixel, summed term by term in float32."""
     at, weight = (np.asarray(a) for a in of.all_pixels())
     terms = np.asarray(dy)[:, :, :, None, None] * weight[..., None]
@@ -42,24 +42,24 @@ def in_numpy(dy, of, count):
     [(5, 3, 2, 4, 6, 3, 1), (5, 4, 2, 4, 6, 3, 2), (9, 7, 4, 5, 7, 256, 1)],
     ids=["few", "in parts", "of which XLA divides the scatter among threads"],
 )
-def test_cotangents_add_up_one_after_another(boxes, cells, pixels, height, width, channels, parts):
+def test_cotangents_are_summed_in_order(boxes, cells, pixels, height, width, channels, parts):
     """XLA's scatter for CPU writes in order, so that sums equal those of a sequential loop."""
-    of = drawn(boxes, cells, pixels, height, width)
+    of = draw_pixels(boxes, cells, pixels, height, width)
     dy = jnp.asarray(RNG.standard_normal((boxes, cells, cells, channels)), jnp.float32)
     which = jnp.zeros(boxes, np.int32)
     count = height * width
     run = (
         jax.jit(lambda dy, of: scatter_weighted_cotangents(dy, which, of, [count], parts))
         .lower(dy, of)
-        .compile(FUSED)
+        .compile(DEFAULT_FUSION)
     )
     (dx,) = run(dy, of)
-    forms.same_bits([dx], [in_numpy(dy, of, count)], "in order")
+    forms.assert_same_bits([dx], [numpy_cotangent(dy, of, count)], "in order")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_boxes_are_read_from_their_array_and_sent_to_it(dtype):
-    of, which = drawn(8, 3, 4, 4, 6), jnp.asarray([0, 1, 2, 1, 0, 2, 2, 1])
+def test_boxes_of_several_arrays(dtype):
+    of, which = draw_pixels(8, 3, 4, 4, 6), jnp.asarray([0, 1, 2, 1, 0, 2, 2, 1])
     flats = [jnp.asarray(RNG.standard_normal((24, 5)), dtype) for _ in range(3)]
     want = jnp.stack(
         [
@@ -71,15 +71,15 @@ def test_boxes_are_read_from_their_array_and_sent_to_it(dtype):
         y = jax.jit(
             lambda flats, j=joined: weighted_sums_by_gather(flats, which, of, concatenates_arrays=j)
         )(flats)
-        forms.same_bits([y], [want], f"{joined=}")
+        forms.assert_same_bits([y], [want], f"{joined=}")
     dy = jnp.sin(jnp.arange(want.size, dtype=jnp.float32)).reshape(want.shape)
     dxs = jax.jit(lambda dy: scatter_weighted_cotangents(dy, which, of, [24, 24, 24], 3))(dy)
     for n, dx in enumerate(dxs):
         alone = jax.tree.map(lambda a, n=n: a[which == n], of)
-        forms.same_bits([dx], [in_numpy(dy[which == n], alone, 24)], f"to {n}")
+        forms.assert_same_bits([dx], [numpy_cotangent(dy[which == n], alone, 24)], f"to {n}")
 
 
-def test_a_pixel_without_weight_is_none():
+def test_zero_weight_pixel_is_ignored():
     of = WeightedPixels(*[(jnp.zeros((1, 1, 2), np.int32), jnp.asarray([[[1.0, 0.0]]]))] * 2)
     of = of._replace(rows=(jnp.asarray([[[0, 1]]], np.int32), of.rows[1]))
     flat, which = jnp.asarray([[2.0], [np.nan]]), jnp.zeros(1, np.int32)
@@ -89,9 +89,9 @@ def test_a_pixel_without_weight_is_none():
 
 
 @pytest.mark.parametrize("apart", [False, True])
-def test_an_image_of_16_bits_is_not_copied(apart):
+def test_16_bit_image_is_not_copied(apart):
     """XLA for CPU would copy an image that it gathers from 16 times."""
-    of = drawn(8, 3, 4, 50, 60)
+    of = draw_pixels(8, 3, 4, 50, 60)
     flat = jax.ShapeDtypeStruct((3000, 256), jnp.bfloat16)
     which = jax.ShapeDtypeStruct((8,), np.int32)
 
@@ -100,5 +100,7 @@ def test_an_image_of_16_bits_is_not_copied(apart):
             [flat, flat[:2]] if apart else [flat], which, of, concatenates_arrays=False
         )
 
-    held = jax.jit(way).lower(flat, which).compile(FUSED).memory_analysis().temp_size_in_bytes
+    held = (
+        jax.jit(way).lower(flat, which).compile(DEFAULT_FUSION).memory_analysis().temp_size_in_bytes
+    )
     assert held < flat.size

@@ -25,7 +25,7 @@ VALUES = ("ties", "special", "lowest")
 
 
 @dataclasses.dataclass(frozen=True)
-class Case(forms.Drawn):
+class Case(forms.DrawnWindow):
     """A selection of `dtype`, with tangents and cotangents of dtype `sent`."""
 
     dtype: np.dtype
@@ -38,9 +38,9 @@ class Case(forms.Drawn):
         return " ".join(map(str, names))
 
 
-def drawn(seed):
+def draw_case(seed):
     rng = np.random.default_rng(seed)
-    window = forms.drawn_window(rng)
+    window = forms.draw_window(rng)
     dtype = np.dtype(DTYPES[rng.integers(len(DTYPES))])
     sent = dtype if oracle.is_floating(dtype) else np.dtype(np.float32)
     kind, ties = (
@@ -55,9 +55,9 @@ def plans_of(case, rng):
     plans = forms.max_plans(case.window, case.shape, case.dtype)
     sent = forms.max_plans(case.window, case.shape, case.sent)
     return (
-        forms.different(plans, lambda plan: (plan.forward, plan.value_groups), rng),
-        forms.different(sent, lambda plan: (plan.widen_mode, plan.backward), rng),
-        forms.different(sent, lambda plan: plan.tangent, rng, 2),
+        forms.distinct_plans(plans, lambda plan: (plan.forward, plan.value_groups), rng),
+        forms.distinct_plans(sent, lambda plan: (plan.widen_mode, plan.backward), rng),
+        forms.distinct_plans(sent, lambda plan: plan.tangent, rng, 2),
     )
 
 
@@ -77,7 +77,7 @@ def compiled(case, plans):
     return jax.jit(run)
 
 
-def answer_of(case, x):
+def oracle_answer(case, x):
     """Return the oracle's result. A window of padding alone has the value that every element beats."""
     best = max if case.kind == "max" else min
     least = draw_values(np.random.default_rng(0), (), case.dtype, "lowest", greatest=best is min)
@@ -98,7 +98,7 @@ def answer_of(case, x):
     return dataclasses.replace(numbers_first, terms=tuple(terms))
 
 
-def chosen(case, answer):
+def selected_taps(case, answer):
     """Return the flat tap that the oracle selects in each window, and True for windows with an element."""
     index = np.zeros(answer.y.shape, index_dtype(case.window.size))
     real = np.zeros(answer.y.shape, bool)
@@ -117,7 +117,13 @@ def check_definition(case, answer, found, dy, v):
     maps = dataclasses.replace(
         answer, y=np.zeros(y.shape, case.sent), inputs=((case.shape, case.sent),)
     )
-    wanted = [answer.y, chosen(case, answer)[0], answer.y, maps.cotangent(dy), maps.tangent(v)]
+    wanted = [
+        answer.y,
+        selected_taps(case, answer)[0],
+        answer.y,
+        maps.cotangent(dy),
+        maps.tangent(v),
+    ]
     for got, want in zip((y, index, value, dx, tangent), wanted, strict=True):
         ours, theirs = (oracle.as_exact_numbers(array).astype(np.float64) for array in (got, want))
         np.testing.assert_array_equal(ours, theirs, str(case))
@@ -127,19 +133,19 @@ QUICK = 12
 
 
 @pytest.mark.parametrize("seed", forms.seeds(QUICK))
-def test_every_form_selects_routes_and_picks_as_the_portable_one(seed):
+def test_variants_equal_portable(seed):
     """Variants have the same bits, the portable variant equals the oracle, and `pick` and `route` are transposes."""
-    case, rng = drawn(seed)
+    case, rng = draw_case(seed)
     forward, *maps = plans_of(case, rng)
     run = compiled(case, [forward, *maps])
     named = {"select": forward, "value": forward, "route": maps[0], "pick": maps[1]}
     for values in VALUES:
         x = draw_values(rng, case.shape, case.dtype, values, greatest=case.kind == "min")
-        answer = answer_of(case, x)
-        index, real = chosen(case, answer)
+        answer = oracle_answer(case, x)
+        index, real = selected_taps(case, answer)
         some_tap = rng.integers(0, case.window.size, index.shape).astype(index.dtype)
-        dy = forms.numbers(rng, index.shape, case.sent, values == "special")
-        v = forms.numbers(rng, case.shape, case.sent, values == "special")
+        dy = forms.draw_integers(rng, index.shape, case.sent, values == "special")
+        v = forms.draw_integers(rng, case.shape, case.sent, values == "special")
         selected, *others = jax.device_get(run(x, dy, v, np.where(real, index, some_tap)))
         results = [[(y, np.where(real, tap, 0)) for y, tap in selected], *others]
         check_definition(case, answer, [found[0] for found in results], dy, v)
@@ -147,17 +153,17 @@ def test_every_form_selects_routes_and_picks_as_the_portable_one(seed):
             for name, got in zip(names, found, strict=True):
                 if what == "value" and forward[name].value_groups:
                     got = [np.where(got[0] == 0, found[0][0], got[0])]  # zeros may differ in sign
-                forms.same_bits(got, found[0], f"{what}, {name}: {case}, {values}")
+                forms.assert_same_bits(got, found[0], f"{what}, {name}: {case}, {values}")
         if values != "special" and case.sent == np.float32:
             for (dx,), (y,) in itertools.product(*results[2:]):
-                forms.are_transposes(y, dy, v, dx, str(case))
+                forms.assert_transposes(y, dy, v, dx, str(case))
 
 
-def test_the_drawn_windows_reach_every_form():
+def test_drawn_windows_cover_every_variant():
     """The random windows reach every way of reading, of dividing into regions and passes, and of widening."""
     reached = set()
     for seed in range(QUICK):
-        case, rng = drawn(seed)
+        case, rng = draw_case(seed)
         for which, plans in zip(
             ("forward", "backward", "tangent"), plans_of(case, rng), strict=True
         ):
@@ -195,12 +201,12 @@ def test_the_drawn_windows_reach_every_form():
     }
 
 
-@pytest.mark.parametrize(("shape", "padding"), forms.WITHOUT_ELEMENTS, ids=str)
-def test_arrays_without_elements(shape, padding):
+@pytest.mark.parametrize(("shape", "padding"), forms.EMPTY_SHAPES, ids=str)
+def test_empty_arrays(shape, padding):
     window = make_window(shape, (3,), (2,), ((padding, padding),), axes=(1,), empty_windows="allow")
 
     def run(x, dy):
-        for plan in forms.different(forms.max_plans(window, shape, x.dtype)).values():
+        for plan in forms.distinct_plans(forms.max_plans(window, shape, x.dtype)).values():
             y, index = select(x, window, "max", "last", plan)
             yield y, route(dy, index, plan), pick(x, index, plan)
 

@@ -18,7 +18,7 @@ from jaxpool._plan.sum_pool import plan_sum
 from jaxpool._plan.tuning import PORTABLE
 from jaxpool.testing import draw_values
 from tests.support import forms
-from tests.support.compilation import HASTY
+from tests.support.compilation import FAST_COMPILE
 
 LAST = (1, 2)
 PROBLEMS = [  # shape, window, strides, padding, axes, dtype
@@ -40,7 +40,7 @@ PROBLEMS = [  # shape, window, strides, padding, axes, dtype
 ]
 
 
-def problems(shape, window, strides, padding, axes, dtype):
+def make_problems(shape, window, strides, padding, axes, dtype):
     given = make_window(shape, (window,) * len(axes), strides, padding, axes=axes)
     return [Problem(given, shape, dtype, platform) for platform in PLATFORMS]
 
@@ -54,9 +54,9 @@ def problems(shape, window, strides, padding, axes, dtype):
         ((1, 7, 8, 6, 2), 3, 1, "SAME", (1, 2, 3), "float32"),
     ],
 )
-def test_the_plan_of_a_gpu_gives_the_same(problem):
+def test_gpu_plan_equals_portable(problem):
     """One step up to 27 taps, long passes, and sums by one reduction equal the portable variant, run on CPU."""
-    _, gpu, _ = problems(*problem)
+    _, gpu, _ = make_problems(*problem)
     portable = dataclasses.replace(gpu, thresholds=PORTABLE)
     assert plan_max(gpu) != plan_max(portable)
     window, shape, dtype = gpu.window, gpu.shape, np.dtype(gpu.dtype)
@@ -78,17 +78,17 @@ def test_the_plan_of_a_gpu_gives_the_same(problem):
             )
 
     rng = np.random.default_rng(0)
-    x = forms.numbers(rng, shape, dtype, special=False)
-    dy = forms.numbers(rng, window.pooled_shape(shape), dtype, special=False)
+    x = forms.draw_integers(rng, shape, dtype, special=False)
+    dy = forms.draw_integers(rng, window.pooled_shape(shape), dtype, special=False)
     # HASTY for any flags: jaxlib 0.12 took more than an hour to optimise this program for CPU.
-    both = jax.jit(lambda x, dy: list(run(x, dy)), compiler_options=HASTY)
+    both = jax.jit(lambda x, dy: list(run(x, dy)), compiler_options=FAST_COMPILE)
     got, want = jax.device_get(both(x, dy))
-    forms.same_bits(got, want, str(problem))
+    forms.assert_same_bits(got, want, str(problem))
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
-def test_on_cpu_the_same_as_in_the_portable_form(problem):
-    cpu, other, _ = problems(*problem)
+def test_cpu_plan_equals_portable(problem):
+    cpu, other, _ = make_problems(*problem)
     portable = dataclasses.replace(other, thresholds=PORTABLE)
     window, shape, dtype = cpu.window, cpu.shape, np.dtype(cpu.dtype)
     end = Epilogue(dtype)
@@ -113,15 +113,15 @@ def test_on_cpu_the_same_as_in_the_portable_form(problem):
     x = draw_values(rng, shape, dtype, "ties")
     odd = rng.random(shape) < 0.01
     x = np.where(odd, rng.choice([np.nan, np.inf, -np.inf], shape), x).astype(dtype)
-    dy = forms.numbers(rng, window.pooled_shape(shape), dtype, special=True)
+    dy = forms.draw_integers(rng, window.pooled_shape(shape), dtype, special=True)
     got, want = jax.device_get(jax.jit(lambda x, dy: list(run(x, dy)))(x, dy))
-    forms.same_bits(got, want, str(problem))
+    forms.assert_same_bits(got, want, str(problem))
 
 
 @pytest.mark.parametrize(
     ("name", "long"), [("avg_pool", (40, 1, 1)), ("max_pool", (10, 1, 1))]
 )  # fmt: skip
-def test_regions_keep_shardings_that_types_say(name, long):
+def test_regions_preserve_explicit_sharding(name, long):
     """Explicit shardings survive, also with phases without taps."""
     pool = getattr(jaxpool, name)
     mesh = jax.make_mesh((1,), ("b",), (jax.sharding.AxisType.Explicit,), devices=jax.devices()[:1])

@@ -18,7 +18,7 @@ def tables(request, monkeypatch):
 
 @pytest.mark.usefixtures("tables")
 @pytest.mark.parametrize("size", [1, 2, 5, 7, 12, 13])
-def test_places_of_each_position_among_windows_of_unequal_length(size):
+def test_ragged_window_positions(size):
     for out in (2, 3, 5, 8, 16):
         (dim,) = adaptive_window((1, size, 1), (out,), None).dims
         if not isinstance(dim, RaggedAxis):
@@ -34,7 +34,7 @@ def test_places_of_each_position_among_windows_of_unequal_length(size):
 
 
 @pytest.mark.parametrize("out", [63, 1_428_572])
-def test_windows_of_a_long_axis(out):
+def test_window_bounds_of_long_axis(out):
     size = 10_000_000
     (dim,) = adaptive_window((1, size, 1), (out,), None).dims
     number = np.unique(np.linspace(0, out - 1, 999).astype(int))
@@ -43,7 +43,7 @@ def test_windows_of_a_long_axis(out):
     assert (np.asarray(start + last) == -(-(number + 1) * size // out) - 1).all()
 
 
-def test_a_program_of_a_long_axis_holds_no_table_of_its_positions():
+def test_long_axis_program_has_no_constant_table():
     (dim,) = adaptive_window((1, 1_000_003, 1), (1_000,), None).dims
     for kernel in (patches._indices_of_copies, patches._tap_positions):
         assert len(jax.jit(lambda kernel=kernel: kernel(dim)).lower().as_text()) < 30_000
@@ -51,7 +51,7 @@ def test_a_program_of_a_long_axis_holds_no_table_of_its_positions():
 
 @pytest.mark.usefixtures("tables")
 @pytest.mark.parametrize("out", [2, 3, 5, 12, 16])
-def test_taps_that_are_real(out):
+def test_taps_inside_mask(out):
     window = adaptive_window((1, 12, 1), (out,), None)
     (dim,) = window.dims
     assert np.array_equal(

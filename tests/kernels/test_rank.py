@@ -9,7 +9,7 @@ from jaxpool._kernels.rank import first_or_last_tied_tap
 
 
 @pytest.mark.parametrize("last", [False, True])
-def test_the_first_or_the_last_tap_of_several_words(last):
+def test_first_or_last_tied_tap_of_several_words(last):
     """Windows of 70 taps have words of 32, 32 and 6 bits. Each column is one window."""
     window, chance = make_window((1, 70, 1), (70,)), np.random.default_rng(0)
     taps = [np.sort(chance.choice(70, n, replace=False)) for n in (1, 2, 3, 5, 70) * 4]

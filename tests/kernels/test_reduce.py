@@ -21,7 +21,7 @@ from jaxpool._ops.reduction import Reduction
 from jaxpool._plan import tuning
 from jaxpool._plan.reduce import Fold, plan_fold
 from tests.support import forms
-from tests.support.later import first, later
+from tests.support.later import first_values, later
 
 SHAPES = [  # found by a search; `jax.numpy.max` loses NaNs over most of them
     ((17, 16, 8, 17), (3,)),
@@ -34,10 +34,10 @@ SHAPES = [  # found by a search; `jax.numpy.max` loses NaNs over most of them
 ]
 
 
-@pytest.mark.parametrize("dtype", first(1, ["float32", "bfloat16", "float16"]))
+@pytest.mark.parametrize("dtype", first_values(1, ["float32", "bfloat16", "float16"]))
 @pytest.mark.parametrize("kind", ["max", "min"])
 @pytest.mark.parametrize(("shape", "axes"), SHAPES)
-def test_no_nan_is_lost(shape, axes, kind, dtype):
+def test_nan_propagates(shape, axes, kind, dtype):
     rng = np.random.default_rng(0)
     values = np.array([1, 2, np.inf, -np.inf, np.nan], np.float32)
     x = rng.choice(values, shape, p=[0.4, 0.2, 0.1, 0.25, 0.05])
@@ -46,7 +46,7 @@ def test_no_nan_is_lost(shape, axes, kind, dtype):
 
 
 @pytest.mark.parametrize("size", [1, 255, 256, 257, 2**16 - 1])
-def test_counts_and_ranks_as_floats_are_those_of_integers(size):
+def test_float_counts_equal_integer_counts(size):
     """Sizes around the range of one byte, and the largest of two bytes."""
     x = np.zeros((4, size), np.float32)
     x[0, -1] = x[1, 0] = x[2] = 1  # the last, the first, all and none
@@ -67,8 +67,8 @@ def test_counts_and_ranks_as_floats_are_those_of_integers(size):
         ]
 
     (ranks, floats), counts = found(x, y)
-    forms.same_bits(floats, ranks, "ranks")
-    forms.same_bits([counts[1]], [counts[0]], "counts")
+    forms.assert_same_bits(floats, ranks, "ranks")
+    forms.assert_same_bits([counts[1]], [counts[0]], "counts")
     assert counts[0].ravel().tolist() == [1, 1, size, 0]
     assert ranks[0].ravel()[:3].tolist() == [size - 1, 0, 0]
 
@@ -77,7 +77,7 @@ def test_counts_and_ranks_as_floats_are_those_of_integers(size):
 @pytest.mark.parametrize(
     ("shape", "axes"), [((3, 19, 4), (1,)), ((2, 5, 18), (2, 0)), ((17,), (0,))]
 )
-def test_folded_extremes_are_those_of_numpy(shape, axes, dtype):
+def test_folded_extrema_equal_numpy(shape, axes, dtype):
     rng = np.random.default_rng(1)
     values = np.array([1, -2, 0, np.inf, -np.inf, np.nan, -np.nan], np.float32)
     drawn = rng.choice(values, (40, *shape), p=[0.2, 0.2, 0.2, 0.1, 0.25, 0.025, 0.025])
@@ -98,7 +98,7 @@ def test_folded_extremes_are_those_of_numpy(shape, axes, dtype):
 
 
 @pytest.mark.parametrize(("size", "small"), [(48, True), (15, False)])
-def test_small_arrays_are_counted_and_ranked_as_floats_on_cpu(size, small):
+def test_small_cpu_arrays_reduce_as_floats(size, small):
     """Programs of small arrays on CPU have no reduction of integers."""
     x = jnp.ones((4, size))
 
@@ -114,7 +114,7 @@ def test_small_arrays_are_counted_and_ranked_as_floats_on_cpu(size, small):
         assert reduces_integers(ties, "cuda")
 
 
-def test_what_is_folded():
+def test_plan_fold():
     fold = functools.partial(Fold, barrier="call")
 
     def plan(shape, axes, bits=32, platform="cpu", sharded=False, ties=False):
@@ -170,7 +170,7 @@ def _expected(x, axes, kind, ties, mask, dy):
     ("shape", "axes"),
     [((3, 19, 4), (1,)), ((2, 18, 5), (2, 1)), later((2, 3, 17), (0, 2)), later((16,), (0,))],
 )
-def test_cotangents_of_folded_extremes(monkeypatch, shape, axes, dtype, kind, ties):
+def test_cotangents_of_folded_extrema(monkeypatch, shape, axes, dtype, kind, ties):
     """Nineteen elements in parts of two: the last two parts overlap by one element."""
     folding = dataclasses.replace(
         tuning.CPU, min_folded_elements=0, min_folded_row_bits=1, min_tie_row_bits=1
@@ -199,7 +199,7 @@ def test_cotangents_of_folded_extremes(monkeypatch, shape, axes, dtype, kind, ti
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 15, 16, 17, 33, 64, 100])
-def test_bits_are_blocks_of_eight(size):
+def test_pack_bits_in_blocks_of_eight(size):
     bits = np.random.default_rng(size).random((3, size, 5)) < 0.5
     length = -(-size // 8)
     padded = np.zeros((3, 8 * length, 5), bool)

@@ -15,11 +15,11 @@ from tests.support import forms
 
 
 @pytest.mark.parametrize("seed", forms.seeds(6))
-def test_loops_find_and_send_as_terms_do(seed):
+def test_loops_equal_unrolled_terms(seed):
     rng = np.random.default_rng(seed)
-    drawn = forms.drawn_window(rng)
+    drawn = forms.draw_window(rng)
     while any(dim.first_empty_window() is not None for dim in drawn.window.dims):
-        drawn = forms.drawn_window(rng)
+        drawn = forms.draw_window(rng)
     window, joined = drawn.window, bool(seed % 2)
     ranks = ("higher", 0, -1, "lower")[seed % 4]
     walk = rolled.TapLoop(window, joined)
@@ -57,7 +57,7 @@ def test_loops_find_and_send_as_terms_do(seed):
 
 
 @pytest.mark.parametrize("joined", [False, True])
-def test_planes_hold_what_windows_read(joined):
+def test_planes_contain_window_elements(joined):
     window = make_window((2, 7, 9, 3), (3, 4), (2, 3), "SAME", window_dilation=(1, 2))
     x = jnp.arange(2.0 * 7 * 9 * 3).reshape(2, 7, 9, 3)
     walk = rolled.TapLoop(window, joined)
@@ -75,7 +75,7 @@ def test_planes_hold_what_windows_read(joined):
         np.testing.assert_array_equal(found.reshape(want.shape), want)
 
 
-def test_a_program_does_not_grow_with_the_window():
+def test_program_size_is_independent_of_window():
     def lines(taps):
         window = Window((Axis(0, 4096, taps, 1, 1, 0, 0, 4097 - taps),))
         walk, key = rolled.TapLoop(window), jax.ShapeDtypeStruct((4096, 1), jnp.int32)

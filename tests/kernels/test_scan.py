@@ -13,7 +13,7 @@ from jaxpool._kernels.scan import (
 )
 from jaxpool._plan.scan import ScanPlan
 from tests.support import forms
-from tests.support.later import first
+from tests.support.later import first_values
 
 PLANS = [
     *(ScanPlan(ways, "barrier") for ways in (2, 3, 16)),
@@ -23,13 +23,13 @@ SLOW = [pytest.param(size, marks=pytest.mark.slow) for size in (16, 40)]
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 17, *SLOW])
-@pytest.mark.parametrize("dtype", first(1, ["float32", "bfloat16", "int8"]))
-def test_any_number_of_ways_gives_the_same(size, dtype):
+@pytest.mark.parametrize("dtype", first_values(1, ["float32", "bfloat16", "int8"]))
+def test_results_are_independent_of_num_ways(size, dtype):
     rng = np.random.default_rng(size)
     x = rng.integers(-3, 4, (3, size, 2)).astype(jnp.dtype(dtype))
     if dtype != "int8":
         x = np.where(rng.random(x.shape) < 0.02, np.asarray(np.nan, x.dtype), x)
-    dy = forms.numbers(rng, x.shape, jnp.dtype(np.float32), False)
+    dy = forms.draw_integers(rng, x.shape, jnp.dtype(np.float32), False)
 
     def run(x, dy):
         for plan in PLANS:
@@ -45,10 +45,10 @@ def test_any_number_of_ways_gives_the_same(size, dtype):
     np.testing.assert_array_equal(np.asarray(first[0], np.float32), running_maximum)
     np.testing.assert_array_equal(first[4].sum(1), dy.sum(1))
     for which, got in enumerate(others):
-        forms.same_bits(got, (first, last)[which % 2], f"{which} {size} {dtype}")
+        forms.assert_same_bits(got, (first, last)[which % 2], f"{which} {size} {dtype}")
 
 
-def test_more_ways_are_fewer_passes():
+def test_num_passes_decreases_with_ways():
     def passes(ways):
         plan = ScanPlan(ways, "barrier")
         program = jax.jit(lambda x: running_max_or_min(x, 0, "max", False, plan)).lower(
@@ -59,7 +59,7 @@ def test_more_ways_are_fewer_passes():
     assert [passes(ways) for ways in (2, 16)] == [12, 3]
 
 
-def test_blocks_spare_a_pass():
+def test_block_length():
     """A block has the largest length that divides the axis and that the passes cover."""
     plan = ScanPlan(6, "barrier", min_block_size=30)
     assert plan.pass_distances(36) == [range(1, 6), range(6, 36, 6)]

@@ -15,7 +15,7 @@ from jaxpool._plan.problem import Problem
 NUMBERS = [-np.inf, -1.0, -0.0, 0.0, 2.0, np.inf, np.nan]
 
 
-def winner(row, kind, ties):
+def selected_position(row, kind, ties):
     """Return the position of the first or last NaN, else of the first or last extremum."""
     nan = np.isnan(row)
     best = nan if nan.any() else row == (max(row) if kind == "max" else min(row))
@@ -26,13 +26,13 @@ def winner(row, kind, ties):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float8_e5m2"])
 @pytest.mark.parametrize("kind", ["max", "min"])
 @pytest.mark.parametrize("ties", ["first", "last", "last_nan"])
-def test_winner(ties, kind, dtype):
+def test_selected_element(ties, kind, dtype):
     rows = np.array([*itertools.product(NUMBERS, repeat=3)])
     x = jnp.asarray(rows, dtype)
     window = make_window(x.shape, (3,), axes=(1,))
     plan = plan_max(Problem(window, x.shape, dtype, "cpu"))
     value, index = jax.jit(lambda x: select(x, window, kind, ties, plan))(x)
-    chosen = [winner(row, kind, ties) for row in rows]
+    chosen = [selected_position(row, kind, ties) for row in rows]
     np.testing.assert_array_equal(index[:, 0], chosen)
     best = rows[np.arange(len(rows)), chosen]
     for found in (value, jax.jit(lambda x: select_value(x, kind, ties, plan))(x)):

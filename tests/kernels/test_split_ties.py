@@ -21,16 +21,16 @@ from jaxpool.testing.oracle import _parts
 from tests.support import forms
 
 DTYPES = [np.float32, jnp.bfloat16]
-ALL = 2**3 * 3**2 * 5 * 7  # divisible by up to ten tied elements
+COMMON_MULTIPLE = 2**3 * 3**2 * 5 * 7  # divisible by up to ten tied elements
 
 
 @pytest.mark.parametrize("seed", forms.seeds(8))
-def test_every_form_shares_as_the_portable_one(seed):
+def test_variants_match_oracle(seed):
     rng = np.random.default_rng(seed)
-    drawn = forms.drawn_window(rng)
+    drawn = forms.draw_window(rng)
     window, dtype, kind = drawn.window, np.dtype(DTYPES[seed % 2]), ("max", "min")[seed // 2 % 2]
     (plan, *_) = forms.max_plans(window, drawn.shape, dtype).values()
-    tied = forms.different(forms.tie_plans(window, drawn.shape, dtype))
+    tied = forms.distinct_plans(forms.tie_plans(window, drawn.shape, dtype))
     best = max if kind == "max" else min
 
     def run(x, dy, v):
@@ -51,17 +51,17 @@ def test_every_form_shares_as_the_portable_one(seed):
     for values in ("ties", "special", "lowest"):
         x = draw_values(rng, drawn.shape, dtype, values, greatest=kind == "min")
         answer = _parts.apply_reducer_to_windows(x, drawn.windows, lambda output: rule)
-        dy = (ALL * rng.integers(-3, 4, answer.y.shape)).astype(dtype)
-        v = (ALL * rng.integers(-3, 4, drawn.shape)).astype(dtype)
+        dy = (COMMON_MULTIPLE * rng.integers(-3, 4, answer.y.shape)).astype(dtype)
+        v = (COMMON_MULTIPLE * rng.integers(-3, 4, drawn.shape)).astype(dtype)
         routed, picked = jax.device_get(compiled(x, dy, v))
         names = [*tied, "by values"]
         for name, got in zip(names, routed, strict=True):
-            close(got, answer.cotangent(dy), f"{name}: {drawn}, {values}")
+            assert_close(got, answer.cotangent(dy), f"{name}: {drawn}, {values}")
         for got in picked:
-            close(got, dataclasses.replace(answer, y=dy).tangent(v), f"{drawn}, {values}")
+            assert_close(got, dataclasses.replace(answer, y=dy).tangent(v), f"{drawn}, {values}")
 
 
-def close(got, want, says):
+def assert_close(got, want, says):
     tolerance = float(jnp.finfo(want.dtype).eps)
     got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
-    np.testing.assert_allclose(got, want, rtol=tolerance, atol=ALL * 1e-6, err_msg=says)
+    np.testing.assert_allclose(got, want, rtol=tolerance, atol=COMMON_MULTIPLE * 1e-6, err_msg=says)

@@ -24,7 +24,7 @@ DTYPES += [jnp.float8_e4m3fn, jnp.float8_e5m2, np.int8, np.uint16, np.int32]
 
 
 @dataclasses.dataclass(frozen=True)
-class Case(forms.Drawn):
+class Case(forms.DrawnWindow):
     """Sums of `dtype`, scaled before rounding by a factor that is exact in float32."""
 
     dtype: np.dtype
@@ -33,7 +33,7 @@ class Case(forms.Drawn):
     def plans(self, rng, *, transposed):
         plans = forms.sum_plans(self.window, self.shape, self.dtype, transposed=transposed)
         # Plans that differ only in their barrier have the same passes.
-        return forms.different(
+        return forms.distinct_plans(
             plans, lambda plan: dataclasses.replace(plan, barrier="barrier"), rng
         )
 
@@ -43,15 +43,15 @@ class Case(forms.Drawn):
         return Epilogue(self.dtype, lambda y: y * jnp.asarray(self.scale, y.dtype))
 
 
-def drawn(seed):
+def draw_case(seed):
     rng = np.random.default_rng(seed)
-    window = forms.drawn_window(rng)
+    window = forms.draw_window(rng)
     dtype = np.dtype(DTYPES[rng.integers(len(DTYPES))])
     scale = float(rng.choice([1, 0.375])) if oracle.is_floating(dtype) else 1
     return Case(window.shape, window.window, window.windows, dtype, scale), rng
 
 
-def answers(case, x, dy):
+def oracle_results(case, x, dy):
     """Return the exact sums over windows and the exact cotangents, scaled and rounded once."""
     exact = _parts.apply_reducer_to_windows(
         x, case.windows, lambda output: _parts.sum_reducer, np.dtype(np.float64)
@@ -64,8 +64,8 @@ QUICK = 34
 
 
 @pytest.mark.parametrize("seed", forms.seeds(QUICK))
-def test_every_form_adds_up_as_the_portable_one(seed):
-    case, rng = drawn(seed)
+def test_variants_equal_portable(seed):
+    case, rng = draw_case(seed)
     sums, spreads = (case.plans(rng, transposed=transposed) for transposed in (False, True))
 
     def run(x, dy):
@@ -76,26 +76,28 @@ def test_every_form_adds_up_as_the_portable_one(seed):
 
     compiled = jax.jit(run)
     for special in (False, True) if oracle.is_floating(case.dtype) else (False,):
-        x = forms.numbers(rng, case.shape, case.dtype, special)
-        dy = forms.numbers(rng, case.window.pooled_shape(case.shape), case.dtype, special)
+        x = forms.draw_integers(rng, case.shape, case.dtype, special)
+        dy = forms.draw_integers(rng, case.window.pooled_shape(case.shape), case.dtype, special)
         results = jax.device_get(compiled(x, dy))
-        for names, found, want in zip((sums, spreads), results, answers(case, x, dy), strict=True):
+        for names, found, want in zip(
+            (sums, spreads), results, oracle_results(case, x, dy), strict=True
+        ):
             got, expected = (
                 oracle.as_exact_numbers(each).astype(float) for each in (found[0], want)
             )
             np.testing.assert_array_equal(got, expected, str(case))
             for name, other in zip(names, found, strict=True):
-                forms.same_bits([other], [found[0]], f"{name}: {case}")
+                forms.assert_same_bits([other], [found[0]], f"{name}: {case}")
         if case.dtype == np.float32 and not special:
             for y, dx in itertools.product(*results):
-                forms.are_transposes(y, dy, x, dx, str(case))
+                forms.assert_transposes(y, dy, x, dx, str(case))
 
 
-def test_the_drawn_windows_reach_every_form():
+def test_drawn_windows_cover_every_variant():
     """The random windows reach every kind of pass of sums and of their transpose."""
     reached, without_passes = set(), set()
     for seed in range(QUICK):
-        case, rng = drawn(seed)
+        case, rng = draw_case(seed)
         for transposed in (False, True):
             for plan in case.plans(rng, transposed=transposed).values():
                 without_passes |= {"whole"} if plan.global_dims else set()
@@ -130,7 +132,7 @@ def test_the_drawn_windows_reach_every_form():
         (40, 8, 1),  # no remaining taps
     ],
 )
-def test_part_sums_and_what_is_left_over(window, stride, dilation):
+def test_partial_sums_and_remaining_taps(window, stride, dilation):
     """Partial sums and the remaining taps add up to the window sum."""
     shape, options = (300,), {"window_dilation": (dilation,)}
     given = make_window(shape, (window,), (stride,), axes=(0,), **options)
@@ -153,7 +155,7 @@ def test_part_sums_and_what_is_left_over(window, stride, dilation):
     np.testing.assert_array_equal(dx, back(want)[0])
 
 
-def test_the_order_of_axes_changes_nothing():
+def test_result_is_independent_of_axes_order():
     x = jnp.asarray(np.random.default_rng(0).standard_normal((2, 3, 40, 41)), jnp.float32)
 
     def program(axes, window):
@@ -166,8 +168,8 @@ def test_the_order_of_axes_changes_nothing():
     jax.tree.map(np.testing.assert_array_equal, program((2, 3), (9, 5)), program((3, 2), (5, 9)))
 
 
-@pytest.mark.parametrize(("shape", "padding"), forms.WITHOUT_ELEMENTS, ids=str)
-def test_arrays_without_elements(shape, padding):
+@pytest.mark.parametrize(("shape", "padding"), forms.EMPTY_SHAPES, ids=str)
+def test_empty_arrays(shape, padding):
     window = make_window(shape, (3,), (2,), ((padding, padding),), axes=(1,), empty_windows="allow")
     dtype, end = np.dtype(np.float16), Epilogue(np.dtype(np.float16))
 

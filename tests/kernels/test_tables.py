@@ -10,8 +10,8 @@ import pytest
 
 import jaxpool
 from jaxpool._kernels.cpu import tables
-from tests.support.compilation import FUSED
-from tests.support.lookups import arguments, both_ways, gathers, lookups
+from tests.support.compilation import DEFAULT_FUSION
+from tests.support.lookups import arguments, count_gathers, count_pool_gathers, value_and_vjp
 
 WIDE = (2, 64, 64, 32)
 
@@ -23,10 +23,10 @@ def pool(name, window, strides, padding, **options):
 
 def compiled(function, *arguments):
     """Compile with XLA's default fusion, which determines memory use and recomputation."""
-    return jax.jit(function).lower(*arguments).compile(FUSED)
+    return jax.jit(function).lower(*arguments).compile(DEFAULT_FUSION)
 
 
-def kept(program):
+def temp_bytes(program):
     return program.memory_analysis().temp_size_in_bytes
 
 
@@ -34,14 +34,14 @@ def kept(program):
 
 
 @pytest.mark.parametrize("name", ["max", "avg"])
-def test_not_of_arrays_of_unknown_size(name):
+def test_no_tables_for_symbolic_sizes(name):
     ours = pool(name, 3, 2, "VALID")
-    assert gathers(ours, WIDE)
-    assert not gathers(ours, (jax.export.symbolic_shape("b")[0], *WIDE[1:]))
+    assert count_pool_gathers(ours, WIDE)
+    assert not count_pool_gathers(ours, (jax.export.symbolic_shape("b")[0], *WIDE[1:]))
 
 
 @pytest.mark.parametrize("name", ["max", "avg"])
-def test_of_each_shard_of_arrays_whose_type_says_how_they_are_sharded(name):
+def test_tables_with_explicit_sharding(name):
     mesh = jax.make_mesh((1,), ("i",), axis_types=(jax.sharding.AxisType.Explicit,))
     ours = pool(name, 3, 2, "VALID")
 
@@ -53,21 +53,21 @@ def test_of_each_shard_of_arrays_whose_type_says_how_they_are_sharded(name):
         everywhere = jax.ShapeDtypeStruct(
             WIDE, jnp.float32, sharding=jax.NamedSharding(mesh, jax.P())
         )
-        assert lookups(gradient, x) == lookups(gradient, everywhere) > 0
+        assert count_gathers(gradient, x) == count_gathers(gradient, everywhere) > 0
 
 
-def test_nothing_is_selected_by_lookups():
+def test_selection_uses_no_gathers():
     x, _ = arguments(pool("max", 13, 6, "SAME"), WIDE)
-    assert gathers(pool("max", 13, 6, "SAME"), WIDE)
-    assert lookups(pool("max", 13, 6, "SAME"), x) == 0
+    assert count_pool_gathers(pool("max", 13, 6, "SAME"), WIDE)
+    assert count_gathers(pool("max", 13, 6, "SAME"), x) == 0
 
 
 @pytest.mark.parametrize("place", [0, 2, 4])
 @pytest.mark.parametrize("name", ["max", "avg"])
-def test_mapped_over_any_axis(name, place):
+def test_vmap_over_any_axis(name, place):
     ours = pool(name, 3, 2, "VALID", **({"divisor": 1} if name == "avg" else {}))
     x = np.random.default_rng(0).integers(-9, 9, (3, 2, 20, 21, 32)).astype(np.float32)
-    assert gathers(ours, x.shape[1:])
+    assert count_pool_gathers(ours, x.shape[1:])
 
     @jax.jit
     def both(x):
@@ -94,7 +94,7 @@ def test_second_derivatives(name, window, strides, dtype):
     ours = pool(name, window, strides, "SAME", **({"divisor": 2} if name == "avg" else {}))
     x = jnp.asarray(rng.permutation(2 * 20 * 20 * 32).reshape(2, 20, 20, 32) % 251, dtype)
     v = jnp.asarray(rng.integers(-3, 4, x.shape), dtype)
-    assert gathers(ours, x.shape, dtype)
+    assert count_pool_gathers(ours, x.shape, dtype)
 
     def loss(x):
         return (ours(x).astype(jnp.float32) ** 2).sum() / 2
@@ -135,26 +135,26 @@ def test_second_derivatives(name, window, strides, dtype):
         ("avg", 3, 2, "SAME", "float16", 1 / 16),
     ],
 )
-def test_what_is_kept_between_the_loops(name, window, strides, padding, dtype, most):
+def test_temporaries_between_loops(name, window, strides, padding, dtype, most):
     """`most` is the size of the temporaries, forward and backward, relative to x."""
     shape = (8, 64, 64, 64)
     ours = pool(name, window, strides, padding)
-    assert gathers(ours, shape, dtype)
-    program = compiled(both_ways(ours), *arguments(ours, shape, dtype))
-    assert kept(program) < most * np.prod(shape) * jnp.dtype(dtype).itemsize
+    assert count_pool_gathers(ours, shape, dtype)
+    program = compiled(value_and_vjp(ours), *arguments(ours, shape, dtype))
+    assert temp_bytes(program) < most * np.prod(shape) * jnp.dtype(dtype).itemsize
 
 
 @pytest.mark.parametrize(("strides", "most"), [(1, 2.1), (2, 0.6)])
-def test_cotangents_divided_by_counts_are_rounded_in_the_loop(strides, most):
+def test_divided_cotangents_temporary_memory(strides, most):
     """The only large temporary is the divided dy in float32."""
     ours = pool("avg", 3, strides, "SAME", count_include_pad=False)
     x, dy = arguments(ours, (8, 64, 64, 64), "bfloat16")
     program = compiled(lambda x, dy: jax.vjp(ours, x)[1](dy), x, dy)
-    assert kept(program) < most * 2 * np.prod(x.shape)
+    assert temp_bytes(program) < most * 2 * np.prod(x.shape)
 
 
 @pytest.mark.parametrize("strides", [1, 2])
-def test_no_tap_computes_again_what_it_reads(strides):
+def test_input_is_not_recomputed_per_tap(strides):
     """XLA must not fuse the computation of the input or the cotangent into the loop that gathers it several times."""
     ours = pool("avg", 3, strides, "SAME")
     x = jax.ShapeDtypeStruct((8, 64, 64, 64), jnp.float32)
@@ -163,10 +163,10 @@ def test_no_tap_computes_again_what_it_reads(strides):
     assert parts
     for part in parts:
         assert not re.search(r" (tanh|multiply)\(.*\n(.*\n)* .* gather\(", part)
-    assert kept(program) < 2.1 * 4 * np.prod(x.shape)
+    assert temp_bytes(program) < 2.1 * 4 * np.prod(x.shape)
 
 
-def test_no_window_computes_again_what_it_sends():
+def test_cotangent_is_not_recomputed_per_window():
     """XLA must not fuse the computation of the cotangent into the loop that gathers it at least four times."""
     ours = pool("max", 4, 2, "SAME")
     x = jax.ShapeDtypeStruct((8, 64, 64, 64), jnp.float32)
@@ -182,7 +182,7 @@ def test_no_window_computes_again_what_it_sends():
 # Numbers
 
 
-def test_rounding_by_bits_is_that_of_a_cast():
+def test_cast_without_branches_equals_astype():
     """Every bfloat16, the midpoints between neighbours, floats next to them, and NaNs with different payloads."""
     every = np.arange(1 << 16, dtype=np.uint32) << 16
     low = np.asarray([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
@@ -196,25 +196,25 @@ def test_rounding_by_bits_is_that_of_a_cast():
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_16_bit_floats_in_two_loops_of_which_the_last_adds_nothing(dtype):
+def test_16_bit_rounding_if_last_loop_adds_nothing(dtype):
     """The result of the first loop is float32 and must be rounded even if the second loop adds nothing."""
     x = jnp.asarray(np.random.default_rng(0).integers(-99, 99, (1, 30, 30, 16)), dtype)
 
     def gradient(x):
         return jax.grad(lambda x: jaxpool.max_pool(x, (10, 2), (1, 2)).astype(np.float32).sum())(x)
 
-    assert lookups(gradient, x)
+    assert count_gathers(gradient, x)
     np.testing.assert_array_equal(gradient(x), gradient(x.astype(np.float32)).astype(dtype))
 
 
-def test_a_corner_that_no_window_reaches_along_both_axes():
+def test_corner_outside_every_window():
     """A window of 128 taps: twice the out-of-range tap 128 would wrap to tap 0 in a byte, which a window selected."""
     x = jnp.zeros((2, 19, 35, 3))
 
     def ours(x):
         return jaxpool.max_pool(x, (8, 16), (8, 16))
 
-    assert gathers(ours, x.shape)
+    assert count_pool_gathers(ours, x.shape)
     dx = jax.jit(jax.grad(lambda x: ours(x).sum()))(x)
     expected = np.zeros(x.shape)
     expected[:, :16:8, :32:16] = 1
@@ -222,14 +222,14 @@ def test_a_corner_that_no_window_reaches_along_both_axes():
 
 
 @pytest.mark.parametrize("taps", [255, 256, 257])
-def test_indices_that_fill_their_type(taps):
+def test_index_at_dtype_limit(taps):
     """The tap after the last marks windows that do not exist."""
     ranks = np.random.default_rng(0).permutation(4 * (2 * taps + 3)).reshape(4, -1, 1)
     x = ranks.astype(np.float32)
     x[0, taps] = x[1, -4] = x.max() + 1  # the first and the last tap of the last window
-    both = jax.jit(both_ways(lambda x: jaxpool.max_pool(x, (taps,), (taps,))))
+    both = jax.jit(value_and_vjp(lambda x: jaxpool.max_pool(x, (taps,), (taps,))))
     dy = jnp.ones((4, 2, 1))
-    assert lookups(both, x, dy)
+    assert count_gathers(both, x, dy)
     dx = both(x, dy)[1]
     tiles = x[:, : 2 * taps].reshape(4, 2, taps)
     expected = np.zeros_like(tiles)
@@ -246,7 +246,7 @@ def test_indices_that_fill_their_type(taps):
         lambda x: jaxpool.avg_pool(x, (3, 3), (2, 2), "SAME"),
     ],
 )
-def test_a_constant_cotangent_is_not_folded_through_tables(pool):
+def test_constant_cotangent_is_not_folded(pool):
     # Constant folding of gathers takes XLA seconds at usual sizes, and would leave fewer gathers.
     x = jax.ShapeDtypeStruct((1, 16, 16, 64), jnp.float32)
     dy = jax.eval_shape(pool, x)

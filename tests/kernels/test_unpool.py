@@ -29,7 +29,7 @@ CASES = [  # shape of y, axes, sizes
 
 @pytest.mark.parametrize(("shape", "axes", "sizes"), CASES)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
-def test_in_order_as_in_no_order(shape, axes, sizes, dtype):
+def test_ordered_scatter_equals_unordered(shape, axes, sizes, dtype):
     rng = np.random.default_rng(0)
     y = jnp.asarray(rng.integers(-9, 10, shape), dtype)
 
@@ -48,11 +48,11 @@ def test_in_order_as_in_no_order(shape, axes, sizes, dtype):
     beyond = np.where(rng.random(shape) < 0.2, count, anywhere).astype(np.int32)
     for position in (anywhere, beyond, np.full(shape, count // 2, np.int32)):
         for got, want in run(y, position):
-            forms.same_bits([got], [want], f"{axes} {dtype}")
+            forms.assert_same_bits([got], [want], f"{axes} {dtype}")
 
 
 @functools.partial(jax.jit, static_argnums=(2, 3))
-def reads(x, position, axes, sizes):
+def read_both_ways(x, position, axes, sizes):
     left = [
         drop_overwritten_positions(position, axes, sizes, writes_in_order=flag)
         for flag in (True, False)
@@ -62,7 +62,7 @@ def reads(x, position, axes, sizes):
 
 @pytest.mark.parametrize(("shape", "axes", "sizes"), CASES)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_read_in_order_as_in_no_order(shape, axes, sizes, dtype):
+def test_ordered_gather_equals_unordered(shape, axes, sizes, dtype):
     rng = np.random.default_rng(1)
     count = int(np.prod(sizes))
     whole = list(shape)
@@ -70,11 +70,11 @@ def test_read_in_order_as_in_no_order(shape, axes, sizes, dtype):
         whole[axis] = size
     x = jnp.asarray(rng.integers(-9, 10, whole), dtype)
     position = rng.integers(0, count + 2, shape).clip(max=count).astype(np.int32)
-    for one, other in reads(x, position, axes, sizes):
+    for one, other in read_both_ways(x, position, axes, sizes):
         np.testing.assert_array_equal(one, other)
 
 
-def test_bits_of_16_bit_floats_are_put_as_they_are():
+def test_scatter_preserves_bits_of_16_bit_floats():
     bits = np.array([0x7FC1, 0xFFA0, 0x8000, 0x0001], np.uint16)
     y, position = bits.view(jnp.bfloat16), np.arange(4, dtype=np.int32)
     x = jax.jit(lambda y, position: scatter_in_order(y, position, (0,), (4,)))(y, position)

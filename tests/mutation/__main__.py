@@ -65,7 +65,7 @@ OPERATORS = [
 ]
 
 
-class Bare(ast.NodeTransformer):
+class EffectFreeCodeRemover(ast.NodeTransformer):
     """Remove code without effect on results: annotations, sizes of caches, and zip's check of lengths."""
 
     def visit_arg(self, node):
@@ -89,8 +89,8 @@ class Bare(ast.NodeTransformer):
         return self.generic_visit(node)
 
 
-def meaning(code):
-    return ast.dump(Bare().visit(ast.parse(code)))
+def normalized_dump(code):
+    return ast.dump(EffectFreeCodeRemover().visit(ast.parse(code)))
 
 
 def mutants(paths, chance):
@@ -101,13 +101,13 @@ def mutants(paths, chance):
         count = sum(sum(1 for _ in operator.mutation_positions(node)) for node in walk(tree))
         places += [(path, operator, occurrence) for occurrence in range(count)]
     chance.shuffle(places)
-    seen = {(path, meaning(path.read_text())) for path in paths}
+    seen = {(path, normalized_dump(path.read_text())) for path in paths}
     for path, operator, occurrence in places:
         new = mutating.mutate_code(path.read_text(), operator, occurrence)
         with contextlib.suppress(
             SyntaxError
         ):  # cosmic-ray takes the bare * of arguments for a product
-            means = path, meaning(new)
+            means = path, normalized_dump(new)
             if means not in seen:
                 seen.add(means)
                 yield path, new
@@ -119,14 +119,14 @@ def walk(node):
         yield from walk(child)
 
 
-def in_two(tests):
+def split_tests(tests):
     """Split tests into a few from at most three modules, because imports are slow, and further tests."""
     modules = list(dict.fromkeys(test.split("::")[0] for test in tests))[:3]
     first = [test for test in tests if test.startswith(tuple(modules))][:FIRST]
     return first, [test for test in tests if test not in first][:MOST]
 
 
-class First:
+class FirstFailure:
     """Write the first failing test to a file."""
 
     def __init__(self, path):
@@ -156,7 +156,7 @@ def failing(copy, tests, seconds):
         code = 1
         try:
             arguments = ["-x", "-q", "-p", "no:cacheprovider", *tests]
-            code = pytest.main(arguments, plugins=[First(failed)])
+            code = pytest.main(arguments, plugins=[FirstFailure(failed)])
         except BaseException:
             traceback.print_exc()
         finally:
@@ -172,7 +172,7 @@ def changed_lines(old, new):
     return [line for line in lines if line[:3] not in ("---", "+++")]
 
 
-def tried(room, sample, seed):
+def run_mutants(room, sample, seed):
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder).resolve() / "tree"
         shutil.copytree(TREE, copy, ignore=shutil.ignore_patterns(".*", "__pycache__", "site"))
@@ -193,7 +193,7 @@ def tried(room, sample, seed):
             path.write_text(new)
             limit = int(10 * seconds) + SECONDS
             reaching = reach.tests(name, line)
-            for tests in (own, *in_two(reaching)):
+            for tests in (own, *split_tests(reaching)):
                 marked = "not slow" if tests is own else ""
                 killer = failing(copy, ["-m", marked, *tests], limit)[0] if tests else None
                 if killer:
@@ -224,4 +224,4 @@ if __name__ == "__main__":
     import jax  # noqa: F401
     import pytest
 
-    tried(given.room, given.sample, given.seed)
+    run_mutants(given.room, given.sample, given.seed)

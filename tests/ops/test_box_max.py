@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxpool._ops.box_max import BoxMax
-from tests.support.compilation import FUSED
+from tests.support.compilation import DEFAULT_FUSION
 
 RNG = np.random.default_rng(0)
 X = RNG.integers(0, 5, (3, 9, 11, 4)).astype(np.float32)  # with many ties
@@ -21,7 +21,7 @@ IMAGES = np.asarray([0, 1, 2, 3] * 5, np.int32)  # image 3 does not exist
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("ties", ["first", "last"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_in_order_as_by_tiles(ties, count, dtype):
+def test_ordered_scatter_equals_tiled_loop(ties, count, dtype):
     """Image `count` does not exist."""
     x = jnp.asarray(X[:count], dtype)
     op = BoxMax((3, 4), 1.0, ties, x.shape[:3])
@@ -39,7 +39,7 @@ def test_in_order_as_by_tiles(ties, count, dtype):
     np.testing.assert_array_equal(in_order, by_tiles)
 
 
-def test_sums_are_added_in_order():
+def test_scatter_adds_in_order():
     """An array large enough that XLA for CPU divides the scatter among threads."""
     x = jnp.asarray(RNG.standard_normal((2, 9, 11, 64)), np.float32)
     op = BoxMax((7, 7), 1.0, "first", x.shape[:3])
@@ -47,14 +47,14 @@ def test_sums_are_added_in_order():
     given = jnp.asarray(boxes), jnp.asarray(images, np.int32)
     _, kept = op.primal("cpu", x, *given)
     dy = jnp.asarray(RNG.standard_normal((72, 7, 7, 64)), np.float32)
-    (dx,) = jax.jit(lambda dy: op.transpose("cpu", kept, dy)).lower(dy).compile(FUSED)(dy)
+    (dx,) = jax.jit(lambda dy: op.transpose("cpu", kept, dy)).lower(dy).compile(DEFAULT_FUSION)(dy)
     want, where = np.zeros((2 * 99 + 1, 64), np.float32), np.asarray(kept[1]).astype(int)
     rows = np.where(where < 99, where + 99 * images[:, None, None, None], 2 * 99)
     np.add.at(want, (rows, np.broadcast_to(np.arange(64), rows.shape)), np.asarray(dy))
     np.testing.assert_array_equal(dx.reshape(-1, 64), want[:-1])
 
 
-def test_where_a_scatter_is_in_order():
+def test_ordered_scatter_conditions():
     """A scatter needs one position per cotangent, and an array with 32-bit positions."""
 
     def scatters(platform, ties="first", sizes=(3, 9, 11)):

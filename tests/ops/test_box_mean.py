@@ -20,7 +20,7 @@ BOXES = BOXES.astype(np.float32)
 IMAGES = np.array([0, 1, 2, -1] * 3, np.int32)  # two do not exist
 
 
-def both(op, x=X):
+def results_by_platform(op, x=X):
     """Return value and cotangent of x for both implementations."""
     found = []
     for platform in ("cpu", "portable"):
@@ -35,13 +35,13 @@ def both(op, x=X):
     ("samples", "options"),
     [(2, {"empty_is_zero": False}), (1, {"least": 1.0, "offset": 0.0}), (4, {})],
 )
-def test_pixels_and_products_agree(samples, options):
+def test_pixel_reads_equal_matrix_products(samples, options):
     op = BoxMean((3, 4), 0.75, samples, levels=(X.shape[:3],), **options)
-    for a, b in both(op):
+    for a, b in results_by_platform(op):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
-def test_infinities_and_nan_reach_the_same_cells():
+def test_nan_and_infinities_equal_matrix_products():
     x = X.copy()
     x[0, 3, 4], x[0, 5, 9], x[1, 2, 2] = np.inf, -np.inf, np.nan
     op = BoxMean((3, 4), 1.0, 2, levels=(X.shape[:3],))
@@ -51,7 +51,7 @@ def test_infinities_and_nan_reach_the_same_cells():
 
 
 @pytest.mark.slow
-def test_derivatives_by_boxes_are_those_of_the_products(monkeypatch):
+def test_box_derivatives_equal_matrix_products(monkeypatch):
     """Derivatives of the value and of gradients, in reverse and forward mode."""
     import jaxpool
 
@@ -73,7 +73,7 @@ def test_derivatives_by_boxes_are_those_of_the_products(monkeypatch):
     jax.clear_caches()
 
 
-def test_of_more_points_and_of_cells_with_channels_of_their_own_products_are_taken():
+def test_conditions_for_pixel_reads():
     op = BoxMean((3, 4), 1.0, 2, levels=(X.shape[:3],))
     assert op.by_pixels("cpu")
     assert not op.by_pixels("gpu")
@@ -87,7 +87,7 @@ def test_of_more_points_and_of_cells_with_channels_of_their_own_products_are_tak
 
 
 @pytest.mark.parametrize("wanted", [[0, 1, 2], [0, 2], [1]])
-def test_levels_of_one_array_and_apart_are_the_same_bits(wanted):
+def test_joined_levels_equal_separate_levels(wanted):
     """Joined and separate levels give the same bits for tangents of all or some levels. Cotangents agree, too."""
     levels = [RNG.standard_normal((2, n, n, 3)).astype(np.float32) for n in (12, 6, 3)]
     op = BoxMean((3, 4), 0.3, 2, levels=tuple(x.shape[:3] for x in levels))
@@ -100,7 +100,7 @@ def test_levels_of_one_array_and_apart_are_the_same_bits(wanted):
         with pytest.MonkeyPatch.context() as patch:
             patch.setitem(TUNING, "cpu", limits)
             found.append(jax.jit(lambda: op.linear("cpu", given, *tangents))())
-    forms.same_bits(found[:1], found[1:], "apart")
+    forms.assert_same_bits(found[:1], found[1:], "apart")
     want = jax.jit(lambda: op.linear("portable", given, *tangents))()
     np.testing.assert_allclose(found[0], want, rtol=1e-5, atol=1e-5)
 

@@ -14,7 +14,7 @@ from jaxpool._plan.scatter import scatters_to_rows
 
 @pytest.mark.parametrize(("ties", "kind"), [("first", "max"), ("last", "min")])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_both_ways_give_the_same(monkeypatch, ties, kind, dtype):
+def test_scatter_equals_gather(monkeypatch, ties, kind, dtype):
     """Includes rows in no segment, an empty segment, NaN, ties and a `where` mask."""
     rng = np.random.default_rng(0)
     x = jnp.asarray(rng.choice([0.0, 1, 2, np.nan], (40, 3), p=[0.4, 0.3, 0.2, 0.1]), dtype)
@@ -40,7 +40,7 @@ def test_both_ways_give_the_same(monkeypatch, ties, kind, dtype):
     np.testing.assert_allclose(np.asarray(sent, np.float32).sum(0), wide.sum(0), rtol=1e-6)
 
 
-def test_what_is_sent_to_chosen_rows():
+def test_scatters_to_rows_conditions():
     least = tuning.CPU.min_scattered_rows
     for platform in ("cpu", "gpu", "tpu", "portable"):
         chosen = [

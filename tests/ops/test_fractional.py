@@ -25,7 +25,7 @@ LONG = [
 
 @pytest.mark.parametrize(("size", "width", "out"), [*SMALL[::20], *LONG])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_every_window_begins_where_it_may(size, width, out, dtype):
+def test_starts_are_possible_starts(size, width, out, dtype):
     """Includes windows that rounding moves back or, on long axes, forward."""
     if dtype != "float32" and size > 5000:  # more positions than float16 represents
         return
@@ -36,7 +36,7 @@ def test_every_window_begins_where_it_may(size, width, out, dtype):
     assert (np.stack(dim.possible_starts()) == start[:, None]).any(1).all()
 
 
-def test_turned_it_says_which_windows_may_begin_at_a_place():
+def test_possible_windows_of_each_position():
     for size, width, out in SMALL:
         dim = FractionalAxis(0, size, width, out)
         places = np.stack(dim.possible_starts())
@@ -48,7 +48,7 @@ def test_turned_it_says_which_windows_may_begin_at_a_place():
             assert len(set(windows)) == len(windows)
 
 
-def test_tables_of_long_axes_are_computed_by_the_program(monkeypatch):
+def test_computed_tables_equal_constants(monkeypatch):
     for size, width, out in SMALL[::25]:
         dim = FractionalAxis(0, size, width, out)
         constants = dim.possible_starts(), dim.possible_windows()

@@ -19,8 +19,8 @@ from jaxpool._geometry.window import make_window
 from jaxpool._ops.apply import apply
 from jaxpool._ops.op import Op, linear_map, linear_p
 from jaxpool._ops.soft_pool import SoftPool
-from tests.support.compilation import HASTY
-from tests.support.later import first
+from tests.support.compilation import FAST_COMPILE
+from tests.support.later import first_values
 from tests.support.programs import equations_of
 from tests.support.transform_rows import ROWS, VARIANTS, numbers
 from tests.support.transform_table import weights
@@ -57,10 +57,10 @@ TRANSPOSABLE = {
 
 
 @pytest.mark.parametrize("name", TRANSPOSABLE)
-def test_a_linear_pool_is_transposed_once_and_again(name):
+def test_linear_transpose_of_linear_pool(name):
     f = TRANSPOSABLE[name]
 
-    @functools.partial(jax.jit, compiler_options=HASTY)
+    @functools.partial(jax.jit, compiler_options=FAST_COMPILE)
     def directions(x, dy):
         back = transposed(f, x)
         stack = jnp.stack([dy, -dy], 1)
@@ -85,7 +85,7 @@ def test_a_linear_pool_is_transposed_once_and_again(name):
 
 
 @pytest.mark.parametrize("name", LINEAR)
-def test_in_the_default_mode_it_cannot_be_but_its_pullback_can(name):
+def test_linear_transpose_in_default_mode(name):
     f = LINEAR[name]
     y, back = jax.vjp(f, X)
     for of in (f, jax.jit(f), jax.vmap(f)):
@@ -96,14 +96,14 @@ def test_in_the_default_mode_it_cannot_be_but_its_pullback_can(name):
 
 
 @pytest.mark.parametrize("name", [*LINEAR, *WITHOUT_MODES])
-def test_the_docstring_says_where_it_can_be_transposed(name):
+def test_docstring_mentions_linear_transpose(name):
     name = name.split(",")[0]
     text = inspect.getdoc(getattr(jaxpool, name))
     says = re.search(r"^ *autodiff: (.*(?:\n {4,}.*)*)", text, re.MULTILINE)
     assert "`jax.linear_transpose`" in (says[1] if name in LINEAR else text)
 
 
-def test_the_documentation_says_where_averages_can_be_transposed():
+def test_documentation_lists_transposable_pools():
     text = (pathlib.Path(__file__).parents[2] / "docs/howto/derivatives.md").read_text()
     (line,) = re.findall(r"^\| `linear_transpose` of (.*)$", text, re.MULTILINE)
     pools, advice = line.split(" | ")
@@ -121,8 +121,8 @@ QUICK = ("max_pool", "adaptive_max_pool", "maximum", "max", "cummax", "max_unpoo
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in TABLE]
 )
-def test_a_pullback_and_a_linearised_function_are_each_others_transposes(name):
-    @functools.partial(jax.jit, compiler_options=HASTY)
+def test_pullback_and_linearize_are_transposes(name):
+    @functools.partial(jax.jit, compiler_options=FAST_COMPILE)
     def directions(x, dy):
         got = {}
         for mode, f in TABLE[name].modes().items():
@@ -160,7 +160,7 @@ def test_a_pullback_and_a_linearised_function_are_each_others_transposes(name):
 # Unused cotangents
 
 
-def cotangents_of(f, *args):
+def nonzero_flags_of_transposes(f, *args):
     """Return the flags `nonzero` of every transposed linear map in the program of f."""
     found = [eqn for eqn in equations_of(f, *args) if eqn.primitive.name == "jaxpool_linear_map"]
     transposed = [eqn for eqn in found if eqn.params["transposed"]]
@@ -184,7 +184,7 @@ def _doubled_jvp(primals, tangents):
     return doubled(x), dot if zero else 2 * dot
 
 
-WHERE = {
+GRADIENT_TRANSFORMATIONS = {
     "grad": lambda loss: jax.grad(loss, 1),
     "grad of jit": lambda loss: jax.grad(jax.jit(loss), 1),
     "jit of grad": lambda loss: jax.jit(jax.grad(loss, 1)),
@@ -210,24 +210,24 @@ WHERE = {
 
 
 @pytest.mark.parametrize("autodiff", MODES)
-@pytest.mark.parametrize("where", WHERE)
-def test_a_cotangent_that_nobody_asks_for_is_not_computed(where, autodiff):
+@pytest.mark.parametrize("where", GRADIENT_TRANSFORMATIONS)
+def test_unused_cotangent_is_not_computed(where, autodiff):
     def loss(*xs):
         return (jaxpool.maximum(*xs, autodiff=autodiff) ** 2).sum()
 
-    f = WHERE[where](loss)
-    assert cotangents_of(f, ONE, ONE, 0 * ONE) == [SECOND]
+    f = GRADIENT_TRANSFORMATIONS[where](loss)
+    assert nonzero_flags_of_transposes(f, ONE, ONE, 0 * ONE) == [SECOND]
 
 
 @pytest.mark.parametrize("autodiff", MODES)
-def test_nor_of_a_second_derivative(autodiff):
+def test_unused_second_cotangent_is_not_computed(autodiff):
     def loss(*xs):
         return (jaxpool.maximum(*xs, autodiff=autodiff) ** 2).sum()
 
     def of_gradient(*xs):
         return (jax.grad(loss)(*xs) ** 2).sum()
 
-    asked = cotangents_of(jax.grad(of_gradient, 1), ONE, 2 * ONE, ONE)
+    asked = nonzero_flags_of_transposes(jax.grad(of_gradient, 1), ONE, 2 * ONE, ONE)
     assert sorted(asked) == [SECOND, (True, False, False)]
 
 
@@ -235,9 +235,9 @@ def test_nor_of_a_second_derivative(autodiff):
 
 
 @pytest.mark.parametrize(
-    "name", first(1, ["max_pool", "adaptive_max_pool", "maximum", "logsumexp_pool"])
+    "name", first_values(1, ["max_pool", "adaptive_max_pool", "maximum", "logsumexp_pool"])
 )
-def test_one_residual_for_cotangents_sharded_along_the_mapped_axis(name):
+def test_pullback_vmapped_over_sharded_axis(name):
     """Also covers several residuals for one cotangent."""
     mesh = jax.make_mesh((1, 1), ("i", "j"), (AxisType.Explicit,) * 2, devices=jax.devices()[:1])
     f = ROWS[name].f
@@ -247,7 +247,7 @@ def test_one_residual_for_cotangents_sharded_along_the_mapped_axis(name):
     def pullback(x, dy):
         return jax.vjp(f, x)[1](dy)[0]
 
-    @functools.partial(jax.jit, compiler_options=HASTY)
+    @functools.partial(jax.jit, compiler_options=FAST_COMPILE)
     def both(xs, dys, x, dy):
         return {
             "cotangents": jax.vmap(pullback, (None, 0))(x, dys),
@@ -283,7 +283,7 @@ def test_debug_nans_names_the_op(op, autodiff, capsys):
     capsys.readouterr()  # discards the messages of jax
 
 
-def test_an_op_that_describes_nothing_says_so():
+def test_op_without_methods_raises():
     for what in ("primal", "linear", "transpose"):
         with pytest.raises(TypeError, match=r"Op describes no (primal|linear map|transpose)"):
             getattr(Op(), what)("cpu", ())
@@ -304,7 +304,7 @@ class Scaled(Op):
         return (given[0] * dy,)
 
 
-def test_what_is_given_is_a_constant():
+def test_residuals_have_no_tangent():
     x, scale = jnp.arange(3.0), jnp.full(3, 2.0)
 
     def scaled(scale):
@@ -315,7 +315,7 @@ def test_what_is_given_is_a_constant():
     np.testing.assert_array_equal(tangent, [0, 0, 0])
 
 
-def test_another_error_has_no_word_on_modes():
+def test_unrelated_error_does_not_mention_autodiff():
     @dataclasses.dataclass(frozen=True)
     class Broken(Op):
         def primal(self, platform, x):
@@ -326,7 +326,7 @@ def test_another_error_has_no_word_on_modes():
     assert "autodiff" not in str(raised.value)
 
 
-def test_cotangents_known_to_be_zero_are_sent_back_as_such():
+def test_transpose_of_symbolic_zero_cotangent():
     """If one of two results is unused, jax may call the rule with symbolic zeros only."""
     aval = jax.typeof(jnp.ones(3))
     params = {"op": Scaled(), "tree": jax.tree.structure((0,)), "nonzero": (True,), "batch": ()}
@@ -341,7 +341,7 @@ def test_cotangents_known_to_be_zero_are_sent_back_as_such():
 
 
 @pytest.mark.parametrize("name", ["max_pool", "adaptive_max_pool", "maximum", "cummax"])
-def test_forward_mode_is_the_primal_and_its_linear_map_and_nothing_else(name):
+def test_forward_mode_equations(name):
     f = ROWS[name].modes()["jvp"]
     x = jnp.asarray(numbers(), np.float32)
 
@@ -357,7 +357,7 @@ def test_forward_mode_is_the_primal_and_its_linear_map_and_nothing_else(name):
     assert ours(lambda x: jax.vjp(f, x)[1](f(x)), x)[:1] == pushed[:1]
 
 
-def test_tangents_of_arguments_that_are_mapped_along_axes_of_their_own():
+def test_tangents_under_nested_vmap():
     """Under `vmap` the rule sees one equation with the mapped axis of each argument, or None."""
     order = np.random.default_rng(0).permutation(24 + 6).astype(np.float32)
     x, y = jnp.asarray(order[:24].reshape(3, 4, 2)), jnp.asarray(order[24:].reshape(2, 3))

@@ -28,14 +28,14 @@ LONG = [
 
 
 # Without slow tests, ties alternate between "first" and "last".
-TURNS = [
+CASES = [
     pytest.param(*case, ties, marks=[pytest.mark.slow] * (which != number % 2))
     for number, case in enumerate(LONG)
     for which, ties in enumerate(("first", "last"))
 ]
 
 
-@pytest.mark.parametrize(("shape", "window", "strides", "padding", "dilation", "ties"), TURNS)
+@pytest.mark.parametrize(("shape", "window", "strides", "padding", "dilation", "ties"), CASES)
 def test_values_cotangents_and_tangents(shape, window, strides, padding, dilation, ties):
     """Many ties, and integers, whose sums are exact in any order."""
     rng = np.random.default_rng(0)
@@ -64,7 +64,7 @@ def test_values_cotangents_and_tangents(shape, window, strides, padding, dilatio
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.float32])
 @pytest.mark.parametrize("pool", [jaxpool.max_pool, jaxpool.min_pool])
-def test_zeros_tie_and_keep_their_sign(pool, dtype):
+def test_signed_zeros_tie(pool, dtype):
     x = jnp.array([-0.0, 0.0, -0.0, -0.0], dtype)
     y = pool(x, (2,), axes=(0,))
     assert np.signbit(np.asarray(y, np.float32)).tolist() == [True, False, True]
@@ -73,7 +73,7 @@ def test_zeros_tie_and_keep_their_sign(pool, dtype):
 @pytest.mark.parametrize("ties", ["first", "last"])
 @pytest.mark.parametrize("pool", [jaxpool.max_pool, jaxpool.min_pool])
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
-def test_half_floats_are_selected_as_float32_is(dtype, pool, ties):
+def test_16_bit_selection_equals_float32(dtype, pool, ties):
     """Few distinct numbers, with zeros of both signs, NaN, infinities and the smallest normal numbers."""
     least = jnp.finfo(dtype).tiny
     some = np.asarray([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, least, -least], np.float32)
@@ -94,7 +94,7 @@ def test_half_floats_are_selected_as_float32_is(dtype, pool, ties):
 
 @pytest.mark.parametrize("pool", [jaxpool.max_pool, jaxpool.avg_pool])
 @pytest.mark.parametrize("autodiff", ["vjp", "jvp"])
-def test_strides_beyond_the_window_make_no_program_of_their_size(pool, autodiff):
+def test_program_size_with_large_strides(pool, autodiff):
     """Phases without taps need no slice each."""
     x = jnp.zeros((1, 256, 256, 1))
     grad = jax.jit(jax.grad(lambda x: pool(x, (2, 2), (64, 64), autodiff=autodiff).sum()))
@@ -103,7 +103,7 @@ def test_strides_beyond_the_window_make_no_program_of_their_size(pool, autodiff)
         assert program.count(" = stablehlo.") < 300
 
 
-def test_each_step_of_the_value_alone_is_computed_once():
+def test_value_steps_are_not_recomputed():
     """XLA would fuse the steps and recompute earlier steps for each piece of the last step."""
     x = jnp.zeros((1, 64, 64, 4))
     program = jax.jit(lambda x: jaxpool.max_pool(x, (31, 31)))
@@ -118,7 +118,7 @@ def test_each_step_of_the_value_alone_is_computed_once():
 
 @pytest.mark.parametrize("padding", ["VALID", "SAME", ((1, 1), (1, 1)), ((0, 1), (2, 0))])
 @pytest.mark.parametrize("autodiff", ["vjp", "jvp"])
-def test_channels_first_phases_of_the_minor_axis_are_joined_last(autodiff, padding):
+def test_channels_first_minor_axis_is_joined_last(autodiff, padding):
     """On CPU, a pad, slice or concatenate after them prevents vectorisation and doubles the time."""
     x = jnp.zeros((2, 4, 16, 20))
 
@@ -136,7 +136,7 @@ def test_channels_first_phases_of_the_minor_axis_are_joined_last(autodiff, paddi
 
 
 @pytest.mark.parametrize("pool", [jaxpool.max_pool, jaxpool.min_pool])
-def test_the_tangent_of_many_that_tie_is_their_mean(pool):
+def test_tangent_of_tied_elements_is_their_mean(pool):
     """Windows of 144 taps, whose residuals are x and y."""
     rng = np.random.default_rng(0)
     x = rng.integers(0, 3, (1, 14, 13, 2)).astype(np.float32)

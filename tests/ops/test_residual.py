@@ -17,13 +17,13 @@ X = np.arange(2 * 8 * 8 * 3, dtype=np.float32).reshape(2, 8, 8, 3)
 OUTPUTS = 2 * 4 * 4 * 3  # of a 2x2 pool at stride 2
 
 
-def kept(f, *xs):
+def residual_types(f, *xs):
     """Return shapes and dtypes of the residuals of the vjp of f at xs."""
     pullback = jax.vjp(f, *xs)[1]
     return [(leaf.shape, leaf.dtype.name) for leaf in jax.tree.leaves(pullback)]
 
 
-def kept_bytes(pullback):
+def residual_bytes(pullback):
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(pullback))
 
 
@@ -35,22 +35,22 @@ def max_pool(autodiff, window=(2, 2), strides=(2, 2), **more):
 
 @pytest.mark.parametrize("jit", [False, True])
 @pytest.mark.parametrize("autodiff", MODES)
-def test_one_byte_an_output_element_where_lax_keeps_sixteen(autodiff, jit):
+def test_one_byte_per_output_element(autodiff, jit):
     def pullback(f):
         def of(x):
             return jax.vjp(f, x)[1]
 
         return (jax.jit(of) if jit else of)(X)
 
-    assert kept_bytes(pullback(max_pool(autodiff))) == OUTPUTS
+    assert residual_bytes(pullback(max_pool(autodiff))) == OUTPUTS
     lax_pool = functools.partial(lax_pools.max_pool, window_shape=(2, 2), strides=(2, 2))
-    assert kept_bytes(pullback(lax_pool)) == 16 * OUTPUTS
+    assert residual_bytes(pullback(lax_pool)) == 16 * OUTPUTS
 
 
 @pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16, np.float32])
 @pytest.mark.parametrize("autodiff", MODES)
-def test_the_index_does_not_grow_with_the_dtype(autodiff, dtype):
-    assert kept(max_pool(autodiff), X.astype(dtype)) == [((2, 4, 4, 3), "uint8")]
+def test_index_size_is_independent_of_dtype(autodiff, dtype):
+    assert residual_types(max_pool(autodiff), X.astype(dtype)) == [((2, 4, 4, 3), "uint8")]
 
 
 @pytest.mark.parametrize("autodiff", MODES)
@@ -61,7 +61,7 @@ def test_the_index_does_not_grow_with_the_dtype(autodiff, dtype):
     ("window", "dtype"),
     [((3, 3), "uint8"), ((16, 16), "uint8"), ((16, 17), "uint16"), ((257, 256), "uint32")],
 )
-def test_the_narrowest_index_that_holds_the_window(window, dtype, ties, function, autodiff):
+def test_narrowest_index_dtype(window, dtype, ties, function, autodiff):
     pool = functools.partial(
         function, window_shape=window, padding="SAME", axes=(0, 1), ties=ties, autodiff=autodiff
     )
@@ -75,41 +75,41 @@ def test_the_narrowest_index_that_holds_the_window(window, dtype, ties, function
 @pytest.mark.parametrize(
     ("window", "dtype"), [((2, 2), "uint8"), ((3, 3), "uint16"), ((5, 5), "uint32")]
 )
-def test_split_ties_keep_one_bit_a_tap(window, dtype, autodiff):
+def test_split_ties_save_one_bit_per_tap(window, dtype, autodiff):
     pool = max_pool(autodiff, window, (1, 1), padding="SAME", ties="split")
-    assert kept(pool, X) == [((2, 8, 8, 3), dtype)]
+    assert residual_types(pool, X) == [((2, 8, 8, 3), dtype)]
 
 
 @pytest.mark.parametrize("autodiff", MODES)
 @pytest.mark.parametrize("function", [jaxpool.sum_pool, jaxpool.avg_pool])
-def test_sums_keep_nothing(function, autodiff):
+def test_sums_have_no_residual(function, autodiff):
     pool = functools.partial(function, window_shape=(3, 3), padding="SAME", autodiff=autodiff)
-    assert kept(pool, X) == []
+    assert residual_types(pool, X) == []
     if function is jaxpool.avg_pool:
-        assert kept(functools.partial(pool, count_include_pad=False), X) == []
+        assert residual_types(functools.partial(pool, count_include_pad=False), X) == []
 
 
 @pytest.mark.parametrize("autodiff", MODES)
 @pytest.mark.parametrize("ties", ["first", "last", "split"])
 @pytest.mark.parametrize("count", [2, 8])
-def test_an_elementwise_maximum_keeps_one_byte_an_element(count, ties, autodiff):
+def test_maximum_saves_one_byte_per_element(count, ties, autodiff):
     f = functools.partial(jaxpool.maximum, ties=ties, autodiff=autodiff)
-    assert kept(f, *[X] * count) == [(X.shape, "uint8")]
+    assert residual_types(f, *[X] * count) == [(X.shape, "uint8")]
 
 
 @pytest.mark.parametrize("autodiff", MODES)
 @pytest.mark.parametrize("jit", [False, True])
-def test_an_operand_that_nobody_differentiates_leaves_nothing(jit, autodiff):
+def test_constant_operand_has_no_residual(jit, autodiff):
     def f(x):
         return jaxpool.maximum(X[::-1], x, X - np.float32(1), autodiff=autodiff)
 
-    assert kept(jax.jit(f) if jit else f, X) == [(X.shape, "uint8")]
+    assert residual_types(jax.jit(f) if jit else f, X) == [(X.shape, "uint8")]
 
 
 @pytest.mark.parametrize("autodiff", MODES)
-def test_under_vmap_and_scan(autodiff):
+def test_residuals_under_vmap_and_scan(autodiff):
     f = max_pool(autodiff)
-    assert kept(jax.vmap(f), X[None]) == [((1, 2, 4, 4, 3), "uint8")]
+    assert residual_types(jax.vmap(f), X[None]) == [((1, 2, 4, 4, 3), "uint8")]
 
     def rounds(x):
         def body(carry, _):
@@ -119,31 +119,31 @@ def test_under_vmap_and_scan(autodiff):
 
     pullback = jax.jit(lambda x: jax.vjp(rounds, x)[1])(X)
     assert [leaf.dtype.name for leaf in jax.tree.leaves(pullback)] == ["uint8"]
-    assert kept_bytes(pullback) == 5 * OUTPUTS
+    assert residual_bytes(pullback) == 5 * OUTPUTS
 
 
 @pytest.mark.parametrize("autodiff", MODES)
-def test_under_checkpoint_the_input_is_kept_and_the_index_computed_again(autodiff):
+def test_checkpoint_saves_only_the_input(autodiff):
     for policy in ("nothing_saveable", "dots_saveable"):
         policy = getattr(jax.checkpoint_policies, policy)
         f = jax.checkpoint(max_pool(autodiff), policy=policy)
-        assert kept(f, X) == [(X.shape, "float32")]
+        assert residual_types(f, X) == [(X.shape, "float32")]
 
 
-def test_a_checkpoint_that_saves_everything_keeps_the_index():
+def test_everything_saveable_saves_the_index():
     f = jax.checkpoint(max_pool("vjp"), policy=jax.checkpoint_policies.everything_saveable)
-    arrays = [(shape, dtype) for shape, dtype in kept(f, X) if shape]
+    arrays = [(shape, dtype) for shape, dtype in residual_types(f, X) if shape]
     assert arrays == [((2, 4, 4, 3), "uint8")]
 
 
 @pytest.mark.parametrize("autodiff", MODES)
-def test_between_other_layers_the_input_is_not_kept(autodiff):
+def test_input_is_not_saved_between_layers(autodiff):
     """A pool after a layer whose backward pass needs no activations."""
 
     def net(x):
         return max_pool(autodiff)(x * np.float32(2)).sum()
 
-    assert kept(jax.jit(net), X) in (
+    assert residual_types(jax.jit(net), X) in (
         [((2, 4, 4, 3), "uint8")],
         [((), "float32"), ((2, 4, 4, 3), "uint8")],
     )
@@ -151,7 +151,7 @@ def test_between_other_layers_the_input_is_not_kept(autodiff):
 
 # Every op with an index as residual, under several transformations
 
-KEPT_UNDER = {  # function to a pullback, and the number of indices in it
+PULLBACKS = {  # function to a pullback, and the number of indices in it
     "vjp": (lambda f: jax.vjp(f, X)[1], 1),
     "vjp of jit": (lambda f: jax.vjp(jax.jit(f), X)[1], 1),
     "vjp in jit": (lambda f: jax.eval_shape(lambda x: jax.vjp(f, x)[1], X), 1),
@@ -168,7 +168,7 @@ KEPT_UNDER = {  # function to a pullback, and the number of indices in it
     "linearize": (lambda f: jax.linearize(f, X)[1], 1),
     "linearize in jit": (lambda f: jax.eval_shape(lambda x: jax.linearize(f, x)[1], X), 1),
 }
-INDEXED = {
+INDEX_POOLS = {
     "max_pool": ({"window_shape": (2, 2), "strides": (2, 2)}, OUTPUTS),
     "min_pool": ({"window_shape": (2, 2), "strides": (2, 2)}, OUTPUTS),
     "max_pool_with_argmax": ({"window_shape": (2, 2), "strides": (2, 2)}, OUTPUTS),
@@ -181,8 +181,8 @@ INDEXED = {
 }
 # One op per kernel
 QUICK = ("max_pool", "max_pool_with_argmax", "adaptive_max_pool", "cummax", "max")
-INDEXED_NAMES = [
-    pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in INDEXED
+INDEX_POOL_NAMES = [
+    pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in INDEX_POOLS
 ]
 
 
@@ -193,8 +193,8 @@ def five_rounds(f):
     return rounds
 
 
-def indexed(name, ties, autodiff):
-    kwargs = INDEXED[name][0] | {"ties": ties, "autodiff": autodiff}
+def index_pool(name, ties, autodiff):
+    kwargs = INDEX_POOLS[name][0] | {"ties": ties, "autodiff": autodiff}
     f = functools.partial(getattr(jaxpool, name), **kwargs)
     return (lambda x: f(x)[0]) if name.endswith("argmax") else f
 
@@ -208,37 +208,37 @@ def indexed(name, ties, autodiff):
         pytest.param("last", "vjp", marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.parametrize("name", INDEXED_NAMES)
-def test_one_byte_an_output_element_wherever_the_pullback_is_made(name, ties, autodiff):
-    f, outputs = indexed(name, ties, autodiff), INDEXED[name][1]
-    held = {place: jax.tree.leaves(look(f)) for place, (look, _) in KEPT_UNDER.items()}
+@pytest.mark.parametrize("name", INDEX_POOL_NAMES)
+def test_one_byte_per_output_element_in_each_pullback(name, ties, autodiff):
+    f, outputs = index_pool(name, ties, autodiff), INDEX_POOLS[name][1]
+    held = {place: jax.tree.leaves(look(f)) for place, (look, _) in PULLBACKS.items()}
     assert {place: [leaf.dtype.name for leaf in leaves] for place, leaves in held.items()} == {
-        place: ["uint8"] for place in KEPT_UNDER
+        place: ["uint8"] for place in PULLBACKS
     }
-    assert {place: kept_bytes(leaves) for place, leaves in held.items()} == {
-        place: count * outputs for place, (_, count) in KEPT_UNDER.items()
+    assert {place: residual_bytes(leaves) for place, leaves in held.items()} == {
+        place: count * outputs for place, (_, count) in PULLBACKS.items()
     }
 
 
 @pytest.mark.parametrize("autodiff", MODES)
-@pytest.mark.parametrize("name", INDEXED_NAMES)
-def test_under_checkpoint_neither_index_nor_mask_is_kept(name, autodiff):
+@pytest.mark.parametrize("name", INDEX_POOL_NAMES)
+def test_checkpoint_saves_neither_index_nor_mask(name, autodiff):
     """The residual is the input of each scan step. The backward pass recomputes the index of one step at a time."""
-    f = jax.checkpoint(indexed(name, "first", autodiff))
-    assert kept_bytes(KEPT_UNDER["vjp in jit"][0](f)) == X.nbytes
-    assert kept_bytes(KEPT_UNDER["scan"][0](f)) == 5 * X.nbytes
+    f = jax.checkpoint(index_pool(name, "first", autodiff))
+    assert residual_bytes(PULLBACKS["vjp in jit"][0](f)) == X.nbytes
+    assert residual_bytes(PULLBACKS["scan"][0](f)) == 5 * X.nbytes
 
 
-@pytest.mark.parametrize("name", INDEXED_NAMES)
-def test_a_policy_that_saves_everything_saves_the_index_alone(name):
+@pytest.mark.parametrize("name", INDEX_POOL_NAMES)
+def test_everything_saveable_saves_only_the_index(name):
     everything = jax.checkpoint_policies.everything_saveable
-    f = jax.checkpoint(indexed(name, "first", "vjp"), policy=everything)
-    arrays = [leaf for leaf in jax.tree.leaves(KEPT_UNDER["vjp in jit"][0](f)) if leaf.shape]
+    f = jax.checkpoint(index_pool(name, "first", "vjp"), policy=everything)
+    arrays = [leaf for leaf in jax.tree.leaves(PULLBACKS["vjp in jit"][0](f)) if leaf.shape]
     assert [leaf.dtype.name for leaf in arrays] == ["uint8"]
-    assert kept_bytes(arrays) == INDEXED[name][1]
+    assert residual_bytes(arrays) == INDEX_POOLS[name][1]
 
 
-def test_a_maximum_whose_elements_no_index_counts_says_so():
+def test_too_many_elements_for_index_raises():
     def shape_of(f, size, *more):
         return jax.eval_shape(f, jax.ShapeDtypeStruct((1, 2**16, size, 1), np.float32), *more).shape
 

@@ -25,12 +25,14 @@ from jaxpool._plan.problem import Problem
 from jaxpool._plan.tuning import TPU, TUNING
 
 VALUES = np.array([-np.inf, np.nan, -0.0, 0.0, 1.0, np.inf])
-OFTEN = np.array([0.35, 0.1, 0.15, 0.15, 0.2, 0.05])
-OFTEN_MOST = 0.1  # probability that the largest finite number of the dtype replaces a value
+VALUE_PROBABILITIES = np.array([0.35, 0.1, 0.15, 0.15, 0.2, 0.05])
+LARGEST_PROBABILITY = (
+    0.1  # probability that the largest finite number of the dtype replaces a value
+)
 DEVICES = pytest.mark.parametrize("many", [False, True], ids=["one device", "many devices"])
 
 
-def drawn(seed):
+def draw_pool(seed):
     """Draw a window, a kind, an order of ties, and a function that draws x with many ties and integer cotangents."""
     rng = np.random.default_rng(seed)
     shape = (int(rng.integers(1, 3)), *map(int, rng.integers(1, 8, 2)), int(rng.integers(1, 3)))
@@ -48,8 +50,8 @@ def drawn(seed):
     kind, ties = ("max", "min")[rng.integers(2)], ("first", "last")[rng.integers(2)]
 
     def numbers():
-        x = rng.choice(VALUES, shape, p=OFTEN)
-        x = np.where(rng.random(shape) < OFTEN_MOST, float(jnp.finfo(dtype).max), x)
+        x = rng.choice(VALUES, shape, p=VALUE_PROBABILITIES)
+        x = np.where(rng.random(shape) < LARGEST_PROBABILITY, float(jnp.finfo(dtype).max), x)
         x *= 1 if kind == "max" else -1
         return x.astype(dtype), rng.integers(-4, 5, window.pooled_shape(shape)).astype(dtype)
 
@@ -100,7 +102,7 @@ def check(seed, times, many):
 
 
 def check_with(seed, times, many):
-    window, kind, ties, numbers = drawn(seed)
+    window, kind, ties, numbers = draw_pool(seed)
     kept, tap = InputResidualPool(window, kind, ties), SelectPool(window, kind, ties)
 
     @jax.jit
@@ -128,25 +130,25 @@ def check_with(seed, times, many):
     for _ in range(times):
         x, dy = numbers()
         y, dx, tangent = by_tap(x, dy)
-        same(on_tpu(x, dy), dx)
+        assert_same(on_tpu(x, dy), dx)
         for one, other in zip(on_cpu(x, dy), (y, dx, tangent), strict=True):
-            same(one, other)
+            assert_same(one, other)
 
 
-def same(one, other):
+def assert_same(one, other):
     np.testing.assert_array_equal(np.float32(one), np.float32(other))
 
 
 @DEVICES
 @pytest.mark.parametrize("seed", range(12))
-def test_cotangents_are_those_of_every_platform(seed, many):
+def test_cotangents_equal_other_platforms(seed, many):
     check(seed, 3, many)
 
 
 @pytest.mark.slow
 @DEVICES
 @pytest.mark.parametrize("part", range(10))
-def test_10_000_cotangents_are_those_of_every_platform(part, many):
+def test_10_000_cotangents_equal_other_platforms(part, many):
     for seed in range(100 * part, 100 * (part + 1)):
         check(1000 + seed, 10, many)
 
@@ -154,7 +156,7 @@ def test_10_000_cotangents_are_those_of_every_platform(part, many):
 @pytest.mark.parametrize("holds_nan", [False, True])
 @pytest.mark.parametrize("kind", ["max", "min"])
 @pytest.mark.parametrize("ties", ["first", "last"])
-def test_many_devices_compare_once_with_or_without_nan(kind, ties, holds_nan):
+def test_single_comparison_on_many_devices(kind, ties, holds_nan):
     """XLA partitions select_and_scatter only with a single comparison. x has infinities and the largest numbers."""
     rng = np.random.default_rng(6)
     most = np.finfo(np.float32).max
@@ -174,10 +176,10 @@ def test_many_devices_compare_once_with_or_without_nan(kind, ties, holds_nan):
     assert [
         each.partition("stablehlo.return")[0].count("stablehlo.compare") for each in instructions
     ] == [1, 1]
-    same(there(x, dy), here)
+    assert_same(there(x, dy), here)
 
 
-def test_a_vmap_for_many_devices_keeps_the_branch():
+def test_vmap_on_many_devices_has_a_branch():
     x, dy = X[:, None], np.ones((2, 1, 3, 3, 2), np.float32)
     x = np.where(x > 1, np.float32(np.nan), x)
 
@@ -188,10 +190,10 @@ def test_a_vmap_for_many_devices_keeps_the_branch():
     with platform_override("tpu"), is_partitioned(True):
         there, text = interpreter(jax.vmap(gradient), x, dy)
     assert text.count('"stablehlo.case"') == 1
-    same(there(x, dy), here)
+    assert_same(there(x, dy), here)
 
 
-def test_programs_of_several_devices_compare_once():
+def test_branches_with_and_without_shard_map():
     """This holds for any sharding of the batch. Inside a `shard_map`, each device has a program of its own."""
     mesh = AbstractMesh((4,), ("batch",), axis_types=(AxisType.Auto,))
     like = jax.ShapeDtypeStruct((4, 6, 6, 2), np.float32)
@@ -207,13 +209,13 @@ def test_programs_of_several_devices_compare_once():
     assert branches == [1, 0]
 
 
-def groups(shape, sizes, strides=(1, 1), dtype="float32", axes=(1, 2)):
+def scatter_groups(shape, sizes, strides=(1, 1), dtype="float32", axes=(1, 2)):
     """Return the axes of each select_and_scatter."""
     problem = Problem(make_window(shape, sizes, strides, axes=axes), shape, dtype, "tpu")
     return [[dim.axis for dim in group] for group in plan_scatter(problem).groups]
 
 
-def test_values_without_an_index_are_reduced_at_once_up_to_25_taps():
+def test_value_groups_up_to_25_taps():
     def reduced(sizes, axes=(1, 2)):
         shape = (8, 64, 64, 64)
         problem = Problem(make_window(shape, sizes, axes=axes), shape, "float32", "tpu")
@@ -225,23 +227,26 @@ def test_values_without_an_index_are_reduced_at_once_up_to_25_taps():
     assert reduced((1, 1)) == []
 
 
-def test_axes_are_taken_one_after_another_where_that_is_faster():
+def test_scatter_groups_of_large_windows():
     small, large, few = (8, 64, 64, 64), (64, 112, 112, 64), (4, 64, 64, 64)
-    assert groups(small, (3, 3)) == [[1], [2]]
-    assert groups(few, (3, 3), (2, 2)) == [[1], [2]]
-    assert groups(large, (5, 5)) == [[1], [2]]
-    assert groups(few, (8, 8), (8, 8)) == [[1], [2]]
+    assert scatter_groups(small, (3, 3)) == [[1], [2]]
+    assert scatter_groups(few, (3, 3), (2, 2)) == [[1], [2]]
+    assert scatter_groups(large, (5, 5)) == [[1], [2]]
+    assert scatter_groups(few, (8, 8), (8, 8)) == [[1], [2]]
     for at_once in [(few, (2, 2)), (few, (4, 4), (3, 3)), (large, (4, 4)), (few, (7, 7), (7, 7))]:
-        assert groups(*at_once) == [[1, 2]]
+        assert scatter_groups(*at_once) == [[1, 2]]
 
 
-def test_strided_windows_of_a_batch_that_fills_sublanes_are_taken_at_once():
+def test_scatter_groups_of_full_sublanes():
     full = (8, 64, 64, 64)
     for sizes, strides in [((3, 3), (2, 2)), ((4, 4), (2, 2)), ((5, 5), (3, 3))]:
-        assert groups(full, sizes, strides) == [[1, 2]]
+        assert scatter_groups(full, sizes, strides) == [[1, 2]]
     for by_axis in [((5, 5), (2, 2)), ((3, 3), (2, 1)), ((7, 7), (4, 4))]:
-        assert groups(full, *by_axis) == [[1], [2]]
-    assert groups(full, (3, 3), (2, 2), axes=(0, 1)) == [[0], [1]]  # the first axis is no batch
+        assert scatter_groups(full, *by_axis) == [[1], [2]]
+    assert scatter_groups(full, (3, 3), (2, 2), axes=(0, 1)) == [
+        [0],
+        [1],
+    ]  # the first axis is no batch
 
 
 @pytest.mark.parametrize(
@@ -256,7 +261,7 @@ def test_strided_windows_of_a_batch_that_fills_sublanes_are_taken_at_once():
         ((None, 128, 128, 3), (1, 2), ()),
     ],
 )
-def test_arrays_of_few_channels_are_brought_in_another_order(shape, axes, order):
+def test_few_channels_are_permuted(shape, axes, order):
     known = tuple(size or 8 for size in shape)
     window = make_window(known, (2,) * len(axes), (2,) * len(axes), axes=axes)
     plan = plan_scatter(Problem(window, shape, "float32", "tpu"))
@@ -268,9 +273,9 @@ def test_arrays_of_few_channels_are_brought_in_another_order(shape, axes, order)
         ).permutation
 
 
-def test_axes_in_another_order_are_taken_one_after_another():
+def test_scatter_groups_of_reversed_axes():
     """For all axes at once, select_and_scatter would select the first tied element in memory order."""
-    assert groups((8, 64, 64, 64), (2, 2), (2, 2), axes=(2, 1)) == [[2], [1]]
+    assert scatter_groups((8, 64, 64, 64), (2, 2), (2, 2), axes=(2, 1)) == [[2], [1]]
 
 
 X = np.array(np.random.default_rng(0).integers(0, 3, (2, 6, 6, 2)), np.float32)
@@ -280,7 +285,7 @@ def pool(x, **options):
     return jaxpool.max_pool(x, (3, 3), (2, 2), "SAME", **options)
 
 
-def test_the_platform_is_that_of_the_default_device():
+def test_tracing_platform_is_default_device():
     assert tracing_platform() == "cpu"
     with jax.default_device(jax.devices("cpu")[0]):
         assert tracing_platform() == "cpu"
@@ -290,7 +295,7 @@ def test_the_platform_is_that_of_the_default_device():
         assert tracing_platform() == "gpu"
 
 
-def test_x_is_kept_and_nothing_else():
+def test_residual_is_only_x():
     with platform_override("tpu"):
         residuals = jax.tree.leaves(jax.vjp(pool, jnp.asarray(X))[1])
     assert [(each.shape, each.dtype) for each in residuals] == [(X.shape, X.dtype)]
@@ -322,19 +327,19 @@ def test_every_mode_and_order(platform):
 
 
 @pytest.mark.parametrize("options", [{"ties": "split"}, {"window_dilation": (2, 1)}], ids=str)
-def test_what_the_instruction_does_not_know_is_as_elsewhere(options):
+def test_unsupported_options_use_no_scatter(options):
     with platform_override("tpu"):
         program = jax.jit(jax.grad(lambda x: jnp.sum(pool(x, **options)))).trace(X)
     assert "select_and_scatter" not in program.lower(lowering_platforms=("tpu",)).as_text()
 
 
-def test_float64_has_no_such_instruction():
+def test_float64_uses_no_select_and_scatter():
     with jax.enable_x64(True), platform_override("tpu"):
         gradient = jax.jit(jax.grad(lambda x: jnp.sum(pool(x)))).trace(np.float64(X))
         assert "select_and_scatter" not in gradient.lower(lowering_platforms=("tpu",)).as_text()
 
 
-def test_a_vmap_gives_one_instruction():
+def test_vmap_has_one_select_and_scatter():
     with platform_override("tpu"):
         program = jax.jit(jax.vmap(jax.grad(lambda x: jnp.sum(jaxpool.max_pool(x, (2, 2))))))
         text = program.trace(X).lower(lowering_platforms=("tpu",)).as_text()
@@ -345,7 +350,7 @@ def test_a_vmap_gives_one_instruction():
 @pytest.mark.parametrize("ties", ["first", "last"])
 def test_many_taps_at_once(kind, ties):
     rng = np.random.default_rng(4)
-    x = rng.choice(VALUES, (8, 8, 8, 1), p=OFTEN).astype(np.float32)
+    x = rng.choice(VALUES, (8, 8, 8, 1), p=VALUE_PROBABILITIES).astype(np.float32)
     dy = rng.integers(-4, 5, (8, 3, 3, 1)).astype(np.float32)
 
     def gradient(x, dy):
@@ -359,13 +364,13 @@ def test_many_taps_at_once(kind, ties):
         there, text = interpreter(gradient, x, dy)
         plan_scatter.cache_clear()
     assert text.count("stablehlo.select_and_scatter") == 1
-    same(there(x, dy), here)
+    assert_same(there(x, dy), here)
 
 
 @pytest.mark.parametrize("kind", ["max", "min"])
 @pytest.mark.parametrize("ties", ["first", "last"])
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, np.float16])
-def test_16_bit_floats_whose_windows_meet_are_compared_once(kind, ties, dtype):
+def test_16_bit_overlapping_windows_compare_once(kind, ties, dtype):
     """XLA partitions select_and_scatter only with a single comparison."""
     rng = np.random.default_rng(5)
     most = float(jnp.finfo(dtype).max)
@@ -381,10 +386,10 @@ def test_16_bit_floats_whose_windows_meet_are_compared_once(kind, ties, dtype):
         there, text = interpreter(gradient, x, dy)
     _, instruction = text.split('"stablehlo.select_and_scatter"')
     assert instruction.partition("stablehlo.return")[0].count("stablehlo.compare") == 1
-    same(there(x, dy), here)
+    assert_same(there(x, dy), here)
 
 
-def test_a_vmap_of_few_channels():
+def test_vmap_of_few_channels():
     rng = np.random.default_rng(3)
     x, dy = rng.integers(0, 3, (3, 2, 9, 9, 1)), rng.integers(-4, 5, (3, 2, 5, 5, 1))
 
@@ -396,22 +401,22 @@ def test_a_vmap_of_few_channels():
     with platform_override("tpu"):
         there, text = interpreter(jax.vmap(gradient), *arrays)
     assert "tensor<3x18x9xf32>" in text  # rows of 9 next to each other
-    same(there(*arrays), here)
+    assert_same(there(*arrays), here)
 
 
 @pytest.mark.parametrize("ties", ["first", "last", "split"])
 @pytest.mark.parametrize("call", ["adaptive_max_pool_with_argmax", "max_pool_with_argmax"])
-def test_positions_are_those_of_every_platform(call, ties):
+def test_argmax_indices_equal_other_platforms(call, ties):
     size = (3, 3) if call.startswith("adaptive") else (2, 2)
     found = []
     for platform in ("cpu", "tpu"):
         with platform_override(platform):
             found.append(jax.jit(lambda x: getattr(jaxpool, call)(x, size, ties=ties))(X))
     for one, other in zip(*found, strict=True):
-        same(one, other)
+        assert_same(one, other)
 
 
-def test_the_last_nan_stays_an_index():
+def test_last_nan_uses_index_residual():
     window = make_window((1, 4, 4, 1), (2, 2))
     with platform_override("tpu"):
         assert isinstance(pool_op(window, "max", "last_nan"), SelectPool)

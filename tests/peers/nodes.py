@@ -12,14 +12,16 @@ import jaxpool
 
 WINDOWED = {"MaxPool": "max_pool", "AveragePool": "avg_pool", "LpPool": "lp_pool"}
 GLOBAL = {"GlobalMaxPool": jaxpool.global_max_pool, "GlobalAveragePool": jaxpool.global_avg_pool}
-AUTO = {"SAME_UPPER": "SAME", "SAME_LOWER": "SAME_LOWER", "VALID": "VALID"}
+AUTO_PADDING = {"SAME_UPPER": "SAME", "SAME_LOWER": "SAME_LOWER", "VALID": "VALID"}
 
 
-def windowed(op, attributes, outputs, x):
+def run_windowed(op, attributes, outputs, x):
     window, axes = attributes["kernel_shape"], tuple(range(2, x.ndim))
     pads = attributes.get("pads", [0] * 2 * len(window))
     auto = attributes.get("auto_pad", b"NOTSET").decode()
-    padding = AUTO.get(auto) or list(zip(pads[: len(window)], pads[len(window) :], strict=True))
+    padding = AUTO_PADDING.get(auto) or list(
+        zip(pads[: len(window)], pads[len(window) :], strict=True)
+    )
     kwargs = {
         "window_dilation": attributes.get("dilations"),
         "ceil_mode": bool(attributes.get("ceil_mode", 0)),
@@ -34,10 +36,13 @@ def windowed(op, attributes, outputs, x):
     if outputs == 1:
         return [jaxpool.max_pool(x, *positional, **kwargs)]
     y, indices = jaxpool.max_pool_with_argmax(x, *positional, **kwargs)
-    return [y, whole(np.asarray(indices), x.shape, attributes.get("storage_order", 0))]
+    return [
+        y,
+        positions_in_whole_array(np.asarray(indices), x.shape, attributes.get("storage_order", 0)),
+    ]
 
 
-def whole(indices, shape, order):
+def positions_in_whole_array(indices, shape, order):
     """Convert positions within the pooled axes to positions in the whole array, column-major if `order` is 1."""
     at = np.unravel_index(indices, shape[2:])
     spatial = np.ravel_multi_index(at, shape[2:], order="F" if order else "C")
@@ -45,7 +50,7 @@ def whole(indices, shape, order):
     return spatial + lanes * int(np.prod(shape[2:]))
 
 
-def unpooled(attributes, x, indices, *shape):
+def run_max_unpool(attributes, x, indices, *shape):
     """Unpool with ONNX's indices, which count in the smallest array that the windows fill. Pad to a larger shape."""
     window = attributes["kernel_shape"]
     strides = attributes.get("strides", [1] * len(window))
@@ -56,7 +61,7 @@ def unpooled(attributes, x, indices, *shape):
     return [np.pad(y, [(0, n - have) for n, have in zip(wanted, y.shape, strict=True)])]
 
 
-def aligned(attributes, x, rois, images):
+def run_roi_align(attributes, x, rois, images):
     half = attributes.get("coordinate_transformation_mode", b"half_pixel") == b"half_pixel"
     y = jaxpool.roi_align(
         np.moveaxis(x, 1, -1),
@@ -74,11 +79,11 @@ def aligned(attributes, x, rois, images):
 def run(node, inputs):
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     if node.op_type in WINDOWED:
-        return windowed(node.op_type, attributes, len(node.output), *inputs)
+        return run_windowed(node.op_type, attributes, len(node.output), *inputs)
     if node.op_type in GLOBAL:
         axes = tuple(range(2, inputs[0].ndim))
         return [GLOBAL[node.op_type](inputs[0], axes=axes, keepdims=True)]
-    return (unpooled if node.op_type == "MaxUnpool" else aligned)(attributes, *inputs)
+    return (run_max_unpool if node.op_type == "MaxUnpool" else run_roi_align)(attributes, *inputs)
 
 
 @functools.cache

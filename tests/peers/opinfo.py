@@ -11,11 +11,11 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.common_modules import module_db
 
 from jaxpool.compat import torch as ours
-from tests.support.compilation import HASTY
+from tests.support.compilation import FAST_COMPILE
 
 jax.config.update("jax_enable_x64", True)
-TOGETHER = 16  # samples per program
-NAMES_ANY_OF_EQUAL = ("median:", "nanmedian:")  # PyTorch does not specify the index of a tie
+SAMPLES_PER_PROGRAM = 16  # samples per program
+UNSPECIFIED_TIE_INDEX = ("median:", "nanmedian:")  # PyTorch does not specify the index of a tie
 EPS = {torch.float64: 1e-12, torch.float32: 3e-6, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 OPS = [op for op in op_db if op.name.removeprefix("nn.functional.") in ours.__all__]
 MODULES = [module for module in module_db if module.module_cls.__name__ in ours.__all__]
@@ -33,7 +33,7 @@ def array(value):
     return jnp.asarray(value.numpy())
 
 
-def listed(result):
+def as_list(result):
     return list(result) if isinstance(result, (tuple, list)) else [result]
 
 
@@ -54,7 +54,7 @@ class Sample:
         filled = list(args)
         for i, leaf in zip(self.floats, leaves, strict=True):
             filled[i] = leaf
-        outs = listed(theirs(*filled, **kwargs))
+        outs = as_list(theirs(*filled, **kwargs))
         self.want = [array(out) for out in outs]
         sent = [out for out in outs if out.is_floating_point()]
         self.dys = [torch.rand_like(out) + 0.5 for out in sent]
@@ -72,7 +72,7 @@ class Sample:
             args = list(self.args)
             for i, value in zip(self.floats, floats, strict=True):
                 args[i] = value
-            outs = listed(self.mine(*args, **self.kwargs))
+            outs = as_list(self.mine(*args, **self.kwargs))
             return [y for y in outs if jnp.issubdtype(y.dtype, jnp.floating)], outs
 
         _, pullback, outs = jax.vjp(call, *(self.args[i] for i in self.floats), has_aux=True)
@@ -80,7 +80,7 @@ class Sample:
 
     def check(self, outs, grads):
         expected = self.want
-        if len(outs) == 2 and self.says.startswith(NAMES_ANY_OF_EQUAL):
+        if len(outs) == 2 and self.says.startswith(UNSPECIFIED_TIE_INDEX):
             outs, expected = ([y, self.named(at)] for y, at in (outs, expected))
         for got, want in itertools.zip_longest([*outs, *grads], [*expected, *self.grads]):
             assert got.shape == want.shape, self.says
@@ -107,23 +107,25 @@ class Sample:
 def compare(samples):
     assert samples
     print(f"{len(samples)} samples")
-    for first in range(0, len(samples), TOGETHER):
-        some = samples[first : first + TOGETHER]
-        run = jax.jit(lambda some=some: [each.run() for each in some], compiler_options=HASTY)
+    for first in range(0, len(samples), SAMPLES_PER_PROGRAM):
+        some = samples[first : first + SAMPLES_PER_PROGRAM]
+        run = jax.jit(
+            lambda some=some: [each.run() for each in some], compiler_options=FAST_COMPILE
+        )
         for each, found in zip(some, run(), strict=True):
             each.check(*found)
 
 
-def of(op):
+def our_function(op):
     return getattr(ours, op.name.removeprefix("nn.functional."))
 
 
-def by_dtype(infos):
+def parametrize_by_dtype(infos):
     drawn = [(info, dtype) for info in infos for dtype in sorted(info.dtypes, key=str)]
     return pytest.mark.parametrize(("info", "dtype"), drawn, ids=str)
 
 
-def with_numbers(name, x, kwargs):
+def with_random_samples(name, x, kwargs):
     """Add the random samples of fractional pools, so that both libraries use the same windows."""
     if "fractional" not in name:
         return kwargs
@@ -132,18 +134,18 @@ def with_numbers(name, x, kwargs):
     return kwargs | {"_random_samples": torch.rand(*lanes, rank, dtype=x.dtype)}
 
 
-@by_dtype(OPS)
+@parametrize_by_dtype(OPS)
 def test_operator(info, dtype):
     torch.manual_seed(0)
     samples = []
     for each in info.sample_inputs("cpu", dtype, requires_grad=dtype.is_floating_point):
-        kwargs = with_numbers(info.name, each.input, each.kwargs)
+        kwargs = with_random_samples(info.name, each.input, each.kwargs)
         args = (each.input, *each.args)
-        samples.append(Sample(info.op, of(info), args, kwargs, info.full_name))
+        samples.append(Sample(info.op, our_function(info), args, kwargs, info.full_name))
     compare(samples)
 
 
-@by_dtype(MODULES)
+@parametrize_by_dtype(MODULES)
 def test_module(info, dtype):
     torch.manual_seed(0)
     name, samples = info.module_cls.__name__, []
@@ -152,7 +154,7 @@ def test_module(info, dtype):
         made, given = each.constructor_input, each.forward_input
         kwargs = made.kwargs
         if "Fractional" in name:
-            kwargs = with_numbers(name.lower(), given.args[0], kwargs)
+            kwargs = with_random_samples(name.lower(), given.args[0], kwargs)
         theirs = info.module_cls(*made.args, **kwargs)
         mine = getattr(ours, name)(
             *map(array, made.args), **{k: array(v) for k, v in kwargs.items()}
@@ -170,7 +172,7 @@ def test_errors(info):
         with pytest.raises(each.error_type):
             info.op(sample.input, *sample.args, **sample.kwargs)
         with pytest.raises((TypeError, ValueError)):
-            of(info)(
+            our_function(info)(
                 array(sample.input),
                 *map(array, sample.args),
                 **{name: array(value) for name, value in sample.kwargs.items()},

@@ -33,10 +33,10 @@ def pytest_configure() -> None:
     for module in map(importlib.import_module, REPLACED.get(peer, ())):
         ours = importlib.import_module(f"jaxpool.compat.{peer}")
         for name in filter(functools.partial(hasattr, module), ours.__all__):
-            setattr(module, name, _counted(name, getattr(ours, name)))
+            setattr(module, name, _count_calls(name, getattr(ours, name)))
 
 
-def _counted(name: str, ours: Any) -> Any:
+def _count_calls(name: str, ours: Any) -> Any:
     """Wrap a function or a layer class so that it counts its calls."""
     called = ours.__call__ if isinstance(ours, type) else ours
 
@@ -55,13 +55,13 @@ def _counted(name: str, ours: Any) -> Any:
 def pytest_collection_modifyitems(items: list[Any]) -> None:
     for item in items:
         if peer == "jax":
-            item.runtest = jaxpool.accelerate(item.runtest, report=_met)
+            item.runtest = jaxpool.accelerate(item.runtest, report=_count_reduction)
         for name, reason in KNOWN.items():
             if name in item.nodeid:
                 item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
 
 
-def _met(reduction: Any) -> None:
+def _count_reduction(reduction: Any) -> None:
     calls[f"reductions {reduction.reason or 'taken over'}"] += 1
 
 

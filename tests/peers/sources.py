@@ -59,7 +59,7 @@ def find(name: str, given: pathlib.Path | None, work: pathlib.Path) -> tuple[lis
     if not peer.repository:
         return [str(pathlib.Path(__file__).with_name(file)) for file in peer.files], ""
     tried = []
-    for source in (_given, _source_package, _release):
+    for source in (_local_folder, _source_package, _release):
         try:
             files = source(name, given, work)
         except (OSError, LookupError, tarfile.TarError) as error:
@@ -69,11 +69,11 @@ def find(name: str, given: pathlib.Path | None, work: pathlib.Path) -> tuple[lis
     return [], "; ".join(tried)
 
 
-def _given(name: str, given: pathlib.Path | None, work: pathlib.Path) -> list[str]:
+def _local_folder(name: str, given: pathlib.Path | None, work: pathlib.Path) -> list[str]:
     """the folder given"""
     if given is None:
         raise LookupError("none")
-    return _all(given / name, PEERS[name])
+    return _required_files(given / name, PEERS[name])
 
 
 def _source_package(name: str, given: pathlib.Path | None, work: pathlib.Path) -> list[str]:
@@ -84,7 +84,7 @@ def _source_package(name: str, given: pathlib.Path | None, work: pathlib.Path) -
     if said:
         raise LookupError(said)
     for archive in folder.glob("*.tar.gz"):
-        return _unpacked(tarfile.open(archive), folder, PEERS[name])
+        return _unpack(tarfile.open(archive), folder, PEERS[name])
     raise LookupError("no archive")
 
 
@@ -95,17 +95,17 @@ def _release(name: str, given: pathlib.Path | None, work: pathlib.Path) -> list[
     url = f"https://github.com/{peer.repository}/archive/refs/tags/{tag}.tar.gz"
     with urllib.request.urlopen(url, timeout=120) as answer:
         archive = io.BytesIO(answer.read())
-    return _unpacked(tarfile.open(fileobj=archive), work / f"{name}-release", peer)
+    return _unpack(tarfile.open(fileobj=archive), work / f"{name}-release", peer)
 
 
-def _unpacked(archive: tarfile.TarFile, folder: pathlib.Path, peer: Peer) -> list[str]:
+def _unpack(archive: tarfile.TarFile, folder: pathlib.Path, peer: Peer) -> list[str]:
     with archive:
         archive.extractall(folder, filter="data")
     (root,) = (path for path in folder.iterdir() if path.is_dir())
-    return _all(root, peer)
+    return _required_files(root, peer)
 
 
-def _all(root: pathlib.Path, peer: Peer) -> list[str]:
+def _required_files(root: pathlib.Path, peer: Peer) -> list[str]:
     missing = [file for file in peer.files if not (root / file).is_file()]
     if missing:
         raise LookupError(f"it has no {', '.join(missing)}")

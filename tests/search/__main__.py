@@ -14,8 +14,8 @@ os.environ.setdefault("XLA_FLAGS", "")
 
 from tests.search.rounds import search
 
-KEPT = pathlib.Path(__file__).with_name("kept.txt")
-ROUND = 40  # programs between two clearings of jax's caches
+RECORDED_FAILURES = pathlib.Path(__file__).with_name("kept.txt")
+PROGRAMS_PER_ROUND = 40  # programs between two clearings of jax's caches
 
 
 def main() -> int:
@@ -31,7 +31,7 @@ def main() -> int:
         following, waiting = options.seed, []
         while total.total() < options.cases and len(failures) < 20:
             while len(waiting) < 2 * options.workers:
-                job = (following, ROUND, following % 4 == 3)
+                job = (following, PROGRAMS_PER_ROUND, following % 4 == 3)
                 waiting.append((following, pool.apply_async(search, job)))
                 following += 1
             number, found = waiting.pop(0)
@@ -45,11 +45,10 @@ def main() -> int:
     for name, count in sorted(total.items()):
         print(f"{count:10,}  {name}")
     if failures:
-        with KEPT.open("a") as file:
+        with RECORDED_FAILURES.open("a") as file:
             file.writelines(f"{failure}\n" for failure in failures)
-        print(
-            f"FAILED {len(failures)}, kept in {KEPT.relative_to(KEPT.parents[2])}, which belongs beside the mend:"
-        )
+        path = RECORDED_FAILURES.relative_to(RECORDED_FAILURES.parents[2])
+        print(f"FAILED {len(failures)}, kept in {path}, to be committed with the fix:")
         print("  python -m pytest -m 'slow or not slow' tests/search -k stays_mended")
     else:
         print(f"no failure in {total.total():,} cases, by function and platform")

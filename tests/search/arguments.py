@@ -17,22 +17,22 @@ from jaxpool.testing import Pool
 from jaxpool.testing._windows import sliding_windows
 
 Shape = tuple[int, ...]
-Drawn = tuple[tuple[Shape, ...], dict[str, Any], int]
-PLACED = ("window_shape", "strides", "padding", "window_dilation", "ceil_mode", "axes")
+DrawnCall = tuple[tuple[Shape, ...], dict[str, Any], int]
+WINDOW_ARGUMENTS = ("window_shape", "strides", "padding", "window_dilation", "ceil_mode", "axes")
 
 
-def arguments(draw: Any, pool: Pool, sizes: Any) -> Drawn:
+def arguments(draw: Any, pool: Pool, sizes: Any) -> DrawnCall:
     """Draw shapes, arguments and number of members of one call. `sizes(most)` is a strategy of sizes."""
     if pool.operands in (("xs",), ("x", "y")):
-        return _elementwise(draw, pool)
+        return _draw_elementwise(draw, pool)
     if pool.takes("boxes"):
-        return _boxes(draw, pool, sizes)
+        return _draw_box_call(draw, pool, sizes)
     if pool.takes("window_shape") or pool.takes("kernel"):
-        return _windowed(draw, pool, sizes)
-    return _along(draw, pool, sizes)
+        return _draw_windowed(draw, pool, sizes)
+    return _draw_axis_call(draw, pool, sizes)
 
 
-def others(draw: Any, pool: Pool, kwargs: dict[str, Any]) -> None:
+def draw_other_arguments(draw: Any, pool: Pool, kwargs: dict[str, Any]) -> None:
     """Add arguments that do not change shapes: ties, masks, and the choices of the record."""
     for name, values in {"ties": pool.ties, **pool.choices}.items():
         known = [value for value in values if not isinstance(value, np.ndarray)]
@@ -54,20 +54,20 @@ def others(draw: Any, pool: Pool, kwargs: dict[str, Any]) -> None:
                 kwargs["initial"] = 1
 
 
-def _elementwise(draw: Any, pool: Pool) -> Drawn:
+def _draw_elementwise(draw: Any, pool: Pool) -> DrawnCall:
     count = len(pool.operands) if pool.operands != ("xs",) else draw(st.integers(2, 9))
     full = draw(st.lists(st.integers(1, 5), max_size=3))
     cut = [draw(st.tuples(st.integers(0, 3), st.integers(0, 7))) for _ in range(count - 1)]
-    shapes = (tuple(full), *(_thinner(full, lead, ones) for lead, ones in cut))
+    shapes = (tuple(full), *(_broadcastable_shape(full, lead, ones) for lead, ones in cut))
     return shapes, {}, math.prod(full) * count
 
 
-def _thinner(full: list[int], lead: int, ones: int) -> Shape:
+def _broadcastable_shape(full: list[int], lead: int, ones: int) -> Shape:
     """Drop the first `lead` axes of a shape, and set the axes in the bit mask `ones` to size 1."""
     return tuple(1 if ones >> i & 1 else n for i, n in enumerate(full) if i >= lead)
 
 
-def _geometry(draw: Any, sizes: Any) -> tuple[Shape, dict[str, Any]]:
+def _draw_geometry(draw: Any, sizes: Any) -> tuple[Shape, dict[str, Any]]:
     """Draw the shape and the geometry of a windowed pool."""
     rank = draw(st.sampled_from([1, 1, 2, 2, 2, 2, 3]))
     dilation = draw(st.none() | st.tuples(*[st.integers(1, 3)] * rank))
@@ -97,11 +97,11 @@ def _geometry(draw: Any, sizes: Any) -> tuple[Shape, dict[str, Any]]:
     return shape, {name: value for name, value in geometry.items() if value is not None}
 
 
-def _windowed(draw: Any, pool: Pool, sizes: Any) -> Drawn:
+def _draw_windowed(draw: Any, pool: Pool, sizes: Any) -> DrawnCall:
     """Draw a call of a windowed pool. Some arguments raise `NoWindowError`."""
-    shape, kwargs = _geometry(draw, sizes)
+    shape, kwargs = _draw_geometry(draw, sizes)
     window_shape, axes = kwargs["window_shape"], kwargs["axes"]
-    known = [name for name in PLACED if pool.takes(name) or name == "window_shape"]
+    known = [name for name in WINDOW_ARGUMENTS if pool.takes(name) or name == "window_shape"]
     kwargs = {name: value for name, value in kwargs.items() if name in known}
     if pool.takes("output_shape"):  # windows at random positions
         most = [shape[axis] - w + 1 for axis, w in zip(axes, window_shape, strict=True)]
@@ -144,7 +144,7 @@ def _windowed(draw: Any, pool: Pool, sizes: Any) -> Drawn:
     return (shape, window_shape), kwargs, 2 * members
 
 
-def _boxes(draw: Any, pool: Pool, sizes: Any) -> Drawn:
+def _draw_box_call(draw: Any, pool: Pool, sizes: Any) -> DrawnCall:
     shape: Shape = (draw(sizes(30)), draw(sizes(17)), draw(sizes(9)))
     images = draw(st.sampled_from([None, None, 1, 3]))
     count, number = draw(st.integers(1, 5) | st.just(17)), draw(st.integers(0, 99))
@@ -173,7 +173,7 @@ def _boxes(draw: Any, pool: Pool, sizes: Any) -> Drawn:
     return shapes, kwargs | {"output_shape": cells}, 3 * members
 
 
-def _along(draw: Any, pool: Pool, sizes: Any) -> Drawn:
+def _draw_axis_call(draw: Any, pool: Pool, sizes: Any) -> DrawnCall:
     """Draw a call of a function over whole axes, groups, segments or indices."""
     rank = draw(st.integers(1 + pool.takes("levels"), 3))
     small = pool.takes("segment_ids") or pool.takes("k") or pool.takes("indices")

@@ -16,23 +16,23 @@ from jax import lax
 
 from jaxpool.testing import pools
 
-CHEAP = "rbg"  # the implementation of keys that compiles fastest
+KEY_IMPL = "rbg"  # the implementation of keys that compiles fastest
 
 
-def drawn(spec: Any) -> dict[str, Any]:
+def draw_array_arguments(spec: Any) -> dict[str, Any]:
     """Return the arguments of a spec with its arrays. A `draw` of None means no key."""
     kwargs, pool = dict(spec.arguments), pools()[spec.function]
     seed = kwargs.pop("draw", None)
     if pool.takes("key"):
-        kwargs["key"] = None if seed is None else jax.random.key(seed, impl=CHEAP)
+        kwargs["key"] = None if seed is None else jax.random.key(seed, impl=KEY_IMPL)
     rng = np.random.default_rng(seed)
     if pool.takes("segment_ids"):
-        kwargs["segment_ids"] = _ids(rng, spec.shapes[0][0], kwargs)
+        kwargs["segment_ids"] = _draw_ids(rng, spec.shapes[0][0], kwargs)
     if pool.takes("indices"):
-        kwargs["indices"] = _positions(rng, spec.shapes[0], kwargs, anywhere=seed % 2)
+        kwargs["indices"] = _draw_positions(rng, spec.shapes[0], kwargs, anywhere=seed % 2)
     if pool.takes("boxes"):
         count = kwargs["boxes"]
-        kwargs["boxes"] = _boxes(rng, spec.shapes[0], kwargs, exact=seed % 2)
+        kwargs["boxes"] = _draw_boxes(rng, spec.shapes[0], kwargs, exact=seed % 2)
         if len(spec.shapes[0]) == 4:
             batch = spec.shapes[0][0]
             kwargs["batch_indices"] = rng.integers(-1, batch + 1, count).astype(np.int32)
@@ -43,23 +43,23 @@ def drawn(spec: Any) -> dict[str, Any]:
     return kwargs
 
 
-def hidden(value: Any) -> Any:
+def behind_barrier(value: Any) -> Any:
     """Put an array behind a barrier, so that XLA does not fold it as a constant."""
     if isinstance(value, np.ndarray):
         return lax.optimization_barrier(jnp.asarray(value))
     if isinstance(value, jax.Array):  # a key
         words = lax.optimization_barrier(jax.random.key_data(value))
-        return jax.random.wrap_key_data(words, impl=CHEAP)
+        return jax.random.wrap_key_data(words, impl=KEY_IMPL)
     return value
 
 
-def _ids(rng: Any, rows: int, kwargs: dict[str, Any]) -> np.ndarray:
+def _draw_ids(rng: Any, rows: int, kwargs: dict[str, Any]) -> np.ndarray:
     """Draw segment ids of the rows, some out of range."""
     ids = rng.integers(-1, kwargs["num_segments"] + 1, rows).astype(np.int32)
     return np.sort(ids) if kwargs["indices_are_sorted"] else ids
 
 
-def _positions(rng: Any, shape: Any, kwargs: dict[str, Any], *, anywhere: bool) -> np.ndarray:
+def _draw_positions(rng: Any, shape: Any, kwargs: dict[str, Any], *, anywhere: bool) -> np.ndarray:
     """Draw indices: one per element in disjoint windows, or `anywhere` with some out of range."""
     axes, sizes = kwargs["axes"], kwargs["spatial_shape"]
     if anywhere:
@@ -73,7 +73,7 @@ def _positions(rng: Any, shape: Any, kwargs: dict[str, Any], *, anywhere: bool) 
     return flat.astype(np.int32)
 
 
-def _boxes(rng: Any, shape: Any, kwargs: dict[str, Any], *, exact: bool) -> np.ndarray:
+def _draw_boxes(rng: Any, shape: Any, kwargs: dict[str, Any], *, exact: bool) -> np.ndarray:
     """Draw boxes of shape (K, 4): inside, across the border, without area."""
     height, width = shape[-3:-1]
     count = kwargs["boxes"]

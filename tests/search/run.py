@@ -20,9 +20,9 @@ from jaxpool._plan.tuning import TUNING
 from jaxpool.testing import Answer, Call, draw_values
 from jaxpool.testing._check import _rounding_error_bound, assert_close
 from jaxpool.testing._record import TUPLE_PARAMETERS
-from tests.search.beside import drawn, hidden
+from tests.search.beside import behind_barrier, draw_array_arguments
 from tests.search.specs import Spec
-from tests.support.compilation import HASTY
+from tests.support.compilation import FAST_COMPILE
 
 KERNELS = {compute_p: _compute, linear_p: _linear}
 WIDE = ("float32", "bfloat16")  # dtypes with the exponent range of float32
@@ -67,7 +67,7 @@ def _evaluate(program: Any, consts: Any, args: Any, platform: Platform) -> list[
     return [value(var) for var in program.outvars]
 
 
-def given_of(spec: Spec, xs: Any, beside: dict[str, Any]) -> dict[str, Any]:
+def call_arguments(spec: Spec, xs: Any, beside: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call with the arrays xs."""
     names = spec.pool.operands[: len(xs)]
     several = names[:1] if names and names[0] in TUPLE_PARAMETERS else ()
@@ -77,12 +77,12 @@ def given_of(spec: Spec, xs: Any, beside: dict[str, Any]) -> dict[str, Any]:
 
 def program(spec: Spec) -> Callable[..., Any]:
     """Return a function to the value and, for floats, the value in a derivative, the cotangents and the tangent."""
-    pool, beside = spec.pool, drawn(spec)
+    pool, beside = spec.pool, draw_array_arguments(spec)
 
     def call(autodiff: str, *xs: Array) -> Any:
         mode = {"autodiff": autodiff} if pool.takes("autodiff") else {}
-        arrays = {name: hidden(value) for name, value in beside.items()}
-        found = pool.run(given_of(spec, xs, arrays) | mode)
+        arrays = {name: behind_barrier(value) for name, value in beside.items()}
+        found = pool.run(call_arguments(spec, xs, arrays) | mode)
         return found if isinstance(found, tuple) else (found,)
 
     def first(autodiff: str, *xs: Array) -> Any:
@@ -105,11 +105,11 @@ def compiled(spec: Spec) -> Callable[..., Any]:
     run = program(spec)
     if spec.platform != "cpu":
         run = on_platform(run, spec.platform)
-    options = HASTY if spec.hasty else {}
+    options = FAST_COMPILE if spec.hasty else {}
     return jax.jit(lambda *args: lax.map(lambda each: run(*each), args), compiler_options=options)
 
 
-def patterns(spec: Spec) -> tuple[str, ...]:
+def value_kinds(spec: Spec) -> tuple[str, ...]:
     """Return the kinds of numbers to draw: those that the record covers, and extreme numbers for selections."""
     covers = spec.pool.covers
     if spec.pool.takes("kernel"):
@@ -160,13 +160,13 @@ def _with_payloads(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
 def check(spec: Spec, seed: int) -> int:
     """Compare a spec with the oracle on random arrays, and return their number."""
     rng = np.random.default_rng(seed)
-    known, dtype, count = patterns(spec), np.dtype(spec.dtype), spec.arrays
+    known, dtype, count = value_kinds(spec), np.dtype(spec.dtype), spec.arrays
     kinds = [known[i % len(known)] for i in range(count)]
     xs = [np.stack([draw(rng, shape, spec, kind) for kind in kinds]) for shape in spec.shapes]
     if spec.pool.takes("kernel"):  # an infinite kernel over infinite padding is NaN
         xs[1] = draw_values(rng, xs[1].shape, dtype, "ties")
-    beside = drawn(spec)
-    calls = [Call(spec.pool, given_of(spec, each, beside)) for each in zip(*xs, strict=True)]
+    beside = draw_array_arguments(spec)
+    calls = [Call(spec.pool, call_arguments(spec, each, beside)) for each in zip(*xs, strict=True)]
     with np.errstate(all="ignore"):
         answers = [call.answer() for call in calls]
         y = answers[0].y
@@ -239,7 +239,7 @@ def _compare(
     if spec.adds:
         size = answer.size
         size = shares.tangent(xs, absolute=True) if size is None else np.asarray(size)
-        bound = _near(spec, answer.y, size, terms)
+        bound = _error_bound(spec, answer.y, size, terms)
     elif flushed and derived:
         bound = np.asarray(float(jnp.finfo(spec.dtype).smallest_normal))
     assert_close(value, answer.y, bound, f"value of {spec.text()}")
@@ -254,14 +254,18 @@ def _compare(
     wanted, sizes = shares.cotangents(dy), shares.cotangents(dy, absolute=True)
     for dx, exact, size in zip(dxs, wanted, sizes, strict=False):
         want = exact.astype(spec.dtype)
-        assert_close(dx, want, _near(spec, want, size, terms, dy), f"cotangent of {spec.text()}")
+        assert_close(
+            dx, want, _error_bound(spec, want, size, terms, dy), f"cotangent of {spec.text()}"
+        )
     want, size = (shares.tangent(x_dots, absolute=signs) for signs in (False, True))
     want = want.astype(spec.dtype)
-    near = _near(spec, want, size, terms, *x_dots)
+    near = _error_bound(spec, want, size, terms, *x_dots)
     assert_close(tangent, want, near, f"tangent of {spec.text()}")
 
 
-def _near(spec: Spec, want: np.ndarray, size: np.ndarray, terms: int, *sent: Any) -> np.ndarray:
+def _error_bound(
+    spec: Spec, want: np.ndarray, size: np.ndarray, terms: int, *sent: Any
+) -> np.ndarray:
     """Bound the rounding error. Rounded weights add an error relative to the largest sum and to the cotangents."""
     loose = spec.pool.looseness(want.dtype)
     if spec.pool.takes("samples"):  # coordinates are rounded to float32

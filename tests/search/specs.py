@@ -13,12 +13,14 @@ from jaxpool._plan.problem import Platform
 from jaxpool._plan.tuning import LIMITS, TUNING
 from jaxpool.testing import Pool, pools
 from jaxpool.testing._windows import NoWindowError
-from tests.search.arguments import arguments, others
+from tests.search.arguments import arguments, draw_other_arguments
 
 FLOATS = ("float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
 INTEGERS = ("int8", "uint8", "int16", "int32", "uint32", "bool")
 FUNCTIONS = tuple(pools())
-WORK = 1 << 19  # window elements of all arrays of a spec, which take the oracle a second
+MAX_WINDOW_ELEMENTS = (
+    1 << 19
+)  # window elements of all arrays of a spec, which take the oracle a second
 ARRAYS = 128
 
 
@@ -69,12 +71,12 @@ def _thresholds() -> list[int]:
     return sorted({n + step for n in whole for step in (-1, 0, 1)})
 
 
-COUNTS = _thresholds()
+THRESHOLD_SIZES = _thresholds()
 
 
 def _sizes(most: int) -> st.SearchStrategy[int]:
     """Strategy of sizes up to `most`: small sizes, or sizes around a threshold."""
-    near = [n for n in COUNTS if n <= most]
+    near = [n for n in THRESHOLD_SIZES if n <= most]
     small = st.integers(1, min(most, 9))
     return small | st.sampled_from(near) if near else small
 
@@ -87,11 +89,11 @@ def specs(draw: st.DrawFn, functions: tuple[str, ...] = FUNCTIONS) -> Spec:
         shapes, kwargs, members = arguments(draw, pool, _sizes)
     except NoWindowError:
         assume(False)
-    assume(0 < members * 2 <= WORK)
-    others(draw, pool, kwargs)
+    assume(0 < members * 2 <= MAX_WINDOW_ELEMENTS)
+    draw_other_arguments(draw, pool, kwargs)
     exact = pool.rounds({"key": kwargs.get("draw"), **kwargs}) or pool.takes("kernel")
     dtype = draw(st.sampled_from(FLOATS[:3] if exact else FLOATS + INTEGERS))
     platform = draw(st.sampled_from(["cpu", "cpu", "gpu", "tpu", "portable"]))
     hasty = platform != "cpu" or draw(st.integers(0, 7)) > 0
-    count = max(2, min(ARRAYS, WORK // (members * (4 if exact else 1))))
+    count = max(2, min(ARRAYS, MAX_WINDOW_ELEMENTS // (members * (4 if exact else 1))))
     return Spec(pool.name, shapes, dtype, tuple(sorted(kwargs.items())), platform, hasty, count)

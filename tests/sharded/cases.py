@@ -16,9 +16,9 @@ from jax.sharding import PartitionSpec as P
 import jaxpool
 from bench import scaling
 
-DEVICES = 8
-on_eight_devices = pytest.mark.skipif(
-    len(jax.devices()) < DEVICES, reason="test_eight_devices.py runs it, on eight devices"
+NUM_DEVICES = 8
+requires_eight_devices = pytest.mark.skipif(
+    len(jax.devices()) < NUM_DEVICES, reason="test_eight_devices.py runs it, on eight devices"
 )
 
 # Explicit: the type of an array carries its sharding, and unsharded functions read it. Manual: inside a shard_map.
@@ -87,7 +87,7 @@ def numbers(shape=(2, 16, 16, 2), seed=0):
     return np.random.default_rng(seed).integers(-2, 3, shape).astype(np.float32)
 
 
-def hard_numbers(shape=(2, 16, 16, 2), seed=0):
+def special_numbers(shape=(2, 16, 16, 2), seed=0):
     """The array `numbers` with NaNs and -inf, and with -inf alone in its first six rows."""
     x, rng = numbers(shape, seed), np.random.default_rng(seed + 1)
     x[rng.random(shape) < 0.4] = -np.inf

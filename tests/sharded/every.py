@@ -49,18 +49,18 @@ class Call:
     name: str
     given: dict[Any, Any]
     first: Any
-    beside: tuple[Any, ...]
+    other_arrays: tuple[Any, ...]
 
     @property
     def xs(self):
         """The array `first`, then the further arrays."""
-        return [self.given[key] for key in (self.first, *self.beside)]
+        return [self.given[key] for key in (self.first, *self.other_arrays)]
 
     def of(self, pool):
         """Return the call of `pool`, or of a function derived from it, as a function of the arrays `xs`."""
 
         def call(*xs):
-            filled = self.given | dict(zip((self.first, *self.beside), xs, strict=False))
+            filled = self.given | dict(zip((self.first, *self.other_arrays), xs, strict=False))
             args = [value for key, value in filled.items() if isinstance(key, int)]
             named = {key: value for key, value in filled.items() if isinstance(key, str)}
             if "features" in POOLS[self.name].operands:
@@ -93,13 +93,13 @@ def call_of(name):
     return Call(name, given, first, tuple(beside))
 
 
-def of_array(name):
+def first_array_function(name):
     """Return a function of its first array alone, with its gradient, and the array."""
     call = call_of(name)
     return with_gradient(call.plain), call.xs[0]
 
 
-def spec_of(layout, ndim):
+def layout_spec(layout, ndim):
     axes, second = LAYOUTS[layout]
     parts = [None] * ndim
     for axis, of_mesh in axes.items():
@@ -107,7 +107,7 @@ def spec_of(layout, ndim):
     return P(*parts), (AxisType.Explicit, second)
 
 
-def across(call, axis, kind, mesh):
+def sharded_call(call, axis, kind, mesh):
     """Return `jaxpool.sharded` of a call whose arrays are sharded along `axis` on mesh axis "a", and their spec."""
     spec = P(*[None] * axis, "a")
     run = call.of(jaxpool.sharded(getattr(jaxpool, call.name), spec=spec))
@@ -125,7 +125,7 @@ def across(call, axis, kind, mesh):
     return lambda x: mapped(x, *map(jax.numpy.asarray, call.xs[1:])), spec
 
 
-def refuses(call, axis, kind):
+def must_raise(call, axis, kind):
     """Return True if the function must raise for an array sharded along `axis`."""
     takes, given = POOLS[call.name].takes, call.given
     if takes("window_shape", "output_shape"):  # windows at random positions
@@ -140,13 +140,13 @@ def refuses(call, axis, kind):
     return bool(along) and (takes("k") or (takes("reverse") and kind == "manual"))
 
 
-def refuses_layout(name, layout):
+def must_raise_for_layout(name, layout):
     """Return True if a function must raise for an array whose type has the sharding of a layout."""
     call, (axes, _) = call_of(name), LAYOUTS[layout]
-    return any(refuses(call, axis % call.xs[0].ndim, "explicit") for axis in axes)
+    return any(must_raise(call, axis % call.xs[0].ndim, "explicit") for axis in axes)
 
 
-def refused(run):
+def result_or_none(run):
     """Return the result of `run`, or None if it raises an error of jaxpool."""
     try:
         return run()

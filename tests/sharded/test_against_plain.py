@@ -12,17 +12,17 @@ from tests.sharded.cases import (
     KINDS,
     LAYOUTS,
     assert_same,
-    hard_numbers,
     mesh_of,
     numbers,
-    on_eight_devices,
     pool,
+    requires_eight_devices,
+    special_numbers,
 )
 
-pytestmark = [on_eight_devices, pytest.mark.usefixtures("strict")]
+pytestmark = [requires_eight_devices, pytest.mark.usefixtures("strict")]
 
 # 16 rows over 8 devices: a shard has 2 rows, windows of 7 rows reach two shards away, and windows of 21 rows reach all.
-EXTREMES = [
+EXTREMA = [
     pool("max_pool", (3, 3), (1, 1), "SAME"),
     pool("max_pool", (3, 3), (1, 1), "SAME", ties="split"),
     pool("max_pool", (7, 5), (2, 1), ((2, 4), (2, 2))),
@@ -40,7 +40,7 @@ SUMS = [
     pool("global_avg_pool"),
     pool("adaptive_avg_pool", (8, 6)),
 ]
-MORE_EXTREMES = [
+MORE_EXTREMA = [
     pool("max_pool", (3, 3), (1, 1), "SAME", ties="last"),
     pool("max_pool", (2, 2), (2, 2)),
     pool("max_pool", (2, 2), (2, 2), ties="split"),
@@ -79,7 +79,7 @@ MORE_SUMS = [
     pool("adaptive_avg_pool", (16, 2)),
     pool("adaptive_avg_pool", (1, 1)),
 ]
-QUICK_EXTREMES = {"rows over 8": "explicit"}
+QUICK_EXTREMA = {"rows over 8": "explicit"}
 QUICK_SUMS = {"rows over 4, columns over 2": "auto"}
 
 
@@ -92,11 +92,11 @@ def cells(layouts):
     ]
 
 
-@pytest.mark.parametrize(("layout", "kind"), cells(QUICK_EXTREMES))
-def test_extremes(layout, kind):
+@pytest.mark.parametrize(("layout", "kind"), cells(QUICK_EXTREMA))
+def test_extrema(layout, kind):
     """Equal bit by bit for many ties, NaNs, and windows of -inf alone, inside the array and at its padding."""
     assert_same(
-        EXTREMES, layout, kind, [hard_numbers(seed=seed) for seed, _ in enumerate(EXTREMES)]
+        EXTREMA, layout, kind, [special_numbers(seed=seed) for seed, _ in enumerate(EXTREMA)]
     )
 
 
@@ -110,12 +110,12 @@ def test_sums(layout, kind):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_more_extremes(layout, kind):
+def test_more_extrema(layout, kind):
     assert_same(
-        MORE_EXTREMES,
+        MORE_EXTREMA,
         layout,
         kind,
-        [hard_numbers(seed=seed) for seed, _ in enumerate(MORE_EXTREMES)],
+        [special_numbers(seed=seed) for seed, _ in enumerate(MORE_EXTREMA)],
     )
 
 
@@ -129,7 +129,7 @@ def test_more_sums(layout, kind):
 
 
 @pytest.mark.parametrize(("layout", "kind"), [("rows over 4, columns over 2", "explicit")])
-def test_windows_that_begin_elsewhere_in_each_shard(layout, kind):
+def test_window_offsets_differ_between_shards(layout, kind):
     """Shards of 5 rows and strides of 4 or 6, so that the first window starts at a different row of each shard."""
     late = ((1, 0), (1, 0))
     cases = [
@@ -138,18 +138,18 @@ def test_windows_that_begin_elsewhere_in_each_shard(layout, kind):
         pool("avg_pool", (3, 3), (6, 6), late, count_include_pad=False, exact=False),
         pool("sum_pool", (8, 4), (4, 4)),
     ]
-    hard = [hard_numbers((2, 20, 10, 2), seed) for seed in range(2)]
+    hard = [special_numbers((2, 20, 10, 2), seed) for seed in range(2)]
     assert_same(cases, layout, kind, [*hard, *[numbers((2, 20, 10, 2), seed) for seed in range(2)]])
 
 
-TYPES = ["bool", "float8_e4m3fn"]
-MORE_TYPES = [
+DTYPES = ["bool", "float8_e4m3fn"]
+MORE_DTYPES = [
     pytest.param(each, marks=pytest.mark.slow) for each in ("bfloat16", "int8", "float8_e5m2")
 ]
 
 
-@pytest.mark.parametrize("dtype", TYPES + MORE_TYPES)
-def test_other_types(dtype):
+@pytest.mark.parametrize("dtype", DTYPES + MORE_DTYPES)
+def test_other_dtypes(dtype):
     mesh = mesh_of((8,), "explicit")
     x = jnp.asarray(np.arange(2 * 16 * 4).reshape(2, 16, 4) * 37 % 11 - 5, np.float32).astype(dtype)
     given = jax.device_put(x, NamedSharding(mesh, P(None, "a")))
@@ -161,7 +161,7 @@ def test_other_types(dtype):
         np.testing.assert_array_equal(np.asarray(got, np.float32), np.asarray(want, np.float32))
 
 
-def test_gradients_of_bfloat16_differ_by_a_rounding():
+def test_bfloat16_gradients_within_one_rounding():
     mesh = mesh_of((8,), "explicit")
     rng = np.random.default_rng(0)
     x, dy = (jnp.asarray(rng.standard_normal((1, 32, 8)), jnp.bfloat16) for _ in range(2))
@@ -177,9 +177,9 @@ def test_gradients_of_bfloat16_differ_by_a_rounding():
 
 
 @pytest.mark.parametrize("ties", ["first", pytest.param("last", marks=pytest.mark.slow), "split"])
-def test_masks_of_global_pools(ties):
+def test_global_pool_where_mask(ties):
     """The `where` mask is False throughout the shard of one device, and throughout one channel."""
-    x, rng = hard_numbers((2, 16, 8, 4)), np.random.default_rng(0)
+    x, rng = special_numbers((2, 16, 8, 4)), np.random.default_rng(0)
     where = rng.random((2, 16, 8, 4)) < 0.3
     where[:, 4:8] = where[..., 1] = False
     spec = P(None, "a", "b")
@@ -206,7 +206,7 @@ def test_masks_of_global_pools(ties):
 
 
 @pytest.mark.parametrize("ties", [pytest.param("first", marks=pytest.mark.slow), "last", "split"])
-def test_global_maxima_of_bfloat16(ties):
+def test_global_max_pool_bfloat16(ties):
     """Value and gradient equal those of one device, including the sign of -0."""
     mesh = mesh_of((8,), "explicit")
     x = jnp.asarray(-(np.arange(32.0).reshape(1, 16, 2) // 2 % 5), jnp.bfloat16)
@@ -223,7 +223,7 @@ def test_global_maxima_of_bfloat16(ties):
         np.testing.assert_array_equal(np.signbit(a), np.signbit(b))
 
 
-def test_a_shard_map_over_the_batch_alone():
+def test_shard_map_over_batch_only():
     """`jaxpool.sharded` maps the pooled axis inside the shard_map."""
     mesh = mesh_of((2, 4), "auto")
 

@@ -9,7 +9,7 @@ import pytest
 
 from bench import batch
 from jaxpool.testing import pools
-from tests.support.later import first, later
+from tests.support.later import first_values, later
 
 
 def bench(*options, **environment):
@@ -19,8 +19,8 @@ def bench(*options, **environment):
     return done.stdout
 
 
-@pytest.mark.parametrize("dtype", first(1, batch.DTYPES))
-def test_eight_devices_of_a_host(dtype):
+@pytest.mark.parametrize("dtype", first_values(1, batch.DTYPES))
+def test_eight_host_devices(dtype):
     lines = bench("--devices", "8", "--filter", f"{dtype}$").splitlines()
     assert {line.partition(" ")[0] for line in lines} == set(pools())
 
@@ -55,6 +55,6 @@ def test_four_tpus(cases):
         ("%a = f32[64,64]{1,0} all-to-all(%b), channel_id=1", False),
     ],
 )
-def test_sums_of_a_replicated_array_are_told_from_a_batch(line, sums):
+def test_is_sum_over_batch(line, sums):
     ((name, shapes),) = batch.collectives(line)
     assert batch.is_sum(name, shapes, [(64, 64)]) == sums

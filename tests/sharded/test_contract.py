@@ -24,25 +24,25 @@ from jaxpool.testing import pools
 from tests.support.junk import Wrapper
 
 
-def test_the_signature_is_that_of_the_pool():
+def test_sharded_signature_equals_pool():
     pool = sharded(jaxpool.max_pool)
     assert inspect.signature(pool) == inspect.signature(jaxpool.max_pool)
     assert (pool.__name__, pool.__doc__) == ("max_pool", jaxpool.max_pool.__doc__)
 
 
-def test_what_the_pool_refuses_it_refuses_in_its_own_name():
-    assert message(TypeError, sharded(jaxpool.max_pool), windows=2) == (
-        message(TypeError, jaxpool.max_pool, windows=2)
+def test_invalid_arguments_raise_pool_error():
+    assert error_message(TypeError, sharded(jaxpool.max_pool), windows=2) == (
+        error_message(TypeError, jaxpool.max_pool, windows=2)
     )
-    assert message(TypeError, sharded(jaxpool.max_pool), [[1.0]], 2) == (
-        message(TypeError, jaxpool.max_pool, [[1.0]], 2)
+    assert error_message(TypeError, sharded(jaxpool.max_pool), [[1.0]], 2) == (
+        error_message(TypeError, jaxpool.max_pool, [[1.0]], 2)
     )
-    assert message(TypeError, sharded, 3) == (
+    assert error_message(TypeError, sharded, 3) == (
         "jaxpool.sharded: `pool` must be a function of an array; got pool=3. Pass jaxpool.max_pool, say."
     )
 
 
-def test_a_plan_says_that_it_is_of_the_shard_of_one_device():
+def test_plan_of_reports_one_shard():
     types = {"axis_types": (AxisType.Explicit,)}
     mesh = AbstractMesh((4,), ("a",), **types)
     x = jax.ShapeDtypeStruct((1, 16, 8, 3), np.float32, sharding=NamedSharding(mesh, P(None, "a")))
@@ -57,7 +57,7 @@ def test_a_plan_says_that_it_is_of_the_shard_of_one_device():
 # Halos
 
 
-def test_an_object_that_becomes_an_array_is_taken():
+def test_jax_array_protocol_is_accepted():
     mesh = jax.make_mesh((1,), ("a",), (AxisType.Auto,))
     pool = sharded(jaxpool.adaptive_avg_pool, mesh=mesh, spec=P(None, "a"))
     x = np.arange(16.0, dtype=np.float32).reshape(1, 4, 4, 1)
@@ -66,7 +66,7 @@ def test_an_object_that_becomes_an_array_is_taken():
 
 
 @pytest.mark.parametrize("kind", ["max", "avg"])
-def test_a_pyramid_along_a_mesh_axis_of_one_device(kind):
+def test_pyramid_on_one_device_mesh_axis(kind):
     mesh = jax.make_mesh((1,), ("a",), (AxisType.Explicit,))
     x = np.arange(40.0, dtype=np.float32).reshape(1, 4, 5, 2)
     lying = jax.device_put(x, NamedSharding(mesh, P(None, "a")))
@@ -78,7 +78,7 @@ def test_a_pyramid_along_a_mesh_axis_of_one_device(kind):
 @pytest.mark.parametrize("count", [2, 4])
 @pytest.mark.parametrize("padding", ["SAME", "VALID", "SAME_LOWER", ((3, 1),)])
 @pytest.mark.parametrize("stride", [1, 2, 3, 4, 6])
-def test_a_halo_is_what_the_windows_of_a_shard_read_elsewhere(stride, padding, count):
+def test_halo_covers_rows_read_from_other_shards(stride, padding, count):
     tried = 0
     for size in range(count, 40, count):
         for window in range(1, 14):
@@ -111,11 +111,11 @@ def test_a_halo_is_what_the_windows_of_a_shard_read_elsewhere(stride, padding, c
 # Messages
 
 
-def rows(count, kind=AxisType.Auto):
+def rows_mesh(count, kind=AxisType.Auto):
     return AbstractMesh((count,), ("rows",), axis_types=(kind,))
 
 
-def message(kind, function, *args, **options):
+def error_message(kind, function, *args, **options):
     with pytest.raises(kind) as raised:
         function(*args, **options)
     return str(raised.value)
@@ -125,31 +125,31 @@ X = np.zeros((2, 16, 4, 3), np.float32)
 ROWS = P(None, "rows")
 
 
-def refusal(kind, pool, *args, mesh=None, spec=None, **options):
+def sharded_error_message(kind, pool, *args, mesh=None, spec=None, **options):
     """Return the error message of a call of `jaxpool.sharded(pool, mesh=mesh, spec=spec)`."""
-    return message(kind, sharded(pool, mesh=mesh, spec=spec), *args, **options)
+    return error_message(kind, sharded(pool, mesh=mesh, spec=spec), *args, **options)
 
 
-def test_nothing_says_which_mesh():
-    assert refusal(TypeError, jaxpool.max_pool, X, (2, 2)) == (
+def test_missing_mesh_raises():
+    assert sharded_error_message(TypeError, jaxpool.max_pool, X, (2, 2)) == (
         "jaxpool.sharded: `mesh` must be given where neither the type of x nor a context says it; got "
         "mesh=None (x.shape=(2, 16, 4, 3)). Pass the mesh over which x is sharded, or call jax.set_mesh."
     )
 
 
-def test_nothing_says_how_x_is_sharded():
-    assert refusal(TypeError, jaxpool.avg_pool, X, (2, 2), mesh=rows(4)) == (
+def test_missing_spec_raises():
+    assert sharded_error_message(TypeError, jaxpool.avg_pool, X, (2, 2), mesh=rows_mesh(4)) == (
         "jaxpool.sharded: `spec` must be given where neither the type of x nor x itself says how it is "
         "sharded; got spec=None (x.shape=(2, 16, 4, 3)). "
         'Pass spec=PartitionSpec(None, "rows"), say, one entry for each axis of x.'
     )
 
 
-def test_nothing_says_how_x_is_sharded_inside_a_shard_map():
+def test_missing_spec_in_shard_map_raises():
     mesh = jax.make_mesh((1,), ("rows",), (AxisType.Auto,), devices=jax.devices()[:1])
     local = functools.partial(sharded(jaxpool.min_pool), window_shape=(2, 2))
     run = jax.shard_map(local, mesh=mesh, in_specs=ROWS, out_specs=P())
-    assert message(TypeError, run, jnp.asarray(X)) == (
+    assert error_message(TypeError, run, jnp.asarray(X)) == (
         "jaxpool.sharded: `spec` must be given inside a shard_map, where types do not say which axes are "
         "sharded; got spec=None (x.shape=(2, 16, 4, 3)). "
         'Pass spec=PartitionSpec(None, "rows"), say, one entry for each axis of x.'
@@ -157,9 +157,9 @@ def test_nothing_says_how_x_is_sharded_inside_a_shard_map():
 
 
 @pytest.mark.parametrize(("size", "hint"), [(17, "Use 16 or 24 there."), (6, "Use 8 there.")])
-def test_sizes_that_the_shards_divide(size, hint):
+def test_indivisible_size_raises(size, hint):
     x = np.zeros((2, size, 4, 3), np.float32)
-    found = refusal(ValueError, jaxpool.sum_pool, x, 3, mesh=rows(8), spec=ROWS)
+    found = sharded_error_message(ValueError, jaxpool.sum_pool, x, 3, mesh=rows_mesh(8), spec=ROWS)
     assert found == (
         f"jaxpool.sharded: `x` must be of a size along axis 1 that its 8 shards divide; got "
         f"x.shape[1]={size} (x.shape=(2, {size}, 4, 3)). {hint}"
@@ -167,10 +167,12 @@ def test_sizes_that_the_shards_divide(size, hint):
 
 
 @pytest.mark.parametrize(("size", "hint"), [(24, "Use 16 or 32 there."), (8, "Use 16 there.")])
-def test_sizes_of_which_the_shards_divide_those_of_the_output(size, hint):
+def test_indivisible_output_size_raises(size, hint):
     x = np.zeros((2, size, 4, 3), np.float32)
-    options = {"mesh": rows(8), "spec": ROWS}
-    found = refusal(ValueError, jaxpool.sum_pool, x, (3, 3), (2, 2), "SAME", **options)
+    options = {"mesh": rows_mesh(8), "spec": ROWS}
+    found = sharded_error_message(
+        ValueError, jaxpool.sum_pool, x, (3, 3), (2, 2), "SAME", **options
+    )
     assert found == (
         f"jaxpool.sum_pool: `x` must be of a size along axis 1 that its 8 shards divide, as they must the "
         f"{size // 2} of the output; got x.shape[1]={size} (x.shape=(2, {size}, 4, 3), "
@@ -178,8 +180,10 @@ def test_sizes_of_which_the_shards_divide_those_of_the_output(size, hint):
     )
 
 
-def test_no_size_works():
-    found = refusal(ValueError, jaxpool.max_pool, X, (3, 3), mesh=rows(4), spec=ROWS)
+def test_error_when_no_size_is_divisible():
+    found = sharded_error_message(
+        ValueError, jaxpool.max_pool, X, (3, 3), mesh=rows_mesh(4), spec=ROWS
+    )
     assert found == (
         "jaxpool.max_pool: `x` must be of a size along axis 1 that its 4 shards divide, as they must the "
         "14 of the output; got x.shape[1]=16 (x.shape=(2, 16, 4, 3), window_shape=(3, 3)). With this "
@@ -187,15 +191,17 @@ def test_no_size_works():
     )
 
 
-def test_a_batch_that_does_not_divide():
-    found = refusal(ValueError, jaxpool.max_pool, X, (2, 2), mesh=rows(4), spec=P("rows"))
+def test_indivisible_batch_raises():
+    found = sharded_error_message(
+        ValueError, jaxpool.max_pool, X, (2, 2), mesh=rows_mesh(4), spec=P("rows")
+    )
     assert found == (
         "jaxpool.sharded: `x` must be of a size along axis 0 that its 4 shards divide; got "
         "x.shape[0]=2 (x.shape=(2, 16, 4, 3)). Use 4 there."
     )
 
 
-def test_a_batch_that_nobody_knows():
+def test_symbolic_batch_must_be_divisible():
     """A symbolic batch size must be a multiple of the number of shards."""
 
     def pooled(batch):
@@ -209,60 +215,66 @@ def test_a_batch_that_nobody_knows():
         pooled("b")
 
 
-def test_numbers_of_adaptive_windows_that_work():
-    where = {"mesh": rows(4), "spec": ROWS}
-    assert refusal(ValueError, jaxpool.adaptive_max_pool, X, (6, 2), **where) == (
+def test_indivisible_adaptive_output_shape_raises():
+    where = {"mesh": rows_mesh(4), "spec": ROWS}
+    assert sharded_error_message(ValueError, jaxpool.adaptive_max_pool, X, (6, 2), **where) == (
         "jaxpool.adaptive_max_pool: `output_shape` must be of a size along axis 1 that its 4 shards "
         "divide, or 1 along every axis; got output_shape=(6, 2) (x.shape=(2, 16, 4, 3)). "
         "Use 4 or 8 there."
     )
-    found = refusal(ValueError, jaxpool.adaptive_max_pool_with_argmax, X, (1, 1), **where)
+    found = sharded_error_message(
+        ValueError, jaxpool.adaptive_max_pool_with_argmax, X, (1, 1), **where
+    )
     assert "that its 4 shards divide; got output_shape=(1, 1)" in found
 
 
-def test_groups_that_work():
-    where = {"mesh": rows(4), "spec": P(None, None, None, "rows")}
+def test_indivisible_groups_raise():
+    where = {"mesh": rows_mesh(4), "spec": P(None, None, None, "rows")}
     x = np.zeros((2, 4, 4, 12), np.float32)
-    assert refusal(ValueError, jaxpool.maxout, x, 6, **where) == (
+    assert sharded_error_message(ValueError, jaxpool.maxout, x, 6, **where) == (
         "jaxpool.maxout: `groups` must be a positive int that divides the axis of size 12, a multiple of "
         "its 4 shards; got groups=6 (x.shape=(2, 4, 4, 12)). Each group has as many elements."
     )
 
 
-def test_axes_that_are_whole():
+def test_unshardable_axis_raises():
     """An axis that must not be sharded raises, both under `jaxpool.sharded` and inside a shard_map."""
     (pool,) = (pool for pool in pools().values() if pool.takes("k"))
-    assert refusal(ValueError, pool.function, X, 3, axis=1, mesh=rows(4), spec=ROWS) == (
+    assert sharded_error_message(
+        ValueError, pool.function, X, 3, axis=1, mesh=rows_mesh(4), spec=ROWS
+    ) == (
         f"jaxpool.{pool.name}: `x` must be whole along axis 1, not in 4 shards; got a spec of "
         "P(None, 'rows', None, None) (x.shape=(2, 16, 4, 3)). Give a spec that has None for axis 1, to "
         "jax.reshard or to jaxpool.sharded."
     )
     run = jax.shard_map(
         sharded(functools.partial(jaxpool.cummax, axis=1), spec=ROWS),
-        mesh=rows(4),
+        mesh=rows_mesh(4),
         in_specs=ROWS,
         out_specs=ROWS,
     )
-    assert message(ValueError, jax.eval_shape, run, X) == (
+    assert error_message(ValueError, jax.eval_shape, run, X) == (
         "jaxpool.cummax: `x` must be whole along axis 1, not in 4 shards; got a spec of "
         "P(None, 'rows', None, None) (x.shape=(2, 4, 4, 3)). Call "
         "jax.lax.all_gather(x, ('rows',), axis=1, tiled=True) before it."
     )
 
 
-def test_sizes_and_indices_that_unpooling_takes():
-    where = {"mesh": rows(4), "spec": ROWS}
+def test_max_unpool_invalid_arguments_raise():
+    where = {"mesh": rows_mesh(4), "spec": ROWS}
     indices = np.zeros(X.shape, np.int32)
-    assert refusal(ValueError, jaxpool.max_unpool, X, indices, (30, 4), **where) == (
+    assert sharded_error_message(ValueError, jaxpool.max_unpool, X, indices, (30, 4), **where) == (
         "jaxpool.max_unpool: `spatial_shape` must be of a size along axis 1 that its 4 shards "
         "divide; got spatial_shape=(30, 4) (y.shape=(2, 16, 4, 3)). Use 28 or 32 there."
     )
-    assert refusal(ValueError, jaxpool.max_unpool, X, indices, (32, 4), **where) == (
+    assert sharded_error_message(ValueError, jaxpool.max_unpool, X, indices, (32, 4), **where) == (
         "jaxpool.max_unpool: `indices` must be of the shard of its element along axis 1, or of "
         "one beside it; got indices=0 (y.shape=(2, 16, 4, 3), spatial_shape=(32, 4)). Use fewer than "
         "the 4 shards, or the plain function on one device."
     )
-    found = refusal(ValueError, jaxpool.max_unpool, X[:, :0], indices[:, :0], (32, 4), **where)
+    found = sharded_error_message(
+        ValueError, jaxpool.max_unpool, X[:, :0], indices[:, :0], (32, 4), **where
+    )
     assert "`y` must be of at least one element along pooled axis 1; got y.shape[1]=0" in found
 
 
@@ -277,55 +289,65 @@ def test_sizes_and_indices_that_unpooling_takes():
         ),
     ],
 )
-def test_specs_that_cannot_be_taken(kind, spec, rule):
-    found = refusal(kind, jaxpool.max_pool, X, (2, 2), mesh=rows(4), spec=spec)
+def test_invalid_spec_raises(kind, spec, rule):
+    found = sharded_error_message(kind, jaxpool.max_pool, X, (2, 2), mesh=rows_mesh(4), spec=spec)
     assert found.startswith(f"jaxpool.sharded: `spec` must be a jax.sharding.PartitionSpec {rule}")
     assert found.endswith('Pass PartitionSpec(None, "rows"), say, with names of axes of the mesh.')
 
 
 @pytest.mark.parametrize("spec", [P(None, "columns"), P(None, P.UNCONSTRAINED), P("rows", "rows")])
-def test_specs_of_axes_that_the_mesh_does_not_have(spec):
-    found = refusal(ValueError, jaxpool.max_pool, X, (2, 2), mesh=rows(4), spec=spec)
+def test_spec_with_unknown_mesh_axis_raises(spec):
+    found = sharded_error_message(
+        ValueError, jaxpool.max_pool, X, (2, 2), mesh=rows_mesh(4), spec=spec
+    )
     rule = "of distinct axes of the mesh, 'rows'; got spec=P("
     assert found.startswith(f"jaxpool.sharded: `spec` must be {rule}")
 
 
-def test_meshes_that_cannot_be_taken():
-    assert refusal(TypeError, jaxpool.max_pool, X, (2, 2), mesh=8, spec=P("rows")) == (
+def test_invalid_mesh_raises():
+    assert sharded_error_message(
+        TypeError, jaxpool.max_pool, X, (2, 2), mesh=8, spec=P("rows")
+    ) == (
         "jaxpool.sharded: `mesh` must be a jax.sharding.Mesh; got mesh=8 (x.shape=(2, 16, 4, 3)). "
         "Pass what jax.make_mesh gave."
     )
-    with jax.sharding.use_abstract_mesh(rows(4)):
+    with jax.sharding.use_abstract_mesh(rows_mesh(4)):
         other = AbstractMesh((4,), ("columns",))
-        found = refusal(ValueError, jaxpool.max_pool, X, (2, 2), mesh=other, spec=P("columns"))
+        found = sharded_error_message(
+            ValueError, jaxpool.max_pool, X, (2, 2), mesh=other, spec=P("columns")
+        )
     assert found.startswith("jaxpool.sharded: `mesh` must be that of the context, AbstractMesh(")
 
 
-def test_a_spec_that_is_not_that_of_the_type():
+def test_spec_must_match_array_type():
     mesh = jax.make_mesh((1,), ("rows",), (AxisType.Explicit,), devices=jax.devices()[:1])
     x = jax.device_put(X, jax.sharding.NamedSharding(mesh, ROWS))
-    assert refusal(ValueError, jaxpool.max_pool, x, (2, 2), spec=P(None, None, "rows")) == (
+    assert sharded_error_message(
+        ValueError, jaxpool.max_pool, x, (2, 2), spec=P(None, None, "rows")
+    ) == (
         "jaxpool.sharded: `spec` must be what the type of x says, P(None, 'rows', None, None); "
         "got spec=P(None, None, 'rows') (x.shape=(2, 16, 4, 3)). "
         "Leave it out, or call jax.reshard first."
     )
 
 
-def test_sizes_that_the_window_does_not_fit_are_not_named():
+def test_hint_omits_sizes_below_window():
     x = np.zeros((2, 8, 4, 3), np.float32)
-    found = refusal(ValueError, jaxpool.max_pool, x, (6, 2), (4, 1), mesh=rows(4), spec=ROWS)
+    found = sharded_error_message(
+        ValueError, jaxpool.max_pool, x, (6, 2), (4, 1), mesh=rows_mesh(4), spec=ROWS
+    )
     assert found.endswith("Use 20 there.")
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.uint8, np.bool_])
-def test_a_maximum_of_all_that_is_no_float(dtype):
+def test_global_max_pool_non_float_dtypes(dtype):
     mesh = jax.make_mesh((1,), ("rows",), (AxisType.Auto,), devices=jax.devices()[:1])
     x = np.random.default_rng(0).integers(0, 2, X.shape).astype(dtype)
     y = sharded(jaxpool.global_max_pool, mesh=mesh, spec=ROWS)(x)
     np.testing.assert_array_equal(y, x.max((1, 2)))
 
 
-def test_indices_beside_the_shard_of_their_element():
+def test_unpool_indices_in_adjacent_shard():
     """8 rows in 4 shards with 4 positions each: an index into the previous or next shard is accepted."""
     near = 2 * (jnp.arange(8).clip(1, 6) + np.array([1, -1] * 4))[None, :, None]
     halos = [halo_of(1, ("rows",), 4, 2)]
@@ -335,7 +357,7 @@ def test_indices_beside_the_shard_of_their_element():
     assert raised.value.arg_name == "indices"
 
 
-def test_a_spec_of_axes_that_are_manual_in_part():
+def test_spec_with_partly_manual_axes_raises():
     kinds = (AxisType.Auto, AxisType.Auto)
     mesh = jax.make_mesh((1, 1), ("rows", "more"), kinds, devices=jax.devices()[:1])
     spec = P(None, ("rows", "more"))
@@ -346,14 +368,14 @@ def test_a_spec_of_axes_that_are_manual_in_part():
         out_specs=P(None, "rows"),
         axis_names={"rows"},
     )
-    assert message(ValueError, run, jnp.asarray(X)) == (
+    assert error_message(ValueError, run, jnp.asarray(X)) == (
         "jaxpool.sharded: `spec` must be of axes that are all manual here, ['rows'], or none "
         "of them; got spec=P(None, ('rows', 'more')) (x.shape=(2, 16, 4, 3)). "
         "Map the others in the same shard_map."
     )
 
 
-def test_of_an_array_of_unknown_size_no_type_says_where_it_lies():
+def test_symbolic_sizes_have_no_sharding():
     mesh, found = AbstractMesh((4,), ("rows",), axis_types=(AxisType.Explicit,)), []
     where = jax.sharding.NamedSharding(mesh, P("rows"))
     for size in (8, *jax.export.symbolic_shape("4*b")):
@@ -374,7 +396,7 @@ def test_of_an_array_of_unknown_size_no_type_says_where_it_lies():
         ((P(), P(None, "j")), P(None, "j")),
     ],
 )
-def test_operands_are_sharded_as_any_of_them_is(specs, together):
+def test_match_shardings_of_operands(specs, together):
     mesh, found = AbstractMesh((2, 2), ("i", "j"), axis_types=(AxisType.Explicit,) * 2), []
     xs = [
         jax.ShapeDtypeStruct((4, 4), np.float32, sharding=jax.sharding.NamedSharding(mesh, spec))
@@ -386,8 +408,8 @@ def test_operands_are_sharded_as_any_of_them_is(specs, together):
 
 
 @pytest.mark.parametrize("shape", [(0, 8, 2), (2, 8, 0)])
-def test_of_nothing_there_is_nothing_to_unpool(shape):
-    unpool = sharded(jaxpool.max_unpool, mesh=rows(4), spec=ROWS)
+def test_max_unpool_of_empty_array(shape):
+    unpool = sharded(jaxpool.max_unpool, mesh=rows_mesh(4), spec=ROWS)
     y, at = (jax.ShapeDtypeStruct(shape, dtype) for dtype in (np.float32, np.int32))
     x = jax.eval_shape(lambda y, at: unpool(y, at, (16,), axes=(1,)), y, at)
     assert x.shape == (shape[0], 16, shape[2])
@@ -395,15 +417,15 @@ def test_of_nothing_there_is_nothing_to_unpool(shape):
 
 @pytest.mark.parametrize("ties", ["first", "split"])
 @pytest.mark.parametrize(("name", "over"), [("max", {}), ("maxout", {"groups": 1})])
-def test_a_reduction_along_a_mesh_axis_of_one_device_has_a_gradient(name, over, ties):
-    pool = sharded(getattr(jaxpool, name), mesh=rows(1), spec=P("rows"))
+def test_gradient_on_one_device_mesh_axis(name, over, ties):
+    pool = sharded(getattr(jaxpool, name), mesh=rows_mesh(1), spec=P("rows"))
     x = jax.ShapeDtypeStruct((2, 4), np.float32)
     dx = jax.eval_shape(jax.grad(lambda x: pool(x, axis=0, ties=ties, **over).sum()), x)
     assert dx.shape == x.shape
 
 
-def test_a_norm_of_no_images_has_a_gradient():
-    pool = sharded(jaxpool.lp_pool, mesh=rows(2), spec=P("rows"))
+def test_lp_pool_gradient_of_empty_batch():
+    pool = sharded(jaxpool.lp_pool, mesh=rows_mesh(2), spec=P("rows"))
     x = jax.ShapeDtypeStruct((0, 8, 4), np.float32)
     dx = jax.eval_shape(jax.grad(lambda x: pool(x, 0.5, (2,)).sum()), x)
     assert dx.shape == x.shape

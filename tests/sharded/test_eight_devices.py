@@ -8,13 +8,15 @@ import sys
 
 import pytest
 
-from tests.sharded.cases import DEVICES
+from tests.sharded.cases import NUM_DEVICES
 
 FOLDER = pathlib.Path(__file__).parent
 
 
-def passed(select):
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={DEVICES}"
+def count_passed(select):
+    flags = (
+        f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={NUM_DEVICES}"
+    )
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", select]
     files = [
@@ -38,9 +40,9 @@ def passed(select):
 @pytest.mark.slow
 @pytest.mark.ci  # 30 s on two cores
 def test_on_eight_devices():
-    assert passed("not slow") > 0
+    assert count_passed("not slow") > 0
 
 
 @pytest.mark.slow
-def test_more_on_eight_devices():
-    assert passed("slow") > 0
+def test_slow_on_eight_devices():
+    assert count_passed("slow") > 0

@@ -11,13 +11,13 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from tests.sharded.every import (
     FUNCTIONS,
     LAYOUTS,
-    across,
     call_of,
-    of_array,
-    refused,
-    refuses,
-    refuses_layout,
-    spec_of,
+    first_array_function,
+    layout_spec,
+    must_raise,
+    must_raise_for_layout,
+    result_or_none,
+    sharded_call,
 )
 
 QUICK = ("channels",)
@@ -31,30 +31,30 @@ QUICK = ("channels",)
     ],
 )
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_is_traced(name, layout):
-    f, x = of_array(name)
-    spec, types = spec_of(layout, x.ndim)
+def test_trace_with_each_layout(name, layout):
+    f, x = first_array_function(name)
+    spec, types = layout_spec(layout, x.ndim)
     mesh = AbstractMesh((2, 2), ("a", "b"), axis_types=types)
     like = jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(mesh, spec))
     with jax.sharding.use_abstract_mesh(mesh):
-        found = refused(lambda: jax.jit(f).trace(like))
-    assert (found is None) == refuses_layout(name, layout)
+        found = result_or_none(lambda: jax.jit(f).trace(like))
+    assert (found is None) == must_raise_for_layout(name, layout)
 
 
 @pytest.mark.parametrize("kind", ["auto", "manual"])
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_sharded_takes_it(name, kind):
+def test_trace_under_sharded(name, kind):
     """Only a spatial pyramid uses an all-gather, for its cells and channels."""
     call, mesh = call_of(name), AbstractMesh((4,), ("a",), axis_types=(AxisType.Auto,))
     x = call.xs[0]
     with jax.sharding.use_abstract_mesh(mesh):
 
         def traced():
-            run, _ = across(call, 1, kind, mesh)
+            run, _ = sharded_call(call, 1, kind, mesh)
             return jax.make_jaxpr(run, return_shape=True)(x)
 
-        found = refused(traced)
-        assert (found is None) == refuses(call, 1, kind)
+        found = result_or_none(traced)
+        assert (found is None) == must_raise(call, 1, kind)
         if found is None:
             return
         program, shapes = found

@@ -10,27 +10,30 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxpool
-from tests.sharded.cases import on_eight_devices
+from tests.sharded.cases import requires_eight_devices
 from tests.sharded.every import (
     FUNCTIONS,
     LAYOUTS,
     POOLS,
     call_of,
-    of_array,
-    refused,
-    refuses_layout,
-    spec_of,
+    first_array_function,
+    layout_spec,
+    must_raise_for_layout,
+    result_or_none,
 )
 
-pytestmark = on_eight_devices
+pytestmark = requires_eight_devices
 
 KEY = jax.random.key(0)
 BATCH, ROWS, CHANNELS = P("a"), P(None, "a"), P(None, None, None, "a")
-NEEDS_ROWS = [
+NEEDS_UNSHARDED_ROWS = [
     n for n, p in POOLS.items() if p.takes("k") or p.takes("window_shape", "output_shape")
 ]
-OF_MAPS = [*NEEDS_ROWS, *[n for n, p in POOLS.items() if p.takes("reverse") or p.takes("levels")]]
-QUICK = [name for name in OF_MAPS if POOLS[name].takes("k")] + ["cummax"]
+IMAGE_FUNCTIONS = [
+    *NEEDS_UNSHARDED_ROWS,
+    *[n for n, p in POOLS.items() if p.takes("reverse") or p.takes("levels")],
+]
+QUICK = [name for name in IMAGE_FUNCTIONS if POOLS[name].takes("k")] + ["cummax"]
 MORE_REDUCTIONS = [("max", "first"), ("max", "last"), ("min", "split"), ("min", "last")]
 
 
@@ -78,14 +81,14 @@ def test_reduction_with_mask_over_sharded_axis():
 
 @pytest.mark.parametrize(
     "name",
-    [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in OF_MAPS],
+    [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in IMAGE_FUNCTIONS],
 )
-def test_batch_sharded_beside_an_automatic_axis(name):
+def test_sharded_batch_with_automatic_axis(name):
     check(POOLS[name].of(output_shape=(4, 4)), (4, 8, 8, 4), BATCH, AxisType.Auto)
 
 
-@pytest.mark.parametrize("name", NEEDS_ROWS)
-def test_pooled_axis_is_refused(name):
+@pytest.mark.parametrize("name", NEEDS_UNSHARDED_ROWS)
+def test_sharded_pooled_axis_raises(name):
     with pytest.raises(ValueError, match=rf"jaxpool.{name}: `x` must be whole along axis 1"):
         check(POOLS[name].of(output_shape=(4, 4)), (4, 8, 8, 4), ROWS)
 
@@ -95,46 +98,52 @@ def test_pyramid(spec):
     check(POOLS["spatial_pyramid_pool"].of(), (4, 8, 8, 4), spec)
 
 
-def test_pyramid_of_levels_that_shards_do_not_divide():
+def test_pyramid_with_indivisible_levels_raises():
     with pytest.raises(ValueError, match=r"jaxpool.spatial_pyramid_pool: `levels` must be 1, or"):
         check(lambda x: jaxpool.spatial_pyramid_pool(x, (1, 3)), (4, 8, 8, 4), ROWS)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [n for n, p in POOLS.items() if p.takes("key", "padding")])
-def test_draws_of_windows_that_cross_shards(name):
+def test_random_draws_across_shards(name):
     """The random draw and the expectation equal those on one device."""
     settings = {"window_shape": (3,), "strides": (2,), "padding": "SAME"}
     ways = [POOLS[name].of(key=key, **settings) for key in (KEY, None)]
     check(lambda x: jnp.stack([way(x) for way in ways]), (2, 8, 2), ROWS)
 
 
-SHORT = [("segment_max", "two"), ("maximum", "pooled, beside automatic")]
+QUICK_CASES = [("segment_max", "two"), ("maximum", "pooled, beside automatic")]
 # Layouts with two mesh axes; test_four_devices.py compares those with one.
-BESIDE = [layout for layout in LAYOUTS if layout == "two" or "automatic" in layout]
-LONG = [(name, layout) for layout in BESIDE for name in FUNCTIONS if (name, layout) not in SHORT]
+TWO_AXIS_LAYOUTS = [layout for layout in LAYOUTS if layout == "two" or "automatic" in layout]
+SLOW_CASES = [
+    (name, layout)
+    for layout in TWO_AXIS_LAYOUTS
+    for name in FUNCTIONS
+    if (name, layout) not in QUICK_CASES
+]
 
 
 @functools.cache
-def of_one_device(name):
-    f, x = of_array(name)
+def one_device_result(name):
+    f, x = first_array_function(name)
     return jax.jit(f)(x)
 
 
 @pytest.mark.parametrize(
-    ("name", "layout"), [*SHORT, *[pytest.param(*case, marks=pytest.mark.slow) for case in LONG]]
+    ("name", "layout"),
+    [*QUICK_CASES, *[pytest.param(*case, marks=pytest.mark.slow) for case in SLOW_CASES]],
 )
 def test_every_function(name, layout):
-    f, x = of_array(name)
-    spec, types = spec_of(layout, x.ndim)
+    f, x = first_array_function(name)
+    spec, types = layout_spec(layout, x.ndim)
     mesh = mesh_with(types[1])
     with jax.set_mesh(mesh):
-        got = refused(lambda: jax.jit(f)(jax.device_put(x, NamedSharding(mesh, spec))))
-    assert (got is None) == refuses_layout(name, layout)
+        got = result_or_none(lambda: jax.jit(f)(jax.device_put(x, NamedSharding(mesh, spec))))
+    assert (got is None) == must_raise_for_layout(name, layout)
     if got is None:
         return
     for several, one in zip(
-        jax.tree.leaves(got), jax.tree.leaves(of_one_device(name)), strict=True
+        jax.tree.leaves(got), jax.tree.leaves(one_device_result(name)), strict=True
     ):
         if name in ("max", "min") or POOLS[name].rounds(call_of(name).given):
             np.testing.assert_allclose(several, one, rtol=2e-6, atol=2e-6)
@@ -144,7 +153,7 @@ def test_every_function(name, layout):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["max", "min"])
-def test_reductions_of_other_types_and_of_second_order(name):
+def test_reduction_dtypes_and_derivatives(name):
     reduce = functools.partial(getattr(jaxpool, name), axis=0)
     forward = functools.partial(reduce, autodiff="jvp", ties="split")
 

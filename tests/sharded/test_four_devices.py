@@ -10,13 +10,13 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxpool
-from tests.sharded.cases import KINDS, collectives, on_eight_devices, with_gradient
-from tests.sharded.every import FUNCTIONS, POOLS, across, call_of, refused, refuses
+from tests.sharded.cases import KINDS, collectives, requires_eight_devices, with_gradient
+from tests.sharded.every import FUNCTIONS, POOLS, call_of, must_raise, result_or_none, sharded_call
 
-pytestmark = on_eight_devices
+pytestmark = requires_eight_devices
 
 
-def gathers(name):
+def may_use_any_collective(name):
     """Return True if a function of boxes or segments, whose sharding XLA decides, may use any collective."""
     return POOLS[name].takes("boxes") or POOLS[name].takes("segment_ids")
 
@@ -44,33 +44,33 @@ def mesh_of_four(kind):
 
 
 @functools.cache
-def on_one_device(name):
+def one_device_result(name):
     call = call_of(name)
     return jax.jit(with_gradient(call.plain))(call.xs[0])
 
 
 @pytest.mark.parametrize(("name", "axis", "kind"), list(cells()))
-def test_value_cotangent_and_what_is_sent(name, axis, kind):
+def test_value_cotangent_and_collectives(name, axis, kind):
     call, mesh = call_of(name), mesh_of_four(kind)
 
     def compiled():
-        run, spec = across(call, axis, kind, mesh)
+        run, spec = sharded_call(call, axis, kind, mesh)
         x = jax.device_put(call.xs[0], NamedSharding(mesh, spec))
         return jax.jit(with_gradient(run)).lower(x).compile(), x
 
     with jax.set_mesh(mesh):
-        found = refused(compiled)
-    assert (found is None) == refuses(call, axis, kind)
+        found = result_or_none(compiled)
+    assert (found is None) == must_raise(call, axis, kind)
     if found is None:
         return
     program, x = found
     sent = {each for each, _ in collectives(program)}
-    if not gathers(name):
+    if not may_use_any_collective(name):
         assert sent <= {"collective-permute", "all-reduce"} | (
             {"all-gather"} if name == PYRAMID else set()
         )
     for several, one in zip(
-        jax.tree.leaves(program(x)), jax.tree.leaves(on_one_device(name)), strict=True
+        jax.tree.leaves(program(x)), jax.tree.leaves(one_device_result(name)), strict=True
     ):
         assert (several.shape, several.dtype) == (one.shape, one.dtype)
         if name in ("max", "min", PYRAMID) or POOLS[name].rounds(call.given):
@@ -79,14 +79,14 @@ def test_value_cotangent_and_what_is_sent(name, axis, kind):
             np.testing.assert_array_equal(several, one)
 
 
-MODAL = [name for name, pool in POOLS.items() if pool.modes]
+HAS_AUTODIFF = [name for name, pool in POOLS.items() if pool.modes]
 
 
 @pytest.mark.parametrize(
     "name",
-    [n if n == "max_pool" else pytest.param(n, marks=pytest.mark.slow) for n in MODAL],
+    [n if n == "max_pool" else pytest.param(n, marks=pytest.mark.slow) for n in HAS_AUTODIFF],
 )
-def test_forward_mode_is_asked_for(name):
+def test_forward_mode_needs_autodiff_jvp(name):
     """As on one device, `autodiff="vjp"` raises under `jax.jvp`, and the message names the argument to pass."""
     call, mesh = call_of(name), mesh_of_four("explicit")
     x = jax.device_put(call.xs[0], NamedSharding(mesh, P(None, "a")))
@@ -125,7 +125,7 @@ def check(run, x):
 @pytest.mark.parametrize(
     "told", ["context", "argument", pytest.param("array", marks=pytest.mark.slow)]
 )
-def test_the_mesh_is_of_the_context_an_argument_or_the_array(told):
+def test_mesh_from_context_argument_or_array(told):
     mesh = mesh_of_four("auto")
     pool = jaxpool.sharded(jaxpool.max_pool, spec=SPEC, mesh=mesh if told == "argument" else None)
     run = functools.partial(pool, window_shape=(3, 3), padding="SAME")
@@ -137,7 +137,7 @@ def test_the_mesh_is_of_the_context_an_argument_or_the_array(told):
         check(run, jax.device_put(x, NamedSharding(mesh, SPEC)) if told == "array" else x)
 
 
-def test_a_function_made_of_several():
+def test_sharded_composed_function():
     mesh = mesh_of_four("auto")
 
     def network(x):
@@ -151,7 +151,7 @@ def test_a_function_made_of_several():
     np.testing.assert_allclose(jax.jit(mapped)(x), network(jnp.asarray(X)), rtol=1e-6)
 
 
-def test_arrays_of_other_ranks_inside_a_shard_map_are_refused():
+def test_other_rank_in_shard_map_raises():
     """The spec does not determine the sharding of an array of another rank."""
     mesh = mesh_of_four("auto")
     mapped = jaxpool.sharded(jax.vmap(lambda x: jaxpool.max_pool(x, (2, 2))), spec=SPEC)

@@ -8,11 +8,11 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxpool
-from tests.sharded.cases import on_eight_devices
+from tests.sharded.cases import requires_eight_devices
 
 
-@on_eight_devices
-def test_a_mesh_of_other_devices_is_refused():
+@requires_eight_devices
+def test_mesh_of_other_devices_raises():
     every, one = (Mesh(np.array(jax.devices()[:n]), ("rows",)) for n in (2, 1))
     x = jax.device_put(jnp.ones((1, 8, 4, 1)), NamedSharding(every, P(None, "rows")))
     with pytest.raises(ValueError, match="`mesh` must be of the 2 devices of x; got mesh="):
@@ -25,9 +25,9 @@ def gradient(x):
     return jax.grad(lambda x: jaxpool.k_max_pool(x, 2).sum())(x)
 
 
-@on_eight_devices
+@requires_eight_devices
 @pytest.mark.parametrize("kind", ["explicit and automatic axes", "manual and automatic axes"])
-def test_a_program_for_several_platforms_on_a_mixed_mesh(kind):
+def test_multi_platform_lowering_on_mixed_mesh(kind):
     """A gradient that stores results of several types, in a conditional as calls are inlined there."""
     is_explicit = kind.startswith("explicit")
     types = (AxisType.Explicit if is_explicit else AxisType.Auto, AxisType.Auto)

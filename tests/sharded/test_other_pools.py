@@ -20,15 +20,15 @@ from tests.sharded.cases import (
     collectives,
     mesh_of,
     numbers,
-    on_eight_devices,
     pool,
+    requires_eight_devices,
     weights,
 )
 
-pytestmark = [on_eight_devices, pytest.mark.usefixtures("strict")]
+pytestmark = [requires_eight_devices, pytest.mark.usefixtures("strict")]
 
-FLAT = np.array([[0, 1, 0], [2, 0, 1], [0, 1, 0]], np.float32)
-EACH = np.stack([FLAT, 2 - FLAT], -1)  # one kernel per channel
+KERNEL = np.array([[0, 1, 0], [2, 0, 1], [0, 1, 0]], np.float32)
+KERNEL_PER_CHANNEL = np.stack([KERNEL, 2 - KERNEL], -1)  # one kernel per channel
 RECORDS = pools()
 OTHERS = [  # windowed functions other than maxima, minima, sums and averages
     name
@@ -38,7 +38,7 @@ OTHERS = [  # windowed functions other than maxima, minima, sums and averages
 ]
 
 
-def called(name, **settings):
+def make_pool(name, **settings):
     """Return a call of a function by its record, with the `settings` that it accepts."""
     given = RECORDS[name].given(numbers(), **settings)
     del given["x"]
@@ -49,17 +49,17 @@ def window(shape, strides=(1, 1), padding="SAME", **more):
     return {"window_shape": shape, "strides": strides, "padding": padding, **more}
 
 
-SOME = [
-    window((3, 3), kernel=FLAT),
-    window((3, 3), (2, 2), ties="split", kernel=EACH),
-    window((5, 3), (2, 1), ties="last", rank=1, kernel=EACH),
+WINDOWS = [
+    window((3, 3), kernel=KERNEL),
+    window((3, 3), (2, 2), ties="split", kernel=KERNEL_PER_CHANNEL),
+    window((5, 3), (2, 1), ties="last", rank=1, kernel=KERNEL_PER_CHANNEL),
 ]
 ROWS = np.array([[0, 1, 5], [0, 2, 5], [5, 0, 0], [1, 1, 1]], np.float32)
 
 
 @pytest.mark.parametrize("kind", ["max", "min"])
 @pytest.mark.parametrize("ties", ["first", "last"])
-def test_ties_over_axes_in_an_order_of_their_own(kind, ties):
+def test_tie_order_follows_axis_order(kind, ties):
     """The order of ties follows `axis`, as on one device: with axis=(1, 0), columns come first."""
     x = ROWS if kind == "max" else -ROWS
     mesh = mesh_of((4,), "explicit")
@@ -69,59 +69,63 @@ def test_ties_over_axes_in_an_order_of_their_own(kind, ties):
     np.testing.assert_array_equal(dx, gradient(x))
 
 
-CHOSEN = [called(name, **each) for name, each in zip(OTHERS, itertools.cycle(SOME))]
-MORE = [
+CASES = [make_pool(name, **each) for name, each in zip(OTHERS, itertools.cycle(WINDOWS))]
+MORE_WINDOWS = [
     window((7, 3), padding=((3, 3), (1, 1)), rank=-2),
     window((9, 9)),
-    window((3, 3), (2, 2), "SAME_LOWER", kernel=EACH),
-    window((3, 1), rank=0, window_dilation=(3, 1), ties="split", kernel=EACH),
+    window((3, 3), (2, 2), "SAME_LOWER", kernel=KERNEL_PER_CHANNEL),
+    window((3, 1), rank=0, window_dilation=(3, 1), ties="split", kernel=KERNEL_PER_CHANNEL),
     window((2, 3), axes=(2, 1), rank=1),
     window((2, 2), (2, 2), "VALID"),
 ]
-RANKED = [name for name in OTHERS if RECORDS[name].ties]
-MORE_CHOSEN = [called(name, **each) for each, name in zip(MORE, itertools.cycle(RANKED[::-1]))]
-OF_EACH_CHANNEL = [
-    called(name, **each, **{number: np.array([0.5, 2], np.float32)})
+HAS_TIES = [name for name in OTHERS if RECORDS[name].ties]
+MORE_CASES = [
+    make_pool(name, **each) for each, name in zip(MORE_WINDOWS, itertools.cycle(HAS_TIES[::-1]))
+]
+PER_CHANNEL_CASES = [
+    make_pool(name, **each, **{number: np.array([0.5, 2], np.float32)})
     for name, each in zip(
-        OTHERS, itertools.cycle([SOME[0], window((3, 3), (2, 2), window_dilation=2)])
+        OTHERS, itertools.cycle([WINDOWS[0], window((3, 3), (2, 2), window_dilation=2)])
     )
     for number in RECORDS[name].coefficients
 ]
 
 
-def test_a_rank():
-    assert_same([called("rank_pool", **SOME[0])], "rows over 8", "explicit", [numbers()])
+def test_rank_pool():
+    assert_same([make_pool("rank_pool", **WINDOWS[0])], "rows over 8", "explicit", [numbers()])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_chosen(layout, kind):
+def test_other_pools(layout, kind):
     """Many ties, and windows across several shards: with two rows per shard, a window of seven reaches two away."""
-    assert_same(CHOSEN, layout, kind, [numbers(seed=seed) for seed, _ in enumerate(CHOSEN)])
+    assert_same(CASES, layout, kind, [numbers(seed=seed) for seed, _ in enumerate(CASES)])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_more_that_is_chosen(layout, kind):
-    xs = [numbers(seed=seed) for seed, _ in enumerate(MORE_CHOSEN)]
-    assert_same(MORE_CHOSEN, layout, kind, xs)
+def test_more_other_pools(layout, kind):
+    xs = [numbers(seed=seed) for seed, _ in enumerate(MORE_CASES)]
+    assert_same(MORE_CASES, layout, kind, xs)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_numbers_of_each_channel(layout, kind):
-    xs = [numbers(seed=seed) for seed, _ in enumerate(OF_EACH_CHANNEL)]
-    assert_same(OF_EACH_CHANNEL, layout, kind, xs)
+def test_coefficients_per_channel(layout, kind):
+    xs = [numbers(seed=seed) for seed, _ in enumerate(PER_CHANNEL_CASES)]
+    assert_same(PER_CHANNEL_CASES, layout, kind, xs)
 
 
 @pytest.mark.parametrize(
     "kind", ["explicit", *[pytest.param(k, marks=pytest.mark.slow) for k in ("auto", "manual")]]
 )
-@pytest.mark.parametrize("kernel", [FLAT, pytest.param(EACH, marks=pytest.mark.slow)])
-def test_a_kernel_gets_the_cotangents_of_all_devices(kind, kernel):
+@pytest.mark.parametrize(
+    "kernel", [KERNEL, pytest.param(KERNEL_PER_CHANNEL, marks=pytest.mark.slow)]
+)
+def test_kernel_cotangent_sums_over_devices(kind, kernel):
     """The cotangent of the kernel sums over all devices, also with sharded channels."""
     spec = P(None, "a", None, "b")
     mesh = mesh_of((4, 2), kind)
@@ -200,31 +204,31 @@ def test_forward_mode_and_vmap():
 
 
 @pytest.mark.slow
-def test_only_permutes():
+def test_only_collective_permutes():
     """A collective inside a branch that only some devices take would deadlock."""
     spec = P(None, "a")
     x = jax.device_put(jnp.ones((2, 16, 4, 2)), NamedSharding(mesh_of((8,), "explicit"), spec))
 
     def loss(x):
-        return [called(name, **SOME[0]).plain(x) for name in OTHERS]
+        return [make_pool(name, **WINDOWS[0]).plain(x) for name in OTHERS]
 
     both = jax.jit(lambda x: jax.vjp(loss, x)[1](jax.tree.map(jnp.ones_like, loss(x))))
     assert {name for name, _ in collectives(both, x)} == {"collective-permute"}
 
 
 @pytest.mark.parametrize("name", [name for name in OTHERS if RECORDS[name].topic == "blur"])
-def test_what_is_reflected_lies_in_the_shard_or_beside_it(name):
+def test_reflected_rows_beyond_the_shard_raise(name):
     x = jax.device_put(
         jnp.ones((2, 8, 4, 2)), NamedSharding(mesh_of((8,), "explicit"), P(None, "a"))
     )
     with pytest.raises(
         ValueError, match="of more rows in each of its 8 shards along axis 1, where it is"
     ):
-        called(name, **window((4, 4)), blur_shape=(4, 4)).plain(x)
+        make_pool(name, **window((4, 4)), blur_shape=(4, 4)).plain(x)
 
 
 @pytest.mark.parametrize("traced", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_other_arrays_lie_as_far_as_they_broadcast(traced):
+def test_broadcast_operands_are_sharded(traced):
     """A temperature per output row, coefficients per channel, a `where` mask, a kernel and a key."""
     mesh = jax.make_mesh((4,), ("a",), (AxisType.Auto,), devices=jax.devices()[:4])
     heat = np.linspace(1, 2, 16, dtype=np.float32).reshape(1, 16, 1, 1)

@@ -17,20 +17,20 @@ from tests.sharded.cases import (
     assert_same,
     collectives,
     compare,
-    hard_numbers,
     mesh_of,
     numbers,
-    on_eight_devices,
     on_mesh,
     pool,
+    requires_eight_devices,
+    special_numbers,
     with_gradient,
 )
 
-pytestmark = on_eight_devices
+pytestmark = requires_eight_devices
 
-LANES = P("a", None, None, "b")
-LANE_SHAPE = (8, 12, 12, 8)
-OVER_LANES = [
+BATCH_CHANNEL_SPEC = P("a", None, None, "b")
+BATCH_CHANNEL_SHAPE = (8, 12, 12, 8)
+BATCH_CHANNEL_CASES = [
     pool("max_pool", (3, 3), (1, 1), "SAME"),
     pool("max_pool", (13, 3), (1, 1), "SAME"),
     pool("min_pool", (2, 2), (2, 2), ties="split"),
@@ -51,17 +51,17 @@ UNPOOLED = pool("max_unpool", (12, 12), (2, 2), (2, 2))
 IN_RANGE = [pool("lp_pool", 2, (3, 3), (2, 2), "SAME")]
 
 
-def of_every(cases):
+def values_and_gradients(cases):
     """Return one function with values and gradients of all cases."""
     return lambda x: [with_gradient(case.plain)(x) for case in cases]
 
 
-def over_lanes(cases, kind, mesh, spec):
-    """Return `of_every(cases)` for an array sharded along batch and channels."""
+def shard_batch_and_channels(cases, kind, mesh, spec):
+    """Return `values_and_gradients(cases)` for an array sharded along batch and channels."""
     if kind != "manual":
-        return of_every(cases)
+        return values_and_gradients(cases)
     return jax.shard_map(
-        lambda x: [first for first, _, _ in of_every(cases)(x)],
+        lambda x: [first for first, _, _ in values_and_gradients(cases)(x)],
         mesh=mesh,
         in_specs=spec,
         out_specs=[P("a", "b") if case.whole else spec for case in cases],
@@ -71,46 +71,50 @@ def over_lanes(cases, kind, mesh, spec):
 @pytest.mark.parametrize(
     "kind", ["auto", "manual", pytest.param("explicit", marks=pytest.mark.slow)]
 )
-def test_sharded_lanes_send_nothing(kind):
+def test_batch_channel_sharding_has_no_collectives(kind):
     """Forward and backward pass use no collective."""
     mesh = mesh_of((4, 2), kind)
-    x = jax.device_put(jnp.asarray(numbers(LANE_SHAPE)), NamedSharding(mesh, LANES))
-    cases = OVER_LANES + ([*BRANCHING, UNPOOLED, *IN_RANGE] if kind != "auto" else [])
-    assert collectives(over_lanes(cases, kind, mesh, LANES), x) == []
+    x = jax.device_put(
+        jnp.asarray(numbers(BATCH_CHANNEL_SHAPE)), NamedSharding(mesh, BATCH_CHANNEL_SPEC)
+    )
+    cases = BATCH_CHANNEL_CASES + ([*BRANCHING, UNPOOLED, *IN_RANGE] if kind != "auto" else [])
+    assert collectives(shard_batch_and_channels(cases, kind, mesh, BATCH_CHANNEL_SPEC), x) == []
 
 
-def test_sums_of_powers_ask_all_devices_for_their_range_alone():
+def test_lp_pool_all_reduces_only_range_status():
     mesh = mesh_of((4, 2), "auto")
-    x = jax.device_put(jnp.asarray(numbers(LANE_SHAPE)), NamedSharding(mesh, LANES))
-    assert set(collectives(of_every(IN_RANGE), x)) == {("all-reduce", 1)}
+    x = jax.device_put(
+        jnp.asarray(numbers(BATCH_CHANNEL_SHAPE)), NamedSharding(mesh, BATCH_CHANNEL_SPEC)
+    )
+    assert set(collectives(values_and_gradients(IN_RANGE), x)) == {("all-reduce", 1)}
 
 
 @pytest.mark.parametrize("case", BRANCHING, ids=str)
-def test_branches_over_a_batch_that_xla_alone_knows_to_be_sharded_take_one_bool(case):
-    x = jax.device_put(jnp.ones(LANE_SHAPE), NamedSharding(mesh_of((8,), "auto"), P("a")))
-    assert collectives(of_every([case]), x) == [("all-reduce", 1)]
+def test_auto_batch_branch_all_reduces_one_bool(case):
+    x = jax.device_put(jnp.ones(BATCH_CHANNEL_SHAPE), NamedSharding(mesh_of((8,), "auto"), P("a")))
+    assert collectives(values_and_gradients([case]), x) == [("all-reduce", 1)]
 
 
-def test_unpooling_over_a_batch_that_xla_alone_knows_to_be_sharded_sends_nothing():
-    x = jax.device_put(jnp.ones(LANE_SHAPE), NamedSharding(mesh_of((8,), "auto"), P("a")))
-    assert collectives(of_every([UNPOOLED]), x) == []
+def test_auto_batch_unpool_has_no_collectives():
+    x = jax.device_put(jnp.ones(BATCH_CHANNEL_SHAPE), NamedSharding(mesh_of((8,), "auto"), P("a")))
+    assert collectives(values_and_gradients([UNPOOLED]), x) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_sharded_lanes_give_what_one_device_gives(kind):
+def test_batch_channel_sharding_equals_one_device(kind):
     mesh = mesh_of((4, 2), kind)
-    x = jnp.asarray(hard_numbers(LANE_SHAPE))
-    cases = [*OVER_LANES[:3], *OVER_LANES[4:5], *BRANCHING, UNPOOLED]
-    want = jax.jit(of_every(cases))(x)
-    got = jax.jit(over_lanes(cases, kind, mesh, LANES))(
-        jax.device_put(x, NamedSharding(mesh, LANES))
+    x = jnp.asarray(special_numbers(BATCH_CHANNEL_SHAPE))
+    cases = [*BATCH_CHANNEL_CASES[:3], *BATCH_CHANNEL_CASES[4:5], *BRANCHING, UNPOOLED]
+    want = jax.jit(values_and_gradients(cases))(x)
+    got = jax.jit(shard_batch_and_channels(cases, kind, mesh, BATCH_CHANNEL_SPEC))(
+        jax.device_put(x, NamedSharding(mesh, BATCH_CHANNEL_SPEC))
     )
     for case, a, b in zip(cases, got, want, strict=True):
         compare(case, a, b[0] if kind == "manual" else b)
 
 
-def test_the_forms_of_one_device_are_kept_where_lanes_are_sharded():
+def test_batch_sharding_has_operations_of_one_device():
     """With explicit batch sharding, the program has the same kinds of operations as that of one shard."""
     mesh = mesh_of((8,), "explicit")
     local = jnp.ones((2, 32, 32, 8), jnp.bfloat16)
@@ -133,7 +137,7 @@ def _operations(text):
 
 # Pooled axes under automatic sharding: correct results at any communication cost
 
-UNSAID = [
+AUTO_AXIS_CASES = [
     pool("max_pool", (3, 3), (1, 1), "SAME"),
     pool("max_pool", (2, 2), (1, 1), ((0, 1), (1, 0)), ties="last"),
     pool("min_pool", (5, 5), (2, 2), "SAME"),
@@ -144,10 +148,13 @@ UNSAID = [
 
 @pytest.mark.parametrize(
     "case",
-    [UNSAID[0], *[pytest.param(case, marks=pytest.mark.slow) for case in UNSAID[1:]]],
+    [
+        AUTO_AXIS_CASES[0],
+        *[pytest.param(case, marks=pytest.mark.slow) for case in AUTO_AXIS_CASES[1:]],
+    ],
     ids=str,
 )
-def test_automatic_axes_have_the_right_gradient(case):
+def test_auto_axis_gradient(case):
     """The gradient of `lax.reduce_window` is wrong there, on rows next to shard 0."""
     mesh = mesh_of((8,), "auto")
     x = jnp.asarray(numbers())
@@ -160,7 +167,7 @@ def test_automatic_axes_have_the_right_gradient(case):
 
 
 @pytest.mark.slow
-def test_a_type_that_says_so_sends_halos_alone():
+def test_explicit_sharding_sends_only_halos():
     cases = [
         pool("max_pool", (3, 3), (1, 1), "SAME"),
         pool("avg_pool", (3, 3), (2, 2), "SAME"),
@@ -171,14 +178,14 @@ def test_a_type_that_says_so_sends_halos_alone():
     assert {name for name, _ in sent} == {"collective-permute"}
 
 
-def test_unpooling_sends_one_number_and_in_a_branch_neighbours():
+def test_max_unpool_collectives():
     run, put = on_mesh([pool("max_unpool", (16, 16), (2, 2), (2, 2))], "rows over 8", "explicit")
     sent = collectives(run, [put(jnp.ones((2, 16, 16, 2)))])
     assert {name for name, _ in sent} <= {"collective-permute", "all-reduce"}
     assert [size for name, size in sent if name == "all-reduce"] == [4]
 
 
-def test_accelerate_takes_over_pools_along_sharded_axes():
+def test_accelerate_along_sharded_axes():
     """The gradient of lax's own reductions raises under this sharding."""
     mesh = mesh_of((4, 2), "explicit")
     x = jnp.asarray(numbers())
@@ -199,7 +206,7 @@ def test_accelerate_takes_over_pools_along_sharded_axes():
         jax.jit(jax.grad(loss))(given)
 
 
-def test_accelerate_starts_with_any_value():
+def test_accelerate_any_init_value():
     mesh = mesh_of((8,), "explicit")
     x = jnp.asarray(numbers())
 
@@ -216,7 +223,7 @@ def test_accelerate_starts_with_any_value():
         np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
-def test_accelerate_leaves_shards_that_would_not_be_of_one_size():
+def test_accelerate_skips_indivisible_output():
     mesh = mesh_of((8,), "explicit")
     given = jax.device_put(jnp.ones((16, 4)), NamedSharding(mesh, P("a")))
     found = []
@@ -231,7 +238,7 @@ def test_accelerate_leaves_shards_that_would_not_be_of_one_size():
     ]
 
 
-def test_sizes_that_work_are_named():
+def test_error_names_divisible_sizes():
     given = jax.device_put(
         jnp.ones((2, 16, 4, 2)), NamedSharding(mesh_of((8,), "explicit"), P(None, "a"))
     )
@@ -250,10 +257,10 @@ def test_sizes_that_work_are_named():
 # Names of other libraries, and pools without communication
 
 
-def test_other_libraries_names_exchange_halos():
+def test_compat_functions_on_sharded_arrays():
     """PyTorch's indices count in the whole array, and NaN is selected as in PyTorch."""
     mesh = mesh_of((8,), "explicit")
-    x = jnp.asarray(hard_numbers())
+    x = jnp.asarray(special_numbers())
     given = jax.device_put(x, NamedSharding(mesh, P(None, "a")))
     calls = [
         lambda x: flax.avg_pool(jnp.nan_to_num(x, neginf=0), (3, 3), (2, 2), "SAME"),
@@ -272,7 +279,7 @@ def test_other_libraries_names_exchange_halos():
 @pytest.mark.parametrize(
     "spec", [P("a", None, "b"), pytest.param(P(None, "a", "b"), marks=pytest.mark.slow)]
 )
-def test_mapped_over_an_axis_that_is_sharded_and_one_that_is_not(spec):
+def test_vmap_over_sharded_or_replicated_axis(spec):
     mesh = mesh_of((2, 4), "explicit")
     x = jnp.asarray(numbers((4, 2, 16, 2)))
     case = pool("max_pool", (3,), (1,), "SAME")
@@ -281,7 +288,7 @@ def test_mapped_over_an_axis_that_is_sharded_and_one_that_is_not(spec):
     compare(case, got, jax.jit(jax.vmap(with_gradient(case.plain)))(x))
 
 
-def test_a_shard_map_over_the_batch_alone():
+def test_shard_map_over_batch_only():
     """Inside the shard_map, the type still carries the sharding of rows."""
     mesh = jax.make_mesh((2, 4), ("a", "b"), (AxisType.Explicit,) * 2)
     x = jnp.asarray(numbers())
@@ -293,7 +300,7 @@ def test_a_shard_map_over_the_batch_alone():
     np.testing.assert_array_equal(jax.jit(mapped)(given), case.plain(x))
 
 
-def test_an_array_of_every_kind_at_once():
+def test_caches_separate_sharded_calls():
     """Caches do not mix a call on one device with the same call on eight."""
-    x = hard_numbers()
+    x = special_numbers()
     assert_same([pool("max_pool", (3, 3), (1, 1), "SAME")], "rows over 4 x 2", "explicit", [x])

@@ -12,12 +12,12 @@ from tests.sharded.cases import (
     LAYOUTS,
     collectives,
     mesh_of,
-    on_eight_devices,
     on_mesh,
     pool,
+    requires_eight_devices,
 )
 
-pytestmark = on_eight_devices
+pytestmark = requires_eight_devices
 
 SHAPE = (4, 16, 16, 2)
 POOLS = [
@@ -35,14 +35,14 @@ POOLS = [
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_only_permutes(layout, kind):
+def test_only_collective_permutes(layout, kind):
     run, put = on_mesh(POOLS, layout, kind)
     xs = [put(jnp.ones(SHAPE)) for _ in POOLS]
     assert {name for name, _ in collectives(run, xs)} == {"collective-permute"}
 
 
 @pytest.mark.parametrize("kind", ["auto", pytest.param("explicit", marks=pytest.mark.slow)])
-def test_bytes_are_those_of_the_halo(kind):
+def test_bytes_sent_equal_halo_size(kind):
     """3x3 SAME over 16 x 16 on 4 x 2 devices: one row above and below, then one column with corners on each side."""
     mesh, spec = mesh_of((4, 2), kind), P(None, "a", "b")
     x = jax.device_put(jnp.ones(SHAPE), NamedSharding(mesh, spec))
@@ -58,7 +58,7 @@ def test_bytes_are_those_of_the_halo(kind):
     assert sum(sent) == 2 * halo
 
 
-def test_no_shard_is_copied():
+def test_shard_is_not_copied():
     """Temporary memory per device exceeds that of pooling one shard alone only by the strips at its borders."""
     mesh = mesh_of((8,), "explicit")
     x = jax.device_put(jnp.ones((1, 1024, 128, 8)), NamedSharding(mesh, P(None, "a")))
@@ -75,7 +75,7 @@ def test_no_shard_is_copied():
     assert split < alone + x.nbytes // 8 // 4
 
 
-def test_windows_that_no_border_cuts_send_nothing():
+def test_windows_within_shards_have_no_collectives():
     mesh, spec = mesh_of((4, 2), "explicit"), P(None, "a", "b")
     x = jax.device_put(jnp.ones(SHAPE), NamedSharding(mesh, spec))
     for op in (jaxpool.max_pool, jaxpool.avg_pool):
@@ -87,7 +87,7 @@ def test_windows_that_no_border_cuts_send_nothing():
         assert collectives(gradient, x) == []
 
 
-def test_a_batch_that_is_sharded_as_well_stays_where_it_is():
+def test_sharded_batch_is_not_gathered():
     """The batch axis is automatic, with or without its name in the spec."""
     mesh = mesh_of((2, 4), "auto")
     x = jax.device_put(jnp.ones(SHAPE), NamedSharding(mesh, P("a", "b")))
@@ -101,7 +101,7 @@ def test_a_batch_that_is_sharded_as_well_stays_where_it_is():
         assert {name for name, _ in collectives(gradient, x)} == {"collective-permute"}
 
 
-def test_global_pools_reduce_what_each_device_gives():
+def test_global_pools_use_only_all_reduce():
     mesh, spec = mesh_of((4, 2), "explicit"), P(None, "a", "b")
     x = jax.device_put(jnp.ones(SHAPE), NamedSharding(mesh, spec))
     for op in (jaxpool.global_max_pool, jaxpool.global_avg_pool):
@@ -116,7 +116,7 @@ def test_global_pools_reduce_what_each_device_gives():
         assert {name for name, _ in collectives(both, x)} == {"all-reduce"}
 
 
-def test_a_plan_tells_of_a_shard_and_its_strips():
+def test_plan_of_shows_shard_and_strips():
     mesh = jax.make_mesh((4,), ("rows",))
     x = jax.device_put(jnp.ones(SHAPE), NamedSharding(mesh, P(None, "rows")))
     (row,) = jaxpool.plan_of(jaxpool.max_pool)(x, (3, 3), padding="SAME")

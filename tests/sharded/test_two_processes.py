@@ -13,7 +13,7 @@ import pytest
 from tests.sharded.train_worker import STEPS, parameters
 
 ROOT = Path(__file__).parents[2]
-LIMIT = 120  # seconds for all processes together, which need about 12
+TIMEOUT_SECONDS = 120  # seconds for all processes together, which need about 12
 
 
 def run(count, folder, *more):
@@ -34,7 +34,7 @@ def run(count, folder, *more):
                         arguments, cwd=ROOT, env=environment, stdout=said, stderr=subprocess.STDOUT
                     )
                 )
-        end = time.monotonic() + LIMIT
+        end = time.monotonic() + TIMEOUT_SECONDS
         codes = [process.wait(max(0.1, end - time.monotonic())) for process in processes]
     finally:
         for process in processes:
@@ -45,7 +45,7 @@ def run(count, folder, *more):
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_two_processes_find_the_gradients_of_one(tmp_path):
+def test_gradients_equal_one_process(tmp_path):
     for count in (1, 2):
         codes, said = run(count, tmp_path)
         assert codes == [0] * count, "\n".join(said)[-5000:]
@@ -59,7 +59,7 @@ def test_two_processes_find_the_gradients_of_one(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_a_process_that_is_left_alone_ends_and_says_why(tmp_path):
+def test_process_exits_with_error_when_peer_dies(tmp_path):
     codes, said = run(2, tmp_path, "killed")
     assert codes[1] == -9
     assert codes[0] not in (0, None)

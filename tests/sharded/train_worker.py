@@ -24,7 +24,7 @@ import jaxpool
 
 DEVICES = 4  # per process
 STEPS = 2
-LOST = 10  # seconds without a heartbeat until a process counts as dead
+HEARTBEAT_TIMEOUT_SECONDS = 10  # seconds without a heartbeat until a process counts as dead
 ROWS = P(None, "rows")
 
 
@@ -87,8 +87,8 @@ def main(port, rank, count, folder, killed):
             count,
             rank,
             initialization_timeout=30,
-            heartbeat_timeout_seconds=LOST,
-            shutdown_timeout_seconds=LOST,
+            heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT_SECONDS,
+            shutdown_timeout_seconds=HEARTBEAT_TIMEOUT_SECONDS,
         )
         mesh = jax.make_mesh((count * DEVICES,), ("rows",), (AxisType.Auto,))
         x = jax.make_array_from_callback(

@@ -31,7 +31,7 @@ def program(fn, *args):
     return str(jax.make_jaxpr(fn)(*args))
 
 
-def taken_over(fn, *args):
+def is_replaced(fn, *args):
     """Return True if the program of `fn` has no windowed reduction of lax left, nor a derivative of it."""
     text = program(fn, *args)
     return "reduce_window" not in text and "select_and" not in text

@@ -7,7 +7,7 @@ import numpy as np
 
 import jaxpool
 from jaxpool.testing import draw_values
-from tests.support.compilation import HASTY
+from tests.support.compilation import FAST_COMPILE
 
 MODES = ("vjp", "jvp")
 TIES = ("first", "last", "split")
@@ -19,7 +19,9 @@ def column(*values, dtype=np.float32):
 
 
 @functools.partial(
-    jax.jit, static_argnames=("output_shape", "axes", "ties", "autodiff"), compiler_options=HASTY
+    jax.jit,
+    static_argnames=("output_shape", "axes", "ties", "autodiff"),
+    compiler_options=FAST_COMPILE,
 )
 def maximum(x, dy, output_shape, axes=None, ties="first", autodiff="vjp"):
     """Return y, indices and, unless dy is None, the cotangent of x."""
@@ -37,7 +39,7 @@ def maximum(x, dy, output_shape, axes=None, ties="first", autodiff="vjp"):
 
 
 @functools.partial(
-    jax.jit, static_argnames=("output_shape", "axes", "autodiff"), compiler_options=HASTY
+    jax.jit, static_argnames=("output_shape", "axes", "autodiff"), compiler_options=FAST_COMPILE
 )
 def average(x, dy, output_shape, axes=None, autodiff="vjp"):
     """Return y and, unless dy is None, the cotangent of x."""
@@ -50,7 +52,7 @@ def average(x, dy, output_shape, axes=None, autodiff="vjp"):
     return y, pullback(dy)[0]
 
 
-def drawn(shape, kinds=("ties", "special", "lowest"), dtype=np.float32):
+def draw_arrays(shape, kinds=("ties", "special", "lowest"), dtype=np.float32):
     rng = np.random.default_rng(len(shape) + sum(shape))
     return [draw_values(rng, shape, dtype, kind) for kind in kinds]
 

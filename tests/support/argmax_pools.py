@@ -13,10 +13,13 @@ FLOATS = [np.float32, np.float16, jnp.bfloat16, jnp.float8_e3m4, jnp.float8_e4m3
 FLOATS += [jnp.float8_e4m3b11fnuz, jnp.float8_e4m3fn, jnp.float8_e4m3fnuz, jnp.float8_e5m2]
 FLOATS += [jnp.float8_e5m2fnuz]
 INTEGERS = [np.bool_, np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32]
-FEW = (np.float32, jnp.bfloat16, jnp.float8_e4m3fn, np.bool_, np.int8, np.uint32)
-every_type = pytest.mark.parametrize(
+QUICK_DTYPES = (np.float32, jnp.bfloat16, jnp.float8_e4m3fn, np.bool_, np.int8, np.uint32)
+every_dtype = pytest.mark.parametrize(
     "dtype",
-    [pytest.param(t, marks=() if t in FEW else pytest.mark.slow) for t in FLOATS + INTEGERS],
+    [
+        pytest.param(t, marks=() if t in QUICK_DTYPES else pytest.mark.slow)
+        for t in FLOATS + INTEGERS
+    ],
     ids=lambda dtype: np.dtype(dtype).name,
 )
 
@@ -35,5 +38,5 @@ def pooled(x, dy, options):
     return y, indices, pullback(dy)[0]
 
 
-def frozen(**options):
+def hashable_options(**options):
     return tuple(sorted(options.items()))

@@ -92,7 +92,7 @@ def readme():
             raise AssertionError(f"README.md does not name {name}")
 
 
-ASKED = {
+CHECKS = {
     "jaxpool/_public.py": public_names,
     "jaxpool/testing/oracle": records,
     "tests/api/signatures.txt": signatures,

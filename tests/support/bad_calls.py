@@ -25,7 +25,7 @@ from jaxpool.__main__ import main
 ARROW = "  ->  "
 TABLE = Path(__file__).parents[1] / "api" / "bad_calls.txt"
 X = np.zeros((1, 4, 5, 2), np.float32)
-KNOWN = {name: getattr(jaxpool, name) for name in jaxpool.__all__} | {
+NAMESPACE = {name: getattr(jaxpool, name) for name in jaxpool.__all__} | {
     "X": X,
     "IMAGES": np.zeros((1, 3, 8, 8), np.float32),
     "AT": np.zeros(X.shape, np.int32),
@@ -55,13 +55,13 @@ def read():
     return [tuple(line.split(ARROW)) for line in lines]
 
 
-def holds(message, parts):
+def matches_parts(message, parts):
     """Return True if a message begins with the first of the parts and has the others, in their order."""
     pattern = ".*".join(map(re.escape, parts.split("…")))
     return re.match(pattern, message, re.DOTALL) is not None
 
 
-def said(call):
+def exception_text(call):
     """Return type and message of the exception of a call, or exit code and output of a command line."""
     if call.startswith("$"):
         out, err = io.StringIO(), io.StringIO()
@@ -71,7 +71,7 @@ def said(call):
             except SystemExit as left:
                 code = left.code
         return f"{code}{out.getvalue()} {err.getvalue().strip()}"
-    known = dict(KNOWN)
+    known = dict(NAMESPACE)
     for room in re.findall(rf"(?<![.\w])({'|'.join(EXTRAS)})\.", call):
         pytest.importorskip(EXTRAS[room])
         known[room] = importlib.import_module(f"jaxpool.compat.{room}")
@@ -84,4 +84,4 @@ def said(call):
 
 if __name__ == "__main__":
     for each in sys.argv[1:]:
-        print(f"{each}{ARROW}{said(each)}")
+        print(f"{each}{ARROW}{exception_text(each)}")

@@ -21,13 +21,13 @@ GEOMETRIES = {
 }
 
 
-def by_loops(name, x, number, **geometry):
+def oracle_value_and_vjp(name, x, number, **geometry):
     """Return y, and the function from dy to dx."""
     answer = _answer(name, x, number, geometry)
     return answer.y, lambda dy: answer.exact_cotangents(dy)[0]
 
 
-def slope(name, x, number, **geometry):
+def coefficient_derivative(name, x, number, **geometry):
     """Return dy / d(number) as a central difference, with an error of about 1e-8 * y / number."""
     step = np.asarray(number, np.float64) * 1e-5
     above, below = (_answer(name, x, at, geometry).y for at in (number + step, number - step))

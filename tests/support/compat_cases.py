@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.support.compilation import HASTY
+from tests.support.compilation import FAST_COMPILE
 
 VALUES = ("normal", "ties", "ties", "special")  # of each random call; "special" for the value alone
 
@@ -29,7 +29,7 @@ def ints(rng, count, low, high):
     return tuple(int(n) for n in rng.integers(low, high + 1, count))
 
 
-def drawn_array(rng, shape, kind, dtype=np.float32):
+def draw_array(rng, shape, kind, dtype=np.float32):
     """Return normal numbers or small integers with ties. "lowest" has many -inf, "special" NaN and infinities."""
     if kind == "normal" and jnp.issubdtype(dtype, jnp.floating):
         x = rng.standard_normal(shape)
@@ -78,9 +78,11 @@ class Call:
         (y, dx), (want_y, want_dx) = results
         # an average of integers is a float
         eps = max(map(epsilon, (self.dtype, want_y.dtype)))
-        same(y, want_y, 0 if self.exact else 8 * eps, f"value of {self.says} on {kind}")
+        assert_arrays_match(
+            y, want_y, 0 if self.exact else 8 * eps, f"value of {self.says} on {kind}"
+        )
         if dx is not None and kind != "special":
-            same(dx, want_dx, 16 * eps, f"cotangent of {self.says} on {kind}")
+            assert_arrays_match(dx, want_dx, 16 * eps, f"cotangent of {self.says} on {kind}")
 
 
 def compare(calls, values=VALUES):
@@ -95,15 +97,15 @@ def compare(calls, values=VALUES):
         some = calls[first : first + 8]
         run = jax.jit(
             lambda xs, some=some: [call.run(x) for call, x in zip(some, xs, strict=True)],
-            compiler_options=HASTY,
+            compiler_options=FAST_COMPILE,
         )
         for kind in values:
-            xs = [drawn_array(rng, call.shape, kind, call.dtype) for call in some]
+            xs = [draw_array(rng, call.shape, kind, call.dtype) for call in some]
             for call, results in zip(some, run(xs), strict=True):
                 call.check(kind, results)
 
 
-def same(got, want, tolerance, says):
+def assert_arrays_match(got, want, tolerance, says):
     """Assert that two arrays have the same shape and dtype, and elements equal within `tolerance`."""
     assert got.shape == want.shape, says
     assert got.dtype == want.dtype, f"{says}: {got.dtype} for {want.dtype}"
@@ -112,7 +114,7 @@ def same(got, want, tolerance, says):
     np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance, err_msg=says)
 
 
-def both_raise(ours, theirs, *args, **kwargs):
+def expect_both_raise(ours, theirs, *args, **kwargs):
     """Assert that both the original and the drop-in raise."""
     with pytest.raises(Exception):  # noqa: B017, PT011
         theirs(*args, **kwargs)
@@ -120,7 +122,7 @@ def both_raise(ours, theirs, *args, **kwargs):
         ours(*args, **kwargs)
 
 
-def refused_alike(ours, theirs, *args, **kwargs):
+def assert_same_error(ours, theirs, *args, **kwargs):
     """Assert that the drop-in raises an error of the same type and message as the original."""
     with pytest.raises(Exception) as wanted:  # noqa: PT011
         theirs(*args, **kwargs)
@@ -129,7 +131,7 @@ def refused_alike(ours, theirs, *args, **kwargs):
     assert str(got.value) == str(wanted.value)
 
 
-def of_torch(name):
+def torch_function(name):
     """Return the function of PyTorch that a drop-in of this name replaces."""
     torch = pytest.importorskip("torch")
     return getattr(torch.nn.functional if "pool" in name else torch, name)

@@ -15,13 +15,13 @@ if jaxlib.__version__.startswith("0.10."):  # later releases do not have the opt
     _FAST["xla_cpu_use_fusion_emitters"] = False
 FLAGS = " ".join(f"--{option}={value}".lower() for option, value in _FAST.items())
 # Compiler options of a program that runs once. XLA_FLAGS without these flags overrides them too.
-HASTY = _FAST if FLAGS in os.environ.get("XLA_FLAGS", FLAGS) else {}
+FAST_COMPILE = _FAST if FLAGS in os.environ.get("XLA_FLAGS", FLAGS) else {}
 # XLA's default for the option that affects memory use.
-FUSED = {option: True for option in _FAST if option == "xla_cpu_use_fusion_emitters"}
+DEFAULT_FUSION = {option: True for option in _FAST if option == "xla_cpu_use_fusion_emitters"}
 # XLA's defaults for all these options.
-AS_USERS = {
+DEFAULT_COMPILE = {
     "xla_backend_optimization_level": 3,
     "xla_llvm_disable_expensive_passes": False,
     "xla_cpu_parallel_codegen_split_count": 32,
-    **FUSED,
+    **DEFAULT_FUSION,
 }

@@ -18,7 +18,7 @@ def examples(count):
     return settings(max_examples=count * (20 if SEARCH else 1))
 
 
-def refilled(case, values=("ties", "normal"), rounds=2):
+def with_new_values(case, values=("ties", "normal"), rounds=2):
     """Yield `case` with other arrays of the same shapes, so that one compiled program sees many values."""
     rng = np.random.default_rng(int(np.abs(case.x.size * 7919 + case.window().taps_per_window)))
     for _ in range(rounds):
@@ -42,7 +42,7 @@ def run(function, case, *xs, **options):
     return jax.jit(program)(case.dy, *xs)
 
 
-def same(found, answer, dy, rtol=1e-5, largest=0.0):
+def assert_matches_oracle(found, answer, dy, rtol=1e-5, largest=0.0):
     """Assert that value and cotangents equal the oracle's, up to rounding of sums whose summands reach `largest`."""
     bound = 1e-6 * np.maximum(np.abs(answer.y.astype(float)), largest)
     assert_close(found[0], answer.y, bound, "value")

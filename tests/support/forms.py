@@ -15,13 +15,13 @@ from jaxpool._plan.tuning import CPU, NEVER, PORTABLE, TPU, Tuning
 from jaxpool.testing._windows import Windows, sliding_windows
 from tests.support.later import later
 
-MANY = 200
+NUM_SEEDS = 200
 
 
 def seeds(number):
     """Parametrize by seed. Of the first `number`, two thirds run always and one third in CI; the rest is slow."""
     quick = number - number // 3
-    slow = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(number, MANY)]
+    slow = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(number, NUM_SEEDS)]
     return [*range(quick), *map(later, range(quick, number)), *slow]
 
 
@@ -123,7 +123,7 @@ def sum_plans(window, shape, dtype, *, transposed):
     }
 
 
-def different(plans, what=lambda plan: plan, rng=None, most=4):
+def distinct_plans(plans, what=lambda plan: plan, rng=None, most=4):
     """Return one plan per distinct `what(plan)`: the first, and at most `most` random others if `rng` is passed."""
     found = {}
     for name, plan in plans.items():
@@ -135,11 +135,11 @@ def different(plans, what=lambda plan: plan, rng=None, most=4):
 
 
 # Shapes without elements, and the padding on both sides of axis 1.
-WITHOUT_ELEMENTS = [((1, 0, 3), 2), ((0, 9, 3), 2), ((2, 9, 0), 0)]
+EMPTY_SHAPES = [((1, 0, 3), 2), ((0, 9, 3), 2), ((2, 9, 0), 0)]
 
 
 @dataclasses.dataclass(frozen=True)
-class Drawn:
+class DrawnWindow:
     """A window over an array of `shape`, in the representations of the library and of the oracle."""
 
     shape: tuple[int, ...]
@@ -147,7 +147,7 @@ class Drawn:
     windows: Windows
 
 
-def drawn_window(rng: np.random.Generator) -> Drawn:
+def draw_window(rng: np.random.Generator) -> DrawnWindow:
     """Draw a window over one to three axes, often of (batch, ..., channels). Some windows cover only padding."""
     while True:
         rank = int(rng.choice([1, 2, 2, 2, 3]))
@@ -178,10 +178,10 @@ def drawn_window(rng: np.random.Generator) -> Drawn:
         except ArgumentError:
             continue
         if window.size <= 100:
-            return Drawn(shape, window, sliding_windows(*given, **options, allow_empty=True))
+            return DrawnWindow(shape, window, sliding_windows(*given, **options, allow_empty=True))
 
 
-def numbers(rng, shape, dtype, special):
+def draw_integers(rng, shape, dtype, special):
     """Draw integers whose sums are exact in float32, but often not in `dtype`. `special` adds NaN and infinities."""
     low_precision = jnp.issubdtype(dtype, jnp.floating) and np.dtype(dtype).itemsize < 4
     most = 2 ** (jnp.finfo(dtype).nmant + 1) - 1 if low_precision else 99
@@ -192,7 +192,7 @@ def numbers(rng, shape, dtype, special):
     return x.astype(dtype)
 
 
-def exactly(x) -> np.ndarray:
+def canonical_bits(x) -> np.ndarray:
     """Return the bits of an array, with one pattern for all NaNs."""
     x = np.asarray(x)
     if x.dtype.kind in "biu":
@@ -201,15 +201,15 @@ def exactly(x) -> np.ndarray:
     return np.where(np.isnan(x.astype(np.float64)), np.iinfo(bits.dtype).max, bits)
 
 
-def same_bits(got, want, says):
+def assert_same_bits(got, want, says):
     """Assert that two sequences of arrays have equal shapes, dtypes and bits."""
     assert len(got) == len(want)
     for one, other in zip(got, want, strict=True):
         assert (one.shape, one.dtype) == (other.shape, other.dtype), says
-        np.testing.assert_array_equal(exactly(one), exactly(other), err_msg=says)
+        np.testing.assert_array_equal(canonical_bits(one), canonical_bits(other), err_msg=says)
 
 
-def are_transposes(y, dy, x, dx, says):
+def assert_transposes(y, dy, x, dx, says):
     """Assert that the maps x -> y and dy -> dx are transposes of each other. All sums must be exact."""
     forward, backward = (
         np.vdot(np.asarray(a, np.float64), np.asarray(b, np.float64)) for a, b in ((y, dy), (x, dx))

@@ -30,7 +30,7 @@ class Large:
     shapes: tuple[tuple[int, ...], ...]
 
 
-def _of(pool: Pool, words: str, shape: Any, **settings: Any) -> Large:
+def _large_call(pool: Pool, words: str, shape: Any, **settings: Any) -> Large:
     """Return the call of an array of `shape`, with `settings` in place of the record's usual arguments."""
 
     def call(x: Any) -> Any:
@@ -51,7 +51,7 @@ def _windowed(pool: Pool) -> Iterator[Large]:
     for options in every:
         for words, shape, window, strides in WINDOWS:
             given = {"window_shape": window, "strides": strides, "padding": "SAME"} | options
-            yield _of(pool, f"{options or ''} {words}", shape, **given)
+            yield _large_call(pool, f"{options or ''} {words}", shape, **given)
     for coefficient in pool.coefficients:
         for words, shape in (("a channel", (4,)), ("an output", IMAGE)):
 
@@ -65,15 +65,17 @@ def _windowed(pool: Pool) -> Iterator[Large]:
 def _blurred(pool: Pool) -> Iterator[Large]:
     for blur, strides in (((LONG, LONG), (1, 1)), ((31, 31), (16, 16))):
         given = {"window_shape": (LONG, LONG), "blur_shape": blur, "strides": strides}
-        yield _of(pool, f"63x63, {blur} stride {strides}", IMAGE, **given)
+        yield _large_call(pool, f"63x63, {blur} stride {strides}", IMAGE, **given)
 
 
-def _drawn(pool: Pool) -> Iterator[Large]:
+def _fractional(pool: Pool) -> Iterator[Large]:
     for shape, window, outs in (
         (IMAGE, (LONG, LONG), (100, 100)),
         (ROWS, (LONG,), (AXIS // 50,)),
     ):
-        yield _of(pool, f"{window} to {outs}", shape, window_shape=window, output_shape=outs)
+        yield _large_call(
+            pool, f"{window} to {outs}", shape, window_shape=window, output_shape=outs
+        )
 
 
 def _morphology(pool: Pool) -> Iterator[Large]:
@@ -83,7 +85,7 @@ def _morphology(pool: Pool) -> Iterator[Large]:
         both = functools.partial(f, **same)
         yield Large(f"{pool.name} {ties} 63x63", both, (IMAGE, (LONG, LONG)))
     kernel = np.sin(np.arange(LONG * LONG, dtype=np.float32)).reshape(LONG, LONG)
-    yield _of(pool, "constant 63x63", IMAGE, kernel=kernel, padding="SAME")
+    yield _large_call(pool, "constant 63x63", IMAGE, kernel=kernel, padding="SAME")
     along = functools.partial(f, padding="SAME", axes=(0,))
     yield Large(f"{pool.name} 63 of 1e7", along, (ROWS, (LONG,)))
 
@@ -121,25 +123,27 @@ def _unpooled(pool: Pool) -> Iterator[Large]:
 
 def _adaptive(pool: Pool) -> Iterator[Large]:
     for shape, to in ((IMAGE, (LONG, LONG)), (ROWS, (LONG,)), (ROWS, (AXIS // 7 + 1,))):
-        yield _of(pool, f"{to}", shape, output_shape=to)
+        yield _large_call(pool, f"{to}", shape, output_shape=to)
 
 
 def _pyramid(pool: Pool) -> Iterator[Large]:
     for kind in ("max", "avg"):
-        yield _of(pool, f"{kind} of 3 levels", IMAGE, levels=(1, LONG // 2, LONG), kind=kind)
+        yield _large_call(
+            pool, f"{kind} of 3 levels", IMAGE, levels=(1, LONG // 2, LONG), kind=kind
+        )
 
 
-def _largest(pool: Pool) -> Iterator[Large]:
+def _k_max(pool: Pool) -> Iterator[Large]:
     for shape, k, axis in (((8, 16384), 4096, 1), (ROWS, 4096, 0), (IMAGE, LONG, 1)):
-        yield _of(pool, f"{k} of {shape}", shape, k=k, axis=axis)
+        yield _large_call(pool, f"{k} of {shape}", shape, k=k, axis=axis)
 
 
 def _grouped(pool: Pool) -> Iterator[Large]:
-    yield _of(pool, "", (AXIS // LONG * LONG, 1), groups=AXIS // LONG, axis=0)
+    yield _large_call(pool, "", (AXIS // LONG * LONG, 1), groups=AXIS // LONG, axis=0)
 
 
-def _along(pool: Pool) -> Iterator[Large]:
-    yield _of(pool, "", ROWS, axis=0, axes=(0,))
+def _along_axis(pool: Pool) -> Iterator[Large]:
+    yield _large_call(pool, "", ROWS, axis=0, axes=(0,))
 
 
 def _broadcast(pool: Pool) -> Iterator[Large]:
@@ -147,8 +151,8 @@ def _broadcast(pool: Pool) -> Iterator[Large]:
 
 
 # The large calls of a function, by the first of these sets of arguments in its signature.
-BY_ARGUMENTS: tuple[tuple[tuple[str, ...], Callable[[Pool], Iterator[Large]]], ...] = (
-    (("window_shape", "output_shape"), _drawn),
+BUILDERS_BY_ARGUMENTS: tuple[tuple[tuple[str, ...], Callable[[Pool], Iterator[Large]]], ...] = (
+    (("window_shape", "output_shape"), _fractional),
     (("blur_shape",), _blurred),
     (("window_shape",), _windowed),
     (("kernel",), _morphology),
@@ -157,10 +161,10 @@ BY_ARGUMENTS: tuple[tuple[tuple[str, ...], Callable[[Pool], Iterator[Large]]], .
     (("indices",), _unpooled),
     (("output_shape",), _adaptive),
     (("levels",), _pyramid),
-    (("k",), _largest),
+    (("k",), _k_max),
     (("groups",), _grouped),
-    (("axis",), _along),
-    (("axes",), _along),
+    (("axis",), _along_axis),
+    (("axes",), _along_axis),
     (("xs",), _broadcast),
     (("x", "y"), _broadcast),
 )
@@ -169,5 +173,5 @@ BY_ARGUMENTS: tuple[tuple[tuple[str, ...], Callable[[Pool], Iterator[Large]]], .
 def calls() -> Iterator[Large]:
     """Yield large calls of every public function of an array."""
     for pool in pools().values():
-        found = (make for arguments, make in BY_ARGUMENTS if pool.takes(*arguments))
+        found = (make for arguments, make in BUILDERS_BY_ARGUMENTS if pool.takes(*arguments))
         yield from next(found)(pool)

@@ -120,20 +120,20 @@ TRACED = [
 JUNK = NUMBERS + WORDS + SEQUENCES + ARRAYS + OBJECTS + TRACED
 
 MESH = jax.make_mesh((1,), ("rows",))
-PLACED = {"mesh": MESH, "spec": PartitionSpec(None, "rows")}
+SHARDING_ARGUMENTS = {"mesh": MESH, "spec": PartitionSpec(None, "rows")}
 
 
-def right(pool):
+def valid_arguments(pool):
     """Return the arguments of a valid call: a dict by name, or a tuple if they are positional."""
     given = pool.given(X)
     return given.get("xs", given)
 
 
-RIGHT = {name: right(pool) for name, pool in pools().items()} | {
+VALID_ARGUMENTS = {name: valid_arguments(pool) for name, pool in pools().items()} | {
     "accelerate": {"fn": abs},
     "accelerated": {},
     "plan_of": {"fn": abs},
-    "sharded": {"pool": jaxpool.max_pool} | PLACED,
+    "sharded": {"pool": jaxpool.max_pool} | SHARDING_ARGUMENTS,
 }
 
 
@@ -162,31 +162,32 @@ def _torch_calls():
         yield f"compat.torch.{name}", (getattr(torch, name), {"input": x} | given)
 
 
-CALLS = {name: (getattr(jaxpool, name), given) for name, given in RIGHT.items()}
+CALLS = {name: (getattr(jaxpool, name), given) for name, given in VALID_ARGUMENTS.items()}
 CALLS |= {
-    f"sharded({name})": (jaxpool.sharded(getattr(jaxpool, name), **PLACED), given)
-    for name, given in RIGHT.items()
+    f"sharded({name})": (jaxpool.sharded(getattr(jaxpool, name), **SHARDING_ARGUMENTS), given)
+    for name, given in VALID_ARGUMENTS.items()
     if name not in ("accelerate", "accelerated", "plan_of", "sharded")
 }
 CALLS |= dict(_torch_calls())
-LINE = {"input": X[0, 0, :, 0], "size": 3}
+FILTER_1D_ARGUMENTS = {"input": X[0, 0, :, 0], "size": 3}
 CALLS |= {
     f"compat.scipy.{name}": (
         getattr(scipy, name),
-        LINE | {"rank_filter": {"rank": 1}, "percentile_filter": {"percentile": 20}}.get(name, {}),
+        FILTER_1D_ARGUMENTS
+        | {"rank_filter": {"rank": 1}, "percentile_filter": {"percentile": 20}}.get(name, {}),
     )
     for name in vars(scipy)
     if re.match(r"[a-z]+_filter$|grey_|\w+_tophat|morpholog", name)
 }
-BOXED = {"input": np.ones((1, 4, 6, 6), np.float32), "boxes": np.ones((3, 5), np.float32)}
+ROI_ARGUMENTS = {"input": np.ones((1, 4, 6, 6), np.float32), "boxes": np.ones((3, 5), np.float32)}
 CALLS |= {
-    f"compat.torchvision.{name}": (getattr(torchvision, name), BOXED | {"output_size": 2})
+    f"compat.torchvision.{name}": (getattr(torchvision, name), ROI_ARGUMENTS | {"output_size": 2})
     for name in torchvision.__all__
     if name.islower()
 }
 
 
-def call(function, given):
+def trace_call(function, given):
     """Trace a call, with tracers for `Traced` arguments, without compiling or running it."""
     args, kwargs = (given, {}) if isinstance(given, tuple) else ((), given)
     every = [*args, *kwargs.values()]

@@ -12,17 +12,17 @@ def later(*values: Any) -> Any:
     return pytest.param(*values, marks=LATER)
 
 
-def in_turn(values: Any, every: int = 2) -> list[Any]:
+def every_nth(values: Any, every: int = 2) -> list[Any]:
     """Parametrize one argument. Every `every`-th value runs always, the others later."""
     return [each if at % every == 0 else later(each) for at, each in enumerate(values)]
 
 
-def first(number: int, values: Any) -> list[Any]:
+def first_values(number: int, values: Any) -> list[Any]:
     """Parametrize one argument. The first `number` values run always, the others later."""
     return [each if at < number else later(each) for at, each in enumerate(values)]
 
 
-def by_turns(rows: Any, columns: Any) -> list[Any]:
+def one_column_per_row(rows: Any, columns: Any) -> list[Any]:
     """Parametrize pairs of two arguments. Each row runs always with one column, chosen cyclically, else later."""
     columns = list(columns)
     return [

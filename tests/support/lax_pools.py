@@ -29,7 +29,7 @@ def _reduce(x, init, reducer, window_shape, strides, padding, window_dilation, a
     return y if axes is None else jnp.moveaxis(y, end, axes)
 
 
-def _extremes(dtype):
+def _dtype_extrema(dtype):
     if jnp.issubdtype(dtype, jnp.floating):
         return -jnp.inf, jnp.inf
     if dtype == jnp.bool_:
@@ -39,12 +39,12 @@ def _extremes(dtype):
 
 
 def max_pool(x, window_shape, strides=None, padding="VALID", *, window_dilation=None, axes=None):
-    init = _extremes(x.dtype)[0]
+    init = _dtype_extrema(x.dtype)[0]
     return _reduce(x, init, lax.max, window_shape, strides, padding, window_dilation, axes)
 
 
 def min_pool(x, window_shape, strides=None, padding="VALID", *, window_dilation=None, axes=None):
-    init = _extremes(x.dtype)[1]
+    init = _dtype_extrema(x.dtype)[1]
     return _reduce(x, init, lax.min, window_shape, strides, padding, window_dilation, axes)
 
 

@@ -5,7 +5,7 @@ import re
 import jax
 
 
-def both_ways(pool):
+def value_and_vjp(pool):
     def both(x, dy):
         y, vjp = jax.vjp(pool, x)
         return y, vjp(dy)[0]
@@ -18,10 +18,10 @@ def arguments(pool, shape, dtype="float32"):
     return x, jax.eval_shape(pool, x)
 
 
-def gathers(pool, shape, dtype="float32", platform="cpu"):
-    return lookups(both_ways(pool), *arguments(pool, shape, dtype), platform=platform)
+def count_pool_gathers(pool, shape, dtype="float32", platform="cpu"):
+    return count_gathers(value_and_vjp(pool), *arguments(pool, shape, dtype), platform=platform)
 
 
-def lookups(function, *xs, platform="cpu"):
+def count_gathers(function, *xs, platform="cpu"):
     lowered = jax.jit(function).trace(*xs).lower(lowering_platforms=(platform,))
     return len(re.findall(r"stablehlo\.(?:dynamic_)?gather\b", lowered.as_text()))

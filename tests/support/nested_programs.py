@@ -1,7 +1,7 @@
 """Random programs: windowed reductions inside nested random transformations.
 
 Every part maps an array of shape `SHAPE` to another of that shape. All numbers are small integers, so results are exact
-and must agree bit by bit. `exact` is False for sums that float32 cannot hold.
+and must agree bit by bit. `is_exact` is False for sums that float32 cannot hold.
 """
 
 import jax
@@ -13,7 +13,11 @@ from jax.extend import core
 SHAPE = (4, 6)
 P = jax.sharding.PartitionSpec
 MONOIDS = {"max": (lax.max, -jnp.inf), "min": (lax.min, jnp.inf), "sum": (lax.add, 0.0)}
-GENERAL = {"max": jnp.maximum, "min": lambda a, b: jnp.minimum(b, a), "sum": lambda a, b: a + b}
+GENERIC_REDUCERS = {
+    "max": jnp.maximum,
+    "min": lambda a, b: jnp.minimum(b, a),
+    "sum": lambda a, b: a + b,
+}
 
 
 class Draws(np.random.Generator):
@@ -28,7 +32,7 @@ class Draws(np.random.Generator):
         self.twice = self.random() < 0.4
 
 
-def folded(x):
+def modulo_4(x):
     """Reduce x modulo 4 to small numbers, with derivative 1."""
     return x - 4 * lax.stop_gradient(jnp.floor(x / 4)) - 2
 
@@ -39,7 +43,7 @@ def reduction(rng):
     reducer, start = MONOIDS[kind]
     still = rng.random() < 0.2
     if still:  # lax has no gradient of a general reduction
-        reducer, start = GENERAL[kind], 0.0 if kind == "sum" else rng.choice([start, -1.0])
+        reducer, start = GENERIC_REDUCERS[kind], 0.0 if kind == "sum" else rng.choice([start, -1.0])
     if rng.random() < 0.4:  # disjoint windows, and each output repeated over its window
         window = strides = ((2, 1), (1, 6), (2, 2), (4, 3))[rng.integers(2 if rng.twice else 4)]
         padding, spread = "VALID", np.ones(window, np.float32)
@@ -52,7 +56,7 @@ def reduction(rng):
     def pool(x):
         x, beside = (lax.stop_gradient(x), x) if still else (x, 0.0)
         y = lax.reduce_window(x, np.float32(start), reducer, window, strides, padding)
-        return folded(jnp.kron(y, spread.astype(y.dtype)) + beside)
+        return modulo_4(jnp.kron(y, spread.astype(y.dtype)) + beside)
 
     return pool
 
@@ -85,24 +89,24 @@ def scanned(rng, f):
     def run(x):
         def step(carry, row):
             y = f(carry)
-            return folded(y + row), y[0]
+            return modulo_4(y + row), y[0]
 
         last, rows = lax.scan(step, x, jnp.arange(length * 1.0), reverse=reverse, unroll=unroll)
-        return folded(last + rows.sum(0))
+        return modulo_4(last + rows.sum(0))
 
     return run
 
 
 def looped(rng, f):
     if rng.integers(2):
-        return lambda x: lax.fori_loop(0, 2, lambda i, y: folded(f(y) + i), x)
+        return lambda x: lax.fori_loop(0, 2, lambda i, y: modulo_4(f(y) + i), x)
 
     def run(x):  # has no reverse mode
         def more(state):
             return (state[0] < 2) & (state[1].sum() < 100)
 
         still = lax.stop_gradient(x)
-        return folded(x + lax.while_loop(more, lambda s: (s[0] + 1, f(s[1])), (0, still))[1])
+        return modulo_4(x + lax.while_loop(more, lambda s: (s[0] + 1, f(s[1])), (0, still))[1])
 
     return run
 
@@ -133,7 +137,7 @@ def with_own_vjp(rng, f):
 
 def mapped(rng, f):
     axes, out = int(rng.integers(3)), int(rng.integers(3))
-    return lambda x: folded(jax.vmap(f, axes, out)(jnp.stack([x, -x], axes)).sum(out))
+    return lambda x: modulo_4(jax.vmap(f, axes, out)(jnp.stack([x, -x], axes)).sum(out))
 
 
 def sharded(rng, f):
@@ -156,7 +160,7 @@ def calling_back(rng, f):
         like = jax.ShapeDtypeStruct(y.shape, y.dtype)
         still = lax.stop_gradient(y)
         seen = jax.pure_callback(lambda y: np.asarray(y) + 1, like, still, vmap_method="sequential")
-        return folded(y + lax.stop_gradient(seen))
+        return modulo_4(y + lax.stop_gradient(seen))
 
     return run
 
@@ -165,29 +169,29 @@ def differentiated(rng, f):
     how = rng.integers(4)
     weights = jnp.asarray(rng.integers(-1, 2, SHAPE), jnp.float32)
     if how == 0:
-        return lambda x: folded(jax.grad(lambda x: (f(x) * weights).sum())(x) + x)
+        return lambda x: modulo_4(jax.grad(lambda x: (f(x) * weights).sum())(x) + x)
     if how == 1:
-        return lambda x: folded(jax.jvp(f, (x,), (weights,))[1] + x)
+        return lambda x: modulo_4(jax.jvp(f, (x,), (weights,))[1] + x)
     if how == 2:
-        return lambda x: folded(jax.linearize(f, x)[1](weights) + x)
-    return lambda x: folded(jax.vjp(f, x)[1](weights)[0] + x)
+        return lambda x: modulo_4(jax.linearize(f, x)[1](weights) + x)
+    return lambda x: modulo_4(jax.vjp(f, x)[1](weights)[0] + x)
 
 
 def evaluated(rng, f):
     return lambda x: core.jaxpr_as_fun(jax.make_jaxpr(f)(x))(x)[0]
 
 
-def followed(rng, f):
-    g = drawn(rng, 1)
+def composed(rng, f):
+    g = draw_program(rng, 1)
     return lambda x: f(g(x))
 
 
-def beside(rng, f):
+def multiplied(rng, f):
     g = reduction(rng)
-    return lambda x: folded(f(x) * g(x))
+    return lambda x: modulo_4(f(x) * g(x))
 
 
-AROUND = (
+TRANSFORMATIONS = (
     jitted,
     donating,
     rematerialised,
@@ -200,21 +204,21 @@ AROUND = (
     sharded,
     calling_back,
     evaluated,
-    followed,
-    beside,
+    composed,
+    multiplied,
     differentiated,  # last, because only `twice` draws it
 )
 
 
-def drawn(rng, depth):
+def draw_program(rng, depth):
     """Draw a program with `depth` nested transformations."""
     f = reduction(rng)
     for _ in range(depth):
-        f = AROUND[rng.integers(len(AROUND) - (not rng.twice))](rng, f)
+        f = TRANSFORMATIONS[rng.integers(len(TRANSFORMATIONS) - (not rng.twice))](rng, f)
     return f
 
 
-def outermost(rng, f):
+def with_pullback(rng, f):
     """Return f with its pullback of a random cotangent."""
     dy = jnp.asarray(rng.integers(-2, 3, SHAPE), jnp.float32)
 
@@ -225,10 +229,10 @@ def outermost(rng, f):
     return with_gradient
 
 
-def exact(*arrays):
+def is_exact(*arrays):
     """Return True if float32 represents these sums and their partial sums exactly."""
     return all(np.abs(array).max() < 2**20 for array in arrays)
 
 
-def array(rng):
+def draw_array(rng):
     return jnp.asarray(rng.integers(-2, 3, SHAPE), jnp.float32)

@@ -18,7 +18,7 @@ def equations_of(f, *args):
     return list(equations(jax.make_jaxpr(f)(*args).jaxpr))
 
 
-def written(compiled):
+def normalized_text(compiled):
     """Return the text of a compiled program without metadata and parameter names, and with numbered operations."""
     body = re.search(r"(?ms)^(%|ENTRY ).*", compiled.as_text())[0]
     body = re.sub(r", metadata=\{[^}]*\}", "", body)

@@ -1,7 +1,7 @@
 """Find the tests that execute a line of the library, for `tests.affected` and `tests.mutation`.
 
-The command `NOTING` records them, with the time of each test (`tests/conftest.py`), in files of the source tree. Pass
-`-m 'slow or not slow'` to include slow tests.
+The command `COVERAGE_COMMAND` records them, with the time of each test (`tests/conftest.py`), in files of the source
+tree. Pass `-m 'slow or not slow'` to include slow tests.
 """
 
 import ast
@@ -10,7 +10,7 @@ import functools
 
 from coverage import CoverageData
 
-NOTING = "python -m coverage run -m pytest && python -m coverage combine"
+COVERAGE_COMMAND = "python -m coverage run -m pytest && python -m coverage combine"
 
 
 class Reach:
@@ -30,7 +30,7 @@ class Reach:
         Statements that run only on import have no tests of their own.
         """
         by_line = self._noted(path)
-        for lines in (*around((self.tree / path).read_text(), line), by_line):
+        for lines in (*enclosing_lines((self.tree / path).read_text(), line), by_line):
             found = set().union(*[by_line.get(each, ()) for each in lines]) - {""}
             if found:
                 break
@@ -49,7 +49,7 @@ class Reach:
         return self.data.contexts_by_lineno(str(self.tree / path)) if noted else {}
 
 
-def around(code, line):
+def enclosing_lines(code, line):
     """Return the line ranges of the statements at `line`, and of their headers without bodies, shortest first."""
     nodes = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.stmt)]
     whole = [range(node.lineno, node.end_lineno + 1) for node in nodes]

@@ -8,7 +8,7 @@ import pytest
 
 import jaxpool
 from tests.support.by_loops import GEOMETRIES
-from tests.support.compilation import HASTY
+from tests.support.compilation import FAST_COMPILE
 
 NAMES = ("logsumexp_pool", "softmax_pool")
 # The two share their kernels
@@ -30,7 +30,7 @@ def program(name, geometry):
         y, pullback = jax.vjp(lambda x, t: f(x, temperature=t), x, t)
         return y, *pullback(dy)
 
-    return jax.jit(of, compiler_options=HASTY)
+    return jax.jit(of, compiler_options=FAST_COMPILE)
 
 
 def run(name, geometry, x, t, dy):

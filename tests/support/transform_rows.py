@@ -34,14 +34,14 @@ IDS = np.array([2, 0, 2, 1, 5, 0, -1, 2, 0, 2, 1, 2])
 MASK = np.arange(12).reshape(1, *SHAPE[1:3], 1) % 5 != 1
 
 
-def from_x(kernel, x):
+def kernel_from_x(kernel, x):
     """Return a kernel that also depends on x."""
     inner = kernel[2:-2, 2:-2] if len(kernel) > 3 else kernel
     moved = inner + 0.1 * jnp.tanh(x.mean((0, -1))[:3, :2])
     return moved if inner is kernel else jnp.pad(moved, 2, constant_values=-np.inf)
 
 
-def usual(pool):
+def default_settings(pool):
     """Return the default settings of an op: overlapping windows, or adjacent ones for slow ops."""
     if pool.takes("window_shape", "output_shape"):
         return {}
@@ -62,7 +62,7 @@ def usual(pool):
     return settings | ({} if pool.takes("kernel") else {"padding": "SAME"})
 
 
-def both(answer):
+def as_one_array(answer):
     """Stack a pool and its indices into one array, and convert bool to float."""
     if not isinstance(answer, tuple):
         return answer.astype(float) if answer.dtype == bool else answer
@@ -74,7 +74,7 @@ def call(pool, x, settings):
     """Return the call of a pool for an array x."""
     given = pool.given(x, **settings)
     if pool.takes("kernel"):
-        given["kernel"] = from_x(given["kernel"], x)
+        given["kernel"] = kernel_from_x(given["kernel"], x)
     return Call(pool, given)
 
 
@@ -99,19 +99,21 @@ class Row:
 def row(op, shift=0, **settings):
     """Return the row of an op, applied to x + shift."""
     pool = POOLS[op]
-    settings = usual(pool) | settings
+    settings = default_settings(pool) | settings
 
     def shifted(x):
         return x + shift if shift else x
 
     def run(function, x, **mode):
-        return both(pool.run(call(pool, shifted(x), settings).given | mode, function))
+        return as_one_array(pool.run(call(pool, shifted(x), settings).given | mode, function))
 
     f, twin = functools.partial(run, pool.function), functools.partial(run, pool.twin)
     if pool.takes("boxes"):  # vmap over images, because the batch may be symbolic
         return Row(op, jax.vmap(f), jax.vmap(twin))
     if pool.takes("segment_ids"):
-        return Row(op, of_lines(pool, pool.function, settings), of_lines(pool, pool.twin, settings))
+        return Row(
+            op, segment_op(pool, pool.function, settings), segment_op(pool, pool.twin, settings)
+        )
     return Row(
         op,
         f,
@@ -122,18 +124,18 @@ def row(op, shift=0, **settings):
     )
 
 
-def lines(x):
+def flatten_pixels(x):
     """Flatten the pooled axes into a leading axis, followed by batch and channels."""
     moved = jnp.moveaxis(x, 0, 2)
     return moved.reshape(12, *moved.shape[2:])
 
 
-def of_lines(pool, function, settings):
-    """Return a segment op of `lines(x)`. Some rows belong to no segment, and one segment is empty."""
+def segment_op(pool, function, settings):
+    """Return a segment op of `flatten_pixels(x)`. Some rows belong to no segment, and one segment is empty."""
     rows = {"segment_ids": IDS, "num_segments": 4} | settings
 
     def run(x):
-        y = pool.run(pool.given(x, x=lines(x), **rows), function)
+        y = pool.run(pool.given(x, x=flatten_pixels(x), **rows), function)
         return jnp.moveaxis((y[0] if isinstance(y, tuple) else y)[:3], 1, 0)
 
     return run
@@ -143,7 +145,7 @@ def mean_power(x):
     return 2.5 + 0.1 * jnp.tanh(x.mean((-3, -2), keepdims=True))
 
 
-def of_coefficient(op, name):
+def coefficient_row(op, name):
     """Return the row of an op whose coefficient is an array that also depends on x."""
     pool = POOLS[op]
     settings = {"window_shape": (3, 2), "padding": "SAME"}
@@ -155,18 +157,18 @@ def of_coefficient(op, name):
 
 
 @jaxpool.accelerate
-def foreign(x):
+def lax_model(x):
     """A model without calls of jaxpool."""
     y = lax_pools.max_pool(x, (3, 2), padding=((1, 1), (0, 1)))
     return y + lax_pools.avg_pool(x, (3, 2), padding=((1, 1), (0, 1)))
 
 
-def foreign_twin(x):
+def lax_model_twin(x):
     same = {"window_shape": (3, 2), "padding": "SAME"}
     return POOLS["max_pool"].twin(x, **same) + POOLS["sum_pool"].twin(x, **same) / 6
 
 
-# Settings of an op's row in addition to `usual`.
+# Settings of an op's row in addition to `default_settings`.
 SPECIAL = {
     "min_pool": {"window_shape": (2, 3), "strides": (2, 1), "padding": "VALID", "ties": "last"},
     "avg_pool": {"count_include_pad": False},
@@ -184,7 +186,7 @@ SPECIAL = {
 ROWS = {
     name: row(name, shift=4 if "x" in pool.usual else 0, **SPECIAL.get(name, {}))
     for name, pool in POOLS.items()
-} | {"accelerate": Row("accelerate", foreign, foreign_twin)}
+} | {"accelerate": Row("accelerate", lax_model, lax_model_twin)}
 # Other kernels of the same ops.
 LARGE = {"window_shape": (13, 11), "padding": "SAME"}  # every window covers the whole image
 VARIANTS = {
@@ -210,7 +212,7 @@ VARIANTS = {
         if pool.takes("temperature") or pool.takes("p")
     },
     **{
-        f"{name}, {coefficient} of an array": of_coefficient(name, coefficient)
+        f"{name}, {coefficient} of an array": coefficient_row(name, coefficient)
         for name, pool in POOLS.items()
         for coefficient in pool.coefficients
     },
@@ -244,7 +246,7 @@ TYPED = {
 VARIANTS |= TYPED
 # Ops for slow tests: those that share the kernels of another op, for instance minima and maxima, and pools of boxes,
 # which take seconds to compile.
-ALIKE = {
+SIMILAR_OPS = {
     *("minimum", "fmin", "cummin", "global_max_pool", "global_avg_pool", "accelerate", "erode"),
     *("min", "min_pool", "local_minima", "spatial_pyramid_pool", "fmax"),
     *(name for name in POOLS if name.endswith("argmax")),

@@ -12,7 +12,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
-from tests.support.compilation import HASTY
+from tests.support.compilation import FAST_COMPILE
 
 
 def weights(shape):
@@ -85,7 +85,7 @@ DIFFERENCES = {
 }
 
 
-def small(f, x):
+def loss_of_two_numbers(f, x):
     """Return the loss as a function of two numbers, for full Hessians. Small directions preserve the order of x."""
     directions = weights((2, *x.shape)) / 1000
     return lambda t: loss(f)(x + jnp.tensordot(t, directions, 1))
@@ -94,7 +94,7 @@ def small(f, x):
 ONES = np.full(2, 1e-3)
 
 
-def mapped(axis, of):
+def vmapped(axis, of):
     """Map `of(f)` over an axis of a stack."""
 
     def cell(f, x):
@@ -172,7 +172,7 @@ def checkpointed(policy):
     return lambda f, x: jax.grad(jax.checkpoint(loss(named(f)), policy=policy))(x)
 
 
-def sharded(of):
+def in_shard_map(of):
     """Apply `of(f)` to a batch sharded over all devices, in a `shard_map` with `check_vma=True`."""
 
     def cell(f, x):
@@ -183,17 +183,17 @@ def sharded(of):
     return cell
 
 
-def sharded_inside(f, x):
-    return jax.grad(loss(lambda x: sharded(lambda f: f)(f, x)))(x)
+def gradient_through_shard_map(f, x):
+    return jax.grad(loss(lambda x: in_shard_map(lambda f: f)(f, x)))(x)
 
 
-def summed(f, x):
+def psum_gradient(f, x):
     """Return the gradient of a sum over all devices."""
 
     def of(f):
         return jax.grad(lambda x: jax.lax.psum(square(f)(x), "i"))
 
-    return sharded(of)(f, x)
+    return in_shard_map(of)(f, x)
 
 
 def symbolic(of):
@@ -208,14 +208,14 @@ def symbolic(of):
     return cell
 
 
-def along(f):
+def self_jvp(f):
     """Return the jvp with x as its own tangent, which works for any shape."""
     return lambda x: jax.jvp(f, (x,), (x,))[1]
 
 
 def donated(f, x):
     x = jnp.array(x)
-    dx = jax.jit(jax.grad(loss(f)), donate_argnums=0, compiler_options=HASTY)(x)
+    dx = jax.jit(jax.grad(loss(f)), donate_argnums=0, compiler_options=FAST_COMPILE)(x)
     assert x.is_deleted()
     return dx
 
@@ -240,14 +240,14 @@ REVERSE = {
     "orders": {
         "vjp of jit": lambda f, x: jax.grad(loss(jax.jit(f)))(x),
         **{name: cell for name, cell in orders("vjp").items() if name.count("of") == 2},
-        "hessian": lambda f, x: jax.hessian(small(f, x))(ONES),
-        "jacrev of jacrev": lambda f, x: jax.jacrev(jax.jacrev(small(f, x)))(ONES),
+        "hessian": lambda f, x: jax.hessian(loss_of_two_numbers(f, x))(ONES),
+        "jacrev of jacrev": lambda f, x: jax.jacrev(jax.jacrev(loss_of_two_numbers(f, x)))(ONES),
     },
     "vmap": {
-        f"vmap of vjp, axis {axis}": mapped(axis, lambda f: jax.grad(loss(f))) for axis in range(5)
+        f"vmap of vjp, axis {axis}": vmapped(axis, lambda f: jax.grad(loss(f))) for axis in range(5)
     }
     | {
-        "vjp of vmap": lambda f, x: jax.grad(loss(lambda x: mapped(2, lambda f: f)(f, x)))(x),
+        "vjp of vmap": lambda f, x: jax.grad(loss(lambda x: vmapped(2, lambda f: f)(f, x)))(x),
         "vmap of vmap": lambda f, x: jax.vmap(jax.vmap(jax.grad(loss(f)), 1, 1), 3, 3)(
             jnp.stack([jnp.stack([x, -x], 1)] * 2, 3)
         ),
@@ -262,9 +262,9 @@ REVERSE = {
     "checkpoint": {f"checkpoint, {name}": checkpointed(policy) for name, policy in POLICIES.items()}
     | {"checkpoint": lambda f, x: jax.grad(jax.checkpoint(loss(f)))(x)},
     "shard_map": {
-        "shard_map of vjp": sharded(lambda f: jax.grad(loss(f))),
-        "vjp of shard_map": sharded_inside,
-        "vjp of psum in shard_map": summed,
+        "shard_map of vjp": in_shard_map(lambda f: jax.grad(loss(f))),
+        "vjp of shard_map": gradient_through_shard_map,
+        "vjp of psum in shard_map": psum_gradient,
     },
     "outside": {
         "value, not jitted": lambda f, x: f(x),
@@ -283,12 +283,12 @@ FORWARD = {
     "orders": {
         "jvp of jit": lambda f, x: jvp(jax.jit(f))(x),
         **{name: cell for name, cell in orders("jvp").items() if name.count("of") == 2},
-        "jacfwd": lambda f, x: jax.jacfwd(small(f, x))(ONES),
-        "jacfwd of jacfwd": lambda f, x: jax.jacfwd(jax.jacfwd(small(f, x)))(ONES),
-        "jacrev of jacfwd": lambda f, x: jax.jacrev(jax.jacfwd(small(f, x)))(ONES),
+        "jacfwd": lambda f, x: jax.jacfwd(loss_of_two_numbers(f, x))(ONES),
+        "jacfwd of jacfwd": lambda f, x: jax.jacfwd(jax.jacfwd(loss_of_two_numbers(f, x)))(ONES),
+        "jacrev of jacfwd": lambda f, x: jax.jacrev(jax.jacfwd(loss_of_two_numbers(f, x)))(ONES),
     },
-    "vmap": {f"vmap of jvp, axis {axis}": mapped(axis, jvp) for axis in range(5)}
-    | {"jvp of vmap": lambda f, x: jvp(lambda x: mapped(2, lambda f: f)(f, x))(x)},
+    "vmap": {f"vmap of jvp, axis {axis}": vmapped(axis, jvp) for axis in range(5)}
+    | {"jvp of vmap": lambda f, x: jvp(lambda x: vmapped(2, lambda f: f)(f, x))(x)},
     "control": {
         "jvp of scan": lambda f, x: jvp(scan(f))(x),
         "jvp of cond": lambda f, x: jvp(branch(f))(x),
@@ -296,12 +296,12 @@ FORWARD = {
     },
     "checkpoint": {"jvp of checkpoint": lambda f, x: jvp(jax.checkpoint(loss(f)))(x)},
     "shard_map": {
-        "shard_map of jvp": sharded(jvp),
-        "jvp of shard_map": lambda f, x: jvp(lambda x: sharded(lambda f: f)(f, x))(x),
+        "shard_map of jvp": in_shard_map(jvp),
+        "jvp of shard_map": lambda f, x: jvp(lambda x: in_shard_map(lambda f: f)(f, x))(x),
     },
     "outside": {
         "jvp, not jitted": lambda f, x: jvp(f)(x),
         "linearize, not jitted": lambda f, x: jax.linearize(f, x)[1](weights(x.shape)),
-        "export of jvp": symbolic(lambda f: along(square(f))),
+        "export of jvp": symbolic(lambda f: self_jvp(square(f))),
     },
 }

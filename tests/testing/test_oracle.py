@@ -13,7 +13,7 @@ from jaxpool.testing._answer import as_exact_numbers
 pytestmark = pytest.mark.usefixtures("strict")
 
 
-def test_the_oracle_knows_the_chosen_positions():
+def test_oracle_argmax_indices():
     x = np.array([[1, 7], [7, 0]], np.float32)[:, :, None]
     answer = oracle.max_pool(x, (2, 2), (1, 1), 1)
     np.testing.assert_array_equal(answer.indices[:, :, 0], [[0, 1, 1], [2, 1, 1], [2, 2, 3]])
@@ -21,13 +21,13 @@ def test_the_oracle_knows_the_chosen_positions():
     assert oracle.max_pool(x, (2, 2), ties="split").indices is None
 
 
-def test_the_oracle_splits_ties_and_maps_tangents():
+def test_oracle_split_ties():
     answer = oracle.max_pool(np.array([[2.0], [2.0], [1.0]]), (3,), ties="split")
     np.testing.assert_array_equal(answer.cotangent(np.array([[6.0]])), [[3], [3], [0]])
     np.testing.assert_array_equal(answer.tangent(np.array([[1.0], [3.0], [9.0]])), [[2]])
 
 
-def test_the_oracle_sums_without_error_and_rounds_once():
+def test_oracle_sums_are_exact_and_rounded_once():
     x = np.ones((512, 1), jnp.bfloat16)
     assert oracle.sum_pool(x, (512,)).y.item() == 512
     cancelling = np.array([[1e30], [1.0], [-1e30]], np.float32)
@@ -35,7 +35,7 @@ def test_the_oracle_sums_without_error_and_rounds_once():
     assert oracle.sum_pool(np.full((2, 1), 100, np.int8), (2,)).y.item() == 200 - 256
 
 
-def test_the_oracle_divides_by_what_is_asked():
+def test_oracle_avg_pool_divisor():
     x = np.full((3, 1), 6.0, np.float32)
     for divided, kwargs in [
         ([4, 4], {}),
@@ -48,7 +48,7 @@ def test_the_oracle_divides_by_what_is_asked():
     np.testing.assert_array_equal(overhang.y[:, 0], [6, 6])
 
 
-def test_assert_pool_matches_tells_values_cotangents_shapes_and_dtypes_apart():
+def test_assert_pool_matches_detects_mismatches():
     x, dy = (np.array(values, np.float32)[:, None] for values in ([1, 1, 0, 2], [1, 2]))
     case = PoolCase("max", x, dy, (2,), (2,), "VALID")
     assert_pool_matches(jaxpool.max_pool, case)
@@ -64,7 +64,7 @@ def test_assert_pool_matches_tells_values_cotangents_shapes_and_dtypes_apart():
             assert_pool_matches(wrong, case)
 
 
-def test_a_case_that_is_none_is_refused_in_words():
+def test_assert_pool_matches_invalid_case_raises():
     x = np.ones((4, 1), np.float32)
     name, hint = "jaxpool.testing.assert_pool_matches", "With dy=None the value alone is compared."
     rule = "`case.dy` must be an array of the shape and dtype of the output, float32[2,1]"
@@ -85,7 +85,7 @@ def test_a_case_that_is_none_is_refused_in_words():
         assert_pool_matches(jaxpool.max_pool, 3)
 
 
-def test_a_result_of_another_shape_or_dtype_is_told_apart():
+def test_assert_close_checks_shape_and_dtype():
     want = np.zeros((2, 3), np.float32)
     for got in (want[:1], want.astype(np.float16)):
         with pytest.raises(
@@ -94,17 +94,17 @@ def test_a_result_of_another_shape_or_dtype_is_told_apart():
             assert_close(got, want, 9.0, "value")
 
 
-def test_the_oracle_knows_three_rules_of_ties():
+def test_oracle_unknown_ties_raises():
     with pytest.raises(ValueError, match="ties must be 'first', 'last' or 'split'; got 'none'"):
         oracle.max_pool(np.ones((4, 1)), (2,), ties="none")
 
 
-def test_integers_of_4_bits_are_numbers():
+def test_as_exact_numbers_int4():
     got = as_exact_numbers(np.array([-8, 7], jnp.int4))
     assert got.tolist() == [-8, 7]
 
 
-def test_narrow_indices_into_more_elements_than_their_type_counts():
+def test_max_unpool_with_narrow_index_dtype():
     arguments = np.full((1, 1), 3, np.float32), np.full((1, 1), 5, np.int8), (200,)
     want = np.where(np.arange(200) == 5, np.float32(3), 0)[:, None]
     for meaning in (oracle.max_unpool(*arguments).y, pools()["max_unpool"].twin(*arguments)):

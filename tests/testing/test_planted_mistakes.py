@@ -17,23 +17,23 @@ from jaxpool.testing import Call, PoolCase, assert_pool_matches, pools
 X = np.random.default_rng(0).standard_normal((9, 1)).astype(np.float32)
 
 
-def sliding(size, width, stride, padding="VALID", kind="sum", **options):
+def sliding_case(size, width, stride, padding="VALID", kind="sum", **options):
     return PoolCase(kind, X[:size], None, (width,), (stride,), padding, **options)
 
 
-def adapted(size, outputs, name="adaptive_avg_pool"):
+def adaptive_call(size, outputs, name="adaptive_avg_pool"):
     return Call(pools()[name], {"x": X[:size], "output_shape": (outputs,)})
 
 
-VALID = sliding(9, 3, 2)
-SAME = sliding(7, 4, 1, "SAME")
-PAIR = sliding(7, 3, 2, ((2, 0),))
-DILATED = sliding(8, 3, 2, ((1, 2),), window_dilation=(2,))
-CEIL = sliding(8, 3, 2, ((1, 1),), "avg", ceil_mode=True)
-DROPPED = sliding(5, 2, 3, ((1, 1),), ceil_mode=True)
-EXCLUDED = sliding(6, 4, 2, ((2, 2),), "avg", count_include_pad=False)
-MEDIAN = sliding(6, 4, 2, ((2, 1),), "median")
-LARGEST = sliding(7, 4, 1, "SAME", "max")
+VALID = sliding_case(9, 3, 2)
+SAME = sliding_case(7, 4, 1, "SAME")
+PAIR = sliding_case(7, 3, 2, ((2, 0),))
+DILATED = sliding_case(8, 3, 2, ((1, 2),), window_dilation=(2,))
+CEIL = sliding_case(8, 3, 2, ((1, 1),), "avg", ceil_mode=True)
+DROPPED = sliding_case(5, 2, 3, ((1, 1),), ceil_mode=True)
+EXCLUDED = sliding_case(6, 4, 2, ((2, 2),), "avg", count_include_pad=False)
+MEDIAN = sliding_case(6, 4, 2, ((2, 1),), "median")
+LARGEST = sliding_case(7, 4, 1, "SAME", "max")
 Axis = window.Axis
 
 # function, its text, the mistake, and a call that shows it
@@ -84,7 +84,7 @@ MISTAKES = {
         window._make_axis,
         "(-(-size // stride) - 1)",
         "(size // stride - 1)",
-        sliding(7, 3, 2, "SAME"),
+        sliding_case(7, 3, 2, "SAME"),
     ),
     "low and high padding swapped": (
         window._make_axis,
@@ -144,24 +144,24 @@ MISTAKES = {
         positions.ragged_window_bounds,
         "start = scaled_floor_division(table, window_numbers)",
         "start = scaled_floor_division(table, window_numbers, dim.out - 1)",
-        adapted(7, 3, "adaptive_max_pool_with_argmax"),
+        adaptive_call(7, 3, "adaptive_max_pool_with_argmax"),
     ),
     "adaptive windows end at a floor": (
         positions.ragged_window_bounds,
         "scaled_floor_division(table, window_numbers + 1, dim.out - 1)",
         "scaled_floor_division(table, window_numbers + 1)",
-        adapted(7, 3),
+        adaptive_call(7, 3),
     ),
     "adaptive windows of one size too wide": (
         adaptive._adaptive_axis.__wrapped__,
         "width, width, 1, 0, 0, num_windows)\n    width = ",
         "width + 1, width, 1, 0, 0, num_windows)\n    width = ",
-        adapted(8, 4),
+        adaptive_call(8, 4),
     ),
 }
 
 
-def forget():
+def clear_all_caches():
     """Clear the caches of jax and jaxpool, which hold results of the changed functions."""
     jax.clear_caches()
     for name, module in list(sys.modules.items()):
@@ -183,15 +183,15 @@ def plant(monkeypatch):
         namespace = {}
         exec(compile(tree, "planted", "exec"), function.__globals__, namespace)
         monkeypatch.setattr(function, "__code__", namespace[function.__name__].__code__)
-        forget()
+        clear_all_caches()
 
     yield planted
     monkeypatch.undo()
-    forget()
+    clear_all_caches()
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_in_the_geometry_is_noticed(mistake, plant):
+def test_geometry_mistake_is_detected(mistake, plant):
     function, right, wrong, case = MISTAKES[mistake]
     call = case.call() if isinstance(case, PoolCase) else case
     y = call.answer().y

@@ -17,7 +17,7 @@ from tests.support.drawn import examples
 from tests.support.later import later
 
 POOLS = pools()
-EVERY = pytest.mark.parametrize("name", POOLS)
+EACH_POOL = pytest.mark.parametrize("name", POOLS)
 
 
 def call_of(pool, arguments):
@@ -30,7 +30,7 @@ def call_of(pool, arguments):
     return Call(pool, arguments, np.cos(np.arange(y.size)).reshape(y.shape).astype(y.dtype))
 
 
-def test_a_function_without_a_record_is_named_and_what_to_write(monkeypatch):
+def test_missing_record_error(monkeypatch):
     names = [*jaxpool.__all__, "unheard_of_pool"]
     monkeypatch.setattr(jaxpool, "unheard_of_pool", lambda x: x, raising=False)
     monkeypatch.setattr(jaxpool, "__all__", names)
@@ -40,7 +40,7 @@ def test_a_function_without_a_record_is_named_and_what_to_write(monkeypatch):
         pools()
 
 
-def test_an_argument_that_nothing_is_known_of_is_named(monkeypatch):
+def test_argument_without_usual_value_error(monkeypatch):
     def unheard_of_pool(x, spread):
         return x
 
@@ -60,13 +60,15 @@ QUICK = {
 }
 
 
-def hardest(pool):
+def hardest_sample_name(pool):
     return "special values" if "special" in pool.covers else "small"
 
 
 SAMPLES = [
     pytest.param(
-        name, words, marks=() if name in QUICK and words == hardest(pool) else pytest.mark.slow
+        name,
+        words,
+        marks=() if name in QUICK and words == hardest_sample_name(pool) else pytest.mark.slow,
     )
     for name, pool in POOLS.items()
     for words in pool.samples()
@@ -84,7 +86,7 @@ def test_the_function_does_in_a_right_call_what_the_oracle_says(name, words):
 
 
 # Functions whose drawn calls are in the quick run. `tests/api/test_against_oracle.py` draws windowed pools.
-DRAWN = ("maxout", "cummax", "dilate", "erode", "k_max_pool", "fmin")
+QUICK_DRAWN = ("maxout", "cummax", "dilate", "erode", "k_max_pool", "fmin")
 FLOATS = (np.float32, jnp.bfloat16, np.float16, jnp.float8_e4m3fn, jnp.float8_e5m2)
 
 
@@ -97,11 +99,11 @@ def dtypes_of(pool):
 
 
 @pytest.mark.parametrize(
-    "name", [n if n in DRAWN else pytest.param(n, marks=pytest.mark.slow) for n in POOLS]
+    "name", [n if n in QUICK_DRAWN else pytest.param(n, marks=pytest.mark.slow) for n in POOLS]
 )
 @examples(5)
 @given(data=st.data())
-def test_the_function_does_in_drawn_calls_what_the_oracle_says(name, data):
+def test_drawn_calls_match_oracle(name, data):
     pool = POOLS[name]
     mode = {"autodiff": data.draw(st.sampled_from(pool.modes))} if pool.modes else {}
     call = data.draw(calls(pool, dtypes=dtypes_of(pool)))
@@ -111,7 +113,7 @@ def test_the_function_does_in_drawn_calls_what_the_oracle_says(name, data):
 @pytest.mark.parametrize(
     "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in POOLS]
 )
-def test_another_function_is_found(name):
+def test_wrong_function_is_detected(name):
     """The tests above can fail: a function with one wrong element raises."""
     call = sample(name, "small")
 
@@ -124,8 +126,8 @@ def test_another_function_is_found(name):
         assert_pool_matches(other, call, jit=False)
 
 
-@EVERY
-def test_what_selects_gives_elements_and_what_adds_gives_others(name):
+@EACH_POOL
+def test_selections_return_input_elements(name):
     pool, call = POOLS[name], sample(name, "small")
     elements = np.concatenate([np.ravel(x) for x in [*call.operands(), np.zeros(1)]])
     held = np.isin(call.answer().y, elements).all()
@@ -135,16 +137,16 @@ def test_what_selects_gives_elements_and_what_adds_gives_others(name):
         assert held == (not pool.rounds(call.given))
 
 
-@EVERY
-def test_integers_become_floats_where_they_are_averaged(name):
+@EACH_POOL
+def test_integer_averages_are_float32(name):
     pool, arguments = POOLS[name], POOLS[name].samples()["integers"]
     y = jax.tree.leaves(jax.eval_shape(lambda: pool.run(arguments)))[0]
     averaged = np.float32 if pool.averages(arguments) else np.int32
     assert y.dtype == (bool if pool.marks else averaged)
 
 
-@EVERY
-def test_the_modes_are_those_of_the_signature(name):
+@EACH_POOL
+def test_modes_match_signature(name):
     """With an `autodiff` argument, forward mode needs "jvp" and raises with "vjp". Other functions need no mode."""
     pool, call = POOLS[name], sample(name, "small")
 
@@ -163,8 +165,8 @@ def test_the_modes_are_those_of_the_signature(name):
         tangent()
 
 
-@EVERY
-def test_other_rules_of_ties_are_refused(name):
+@EACH_POOL
+def test_unsupported_ties_raise(name):
     pool, call = POOLS[name], sample(name, "small")
     for rule in ("first", "last", "split"):
         if pool.ties and rule not in pool.ties:
@@ -173,7 +175,7 @@ def test_other_rules_of_ties_are_refused(name):
 
 
 @pytest.mark.parametrize("name", [n if n in QUICK else later(n) for n in POOLS])
-def test_the_twin_is_what_the_oracle_says_wherever_nothing_ties(name):
+def test_twin_matches_oracle_without_ties(name):
     """All elements of x are distinct."""
     pool = POOLS[name]
     images = np.random.default_rng(1).permutation(96).reshape(2, 4, 6, 2) / 9 + 0.1
@@ -185,7 +187,7 @@ def test_the_twin_is_what_the_oracle_says_wherever_nothing_ties(name):
         np.testing.assert_array_equal(y[1], answer.indices)
 
 
-def test_what_the_command_line_reads_needs_no_hypothesis():
+def test_samples_do_not_need_hypothesis():
     code = (
         "import sys; sys.modules['hypothesis'] = None; from jaxpool.testing import pools; "
         "print(len([p.samples() for p in pools().values()]))"
@@ -194,7 +196,7 @@ def test_what_the_command_line_reads_needs_no_hypothesis():
     assert int(printed) == len(POOLS)
 
 
-NOTHING = {
+EMPTY_ARRAY_ARGUMENTS = {
     "cummax": {"axis": -1, "reset": None},
     "max_unpool": {"indices": np.zeros((2, 3, 4, 0), int), "spatial_shape": (5, 5)},
     "roi_align": {"boxes": np.zeros((0, 4)), "batch_indices": np.zeros(0, int)},
@@ -204,10 +206,10 @@ NOTHING = {
 }
 
 
-@pytest.mark.parametrize("name", NOTHING)
-def test_the_twin_of_an_array_without_elements_has_the_shape_of_the_function(name):
+@pytest.mark.parametrize("name", EMPTY_ARRAY_ARGUMENTS)
+def test_twin_shape_of_empty_array(name):
     channels = 4 if name == "spatial_pyramid_pool" else 0
     x = np.zeros((2, 3, 4, channels), np.float32)
-    pool, arguments = POOLS[name], POOLS[name].given(x, **NOTHING[name])
+    pool, arguments = POOLS[name], POOLS[name].given(x, **EMPTY_ARRAY_ARGUMENTS[name])
     shapes = [jax.eval_shape(lambda f=f: pool.run(arguments, f)).shape for f in (None, pool.twin)]
     assert shapes[0] == shapes[1]

@@ -21,7 +21,7 @@ except ImportError:
 with_torch = pytest.mark.skipif(torch is None, reason="PyTorch is not installed")
 
 
-def elements(size, window, strides=1, padding="VALID", **options):
+def window_elements(size, window, strides=1, padding="VALID", **options):
     return sliding_windows(
         (size,), window, strides, padding, axes=(0,), **options
     ).element_positions[0]
@@ -30,16 +30,16 @@ def elements(size, window, strides=1, padding="VALID", **options):
 @pytest.mark.parametrize(
     ("windows", "wanted"),
     [
-        (elements(5, 2, 2), [[0, 1], [2, 3]]),
-        (elements(5, 2, 2, ceil_mode=True), [[0, 1], [2, 3], [4]]),
-        (elements(4, 1, 3, ceil_mode=True), [[0], [3]]),
-        (elements(4, 1, 2, ceil_mode=True), [[0], [2]]),  # no window starts at the end
+        (window_elements(5, 2, 2), [[0, 1], [2, 3]]),
+        (window_elements(5, 2, 2, ceil_mode=True), [[0, 1], [2, 3], [4]]),
+        (window_elements(4, 1, 3, ceil_mode=True), [[0], [3]]),
+        (window_elements(4, 1, 2, ceil_mode=True), [[0], [2]]),  # no window starts at the end
         # No window starts in the padding after the end.
-        (elements(5, 2, 3, 1, ceil_mode=True), [[0], [2, 3]]),
-        (elements(3, 4, 1, "SAME"), [[0, 1, 2], [0, 1, 2], [1, 2]]),
-        (elements(3, 4, 1, "SAME_LOWER"), [[0, 1], [0, 1, 2], [0, 1, 2]]),
-        (elements(4, 2, 1, [(2, 0)], window_dilation=2), [[0], [1], [0, 2], [1, 3]]),
-        (elements(4, 2, 1, [(0, 2)], window_dilation=2), [[0, 2], [1, 3], [2], [3]]),
+        (window_elements(5, 2, 3, 1, ceil_mode=True), [[0], [2, 3]]),
+        (window_elements(3, 4, 1, "SAME"), [[0, 1, 2], [0, 1, 2], [1, 2]]),
+        (window_elements(3, 4, 1, "SAME_LOWER"), [[0, 1], [0, 1, 2], [0, 1, 2]]),
+        (window_elements(4, 2, 1, [(2, 0)], window_dilation=2), [[0], [1], [0, 2], [1, 3]]),
+        (window_elements(4, 2, 1, [(0, 2)], window_dilation=2), [[0, 2], [1, 3], [2], [3]]),
         (adaptive_windows((5,), (3,), (0,)).element_positions[0], [[0, 1], [1, 2, 3], [3, 4]]),
         (adaptive_windows((2,), (3,), (0,)).element_positions[0], [[0], [0, 1], [1]]),
     ],
@@ -48,14 +48,14 @@ def test_worked_examples(windows, wanted):
     assert windows == wanted
 
 
-def test_the_window_at_the_end_counts_its_padding_and_not_its_overhang():
+def test_last_window_divisor_excludes_overhang():
     windows = sliding_windows((5, 1), (4,), (3,), ((0, 1),), ceil_mode=True)
     assert windows.element_positions == [[[0, 1, 2, 3], [3, 4]]]
     assert [windows.num_taps_counted((o, 0)) for o in range(2)] == [4, 3]
 
 
 @pytest.mark.parametrize("two", [2, np.int8(2), (2, 2), [2, 2], np.array([2, 2])])
-def test_forms_of_arguments(two):
+def test_argument_forms(two):
     shape, axes = (9, 9), (-2, -1)
     pads, empty = ((2, 2), (2, 2)), {"allow_empty": True}
     wanted = sliding_windows(shape, (2, 2), (2, 2), pads, axes=(0, 1), **empty)
@@ -69,13 +69,13 @@ def test_forms_of_arguments(two):
     ("size", "window", "padding", "dilation"),
     [(3, 4, 0, 1), (3, 2, 0, 3), (2, 1, 1, 1), (2, 2, ((1, 1),), 3)],
 )
-def test_no_window_or_one_without_elements(size, window, padding, dilation):
+def test_empty_window_raises(size, window, padding, dilation):
     with pytest.raises(NoWindowError):
-        elements(size, window, 1, padding, window_dilation=dilation)
+        window_elements(size, window, 1, padding, window_dilation=dilation)
 
 
 @pytest.mark.parametrize("padding", ["SAME", "SAME_LOWER"])
-def test_same_padding_is_that_of_lax(padding):
+def test_same_padding_matches_lax(padding):
     for size, window, stride, dilation in itertools.product(*[range(1, n) for n in (13, 5, 5, 4)]):
         span = (window - 1) * dilation + 1
         ((low, high),) = lax.padtype_to_pads((size,), (span,), (stride,), padding)
@@ -88,7 +88,7 @@ def test_same_padding_is_that_of_lax(padding):
         assert windows.output_shape == (-(-size // stride),)
 
 
-def members(windows):
+def membership_matrices(windows):
     """For each pooled axis, a matrix of bools: True if an element belongs to a window."""
     return [
         np.array([[at in taps for taps in along] for at in range(size)])
@@ -96,7 +96,7 @@ def members(windows):
     ]
 
 
-def pooled(pool, shape):
+def torch_pool_of_unit_arrays(pool, shape):
     """Results of a PyTorch pool for every array of zeros with a single 1."""
     size = int(np.prod(shape))
     y = pool(torch.eye(size, dtype=torch.float64).reshape(size, 1, *shape)).numpy()
@@ -112,27 +112,29 @@ ARGUMENTS = [
 
 @with_torch
 @pytest.mark.parametrize("ceil_mode", [False, True])
-def test_windows_of_maxima_are_those_of_torch(ceil_mode):
+def test_max_pool_windows_match_torch(ceil_mode):
     compared = 0
     for size, window, stride, dilation, padding in ARGUMENTS:
         geometry = (window, stride, padding)
         pool = torch.nn.MaxPool1d(window, stride, padding, dilation, ceil_mode=ceil_mode)
         try:
-            y = pooled(pool, (size,))
+            y = torch_pool_of_unit_arrays(pool, (size,))
         except RuntimeError:  # PyTorch has no window either
             with pytest.raises(NoWindowError):
-                elements(size, *geometry, window_dilation=dilation, ceil_mode=ceil_mode)
+                window_elements(size, *geometry, window_dilation=dilation, ceil_mode=ceil_mode)
             continue
         options = {"window_dilation": dilation, "ceil_mode": ceil_mode, "axes": (0,)}
         windows = sliding_windows((size,), *geometry, **options, allow_empty=True)
-        np.testing.assert_array_equal(members(windows)[0], y == 1, str((size, geometry, options)))
+        np.testing.assert_array_equal(
+            membership_matrices(windows)[0], y == 1, str((size, geometry, options))
+        )
         compared += 1
     assert compared > 700
 
 
 @with_torch
 @pytest.mark.parametrize("ceil_mode", [False, True])
-def test_windows_and_divisors_of_averages_are_those_of_torch(ceil_mode):
+def test_avg_pool_windows_match_torch(ceil_mode):
     rng = np.random.default_rng(0)
     for _ in range(300):
         shape, window, strides = (tuple(map(int, rng.integers(1, n, 2))) for n in (9, 5, 5))
@@ -141,8 +143,10 @@ def test_windows_and_divisors_of_averages_are_those_of_torch(ceil_mode):
         if any(n + 2 * p < k for n, k, p in zip(shape, window, padding, strict=True)):
             continue
         windows = sliding_windows((*shape, 1), window, strides, pads, ceil_mode=ceil_mode)
-        y = pooled(torch.nn.AvgPool2d(window, strides, padding, ceil_mode), shape)
-        rows, columns = members(windows)
+        y = torch_pool_of_unit_arrays(
+            torch.nn.AvgPool2d(window, strides, padding, ceil_mode), shape
+        )
+        rows, columns = membership_matrices(windows)
         divisors = [
             [windows.num_taps_counted((i, j)) for j in range(y.shape[3])] for i in range(y.shape[2])
         ]
@@ -151,15 +155,15 @@ def test_windows_and_divisors_of_averages_are_those_of_torch(ceil_mode):
 
 
 @with_torch
-def test_adaptive_windows_are_those_of_torch():
+def test_adaptive_windows_match_torch():
     for size, n in itertools.product(range(1, 14), range(1, 17)):
-        (members_of_axis,) = members(adaptive_windows((size,), (n,), (0,)))
-        y = pooled(torch.nn.AdaptiveAvgPool1d(n), (size,))
+        (members_of_axis,) = membership_matrices(adaptive_windows((size,), (n,), (0,)))
+        y = torch_pool_of_unit_arrays(torch.nn.AdaptiveAvgPool1d(n), (size,))
         np.testing.assert_allclose(y, members_of_axis / members_of_axis.sum(0), rtol=1e-12)
 
 
 @with_torch
-def test_fractional_windows_are_those_of_torch():
+def test_fractional_windows_match_torch():
     """PyTorch's random numbers start with the last axis in two dimensions."""
     rng = np.random.default_rng(0)
     for _ in range(100):
@@ -176,4 +180,4 @@ def test_fractional_windows_are_those_of_torch():
             for along in zip(samples, shape, window, outs, strict=True)
         )
         want = rows[:, None, :, None] & columns[None, :, None, :]
-        np.testing.assert_array_equal(pooled(pool, shape) == 1, want)
+        np.testing.assert_array_equal(torch_pool_of_unit_arrays(pool, shape) == 1, want)

@@ -45,13 +45,13 @@ LARGE = dict.fromkeys((*PLAIN, "softmax_pool"), SAME3) | {  # larger images sele
 LOW_PRECISION = ("max_pool", "avg_pool", "adaptive_avg_pool", "lp_pool")
 
 
-def largest_of_boxes(x):
+def roi_align_max(x):
     """Return the largest sample of each cell of one box per image."""
     boxes = np.tile(np.float32([[0.3, 0.2, 2.9, 3.6]]), (len(x), 1))
     return jaxpool.roi_align(x, boxes, (2, 2), batch_indices=np.arange(len(x)), kind="max")
 
 
-def cotangent_of_kernel(kernel, x):
+def kernel_cotangent(kernel, x):
     """Return the kernel's cotangent of a dilation of the whole batch, repeated for each image."""
     sent = jax.grad(lambda kernel: (jaxpool.dilate(x, kernel) ** 2).sum())(kernel)
     return jnp.broadcast_to(sent, (len(x), *kernel.shape))
@@ -68,8 +68,8 @@ def programs():
     found |= {
         "dilate": (functools.partial(jaxpool.dilate, kernel=kernel), small),
         "dilate, split": (functools.partial(jaxpool.dilate, kernel=kernel, ties="split"), small),
-        "dilate, to the kernel": (functools.partial(cotangent_of_kernel, kernel), small),
-        "roi_align, max": (largest_of_boxes, small),
+        "dilate, to the kernel": (functools.partial(kernel_cotangent, kernel), small),
+        "roi_align, max": (roi_align_max, small),
         "erode": (functools.partial(jaxpool.erode, kernel=kernel, ties="last"), small),
     }
     for name, settings in LARGE.items():
@@ -89,7 +89,7 @@ def digest(results):
     return [hashlib.sha256(np.asarray(each).tobytes()).hexdigest()[:16] for each in results]
 
 
-def reordered(f, x, dy):
+def with_permuted_batch(f, x, dy):
     """Evaluate with a permuted batch, and undo the permutation."""
     order = np.random.default_rng(2).permutation(len(x))
     back = np.argsort(order)
@@ -108,7 +108,7 @@ def sharded(spec, kind, f, x, dy):
 WAYS = {
     "jit": jax.jit(both, static_argnums=0),
     "eager": both,
-    "batch order": reordered,
+    "batch order": with_permuted_batch,
     "sharded batch": functools.partial(sharded, P("a"), AxisType.Auto),
     "sharded batch in the type": functools.partial(sharded, P("a"), AxisType.Explicit),
 }

@@ -39,7 +39,7 @@ CONFIGURATIONS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_the_core_passes(name):
+def test_core_tests_pass(name):
     settings, files, without = CONFIGURATIONS[name]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     select = ["-k", " and ".join(f"not {word}" for word in without)] if without else []

@@ -12,7 +12,7 @@ from jaxpool.testing import pools
 
 X = np.random.default_rng(0).normal(size=(2, 4, 6, 4)).astype(np.float32)
 IDS = np.array([-1, 0, 1, -7, 2, 3, 4, 900], np.int32)
-FAR = np.array(
+BOXES_OUTSIDE = np.array(
     [
         [-50, -50, 90, 90],
         [3, 3, 2, 2],
@@ -41,31 +41,35 @@ def value_and_gradient(pool, given):
     return run, arrays
 
 
-def dropped(pool):
+def out_of_range_calls(pool):
     """Yield calls with ids, boxes or indices out of range."""
     given = pool.given(X)
     if pool.takes("segment_ids"):
         yield {**given, "segment_ids": IDS}
         yield {**given, "segment_ids": np.sort(IDS), "indices_are_sorted": True}
     if pool.takes("boxes"):
-        yield {**given, "boxes": FAR, "batch_indices": np.array([0, -1, 5, 1, -9], np.int32)}
+        yield {
+            **given,
+            "boxes": BOXES_OUTSIDE,
+            "batch_indices": np.array([0, -1, 5, 1, -9], np.int32),
+        }
     if pool.takes("indices"):
         outside = given["indices"].copy()
         outside[:, 0], outside[:, 1] = -5, 10**6
         yield {**given, "indices": outside}
 
 
-DROPS = [
+TAKES_INDICES = [
     name
     for name, pool in pools().items()
     if any(map(pool.takes, ("segment_ids", "boxes", "indices")))
 ]
 
 
-@pytest.mark.parametrize("name", DROPS)
-def test_what_is_dropped_is_never_read(name):
+@pytest.mark.parametrize("name", TAKES_INDICES)
+def test_out_of_range_indices_pass_checkify(name):
     pool = pools()[name]
-    for call in dropped(pool):
+    for call in out_of_range_calls(pool):
         for ties in pool.ties or (None,):
             run, arrays = value_and_gradient(pool, call if ties is None else {**call, "ties": ties})
             error, _ = checkify.checkify(jax.jit(run), errors=checkify.index_checks)(arrays)
@@ -76,7 +80,7 @@ MASKED = [name for name, pool in pools().items() if pool.takes("where")]
 
 
 @pytest.mark.parametrize("name", MASKED)
-def test_what_a_mask_leaves_empty_makes_no_nan(name):
+def test_all_false_mask_makes_no_nan(name):
     pool, nothing = pools()[name], np.zeros((1, 1), bool)
     more = {"initial": 0.5} if pool.takes("initial") else {}
     for ties in pool.ties or (None,):
@@ -89,7 +93,7 @@ def test_what_a_mask_leaves_empty_makes_no_nan(name):
 @pytest.mark.parametrize("mode", ["vjp", "jvp"])
 @pytest.mark.parametrize("ties", ["first", "last", "split"])
 @pytest.mark.parametrize("window", [(2, 2), (9, 9), (16, 16)])
-def test_medians_of_nothing_make_no_nan(window, ties, mode):
+def test_masked_median_makes_no_nan(window, ties, mode):
     """Small and large windows, and windows as large as the image, use three different kernels."""
     x = jnp.asarray(np.random.default_rng(0).normal(size=(1, 16, 16, 1)), jnp.float32)
     mask = jnp.arange(16)[:, None] > 12

@@ -23,11 +23,11 @@ def no_custom_vjp(monkeypatch):
 
 
 @pytest.mark.parametrize("name", POOLS)
-def test_a_call_with_concrete_arrays(name, no_custom_vjp):
+def test_eager_call_skips_custom_vjp(name, no_custom_vjp):
     POOLS[name].of()(X)
 
 
 @pytest.mark.parametrize("name", [name for name in POOLS if POOLS[name].modes])
-def test_a_traced_call(name, no_custom_vjp):
+def test_traced_call_uses_custom_vjp(name, no_custom_vjp):
     with pytest.raises(CustomVjpError):
         jax.jit(POOLS[name].of())(X)

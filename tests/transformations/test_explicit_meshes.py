@@ -9,7 +9,7 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import jaxpool
-from tests.support.transform_rows import ALIKE, POOLS, ROWS, TYPED, VARIANTS, numbers
+from tests.support.transform_rows import POOLS, ROWS, SIMILAR_OPS, TYPED, VARIANTS, numbers
 
 TABLE = ROWS | VARIANTS
 BATCH, CHANNELS = PartitionSpec("i"), PartitionSpec(None, None, None, "i")
@@ -23,10 +23,14 @@ LONGEST = {
     for name in VARIANTS
     if name.partition(", ")[2] in ("p of an array", "temperature of an array")
 }
-OF_BOXES = [name for name, pool in POOLS.items() if pool.takes("boxes")]
-COMMON = {name: name.partition(", ")[2] for name in VARIANTS if name not in TYPED}
-FIRST = {kind: name for name, kind in reversed(COMMON.items())}
-SLOW = {*ALIKE, *LONGEST, *(name for name, kind in COMMON.items() if FIRST[kind] != name)}
+BOX_POOLS = [name for name, pool in POOLS.items() if pool.takes("boxes")]
+VARIANT_KINDS = {name: name.partition(", ")[2] for name in VARIANTS if name not in TYPED}
+FIRST = {kind: name for name, kind in reversed(VARIANT_KINDS.items())}
+SLOW = {
+    *SIMILAR_OPS,
+    *LONGEST,
+    *(name for name, kind in VARIANT_KINDS.items() if FIRST[kind] != name),
+}
 
 
 def explicit_mesh():
@@ -66,11 +70,11 @@ def test_gradients(name):
 @pytest.mark.parametrize(
     "name",
     [
-        *(pytest.param(name, marks=pytest.mark.slow) for name in OF_BOXES),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in BOX_POOLS),
         *[name for name, pool in POOLS.items() if pool.takes("segment_ids")],
     ],
 )
-def test_no_mesh_need_be_set(name):
+def test_gradient_without_set_mesh(name):
     """Under `jit`, the mesh comes from the arrays."""
     f = gradient(TABLE[name].f)
     x = jax.device_put(numbers(), NamedSharding(explicit_mesh(), BATCH))
@@ -79,7 +83,7 @@ def test_no_mesh_need_be_set(name):
     np.testing.assert_allclose(dx, jax.jit(f)(numbers()), rtol=1e-5, atol=1e-6)
 
 
-def test_bins_of_sharded_channels_are_gathered_where_jax_flattens_none():
+def test_pyramid_gathers_sharded_channels():
     """jax raises for the twin's reshape, which has no output sharding. The pyramid passes one."""
     mesh = explicit_mesh()
     row = TABLE[FLATTENED]
@@ -95,7 +99,7 @@ def test_bins_of_sharded_channels_are_gathered_where_jax_flattens_none():
 
 @pytest.mark.parametrize("op", ["maximum", "minimum", "fmax", "fmin"])
 @pytest.mark.parametrize("ties", ["split", "first"])
-def test_repeated_operands_of_one_sharded_element(op, ties):
+def test_broadcast_of_sharded_axis_of_size_one(op, ties):
     """An axis of size 1, sharded over one device, has a gradient. That of `jnp.broadcast_to` raises."""
     x, one = jnp.arange(6.0).reshape(3, 2), jnp.asarray([[2.0], [3.0], [9.0]])
 
@@ -118,7 +122,7 @@ def test_repeated_operands_of_one_sharded_element(op, ties):
 
 @pytest.mark.parametrize("op", ["maximum", "fmax"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_operands_of_other_shardings(op, dtype):
+def test_operands_with_different_shardings(op, dtype):
     """Scalars, replicated arrays, and arrays sharded along another axis are valid operands, as for jax's functions."""
     rng = np.random.default_rng(0)
     x = jnp.asarray(rng.integers(-3, 4, (8, 3, 4)), dtype)
@@ -144,7 +148,7 @@ def test_operands_of_other_shardings(op, dtype):
 
 @pytest.mark.parametrize("spec", [PartitionSpec("i"), PartitionSpec()], ids=str)
 @pytest.mark.parametrize("of_mask", [PartitionSpec(None, "j"), PartitionSpec()], ids=str)
-def test_masks_of_other_shardings(spec, of_mask):
+def test_masks_with_different_shardings(spec, of_mask):
     x = jnp.asarray(np.random.default_rng(0).standard_normal((4, 6)), jnp.float32)
     mask = np.arange(24).reshape(4, 6) % 3 > 0
     mesh = jax.make_mesh((1, 1), ("i", "j"), (AxisType.Explicit,) * 2, devices=jax.devices()[:1])

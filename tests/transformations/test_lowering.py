@@ -41,7 +41,7 @@ def gradient(name):
     return jax.jit(jax.grad(lambda x: (pool(x) ** 2).sum()))
 
 
-def lowered(f, platform, shape=SHAPE):
+def lowered_operations(f, platform, shape=SHAPE):
     """Return the names of the operations in the program of f for a platform."""
     x = jax.ShapeDtypeStruct(shape, np.float32)
     program = jax.export.export(f, platforms=[platform])(x).mlir_module()
@@ -53,35 +53,35 @@ def forbidden(operations, words=("scatter",)):
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
-def test_the_search_finds_what_lax_lowers_to(platform):
+def test_scatter_search_finds_select_and_scatter(platform):
     """The search for scatters in the tests below finds that of lax's gradient."""
 
     def lax_pool(x):
         window, strides = (1, 3, 3, 1), (1, 2, 2, 1)
         return jax.lax.reduce_window(x, -np.inf, jax.lax.max, window, strides, "SAME").sum()
 
-    operations = lowered(jax.jit(jax.grad(lax_pool)), platform)
+    operations = lowered_operations(jax.jit(jax.grad(lax_pool)), platform)
     assert forbidden(operations) == ["select_and_scatter"]
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
 @pytest.mark.parametrize("name", POOLS)
-def test_the_gradient_holds_no_scatter(name, platform):
-    operations = lowered(gradient(name), platform)
+def test_gradient_has_no_scatter(name, platform):
+    operations = lowered_operations(gradient(name), platform)
     assert "add" in operations
     assert forbidden(operations) == []
 
 
 @pytest.mark.parametrize("name", ["max", "max split", "avg"])
-def test_nor_does_the_second_derivative(name):
+def test_second_derivative_has_no_scatter(name):
     again = jax.jit(jax.grad(lambda x: (gradient(name)(x) ** 2).sum()))
     for platform in PLATFORMS:
-        assert forbidden(lowered(again, platform)) == []
+        assert forbidden(lowered_operations(again, platform)) == []
 
 
 @pytest.mark.parametrize("name", ["max", "max large", "max split", "avg", "avg large"])
 @pytest.mark.parametrize("shape", [SHAPE, (2, 64, 64, 32)], ids=["small", "in regions and tables"])
-def test_nor_does_what_the_compiler_makes_of_it(name, shape):
+def test_compiled_gradient_has_no_scatter(name, shape):
     x = jax.ShapeDtypeStruct(shape, np.float32)
     compiled = gradient(name).lower(x).compile().as_text()
     operations = set(re.findall(r" = \S+ ([\w-]+)\(", compiled))
@@ -98,7 +98,7 @@ def scatters(f, platform):
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
-def test_unpooling_adds_nothing_up(platform):
+def test_max_unpool_scatters_do_not_add(platform):
     """Scatters are deterministic: an integer maximum is independent of the order, and XLA for CPU writes in order."""
 
     def unpooled(x):
@@ -125,7 +125,7 @@ def test_unpooling_adds_nothing_up(platform):
 @pytest.mark.parametrize(
     "name", [name for name, pool in pools().items() if pool.takes("key", "output_shape")]
 )
-def test_windows_that_chance_places_scatter_nothing(name, platform):
+def test_fractional_gradient_has_no_scatter(name, platform):
     def pooled(x):
         return getattr(jaxpool, name)(jax.random.key(0), x, (2, 2), (3, 3)).sum()
 
@@ -133,16 +133,16 @@ def test_windows_that_chance_places_scatter_nothing(name, platform):
 
 
 @pytest.mark.parametrize("name", ["max", "max split", "min", "avg", "sum"])
-def test_vmap_adds_neither_loop_nor_gather(name):
+def test_vmap_adds_no_loop_or_gather(name):
     for platform in PLATFORMS:
-        operations = lowered(jax.jit(jax.vmap(gradient(name))), platform, (5, *SHAPE))
+        operations = lowered_operations(jax.jit(jax.vmap(gradient(name))), platform, (5, *SHAPE))
         assert forbidden(operations, ("scatter", "gather", "while")) == []
 
 
 # CPU-specific code
 
 
-def of_the_cpu(f, platform, dtype, shape=(2, 64, 64, 32)):
+def cpu_constructs(f, platform, dtype, shape=(2, 64, 64, 32)):
     """Return the constructs in the program of f that only programs for CPU should have."""
     x = jax.ShapeDtypeStruct(shape, dtype)
     program = jax.export.export(jax.jit(f), platforms=[platform])(x).mlir_module()
@@ -172,16 +172,18 @@ GRADIENTS |= {name: jax.grad(square(f)) for name, f in OTHERS.items()}
 
 
 @pytest.mark.parametrize("name", GRADIENTS)
-def test_nothing_that_serves_the_cpu_is_in_other_programs(name):
+def test_no_cpu_constructs_on_gpu_and_tpu(name):
     for platform in ("cuda", "tpu"):
         for dtype in (np.float32, jnp.bfloat16):
             others = {"case"} if "powers" in name else set()  # a branch on the range of the values
             others |= {"gather"} if "max over" in name else set()  # reads the value at its index
-            assert of_the_cpu(GRADIENTS[name], platform, dtype) == others
+            assert cpu_constructs(GRADIENTS[name], platform, dtype) == others
 
 
-def test_the_search_finds_what_serves_the_cpu():
-    held = [of_the_cpu(gradient("max stride 1"), "cpu", dtype) for dtype in ("float32", "bfloat16")]
+def test_cpu_construct_search():
+    held = [
+        cpu_constructs(gradient("max stride 1"), "cpu", dtype) for dtype in ("float32", "bfloat16")
+    ]
     assert held == [{"call", "regions"}, {"call", "regions", "gather"}]
 
 
@@ -201,7 +203,7 @@ def test_one_export_for_all_platforms_runs_on_cpu(name):
         np.testing.assert_array_equal(got, want)
 
 
-def test_the_same_bits_on_every_run():
+def test_same_bits_on_every_run():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((4, 32, 32, 16), np.float32)
     dy = rng.standard_normal((4, 32, 32, 16), np.float32)

@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import pytest
 
 import jaxpool
-from tests.support.compilation import FUSED
+from tests.support.compilation import DEFAULT_FUSION
 from tests.support.soft_pools import NAMES
 
 
-def room(pool, shape):
+def peak_bytes(pool, shape):
     """Return the bytes of results and temporaries, forward and backward."""
     x = jax.ShapeDtypeStruct(shape, jnp.float32)
     dy = jax.eval_shape(pool, x)
@@ -18,7 +18,7 @@ def room(pool, shape):
         y, vjp = jax.vjp(pool, x)
         return y, vjp(dy)
 
-    memory = jax.jit(both).lower(x, dy).compile(FUSED).memory_analysis()
+    memory = jax.jit(both).lower(x, dy).compile(DEFAULT_FUSION).memory_analysis()
     return memory.temp_size_in_bytes + memory.output_size_in_bytes
 
 
@@ -63,26 +63,26 @@ def test_no_more_memory_than_lax(shape, window, strides, padding, axes, pool):
     # Between the two passes of a transposed sum, the intermediate has the size of y along one axis only.
     more = 1.03 if (pool, window, strides, padding) == ("avg_pool", 5, 1, "VALID") else 1
     predicates = 1 << 10  # bytes for predicates of conditionals, and tuples
-    assert room(ours, shape) <= more * room(theirs, shape) + predicates
+    assert peak_bytes(ours, shape) <= more * peak_bytes(theirs, shape) + predicates
 
 
 @pytest.mark.parametrize(("window", "strides"), [(31, 16), (31, 20), (63, 40)])
-def test_long_averages_with_strides_keep_little_between_two_axes(window, strides):
+def test_long_strided_avg_pool_intermediate_size(window, strides):
     shape = (2, 128, 128, 16)
 
     def pool(x):
         return jaxpool.avg_pool(x, (window, window), (strides, strides), "SAME")
 
     x = 4 * 2 * 128 * 128 * 16
-    assert room(pool, shape) < x + 4 * jax.eval_shape(pool, jnp.ones(shape)).size + x / 7
+    assert peak_bytes(pool, shape) < x + 4 * jax.eval_shape(pool, jnp.ones(shape)).size + x / 7
 
 
 @pytest.mark.parametrize("pool", ["avg_pool", "max_pool"])
-def test_a_large_array_is_not_copied_to_be_padded(pool):
+def test_padding_does_not_copy_large_array(pool):
     shape = (2, 128, 128, 32)
     x = jax.ShapeDtypeStruct(shape, jnp.float32)
     loss = jax.grad(lambda x: getattr(jaxpool, pool)(x, (3, 3), (2, 2), "SAME").sum())
-    memory = jax.jit(loss).lower(x).compile(FUSED).memory_analysis()
+    memory = jax.jit(loss).lower(x).compile(DEFAULT_FUSION).memory_analysis()
     assert memory.temp_size_in_bytes < 0.9 * 4 * x.size
 
 
@@ -91,7 +91,7 @@ SOFT = [(name, masked) for name in NAMES for masked in (False, True)]
 
 
 @pytest.mark.parametrize(("name", "masked"), SOFT)
-def test_soft_pools_hold_few_arrays(name, masked):
+def test_soft_pools_temporary_memory(name, masked):
     """At most four temporaries as large as x, including the buffers of the loop over taps."""
     x = jax.ShapeDtypeStruct((4, 64, 64, 64), jnp.float32)
     given = {"where": jax.ShapeDtypeStruct(x.shape, bool)} if masked else {}
@@ -100,6 +100,6 @@ def test_soft_pools_hold_few_arrays(name, masked):
         y, back = jax.vjp(lambda x: getattr(jaxpool, name)(x, **SAME, **given), x)
         return y, back(dy)
 
-    memory = jax.jit(both).lower(x, x, **given).compile(FUSED).memory_analysis()
+    memory = jax.jit(both).lower(x, x, **given).compile(DEFAULT_FUSION).memory_analysis()
     arrays = (4 if "softmax" in name else 3) + 0.8 * masked  # the mask needs memory, too
     assert memory.temp_size_in_bytes <= arrays * 4 * x.size

@@ -13,7 +13,7 @@ import pytest
 import jaxpool
 from jaxpool.testing import Call, pools
 from tests.support import lax_pools
-from tests.support.compilation import HASTY
+from tests.support.compilation import FAST_COMPILE
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -26,7 +26,7 @@ SETTINGS = {
 }
 MASK = np.arange(12).reshape(4, 3, 1) % 4 != 1
 POOLS = {name: pool for name, pool in pools().items() if pool.modes}
-MORE = {  # cover strides, dilation, masks and other axes
+EXTRA_SETTINGS = {  # cover strides, dilation, masks and other axes
     "min_pool": {"strides": (2, 1), "where": MASK},
     **{
         name: {"where": MASK}
@@ -46,7 +46,7 @@ MORE = {  # cover strides, dilation, masks and other axes
 def call(name, x, ties=None):
     """Return the call of a pool for an array x."""
     pool = POOLS[name]
-    settings = SETTINGS | MORE.get(name, {}) | ({} if ties is None else {"ties": ties})
+    settings = SETTINGS | EXTRA_SETTINGS.get(name, {}) | ({} if ties is None else {"ties": ties})
     return Call(pool, pool.given(x, **settings))
 
 
@@ -58,7 +58,7 @@ def function(name, ties=None, **mode):
     return f
 
 
-def hard():
+def special_arrays():
     """Arrays with ties, with some or only NaN, and with some or only infinities."""
     rng = np.random.default_rng(3)
     choices = [[-1.0, 0.0, -0.0, 1.0], [np.nan, 1.0, 2.0], [-np.inf, 0.0, np.inf]]
@@ -69,7 +69,7 @@ def hard():
 
 @functools.cache
 def both_products(name, ties):
-    """Return tangents for v and cotangents for w at each array of `hard()`, then v and w."""
+    """Return tangents for v and cotangents for w at each array of `special_arrays()`, then v and w."""
     f = function(name, ties, autodiff="jvp")
     rng = np.random.default_rng(4)
     v = rng.standard_normal(SHAPE)
@@ -78,7 +78,7 @@ def both_products(name, ties):
     def of(x):
         return jax.jvp(f, (x,), (v,))[1], jax.vjp(f, x)[1](w)[0]
 
-    tangents, cotangents = jax.jit(jax.vmap(of), compiler_options=HASTY)(hard())
+    tangents, cotangents = jax.jit(jax.vmap(of), compiler_options=FAST_COMPILE)(special_arrays())
     return np.asarray(tangents), np.asarray(cotangents), v, w
 
 
@@ -86,7 +86,7 @@ CASES = [(name, ties) for name, pool in POOLS.items() for ties in pool.ties or (
 
 
 @pytest.mark.parametrize(("name", "ties"), CASES)
-def test_a_tangent_is_what_reverse_mode_implies(name, ties):
+def test_tangent_that_reverse_mode_implies(name, ties):
     tangents, cotangents, v, w = both_products(name, ties)
     assert np.isfinite(tangents).all()
     assert np.isfinite(cotangents).all()
@@ -95,26 +95,29 @@ def test_a_tangent_is_what_reverse_mode_implies(name, ties):
 
 
 @pytest.mark.parametrize(("name", "ties"), CASES)
-def test_a_tangent_is_that_of_the_element_the_oracle_chooses(name, ties):
+def test_tangent_of_element_the_oracle_chooses(name, ties):
     tangents, _, v, _ = both_products(name, ties)
     moved = [np.asarray(part) for part in call(name, v, ties).operands()]
     if POOLS[name].takes("kernel"):
         moved[1] = np.zeros_like(moved[1])
-    for x, tangent in zip(hard(), tangents, strict=True):
+    for x, tangent in zip(special_arrays(), tangents, strict=True):
         answer = call(name, x, ties).answer()
         more = [np.zeros(shape) for shape, _ in answer.inputs[len(moved) :]]  # for `initial`
         np.testing.assert_allclose(tangent, answer.tangent(*moved, *more), rtol=1e-12, atol=1e-14)
 
 
-def test_those_of_lax_do_not_agree_with_each_other():
-    """The test above fails for lax: its two modes differ, except where some elements of `hard()` are all equal."""
+def test_modes_of_lax_do_not_agree():
+    """The test above fails for lax: its two modes differ, except for some arrays of equal elements."""
     f = functools.partial(
         lax_pools.max_pool, **{n: SETTINGS[n] for n in ("window_shape", "padding")}
     )
     rng = np.random.default_rng(4)
-    v, w = rng.standard_normal(SHAPE), rng.standard_normal(jax.eval_shape(f, hard()[0]).shape)
+    v, w = (
+        rng.standard_normal(SHAPE),
+        rng.standard_normal(jax.eval_shape(f, special_arrays()[0]).shape),
+    )
     apart = []
-    for x in hard():
+    for x in special_arrays():
         tangent = jax.jvp(f, (x,), (v,))[1]
         cotangent = jax.vjp(f, x)[1](w)[0]
         apart.append(not np.isclose((tangent * w).sum(), (v * cotangent).sum()))
@@ -139,13 +142,13 @@ FORWARD = {
 ADVICE = 'pass autodiff="jvp"'
 
 
-def seen(caught):
+def formatted_error(caught):
     """Return an error as Python prints it: with notes, and with the traceback of the call and its source lines."""
     return "".join(traceback.format_exception(caught.value))
 
 
 @pytest.mark.parametrize("name", POOLS)
-def test_where_the_default_meets_forward_mode_the_advice_works(name):
+def test_forward_mode_error_advice_works(name):
     x = np.ones(SHAPE)
     default, advised = function(name), function(name, autodiff="jvp")
     for transform in FORWARD.values():
@@ -153,12 +156,12 @@ def test_where_the_default_meets_forward_mode_the_advice_works(name):
             TypeError, match=r"forward-mode (autodiff .* custom_vjp|derivatives)"
         ) as caught:
             jax.jit(functools.partial(transform, default)).lower(x)
-        assert ADVICE in seen(caught).lower()
+        assert ADVICE in formatted_error(caught).lower()
         jax.eval_shape(functools.partial(transform, advised), x)
 
 
 @pytest.mark.parametrize("how", [*FORWARD, "grad of jit of jvp", "linear_transpose"])
-def test_outside_jit_the_error_says_it_too(how):
+def test_forward_mode_error_outside_jit(how):
     def later(f, x):
         return jax.grad(lambda x: jax.jit(lambda x: jax.jvp(f, (x,), (x,))[1].sum())(x))(x)
 
@@ -168,11 +171,11 @@ def test_outside_jit_the_error_says_it_too(how):
     others = {"grad of jit of jvp": later, "linear_transpose": transpose}
     with pytest.raises((TypeError, NotImplementedError), match=r"custom_|forward-mode") as caught:
         (FORWARD | others)[how](function("avg_pool"), np.ones(SHAPE))
-    assert ADVICE in seen(caught).lower()
+    assert ADVICE in formatted_error(caught).lower()
 
 
 @pytest.mark.parametrize("name", POOLS)
-def test_so_does_it_where_reverse_mode_meets_that(name):
+def test_grad_of_jvp_error_advice_works(name):
     """The error of `grad` of `jvp` gives the same advice."""
 
     def derivative(f, x):
@@ -183,19 +186,19 @@ def test_so_does_it_where_reverse_mode_meets_that(name):
         (TypeError, NotImplementedError), match=r"custom_lin|forward-mode"
     ) as caught:
         jax.eval_shape(functools.partial(derivative, function(name)), x)
-    assert ADVICE in seen(caught).lower()
+    assert ADVICE in formatted_error(caught).lower()
     jax.eval_shape(functools.partial(derivative, function(name, autodiff="jvp")), x)
 
 
 @pytest.mark.parametrize("name", POOLS)
-def test_the_docstring_says_what_to_pass(name):
+def test_docstring_explains_autodiff(name):
     text = inspect.getdoc(getattr(jaxpool, name))
     (says,) = re.findall(r"^ *autodiff: (.*(?:\n {4,}.*)*)", text, re.MULTILINE)
     assert '"vjp"' in says
     assert re.search(r'"jvp" for\s+(`jax\.jvp`|forward mode)', says)
 
 
-def test_the_documentation_says_what_to_pass():
+def test_documentation_explains_autodiff():
     text = (pathlib.Path(__file__).parents[2] / "docs/howto/derivatives.md").read_text()
     (line,) = re.findall(
         r"^\| `jvp`, `linearize`, `jacfwd`, `grad` of `jvp` \| (.*)$", text, re.MULTILINE

@@ -15,29 +15,31 @@ from jaxpool.testing import pools
 POOLS = pools()
 
 
-def where(found):
+def pool_names(found):
     """Return the names of the functions whose record satisfies `found`."""
     return [name for name, pool in POOLS.items() if found(pool)]
 
 
-DRAWN = where(lambda pool: None in pool.choices.get("key", ()))
-POWERS = where(lambda pool: "p" in pool.coefficients)  # roots of means of powers
-OF_COEFFICIENTS = [f"{name}, {c} of an array" for name in POOLS for c in POOLS[name].coefficients]
+DRAWN = pool_names(lambda pool: None in pool.choices.get("key", ()))
+POWERS = pool_names(lambda pool: "p" in pool.coefficients)  # roots of means of powers
+COEFFICIENT_VARIANTS = [
+    f"{name}, {c} of an array" for name in POOLS for c in POOLS[name].coefficients
+]
 MEANS_OF_DRAWS = [f"{name}, without a key" for name in DRAWN]
-OF_KERNELS = ("dilate, large", "erode, large, split", "erode, split")
-GATHERED = where(lambda pool: pool.takes("boxes") or pool.takes("segment_ids"))
+KERNEL_VARIANTS = ("dilate, large", "erode, large, split", "erode, split")
+GATHERED = pool_names(lambda pool: pool.takes("boxes") or pool.takes("segment_ids"))
 # Programs whose bits may differ, and why.
 THREADS = dict.fromkeys(
     (
         "adaptive_avg_pool, large",
         "adaptive_avg_pool, large, bfloat16",
         "global_avg_pool, large",
-        *OF_COEFFICIENTS,
+        *COEFFICIENT_VARIANTS,
         "dilate, to the kernel",
     ),
     "XLA's YNNPACK adds up a whole reduction in an order that depends on the number of threads",
 )
-BATCH = dict.fromkeys(OF_KERNELS, "their kernel is a mean over the batch, taken in its order")
+BATCH = dict.fromkeys(KERNEL_VARIANTS, "their kernel is a mean over the batch, taken in its order")
 MEANS = [f"{name}, overlapping" for name in POWERS]
 FEWER = "compiled for a part of the batch, XLA joins other products and sums into one rounding"
 IN_THE_TYPE = "the mapped axis of vmap has no mesh, or jax asks for the sharding of a scatter"
@@ -47,7 +49,7 @@ DIFFERENT = {
         **dict.fromkeys(
             POWERS, "a mean of powers and its root: one loop under jit, several without"
         ),
-        **dict.fromkeys(OF_COEFFICIENTS, "one loop under jit, several without"),
+        **dict.fromkeys(COEFFICIENT_VARIANTS, "one loop under jit, several without"),
         "accelerate": "the division of its average is the caller's: jit makes it a product",
         "roi_align, max": "under jit XLA joins other products and sums into one rounding",
     },
@@ -62,7 +64,9 @@ DIFFERENT = {
     "sharded batch": THREADS | BATCH | dict.fromkeys(["roi_align", *MEANS_OF_DRAWS, *MEANS], FEWER),
     "sharded batch in the type": THREADS
     | BATCH
-    | dict.fromkeys([f"{name}, large" for name in where(lambda pool: pool.topic == "rank")], TABLES)
+    | dict.fromkeys(
+        [f"{name}, large" for name in pool_names(lambda pool: pool.topic == "rank")], TABLES
+    )
     | dict.fromkeys([*MEANS_OF_DRAWS, *POWERS, *MEANS], FEWER)
     | dict.fromkeys([*GATHERED, "roi_align, max", "roi_max_pool, split"], IN_THE_TYPE)
     | dict.fromkeys([f"{name}, split" for name in GATHERED], IN_THE_TYPE),
@@ -84,7 +88,7 @@ def one_core():
 
 
 @pytest.mark.slow
-def test_the_same_bits():
+def test_same_bits():
     found = digests("jit", "eager", "batch order")
     want = found.pop("jit")
     assert len(want) > 70

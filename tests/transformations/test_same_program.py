@@ -14,8 +14,8 @@ import pytest
 import jaxpool
 from jaxpool.compat import flax, torch
 from tests.support import lax_pools
-from tests.support.compilation import FUSED
-from tests.support.programs import written
+from tests.support.compilation import DEFAULT_FUSION
+from tests.support.programs import normalized_text
 
 BOTH = ("vjp", "jvp")
 FIRST = {"axes": (2, 3)}
@@ -88,11 +88,11 @@ GEOMETRIES = {
 }
 QUICK = [*[(pool, "3x3") for pool in POOLS if pool != "min"], ("max", "3x3 stride 2")]
 
-PLACES = np.random.default_rng(2).permutation(144)[:36].reshape(1, 1, 6, 6).astype(np.int32)
+UNPOOL_INDICES = np.random.default_rng(2).permutation(144)[:36].reshape(1, 1, 6, 6).astype(np.int32)
 
 
 def indices(x):
-    return jnp.broadcast_to(PLACES, x.shape)
+    return jnp.broadcast_to(UNPOOL_INDICES, x.shape)
 
 
 OTHERS = {
@@ -122,7 +122,7 @@ def quick(case, those):
     return pytest.param(*case, marks=() if case in those else pytest.mark.slow)
 
 
-def assert_one_program(forms, x):
+def assert_same_program(forms, x):
     """Compare the compiled forward and backward pass of each form with the first form."""
     like = jax.eval_shape(next(iter(forms.values())), x)
     dy = np.random.default_rng(1).standard_normal(like.shape).astype(like.dtype)
@@ -133,10 +133,10 @@ def assert_one_program(forms, x):
             y, back = jax.vjp(f, x)
             return y, back(dy)[0]
 
-        compiled = jax.jit(both).lower(x, dy).compile(FUSED)
+        compiled = jax.jit(both).lower(x, dy).compile(DEFAULT_FUSION)
         memory = compiled.memory_analysis()
         results = [np.asarray(leaf).tobytes() for leaf in compiled(x, dy)]
-        got = written(compiled), memory.temp_size_in_bytes, results
+        got = normalized_text(compiled), memory.temp_size_in_bytes, results
         want = want or got
         assert got[0] == want[0], name
         assert got[1] == want[1], name
@@ -149,23 +149,23 @@ def assert_one_program(forms, x):
 def test_windows(pool, geometry):
     shape, *rest = GEOMETRIES[geometry]
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-    assert_one_program(POOLS[pool](*rest), x)
+    assert_same_program(POOLS[pool](*rest), x)
 
 
 @pytest.mark.parametrize("name", [quick((name,), [(n,) for n in QUICK_OTHERS]) for name in OTHERS])
 def test_other_pools(name):
     x = np.random.default_rng(0).standard_normal((2, 3, 6, 6)).astype(np.float32)
-    assert_one_program(OTHERS[name], x)
+    assert_same_program(OTHERS[name], x)
 
 
-def test_a_program_that_differs_is_told_apart():
+def test_different_program_is_detected():
     """The comparison fails for lax's own gradient, and for an average of divided elements."""
     x = np.ones((1, 8, 8, 4), np.float32)
     forms = max_forms((3, 3), (1, 1), "SAME")
     with pytest.raises(AssertionError, match="lax"):
-        assert_one_program(
+        assert_same_program(
             {"vjp": forms["vjp"], "lax": lambda x: lax_pools.max_pool(x, (3, 3), None, "SAME")}, x
         )
     avg = functools.partial(jaxpool.avg_pool, window_shape=(3, 3))
     with pytest.raises(AssertionError, match="divided first"):
-        assert_one_program({"vjp": avg, "divided first": lambda x: avg(x / 2) * 2}, x)
+        assert_same_program({"vjp": avg, "divided first": lambda x: avg(x / 2) * 2}, x)

@@ -11,7 +11,7 @@ from jax import lax
 import jaxpool
 
 STEPS = 20_000
-EVERY = 2_000
+RECORD_INTERVAL = 2_000
 
 
 def loss(params, x, labels):
@@ -26,8 +26,8 @@ def loss(params, x, labels):
     return -jnp.take_along_axis(scores, labels[:, None], 1).mean()
 
 
-def trained(step):
-    """Return losses and peak memory in MB every `EVERY` steps, and the number of compilations of the step."""
+def train(step):
+    """Return losses and peak memory in MB every `RECORD_INTERVAL` steps, and the number of compilations of the step."""
     rng = np.random.default_rng(0)
     images = rng.random((64, 4, 8, 8, 1), np.float32)
     labels = rng.integers(0, 2, (64, 4))
@@ -39,13 +39,13 @@ def trained(step):
     losses, held = [], []
     for i in range(STEPS):
         params, now = step(params, images[i % 64], labels[i % 64])
-        if i % EVERY == EVERY - 1:
+        if i % RECORD_INTERVAL == RECORD_INTERVAL - 1:
             losses.append(float(now))
             held.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
     return losses, held, step._cache_size()
 
 
-def stepped(gradient):
+def make_step(gradient):
     @jax.jit
     def step(params, x, labels):
         value, grads = gradient(params, x, labels)
@@ -55,11 +55,11 @@ def stepped(gradient):
 
 
 @pytest.mark.slow
-def test_memory_stays_and_the_loss_is_that_of_lax():
-    plain = stepped(jax.value_and_grad(loss))
-    ours = stepped(jaxpool.accelerate(jax.value_and_grad(loss)))
-    got, held, compiled = trained(ours)
-    want, _, _ = trained(plain)
+def test_memory_is_constant_and_loss_equals_lax():
+    plain = make_step(jax.value_and_grad(loss))
+    ours = make_step(jaxpool.accelerate(jax.value_and_grad(loss)))
+    got, held, compiled = train(ours)
+    want, _, _ = train(plain)
     assert compiled <= 2  # for NumPy arrays, and for the results of the first step
     assert held[-1] - held[0] < 8  # MB of peak memory
     assert got[-1] < got[0]

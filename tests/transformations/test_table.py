@@ -20,9 +20,9 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 import jaxpool
-from tests.support.compilation import HASTY
-from tests.support.later import LATER, in_turn
-from tests.support.transform_rows import ALIKE, MODES, ROWS, SHAPE, VARIANTS, numbers
+from tests.support.compilation import FAST_COMPILE
+from tests.support.later import LATER, every_nth
+from tests.support.transform_rows import MODES, ROWS, SHAPE, SIMILAR_OPS, VARIANTS, numbers
 from tests.support.transform_table import DIFFERENCES, FORWARD, POLICIES, REVERSE, weights
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("x64")
 TABLE = ROWS | VARIANTS
 # CI runs the first group for each op not in ALIKE, and `shard_map` for one op per implementation of a derivative. A
 # third of these tests is quick.
-QUICK = [(name, "first") for name in ROWS if name not in ALIKE] + [
+QUICK = [(name, "first") for name in ROWS if name not in SIMILAR_OPS] + [
     (name, "shard_map") for name in ("max_pool", "avg_pool", "adaptive_max_pool", "max", "lp_pool")
 ]
 
@@ -57,10 +57,10 @@ def cells(name, group):
 
     if group == "outside":
         return program(numbers())
-    return jax.jit(program, compiler_options=HASTY)(numbers())
+    return jax.jit(program, compiler_options=FAST_COMPILE)(numbers())
 
 
-def off(got, want, column):
+def differs_from_twin(got, want, column):
     """Return True if a result differs from that of the twin."""
     rtol, atol = (1e-5, 1e-6) if column in DIFFERENCES else (1e-9, 1e-11)
     pairs = list(zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True))
@@ -78,20 +78,20 @@ def rows_by_groups():
 
 
 @pytest.mark.parametrize(("name", "group"), list(rows_by_groups()))
-def test_every_cell(name, group):
+def test_op_under_transformations(name, group):
     got, twin = cells(name, group)
     assert set(got) == set(MODES if TABLE[name].has_modes else ("both",))
     wrong = [
         f"{column} ({mode})"
         for mode, results in got.items()
         for column, result in results.items()
-        if off(result, twin[column], column)
+        if differs_from_twin(result, twin[column], column)
     ]
     assert wrong == []
 
 
 @pytest.mark.parametrize("autodiff", MODES)
-def test_an_operand_that_is_the_same_on_all_devices_of_a_shard_map(autodiff):
+def test_replicated_operand_in_shard_map(autodiff):
     """Cotangents of a replicated operand are summed over the devices, as for `jnp.maximum`."""
     mesh = jax.make_mesh((len(jax.devices()),), ("i",), (AxisType.Auto,))
 
@@ -119,18 +119,18 @@ def test_every_op_is_in_the_table():
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_an_op_that_has_modes_is_tried_in_both(name):
+def test_modes_match_autodiff_argument(name):
     row = TABLE[name]
     arguments = inspect.signature(getattr(jaxpool, row.op)).parameters
     assert row.has_modes == ("autodiff" in arguments)
 
 
-def test_every_policy_of_jax_is_in_the_table():
+def test_every_checkpoint_policy_is_in_the_table():
     assert set(POLICIES) == {name for name in dir(jax.checkpoint_policies) if name[0] != "_"}
     assert all(f"checkpoint, {name}" in REVERSE["checkpoint"] for name in POLICIES)
 
 
-def test_every_transformation_of_the_contract_is_in_the_table():
+def test_every_transformation_is_in_the_table():
     names = [name for groups in (REVERSE, FORWARD) for group in groups.values() for name in group]
     orders = ("vjp of vjp", "jvp of vjp", "vjp of jvp", "vjp of vjp of vjp", "jvp of jvp of jvp")
     words = (
@@ -149,7 +149,7 @@ def test_every_transformation_of_the_contract_is_in_the_table():
 @pytest.mark.parametrize(
     "name",
     [
-        *in_turn([name for name, row in ROWS.items() if row.answer]),
+        *every_nth([name for name, row in ROWS.items() if row.answer]),
         *(
             pytest.param(name, marks=pytest.mark.slow)
             for name, row in VARIANTS.items()
@@ -157,7 +157,7 @@ def test_every_transformation_of_the_contract_is_in_the_table():
         ),
     ],
 )
-def test_a_twin_is_what_the_oracle_says(name):
+def test_twin_matches_oracle(name):
     row, x = TABLE[name], numbers()
     answer = row.answer(x)
     with_indices = row.op.endswith("argmax")
@@ -167,7 +167,7 @@ def test_a_twin_is_what_the_oracle_says(name):
 
     dy = np.asarray(weights(jax.eval_shape(twin, x).shape))
 
-    @functools.partial(jax.jit, compiler_options=HASTY)
+    @functools.partial(jax.jit, compiler_options=FAST_COMPILE)
     def program(x, dy, cotangents):
         y, back = jax.vjp(twin, x)
         parts, back_to_x = jax.vjp(row.operands, x)

@@ -14,7 +14,7 @@ from jax.test_util import check_grads
 
 import jaxpool
 from jaxpool.testing import oracle
-from tests.support.later import LATER, first, later
+from tests.support.later import LATER, first_values, later
 
 MODES = ("vjp", "jvp")
 SHAPE = (2, 4, 5, 2)
@@ -79,7 +79,7 @@ def loss(f):
     return scalar
 
 
-def small(f):
+def loss_of_four_numbers(f):
     """Return the loss as a function of four numbers, for full Hessians. Small directions preserve the order of x."""
     directions = weights((4, *SHAPE)) / 1000
 
@@ -116,9 +116,9 @@ REVERSE = {
     "jvp of vjp": lambda f: jax.jit(lambda x: jax.jvp(jax.grad(loss(f)), (x,), (weights(SHAPE),)))(
         numbers()
     )[1],
-    "hessian": lambda f: jax.jit(jax.hessian(small(f)))(ONES),
-    "jacrev of jacrev": lambda f: jax.jit(jax.jacrev(jax.jacrev(small(f))))(ONES),
-    "third order": lambda f: jax.jit(jax.jacfwd(jax.hessian(small(f))))(ONES),
+    "hessian": lambda f: jax.jit(jax.hessian(loss_of_four_numbers(f)))(ONES),
+    "jacrev of jacrev": lambda f: jax.jit(jax.jacrev(jax.jacrev(loss_of_four_numbers(f))))(ONES),
+    "third order": lambda f: jax.jit(jax.jacfwd(jax.hessian(loss_of_four_numbers(f))))(ONES),
     "checkpoint": lambda f: jax.grad(jax.checkpoint(loss(f)))(numbers()),
     "eval_shape": lambda f: np.zeros(jax.eval_shape(f, numbers()).shape),
 }
@@ -127,9 +127,9 @@ FORWARD = {
     "tangent": lambda f: jax.jvp(f, (numbers(),), (weights(SHAPE),))[1],
     "jit of jvp": lambda f: jax.jit(lambda x: jax.jvp(f, (x,), (weights(SHAPE),))[1])(numbers()),
     "linearize": lambda f: jax.linearize(f, numbers())[1](weights(SHAPE)),
-    "jacfwd": lambda f: jax.jit(jax.jacfwd(small(f)))(ONES),
-    "jvp of jvp": lambda f: jax.jit(jax.jacfwd(jax.jacfwd(small(f))))(ONES),
-    "vjp of jvp": lambda f: jax.jit(jax.jacrev(jax.jacfwd(small(f))))(ONES),
+    "jacfwd": lambda f: jax.jit(jax.jacfwd(loss_of_four_numbers(f)))(ONES),
+    "jvp of jvp": lambda f: jax.jit(jax.jacfwd(jax.jacfwd(loss_of_four_numbers(f))))(ONES),
+    "vjp of jvp": lambda f: jax.jit(jax.jacrev(jax.jacfwd(loss_of_four_numbers(f))))(ONES),
 }
 # Slow tests cover every op with every transformation. Quick tests cover all transformations of one op, and one
 # second-order transformation per mode of every other op. Reverse mode of "jvp" runs later.
@@ -191,7 +191,7 @@ def test_scan_and_checkpointed_scan(name, autodiff):
 
 @pytest.mark.parametrize("autodiff", MODES)
 @pytest.mark.parametrize("name", ["max split", pytest.param("avg", marks=pytest.mark.slow)])
-def test_a_gradient_of_a_gradient_through_a_scan(name, autodiff):
+def test_second_gradient_through_scan(name, autodiff):
     """In this case, jax 0.10 calls functions with custom derivatives without their rules."""
 
     def twice(f):
@@ -210,7 +210,7 @@ def test_a_gradient_of_a_gradient_through_a_scan(name, autodiff):
 POLICIES = ("everything_saveable", "nothing_saveable", "dots_saveable")
 
 
-@pytest.mark.parametrize("policy", first(1, POLICIES))
+@pytest.mark.parametrize("policy", first_values(1, POLICIES))
 @pytest.mark.parametrize("autodiff", MODES)
 def test_checkpoint_policies(policy, autodiff):
     policy = getattr(jax.checkpoint_policies, policy)
@@ -265,7 +265,7 @@ def test_both_modes_give_the_same_gradient(name):
 
 
 @pytest.mark.parametrize("name", OPS)
-def test_tangents_are_the_transpose_of_cotangents(name):
+def test_jvp_and_vjp_are_transposes(name):
     f = pool(name, "jvp")
     rng = np.random.default_rng(2)
     x = rng.integers(-1, 2, SHAPE).astype(np.float64)  # with ties
@@ -276,7 +276,7 @@ def test_tangents_are_the_transpose_of_cotangents(name):
     np.testing.assert_allclose((tangent * w).sum(), (v * cotangent).sum(), rtol=1e-12)
 
 
-def test_forward_mode_at_what_lax_gets_wrong():
+def test_forward_mode_differs_from_lax():
     """The tangent of the selected element for NaN, infinities and padding, where lax gives 0 or a mixture."""
     f = functools.partial(jaxpool.max_pool, window_shape=(3,), padding=1, autodiff="jvp")
     for values, want in [
@@ -288,8 +288,8 @@ def test_forward_mode_at_what_lax_gets_wrong():
         np.testing.assert_array_equal(jax.jvp(f, (x,), (v,))[1][:, 0], want)
 
 
-@pytest.mark.parametrize("name", first(1, ["max_pool", "min_pool", "avg_pool", "sum_pool"]))
-def test_forward_mode_needs_the_other_mode(name):
+@pytest.mark.parametrize("name", first_values(1, ["max_pool", "min_pool", "avg_pool", "sum_pool"]))
+def test_forward_mode_needs_autodiff_jvp(name):
     """Forward mode raises a TypeError by default and works with `autodiff="jvp"`."""
     f = functools.partial(getattr(jaxpool, name), window_shape=(2, 2))
     x = numbers()
