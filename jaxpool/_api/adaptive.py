@@ -52,23 +52,18 @@ def adaptive_max_pool(
     if there are no more windows than positions. If N divides H and M divides W, this is `max_pool` with windows and
     strides of `(H / N, W / M)`.
 
-    Gradient: the cotangent of each output goes to the selected element, cotangents of overlapping windows add up, and
-    all other elements get zeros. NaN is larger than every number: the output is NaN, and the cotangent goes to the
-    NaN that `ties` selects. -inf is an ordinary value. The residual is usually one unsigned index per output element;
-    with `ties="split"` it is one bit per tap, or x and y for large windows. Cotangents of 8- and 16-bit floats add up
-    in float32 and are rounded once.
+    Gradient: as in `max_pool`, to the selected element. NaN is larger than every number, and -inf is an ordinary
+    value.
 
     Args:
       x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool (max is "or").
         Pooled axes have a known size of at least 1; batch and channel axes may have size 0.
       output_shape: the number of windows along each pooled axis, a positive int of at most the size of the axis plus
         2**20. None keeps the size of an axis. A single int needs `axes`.
-      axes: the pooled axes; None is the `len(output_shape)` axes before the last one. Row-major
-        order follows `axes`.
-      ties: which of equal elements gets the cotangent: the "first" or the "last" in row-major order, or all equally
-        ("split").
-      autodiff: "vjp" for reverse mode to any order and forward-over-reverse; "jvp" for `jax.jvp`,
-        `jax.linearize` and `jax.jacfwd` too.
+      axes: the pooled axes; None is the `len(output_shape)` axes before the last axis. Row-major order follows
+        `axes`.
+      ties: which of equal elements gets the cotangent: the "first", the "last", or all of them ("split").
+      autodiff: "vjp", or "jvp" for forward mode too.
 
     Returns:
       Array of the shape of x, except that pooled axes have the sizes `output_shape`; the dtype of x.
@@ -85,7 +80,7 @@ def adaptive_max_pool(
       Array([0., 1., 0., 2., 0.], dtype=float32)
 
     References:
-      `torch.nn.functional.adaptive_max_pool2d` has the same windows; it selects the last NaN of a window.
+      `torch.nn.functional.adaptive_max_pool2d` has the same windows, but selects the last NaN of a window.
     """
     x, window, sharding = _check_adaptive_arguments(x, output_shape, axes, autodiff, ties)
     y: Array = adaptive_pool("max", sharding, x, window, ties, autodiff)
@@ -104,21 +99,17 @@ def adaptive_max_pool_with_argmax(
     """Computes the largest element of each window and its position, for `output_shape` windows per axis.
 
     y is the result of `adaptive_max_pool`, and `indices[b, i, j, c] = h * W + w` for the selected element
-    `x[b, h, w, c]`, with B batch, H W spatial, C channels. Any number of axes can be pooled. `max_unpool` takes these
-    indices.
+    `x[b, h, w, c]`, with B batch, H W spatial, C channels. `max_unpool` takes these indices.
 
-    Gradient: y has the gradient of `adaptive_max_pool`; `indices` are integers and have none. If a window has a NaN,
-    the index is the index of the NaN that `ties` selects.
+    Gradient: y has the gradient of `adaptive_max_pool`; the integers `indices` have no gradient. In a window with a
+    NaN, `ties` selects a NaN and its index.
 
     Args:
       x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool. The pooled axes
         have fewer than 2**31 positions.
-      output_shape: the number of windows along each pooled axis, a positive int; None keeps the size of an axis. A
-        single int needs `axes`.
-      axes: the pooled axes; None is the `len(output_shape)` axes before the last one. Indices are
-        row-major in the order of `axes`.
-      ties: which of equal elements gets the cotangent and the index: the "first" or the "last" in row-major order.
-        "split" divides the cotangent among all of them and returns the index of the first.
+      output_shape: the number of windows along each pooled axis, as in `adaptive_max_pool`.
+      axes: the pooled axes, as in `adaptive_max_pool`. Indices are row-major in the order of `axes`.
+      ties: as in `max_pool_with_argmax`: the "first", the "last" or "split", for the cotangent and the index.
       autodiff: "vjp", or "jvp" for forward mode too.
 
     Returns:
@@ -158,20 +149,16 @@ def adaptive_avg_pool(
 ) -> Array:
     """Computes the average of each window, for `output_shape` windows per axis.
 
-    `y[b, i, j, c] = mean of x[b, h, w, c]` over `floor(i * H / N) <= h < ceil((i + 1) * H / N)` and
-    `floor(j * W / M) <= w < ceil((j + 1) * W / M)`, with B batch, H W spatial, C channels, and N M the
-    `output_shape`. Any number of axes can be pooled. If N divides H and M divides W, this is `avg_pool` with windows
-    and strides of `(H / N, W / M)`.
+    `y[b, i, j, c] = mean of x[b, h, w, c]` over the windows of `adaptive_max_pool`. If N divides H and M divides W,
+    with the letters used there, this is `avg_pool` with windows and strides of `(H / N, W / M)`.
 
-    Gradient: every element of a window gets an equal part of its cotangent, and overlapping windows add up. Nothing
-    is saved for the backward pass. 8- and 16-bit floats are added in float32 and rounded once, forward and backward.
+    Gradient: every element of a window gets an equal part of its cotangent, and overlapping windows add up.
 
     Args:
       x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool. Pooled axes have
         a known size of at least 1.
-      output_shape: the number of windows along each pooled axis, a positive int, also larger than the axis. None
-        keeps the size of an axis. A single int needs `axes`.
-      axes: the pooled axes; None is the `len(output_shape)` axes before the last one.
+      output_shape: the number of windows along each pooled axis, as in `adaptive_max_pool`.
+      axes: the pooled axes; None is the `len(output_shape)` axes before the last axis.
       autodiff: "vjp", or "jvp" for forward mode and `jax.linear_transpose` too.
 
     Returns:
@@ -190,8 +177,8 @@ def adaptive_avg_pool(
       Array([0.5, 0.5, 0.5, 0.5], dtype=float32)
 
     References:
-      `torch.nn.functional.adaptive_avg_pool2d` has the same windows; `equinox.nn.AdaptiveAvgPool2d` has others if N
-      does not divide H.
+      `torch.nn.functional.adaptive_avg_pool2d` has the same windows; `equinox.nn.AdaptiveAvgPool2d` has other windows
+      if N does not divide H.
     """
     x, window, sharding = _check_adaptive_arguments(x, output_shape, axes, autodiff)
     y: Array = adaptive_pool("mean", sharding, x, window, "first", autodiff)

@@ -51,26 +51,24 @@ def max_pool_with_argmax(
 ) -> tuple[Array, Array]:
     """Computes the largest element of each window and its position in the input.
 
-    `y[b, i, j, c] = max over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]` as in `max_pool`, and
-    `indices[b, i, j, c] = h * W + w` for the selected element `x[b, h, w, c]`, with B batch, H W spatial, C channels,
-    strides s, low padding p, dilation d and offsets u, v in the window. Any number of axes can be pooled.
+    `y = max_pool(x, window_shape, ...)` and `indices[b, i, j, c] = h * W + w` for the selected element
+    `x[b, h, w, c]`, with the letters of `max_pool`. Any number of axes can be pooled.
 
-    Gradient: y has the gradient of `max_pool`; `indices` are integers and have none. If a window has a NaN, the index
-    is the index of the NaN that `ties` selects. An index never refers to padding, even if all elements are -inf or
-    the lowest value of their dtype.
+    Gradient: y has the gradient of `max_pool`; the integers `indices` have no gradient. In a window with a NaN,
+    `ties` selects a NaN and its index. An index never refers to padding, even if all elements are the lowest value of
+    their dtype.
 
     Args:
       x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool. The pooled axes
         have fewer than 2**31 positions.
       window_shape: one positive int per pooled axis, or a single int with `axes`.
-      strides: one positive int per pooled axis, or one for all; None is 1.
+      strides: one positive int per pooled axis, or one int for all axes; None is 1.
       padding: as in `max_pool`.
       window_dilation: distance between neighbouring window elements; None is 1.
       ceil_mode: whether to round the output size up.
-      axes: the pooled axes; None is the `len(window_shape)` axes before the last one. Indices are
-        row-major in the order of `axes`.
+      axes: the pooled axes, as in `max_pool`. Indices are row-major in the order of `axes`.
       ties: which of equal elements gets the cotangent and the index: the "first" or the "last" in row-major order.
-        "split" divides the cotangent among all of them and returns the index of the first.
+        "split" divides the cotangent among all equal elements and returns the index of the first element.
       autodiff: "vjp", or "jvp" for forward mode too.
 
     Returns:
@@ -80,7 +78,7 @@ def max_pool_with_argmax(
     Raises:
       TypeError: an argument is of the wrong kind.
       ValueError: an argument has a wrong value, an output axis would be empty, a window would
-        contain only padding, or there are too many positions for int32.
+        contain only padding, or positions exceed int32.
 
     Example:
       >>> import jax.numpy as jnp
@@ -104,25 +102,24 @@ def max_pool_with_argmax(
 def max_unpool(
     y: Any, indices: Any, spatial_shape: Sequence[int], *, axes: tuple[int, ...] | None = None
 ) -> Array:
-    """Puts each element at the position that `max_pool_with_argmax` returned for it, and zeros elsewhere.
+    """Puts each element at its position from `max_pool_with_argmax`, and zeros elsewhere.
 
     `x[b, h, w, c] = y[b, i, j, c]` for the last (i, j) in row-major order with `indices[b, i, j, c] == h * W + w`,
-    and 0 if there is none, with B batch, H W spatial, C channels. Any number of axes can be unpooled. The last of
-    several elements with one index survives on every platform.
+    with B batch, H W spatial, C channels. Positions without an index get 0. Any number of axes can be unpooled.
 
-    Gradient: an element of y that survives gets the cotangent at its index. An element that a later element
-    overwrites, or whose index was dropped, gets 0. Forward mode agrees: the tangent of x contains the tangents of the
-    surviving elements. Values and derivatives have the same bits on every run.
+    Gradient: an element of y gets the cotangent at its index. The gradient is 0 if a later element overwrites the
+    position, or if the index was dropped. Forward mode has the same rule.
 
     Args:
-      y: array of shape `(..., *pooled, C)`, or of any shape with `axes`; floats, integers or bool. If its type shows
-        that `axes` are sharded, each element must belong to its own shard or to a neighbouring shard, as after a pool
-        with windows no longer than a shard. Other concrete indices raise an error, other traced indices are dropped.
+      y: array of shape `(..., *pooled, C)`, or of any shape with `axes`; floats, integers or bool. If the type of y
+        shows that `axes` are sharded, each index must be in the shard of its element or in a neighbouring shard.
+        Windows no longer than a shard give such indices. Other concrete indices raise an error, other traced indices
+        are dropped.
       indices: integers of the shape of y: flat row-major positions over `spatial_shape`. A concrete index that is out
         of range raises an error; a traced index out of range is dropped.
       spatial_shape: the sizes of `axes` in the result, a tuple with one positive int per axis.
-      axes: the axes to unpool; None is the `len(spatial_shape)` axes before the last one. Indices
-        are row-major in the order of `axes`.
+      axes: the axes to unpool; None is the `len(spatial_shape)` axes before the last axis. Indices are row-major in
+        the order of `axes`.
 
     Returns:
       Array of the shape of y, except that `axes` have the sizes `spatial_shape`; the dtype of y.

@@ -37,16 +37,14 @@ def sum_pool(
 ) -> Array:
     """Computes the sum of each window.
 
-    `y[b, i, j, c] = sum over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]`, with B batch, H W spatial, C
-    channels, strides s, low padding p (zeros), dilation d and offsets u, v in the window.
+    `y[b, i, j, c] = sum over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]`, with the letters of
+    `max_pool`. Padding counts as 0.
 
-    Gradient: each element gets the sum of the cotangents of the windows that cover it. Nothing is saved for the
-    backward pass. 8- and 16-bit floats are added in float32 and rounded once, forward and backward.
+    Gradient: each element gets the sum of the cotangents of the windows that contain the element.
 
     {x}.
     {geometry}
-      where: the elements to include, a boolean array that broadcasts to x; None is all. Excluded elements count as 0
-        and get no gradient, even NaN.
+      where: the elements to include, as in `max_pool`. Excluded elements count as 0, even NaN, and get no gradient.
       autodiff: "vjp", or "jvp" for forward mode and `jax.linear_transpose` too.
 
     {result}
@@ -112,19 +110,17 @@ def avg_pool(
 ) -> Array:
     """Computes the average of each window.
 
-    `y[b, i, j, c] = 1 / n * sum over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]`, with B batch, H W
-    spatial, C channels, strides s, low padding p (zeros), dilation d and offsets u, v in the window. n is the size
-    of the window, the number of its real elements, or `divisor`.
+    `y[b, i, j, c] = 1 / n * sum over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]`, with the letters of
+    `max_pool`. Padding counts as 0. n is the size of the window, the number of its real elements, or `divisor`.
 
-    Gradient: every real element of a window gets `dy / n`, and overlapping windows add up. Without `where`, nothing
-    is saved for the backward pass. 8- and 16-bit floats are added in float32 and rounded once, forward and backward.
+    Gradient: every real element of a window gets `dy / n`, and overlapping windows add up.
 
     {x}, also bool.
     {geometry}
       count_include_pad: True divides by the size of the window, which includes padding but not the positions that
-        `ceil_mode` adds. False divides by the number of real elements, without those that `where` excludes.
-      where: the elements to include, a boolean array that broadcasts to x; None is all. Excluded elements are treated
-        as padding, even NaN. With `count_include_pad=False` y is the mean of the elements left, 0 if there are none.
+        `ceil_mode` adds. False divides by the number of real elements that `where` includes.
+      where: the elements to include, as in `max_pool`. With `count_include_pad=False` y is the mean of the included
+        elements, or 0 without any.
       divisor: a number other than 0 to divide by, instead of a count.
       autodiff: "vjp", or "jvp" for forward mode and `jax.linear_transpose` too.
 

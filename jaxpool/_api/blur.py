@@ -32,18 +32,17 @@ def blur_pool(
     """Computes the average of each window with binomial weights, with x reflected at its border.
 
     `y[b, i, j, c] = sum over (u, v) of w[u] * w[v] * x[b, i * s - p + u, j * s - p + v, c]` with
-    `w[u] = C(k - 1, u) / 2^(k - 1)`, where k is the size of the window along the axis and C(n, m) a binomial
-    coefficient, other letters as in `max_pool`. In the padding x is mirrored at its outermost element: 2 1 | 0 1 2.
-    The sizes of a window along all axes add up to at most 1024.
+    `w[u] = C(k - 1, u) / 2^(k - 1)`. k is the size of the window along the axis, C(n, m) a binomial coefficient;
+    other letters are as in `max_pool`. In the padding x is mirrored at its outermost element: 2 1 | 0 1 2. The sizes
+    of a window along all axes add up to at most 1024.
 
     Gradient: each element gets the cotangents of its windows with the weights of the forward pass, also for its
-    reflections. Nothing is saved for the backward pass. 8- and 16-bit floats are added in float32 and rounded once.
-    Forward and reverse mode, to any order.
+    reflections. Forward and reverse mode, to any order.
 
     {x}, also bool.
     {sizes}
 
-    {result} For integers and bool it is the dtype of `jnp.mean(x)`.
+    {result} For integers and bool, the dtype of `jnp.mean(x)`.
 
     {errors}
 
@@ -82,7 +81,7 @@ def max_blur_pool(
       blur_shape: the window of the blur, in the form of `window_shape`. Its sizes add up to at most 1024.
     {strides}
 
-    {result} For integers and bool it is the dtype of `jnp.mean(x)`.
+    {result} For integers and bool, the dtype of `jnp.mean(x)`.
 
     {errors}
 

@@ -68,10 +68,8 @@ def cummax(
     `y[..., i] = max over j <= i of x[..., j]`, or over `j >= i` in reverse; with `reset` only over j in the episode
     of i.
 
-    Gradient: each output sends its cotangent to the element that it selected, so an element gets the sum over all
-    outputs that selected it. NaN is larger than every number: from the first NaN on the output is NaN, and its
-    cotangent goes to a NaN. The residual is one unsigned index per output, and the choice does not depend on the
-    order of the scan. Cotangents of 8- and 16-bit floats add up in float32 and are rounded once.
+    Gradient: each element gets the sum of the cotangents of all outputs that selected the element. NaN is larger than
+    every number: from the first NaN on, the output is NaN and a NaN gets the cotangent.
 
     {run}
 
@@ -154,8 +152,8 @@ def cummax_with_argmax(
     `y[..., i] = x[..., indices[..., i]]`, the largest of the `x[..., j]` with `j <= i`, or `j >= i` in reverse; with
     `reset` only over j in the episode of i.
 
-    Gradient: y has the gradient of `cummax`; `indices` are integers and have none. From the first NaN of an episode
-    on the index is the index of a NaN.
+    Gradient: y has the gradient of `cummax`; the integers `indices` have no gradient. From the first NaN of an
+    episode on, the index is the index of a NaN.
 
     {run}
 
@@ -194,7 +192,7 @@ def cummin_with_argmax(
     `y[..., i] = x[..., indices[..., i]]`, the smallest of the `x[..., j]` with `j <= i`, or `j >= i` in reverse; with
     `reset` only over j in the episode of i.
 
-    Gradient: y has the gradient of `cummin`; `indices` are integers and have none.
+    Gradient: y has the gradient of `cummin`; the integers `indices` have no gradient.
 
     {run}
 

@@ -103,9 +103,8 @@ def maximum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array
 
     `y[i] = max(x1[i], x2[i], ...)`; the arrays broadcast.
 
-    Gradient: the cotangent goes to the largest element at each position, all others get zeros. Every array gets a
-    gradient of its own shape and dtype; broadcast axes are summed, for 8- and 16-bit floats in float32. NaN is larger
-    than every number. The residual is one byte per output element for up to eight arrays.
+    Gradient: the cotangent goes to the largest element at each position, or by `ties` to equal elements. Each array
+    gets a gradient of its own shape and dtype, summed over broadcast axes. NaN is larger than every number.
 
     {operands}
 
@@ -119,7 +118,7 @@ def maximum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array
       (Array([0. , 1. , 0.5], dtype=float32), Array([1. , 0. , 0.5], dtype=float32))
 
     References:
-      `jax.numpy.maximum` also splits ties; it drops the cotangent of a NaN.
+      `jax.numpy.maximum` also splits ties, but drops the cotangent of a NaN.
     """
     return _elementwise_extremum("max", xs, ties, autodiff)
 
@@ -168,7 +167,7 @@ def fmax(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") ->
       (Array([0. , 0. , 0.5], dtype=float32), Array([1. , 1. , 0.5], dtype=float32))
 
     References:
-      In a tie `torch.fmax` gives the cotangent to x, and `jax.numpy.fmax` gives it to y.
+      In a tie `torch.fmax` gives the cotangent to x, and `jax.numpy.fmax` to y.
     """
     return _elementwise_extremum("max", (x, y), ties, autodiff, "loses", ("x", "y"))
 

@@ -63,26 +63,23 @@ def max_pool(
     `y[b, i, j, c] = max over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]`, with B batch, H W spatial, C
     channels, strides s, low padding p, dilation d and offsets u, v in the window. Any number of axes can be pooled.
 
-    Gradient: the cotangent of each output goes to the selected element, cotangents of overlapping windows add up, and
-    all other elements get zeros. NaN is larger than every number: the output is NaN, and the cotangent goes to the
-    NaN that `ties` selects. Padding is never selected, for any dtype; -inf is an ordinary value. The residual is
-    usually one unsigned index per output element; with `ties="split"` it is one bit per tap, or x and y for large
-    windows. Cotangents of 8- and 16-bit floats add up in float32 and are rounded once. The gradient has the same bits
-    on every run.
+    Gradient: the cotangent of each output goes to the selected element, and cotangents of overlapping windows add up.
+    NaN is larger than every number: the output is NaN, and the cotangent goes to the NaN that `ties` selects. Padding
+    is never selected, for any dtype; -inf is an ordinary value.
 
     Args:
       x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool (max is "or").
         Pooled axes must have a known size; batch and channel axes may have size 0. If the type of x shows that pooled
         axes are sharded, the call equals `jaxpool.sharded(jaxpool.max_pool)` and has its limits on sizes.
       window_shape: one positive int per pooled axis, or a single int with `axes`.
-      strides: one positive int per pooled axis, or one for all; None is 1.
-      padding: "VALID", "SAME" (an odd position is added at the end), "SAME_LOWER" (at the start), a non-negative int,
-        or one int or one (low, high) pair per pooled axis.
+      strides: one positive int per pooled axis, or one int for all axes; None is 1.
+      padding: "VALID", "SAME" (an odd position is added at the end) or "SAME_LOWER" (at the start). Or a non-negative
+        int, one int per pooled axis, or one (low, high) pair per pooled axis.
       window_dilation: distance between neighbouring window elements, one positive int per pooled axis; None is 1.
       ceil_mode: whether to round the output size up. A last window that would start beyond the input and its low
         padding is dropped.
-      axes: the pooled axes; None is the `len(window_shape)` axes before the last one. Row-major order follows `axes`.
-        Channels-first images `(N, C, H, W)` need `axes=(2, 3)`: the default would pool C and H.
+      axes: the pooled axes; None is the `len(window_shape)` axes before the last axis. Row-major order follows
+        `axes`. Channels-first images `(N, C, H, W)` need `axes=(2, 3)`: the default would pool C and H.
       where: the elements to include, a boolean array that broadcasts to x; None is all. Excluded elements are treated
         as padding, even NaN. A window without a True gives the lowest value of the dtype (-inf for most floats) and
         the gradient 0.
@@ -98,8 +95,8 @@ def max_pool(
     Raises:
       TypeError: an argument is of the wrong kind.
       ValueError: an argument has a wrong value, an output axis would be empty, or a window would
-        contain only padding, extend more than `2**20` positions beyond the input, or contain `2**32`
-        elements.
+        contain only padding. A window extends at most `2**20` positions beyond the input, and has fewer
+        than `2**32` elements.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -141,8 +138,8 @@ def min_pool(
     `y[b, i, j, c] = min over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]`, with the letters of
     `max_pool`.
 
-    Gradient: as in `max_pool`, to the selected element. NaN is smaller than every number, so it is selected before
-    any number. +inf is an ordinary value, and padding is never selected.
+    Gradient: as in `max_pool`, to the selected element. NaN is smaller than every number. +inf is an ordinary value,
+    and padding is never selected.
 
     {x}, also bool (min is "and").
     {geometry}

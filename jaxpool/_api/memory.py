@@ -15,26 +15,27 @@ _MALLOC_SETTINGS = {_MMAP_MAX: 0, _TRIM_THRESHOLD: -1, _TOP_PAD: 1 << 28, _ARENA
 
 @functools.cache
 def keep_memory() -> bool:
-    """Makes the allocator of this process keep the memory that it frees, and use it for later arrays.
+    """Makes the allocator of this process keep freed memory for later arrays.
 
-    On CPU, XLA allocates each large result anew. glibc takes the memory from the system and returns it when the array
-    is freed, and every 4 KiB cost a page fault. Together they can take as long as the pool itself; reused memory has
-    none. The setting holds for everything that the process computes, with jaxpool or without.
+    On CPU, XLA allocates each large result anew, and the page faults of new memory can take as long as the pool
+    itself. Reused memory has no page faults. The setting holds for everything that the process computes, with jaxpool
+    or without.
 
-    Call it before any thread starts and before the first call into jax, even `jax.devices()`. The process then never
-    shrinks, and may hold three to five times what it needs at once; all threads allocate from one heap, and a child
-    of `fork` inherits both. It cannot be undone. On other devices it affects the arrays of the host only.
+    Call `keep_memory` before any thread starts and before the first call into jax, even `jax.devices()`. The process
+    then never shrinks, and may hold three to five times the memory in use. All threads allocate from
+    one heap, and a child of `fork` inherits both. The setting cannot be undone. On other devices only the arrays of
+    the host are affected.
 
     Args:
-        None: it takes no argument.
+        None: the function takes no argument.
 
     Returns:
-        True if the settings are in force. False if nothing was changed, because the allocator is not glibc
-        2.33 or later (macOS, Windows, musl, a preloaded allocator), or because a thread already has a heap,
-        as threads of jax and of a notebook do. An environment variable works there (docs/memory.md).
+        True if the settings are in force. False, and nothing is changed, if the allocator is not glibc 2.33 or
+        later (macOS, Windows, musl, a preloaded allocator). False also if a thread already has a heap, as in a
+        notebook or after a call into jax. An environment variable works in these cases (docs/memory.md).
 
     Raises:
-        TypeError: it is called with an argument. If the system refuses a setting, it returns False.
+        TypeError: an argument is passed. If the system refuses a setting, the result is False.
 
     Example:
         >>> import jaxpool

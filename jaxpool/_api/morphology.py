@@ -43,10 +43,8 @@ def dilate(
     letters of `max_pool`. A kernel entry of -inf excludes its element. An entry of +inf or NaN gives NaN over
     padding, which is -inf.
 
-    Gradient: the cotangent of each output goes to the element and to the kernel entry whose sum was selected;
-    cotangents of overlapping windows add up, all others are zeros. NaN is larger than every number, and padding is
-    never selected. The residual is one unsigned index per output. With `ties="split"` it is one bit per tap, or x,
-    the kernel and y for large windows. 8- and 16-bit floats are added and compared in float32.
+    Gradient: the cotangent of each output goes to the element and to the kernel entry whose sum was selected.
+    Cotangents of overlapping windows add up. NaN is larger than every number, and padding is never selected.
 
     {x}, not bool.
     {kernel}

@@ -58,21 +58,20 @@ def local_maxima(
     axes: tuple[int, ...] | None = None,
     ties: PeakTies = "first",
 ) -> Array:
-    """Marks each element that is the largest of the window around it, such as the peaks of a heatmap.
+    """Marks each element that is the largest of its window, such as the peaks of a heatmap.
 
     `y[b, i, j, c] = (max_pool selects x[b, i, j, c] in the window around it)`, with B batch, H W spatial and C
     channels. Any number of axes can be pooled. Windows have stride 1 and the padding "SAME": a window of even size
     extends one element further towards the end.
 
-    Gradient: none, the result is boolean. NaN is larger than every number. -inf is an ordinary value: in a window of
-    -inf one of its elements is the largest. Padding is never selected.
+    Gradient: none, because the result is boolean. NaN is larger than every number. -inf is an ordinary value: in a
+    window of -inf, one element is the largest. Padding is never selected.
 
     {x}, also bool.
       window_shape: one positive int per pooled axis, or a single int with `axes`.
-      axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
-      ties: which elements that equal the maximum of their own window are marked: the "first" or the "last" equal
-        element of that window in row-major order of `axes`, or "all". Equal neighbours have different windows, so
-        several of them can be marked.
+      axes: the pooled axes; None is the `len(window_shape)` axes before the last axis.
+      ties: which elements equal to the maximum of their window are marked: the "first" or the "last" in row-major
+        order of `axes`, or "all". Equal neighbours have different windows, so several neighbours can be marked.
 
     Returns:
       Boolean array of the shape of x.
@@ -104,7 +103,7 @@ def local_minima(
     axes: tuple[int, ...] | None = None,
     ties: PeakTies = "first",
 ) -> Array:
-    """Marks each element that is the smallest of the window around it.
+    """Marks each element that is the smallest of its window.
 
     `y[b, i, j, c] = (min_pool selects x[b, i, j, c] in the window around it)`, with the letters and windows of
     `local_maxima`.
@@ -113,9 +112,8 @@ def local_minima(
 
     {x}, also bool.
       window_shape: one positive int per pooled axis, or a single int with `axes`.
-      axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
-      ties: which elements that equal the minimum of their own window are marked: the "first" or the "last" equal
-        element of that window in row-major order of `axes`, or "all".
+      axes: the pooled axes; None is the `len(window_shape)` axes before the last axis.
+      ties: which elements equal to the minimum of their window are marked: the "first", the "last" or "all".
 
     Returns:
       Boolean array of the shape of x.

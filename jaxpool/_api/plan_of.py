@@ -108,12 +108,12 @@ def plan_of(fn: Callable[..., Any]) -> Callable[..., Plans]:
     from one line with arrays of one shape. Under `sharded` and inside a `jax.shard_map`, a row describes the shard of
     one of its `devices`; means over whole axes have no row there.
 
-    A pass reads an array and writes an array, so the passes show the memory traffic of a large window. They depend on
-    the platform, and are read from the traced kernels. A pass has `axes`, `terms` (the elements per element of the
-    result), `how` (the JAX primitive that reads them), `writes` and `where` (the loops and branches around it).
+    A pass reads an array and writes an array, so the passes show the memory traffic of a large window. The passes
+    depend on the platform, and are read from the traced kernels. A pass has `axes`, `terms` (elements per element of
+    the result), `how` (the JAX primitive), `writes` and `where` (the loops and branches around the pass).
 
-    Gradient: with `jax.grad` in `fn`, `runs` of a row contains "backward". Without it, the row shows the residual and
-    passes that a gradient would need.
+    Gradient: with `jax.grad` in `fn`, `runs` of a row contains "backward". Without `jax.grad`, the row shows the
+    residual and passes that a gradient would need.
 
     Args:
       fn: a function. Arguments that are not arrays are passed on unchanged.
@@ -125,7 +125,7 @@ def plan_of(fn: Callable[..., Any]) -> Callable[..., Plans]:
       "cpu", "gpu" and "tpu". The tuple and its rows print as text.
 
     Raises:
-      TypeError: `fn` is not callable. Errors in `fn` are raised while it is traced.
+      TypeError: `fn` is not callable. Errors in `fn` are raised during tracing.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -139,7 +139,7 @@ def plan_of(fn: Callable[..., Any]) -> Callable[..., Plans]:
       [((1, 2), 4, 'slice')]
 
     References:
-      `python -m jaxpool info --plan CALL` prints the same for one call.
+      `python -m jaxpool info --plan CALL` prints the row of a call.
     """
     if not callable(fn):
         hint = "Pass a pool, a model's apply or a train step."

@@ -38,27 +38,21 @@ def lp_pool(
 ) -> Array:
     """Computes the p-norm of each window.
 
-    `y[b, i, j, c] = (sum over (u, v) of |x[b, i * s - p0 + u * d, j * s - p0 + v * d, c]|^p)^(1/p)`, with B batch, H
-    W spatial, C channels, strides s, low padding p0 (zeros), dilation d and offsets u, v in the window. p = 1 is the
-    sum of absolute values, p = 2 the Euclidean norm, p = inf the largest absolute value. Nothing overflows or
-    underflows: if a power leaves the range of the dtype anywhere in x, elements are divided by the largest of their
-    window first, which is ten to thirty times slower.
+    `y[b, i, j, c] = (sum over (u, v) of |x[b, i * s - p0 + u * d, j * s - p0 + v * d, c]|^p)^(1/p)`, with low padding
+    p0 (zeros) and the other letters of `max_pool`. `p = 1` is the sum of absolute values, `p = 2` the Euclidean norm,
+    `p = inf` the largest absolute value. Nothing overflows or underflows. If a power leaves the range of the dtype
+    anywhere in x, elements are first divided by the largest element of their window. This evaluation is ten to thirty
+    times slower. A NaN makes the output of its windows NaN. A window shortened by `ceil_mode` gives the norm of its
+    elements.
 
-    Gradient: an element gets `sign(x) * (|x| / y)^(p - 1)` of the cotangent. It gets 0 if y is 0, and also if it is 0
-    itself and p <= 1; for p = inf the first largest element gets all. A window with an infinite element has gradient
-    0, except for p = 1 and inf. The residual is x and y. Forward and reverse mode, to any order. A NaN makes the
-    output of its windows NaN. 8- and 16-bit floats are computed in float32 and rounded once.
+    Gradient: an element gets `sign(x) * (|x| / y)^(p - 1)` of the cotangent; for `p = inf` the first largest element
+    gets the whole cotangent. The gradient is 0 if y is 0, or if `p <= 1` and the element is 0. A window with an
+    infinite element has gradient 0, except for `p = 1` and `p = inf`. Forward and reverse mode, to any order.
 
     {x}, also bool.
       p: a Python number above 0, or `math.inf`; use `gem_pool` for a traced p.
-      window_shape: one positive int per pooled axis, or a single int with `axes`.
-      strides: one positive int per pooled axis, or one for all; None is 1.
-      padding: as in `max_pool`.
-      window_dilation: distance between neighbouring window elements; None is 1.
-      ceil_mode: whether to round the output size up; a shorter window gives the norm of its elements.
-      axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
-      where: the elements to include, a boolean array that broadcasts to x; None is all. Excluded elements count as 0
-        and get no gradient, even NaN.
+    {geometry}
+      where: the elements to include, as in `max_pool`. Excluded elements count as 0, even NaN, and get no gradient.
 
     {float_result}
 
@@ -77,8 +71,8 @@ def lp_pool(
       Array([3., 0.], dtype=float32)
 
     References:
-      `LpPool` of ONNX. `torch.nn.functional.lp_pool2d` uses powers of x itself, so that an odd p gives NaN for a
-      negative sum, and scales short windows up to the full size.
+      `LpPool` of ONNX. `torch.nn.functional.lp_pool2d` uses powers of x itself and scales short windows up to the
+      full size. An odd p gives NaN there for a negative sum.
     """
     x, windows = checked_array_and_windows(
         x, window_shape, strides, padding, window_dilation, ceil_mode, axes
@@ -105,22 +99,21 @@ def gem_pool(
 ) -> Array:
     """Computes the generalised mean of each window (GeM).
 
-    `y[b, i, j, c] = (mean over (u, v) of max(x[b, i * s - p0 + u * d, j * s - p0 + v * d, c], eps)^p)^(1/p)`, with B
-    batch, H W spatial, C channels, strides s, low padding p0, dilation d and offsets u, v in the window. The mean is
-    over the real elements, without padding. p = 1 is the average, p = -1 the harmonic mean; y approaches the
-    geometric mean as p goes to 0, and the maximum as p grows. Nothing overflows: if a power leaves the range of the
-    dtype anywhere in x, or |p| is below 1 / 16, elements are divided by the largest element of their window first (the
-    smallest if p is negative), which is ten to thirty times slower.
+    `y[b, i, j, c] = (mean over (u, v) of max(x[b, i * s - p0 + u * d, j * s - p0 + v * d, c], eps)^p)^(1/p)`, with
+    low padding p0 and the other letters of `max_pool`. The mean is over the real elements, without padding. `p = 1`
+    is the average, `p = -1` the harmonic mean. y approaches the geometric mean as p goes to 0, and the maximum as p
+    grows. Nothing overflows. If `|p| < 1 / 16`, or if a power leaves the range of the dtype anywhere in x, elements
+    are first divided by an element of their window. The divisor is the largest element, or the smallest if p is
+    negative. This evaluation is ten to thirty times slower.
 
-    Gradient: the derivative of the mean for x above eps, half of it at eps, 0 below. An array p gets a gradient too,
-    so it can be learned. The residual is x, p and y. Forward and reverse mode, to any order. An infinite output has
-    gradient 0. A NaN makes the output and the gradient of its windows NaN. 8- and 16-bit floats are computed in
-    float32 and rounded once.
+    Gradient: the derivative of the mean for x above eps, half of the derivative at eps, 0 below. An array p gets a
+    gradient too. An infinite output has gradient 0, and a NaN makes the output and the gradient of its windows NaN.
+    Forward and reverse mode, to any order.
 
     {x}, also bool.
-      p: a finite number other than 0, or an array of such numbers that broadcasts against the output: `(C,)` is one
-        per channel. An array may be traced, and its values are not checked. If it varies along a pooled axis, each
-        tap needs a pass over the output.
+      p: a finite number other than 0, or an array of such numbers that broadcasts against the output, such as `(C,)`
+        for channels. An array may be traced, and its values are not checked. An array that varies along a pooled axis
+        needs a pass over the output for each tap.
     {geometry}
       eps: a finite number above 0; smaller elements count as eps.
 

@@ -74,10 +74,8 @@ def fractional_max_pool(
     channels. r is uniform in [0, 1), drawn for each axis, batch entry and channel. Windows may overlap, and leave
     gaps if k < a.
 
-    Gradient: the cotangent of each output goes to the selected element, the first of equal elements in row-major
-    order; overlapping windows add up, all other elements get zeros. NaN is larger than every number; -inf is an
-    ordinary value. The residual is one unsigned index per possible start of a window, and the starts. Cotangents of
-    8- and 16-bit floats add up in float32 and are rounded once. Forward and reverse mode, to any order.
+    Gradient: as in `max_pool`, to the first of the largest elements in row-major order. NaN is larger than every
+    number, and -inf is an ordinary value. Forward and reverse mode, to any order.
 
     {fractional}
 
@@ -116,12 +114,11 @@ def fractional_avg_pool(
 ) -> Array:
     """Computes the average of windows at pseudo-random distances.
 
-    `y[b, i, j, c] = mean over (u, v) of x[b, start(i) + u, start(j) + v, c]`; one key gives the same windows here as
-    in `fractional_max_pool`.
+    `y[b, i, j, c] = mean over (u, v) of x[b, start(i) + u, start(j) + v, c]`, with the windows that
+    `fractional_max_pool` has for the same key.
 
-    Gradient: every element of a window gets an equal part of its cotangent, and overlapping windows add up. The
-    residual is the random numbers, not x. 8- and 16-bit floats are added in float32 and rounded once. Forward and
-    reverse mode, to any order.
+    Gradient: every element of a window gets an equal part of its cotangent, and overlapping windows add up. Forward
+    and reverse mode, to any order.
 
     {fractional}
 
@@ -215,26 +212,23 @@ def stochastic_pool(
     """Draws one element of each window, with a probability proportional to its value.
 
     `y[b, i, j, c] = x[b, i * s - p + u, j * s - p + v, c]` with (u, v) drawn with the probability `w[u, v] / sum(w)`,
-    where `w[u, v] = max(x[b, i * s - p + u, j * s - p + v, c], 0)`, with B batch, H W spatial, C channels, strides s,
-    low padding p and offsets u, v in the window. Overlapping windows draw independently. With `key=None`, for
-    evaluation, y is the mean of a draw, `sum(w * x) / sum(w)`. A window whose weights are all 0 gives its first real
-    element. Each window draws one uniform number, so in float32 an element with less than about 1e-7 of the weight
-    may never be drawn.
+    where `w[u, v] = max(x[b, i * s - p + u, j * s - p + v, c], 0)`, with the letters of `max_pool`. Overlapping
+    windows draw independently. With `key=None`, for evaluation, y is the mean of a draw, `sum(w * x) / sum(w)`. A
+    window whose weights are all 0 gives its first real element; padding is never drawn. In float32 an element with
+    less than about 1e-7 of the weight may never be drawn.
 
-    Gradient: the cotangent of a draw goes to the drawn element, overlapping windows add up, all other elements get
-    zeros; the residual is one unsigned index per output element. With `key=None` the gradient is the derivative of
-    the formula, 0 for elements of weight 0, and the residual is x and y. Padding has weight 0 and is never drawn. NaN
-    is drawn before +inf, and +inf before any number; the mean is NaN or +inf then. 8- and 16-bit floats are weighted
-    and added in float32 and rounded once. Forward and reverse mode, to any order.
+    Gradient: the cotangent of a draw goes to the drawn element, and overlapping windows add up. With `key=None` the
+    gradient is the derivative of the formula, 0 for elements of weight 0. NaN is drawn before +inf, and +inf before
+    any number; the mean is NaN or +inf then. Forward and reverse mode, to any order.
 
     Args:
-      key: a PRNG key such as `jax.random.key(0)`, or None for the weighted mean. One key always draws the same
-        elements.
+      key: a PRNG key such as `jax.random.key(0)`, which always draws the same elements, or None for the weighted
+        mean.
       x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool.
       window_shape: one positive int per pooled axis, or a single int with `axes`.
-      strides: one positive int per pooled axis, or one for all; None is 1.
+      strides: one positive int per pooled axis, or one int for all axes; None is 1.
       padding: as in `max_pool`.
-      axes: the pooled axes; None is the `len(window_shape)` axes before the last one.
+      axes: the pooled axes; None is the `len(window_shape)` axes before the last axis.
 
     Returns:
       Array of the shape that `max_pool` returns; the dtype of x, or of `jnp.mean(x)` for the mean of integers or

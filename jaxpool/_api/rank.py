@@ -60,16 +60,14 @@ def median_pool(
     `x[b, i * s - p + u * d, j * s - p + v * d, c]`, with the letters of `max_pool`. For even n this is the higher of
     the two middle elements; `method` changes that. Padding is not an element.
 
-    Gradient: to the selected element as in `max_pool`, or in equal parts to all equal elements with `ties="split"`.
+    Gradient: as in `max_pool`, to the selected element, or in equal parts to all equal elements with `ties="split"`.
     With `method="midpoint"` each middle element gets half of the cotangent. NaN ranks above every number, and zeros
-    of both signs tie. The residual is one unsigned index per output, two for "midpoint"; with "split" it is one bit
-    per tap, or x and y for large windows.
+    of both signs tie.
 
     {x}, also bool.
     {sizes}
       ceil_mode: whether to round the output size up.
-      where: the elements to include, a boolean array that broadcasts to x; None is all. Excluded elements are treated
-        as padding, even NaN. A window without a True gives 0.
+      where: the elements to include, as in `max_pool`. A window without a True gives 0.
       method: the median for even n, named as in `numpy.quantile`: the "higher" or the "lower" of the two middle
         elements, or "midpoint", their mean.
     {choice}
@@ -134,8 +132,7 @@ def rank_pool(
       rank: an int from -n to n - 1, with n the smallest number of real elements in a window.
     {sizes}
       ceil_mode: whether to round the output size up.
-      where: the elements to include, a boolean array that broadcasts to x; None is all. Excluded elements are treated
-        as padding, even NaN. A window with too few other elements for the rank gives 0.
+      where: the elements to include, as in `max_pool`. A window with too few included elements for the rank gives 0.
     {choice}
 
     {result}
@@ -195,8 +192,7 @@ def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
     """Selects the k largest elements along an axis, in their original order.
 
     Gradient: each cotangent goes to its element, all other elements get zeros. Of equal elements the first are
-    selected, and NaN is larger than every number. The residual is one unsigned index per output element. The gradient
-    has the same bits on every run. Forward and reverse mode, to any order.
+    selected, and NaN is larger than every number. Forward and reverse mode, to any order.
 
     Args:
       x: array of at least one axis; floats, integers or bool.

@@ -151,9 +151,8 @@ def max(
     `y[i] = max over j of x[i, j]`, with i the remaining axes and j the reduced axes.
 
     Gradient: the cotangent is divided equally among the elements that attain the maximum, or goes to the element that
-    `ties` selects; all others get zeros. NaN is larger than every number: the output is NaN, and only NaNs get its
-    cotangent. -inf is an ordinary value. The residual is x and y, with `ties="first"` or `"last"` one unsigned index
-    per output.
+    `ties` selects. NaN is larger than every number: the output is NaN, and only NaNs get its cotangent. -inf is an
+    ordinary value.
 
     Args:
       x: array of any shape; floats, integers or bool (max is "or").
@@ -161,8 +160,8 @@ def max(
         order follows the order of `axis`. Reduced axes must have a known size.
       keepdims: whether reduced axes remain, with size 1.
       where: the elements to include, a boolean array that broadcasts to x. Needs `initial`.
-      initial: a number or scalar array, cast to the dtype of x: a lower bound of the result. If it is greater than
-        every element, it gets the cotangent; in a tie the elements get all of it.
+      initial: a number or scalar array, cast to the dtype of x: a lower bound of the result. If `initial` is greater
+        than every element, `initial` gets the cotangent; in a tie the elements get all of the cotangent.
       ties: which of equal elements gets the cotangent: all of them ("split"), the "first" or the "last".
       autodiff: "vjp", or "jvp" for `jax.jvp`, `jax.linearize` and `jax.jacfwd` too.
 

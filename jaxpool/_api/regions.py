@@ -190,14 +190,13 @@ def roi_align(
     `y[k, i, j, c] = sum over (h, w) of down[k, i, h] * across[k, j, w] * x[b_k, h, w, c]`, with K boxes, cells (i,
     j), rows H, columns W, channels C. `down` and `across` are the weights of bilinear interpolation at `samples`
     evenly spaced points per cell and axis. A point more than a pixel outside the image counts as 0, a nearer point as
-    the nearest pixel. A box gives 0 if it has no area, `y1 < y0` or `x1 < x0`; without `aligned` it is extended to at
-    least one pixel from (y0, x0).
+    the nearest pixel. NaN and infinities of x reach the cells whose points have such a neighbour. A box without area,
+    or with `y1 < y0` or `x1 < x0`, gives 0; without `aligned` the box is extended to at least one pixel from (y0,
+    x0).
 
-    Gradient: the derivative of the formula, with respect to x and the boxes. At the centre of a pixel, where the
-    weights have a kink, boxes get the derivative from the right. For "max" the cotangent goes to the first of the
-    largest points, which are rounded to the dtype of x. NaN and infinities of x reach the cells whose points have
-    them as neighbours, and count as 0 in the gradient of boxes. Sums are in float32, or in float64 for float64, and
-    the same on every run. Forward and reverse mode, to any order.
+    Gradient: the derivative of the formula with respect to x and the boxes; at the centre of a pixel, boxes get the
+    derivative from the right. For "max" the cotangent goes to the first of the largest points. NaN and infinities of
+    x count as 0 in the gradient of boxes. Forward and reverse mode, to any order.
 
     {boxes}
       samples: points per cell and axis, an int from 1 to 1024.
@@ -283,22 +282,22 @@ def multilevel_roi_align(
     """Computes `roi_align` of each box (y0, x0, y1, x1) in the level of a feature pyramid that suits its size.
 
     Boxes have rows first: torchvision boxes are `boxes[..., [1, 0, 3, 2]]` here. A box of height h and width w in
-    pixels of the image is pooled from level `k = floor(canonical_level + log2(sqrt(h * w) / canonical_size))`, or
-    from the finest or coarsest level if there is no level k. A pixel of level k covers `2**k` pixels of the image.
+    pixels of the image is pooled from level `k = floor(canonical_level + log2(sqrt(h * w) / canonical_size))`. If
+    there is no level k, the finest or the coarsest level is used. A pixel of level k covers `2**k` pixels of the
+    image.
 
-    Gradient: as in `roi_align` of the selected level, with respect to the features and the boxes; the choice of the
-    level has no gradient. It has the same bits on every run. Forward and reverse mode, to any order.
+    Gradient: as in `roi_align` of the selected level, with respect to the features and the boxes. The choice of the
+    level has no gradient. Forward and reverse mode, to any order.
 
     Args:
-      features: a list or tuple of arrays (B, H, W, C), or (H, W, C) for one image, one per level, the finest first;
-        floats, integers or bool, of one dtype and with one number of channels. Channels come last.
-      boxes: array of shape (B, K, 4), with K boxes for each image, or (..., K, 4) for one image or with
-        `batch_indices`; in pixels of the image. A box with `y1 <= y0` or `x1 <= x0` gives 0, as in `roi_align`.
+      features: a list or tuple of arrays (B, H, W, C), or (H, W, C) for one image, one array per level, the finest
+        first. The arrays have floats, integers or bool, one dtype and one number of channels. Channels come last.
+      boxes: array of shape (B, K, 4) or (..., K, 4) in pixels of the image, as in `roi_align`. A box with `y1 <= y0`
+        or `x1 <= x0` gives 0.
       output_shape: the number of cells down and across a box, an int or two ints.
-      batch_indices: integers of shape (..., K), the image of each box, also for boxes (B, K, 4). None takes the first
-        axis of `boxes`, or the only image.
-      spatial_scale: pixels of the first level per pixel of the image, a power of two: 1/4 is level 2. It halves with
-        every further level.
+      batch_indices: integers of shape (..., K), the image of each box, as in `roi_align`.
+      spatial_scale: pixels of the first level per pixel of the image, a power of two: 1/4 is level 2. Every further
+        level has half the scale.
       canonical_size: the size of a box, in pixels of the image, that is pooled from `canonical_level`.
       canonical_level: an int from -1024 to 1024, 4 as in the paper.
       samples: points per cell and axis, an int from 1 to 1024.
@@ -415,19 +414,17 @@ def roi_max_pool(
     Boxes have rows first: torchvision boxes are `boxes[..., [1, 0, 3, 2]]` here.
 
     `y[k, i, j, c] = max of x[b_k, h, w, c]` over the rows h of cell i and the columns w of cell j of box k. Corners
-    are rounded, halves away from 0, and belong to the box: it has `max(y1 - y0 + 1, 1)` rows. Cell i of I has the
-    rows from `floor(i * n / I)` to below `ceil((i + 1) * n / I)` of n rows, as far as they are in the image; a cell
-    without pixels gives 0. These bounds are computed in float32 (float64 for float64 boxes), as in torchvision, so a
-    cell may have one more row at either end.
+    are rounded, halves away from 0, and belong to the box, so a box has `max(y1 - y0 + 1, 1)` rows. Cell i of I has
+    the rows from `floor(i * n / I)` to below `ceil((i + 1) * n / I)` of n rows, as far as the rows are in the image.
+    A cell without pixels gives 0. These bounds are computed in float32 (float64 for float64 boxes), as in
+    torchvision, so a cell may have one more row at either end.
 
-    Gradient: the cotangent of a cell goes to the pixel that attains its maximum, by `ties`; boxes get none. NaN is
-    larger than every number. The residual is one unsigned position per output element, with "split" x and y.
-    Cotangents add up in float32, or in float64 for float64, with the same bits on every run. Forward and reverse
-    mode, to any order.
+    Gradient: the cotangent of a cell goes to the largest pixel, or by `ties` to equal pixels; boxes get no gradient.
+    NaN is larger than every number. Forward and reverse mode, to any order.
 
     {boxes}
-      ties: which of equal pixels gets the cotangent: the "first" or the "last" in row-major order, or all of them in
-        equal parts ("split").
+      ties: which of equal pixels gets the cotangent: the "first" or the "last" in row-major order, or all equally
+        ("split").
 
     Returns:
       Array of shape (..., K, *output_shape, C); the dtype of x.

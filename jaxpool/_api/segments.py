@@ -93,9 +93,7 @@ def segment_max(
 
     Gradient: the cotangent is divided equally among the rows that attain the maximum, or goes to the row that `ties`
     selects. NaN is larger than every number; -inf is an ordinary value. A segment without rows gives the lowest value
-    of the dtype, and its cotangent is dropped. The residual is the ids and one int32 per output, with "split" also
-    one bit per element of x. Results have the same bits on every run, except for the sign of a 0 among zeros of both
-    signs. Forward and reverse mode, to any order.
+    of the dtype, and its cotangent is dropped. Forward and reverse mode, to any order.
 
     {segments}
     {row_mask}
@@ -179,15 +177,14 @@ def segment_max_with_argmax(
     `y[s, j] = x[indices[s, j], j]`, the largest of the `x[n, j]` with `segment_ids[n] == s`, with j a position along
     all axes after the first.
 
-    Gradient: y has the gradient of `segment_max`; `indices` are integers and have none. If a segment has a NaN, the
-    index is the index of the NaN that `ties` selects. A segment without rows has the index N, which is out of range:
-    jax drops an update there, and a gather with `mode="fill"` fills it. The residual is the residual of
-    `segment_max`.
+    Gradient: y has the gradient of `segment_max`; the integers `indices` have no gradient. In a segment with a NaN,
+    `ties` selects a NaN and its index. A segment without rows has the index N, which is out of range. jax drops an
+    update at N, and a gather with `mode="fill"` fills the element.
 
     {segments}
     {row_mask}
       ties: which of equal rows gets the cotangent and the index: the "first" or the "last". "split" divides the
-        cotangent among all of them and returns the index of the first.
+        cotangent among all equal rows and returns the index of the first row.
 
     Returns:
       y, an array of shape (num_segments, ...) and of the dtype of x, and `indices`, an int32 array of the same shape.
@@ -245,9 +242,8 @@ def segment_mean(
 
     `y[s, ...] = sum over n with segment_ids[n] == s of x[n, ...] / (number of these n)`.
 
-    Gradient: each row gets an equal part of the cotangent of its segment. The residual is the ids and one int32 per
-    segment, with `where` also the mask. A segment without rows gives 0, and its cotangent is dropped. Sums are
-    computed as in `segment_sum`. Forward and reverse mode, to any order.
+    Gradient: each row gets an equal part of the cotangent of its segment. A segment without rows gives 0, and its
+    cotangent is dropped. Forward and reverse mode, to any order.
 
     {segments}
     {row_mask}
@@ -285,10 +281,8 @@ def segment_sum(
 
     `y[s, ...] = sum over n with segment_ids[n] == s of x[n, ...]`, with N rows and S segments.
 
-    Gradient: each row gets the cotangent of its segment, by a gather. The residual is the ids, with `where` also the
-    mask. A segment without rows gives 0. 8- and 16-bit floats are added in float32 and rounded once. Float32 sums of
-    long segments consist of partial sums, so that rounding errors do not grow with the number of rows. Results have
-    the same bits on every run on one platform. Forward and reverse mode, to any order.
+    Gradient: each row gets the cotangent of its segment. A segment without rows gives 0. Forward and reverse mode, to
+    any order.
 
     {segments}
     {row_mask}

@@ -30,26 +30,25 @@ def sharded(pool: Callable[P, R], *, mesh: Any = None, spec: Any = None) -> Call
     """Returns a version of `pool` for arrays that are sharded along the pooled axes.
 
     `y = sharded(pool, spec=spec)(x, ...)` is `y = pool(x, ...)`, where x is sharded by `spec`, and y has the same
-    sharding. Each device pools its own shard. Its neighbours send the halo, the rows that its windows reach beyond
-    it, by collective-permutes, forward and backward. Pools over whole axes are all-reduces. A function that needs a
-    whole axis raises if the axis is sharded.
+    sharding. Each device pools its own shard. Neighbours send the halo, the rows that the windows reach beyond the
+    shard, by collective-permutes, forward and backward. Pools over whole axes are all-reduces. A function that needs
+    a whole axis raises if the axis is sharded.
 
-    Under explicit axis types, the default of `jax.make_mesh`, the type of x shows its sharding, and `pool` alone does
-    the same. Under automatic axis types the sharding is read from x outside of `jax.jit` and `jax.grad`, and `spec`
-    works anywhere; `pool` alone is correct too, but XLA chooses the communication. Inside a `jax.shard_map` over the
-    axes of `spec`, x is the shard of this device, while sizes, windows and positions refer to the whole array.
+    Under explicit axis types, the default of `jax.make_mesh`, the type of x shows its sharding, and `pool` alone
+    suffices. Under automatic axis types the sharding is read from x outside of `jax.jit` and `jax.grad`; `spec` works
+    anywhere. `pool` alone is correct too, but XLA chooses the communication. Inside a `jax.shard_map` over the axes
+    of `spec`, x is the shard of this device; sizes, windows and positions refer to the whole array.
 
-    Gradient: as in `pool`, in its modes and to any order. Cotangents of halo rows are added in the dtype of x: 8- and
-    16-bit floats are rounded before and after.
+    Gradient: as in `pool`, in its modes and to any order.
 
     Args:
       pool: a function of this library that takes an array, or outside of a `shard_map` a composition of such
-        functions. The array is its first argument, after a `key` if there is one; of several operands, the operand
-        with the most axes. Other arrays are sharded along the axes that broadcast against it, or replicated; inside a
-        `shard_map` they are the parts of this device.
-      mesh: the mesh of x; None reads it from the type of x, from x, or from `jax.set_mesh`.
-      spec: a `jax.sharding.PartitionSpec` with one entry per axis of x; None reads it from the type of x, or from x
-        outside of `jax.jit` and `jax.grad`.
+        functions. The array is the first argument, or follows a `key`; of several operands, the operand with the most
+        axes. Other arrays are sharded along the axes that broadcast against the array, or replicated. Inside a
+        `shard_map` other arrays are the parts of this device.
+      mesh: the mesh of x; None reads the mesh from the type of x, from x, or from `jax.set_mesh`.
+      spec: a `jax.sharding.PartitionSpec` with one entry per axis of x. None reads the spec from the type of x, or
+        from x outside of `jax.jit` and `jax.grad`.
 
     Returns:
       A function with the signature of `pool`, whose results are sharded like x along the remaining axes. The number
@@ -57,9 +56,9 @@ def sharded(pool: Callable[P, R], *, mesh: Any = None, spec: Any = None) -> Call
       `mesh` can.
 
     Raises:
-      TypeError: `pool` is not callable. The returned function raises it if `mesh` or `spec` is unknown or of the
+      TypeError: `pool` is not callable, or the returned function finds that `mesh` or `spec` is unknown or of the
         wrong kind.
-      ValueError: the returned function raises it if `mesh` or `spec` does not match x, or if shards would differ in
+      ValueError: the returned function finds that `mesh` or `spec` does not match x, or that shards would differ in
         size. Errors of `pool` have the name of `pool`.
 
     Example:

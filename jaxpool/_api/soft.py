@@ -53,25 +53,22 @@ def logsumexp_pool(
 ) -> Array:
     """Computes a smooth maximum of each window, the logarithm of the sum of its exponentials.
 
-    `y[b, i, j, c] = T * log(sum over (u, v) of exp(x[b, i * s - p + u * d, j * s - p + v * d, c] / T))`, with B
-    batch, H W spatial, C channels, temperature T, strides s, low padding p (no term in the sum), dilation d and taps
-    u, v inside the window. It exceeds the maximum by at most `T * log(n)` for n elements, and approaches it as T goes
-    to 0. Nothing overflows: if an exponential leaves the range of the dtype anywhere in x (`y / T` beyond 40 in
-    float32), all exponentials are relative to the maximum of their window, which is ten to thirty times slower.
+    `y[b, i, j, c] = T * log(sum over (u, v) of exp(x[b, i * s - p + u * d, j * s - p + v * d, c] / T))`, with
+    temperature T and the other letters of `max_pool`, without padding. y exceeds the maximum by at most `T * log(n)`
+    for n elements, and approaches the maximum as T goes to 0. Nothing overflows: if an exponential leaves the range
+    of the dtype anywhere in x, all exponentials are relative to the maximum of their window. This evaluation, for
+    `y / T` beyond 40 in float32, is ten to thirty times slower.
 
-    Gradient: an element gets its part `softmax(x / T)` of the cotangent. The residual is x and y. Forward and reverse
-    mode, to any order, also for an array `temperature`. Infinities are ordinary values: the elements of a window of
-    -inf get equal parts, and so do several +inf. A NaN makes the output and the gradient of its windows NaN. 8- and
-    16-bit floats are computed in float32 and rounded once.
+    Gradient: an element gets its part `softmax(x / T)` of the cotangent. Infinities are ordinary values: the elements
+    of a window of -inf get equal parts, and so do several +inf. A NaN makes the output and the gradient of its
+    windows NaN. Forward and reverse mode, to any order, also for an array `temperature`.
 
     {x}, also bool.
     {geometry}
-      temperature: a finite number above 0, clipped to the range from 5e-29 to 8.5e37 in float32, or an array of such
-        numbers that broadcasts against the output. An array may be traced, and its values are not checked. If it
-        varies along a pooled axis, each tap needs a pass over the output.
-      where: the elements to include, a boolean array that broadcasts to x; None is all. Excluded elements get no
-        weight and no gradient, even NaN. A window without a True gives the lowest value of the dtype (-inf for most
-        floats).
+      temperature: a finite number above 0, or an array of such numbers that broadcasts against the output. In
+        float32, numbers are clipped to the range from 5e-29 to 8.5e37. An array may be traced, and its values are not
+        checked. An array that varies along a pooled axis needs a pass over the output for each tap.
+      where: the elements to include, as in `max_pool`. Excluded elements get no weight and no gradient, even NaN.
 
     {float_result}
 
@@ -117,21 +114,17 @@ def softmax_pool(
     """Computes the mean of each window, weighted by the softmax of its elements (SoftPool).
 
     `y[b, i, j, c] = sum over (u, v) of w * x[b, i * s - p + u * d, j * s - p + v * d, c]` with `w = softmax(x / T)`
-    over the window, B batch, H W spatial, C channels, temperature T, strides s, low padding p (of weight 0), dilation
-    d and offsets u, v in the window. y approaches the mean as T grows, and the maximum as T goes to 0.
+    over the window, temperature T and the other letters of `max_pool`. Padding has weight 0. y approaches the mean as
+    T grows, and the maximum as T goes to 0.
 
-    Gradient: an element gets `w * (1 + (x - y) / T)` of the cotangent, because the weights are differentiated too.
-    The residual is x and y. Forward and reverse mode, to any order, also for an array `temperature`. In a window with
-    larger elements -inf has weight 0; a window of equal infinities gives that infinity, and its elements get equal
-    parts. A NaN makes the output and the gradient of its windows NaN. 8- and 16-bit floats are computed in float32
-    and rounded once.
+    Gradient: an element gets `w * (1 + (x - y) / T)` of the cotangent. A window of equal infinities gives this
+    infinity, and equal parts to its elements; next to larger elements -inf has weight 0. A NaN makes the output and
+    the gradient of its windows NaN. Forward and reverse mode, to any order, also for an array `temperature`.
 
     {x}, also bool.
     {geometry}
-      temperature: a finite number above 0, clipped to the range from 5e-29 to 8.5e37 in float32, or an array of such
-        numbers, as in `logsumexp_pool`.
-      where: the elements to include, a boolean array that broadcasts to x; None is all. Excluded elements get no
-        weight and no gradient, even NaN. A window without a True gives 0.
+      temperature: a finite number above 0, or an array of such numbers, as in `logsumexp_pool`.
+      where: the elements to include, as in `logsumexp_pool`, but a window without a True gives 0.
 
     {float_result}
 

@@ -74,10 +74,9 @@ def segment_softmax(
     `y[n, ...] = exp(x[n, ...] / T) / sum over m with segment_ids[m] == segment_ids[n] of exp(x[m, ...] / T)`, with N
     rows and temperature T. Exponentials are relative to the maximum of their segment, so nothing overflows.
 
-    Gradient: `dx[n] = y[n] * (dy[n] - sum over the segment of y[m] * dy[m]) / T`. The residual is y and the ids.
-    Forward and reverse mode, to any order. Infinities are ordinary values: rows of only -inf get equal parts, and so
-    do several +inf; a NaN makes its segment NaN. An element with `y == 0` gets the gradient 0, and its cotangent is
-    ignored even if it is NaN. 8- and 16-bit floats are computed in float32 and rounded once.
+    Gradient: `dx[n] = y[n] * (dy[n] - sum over the segment of y[m] * dy[m]) / T`. Infinities are ordinary values:
+    rows of only -inf get equal parts, and so do several +inf; a NaN makes its segment NaN. An element with `y == 0`
+    gets the gradient 0, and its cotangent is ignored, even a NaN. Forward and reverse mode, to any order.
 
     {segments}
       temperature: a finite number above 0, clipped to the range from 1.2e-38 to 8.5e37 in float32. Divide x by a
@@ -125,17 +124,16 @@ def segment_logsumexp(
     """Computes a smooth maximum of each segment, the logarithm of the sum of the exponentials of its rows.
 
     `y[s, ...] = T * log(sum over n with segment_ids[n] == s of exp(x[n, ...] / T))`, with temperature T. Nothing
-    overflows: if a plain sum of exponentials leaves the range of its dtype, all are computed relative to the maximum
-    of their segment.
+    overflows: if a sum of exponentials leaves the range of its dtype, all exponentials are relative to the maximum of
+    their segment.
 
-    Gradient: each row gets its part of the cotangent, the softmax of its segment. The residual is x, y, the ids and
-    the mask. Forward and reverse mode, to any order. Infinities and NaN are as in `segment_softmax`. A segment
-    without rows gives -inf, or the lowest value of a dtype without -inf, and its cotangent is dropped. 8- and 16-bit
-    floats are computed in float32 and rounded once.
+    Gradient: each row gets its part of the cotangent, the softmax of its segment. Infinities and NaN are as in
+    `segment_softmax`. A segment without rows gives -inf, or the lowest value of a dtype without -inf, and its
+    cotangent is dropped. Forward and reverse mode, to any order.
 
     {segments}
-      temperature: a finite number above 0, as in `segment_softmax`. For a temperature that is traced or
-        differentiated, divide x by it and multiply the result by it.
+      temperature: a finite number above 0, as in `segment_softmax`. For a traced or differentiated T, pass `x / T`
+        and multiply the result by T.
     {row_mask}
 
     Returns:

@@ -79,19 +79,16 @@ def global_max_pool(
     `y[b, c] = max over (h, w) with where[b, h, w, c] of x[b, h, w, c]`, with B batch, H W spatial, C channels. Any
     number of axes can be pooled.
 
-    Gradient: the cotangent goes to the selected element; all others get zeros, even if they are NaN and excluded by
-    `where`. NaN is larger than every number; -inf is an ordinary value. The residual is one unsigned index per output
-    element, with `ties="split"` x and y. Forward and reverse mode, to any order.
+    Gradient: the cotangent goes to the selected element; excluded elements get 0, even NaN. NaN is larger than every
+    number; -inf is an ordinary value. Forward and reverse mode, to any order.
 
     Args:
       x: array of shape `(B, *spatial, C)`, or of any shape with `axes`; floats, integers or bool (max is "or").
         Pooled axes have a known size of at least 1.
       axes: the pooled axes; None is all except the first and the last. Row-major order follows `axes`.
-      where: the elements to include, a boolean array that broadcasts to x; None is all. Without a True the result is
-        the lowest value of the dtype (-inf for most floats) and the gradient is 0.
+      where: the elements to include, as in `max_pool`. Without a True the result is the lowest value of the dtype.
       keepdims: whether pooled axes remain, with size 1.
-      ties: which of equal elements gets the cotangent: the "first" or the "last" in row-major order, or all equally
-        ("split").
+      ties: which of equal elements gets the cotangent: the "first", the "last", or all of them ("split").
 
     Returns:
       Array of shape `(B, C)`, in general the shape of x without the pooled axes, or with size 1 for each; the dtype
@@ -129,16 +126,14 @@ def global_avg_pool(
     `y[b, c] = 1 / n * sum over (h, w) with where[b, h, w, c] of x[b, h, w, c]`, with B batch, H W spatial, C channels
     and n the number of terms. Any number of axes can be pooled.
 
-    Gradient: every included element gets `dy / n`, all others get 0, even if they are NaN. 8- and 16-bit floats are
-    added in float32 and rounded once, forward and backward. Forward and reverse mode, to any order, and
-    `jax.linear_transpose`.
+    Gradient: every included element gets `dy / n`, and excluded elements get 0, even NaN. Forward and reverse mode,
+    to any order, and `jax.linear_transpose`.
 
     Args:
       x: array of shape `(B, *spatial, C)`, or of any shape with `axes`; floats, integers or bool. Pooled axes have a
         known size of at least 1.
       axes: the pooled axes; None is all except the first and the last.
-      where: the elements to include, a boolean array that broadcasts to x; None is all. Without a True the result and
-        the gradient are 0.
+      where: the elements to include, as in `max_pool`. Without a True the result and the gradient are 0.
       keepdims: whether pooled axes remain, with size 1.
 
     Returns:
@@ -185,14 +180,13 @@ def spatial_pyramid_pool(
     row-major order, B batch and C channels, which vary fastest. Any number of axes can be pooled.
 
     Gradient: as in `adaptive_max_pool` with `ties="first"`, or as in `adaptive_avg_pool`. Cotangents of the levels
-    add up, 8- and 16-bit floats in float32 with one rounding. Forward and reverse mode, to any order; averages also
-    support `jax.linear_transpose`.
+    add up. Forward and reverse mode, to any order; averages also support `jax.linear_transpose`.
 
     Args:
       x: array of shape `(B, *spatial, C)`, or of any shape with `axes`; floats, integers or bool. Pooled axes have a
         known size of at least 1.
       levels: a tuple of positive ints, the number of windows of each level along every pooled axis. The output has
-        them in ascending order.
+        the levels in ascending order.
       kind: "max" or "avg".
       axes: the pooled axes; None is all except the first and the last. The last of the other axes is the channel
         axis.
