@@ -21,10 +21,9 @@ def keep_memory() -> bool:
     itself. Reused memory has no page faults. The setting holds for everything that the process computes, with jaxpool
     or without.
 
-    Call `keep_memory` before any thread starts and before the first call into jax, even `jax.devices()`. The process
-    then never shrinks, and may hold three to five times the memory in use. All threads allocate from
-    one heap, and a child of `fork` inherits both. The setting cannot be undone. On other devices only the arrays of
-    the host are affected.
+    Call `keep_memory` before any thread starts and before the first call into jax, even `jax.devices()`. The setting
+    cannot be undone. The process never shrinks, and may hold three to five times the memory in use. All threads
+    allocate from one heap, and a child of `fork` inherits both. On other devices only host arrays are affected.
 
     Args:
         None: the function takes no argument.
