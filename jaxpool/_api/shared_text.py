@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
 _WINDOW_ARGS_TEXT = "  window_shape: one positive int per pooled axis, or a single int with `axes`."
-_SIZE_ARGS_TEXT = """  strides: one positive int per pooled axis, or one for all; None is 1.
+_SIZE_ARGS_TEXT = """  strides: one positive int per pooled axis, or one int for all axes; None is 1.
   padding: as in `max_pool`.
-  axes: the pooled axes; None is the `len(window_shape)` axes before the last one."""
+  axes: the pooled axes; None is the `len(window_shape)` axes before the last axis."""
 _TEXT_OF_PLACEHOLDER = {
     "x": """Args:
   x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats or integers""",
@@ -18,11 +18,11 @@ _TEXT_OF_PLACEHOLDER = {
     "strides": _SIZE_ARGS_TEXT,
     "sizes": f"{_WINDOW_ARGS_TEXT}\n{_SIZE_ARGS_TEXT}",
     "geometry": f"""{_WINDOW_ARGS_TEXT}
-  strides: one positive int per pooled axis, or one for all; None is 1.
+  strides: one positive int per pooled axis, or one int for all axes; None is 1.
   padding: as in `max_pool`.
   window_dilation: distance between neighbouring taps; None is 1.
   ceil_mode: whether to round the output size up.
-  axes: the pooled axes; None is the `len(window_shape)` axes before the last one.""",
+  axes: the pooled axes; None is the `len(window_shape)` axes before the last axis.""",
     "kernel": f"""  kernel: array of shape `window_shape`, or `(*window_shape, C)` with an entry for each
     channel; floats if x has floats, integers if x has integers. Without `axes`, a kernel of `x.ndim - 1`
     axes has an entry for each channel, as for x with one batch axis.
@@ -46,7 +46,7 @@ _TEXT_OF_PLACEHOLDER = {
   window_shape: one positive int per pooled axis, or one int for all of them.
   output_shape: a tuple with the number of windows along each pooled axis, positive ints of at most
     `size - window + 1`.
-  axes: the pooled axes; None is the `len(output_shape)` axes before the last one.""",
+  axes: the pooled axes; None is the `len(output_shape)` axes before the last axis.""",
     "boxes": """Args:
   x: array of shape (B, H, W, C), or (H, W, C) for one image; floats, integers or bool. Channels come
     last. An array (B, C, H, W) is not recognised: its C would be pooled as rows.
