@@ -9,12 +9,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._arguments.arrays import as_array, wrong_dtype_error
+from jaxpool._arguments.arrays import as_array, concrete_values, wrong_dtype_error
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
@@ -209,14 +208,11 @@ def check_unpool_indices(
         raise ArgumentError(
             "indices", f"of the shape of {y_name}", indices.shape, hint, attribute="shape"
         )
-    concrete_indices = (
+    values = concrete_values(
         unconverted_indices if isinstance(unconverted_indices, np.ndarray) else indices
     )
-    if isinstance(concrete_indices, jax.core.Tracer) or not getattr(
-        concrete_indices, "is_fully_addressable", True
-    ):
+    if values is None:
         return
-    values = np.asarray(concrete_indices)
     invalid_indices = values[(values < 0) | (values >= num_positions)]
     if invalid_indices.size:
         rule = f"from 0 to {num_positions - 1}, positions in spatial_shape"

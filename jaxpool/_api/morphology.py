@@ -14,7 +14,7 @@ from jax import Array, lax
 
 from jaxpool._api.max_pool import max_or_min_pool
 from jaxpool._api.shared_text import fill_docstring_placeholders
-from jaxpool._arguments.arrays import as_array, wrong_dtype_error
+from jaxpool._arguments.arrays import as_array, concrete_values, wrong_dtype_error
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import IntOrInts, Padding, normalise_axes
@@ -158,6 +158,5 @@ def _is_concrete_zero(kernel: Any) -> bool:
 
     Other constant kernels do not run as a max pool: adding them rounds or wraps around, so unequal elements may tie.
     """
-    is_traced = isinstance(kernel, jax.core.Tracer)
-    is_local = isinstance(kernel, jax.Array) and not is_traced and kernel.is_fully_addressable
-    return (is_local or isinstance(kernel, np.ndarray)) and not np.any(np.asarray(kernel))
+    values = concrete_values(kernel) if isinstance(kernel, jax.Array | np.ndarray) else None
+    return values is not None and not values.any()

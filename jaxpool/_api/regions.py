@@ -21,7 +21,13 @@ from jax.sharding import AxisType, PartitionSpec
 
 from jaxpool._api.max_pool import max_pool
 from jaxpool._api.shared_text import fill_docstring_placeholders
-from jaxpool._arguments.arrays import as_array, checked_float, not_an_array_error, wrong_dtype_error
+from jaxpool._arguments.arrays import (
+    as_array,
+    checked_float,
+    concrete_values,
+    not_an_array_error,
+    wrong_dtype_error,
+)
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
@@ -67,9 +73,9 @@ def as_integer_array(
             "Give one for each.",
             attribute="shape",
         )
-    is_concrete = not isinstance(array, jax.core.Tracer)
-    if is_concrete and upper_bound is not None and array.size:
-        lowest, highest = int(np.min(np.asarray(array))), int(np.max(np.asarray(array)))
+    values = concrete_values(array)
+    if values is not None and upper_bound is not None and values.size:
+        lowest, highest = int(values.min()), int(values.max())
         if lowest < 0 or highest >= upper_bound:
             rule = f"ints from 0 to {upper_bound - 1}" if upper_bound else "empty where x is"
             raise ArgumentError(arg_name, rule, [lowest, highest], "They name entries of x.")

@@ -16,7 +16,12 @@ from jax import numpy as jnp
 
 from jaxpool._api.regions import as_integer_array, call_with_auto_sharding
 from jaxpool._api.shared_text import fill_docstring_placeholders
-from jaxpool._arguments.arrays import as_array, as_broadcast_mask, wrong_dtype_error
+from jaxpool._arguments.arrays import (
+    as_array,
+    as_broadcast_mask,
+    concrete_values,
+    wrong_dtype_error,
+)
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
@@ -46,10 +51,13 @@ def check_segment_arguments(
     check_bool("indices_are_sorted", indices_are_sorted)
     ids = as_integer_array("segment_ids", segment_ids, x.shape[:1], None)
     if num_segments is None:
-        if isinstance(segment_ids, jax.core.Tracer):
-            hint = "A traced array does not say how many segments there are."
-            raise ArgumentError("num_segments", "given where ids are traced", None, hint)
-        concrete_ids = np.asarray(segment_ids)
+        concrete_ids = concrete_values(segment_ids)
+        if concrete_ids is None:
+            hint = (
+                "The values of segment_ids, which tell the number of segments, are not known here."
+            )
+            rule = "given where ids are traced or on several processes"
+            raise ArgumentError("num_segments", rule, None, hint)
         num_segments = max(int(concrete_ids.max()) + 1, 0) if concrete_ids.size else 0
     rule = "None or an int from 0 to 2**31 - 1"
     if not is_int(num_segments):

@@ -47,6 +47,16 @@ def wrong_dtype_error(
     return ArgumentError(arg_name, rule, array.dtype, hint, TypeError, attribute="dtype")
 
 
+def concrete_values(x: Any) -> np.ndarray | None:
+    """The values of a jax or NumPy array, if this process knows them; None if x is traced or on other processes too."""
+    if isinstance(x, jax.core.Tracer):
+        return None
+    if isinstance(x, jax.Array) and not (x.is_fully_addressable or x.is_fully_replicated):
+        return None
+    # jax raises where it reads an array without elements that a program has sharded (0.10 to 0.12).
+    return np.asarray(x) if x.size else np.empty(x.shape, x.dtype)
+
+
 def as_array(x: Any, arg_name: str = "x") -> Array:
     """x as a jax array of real numbers. Raises for lists, scalars, strings and None."""
     if not is_array(x):

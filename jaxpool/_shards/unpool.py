@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array, lax
 from jax.sharding import AxisType
 
-from jaxpool._arguments.arrays import varying_mesh_axes
+from jaxpool._arguments.arrays import concrete_values, varying_mesh_axes
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Axis
 from jaxpool._kernels.positions import indices_to_positions
@@ -139,9 +139,10 @@ def _check_adjacent(
     halos: Sequence[Halo],
 ) -> None:
     """Raise if a concrete index is neither in the shard of its element nor in an adjacent shard."""
-    if isinstance(indices, jax.core.Tracer) or not getattr(indices, "is_fully_addressable", True):
+    values = concrete_values(indices)
+    if values is None:
         return
-    coordinates = np.unravel_index(np.asarray(indices).astype(np.int64), sizes)
+    coordinates = np.unravel_index(values.astype(np.int64), sizes)
     for halo in halos:
         i, pooled = axes.index(halo.dim.axis), halo.dim.axis
         target = coordinates[i] // (sizes[i] // halo.num_shards)
@@ -153,4 +154,4 @@ def _check_adjacent(
             hint = (
                 f"Use fewer than the {halo.num_shards} shards, or the plain function on one device."
             )
-            raise ArgumentError("indices", rule, int(np.asarray(indices)[is_far][0]), hint)
+            raise ArgumentError("indices", rule, int(values[is_far][0]), hint)

@@ -6,13 +6,12 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from jaxpool._api.regions import check_num_cells, check_spatial_scale, max_pixel_of_cells
-from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.arrays import as_array, concrete_values
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 from jaxpool._arguments.sizes import check_bool, check_fits_int32_indices, is_int, is_tuple_or_list
@@ -79,9 +78,9 @@ def convert_arguments(
 
 def _check_image_indices(image_indices: Array, num_images: int) -> None:
     """Raise if the image index of a box is concrete and not from 0 to `num_images - 1`."""
-    if isinstance(image_indices, jax.core.Tracer):
+    concrete_indices = concrete_values(image_indices)
+    if concrete_indices is None:
         return
-    concrete_indices = np.asarray(image_indices)
     invalid_indices = concrete_indices[~((concrete_indices >= 0) & (concrete_indices < num_images))]
     if invalid_indices.size:
         rule = (

@@ -158,3 +158,12 @@ def test_other_rank_in_shard_map_raises():
     run = jax.shard_map(mapped, mesh=mesh, in_specs=SPEC, out_specs=SPEC)
     with pytest.raises(ValueError, match=r"jaxpool.max_pool: `x` must be of 4 axes, as jaxpool.sh"):
         run(X)
+
+
+def test_max_unpool_does_not_read_empty_sharded_indices():
+    """jax 0.10 to 0.12 raise where they read an array without elements that a program has sharded."""
+    mesh, spec = mesh_of_four("auto"), P(None, "a")
+    place = jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, spec))
+    y, indices = place(np.zeros((0, 8, 2), np.float32)), place(np.zeros((0, 8, 2), np.int32))
+    for unpool in (jaxpool.max_unpool, jaxpool.sharded(jaxpool.max_unpool, mesh=mesh, spec=spec)):
+        assert unpool(y, indices, (16,), axes=(1,)).shape == (0, 16, 2)

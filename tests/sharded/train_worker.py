@@ -15,12 +15,14 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import pytest
 from jax import lax
 from jax import numpy as jnp
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxpool
+from jaxpool.compat import torchvision
 
 DEVICES = 4  # per process
 STEPS = 2
@@ -76,6 +78,19 @@ def steps(platform, x, end_after=None):
     return found
 
 
+def check_values_of_other_processes(mesh):
+    """Functions that check concrete integers accept arrays whose values this process does not know."""
+    place = jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, P("rows")))
+    ids, boxes = place(np.zeros(8, np.int32)), place(np.tile(np.float32([0, 0, 2, 2]), (8, 1)))
+    x = jax.device_put(np.ones((1, 4, 4, 2), np.float32), NamedSharding(mesh, P()))
+    assert not ids.is_fully_addressable
+    assert jaxpool.roi_max_pool(x, boxes, (1, 1), batch_indices=ids).shape == (8, 1, 1, 2)
+    table = jnp.concatenate([ids[:, None].astype(jnp.float32), boxes], 1)
+    assert torchvision.roi_pool(jnp.moveaxis(x, -1, 1), table, (1, 1)).shape == (8, 2, 1, 1)
+    with pytest.raises(ValueError, match="num_segments"):
+        jaxpool.segment_max(np.ones((8, 2), np.float32), ids)
+
+
 def main(port, rank, count, folder, killed):
     if count == 1:
         found = steps(lambda pool: pool, jnp.asarray(images()))
@@ -94,6 +109,7 @@ def main(port, rank, count, folder, killed):
         x = jax.make_array_from_callback(
             images().shape, NamedSharding(mesh, ROWS), lambda index: images()[index]
         )
+        check_values_of_other_processes(mesh)
         last = killed and rank == count - 1
         found = steps(
             functools.partial(jaxpool.sharded, mesh=mesh, spec=ROWS), x, 0 if last else None
