@@ -113,7 +113,8 @@ def _run_select_passes(
     separate_nan_chain = plan.nan_mode == "alone"
     # The passes read bits: XLA for CPU widens slices of bfloat16, and compiles a select of float16 to a branch.
     outputs: tuple[Array, ...] = (bitcast_half_to_uint16(x) if separate_nan_chain else x,)
-    for pass_ in plan.forward:
+    passes = plan.forward if with_index else plan.value
+    for pass_ in passes:
         kernel = functools.partial(
             _run_select_pass,
             pass_,
@@ -123,7 +124,7 @@ def _run_select_passes(
             with_index=with_index,
             separate_nan_chain=separate_nan_chain,
         )
-        is_last = pass_ is plan.forward[-1]
+        is_last = pass_ is passes[-1]
         outputs = kernel(*outputs) if is_last else materialise(plan.barrier, kernel, *outputs)
     return bitcast_uint16_to_half(outputs[0], x.dtype), *outputs[1:]
 

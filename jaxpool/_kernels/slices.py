@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import jax
+import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 from jax.experimental.xla_metadata import set_xla_metadata
@@ -56,14 +57,29 @@ def pad_input(x: Array, window: Window, fill: Any) -> Array:
     return pad(x, window.axes, [(dim.low, dim.used_high, 0) for dim in window.dims], fill)
 
 
+class SplitArray(NamedTuple):
+    """An array whose last axis is split: `parts[p]` has the elements p, p + len(parts), ... of the axis."""
+
+    parts: tuple[Array, ...]
+
+
 def strided_slice(
-    x: Array,
+    x: Array | SplitArray,
     axes: Sequence[int],
     starts: Sequence[int],
     num_outputs: Sequence[int],
     strides: Sequence[int],
 ) -> Array:
-    """Slice x along `axes`: `num_outputs` positions per axis, from `starts` on, at distances of `strides`."""
+    """Slice x along `axes`: `num_outputs` positions per axis, from `starts` on, at distances of `strides`.
+
+    The stride along the split axis of a `SplitArray` must be the number of its parts.
+    """
+    if isinstance(x, SplitArray):
+        split, last = len(x.parts), axes.index(x.parts[0].ndim - 1)
+        start, part = divmod(starts[last], split)
+        starts = [*starts[:last], start, *starts[last + 1 :]]
+        strides = [*strides[:last], 1, *strides[last + 1 :]]
+        x = x.parts[part]
     begin, end, step = [0] * x.ndim, list(x.shape), [1] * x.ndim
     for axis, start, out, stride in zip(axes, starts, num_outputs, strides, strict=True):
         begin[axis], end[axis], step[axis] = start, start + (out - 1) * stride + 1, stride
@@ -106,10 +122,23 @@ def join_parts(
     return whole
 
 
-def interleave(parts: Sequence[Array], axis: int, period: int) -> Array:
-    """Interleave parts along an axis: part p gets the positions p, p + period, ... Missing parts are zeros."""
+def interleave(
+    parts: Sequence[Array], axis: int, period: int, *, are_stored: bool = False
+) -> Array:
+    """Interleave parts along an axis: part p gets the positions p, p + period, ... Missing parts are zeros.
+
+    Along the last axis, XLA for CPU vectorises a select among parts that are stored, but not a concatenation.
+    """
     if period == 1:
         return parts[0]
+    if are_stored and axis == parts[0].ndim - 1:
+        shape = (*parts[0].shape, period)
+        position = lax.broadcasted_iota(np.int32, shape, axis + 1)
+        repeated = [lax.broadcast_in_dim(part, shape, range(part.ndim)) for part in parts]
+        y = lax.full_like(repeated[0], 0) if len(parts) < period else repeated.pop()
+        for which, part in enumerate(repeated):
+            y = lax.select(lax.eq(position, lax.full_like(position, which)), part, y)
+        return lax.collapse(y, axis, axis + 2)
     padding = (0, period - len(parts), 0)
     return lax.collapse(pad(jnp.stack(parts, axis + 1), [axis + 1], [padding], 0), axis, axis + 2)
 
@@ -212,17 +241,47 @@ def run_pass(
     region_order = sorted(range(len(axes)), key=axes.__getitem__)
     phase_order = region_order if layout.minor_axis_last else region_order[::-1]
 
+    def evaluate(kernel: Callable[..., Any], *args: Any) -> Any:
+        return kernel(*args)
+
+    store = functools.partial(materialise, "call") if layout.splits_last_axis else evaluate
+
+    def prepare_source(source: Source, regions: Sequence[Region]) -> Source:
+        """The source with padded arrays. Arrays are stored, and split if they are strided, if the layout says so."""
+        if layout.read_mode == "bounded":
+            return source
+        ranges = _padded_ranges(source, axes, regions)
+        prepare: Callable[..., Any] = _pad_to_ranges
+        if layout.splits_last_axis:
+            (access, *_) = source.phases[axes.index(source.arrays[0].ndim - 1)]
+            prepare = functools.partial(_split_last_axis, stride=access.stride)
+
+        def prepare_arrays(*arrays: Array) -> list[Any]:
+            fills = source.fill_values
+            return [prepare(x, axes, ranges, fill) for x, fill in zip(arrays, fills, strict=True)]
+
+        phases = [
+            tuple(access.slice_elements(*ends) for access in accesses)
+            for accesses, ends in zip(source.phases, ranges, strict=True)
+        ]
+        return Source(store(prepare_arrays, *source.arrays), source.fill_values, phases)
+
     def compute_region(cuts: Sequence[Region]) -> Any:
         """Results at the output positions of one region, with the phases interleaved."""
-        is_padded = layout.read_mode == "padded"
-        inputs = [_pad_source(s, axes, cuts) for s in sources] if is_padded else sources
+        inputs = [prepare_source(source, cuts) for source in sources]
 
-        def compute_phase(phase_per_axis: tuple[int, ...]) -> Any:
+        def compute_phase(arrays: Sequence[Sequence[Any]], phase_per_axis: tuple[int, ...]) -> Any:
             term_args = itertools.chain(
-                *[_term_args(s, axes, cuts, phase_per_axis) for s in inputs]
+                *[
+                    _term_args(s._replace(arrays=xs), axes, cuts, phase_per_axis)
+                    for s, xs in zip(inputs, arrays, strict=True)
+                ]
             )
             terms = [term_at_tap(*args) for args in term_args]
             return join_terms(terms or [fill_value_term()])
+
+        def compute_phases(*arrays: Sequence[Any]) -> list[Any]:
+            return [compute_phase(arrays, phase_per_axis) for phase_per_axis in indices]
 
         def fill_value_term() -> T:
             empty_parts = [empty_along_axes(x, axes) for x in sources[0].arrays]
@@ -231,7 +290,12 @@ def run_pass(
 
         def interleave_phases(*phase_results: Array) -> Array:
             def interleave_along_axis(parts: list[Array], axis_index: int) -> Array:
-                return interleave(parts, axes[axis_index], cuts[axis_index].num_phases)
+                return interleave(
+                    parts,
+                    axes[axis_index],
+                    cuts[axis_index].num_phases,
+                    are_stored=layout.splits_last_axis,
+                )
 
             return join_parts(
                 dict(zip(indices, phase_results, strict=True)), phase_order, interleave_along_axis
@@ -239,7 +303,9 @@ def run_pass(
 
         phases_of_axes = zip(*[s.phases for s in sources], strict=True)
         indices = [*itertools.product(*map(_phases_that_read, phases_of_axes, cuts))]
-        return jax.tree.map(interleave_phases, *map(compute_phase, indices))
+        arrays = [s.arrays for s in inputs]
+        store_phases = store if len(indices) > 1 else evaluate
+        return jax.tree.map(interleave_phases, *store_phases(compute_phases, *arrays))
 
     def crop_to_output(x: Array) -> Array:
         sizes = [total_positions(phases) for phases in sources[0].phases]
@@ -285,29 +351,55 @@ def _term_args(
             yield sum(tap for _, tap in pairs), parts, pad_to_region
 
 
-def _pad_source(source: Source, axes: Sequence[int], regions: Sequence[Region]) -> Source:
-    """Pad the arrays along each axis where the region reads padding, and crop elements that the region does not read.
+# First element along an axis, and the end of the elements. Both may be in the padding.
+Range = tuple[int, int]
+
+
+def _padded_ranges(source: Source, axes: Sequence[int], regions: Sequence[Region]) -> list[Range]:
+    """The elements that a region reads along each axis, if it reads padding; otherwise all elements.
 
     Axes without padding are not cropped, because XLA for CPU copies a slice that many terms read.
     """
-    arrays, phases = source.arrays, []
+    ranges = []
     for axis, accesses, region in zip(axes, source.phases, regions, strict=True):
         reads = [(access.stride, offset) for access in accesses for offset, _ in access.tap_offsets]
         begin = min((stride * region.start + offset for stride, offset in reads), default=0)
         end = max((stride * (region.stop - 1) + offset + 1 for stride, offset in reads), default=0)
-        size = arrays[0].shape[axis]
-        if begin >= 0 and end <= size:
-            phases.append(accesses)
+        size = source.arrays[0].shape[axis]
+        ranges.append((0, size) if begin >= 0 and end <= size else (begin, end))
+    return ranges
+
+
+def _pad_to_ranges(x: Array, axes: Sequence[int], ranges: Sequence[Range], fill: Any) -> Array:
+    """Pad or crop x along `axes` to `ranges` of its elements."""
+    for axis, (begin, end) in zip(axes, ranges, strict=True):
+        size = x.shape[axis]
+        if (begin, end) == (0, size):
             continue
         first = min(max(begin, 0), size)
         stop = max(first, min(end, size))
         padding = [(first - begin, end - stop, 0)]
-        arrays = [
-            pad(lax.slice_in_dim(x, first, stop, axis=axis), [axis], padding, fill)
-            for x, fill in zip(arrays, source.fill_values, strict=True)
-        ]
-        phases.append(tuple(access.slice_elements(begin, end) for access in accesses))
-    return Source(arrays, source.fill_values, phases)
+        x = pad(lax.slice_in_dim(x, first, stop, axis=axis), [axis], padding, fill)
+    return x
+
+
+def _split_last_axis(
+    x: Array, axes: Sequence[int], ranges: Sequence[Range], fill: Any, stride: int
+) -> SplitArray:
+    """Pad or crop x along `axes` to `ranges` of its elements, and split its last axis into strided slices."""
+    last = axes.index(x.ndim - 1)
+    padding = [
+        (-begin, end - x.shape[axis], 0) for axis, (begin, end) in zip(axes, ranges, strict=True)
+    ]
+    parts = []
+    for start in range(ranges[last][0], ranges[last][0] + stride):
+        first = start if start >= 0 else start % stride
+        elements = lax.slice_in_dim(x, first, None, stride, axis=x.ndim - 1)
+        num_before = (first - start) // stride
+        num_elements = len(range(start, ranges[last][1], stride))
+        padding[last] = (num_before, num_elements - num_before - elements.shape[-1], 0)
+        parts.append(pad(elements, axes, padding, fill))
+    return SplitArray(tuple(parts))
 
 
 # True if jax inlines every call of the program that is being lowered, as jax does for programs exported for several
@@ -315,7 +407,7 @@ def _pad_source(source: Source, axes: Sequence[int], regions: Sequence[Region]) 
 inlines_calls = jax.make_user_context(False)
 
 
-def materialise(barrier_kind: BarrierKind, kernel: Callable[..., Any], *args: Array) -> Any:
+def materialise(barrier_kind: BarrierKind, kernel: Callable[..., Any], *args: Any) -> Any:
     """Evaluate `kernel(*args)` and store each result. With the barrier kind "call", the arguments are also stored."""
     if barrier_kind == "barrier":
         return lax.optimization_barrier(kernel(*args))

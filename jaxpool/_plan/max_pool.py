@@ -53,12 +53,16 @@ class MaxPass:
 
 @dataclasses.dataclass(frozen=True)
 class MaxPlan:
-    """Passes of a max pool: `forward` runs from input to output, `backward` and `tangent` from output to input."""
+    """Passes of a max pool: `forward` and `value` run from input to output, `backward` and `tangent` the other way.
+
+    `value` computes the maximum without its index.
+    """
 
     # Whether the value comparison also finds NaN ("compared"), or a separate reduction does ("alone")
     nan_mode: Literal["compared", "alone"]
     barrier: BarrierKind
     forward: tuple[MaxPass, ...]
+    value: tuple[MaxPass, ...]
     backward: tuple[MaxPass, ...]
     tangent: tuple[MaxPass, ...]
     widen_mode: WidenMode
@@ -207,7 +211,8 @@ def plan_max(problem: Problem) -> MaxPlan:
     return MaxPlan(
         "alone" if problem.tuning.finds_nan_separately and problem.is_float else "compared",
         barrier_of(problem.platform, problem.thresholds),
-        _forward_passes(problem),
+        _forward_passes(problem, with_index=True),
+        _forward_passes(problem, with_index=False),
         by_tables or by_steps,
         tangent,
         widen_mode if adds_low_precision and not by_tables else "never",
@@ -224,11 +229,16 @@ def plan_one_pass(problem: Problem) -> MaxPass:
     )
 
 
-def _forward_passes(problem: Problem) -> tuple[MaxPass, ...]:
+def _forward_passes(problem: Problem, *, with_index: bool) -> tuple[MaxPass, ...]:
+    """The passes of a maximum. Only passes with an index store strided slices, as they read each slice twice."""
     steps = plan_steps(problem.window, problem.tuning, is_forward=True)
     shape, passes = problem.shape, []
     for step in steps:
-        passes.append(MaxPass(step, _forward_layout(problem, step, shape, is_only=len(steps) == 1)))
+        if with_index and _splits_last_axis(problem, step, shape):
+            layout = single_region(step.phases, splits_last_axis=True)
+        else:
+            layout = _forward_layout(problem, step, shape, is_only=len(steps) == 1)
+        passes.append(MaxPass(step, layout))
         shape = step.output_shape(shape)
     return tuple(passes)
 
@@ -256,6 +266,19 @@ def _forward_layout(problem: Problem, step: Step, shape: Shape, *, is_only: bool
     return single_region(step.phases)
 
 
+def _splits_last_axis(problem: Problem, step: Step, shape: Shape) -> bool:
+    """Whether a step or its transpose, which reads an array of `shape`, stores strided slices along the last axis.
+
+    XLA for CPU vectorises neither many reads with a stride nor the interleaving of several computed arrays.
+    """
+    if None in shape or problem.is_sharded or not problem.window.has_overlap:
+        return False
+    return any(
+        axis == len(shape) - 1 and 1 < access.stride <= problem.tuning.max_split_stride
+        for axis, access in zip(step.axes, step.accesses, strict=True)
+    )
+
+
 def _step_passes(problem: Problem) -> tuple[MaxPass, ...]:
     """The backward passes that reverse the steps of the maximum, from output to input."""
     steps = plan_steps(problem.window, problem.tuning, is_forward=False)
@@ -276,6 +299,8 @@ def _vjp_layout(problem: Problem, step: Step, shape: Shape, *, is_only: bool) ->
     tuning, phases = problem.tuning, step.transposed_phases
     if not tuning.pads_each_term:
         return single_region(phases)
+    if _splits_last_axis(problem, step, shape):
+        return single_region(phases, splits_last_axis=True)
     is_strided = any(access.stride > 1 for access in step.accesses)
     is_large = tuning.min_region_bytes <= nbytes(shape, problem.sum_bits) < math.inf
     if is_only and not is_strided and is_large:

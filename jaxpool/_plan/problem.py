@@ -264,11 +264,16 @@ ReadMode = Literal["padded", "bounded", "tables"]
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Output regions along each axis, their read mode, and whether phases of the last axis are interleaved last."""
+    """Output regions along each axis, their read mode, and whether phases of the last axis are interleaved last.
+
+    With `splits_last_axis`, an array that is read with a stride along its last axis is first split into strided slices,
+    which are stored, and phases are stored before they are interleaved.
+    """
 
     read_mode: ReadMode
     axis_regions: tuple[tuple[Region, ...], ...] = ()
     minor_axis_last: bool = False
+    splits_last_axis: bool = False
 
     @property
     def num_regions(self) -> int:
@@ -277,12 +282,17 @@ class Layout:
 
 
 def single_region(
-    phases: Sequence[Phases], read_mode: ReadMode = "padded", *, extra_position: bool = False
+    phases: Sequence[Phases],
+    read_mode: ReadMode = "padded",
+    *,
+    extra_position: bool = False,
+    splits_last_axis: bool = False,
 ) -> Layout:
     """A layout of one region. `extra_position` lengthens phases of the first strided axis by 1, to be cropped later."""
     strided_axes = [which for which, each in enumerate(phases) if len(each) > 1][:1]
     extra_positions = [extra_position and which in strided_axes for which in range(len(phases))]
-    return Layout(read_mode, tuple(map(whole_region, phases, extra_positions)))
+    regions = tuple(map(whole_region, phases, extra_positions))
+    return Layout(read_mode, regions, splits_last_axis, splits_last_axis)
 
 
 def multi_region(

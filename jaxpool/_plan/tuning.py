@@ -118,6 +118,9 @@ class Tuning:
     bounds_checked_taps: float = NEVER  # Window length: loops with bound tests on one axis vectorise up to this.
     bounds_checked_terms: int = 0  # Terms of a maximum: one loop over several axes tests array bounds up to this many.
     min_vector_elements: float = 0  # Contiguous elements: over shorter rows, loops that pad each term do not vectorise.
+    # NOTES: Channels first
+    # Stride along the last axis: overlapping maxima with strides from 2 up to this read and write strided slices.
+    max_split_stride: int = 1
     # NOTES: Tables
     # Positions along an axis: tables up to this length are program constants; 0 disables gathers through tables.
     max_table_positions: float = 0
@@ -181,6 +184,7 @@ CPU = Tuning(
     bounds_checked_taps=9,
     bounds_checked_terms=9,
     min_vector_elements=16,
+    max_split_stride=3,
     max_table_positions=1 << 14,
     max_compared_positions=4,
     top_k_all_gathers=True,

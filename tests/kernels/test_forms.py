@@ -55,7 +55,9 @@ def plans_of(case, rng):
     plans = forms.max_plans(case.window, case.shape, case.dtype)
     sent = forms.max_plans(case.window, case.shape, case.sent)
     return (
-        forms.distinct_plans(plans, lambda plan: (plan.forward, plan.value_groups), rng),
+        forms.distinct_plans(
+            plans, lambda plan: (plan.forward, plan.value, plan.value_groups), rng
+        ),
         forms.distinct_plans(sent, lambda plan: (plan.widen_mode, plan.backward), rng),
         forms.distinct_plans(sent, lambda plan: plan.tangent, rng, 2),
     )

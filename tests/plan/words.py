@@ -57,7 +57,9 @@ def _format_layout(axes, sources, one, passes):
     count = sum(math.prod(map(max_elements_per_position, source)) for source in sources)
     words = [_format_terms(axes, f"{count} x{phases}" if phases > 1 else count, layout.read_mode)]
     words += [f"/{layout.num_regions}"] * (layout.num_regions > 1)
-    words += ["(phases of the minor axis joined last)"] * (layout.minor_axis_last and phases > 1)
+    words += ["(strided slices)"] * layout.splits_last_axis
+    joins_last = layout.minor_axis_last and not layout.splits_last_axis
+    words += ["(phases of the minor axis joined last)"] * (joins_last and phases > 1)
     words += ["(a turn of phases too many, cut off)"] * _has_extra_position(layout, sources[0])
     words += ["stored"] * (one is not passes[-1] or layout.read_mode == "tables")
     return " ".join(words)

@@ -52,7 +52,7 @@ SHORT_STEPS = {  # loops with two pieces per step
     "pieces_per_step": 2,
     "max_pass_taps": 1,
 }
-NO_TABLES = {"max_table_positions": 0, "min_vector_elements": 0}
+NO_TABLES = {"max_table_positions": 0, "min_vector_elements": 0, "max_split_stride": 1}
 REGIONS = {"min_region_bytes": 0, **NO_TABLES}
 ROUTED_BY_TABLES = {
     "max_table_positions": NEVER,
@@ -69,7 +69,8 @@ MAX = {
     "cpu, bounds tested": cpu(**REGIONS, bounds_checked_terms=NEVER),
     "cpu, regions of copies": cpu(**REGIONS, bounds_checked_terms=0),
     "cpu, regions in short steps": cpu(**REGIONS, **SHORT_STEPS),
-    "cpu, short rows": cpu(max_table_positions=0, min_vector_elements=NEVER),
+    "cpu, in short steps": cpu(**SHORT_STEPS),
+    "cpu, short rows": cpu(max_table_positions=0, min_vector_elements=NEVER, max_split_stride=1),
     "cpu, one loop through tables": cpu(
         **ROUTED_BY_TABLES, max_route_windows=NEVER, max_unstrided_route_windows=NEVER
     ),
