@@ -304,8 +304,7 @@ def run_pass(
         phases_of_axes = zip(*[s.phases for s in sources], strict=True)
         indices = [*itertools.product(*map(_phases_that_read, phases_of_axes, cuts))]
         arrays = [s.arrays for s in inputs]
-        store_phases = store if len(indices) > 1 else evaluate
-        return jax.tree.map(interleave_phases, *store_phases(compute_phases, *arrays))
+        return jax.tree.map(interleave_phases, *store(compute_phases, *arrays))
 
     def crop_to_output(x: Array) -> Array:
         sizes = [total_positions(phases) for phases in sources[0].phases]

@@ -28,6 +28,7 @@ from jaxpool._plan.problem import (
     plan_steps,
     row_size,
     single_region,
+    split_region,
 )
 from jaxpool._plan.tuning import LIMITS, TUNING
 
@@ -235,7 +236,7 @@ def _forward_passes(problem: Problem, *, with_index: bool) -> tuple[MaxPass, ...
     shape, passes = problem.shape, []
     for step in steps:
         if with_index and _splits_last_axis(problem, step, shape):
-            layout = single_region(step.phases, splits_last_axis=True)
+            layout = split_region(step.phases, step.axes, problem.tuning.split_multiple)
         else:
             layout = _forward_layout(problem, step, shape, is_only=len(steps) == 1)
         passes.append(MaxPass(step, layout))
@@ -300,7 +301,7 @@ def _vjp_layout(problem: Problem, step: Step, shape: Shape, *, is_only: bool) ->
     if not tuning.pads_each_term:
         return single_region(phases)
     if _splits_last_axis(problem, step, shape):
-        return single_region(phases, splits_last_axis=True)
+        return split_region(phases, step.axes, tuning.split_multiple)
     is_strided = any(access.stride > 1 for access in step.accesses)
     is_large = tuning.min_region_bytes <= nbytes(shape, problem.sum_bits) < math.inf
     if is_only and not is_strided and is_large:

@@ -282,17 +282,22 @@ class Layout:
 
 
 def single_region(
-    phases: Sequence[Phases],
-    read_mode: ReadMode = "padded",
-    *,
-    extra_position: bool = False,
-    splits_last_axis: bool = False,
+    phases: Sequence[Phases], read_mode: ReadMode = "padded", *, extra_position: bool = False
 ) -> Layout:
     """A layout of one region. `extra_position` lengthens phases of the first strided axis by 1, to be cropped later."""
     strided_axes = [which for which, each in enumerate(phases) if len(each) > 1][:1]
     extra_positions = [extra_position and which in strided_axes for which in range(len(phases))]
+    return Layout(read_mode, tuple(map(whole_region, phases, extra_positions)))
+
+
+def split_region(phases: Sequence[Phases], axes: Sequence[int], multiple: int) -> Layout:
+    """A layout that splits the last of `axes`; its phases are lengthened to a multiple of `multiple`, to be cropped."""
+    extra_positions = [
+        -each[0].out % multiple if axis == max(axes) else 0
+        for axis, each in zip(axes, phases, strict=True)
+    ]
     regions = tuple(map(whole_region, phases, extra_positions))
-    return Layout(read_mode, regions, splits_last_axis, splits_last_axis)
+    return Layout("padded", regions, minor_axis_last=True, splits_last_axis=True)
 
 
 def multi_region(

@@ -121,6 +121,8 @@ class Tuning:
     # NOTES: Channels first
     # Stride along the last axis: overlapping maxima with strides from 2 up to this read and write strided slices.
     max_split_stride: int = 1
+    # Positions: strided slices of a result have a multiple of this, or the rest of each row would be a scalar loop.
+    split_multiple: int = 1
     # NOTES: Tables
     # Positions along an axis: tables up to this length are program constants; 0 disables gathers through tables.
     max_table_positions: float = 0
@@ -185,6 +187,7 @@ CPU = Tuning(
     bounds_checked_terms=9,
     min_vector_elements=16,
     max_split_stride=3,
+    split_multiple=8,
     max_table_positions=1 << 14,
     max_compared_positions=4,
     top_k_all_gathers=True,
