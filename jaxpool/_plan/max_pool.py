@@ -270,14 +270,16 @@ def _forward_layout(problem: Problem, step: Step, shape: Shape, *, is_only: bool
 def _splits_last_axis(problem: Problem, step: Step, shape: Shape) -> bool:
     """Whether a step or its transpose, which reads an array of `shape`, stores strided slices along the last axis.
 
-    XLA for CPU vectorises neither many reads with a stride nor the interleaving of several computed arrays.
+    XLA for CPU vectorises neither many reads with a stride nor the interleaving of several computed arrays. For
+    disjoint windows, storing the slices pays only if a row of outputs fills more than half a vector, but not all of it.
     """
-    if None in shape or problem.is_sharded or not problem.window.has_overlap:
+    tuning, last = problem.tuning, len(shape) - 1
+    if last not in step.axes or None in shape or problem.is_sharded:
         return False
-    return any(
-        axis == len(shape) - 1 and 1 < access.stride <= problem.tuning.max_split_stride
-        for axis, access in zip(step.axes, step.accesses, strict=True)
-    )
+    access = step.accesses[step.axes.index(last)]
+    fills_part = tuning.split_multiple < access.out < tuning.min_vector_elements
+    is_strided = 1 < access.stride <= tuning.max_split_stride
+    return is_strided and (problem.window.has_overlap or fills_part)
 
 
 def _step_passes(problem: Problem) -> tuple[MaxPass, ...]:
