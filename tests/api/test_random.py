@@ -150,22 +150,6 @@ def test_mean_of_empty_array():
     assert jaxpool.stochastic_pool(None, np.zeros((0, 4, 2)), (2,), (2,)).shape == (0, 2, 2)
 
 
-def test_residuals_are_narrow_indices():
-    x = jnp.ones((4, 6, 3))
-    drawn = functools.partial(jaxpool.stochastic_pool, KEY, window_shape=2, strides=2, axes=(1,))
-    fractional = functools.partial(
-        jaxpool.fractional_max_pool, KEY, window_shape=2, output_shape=(3,)
-    )
-    starts = (np.int32, (4, 3, 3))
-    for pool, residuals in [
-        (drawn, [(np.uint8, (4, 3, 3))]),
-        (fractional, [(np.uint8, (4, 5, 3)), starts]),
-    ]:
-        _, pullback = jax.vjp(pool, x)
-        leaves = [leaf for leaf in jax.tree.leaves(pullback) if leaf.size > 1]
-        assert [(leaf.dtype, leaf.shape) for leaf in leaves] == residuals
-
-
 def test_sharded_draws_with_symbolic_batch_size():
     """The random numbers have the sharding of x, which only the type of x states here."""
     x = jax.ShapeDtypeStruct(symbolic_shape("2*b, 4, 2"), np.float32)
