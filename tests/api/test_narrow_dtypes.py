@@ -9,22 +9,9 @@ from jax import numpy as jnp
 import jaxpool
 from jaxpool.testing import pools
 
-QUICK_DTYPES = ("int4",)
-SLOW_DTYPES = (
-    "int2",
-    "uint2",
-    "uint4",
-    "float4_e2m1fn",
-    "float8_e3m4",
-    "float8_e4m3",
-    "float8_e4m3b11fnuz",
-    "float8_e4m3fn",
-    "float8_e4m3fnuz",
-    "float8_e5m2",
-    "float8_e5m2fnuz",
-    "float8_e8m0fnu",
-    "complex64",
-)
+SLOW_DTYPES = ["int2", "uint2", "uint4", "float4_e2m1fn", "float8_e3m4", "float8_e4m3"]
+SLOW_DTYPES += ["float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2"]
+SLOW_DTYPES += ["float8_e5m2fnuz", "float8_e8m0fnu", "complex64"]
 MIN_VALUES, NUM_VALUES = {"int2": -2, "int4": -8}, {"int2": 2, "uint2": 4, "int4": 8, "uint4": 16}
 
 
@@ -36,7 +23,7 @@ def random_integers(dtype, shape):
 
 
 @pytest.mark.parametrize(
-    "dtype", [*QUICK_DTYPES, *[pytest.param(each, marks=pytest.mark.slow) for each in SLOW_DTYPES]]
+    "dtype", ["int4", *[pytest.param(each, marks=pytest.mark.slow) for each in SLOW_DTYPES]]
 )
 @pytest.mark.parametrize("name", pools())
 def test_values_match_the_oracle_or_complex_raises(name, dtype):
@@ -49,9 +36,8 @@ def test_values_match_the_oracle_or_complex_raises(name, dtype):
     result = jax.tree.leaves(pool.run(arguments))[0]
     wanted = pool.run(arguments, pool.meaning).y
     assert result.dtype == wanted.dtype
-    np.testing.assert_allclose(
-        np.asarray(result).astype(np.float64), wanted.astype(np.float64), rtol=1e-5, atol=1e-5
-    )
+    got, want = (np.asarray(each).astype(np.float64) for each in (result, wanted))
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
     if jnp.issubdtype(dtype, jnp.floating) and not pool.marks:
         operands = {name: jax.tree.map(jnp.asarray, arguments[name]) for name in pool.operands}
         y, pullback = jax.vjp(

@@ -58,7 +58,6 @@ def record_reduction(reduction):
 PAIRS = functools.partial(jaxpool.max_pool, window_shape=(2,), strides=(2,), axes=(0,))
 WRAPPED_FUNCTIONS = {
     "accelerate": lambda: jaxpool.accelerate(lax_pool),
-    "accelerate a partial": lambda: jaxpool.accelerate(functools.partial(lax_pool)),
     "accelerate an object": lambda: jaxpool.accelerate(Model()),
     "accelerate a bound method": lambda: jaxpool.accelerate(Model().__call__),
     "accelerate with a report": lambda: jaxpool.accelerate(lax_pool, report=print),
@@ -77,10 +76,6 @@ COPY_METHODS = {
 }
 
 
-def sum_of_squares(fn):
-    return lambda x: (fn(x) ** 2).sum()
-
-
 @pytest.mark.parametrize("way", COPY_METHODS)
 @pytest.mark.parametrize("name", WRAPPED_FUNCTIONS)
 def test_copy_gives_equal_values_and_gradients(name, way):
@@ -88,10 +83,9 @@ def test_copy_gives_equal_values_and_gradients(name, way):
     copied = COPY_METHODS[way](fn)
     mesh = jax.make_mesh((1,), ("rows",), (jax.sharding.AxisType.Auto,))
     with jax.set_mesh(mesh) if "sharded" in name or name == "both" else contextlib.nullcontext():
-        np.testing.assert_array_equal(fn(X), copied(X))
-        np.testing.assert_array_equal(
-            jax.grad(sum_of_squares(fn))(X), jax.grad(sum_of_squares(copied))(X)
-        )
+        for got, want in zip(jax.vjp(copied, X)[1](X[:2]), jax.vjp(fn, X)[1](X[:2]), strict=True):
+            np.testing.assert_array_equal(got, want)
+        np.testing.assert_array_equal(copied(X), fn(X))
 
 
 @pytest.mark.parametrize("way", COPY_METHODS)

@@ -1,6 +1,5 @@
-"""`jaxpool.plan_of` lists the pools of a program, their residuals, and their passes on each platform."""
+"""`jaxpool.plan_of`: rows of a program, residuals and text. `tests/plan/golden.txt` has the passes of many calls."""
 
-import functools
 import inspect
 import sys
 
@@ -14,61 +13,14 @@ import jaxpool
 from jaxpool._ops.op import platform_override
 from jaxpool._plan.problem import PLATFORMS
 from jaxpool.testing import pools
-from tests.support.junk import VALID_ARGUMENTS
 
 SAME = {"window_shape": (3, 3), "padding": "SAME"}
 X, BIG = (2, 8, 8, 3), (4, 64, 64, 32)
 POOLS = pools()
-RESIDUAL_CASES = {  # calls whose residual is compared with the arrays that a pullback holds
-    "max_pool": (functools.partial(jaxpool.max_pool, window_shape=(2, 2)), X),
-    "max_pool, split": (functools.partial(jaxpool.max_pool, **SAME, ties="split"), BIG),
-    "max over an axis": (lambda x: jaxpool.max(x, 1, ties="first"), X),
-    "cummax": (lambda x: jaxpool.cummax(x, axis=1), X),
-    **{name: (pool.of(), X) for name, pool in POOLS.items() if pool.takes("k")},
-    **{
-        name: (pool.of(**SAME), BIG)
-        for name, pool in POOLS.items()
-        if pool.topic == "rank" and pool.ties and not pool.takes("rank")
-    },
-}
-
-# Passes of a call for x of shape `BIG`: platform, direction, and axes, terms and primitive of each pass.
-PASSES = [
-    (jaxpool.max_pool, SAME, "cpu", "forward", [((1, 2), 9, "slice")]),
-    (jaxpool.avg_pool, SAME, "cpu", "forward", [((1, 2), 9, "gather")]),
-    (jaxpool.max_pool, SAME, "gpu", "backward", [((1, 2), 9, "slice")]),
-    (
-        jaxpool.max_pool,
-        {"window_shape": (2, 2), "strides": (2, 2)},
-        "tpu",
-        "backward",
-        [((1, 2), 4, "select_and_scatter")],
-    ),
-    (
-        jaxpool.max_pool,
-        {"window_shape": (13, 13), "padding": "SAME"},
-        "cpu",
-        "forward",
-        [((2,), 4, "slice")] * 2 + [((1,), 4, "slice")] * 2,
-    ),
-    (
-        jaxpool.avg_pool,
-        {"window_shape": (3, 3), "strides": (2, 2)},
-        "gpu",
-        "backward",
-        [((1, 2), 4, "slice")],
-    ),
-    (jaxpool.avg_pool, SAME, "tpu", "forward", [((1, 2), 9, "reduce_window_sum")]),
-    (jaxpool.global_avg_pool, {}, "cpu", "forward", [((1, 2), 4096, "reduce_sum")]),
-    (jaxpool.global_avg_pool, {}, "cpu", "backward", [((), 1, "elementwise")]),
-]
 
 
-@pytest.mark.parametrize(("pool", "arguments", "platform", "way", "expected"), PASSES)
-def test_axes_terms_and_primitives_of_passes(pool, arguments, platform, way, expected):
-    (row,) = rows_of(functools.partial(pool, **arguments), BIG)
-    passes = getattr(row.passes[platform], way)
-    assert [(each.axes, each.terms, each.how) for each in passes] == expected
+def rows_of(function, *shapes):
+    return jaxpool.plan_of(function)(*[jax.ShapeDtypeStruct(each, jnp.float32) for each in shapes])
 
 
 def test_arrays_written_by_a_pass():
@@ -91,24 +43,6 @@ def test_passes_in_loops_and_branches():
     assert reduced.where == "in a branch, or 2 passes in another branch"
 
 
-def test_passes_over_index_tables_are_omitted():
-    boxes, images = jnp.ones((4, 4)), jnp.zeros(4, jnp.int32)
-    (row,) = rows_of(lambda x: jaxpool.roi_max_pool(x, boxes, 2, batch_indices=images), BIG)
-    for plan in row.passes.values():
-        assert all(BIG[-1] in each.writes[0].shape for each in plan.value if each.writes)
-
-
-def test_residual_bytes_match_the_pullback():
-    for name, (call, shape) in RESIDUAL_CASES.items():
-        (row,) = rows_of(call, shape)
-        pullback = jax.vjp(call, jnp.ones(shape))[1]
-        assert row.kept_bytes == sum(leaf.nbytes for leaf in jax.tree.leaves(pullback)), name
-
-
-def rows_of(function, *shapes):
-    return jaxpool.plan_of(function)(*[jax.ShapeDtypeStruct(each, jnp.float32) for each in shapes])
-
-
 def pooled(x):
     return jaxpool.max_pool(x, (2, 2), (2, 2))
 
@@ -123,37 +57,25 @@ def softened_elsewhere(x):
 
 def test_train_step_rows_and_source_lines():
     def loss(x):
+        def repeated(x, _):
+            return jaxpool.max_pool(x, (3, 3), padding="SAME"), None
+
         x = pooled(x)
         x = jax.checkpoint(lambda x: jnp.sin(jaxpool.avg_pool(x, (2, 2))))(x)
-        x, _ = lax.scan(
-            lambda x, _: (jaxpool.max_pool(x, (3, 3), padding="SAME"), None), x, length=4
-        )
+        x, _ = lax.scan(repeated, x, length=4)
         x = jax.vmap(lambda x: jaxpool.min_pool(x, (3, 3), padding="SAME"))(x)
         return (softened(x) ** 2).sum()
 
     rows = rows_of(jax.jit(jax.value_and_grad(loss)), (8, 64, 64, 16))
-    assert [row.function for row in rows] == [
-        "max_pool", "avg_pool", "max_pool", "min_pool", "softmax_pool",
-    ]  # fmt: skip
-    source, first = inspect.getsourcelines(sys.modules[__name__])[0], 1
-    texts = [
-        "jaxpool.max_pool(x, (2, 2)",
-        "jaxpool.avg_pool(x, (2, 2)",
-        "jaxpool.max_pool(x, (3, 3)",
-    ]
-    texts += ["jaxpool.min_pool(x, (3, 3)", "jaxpool.softmax_pool(x, (2, 2)"]
-    lines = [
-        next(n for n, line in enumerate(source, first) if text in line and '"' + text not in line)
-        for text in texts
-    ]
-    assert [row.where.split(" ")[0] for row in rows] == [f"test_plan_of.py:{n}" for n in lines]
-    assert [row.runs for row in rows] == [
-        ("forward", "backward"),
-        ("value", "backward"),
-        ("forward", "backward"),
-        ("forward", "backward"),
-        ("forward", "backward"),
-    ]
+    names = ["max_pool", "avg_pool", "max_pool", "min_pool", "softmax_pool"]
+    assert [row.function for row in rows] == names
+    source = inspect.getsource(sys.modules[__name__]).splitlines()
+    lines = [int(row.where.split(" ")[0].removeprefix("test_plan_of.py:")) for row in rows]
+    for name, line in zip(names, lines, strict=True):
+        assert f"jaxpool.{name}(x, (" in source[line - 1]
+    assert lines[0] != lines[2]
+    assert [row.runs[0] for row in rows] == ["forward", "value", *["forward"] * 3]
+    assert {row.runs[1] for row in rows} == {"backward"}
     assert [row.examples for row in rows] == [1, 1, 1, 8, 1]
     assert rows.kept_bytes == sum(row.kept_bytes for row in rows)
 
@@ -216,21 +138,31 @@ def test_passes_of_soft_pools():
 
 
 @pytest.mark.parametrize(
-    "name",
-    [n for n in VALID_ARGUMENTS if n not in ("accelerate", "accelerated", "plan_of", "sharded")],
+    ("name", "options"),
+    [*[(name, {}) for name in POOLS], ("max_pool", {"ties": "split"}), ("max", {"ties": "first"})],
 )
-def test_every_function_has_a_plan(name):
-    function, arguments = getattr(jaxpool, name), VALID_ARGUMENTS[name]
-    args, rest = (arguments, {}) if isinstance(arguments, tuple) else ((), arguments)
-    rows = jaxpool.plan_of(lambda: function(*args, **rest))()
+def test_every_function_has_a_plan(name, options):
+    """The residuals of the plan, whose types are in the golden files, are those of the pullback."""
+    pool = POOLS[name]
+    arguments = pool.given(np.ones((1, 4, 6, 2), np.float32), **options)
+    operands = {each: jax.tree.map(jnp.asarray, arguments[each]) for each in pool.operands}
+
+    def first_result(operands):
+        return jax.tree.leaves(pool.run(arguments | operands))[0]
+
+    rows = jaxpool.plan_of(first_result)(operands)
     assert rows
     for row in rows:
         assert row.function == name or name.startswith("spatial_pyramid")
-        floats = jnp.issubdtype(row.inputs[0].dtype, jnp.floating)
         for plan in row.passes.values():
             assert plan.forward
-            assert bool(plan.backward) == floats
+            assert plan.backward
         assert "\n    forward   " in str(row)
+    if not pool.marks:
+        kept = sorted((str(each.dtype), each.shape) for row in rows for each in row.kept)
+        pullback = jax.eval_shape(lambda xs: jax.vjp(first_result, xs)[1], operands)
+        leaves = jax.tree.leaves(pullback)
+        assert kept == sorted((str(leaf.dtype), leaf.shape) for leaf in leaves)
 
 
 @pytest.mark.parametrize("kept_here", PLATFORMS)

@@ -61,25 +61,21 @@ def test_value_has_the_bits_of_the_selected_element(name, ties):
 
 
 @pytest.mark.parametrize("values", [(-0.0, 1.0), (0.0, -0.0), (-0.0, 0.0), (-0.0, -0.0, 0.0)])
-def test_torch_drop_in_values_match_their_indices(values):
+@pytest.mark.parametrize("name", ["median", "nanmedian", "max", "min", "cummax", "cummin"])
+def test_torch_drop_in_values_match_their_indices(name, values):
     x = np.array(values, np.float32)
-    functions = torch.median, torch.nanmedian, torch.max, torch.min, torch.cummax, torch.cummin
-    for function in functions:
-        result = function(x, 0)
-        np.testing.assert_array_equal(float_bits(result[0]), float_bits(x[result[1]]))
+    y, index = getattr(torch, name)(x, 0)
+    np.testing.assert_array_equal(float_bits(y), float_bits(x[index]))
 
 
+@pytest.mark.parametrize("reset", [None, np.arange(300) % 7 == 3], ids=["whole", "runs"])
 @pytest.mark.parametrize("ties", ["first", "last"])
 @pytest.mark.parametrize("reverse", [False, True])
-def test_cumulative_values_match_their_indices(ties, reverse):
+@pytest.mark.parametrize("name", ["cummax_with_argmax", "cummin_with_argmax"])
+def test_cumulative_values_match_their_indices(name, ties, reverse, reset):
     x = signed_zeros(np.random.default_rng(1), (3, 300))
-    reset = np.arange(300) % 7 == 3
-    for function in (jaxpool.cummax_with_argmax, jaxpool.cummin_with_argmax):
-        for options in ({}, {"reset": reset}):
-            y, index = function(x, ties=ties, reverse=reverse, **options)
-            np.testing.assert_array_equal(
-                float_bits(y), float_bits(np.take_along_axis(x, index, 1))
-            )
+    y, index = getattr(jaxpool, name)(x, ties=ties, reverse=reverse, reset=reset)
+    np.testing.assert_array_equal(float_bits(y), float_bits(np.take_along_axis(x, index, 1)))
 
 
 @pytest.mark.parametrize("ties", ["first", "last"])

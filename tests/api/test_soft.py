@@ -1,148 +1,92 @@
-"""`logsumexp_pool` and `softmax_pool` against their formulas, and at temperature limits."""
+"""Pools with a coefficient, a power or a temperature, against their formulas: value and derivatives."""
 
-import functools
-
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import jaxpool
 from tests.support.by_loops import GEOMETRIES, coefficient_derivative, oracle_value_and_vjp
-from tests.support.soft_pools import NAMES, ONE_QUICK, PLAIN, numbers, run
+from tests.support.later import later
+from tests.support.soft_pools import PLAIN, numbers, run, with_coefficient
 
 pytestmark = pytest.mark.usefixtures("strict")
 
+GEOMETRIES = GEOMETRIES | {"whole": ((6, 7, 3), {"window_shape": (6, 7)})}
+POWERS = {  # of `lp_pool`, by geometry
+    "overlapping": (1, 2),
+    "tiled, a tail": (3.7, 3),
+    "dilated, channels first": (0.5, 2),
+    "long": (np.inf, 1),
+    "whole": (3, np.inf),
+}
 
+
+def arguments(name, geometry):
+    """Yield coefficients and arrays, many of them out of the range of direct sums."""
+    shape = GEOMETRIES[geometry][0]
+    if name == "lp_pool":
+        rng = np.random.default_rng(0)
+        for p in POWERS[geometry]:
+            yield p, numbers(shape)
+            yield p, numbers(shape, 1e200)
+            yield p, numbers(shape, 1e-100)
+            yield p, rng.integers(-2, 3, shape) * 1.0
+            yield p, rng.choice([0.0, 0.0, 0.0, 3.0], shape)
+    elif name == "gem_pool":
+        for seed, (p, scale) in enumerate([(1, 2), (3.7, 2), (0.5, 1e100), (-1, 2), (60, 1e200)]):
+            yield p, np.maximum(numbers(shape, scale, seed), -1.0)  # some elements are below eps
+    else:
+        shifts = [(1.0, 0), (0.3, 0), (30.0, 0), (0.01, 1e4), (1.0, -1e4)]
+        for seed, (temperature, shift) in enumerate(shifts):
+            yield temperature, numbers(shape, seed=seed) + shift
+
+
+@pytest.mark.parametrize("geometry", [g if g != "long" else later(g) for g in GEOMETRIES])
 @pytest.mark.parametrize(
-    "geometry",
-    [g if g != "long" else pytest.param(g, marks=pytest.mark.slow) for g in GEOMETRIES],
+    "name", ["logsumexp_pool", "softmax_pool", later("lp_pool"), later("gem_pool")]
 )
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.usefixtures("x64")
-def test_value_and_gradient(name, geometry):
-    shape, geometry = GEOMETRIES[geometry]
-    for seed, (t, shift) in enumerate([(1.0, 0), (0.3, 0), (30.0, 0), (0.01, 1e4), (1.0, -1e4)]):
-        x = numbers(shape, seed=seed) + shift
-        want, pullback = oracle_value_and_vjp(name, x, t, **geometry)
-        dy = numbers(want.shape, seed=seed + 9)
-        y, dx, dt = run(name, geometry, x, np.float64(t), dy)
-        np.testing.assert_allclose(y, want, rtol=1e-12)
+def test_value_and_derivatives(name, geometry):
+    for coefficient, x in arguments(name, geometry):
+        geometry_arguments = GEOMETRIES[geometry][1]
+        want, pullback = oracle_value_and_vjp(name, x, coefficient, **geometry_arguments)
+        dy = numbers(want.shape, seed=9)
+        static = name == "lp_pool"
+        given = coefficient if static else np.float64(coefficient)
+        y, dx, slope = run(name, geometry_arguments, x, given, dy)
+        np.testing.assert_allclose(y, want, rtol=1e-11)
         np.testing.assert_allclose(dx, pullback(dy), rtol=1e-9, atol=1e-9)
-        slopes = coefficient_derivative(name, x, t, **geometry) * dy
-        np.testing.assert_allclose(dt, slopes.sum(), rtol=1e-5, atol=1e-8 * np.abs(want / t).max())
+        if not static:
+            slopes = coefficient_derivative(name, x, coefficient, **geometry_arguments) * dy
+            atol = 1e-8 * np.abs(want * dy / coefficient).sum()
+            np.testing.assert_allclose(slope, slopes.sum(), rtol=1e-5, atol=atol)
 
 
-@pytest.mark.parametrize("name", ONE_QUICK)
+@pytest.mark.parametrize("name", ["logsumexp_pool", later("softmax_pool"), later("gem_pool")])
 @pytest.mark.usefixtures("x64")
-def test_temperature_per_channel_or_per_output(name):
+def test_coefficient_per_channel_or_per_output(name):
     shape, geometry = PLAIN
-    x = numbers(shape)
+    x = np.abs(numbers(shape)) + 0.1
     # SAME padding: x and y have the same shape.
-    for t in (np.array([0.5, 2.0]), np.exp(numbers(shape, 0.5, seed=1))):
-        want, pullback = oracle_value_and_vjp(name, x, t, **geometry)
+    for coefficient in (np.array([0.5, 2.0]), np.exp(numbers(shape, 0.5, seed=1))):
+        want, pullback = oracle_value_and_vjp(name, x, coefficient, **geometry)
         dy = numbers(want.shape, seed=2)
-        y, dx, dt = run(name, geometry, x, t, dy)
-        assert dt.shape == t.shape
+        y, dx, slope = run(name, geometry, x, coefficient, dy)
+        assert slope.shape == coefficient.shape
         np.testing.assert_allclose(y, want, rtol=1e-12)
         np.testing.assert_allclose(dx, pullback(dy), rtol=1e-9, atol=1e-12)
-        slopes = coefficient_derivative(name, x, t, **geometry) * dy
-        summed = slopes.sum(axis=(0, 1, 2)) if t.ndim == 1 else slopes
-        np.testing.assert_allclose(dt, summed, rtol=1e-6, atol=1e-8)
+        slopes = coefficient_derivative(name, x, coefficient, **geometry) * dy
+        summed = slopes.sum(axis=(0, 1, 2)) if coefficient.ndim == 1 else slopes
+        np.testing.assert_allclose(slope, summed, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize("name", ONE_QUICK)
-def test_temperature_as_number_or_array(name):
+@pytest.mark.parametrize(
+    "name", ["logsumexp_pool", later("softmax_pool"), later("lp_pool"), later("gem_pool")]
+)
+def test_coefficient_as_number_or_array(name):
     shape, geometry = PLAIN
-    x = numbers(shape).astype(np.float32)
-    f = functools.partial(getattr(jaxpool, name), x, **geometry)
-    for t in (2, 2.0, np.float64(2), np.int8(2), np.array(2), jnp.array([2, 2])):
-        np.testing.assert_allclose(f(temperature=t), f(temperature=2.0), rtol=1e-6)
-    np.testing.assert_array_equal(f(), f(temperature=1.0))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.usefixtures("x64")
-def test_derivatives_to_third_order(name):
-    f = functools.partial(getattr(jaxpool, name), window_shape=(3,), padding=1)
-    w = np.cos(np.arange(4.0))[:, None]
-    at = np.append(numbers(4, 1.0), 0.8)
-
-    def loss(v):
-        return (jnp.sin(f(v[:4, None], temperature=v[4:])) * w).sum()
-
-    along = numbers(5, 1.0, seed=3)
-    gradient = jax.grad(loss)
-
-    def second(v):
-        return jax.jvp(gradient, (v,), (along,))[1]
-
-    gradients = jax.jit(jax.vmap(lambda h: gradient(at + h * along)))
-    seconds = jax.jit(lambda h: jax.jvp(lambda h: second(at + h * along), (h,), (1.0,)))
-    h = 1e-4
-    minus, plus = gradients(np.array([-h, h]))
-    hessian_along, third = seconds(0.0)
-    np.testing.assert_allclose(hessian_along, (plus - minus) / (2 * h), rtol=1e-5, atol=1e-7)
-    numeric = (seconds(h)[0] - seconds(-h)[0]) / (2 * h)
-    np.testing.assert_allclose(third, numeric, rtol=1e-5, atol=1e-7)
-    if name == "logsumexp_pool":
-        reverse = jax.jit(jax.jacrev(gradient))(at)
-        np.testing.assert_allclose(reverse @ along, hessian_along, rtol=1e-9, atol=1e-12)
-        np.testing.assert_allclose(reverse, reverse.T, rtol=1e-9, atol=1e-12)
-
-
-# Limits
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.usefixtures("x64")
-def test_low_temperature_equals_max_pool(name):
-    shape, geometry = PLAIN
-    x = np.random.default_rng(0).permutation(80).reshape(shape) / 8.0
-    want, pullback = jax.vjp(lambda x: jaxpool.max_pool(x, **geometry), x)
-    dy = numbers(want.shape)
-    y, dx, _ = run(name, geometry, x, np.float64(1e-4), dy)
-    np.testing.assert_array_equal(y, want)
-    np.testing.assert_allclose(dx, pullback(dy)[0], rtol=1e-12)
-
-
-@pytest.mark.usefixtures("x64")
-def test_high_temperature_equals_the_mean():
-    shape, geometry = PLAIN
-    x = numbers(shape)
-    mean = jaxpool.avg_pool(x, count_include_pad=False, **geometry)
-    ones = np.ones(mean.shape)
-    y, dx, _ = run("softmax_pool", geometry, x, np.float64(1e9), ones)
-    np.testing.assert_allclose(y, mean, atol=1e-7)
-    want = jax.grad(lambda x: jaxpool.avg_pool(x, count_include_pad=False, **geometry).sum())(x)
-    np.testing.assert_allclose(dx, want, rtol=1e-7)
-    y, dx, _ = run("logsumexp_pool", geometry, x, np.float64(1e9), ones)
-    count = jaxpool.sum_pool(np.ones(shape), **geometry)
-    np.testing.assert_allclose(y - 1e9 * np.log(count), mean, atol=1e-5)
-    np.testing.assert_allclose(dx, want, rtol=1e-7)
-
-
-def test_constant_input_and_padding_without_weight():
-    shape, geometry = PLAIN
-    x = np.full(shape, -7.0, np.float32)
-    np.testing.assert_array_equal(jaxpool.softmax_pool(x, **geometry), x)
-    count = np.asarray(jaxpool.sum_pool(np.ones(shape, np.float32), **geometry))
-    y = jaxpool.logsumexp_pool(x, **geometry)
-    np.testing.assert_allclose(y, -7 + np.log(count), rtol=1e-6)
-
-
-def test_full_window_matches_jax_nn():
-    @jax.jit
-    def ours(x):
-        pools = (jaxpool.logsumexp_pool, jaxpool.softmax_pool)
-        return [pool(x, (6, 7), (6, 7))[0, 0] for pool in pools]
-
-    @jax.jit
-    def theirs(x):
-        mean = (jax.nn.softmax(x, axis=(0, 1)) * x).sum(axis=(0, 1))
-        return jax.nn.logsumexp(x, axis=(0, 1)), mean
-
-    x = numbers((6, 7, 3)).astype(np.float32)
-    for got, want, rtol in zip(ours(x), theirs(x), (1e-6, 1e-5), strict=True):
-        np.testing.assert_allclose(got, want, rtol=rtol)
+    x = np.abs(numbers(shape)).astype(np.float32)
+    want = with_coefficient(name, x, 2.0, **geometry)
+    arrays = [] if name == "lp_pool" else [np.array(2), jnp.array([2, 2])]
+    for coefficient in (2, np.float64(2), np.int8(2), *arrays):
+        y = with_coefficient(name, x, coefficient, **geometry)
+        np.testing.assert_allclose(y, want, rtol=1e-6)

@@ -1,4 +1,8 @@
-"""`logsumexp_pool` and `softmax_pool` near overflow, with infinities and NaN; dtypes and residuals."""
+"""Pools with a coefficient near overflow, with infinities and NaN, and at limits of the coefficient.
+
+The pools are `lp_pool`, `gem_pool`, `logsumexp_pool` and `softmax_pool`. Out of the range of direct sums they evaluate
+scaled sums.
+"""
 
 import functools
 
@@ -9,34 +13,51 @@ import pytest
 
 import jaxpool
 from tests.support.by_loops import GEOMETRIES, oracle_value_and_vjp
-from tests.support.soft_pools import HALVES, NAMES, ONE_QUICK, numbers, run
+from tests.support.later import every_nth, first_values
+from tests.support.soft_pools import HALVES, NAMES, ONE_QUICK, numbers, run, with_coefficient
 
 pytestmark = pytest.mark.usefixtures("strict")
 
 inf, nan = np.inf, np.nan
+PAIRS = {"window_shape": (2,)}
+EVERY_NAME = (*NAMES, "lp_pool", "gem_pool")
 
-# Overflow, infinities and NaN
+# Overflow
+
+SOFT_EXTREMES = [
+    ([1e4, -1e4], 1.0),
+    ([1e4, 1e4 + 0.01, -1e4], 1e-3),
+    ([1e4, -1e4, 0.0], 1e-30),
+    ([3e38, -3e38, 0.0], 1.0),
+    ([1e30, -1e30], 1e25),
+]
+NORM_EXTREMES = [[1e4, -1e4, 9e3], [1e-4, 2e-4], [1e37, 3e36, 0.0], [1e4, 1e-4]]
+EXTREMES = {
+    "logsumexp_pool": SOFT_EXTREMES,
+    "softmax_pool": SOFT_EXTREMES,
+    "lp_pool": [(values, 50.0) for values in NORM_EXTREMES],
+    "gem_pool": [
+        *[([1e4, 9e3], 80), ([1e4, 1e-4], -80), ([1e37, 3e36], 3), ([1e4, 1.0], 0.01)],
+        *[([9e37], -1), ([1e38, 9e37, 3e37], 0.05)],
+    ],
+}
 
 
 @pytest.mark.parametrize("geometry", ["overlapping", "tiled, a tail"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY_NAME)
 def test_no_overflow_in_float32(name, geometry):
     shape, geometry = GEOMETRIES[geometry]
     rng = np.random.default_rng(4)
-    for values, t in [
-        ([1e4, -1e4], 1.0),
-        ([1e4, 1e4 + 0.01, -1e4], 1e-3),
-        ([1e4, -1e4, 0.0], 1e-30),
-        ([3e38, -3e38, 0.0], 1.0),
-        ([1e30, -1e30], 1e25),
-    ]:
+    for values, coefficient in EXTREMES[name]:
         x = rng.choice(np.array(values, np.float32), shape)
-        want, pullback = oracle_value_and_vjp(name, x, t, **geometry)
+        want, pullback = oracle_value_and_vjp(name, x, coefficient, **geometry)
         dy = numbers(want.shape).astype(np.float32)
-        y, dx, dt = run(name, geometry, x, np.float32(t), dy)
-        np.testing.assert_allclose(y, want, rtol=3e-7)
-        np.testing.assert_allclose(dx, pullback(dy), rtol=1e-5, atol=1e-5)
-        assert np.isfinite(dt)
+        given = coefficient if name == "lp_pool" else np.float32(coefficient)
+        y, dx, slope = run(name, geometry, x, given, dy)
+        y_rtol, dx_tolerance = (3e-7, 1e-5) if name in NAMES else (2e-5, 1e-3)
+        np.testing.assert_allclose(y, want, rtol=1e-3 if coefficient == 0.01 else y_rtol)
+        np.testing.assert_allclose(dx, pullback(dy), rtol=dx_tolerance, atol=dx_tolerance)
+        assert slope is None or np.isfinite(slope)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -83,36 +104,55 @@ def test_temperature_out_of_float32_range(name, t):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("shift", [0.0, 1000.0])
 def test_minus_infinity_removes_an_element(name, shift):
-    """-inf removes an element, in direct and in scaled evaluation."""
+    """In direct and in scaled evaluation."""
     x = numbers((12, 3)).astype(np.float32) + np.float32(shift)
-    masked, few = x.copy(), {"window_shape": (3,), "strides": (3,)}
+    masked, dy = x.copy(), np.ones((4, 3), np.float32)
     masked[::3] = -inf
-    dy = np.ones((4, 3), np.float32)
-    rest = np.delete(x, np.s_[::3], axis=0)
-    want = run(name, {"window_shape": (2,), "strides": (2,)}, rest, np.float32(1), dy)
-    y, dx, dt = run(name, few, masked, np.float32(1), dy)
-    np.testing.assert_allclose(y, want[0], rtol=1e-6)
-    np.testing.assert_allclose(np.delete(dx, np.s_[::3], axis=0), want[1], rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(dx[::3], np.zeros((4, 3)))
-    np.testing.assert_allclose(dt, want[2], rtol=1e-4)
+    others = np.arange(12) % 3 > 0
+    pairs, triples = ({"window_shape": (n,), "strides": (n,)} for n in (2, 3))
+    want_y, want_dx, want_slope = run(name, pairs, x[others], np.float32(1), dy)
+    y, dx, slope = run(name, triples, masked, np.float32(1), dy)
+    np.testing.assert_allclose(y, want_y, rtol=1e-6)
+    np.testing.assert_allclose(dx[others], want_dx, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(dx[::3], 0)
+    np.testing.assert_allclose(slope, want_slope, rtol=1e-4)
+
+
+def lp_times(scale, p):
+    return lambda x: jaxpool.lp_pool(x * scale, p, (3,)) / scale
+
+
+def gem_times(scale, p):
+    return lambda x: jaxpool.gem_pool(x * scale, p, (3,), eps=1e-200) / scale
+
+
+def shifted(shift, name):
+    return lambda x: getattr(jaxpool, name)(x + shift, (3,), padding=1, temperature=x[:1]) - shift
+
+
+# A pool of scaled or shifted numbers, the two scales or shifts, and the power or the name.
+RANGES = [
+    (lp_times, (1.0, 1e-60), 2),
+    (lp_times, (1.0, 1e-60), 3.7),
+    (gem_times, (1.0, 1e-60), 3.0),
+    (gem_times, (1.0, 1e-60), np.full(1, 2.5)),
+    (shifted, (0.0, 1000.0), "logsumexp_pool"),
+    (shifted, (0.0, 1000.0), "softmax_pool"),
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("pool", "ranges", "option"), RANGES)
 @pytest.mark.usefixtures("x64")
-def test_second_derivatives_out_of_range(name):
-    """In x and the temperature. A shift of x only shifts the output."""
-    f = functools.partial(getattr(jaxpool, name), window_shape=(3,), padding=1)
-    at, along = np.append(numbers(5, 1.0), 0.8), numbers(6, 1.0, seed=3)
+def test_second_derivatives_out_of_range(pool, ranges, option):
+    """Direct and scaled evaluation agree, in both modes."""
+    x, v = np.abs(numbers((6, 1))) + 0.5, numbers((6, 1), seed=1)
     results = []
-    for shift in (0.0, 1000.0):
-
-        def loss(v, shift=shift):
-            return jnp.sin(f(v[:5, None] + shift, temperature=v[5:]) - shift).sum()
-
-        gradient = jax.grad(loss)
-        forward = jax.jvp(gradient, (at,), (along,))[1]
-        np.testing.assert_allclose(forward, jax.vjp(gradient, at)[1](along)[0], rtol=1e-9)
+    for each in ranges:
+        f = pool(each, option)
+        gradient = jax.grad(lambda x, f=f: jnp.sin(f(x)).sum())
+        forward = jax.jvp(gradient, (x,), (v,))[1]
+        np.testing.assert_allclose(forward, jax.vjp(gradient, x)[1](v)[0], rtol=1e-9, atol=1e-12)
         results.append(forward)
     np.testing.assert_allclose(*results, rtol=1e-7, atol=1e-9)
 
@@ -130,12 +170,14 @@ def test_scaled_evaluation_in_batch_chunks(name):
     parts = [run(name, geometry, x[i : i + 1], t, dy[i : i + 1]) for i in range(4)]
     for output in (0, 1):
         joined = np.concatenate([part[output] for part in parts])
-        np.testing.assert_array_equal(whole[output], joined)
+        np.testing.assert_allclose(whole[output], joined, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(whole[2], sum(part[2] for part in parts), rtol=1e-4, atol=1e-3)
 
 
+# Infinities, NaN and zeros
+
 # x, the two outputs of windows of 2, and the gradient of their sum
-SPECIAL = [
+SOFT_SPECIAL = [
     ([-inf, -inf, -inf], [-inf, -inf], [0.5, 1.0, 0.5]),
     ([-inf, -inf, 1.0], [-inf, 1.0], [0.5, 0.5, 1.0]),
     ([inf, inf, 1.0], [inf, inf], [0.5, 1.5, 0.0]),
@@ -145,21 +187,41 @@ SPECIAL = [
     ([inf, nan, 2.0], [nan, nan], [nan, nan, nan]),
     ([2.0, -inf, nan], [2.0, nan], [1.0, nan, nan]),
 ]
+ROOTS = {n: np.sqrt(n) for n in (2, 4.5, 5, 12.5)}
+SPECIAL = {  # norms and means with p = 2
+    "logsumexp_pool": SOFT_SPECIAL,
+    "softmax_pool": SOFT_SPECIAL,
+    "lp_pool": [
+        ([inf, -1.0, 2.0], [inf, ROOTS[5]], [0, -1 / ROOTS[5], 2 / ROOTS[5]]),
+        ([-inf, 3.0, 4.0], [inf, 5.0], [0, 0.6, 0.8]),
+        ([nan, 3.0, 4.0], [nan, 5.0], [nan, nan, 0.8]),
+        ([inf, nan, 4.0], [nan, nan], [0, nan, nan]),
+    ],
+    "gem_pool": [
+        ([inf, -1.0, 2.0], [inf, ROOTS[2]], [0, 0, 1 / ROOTS[2]]),
+        (
+            [-inf, 3.0, 4.0],
+            [ROOTS[4.5], ROOTS[12.5]],
+            [0, 1.5 / ROOTS[4.5] + 1.5 / ROOTS[12.5], 2 / ROOTS[12.5]],
+        ),
+        ([nan, 3.0, 4.0], [nan, ROOTS[12.5]], [nan, nan, 2 / ROOTS[12.5]]),
+        ([inf, nan, 4.0], [nan, nan], [nan, nan, nan]),
+    ],
+}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY_NAME)
 def test_infinities_and_nan(name):
-    for strides in (1, 2):
-        geometry = {"window_shape": (2,), "strides": (strides,)}
-        for x, y, dx in SPECIAL:
-            x = np.array(x, np.float32)[:, None]
-            got = run(name, geometry, x, np.float32(1), np.ones((3 - strides, 1), np.float32))
-            if strides == 1:
-                np.testing.assert_array_equal(got[0][:, 0], y)
-                np.testing.assert_array_equal(got[1][:, 0], dx)
-            else:
-                np.testing.assert_array_equal(got[0][:, 0], y[:1])
-                assert got[1][2, 0] == 0
+    coefficient = {"lp_pool": 2, "gem_pool": np.float32(2)}.get(name, np.float32(1))
+    for x, y, dx in SPECIAL[name]:
+        x = np.array(x, np.float32)[:, None]
+        got = run(name, PAIRS, x, coefficient, np.ones((2, 1), np.float32))
+        np.testing.assert_allclose(got[0][:, 0], y, rtol=1e-6)
+        np.testing.assert_allclose(got[1][:, 0], dx, rtol=1e-6, atol=1e-6)
+        strided = PAIRS | {"strides": (2,)}
+        got = run(name, strided, x, coefficient, np.ones((1, 1), np.float32))
+        np.testing.assert_allclose(got[0][:, 0], y[:1], rtol=1e-6)
+        assert got[1][2, 0] == 0  # in no window
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -175,77 +237,39 @@ def test_infinities_in_windows_built_by_doubling(name):
     np.testing.assert_allclose(dx.sum(axis=0), [20, 20], rtol=1e-6)
 
 
-# Dtypes
+@pytest.mark.parametrize("p", first_values(1, [2, 1, 3, 0.5, 3.7, inf]))
+def test_zero_sum_has_zero_gradient_and_finite_hessian(p):
+    x = np.array([[0, 0, 0, 0, 3, -4]], np.float32).T
+    gradient = jax.grad(lambda x: jnp.sin(jaxpool.lp_pool(x, p, **PAIRS)).sum())
+    dx, second = jax.jit(lambda x: jax.jvp(gradient, (x,), (jnp.ones_like(x),)))(x)
+    np.testing.assert_array_equal(dx[:3], np.zeros((3, 1)))
+    assert np.isfinite(second).all()
+    assert np.abs(dx[-1]) > 0
 
 
-@pytest.mark.parametrize("name", ONE_QUICK)
-def test_narrow_floats_computed_in_float32(name):
-    f = functools.partial(getattr(jaxpool, name), **HALVES)
-    for dtype in (jnp.bfloat16, np.float16, jnp.float8_e4m3fn, jnp.float8_e5m2):
-        x, dy = numbers((20, 2)).astype(dtype), numbers((20, 2), seed=1).astype(dtype)
-        wide = [np.float32(array) for array in (x, dy)]
-        y, dx, _ = run(name, HALVES, wide[0], np.float32(1), wide[1])
-        # XLA rounds the reference too: unoptimized, jaxlib 0.10.0 converts to float8 through bfloat16.
-        y, dx = jax.jit(lambda *results, dtype=dtype: [z.astype(dtype) for z in results])(y, dx)
-        assert f(x).dtype == dtype
-        np.testing.assert_array_equal(np.float32(f(x)), np.float32(y))
-        if dtype in (jnp.bfloat16, jnp.float8_e4m3fn):
-            got = jax.jit(lambda x, dy: jax.vjp(f, x)[1](dy)[0])(x, dy)
-            assert got.dtype == dtype
-            np.testing.assert_array_equal(np.float32(got), np.float32(dx))
+@pytest.mark.parametrize("largest", [1.0, 1e20])
+def test_all_zero_windows_among_other_windows(largest):
+    """As after a ReLU. Numbers whose squares underflow are not zeros."""
+    x = np.array([0, 0, 0, 3, 4, 0, 0, 0, 3e-25, 4e-25], np.float32) * np.float32(largest)
+    for p, last in ((2, 5e-25), (3, 91 ** (1 / 3) * 1e-25)):
+        geometry = {"window_shape": (2,), "strides": (2,)}
+        y, dx, _ = run("lp_pool", geometry, x[:, None], p, np.ones((5, 1), np.float32))
+        np.testing.assert_allclose(y[:, 0] / largest, [0, 3, 4, 0, last], rtol=1e-6)
+        slopes = (np.array([3, 4]) * 1e-25 / last) ** (p - 1)
+        np.testing.assert_allclose(dx[:, 0], [0, 0, 0, 1, 1, 0, 0, 0, *slopes], rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int32, np.bool_])
-def test_integers_give_float32(name, dtype):
-    x = np.arange(6).reshape(6, 1).astype(dtype)
-    f = functools.partial(getattr(jaxpool, name), window_shape=(2,))
-    y = f(x)
-    assert y.dtype == np.float32
-    np.testing.assert_array_equal(y, f(x.astype(np.float32)))
+def test_gradient_at_and_below_eps():
+    """The gradient is halved at eps, and 0 below eps."""
+    x = np.array([[0.25, 0.5, 1.0, -3.0]], np.float32).T
+    dx = jax.grad(lambda x: jaxpool.gem_pool(x, 1, (1,), eps=0.5).sum())(x)
+    np.testing.assert_allclose(dx[:, 0], [0, 0.5, 1, 0], rtol=1e-6)
+    np.testing.assert_allclose(jaxpool.gem_pool(x, 1, (4,), eps=0.5), [[0.625]], rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_empty_batch_and_channels(name):
-    f = functools.partial(getattr(jaxpool, name), window_shape=(2,))
-    assert f(np.zeros((0, 4, 3), np.float32)).shape == (0, 3, 3)
-    assert jax.grad(lambda x: f(x).sum())(jnp.zeros((4, 0))).shape == (4, 0)
-
-
-# Transformations
-
-
-@pytest.mark.parametrize("name", ONE_QUICK)
-def test_residuals_are_input_and_output(name):
-    f = functools.partial(getattr(jaxpool, name), window_shape=(3,), padding=1)
-    xs = numbers((4, 6, 2)).astype(np.float32)
-    pullback = jax.eval_shape(lambda xs: jax.vjp(f, xs)[1], xs)
-    assert [leaf.shape for leaf in jax.tree.leaves(pullback)] == [xs.shape] * 2
-
-
-@pytest.mark.parametrize("name", ONE_QUICK)
-def test_inside_shard_map(name):
-    f = functools.partial(getattr(jaxpool, name), window_shape=(3,), padding=1)
-    mesh = jax.make_mesh((1,), ("b",), axis_types=(jax.sharding.AxisType.Auto,))
-    spec = jax.sharding.PartitionSpec("b")
-    mapped = jax.shard_map(f, mesh=mesh, in_specs=spec, out_specs=spec)
-    x = numbers((4, 6, 2)).astype(np.float32)
-    got = jax.jit(jax.grad(lambda x: (mapped(x) ** 2).sum()))(x)
-    want = jax.grad(lambda x: (f(x) ** 2).sum())(x)
-    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("name", ONE_QUICK)
-def test_large_window_program_size(name):
-    def length(window, **options):
-        f = functools.partial(getattr(jaxpool, name), window_shape=window, **options)
-        gradient = jax.grad(lambda x: f(x).sum())
-        return len(str(jax.make_jaxpr(gradient)(np.zeros((80, 80, 1), np.float32))))
-
-    small = length((3, 3), padding="SAME")
-    assert length((63, 63), padding="SAME") < 8 * small
-    assert length((80, 80)) < small
-    assert length((40, 40), strides=40) < 3 * small
+def test_infinite_window_has_zero_gradient_in_p():
+    x = jnp.array([[[1.0], [jnp.inf]]])
+    assert jax.grad(lambda p: jaxpool.gem_pool(x, p, (2,), (2,)).sum())(jnp.float32(3)) == 0
 
 
 @pytest.mark.parametrize("p", [1.5, 2, 3])
@@ -262,3 +286,97 @@ def test_lp_pool_gradient_when_the_norm_overflows(p):
     np.testing.assert_allclose(back(jnp.ones_like(y))[0].ravel(), want, 1e-5)
     tangent = jax.jvp(pool, (x,), (jnp.arange(8.0)[:, None],))[1]
     np.testing.assert_allclose(tangent.ravel(), [-half, 5 * half, np.nan, 0], 1e-5)
+
+
+@pytest.mark.parametrize("far", [1.0, 1e-15, 1e15])
+def test_values_and_gradients_scale_with_x_out_of_range(far):
+    x = (np.abs(numbers((6, 2))) + 0.5).astype(np.float32) * np.float32(far)
+    dy = np.ones((5, 2), np.float32)
+    for f in (
+        lambda x: jaxpool.lp_pool(x, 3, (2,)),
+        lambda x: jaxpool.lp_pool(x, 2.5, (2,)),
+        lambda x: jaxpool.gem_pool(x, 3, (2,), eps=1e-30),
+    ):
+        y, pull = jax.vjp(f, x)
+        unit, back = jax.vjp(f, x / np.float32(far))
+        np.testing.assert_allclose(y / np.float32(far), unit, rtol=2e-6)
+        np.testing.assert_allclose(pull(dy)[0], back(dy)[0], rtol=1e-5)
+        np.testing.assert_allclose(back(dy * 1e-30)[0], back(dy)[0] * 1e-30, rtol=1e-5)
+
+
+@pytest.mark.parametrize("p", [1e-3, 1e-6, 1e-12, 1e-19, 1e-25, -1e-10])
+def test_small_power_approaches_the_geometric_mean(p):
+    """For p near 0, a pair whose logarithms differ by d has dy/dp = mean * d**2 / 8."""
+    x = np.array([[1.0, 2.0, 3.0, 4.0]], np.float32).T
+    y, dx, dp = run("gem_pool", PAIRS, x, np.float32(p), np.ones((3, 1), np.float32))
+    below, above = np.float64(x[:-1]), np.float64(x[1:])
+    mean, d = np.sqrt(below * above), np.log(above / below)
+    np.testing.assert_allclose(y, mean, rtol=max(2e-7, abs(p)))
+    np.testing.assert_allclose(dp, (mean * d * d / 8).sum(), rtol=1e-3)
+    shares = np.pad(mean / below / 2, ((0, 1), (0, 0))) + np.pad(mean / above / 2, ((1, 0), (0, 0)))
+    np.testing.assert_allclose(dx, shares, rtol=max(5e-7, abs(p)))
+
+
+# Dtypes and programs
+
+
+@pytest.mark.parametrize("name", every_nth(EVERY_NAME))
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"])
+def test_narrow_floats_computed_in_float32(name, dtype):
+    coefficient = 1.0 if name in NAMES else 3.0
+
+    @jax.jit
+    def value_and_cotangent(x, dy):
+        y, back = jax.vjp(lambda x: with_coefficient(name, x, coefficient, **HALVES), x)
+        return y, back(dy)[0]
+
+    x, dy = numbers((20, 2)).astype(dtype), numbers((20, 2), seed=1).astype(dtype)
+    wanted = value_and_cotangent(np.float32(x), np.float32(dy))
+    # XLA rounds the reference too: unoptimized, jaxlib 0.10.0 converts to float8 through bfloat16.
+    rounded = jax.jit(lambda *wanted: [each.astype(dtype) for each in wanted])(*wanted)
+    for got, want in zip(value_and_cotangent(x, dy), rounded, strict=True):
+        assert got.dtype == dtype
+        np.testing.assert_array_equal(np.float32(got), np.float32(want))
+
+
+@pytest.mark.parametrize("p", [1, 3, inf])
+def test_forward_mode_of_narrow_floats(p):
+    """p = 1 and p = inf have a single evaluation; p = 3 has a direct and a scaled evaluation."""
+    x = jnp.asarray([3, -1, 2], jnp.bfloat16)[:, None]
+    f = functools.partial(jaxpool.lp_pool, p=p, window_shape=(2,), strides=(2,))
+    y, tangent = jax.jvp(f, (x,), (x,))
+    assert (y.dtype, tangent.dtype) == (jnp.bfloat16, jnp.bfloat16)
+    # The pool is homogeneous in x, so its tangent along x is y.
+    np.testing.assert_array_equal(tangent, y)
+
+
+@pytest.mark.parametrize("name", every_nth(EVERY_NAME))
+@pytest.mark.parametrize("shape", [(4, 6, 2), (1, 5, 0), (0, 5, 2)])
+def test_inside_shard_map(name, shape):
+    """Direct and scaled evaluation have the same type (varying mesh axes), even for empty arrays."""
+    mesh = jax.make_mesh((1,), ("b",), axis_types=(jax.sharding.AxisType.Auto,))
+    spec = jax.sharding.PartitionSpec("b")
+
+    def f(x):
+        return with_coefficient(name, x, 3.0, window_shape=(3,), padding="SAME")
+
+    def derivatives(x):
+        return jax.grad(lambda x: (f(x) ** 2).sum())(x), jax.jvp(f, (x,), (x,))[1]
+
+    x = np.abs(numbers(shape)).astype(np.float32)
+    mapped = jax.shard_map(derivatives, mesh=mesh, in_specs=spec, out_specs=spec)
+    for got, want in zip(jax.jit(mapped)(x), derivatives(x), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ONE_QUICK)
+def test_large_window_program_size(name):
+    def length(window, **options):
+        f = functools.partial(getattr(jaxpool, name), window_shape=window, **options)
+        gradient = jax.grad(lambda x: f(x).sum())
+        return len(str(jax.make_jaxpr(gradient)(np.zeros((80, 80, 1), np.float32))))
+
+    small = length((3, 3), padding="SAME")
+    assert length((63, 63), padding="SAME") < 8 * small
+    assert length((80, 80)) < small
+    assert length((40, 40), strides=40) < 3 * small

@@ -28,7 +28,9 @@ def random_arguments(seed):
     return x, weights, {**theirs, "data_format": "NHWC"}, {**ours, "padding": padding}
 
 
-def compare_with_tensorflow(name, seed):
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", ["dilate", "erode"])
+def test_morphology_matches_tensorflow(name, seed):
     x, kernel, theirs, ours = random_arguments(seed)
     # TensorFlow's erosion reverses the kernel.
     tf_kernel = kernel[::-1, ::-1] if name == "erode" else kernel
@@ -47,16 +49,3 @@ def compare_with_tensorflow(name, seed):
     np.testing.assert_allclose(got_x, dx, rtol=1e-5, atol=1e-5)
     dk = dk[::-1, ::-1] if name == "erode" else dk
     np.testing.assert_allclose(got_k, dk, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("name", ["dilate", "erode"])
-@pytest.mark.parametrize("seed", range(3))
-def test_morphology_matches_tensorflow(name, seed):
-    compare_with_tensorflow(name, seed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["dilate", "erode"])
-def test_morphology_matches_tensorflow_in_many_cases(name):
-    for seed in range(300):
-        compare_with_tensorflow(name, seed)

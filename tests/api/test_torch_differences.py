@@ -38,9 +38,13 @@ def torch_value_and_grads(f, *values, dtype=torch.float32):
     return [a.detach().float().ravel().tolist() for a in (y, *[x.grad for x in xs])]
 
 
-def assert_lists_close(got, want):
-    for a, b in zip(got, want, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-6)
+def check(original, functions, *values, theirs, ours):
+    """Compare values and gradients of PyTorch's function, and of each function of jaxpool."""
+    results = [(torch_value_and_grads(original, *values), theirs)]
+    results += [(jax_value_and_grads(function, *values), ours) for function in functions]
+    for got, wanted in results:
+        for each, want in zip(got, wanted, strict=True):
+            np.testing.assert_allclose(each, want, rtol=1e-6)
 
 
 def vector_pool(pool, **options):
@@ -55,115 +59,100 @@ def fractional_pool(ties):
     return lambda x: apply_with_extra_args(op, x[None], *samples)[0]
 
 
-@pytest.mark.parametrize(
-    ("original", "pool"),
-    [
-        (
-            lambda x: F.max_pool1d(x[None], 4),
-            lambda ties: vector_pool(jaxpool.max_pool, window_shape=(4,), ties=ties),
-        ),
-        (
-            lambda x: F.adaptive_max_pool1d(x[None], 1),
-            lambda ties: vector_pool(jaxpool.adaptive_max_pool, output_shape=(1,), ties=ties),
-        ),
-        (
-            lambda x: F.fractional_max_pool2d(
-                x[None, None, None], (1, 4), (1, 1), _random_samples=torch.zeros(1, 1, 2)
-            ),
-            fractional_pool,
-        ),
-    ],
-    ids=["max_pool", "adaptive_max_pool", "fractional_max_pool"],
-)
-def test_max_pools_select_the_last_nan(original, pool):
+def torch_fractional_pool(x):
+    samples = torch.zeros(1, 1, 2)
+    return F.fractional_max_pool2d(x[None, None, None], (1, 4), (1, 1), _random_samples=samples)
+
+
+MAX_POOLS = {  # in PyTorch, and in jaxpool by `ties`
+    "max_pool": (
+        lambda x: F.max_pool1d(x[None], 4),
+        lambda ties: vector_pool(jaxpool.max_pool, window_shape=(4,), ties=ties),
+    ),
+    "adaptive_max_pool": (
+        lambda x: F.adaptive_max_pool1d(x[None], 1),
+        lambda ties: vector_pool(jaxpool.adaptive_max_pool, output_shape=(1,), ties=ties),
+    ),
+    "fractional_max_pool": (torch_fractional_pool, fractional_pool),
+}
+
+
+@pytest.mark.parametrize("name", MAX_POOLS)
+def test_max_pools_select_the_last_nan(name):
     """jaxpool treats NaN like any tie, by `ties`."""
-    assert_lists_close(torch_value_and_grads(original, NAN_INPUT), [[nan], [0, 0, 1, 0]])
-    assert_lists_close(jax_value_and_grads(pool("first"), NAN_INPUT), [[nan], [1, 0, 0, 0]])
-    assert_lists_close(jax_value_and_grads(pool("last"), NAN_INPUT), [[nan], [0, 0, 1, 0]])
-    tie = [2.0, 5.0, 5.0, 1.0]
-    assert_lists_close(torch_value_and_grads(original, tie), [[5], [0, 1, 0, 0]])
-    assert_lists_close(jax_value_and_grads(pool("first"), tie), [[5], [0, 1, 0, 0]])
+    original, pool = MAX_POOLS[name]
+    last, first, tie = [[nan], [0, 0, 1, 0]], [[nan], [1, 0, 0, 0]], [[5], [0, 1, 0, 0]]
+    check(original, [pool("first")], NAN_INPUT, theirs=last, ours=first)
+    check(original, [pool("last")], NAN_INPUT, theirs=last, ours=last)
+    check(original, [pool("first")], [2.0, 5.0, 5.0, 1.0], theirs=tie, ours=tie)
 
 
-def test_maximum_with_nan_doubles_the_cotangent():
+@pytest.mark.parametrize("name", ["maximum", "minimum"])
+def test_maximum_with_nan_doubles_the_cotangent(name):
     """jaxpool gives the cotangent to the NaN, or half to each of two NaNs."""
-    x, y = [nan, 1.0, nan], [1.0, nan, nan]
-    want = [[nan] * 3, [1, 0, 0.5], [0, 1, 0.5]]
-    for name in ("maximum", "minimum"):
-        assert_lists_close(
-            torch_value_and_grads(getattr(torch, name), x, y), [[nan] * 3, [1, 1, 1], [1, 1, 1]]
-        )
-        assert_lists_close(jax_value_and_grads(getattr(jaxpool, name), x, y), want)
-    for name in ("maximum", "minimum", "max", "min"):
-        assert_lists_close(jax_value_and_grads(getattr(compat_torch, name), x, y), want)
+    functions = [
+        getattr(jaxpool, name),
+        getattr(compat_torch, name),
+        getattr(compat_torch, name[:3]),
+    ]
+    theirs, ours = [[nan] * 3, [1, 1, 1], [1, 1, 1]], [[nan] * 3, [1, 0, 0.5], [0, 1, 0.5]]
+    operands = [nan, 1.0, nan], [1.0, nan, nan]
+    check(getattr(torch, name), functions, *operands, theirs=theirs, ours=ours)
 
 
-def test_amax_with_nan_has_an_all_nan_gradient():
+@pytest.mark.parametrize("name", ["amax", "amin"])
+def test_amax_with_nan_has_an_all_nan_gradient(name):
     """In jaxpool the NaNs share the cotangent, as in `torch.max` without an axis."""
-    for original, f in [("amax", jaxpool.max), ("amin", jaxpool.min)]:
-        reduction = functools.partial(getattr(torch, original), dim=0)
-        assert_lists_close(torch_value_and_grads(reduction, NAN_INPUT), [[nan], [nan] * 4])
-        drop_in = functools.partial(getattr(compat_torch, original), dim=0)
-        for each in (functools.partial(f, axis=0), drop_in):
-            assert_lists_close(jax_value_and_grads(each, NAN_INPUT), [[nan], [0.5, 0, 0.5, 0]])
-    assert_lists_close(torch_value_and_grads(torch.max, NAN_INPUT), [[nan], [0.5, 0, 0.5, 0]])
+    original = functools.partial(getattr(torch, name), dim=0)
+    drop_in = functools.partial(getattr(compat_torch, name), dim=0)
+    shared = [[nan], [0.5, 0, 0.5, 0]]
+    functions = [functools.partial(getattr(jaxpool, name[1:]), axis=0), drop_in]
+    check(original, functions, NAN_INPUT, theirs=[[nan], [nan] * 4], ours=shared)
+    check(torch.max, [], NAN_INPUT, theirs=shared, ours=None)
 
 
-def test_fmax_gives_tied_cotangent_to_the_first_operand():
+@pytest.mark.parametrize("name", ["fmax", "fmin"])
+def test_fmax_gives_tied_cotangent_to_the_first_operand(name):
     """jaxpool splits a tie, unless `ties="first"`."""
-    x, y = [2.0, nan, nan], [2.0, nan, 1.0]
-    for name in ("fmax", "fmin"):
-        f, want = getattr(jaxpool, name), [[2, nan, 1], [1, 1, 0], [0, 0, 1]]
-        assert_lists_close(torch_value_and_grads(getattr(torch, name), x, y), want)
-        assert_lists_close(jax_value_and_grads(functools.partial(f, ties="first"), x, y), want)
-        assert_lists_close(
-            jax_value_and_grads(f, x, y), [[2, nan, 1], [0.5, 0.5, 0], [0.5, 0.5, 1]]
-        )
+    operands, f = ([2.0, nan, nan], [2.0, nan, 1.0]), getattr(jaxpool, name)
+    first, split = [[2, nan, 1], [1, 1, 0], [0, 0, 1]], [[2, nan, 1], [0.5, 0.5, 0], [0.5, 0.5, 1]]
+    by_first = functools.partial(f, ties="first")
+    check(getattr(torch, name), [by_first], *operands, theirs=first, ours=first)
+    check(getattr(torch, name), [f], *operands, theirs=first, ours=split)
 
 
-def lp_pair_pool(p, **options):
+def lp_pairs(p, **options):
     return vector_pool(jaxpool.lp_pool, p=p, window_shape=(2,), strides=(2,), **options)
+
+
+def torch_lp_pairs(p, **options):
+    return lambda x: F.lp_pool1d(x[None], p, 2, **options)
 
 
 def test_lp_pool_uses_signed_powers():
     """PyTorch gives NaN for a negative sum. jaxpool takes |x|, as ONNX does."""
-    x = [-3.0, 1.0]
-    assert_lists_close(
-        torch_value_and_grads(lambda x: F.lp_pool1d(x[None], 3, 2), x), [[nan], [nan, nan]]
-    )
-    root = 28 ** (1 / 3)
-    assert_lists_close(
-        jax_value_and_grads(lp_pair_pool(3), x), [[root], [-9 / root**2, 1 / root**2]]
-    )
-    assert_lists_close(torch_value_and_grads(lambda x: F.lp_pool1d(x[None], 1, 2), x)[:1], [[-2]])
-    assert_lists_close(jax_value_and_grads(lp_pair_pool(1), x), [[4], [-1, 1]])
+    x, root = [-3.0, 1.0], 28 ** (1 / 3)
+    ours = [[root], [-9 / root**2, 1 / root**2]]
+    check(torch_lp_pairs(3), [lp_pairs(3)], x, theirs=[[nan], [nan, nan]], ours=ours)
+    check(torch_lp_pairs(1), [lp_pairs(1)], x, theirs=[[-2], [1, 1]], ours=[[4], [-1, 1]])
 
 
 def test_lp_pool_rescales_incomplete_windows():
     """jaxpool does not scale an incomplete window."""
-    x = [3.0, 4.0, 5.0]
-    torch_pool = functools.partial(F.lp_pool1d, norm_type=2, kernel_size=2, ceil_mode=True)
-    assert_lists_close(
-        torch_value_and_grads(lambda x: torch_pool(x[None]), x), [[5, 50**0.5], [0.6, 0.8, 2**0.5]]
-    )
-    for pool in (
-        lp_pair_pool(2, ceil_mode=True),
-        lambda x: compat_torch.lp_pool1d(x[None], 2, 2, None, True),
-    ):
-        assert_lists_close(jax_value_and_grads(pool, x), [[5, 5], [0.6, 0.8, 1]])
+    original = torch_lp_pairs(2, ceil_mode=True)
+    functions = [lp_pairs(2, ceil_mode=True)]
+    functions += [lambda x: compat_torch.lp_pool1d(x[None], 2, 2, None, True)]
+    theirs, ours = [[5, 50**0.5], [0.6, 0.8, 2**0.5]], [[5, 5], [0.6, 0.8, 1]]
+    check(original, functions, [3.0, 4.0, 5.0], theirs=theirs, ours=ours)
 
 
 def test_lp_pool_overflows_and_has_nan_gradient_at_zero():
     """jaxpool stays finite."""
-    pool = functools.partial(F.lp_pool1d, kernel_size=2)
-    assert_lists_close(
-        torch_value_and_grads(lambda x: pool(x[None], 2), [3e30, 4e30]), [[inf], [0, 0]]
-    )
-    assert_lists_close(jax_value_and_grads(lp_pair_pool(2), [3e30, 4e30]), [[5e30], [0.6, 0.8]])
-    assert_lists_close(
-        torch_value_and_grads(lambda x: pool(x[None].abs(), 0.5), [0.0, 4.0]), [[4], [nan, 1]]
-    )
-    assert_lists_close(jax_value_and_grads(lp_pair_pool(0.5), [0.0, 4.0]), [[4], [0, 1]])
+    overflow, large = [[inf], [0, 0]], [[5e30], [0.6, 0.8]]
+    check(torch_lp_pairs(2), [lp_pairs(2)], [3e30, 4e30], theirs=overflow, ours=large)
+    theirs, ours = [[4], [nan, 1]], [[4], [0, 1]]
+    absolute = torch_lp_pairs(0.5)
+    check(lambda x: absolute(x.abs()), [lp_pairs(0.5)], [0.0, 4.0], theirs=theirs, ours=ours)
 
 
 def test_overlapping_cotangents_stop_at_256_in_bfloat16():

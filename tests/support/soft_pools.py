@@ -1,4 +1,4 @@
-"""Shared by the tests of logsumexp_pool and softmax_pool."""
+"""Shared by the tests of pools with a coefficient: a power p or a temperature."""
 
 import functools
 
@@ -21,17 +21,28 @@ def numbers(shape, scale=2.0, seed=0):
     return np.random.default_rng(seed).standard_normal(shape) * scale
 
 
-@functools.cache
-def program(name, geometry):
-    """Return a compiled function from x, T and dy to y, dx and dT."""
-    f = functools.partial(getattr(jaxpool, name), **dict(geometry))
+def with_coefficient(name, x, coefficient, **geometry):
+    argument = "temperature" if name in NAMES else "p"
+    return getattr(jaxpool, name)(x, **{argument: coefficient}, **geometry)
 
-    def of(x, t, dy):
-        y, pullback = jax.vjp(lambda x, t: f(x, temperature=t), x, t)
+
+@functools.cache
+def program(name, geometry, p):
+    """Return a compiled function from x, the coefficient and dy to y, dx and the coefficient's derivative."""
+    f = functools.partial(with_coefficient, name, **dict(geometry))
+
+    def of_lp(x, _, dy):
+        y, pullback = jax.vjp(lambda x: f(x, p), x)
+        return y, *pullback(dy), None
+
+    def of(x, coefficient, dy):
+        y, pullback = jax.vjp(f, x, coefficient)
         return y, *pullback(dy)
 
-    return jax.jit(of, compiler_options=FAST_COMPILE)
+    return jax.jit(of_lp if name == "lp_pool" else of, compiler_options=FAST_COMPILE)
 
 
-def run(name, geometry, x, t, dy):
-    return jax.device_get(program(name, tuple(geometry.items()))(x, t, dy))
+def run(name, geometry, x, coefficient, dy):
+    """Return y, dx and the coefficient's derivative, or None for the static power of `lp_pool`."""
+    p = coefficient if name == "lp_pool" else None
+    return jax.device_get(program(name, tuple(geometry.items()), p)(x, coefficient, dy))
