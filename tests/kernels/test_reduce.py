@@ -19,7 +19,7 @@ from jaxpool._kernels.reduce import (
 )
 from jaxpool._ops.reduction import Reduction
 from jaxpool._plan import tuning
-from jaxpool._plan.reduce import Fold, plan_fold
+from jaxpool._plan.reduce import Fold
 from tests.support import forms
 from tests.support.later import first_values, later
 
@@ -112,31 +112,6 @@ def test_small_cpu_arrays_reduce_as_floats(size, small):
     for ties in ("split", "first"):
         assert reduces_integers(ties, "cpu") is not small
         assert reduces_integers(ties, "cuda")
-
-
-def test_plan_fold():
-    fold = functools.partial(Fold, barrier="call")
-
-    def plan(shape, axes, bits=32, platform="cpu", sharded=False, ties=False):
-        return plan_fold(shape, axes, bits, platform, sharded, ties)
-
-    large = (16, 112, 112, 64)
-    assert [plan(large, (1, 2), bits) for bits in (8, 16, 32)] == [
-        None,
-        *2 * [fold(1, 8, next_fold=fold(1, 8, next_fold=fold(2, 8)))],
-    ]
-    # The leading axis of size 4 is not folded.
-    assert plan((4, 32, 112, 64), (0, 1, 2, 3)) == fold(1, 8, next_fold=fold(2, 8))
-    assert plan((64, 7, 7, 512), (1, 2)) == fold(1, 7, next_fold=fold(2, 7))
-    assert plan(large, (3,)) == fold(3, 8, next_fold=fold(3, 8))
-    assert plan(large, (3,), 16, ties=True) == fold(3, 4)
-    groups = (4, 64, 64, 32, 2)  # as in maxout
-    assert [plan(groups, (4,), ties=ties) for ties in (False, True)] == [fold(4, 2), None]
-    assert plan((1, 16, 16, 48), (1, 2)) is None
-    assert plan(large, (1, 2), sharded=True) is None
-    assert {plan(large, (1, 2), platform=platform) for platform in ("gpu", "tpu", "portable")} == {
-        None
-    }
 
 
 def _expected(x, axes, kind, ties, mask, dy):

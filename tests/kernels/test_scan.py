@@ -57,18 +57,3 @@ def test_num_passes_decreases_with_ways():
         return program.as_text().count("optimization_barrier")
 
     assert [passes(ways) for ways in (2, 16)] == [12, 3]
-
-
-def test_block_length():
-    """A block has the largest length that divides the axis and that the passes cover."""
-    plan = ScanPlan(6, "barrier", min_block_size=30)
-    assert plan.pass_distances(36) == [range(1, 6), range(6, 36, 6)]
-    assert plan.pass_distances(32)[1] == range(6, 32, 6)
-    assert [plan.block_length(size) for size in (216, 217, 256, 1000, 36**2)] == [
-        None,
-        31,
-        32,
-        25,
-        36,
-    ]
-    assert plan.block_length(227) == 36  # a prime
