@@ -18,6 +18,10 @@ WINDOWS = [  # taps, stride, dilation, padding
     (50, 100, 1, (7, 0)),
     (33, 12, 1, (0, 0)),
     (33, 20, 3, (9, 9)),
+    (37, 2, 2, (0, 0)),  # parts of dilated windows
+    (41, 37, 1, (0, 0)),  # a stride that parts do not divide
+    (63, 40, 1, (0, 0)),  # parts of 20 taps
+    (40, 8, 1, (0, 0)),  # no remaining taps
 ]
 
 
@@ -80,3 +84,13 @@ def test_transpose_of_two_passes_may_be_one(taps, transposed, passes):
     shape = (1, 200, 1, 64)
     problem = Problem(make_window(shape, (taps, 1), (12, 1)), shape, "float32", "portable")
     assert len(plan_sum(problem, is_transposed=transposed).passes) == passes
+
+
+def test_passes_are_independent_of_the_order_of_axes():
+    shape = (2, 3, 40, 41)
+    windows = (
+        make_window(shape, (9, 5), 2, axes=(2, 3)),
+        make_window(shape, (5, 9), 2, axes=(3, 2)),
+    )
+    one, other = (plan_sum(Problem(window, shape, "float32", "cpu")) for window in windows)
+    assert one == other

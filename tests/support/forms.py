@@ -134,6 +134,12 @@ def distinct_plans(plans, what=lambda plan: plan, rng=None, most=4):
     return dict([first, *others])
 
 
+def kind_of_layout(layout):
+    """Return how a pass reads, and whether it has several regions."""
+    regions = ("no region", "one region", "regions")
+    return layout.read_mode, regions[min(layout.num_regions, 2) if layout.axis_regions else 0]
+
+
 # Shapes without elements, and the padding on both sides of axis 1.
 EMPTY_SHAPES = [((1, 0, 3), 2), ((0, 9, 3), 2), ((2, 9, 0), 0)]
 
