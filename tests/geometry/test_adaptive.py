@@ -27,6 +27,8 @@ def test_adaptive_window_taps(out):
         assert dim == RaggedAxis(1, size, longest, longest, 1, 0, 0, out)
         assert (dim.is_padded, dim.used_high) == (True, 0)
         assert [dim.last_tap_inside(i) for i in range(out)] == [len(real) - 1 for real in wanted]
+        counts = {len(wanted[which]) for which in dim.representative_windows()}
+        assert counts == {min(map(len, wanted)), longest}
         holding = [sum(position in real for real in wanted) for position in range(size)]
         assert dim.max_overlap == max(holding)
 

@@ -1,4 +1,4 @@
-"""Large arrays and short rows with the platforms' own thresholds: CPU and portable plans give the same bits."""
+"""Large arrays and short rows with the platforms' own thresholds: all plans give the same bits. Also empty arrays."""
 
 import dataclasses
 import functools
@@ -40,6 +40,18 @@ PROBLEMS = [  # shape, window, strides, padding, axes, dtype
 ]
 
 
+def results(problem, x, index, dy):
+    """Return the results of all kernels of windowed maxima and sums."""
+    plan, end = plan_max(problem), Epilogue(np.dtype(problem.dtype))
+    return (
+        *select(x, problem.window, "max", "first", plan),
+        route(dy, index, plan),
+        pick(x, index, plan),
+        window_sum(x, plan_sum(problem), end),
+        window_sum_transpose(dy, plan_sum(problem, is_transposed=True), end),
+    )
+
+
 GPU_PROBLEMS = [  # sums by one reduction, and one step up to 27 taps
     ((2, 14, 15, 3), 5, 1, "SAME", LAST, "float32"),
     ((2, 14, 15, 3), 5, 2, "SAME", LAST, "bfloat16"),
@@ -61,16 +73,7 @@ def test_plan_equals_portable(platform, problem):
 
     def run(x, dy):
         _, index = select(x, window, "max", "first", plan_max(portable))
-        for each in (ours, portable):
-            plan, summed = plan_max(each), plan_sum(each)
-            spread = plan_sum(each, is_transposed=True)
-            yield (
-                *select(x, window, "max", "first", plan),
-                route(dy, index, plan),
-                pick(x, index, plan),
-                window_sum(x, summed, Epilogue(dtype)),
-                window_sum_transpose(dy, spread, Epilogue(dtype)),
-            )
+        return [results(each, x, index, dy) for each in (ours, portable)]
 
     rng, special = np.random.default_rng(0), platform == "cpu"
     x = draw_values(rng, shape, dtype, "ties")
@@ -79,9 +82,24 @@ def test_plan_equals_portable(platform, problem):
     dy = forms.draw_integers(rng, window.pooled_shape(shape), dtype, special=special)
     # HASTY for any flags: jaxlib 0.12 took more than an hour to optimise a GPU's program for CPU.
     options = FAST_COMPILE if platform == "gpu" else None
-    both = jax.jit(lambda x, dy: list(run(x, dy)), compiler_options=options)
-    got, want = jax.device_get(both(x, dy))
+    got, want = jax.device_get(jax.jit(run, compiler_options=options)(x, dy))
     forms.assert_same_bits(got, want, str(problem))
+
+
+@pytest.mark.parametrize(("shape", "padding"), [((1, 0, 3), 2), ((0, 9, 3), 2), ((2, 9, 0), 0)])
+def test_empty_arrays(shape, padding):
+    """The padding is on both sides of axis 1."""
+    window = make_window(shape, (3,), (2,), ((padding, padding),), axes=(1,), empty_windows="allow")
+    every = [forms.MAX[name] for name in ("tpu", "cpu", "cpu, one loop through tables")]
+    every += [forms.SUMS[name] for name in ("portable", "cpu, regions")]
+    problems = [form.problem(window, shape, "bfloat16") for form in every]
+    x, dy = (jnp.ones(each, jnp.bfloat16) for each in (shape, window.pooled_shape(shape)))
+    run = jax.jit(lambda *xs: [results(each, *xs) for each in problems])
+    for y, index, dx, tangent, sums, spread in run(x, jnp.zeros(dy.shape, np.uint8), dy):
+        assert (y.shape, index.shape, tangent.shape, sums.shape) == (dy.shape,) * 4
+        assert (dx.shape, spread.shape) == (shape, shape)
+        assert (y == -np.inf).all()
+        assert not any(each.any() for each in (tangent, sums, dx, spread))
 
 
 @pytest.mark.parametrize(("name", "long"), [("avg_pool", (40, 1, 1)), ("max_pool", (10, 1, 1))])

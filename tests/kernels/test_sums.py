@@ -4,16 +4,13 @@ The summands are integers, so that sums are exact in any order, rounded once, an
 """
 
 import dataclasses
-import itertools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxpool._geometry.window import make_window
 from jaxpool._kernels.sums import Epilogue, window_sum, window_sum_transpose
-from jaxpool._plan.sum_pool import plan_sum
 from jaxpool.testing import oracle
 from jaxpool.testing.oracle import _parts
 from tests.support import forms
@@ -87,9 +84,6 @@ def test_variants_equal_portable(seed):
             np.testing.assert_array_equal(got, expected, str(case))
             for name, other in zip(names, found, strict=True):
                 forms.assert_same_bits([other], [found[0]], f"{name}: {case}")
-        if case.dtype == np.float32 and not special:
-            for y, dx in itertools.product(*results):
-                forms.assert_transposes(y, dy, x, dx, str(case))
 
 
 def test_drawn_windows_cover_every_variant():
@@ -120,21 +114,3 @@ def test_drawn_windows_cover_every_variant():
         for way in kinds
         for kind in kinds[way]
     }
-
-
-@pytest.mark.parametrize(("shape", "padding"), forms.EMPTY_SHAPES, ids=str)
-def test_empty_arrays(shape, padding):
-    window = make_window(shape, (3,), (2,), ((padding, padding),), axes=(1,), empty_windows="allow")
-    dtype, end = np.dtype(np.float16), Epilogue(np.dtype(np.float16))
-
-    def run(x, dy):
-        for form in ("portable", "cpu", "cpu, regions"):
-            problem = forms.SUMS[form].problem(window, shape, dtype)
-            plan, back = plan_sum(problem), plan_sum(problem, is_transposed=True)
-            yield window_sum(x, plan, end), window_sum_transpose(dy, back, end)
-
-    ones = [jnp.ones(each, dtype) for each in (shape, window.pooled_shape(shape))]
-    for y, dx in jax.jit(lambda *xs: list(run(*xs)))(*ones):
-        assert (y.shape, y.dtype) == (window.pooled_shape(shape), dtype)
-        assert not y.any()
-        assert (dx.shape, dx.dtype) == (shape, dtype)

@@ -37,12 +37,13 @@ ODD[0, 3, 4], ODD[0, 5, 9], ODD[1, 2, 2] = np.inf, -np.inf, np.nan
 )
 def test_pixel_reads_equal_matrix_products(x, samples, options):
     op = BoxMean((3, 4), 0.75, samples, levels=(x.shape[:3],), **options)
+    given = jnp.asarray(BOXES), jnp.asarray(IMAGES)
 
     @functools.partial(jax.jit, static_argnums=0)
     def both(platform, x):
-        y = op.linear(platform, (BOXES, IMAGES), x)
+        y = op.linear(platform, given, x)
         dy = jnp.sin(jnp.arange(y.size, dtype=y.dtype).reshape(y.shape))
-        return y, *op.transpose(platform, (BOXES, IMAGES), dy)
+        return y, *op.transpose(platform, given, dy)
 
     for a, b in zip(both("cpu", x), both("portable", x), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
