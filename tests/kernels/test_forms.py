@@ -127,10 +127,7 @@ def check_definition(case, answer, found, dy, v):
         np.testing.assert_array_equal(ours, theirs, str(case))
 
 
-QUICK = 12
-
-
-@pytest.mark.parametrize("seed", forms.seeds(QUICK))
+@pytest.mark.parametrize("seed", forms.seeds(12))
 def test_variants_equal_portable(seed):
     """Variants have the same bits, and the portable variant equals the oracle."""
     case, rng = draw_case(seed)
@@ -152,26 +149,3 @@ def test_variants_equal_portable(seed):
                 if what == "value" and forward[name].value_groups:
                     got = [np.where(got[0] == 0, found[0][0], got[0])]  # zeros may differ in sign
                 forms.assert_same_bits(got, found[0], f"{what}, {name}: {case}, {values}")
-
-
-def test_drawn_windows_cover_every_variant():
-    """The random windows reach every way of reading, of dividing into regions and passes, and of widening."""
-    reached, widened = {"forward": set(), "backward": set(), "tangent": set()}, set()
-    for seed in range(QUICK):
-        for way, plans in zip(reached, plans_of(*draw_case(seed)), strict=True):
-            for plan in plans.values():
-                passes = getattr(plan, way)
-                count = "passes" if len(passes) > 1 else "pass"
-                reached[way] |= {(*forms.kind_of_layout(each.layout), count) for each in passes}
-                widened |= {plan.widen_mode} if way == "backward" else set()
-    one_region = {("padded", "one region", "pass"), ("padded", "one region", "passes")}
-    regions = {("padded", "regions", "pass"), ("padded", "regions", "passes")}
-    bounded = {("bounded", "one region", "pass"), ("bounded", "one region", "passes")}
-    bounded_regions = {("bounded", "regions", "pass")}
-    tables = {("tables", "no region", "pass"), ("tables", "no region", "passes")}
-    assert reached == {
-        "forward": one_region | regions | bounded_regions,
-        "backward": one_region | bounded | bounded_regions | tables,
-        "tangent": one_region,
-    }
-    assert widened == {"never", "fused", "apart"}

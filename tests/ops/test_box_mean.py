@@ -71,16 +71,6 @@ def test_box_derivatives_equal_matrix_products(monkeypatch):
     jax.clear_caches()
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [{"samples": 5}, {"samples": None}, {"uses_own_channels": True}, {"uses_whole_pixels": True}],
-)
-def test_conditions_for_pixel_reads(changed):
-    op = BoxMean((3, 4), 1.0, 2, levels=(X.shape[:3],))
-    assert [op.by_pixels(platform) for platform in ("cpu", "gpu")] == [True, False]
-    assert not dataclasses.replace(op, **changed).by_pixels("cpu")
-
-
 @pytest.mark.parametrize("wanted", [[0, 1, 2], [0, 2], [1]])
 def test_joined_levels_equal_separate_levels(wanted):
     """Joined and separate levels give the same bits for tangents of all or some levels. Cotangents agree, too."""

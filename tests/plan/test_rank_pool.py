@@ -1,4 +1,4 @@
-"""Sorting networks, positions of ranks, and plans of rank pools."""
+"""Sorting networks, and positions of ranks."""
 
 import itertools
 import random
@@ -6,9 +6,7 @@ import random
 import pytest
 
 from jaxpool._geometry.window import make_window
-from jaxpool._plan.max_pool import plan_max, plan_one_pass
-from jaxpool._plan.problem import Problem
-from jaxpool._plan.rank_pool import plan_rank, possible_positions, sorting_network
+from jaxpool._plan.rank_pool import possible_positions, sorting_network
 from jaxpool._plan.tuning import TUNING
 
 
@@ -54,29 +52,3 @@ def test_possible_positions(rank, positions):
     """Windows at the ends of the axes have 2, 3 or 4 of 6 elements."""
     window = make_window((1, 5, 4, 1), (3, 2), (2, 1), "SAME")
     assert possible_positions(window, rank) == positions
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize(
-    ("size", "platform", "widen"),
-    [(3, "cpu", "apart"), (3, "gpu", "fused"), (20, "portable", "fused")],
-)
-def test_overlapping_windows_use_one_pass(dtype, size, platform, widen):
-    shape = (1, 40, 40, 3)
-    problem = Problem(make_window(shape, (size, size)), shape, dtype, platform)
-    plan, plain, one = plan_rank(problem), plan_max(problem), plan_one_pass(problem)
-    (tangent,) = plan.tangent
-    assert tangent.step == one.step
-    assert tangent.layout.read_mode == "padded"
-    assert [len(cuts) for cuts in tangent.layout.axis_regions] == [1, 1]
-    if len(plain.backward) == 1:
-        assert (plan.backward, plan.widen_mode) == (plain.backward, plain.widen_mode)
-    else:
-        assert plan.backward == (one,)
-        assert plan.widen_mode == (widen if dtype == "bfloat16" else "never")
-
-
-def test_disjoint_windows_use_max_plan():
-    shape = (1, 40, 40, 3)
-    problem = Problem(make_window(shape, (5, 5), (5, 5)), shape, "float32", "cpu")
-    assert plan_rank(problem) is plan_max(problem)

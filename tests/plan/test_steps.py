@@ -91,16 +91,6 @@ def test_steps_read_each_tap_in_order(window, stride, padding, dilation, tuning,
             assert position == want
 
 
-@pytest.mark.parametrize("forward", [True, False], ids=["forward", "backward"])
-def test_long_window_has_few_pieces(forward):
-    def pieces(*args):
-        steps = plan_steps(make_window(*args), CPU, is_forward=forward)
-        return [len(step.piece_starts) for step in steps]
-
-    assert pieces((1, 300, 300, 1), (63, 63)) == [8, 8, 8, 8]
-    assert sum(pieces((1, 3000, 3000, 1), (1000, 1000), (1000, 1000))) <= 64
-
-
 @pytest.mark.parametrize(
     ("window", "stride", "dilation"), [(64, 64, 1), (50, 20, 1), (40, 48, 2), (70, 7, 3)]
 )

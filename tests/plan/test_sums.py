@@ -76,16 +76,6 @@ def test_passes_sum_every_window(platform, transposed):
     assert lengths == {1, 2}
 
 
-@pytest.mark.parametrize(
-    ("taps", "transposed", "passes"), [(33, False, 2), (33, True, 1), (36, True, 2)]
-)
-def test_transpose_of_two_passes_may_be_one(taps, transposed, passes):
-    """Windows of 33 taps at stride 12 consist of parts of 6 taps, with 3 taps left over; 36 taps have no rest."""
-    shape = (1, 200, 1, 64)
-    problem = Problem(make_window(shape, (taps, 1), (12, 1)), shape, "float32", "portable")
-    assert len(plan_sum(problem, is_transposed=transposed).passes) == passes
-
-
 def test_passes_are_independent_of_the_order_of_axes():
     shape = (2, 3, 40, 41)
     windows = (

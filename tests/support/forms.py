@@ -134,12 +134,6 @@ def distinct_plans(plans, what=lambda plan: plan, rng=None, most=4):
     return dict([first, *others])
 
 
-def kind_of_layout(layout):
-    """Return how a pass reads, and whether it has several regions."""
-    regions = ("no region", "one region", "regions")
-    return layout.read_mode, regions[min(layout.num_regions, 2) if layout.axis_regions else 0]
-
-
 @dataclasses.dataclass(frozen=True)
 class DrawnWindow:
     """A window over an array of `shape`, in the representations of the library and of the oracle."""
