@@ -18,7 +18,6 @@ from jaxpool._plan.problem import (
     Problem,
     fits_tables,
     is_ordinary_pool,
-    single_region,
     split_tap_loop,
 )
 from jaxpool._plan.rank_pool import (
@@ -181,15 +180,6 @@ def test_residual_choice(window, kept, kept_if_split, kept_on_tpu):
     assert choose_residual(window, split=False) == kept
     assert choose_residual(window, split=True) == kept_if_split
     assert choose_residual(window, split=False, platform="tpu") == kept_on_tpu
-
-
-def test_extra_position_along_first_axis_with_phases():
-    shape = (1, 8, 8, 8, 1)
-    problem = Problem(make_window(shape, (2, 2, 2), (1, 2, 2)), shape, "int8", "portable")
-    phases = plan_max(problem).forward[0].step.transposed_phases
-    for extra, ends in ((True, [8, 5, 4]), (False, [8, 4, 4])):
-        regions = single_region(phases, extra_position=extra).axis_regions
-        assert [[cut.stop for cut in cuts] for cuts in regions] == [[end] for end in ends]
 
 
 @pytest.mark.parametrize(("rows", "regions"), [(16, 1), (17, 3)])
