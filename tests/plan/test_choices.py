@@ -29,7 +29,7 @@ from jaxpool._plan.rank_pool import (
 from jaxpool._plan.reduce import reduces_as_floats
 from jaxpool._plan.scatter import scatters_in_order, scatters_to_rows
 from jaxpool._plan.segments import counts_ties_in_branch
-from jaxpool._plan.tuning import CPU, LIMITS, TUNING
+from jaxpool._plan.tuning import CPU, LIMITS
 
 
 def adaptive(sizes, output_shape):
@@ -65,7 +65,7 @@ def tables(shape, *, window=(3, 3), platform="cpu", sharded=False, transposed=Fa
     return Problem(given, shape, "float32", platform, sharded), phases
 
 
-ROW = int(CPU.min_tap_loop_row)
+ROW, NETWORK = int(CPU.min_tap_loop_row), CPU.max_sorting_network_taps
 LEAST, MOST = int(CPU.min_float_reduction_size), int(CPU.min_folded_elements)
 PER_SEGMENT = CPU.min_scattered_rows
 # Elements of all levels but one, so that ten boxes read one array
@@ -78,12 +78,7 @@ CHOICES = [  # choice, arguments for which it is True, and lists of arguments fo
     (is_global_reduction, [whole(99)], [make_window((1, 99, 17, 1), (1, 17))]),
     (uses_backward_loop, [sliding(LIMITS.max_mask_taps + 1)], [sliding(LIMITS.max_mask_taps)]),
     (uses_backward_loop, [sliding(99)], [sliding(99, 99)]),
-    *[
-        (uses_sorting_network, [most, platform], [most + 1, platform])
-        for platform, most in (
-            (each, TUNING[each].max_sorting_network_taps) for each in ("cpu", "gpu")
-        )
-    ],
+    (uses_sorting_network, [NETWORK, "cpu"], [NETWORK + 1, "cpu"]),
     (merges_rows, [rows_of(ROW - 1)], [rows_of(ROW)], [rows_of(ROW - 1, "gpu")]),
     (merges_rows, [rows_of(2)], [rows_of(1)], [rows_of(2, sharded=True)]),
     (uses_select_and_scatter, [of_dtype("float32", "tpu")], [of_dtype("float64", "tpu")]),
