@@ -89,10 +89,8 @@ def _max_words(problem):
         told += [f"values by reduce_window over {_format_groups(plan.value_groups)}"]
     residual = choose_residual(problem.window, split=False, platform=problem.platform)
     if sent.groups and residual == "input" and uses_select_and_scatter(problem):
-        told += [
-            f"select_and_scatter over {_format_groups(sent.groups)}, {sent.comparison}, "
-            f"transposed by {sent.permutation}"
-        ]
+        told += [f"select_and_scatter over {_format_groups(sent.groups)}, {sent.comparison}"]
+        told += [f"transposed by {sent.permutation}"] * bool(sent.permutation)
     return " | ".join(told)
 
 
@@ -109,12 +107,10 @@ def _sum_words(problem):
 
 def _sum_plan_words(plan):
     words, whole = [], Window(plan.global_dims)
-    if plan.global_dims:
-        words += [
-            _terms(
-                whole.axes, *((1, "repeated") if plan.is_transposed else (whole.size, "reduced"))
-            )
-        ]
+    if plan.global_dims and plan.is_transposed:
+        words += [_terms(whole.axes, 1, "repeated")]
+    elif plan.global_dims:
+        words += [_terms(whole.axes, whole.size, "reduced")]
     for group in map(Window, plan.reduce_window_groups):
         words += [_terms(group.axes, group.size, "reduce_window")]
     words += [_terms([dim.axis], 1, "repeated") for dim in plan.disjoint_dims]
@@ -135,10 +131,10 @@ def _terms(axes, count, how):
 
 
 def _pass_words(axes, count, layout, reads):
-    regions = [
-        " ".join(str(n) for n in [*[cut.start for cut in cuts], cuts[-1].stop])
-        for cuts in layout.axis_regions
-    ]
+    regions = []
+    for cuts in layout.axis_regions:
+        bounds = [cut.start for cut in cuts] + [cuts[-1].stop]
+        regions.append(" ".join(map(str, bounds)))
     cut = f" in {' x '.join(regions)}" * bool(regions)
     last = ", minor axis joined last" * layout.minor_axis_last
     return f"{_terms(axes, count, layout.read_mode)} {{{reads}{cut}{last}}}"
