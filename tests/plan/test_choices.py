@@ -1,5 +1,7 @@
 """Choices between implementations, on both sides of each limit."""
 
+import math
+
 import pytest
 
 from jaxpool._geometry.adaptive import adaptive_window
@@ -16,8 +18,12 @@ from jaxpool._plan.boxes import (
 from jaxpool._plan.max_pool import choose_residual, plan_max, uses_select_and_scatter
 from jaxpool._plan.problem import (
     Problem,
+    barrier_of,
     fits_tables,
     is_ordinary_pool,
+    nbytes,
+    num_elements,
+    row_size,
     split_tap_loop,
 )
 from jaxpool._plan.rank_pool import (
@@ -29,7 +35,7 @@ from jaxpool._plan.rank_pool import (
 from jaxpool._plan.reduce import reduces_as_floats
 from jaxpool._plan.scatter import scatters_in_order, scatters_to_rows
 from jaxpool._plan.segments import counts_ties_in_branch
-from jaxpool._plan.tuning import CPU, LIMITS
+from jaxpool._plan.tuning import CPU, LIMITS, PORTABLE
 
 
 def adaptive(sizes, output_shape):
@@ -152,6 +158,14 @@ def test_bits_per_element(dtype, bits, sum_bits, low_precision):
     problem = of_dtype(dtype, "cpu")
     found = problem.bits, problem.sum_bits, problem.is_low_precision
     assert found == (bits, sum_bits, low_precision)
+
+
+def test_sizes_of_arrays():
+    assert (num_elements((2, 3)), num_elements((2, None)), num_elements(())) == (6, math.inf, 1)
+    assert (row_size((2, 3, 4, 5), (1,)), row_size((2, 3, 4, 5), (0, 2))) == (20, 5)
+    assert row_size((2, 3), ()) == 6
+    assert (nbytes((2, 3), 16), nbytes((2, None), 8)) == (12, math.inf)
+    assert (barrier_of("gpu", CPU), barrier_of("cpu", PORTABLE)) == ("call", "barrier")
 
 
 LONG = LIMITS.max_mask_taps + 1
