@@ -9,37 +9,28 @@ from jaxpool._geometry.adaptive import (
     adaptive_window,
     ragged_first_permutation,
 )
-from jaxpool._geometry.window import Axis, make_window
+from jaxpool._geometry.window import Axis
 
 
-def adaptive_slices(size, out):
-    return [range(i * size // out, -(-(i + 1) * size // out)) for i in range(out)]
-
-
-@pytest.mark.parametrize("out", range(1, 17))
+@pytest.mark.parametrize("out", [*range(1, 17), 25, 36, 59])
 def test_adaptive_window_taps(out):
-    for size in range(1, 14):
-        assert_adaptive_axis(size, out)
-
-
-def assert_adaptive_axis(size, out):
-    (dim,) = adaptive_window((1, size, 1), (out,), None).dims
-    wanted = adaptive_slices(size, out)
-    assert (dim.axis, dim.size, dim.out) == (1, size, out)
-    assert isinstance(dim, RaggedAxis) == (size % out != 0)
-    sources = dim.tap_positions()
-    assert sources.shape == (out, dim.window)
-    for row, real in zip(sources, wanted, strict=True):
-        assert row.tolist() == [*real] + [size] * (dim.window - len(real))
-    if not isinstance(dim, RaggedAxis):
-        assert dim == Axis(1, size, size // out, size // out, 1, 0, 0, out)
-        return
-    longest = max(map(len, wanted))
-    assert dim == RaggedAxis(1, size, longest, longest, 1, 0, 0, out)
-    assert (dim.is_padded, dim.used_high) == (True, 0)
-    assert [dim.last_tap_inside(i) for i in range(out)] == [len(real) - 1 for real in wanted]
-    holding = [sum(position in real for real in wanted) for position in range(size)]
-    assert dim.max_overlap == max(holding)
+    for size in (*range(1, 14), 24, 39):
+        (dim,) = adaptive_window((1, size, 1), (out,), None).dims
+        wanted = [range(i * size // out, -(-(i + 1) * size // out)) for i in range(out)]
+        longest = max(map(len, wanted))
+        for row, start, real in zip(dim.tap_positions(), dim.starts(), wanted, strict=True):
+            assert start == real.start
+            assert row.tolist() == [*real] + [size] * (longest - len(real))
+        if size % out == 0:
+            assert dim == Axis(1, size, size // out, size // out, 1, 0, 0, out)
+            continue
+        assert dim == RaggedAxis(1, size, longest, longest, 1, 0, 0, out)
+        assert (dim.is_padded, dim.used_high) == (True, 0)
+        assert [dim.last_tap_inside(i) for i in range(out)] == [len(real) - 1 for real in wanted]
+        counts = {len(wanted[which]) for which in dim.representative_windows()}
+        assert counts == {min(map(len, wanted)), longest}
+        holding = [sum(position in real for real in wanted) for position in range(size)]
+        assert dim.max_overlap == max(holding)
 
 
 @pytest.mark.parametrize(
@@ -71,30 +62,22 @@ def test_output_size_none_or_int():
     assert adaptive_window((2, 8, 9, 3), 3, (1, 2)).output_shape == (3, 3)
 
 
-def test_axis_is_identity_and_is_global():
-    idle, whole = Axis(1, 5, 1, 1, 1, 0, 0, 5), Axis(1, 5, 5, 1, 1, 0, 0, 1)
-    assert (idle.is_identity, idle.is_global, whole.is_identity, whole.is_global) == (
-        True,
-        False,
-        False,
-        True,
-    )
-    assert Axis(1, 1, 1, 1, 1, 0, 0, 1).is_global
-    more = [
-        Axis(1, 5, 1, 2, 1, 0, 0, 3),
-        Axis(1, 5, 1, 1, 1, 0, 0, 4),
-        Axis(1, 5, 1, 1, 1, 1, -1, 5),
-        Axis(1, 5, 5, 1, 1, 1, 0, 1),
-        Axis(1, 5, 5, 1, 1, 1, 1, 3),
-        Axis(1, 5, 5, 1, 2, 2, 2, 1),
-        Axis(1, 5, 4, 1, 1, 0, 0, 2),
-        Axis(1, 5, 4, 2, 1, 0, 0, 1),
-    ]
-    assert not any(dim.is_identity or dim.is_global for dim in more)
-
-
-def test_tap_positions():
-    (dim,) = make_window((5, 1), (3,), (2,), 1, window_dilation=2).dims
-    assert dim.tap_positions().tolist() == [[5, 1, 3], [1, 3, 5]]
-    assert dim.tap_positions().dtype == np.int32
-    assert (dim.span, dim.covered_size, dim.used_high) == (5, 7, 1)
+@pytest.mark.parametrize(
+    ("sizes", "identity", "covers"),  # size, window, stride, dilation, low, high, out
+    [
+        ((5, 1, 1, 1, 0, 0, 5), True, False),
+        ((5, 5, 1, 1, 0, 0, 1), False, True),
+        ((1, 1, 1, 1, 0, 0, 1), True, True),
+        ((5, 1, 2, 1, 0, 0, 3), False, False),
+        ((5, 1, 1, 1, 0, 0, 4), False, False),
+        ((5, 1, 1, 1, 1, -1, 5), False, False),
+        ((5, 5, 1, 1, 1, 0, 1), False, False),
+        ((5, 5, 1, 1, 1, 1, 3), False, False),
+        ((5, 5, 1, 2, 2, 2, 1), False, False),
+        ((5, 4, 1, 1, 0, 0, 2), False, False),
+        ((5, 4, 2, 1, 0, 0, 1), False, False),
+    ],
+)
+def test_axis_is_identity_and_is_global(sizes, identity, covers):
+    dim = Axis(1, *sizes)
+    assert (dim.is_identity, dim.is_global) == (identity, covers)

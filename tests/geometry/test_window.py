@@ -1,10 +1,8 @@
-"""Window geometry, against loops over every tap and against lax."""
+"""Window geometry, against the windows of the oracle and against loops over every tap."""
 
 import dataclasses
 import itertools
-import math
 
-import jax
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,28 +10,24 @@ from hypothesis import given
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.adaptive import adaptive_window
-from jaxpool._geometry.window import Axis, Window, full_window, make_window, replace_sizes
+from jaxpool._geometry.window import (
+    MAX_WINDOW_OVERHANG,
+    Axis,
+    full_window,
+    make_window,
+    replace_sizes,
+)
 from jaxpool.testing import Geometry, geometries
 from jaxpool.testing._windows import NoWindowError, sliding_windows
-from tests.support import lax_pools
 
-
-def window_of(geometry: Geometry) -> Window:
-    fields = dataclasses.asdict(geometry)
-    return make_window(fields.pop("shape"), **fields)
-
-
-def tap_positions(dim, output):
-    return [output * dim.stride - dim.low + tap * dim.dilation for tap in range(dim.window)]
+PADS = [*[(low, 3 - low) for low in range(4)], (9, 0), (0, 9), (5, 5)]
 
 
 @pytest.mark.parametrize("ceil_mode", [False, True])
-@pytest.mark.parametrize(
-    "padding", ["VALID", "SAME", "SAME_LOWER", *[[(low, 3 - low)] for low in range(4)]], ids=str
-)
+@pytest.mark.parametrize("padding", ["VALID", "SAME", "SAME_LOWER", *[[each] for each in PADS]])
 def test_windows_match_oracle(padding, ceil_mode):
-    """Sizes, the position of each tap, and the divisor of an average."""
-    for size, window, stride, dilation in itertools.product(*[range(1, n) for n in (9, 5, 5, 4)]):
+    """Positions of taps, the divisor of an average, the first window of padding alone, and the padding in use."""
+    for size, window, stride, dilation in itertools.product(*[range(1, n) for n in (9, 5, 5, 5)]):
         arguments = (size,), window, stride, padding
         options = {"window_dilation": dilation, "ceil_mode": ceil_mode, "axes": (0,)}
         try:
@@ -43,109 +37,45 @@ def test_windows_match_oracle(padding, ceil_mode):
                 make_window(*arguments, **options, empty_windows="allow")
             continue
         geometry = make_window(*arguments, **options, empty_windows="allow")
-        (dim,), (elements,) = geometry.dims, wanted.element_positions
+        (dim,), (elements,), (taps,) = (
+            geometry.dims,
+            wanted.element_positions,
+            wanted.tap_positions,
+        )
         assert (geometry.output_shape, geometry.size) == (
             wanted.output_shape,
             wanted.taps_per_window,
         )
-        assert (dim.first_empty_window() is None) == bool(wanted.min_elements_per_window)
+        empty = [output for output, held in enumerate(elements) if not held]
+        assert dim.first_empty_window() == (empty[0] if empty else None)
+        assert dim.starts().tolist() == [each[0] for each in taps]
+        counts = dim.num_taps_inside(dim.representative_windows())
+        assert {*counts.tolist()} == {*map(len, elements)}
         for output, row in enumerate(dim.tap_positions().tolist()):
+            inside = [tap for tap, at in enumerate(taps[output]) if 0 <= at < size]
             assert [at for at in row if at < size] == elements[output]
             assert dim.num_taps_counted(output) == wanted.num_taps_counted((output,))
-
-
-@given(geometries())
-def test_num_taps_inside(geometry):
-    for dim in window_of(geometry).dims:
-        for output in range(dim.out):
-            inside = [
-                tap for tap, at in enumerate(tap_positions(dim, output)) if 0 <= at < dim.size
-            ]
             assert dim.num_taps_inside(output) == len(inside)
-            assert inside == list(
-                range(dim.first_tap_inside(output), dim.last_tap_inside(output) + 1)
-            )
+            first, last = dim.first_tap_inside(output), dim.last_tap_inside(output)
+            assert inside == list(range(first, last + 1))
+        assert dim.low == -taps[0][0]
+        assert dim.used_high == taps[-1][-1] + 1 - size
+        assert dim.covered_size == taps[-1][-1] + 1 - taps[0][0]
+        assert geometry.is_padded == dim.is_padded == (taps[0][0] < 0 or taps[-1][-1] >= size)
 
 
 @given(geometries())
-def test_num_taps_counted_includes_explicit_padding(geometry):
-    for dim in window_of(geometry).dims:
-        for output in range(dim.out):
-            reach = range(-dim.low, dim.size + dim.high)
-            assert dim.num_taps_counted(output) == sum(
-                at in reach for at in tap_positions(dim, output)
-            )
-
-
-@given(geometries())
-def test_covered_size_used_high_and_is_padded(geometry):
-    window = window_of(geometry)
-    for dim in window.dims:
-        reached = [at for output in range(dim.out) for at in tap_positions(dim, output)]
-        assert min(reached) == -dim.low
-        assert dim.covered_size == max(reached) + dim.low + 1
-        assert dim.used_high == max(reached) + 1 - dim.size
-        assert dim.is_padded == (min(reached) < 0 or max(reached) >= dim.size)
-    assert window.is_padded == any(dim.is_padded for dim in window.dims)
-
-
-@given(geometries())
-def test_has_overlap(geometry):
-    window = window_of(geometry)
-    reached = [
-        position
-        for output in np.ndindex(*window.output_shape)
-        for position in itertools.product(
-            *(tap_positions(dim, o) for dim, o in zip(window.dims, output, strict=True))
-        )
-    ]
-    inside = [
-        position
-        for position in reached
-        if all(0 <= at < dim.size for at, dim in zip(position, window.dims, strict=True))
-    ]
+def test_shapes_and_overlap_match_oracle(geometry: Geometry):
+    fields = dataclasses.asdict(geometry)
+    shape = fields.pop("shape")
+    window, wanted = make_window(shape, **fields), sliding_windows(shape, **fields)
+    assert window.pooled_shape(shape) == wanted.output_shape_of(shape)
+    assert window.unpooled_shape(window.pooled_shape(shape)) == shape
+    assert window.has_overlap or not wanted.has_overlapping_windows
     if window.has_overlap:
         # Padding included, because two windows may overlap in padding only.
-        assert len(set(reached)) < len(reached)
-    else:
-        assert len(set(inside)) == len(inside)
-
-
-@given(geometries(ceil_mode=False))
-def test_output_shape_matches_lax(geometry):
-    fields = dataclasses.asdict(geometry)
-    x = jax.ShapeDtypeStruct(fields.pop("shape"), np.float32)
-    fields.pop("ceil_mode")
-    expected = jax.eval_shape(lambda x: lax_pools.max_pool(x, **fields), x).shape
-    window = window_of(geometry)
-    assert window.pooled_shape(x.shape) == expected
-    assert window.unpooled_shape(expected) == x.shape
-
-
-# (size, window, stride, padding, dilation) -> PyTorch's output sizes without and with ceil_mode
-CEIL_SIZES = [
-    ((5, 2, 2, 0, 1), 2, 3),
-    ((6, 2, 2, 0, 1), 3, 3),
-    ((7, 3, 2, 0, 1), 3, 3),
-    ((8, 3, 2, 0, 1), 3, 4),
-    ((8, 3, 2, 1, 1), 4, 5),
-    ((6, 3, 3, 1, 1), 2, 3),
-    ((5, 2, 3, 1, 1), 2, 2),  # a third window would start in the high padding
-    ((4, 1, 3, 0, 1), 2, 2),
-    ((4, 1, 2, 0, 1), 2, 2),  # a third window would start beyond the input
-    ((9, 3, 2, 0, 2), 3, 3),
-    ((10, 3, 2, 0, 2), 3, 4),
-    ((10, 3, 4, 1, 3), 2, 3),
-]
-
-
-@pytest.mark.parametrize(("sizes", "floor", "ceil"), CEIL_SIZES)
-def test_ceil_mode_output_sizes(sizes, floor, ceil):
-    size, window, stride, padding, dilation = sizes
-    arguments = {"strides": (stride,), "padding": padding, "window_dilation": (dilation,)}
-    assert make_window((size, 1), (window,), **arguments).output_shape == (floor,)
-    rounded_up = make_window((size, 1), (window,), **arguments, ceil_mode=True)
-    assert rounded_up.output_shape == (ceil,)
+        every = [[*itertools.chain(*windows)] for windows in wanted.tap_positions]
+        assert any(len(set(reached)) < len(reached) for reached in every)
 
 
 @pytest.mark.parametrize(
@@ -175,81 +105,58 @@ def test_int_and_list_arguments_are_normalized(argument, value):
     assert make_window((1, 9, 9, 1), **arguments) == make_window((1, 9, 9, 1), **written_out)
 
 
-def test_strides_default_to_one():
-    assert make_window((6, 6, 1), (2, 2)).output_shape == (5, 5)
-
-
-def test_same_padding_uses_dilated_window():
-    window = make_window((8, 1), (3,), (2,), "SAME", window_dilation=(3,))
-    assert window.output_shape == (4,)
-    assert (window.dims[0].low, window.dims[0].high) == (2, 3)
-
-
 def test_default_and_negative_axes():
     assert make_window((2, 3, 8, 9, 4), (2, 2)).axes == (2, 3)
     assert make_window((2, 3, 8, 9), (2, 2), axes=(-2, -1)).axes == (2, 3)
     assert make_window((2, 3, 8, 9), (2, 1), axes=(3, 1)).window_shape == (2, 1)
+    assert replace_sizes((2, None, 4), (1, 0), (7, 8)) == (8, 7, 4)
 
 
 def test_taps_are_row_major_in_the_order_of_axes():
     window = make_window((5, 5), (2, 3), axes=(1, 0))
-    assert window.size == math.prod(window.window_shape) == 6
     assert [window.unravel(flat) for flat in range(6)] == [*itertools.product(range(2), range(3))]
-
-
-def test_starts_and_tap_positions():
-    axis = make_window((5,), (3,), (2,), [(2, 1)], axes=(0,)).dims[0]
-    assert axis.starts().tolist() == [-2, 0, 2]
-    assert (axis.tap_positions() < axis.size).astype(int).tolist() == [
-        [0, 0, 1],
-        [1, 1, 1],
-        [1, 1, 1],
-    ]
-    wide = make_window((4,), (2,), padding=[(1, 1)], window_dilation=3, axes=(0,)).dims[0]
-    assert wide.starts().tolist() == [-1, 0, 1]
-    assert (wide.tap_positions() < wide.size).astype(int).tolist() == [[0, 1], [1, 1], [1, 0]]
-    ragged = adaptive_window((5,), (3,), (0,)).dims[0]
-    assert ragged.starts().tolist() == [0, 1, 3]
-    assert (ragged.tap_positions() < ragged.size).astype(int).tolist() == [
-        [1, 1, 0],
-        [1, 1, 1],
-        [1, 1, 0],
-    ]
-
-
-@pytest.mark.parametrize("padding", ["SAME", "SAME_LOWER"])
-@pytest.mark.parametrize(("size", "window", "stride"), [(4, 1, 2), (9, 2, 4), (8, 1, 3)])
-def test_same_padding_is_not_negative_for_large_strides(padding, size, window, stride):
-    axis = make_window((size,), (window,), (stride,), padding, axes=(0,)).dims[0]
-    rest = max(0, (axis.out - 1) * stride + window - size)
-    assert (axis.out, axis.low + axis.high, min(axis.low, axis.high)) == (
-        -(-size // stride),
-        rest,
-        0,
-    )
-
-
-def test_replace_sizes():
-    assert replace_sizes((2, None, 4), (1, 0), (7, 8)) == (8, 7, 4)
-
-
-def test_windows_are_frozen_and_hashable():
-    one = make_window([4, 4, 1], [2, 2], 2, "SAME")
-    two = make_window((4, 4, 1), (2, 2), (2, 2), "SAME")
-    assert one == two
-    assert hash(one) == hash(two)
-    assert len({one, two, make_window((4, 4, 1), (2, 2))}) == 2
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        one.dims = ()
 
 
 def test_full_window_covers_its_axes():
     window = full_window((2, 3, 5), (2, 1))
     assert window.dims == (Axis(2, 5, 5, 1, 1, 0, 0, 1), Axis(1, 3, 3, 1, 1, 0, 0, 1))
-    assert window.window_shape == window.input_shape == (5, 3)
-    assert window.output_shape == (1, 1)
     assert not window.is_padded
     assert not window.has_overlap
+
+
+@pytest.mark.parametrize("ceil_mode", [False, True])
+def test_stride_is_clamped_to_padded_size(ceil_mode):
+    for size, window, low, high in [(1, 1, 0, 0), (4, 2, 1, 0), (5, 3, 0, 2), (4, 4, 3, 3)]:
+        total = size + low + high
+        shapes = {
+            make_window((size, 1), (window,), (stride,), ((low, high),), ceil_mode=ceil_mode)
+            for stride in (total, total + 1, 10**9, 2**62)
+        }
+        assert len(shapes) == 1
+        (dim,) = shapes.pop().dims
+        assert (dim.out, dim.stride) == (1, total)
+
+
+def test_window_size_limits():
+    longest, shape = 4 + MAX_WINDOW_OVERHANG, (1, 2**16, 2**16, 1)
+    assert make_window((4, 1), (longest,), padding="SAME").output_shape == (4,)
+    with pytest.raises(ArgumentError, match="longer than the input"):
+        make_window((4, 1), (longest + 1,), padding="SAME")
+    assert adaptive_window((4, 1), (longest,), None).output_shape == (longest,)
+    with pytest.raises(ArgumentError, match="more than the input"):
+        adaptive_window((4, 1), (longest + 1,), None)
+    with pytest.raises(ArgumentError, match="more windows than the input has positions"):
+        adaptive_window((4, 4, 1), (2**13, 2**13), None)
+    assert make_window(shape, (2**16, 2**16 - 1)).size == 2**32 - 2**16
+    with pytest.raises(ArgumentError, match=r"fewer than 2\*\*32"):
+        make_window(shape, (2**16, 2**16))
+
+
+@pytest.mark.parametrize(("channels", "hinted"), [(1, True), (2, False), (3, True)])
+def test_channels_first_hint(channels, hinted):
+    with pytest.raises(ArgumentError) as raised:
+        make_window((8, channels, 28, 28), (5, 5))
+    assert ("pass axes=(2, 3)" in raised.value.hint) is hinted
 
 
 def test_too_long_window_error_shows_sizes():
@@ -258,16 +165,14 @@ def test_too_long_window_error_shows_sizes():
     assert "the padded input, 6 along axis 0 (it spans 9)" in raised.value.args[1]
 
 
-def test_empty_windows_raise_unless_allowed():
-    with pytest.raises(ArgumentError):
-        make_window((2, 1), (1,), (1,), 1)
-    allowed = make_window((2, 1), (1,), (1,), 1, empty_windows="allow")
-    assert [allowed.dims[0].num_taps_inside(output) for output in range(4)] == [0, 1, 1, 0]
-
-
-@pytest.mark.parametrize("value", [1, np.int8(1), np.uint64(1)])
-def test_is_int_accepts_integers(value):
-    assert is_int(value)
+def test_sizes_near_int64_limit():
+    far = 2**63 - 1
+    with pytest.raises(ArgumentError, match="window 0 along axis 0 holds none"):
+        make_window((10,), (3,), (1,), ((far, 0),), axes=(0,))
+    axis = make_window((2,), (3,), (far,), ((0, far),), axes=(0,)).dims[0]
+    outputs = np.arange(axis.out)
+    counts = axis.num_taps_counted(outputs).tolist(), axis.num_taps_inside(outputs).tolist()
+    assert counts == ([3], [2])
 
 
 @pytest.mark.parametrize("value", [True, np.True_, 1.0, "1", None, (1,)])

@@ -4,14 +4,12 @@ Windows are random. Special thresholds let small arrays reach all variants (`tes
 """
 
 import dataclasses
-import itertools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxpool._geometry.window import make_window
 from jaxpool._kernels.dtypes import index_dtype
 from jaxpool._kernels.select import pick, route, select, select_value
 from jaxpool.testing import draw_values, oracle
@@ -131,12 +129,9 @@ def check_definition(case, answer, found, dy, v):
         np.testing.assert_array_equal(ours, theirs, str(case))
 
 
-QUICK = 12
-
-
-@pytest.mark.parametrize("seed", forms.seeds(QUICK))
+@pytest.mark.parametrize("seed", forms.seeds(12))
 def test_variants_equal_portable(seed):
-    """Variants have the same bits, the portable variant equals the oracle, and `pick` and `route` are transposes."""
+    """Variants have the same bits, and the portable variant equals the oracle."""
     case, rng = draw_case(seed)
     forward, *maps = plans_of(case, rng)
     run = compiled(case, [forward, *maps])
@@ -156,64 +151,3 @@ def test_variants_equal_portable(seed):
                 if what == "value" and forward[name].value_groups:
                     got = [np.where(got[0] == 0, found[0][0], got[0])]  # zeros may differ in sign
                 forms.assert_same_bits(got, found[0], f"{what}, {name}: {case}, {values}")
-        if values != "special" and case.sent == np.float32:
-            for (dx,), (y,) in itertools.product(*results[2:]):
-                forms.assert_transposes(y, dy, v, dx, str(case))
-
-
-def test_drawn_windows_cover_every_variant():
-    """The random windows reach every way of reading, of dividing into regions and passes, and of widening."""
-    reached = set()
-    for seed in range(QUICK):
-        case, rng = draw_case(seed)
-        for which, plans in zip(
-            ("forward", "backward", "tangent"), plans_of(case, rng), strict=True
-        ):
-            for plan in plans.values():
-                passes = getattr(plan, which)
-                for each in passes:
-                    regions = "regions" if each.layout.num_regions > 1 else "one region"
-                    count = "several passes" if len(passes) > 1 else "one pass"
-                    reached.add((which, each.layout.read_mode, regions, count))
-                if which == "backward":
-                    reached.add((which, plan.widen_mode))
-    one, several, many = (
-        ("one region", "one pass"),
-        ("one region", "several passes"),
-        ("regions", "one pass"),
-    )
-    assert reached == {
-        ("forward", "padded", *one),
-        ("forward", "padded", *several),
-        ("forward", "padded", *many),
-        ("forward", "padded", "regions", "several passes"),
-        ("forward", "bounded", *many),
-        ("backward", "never"),
-        ("backward", "fused"),
-        ("backward", "apart"),
-        ("backward", "padded", *one),
-        ("backward", "padded", *several),
-        ("backward", "bounded", *one),
-        ("backward", "bounded", *several),
-        ("backward", "bounded", *many),
-        ("backward", "tables", *one),
-        ("backward", "tables", *several),
-        ("tangent", "padded", *one),
-        ("tangent", "padded", *several),
-    }
-
-
-@pytest.mark.parametrize(("shape", "padding"), forms.EMPTY_SHAPES, ids=str)
-def test_empty_arrays(shape, padding):
-    window = make_window(shape, (3,), (2,), ((padding, padding),), axes=(1,), empty_windows="allow")
-
-    def run(x, dy):
-        for plan in forms.distinct_plans(forms.max_plans(window, shape, x.dtype)).values():
-            y, index = select(x, window, "max", "last", plan)
-            yield y, route(dy, index, plan), pick(x, index, plan)
-
-    ones = [jnp.ones(each, jnp.bfloat16) for each in (shape, window.pooled_shape(shape))]
-    for y, dx, tangent in jax.jit(lambda *xs: list(run(*xs)))(*ones):
-        assert (y.shape, tangent.shape, dx.shape) == (ones[1].shape, ones[1].shape, shape)
-        assert (np.asarray(y, np.float32) == -np.inf).all()
-        assert not tangent.any()

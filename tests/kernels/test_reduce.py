@@ -17,11 +17,12 @@ from jaxpool._kernels.reduce import (
     max_or_min_over_axes,
     num_tied_elements,
 )
-from jaxpool._ops.reduction import Reduction
 from jaxpool._plan import tuning
 from jaxpool._plan.reduce import Fold, plan_fold
+from jaxpool.testing import oracle
 from tests.support import forms
 from tests.support.later import first_values, later
+from tests.support.lookups import value_and_vjp
 
 SHAPES = [  # found by a search; `jax.numpy.max` loses NaNs over most of them
     ((17, 16, 8, 17), (3,)),
@@ -52,25 +53,18 @@ def test_float_counts_equal_integer_counts(size):
     x[0, -1] = x[1, 0] = x[2] = 1  # the last, the first, all and none
     y = jnp.ones((4, 1), np.float32)
 
-    @jax.jit
     def found(x, y):
         tied = attains_extremum(x, y)
-        ranks = [
-            [
-                first_tied_flat_index(tied, (1,), last, True, use_float32=floats)
-                for last in (False, True)
-            ]
-            for floats in (False, True)
-        ]
-        return ranks, [
-            num_tied_elements(x, y, (1,), use_float32=floats) for floats in (False, True)
-        ]
+        for floats in (False, True):
+            index = functools.partial(first_tied_flat_index, tied, (1,), use_float32=floats)
+            count = num_tied_elements(x, y, (1,), use_float32=floats)
+            yield index(False, True), index(True, True), count
 
-    (ranks, floats), counts = found(x, y)
-    forms.assert_same_bits(floats, ranks, "ranks")
-    forms.assert_same_bits([counts[1]], [counts[0]], "counts")
-    assert counts[0].ravel().tolist() == [1, 1, size, 0]
-    assert ranks[0].ravel()[:3].tolist() == [size - 1, 0, 0]
+    integers, floats = jax.jit(lambda x, y: list(found(x, y)))(x, y)
+    forms.assert_same_bits(floats, integers, "float32")
+    first, from_end, counts = (each.ravel().tolist() for each in integers)
+    assert (first[:3], from_end[:3]) == ([size - 1, 0, 0], [0, size - 1, 0])
+    assert counts == [1, 1, size, 0]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
@@ -84,13 +78,8 @@ def test_folded_extrema_equal_numpy(shape, axes, dtype):
     drawn[20:] = -np.abs(np.nan_to_num(drawn[20:], posinf=3, neginf=4))
     x = drawn.astype(jax.numpy.dtype(dtype))
     for kind in ("max", "min"):
-        fold = functools.partial(
-            max_or_min_over_axes,
-            axes=axes,
-            kind=kind,
-            loses_nan=True,
-            plan=Fold(axes[0], 16),
-        )
+        options = {"axes": axes, "kind": kind, "loses_nan": True, "plan": Fold(axes[0], 16)}
+        fold = functools.partial(max_or_min_over_axes, **options)
         y = np.asarray(jax.jit(jax.vmap(fold))(x), np.float32)
         along = tuple(axis + 1 for axis in axes)
         expected = getattr(np, kind)(x.astype(np.float32), axis=along, keepdims=True)
@@ -114,57 +103,10 @@ def test_small_cpu_arrays_reduce_as_floats(size, small):
         assert reduces_integers(ties, "cuda")
 
 
-def test_plan_fold():
-    fold = functools.partial(Fold, barrier="call")
-
-    def plan(shape, axes, bits=32, platform="cpu", sharded=False, ties=False):
-        return plan_fold(shape, axes, bits, platform, sharded, ties)
-
-    large = (16, 112, 112, 64)
-    assert [plan(large, (1, 2), bits) for bits in (8, 16, 32)] == [
-        None,
-        *2 * [fold(1, 8, next_fold=fold(1, 8, next_fold=fold(2, 8)))],
-    ]
-    # The leading axis of size 4 is not folded.
-    assert plan((4, 32, 112, 64), (0, 1, 2, 3)) == fold(1, 8, next_fold=fold(2, 8))
-    assert plan((64, 7, 7, 512), (1, 2)) == fold(1, 7, next_fold=fold(2, 7))
-    assert plan(large, (3,)) == fold(3, 8, next_fold=fold(3, 8))
-    assert plan(large, (3,), 16, ties=True) == fold(3, 4)
-    groups = (4, 64, 64, 32, 2)  # as in maxout
-    assert [plan(groups, (4,), ties=ties) for ties in (False, True)] == [fold(4, 2), None]
-    assert plan((1, 16, 16, 48), (1, 2)) is None
-    assert plan(large, (1, 2), sharded=True) is None
-    assert {plan(large, (1, 2), platform=platform) for platform in ("gpu", "tpu", "portable")} == {
-        None
-    }
-
-
-def _expected(x, axes, kind, ties, mask, dy):
-    """Return the maximum or minimum and the cotangent of x, computed element by element."""
-    lost = -np.inf if kind == "max" else np.inf
-    read = np.where(mask, x, np.float32(lost))
-    y = getattr(np, kind)(read, axis=axes, keepdims=True)
-    tied = ((read == y) | (np.isnan(read) & np.isnan(y))) & mask
-    dx = np.zeros(x.shape, np.float32)
-    for out in np.ndindex(y.shape):
-        here = np.zeros(x.shape, bool)
-        here[tuple(slice(None) if axis in axes else at for axis, at in enumerate(out))] = True
-        places = sorted(
-            zip(*np.nonzero(tied & here), strict=True), key=lambda p: [p[a] for a in axes]
-        )
-        if not places:
-            continue
-        if ties != "split":
-            places = [places[0 if ties == "first" else -1]]
-        for place in places:
-            dx[place] = np.float32(dy[out]) / np.float32(len(places))
-    return y, dx
-
-
 @pytest.mark.parametrize("ties", ["first", "last", "split"])
 @pytest.mark.parametrize("kind", ["max", pytest.param("min", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    "dtype", ["float32", "bfloat16", pytest.param("float16", marks=pytest.mark.slow)]
+    "dtype", [np.float32, jnp.bfloat16, pytest.param(np.float16, marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize(
     ("shape", "axes"),
@@ -176,26 +118,21 @@ def test_cotangents_of_folded_extrema(monkeypatch, shape, axes, dtype, kind, tie
         tuning.CPU, min_folded_elements=0, min_folded_row_bits=1, min_tie_row_bits=1
     )
     monkeypatch.setitem(tuning.TUNING, "cpu", folding)
+    assert plan_fold(shape, axes, 16, "cpu", False, True)
     rng = np.random.default_rng(0)
     values = np.array([1, 2, 0, -0.0, np.inf, -np.inf, np.nan], np.float32)
-    x = rng.choice(values, shape, p=[0.3, 0.3, 0.1, 0.1, 0.05, 0.13, 0.02])
-    sizes = tuple(shape[axis] for axis in axes)
-    op = Reduction(kind, ties, axes, sizes)
-    for mask in (np.ones(shape[-1:], bool), rng.random(shape[-1:]) > 0.5):
-        given = jnp.asarray(x, dtype), jnp.asarray(mask).reshape((1,) * (len(shape) - 1) + (-1,))
-        dy = jnp.asarray(
-            12 * rng.integers(1, 4, [1 if a in axes else n for a, n in enumerate(shape)]), dtype
-        )
-
-        @jax.jit
-        def both(dy, x, mask):
-            y, kept = op.primal("cpu", x, mask)
-            return y, op.transpose("cpu", kept, dy)[0]
-
-        y, dx = both(dy, *given)
-        expected, cotangent = _expected(x, axes, kind, ties, mask, np.asarray(dy, np.float32))
-        np.testing.assert_array_equal(np.asarray(y, np.float32), expected)
-        np.testing.assert_array_equal(dx, jnp.asarray(cotangent).astype(dtype))
+    x = rng.choice(values, shape, p=[0.3, 0.3, 0.1, 0.1, 0.05, 0.13, 0.02]).astype(dtype)
+    masked = {
+        "where": rng.random(shape[-1:]) > 0.5,
+        "initial": -np.inf if kind == "max" else np.inf,
+    }
+    for options in ({}, masked):
+        want = getattr(oracle, kind)(x, axes, ties=ties, **options)
+        dy = (12 * rng.integers(1, 4, want.y.shape)).astype(dtype)
+        reduce = functools.partial(getattr(jaxpool, kind), axis=axes, ties=ties, **options)
+        y, dx = jax.jit(value_and_vjp(reduce))(x, dy)
+        np.testing.assert_array_equal(y.astype(np.float32), want.y.astype(np.float32))
+        np.testing.assert_array_equal(dx, want.cotangents(dy)[0])
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 15, 16, 17, 33, 64, 100])

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxpool._geometry.window import Axis, Window, make_window
+from jaxpool._geometry.window import make_window
 from jaxpool._kernels import rank, rolled
 from jaxpool._kernels.keys import from_zero_tied_sort_keys, min_or_max_key, zero_tied_sort_keys
 from jaxpool._kernels.slices import elements_at_tap, pad_input
@@ -73,20 +73,3 @@ def test_planes_contain_window_elements(joined):
         (found,) = walk.fold_over_taps(join, first, [planes], x.shape)
         want = elements_at_tap(pad_input(x, window, 0), window, wanted)
         np.testing.assert_array_equal(found.reshape(want.shape), want)
-
-
-def test_program_size_is_independent_of_window():
-    def lines(taps):
-        window = Window((Axis(0, 4096, taps, 1, 1, 0, 0, 4097 - taps),))
-        walk, key = rolled.TapLoop(window), jax.ShapeDtypeStruct((4096, 1), jnp.int32)
-
-        def program(key):
-            y = rolled.key_of_rank_in_windows(walk, key, taps // 2, min_or_max_key(key.dtype, True))
-            tap = rolled.equal_key_selection(
-                walk, key, y, min_or_max_key(key.dtype, True)
-            ).first_or_last_selected_tap(take_last=False)
-            return rolled.tap_selection(walk, tap).route(y.astype(jnp.float32))
-
-        return len(jax.jit(program).lower(key).as_text().splitlines())
-
-    assert lines(1024) == lines(64)

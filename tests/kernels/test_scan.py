@@ -46,29 +46,3 @@ def test_results_are_independent_of_num_ways(size, dtype):
     np.testing.assert_array_equal(first[4].sum(1), dy.sum(1))
     for which, got in enumerate(others):
         forms.assert_same_bits(got, (first, last)[which % 2], f"{which} {size} {dtype}")
-
-
-def test_num_passes_decreases_with_ways():
-    def passes(ways):
-        plan = ScanPlan(ways, "barrier")
-        program = jax.jit(lambda x: running_max_or_min(x, 0, "max", False, plan)).lower(
-            np.zeros(4096, np.float32)
-        )
-        return program.as_text().count("optimization_barrier")
-
-    assert [passes(ways) for ways in (2, 16)] == [12, 3]
-
-
-def test_block_length():
-    """A block has the largest length that divides the axis and that the passes cover."""
-    plan = ScanPlan(6, "barrier", min_block_size=30)
-    assert plan.pass_distances(36) == [range(1, 6), range(6, 36, 6)]
-    assert plan.pass_distances(32)[1] == range(6, 32, 6)
-    assert [plan.block_length(size) for size in (216, 217, 256, 1000, 36**2)] == [
-        None,
-        31,
-        32,
-        25,
-        36,
-    ]
-    assert plan.block_length(227) == 36  # a prime

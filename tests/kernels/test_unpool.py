@@ -1,4 +1,4 @@
-"""Max unpooling by one scatter that writes in order equals the scatter for an arbitrary order."""
+"""Max unpooling by scatters and gathers that run in order equals scatters and gathers for an arbitrary order."""
 
 import functools
 
@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxpool._geometry.window import replace_sizes
 from jaxpool._kernels.positions import (
     drop_overwritten_positions,
     gather_at_position,
@@ -27,51 +28,30 @@ CASES = [  # shape of y, axes, sizes
 ]
 
 
+@functools.partial(jax.jit, static_argnums=(3, 4))
+def both_ways(y, x, position, axes, sizes):
+    """Return pairs of results: in order, and for an arbitrary order."""
+    add_in_order = functools.partial(scatter_in_order, accumulate=True)
+    pairs = [[put(y, position, axes, sizes) for put in (scatter_in_order, scatter_last_wins)]]
+    pairs += [[read(x, position, axes) for read in (gather_in_order, gather_at_position)]]
+    if jnp.issubdtype(y.dtype, jnp.floating):
+        adding = (add_in_order, scatter_add_at_position)
+        pairs += [[put(y, position, axes, sizes) for put in adding]]
+    drop = functools.partial(drop_overwritten_positions, position, axes, sizes)
+    return [*pairs, [drop(writes_in_order=flag) for flag in (True, False)]]
+
+
 @pytest.mark.parametrize(("shape", "axes", "sizes"), CASES)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
-def test_ordered_scatter_equals_unordered(shape, axes, sizes, dtype):
+def test_in_order_equals_any_order(shape, axes, sizes, dtype):
     rng = np.random.default_rng(0)
-    y = jnp.asarray(rng.integers(-9, 10, shape), dtype)
-
-    adding = functools.partial(scatter_in_order, accumulate=True)
-    ways = [
-        (scatter_in_order, scatter_last_wins),
-        *[(adding, scatter_add_at_position)] * (dtype != "int8"),
-    ]
-
-    @jax.jit
-    def run(y, position):
-        return [[put(y, position, axes, sizes) for put in pair] for pair in ways]
-
-    count = np.prod(sizes)
+    count, whole = int(np.prod(sizes)), replace_sizes(shape, axes, sizes)
+    x, y = (jnp.asarray(rng.integers(-9, 10, each), dtype) for each in (whole, shape))
     anywhere = rng.integers(0, count, shape).astype(np.int32)  # with collisions
     beyond = np.where(rng.random(shape) < 0.2, count, anywhere).astype(np.int32)
     for position in (anywhere, beyond, np.full(shape, count // 2, np.int32)):
-        for got, want in run(y, position):
+        for got, want in both_ways(y, x, position, axes, sizes):
             forms.assert_same_bits([got], [want], f"{axes} {dtype}")
-
-
-@functools.partial(jax.jit, static_argnums=(2, 3))
-def read_both_ways(x, position, axes, sizes):
-    left = [
-        drop_overwritten_positions(position, axes, sizes, writes_in_order=flag)
-        for flag in (True, False)
-    ]
-    return [[read(x, position, axes) for read in (gather_in_order, gather_at_position)], left]
-
-
-@pytest.mark.parametrize(("shape", "axes", "sizes"), CASES)
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_ordered_gather_equals_unordered(shape, axes, sizes, dtype):
-    rng = np.random.default_rng(1)
-    count = int(np.prod(sizes))
-    whole = list(shape)
-    for axis, size in zip(axes, sizes, strict=True):
-        whole[axis] = size
-    x = jnp.asarray(rng.integers(-9, 10, whole), dtype)
-    position = rng.integers(0, count + 2, shape).clip(max=count).astype(np.int32)
-    for one, other in read_both_ways(x, position, axes, sizes):
-        np.testing.assert_array_equal(one, other)
 
 
 def test_scatter_preserves_bits_of_16_bit_floats():

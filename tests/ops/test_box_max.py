@@ -1,7 +1,5 @@
 """Maxima over boxes: an ordered scatter and the tiled loop give the same cotangents."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -52,19 +50,3 @@ def test_scatter_adds_in_order():
     rows = np.where(where < 99, where + 99 * images[:, None, None, None], 2 * 99)
     np.add.at(want, (rows, np.broadcast_to(np.arange(64), rows.shape)), np.asarray(dy))
     np.testing.assert_array_equal(dx.reshape(-1, 64), want[:-1])
-
-
-def test_ordered_scatter_conditions():
-    """A scatter needs one position per cotangent, and an array with 32-bit positions."""
-
-    def scatters(platform, ties="first", sizes=(3, 9, 11)):
-        op, x = BoxMax((3, 4), 1.0, ties, sizes), jax.ShapeDtypeStruct((*sizes, 4), np.float32)
-        y, residual = jax.eval_shape(functools.partial(op.primal, platform), x, BOXES, IMAGES)
-        program = jax.make_jaxpr(functools.partial(op.transpose, platform))(residual, y)
-        return "scatter-add" in str(program)
-
-    assert scatters("cpu")
-    assert not scatters("gpu")
-    assert not scatters("tpu")
-    assert not scatters("cpu", "split")
-    assert not scatters("cpu", sizes=(2**15, 2**7, 2**7))

@@ -1,12 +1,14 @@
 """Means over boxes: reading pixels and matrix products give the same values and derivatives."""
 
 import dataclasses
+import functools
 
 import jax
 import numpy as np
 import pytest
 from jax import numpy as jnp
 
+import jaxpool
 from jaxpool._ops.box_mean import BoxMean
 from jaxpool._plan.tuning import TUNING
 from tests.support import forms
@@ -20,40 +22,36 @@ BOXES = BOXES.astype(np.float32)
 IMAGES = np.array([0, 1, 2, -1] * 3, np.int32)  # two do not exist
 
 
-def results_by_platform(op, x=X):
-    """Return value and cotangent of x for both implementations."""
-    found = []
-    for platform in ("cpu", "portable"):
-        y = op.linear(platform, (BOXES, IMAGES), x)
-        dy = jnp.sin(jnp.arange(y.size, dtype=y.dtype).reshape(y.shape))
-        found.append((y, *op.transpose(platform, (BOXES, IMAGES), dy)))
-    return zip(*found, strict=True)
+ODD = X.copy()
+ODD[0, 3, 4], ODD[0, 5, 9], ODD[1, 2, 2] = np.inf, -np.inf, np.nan
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("samples", "options"),
-    [(2, {"empty_is_zero": False}), (1, {"least": 1.0, "offset": 0.0}), (4, {})],
+    ("x", "samples", "options"),
+    [
+        pytest.param(X, 2, {"empty_is_zero": False}, marks=pytest.mark.slow),
+        pytest.param(X, 1, {"min_length": 1.0, "offset": 0.0}, marks=pytest.mark.slow),
+        pytest.param(X, 4, {}, marks=pytest.mark.slow),
+        (ODD, 2, {}),
+    ],
 )
-def test_pixel_reads_equal_matrix_products(samples, options):
-    op = BoxMean((3, 4), 0.75, samples, levels=(X.shape[:3],), **options)
-    for a, b in results_by_platform(op):
+def test_pixel_reads_equal_matrix_products(x, samples, options):
+    op = BoxMean((3, 4), 0.75, samples, levels=(x.shape[:3],), **options)
+    given = jnp.asarray(BOXES), jnp.asarray(IMAGES)
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def both(platform, x):
+        y = op.linear(platform, given, x)
+        dy = jnp.sin(jnp.arange(y.size, dtype=y.dtype).reshape(y.shape))
+        return y, *op.transpose(platform, given, dy)
+
+    for a, b in zip(both("cpu", x), both("portable", x), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
-
-
-def test_nan_and_infinities_equal_matrix_products():
-    x = X.copy()
-    x[0, 3, 4], x[0, 5, 9], x[1, 2, 2] = np.inf, -np.inf, np.nan
-    op = BoxMean((3, 4), 1.0, 2, levels=(X.shape[:3],))
-    linear = jax.jit(op.linear, static_argnums=0)
-    a, b = (linear(platform, (BOXES, IMAGES), x) for platform in ("cpu", "portable"))
-    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow
 def test_box_derivatives_equal_matrix_products(monkeypatch):
     """Derivatives of the value and of gradients, in reverse and forward mode."""
-    import jaxpool
 
     def loss(x, boxes):
         y = jaxpool.roi_align(x, boxes, (3, 4), batch_indices=IMAGES.clip(0, 1))
@@ -71,19 +69,6 @@ def test_box_derivatives_equal_matrix_products(monkeypatch):
     for a, b in zip(found, every(), strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
     jax.clear_caches()
-
-
-def test_conditions_for_pixel_reads():
-    op = BoxMean((3, 4), 1.0, 2, levels=(X.shape[:3],))
-    assert op.by_pixels("cpu")
-    assert not op.by_pixels("gpu")
-    for changed in (
-        {"samples": 5},
-        {"samples": None},
-        {"uses_own_channels": True},
-        {"uses_whole_pixels": True},
-    ):
-        assert not dataclasses.replace(op, **changed).by_pixels("cpu")
 
 
 @pytest.mark.parametrize("wanted", [[0, 1, 2], [0, 2], [1]])

@@ -9,7 +9,6 @@ from jax import numpy as jnp
 
 from jaxpool._ops.segments import SegmentSelect
 from jaxpool._plan import tuning
-from jaxpool._plan.scatter import scatters_to_rows
 
 
 @pytest.mark.parametrize(("ties", "kind"), [("first", "max"), ("last", "min")])
@@ -38,15 +37,3 @@ def test_scatter_equals_gather(monkeypatch, ties, kind, dtype):
     np.testing.assert_array_equal(sent, found)
     wide = np.asarray(dy, np.float32)[[0, 1, 3]]
     np.testing.assert_allclose(np.asarray(sent, np.float32).sum(0), wide.sum(0), rtol=1e-6)
-
-
-def test_scatters_to_rows_conditions():
-    least = tuning.CPU.min_scattered_rows
-    for platform in ("cpu", "gpu", "tpu", "portable"):
-        chosen = [
-            scatters_to_rows(platform, (n, 8), 4, is_sharded=False)
-            for n in (4 * least - 1, 4 * least)
-        ]
-        assert chosen == [False, platform == "cpu"]
-    assert not scatters_to_rows("cpu", (100 * least, 8), 4, is_sharded=True)
-    assert not scatters_to_rows("cpu", (None, 8), 4, is_sharded=False)

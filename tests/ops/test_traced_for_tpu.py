@@ -3,6 +3,7 @@
 No TPU is needed: the reference interpreter of StableHLO evaluates the lowered program, including padding.
 """
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -20,15 +21,14 @@ from jaxpool._geometry.window import make_window
 from jaxpool._ops.apply import apply
 from jaxpool._ops.op import is_partitioned, platform_override, tracing_platform
 from jaxpool._ops.select_pool import InputResidualPool, SelectPool, pool_op
-from jaxpool._plan.max_pool import plan_max, plan_scatter
+from jaxpool._plan.max_pool import plan_scatter
 from jaxpool._plan.problem import Problem
 from jaxpool._plan.tuning import TPU, TUNING
 
 VALUES = np.array([-np.inf, np.nan, -0.0, 0.0, 1.0, np.inf])
 VALUE_PROBABILITIES = np.array([0.35, 0.1, 0.15, 0.15, 0.2, 0.05])
-LARGEST_PROBABILITY = (
-    0.1  # probability that the largest finite number of the dtype replaces a value
-)
+# Probability that the largest finite number of the dtype replaces a value
+LARGEST_PROBABILITY = 0.1
 DEVICES = pytest.mark.parametrize("many", [False, True], ids=["one device", "many devices"])
 
 
@@ -58,8 +58,8 @@ def draw_pool(seed):
     return window, kind, ties, numbers
 
 
-def interpreter(function, *arrays):
-    """Return an evaluator of the program for TPU by StableHLO's interpreter, and its text.
+def interpreter(function, *arrays, many=False):
+    """Return an evaluator of the program for one TPU or `many` by StableHLO's interpreter, and its text.
 
     Arguments and results of 16-bit floats are converted to float32.
     """
@@ -68,8 +68,9 @@ def interpreter(function, *arrays):
         y = function(*[each.astype(x.dtype) for each, x in zip(given, arrays, strict=True)])
         return y.astype(jnp.float32)
 
-    given = [np.float32(x) for x in arrays]
-    lowered = jax.jit(wide).trace(*given).lower(lowering_platforms=("tpu",))
+    with platform_override("tpu"), is_partitioned(many):
+        traced = jax.jit(wide).trace(*[np.float32(x) for x in arrays])
+        lowered = traced.lower(lowering_platforms=("tpu",))
     module = lowered.compiler_ir()
 
     def run(*arrays):
@@ -80,25 +81,50 @@ def interpreter(function, *arrays):
     return run, lowered.as_text()
 
 
+def cotangents(call):
+    """Return a function of x and dy."""
+    return lambda x, dy: jax.vjp(call, x)[1](dy)[0]
+
+
+def text_if_same_as_here(function, *arrays, many=False):
+    """Assert that a program for TPU gives the same numbers as the program for this platform, and return its text."""
+    here = jax.jit(function)(*arrays)
+    there, text = interpreter(function, *arrays, many=many)
+    assert_same(there(*arrays), here)
+    return text
+
+
+def comparisons(text):
+    """Return the number of comparisons in each select_and_scatter of a program."""
+    _, *instructions = text.split('"stablehlo.select_and_scatter"')
+    bodies = [each.partition("stablehlo.return")[0] for each in instructions]
+    return [body.count("stablehlo.compare") for body in bodies]
+
+
+@contextlib.contextmanager
+def thresholds(**changed):
+    """Replace thresholds of TPUs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(TUNING, "tpu", dataclasses.replace(TPU, **changed))
+        plan_scatter.cache_clear()
+        try:
+            yield
+        finally:
+            plan_scatter.cache_clear()
+
+
 def check(seed, times, many):
     """Check a random pool, with thresholds that depend on the seed, for one TPU or `many`.
 
     All axes are reduced at once or one after another, in the order of the array or with pooled axes last.
     """
-    few = dataclasses.replace(
-        TPU,
+    with thresholds(
         small_scatter_taps=0 if seed % 2 else math.inf,
         scatter_taps_per_element=0,
         max_disjoint_scatter_taps=0 if seed % 2 else math.inf,
         min_compaction=math.inf if seed % 3 else 0,
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(TUNING, "tpu", few)
-        plan_scatter.cache_clear()
-        try:
-            check_with(seed, times, many)
-        finally:
-            plan_scatter.cache_clear()
+    ):
+        check_with(seed, times, many)
 
 
 def check_with(seed, times, many):
@@ -116,8 +142,8 @@ def check_with(seed, times, many):
 
     with platform_override("tpu"), is_partitioned(many):
         op = pool_op(window, kind, ties)
-        gradient = lambda x, dy: jax.vjp(functools.partial(apply, op, "vjp"), x)[1](dy)[0]  # noqa: E731
-        on_tpu, text = interpreter(gradient, *numbers())
+    gradient = cotangents(functools.partial(apply, op, "vjp"))
+    on_tpu, text = interpreter(gradient, *numbers(), many=many)
     if isinstance(op, InputResidualPool):
         used = [dim.axis for dim in window.dims if not dim.is_identity]
         x = numbers()[0]
@@ -153,44 +179,35 @@ def test_10_000_cotangents_equal_other_platforms(part, many):
         check(1000 + seed, 10, many)
 
 
-@pytest.mark.parametrize("holds_nan", [False, True])
 @pytest.mark.parametrize("kind", ["max", "min"])
 @pytest.mark.parametrize("ties", ["first", "last"])
-def test_single_comparison_on_many_devices(kind, ties, holds_nan):
+@pytest.mark.parametrize(
+    ("dtype", "holds_nan", "many", "instructions"),
+    [
+        (np.float32, False, True, 2),
+        (np.float32, True, True, 2),
+        (np.float16, True, False, 1),
+        (jnp.bfloat16, True, False, 1),
+    ],
+)
+def test_single_comparison(kind, ties, dtype, holds_nan, many, instructions):
     """XLA partitions select_and_scatter only with a single comparison. x has infinities and the largest numbers."""
     rng = np.random.default_rng(6)
-    most = np.finfo(np.float32).max
-    values = [np.inf, most, np.nextafter(most, np.float32(0)), 0.0, -0.0, -most, -np.inf]
-    x = rng.choice(values, (2, 9, 9, 8)).astype(np.float32)
-    x[0, 4, 4] = np.nan if holds_nan else 1
-    dy = rng.integers(-4, 5, (2, 8, 8, 8)).astype(np.float32)
-
-    def gradient(x, dy):
-        call = getattr(jaxpool, f"{kind}_pool")
-        return jax.vjp(lambda x: call(x, (2, 2), ties=ties), x)[1](dy)[0]
-
-    here = jax.jit(gradient)(x, dy)
-    with platform_override("tpu"), is_partitioned(True):
-        there, text = interpreter(gradient, x, dy)
-    _, *instructions = text.split('"stablehlo.select_and_scatter"')
-    assert [
-        each.partition("stablehlo.return")[0].count("stablehlo.compare") for each in instructions
-    ] == [1, 1]
-    assert_same(there(x, dy), here)
+    most = float(jnp.finfo(dtype).max)
+    below = float(np.nextafter(np.asarray(most, dtype), np.asarray(0, dtype)))
+    x = rng.choice([np.inf, most, below, 0.0, -0.0, -most, -np.inf], (2, 9, 9, 8)).astype(dtype)
+    x[0, ::4, 4] = np.nan if holds_nan else 1
+    dy = rng.integers(-4, 5, (2, 8, 8, 8)).astype(dtype)
+    call = functools.partial(getattr(jaxpool, f"{kind}_pool"), window_shape=(2, 2), ties=ties)
+    text = text_if_same_as_here(cotangents(call), x, dy, many=many)
+    assert comparisons(text) == [1] * instructions
 
 
 def test_vmap_on_many_devices_has_a_branch():
     x, dy = X[:, None], np.ones((2, 1, 3, 3, 2), np.float32)
     x = np.where(x > 1, np.float32(np.nan), x)
-
-    def gradient(x, dy):
-        return jax.vjp(pool, x)[1](dy)[0]
-
-    here = jax.jit(jax.vmap(gradient))(x, dy)
-    with platform_override("tpu"), is_partitioned(True):
-        there, text = interpreter(jax.vmap(gradient), x, dy)
+    text = text_if_same_as_here(jax.vmap(cotangents(pool)), x, dy, many=True)
     assert text.count('"stablehlo.case"') == 1
-    assert_same(there(x, dy), here)
 
 
 def test_branches_with_and_without_shard_map():
@@ -209,75 +226,6 @@ def test_branches_with_and_without_shard_map():
     assert branches == [1, 0]
 
 
-def scatter_groups(shape, sizes, strides=(1, 1), dtype="float32", axes=(1, 2)):
-    """Return the axes of each select_and_scatter."""
-    problem = Problem(make_window(shape, sizes, strides, axes=axes), shape, dtype, "tpu")
-    return [[dim.axis for dim in group] for group in plan_scatter(problem).groups]
-
-
-def test_value_groups_up_to_25_taps():
-    def reduced(sizes, axes=(1, 2)):
-        shape = (8, 64, 64, 64)
-        problem = Problem(make_window(shape, sizes, axes=axes), shape, "float32", "tpu")
-        return [[dim.axis for dim in group] for group in plan_max(problem).value_groups]
-
-    assert reduced((5, 5)) == [[1, 2]]
-    assert reduced((5, 6)) == [[1], [2]]
-    assert reduced((3, 3), (2, 1)) == [[2, 1]]
-    assert reduced((1, 1)) == []
-
-
-def test_scatter_groups_of_large_windows():
-    small, large, few = (8, 64, 64, 64), (64, 112, 112, 64), (4, 64, 64, 64)
-    assert scatter_groups(small, (3, 3)) == [[1], [2]]
-    assert scatter_groups(few, (3, 3), (2, 2)) == [[1], [2]]
-    assert scatter_groups(large, (5, 5)) == [[1], [2]]
-    assert scatter_groups(few, (8, 8), (8, 8)) == [[1], [2]]
-    for at_once in [(few, (2, 2)), (few, (4, 4), (3, 3)), (large, (4, 4)), (few, (7, 7), (7, 7))]:
-        assert scatter_groups(*at_once) == [[1, 2]]
-
-
-def test_scatter_groups_of_full_sublanes():
-    full = (8, 64, 64, 64)
-    for sizes, strides in [((3, 3), (2, 2)), ((4, 4), (2, 2)), ((5, 5), (3, 3))]:
-        assert scatter_groups(full, sizes, strides) == [[1, 2]]
-    for by_axis in [((5, 5), (2, 2)), ((3, 3), (2, 1)), ((7, 7), (4, 4))]:
-        assert scatter_groups(full, *by_axis) == [[1], [2]]
-    assert scatter_groups(full, (3, 3), (2, 2), axes=(0, 1)) == [
-        [0],
-        [1],
-    ]  # the first axis is no batch
-
-
-@pytest.mark.parametrize(
-    ("shape", "axes", "order"),
-    [
-        ((16, 128, 128, 3), (1, 2), (0, 3, 1, 2)),
-        ((2, 64, 16), (1,), ()),  # 64 of 128 lanes in place of 16
-        ((2, 65, 16), (1,), (0, 2, 1)),
-        ((2, 9, 28, 9, 1), (1, 3), (0, 2, 4, 1, 3)),
-        ((16, 1, 128, 128), (2, 3), ()),
-        ((8, 64, 64, 64), (1, 2), ()),
-        ((None, 128, 128, 3), (1, 2), ()),
-    ],
-)
-def test_few_channels_are_permuted(shape, axes, order):
-    known = tuple(size or 8 for size in shape)
-    window = make_window(known, (2,) * len(axes), (2,) * len(axes), axes=axes)
-    plan = plan_scatter(Problem(window, shape, "float32", "tpu"))
-    assert plan.permutation == order
-    if order:
-        assert [len(group) for group in plan.groups] == [1] * len(axes)
-        assert not plan_scatter(
-            Problem(window, shape, "float32", "tpu", is_sharded=True)
-        ).permutation
-
-
-def test_scatter_groups_of_reversed_axes():
-    """For all axes at once, select_and_scatter would select the first tied element in memory order."""
-    assert scatter_groups((8, 64, 64, 64), (2, 2), (2, 2), axes=(2, 1)) == [[2], [1]]
-
-
 X = np.array(np.random.default_rng(0).integers(0, 3, (2, 6, 6, 2)), np.float32)
 
 
@@ -285,14 +233,11 @@ def pool(x, **options):
     return jaxpool.max_pool(x, (3, 3), (2, 2), "SAME", **options)
 
 
-def test_tracing_platform_is_default_device():
+def test_tracing_platform():
     assert tracing_platform() == "cpu"
-    with jax.default_device(jax.devices("cpu")[0]):
-        assert tracing_platform() == "cpu"
-    with platform_override("tpu"):
-        assert tracing_platform() == "tpu"
-    with platform_override("gpu"):
-        assert tracing_platform() == "gpu"
+    for platform in ("tpu", "gpu"):
+        with platform_override(platform):
+            assert tracing_platform() == platform
 
 
 def test_residual_is_only_x():
@@ -326,24 +271,16 @@ def test_every_mode_and_order(platform):
         np.testing.assert_allclose(one, other, rtol=1e-6)
 
 
-@pytest.mark.parametrize("options", [{"ties": "split"}, {"window_dilation": (2, 1)}], ids=str)
-def test_unsupported_options_use_no_scatter(options):
-    with platform_override("tpu"):
-        program = jax.jit(jax.grad(lambda x: jnp.sum(pool(x, **options)))).trace(X)
-    assert "select_and_scatter" not in program.lower(lowering_platforms=("tpu",)).as_text()
-
-
-def test_float64_uses_no_select_and_scatter():
+@pytest.mark.parametrize(
+    ("options", "dtype"),
+    [({"ties": "split"}, "float32"), ({"window_dilation": (2, 1)}, "float32"), ({}, "float64")],
+    ids=str,
+)
+def test_unsupported_pools_use_no_scatter(options, dtype):
     with jax.enable_x64(True), platform_override("tpu"):
-        gradient = jax.jit(jax.grad(lambda x: jnp.sum(pool(x)))).trace(np.float64(X))
-        assert "select_and_scatter" not in gradient.lower(lowering_platforms=("tpu",)).as_text()
-
-
-def test_vmap_has_one_select_and_scatter():
-    with platform_override("tpu"):
-        program = jax.jit(jax.vmap(jax.grad(lambda x: jnp.sum(jaxpool.max_pool(x, (2, 2))))))
-        text = program.trace(X).lower(lowering_platforms=("tpu",)).as_text()
-    assert text.count("stablehlo.select_and_scatter") == 1
+        gradient = jax.jit(jax.grad(lambda x: jnp.sum(pool(x, **options))))
+        program = gradient.trace(X.astype(dtype)).lower(lowering_platforms=("tpu",))
+    assert "select_and_scatter" not in program.as_text()
 
 
 @pytest.mark.parametrize("kind", ["max", "min"])
@@ -352,56 +289,18 @@ def test_many_taps_at_once(kind, ties):
     rng = np.random.default_rng(4)
     x = rng.choice(VALUES, (8, 8, 8, 1), p=VALUE_PROBABILITIES).astype(np.float32)
     dy = rng.integers(-4, 5, (8, 3, 3, 1)).astype(np.float32)
-
-    def gradient(x, dy):
-        call = getattr(jaxpool, f"{kind}_pool")
-        return jax.vjp(lambda x: call(x, (4, 4), (2, 2), ties=ties), x)[1](dy)[0]
-
-    here = jax.jit(gradient)(x, dy)
-    with pytest.MonkeyPatch.context() as patch, platform_override("tpu"):
-        patch.setitem(TUNING, "tpu", dataclasses.replace(TPU, min_compaction=math.inf))
-        plan_scatter.cache_clear()
-        there, text = interpreter(gradient, x, dy)
-        plan_scatter.cache_clear()
-    assert text.count("stablehlo.select_and_scatter") == 1
-    assert_same(there(x, dy), here)
-
-
-@pytest.mark.parametrize("kind", ["max", "min"])
-@pytest.mark.parametrize("ties", ["first", "last"])
-@pytest.mark.parametrize("dtype", [jnp.bfloat16, np.float16])
-def test_16_bit_overlapping_windows_compare_once(kind, ties, dtype):
-    """XLA partitions select_and_scatter only with a single comparison."""
-    rng = np.random.default_rng(5)
-    most = float(jnp.finfo(dtype).max)
-    x = rng.choice([np.nan, np.inf, most, 0.0, -most, -np.inf], (2, 9, 9, 8)).astype(dtype)
-    dy = rng.integers(-4, 5, (2, 8, 8, 8)).astype(dtype)
-
-    def gradient(x, dy):
-        call = getattr(jaxpool, f"{kind}_pool")
-        return jax.vjp(lambda x: call(x, (2, 2), ties=ties), x)[1](dy)[0]
-
-    here = jax.jit(gradient)(x, dy)
-    with platform_override("tpu"):
-        there, text = interpreter(gradient, x, dy)
-    _, instruction = text.split('"stablehlo.select_and_scatter"')
-    assert instruction.partition("stablehlo.return")[0].count("stablehlo.compare") == 1
-    assert_same(there(x, dy), here)
+    call = getattr(jaxpool, f"{kind}_pool")
+    with thresholds(min_compaction=math.inf):
+        text = text_if_same_as_here(cotangents(lambda x: call(x, (4, 4), (2, 2), ties=ties)), x, dy)
+    assert len(comparisons(text)) == 1
 
 
 def test_vmap_of_few_channels():
     rng = np.random.default_rng(3)
     x, dy = rng.integers(0, 3, (3, 2, 9, 9, 1)), rng.integers(-4, 5, (3, 2, 5, 5, 1))
-
-    def gradient(x, dy):
-        return jax.vjp(pool, x)[1](dy)[0]
-
-    arrays = [np.float32(each) for each in (x, dy)]
-    here = jax.jit(jax.vmap(gradient))(*arrays)
-    with platform_override("tpu"):
-        there, text = interpreter(jax.vmap(gradient), *arrays)
+    text = text_if_same_as_here(jax.vmap(cotangents(pool)), np.float32(x), np.float32(dy))
     assert "tensor<3x18x9xf32>" in text  # rows of 9 next to each other
-    assert_same(there(*arrays), here)
+    assert len(comparisons(text)) == 2
 
 
 @pytest.mark.parametrize("ties", ["first", "last", "split"])
@@ -416,9 +315,8 @@ def test_argmax_indices_equal_other_platforms(call, ties):
         assert_same(one, other)
 
 
-def test_last_nan_uses_index_residual():
-    window = make_window((1, 4, 4, 1), (2, 2))
+@pytest.mark.parametrize(("shape", "size"), [((4, 4), (2, 2)), ((5, 5), (5, 5))])
+def test_last_nan_uses_index_residual(shape, size):
     with platform_override("tpu"):
+        window = make_window((1, *shape, 1), size)
         assert isinstance(pool_op(window, "max", "last_nan"), SelectPool)
-    whole = make_window((1, 5, 5, 1), (5, 5))
-    assert isinstance(pool_op(whole, "max", "last_nan"), SelectPool)

@@ -4,33 +4,32 @@ The problems reach every branch of `jaxpool/_plan` that the plans of a pool's wi
 line to drawn.txt and run `python -m tests.plan.golden`.
 
 The first line of a problem has shape, window, strides, padding, dilation, axes and dtype, and `sharded` for an array
-with explicit sharding. The lines below it list the passes of each platform in the order in which they run. F, T and B
-are the passes for the output, for a tangent and for a cotangent. For a maximum, S scatters a cotangent to all tied
-elements and R to the element of a rank. T, S and R are omitted if they equal F, B and S. `max:` has the rest of the
-plan, in the terms of `jaxpool/_plan/max_pool.py`.
+with explicit sharding. The lines below it have the plan of a maximum and of a sum on each platform: the passes for the
+output (F), a tangent (T) and a cotangent (B), in the order in which they run. For a maximum, S scatters a cotangent to
+all tied elements and R to the element of a rank. T, S and R are omitted if they equal F, B and S. The rest of the plan
+of a maximum is in the terms of `jaxpool/_plan/max_pool.py`.
 
-`1,2: 9 bounded /4 stored` is a pass along axes 1 and 2 with 9 terms, in 4 regions, whose result is stored. Elements
-outside the array are filled in before reading (`padded`) or term by term (`bounded`); with `tables`, index tables hold
-the position of each term. `x4` means 4 phases, with at most that number of terms. `1: 1 repeated` is not a pass:
-windows along axis 1 are disjoint, and each element receives one cotangent unchanged. `reduced` axes are covered by one
-window, and `reduce_window` is lax's.
+`1,2: 9 bounded {...}` is a pass along axes 1 and 2 with at most 9 terms. Elements outside the array are filled in
+before reading (`padded`) or term by term (`bounded`); with `tables`, index tables hold the position of each term. `1: 1
+repeated` is not a pass: windows along axis 1 are disjoint, and each element receives one cotangent unchanged. `reduced`
+axes are covered by one window, and `reduce_window` is lax's.
 
 Braces enclose the positions that a pass reads. `{64 2p-1..1 31}`: along an axis of 64 elements, output position p of 31
 reads 2p-1, 2p and 2p+1 if they exist. `2..0 by -1` are 2, 1 and 0. `x` separates axes. For maxima, positions go from
 input to output, also in B, S and R: a cotangent goes from p to these positions. `#0..6 by 3` are their taps, numbered
 in row-major order through the window. With `each of 3`, an element is the maximum of 3 taps, starting at that tap. For
 sums, B reads positions of the pool's output. `;` separates interleaved phases, `(of 2)` means two consecutive phases
-with equal reads, and `and` adds a second read of the previous pass's input. `cut 1 30`: further regions of the axis
-begin at p = 1 and p = 30.
+with equal reads, and `and` adds a second read of the previous pass's input. `in 0 1 30 31`: the regions of the axis
+begin at p = 0, 1 and 30, and the last ends before p = 31.
 """
 
 import ast
 import itertools
+import math
 from pathlib import Path
 
-from jaxpool._geometry.window import make_window
+from jaxpool._geometry.window import Window, make_window, max_elements_per_position
 from jaxpool._plan.max_pool import (
-    MaxPass,
     choose_residual,
     plan_max,
     plan_one_pass,
@@ -39,8 +38,7 @@ from jaxpool._plan.max_pool import (
 )
 from jaxpool._plan.problem import PLATFORMS, Problem
 from jaxpool._plan.rank_pool import plan_rank
-from jaxpool._plan.sum_pool import SumPass, plan_sum
-from tests.plan.words import by_platform, format_steps, format_sums
+from jaxpool._plan.sum_pool import plan_sum
 
 PATH = Path(__file__).with_name("drawn.txt")
 
@@ -51,64 +49,76 @@ def lines():
     return [line for title in titles for line in _problem_lines(title)]
 
 
+def by_platform(plans):
+    """Return one line per plan. Platforms with equal plans share a line."""
+    shared = {}
+    for platform, words in plans.items():
+        shared.setdefault(words, []).append(platform)
+    return [f"  {' '.join(platform):11} {plan}" for plan, platform in shared.items()]
+
+
 def _problem_lines(title):
-    shape, window, strides, padding, dilation, axes, dtype, *sharded = map(
-        _parse_word, title.split()
-    )
+    words = [word if word.isidentifier() else ast.literal_eval(word) for word in title.split()]
+    shape, window, strides, padding, dilation, axes, dtype, *sharded = words
     geometry = make_window(
         shape, window, strides, padding, window_dilation=dilation, axes=axes, empty_windows="allow"
     )
-    found = {}  # plan by direction (F, T, B, ...) and platform
-    for platform in PLATFORMS:
-        problem = Problem(geometry, shape, dtype, platform, bool(sharded))
-        for way, said in [*_max_lines(problem), *_sum_lines(problem)]:
-            found.setdefault(way, {})[platform] = f"{way} {said}"
-    return [title, *[line for plans in found.values() for line in by_platform(plans)]]
+    problems = {each: Problem(geometry, shape, dtype, each, bool(sharded)) for each in PLATFORMS}
+    maxima = {platform: f"max {_max_words(problem)}" for platform, problem in problems.items()}
+    sums = {platform: f"sum {_sum_words(problem)}" for platform, problem in problems.items()}
+    return [title, *by_platform(maxima), *by_platform(sums)]
 
 
-def _parse_word(word):
-    """Evaluate a word of a title, unless it is a name."""
-    return word if word.isidentifier() else ast.literal_eval(word)
-
-
-def _max_lines(problem):
-    """Return the lines of max pools and rank pools. T, S and R are omitted if they equal F, B and S."""
-    plan, ranked = plan_max(problem), plan_rank(problem)
-    ways = {
-        "F": _format_passes(format_steps(plan.forward)),
-        "T": _format_passes(format_steps(plan.tangent[::-1])),
-        "B": _format_passes(format_steps(plan.backward, back=True)),
-        "S": _format_passes(format_steps([plan_one_pass(problem)], back=True)),
-        "R": _format_passes(format_steps(ranked.backward, back=True)),
+def _max_words(problem):
+    """Format the plans of max pools and rank pools."""
+    plan, ranked, sent = plan_max(problem), plan_rank(problem), plan_scatter(problem)
+    passes = {
+        "F": plan.forward,
+        "T": plan.tangent[::-1],
+        "B": plan.backward,
+        "S": [plan_one_pass(problem)],
+        "R": ranked.backward,
+    }
+    words = {
+        way: ", ".join(map(_max_pass_words, each)) or "nothing" for way, each in passes.items()
     }
     same = {"T": "F", "S": "B", "R": "S"}
-    widened = dict.fromkeys(
-        each.widen_mode for each in (plan, ranked) if each.widen_mode != "never"
-    )
-    notes = [f"cotangents widened, {', '.join(widened)}"] if widened else []
-    notes += ["NaN in a chain of its own"] * (plan.nan_mode == "alone")
-    notes += [f"values by reduce_window over {_format_groups(plan.value_groups)}"] * bool(
-        plan.value_groups
-    )
-    sent = plan_scatter(problem)
-    if sent.groups and _input_is_residual(problem):
-        notes += [
-            f"sent by select_and_scatter over {_format_groups(sent.groups)}, {sent.comparison}"
-        ]
-        notes += [f"transposed by {sent.permutation}"] * bool(sent.permutation)
-    said = [(way, text) for way, text in ways.items() if text != ways.get(same.get(way))]
-    return [(f"max {way}", text) for way, text in said] + [("max:", ", ".join(notes))] * bool(notes)
+    told = [f"{way} {text}" for way, text in words.items() if text != words.get(same.get(way))]
+    told += [f"widened {plan.widen_mode}, {ranked.widen_mode}, NaN {plan.nan_mode}"]
+    if plan.value_groups:
+        told += [f"values by reduce_window over {_format_groups(plan.value_groups)}"]
+    residual = choose_residual(problem.window, split=False, platform=problem.platform)
+    if sent.groups and residual == "input" and uses_select_and_scatter(problem):
+        told += [f"select_and_scatter over {_format_groups(sent.groups)}, {sent.comparison}"]
+        told += [f"transposed by {sent.permutation}"] * bool(sent.permutation)
+    return " | ".join(told)
 
 
-def _sum_lines(problem):
-    for way, back in (("F", False), ("B", True)):
-        yield f"sum {way}", _format_passes(format_sums(plan_sum(problem, is_transposed=back)))
+def _max_pass_words(one):
+    accesses = " x ".join(_format_access(each, taps=True) for each in one.step.accesses)
+    pieces = f", each of {one.step.piece_taps}" * (one.step.piece_taps > 1)
+    return _pass_words(one.step.axes, len(one.step.piece_starts), one.layout, accesses + pieces)
 
 
-def _input_is_residual(problem):
-    """Return True if x is the residual and select_and_scatter computes the cotangent."""
-    kept = choose_residual(problem.window, split=False, platform=problem.platform)
-    return uses_select_and_scatter(problem) and kept == "input"
+def _sum_words(problem):
+    plans = {way: plan_sum(problem, is_transposed=way == "B") for way in ("F", "B")}
+    return " | ".join(f"{way} {_sum_plan_words(plan)}" for way, plan in plans.items())
+
+
+def _sum_plan_words(plan):
+    words, whole = [], Window(plan.global_dims)
+    if plan.global_dims and plan.is_transposed:
+        words += [_terms(whole.axes, 1, "repeated")]
+    elif plan.global_dims:
+        words += [_terms(whole.axes, whole.size, "reduced")]
+    for group in map(Window, plan.reduce_window_groups):
+        words += [_terms(group.axes, group.size, "reduce_window")]
+    words += [_terms([dim.axis], 1, "repeated") for dim in plan.disjoint_dims]
+    for one in plan.passes:
+        count = sum(math.prod(map(max_elements_per_position, source)) for source in one.sources)
+        reads = " and ".join(" x ".join(map(_format_phases, source)) for source in one.sources)
+        words += [_pass_words(one.axes, count, one.layout, reads)]
+    return ", ".join(words) or "nothing"
 
 
 def _format_groups(groups):
@@ -116,24 +126,19 @@ def _format_groups(groups):
     return ", then ".join(",".join(str(dim.axis) for dim in group) for group in groups)
 
 
-def _format_passes(passes):
-    return ", ".join(words + _format_reads(plan) for words, plan in passes) or "nothing"
+def _terms(axes, count, how):
+    return f"{','.join(map(str, axes))}: {count} {how}"
 
 
-def _format_reads(read):
-    """Format the positions that a pass reads along each axis, and the starts of its regions."""
-    words = []
-    if isinstance(read, MaxPass):
-        words += [" x ".join(_format_access(each, taps=True) for each in read.step.accesses)]
-        words += [f"each of {read.step.piece_taps}"] * (read.step.piece_taps > 1)
-    elif isinstance(read, SumPass):
-        sources = (" x ".join(map(_format_phases, source)) for source in read.sources)
-        words += [" and ".join(sources)]
-    else:
-        return ""
-    starts = [" ".join(str(cut.start) for cut in cuts[1:]) for cuts in read.layout.axis_regions]
-    words += [f"cut {each}" for each in starts if each]
-    return " {" + ", ".join(words) + "}"
+def _pass_words(axes, count, layout, reads):
+    regions = []
+    for cuts in layout.axis_regions:
+        bounds = [cut.start for cut in cuts] + [cuts[-1].stop]
+        regions.append(" ".join(map(str, bounds)))
+    cut = f" in {' x '.join(regions)}" * bool(regions)
+    words = ", strided slices" if layout.splits_last_axis else ", minor axis joined last"
+    last = words * layout.minor_axis_last
+    return f"{_terms(axes, count, layout.read_mode)} {{{reads}{cut}{last}}}"
 
 
 def _format_phases(phases):

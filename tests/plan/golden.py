@@ -24,7 +24,6 @@ from jaxpool._cli._plan import trace_plans as plans_of_call
 from jaxpool._ops.equations import find_op_equations
 from jaxpool._plan.problem import PLATFORMS
 from tests.plan import drawn
-from tests.plan.words import by_platform
 
 PATH = Path(__file__).with_name("golden.txt")
 DIRECTIONS = ("value", "forward", "backward")
@@ -40,8 +39,8 @@ def lines():
 def _title_lines(title, ops):
     """Return the lines of a call, or of all ops with a title."""
     if title not in ops:
-        return [title, *by_platform(plans_of(title))]
-    plans = {tuple(by_platform(_plans_of_op(*each))) for each in ops[title]}
+        return [title, *drawn.by_platform(plans_of(title))]
+    plans = {tuple(drawn.by_platform(_plans_of_op(*each))) for each in ops[title]}
     return [title, *itertools.chain(*sorted(plans))]
 
 

@@ -5,17 +5,11 @@ import difflib
 import pytest
 
 from tests.plan import drawn, golden
+from tests.support.later import later
 
 
-@pytest.mark.slow
-@pytest.mark.ci
-def test_golden_plans_are_unchanged():
+@pytest.mark.parametrize("plans", [drawn, later(golden)])
+def test_plans_are_unchanged(plans):
     """After an intended change, run `python -m tests.plan.golden` and review the diff."""
-    before, now = golden.PATH.read_text().splitlines(), golden.lines()
-    assert list(difflib.unified_diff(before, now, "golden.txt", "now", lineterm="", n=1)) == []
-
-
-def test_random_plans_are_unchanged():
-    """After an intended change, run `python -m tests.plan.golden` and review the diff."""
-    before, now = drawn.PATH.read_text().splitlines(), drawn.lines()
-    assert list(difflib.unified_diff(before, now, "drawn.txt", "now", lineterm="", n=0)) == []
+    before, now = plans.PATH.read_text().splitlines(), plans.lines()
+    assert list(difflib.unified_diff(before, now, plans.PATH.name, "now", lineterm="", n=1)) == []

@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import importlib
 import re
+import sys
 import tokenize
 from pathlib import Path
 
@@ -74,127 +75,104 @@ def numeric_expressions(tree):
         yield from (ast.unparse(each) for each in some if has_large_number(each))
 
 
-class TestKernels:
-    def test_kernels_read_no_thresholds(self):
-        for file, tree in parse_modules("_kernels"):
-            for whole, name in imports(tree):
-                assert not whole.startswith("jaxpool._plan.tuning"), file
-                assert name not in ("TUNING", "LIMITS", "Tuning", "Limits", "tuning"), file
-            assert attributes(tree) & {*THRESHOLD_TYPES, "tuning", "thresholds"} == set(), file
+def test_kernels_read_no_thresholds():
+    for file, tree in parse_modules("_kernels"):
+        for whole, name in imports(tree):
+            assert not whole.startswith("jaxpool._plan.tuning"), file
+            assert name not in ("TUNING", "LIMITS", "Tuning", "Limits", "tuning"), file
+        assert attributes(tree) & {*THRESHOLD_TYPES, "tuning", "thresholds"} == set(), file
 
-    def test_kernels_define_no_thresholds(self):
-        found = {
-            (file, text)
-            for file, tree in parse_modules("_kernels")
-            for text in numeric_expressions(tree)
-        }
-        assert found == set(ALLOWED_NUMBERS)
+
+def test_kernels_define_no_thresholds():
+    modules = parse_modules("_kernels")
+    found = {(file, text) for file, tree in modules for text in numeric_expressions(tree)}
+    assert found == set(ALLOWED_NUMBERS)
 
 
 def platforms_named(tree):
-    """Yield line and name of each mention of a platform, or of the table of all thresholds."""
+    """Yield each mention of a platform, or of the table of all thresholds."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and node.value in JAX_PLATFORMS:
-            yield node.lineno, node.value
+            yield node.value
         elif isinstance(node, ast.Name) and node.id == "TUNING":
-            yield node.lineno, node.id
+            yield node.id
 
 
-class TestPlatforms:
-    def test_platforms_are_named_only_in_plans(self):
-        """Only plans depend on the platform. `op.py` translates jax's platform names at lowering."""
-        found = {
-            (str(path.relative_to(PACKAGE)), name)
-            for path in PACKAGE.rglob("*.py")
-            if path.parent != PACKAGE / "_plan"
-            for _, name in platforms_named(ast.parse(path.read_text()))
-        }
-        assert found == {
-            *(("_ops/op.py", name) for name in JAX_PLATFORMS),
-            ("_cli/_devices.py", "cpu"),  # the devices of this host
-        }
+def test_platforms_are_named_only_in_plans():
+    """Only plans depend on the platform. `op.py` translates jax's platform names at lowering."""
+    modules = [each for each in parse_modules(".") if not each[0].startswith("_plan/")]
+    found = {(file, name) for file, tree in modules for name in platforms_named(tree)}
+    devices_of_this_host = ("_cli/_devices.py", "cpu")
+    assert found == {*(("_ops/op.py", name) for name in JAX_PLATFORMS), devices_of_this_host}
 
 
-class TestThresholds:
-    def test_every_threshold_is_read(self):
-        rooms = parse_modules("_plan") + parse_modules("_ops")
-        read = [attributes(tree) for file, tree in rooms if file != "tuning.py"]
-        assert set(THRESHOLD_TYPES) - set().union(*read) == set()
-
-    @pytest.mark.parametrize("field", THRESHOLD_TYPES)
-    def test_every_threshold_is_documented(self, field):
-        comments, headings = threshold_docs()
-        unit = "" if THRESHOLD_TYPES[field] is bool else r"\w.*: "
-        assert re.fullmatch(rf"# {unit}\w.*", comments[field]), comments[field]
-        written = re.findall(r"^## (.+)$", NOTES.read_text(), re.MULTILINE)
-        assert headings[field] in written
-
-    def test_every_platform_has_thresholds(self):
-        assert set(tuning.TUNING) == {*PLATFORMS, "portable"}
+def test_every_threshold_is_read():
+    rooms = parse_modules("_plan") + parse_modules("_ops")
+    read = [attributes(tree) for file, tree in rooms if file != "tuning.py"]
+    assert set(THRESHOLD_TYPES) - set().union(*read) == set()
 
 
 def threshold_docs():
     """Return the comment of each threshold, and the NOTES heading that precedes it."""
     path = Path(tuning.__file__)
     with path.open("rb") as file:
-        tokens = [
-            each for each in tokenize.tokenize(file.readline) if each.type == tokenize.COMMENT
-        ]
-    comments, headings, previous_line = {}, {}, 0
+        tokens = tokenize.tokenize(file.readline)
+        by_line = {each.start[0]: each.string for each in tokens if each.type == tokenize.COMMENT}
+    comments, headings, heading, previous_line = {}, {}, None, 0
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", None) in THRESHOLD_TYPES:
-            above = [each.string for each in tokens if each.start[0] <= node.end_lineno]
-            own = [
-                each.string for each in tokens if previous_line < each.start[0] <= node.end_lineno
-            ]
-            own = [line for line in own if not line.startswith("# NOTES: ")]
-            comments[node.target.id] = "# " + " ".join(line.removeprefix("# ") for line in own)
+            own = []
+            for line in range(previous_line + 1, node.end_lineno + 1):
+                text = by_line.get(line, "")
+                if text.startswith("# NOTES: "):
+                    heading = text.removeprefix("# NOTES: ")
+                elif text:
+                    own.append(text.removeprefix("# "))
+            comments[node.target.id], headings[node.target.id] = " ".join(own), heading
             previous_line = node.end_lineno
-            noted = [line for line in above if line.startswith("# NOTES: ")]
-            headings[node.target.id] = noted[-1].removeprefix("# NOTES: ") if noted else None
     return comments, headings
 
 
-class TestPlans:
-    def test_plan_modules_do_not_import_jax(self):
-        """Modules of the library that they import do not import jax, either."""
-        seen, left = (
-            set(),
-            [f"{room}.{f}" for room in ("_geometry", "_plan") for f, _ in parse_modules(room)],
-        )
-        left = [
-            name.removesuffix(".py").replace("/", ".").removesuffix(".__init__") for name in left
-        ]
-        while left:
-            name = left.pop()
-            if name in seen:
-                continue
-            seen.add(name)
-            path = PACKAGE / f"{name.replace('.', '/')}.py"
-            path = path if path.exists() else path.with_suffix("") / "__init__.py"
-            for whole, _ in imports(ast.parse(path.read_text())):
-                assert whole.split(".")[0] not in ("jax", "jaxlib"), name
-                parts = whole.split(".")[1:] if whole.startswith("jaxpool.") else []
-                for known in (parts, parts[:-1]):
-                    inside = PACKAGE.joinpath(*known)
-                    if known and (inside.with_suffix(".py").exists() or inside.is_dir()):
-                        left.append(".".join(known))
+def test_every_threshold_is_documented():
+    comments, headings = threshold_docs()
+    written = re.findall(r"^## (.+)$", NOTES.read_text(), re.MULTILINE)
+    for field, kind in THRESHOLD_TYPES.items():
+        unit = "" if kind is bool else r"\w.*: "
+        assert re.fullmatch(rf"{unit}\w.*", comments[field]), field
+        assert headings[field] in written, field
 
-    def test_plan_dataclasses_are_frozen(self):
-        for file, _ in parse_modules("_plan"):
-            name = "jaxpool._plan." + file.removesuffix(".py")
-            for found in vars(importlib.import_module(name)).values():
-                if isinstance(found, type) and dataclasses.is_dataclass(found):
-                    assert found.__dataclass_params__.frozen, found
 
-    @pytest.mark.parametrize("platform", PLATFORMS)
-    def test_plans_are_cached_and_hashable(self, platform):
-        def problem():
-            window = make_window((2, 23, 22, 16), (5, 3), (2, 1), "SAME")
-            return Problem(window, (2, 23, 22, 16), "bfloat16", platform)
+def test_plan_modules_do_not_import_jax():
+    """Modules of the library that they import do not import jax, either."""
+    left = [f"jaxpool._plan.{file.removesuffix('.py')}" for file, _ in parse_modules("_plan")]
+    seen = set(left)
+    while left:
+        name = left.pop()
+        path = Path(importlib.import_module(name).__file__)
+        for whole, _ in imports(ast.parse(path.read_text())):
+            assert whole.split(".")[0] not in ("jax", "jaxlib"), name
+            module = whole if whole in sys.modules else whole.rpartition(".")[0]
+            if module.startswith("jaxpool.") and module not in seen:
+                seen.add(module)
+                left.append(module)
 
-        for make in (plan_max, plan_one_pass, plan_sum):
-            plan = make(problem())
-            assert make(problem()) is plan
-            assert hash(plan) == hash(dataclasses.replace(plan))
-            assert dataclasses.replace(plan) == plan
+
+def test_plan_dataclasses_are_frozen():
+    for file, _ in parse_modules("_plan"):
+        name = "jaxpool._plan." + file.removesuffix(".py")
+        for found in vars(importlib.import_module(name)).values():
+            if isinstance(found, type) and dataclasses.is_dataclass(found):
+                assert found.__dataclass_params__.frozen, found
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_plans_are_cached_and_hashable(platform):
+    def problem():
+        window = make_window((2, 23, 22, 16), (5, 3), (2, 1), "SAME")
+        return Problem(window, (2, 23, 22, 16), "bfloat16", platform)
+
+    for make in (plan_max, plan_one_pass, plan_sum):
+        plan = make(problem())
+        assert make(problem()) is plan
+        assert hash(plan) == hash(dataclasses.replace(plan))
+        assert dataclasses.replace(plan) == plan

@@ -135,10 +135,6 @@ def distinct_plans(plans, what=lambda plan: plan, rng=None, most=4):
     return dict([first, *others])
 
 
-# Shapes without elements, and the padding on both sides of axis 1.
-EMPTY_SHAPES = [((1, 0, 3), 2), ((0, 9, 3), 2), ((2, 9, 0), 0)]
-
-
 @dataclasses.dataclass(frozen=True)
 class DrawnWindow:
     """A window over an array of `shape`, in the representations of the library and of the oracle."""
@@ -208,11 +204,3 @@ def assert_same_bits(got, want, says):
     for one, other in zip(got, want, strict=True):
         assert (one.shape, one.dtype) == (other.shape, other.dtype), says
         np.testing.assert_array_equal(canonical_bits(one), canonical_bits(other), err_msg=says)
-
-
-def assert_transposes(y, dy, x, dx, says):
-    """Assert that the maps x -> y and dy -> dx are transposes of each other. All sums must be exact."""
-    forward, backward = (
-        np.vdot(np.asarray(a, np.float64), np.asarray(b, np.float64)) for a, b in ((y, dy), (x, dx))
-    )
-    assert forward == backward, says

@@ -1,0 +1,213 @@
+"""Passes of blurs, running maxima, reductions and select-and-scatter, on both sides of each limit."""
+
+import pytest
+
+from jaxpool._geometry.window import make_window
+from jaxpool._plan.blur import blur_groups, blur_layout
+from jaxpool._plan.max_pool import plan_max, plan_scatter
+from jaxpool._plan.problem import Problem
+from jaxpool._plan.reduce import plan_fold
+from jaxpool._plan.scan import ScanPlan, plan_scan
+from jaxpool._plan.tuning import CPU, NEVER, PORTABLE
+
+
+def test_scan_blocks_only_on_cpu():
+    """Blocks are for CPU only, and neither for explicitly sharded arrays nor for symbolic shapes."""
+    sizes = {
+        (platform, shape, sharded): plan_scan(platform, shape, sharded).min_block_size
+        for platform in ("cpu", "gpu", "tpu")
+        for shape in ((4, 1000, 2), (None, 1000, 2), (0, 1000, 2))
+        for sharded in (False, True)
+    }
+    assert {case for case, size in sizes.items() if size != NEVER} == {("cpu", (4, 1000, 2), False)}
+    assert plan_scan("gpu", (1000, 2), is_sharded=False).block_length(1000) is None
+
+
+@pytest.mark.parametrize(
+    ("plan", "lengths"),
+    [
+        (
+            ScanPlan(5, "call", min_block_size=25),
+            {125: None, 126: 21, 127: 25, 130: 13, 144: 24, 156: 13, 363: 25, 1000: 25},
+        ),
+        (
+            ScanPlan(6, "barrier", min_block_size=30),
+            {216: None, 217: 31, 227: 36, 256: 32, 1000: 25, 36**2: 36},
+        ),
+    ],
+)
+def test_scan_block_length(plan, lengths):
+    """The largest divisor that the passes cover, from half their span on, else the span."""
+    assert {size: plan.block_length(size) for size in lengths} == lengths
+
+
+def test_scan_pass_distances():
+    plan = ScanPlan(5, "call")
+    assert [len(plan.pass_distances(size)) for size in (1, 2, 5, 6, 25, 26)] == [0, 1, 1, 2, 2, 3]
+    assert plan.pass_distances(12) == [range(1, 5), range(5, 12, 5)]
+
+
+FEW, MANY = CPU.blur_taps_per_element, PORTABLE.max_blur_taps
+
+
+@pytest.mark.parametrize(
+    ("window", "strides", "platform", "axes"),
+    [
+        ((5, 5), None, "cpu", [(1,), (2,)]),
+        ((5, 5), (1, 2), "cpu", [(2,), (1,)]),  # the largest reduction comes first
+        ((3, 9, 5), (2, 3, 2), "cpu", [(1,), (2,), (3,)]),
+        ((2, 1, 3), None, "cpu", [(1,), (3,)]),
+        ((1, 1), None, "cpu", []),
+        ((4, FEW), (2, 2), "cpu", [(1, 2)]),
+        ((4, FEW + 1), (2, 2), "cpu", [(1,), (2,)]),
+        ((MANY, 1, 1), None, "gpu", [(1,)]),
+        ((1, MANY, 2), None, "gpu", [(2,), (3,)]),
+    ],
+)
+def test_axes_of_blur_passes(window, strides, platform, axes):
+    given = make_window((1, 200, 200, 200), window, strides, axes=(1, 2, 3)[: len(window)])
+    assert [group.axes for group in blur_groups(given, platform)] == axes
+
+
+@pytest.mark.parametrize(("taps", "reading"), [(9, "bounded"), (10, "padded")])
+def test_transposed_blur_read_mode(taps, reading):
+    shape = (1, 40, 40, 64)
+    problem = Problem(make_window(shape, (taps, 1)), shape, "float32", "cpu")
+    assert blur_layout(problem, is_transposed=True).read_mode == reading
+
+
+LARGE = (16, 112, 112, 64)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes", "options", "folds"),
+    [
+        ((1 << 15,), (0,), {}, [(0, 8)]),
+        ((1 << 18,), (0,), {}, [(0, 8), (0, 8)]),
+        ((1 << 18,), (0,), {"of_ties": True}, [(0, 8), (0, 8)]),
+        (((1 << 15) - 1,), (0,), {}, []),
+        *[((1 << 15,), (0,), {"platform": each}, []) for each in ("gpu", "tpu", "portable")],
+        ((1 << 15,), (0,), {"sharded": True}, []),
+        ((1 << 15,), (0,), {"bits": 16}, [(0, 8)]),
+        ((1 << 15,), (0,), {"bits": 8}, []),
+        ((None, 1 << 15), (1,), {}, []),
+        ((7, 1 << 13), (0,), {}, [(0, 7)]),  # all rows in one fold
+        ((4, 1 << 13), (0,), {"of_ties": True}, [(0, 4)]),  # parts of one row
+        ((3, 1 << 14), (0,), {"of_ties": True}, [(0, 2), (0, 2)]),  # not in one fold
+        ((1 << 12, 16), (1,), {}, [(1, 8)]),
+        ((1 << 12, 15), (1,), {}, [(1, 8)]),
+        ((1 << 12, 15), (1,), {"bits": 16}, [(1, 4)]),  # 8 parts would have 16 bits each
+        ((1 << 13, 8), (1,), {"bits": 16}, [(1, 8)]),
+        ((1 << 13, 9), (1,), {"bits": 16}, [(1, 4)]),
+        ((1 << 12, 32), (1,), {"of_ties": True}, [(1, 4)]),  # 8 would have 4 elements each
+        ((1 << 12, 64), (1,), {"of_ties": True}, [(1, 8)]),
+        ((1 << 12, 63), (1,), {"of_ties": True}, [(1, 4), (1, 2)]),
+        ((1 << 15, 1), (1,), {}, []),
+        ((16, 1 << 11), (0,), {}, [(0, 8)]),
+        ((17, 1 << 11), (0,), {}, [(0, 8)]),
+        ((64, 64, 8), (1, 0), {}, [(0, 8)]),  # the first of two
+        ((5, 64, 1 << 10), (0, 1), {}, [(1, 8), (1, 8)]),
+        (LARGE, (1, 2), {}, [(1, 8), (1, 8), (2, 8)]),
+        (LARGE, (3,), {"bits": 16, "of_ties": True}, [(3, 4)]),
+        ((64, 7, 7, 512), (1, 2), {}, [(1, 7), (2, 7)]),
+        ((4, 32, 112, 64), (0, 1, 2, 3), {}, [(1, 8), (2, 8)]),  # not the leading axis of size 4
+        ((4, 64, 64, 32, 2), (4,), {}, [(4, 2)]),  # as in maxout
+        ((4, 64, 64, 32, 2), (4,), {"of_ties": True}, []),
+    ],
+)
+def test_reduction_folds(shape, axes, options, folds):
+    """The axis and the number of parts of each successive fold."""
+    given = {"bits": 32, "platform": "cpu", "sharded": False, "of_ties": False} | options
+    first = plan_fold(shape, axes, **given)
+    found = [] if first is None else [first, *first.later_folds()]
+    assert [(each.axis, each.num_chunks) for each in found] == folds
+
+
+def axes_of(groups):
+    return [[dim.axis for dim in group] for group in groups]
+
+
+SMALL, LARGEST, FOUR = (8, 64, 64, 64), (64, 112, 112, 64), (4, 64, 64, 64)
+
+
+@pytest.mark.parametrize(
+    ("shape", "window", "strides", "axes", "groups"),
+    [
+        ((1, 416, 256, 128), (4, 4), (1, 1), (1, 2), [[1], [2]]),  # 52 MiB, twice in fast memory
+        ((1, 417, 256, 128), (4, 4), (1, 1), (1, 2), [[1, 2]]),
+        ((8, 32, 32, 128), (2, 3), (2, 2), (1, 2), [[1, 2]]),
+        ((8, 32, 32, 128), (2, 3), (2, 1), (1, 2), [[1], [2]]),  # not strided along both axes
+        ((1, 49, 49, 128), (7, 7), (7, 7), (1, 2), [[1, 2]]),
+        ((1, 50, 50, 128), (2, 25), (2, 25), (1, 2), [[1], [2]]),  # 50 taps
+        ((32, 32, 8, 128), (4, 4), (2, 2), (1, 2), [[1, 2]]),
+        ((32, 32, 8, 128), (4, 4), (2, 2), (0, 1), [[0], [1]]),  # the first axis is no batch
+        (SMALL, (3, 3), (1, 1), (1, 2), [[1], [2]]),
+        (FOUR, (2, 2), (1, 1), (1, 2), [[1, 2]]),
+        (FOUR, (3, 3), (2, 2), (1, 2), [[1], [2]]),
+        (SMALL, (3, 3), (2, 2), (1, 2), [[1, 2]]),  # a batch of 8 fills the sublanes
+        (SMALL, (4, 4), (2, 2), (1, 2), [[1, 2]]),
+        (SMALL, (5, 5), (3, 3), (1, 2), [[1, 2]]),
+        (SMALL, (5, 5), (2, 2), (1, 2), [[1], [2]]),
+        (SMALL, (3, 3), (2, 1), (1, 2), [[1], [2]]),
+        (SMALL, (7, 7), (4, 4), (1, 2), [[1], [2]]),
+        (FOUR, (4, 4), (3, 3), (1, 2), [[1, 2]]),
+        (LARGEST, (4, 4), (1, 1), (1, 2), [[1, 2]]),
+        (LARGEST, (5, 5), (1, 1), (1, 2), [[1], [2]]),
+        (FOUR, (8, 8), (8, 8), (1, 2), [[1], [2]]),
+        # At once, select_and_scatter would select the first tied element in memory order.
+        (SMALL, (2, 2), (2, 2), (2, 1), [[2], [1]]),
+    ],
+)
+def test_select_and_scatter_axis_groups(shape, window, strides, axes, groups):
+    problem = Problem(make_window(shape, window, strides, axes=axes), shape, "float32", "tpu")
+    assert axes_of(plan_scatter(problem).groups) == groups
+
+
+@pytest.mark.parametrize(
+    ("window", "axes", "groups"),
+    [
+        ((5, 5), (1, 2), [[1, 2]]),
+        ((5, 6), (1, 2), [[1], [2]]),
+        ((3, 3), (2, 1), [[2, 1]]),
+        ((1, 1), (1, 2), []),
+    ],
+)
+def test_value_groups_up_to_25_taps(window, axes, groups):
+    problem = Problem(make_window(SMALL, window, axes=axes), SMALL, "float32", "tpu")
+    assert axes_of(plan_max(problem).value_groups) == groups
+
+
+@pytest.mark.parametrize(
+    ("strides", "dtype", "comparison"),
+    [
+        ((1, 1), "float32", "joined"),
+        ((2, 2), "bfloat16", "in order"),
+        ((3, 3), "bfloat16", "joined"),
+    ],
+)
+def test_select_and_scatter_comparison(strides, dtype, comparison):
+    window = make_window(SMALL, (3, 3), strides)
+    assert plan_scatter(Problem(window, SMALL, dtype, "tpu")).comparison == comparison
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes", "order"),
+    [
+        ((16, 128, 128, 3), (1, 2), (0, 3, 1, 2)),
+        ((2, 64, 16), (1,), ()),  # 64 of 128 lanes in place of 16
+        ((2, 65, 16), (1,), (0, 2, 1)),
+        ((2, 9, 28, 9, 1), (1, 3), (0, 2, 4, 1, 3)),
+        ((16, 1, 128, 128), (2, 3), ()),
+        ((8, 64, 64, 64), (1, 2), ()),
+        ((None, 128, 128, 3), (1, 2), ()),
+    ],
+)
+def test_few_channels_are_permuted(shape, axes, order):
+    known = tuple(size or 8 for size in shape)
+    window = make_window(known, (2,) * len(axes), (2,) * len(axes), axes=axes)
+    plan = plan_scatter(Problem(window, shape, "float32", "tpu"))
+    assert plan.permutation == order
+    if order:
+        assert axes_of(plan.groups) == [[axis] for axis in axes]
+        sharded = Problem(window, shape, "float32", "tpu", is_sharded=True)
+        assert not plan_scatter(sharded).permutation
