@@ -1,5 +1,6 @@
 """Choices between implementations, on both sides of each limit."""
 
+import dataclasses
 import math
 
 import pytest
@@ -197,6 +198,38 @@ def test_max_plan_regions(rows, regions):
     shape = (1, rows, 1, CPU.min_region_bytes // 32)
     problem = Problem(make_window(shape, (9, 1), padding="SAME"), shape, "float32", "cpu")
     assert plan_max(problem).forward[0].layout.num_regions == regions
+
+
+@pytest.mark.parametrize(
+    ("window", "stride", "size", "platform", "splits"),
+    [
+        (3, 2, 99, "cpu", True),
+        (4, 3, 99, "cpu", True),
+        (5, 4, 99, "cpu", False),  # interleaving four phases costs more than it saves
+        (3, 1, 99, "cpu", False),
+        (3, 2, 99, "gpu", False),
+        (2, 2, 16, "cpu", False),  # disjoint windows: only for 9 to 15 outputs
+        (2, 2, 18, "cpu", True),
+        (2, 2, 30, "cpu", True),
+        (2, 2, 32, "cpu", False),
+        (3, 2, None, "cpu", False),
+    ],
+)
+def test_strided_slices_along_the_last_axis(window, stride, size, platform, splits):
+    last = Problem(
+        make_window((2, size or 99), (window,), (stride,), axes=(1,)),
+        (2, size),
+        "float32",
+        platform,
+    )
+    plan = plan_max(last)
+    assert plan.forward[0].layout.splits_last_axis == splits
+    assert plan.backward[-1].layout.splits_last_axis == splits
+    assert not plan.value[0].layout.splits_last_axis
+    other = dataclasses.replace(
+        last, window=make_window((size or 99, 2), (window,), (stride,), axes=(0,)), shape=(size, 2)
+    )
+    assert not plan_max(other).forward[0].layout.splits_last_axis
 
 
 def test_tap_loop_steps():
