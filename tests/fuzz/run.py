@@ -9,7 +9,6 @@ import numpy as np
 from jax.export import symbolic_shape
 
 from jaxpool.testing._record import TUPLE_PARAMETERS
-from tests.fuzz.calls import Call
 from tests.fuzz.shapes import expected
 from tests.support.junk import Traced
 
@@ -37,9 +36,8 @@ def as_struct(value):
     return value.struct if isinstance(value, Traced) else value
 
 
-def outcome(data, compiles):
-    """Run the call that bytes encode. Return "result" or "refused" (a proper error), or raise what is wrong."""
-    call = Call(data)
+def outcome(call, compiles=lambda: None):
+    """Run a call. Return "result" or "refused" (a proper error), or raise what is wrong."""
     try:
         found = perform(call, compiles)
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
@@ -110,10 +108,10 @@ def perform(call, compiles):
 
 
 def with_symbolic_size(x, call):
-    """Return x with a symbolic size along a random axis."""
-    axis = call.tape.below(max(1, x.ndim))
+    """Return x with a symbolic size along an axis."""
     if not x.ndim:
         return x
+    axis = call.symbolic_axis % x.ndim
     sizes = [("b" if i == axis else str(n)) for i, n in enumerate(x.shape)]
     return jax.ShapeDtypeStruct(symbolic_shape(", ".join(sizes) + ","), x.dtype)
 
