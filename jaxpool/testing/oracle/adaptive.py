@@ -66,7 +66,8 @@ def _axes_of_pyramid(x: Any, axes: Any) -> tuple[Sequence[int], Sequence[int], i
     """The pooled axes, all axes as (batch, pooled, channels), and the number of batch axes."""
     pooled = pooled_axes(np.ndim(x), np.ndim(x) - 2, axes)
     other_axes = [axis for axis in range(np.ndim(x)) if axis not in pooled]
-    return pooled, (*other_axes[:-1], *pooled, *other_axes[-1:]), len(other_axes) - 1
+    batch, channels = other_axes[:-1], other_axes[-1:]
+    return pooled, (*batch, *pooled, *channels), len(batch)
 
 
 def _pyramid_pool_in_jnp(x: Any, levels: Sequence[int], kind: str, axes: Any) -> Any:

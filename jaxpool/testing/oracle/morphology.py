@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxpool.testing import _jnp_windows as jnp_windows
-from jaxpool.testing._answer import Answer, Term, as_exact_numbers, round_to_dtype
+from jaxpool.testing._answer import Answer, Term, as_exact_numbers, is_floating, round_to_dtype
 from jaxpool.testing._record import record
 from jaxpool.testing._windows import WindowPositions, Windows
 from jaxpool.testing.oracle import _parts as parts
@@ -90,7 +90,10 @@ def _dilate_or_erode(
             x_position = parts.merge_positions(list(target), windows.axes, pooled_position)
             if all(0 <= i < size for i, size in zip(x_position, x.shape, strict=True)):
                 entry = tap if len(tap) == kernel.ndim else (*tap, target[channel_axis])
-                candidates.append((x_position, entry, values[x_position] + sign * weights[entry]))
+                value = values[x_position] + sign * weights[entry]
+                if not is_floating(x.dtype):  # sums of integers wrap around
+                    value = round_to_dtype(value, x.dtype).item()
+                candidates.append((x_position, entry, value))
         y[target], shares = parts.extremum_reducer(best_of, ties)(
             [value for *_, value in candidates]
         )
