@@ -21,6 +21,7 @@ from jaxpool.testing.oracle._parts import Ties
 __all__ = ["multilevel_roi_align", "roi_align", "roi_max_pool"]
 
 PoolBox = Callable[[Any, tuple[int, ...]], tuple[np.ndarray, list[Term]]]
+LevelAndScale = Callable[[Any], tuple[int, float]]  # of a box
 # Two boxes of each of two images.
 BOXES_OF_TWO_IMAGES = np.array(
     [[[0.5, 0.25, 3, 5], [1, -1, 4.5, 3]], [[1, 1.5, 2, 4.25], [0.25, 0, 4, 6]]], np.float32
@@ -124,62 +125,70 @@ def _interpolation_matrix(points: list[list[Any]], size: int) -> np.ndarray:
     return weights
 
 
-def _align_box_in_jnp(
-    image: Any,
-    box: Any,
+def _align_in_jnp(
+    features: Sequence[Any],
+    level_and_scale: LevelAndScale,
+    boxes: Any,
     output_shape: Sequence[int],
+    batch_indices: Any,
     samples: int,
     aligned: bool,
     kind: str = "avg",
 ) -> Any:
-    points = _sample_points_of_box(box, aligned, output_shape, samples, image.shape)
-    row_weights, col_weights = (
-        _interpolation_matrix(p, n) for p, n in zip(points, image.shape, strict=False)
-    )
-    values = jnp.einsum("ph,qw,hwc->pqc", row_weights, col_weights, image)
-    cells = values.reshape(output_shape[0], samples, output_shape[1], samples, -1)
-    return cells.max((1, 3)) if kind == "max" else cells.mean((1, 3))
+    """The mean or the maximum of the points of each cell, from the level of each box."""
 
-
-def _align_box(
-    x: np.ndarray,
-    image: tuple[int, ...],
-    box: Any,
-    output_shape: Sequence[int],
-    samples: int,
-    aligned: bool,
-    kind: str = "avg",
-) -> tuple[np.ndarray, list[Term]]:
-    """The mean or the maximum of the points of each cell of a box, with terms."""
-    values, dtype = as_exact_numbers(x), parts.mean_dtype(x)
-    y, terms = np.zeros((*output_shape, x.shape[-1])), []
-    y_points, x_points = _sample_points_of_box(box, aligned, output_shape, samples, x.shape[-3:])
-    for i, j, c in np.ndindex(*y.shape):
-        pairs = [p[n * samples : (n + 1) * samples] for p, n in ((y_points, i), (x_points, j))]
-        points = []
-        for pair in itertools.product(*pairs):
-            pixels = itertools.product(*pair)
-            points.append([((*image, a[0], b[0], c), a[1] * b[1]) for a, b in pixels])
-        point_values = [exact_sum([w * values[pixel] for pixel, w in p]) for p in points]
-        if kind == "max":  # the library compares points rounded to the dtype
-            rounded = as_exact_numbers(round_to_dtype(np.array(point_values), dtype))
-            y[i, j, c], shares = parts.extremum_reducer(builtins.max, "first")(list(rounded))
-        else:
-            y[i, j, c], shares = parts.mean_reducer(point_values)
-        for share, point in zip(shares, points, strict=True):
-            terms += [Term((i, j, c), 0, pixel, share * w) for pixel, w in point if share]
-    return y, terms
-
-
-def _roi_align_in_jnp(
-    x: Any, boxes: Any, output_shape: Any, batch_indices: Any, spatial_scale: float, **options: Any
-) -> Any:
     def pool_box(box: Any, image: tuple[int, ...]) -> Any:
-        return _align_box_in_jnp(
-            _image_of_box(x, image), box * spatial_scale, output_shape, **options
+        level, scale = level_and_scale(box)
+        pixels = _image_of_box(features[level], image)
+        points = _sample_points_of_box(box * scale, aligned, output_shape, samples, pixels.shape)
+        row_weights, col_weights = (
+            _interpolation_matrix(p, n) for p, n in zip(points, pixels.shape, strict=False)
         )
+        values = jnp.einsum("ph,qw,hwc->pqc", row_weights, col_weights, pixels)
+        cells = values.reshape(output_shape[0], samples, output_shape[1], samples, -1)
+        return cells.max((1, 3)) if kind == "max" else cells.mean((1, 3))
 
-    return _pool_boxes_in_jnp(x, boxes, batch_indices, output_shape, pool_box)
+    return _pool_boxes_in_jnp(features[0], boxes, batch_indices, output_shape, pool_box)
+
+
+def _align(
+    features: Sequence[Any],
+    level_and_scale: LevelAndScale,
+    boxes: Any,
+    output_shape: Sequence[int],
+    batch_indices: Any,
+    samples: int,
+    aligned: bool,
+    kind: str = "avg",
+) -> Answer:
+    """The mean or the maximum of the points of each cell, from the level of each box."""
+    arrays = [np.asarray(x) for x in features]
+    dtype = parts.mean_dtype(arrays[0])
+
+    def pool_box(box: Any, image: tuple[int, ...]) -> tuple[np.ndarray, list[Term]]:
+        level, scale = level_and_scale(box)
+        x = arrays[level]
+        values, y, terms = as_exact_numbers(x), np.zeros((*output_shape, x.shape[-1])), []
+        y_points, x_points = _sample_points_of_box(
+            box * scale, aligned, output_shape, samples, x.shape[-3:]
+        )
+        for i, j, c in np.ndindex(*y.shape):
+            pairs = [p[n * samples : (n + 1) * samples] for p, n in ((y_points, i), (x_points, j))]
+            points = []
+            for pair in itertools.product(*pairs):
+                pixels = itertools.product(*pair)
+                points.append([((*image, a[0], b[0], c), a[1] * b[1]) for a, b in pixels])
+            point_values = [exact_sum([w * values[pixel] for pixel, w in p]) for p in points]
+            if kind == "max":  # the library compares points rounded to the dtype
+                rounded = as_exact_numbers(round_to_dtype(np.array(point_values), dtype))
+                y[i, j, c], shares = parts.extremum_reducer(builtins.max, "first")(list(rounded))
+            else:
+                y[i, j, c], shares = parts.mean_reducer(point_values)
+            for share, point in zip(shares, points, strict=True):
+                terms += [Term((i, j, c), level, pixel, share * w) for pixel, w in point if share]
+        return y, terms
+
+    return _pool_boxes(arrays, boxes, batch_indices, output_shape, dtype, pool_box)
 
 
 ALIGN_RECORD_FIELDS: dict[str, Any] = {
@@ -189,60 +198,45 @@ ALIGN_RECORD_FIELDS: dict[str, Any] = {
 }
 
 
+def _roi_align_in_jnp(x: Any, spatial_scale: float, **arguments: Any) -> Any:
+    return _align_in_jnp([x], lambda box: (0, spatial_scale), **arguments)
+
+
 @record(
     twin=_roi_align_in_jnp,
     choices={"samples": (1, 4), "spatial_scale": (0.5,), "boxes": (BOXES_OF_TWO_IMAGES,)},
     **ALIGN_RECORD_FIELDS,
 )
-def roi_align(
-    x: Any, boxes: Any, output_shape: Any, batch_indices: Any, spatial_scale: float, **options: Any
-) -> Answer:
+def roi_align(x: Any, spatial_scale: float, **arguments: Any) -> Answer:
     """The mean or the maximum of points between pixels, as in `jaxpool.roi_align`."""
-    x = np.asarray(x)
-
-    def pool_box(box: Any, image: tuple[int, ...]) -> tuple[np.ndarray, list[Term]]:
-        return _align_box(x, image, box * spatial_scale, output_shape, **options)
-
-    dtype = parts.mean_dtype(x)
-    return _pool_boxes([x], boxes, batch_indices, output_shape, dtype, pool_box)
+    return _align([x], lambda box: (0, spatial_scale), **arguments)
 
 
 def _pyramid_level(
-    box: np.ndarray,
-    num_levels: int,
-    spatial_scale: float,
-    canonical_size: float,
-    canonical_level: int,
-) -> int:
-    """The pyramid level that a box is pooled from, out of `num_levels`: equation 1 of the FPN paper."""
-    area = (box[2] - box[0]) * (box[3] - box[1])
-    if not area > 0:
-        return 0
-    raw_level = canonical_level + math.log2(math.sqrt(area) / canonical_size)
-    return min(
-        builtins.max(math.floor(raw_level + 1e-6) + round(math.log2(spatial_scale)), 0),
-        num_levels - 1,
-    )
+    num_levels: int, spatial_scale: float, canonical_size: float, canonical_level: int
+) -> LevelAndScale:
+    """The pyramid level that a box is pooled from, and its scale: equation 1 of the FPN paper."""
+
+    def level_and_scale(box: np.ndarray) -> tuple[int, float]:
+        area, level = (box[2] - box[0]) * (box[3] - box[1]), 0
+        if area > 0:
+            raw_level = canonical_level + math.log2(math.sqrt(area) / canonical_size)
+            level = math.floor(raw_level + 1e-6) + round(math.log2(spatial_scale))
+            level = min(builtins.max(level, 0), num_levels - 1)
+        return level, spatial_scale / 2**level
+
+    return level_and_scale
 
 
 def _multilevel_roi_align_in_jnp(
     features: Sequence[Any],
-    boxes: Any,
-    output_shape: Any,
-    batch_indices: Any,
     spatial_scale: float,
     canonical_size: float,
     canonical_level: int,
-    **options: Any,
+    **arguments: Any,
 ) -> Any:
-    def pool_box(box: Any, image: tuple[int, ...]) -> Any:
-        level = _pyramid_level(box, len(features), spatial_scale, canonical_size, canonical_level)
-        box = box * (spatial_scale / 2**level)
-        return _align_box_in_jnp(
-            _image_of_box(features[level], image), box, output_shape, **options
-        )
-
-    return _pool_boxes_in_jnp(features[0], boxes, batch_indices, output_shape, pool_box)
+    level = _pyramid_level(len(features), spatial_scale, canonical_size, canonical_level)
+    return _align_in_jnp(features, level, **arguments)
 
 
 def _third_of_image_size(x: Any) -> float:
@@ -263,25 +257,14 @@ def _third_of_image_size(x: Any) -> float:
 )
 def multilevel_roi_align(
     features: Sequence[Any],
-    boxes: Any,
-    output_shape: Any,
-    batch_indices: Any,
     spatial_scale: float,
     canonical_size: float,
     canonical_level: int,
-    **options: Any,
+    **arguments: Any,
 ) -> Answer:
     """The mean of points of each box in its pyramid level, as in `jaxpool.multilevel_roi_align`."""
-    arrays = [np.asarray(x) for x in features]
-
-    def pool_box(box: Any, image: tuple[int, ...]) -> tuple[np.ndarray, list[Term]]:
-        level = _pyramid_level(box, len(features), spatial_scale, canonical_size, canonical_level)
-        box = box * (spatial_scale / 2**level)
-        cells, terms = _align_box(arrays[level], image, box, output_shape, **options)
-        return cells, [dataclasses.replace(term, operand=level) for term in terms]
-
-    dtype = parts.mean_dtype(arrays[0])
-    return _pool_boxes(arrays, boxes, batch_indices, output_shape, dtype, pool_box)
+    level = _pyramid_level(len(features), spatial_scale, canonical_size, canonical_level)
+    return _align(features, level, **arguments)
 
 
 def _pixels_of_cells(
