@@ -59,6 +59,8 @@ def calls(
     assume(members <= MAX_MEMBERS)
     if pool.takes("boxes"):
         arguments["seed"] |= 1  # weights of points are exact
+    if pool.takes("indices"):
+        arguments["seed"] &= ~1  # indices are in range
     arrays = []
     for shape in shapes:
         x = draw_values(rng, shape, dtype, kind)
@@ -66,7 +68,10 @@ def calls(
     if pool.takes("kernel"):  # an infinite kernel over infinite padding is NaN
         arrays[1] = draw_values(rng, shapes[1], dtype, "ties")
     others = with_array_arguments(pool, shapes[0], arguments)
-    call = Call(pool, arguments_by_name(pool, arrays) | others)
+    if "batch_indices" in others:
+        others["batch_indices"] = np.clip(others["batch_indices"], 0, shapes[0][0] - 1)
+    given = arguments_by_name(pool, arrays) | others
+    call = Call(pool, {name: given[name] for name in pool.parameters if name in given})
     if pool.marks or not all(is_floating(np.asarray(x).dtype) for x in call.operands()):
         return call
     y = call.answer().y
