@@ -1,5 +1,7 @@
 """Calls with shapes, dtypes and arguments that the samples of the records do not have, against the oracle."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,8 +20,8 @@ DTYPES = [
 ]
 
 
-def check(name, x, /, sent="ties", **arguments):
-    """Compare value, indices and cotangents of one call with a cotangent of the kind `sent`."""
+def check(name, x, /, sent="ties", mode="vjp", **arguments):
+    """Compare value, indices and cotangents of one call in one mode, with a cotangent of the kind `sent`."""
     pool = POOLS[name]
     call = Call(pool, pool.given(x, **arguments))
     floats = all(jnp.issubdtype(np.asarray(each).dtype, jnp.floating) for each in call.operands())
@@ -27,7 +29,8 @@ def check(name, x, /, sent="ties", **arguments):
         y = call.answer().y
         dy = draw_values(np.random.default_rng(3), y.shape, y.dtype, sent)
         call = Call(pool, call.given, dy)
-    assert_pool_matches(pool.function, call, jit=False)
+    function = functools.partial(pool.function, autodiff=mode) if pool.modes else pool.function
+    assert_pool_matches(function, call, jit=False)
 
 
 RNG = np.random.default_rng(5)
@@ -56,10 +59,12 @@ FRACTIONAL = [
     ((2, 7, 9, 2), {"window_shape": (3, 2), "output_shape": (5, 4), "axes": (2, 1)}),
     ((5, 2, 2, 6), {"window_shape": (2, 2), "output_shape": (4, 1), "axes": (3, 0)}),
     ((2, 4, 5, 3, 1), {"window_shape": (2, 1, 3), "output_shape": (2, 5, 1)}),
+    ((1, 4, 1), {"window_shape": (2,), "output_shape": (3,)}),
 ]
 GLOBAL = [((3, 4, 5, 2), {"where": mask}) for mask in MASKS.values()]
 GLOBAL += [((3, 4, 5, 2), {"axes": axes}) for axes in [(2, 1), (-1,), (0, 1, 2, 3)]]
 SCANS = [((size,), {"axis": 0}) for size in (1, 2, 9, 40)]
+SCANS += [((0, 2), {"axis": 0, "reverse": reverse}) for reverse in (False, True)]
 SCANS += [((3, 7, 4), {"axis": -2, "reverse": True}), ((3, 7, 4), {"axis": -1})]
 RESETS = [
     ((11, 2), {"axis": 0, "reset": EPISODES, "reverse": reverse}) for reverse in (False, True)
@@ -71,6 +76,12 @@ BLURS = [
     ((1, 19, 23, 1), {"window_shape": (17, 12), "strides": (4, 5), "axes": (1, 2)}),
     ((9, 2, 8, 5), {"window_shape": (2, 5, 3), "strides": (1, 3, 2), "axes": (3, 0, 2)}),
     ((70, 1), {"window_shape": (63,), "strides": (40,), "axes": (0,)}),
+]
+PYRAMIDS = [
+    ((2, 5, 6, 3), {"levels": (1, 2, 4), "kind": "max"}),
+    ((2, 5, 6, 3), {"levels": [4, 1, 2], "kind": "avg"}),
+    ((2, 3, 5, 6), {"levels": (1, 2), "axes": (2, 3)}),
+    ((2, 7, 3), {"levels": (2,)}),
 ]
 INDICES = [((2, 3, 4), {"window_shape": (3, 2), "axes": axes}) for axes in [(1, 0), (2, 0)]]
 CALLS = {
@@ -89,7 +100,15 @@ CALLS = {
     "sum_pool": LONG,
     "blur_pool": BLURS,
     "max_pool_with_argmax": INDICES,
+    "spatial_pyramid_pool": PYRAMIDS,
 }
+# Kinds of values, with a kind of the cotangent and a mode for each
+VALUES = [
+    ("ties", "ties", "vjp"),
+    ("special", "ties", "jvp"),
+    ("lowest", "special", "vjp"),
+    ("normal", "normal", "jvp"),
+]
 # Shapes that broadcast together, and numbers of operands around 8, 16 and 32 tie bits
 OPERANDS = [
     *[((3, 4), (3, 4)), ((3, 4), (4,)), ((2, 1, 4), (3, 1)), ((), (2, 3)), ((0, 3), (1, 3))],
@@ -110,11 +129,11 @@ def test_chosen_calls(name, shape, arguments):
     """Every rule of ties, for every kind of values. NaN in a cotangent reaches no other elements."""
     pool = POOLS[name]
     for ties in pool.ties or (None,):
-        for values in pool.covers:
-            if pool.adds or values != "normal":
+        for values, sent, mode in VALUES:
+            if values in pool.covers:
                 x = draw_values(np.random.default_rng(1), shape, np.float32, values)
                 rule = {} if ties is None else {"ties": ties}
-                check(name, x, "special" if values == "lowest" else "ties", **arguments, **rule)
+                check(name, x, sent, mode, **arguments, **rule)
 
 
 @pytest.mark.parametrize(
@@ -126,9 +145,9 @@ def test_broadcast_operands(name, shapes):
     rng = np.random.default_rng(2)
     with jax.numpy_rank_promotion("allow"):
         for ties in POOLS[name].ties:
-            for values in ("ties", "special"):
+            for values, sent, mode in VALUES:
                 xs = tuple(draw_values(rng, shape, np.float32, values) for shape in shapes)
-                check(name, xs[0], xs=xs, x=xs[0], y=xs[1], ties=ties)
+                check(name, xs[0], sent, mode, xs=xs, x=xs[0], y=xs[1], ties=ties)
 
 
 def dtype_cases():
