@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from jaxpool.testing import pools
-from tests.support import asked
 from tests.support.bad_calls import exception_text, matches_parts, read
 
 MALFORMED_CALLS = read()
@@ -80,10 +79,6 @@ INVALID_VALUES = {  # by argument, values that no function accepts
 )
 def test_error_message(call, parts):
     assert matches_parts(exception_text(call), parts)
-
-
-def test_table_covers_every_function():
-    asked.malformed_calls()
 
 
 @pytest.mark.parametrize("name", POOLS)
