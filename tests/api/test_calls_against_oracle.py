@@ -132,7 +132,7 @@ def test_chosen_calls(name, shape, arguments):
     """Every rule of ties, for every kind of values."""
     pool, rng = POOLS[name], np.random.default_rng(1)
     for rule in [{"ties": ties} for ties in pool.ties] or [{}]:
-        for values in pool.covers:
+        for values in pool.covers if pool.adds else ("ties", "special", "lowest"):
             x = draw_values(rng, shape, np.float32, values)
             check(name, x, MODES_BY_VALUES[values], **arguments, **rule)
         check_nonfinite_cotangents(

@@ -54,7 +54,7 @@ def pools(name, arguments):
     return [functools.partial(function, autodiff=mode) for mode in MODES]
 
 
-@pytest.mark.parametrize(("shape", "name", "arguments", "wanted"), RESIDUALS, ids=str)
+@pytest.mark.parametrize(("shape", "name", "arguments", "wanted"), RESIDUALS)
 def test_residuals(shape, name, arguments, wanted):
     for pool in pools(name, arguments):
         for function in (pool, jax.jit(pool)):
@@ -77,7 +77,7 @@ def test_residual_of_split_ties_is_one_bit_per_tap(autodiff):
     assert taps / 8 <= kept.size < taps / 6
 
 
-@pytest.mark.parametrize(("shape", "name", "arguments"), PROGRAMS, ids=str)
+@pytest.mark.parametrize(("shape", "name", "arguments"), PROGRAMS)
 def test_no_scatter_or_loop(shape, name, arguments):
     """A lowering for three platforms, and a vmapped gradient for one platform."""
     for pool in pools(name, arguments):
