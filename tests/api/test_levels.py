@@ -9,6 +9,7 @@ import pytest
 
 import jaxpool
 from jaxpool._api.regions import pyramid_level_of_boxes
+from jaxpool.testing import oracle
 from tests.support.compilation import FAST_COMPILE
 
 SIZES = (24, 12, 6)
@@ -50,6 +51,14 @@ def test_gradients_match_roi_align_of_every_level(options):
     got, want = (jax.tree.leaves(both(pool, LEVELS, BOXES)) for pool in (ours, reference))
     for a, b in zip(got, want, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+def test_matches_the_oracle():
+    """One of the boxes has no area."""
+    image = [x[0] for x in LEVELS]
+    want = oracle.multilevel_roi_align(image, BOXES, (2, 3), **SETTINGS)
+    got = jaxpool.multilevel_roi_align(image, BOXES, (2, 3), **SETTINGS)
+    np.testing.assert_allclose(got, want.y, rtol=1e-5, atol=1e-6)
 
 
 def test_level_of_boxes_at_size_limits_or_without_area():
