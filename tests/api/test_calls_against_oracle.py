@@ -161,6 +161,8 @@ def dtype_cases():
         for column, dtype in enumerate(DTYPES):
             if dtype == np.bool_ and (pool.keeps_integers or pool.takes("kernel")):
                 continue  # sums of bools raise
+            if pool.takes("kernel") and dtype in (np.int32, np.uint32, np.int64, np.uint64):
+                continue  # the oracle compares sums before they wrap around
             turn = (row - column) % count
             marks = () if turn == 0 else LATER if turn == count // 2 else pytest.mark.slow
             yield pytest.param(name, dtype, id=f"{name}-{np.dtype(dtype)}", marks=marks)
