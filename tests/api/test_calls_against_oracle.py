@@ -163,8 +163,10 @@ def dtype_cases():
                 continue  # sums of bools raise
             if pool.takes("kernel") and dtype in (np.int32, np.uint32, np.int64, np.uint64):
                 continue  # the oracle compares sums before they wrap around
-            if name == "segment_softmax" and dtype == jnp.float8_e8m0fnu:
-                continue  # weights rounded to powers of two
+            if np.dtype(dtype).name.startswith("float8") and (
+                pool.rounds_weights or pool.tolerance
+            ):
+                continue  # errors of sums in 8 bits are larger than the oracle allows
             turn = (row - column) % count
             marks = () if turn == 0 else LATER if turn == count // 2 else pytest.mark.slow
             yield pytest.param(name, dtype, id=f"{name}-{np.dtype(dtype)}", marks=marks)
