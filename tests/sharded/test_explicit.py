@@ -74,6 +74,12 @@ def test_reductions_over_sharded_axes(name, ties):
     check(functools.partial(reduce, axis=(1, 3)), (2, 4, 2, 4), P(None, "a", None, "b"))
 
 
+@pytest.mark.parametrize("name", ["cummax", "cummin_with_argmax"])
+def test_scan_with_sharded_reset(name):
+    scan = getattr(jaxpool, name)
+    check(lambda x: jax.tree.leaves(scan(x, axis=1, reset=x > 0))[0], (4, 6, 2), P("a"))
+
+
 def test_reduction_with_mask_over_sharded_axis():
     where = np.arange(8).reshape(4, 2) % 3 > 0
     check(lambda x: jaxpool.min(x, axis=0, where=where, initial=5.0), (4, 2), P("a"))

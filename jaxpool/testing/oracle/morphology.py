@@ -91,7 +91,8 @@ def _dilate_or_erode(
             if all(0 <= i < size for i, size in zip(x_position, x.shape, strict=True)):
                 entry = tap if len(tap) == kernel.ndim else (*tap, target[channel_axis])
                 value = values[x_position] + sign * weights[entry]
-                if not is_floating(x.dtype):  # sums of integers wrap around
+                if not is_floating(x.dtype) and x.dtype.itemsize >= 4:
+                    # Narrower integers are added in 32 bits; only the largest sum wraps around.
                     value = round_to_dtype(value, x.dtype).item()
                 candidates.append((x_position, entry, value))
         y[target], shares = parts.extremum_reducer(best_of, ties)(
