@@ -97,7 +97,11 @@ class FunctionCall:
             default = self.record.parameters[name].default
             is_required = default is self.record.parameters[name].empty
             value = self.arguments.get(name, default)
-            is_default = value is default or (isinstance(value, (str, bool)) and value == default)
+            is_default = (
+                value is default
+                or (isinstance(value, (str, bool)) and value == default)
+                or (name == "window_dilation" and value == (1, 1))
+            )
             if name == self.record.operands[0]:
                 sources += _array_sources(name, value)
             elif is_required or (follows_positional and name in POSITIONAL and not is_default):

@@ -16,7 +16,7 @@ import numpy as np
 
 from jaxpool._cli import UsageError
 from jaxpool._cli._array import read_array
-from jaxpool._cli._function_call import find_record, make_call
+from jaxpool._cli._function_call import FunctionCall, find_record, make_call
 from jaxpool._cli._route import CotangentRoute, route_cotangents
 from jaxpool._cli.explain import OPS
 from jaxpool._geometry.adaptive import RaggedAxis
@@ -55,19 +55,17 @@ def html_page(route: CotangentRoute, settings: dict[str, Any], set_options: list
     records = {each.name: each for each in [*map(find_record, OPS), record]}
     arrays = {"the array": route.call.array}
     arrays |= {name: read_array("--array", text)[0] for name, text in OTHER_ARRAYS.items()}
-    choices = {name: _choices_of_function(each, settings) for name, each in records.items()}
+    start = _values_in_call(route.call, settings)
+    choices = {name: _choices_of_function(each, start) for name, each in records.items()}
     routes = {}
     for name, array_name in itertools.product(records, arrays):
         own_options = set_options if name == record.name else []
         for values in itertools.product(*choices[name].values()):
             chosen = dict(zip(choices[name], values, strict=True))
-            changed = {arg: value for arg, value in chosen.items() if value != CHOICES[arg][0]}
             routes["|".join([name, array_name, *_texts(chosen).values()])] = _route_or_refusal(
-                records[name], arrays[array_name], changed, own_options
+                records[name], arrays[array_name], chosen, own_options
             )
-    start_texts = _texts(
-        {name: settings.get(name, values[0]) for name, values in choices[record.name].items()}
-    )
+    start_texts = _texts({name: start[name] for name in choices[record.name]})
     routes["|".join([record.name, "the array", *start_texts.values()])] = _route_as_dict(route)
     page_data = {
         "start": {"op": record.name, "array": "the array", **start_texts},
@@ -88,15 +86,28 @@ def html_page(route: CotangentRoute, settings: dict[str, Any], set_options: list
     return html.replace("{start}", json.dumps(page_data).replace("<", "\\u003c"))
 
 
-def _choices_of_function(record: Any, settings: dict[str, Any]) -> dict[str, list[Any]]:
-    """The values that the page offers of each argument of a function: of `CHOICES`, and of the call."""
+def _values_in_call(call: FunctionCall, settings: dict[str, Any]) -> dict[str, Any]:
+    """The value of each argument in `CHOICES`: of the call, or a default."""
+    call = call.pooling or call
+    defaults = {name: parameter.default for name, parameter in call.record.parameters.items()}
+    known = defaults | call.arguments | settings
+    return {
+        name: known[name]
+        if isinstance(known.get(name), (bool, int, float, str, tuple))
+        else values[0]
+        for name, values in CHOICES.items()
+    }
+
+
+def _choices_of_function(record: Any, start: dict[str, Any]) -> dict[str, list[Any]]:
+    """The values that the page offers of each argument of a function: of `CHOICES`, and the first value."""
     if record.name == "max_unpool":
         record = find_record("max_pool_with_argmax")
     choices: dict[str, list[Any]] = {}
     for name, values in CHOICES.items():
         if record.takes(name) or (name == "window_shape" and record.takes("kernel")):
             values = record.ties if name == "ties" else values
-            choices[name] = [*dict.fromkeys((*values, settings.get(name, values[0])))]
+            choices[name] = [*dict.fromkeys((*values, start[name]))]
     return choices
 
 
