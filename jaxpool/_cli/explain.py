@@ -19,7 +19,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from jaxpool._cli import UsageError, output_path, require_modules, shorten_text
+from jaxpool._cli import UsageError, option_error, output_path, require_modules, shorten_text
 from jaxpool._cli._array import read_array
 
 DEFAULT_ARRAY = "1 3 4 2 5 2; 4 2 5 6 8 3; 5 3 7 8 9 3; 8 4 3 6 0 2; 7 10 3 6 3 5; 4 7 2 4 7 8"
@@ -141,10 +141,8 @@ def _find_record(args: argparse.Namespace) -> Any:
 
     record = find_record(args.op.replace("-", "_"))
     if record is None:
-        raise UsageError(
-            f"`--op` must be one of {', '.join(OPS)}, or another public function of an array; "
-            f"got --op={shorten_text(args.op)}."
-        )
+        rule = f"one of {', '.join(OPS)}, or another public function of an array"
+        raise option_error("--op", rule, shorten_text(args.op))
     if args.set and record.name in WINDOWED_FUNCTIONS:
         raise UsageError(
             f"`--set` goes with the functions that no option is for; got --op={args.op}."
@@ -155,12 +153,9 @@ def _find_record(args: argparse.Namespace) -> Any:
 def _parse_int_pair(option: str, text: str) -> tuple[int, int]:
     sizes = [int(size) if _is_digits(size) else 0 for size in text.split("x")]
     if len(sizes) not in (1, 2) or min(sizes) < 1:
-        rule = "a positive integer or two, as in 2x3"
-        raise UsageError(f"`{option}` must be {rule}; got {option}={shorten_text(text)}.")
+        raise option_error(option, "a positive integer or two, as in 2x3", shorten_text(text))
     if max(sizes) > MAX_SIZE:
-        raise UsageError(
-            f"`{option}` must be at most {MAX_SIZE}; got {option}={shorten_text(text)}."
-        )
+        raise option_error(option, f"at most {MAX_SIZE}", text)
     return sizes[0], sizes[-1]
 
 
@@ -174,46 +169,36 @@ def _parse_padding(option: str, text: str) -> str | tuple[tuple[int, int], tuple
     axes = [axis.split(":") for axis in text.split("x")]
     sizes = [[int(size) for size in axis] for axis in axes if all(map(_is_digits, axis))]
     if len(axes) > 2 or len(sizes) < len(axes) or any(len(axis) > 2 for axis in sizes):
-        raise UsageError(
-            f"`{option}` must be VALID, SAME, SAME_LOWER, an integer of 0 or more, or one "
-            f"integer or low:high pair per axis, as in 0:1x2; got {option}={shorten_text(text)}."
-        )
+        rule = "VALID, SAME, SAME_LOWER, an integer of 0 or more, or one integer or low:high pair per axis, as in 0:1x2"
+        raise option_error(option, rule, shorten_text(text))
     if max(map(max, sizes)) > MAX_SIZE:
-        raise UsageError(
-            f"`{option}` must be at most {MAX_SIZE}; got {option}={shorten_text(text)}."
-        )
+        raise option_error(option, f"at most {MAX_SIZE}", text)
     pairs = [(axis[0], axis[-1]) for axis in sizes]
     return pairs[0], pairs[-1]
 
 
 def _parse_ties(option: str, text: str) -> str:
     if text not in ("first", "last", "split"):
-        raise UsageError(
-            f"`{option}` must be first, last or split; got {option}={shorten_text(text)}."
-        )
+        raise option_error(option, "first, last or split", shorten_text(text))
     return text
 
 
 def _parse_number(option: str, text: str) -> float:
-    rule = "a number above 0, or inf" if option == "--p" else "a number other than 0"
     try:
         value = float(text)
     except ValueError:
         value = 0.0
-    is_valid = value > 0 if option == "--p" else value != 0 and abs(value) < float("inf")
-    if not is_valid:
-        raise UsageError(f"`{option}` must be {rule}; got {option}={shorten_text(text)}.")
+    if option == "--p" and not value > 0:
+        raise option_error(option, "a number above 0, or inf", shorten_text(text))
+    if option == "--divisor" and not (value != 0 and abs(value) < float("inf")):
+        raise option_error(option, "a number other than 0", shorten_text(text))
     return value
 
 
 def _parse_rank(option: str, text: str) -> int:
     if not _is_digits(text.removeprefix("-")):
-        raise UsageError(f"`{option}` must be an integer; got {option}={shorten_text(text)}.")
+        raise option_error(option, "an integer", shorten_text(text))
     return int(text)
-
-
-def _keep_option_value(option: str, value: bool) -> bool:
-    return value
 
 
 _PARSER_OF_OPTION: dict[str, Callable[[str, Any], Any]] = {
@@ -222,8 +207,8 @@ _PARSER_OF_OPTION: dict[str, Callable[[str, Any], Any]] = {
     "divisor": _parse_number,
     "p": _parse_number,
     "rank": _parse_rank,
-    "ceil_mode": _keep_option_value,
-    "count_include_pad": _keep_option_value,
+    "ceil_mode": lambda option, value: value,
+    "count_include_pad": lambda option, value: value,
 }
 
 
