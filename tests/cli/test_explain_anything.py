@@ -6,10 +6,10 @@ import re
 import numpy as np
 import pytest
 
-from jaxpool.__main__ import main
 from jaxpool._cli._function_call import find_record, make_call
 from jaxpool._cli._route import route_cotangents
 from jaxpool.testing import pools
+from tests.cli.test_explain_command import explain_stdout
 
 POOLS = pools()
 ARRAY = np.array([[1, 3, 4, 2], [4, 2, 5, 6], [5, 3, 7, 8], [0.5, 1.5, 9, 2.5]], np.float32)
@@ -30,11 +30,6 @@ def test_jacobian_route_matches_oracle(name):
     np.testing.assert_allclose(route.dx, expected.dx, rtol=1e-4, atol=1e-6)
     if name != "max_unpool":
         assert call.selects_elements != call.record.rounds(call.arguments)
-
-
-def explain_stdout(capsys, *words):
-    assert main(["explain", *words]) == 0
-    return capsys.readouterr().out
 
 
 def test_segment_max_as_text_and_json(capsys):

@@ -132,3 +132,17 @@ def test_page_of_function_without_windows(tmp_path):
     assert found["output"]["values"] == [5, 9, 4, 2]
     assert found["links"] == [[[4, 1.0]], [[1, 0.5], [5, 0.5]], [[2, 1.0]], [[3, 1.0]]]
     assert found["windows"] is None
+
+
+def test_choices_that_the_page_cannot_show(monkeypatch):
+    call = make_call(find_record("rank"), np.eye(4, dtype=np.float32), {"rank": 3})
+    html = html_page(route_cotangents(call), {"rank": 3}, [])
+    data = page_data(html)
+    chosen = data["start"] | {"strides": "1x1", "padding": "SAME"}
+    refusal = data["routes"][route_key(data, chosen)]["refusal"]
+    assert refusal.startswith("jaxpool.rank_pool: `rank` must be an int from -1 to 0; got rank=3")
+    monkeypatch.setattr("jaxpool._cli._page.MAX_LINKS", 15)
+    data = page_data(html_page(route_cotangents(call), {"rank": 3}, []))
+    chosen = data["start"] | {"rank": "0"}
+    assert "too many" in data["routes"][route_key(data, chosen)]["refusal"]
+    assert "links" in data["routes"][route_key(data, data["start"])]
