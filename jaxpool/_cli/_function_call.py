@@ -38,7 +38,7 @@ WINDOWED_FUNCTIONS = (
     *("adaptive_max_pool", "adaptive_avg_pool"),
 )
 POSITIONAL = ("strides", "padding")  # optional arguments that are written without their names
-WINDOWED_DEFAULTS = {
+WINDOWED_DEFAULTS: dict[str, Any] = {
     "window_shape": (2, 2),
     "strides": (2, 2),
     "p": 2.0,
@@ -212,10 +212,12 @@ def _make_windowed_call(record: Any, array: np.ndarray, settings: dict[str, Any]
             window = adaptive_window(array.shape, settings["output_shape"], (0, 1))
     else:
         names = ("window_shape", "strides", "padding", "window_dilation", "ceil_mode")
-        geometry = {name: settings[name] for name in names if name in settings}
+        geometry = {"padding": "VALID"} | {
+            name: settings[name] for name in names if name in settings
+        }
         shown = {"x.shape": array.shape, "window_shape": window_shape}
         with name_function_in_errors(record.name, **shown):
-            window = make_window(array.shape, axes=(0, 1), **{"padding": "VALID", **geometry})
+            window = make_window(array.shape, axes=(0, 1), **geometry)
     rows, columns = window.output_shape
     if rows * columns > MAX_NUMBERS:
         got = f"got {rows}x{columns}. Use larger strides or less padding"

@@ -118,7 +118,8 @@ def route_cotangents(
 
     `dy` is the cotangent of the output, 1 everywhere for None. Raises `UsageError`, and the errors of the library.
     """
-    x, array, arguments, indices, windows = call.array, call.array, call.arguments, None, None
+    x, array, arguments, indices = call.array, call.array, call.arguments, None
+    windows: Any = None
     if call.window is not None:
         row_mask, col_mask = (
             dim.tap_positions()[..., None] == np.arange(dim.size) for dim in call.window.dims
