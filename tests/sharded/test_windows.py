@@ -97,7 +97,8 @@ RECORDS = pools()
 OTHERS = [
     name
     for name, record in RECORDS.items()
-    if record.takes("x", "padding") and record.topic not in ("max_pool", "avg_pool", "argmax")
+    if record.takes("x", "padding")
+    and record.topic not in ("max_pool", "avg_pool", "argmax", "random")
 ]
 HAS_TIES = [name for name in OTHERS if RECORDS[name].ties]
 
@@ -140,10 +141,7 @@ GROUPS = {  # values of x, with ties, NaN and windows of -inf alone for the firs
     "more sums": (normal_numbers, MORE_SUMS),
     "others": (
         numbers,
-        [
-            *(make_pool(name, **each) for name, each in zip(OTHERS, itertools.cycle(WINDOWS))),
-            make_pool("stochastic_pool", **WINDOWS[1], key=None),
-        ],
+        [make_pool(name, **each) for name, each in zip(OTHERS, itertools.cycle(WINDOWS))],
     ),
     "more others": (
         numbers,
@@ -292,6 +290,14 @@ def test_forward_mode_second_order_and_vmap():
             return forward, twice, jax.vmap(run)(jnp.stack([x, -x]))
 
         assert_same_on_mesh(all_of, x, mesh, spec, 1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", [jax.random.key(0), None])
+def test_random_draws_across_shards(key):
+    """The random draw and the expectation equal those on one device."""
+    run = with_gradient(RECORDS["stochastic_pool"].of(key=key, **window((3,), (2,))))
+    assert_same_on_mesh(run, numbers((2, 16, 2)), mesh_of((8,), "explicit"), P(None, "a"), 1e-6)
 
 
 # The same under automatic sharding, without `jaxpool.sharded`
