@@ -11,6 +11,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxpool
+from jaxpool.compat import flax, torch
 from tests.sharded.cases import (
     assert_close,
     assert_same_on_mesh,
@@ -18,6 +19,8 @@ from tests.sharded.cases import (
     mesh_of,
     numbers,
     requires_eight_devices,
+    special_numbers,
+    with_gradient,
 )
 
 pytestmark = requires_eight_devices
@@ -108,6 +111,22 @@ def test_error_names_divisible_sizes():
             getattr(jaxpool, name)(given, *args, (3, 3))
     with pytest.raises(ValueError, match=r"or 1 along every axis.* Use 8 or 16 there"):
         jaxpool.adaptive_max_pool(given, (9, 2))
+
+
+def test_compat_functions_on_sharded_arrays():
+    """PyTorch's indices count in the whole array, and NaN is selected as in PyTorch."""
+    x, mesh, spec = special_numbers(), mesh_of((8,), "explicit"), P(None, "a")
+
+    def torch_pool(x, *args, **options):
+        return torch.max_pool2d(jnp.moveaxis(x, 3, 1), *args, **options)
+
+    for call in (
+        lambda x: flax.avg_pool(jnp.nan_to_num(x, neginf=0), (3, 3), (2, 2), "SAME"),
+        lambda x: torch_pool(x, 3, 1, 1, return_indices=True),
+    ):
+        assert_same_on_mesh(with_gradient(call), x, mesh, spec, 1e-6)
+    with pytest.raises(ValueError, match=r"torch\.max_pool2d.*Use 32 there"):
+        torch_pool(jax.device_put(x, NamedSharding(mesh, spec)), 4)
 
 
 # Reductions over sharded axes

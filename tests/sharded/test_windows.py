@@ -11,7 +11,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxpool
-from jaxpool.compat import flax, scipy, torch
+from jaxpool.compat import scipy
 from jaxpool.testing import pools
 from tests.sharded.cases import (
     KINDS,
@@ -319,7 +319,7 @@ def test_automatic_sharding_of_rows(case):
     compare(case, run(jax.device_put(x, NamedSharding(mesh, P(None, "a")))), run(x))
 
 
-# Arguments, and names of other libraries
+# Arguments, and SciPy's filters
 
 
 @pytest.mark.parametrize("kind", first_quick("explicit", "auto", "manual"))
@@ -415,19 +415,3 @@ def test_scipy_filters(mode, origin):
         assert_same_on_mesh(both, x, mesh, P("a"), 1e-6)
     with pytest.raises(ValueError, match="`mode` must be another where axis 0 of input lies on"):
         scipy.median_filter(jax.device_put(x, NamedSharding(mesh, P("a"))), 3, mode="wrap")
-
-
-def test_compat_functions_on_sharded_arrays():
-    """PyTorch's indices count in the whole array, and NaN is selected as in PyTorch."""
-    x, mesh, spec = special_numbers(), mesh_of((8,), "explicit"), P(None, "a")
-
-    def torch_pool(x, *args, **options):
-        return torch.max_pool2d(jnp.moveaxis(x, 3, 1), *args, **options)
-
-    for call in (
-        lambda x: flax.avg_pool(jnp.nan_to_num(x, neginf=0), (3, 3), (2, 2), "SAME"),
-        lambda x: torch_pool(x, 3, 1, 1, return_indices=True),
-    ):
-        assert_same_on_mesh(with_gradient(call), x, mesh, spec, 1e-6)
-    with pytest.raises(ValueError, match=r"torch\.max_pool2d.*Use 32 there"):
-        torch_pool(jax.device_put(x, NamedSharding(mesh, spec)), 4)

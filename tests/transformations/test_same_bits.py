@@ -158,7 +158,9 @@ THREADS = dict.fromkeys(
     ),
     "XLA's YNNPACK adds up a whole reduction in an order that depends on the number of threads",
 )
-BATCH = dict.fromkeys(KERNEL_VARIANTS, "their kernel is a mean over the batch, taken in its order")
+KERNEL_MEANS = dict.fromkeys(
+    KERNEL_VARIANTS, "their kernel is a mean over the batch, taken in its order"
+)
 MEANS = [f"{name}, overlapping" for name in POWERS]
 FEWER = "compiled for a part of the batch, XLA joins other products and sums into one rounding"
 IN_THE_TYPE = "the mapped axis of vmap has no mesh, or jax asks for the sharding of a scatter"
@@ -175,14 +177,16 @@ DIFFERENT = {
     "batch order": {
         **dict.fromkeys(DRAWN, "an element is drawn for a place in the batch"),
         "dilate, to the kernel": "a sum over the batch is taken in its order",
-        **BATCH,
+        **KERNEL_MEANS,
     },
     "one thread of XLA": THREADS,
     "one core": THREADS,
     "four threads": THREADS,
-    "sharded batch": THREADS | BATCH | dict.fromkeys(["roi_align", *MEANS_OF_DRAWS, *MEANS], FEWER),
+    "sharded batch": THREADS
+    | KERNEL_MEANS
+    | dict.fromkeys(["roi_align", *MEANS_OF_DRAWS, *MEANS], FEWER),
     "sharded batch in the type": THREADS
-    | BATCH
+    | KERNEL_MEANS
     | dict.fromkeys(
         [f"{name}, large" for name in pool_names(lambda pool: pool.topic == "rank")], TABLES
     )
