@@ -51,11 +51,15 @@ CALLS = {
         (ROWS, {"kernel": lambda x: x[:LONG, 0], "padding": "SAME", "axes": (0,)}),
     ],
     ("segment_ids",): [
-        (ROWS, {"segment_ids": lambda x: jnp.arange(AXIS) % LONG, "num_segments": LONG}),
         (
             ROWS,
-            {"segment_ids": lambda x: jnp.arange(AXIS) % (AXIS // 10), "num_segments": AXIS // 10},
-        ),
+            {
+                "x": lambda x: x,
+                "segment_ids": lambda x, count=count: jnp.arange(AXIS) % count,
+                "num_segments": count,
+            },
+        )
+        for count in (LONG, AXIS // 10)
     ],
     ("samples", "kind"): BOX_CALLS,
     ("samples",): BOX_CALLS[:2],
