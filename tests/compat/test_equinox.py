@@ -130,31 +130,6 @@ def test_adaptive_gradients_and_forward_mode(name):
     assert_arrays_match(got, want, 1e-6, name)
 
 
-def test_model_training_step():
-    """A vmapped batch, a jitted step and a module tree, in the style of Equinox users."""
-
-    def model(module):
-        layers = [
-            theirs.Conv2d(1, 3, 3, key=jax.random.key(0)),
-            module.MaxPool2d(2, 2, use_ceil=True),
-            module.AvgPool2d(2),
-            module.AdaptiveAvgPool2d(1),
-        ]
-        return theirs.Sequential(layers)
-
-    @eqx.filter_jit
-    @eqx.filter_value_and_grad
-    def step(model, x):
-        return jnp.sum(jax.vmap(model)(x) ** 2)
-
-    x = jax.random.normal(jax.random.key(1), (4, 1, 9, 9))
-    (got, grads), (want, want_grads) = (step(model(module), x) for module in (ours, theirs))
-    assert_arrays_match(got, want, 1e-5, "loss")
-    got, want = (jax.tree.leaves(eqx.filter(g, eqx.is_array)) for g in (grads, want_grads))
-    for one, other in zip(got, want, strict=True):
-        assert_arrays_match(one, other, 1e-5, "gradient")
-
-
 def test_unusual_valid_arguments():
     cases = [
         call("MaxPool2d", X.shape, (9, 9)),  # larger than the input
