@@ -1,5 +1,6 @@
 """The drop-ins for PyTorch: signatures, dtypes and documented differences."""
 
+import functools
 import inspect
 import itertools
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 from jaxpool.compat import torch as ours
 from tests.support.compat_cases import to_torch, torch_function
+from tests.support.compilation import FAST_COMPILE
 
 torch = pytest.importorskip("torch")
 
@@ -104,6 +106,36 @@ def test_results_are_named_tuples():
     np.testing.assert_array_equal(ours.max(X, other=-X), np.maximum(X, -X))
     np.testing.assert_array_equal(ours.max(jnp.asarray(X), jnp.asarray(-X)), np.maximum(X, -X))
     np.testing.assert_array_equal(ours.max(X, np.int64(1)).values, X.max(1))
+
+
+FORWARD_MODE = {
+    "max_pool2d": (2,),
+    "avg_pool2d": (3, 2, 1),
+    "lp_pool2d": (2, 2),
+    "adaptive_max_pool2d": (4,),
+    "adaptive_avg_pool2d": (4,),
+    "amax": (1,),
+    "max": (),
+    "median": (),
+    "nanmedian": (),
+    "logcumsumexp": (1,),
+}
+
+
+@pytest.mark.parametrize("name", FORWARD_MODE)
+def test_forward_mode_and_jit(name):
+    """JVP and VJP, in one program, are transposes."""
+
+    @functools.partial(jax.jit, compiler_options=FAST_COMPILE)
+    def both(x, tangent):
+        def pool(x):
+            return getattr(ours, name)(x, *FORWARD_MODE[name])
+
+        y, y_dot = jax.jvp(pool, (x,), (tangent,))
+        dy = jnp.cos(jnp.arange(y.size, dtype=y.dtype)).reshape(y.shape)
+        return (y_dot * dy).sum(), (jax.vjp(pool, x)[1](dy)[0] * tangent).sum()
+
+    np.testing.assert_allclose(*both(jnp.asarray(X), np.cos(X)), rtol=1e-4)
 
 
 def test_fractional_pool_needs_key():
