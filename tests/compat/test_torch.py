@@ -136,7 +136,7 @@ class Call:
         if lp and kind in ("lowest", "special"):
             return  # the C library decides powers of infinities
         says = f"of {self.name} of {[x.shape for x in xs]} with {self.args[1:]} {self.kwargs} on {kind}"
-        eps = epsilon(self.dtype) * (16 if lp else 1)
+        eps = epsilon(self.dtype) * (16 if lp or self.wide else 1)
         if "npool" in self.name.lower():
             want[1][0] = without_overwritten(self.args[1], want[1][0], int(self.name[-2]))
         has_index = len(want[0]) == 2 and self.name != "aminmax"
