@@ -149,7 +149,7 @@ def _parser() -> argparse.ArgumentParser:
         "--plain",
         action="store_true",
         help="time every public function beside the lines of jnp or lax that a user would write; --filter chooses "
-        "by name and size, --mode (default: all) and --budget hold, and --json replaces the same rows in its file",
+        "by name and size, --mode (default: all) and --budget hold, and --json replaces the same functions in its file",
     )
     add(
         "--target",
@@ -231,7 +231,7 @@ def _load(file: Path) -> int:
     elif fields["kind"] == "plain":
         from bench import plain
 
-        print(plain.summary(plain.load(fields), fields["means"]))
+        print(plain.load(fields))
     else:
         table = report.table_of(fields["rows"])
         print(f"## {fields['title']}\n\n{fields['about']}\n\n{table}")
