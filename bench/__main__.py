@@ -22,7 +22,6 @@ examples:
   python -m bench --filter 'table|ResNetStem' --memory kept --json bench/results/cpu-kept.json
   python -m bench --load bench/results/cpu-kept.json    its tables, in Markdown
   python -m bench --target cuda:h100 --filter table     programs compiled for a device that need not be here
-  python -m bench --scaling                             what devices that share an image send each other
   python -m bench --target tpu:v5e --devices 4          what four TPUs send whose batch jit alone shards
   python -m bench --against HEAD --filter '^avg_pool.* (3, 3)'   the working tree against a revision
   python -m bench --plain --filter 'soft|lp' --filter small   beside the lines of jnp that do the same
@@ -46,10 +45,6 @@ def main(argv: list[str] | None = None) -> int:
         from bench import batch
 
         return batch.run(target, arguments.devices, filters, arguments.peer != ["none"], file)
-    if arguments.scaling:
-        from bench import scaling
-
-        return scaling.run(target, file)
     if arguments.plain:
         _settle(arguments)
         from bench import plain
@@ -158,12 +153,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--every-op", action="store_true", help="with --target: each public function, not the cases"
-    )
-    add(
-        "--scaling",
-        action="store_true",
-        help="bytes that devices which share an image send and hold, from compiled programs; with "
-        "--target tpu:v5e for slices of 4x4 and 16x16",
     )
     add(
         "--devices",

@@ -1,13 +1,14 @@
 """`python -m bench --devices N`: collectives of a train step whose batch is sharded by `jit` alone.
 
 The numbers come from compiled programs; nothing runs. Without `--target`, XLA splits the host into devices. With
-`--target tpu:v5e` no device is needed. Call `settle` before jax loads a backend.
+`--target tpu:v5e` no device is needed.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -15,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from bench import results
-from bench.scaling import devices_of, settle, typed_collectives
+from bench.compiled import type_bytes
 
+COLLECTIVES = "all-gather", "all-to-all", "all-reduce", "reduce-scatter", "collective-permute"
 DTYPES = ("float32", "bfloat16", "float16")
 # Settings that combine examples of the batch, so that XLA must communicate.
 COMBINES = re.compile(r"^segment|^roi|^multilevel_roi|^k_max_pool \d|axis 0|all axes")
@@ -41,13 +43,22 @@ class Sent:
 
 
 def mesh_of(target: str | None, devices: int) -> Any:
-    """A mesh with one axis of type Auto, "batch"."""
+    """A mesh with one axis of type Auto, "batch". Called before jax loads a backend."""
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+    if not target:
+        flags = f"--xla_force_host_platform_device_count={devices}"
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
     import jax
+    from jax.experimental import topologies
     from jax.sharding import AxisType
 
-    rows = 2 ** (int(math.log2(devices)) // 2)
-    mesh_devices = devices_of(target, (rows, devices // rows))
-    return jax.make_mesh((devices,), ("batch",), (AxisType.Auto,), devices=mesh_devices)
+    found = jax.devices()[:devices]
+    if target:
+        rows = 2 ** (int(math.log2(devices)) // 2)
+        name = f"{target.partition(':')[2]}:{rows}x{devices // rows}"
+        found = topologies.get_topology_desc(platform="tpu", topology_name=name).devices
+    return jax.make_mesh((devices,), ("batch",), (AxisType.Auto,), devices=found)
 
 
 def train_step(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -97,6 +108,24 @@ def compiled(
     return Sent(tuple(name for name, _ in communication), gathers, temporary)
 
 
+def typed_collectives(text: str) -> list[tuple[str, str]]:
+    """The collectives of an optimised HLO module, with the types of their results."""
+    kinds = "|".join(COLLECTIVES)
+    found = re.findall(rf"= (\(.*?\)|\S+) ({kinds})(?:-start)?\(", text)
+    if len(found) != len(re.findall(rf" (?:{kinds})(?:-start)?\(", text)):
+        raise ValueError("a collective that cannot be read")
+    return [(kind, types) for types, kind in found]
+
+
+def sent_bytes(text: str) -> list[tuple[str, int]]:
+    """The collectives of an optimised HLO module, with the bytes that a device sends."""
+    # A `-start` instruction has a tuple type, whose first element is the type of the operand.
+    return [
+        (kind, type_bytes(re.sub(r"^\((\w+\[[\d,]*\]).*", r"\1", types)))
+        for kind, types in typed_collectives(text)
+    ]
+
+
 def collectives(text: str) -> list[tuple[str, list[tuple[int, ...]]]]:
     """The collectives of an optimised HLO module, with the shapes of their results."""
     # XLA for TPUs sums float16 in packed tiles of another shape, and bitcasts the sum.
@@ -144,7 +173,6 @@ def run(
     """
     from bench.cases import matches
 
-    settle(target, devices)
     mesh, platform = mesh_of(target, devices), target.partition(":")[0] if target else "cpu"
     rows, wrong = [], []
     for setting in chosen():
