@@ -79,13 +79,6 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return number
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "python -m bench",
@@ -116,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
         help="may be repeated (default: forward_and_vjp)",
     )
     add("--device", choices=("cpu", "gpu", "tpu"), default="cpu")
-    add("--threads", type=_positive, default=2, help="threads a framework on the CPU (default: 2)")
+    add("--threads", type=int, default=2, help="threads a framework on the CPU (default: 2)")
     add(
         "--budget",
         type=float,
@@ -128,11 +121,6 @@ def _parser() -> argparse.ArgumentParser:
         "--memory",
         choices=tuple(conditions.MEMORY),
         help="run this command anew: with glibc's defaults, keep_memory() or GLIBC_TUNABLES (default: as it is)",
-    )
-    add(
-        "--tensorflow-python",
-        metavar="PYTHON",
-        help="a Python that has TensorFlow (default: $JAXPOOL_BENCH_TF_PYTHON)",
     )
     add(
         "--against",
@@ -156,7 +144,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--devices",
-        type=_positive,
+        type=int,
         metavar="N",
         help="what devices send in a train step of each function whose batch `jit` alone shards, beside the jnp lines "
         "from compiled programs; with --target tpu:v5e for TPUs, with --peer none ours alone",
@@ -187,27 +175,14 @@ def _described(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _run(cases: tuple[Case, ...], mode: Mode, arguments: argparse.Namespace) -> results.Run:
-    from bench._tf_peer import TensorFlowPeer
     from bench.peers import peers
     from bench.report import line
     from bench.run import run_cases
 
-    contenders = peers(
-        [peer for peer in RIVALS if not arguments.peer or peer in arguments.peer],
-        device=arguments.device,
-        threads=arguments.threads,
-        tensorflow_python=arguments.tensorflow_python,
-    )
-    described = _described(arguments)
-    try:
-        for peer in contenders:
-            if isinstance(peer, TensorFlowPeer) and (version := peer.version()):
-                described["versions"]["tensorflow"] = version
-        found = run_cases(cases, mode, contenders, arguments.budget, line)
-    finally:
-        for peer in contenders:
-            peer.close()
-    return results.Run(mode, described, found)
+    rivals = [peer for peer in RIVALS if not arguments.peer or peer in arguments.peer]
+    contenders = peers(rivals, device=arguments.device, threads=arguments.threads)
+    described = _described(arguments)  # with the load before the run
+    return results.Run(mode, described, run_cases(cases, mode, contenders, arguments.budget, line))
 
 
 def _load(file: Path) -> int:
@@ -222,7 +197,7 @@ def _load(file: Path) -> int:
 
         print(plain.load(fields))
     else:
-        table = report.table_of(fields["rows"])
+        table = report.table(fields["rows"])
         print(f"## {fields['title']}\n\n{fields['about']}\n\n{table}")
     return 0
 

@@ -1,6 +1,6 @@
 """A benchmark case: an op, its arguments, and the arrays that it runs on.
 
-Cases are plain data without jax, so that tests, the peers and the TensorFlow process can share them.
+Cases are plain data, and importing them does not import jax, which reads the environment when it is imported.
 """
 
 from __future__ import annotations
@@ -143,13 +143,9 @@ class Case:
         return tuple(index)
 
     @property
-    def integer(self) -> bool:
-        return np.issubdtype(numpy_dtype(self.dtype), np.integer)
-
-    @property
     def modes(self) -> tuple[Mode, ...]:
         """Integers have no derivative, and a train step has no forward pass of its own."""
-        if self.integer:
+        if self.dtype.startswith("int"):
             return ("forward",)
         return ("forward_and_vjp",) if self.op == TRAIN_STEP else MODES
 
@@ -174,7 +170,7 @@ class Case:
     @property
     def selects(self) -> bool:
         """Whether the backward pass needs to know which element of a window was selected."""
-        from jaxpool.testing import pools  # a late import: the TensorFlow process has no jax
+        from jaxpool.testing import pools  # imports jax
 
         windowed = bool(self.window) or self.op in ADAPTIVE
         return windowed and self.op != UNPOOL and not pools()[self.op].adds
@@ -202,21 +198,6 @@ class Case:
     def input_bytes(self) -> int:
         """Bytes of one input."""
         return math.prod(self.shape) * numpy_dtype(self.dtype).itemsize
-
-    @property
-    def as_windows(self) -> Case | None:
-        """The windowed pool that equals this adaptive pool, or None if a size does not divide."""
-        if any(size % n for size, n in zip(self.spatial_shape, self.output, strict=True)):
-            return None
-        window = tuple(size // n for size, n in zip(self.spatial_shape, self.output, strict=True))
-        return dataclasses.replace(
-            self,
-            op=self.op.removeprefix("adaptive_"),
-            window=window,
-            strides=window,
-            dilation=(1,) * len(window),
-            output=(),
-        )
 
     @property
     def taps(self) -> int:

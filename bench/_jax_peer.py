@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from bench._case import ADAPTIVE, ARGMAX, AVERAGES, CUMMAX, ELEMENTWISE, MAX, TRAIN_STEP, Case
+from bench._case import ARGMAX, AVERAGES, CUMMAX, ELEMENTWISE, MAX, TRAIN_STEP, Case
 from bench._peer import Device, Prepared, Unsupported, Work
 from bench.timing import timed_calls
 
@@ -55,9 +55,6 @@ class JaxPeer:
             None if dy is None else _residual_bytes(case, op, xs),
         )
 
-    def close(self) -> None:
-        pass
-
 
 class AddOnePeer:
     """`x + 1` on the first input: one pass over the array in the same framework."""
@@ -73,9 +70,6 @@ class AddOnePeer:
         device = jax.devices(self._device)[0]
         xs, _ = work.shared("jax", lambda: jax.device_put((work.xs, work.dy), device))
         return Prepared(add_one_calls(xs[0], self._device))
-
-    def close(self) -> None:
-        pass
 
 
 def add_one_calls(x: jax.Array, device: Device) -> Any:
@@ -128,14 +122,7 @@ def burst(device: Device) -> int:
 
 def jaxpool_op(case: Case) -> Op:
     """The case as a call of this library."""
-    try:
-        jaxpool = importlib.import_module("jaxpool")
-    except ImportError as error:
-        raise Unsupported(f"jaxpool cannot be imported: {error}") from error
-    function = getattr(jaxpool, case.op, None)
-    if function is None:
-        raise Unsupported(f"jaxpool has no {case.op} yet")
-    return case.bound(function)
+    return case.bound(getattr(importlib.import_module("jaxpool"), case.op))
 
 
 def lax_op(case: Case) -> Op:
@@ -146,12 +133,6 @@ def lax_op(case: Case) -> Op:
         return lambda x: lax.cummax(x, *case.axes)
     if case.op == MAX:
         return lambda x: jnp.max(x, case.axes, keepdims=True)
-    if case.op in ADAPTIVE:
-        if (windows := case.as_windows) is None:
-            raise Unsupported(
-                "lax has no adaptive pool: windows of one size need a length that divides"
-            )
-        return lax_op(windows)
     if case.op not in (*AVERAGES, "max_pool", "min_pool"):
         raise Unsupported(f"lax has no {case.op}")
     window, strides, dilation = (

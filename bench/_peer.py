@@ -57,6 +57,3 @@ class Peer(Protocol):
 
     def prepare(self, work: Work) -> Prepared:
         """Prepare a case. Raises `Unsupported`, or an exception of the framework."""
-
-    def close(self) -> None:
-        """Release processes and threads."""

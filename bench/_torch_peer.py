@@ -62,9 +62,6 @@ class TorchPeer:
             difference=difference,
         )
 
-    def close(self) -> None:
-        pass
-
     def _torch(self) -> Any:
         try:
             torch = importlib.import_module("torch")

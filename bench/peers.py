@@ -23,9 +23,7 @@ from bench.results import COPY, OURS
 from bench.timing import timed_calls
 
 
-def peers(
-    rivals: Sequence[str], *, device: Device, threads: int, tensorflow_python: str | None
-) -> tuple[Peer, ...]:
+def peers(rivals: Sequence[str], *, device: Device, threads: int) -> tuple[Peer, ...]:
     """This library, then the named rivals, then the lower bounds."""
     made: dict[str, Peer] = {
         "lax": JaxPeer("lax", lax_op, device),
@@ -34,7 +32,7 @@ def peers(
         "torch-channels-last": TorchPeer(
             "torch-channels-last", device, threads, channels_last=True
         ),
-        "tensorflow": TensorFlowPeer(device, threads, tensorflow_python),
+        "tensorflow": TensorFlowPeer(device, threads),
     }
     return (
         JaxPeer(OURS, jaxpool_op, device),
@@ -75,6 +73,3 @@ class CopyPeer:
         targets = np.array_split(target, self._threads)
         sources = np.array_split(source, self._threads)
         return Prepared(timed_calls(lambda: list(self._pool.map(np.copyto, targets, sources))))
-
-    def close(self) -> None:
-        self._pool.shutdown()

@@ -232,7 +232,7 @@ def summary(means: Sequence[Mapping[str, Any]], rows: Sequence[Line]) -> str:
     return "\n\n".join(
         [
             "How many times as fast as the lines of `jax.numpy` or `lax` in `bench/plain_*.py`:",
-            report.table_of(times),
+            report.table(times),
             "\n".join([f"below {SLOW}, or wrong: {len(rows)}", *map(_text, rows)]),
         ]
     )

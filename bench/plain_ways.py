@@ -117,7 +117,7 @@ def _ranked(x: Array, rank: int, k: int) -> Array:
     return jnp.sort(jnp.stack(_taps(x, k)), 0)[rank]
 
 
-def _argmax_of_patches(x: Array) -> tuple[Array, Array]:
+def argmax_of_patches(x: Array) -> tuple[Array, Array]:
     _, h, w, _ = x.shape
     patches = _patches(x)
     tap = jnp.argmax(patches, -1)
@@ -154,11 +154,12 @@ def _positions(shape: tuple[int, ...], height: int, width: int) -> tuple[Way, Wa
     return apart, colliding
 
 
-def _unpooled(y: Array, at: Array, height: int, width: int) -> Array:
+def unpooled(y: Array, at: Array, height: int, width: int, unique: bool = False) -> Array:
     b, _, _, c = y.shape
     flat = jnp.zeros((b, height * width, c), y.dtype)
     place = (jnp.arange(b)[:, None, None], at.reshape(b, -1, c), jnp.arange(c))
-    return flat.at[place].set(y.reshape(b, -1, c)).reshape(b, height, width, c)
+    filled = flat.at[place].set(y.reshape(b, -1, c), unique_indices=unique)
+    return filled.reshape(b, height, width, c)
 
 
 def _norm(x: Array, p: float, k: int, strides: int) -> Array:
@@ -348,7 +349,7 @@ def _extremes_and_sums(of: Of) -> Iterator[Setting]:
     yield of(name, "3x3 stride 1 SAME", ours, lambda x: _summed(x, 3) / 9)
     yield of(name, _BY_RESHAPE, call(name, (2, 2), (2, 2)), partial(_by_reshape, kind="mean"))
     name = "max_pool_with_argmax"
-    yield of(name, _BY_RESHAPE, call(name, (2, 2), (2, 2)), _argmax_of_patches)
+    yield of(name, _BY_RESHAPE, call(name, (2, 2), (2, 2)), argmax_of_patches)
     yield of(name, "3x3 stride 1", call(name, (3, 3)), _argmax_of_taps)
 
 
@@ -363,7 +364,7 @@ def _unpools(size: str) -> Iterator[Setting]:
             f"positions {words}",
             size,
             lambda y, at=at: jaxpool.max_unpool(y, lax.optimization_barrier(at()), (h, w)),
-            lambda y, at=at: _unpooled(y, lax.optimization_barrier(at()), h, w),
+            lambda y, at=at: unpooled(y, lax.optimization_barrier(at()), h, w),
             (half,),
             differs=differs,
         )

@@ -10,7 +10,7 @@ import numpy as np
 
 from bench._case import TRAIN_STEP, Case
 from bench._jax_peer import compile_timed, peak_bytes
-from bench._peer import Device, Prepared, Unsupported, Work
+from bench._peer import Device, Prepared, Work
 from bench.nets import LAX_POOLS, NETS, Pools
 from bench.timing import timed_calls
 
@@ -45,10 +45,8 @@ def step_of(case: Case, implementation: str) -> Any:
     """The step with the pools of "lax", "jaxpool" or "accelerate"."""
     if implementation == "lax":
         return _make_step(case, LAX_POOLS)
-    try:
-        import jaxpool
-    except ImportError as error:
-        raise Unsupported(f"jaxpool cannot be imported: {error}") from error
+    import jaxpool  # `bench.against` changes the version
+
     if implementation == "accelerate":
         return jaxpool.accelerate(_make_step(case, LAX_POOLS))
     ours = (jaxpool.max_pool, jaxpool.max_pool_with_argmax, jaxpool.max_unpool)
