@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 
 from bench._case import ARGMAX, AVERAGES, CUMMAX, ELEMENTWISE, MAX, TRAIN_STEP, Case
-from bench._peer import Device, Prepared, Unsupported, Work
+from bench.run import Device, Prepared, Unsupported, Work
 from bench.timing import timed_calls
 
 Op = Callable[..., Any]  # returns y, or y and positions
@@ -52,7 +52,6 @@ class JaxPeer:
             compile_s,
             difference,
             peak_bytes(compiled),
-            None if dy is None else _residual_bytes(case, op, xs),
         )
 
 
@@ -97,22 +96,10 @@ def outputs_of(result: Any) -> tuple[Any, ...]:
 
 
 def forward_and_vjp(case: Case, op: Op, dy: jax.Array, *xs: jax.Array) -> tuple[Any, Any]:
-    """The outputs of the op, and the cotangents of its inputs for a cotangent dy of y."""
-    outputs, vjp = _vjp(case, op, *xs)
-    return outputs, vjp(dy)
-
-
-def _vjp(case: Case, op: Op, *xs: jax.Array) -> tuple[Any, Any]:
-    """The outputs of the op, and the VJP of y with respect to the inputs that have a gradient."""
+    """The outputs of the op, and the cotangents of the inputs that have a gradient, for a cotangent dy of y."""
     floats, positions = xs[: case.arity], xs[case.arity :]
     y, vjp, *given = jax.vjp(lambda *xs: op(*xs, *positions), *floats, has_aux=case.op == ARGMAX)
-    return (y, *given), vjp
-
-
-def _residual_bytes(case: Case, op: Op, xs: Sequence[jax.Array]) -> int:
-    """Bytes of the residuals if the forward and backward pass are separate programs."""
-    residuals = jax.eval_shape(lambda *xs: _vjp(case, op, *xs)[1], *xs)
-    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(residuals))
+    return (y, *given), vjp(dy)
 
 
 def burst(device: Device) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bench._case import ARGMAX, AVERAGES, ELEMENTWISE, MAX, TRAIN_STEP, Case, numpy_dtype
-from bench._peer import Device, Prepared, Unsupported, Work
+from bench.run import Device, Prepared, Unsupported, Work
 from bench.timing import timed_calls
 
 _LAYOUTS = {False: {1: "NWC", 2: "NHWC", 3: "NDHWC"}, True: {1: "NCW", 2: "NCHW", 3: "NCDHW"}}

@@ -20,7 +20,7 @@ from bench._case import (
     UNPOOL,
     Case,
 )
-from bench._peer import Device, Prepared, Unsupported, Work
+from bench.run import Device, Prepared, Unsupported, Work
 from bench.timing import timed_calls
 
 

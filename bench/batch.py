@@ -24,24 +24,6 @@ DTYPES = ("float32", "bfloat16", "float16")
 COMBINES = re.compile(r"^segment|^roi|^multilevel_roi|^k_max_pool \d|axis 0|all axes")
 
 
-@dataclasses.dataclass(frozen=True)
-class Sent:
-    """The collectives of one program, and the bytes of temporaries of a device.
-
-    `gathers` is True if a collective is neither a scalar reduction nor the gradient sum of a replicated array.
-    """
-
-    collectives: tuple[str, ...]
-    gathers: bool
-    temporary: int
-
-    def cells(self, whose: str = "") -> dict[str, str]:
-        """Two cells of the table."""
-        counted = [f"{count} {name}" for name, count in Counter(self.collectives).items()]
-        sent = ", ".join(counted) or "-"
-        return {f"{whose}devices send": sent, f"{whose}MB": f"{self.temporary / 1e6:.0f}"}
-
-
 def mesh_of(target: str | None, devices: int) -> Any:
     """A mesh with one axis of type Auto, "batch". Called before jax loads a backend."""
     os.environ["JAX_PLATFORMS"] = "cpu"
@@ -83,8 +65,12 @@ def compiled(
     dtype: str,
     mesh: Any,
     platform: str,
-) -> Sent:
-    """Compile the train step. Arrays with the batch size of the first array are sharded."""
+) -> tuple[str, str, bool]:
+    """Compile the train step, with arrays of the batch size of the first array sharded.
+
+    Returns its collectives, MB of temporaries of a device, and whether a collective is neither a scalar reduction nor
+    the gradient sum of a replicated array.
+    """
     import jax
     from jax.sharding import NamedSharding, PartitionSpec
 
@@ -103,9 +89,11 @@ def compiled(
         step = jax.jit(train_step(function))
         program = step.lower(typed(replicated[0]), *map(typed, shapes)).compile()
     communication = collectives(program.as_text())
+    counts = Counter(name for name, _ in communication)
+    sent = ", ".join(f"{count} {name}" for name, count in counts.items()) or "-"
+    temporary = f"{program.memory_analysis().temp_size_in_bytes / 1e6:.0f}"
     gathers = any(not is_sum(name, each, replicated) for name, each in communication)
-    temporary = program.memory_analysis().temp_size_in_bytes
-    return Sent(tuple(name for name, _ in communication), gathers, temporary)
+    return sent, temporary, gathers
 
 
 def typed_collectives(text: str) -> list[tuple[str, str]]:
@@ -180,14 +168,13 @@ def run(
             continue
         row = {"function": setting.function, "words": setting.words, "dtype": setting.dtype}
         about = " ".join(row.values())
-        ours = compiled(setting.ours, setting.shapes, setting.dtype, mesh, platform)
-        row |= ours.cells()
+        given = setting.shapes, setting.dtype, mesh, platform
+        row["devices send"], row["MB"], gathers = compiled(setting.ours, *given)
         if plain:
-            theirs = compiled(setting.plain, setting.shapes, setting.dtype, mesh, platform)
-            row |= theirs.cells("plain: ")
+            row["plain: devices send"], row["plain: MB"], _ = compiled(setting.plain, *given)
         rows.append(row)
         print("  ".join(row.values()), flush=True)
-        if ours.gathers and not COMBINES.search(f"{setting.function} {setting.words}"):
+        if gathers and not COMBINES.search(f"{setting.function} {setting.words}"):
             wrong.append(about)
     if wrong:
         print("more than sums over the batch:", *wrong, sep="\n  ")

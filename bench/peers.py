@@ -16,10 +16,10 @@ from bench._jax_peer import (
     jaxpool_op,
     lax_op,
 )
-from bench._peer import Device, Peer, Prepared, Unsupported, Work
 from bench._tf_peer import TensorFlowPeer
 from bench._torch_peer import TorchPeer
 from bench.results import COPY, OURS
+from bench.run import Device, Peer, Prepared, Unsupported, Work
 from bench.timing import timed_calls
 
 

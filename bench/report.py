@@ -120,7 +120,6 @@ _COSTS: dict[str, Callable[[Row], str]] = {
     "min to max, ms": _spread,
     "compile, s": lambda row: "-" if row.compile_s is None else f"{row.compile_s:.2f}",
     "peak, MB": lambda row: _megabytes(row.peak_bytes),
-    "residual, MB": lambda row: _megabytes(row.residual_bytes),
 }
 
 

@@ -35,7 +35,6 @@ class Row:
     difference: float | None = None
     wrong: bool = False
     peak_bytes: int | None = None
-    residual_bytes: int | None = None
     why_not: str | None = None
 
 

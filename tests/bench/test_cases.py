@@ -17,12 +17,11 @@ import jaxpool
 from bench import every_op, plain, train_steps
 from bench._case import ARGMAX, MODES, TRAIN_STEP
 from bench._jax_peer import AddOnePeer, JaxPeer, jaxpool_op, lax_op, outputs_of
-from bench._peer import Work
 from bench.cases import CASES, Case, adaptive, matches, over, pool, select, unpool
 from bench.oracle import Reference
 from bench.peers import peers
 from bench.results import OURS, RIVALS
-from bench.run import run_case
+from bench.run import Work, run_case
 from jaxpool._cli._plan import trace_plans
 from jaxpool.testing import pools
 
