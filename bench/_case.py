@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Literal
 
 import ml_dtypes
@@ -24,6 +24,7 @@ UNPOOL = "max_unpool"
 CUMMAX = "cummax"
 MAX = "max"
 TRAIN_STEP = "train_step"
+TRAIN_STEP_CALL = "bench.train_steps:first_step"
 
 _DTYPES = {"bfloat16": ml_dtypes.bfloat16}
 _POSITION_BYTES = 4  # of an index that is an argument or a result
@@ -73,7 +74,7 @@ class Case:
         """The call, in the syntax of `info --plan`: "max_pool(float32[8,40,40,64], (5, 5), padding='SAME')"."""
         positional, named = self.arguments
         words = [*map(repr, positional), *(f"{name}={value!r}" for name, value in named.items())]
-        called = "bench.train_steps:first_step" if self.op == TRAIN_STEP else self.op
+        called = TRAIN_STEP_CALL if self.op == TRAIN_STEP else self.op
         return f"{called}({', '.join(words)})"
 
     @property
@@ -238,22 +239,10 @@ class Case:
     def cotangent(self, seed: int = 1) -> np.ndarray:
         return _draw(np.random.default_rng(seed), self.output_shape, self.dtype)
 
-    def to_json(self) -> dict[str, Any]:
-        return {**dataclasses.asdict(self), "tags": sorted(self.tags)}
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Case:
-        values = {key: _as_tuple(value) for key, value in fields.items()}
-        return cls(**{**values, "tags": frozenset(fields["tags"])})
-
 
 def spans(size: int, count: int) -> list[tuple[int, int]]:
     """Start and stop of each of the `count` windows of an adaptive pool over `size` elements."""
     return [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
-
-
-def _as_tuple(value: Any) -> Any:
-    return tuple(_as_tuple(v) for v in value) if isinstance(value, list) else value
 
 
 def _index_bytes(window: int) -> int:

@@ -7,7 +7,6 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from bench._case import TRAIN_STEP
 from bench.conditions import MEMORY
 from bench.results import ACCELERATE, ADD_ONE, COPY, LAX, OURS, STRONGEST, CaseResult, Row, Run
 
@@ -38,7 +37,7 @@ def compare(results: Iterable[CaseResult], peer: str) -> Comparison | None:
     for result in results:
         ours, theirs = result.median(OURS), _median(result, peer)
         if ours and theirs:
-            ratios[result.case.name] = theirs / ours
+            ratios[result.name] = theirs / ours
     if not ratios:
         return None
     worst_case = min(ratios, key=ratios.__getitem__)
@@ -49,8 +48,8 @@ def compare(results: Iterable[CaseResult], peer: str) -> Comparison | None:
 
 def groups(run: Run) -> dict[str, list[CaseResult]]:
     """The groups of cases that the geometric means are over. No group has train steps."""
-    pools = [r for r in run.results if r.case.op != TRAIN_STEP]
-    return {"max pools": [r for r in pools if r.case.op == "max_pool"], "all cases": pools}
+    pools = [r for r in run.results if not r.is_train_step]
+    return {"max pools": [r for r in pools if r.name.startswith("max_pool(")], "all cases": pools}
 
 
 def markdown(run: Run) -> str:
@@ -69,7 +68,7 @@ def heading(run: Run) -> str:
 def line(result: CaseResult) -> str:
     """One case on one line, for the terminal."""
     cells = [f"{peer} {_time(result, peer)}" for peer in result.rows if result.median(peer)]
-    return f"{result.case.name}: {', '.join(cells) or 'nothing ran'}"
+    return f"{result.name}: {', '.join(cells) or 'nothing ran'}"
 
 
 def _conditions(run: Run) -> str:
@@ -100,7 +99,7 @@ def _times(results: Sequence[CaseResult]) -> str:
     peers = _peers(results)
     rows = []
     for result in results:
-        row = {"case": result.case.name} | {peer: _time(result, peer) for peer in peers}
+        row = {"case": result.name} | {peer: _time(result, peer) for peer in peers}
         ours, lax, copy = (result.median(peer) for peer in (OURS, LAX, COPY))
         ratios = {
             "lax / ours": (lax, ours),
@@ -130,7 +129,7 @@ def _costs(results: Sequence[CaseResult]) -> str:
     rows = []
     for result in results:
         of = {peer: result.rows.get(peer, Row()) for peer in checked}
-        row = {"case": result.case.name, "MB to move": _megabytes(result.floor_bytes or None)}
+        row = {"case": result.name, "MB to move": _megabytes(result.floor_bytes or None)}
         for cost, show in _COSTS.items():
             row |= {f"{cost}: {peer}": show(of[peer]) for peer in compared}
         rows.append(row | {f"difference: {peer}": _difference(of[peer]) for peer in checked})
@@ -148,9 +147,9 @@ def _remarks(results: Sequence[CaseResult]) -> str:
     for result in results:
         for peer, row in result.rows.items():
             if row.wrong:
-                wrong.append(f"- {result.case.name}: {peer} differs by {row.difference:.2e}")
+                wrong.append(f"- {result.name}: {peer} differs by {row.difference:.2e}")
             if row.why_not:
-                absent.setdefault(f"- {peer}: {row.why_not}", []).append(result.case.name)
+                absent.setdefault(f"- {peer}: {row.why_not}", []).append(result.name)
     reasons = [
         f"{why} ({names[0] if len(names) == 1 else f'{len(names)} cases'})"
         for why, names in absent.items()

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench._case import Case, Mode
+from bench._case import TRAIN_STEP_CALL, Mode
 from bench.timing import Timing
 
 # The names of the peers in results.
@@ -40,9 +40,13 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class CaseResult:
-    case: Case
+    name: str  # of the case
     floor_bytes: int
     rows: Mapping[str, Row]
+
+    @property
+    def is_train_step(self) -> bool:
+        return self.name.startswith(TRAIN_STEP_CALL)
 
     def median(self, peer: str) -> float | None:
         row = self.rows.get(peer)
@@ -60,8 +64,7 @@ class Run:
     def to_json(self) -> dict[str, Any]:
         rows = [
             {
-                "name": result.case.name,
-                "case": result.case.to_json(),
+                "name": result.name,
                 "floor_bytes": result.floor_bytes,
                 "peers": {peer: dataclasses.asdict(row) for peer, row in result.rows.items()},
             }
@@ -74,7 +77,7 @@ class Run:
     def from_json(cls, fields: Mapping[str, Any]) -> Run:
         results = tuple(
             CaseResult(
-                Case.from_json(row["case"]),
+                row["name"],
                 row["floor_bytes"],
                 {peer: _row(given) for peer, given in row["peers"].items()},
             )
