@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bench._case import ARGMAX, AVERAGES, ELEMENTWISE, MAX, TRAIN_STEP, Case, numpy_dtype
+from bench._case import ARGMAX, AVERAGES, ELEMENTWISE, MAX, Case, numpy_dtype
 from bench.run import Device, Prepared, Unsupported, Work
 from bench.timing import timed_calls
 
@@ -77,8 +77,6 @@ def _outputs(result: Any) -> tuple[Any, ...]:
 def _op(tf: Any, case: Case) -> Callable[..., Any]:
     if case.op in ELEMENTWISE:
         return lambda *xs: functools.reduce(getattr(tf, case.op), xs)
-    if case.op == TRAIN_STEP:
-        raise Unsupported("whole steps compare lax's pool with ours")
     if case.op == MAX:
         return lambda x: tf.reduce_max(x, case.axes, keepdims=True)
     if case.op == ARGMAX:

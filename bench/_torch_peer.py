@@ -16,7 +16,6 @@ from bench._case import (
     CUMMAX,
     ELEMENTWISE,
     MAX,
-    TRAIN_STEP,
     UNPOOL,
     Case,
 )
@@ -75,8 +74,6 @@ class TorchPeer:
         return torch
 
     def _refuse(self, case: Case) -> None:
-        if case.op == TRAIN_STEP:
-            raise Unsupported("whole steps compare lax's pool with ours")
         if not _as_channels_first(case) and self._channels_last:
             raise Unsupported("elementwise and running: the memory format makes no difference")
         if case.op in AVERAGES and any(d > 1 for d in case.dilation):

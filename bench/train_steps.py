@@ -10,7 +10,7 @@ import numpy as np
 
 from bench._case import TRAIN_STEP, Case
 from bench._jax_peer import compile_timed, peak_bytes
-from bench.nets import LAX_POOLS, NETS, Pools
+from bench.nets import LAX_POOLS, NETS, Net, Pools
 from bench.run import Device, Prepared, Work
 from bench.timing import timed_calls
 
@@ -63,7 +63,7 @@ def first_step(net: str, images: jax.Array) -> tuple[jax.Array, Any]:
 
 def _make_step(case: Case, pools: Pools) -> Any:
     """`step(variables, images, labels) -> (loss, variables)`."""
-    net = NETS[case.net](pools)
+    net = Net(pools, NETS[case.net])
 
     def step(variables: Any, images: jax.Array, labels: jax.Array) -> tuple[jax.Array, Any]:
         def loss_of(params: Any) -> tuple[jax.Array, Any]:
@@ -84,7 +84,7 @@ def _make_step(case: Case, pools: Pools) -> Any:
 def _arguments(work: Work) -> tuple[Any, np.ndarray, np.ndarray]:
     """Variables, images, and one label per image or per pixel, as the net requires."""
     images = work.xs[0]
-    init = jax.jit(NETS[work.case.net](LAX_POOLS).init)
+    init = jax.jit(Net(LAX_POOLS, NETS[work.case.net]).init)
     variables = init(jax.random.key(0, impl=_KEYS), images[:1])
     *labelled, classes = _initialised(work.case)[0].shape
     return variables, images, np.random.default_rng(2).integers(0, classes, labelled, np.int32)
@@ -99,7 +99,7 @@ def shapes(case: Case) -> tuple[Any, Any, Any]:
 
 def _initialised(case: Case) -> tuple[Any, Any]:
     """Shapes and dtypes of the net's output and its variables."""
-    net = NETS[case.net](LAX_POOLS)
+    net = Net(LAX_POOLS, NETS[case.net])
     images = jax.ShapeDtypeStruct(case.shape, np.dtype(case.dtype))
     key = jax.eval_shape(lambda: jax.random.key(0, impl=_KEYS))
     return jax.eval_shape(net.init_with_output, key, images)
