@@ -100,7 +100,7 @@ def _compare(
     jobs = [(c, way) for c in cases if mode in c.modes for way in ways[c.op == TRAIN_STEP]]
     for case, way in jobs:
         peers = [Version(name, library, way, device) for name, library in libraries.items()]
-        old, new = run_case(case, mode, peers, budget_s).rows.values()
+        old, new = run_case(case, mode, peers, budget_s).peers.values()
         name = case.name + f" ({way})" * (case.op == TRAIN_STEP)
         if not (old.timing and new.timing):
             print(f"    - {name}: {old.why_not or new.why_not}")

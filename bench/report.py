@@ -48,14 +48,14 @@ def compare(results: Iterable[CaseResult], peer: str) -> Comparison | None:
 
 def groups(run: Run) -> dict[str, list[CaseResult]]:
     """The groups of cases that the geometric means are over. No group has train steps."""
-    pools = [r for r in run.results if not r.is_train_step]
+    pools = [r for r in run.rows if not r.is_train_step]
     return {"max pools": [r for r in pools if r.name.startswith("max_pool(")], "all cases": pools}
 
 
 def markdown(run: Run) -> str:
     """The tables of one run."""
     heads = [f"## {heading(run)}", _conditions(run), _LEGEND]
-    tables = [_speedups(run), _times(run.results), _costs(run.results), _remarks(run.results)]
+    tables = [_speedups(run), _times(run.rows), _costs(run.rows), _remarks(run.rows)]
     return "\n\n".join(part for part in heads + tables if part) + "\n"
 
 
@@ -67,7 +67,7 @@ def heading(run: Run) -> str:
 
 def line(result: CaseResult) -> str:
     """One case on one line, for the terminal."""
-    cells = [f"{peer} {_time(result, peer)}" for peer in result.rows if result.median(peer)]
+    cells = [f"{peer} {_time(result, peer)}" for peer in result.peers if result.median(peer)]
     return f"{result.name}: {', '.join(cells) or 'nothing ran'}"
 
 
@@ -128,7 +128,7 @@ def _costs(results: Sequence[CaseResult]) -> str:
     checked = _peers(results, but=(COPY, ADD_ONE))
     rows = []
     for result in results:
-        of = {peer: result.rows.get(peer, Row()) for peer in checked}
+        of = {peer: result.peers.get(peer, Row()) for peer in checked}
         row = {"case": result.name, "MB to move": _megabytes(result.floor_bytes or None)}
         for cost, show in _COSTS.items():
             row |= {f"{cost}: {peer}": show(of[peer]) for peer in compared}
@@ -145,7 +145,7 @@ def _remarks(results: Sequence[CaseResult]) -> str:
     wrong: list[str] = []
     absent: dict[str, list[str]] = {}
     for result in results:
-        for peer, row in result.rows.items():
+        for peer, row in result.peers.items():
             if row.wrong:
                 wrong.append(f"- {result.name}: {peer} differs by {row.difference:.2e}")
             if row.why_not:
@@ -160,7 +160,7 @@ def _remarks(results: Sequence[CaseResult]) -> str:
 
 def _peers(results: Sequence[CaseResult], but: Sequence[str] = ()) -> list[str]:
     """The peers that ran at least one case, in the order of the run."""
-    names = dict.fromkeys(peer for result in results for peer in result.rows)
+    names = dict.fromkeys(peer for result in results for peer in result.peers)
     ran = [name for name in names if any(result.median(name) for result in results)]
     return [name for name in ran if name not in but]
 
@@ -173,7 +173,7 @@ def _median(result: CaseResult, peer: str) -> float | None:
 
 def _time(result: CaseResult, peer: str) -> str:
     median = result.median(peer)
-    return "-" if median is None else f"{_ms(median)}{' !' * result.rows[peer].wrong}"
+    return "-" if median is None else f"{_ms(median)}{' !' * result.peers[peer].wrong}"
 
 
 def _ms(seconds: float) -> str:

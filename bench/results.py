@@ -42,14 +42,14 @@ class Row:
 class CaseResult:
     name: str  # of the case
     floor_bytes: int
-    rows: Mapping[str, Row]
+    peers: Mapping[str, Row]
 
     @property
     def is_train_step(self) -> bool:
         return self.name.startswith(TRAIN_STEP_CALL)
 
     def median(self, peer: str) -> float | None:
-        row = self.rows.get(peer)
+        row = self.peers.get(peer)
         return row.timing.median if row and row.timing else None
 
 
@@ -59,23 +59,14 @@ class Run:
 
     mode: Mode
     conditions: Mapping[str, Any]
-    results: tuple[CaseResult, ...]
+    rows: tuple[CaseResult, ...]
 
     def to_json(self) -> dict[str, Any]:
-        rows = [
-            {
-                "name": result.name,
-                "floor_bytes": result.floor_bytes,
-                "peers": {peer: dataclasses.asdict(row) for peer, row in result.rows.items()},
-            }
-            for result in self.results
-        ]
-        conditions = dict(self.conditions)
-        return {"kind": "cases", "mode": self.mode, "conditions": conditions, "rows": rows}
+        return {"kind": "cases"} | dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Run:
-        results = tuple(
+        rows = tuple(
             CaseResult(
                 row["name"],
                 row["floor_bytes"],
@@ -83,7 +74,7 @@ class Run:
             )
             for row in fields["rows"]
         )
-        return cls(fields["mode"], fields["conditions"], results)
+        return cls(fields["mode"], fields["conditions"], rows)
 
 
 def _row(fields: Mapping[str, Any]) -> Row:
@@ -105,7 +96,7 @@ def write(path: Path, fields: Mapping[str, Any]) -> None:
     lines = []
     for name, value in fields.items():
         text = json.dumps(value)
-        if isinstance(value, list):
+        if isinstance(value, list | tuple):
             text = "[\n" + ",\n".join(f"  {json.dumps(item)}" for item in value) + "\n ]"
         lines.append(f" {json.dumps(name)}: {text}")
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n")

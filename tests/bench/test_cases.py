@@ -175,7 +175,7 @@ def test_a_wrong_result_is_marked():
         return lambda x: op(x) + 1
 
     case = pool("max_pool", (1, 4, 1), 2, 2)
-    row = run_case(case, "forward", [JaxPeer("off", off_by_one, "cpu")], 0.0).rows["off"]
+    row = run_case(case, "forward", [JaxPeer("off", off_by_one, "cpu")], 0.0).peers["off"]
     assert row.wrong
     assert row.difference == pytest.approx(1.0)
 
@@ -198,7 +198,7 @@ def test_peer_matches_oracle_or_reports_unsupported(name, case):
         pytest.skip(f"{library} is not installed")
     # A forward run would compile half of the other program again, so only peers that do not compile have it.
     for mode in case.modes[-1:] if name in (OURS, "lax") else case.modes:
-        row = run_case(case, mode, [PEERS[name]], 0.0).rows[name]
+        row = run_case(case, mode, [PEERS[name]], 0.0).peers[name]
         if re.search(UNSUPPORTED[name], f"{case.name}, {mode}"):
             assert row.timing is None
             assert row.why_not
@@ -210,7 +210,7 @@ def test_peer_matches_oracle_or_reports_unsupported(name, case):
 @pytest.mark.parametrize("name", ["torch", "tensorflow"])
 def test_missing_library_is_reported(name, monkeypatch):
     monkeypatch.setitem(sys.modules, name, None)
-    row = run_case(SMALL[0], "forward", [PEERS[name]], 0.0).rows[name]
+    row = run_case(SMALL[0], "forward", [PEERS[name]], 0.0).peers[name]
     assert row.why_not == f"{name} is not installed"
 
 
@@ -222,7 +222,7 @@ def test_failing_peer_reports_reason():
             raise ValueError("no such thing\nsecond line")
 
     case = pool("max_pool", (1, 4, 1), 2, 2)
-    rows = run_case(case, "forward", [Failing(), AddOnePeer("cpu")], 0.0).rows
+    rows = run_case(case, "forward", [Failing(), AddOnePeer("cpu")], 0.0).peers
     assert rows["failing"].why_not == "ValueError: no such thing"
     assert rows["x+1"].timing is not None
 
@@ -240,7 +240,7 @@ def test_failing_peer_reports_reason():
 )
 def test_train_step_matches_across_peers(case):
     rivals = [PEERS[name] for name in (OURS, "lax", "accelerate")]
-    rows = run_case(case, "forward_and_vjp", rivals, 0.0).rows
+    rows = run_case(case, "forward_and_vjp", rivals, 0.0).peers
     assert [row.why_not for row in rows.values()] == [None] * 3
     assert not any(row.wrong for row in rows.values())
     assert all(row.compile_s and row.peak_bytes for row in rows.values())
@@ -253,7 +253,7 @@ def test_train_step_without_unpool_gradient_is_wrong(monkeypatch):
 
     monkeypatch.setattr(jaxpool, "max_unpool", without_gradient)
     (case,) = (case for case in TRAIN_STEPS if case.net == "UNet")
-    assert run_case(case, "forward_and_vjp", [PEERS[OURS]], 0.0).rows[OURS].wrong
+    assert run_case(case, "forward_and_vjp", [PEERS[OURS]], 0.0).peers[OURS].wrong
 
 
 @pytest.mark.parametrize("net", ["LeNet", pytest.param("UNet", marks=pytest.mark.slow)])

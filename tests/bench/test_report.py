@@ -87,7 +87,7 @@ def test_report_has_ratios_wrong_results_and_reasons():
     assert f"| {STEP} | 5.00 | 5.00 | - | 2.50 | 1.00 | 2.00 | - |" in text
     assert f"Wrong by more than rounding:\n\n- {SECOND}: lax differs by" in text
     assert text.endswith("Not run:\n\n- torch: torch is away (2 cases)\n")
-    without_step = report.markdown(dataclasses.replace(RUN, results=RUN.results[:2]))
+    without_step = report.markdown(dataclasses.replace(RUN, rows=RUN.rows[:2]))
     assert "lax / accelerate" not in without_step
 
 
