@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import flax.linen as nn
@@ -12,16 +12,10 @@ import jax
 from jax import lax
 from jax import numpy as jnp
 
-from bench.plain_ways import argmax_of_patches, unpooled
+from bench.plain_ways import side_by_side, unpooled
 
-
-@dataclasses.dataclass(frozen=True)
-class Pools:
-    """The pools of a net, with the arguments of the functions in `jaxpool`."""
-
-    max_pool: Callable[..., jax.Array]
-    max_pool_with_argmax: Callable[..., tuple[jax.Array, jax.Array]]
-    max_unpool: Callable[..., jax.Array]
+# `jaxpool`, or an object with its `max_pool`, `max_pool_with_argmax` and `max_unpool`.
+Pools = Any
 
 
 def max_pool_with_argmax(
@@ -29,7 +23,12 @@ def max_pool_with_argmax(
 ) -> tuple[jax.Array, jax.Array]:
     """Flax for the maxima, and an argmax over disjoint 2x2 patches for their positions."""
     assert window == strides == (2, 2)
-    return nn.max_pool(x, window, strides), argmax_of_patches(lax.stop_gradient(x))[1]
+    b, h, w, c = x.shape
+    patches = side_by_side(lax.stop_gradient(x)).transpose(0, 1, 3, 2, 4, 5)
+    chosen = jnp.argmax(patches.reshape(b, h // 2, w // 2, 4, c), axis=3)
+    rows = 2 * jnp.arange(h // 2)[:, None, None] + chosen // 2
+    columns = 2 * jnp.arange(w // 2)[:, None] + chosen % 2
+    return nn.max_pool(x, window, strides), rows * w + columns
 
 
 def max_unpool(x: jax.Array, positions: jax.Array, spatial_shape: tuple[int, int]) -> jax.Array:
@@ -38,7 +37,9 @@ def max_unpool(x: jax.Array, positions: jax.Array, spatial_shape: tuple[int, int
 
 
 # As a user without jaxpool would write them.
-LAX_POOLS = Pools(nn.max_pool, max_pool_with_argmax, max_unpool)
+LAX_POOLS = SimpleNamespace(
+    max_pool=nn.max_pool, max_pool_with_argmax=max_pool_with_argmax, max_unpool=max_unpool
+)
 
 
 class Net(nn.Module):

@@ -89,7 +89,7 @@ def _summed(x: Array, k: int, strides: int = 1, padding: str = "SAME") -> Array:
     return _reduced(_reduced(x, "sum", (k, 1), 1, padding), "sum", (1, k), 1, padding)
 
 
-def _side_by_side(x: Array, k: int = 2) -> Array:
+def side_by_side(x: Array, k: int = 2) -> Array:
     """Disjoint windows of k x k elements by a reshape to `(B, H // k, k, W // k, k, C)`."""
     b, h, w, c = x.shape
     return x.reshape(b, h // k, k, w // k, k, c)
@@ -98,11 +98,11 @@ def _side_by_side(x: Array, k: int = 2) -> Array:
 def _patches(x: Array) -> Array:
     """Disjoint windows of 2x2 elements along a last axis of 4."""
     b, h, w, c = x.shape
-    return _side_by_side(x).transpose(0, 1, 3, 5, 2, 4).reshape(b, h // 2, w // 2, c, 4)
+    return side_by_side(x).transpose(0, 1, 3, 5, 2, 4).reshape(b, h // 2, w // 2, c, 4)
 
 
 def _by_reshape(x: Array, kind: str) -> Array:
-    y: Array = getattr(_side_by_side(x), kind)((2, 4))
+    y: Array = getattr(side_by_side(x), kind)((2, 4))
     return y
 
 
@@ -117,7 +117,7 @@ def _ranked(x: Array, rank: int, k: int) -> Array:
     return jnp.sort(jnp.stack(_taps(x, k)), 0)[rank]
 
 
-def argmax_of_patches(x: Array) -> tuple[Array, Array]:
+def _argmax_of_patches(x: Array) -> tuple[Array, Array]:
     _, h, w, _ = x.shape
     patches = _patches(x)
     tap = jnp.argmax(patches, -1)
@@ -349,7 +349,7 @@ def _extremes_and_sums(of: Of) -> Iterator[Setting]:
     yield of(name, "3x3 stride 1 SAME", ours, lambda x: _summed(x, 3) / 9)
     yield of(name, _BY_RESHAPE, call(name, (2, 2), (2, 2)), partial(_by_reshape, kind="mean"))
     name = "max_pool_with_argmax"
-    yield of(name, _BY_RESHAPE, call(name, (2, 2), (2, 2)), argmax_of_patches)
+    yield of(name, _BY_RESHAPE, call(name, (2, 2), (2, 2)), _argmax_of_patches)
     yield of(name, "3x3 stride 1", call(name, (3, 3)), _argmax_of_taps)
 
 

@@ -47,8 +47,7 @@ def step_of(case: Case, implementation: str) -> Any:
 
     if implementation == "accelerate":
         return jaxpool.accelerate(_make_step(case, LAX_POOLS))
-    ours = (jaxpool.max_pool, jaxpool.max_pool_with_argmax, jaxpool.max_unpool)
-    return _make_step(case, Pools(*ours))
+    return _make_step(case, jaxpool)
 
 
 def first_step(net: str, images: jax.Array) -> tuple[jax.Array, Any]:
