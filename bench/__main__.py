@@ -123,6 +123,11 @@ def _parser() -> argparse.ArgumentParser:
         help="run this command anew: with glibc's defaults, keep_memory() or GLIBC_TUNABLES (default: as it is)",
     )
     add(
+        "--tensorflow-python",
+        metavar="PYTHON",
+        help="a Python that has TensorFlow (default: $JAXPOOL_BENCH_TF_PYTHON)",
+    )
+    add(
         "--against",
         metavar="REVISION",
         help="time the working tree against a git revision of the library, in turn; after a change of a threshold, "
@@ -175,13 +180,22 @@ def _described(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _run(cases: tuple[Case, ...], mode: Mode, arguments: argparse.Namespace) -> results.Run:
+    from bench._tf_peer import TensorFlowPeer
     from bench.peers import peers
     from bench.report import line
     from bench.run import run_cases
 
     rivals = [peer for peer in RIVALS if not arguments.peer or peer in arguments.peer]
-    contenders = peers(rivals, device=arguments.device, threads=arguments.threads)
+    contenders = peers(
+        rivals,
+        device=arguments.device,
+        threads=arguments.threads,
+        tensorflow_python=arguments.tensorflow_python,
+    )
     described = _described(arguments)  # with the load before the run
+    for peer in contenders:
+        if isinstance(peer, TensorFlowPeer) and (version := peer.version()):
+            described["versions"]["tensorflow"] = version
     return results.Run(mode, described, run_cases(cases, mode, contenders, arguments.budget, line))
 
 

@@ -30,6 +30,10 @@ _DTYPES = {"bfloat16": ml_dtypes.bfloat16}
 _POSITION_BYTES = 4  # of an index that is an argument or a result
 
 
+class Unsupported(Exception):
+    """The peer lacks the op, dtype, layout or derivative, or is not installed."""
+
+
 def numpy_dtype(name: str) -> np.dtype[Any]:
     return np.dtype(_DTYPES.get(name, name))
 

@@ -1,134 +1,71 @@
-"""TensorFlow's pools with its gradient tape, as one graph per case, on the CPU."""
+"""The TensorFlow peer, which runs in a virtual environment and process of its own: `bench._tf_worker`."""
 
 from __future__ import annotations
 
-import functools
-import importlib
 import os
-import time
-from collections.abc import Callable
+import pickle
+import subprocess
+import tempfile
+import weakref
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from bench._case import ARGMAX, AVERAGES, ELEMENTWISE, MAX, Case, numpy_dtype
 from bench.run import Device, Prepared, Unsupported, Work
-from bench.timing import timed_calls
 
-_LAYOUTS = {False: {1: "NWC", 2: "NHWC", 3: "NDHWC"}, True: {1: "NCW", 2: "NCHW", 3: "NCDHW"}}
+PYTHON_VARIABLE = "JAXPOOL_BENCH_TF_PYTHON"
 
 
 class TensorFlowPeer:
     name = "tensorflow"
 
-    def __init__(self, device: Device, threads: int) -> None:
+    def __init__(self, device: Device, threads: int, python: str | None) -> None:
         self._device = device
         self._threads = threads
+        self._python = python or os.environ.get(PYTHON_VARIABLE)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def version(self) -> str | None:
+        try:
+            return str(self._ask("version"))
+        except (Unsupported, RuntimeError):
+            return None
 
     def prepare(self, work: Work) -> Prepared:
-        tf, case = self._tensorflow(), work.case
-        op = _op(tf, case)
-        if case.op == ARGMAX and work.dy is not None:
-            raise Unsupported("TensorFlow has no gradient of max_pool_with_argmax on the CPU")
-        xs = tuple(map(tf.constant, work.xs))
-        dy = None if work.dy is None else tf.constant(work.dy)
+        compile_s, *results, counts = self._ask("prepare", work.case, work.xs, work.dy)
+        difference = work.reference.difference(*results, count_include_pad=counts)
+        return Prepared(lambda count: self._ask("time", count), compile_s, difference)
 
-        @tf.function(autograph=False)
-        def step(*xs: Any) -> Any:
-            if dy is None:
-                return _outputs(op(*xs)), ()
-            with tf.GradientTape() as tape:
-                tape.watch(xs)
-                outputs = _outputs(op(*xs))
-            return outputs, tape.gradient(outputs[0], xs, output_gradients=dy)
-
-        start = time.perf_counter()
-        concrete = step.get_concrete_function(*xs)
-        (y, *positions), dxs = concrete(*xs)
-        compile_s = time.perf_counter() - start
-
-        # The positions of TensorFlow include the channel.
-        outputs = [y, *(indices // case.shape[-1] for indices in positions)]
-        difference = work.reference.difference(
-            [each.numpy()[case.sample] for each in outputs],
-            [dx.numpy()[case.sample] for dx in dxs],
-            # Its averages with "SAME" do not count the padding.
-            count_include_pad=case.padding != "SAME" or _padded_first(case),
-        )
-        return Prepared(timed_calls(lambda: concrete(*xs)), compile_s, difference)
-
-    def _tensorflow(self) -> Any:
+    def _ask(self, *request: Any) -> Any:
         if self._device != "cpu":
             raise Unsupported("TensorFlow takes part on the CPU only")
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        if not self._python:
+            raise Unsupported(f"no TensorFlow: set {PYTHON_VARIABLE} to a Python that has it")
+        if self._process is None:
+            self._start()
         try:
-            tf = importlib.import_module("tensorflow")
-        except ImportError as error:
-            raise Unsupported("tensorflow is not installed") from error
-        tf.config.threading.set_intra_op_parallelism_threads(self._threads)
-        tf.config.threading.set_inter_op_parallelism_threads(self._threads)
-        return tf
+            pickle.dump(request, self._process.stdin)
+            self._process.stdin.flush()
+            answer = pickle.load(self._process.stdout)
+        except (BrokenPipeError, EOFError) as error:
+            process, self._process = self._process, None  # the next case starts another
+            process.communicate()
+            with self._errors:
+                self._errors.seek(0)
+                last_words = self._errors.read().strip().rpartition("\n")[2]
+            ended = f"the TensorFlow process ended with {process.returncode}"
+            raise RuntimeError(f"{ended}: {last_words}") from error
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
-
-def _outputs(result: Any) -> tuple[Any, ...]:
-    return result if isinstance(result, tuple) else (result,)
-
-
-def _op(tf: Any, case: Case) -> Callable[..., Any]:
-    if case.op in ELEMENTWISE:
-        return lambda *xs: functools.reduce(getattr(tf, case.op), xs)
-    if case.op == MAX:
-        return lambda x: tf.reduce_max(x, case.axes, keepdims=True)
-    if case.op == ARGMAX:
-        return _with_argmax(tf, case)
-    if case.op not in (*AVERAGES, "max_pool", "min_pool"):
-        raise Unsupported(f"TensorFlow has no {case.op}")
-    if any(d > 1 for d in case.dilation) and any(s > 1 for s in case.strides):
-        raise Unsupported("TensorFlow has no dilation together with strides")
-    averages, sums = case.op in AVERAGES, case.op == "sum_pool"
-    padding = "VALID" if _padded_first(case) else case.padding
-
-    def native(x: Any) -> Any:
-        y = tf.nn.pool(
-            x,
-            case.window,
-            "AVG" if averages else "MAX",
-            strides=case.strides,
-            padding=padding,
-            data_format=_LAYOUTS[case.channels_first][len(case.window)],
-            dilations=case.dilation,
+    def _start(self) -> None:
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - open while it runs
+        self._process = subprocess.Popen(
+            [self._python, "-m", "bench._tf_worker", str(self._threads)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            cwd=Path(__file__).parents[1],
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
         )
-        return y * np.prod(case.window).astype(x.dtype.as_numpy_dtype) if sums else y
-
-    largest = _explicitly_padded(tf, case, native) if _padded_first(case) else native
-    return (lambda x: -largest(-x)) if case.op == "min_pool" else largest
-
-
-def _with_argmax(tf: Any, case: Case) -> Callable[[Any], Any]:
-    images = len(case.window) == 2 and not case.channels_first
-    if not images or any(d > 1 for d in case.dilation) or not isinstance(case.padding, str):
-        raise Unsupported("TensorFlow gives positions for plain channels-last images alone")
-    return lambda x: tuple(
-        tf.nn.max_pool_with_argmax(
-            x, case.window, case.strides, case.padding, output_dtype=tf.int32
-        )
-    )
-
-
-def _padded_first(case: Case) -> bool:
-    """Whether x is padded first: explicit padding, or "SAME" for a sum or with dilation."""
-    cannot = case.op == "sum_pool" or any(d > 1 for d in case.dilation)
-    return not isinstance(case.padding, str) or (case.padding == "SAME" and cannot)
-
-
-def _explicitly_padded(tf: Any, case: Case, native: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """`tf.nn.max_pool2d` takes explicit padding of images; other arrays are padded first."""
-    pads = [(0, 0)] * len(case.shape)
-    for axis, pad in zip(case.axes, case.pads, strict=True):
-        pads[axis] = pad
-    dilated = any(d > 1 for d in case.dilation)
-    images = len(case.window) == 2 and not case.channels_first
-    if case.op == "max_pool" and images and not dilated:
-        return lambda x: tf.nn.max_pool2d(x, case.window, case.strides, pads)
-    fill = 0 if case.op in AVERAGES else numpy_dtype(case.dtype).type(-np.inf)
-    return lambda x: native(tf.pad(x, pads, constant_values=fill))
+        weakref.finalize(self, self._process.communicate)  # the process ends with its input

@@ -54,7 +54,7 @@ def settle_memory(wanted: str) -> None:
 
 
 def keep_memory() -> None:
-    """Call `jaxpool.keep_memory` if `memory()` is "kept", before jax is imported and starts threads."""
+    """Call `jaxpool.keep_memory` if `memory()` is "kept". Imports no jax: the TensorFlow process has none."""
     if memory() != "kept":
         return
     source = Path(__file__).parents[1] / "jaxpool" / "_api" / "memory.py"
@@ -98,7 +98,7 @@ def describe(device: str, threads: int, budget_s: float) -> dict[str, Any]:
 def _installed() -> dict[str, str]:
     """The versions of the libraries that take part, as far as they are installed."""
     versions = {}
-    for name in ("jaxpool", "jax", "torch", "tensorflow", "tensorflow-cpu", "numpy"):
+    for name in ("jaxpool", "jax", "torch", "numpy"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
     return versions

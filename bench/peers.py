@@ -23,7 +23,9 @@ from bench.run import Device, Peer, Prepared, Unsupported, Work
 from bench.timing import timed_calls
 
 
-def peers(rivals: Sequence[str], *, device: Device, threads: int) -> tuple[Peer, ...]:
+def peers(
+    rivals: Sequence[str], *, device: Device, threads: int, tensorflow_python: str | None = None
+) -> tuple[Peer, ...]:
     """This library, then the named rivals, then the lower bounds."""
     made: dict[str, Peer] = {
         "lax": JaxPeer("lax", lax_op, device),
@@ -32,7 +34,7 @@ def peers(rivals: Sequence[str], *, device: Device, threads: int) -> tuple[Peer,
         "torch-channels-last": TorchPeer(
             "torch-channels-last", device, threads, channels_last=True
         ),
-        "tensorflow": TensorFlowPeer(device, threads),
+        "tensorflow": TensorFlowPeer(device, threads, tensorflow_python),
     }
     return (
         JaxPeer(OURS, jaxpool_op, device),

@@ -11,16 +11,12 @@ from typing import Any, Literal, Protocol
 import jax
 import numpy as np
 
-from bench._case import TRAIN_STEP, Case, Mode
+from bench._case import TRAIN_STEP, Case, Mode, Unsupported
 from bench.oracle import Reference
 from bench.results import CaseResult, Row
 from bench.timing import TimedCalls, Timing, take_turns
 
 Device = Literal["cpu", "gpu", "tpu"]
-
-
-class Unsupported(Exception):
-    """The peer lacks the op, dtype, layout or derivative, or is not installed."""
 
 
 class Work:

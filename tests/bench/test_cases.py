@@ -1,9 +1,9 @@
 """The cases of the benchmark suite: names, filters, bytes, the oracle, and every peer on small cases."""
 
 import functools
+import os
 import re
 import sys
-import warnings
 
 import jax
 import numpy as np
@@ -16,6 +16,7 @@ import jaxpool
 from bench import every_op, plain, train_steps
 from bench._case import ARGMAX, MODES, TRAIN_STEP
 from bench._jax_peer import AddOnePeer, JaxPeer, jaxpool_op, lax_op, outputs_of
+from bench._tf_peer import PYTHON_VARIABLE, TensorFlowPeer
 from bench.cases import CASES, Case, adaptive, matches, over, pool, select, unpool
 from bench.oracle import Reference
 from bench.peers import peers
@@ -194,10 +195,10 @@ def test_wrong_positions_are_marked():
 @pytest.mark.parametrize("case", POOL_CASES, ids=case_names(POOL_CASES))
 def test_peer_matches_oracle_or_reports_unsupported(name, case):
     library = name.partition("-")[0]
-    if library in ("torch", "tensorflow"):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # TensorFlow's imports warn
-            pytest.importorskip(library)
+    if library == "torch":
+        pytest.importorskip(library)
+    if library == "tensorflow" and PYTHON_VARIABLE not in os.environ:
+        pytest.skip(f"{PYTHON_VARIABLE} is not set")
     # A forward run would compile half of the other program again, so only peers that do not compile have it.
     for mode in case.modes[-1:] if name in (OURS, "lax") else case.modes:
         row = run_case(case, mode, [PEERS[name]], 0.0).peers[name]
@@ -209,11 +210,23 @@ def test_peer_matches_oracle_or_reports_unsupported(name, case):
             assert not row.wrong
 
 
-@pytest.mark.parametrize("name", ["torch", "tensorflow"])
-def test_missing_library_is_reported(name, monkeypatch):
-    monkeypatch.setitem(sys.modules, name, None)
-    row = run_case(SMALL[0], "forward", [PEERS[name]], 0.0).peers[name]
-    assert row.why_not == f"{name} is not installed"
+def test_missing_library_is_reported(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delenv(PYTHON_VARIABLE, raising=False)
+    rivals = [PEERS["torch"], TensorFlowPeer("cpu", 2, None)]
+    rows = run_case(SMALL[0], "forward", rivals, 0.0).peers
+    assert rows["torch"].why_not == "torch is not installed"
+    assert PYTHON_VARIABLE in rows["tensorflow"].why_not
+
+
+def test_tensorflow_process_needs_no_jax_and_has_last_words(tmp_path, monkeypatch):
+    (tmp_path / "jax.py").write_text("raise ImportError")
+    (tmp_path / "tensorflow.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    peer = TensorFlowPeer("cpu", 2, sys.executable)
+    why_not = run_case(SMALL[0], "forward", [peer], 0.0).peers["tensorflow"].why_not
+    assert why_not.startswith("RuntimeError: the TensorFlow process ended with 1: AttributeError")
+    assert peer.version() is None
 
 
 def test_failing_peer_reports_reason():
