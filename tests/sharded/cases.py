@@ -15,7 +15,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxpool
-from bench import scaling
+from bench import batch
 
 NUM_DEVICES = 8  # test_eight_devices.py runs the tests that need them
 requires_eight_devices = pytest.mark.skipif(
@@ -191,4 +191,4 @@ def compare(case, got, want):
 def collectives(f, *xs):
     """List the collectives of a compiled program or a function, with the bytes that one device sends."""
     program = f if isinstance(f, jax.stages.Compiled) else jax.jit(f).lower(*xs).compile()
-    return scaling.collectives(program.as_text())
+    return batch.sent_bytes(program.as_text())
