@@ -38,7 +38,8 @@ def check_nonfinite_cotangents(name, x, arguments):
     call = Call(POOLS[name], POOLS[name].given(x, **arguments))
     answer = call.answer()
     dy = draw_values(np.random.default_rng(4), answer.y.shape, answer.y.dtype, "special")
-    _, back = jax.vjp(lambda x: jax.tree.leaves(call.pool.run(call.of([x])))[0], x)
+    others = call.operands()[1:]
+    _, back = jax.vjp(lambda x: jax.tree.leaves(call.pool.run(call.of([x, *others])))[0], x)
     np.testing.assert_allclose(back(dy)[0], answer.cotangent(dy), rtol=1e-5, atol=1e-5)
 
 
@@ -86,6 +87,8 @@ BLURS = [
     ((9, 2, 8, 5), {"window_shape": (2, 5, 3), "strides": (1, 3, 2), "axes": (3, 0, 2)}),
     ((70, 1), {"window_shape": (63,), "strides": (40,), "axes": (0,)}),
 ]
+# More taps than are unrolled, so that a loop runs, forward and backward.
+LARGE_KERNELS = [((1, 8, 9, 2), {"kernel": RNG.integers(-2, 3, (5, 6)).astype(np.float32)})]
 PYRAMIDS = [
     ((2, 5, 6, 3), {"levels": (1, 2, 4), "kind": "max"}),
     ((2, 5, 6, 3), {"levels": [4, 1, 2], "kind": "avg"}),
@@ -108,6 +111,8 @@ CALLS = {
     "avg_pool": LONG,
     "sum_pool": LONG,
     "blur_pool": BLURS,
+    "dilate": LARGE_KERNELS,
+    "erode": LARGE_KERNELS,
     "max_pool_with_argmax": INDICES,
     "spatial_pyramid_pool": PYRAMIDS,
 }
