@@ -1,21 +1,18 @@
 """The base class of all ops, and the two JAX primitives behind them, with their AD, batching and lowering rules.
 
-An op has a value, a residual, a linear map and its transpose, for each platform. `apply.py` binds the primitives.
-
 `compute` evaluates an op. Its JVP rule computes the output and the residual, and the tangent by `linear_map` with that
-residual. JAX's AD differentiates kernels only with respect to residuals (`Op.has_differentiable_residual`).
+residual: the hand-written `Op.linear`, or if `transposed`, `Op.transpose`. The transpose rule flips `transposed`. So
+all AD modes run the op's kernels, and only the residual is saved for the backward pass. JAX's AD differentiates kernels
+only with respect to residuals (`Op.has_differentiable_residual`). The batching rule is `vmap` of the kernel.
 
-`linear_map` runs the hand-written `Op.linear`, or if `transposed`, `Op.transpose`. The transpose rule of the primitive
-flips `transposed`. All AD modes run the op's kernels, and only the residual is saved for the backward pass. The
-batching rule is `vmap` of the kernel.
-
-Each platform has its own lowering rule. The primitives use only public modules of JAX: `jax.extend.core.Primitive` and
-`jax.interpreters`.
+Each platform has its own lowering rule. `apply.py` binds the primitives. They use only public modules of JAX:
+`jax.extend.core.Primitive` and `jax.interpreters`.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -189,10 +186,11 @@ def _linear(
         residual = jax.tree.unflatten(tree, args[:num_residuals])
         if transposed:
             dxs = op.transpose(platform, residual, *args[num_residuals:])
-            return [dx for dx, is_needed in zip(dxs, nonzero, strict=True) if is_needed]
+            return list(itertools.compress(dxs, nonzero))
         tangents = iter(args[num_residuals:])
-        y = op.linear(platform, residual, *[next(tangents) if flag else None for flag in nonzero])
-        return y
+        return op.linear(
+            platform, residual, *[next(tangents) if flag else None for flag in nonzero]
+        )
 
     front_axes = (0,) * (len(args) - num_residuals)
     kernel = store_arguments(barrier_of(platform), call_op) if op.materialises_residual else call_op
@@ -248,15 +246,13 @@ def _register_rules(primitive: Any, fn: Callable[..., Any]) -> None:
 
 
 def _wrap_lowering_rule(lowering_rule: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a lowering rule so that kernels can read `inlines_calls` and `is_partitioned`.
-
-    JAX inlines all calls of a program that is lowered for several platforms or has symbolic sizes.
-    """
+    """Wrap a lowering rule so that kernels can read `inlines_calls` and `is_partitioned`."""
 
     def lower(ctx: Any, *args: Any, **params: Any) -> Any:
+        # JAX inlines all calls of a program that is lowered for several platforms or has symbolic sizes.
         has_symbolic_sizes = any(not is_int(size) for aval in ctx.avals_in for size in aval.shape)
-        is_multi_device = is_partitioned.value or _has_many_devices(ctx.module_context)
         is_inlined = has_symbolic_sizes or len(ctx.module_context.platforms) > 1
+        is_multi_device = is_partitioned.value or _has_many_devices(ctx.module_context)
         with inlines_calls(is_inlined), is_partitioned(is_multi_device):
             return lowering_rule(ctx, *args, **params)
 
@@ -312,7 +308,6 @@ def _jvp_compute(
     if not any(nonzero):
         ys = compute_p.bind(*primals, op=op, method=method, batch=batch)
         return ys, [_zero_tangent(jax.typeof(y)) for y in ys]
-    nonzero_indices = [i for i, is_nonzero in enumerate(nonzero) if is_nonzero]
 
     def push_forward(*args: Array) -> tuple[list[Array], Array]:
         y, residual = value_and_residual(op, *args[: len(primals)])
@@ -320,8 +315,9 @@ def _jvp_compute(
         y_dot = linear_map(op, residual, x_dots, nonzero=nonzero)[0]
         return jax.tree.leaves((y, residual) if method == "primal" else y), y_dot
 
-    in_axes = tuple((*dims, *(dims[i] for i in nonzero_indices)) for dims in batch)
-    ys, dot = _nest_vmaps(push_forward, in_axes)(*primals, *[tangents[i] for i in nonzero_indices])
+    x_dots = itertools.compress(tangents, nonzero)
+    in_axes = tuple((*dims, *itertools.compress(dims, nonzero)) for dims in batch)
+    ys, dot = _nest_vmaps(push_forward, in_axes)(*primals, *x_dots)
     return ys, [dot, *[_zero_tangent(jax.typeof(y)) for y in ys[1:]]]
 
 
@@ -365,18 +361,19 @@ def _transpose_linear(
 ) -> Any:
     num_residuals = tree.num_leaves
     residual, xs = args[:num_residuals], args[num_residuals:]
-    other_params = {"tree": tree, "transposed": not transposed, **params}
+    bind = functools.partial(
+        linear_p.bind, *residual, tree=tree, transposed=not transposed, **params
+    )
     if all(isinstance(ct, ad.Zero) for ct in cotangents):
         outputs = [_zero_tangent(x.aval) if ad.is_undefined_primal(x) else None for x in xs]
     elif transposed:  # the cotangents of the inputs' cotangents are tangents of the inputs
         cotangent_iter = iter(cotangents)
         all_cotangents = [next(cotangent_iter) if flag else None for flag in nonzero]
         nonzero_now = tuple(ct is not None and not isinstance(ct, ad.Zero) for ct in all_cotangents)
-        tangents = [ct for ct, flag in zip(all_cotangents, nonzero_now, strict=True) if flag]
-        outputs = linear_p.bind(*residual, *tangents, nonzero=nonzero_now, **other_params)
+        tangents = itertools.compress(all_cotangents, nonzero_now)
+        outputs = bind(*tangents, nonzero=nonzero_now)
     else:
-        dys = [ad.instantiate_zeros(ct) for ct in cotangents]
-        outputs = linear_p.bind(*residual, *dys, nonzero=nonzero, **other_params)
+        outputs = bind(*map(ad.instantiate_zeros, cotangents), nonzero=nonzero)
         pairs = zip(outputs, xs, strict=True)
         outputs = [ct if ad.is_undefined_primal(x) else None for ct, x in pairs]
     return [None] * num_residuals + list(outputs)
