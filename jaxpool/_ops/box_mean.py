@@ -18,15 +18,17 @@ from jaxpool._arguments.sizes import fits_int32, is_int
 from jaxpool._kernels import box_mean as kernels
 from jaxpool._kernels.box_mean import WeightedPixels
 from jaxpool._kernels.dtypes import DType, accumulator_dtype, mean_dtype
-from jaxpool._ops.apply import apply_with_extra_args
-from jaxpool._ops.op import Op
+from jaxpool._ops.op import Op, value
 from jaxpool._plan import boxes as plans
 from jaxpool._plan.problem import Platform
 
 
 @dataclasses.dataclass(frozen=True)
 class TakeRows(Op):
-    """Rows of x, each at most once. Arguments after x: the positions of the rows in x, and the inverse positions."""
+    """The rows of x at given positions, each at most once, with zeros for positions out of bounds.
+
+    Arguments after x: the positions, and the position in the result of each row of x, out of bounds for other rows.
+    """
 
     linear_in_x = True
     is_pool = False
@@ -38,14 +40,6 @@ class TakeRows(Op):
         self, platform: Platform, extra_args: tuple[Array, Array], dy: Array
     ) -> tuple[Array]:
         return (kernels.take_rows_or_zeros(dy, extra_args[1]),)
-
-
-def take_rows(x: Array, positions: Array, inverse: Array) -> Array:
-    """The rows of x at positions `positions`, with zeros for positions out of bounds.
-
-    `inverse` has the position in the result of each row of x, or a number out of bounds for a row that is not taken.
-    """
-    return apply_with_extra_args(TakeRows(), x, positions, inverse)[0]
 
 
 def boxes_in_pixels(boxes: Array, scale: float) -> Array:
@@ -79,9 +73,8 @@ class BoxMean(Op):
     offset: float = 0.5  # pixels subtracted from each corner of a box
     min_length: float | None = None  # minimum length of a box in pixels
     empty_is_zero: bool = True  # whether a box without area has the output 0
-    uses_own_channels: bool = (
-        False  # whether channel c of cell (i, j) reads channel (c * I + i) * J + j of x
-    )
+    # whether channel c of cell (i, j) reads channel (c * I + i) * J + j of x
+    uses_own_channels: bool = False
     uses_whole_pixels: bool = False  # whether corners are rounded and cells average whole pixels
     levels: tuple[tuple[int, int, int], ...] = ()  # B, H, W of each level
 
@@ -98,7 +91,10 @@ class BoxMean(Op):
         if self.by_pixels(platform):
             flat_xs = [x.reshape(-1, x.shape[-1]) for x in arrays]
             level_index, pixels = self._weighted_pixels([*x_of_level], *extra_args)
-            concatenates = self._concatenates_levels(platform, arrays, extra_args[0])
+            sizes = [x.size if is_int(x.size) else None for x in arrays]
+            concatenates = plans.concatenates_levels(
+                platform, sizes, arrays[0].dtype.itemsize, extra_args[0].shape[0]
+            )
             y = kernels.weighted_sums_by_gather(
                 flat_xs, level_index, pixels, concatenates_arrays=concatenates
             )
@@ -114,8 +110,10 @@ class BoxMean(Op):
         if self.by_pixels(platform):
             level_index, pixels = self._weighted_pixels(range(self.num_inputs), *extra_args)
             counts = [*map(math.prod, self.levels)]
+            # Each sample point interpolates between two pixels per axis.
+            pixels_per_cell = (2 * (self.samples or 1)) ** 2
             rows, columns = self.output_shape
-            num_parts = plans.num_box_parts((rows, columns), self.pixels_per_cell, dy.shape[-1])
+            num_parts = plans.num_box_parts((rows, columns), pixels_per_cell, dy.shape[-1])
             dxs = kernels.scatter_weighted_cotangents(
                 wide_dy, level_index, pixels, counts, num_parts
             )
@@ -130,31 +128,20 @@ class BoxMean(Op):
     def by_pixels(self, platform: Platform) -> bool:
         """True if cells gather their few pixels instead of multiplying matrices; fast if XLA vectorises gathers."""
         is_small = fits_int32(sum(map(math.prod, self.levels)))
-        return (
-            is_small
-            and plans.gathers_pixels(platform, self.samples)
-            and not (self.uses_own_channels or self.uses_whole_pixels)
-        )
-
-    def _concatenates_levels(self, platform: Platform, xs: Sequence[Any], boxes: Any) -> bool:
-        """True if the gathers of boxes (K, 4) read from one concatenation of the levels `xs`."""
-        sizes = [x.size if is_int(x.size) else None for x in xs]
-        return plans.concatenates_levels(platform, sizes, xs[0].dtype.itemsize, boxes.shape[0])
+        is_plain = not (self.uses_own_channels or self.uses_whole_pixels)
+        return is_small and is_plain and plans.gathers_pixels(platform, self.samples)
 
     def _box_spans(self, boxes: Array) -> list[tuple[Array, Array]]:
         """Start and length in pixels of each box, along rows and columns. Lengths that are not finite become 0."""
         scaled_boxes = boxes_in_pixels(boxes, self.scale)
         ends = (round_half_away(scaled_boxes) if self.uses_whole_pixels else scaled_boxes).T
-        spans = []
-        for start, end in zip(
-            ends[:2] - np.asarray(self.offset, ends.dtype), ends[2:], strict=True
-        ):
-            length = end - np.asarray(self.offset, ends.dtype) - start
+        offset, spans = np.asarray(self.offset, ends.dtype), []
+        for start, end in zip(ends[:2] - offset, ends[2:], strict=True):
+            length = end - offset - start
             if self.min_length is not None:
                 # `jnp.maximum` would halve the derivative where length equals `min_length`; `jnp.where` does not.
                 length = jnp.where(length < self.min_length, self.min_length, length)
-            length = jnp.where(jnp.isfinite(length), length, 0)
-            spans.append((start, length))
+            spans.append((start, jnp.where(jnp.isfinite(length), length, 0)))
         return spans
 
     def _is_valid_box(self, boxes: Array, spans: list[tuple[Array, Array]]) -> Array:
@@ -162,11 +149,6 @@ class BoxMean(Op):
         has_area = (spans[0][1] > 0) & (spans[1][1] > 0)
         is_number = has_no_nan(boxes)
         return is_number & has_area if self.empty_is_zero else is_number
-
-    @property
-    def pixels_per_cell(self) -> int:
-        """Number of pixels that a cell reads: each sample point interpolates between two pixels per axis."""
-        return (2 * (self.samples or 1)) ** 2
 
     def _weighted_pixels(
         self, level_ids: Sequence[int], boxes: Array, image_index: Array, *box_levels: Array
@@ -185,17 +167,15 @@ class BoxMean(Op):
         batch, height, width = sizes
         spans = self._box_spans(boxes)
         is_valid = self._is_valid_box(boxes, spans) & (image_index >= 0) & (image_index < batch)
-        pixels_by_axis = [
+        (row, row_weights), columns = [
             kernels.pixels_and_weights_of_points(*span, count, size, self.samples or 1)
             for span, count, size in zip(spans, self.output_shape, (height, width), strict=True)
         ]
-        (row, row_weights), (column, column_weights) = pixels_by_axis
         image_start = jnp.clip(image_index, 0, batch - 1) * (height * width)
         width = jnp.broadcast_to(jnp.asarray(width, np.int32), image_index.shape)
         row = image_start[:, None, None] + row * width[:, None, None]
-        return level_index, WeightedPixels(
-            (row, jnp.where(is_valid[:, None, None], row_weights, 0)), (column, column_weights)
-        )
+        row_weights = jnp.where(is_valid[:, None, None], row_weights, 0)
+        return level_index, WeightedPixels((row, row_weights), columns)
 
     def _level_mean(self, level: int, x: Array, *extra_args: Array) -> Array:
         """Cell means of the boxes in one level, by products with row and column weights; 0 for all other boxes."""
@@ -209,9 +189,9 @@ class BoxMean(Op):
         def add_infinities(y: Array) -> Array:
             """Add to each mean the infinities among its pixels. A NaN counts as both infinities, whose sum is NaN."""
             constant = lax.stop_gradient(matrices)
-            for value in (np.inf, -np.inf):
-                inf_mask = lax.stop_gradient(~finite & ~(wide_x == -value)).astype(dtype)
-                y = y + jnp.where(sum_fn(inf_mask, *constant) > 0, jnp.asarray(value, dtype), 0)
+            for infinity in (np.inf, -np.inf):
+                inf_mask = lax.stop_gradient(~finite & ~(wide_x == -infinity)).astype(dtype)
+                y = y + jnp.where(sum_fn(inf_mask, *constant) > 0, jnp.asarray(infinity, dtype), 0)
             return y
 
         return lax.cond(jnp.all(finite), lambda y: y, add_infinities, sum_fn(finite_x, *matrices))
@@ -236,7 +216,7 @@ class BoxMean(Op):
         batch, *sizes = self.levels[level_id]
         groups = kernels.group_boxes_by_image(image_index, count, batch, size)
         matrices = self._weights(
-            take_rows(boxes, groups.box_of_slot, groups.slot_of_box), sizes, dtype
+            value(TakeRows(), boxes, groups.box_of_slot, groups.slot_of_box), sizes, dtype
         )
 
         def sum_fn(x: Array, row_weights: Array, column_weights: Array) -> Array:
@@ -250,7 +230,8 @@ class BoxMean(Op):
                 groups.image_of_group,
                 separate_channels=self.uses_own_channels,
             )
-            return take_rows(y.reshape(-1, *y.shape[2:]), groups.slot_of_box, groups.box_of_slot)
+            y = y.reshape(-1, *y.shape[2:])
+            return value(TakeRows(), y, groups.slot_of_box, groups.box_of_slot)
 
         return sum_fn, matrices
 
@@ -273,4 +254,4 @@ def apply_box_mean(op: BoxMean, xs: Sequence[Array], *extra_args: Array) -> Arra
     dtype = mean_dtype(xs[0].dtype)
     xs = match_varying_mesh_axes([x.astype(dtype) for x in xs], *extra_args)
     levels: Any = tuple(x.shape[:3] for x in xs)
-    return apply_with_extra_args(dataclasses.replace(op, levels=levels), *xs, *extra_args)[0]
+    return value(dataclasses.replace(op, levels=levels), *xs, *extra_args)

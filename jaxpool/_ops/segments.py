@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -69,8 +68,7 @@ class SegmentSelect(Op):
         wide_x = fill_where_masked(to_comparison_dtype(x), fill, *mask)
         y = self._reduce(jax.ops.segment_max if is_max else jax.ops.segment_min, wide_x, ids)
         # `jax.ops` returns an infinity for an empty segment, even if the dtype of x has no infinity.
-        identity = lax.full_like(y, fill)
-        return (lax.max if is_max else lax.min)(y, identity)
+        return (lax.max if is_max else lax.min)(y, lax.full_like(y, fill))
 
     def _is_tied(
         self, platform: Platform, x: Array, extrema: Array, ids: Array, *mask: Array
@@ -87,21 +85,20 @@ class SegmentSelect(Op):
     def primal(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> tuple[Array, Any]:
         extrema = self._comparable_extrema(x, ids, *mask)
         y = from_comparison_dtype(extrema, x.dtype)
-        if self.ties == "split":
-            kernel = functools.partial(self._tie_bits, platform)
-            bits = materialise(barrier_of(platform), kernel, x, extrema, ids, *mask)
-            return y, (ids, bits, self._num_tied(platform, x, extrema, bits, ids))
-        no_row = -1 if self.ties == "last" else x.shape[0]
-        tied = self._is_tied(platform, x, extrema, ids, *mask)
-        row_index = jnp.where(tied, lax.broadcasted_iota(np.int32, x.shape, 0), no_row)
-        reduce_fn = jax.ops.segment_max if self.ties == "last" else jax.ops.segment_min
-        return y, (ids, self._reduce(reduce_fn, row_index, ids))
 
-    def _tie_bits(
-        self, platform: Platform, x: Array, extrema: Array, ids: Array, *mask: Array
-    ) -> Array:
-        is_in_segment = lax.expand_dims((ids >= 0) & (ids < self.count), range(1, x.ndim))
-        return pack_bits(self._is_tied(platform, x, extrema, ids, *mask) & is_in_segment, 0)
+        def tie_bits(x: Array, extrema: Array, ids: Array, *mask: Array) -> Array:
+            is_in_segment = lax.expand_dims((ids >= 0) & (ids < self.count), range(1, x.ndim))
+            return pack_bits(self._is_tied(platform, x, extrema, ids, *mask) & is_in_segment, 0)
+
+        if self.ties == "split":
+            bits = materialise(barrier_of(platform), tie_bits, x, extrema, ids, *mask)
+            return y, (ids, bits, self._num_tied(platform, x, extrema, bits, ids))
+        last = self.ties == "last"
+        tied = self._is_tied(platform, x, extrema, ids, *mask)
+        no_row = -1 if last else x.shape[0]
+        row_index = jnp.where(tied, lax.broadcasted_iota(np.int32, x.shape, 0), no_row)
+        reduce_fn = jax.ops.segment_max if last else jax.ops.segment_min
+        return y, (ids, self._reduce(reduce_fn, row_index, ids))
 
     def _num_tied(
         self, platform: Platform, x: Array, extrema: Array, bits: Array, ids: Array
@@ -122,42 +119,32 @@ class SegmentSelect(Op):
         if not counts_ties_in_branch(platform, x.shape):
             return count_ties(bits, ids)
         total = jnp.sum(lax.population_count(bits), dtype=np.uint32)
-        has_rows = lax.ne(
-            extrema, lax.full_like(extrema, comparison_dtype_identity(x.dtype, self.kind))
-        )
+        identity = comparison_dtype_identity(x.dtype, self.kind)
+        has_rows = lax.ne(extrema, lax.full_like(extrema, identity))
         return lax.cond(total == jnp.sum(has_rows, dtype=np.uint32), ones, count_ties, bits, ids)
-
-    def _scatters_to_selected_rows(self, platform: Platform, like: Any, num_rows: Any) -> bool:
-        problem = problem_of(Window(()), like, platform)
-        return scatters_to_rows(
-            platform, (num_rows, *problem.shape[1:]), self.count, problem.is_sharded
-        )
 
     def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
         wide_dot = x_dot.astype(accumulator_dtype(x_dot.dtype))
         if self.ties == "split":
             ids, bits, num_tied = residual
-            tied = unpack_bits(bits, ids.shape[0], 0)
-            tied_dot = jnp.where(tied, wide_dot, 0)
+            tied_dot = jnp.where(unpack_bits(bits, ids.shape[0], 0), wide_dot, 0)
             sums = segment_totals(platform, tied_dot, ids, self.count, self.is_sorted)
             return _divide(sums, num_tied).astype(x_dot.dtype)
-        ids, row = residual
-        selected = jnp.take_along_axis(
-            wide_dot, jnp.clip(row, 0, wide_dot.shape[0] - 1), 0, mode="clip"
-        )
-        has_row = (row >= 0) & (row < wide_dot.shape[0])
+        row, num_rows = residual[1], wide_dot.shape[0]
+        selected = jnp.take_along_axis(wide_dot, jnp.clip(row, 0, num_rows - 1), 0, mode="clip")
+        has_row = (row >= 0) & (row < num_rows)
         return jnp.where(has_row, selected, 0).astype(x_dot.dtype)
 
     def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
-        wide_dy = dy.astype(accumulator_dtype(dy.dtype))
+        ids, num_rows = residual[0], residual[0].shape[0]
         if self.ties == "split":
-            ids, bits, num_tied = residual
-            tied = unpack_bits(bits, ids.shape[0], 0)
+            _, bits, num_tied = residual
+            wide_dy, tied = dy.astype(accumulator_dtype(dy.dtype)), unpack_bits(bits, num_rows, 0)
             share = materialise(barrier_of(platform), _divide, wide_dy, num_tied).astype(dy.dtype)
             return (jnp.where(tied, gather_value_or_zero(share, ids), 0),)
-        ids, row = residual
-        if self._scatters_to_selected_rows(platform, dy, ids.shape[0]):
-            num_rows = ids.shape[0]
+        row, problem = residual[1], problem_of(Window(()), dy, platform)
+        shape = (num_rows, *problem.shape[1:])
+        if scatters_to_rows(platform, shape, self.count, problem.is_sharded):
             return (scatter_in_order(dy, indices_to_positions(row, num_rows), [0], [num_rows]),)
         # A row in no segment is never selected, so its unchecked gathers may read any segment.
         winning_row = gather_value_unchecked(row, ids)
@@ -179,9 +166,8 @@ class SegmentSum(Op):
     linear_in_x = True
 
     def linear(self, platform: Platform, extra_args: tuple[Array, ...], x: Array) -> Array:
-        wide_x = fill_where_masked(
-            cast(x, accumulator_dtype(x.dtype)), 0, *extra_args[1 + self.is_mean :]
-        )
+        wide_x, mask = cast(x, accumulator_dtype(x.dtype)), extra_args[1 + self.is_mean :]
+        wide_x = fill_where_masked(wide_x, 0, *mask)
         sums = segment_totals(platform, wide_x, extra_args[0], self.count, self.is_sorted)
         return (_divide(sums, extra_args[1]) if self.is_mean else sums).astype(x.dtype)
 
@@ -190,9 +176,12 @@ class SegmentSum(Op):
     ) -> tuple[Array]:
         if self.is_mean:
             dy = _divide(cast(dy, accumulator_dtype(dy.dtype)), extra_args[1]).astype(dy.dtype)
-        stores_copy = tuning_of(platform).stores_segment_shares
+        stores_copy, mask = (
+            tuning_of(platform).stores_segment_shares,
+            extra_args[1 + self.is_mean :],
+        )
         dx = gather_value_or_zero(dy, extra_args[0], stores_copy=stores_copy)
-        return (fill_where_masked(dx, 0, *extra_args[1 + self.is_mean :]),)
+        return (fill_where_masked(dx, 0, *mask),)
 
 
 def segment_totals(
