@@ -31,13 +31,8 @@ from typing import Any, NoReturn, TypeVar, cast
 
 import jax
 
-from jaxpool._accelerate.bind import (
-    ReductionReplacer,
-    ReportCallback,
-    install_dispatcher,
-    is_disabled_by_environment,
-    replacing_reductions,
-)
+from jaxpool._accelerate import bind
+from jaxpool._accelerate.bind import ReportCallback
 from jaxpool._arguments.arrays import is_array
 from jaxpool._arguments.calls import CONTEXT_MANAGER_HINTS, FunctionWrapper, public
 from jaxpool._arguments.errors import ArgumentError
@@ -93,12 +88,12 @@ def accelerate(fn: F, *, report: ReportCallback | None = None) -> F:
     """
     _check_function(fn)
     _check_report(report)
-    if is_disabled_by_environment():
+    if bind.is_disabled_by_environment():
         return fn
     if isinstance(fn, jax.tree_util.Partial):
         func = accelerate(fn.func, report=report)
         return cast(F, jax.tree_util.Partial(func, *fn.args, **fn.keywords))
-    install_dispatcher()
+    bind.install_dispatcher()
     return cast(F, _AcceleratedFunction(fn, report))
 
 
@@ -138,10 +133,10 @@ def accelerated(*, report: ReportCallback | None = None) -> contextlib.AbstractC
       The window arithmetic of `jax.lax.reduce_window`.
     """
     _check_report(report)
-    if is_disabled_by_environment():
+    if bind.is_disabled_by_environment():
         return _AcceleratedContext(contextlib.nullcontext())
-    install_dispatcher()
-    return _AcceleratedContext(replacing_reductions(_replacer_with(report)))
+    bind.install_dispatcher()
+    return _AcceleratedContext(bind.replacing_reductions(_replacer_with(report)))
 
 
 class _AcceleratedContext(contextlib.AbstractContextManager[None]):
@@ -179,14 +174,14 @@ class _AcceleratedFunction(FunctionWrapper):
 
 
 def _call_with_replacer(
-    fn: Callable[..., Any], replacer: ReductionReplacer | None, /, *args: Any, **kwargs: Any
+    fn: Callable[..., Any], replacer: bind.ReductionReplacer | None, /, *args: Any, **kwargs: Any
 ) -> Any:
-    with replacing_reductions(replacer):
+    with bind.replacing_reductions(replacer):
         return fn(*args, **kwargs)
 
 
-def _replacer_with(report: ReportCallback | None) -> ReductionReplacer | None:
-    return None if report is None else ReductionReplacer(report)
+def _replacer_with(report: ReportCallback | None) -> bind.ReductionReplacer | None:
+    return None if report is None else bind.ReductionReplacer(report)
 
 
 def _check_function(fn: Any) -> None:

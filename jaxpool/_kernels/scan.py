@@ -19,7 +19,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._kernels import slices
+from jaxpool._kernels import keys, slices
 from jaxpool._kernels.dtypes import (
     Kind,
     TieOrder,
@@ -32,15 +32,6 @@ from jaxpool._kernels.dtypes import (
     is_tied_with,
     reduction_identity,
     to_comparison_dtype,
-)
-from jaxpool._kernels.keys import (
-    NaNPosition,
-    constant_sort_key,
-    from_sort_keys,
-    has_sign_bit,
-    set_sign_of_zeros,
-    tie_zero_keys,
-    to_sort_keys,
 )
 from jaxpool._kernels.positions import int32_iota
 from jaxpool._kernels.slices import materialise
@@ -172,8 +163,8 @@ def _comparison_values_and_fill(x: Array, kind: Kind, plan: ScanPlan) -> tuple[A
     """Convert x to sort keys or to the comparison dtype, and return the identity of the operation in that dtype."""
     if not plan.uses_keys:
         return to_comparison_dtype(x), comparison_dtype_identity(x.dtype, kind)
-    nan: NaNPosition = "greatest" if kind == "max" else "least"
-    return to_sort_keys(x, nan), constant_sort_key(reduction_identity(x.dtype, kind), nan)
+    nan: keys.NaNPosition = "greatest" if kind == "max" else "least"
+    return keys.to_sort_keys(x, nan), keys.constant_sort_key(reduction_identity(x.dtype, kind), nan)
 
 
 def running_max_or_min(x: Array, kind: Kind, scan: Scan, *reset_masks: Array) -> Array:
@@ -181,7 +172,7 @@ def running_max_or_min(x: Array, kind: Kind, scan: Scan, *reset_masks: Array) ->
     value, fill = _comparison_values_and_fill(x, kind, scan.plan)
     num_earlier = [_num_earlier_in_episode(scan, mask) for mask in reset_masks]
     extrema = _running_max_or_min(scan, value, kind, fill, *num_earlier)
-    from_comparison_values = from_sort_keys if scan.plan.uses_keys else from_comparison_dtype
+    from_comparison_values = keys.from_sort_keys if scan.plan.uses_keys else from_comparison_dtype
     return from_comparison_values(extrema, x.dtype)
 
 
@@ -201,7 +192,7 @@ def running_select_with_index(
     extrema = _running_max_or_min(scan, value, kind, fill, *num_earlier)
 
     def tie_zeros(value: Array) -> Array:
-        return tie_zero_keys(value, dtype) if uses_keys else value
+        return keys.tie_zero_keys(value, dtype) if uses_keys else value
 
     if (ties == "first") != reverse:
         previous = scan.shift(extrema, 1, fill)
@@ -217,15 +208,15 @@ def running_select_with_index(
     position = lax.full_like(takes_over, 0, positions.dtype) + positions  # sharded as x
     start = np.asarray(max_index if reverse else 0, position.dtype)
     if is_signed:
-        two, sign_bit = np.asarray(2, position.dtype), has_sign_bit(x).astype(position.dtype)
+        two, sign_bit = np.asarray(2, position.dtype), keys.has_sign_bit(x).astype(position.dtype)
         position, start = position * two + sign_bit, start * two + np.asarray(reverse, two.dtype)
     winners = lax.select(takes_over, position, lax.full_like(position, start))
     index = _running_max_or_min(scan, winners, "min" if reverse else "max", start)
-    y = from_sort_keys(extrema, dtype) if uses_keys else from_comparison_dtype(extrema, dtype)
+    y = keys.from_sort_keys(extrema, dtype) if uses_keys else from_comparison_dtype(extrema, dtype)
     if not is_signed:
         return y, index
     one = lax.full_like(index, 1)
-    y = set_sign_of_zeros(y, lax.eq(lax.bitwise_and(index, one), one))
+    y = keys.set_sign_of_zeros(y, lax.eq(lax.bitwise_and(index, one), one))
     return y, lax.shift_right_logical(index, one).astype(index_dtype(max_index + 1))
 
 

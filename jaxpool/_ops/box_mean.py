@@ -33,12 +33,10 @@ class TakeRows(Op):
     linear_in_x = True
     is_pool = False
 
-    def linear(self, platform: Platform, extra_args: tuple[Array, Array], x: Array) -> Array:
+    def linear(self, platform: Platform, extra_args: Any, x: Array) -> Array:
         return kernels.take_rows_or_zeros(x, extra_args[0])
 
-    def transpose(
-        self, platform: Platform, extra_args: tuple[Array, Array], dy: Array
-    ) -> tuple[Array]:
+    def transpose(self, platform: Platform, extra_args: Any, dy: Array) -> tuple[Array]:
         return (kernels.take_rows_or_zeros(dy, extra_args[1]),)
 
 
@@ -85,7 +83,7 @@ class BoxMean(Op):
     def num_inputs(self) -> int:
         return len(self.levels)
 
-    def linear(self, platform: Platform, extra_args: tuple[Array, ...], *xs: Array | None) -> Array:
+    def linear(self, platform: Platform, extra_args: Any, *xs: Array | None) -> Array:
         x_of_level = {level: x for level, x in enumerate(xs) if x is not None}
         arrays = [*x_of_level.values()]
         if self.by_pixels(platform):
@@ -103,9 +101,7 @@ class BoxMean(Op):
             y = functools.reduce(lax.add, means)
         return y.astype(arrays[0].dtype)
 
-    def transpose(
-        self, platform: Platform, extra_args: tuple[Array, ...], dy: Array
-    ) -> tuple[Array, ...]:
+    def transpose(self, platform: Platform, extra_args: Any, dy: Array) -> tuple[Array, ...]:
         wide_dy = dy.astype(accumulator_dtype(dy.dtype))
         if self.by_pixels(platform):
             level_index, pixels = self._weighted_pixels(range(self.num_inputs), *extra_args)

@@ -12,7 +12,7 @@ import jax
 from jax.extend.core import jaxprs_in_params
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jaxpool._ops.op import InAxes, Op, compute_p, linear_p
+from jaxpool._ops.op import Batch, Op, compute_p, linear_p
 
 # "value": the output only; "forward": the output and the residual.
 Direction = Literal["value", "forward", "tangent", "backward"]
@@ -75,8 +75,8 @@ def _from_linear_map(eqns: tuple[Any, ...]) -> OpEquation:
     return OpEquation(op, direction, tuple(arg_types), outputs, vmap_sizes, residual, eqns)
 
 
-def _types_inside_vmaps(variables: Sequence[Any], batch: tuple[InAxes, ...]) -> tuple[Any, ...]:
-    """Types of the arguments without their vmapped axes. The last entry of `batch` is the outermost vmap."""
+def _types_inside_vmaps(variables: Sequence[Any], batch: Batch) -> tuple[Any, ...]:
+    """Types of the arguments without their vmapped axes."""
     return tuple(
         _unmapped_type(var.aval, [dims[i] for dims in batch]) for i, var in enumerate(variables)
     )

@@ -98,7 +98,9 @@ platform_override = jax.make_user_context(None)
 
 compute_p = core.Primitive("jaxpool")
 linear_p = core.Primitive("jaxpool_linear_map")
-InAxes = tuple[int | None, ...]  # the axis of each argument that vmap maps, or None
+Flags = tuple[bool, ...]
+# For each vmap, from the innermost on, the mapped axis of each argument, or None.
+Batch = tuple[tuple[int | None, ...], ...]
 
 
 def tracing_platform() -> Platform:
@@ -138,33 +140,25 @@ def value_and_residual(op: Op, *args: Array) -> tuple[Array, Any]:
 
 
 def linear_map(
-    op: Op,
-    residual: Any,
-    xs: Sequence[Array],
-    *,
-    nonzero: tuple[bool, ...],
-    transposed: bool = False,
+    op: Op, residual: Any, xs: Sequence[Array], *, nonzero: Flags, transposed: bool = False
 ) -> list[Array]:
     """Bind `op.linear` to the tangents xs, or if `transposed`, `op.transpose` to the cotangents xs.
 
     `nonzero` is True for each input that has a nonzero tangent, or if `transposed`, whose cotangent is returned.
     """
     leaves, tree = jax.tree.flatten(residual)
-    outputs: list[Array] = linear_p.bind(
-        *leaves, *xs, op=op, tree=tree, nonzero=nonzero, transposed=transposed, batch=()
-    )
+    params = {"op": op, "tree": tree, "nonzero": nonzero, "transposed": transposed, "batch": ()}
+    outputs: list[Array] = linear_p.bind(*leaves, *xs, **params)
     return outputs
 
 
-def _nest_vmaps(kernel: Callable[..., Any], batch: tuple[InAxes, ...]) -> Callable[..., Any]:
+def _nest_vmaps(kernel: Callable[..., Any], batch: Batch) -> Callable[..., Any]:
     for dims in batch:
         kernel = jax.vmap(kernel, in_axes=dims)
     return kernel
 
 
-def _compute(
-    *args: Array, op: Op, method: str, batch: tuple[InAxes, ...], platform: Platform
-) -> Any:
+def _compute(*args: Array, op: Op, method: str, batch: Batch, platform: Platform) -> Any:
     kernel: Callable[..., Any] = functools.partial(getattr(op, method), platform)
     if op.materialises_inputs and method == "primal":
         kernel = store_arguments(barrier_of(platform), kernel)
@@ -175,19 +169,18 @@ def _linear(
     *args: Array,
     op: Op,
     tree: Any,
-    nonzero: tuple[bool, ...],
+    nonzero: Flags,
     transposed: bool,
-    batch: tuple[InAxes, ...],
+    batch: Batch,
     platform: Platform,
 ) -> Any:
     num_residuals = tree.num_leaves
 
     def call_op(*args: Array) -> Any:
-        residual = jax.tree.unflatten(tree, args[:num_residuals])
+        residual, xs = jax.tree.unflatten(tree, args[:num_residuals]), args[num_residuals:]
         if transposed:
-            dxs = op.transpose(platform, residual, *args[num_residuals:])
-            return list(itertools.compress(dxs, nonzero))
-        tangents = iter(args[num_residuals:])
+            return list(itertools.compress(op.transpose(platform, residual, *xs), nonzero))
+        tangents = iter(xs)
         return op.linear(
             platform, residual, *[next(tangents) if flag else None for flag in nonzero]
         )
@@ -233,8 +226,8 @@ def _register_rules(primitive: Any, fn: Callable[..., Any]) -> None:
     def infer_types(*avals: Any, **params: Any) -> Any:
         return _types(fn, avals, tuple(params.items()), jax.sharding.get_abstract_mesh())[0]
 
-    def flat_kernel(*args: Array, platform: Platform, **params: Any) -> Any:
-        return jax.tree.leaves(fn(*args, platform=platform, **params))
+    def flat_kernel(*args: Array, **params: Any) -> Any:
+        return jax.tree.leaves(fn(*args, **params))
 
     primitive.multiple_results = True
     primitive.def_impl(evaluate)
@@ -268,7 +261,7 @@ def _has_many_devices(module: Any) -> bool:
     return getattr(axis_context, "num_devices", 1) > 1
 
 
-def _batch_compute(args: Any, dims: Any, *, batch: tuple[InAxes, ...], **params: Any) -> Any:
+def _batch_compute(args: Any, dims: Any, *, batch: Batch, **params: Any) -> Any:
     outputs = compute_p.bind(*args, batch=(*batch, tuple(dims)), **params)
     return outputs, [0] * len(outputs)
 
@@ -283,9 +276,7 @@ def _move_to_front(x: Array, dim: int | None, mapped_x: Array, axis: int) -> Arr
     return lax.broadcast(x, (mapped_x.shape[axis],), out_sharding=sharding)
 
 
-def _batch_linear(
-    args: Any, dims: Any, *, tree: Any, batch: tuple[InAxes, ...], **params: Any
-) -> Any:
+def _batch_linear(args: Any, dims: Any, *, tree: Any, batch: Batch, **params: Any) -> Any:
     """Residuals keep their mapped axis in place; tangents and cotangents get the mapped axis as their first axis."""
     num_residuals = tree.num_leaves
     mapped_x, axis = next((x, dim) for x, dim in zip(args, dims, strict=True) if dim is not None)
@@ -300,9 +291,7 @@ def _zero_tangent(aval: Any) -> ad.Zero:
     return ad.Zero(aval.to_tangent_aval())
 
 
-def _jvp_compute(
-    primals: Any, tangents: Any, *, op: Op, method: str, batch: tuple[InAxes, ...]
-) -> Any:
+def _jvp_compute(primals: Any, tangents: Any, *, op: Op, method: str, batch: Batch) -> Any:
     """JVP rule of `compute`: the output tangent is `linear_map`. Extra arguments and the residual are constants."""
     nonzero = tuple(not isinstance(dot, ad.Zero) for dot in tangents[: op.num_inputs])
     if not any(nonzero):
@@ -325,10 +314,10 @@ def _jvp_linear(primals: Any, tangents: Any, **params: Any) -> Any:
     """JVP rule of `linear_map`. Residuals are constants, unless the op sets `has_differentiable_residual`."""
     num_residuals = params["tree"].num_leaves
     ys = linear_p.bind(*primals, **params)
-    x_tangents, out_dots = tangents[num_residuals:], [_zero_tangent(jax.typeof(y)) for y in ys]
-    if not all(isinstance(dot, ad.Zero) for dot in x_tangents):
-        x_tangents = [ad.instantiate_zeros(dot) for dot in x_tangents]
-        out_dots = linear_p.bind(*primals[:num_residuals], *x_tangents, **params)
+    x_dots, out_dots = tangents[num_residuals:], [_zero_tangent(jax.typeof(y)) for y in ys]
+    if not all(isinstance(dot, ad.Zero) for dot in x_dots):
+        x_dots = map(ad.instantiate_zeros, x_dots)
+        out_dots = linear_p.bind(*primals[:num_residuals], *x_dots, **params)
     leaf_tangents = {
         i: dot
         for i, dot in enumerate(tangents[:num_residuals])
@@ -352,12 +341,7 @@ def _jvp_by_residual(primals: Any, leaf_tangents: dict[int, Array], params: Any)
 
 
 def _transpose_linear(
-    cotangents: Any,
-    *args: Any,
-    tree: Any,
-    transposed: bool,
-    nonzero: tuple[bool, ...],
-    **params: Any,
+    cotangents: Any, *args: Any, tree: Any, transposed: bool, nonzero: Flags, **params: Any
 ) -> Any:
     num_residuals = tree.num_leaves
     residual, xs = args[:num_residuals], args[num_residuals:]

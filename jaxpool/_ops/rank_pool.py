@@ -19,7 +19,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
-from jaxpool._kernels import rank, rolled, slices
+from jaxpool._kernels import keys, rank, rolled, slices
 from jaxpool._kernels.bits import pack_bits, unpack_bits
 from jaxpool._kernels.dtypes import (
     DType,
@@ -30,13 +30,6 @@ from jaxpool._kernels.dtypes import (
     to_comparison_dtype,
     widen_to_8_bits,
 )
-from jaxpool._kernels.keys import (
-    from_zero_tied_sort_keys,
-    has_sign_bit,
-    min_or_max_key,
-    set_sign_of_zeros,
-    zero_tied_sort_keys,
-)
 from jaxpool._kernels.positions import int32_iota, scatter_at_sorted
 from jaxpool._kernels.reduce import attains_extremum
 from jaxpool._kernels.slices import materialise
@@ -46,24 +39,17 @@ from jaxpool._ops.chosen import TapResidualPool, make_tap_loop, pick_selected
 from jaxpool._ops.op import Op, is_partitioned
 from jaxpool._ops.reduction import Reduction
 from jaxpool._ops.sum_pool import SumPool
+from jaxpool._plan import rank_pool as plans
 from jaxpool._plan.problem import Platform, barrier_of
-from jaxpool._plan.rank_pool import (
-    Rank,
-    is_global_reduction,
-    position_of_rank,
-    possible_positions,
-    unrolls_taps,
-    uses_sorting_network,
-)
 from jaxpool._plan.tuning import tuning_of
 
 
 def _from_keys(key: Array, dtype: DType, *mask: Array) -> Array:
     """Convert sort keys to values. A window whose elements are all masked gives 0, because its key would be a NaN."""
     if mask and is_float(dtype):
-        has_no_elements = lax.eq(key, lax.full_like(key, min_or_max_key(key.dtype, True)))
+        has_no_elements = lax.eq(key, lax.full_like(key, keys.min_or_max_key(key.dtype, True)))
         key = lax.select(has_no_elements, lax.full_like(key, 0), key)
-    return from_zero_tied_sort_keys(key, dtype)
+    return keys.from_zero_tied_sort_keys(key, dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,23 +64,23 @@ class RankPool(TapResidualPool):
     window: Window
     ties: Ties
     taps: Sequence[int]
-    rank: Rank
+    rank: plans.Rank
 
     materialises_inputs = True
 
     @property
     def materialises_residual(self) -> bool:
-        return self.ties == "split" and not unrolls_taps(self.window)
+        return self.ties == "split" and not plans.unrolls_taps(self.window)
 
     @property
     def _is_median(self) -> bool:
         return isinstance(self.rank, str)
 
     def _fill_key(self, key: Array) -> np.ndarray:
-        return min_or_max_key(key.dtype, isinstance(self.rank, str) or self.rank >= 0)
+        return keys.min_or_max_key(key.dtype, isinstance(self.rank, str) or self.rank >= 0)
 
     def _keys(self, x: Array, *mask: Array) -> Array:
-        key = zero_tied_sort_keys(x)
+        key = keys.zero_tied_sort_keys(x)
         for where in mask:
             fill = lax.full_like(key, self._fill_key(key))
             key = lax.select(slices.broadcast_like(where, key), key, fill)
@@ -122,16 +108,18 @@ class RankPool(TapResidualPool):
     def _find_keys(self, platform: Platform, key: Array, *mask: Array) -> Array:
         """The sort key of the selected element of each window."""
         count, window = len(self.taps), self.window
-        k: Any = position_of_rank(self.rank, count)
-        if uses_sorting_network(count, platform):
-            uses_all_taps = count == window.size
-            ranks = possible_positions(window, self.rank) if uses_all_taps and not mask else (k,)
-            return rank.select_by_sorting_network(self._terms(key, *mask), ranks, window, self.rank)
+        k: Any = plans.position_of_rank(self.rank, count)
+        if plans.uses_sorting_network(count, platform):
+            positions: tuple[int, ...] = (k,)
+            if count == window.size and not mask:
+                positions = plans.possible_positions(window, self.rank)
+            terms = self._terms(key, *mask)
+            return rank.select_by_sorting_network(terms, positions, window, self.rank)
         if self._is_median and mask:
             num_unmasked = SumPool(window).linear(platform, (), mask[0].astype(np.int32))
-            k = position_of_rank(self.rank, num_unmasked)
+            k = plans.position_of_rank(self.rank, num_unmasked)
         elif self._is_median and window.is_padded:
-            k = position_of_rank(self.rank, rank.num_elements_inside(window, key.ndim))
+            k = plans.position_of_rank(self.rank, rank.num_elements_inside(window, key.ndim))
         loop = self._tap_loop(platform, key)
         return rolled.key_of_rank_in_windows(loop, key, k, self._fill_key(key))
 
@@ -139,7 +127,7 @@ class RankPool(TapResidualPool):
         return _from_keys(self._find_keys(platform, self._keys(x, *mask), *mask), x.dtype, *mask)
 
     def primal(self, platform: Platform, x: Array, *mask: Array) -> tuple[Array, Any]:
-        barrier_kind, unrolls = barrier_of(platform), unrolls_taps(self.window)
+        barrier_kind, unrolls = barrier_of(platform), plans.unrolls_taps(self.window)
         split, last = self.ties == "split", self.ties == "last"
 
         def kernel(x: Array, *mask: Array) -> tuple[Array, Any]:
@@ -159,13 +147,14 @@ class RankPool(TapResidualPool):
             return y, residual if unrolls else (x, y, *mask)
         if is_float(x.dtype):
             # `pick_selected` is a sum, which would lose the sign of a zero of x.
-            picked = pick_selected(self.window, has_sign_bit(x).astype(x.dtype), residual, platform)
-            y = set_sign_of_zeros(y, lax.ne(picked, lax.full_like(picked, 0)))
+            sign_bit = keys.has_sign_bit(x).astype(x.dtype)
+            picked = pick_selected(self.window, sign_bit, residual, platform)
+            y = keys.set_sign_of_zeros(y, lax.ne(picked, lax.full_like(picked, 0)))
         return y, residual
 
     def _tied_taps_of_residual(self, platform: Platform, residual: Any) -> rolled.Selection:
         x, y, *mask = residual
-        return self._tied_taps(platform, self._keys(x, *mask), zero_tied_sort_keys(y))
+        return self._tied_taps(platform, self._keys(x, *mask), keys.zero_tied_sort_keys(y))
 
     def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
         if self.materialises_residual:
@@ -185,7 +174,7 @@ class RankReduction(Reduction):
     Residual with ties "split": one bit per element. Saving x would often keep a temporary cast of x in memory.
     """
 
-    rank: Rank = "higher"
+    rank: plans.Rank = "higher"
 
     materialises_residual = False  # the residual is bits
 
@@ -194,7 +183,7 @@ class RankReduction(Reduction):
         """The axis whose tie bits are packed into words: the longest reduced axis."""
         return max(zip(self.sizes, self.axes, strict=True))[1]
 
-    def primal(self, platform: Platform, x: Array, mask: Array | None = None) -> tuple[Array, Any]:
+    def primal(self, platform: Platform, x: Array, mask: Any = None) -> tuple[Array, Any]:
         if self.ties != "split":
             return super().primal(platform, x, mask)
         y = self.value(platform, x, mask)
@@ -210,10 +199,10 @@ class RankReduction(Reduction):
         return jnp.sum(bits, axis=self.axes, keepdims=True, dtype=np.int32)
 
     def value(self, platform: Platform, x: Array, mask: Array | None = None) -> Array:
-        key = zero_tied_sort_keys(x)
+        key = keys.zero_tied_sort_keys(x)
         takes_part = lax.full_like(key, True, np.bool_) if mask is None else mask
         k = self._position(x, takes_part)
-        key = lax.select(takes_part, key, lax.full_like(key, min_or_max_key(key.dtype, True)))
+        key = lax.select(takes_part, key, lax.full_like(key, keys.min_or_max_key(key.dtype, True)))
         key = rank.key_of_rank_over_axes(key, self.axes, k)
         return _from_keys(key, x.dtype) if mask is None else _from_keys(key, x.dtype, mask)
 
@@ -222,7 +211,7 @@ class RankReduction(Reduction):
 
     def _position(self, x: Array, mask: Array) -> Any:
         """The sorted position of the selected element among the elements where `mask` is True."""
-        return position_of_rank(self.rank, self._count(mask))
+        return plans.position_of_rank(self.rank, self._count(mask))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -253,12 +242,12 @@ class KMax(Op):
     def primal(self, platform: Platform, x: Array) -> tuple[Array, Array]:
         def largest_indices(x: Array) -> Array:
             # `lax.top_k` orders NaNs and zeros by their bits. All NaNs have the same key, and so have +0 and -0.
-            keys = jnp.moveaxis(zero_tied_sort_keys(x), self.axis, -1)
+            sort_keys = jnp.moveaxis(keys.zero_tied_sort_keys(x), self.axis, -1)
             if is_partitioned.value and tuning_of(platform).top_k_all_gathers:
-                order = jnp.argsort(jnp.bitwise_not(keys), axis=-1, stable=True)
+                order = jnp.argsort(jnp.bitwise_not(sort_keys), axis=-1, stable=True)
                 largest = lax.slice_in_dim(order, 0, self.count, axis=-1)
             else:
-                values = to_comparison_dtype(from_zero_tied_sort_keys(keys, x.dtype))
+                values = to_comparison_dtype(keys.from_zero_tied_sort_keys(sort_keys, x.dtype))
                 largest = lax.top_k(widen_to_8_bits(values), self.count)[1]
             index = lax.sort(largest, dimension=-1)
             return jnp.moveaxis(index, -1, self.axis).astype(index_dtype(self.size))
@@ -286,7 +275,7 @@ class KMax(Op):
 
 def apply_rank_pool(op: RankPool, x: Array, *mask: Array, autodiff: Autodiff = "jvp") -> Array:
     """Apply a rank pool to x, with an optional `where` mask."""
-    if is_global_reduction(op.window):
+    if plans.is_global_reduction(op.window):
         return _apply_rank_reduction(op, autodiff, x, *mask)
     return apply(op, autodiff, x, *mask)
 

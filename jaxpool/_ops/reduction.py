@@ -70,7 +70,7 @@ class Reduction(Op):
             use_float32=self._uses_float32(platform, x),
         )
 
-    def primal(self, platform: Platform, x: Array, mask: Array | None = None) -> tuple[Array, Any]:
+    def primal(self, platform: Platform, x: Array, mask: Any = None) -> tuple[Array, Any]:
         y = self.value(platform, x, mask)
         if self.ties == "split":
             return y, (x, y, mask)
@@ -134,7 +134,7 @@ class MeanReduction(Op):
         count = jnp.sum(is_counted, axis=self.axes, keepdims=True, dtype=np.uint32)
         return is_counted, lax.max(count, lax.full_like(count, 1)).astype(like.dtype)
 
-    def linear(self, platform: Platform, extra_args: tuple[Array, ...], x: Array) -> Array:
+    def linear(self, platform: Platform, extra_args: Any, x: Array) -> Array:
         wide_x = x.astype(accumulator_dtype(x.dtype))
         count = lax.full((), math.prod(self.sizes), wide_x.dtype)
         if extra_args:
@@ -143,9 +143,7 @@ class MeanReduction(Op):
         total = jnp.sum(wide_x, axis=self.axes, keepdims=True, dtype=wide_x.dtype)
         return (total / count).astype(x.dtype)
 
-    def transpose(
-        self, platform: Platform, extra_args: tuple[Array, ...], dy: Array
-    ) -> tuple[Array]:
+    def transpose(self, platform: Platform, extra_args: Any, dy: Array) -> tuple[Array]:
         wide_dy = dy.astype(accumulator_dtype(dy.dtype))
         shape = replace_sizes(dy.shape, self.axes, self.sizes)
         if not extra_args:

@@ -12,6 +12,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
+from jaxpool._kernels import segments as kernels
 from jaxpool._kernels.bits import pack_bits, unpack_bits
 from jaxpool._kernels.dtypes import (
     Kind,
@@ -24,13 +25,6 @@ from jaxpool._kernels.dtypes import (
     to_comparison_dtype,
 )
 from jaxpool._kernels.positions import indices_to_positions, scatter_in_order
-from jaxpool._kernels.segments import (
-    fill_where_masked,
-    gather_value_or_zero,
-    gather_value_unchecked,
-    reduce_segments,
-    sum_segments,
-)
 from jaxpool._kernels.slices import materialise
 from jaxpool._kernels.split_ties import divide_by_num_tied
 from jaxpool._ops.op import Op, problem_of
@@ -56,7 +50,7 @@ class SegmentSelect(Op):
     materialises_inputs = True
 
     def _reduce(self, reduce_fn: Callable[..., Array], x: Array, ids: Array) -> Array:
-        return reduce_segments(reduce_fn, x, ids, self.count, self.is_sorted)
+        return kernels.reduce_segments(reduce_fn, x, ids, self.count, self.is_sorted)
 
     def value(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> Array:
         return from_comparison_dtype(self._comparable_extrema(x, ids, *mask), x.dtype)
@@ -65,7 +59,7 @@ class SegmentSelect(Op):
         """The maximum or minimum of each segment, in the dtype of comparisons."""
         is_max = self.kind == "max"
         fill = comparison_dtype_identity(x.dtype, self.kind)
-        wide_x = fill_where_masked(to_comparison_dtype(x), fill, *mask)
+        wide_x = kernels.fill_where_masked(to_comparison_dtype(x), fill, *mask)
         y = self._reduce(jax.ops.segment_max if is_max else jax.ops.segment_min, wide_x, ids)
         # `jax.ops` returns an infinity for an empty segment, even if the dtype of x has no infinity.
         return (lax.max if is_max else lax.min)(y, lax.full_like(y, fill))
@@ -76,7 +70,7 @@ class SegmentSelect(Op):
         """Mask of the elements of x that attain the extremum of their segment; arbitrary for rows in no segment."""
         casts_to_float32 = tuning_of(platform).casts_before_compare and x.dtype == jnp.bfloat16
         wide_x = x.astype(np.float32) if casts_to_float32 else to_comparison_dtype(x)
-        tied = lax.eq(wide_x, gather_value_unchecked(extrema, ids))
+        tied = lax.eq(wide_x, kernels.gather_value_unchecked(extrema, ids))
         # The scatter in `jax.ops` propagates NaN, so an unmasked NaN is always the extremum.
         if is_float(wide_x.dtype):
             tied = tied | lax.ne(wide_x, wide_x)
@@ -141,15 +135,15 @@ class SegmentSelect(Op):
             _, bits, num_tied = residual
             wide_dy, tied = dy.astype(accumulator_dtype(dy.dtype)), unpack_bits(bits, num_rows, 0)
             share = materialise(barrier_of(platform), _divide, wide_dy, num_tied).astype(dy.dtype)
-            return (jnp.where(tied, gather_value_or_zero(share, ids), 0),)
+            return (jnp.where(tied, kernels.gather_value_or_zero(share, ids), 0),)
         row, problem = residual[1], problem_of(Window(()), dy, platform)
         shape = (num_rows, *problem.shape[1:])
         if scatters_to_rows(platform, shape, self.count, problem.is_sharded):
             return (scatter_in_order(dy, indices_to_positions(row, num_rows), [0], [num_rows]),)
         # A row in no segment is never selected, so its unchecked gathers may read any segment.
-        winning_row = gather_value_unchecked(row, ids)
+        winning_row = kernels.gather_value_unchecked(row, ids)
         row_index = lax.broadcasted_iota(np.int32, winning_row.shape, 0)
-        return (jnp.where(winning_row == row_index, gather_value_unchecked(dy, ids), 0),)
+        return (jnp.where(winning_row == row_index, kernels.gather_value_unchecked(dy, ids), 0),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,23 +159,21 @@ class SegmentSum(Op):
 
     linear_in_x = True
 
-    def linear(self, platform: Platform, extra_args: tuple[Array, ...], x: Array) -> Array:
+    def linear(self, platform: Platform, extra_args: Any, x: Array) -> Array:
         wide_x, mask = cast(x, accumulator_dtype(x.dtype)), extra_args[1 + self.is_mean :]
-        wide_x = fill_where_masked(wide_x, 0, *mask)
+        wide_x = kernels.fill_where_masked(wide_x, 0, *mask)
         sums = segment_totals(platform, wide_x, extra_args[0], self.count, self.is_sorted)
         return (_divide(sums, extra_args[1]) if self.is_mean else sums).astype(x.dtype)
 
-    def transpose(
-        self, platform: Platform, extra_args: tuple[Array, ...], dy: Array
-    ) -> tuple[Array]:
+    def transpose(self, platform: Platform, extra_args: Any, dy: Array) -> tuple[Array]:
         if self.is_mean:
             dy = _divide(cast(dy, accumulator_dtype(dy.dtype)), extra_args[1]).astype(dy.dtype)
         stores_copy, mask = (
             tuning_of(platform).stores_segment_shares,
             extra_args[1 + self.is_mean :],
         )
-        dx = gather_value_or_zero(dy, extra_args[0], stores_copy=stores_copy)
-        return (fill_where_masked(dx, 0, *mask),)
+        dx = kernels.gather_value_or_zero(dy, extra_args[0], stores_copy=stores_copy)
+        return (kernels.fill_where_masked(dx, 0, *mask),)
 
 
 def segment_totals(
@@ -189,7 +181,9 @@ def segment_totals(
 ) -> Array:
     """Sum of the rows of each segment."""
     scatters_in_order = tuning_of(platform).has_ordered_scatters
-    return sum_segments(x, ids, num_segments, is_sorted, scatters_in_order=scatters_in_order)
+    return kernels.sum_segments(
+        x, ids, num_segments, is_sorted, scatters_in_order=scatters_in_order
+    )
 
 
 def _divide(x: Array, counts: Array) -> Array:
