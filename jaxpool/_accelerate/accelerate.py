@@ -54,12 +54,12 @@ def accelerate(fn: F, *, report: ReportCallback | None = None) -> F:
     any order. It equals the gradient of lax if that is correct, bit for bit if windows are disjoint.
 
     Args:
-      fn: a function: a train step, a loss, `model.apply` (Flax Linen, Haiku) or `model.fit` (Keras), jitted or not.
-        State that it changes in place is changed in place. Objects that hold parameters raise: as functions they
-        would hide the parameters from `jax.grad`.
-      report: called once with each reduction, when it is traced: `print` to read them, `reports.append` to collect
-        them. A reduction has `kind`, `shape`, `where`, `taken_over`, and the `reason` if it stays with lax. With
-        `report`, functions that were jitted before are traced again for this call of `accelerate`.
+      fn: a train step, a loss, `model.apply` (Flax Linen, Haiku) or `model.fit` (Keras), jitted or not. State that it
+        changes in place is changed in place. Objects that hold parameters raise: as functions they would hide the
+        parameters from `jax.grad`.
+      report: called once with each reduction, when it is traced, such as `print` or `reports.append`. A reduction has
+        `kind`, `shape`, `where`, `taken_over`, and the `reason` if it stays with lax. With `report`, functions that
+        were jitted before are traced again for this call of `accelerate`.
 
     Returns:
       A function with the arguments and results of fn, and with its `lower`, `trace` and `eval_shape` if fn is jitted.
@@ -101,10 +101,9 @@ def accelerate(fn: F, *, report: ReportCallback | None = None) -> F:
 def accelerated(*, report: ReportCallback | None = None) -> contextlib.AbstractContextManager[None]:
     """A context manager under which jaxpool computes windowed max, min and sum, and their derivatives.
 
-    It is `accelerate` for a block of code, such as the cells of a notebook: for everything that runs or is traced in
-    the block, in this thread. A function jitted before is traced once more when it is called from the block. A pullback
-    made in the block uses jaxpool also after the block. For a whole program with all its threads use
-    `python -m jaxpool run`.
+    It is `accelerate` for everything that runs or is traced in a block of code, such as the cells of a notebook, in
+    this thread. A function jitted before is traced once more when it is called from the block. A pullback made in the
+    block uses jaxpool also after the block. For a whole program with all its threads use `python -m jaxpool run`.
 
     Gradient: see `accelerate`.
 
@@ -112,8 +111,8 @@ def accelerated(*, report: ReportCallback | None = None) -> contextlib.AbstractC
       report: called once with each reduction, when it is traced. See `accelerate`.
 
     Returns:
-      A context manager for one block. With JAXPOOL_DISABLE=1 in the environment it changes nothing, and neither does
-      `accelerate`.
+      A context manager for one block. With JAXPOOL_DISABLE=1 in the environment, neither it nor `accelerate` changes
+      anything.
 
     Raises:
       TypeError: `report` cannot be called.

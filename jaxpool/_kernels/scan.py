@@ -1,8 +1,7 @@
 """Running maxima and minima by passes over an array: if a pass joins n elements, k passes join the last n**k elements.
 
 The outputs that selected the same element form a run: they are adjacent, and the run begins at this element. Sums over
-runs and copies along runs use the same passes and need only the index of the selected elements. A forward scan joins
-each element with the elements before, a reverse scan with the elements after.
+runs and copies along runs use the same passes and need only the index of the selected elements.
 
 The plan may cut the axis into blocks, which are scanned separately. The totals of the blocks form a shorter axis,
 which is scanned like the axis itself. A last pass joins each element with the total of all earlier blocks:
@@ -92,10 +91,8 @@ class Scan:
 
         def split_into_blocks(x: Array, fill: Any) -> Array:
             padding = (0, num_blocks * block_length - shape[axis], 0)
-            padded = slices.pad(x, [axis], [padding], fill)
-            return lax.reshape(
-                padded, (*x.shape[:axis], num_blocks, block_length, *x.shape[axis + 1 :])
-            )
+            block_shape = (*x.shape[:axis], num_blocks, block_length, *x.shape[axis + 1 :])
+            return lax.reshape(slices.pad(x, [axis], [padding], fill), block_shape)
 
         x, *extra_args = arrays
         args = [split_into_blocks(x, fill), *[split_into_blocks(each, 0) for each in extra_args]]
@@ -110,11 +107,8 @@ class Scan:
 
         def join_earlier_totals(*arrays: Array) -> Array:
             args = arrays[: len(arrays) // 2]
-            pairs = zip(arrays[len(args) :], args, strict=True)
-            shifted = [
-                slices.broadcast_like(lax.expand_dims(each, [axis + 1]), like)
-                for each, like in pairs
-            ]
+            totals = [lax.expand_dims(each, [axis + 1]) for each in arrays[len(args) :]]
+            shifted = [*map(slices.broadcast_like, totals, args)]
             y = join(*args, shifted=[shifted], offsets=[spacing * distances.astype(np.int32)])
             return lax.slice_in_dim(lax.collapse(y, axis, axis + 2), 0, shape[axis], axis=axis)
 

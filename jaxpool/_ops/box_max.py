@@ -162,9 +162,7 @@ class BoxMax(Op):
             pixel_marks = lax.iota(cell_marks.dtype, num_pixels)
             pixel_marks = pixel_marks.reshape(*self.sizes[1:], 1)
             pixel_marks = jnp.broadcast_to(pixel_marks, (*self.sizes, 1))
-        cells, tile_shape = (
-            self._box_cells(*extra_args),
-            plan_cells(platform, self.sizes).tile_shape,
-        )
+        tile_shape = plan_cells(platform, self.sizes).tile_shape
+        cells = self._box_cells(*extra_args)
         dx = add_cells_to_pixels(share, cell_marks, pixel_marks, cells, tile_shape, self.sizes)
         return (dx.astype(dy.dtype),)

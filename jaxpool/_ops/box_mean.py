@@ -114,10 +114,8 @@ class BoxMean(Op):
                 wide_dy, level_index, pixels, counts, num_parts
             )
         else:
-            dxs = [
-                self._level_mean_transpose(level, wide_dy, *extra_args)
-                for level in range(self.num_inputs)
-            ]
+            levels = range(self.num_inputs)
+            dxs = [self._level_mean_transpose(level, wide_dy, *extra_args) for level in levels]
         pairs = zip(dxs, self.levels, strict=True)
         return tuple(dx.reshape(*sizes, dx.shape[-1]).astype(dy.dtype) for dx, sizes in pairs)
 
@@ -196,35 +194,27 @@ class BoxMean(Op):
         """The transpose of `_level_mean`."""
         sum_fn, matrices = self._sum_fn_and_weights(level, dy.dtype, *extra_args)
         channels = dy.shape[-1] * (math.prod(self.output_shape) if self.uses_own_channels else 1)
-        (like,) = match_varying_mesh_axes(
-            [jnp.zeros((*self.levels[level], channels), dy.dtype)], dy
-        )
+        zeros = jnp.zeros((*self.levels[level], channels), dy.dtype)
+        (like,) = match_varying_mesh_axes([zeros], dy)
         (dx,) = jax.linear_transpose(lambda x: sum_fn(x, *matrices), like)(dy)
         return dx
 
     def _sum_fn_and_weights(
         self, level_id: int, dtype: DType, boxes: Array, image_index: Array, *box_levels: Array
     ) -> tuple[Callable[..., Array], tuple[Array, Array]]:
-        """A function `sum_fn(x, row_weights, column_weights)` for one level, and the two weight matrices."""
+        """A function `sum_fn(x, row_weights, column_weights)` of one level, and the weight matrices."""
         if box_levels:
             image_index = jnp.where(box_levels[0] == level_id, image_index, np.int32(-1))
         count, size = boxes.shape[0], plans.num_matmul_boxes(boxes.shape[0])
         batch, *sizes = self.levels[level_id]
         groups = kernels.group_boxes_by_image(image_index, count, batch, size)
-        matrices = self._weights(
-            value(TakeRows(), boxes, groups.box_of_slot, groups.slot_of_box), sizes, dtype
-        )
+        boxes_of_slots = value(TakeRows(), boxes, groups.box_of_slot, groups.slot_of_box)
+        matrices = self._weights(boxes_of_slots, sizes, dtype)
 
-        def sum_fn(x: Array, row_weights: Array, column_weights: Array) -> Array:
-            row_weights, column_weights = (
-                m.reshape(-1, size, *m.shape[1:]) for m in (row_weights, column_weights)
-            )
+        def sum_fn(x: Array, *matrices: Array) -> Array:
+            rows, columns = (m.reshape(-1, size, *m.shape[1:]) for m in matrices)
             y = kernels.weighted_sums_by_matmul(
-                x,
-                row_weights,
-                column_weights,
-                groups.image_of_group,
-                separate_channels=self.uses_own_channels,
+                x, rows, columns, groups.image_of_group, separate_channels=self.uses_own_channels
             )
             y = y.reshape(-1, *y.shape[2:])
             return value(TakeRows(), y, groups.slot_of_box, groups.box_of_slot)

@@ -57,7 +57,7 @@ class Op:
     is_pool = True
 
     def value(self, platform: Platform, *xs: Array) -> Array:
-        """The output when no derivative is taken."""
+        """The output without a derivative."""
         return self.primal(platform, *xs)[0]
 
     def value_with_residual(self, platform: Platform, *xs: Array) -> Array:
@@ -84,12 +84,13 @@ class Op:
         raise TypeError(f"{type(self).__name__} describes no transpose")
 
 
+# The key None is any other platform.
 PLATFORMS: dict[str | None, Platform] = {
     "cpu": "cpu",
     "cuda": "gpu",
     "rocm": "gpu",
     "tpu": "tpu",
-    None: "portable",  # any other platform
+    None: "portable",
 }
 
 # The platform to trace for instead of the default device's platform, to plan for a device that is not present.
@@ -104,9 +105,9 @@ Batch = tuple[tuple[int | None, ...], ...]
 
 
 def tracing_platform() -> Platform:
-    """The platform of the default device, for which JAX probably traces the current program.
+    """The platform of the default device, which decides the residual of an op.
 
-    The traced platform decides the residual of an op. A program lowered for another platform gives the same results.
+    JAX probably traces the program for this device. Lowered for another platform, the program gives the same results.
     """
     device = jax.config.jax_default_device  # type: ignore[attr-defined]
     name = platform_override.value or getattr(device, "platform", device) or jax.default_backend()
@@ -180,10 +181,9 @@ def _linear(
         residual, xs = jax.tree.unflatten(tree, args[:num_residuals]), args[num_residuals:]
         if transposed:
             return list(itertools.compress(op.transpose(platform, residual, *xs), nonzero))
-        tangents = iter(xs)
-        return op.linear(
-            platform, residual, *[next(tangents) if flag else None for flag in nonzero]
-        )
+        x_dots = iter(xs)
+        tangents = [next(x_dots) if is_nonzero else None for is_nonzero in nonzero]
+        return op.linear(platform, residual, *tangents)
 
     front_axes = (0,) * (len(args) - num_residuals)
     kernel = store_arguments(barrier_of(platform), call_op) if op.materialises_residual else call_op
@@ -287,8 +287,8 @@ def _batch_linear(args: Any, dims: Any, *, tree: Any, batch: Batch, **params: An
     return outputs, [0] * len(outputs)
 
 
-def _zero_tangent(aval: Any) -> ad.Zero:
-    return ad.Zero(aval.to_tangent_aval())
+def _zero_tangents(ys: Sequence[Array]) -> list[ad.Zero]:
+    return [ad.Zero(jax.typeof(y).to_tangent_aval()) for y in ys]
 
 
 def _jvp_compute(primals: Any, tangents: Any, *, op: Op, method: str, batch: Batch) -> Any:
@@ -296,7 +296,7 @@ def _jvp_compute(primals: Any, tangents: Any, *, op: Op, method: str, batch: Bat
     nonzero = tuple(not isinstance(dot, ad.Zero) for dot in tangents[: op.num_inputs])
     if not any(nonzero):
         ys = compute_p.bind(*primals, op=op, method=method, batch=batch)
-        return ys, [_zero_tangent(jax.typeof(y)) for y in ys]
+        return ys, _zero_tangents(ys)
 
     def push_forward(*args: Array) -> tuple[list[Array], Array]:
         y, residual = value_and_residual(op, *args[: len(primals)])
@@ -307,23 +307,21 @@ def _jvp_compute(primals: Any, tangents: Any, *, op: Op, method: str, batch: Bat
     x_dots = itertools.compress(tangents, nonzero)
     in_axes = tuple((*dims, *itertools.compress(dims, nonzero)) for dims in batch)
     ys, dot = _nest_vmaps(push_forward, in_axes)(*primals, *x_dots)
-    return ys, [dot, *[_zero_tangent(jax.typeof(y)) for y in ys[1:]]]
+    return ys, [dot, *_zero_tangents(ys[1:])]
 
 
 def _jvp_linear(primals: Any, tangents: Any, **params: Any) -> Any:
     """JVP rule of `linear_map`. Residuals are constants, unless the op sets `has_differentiable_residual`."""
     num_residuals = params["tree"].num_leaves
     ys = linear_p.bind(*primals, **params)
-    x_dots, out_dots = tangents[num_residuals:], [_zero_tangent(jax.typeof(y)) for y in ys]
+    x_dots, out_dots = tangents[num_residuals:], _zero_tangents(ys)
     if not all(isinstance(dot, ad.Zero) for dot in x_dots):
         x_dots = map(ad.instantiate_zeros, x_dots)
         out_dots = linear_p.bind(*primals[:num_residuals], *x_dots, **params)
     leaf_tangents = {
-        i: dot
-        for i, dot in enumerate(tangents[:num_residuals])
-        if params["op"].has_differentiable_residual and not isinstance(dot, ad.Zero)
+        i: dot for i, dot in enumerate(tangents[:num_residuals]) if not isinstance(dot, ad.Zero)
     }
-    if leaf_tangents:
+    if leaf_tangents and params["op"].has_differentiable_residual:
         residual_dots = _jvp_by_residual(primals, leaf_tangents, tuple(params.items()))
         out_dots = [ad.add_tangents(*pair) for pair in zip(out_dots, residual_dots, strict=True)]
     return ys, out_dots
@@ -349,7 +347,9 @@ def _transpose_linear(
         linear_p.bind, *residual, tree=tree, transposed=not transposed, **params
     )
     if all(isinstance(ct, ad.Zero) for ct in cotangents):
-        outputs = [_zero_tangent(x.aval) if ad.is_undefined_primal(x) else None for x in xs]
+        outputs = [
+            ad.Zero(x.aval.to_tangent_aval()) if ad.is_undefined_primal(x) else None for x in xs
+        ]
     elif transposed:  # the cotangents of the inputs' cotangents are tangents of the inputs
         cotangent_iter = iter(cotangents)
         all_cotangents = [next(cotangent_iter) if flag else None for flag in nonzero]

@@ -170,10 +170,9 @@ def max_or_min(
     if where is not None and slices.is_sharded(x):
         where = slices.broadcast_like(where, x)
     if not axes:
-        expanded = None if where is None else lax.expand_dims(where, [where.ndim])
-        return max_or_min(
-            lax.expand_dims(x, [x.ndim]), (x.ndim,), kind, ties, autodiff, where=expanded
-        )
+        where = None if where is None else lax.expand_dims(where, [where.ndim])
+        x = lax.expand_dims(x, [x.ndim])
+        return max_or_min(x, (x.ndim - 1,), kind, ties, autodiff, where=where)
     op = Reduction(kind, ties, axes, tuple(x.shape[axis] for axis in axes))
     mask = () if where is None else (where,)
     y = apply_with_extra_args(op, x, *mask)[0] if mask else apply(op, autodiff, x)

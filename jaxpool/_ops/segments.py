@@ -168,22 +168,17 @@ class SegmentSum(Op):
     def transpose(self, platform: Platform, extra_args: Any, dy: Array) -> tuple[Array]:
         if self.is_mean:
             dy = _divide(cast(dy, accumulator_dtype(dy.dtype)), extra_args[1]).astype(dy.dtype)
-        stores_copy, mask = (
-            tuning_of(platform).stores_segment_shares,
-            extra_args[1 + self.is_mean :],
-        )
+        stores_copy = tuning_of(platform).stores_segment_shares
         dx = kernels.gather_value_or_zero(dy, extra_args[0], stores_copy=stores_copy)
-        return (kernels.fill_where_masked(dx, 0, *mask),)
+        return (kernels.fill_where_masked(dx, 0, *extra_args[1 + self.is_mean :]),)
 
 
 def segment_totals(
     platform: Platform, x: Array, ids: Array, num_segments: int, is_sorted: bool
 ) -> Array:
     """Sum of the rows of each segment."""
-    scatters_in_order = tuning_of(platform).has_ordered_scatters
-    return kernels.sum_segments(
-        x, ids, num_segments, is_sorted, scatters_in_order=scatters_in_order
-    )
+    in_order = tuning_of(platform).has_ordered_scatters
+    return kernels.sum_segments(x, ids, num_segments, is_sorted, scatters_in_order=in_order)
 
 
 def _divide(x: Array, counts: Array) -> Array:

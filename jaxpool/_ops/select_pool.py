@@ -140,11 +140,10 @@ def pool_op(window: Window, kind: Kind, ties: Ties | TieOrder, *, saves_index: b
     """The op of a max or min pool. With `saves_index`, its residual is an index, unless ties are split."""
     if ties == "last_nan":
         return SelectPool(window, kind, ties)
-    residual_kind = plans.choose_residual(
-        window, split=ties == "split", platform="portable" if saves_index else tracing_platform()
-    )
+    platform = "portable" if saves_index else tracing_platform()
+    residual_kind = plans.choose_residual(window, split=ties == "split", platform=platform)
     if residual_kind == "rank":
         return Reduction(kind, ties, window.axes, window.input_shape)
-    if ties != "split":
-        return (InputResidualPool if residual_kind == "input" else SelectPool)(window, kind, ties)
-    return (TieBitsPool if residual_kind == "bits" else FindTiesPool)(window, kind)
+    if ties == "split":
+        return (TieBitsPool if residual_kind == "bits" else FindTiesPool)(window, kind)
+    return (InputResidualPool if residual_kind == "input" else SelectPool)(window, kind, ties)
