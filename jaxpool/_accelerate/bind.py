@@ -1,17 +1,16 @@
 """The dispatcher that replaces `bind` of lax's windowed reductions, and calls our pools under a `ReductionReplacer`.
 
-The active replacer is the value of a user context of jax. This value is local to a thread and a `with` block, and part
-of jax's cache keys, so traces with and without a replacer are never mixed. Before the first trace, `python -m jaxpool
-run` sets a process-wide replacer, which serves all threads without an active replacer.
+The active replacer is the value of a user context of jax, which is local to a thread and a `with` block, and part of
+jax's cache keys. `python -m jaxpool run` sets a process-wide replacer before the first trace.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, cast
 
 import jax
@@ -40,11 +39,10 @@ from jaxpool._shards.split import shard_pool_by_window
 from jaxpool._shards.windowed import select_pool, sum_pool
 
 ReportCallback = Callable[[LaxReduction], object]
+Params = dict[str, Any]
 
 
-def describe_reduction(
-    kind: str, x: Any, params: dict[str, Any], reason: str | None
-) -> LaxReduction:
+def describe_reduction(kind: str, x: Any, params: Params, reason: str | None) -> LaxReduction:
     """The report of a reduction of an array of type `x`, with the line of the user's program that calls it."""
 
     def ints_or_symbolic_sizes(values: Any) -> tuple[Any, ...]:
@@ -69,7 +67,7 @@ class ReductionReplacer:
         self._report = report
         self._reported_reductions: set[LaxReduction] = set()
 
-    def replace_reduction(self, kind: str, aval: Any, args: Any, params: dict[str, Any]) -> Array:
+    def replace_reduction(self, kind: str, aval: Any, args: Any, params: Params) -> Array:
         """The reduction, computed by our pools. Raises `LeftToLaxError` for a reduction that our pools do not cover."""
         window = window_of_lax_reduction(kind, aval, params)
         x = jnp.asarray(args[0])
@@ -79,9 +77,7 @@ class ReductionReplacer:
             y = _combine_with_init(kind, y, jnp.asarray(init, x.dtype))
         return y
 
-    def report_reduction(
-        self, kind: str, x: Any, params: dict[str, Any], reason: str | None
-    ) -> None:
+    def report_reduction(self, kind: str, x: Any, params: Params, reason: str | None) -> None:
         """Report a reduction; equal reductions are reported once."""
         if self._report is None:
             return
@@ -104,13 +100,10 @@ def is_disabled_by_environment() -> bool:
     return os.environ.get("JAXPOOL_DISABLE", "") not in ("", "0")
 
 
-def replacing_reductions(
-    replacer: ReductionReplacer | None,
-) -> contextlib.AbstractContextManager[None]:
+def replacing_reductions(replacer: ReductionReplacer | None) -> AbstractContextManager[None]:
     """A context manager under which `replacer` computes reductions; None keeps the active replacer, if any."""
-    return _active_replacer(
-        replacer or _active_replacer.value or _process_wide_replacer or _default_replacer
-    )
+    active_replacer = _active_replacer.value or _process_wide_replacer or _default_replacer
+    return _active_replacer(replacer or active_replacer)
 
 
 def replace_process_wide(replacer: ReductionReplacer) -> None:

@@ -44,9 +44,9 @@ from jaxpool._plan.problem import Platform, barrier_of
 from jaxpool._plan.tuning import tuning_of
 
 
-def _from_keys(key: Array, dtype: DType, *mask: Array) -> Array:
+def _from_keys(key: Array, dtype: DType, *, has_mask: bool) -> Array:
     """Convert sort keys to values. A window whose elements are all masked gives 0, because its key would be a NaN."""
-    if mask and is_float(dtype):
+    if has_mask and is_float(dtype):
         has_no_elements = lax.eq(key, lax.full_like(key, keys.min_or_max_key(key.dtype, True)))
         key = lax.select(has_no_elements, lax.full_like(key, 0), key)
     return keys.from_zero_tied_sort_keys(key, dtype)
@@ -124,7 +124,8 @@ class RankPool(TapResidualPool):
         return rolled.key_of_rank_in_windows(loop, key, k, self._fill_key(key))
 
     def value(self, platform: Platform, x: Array, *mask: Array) -> Array:
-        return _from_keys(self._find_keys(platform, self._keys(x, *mask), *mask), x.dtype, *mask)
+        key = self._find_keys(platform, self._keys(x, *mask), *mask)
+        return _from_keys(key, x.dtype, has_mask=bool(mask))
 
     def primal(self, platform: Platform, x: Array, *mask: Array) -> tuple[Array, Any]:
         barrier_kind, unrolls = barrier_of(platform), plans.unrolls_taps(self.window)
@@ -140,7 +141,7 @@ class RankPool(TapResidualPool):
             elif not split:
                 tied = self._tied_taps(platform, key, y)
                 residual = tied.first_or_last_selected_tap(take_last=last)
-            return _from_keys(y, x.dtype, *mask), residual
+            return _from_keys(y, x.dtype, has_mask=bool(mask)), residual
 
         y, residual = materialise(barrier_kind, kernel, x, *mask)
         if split:
@@ -204,7 +205,7 @@ class RankReduction(Reduction):
         k = self._position(x, takes_part)
         key = lax.select(takes_part, key, lax.full_like(key, keys.min_or_max_key(key.dtype, True)))
         key = rank.key_of_rank_over_axes(key, self.axes, k)
-        return _from_keys(key, x.dtype) if mask is None else _from_keys(key, x.dtype, mask)
+        return _from_keys(key, x.dtype, has_mask=mask is not None)
 
     def _count(self, mask: Array) -> Array:
         return jnp.sum(mask, axis=self.axes, keepdims=True, dtype=np.int32)
