@@ -1,7 +1,4 @@
-"""The kind and `Window` of lax's windowed reductions, from the parameters of their primitives.
-
-`LeftToLaxError` carries the reason why a reduction stays with lax.
-"""
+"""The kind and `Window` of lax's windowed reductions, from the parameters of their primitives."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Find the jaxpool ops of a jaxpr, for `jaxpool.plan_of`.
-
-Every equation of the two primitives of `op.py`, also in nested jaxprs, becomes an `OpEquation`.
-"""
+"""Find the jaxpool ops of a jaxpr and of its nested jaxprs, for `jaxpool.plan_of`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Maximum, minimum and mean over whole axes, for reductions, global pools and windows that span their axes.
-
-`max_or_min` is the entry point for maxima and minima.
-"""
+"""Maximum, minimum and mean over whole axes, for reductions, global pools and windows that span their axes."""
 
 from __future__ import annotations
 
