@@ -29,7 +29,7 @@ from jaxpool._kernels.dtypes import (
 )
 from jaxpool._kernels.keys import has_sign_bit, set_sign_of_zeros
 from jaxpool._kernels.positions import scatter_in_order
-from jaxpool._ops.box_mean import boxes_in_pixels, has_no_nan, round_half_away
+from jaxpool._ops.box_mean import boxes_in_pixels, has_no_nan
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.boxes import plan_cells
 from jaxpool._plan.problem import Platform
@@ -57,7 +57,7 @@ class BoxMax(Op):
 
     def _box_cells(self, boxes: Array, image_index: Array) -> Cells:
         """Pixel bounds of the cells of all boxes. A box with a NaN or an invalid image index has empty cells."""
-        corners = round_half_away(boxes_in_pixels(boxes, self.scale)).T
+        corners = boxes_in_pixels(boxes, self.scale, rounds=True).T
         is_valid = (image_index >= 0) & (image_index < self.sizes[0]) & has_no_nan(boxes)
         bounds: list[Array] = []
         ends = zip(corners[:2], corners[2:], self.output_shape, self.sizes[1:], strict=True)

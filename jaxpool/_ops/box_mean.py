@@ -40,21 +40,20 @@ class TakeRows(Op):
         return (kernels.take_rows_or_zeros(dy, extra_args[1]),)
 
 
-def boxes_in_pixels(boxes: Array, scale: float) -> Array:
-    """Boxes (K, 4) times `scale`, in pixels and in the accumulator dtype. The corners of a box with a NaN become 0."""
+def boxes_in_pixels(boxes: Array, scale: float, *, rounds: bool) -> Array:
+    """Boxes (K, 4) times `scale`, in pixels and in the accumulator dtype. The corners of a box with a NaN become 0.
+
+    With `rounds`, the corners are integers; halves are rounded away from 0.
+    """
     dtype = accumulator_dtype(mean_dtype(boxes.dtype))
     wide_boxes = jnp.where(has_no_nan(boxes)[:, None], boxes.astype(dtype), 0)
-    return kernels.round_before_adding(wide_boxes * np.asarray(scale, dtype))
+    scaled_boxes = kernels.round_before_adding(wide_boxes * np.asarray(scale, dtype))
+    return lax.round(scaled_boxes, lax.RoundingMethod.AWAY_FROM_ZERO) if rounds else scaled_boxes
 
 
 def has_no_nan(boxes: Array) -> Array:
     """Mask (K,) of the boxes (K, 4) without NaN."""
     return ~jnp.isnan(boxes).any(1)
-
-
-def round_half_away(x: Array) -> Array:
-    """Round x to integers, with halves away from 0."""
-    return lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,8 +126,7 @@ class BoxMean(Op):
 
     def _box_spans(self, boxes: Array) -> list[tuple[Array, Array]]:
         """Start and length in pixels of each box, along rows and columns. Lengths that are not finite become 0."""
-        scaled_boxes = boxes_in_pixels(boxes, self.scale)
-        ends = (round_half_away(scaled_boxes) if self.uses_whole_pixels else scaled_boxes).T
+        ends = boxes_in_pixels(boxes, self.scale, rounds=self.uses_whole_pixels).T
         offset, spans = np.asarray(self.offset, ends.dtype), []
         for start, end in zip(ends[:2] - offset, ends[2:], strict=True):
             length = end - offset - start
