@@ -102,7 +102,11 @@ def _function_vjp(function: Callable[..., Any], *xs: Array) -> Any:
     return function(*xs)
 
 
-_function_vjp.defvjp(jax.vjp, lambda _, vjp_fn, dy: vjp_fn(dy))
+def _function_vjp_bwd(function: Callable[..., Any], vjp_fn: Any, dy: Any) -> Any:
+    return vjp_fn(dy)
+
+
+_function_vjp.defvjp(jax.vjp, _function_vjp_bwd)
 
 
 def call_in_reverse_mode(function: Callable[..., Any], *xs: Array) -> Any:
