@@ -1,22 +1,19 @@
 """`accelerate` for functions of existing models, and the context manager `accelerated` for a block of code.
 
 Every windowed max, min and sum of a JAX program calls `bind` of one of four public primitives, such as
-`jax.lax.reduce_window_max_p`. The first call of `accelerate` replaces these methods by a dispatcher. While an
-accelerated function runs or is traced, the dispatcher calls our pools; otherwise it calls lax. The switch is a
-`jax.make_user_context`, local to a thread and part of jax's cache keys: functions jitted before are traced again.
+`jax.lax.reduce_window_max_p`. `bind.py` replaces these methods by a dispatcher, which calls our pools while an
+accelerated function runs or is traced. The switch is a `jax.make_user_context`, local to a thread and part of jax's
+cache keys: functions jitted before are traced again.
 
-Our pools bring their own derivatives, so jax's rule tables stay untouched and every transformation works. No jaxpr is
-rewritten, so names, donation, static arguments, effects and mutable state (Flax NNX, Keras) stay as they are. Replacing
-the function `jax.lax.reduce_window` would miss code that imported the function by name, and jaxprs that are evaluated
-or differentiated later. Overriding the lowering would miss `jax.jit(accelerate(f))` and every derivative.
+Our pools bring their own derivatives, and no jaxpr is rewritten: names, donation, static arguments, effects and mutable
+state (Flax NNX, Keras) stay as they are. Replacing the function `jax.lax.reduce_window` would miss code that imported
+it by name, and jaxprs that are evaluated or differentiated later. Overriding the lowering would miss
+`jax.jit(accelerate(f))` and every derivative.
 
-Arrays with a pooled axis that is sharded in their type, for which lax raises, are pooled on their shards (`_shards`).
-
-lax still computes general reductions, `base_dilation`, negative padding, complex numbers, windows of one element and
-shards of unequal sizes. lax also computes the running sums and maxima of `cumsum` and `cummax`. `report` gives the
-reason. Reductions in other threads (host callbacks) and in programs traced outside are not replaced: a nested jaxpr
-that is evaluated and not transformed, `jax.export`, a pullback or a linearised function. `jax.experimental.jet` fails
-on our pools: it has no rules for custom derivatives.
+lax still computes general reductions, `base_dilation`, negative padding, complex numbers, windows of one element,
+shards of unequal sizes, `cumsum` and `cummax`; `report` gives the reason. Reductions in other threads (host callbacks)
+and in programs traced outside are not replaced: a nested jaxpr that is evaluated and not transformed, `jax.export`, a
+pullback or a linearised function. `jax.experimental.jet` fails: it has no rules for custom derivatives.
 
 Results differ from lax. Elements of a window and overlapping cotangents are added in another order, and 8- and 16-bit
 floats are added in float32. A NaN maximum receives the cotangent of its window. A window of -inf sends its cotangent to
@@ -34,21 +31,13 @@ from typing import Any, NoReturn, TypeVar, cast
 
 import jax
 
-from jaxpool._accelerate.bind import (
-    ReductionReplacer,
-    ReportCallback,
-    install_dispatcher,
-    is_disabled_by_environment,
-    replacing_reductions,
-)
+from jaxpool._accelerate import bind
+from jaxpool._accelerate.bind import ReportCallback
 from jaxpool._arguments.arrays import is_array
 from jaxpool._arguments.calls import CONTEXT_MANAGER_HINTS, FunctionWrapper, public
-from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
+from jaxpool._arguments.errors import ArgumentError
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-_TRACING_METHODS = ("lower", "trace", "eval_shape")  # methods of a jitted function that trace it
-_LAYER_LIBRARIES = ("flax", "haiku", "keras")
 
 
 @public
@@ -65,12 +54,12 @@ def accelerate(fn: F, *, report: ReportCallback | None = None) -> F:
     any order. It equals the gradient of lax if that is correct, bit for bit if windows are disjoint.
 
     Args:
-      fn: a function: a train step, a loss, `model.apply` (Flax Linen, Haiku) or `model.fit` (Keras), jitted or not.
-        State that it changes in place is changed in place. Objects that hold parameters raise: as functions they
-        would hide the parameters from `jax.grad`.
-      report: called once with each reduction, when it is traced: `print` to read them, `reports.append` to collect
-        them. A reduction has `kind`, `shape`, `where`, `taken_over`, and the `reason` if it stays with lax. With
-        `report`, functions that were jitted before are traced again for this call of `accelerate`.
+      fn: a train step, a loss, `model.apply` (Flax Linen, Haiku) or `model.fit` (Keras), jitted or not. State that it
+        changes in place is changed in place. Objects that hold parameters raise: as functions they would hide the
+        parameters from `jax.grad`.
+      report: called once with each reduction, when it is traced, such as `print` or `reports.append`. A reduction has
+        `kind`, `shape`, `where`, `taken_over`, and the `reason` if it stays with lax. With `report`, functions that
+        were jitted before are traced again for this call of `accelerate`.
 
     Returns:
       A function with the arguments and results of fn, and with its `lower`, `trace` and `eval_shape` if fn is jitted.
@@ -97,14 +86,14 @@ def accelerate(fn: F, *, report: ReportCallback | None = None) -> F:
     References:
       The window arithmetic of `jax.lax.reduce_window`.
     """
-    with name_function_in_errors("accelerate"):
-        _check_accelerate_arguments(fn, report)
-    if is_disabled_by_environment():
+    _check_function(fn)
+    _check_report(report)
+    if bind.is_disabled_by_environment():
         return fn
     if isinstance(fn, jax.tree_util.Partial):
-        accelerated_func = accelerate(fn.func, report=report)
-        return cast(F, jax.tree_util.Partial(accelerated_func, *fn.args, **fn.keywords))
-    install_dispatcher()
+        func = accelerate(fn.func, report=report)
+        return cast(F, jax.tree_util.Partial(func, *fn.args, **fn.keywords))
+    bind.install_dispatcher()
     return cast(F, _AcceleratedFunction(fn, report))
 
 
@@ -112,10 +101,9 @@ def accelerate(fn: F, *, report: ReportCallback | None = None) -> F:
 def accelerated(*, report: ReportCallback | None = None) -> contextlib.AbstractContextManager[None]:
     """A context manager under which jaxpool computes windowed max, min and sum, and their derivatives.
 
-    It is `accelerate` for a block of code, such as the cells of a notebook: for everything that runs or is traced in
-    the block, in this thread. A function jitted before is traced once more when it is called from the block. A pullback
-    made in the block uses jaxpool also after the block. For a whole program with all its threads use
-    `python -m jaxpool run`.
+    It is `accelerate` for everything that runs or is traced in a block of code, such as the cells of a notebook, in
+    this thread. A function jitted before is traced once more when it is called from the block. A pullback made in the
+    block uses jaxpool also after the block. For a whole program with all its threads use `python -m jaxpool run`.
 
     Gradient: see `accelerate`.
 
@@ -123,8 +111,8 @@ def accelerated(*, report: ReportCallback | None = None) -> contextlib.AbstractC
       report: called once with each reduction, when it is traced. See `accelerate`.
 
     Returns:
-      A context manager for one block. With JAXPOOL_DISABLE=1 in the environment it changes nothing, and neither does
-      `accelerate`.
+      A context manager for one block. With JAXPOOL_DISABLE=1 in the environment, neither it nor `accelerate` changes
+      anything.
 
     Raises:
       TypeError: `report` cannot be called.
@@ -143,14 +131,11 @@ def accelerated(*, report: ReportCallback | None = None) -> contextlib.AbstractC
     References:
       The window arithmetic of `jax.lax.reduce_window`.
     """
-    with name_function_in_errors("accelerated"):
-        _check_report(report)
-    if is_disabled_by_environment():
+    _check_report(report)
+    if bind.is_disabled_by_environment():
         return _AcceleratedContext(contextlib.nullcontext())
-    install_dispatcher()
-    return _AcceleratedContext(
-        replacing_reductions(None if report is None else ReductionReplacer(report))
-    )
+    bind.install_dispatcher()
+    return _AcceleratedContext(bind.replacing_reductions(_replacer_with(report)))
 
 
 class _AcceleratedContext(contextlib.AbstractContextManager[None]):
@@ -175,58 +160,51 @@ class _AcceleratedFunction(FunctionWrapper):
 
     def __init__(self, fn: Callable[..., Any], report: ReportCallback | None) -> None:
         super().__init__(fn, functools.partial(accelerate, report=report))
-        self._replacer = None if report is None else ReductionReplacer(report)
+        self._fn, self._replacer = fn, _replacer_with(report)
         if not hasattr(fn, "__name__"):
             self.__name__ = getattr(getattr(fn, "func", fn), "__name__", type(fn).__name__)
-        for method in _TRACING_METHODS:
+        for method in ("lower", "trace", "eval_shape"):
             if hasattr(fn, method):
-                setattr(
-                    self,
-                    method,
-                    functools.partial(_call_with_replacer, getattr(fn, method), self._replacer),
-                )
-        self._fn = fn
+                call = functools.partial(_call_with_replacer, getattr(fn, method), self._replacer)
+                setattr(self, method, call)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return _call_with_replacer(self._fn, self._replacer, *args, **kwargs)
 
 
 def _call_with_replacer(
-    fn: Callable[..., Any], replacer: ReductionReplacer | None, /, *args: Any, **kwargs: Any
+    fn: Callable[..., Any], replacer: bind.ReductionReplacer | None, /, *args: Any, **kwargs: Any
 ) -> Any:
-    with replacing_reductions(replacer):
+    with bind.replacing_reductions(replacer):
         return fn(*args, **kwargs)
 
 
-def _check_accelerate_arguments(fn: Any, report: Any) -> None:
-    def invalid_fn_error(hint: str) -> ArgumentError:
-        shown_fn = fn if inspect.isroutine(fn) or inspect.isclass(fn) else type(fn)
-        return ArgumentError("fn", "a function", shown_fn, hint, TypeError)
+def _replacer_with(report: ReportCallback | None) -> bind.ReductionReplacer | None:
+    return None if report is None else bind.ReductionReplacer(report)
 
+
+def _check_function(fn: Any) -> None:
+    function = _underlying_function(fn) if callable(fn) else None
     if not callable(fn):
         suggestion = "accelerate(model.apply)" if hasattr(fn, "apply") else "a train step or a loss"
-        raise invalid_fn_error(f"Pass {suggestion}.")
-    if inspect.isclass(fn):
-        raise invalid_fn_error("Pass a function that makes and calls it.")
-    if isinstance(fn, jax.stages.Compiled):
-        raise invalid_fn_error(
-            "It is compiled already: accelerate the function, then compile that."
-        )
-    function = _underlying_function(fn)
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise invalid_fn_error(
-            "A generator runs after its call: accelerate the function that it calls."
-        )
-    if inspect.iscoroutinefunction(function):
-        raise invalid_fn_error(
-            "A coroutine runs after its call: accelerate the function that it awaits."
-        )
-    if _is_model(fn):
-        raise invalid_fn_error(
+        hint = f"Pass {suggestion}."
+    elif inspect.isclass(fn):
+        hint = "Pass a function that makes and calls it."
+    elif isinstance(fn, jax.stages.Compiled):
+        hint = "It is compiled already: accelerate the function, then compile that."
+    elif inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        hint = "A generator runs after its call: accelerate the function that it calls."
+    elif inspect.iscoroutinefunction(function):
+        hint = "A coroutine runs after its call: accelerate the function that it awaits."
+    elif _is_model(fn):
+        hint = (
             "It is a model or a layer. Pass a train step or a loss that takes it as an argument, "
             "model.apply for Flax Linen, or model.fit for Keras."
         )
-    _check_report(report)
+    else:
+        return
+    shown_fn = fn if inspect.isroutine(fn) or inspect.isclass(fn) else type(fn)
+    raise ArgumentError("fn", "a function", shown_fn, hint, TypeError)
 
 
 def _check_report(report: Any) -> None:
@@ -237,23 +215,17 @@ def _check_report(report: Any) -> None:
 
 def _underlying_function(fn: Any) -> Any:
     """The Python function that a call of `fn` runs, after unwrapping partials, bound methods and `__call__`."""
-    fn = _unwrap_partials_and_methods(fn)
-    return fn if inspect.isfunction(fn) else _unwrap_partials_and_methods(type(fn).__call__)
-
-
-def _unwrap_partials_and_methods(fn: Any) -> Any:
     while isinstance(fn, functools.partial) or inspect.ismethod(fn):
         fn = fn.func if isinstance(fn, functools.partial) else fn.__func__
-    return fn
+    return fn if inspect.isfunction(fn) else type(fn).__call__
 
 
 def _is_model(fn: Any) -> bool:
     """Whether fn is a model: a module or layer of a known library, or a pytree with arrays."""
     if isinstance(fn, jax.tree_util.Partial):
         return False
-    if any(
-        cls.__name__ in ("Module", "Layer") and cls.__module__.split(".")[0] in _LAYER_LIBRARIES
-        for cls in type(fn).__mro__
-    ):
-        return True
-    return any(is_array(leaf) for leaf in jax.tree_util.tree_leaves(fn))
+    for cls in type(fn).__mro__:
+        library = cls.__module__.split(".")[0]
+        if cls.__name__ in ("Module", "Layer") and library in ("flax", "haiku", "keras"):
+            return True
+    return any(is_array(leaf) for leaf in jax.tree.leaves(fn))

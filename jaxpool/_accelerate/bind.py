@@ -1,17 +1,16 @@
 """The dispatcher that replaces `bind` of lax's windowed reductions, and calls our pools under a `ReductionReplacer`.
 
-The active replacer is the value of a user context of jax. This value is local to a thread and a `with` block, and part
-of jax's cache keys, so traces with and without a replacer are never mixed. Before the first trace, `python -m jaxpool
-run` sets a process-wide replacer, which serves all threads without an active replacer.
+The active replacer is the value of a user context of jax, which is local to a thread and a `with` block, and part of
+jax's cache keys. `python -m jaxpool run` sets a process-wide replacer before the first trace.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, cast
 
 import jax
@@ -24,12 +23,11 @@ from jaxpool._accelerate.windows import (
     KIND_OF_PRIMITIVE,
     LeftToLaxError,
     check_known_parameters,
-    check_supported_dtype,
+    left_to_lax_if_invalid,
     reduction_kind,
-    window_from_lax_params,
+    window_of_lax_reduction,
 )
 from jaxpool._arguments.arrays import as_weakly_typed
-from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import dtypes
@@ -41,27 +39,22 @@ from jaxpool._shards.split import shard_pool_by_window
 from jaxpool._shards.windowed import select_pool, sum_pool
 
 ReportCallback = Callable[[LaxReduction], object]
+Params = dict[str, Any]
 
 
-def _int_or_symbolic_size(value: Any) -> Any:
-    """`value` as an int, or unchanged if it is a symbolic size."""
-    return int(value) if is_int(value) else value
-
-
-def describe_reduction(
-    kind: str, x: Any, params: dict[str, Any], reason: str | None
-) -> LaxReduction:
+def describe_reduction(kind: str, x: Any, params: Params, reason: str | None) -> LaxReduction:
     """The report of a reduction of an array of type `x`, with the line of the user's program that calls it."""
+
+    def ints_or_symbolic_sizes(values: Any) -> tuple[Any, ...]:
+        return tuple(int(value) if is_int(value) else value for value in values)
+
     return LaxReduction(
         kind,
         str(x.dtype),
         tuple(x.shape),
-        tuple(map(_int_or_symbolic_size, params.get("window_dimensions", ()))),
-        tuple(map(_int_or_symbolic_size, params.get("window_strides", ()))),
-        tuple(
-            (_int_or_symbolic_size(low), _int_or_symbolic_size(high))
-            for low, high in params.get("padding", ())
-        ),
+        ints_or_symbolic_sizes(params.get("window_dimensions", ())),
+        ints_or_symbolic_sizes(params.get("window_strides", ())),
+        tuple(map(ints_or_symbolic_sizes, params.get("padding", ()))),
         format_caller_line(),
         reason,
     )
@@ -74,18 +67,17 @@ class ReductionReplacer:
         self._report = report
         self._reported_reductions: set[LaxReduction] = set()
 
-    def replace_reduction(self, kind: str, aval: Any, args: Any, params: dict[str, Any]) -> Array:
+    def replace_reduction(self, kind: str, aval: Any, args: Any, params: Params) -> Array:
         """The reduction, computed by our pools. Raises `LeftToLaxError` for a reduction that our pools do not cover."""
         window = window_of_lax_reduction(kind, aval, params)
         x = jnp.asarray(args[0])
-        init = args[1] if len(args) > 1 else None
-        uses_init = init is not None and _init_changes_result(kind, x, init, window.is_padded)
+        inits = [i for i in args[1:] if _init_changes_result(kind, x, i, window.is_padded)]
         y = _apply_max_min_or_sum_pool(kind, window, x)
-        return _combine_with_init(kind, y, jnp.asarray(init, x.dtype)) if uses_init else y
+        for init in inits:
+            y = _combine_with_init(kind, y, jnp.asarray(init, x.dtype))
+        return y
 
-    def report_reduction(
-        self, kind: str, x: Any, params: dict[str, Any], reason: str | None
-    ) -> None:
+    def report_reduction(self, kind: str, x: Any, params: Params, reason: str | None) -> None:
         """Report a reduction; equal reductions are reported once."""
         if self._report is None:
             return
@@ -95,12 +87,12 @@ class ReductionReplacer:
             self._report(reduction)
 
 
-_non_reporting_replacer = ReductionReplacer()
+_default_replacer = ReductionReplacer()
 # Created at import, because jax does not allow creating a context while other threads use jax.
 _active_replacer = jax.make_user_context(None)
 _process_wide_replacer: ReductionReplacer | None = None
 _install_lock = threading.Lock()
-_dispatching_primitives: list[Any] = []
+_dispatching_primitives: set[Any] = set()
 
 
 def is_disabled_by_environment() -> bool:
@@ -108,13 +100,10 @@ def is_disabled_by_environment() -> bool:
     return os.environ.get("JAXPOOL_DISABLE", "") not in ("", "0")
 
 
-def replacing_reductions(
-    replacer: ReductionReplacer | None,
-) -> contextlib.AbstractContextManager[None]:
+def replacing_reductions(replacer: ReductionReplacer | None) -> AbstractContextManager[None]:
     """A context manager under which `replacer` computes reductions; None keeps the active replacer, if any."""
-    return _active_replacer(
-        replacer or _active_replacer.value or _process_wide_replacer or _non_reporting_replacer
-    )
+    active_replacer = _active_replacer.value or _process_wide_replacer or _default_replacer
+    return _active_replacer(replacer or active_replacer)
 
 
 def replace_process_wide(replacer: ReductionReplacer) -> None:
@@ -127,10 +116,9 @@ def replace_process_wide(replacer: ReductionReplacer) -> None:
 def install_dispatcher() -> None:
     """Replace `bind` of the four primitives by the dispatcher, once."""
     with _install_lock:
-        for primitive in KIND_OF_PRIMITIVE:
-            if primitive not in _dispatching_primitives:
-                primitive.bind = _make_dispatcher(primitive, primitive.bind)
-                _dispatching_primitives.append(primitive)
+        for primitive in KIND_OF_PRIMITIVE.keys() - _dispatching_primitives:
+            primitive.bind = _make_dispatcher(primitive, primitive.bind)
+            _dispatching_primitives.add(primitive)
 
 
 def _make_dispatcher(primitive: Any, lax_bind: Callable[..., Any]) -> Callable[..., Any]:
@@ -159,21 +147,10 @@ def _make_dispatcher(primitive: Any, lax_bind: Callable[..., Any]) -> Callable[.
     return dispatch
 
 
-def window_of_lax_reduction(kind: str, aval: Any, params: dict[str, Any]) -> Window:
-    """The window of a reduction of an array like `aval`. Raises `LeftToLaxError` if our pools do not cover it."""
-    if kind == "other":
-        raise LeftToLaxError("the reduction is no max, min or sum of two numbers")
-    window = window_from_lax_params(aval, params)
-    check_supported_dtype(kind, aval)
-    return window
-
-
 def _apply_max_min_or_sum_pool(kind: str, window: Window, x: Array) -> Array:
     """The pool of x by one op, or on the shards of x if its type is sharded."""
-    try:
+    with left_to_lax_if_invalid():
         windows = shard_pool_by_window(x, window)
-    except ArgumentError as error:
-        raise LeftToLaxError(f"{error.arg_name} is not {error.rule}") from None
     if kind == "sum":
         return windows.run(sum_pool, x, "not")
     return windows.run(select_pool, x, cast(Kind, kind), "first")

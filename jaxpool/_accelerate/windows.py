@@ -1,10 +1,9 @@
-"""The kind and `Window` of lax's windowed reductions, from the parameters of their primitives.
-
-`LeftToLaxError` carries the reason why a reduction stays with lax.
-"""
+"""The kind and `Window` of lax's windowed reductions, from the parameters of their primitives."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from jax import Array, lax
@@ -58,22 +57,16 @@ def _kind_of_reducer_jaxpr(jaxpr: Any) -> str:
     return "other"
 
 
-def check_supported_dtype(kind: str, aval: Any) -> None:
-    """Raise unless our pools compute a `kind` of arrays of this type."""
-    is_real = jnp.issubdtype(aval.dtype, jnp.floating) or jnp.issubdtype(aval.dtype, jnp.integer)
-    if not is_real and (kind == "sum" or aval.dtype != jnp.bool_):
-        raise LeftToLaxError(f"{aval.dtype} has no {kind} here")
-
-
-def window_from_lax_params(aval: Any, params: dict[str, Any]) -> Window:
-    """The window of a reduction of an array like `aval`, from its parameters. `LeftToLaxError` if unsupported."""
+def window_of_lax_reduction(kind: str, aval: Any, params: dict[str, Any]) -> Window:
+    """The window of a reduction of an array like `aval`. Raises `LeftToLaxError` if our pools do not cover it."""
+    if kind == "other":
+        raise LeftToLaxError("the reduction is no max, min or sum of two numbers")
     if any(dilation != 1 for dilation in params["base_dilation"]):
         raise LeftToLaxError("base_dilation is not 1")
-    window_shape, strides, pads, dilation = (
-        params[name]
-        for name in ("window_dimensions", "window_strides", "padding", "window_dilation")
-    )
-    if any(len(values) != aval.ndim for values in (window_shape, strides, pads, dilation)):
+    names = ("window_dimensions", "window_strides", "padding", "window_dilation")
+    sizes = [params[name] for name in names]
+    window_shape, strides, pads, _ = sizes
+    if any(len(values) != aval.ndim for values in sizes):
         raise LeftToLaxError("not one entry for each axis")
     if any(isinstance(size, Array) for size in (*window_shape, *strides)):
         raise LeftToLaxError("a size is an array, which lax refuses")
@@ -86,25 +79,26 @@ def window_from_lax_params(aval: Any, params: dict[str, Any]) -> Window:
         raise LeftToLaxError("every window is one element")
     if any(side < 0 for pair in pads for side in pair):
         raise LeftToLaxError("negative padding")
-
-    def values_of_pooled_axes(values: Any) -> tuple[Any, ...]:
-        return tuple(values[axis] for axis in axes)
-
-    try:
+    *pooled, dilation = [tuple(values[axis] for axis in axes) for values in sizes]
+    with left_to_lax_if_invalid():
         window = make_window(
-            aval.shape,
-            values_of_pooled_axes(window_shape),
-            values_of_pooled_axes(strides),
-            values_of_pooled_axes(pads),
-            window_dilation=values_of_pooled_axes(dilation),
-            axes=axes,
-            empty_windows="allow",
+            aval.shape, *pooled, window_dilation=dilation, axes=axes, empty_windows="allow"
         )
-    except ArgumentError as error:
-        raise LeftToLaxError(f"{error.arg_name} is not {error.rule}") from None
     if _is_running_reduction(window):
         raise LeftToLaxError("a running reduction: so lax computes cumsum and cummax")
+    is_real = jnp.issubdtype(aval.dtype, jnp.floating) or jnp.issubdtype(aval.dtype, jnp.integer)
+    if not is_real and (kind == "sum" or aval.dtype != jnp.bool_):
+        raise LeftToLaxError(f"{aval.dtype} has no {kind} here")
     return window
+
+
+@contextlib.contextmanager
+def left_to_lax_if_invalid() -> Iterator[None]:
+    """Convert an `ArgumentError` to a `LeftToLaxError`."""
+    try:
+        yield
+    except ArgumentError as error:
+        raise LeftToLaxError(f"{error.arg_name} is not {error.rule}") from None
 
 
 def _is_running_reduction(window: Window) -> bool:

@@ -1,8 +1,7 @@
 """Running maxima and minima by passes over an array: if a pass joins n elements, k passes join the last n**k elements.
 
 The outputs that selected the same element form a run: they are adjacent, and the run begins at this element. Sums over
-runs and copies along runs use the same passes and need only the index of the selected elements. A forward scan joins
-each element with the elements before, a reverse scan with the elements after.
+runs and copies along runs use the same passes and need only the index of the selected elements.
 
 The plan may cut the axis into blocks, which are scanned separately. The totals of the blocks form a shorter axis,
 which is scanned like the axis itself. A last pass joins each element with the total of all earlier blocks:
@@ -10,6 +9,7 @@ which is scanned like the axis itself. A last pass joins each element with the t
     1 2 0 | 1 3 1 | 0 2 1      scans 1 2 2 | 1 3 3 | 0 2 2, scanned totals 2 3 3, joined 1 2 2 | 2 3 3 | 3 3 3
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,9 +18,8 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._kernels import slices
+from jaxpool._kernels import keys, slices
 from jaxpool._kernels.dtypes import (
-    DType,
     Kind,
     TieOrder,
     accumulator_dtype,
@@ -33,199 +32,146 @@ from jaxpool._kernels.dtypes import (
     reduction_identity,
     to_comparison_dtype,
 )
-from jaxpool._kernels.keys import (
-    NaNPosition,
-    constant_sort_key,
-    from_sort_keys,
-    has_sign_bit,
-    set_sign_of_zeros,
-    tie_zero_keys,
-    to_sort_keys,
-)
 from jaxpool._kernels.positions import int32_iota
 from jaxpool._kernels.slices import materialise
 from jaxpool._plan.scan import ScanPlan
 
-ShiftedArrays = Sequence[tuple[Array, ...]]
+ShiftedArrays = Sequence[Sequence[Array]]
 
 
-def _shift_along_axis(x: Array, axis: int, offset: int, fill: object) -> Array:
-    """Shift x along an axis: element i of the result is element `i - offset` of x, or `fill` outside x."""
-    return slices.pad(x, [axis], [(offset, -offset, 0)], fill)
+@dataclasses.dataclass(frozen=True)
+class Scan:
+    """A scan along `axis`, from its first element on or in reverse, with the passes of `plan`."""
 
+    axis: int
+    reverse: bool
+    plan: ScanPlan
 
-def _scan_axis(
-    join: Callable[..., Array],
-    x: Array,
-    fill: object,
-    axis: int,
-    reverse: bool,
-    plan: ScanPlan,
-    *extra_args: Array,
-    spacing: int = 1,
-) -> Array:
-    """Join every element with all elements before (or after), by `join(x, *extra_args, shifted=..., offsets=...)`.
+    def shift(self, x: Array, offset: int, fill: Any) -> Array:
+        """For each element, the element of x that the scan visits `offset` steps earlier, or `fill` outside x."""
+        low = -offset if self.reverse else offset
+        return slices.pad(x, [self.axis], [(low, -low, 0)], fill)
 
-    `shifted[i]` is the tuple `(x, *extra_args)`, shifted by the distance `offsets[i]`. If x holds the totals of blocks,
-    `spacing` is the block length in the original array, and offsets are multiples of `spacing`.
-    """
-    size = x.shape[axis]
-    length = plan.block_length(size)
-    if length is not None:
-        return _scan_in_blocks(
-            join, x, fill, axis, reverse, plan, length, *extra_args, spacing=spacing
-        )
+    def run(self, join: Callable[..., Array], fill: Any, *arrays: Array, spacing: int = 1) -> Array:
+        """Join every element of `arrays[0]` with all earlier ones, by `join(*arrays, shifted=..., offsets=...)`.
 
-    def join_one_pass(x: Array, *extra_args: Array, offsets: Sequence[int]) -> Array:
-        signed_offsets = [-offset if reverse else offset for offset in offsets]
-        shifted = [
-            (
-                _shift_along_axis(x, axis, offset, fill),
-                *[_shift_along_axis(arg, axis, offset, 0) for arg in extra_args],
-            )
-            for offset in signed_offsets
-        ]
-        return join(
-            x, *extra_args, shifted=shifted, offsets=[spacing * offset for offset in offsets]
-        )
+        `shifted[i]` holds the arrays, shifted by the distance `offsets[i]`; the first array is padded by `fill`. If the
+        elements are totals of blocks, offsets are multiples of `spacing`, the block length in the original array.
+        """
+        size = arrays[0].shape[self.axis]
+        block_length = self.plan.block_length(size)
+        if block_length is not None:
+            return self._run_in_blocks(join, fill, arrays, block_length, spacing)
 
-    for offsets in plan.pass_distances(size):
-        x = materialise(
-            plan.barrier, functools.partial(join_one_pass, offsets=offsets), x, *extra_args
-        )
-    return x
+        def join_one_pass(*arrays: Array, offsets: Sequence[int]) -> Array:
+            shifted = [self._shift_all(arrays, offset, fill) for offset in offsets]
+            return join(*arrays, shifted=shifted, offsets=[spacing * offset for offset in offsets])
 
+        x, *extra_args = arrays
+        for offsets in self.plan.pass_distances(size):
+            kernel = functools.partial(join_one_pass, offsets=offsets)
+            x = materialise(self.plan.barrier, kernel, x, *extra_args)
+        return x
 
-def _scan_in_blocks(
-    join: Callable[..., Array],
-    x: Array,
-    fill: object,
-    axis: int,
-    reverse: bool,
-    plan: ScanPlan,
-    block_length: int,
-    *extra_args: Array,
-    spacing: int,
-) -> Array:
-    """`_scan_axis` in blocks of `block_length` elements; a shorter last block is padded."""
-    size = x.shape[axis]
-    count = -(-size // block_length)
+    def _shift_all(self, arrays: Sequence[Array], offset: int, fill: Any) -> list[Array]:
+        fills = [fill, *[0] * (len(arrays) - 1)]
+        return [self.shift(x, offset, fill) for x, fill in zip(arrays, fills, strict=True)]
 
-    def split_into_blocks(x: Array, fill: object) -> Array:
-        padded = slices.pad(x, [axis], [(0, count * block_length - size, 0)], fill)
-        return lax.reshape(padded, (*x.shape[:axis], count, block_length, *x.shape[axis + 1 :]))
+    def _run_in_blocks(
+        self,
+        join: Callable[..., Array],
+        fill: Any,
+        arrays: Sequence[Array],
+        block_length: int,
+        spacing: int,
+    ) -> Array:
+        """`run` in blocks of `block_length` elements; a shorter last block is padded."""
+        axis, shape = self.axis, arrays[0].shape
+        num_blocks = -(-shape[axis] // block_length)
 
-    blocks, arg_blocks = (
-        split_into_blocks(x, fill),
-        [split_into_blocks(each, 0) for each in extra_args],
-    )
-    scans = _scan_axis(join, blocks, fill, axis + 1, reverse, plan, *arg_blocks, spacing=spacing)
-    end = 0 if reverse else block_length - 1
-    ends = [lax.index_in_dim(each, end, axis + 1, keepdims=False) for each in (scans, *arg_blocks)]
-    totals = _scan_axis(
-        join, ends[0], fill, axis, reverse, plan, *ends[1:], spacing=spacing * block_length
-    )
+        def split_into_blocks(x: Array, fill: Any) -> Array:
+            padding = (0, num_blocks * block_length - shape[axis], 0)
+            block_shape = (*x.shape[:axis], num_blocks, block_length, *x.shape[axis + 1 :])
+            return lax.reshape(slices.pad(x, [axis], [padding], fill), block_shape)
 
-    shift = -1 if reverse else 1
-    earlier_totals = [
-        _shift_along_axis(totals, axis, shift, fill),
-        *[_shift_along_axis(each, axis, shift, 0) for each in ends[1:]],
-    ]
-    steps = block_length - int32_iota(block_length) if reverse else int32_iota(block_length) + 1
-    distances = slices.reshape_along_axis(steps, axis + 1, x.ndim + 1)
+        x, *extra_args = arrays
+        args = [split_into_blocks(x, fill), *[split_into_blocks(each, 0) for each in extra_args]]
+        scan_of_blocks = dataclasses.replace(self, axis=axis + 1)
+        args[0] = scan_of_blocks.run(join, fill, *args, spacing=spacing)
+        end = 0 if self.reverse else block_length - 1
+        totals = [lax.index_in_dim(each, end, axis + 1, keepdims=False) for each in args]
+        totals[0] = self.run(join, fill, *totals, spacing=spacing * block_length)
+        steps = int32_iota(block_length)
+        steps = block_length - steps if self.reverse else steps + 1
+        distances = slices.reshape_along_axis(steps, axis + 1, len(shape) + 1)
 
-    def join_earlier_totals(block_scans: Array, *arrays: Array) -> Array:
-        args = (block_scans, *arrays[: len(extra_args)])
-        shifted = [
-            slices.broadcast_like(lax.expand_dims(each, [axis + 1]), like)
-            for each, like in zip(arrays[len(extra_args) :], args, strict=True)
-        ]
-        y = join(*args, shifted=[tuple(shifted)], offsets=[spacing * distances.astype(np.int32)])
-        y = lax.reshape(y, (*x.shape[:axis], count * block_length, *x.shape[axis + 1 :]))
-        return lax.slice_in_dim(y, 0, size, axis=axis)
+        def join_earlier_totals(*arrays: Array) -> Array:
+            args = arrays[: len(arrays) // 2]
+            totals = [lax.expand_dims(each, [axis + 1]) for each in arrays[len(args) :]]
+            shifted = [*map(slices.broadcast_like, totals, args)]
+            y = join(*args, shifted=[shifted], offsets=[spacing * distances.astype(np.int32)])
+            return lax.slice_in_dim(lax.collapse(y, axis, axis + 2), 0, shape[axis], axis=axis)
 
-    return materialise(plan.barrier, join_earlier_totals, scans, *arg_blocks, *earlier_totals)
+        earlier_totals = self._shift_all(totals, 1, fill)
+        return materialise(self.plan.barrier, join_earlier_totals, *args, *earlier_totals)
 
 
 def _running_max_or_min(
-    x: Array,
-    axis: int,
-    kind: Kind,
-    fill: np.ndarray,
-    reverse: bool,
-    plan: ScanPlan,
-    *num_earlier: Array,
+    scan: Scan, x: Array, kind: Kind, fill: np.ndarray, *num_earlier: Array
 ) -> Array:
     """Running maximum or minimum; `fill` is the identity of the operation.
 
     The optional `num_earlier` limits each result to an episode: the number of earlier elements in the same episode.
     """
-    max_or_min = lax.max if kind == "max" else lax.min
 
     def join_extrema(
         x: Array, *num_earlier: Array, shifted: ShiftedArrays, offsets: Sequence[Any]
     ) -> Array:
         terms = [other for other, *_ in shifted]
         for count in num_earlier:
-            reached_masks = [
-                lax.ge(count, slices.broadcast_like(jnp.asarray(offset, count.dtype), count))
-                for offset in offsets
-            ]
-            terms = [
-                lax.select(slices.broadcast_like(is_reached, term), term, lax.full_like(term, fill))
-                for is_reached, term in zip(reached_masks, terms, strict=True)
-            ]
-        return functools.reduce(max_or_min, terms, x)
+            for i, (term, offset) in enumerate(zip(terms, offsets, strict=True)):
+                distance = slices.broadcast_like(jnp.asarray(offset, count.dtype), count)
+                is_reached = slices.broadcast_like(lax.ge(count, distance), term)
+                terms[i] = lax.select(is_reached, term, lax.full_like(term, fill))
+        return functools.reduce(lax.max if kind == "max" else lax.min, terms, x)
 
-    return _scan_axis(join_extrema, x, fill, axis, reverse, plan, *num_earlier)
+    return scan.run(join_extrema, fill, x, *num_earlier)
 
 
-def num_earlier_in_episode(reset_mask: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
+def _num_earlier_in_episode(scan: Scan, reset_mask: Array) -> Array:
     """For each element, the number of elements in the same episode that the scan visits before the element.
 
     An episode begins where `reset_mask` is True. A reverse scan enters an episode at the episode's last element.
     """
-    max_index = max(reset_mask.shape[axis] - 1, 0)
-    is_entry = _shift_along_axis(reset_mask, axis, -1, True) if reverse else reset_mask
+    is_entry = scan.shift(reset_mask, 1, True) if scan.reverse else reset_mask
     positions = lax.full_like(reset_mask, 0, np.int32)  # sharded as the mask
-    positions += lax.broadcasted_iota(np.int32, reset_mask.shape, axis)
-    origin = np.asarray(max_index if reverse else 0, np.int32)
+    positions += lax.broadcasted_iota(np.int32, reset_mask.shape, scan.axis)
+    max_index = max(reset_mask.shape[scan.axis] - 1, 0)
+    origin = np.asarray(max_index if scan.reverse else 0, np.int32)
     entries = lax.select(is_entry, positions, lax.full_like(positions, origin))
-    starts = _running_max_or_min(entries, axis, "min" if reverse else "max", origin, reverse, plan)
-    return lax.sub(starts, positions) if reverse else lax.sub(positions, starts)
+    starts = _running_max_or_min(scan, entries, "min" if scan.reverse else "max", origin)
+    return lax.sub(starts, positions) if scan.reverse else lax.sub(positions, starts)
 
 
 def _comparison_values_and_fill(x: Array, kind: Kind, plan: ScanPlan) -> tuple[Array, np.ndarray]:
     """Convert x to sort keys or to the comparison dtype, and return the identity of the operation in that dtype."""
     if not plan.uses_keys:
         return to_comparison_dtype(x), comparison_dtype_identity(x.dtype, kind)
-    nan: NaNPosition = "greatest" if kind == "max" else "least"
-    return to_sort_keys(x, nan), constant_sort_key(reduction_identity(x.dtype, kind), nan)
+    nan: keys.NaNPosition = "greatest" if kind == "max" else "least"
+    return keys.to_sort_keys(x, nan), keys.constant_sort_key(reduction_identity(x.dtype, kind), nan)
 
 
-def _from_comparison_values(value: Array, dtype: DType, plan: ScanPlan) -> Array:
-    return from_sort_keys(value, dtype) if plan.uses_keys else from_comparison_dtype(value, dtype)
-
-
-def running_max_or_min(
-    x: Array, axis: int, kind: Kind, reverse: bool, plan: ScanPlan, *reset_masks: Array
-) -> Array:
+def running_max_or_min(x: Array, kind: Kind, scan: Scan, *reset_masks: Array) -> Array:
     """Running maximum or minimum, which restarts where the optional reset mask is True. NaN wins over every number."""
-    value, fill = _comparison_values_and_fill(x, kind, plan)
-    num_earlier = [num_earlier_in_episode(mask, axis, reverse, plan) for mask in reset_masks]
-    return _from_comparison_values(
-        _running_max_or_min(value, axis, kind, fill, reverse, plan, *num_earlier), x.dtype, plan
-    )
+    value, fill = _comparison_values_and_fill(x, kind, scan.plan)
+    num_earlier = [_num_earlier_in_episode(scan, mask) for mask in reset_masks]
+    extrema = _running_max_or_min(scan, value, kind, fill, *num_earlier)
+    from_comparison_values = keys.from_sort_keys if scan.plan.uses_keys else from_comparison_dtype
+    return from_comparison_values(extrema, x.dtype)
 
 
 def running_select_with_index(
-    x: Array,
-    axis: int,
-    kind: Kind,
-    ties: TieOrder,
-    reverse: bool,
-    plan: ScanPlan,
-    *reset_masks: Array,
+    x: Array, kind: Kind, ties: TieOrder, scan: Scan, *reset_masks: Array
 ) -> tuple[Array, Array]:
     """Running maximum or minimum, and the position of the selected element along the axis.
 
@@ -234,35 +180,37 @@ def running_select_with_index(
     took over, so the index does not depend on the order of joins in the scan. For floats, the scanned integers are
     `2 * position + sign bit of the element`, so that a zero gets the sign of the selected zero.
     """
-    value, fill = _comparison_values_and_fill(x, kind, plan)
-    num_earlier = [num_earlier_in_episode(mask, axis, reverse, plan) for mask in reset_masks]
-    extrema = _running_max_or_min(value, axis, kind, fill, reverse, plan, *num_earlier)
-    tie_zeros = (
-        functools.partial(tie_zero_keys, dtype=x.dtype) if plan.uses_keys else lambda each: each
-    )
+    uses_keys, dtype, reverse = scan.plan.uses_keys, x.dtype, scan.reverse
+    value, fill = _comparison_values_and_fill(x, kind, scan.plan)
+    num_earlier = [_num_earlier_in_episode(scan, mask) for mask in reset_masks]
+    extrema = _running_max_or_min(scan, value, kind, fill, *num_earlier)
+
+    def tie_zeros(value: Array) -> Array:
+        return keys.tie_zero_keys(value, dtype) if uses_keys else value
+
     if (ties == "first") != reverse:
-        previous = _shift_along_axis(extrema, axis, -1 if reverse else 1, fill)
+        previous = scan.shift(extrema, 1, fill)
         takes_over = challenger_wins(tie_zeros(value), tie_zeros(previous), kind, "first")
         for count in num_earlier:
             is_entry = slices.broadcast_like(lax.eq(count, lax.full_like(count, 0)), takes_over)
             takes_over = lax.bitwise_or(takes_over, is_entry)
     else:
         takes_over = is_tied_with(tie_zeros(value), tie_zeros(extrema))
-    max_index = max(x.shape[axis] - 1, 0)
-    is_signed = is_float(x.dtype)
-    positions = lax.broadcasted_iota(index_dtype((max_index + 1) << is_signed), x.shape, axis)
+    max_index = max(x.shape[scan.axis] - 1, 0)
+    is_signed = is_float(dtype)
+    positions = lax.broadcasted_iota(index_dtype((max_index + 1) << is_signed), x.shape, scan.axis)
     position = lax.full_like(takes_over, 0, positions.dtype) + positions  # sharded as x
     start = np.asarray(max_index if reverse else 0, position.dtype)
     if is_signed:
-        two, sign_bit = np.asarray(2, position.dtype), has_sign_bit(x).astype(position.dtype)
+        two, sign_bit = np.asarray(2, position.dtype), keys.has_sign_bit(x).astype(position.dtype)
         position, start = position * two + sign_bit, start * two + np.asarray(reverse, two.dtype)
     winners = lax.select(takes_over, position, lax.full_like(position, start))
-    index = _running_max_or_min(winners, axis, "min" if reverse else "max", start, reverse, plan)
-    y = _from_comparison_values(extrema, x.dtype, plan)
+    index = _running_max_or_min(scan, winners, "min" if reverse else "max", start)
+    y = keys.from_sort_keys(extrema, dtype) if uses_keys else from_comparison_dtype(extrema, dtype)
     if not is_signed:
         return y, index
     one = lax.full_like(index, 1)
-    y = set_sign_of_zeros(y, lax.eq(lax.bitwise_and(index, one), one))
+    y = keys.set_sign_of_zeros(y, lax.eq(lax.bitwise_and(index, one), one))
     return y, lax.shift_right_logical(index, one).astype(index_dtype(max_index + 1))
 
 
@@ -272,26 +220,28 @@ def _zero_except_at_run_starts(x: Array, index: Array, axis: int) -> Array:
     return slices.where_or_zero(is_start, x)
 
 
-def _sums_within_runs(x: Array, index: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
+def _sums_within_runs(x: Array, index: Array, scan: Scan) -> Array:
     """For each element, sum of the element and of all earlier elements in the same run."""
 
     def add_in_run(x: Array, index: Array, shifted: ShiftedArrays, offsets: Sequence[Any]) -> Array:
         terms = [slices.where_or_zero(lax.eq(index, run), other) for other, run in shifted]
         return functools.reduce(lax.add, terms, x)
 
-    return _scan_axis(add_in_run, x, 0, axis, reverse, plan, index)
+    return scan.run(add_in_run, 0, x, index)
 
 
-def copy_along_runs(x: Array, index: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
+def copy_along_runs(x: Array, index: Array, scan: Scan) -> Array:
     """Gather the elements of x at `index` along an axis, by copying the first element of each run along the run."""
-    starts = _zero_except_at_run_starts(x.astype(accumulator_dtype(x.dtype)), index, axis)
-    return _sums_within_runs(starts, index, axis, reverse, plan).astype(x.dtype)
+    wide_x = x.astype(accumulator_dtype(x.dtype))
+    starts = _zero_except_at_run_starts(wide_x, index, scan.axis)
+    return _sums_within_runs(starts, index, scan).astype(x.dtype)
 
 
-def sum_over_runs(dy: Array, index: Array, axis: int, reverse: bool, plan: ScanPlan) -> Array:
+def sum_over_runs(dy: Array, index: Array, scan: Scan) -> Array:
     """Transpose of `copy_along_runs`: the first element of each run gets the sum of dy over the run, others get 0."""
-    sums = _sums_within_runs(dy.astype(accumulator_dtype(dy.dtype)), index, axis, not reverse, plan)
-    return _zero_except_at_run_starts(sums, index, axis).astype(dy.dtype)
+    backward_scan = dataclasses.replace(scan, reverse=not scan.reverse)
+    sums = _sums_within_runs(dy.astype(accumulator_dtype(dy.dtype)), index, backward_scan)
+    return _zero_except_at_run_starts(sums, index, scan.axis).astype(dy.dtype)
 
 
 def subtract_equal_infinities(a: Array, b: Array) -> Array:
@@ -299,9 +249,7 @@ def subtract_equal_infinities(a: Array, b: Array) -> Array:
     return lax.select(lax.eq(a, b), lax.full_like(a, 0), lax.sub(a, b))
 
 
-def exponentially_decayed_sums(
-    x: Array, log_level: Array, axis: int, reverse: bool, plan: ScanPlan
-) -> Array:
+def exponentially_decayed_sums(x: Array, log_level: Array, scan: Scan) -> Array:
     """`y[i] = sum over j <= i of x[j] * exp(log_level[j] - log_level[i])`, or over j >= i in reverse.
 
     `log_level` must not decrease in the direction of the scan, so the weights of x are at most 1.
@@ -312,9 +260,9 @@ def exponentially_decayed_sums(
     ) -> Array:
         total = x
         for other, other_level in shifted:
-            # `_shift_along_axis` pads with level 0, which may be far above `log_level`: the minimum keeps exp finite.
+            # `Scan.shift` pads with level 0, which may be far above `log_level`: the minimum keeps exp finite.
             difference = subtract_equal_infinities(other_level, log_level)
             total = total + other * lax.exp(lax.min(difference, lax.full_like(difference, 0)))
         return total
 
-    return _scan_axis(add_decayed_shifted, x, 0, axis, reverse, plan, log_level)
+    return scan.run(add_decayed_shifted, 0, x, log_level)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from jaxpool._kernels.dtypes import (
 )
 from jaxpool._kernels.keys import has_sign_bit, set_sign_of_zeros
 from jaxpool._kernels.positions import scatter_in_order
-from jaxpool._ops.box_mean import boxes_in_pixels, has_no_nan, round_half_away
+from jaxpool._ops.box_mean import boxes_in_pixels, has_no_nan
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.boxes import plan_cells
 from jaxpool._plan.problem import Platform
@@ -56,7 +57,7 @@ class BoxMax(Op):
 
     def _box_cells(self, boxes: Array, image_index: Array) -> Cells:
         """Pixel bounds of the cells of all boxes. A box with a NaN or an invalid image index has empty cells."""
-        corners = round_half_away(boxes_in_pixels(boxes, self.scale)).T
+        corners = boxes_in_pixels(boxes, self.scale, rounds=True).T
         is_valid = (image_index >= 0) & (image_index < self.sizes[0]) & has_no_nan(boxes)
         bounds: list[Array] = []
         ends = zip(corners[:2], corners[2:], self.output_shape, self.sizes[1:], strict=True)
@@ -70,14 +71,13 @@ class BoxMax(Op):
         platform: Platform,
         join_pixel: Any,
         start: Any,
-        xs: Any,
-        extra_args: Any,
+        xs: Sequence[Array],
+        extra_args: Sequence[Array],
         *cell_arrays: Array,
     ) -> Array:
-        group_size = min(plan_cells(platform, self.sizes).loop_boxes, extra_args[0].shape[0])
-        return fold_pixels_of_cells(
-            join_pixel, start, xs, self._box_cells(*extra_args), group_size, *cell_arrays
-        )
+        cells, num_boxes = self._box_cells(*extra_args), extra_args[0].shape[0]
+        group_size = min(plan_cells(platform, self.sizes).loop_boxes, num_boxes)
+        return fold_pixels_of_cells(join_pixel, start, xs, cells, group_size, *cell_arrays)
 
     def value(self, platform: Platform, x: Array, *extra_args: Array) -> Array:
         def keep_larger(best: Array, inside: Array, position: Array, value: Array) -> Array:
@@ -85,39 +85,28 @@ class BoxMax(Op):
 
         fill, cells = comparison_dtype_identity(x.dtype, "max"), self._box_cells(*extra_args)
         y = self._fold_pixels(platform, keep_larger, fill, [to_comparison_dtype(x)], extra_args)
-        is_nonempty = (cells.bottom > cells.top)[:, :, None] & (cells.right > cells.left)[
-            :, None, :
-        ]
-        return from_comparison_dtype(
-            jnp.where(is_nonempty[..., None], y, jnp.zeros((), y.dtype)), x.dtype
-        )
+        has_rows = (cells.bottom > cells.top)[:, :, None]
+        has_columns = (cells.right > cells.left)[:, None, :]
+        y = jnp.where((has_rows & has_columns)[..., None], y, jnp.zeros((), y.dtype))
+        return from_comparison_dtype(y, x.dtype)
 
     def primal(self, platform: Platform, x: Array, *extra_args: Array) -> tuple[Array, Any]:
         y = self.value(platform, x, *extra_args)
         if self.ties == "split":
             return y, (extra_args, x, y)
-        sentinel = np.asarray(self.sizes[1] * self.sizes[2])
-        sentinel = sentinel.astype(index_dtype(int(sentinel) + 1))
+        num_pixels = math.prod(self.sizes[1:])
+        sentinel = np.asarray(num_pixels, index_dtype(num_pixels + 1))
 
-        def first_or_last(
+        def select_tied(
             state: Array, inside: Array, position: Array, value: Array, y: Array
         ) -> Array:
             tied = inside & is_tied_with(value, y)
-            return jnp.where(
-                tied if self.ties == "last" else tied & (state == sentinel), position, state
-            )
+            takes_over = tied if self.ties == "last" else tied & (state == sentinel)
+            return jnp.where(takes_over, position, state)
 
-        residual = (
-            extra_args,
-            self._fold_pixels(
-                platform,
-                first_or_last,
-                sentinel,
-                [to_comparison_dtype(x)],
-                extra_args,
-                to_comparison_dtype(y),
-            ),
-        )
+        wide_x, wide_y = map(to_comparison_dtype, (x, y))
+        index = self._fold_pixels(platform, select_tied, sentinel, [wide_x], extra_args, wide_y)
+        residual = extra_args, index
         if is_float(x.dtype):
             y = set_sign_of_zeros(y, has_sign_bit(self.linear(platform, residual, x)))
         return y, residual
@@ -125,21 +114,15 @@ class BoxMax(Op):
     def _sum_tied_pixels(self, platform: Platform, residual: Any, *xs: Array) -> Array:
         """The sum of the array in `xs` over the tied pixels of each cell, or their number if `xs` is empty."""
         extra_args, x, y = residual
+        wide_x, wide_y = map(to_comparison_dtype, (x, y))
 
         def add(total: Array, inside: Array, position: Array, *values: Array) -> Array:
             *summands, value, y = values
             term = summands[0] if summands else lax.full_like(total, 1)
             return total + jnp.where(inside & is_tied_with(value, y), term, 0)
 
-        dtype = xs[0].dtype if xs else accumulator_dtype(x.dtype)
-        return self._fold_pixels(
-            platform,
-            add,
-            np.zeros((), dtype),
-            [*xs, to_comparison_dtype(x)],
-            extra_args,
-            to_comparison_dtype(y),
-        )
+        zero = np.zeros((), xs[0].dtype if xs else accumulator_dtype(x.dtype))
+        return self._fold_pixels(platform, add, zero, [*xs, wide_x], extra_args, wide_y)
 
     def _split_tied(self, platform: Platform, residual: Any, x: Array) -> Array:
         """Return x divided by the number of tied pixels of each cell."""
@@ -148,54 +131,38 @@ class BoxMax(Op):
     def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
         wide_dot = x_dot.astype(accumulator_dtype(x_dot.dtype))
         if self.ties == "split":
-            return self._split_tied(
-                platform, residual, self._sum_tied_pixels(platform, residual, wide_dot)
-            ).astype(x_dot.dtype)
+            total = self._sum_tied_pixels(platform, residual, wide_dot)
+            return self._split_tied(platform, residual, total).astype(x_dot.dtype)
         extra_args, position = residual
         image = self._box_cells(*extra_args).image_index
         flat = wide_dot.reshape(self.sizes[0], math.prod(self.sizes[1:]), -1)
         index = (image[:, None, None, None], position.astype(np.int32), jnp.arange(flat.shape[2]))
         # An empty cell has a position out of bounds, which reads 0.
-        selected = flat.at[index].get(mode="fill", fill_value=0)
-        return selected.astype(x_dot.dtype)
-
-    def _flat_positions(self, position: Array, image_index: Array) -> Array:
-        """Flat position of each selected pixel in the batch of images; out of bounds for an empty cell."""
-        size, position = math.prod(self.sizes[1:]), position.astype(np.int32)
-        image_start = image_index[:, None, None, None] * size
-        return jnp.where(position < size, image_start + position, math.prod(self.sizes))
-
-    def _is_ordered(self, platform: Platform, x: Any) -> bool:
-        """True if one scatter in a fixed order adds cotangents to the pixels. x has the channels of the images."""
-        if self.ties == "split":
-            return False
-        problem = problem_of(Window(()), x, platform)
-        return scatters_in_order(
-            platform, (math.prod(self.sizes), problem.shape[-1]), problem.is_sharded
-        )
+        return flat.at[index].get(mode="fill", fill_value=0).astype(x_dot.dtype)
 
     def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
         share = dy.astype(accumulator_dtype(dy.dtype))
         extra_args, *saved_arrays = residual
-        if self._is_ordered(platform, dy):
-            channels = dy.shape[-1]
-            positions = self._flat_positions(saved_arrays[0], extra_args[1]).reshape(-1, channels)
-            count = math.prod(self.sizes)
-            dx = scatter_in_order(
-                share.reshape(-1, channels), positions, (0,), (count,), accumulate=True
-            )
-            return (dx.reshape(*self.sizes, channels).astype(dy.dtype),)
+        num_pixels, count = math.prod(self.sizes[1:]), math.prod(self.sizes)
         if self.ties == "split":
             pixel_marks, cell_marks = map(to_comparison_dtype, saved_arrays)
             share = self._split_tied(platform, residual, share)
         else:
             (cell_marks,) = saved_arrays
-            pixel_marks = lax.iota(cell_marks.dtype, math.prod(self.sizes[1:]))
-            pixel_marks = jnp.broadcast_to(
-                pixel_marks.reshape(*self.sizes[1:], 1), (*self.sizes, 1)
-            )
+            problem = problem_of(Window(()), dy, platform)
+            channels = problem.shape[-1]
+            if scatters_in_order(platform, (count, channels), problem.is_sharded):
+                position = cell_marks.astype(np.int32)
+                image_start = extra_args[1][:, None, None, None] * num_pixels
+                # An empty cell has a position out of bounds, which is not written.
+                position = jnp.where(position < num_pixels, image_start + position, count)
+                positions, rows = (a.reshape(-1, channels) for a in (position, share))
+                dx = scatter_in_order(rows, positions, (0,), (count,), accumulate=True)
+                return (dx.reshape(*self.sizes, channels).astype(dy.dtype),)
+            pixel_marks = lax.iota(cell_marks.dtype, num_pixels)
+            pixel_marks = pixel_marks.reshape(*self.sizes[1:], 1)
+            pixel_marks = jnp.broadcast_to(pixel_marks, (*self.sizes, 1))
         tile_shape = plan_cells(platform, self.sizes).tile_shape
-        dx = add_cells_to_pixels(
-            share, cell_marks, pixel_marks, self._box_cells(*extra_args), tile_shape, self.sizes
-        )
+        cells = self._box_cells(*extra_args)
+        dx = add_cells_to_pixels(share, cell_marks, pixel_marks, cells, tile_shape, self.sizes)
         return (dx.astype(dy.dtype),)

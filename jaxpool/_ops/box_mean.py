@@ -18,51 +18,42 @@ from jaxpool._arguments.sizes import fits_int32, is_int
 from jaxpool._kernels import box_mean as kernels
 from jaxpool._kernels.box_mean import WeightedPixels
 from jaxpool._kernels.dtypes import DType, accumulator_dtype, mean_dtype
-from jaxpool._ops.apply import apply_with_extra_args
-from jaxpool._ops.op import Op
+from jaxpool._ops.op import Op, value
 from jaxpool._plan import boxes as plans
 from jaxpool._plan.problem import Platform
 
 
 @dataclasses.dataclass(frozen=True)
 class TakeRows(Op):
-    """Rows of x, each at most once. Arguments after x: the positions of the rows in x, and the inverse positions."""
+    """The rows of x at given positions, each at most once, with zeros for positions out of bounds.
+
+    Arguments after x: the positions, and the position in the result of each row of x, out of bounds for other rows.
+    """
 
     linear_in_x = True
     is_pool = False
 
-    def linear(self, platform: Platform, extra_args: tuple[Array, Array], x: Array) -> Array:
+    def linear(self, platform: Platform, extra_args: Any, x: Array) -> Array:
         return kernels.take_rows_or_zeros(x, extra_args[0])
 
-    def transpose(
-        self, platform: Platform, extra_args: tuple[Array, Array], dy: Array
-    ) -> tuple[Array]:
+    def transpose(self, platform: Platform, extra_args: Any, dy: Array) -> tuple[Array]:
         return (kernels.take_rows_or_zeros(dy, extra_args[1]),)
 
 
-def take_rows(x: Array, positions: Array, inverse: Array) -> Array:
-    """The rows of x at positions `positions`, with zeros for positions out of bounds.
+def boxes_in_pixels(boxes: Array, scale: float, *, rounds: bool) -> Array:
+    """Boxes (K, 4) times `scale`, in pixels and in the accumulator dtype. The corners of a box with a NaN become 0.
 
-    `inverse` has the position in the result of each row of x, or a number out of bounds for a row that is not taken.
+    With `rounds`, the corners are integers; halves are rounded away from 0.
     """
-    return apply_with_extra_args(TakeRows(), x, positions, inverse)[0]
-
-
-def boxes_in_pixels(boxes: Array, scale: float) -> Array:
-    """Boxes (K, 4) times `scale`, in pixels and in the accumulator dtype. The corners of a box with a NaN become 0."""
     dtype = accumulator_dtype(mean_dtype(boxes.dtype))
     wide_boxes = jnp.where(has_no_nan(boxes)[:, None], boxes.astype(dtype), 0)
-    return kernels.round_before_adding(wide_boxes * np.asarray(scale, dtype))
+    scaled_boxes = kernels.round_before_adding(wide_boxes * np.asarray(scale, dtype))
+    return lax.round(scaled_boxes, lax.RoundingMethod.AWAY_FROM_ZERO) if rounds else scaled_boxes
 
 
 def has_no_nan(boxes: Array) -> Array:
     """Mask (K,) of the boxes (K, 4) without NaN."""
     return ~jnp.isnan(boxes).any(1)
-
-
-def round_half_away(x: Array) -> Array:
-    """Round x to integers, with halves away from 0."""
-    return lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,9 +70,8 @@ class BoxMean(Op):
     offset: float = 0.5  # pixels subtracted from each corner of a box
     min_length: float | None = None  # minimum length of a box in pixels
     empty_is_zero: bool = True  # whether a box without area has the output 0
-    uses_own_channels: bool = (
-        False  # whether channel c of cell (i, j) reads channel (c * I + i) * J + j of x
-    )
+    # whether channel c of cell (i, j) reads channel (c * I + i) * J + j of x
+    uses_own_channels: bool = False
     uses_whole_pixels: bool = False  # whether corners are rounded and cells average whole pixels
     levels: tuple[tuple[int, int, int], ...] = ()  # B, H, W of each level
 
@@ -92,13 +82,16 @@ class BoxMean(Op):
     def num_inputs(self) -> int:
         return len(self.levels)
 
-    def linear(self, platform: Platform, extra_args: tuple[Array, ...], *xs: Array | None) -> Array:
+    def linear(self, platform: Platform, extra_args: Any, *xs: Array | None) -> Array:
         x_of_level = {level: x for level, x in enumerate(xs) if x is not None}
         arrays = [*x_of_level.values()]
         if self.by_pixels(platform):
             flat_xs = [x.reshape(-1, x.shape[-1]) for x in arrays]
             level_index, pixels = self._weighted_pixels([*x_of_level], *extra_args)
-            concatenates = self._concatenates_levels(platform, arrays, extra_args[0])
+            sizes = [x.size if is_int(x.size) else None for x in arrays]
+            concatenates = plans.concatenates_levels(
+                platform, sizes, arrays[0].dtype.itemsize, extra_args[0].shape[0]
+            )
             y = kernels.weighted_sums_by_gather(
                 flat_xs, level_index, pixels, concatenates_arrays=concatenates
             )
@@ -107,54 +100,40 @@ class BoxMean(Op):
             y = functools.reduce(lax.add, means)
         return y.astype(arrays[0].dtype)
 
-    def transpose(
-        self, platform: Platform, extra_args: tuple[Array, ...], dy: Array
-    ) -> tuple[Array, ...]:
+    def transpose(self, platform: Platform, extra_args: Any, dy: Array) -> tuple[Array, ...]:
         wide_dy = dy.astype(accumulator_dtype(dy.dtype))
         if self.by_pixels(platform):
             level_index, pixels = self._weighted_pixels(range(self.num_inputs), *extra_args)
             counts = [*map(math.prod, self.levels)]
+            # Each sample point interpolates between two pixels per axis.
+            pixels_per_cell = (2 * (self.samples or 1)) ** 2
             rows, columns = self.output_shape
-            num_parts = plans.num_box_parts((rows, columns), self.pixels_per_cell, dy.shape[-1])
+            num_parts = plans.num_box_parts((rows, columns), pixels_per_cell, dy.shape[-1])
             dxs = kernels.scatter_weighted_cotangents(
                 wide_dy, level_index, pixels, counts, num_parts
             )
         else:
-            dxs = [
-                self._level_mean_transpose(level, wide_dy, *extra_args)
-                for level in range(self.num_inputs)
-            ]
+            levels = range(self.num_inputs)
+            dxs = [self._level_mean_transpose(level, wide_dy, *extra_args) for level in levels]
         pairs = zip(dxs, self.levels, strict=True)
         return tuple(dx.reshape(*sizes, dx.shape[-1]).astype(dy.dtype) for dx, sizes in pairs)
 
     def by_pixels(self, platform: Platform) -> bool:
         """True if cells gather their few pixels instead of multiplying matrices; fast if XLA vectorises gathers."""
         is_small = fits_int32(sum(map(math.prod, self.levels)))
-        return (
-            is_small
-            and plans.gathers_pixels(platform, self.samples)
-            and not (self.uses_own_channels or self.uses_whole_pixels)
-        )
-
-    def _concatenates_levels(self, platform: Platform, xs: Sequence[Any], boxes: Any) -> bool:
-        """True if the gathers of boxes (K, 4) read from one concatenation of the levels `xs`."""
-        sizes = [x.size if is_int(x.size) else None for x in xs]
-        return plans.concatenates_levels(platform, sizes, xs[0].dtype.itemsize, boxes.shape[0])
+        is_plain = not (self.uses_own_channels or self.uses_whole_pixels)
+        return is_small and is_plain and plans.gathers_pixels(platform, self.samples)
 
     def _box_spans(self, boxes: Array) -> list[tuple[Array, Array]]:
         """Start and length in pixels of each box, along rows and columns. Lengths that are not finite become 0."""
-        scaled_boxes = boxes_in_pixels(boxes, self.scale)
-        ends = (round_half_away(scaled_boxes) if self.uses_whole_pixels else scaled_boxes).T
-        spans = []
-        for start, end in zip(
-            ends[:2] - np.asarray(self.offset, ends.dtype), ends[2:], strict=True
-        ):
-            length = end - np.asarray(self.offset, ends.dtype) - start
+        ends = boxes_in_pixels(boxes, self.scale, rounds=self.uses_whole_pixels).T
+        offset, spans = np.asarray(self.offset, ends.dtype), []
+        for start, end in zip(ends[:2] - offset, ends[2:], strict=True):
+            length = end - offset - start
             if self.min_length is not None:
                 # `jnp.maximum` would halve the derivative where length equals `min_length`; `jnp.where` does not.
                 length = jnp.where(length < self.min_length, self.min_length, length)
-            length = jnp.where(jnp.isfinite(length), length, 0)
-            spans.append((start, length))
+            spans.append((start, jnp.where(jnp.isfinite(length), length, 0)))
         return spans
 
     def _is_valid_box(self, boxes: Array, spans: list[tuple[Array, Array]]) -> Array:
@@ -162,11 +141,6 @@ class BoxMean(Op):
         has_area = (spans[0][1] > 0) & (spans[1][1] > 0)
         is_number = has_no_nan(boxes)
         return is_number & has_area if self.empty_is_zero else is_number
-
-    @property
-    def pixels_per_cell(self) -> int:
-        """Number of pixels that a cell reads: each sample point interpolates between two pixels per axis."""
-        return (2 * (self.samples or 1)) ** 2
 
     def _weighted_pixels(
         self, level_ids: Sequence[int], boxes: Array, image_index: Array, *box_levels: Array
@@ -185,17 +159,15 @@ class BoxMean(Op):
         batch, height, width = sizes
         spans = self._box_spans(boxes)
         is_valid = self._is_valid_box(boxes, spans) & (image_index >= 0) & (image_index < batch)
-        pixels_by_axis = [
+        (row, row_weights), columns = [
             kernels.pixels_and_weights_of_points(*span, count, size, self.samples or 1)
             for span, count, size in zip(spans, self.output_shape, (height, width), strict=True)
         ]
-        (row, row_weights), (column, column_weights) = pixels_by_axis
         image_start = jnp.clip(image_index, 0, batch - 1) * (height * width)
         width = jnp.broadcast_to(jnp.asarray(width, np.int32), image_index.shape)
         row = image_start[:, None, None] + row * width[:, None, None]
-        return level_index, WeightedPixels(
-            (row, jnp.where(is_valid[:, None, None], row_weights, 0)), (column, column_weights)
-        )
+        row_weights = jnp.where(is_valid[:, None, None], row_weights, 0)
+        return level_index, WeightedPixels((row, row_weights), columns)
 
     def _level_mean(self, level: int, x: Array, *extra_args: Array) -> Array:
         """Cell means of the boxes in one level, by products with row and column weights; 0 for all other boxes."""
@@ -209,9 +181,9 @@ class BoxMean(Op):
         def add_infinities(y: Array) -> Array:
             """Add to each mean the infinities among its pixels. A NaN counts as both infinities, whose sum is NaN."""
             constant = lax.stop_gradient(matrices)
-            for value in (np.inf, -np.inf):
-                inf_mask = lax.stop_gradient(~finite & ~(wide_x == -value)).astype(dtype)
-                y = y + jnp.where(sum_fn(inf_mask, *constant) > 0, jnp.asarray(value, dtype), 0)
+            for infinity in (np.inf, -np.inf):
+                inf_mask = lax.stop_gradient(~finite & ~(wide_x == -infinity)).astype(dtype)
+                y = y + jnp.where(sum_fn(inf_mask, *constant) > 0, jnp.asarray(infinity, dtype), 0)
             return y
 
         return lax.cond(jnp.all(finite), lambda y: y, add_infinities, sum_fn(finite_x, *matrices))
@@ -220,37 +192,30 @@ class BoxMean(Op):
         """The transpose of `_level_mean`."""
         sum_fn, matrices = self._sum_fn_and_weights(level, dy.dtype, *extra_args)
         channels = dy.shape[-1] * (math.prod(self.output_shape) if self.uses_own_channels else 1)
-        (like,) = match_varying_mesh_axes(
-            [jnp.zeros((*self.levels[level], channels), dy.dtype)], dy
-        )
+        zeros = jnp.zeros((*self.levels[level], channels), dy.dtype)
+        (like,) = match_varying_mesh_axes([zeros], dy)
         (dx,) = jax.linear_transpose(lambda x: sum_fn(x, *matrices), like)(dy)
         return dx
 
     def _sum_fn_and_weights(
         self, level_id: int, dtype: DType, boxes: Array, image_index: Array, *box_levels: Array
     ) -> tuple[Callable[..., Array], tuple[Array, Array]]:
-        """A function `sum_fn(x, row_weights, column_weights)` for one level, and the two weight matrices."""
+        """A function `sum_fn(x, row_weights, column_weights)` of one level, and the weight matrices."""
         if box_levels:
             image_index = jnp.where(box_levels[0] == level_id, image_index, np.int32(-1))
         count, size = boxes.shape[0], plans.num_matmul_boxes(boxes.shape[0])
         batch, *sizes = self.levels[level_id]
         groups = kernels.group_boxes_by_image(image_index, count, batch, size)
-        matrices = self._weights(
-            take_rows(boxes, groups.box_of_slot, groups.slot_of_box), sizes, dtype
-        )
+        boxes_of_slots = value(TakeRows(), boxes, groups.box_of_slot, groups.slot_of_box)
+        matrices = self._weights(boxes_of_slots, sizes, dtype)
 
-        def sum_fn(x: Array, row_weights: Array, column_weights: Array) -> Array:
-            row_weights, column_weights = (
-                m.reshape(-1, size, *m.shape[1:]) for m in (row_weights, column_weights)
-            )
+        def sum_fn(x: Array, *matrices: Array) -> Array:
+            rows, columns = (m.reshape(-1, size, *m.shape[1:]) for m in matrices)
             y = kernels.weighted_sums_by_matmul(
-                x,
-                row_weights,
-                column_weights,
-                groups.image_of_group,
-                separate_channels=self.uses_own_channels,
+                x, rows, columns, groups.image_of_group, separate_channels=self.uses_own_channels
             )
-            return take_rows(y.reshape(-1, *y.shape[2:]), groups.slot_of_box, groups.box_of_slot)
+            y = y.reshape(-1, *y.shape[2:])
+            return value(TakeRows(), y, groups.slot_of_box, groups.box_of_slot)
 
         return sum_fn, matrices
 
@@ -273,4 +238,4 @@ def apply_box_mean(op: BoxMean, xs: Sequence[Array], *extra_args: Array) -> Arra
     dtype = mean_dtype(xs[0].dtype)
     xs = match_varying_mesh_axes([x.astype(dtype) for x in xs], *extra_args)
     levels: Any = tuple(x.shape[:3] for x in xs)
-    return apply_with_extra_args(dataclasses.replace(op, levels=levels), *xs, *extra_args)[0]
+    return value(dataclasses.replace(op, levels=levels), *xs, *extra_args)

@@ -13,6 +13,7 @@ from jax import Array
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._kernels.scan import (
+    Scan,
     copy_along_runs,
     running_max_or_min,
     running_select_with_index,
@@ -20,15 +21,15 @@ from jaxpool._kernels.scan import (
 )
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.problem import Platform
-from jaxpool._plan.scan import ScanPlan, plan_scan
+from jaxpool._plan.scan import plan_scan
 
 FirstOrLast = Literal["first", "last"]
 
 
-def scan_plan(platform: Platform, x: Any) -> ScanPlan:
-    """The plan of a cumulative operation (scan) over x."""
+def make_scan(platform: Platform, x: Any, axis: int, *, reverse: bool) -> Scan:
+    """A cumulative operation (scan) over x along `axis`."""
     problem = problem_of(Window(()), x, platform)
-    return plan_scan(platform, problem.shape, problem.is_sharded)
+    return Scan(axis, reverse, plan_scan(platform, problem.shape, problem.is_sharded))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,19 +46,18 @@ class RunningExtremum(Op):
 
     materialises_inputs = True
 
+    def _scan(self, platform: Platform, x: Array) -> Scan:
+        return make_scan(platform, x, self.axis, reverse=self.reverse)
+
     def value(self, platform: Platform, x: Array, *reset: Array) -> Array:
-        return running_max_or_min(
-            x, self.axis, self.kind, self.reverse, scan_plan(platform, x), *reset
-        )
+        return running_max_or_min(x, self.kind, self._scan(platform, x), *reset)
 
     def primal(self, platform: Platform, x: Array, *reset: Array) -> tuple[Array, Array]:
-        plan = scan_plan(platform, x)
-        return running_select_with_index(
-            x, self.axis, self.kind, self.ties, self.reverse, plan, *reset
-        )
+        scan = self._scan(platform, x)
+        return running_select_with_index(x, self.kind, self.ties, scan, *reset)
 
     def linear(self, platform: Platform, index: Array, x_dot: Array) -> Array:
-        return copy_along_runs(x_dot, index, self.axis, self.reverse, scan_plan(platform, x_dot))
+        return copy_along_runs(x_dot, index, self._scan(platform, x_dot))
 
     def transpose(self, platform: Platform, index: Array, dy: Array) -> tuple[Array]:
-        return (sum_over_runs(dy, index, self.axis, self.reverse, scan_plan(platform, dy)),)
+        return (sum_over_runs(dy, index, self._scan(platform, dy)),)

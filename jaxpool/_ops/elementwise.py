@@ -25,6 +25,7 @@ from jaxpool._kernels.dtypes import (
     is_tied_with,
     to_comparison_dtype,
 )
+from jaxpool._kernels.slices import where_or_zero
 from jaxpool._kernels.split_ties import BITS_PER_WORD, BitWords, divide_among_tied_taps, is_tap_tied
 from jaxpool._ops.op import Op
 from jaxpool._plan.problem import Platform
@@ -98,42 +99,42 @@ class Extremum(Op):
         """The transpose of `_cast_and_broadcast`: sum `dx` over the broadcast axes."""
         shape, dtype = self.shapes[input_index], self.dtypes[input_index]
         num_lead = dx.ndim - len(shape)
-        stretched_axes = [
-            num_lead + axis for axis, size in enumerate(shape) if size != dx.shape[num_lead + axis]
-        ]
-        axes = (*range(num_lead), *stretched_axes)
+        padded_shape = (None,) * num_lead + shape
+        axes = [axis for axis, size in enumerate(padded_shape) if size != dx.shape[axis]]
         if axes:
             dx = lax.reshape(jnp.sum(dx, axis=axes, keepdims=True, dtype=dx.dtype), shape)
         return dx.astype(dtype)
 
+    def _comparable(self, xs: Sequence[Array]) -> list[Array]:
+        return [to_comparison_dtype(self._cast_and_broadcast(x, self.dtype)) for x in xs]
+
     def value(self, platform: Platform, *xs: Array) -> Array:
         order = "first" if self.ties == "split" else self.ties
-        wide_xs = [to_comparison_dtype(self._cast_and_broadcast(x, self.dtype)) for x in xs]
-        best = wide_xs[0]
-        for x in wide_xs[1:]:
+        best, *others = self._comparable(xs)
+        for x in others:
             best = lax.select(_beats(x, best, self.kind, order, self.nan_order), x, best)
         return from_comparison_dtype(best, self.dtype)
 
     def primal(self, platform: Platform, *xs: Array) -> tuple[Array, BitWords]:
-        wide_xs = [to_comparison_dtype(self._cast_and_broadcast(x, self.dtype)) for x in xs]
+        best, residual = self._extremum_and_residual(self._comparable(xs))
+        return from_comparison_dtype(best, self.dtype), residual
+
+    def _extremum_and_residual(self, xs: Sequence[Array]) -> tuple[Array, BitWords]:
         if self._is_pair:
-            a, b = wide_xs
+            a, b = xs
             a_wins = _wins_or_ties(a, b, self.kind, self.nan_order)
             b_wins = _wins_or_ties(b, a, self.kind, self.nan_order)
             only_a, only_b, both = (lax.full_like(a_wins, 1 + code, np.uint8) for code in range(3))
             winner_code = lax.select(a_wins, lax.select(b_wins, both, only_a), only_b)
-            return from_comparison_dtype(lax.select(a_wins, a, b), self.dtype), (winner_code,)
+            return lax.select(a_wins, a, b), (winner_code,)
         if self.ties == "split":
-            best, bits = self._extremum_and_bits(wide_xs)
-            return from_comparison_dtype(best, self.dtype), bits
-        best, index = wide_xs[0], lax.full_like(wide_xs[0], 0, index_dtype(len(xs)))
-        for i, x in enumerate(wide_xs[1:], 1):
+            return self._extremum_and_bits(xs)
+        best, index = xs[0], lax.full_like(xs[0], 0, index_dtype(len(xs)))
+        for i, x in enumerate(xs[1:], 1):
             wins = _beats(x, best, self.kind, self.ties, self.nan_order)
-            best, index = (
-                lax.select(wins, x, best),
-                lax.select(wins, lax.full_like(index, i), index),
-            )
-        return from_comparison_dtype(best, self.dtype), (index,)
+            best = lax.select(wins, x, best)
+            index = lax.select(wins, lax.full_like(index, i), index)
+        return best, (index,)
 
     def _extremum_and_bits(self, xs: Sequence[Array]) -> tuple[Array, BitWords]:
         """The extremum of xs, and one bit per array, set where the array ties, in words of up to `BITS_PER_WORD` bits.
@@ -145,10 +146,8 @@ class Extremum(Op):
         zeros = [lax.full_like(best, 0, index_dtype(1 << size)) for size in sizes]
         words = [lax.full_like(zero, int(not word)) for word, zero in enumerate(zeros)]
         for i, x in enumerate(xs[1:], 1):
-            wins, ties = (
-                _beats(x, best, self.kind, "first", self.nan_order),
-                is_tied_with(x, best),
-            )
+            wins = _beats(x, best, self.kind, "first", self.nan_order)
+            ties = is_tied_with(x, best)
             words = [lax.select(wins, zero, word) for word, zero in zip(words, zeros, strict=True)]
             word = words[i // BITS_PER_WORD]
             bit = lax.full_like(word, 1 << (i % BITS_PER_WORD))
@@ -176,10 +175,9 @@ class Extremum(Op):
         dtype = accumulator_dtype(self.dtype)
         terms = []
         for i, tangent in enumerate(tangents):
-            if tangent is None:
-                continue
-            wide_dot = self._cast_and_broadcast(tangent, dtype)
-            terms.append(lax.select(self._wins(winners, i), wide_dot, lax.full_like(wide_dot, 0)))
+            if tangent is not None:
+                wide_dot = self._cast_and_broadcast(tangent, dtype)
+                terms.append(where_or_zero(self._wins(winners, i), wide_dot))
         return self._split_tied(functools.reduce(lax.add, terms), winners).astype(self.dtype)
 
     def transpose(self, platform: Platform, winners: BitWords, dy: Array) -> tuple[Array, ...]:

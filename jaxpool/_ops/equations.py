@@ -1,7 +1,4 @@
-"""Find the jaxpool ops of a jaxpr, for `jaxpool.plan_of`.
-
-Every equation of the two primitives of `op.py`, also in nested jaxprs, becomes an `OpEquation`.
-"""
+"""Find the jaxpool ops of a jaxpr and of its nested jaxprs, for `jaxpool.plan_of`."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ import jax
 from jax.extend.core import jaxprs_in_params
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jaxpool._ops.op import InAxes, Op, compute_p, linear_p
+from jaxpool._ops.op import Batch, Op, compute_p, linear_p
 
 # "value": the output only; "forward": the output and the residual.
 Direction = Literal["value", "forward", "tangent", "backward"]
@@ -41,9 +38,7 @@ def find_op_equations(jaxpr: Any, outer_eqns: tuple[Any, ...] = ()) -> Iterator[
             stopped_vars += equation.outvars
         if equation.primitive is compute_p:
             inputs = equation.invars[: equation.params["op"].num_inputs]
-            yield _from_compute(eqns)._replace(
-                has_stopped_inputs=all(x in stopped_vars for x in inputs)
-            )
+            yield _from_compute(eqns, all(x in stopped_vars for x in inputs))
         elif equation.primitive is linear_p:
             yield _from_linear_map(eqns)
         else:
@@ -51,43 +46,45 @@ def find_op_equations(jaxpr: Any, outer_eqns: tuple[Any, ...] = ()) -> Iterator[
                 yield from find_op_equations(inner_jaxpr, eqns)
 
 
-def _from_compute(eqns: tuple[Any, ...]) -> OpEquation:
-    params, avals = eqns[-1].params, [var.aval for var in eqns[-1].invars]
-    batch = params["batch"]
-    out_types = [_unmapped_type(var.aval, [0] * len(batch)) for var in eqns[-1].outvars]
+def _from_compute(eqns: tuple[Any, ...], has_stopped_inputs: bool) -> OpEquation:
+    params, batch = eqns[-1].params, eqns[-1].params["batch"]
+    arg_types = _types_inside_vmaps(eqns[-1].invars, batch)
+    out_types, vmap_sizes = _types_behind_front_axes(eqns[-1].outvars, len(batch))
     direction: Direction = "value" if params["method"] == "value" else "forward"
-    arg_types = tuple(_types_inside_vmaps(avals, batch))
     return OpEquation(
-        params["op"], direction, arg_types, tuple(out_types), _vmap_sizes(avals, batch), (), eqns
+        params["op"], direction, arg_types, out_types, vmap_sizes, (), eqns, has_stopped_inputs
     )
 
 
 def _from_linear_map(eqns: tuple[Any, ...]) -> OpEquation:
-    params = eqns[-1].params
-    op, nonzero, transposed, batch = (
-        params[name] for name in ("op", "nonzero", "transposed", "batch")
-    )
-    num_residuals = params["tree"].num_leaves
-    avals = [var.aval for var in eqns[-1].invars]
-    front_dims = [0] * len(batch)
-    residual = _types_inside_vmaps(avals[:num_residuals], batch)
-    operands = [_unmapped_type(aval, front_dims) for aval in avals[num_residuals:]]
-    out_types = [_unmapped_type(var.aval, front_dims) for var in eqns[-1].outvars]
-    xs = iter(out_types if transposed else operands)
-    types = [next(xs) if is_nonzero else None for is_nonzero in nonzero]
+    params, batch = eqns[-1].params, eqns[-1].params["batch"]
+    op, num_residuals = params["op"], params["tree"].num_leaves
+    residual = _types_inside_vmaps(eqns[-1].invars[:num_residuals], batch)
+    inputs, vmap_sizes = _types_behind_front_axes(eqns[-1].invars[num_residuals:], len(batch))
+    outputs, _ = _types_behind_front_axes(eqns[-1].outvars, len(batch))
+    direction: Direction = "value" if op.linear_in_x else "tangent"
+    if params["transposed"]:
+        direction, inputs, outputs = "backward", outputs, inputs
+    input_types = iter(inputs)
+    arg_types = [next(input_types) if is_nonzero else None for is_nonzero in params["nonzero"]]
     if op.linear_in_x:
-        types += residual
-    forward: Direction = "value" if op.linear_in_x else "tangent"
-    ys = tuple(operands if transposed else out_types)
-    sizes = tuple(avals[num_residuals].shape[: len(batch)])
-    return OpEquation(
-        op, "backward" if transposed else forward, tuple(types), ys, sizes, tuple(residual), eqns
+        arg_types += residual
+    return OpEquation(op, direction, tuple(arg_types), outputs, vmap_sizes, residual, eqns)
+
+
+def _types_inside_vmaps(variables: Sequence[Any], batch: Batch) -> tuple[Any, ...]:
+    """Types of the arguments without their vmapped axes."""
+    return tuple(
+        _unmapped_type(var.aval, [dims[i] for dims in batch]) for i, var in enumerate(variables)
     )
 
 
-def _types_inside_vmaps(avals: Sequence[Any], batch: tuple[InAxes, ...]) -> list[Any]:
-    """Types of the arguments without their vmapped axes. The last entry of `batch` is the outermost vmap."""
-    return [_unmapped_type(aval, [dims[i] for dims in batch]) for i, aval in enumerate(avals)]
+def _types_behind_front_axes(
+    variables: Sequence[Any], num_vmaps: int
+) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+    """Types without the vmapped axes, which are the first axes, and the sizes of these axes."""
+    types = tuple(_unmapped_type(var.aval, [0] * num_vmaps) for var in variables)
+    return types, tuple(variables[0].aval.shape[:num_vmaps])
 
 
 def _unmapped_type(aval: Any, dims: Sequence[int | None]) -> Any:
@@ -98,14 +95,3 @@ def _unmapped_type(aval: Any, dims: Sequence[int | None]) -> Any:
             del shape[dim], spec[dim : dim + 1]
     sharding = NamedSharding(aval.sharding.mesh, PartitionSpec(*spec)) if any(spec) else None
     return jax.ShapeDtypeStruct(tuple(shape), aval.dtype, sharding=sharding)
-
-
-def _vmap_sizes(avals: Sequence[Any], batch: tuple[InAxes, ...]) -> tuple[int, ...]:
-    sizes = []
-    shapes = [list(aval.shape) for aval in avals]
-    for dims in reversed(batch):
-        mapped_sizes = [
-            shape.pop(dim) for shape, dim in zip(shapes, dims, strict=True) if dim is not None
-        ]
-        sizes.append(mapped_sizes[0])
-    return tuple(sizes)

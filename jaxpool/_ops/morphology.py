@@ -33,12 +33,6 @@ from jaxpool._ops.op import Op
 from jaxpool._plan.problem import Platform, barrier_of, uses_morphology_loop
 
 
-def wide_dtype(dtype: DType) -> DType:
-    """The dtype of element plus kernel, at least 32 bits wide."""
-    is_small = not is_float(dtype) and dtype.itemsize < 4
-    return jnp.dtype(np.int32) if is_small else accumulator_dtype(dtype)
-
-
 @dataclasses.dataclass(frozen=True)
 class Morphology(Op):
     """Maximum of elements plus a kernel ("max"), or minimum of elements minus a kernel ("min").
@@ -64,14 +58,16 @@ class Morphology(Op):
     def materialises_residual(self) -> bool:
         return self._is_large and self.ties == "split"
 
-    def weights(self, kernel: Array, dtype: DType) -> Array:
+    def _weights(self, kernel: Array, dtype: DType) -> Array:
         """The terms to add to the elements at each window index: the kernel, negated for a minimum."""
         weights = cast(kernel, dtype)
         return weights if self.kind == "max" else -weights
 
-    @property
-    def _max_or_min(self) -> Any:
-        return lax.max if self.kind == "max" else lax.min
+    def _wide_dtype_and_fill(self, dtype: DType) -> tuple[DType, Any]:
+        """The dtype of element plus kernel, at least 32 bits wide, and the identity of the operation."""
+        is_small = not is_float(dtype) and dtype.itemsize < 4
+        wide_dtype = jnp.dtype(np.int32) if is_small else accumulator_dtype(dtype)
+        return wide_dtype, reduction_identity(wide_dtype, self.kind)
 
     def _term(self, tap_weights: Array, tap: Any, element: Array) -> Array:
         """`element + tap_weights` at the window index `tap`, which may be traced; the identity in integer padding."""
@@ -84,8 +80,8 @@ class Morphology(Op):
         return lax.select(is_inside, term, fill)
 
     def _terms(self, x: Array, kernel: Array) -> list[Array]:
-        dtype = wide_dtype(x.dtype)
-        weights, fill = self.weights(kernel, dtype), reduction_identity(dtype, self.kind)
+        dtype, fill = self._wide_dtype_and_fill(x.dtype)
+        weights = self._weights(kernel, dtype)
         padded = slices.pad_input(cast(x, dtype), self.window, fill)
         terms = []
         for tap in self.taps:
@@ -99,47 +95,46 @@ class Morphology(Op):
 
     def _planes_and_weights(self, x: Array, kernel: Array) -> tuple[Array, Array]:
         """The planes of x for `_tap_loop` (see `TapLoop`), and the kernel terms to add at each window index."""
-        dtype = wide_dtype(x.dtype)
-        planes = self._tap_loop(self.taps).to_planes(
-            cast(x, dtype), reduction_identity(dtype, self.kind)
-        )
-        return planes, self.weights(kernel, dtype)
+        dtype, fill = self._wide_dtype_and_fill(x.dtype)
+        planes = self._tap_loop(self.taps).to_planes(cast(x, dtype), fill)
+        return planes, self._weights(kernel, dtype)
 
     def _extremum(self, x: Array, kernel: Array) -> Array:
+        max_or_min = lax.max if self.kind == "max" else lax.min
         if not self._is_large:
-            return functools.reduce(self._max_or_min, self._terms(x, kernel))
+            return functools.reduce(max_or_min, self._terms(x, kernel))
         planes, weights = self._planes_and_weights(x, kernel)
         like = slices.elements_at_tap(slices.pad_input(x, self.window, 0), self.window, 0)
+        start = lax.full_like(like, self._wide_dtype_and_fill(x.dtype)[1], planes.dtype)
 
         def join(state: rolled.State, tap: Array, elements: Sequence[Array]) -> rolled.State:
-            return (self._max_or_min(state[0], self._term(_tap_row(weights, tap), tap, *elements)),)
+            return (max_or_min(state[0], self._term(_tap_row(weights, tap), tap, *elements)),)
 
-        start = lax.full_like(like, reduction_identity(planes.dtype, self.kind), planes.dtype)
-        return self._tap_loop(self.taps).fold_over_taps(join, [start], [planes], x.shape, weights)[
-            0
-        ]
+        loop = self._tap_loop(self.taps)
+        return loop.fold_over_taps(join, [start], [planes], x.shape, weights)[0]
 
     def value(self, platform: Platform, x: Array, kernel: Array) -> Array:
         return cast(self._extremum(x, kernel), x.dtype)
 
     def primal(self, platform: Platform, x: Array, kernel: Array) -> tuple[Array, Any]:
         split, last = self.ties == "split", self.ties == "last"
-        if self._is_large:
-            y = self._extremum(x, kernel)
-            saved_arrays = x, kernel, y
-            return cast(y, x.dtype), saved_arrays if split else self._tied_taps(
-                *saved_arrays
-            ).first_or_last_selected_tap(take_last=last)
 
         def value_and_ties(x: Array, kernel: Array) -> tuple[Array, Any]:
             y = materialise(barrier_of(platform), self._extremum, x, kernel)
             bits = tie_bits_of_tap_values(self._terms(x, kernel), y, self.window, self.taps)
-            return cast(y, x.dtype), bits if split else rank.first_or_last_tied_tap(
-                bits, self.window, last
-            )
+            wide_y = cast(y, x.dtype)
+            return wide_y, bits if split else rank.first_or_last_tied_tap(bits, self.window, last)
 
-        outputs: tuple[Array, Any] = materialise(barrier_of(platform), value_and_ties, x, kernel)
-        return outputs
+        if not self._is_large:
+            outputs: tuple[Array, Any]
+            outputs = materialise(barrier_of(platform), value_and_ties, x, kernel)
+            return outputs
+        wide_y = self._extremum(x, kernel)
+        y = cast(wide_y, x.dtype)
+        if split:
+            return y, (x, kernel, wide_y)
+        tied = self._tied_taps(x, kernel, wide_y)
+        return y, tied.first_or_last_selected_tap(take_last=last)
 
     def _tied_taps(self, x: Array, kernel: Array, y: Array) -> rolled.Selection:
         """The tied elements of each window, for a large kernel."""
@@ -173,25 +168,23 @@ class Morphology(Op):
         dtype = next(dot.dtype for dot in (x_dot, kernel_dot) if dot is not None)
         sum_dtype = accumulator_dtype(dtype)
         xs = [] if x_dot is None else [cast(x_dot, sum_dtype)]
-        weights = [] if kernel_dot is None else [self.weights(kernel_dot, sum_dtype)]
+        weights = [] if kernel_dot is None else [self._weights(kernel_dot, sum_dtype)]
         if self._is_large:
             selection = self._selection(residual)
+            (like, *_) = selection.window_arrays
 
             def term(tap: Array, *elements: Array) -> Array:
-                rows = [
-                    slices.broadcast_like(_tap_row(w, tap), selection.window_arrays[0])
-                    for w in weights
-                ]
+                rows = [slices.broadcast_like(_tap_row(w, tap), like) for w in weights]
                 return functools.reduce(lax.add, [*elements, *rows])
 
             planes = [self._tap_loop().to_planes(x, 0) for x in xs]
             return cast(selection.mean_over_selected_taps(term, sum_dtype, planes, *weights), dtype)
         parts = [pick_selected(self.window, x, residual, platform) for x in xs]
         for weight in weights:
-            masks = [(tap, self._is_selected(residual, tap)) for tap in self.taps]
+            masks = [self._is_selected(residual, tap) for tap in self.taps]
             terms = [
-                slices.where_or_zero(is_selected, slices.broadcast_like(weight[tap], is_selected))
-                for tap, is_selected in masks
+                slices.where_or_zero(mask, slices.broadcast_like(weight[tap], mask))
+                for tap, mask in zip(self.taps, masks, strict=True)
             ]
             total = functools.reduce(lax.add, terms)
             parts.append(divide_among_tied_taps(total, residual) if self.ties == "split" else total)
@@ -202,9 +195,8 @@ class Morphology(Op):
         if self._is_large:
             selection = self._selection(residual)
             share = selection.divide_among_selected_taps(share)
-            return selection.add_to_selected_elements(share, dy.dtype), self._kernel_ct(
-                selection.mask_at_tap, share, dy.dtype
-            )
+            dx = selection.add_to_selected_elements(share, dy.dtype)
+            return dx, self._kernel_ct(selection.mask_at_tap, share, dy.dtype)
         if self.ties == "split":
             share = divide_among_tied_taps(share, residual)
         selects = functools.partial(self._is_selected, residual)

@@ -1,21 +1,18 @@
 """The base class of all ops, and the two JAX primitives behind them, with their AD, batching and lowering rules.
 
-An op has a value, a residual, a linear map and its transpose, for each platform. `apply.py` binds the primitives.
-
 `compute` evaluates an op. Its JVP rule computes the output and the residual, and the tangent by `linear_map` with that
-residual. JAX's AD differentiates kernels only with respect to residuals (`Op.has_differentiable_residual`).
+residual: the hand-written `Op.linear`, or if `transposed`, `Op.transpose`. The transpose rule flips `transposed`. So
+all AD modes run the op's kernels, and only the residual is saved for the backward pass. JAX's AD differentiates kernels
+only with respect to residuals (`Op.has_differentiable_residual`). The batching rule is `vmap` of the kernel.
 
-`linear_map` runs the hand-written `Op.linear`, or if `transposed`, `Op.transpose`. The transpose rule of the primitive
-flips `transposed`. All AD modes run the op's kernels, and only the residual is saved for the backward pass. The
-batching rule is `vmap` of the kernel.
-
-Each platform has its own lowering rule. The primitives use only public modules of JAX: `jax.extend.core.Primitive` and
-`jax.interpreters`.
+Each platform has its own lowering rule. `apply.py` binds the primitives. They use only public modules of JAX:
+`jax.extend.core.Primitive` and `jax.interpreters`.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -60,7 +57,7 @@ class Op:
     is_pool = True
 
     def value(self, platform: Platform, *xs: Array) -> Array:
-        """The output when no derivative is taken."""
+        """The output without a derivative."""
         return self.primal(platform, *xs)[0]
 
     def value_with_residual(self, platform: Platform, *xs: Array) -> Array:
@@ -87,12 +84,13 @@ class Op:
         raise TypeError(f"{type(self).__name__} describes no transpose")
 
 
+# The key None is any other platform.
 PLATFORMS: dict[str | None, Platform] = {
     "cpu": "cpu",
     "cuda": "gpu",
     "rocm": "gpu",
     "tpu": "tpu",
-    None: "portable",  # any other platform
+    None: "portable",
 }
 
 # The platform to trace for instead of the default device's platform, to plan for a device that is not present.
@@ -101,13 +99,15 @@ platform_override = jax.make_user_context(None)
 
 compute_p = core.Primitive("jaxpool")
 linear_p = core.Primitive("jaxpool_linear_map")
-InAxes = tuple[int | None, ...]  # the axis of each argument that vmap maps, or None
+Flags = tuple[bool, ...]
+# For each vmap, from the innermost on, the mapped axis of each argument, or None.
+Batch = tuple[tuple[int | None, ...], ...]
 
 
 def tracing_platform() -> Platform:
-    """The platform of the default device, for which JAX probably traces the current program.
+    """The platform of the default device, which decides the residual of an op.
 
-    The traced platform decides the residual of an op. A program lowered for another platform gives the same results.
+    JAX probably traces the program for this device. Lowered for another platform, the program gives the same results.
     """
     device = jax.config.jax_default_device  # type: ignore[attr-defined]
     name = platform_override.value or getattr(device, "platform", device) or jax.default_backend()
@@ -141,33 +141,25 @@ def value_and_residual(op: Op, *args: Array) -> tuple[Array, Any]:
 
 
 def linear_map(
-    op: Op,
-    residual: Any,
-    xs: Sequence[Array],
-    *,
-    nonzero: tuple[bool, ...],
-    transposed: bool = False,
+    op: Op, residual: Any, xs: Sequence[Array], *, nonzero: Flags, transposed: bool = False
 ) -> list[Array]:
     """Bind `op.linear` to the tangents xs, or if `transposed`, `op.transpose` to the cotangents xs.
 
     `nonzero` is True for each input that has a nonzero tangent, or if `transposed`, whose cotangent is returned.
     """
     leaves, tree = jax.tree.flatten(residual)
-    outputs: list[Array] = linear_p.bind(
-        *leaves, *xs, op=op, tree=tree, nonzero=nonzero, transposed=transposed, batch=()
-    )
+    params = {"op": op, "tree": tree, "nonzero": nonzero, "transposed": transposed, "batch": ()}
+    outputs: list[Array] = linear_p.bind(*leaves, *xs, **params)
     return outputs
 
 
-def _nest_vmaps(kernel: Callable[..., Any], batch: tuple[InAxes, ...]) -> Callable[..., Any]:
+def _nest_vmaps(kernel: Callable[..., Any], batch: Batch) -> Callable[..., Any]:
     for dims in batch:
         kernel = jax.vmap(kernel, in_axes=dims)
     return kernel
 
 
-def _compute(
-    *args: Array, op: Op, method: str, batch: tuple[InAxes, ...], platform: Platform
-) -> Any:
+def _compute(*args: Array, op: Op, method: str, batch: Batch, platform: Platform) -> Any:
     kernel: Callable[..., Any] = functools.partial(getattr(op, method), platform)
     if op.materialises_inputs and method == "primal":
         kernel = store_arguments(barrier_of(platform), kernel)
@@ -178,21 +170,20 @@ def _linear(
     *args: Array,
     op: Op,
     tree: Any,
-    nonzero: tuple[bool, ...],
+    nonzero: Flags,
     transposed: bool,
-    batch: tuple[InAxes, ...],
+    batch: Batch,
     platform: Platform,
 ) -> Any:
     num_residuals = tree.num_leaves
 
     def call_op(*args: Array) -> Any:
-        residual = jax.tree.unflatten(tree, args[:num_residuals])
+        residual, xs = jax.tree.unflatten(tree, args[:num_residuals]), args[num_residuals:]
         if transposed:
-            dxs = op.transpose(platform, residual, *args[num_residuals:])
-            return [dx for dx, is_needed in zip(dxs, nonzero, strict=True) if is_needed]
-        tangents = iter(args[num_residuals:])
-        y = op.linear(platform, residual, *[next(tangents) if flag else None for flag in nonzero])
-        return y
+            return list(itertools.compress(op.transpose(platform, residual, *xs), nonzero))
+        x_dots = iter(xs)
+        tangents = [next(x_dots) if is_nonzero else None for is_nonzero in nonzero]
+        return op.linear(platform, residual, *tangents)
 
     front_axes = (0,) * (len(args) - num_residuals)
     kernel = store_arguments(barrier_of(platform), call_op) if op.materialises_residual else call_op
@@ -235,8 +226,8 @@ def _register_rules(primitive: Any, fn: Callable[..., Any]) -> None:
     def infer_types(*avals: Any, **params: Any) -> Any:
         return _types(fn, avals, tuple(params.items()), jax.sharding.get_abstract_mesh())[0]
 
-    def flat_kernel(*args: Array, platform: Platform, **params: Any) -> Any:
-        return jax.tree.leaves(fn(*args, platform=platform, **params))
+    def flat_kernel(*args: Array, **params: Any) -> Any:
+        return jax.tree.leaves(fn(*args, **params))
 
     primitive.multiple_results = True
     primitive.def_impl(evaluate)
@@ -248,15 +239,13 @@ def _register_rules(primitive: Any, fn: Callable[..., Any]) -> None:
 
 
 def _wrap_lowering_rule(lowering_rule: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a lowering rule so that kernels can read `inlines_calls` and `is_partitioned`.
-
-    JAX inlines all calls of a program that is lowered for several platforms or has symbolic sizes.
-    """
+    """Wrap a lowering rule so that kernels can read `inlines_calls` and `is_partitioned`."""
 
     def lower(ctx: Any, *args: Any, **params: Any) -> Any:
+        # JAX inlines all calls of a program that is lowered for several platforms or has symbolic sizes.
         has_symbolic_sizes = any(not is_int(size) for aval in ctx.avals_in for size in aval.shape)
-        is_multi_device = is_partitioned.value or _has_many_devices(ctx.module_context)
         is_inlined = has_symbolic_sizes or len(ctx.module_context.platforms) > 1
+        is_multi_device = is_partitioned.value or _has_many_devices(ctx.module_context)
         with inlines_calls(is_inlined), is_partitioned(is_multi_device):
             return lowering_rule(ctx, *args, **params)
 
@@ -272,7 +261,7 @@ def _has_many_devices(module: Any) -> bool:
     return getattr(axis_context, "num_devices", 1) > 1
 
 
-def _batch_compute(args: Any, dims: Any, *, batch: tuple[InAxes, ...], **params: Any) -> Any:
+def _batch_compute(args: Any, dims: Any, *, batch: Batch, **params: Any) -> Any:
     outputs = compute_p.bind(*args, batch=(*batch, tuple(dims)), **params)
     return outputs, [0] * len(outputs)
 
@@ -287,9 +276,7 @@ def _move_to_front(x: Array, dim: int | None, mapped_x: Array, axis: int) -> Arr
     return lax.broadcast(x, (mapped_x.shape[axis],), out_sharding=sharding)
 
 
-def _batch_linear(
-    args: Any, dims: Any, *, tree: Any, batch: tuple[InAxes, ...], **params: Any
-) -> Any:
+def _batch_linear(args: Any, dims: Any, *, tree: Any, batch: Batch, **params: Any) -> Any:
     """Residuals keep their mapped axis in place; tangents and cotangents get the mapped axis as their first axis."""
     num_residuals = tree.num_leaves
     mapped_x, axis = next((x, dim) for x, dim in zip(args, dims, strict=True) if dim is not None)
@@ -300,19 +287,16 @@ def _batch_linear(
     return outputs, [0] * len(outputs)
 
 
-def _zero_tangent(aval: Any) -> ad.Zero:
-    return ad.Zero(aval.to_tangent_aval())
+def _zero_tangents(ys: Sequence[Array]) -> list[ad.Zero]:
+    return [ad.Zero(jax.typeof(y).to_tangent_aval()) for y in ys]
 
 
-def _jvp_compute(
-    primals: Any, tangents: Any, *, op: Op, method: str, batch: tuple[InAxes, ...]
-) -> Any:
+def _jvp_compute(primals: Any, tangents: Any, *, op: Op, method: str, batch: Batch) -> Any:
     """JVP rule of `compute`: the output tangent is `linear_map`. Extra arguments and the residual are constants."""
     nonzero = tuple(not isinstance(dot, ad.Zero) for dot in tangents[: op.num_inputs])
     if not any(nonzero):
         ys = compute_p.bind(*primals, op=op, method=method, batch=batch)
-        return ys, [_zero_tangent(jax.typeof(y)) for y in ys]
-    nonzero_indices = [i for i, is_nonzero in enumerate(nonzero) if is_nonzero]
+        return ys, _zero_tangents(ys)
 
     def push_forward(*args: Array) -> tuple[list[Array], Array]:
         y, residual = value_and_residual(op, *args[: len(primals)])
@@ -320,25 +304,24 @@ def _jvp_compute(
         y_dot = linear_map(op, residual, x_dots, nonzero=nonzero)[0]
         return jax.tree.leaves((y, residual) if method == "primal" else y), y_dot
 
-    in_axes = tuple((*dims, *(dims[i] for i in nonzero_indices)) for dims in batch)
-    ys, dot = _nest_vmaps(push_forward, in_axes)(*primals, *[tangents[i] for i in nonzero_indices])
-    return ys, [dot, *[_zero_tangent(jax.typeof(y)) for y in ys[1:]]]
+    x_dots = itertools.compress(tangents, nonzero)
+    in_axes = tuple((*dims, *itertools.compress(dims, nonzero)) for dims in batch)
+    ys, dot = _nest_vmaps(push_forward, in_axes)(*primals, *x_dots)
+    return ys, [dot, *_zero_tangents(ys[1:])]
 
 
 def _jvp_linear(primals: Any, tangents: Any, **params: Any) -> Any:
     """JVP rule of `linear_map`. Residuals are constants, unless the op sets `has_differentiable_residual`."""
     num_residuals = params["tree"].num_leaves
     ys = linear_p.bind(*primals, **params)
-    x_tangents, out_dots = tangents[num_residuals:], [_zero_tangent(jax.typeof(y)) for y in ys]
-    if not all(isinstance(dot, ad.Zero) for dot in x_tangents):
-        x_tangents = [ad.instantiate_zeros(dot) for dot in x_tangents]
-        out_dots = linear_p.bind(*primals[:num_residuals], *x_tangents, **params)
+    x_dots, out_dots = tangents[num_residuals:], _zero_tangents(ys)
+    if not all(isinstance(dot, ad.Zero) for dot in x_dots):
+        x_dots = map(ad.instantiate_zeros, x_dots)
+        out_dots = linear_p.bind(*primals[:num_residuals], *x_dots, **params)
     leaf_tangents = {
-        i: dot
-        for i, dot in enumerate(tangents[:num_residuals])
-        if params["op"].has_differentiable_residual and not isinstance(dot, ad.Zero)
+        i: dot for i, dot in enumerate(tangents[:num_residuals]) if not isinstance(dot, ad.Zero)
     }
-    if leaf_tangents:
+    if leaf_tangents and params["op"].has_differentiable_residual:
         residual_dots = _jvp_by_residual(primals, leaf_tangents, tuple(params.items()))
         out_dots = [ad.add_tangents(*pair) for pair in zip(out_dots, residual_dots, strict=True)]
     return ys, out_dots
@@ -356,27 +339,25 @@ def _jvp_by_residual(primals: Any, leaf_tangents: dict[int, Array], params: Any)
 
 
 def _transpose_linear(
-    cotangents: Any,
-    *args: Any,
-    tree: Any,
-    transposed: bool,
-    nonzero: tuple[bool, ...],
-    **params: Any,
+    cotangents: Any, *args: Any, tree: Any, transposed: bool, nonzero: Flags, **params: Any
 ) -> Any:
     num_residuals = tree.num_leaves
     residual, xs = args[:num_residuals], args[num_residuals:]
-    other_params = {"tree": tree, "transposed": not transposed, **params}
+    bind = functools.partial(
+        linear_p.bind, *residual, tree=tree, transposed=not transposed, **params
+    )
     if all(isinstance(ct, ad.Zero) for ct in cotangents):
-        outputs = [_zero_tangent(x.aval) if ad.is_undefined_primal(x) else None for x in xs]
+        outputs = [
+            ad.Zero(x.aval.to_tangent_aval()) if ad.is_undefined_primal(x) else None for x in xs
+        ]
     elif transposed:  # the cotangents of the inputs' cotangents are tangents of the inputs
         cotangent_iter = iter(cotangents)
         all_cotangents = [next(cotangent_iter) if flag else None for flag in nonzero]
         nonzero_now = tuple(ct is not None and not isinstance(ct, ad.Zero) for ct in all_cotangents)
-        tangents = [ct for ct, flag in zip(all_cotangents, nonzero_now, strict=True) if flag]
-        outputs = linear_p.bind(*residual, *tangents, nonzero=nonzero_now, **other_params)
+        tangents = itertools.compress(all_cotangents, nonzero_now)
+        outputs = bind(*tangents, nonzero=nonzero_now)
     else:
-        dys = [ad.instantiate_zeros(ct) for ct in cotangents]
-        outputs = linear_p.bind(*residual, *dys, nonzero=nonzero, **other_params)
+        outputs = bind(*map(ad.instantiate_zeros, cotangents), nonzero=nonzero)
         pairs = zip(outputs, xs, strict=True)
         outputs = [ct if ad.is_undefined_primal(x) else None for ct, x in pairs]
     return [None] * num_residuals + list(outputs)

@@ -19,7 +19,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
-from jaxpool._kernels import rank, rolled, slices
+from jaxpool._kernels import keys, rank, rolled, slices
 from jaxpool._kernels.bits import pack_bits, unpack_bits
 from jaxpool._kernels.dtypes import (
     DType,
@@ -30,13 +30,6 @@ from jaxpool._kernels.dtypes import (
     to_comparison_dtype,
     widen_to_8_bits,
 )
-from jaxpool._kernels.keys import (
-    from_zero_tied_sort_keys,
-    has_sign_bit,
-    min_or_max_key,
-    set_sign_of_zeros,
-    zero_tied_sort_keys,
-)
 from jaxpool._kernels.positions import int32_iota, scatter_at_sorted
 from jaxpool._kernels.reduce import attains_extremum
 from jaxpool._kernels.slices import materialise
@@ -46,24 +39,17 @@ from jaxpool._ops.chosen import TapResidualPool, make_tap_loop, pick_selected
 from jaxpool._ops.op import Op, is_partitioned
 from jaxpool._ops.reduction import Reduction
 from jaxpool._ops.sum_pool import SumPool
+from jaxpool._plan import rank_pool as plans
 from jaxpool._plan.problem import Platform, barrier_of
-from jaxpool._plan.rank_pool import (
-    Rank,
-    is_global_reduction,
-    position_of_rank,
-    possible_positions,
-    unrolls_taps,
-    uses_sorting_network,
-)
 from jaxpool._plan.tuning import tuning_of
 
 
-def _from_keys(key: Array, dtype: DType, *mask: Array) -> Array:
+def _from_keys(key: Array, dtype: DType, *, has_mask: bool) -> Array:
     """Convert sort keys to values. A window whose elements are all masked gives 0, because its key would be a NaN."""
-    if mask and is_float(dtype):
-        has_no_elements = lax.eq(key, lax.full_like(key, min_or_max_key(key.dtype, True)))
+    if has_mask and is_float(dtype):
+        has_no_elements = lax.eq(key, lax.full_like(key, keys.min_or_max_key(key.dtype, True)))
         key = lax.select(has_no_elements, lax.full_like(key, 0), key)
-    return from_zero_tied_sort_keys(key, dtype)
+    return keys.from_zero_tied_sort_keys(key, dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,23 +64,23 @@ class RankPool(TapResidualPool):
     window: Window
     ties: Ties
     taps: Sequence[int]
-    rank: Rank
+    rank: plans.Rank
 
     materialises_inputs = True
 
     @property
     def materialises_residual(self) -> bool:
-        return self.ties == "split" and not unrolls_taps(self.window)
+        return self.ties == "split" and not plans.unrolls_taps(self.window)
 
     @property
     def _is_median(self) -> bool:
         return isinstance(self.rank, str)
 
     def _fill_key(self, key: Array) -> np.ndarray:
-        return min_or_max_key(key.dtype, isinstance(self.rank, str) or self.rank >= 0)
+        return keys.min_or_max_key(key.dtype, isinstance(self.rank, str) or self.rank >= 0)
 
     def _keys(self, x: Array, *mask: Array) -> Array:
-        key = zero_tied_sort_keys(x)
+        key = keys.zero_tied_sort_keys(x)
         for where in mask:
             fill = lax.full_like(key, self._fill_key(key))
             key = lax.select(slices.broadcast_like(where, key), key, fill)
@@ -114,72 +100,71 @@ class RankPool(TapResidualPool):
         taps = None if len(self.taps) == self.window.size else tuple(self.taps)
         return dataclasses.replace(make_tap_loop(self.window, key, platform), flat_taps=taps)
 
+    def _tied_taps(self, platform: Platform, key: Array, y: Array) -> rolled.Selection:
+        """The elements of each window whose sort key equals the window's selected key y."""
+        loop = self._tap_loop(platform, key)
+        return rolled.equal_key_selection(loop, key, y, self._fill_key(key))
+
     def _find_keys(self, platform: Platform, key: Array, *mask: Array) -> Array:
         """The sort key of the selected element of each window."""
         count, window = len(self.taps), self.window
-        k: Any = position_of_rank(self.rank, count)
-        if uses_sorting_network(count, platform):
-            uses_all_taps = count == window.size
-            ranks = possible_positions(window, self.rank) if uses_all_taps and not mask else (k,)
-            return rank.select_by_sorting_network(self._terms(key, *mask), ranks, window, self.rank)
+        k: Any = plans.position_of_rank(self.rank, count)
+        if plans.uses_sorting_network(count, platform):
+            positions: tuple[int, ...] = (k,)
+            if count == window.size and not mask:
+                positions = plans.possible_positions(window, self.rank)
+            terms = self._terms(key, *mask)
+            return rank.select_by_sorting_network(terms, positions, window, self.rank)
         if self._is_median and mask:
-            k = position_of_rank(
-                self.rank, SumPool(window).linear(platform, (), mask[0].astype(np.int32))
-            )
+            num_unmasked = SumPool(window).linear(platform, (), mask[0].astype(np.int32))
+            k = plans.position_of_rank(self.rank, num_unmasked)
         elif self._is_median and window.is_padded:
-            k = position_of_rank(self.rank, rank.num_elements_inside(window, key.ndim))
-        return rolled.key_of_rank_in_windows(
-            self._tap_loop(platform, key), key, k, self._fill_key(key)
-        )
+            k = plans.position_of_rank(self.rank, rank.num_elements_inside(window, key.ndim))
+        loop = self._tap_loop(platform, key)
+        return rolled.key_of_rank_in_windows(loop, key, k, self._fill_key(key))
 
     def value(self, platform: Platform, x: Array, *mask: Array) -> Array:
-        return _from_keys(self._find_keys(platform, self._keys(x, *mask), *mask), x.dtype, *mask)
+        key = self._find_keys(platform, self._keys(x, *mask), *mask)
+        return _from_keys(key, x.dtype, has_mask=bool(mask))
 
     def primal(self, platform: Platform, x: Array, *mask: Array) -> tuple[Array, Any]:
-        barrier_kind, split, last = (
-            barrier_of(platform),
-            self.ties == "split",
-            self.ties == "last",
-        )
+        barrier_kind, unrolls = barrier_of(platform), plans.unrolls_taps(self.window)
+        split, last = self.ties == "split", self.ties == "last"
 
         def kernel(x: Array, *mask: Array) -> tuple[Array, Any]:
             key = self._keys(x, *mask)
             y = materialise(barrier_kind, functools.partial(self._find_keys, platform), key, *mask)
             residual: Any = ()
-            if unrolls_taps(self.window):
+            if unrolls:
                 bits = tie_bits_of_tap_values(self._terms(key), y, self.window, self.taps)
                 residual = bits if split else rank.first_or_last_tied_tap(bits, self.window, last)
             elif not split:
-                tied = rolled.equal_key_selection(
-                    self._tap_loop(platform, key), key, y, self._fill_key(key)
-                )
+                tied = self._tied_taps(platform, key, y)
                 residual = tied.first_or_last_selected_tap(take_last=last)
-            return _from_keys(y, x.dtype, *mask), residual
+            return _from_keys(y, x.dtype, has_mask=bool(mask)), residual
 
         y, residual = materialise(barrier_kind, kernel, x, *mask)
         if split:
-            return y, residual if unrolls_taps(self.window) else (x, y, *mask)
+            return y, residual if unrolls else (x, y, *mask)
         if is_float(x.dtype):
             # `pick_selected` is a sum, which would lose the sign of a zero of x.
-            picked = pick_selected(self.window, has_sign_bit(x).astype(x.dtype), residual, platform)
-            y = set_sign_of_zeros(y, lax.ne(picked, lax.full_like(picked, 0)))
+            sign_bit = keys.has_sign_bit(x).astype(x.dtype)
+            picked = pick_selected(self.window, sign_bit, residual, platform)
+            y = keys.set_sign_of_zeros(y, lax.ne(picked, lax.full_like(picked, 0)))
         return y, residual
 
-    def _tied_taps(self, platform: Platform, residual: tuple[Array, ...]) -> rolled.Selection:
+    def _tied_taps_of_residual(self, platform: Platform, residual: Any) -> rolled.Selection:
         x, y, *mask = residual
-        key = self._keys(x, *mask)
-        return rolled.equal_key_selection(
-            self._tap_loop(platform, key), key, zero_tied_sort_keys(y), self._fill_key(key)
-        )
+        return self._tied_taps(platform, self._keys(x, *mask), keys.zero_tied_sort_keys(y))
 
     def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
         if self.materialises_residual:
-            return self._tied_taps(platform, residual).pick(x_dot)
+            return self._tied_taps_of_residual(platform, residual).pick(x_dot)
         return super().linear(platform, residual, x_dot)
 
     def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
         if self.materialises_residual:
-            return (self._tied_taps(platform, residual).route(dy),)
+            return (self._tied_taps_of_residual(platform, residual).route(dy),)
         return super().transpose(platform, residual, dy)
 
 
@@ -190,7 +175,7 @@ class RankReduction(Reduction):
     Residual with ties "split": one bit per element. Saving x would often keep a temporary cast of x in memory.
     """
 
-    rank: Rank = "higher"
+    rank: plans.Rank = "higher"
 
     materialises_residual = False  # the residual is bits
 
@@ -199,11 +184,11 @@ class RankReduction(Reduction):
         """The axis whose tie bits are packed into words: the longest reduced axis."""
         return max(zip(self.sizes, self.axes, strict=True))[1]
 
-    def primal(self, platform: Platform, *xs: Array) -> tuple[Array, Any]:
+    def primal(self, platform: Platform, x: Array, mask: Any = None) -> tuple[Array, Any]:
         if self.ties != "split":
-            return super().primal(platform, *xs)
-        y, mask = self.value(platform, *xs), xs[1] if xs[1:] else None
-        return y, pack_bits(attains_extremum(xs[0], y, mask), self._packed_axis)
+            return super().primal(platform, x, mask)
+        y = self.value(platform, x, mask)
+        return y, pack_bits(attains_extremum(x, y, mask), self._packed_axis)
 
     def is_selected(self, platform: Platform, residual: Any, shape: Sequence[Any]) -> Array:
         if self.ties != "split":
@@ -214,20 +199,20 @@ class RankReduction(Reduction):
         bits = lax.population_count(residual)
         return jnp.sum(bits, axis=self.axes, keepdims=True, dtype=np.int32)
 
-    def value(self, platform: Platform, *xs: Array) -> Array:
-        key = zero_tied_sort_keys(xs[0])
-        mask = xs[1] if xs[1:] else lax.full_like(key, True, np.bool_)
-        k = self._position(xs[0], mask)
-        key = lax.select(mask, key, lax.full_like(key, min_or_max_key(key.dtype, True)))
-        return _from_keys(rank.key_of_rank_over_axes(key, self.axes, k), xs[0].dtype, *xs[1:])
+    def value(self, platform: Platform, x: Array, mask: Array | None = None) -> Array:
+        key = keys.zero_tied_sort_keys(x)
+        takes_part = lax.full_like(key, True, np.bool_) if mask is None else mask
+        k = self._position(x, takes_part)
+        key = lax.select(takes_part, key, lax.full_like(key, keys.min_or_max_key(key.dtype, True)))
+        key = rank.key_of_rank_over_axes(key, self.axes, k)
+        return _from_keys(key, x.dtype, has_mask=mask is not None)
 
     def _count(self, mask: Array) -> Array:
         return jnp.sum(mask, axis=self.axes, keepdims=True, dtype=np.int32)
 
-    def _position(self, x: Array, mask: Array) -> Array:
+    def _position(self, x: Array, mask: Array) -> Any:
         """The sorted position of the selected element among the elements where `mask` is True."""
-        k: Array = position_of_rank(self.rank, self._count(mask))
-        return k
+        return plans.position_of_rank(self.rank, self._count(mask))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,7 +225,7 @@ class LowerMedian(RankReduction):
     ignores_nan: bool = False
 
     def _position(self, x: Array, mask: Array) -> Array:
-        num_valid, count = (self._count(lax.bitwise_and(mask, lax.eq(x, x))), self._count(mask))
+        num_valid, count = self._count(lax.bitwise_and(mask, lax.eq(x, x))), self._count(mask)
         middle = lax.max(num_valid - 1, lax.full_like(num_valid, 0)) // 2
         if self.ignores_nan:
             return middle
@@ -258,44 +243,40 @@ class KMax(Op):
     def primal(self, platform: Platform, x: Array) -> tuple[Array, Array]:
         def largest_indices(x: Array) -> Array:
             # `lax.top_k` orders NaNs and zeros by their bits. All NaNs have the same key, and so have +0 and -0.
-            keys = jnp.moveaxis(zero_tied_sort_keys(x), self.axis, -1)
+            sort_keys = jnp.moveaxis(keys.zero_tied_sort_keys(x), self.axis, -1)
             if is_partitioned.value and tuning_of(platform).top_k_all_gathers:
-                order = jnp.argsort(jnp.bitwise_not(keys), axis=-1, stable=True)
+                order = jnp.argsort(jnp.bitwise_not(sort_keys), axis=-1, stable=True)
                 largest = lax.slice_in_dim(order, 0, self.count, axis=-1)
             else:
-                largest = lax.top_k(
-                    widen_to_8_bits(to_comparison_dtype(from_zero_tied_sort_keys(keys, x.dtype))),
-                    self.count,
-                )[1]
-            first = lax.sort(largest, dimension=-1)
-            return jnp.moveaxis(first, -1, self.axis).astype(index_dtype(self.size))
+                values = to_comparison_dtype(keys.from_zero_tied_sort_keys(sort_keys, x.dtype))
+                largest = lax.top_k(widen_to_8_bits(values), self.count)[1]
+            index = lax.sort(largest, dimension=-1)
+            return jnp.moveaxis(index, -1, self.axis).astype(index_dtype(self.size))
 
         index = materialise(barrier_of(platform), largest_indices, x)
         return self.linear(platform, index, x), index
 
     def linear(self, platform: Platform, index: Array, x_dot: Array) -> Array:
-        at = index.astype(np.int32)
-        return jnp.take_along_axis(x_dot, at, axis=self.axis, mode="promise_in_bounds")
+        index = index.astype(np.int32)
+        return jnp.take_along_axis(x_dot, index, axis=self.axis, mode="promise_in_bounds")
 
     def transpose(self, platform: Platform, index: Array, dy: Array) -> tuple[Array]:
-        """Give each element the cotangent of the output with the index of the element, or 0."""
-        axis_positions = slices.reshape_along_axis(
-            int32_iota(self.size).astype(index.dtype), self.axis, dy.ndim
-        )
-
-        def scatter_one(i: int) -> Array:
-            selected, value = (lax.slice_in_dim(x, i, i + 1, axis=self.axis) for x in (index, dy))
-            return jnp.where(jnp.equal(selected, axis_positions), value, np.zeros((), dy.dtype))
-
+        if self.count > tuning_of(platform).max_compared_positions:
+            return (scatter_at_sorted(dy, index, self.axis, self.size),)
         # Comparing positions vectorises, but the program grows with `count`.
-        if self.count <= tuning_of(platform).max_compared_positions:
-            return (functools.reduce(lax.add, map(scatter_one, range(self.count))),)
-        return (scatter_at_sorted(dy, index, self.axis, self.size),)
+        positions = int32_iota(self.size).astype(index.dtype)
+        axis_positions = slices.reshape_along_axis(positions, self.axis, dy.ndim)
+        terms = []
+        for i in range(self.count):
+            selected, value = (lax.slice_in_dim(x, i, i + 1, axis=self.axis) for x in (index, dy))
+            is_selected = jnp.equal(selected, axis_positions)
+            terms.append(jnp.where(is_selected, value, np.zeros((), dy.dtype)))
+        return (functools.reduce(lax.add, terms),)
 
 
 def apply_rank_pool(op: RankPool, x: Array, *mask: Array, autodiff: Autodiff = "jvp") -> Array:
     """Apply a rank pool to x, with an optional `where` mask."""
-    if is_global_reduction(op.window):
+    if plans.is_global_reduction(op.window):
         return _apply_rank_reduction(op, autodiff, x, *mask)
     return apply(op, autodiff, x, *mask)
 
@@ -307,11 +288,10 @@ def _apply_rank_reduction(op: RankPool, autodiff: Autodiff, x: Array, *mask: Arr
     reduction = RankReduction("max", op.ties, window.axes, window.window_shape, op.rank)
     wide_x = x.astype(accumulator_dtype(x.dtype))
     if len(op.taps) == window.size:
-        counts = [slices.broadcast_like(where, x) for where in mask]
-        return apply(reduction, autodiff, wide_x, *counts).astype(x.dtype)
+        masks = [slices.broadcast_like(where, x) for where in mask]
+        return apply(reduction, autodiff, wide_x, *masks).astype(x.dtype)
     takes_part = np.isin(np.arange(window.size), op.taps).reshape(window.window_shape)
     other_axes = [axis for axis in range(x.ndim) if axis not in reduction.axes]
     takes_part = np.expand_dims(takes_part.transpose(np.argsort(reduction.axes)), other_axes)
-    return apply_with_extra_args(reduction, wide_x, slices.broadcast_like(takes_part, x))[0].astype(
-        x.dtype
-    )
+    y, _ = apply_with_extra_args(reduction, wide_x, slices.broadcast_like(takes_part, x))
+    return y.astype(x.dtype)

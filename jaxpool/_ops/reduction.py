@@ -1,7 +1,4 @@
-"""Maximum, minimum and mean over whole axes, for reductions, global pools and windows that span their axes.
-
-`max_or_min` is the entry point for maxima and minima.
-"""
+"""Maximum, minimum and mean over whole axes, for reductions, global pools and windows that span their axes."""
 
 from __future__ import annotations
 
@@ -55,27 +52,26 @@ class Reduction(Op):
     def materialises_residual(self) -> bool:
         return self.ties == "split"
 
-    def _find_fold(self, platform: Platform, x: Array, *, ties: bool) -> Fold | None:
-        return find_fold(platform, x, self.axes, ties=ties)
-
     def _uses_float32(self, platform: Platform, x: Array) -> bool:
         """True if sums, counts of ties and ranks are computed in float32."""
         return reduces_as_floats(platform, problem_of(Window(()), x, platform).shape, self.axes)
 
-    def value(self, platform: Platform, *xs: Array) -> Array:
-        x, mask = xs[0], xs[1] if xs[1:] else None
-        loses_nan, fold = (tuning_of(platform).loses_nan, self._find_fold(platform, x, ties=False))
-        use_float32 = self._uses_float32(platform, x)
+    def value(self, platform: Platform, x: Array, mask: Array | None = None) -> Array:
         return reducing.max_or_min_over_axes(
-            x, self.axes, self.kind, mask, loses_nan=loses_nan, plan=fold, use_float32=use_float32
+            x,
+            self.axes,
+            self.kind,
+            mask,
+            loses_nan=tuning_of(platform).loses_nan,
+            plan=find_fold(platform, x, self.axes, ties=False),
+            use_float32=self._uses_float32(platform, x),
         )
 
-    def primal(self, platform: Platform, *xs: Array) -> tuple[Array, Any]:
-        x, mask = xs[0], xs[1] if xs[1:] else None
-        y = self.value(platform, *xs)
+    def primal(self, platform: Platform, x: Array, mask: Any = None) -> tuple[Array, Any]:
+        y = self.value(platform, x, mask)
         if self.ties == "split":
             return y, (x, y, mask)
-        last, fold = self.ties == "last", self._find_fold(platform, x, ties=True)
+        last, fold = self.ties == "last", find_fold(platform, x, self.axes, ties=True)
         use_float32 = self._uses_float32(platform, x)
         flat_index = reducing.flat_index_of_extremum(
             x, y, self.axes, last, mask, fold, use_float32=use_float32
@@ -90,12 +86,13 @@ class Reduction(Op):
         if self.ties != "split":
             return reducing.one_hot_of_flat_index(residual, shape, self.axes, self.ties == "last")
         x, y, mask = residual
-        return reducing.attains_extremum(x, y, mask, self._find_fold(platform, x, ties=True))
+        fold = find_fold(platform, x, self.axes, ties=True)
+        return reducing.attains_extremum(x, y, mask, fold)
 
     def num_tied(self, platform: Platform, residual: Any) -> Array:
         """The number of elements that tie for each output."""
         x, y, mask = residual
-        fold = self._find_fold(platform, x, ties=True)
+        fold = find_fold(platform, x, self.axes, ties=True)
         use_float32 = self._uses_float32(platform, x)
         return reducing.num_tied_elements(x, y, self.axes, mask, fold, use_float32=use_float32)
 
@@ -107,21 +104,16 @@ class Reduction(Op):
 
     def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
         wide_dot = x_dot.astype(accumulator_dtype(x_dot.dtype))
-        selected_dot = lax.select(
-            self.is_selected(platform, residual, wide_dot.shape),
-            wide_dot,
-            lax.full_like(wide_dot, 0),
-        )
+        is_selected = self.is_selected(platform, residual, wide_dot.shape)
+        selected_dot = slices.where_or_zero(is_selected, wide_dot)
         total = jnp.sum(selected_dot, axis=self.axes, keepdims=True, dtype=selected_dot.dtype)
         return self._split_tied(platform, total, residual).astype(x_dot.dtype)
 
     def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
-        share = self._split_tied(platform, dy.astype(accumulator_dtype(dy.dtype)), residual).astype(
-            dy.dtype
-        )
+        share = self._split_tied(platform, dy.astype(accumulator_dtype(dy.dtype)), residual)
         shape = replace_sizes(dy.shape, self.axes, self.sizes)
-        dx = jnp.broadcast_to(share, shape)
-        return (lax.select(self.is_selected(platform, residual, shape), dx, lax.full_like(dx, 0)),)
+        dx = jnp.broadcast_to(share.astype(dy.dtype), shape)
+        return (slices.where_or_zero(self.is_selected(platform, residual, shape), dx),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,18 +131,16 @@ class MeanReduction(Op):
         count = jnp.sum(is_counted, axis=self.axes, keepdims=True, dtype=np.uint32)
         return is_counted, lax.max(count, lax.full_like(count, 1)).astype(like.dtype)
 
-    def linear(self, platform: Platform, extra_args: tuple[Array, ...], x: Array) -> Array:
+    def linear(self, platform: Platform, extra_args: Any, x: Array) -> Array:
         wide_x = x.astype(accumulator_dtype(x.dtype))
         count = lax.full((), math.prod(self.sizes), wide_x.dtype)
         if extra_args:
             is_counted, count = self._mask_and_count(extra_args[0], wide_x)
-            wide_x = lax.select(is_counted, wide_x, lax.full_like(wide_x, 0))
+            wide_x = slices.where_or_zero(is_counted, wide_x)
         total = jnp.sum(wide_x, axis=self.axes, keepdims=True, dtype=wide_x.dtype)
         return (total / count).astype(x.dtype)
 
-    def transpose(
-        self, platform: Platform, extra_args: tuple[Array, ...], dy: Array
-    ) -> tuple[Array]:
+    def transpose(self, platform: Platform, extra_args: Any, dy: Array) -> tuple[Array]:
         wide_dy = dy.astype(accumulator_dtype(dy.dtype))
         shape = replace_sizes(dy.shape, self.axes, self.sizes)
         if not extra_args:
@@ -158,7 +148,7 @@ class MeanReduction(Op):
             return (jnp.broadcast_to(share.astype(dy.dtype), shape),)
         is_counted, count = self._mask_and_count(extra_args[0], jnp.broadcast_to(wide_dy, shape))
         dx = jnp.broadcast_to((wide_dy / count).astype(dy.dtype), shape)
-        return (lax.select(is_counted, dx, lax.full_like(dx, 0)),)
+        return (slices.where_or_zero(is_counted, dx),)
 
 
 def max_or_min(
@@ -177,10 +167,9 @@ def max_or_min(
     if where is not None and slices.is_sharded(x):
         where = slices.broadcast_like(where, x)
     if not axes:
-        expanded = None if where is None else lax.expand_dims(where, [where.ndim])
-        return max_or_min(
-            lax.expand_dims(x, [x.ndim]), (x.ndim,), kind, ties, autodiff, where=expanded
-        )
+        where = None if where is None else lax.expand_dims(where, [where.ndim])
+        x = lax.expand_dims(x, [x.ndim])
+        return max_or_min(x, (x.ndim - 1,), kind, ties, autodiff, where=where)
     op = Reduction(kind, ties, axes, tuple(x.shape[axis] for axis in axes))
     mask = () if where is None else (where,)
     y = apply_with_extra_args(op, x, *mask)[0] if mask else apply(op, autodiff, x)

@@ -11,7 +11,7 @@ from jax import numpy as jnp
 from jaxpool._kernels.dtypes import accumulator_dtype, cast
 from jaxpool._kernels.scan import exponentially_decayed_sums, subtract_equal_infinities
 from jaxpool._ops.apply import apply_with_extra_args
-from jaxpool._ops.cumulative import RunningExtremum, scan_plan
+from jaxpool._ops.cumulative import RunningExtremum, make_scan
 from jaxpool._ops.op import Op, value
 from jaxpool._plan.problem import Platform
 
@@ -47,13 +47,13 @@ class DecayedSum(Op):
     linear_in_x = True
 
     def linear(self, platform: Platform, extra_args: tuple[Array], x: Array) -> Array:
-        return exponentially_decayed_sums(
-            x, extra_args[0], self.axis, False, scan_plan(platform, x)
-        )
+        scan = make_scan(platform, x, self.axis, reverse=False)
+        return exponentially_decayed_sums(x, extra_args[0], scan)
 
     def transpose(self, platform: Platform, extra_args: tuple[Array], dy: Array) -> tuple[Array]:
         m = lax.neg(extra_args[0])  # -m is nondecreasing in reverse
-        return (exponentially_decayed_sums(dy, m, self.axis, True, scan_plan(platform, dy)),)
+        scan = make_scan(platform, dy, self.axis, reverse=True)
+        return (exponentially_decayed_sums(dy, m, scan),)
 
 
 def running_logsumexp(x: Array, axis: int) -> Array:

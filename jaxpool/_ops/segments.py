@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
+from jaxpool._kernels import segments as kernels
 from jaxpool._kernels.bits import pack_bits, unpack_bits
 from jaxpool._kernels.dtypes import (
     Kind,
@@ -25,13 +25,6 @@ from jaxpool._kernels.dtypes import (
     to_comparison_dtype,
 )
 from jaxpool._kernels.positions import indices_to_positions, scatter_in_order
-from jaxpool._kernels.segments import (
-    fill_where_masked,
-    gather_value_or_zero,
-    gather_value_unchecked,
-    reduce_segments,
-    sum_segments,
-)
 from jaxpool._kernels.slices import materialise
 from jaxpool._kernels.split_ties import divide_by_num_tied
 from jaxpool._ops.op import Op, problem_of
@@ -57,7 +50,7 @@ class SegmentSelect(Op):
     materialises_inputs = True
 
     def _reduce(self, reduce_fn: Callable[..., Array], x: Array, ids: Array) -> Array:
-        return reduce_segments(reduce_fn, x, ids, self.count, self.is_sorted)
+        return kernels.reduce_segments(reduce_fn, x, ids, self.count, self.is_sorted)
 
     def value(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> Array:
         return from_comparison_dtype(self._comparable_extrema(x, ids, *mask), x.dtype)
@@ -66,11 +59,10 @@ class SegmentSelect(Op):
         """The maximum or minimum of each segment, in the dtype of comparisons."""
         is_max = self.kind == "max"
         fill = comparison_dtype_identity(x.dtype, self.kind)
-        wide_x = fill_where_masked(to_comparison_dtype(x), fill, *mask)
+        wide_x = kernels.fill_where_masked(to_comparison_dtype(x), fill, *mask)
         y = self._reduce(jax.ops.segment_max if is_max else jax.ops.segment_min, wide_x, ids)
         # `jax.ops` returns an infinity for an empty segment, even if the dtype of x has no infinity.
-        identity = lax.full_like(y, fill)
-        return (lax.max if is_max else lax.min)(y, identity)
+        return (lax.max if is_max else lax.min)(y, lax.full_like(y, fill))
 
     def _is_tied(
         self, platform: Platform, x: Array, extrema: Array, ids: Array, *mask: Array
@@ -78,7 +70,7 @@ class SegmentSelect(Op):
         """Mask of the elements of x that attain the extremum of their segment; arbitrary for rows in no segment."""
         casts_to_float32 = tuning_of(platform).casts_before_compare and x.dtype == jnp.bfloat16
         wide_x = x.astype(np.float32) if casts_to_float32 else to_comparison_dtype(x)
-        tied = lax.eq(wide_x, gather_value_unchecked(extrema, ids))
+        tied = lax.eq(wide_x, kernels.gather_value_unchecked(extrema, ids))
         # The scatter in `jax.ops` propagates NaN, so an unmasked NaN is always the extremum.
         if is_float(wide_x.dtype):
             tied = tied | lax.ne(wide_x, wide_x)
@@ -87,21 +79,20 @@ class SegmentSelect(Op):
     def primal(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> tuple[Array, Any]:
         extrema = self._comparable_extrema(x, ids, *mask)
         y = from_comparison_dtype(extrema, x.dtype)
-        if self.ties == "split":
-            kernel = functools.partial(self._tie_bits, platform)
-            bits = materialise(barrier_of(platform), kernel, x, extrema, ids, *mask)
-            return y, (ids, bits, self._num_tied(platform, x, extrema, bits, ids))
-        no_row = -1 if self.ties == "last" else x.shape[0]
-        tied = self._is_tied(platform, x, extrema, ids, *mask)
-        row_index = jnp.where(tied, lax.broadcasted_iota(np.int32, x.shape, 0), no_row)
-        reduce_fn = jax.ops.segment_max if self.ties == "last" else jax.ops.segment_min
-        return y, (ids, self._reduce(reduce_fn, row_index, ids))
 
-    def _tie_bits(
-        self, platform: Platform, x: Array, extrema: Array, ids: Array, *mask: Array
-    ) -> Array:
-        is_in_segment = lax.expand_dims((ids >= 0) & (ids < self.count), range(1, x.ndim))
-        return pack_bits(self._is_tied(platform, x, extrema, ids, *mask) & is_in_segment, 0)
+        def tie_bits(x: Array, extrema: Array, ids: Array, *mask: Array) -> Array:
+            is_in_segment = lax.expand_dims((ids >= 0) & (ids < self.count), range(1, x.ndim))
+            return pack_bits(self._is_tied(platform, x, extrema, ids, *mask) & is_in_segment, 0)
+
+        if self.ties == "split":
+            bits = materialise(barrier_of(platform), tie_bits, x, extrema, ids, *mask)
+            return y, (ids, bits, self._num_tied(platform, x, extrema, bits, ids))
+        last = self.ties == "last"
+        tied = self._is_tied(platform, x, extrema, ids, *mask)
+        no_row = -1 if last else x.shape[0]
+        row_index = jnp.where(tied, lax.broadcasted_iota(np.int32, x.shape, 0), no_row)
+        reduce_fn = jax.ops.segment_max if last else jax.ops.segment_min
+        return y, (ids, self._reduce(reduce_fn, row_index, ids))
 
     def _num_tied(
         self, platform: Platform, x: Array, extrema: Array, bits: Array, ids: Array
@@ -122,47 +113,37 @@ class SegmentSelect(Op):
         if not counts_ties_in_branch(platform, x.shape):
             return count_ties(bits, ids)
         total = jnp.sum(lax.population_count(bits), dtype=np.uint32)
-        has_rows = lax.ne(
-            extrema, lax.full_like(extrema, comparison_dtype_identity(x.dtype, self.kind))
-        )
+        identity = comparison_dtype_identity(x.dtype, self.kind)
+        has_rows = lax.ne(extrema, lax.full_like(extrema, identity))
         return lax.cond(total == jnp.sum(has_rows, dtype=np.uint32), ones, count_ties, bits, ids)
-
-    def _scatters_to_selected_rows(self, platform: Platform, like: Any, num_rows: Any) -> bool:
-        problem = problem_of(Window(()), like, platform)
-        return scatters_to_rows(
-            platform, (num_rows, *problem.shape[1:]), self.count, problem.is_sharded
-        )
 
     def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
         wide_dot = x_dot.astype(accumulator_dtype(x_dot.dtype))
         if self.ties == "split":
             ids, bits, num_tied = residual
-            tied = unpack_bits(bits, ids.shape[0], 0)
-            tied_dot = jnp.where(tied, wide_dot, 0)
+            tied_dot = jnp.where(unpack_bits(bits, ids.shape[0], 0), wide_dot, 0)
             sums = segment_totals(platform, tied_dot, ids, self.count, self.is_sorted)
             return _divide(sums, num_tied).astype(x_dot.dtype)
-        ids, row = residual
-        selected = jnp.take_along_axis(
-            wide_dot, jnp.clip(row, 0, wide_dot.shape[0] - 1), 0, mode="clip"
-        )
-        has_row = (row >= 0) & (row < wide_dot.shape[0])
+        row, num_rows = residual[1], wide_dot.shape[0]
+        selected = jnp.take_along_axis(wide_dot, jnp.clip(row, 0, num_rows - 1), 0, mode="clip")
+        has_row = (row >= 0) & (row < num_rows)
         return jnp.where(has_row, selected, 0).astype(x_dot.dtype)
 
     def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
-        wide_dy = dy.astype(accumulator_dtype(dy.dtype))
+        ids, num_rows = residual[0], residual[0].shape[0]
         if self.ties == "split":
-            ids, bits, num_tied = residual
-            tied = unpack_bits(bits, ids.shape[0], 0)
+            _, bits, num_tied = residual
+            wide_dy, tied = dy.astype(accumulator_dtype(dy.dtype)), unpack_bits(bits, num_rows, 0)
             share = materialise(barrier_of(platform), _divide, wide_dy, num_tied).astype(dy.dtype)
-            return (jnp.where(tied, gather_value_or_zero(share, ids), 0),)
-        ids, row = residual
-        if self._scatters_to_selected_rows(platform, dy, ids.shape[0]):
-            num_rows = ids.shape[0]
+            return (jnp.where(tied, kernels.gather_value_or_zero(share, ids), 0),)
+        row, problem = residual[1], problem_of(Window(()), dy, platform)
+        shape = (num_rows, *problem.shape[1:])
+        if scatters_to_rows(platform, shape, self.count, problem.is_sharded):
             return (scatter_in_order(dy, indices_to_positions(row, num_rows), [0], [num_rows]),)
         # A row in no segment is never selected, so its unchecked gathers may read any segment.
-        winning_row = gather_value_unchecked(row, ids)
+        winning_row = kernels.gather_value_unchecked(row, ids)
         row_index = lax.broadcasted_iota(np.int32, winning_row.shape, 0)
-        return (jnp.where(winning_row == row_index, gather_value_unchecked(dy, ids), 0),)
+        return (jnp.where(winning_row == row_index, kernels.gather_value_unchecked(dy, ids), 0),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,29 +159,26 @@ class SegmentSum(Op):
 
     linear_in_x = True
 
-    def linear(self, platform: Platform, extra_args: tuple[Array, ...], x: Array) -> Array:
-        wide_x = fill_where_masked(
-            cast(x, accumulator_dtype(x.dtype)), 0, *extra_args[1 + self.is_mean :]
-        )
+    def linear(self, platform: Platform, extra_args: Any, x: Array) -> Array:
+        wide_x, mask = cast(x, accumulator_dtype(x.dtype)), extra_args[1 + self.is_mean :]
+        wide_x = kernels.fill_where_masked(wide_x, 0, *mask)
         sums = segment_totals(platform, wide_x, extra_args[0], self.count, self.is_sorted)
         return (_divide(sums, extra_args[1]) if self.is_mean else sums).astype(x.dtype)
 
-    def transpose(
-        self, platform: Platform, extra_args: tuple[Array, ...], dy: Array
-    ) -> tuple[Array]:
+    def transpose(self, platform: Platform, extra_args: Any, dy: Array) -> tuple[Array]:
         if self.is_mean:
             dy = _divide(cast(dy, accumulator_dtype(dy.dtype)), extra_args[1]).astype(dy.dtype)
         stores_copy = tuning_of(platform).stores_segment_shares
-        dx = gather_value_or_zero(dy, extra_args[0], stores_copy=stores_copy)
-        return (fill_where_masked(dx, 0, *extra_args[1 + self.is_mean :]),)
+        dx = kernels.gather_value_or_zero(dy, extra_args[0], stores_copy=stores_copy)
+        return (kernels.fill_where_masked(dx, 0, *extra_args[1 + self.is_mean :]),)
 
 
 def segment_totals(
     platform: Platform, x: Array, ids: Array, num_segments: int, is_sorted: bool
 ) -> Array:
     """Sum of the rows of each segment."""
-    scatters_in_order = tuning_of(platform).has_ordered_scatters
-    return sum_segments(x, ids, num_segments, is_sorted, scatters_in_order=scatters_in_order)
+    in_order = tuning_of(platform).has_ordered_scatters
+    return kernels.sum_segments(x, ids, num_segments, is_sorted, scatters_in_order=in_order)
 
 
 def _divide(x: Array, counts: Array) -> Array:

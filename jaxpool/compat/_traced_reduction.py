@@ -20,9 +20,8 @@ from jaxpool._accelerate.bind import (
     ReductionReplacer,
     install_dispatcher,
     replacing_reductions,
-    window_of_lax_reduction,
 )
-from jaxpool._accelerate.windows import LeftToLaxError
+from jaxpool._accelerate.windows import LeftToLaxError, window_of_lax_reduction
 from jaxpool._geometry.window import Window
 
 

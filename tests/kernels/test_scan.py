@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from jaxpool._kernels.scan import (
+    Scan,
     copy_along_runs,
     running_max_or_min,
     running_select_with_index,
@@ -34,10 +35,11 @@ def test_results_are_independent_of_num_ways(size, dtype):
     def run(x, dy):
         for plan in PLANS:
             for kind, ties, reverse in (("max", "first", False), ("min", "last", True)):
-                y, index = running_select_with_index(x, 1, kind, ties, reverse, plan)
+                scan = Scan(1, reverse, plan)
+                y, index = running_select_with_index(x, kind, ties, scan)
                 yield (
-                    *(y, index, running_max_or_min(x, 1, kind, reverse, plan)),
-                    *(f(dy, index, 1, reverse, plan) for f in (copy_along_runs, sum_over_runs)),
+                    *(y, index, running_max_or_min(x, kind, scan)),
+                    *(f(dy, index, scan) for f in (copy_along_runs, sum_over_runs)),
                 )
 
     first, last, *others = jax.device_get(jax.jit(lambda x, dy: list(run(x, dy)))(x, dy))
