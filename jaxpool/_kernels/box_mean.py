@@ -17,11 +17,11 @@ from jax import numpy as jnp
 from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._kernels.dtypes import DType, accumulator_dtype, is_16_bit_float, to_comparison_dtype
 
-# Number of sample points of a cell that may read one pixel, if a cell has ceil(length) points. The points are more than
-# half a pixel from each other, so at most 4 are within a pixel of a pixel's centre. Two more points allow for rounding.
+# Sample points of a cell that may read one pixel, if a cell has ceil(length) points. Points are more than half a pixel
+# apart, so at most 4 are within a pixel of a pixel's centre. Two more points allow for rounding.
 SAMPLE_POINTS_PER_PIXEL = 6
-# XLA for CPU fuses the bitcast of a 16-bit image into at most 15 gathers, and stores the bitcast if there are more.
-# Gathers alternate between uint16 and int16: a cell of 16 pixels has 8 gathers per bitcast, and XLA stores no bitcast.
+# XLA for CPU stores the bitcast of a 16-bit image if more than 15 gathers read it. Gathers alternate between these
+# dtypes, so a cell of 16 pixels has 8 gathers per bitcast.
 _GATHER_DTYPES = (np.uint16, np.int16)
 
 
@@ -40,10 +40,9 @@ def _divide_correctly_rounded(length: Array, num_cells: int) -> Array:
 
 
 def round_before_adding(product: Array) -> Array:
-    """Round a product before an addition: XLA would contract both to a fused multiply-add with a single rounding.
+    """Round a product before an addition, by a clamp to finite numbers that keeps XLA from fusing multiply and add.
 
-    XLA does not contract across a clamp, here a clamp to the finite numbers. `jax.custom_jvp` is not used, because jax
-    0.10 loses the rule of a `custom_jvp` in second derivatives through `jax.lax.scan`.
+    jax 0.10 would lose the rule of a `jax.custom_jvp` in second derivatives through `jax.lax.scan`.
     """
     max_value = np.asarray(jnp.finfo(product.dtype).max, product.dtype)
     return lax.clamp(-max_value, product, max_value)
@@ -90,13 +89,11 @@ def pixels_and_weights_of_points(
     if not isinstance(axis_size, int):
         axis_size = axis_size.astype(span_start.dtype)[:, None, None]
     step = _divide_correctly_rounded(span_length[:, None, None], num_cells)
-    begin = span_start[:, None, None] + round_before_adding(
-        _axis_iota(num_cells, step.dtype, 1, 3) * step
-    )
-    point = begin + round_before_adding(
-        (_axis_iota(num_samples, step.dtype, 2, 3) + 0.5)
-        * _divide_correctly_rounded(step, num_samples)
-    )
+    start = span_start[:, None, None]
+    begin = start + round_before_adding(_axis_iota(num_cells, step.dtype, 1, 3) * step)
+    sample_number = _axis_iota(num_samples, step.dtype, 2, 3) + 0.5
+    point_step = _divide_correctly_rounded(step, num_samples)
+    point = begin + round_before_adding(sample_number * point_step)
     is_counted = ~((point < -1) | (point > axis_size))
     point = jnp.clip(point, 0, axis_size - 1)
     floor = jnp.floor(point)
@@ -189,28 +186,23 @@ def weighted_sums_by_matmul(
     recomputes the intermediate product of a group, so memory does not grow with the number of groups.
     """
     einsum = functools.partial(jnp.einsum, precision=lax.Precision.HIGHEST)
-    if separate_channels:
-        x = x.reshape(*x.shape[:3], -1, row_weights.shape[2], column_weights.shape[2])
     row_spec, column_spec = "nph,hwc->npwc", "npqw,npwc->npqc"
     if separate_channels:
-        row_spec, column_spec = ("nph,hwcpq->npwcq", "npqw,npwcq->npqc")
+        x = x.reshape(*x.shape[:3], -1, row_weights.shape[2], column_weights.shape[2])
+        row_spec, column_spec = "nph,hwcpq->npwcq", "npqw,npwcq->npqc"
 
     @jax.checkpoint
-    def sum_one_group(
-        x: Array, row_weights: Array, column_weights: Array, image_number: Array
-    ) -> Array:
+    def sum_one_group(x: Array, group: tuple[Array, Array, Array]) -> Array:
+        row_weights, column_weights, image_number = group
         image = lax.dynamic_index_in_dim(x, image_number, keepdims=False)
-        # With a copy of the column weights for each row of cells, XLA for CPU multiplies faster if there are many
-        # channels. See "Weights of columns copied" in bench/NOTES.md.
+        # Faster on CPU with many channels: see "Weights of columns copied" in bench/NOTES.md.
         column_weights = jnp.broadcast_to(
             column_weights[:, None], (*row_weights.shape[:2], *column_weights.shape[1:])
         )
         return einsum(column_spec, column_weights, einsum(row_spec, row_weights, image))
 
-    def sum_next_group(_: None, group_inputs: tuple[Array, Array, Array]) -> tuple[None, Array]:
-        return None, sum_one_group(x, *group_inputs)
-
-    return lax.scan(sum_next_group, None, (row_weights, column_weights, image_of_group))[1]
+    groups = row_weights, column_weights, image_of_group
+    return lax.map(functools.partial(sum_one_group, x), groups)
 
 
 class WeightedPixels(NamedTuple):
@@ -240,24 +232,19 @@ class WeightedPixels(NamedTuple):
         pixel = rows[:, :, None, row_index] + columns[:, None, :, column_index]
         return pixel, row_weights[:, :, None, row_index] * column_weights[:, None, :, column_index]
 
-    def shift_pixel_numbers(self, num_preceding: Array) -> "WeightedPixels":
-        """Add `num_preceding`, (K,), to the pixel numbers of each box, for an array with more pixels in front."""
-        (rows, row_weights), columns = self
-        return WeightedPixels((rows + num_preceding[:, None, None], row_weights), columns)
-
 
 def _gather_pixels(pixel_rows: Array, pixel_numbers: Array, gather_number: int) -> Array:
-    """Gather `pixel_rows` at `pixel_numbers`, and widen 16-bit floats to float32.
+    """Gather `pixel_rows` at `pixel_numbers`, in the accumulator dtype.
 
     16-bit floats are gathered as integers, because XLA for CPU would widen the whole float array before the gather.
     """
-    if not is_16_bit_float(pixel_rows.dtype):
-        return jnp.take(pixel_rows, pixel_numbers, axis=0, mode="clip").astype(
-            accumulator_dtype(pixel_rows.dtype)
-        )
+    dtype = pixel_rows.dtype
+    if not is_16_bit_float(dtype):
+        pixels = jnp.take(pixel_rows, pixel_numbers, axis=0, mode="clip")
+        return pixels.astype(accumulator_dtype(dtype))
     bits = lax.bitcast_convert_type(pixel_rows, _GATHER_DTYPES[gather_number % 2])
-    rows = jnp.take(bits, pixel_numbers, axis=0, mode="clip")
-    return to_comparison_dtype(lax.bitcast_convert_type(rows, pixel_rows.dtype))
+    pixels = jnp.take(bits, pixel_numbers, axis=0, mode="clip")
+    return to_comparison_dtype(lax.bitcast_convert_type(pixels, dtype))
 
 
 def _weighted_sums(pixel_rows: Array, weighted_pixels: WeightedPixels) -> Array:
@@ -286,27 +273,22 @@ def weighted_sums_by_gather(
         return _weighted_sums(pixel_arrays[0], weighted_pixels)
     if concatenates_arrays:
         array_starts = np.cumsum([0, *map(len, pixel_arrays[:-1])], dtype=np.int32)
-        return _weighted_sums(
-            jnp.concatenate(pixel_arrays),
-            weighted_pixels.shift_pixel_numbers(jnp.asarray(array_starts)[array_of_box]),
-        )
-    cells_shape = (weighted_pixels.rows[0].shape[1], weighted_pixels.columns[0].shape[1])
+        num_preceding = jnp.asarray(array_starts)[array_of_box]
+        (rows, row_weights), columns = weighted_pixels
+        shifted = WeightedPixels((rows + num_preceding[:, None, None], row_weights), columns)
+        return _weighted_sums(jnp.concatenate(pixel_arrays), shifted)
 
     def read_one_box(box_number: Array, y: Array) -> Array:
         readers = [lambda xs, b, n=n: _weighted_sums(xs[n], b) for n in range(len(pixel_arrays))]
-        sums = lax.switch(
-            array_of_box[box_number],
-            readers,
-            list(pixel_arrays),
-            _slice_box(weighted_pixels, box_number),
-        )
+        box = _slice_box(weighted_pixels, box_number)
+        sums = lax.switch(array_of_box[box_number], readers, list(pixel_arrays), box)
         return lax.dynamic_update_slice_in_dim(y, sums, box_number, 0)
 
+    cells_shape = (weighted_pixels.rows[0].shape[1], weighted_pixels.columns[0].shape[1])
     shape = (len(array_of_box), *cells_shape, pixel_arrays[0].shape[1])
     zeros = jnp.zeros(shape, accumulator_dtype(pixel_arrays[0].dtype))
-    return lax.fori_loop(
-        0, len(array_of_box), read_one_box, match_varying_mesh_axes([zeros], *pixel_arrays)[0]
-    )
+    (zeros,) = match_varying_mesh_axes([zeros], *pixel_arrays)
+    return lax.fori_loop(0, len(array_of_box), read_one_box, zeros)
 
 
 def scatter_weighted_cotangents(
@@ -322,13 +304,15 @@ def scatter_weighted_cotangents(
     cells split into `num_parts` scatters. Each scatter adds pixels in order.
     """
     channels = dy.shape[-1]
+    num_boxes = len(array_of_box) * num_parts
+
+    def split_rows(a: Array) -> Array:
+        return a.reshape(num_boxes, a.shape[1] // num_parts, *a.shape[2:])
+
     array_of_box, columns = jax.tree.map(
         lambda a: jnp.repeat(a, num_parts, 0), (array_of_box, weighted_pixels.columns)
     )
-    dy, rows = jax.tree.map(
-        lambda a: a.reshape(len(array_of_box), a.shape[1] // num_parts, *a.shape[2:]),
-        (dy, weighted_pixels.rows),
-    )
+    dy, rows = jax.tree.map(split_rows, (dy, weighted_pixels.rows))
     weighted_pixels = WeightedPixels(rows, columns)
 
     def scatter_one_box(box_number: Array, dxs: list[Array]) -> list[Array]:
@@ -337,16 +321,14 @@ def scatter_weighted_cotangents(
         box_dy = _slice_box(dy, box_number)[:, :, :, None, None]
         terms = jnp.where(weight != 0, box_dy * weight, 0).reshape(-1, channels)
         positions = [
-            jnp.where(array_of_box[box_number] == n, pixel, count)
+            jnp.where(array_of_box[box_number] == n, pixel, count).reshape(-1)
             for n, count in enumerate(rows_per_array)
         ]
         pairs = zip(dxs, positions, strict=True)
-        return [dx.at[pixel.reshape(-1)].add(terms, mode="drop") for dx, pixel in pairs]
+        return [dx.at[position].add(terms, mode="drop") for dx, position in pairs]
 
     zeros = [jnp.zeros((count, channels), dy.dtype) for count in rows_per_array]
-    return lax.fori_loop(
-        0, len(array_of_box), scatter_one_box, [*match_varying_mesh_axes(zeros, dy)]
-    )
+    return lax.fori_loop(0, num_boxes, scatter_one_box, [*match_varying_mesh_axes(zeros, dy)])
 
 
 def _slice_box(arrays: Any, box_number: Array) -> Any:

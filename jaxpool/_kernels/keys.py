@@ -31,26 +31,27 @@ def _widen_8_bit_floats(x: Array) -> Array:
     return x if x.dtype in _BITCAST_DTYPES else to_comparison_dtype(x)
 
 
-def to_sort_keys(x: Array, nan_position: NaNPosition) -> Array:
-    """Integer keys in the order of x. NaN gets the least or the greatest key, and -0 comes directly before +0."""
-    x = _widen_8_bit_floats(x)
-    return bits_to_sort_keys(float_bits(x), x.dtype, nan_position) if is_float(x.dtype) else x
-
-
 def float_bits(x: Array) -> Array:
     """Bits of the floats x as signed integers of the same width."""
     return lax.bitcast_convert_type(x, np.dtype(f"int{8 * x.dtype.itemsize}"))
 
 
-def bits_to_sort_keys(bits: Array, dtype: DType, nan_position: NaNPosition) -> Array:
-    """Sort keys as from `to_sort_keys`, for floats of `dtype` that are passed as the integers from `float_bits`."""
-    info = np.iinfo(bits.dtype)
-    infinity = np.asarray(np.inf).astype(dtype).view(bits.dtype)
-    magnitude = lax.bitwise_and(bits, lax.full_like(bits, info.max))
-    nan_key = lax.full_like(bits, info.max if nan_position == "greatest" else info.min)
-    return lax.select(
-        lax.gt(magnitude, lax.full_like(bits, infinity)), nan_key, _flip_bits_of_negatives(bits)
-    )
+def to_sort_keys(x: Array, nan_position: NaNPosition, float_dtype: DType | None = None) -> Array:
+    """Integer keys in the order of x. NaN gets the least or the greatest key, and -0 comes directly before +0.
+
+    x may also hold the `float_bits` of floats of `float_dtype`.
+    """
+    if float_dtype is None or is_float(x.dtype):
+        x = _widen_8_bit_floats(x)
+        if not is_float(x.dtype):
+            return x
+        x, float_dtype = float_bits(x), x.dtype
+    info = np.iinfo(x.dtype)
+    infinity = np.asarray(np.inf).astype(float_dtype).view(x.dtype)
+    magnitude = lax.bitwise_and(x, lax.full_like(x, info.max))
+    nan_key = lax.full_like(x, info.max if nan_position == "greatest" else info.min)
+    is_nan = lax.gt(magnitude, lax.full_like(x, infinity))
+    return lax.select(is_nan, nan_key, _flip_bits_of_negatives(x))
 
 
 def from_sort_keys(sort_keys: Array, dtype: DType) -> Array:

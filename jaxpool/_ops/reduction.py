@@ -24,16 +24,15 @@ from jaxpool._kernels.split_ties import divide_by_num_tied
 from jaxpool._ops.apply import Autodiff, apply, apply_with_extra_args
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.problem import Platform
-from jaxpool._plan.reduce import Fold, plan_fold, reduces_as_floats
+from jaxpool._plan.reduce import Fold, plan_folds, reduces_as_floats
 from jaxpool._plan.tuning import tuning_of
 
 
-def find_fold(platform: Platform, x: Array, axes: tuple[int, ...], *, ties: bool) -> Fold | None:
-    """The plan that combines blocks of x elementwise before a reduction over `axes`, or None."""
-    if not is_float(x.dtype):
-        return None
-    problem = problem_of(Window(()), x, platform)
-    return plan_fold(problem.shape, axes, 8 * x.dtype.itemsize, platform, problem.is_sharded, ties)
+def folds_before_reduction(
+    platform: Platform, x: Array, axes: tuple[int, ...], *, ties: bool
+) -> tuple[Fold, ...]:
+    """The folds that combine blocks of x elementwise before a reduction over `axes`."""
+    return plan_folds(problem_of(Window(()), x, platform), axes, of_ties=ties)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,8 +54,8 @@ class Reduction(Op):
     def materialises_residual(self) -> bool:
         return self.ties == "split"
 
-    def _find_fold(self, platform: Platform, x: Array, *, ties: bool) -> Fold | None:
-        return find_fold(platform, x, self.axes, ties=ties)
+    def _folds(self, platform: Platform, x: Array, *, ties: bool) -> tuple[Fold, ...]:
+        return folds_before_reduction(platform, x, self.axes, ties=ties)
 
     def _uses_float32(self, platform: Platform, x: Array) -> bool:
         """True if sums, counts of ties and ranks are computed in float32."""
@@ -64,10 +63,10 @@ class Reduction(Op):
 
     def value(self, platform: Platform, *xs: Array) -> Array:
         x, mask = xs[0], xs[1] if xs[1:] else None
-        loses_nan, fold = (tuning_of(platform).loses_nan, self._find_fold(platform, x, ties=False))
+        loses_nan, folds = tuning_of(platform).loses_nan, self._folds(platform, x, ties=False)
         use_float32 = self._uses_float32(platform, x)
         return reducing.max_or_min_over_axes(
-            x, self.axes, self.kind, mask, loses_nan=loses_nan, plan=fold, use_float32=use_float32
+            x, self.axes, self.kind, mask, loses_nan=loses_nan, folds=folds, use_float32=use_float32
         )
 
     def primal(self, platform: Platform, *xs: Array) -> tuple[Array, Any]:
@@ -75,10 +74,10 @@ class Reduction(Op):
         y = self.value(platform, *xs)
         if self.ties == "split":
             return y, (x, y, mask)
-        last, fold = self.ties == "last", self._find_fold(platform, x, ties=True)
+        last, folds = self.ties == "last", self._folds(platform, x, ties=True)
         use_float32 = self._uses_float32(platform, x)
         flat_index = reducing.flat_index_of_extremum(
-            x, y, self.axes, last, mask, fold, use_float32=use_float32
+            x, y, self.axes, last, mask, folds, use_float32=use_float32
         )
         if is_float(x.dtype) and x.size:
             selected_x = gather_at_flat_index(x, flat_index, self.axes, last)
@@ -90,14 +89,14 @@ class Reduction(Op):
         if self.ties != "split":
             return reducing.one_hot_of_flat_index(residual, shape, self.axes, self.ties == "last")
         x, y, mask = residual
-        return reducing.attains_extremum(x, y, mask, self._find_fold(platform, x, ties=True))
+        return reducing.attains_extremum(x, y, mask, self._folds(platform, x, ties=True))
 
     def num_tied(self, platform: Platform, residual: Any) -> Array:
         """The number of elements that tie for each output."""
         x, y, mask = residual
-        fold = self._find_fold(platform, x, ties=True)
+        folds = self._folds(platform, x, ties=True)
         use_float32 = self._uses_float32(platform, x)
-        return reducing.num_tied_elements(x, y, self.axes, mask, fold, use_float32=use_float32)
+        return reducing.num_tied_elements(x, y, self.axes, mask, folds, use_float32=use_float32)
 
     def _split_tied(self, platform: Platform, total: Array, residual: Any) -> Array:
         """Return `total`, divided by the number of tied elements if ties are split."""
