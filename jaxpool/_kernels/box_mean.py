@@ -275,8 +275,9 @@ def weighted_sums_by_gather(
         array_starts = np.cumsum([0, *map(len, pixel_arrays[:-1])], dtype=np.int32)
         num_preceding = jnp.asarray(array_starts)[array_of_box]
         (rows, row_weights), columns = weighted_pixels
+        all_pixels = jnp.concatenate(pixel_arrays)
         shifted = WeightedPixels((rows + num_preceding[:, None, None], row_weights), columns)
-        return _weighted_sums(jnp.concatenate(pixel_arrays), shifted)
+        return _weighted_sums(all_pixels, shifted)
 
     def read_one_box(box_number: Array, y: Array) -> Array:
         readers = [lambda xs, b, n=n: _weighted_sums(xs[n], b) for n in range(len(pixel_arrays))]
