@@ -275,11 +275,6 @@ class Layout:
     minor_axis_last: bool = False
     splits_last_axis: bool = False
 
-    @property
-    def num_regions(self) -> int:
-        """Number of regions of the output."""
-        return math.prod(map(len, self.axis_regions))
-
 
 def single_region(
     phases: Sequence[Phases], read_mode: ReadMode = "padded", *, extra_position: bool = False

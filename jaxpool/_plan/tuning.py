@@ -41,7 +41,7 @@ class Tuning:
     """Thresholds of one platform. The defaults are the portable implementation, without compiler workarounds."""
 
     # NOTES: Large windows
-    max_one_pass_taps: int = 16  # Window elements: up to this, a maximum is one pass, which reads less than one per axis.
+    max_one_pass_taps: int = 16  # Window elements: up to this, a maximum is one pass, which reads less than several.
     max_overlapping_taps: int = 9  # Window elements: up to this many, overlapping maxima take one forward pass.
     overlapping_taps_per_element: int = 4  # Window elements / strides: overlapping maxima are one pass up to this.
     pieces_per_step: int = 8  # Pieces of a window: a step of a maximum combines this many; more need fewer steps.
