@@ -141,21 +141,22 @@ def group_boxes_by_image(
     max_images = min(num_boxes, num_images)
     # Upper bound, reached if each of `max_images` images has one box more than fills its groups.
     num_groups = (num_boxes - max_images) // group_size + max_images
+    num_slots = num_groups * group_size
     if num_images == 1:
-        slots = jnp.arange(num_groups * group_size)
-        valid = jnp.pad(image_of_box == 0, (0, num_groups * group_size - num_boxes))
-        slot = jnp.where(valid, slots, num_groups * group_size)[:num_boxes]
+        slots = jnp.arange(num_slots)
+        valid = jnp.pad(image_of_box == 0, (0, num_slots - num_boxes))
+        slot = jnp.where(valid, slots, num_slots)[:num_boxes]
         return BoxGroups(jnp.zeros(num_groups, np.int32), jnp.where(valid, slots, num_boxes), slot)
     order = jnp.argsort(image_of_box, stable=True)
-    first_box = jnp.searchsorted(
-        image_of_box[order], jnp.arange(num_images + 1, dtype=image_of_box.dtype)
-    )
+    sorted_images = image_of_box[order]
+    image_numbers = jnp.arange(num_images + 1, dtype=image_of_box.dtype)
+    first_box = jnp.searchsorted(sorted_images, image_numbers)
     groups_per_image = -(-jnp.diff(first_box) // group_size)
     group_ends = jnp.cumsum(groups_per_image)
     group_image = jnp.searchsorted(group_ends, jnp.arange(num_groups), side="right")
     group_image = jnp.minimum(group_image, num_images - 1).astype(np.int32)
     first_slot = group_size * (group_ends - groups_per_image)
-    slots = jnp.arange(num_groups * group_size)
+    slots = jnp.arange(num_slots)
     image_of_slot = jnp.repeat(group_image, group_size)
     rank = first_box[image_of_slot] + slots - first_slot[image_of_slot]
     in_use = rank < first_box[image_of_slot + 1]
@@ -163,7 +164,7 @@ def group_boxes_by_image(
     valid = (image_of_box >= 0) & (image_of_box < num_images)
     image_index = jnp.clip(image_of_box, 0, num_images - 1)
     slot = first_slot[image_index] + jnp.argsort(order) - first_box[image_index]
-    return BoxGroups(group_image, box, jnp.where(valid, slot, num_groups * group_size))
+    return BoxGroups(group_image, box, jnp.where(valid, slot, num_slots))
 
 
 def take_rows_or_zeros(x: Array, row_numbers: Array) -> Array:
@@ -182,8 +183,7 @@ def weighted_sums_by_matmul(
     """Weighted pixel sums of each cell, for the boxes of each group: (groups, boxes, cells, cells, C).
 
     `x` is (B, H, W, C), `row_weights` (groups, boxes, cells, H), `column_weights` (groups, boxes, cells, W). With
-    `separate_channels`, each cell reads its own channels, and x has C * cells * cells channels. The derivative
-    recomputes the intermediate product of a group, so memory does not grow with the number of groups.
+    `separate_channels`, each cell reads its own channels, and x has C * cells * cells channels.
     """
     einsum = functools.partial(jnp.einsum, precision=lax.Precision.HIGHEST)
     row_spec, column_spec = "nph,hwc->npwc", "npqw,npwc->npqc"
@@ -191,7 +191,7 @@ def weighted_sums_by_matmul(
         x = x.reshape(*x.shape[:3], -1, row_weights.shape[2], column_weights.shape[2])
         row_spec, column_spec = "nph,hwcpq->npwcq", "npqw,npwcq->npqc"
 
-    @jax.checkpoint
+    @jax.checkpoint  # memory does not grow with the number of groups
     def sum_one_group(x: Array, group: tuple[Array, Array, Array]) -> Array:
         row_weights, column_weights, image_number = group
         image = lax.dynamic_index_in_dim(x, image_number, keepdims=False)
@@ -272,10 +272,10 @@ def weighted_sums_by_gather(
     if len(pixel_arrays) == 1:
         return _weighted_sums(pixel_arrays[0], weighted_pixels)
     if concatenates_arrays:
+        all_pixels = jnp.concatenate(pixel_arrays)
         array_starts = np.cumsum([0, *map(len, pixel_arrays[:-1])], dtype=np.int32)
         num_preceding = jnp.asarray(array_starts)[array_of_box]
         (rows, row_weights), columns = weighted_pixels
-        all_pixels = jnp.concatenate(pixel_arrays)
         shifted = WeightedPixels((rows + num_preceding[:, None, None], row_weights), columns)
         return _weighted_sums(all_pixels, shifted)
 
@@ -322,11 +322,11 @@ def scatter_weighted_cotangents(
         box_dy = _slice_box(dy, box_number)[:, :, :, None, None]
         terms = jnp.where(weight != 0, box_dy * weight, 0).reshape(-1, channels)
         positions = [
-            jnp.where(array_of_box[box_number] == n, pixel, count).reshape(-1)
+            jnp.where(array_of_box[box_number] == n, pixel, count)
             for n, count in enumerate(rows_per_array)
         ]
         pairs = zip(dxs, positions, strict=True)
-        return [dx.at[position].add(terms, mode="drop") for dx, position in pairs]
+        return [dx.at[pixel.reshape(-1)].add(terms, mode="drop") for dx, pixel in pairs]
 
     zeros = [jnp.zeros((count, channels), dy.dtype) for count in rows_per_array]
     return lax.fori_loop(0, num_boxes, scatter_one_box, [*match_varying_mesh_axes(zeros, dy)])

@@ -8,12 +8,17 @@ an integer is the integer itself.
 
 from typing import Literal
 
-import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._kernels.dtypes import DType, from_comparison_dtype, is_float, to_comparison_dtype
+from jaxpool._kernels.dtypes import (
+    DType,
+    from_comparison_dtype,
+    is_float,
+    numpy_constant,
+    to_comparison_dtype,
+)
 
 NaNPosition = Literal["greatest", "least"]
 _BITCAST_DTYPES = (jnp.float16, jnp.bfloat16, jnp.float32, jnp.float64)
@@ -56,11 +61,9 @@ def to_sort_keys(x: Array, nan_position: NaNPosition, float_dtype: DType | None 
 
 def from_sort_keys(sort_keys: Array, dtype: DType) -> Array:
     """Invert `to_sort_keys`."""
-    return (
-        _floats_from_bits(_flip_bits_of_negatives(sort_keys), dtype)
-        if is_float(dtype)
-        else from_comparison_dtype(sort_keys, dtype)
-    )
+    if not is_float(dtype):
+        return from_comparison_dtype(sort_keys, dtype)
+    return _floats_from_bits(_flip_bits_of_negatives(sort_keys), dtype)
 
 
 def _floats_from_bits(bits: Array, dtype: DType) -> Array:
@@ -82,11 +85,9 @@ def zero_tied_sort_keys(x: Array) -> Array:
 
 def from_zero_tied_sort_keys(sort_keys: Array, dtype: DType) -> Array:
     """Invert `zero_tied_sort_keys`, with +0 for the key of both zeros."""
-    return (
-        _floats_from_bits(_convert_sign_magnitude(sort_keys), dtype)
-        if is_float(dtype)
-        else from_comparison_dtype(sort_keys, dtype)
-    )
+    if not is_float(dtype):
+        return from_comparison_dtype(sort_keys, dtype)
+    return _floats_from_bits(_convert_sign_magnitude(sort_keys), dtype)
 
 
 def _convert_sign_magnitude(bits: Array) -> Array:
@@ -131,6 +132,4 @@ def set_sign_of_zeros(y: Array, negative_mask: Array) -> Array:
 
 def constant_sort_key(value: np.ndarray, nan_position: NaNPosition) -> np.ndarray:
     """Sort key of a single number, as a NumPy constant."""
-    no_mesh = jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ()))
-    with jax.ensure_compile_time_eval(), no_mesh:
-        return np.asarray(to_sort_keys(jnp.asarray(value), nan_position))
+    return numpy_constant(lambda x: to_sort_keys(x, nan_position), value)

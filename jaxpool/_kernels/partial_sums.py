@@ -32,9 +32,8 @@ def segment_sums_in_order(
     y = jnp.zeros((num_segments + sum(level.num_sums for level in levels), *x.shape[1:]), x.dtype)
     start = num_segments
     # Rows of y from `num_segments` on hold partial sums, so ids in that range are replaced by -1 and dropped.
-    segment_ids = jnp.where(
-        (segment_ids >= 0) & (segment_ids < num_segments), segment_ids, np.int32(-1)
-    )
+    is_valid = (segment_ids >= 0) & (segment_ids < num_segments)
+    segment_ids = jnp.where(is_valid, segment_ids, np.int32(-1))
     output_rows_by_form = {
         "runs": _output_rows_of_runs,
         "blocks": _output_rows_of_blocks,
@@ -69,10 +68,9 @@ def _output_rows_of_blocks(
     """Output rows for few segments: each block of rows except the first has a partial sum for every segment."""
     block = lax.div(lax.iota(np.int32, segment_ids.shape[0]), np.int32(plan.rows))
     is_partial = (block > 0) & (segment_ids >= 0)
-    rows = jnp.where(
-        is_partial, first_partial_row + (block - 1) * num_segments + segment_ids, segment_ids
-    )
-    return rows, jnp.tile(lax.iota(np.int32, num_segments), plan.num_sums // num_segments)
+    sum_rows = first_partial_row + (block - 1) * num_segments + segment_ids
+    owners = jnp.tile(lax.iota(np.int32, num_segments), plan.num_sums // num_segments)
+    return jnp.where(is_partial, sum_rows, segment_ids), owners
 
 
 def _multiplicative_hash(numbers: Array) -> Array:
@@ -89,9 +87,9 @@ def _output_rows_by_sampling(
     """
     num_rows, chunk_size = segment_ids.shape[0], plan.sample_stride
     chunks = lax.iota(np.uint32, num_rows // chunk_size)
-    sampled_rows = chunks * np.uint32(chunk_size) + lax.shift_right_logical(
-        _multiplicative_hash(chunks), np.uint32(16)
-    ) % np.uint32(chunk_size)
+    first_rows = chunks * np.uint32(chunk_size)
+    hashes = lax.shift_right_logical(_multiplicative_hash(chunks), np.uint32(16))
+    sampled_rows = first_rows + hashes % np.uint32(chunk_size)
     sample = segment_ids.at[sampled_rows.astype(np.int32)].get(mode="promise_in_bounds")
     num_sampled = jax.ops.segment_sum(lax.full_like(sample, 1), sample, num_segments, mode="drop")
     is_long = num_sampled >= plan.long_segment_rows // chunk_size
@@ -108,20 +106,15 @@ def _output_rows_by_sampling(
         sum_index = sum_index.astype(np.int32)  # 0 if `num_bits` is 0: a shift by 32 gives 0
         is_partial = (sum_index > 0) & (segment_ids == clipped_ids)
         owners = jnp.searchsorted(partial_ends, lax.iota(np.int32, plan.num_sums), side="right")
-        output_rows = jnp.where(
-            is_partial,
-            first_partial_row + lax.shift_right_logical(entry, np.int32(5)) + sum_index - 1,
-            segment_ids,
-        )
+        first_rows = first_partial_row + lax.shift_right_logical(entry, np.int32(5))
+        output_rows = jnp.where(is_partial, first_rows + sum_index - 1, segment_ids)
         return output_rows, owners.astype(np.int32)
 
     def assign_segments(segment_ids: Array) -> RowsAndOwners:
         return segment_ids, lax.full_like(segment_ids[: plan.num_sums], -1)
 
+    all_short = all_true_across_vmap(jnp.logical_not(is_long))
     rows_and_owners: RowsAndOwners = lax.cond(
-        all_true_across_vmap(jnp.logical_not(is_long)),
-        assign_segments,
-        assign_partial_sums,
-        segment_ids,
+        all_short, assign_segments, assign_partial_sums, segment_ids
     )
     return rows_and_owners

@@ -130,12 +130,12 @@ def taps_inside_mask(window: Window, ndim: int) -> Array:
 
 
 def max_of_patches(
-    patches: Array, window: Window, *, loses_nan: bool, folds: Sequence[Fold]
+    patches: Array, window: Window, *, loses_nan: bool, plan: Sequence[Fold]
 ) -> Array:
     """Maximum of each window, from its patches."""
     axes = tap_axes(window)
     return lax.squeeze(
-        reducing.max_or_min_over_axes(patches, axes, "max", loses_nan=loses_nan, folds=folds), axes
+        reducing.max_or_min_over_axes(patches, axes, "max", loses_nan=loses_nan, plan=plan), axes
     )
 
 

@@ -48,16 +48,16 @@ def max_or_min_over_axes(
     mask: Array | None = None,
     *,
     loses_nan: bool,
-    folds: Sequence[Fold] = (),
+    plan: Sequence[Fold] = (),
     use_float32: bool = False,
 ) -> Array:
     """Maximum or minimum over `axes` of the elements where `mask` is True, or the identity if the mask has no True.
 
     With `loses_nan`, the platform's maximum may drop NaN, so a branch that looks for NaN runs if the sum of x is NaN.
-    With `folds`, integer keys are compared instead, and no NaN is lost.
+    With a `plan` of folds, integer keys are compared instead, and no NaN is lost.
     """
-    if folds:
-        return _max_or_min_by_folding(x, axes, kind, mask, folds)
+    if plan:
+        return _max_or_min_by_folding(x, axes, kind, mask, plan)
     value, fill = x, reduction_identity(x.dtype, kind)
     keeps_dtype = is_float(x.dtype) and x.dtype.itemsize > 1
     if not keeps_dtype:
@@ -115,7 +115,7 @@ def _join_chunks(
 
 
 def _max_or_min_by_folding(
-    x: Array, axes: Sequence[int], kind: Kind, mask: Array | None, folds: Sequence[Fold]
+    x: Array, axes: Sequence[int], kind: Kind, mask: Array | None, plan: Sequence[Fold]
 ) -> Array:
     nan_position: NaNPosition = "greatest" if kind == "max" else "least"
     join = lax.max if kind == "max" else lax.min
@@ -136,8 +136,8 @@ def _max_or_min_by_folding(
         is_reduced = all(keys.shape[axis] == 1 for axis in axes)
         return from_sort_keys(keys, x.dtype) if is_reduced else keys
 
-    y = _join_chunks(folds[0], join_masked_chunks, x, mask)
-    for fold in folds[1:]:
+    y = _join_chunks(plan[0], join_masked_chunks, x, mask)
+    for fold in plan[1:]:
         y = _join_chunks(fold, join_key_chunks, y)
     if y.dtype == x.dtype:
         return y
@@ -157,10 +157,10 @@ def _tied_mask(value: Array, extremum: Array, mask: Array | None) -> Array:
 
 
 def attains_extremum(
-    x: Array, y: Array, mask: Array | None = None, folds: Sequence[Fold] = ()
+    x: Array, y: Array, mask: Array | None = None, plan: Sequence[Fold] = ()
 ) -> Array:
     """Mask of the elements of x that tie with the maximum or minimum y, limited to elements where `mask` is True."""
-    if folds:
+    if plan:
         return _tied_mask(_tie_keys(x, x.dtype), _tie_keys(y, x.dtype), mask)
     return _tied_mask(to_comparison_dtype(x), to_comparison_dtype(y), mask)
 
@@ -177,8 +177,8 @@ def _tied_masks_of_chunks(
         yield _tied_mask(_tie_keys(chunk, dtype), extremum, mask)
 
 
-def _num_tied_by_folding(x: Array, y: Array, mask: Array | None, folds: Sequence[Fold]) -> Array:
-    """Counts of tied elements, added over the chunks of `folds` but not over the remaining elements."""
+def _num_tied_by_folding(x: Array, y: Array, mask: Array | None, plan: Sequence[Fold]) -> Array:
+    """Counts of tied elements, added over the chunks of `plan` but not over the remaining elements."""
     count_dtype = np.dtype(np.int16 if x.dtype.itemsize == 2 else np.int32)
 
     def add_chunks(chunks: Iterable[Array], fold: Fold, axis_size: int, dtype: DType) -> Array:
@@ -194,10 +194,10 @@ def _num_tied_by_folding(x: Array, y: Array, mask: Array | None, folds: Sequence
 
     def count_tied_in_chunks(*chunk_lists: Sequence[Array]) -> Array:
         tied_masks = _tied_masks_of_chunks(x.dtype, *chunk_lists)
-        return add_chunks(tied_masks, folds[0], x.shape[folds[0].axis], count_dtype)
+        return add_chunks(tied_masks, plan[0], x.shape[plan[0].axis], count_dtype)
 
-    counts = _join_chunks(folds[0], count_tied_in_chunks, x, _tie_keys(y, x.dtype), mask)
-    for fold in folds[1:]:
+    counts = _join_chunks(plan[0], count_tied_in_chunks, x, _tie_keys(y, x.dtype), mask)
+    for fold in plan[1:]:
         add_later_chunks = functools.partial(
             add_chunks, fold=fold, axis_size=counts.shape[fold.axis], dtype=np.int32
         )
@@ -210,13 +210,13 @@ def num_tied_elements(
     y: Array,
     axes: Sequence[int],
     mask: Array | None = None,
-    folds: Sequence[Fold] = (),
+    plan: Sequence[Fold] = (),
     use_float32: bool = False,
 ) -> Array:
     """Number of elements where `mask` is True that tie with y, as uint32; counted in float32 if `use_float32`."""
-    count = _num_tied_by_folding if folds else attains_extremum
+    count = _num_tied_by_folding if plan else attains_extremum
     dtype = np.float32 if use_float32 else np.uint32
-    terms = count(x, y, mask, folds)
+    terms = count(x, y, mask, plan)
     return jnp.sum(terms, axis=tuple(axes), keepdims=True, dtype=dtype).astype(np.uint32)
 
 
@@ -250,8 +250,8 @@ def _flat_indices(
     return flat_index
 
 
-def _flat_index_dtype(axis_sizes: Sequence[int], has_mask: bool) -> np.dtype:
-    return np.dtype(index_dtype(math.prod(axis_sizes) + has_mask))
+def _flat_index_dtype(x: Array, axes: Sequence[int], has_mask: bool) -> np.dtype:
+    return np.dtype(index_dtype(math.prod(x.shape[axis] for axis in axes) + has_mask))
 
 
 def first_tied_flat_index(
@@ -266,7 +266,7 @@ def first_tied_flat_index(
 
     With `use_float32`, for fewer than 2**16 elements, the indices are compared in float32.
     """
-    dtype = _flat_index_dtype([tied_mask.shape[axis] for axis in axes], has_mask)
+    dtype = _flat_index_dtype(tied_mask, axes, has_mask)
     compared_dtype = np.dtype(np.float32) if use_float32 else dtype
     no_index = np.asarray(np.iinfo(dtype).max, compared_dtype)
     flat_index = _flat_indices(tied_mask, axes, compared_dtype, from_end)
@@ -280,19 +280,19 @@ def flat_index_of_extremum(
     axes: Sequence[int],
     from_end: bool,
     mask: Array | None = None,
-    folds: Sequence[Fold] = (),
+    plan: Sequence[Fold] = (),
     use_float32: bool = False,
 ) -> Array:
     """Least flat index of an element where `mask` is True that ties with y, or the greatest value of the index dtype.
 
-    With `folds`, each position first finds the first or last chunk with a tied element, then its flat index.
+    With a `plan` of folds, each position first finds the first or last chunk with a tied element, then its flat index.
     """
     has_mask = mask is not None
-    if not folds:
+    if not plan:
         tied = attains_extremum(x, y, mask)
         return first_tied_flat_index(tied, axes, from_end, has_mask, use_float32=use_float32)
-    dtype = _flat_index_dtype([x.shape[axis] for axis in axes], has_mask)
-    first_fold, *later_folds = folds
+    dtype = _flat_index_dtype(x, axes, has_mask)
+    first_fold, *later_folds = plan
     size = x.shape[first_fold.axis]
     length = _chunk_starts_and_length(size, first_fold)[1]
     no_index = np.asarray(np.iinfo(dtype).max, dtype)

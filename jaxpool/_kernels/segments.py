@@ -22,11 +22,9 @@ def clip_segment_ids(segment_ids: Array, num_segments: int) -> Array:
     if segment_ids.dtype.itemsize < 4:
         segment_ids = segment_ids.astype(np.int32)
     valid = (segment_ids >= 0) & (segment_ids < num_segments)
-    return jnp.where(
-        valid,
-        segment_ids.astype(np.int32),
-        jnp.where(segment_ids < 0, np.int32(-1), np.int32(num_segments)),
-    )
+    int32_ids = segment_ids.astype(np.int32)
+    invalid_id = jnp.where(segment_ids < 0, np.int32(-1), np.int32(num_segments))
+    return jnp.where(valid, int32_ids, invalid_id)
 
 
 def gather_value_or_zero(y: Array, segment_ids: Array, *, stores_copy: bool = False) -> Array:

@@ -33,7 +33,7 @@ from jaxpool._kernels.patches import (
 from jaxpool._kernels.slices import materialise
 from jaxpool._kernels.split_ties import divide_by_num_tied
 from jaxpool._ops.op import Op
-from jaxpool._ops.reduction import folds_before_reduction
+from jaxpool._ops.reduction import find_fold
 from jaxpool._ops.select_pool import SelectPool, pool_op
 from jaxpool._ops.sum_pool import SumPool, element_counts
 from jaxpool._plan.problem import Platform, barrier_of, is_ordinary_pool
@@ -144,9 +144,8 @@ class AdaptiveMean(PatchPool):
 
 def _patch_maxima(platform: Platform, window: Window, patches: Array) -> Array:
     """The maximum of each window of `patches`."""
-    folds = folds_before_reduction(platform, patches, tap_axes(window), ties=False)
-    loses_nan = tuning_of(platform).loses_nan
-    return max_of_patches(patches, window, loses_nan=loses_nan, folds=folds)
+    fold = find_fold(platform, patches, tap_axes(window), ties=False)
+    return max_of_patches(patches, window, loses_nan=tuning_of(platform).loses_nan, plan=fold)
 
 
 def _packed_axis(window: Window) -> int:

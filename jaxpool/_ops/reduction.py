@@ -28,7 +28,7 @@ from jaxpool._plan.reduce import Fold, plan_folds, reduces_as_floats
 from jaxpool._plan.tuning import tuning_of
 
 
-def folds_before_reduction(
+def find_fold(
     platform: Platform, x: Array, axes: tuple[int, ...], *, ties: bool
 ) -> tuple[Fold, ...]:
     """The folds that combine blocks of x elementwise before a reduction over `axes`."""
@@ -54,30 +54,29 @@ class Reduction(Op):
     def materialises_residual(self) -> bool:
         return self.ties == "split"
 
-    def _folds(self, platform: Platform, x: Array, *, ties: bool) -> tuple[Fold, ...]:
-        return folds_before_reduction(platform, x, self.axes, ties=ties)
-
     def _uses_float32(self, platform: Platform, x: Array) -> bool:
         """True if sums, counts of ties and ranks are computed in float32."""
         return reduces_as_floats(platform, problem_of(Window(()), x, platform).shape, self.axes)
 
-    def value(self, platform: Platform, *xs: Array) -> Array:
-        x, mask = xs[0], xs[1] if xs[1:] else None
-        loses_nan, folds = tuning_of(platform).loses_nan, self._folds(platform, x, ties=False)
-        use_float32 = self._uses_float32(platform, x)
+    def value(self, platform: Platform, x: Array, mask: Array | None = None) -> Array:
         return reducing.max_or_min_over_axes(
-            x, self.axes, self.kind, mask, loses_nan=loses_nan, folds=folds, use_float32=use_float32
+            x,
+            self.axes,
+            self.kind,
+            mask,
+            loses_nan=tuning_of(platform).loses_nan,
+            plan=find_fold(platform, x, self.axes, ties=False),
+            use_float32=self._uses_float32(platform, x),
         )
 
-    def primal(self, platform: Platform, *xs: Array) -> tuple[Array, Any]:
-        x, mask = xs[0], xs[1] if xs[1:] else None
-        y = self.value(platform, *xs)
+    def primal(self, platform: Platform, x: Array, mask: Array | None = None) -> tuple[Array, Any]:
+        y = self.value(platform, x, mask)
         if self.ties == "split":
             return y, (x, y, mask)
-        last, folds = self.ties == "last", self._folds(platform, x, ties=True)
+        last, fold = self.ties == "last", find_fold(platform, x, self.axes, ties=True)
         use_float32 = self._uses_float32(platform, x)
         flat_index = reducing.flat_index_of_extremum(
-            x, y, self.axes, last, mask, folds, use_float32=use_float32
+            x, y, self.axes, last, mask, fold, use_float32=use_float32
         )
         if is_float(x.dtype) and x.size:
             selected_x = gather_at_flat_index(x, flat_index, self.axes, last)
@@ -89,14 +88,15 @@ class Reduction(Op):
         if self.ties != "split":
             return reducing.one_hot_of_flat_index(residual, shape, self.axes, self.ties == "last")
         x, y, mask = residual
-        return reducing.attains_extremum(x, y, mask, self._folds(platform, x, ties=True))
+        fold = find_fold(platform, x, self.axes, ties=True)
+        return reducing.attains_extremum(x, y, mask, fold)
 
     def num_tied(self, platform: Platform, residual: Any) -> Array:
         """The number of elements that tie for each output."""
         x, y, mask = residual
-        folds = self._folds(platform, x, ties=True)
+        fold = find_fold(platform, x, self.axes, ties=True)
         use_float32 = self._uses_float32(platform, x)
-        return reducing.num_tied_elements(x, y, self.axes, mask, folds, use_float32=use_float32)
+        return reducing.num_tied_elements(x, y, self.axes, mask, fold, use_float32=use_float32)
 
     def _split_tied(self, platform: Platform, total: Array, residual: Any) -> Array:
         """Return `total`, divided by the number of tied elements if ties are split."""

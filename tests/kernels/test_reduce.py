@@ -80,7 +80,7 @@ def test_folded_extrema_equal_numpy(shape, axes, dtype):
     drawn[20:] = -np.abs(np.nan_to_num(drawn[20:], posinf=3, neginf=4))
     x = drawn.astype(jax.numpy.dtype(dtype))
     for kind in ("max", "min"):
-        options = {"axes": axes, "kind": kind, "loses_nan": True, "folds": [Fold(axes[0], 16)]}
+        options = {"axes": axes, "kind": kind, "loses_nan": True, "plan": [Fold(axes[0], 16)]}
         fold = functools.partial(max_or_min_over_axes, **options)
         y = np.asarray(jax.jit(jax.vmap(fold))(x), np.float32)
         along = tuple(axis + 1 for axis in axes)
