@@ -12,13 +12,8 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._kernels.dtypes import (
-    DType,
-    from_comparison_dtype,
-    is_float,
-    numpy_constant,
-    to_comparison_dtype,
-)
+from jaxpool._kernels import dtypes
+from jaxpool._kernels.dtypes import DType
 
 NaNPosition = Literal["greatest", "least"]
 _BITCAST_DTYPES = (jnp.float16, jnp.bfloat16, jnp.float32, jnp.float64)
@@ -33,7 +28,7 @@ def _flip_bits_of_negatives(bits: Array) -> Array:
 
 def _widen_8_bit_floats(x: Array) -> Array:
     """Convert x to the comparison dtype, unless x is a 16-, 32- or 64-bit float, whose keys have the width of x."""
-    return x if x.dtype in _BITCAST_DTYPES else to_comparison_dtype(x)
+    return x if x.dtype in _BITCAST_DTYPES else dtypes.to_comparison_dtype(x)
 
 
 def float_bits(x: Array) -> Array:
@@ -46,9 +41,9 @@ def to_sort_keys(x: Array, nan_position: NaNPosition, float_dtype: DType | None 
 
     x may also hold the `float_bits` of floats of `float_dtype`.
     """
-    if float_dtype is None or is_float(x.dtype):
+    if float_dtype is None or dtypes.is_float(x.dtype):
         x = _widen_8_bit_floats(x)
-        if not is_float(x.dtype):
+        if not dtypes.is_float(x.dtype):
             return x
         x, float_dtype = float_bits(x), x.dtype
     info = np.iinfo(x.dtype)
@@ -61,8 +56,8 @@ def to_sort_keys(x: Array, nan_position: NaNPosition, float_dtype: DType | None 
 
 def from_sort_keys(sort_keys: Array, dtype: DType) -> Array:
     """Invert `to_sort_keys`."""
-    if not is_float(dtype):
-        return from_comparison_dtype(sort_keys, dtype)
+    if not dtypes.is_float(dtype):
+        return dtypes.from_comparison_dtype(sort_keys, dtype)
     return _floats_from_bits(_flip_bits_of_negatives(sort_keys), dtype)
 
 
@@ -70,13 +65,13 @@ def _floats_from_bits(bits: Array, dtype: DType) -> Array:
     """Convert the bits of floats that `_widen_8_bit_floats` returned back to floats of `dtype`."""
     if dtype in _BITCAST_DTYPES:
         return lax.bitcast_convert_type(bits, dtype)
-    return from_comparison_dtype(lax.bitcast_convert_type(bits, jnp.float32), dtype)
+    return dtypes.from_comparison_dtype(lax.bitcast_convert_type(bits, jnp.float32), dtype)
 
 
 def zero_tied_sort_keys(x: Array) -> Array:
     """Integer keys in the order of x. -0 and +0 share a key, and all NaNs share a key above infinity."""
     x = _widen_8_bit_floats(x)
-    if not is_float(x.dtype):
+    if not dtypes.is_float(x.dtype):
         return x
     sort_keys = _convert_sign_magnitude(float_bits(x))
     nan = np.asarray(np.nan, x.dtype).view(sort_keys.dtype)
@@ -85,8 +80,8 @@ def zero_tied_sort_keys(x: Array) -> Array:
 
 def from_zero_tied_sort_keys(sort_keys: Array, dtype: DType) -> Array:
     """Invert `zero_tied_sort_keys`, with +0 for the key of both zeros."""
-    if not is_float(dtype):
-        return from_comparison_dtype(sort_keys, dtype)
+    if not dtypes.is_float(dtype):
+        return dtypes.from_comparison_dtype(sort_keys, dtype)
     return _floats_from_bits(_convert_sign_magnitude(sort_keys), dtype)
 
 
@@ -104,7 +99,7 @@ def min_or_max_key(dtype: DType, is_max: bool) -> np.ndarray:
 
 def tie_zero_keys(sort_keys: Array, dtype: DType) -> Array:
     """Map the sort keys of -0 and +0 to one key, and preserve the order of all other keys."""
-    if not is_float(dtype):
+    if not dtypes.is_float(dtype):
         return sort_keys
     shift = lax.full_like(sort_keys, 8 * sort_keys.dtype.itemsize - 1)
     return lax.sub(sort_keys, lax.shift_right_arithmetic(sort_keys, shift))
@@ -132,4 +127,4 @@ def set_sign_of_zeros(y: Array, negative_mask: Array) -> Array:
 
 def constant_sort_key(value: np.ndarray, nan_position: NaNPosition) -> np.ndarray:
     """Sort key of a single number, as a NumPy constant."""
-    return numpy_constant(lambda x: to_sort_keys(x, nan_position), value)
+    return dtypes.numpy_constant(lambda x: to_sort_keys(x, nan_position), value)

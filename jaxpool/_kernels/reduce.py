@@ -14,30 +14,9 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._kernels import slices
-from jaxpool._kernels.dtypes import (
-    DType,
-    Kind,
-    accumulator_dtype,
-    cast,
-    comparison_dtype_identity,
-    from_comparison_dtype,
-    index_dtype,
-    is_16_bit_float,
-    is_float,
-    is_tied_with,
-    reduction_identity,
-    to_comparison_dtype,
-)
-from jaxpool._kernels.keys import (
-    NaNPosition,
-    constant_sort_key,
-    float_bits,
-    from_sort_keys,
-    tie_zero_keys,
-    to_sort_keys,
-)
-from jaxpool._kernels.slices import materialise
+from jaxpool._kernels import dtypes, keys, slices
+from jaxpool._kernels.dtypes import DType, Kind
+from jaxpool._kernels.keys import NaNPosition
 from jaxpool._plan.reduce import Fold
 
 
@@ -58,10 +37,10 @@ def max_or_min_over_axes(
     """
     if plan:
         return _max_or_min_by_folding(x, axes, kind, mask, plan)
-    value, fill = x, reduction_identity(x.dtype, kind)
-    keeps_dtype = is_float(x.dtype) and x.dtype.itemsize > 1
+    value, fill = x, dtypes.reduction_identity(x.dtype, kind)
+    keeps_dtype = dtypes.is_float(x.dtype) and x.dtype.itemsize > 1
     if not keeps_dtype:
-        value, fill = to_comparison_dtype(x), comparison_dtype_identity(x.dtype, kind)
+        value, fill = dtypes.to_comparison_dtype(x), dtypes.comparison_dtype_identity(x.dtype, kind)
     if mask is not None:
         value = lax.select(slices.broadcast_like(mask, value), value, lax.full_like(value, fill))
 
@@ -73,15 +52,15 @@ def max_or_min_over_axes(
         has_nan = lax.reduce(lax.ne(value, value), np.False_, lax.bitwise_or, axes)
         return lax.select(has_nan, lax.full_like(y, np.nan), y)
 
-    if loses_nan and is_float(value.dtype):
-        terms = cast(value, accumulator_dtype(value.dtype)) if use_float32 else value
+    if loses_nan and dtypes.is_float(value.dtype):
+        terms = dtypes.cast(value, dtypes.accumulator_dtype(value.dtype)) if use_float32 else value
         total = lax.reduce(terms, np.zeros((), terms.dtype), lax.add, axes)
         has_nan = jnp.any(lax.ne(total, total))
         y = lax.cond(has_nan, reduce_propagating_nan, reduce_max_or_min, value)
     else:
         y = reduce_max_or_min(value)
     y = lax.expand_dims(y, axes)
-    return y if keeps_dtype else from_comparison_dtype(y, x.dtype)
+    return y if keeps_dtype else dtypes.from_comparison_dtype(y, x.dtype)
 
 
 def _chunk_starts_and_length(axis_size: int, fold: Fold) -> tuple[list[int], int]:
@@ -101,7 +80,7 @@ def _join_chunks(
     starts, length = _chunk_starts_and_length(x.shape[fold.axis], fold)
 
     def slice_and_join(x: Array, *other_arrays: Array) -> Array:
-        arrays = (float_bits(x) if is_16_bit_float(x.dtype) else x, *other_arrays)
+        arrays = (keys.float_bits(x) if dtypes.is_16_bit_float(x.dtype) else x, *other_arrays)
 
         def slice_chunk(array: Array, start: int) -> Array:
             if array.shape[fold.axis] == 1:
@@ -111,7 +90,7 @@ def _join_chunks(
         return join_lists(*[[slice_chunk(array, start) for start in starts] for array in arrays])
 
     arrays = [array for array in (x, *other_arrays) if array is not None]
-    return materialise(fold.barrier, slice_and_join, *arrays)
+    return slices.materialise(fold.barrier, slice_and_join, *arrays)
 
 
 def _max_or_min_by_folding(
@@ -119,40 +98,40 @@ def _max_or_min_by_folding(
 ) -> Array:
     nan_position: NaNPosition = "greatest" if kind == "max" else "least"
     join = lax.max if kind == "max" else lax.min
-    fill = constant_sort_key(reduction_identity(x.dtype, kind), nan_position)
+    fill = keys.constant_sort_key(dtypes.reduction_identity(x.dtype, kind), nan_position)
 
     def join_masked_chunks(chunks: Sequence[Array], *masks: Sequence[Array]) -> Array:
-        keys = [to_sort_keys(chunk, nan_position, x.dtype) for chunk in chunks]
+        sort_keys = [keys.to_sort_keys(chunk, nan_position, x.dtype) for chunk in chunks]
         for mask_chunks in masks:
-            keys = [
+            sort_keys = [
                 lax.select(jnp.broadcast_to(mask_chunk, key.shape), key, lax.full_like(key, fill))
-                for mask_chunk, key in zip(mask_chunks, keys, strict=True)
+                for mask_chunk, key in zip(mask_chunks, sort_keys, strict=True)
             ]
-        return join_key_chunks(keys)
+        return join_key_chunks(sort_keys)
 
     def join_key_chunks(key_chunks: Sequence[Array]) -> Array:
         """Join keys, and convert them to values if all reduced axes have size 1, so that nothing is left to reduce."""
-        keys = functools.reduce(join, key_chunks)
-        is_reduced = all(keys.shape[axis] == 1 for axis in axes)
-        return from_sort_keys(keys, x.dtype) if is_reduced else keys
+        sort_keys = functools.reduce(join, key_chunks)
+        is_reduced = all(sort_keys.shape[axis] == 1 for axis in axes)
+        return keys.from_sort_keys(sort_keys, x.dtype) if is_reduced else sort_keys
 
     y = _join_chunks(plan[0], join_masked_chunks, x, mask)
     for fold in plan[1:]:
         y = _join_chunks(fold, join_key_chunks, y)
     if y.dtype == x.dtype:
         return y
-    return from_sort_keys(lax.expand_dims(lax.reduce(y, fill, join, axes), axes), x.dtype)
+    return keys.from_sort_keys(lax.expand_dims(lax.reduce(y, fill, join, axes), axes), x.dtype)
 
 
 def _tie_keys(x: Array, dtype: DType) -> Array:
     """Keys of floats of `dtype`, or of their bits, for folds: 16-bit floats have 16-bit keys, which are not widened."""
-    if not is_16_bit_float(dtype):
-        return to_comparison_dtype(x)
-    return tie_zero_keys(to_sort_keys(x, "greatest", dtype), dtype)
+    if not dtypes.is_16_bit_float(dtype):
+        return dtypes.to_comparison_dtype(x)
+    return keys.tie_zero_keys(keys.to_sort_keys(x, "greatest", dtype), dtype)
 
 
 def _tied_mask(value: Array, extremum: Array, mask: Array | None) -> Array:
-    tied = is_tied_with(value, jnp.broadcast_to(extremum, value.shape))
+    tied = dtypes.is_tied_with(value, jnp.broadcast_to(extremum, value.shape))
     return tied if mask is None else lax.bitwise_and(tied, slices.broadcast_like(mask, tied))
 
 
@@ -162,7 +141,7 @@ def attains_extremum(
     """Mask of the elements of x that tie with the maximum or minimum y, limited to elements where `mask` is True."""
     if plan:
         return _tied_mask(_tie_keys(x, x.dtype), _tie_keys(y, x.dtype), mask)
-    return _tied_mask(to_comparison_dtype(x), to_comparison_dtype(y), mask)
+    return _tied_mask(dtypes.to_comparison_dtype(x), dtypes.to_comparison_dtype(y), mask)
 
 
 def _tied_masks_of_chunks(
@@ -251,7 +230,7 @@ def _flat_indices(
 
 
 def _flat_index_dtype(x: Array, axes: Sequence[int], has_mask: bool) -> np.dtype:
-    return np.dtype(index_dtype(math.prod(x.shape[axis] for axis in axes) + has_mask))
+    return np.dtype(dtypes.index_dtype(math.prod(x.shape[axis] for axis in axes) + has_mask))
 
 
 def first_tied_flat_index(

@@ -23,14 +23,6 @@ from jaxpool._kernels import slices
 from jaxpool._kernels.cpu import tables
 from jaxpool._kernels.dtypes import DType, accumulator_dtype, cast
 from jaxpool._kernels.reduce_window import reduce_window_sum, reduce_window_sum_transpose
-from jaxpool._kernels.slices import (
-    PadToRegion,
-    Source,
-    add_terms,
-    materialise,
-    run_pass,
-    unravel_index,
-)
 from jaxpool._plan.sum_pool import SumPass, SumPlan
 
 
@@ -54,12 +46,14 @@ def _run_sum_pass(pass_: SumPass, epilogue: Epilogue | None, x: Array, prev_x: A
         total = epilogue.apply(total, tables.cast_without_branches) if epilogue else total
         return tables.with_row_major_layout(total, pass_.axes[0])
 
-    def element_term(tap: int, array_slices: Sequence[Array], pad_to_region: PadToRegion) -> Array:
+    def element_term(
+        tap: int, array_slices: Sequence[Array], pad_to_region: slices.PadToRegion
+    ) -> Array:
         return pad_to_region(cast(array_slices[0], sum_dtype), fill=0)
 
     pairs = zip((x, prev_x), pass_.sources, strict=False)
-    sources = [Source([array], [0], phases) for array, phases in pairs]
-    total = run_pass(pass_.layout, pass_.axes, sources, element_term, add_terms)
+    sources = [slices.Source([array], [0], phases) for array, phases in pairs]
+    total = slices.run_pass(pass_.layout, pass_.axes, sources, element_term, slices.add_terms)
     return epilogue.apply(total) if epilogue else total
 
 
@@ -70,7 +64,10 @@ def _run_sum_passes(x: Array, plan: SumPlan, epilogue: Epilogue | None) -> Array
         is_last = pass_ is plan.passes[-1]
         kernel = functools.partial(_run_sum_pass, pass_, epilogue if is_last else None)
         is_stored = not is_last or pass_.layout.read_mode == "tables"
-        x, prev = (materialise(plan.barrier, kernel, x, prev) if is_stored else kernel(x, prev), x)
+        x, prev = (
+            slices.materialise(plan.barrier, kernel, x, prev) if is_stored else kernel(x, prev),
+            x,
+        )
     return x if plan.passes or epilogue is None else epilogue.apply(x)
 
 
@@ -195,7 +192,7 @@ def _dynamic_slice_axes(x: Array, window: Window, starts: list[Any], sizes: list
 def _elements_at_tap(padded_input: Array, window: Window, flat_tap: Any) -> Array:
     """Element of each window at `flat_tap`, which may be traced; `padded_input` comes from `slices.pad_input`."""
     dims = window.dims
-    pairs = zip(unravel_index(flat_tap, window.window_shape), dims, strict=True)
+    pairs = zip(slices.unravel_index(flat_tap, window.window_shape), dims, strict=True)
     starts = [tap * np.int32(dim.dilation) for tap, dim in pairs]
     lengths = [(dim.out - 1) * dim.stride + 1 for dim in dims]
     x = _dynamic_slice_axes(padded_input, window, starts, lengths)
@@ -209,7 +206,7 @@ def _elements_at_tap_transpose(cotangents: Array, window: Window, flat_tap: Any)
     """Transpose of `_elements_at_tap` by padding and slicing, without the scatter in jax's transpose of a slice."""
     dims = window.dims
     padding = [(dim.span - 1, dim.span - 1, dim.stride - 1) for dim in dims]
-    pairs = zip(unravel_index(flat_tap, window.window_shape), dims, strict=True)
+    pairs = zip(slices.unravel_index(flat_tap, window.window_shape), dims, strict=True)
     starts = [np.int32(dim.span - 1) - tap * np.int32(dim.dilation) for tap, dim in pairs]
     wide = slices.pad(cotangents, window.axes, padding, 0)
     return _dynamic_slice_axes(wide, window, starts, [dim.covered_size for dim in dims])
@@ -218,7 +215,9 @@ def _elements_at_tap_transpose(cotangents: Array, window: Window, flat_tap: Any)
 def tap_inside_mask(window: Window, flat_tap: Any, ndim: int) -> Array:
     """Mask of the windows whose element at `flat_tap` is inside the input, of rank `ndim` with batch axes of size 1."""
     masks = []
-    for dim, tap in zip(window.dims, unravel_index(flat_tap, window.window_shape), strict=True):
+    for dim, tap in zip(
+        window.dims, slices.unravel_index(flat_tap, window.window_shape), strict=True
+    ):
         shape = [dim.out if axis == dim.axis else 1 for axis in range(ndim)]
         i = lax.broadcasted_iota(np.int32, shape, dim.axis)
         position = i * np.int32(dim.stride) + (tap * np.int32(dim.dilation) - np.int32(dim.low))
