@@ -16,7 +16,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._kernels.dtypes import all_true_across_vmap
-from jaxpool._plan.segments import PartialSums, plan_partial_sums
+from jaxpool._plan.scatter import PartialSums, plan_partial_sums
 
 # Output row of each row of x, and id of the segment that owns each partial sum.
 RowsAndOwners = tuple[Array, Array]

@@ -34,8 +34,7 @@ from jaxpool._plan.rank_pool import (
     uses_sorting_network,
 )
 from jaxpool._plan.reduce import reduces_as_floats
-from jaxpool._plan.scatter import scatters_in_order, scatters_to_rows
-from jaxpool._plan.segments import counts_ties_in_branch
+from jaxpool._plan.scatter import counts_ties_in_branch, scatters_in_order, scatters_to_rows
 from jaxpool._plan.tuning import CPU, LIMITS, PORTABLE
 
 
