@@ -46,10 +46,8 @@ def _run_sum_pass(pass_: SumPass, epilogue: Epilogue | None, x: Array, prev_x: A
         total = epilogue.apply(total, tables.cast_without_branches) if epilogue else total
         return tables.with_row_major_layout(total, pass_.axes[0])
 
-    def element_term(
-        tap: int, array_slices: Sequence[Array], pad_to_region: slices.PadToRegion
-    ) -> Array:
-        return pad_to_region(cast(array_slices[0], sum_dtype), fill=0)
+    def element_term(tap: int, elements: Sequence[Array], pad: slices.PadToRegion) -> Array:
+        return pad(cast(elements[0], sum_dtype), fill=0)
 
     pairs = zip((x, prev_x), pass_.sources, strict=False)
     sources = [slices.Source([array], [0], phases) for array, phases in pairs]
@@ -63,11 +61,9 @@ def _run_sum_passes(x: Array, plan: SumPlan, epilogue: Epilogue | None) -> Array
     for pass_ in plan.passes:
         is_last = pass_ is plan.passes[-1]
         kernel = functools.partial(_run_sum_pass, pass_, epilogue if is_last else None)
-        is_stored = not is_last or pass_.layout.read_mode == "tables"
-        x, prev = (
-            slices.materialise(plan.barrier, kernel, x, prev) if is_stored else kernel(x, prev),
-            x,
-        )
+        if is_last and pass_.layout.read_mode != "tables":
+            return kernel(x, prev)
+        x, prev = slices.materialise(plan.barrier, kernel, x, prev), x
     return x if plan.passes or epilogue is None else epilogue.apply(x)
 
 
@@ -89,9 +85,8 @@ def window_sum_transpose(dy: Array, plan: SumPlan, epilogue: Epilogue) -> Array:
     for dim in plan.disjoint_dims:
         dx = _repeat_over_disjoint_window(dx, dim)
     if plan.reduce_window_groups:
-        dx = cast(dx, accumulator_dtype(dx.dtype))
-        for group in plan.reduce_window_groups:
-            dx = reduce_window_sum_transpose(dx, group)
+        wide = cast(dx, accumulator_dtype(dx.dtype))
+        dx = functools.reduce(reduce_window_sum_transpose, plan.reduce_window_groups, wide)
         return epilogue.apply(dx)
     return _run_sum_passes(dx, plan, epilogue if plan.passes else None)
 
