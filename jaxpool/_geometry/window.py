@@ -1,7 +1,6 @@
 """Geometry of windowed pooling: `make_window` checks the arguments of a pool and returns a `Window`. Imports no JAX.
 
 A `Window` has the pooled axes, input and output sizes, and the input position of every tap (element of a window).
-Forward pass, backward pass and sharding all use the same `Window`, so their sizes agree.
 
 Along one axis, an `AxisAccess` has the elements that each window reads, at fixed offsets from `stride * position`:
 
@@ -395,10 +394,7 @@ GatherTable = tuple[np.ndarray, np.ndarray, np.ndarray]  # elements, their taps,
 
 
 def gather_tables(phases: Phases) -> list[GatherTable]:
-    """Tables of the elements that each output position reads: element indices, taps, and whether elements exist.
-
-    There are `max_elements_per_position(phases)` tables. Indices of missing elements are clipped to the array.
-    """
+    """Tables of the elements that each output position reads: indices, clipped to the array, taps, and existence."""
     shape = max(1, max_elements_per_position(phases)), total_positions(phases)
     elements, taps, is_inside = (np.zeros(shape, dtype) for dtype in (np.int32, np.int64, np.bool_))
     for phase, access in enumerate(phases):

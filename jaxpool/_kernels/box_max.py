@@ -1,7 +1,4 @@
-"""Loops over the pixels of each grid cell of boxes, and the transpose of these loops without a scatter.
-
-Cell (i, j) of a box has the pixel rows `top[i] : bottom[i]` and columns `left[j] : right[j]`.
-"""
+"""Loops over the pixels of each grid cell of boxes, and the transpose of these loops without a scatter."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

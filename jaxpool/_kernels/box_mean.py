@@ -1,8 +1,7 @@
 """Means over boxes of images: weights of pixels, matrix products for groups of boxes, and gathers of single pixels.
 
-A pixel's weight in a box is the product of a row weight and a column weight. Derivatives of matrix products are matrix
-products, without scatters. Gathers read pixel arrays, (pixels, C), which hold all images of a batch; a feature pyramid
-has one pixel array per level, and a box reads one of them. The transpose of gathers scatters in a fixed order.
+A pixel's weight in a box is the product of a row weight and a column weight. Gathers read pixel arrays, (pixels, C),
+which hold all images of a batch; a feature pyramid has one pixel array per level, and a box reads one of them.
 """
 
 import functools
@@ -82,10 +81,7 @@ def bilinear_pixel_weights(
 def pixels_and_weights_of_points(
     span_start: Array, span_length: Array, num_cells: int, axis_size: int | Array, num_samples: int
 ) -> tuple[Array, Array]:
-    """Pixels on both sides of each sample point of each cell, and the pixels' weights: (K, cells, 2 * samples) each.
-
-    `axis_size` is the size of the axis, or an array with one size per box.
-    """
+    """Pixels on both sides of each sample point of each cell, and the pixels' weights: (K, cells, 2 * samples) each."""
     if not isinstance(axis_size, int):
         axis_size = axis_size.astype(span_start.dtype)[:, None, None]
     step = _divide_correctly_rounded(span_length[:, None, None], num_cells)
@@ -105,10 +101,7 @@ def pixels_and_weights_of_points(
 def cell_bounds(
     span_start: Array, span_length: Array, num_cells: int, axis_size: int
 ) -> tuple[Array, Array]:
-    """Start and exclusive end of each cell of a span of whole pixels, clipped to the axis: (K, cells) each.
-
-    `span_start` and `span_length` hold whole numbers. Cells overlap if `num_cells` does not divide `span_length`.
-    """
+    """Start and exclusive end of each cell of a span of whole pixels, clipped to the axis: (K, cells) each."""
     step = _divide_correctly_rounded(span_length, num_cells)[:, None]
     cell_index, offset = _axis_iota(num_cells, step.dtype, 1, 2), span_start[:, None]
     bounds = (jnp.floor(cell_index * step) + offset, jnp.ceil((cell_index + 1) * step) + offset)
@@ -208,8 +201,7 @@ def weighted_sums_by_matmul(
 class WeightedPixels(NamedTuple):
     """Numbers and weights of the pixel rows and pixel columns of each cell of K boxes: (K, cells, n) each.
 
-    A pixel's number is the number of the first pixel of its row, from `rows`, plus its column, from `columns`.
-    Entries with weight 0 are padding and not pixels.
+    A pixel's number is that of the first pixel of its row plus its column. Entries with weight 0 are padding.
     """
 
     rows: tuple[Array, Array]
@@ -301,8 +293,7 @@ def scatter_weighted_cotangents(
 ) -> list[Array]:
     """Transpose of `weighted_sums_by_gather`: cotangents of the arrays, from dy (K, cells, cells, C).
 
-    `rows_per_array` has the number of pixels of each array. A loop scatters one box after another, with its rows of
-    cells split into `num_parts` scatters. Each scatter adds pixels in order.
+    A loop scatters one box after another, with its rows of cells split into `num_parts` scatters.
     """
     channels = dy.shape[-1]
     num_boxes = len(array_of_box) * num_parts

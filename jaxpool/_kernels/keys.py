@@ -112,10 +112,7 @@ def has_sign_bit(x: Array) -> Array:
 
 
 def set_sign_of_zeros(y: Array, negative_mask: Array) -> Array:
-    """Set zeros of y to -0 where `negative_mask` is True, and to +0 elsewhere.
-
-    Zeros are found by their bits, because XLA for CPU treats subnormal floats as zeros in comparisons.
-    """
+    """Set zeros of y, found by their bits, to -0 where `negative_mask` is True, and to +0 elsewhere."""
     wide = _widen_8_bit_floats(y)
     bits = float_bits(wide)
     info = np.iinfo(bits.dtype)

@@ -1,8 +1,7 @@
 """Sums of the rows of segments by scatters that add one row after another, with partial sums for long segments.
 
-The rounding error of n float32 values added one by one grows with n: the sum of 2**25 ones stays at 2**24. The
-output therefore has more rows, for partial sums, and the plan decides which rows of x each partial sum adds. A second
-scatter, of far fewer rows, adds each partial sum to the segment that owns the partial sum:
+The sum of 2**25 float32 ones, added one by one, stays at 2**24. The output therefore has more rows, for partial sums,
+which a second scatter adds to the segments that own them:
 
     x        a b c d | e f g h | i j k l      ids 0 0 0 0 | 0 0 1 1 | 1 1 1 2, sorted, in blocks of four rows
     sums     segments 0, g+h, l               partial sums a+b+c+d, e+f, i+j+k, owned by 0, 0, 1

@@ -46,8 +46,10 @@ def pad_around_median(
 ) -> list[Array]:
     """Replace values that the mask excludes with keys below or above all numbers, so that the median stays the same.
 
-    9  .   .  3  .     the median of 3 and 9, the upper one, is 9
-    9 low up  3 up     low, 3, 9, up, up: 9 is in the middle
+    In the example, the mask includes 2 of 5 values:
+
+        9  .   .  3  .     the median of 3 and 9, the upper one, is 9
+        9 low up  3 up     low, 3, 9, up, up: 9 is in the middle
     """
     dtype = np.dtype(np.int32)
     num_included = functools.reduce(lax.add, [each.astype(dtype) for each in included_masks])

@@ -211,8 +211,7 @@ def _flat_indices(
 ) -> Array:
     """Row-major flat indices in the order of `axes`, counted from the end if `from_end`.
 
-    The result has the shape and sharding of `like`. If `like` is a chunk of a larger array, `axis_shift` is the cut
-    axis, its full size, and the offset of each element along this axis.
+    If `like` is a chunk of a larger array, `axis_shift` is the cut axis, its full size, and the offset of each element.
     """
     flat_index = lax.full_like(like, 0, dtype)
     for axis in axes:

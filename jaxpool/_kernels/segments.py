@@ -1,9 +1,7 @@
 """Reductions over segments of rows. Floats are added in an order that depends only on the segment ids.
 
-Maxima and integer sums do not depend on the order, so scatters compute them. XLA for CPU runs the updates of a scatter
-in a fixed order, so float sums on CPU are deterministic scatters (`partial_sums.py`). On other platforms, rows are
-sorted by id and added by an associative scan that restarts at each segment. Ids are int32. A row in no segment has an
-id below 0, or an id of at least the number of segments.
+XLA for CPU runs the updates of a scatter in order (`partial_sums.py`). On other platforms, float rows are sorted
+by id and added by an associative scan that restarts at each segment. Ids are int32. Rows in no segment have other ids.
 """
 
 from collections.abc import Callable

@@ -54,10 +54,7 @@ class MaxPass:
 
 @dataclasses.dataclass(frozen=True)
 class MaxPlan:
-    """Passes of a max pool: `forward` and `value` run from input to output, `backward` and `tangent` the other way.
-
-    `value` computes the maximum without its index.
-    """
+    """Passes of a max pool: `forward` and `value` (without an index) from input to output, the others back."""
 
     # Whether the value comparison also finds NaN ("compared"), or a separate reduction does ("alone")
     nan_mode: Literal["compared", "alone"]
@@ -107,10 +104,7 @@ def uses_select_and_scatter(problem: Problem) -> bool:
 
 
 def _can_scatter(window: Window, max_taps: float) -> bool:
-    """Whether select-and-scatter supports the window: at most `max_taps` elements per axis, and no dilation.
-
-    Select-and-scatter unrolls the window elements, and may leave out fewer than `stride` positions at an axis's end.
-    """
+    """Whether select-and-scatter supports the window: at most `max_taps` elements per axis, no dilation or cropping."""
     for dim in window.dims:
         known = all(map(is_int, (dim.size, dim.low, dim.used_high)))
         if not known or dim.window > max_taps or dim.dilation > 1:
@@ -122,13 +116,11 @@ def _can_scatter(window: Window, max_taps: float) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def plan_scatter(problem: Problem) -> ScatterPlan:
-    """The select-and-scatter plan for the array of `problem`.
-
-    An instruction visits axes in memory order, so one over all axes finds the first of ties only if axes ascend.
-    """
+    """The select-and-scatter plan for the array of `problem`."""
     dims = tuple(dim for dim in problem.window.dims if not dim.is_identity)
     axes = [dim.axis for dim in dims]
     order = _compact_permutation(problem, axes)
+    # One instruction visits axes in memory order, and finds the first of ties only if axes ascend.
     fuses_axes = not order and axes == sorted(axes) and _fuses_axes(problem, dims)
     comparison: Comparison = "branch" if problem.is_partitioned else "joined"
     if problem.is_low_precision and (problem.window.has_overlap or problem.is_partitioned):
@@ -137,10 +129,7 @@ def plan_scatter(problem: Problem) -> ScatterPlan:
 
 
 def _compact_permutation(problem: Problem, pooled_axes: Sequence[int]) -> tuple[int, ...]:
-    """A permutation that puts the pooled axes last, if x then takes much less memory; else ().
-
-    TPU memory pads the last axis of an array to a multiple of 128 elements, even an axis of one channel.
-    """
+    """A permutation that puts the pooled axes last, if x then takes much less TPU memory; else ()."""
     shape, num_lanes = problem.shape, problem.tuning.num_lanes
     if None in shape or problem.is_sharded or not pooled_axes:
         return ()
@@ -159,8 +148,7 @@ def _padded_size(shape: Sequence[int | None], num_lanes: int) -> float:
 def _fuses_axes(problem: Problem, dims: Sequence[Axis]) -> bool:
     """Whether one select-and-scatter instruction pools all axes, instead of one instruction per axis.
 
-    Limits are higher for a large x, and for strided windows over a batch that only a single instruction keeps in the
-    TPU sublanes.
+    Limits are higher for a large x, and for strided windows over a batch, which one instruction keeps in the sublanes.
     """
     tuning, size = problem.tuning, problem.window.size
     if not problem.window.has_overlap:
@@ -234,8 +222,7 @@ def _forward_passes(problem: Problem, *, with_index: bool) -> tuple[MaxPass, ...
 def _forward_layout(problem: Problem, step: Step, shape: Shape, *, is_only: bool) -> Layout:
     """The layout of a forward step: several regions if the array is large and most windows are inside it, else one.
 
-    If contiguous rows are shorter than a vector, several regions require few terms and strides along all axes. Regions
-    with many terms or of several steps read padded copies. Other regions test bounds in their loops.
+    Regions with many terms or of several steps read padded copies. Other regions test bounds in their loops.
     """
     tuning = problem.tuning
     num_full = [max(0, stop - first) for first, stop in (each.full_range for each in step.accesses)]
@@ -320,10 +307,7 @@ def _table_passes(problem: Problem) -> tuple[MaxPass, ...]:
 
 
 def _uses_tables(problem: Problem, num_windows: int, has_many_loops: bool) -> bool:
-    """Whether gathers through tables are faster than slices, if up to `num_windows` windows cover an element.
-
-    `has_many_loops` is True if slices would compile to one loop per phase or axis.
-    """
+    """Whether tables are faster than slices, which `has_many_loops`, if `num_windows` windows cover an element."""
     tuning, minor_size = problem.tuning, row_size(problem.shape, problem.window.axes)
     if num_windows == 1:
         vectorises = problem.is_low_precision and minor_size >= tuning.min_vector_elements

@@ -8,9 +8,7 @@ may overlap, because a maximum is idempotent. For example, a window of 13 taps t
              the last overlaps                 [d d d d]          taps 0-3, 4-7, 8-11, 9-12
 
 Each step also returns the flat index of the selected tap, from which the backward pass derives the selected pieces.
-
-A `Layout` has the regions of the output of one pass, each computed by its own loop, and how the loops read the input.
-`run_pass` in `_kernels/slices.py` executes a layout.
+`run_pass` in `_kernels/slices.py` executes a `Layout`.
 """
 
 import dataclasses
@@ -183,8 +181,7 @@ def make_step(dims: Sequence[Axis], piece_taps: int = 1) -> Step:
 def _axis_steps(dim: Axis, tap_stride: int, tuning: Tuning) -> list[Step]:
     """The steps along one axis; `tap_stride` is the difference in flat index between adjacent window elements.
 
-    Windows with little overlap take one step. For other windows, each step combines pieces into longer pieces, which
-    are computed only at the positions that the next step reads.
+    Windows with little overlap take one step. Pieces are computed only at the positions that the next step reads.
     """
     num_steps = next(n for n in itertools.count(1) if tuning.pieces_per_step**n >= dim.window)
     num_pieces = next(n for n in range(1, tuning.pieces_per_step + 1) if n**num_steps >= dim.window)
@@ -213,8 +210,7 @@ def _axis_steps(dim: Axis, tap_stride: int, tuning: Tuning) -> list[Step]:
 def plan_steps(window: Window, tuning: Tuning, *, is_forward: bool) -> tuple[Step, ...]:
     """The steps of a max or min pool, from the input to the output.
 
-    Steps pool the last axis first, so that the first of tied elements is the first in row-major order. The backward
-    steps may differ from the forward steps, because the saved index does not depend on the steps.
+    Steps pool the last axis first, so the first of ties is the first in row-major order. Backward steps may differ.
     """
     few, dims = tuning.max_overlapping_taps, list(window.dims)
     computes_all_pieces = is_forward and window.has_overlap

@@ -75,10 +75,7 @@ def position_of_rank(rank: Rank, count: Any) -> Any:
 
 
 def possible_positions(window: Window, rank: Rank) -> tuple[int, ...]:
-    """The sorted positions, in any window, of the element of rank `rank`.
-
-    A median has several positions if windows differ in size. Padding sorts last, or first for a negative rank.
-    """
+    """The sorted positions, in any window, of the element of rank `rank`; several for medians of unequal windows."""
     if not isinstance(rank, str):
         return (position_of_rank(rank, window.size),)
     counts = [dim.num_taps_inside(dim.representative_windows()) for dim in window.dims]
@@ -88,10 +85,7 @@ def possible_positions(window: Window, rank: Rank) -> tuple[int, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def plan_rank(problem: Problem) -> MaxPlan:
-    """The plan of the derivative of a rank pool: the plan of a maximum, but with a single step if windows overlap.
-
-    The steps of a maximum share pieces of windows. Overlapping rank windows may select different elements of a piece.
-    """
+    """The plan of a maximum, but with one step if windows overlap, because they may select different elements."""
     plan = plan_max(problem)
     if not problem.window.has_overlap:
         return plan

@@ -36,8 +36,7 @@ class Fold:
 def plan_folds(problem: Problem, axes: Sequence[int], *, of_ties: bool) -> tuple[Fold, ...]:
     """The folds that precede a reduction over `axes`, in order. `of_ties` is True if the reduction counts ties.
 
-    The first axis that is long enough is folded, because the contiguous rows behind it are longest. A short axis is
-    folded completely. The result of a fold may be folded again.
+    The first axis that is long enough is folded, because its contiguous rows are longest, and a short axis completely.
     """
     tuning, bits = problem.tuning, problem.bits
     sizes = [size for size in problem.shape if size is not None]

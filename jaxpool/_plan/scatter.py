@@ -46,10 +46,7 @@ class PartialSums:
 
 @functools.cache
 def plan_partial_sums(rows: int, num_segments: int, is_sorted: bool) -> tuple[PartialSums, ...]:
-    """Partial sums of `rows` rows in `num_segments` segments, then partial sums of these sums, until few are left.
-
-    At most one partial sum per `min_rows_per_partial_sum` rows keeps memory and time close to those of a direct sum.
-    """
+    """Partial sums of `rows` rows in `num_segments` segments, then partial sums of these sums, until few are left."""
     if not fits_int32(num_segments + rows):
         return ()  # row numbers are int32
     sum_rows = LIMITS.partial_sum_rows

@@ -139,10 +139,7 @@ class _PassBuilder:
         return multi_region(sources, "padded" if is_copied else "bounded")
 
     def _cuts_ends(self, axes: Sequence[int], sources: Sequence[AxisPhases]) -> bool:
-        """Whether separate regions at the ends of the axes are faster than testing array bounds everywhere.
-
-        Bound tests for few window elements along one axis cost nothing, unless phases of wide rows are interleaved.
-        """
+        """Whether separate regions at the ends of the axes are faster than testing array bounds everywhere."""
         bits = self.problem.sum_bits if self.passes else self.problem.bits
         if nbytes(self.shape, bits) < self.tuning.min_sum_region_bytes:
             return False
@@ -167,11 +164,9 @@ class _PassBuilder:
         return math.prod(map(max_elements_per_position, phases)) <= max_terms
 
     def _add_axis_passes(self, dim: Axis) -> None:
-        """Append one pass over an axis, or two passes: the first sums parts of windows, the second adds these sums.
-
-        A transpose reverses the two passes. The transpose of a window sum without strides is another window sum.
-        """
+        """Append one pass over an axis, or two: of the sums of parts of windows, and of their addition."""
         has_phases = self.is_transposed and dim.stride > 1
+        # Without strides, the transpose of a window sum is another window sum.
         if self.is_transposed and not has_phases:
             low = dim.span - 1 - dim.low
             dim = Axis(dim.axis, dim.out, dim.window, 1, dim.dilation, low, dim.low, dim.size)
@@ -197,8 +192,7 @@ def _split_long_window(dim: Axis, max_taps: int) -> tuple[AxisAccess, AxisAccess
         window 7, stride 4, parts of 2     [a a][b b][c c] x
                                                     [c c][d d][e e] x
 
-    The length of a part, at most `max_taps`, minimises the terms per element. Parts are computed only every `grid`
-    positions, where windows need them, and never inside the padding.
+    The length of a part minimises the terms per element. Parts are computed every `grid` positions, not in the padding.
     """
 
     def grid_spacing(taps: int) -> int:
