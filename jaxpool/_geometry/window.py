@@ -113,12 +113,12 @@ class Axis:
 
         A window that starts before the input skips the input only if the dilation is longer than the input.
         """
-        first_after_input = -(-(self.size + self.low) // self.stride)
-        stop = -(-self.low // self.stride) if self.dilation > self.size else 1
-        for out_index in itertools.chain(range(max(1, stop)), [first_after_input]):
-            if out_index < self.out and not self.num_taps_inside(out_index):
+        num_low = min(self.out, -(-self.low // self.stride)) if self.dilation > self.size else 1
+        for out_index in range(max(1, num_low)):
+            if not self.num_taps_inside(out_index):
                 return out_index
-        return None
+        first_after_input = -(-(self.size + self.low) // self.stride)
+        return first_after_input if first_after_input < self.out else None
 
     def representative_windows(self) -> np.ndarray:
         """Indices of enough windows to find every number of input elements: those over padding, and one other."""
@@ -185,7 +185,11 @@ class Window:
     @property
     def has_overlap(self) -> bool:
         """Whether an input element can belong to more than one window."""
-        return any(dim.out > 1 and _windows_overlap(dim) for dim in self.dims)
+        for dim in self.dims:
+            num_taps = dim.stride // math.gcd(dim.stride, dim.dilation)
+            if num_taps < dim.window and num_taps * dim.dilation // dim.stride < dim.out:
+                return True
+        return False
 
     def unravel(self, flat_tap: int) -> tuple[int, ...]:
         """Convert a flat row-major index within a window to one index per pooled axis."""
@@ -196,16 +200,7 @@ class Window:
         return replace_sizes(shape, self.axes, self.output_shape)
 
     def unpooled_shape(self, shape: Sequence[Any]) -> tuple[Any, ...]:
-        """The shape of the pool's input for an output of `shape`."""
         return replace_sizes(shape, self.axes, self.input_shape)
-
-
-def _windows_overlap(dim: Axis) -> bool:
-    """Whether any two windows along an axis share a position."""
-    return any(
-        (tap * dim.dilation) % dim.stride == 0 and tap * dim.dilation // dim.stride < dim.out
-        for tap in range(1, dim.window)
-    )
 
 
 def _output_size(
@@ -282,10 +277,9 @@ def check_int32_positions(window: Window, *, only_padded_axes: bool = False) -> 
     """Raise unless int32 holds every position that windows cover; `only_padded_axes` skips axes without padding."""
     for dim in window.dims:
         if not fits_int32(dim.max_position) and (dim.is_padded or not only_padded_axes):
-            rule = f"of fewer than 2**31 positions along axis {dim.axis}"
-            rule += ", padding and windows counted"
-            hint = "Pool parts of the array."
-            raise ArgumentError("x", rule, dim.size, hint, attribute=f"shape[{dim.axis}]")
+            rule = "of fewer than 2**31 positions along axis {}, padding and windows counted"
+            hint, attribute = "Pool parts of the array.", f"shape[{dim.axis}]"
+            raise ArgumentError("x", rule.format(dim.axis), dim.size, hint, attribute=attribute)
 
 
 def make_window(
