@@ -30,10 +30,9 @@ from jaxpool._kernels.keys import has_sign_bit, set_sign_of_zeros
 from jaxpool._kernels.positions import scatter_in_order
 from jaxpool._ops.box_mean import boxes_in_pixels, has_no_nan, round_half_away
 from jaxpool._ops.op import Op, problem_of
-from jaxpool._plan.boxes import image_tile_shape
+from jaxpool._plan.boxes import plan_cells
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.scatter import scatters_in_order
-from jaxpool._plan.tuning import tuning_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +74,7 @@ class BoxMax(Op):
         extra_args: Any,
         *cell_arrays: Array,
     ) -> Array:
-        group_size = min(tuning_of(platform).boxes_per_loop, extra_args[0].shape[0])
+        group_size = min(plan_cells(platform, self.sizes).loop_boxes, extra_args[0].shape[0])
         return fold_pixels_of_cells(
             join_pixel, start, xs, self._box_cells(*extra_args), group_size, *cell_arrays
         )
@@ -195,7 +194,7 @@ class BoxMax(Op):
             pixel_marks = jnp.broadcast_to(
                 pixel_marks.reshape(*self.sizes[1:], 1), (*self.sizes, 1)
             )
-        tile_shape = image_tile_shape(platform, self.sizes)
+        tile_shape = plan_cells(platform, self.sizes).tile_shape
         dx = add_cells_to_pixels(
             share, cell_marks, pixel_marks, self._box_cells(*extra_args), tile_shape, self.sizes
         )
