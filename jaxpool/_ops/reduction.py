@@ -69,7 +69,7 @@ class Reduction(Op):
             use_float32=self._uses_float32(platform, x),
         )
 
-    def primal(self, platform: Platform, x: Array, mask: Array | None = None) -> tuple[Array, Any]:
+    def primal(self, platform: Platform, x: Array, mask: Any = None) -> tuple[Array, Any]:
         y = self.value(platform, x, mask)
         if self.ties == "split":
             return y, (x, y, mask)
