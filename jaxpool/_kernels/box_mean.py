@@ -65,9 +65,8 @@ def bilinear_pixel_weights(
     else:
         count = lax.stop_gradient(jnp.ceil(span_length))
         first = jnp.floor((pixel - 1 - begin) * count / jnp.where(count > 0, span_length, 1) - 0.5)
-        point_index = jnp.maximum(lax.stop_gradient(first), 0) + _axis_iota(
-            SAMPLE_POINTS_PER_PIXEL, dtype, 3, 4
-        )
+        first_index = jnp.maximum(lax.stop_gradient(first), 0)
+        point_index = first_index + _axis_iota(SAMPLE_POINTS_PER_PIXEL, dtype, 3, 4)
     point = begin + round_before_adding((point_index + 0.5) * (span_length / jnp.maximum(count, 1)))
     is_counted = (point_index >= 0) & (point_index < count) & ~((point < -1) | (point > axis_size))
     # `jnp.clip` has the derivative 1/2 at its bounds; the `jnp.where` calls have the derivative from the right.
