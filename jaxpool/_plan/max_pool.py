@@ -307,7 +307,7 @@ def _table_passes(problem: Problem) -> tuple[MaxPass, ...]:
 
 
 def _uses_tables(problem: Problem, num_windows: int, has_many_loops: bool) -> bool:
-    """Whether tables are faster than slices, which `has_many_loops`, if `num_windows` windows cover an element."""
+    """Whether tables are faster than slices, if up to `num_windows` windows cover an element."""
     tuning, minor_size = problem.tuning, row_size(problem.shape, problem.window.axes)
     if num_windows == 1:
         vectorises = problem.is_low_precision and minor_size >= tuning.min_vector_elements
