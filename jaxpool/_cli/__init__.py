@@ -15,6 +15,11 @@ class UsageError(Exception):
     """A one-line reason why a command cannot run; `main` prints it after the name of the command."""
 
 
+def option_error(option: str, rule: str, shown_value: str) -> UsageError:
+    """The error of an option with a wrong value."""
+    return UsageError(f"`{option}` must be {rule}; got {option}={shown_value}.")
+
+
 def require_modules(extra_name: str, *modules: str) -> None:
     """Raise `UsageError` if a module of `extra_name` is not installed. Imports nothing."""
     missing_modules = [module for module in modules if importlib.util.find_spec(module) is None]
@@ -40,7 +45,7 @@ def output_path(option: str, path_text: str, suffix: str, default_name: str | No
         rule = "in a place that can be written to"
     else:
         return path
-    raise UsageError(f"`{option}` must be {rule}; got {option}={shorten_text(path_text)}.")
+    raise option_error(option, rule, shorten_text(path_text))
 
 
 def _is_writable(path: Path) -> bool:
@@ -60,12 +65,8 @@ def parse_integer(option: str, text: str, minimum: int, maximum: int | None = No
     except ValueError:
         value = None
     if value is None or value < minimum or (maximum is not None and value > maximum):
-        rule = (
-            f"an integer of {minimum} or more"
-            if maximum is None
-            else f"an integer from {minimum} to {maximum}"
-        )
-        raise UsageError(f"`{option}` must be {rule}; got {option}={shorten_text(text)}.")
+        limits = f"of {minimum} or more" if maximum is None else f"from {minimum} to {maximum}"
+        raise option_error(option, f"an integer {limits}", shorten_text(text))
     return value
 
 

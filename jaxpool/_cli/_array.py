@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxpool._cli import UsageError, quote_text, require_modules
+from jaxpool._cli import UsageError, option_error, quote_text, require_modules
 
 MAX_NUMBERS = 400  # limit of numbers in an array; more fit neither a terminal nor a page
 MAX_CSV_BYTES = 100_000  # bytes of a .csv file; 400 numbers take a tenth of that
@@ -35,9 +35,7 @@ def read_array(option: str, text: str) -> tuple[np.ndarray, list[str]]:
     if suffix in readers:
         path = Path(text)
         if not os.path.isfile(path):
-            raise UsageError(
-                f"`{option}` must be a file that exists; got {option}={quote_text(text)}."
-            )
+            raise option_error(option, "a file that exists", quote_text(text))
         x, notes = readers[suffix](option, path)
     else:
         x, notes = _parse_rows(option, text, text), []
@@ -53,8 +51,7 @@ def _as_float32(option: str, x: np.ndarray, text: str) -> np.ndarray:
     with np.errstate(over="ignore"):
         float32_array = np.asarray(x).astype(np.float32)
     if (np.isinf(float32_array) & np.isfinite(x)).any():
-        rule = "numbers in the range of float32"
-        raise UsageError(f"`{option}` must be {rule}; got {option}={quote_text(text)}.")
+        raise option_error(option, "numbers in the range of float32", quote_text(text))
     return float32_array
 
 
@@ -86,9 +83,7 @@ def _read_npy(option: str, path: Path) -> tuple[np.ndarray, list[str]]:
             rule = "numbers, not pickled Python objects, which are never loaded"
         else:
             rule = "a .npy file that can be read, with at least one number"
-        raise UsageError(
-            f"`{option}` must be {rule}; got {option}={quote_text(str(path))}."
-        ) from None
+        raise option_error(option, rule, quote_text(str(path))) from None
     if array.dtype.kind not in "biuf":
         got = f"dtype {quote_text(str(array.dtype))} in {quote_text(str(path))}"
         raise UsageError(f"`{option}` must hold real numbers; got {got}.")
@@ -122,15 +117,15 @@ def _select_two_axes(x: np.ndarray) -> tuple[np.ndarray, list[str]]:
 
 
 def _read_csv(option: str, path: Path) -> tuple[np.ndarray, list[str]]:
-    got = f"got {option}={quote_text(str(path))}"
+    shown = quote_text(str(path))
     try:
         with path.open("rb") as file:
             content = file.read(MAX_CSV_BYTES + 1)
         text = content.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError):
-        raise UsageError(f"`{option}` must be a text file that can be read; {got}.") from None
+        raise option_error(option, "a text file that can be read", shown) from None
     if len(content) > MAX_CSV_BYTES:
-        raise UsageError(f"`{option}` must be a file of at most {MAX_CSV_BYTES // 1000} kB; {got}.")
+        raise option_error(option, f"a file of at most {MAX_CSV_BYTES // 1000} kB", shown)
     return _parse_rows(option, text.replace(";", ","), str(path)), []
 
 
@@ -145,8 +140,7 @@ def _read_image(option: str, path: Path) -> tuple[np.ndarray, list[str]]:
             is_wide = image.mode[0] in "IF"  # more than 8 bits per pixel, which "L" would clip
             grey_image = image.convert("F" if is_wide else "L") if is_small else None
     except Exception:
-        got = f"got {option}={quote_text(str(path))}"
-        raise UsageError(f"`{option}` must be an image that can be read; {got}.") from None
+        raise option_error(option, "an image that can be read", quote_text(str(path))) from None
     if grey_image is None:
         got = f"{width}x{height} in {quote_text(str(path))}"
         raise UsageError(f"`{option}` must have at most {MAX_IMAGE_PIXELS} pixels; got {got}.")

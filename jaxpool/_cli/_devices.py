@@ -8,20 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+import optax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from tqdm import tqdm
 
+import jaxpool
 from jaxpool._cli import UsageError
 from jaxpool._cli._mosaic import (
     MOSAIC_SIZE,
+    ShardedWrapper,
     Weights,
     init_conv_kernels,
     logits,
     loss,
     make_mosaic,
-    make_optimizer,
-    train_step,
 )
 
 TRAINING_STEPS = 30
@@ -33,7 +34,7 @@ ROW_SHARDING = PartitionSpec(None, "rows")
 def run(num_devices: int, seed: int, picture_path: Path) -> int:
     """Train and draw. Returns 1 if the accuracy is too low or gradients differ from those on one device, else 0."""
     mesh = _make_cpu_mesh(num_devices)
-    sharding_arguments = {"mesh": mesh, "spec": ROW_SHARDING}
+    sharded = functools.partial(jaxpool.sharded, mesh=mesh, spec=ROW_SHARDING)
     sharding = NamedSharding(mesh, ROW_SHARDING)
     image, labels = (jax.device_put(x, sharding) for x in make_mosaic(seed, held_out=False))
     weights = jax.device_put(init_conv_kernels(seed), NamedSharding(mesh, PartitionSpec()))
@@ -42,17 +43,11 @@ def run(num_devices: int, seed: int, picture_path: Path) -> int:
         f"each of {num_devices} devices holds {MOSAIC_SIZE // num_devices} rows. "
         "The network says of every pixel which photograph it is of."
     )
-    gradients_match = _gradients_match_single_device(weights, image, labels, sharding_arguments)
-    weights = _train_weights(weights, image, labels, sharding_arguments)
+    gradients_match = _gradients_match_single_device(weights, image, labels, sharded)
+    weights = _train_weights(weights, image, labels, sharded)
     image, labels = (jax.device_put(x, sharding) for x in make_mosaic(seed + 1, held_out=True))
-    predictions = (
-        np.asarray(
-            jax.jit(functools.partial(logits, sharding_arguments=sharding_arguments))(
-                weights, image
-            )
-        )[0]
-        > 0
-    )
+    jitted_logits = jax.jit(functools.partial(logits, sharded=sharded))
+    predictions = np.asarray(jitted_logits(weights, image))[0] > 0
     accuracy = float((predictions == np.asarray(labels)[0]).mean())
     print(f"Pixels of parts held out that are told apart: {accuracy:.1%}.")
     _draw_predictions(np.asarray(image)[0], predictions, num_devices, picture_path)
@@ -78,27 +73,23 @@ def _make_cpu_mesh(num_devices: int) -> jax.sharding.Mesh:
 
 
 def _gradients_match_single_device(
-    weights: Weights, image: jax.Array, labels: jax.Array, sharding_arguments: dict[str, Any]
+    weights: Weights, image: jax.Array, labels: jax.Array, sharded: ShardedWrapper
 ) -> bool:
     """Whether the sharded gradient equals the gradient on one device. Prints the program's memory and communication."""
-    single_mesh = jax.make_mesh(
-        (1,), ("rows",), (AxisType.Auto,), devices=sharding_arguments["mesh"].devices.flat[:1]
-    )
     first_device = jax.devices("cpu")[0]
+    single_mesh = jax.make_mesh((1,), ("rows",), (AxisType.Auto,), devices=[first_device])
+    on_single = functools.partial(jaxpool.sharded, mesh=single_mesh, spec=ROW_SHARDING)
     shared, single = (
-        jax.jit(jax.grad(functools.partial(loss, sharding_arguments=arguments)))
-        for arguments in (sharding_arguments, {**sharding_arguments, "mesh": single_mesh})
+        jax.jit(jax.grad(functools.partial(loss, sharded=wrapper)))
+        for wrapper in (sharded, on_single)
     )
     args = jax.device_put((weights, image, labels), first_device)
     programs: Any = shared.lower(weights, image, labels).compile(), single.lower(*args).compile()
     got, want = programs[0](weights, image, labels), programs[1](*args)
-    error = max(
-        float(
-            jnp.abs(np.asarray(got[name]) - np.asarray(want[name])).max()
-            / jnp.abs(want[name]).max()
-        )
-        for name in want
-    )
+    error = 0.0
+    for name in want:
+        difference = np.abs(np.asarray(got[name]) - np.asarray(want[name])).max()
+        error = max(error, float(difference / np.abs(want[name]).max()))
     sent_bytes = _bytes_sent(programs[0])
     shard_bytes, full_bytes = (program.memory_analysis().temp_size_in_bytes for program in programs)
     print(f"Gradients and those of one device differ by {error:.0e} at most, beside the largest.")
@@ -124,20 +115,23 @@ def _bytes_sent(compiled_program: Any) -> int:
 
 
 def _train_weights(
-    weights: Weights, image: jax.Array, labels: jax.Array, sharding_arguments: dict[str, Any]
+    weights: Weights, image: jax.Array, labels: jax.Array, sharded: ShardedWrapper
 ) -> Weights:
-    from tqdm import tqdm
+    optimizer = optax.adam(optax.cosine_decay_schedule(2e-2, TRAINING_STEPS))
+
+    @jax.jit
+    def train_step(
+        weights: Weights, state: Any, image: jax.Array, labels: jax.Array
+    ) -> tuple[Weights, Any, jax.Array]:
+        value, gradients = jax.value_and_grad(loss)(weights, image, labels, sharded)
+        updates, state = optimizer.update(gradients, state)
+        return optax.apply_updates(weights, updates), state, value
 
     start_time = time.perf_counter()
-    optimizer_state = jax.jit(make_optimizer(TRAINING_STEPS).init)(weights)
-    jitted_step = jax.jit(
-        functools.partial(
-            train_step, num_steps=TRAINING_STEPS, sharding_arguments=sharding_arguments
-        )
-    )
+    state = jax.jit(optimizer.init)(weights)
     progress = tqdm(range(TRAINING_STEPS), desc="training", unit="step", disable=None)
     for _ in progress:
-        weights, optimizer_state, loss_value = jitted_step(weights, optimizer_state, image, labels)
+        weights, state, loss_value = train_step(weights, state, image, labels)
         progress.set_postfix(loss=f"{float(loss_value):.4f}")
     print(f"{TRAINING_STEPS} steps took {time.perf_counter() - start_time:.1f} s with compilation.")
     return weights

@@ -115,12 +115,6 @@ def predict_digits(network: Network, images: jax.Array) -> jax.Array:
     return network(images).argmax(-1)
 
 
-@nnx.jit
-def count_correct(network: Network, images: jax.Array, labels: jax.Array) -> jax.Array:
-    """Number of images that the network classifies correctly."""
-    return (predict_digits(network, images) == labels).sum()
-
-
 @dataclasses.dataclass(frozen=True)
 class LossHistory:
     """The loss at each of N training steps, `(N,)`, and the held-out loss after M of these steps, `(M,)`."""

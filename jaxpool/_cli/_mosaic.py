@@ -3,7 +3,7 @@
 This module needs the `demo` extra. `demo.py` checks first that the extra is installed.
 """
 
-import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -18,11 +18,17 @@ import jaxpool
 PIECE_SIZE = 128  # rows and columns of a piece of a photograph
 PIECES_PER_SIDE = 8  # pieces along each side of the mosaic
 MOSAIC_SIZE = PIECE_SIZE * PIECES_PER_SIDE
-TRAINING_FRACTION = (
-    0.7  # fraction of each photograph, from the left, for training; the rest is held out
-)
-CONV_CHANNELS = {"stem": (3, 8), "deep": (8, 16), "deeper": (16, 16), "up": (16, 8)}
+# Fraction of each photograph, from the left, for training. The rest is held out.
+TRAINING_FRACTION = 0.7
+CONV_CHANNELS = {
+    "stem": (3, 8),
+    "deep": (8, 16),
+    "deeper": (16, 16),
+    "up": (16, 8),
+    "logits": (8, 1),
+}
 Weights = dict[str, jax.Array]
+ShardedWrapper = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def make_mosaic(seed: int, *, held_out: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -51,15 +57,14 @@ def make_mosaic(seed: int, *, held_out: bool) -> tuple[np.ndarray, np.ndarray]:
 
 
 def init_conv_kernels(seed: int) -> Weights:
-    """Untrained convolution kernels; `logits` has one output channel."""
+    """Untrained convolution kernels."""
     rng = np.random.default_rng(seed)
-    shapes = {name: (3, 3, *channels) for name, channels in CONV_CHANNELS.items()} | {
-        "logits": (3, 3, 8, 1)
-    }
-    return {
-        name: jnp.asarray(rng.standard_normal(shape) * (2 / np.prod(shape[:3])) ** 0.5, jnp.float32)
-        for name, shape in shapes.items()
-    }
+    kernels = {}
+    for name, channels in CONV_CHANNELS.items():
+        shape = (3, 3, *channels)
+        values = rng.standard_normal(shape) * (2 / np.prod(shape[:3])) ** 0.5
+        kernels[name] = jnp.asarray(values, jnp.float32)
+    return kernels
 
 
 def _conv3x3(x: jax.Array, kernel: jax.Array) -> jax.Array:
@@ -67,56 +72,25 @@ def _conv3x3(x: jax.Array, kernel: jax.Array) -> jax.Array:
     return lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=layout)
 
 
-def logits(weights: Weights, x: jax.Array, sharding_arguments: dict[str, Any]) -> jax.Array:
+def logits(weights: Weights, x: jax.Array, sharded: ShardedWrapper) -> jax.Array:
     """Map `(B, H, W, 3)` to `(B, H, W)` by two max pools, an unpool of the second, an average pool, and repetition.
 
-    `sharding_arguments` holds the arguments `mesh` and `spec` of `jaxpool.sharded`.
+    `sharded` is `jaxpool.sharded` with the arguments `mesh` and `spec`.
     """
     batch, height, width, _ = x.shape
     x = jax.nn.relu(_conv3x3(x, weights["stem"]))
-    x = jaxpool.sharded(jaxpool.max_pool, **sharding_arguments)(x, (3, 3), (2, 2), "SAME")
+    x = sharded(jaxpool.max_pool)(x, (3, 3), (2, 2), "SAME")
     x = jax.nn.relu(_conv3x3(x, weights["deep"]))
-    x, indices = jaxpool.sharded(jaxpool.max_pool_with_argmax, **sharding_arguments)(
-        x, (2, 2), (2, 2)
-    )
+    x, indices = sharded(jaxpool.max_pool_with_argmax)(x, (2, 2), (2, 2))
     x = jax.nn.relu(_conv3x3(x, weights["deeper"]))
-    x = jaxpool.sharded(jaxpool.max_unpool, **sharding_arguments)(
-        x, indices, (height // 2, width // 2)
-    )
+    x = sharded(jaxpool.max_unpool)(x, indices, (height // 2, width // 2))
     x = jax.nn.relu(_conv3x3(x, weights["up"]))
-    x = jaxpool.sharded(jaxpool.avg_pool, **sharding_arguments)(
-        x, (9, 9), (1, 1), "SAME", count_include_pad=False
-    )
+    x = sharded(jaxpool.avg_pool)(x, (9, 9), (1, 1), "SAME", count_include_pad=False)
     x = _conv3x3(x, weights["logits"])[..., 0]
-    return jnp.broadcast_to(x[:, :, None, :, None], (batch, height // 2, 2, width // 2, 2)).reshape(
-        batch, height, width
-    )
+    x = jnp.broadcast_to(x[:, :, None, :, None], (batch, height // 2, 2, width // 2, 2))
+    return x.reshape(batch, height, width)
 
 
-def loss(
-    weights: Weights, x: jax.Array, labels: jax.Array, sharding_arguments: dict[str, Any]
-) -> jax.Array:
+def loss(weights: Weights, x: jax.Array, labels: jax.Array, sharded: ShardedWrapper) -> jax.Array:
     """The mean cross-entropy over all pixels."""
-    return optax.sigmoid_binary_cross_entropy(logits(weights, x, sharding_arguments), labels).mean()
-
-
-def make_optimizer(num_steps: int) -> optax.GradientTransformation:
-    """Adam, with a learning rate that decays to 0 over `num_steps`."""
-    return optax.adam(optax.cosine_decay_schedule(2e-2, num_steps))
-
-
-def train_step(
-    weights: Weights,
-    optimizer_state: Any,
-    x: jax.Array,
-    labels: jax.Array,
-    *,
-    num_steps: int,
-    sharding_arguments: dict[str, Any],
-) -> tuple[Weights, Any, jax.Array]:
-    """One optimizer step. Returns the new weights and state, and the loss before the step."""
-    loss_value, gradients = jax.value_and_grad(
-        functools.partial(loss, sharding_arguments=sharding_arguments)
-    )(weights, x, labels)
-    updates, optimizer_state = make_optimizer(num_steps).update(gradients, optimizer_state)
-    return optax.apply_updates(weights, updates), optimizer_state, loss_value
+    return optax.sigmoid_binary_cross_entropy(logits(weights, x, sharded), labels).mean()

@@ -1,97 +1,187 @@
 """The HTML page of `explain`: one file without network access, assembled from the files in `page/`.
 
-`page/arithmetic.js` computes the pools in JavaScript. `page/page.js` and `page/marks.js` show them.
+The page holds a route for each choice of its controls, which `page/page.js` and `page/marks.js` show.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import base64
 import importlib.resources
+import itertools
 import json
+import zlib
 from typing import Any
 
+import jax
 import numpy as np
 
-from jaxpool._cli._route import CotangentRoute, PoolSettings
+from jaxpool._cli import UsageError
+from jaxpool._cli._array import read_array
+from jaxpool._cli._function_call import FunctionCall, find_record, make_call
+from jaxpool._cli._route import CotangentRoute, route_cotangents
+from jaxpool._cli.explain import OPS
+from jaxpool._geometry.adaptive import RaggedAxis
+from jaxpool._geometry.window import Axis
 
-PAGE_FILES = {
-    "style": "page.css",
-    "arithmetic": "arithmetic.js",
-    "marks": "marks.js",
-    "script": "page.js",
+PAGE_FILES = {"style": "page.css", "marks": "marks.js", "script": "page.js"}
+OTHER_ARRAYS = {
+    "ties": "1 1 2 2; 1 1 2 2; 3 3 3 3; 3 3 3 3",
+    "nan and -inf": "nan 1 -inf -inf; 2 nan -inf -inf; 3 -inf 0 4; -inf 5 4 0",
+}
+MAX_LINKS = (
+    4000  # between outputs and inputs, in each route but the first; more would make the page large
+)
+# The values that the page offers of each argument, in addition to the value of the call. The first is the default.
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "window_shape": ((2, 2), (3, 3)),
+    "strides": ((2, 2), (1, 1)),
+    "padding": ("VALID", "SAME"),
+    "window_dilation": ((1, 1), (2, 2)),
+    "ceil_mode": (False, True),
+    "output_shape": ((2, 2), (3, 3), (4, 4)),
+    "p": (2.0, 1.0, float("inf")),
+    "rank": (0, -1),
+    "divisor": (None,),
+    "count_include_pad": (True, False),
+    "ties": ("first", "last", "split"),
 }
 
 
-MAX_INITIAL_LINKS = 4000  # links between outputs and inputs; more would make the page large
+def html_page(route: CotangentRoute, settings: dict[str, Any], set_options: list[str]) -> str:
+    """The HTML page of a route, whose call has the arguments `settings` and `set_options` from the command line.
 
-
-def html_page(route: CotangentRoute, dy: np.ndarray | None = None) -> str:
-    """The HTML page of a route. The first view shows the route for the cotangent `dy`; None is 1 everywhere.
-
-    After a change of a control, `page/arithmetic.js` computes the pool. Other functions have only the first view.
+    The page starts with the route. The oracle computes the routes of all other choices, since it compiles nothing.
     """
-    settings = route.settings
-    controls = settings if isinstance(settings, PoolSettings) else PoolSettings(op=settings.op)
-    initial_state = {
-        "settings": {
-            name: _setting_as_json(value) for name, value in dataclasses.asdict(controls).items()
+    record = route.call.record
+    records = {each.name: each for each in [*map(find_record, OPS), record]}
+    arrays = {"the array": route.call.array}
+    arrays |= {name: read_array("--array", text)[0] for name, text in OTHER_ARRAYS.items()}
+    start = _values_in_call(route.call, settings)
+    choices = {name: _choices_of_function(each, start) for name, each in records.items()}
+    routes = {}
+    for name, array_name in itertools.product(records, arrays):
+        own_options = set_options if name == record.name else []
+        for values in itertools.product(*choices[name].values()):
+            chosen = dict(zip(choices[name], values, strict=True))
+            routes["|".join([name, array_name, *_texts(chosen).values()])] = _route_or_refusal(
+                records[name], arrays[array_name], chosen, own_options
+            )
+    start_texts = _texts({name: start[name] for name in choices[record.name]})
+    routes["|".join([record.name, "the array", *start_texts.values()])] = _route_as_dict(route)
+    page_data = {
+        "start": {"op": record.name, "array": "the array", **start_texts},
+        "dy": _grid_as_dict(route.dy),
+        "choices": {
+            name: {
+                argument: [_text(value) for value in values] for argument, values in each.items()
+            }
+            for name, each in choices.items()
         },
-        "array": _rows_as_text(route.array),
-        "cotangent": "1" if dy is None else _rows_as_text(dy),
-        "first": _initial_view(route),
+        "arrays": {name: _grid_as_dict(array) for name, array in arrays.items()},
+        "routes": base64.b64encode(zlib.compress(json.dumps(routes).encode())).decode(),
     }
     folder = importlib.resources.files("jaxpool._cli") / "page"
     html = (folder / "page.html").read_text(encoding="utf-8")
     for name, file_name in PAGE_FILES.items():
         html = html.replace(f"/*{{{name}}}*/", (folder / file_name).read_text(encoding="utf-8"))
-    return html.replace("{start}", json.dumps(initial_state).replace("<", "\\u003c"))
+    return html.replace("{start}", json.dumps(page_data).replace("<", "\\u003c"))
 
 
-def _initial_view(route: CotangentRoute) -> dict[str, Any] | None:
-    """The first view: values, and the inputs of each output as [flat position, share of the cotangent].
+def _values_in_call(call: FunctionCall, settings: dict[str, Any]) -> dict[str, Any]:
+    """The value of each argument in `CHOICES`: of the call, or a default."""
+    call = call.pooling or call
+    defaults = {name: parameter.default for name, parameter in call.record.parameters.items()}
+    known = defaults | call.arguments | settings
+    return {
+        name: known[name]
+        if isinstance(known.get(name), (bool, int, float, str, tuple))
+        else values[0]
+        for name, values in CHOICES.items()
+    }
 
-    None if the page can compute the pool and there are more than `MAX_INITIAL_LINKS` such inputs.
-    """
-    num_links = int(route.input_masks.sum())
-    if route.settings.has_window and num_links > MAX_INITIAL_LINKS:
-        return None
-    links = [
-        [
-            [
-                int(np.ravel_multi_index(position, route.x.shape)),
-                _number_as_json(route.cotangent_shares[output][tuple(position)]),
-            ]
-            for position in np.argwhere(route.input_masks[output])
+
+def _choices_of_function(record: Any, start: dict[str, Any]) -> dict[str, list[Any]]:
+    """The values that the page offers of each argument of a function: of `CHOICES`, and the first value."""
+    if record.name == "max_unpool":
+        record = find_record("max_pool_with_argmax")
+    choices: dict[str, list[Any]] = {}
+    for name, values in CHOICES.items():
+        if record.takes(name) or (name == "window_shape" and record.takes("kernel")):
+            values = record.ties if name == "ties" else values
+            choices[name] = [*dict.fromkeys((*values, start[name]))]
+    return choices
+
+
+def _texts(arguments: dict[str, Any]) -> dict[str, str]:
+    return {name: _text(value) for name, value in arguments.items()}
+
+
+def _text(value: Any) -> str:
+    """The value of an argument as in an option, such as 2x3 or 0:1x2:2."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        sides = [
+            ":".join(map(str, side)) if isinstance(side, tuple) else str(side) for side in value
         ]
-        for output in np.ndindex(route.y.shape)
-    ]
+        return "x".join(sides)
+    return "count" if value is None else str(value).removesuffix(".0")
+
+
+def _route_or_refusal(
+    record: Any, array: np.ndarray, arguments: dict[str, Any], set_options: list[str]
+) -> dict[str, Any]:
+    """The route for `page.js`, or the message of an invalid call."""
+    try:
+        call = make_call(record, array, arguments, set_options)
+        if arguments.get("rank", 0) not in (0, -1):
+            # The library raises for a rank that a window does not have. The oracle does not.
+            jax.eval_shape(lambda x: call.record.run({**call.arguments, "x": x}), array)
+        route = route_cotangents(call, by_oracle=True)
+        if route.input_masks.sum() > MAX_LINKS:
+            return {"refusal": "The windows are too many and too large for this page."}
+        return _route_as_dict(route)
+    except (TypeError, ValueError, UsageError) as error:
+        return {"refusal": str(error)}
+
+
+def _route_as_dict(route: CotangentRoute) -> dict[str, Any]:
+    """A route for `page.js`. `links` has the inputs of each output as [flat position, share of the cotangent]."""
+    links = []
+    for output in np.ndindex(route.y.shape):
+        positions = np.flatnonzero(route.input_masks[output])
+        shares = route.cotangent_shares[output].ravel()[positions]
+        links.append(
+            [[int(at), _number(share)] for at, share in zip(positions, shares, strict=True)]
+        )
+    window = route.call.window
     return {
-        "call": route.settings.source_code(route.array.shape),
-        "selects": route.settings.selects_elements,
-        "windowed": route.settings.has_window,
+        "call": route.call.source_code(),
+        "selects": route.call.selects_elements,
+        "input": _grid_as_dict(route.x),
+        "output": _grid_as_dict(route.y),
         "links": links,
-        **{name: _grid_as_json(getattr(route, name)) for name in ("y", "dx")},
+        "windows": None if window is None else [_windows_along_axis(dim) for dim in window.dims],
+        "indices": None if route.indices is None else route.indices.ravel().tolist(),
     }
 
 
-def _grid_as_json(values: np.ndarray) -> dict[str, Any]:
+def _windows_along_axis(dim: Axis) -> list[dict[str, Any]]:
+    """The first and last position of each window, padding included, and its taps inside the array."""
+    windows = []
+    for start, positions in zip(dim.starts().tolist(), dim.tap_positions().tolist(), strict=True):
+        taps = [position for position in positions if position < dim.size]
+        last = taps[-1] if isinstance(dim, RaggedAxis) else start + dim.span - 1
+        windows.append({"start": start, "last": last, "taps": taps})
+    return windows
+
+
+def _grid_as_dict(values: np.ndarray) -> dict[str, Any]:
     rows, cols = values.shape
-    return {
-        "rows": rows,
-        "cols": cols,
-        "values": [_number_as_json(value) for value in values.ravel()],
-    }
+    return {"rows": rows, "cols": cols, "values": [_number(value) for value in values.ravel()]}
 
 
-def _number_as_json(value: Any) -> float | str:
-    """A number for JSON; NaN and infinities, which JSON lacks, as strings."""
-    return float(value) if np.isfinite(value) else str(float(value))
-
-
-def _setting_as_json(value: Any) -> Any:
-    return repr(value).removesuffix(".0") if isinstance(value, float) else value
-
-
-def _rows_as_text(array: np.ndarray) -> str:
-    """Rows of numbers as text, with the fewest digits that identify a float32, as NumPy prints them."""
-    return "\n".join(" ".join(str(value).removesuffix(".0") for value in row) for row in array)
+def _number(value: Any) -> float | str:
+    """A float32 with the fewest digits that identify it; NaN and infinities, which JSON lacks, as in JavaScript."""
+    text = str(np.float32(value))
+    return float(text) if np.isfinite(value) else text.replace("inf", "Infinity")

@@ -32,21 +32,21 @@ def draw_figure(route: CotangentRoute) -> Figure:
         (sum(heights) + 2 * len(rows) + 2) * CELL_INCHES,
     )
     figure = Figure(figsize=(width, height), layout="constrained")
-    figure.suptitle(route.settings.source_code(route.array.shape), fontsize=9, family="monospace")
+    figure.suptitle(route.call.source_code(), fontsize=9, family="monospace")
     panels = figure.subplots(
         len(rows), 2, squeeze=False, width_ratios=widths, height_ratios=heights
     )
     for row, grids in zip(panels, rows, strict=True):
         for axes, grid in zip(row, grids, strict=True):
             _draw_grid(axes, grid, _cell_darkness(route, grid))
-    if not route.settings.returns_mask:
+    if not route.call.returns_mask:
         _draw_windows(route, panels[0][0], panels[0][1])
     return figure
 
 
 def _cell_darkness(route: CotangentRoute, grid: LabelledArray) -> np.ndarray:
     """Darkness of each cell, from 0 to 1: by the number of windows that select the cell, or by its cotangent."""
-    if grid.selected_mask is not None and route.settings.returns_mask:
+    if grid.selected_mask is not None and route.call.returns_mask:
         return grid.selected_mask.astype(float)
     if grid.selected_mask is not None:
         masks = route.input_masks if route.indices is not None else route.cotangent_shares != 0
@@ -56,7 +56,7 @@ def _cell_darkness(route: CotangentRoute, grid: LabelledArray) -> np.ndarray:
         return np.zeros(grid.values.shape)
     magnitudes = np.where(np.isfinite(grid.values), np.abs(grid.values), 0)
     max_cotangent = np.abs(route.dy[np.isfinite(route.dy)]).max(initial=0)
-    max_magnitude = 4 * max_cotangent if route.settings.selects_elements else 1.2 * magnitudes.max()
+    max_magnitude = 4 * max_cotangent if route.call.selects_elements else 1.2 * magnitudes.max()
     return np.asarray(np.minimum(magnitudes / max(float(max_magnitude), 1e-30), 1))
 
 

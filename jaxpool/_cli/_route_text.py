@@ -27,25 +27,25 @@ def route_as_text(route: CotangentRoute, notes: list[str]) -> str:
     """The explanation as text for a terminal."""
     columns, style_text = shutil.get_terminal_size().columns, _make_text_styler()
     width = min(columns, MAX_TEXT_COLUMNS)
-    parts = [style_text(route.settings.source_code(route.array.shape), BOLD)]
+    parts = [style_text(route.call.source_code(), BOLD)]
     parts += [textwrap.fill(f"Note: {note}", width) for note in notes]
     parts += _format_grid_pairs(route.labelled_arrays(), columns, style_text)
     parts += [textwrap.fill(_route_summary_text(route), width)]
-    parts += [] if route.settings.returns_mask else [_table_of_outputs(route, width, style_text)]
+    parts += [] if route.call.returns_mask else [_table_of_outputs(route, width, style_text)]
     return "\n\n".join(parts)
 
 
 def route_as_json(route: CotangentRoute, notes: list[str]) -> str:
     """The explanation as JSON; NaN and infinities are the strings "nan", "inf" and "-inf"."""
     grids = {"x": route.x, "y": route.y}
-    if not route.settings.returns_mask:
+    if not route.call.returns_mask:
         grids |= {"dy": route.dy, "dx": route.dx}
     if route.indices is not None:  # `max_unpool` names its input y and its output x
         grids = {"array": route.array, "y": route.x, "indices": route.indices}
         grids |= {"x": route.y, "dx": route.dy, "dy": route.dx}
     explanation = {
-        "call": route.settings.source_code(route.array.shape),
-        "settings": {key: _value_as_json(value) for key, value in route.settings.as_dict().items()},
+        "call": route.call.source_code(),
+        "settings": {key: _value_as_json(value) for key, value in route.call.as_dict().items()},
         "notes": notes,
         **{
             name: [[_value_as_json(value) for value in row] for row in grid.tolist()]
@@ -164,21 +164,18 @@ def _cell_style(grid: LabelledArray, position: Position) -> str:
 
 
 def _route_summary_text(route: CotangentRoute) -> str:
-    op, has_unit_dy = route.settings.op, bool((route.dy == 1).all())
-    if route.settings.returns_mask:
+    if route.call.returns_mask:
         return "y is 1 where it is True. A star marks these elements of x. A boolean result has no gradient."
     intro = "A cotangent says how much a loss changes when a number does. "
-    if op == "unpool":
+    if route.indices is not None:
         return (
             intro + "A star marks where a maximum was, and is put back. Every y gets the cotangent "
             "found there; one whose place a later one took gets 0."
         )
-    unit = "window" if route.settings.has_window else "output"
-    text = intro + (
-        f"A star marks what some {unit} chose. " if route.settings.selects_elements else ""
-    )
+    unit = "window" if route.call.window is not None else "output"
+    text = intro + (f"A star marks what some {unit} chose. " if route.call.selects_elements else "")
     text += f"dx adds up what the {unit}s of an input send it"
-    if not has_unit_dy:
+    if not (route.dy == 1).all():
         return text + ": its share of each one's dy."
     mean_note = f"; that of the mean is this over the number of {unit}s, {route.y.size}"
     return text + f". Each dy is 1, so dx is the gradient of the sum of y{mean_note}."
@@ -186,8 +183,8 @@ def _route_summary_text(route: CotangentRoute) -> str:
 
 def _table_of_outputs(route: CotangentRoute, columns: int, style_text: TextStyler) -> str:
     """One line per output: its value, its window, and the elements that receive its cotangent."""
-    is_unpool = route.settings.op == "unpool"
-    has_no_window = is_unpool or not route.settings.has_window
+    is_unpool = route.indices is not None
+    has_no_window = is_unpool or route.call.window is None
     rows = []
     for output in np.ndindex(route.y.shape):
         if route.input_masks[output].any():
@@ -229,7 +226,7 @@ def _cotangent_receivers_text(route: CotangentRoute, output: Position) -> str:
     if not receivers:
         return "nobody"
     shares = {share for _, share in receivers}
-    has_equal_shares = not route.settings.selects_elements and len(shares) == 1
+    has_equal_shares = not route.call.selects_elements and len(shares) == 1
     if has_equal_shares and len(receivers) == route.input_masks[output].sum() > 1:
         return f"all {len(receivers)}, {_format_share(route, shares.pop())} each"
     return ", ".join(
@@ -240,7 +237,7 @@ def _cotangent_receivers_text(route: CotangentRoute, output: Position) -> str:
 
 def _format_share(route: CotangentRoute, share: float) -> str:
     """A share as a fraction such as 1/3, or as a number if it is not a simple fraction."""
-    if not route.settings.prints_shares_as_fractions or not np.isfinite(share):
+    if not route.call.prints_shares_as_fractions or not np.isfinite(share):
         return format_number(share)
     ratio = Fraction(share).limit_denominator(400)
     return str(ratio) if abs(float(ratio) - share) <= 1e-6 * abs(share) else format_number(share)

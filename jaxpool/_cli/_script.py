@@ -2,8 +2,8 @@
 
 import builtins
 import importlib.machinery
-import importlib.util
 import os
+import runpy
 import sys
 import types
 from collections.abc import Callable, Sequence
@@ -59,7 +59,10 @@ class Script:
         main.__dict__["__builtins__"] = builtins
         if self._is_module:
             try:
-                spec, code = _find_code(self.name)
+                # This private function of `python -m` also serves pdb and trace.
+                _, spec, code = runpy._get_module_details(  # type: ignore[attr-defined]
+                    self.name, _ModuleCannotRunError
+                )
             except _ModuleCannotRunError as error:
                 sys.exit(f"{sys.executable}: {error}")
             main.__spec__, main.__loader__, main.__package__ = spec, spec.loader, spec.parent
@@ -80,50 +83,6 @@ class Script:
 
 class _ModuleCannotRunError(Exception):
     """Raised with Python's message about a module that cannot run."""
-
-
-def _find_code(module_name: str) -> tuple[importlib.machinery.ModuleSpec, Any]:
-    """The spec and code of a module, or of the `__main__` of a package. Imports its parent packages."""
-    if module_name.startswith("."):
-        raise _ModuleCannotRunError("Relative module names not supported")
-    package = module_name.rpartition(".")[0]
-    if package:
-        try:
-            importlib.import_module(package)
-        except ImportError as error:
-            if error.name is None or not f"{package}.".startswith(f"{error.name}."):
-                raise  # the package exists, but one of its imports fails
-    try:
-        spec = importlib.util.find_spec(module_name)
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        error_text = f"{type(error).__name__}: {error}"
-        message = f"Error while finding module specification for {module_name!r} ({error_text})"
-        if module_name.endswith(".py"):
-            message += (
-                f". Try using '{module_name[:-3]}' instead of '{module_name}' as the module name."
-            )
-        raise _ModuleCannotRunError(message) from None
-    if spec is None:
-        raise _ModuleCannotRunError(f"No module named {module_name}")
-    if spec.submodule_search_locations is not None:
-        return _find_package_main(module_name)
-    get_code = getattr(spec.loader, "get_code", None)
-    code = None if get_code is None else get_code(module_name)
-    if code is None:
-        raise _ModuleCannotRunError(f"No code object available for {module_name}")
-    return spec, code
-
-
-def _find_package_main(package: str) -> tuple[importlib.machinery.ModuleSpec, Any]:
-    if f".{package}".endswith(".__main__"):
-        raise _ModuleCannotRunError("Cannot use package as __main__ module")
-    try:
-        return _find_code(f"{package}.__main__")
-    except _ModuleCannotRunError as error:
-        if package not in sys.modules:
-            raise
-        message = f"{error}; {package!r} is a package and cannot be directly executed"
-        raise _ModuleCannotRunError(message) from None
 
 
 def _strip_runner_frames(traceback: types.TracebackType | None) -> types.TracebackType | None:

@@ -118,9 +118,9 @@ def _train_network(
 
     from jaxpool._cli._digits import (
         LossHistory,
-        count_correct,
         held_out_loss,
         new_network,
+        predict_digits,
         train_step,
     )
 
@@ -135,7 +135,8 @@ def _train_network(
         if step % STEPS_PER_HELD_OUT_LOSS == 0 or step == num_steps:
             held_out_losses[step] = held_out_loss(network, *held_out_data)
             progress.set_postfix(loss=f"{float(losses[-1]):.4f}")
-    num_correct = int(count_correct(network, *held_out_data))
+    predictions = np.asarray(predict_digits(network, digits.held_out_images))
+    num_correct = int((predictions == digits.held_out_labels).sum())
     num_held_out = len(digits.held_out_labels)
     print(
         f"Held-out accuracy: {num_correct / num_held_out:.2%} ({num_correct} of {num_held_out}) "

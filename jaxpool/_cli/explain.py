@@ -16,41 +16,17 @@ average spreads it over its window.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from jaxpool._cli import UsageError, output_path, require_modules, shorten_text
+from jaxpool._cli import UsageError, option_error, output_path, require_modules, shorten_text
 from jaxpool._cli._array import read_array
 
 DEFAULT_ARRAY = "1 3 4 2 5 2; 4 2 5 6 8 3; 5 3 7 8 9 3; 8 4 3 6 0 2; 7 10 3 6 3 5; 4 7 2 4 7 8"
-OPS_WITH_CEIL_MODE = (
-    "max",
-    "min",
-    "avg",
-    "sum",
-    "lp",
-    "median",
-    "rank",
-    "unpool",
-)  # take --ceil-mode
-WINDOWED_OPS = (*OPS_WITH_CEIL_MODE, "dilate", "erode")
-OPS = (*WINDOWED_OPS, "adaptive_max", "adaptive_avg")
-# The ops that take each option; `FIELD_OF_OPTION` has the field of `PoolSettings` if the field has another name.
-OPS_OF_OPTION = {
-    "window": WINDOWED_OPS,
-    "stride": WINDOWED_OPS,
-    "padding": WINDOWED_OPS,
-    "dilation": WINDOWED_OPS,
-    "ceil_mode": OPS_WITH_CEIL_MODE,
-    "ties": ("max", "min", "median", "rank", "dilate", "erode", "adaptive_max", "unpool"),
-    "count_include_pad": ("avg",),
-    "divisor": ("avg",),
-    "p": ("lp",),
-    "rank": ("rank",),
-    "to": ("adaptive_max", "adaptive_avg"),
-}
-FIELD_OF_OPTION = {"stride": "strides", "dilation": "window_dilation", "to": "output_shape"}
+OPS = (
+    *("max", "min", "avg", "sum", "lp", "median", "rank", "unpool"),
+    *("dilate", "erode", "adaptive_max", "adaptive_avg"),
+)
 MAX_SIZE = 400  # limit of each size option, equal to the limit of numbers in an array
 
 
@@ -113,9 +89,8 @@ def run(args: argparse.Namespace) -> int:
     html_path = None if args.html is None else output_path("--html", args.html, ".html")
     if png_path is not None:
         require_modules("demo", "matplotlib")
-    record = _other_function_record(args)
-    settings = None if record else _parse_settings(args)
-    if record and record.marks and (args.html, args.cotangent) != (None, None):
+    record = _find_record(args)
+    if record.marks and (args.html, args.cotangent) != (None, None):
         option = "--cotangent" if args.html is None else "--html"
         raise UsageError(
             f"`{option}` does not go with --op {record.name}, whose boolean result has no gradient."
@@ -123,12 +98,17 @@ def run(args: argparse.Namespace) -> int:
     array, notes = read_array("--array", args.array)
     dy = None if args.cotangent is None else _parse_cotangent(args.cotangent)
 
+    from jaxpool._cli._function_call import OPTION_OF_ARGUMENT, make_call
+    from jaxpool._cli._route import route_cotangents
+
+    settings: dict[str, Any] = {}
+    for name, option in OPTION_OF_ARGUMENT.items():
+        text = getattr(args, option)
+        if text is not None:
+            option_name = "--" + option.replace("_", "-")
+            settings[name] = _PARSER_OF_OPTION.get(option, _parse_int_pair)(option_name, text)
     try:
-        route = (
-            _route_from_record(record, args, array, dy)
-            if record
-            else _route_from_settings(settings, array, dy)
-        )
+        route = route_cotangents(make_call(record, array, settings, args.set), dy)
     except (TypeError, ValueError) as error:
         raise UsageError(str(error)) from None
 
@@ -146,7 +126,7 @@ def run(args: argparse.Namespace) -> int:
         if html_path is not None:
             from jaxpool._cli._page import html_page
 
-            html_path.write_text(html_page(route, dy), encoding="utf-8")
+            html_path.write_text(html_page(route, settings, args.set), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"nothing could be written: {error}.") from None
     for label, path in (("Picture", png_path), ("Page", html_path)):
@@ -155,77 +135,27 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _op_name(args: argparse.Namespace) -> str:
-    op = args.op.replace("-", "_")
-    return {"max_unpool": "unpool"}.get(op, op.removesuffix("_pool"))
-
-
-def _other_function_record(args: argparse.Namespace) -> Any:
-    """The record of the public function that `--op` names; None if the function is in `OPS`."""
-    if _op_name(args) in OPS:
-        if args.set:
-            raise UsageError(
-                f"`--set` goes with the functions that no option is for; got --op={_op_name(args)}."
-            )
-        return None
-    from jaxpool._cli._jacobian import find_record
+def _find_record(args: argparse.Namespace) -> Any:
+    """The record of the public function that `--op` names."""
+    from jaxpool._cli._function_call import WINDOWED_FUNCTIONS, find_record
 
     record = find_record(args.op.replace("-", "_"))
     if record is None:
+        rule = f"one of {', '.join(OPS)}, or another public function of an array"
+        raise option_error("--op", rule, shorten_text(args.op))
+    if args.set and record.name in WINDOWED_FUNCTIONS:
         raise UsageError(
-            f"`--op` must be one of {', '.join(OPS)}, or another public function of an array; "
-            f"got --op={shorten_text(args.op)}."
+            f"`--set` goes with the functions that no option is for; got --op={args.op}."
         )
     return record
-
-
-def _route_from_settings(settings: Any, array: Any, dy: Any) -> Any:
-    from jaxpool._cli._route import route_cotangents
-
-    return route_cotangents(settings, array, dy)
-
-
-def _route_from_record(record: Any, args: argparse.Namespace, array: Any, dy: Any) -> Any:
-    """The route of a function of the array, from its Jacobian."""
-    from jaxpool._cli import _jacobian
-
-    arguments: dict[str, Any] = {}
-    for arg_name, option in _jacobian.OPTION_OF_ARGUMENT.items():
-        text = getattr(args, option)
-        if text is not None:
-            option_name = "--" + option.replace("_", "-")
-            arguments[arg_name] = _PARSER_OF_OPTION.get(option, _parse_int_pair)(option_name, text)
-    call = _jacobian.make_call(record, array, arguments, args.set)
-    return _jacobian.cotangent_route_from_jacobian(call, array, dy)
-
-
-def _parse_settings(args: argparse.Namespace) -> Any:
-    from jaxpool._cli._route import PoolSettings
-
-    op = _op_name(args)
-    fields: dict[str, Any] = {}
-    for option, ops in OPS_OF_OPTION.items():
-        text = getattr(args, option)
-        if text is None:
-            continue
-        option_name = "--" + option.replace("_", "-")
-        if op not in ops:
-            raise UsageError(f"`{option_name}` goes with --op {', '.join(ops)}; got --op={op}.")
-        fields[FIELD_OF_OPTION.get(option, option)] = _PARSER_OF_OPTION.get(
-            option, _parse_int_pair
-        )(option_name, text)
-    return dataclasses.replace(PoolSettings(op=op), **fields)
 
 
 def _parse_int_pair(option: str, text: str) -> tuple[int, int]:
     sizes = [int(size) if _is_digits(size) else 0 for size in text.split("x")]
     if len(sizes) not in (1, 2) or min(sizes) < 1:
-        rule = "a positive integer or two, as in 2x3"
-        raise UsageError(f"`{option}` must be {rule}; got {option}={shorten_text(text)}.")
+        raise option_error(option, "a positive integer or two, as in 2x3", shorten_text(text))
     if max(sizes) > MAX_SIZE:
-        raise UsageError(
-            f"`{option}` must be at most {MAX_SIZE}; got {option}={shorten_text(text)}."
-        )
+        raise option_error(option, f"at most {MAX_SIZE}", text)
     return sizes[0], sizes[-1]
 
 
@@ -239,46 +169,36 @@ def _parse_padding(option: str, text: str) -> str | tuple[tuple[int, int], tuple
     axes = [axis.split(":") for axis in text.split("x")]
     sizes = [[int(size) for size in axis] for axis in axes if all(map(_is_digits, axis))]
     if len(axes) > 2 or len(sizes) < len(axes) or any(len(axis) > 2 for axis in sizes):
-        raise UsageError(
-            f"`{option}` must be VALID, SAME, SAME_LOWER, an integer of 0 or more, or one "
-            f"integer or low:high pair per axis, as in 0:1x2; got {option}={shorten_text(text)}."
-        )
+        rule = "VALID, SAME, SAME_LOWER, an integer of 0 or more, or one integer or low:high pair per axis, as in 0:1x2"
+        raise option_error(option, rule, shorten_text(text))
     if max(map(max, sizes)) > MAX_SIZE:
-        raise UsageError(
-            f"`{option}` must be at most {MAX_SIZE}; got {option}={shorten_text(text)}."
-        )
+        raise option_error(option, f"at most {MAX_SIZE}", text)
     pairs = [(axis[0], axis[-1]) for axis in sizes]
     return pairs[0], pairs[-1]
 
 
 def _parse_ties(option: str, text: str) -> str:
     if text not in ("first", "last", "split"):
-        raise UsageError(
-            f"`{option}` must be first, last or split; got {option}={shorten_text(text)}."
-        )
+        raise option_error(option, "first, last or split", shorten_text(text))
     return text
 
 
 def _parse_number(option: str, text: str) -> float:
-    rule = "a number above 0, or inf" if option == "--p" else "a number other than 0"
     try:
         value = float(text)
     except ValueError:
         value = 0.0
-    is_valid = value > 0 if option == "--p" else value != 0 and abs(value) < float("inf")
-    if not is_valid:
-        raise UsageError(f"`{option}` must be {rule}; got {option}={shorten_text(text)}.")
+    if option == "--p" and not value > 0:
+        raise option_error(option, "a number above 0, or inf", shorten_text(text))
+    if option == "--divisor" and not (value != 0 and abs(value) < float("inf")):
+        raise option_error(option, "a number other than 0", shorten_text(text))
     return value
 
 
 def _parse_rank(option: str, text: str) -> int:
     if not _is_digits(text.removeprefix("-")):
-        raise UsageError(f"`{option}` must be an integer; got {option}={shorten_text(text)}.")
+        raise option_error(option, "an integer", shorten_text(text))
     return int(text)
-
-
-def _keep_option_value(option: str, value: bool) -> bool:
-    return value
 
 
 _PARSER_OF_OPTION: dict[str, Callable[[str, Any], Any]] = {
@@ -287,8 +207,8 @@ _PARSER_OF_OPTION: dict[str, Callable[[str, Any], Any]] = {
     "divisor": _parse_number,
     "p": _parse_number,
     "rank": _parse_rank,
-    "ceil_mode": _keep_option_value,
-    "count_include_pad": _keep_option_value,
+    "ceil_mode": lambda option, value: value,
+    "count_include_pad": lambda option, value: value,
 }
 
 

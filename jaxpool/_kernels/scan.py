@@ -187,7 +187,8 @@ def num_earlier_in_episode(reset_mask: Array, axis: int, reverse: bool, plan: Sc
     """
     max_index = max(reset_mask.shape[axis] - 1, 0)
     is_entry = _shift_along_axis(reset_mask, axis, -1, True) if reverse else reset_mask
-    positions = lax.broadcasted_iota(np.int32, reset_mask.shape, axis)
+    positions = lax.full_like(reset_mask, 0, np.int32)  # sharded as the mask
+    positions += lax.broadcasted_iota(np.int32, reset_mask.shape, axis)
     origin = np.asarray(max_index if reverse else 0, np.int32)
     entries = lax.select(is_entry, positions, lax.full_like(positions, origin))
     starts = _running_max_or_min(entries, axis, "min" if reverse else "max", origin, reverse, plan)

@@ -6,6 +6,7 @@ Values and cotangents are computed in float64 or Python ints and rounded once at
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -55,32 +56,57 @@ class Answer:
 
     def exact_cotangents(self, dy: Any, *, absolute: bool = False) -> tuple[np.ndarray, ...]:
         """The cotangents in float64; with `absolute`, sums of the absolute values of the terms."""
-        exact_dy = as_exact_numbers(dy)
-        terms_by_position: list[dict[Position, list[float]]] = [{} for _ in self.inputs]
-        for term in self.terms:
-            value = term.share * exact_dy[term.output]
-            terms_by_position[term.operand].setdefault(term.position, []).append(
-                abs(value) if absolute else value
-            )
+        values = self._shares * np.ravel(dy).astype(np.float64)[self._outputs]
+        values = np.abs(values) if absolute else values
         dxs = []
-        for (shape, _), terms_of_operand in zip(self.inputs, terms_by_position, strict=True):
-            dx = np.zeros(shape)
-            for position, values in terms_of_operand.items():
-                dx[position] = exact_sum(values)
-            dxs.append(dx)
+        for (shape, _), (is_own, positions) in zip(self.inputs, self._positions, strict=True):
+            dx = np.bincount(positions, values[is_own], math.prod(shape))
+            dxs.append(dx.reshape(shape))
         return tuple(dxs)
 
     def tangent(self, *dxs: Any) -> np.ndarray:
         """The tangent of `y` for a tangent of each operand, rounded once into the dtype of `y`."""
-        exact_dxs = [as_exact_numbers(dx) for dx in dxs]
-        terms_by_output: dict[Position, list[float]] = {}
-        for term in self.terms:
-            value = term.share * exact_dxs[term.operand][term.position]
-            terms_by_output.setdefault(term.output, []).append(value)
-        dy = np.zeros(self.y.shape)
-        for position, values in terms_by_output.items():
-            dy[position] = exact_sum(values)
-        return round_to_dtype(dy, self.y.dtype)
+        return round_to_dtype(self.exact_tangent(*dxs), self.y.dtype)
+
+    def exact_tangent(self, *dxs: Any, absolute: bool = False) -> np.ndarray:
+        """The tangent in float64; with `absolute`, sums of the absolute values of the terms."""
+        values = np.zeros(len(self.terms))
+        for (is_own, positions), dx in zip(self._positions, dxs, strict=False):
+            values[is_own] = np.ravel(dx).astype(np.float64)[positions]
+        values = self._shares * values
+        values = np.abs(values) if absolute else values
+        return np.bincount(self._outputs, values, self.y.size).reshape(self.y.shape)
+
+    def max_terms_per_sum(self) -> int:
+        """The largest number of terms in the sum of one output, or in the cotangent of one element."""
+        sums = [self._outputs, *(positions for _, positions in self._positions)]
+        return max(int(np.bincount(positions).max(initial=1)) for positions in sums)
+
+    # The terms as arrays, with flat positions.
+
+    @functools.cached_property
+    def _shares(self) -> np.ndarray:
+        return np.array([term.share for term in self.terms], np.float64)
+
+    @functools.cached_property
+    def _outputs(self) -> np.ndarray:
+        return _flat_positions([term.output for term in self.terms], self.y.shape)
+
+    @functools.cached_property
+    def _positions(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """For each operand: a mask of its terms, and the positions of these terms."""
+        operands = np.array([term.operand for term in self.terms], int)
+        found = []
+        for operand, (shape, _) in enumerate(self.inputs):
+            own = [term.position for term in self.terms if term.operand == operand]
+            found.append((operands == operand, _flat_positions(own, shape)))
+        return found
+
+
+def _flat_positions(positions: Sequence[Position], shape: tuple[int, ...]) -> np.ndarray:
+    if not shape or not positions:
+        return np.zeros(len(positions), int)
+    return np.ravel_multi_index(tuple(np.array(positions, int).T), shape)
 
 
 # Numbers

@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxpool.testing._answer import Answer
 from jaxpool.testing._record import TUPLE_PARAMETERS, Pool, pools
-from jaxpool.testing._windows import Windows, sliding_windows
+from jaxpool.testing._windows import WINDOW_ARGUMENTS, Windows, sliding_windows
 from jaxpool.testing.oracle._parts import Ties
 
 PoolKind = Literal["max", "min", "avg", "sum", "median", "rank"]
@@ -75,30 +75,16 @@ class PoolCase:
 
     def geometry(self) -> dict[str, Any]:
         """The arguments that define the windows, without optional arguments at their default."""
-        arguments: dict[str, Any] = {
-            "window_shape": self.window_shape,
-            "strides": self.strides,
-            "padding": self.padding,
-        }
-        if self.window_dilation is not None:
-            arguments["window_dilation"] = self.window_dilation
-        if self.ceil_mode:
-            arguments["ceil_mode"] = True
-        if self.axes is not None:
-            arguments["axes"] = self.axes
-        return arguments
+        names = ("axes", *WINDOW_ARGUMENTS)
+        return {name: value for name, value in self.kwargs().items() if name in names}
 
     def kwargs(self) -> dict[str, Any]:
         """All arguments except `x`, without optional arguments at their default."""
-        arguments = self.geometry()
-        if self.ties != "first":
-            arguments["ties"] = self.ties
-        if not self.count_include_pad:
-            arguments["count_include_pad"] = False
-        if self.divisor is not None:
-            arguments["divisor"] = self.divisor
-        if self.rank is not None:
-            arguments["rank"] = self.rank
+        arguments = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name not in ("kind", "x", "dy") and value != field.default:
+                arguments[field.name] = value
         return arguments
 
     def window(self) -> Windows:

@@ -5,7 +5,6 @@ Selected elements must be exact, and sums within a bound on their rounding error
 
 from __future__ import annotations
 
-import collections
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -68,33 +67,58 @@ def assert_pool_matches(
     if jit and not isinstance(case, PoolCase):
         value_and_vjp = jax.jit(value_and_vjp)
     y, indices, dxs = value_and_vjp(operands, call.dy)
-    num_terms = _max_terms_per_sum(answer)
+    num_terms = answer.max_terms_per_sum()
     if isinstance(case, PoolCase):
         num_terms = max(num_terms, case.window().taps_per_window)
-    relative_error = rtol
-    if is_floating(answer.y.dtype):
-        relative_error += pool.looseness(answer.y.dtype)
-    is_rounded = pool.rounds(call.given) and is_floating(answer.y.dtype)
-    value_bound = (
-        _rounding_error_bound(
-            answer.y, _rounding_error_scale(answer, operands), num_terms, relative_error
-        )
-        if is_rounded
-        else 0.0
+    weight_error = pool.looseness(answer.y.dtype) if is_floating(answer.y.dtype) else 0.0
+
+    def error_bound(want: np.ndarray, magnitudes: np.ndarray, *sent: np.ndarray) -> np.ndarray:
+        """The bound for sums; rounded weights add an error relative to the largest of the arrays `sent`."""
+        bound = rounding_error_bound(want, magnitudes, num_terms, rtol + weight_error)
+        return bound + weight_error * max((_largest(array) for array in sent), default=0.0)
+
+    compare_with_answer(
+        call, answer, (y, indices, dxs, None), error_bound=error_bound, what=repr(case)
     )
-    assert_close(y, answer.y, value_bound, f"value of {case!r}")
+
+
+def compare_with_answer(
+    call: Call,
+    answer: Answer,
+    results: tuple[Any, Any, Any, Any],
+    *,
+    error_bound: Callable[..., np.ndarray],
+    what: str,
+    dxs_dot: Any = (),
+    value_bound: Any = 0.0,
+) -> None:
+    """Assert that value, indices, cotangents and tangent equal those of the oracle; None are not compared.
+
+    `error_bound(want, magnitudes, *sent)` bounds the error of sums of terms with these magnitudes, of arrays `sent`.
+    Values that are no sums may differ by `value_bound`.
+    """
+    y, indices, dxs, y_dot = results
+    if call.pool.rounds(call.given) and is_floating(answer.y.dtype):
+        magnitudes = answer.size
+        if magnitudes is None:
+            operands = [np.asarray(x) for x in call.operands()]
+            magnitudes = answer.exact_tangent(*operands, absolute=True)
+        value_bound = error_bound(answer.y, magnitudes)
+    assert_close(y, answer.y, value_bound, f"value of {what}")
     if indices is not None and answer.indices is not None:
-        assert_close(indices, answer.indices, 0.0, f"indices of {case!r}")
-    if call.dy is not None:
-        expected, magnitudes = (
-            answer.cotangents(call.dy),
-            answer.exact_cotangents(call.dy, absolute=True),
-        )
-        for dx, want, magnitude in zip(dxs, expected, magnitudes, strict=False):
-            bound = _rounding_error_bound(want, magnitude, num_terms, relative_error) + (
-                relative_error - rtol
-            ) * np.abs(as_exact_numbers(call.dy)).max(initial=0)
-            assert_close(dx, want, bound, f"cotangent of {case!r}")
+        assert_close(indices, answer.indices, 0.0, f"indices of {what}")
+    if dxs is not None and call.dy is not None:
+        magnitudes_of_dxs = answer.exact_cotangents(call.dy, absolute=True)
+        expected = answer.cotangents(call.dy)
+        for dx, want, magnitudes in zip(dxs, expected, magnitudes_of_dxs, strict=False):
+            assert_close(dx, want, error_bound(want, magnitudes, call.dy), f"cotangent of {what}")
+    if y_dot is not None:
+        want, magnitudes = answer.tangent(*dxs_dot), answer.exact_tangent(*dxs_dot, absolute=True)
+        assert_close(y_dot, want, error_bound(want, magnitudes, *dxs_dot), f"tangent of {what}")
+
+
+def _largest(array: Any) -> float:
+    return float(np.abs(np.asarray(array).astype(np.float64)).max(initial=0.0))
 
 
 def _check_cotangent_type(dy: Any, y: np.ndarray) -> None:
@@ -137,7 +161,7 @@ def assert_close(got: Any, want: np.ndarray, bound: Any, what: str) -> None:
         raise AssertionError(f"{what}: {detail}\ngot\n{got}\nwant\n{want}")
 
 
-def _rounding_error_bound(
+def rounding_error_bound(
     expected: np.ndarray, sum_of_magnitudes: np.ndarray, num_terms: int, rtol: float
 ) -> np.ndarray:
     """Bound on the error of a sum of `num_terms` terms with the given sum of absolute values, rounded once."""
@@ -149,24 +173,6 @@ def _rounding_error_bound(
         return np.nan_to_num(
             error + 2 * num_terms * float(sum_info.eps) * sum_of_magnitudes + float(min_value)
         )
-
-
-def _max_terms_per_sum(answer: Answer) -> int:
-    """The largest number of terms in the sum of one output, or in the cotangent of one element."""
-    sums = [("y", term.output) for term in answer.terms]
-    sums += [(str(term.operand), term.position) for term in answer.terms]
-    return max(collections.Counter(sums).values(), default=1)
-
-
-def _rounding_error_scale(answer: Answer, operands: list[np.ndarray]) -> np.ndarray:
-    """The scale of each value's rounding error: `answer.size`, or the sum of the absolute values of its terms."""
-    if answer.size is not None:
-        return answer.size
-    magnitudes = [np.abs(as_exact_numbers(x).astype(np.float64)) for x in operands]
-    scale = np.zeros(answer.y.shape)
-    for term in answer.terms:
-        scale[term.output] += abs(term.share) * magnitudes[term.operand][term.position]
-    return scale
 
 
 def _value_and_vjp(fn: Callable[..., Any], call: Call) -> Callable[..., Any]:

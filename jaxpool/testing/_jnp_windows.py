@@ -9,13 +9,32 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpool.testing._windows import WindowPositions, sliding_windows
+from jaxpool.testing._windows import WindowPositions, Windows
 
 Array = Any
+
+
+def twin_of_windows(reduce_taps: Callable[..., Any]) -> Callable[..., Any]:
+    """The twin that applies `reduce_taps` to the elements of each window."""
+
+    def jnp_function(x: Any, windows: Windows, where: Any = None, keepdims: bool = True) -> Any:
+        y = reduce_taps(*gather(x, windows, where))
+        return y if keepdims else jnp.squeeze(y, windows.axes)
+
+    return jnp_function
+
+
+def gather(x: Array, windows: Windows, where: Any = None) -> tuple[Array, Any]:
+    """The elements of each window, and a mask of the taps that exist and are True in `where`; None selects all."""
+    axes, positions = windows.axes, windows.element_positions
+    values, tap_exists = gather_windows(x, axes, positions)
+    if where is None:
+        return values, tap_exists
+    mask = jnp.broadcast_to(jnp.asarray(where), x.shape)
+    return values, tap_exists & gather_windows(mask, axes, positions)[0]
 
 
 def gather_windows(
@@ -32,49 +51,11 @@ def gather_windows(
         x = jnp.moveaxis(
             elements.reshape(*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]), axis + 1, -1
         )
-        mask = _mask_along_axis(index >= 0, axis, ndim)
-        ones = [1] * (tap_exists.ndim - ndim)
-        tap_exists = tap_exists[..., None] & mask.reshape(*mask.shape[:ndim], *ones, taps)
+        mask_shape = [1] * tap_exists.ndim
+        mask_shape[axis] = len(positions)
+        tap_exists = tap_exists[..., None] & (index >= 0).reshape(*mask_shape, taps)
     taps = int(np.prod(x.shape[ndim:]))
     return x.reshape(*x.shape[:ndim], taps), tap_exists.reshape(*tap_exists.shape[:ndim], taps)
-
-
-def _mask_along_axis(mask: np.ndarray, axis: int, ndim: int) -> np.ndarray:
-    """A mask (outputs, taps) reshaped to `ndim` axes with the outputs along `axis`, and the taps last."""
-    shape = [1] * ndim
-    shape[axis] = len(mask)
-    return mask.reshape(*shape, mask.shape[1])
-
-
-def gather_pool_windows(
-    x: Array, *geometry: Any, where: Any = None, **options: Any
-) -> tuple[Array, Any]:
-    """The elements of each window of a pool, and a mask of the taps that exist and are True in `where`."""
-    windows = sliding_windows(x.shape, *geometry, **options)
-    return gather_windows_where(x, where, windows.axes, windows.element_positions)
-
-
-def gather_windows_where(
-    x: Array, where: Any, axes: Sequence[int], window_positions_per_axis: WindowPositions
-) -> tuple[Array, Any]:
-    """`gather_windows`, with a mask of the taps that exist and are True in `where`; None selects all."""
-    values, tap_exists = gather_windows(x, axes, window_positions_per_axis)
-    if where is None:
-        return values, tap_exists
-    mask = jnp.broadcast_to(jnp.asarray(where), x.shape)
-    return values, tap_exists & gather_windows(mask, axes, window_positions_per_axis)[0]
-
-
-def select_by_index(
-    values: Array, tap_exists: Any, argmax_or_argmin: Callable[..., Any], fill_value: float
-) -> Array:
-    """The element of each window that an argmax or argmin selects; `fill_value` replaces missing elements."""
-    one_hot = jax.nn.one_hot(
-        argmax_or_argmin(jnp.where(tap_exists, values, fill_value), -1),
-        values.shape[-1],
-        dtype=values.dtype,
-    )
-    return jnp.where(one_hot > 0, values, 0).sum(-1)
 
 
 def max_over_taps(values: Array, tap_exists: Any) -> Array:
@@ -94,6 +75,5 @@ def sum_over_taps(values: Array, tap_exists: Any) -> Array:
 
 def mean_over_taps(values: Array, tap_exists: Any) -> Array:
     """The average of each window."""
-    return sum_over_taps(values, tap_exists) / jnp.maximum(tap_exists.sum(-1), 1).astype(
-        values.dtype
-    )
+    count = jnp.maximum(tap_exists.sum(-1), 1)
+    return sum_over_taps(values, tap_exists) / count.astype(values.dtype)

@@ -20,6 +20,7 @@ from jax import numpy as jnp
 import jaxpool
 from jaxpool.testing import _sample_calls
 from jaxpool.testing._answer import Answer
+from jaxpool.testing._windows import windows_of_call
 
 ArgumentsByName = dict[str, Any]  # arguments by name; `*xs` is a tuple
 # A public function with one of these parameters needs a record.
@@ -162,14 +163,43 @@ _RECORDS: dict[str, Pool] = {}
 def record(
     *, twin: Callable[..., Any], operands: tuple[str, ...] = ("x",), **record_fields: Any
 ) -> Callable[[Callable[..., Answer]], Callable[..., Answer]]:
-    """Decorator of an oracle function: registers the record of the public function with the same name."""
+    """Decorator of an oracle function: registers the record of the public function with the same name.
+
+    The oracle and the twin are called like the public function. They declare only the arguments that they need, or all
+    as `**arguments`. Their argument `windows` receives the windows of the call.
+    """
 
     def register(oracle_function: Callable[..., Answer]) -> Callable[..., Answer]:
         name = oracle_function.__name__
-        _RECORDS[name] = Pool(name, oracle_function, twin, operands=operands, **record_fields)
-        return oracle_function
+        meaning = with_public_signature(name, oracle_function)
+        twin_function = with_public_signature(name, twin)
+        _RECORDS[name] = Pool(name, meaning, twin_function, operands=operands, **record_fields)
+        return meaning
 
     return register
+
+
+def with_public_signature(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, called with the arguments of the public function `name`, except `autodiff`."""
+    known = inspect.signature(getattr(jaxpool, name))
+    parameters = [each for each in known.parameters.values() if each.name != "autodiff"]
+    signature = known.replace(parameters=parameters, return_annotation=Answer)
+    declared = inspect.signature(function).parameters
+    takes_all = any(each.kind is each.VAR_KEYWORD for each in declared.values())
+
+    @functools.wraps(function)
+    def bound(*args: Any, **kwargs: Any) -> Any:
+        call = signature.bind(*args, **kwargs)
+        call.apply_defaults()
+        given = dict(call.arguments)
+        if "windows" in declared:
+            given["windows"] = windows_of_call(given["x"], given)
+        return function(
+            **{key: value for key, value in given.items() if takes_all or key in declared}
+        )
+
+    bound.__signature__ = signature  # type: ignore[attr-defined]
+    return bound
 
 
 def pools() -> dict[str, Pool]:

@@ -11,7 +11,7 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ class Windows:
     axes: tuple[int, ...]
     input_shape: tuple[int, ...]
     padded_axis_ends: tuple[int, ...]
-    tap_positions: tuple[tuple[range, ...], ...]
+    tap_positions: Sequence[Sequence[Sequence[int]]]
 
     @functools.cached_property
     def element_positions(self) -> list[list[list[int]]]:
@@ -165,11 +165,42 @@ def fractional_windows(sample: Any, size: int, window_size: int, num_windows: in
     return [range(start, start + window_size) for start in [*starts, size - window_size]]
 
 
+WINDOW_ARGUMENTS = ("window_shape", "strides", "padding", "window_dilation", "ceil_mode")
+
+
+def windows_of_call(x: Any, given: Mapping[str, Any]) -> Windows:
+    """The windows over `x` of a call of a public function, whose arguments are `given`, defaults included.
+
+    A segment, a group and a whole axis are windows too. The windows of `dilate` have the shape of its kernel.
+    """
+    shape, axes = np.shape(x), given.get("axes")
+    if "segment_ids" in given:
+        ids, number = np.asarray(given["segment_ids"]), given["num_segments"]
+        number = int(np.max(ids, initial=-1)) + 1 if number is None else number
+        rows = [np.flatnonzero(ids == segment).tolist() for segment in range(number)]
+        return Windows((0,), shape[:1], shape[:1], (rows,))
+    if "groups" in given:
+        return adaptive_windows(shape, (given["groups"],), (given["axis"],))
+    if "keepdims" in given:
+        if "axis" in given:
+            axes = range(len(shape)) if given["axis"] is None else np.atleast_1d(given["axis"])
+        axes = pooled_axes(len(shape), len(shape) - 2, axes)
+        return adaptive_windows(shape, (1,) * len(axes), axes)
+    if "output_shape" in given:
+        return adaptive_windows(shape, given["output_shape"], axes)
+    arguments = {name: given[name] for name in WINDOW_ARGUMENTS if name in given}
+    if "kernel" in given:
+        kernel_shape = np.shape(given["kernel"])
+        num_axes = len(kernel_shape) - (len(kernel_shape) == len(shape) - 1)
+        arguments["window_shape"] = kernel_shape[: num_axes if axes is None else len(axes)]
+    return sliding_windows(shape, **{"padding": "SAME", **arguments}, axes=axes)
+
+
 def pooled_axes(ndim: int, num_axes: int, axes: Sequence[int] | None) -> tuple[int, ...]:
     """The pooled axes: `axes`, or by default the `num_axes` axes before the last one."""
     if axes is None:
         return tuple(range(ndim - 1 - num_axes, ndim - 1))
-    return tuple(axis % ndim for axis in axes)
+    return tuple(int(axis) % ndim for axis in axes)
 
 
 def _broadcast_ints(value: Any, num_axes: int) -> list[int]:

@@ -58,7 +58,7 @@ def test_repeated_call_returns_the_same_result():
 
 
 def test_other_allocators_are_not_configured(monkeypatch):
-    """Nothing is set without glibc, or if another allocator replaces its malloc."""
+    """Nothing is set outside Linux, without glibc, or if another allocator replaces its malloc."""
     usage = types.SimpleNamespace(sizes=[0] * 10)
     other = {"malloc": lambda size: 0, "free": lambda block: None}
     for functions in ({}, other, {**other, "mallinfo2": lambda: usage}):
@@ -66,8 +66,6 @@ def test_other_allocators_are_not_configured(monkeypatch):
         library = types.SimpleNamespace(**functions)
         monkeypatch.setattr(ctypes, "CDLL", lambda name, library=library: library)
         assert jaxpool.keep_memory.__wrapped__() is False
-
-
-def test_returns_false_outside_linux(monkeypatch):
+    monkeypatch.undo()
     monkeypatch.setattr(sys, "platform", "darwin")
     assert jaxpool.keep_memory.__wrapped__() is False

@@ -1,4 +1,4 @@
-"""Morphology with kernels of many taps, evaluated in a loop, and with kernels of zeros, which equal a max pool."""
+"""Morphology: kernels of many taps, evaluated in a loop, of zeros, which equal a max pool, and of special values."""
 
 import functools
 
@@ -38,9 +38,7 @@ def set_uses_loop(monkeypatch):
     clear_caches()
 
 
-@pytest.mark.parametrize(
-    "ties", ["first", *[pytest.param(ties, marks=pytest.mark.slow) for ties in ("last", "split")]]
-)
+@pytest.mark.parametrize("ties", ["first", "last", "split"])
 @pytest.mark.parametrize(
     ("name", "shape", "options"),
     [
@@ -107,3 +105,40 @@ def test_zero_kernel_lowers_to_max_pool(kernel, name, pool):
 
     ours = program(lambda x: getattr(jaxpool, name)(x, kernel, (2, 1), "SAME", ties="last"))
     assert ours == program(lambda x: getattr(jaxpool, pool)(x, shape, (2, 1), "SAME", ties="last"))
+
+
+@pytest.mark.parametrize(("name", "sign"), [("dilate", 1), ("erode", -1)])
+def test_nan_and_infinite_kernel_entries(name, sign):
+    """-inf removes an element; +inf and NaN win, or meet padding of the opposite sign."""
+    inf, nan = np.inf, np.nan
+    x = np.array([1, 5, 2], np.float32)[None, :, None]
+
+    @jax.jit
+    def pool(kernel):
+        return sign * getattr(jaxpool, name)(jnp.asarray(sign * x), kernel, padding=1)[0, :, 0]
+
+    np.testing.assert_array_equal(pool(np.float32([-inf, 0, 0])), [5, 5, 2])
+    np.testing.assert_array_equal(pool(np.float32([0, 0, -inf])), [1, 5, 5])
+    np.testing.assert_array_equal(pool(np.float32([inf, 0, 0])), [nan, inf, inf])
+    np.testing.assert_array_equal(pool(np.float32([0, 0, nan])), [nan, nan, nan])
+
+
+def test_integer_padding_is_never_selected():
+    """Padding stays the identity, although adding or subtracting the kernel would wrap it around."""
+    least, greatest = np.iinfo(np.int32).min, np.iinfo(np.int32).max
+    kernel = jnp.array([5, 0, 0])
+    x = jnp.array([[[least + 1], [least + 2]]], jnp.int32)
+    y = jaxpool.dilate(x, kernel, padding="SAME", axes=(1,))
+    np.testing.assert_array_equal(y.ravel(), [least + 2, least + 6])
+    x = jnp.array([[[greatest - 1], [greatest - 2]]], jnp.int32)
+    y = jaxpool.erode(x, kernel, padding="SAME", axes=(1,))
+    np.testing.assert_array_equal(y.ravel(), [greatest - 2, greatest - 6])
+
+
+@pytest.mark.parametrize("ties", ["first", "split"])
+def test_tangent_of_kernel_only(ties):
+    x, kernel = jnp.array([[[1.0], [5.0], [2.0], [0.0]]]), jnp.array([0.0, 1.0])
+    dilate = functools.partial(jaxpool.dilate, x, ties=ties, autodiff="jvp")
+    y, tangent = jax.jvp(dilate, (kernel,), (jnp.array([10.0, 100.0]),))
+    np.testing.assert_array_equal(y.ravel(), [6, 5, 2])
+    np.testing.assert_array_equal(tangent.ravel(), [100, 10, 10])

@@ -1,6 +1,8 @@
 """The command line: refusals other than those in `tests/api/bad_calls.txt`, and commands that run without jax."""
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,24 +12,25 @@ import pytest
 import jaxpool
 from jaxpool.__main__ import main
 
+ROWS = (Path(__file__).parent / "bad_commands.txt").read_text("utf-8").splitlines()
+
 
 class TestErrors:
-    @pytest.mark.parametrize(
-        ("words", "message"),
-        [
-            (
-                ["--steps", "a\nb"],
-                "`--steps` must be an integer of 1 or more; got --steps='a\\nb'.",
-            ),
-            (
-                ["--output", "x" * 300 + ".png"],
-                f"`--output` must be in a place that can be written to; got --output={'x' * 199}….",
-            ),
-        ],
-    )
-    def test_message_is_one_short_line(self, words, message, capsys):
-        assert main(["demo", *words]) == 2
-        assert capsys.readouterr().err == f"jaxpool demo: {message}\n"
+    @pytest.mark.parametrize("row", [row for row in ROWS if "  ->  " in row])
+    def test_message_is_one_line(self, row, capsys):
+        words, message = row.split("  ->  ")
+        words = shlex.split(words)
+        assert main(words) == 2
+        said = capsys.readouterr()
+        pattern = ".*".join(map(re.escape, message.split("…")))
+        assert re.fullmatch(f"jaxpool {words[0]}: {pattern}\n", said.err)
+        assert said.out == ""
+
+    def test_long_and_unprintable_texts(self, capsys):
+        assert main(["demo", "--output", "x" * 300 + ".png"]) == 2
+        assert capsys.readouterr().err.endswith(f"; got --output={'x' * 199}….\n")
+        assert main(["demo", "--steps", "a\nb"]) == 2
+        assert capsys.readouterr().err.endswith("; got --steps='a\\nb'.\n")
 
     def test_unwritable_output_path(self, tmp_path, capsys, monkeypatch):
         monkeypatch.setattr("os.access", lambda path, mode: False)

@@ -114,16 +114,6 @@ def test_picture_labels(monkeypatch, tmp_path):
     }
 
 
-def test_smoothed_loss_is_moving_mean():
-    from jaxpool._cli._digits import LossHistory
-
-    steps, means = LossHistory(
-        np.array([4.0, 2.0, 0.0]), np.array([]), np.array([])
-    ).moving_mean_losses(2)
-    assert steps.tolist() == [2, 3]
-    assert means.tolist() == [3, 1]
-
-
 @pytest.mark.slow
 def test_default_settings_reach_the_accuracy(tmp_path):
     assert main(["demo", "--output", str(tmp_path)]) == 0

@@ -7,24 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from jaxpool.__main__ import main
-
 for module in ("flax", "matplotlib", "optax", "PIL", "sklearn", "tqdm"):
     pytest.importorskip(module)
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.mark.parametrize(
-    ("devices", "message"),
-    [
-        ("7", "`--devices` must be a divisor of 256; got --devices=7."),
-        ("many", "`--devices` must be an integer of 1 or more; got --devices=many."),
-    ],
-)
-def test_invalid_number_of_devices(devices, message, capsys, tmp_path):
-    assert main(["demo", "--devices", devices, "--output", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == f"jaxpool demo: {message}\n"
 
 
 @pytest.mark.slow

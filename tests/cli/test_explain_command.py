@@ -241,12 +241,14 @@ def test_picture(capsys, tmp_path):
 def test_picture_outlines_windows(strides, outlines):
     """Outlines of all disjoint windows, or of one overlapping window and its output."""
     pytest.importorskip("matplotlib")
-    from jaxpool._cli._route import PoolSettings, route_cotangents
+    from jaxpool._cli._function_call import find_record, make_call
+    from jaxpool._cli._route import route_cotangents
     from jaxpool._cli._route_picture import draw_figure
 
     x = np.arange(16, dtype=np.float32).reshape(4, 4)
+    call = make_call(find_record("max"), x, {"strides": strides})
     counts = {}
-    for axes in draw_figure(route_cotangents(PoolSettings(strides=strides), x)).axes:
+    for axes in draw_figure(route_cotangents(call)).axes:
         windows = [each for each in axes.collections if each.get_gid() == "window"]
         if windows:
             counts[axes.get_title("left")] = len(windows)
@@ -257,11 +259,12 @@ def test_picture_outlines_windows(strides, outlines):
 def test_picture_colours_match_documentation():
     pytest.importorskip("matplotlib")
     from jaxpool._cli import _route_picture
-    from jaxpool._cli._route import PoolSettings, route_cotangents
+    from jaxpool._cli._function_call import find_record, make_call
+    from jaxpool._cli._route import route_cotangents
 
     x = np.array([[0, 0, 0], [0, 9, 0], [0, 0, 1]], np.float32)
     x_axes, _, dx_axes, _ = _route_picture.draw_figure(
-        route_cotangents(PoolSettings(strides=(1, 1)), x)
+        route_cotangents(make_call(find_record("max"), x, {"strides": (1, 1)}))
     ).axes
     for axes in (x_axes, dx_axes):  # four windows select the 9
         np.testing.assert_allclose(axes.images[0].get_array(), [[0, 0, 0], [0, 1, 0], [0, 0, 0]])

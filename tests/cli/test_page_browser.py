@@ -1,26 +1,20 @@
-"""The page of `explain` in a headless browser: clicks, keys, layout and displayed numbers.
+"""The page of `explain` in a headless browser: controls, clicks, keys, layout and displayed numbers.
 
 The tests need the package `selenium`, and chromium with its driver on the path (Debian's packages `chromium` and
 `chromium-driver`), and skip otherwise.
-200 random settings: `python -m pytest -m slow tests/cli/test_page_browser.py`.
+200 random choices: `python -m pytest -m slow tests/cli/test_page_browser.py`.
 """
 
-import json
 import random
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from jaxpool.__main__ import main
-from tests.cli.random_settings import (
-    array_text,
-    assert_close,
-    expected_route,
-    random_case,
-    settings_json,
-)
 from tests.cli.test_explain_command import STRIDE_1, STRIDE_2
+from tests.cli.test_page import assert_same_numbers, page_data, random_choice, route_key
 
 webdriver = pytest.importorskip("selenium.webdriver")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -33,7 +27,7 @@ from selenium.webdriver.chrome.service import Service  # noqa: E402
 from selenium.webdriver.common.action_chains import ActionChains  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
-from selenium.webdriver.support.ui import Select  # noqa: E402
+from selenium.webdriver.support.ui import Select, WebDriverWait  # noqa: E402
 
 FLAGS = ("headless=new", "no-sandbox", "disable-dev-shm-usage", "disable-gpu", "no-first-run")
 # The browser makes no connections of its own.
@@ -44,31 +38,8 @@ FLAGS += (
     "disable-quic",
 )
 DESKTOP, PHONE = (1200, 1600, False), (390, 844, True)
-# Sets every control from settings, an array and a cotangent, with `input` events.
-SET_CONTROLS_JS = """
-const { settings, array, dy } = JSON.parse(arguments[0]);
-const set = (id, value) => { document.getElementById(id).value = value ?? ""; };
-for (const name of ["op", "ties", "p", "rank", "divisor"]) set(name, settings[name]);
-for (const name of ["ceil_mode", "count_include_pad"]) document.getElementById(name).checked = settings[name];
-const pairs = ["window", "strides", "window_dilation", "output_shape"];
-for (const name of pairs) settings[name].forEach((n, i) => set(`${name}-${i}`, n));
-const given = Array.isArray(settings.padding);
-set("padding", given ? "explicit" : settings.padding);
-if (given) settings.padding.forEach((pair, i) => pair.forEach((n, j) => set(`padding-${i}-${j}`, n)));
-set("array", array);
-set("dy", dy);
-document.getElementById("op").dispatchEvent(new Event("input", { bubbles: true }));
-"""
-LARGE_ARRAY_JS = """
-const box = document.getElementById("array");
-box.value = Array(20).fill([...Array(20).keys()].join(" ")).join(";");
-box.dispatchEvent(new Event("input", { bubbles: true }));
-"""
-READ_PAGE_JS = """
-const numbers = (id) => [...document.querySelectorAll(`#${id} tr`)].map((row) =>
-  [...row.querySelectorAll("td[data-at]")].map((cell) => cell.dataset.value)).filter((row) => row.length);
-const refusal = document.getElementById("refusal");
-return refusal.hidden ? { output: numbers("output"), gradient: numbers("gradient") } : { refused: refusal.textContent };
+READ_NUMBERS_JS = """
+return [...document.querySelectorAll(`#${arguments[0]} td[data-at]`)].map((cell) => cell.dataset.value);
 """
 
 
@@ -86,11 +57,15 @@ def browser(tmp_path_factory):
     driver.quit()
 
 
+def write_page(folder, *words):
+    path = folder / "page.html"
+    assert main(["explain", *words, "--html", str(path)]) == 0
+    return path.as_uri()
+
+
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
-    path = tmp_path_factory.mktemp("page") / "page.html"
-    assert main(["explain", "--html", str(path)]) == 0
-    return path.as_uri()
+    return write_page(tmp_path_factory.mktemp("page"))
 
 
 @pytest.fixture
@@ -108,6 +83,7 @@ def open_page(browser, address, screen, scheme="light"):
     media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
     browser.get(address)
+    WebDriverWait(browser, 60).until(lambda page: page.find_elements(By.CSS_SELECTOR, "#input td"))
     return browser
 
 
@@ -137,12 +113,6 @@ def choose(page, name, value):
     Select(page.find_element(By.ID, name)).select_by_value(value)
 
 
-def fill(page, name, value):
-    box = page.find_element(By.ID, name)
-    box.clear()
-    box.send_keys(value)
-
-
 def press_keys(page, *keys):
     ActionChains(page).send_keys(*keys).perform()
 
@@ -150,8 +120,7 @@ def press_keys(page, *keys):
 def test_worked_examples(page):
     assert grid_text(page, "gradient") == STRIDE_2
     assert grid_text(page, "output") == "4 6 8\n8 8 9\n10 6 8"
-    fill(page, "strides-0", "1")
-    fill(page, "strides-1", "1")
+    choose(page, "strides", "1x1")
     assert grid_text(page, "gradient") == STRIDE_1
     assert element_text(page, "call") == "jaxpool.max_pool(x, (2, 2), (1, 1), axes=(0, 1))"
 
@@ -178,40 +147,34 @@ def test_clicked_output_shows_window_and_cotangent_path(page):
 
 
 def test_hovered_input_shows_windows_and_gradient_sum(page):
-    fill(page, "strides-0", "1")
-    fill(page, "strides-1", "1")
-    fill(page, "dy", "0.5")
+    choose(page, "strides", "1x1")
     cell(page, "output", 0, 0).click()
     ActionChains(page).move_to_element(cell(page, "input", 2, 4)).perform()
     assert cells_of_class(page, "output", "on") == [(1, 3), (1, 4), (2, 3), (2, 4)]
     assert len(page.find_elements(By.CSS_SELECTOR, "#input .window")) == 4
     assert element_text(page, "detail") == (
         "x(2, 4) = 9, in 4 windows: y(1, 3), y(1, 4), y(2, 3), y(2, 4).\n"
-        "dx(2, 4) = 0.5 + 0.5 + 0.5 + 0.5 = 2, from dy(1, 3), dy(1, 4), dy(2, 3), dy(2, 4)."
+        "dx(2, 4) = 1 + 1 + 1 + 1 = 4, from dy(1, 3), dy(1, 4), dy(2, 3), dy(2, 4)."
     )
     ActionChains(page).move_to_element(page.find_element(By.TAG_NAME, "h1")).perform()
     assert element_text(page, "detail").startswith("y(0, 0) = 4")  # the clicked cell stays selected
 
 
 def test_avg_shares_exclude_padding(page):
-    choose(page, "op", "avg")
+    choose(page, "op", "avg_pool")
     choose(page, "padding", "SAME")
-    fill(page, "window-0", "3")
-    page.find_element(By.ID, "count_include_pad").click()
-    cell(page, "output", 2, 0).click()
+    choose(page, "window_shape", "3x3")
+    choose(page, "count_include_pad", "no")
+    cell(page, "output", 2, 2).click()
     assert element_text(page, "detail").endswith(
-        "goes back 1/4 of it to each of dx(4, 0), dx(4, 1), dx(5, 0), dx(5, 1)."
+        "goes back 1/4 of it to each of dx(4, 4), dx(4, 5), dx(5, 4), dx(5, 5)."
     )
-    page.find_element(By.ID, "count_include_pad").click()
-    assert "1/6 of it to each of dx(4, 0)" in element_text(page, "detail")
+    choose(page, "count_include_pad", "yes")
+    assert "1/9 of it to each of dx(4, 4)" in element_text(page, "detail")
     cell(page, "gradient", 5, 5).click()
-    assert element_text(page, "detail").endswith("dx(5, 5) = 1/6 · 1 = 0.16666667, from dy(2, 2).")
-    fill(page, "strides-0", "1")
-    cell(page, "gradient", 3, 4).click()
-    assert (
-        "\ndx(3, 4) = 1/6 · (1 + 1 + 1) = 0.5, from dy(2, 2), dy(3, 2), dy(4, 2)."
-        in element_text(page, "detail")
-    )
+    assert element_text(page, "detail").endswith("dx(5, 5) = 1/9 · 1 = 0.11111111, from dy(2, 2).")
+    choose(page, "strides", "1x1")
+    assert "\ndx(5, 5) = 1/9 · (1 + 1 + 1 + 1) = 0.44444445, from" in element_text(page, "detail")
 
 
 def test_keyboard_navigation(page):
@@ -225,8 +188,8 @@ def test_keyboard_navigation(page):
     assert page.switch_to.active_element == cell(page, "output", 0, 0)
     press_keys(page, Keys.TAB)  # to the next grid
     assert page.switch_to.active_element == cell(page, "gradient", 0, 0)
-    press_keys(page, "+")
-    assert element_text(page, "detail").startswith("x(0, 0) = 2, in 1 window: y(0, 0).")
+    press_keys(page, "+")  # an input has no number to change
+    assert element_text(page, "detail").startswith("x(0, 0) = 1, in 1 window: y(0, 0).")
 
 
 def test_tab_reaches_named_grids_and_controls(page):
@@ -242,76 +205,67 @@ return [active === document.body ? "body" : panel ? panel.id : active.id, Boolea
         if where == "body" or where in seen:
             break
         seen[where] = named
-    expected = {"op", "window-0", "strides-1", "padding", "ties", "ceil_mode", "array", "dy"}
+    expected = {"op", "array", "window_shape", "strides", "padding", "ties", "ceil_mode"}
     assert expected | {"input", "output", "gradient", "cotangent"} <= set(seen)
     assert all(seen.values())
 
 
-def test_edit_number_in_place(page):
-    cell(page, "input", 0, 0).click()
+def test_change_cotangent_in_box(page):
+    cell(page, "output", 0, 0).click()
     box = page.find_element(By.CSS_SELECTOR, "#edit input")
     box.clear()
-    box.send_keys("nan" + Keys.ENTER)
-    assert cell(page, "output", 0, 0).text == "nan"
-    assert grid_text(page, "gradient").startswith("1 0")
+    box.send_keys("2.5" + Keys.ENTER)
+    assert cell(page, "cotangent", 0, 0).text == "2.5"
+    assert grid_text(page, "gradient") == STRIDE_2.replace("1", "2.5", 1)
+    choose(page, "ties", "last")  # the cotangent stays as long as the output has the same size
+    assert cell(page, "cotangent", 0, 0).text == "2.5"
+    choose(page, "strides", "1x1")
+    assert cell(page, "cotangent", 0, 0).text == "1"
 
 
 def test_errors_appear_and_clear(page):
-    fill(page, "window-0", "7")
-    assert element_text(page, "refusal") == (
-        "The window spans 7 rows, more than the padded input has: 6. Use a smaller window or more padding."
+    choose(page, "array", "ties")
+    choose(page, "window_dilation", "2x2")
+    choose(page, "window_shape", "3x3")
+    assert element_text(page, "refusal").startswith(
+        "jaxpool.max_pool: `window_shape` must be at most"
     )
     assert not page.find_element(By.ID, "call").is_displayed()
-    fill(page, "window-0", "")
-    assert element_text(page, "refusal") == "Window rows must be a whole number from 1 to 400."
-    fill(page, "window-0", "2")
+    choose(page, "window_dilation", "1x1")
+    choose(page, "window_shape", "2x2")
     assert not page.find_element(By.ID, "refusal").is_displayed()
-    fill(page, "array", "1 2; 3 four")
-    assert element_text(page, "refusal").startswith(
-        "The array must be rows of equally many numbers"
-    )
-    page.find_element(By.CSS_SELECTOR, "[data-preset=ties]").click()
     choose(page, "ties", "last")
     assert grid_text(page, "gradient") == "0 0 0 0\n0 1 0 1\n0 0 0 0\n0 1 0 1"
 
 
 def test_unpool_and_dilation(page):
-    choose(page, "op", "unpool")
+    choose(page, "op", "max_unpool")
     cell(page, "output", 1, 0).click()
     assert element_text(page, "detail") == (
         "x(1, 0) = 4, put back where it was.\nIts cotangent dx(1, 0) = 1 goes back to dy(0, 0)."
     )
     cell(page, "input", 2, 2).click()
     assert "from (5, 5) of the array, index 35." in element_text(page, "detail")
-    choose(page, "op", "max")
-    for axis in "01":
-        fill(page, f"window_dilation-{axis}", "2")
+    assert len(page.find_elements(By.CSS_SELECTOR, "#output .window")) == 1
+    choose(page, "op", "max_pool")
+    choose(page, "window_dilation", "2x2")
     cell(page, "output", 0, 0).click()
     assert cells_of_class(page, "input", "tap") == [(0, 0), (0, 2), (2, 0), (2, 2)]
 
 
-def test_rank_range_with_padding(page):
-    choose(page, "op", "rank")
-    fill(page, "rank", "-1")
-    assert grid_text(page, "gradient") == STRIDE_2
-    choose(page, "padding", "SAME")
-    fill(page, "window-0", "3")
-    assert element_text(page, "detail").startswith(
-        "y(0, 0) = 5, the element of this rank of 6 numbers of x."
+def test_function_without_windows(browser, tmp_path):
+    words = ["--op", "segment_max", "--array", "1 9; 4 2; 5 9", "--set", "segment_ids=[0, 1, 0]"]
+    page = open_page(browser, write_page(tmp_path, *words, "--cotangent", "2"), DESKTOP)
+    assert grid_text(page, "output") == "5 9\n4 2"
+    assert grid_text(page, "gradient") == "0 1\n2 2\n2 1"
+    cell(page, "output", 0, 1).click()
+    assert element_text(page, "detail") == (
+        "y(0, 1) = 9, the result of 2 numbers of x.\n"
+        "Its cotangent dy(0, 1) = 2 goes back 1/2 of it to each of dx(0, 1), dx(2, 1)."
     )
-    fill(page, "rank", "4")
-    assert element_text(page, "refusal") == "The rank must be from -4 to 3: a window has 4 numbers."
-
-
-def test_page_starts_with_error(browser, tmp_path):
-    path = tmp_path / "page.html"
-    assert main(["explain", "--op", "lp", "--p", "1e300", "--html", str(path)]) == 0
-    page = open_page(browser, path.as_uri(), DESKTOP)
-    assert element_text(page, "refusal") == "p must be a number above 0, or inf."
-    page.execute_script("window.dispatchEvent(new Event('resize'))")
-    fill(page, "p", "2")
-    assert grid_text(page, "output").startswith("5.48 ")
-    assert browser.get_log("browser") == []
+    choose(page, "op", "rank_pool")
+    choose(page, "rank", "-1")
+    assert grid_text(page, "output") == "9"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -333,8 +287,12 @@ const box = arguments[0].getBoundingClientRect();
 return document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2) === arguments[0];
 """
         assert page.execute_script(script, cell(page, panel, 5, 5))
-    page.execute_script(LARGE_ARRAY_JS)
-    assert grid_text(page, "output").count("\n") == 9
+    page = open_page(
+        browser,
+        write_page(tmp_path, "--array", " ".join("1" * 20) + ";" + " ".join("2" * 20)),
+        PHONE,
+    )
+    assert len(page.find_elements(By.CSS_SELECTOR, "#output td")) == 10
     assert page.execute_script("return document.documentElement.scrollWidth") <= PHONE[0]
 
 
@@ -364,43 +322,38 @@ return [...document.querySelectorAll(texts)].map((element) => {
         assert max(a, b) / min(a, b) >= 4.5, (front, behind)
 
 
-def check_settings(page, count, seed):
-    """Compare displayed numbers and marked cells with the library for random settings, some of them invalid."""
-    rng, possible = random.Random(seed), 0
-    while possible < count:
-        settings, x, dy = random_case(rng)
-        route = expected_route(settings, x, dy)
-        refused = isinstance(route, str)
-        sent = {"settings": json.loads(settings_json(settings)), "array": array_text(x)}
-        sent["dy"] = "1" if refused else array_text(route.dy)
-        page.execute_script(SET_CONTROLS_JS, json.dumps(sent))
-        said = page.execute_script(READ_PAGE_JS)
-        assert ("refused" in said) == refused, (sent, said, route)
-        if refused:
+@pytest.mark.parametrize("count", [3, pytest.param(200, marks=pytest.mark.slow)])
+def test_random_choices(page, address, count):
+    """The displayed numbers and marked cells are those that `test_page.py` compares with the library."""
+    data, rng = page_data(Path(address.removeprefix("file://")).read_text()), random.Random(count)
+    for _ in range(count):
+        chosen = random_choice(data, rng)
+        for name, text in chosen.items():
+            choose(page, name, text)
+        found = data["routes"][route_key(data, chosen)]
+        assert element_text(page, "refusal") == found.get("refusal", "")
+        if "refusal" in found:
             continue
-        possible += 1
-        assert element_text(page, "call") == settings.source_code(x.shape)
-        assert_close(said["output"], route.y)
-        assert_close(said["gradient"], route.dx)
-        output = tuple(map(rng.randrange, route.y.shape))
-        cell(page, "output", *output).click()
-        receivers = [at for at, _ in route.cotangent_receivers_of(output)]
-        assert (
-            cells_of_class(page, "input", "on")
-            == cells_of_class(page, "gradient", "reached")
-            == receivers
-        ), sent
-        source = tuple(map(rng.randrange, route.x.shape))
-        cell(page, "gradient", *source).click()
-        share = route.cotangent_shares[..., source[0], source[1]]
-        senders = [tuple(at) for at in np.argwhere(np.isnan(share) | (share != 0)).tolist()]
-        assert cells_of_class(page, "cotangent", "reached") == senders, sent
-
-
-def test_random_settings(page):
-    check_settings(page, count=2, seed=5)
-
-
-@pytest.mark.slow
-def test_many_random_settings(page):
-    check_settings(page, count=200, seed=6)
+        assert element_text(page, "call") == found["call"]
+        assert_same_numbers(
+            page.execute_script(READ_NUMBERS_JS, "output"), found["output"]["values"]
+        )
+        output = rng.randrange(len(found["links"]))
+        cell(page, "output", *divmod(output, found["output"]["cols"])).click()
+        columns = found["input"]["cols"]
+        receivers = [divmod(at, columns) for at, share in found["links"][output] if share != 0]
+        for panel, mark in (("input", "on"), ("gradient", "reached")):
+            assert cells_of_class(page, panel, mark) == receivers, chosen
+        dx = np.zeros(len(found["input"]["values"]))
+        for at, share in (link for links in found["links"] for link in links):
+            dx[at] += float(share)
+        assert_same_numbers(page.execute_script(READ_NUMBERS_JS, "gradient"), dx)
+        source = rng.randrange(len(dx))
+        cell(page, "gradient", *divmod(source, columns)).click()
+        senders = [
+            n
+            for n, links in enumerate(found["links"])
+            if any(at == source and share != 0 for at, share in links)
+        ]
+        positions = [divmod(sender, found["output"]["cols"]) for sender in senders]
+        assert cells_of_class(page, "cotangent", "reached") == positions, chosen

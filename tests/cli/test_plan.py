@@ -97,31 +97,6 @@ def test_user_function(capsys):
     assert plan_stdout(capsys, "math:hypot(3, 4)") == "no pool of jaxpool\n"
 
 
-@pytest.mark.parametrize(
-    ("call", "rule"),
-    [
-        ("max 3x3 stride 2 8x8x8x8", "a call; got"),
-        ("", "a call; got"),
-        ("max_pool(float32[8,8,8,8], (2,)", "a call; got"),
-        ("no_pool(float32[8,8])", "a call of a function of jaxpool; got"),
-        ("_plan(float32[8,8])", "a call of a function of jaxpool; got"),
-        ("compat(float32[8,8])", "a call of a function of jaxpool; got"),
-        ("math:pi()", "a call of a function of math; got"),
-        ("max_pool(x, (2, 2))", "a call of numbers, texts, tuples and arrays"),
-        ("max_pool(f(3), (2, 2))", "a call of numbers, texts, tuples and arrays"),
-        ("max_pool(float33[8,8,8,8], (2, 2))", "a call of arrays whose dtype and sizes jax knows"),
-        (
-            "max_pool(float32[8,8.5,8,8], (2, 2))",
-            "a call of arrays whose dtype and sizes jax knows",
-        ),
-    ],
-)
-def test_invalid_calls(call, rule, capsys):
-    message = error_message(capsys, call)
-    assert message.startswith(f"jaxpool info: `--plan` must be {rule}")
-    assert message.count("\n") == 1
-
-
 def fails(x):
     doubled = x * 2
     return doubled @ jnp.ones(3)
@@ -142,18 +117,3 @@ def test_user_function_error_names_line(capsys):
         f"jaxpool info: test_plan.py:{number} (pools_too_much): jaxpool.max_pool: `window_shape` "
     )
     assert message.startswith(start)
-
-
-@pytest.mark.parametrize("call", ["model.step(float32[2])", "my.model.step(float32[2])"])
-def test_dot_instead_of_colon_gives_hint(call, capsys):
-    module = call.partition(".step")[0]
-    hint = f"A function of a module has a colon: write {module}:step(...)."
-    assert error_message(capsys, call).endswith(f" {hint}\n")
-
-
-def test_pool_and_import_errors_are_shown(capsys):
-    message = error_message(capsys, "max_pool(float32[1,8,8,1], (9, 9))")
-    assert message.startswith("jaxpool info: jaxpool.max_pool: `window_shape` must be ")
-    assert error_message(capsys, "no_module:f()").startswith(
-        "jaxpool info: there is no module no_module"
-    )

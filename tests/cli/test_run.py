@@ -188,45 +188,32 @@ def test_script_importing_jaxpool_first_is_accelerated(entry, tmp_path):
     assert "jaxpool run: 1 of 1 windowed reductions of train.py taken over\n" in said
 
 
-class TestSummary:
+def test_differences_come_first_in_summary(capsys):
     """Thirty reductions; the last one differs from lax."""
+    rows = [LaxReduction("max", "int8", (9,), (3,), (1,), (), f"{at}", None) for at in range(30)]
+    met = run._ReductionsReport("train.py", compare_with_lax=True)
+    met._reductions = rows
+    met._replacer = _checked_replacer.CheckedReplacer(lambda _: None)
+    comparison = _checked_replacer.Comparison
+    met._replacer._comparisons = dict.fromkeys(rows, comparison("equal"))
+    met._replacer._comparisons[rows[-1]] = comparison("no", differs=True)
 
-    def make_report(self):
-        rows = [
-            LaxReduction("max", "int8", (9,), (3,), (1,), (), f"{at}", None) for at in range(30)
-        ]
-        checked = _checked_replacer.CheckedReplacer(lambda _: None)
-        gave = _checked_replacer.Comparison
-        checked._comparisons = {row: gave("equal") for row in rows[:-1]} | {
-            rows[-1]: gave("no", True)
-        }
-        met = run._ReductionsReport("train.py", compare_with_lax=True)
-        met._reductions, met._replacer = rows, checked
-        return met
+    met.write_report(os.getpid(), None, quiet=False)
+    head, first, *others, last = capsys.readouterr().err.splitlines()
+    assert head.startswith("jaxpool run: 30 of 30")
+    assert first.startswith("  29: max")
+    assert first.endswith("; --check: no")
+    assert [row.split(":")[0] for row in others] == [f"  {at}" for at in range(19)]
+    assert last == "  and 10 more, which --report FILE lists"
 
-    def printed_lines(self, capsys, quiet):
-        self.make_report().write_report(os.getpid(), None, quiet)
-        return capsys.readouterr().err.splitlines()
+    met.write_report(os.getpid(), None, quiet=True)
+    head, only = capsys.readouterr().err.splitlines()
+    assert head == "jaxpool run: 1 of 30 windowed reductions of train.py differs from lax's"
+    assert only == first
 
-    def test_differing_reductions_come_first(self, capsys):
-        head, *rows, last = self.printed_lines(capsys, quiet=False)
-        assert head.startswith("jaxpool run: 30 of 30")
-        assert rows[0].startswith("  29: max")
-        assert rows[0].endswith("; --check: no")
-        assert [row.split(":")[0] for row in rows[1:]] == [f"  {at}" for at in range(19)]
-        assert last == "  and 10 more, which --report FILE lists"
-
-    def test_quiet_prints_only_differing_reductions(self, capsys):
-        head, row = self.printed_lines(capsys, quiet=True)
-        assert head == "jaxpool run: 1 of 30 windowed reductions of train.py differs from lax's"
-        assert row.startswith("  29: max")
-        assert row.endswith("; --check: no")
-
-    def test_quiet_prints_nothing_without_differences(self, capsys):
-        met = self.make_report()
-        met._reductions = met._reductions[:-1]
-        met.write_report(os.getpid(), None, True)
-        assert capsys.readouterr().err == ""
+    met._reductions = rows[:-1]
+    met.write_report(os.getpid(), None, quiet=True)
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(
@@ -346,87 +333,23 @@ def test_training_losses_are_unchanged(name, tmp_path, monkeypatch):
 # Comparisons of --check
 
 
-def run_checked(pool, x):
-    """Run a pool under --check, and return the comparisons in words."""
+def run_checked(pool, x, evaluate=lambda pool, x: jax.jit(pool)(x).block_until_ready()):
+    """Run a pool under --check. Return whether anything differs from lax, and the comparisons in words."""
     calls = []
     checked = _checked_replacer.CheckedReplacer(calls.append)
     jaxpool.accelerate(pool)  # installs the dispatcher
     with replacing_reductions(checked):
-        jax.block_until_ready(jax.jit(pool)(x))
+        evaluate(pool, x)
     checked.compare_copied_calls()
-    return checked, [checked.get_comparison(each).sentence for each in calls]
+    return checked.any_differs, [checked.get_comparison(each).sentence for each in calls]
 
 
 def max_pool(x):
     return lax.reduce_window(x, -jnp.inf, lax.max, (3,), (2,), "VALID")
 
 
-def test_check_reports_equal_results():
-    checked, verdicts = run_checked(max_pool, jnp.arange(9.0) % 4)
-    assert (checked.any_differs, verdicts) == (False, ["equal"])
-
-
-def modify_replacement(monkeypatch, change):
-    """Make `run` replace a reduction by `change(y)`, where y is the right result."""
-    right = _checked_replacer.ReductionReplacer.replace_reduction
-    monkeypatch.setattr(
-        _checked_replacer.ReductionReplacer,
-        "replace_reduction",
-        lambda *args: change(right(*args)),
-    )
-
-
-@pytest.mark.parametrize("ties", ["last", "split"])
-def test_check_reports_wrong_cotangent(ties, monkeypatch):
-    real = _checked_replacer.ReductionReplacer.replace_reduction
-
-    def wrong(self, kind, aval, args, params):
-        real(self, kind, aval, args, params)
-        return jaxpool.max_pool(args[0][:, None], 3, 2, ties=ties, axes=(0,), autodiff="jvp")[:, 0]
-
-    monkeypatch.setattr(_checked_replacer.ReductionReplacer, "replace_reduction", wrong)
-    checked, (verdict,) = run_checked(max_pool, jnp.zeros(9))
-    assert checked.any_differs
-    assert verdict.startswith("cotangent differs at ")
-
-
-def test_check_reports_wrong_value(monkeypatch):
-    modify_replacement(monkeypatch, lambda y: y + jnp.array([0, 0, 0, 1.0]))
-    _, (verdict,) = run_checked(max_pool, jnp.arange(9.0))
-    assert verdict == "value differs at 1 of 4 elements, by 1"
-
-
-def trace_checked(pool, x):
-    """Trace a pool for the type of x under --check, and return the comparisons in words."""
-    calls = []
-    checked = _checked_replacer.CheckedReplacer(calls.append)
-    jaxpool.accelerate(pool)
-    with replacing_reductions(checked):
-        jax.eval_shape(pool, x)
-    checked.compare_copied_calls()
-    return [checked.get_comparison(each).sentence for each in calls]
-
-
-def test_check_skips_traced_only_calls():
-    said = "not compared, for it was traced and did not run"
-    assert trace_checked(max_pool, jnp.arange(9.0)) == [said]
-
-
-def test_check_skips_symbolic_shapes():
-    (size,) = jax.export.symbolic_shape("n")
-    x = jax.ShapeDtypeStruct((size, 9), jnp.float32)
-
-    def pool(x):
-        return lax.reduce_window(x, -jnp.inf, lax.max, (1, 3), (1, 2), "VALID")
-
-    assert trace_checked(pool, x) == ["not compared, for its shape is symbolic"]
-
-
-def test_check_skips_multi_process_arrays(monkeypatch):
-    monkeypatch.setattr(type(jnp.zeros(1)), "is_fully_addressable", False)
-    checked, verdicts = run_checked(max_pool, jnp.arange(9.0))
-    said = "not compared, for its array lies on several processes"
-    assert (checked.any_differs, verdicts) == (False, [said])
+def row_max_pool(x):
+    return lax.reduce_window(x, -jnp.inf, lax.max, (1, 3), (1, 2), "VALID")
 
 
 def sum_pool(x):
@@ -438,51 +361,90 @@ def sum_from_one(x):
     return lax.reduce_window(x, np.ones((), x.dtype), lax.add, (3, 3), (1, 1), "VALID")
 
 
-def noise(shape, dtype="float32"):
-    return jnp.asarray(np.random.default_rng(0).normal(size=shape), dtype)
+def noise(dtype):
+    return jnp.asarray(np.random.default_rng(0).normal(size=(16, 24)), dtype)
 
 
-def test_check_reports_wrong_low_precision_sum(monkeypatch):
-    modify_replacement(monkeypatch, lambda y: 0 * y)
-    checked, (verdict,) = run_checked(sum_pool, noise((16, 24), "bfloat16"))
-    assert checked.any_differs
-    assert verdict.startswith("value differs at 384 of 384 elements")
-
-
-def test_check_reports_wrong_low_precision_cotangent(monkeypatch):
-    modify_replacement(monkeypatch, lambda y: y / 2 + lax.stop_gradient(y / 2))
-    _, (verdict,) = run_checked(sum_pool, noise((16, 24), "bfloat16"))
-    assert verdict.startswith("cotangent differs at 384 of 384 elements")
+RANGE, ALL_INFINITE = np.arange(9.0), np.full(9, -np.inf)
+ONE_NAN = np.where(RANGE == 0, np.nan, 0.0)
+ONE_INFINITE = np.where(np.arange(16) == 0, np.inf, 0.0).reshape(4, 4)
 
 
 @pytest.mark.parametrize(
-    ("pool", "dtype"),
-    [(sum_pool, "bfloat16"), (sum_from_one, "float32"), (sum_from_one, "bfloat16")],
+    ("pool", "x", "change", "comparison"),
+    [
+        (max_pool, RANGE % 4, None, "equal"),
+        (sum_pool, noise("bfloat16"), None, "equal"),
+        (sum_from_one, noise("float32"), None, "equal"),
+        (sum_from_one, noise("bfloat16"), None, "equal"),
+        (sum_from_one, ONE_INFINITE, None, "equal"),
+        (
+            max_pool,
+            ONE_NAN,
+            None,
+            "equal; cotangents were compared of 3 of 4 windows, for NaN or infinity in the others",
+        ),
+        (
+            max_pool,
+            ALL_INFINITE,
+            None,
+            "equal in value; the cotangent was not compared, for NaN or infinity",
+        ),
+        (
+            max_pool,
+            RANGE,
+            lambda y: y + jnp.array([0, 0, 0, 1.0]),
+            "value differs at 1 of 4 elements, by 1",
+        ),
+        (sum_pool, noise("bfloat16"), lambda y: 0 * y, "value differs at 384 of 384 elements, by "),
+        (
+            sum_pool,
+            noise("bfloat16"),
+            lambda y: y / 2 + lax.stop_gradient(y / 2),
+            "cotangent differs at 384 of 384 elements, by ",
+        ),
+        (sum_from_one, ONE_INFINITE, jnp.nan_to_num, "value differs at 1 of 4 elements, by "),
+        (max_pool, ONE_NAN, lax.stop_gradient, "cotangent differs at 3 of 9 elements, by "),
+    ],
 )
-def test_check_accepts_correct_sums(pool, dtype):
-    assert run_checked(pool, noise((16, 24), dtype))[1] == ["equal"]
+def test_check(pool, x, change, comparison, monkeypatch):
+    """`change` makes the replacement of the reduction wrong."""
+    replacer = _checked_replacer.ReductionReplacer
+    if change is not None:
+        right = replacer.replace_reduction
+        monkeypatch.setattr(replacer, "replace_reduction", lambda *args: change(right(*args)))
+    differs, (said,) = run_checked(pool, jnp.asarray(x))
+    assert said.startswith(comparison)
+    assert differs == (change is not None)
+    assert said == comparison or differs
 
 
-def test_check_compares_non_finite_sums(monkeypatch):
-    x = jnp.zeros((4, 4)).at[0, 0].set(jnp.inf)
-    assert run_checked(sum_from_one, x)[1] == ["equal"]
-    modify_replacement(monkeypatch, lambda y: jnp.nan_to_num(y))
-    _, (verdict,) = run_checked(sum_from_one, x)
-    assert verdict.startswith("value differs at 1 of 4 elements")
+@pytest.mark.parametrize("ties", ["last", "split"])
+def test_check_reports_other_rule_for_ties(ties, monkeypatch):
+    real = _checked_replacer.ReductionReplacer.replace_reduction
+
+    def wrong(self, kind, aval, args, params):
+        real(self, kind, aval, args, params)
+        return jaxpool.max_pool(args[0][:, None], 3, 2, ties=ties, axes=(0,), autodiff="jvp")[:, 0]
+
+    monkeypatch.setattr(_checked_replacer.ReductionReplacer, "replace_reduction", wrong)
+    differs, (said,) = run_checked(max_pool, jnp.zeros(9))
+    assert differs
+    assert said.startswith("cotangent differs at ")
 
 
-def test_check_compares_cotangents_of_finite_windows(monkeypatch):
-    some, every = jnp.zeros(9).at[0].set(jnp.nan), jnp.full(9, -jnp.inf)
-    assert run_checked(max_pool, some)[1] == [
-        "equal; cotangents were compared of 3 of 4 windows, for NaN or infinity in the others"
-    ]
-    assert run_checked(max_pool, every)[1] == [
-        "equal in value; the cotangent was not compared, for NaN or infinity"
-    ]
-    modify_replacement(monkeypatch, lambda y: lax.stop_gradient(y))
-    checked, (verdict,) = run_checked(max_pool, some)
-    assert checked.any_differs
-    assert verdict.startswith("cotangent differs at 3 of 9 elements")
+def test_check_skips_calls_without_values(monkeypatch):
+    """Calls that are traced only, that have symbolic shapes, and arrays of several processes."""
+    said = run_checked(max_pool, jnp.arange(9.0), jax.eval_shape)
+    assert said == (False, ["not compared, for it was traced and did not run"])
+
+    x = jax.ShapeDtypeStruct((*jax.export.symbolic_shape("n"), 9), jnp.float32)
+    said = run_checked(row_max_pool, x, jax.eval_shape)
+    assert said == (False, ["not compared, for its shape is symbolic"])
+
+    monkeypatch.setattr(type(jnp.zeros(1)), "is_fully_addressable", False)
+    said = run_checked(max_pool, jnp.arange(9.0))
+    assert said == (False, ["not compared, for its array lies on several processes"])
 
 
 @pytest.mark.parametrize("transform", [jax.vmap, jax.checkpoint, lambda f: lambda x: lax.map(f, x)])
@@ -491,6 +453,6 @@ def test_check_compares_calls_inside_transforms(transform):
     pool = transform(
         lambda x: lax.reduce_window(x, 0.0, lax.add, (3,) * x.ndim, (1,) * x.ndim, "SAME")
     )
-    checked, verdicts = run_checked(jax.grad(lambda x: (pool(x) ** 2).sum()), x)
-    assert not checked.any_differs
-    assert set(verdicts) == {"equal"}
+    differs, said = run_checked(jax.grad(lambda x: (pool(x) ** 2).sum()), x)
+    assert not differs
+    assert set(said) == {"equal"}

@@ -2,9 +2,10 @@
 
     python -m tests.fuzz [--seconds 60] [--seed 0] [--corpus FOLDER] [--replay]
 
-Needs atheris. A call must return the shapes and dtypes that `shapes.py` computes, or raise TypeError or ValueError with
-a message of the library. The command prints any other outcome, and calls that take longer than SECONDS, with the bytes
-of the call, once per line of origin. `--replay` runs the calls of a folder, without atheris.
+Needs atheris, which draws the bytes from which hypothesis draws calls. A call must return the shapes and dtypes that
+`shapes.py` computes, or raise TypeError or ValueError with a message of the library. The command prints any other
+outcome, and calls that take longer than SECONDS, once per line of origin. `--replay` runs the calls of a folder,
+without atheris.
 """
 
 import argparse
@@ -26,6 +27,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 SECONDS = 5  # processor time limit of one call
 COMPILED_SECONDS = 20  # processor time limit of one call that compiles
 NUM_INITIAL_CALLS = 300  # initial calls from random bytes
+NUM_BYTES = 256  # enough for most calls
 CALLS_PER_CACHE_CLEAR = 3000  # calls between clearings of jax's caches
 
 
@@ -45,15 +47,34 @@ class Fuzz:
     def raise_timeout(self, *args):
         raise CallTimeout
 
-    def one(self, data):
-        """Run the call that the bytes encode."""
+    def from_bytes(self):
+        """Return the function that runs the call that bytes encode."""
+        from hypothesis import HealthCheck, given, settings
+
+        from tests.fuzz.calls import odd_calls
+
+        @settings(database=None, deadline=None, suppress_health_check=list(HealthCheck))
+        @given(odd_calls())
+        def run_call(call):
+            self.one(call)
+
+        def run(data):
+            self.data = data
+            run_call.hypothesis.fuzz_one_input(data)
+            if time.process_time() > self.ends:
+                self.end()
+
+        return run
+
+    def one(self, call):
+        """Run a call."""
         import jax
 
         from tests.fuzz.run import outcome
 
         signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
         try:
-            said = outcome(data, lambda: signal.setitimer(signal.ITIMER_VIRTUAL, COMPILED_SECONDS))
+            said = outcome(call, lambda: signal.setitimer(signal.ITIMER_VIRTUAL, COMPILED_SECONDS))
         except CallTimeout:
             said = "takes too long"
         except Exception as error:
@@ -65,17 +86,15 @@ class Fuzz:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         self.tried[said if said in ("result", "refused") else "found"] += 1
         if said not in ("result", "refused"):
-            self.report(said, data)
+            self.report(said, call)
         if self.tried.total() % CALLS_PER_CACHE_CLEAR == 0:
             jax.clear_caches()
-        if time.process_time() > self.ends:
-            self.end()
 
-    def report(self, said, data):
+    def report(self, said, call):
         key = " ".join(re.split(r"[^\w.:/`' ]|got| \d", said, maxsplit=1)[:1])[:100]
         self.found[key] = self.found.get(key, 0) + 1
         if self.found[key] == 1:
-            print(f"FOUND {said}\n  {data.hex()}", flush=True)
+            print(f"FOUND {said}\n  {call}\n  {self.data.hex()}", flush=True)
 
     def end(self, *args):
         """Print a summary and exit."""
@@ -110,8 +129,9 @@ def main():
     warnings.simplefilter("ignore")
     if options.replay:
         fuzz = Fuzz(10**9)
+        run = fuzz.from_bytes()
         for path in sorted(pathlib.Path(options.corpus).iterdir()):
-            fuzz.one(path.read_bytes())
+            run(path.read_bytes())
         fuzz.end()
     try:
         import atheris
@@ -124,11 +144,11 @@ def main():
     folder.mkdir(exist_ok=True)
     draw = random.Random(options.seed)
     for number in range(NUM_INITIAL_CALLS):  # seeds, because atheris starts from empty input
-        (folder / f"begin{options.seed}-{number}").write_bytes(draw.randbytes(48))
-    arguments = [f"-seed={options.seed}", "-timeout=600", "-rss_limit_mb=8000", "-max_len=64"]
-    arguments += ["-len_control=0", "-verbosity=0", "-handle_term=0"]
+        (folder / f"begin{options.seed}-{number}").write_bytes(draw.randbytes(NUM_BYTES))
+    arguments = [f"-seed={options.seed}", "-timeout=600", "-rss_limit_mb=8000"]
+    arguments += [f"-max_len={NUM_BYTES}", "-len_control=0", "-verbosity=0", "-handle_term=0"]
     arguments += [f"-artifact_prefix={folder}/", str(folder)]
-    atheris.Setup([sys.argv[0], *arguments], Fuzz(options.seconds).one)
+    atheris.Setup([sys.argv[0], *arguments], Fuzz(options.seconds).from_bytes())
     atheris.Fuzz()
     return 0
 

@@ -1,260 +1,158 @@
-"""Decode bytes into calls: function, arguments (mostly valid, some odd), and the way of calling it."""
+"""Odd calls: right calls of every function, of which some arguments are changed, and a way of calling."""
 
+import dataclasses
+import functools
 import inspect
 import math
-import re
-import types
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from hypothesis import strategies as st
 from jax.sharding import PartitionSpec
 
 import jaxpool
-from jaxpool.compat import scipy, torch, torchvision
 from jaxpool.testing import pools
-from tests.support.junk import JUNK, KEY
+from jaxpool.testing._array_arguments import with_array_arguments
+from jaxpool.testing._call_strategies import arguments_by_name, draw_outline
+from tests.support import junk
 
-ARRAY_FUNCTIONS = list(pools())
+DTYPES = ["float32", "int32", "bool", "bfloat16", "float16", "uint8", "float8_e4m3fn"]
+DTYPES += ["float8_e5m2", "int8", "uint32", "complex64"]
+LENGTHS = [0, 1, 2, 7, 33, 64, 2**20]
+SMALL = [1, 2, 3, 4, 5, 8, 16, 0, -1, 2**31, 2**63, np.int32(2), 2.0, None]
+WORDS = ["last", "SAME_LOWER", "reflect", "nearest", "mirror", "wrap", "constant", "grid-wrap"]
+WAYS = ["value", "value", "grad", "vmap", "symbolic", "real"]
 
 
 def sharded(name):
     """Return a function under `jaxpool.sharded`, with `mesh` and `spec` as additional arguments."""
-    pool = getattr(jaxpool, name)
 
-    def call(*args, mesh=None, spec=None, **options):
-        return jaxpool.sharded(pool, mesh=mesh, spec=spec)(*args, **options)
+    def call(*args, mesh, spec, **options):
+        return jaxpool.sharded(getattr(jaxpool, name), mesh=mesh, spec=spec)(*args, **options)
 
-    known = inspect.signature(pool)
-    named = [
-        inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None) for n in ("mesh", "spec")
-    ]
+    known = inspect.signature(getattr(jaxpool, name))
+    named = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY) for n in ("mesh", "spec")]
     call.__signature__ = known.replace(parameters=[*known.parameters.values(), *named])
     return call
 
 
-SCIPY_NAMES = re.compile(r"[a-z]+_filter(1d)?|grey_\w+|\w+_tophat|morphological_\w+")
-SHARDED = types.SimpleNamespace(**{name: sharded(name) for name in ARRAY_FUNCTIONS})
-MODULES = {
-    "": (jaxpool, ARRAY_FUNCTIONS),
-    "sharded.": (SHARDED, ARRAY_FUNCTIONS),
-    "compat.torch.": (torch, [n for n in torch.__all__ if n[0].islower()]),
-    "compat.scipy.": (
-        scipy,
-        [n for n in vars(scipy) if SCIPY_NAMES.fullmatch(n)],
-    ),
-    "compat.torchvision.": (torchvision, ["roi_align", "roi_pool", "ps_roi_align", "ps_roi_pool"]),
-}
-FUNCTIONS = [
-    (room + name, getattr(module, name))
-    for room, (module, names) in MODULES.items()
-    for name in names
-]
-DTYPES = ["float32", "float32", "int32", "bool", "bfloat16", "float16", "uint8", "float8_e4m3fn"]
-DTYPES += ["float8_e5m2", "int8", "uint32", "complex64"]
-LENGTHS = [8, 5, 12, 9, 4, 3, 2, 1, 6, 7, 16, 0, 64, 33, 2**20]
-SMALL = [2, 3, 1, 2, 4, 5, 7, 8, 16, 0, -1, 2**31, 2**63, np.int32(2), 2.0, None]
-NUMBERS = [2.0, 1.0, 3, 0.5, 1, 0, -1.0, 1e-6, math.inf, math.nan, 50, 1e308, 10**400, True, "2"]
-KEYS = [KEY, KEY, None, jax.random.PRNGKey(0), jax.random.split(KEY)]
-STRING_CHOICES = {
-    "ties": ["first", "last", "split"],
-    "autodiff": ["vjp", "jvp"],
-    "kind": ["max", "avg"],
-    "mode": [
-        "reflect",
-        "nearest",
-        "mirror",
-        "wrap",
-        "constant",
-        "grid-wrap",
-        "Wrap",
-        ("wrap",) * 2,
-    ],
-}
-FLAGS = [
-    "ceil_mode",
-    "count_include_pad",
-    "keepdims",
-    "keepdim",
-    "reverse",
-    "return_indices",
-    "aligned",
-    "indices_are_sorted",
-]
-NUMERIC = [
-    "p",
-    "norm_type",
-    "temperature",
-    "eps",
-    "divisor",
-    "divisor_override",
-    "spatial_scale",
-    "cval",
-    "percentile",
-    "initial",
-    "init",
-]
-COUNTS = ["rank", "k", "groups", "samples", "sampling_ratio", "num_segments"]
-ARRAYS = [
-    "x",
-    "y",
-    "input",
-    "inputs",
-    "other",
-    "kernel",
-    "structure",
-    "boxes",
-    "indices",
-    "where",
-    "footprint",
-    "segment_ids",
-]
+FUNCTIONS = {name: pool.function for name, pool in pools().items()}
+FUNCTIONS |= {f"sharded.{name}": sharded(name) for name in pools()}
+FUNCTIONS |= {n: function for n, (function, _) in junk.CALLS.items() if n.startswith("compat.")}
 
 
-class Bytes:
-    """A sequence of choices. After its end, every choice is 0, the most common."""
+@dataclasses.dataclass
+class OddCall:
+    """A call of `function` with `arguments` by name, in the way of calling `how`."""
 
-    def __init__(self, data):
-        self.data, self.at = data, 0
-
-    def below(self, n):
-        self.at += 1
-        return self.data[self.at - 1] % n if self.at <= len(self.data) else 0
-
-    def one(self, choices):
-        """Select a choice, half of the time from the first four, which are common."""
-        at = self.below(256)
-        return choices[at % len(choices) if at % 2 else at // 2 % min(4, len(choices))]
-
-    def rare(self, n):
-        return self.below(n) == n - 1
+    name: str
+    function: Callable = dataclasses.field(repr=False)
+    arguments: dict[str, Any]
+    how: str
+    symbolic_axis: int = 0
 
 
-class Call:
-    """One call: `arguments` by name, the way of calling `how`, and the rank and shape of its main array."""
+def one_in(count, draw):
+    return draw(st.integers(1, count)) == count
 
-    def __init__(self, data):
-        self.tape = tape = Bytes(data)
-        self.name, self.function = FUNCTIONS[tape.below(len(FUNCTIONS))]
-        self.how = tape.one(["value"] * 4 + ["grad", "grad", "vmap", "symbolic", "real"])
-        self.rank = 1 + tape.below(3)
-        if self.name[-1] == "d" and self.name[-2].isdigit():
-            self.rank = int(self.name[-2])
-        lengths = LENGTHS[: -4 if self.how == "real" else None]
-        self.sizes = tuple(tape.one(lengths) for _ in range(self.rank))
-        batch, channels = [tape.one([1, 2, 3, 0, 8]) for _ in range(2)]
-        self.layout = tape.below(5)
-        if "compat.torch" in self.name:
-            self.layout = 2
-        self.shape = {
-            0: (batch, *self.sizes, channels),
-            1: (*self.sizes, channels),
-            2: (batch, channels, *self.sizes),
-            3: (*self.sizes, batch, channels),
-            4: self.sizes,
-        }[self.layout]
-        first = len(self.shape) - self.rank if self.layout == 2 else 0
-        self.axes = tuple(range(first, first + self.rank)) if self.layout > 1 else None
-        self.arguments = {}
-        signature = inspect.signature(self.function)
-        for name, parameter in signature.parameters.items():
-            usual = parameter.default is not parameter.empty
-            if usual and name not in ("axes", "mesh", "spec") and tape.below(3) < 2:
-                continue
-            if tape.rare(200):
-                continue
-            self.arguments[name] = tape.one(JUNK) if tape.rare(16) else self.argument(name)
-        if tape.rare(200):
-            self.arguments[tape.one(["stride", "dim", "nothing", "key"])] = 2
 
-    def array(self, shape, dtype=None):
-        dtype = jnp.dtype(dtype or self.tape.one(DTYPES))
-        if math.prod(size or 1 for size in shape) > 2**12 or not self.tape.rare(6):
-            return jax.ShapeDtypeStruct(shape, dtype)
-        return (np.arange(math.prod(shape)).reshape(shape) % 7).astype(dtype)
+@st.composite
+def odd_calls(draw):
+    name = draw(st.sampled_from(list(FUNCTIONS)))
+    function, how = FUNCTIONS[name], draw(st.sampled_from(WAYS))
+    if name.startswith("compat."):
+        arguments, rank = draw_compat_arguments(draw, name)
+    else:
+        arguments, rank = draw_public_arguments(draw, name.removeprefix("sharded."))
+    if name.startswith("sharded."):
+        devices = jax.devices()[: draw(st.sampled_from([1, 2, 4]))]
+        axes = arguments.get("axes") or (draw(st.integers(0, 2)),)
+        spec = PartitionSpec(*[None] * (axes[0] % 4), "rows")
+        arguments |= {"mesh": jax.sharding.Mesh(np.array(devices), ("rows",)), "spec": spec}
+    for key, parameter in inspect.signature(function).parameters.items():
+        if key not in arguments and parameter.default is not parameter.empty and one_in(12, draw):
+            arguments[key] = draw(value_like(parameter.default, rank))
+        elif key in arguments and one_in(12, draw):
+            arguments[key] = draw(changed(arguments[key], rank))
+    if one_in(100, draw):
+        arguments.pop(draw(st.sampled_from(sorted({*arguments} - {"mesh", "spec"}))), None)
+    if one_in(100, draw):
+        arguments[draw(st.sampled_from(["stride", "dim", "nothing", "key"]))] = 2
+    return OddCall(name, function, arguments, how, draw(st.integers(0, 3)))
 
-    def many(self, choices):
-        """Draw an int, or one int per axis, sometimes for a wrong number of axes."""
-        tape = self.tape
-        count = self.rank + tape.one([0] * 14 + [1, -1])
-        values = [tape.one(choices) for _ in range(count)]
-        return tape.one([tuple, tuple, tuple, list, lambda v: v[0] if v else 2, np.array])(values)
 
-    def argument(self, name):
-        """Draw a value for the argument `name`, mostly a valid value."""
-        tape, small = self.tape, SMALL[: 10 if self.tape.rare(8) else 8]
-        small = SMALL if tape.rare(32) else small
-        if name in STRING_CHOICES:
-            return tape.one(STRING_CHOICES[name])
-        if name in FLAGS:
-            return tape.one([True, False])
-        if name in NUMERIC:
-            return tape.one(NUMBERS[: 15 if tape.rare(6) else 5])
-        if name in COUNTS:
-            return tape.one([1, 2, 0, 3, -1, 4, 8] + ([2**31, 2**70, 1.0] if tape.rare(8) else []))
-        if name in ("strides", "stride", "window_dilation", "dilation"):
-            return self.many([1, 2, 3, *small])
-        if name == "padding":
-            words = ["SAME", "VALID", "SAME_LOWER", "same", 1, 0, 2]
-            pairs = tuple((tape.one([1, 0, 2, 3]), tape.one([0, 1, 2])) for _ in range(self.rank))
-            return tape.one([*words, pairs, list(map(list, pairs)), self.many([1, 0, 2, *small])])
-        if name in ("axes", "axis", "dim", "channel_axis"):
-            axes = self.many([0, 1, -1, -2, 2, 3, -4, 7])
-            if name == "axes":
-                return tape.one([self.axes] * 7 + [axes])
-            return tape.one([-1, 0, 1, -2, axes])
-        if name == "key":
-            return tape.one(KEYS)
-        if name == "mesh":
-            count = tape.one([1, 2, 4])
-            return jax.sharding.Mesh(np.array(jax.devices()[:count]), ("rows",))
-        if name == "spec":
-            entries = [None] * len(self.shape)
-            if entries:
-                entries[self.axes[0] if self.axes else tape.below(len(entries))] = "rows"
-            return PartitionSpec(*entries)
-        if name == "reduce_fn":
-            return tape.one([lax.max, lax.add, lax.min, lax.mul, max])
-        if name == "output":
-            return tape.one([None, np.float32, "int8", "float99", jnp.bfloat16])
-        if name == "xs":
-            return tuple(self.array(self.shape[tape.below(2) :]) for _ in range(tape.below(5)))
-        if name == "features":  # one dtype, each level half as large as the previous level
-            shape, dtype = (*self.shape[:1], *self.sizes, 2)[tape.below(2) :], tape.one(DTYPES)
-            halves = [
-                tuple(
-                    max(n >> level, 1) if 0 < i < len(shape) - 1 else n for i, n in enumerate(shape)
-                )
-                for level in range(tape.below(4))
-            ]
-            return tuple(self.array(each, dtype) for each in halves)
-        if name == "batch_indices":
-            boxes = getattr(self.arguments.get("boxes"), "shape", (1,))
-            return self.array(boxes[:1], tape.one(["int32", "uint8", "float32"]))
-        if name in ARRAYS:
-            return self.array(*self.kind(name))
-        return self.many(small)  # windows, outputs, levels, origins, ratios
+def draw_public_arguments(draw, name):
+    """Draw the arguments of a right call of a public function, and its number of pooled axes."""
+    pool = pools()[name]
+    shapes, outline, _ = draw_outline(draw, pool, lambda most: st.integers(1, min(most, 9)))
+    dtype = draw(st.sampled_from(DTYPES))
+    arrays = [draw_array(draw, shape, dtype) for shape in shapes]
+    others = with_array_arguments(pool, shapes[0], outline)
+    for key in ("boxes", "batch_indices", "indices", "segment_ids", "where", "reset"):
+        if key in others and draw(st.booleans()):
+            others[key] = jax.ShapeDtypeStruct(others[key].shape, others[key].dtype)
+    if "axes" in others and one_in(12, draw):
+        del others["axes"]
+    return arguments_by_name(pool, arrays) | others, len(others.get("axes", (0, 1)))
 
-    def kind(self, name):
-        """Draw shape and dtype of an array argument."""
-        tape, main = self.tape, self.shape
-        if name == "kernel":
-            more = main[-1:] if main and tape.rare(3) else ()
-            return tuple(tape.one([2, 1, 3]) for _ in range(self.rank)) + more, "float32"
-        if name in ("structure", "footprint"):
-            shape = tuple(tape.one([2, 1, 3]) for _ in range(len(main) - tape.rare(4)))
-            return shape, "bool" if name == "footprint" else tape.one(["float32", "int32"])
-        if name == "boxes":
-            return (tape.one([3, 0, 1]), 5 if "torchvision" in self.name else 4), "float32"
-        if name == "where":
-            return main[tape.below(2) :], tape.one(["bool", "bool", "bool", "int32"])
-        if name in ("indices", "segment_ids"):
-            return main[:1] if name == "segment_ids" else main, tape.one(
-                ["int32", "int8", "float32"]
-            )
-        if name == "other":
-            return main[tape.below(2) :], None
-        if "roi" in self.name and self.layout > 1 and "torchvision" not in self.name:
-            return (*self.sizes, 2), None
-        return main, None
+
+def draw_compat_arguments(draw, name):
+    """Draw the arguments of a call of a drop-in, whose array has other sizes than in `junk`."""
+    arguments = dict(junk.CALLS[name][1])
+    x = arguments["input"]
+    rank = draw(st.integers(1, 3)) if "scipy" in name else max(1, x.ndim - 2)
+    ndim = rank if "scipy" in name else x.ndim
+    dtype = draw(st.sampled_from(DTYPES))
+    arguments["input"] = draw_array(draw, draw(st.tuples(*[st.integers(1, 9)] * ndim)), dtype)
+    for key in ("indices", "other"):
+        if key in arguments:
+            arguments[key] = draw_array(draw, arguments["input"].shape, arguments[key].dtype)
+    for key in ("kernel_size", "output_size", "size"):
+        if key in arguments:
+            arguments[key] = draw(per_axis(st.sampled_from(SMALL[:5]), rank))
+    return arguments, rank
+
+
+def draw_array(draw, shape, dtype):
+    """Draw a traced array, or a small array of numbers, sometimes with an unusual size."""
+    if shape and one_in(12, draw):
+        axis = draw(st.integers(0, len(shape) - 1))
+        shape = (*shape[:axis], draw(st.sampled_from(LENGTHS)), *shape[axis + 1 :])
+    if math.prod(size or 1 for size in shape) > 2**12 or not one_in(12, draw):
+        return jax.ShapeDtypeStruct(shape, dtype)
+    return (np.arange(math.prod(shape)).reshape(shape) % 7).astype(jnp.dtype(dtype))
+
+
+def per_axis(values, rank):
+    """Strategy of one value, or of one value per axis, sometimes for a wrong number of axes."""
+    lists = st.lists(values, min_size=rank, max_size=rank) | st.lists(values, max_size=4)
+    return values | lists.map(tuple) | lists | lists.map(functools.partial(np.array, dtype=object))
+
+
+def value_like(value, rank):
+    """Strategy of values of the same kind, or of junk."""
+    choices = {bool: [True, False], str: WORDS + junk.WORDS, int: SMALL, float: junk.NUMBERS}
+    if type(value) in choices:
+        return st.sampled_from(choices[type(value)]) | st.sampled_from(junk.JUNK)
+    counts = per_axis(st.sampled_from(SMALL[:9]), rank)
+    return counts | st.sampled_from(SMALL) | st.sampled_from(junk.JUNK)
+
+
+@st.composite
+def changed(draw, value, rank):
+    """A similar value: an array of another shape or dtype, another number in a tuple."""
+    is_array = isinstance(value, (jax.ShapeDtypeStruct, np.ndarray))
+    is_tuple_of_arrays = isinstance(value, tuple) and any(hasattr(each, "dtype") for each in value)
+    if draw(st.booleans()) or not (is_array or isinstance(value, tuple)):
+        return draw(value_like(value, rank))
+    if is_array:
+        ndim = draw(st.integers(0, value.ndim))
+        return draw_array(draw, value.shape[ndim % 2 :], draw(st.sampled_from(DTYPES)))
+    if not value or is_tuple_of_arrays:
+        return value[:1] + value[:-1]
+    at = draw(st.integers(0, len(value) - 1))
+    new = draw(st.sampled_from(SMALL))
+    return draw(st.sampled_from([tuple, list]))((*value[:at], new, *value[at + 1 :]))

@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.export import symbolic_shape
 
-from jaxpool.testing._record import TUPLE_PARAMETERS
-from tests.fuzz.calls import Call
+from jaxpool.testing._record import TUPLE_PARAMETERS, call_by_argument_names
 from tests.fuzz.shapes import expected
 from tests.support.junk import Traced
 
@@ -37,9 +36,8 @@ def as_struct(value):
     return value.struct if isinstance(value, Traced) else value
 
 
-def outcome(data, compiles):
-    """Run the call that bytes encode. Return "result" or "refused" (a proper error), or raise what is wrong."""
-    call = Call(data)
+def outcome(call, compiles=lambda: None):
+    """Run a call. Return "result" or "refused" (a proper error), or raise what is wrong."""
     try:
         found = perform(call, compiles)
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
@@ -63,43 +61,36 @@ def outcome(data, compiles):
 
 def perform(call, compiles):
     """Make the call in its way of calling, and return results or their shapes and dtypes."""
-    arguments, how = call.arguments, call.how
-    positional = arguments.get("xs", arguments.get("features", ()))
-    positional = positional if isinstance(positional, tuple) else (positional,)
-    named = {name: value for name, value in arguments.items() if name not in TUPLE_PARAMETERS}
-    main = next((name for name in MAIN_ARRAY_NAMES if name in named), None)
-    if how == "symbolic" and isinstance(named.get(main), jax.ShapeDtypeStruct):
-        named[main] = arguments[main] = with_symbolic_size(named[main], call)
-    array = main and isinstance(named[main], (np.ndarray, jax.Array))
+    arguments, how = dict(call.arguments), call.how
+    for name in {*TUPLE_PARAMETERS} & {*arguments}:
+        value = arguments[name]
+        arguments[name] = value if isinstance(value, tuple) else (value,)
+    main = next((name for name in MAIN_ARRAY_NAMES if name in arguments), None)
+    if how == "symbolic" and isinstance(arguments.get(main), jax.ShapeDtypeStruct):
+        arguments[main] = call.arguments[main] = with_symbolic_size(arguments[main], call)
+    array = main and isinstance(arguments[main], (np.ndarray, jax.Array))
     # jax cannot trace longdouble
-    if how in ("grad", "vmap") and array and named[main].dtype != np.longdouble:
-        named[main] = jax.ShapeDtypeStruct(named[main].shape, named[main].dtype)
-    call.main = as_struct(named[main]) if main and is_traced(named[main]) else named.get(main)
-    if not main and positional:
-        call.main = as_struct(positional[0])
-    known = [*positional, *named.values()]
-    places = [i for i, value in enumerate(known) if is_traced(value)]
-    structs = [as_struct(known[i]) for i in places]
+    if how in ("grad", "vmap") and array and arguments[main].dtype != np.longdouble:
+        arguments[main] = jax.ShapeDtypeStruct(arguments[main].shape, arguments[main].dtype)
+    several = arguments.get("xs") or arguments.get("features") or (None,)
+    call.main = as_struct(arguments[main] if main else several[0])
+    leaves, tree = jax.tree.flatten(arguments)
+    places = [i for i, value in enumerate(leaves) if is_traced(value)]
+    structs = [as_struct(leaves[i]) for i in places]
 
     def run(*traced):
-        filled = list(known)
+        filled = list(leaves)
         for place, value in zip(places, traced, strict=True):
             filled[place] = value
-        rest = dict(zip(named, filled[len(positional) :], strict=True))
-        given = filled[: len(positional)]
-        y = (
-            call.function(given, **rest)
-            if "features" in arguments
-            else call.function(*given, **rest)
-        )
+        y = call_by_argument_names(call.function, jax.tree.unflatten(tree, filled))
         return [leaf for leaf in jax.tree.leaves(y) if isinstance(leaf, (jax.Array, np.ndarray))]
 
     if how == "real" and all(np.prod(s.shape) < 2**10 for s in structs):
         compiles()
         return run(*[jnp.zeros(s.shape, s.dtype) for s in structs])
     found = jax.eval_shape(run, *structs)
-    if how == "grad" and main and is_traced(named[main]):
-        at = places.index(len(positional) + list(named).index(main))
+    if how == "grad" and main and is_traced(arguments[main]):
+        at = next(i for i, place in enumerate(places) if leaves[place] is arguments[main])
         check_cotangent(run, structs, at, found)
     if how == "vmap" and structs:
         wide = [jax.ShapeDtypeStruct((3, *s.shape), s.dtype) for s in structs]
@@ -110,10 +101,10 @@ def perform(call, compiles):
 
 
 def with_symbolic_size(x, call):
-    """Return x with a symbolic size along a random axis."""
-    axis = call.tape.below(max(1, x.ndim))
+    """Return x with a symbolic size along an axis."""
     if not x.ndim:
         return x
+    axis = call.symbolic_axis % x.ndim
     sizes = [("b" if i == axis else str(n)) for i, n in enumerate(x.shape)]
     return jax.ShapeDtypeStruct(symbolic_shape(", ".join(sizes) + ","), x.dtype)
 

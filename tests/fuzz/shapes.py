@@ -67,11 +67,11 @@ def public_function_structs(pool, dtype, given):
 
 
 def twin_structs(pool, given):
-    """Return the results of the twin for arrays of float32, or None if a number exceeds MOST."""
+    """Return the results of the twin for arrays of float32, or None if a number exceeds MAX_NUMBER."""
     named = {
         name: twin_argument(pool, name, given)
-        for name in pool.parameters
-        if is_passed_to_twin(pool, name, given)
+        for name, parameter in pool.parameters.items()
+        if name in given and given[name] is not parameter.default and name != "autodiff"
     }
     leaves = jax.tree.leaves(named)
     numbers = [each for each in leaves if isinstance(each, int)]
@@ -85,12 +85,6 @@ def twin_structs(pool, given):
     }
     y = jax.eval_shape(lambda arrays: pool.run(named | arrays, pool.twin), structs)
     return jax.tree.leaves(y)
-
-
-def is_passed_to_twin(pool, name, given):
-    """Return True if a twin needs an argument: it differs from its default and is neither `autodiff` nor `ties`."""
-    default = pool.parameters[name].default
-    return name in given and given[name] is not default and name not in ("autodiff", "ties")
 
 
 def twin_argument(pool, name, given):

@@ -1,1 +1,1 @@
-"""Random search for failures over many thousands of cases: `python -m tests.search`."""
+"""Random programs of all platforms, each compared with the oracle on many arrays."""

@@ -20,13 +20,3 @@ def every_nth(values: Any, every: int = 2) -> list[Any]:
 def first_values(number: int, values: Any) -> list[Any]:
     """Parametrize one argument. The first `number` values run always, the others later."""
     return [each if at < number else later(each) for at, each in enumerate(values)]
-
-
-def one_column_per_row(rows: Any, columns: Any) -> list[Any]:
-    """Parametrize pairs of two arguments. Each row runs always with one column, chosen cyclically, else later."""
-    columns = list(columns)
-    return [
-        (row, column) if at % len(columns) == turn else later(row, column)
-        for at, row in enumerate(rows)
-        for turn, column in enumerate(columns)
-    ]

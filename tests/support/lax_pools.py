@@ -5,6 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxpool.testing.oracle._parts import extremum_identity
+
 
 def _reduce(x, init, reducer, window_shape, strides, padding, window_dilation, axes):
     rank = len(window_shape)
@@ -29,22 +31,13 @@ def _reduce(x, init, reducer, window_shape, strides, padding, window_dilation, a
     return y if axes is None else jnp.moveaxis(y, end, axes)
 
 
-def _dtype_extrema(dtype):
-    if jnp.issubdtype(dtype, jnp.floating):
-        return -jnp.inf, jnp.inf
-    if dtype == jnp.bool_:
-        return False, True
-    info = jnp.iinfo(dtype)
-    return info.min, info.max
-
-
 def max_pool(x, window_shape, strides=None, padding="VALID", *, window_dilation=None, axes=None):
-    init = _dtype_extrema(x.dtype)[0]
+    init = extremum_identity(x.dtype, "max")
     return _reduce(x, init, lax.max, window_shape, strides, padding, window_dilation, axes)
 
 
 def min_pool(x, window_shape, strides=None, padding="VALID", *, window_dilation=None, axes=None):
-    init = _dtype_extrema(x.dtype)[1]
+    init = extremum_identity(x.dtype, "min")
     return _reduce(x, init, lax.min, window_shape, strides, padding, window_dilation, axes)
 
 

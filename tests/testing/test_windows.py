@@ -48,12 +48,6 @@ def test_worked_examples(windows, wanted):
     assert windows == wanted
 
 
-def test_last_window_divisor_excludes_overhang():
-    windows = sliding_windows((5, 1), (4,), (3,), ((0, 1),), ceil_mode=True)
-    assert windows.element_positions == [[[0, 1, 2, 3], [3, 4]]]
-    assert [windows.num_taps_counted((o, 0)) for o in range(2)] == [4, 3]
-
-
 @pytest.mark.parametrize("two", [2, np.int8(2), (2, 2), [2, 2], np.array([2, 2])])
 def test_argument_forms(two):
     shape, axes = (9, 9), (-2, -1)

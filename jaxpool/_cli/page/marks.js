@@ -2,7 +2,7 @@
 // Marks for the selected number: its window, the chosen elements, the paths of cotangents, and a
 // description. Reads the state of page.js: pooled, dy, dx, pinned, pointed.
 
-const KINDS = { max: "maximum", min: "minimum", avg: "average", sum: "sum", lp: "norm", median: "median", rank: "element of this rank", dilate: "maximum", erode: "minimum", adaptive_max: "maximum", adaptive_avg: "average" };
+const KINDS = { max_pool: "maximum", min_pool: "minimum", avg_pool: "average", sum_pool: "sum", lp_pool: "norm", median_pool: "median", rank_pool: "element of this rank", dilate: "maximum", erode: "minimum", adaptive_max_pool: "maximum", adaptive_avg_pool: "average" };
 const MOST_PATHS = 40; // arrows; more would hide the numbers
 const MOST_TERMS = 12; // in a sum that is written out
 
@@ -29,8 +29,8 @@ function mark() {
     }
   }
   const outputs = side === "output" ? [at] : links.map(({ other }) => other);
-  if (pooled.windows) outputs.forEach((output) => frame("input", pooled.windows, pooled.output.cols, output, outputs.length === 1));
-  else if (side === "input" && pooled.sourceWindows) frame("output", pooled.sourceWindows, pooled.input.cols, at, true);
+  if (pooled.windows && !pooled.indices) outputs.forEach((output) => frame("input", pooled.output.cols, output, outputs.length === 1));
+  else if (side === "input" && pooled.indices) frame("output", pooled.input.cols, at, true);
   drawPaths(side, at, links);
   describe(side, at, links);
 }
@@ -41,11 +41,11 @@ function linksOf(side, at) {
   return pooled.links.flatMap((places, other) => places.filter(([input]) => input === at).map(([, share]) => ({ other, share })));
 }
 
-function frame(panel, windows, cols, output, taps) {
-  const axes = [windows[0].outputs[Math.floor(output / cols)], windows[1].outputs[output % cols]];
+function frame(panel, cols, output, taps) {
+  const axes = [pooled.windows[0][Math.floor(output / cols)], pooled.windows[1][output % cols]];
   const at = (r, c) => get(panel).querySelector(`td[data-row="${r}"][data-col="${c}"]`);
   const first = at(axes[0].start, axes[1].start) ?? at(axes[0].taps[0], axes[1].taps[0]);
-  const last = at(axes[0].start + axes[0].span - 1, axes[1].start + axes[1].span - 1) ?? at(axes[0].taps.at(-1), axes[1].taps.at(-1));
+  const last = at(axes[0].last, axes[1].last) ?? at(axes[0].taps.at(-1), axes[1].taps.at(-1));
   const box = document.createElement("div");
   const gaps = axes.some(({ taps: real }) => real.length > 1 && real[1] - real[0] > 1);
   box.className = gaps ? "window gaps" : "window";
@@ -85,6 +85,13 @@ function drawPaths(side, at, links) {
 
 // Text
 
+// The fewest digits that identify a float32.
+function plain(value) {
+  if (!Number.isFinite(value)) return String(value).replace("Infinity", "inf").replace("NaN", "nan");
+  const numbers = [6, 7, 8, 9].map((digits) => Number(value.toPrecision(digits)));
+  return String(numbers.find((number) => Math.fround(number) === value) ?? value);
+}
+
 const even = (links) => links.length > 1 && links.every(({ share }) => share === links[0].share);
 
 function describe(side, at, links) {
@@ -99,7 +106,7 @@ function describe(side, at, links) {
     const to = even(going)
       ? `${part(going[0].share)}to each of ${listed(going.map(target))}`
       : listed(going.map((link) => `${part(link.share)}to ${target(link)}`));
-    if (!pooled.indices) said[0] += `, the ${KINDS[get("op").value] ?? "result"} of ${links.length === 1 ? "1 number" : `${links.length} numbers`} of x.`;
+    if (!pooled.indices) said[0] += `, the ${KINDS[pooled.op] ?? "result"} of ${links.length === 1 ? "1 number" : `${links.length} numbers`} of x.`;
     else said[0] += links.length > 1 ? `, the last of ${links.length} that were put here.` : links.length ? ", put back where it was." : ": nothing was put here.";
     said.push(`Its cotangent ${label.cotangent[0]}${place(here, at)} = ${plain(dy.values[at])} ${going.length ? `goes back ${to}` : "goes nowhere"}.`);
   } else {

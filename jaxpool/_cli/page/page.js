@@ -1,73 +1,49 @@
 "use strict";
-// The view: reads the controls, computes with arithmetic.js, draws four grids, and calls marks.js for the
+// The view: reads the controls, looks up the route that Python computed for them, draws four grids, and calls marks.js for the
 // selected number, {side: "input" | "output", at: its flat position}.
 
 const get = (id) => document.getElementById(id);
+const gridOf = (rows, cols, values) => ({ rows, cols, values });
 const PANELS = ["input", "output", "gradient", "cotangent"];
-const ROUNDED = ["max", "min", "avg", "sum", "lp", "median", "rank", "unpool"]; // take ceil mode
-const TAKES = { window: [...ROUNDED, ...MORPHOLOGY], output_shape: ADAPTIVE, ties: SELECTIONS, p: ["lp"], rank: ["rank"], divisor: ["avg"], ceil_mode: ROUNDED };
-const PRESETS = {
-  worked: "1 3 4 2 5 2\n4 2 5 6 8 3\n5 3 7 8 9 3\n8 4 3 6 0 2\n7 10 3 6 3 5\n4 7 2 4 7 8",
-  ties: "1 1 2 2\n1 1 2 2\n3 3 3 3\n3 3 3 3",
-  nan: "nan 1 -inf -inf\n2 nan -inf -inf\n3 -inf 0 4\n-inf 5 4 0",
-  random: () => Array.from({ length: 6 }, () => Array.from({ length: 6 }, () => Math.floor(Math.random() * 10)).join(" ")).join("\n"),
-};
+const LABELS = { op: "Function", array: "Array", window_shape: "Window", strides: "Strides", padding: "Padding", window_dilation: "Dilation", ceil_mode: "Ceil mode", output_shape: "Output size", p: "p", rank: "Rank", divisor: "Divisor", count_include_pad: "Padding counts", ties: "Ties" };
+const page = JSON.parse(get("start").textContent);
 
-let pooled = null; // the last result of pool()
-let dy = null;
+let routes = null; // by the choices of the controls
+let pooled = null; // the route that is shown
+let dy = numbersOf(page.dy);
 let dx = null;
 let pinned = { side: "output", at: 0 }; // stays when the pointer leaves
 let pointed = null;
-let shownFor = null; // the state of the controls at the last update
-let first = null; // the values from Python, for the initial controls
 
-const ONLY_PYTHON = "This function is computed by Python alone: call `python -m jaxpool explain` again with the other numbers.";
+// JSON has no NaN and no infinities: they are strings.
+function numbersOf({ rows, cols, values }) {
+  return gridOf(rows, cols, values.map(Number));
+}
 
-// Reading the controls
+// Controls
 
-function whole(id, least) {
-  const box = get(id);
-  const value = Number(box.value);
-  if (box.value.trim() === "" || !Number.isInteger(value) || value < least || value > LARGEST) {
-    throw new Refusal(`${box.getAttribute("aria-label")} must be a whole number from ${least} to ${LARGEST}.`);
+function addControl(name, texts) {
+  const label = document.createElement("label");
+  label.textContent = LABELS[name];
+  const select = document.createElement("select");
+  select.id = name;
+  select.append(...texts.map((text) => new Option(text, text)));
+  label.append(select);
+  get("controls").append(label);
+  return select;
+}
+
+// Create the controls of the chosen function, with the values of `chosen`, or their defaults.
+function addControls(chosen) {
+  const choices = { op: Object.keys(page.choices), array: Object.keys(page.arrays), ...page.choices[chosen.op] };
+  get("controls").replaceChildren();
+  for (const [name, texts] of Object.entries(choices)) {
+    const select = addControl(name, texts);
+    if (texts.includes(chosen[name])) select.value = chosen[name];
   }
-  return value;
 }
 
-const pairOf = (id) => [whole(`${id}-0`, 1), whole(`${id}-1`, 1)];
-
-function paddingOf() {
-  if (get("padding").value !== "explicit") return get("padding").value;
-  return [0, 1].map((axis) => [0, 1].map((side) => whole(`padding-${axis}-${side}`, 0)));
-}
-
-function numberOf(id, allowed, rule) {
-  const value = parseNumber(get(id).value.trim());
-  if (value === null || !allowed(value)) throw new Refusal(`${id === "p" ? "p" : "The divisor"} must be ${rule}.`);
-  return value;
-}
-
-function readSettings() {
-  const op = get("op").value;
-  const settings = { op, ties: get("ties").value, ceil_mode: ROUNDED.includes(op) && get("ceil_mode").checked, count_include_pad: get("count_include_pad").checked, p: 2, divisor: null };
-  if (ADAPTIVE.includes(op)) return { ...settings, output_shape: pairOf("output_shape") };
-  if (op === "rank") settings.rank = whole("rank", -LARGEST);
-  if (op === "lp") settings.p = numberOf("p", (p) => p > 0, "a number above 0, or inf");
-  if (op === "avg" && get("divisor").value.trim() !== "") {
-    settings.divisor = numberOf("divisor", (n) => n !== 0 && Number.isFinite(n), "a number other than 0");
-  }
-  return { ...settings, window: pairOf("window"), strides: pairOf("strides"), window_dilation: pairOf("window_dilation"), padding: paddingOf() };
-}
-
-function readCotangent({ rows, cols }) {
-  const given = parseGrid(get("dy").value, "The cotangent");
-  if (given.values.some((value) => !Number.isFinite(value))) throw new Refusal("The cotangent must be finite numbers.");
-  if (given.values.length === 1) return gridOf(rows, cols, Array(rows * cols).fill(given.values[0]));
-  if (given.rows !== rows || given.cols !== cols) {
-    throw new Refusal(`The cotangent must be of the size of the output, ${rows}×${cols}, or one number; it is ${given.rows}×${given.cols}.`);
-  }
-  return given;
-}
+const chosenTexts = () => Object.fromEntries([...document.querySelectorAll("#controls select")].map(({ id, value }) => [id, value]));
 
 // Drawing
 
@@ -82,62 +58,47 @@ const place = (grid, at) => `(${Math.floor(at / grid.cols)},\u00a0${at % grid.co
 const gridAt = (panel) => ({ input: pooled.input, output: pooled.output, gradient: dx, cotangent: dy })[panel];
 const sideOf = (panel) => get(panel).dataset.side;
 const cellOf = (panel, at) => get(panel).querySelector(`td[data-at="${at}"]`);
-const numberOfPython = (value) => (typeof value === "string" ? parseNumber(value) : Math.fround(value));
-const numbersOf = ({ rows, cols, values }) => gridOf(rows, cols, values.map(numberOfPython));
-
-// The pool of the first view, with the values from Python and the windows from arithmetic.js.
-function fromPython({ windowed, selects, y, links }, settings, x) {
-  const told = { output: numbersOf(y), links: links.map((places) => places.map(([at, share]) => [at, numberOfPython(share)])) };
-  return windowed ? { ...pool(settings, x), ...told } : { input: x, windows: null, selects, ...told };
-}
-
 const sends = ([, share]) => share !== 0; // true for NaN
 
 function names() {
-  const unpool = pooled.indices !== undefined;
+  const unpool = pooled.indices !== null;
   return unpool
     ? { input: ["y", "maxima of the array"], output: ["x", "y put back"], gradient: ["dy", "what y gets"], cotangent: ["dx", "cotangent of x"] }
     : { input: ["x", "input"], output: ["y", "output"], gradient: ["dx", "what x gets"], cotangent: ["dy", "cotangent of y"] };
 }
 
-// The state of the controls.
-function controlled() {
-  const boxes = document.querySelectorAll("#controls input, #controls select, #values textarea");
-  return [...boxes].map((box) => (box.type === "checkbox" ? box.checked : box.value)).join("|");
+// The cotangent of the input for the cotangent dy of the output: shares of dy, summed over outputs.
+function pullBack() {
+  const values = pooled.input.values.map(() => 0);
+  pooled.links.forEach((places, output) => {
+    for (const [at, share] of places) values[at] += share === 0 ? 0 : share * dy.values[output];
+  });
+  return gridOf(pooled.input.rows, pooled.input.cols, values.map(Math.fround));
 }
 
+// Show the route of the controls.
 function update() {
-  // Leaving a box fires "change" after "input" has updated already. Drawing again would remove the cell
-  // that is being clicked.
-  const now = controlled();
-  if (now === shownFor) return;
-  shownFor = now;
-  const op = get("op").value;
-  for (const element of document.querySelectorAll("[data-for]")) element.hidden = !TAKES[element.dataset.for].includes(op);
-  if (get("padding").value !== "explicit") get("sides").hidden = true;
-  get("array-name").textContent = op === "unpool" ? "The array" : "x";
-  get("dy-name").textContent = op === "unpool" ? "dx" : "dy";
-  try {
-    const settings = readSettings();
-    const x = parseGrid(get("array").value, "The array");
-    const told = first !== null && now === first.shown;
-    if (!told && first !== null && op === first.op && !first.windowed) throw new Refusal(ONLY_PYTHON);
-    const found = told ? fromPython(first, settings, x) : pool(settings, x);
-    dy = readCotangent(found.output);
-    pooled = found;
-    dx = told ? numbersOf(first.dx) : pullBack(pooled, dy);
-    get("call").firstChild.textContent = told ? first.call : callOf(settings, x);
-  } catch (error) {
-    if (!(error instanceof Refusal)) throw error;
-    get("refusal").textContent = error.message;
-    get("refusal").hidden = false;
-    get("stage").classList.add("stale");
-    get("call").hidden = true;
-    return;
+  const chosen = chosenTexts();
+  const found = routes[Object.values(chosen).join("|")];
+  get("refusal").textContent = found.refusal ?? "";
+  get("refusal").hidden = !found.refusal;
+  get("call").hidden = Boolean(found.refusal);
+  get("stage").classList.toggle("stale", Boolean(found.refusal));
+  if (found.refusal) return;
+  const links = found.links.map((places) => places.map(([at, share]) => [at, Number(share)]));
+  pooled = { ...found, op: chosen.op, source: numbersOf(page.arrays[chosen.array]), input: numbersOf(found.input), output: numbersOf(found.output), links };
+  const { rows, cols } = pooled.output;
+  if (dy.rows !== rows || dy.cols !== cols) {
+    const value = dy.values.every((other) => other === dy.values[0]) ? dy.values[0] : 1;
+    dy = gridOf(rows, cols, Array(rows * cols).fill(value));
   }
-  get("refusal").hidden = true;
-  get("stage").classList.remove("stale");
-  get("call").hidden = false;
+  get("call").firstChild.textContent = pooled.call;
+  show();
+}
+
+// Draw the grids.
+function show() {
+  dx = pullBack();
   const focused = document.activeElement?.closest?.("td") ? document.activeElement.closest("section").id : null;
   pointed = null;
   pinned = { side: pinned.side, at: Math.min(pinned.at, gridAt(pinned.side).values.length - 1) };
@@ -150,9 +111,9 @@ function update() {
 // The first and last (exclusive) position to show along an axis: the input, and the padding that windows reach.
 function reach(panel, axis) {
   const size = axis === 0 ? gridAt(panel).rows : gridAt(panel).cols;
-  if (sideOf(panel) === "output" || !pooled.windows) return [0, size];
-  const outputs = pooled.windows[axis].outputs;
-  return [Math.min(0, outputs[0].start), Math.max(size, ...outputs.map(({ start, span }) => start + span))];
+  if (sideOf(panel) === "output" || pooled.indices || !pooled.windows) return [0, size];
+  const windows = pooled.windows[axis];
+  return [Math.min(0, windows[0].start), Math.max(size, ...windows.map(({ last }) => last + 1))];
 }
 
 function draw(panel) {
@@ -164,7 +125,7 @@ function draw(panel) {
   table.setAttribute("role", "grid");
   table.setAttribute("aria-label", `${name}, ${what}`);
   const [rows, cols] = [reach(panel, 0), reach(panel, 1)];
-  const marked = panel === "input" && (pooled.selects ?? SELECTIONS.includes(get("op").value)) ? chosenInputs() : new Set();
+  const marked = panel === "input" && pooled.selects ? chosenInputs() : new Set();
   for (let r = rows[0]; r < rows[1]; r += 1) {
     const line = table.insertRow();
     for (let c = cols[0]; c < cols[1]; c += 1) {
@@ -207,27 +168,19 @@ function fit() {
   get("board").style.setProperty("--font", `${Math.max(9, Math.min(16, (cell - 4) / (letters * 0.64)))}px`);
 }
 
-// Editing one number: of the array if an input is selected, of the cotangent if an output is selected.
-
-const edited = (side) => (side === "output" ? [get("dy"), dy] : pooled.indices ? null : [get("array"), pooled.input]);
-
+// The box that changes the cotangent of the selected output.
 function showEdit() {
   const { side, at } = pinned;
-  const target = edited(side);
-  get("edit").hidden = target === null;
-  if (target === null) return;
-  get("edit").querySelector("span").textContent = `Change ${names()[side === "output" ? "cotangent" : "input"][0]}${place(target[1], at)}`;
+  get("edit").hidden = side === "input";
+  if (side === "input") return;
+  get("edit").querySelector("span").textContent = `Change ${names().cotangent[0]}${place(dy, at)}`;
   const box = get("edit").querySelector("input");
-  if (document.activeElement !== box) box.value = plain(target[1].values[at]);
+  if (document.activeElement !== box) box.value = dy.values[at];
 }
 
-function change(value) {
-  const target = edited(pinned.side);
-  if (target === null) return;
-  const [box, grid] = target;
-  const words = grid.values.map((old, at) => plain(at === pinned.at ? value : old));
-  box.value = Array.from({ length: grid.rows }, (_, r) => words.slice(r * grid.cols, (r + 1) * grid.cols).join(" ")).join("\n");
-  update();
+function changeCotangent(value) {
+  dy.values[pinned.at] = Math.fround(value);
+  show();
 }
 
 // Events
@@ -258,8 +211,8 @@ board.addEventListener("keydown", (event) => {
   const { rows, cols } = gridAt(panel);
   let [r, c] = [Math.floor(found.at / cols), found.at % cols];
   const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1], Home: [0, -cols], End: [0, cols] };
-  if (event.key === "+" || event.key === "-") {
-    change(edited(found.side)?.[1].values[found.at] + (event.key === "+" ? 1 : -1));
+  if ((event.key === "+" || event.key === "-") && found.side === "output") {
+    changeCotangent(dy.values[found.at] + (event.key === "+" ? 1 : -1));
   } else if (event.key in steps) {
     r = Math.max(0, Math.min(rows - 1, r + steps[event.key][0]));
     c = Math.max(0, Math.min(cols - 1, c + steps[event.key][1]));
@@ -268,35 +221,24 @@ board.addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 get("edit").addEventListener("submit", (event) => event.preventDefault());
-get("edit").querySelector("input").addEventListener("input", (event) => {
-  const value = parseNumber(event.target.value.trim());
-  if (value !== null) change(value);
+get("edit").querySelector("input").addEventListener("input", ({ target }) => {
+  if (Number.isFinite(target.valueAsNumber)) changeCotangent(target.valueAsNumber);
 });
-for (const form of [get("controls"), get("values")]) {
-  for (const event of ["input", "change"]) form.addEventListener(event, update);
-  form.addEventListener("submit", (event) => event.preventDefault());
-}
-document.querySelectorAll("[data-preset]").forEach((button) => button.addEventListener("click", () => {
-  const preset = PRESETS[button.dataset.preset];
-  get("array").value = typeof preset === "string" ? preset : preset();
-  get("dy").value = "1";
+get("controls").addEventListener("change", ({ target }) => {
+  if (target.id === "op") {
+    addControls(chosenTexts());
+    get("op").focus();
+  }
   update();
-}));
-window.addEventListener("resize", () => { if (pooled) { fit(); mark(); } }); // null if the first settings were invalid
+});
+window.addEventListener("resize", () => { if (pooled) { fit(); mark(); } });
 
-function begin({ settings, array, cotangent, first: told }) {
-  if (told && !told.windowed) get("op").add(new Option(settings.op, settings.op)); // an op that only Python computes
-  for (const name of ["op", "ties", "p", "rank"]) get(name).value = settings[name];
-  get("divisor").value = settings.divisor ?? "";
-  for (const name of ["ceil_mode", "count_include_pad"]) get(name).checked = settings[name];
-  for (const name of ["window", "strides", "window_dilation", "output_shape"]) settings[name].forEach((size, axis) => { get(`${name}-${axis}`).value = size; });
-  const given = Array.isArray(settings.padding);
-  get("padding").value = given ? "explicit" : settings.padding;
-  if (given) settings.padding.forEach((pair, axis) => pair.forEach((size, side) => { get(`padding-${axis}-${side}`).value = size; }));
-  get("array").value = array;
-  get("dy").value = cotangent;
-  if (told) first = { ...told, op: settings.op, shown: controlled() };
+async function begin() {
+  const packed = Uint8Array.from(atob(page.routes), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+  routes = await new Response(stream).json();
+  addControls(page.start);
   update();
 }
 
-begin(JSON.parse(get("start").textContent));
+begin();

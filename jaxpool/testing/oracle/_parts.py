@@ -194,33 +194,26 @@ def apply_reducer(
     """Apply `reducer_of_output(output)` to the elements of every window that are True in `where`.
 
     A lane is the part of x at one position along the axes that are not pooled. `window_positions_of_lane(lane)` returns
-    the positions of the `output_sizes[i]` windows along each axis `axes[i]`. `indices` of the answer holds the first
-    element of each window with a nonzero share.
+    the positions of the `output_sizes[i]` windows along each axis `axes[i]`.
     """
     x = np.asarray(x)
     values = as_exact_numbers(x)
     mask = np.broadcast_to(True if where is None else where, x.shape)
-    sizes = [x.shape[axis] for axis in axes]
     shape = merge_positions(list(x.shape), axes, tuple(output_sizes))
-    y, indices, terms = np.zeros(shape, object), np.zeros(shape, np.int32), []
+    y, terms = np.zeros(shape, object), []
     for lane in unpooled_positions(x.shape, axes):
         window_positions = window_positions_of_lane(lane)
         for output in np.ndindex(*output_sizes):
             window = [positions[o] for positions, o in zip(window_positions, output, strict=True)]
-            pairs = [
-                (index, merge_positions(lane, axes, index)) for index in itertools.product(*window)
-            ]
-            pairs = [(index, position) for index, position in pairs if mask[position]]
+            elements = [merge_positions(lane, axes, index) for index in itertools.product(*window)]
+            elements = [position for position in elements if mask[position]]
             target = merge_positions(lane, axes, output)
-            y[target], shares = reducer_of_output(target)(
-                [values[position] for _, position in pairs]
-            )
-            receivers = [(*pair, s) for pair, s in zip(pairs, shares, strict=True) if s]
-            terms += [Term(target, 0, position, share) for _, position, share in receivers]
-            if receivers:
-                indices[target] = np.ravel_multi_index(receivers[0][0], sizes)
+            y[target], shares = reducer_of_output(target)([values[p] for p in elements])
+            for position, share in zip(elements, shares, strict=True):
+                if share:
+                    terms.append(Term(target, 0, position, share))
     dtype = x.dtype if dtype is None else dtype
-    return Answer(round_to_dtype(y, dtype), ((x.shape, x.dtype),), tuple(terms), indices)
+    return Answer(round_to_dtype(y, dtype), ((x.shape, x.dtype),), tuple(terms))
 
 
 def apply_reducer_to_windows(
@@ -240,19 +233,34 @@ def apply_reducer_to_windows(
 def extremum_of_windows(
     kind: Literal["max", "min"], x: Any, windows: Windows, ties: Ties, where: Any = None
 ) -> Answer:
-    """The maximum or minimum of each window, with the index of the first element that receives the cotangent."""
+    """The maximum or minimum of each window, with its index."""
     reducer = extremum_reducer_of_dtype(kind, ties, np.asarray(x).dtype)
-    return apply_reducer_to_windows(x, windows, lambda output: reducer, where=where)
+    answer = apply_reducer_to_windows(x, windows, lambda output: reducer, where=where)
+    return add_indices(answer, windows.axes)
 
 
-def drop_indices_if_split(answer: Answer, ties: Ties) -> Answer:
-    """`answer`, without indices if tied elements share the cotangent."""
-    return dataclasses.replace(answer, indices=None) if ties == "split" else answer
+def add_indices(answer: Answer, axes: Sequence[int]) -> Answer:
+    """`answer` with the flat index, over the pooled axes, of the first element of each window with a share.
+
+    The index of a window without such an element is the number of elements.
+    """
+    ((shape, _),) = answer.inputs
+    sizes = [shape[axis] for axis in axes]
+    indices = np.full(answer.y.shape, math.prod(sizes), np.int32)
+    for term in reversed(answer.terms):
+        pooled_position = tuple(term.position[axis] for axis in axes)
+        indices[term.output] = np.ravel_multi_index(pooled_position, sizes)
+    return dataclasses.replace(answer, indices=indices)
 
 
-def drop_indices(answer: Answer, error_scale: Any = None) -> Answer:
-    """`answer` without indices, with `error_scale` as the scale of its rounding error."""
-    return dataclasses.replace(answer, indices=None, size=error_scale)
+def mean_of_windows(x: Any, windows: Windows, where: Any = None) -> Answer:
+    """The average of each window; 0 for a window without elements."""
+    return apply_reducer_to_windows(x, windows, lambda output: mean_reducer, mean_dtype(x), where)
+
+
+def scale_error_by_value(answer: Answer) -> Answer:
+    """`answer`, with its absolute values as the scale of its rounding error."""
+    return dataclasses.replace(answer, size=np.abs(answer.y.astype(float)))
 
 
 def squeeze_answer(answer: Answer, axes: Sequence[int]) -> Answer:

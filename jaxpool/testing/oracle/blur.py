@@ -39,20 +39,14 @@ def _binomial_weights(windows: Windows) -> np.ndarray:
     return weights
 
 
-def _blur_pool_in_jnp(
-    x: Any, window_shape: Any, strides: Any = None, padding: Any = "SAME", *, axes: Any = None
-) -> Any:
-    windows = sliding_windows(x.shape, window_shape, strides, padding, axes=axes)
+def _blur_pool_in_jnp(x: Any, windows: Windows) -> Any:
     values, _ = jnp_windows.gather_windows(x, windows.axes, _reflected_positions(windows))
     return (values * _binomial_weights(windows)).sum(-1)
 
 
 @record(twin=_blur_pool_in_jnp, adds=True, covers=("ties", "normal"))
-def blur_pool(
-    x: Any, window_shape: Any, strides: Any = None, padding: Any = "SAME", *, axes: Any = None
-) -> Answer:
+def blur_pool(x: Any, windows: Windows) -> Answer:
     """The binomial average of each window of the reflected x, as in `jaxpool.blur_pool`."""
-    windows = sliding_windows(np.shape(x), window_shape, strides, padding, axes=axes)
     positions, weights = _reflected_positions(windows), _binomial_weights(windows).tolist()
 
     def reducer(values: list[Any]) -> tuple[Any, list[float]]:
@@ -61,35 +55,21 @@ def blur_pool(
 
     axes, output_shape = windows.axes, windows.output_shape
     dtype = parts.mean_dtype(x)
-    return parts.drop_indices(
-        parts.apply_reducer(x, axes, output_shape, lambda _: positions, lambda _: reducer, dtype)
-    )
+    return parts.apply_reducer(x, axes, output_shape, lambda _: positions, lambda _: reducer, dtype)
 
 
 def _max_blur_pool_in_jnp(
-    x: Any,
-    window_shape: Any,
-    blur_shape: Any,
-    strides: Any,
-    padding: Any = "SAME",
-    *,
-    axes: Any = None,
+    x: Any, window_shape: Any, blur_shape: Any, strides: Any, padding: Any, axes: Any
 ) -> Any:
-    maxima = jnp_windows.max_over_taps(
-        *jnp_windows.gather_pool_windows(x, window_shape, None, padding, axes=axes)
-    )
-    return _blur_pool_in_jnp(maxima, blur_shape, strides, padding, axes=axes)
+    windows = sliding_windows(x.shape, window_shape, None, padding, axes=axes)
+    maxima = jnp_windows.max_over_taps(*jnp_windows.gather(x, windows))
+    blur_windows = sliding_windows(maxima.shape, blur_shape, strides, padding, axes=axes)
+    return _blur_pool_in_jnp(maxima, blur_windows)
 
 
 @record(twin=_max_blur_pool_in_jnp, adds=True, covers=("ties", "normal"))
 def max_blur_pool(
-    x: Any,
-    window_shape: Any,
-    blur_shape: Any,
-    strides: Any,
-    padding: Any = "SAME",
-    *,
-    axes: Any = None,
+    x: Any, window_shape: Any, blur_shape: Any, strides: Any, padding: Any, axes: Any
 ) -> Answer:
     """A blur pool of a max pool, as in `jaxpool.max_blur_pool`."""
     max_answer = max_pool(x, window_shape, None, padding, axes=axes)

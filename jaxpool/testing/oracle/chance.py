@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -19,7 +19,6 @@ from jaxpool.testing._windows import (
     Windows,
     fractional_windows,
     pooled_axes,
-    sliding_windows,
 )
 from jaxpool.testing.oracle import _parts as parts
 from jaxpool.testing.oracle._parts import Reducer
@@ -57,55 +56,36 @@ def _pool_fractional_windows(
     )
 
 
-def _gather_fractional_windows(
-    key: Any, x: Any, window_shape: Any, output_shape: Any, axes: Any
-) -> Any:
-    """The elements of each window along a new last axis."""
-    pooled = pooled_axes(x.ndim, len(output_shape), axes)
-    samples = _uniform_samples(key, x, pooled)
-    for sample, axis, width, out in zip(samples, pooled, window_shape, output_shape, strict=True):
-        size, kind = x.shape[axis], sample.dtype.type
-        alpha = kind(size - width) / kind(max(1, out - 1))
-        i = np.arange(out, dtype=kind).reshape([-1 if a == axis else 1 for a in range(sample.ndim)])
-        starts = ((i + sample) * alpha).astype(int) - (sample * alpha).astype(int)
-        starts = jnp.where(i == out - 1, size - width, starts)
-        starts = starts.reshape(*starts.shape, *[1] * (x.ndim - starts.ndim))
-        x = jnp.stack([jnp.take_along_axis(x, starts + t, axis) for t in range(width)], -1)
-    ndim = samples.ndim - 1
-    return x.reshape(*x.shape[:ndim], math.prod(window_shape))
+def _make_fractional_pool_in_jnp(reduce_taps: Callable[..., Any]) -> Callable[..., Any]:
+    def jnp_function(key: Any, x: Any, window_shape: Any, output_shape: Any, axes: Any) -> Any:
+        pooled = pooled_axes(x.ndim, len(output_shape), axes)
+        samples = _uniform_samples(key, x, pooled)
+        ndim = x.ndim
+        for sample, axis, width, out in zip(
+            samples, pooled, window_shape, output_shape, strict=True
+        ):
+            size, kind = x.shape[axis], sample.dtype.type
+            alpha = kind(size - width) / kind(max(1, out - 1))
+            i = np.arange(out, dtype=kind).reshape([-1 if a == axis else 1 for a in range(ndim)])
+            starts = ((i + sample) * alpha).astype(int) - (sample * alpha).astype(int)
+            starts = jnp.where(i == out - 1, size - width, starts)
+            starts = starts.reshape(*starts.shape, *[1] * (x.ndim - ndim))
+            x = jnp.stack([jnp.take_along_axis(x, starts + t, axis) for t in range(width)], -1)
+        return reduce_taps(x.reshape(*x.shape[:ndim], math.prod(window_shape)), -1)
+
+    return jnp_function
 
 
-def _fractional_max_pool_in_jnp(
-    key: Any, x: Any, window_shape: Any, output_shape: Any, *, axes: Any = None
-) -> Any:
-    return _gather_fractional_windows(key, x, window_shape, output_shape, axes).max(-1)
-
-
-@record(twin=_fractional_max_pool_in_jnp)
-def fractional_max_pool(
-    key: Any, x: Any, window_shape: Any, output_shape: Any, *, axes: Any = None
-) -> Answer:
+@record(twin=_make_fractional_pool_in_jnp(jnp.max))
+def fractional_max_pool(**arguments: Any) -> Answer:
     """The largest element of each randomly placed window, as in `jaxpool.fractional_max_pool`."""
-    reducer, dtype = parts.extremum_reducer(max, "first"), np.asarray(x).dtype
-    return _pool_fractional_windows(reducer, dtype, key, x, window_shape, output_shape, axes)
+    return _pool_fractional_windows(parts.extremum_reducer(max, "first"), None, **arguments)
 
 
-def _fractional_avg_pool_in_jnp(
-    key: Any, x: Any, window_shape: Any, output_shape: Any, *, axes: Any = None
-) -> Any:
-    return _gather_fractional_windows(key, x, window_shape, output_shape, axes).mean(-1)
-
-
-@record(twin=_fractional_avg_pool_in_jnp, adds=True)
-def fractional_avg_pool(
-    key: Any, x: Any, window_shape: Any, output_shape: Any, *, axes: Any = None
-) -> Answer:
+@record(twin=_make_fractional_pool_in_jnp(jnp.mean), adds=True)
+def fractional_avg_pool(x: Any, **arguments: Any) -> Answer:
     """The mean of each randomly placed window, as in `jaxpool.fractional_avg_pool`."""
-    dtype = parts.mean_dtype(x)
-    answer = _pool_fractional_windows(
-        parts.mean_reducer, dtype, key, x, window_shape, output_shape, axes
-    )
-    return parts.drop_indices(answer)
+    return _pool_fractional_windows(parts.mean_reducer, parts.mean_dtype(x), x=x, **arguments)
 
 
 # Randomly drawn elements
@@ -153,9 +133,8 @@ def _expected_value_reducer(values: list[Any]) -> tuple[Any, list[float]]:
     return y, [(2 * weight - y) / total if weight else 0.0 for weight in weights]
 
 
-def _stochastic_pool_in_jnp(key: Any, x: Any, *geometry: Any, **options: Any) -> Any:
-    windows = sliding_windows(x.shape, *geometry, **options)
-    values, tap_exists = jnp_windows.gather_windows(x, windows.axes, windows.element_positions)
+def _stochastic_pool_in_jnp(key: Any, x: Any, windows: Windows) -> Any:
+    values, tap_exists = jnp_windows.gather(x, windows)
     weights = jnp.where(tap_exists, jnp.maximum(values, 0), 0)
     if key is None:
         return (weights * weights).sum(-1) / weights.sum(-1)
@@ -178,15 +157,14 @@ def _returns_mean(key: Any, **other_arguments: Any) -> bool:
     tolerance=256.0,
     covers=("normal",),
 )
-def stochastic_pool(key: Any, x: Any, *geometry: Any, **options: Any) -> Answer:
+def stochastic_pool(key: Any, x: Any, windows: Windows) -> Answer:
     """A random element of each window, or without a key the expected value, as in `jaxpool.stochastic_pool`."""
     x = np.asarray(x)
-    windows = sliding_windows(x.shape, *geometry, **options)
     if key is None:
         answer = parts.apply_reducer_to_windows(
             x, windows, lambda output: _expected_value_reducer, parts.mean_dtype(x)
         )
-        return parts.drop_indices(answer, np.abs(answer.y.astype(float)))
+        return parts.scale_error_by_value(answer)
     samples = np.asarray(_uniform_per_window(key, x, windows))
     return parts.apply_reducer_to_windows(
         x, windows, lambda output: _sampling_reducer(samples[output])

@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxpool.testing._answer import Answer, Term, as_exact_numbers, round_to_dtype
+from jaxpool.testing._answer import Answer
 from jaxpool.testing._record import record
+from jaxpool.testing._windows import WindowPositions
 from jaxpool.testing.oracle import _parts as parts
-from jaxpool.testing.oracle._parts import Reducer, Ties
+from jaxpool.testing.oracle._parts import ExtremumFunction, Ties
 
 __all__ = ["cummax", "cummax_with_argmax", "cummin", "cummin_with_argmax"]
 
@@ -20,25 +21,27 @@ __all__ = ["cummax", "cummax_with_argmax", "cummin", "cummin_with_argmax"]
 RESET_MASK = np.array([False, True, False, True]).reshape(-1, 1, 1)
 
 
-def _running_extremum(x: Any, axis: int, reverse: bool, reset: Any, reducer: Reducer) -> Answer:
+def _running_extremum(
+    x: Any, axis: int, reverse: bool, reset: Any, ties: Ties, best_of: ExtremumFunction
+) -> Answer:
     x = np.asarray(x)
-    values = as_exact_numbers(x)
     is_start = np.broadcast_to(False if reset is None else reset, x.shape)
     dim, size = axis % x.ndim, x.shape[axis]
-    y = np.zeros(x.shape, object)
-    indices = np.zeros(x.shape, np.int32)
-    terms = []
-    for output in np.ndindex(*x.shape):
-        lane = [(*output[:dim], index, *output[dim + 1 :]) for index in range(size)]
-        starts = [index for index in range(size) if is_start[lane[index]]]
-        start = max([0, *[index for index in starts if index <= output[dim]]])
-        end = min([size, *[index for index in starts if index > output[dim]]])
-        positions = lane[output[dim] : end] if reverse else lane[start : output[dim] + 1]
-        y[output], shares = reducer([values[position] for position in positions])
-        source = positions[shares.index(1.0)]
-        indices[output] = source[dim]
-        terms.append(Term(output, 0, source, 1.0))
-    return Answer(round_to_dtype(y, x.dtype), ((x.shape, x.dtype),), tuple(terms), indices)
+    reducer = parts.extremum_reducer(best_of, ties)
+
+    def window_positions_of_lane(lane: list[int]) -> WindowPositions:
+        starts = [i for i in range(size) if is_start[parts.merge_positions(lane, (dim,), (i,))]]
+        windows = []
+        for output in range(size):
+            start = max([0, *[i for i in starts if i <= output]])
+            end = min([size, *[i for i in starts if i > output]])
+            windows.append(range(output, end) if reverse else range(start, output + 1))
+        return [windows]
+
+    answer = parts.apply_reducer(
+        x, (dim,), (size,), window_positions_of_lane, lambda output: reducer
+    )
+    return parts.add_indices(answer, (dim,))
 
 
 def _make_running_extremum_in_jnp(
@@ -49,9 +52,7 @@ def _make_running_extremum_in_jnp(
     `keep_earlier(earlier, later)` is True if the best of the earlier half is selected.
     """
 
-    def jnp_function(
-        x: Any, axis: int = -1, *, reverse: bool = False, reset: Any = None, ties: Any = None
-    ) -> Any:
+    def jnp_function(x: Any, axis: int, reverse: bool, reset: Any) -> Any:
         dim = axis % x.ndim
         is_start = jnp.broadcast_to(False if reset is None else jnp.asarray(reset), x.shape)
         if reverse:  # a backward scan restarts at the element before each True
@@ -77,37 +78,29 @@ RECORD_FIELDS: dict[str, Any] = {
 
 
 @record(twin=_make_running_extremum_in_jnp(jnp.greater_equal), **RECORD_FIELDS)
-def cummax(
-    x: Any, axis: int = -1, *, reverse: bool = False, reset: Any = None, ties: Ties = "first"
-) -> Answer:
+def cummax(**arguments: Any) -> Answer:
     """The running maximum and its index along the axis, as in `jaxpool.cummax`.
 
     >>> import numpy as np
     >>> cummax(np.array([1, 3, 2, 3]), ties="last").indices
     array([0, 1, 1, 3], dtype=int32)
     """
-    return _running_extremum(x, axis, reverse, reset, parts.extremum_reducer(max, ties))
+    return _running_extremum(best_of=max, **arguments)
 
 
 @record(twin=_make_running_extremum_in_jnp(jnp.less_equal), **RECORD_FIELDS)
-def cummin(
-    x: Any, axis: int = -1, *, reverse: bool = False, reset: Any = None, ties: Ties = "first"
-) -> Answer:
+def cummin(**arguments: Any) -> Answer:
     """The running minimum and its index along the axis, as in `jaxpool.cummin`."""
-    return _running_extremum(x, axis, reverse, reset, parts.extremum_reducer(min, ties))
+    return _running_extremum(best_of=min, **arguments)
 
 
 @record(twin=_make_running_extremum_in_jnp(jnp.greater_equal, with_index=True), **RECORD_FIELDS)
-def cummax_with_argmax(
-    x: Any, axis: int = -1, *, reverse: bool = False, reset: Any = None, ties: Ties = "first"
-) -> Answer:
+def cummax_with_argmax(**arguments: Any) -> Answer:
     """The running maximum and its index along the axis, as in `jaxpool.cummax_with_argmax`."""
-    return cummax(x, axis, reverse=reverse, reset=reset, ties=ties)
+    return _running_extremum(best_of=max, **arguments)
 
 
 @record(twin=_make_running_extremum_in_jnp(jnp.less_equal, with_index=True), **RECORD_FIELDS)
-def cummin_with_argmax(
-    x: Any, axis: int = -1, *, reverse: bool = False, reset: Any = None, ties: Ties = "first"
-) -> Answer:
+def cummin_with_argmax(**arguments: Any) -> Answer:
     """The running minimum and its index along the axis, as in `jaxpool.cummin_with_argmax`."""
-    return cummin(x, axis, reverse=reverse, reset=reset, ties=ties)
+    return _running_extremum(best_of=min, **arguments)

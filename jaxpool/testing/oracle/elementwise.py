@@ -18,20 +18,21 @@ __all__ = ["fmax", "fmin", "maximum", "minimum"]
 
 
 def _make_elementwise_in_jnp(binary_function: Callable[..., Any]) -> Callable[..., Any]:
-    def jnp_function(*xs: Any, ties: Any = None, **named_arrays: Any) -> Any:
-        return functools.reduce(binary_function, (*xs, *named_arrays.values()))
+    def jnp_function(**arrays: Any) -> Any:
+        del arrays["ties"]
+        return functools.reduce(binary_function, arrays.get("xs", arrays.values()))
 
     return jnp_function
 
 
 @record(twin=_make_elementwise_in_jnp(jnp.maximum), operands=("xs",))
-def maximum(*xs: Any, ties: Ties = "split") -> Answer:
+def maximum(xs: Any, ties: Ties) -> Answer:
     """The largest of the elements of `xs` at each position, as in `jaxpool.maximum`."""
     return parts.apply_reducer_elementwise(xs, parts.extremum_reducer(builtins.max, ties))
 
 
 @record(twin=_make_elementwise_in_jnp(jnp.minimum), operands=("xs",))
-def minimum(*xs: Any, ties: Ties = "split") -> Answer:
+def minimum(xs: Any, ties: Ties) -> Answer:
     """The smallest of the elements of `xs` at each position, as in `jaxpool.minimum`."""
     return parts.apply_reducer_elementwise(xs, parts.extremum_reducer(builtins.min, ties))
 
@@ -53,12 +54,12 @@ def _reducer_ignoring_nan(best_of: ExtremumFunction, ties: Ties) -> Reducer:
 
 
 @record(twin=_make_elementwise_in_jnp(jnp.fmax), operands=("x", "y"))
-def fmax(x: Any, y: Any, *, ties: Ties = "split") -> Answer:
+def fmax(x: Any, y: Any, ties: Ties) -> Answer:
     """The larger element, or the number if the other element is NaN, as in `jaxpool.fmax`."""
     return parts.apply_reducer_elementwise((x, y), _reducer_ignoring_nan(builtins.max, ties))
 
 
 @record(twin=_make_elementwise_in_jnp(jnp.fmin), operands=("x", "y"))
-def fmin(x: Any, y: Any, *, ties: Ties = "split") -> Answer:
+def fmin(x: Any, y: Any, ties: Ties) -> Answer:
     """The smaller element, or the number if the other element is NaN, as in `jaxpool.fmin`."""
     return parts.apply_reducer_elementwise((x, y), _reducer_ignoring_nan(builtins.min, ties))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
 
 from jaxpool.testing import _jnp_windows as jnp_windows
-from jaxpool.testing._answer import Answer, Term, as_exact_numbers, round_to_dtype
+from jaxpool.testing._answer import Answer, Term, as_exact_numbers, is_floating, round_to_dtype
 from jaxpool.testing._record import record
-from jaxpool.testing._windows import WindowPositions, Windows, sliding_windows
+from jaxpool.testing._windows import WindowPositions, Windows
 from jaxpool.testing.oracle import _parts as parts
 from jaxpool.testing.oracle._parts import Ties
 
@@ -24,18 +23,16 @@ def _make_morphology_in_jnp(kind: str) -> Callable[..., Any]:
         (jnp_windows.max_over_taps, 1) if kind == "max" else (jnp_windows.min_over_taps, -1)
     )
 
-    def jnp_function(
-        x: Any, kernel: Any, *args: Any, axes: Any = None, ties: Any = None, **options: Any
-    ) -> Any:
+    def jnp_function(x: Any, kernel: Any, windows: Windows) -> Any:
         kernel = jnp.asarray(kernel)
-        num_axes = kernel.ndim - (kernel.ndim == x.ndim - 1) if axes is None else len(axes)
-        shape = kernel.shape[:num_axes]
-        windows = sliding_windows(x.shape, shape, *args, axes=axes, **options)
-        values, tap_exists = jnp_windows.gather_windows(x, windows.axes, windows.element_positions)
+        num_axes = len(windows.axes)
+        values, tap_exists = jnp_windows.gather(x, windows)
         tap_numbers = jnp_windows.gather_windows(
             _flat_tap_numbers(windows, x.ndim), windows.axes, _taps_inside_input(windows)
         )[0]
-        weights = kernel.reshape(math.prod(shape), -1)[tap_numbers]  # (..., taps, channels or 1)
+        weights = kernel.reshape(windows.taps_per_window, -1)[
+            tap_numbers
+        ]  # (..., taps, channels or 1)
         if num_axes < kernel.ndim:
             channel_axis = max(set(range(x.ndim)) - set(windows.axes))
             weights = jnp.moveaxis(jnp.squeeze(weights, channel_axis), -1, channel_axis)
@@ -63,30 +60,21 @@ def _taps_inside_input(windows: Windows) -> WindowPositions:
 
 # An infinite element plus an infinite kernel entry may be NaN, so the tests use finite kernels.
 @record(twin=_make_morphology_in_jnp("max"), operands=("x", "kernel"))
-def dilate(x: Any, kernel: Any, *args: Any, ties: Ties = "first", **options: Any) -> Answer:
+def dilate(x: Any, kernel: Any, windows: Windows, ties: Ties) -> Answer:
     """The largest sum of each window and the kernel, as in `jaxpool.dilate`; operand 1 is the kernel."""
-    return _dilate_or_erode("max", x, kernel, args, ties, **options)
+    return _dilate_or_erode("max", x, kernel, windows, ties)
 
 
 @record(twin=_make_morphology_in_jnp("min"), operands=("x", "kernel"))
-def erode(x: Any, kernel: Any, *args: Any, ties: Ties = "first", **options: Any) -> Answer:
+def erode(x: Any, kernel: Any, windows: Windows, ties: Ties) -> Answer:
     """The smallest difference of each window and the kernel, as in `jaxpool.erode`."""
-    return _dilate_or_erode("min", x, kernel, args, ties, **options)
+    return _dilate_or_erode("min", x, kernel, windows, ties)
 
 
 def _dilate_or_erode(
-    kind: Literal["max", "min"],
-    x: Any,
-    kernel: Any,
-    args: Any,
-    ties: Ties,
-    *,
-    axes: Sequence[int] | None = None,
-    **options: Any,
+    kind: Literal["max", "min"], x: Any, kernel: Any, windows: Windows, ties: Ties
 ) -> Answer:
     x, kernel = np.asarray(x), np.asarray(kernel)
-    num_axes = kernel.ndim - (kernel.ndim == x.ndim - 1) if axes is None else len(axes)
-    windows = sliding_windows(x.shape, kernel.shape[:num_axes], *args, axes=axes, **options)
     channel_axis = max(set(range(x.ndim)) - set(windows.axes), default=0)
     best_of, sign = (max, 1) if kind == "max" else (min, -1)
     values, weights = as_exact_numbers(x), as_exact_numbers(kernel)
@@ -101,8 +89,12 @@ def _dilate_or_erode(
             pooled_position = tuple(taps[t] for taps, t in zip(axis_taps, tap, strict=True))
             x_position = parts.merge_positions(list(target), windows.axes, pooled_position)
             if all(0 <= i < size for i, size in zip(x_position, x.shape, strict=True)):
-                entry = tap if num_axes == kernel.ndim else (*tap, target[channel_axis])
-                candidates.append((x_position, entry, values[x_position] + sign * weights[entry]))
+                entry = tap if len(tap) == kernel.ndim else (*tap, target[channel_axis])
+                value = values[x_position] + sign * weights[entry]
+                if not is_floating(x.dtype) and x.dtype.itemsize >= 4:
+                    # Narrower integers are added in 32 bits; only the largest sum wraps around.
+                    value = round_to_dtype(value, x.dtype).item()
+                candidates.append((x_position, entry, value))
         y[target], shares = parts.extremum_reducer(best_of, ties)(
             [value for *_, value in candidates]
         )

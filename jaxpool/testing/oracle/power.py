@@ -11,7 +11,7 @@ import numpy as np
 from jaxpool.testing import _jnp_windows as jnp_windows
 from jaxpool.testing._answer import Answer, Position
 from jaxpool.testing._record import record
-from jaxpool.testing._windows import sliding_windows
+from jaxpool.testing._windows import Windows
 from jaxpool.testing.oracle import _parts as parts
 from jaxpool.testing.oracle._parts import Reducer
 
@@ -42,8 +42,8 @@ def _norm_reducer(p: float) -> Reducer:
     return reducer
 
 
-def _lp_pool_in_jnp(x: Any, p: float, *geometry: Any, **options: Any) -> Any:
-    values, tap_exists = jnp_windows.gather_pool_windows(x, *geometry, **options)
+def _lp_pool_in_jnp(x: Any, p: float, windows: Windows, where: Any) -> Any:
+    values, tap_exists = jnp_windows.gather(x, windows, where)
     if p == math.inf:
         return jnp_windows.max_over_taps(jnp.abs(jnp.where(tap_exists, values, 0)), True)
     powers = jnp.abs(jnp.where(tap_exists, values, 1)) ** p
@@ -59,14 +59,13 @@ def _lp_pool_in_jnp(x: Any, p: float, *geometry: Any, **options: Any) -> Any:
     tolerance=256.0,
     covers=FINITE_VALUE_KINDS,
 )
-def lp_pool(x: Any, p: float, *geometry: Any, where: Any = None, **options: Any) -> Answer:
-    """The p-norm of each window; `geometry` and `options` as in `jaxpool.lp_pool`."""
-    windows = sliding_windows(np.shape(x), *geometry, **options)
+def lp_pool(x: Any, p: float, windows: Windows, where: Any) -> Answer:
+    """The p-norm of each window, as in `jaxpool.lp_pool`."""
     reducer = parts.reducer_with_empty_value(_norm_reducer(p), 0.0)
     answer = parts.apply_reducer_to_windows(
         x, windows, lambda output: reducer, parts.mean_dtype(x), where
     )
-    return parts.drop_indices(answer, np.abs(answer.y.astype(float)))
+    return parts.scale_error_by_value(answer)
 
 
 def _generalised_mean_reducer(p: float, eps: float) -> Reducer:
@@ -86,8 +85,8 @@ def _generalised_mean_reducer(p: float, eps: float) -> Reducer:
     return reducer
 
 
-def _gem_pool_in_jnp(x: Any, p: Any, *geometry: Any, eps: float = 1e-6, **options: Any) -> Any:
-    values, tap_exists = jnp_windows.gather_pool_windows(x, *geometry, **options)
+def _gem_pool_in_jnp(x: Any, p: Any, windows: Windows, eps: float) -> Any:
+    values, tap_exists = jnp_windows.gather(x, windows)
     exponent = jnp.asarray(p, x.dtype)
     tap_exponent = exponent[..., None] if exponent.ndim else exponent
     powers = jnp.where(
@@ -105,13 +104,12 @@ def _gem_pool_in_jnp(x: Any, p: Any, *geometry: Any, eps: float = 1e-6, **option
     tolerance=256.0,
     covers=("normal",),
 )
-def gem_pool(x: Any, p: Any, *geometry: Any, eps: float = 1e-6, **options: Any) -> Answer:
-    """The generalised mean of each window; `geometry` and `options` as in `jaxpool.gem_pool`."""
-    windows = sliding_windows(np.shape(x), *geometry, **options)
+def gem_pool(x: Any, p: Any, windows: Windows, eps: float) -> Answer:
+    """The generalised mean of each window, as in `jaxpool.gem_pool`."""
     exponents = np.broadcast_to(np.asarray(p, np.float64), windows.output_shape_of(np.shape(x)))
 
     def reducer_of_output(output: Position) -> Reducer:
         return _generalised_mean_reducer(float(exponents[output]), eps)
 
     answer = parts.apply_reducer_to_windows(x, windows, reducer_of_output, parts.mean_dtype(x))
-    return parts.drop_indices(answer, np.abs(answer.y.astype(float)))
+    return parts.scale_error_by_value(answer)

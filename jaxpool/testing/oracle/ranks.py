@@ -10,22 +10,18 @@ import numpy as np
 from jaxpool.testing import _jnp_windows as jnp_windows
 from jaxpool.testing._answer import Answer, Term, as_exact_numbers
 from jaxpool.testing._record import record
-from jaxpool.testing._windows import sliding_windows
+from jaxpool.testing._windows import Windows
 from jaxpool.testing.oracle import _parts as parts
 from jaxpool.testing.oracle._parts import Ties
 
 __all__ = ["k_max_pool", "median_pool", "rank_pool"]
 
 
-def _rank_pool_in_jnp(
-    x: Any, rank: int | str, *geometry: Any, ties: Any = None, **options: Any
-) -> Any:
+def _rank_pool_in_jnp(x: Any, rank: int | str, windows: Windows, where: Any) -> Any:
     """The element at `rank` of each sorted window, or 0 if the window has too few elements. Padding ranks last."""
     if rank == "midpoint":
-        return sum(
-            _rank_pool_in_jnp(x, method, *geometry, **options) / 2 for method in ("lower", "higher")
-        )
-    values, tap_exists = jnp_windows.gather_pool_windows(x, *geometry, **options)
+        return sum(_rank_pool_in_jnp(x, each, windows, where) / 2 for each in ("lower", "higher"))
+    values, tap_exists = jnp_windows.gather(x, windows, where)
     count = tap_exists.sum(-1)
     if isinstance(rank, str):
         index = count // 2 if rank == "higher" else (count - 1) // 2
@@ -40,8 +36,8 @@ def _rank_pool_in_jnp(
     return jnp.where(is_at_rank & has_enough[..., None], sorted_values, 0).sum(-1)
 
 
-def _median_pool_in_jnp(x: Any, *geometry: Any, method: str = "higher", **options: Any) -> Any:
-    return _rank_pool_in_jnp(x, method, *geometry, **options)
+def _median_pool_in_jnp(x: Any, method: str, windows: Windows, where: Any) -> Any:
+    return _rank_pool_in_jnp(x, method, windows, where)
 
 
 def _returns_mean(method: str = "higher", **other_arguments: Any) -> bool:
@@ -49,40 +45,24 @@ def _returns_mean(method: str = "higher", **other_arguments: Any) -> bool:
 
 
 @record(twin=_median_pool_in_jnp, adds=_returns_mean, choices={"method": ("lower", "midpoint")})
-def median_pool(
-    x: Any,
-    *geometry: Any,
-    where: Any = None,
-    method: str = "higher",
-    ties: Ties = "first",
-    **options: Any,
-) -> Answer:
-    """The median of each window; `geometry` and `options` as in `jaxpool.median_pool`."""
-    answer = _pool_by_rank(x, method, geometry, where, ties, options)
-    return parts.drop_indices(answer) if method == "midpoint" else answer
+def median_pool(x: Any, windows: Windows, where: Any, method: str, ties: Ties) -> Answer:
+    """The median of each window, as in `jaxpool.median_pool`."""
+    return _pool_by_rank(x, method, windows, where, ties)
 
 
 @record(twin=_rank_pool_in_jnp, choices={"rank": (1, 2, -1)})
-def rank_pool(
-    x: Any, rank: int, *geometry: Any, where: Any = None, ties: Ties = "first", **options: Any
-) -> Answer:
+def rank_pool(x: Any, rank: int, windows: Windows, where: Any, ties: Ties) -> Answer:
     """The element at `rank` of each window, as in `jaxpool.rank_pool`."""
-    return _pool_by_rank(x, rank, geometry, where, ties, options)
+    return _pool_by_rank(x, rank, windows, where, ties)
 
 
-def _pool_by_rank(
-    x: Any, rank: int | str, geometry: Any, where: Any, ties: Ties, options: Any
-) -> Answer:
-    windows = sliding_windows(np.shape(x), *geometry, **options)
-    reducer, dtype = (
-        parts.rank_reducer(rank, ties),
-        parts.mean_dtype(x) if rank == "midpoint" else None,
-    )
-    answer = parts.apply_reducer_to_windows(x, windows, lambda output: reducer, dtype, where=where)
-    return parts.drop_indices_if_split(answer, ties)
+def _pool_by_rank(x: Any, rank: int | str, windows: Windows, where: Any, ties: Ties) -> Answer:
+    reducer = parts.rank_reducer(rank, ties)
+    dtype = parts.mean_dtype(x) if rank == "midpoint" else None
+    return parts.apply_reducer_to_windows(x, windows, lambda output: reducer, dtype, where=where)
 
 
-def _k_max_pool_in_jnp(x: Any, k: int, *, axis: int = -2) -> Any:
+def _k_max_pool_in_jnp(x: Any, k: int, axis: int) -> Any:
     lanes = jnp.moveaxis(x, axis, -1)
     top_indices = jnp.argsort(lanes, -1, descending=True)[..., :k]
     return jnp.moveaxis(jnp.take_along_axis(lanes, jnp.sort(top_indices, -1), -1), -1, axis)
@@ -91,7 +71,7 @@ def _k_max_pool_in_jnp(x: Any, k: int, *, axis: int = -2) -> Any:
 @record(
     twin=_k_max_pool_in_jnp, usual={"axis": lambda x: -3}, choices={"k": (1, 3), "axis": (-2, -1)}
 )
-def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Answer:
+def k_max_pool(x: Any, k: int, axis: int) -> Answer:
     """The k largest elements along an axis, in their original order, as in `jaxpool.k_max_pool`."""
     x = np.asarray(x)
     values, axis, terms = as_exact_numbers(x), axis % x.ndim, []

@@ -6,7 +6,7 @@ import builtins
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -20,6 +20,8 @@ from jaxpool.testing.oracle._parts import Ties
 
 __all__ = ["multilevel_roi_align", "roi_align", "roi_max_pool"]
 
+PoolBox = Callable[[Any, tuple[int, ...]], tuple[np.ndarray, list[Term]]]
+LevelAndScale = Callable[[Any], tuple[int, float]]  # of a box
 # Two boxes of each of two images.
 BOXES_OF_TWO_IMAGES = np.array(
     [[[0.5, 0.25, 3, 5], [1, -1, 4.5, 3]], [[1, 1.5, 2, 4.25], [0.25, 0, 4, 6]]], np.float32
@@ -36,27 +38,49 @@ def _flatten_boxes(ndim: int, boxes: Any, batch_indices: Any) -> tuple[np.ndarra
     return flat_boxes, [(int(b),) for b in np.ravel(batch_indices)]
 
 
-def _restore_box_axes(answer: Answer, boxes: Any) -> Answer:
-    """An answer for flat boxes, reshaped to the leading axes of `boxes`."""
-    leading_shape = np.shape(boxes)[:-1]
-    box_positions = list(np.ndindex(*leading_shape))
-    terms = tuple(
-        dataclasses.replace(term, output=(*box_positions[term.output[0]], *term.output[1:]))
-        for term in answer.terms
-    )
-    return Answer(answer.y.reshape(*leading_shape, *answer.y.shape[1:]), answer.inputs, terms)
-
-
-def _image_index_out_of_range(image_index: tuple[int, ...], x: Any) -> bool:
+def _is_outside(x: Any, image: tuple[int, ...]) -> bool:
     """Whether the image index of a box is out of range. The cells of such a box are 0."""
-    return bool(image_index) and not 0 <= image_index[0] < x.shape[0]
+    return bool(image) and not 0 <= image[0] < x.shape[0]
 
 
-def _image_of_box(x: Any, image_index: tuple[int, ...]) -> Any:
+def _pool_boxes(
+    arrays: Sequence[np.ndarray],
+    boxes: Any,
+    batch_indices: Any,
+    output_shape: Sequence[int],
+    dtype: Any,
+    pool_box: PoolBox,
+) -> Answer:
+    """The cells and terms of each box, by `pool_box(box, image)`."""
+    flat_boxes, images = _flatten_boxes(arrays[0].ndim, boxes, batch_indices)
+    leading_shape = np.shape(boxes)[:-1]
+    y = np.zeros((*leading_shape, *output_shape, arrays[0].shape[-1]), object)
+    terms = []
+    for position, box, image in zip(np.ndindex(*leading_shape), flat_boxes, images, strict=True):
+        if not _is_outside(arrays[0], image):
+            y[position], box_terms = pool_box(box, image)
+            for term in box_terms:
+                terms.append(dataclasses.replace(term, output=(*position, *term.output)))
+    inputs = tuple((array.shape, array.dtype) for array in arrays)
+    return Answer(round_to_dtype(y, dtype), inputs, tuple(terms))
+
+
+def _pool_boxes_in_jnp(
+    x: Any, boxes: Any, batch_indices: Any, output_shape: Sequence[int], pool_box: Any
+) -> Any:
+    """The cells of each box, by `pool_box(box, image)`. `x` has the channels and the dtype of the result."""
+    flat_boxes, images = _flatten_boxes(x.ndim, boxes, batch_indices)
+    cells = [jnp.zeros((0, *output_shape, x.shape[-1]), x.dtype)]  # there may be no boxes
+    for box, image in zip(flat_boxes, images, strict=True):
+        cells.append(pool_box(box, image)[None])
+    return jnp.concatenate(cells).reshape(*np.shape(boxes)[:-1], *cells[0].shape[1:])
+
+
+def _image_of_box(x: Any, image: tuple[int, ...]) -> Any:
     """The image of a box; zeros if its index is out of range."""
-    if _image_index_out_of_range(image_index, x):
+    if _is_outside(x, image):
         return jnp.zeros(x.shape[1:], x.dtype)
-    return x[image_index] if image_index else x
+    return x[image] if image else x
 
 
 def _sample_points_along_axis(
@@ -75,7 +99,7 @@ def _sample_points_along_axis(
 
 
 def _sample_points_of_box(
-    box: np.ndarray, aligned: bool, output_shape: tuple[int, int], samples: int, image_shape: Any
+    box: np.ndarray, aligned: bool, output_shape: Sequence[int], samples: int, image_shape: Any
 ) -> tuple[list[list[Any]], list[list[Any]]]:
     """The sample points of a box along rows and columns. If the box has no area, no pixel has a weight."""
     low, high = box[:2] - aligned / 2, box[2:] - aligned / 2
@@ -87,7 +111,7 @@ def _sample_points_of_box(
         ]
     y_points, x_points = (
         _sample_points_along_axis(float(a), float(b), count, samples, size)
-        for a, b, count, size in zip(low, high, output_shape, image_shape[-3:-1], strict=True)
+        for a, b, count, size in zip(low, high, output_shape, image_shape, strict=False)
     )
     return y_points, x_points
 
@@ -101,120 +125,118 @@ def _interpolation_matrix(points: list[list[Any]], size: int) -> np.ndarray:
     return weights
 
 
-def _roi_align_in_jnp(
-    x: Any,
+def _align_in_jnp(
+    features: Sequence[Any],
+    level_and_scale: LevelAndScale,
     boxes: Any,
-    output_shape: tuple[int, int],
-    *,
-    batch_indices: Any = None,
-    spatial_scale: float = 1.0,
-    samples: int = 2,
-    aligned: bool = True,
+    output_shape: Sequence[int],
+    batch_indices: Any,
+    samples: int,
+    aligned: bool,
     kind: str = "avg",
 ) -> Any:
-    results = [_empty_result(x, output_shape)]
-    flat_boxes, images = _flatten_boxes(x.ndim, boxes, batch_indices)
-    for box, image in zip(flat_boxes * spatial_scale, images, strict=True):
-        points = _sample_points_of_box(box, aligned, output_shape, samples, x.shape)
+    """The mean or the maximum of the points of each cell, from the level of each box."""
+
+    def pool_box(box: Any, image: tuple[int, ...]) -> Any:
+        level, scale = level_and_scale(box)
+        pixels = _image_of_box(features[level], image)
+        points = _sample_points_of_box(box * scale, aligned, output_shape, samples, pixels.shape)
         row_weights, col_weights = (
-            _interpolation_matrix(p, n) for p, n in zip(points, x.shape[-3:-1], strict=True)
+            _interpolation_matrix(p, n) for p, n in zip(points, pixels.shape, strict=False)
         )
-        values = jnp.einsum("ph,qw,hwc->pqc", row_weights, col_weights, _image_of_box(x, image))
+        values = jnp.einsum("ph,qw,hwc->pqc", row_weights, col_weights, pixels)
         cells = values.reshape(output_shape[0], samples, output_shape[1], samples, -1)
-        results.append((cells.max((1, 3)) if kind == "max" else cells.mean((1, 3)))[None])
-    return jnp.concatenate(results).reshape(*np.shape(boxes)[:-1], *results[0].shape[1:])
+        return cells.max((1, 3)) if kind == "max" else cells.mean((1, 3))
+
+    return _pool_boxes_in_jnp(features[0], boxes, batch_indices, output_shape, pool_box)
 
 
-def _empty_result(x: Any, output_shape: tuple[int, int]) -> Any:
-    """The cells of zero boxes, as the first operand of a concatenation that may have no others."""
-    return jnp.zeros((0, *output_shape, x.shape[-1]), x.dtype)
-
-
-@record(
-    twin=_roi_align_in_jnp,
-    adds=True,
-    tolerance=16.0,
-    choices={"samples": (1, 4), "spatial_scale": (0.5,), "boxes": (BOXES_OF_TWO_IMAGES,)},
-    covers=("ties", "normal"),
-)
-def roi_align(
-    x: Any,
+def _align(
+    features: Sequence[Any],
+    level_and_scale: LevelAndScale,
     boxes: Any,
-    output_shape: tuple[int, int],
-    *,
-    batch_indices: Any = None,
-    spatial_scale: float = 1.0,
-    samples: int = 2,
-    aligned: bool = True,
+    output_shape: Sequence[int],
+    batch_indices: Any,
+    samples: int,
+    aligned: bool,
     kind: str = "avg",
 ) -> Answer:
-    """The mean or the maximum of points between pixels, arguments as in `jaxpool.roi_align`."""
-    x, (flat_boxes, images) = np.asarray(x), _flatten_boxes(np.ndim(x), boxes, batch_indices)
-    values, rows, columns = as_exact_numbers(x), *output_shape
-    y = np.zeros((len(flat_boxes), rows, columns, x.shape[-1]))
-    reduce_values, terms = parts.extremum_reducer(builtins.max, "first"), []
-    dtype = parts.mean_dtype(x)
-    for k, box in enumerate(flat_boxes * spatial_scale):
-        if _image_index_out_of_range(images[k], x):
-            continue
-        y_points, x_points = _sample_points_of_box(box, aligned, (rows, columns), samples, x.shape)
-        for i, j, c in np.ndindex(*y.shape[1:]):
+    """The mean or the maximum of the points of each cell, from the level of each box."""
+    arrays = [np.asarray(x) for x in features]
+    dtype = parts.mean_dtype(arrays[0])
+
+    def pool_box(box: Any, image: tuple[int, ...]) -> tuple[np.ndarray, list[Term]]:
+        level, scale = level_and_scale(box)
+        x = arrays[level]
+        values, y, terms = as_exact_numbers(x), np.zeros((*output_shape, x.shape[-1])), []
+        y_points, x_points = _sample_points_of_box(
+            box * scale, aligned, output_shape, samples, x.shape[-3:]
+        )
+        for i, j, c in np.ndindex(*y.shape):
             pairs = [p[n * samples : (n + 1) * samples] for p, n in ((y_points, i), (x_points, j))]
             points = []
             for pair in itertools.product(*pairs):
                 pixels = itertools.product(*pair)
-                points.append([((*images[k], a[0], b[0], c), a[1] * b[1]) for a, b in pixels])
+                points.append([((*image, a[0], b[0], c), a[1] * b[1]) for a, b in pixels])
             point_values = [exact_sum([w * values[pixel] for pixel, w in p]) for p in points]
-            shares = [1 / len(points)] * len(points)
-            y[k, i, j, c] = exact_sum(point_values) / len(points)
             if kind == "max":  # the library compares points rounded to the dtype
-                y[k, i, j, c], shares = reduce_values(
-                    list(as_exact_numbers(round_to_dtype(np.array(point_values), dtype)))
-                )
+                rounded = as_exact_numbers(round_to_dtype(np.array(point_values), dtype))
+                y[i, j, c], shares = parts.extremum_reducer(builtins.max, "first")(list(rounded))
+            else:
+                y[i, j, c], shares = parts.mean_reducer(point_values)
             for share, point in zip(shares, points, strict=True):
-                terms += [Term((k, i, j, c), 0, pixel, share * w) for pixel, w in point if share]
-    answer = Answer(round_to_dtype(y, dtype), ((x.shape, x.dtype),), tuple(terms))
-    return _restore_box_axes(answer, boxes)
+                terms += [Term((i, j, c), level, pixel, share * w) for pixel, w in point if share]
+        return y, terms
+
+    return _pool_boxes(arrays, boxes, batch_indices, output_shape, dtype, pool_box)
+
+
+ALIGN_RECORD_FIELDS: dict[str, Any] = {
+    "adds": True,
+    "tolerance": 16.0,
+    "covers": ("ties", "normal"),
+}
+
+
+def _roi_align_in_jnp(x: Any, spatial_scale: float, **arguments: Any) -> Any:
+    return _align_in_jnp([x], lambda box: (0, spatial_scale), **arguments)
+
+
+@record(
+    twin=_roi_align_in_jnp,
+    choices={"samples": (1, 4), "spatial_scale": (0.5,), "boxes": (BOXES_OF_TWO_IMAGES,)},
+    **ALIGN_RECORD_FIELDS,
+)
+def roi_align(x: Any, spatial_scale: float, **arguments: Any) -> Answer:
+    """The mean or the maximum of points between pixels, as in `jaxpool.roi_align`."""
+    return _align([x], lambda box: (0, spatial_scale), **arguments)
 
 
 def _pyramid_level(
-    box: np.ndarray,
-    num_levels: int,
-    spatial_scale: float,
-    canonical_size: float,
-    canonical_level: int,
-) -> int:
-    """The pyramid level that a box is pooled from, out of `num_levels`: equation 1 of the FPN paper."""
-    area = (box[2] - box[0]) * (box[3] - box[1])
-    if not area > 0:
-        return 0
-    raw_level = canonical_level + math.log2(math.sqrt(area) / canonical_size)
-    return min(
-        builtins.max(math.floor(raw_level + 1e-6) + round(math.log2(spatial_scale)), 0),
-        num_levels - 1,
-    )
+    num_levels: int, spatial_scale: float, canonical_size: float, canonical_level: int
+) -> LevelAndScale:
+    """The pyramid level that a box is pooled from, and its scale: equation 1 of the FPN paper."""
+
+    def level_and_scale(box: np.ndarray) -> tuple[int, float]:
+        area, level = (box[2] - box[0]) * (box[3] - box[1]), 0
+        if area > 0:
+            raw_level = canonical_level + math.log2(math.sqrt(area) / canonical_size)
+            level = math.floor(raw_level + 1e-6) + round(math.log2(spatial_scale))
+            level = min(builtins.max(level, 0), num_levels - 1)
+        return level, spatial_scale / 2**level
+
+    return level_and_scale
 
 
 def _multilevel_roi_align_in_jnp(
     features: Sequence[Any],
-    boxes: Any,
-    output_shape: tuple[int, int],
-    *,
-    batch_indices: Any = None,
-    spatial_scale: float = 0.25,
-    canonical_size: float = 224.0,
-    canonical_level: int = 4,
-    **options: Any,
+    spatial_scale: float,
+    canonical_size: float,
+    canonical_level: int,
+    **arguments: Any,
 ) -> Any:
-    results = [_empty_result(features[0], output_shape)]
-    flat_boxes, images = _flatten_boxes(features[0].ndim, boxes, batch_indices)
-    for box, image in zip(flat_boxes, images, strict=True):
-        level = _pyramid_level(box, len(features), spatial_scale, canonical_size, canonical_level)
-        args = {"batch_indices": image or None, "spatial_scale": spatial_scale / 2**level}
-        results.append(
-            _roi_align_in_jnp(features[level], box[None], output_shape, **args, **options)
-        )
-    return jnp.concatenate(results).reshape(*np.shape(boxes)[:-1], *results[0].shape[1:])
+    level = _pyramid_level(len(features), spatial_scale, canonical_size, canonical_level)
+    return _align_in_jnp(features, level, **arguments)
 
 
 def _third_of_image_size(x: Any) -> float:
@@ -225,49 +247,24 @@ def _third_of_image_size(x: Any) -> float:
 @record(
     twin=_multilevel_roi_align_in_jnp,
     operands=("features",),
-    adds=True,
-    tolerance=16.0,
     usual={
         "spatial_scale": lambda x: 1.0,
         "canonical_size": _third_of_image_size,
         "canonical_level": lambda x: 0,
     },
     choices={"samples": (1, 4), "canonical_level": (1,), "boxes": (BOXES_OF_TWO_IMAGES,)},
-    covers=("ties", "normal"),
+    **ALIGN_RECORD_FIELDS,
 )
 def multilevel_roi_align(
     features: Sequence[Any],
-    boxes: Any,
-    output_shape: tuple[int, int],
-    *,
-    batch_indices: Any = None,
-    spatial_scale: float = 0.25,
-    canonical_size: float = 224.0,
-    canonical_level: int = 4,
-    samples: int = 2,
-    aligned: bool = True,
+    spatial_scale: float,
+    canonical_size: float,
+    canonical_level: int,
+    **arguments: Any,
 ) -> Answer:
-    """The mean of points of each box in its pyramid level, arguments as in `jaxpool.multilevel_roi_align`."""
-    flat_boxes, images = _flatten_boxes(np.ndim(features[0]), boxes, batch_indices)
-    results, terms = [np.asarray(_empty_result(features[0], output_shape))], []
-    for k, (box, image) in enumerate(zip(flat_boxes, images, strict=True)):
-        level = _pyramid_level(box, len(features), spatial_scale, canonical_size, canonical_level)
-        answer = roi_align(
-            features[level],
-            box[None],
-            output_shape,
-            batch_indices=image or None,
-            spatial_scale=spatial_scale / 2**level,
-            samples=samples,
-            aligned=aligned,
-        )
-        results.append(answer.y)
-        terms += [
-            Term((k, *term.output[1:]), level, term.position, term.share) for term in answer.terms
-        ]
-    inputs = tuple((x.shape, x.dtype) for x in map(np.asarray, features))
-    y = np.concatenate(results, dtype=parts.mean_dtype(features[0]))
-    return _restore_box_axes(Answer(y, inputs, tuple(terms)), boxes)
+    """The mean of points of each box in its pyramid level, as in `jaxpool.multilevel_roi_align`."""
+    level = _pyramid_level(len(features), spatial_scale, canonical_size, canonical_level)
+    return _align(features, level, **arguments)
 
 
 def _pixels_of_cells(
@@ -282,57 +279,43 @@ def _pixels_of_cells(
         yield range(*(min(builtins.max(end, 0), image_size) for end in bounds))
 
 
+def _cells_of_box(x: Any, box: Any, output_shape: Sequence[int]) -> list[list[range]]:
+    """The pixels of each row and of each column of cells of a box."""
+    return [
+        [*_pixels_of_cells(box[d], box[d + 2], cells, x.shape[d - 3])]
+        for d, cells in enumerate(output_shape)
+    ]
+
+
 def _roi_max_pool_in_jnp(
-    x: Any,
-    boxes: Any,
-    output_shape: tuple[int, int],
-    *,
-    batch_indices: Any = None,
-    spatial_scale: float = 1.0,
-    ties: Any = None,
+    x: Any, boxes: Any, output_shape: Any, batch_indices: Any, spatial_scale: float
 ) -> Any:
-    results = [_empty_result(x, output_shape)]
-    flat_boxes, images = _flatten_boxes(x.ndim, boxes, batch_indices)
-    for box, image in zip(flat_boxes * spatial_scale, images, strict=True):
-        ranges = [
-            [list(pixels) for pixels in _pixels_of_cells(box[d], box[d + 2], n, x.shape[d - 3])]
-            for d, n in enumerate(output_shape)
-        ]
-        values, tap_exists = jnp_windows.gather_windows(_image_of_box(x, image), (0, 1), ranges)
-        results.append(
-            jnp.where(tap_exists.any(-1), jnp_windows.max_over_taps(values, tap_exists), 0)[None]
-        )
-    return jnp.concatenate(results).reshape(*np.shape(boxes)[:-1], *results[0].shape[1:])
+    def pool_box(box: Any, image: tuple[int, ...]) -> Any:
+        cells = _cells_of_box(x, box * spatial_scale, output_shape)
+        values, tap_exists = jnp_windows.gather_windows(_image_of_box(x, image), (0, 1), cells)
+        return jnp.where(tap_exists.any(-1), jnp_windows.max_over_taps(values, tap_exists), 0)
+
+    return _pool_boxes_in_jnp(x, boxes, batch_indices, output_shape, pool_box)
 
 
 @record(
     twin=_roi_max_pool_in_jnp, choices={"spatial_scale": (0.5,), "boxes": (BOXES_OF_TWO_IMAGES,)}
 )
 def roi_max_pool(
-    x: Any,
-    boxes: Any,
-    output_shape: tuple[int, int],
-    *,
-    batch_indices: Any = None,
-    spatial_scale: float = 1.0,
-    ties: Ties = "first",
+    x: Any, boxes: Any, output_shape: Any, batch_indices: Any, spatial_scale: float, ties: Ties
 ) -> Answer:
-    """The largest pixel of each cell, arguments as in `jaxpool.roi_max_pool`."""
-    x, (flat_boxes, images) = np.asarray(x), _flatten_boxes(np.ndim(x), boxes, batch_indices)
-    values, reduce_values = as_exact_numbers(x), parts.extremum_reducer(builtins.max, ties)
-    y = np.zeros((len(flat_boxes), *output_shape, x.shape[-1]), values.dtype)
-    terms = []
-    for k, box in enumerate(flat_boxes * spatial_scale):
-        if _image_index_out_of_range(images[k], x):
-            continue
-        y_cells = _pixels_of_cells(box[0], box[2], output_shape[0], x.shape[-3])
-        x_cells = list(_pixels_of_cells(box[1], box[3], output_shape[1], x.shape[-2]))
-        for (i, rows), (j, columns) in itertools.product(enumerate(y_cells), enumerate(x_cells)):
-            pixels = list(itertools.product(rows, columns))
-            for c in range(x.shape[-1] if pixels else 0):
-                positions = [(*images[k], *pixel, c) for pixel in pixels]
-                y[k, i, j, c], shares = reduce_values([values[p] for p in positions])
-                pairs = zip(positions, shares, strict=True)
-                terms += [Term((k, i, j, c), 0, p, share) for p, share in pairs if share]
-    answer = Answer(round_to_dtype(y, x.dtype), ((x.shape, x.dtype),), tuple(terms))
-    return _restore_box_axes(answer, boxes)
+    """The largest pixel of each cell, as in `jaxpool.roi_max_pool`."""
+    x = np.asarray(x)
+    reducer = parts.reducer_with_empty_value(parts.extremum_reducer(builtins.max, ties), 0)
+
+    def pool_box(box: Any, image: tuple[int, ...]) -> tuple[np.ndarray, list[Term]]:
+        cells = _cells_of_box(x, box * spatial_scale, output_shape)
+        answer = parts.apply_reducer(
+            x[image], (0, 1), output_shape, lambda lane: cells, lambda output: reducer
+        )
+        terms = [
+            dataclasses.replace(term, position=(*image, *term.position)) for term in answer.terms
+        ]
+        return as_exact_numbers(answer.y), terms
+
+    return _pool_boxes([x], boxes, batch_indices, output_shape, x.dtype, pool_box)

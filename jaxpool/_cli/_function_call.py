@@ -1,0 +1,227 @@
+"""The call that `explain` shows: a public function and its arguments, of which one is the array.
+
+Default arguments come from the record of the function (`jaxpool.testing.pools`).
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from jaxpool._arguments.errors import name_function_in_errors
+from jaxpool._cli import UsageError, shorten_text
+from jaxpool._cli._array import MAX_NUMBERS
+from jaxpool._geometry.adaptive import adaptive_window
+from jaxpool._geometry.window import Window, make_window
+
+# The command-line option that sets each argument.
+OPTION_OF_ARGUMENT = {
+    "window_shape": "window",
+    "strides": "stride",
+    "padding": "padding",
+    "window_dilation": "dilation",
+    "ceil_mode": "ceil_mode",
+    "ties": "ties",
+    "count_include_pad": "count_include_pad",
+    "divisor": "divisor",
+    "p": "p",
+    "rank": "rank",
+    "output_shape": "to",
+}
+# Functions that pool both axes of the array. All other functions get the array as an image (1, rows, columns, 1).
+WINDOWED_FUNCTIONS = (
+    *("max_pool", "min_pool", "avg_pool", "sum_pool", "lp_pool", "median_pool", "rank_pool"),
+    *("max_pool_with_argmax", "max_unpool", "dilate", "erode"),
+    *("adaptive_max_pool", "adaptive_avg_pool"),
+)
+POSITIONAL = ("strides", "padding")  # optional arguments that are written without their names
+WINDOWED_DEFAULTS: dict[str, Any] = {
+    "window_shape": (2, 2),
+    "strides": (2, 2),
+    "p": 2.0,
+    "rank": 0,
+    "output_shape": (2, 2),
+}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FunctionCall:
+    """A call of a public function on one array.
+
+    `window` is None for a function whose windows are not known. `max_unpool` puts back the maxima of the call
+    `pooling`, and its own arguments are made when the maxima are known.
+    """
+
+    record: Any
+    array: np.ndarray
+    arguments: dict[str, Any]
+    window: Window | None = None
+    pooling: FunctionCall | None = None
+
+    @property
+    def selects_elements(self) -> bool:
+        """Whether outputs are elements of the input rather than sums of elements."""
+        return not self.record.rounds(self.arguments)
+
+    @property
+    def prints_shares_as_fractions(self) -> bool:
+        """Whether shares of a cotangent are printed as fractions, such as 1/3."""
+        return not self.record.tolerance
+
+    @property
+    def returns_mask(self) -> bool:
+        """Whether outputs are bools, which have no gradient."""
+        return bool(self.record.marks)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The function and its arguments for `--json`, without arrays that are differentiated."""
+        arguments = self.arguments if self.pooling is None else self.pooling.arguments
+        return {"op": self.record.name} | {
+            name: value
+            if isinstance(value, (bool, int, float, str, tuple, type(None)))
+            else _as_source_code(value, name)
+            for name, value in arguments.items()
+            if name not in ("x", "xs", "y", "features")
+        }
+
+    def source_code(self) -> str:
+        """The call as Python source. The first arguments are positional, `axes` is last."""
+        if self.pooling is not None:
+            unpooling = f"jaxpool.max_unpool(y, indices, {self.array.shape}, axes=(0, 1))"
+            return f"y, indices = {self.pooling.source_code()}\n{unpooling}"
+        sources, follows_positional = [], True
+        for name in sorted(self.record.parameters, key=lambda name: name == "axes"):
+            default = self.record.parameters[name].default
+            is_required = default is self.record.parameters[name].empty
+            value = self.arguments.get(name, default)
+            is_default = (
+                value is default
+                or (isinstance(value, (str, bool)) and value == default)
+                or (name == "window_dilation" and value == (1, 1))
+            )
+            if name == self.record.operands[0]:
+                sources += _array_sources(name, value)
+            elif is_required or (follows_positional and name in POSITIONAL and not is_default):
+                sources.append(_as_source_code(value, name))
+            else:
+                follows_positional = False
+                if not is_default:
+                    sources.append(f"{name}={_as_source_code(value, name)}")
+        return f"jaxpool.{self.record.name}({', '.join(sources)})"
+
+
+def _array_sources(name: str, value: Any) -> list[str]:
+    """Python source of the first operand, which is x with more axes, or several arrays of which the first is x."""
+    if name == "xs":
+        return ["x", *_other_arrays_source(value)]
+    if name == "features":
+        return [f"[{', '.join([*_array_sources('x', value[0]), *_other_arrays_source(value)])}]"]
+    return [{2: "x", 3: "x[..., None]", 4: "x[None, ..., None]"}[np.ndim(value)]]
+
+
+def _other_arrays_source(values: Any) -> list[str]:
+    """Python source of all arrays except the first, which is x."""
+    return [_as_source_code(array, f"x{n}") for n, array in enumerate(values[1:], 2)]
+
+
+def _as_source_code(value: Any, name: str) -> str:
+    """A value as Python source; a large array becomes `name`."""
+    if hasattr(value, "dtype") and str(value.dtype).startswith("key"):
+        return "jax.random.key(0)"
+    if isinstance(value, np.ndarray):
+        if name == "kernel" and not value.any():
+            return f"jnp.zeros({value.shape})"
+        squeezed_array = value.squeeze() if value.ndim > 2 else value
+        return f"jnp.array({squeezed_array.tolist()})" if value.size <= 24 else name
+    if isinstance(value, float):
+        return 'float("inf")' if value == float("inf") else repr(value).removesuffix(".0")
+    if name == "padding" and not isinstance(value, str) and len(set(np.ravel(value).tolist())) == 1:
+        return str(value[0][0])
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def find_record(op: str) -> Any:
+    """The record of a public function, whose suffix "_pool" may be left out; None if there is no such function."""
+    from jaxpool.testing import pools
+
+    records = pools()
+    name = {"unpool": "max_unpool"}.get(op, op)
+    return records.get(f"{name}_pool") or records.get(name)
+
+
+def make_call(
+    record: Any, array: np.ndarray, settings: dict[str, Any], set_options: list[str] | None = None
+) -> FunctionCall:
+    """The call of a function on `array`. `settings` has arguments by name, and `set_options` the values of `--set`."""
+    if record.name == "max_unpool":
+        pooling = make_call(find_record("max_pool_with_argmax"), array, settings, set_options)
+        return FunctionCall(record, array, {}, pooling.window, pooling)
+    taken_names = {"window_shape"} if record.takes("kernel") else set()
+    for name in settings:
+        if not record.takes(name) and name not in taken_names:
+            option = OPTION_OF_ARGUMENT[name].replace("_", "-")
+            raise UsageError(f"`--{option}` does not go with --op {record.name}.")
+    if record.name in WINDOWED_FUNCTIONS:
+        return _make_windowed_call(record, array, settings)
+    settings = settings | _parse_set_options(record, set_options or [])
+    if record.takes("window_shape", "strides"):
+        settings.setdefault("strides", (2, 2))
+    if record.takes("axis"):
+        settings.setdefault("axis", -3)
+    if "segment_ids" in settings:  # the record's number of segments does not fit these ids
+        settings.setdefault("num_segments", None)
+    if "boxes" in settings:  # all boxes are in the only image
+        leading_shape = np.shape(settings["boxes"])[:-1]
+        settings.setdefault("batch_indices", np.zeros(leading_shape, np.int32))
+    image = array[None, :, :, None]
+    image_args = {} if record.takes("segment_ids") or "x" not in record.operands else {"x": image}
+    return FunctionCall(record, array, record.given(image, **settings | image_args))
+
+
+def _parse_set_options(record: Any, set_options: list[str]) -> dict[str, Any]:
+    """The arguments in the values of `--set`, such as k=3. A list becomes an array."""
+    arguments = {}
+    for text in set_options:
+        name, _, value = text.partition("=")
+        if not record.takes(name) or name in record.operands:
+            names = ", ".join(arg for arg in record.parameters if arg not in record.operands)
+            raise UsageError(
+                f"`--set` must be of an argument of {record.name}, {names}; got {shorten_text(text)}."
+            )
+        try:
+            arguments[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            arguments[name] = value
+        if isinstance(arguments[name], list):
+            arguments[name] = np.array(arguments[name])
+    return arguments
+
+
+def _make_windowed_call(record: Any, array: np.ndarray, settings: dict[str, Any]) -> FunctionCall:
+    """The call of a function in `WINDOWED_FUNCTIONS`, with its windows. Raises the errors of the function."""
+    settings = WINDOWED_DEFAULTS | settings
+    window_shape = settings["window_shape"]
+    if window_shape[0] * window_shape[1] > MAX_NUMBERS:
+        got = f"got --window={'x'.join(map(str, window_shape))}"
+        raise UsageError(f"`--window` must have at most {MAX_NUMBERS} numbers; {got}.")
+    if record.takes("output_shape"):
+        with name_function_in_errors(record.name, **{"x.shape": array.shape}):
+            window = adaptive_window(array.shape, settings["output_shape"], (0, 1))
+    else:
+        names = ("window_shape", "strides", "padding", "window_dilation", "ceil_mode")
+        geometry = {"padding": "VALID"} | {
+            name: settings[name] for name in names if name in settings
+        }
+        shown = {"x.shape": array.shape, "window_shape": window_shape}
+        with name_function_in_errors(record.name, **shown):
+            window = make_window(array.shape, axes=(0, 1), **geometry)
+    rows, columns = window.output_shape
+    if rows * columns > MAX_NUMBERS:
+        got = f"got {rows}x{columns}. Use larger strides or less padding"
+        raise UsageError(f"The output must have at most {MAX_NUMBERS} numbers; {got}.")
+    kernel = np.zeros(window_shape, np.float32)
+    arguments = record.given(array, **settings | {"x": array, "kernel": kernel, "axes": (0, 1)})
+    return FunctionCall(record, array, arguments, window)
