@@ -96,18 +96,13 @@ def _max_window_length(length: int, num_windows: int) -> int:
 
 @functools.lru_cache(maxsize=4096)
 def _adaptive_axis(axis: int, length: int, num_windows: int) -> Axis:
-    if length % num_windows == 0:
-        width = length // num_windows
-        return Axis(axis, length, width, width, 1, 0, 0, num_windows)
+    axis_type = RaggedAxis if length % num_windows else Axis
     width = _max_window_length(length, num_windows)
-    return RaggedAxis(axis, length, width, width, 1, 0, 0, num_windows)
+    return axis_type(axis, length, width, width, 1, 0, 0, num_windows)
 
 
 def ragged_first_permutation(window: Window, ndim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """A permutation that puts axes with windows of unequal length first, and the inverse permutation.
-
-    Gathers along the first axes of an array are fastest, because they copy whole rows.
-    """
+    """A permutation that puts ragged axes first, where gathers copy whole rows, and the inverse permutation."""
     ragged_axes = [dim.axis for dim in window.dims if isinstance(dim, RaggedAxis)]
     permutation = (*ragged_axes, *(axis for axis in range(ndim) if axis not in ragged_axes))
     return permutation, tuple(permutation.index(axis) for axis in range(ndim))
@@ -119,34 +114,34 @@ def adaptive_window(
     """Check the arguments of an adaptive pool over an array of `shape` and return its `Window`."""
     rule = "an int, or a tuple with a positive int or None for each pooled axis"
     hint = "Pass a tuple such as (7, 7), or (7, None) to keep the size of the second axis."
-    original_output_shape, output_shape = output_shape, array_to_list(output_shape)
+    value, output_shape = output_shape, array_to_list(output_shape)
     is_single_int = is_int(output_shape)
     if not is_single_int and not is_tuple_or_list(output_shape):
-        raise ArgumentError("output_shape", rule, original_output_shape, hint, TypeError)
+        raise ArgumentError("output_shape", rule, value, hint, TypeError)
     if is_single_int and axes is None:
         more = "Pass axes=(1, 2), say."
         raise ArgumentError("axes", "given when `output_shape` is an int", None, more, TypeError)
     if not is_single_int and not output_shape:
-        raise ArgumentError("output_shape", rule, original_output_shape, hint)
+        raise ArgumentError("output_shape", rule, value, hint)
     pooled_axes = normalise_axes(axes, len(shape), None if is_single_int else len(output_shape))
-    outs = (output_shape,) * len(pooled_axes) if is_single_int else tuple(output_shape)
+    outs = (output_shape,) * len(pooled_axes) if is_single_int else output_shape
     if not all(out is None or is_int(out) for out in outs):
-        raise ArgumentError("output_shape", rule, original_output_shape, hint, TypeError)
-    outs = tuple(None if out is None else operator.index(out) for out in outs)
+        raise ArgumentError("output_shape", rule, value, hint, TypeError)
     if any(out is not None and out < 1 for out in outs):
-        raise ArgumentError("output_shape", rule, original_output_shape, hint)
-    lengths = static_sizes(shape, pooled_axes)
-    out_sizes = [length if out is None else out for length, out in zip(lengths, outs, strict=True)]
-    if math.prod(out_sizes) > math.prod(lengths) + 16 * MAX_WINDOW_OVERHANG:
+        raise ArgumentError("output_shape", rule, value, hint)
+    sizes = static_sizes(shape, pooled_axes)
+    pairs = zip(sizes, outs, strict=True)
+    out_sizes = [size if out is None else operator.index(out) for size, out in pairs]
+    if math.prod(out_sizes) > math.prod(sizes) + 16 * MAX_WINDOW_OVERHANG:
         rule = f"at most {16 * MAX_WINDOW_OVERHANG} more windows than the input has positions"
-        raise ArgumentError(arg_name, rule, original_output_shape, "Ask for fewer windows.")
-    for axis, length, out in zip(pooled_axes, lengths, out_sizes, strict=True):
-        if out > length + MAX_WINDOW_OVERHANG:
-            rule = f"at most {MAX_WINDOW_OVERHANG} more than the input, {length} along axis {axis}"
-            raise ArgumentError(arg_name, rule, original_output_shape, "Ask for fewer windows.")
-    window = Window(tuple(map(_adaptive_axis, pooled_axes, lengths, out_sizes)))
+        raise ArgumentError(arg_name, rule, value, "Ask for fewer windows.")
+    for axis, size, out in zip(pooled_axes, sizes, out_sizes, strict=True):
+        if out > size + MAX_WINDOW_OVERHANG:
+            rule = f"at most {MAX_WINDOW_OVERHANG} more than the input, {size} along axis {axis}"
+            raise ArgumentError(arg_name, rule, value, "Ask for fewer windows.")
+    window = Window(tuple(map(_adaptive_axis, pooled_axes, sizes, out_sizes)))
     check_int32_positions(window, only_padded_axes=True)
     if window.size >= 2**32:
         rule = f"such that a window has fewer than 2**32 elements, here {window.size}"
-        raise ArgumentError(arg_name, rule, original_output_shape, "Ask for more windows.")
+        raise ArgumentError(arg_name, rule, value, "Ask for more windows.")
     return window

@@ -1,7 +1,6 @@
 """Geometry of windowed pooling: `make_window` checks the arguments of a pool and returns a `Window`. Imports no JAX.
 
 A `Window` has the pooled axes, input and output sizes, and the input position of every tap (element of a window).
-Forward pass, backward pass and sharding all use the same `Window`, so their sizes agree.
 
 Along one axis, an `AxisAccess` has the elements that each window reads, at fixed offsets from `stride * position`:
 
@@ -10,9 +9,8 @@ Along one axis, an `AxisAccess` has the elements that each window reads, at fixe
                                  position 1        [1 2 3]
                                  position 2            [3 4 5]
 
-The transpose lists the windows that cover each element. The number of these windows repeats with a period of the
-stride: here elements 0, 2, 4, ... are in one window and elements 1, 3, 5, ... in two windows. The elements with the
-same remainder modulo the stride are a phase of the transpose. Each phase has its own `AxisAccess`.
+The transpose lists the windows that cover each element. Elements with the same remainder modulo the stride are a phase
+of the transpose, with its own `AxisAccess`: here elements 0, 2, 4, ... are in one window, 1, 3, 5, ... in two.
 """
 
 import dataclasses
@@ -78,7 +76,6 @@ class Axis:
 
     @property
     def is_padded(self) -> bool:
-        """Whether any window along this axis has an element outside the input."""
         return self.low > 0 or self.used_high > 0
 
     @property
@@ -94,9 +91,8 @@ class Axis:
     @property
     def is_global(self) -> bool:
         """Whether a single window covers exactly the whole axis, without padding."""
-        return (
-            self.out == 1 and self.window == self.size and self.dilation == 1 and not self.is_padded
-        )
+        covers = self.window == self.size and self.dilation == 1 and not self.is_padded
+        return covers and self.out == 1
 
     def first_tap_inside(self, out_index: Any) -> Any:
         """The first tap of window `out_index` (an int or array) that is at or after the start of the input."""
@@ -109,24 +105,18 @@ class Axis:
 
     def num_taps_inside(self, out_index: Any) -> Any:
         """Number of elements of window `out_index` that are inside the input."""
-        return _clip(
-            self.last_tap_inside(out_index) - self.first_tap_inside(out_index) + 1, 0, self.window
-        )
+        num_taps = self.last_tap_inside(out_index) - self.first_tap_inside(out_index) + 1
+        return _clip(num_taps, 0, self.window)
 
     def first_empty_window(self) -> int | None:
         """Index of the first window that contains only padding, or None. Only a few windows are tested.
 
-        Windows that start inside the input contain an input element, and windows that start after the input do not.
         A window that starts before the input skips the input only if the dilation is longer than the input.
         """
-        if not self.num_taps_inside(0):
-            return 0
-        num_starting_in_padding = min(self.out, -(-self.low // self.stride))
-        empty = (
-            output for output in range(num_starting_in_padding) if not self.num_taps_inside(output)
-        )
-        if self.dilation > self.size and (first := next(empty, None)) is not None:
-            return first
+        num_low = min(self.out, -(-self.low // self.stride)) if self.dilation > self.size else 1
+        for out_index in range(max(1, num_low)):
+            if not self.num_taps_inside(out_index):
+                return out_index
         first_after_input = -(-(self.size + self.low) // self.stride)
         return first_after_input if first_after_input < self.out else None
 
@@ -154,10 +144,10 @@ class Axis:
 
 
 def replace_sizes(
-    shape: Sequence[Any], axes: Iterable[int], new_sizes: Iterable[Any]
+    shape: Sequence[Any], axes: Iterable[int], sizes: Iterable[Any]
 ) -> tuple[Any, ...]:
-    """The shape `shape` with the sizes along `axes` replaced by `new_sizes`."""
-    size_of_axis = dict(zip(axes, new_sizes, strict=True))
+    """The shape `shape` with the sizes along `axes` replaced by `sizes`."""
+    size_of_axis = dict(zip(axes, sizes, strict=True))
     return tuple(size_of_axis.get(axis, size) for axis, size in enumerate(shape))
 
 
@@ -169,22 +159,18 @@ class Window:
 
     @property
     def axes(self) -> tuple[int, ...]:
-        """Indices of the pooled axes in the array, non-negative."""
         return tuple(dim.axis for dim in self.dims)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Sizes of the input along the pooled axes."""
         return tuple(dim.size for dim in self.dims)
 
     @property
     def window_shape(self) -> tuple[int, ...]:
-        """Number of window elements along each pooled axis."""
         return tuple(dim.window for dim in self.dims)
 
     @property
     def output_shape(self) -> tuple[int, ...]:
-        """Sizes of the output along the pooled axes."""
         return tuple(dim.out for dim in self.dims)
 
     @property
@@ -194,13 +180,16 @@ class Window:
 
     @property
     def is_padded(self) -> bool:
-        """Whether any window has an element outside the input."""
         return any(dim.is_padded for dim in self.dims)
 
     @property
     def has_overlap(self) -> bool:
         """Whether an input element can belong to more than one window."""
-        return any(dim.out > 1 and _windows_overlap(dim) for dim in self.dims)
+        for dim in self.dims:
+            num_taps = dim.stride // math.gcd(dim.stride, dim.dilation)
+            if num_taps < dim.window and num_taps * dim.dilation // dim.stride < dim.out:
+                return True
+        return False
 
     def unravel(self, flat_tap: int) -> tuple[int, ...]:
         """Convert a flat row-major index within a window to one index per pooled axis."""
@@ -211,25 +200,13 @@ class Window:
         return replace_sizes(shape, self.axes, self.output_shape)
 
     def unpooled_shape(self, shape: Sequence[Any]) -> tuple[Any, ...]:
-        """The shape of the pool's input for an output of `shape`."""
         return replace_sizes(shape, self.axes, self.input_shape)
-
-
-def _windows_overlap(dim: Axis) -> bool:
-    """Whether any two windows along an axis share a position."""
-    return any(
-        (tap * dim.dilation) % dim.stride == 0 and tap * dim.dilation // dim.stride < dim.out
-        for tap in range(1, dim.window)
-    )
 
 
 def _output_size(
     padded_size: int, span: int, stride: int, size_without_high_padding: int, ceil_mode: bool
 ) -> int:
-    """Number of windows along an axis whose size with padding is `padded_size`.
-
-    `size_without_high_padding` is the size of the input plus the low padding.
-    """
+    """Number of windows along an axis; `size_without_high_padding` is the size of the input plus the low padding."""
     if not ceil_mode:
         return (padded_size - span) // stride + 1
     out = -(-(padded_size - span) // stride) + 1
@@ -278,16 +255,13 @@ def _checked_window(
     for i, axis in enumerate(axes):
         pads = padding if isinstance(padding, str) else padding[i]
         dim = _make_axis(axis, sizes[i], window_shape[i], strides[i], dilation[i], pads, ceil_mode)
+        where = f"along axis {axis} (it spans {dim.span})"
         if dim.out <= 0:
-            padded_size = dim.size + dim.low + dim.high
-            rule = (
-                f"at most the padded input, {padded_size} along axis {axis} (it spans {dim.span})"
-            )
-            hint = "Use a smaller window or more padding."
-            raise ArgumentError("window_shape", rule, window_shape, hint + channels_first_hint)
+            rule = f"at most the padded input, {dim.size + dim.low + dim.high} {where}"
+            hint = "Use a smaller window or more padding." + channels_first_hint
+            raise ArgumentError("window_shape", rule, window_shape, hint)
         if dim.span > dim.size + MAX_WINDOW_OVERHANG:
-            limit = f"at most {MAX_WINDOW_OVERHANG} longer than the input"
-            rule = f"{limit}, {dim.size} along axis {axis} (it spans {dim.span})"
+            rule = f"at most {MAX_WINDOW_OVERHANG} longer than the input, {dim.size} {where}"
             raise ArgumentError("window_shape", rule, window_shape, "Use a smaller window.")
         if empty_windows == "raise" and (out_index := dim.first_empty_window()) is not None:
             rule = "such that every window holds a real element; "
@@ -303,11 +277,9 @@ def check_int32_positions(window: Window, *, only_padded_axes: bool = False) -> 
     """Raise unless int32 holds every position that windows cover; `only_padded_axes` skips axes without padding."""
     for dim in window.dims:
         if not fits_int32(dim.max_position) and (dim.is_padded or not only_padded_axes):
-            rule = (
-                f"of fewer than 2**31 positions along axis {dim.axis}, padding and windows counted"
-            )
-            hint = "Pool parts of the array."
-            raise ArgumentError("x", rule, dim.size, hint, attribute=f"shape[{dim.axis}]")
+            rule = "of fewer than 2**31 positions along axis {}, padding and windows counted"
+            hint, attribute = "Pool parts of the array.", f"shape[{dim.axis}]"
+            raise ArgumentError("x", rule.format(dim.axis), dim.size, hint, attribute=attribute)
 
 
 def make_window(
@@ -333,14 +305,13 @@ def make_window(
     if is_tuple_or_list(window_shape) and not window_shape:
         raise ArgumentError("window_shape", "at least one positive int", window_shape, hint)
     num_axes = None if is_int(window_shape) else len(window_shape)  # type: ignore[arg-type]
-    pooled_axes = normalise_axes(
-        axes, len(shape), num_axes, window_shape=window_shape if num_axes else ()
-    )
+    shape_arg = window_shape if num_axes else ()
+    pooled_axes = normalise_axes(axes, len(shape), num_axes, window_shape=shape_arg)
     rank = len(pooled_axes)
     window_sizes = ints_per_axis("window_shape", window_shape, rank)
     step_sizes = ints_per_axis("strides", 1 if strides is None else strides, rank)
-    raw_dilation = 1 if window_dilation is None else window_dilation
-    dilation = ints_per_axis("window_dilation", raw_dilation, rank)
+    window_dilation = 1 if window_dilation is None else window_dilation
+    dilation = ints_per_axis("window_dilation", window_dilation, rank)
     pads = padding_pairs(padding, rank)
     check_bool("ceil_mode", ceil_mode)
     sizes = static_sizes(shape, pooled_axes, min_size=0)
@@ -349,11 +320,6 @@ def make_window(
     return _checked_window(
         sizes, pooled_axes, window_sizes, step_sizes, dilation, pads, ceil_mode, empty_windows, hint
     )
-
-
-def full_window(shape: Sequence[Any], axes: Sequence[int]) -> Window:
-    """The `Window` of a pool with a single window over all of `axes`, which are non-negative and distinct."""
-    return Window(tuple(Axis(axis, shape[axis], shape[axis], 1, 1, 0, 0, 1) for axis in axes))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -377,10 +343,11 @@ class AxisAccess:
     @property
     def full_range(self) -> tuple[int, int]:
         """The range (start, stop) of output positions for which all elements exist."""
-        ranges = [self.valid_range(offset, 0, self.out) for offset, _ in self.tap_offsets]
-        return max([0, *[first for first, _ in ranges]]), min(
-            [self.out, *[stop for _, stop in ranges]]
-        )
+        start, stop = 0, self.out
+        for offset, _ in self.tap_offsets:
+            first, end = self.valid_range(offset, 0, self.out)
+            start, stop = max(start, first), min(stop, end)
+        return start, stop
 
     def slice_elements(self, start: int, stop: int) -> "AxisAccess":
         """This access with offsets relative to the slice `[start:stop]` of the elements."""
@@ -421,10 +388,7 @@ GatherTable = tuple[np.ndarray, np.ndarray, np.ndarray]  # elements, their taps,
 
 
 def gather_tables(phases: Phases) -> list[GatherTable]:
-    """Tables of the elements that each output position reads: element indices, taps, and whether elements exist.
-
-    There are `max_elements_per_position(phases)` tables. Indices of missing elements are clipped to the array.
-    """
+    """Tables of the elements that each output position reads: indices, clipped to the array, taps, and existence."""
     shape = max(1, max_elements_per_position(phases)), total_positions(phases)
     elements, taps, is_inside = (np.zeros(shape, dtype) for dtype in (np.int32, np.int64, np.bool_))
     for phase, access in enumerate(phases):
@@ -462,21 +426,15 @@ def split_into_regions(
     common_length = phases[-1].out  # number of positions that every phase has
     starts = {0}
     if separate_ends:
-        firsts, stops = zip(
-            *[each.full_range for source in accesses_by_operand for each in source], strict=True
-        )
-        first = min(common_length, max(firsts))
-        starts |= {first, max(first, min(common_length, *stops))} - {common_length}
+        full_ranges = [each.full_range for source in accesses_by_operand for each in source]
+        first = min(common_length, max(start for start, _ in full_ranges))
+        last = max(first, min(common_length, *[stop for _, stop in full_ranges]))
+        starts |= {first, last} - {common_length}
     boundaries = [*sorted(starts), common_length]
     regions = [Region(first, stop, len(phases)) for first, stop in itertools.pairwise(boundaries)]
     if phases[0].out > common_length:
-        regions.append(
-            Region(
-                common_length,
-                common_length + 1,
-                sum(access.out > common_length for access in phases),
-            )
-        )
+        num_longer = sum(access.out > common_length for access in phases)
+        regions.append(Region(common_length, common_length + 1, num_longer))
     return tuple(regions)
 
 

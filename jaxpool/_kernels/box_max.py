@@ -1,9 +1,4 @@
-"""Loops over the pixels of each grid cell of boxes, and the transpose of these loops without a scatter.
-
-Cell (i, j) of a box has the pixel rows `top[i] : bottom[i]` and columns `left[j] : right[j]`. `fold_pixels_of_cells`
-reads one pixel of every cell per loop step. `add_cells_to_pixels` cuts the image into tiles. Each pixel of a tile adds
-up the cotangents of the cells that contain the pixel, one box after another.
-"""
+"""Loops over the pixels of each grid cell of boxes, and the transpose of these loops without a scatter."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -43,9 +38,8 @@ def fold_pixels_of_cells(
 
     `join_pixel(state, inside, position, *values, *extra_args)` gets one pixel per cell: `inside` is True if the pixel
     is in the cell, `position` is the pixel's row-major index, `values` are its values in xs (B, H, W, C), and
-    `extra_args` are sliced to the boxes of a group.
-    Boxes are sorted by the size of their largest cell and processed in groups of `boxes_per_group`. A group of boxes
-    runs one loop step per pixel of the largest cell in the group.
+    `extra_args` are sliced to the boxes of a group. Boxes are sorted by the size of their largest cell, because a group
+    of `boxes_per_group` boxes runs one loop step per pixel of its largest cell.
     """
     batch, height, width, channels = xs[0].shape
     flat_xs = [x.reshape(batch, height * width, -1) for x in xs]
@@ -61,10 +55,8 @@ def fold_pixels_of_cells(
         num_steps, num_columns, image_index, top, bottom, left, right, *extra_args = group_arrays
 
         def join_next_pixel(pixel_number: Array, state: Array) -> Array:
-            row, column = (
-                top + (pixel_number // num_columns)[:, None],
-                left + (pixel_number % num_columns)[:, None],
-            )
+            row = top + (pixel_number // num_columns)[:, None]
+            column = left + (pixel_number % num_columns)[:, None]
             inside = (row < bottom)[:, :, None] & (column < right)[:, None, :]
             flat_pixel = row[:, :, None] * width + column[:, None, :]
             index = image_index[:, None, None], flat_pixel
@@ -73,7 +65,7 @@ def fold_pixels_of_cells(
             return join_pixel(state, inside[..., None], position[..., None], *values, *extra_args)
 
         state = jnp.full((boxes_per_group, top.shape[1], left.shape[1], channels), initial_value)
-        state = match_varying_mesh_axes([state], *xs, *group_arrays)[0]
+        (state,) = match_varying_mesh_axes([state], *xs, *group_arrays)
         return lax.fori_loop(0, jnp.max(num_steps), join_next_pixel, state)
 
     grouped = tuple(a[boxes].reshape(num_groups, boxes_per_group, *a.shape[1:]) for a in arrays)
@@ -82,10 +74,7 @@ def fold_pixels_of_cells(
 
 
 class _CoveringCells(NamedTuple):
-    """Cells of each box that contain each pixel along an axis: index of the first cell, and number of cells.
-
-    Both arrays have the shape (tiles, boxes, pixels of a tile). The cells of a box that contain a pixel are adjacent.
-    """
+    """First and number of the adjacent cells of each box that contain each pixel: (tiles, boxes, pixels of a tile)."""
 
     first_cell: Array
     num_cells: Array
@@ -113,13 +102,13 @@ def add_cells_to_pixels(
 ) -> Array:
     """Cotangent of images (B, H, W, C): a pixel adds dy of each cell that contains the pixel if their marks tie.
 
-    A mark is a value that tells which pixels a cell selected. dy and `cell_marks` are (K, cells, cells, C), and
-    `pixel_marks` is (B, H, W, C) or (B, H, W, 1). Each tile of `tile_shape` pixels adds one box after another. The
-    order depends only on the boxes, so sums have the same bits on every run.
+    dy and `cell_marks` are (K, cells, cells, C), and `pixel_marks` is (B, H, W, C) or (B, H, W, 1). Each tile of
+    `tile_shape` pixels adds one box after another, in an order that depends only on the boxes.
     """
     batch, height, width = batch_height_width
     tile_h, tile_w = tile_shape
     tiles_y, tiles_x = -(-height // tile_h), -(-width // tile_w)
+    num_tiles = batch * tiles_y * tiles_x
     rows = _covering_cells(cells.top, cells.bottom, tiles_y, tile_h)
     columns = _covering_cells(cells.left, cells.right, tiles_x, tile_w)
     cells_per_row, channels = dy.shape[2:]
@@ -127,7 +116,7 @@ def add_cells_to_pixels(
     flat_dy, cell_marks = dy.reshape(-1, channels), cell_marks.reshape(-1, channels)
     padding = ((0, 0), (0, tiles_y * tile_h - height), (0, tiles_x * tile_w - width), (0, 0))
     marks = jnp.pad(pixel_marks, padding).reshape(batch, tiles_y, tile_h, tiles_x, tile_w, -1)
-    marks = jnp.swapaxes(marks, 2, 3).reshape(batch * tiles_y * tiles_x, tile_h, tile_w, -1)
+    marks = jnp.swapaxes(marks, 2, 3).reshape(num_tiles, tile_h, tile_w, -1)
 
     def add_cells_to_tile(tile_args: tuple[Array, Array]) -> Array:
         tile, pixel_marks = tile_args
@@ -140,32 +129,26 @@ def add_cells_to_pixels(
         def add_one_round(round_index: Array, dx: Array) -> Array:
             def add_one_box(box_rank: Array, dx: Array) -> Array:
                 box = order[box_rank]
-                cell_offset = (
-                    round_index // rounds_across[box] * CELLS_PER_ROUND,
-                    round_index % rounds_across[box] * CELLS_PER_ROUND,
-                )
+                first_p = round_index // rounds_across[box] * CELLS_PER_ROUND
+                first_q = round_index % rounds_across[box] * CELLS_PER_ROUND
                 for u, v in np.ndindex(CELLS_PER_ROUND, CELLS_PER_ROUND):
-                    p, q = cell_offset[0] + u, cell_offset[1] + v
+                    p, q = first_p + u, first_q + v
                     mask = (p < row.num_cells[box])[:, None] & (q < column.num_cells[box])[None, :]
-                    first = row.first_cell[box] + p, column.first_cell[box] + q
-                    cell = box * cells_per_box + first[0][:, None] * cells_per_row + first[1][None]
-                    value, mark = (
-                        jnp.take(x, cell, axis=0, mode="clip") for x in (flat_dy, cell_marks)
-                    )
+                    i, j = row.first_cell[box] + p, column.first_cell[box] + q
+                    cell = box * cells_per_box + i[:, None] * cells_per_row + j[None]
+                    value = jnp.take(flat_dy, cell, axis=0, mode="clip")
+                    mark = jnp.take(cell_marks, cell, axis=0, mode="clip")
                     is_tied = mask[..., None] & is_tied_with(mark, pixel_marks)
                     dx = dx + jnp.where(is_tied, value, 0)
                 return dx
 
             return lax.fori_loop(0, jnp.sum(rounds > round_index, dtype=np.int32), add_one_box, dx)
 
-        zeros = match_varying_mesh_axes(
-            [jnp.zeros((tile_h, tile_w, channels), dy.dtype)], dy, pixel_marks
-        )[0]
+        zeros = jnp.zeros((tile_h, tile_w, channels), dy.dtype)
+        (zeros,) = match_varying_mesh_axes([zeros], dy, pixel_marks)
         return lax.fori_loop(0, jnp.max(rounds), add_one_round, zeros)
 
-    tile_numbers = jnp.arange(batch * tiles_y * tiles_x, dtype=np.int32)
-    tiles = lax.map(add_cells_to_tile, (tile_numbers, marks)).reshape(
-        batch, tiles_y, tiles_x, tile_h, tile_w, channels
-    )
+    tiles = lax.map(add_cells_to_tile, (jnp.arange(num_tiles, dtype=np.int32), marks))
+    tiles = tiles.reshape(batch, tiles_y, tiles_x, tile_h, tile_w, channels)
     dx = jnp.swapaxes(tiles, 2, 3).reshape(batch, tiles_y * tile_h, tiles_x * tile_w, channels)
     return dx[:, :height, :width]

@@ -1,8 +1,7 @@
 """Means over boxes of images: weights of pixels, matrix products for groups of boxes, and gathers of single pixels.
 
-A pixel's weight in a box is the product of a row weight and a column weight. Derivatives of matrix products are matrix
-products, without scatters. Gathers read pixel arrays, (pixels, C), which hold all images of a batch; a feature pyramid
-has one pixel array per level, and a box reads one of them. The transpose of gathers scatters in a fixed order.
+A pixel's weight in a box is the product of a row weight and a column weight. Gathers read pixel arrays, (pixels, C),
+which hold all images of a batch; a feature pyramid has one pixel array per level, and a box reads one of them.
 """
 
 import functools
@@ -17,11 +16,11 @@ from jax import numpy as jnp
 from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._kernels.dtypes import DType, accumulator_dtype, is_16_bit_float, to_comparison_dtype
 
-# Number of sample points of a cell that may read one pixel, if a cell has ceil(length) points. The points are more than
-# half a pixel from each other, so at most 4 are within a pixel of a pixel's centre. Two more points allow for rounding.
+# Sample points of a cell that may read one pixel, if a cell has ceil(length) points. Points are more than half a pixel
+# apart, so at most 4 are within a pixel of a pixel's centre. Two more points allow for rounding.
 SAMPLE_POINTS_PER_PIXEL = 6
-# XLA for CPU fuses the bitcast of a 16-bit image into at most 15 gathers, and stores the bitcast if there are more.
-# Gathers alternate between uint16 and int16: a cell of 16 pixels has 8 gathers per bitcast, and XLA stores no bitcast.
+# XLA for CPU stores the bitcast of a 16-bit image if more than 15 gathers read it. Gathers alternate between these
+# dtypes, so a cell of 16 pixels has 8 gathers per bitcast.
 _GATHER_DTYPES = (np.uint16, np.int16)
 
 
@@ -40,10 +39,9 @@ def _divide_correctly_rounded(length: Array, num_cells: int) -> Array:
 
 
 def round_before_adding(product: Array) -> Array:
-    """Round a product before an addition: XLA would contract both to a fused multiply-add with a single rounding.
+    """Round a product before an addition, by a clamp to finite numbers that keeps XLA from fusing multiply and add.
 
-    XLA does not contract across a clamp, here a clamp to the finite numbers. `jax.custom_jvp` is not used, because jax
-    0.10 loses the rule of a `custom_jvp` in second derivatives through `jax.lax.scan`.
+    jax 0.10 would lose the rule of a `jax.custom_jvp` in second derivatives through `jax.lax.scan`.
     """
     max_value = np.asarray(jnp.finfo(product.dtype).max, product.dtype)
     return lax.clamp(-max_value, product, max_value)
@@ -67,9 +65,8 @@ def bilinear_pixel_weights(
     else:
         count = lax.stop_gradient(jnp.ceil(span_length))
         first = jnp.floor((pixel - 1 - begin) * count / jnp.where(count > 0, span_length, 1) - 0.5)
-        point_index = jnp.maximum(lax.stop_gradient(first), 0) + _axis_iota(
-            SAMPLE_POINTS_PER_PIXEL, dtype, 3, 4
-        )
+        first_index = jnp.maximum(lax.stop_gradient(first), 0)
+        point_index = first_index + _axis_iota(SAMPLE_POINTS_PER_PIXEL, dtype, 3, 4)
     point = begin + round_before_adding((point_index + 0.5) * (span_length / jnp.maximum(count, 1)))
     is_counted = (point_index >= 0) & (point_index < count) & ~((point < -1) | (point > axis_size))
     # `jnp.clip` has the derivative 1/2 at its bounds; the `jnp.where` calls have the derivative from the right.
@@ -83,20 +80,15 @@ def bilinear_pixel_weights(
 def pixels_and_weights_of_points(
     span_start: Array, span_length: Array, num_cells: int, axis_size: int | Array, num_samples: int
 ) -> tuple[Array, Array]:
-    """Pixels on both sides of each sample point of each cell, and the pixels' weights: (K, cells, 2 * samples) each.
-
-    `axis_size` is the size of the axis, or an array with one size per box.
-    """
+    """Pixels on both sides of each sample point of each cell, and the pixels' weights: (K, cells, 2 * samples) each."""
     if not isinstance(axis_size, int):
         axis_size = axis_size.astype(span_start.dtype)[:, None, None]
     step = _divide_correctly_rounded(span_length[:, None, None], num_cells)
-    begin = span_start[:, None, None] + round_before_adding(
-        _axis_iota(num_cells, step.dtype, 1, 3) * step
-    )
-    point = begin + round_before_adding(
-        (_axis_iota(num_samples, step.dtype, 2, 3) + 0.5)
-        * _divide_correctly_rounded(step, num_samples)
-    )
+    start = span_start[:, None, None]
+    begin = start + round_before_adding(_axis_iota(num_cells, step.dtype, 1, 3) * step)
+    sample_number = _axis_iota(num_samples, step.dtype, 2, 3) + 0.5
+    point_step = _divide_correctly_rounded(step, num_samples)
+    point = begin + round_before_adding(sample_number * point_step)
     is_counted = ~((point < -1) | (point > axis_size))
     point = jnp.clip(point, 0, axis_size - 1)
     floor = jnp.floor(point)
@@ -108,10 +100,7 @@ def pixels_and_weights_of_points(
 def cell_bounds(
     span_start: Array, span_length: Array, num_cells: int, axis_size: int
 ) -> tuple[Array, Array]:
-    """Start and exclusive end of each cell of a span of whole pixels, clipped to the axis: (K, cells) each.
-
-    `span_start` and `span_length` hold whole numbers. Cells overlap if `num_cells` does not divide `span_length`.
-    """
+    """Start and exclusive end of each cell of a span of whole pixels, clipped to the axis: (K, cells) each."""
     step = _divide_correctly_rounded(span_length, num_cells)[:, None]
     cell_index, offset = _axis_iota(num_cells, step.dtype, 1, 2), span_start[:, None]
     bounds = (jnp.floor(cell_index * step) + offset, jnp.ceil((cell_index + 1) * step) + offset)
@@ -144,21 +133,22 @@ def group_boxes_by_image(
     max_images = min(num_boxes, num_images)
     # Upper bound, reached if each of `max_images` images has one box more than fills its groups.
     num_groups = (num_boxes - max_images) // group_size + max_images
+    num_slots = num_groups * group_size
     if num_images == 1:
-        slots = jnp.arange(num_groups * group_size, dtype=np.int32)
-        valid = jnp.pad(image_of_box == 0, (0, num_groups * group_size - num_boxes))
-        slot = jnp.where(valid, slots, num_groups * group_size)[:num_boxes]
+        slots = jnp.arange(num_slots, dtype=np.int32)
+        valid = jnp.pad(image_of_box == 0, (0, num_slots - num_boxes))
+        slot = jnp.where(valid, slots, num_slots)[:num_boxes]
         return BoxGroups(jnp.zeros(num_groups, np.int32), jnp.where(valid, slots, num_boxes), slot)
     order = jnp.argsort(image_of_box, stable=True).astype(np.int32)
-    first_box = jnp.searchsorted(
-        image_of_box[order], jnp.arange(num_images + 1, dtype=image_of_box.dtype)
-    )
+    sorted_images = image_of_box[order]
+    image_numbers = jnp.arange(num_images + 1, dtype=image_of_box.dtype)
+    first_box = jnp.searchsorted(sorted_images, image_numbers)
     groups_per_image = -(-jnp.diff(first_box) // group_size)
     group_ends = jnp.cumsum(groups_per_image)
     group_image = jnp.searchsorted(group_ends, jnp.arange(num_groups, dtype=np.int32), side="right")
     group_image = jnp.minimum(group_image, num_images - 1).astype(np.int32)
     first_slot = group_size * (group_ends - groups_per_image)
-    slots = jnp.arange(num_groups * group_size, dtype=np.int32)
+    slots = jnp.arange(num_slots, dtype=np.int32)
     image_of_slot = jnp.repeat(group_image, group_size)
     rank = first_box[image_of_slot] + slots - first_slot[image_of_slot]
     in_use = rank < first_box[image_of_slot + 1]
@@ -166,7 +156,7 @@ def group_boxes_by_image(
     valid = (image_of_box >= 0) & (image_of_box < num_images)
     image_index = jnp.clip(image_of_box, 0, num_images - 1)
     slot = first_slot[image_index] + jnp.argsort(order).astype(np.int32) - first_box[image_index]
-    return BoxGroups(group_image, box, jnp.where(valid, slot, num_groups * group_size))
+    return BoxGroups(group_image, box, jnp.where(valid, slot, num_slots))
 
 
 def take_rows_or_zeros(x: Array, row_numbers: Array) -> Array:
@@ -185,39 +175,32 @@ def weighted_sums_by_matmul(
     """Weighted pixel sums of each cell, for the boxes of each group: (groups, boxes, cells, cells, C).
 
     `x` is (B, H, W, C), `row_weights` (groups, boxes, cells, H), `column_weights` (groups, boxes, cells, W). With
-    `separate_channels`, each cell reads its own channels, and x has C * cells * cells channels. The derivative
-    recomputes the intermediate product of a group, so memory does not grow with the number of groups.
+    `separate_channels`, each cell reads its own channels, and x has C * cells * cells channels.
     """
     einsum = functools.partial(jnp.einsum, precision=lax.Precision.HIGHEST)
-    if separate_channels:
-        x = x.reshape(*x.shape[:3], -1, row_weights.shape[2], column_weights.shape[2])
     row_spec, column_spec = "nph,hwc->npwc", "npqw,npwc->npqc"
     if separate_channels:
-        row_spec, column_spec = ("nph,hwcpq->npwcq", "npqw,npwcq->npqc")
+        x = x.reshape(*x.shape[:3], -1, row_weights.shape[2], column_weights.shape[2])
+        row_spec, column_spec = "nph,hwcpq->npwcq", "npqw,npwcq->npqc"
 
-    @jax.checkpoint
-    def sum_one_group(
-        x: Array, row_weights: Array, column_weights: Array, image_number: Array
-    ) -> Array:
+    @jax.checkpoint  # memory does not grow with the number of groups
+    def sum_one_group(x: Array, group: tuple[Array, Array, Array]) -> Array:
+        row_weights, column_weights, image_number = group
         image = lax.dynamic_index_in_dim(x, image_number, keepdims=False)
-        # With a copy of the column weights for each row of cells, XLA for CPU multiplies faster if there are many
-        # channels. See "Weights of columns copied" in bench/NOTES.md.
+        # Faster on CPU with many channels: see "Weights of columns copied" in bench/NOTES.md.
         column_weights = jnp.broadcast_to(
             column_weights[:, None], (*row_weights.shape[:2], *column_weights.shape[1:])
         )
         return einsum(column_spec, column_weights, einsum(row_spec, row_weights, image))
 
-    def sum_next_group(_: None, group_inputs: tuple[Array, Array, Array]) -> tuple[None, Array]:
-        return None, sum_one_group(x, *group_inputs)
-
-    return lax.scan(sum_next_group, None, (row_weights, column_weights, image_of_group))[1]
+    groups = row_weights, column_weights, image_of_group
+    return lax.map(functools.partial(sum_one_group, x), groups)
 
 
 class WeightedPixels(NamedTuple):
     """Numbers and weights of the pixel rows and pixel columns of each cell of K boxes: (K, cells, n) each.
 
-    A pixel's number is the number of the first pixel of its row, from `rows`, plus its column, from `columns`.
-    Entries with weight 0 are padding and not pixels.
+    A pixel's number is that of the first pixel of its row plus its column. Entries with weight 0 are padding.
     """
 
     rows: tuple[Array, Array]
@@ -240,24 +223,19 @@ class WeightedPixels(NamedTuple):
         pixel = rows[:, :, None, row_index] + columns[:, None, :, column_index]
         return pixel, row_weights[:, :, None, row_index] * column_weights[:, None, :, column_index]
 
-    def shift_pixel_numbers(self, num_preceding: Array) -> "WeightedPixels":
-        """Add `num_preceding`, (K,), to the pixel numbers of each box, for an array with more pixels in front."""
-        (rows, row_weights), columns = self
-        return WeightedPixels((rows + num_preceding[:, None, None], row_weights), columns)
-
 
 def _gather_pixels(pixel_rows: Array, pixel_numbers: Array, gather_number: int) -> Array:
-    """Gather `pixel_rows` at `pixel_numbers`, and widen 16-bit floats to float32.
+    """Gather `pixel_rows` at `pixel_numbers`, in the accumulator dtype.
 
     16-bit floats are gathered as integers, because XLA for CPU would widen the whole float array before the gather.
     """
-    if not is_16_bit_float(pixel_rows.dtype):
-        return jnp.take(pixel_rows, pixel_numbers, axis=0, mode="clip").astype(
-            accumulator_dtype(pixel_rows.dtype)
-        )
+    dtype = pixel_rows.dtype
+    if not is_16_bit_float(dtype):
+        pixels = jnp.take(pixel_rows, pixel_numbers, axis=0, mode="clip")
+        return pixels.astype(accumulator_dtype(dtype))
     bits = lax.bitcast_convert_type(pixel_rows, _GATHER_DTYPES[gather_number % 2])
-    rows = jnp.take(bits, pixel_numbers, axis=0, mode="clip")
-    return to_comparison_dtype(lax.bitcast_convert_type(rows, pixel_rows.dtype))
+    pixels = jnp.take(bits, pixel_numbers, axis=0, mode="clip")
+    return to_comparison_dtype(lax.bitcast_convert_type(pixels, dtype))
 
 
 def _weighted_sums(pixel_rows: Array, weighted_pixels: WeightedPixels) -> Array:
@@ -285,28 +263,24 @@ def weighted_sums_by_gather(
     if len(pixel_arrays) == 1:
         return _weighted_sums(pixel_arrays[0], weighted_pixels)
     if concatenates_arrays:
+        all_pixels = jnp.concatenate(pixel_arrays)
         array_starts = np.cumsum([0, *map(len, pixel_arrays[:-1])], dtype=np.int32)
-        return _weighted_sums(
-            jnp.concatenate(pixel_arrays),
-            weighted_pixels.shift_pixel_numbers(jnp.asarray(array_starts)[array_of_box]),
-        )
-    cells_shape = (weighted_pixels.rows[0].shape[1], weighted_pixels.columns[0].shape[1])
+        num_preceding = jnp.asarray(array_starts)[array_of_box]
+        (rows, row_weights), columns = weighted_pixels
+        shifted = WeightedPixels((rows + num_preceding[:, None, None], row_weights), columns)
+        return _weighted_sums(all_pixels, shifted)
 
     def read_one_box(box_number: Array, y: Array) -> Array:
         readers = [lambda xs, b, n=n: _weighted_sums(xs[n], b) for n in range(len(pixel_arrays))]
-        sums = lax.switch(
-            array_of_box[box_number],
-            readers,
-            list(pixel_arrays),
-            _slice_box(weighted_pixels, box_number),
-        )
+        box = _slice_box(weighted_pixels, box_number)
+        sums = lax.switch(array_of_box[box_number], readers, list(pixel_arrays), box)
         return lax.dynamic_update_slice_in_dim(y, sums, box_number, 0)
 
+    cells_shape = (weighted_pixels.rows[0].shape[1], weighted_pixels.columns[0].shape[1])
     shape = (len(array_of_box), *cells_shape, pixel_arrays[0].shape[1])
     zeros = jnp.zeros(shape, accumulator_dtype(pixel_arrays[0].dtype))
-    return lax.fori_loop(
-        0, len(array_of_box), read_one_box, match_varying_mesh_axes([zeros], *pixel_arrays)[0]
-    )
+    (zeros,) = match_varying_mesh_axes([zeros], *pixel_arrays)
+    return lax.fori_loop(0, len(array_of_box), read_one_box, zeros)
 
 
 def scatter_weighted_cotangents(
@@ -318,17 +292,18 @@ def scatter_weighted_cotangents(
 ) -> list[Array]:
     """Transpose of `weighted_sums_by_gather`: cotangents of the arrays, from dy (K, cells, cells, C).
 
-    `rows_per_array` has the number of pixels of each array. A loop scatters one box after another, with its rows of
-    cells split into `num_parts` scatters. Each scatter adds pixels in order.
+    A loop scatters one box after another, with its rows of cells split into `num_parts` scatters.
     """
     channels = dy.shape[-1]
+    num_boxes = len(array_of_box) * num_parts
+
+    def split_rows(a: Array) -> Array:
+        return a.reshape(num_boxes, a.shape[1] // num_parts, *a.shape[2:])
+
     array_of_box, columns = jax.tree.map(
         lambda a: jnp.repeat(a, num_parts, 0), (array_of_box, weighted_pixels.columns)
     )
-    dy, rows = jax.tree.map(
-        lambda a: a.reshape(len(array_of_box), a.shape[1] // num_parts, *a.shape[2:]),
-        (dy, weighted_pixels.rows),
-    )
+    dy, rows = jax.tree.map(split_rows, (dy, weighted_pixels.rows))
     weighted_pixels = WeightedPixels(rows, columns)
 
     def scatter_one_box(box_number: Array, dxs: list[Array]) -> list[Array]:
@@ -344,9 +319,7 @@ def scatter_weighted_cotangents(
         return [dx.at[pixel.reshape(-1)].add(terms, mode="drop") for dx, pixel in pairs]
 
     zeros = [jnp.zeros((count, channels), dy.dtype) for count in rows_per_array]
-    return lax.fori_loop(
-        0, len(array_of_box), scatter_one_box, [*match_varying_mesh_axes(zeros, dy)]
-    )
+    return lax.fori_loop(0, num_boxes, scatter_one_box, [*match_varying_mesh_axes(zeros, dy)])
 
 
 def _slice_box(arrays: Any, box_number: Array) -> Any:

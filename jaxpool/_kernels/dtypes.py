@@ -6,7 +6,7 @@ NaN wins over every number, NaNs tie with each other, and -0 ties with +0.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import jax
@@ -90,9 +90,8 @@ def reduction_identity(dtype: DType, kind: Kind) -> Any:
 
 
 Ties = Literal["first", "last", "split"]
-TieOrder = Literal[
-    "first", "last", "last_nan"
-]  # "last_nan": the first of tied numbers wins, but the last NaN wins
+# "last_nan": the first of tied numbers wins, but the last NaN wins
+TieOrder = Literal["first", "last", "last_nan"]
 Candidate = tuple[Array, ...]  # (value in the comparison dtype, value), optionally with a flat tap
 
 
@@ -122,20 +121,24 @@ def from_comparison_dtype(y: Array, dtype: DType) -> Array:
     return cast(y, dtype)
 
 
+def numpy_constant(function: Callable[[Array], Array], value: np.ndarray) -> np.ndarray:
+    """`function(value)`, evaluated while tracing, without a sharding."""
+    no_mesh = jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ()))
+    with jax.ensure_compile_time_eval(), no_mesh:
+        return np.asarray(function(jnp.asarray(value)))
+
+
 def comparison_dtype_identity(dtype: DType, kind: Kind) -> np.ndarray:
     """Identity of a maximum or minimum of `dtype`, as a NumPy constant in the comparison dtype."""
-    no_mesh = jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ()))
-    with jax.ensure_compile_time_eval(), no_mesh:  # a constant has no sharding
-        return np.asarray(to_comparison_dtype(jnp.asarray(reduction_identity(dtype, kind))))
+    return numpy_constant(to_comparison_dtype, reduction_identity(dtype, kind))
 
 
 def challenger_wins(challenger: Array, current_best: Array, kind: Kind, ties: TieOrder) -> Array:
     """Mask of elements of `challenger` that win over `current_best`, whose elements come earlier in the window."""
     loses, loses_or_ties = (lax.lt, lax.le) if kind == "max" else (lax.gt, lax.ge)
     if not is_float(current_best.dtype):
-        return lax.bitwise_not(
-            (loses if ties == "last" else loses_or_ties)(challenger, current_best)
-        )
+        loses = loses if ties == "last" else loses_or_ties
+        return lax.bitwise_not(loses(challenger, current_best))
     if ties == "last_nan":
         beats = lax.gt if kind == "max" else lax.lt
         return lax.bitwise_or(beats(challenger, current_best), lax.ne(challenger, challenger))
@@ -166,9 +169,8 @@ def select_best_candidate(
     _, value, *tap = functools.reduce(better_candidate, candidates)
     if nan_value is not None:
         nan_masks = [lax.ne(candidate[0], candidate[0]) for candidate in candidates]
-        value = lax.select(
-            functools.reduce(lax.bitwise_or, nan_masks), lax.full_like(value, nan_value), value
-        )
+        has_nan = functools.reduce(lax.bitwise_or, nan_masks)
+        value = lax.select(has_nan, lax.full_like(value, nan_value), value)
         pairs = [*zip(nan_masks, candidates, strict=True)]
         # Later selects override earlier selects, so the winning NaN is selected last.
         for is_nan, (*_, nan_tap) in reversed(pairs) if ties == "first" else pairs:

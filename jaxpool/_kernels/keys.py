@@ -8,12 +8,12 @@ an integer is the integer itself.
 
 from typing import Literal
 
-import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._kernels.dtypes import DType, from_comparison_dtype, is_float, to_comparison_dtype
+from jaxpool._kernels import dtypes
+from jaxpool._kernels.dtypes import DType
 
 NaNPosition = Literal["greatest", "least"]
 _BITCAST_DTYPES = (jnp.float16, jnp.bfloat16, jnp.float32, jnp.float64)
@@ -28,13 +28,7 @@ def _flip_bits_of_negatives(bits: Array) -> Array:
 
 def _widen_8_bit_floats(x: Array) -> Array:
     """Convert x to the comparison dtype, unless x is a 16-, 32- or 64-bit float, whose keys have the width of x."""
-    return x if x.dtype in _BITCAST_DTYPES else to_comparison_dtype(x)
-
-
-def to_sort_keys(x: Array, nan_position: NaNPosition) -> Array:
-    """Integer keys in the order of x. NaN gets the least or the greatest key, and -0 comes directly before +0."""
-    x = _widen_8_bit_floats(x)
-    return bits_to_sort_keys(float_bits(x), x.dtype, nan_position) if is_float(x.dtype) else x
+    return x if x.dtype in _BITCAST_DTYPES else dtypes.to_comparison_dtype(x)
 
 
 def float_bits(x: Array) -> Array:
@@ -42,37 +36,42 @@ def float_bits(x: Array) -> Array:
     return lax.bitcast_convert_type(x, np.dtype(f"int{8 * x.dtype.itemsize}"))
 
 
-def bits_to_sort_keys(bits: Array, dtype: DType, nan_position: NaNPosition) -> Array:
-    """Sort keys as from `to_sort_keys`, for floats of `dtype` that are passed as the integers from `float_bits`."""
-    info = np.iinfo(bits.dtype)
-    infinity = np.asarray(np.inf).astype(dtype).view(bits.dtype)
-    magnitude = lax.bitwise_and(bits, lax.full_like(bits, info.max))
-    nan_key = lax.full_like(bits, info.max if nan_position == "greatest" else info.min)
-    return lax.select(
-        lax.gt(magnitude, lax.full_like(bits, infinity)), nan_key, _flip_bits_of_negatives(bits)
-    )
+def to_sort_keys(x: Array, nan_position: NaNPosition, float_dtype: DType | None = None) -> Array:
+    """Integer keys in the order of x. NaN gets the least or the greatest key, and -0 comes directly before +0.
+
+    x may also hold the `float_bits` of floats of `float_dtype`.
+    """
+    if float_dtype is None or dtypes.is_float(x.dtype):
+        x = _widen_8_bit_floats(x)
+        if not dtypes.is_float(x.dtype):
+            return x
+        x, float_dtype = float_bits(x), x.dtype
+    info = np.iinfo(x.dtype)
+    infinity = np.asarray(np.inf).astype(float_dtype).view(x.dtype)
+    magnitude = lax.bitwise_and(x, lax.full_like(x, info.max))
+    nan_key = lax.full_like(x, info.max if nan_position == "greatest" else info.min)
+    is_nan = lax.gt(magnitude, lax.full_like(x, infinity))
+    return lax.select(is_nan, nan_key, _flip_bits_of_negatives(x))
 
 
 def from_sort_keys(sort_keys: Array, dtype: DType) -> Array:
     """Invert `to_sort_keys`."""
-    return (
-        _floats_from_bits(_flip_bits_of_negatives(sort_keys), dtype)
-        if is_float(dtype)
-        else from_comparison_dtype(sort_keys, dtype)
-    )
+    if not dtypes.is_float(dtype):
+        return dtypes.from_comparison_dtype(sort_keys, dtype)
+    return _floats_from_bits(_flip_bits_of_negatives(sort_keys), dtype)
 
 
 def _floats_from_bits(bits: Array, dtype: DType) -> Array:
     """Convert the bits of floats that `_widen_8_bit_floats` returned back to floats of `dtype`."""
     if dtype in _BITCAST_DTYPES:
         return lax.bitcast_convert_type(bits, dtype)
-    return from_comparison_dtype(lax.bitcast_convert_type(bits, jnp.float32), dtype)
+    return dtypes.from_comparison_dtype(lax.bitcast_convert_type(bits, jnp.float32), dtype)
 
 
 def zero_tied_sort_keys(x: Array) -> Array:
     """Integer keys in the order of x. -0 and +0 share a key, and all NaNs share a key above infinity."""
     x = _widen_8_bit_floats(x)
-    if not is_float(x.dtype):
+    if not dtypes.is_float(x.dtype):
         return x
     sort_keys = _convert_sign_magnitude(float_bits(x))
     nan = np.asarray(np.nan, x.dtype).view(sort_keys.dtype)
@@ -81,11 +80,9 @@ def zero_tied_sort_keys(x: Array) -> Array:
 
 def from_zero_tied_sort_keys(sort_keys: Array, dtype: DType) -> Array:
     """Invert `zero_tied_sort_keys`, with +0 for the key of both zeros."""
-    return (
-        _floats_from_bits(_convert_sign_magnitude(sort_keys), dtype)
-        if is_float(dtype)
-        else from_comparison_dtype(sort_keys, dtype)
-    )
+    if not dtypes.is_float(dtype):
+        return dtypes.from_comparison_dtype(sort_keys, dtype)
+    return _floats_from_bits(_convert_sign_magnitude(sort_keys), dtype)
 
 
 def _convert_sign_magnitude(bits: Array) -> Array:
@@ -102,7 +99,7 @@ def min_or_max_key(dtype: DType, is_max: bool) -> np.ndarray:
 
 def tie_zero_keys(sort_keys: Array, dtype: DType) -> Array:
     """Map the sort keys of -0 and +0 to one key, and preserve the order of all other keys."""
-    if not is_float(dtype):
+    if not dtypes.is_float(dtype):
         return sort_keys
     shift = lax.full_like(sort_keys, 8 * sort_keys.dtype.itemsize - 1)
     return lax.sub(sort_keys, lax.shift_right_arithmetic(sort_keys, shift))
@@ -115,10 +112,7 @@ def has_sign_bit(x: Array) -> Array:
 
 
 def set_sign_of_zeros(y: Array, negative_mask: Array) -> Array:
-    """Set zeros of y to -0 where `negative_mask` is True, and to +0 elsewhere.
-
-    Zeros are found by their bits, because XLA for CPU treats subnormal floats as zeros in comparisons.
-    """
+    """Set zeros of y, found by their bits, to -0 where `negative_mask` is True, and to +0 elsewhere."""
     wide = _widen_8_bit_floats(y)
     bits = float_bits(wide)
     info = np.iinfo(bits.dtype)
@@ -130,6 +124,4 @@ def set_sign_of_zeros(y: Array, negative_mask: Array) -> Array:
 
 def constant_sort_key(value: np.ndarray, nan_position: NaNPosition) -> np.ndarray:
     """Sort key of a single number, as a NumPy constant."""
-    no_mesh = jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ()))
-    with jax.ensure_compile_time_eval(), no_mesh:
-        return np.asarray(to_sort_keys(jnp.asarray(value), nan_position))
+    return dtypes.numpy_constant(lambda x: to_sort_keys(x, nan_position), value)

@@ -129,7 +129,9 @@ def taps_inside_mask(window: Window, ndim: int) -> Array:
     return slices.outer_broadcast(jnp.logical_and, masks, window.axes, ndim)
 
 
-def max_of_patches(patches: Array, window: Window, *, loses_nan: bool, plan: Fold | None) -> Array:
+def max_of_patches(
+    patches: Array, window: Window, *, loses_nan: bool, plan: Sequence[Fold]
+) -> Array:
     """Maximum of each window, from its patches."""
     axes = tap_axes(window)
     return lax.squeeze(

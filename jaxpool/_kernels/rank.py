@@ -18,9 +18,8 @@ from jaxpool._plan.rank_pool import Rank, position_of_rank, sorting_network
 
 def num_elements_inside(window: Window, ndim: int) -> Array:
     """Number of elements of each window that are inside the input, broadcastable to the output."""
-    counts = [
-        dim.num_taps_inside(int32_iota(dim.out if dim.is_padded else 1)) for dim in window.dims
-    ]
+    indices = [int32_iota(dim.out if dim.is_padded else 1) for dim in window.dims]
+    counts = [dim.num_taps_inside(index) for dim, index in zip(window.dims, indices, strict=True)]
     return slices.outer_broadcast(jnp.multiply, counts, window.axes, ndim)
 
 
@@ -35,9 +34,8 @@ def select_by_sorting_network(
         values[high] = lax.max(a, b) if needs_max else b
     y = values[possible_positions[0]]
     if possible_positions[1:]:
-        target = slices.broadcast_like(
-            position_of_rank(rank, num_elements_inside(window, y.ndim)), y
-        )
+        target = position_of_rank(rank, num_elements_inside(window, y.ndim))
+        target = slices.broadcast_like(target, y)
     for position in possible_positions[1:]:
         y = lax.select(lax.eq(target, lax.full_like(target, position)), values[position], y)
     return y
@@ -46,25 +44,23 @@ def select_by_sorting_network(
 def pad_around_median(
     value_per_tap: Sequence[Array], included_masks: Sequence[Array], median_rank: Rank
 ) -> list[Array]:
-    """Replace values that the mask excludes from a window with keys below or above all numbers.
+    """Replace values that the mask excludes with keys below or above all numbers, so that the median stays the same.
 
-    The number of keys below all numbers is chosen so that the median of all values of a window is the median of the
-    included values. In the example, 2 of 5 values are included:
+    In the example, the mask includes 2 of 5 values:
 
         9  .   .  3  .     the median of 3 and 9, the upper one, is 9
         9 low up  3 up     low, 3, 9, up, up: 9 is in the middle
     """
     dtype = np.dtype(np.int32)
     num_included = functools.reduce(lax.add, [each.astype(dtype) for each in included_masks])
-    num_below = lax.full_like(
-        num_included, position_of_rank(median_rank, len(value_per_tap))
-    ) - position_of_rank(median_rank, num_included)
+    position = lax.full_like(num_included, position_of_rank(median_rank, len(value_per_tap)))
+    num_below = position - position_of_rank(median_rank, num_included)
     num_excluded, values = lax.full_like(num_included, 0), []
     for x, mask in zip(value_per_tap, included_masks, strict=True):
-        low, high = [
+        low, high = (
             lax.full_like(num_included, min_or_max_key(x.dtype, is_max), x.dtype)
             for is_max in (False, True)
-        ]
+        )
         fill = lax.select(lax.lt(num_excluded, num_below), low, high)
         values.append(lax.select(slices.broadcast_like(mask, x), x, slices.broadcast_like(fill, x)))
         num_excluded = num_excluded + lax.bitwise_not(mask).astype(dtype)

@@ -8,37 +8,15 @@ small arrays: XLA passes float32 reductions to a library, so sums, counts and fl
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._kernels import slices
-from jaxpool._kernels.dtypes import (
-    DType,
-    Kind,
-    accumulator_dtype,
-    cast,
-    comparison_dtype_identity,
-    from_comparison_dtype,
-    index_dtype,
-    is_16_bit_float,
-    is_float,
-    is_tied_with,
-    reduction_identity,
-    to_comparison_dtype,
-)
-from jaxpool._kernels.keys import (
-    NaNPosition,
-    bits_to_sort_keys,
-    constant_sort_key,
-    float_bits,
-    from_sort_keys,
-    tie_zero_keys,
-    to_sort_keys,
-)
-from jaxpool._kernels.slices import materialise
+from jaxpool._kernels import dtypes, keys, slices
+from jaxpool._kernels.dtypes import DType, Kind
+from jaxpool._kernels.keys import NaNPosition
 from jaxpool._plan.reduce import Fold
 
 
@@ -49,20 +27,20 @@ def max_or_min_over_axes(
     mask: Array | None = None,
     *,
     loses_nan: bool,
-    plan: Fold | None = None,
+    plan: Sequence[Fold] = (),
     use_float32: bool = False,
 ) -> Array:
     """Maximum or minimum over `axes` of the elements where `mask` is True, or the identity if the mask has no True.
 
     With `loses_nan`, the platform's maximum may drop NaN, so a branch that looks for NaN runs if the sum of x is NaN.
-    With a `Fold` plan, integer keys are compared instead, and no NaN is lost.
+    With a `plan` of folds, integer keys are compared instead, and no NaN is lost.
     """
-    if plan is not None:
+    if plan:
         return _max_or_min_by_folding(x, axes, kind, mask, plan)
-    value, fill = x, reduction_identity(x.dtype, kind)
-    keeps_dtype = is_float(x.dtype) and x.dtype.itemsize > 1
+    value, fill = x, dtypes.reduction_identity(x.dtype, kind)
+    keeps_dtype = dtypes.is_float(x.dtype) and x.dtype.itemsize > 1
     if not keeps_dtype:
-        value, fill = to_comparison_dtype(x), comparison_dtype_identity(x.dtype, kind)
+        value, fill = dtypes.to_comparison_dtype(x), dtypes.comparison_dtype_identity(x.dtype, kind)
     if mask is not None:
         value = lax.select(slices.broadcast_like(mask, value), value, lax.full_like(value, fill))
 
@@ -74,141 +52,133 @@ def max_or_min_over_axes(
         has_nan = lax.reduce(lax.ne(value, value), np.False_, lax.bitwise_or, axes)
         return lax.select(has_nan, lax.full_like(y, np.nan), y)
 
-    if loses_nan and is_float(value.dtype):
-        terms = cast(value, accumulator_dtype(value.dtype)) if use_float32 else value
+    if loses_nan and dtypes.is_float(value.dtype):
+        terms = dtypes.cast(value, dtypes.accumulator_dtype(value.dtype)) if use_float32 else value
         total = lax.reduce(terms, np.zeros((), terms.dtype), lax.add, axes)
-        y = lax.cond(
-            jnp.any(lax.ne(total, total)), reduce_propagating_nan, reduce_max_or_min, value
-        )
+        has_nan = jnp.any(lax.ne(total, total))
+        y = lax.cond(has_nan, reduce_propagating_nan, reduce_max_or_min, value)
     else:
         y = reduce_max_or_min(value)
     y = lax.expand_dims(y, axes)
-    return y if keeps_dtype else from_comparison_dtype(y, x.dtype)
+    return y if keeps_dtype else dtypes.from_comparison_dtype(y, x.dtype)
 
 
-def _chunk_starts_and_length(axis_size: int, plan: Fold) -> tuple[list[int], int]:
+def _chunk_starts_and_length(axis_size: int, fold: Fold) -> tuple[list[int], int]:
     """Start of each chunk of an axis, and the common length of the chunks; the last two chunks may overlap."""
-    length = -(-axis_size // plan.num_chunks)
+    length = -(-axis_size // fold.num_chunks)
     return sorted({min(start, axis_size - length) for start in range(0, axis_size, length)}), length
 
 
-def _sort_keys_of_chunk(chunk: Array, dtype: DType, nan_position: NaNPosition) -> Array:
-    """Sort keys of the elements of a chunk, which holds floats of `dtype` or the bits of these floats."""
-    return (
-        to_sort_keys(chunk, nan_position)
-        if is_float(chunk.dtype)
-        else bits_to_sort_keys(chunk, dtype, nan_position)
-    )
-
-
 def _join_chunks(
-    plan: Fold, join_lists: Callable[..., Array], x: Array, *other_arrays: Array | None
+    fold: Fold, join_lists: Callable[..., Array], x: Array, *other_arrays: Array | None
 ) -> Array:
     """Evaluate `join_lists` and store the result; each argument of `join_lists` is the list of chunks of one array.
 
     `other_arrays` broadcast to x. 16-bit floats are sliced as integers, because XLA for CPU widens each slice of a
     bfloat16 array to float32 to make NaNs quiet.
     """
-    starts, length = _chunk_starts_and_length(x.shape[plan.axis], plan)
-    arrays = [array for array in (x, *other_arrays) if array is not None]
+    starts, length = _chunk_starts_and_length(x.shape[fold.axis], fold)
 
     def slice_and_join(x: Array, *other_arrays: Array) -> Array:
-        arrays = (float_bits(x) if is_16_bit_float(x.dtype) else x, *other_arrays)
+        arrays = (keys.float_bits(x) if dtypes.is_16_bit_float(x.dtype) else x, *other_arrays)
 
         def slice_chunk(array: Array, start: int) -> Array:
-            if array.shape[plan.axis] == 1:
+            if array.shape[fold.axis] == 1:
                 return array
-            return lax.slice_in_dim(array, start, start + length, axis=plan.axis)
+            return lax.slice_in_dim(array, start, start + length, axis=fold.axis)
 
         return join_lists(*[[slice_chunk(array, start) for start in starts] for array in arrays])
 
-    return materialise(plan.barrier, slice_and_join, *arrays)
+    arrays = [array for array in (x, *other_arrays) if array is not None]
+    return slices.materialise(fold.barrier, slice_and_join, *arrays)
 
 
 def _max_or_min_by_folding(
-    x: Array, axes: Sequence[int], kind: Kind, mask: Array | None, plan: Fold
+    x: Array, axes: Sequence[int], kind: Kind, mask: Array | None, plan: Sequence[Fold]
 ) -> Array:
     nan_position: NaNPosition = "greatest" if kind == "max" else "least"
     join = lax.max if kind == "max" else lax.min
-    fill = constant_sort_key(reduction_identity(x.dtype, kind), nan_position)
+    fill = keys.constant_sort_key(dtypes.reduction_identity(x.dtype, kind), nan_position)
 
     def join_masked_chunks(chunks: Sequence[Array], *masks: Sequence[Array]) -> Array:
-        keys = [_sort_keys_of_chunk(chunk, x.dtype, nan_position) for chunk in chunks]
+        sort_keys = [keys.to_sort_keys(chunk, nan_position, x.dtype) for chunk in chunks]
         for mask_chunks in masks:
-            keys = [
+            sort_keys = [
                 lax.select(jnp.broadcast_to(mask_chunk, key.shape), key, lax.full_like(key, fill))
-                for mask_chunk, key in zip(mask_chunks, keys, strict=True)
+                for mask_chunk, key in zip(mask_chunks, sort_keys, strict=True)
             ]
-        return values_if_last_pass(functools.reduce(join, keys))
-
-    def values_if_last_pass(sort_keys: Array) -> Array:
-        """Convert `sort_keys` to values if all reduced axes have size 1, so that nothing is left to reduce."""
-        is_reduced = all(sort_keys.shape[axis] == 1 for axis in axes)
-        return from_sort_keys(sort_keys, x.dtype) if is_reduced else sort_keys
+        return join_key_chunks(sort_keys)
 
     def join_key_chunks(key_chunks: Sequence[Array]) -> Array:
-        return values_if_last_pass(functools.reduce(join, key_chunks))
+        """Join keys, and convert them to values if all reduced axes have size 1, so that nothing is left to reduce."""
+        sort_keys = functools.reduce(join, key_chunks)
+        is_reduced = all(sort_keys.shape[axis] == 1 for axis in axes)
+        return keys.from_sort_keys(sort_keys, x.dtype) if is_reduced else sort_keys
 
-    y = _join_chunks(plan, join_masked_chunks, x, mask)
-    for fold in plan.later_folds():
+    y = _join_chunks(plan[0], join_masked_chunks, x, mask)
+    for fold in plan[1:]:
         y = _join_chunks(fold, join_key_chunks, y)
     if y.dtype == x.dtype:
         return y
-    return from_sort_keys(lax.expand_dims(lax.reduce(y, fill, join, axes), axes), x.dtype)
+    return keys.from_sort_keys(lax.expand_dims(lax.reduce(y, fill, join, axes), axes), x.dtype)
 
 
-def _comparison_keys(x: Array, plan: Fold | None, dtype: DType) -> Array:
-    """Convert x to the comparison dtype. With a `Fold` plan, 16-bit floats become 16-bit keys, which are not widened.
-
-    x has the dtype `dtype`, or holds the bits of floats of `dtype`.
-    """
-    if plan is None or not is_16_bit_float(dtype):
-        return to_comparison_dtype(x)
-    return tie_zero_keys(_sort_keys_of_chunk(x, dtype, "greatest"), dtype)
+def _tie_keys(x: Array, dtype: DType) -> Array:
+    """Keys of floats of `dtype`, or of their bits, for folds: 16-bit floats have 16-bit keys, which are not widened."""
+    if not dtypes.is_16_bit_float(dtype):
+        return dtypes.to_comparison_dtype(x)
+    return keys.tie_zero_keys(keys.to_sort_keys(x, "greatest", dtype), dtype)
 
 
 def _tied_mask(value: Array, extremum: Array, mask: Array | None) -> Array:
-    tied = is_tied_with(value, jnp.broadcast_to(extremum, value.shape))
+    tied = dtypes.is_tied_with(value, jnp.broadcast_to(extremum, value.shape))
     return tied if mask is None else lax.bitwise_and(tied, slices.broadcast_like(mask, tied))
 
 
 def attains_extremum(
-    x: Array, y: Array, mask: Array | None = None, plan: Fold | None = None
+    x: Array, y: Array, mask: Array | None = None, plan: Sequence[Fold] = ()
 ) -> Array:
     """Mask of the elements of x that tie with the maximum or minimum y, limited to elements where `mask` is True."""
-    return _tied_mask(_comparison_keys(x, plan, x.dtype), _comparison_keys(y, plan, x.dtype), mask)
+    if plan:
+        return _tied_mask(_tie_keys(x, x.dtype), _tie_keys(y, x.dtype), mask)
+    return _tied_mask(dtypes.to_comparison_dtype(x), dtypes.to_comparison_dtype(y), mask)
 
 
-def _num_tied_by_folding(x: Array, y: Array, mask: Array | None, plan: Fold) -> Array:
-    """Counts of tied elements, added over the chunks of each `Fold` plan but not over the remaining elements."""
+def _tied_masks_of_chunks(
+    dtype: DType,
+    chunks: Sequence[Array],
+    extremum_chunks: Sequence[Array],
+    mask_chunks: Sequence[Array] | None = None,
+) -> Iterator[Array]:
+    """Mask of the tied elements of each chunk of floats of `dtype`; `extremum_chunks` are keys."""
+    masks: Sequence[Array | None] = mask_chunks or [None] * len(chunks)
+    for chunk, extremum, mask in zip(chunks, extremum_chunks, masks, strict=True):
+        yield _tied_mask(_tie_keys(chunk, dtype), extremum, mask)
+
+
+def _num_tied_by_folding(x: Array, y: Array, mask: Array | None, plan: Sequence[Fold]) -> Array:
+    """Counts of tied elements, added over the chunks of `plan` but not over the remaining elements."""
     count_dtype = np.dtype(np.int16 if x.dtype.itemsize == 2 else np.int32)
 
-    def add_chunks(chunks: list[Array], plan: Fold, axis_size: int, dtype: DType) -> Array:
+    def add_chunks(chunks: Iterable[Array], fold: Fold, axis_size: int, dtype: DType) -> Array:
         """Add chunks elementwise; elements that are in both of the last two chunks are counted once."""
-        starts, length = _chunk_starts_and_length(axis_size, plan)
+        starts, length = _chunk_starts_and_length(axis_size, fold)
         overlap = starts[-2] + length - starts[-1]
+        *others, last_chunk = chunks
         if overlap > 0:
-            *chunks, last_chunk = chunks
-            position = lax.broadcasted_iota(np.int32, last_chunk.shape, plan.axis)
+            position = lax.broadcasted_iota(np.int32, last_chunk.shape, fold.axis)
             is_new = lax.ge(position, lax.full_like(position, overlap))
-            chunks = [*chunks, lax.select(is_new, last_chunk, lax.full_like(last_chunk, 0))]
-        return functools.reduce(lax.add, [chunk.astype(dtype) for chunk in chunks])
+            last_chunk = lax.select(is_new, last_chunk, lax.full_like(last_chunk, 0))
+        return functools.reduce(lax.add, [chunk.astype(dtype) for chunk in (*others, last_chunk)])
 
-    def count_tied_in_chunks(
-        chunks: Sequence[Array], extremum_chunks: Sequence[Array], *masks: Sequence[Array]
-    ) -> Array:
-        mask_chunks = masks[0] if masks else [None] * len(chunks)
-        triples = zip(chunks, extremum_chunks, mask_chunks, strict=True)
-        tied_masks = [
-            _tied_mask(_comparison_keys(chunk, plan, x.dtype), extremum, mask)
-            for chunk, extremum, mask in triples
-        ]
-        return add_chunks(tied_masks, plan, x.shape[plan.axis], count_dtype)
+    def count_tied_in_chunks(*chunk_lists: Sequence[Array]) -> Array:
+        tied_masks = _tied_masks_of_chunks(x.dtype, *chunk_lists)
+        return add_chunks(tied_masks, plan[0], x.shape[plan[0].axis], count_dtype)
 
-    counts = _join_chunks(plan, count_tied_in_chunks, x, _comparison_keys(y, plan, x.dtype), mask)
-    for fold in plan.later_folds():
+    counts = _join_chunks(plan[0], count_tied_in_chunks, x, _tie_keys(y, x.dtype), mask)
+    for fold in plan[1:]:
         add_later_chunks = functools.partial(
-            add_chunks, plan=fold, axis_size=counts.shape[fold.axis], dtype=np.int32
+            add_chunks, fold=fold, axis_size=counts.shape[fold.axis], dtype=np.int32
         )
         counts = _join_chunks(fold, add_later_chunks, counts)
     return counts
@@ -219,12 +189,13 @@ def num_tied_elements(
     y: Array,
     axes: Sequence[int],
     mask: Array | None = None,
-    plan: Fold | None = None,
+    plan: Sequence[Fold] = (),
     use_float32: bool = False,
 ) -> Array:
     """Number of elements where `mask` is True that tie with y, as uint32; counted in float32 if `use_float32`."""
-    terms = attains_extremum(x, y, mask) if plan is None else _num_tied_by_folding(x, y, mask, plan)
+    count = _num_tied_by_folding if plan else attains_extremum
     dtype = np.float32 if use_float32 else np.uint32
+    terms = count(x, y, mask, plan)
     return jnp.sum(terms, axis=tuple(axes), keepdims=True, dtype=dtype).astype(np.uint32)
 
 
@@ -240,8 +211,7 @@ def _flat_indices(
 ) -> Array:
     """Row-major flat indices in the order of `axes`, counted from the end if `from_end`.
 
-    The result has the shape and sharding of `like`. If `like` is a chunk of a larger array, `axis_shift` is the cut
-    axis, its full size, and the offset of each element along this axis.
+    If `like` is a chunk of a larger array, `axis_shift` is the cut axis, its full size, and the offset of each element.
     """
     flat_index = lax.full_like(like, 0, dtype)
     for axis in axes:
@@ -258,8 +228,8 @@ def _flat_indices(
     return flat_index
 
 
-def _flat_index_dtype(axis_sizes: Sequence[int], has_mask: bool) -> np.dtype:
-    return np.dtype(index_dtype(math.prod(axis_sizes) + has_mask))
+def _flat_index_dtype(x: Array, axes: Sequence[int], has_mask: bool) -> np.dtype:
+    return np.dtype(dtypes.index_dtype(math.prod(x.shape[axis] for axis in axes) + has_mask))
 
 
 def first_tied_flat_index(
@@ -274,7 +244,7 @@ def first_tied_flat_index(
 
     With `use_float32`, for fewer than 2**16 elements, the indices are compared in float32.
     """
-    dtype = _flat_index_dtype([tied_mask.shape[axis] for axis in axes], has_mask)
+    dtype = _flat_index_dtype(tied_mask, axes, has_mask)
     compared_dtype = np.dtype(np.float32) if use_float32 else dtype
     no_index = np.asarray(np.iinfo(dtype).max, compared_dtype)
     flat_index = _flat_indices(tied_mask, axes, compared_dtype, from_end)
@@ -288,43 +258,39 @@ def flat_index_of_extremum(
     axes: Sequence[int],
     from_end: bool,
     mask: Array | None = None,
-    plan: Fold | None = None,
+    plan: Sequence[Fold] = (),
     use_float32: bool = False,
 ) -> Array:
     """Least flat index of an element where `mask` is True that ties with y, or the greatest value of the index dtype.
 
-    With a `Fold` plan, each position first finds the first or last chunk with a tied element, then its flat index.
+    With a `plan` of folds, each position first finds the first or last chunk with a tied element, then its flat index.
     """
     has_mask = mask is not None
-    if plan is None:
-        return first_tied_flat_index(
-            attains_extremum(x, y, mask), axes, from_end, has_mask, use_float32=use_float32
-        )
-    dtype = _flat_index_dtype([x.shape[axis] for axis in axes], has_mask)
-    size = x.shape[plan.axis]
-    length = _chunk_starts_and_length(size, plan)[1]
+    if not plan:
+        tied = attains_extremum(x, y, mask)
+        return first_tied_flat_index(tied, axes, from_end, has_mask, use_float32=use_float32)
+    dtype = _flat_index_dtype(x, axes, has_mask)
+    first_fold, *later_folds = plan
+    size = x.shape[first_fold.axis]
+    length = _chunk_starts_and_length(size, first_fold)[1]
     no_index = np.asarray(np.iinfo(dtype).max, dtype)
     chunk_dtype = np.dtype(np.int16 if x.dtype.itemsize == 2 else np.int32)
 
-    def index_in_chunks(
-        chunks: Sequence[Array], extremum_chunks: Sequence[Array], *masks: Sequence[Array]
-    ) -> Array:
-        mask_chunks = masks[0] if masks else [None] * len(chunks)
-        chosen_chunk = lax.full_like(chunks[0], -1, chunk_dtype)
-        triples = [*enumerate(zip(chunks, extremum_chunks, mask_chunks, strict=True))]
-        for number, (chunk, extremum, mask_chunk) in triples if from_end else triples[::-1]:
-            tied = _tied_mask(_comparison_keys(chunk, plan, x.dtype), extremum, mask_chunk)
+    def index_in_chunks(*chunk_lists: Sequence[Array]) -> Array:
+        step = 1 if from_end else -1  # later selects override earlier selects
+        numbers = range(len(chunk_lists[0]))[::step]
+        chosen_chunk = lax.full_like(chunk_lists[0][0], -1, chunk_dtype)
+        tied_masks = _tied_masks_of_chunks(x.dtype, *[chunks[::step] for chunks in chunk_lists])
+        for number, tied in zip(numbers, tied_masks, strict=True):
             chosen_chunk = lax.select(tied, lax.full_like(chosen_chunk, number), chosen_chunk)
         start = lax.min(chosen_chunk.astype(np.int32) * np.int32(length), np.int32(size - length))
-        flat_index = _flat_indices(chosen_chunk, axes, dtype, from_end, (plan.axis, size, start))
-        return lax.select(
-            lax.ge(chosen_chunk, lax.full_like(chosen_chunk, 0)),
-            flat_index,
-            lax.full_like(flat_index, no_index),
-        )
+        shift = (first_fold.axis, size, start)
+        flat_index = _flat_indices(chosen_chunk, axes, dtype, from_end, shift)
+        is_found = lax.ge(chosen_chunk, lax.full_like(chosen_chunk, 0))
+        return lax.select(is_found, flat_index, lax.full_like(flat_index, no_index))
 
-    flat_index = _join_chunks(plan, index_in_chunks, x, _comparison_keys(y, plan, x.dtype), mask)
-    for fold in plan.later_folds():
+    flat_index = _join_chunks(first_fold, index_in_chunks, x, _tie_keys(y, x.dtype), mask)
+    for fold in later_folds:
         flat_index = _join_chunks(fold, functools.partial(functools.reduce, lax.min), flat_index)
     return lax.expand_dims(lax.reduce(flat_index, no_index, lax.min, axes), axes)
 

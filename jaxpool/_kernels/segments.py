@@ -1,20 +1,22 @@
 """Reductions over segments of rows. Floats are added in an order that depends only on the segment ids.
 
-Maxima and integer sums do not depend on the order, so scatters compute them. XLA for CPU runs the updates of a scatter
-in a fixed order, so float sums on CPU are deterministic scatters (`partial_sums.py`). On other platforms, rows are
-sorted by id and added by an associative scan that restarts at each segment. Ids are int32. A row in no segment has an
-id below 0, or an id of at least the number of segments.
+XLA for CPU runs the updates of a scatter in order. On other platforms, float rows are sorted by id and added by an
+associative scan that restarts at each segment. Ids are int32. Rows in no segment have other ids.
 """
 
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._kernels.dtypes import is_float
-from jaxpool._kernels.partial_sums import segment_sums_in_order
+from jaxpool._kernels.dtypes import all_true_across_vmap, is_float
+from jaxpool._plan.scatter import PartialSums, plan_partial_sums
+
+# Output row of each row of x, and id of the segment that owns each partial sum.
+RowsAndOwners = tuple[Array, Array]
 
 
 def clip_segment_ids(segment_ids: Array, num_segments: int) -> Array:
@@ -22,11 +24,9 @@ def clip_segment_ids(segment_ids: Array, num_segments: int) -> Array:
     if segment_ids.dtype.itemsize < 4:
         segment_ids = segment_ids.astype(np.int32)
     valid = (segment_ids >= 0) & (segment_ids < num_segments)
-    return jnp.where(
-        valid,
-        segment_ids.astype(np.int32),
-        jnp.where(segment_ids < 0, np.int32(-1), np.int32(num_segments)),
-    )
+    int32_ids = segment_ids.astype(np.int32)
+    invalid_id = jnp.where(segment_ids < 0, np.int32(-1), np.int32(num_segments))
+    return jnp.where(valid, int32_ids, invalid_id)
 
 
 def gather_value_or_zero(y: Array, segment_ids: Array, *, stores_copy: bool = False) -> Array:
@@ -70,7 +70,7 @@ def sum_segments(
 ) -> Array:
     """Sum of the rows of each segment, (num_segments, ...); `scatters_in_order` if scatters add in a fixed order."""
     if scatters_in_order or not is_float(x.dtype):
-        return segment_sums_in_order(x, segment_ids, num_segments, is_sorted)
+        return _segment_sums_in_order(x, segment_ids, num_segments, is_sorted)
     if not is_sorted:
         order = jnp.argsort(segment_ids, stable=True)
         x, segment_ids = x[order], segment_ids[order]
@@ -84,3 +84,108 @@ def sum_segments(
     ids = jnp.arange(num_segments, dtype=np.int32)
     last_row = jnp.maximum(jnp.searchsorted(segment_ids, ids, side="right") - 1, 0)
     return jnp.where((segment_ids[last_row] == ids).reshape(like), sums[last_row], 0)
+
+
+def _segment_sums_in_order(
+    x: Array, segment_ids: Array, num_segments: int, is_sorted: bool
+) -> Array:
+    """Sums of segments by scatters that add one row after another.
+
+    The sum of 2**25 float32 ones, added one by one, stays at 2**24. The output therefore has more rows, for partial
+    sums, which a second scatter adds to the segments that own them:
+
+        x        a b c d | e f g h | i j k l      ids 0 0 0 0 | 0 0 1 1 | 1 1 1 2, sorted, in blocks of four rows
+        sums     segments 0, g+h, l               partial sums a+b+c+d, e+f, i+j+k, owned by 0, 0, 1
+    """
+    levels = plan_partial_sums(x.shape[0], num_segments, is_sorted) if x.dtype == np.float32 else ()
+    if not levels:
+        return jax.ops.segment_sum(x, segment_ids, num_segments, is_sorted, mode="drop")
+    y = jnp.zeros((num_segments + sum(level.num_sums for level in levels), *x.shape[1:]), x.dtype)
+    start = num_segments
+    # Rows of y from `num_segments` on hold partial sums, so ids in that range are replaced by -1 and dropped.
+    is_valid = (segment_ids >= 0) & (segment_ids < num_segments)
+    segment_ids = jnp.where(is_valid, segment_ids, np.int32(-1))
+    output_rows_by_form = {
+        "runs": _output_rows_of_runs,
+        "blocks": _output_rows_of_blocks,
+        "sampled": _output_rows_by_sampling,
+    }
+    for level in levels:
+        rows, owners = output_rows_by_form[level.form](segment_ids, num_segments, start, level)
+        y = _scatter_add_rows(y, rows, x)
+        x, segment_ids = y[start : start + level.num_sums], owners
+        start += level.num_sums
+    return _scatter_add_rows(y, segment_ids, x)[:num_segments]
+
+
+def _scatter_add_rows(y: Array, output_rows: Array, x: Array) -> Array:
+    return y.at[output_rows].add(x, mode="drop", wrap_negative_indices=False)
+
+
+def _output_rows_of_runs(
+    segment_ids: Array, num_segments: int, first_partial_row: int, plan: PartialSums
+) -> RowsAndOwners:
+    """Output rows for sorted ids: each block of rows has a partial sum for the segment of its first row."""
+    padding = plan.num_sums * plan.rows - segment_ids.shape[0]
+    ids = lax.pad(segment_ids, np.int32(-1), [(0, padding, 0)]).reshape(plan.num_sums, plan.rows)
+    sum_rows = first_partial_row + lax.broadcasted_iota(np.int32, ids.shape, 0)
+    first = ids[:, :1]
+    return jnp.where(ids == first, sum_rows, ids).reshape(-1)[: segment_ids.shape[0]], first[:, 0]
+
+
+def _output_rows_of_blocks(
+    segment_ids: Array, num_segments: int, first_partial_row: int, plan: PartialSums
+) -> RowsAndOwners:
+    """Output rows for few segments: each block of rows except the first has a partial sum for every segment."""
+    block = lax.div(lax.iota(np.int32, segment_ids.shape[0]), np.int32(plan.rows))
+    is_partial = (block > 0) & (segment_ids >= 0)
+    sum_rows = first_partial_row + (block - 1) * num_segments + segment_ids
+    owners = jnp.tile(lax.iota(np.int32, num_segments), plan.num_sums // num_segments)
+    return jnp.where(is_partial, sum_rows, segment_ids), owners
+
+
+def _multiplicative_hash(numbers: Array) -> Array:
+    """Integer hash whose upper bits are evenly distributed for consecutive or equidistant `numbers`."""
+    return numbers * np.uint32(0x9E3779B1)
+
+
+def _output_rows_by_sampling(
+    segment_ids: Array, num_segments: int, first_partial_row: int, plan: PartialSums
+) -> RowsAndOwners:
+    """Output rows with 2**bits - 1 partial sums per long segment; bits depends on its number of rows in a sample.
+
+    A hash distributes chunks of consecutive rows over the segment's own output row and its partial sums.
+    """
+    num_rows, chunk_size = segment_ids.shape[0], plan.sample_stride
+    chunks = lax.iota(np.uint32, num_rows // chunk_size)
+    first_rows = chunks * np.uint32(chunk_size)
+    hashes = lax.shift_right_logical(_multiplicative_hash(chunks), np.uint32(16))
+    sampled_rows = first_rows + hashes % np.uint32(chunk_size)
+    sample = segment_ids.at[sampled_rows.astype(np.int32)].get(mode="promise_in_bounds")
+    num_sampled = jax.ops.segment_sum(lax.full_like(sample, 1), sample, num_segments, mode="drop")
+    is_long = num_sampled >= plan.long_segment_rows // chunk_size
+
+    def assign_partial_sums(segment_ids: Array) -> RowsAndOwners:
+        num_bits = jnp.where(is_long, 32 - lax.clz(num_sampled * chunk_size // plan.rows - 1), 0)
+        num_partial = lax.shift_left(lax.full_like(num_bits, 1), num_bits) - 1
+        partial_ends = jnp.cumsum(num_partial)
+        clipped_ids = lax.clamp(np.int32(0), segment_ids, np.int32(num_segments - 1))
+        table = (partial_ends - num_partial) * 32 + num_bits  # packed for a single gather
+        entry = table.at[clipped_ids].get(mode="promise_in_bounds")
+        hashes = _multiplicative_hash(lax.div(lax.iota(np.uint32, num_rows), np.uint32(chunk_size)))
+        sum_index = lax.shift_right_logical(hashes, np.uint32(32) - (entry & 31).astype(np.uint32))
+        sum_index = sum_index.astype(np.int32)  # 0 if `num_bits` is 0: a shift by 32 gives 0
+        is_partial = (sum_index > 0) & (segment_ids == clipped_ids)
+        owners = jnp.searchsorted(partial_ends, lax.iota(np.int32, plan.num_sums), side="right")
+        first_rows = first_partial_row + lax.shift_right_logical(entry, np.int32(5))
+        output_rows = jnp.where(is_partial, first_rows + sum_index - 1, segment_ids)
+        return output_rows, owners.astype(np.int32)
+
+    def assign_segments(segment_ids: Array) -> RowsAndOwners:
+        return segment_ids, lax.full_like(segment_ids[: plan.num_sums], -1)
+
+    all_short = all_true_across_vmap(jnp.logical_not(is_long))
+    rows_and_owners: RowsAndOwners = lax.cond(
+        all_short, assign_segments, assign_partial_sums, segment_ids
+    )
+    return rows_and_owners

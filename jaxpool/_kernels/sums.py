@@ -3,18 +3,10 @@
 sum         y[o]  = sum over taps t of x[stride * o - low + dilation * t]
 transpose   dx[i] = sum of dy[o] over the windows o that cover element i
 
-Loops over the taps serve the rare arrays whose window sums overflow or underflow. Each window is summed relative to its
-largest element, from `max_per_window`. Every weight is then a power or an
-exponential of at most 1:
-
-    x              3   900    1    2 | 5    0   7  2
-    maximum       900                  7
-    exp(x - 900)   0     1    0    0 | 0.1  0   1  0
-
-`sum_over_taps` sums terms over the taps of each window, and `sum_over_taps_transpose` is its transpose. The program
-size does not depend on the number of taps. Each tap is a strided slice of the padded input, so a loop that does not run
-costs nothing. `rolled.py` has loops that always run and first rearrange the arrays. Both modules use `tap_inside_mask`,
-the mask of taps inside the input.
+Loops over the taps serve the rare arrays whose window sums overflow or underflow: `sum_over_taps` and its transpose sum
+each window relative to its largest element, from `max_per_window`, so that every weight is at most 1. Each tap is a
+strided slice of the padded input, so a loop that does not run costs nothing. `rolled.py` has loops that always run and
+first rearrange the arrays.
 """
 
 import functools
@@ -26,19 +18,11 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.window import Axis, Window
+from jaxpool._geometry.window import Axis, Window, replace_sizes
 from jaxpool._kernels import slices
 from jaxpool._kernels.cpu import tables
 from jaxpool._kernels.dtypes import DType, accumulator_dtype, cast
 from jaxpool._kernels.reduce_window import reduce_window_sum, reduce_window_sum_transpose
-from jaxpool._kernels.slices import (
-    PadToRegion,
-    Source,
-    add_terms,
-    materialise,
-    run_pass,
-    unravel_index,
-)
 from jaxpool._plan.sum_pool import SumPass, SumPlan
 
 
@@ -62,12 +46,12 @@ def _run_sum_pass(pass_: SumPass, epilogue: Epilogue | None, x: Array, prev_x: A
         total = epilogue.apply(total, tables.cast_without_branches) if epilogue else total
         return tables.with_row_major_layout(total, pass_.axes[0])
 
-    def element_term(tap: int, array_slices: Sequence[Array], pad_to_region: PadToRegion) -> Array:
-        return pad_to_region(cast(array_slices[0], sum_dtype), fill=0)
+    def element_term(tap: int, elements: Sequence[Array], pad: slices.PadToRegion) -> Array:
+        return pad(cast(elements[0], sum_dtype), fill=0)
 
     pairs = zip((x, prev_x), pass_.sources, strict=False)
-    sources = [Source([array], [0], phases) for array, phases in pairs]
-    total = run_pass(pass_.layout, pass_.axes, sources, element_term, add_terms)
+    sources = [slices.Source([array], [0], phases) for array, phases in pairs]
+    total = slices.run_pass(pass_.layout, pass_.axes, sources, element_term, slices.add_terms)
     return epilogue.apply(total) if epilogue else total
 
 
@@ -77,8 +61,9 @@ def _run_sum_passes(x: Array, plan: SumPlan, epilogue: Epilogue | None) -> Array
     for pass_ in plan.passes:
         is_last = pass_ is plan.passes[-1]
         kernel = functools.partial(_run_sum_pass, pass_, epilogue if is_last else None)
-        is_stored = not is_last or pass_.layout.read_mode == "tables"
-        x, prev = (materialise(plan.barrier, kernel, x, prev) if is_stored else kernel(x, prev), x)
+        if is_last and pass_.layout.read_mode != "tables":
+            return kernel(x, prev)
+        x, prev = slices.materialise(plan.barrier, kernel, x, prev), x
     return x if plan.passes or epilogue is None else epilogue.apply(x)
 
 
@@ -101,9 +86,8 @@ def window_sum_transpose(dy: Array, plan: SumPlan, epilogue: Epilogue) -> Array:
         dx = _repeat_over_disjoint_window(dx, dim)
     if plan.reduce_window_groups:
         wide = cast(dx, accumulator_dtype(dx.dtype))
-        return epilogue.apply(
-            functools.reduce(reduce_window_sum_transpose, plan.reduce_window_groups, wide)
-        )
+        dx = functools.reduce(reduce_window_sum_transpose, plan.reduce_window_groups, wide)
+        return epilogue.apply(dx)
     return _run_sum_passes(dx, plan, epilogue if plan.passes else None)
 
 
@@ -164,9 +148,8 @@ def sum_over_taps_transpose(
     padded = slices.pad_input(x, loop_window, 0)
 
     def cotangents_at_tap(tap: Any) -> Array:
-        return _elements_at_tap_transpose(
-            slope_of_term(_elements_at_tap(padded, loop_window, tap)) * dy, loop_window, tap
-        )
+        slope = slope_of_term(_elements_at_tap(padded, loop_window, tap))
+        return _elements_at_tap_transpose(slope * dy, loop_window, tap)
 
     dx = _join_taps(loop_window, cotangents_at_tap, lax.add)
     cropped: Array = jax.linear_transpose(lambda x: slices.pad_input(x, loop_window, 0), x)(dx)[0]
@@ -184,36 +167,33 @@ def _join_taps(window: Window, value_at_tap: Callable[[Any], T], join: Callable[
 
     The derivative recomputes the values: saved values would take memory even if the loop does not run.
     """
-    init = value_at_tap(np.int32(0))
+    y = value_at_tap(np.int32(0))
     if window.size == 1:
-        return init
+        return y
 
     @functools.partial(jax.checkpoint, prevent_cse=False)
     def join_next_tap(tap: Array, y: T) -> T:
         return join(y, value_at_tap(tap.astype(np.int32)))
 
-    y: T = lax.fori_loop(1, window.size, join_next_tap, init)
+    y = lax.fori_loop(1, window.size, join_next_tap, y)
     return y
 
 
 def _dynamic_slice_axes(x: Array, window: Window, starts: list[Any], sizes: list[int]) -> Array:
-    begin: list[Any] = [np.int32(0)] * x.ndim
-    size = list(x.shape)
-    for axis, start, length in zip(window.axes, starts, sizes, strict=True):
-        begin[axis], size[axis] = start, length
-    return lax.dynamic_slice(x, begin, size)
+    all_starts = replace_sizes([np.int32(0)] * x.ndim, window.axes, starts)
+    return lax.dynamic_slice(x, all_starts, replace_sizes(x.shape, window.axes, sizes))
 
 
 def _elements_at_tap(padded_input: Array, window: Window, flat_tap: Any) -> Array:
     """Element of each window at `flat_tap`, which may be traced; `padded_input` comes from `slices.pad_input`."""
     dims = window.dims
-    taps = unravel_index(flat_tap, window.window_shape)
-    starts = [tap * np.int32(dim.dilation) for tap, dim in zip(taps, dims, strict=True)]
+    pairs = zip(slices.unravel_index(flat_tap, window.window_shape), dims, strict=True)
+    starts = [tap * np.int32(dim.dilation) for tap, dim in pairs]
     lengths = [(dim.out - 1) * dim.stride + 1 for dim in dims]
     x = _dynamic_slice_axes(padded_input, window, starts, lengths)
-    if all(dim.stride == 1 for dim in dims):
-        return x
     strides = [dim.stride for dim in dims]
+    if all(stride == 1 for stride in strides):
+        return x
     return slices.strided_slice(x, window.axes, [0] * len(dims), window.output_shape, strides)
 
 
@@ -221,22 +201,18 @@ def _elements_at_tap_transpose(cotangents: Array, window: Window, flat_tap: Any)
     """Transpose of `_elements_at_tap` by padding and slicing, without the scatter in jax's transpose of a slice."""
     dims = window.dims
     padding = [(dim.span - 1, dim.span - 1, dim.stride - 1) for dim in dims]
-    taps = unravel_index(flat_tap, window.window_shape)
-    starts = [
-        np.int32(dim.span - 1) - tap * np.int32(dim.dilation)
-        for tap, dim in zip(taps, dims, strict=True)
-    ]
+    pairs = zip(slices.unravel_index(flat_tap, window.window_shape), dims, strict=True)
+    starts = [np.int32(dim.span - 1) - tap * np.int32(dim.dilation) for tap, dim in pairs]
     wide = slices.pad(cotangents, window.axes, padding, 0)
     return _dynamic_slice_axes(wide, window, starts, [dim.covered_size for dim in dims])
 
 
 def tap_inside_mask(window: Window, flat_tap: Any, ndim: int) -> Array:
-    """Mask of the windows whose element at `flat_tap` is inside the input, of rank `ndim` with batch axes of size 1.
-
-    The program computes the mask at run time, because a constant would be as long as the axes.
-    """
+    """Mask of the windows whose element at `flat_tap` is inside the input, of rank `ndim` with batch axes of size 1."""
     masks = []
-    for dim, tap in zip(window.dims, unravel_index(flat_tap, window.window_shape), strict=True):
+    for dim, tap in zip(
+        window.dims, slices.unravel_index(flat_tap, window.window_shape), strict=True
+    ):
         shape = [dim.out if axis == dim.axis else 1 for axis in range(ndim)]
         i = lax.broadcasted_iota(np.int32, shape, dim.axis)
         position = i * np.int32(dim.stride) + (tap * np.int32(dim.dilation) - np.int32(dim.low))

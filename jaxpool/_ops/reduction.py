@@ -21,16 +21,15 @@ from jaxpool._kernels.split_ties import divide_by_num_tied
 from jaxpool._ops.apply import Autodiff, apply, apply_with_extra_args
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.problem import Platform
-from jaxpool._plan.reduce import Fold, plan_fold, reduces_as_floats
+from jaxpool._plan.reduce import Fold, plan_folds, reduces_as_floats
 from jaxpool._plan.tuning import tuning_of
 
 
-def find_fold(platform: Platform, x: Array, axes: tuple[int, ...], *, ties: bool) -> Fold | None:
-    """The plan that combines blocks of x elementwise before a reduction over `axes`, or None."""
-    if not is_float(x.dtype):
-        return None
-    problem = problem_of(Window(()), x, platform)
-    return plan_fold(problem.shape, axes, 8 * x.dtype.itemsize, platform, problem.is_sharded, ties)
+def find_fold(
+    platform: Platform, x: Array, axes: tuple[int, ...], *, ties: bool
+) -> tuple[Fold, ...]:
+    """The folds that combine blocks of x elementwise before a reduction over `axes`."""
+    return plan_folds(problem_of(Window(()), x, platform), axes, of_ties=ties)
 
 
 @dataclasses.dataclass(frozen=True)

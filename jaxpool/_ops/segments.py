@@ -29,8 +29,7 @@ from jaxpool._kernels.slices import materialise
 from jaxpool._kernels.split_ties import divide_by_num_tied
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.problem import Platform, barrier_of
-from jaxpool._plan.scatter import scatters_to_rows
-from jaxpool._plan.segments import counts_ties_in_branch
+from jaxpool._plan.scatter import counts_ties_in_branch, scatters_to_rows
 from jaxpool._plan.tuning import tuning_of
 
 

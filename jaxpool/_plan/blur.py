@@ -12,8 +12,8 @@ from jaxpool._plan.tuning import TUNING
 def blur_groups(window: Window, platform: Platform) -> tuple[Window, ...]:
     """The windows of a binomial blur, one per pass over the array, each over a group of axes.
 
-    Binomial weights are a product of one factor per axis, so each axis can be blurred in a pass of its own. Axes whose
-    strides shrink the array most come first. Array sizes do not affect the order, so shards round like the whole array.
+    Axes whose strides shrink the array most come first. Array sizes do not affect the order, so shards round like the
+    whole array.
     """
     dims = [dim for dim in window.dims if not dim.is_identity]
     ordered_dims = sorted(dims, key=lambda dim: (1 - dim.stride) / dim.window)
@@ -28,10 +28,7 @@ def blur_groups(window: Window, platform: Platform) -> tuple[Window, ...]:
 
 
 def blur_layout(problem: Problem, *, is_transposed: bool) -> Layout:
-    """The layout (regions and padding) of one pass of a blur, or of the transpose of the pass.
-
-    A loop that tests array bounds for many window elements is slow, so cotangents of long windows are padded once.
-    """
+    """The layout of one pass of a blur or its transpose. Long windows pad cotangents, because bound tests are slow."""
     one_pass = plan_one_pass(problem)
     if not is_transposed:
         return single_region(one_pass.step.phases)

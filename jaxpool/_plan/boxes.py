@@ -1,21 +1,19 @@
 """Plans of RoI pooling: how the grid cells of boxes read pixels, and how cotangents of cells reach the pixels."""
 
-import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxpool._arguments.sizes import is_int
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.tuning import LIMITS, NEVER, TUNING
 
 
-@dataclasses.dataclass(frozen=True)
-class CellPlan:
-    """Loop sizes of an RoI max pool: boxes per forward loop, and pixels of the image tile of each backward loop."""
+class CellPlan(NamedTuple):
+    """Loop sizes of an RoI max pool: boxes per forward loop, and rows and columns of the tile of a backward loop."""
 
-    loop_boxes: int  # number of boxes that one forward loop over pixels handles together
-    tile_shape: tuple[Any, ...]  # rows and columns of the image tile that one backward loop fills
+    loop_boxes: int
+    tile_shape: tuple[Any, ...]
 
 
 def plan_cells(platform: Platform, sizes: tuple[Any, ...]) -> CellPlan:
@@ -40,11 +38,8 @@ def concatenates_levels(
     platform: Platform, level_sizes: Sequence[int | None], itemsize: int, num_boxes: int
 ) -> bool:
     """Whether boxes read one concatenated array of all pyramid levels, which have `level_sizes` elements."""
-    known_sizes = [size for size in level_sizes if size is not None]
-    return (
-        len(known_sizes) == len(level_sizes)
-        and itemsize * sum(known_sizes) <= TUNING[platform].max_concatenated_bytes * num_boxes
-    )
+    num_bytes = itemsize * sum(math.inf if size is None else size for size in level_sizes)
+    return num_bytes <= TUNING[platform].max_concatenated_bytes * num_boxes
 
 
 def num_box_parts(grid_shape: tuple[int, int], num_pixels: int, channels: Any) -> int:

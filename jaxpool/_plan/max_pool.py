@@ -30,7 +30,7 @@ from jaxpool._plan.problem import (
     single_region,
     split_region,
 )
-from jaxpool._plan.tuning import LIMITS, TUNING
+from jaxpool._plan.tuning import LIMITS, TUNING, Tuning
 
 Residual = Literal["rank", "tap", "bits", "arrays", "input"]
 # How cotangents are cast to the dtype of sums: "fused" into the addition, "apart" in a pass before it, or not at all.
@@ -54,10 +54,7 @@ class MaxPass:
 
 @dataclasses.dataclass(frozen=True)
 class MaxPlan:
-    """Passes of a max pool: `forward` and `value` run from input to output, `backward` and `tangent` the other way.
-
-    `value` computes the maximum without its index.
-    """
+    """Passes of a max pool: `forward` and `value` (without an index) from input to output, the others back."""
 
     # Whether the value comparison also finds NaN ("compared"), or a separate reduction does ("alone")
     nan_mode: Literal["compared", "alone"]
@@ -86,13 +83,13 @@ class ScatterPlan:
 
 
 def choose_residual(window: Window, *, split: bool, platform: Platform = "portable") -> Residual:
-    """What a max or min pool saves for the backward pass on `platform`; `split` is True if tied elements share it.
+    """What a max or min pool saves for the backward pass on `platform`; `split` is True if ties share cotangents.
 
     - "rank", for large windows that cover their axes: the position of the selected element, or x and y for split ties.
-    - "input": the input x. XLA's select-and-scatter selects the elements again during the backward pass.
-    - "tap": the flat index of the selected element within its window, one integer per output element.
+    - "input": x, in which XLA's select-and-scatter selects the elements again.
+    - "tap": the flat index of the selected element within its window.
     - "bits": one bit per window element, set for elements that tie for the maximum.
-    - "arrays": x and y, which take less memory than "bits" if a window has more than `LIMITS.max_mask_taps` elements.
+    - "arrays": x and y, which take less memory than many bits.
     """
     if window.size > LIMITS.max_sliding_taps and all(dim.is_global for dim in window.dims):
         return "rank"
@@ -107,54 +104,39 @@ def uses_select_and_scatter(problem: Problem) -> bool:
 
 
 def _can_scatter(window: Window, max_taps: float) -> bool:
-    """Whether select-and-scatter supports the window: at most `max_taps` elements per axis, and no dilation.
-
-    Select-and-scatter unrolls the window elements, and may leave out fewer than `stride` positions at an axis's end.
-    """
-    known = all(is_int(size) for dim in window.dims for size in (dim.size, dim.low, dim.used_high))
-    return known and all(
-        dim.window <= max_taps
-        and dim.dilation == 1
-        and dim.low >= 0
-        and dim.used_high > -dim.stride
-        for dim in window.dims
-    )
+    """Whether select-and-scatter supports the window: at most `max_taps` elements per axis, no dilation or cropping."""
+    for dim in window.dims:
+        known = all(map(is_int, (dim.size, dim.low, dim.used_high)))
+        if not known or dim.window > max_taps or dim.dilation > 1:
+            return False
+        if dim.low < 0 or dim.used_high <= -dim.stride:
+            return False
+    return True
 
 
 @functools.lru_cache(maxsize=4096)
 def plan_scatter(problem: Problem) -> ScatterPlan:
-    """The select-and-scatter plan for the array of `problem`.
-
-    A select-and-scatter instruction visits axes in memory order. If it pools all axes at once, it finds the first of
-    tied elements only for window axes in ascending order.
-    """
+    """The select-and-scatter plan for the array of `problem`."""
     dims = tuple(dim for dim in problem.window.dims if not dim.is_identity)
-    axes, order = [dim.axis for dim in dims], _compact_permutation(problem)
+    axes = [dim.axis for dim in dims]
+    order = _compact_permutation(problem, axes)
+    # One instruction visits axes in memory order, and finds the first of ties only if axes ascend.
     fuses_axes = not order and axes == sorted(axes) and _fuses_axes(problem, dims)
-    return ScatterPlan(_axis_groups(dims, fuses_axes), _comparison(problem), order)
-
-
-def _comparison(problem: Problem) -> Comparison:
+    comparison: Comparison = "branch" if problem.is_partitioned else "joined"
     if problem.is_low_precision and (problem.window.has_overlap or problem.is_partitioned):
-        return "in order"
-    return "branch" if problem.is_partitioned else "joined"
+        comparison = "in order"
+    return ScatterPlan(_axis_groups(dims, fuses_axes), comparison, order)
 
 
-def _compact_permutation(problem: Problem) -> tuple[int, ...]:
-    """A permutation that puts the pooled axes last, if x then takes much less memory; else ().
-
-    TPU memory pads the last axis of an array to a multiple of 128 elements, even an axis of one channel.
-    """
-    axes = sorted(dim.axis for dim in problem.window.dims if not dim.is_identity)
+def _compact_permutation(problem: Problem, pooled_axes: Sequence[int]) -> tuple[int, ...]:
+    """A permutation that puts the pooled axes last, if x then takes much less TPU memory; else ()."""
     shape, num_lanes = problem.shape, problem.tuning.num_lanes
-    if None in shape or problem.is_sharded or not axes:
+    if None in shape or problem.is_sharded or not pooled_axes:
         return ()
-    other_axes = [axis for axis in range(len(shape)) if axis not in axes]
-    order = (*other_axes, *axes)
-    scaled_size = problem.tuning.min_compaction * _padded_size(
-        [shape[axis] for axis in order], num_lanes
-    )
-    return order if scaled_size < _padded_size(shape, num_lanes) else ()
+    order = (*sorted(set(range(len(shape))).difference(pooled_axes)), *sorted(pooled_axes))
+    compact_size = _padded_size([shape[axis] for axis in order], num_lanes)
+    is_smaller = problem.tuning.min_compaction * compact_size < _padded_size(shape, num_lanes)
+    return order if is_smaller else ()
 
 
 def _padded_size(shape: Sequence[int | None], num_lanes: int) -> float:
@@ -166,35 +148,20 @@ def _padded_size(shape: Sequence[int | None], num_lanes: int) -> float:
 def _fuses_axes(problem: Problem, dims: Sequence[Axis]) -> bool:
     """Whether one select-and-scatter instruction pools all axes, instead of one instruction per axis.
 
-    The limit on window elements is highest for disjoint windows, and higher for large x than for small x. It is also
-    higher for strided windows over a batch that fills the TPU sublanes, where only a single instruction keeps it.
+    Limits are higher for a large x, and for strided windows over a batch, which one instruction keeps in the sublanes.
     """
     tuning, size = problem.tuning, problem.window.size
     if not problem.window.has_overlap:
         return size <= tuning.max_disjoint_scatter_taps
     strides = math.prod(dim.stride for dim in dims)
     is_small = size <= max(tuning.small_scatter_taps, tuning.scatter_taps_per_element * strides)
-    is_large = (
-        _padded_size(problem.shape, tuning.num_lanes) * problem.sum_bits / 8
-        > tuning.max_split_scatter_bytes
-    )
-    batch_size, excludes_batch = problem.shape[0], all(dim.axis > 0 for dim in dims)
-    fills_sublanes = excludes_batch and batch_size is not None and batch_size >= tuning.num_sublanes
-    is_strided = fills_sublanes and all(dim.stride > 1 for dim in dims)
+    num_bytes = _padded_size(problem.shape, tuning.num_lanes) * problem.sum_bits / 8
+    is_large = num_bytes > tuning.max_split_scatter_bytes
+    fills_sublanes = (problem.shape[0] or 0) >= tuning.num_sublanes
+    is_strided = fills_sublanes and all(dim.axis > 0 and dim.stride > 1 for dim in dims)
     if is_strided and size <= min(tuning.max_strided_taps, tuning.strided_element_taps * strides):
         return True
     return size <= tuning.max_fused_scatter_taps and (is_small or is_large)
-
-
-def _value_groups(problem: Problem) -> AxisGroups:
-    """Groups of axes, one `lax.reduce_window` each, for a maximum without an index; () if the platform has none."""
-    dims = tuple(dim for dim in problem.window.dims if not dim.is_identity)
-    max_taps = problem.tuning.reduce_window_max_taps
-    return (
-        _axis_groups(dims, problem.window.size <= max_taps)
-        if problem.tuning.uses_reduce_window
-        else ()
-    )
 
 
 def _axis_groups(dims: tuple[Axis, ...], fuses_axes: bool) -> AxisGroups:
@@ -204,30 +171,38 @@ def _axis_groups(dims: tuple[Axis, ...], fuses_axes: bool) -> AxisGroups:
 @functools.lru_cache(maxsize=4096)
 def plan_max(problem: Problem) -> MaxPlan:
     """The plan of a max or min pool over the array of `problem`."""
-    by_steps = _step_passes(problem)
-    by_tables = _table_passes(problem)
-    adds_low_precision = problem.is_low_precision and problem.window.has_overlap
-    tangent = tuple(MaxPass(each.step, single_region(each.step.phases)) for each in by_steps)
-    widen_mode: WidenMode = "apart" if problem.tuning.widens_in_own_pass else "fused"
+    tuning, window = problem.tuning, problem.window
+    by_steps, by_tables = _step_passes(problem), _table_passes(problem)
+    adds_low_precision = problem.is_low_precision and window.has_overlap
+    dims = tuple(dim for dim in window.dims if not dim.is_identity)
+    value_groups = _axis_groups(dims, window.size <= tuning.reduce_window_max_taps)
     return MaxPlan(
-        "alone" if problem.tuning.finds_nan_separately and problem.is_float else "compared",
+        "alone" if tuning.finds_nan_separately and problem.is_float else "compared",
         barrier_of(problem.platform, problem.thresholds),
-        _forward_passes(problem, with_index=True),
-        _forward_passes(problem, with_index=False),
-        by_tables or by_steps,
-        tangent,
-        widen_mode if adds_low_precision and not by_tables else "never",
-        _value_groups(problem),
+        forward=_forward_passes(problem, with_index=True),
+        value=_forward_passes(problem, with_index=False),
+        backward=by_tables or by_steps,
+        tangent=tangent_passes(by_steps),
+        widen_mode=widen_mode(tuning) if adds_low_precision and not by_tables else "never",
+        value_groups=value_groups if tuning.uses_reduce_window else (),
     )
+
+
+def tangent_passes(passes: Sequence[MaxPass]) -> tuple[MaxPass, ...]:
+    """Passes with the steps of `passes`, each computed in one region."""
+    return tuple(MaxPass(each.step, single_region(each.step.phases)) for each in passes)
+
+
+def widen_mode(tuning: Tuning) -> WidenMode:
+    """How low-precision cotangents are cast before they are added."""
+    return "apart" if tuning.widens_in_own_pass else "fused"
 
 
 @functools.lru_cache(maxsize=4096)
 def plan_one_pass(problem: Problem) -> MaxPass:
     """The pass that distributes cotangents among tied elements: one step over all elements of a window."""
-    step = make_step(problem.window.dims)
-    return MaxPass(
-        step, _vjp_layout(problem, step, problem.window.pooled_shape(problem.shape), is_only=True)
-    )
+    step, shape = make_step(problem.window.dims), problem.window.pooled_shape(problem.shape)
+    return MaxPass(step, _vjp_layout(problem, step, shape, is_only=True))
 
 
 def _forward_passes(problem: Problem, *, with_index: bool) -> tuple[MaxPass, ...]:
@@ -247,24 +222,22 @@ def _forward_passes(problem: Problem, *, with_index: bool) -> tuple[MaxPass, ...
 def _forward_layout(problem: Problem, step: Step, shape: Shape, *, is_only: bool) -> Layout:
     """The layout of a forward step: several regions if the array is large and most windows are inside it, else one.
 
-    If contiguous rows are shorter than a vector, several regions require few terms and strides along all axes. Regions
-    with many terms or of several steps read padded copies. Other regions test bounds in their loops.
+    Regions with many terms or of several steps read padded copies. Other regions test bounds in their loops.
     """
     tuning = problem.tuning
     num_full = [max(0, stop - first) for first, stop in (each.full_range for each in step.accesses)]
     outs = [access.out for access in step.accesses]
     cut_axes = [axis for axis, n, out in zip(step.axes, num_full, outs, strict=True) if n < out]
+    is_large = tuning.min_region_bytes <= nbytes(shape, problem.bits) < math.inf
+    is_mostly_full = 100 * math.prod(num_full) > tuning.min_complete_percent * math.prod(outs)
+    if not (is_large and cut_axes and is_mostly_full):
+        return single_region(step.phases)
     is_small = len(step.piece_starts) <= tuning.bounds_checked_terms
     is_strided = all(access.stride > 1 for access in step.accesses)
-    if (
-        tuning.min_region_bytes <= nbytes(shape, problem.bits) < math.inf
-        and cut_axes
-        and 100 * math.prod(num_full) > tuning.min_complete_percent * math.prod(outs)
-        and (row_size(shape, cut_axes) >= tuning.min_vector_elements or (is_small and is_strided))
-    ):
-        is_copied = not (is_only and is_small)
-        return multi_region([step.phases], "padded" if is_copied else "bounded")
-    return single_region(step.phases)
+    has_short_rows = row_size(shape, cut_axes) < tuning.min_vector_elements
+    if has_short_rows and not (is_small and is_strided):
+        return single_region(step.phases)
+    return multi_region([step.phases], "bounded" if is_only and is_small else "padded")
 
 
 def _splits_last_axis(problem: Problem, step: Step, shape: Shape) -> bool:
@@ -295,9 +268,8 @@ def _step_passes(problem: Problem) -> tuple[MaxPass, ...]:
 def _vjp_layout(problem: Problem, step: Step, shape: Shape, *, is_only: bool) -> Layout:
     """The layout of the transpose of a step, which reads cotangents and the selected index, arrays of `shape`.
 
-    XLA for CPU compiles interleaved phases to one loop per phase, but to a single loop if the result is cropped.
-    Therefore each phase computes an extra position, which is cropped. If contiguous rows are shorter than a vector,
-    only one loop per phase vectorises, provided that the last axis is interleaved last.
+    XLA for CPU compiles interleaved phases to a single loop only if the result is cropped, so phases have an extra
+    position. For rows shorter than a vector, only one loop per phase vectorises, with the last axis interleaved last.
     """
     tuning, phases = problem.tuning, step.transposed_phases
     if not tuning.pads_each_term:
@@ -335,15 +307,11 @@ def _table_passes(problem: Problem) -> tuple[MaxPass, ...]:
 
 
 def _uses_tables(problem: Problem, num_windows: int, has_many_loops: bool) -> bool:
-    """Whether gathers through tables are faster than slices, if up to `num_windows` windows cover an element.
-
-    `has_many_loops` is True if slices would compile to one loop per phase or axis.
-    """
+    """Whether tables are faster than slices, if up to `num_windows` windows cover an element."""
     tuning, minor_size = problem.tuning, row_size(problem.shape, problem.window.axes)
     if num_windows == 1:
         vectorises = problem.is_low_precision and minor_size >= tuning.min_vector_elements
         return vectorises or problem.window.size > tuning.max_disjoint_phase_taps
-    has_few_windows = (
-        num_windows <= tuning.max_route_table_windows and minor_size >= tuning.min_route_table_row
-    )
-    return has_few_windows and (problem.is_low_precision or has_many_loops)
+    if num_windows > tuning.max_route_table_windows or minor_size < tuning.min_route_table_row:
+        return False
+    return problem.is_low_precision or has_many_loops

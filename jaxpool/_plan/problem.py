@@ -7,14 +7,12 @@ may overlap, because a maximum is idempotent. For example, a window of 13 taps t
     step 2   4 such pieces         [a a a a][b b b b][c c c c]
              the last overlaps                 [d d d d]          taps 0-3, 4-7, 8-11, 9-12
 
-With 8 pieces per step, a window takes about log8(taps) steps. Each step also returns the flat index of the selected
-tap. From this index, the backward pass derives the piece that each step selected.
-
-A `Layout` has the regions of the output of one pass, each computed by its own loop, and how the loops read the input.
-`_geometry/window.py` defines regions and phases, and `run_pass` in `_kernels/slices.py` executes a layout.
+Each step also returns the flat index of the selected tap, from which the backward pass derives the selected pieces.
+`run_pass` in `_kernels/slices.py` executes a `Layout`.
 """
 
 import dataclasses
+import functools
 import itertools
 import math
 import re
@@ -68,7 +66,6 @@ class Problem:
 
     @property
     def tuning(self) -> Tuning:
-        """The thresholds that decide between implementations."""
         return self.thresholds or TUNING[self.platform]
 
     @property
@@ -79,7 +76,6 @@ class Problem:
 
     @property
     def is_float(self) -> bool:
-        """Whether array elements are floats, which may be NaN."""
         return self.dtype.startswith(("float", "bfloat"))
 
     @property
@@ -120,10 +116,7 @@ def is_constant_table(length: float) -> bool:
 
 
 def split_tap_loop(num_taps: int, *, has_weights: bool) -> tuple[int, int, int]:
-    """Iterations of a loop over the elements of a window, elements per iteration, and elements left after the loop.
-
-    Set `has_weights` if each window element has a weight. Unrolled code would grow with `num_taps`.
-    """
+    """Iterations of a loop over the elements of a window, elements per iteration, and elements left after the loop."""
     taps_per_step = LIMITS.weighted_taps_per_loop_step if has_weights else LIMITS.taps_per_loop_step
     whole, rest = divmod(num_taps, taps_per_step)
     return whole, taps_per_step, rest
@@ -135,10 +128,7 @@ def folds_sequentially(num_taps: int, stride: int) -> bool:
 
 
 def uses_morphology_loop(num_taps: int) -> bool:
-    """Whether grey morphology loops over kernel elements; otherwise one expression has a term per kernel element.
-
-    The compile time of an expression with one term per kernel element grows with the kernel.
-    """
+    """Whether grey morphology loops over kernel elements; otherwise one expression has a term per kernel element."""
     return num_taps > LIMITS.max_unrolled_kernel_taps
 
 
@@ -161,13 +151,11 @@ class Step:
         """Number of flat window indices that the argmax may have after this step."""
         return self.piece_starts[-1] + self.piece_taps
 
-    def output_shape(self, shape: Shape) -> Shape:
-        """Output shape of the step for an input of `shape`."""
-        return replace_sizes(shape, self.axes, [access.out for access in self.accesses])
+    def output_shape(self, input_shape: Shape) -> Shape:
+        return replace_sizes(input_shape, self.axes, [access.out for access in self.accesses])
 
-    def input_shape(self, shape: Shape) -> Shape:
-        """Input shape of the step for an output of `shape`."""
-        return replace_sizes(shape, self.axes, [access.size for access in self.accesses])
+    def input_shape(self, output_shape: Shape) -> Shape:
+        return replace_sizes(output_shape, self.axes, [access.size for access in self.accesses])
 
     @property
     def phases(self) -> tuple[Phases, ...]:
@@ -193,9 +181,7 @@ def make_step(dims: Sequence[Axis], piece_taps: int = 1) -> Step:
 def _axis_steps(dim: Axis, tap_stride: int, tuning: Tuning) -> list[Step]:
     """The steps along one axis; `tap_stride` is the difference in flat index between adjacent window elements.
 
-    Windows with little overlap take one step with `dim.window` terms per output, because several steps would compute up
-    to `dim.stride` pieces per output. For other windows, each step combines pieces into longer pieces. Pieces are
-    computed only at the positions that the next step reads.
+    Windows with little overlap take one step. Pieces are computed only at the positions that the next step reads.
     """
     num_steps = next(n for n in itertools.count(1) if tuning.pieces_per_step**n >= dim.window)
     num_pieces = next(n for n in range(1, tuning.pieces_per_step + 1) if n**num_steps >= dim.window)
@@ -224,19 +210,15 @@ def _axis_steps(dim: Axis, tap_stride: int, tuning: Tuning) -> list[Step]:
 def plan_steps(window: Window, tuning: Tuning, *, is_forward: bool) -> tuple[Step, ...]:
     """The steps of a max or min pool, from the input to the output.
 
-    Steps pool the last axis first, so that the first of tied elements is the first in row-major order.
-    The backward steps may differ from the forward steps, because the index saved for the backward pass
-    identifies a window element independently of the steps.
+    Steps pool the last axis first, so the first of ties is the first in row-major order. Backward steps may differ.
     """
     few, dims = tuning.max_overlapping_taps, list(window.dims)
     computes_all_pieces = is_forward and window.has_overlap
+    max_taps = tuning.max_one_pass_taps
     if computes_all_pieces:
         strides = math.prod(dim.stride for dim in dims)
-        max_taps = max(
-            few, min(tuning.overlapping_taps_per_element * strides, tuning.max_pass_taps)
-        )
-    else:
-        max_taps = tuning.max_one_pass_taps
+        limit = min(tuning.overlapping_taps_per_element * strides, tuning.max_pass_taps)
+        max_taps = max(few, limit)
     # One strided step over three axes would have many regions with many terms, so the last two axes are pooled first.
     minor = dims[-2:]
     minor_fits = window.size > few >= math.prod(dim.window for dim in minor)
@@ -266,19 +248,13 @@ ReadMode = Literal["padded", "bounded", "tables"]
 class Layout:
     """Output regions along each axis, their read mode, and whether phases of the last axis are interleaved last.
 
-    With `splits_last_axis`, an array that is read with a stride along its last axis is first split into strided slices,
-    which are stored, and phases are stored before they are interleaved.
+    With `splits_last_axis`, strided slices of the input along its last axis are stored, and phases of the output.
     """
 
     read_mode: ReadMode
     axis_regions: tuple[tuple[Region, ...], ...] = ()
     minor_axis_last: bool = False
     splits_last_axis: bool = False
-
-    @property
-    def num_regions(self) -> int:
-        """Number of regions of the output."""
-        return math.prod(map(len, self.axis_regions))
 
 
 def single_region(
@@ -304,18 +280,12 @@ def multi_region(
     sources: Sequence[Sequence[Phases]], read_mode: ReadMode, *, separate_ends: bool = True
 ) -> Layout:
     """A layout cut where shorter phases end and, with `separate_ends`, where windows begin to overlap the padding."""
-    axis_regions = [
-        split_into_regions(phases, separate_ends=separate_ends)
-        for phases in zip(*sources, strict=True)
-    ]
-    return Layout(read_mode, tuple(axis_regions))
+    split_axis = functools.partial(split_into_regions, separate_ends=separate_ends)
+    return Layout(read_mode, tuple(map(split_axis, zip(*sources, strict=True))))
 
 
 def fits_tables(problem: Problem, phases: Iterable[Phases]) -> bool:
-    """Whether elements may be gathered through tables: sizes are known and fit, and the array's type has no sharding.
-
-    If an array is sharded along automatic mesh axes, the gather replicates the pooled axes.
-    """
+    """Whether elements may be gathered through tables: sizes are known and fit, and the type has no sharding."""
     if None in problem.shape or problem.is_sharded:
         return False
     return all(0 < total_positions(each) <= problem.tuning.max_table_positions for each in phases)

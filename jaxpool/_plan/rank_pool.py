@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 
 from jaxpool._geometry.window import Window
-from jaxpool._plan.max_pool import MaxPass, MaxPlan, WidenMode, plan_max, plan_one_pass
-from jaxpool._plan.problem import Platform, Problem, row_size, single_region
+from jaxpool._plan.max_pool import MaxPlan, plan_max, plan_one_pass, tangent_passes, widen_mode
+from jaxpool._plan.problem import Platform, Problem, row_size
 from jaxpool._plan.tuning import LIMITS, TUNING
 
 Rank = int | Literal["higher", "lower"]  # a position, or the upper or lower median
@@ -28,10 +28,7 @@ def uses_sorting_network(num_taps: int, platform: Platform) -> bool:
 
 
 def unrolls_taps(window: Window) -> bool:
-    """Whether unrolled code, with one term per window element, finds the selected elements; otherwise a loop does.
-
-    The choice is the same on every platform, because it also determines the residual of the backward pass.
-    """
+    """Whether unrolled code finds the selected elements, else a loop: on all platforms, because residuals differ."""
     return window.size <= LIMITS.max_mask_taps
 
 
@@ -41,14 +38,9 @@ def uses_backward_loop(window: Window) -> bool:
 
 
 def merges_rows(problem: Problem) -> bool:
-    """Whether the axes after the last pooled axis are collapsed into it for a loop over window offsets.
-
-    Axes of an array with a sharding in its type cannot be collapsed.
-    """
-    return (
-        not problem.is_sharded
-        and 1 < row_size(problem.shape, problem.window.axes) < problem.tuning.min_tap_loop_row
-    )
+    """Whether the axes after the last pooled axis are collapsed into it for a loop over window offsets."""
+    row = row_size(problem.shape, problem.window.axes)
+    return not problem.is_sharded and 1 < row < problem.tuning.min_tap_loop_row
 
 
 def _merge_exchange(count: int) -> Iterator[tuple[int, int]]:
@@ -83,31 +75,23 @@ def position_of_rank(rank: Rank, count: Any) -> Any:
 
 
 def possible_positions(window: Window, rank: Rank) -> tuple[int, ...]:
-    """The sorted positions, in any window, of the element of rank `rank`.
-
-    A median has several positions if windows differ in size. Padding sorts last, or first for a negative rank.
-    """
+    """The sorted positions, in any window, of the element of rank `rank`; several for medians of unequal windows."""
     if not isinstance(rank, str):
         return (position_of_rank(rank, window.size),)
-    counts_per_axis = [
-        np.unique(dim.num_taps_inside(dim.representative_windows())) for dim in window.dims
-    ]
-    window_sizes = functools.reduce(np.multiply.outer, counts_per_axis)
+    counts = [dim.num_taps_inside(dim.representative_windows()) for dim in window.dims]
+    window_sizes = functools.reduce(np.multiply.outer, map(np.unique, counts))
     return tuple(np.unique(position_of_rank(rank, window_sizes)).tolist())
 
 
 @functools.lru_cache(maxsize=4096)
 def plan_rank(problem: Problem) -> MaxPlan:
-    """The plan of the derivative of a rank pool: the plan of a maximum, but with a single step if windows overlap.
-
-    The steps of a maximum share pieces of windows. Overlapping rank windows may select different elements of a piece.
-    """
-    plan, one_pass = plan_max(problem), plan_one_pass(problem)
+    """The plan of a maximum, but with one step if windows overlap, because they may select different elements."""
+    plan = plan_max(problem)
     if not problem.window.has_overlap:
         return plan
-    tangent = (MaxPass(one_pass.step, single_region(one_pass.step.phases)),)
+    passes = (plan_one_pass(problem),)
+    plan = dataclasses.replace(plan, tangent=tangent_passes(passes))
     if len(plan.backward) == 1:
-        return dataclasses.replace(plan, tangent=tangent)
-    float_mode: WidenMode = "apart" if problem.tuning.widens_in_own_pass else "fused"
-    widen_mode: WidenMode = float_mode if problem.is_low_precision else "never"
-    return dataclasses.replace(plan, backward=(one_pass,), tangent=tangent, widen_mode=widen_mode)
+        return plan
+    mode = widen_mode(problem.tuning) if problem.is_low_precision else "never"
+    return dataclasses.replace(plan, backward=passes, widen_mode=mode)

@@ -1,11 +1,18 @@
 """Plans of maxima over whole axes: folds, which take the maximum of chunks of an axis before the axis is reduced."""
 
-from __future__ import annotations
-
 import dataclasses
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Sequence
 
-from jaxpool._plan.problem import BarrierKind, Platform, Shape, barrier_of, num_elements, row_size
+from jaxpool._plan.problem import (
+    BarrierKind,
+    Platform,
+    Problem,
+    Shape,
+    barrier_of,
+    num_elements,
+    row_size,
+)
 from jaxpool._plan.tuning import TUNING
 
 
@@ -24,46 +31,36 @@ class Fold:
     axis: int
     num_chunks: int
     barrier: BarrierKind = "barrier"
-    next_fold: Fold | None = None  # the fold applied to the result of this fold
-
-    def later_folds(self) -> Iterator[Fold]:
-        """The folds that follow this fold, in order."""
-        if self.next_fold is not None:
-            yield self.next_fold
-            yield from self.next_fold.later_folds()
 
 
-def plan_fold(
-    shape: Shape, axes: Sequence[int], bits: int, platform: Platform, sharded: bool, of_ties: bool
-) -> Fold | None:
-    """The folds that precede a reduction over `axes`; None for no fold. `of_ties` is True if the reduction counts ties.
+def plan_folds(problem: Problem, axes: Sequence[int], *, of_ties: bool) -> tuple[Fold, ...]:
+    """The folds that precede a reduction over `axes`, in order. `of_ties` is True if the reduction counts ties.
 
-    The first axis that is long enough is folded, because the contiguous rows behind it are longest. A short axis is
-    folded completely. The result of a fold may be folded again.
+    The first axis that is long enough is folded, because its contiguous rows are longest, and a short axis completely.
     """
-    tuning = TUNING[platform]
-    if sharded or None in shape or bits < 16 or num_elements(shape) < tuning.min_folded_elements:
-        return None
+    tuning, bits = problem.tuning, problem.bits
+    sizes = [size for size in problem.shape if size is not None]
+    if problem.is_sharded or None in problem.shape or not problem.is_float or bits < 16:
+        return ()
     max_chunks = tuning.chunks_per_fold
+    max_full_size = tuning.max_fully_folded_size // (2 if bits == 16 else 1)
     min_bits = tuning.min_tie_row_bits if of_ties else tuning.min_folded_row_bits
 
-    def make_fold(axis: int, num_chunks: int) -> Fold:
-        folded_shape = tuple(
-            -(-(size or 0) // num_chunks) if i == axis else size for i, size in enumerate(shape)
-        )
-        next_fold = plan_fold(folded_shape, axes, bits, platform, sharded, of_ties)
-        return Fold(axis, num_chunks, barrier_of(platform), next_fold)
+    def choose_fold() -> tuple[int, int] | None:
+        """The axis and the number of chunks of the next fold."""
+        for num_chunks in (max_chunks, max_chunks // 2, max_chunks // 4):
+            for axis in sorted(axes):
+                chunk_bits = sizes[axis] // num_chunks * row_size(tuple(sizes), (axis,)) * bits
+                if sizes[axis] >= num_chunks and chunk_bits >= min_bits:
+                    return axis, num_chunks
+            short_axes = [axis for axis in sorted(axes) if 1 < sizes[axis] <= max_full_size]
+            if short_axes and not of_ties:
+                return short_axes[0], sizes[short_axes[0]]
+        return None
 
-    max_full_size = tuning.max_fully_folded_size // (2 if bits == 16 else 1)
-    for num_chunks in (max_chunks, max_chunks // 2, max_chunks // 4):
-        for axis in sorted(axes):
-            size = shape[axis] or 0
-            if (
-                size >= num_chunks
-                and size // num_chunks * row_size(shape, (axis,)) * bits >= min_bits
-            ):
-                return make_fold(axis, num_chunks)
-        short_axes = [axis for axis in sorted(axes) if 1 < (shape[axis] or 0) <= max_full_size]
-        if short_axes and not of_ties:
-            return make_fold(short_axes[0], shape[short_axes[0]] or 0)
-    return None
+    folds: list[Fold] = []
+    while math.prod(sizes) >= tuning.min_folded_elements and (choice := choose_fold()) is not None:
+        axis, num_chunks = choice
+        folds.append(Fold(axis, num_chunks, barrier_of(problem.platform)))
+        sizes[axis] = -(-sizes[axis] // num_chunks)
+    return tuple(folds)

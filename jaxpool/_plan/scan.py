@@ -28,8 +28,7 @@ class ScanPlan:
     def block_length(self, size: int) -> int | None:
         """Block length for an axis of length `size`, a divisor of `size` if possible; None for an axis without blocks.
 
-        The block length is at most `radix`**k, where k is the smallest with `radix`**k >= `min_block_size`. An axis of
-        at most `radix`**(k + 1) elements has no blocks.
+        A block has at most `radix`**k elements, with the smallest k such that `radix`**k >= `min_block_size`.
         """
         span = self.radix
         while span < self.min_block_size and span < size:

@@ -10,6 +10,7 @@ from jaxpool._geometry.window import (
     Axis,
     AxisAccess,
     Phases,
+    Window,
     max_elements_per_position,
     replace_sizes,
     total_positions,
@@ -60,23 +61,22 @@ class SumPlan:
 @functools.lru_cache(maxsize=4096)
 def plan_sum(problem: Problem, *, is_transposed: bool = False) -> SumPlan:
     """The plan of a sum pool over the array of `problem`, or of the transpose of the sum pool."""
-    dims = [dim for dim in problem.window.dims if not dim.is_identity]
+    tuning, window = problem.tuning, problem.window
+    dims = [dim for dim in window.dims if not dim.is_identity]
     dims.sort(key=operator.attrgetter("axis"))
     whole = tuple(dim for dim in dims if dim.is_global)
     other_dims = tuple(dim for dim in dims if dim not in whole)
-    nonoverlapping = [dim for dim in other_dims if dim.window <= dim.stride and dim.dilation == 1]
-    disjoint_dims = tuple(nonoverlapping if is_transposed else ())
+    disjoint = [dim for dim in other_dims if dim.window <= dim.stride and dim.dilation == 1]
+    disjoint_dims = tuple(disjoint if is_transposed else ())
     builder = _PassBuilder(problem, is_transposed)
-    prepared_dims = (*whole, *disjoint_dims)
-    sizes = [dim.size if is_transposed else dim.out for dim in prepared_dims]
-    builder.shape = replace_sizes(builder.shape, [dim.axis for dim in prepared_dims], sizes)
+    prepared = Window((*whole, *disjoint_dims))
+    resize = prepared.unpooled_shape if is_transposed else prepared.pooled_shape
+    builder.shape = resize(builder.shape)
     builder.add_passes([dim for dim in other_dims if dim not in disjoint_dims])
     barrier = barrier_of(problem.platform, problem.thresholds)
-    if len(builder.passes) + bool(disjoint_dims) <= problem.tuning.max_sum_passes:
+    if len(builder.passes) + bool(disjoint_dims) <= tuning.max_sum_passes:
         return SumPlan(is_transposed, whole, disjoint_dims, tuple(builder.passes), barrier)
-    fuses_axes = (
-        math.prod(dim.window for dim in other_dims) <= problem.tuning.reduce_window_sum_taps
-    )
+    fuses_axes = math.prod(dim.window for dim in other_dims) <= tuning.reduce_window_sum_taps
     groups = [other_dims] if fuses_axes else [(dim,) for dim in other_dims]
     return SumPlan(is_transposed, whole, (), (), barrier, tuple(groups))
 
@@ -116,11 +116,10 @@ class _PassBuilder:
             if self.problem.is_low_precision:
                 return longest <= tuning.low_precision_transposed_taps
             taps_per_element = tuning.transposed_sum_taps_per_element
-        short = (
-            longest <= tuning.short_window_taps
-            and row_size(self.problem.shape, [dims[-1].axis]) > 1
-        )
-        return size <= taps_per_element * strides or short
+        if size <= taps_per_element * strides:
+            return True
+        has_rows = row_size(self.problem.shape, [dims[-1].axis]) > 1
+        return has_rows and longest <= tuning.short_window_taps
 
     def _add_pass(self, axes: Sequence[int], *sources: AxisPhases) -> None:
         self.passes.append(SumPass(tuple(axes), sources, self._layout(axes, sources)))
@@ -132,27 +131,23 @@ class _PassBuilder:
             return single_region(sources[0])
         if len(sources) == 1 and self._uses_tables(axes, sources[0]):
             return Layout("tables")
-        cuts_ends = self._cuts_ends(axes, sources)
+        if not self._cuts_ends(axes, sources):
+            return multi_region(sources, "bounded", separate_ends=False)
         full_ranges = [(each, *each.full_range) for along, *_ in sources for each in along]
         longest_end = max(max(first, each.out - stop) for each, first, stop in full_ranges)
-        is_copied = (
-            cuts_ends and len(axes) == 1 and longest_end > self.tuning.bounds_checked_positions
-        )
-        return multi_region(sources, "padded" if is_copied else "bounded", separate_ends=cuts_ends)
+        is_copied = len(axes) == 1 and longest_end > self.tuning.bounds_checked_positions
+        return multi_region(sources, "padded" if is_copied else "bounded")
 
     def _cuts_ends(self, axes: Sequence[int], sources: Sequence[AxisPhases]) -> bool:
-        """Whether separate regions at the ends of the axes are faster than testing array bounds everywhere.
-
-        Bound tests for few window elements along one axis cost nothing, unless phases of wide rows are interleaved.
-        """
+        """Whether separate regions at the ends of the axes are faster than testing array bounds everywhere."""
         bits = self.problem.sum_bits if self.passes else self.problem.bits
         if nbytes(self.shape, bits) < self.tuning.min_sum_region_bytes:
             return False
         num_taps = sum(len(access.tap_offsets) for along, *_ in sources for access in along)
-        strided_wide = (
-            len(sources[0][0]) > 1 and row_size(self.shape, axes) >= self.tuning.min_vector_elements
-        )
-        return len(axes) > 1 or num_taps > self.tuning.bounds_checked_taps or strided_wide
+        if len(axes) > 1 or num_taps > self.tuning.bounds_checked_taps:
+            return True
+        has_wide_rows = row_size(self.shape, axes) >= self.tuning.min_vector_elements
+        return has_wide_rows and len(sources[0][0]) > 1
 
     def _uses_tables(self, axes: Sequence[int], phases: AxisPhases) -> bool:
         """Whether gathering the terms of sums through tables is possible, and at least as fast as slicing."""
@@ -169,11 +164,9 @@ class _PassBuilder:
         return math.prod(map(max_elements_per_position, phases)) <= max_terms
 
     def _add_axis_passes(self, dim: Axis) -> None:
-        """Append one pass over an axis, or two passes: the first sums parts of windows, the second adds these sums.
-
-        A transpose reverses the two passes. The transpose of a window sum without strides is another window sum.
-        """
+        """Append one pass over an axis, or two: of the sums of parts of windows, and of their addition."""
         has_phases = self.is_transposed and dim.stride > 1
+        # Without strides, the transpose of a window sum is another window sum.
         if self.is_transposed and not has_phases:
             low = dim.span - 1 - dim.low
             dim = Axis(dim.axis, dim.out, dim.window, 1, dim.dilation, low, dim.low, dim.size)
@@ -199,8 +192,7 @@ def _split_long_window(dim: Axis, max_taps: int) -> tuple[AxisAccess, AxisAccess
         window 7, stride 4, parts of 2     [a a][b b][c c] x
                                                     [c c][d d][e e] x
 
-    The length of a part, at most `max_taps`, minimises the terms per element. Parts are computed only every `grid`
-    positions, where windows need them, and never inside the padding.
+    The length of a part minimises the terms per element. Parts are computed every `grid` positions, not in the padding.
     """
 
     def grid_spacing(taps: int) -> int:
@@ -215,11 +207,12 @@ def _split_long_window(dim: Axis, max_taps: int) -> tuple[AxisAccess, AxisAccess
     needed_stop = ((dim.out - 1) * dim.stride + (count - 1) * step) // grid + 1
     stop = min(needed_stop, -((-dim.size - dim.low) // grid))
 
-    def make_access(starts: Sequence[int], stride: int, size: int, out: int) -> AxisAccess:
-        return AxisAccess(tuple((begin, 0) for begin in starts), stride, size, out)
-
     shifts = [tap * dim.dilation - dim.low for tap in range(dim.window)]
-    first = make_access([begin * grid + tap for tap in shifts[:part]], grid, dim.size, stop - begin)
-    starts = [piece * step // grid - begin for piece in range(count)]
-    last = make_access(starts, dim.stride // grid, stop - begin, dim.out)
-    return first, last, make_access(shifts[count * part :], dim.stride, dim.size, dim.out)
+    part_offsets = tuple((begin * grid + shift, 0) for shift in shifts[:part])
+    sum_offsets = tuple((piece * step // grid - begin, 0) for piece in range(count))
+    rest_offsets = tuple((shift, 0) for shift in shifts[count * part :])
+    return (
+        AxisAccess(part_offsets, grid, dim.size, stop - begin),
+        AxisAccess(sum_offsets, dim.stride // grid, stop - begin, dim.out),
+        AxisAccess(rest_offsets, dim.stride, dim.size, dim.out),
+    )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import jaxpool
 from jaxpool._kernels.segments import sum_segments
-from jaxpool._plan.segments import plan_partial_sums
+from jaxpool._plan.scatter import plan_partial_sums
 from jaxpool.testing import Call, assert_pool_matches, calls, oracle, pools
 from tests.support.compilation import FAST_COMPILE
 from tests.support.drawn import examples

@@ -12,8 +12,6 @@ from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._geometry.window import (
     MAX_WINDOW_OVERHANG,
-    Axis,
-    full_window,
     make_window,
     replace_sizes,
 )
@@ -115,13 +113,6 @@ def test_default_and_negative_axes():
 def test_taps_are_row_major_in_the_order_of_axes():
     window = make_window((5, 5), (2, 3), axes=(1, 0))
     assert [window.unravel(flat) for flat in range(6)] == [*itertools.product(range(2), range(3))]
-
-
-def test_full_window_covers_its_axes():
-    window = full_window((2, 3, 5), (2, 1))
-    assert window.dims == (Axis(2, 5, 5, 1, 1, 0, 0, 1), Axis(1, 3, 3, 1, 1, 0, 0, 1))
-    assert not window.is_padded
-    assert not window.has_overlap
 
 
 @pytest.mark.parametrize("ceil_mode", [False, True])

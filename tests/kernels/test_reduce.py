@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import jaxpool
+from jaxpool._geometry.window import Window
 from jaxpool._kernels.bits import pack_bits, unpack_bits
 from jaxpool._kernels.reduce import (
     attains_extremum,
@@ -18,7 +19,8 @@ from jaxpool._kernels.reduce import (
     num_tied_elements,
 )
 from jaxpool._plan import tuning
-from jaxpool._plan.reduce import Fold, plan_fold
+from jaxpool._plan.problem import Problem
+from jaxpool._plan.reduce import Fold, plan_folds
 from jaxpool.testing import oracle
 from tests.support import forms
 from tests.support.later import first_values, later
@@ -78,7 +80,7 @@ def test_folded_extrema_equal_numpy(shape, axes, dtype):
     drawn[20:] = -np.abs(np.nan_to_num(drawn[20:], posinf=3, neginf=4))
     x = drawn.astype(jax.numpy.dtype(dtype))
     for kind in ("max", "min"):
-        options = {"axes": axes, "kind": kind, "loses_nan": True, "plan": Fold(axes[0], 16)}
+        options = {"axes": axes, "kind": kind, "loses_nan": True, "plan": [Fold(axes[0], 16)]}
         fold = functools.partial(max_or_min_over_axes, **options)
         y = np.asarray(jax.jit(jax.vmap(fold))(x), np.float32)
         along = tuple(axis + 1 for axis in axes)
@@ -118,7 +120,7 @@ def test_cotangents_of_folded_extrema(monkeypatch, shape, axes, dtype, kind, tie
         tuning.CPU, min_folded_elements=0, min_folded_row_bits=1, min_tie_row_bits=1
     )
     monkeypatch.setitem(tuning.TUNING, "cpu", folding)
-    assert plan_fold(shape, axes, 16, "cpu", False, True)
+    assert plan_folds(Problem(Window(()), shape, "float16", "cpu"), axes, of_ties=True)
     rng = np.random.default_rng(0)
     values = np.array([1, 2, 0, -0.0, np.inf, -np.inf, np.nan], np.float32)
     x = rng.choice(values, shape, p=[0.3, 0.3, 0.1, 0.1, 0.05, 0.13, 0.02]).astype(dtype)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from jaxpool._geometry.window import make_window
+from jaxpool._geometry.window import Window, make_window
 from jaxpool._plan.blur import blur_groups, blur_layout
 from jaxpool._plan.max_pool import plan_max, plan_scatter
 from jaxpool._plan.problem import Problem
-from jaxpool._plan.reduce import plan_fold
+from jaxpool._plan.reduce import plan_folds
 from jaxpool._plan.scan import ScanPlan, plan_scan
 from jaxpool._plan.tuning import CPU, NEVER, PORTABLE
 
@@ -87,18 +87,18 @@ LARGE = (16, 112, 112, 64)
         ((1 << 18,), (0,), {"of_ties": True}, [(0, 8), (0, 8)]),
         (((1 << 15) - 1,), (0,), {}, []),
         *[((1 << 15,), (0,), {"platform": each}, []) for each in ("gpu", "tpu", "portable")],
-        ((1 << 15,), (0,), {"sharded": True}, []),
-        ((1 << 15,), (0,), {"bits": 16}, [(0, 8)]),
-        ((1 << 15,), (0,), {"bits": 8}, []),
+        ((1 << 15,), (0,), {"is_sharded": True}, []),
+        ((1 << 15,), (0,), {"dtype": "float16"}, [(0, 8)]),
+        ((1 << 15,), (0,), {"dtype": "float8_e4m3fn"}, []),
         ((None, 1 << 15), (1,), {}, []),
         ((7, 1 << 13), (0,), {}, [(0, 7)]),  # all rows in one fold
         ((4, 1 << 13), (0,), {"of_ties": True}, [(0, 4)]),  # parts of one row
         ((3, 1 << 14), (0,), {"of_ties": True}, [(0, 2), (0, 2)]),  # not in one fold
         ((1 << 12, 16), (1,), {}, [(1, 8)]),
         ((1 << 12, 15), (1,), {}, [(1, 8)]),
-        ((1 << 12, 15), (1,), {"bits": 16}, [(1, 4)]),  # 8 parts would have 16 bits each
-        ((1 << 13, 8), (1,), {"bits": 16}, [(1, 8)]),
-        ((1 << 13, 9), (1,), {"bits": 16}, [(1, 4)]),
+        ((1 << 12, 15), (1,), {"dtype": "float16"}, [(1, 4)]),  # 8 parts would have 16 bits each
+        ((1 << 13, 8), (1,), {"dtype": "float16"}, [(1, 8)]),
+        ((1 << 13, 9), (1,), {"dtype": "float16"}, [(1, 4)]),
         ((1 << 12, 32), (1,), {"of_ties": True}, [(1, 4)]),  # 8 would have 4 elements each
         ((1 << 12, 64), (1,), {"of_ties": True}, [(1, 8)]),
         ((1 << 12, 63), (1,), {"of_ties": True}, [(1, 4), (1, 2)]),
@@ -108,7 +108,7 @@ LARGE = (16, 112, 112, 64)
         ((64, 64, 8), (1, 0), {}, [(0, 8)]),  # the first of two
         ((5, 64, 1 << 10), (0, 1), {}, [(1, 8), (1, 8)]),
         (LARGE, (1, 2), {}, [(1, 8), (1, 8), (2, 8)]),
-        (LARGE, (3,), {"bits": 16, "of_ties": True}, [(3, 4)]),
+        (LARGE, (3,), {"dtype": "float16", "of_ties": True}, [(3, 4)]),
         ((64, 7, 7, 512), (1, 2), {}, [(1, 7), (2, 7)]),
         ((4, 32, 112, 64), (0, 1, 2, 3), {}, [(1, 8), (2, 8)]),  # not the leading axis of size 4
         ((4, 64, 64, 32, 2), (4,), {}, [(4, 2)]),  # as in maxout
@@ -117,9 +117,9 @@ LARGE = (16, 112, 112, 64)
 )
 def test_reduction_folds(shape, axes, options, folds):
     """The axis and the number of parts of each successive fold."""
-    given = {"bits": 32, "platform": "cpu", "sharded": False, "of_ties": False} | options
-    first = plan_fold(shape, axes, **given)
-    found = [] if first is None else [first, *first.later_folds()]
+    given = {"dtype": "float32", "platform": "cpu", "of_ties": False} | options
+    of_ties = given.pop("of_ties")
+    found = plan_folds(Problem(Window(()), shape, **given), axes, of_ties=of_ties)
     assert [(each.axis, each.num_chunks) for each in found] == folds
 
 
