@@ -25,9 +25,8 @@ from jaxpool._ops.masked import masked_soft
 from jaxpool._ops.ranged import apply_ranged
 from jaxpool._shards.halo import ShardGeometry
 
-PadRows = tuple[
-    tuple[int, int], ...
-]  # numbers of halo rows before and after the global array, one pair per sharded axis
+# Numbers of halo rows before and after the global array, one pair per sharded axis
+PadRows = tuple[tuple[int, int], ...]
 
 
 def pool_with_halo(
@@ -38,7 +37,7 @@ def pool_with_halo(
     If `has_mask`, `xs[1]` is the shard of a `where` mask, which is extended by its own halo.
     """
     num_extended = 2 if has_mask else 1
-    xs = *(geometry.extend(x, 0) for x in xs[:num_extended]), *xs[num_extended:]
+    extended = [geometry.extend(x, 0) for x in xs[:num_extended]]
     branch_index = jnp.zeros((), np.int32)
     padding_cases = [sorted(set(halo.pad_rows)) for halo in geometry.halos]
     for halo, cases in zip(geometry.halos, padding_cases, strict=True):
@@ -47,13 +46,10 @@ def pool_with_halo(
 
     def pool_cropped(pad_rows: PadRows, *xs: Array) -> Array:
         axes = [halo.dim.axis for halo in geometry.halos]
-        pad_widths = [(-low, -high, 0) for low, high in pad_rows]
-        cropped = [slices.pad(x, axes, pad_widths, 0) for x in xs[:num_extended]]
-        return pool(
-            dataclasses.replace(op, window=geometry.cropped_window(pad_rows)),
-            *cropped,
-            *xs[num_extended:],
-        )
+        padding = [(-low, -high, 0) for low, high in pad_rows]
+        cropped = [slices.pad(x, axes, padding, 0) for x in xs[:num_extended]]
+        cropped_op = dataclasses.replace(op, window=geometry.cropped_window(pad_rows))
+        return pool(cropped_op, *cropped, *xs[num_extended:])
 
     branches = [functools.partial(pool_cropped, ends) for ends in itertools.product(*padding_cases)]
     switch: Callable[..., Any] = functools.partial(lax.switch, branch_index, branches)
@@ -61,5 +57,5 @@ def pool_with_halo(
     if pool in (apply_ranged, masked_soft):
         switch = jax.checkpoint(switch)
     # Cast outside of the switch: the transpose of the cast sums over devices, which may take different branches.
-    y: Array = switch(*match_varying_mesh_axes(xs))
+    y: Array = switch(*match_varying_mesh_axes([*extended, *xs[num_extended:]]))
     return y

@@ -14,7 +14,7 @@ hops, one per neighbour. Halo rows beyond the ends of the global array hold the 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
-from jaxpool._kernels.positions import int32_iota
+from jaxpool._kernels.positions import IntArray, int32_iota
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,38 +62,22 @@ class Halo:
     @property
     def rows_before(self) -> tuple[int, ...]:
         """For each shard, the number of rows that its windows need from previous shards."""
-        return tuple(
-            min(max(0, -start), shard * self.shard_size) for shard, start in enumerate(self.starts)
-        )
+        pairs = enumerate(self.starts)
+        return tuple(min(max(0, -start), shard * self.shard_size) for shard, start in pairs)
 
     @property
     def rows_after(self) -> tuple[int, ...]:
         """For each shard, the number of rows that its windows need from later shards."""
-        return tuple(
-            min(
-                max(0, start + self.num_rows - self.shard_size),
-                (self.num_shards - 1 - shard) * self.shard_size,
-            )
-            for shard, start in enumerate(self.starts)
-        )
+        ends = [start + self.num_rows - self.shard_size for start in self.starts]
+        pairs = zip(ends, reversed(range(self.num_shards)), strict=True)
+        return tuple(min(max(0, end), later * self.shard_size) for end, later in pairs)
 
     @property
     def pad_rows(self) -> tuple[tuple[int, int], ...]:
         """For each shard, the numbers of padding rows before and after the global array that its windows read."""
-        step, low = self.num_windows * self.dim.stride, self.dim.low
-        firsts = [shard * step - low for shard in range(self.num_shards)]
-        return tuple(
-            (max(0, -first), max(0, first + self.num_rows - self.dim.size)) for first in firsts
-        )
-
-    def _axis(self, size: int, low: int, high: int = 0) -> Axis:
-        """The `Axis` of a shard's windows over `size` rows."""
-        return dataclasses.replace(self.dim, size=size, low=low, high=high, out=self.num_windows)
-
-    @property
-    def extended_axis(self) -> Axis:
-        """The `Axis` of a shard with its halo. Halo rows beyond the array count as elements, not as padding."""
-        return self._axis(self.num_rows, 0)
+        firsts = [start + shard * self.shard_size for shard, start in enumerate(self.starts)]
+        ends = [first + self.num_rows - self.dim.size for first in firsts]
+        return tuple((max(0, -first), max(0, end)) for first, end in zip(firsts, ends, strict=True))
 
     def cropped_axis(self, low: int, high: int) -> Axis:
         """The `Axis` of a shard with its halo, without the first `low` and last `high` rows, which become padding."""
@@ -109,6 +93,9 @@ class Halo:
         """The `Axis` of a shard with halo rows on both sides, enough for the shard that needs most."""
         before = max(self.rows_before)
         return self._axis(before + self.shard_size + max(self.rows_after), self.dim.low - before)
+
+    def _axis(self, size: int, low: int, high: int = 0) -> Axis:
+        return dataclasses.replace(self.dim, size=size, low=low, high=high, out=self.num_windows)
 
     @property
     def crossing_windows(self) -> tuple[range, range] | None:
@@ -138,10 +125,6 @@ class Halo:
         """The indices, among the windows of the global array, of the windows of this device's shard."""
         return self.shard_id() * np.int32(self.num_windows) + int32_iota(self.num_windows)
 
-    def window_starts(self) -> Array:
-        """The start, in the global array, of each window of this device's shard; negative in the low padding."""
-        return self.window_indices() * np.int32(self.dim.stride) - np.int32(self.dim.low)
-
     def element_mask(self) -> Array:
         """`num_rows` bools for the rows of this device's shard and halo: False for rows beyond the global array."""
         first = self.shard_id() * np.int32(self.shard_size + self.drift) - np.int32(self.dim.low)
@@ -160,9 +143,8 @@ class Halo:
                 rows = self.receive_rows(rows, fill, hop, is_after=bool(is_after))
                 pieces.insert(len(pieces) if is_after else 0, rows)
         extended = lax.concatenate(pieces, axis) if pieces[1:] else x
-        low = max(0, *[-start for start in self.starts])
-        high = max(0, *[start + self.num_rows - shard_size for start in self.starts])
-        pads = (low - max(self.rows_before), high - max(self.rows_after), 0)
+        low, high = max(0, -min(self.starts)), max(self.starts) + self.num_rows - shard_size
+        pads = (low - max(self.rows_before), max(0, high) - max(self.rows_after), 0)
         extended = slices.pad(extended, [axis], [pads], fill)
         first = low - self.dim.low
         if not self.drift:
@@ -175,35 +157,26 @@ class Halo:
 
         Rows are sent only to shards that need them. Beyond the ends of the array, the result holds `fill`.
         """
-        needed, shards = (self.rows_after if is_after else self.rows_before, range(self.num_shards))
-        pairs = [(to + hop if is_after else to - hop, to) for to in shards]
-        pairs = [
-            pair
-            for pair in pairs
-            if pair[0] in shards and needed[pair[1]] > (hop - 1) * self.shard_size
-        ]
+        shards, needed = range(self.num_shards), self.rows_after if is_after else self.rows_before
+        offset, min_needed = hop if is_after else -hop, (hop - 1) * self.shard_size
+        receivers = [to for to in shards if to + offset in shards and needed[to] > min_needed]
         exist = self.shard_id() < self.num_shards - hop if is_after else self.shard_id() >= hop
-        received = lax.ppermute(rows, self.mesh_axes, pairs)
-        return lax.select(
-            jnp.broadcast_to(exist, received.shape),
-            received,
-            jnp.full(received.shape, fill, rows.dtype),  # `lax.ppermute` returns zeros there
-        )
+        received = lax.ppermute(rows, self.mesh_axes, [(to + offset, to) for to in receivers])
+        missing = jnp.full(received.shape, fill, rows.dtype)  # `lax.ppermute` returns zeros there
+        return lax.select(jnp.broadcast_to(exist, received.shape), received, missing)
 
 
 @dataclasses.dataclass(frozen=True)
 class Strip:
-    """The windows of a shard that cross its first row, or (`is_after`) its last row, along one sharded axis.
+    """The `windows` of a shard that cross its first row, or (`is_after`) its last row, along one sharded axis.
 
-    `window` pools the rows from `start_row` to `stop_row`, relative to the first row of the shard.
-    `first_window` is the index, within the shard, of the first window of the strip.
+    `window` pools `rows`, which are relative to the first row of the shard.
     """
 
     halo: Halo
     is_after: bool
-    start_row: int
-    stop_row: int
-    first_window: int
+    windows: range
+    rows: range
     window: Window
 
     @property
@@ -212,20 +185,15 @@ class Strip:
         return self.halo.dim.axis
 
     @property
-    def num_windows(self) -> int:
-        """Number of windows of the strip."""
-        return self.window.dims[self.window.axes.index(self.axis)].out
-
-    @property
     def neighbour_rows(self) -> tuple[int, int]:
         """Start and stop of the rows that the strip reads from the neighbouring shard, relative to that shard."""
         own = self.halo.shard_size
-        return (0, self.stop_row - own) if self.is_after else (own + self.start_row, own)
+        return (0, self.rows.stop - own) if self.is_after else (own + self.rows.start, own)
 
     @property
     def shard_rows(self) -> tuple[int, int]:
         """Start and stop of the rows that the strip reads from its own shard."""
-        return (self.start_row, self.halo.shard_size) if self.is_after else (0, self.stop_row)
+        return (self.rows.start, self.halo.shard_size) if self.is_after else (0, self.rows.stop)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,57 +205,59 @@ class ShardGeometry:
 
     @property
     def extended_window(self) -> Window:
-        """The `Window` over a shard with its halos."""
-        return self._map_axes(lambda halo: halo.extended_axis)
+        """The `Window` over a shard with its halos. Rows beyond the array count as elements, not as padding."""
+        return self.cropped_window([(0, 0)] * len(self.halos))
 
     @property
     def local_window(self) -> Window:
         """The `Window` over a shard alone, with padding in place of its halos."""
-        return self._map_axes(lambda halo: halo.local_axis)
+        return self._replace_axes([halo.local_axis for halo in self.halos])
 
     def cropped_window(self, pad_rows: Sequence[tuple[int, int]]) -> Window:
         """The `Window` over a shard with its halos cropped by `pad_rows`, the rows beyond the array along each axis."""
-        rows_of_halo = dict(zip(self.halos, pad_rows, strict=True))
-        return self._map_axes(lambda halo: halo.cropped_axis(*rows_of_halo[halo]))
+        pairs = zip(self.halos, pad_rows, strict=True)
+        return self._replace_axes([halo.cropped_axis(*rows) for halo, rows in pairs])
 
     @property
     def strips(self) -> tuple[Strip, ...] | None:
         """The strips of a shard; None if `Halo.crossing_windows` is None along any axis."""
-        all_strips = []
-        for halo_index, halo in enumerate(self.halos):
+        strips = []
+        for i, halo in enumerate(self.halos):
             if halo.crossing_windows is None:
                 return None
             for is_after, windows in enumerate(halo.crossing_windows):
-                if windows:
-                    all_strips.append(self._make_strip(halo_index, bool(is_after), windows))
-        return tuple(all_strips)
+                if not windows:
+                    continue
+                dim = halo.dim
+                start, count = windows.start * dim.stride - dim.low, len(windows)
+                rows = range(start, start + (count - 1) * dim.stride + dim.span)
+                axes = [
+                    each.wide_axis if j < i else each.local_axis
+                    for j, each in enumerate(self.halos)
+                ]
+                axes[i] = dataclasses.replace(dim, size=len(rows), low=0, high=0, out=count)
+                window = self._replace_axes(axes)
+                strips.append(Strip(halo, bool(is_after), windows, rows, window))
+        return tuple(strips)
 
-    def _make_strip(self, halo_index: int, is_after: bool, windows: range) -> Strip:
-        halo, wide = self.halos[halo_index], self.halos[:halo_index]
-        dim, count = halo.dim, len(windows)
-        begin, rows = windows[0] * dim.stride - dim.low, (count - 1) * dim.stride + dim.span
-        crossed = Axis(dim.axis, rows, dim.window, dim.stride, dim.dilation, 0, 0, count)
-
-        def axis_of(each: Halo) -> Axis:
-            return crossed if each is halo else each.wide_axis if each in wide else each.local_axis
-
-        return Strip(halo, is_after, begin, begin + rows, windows[0], self._map_axes(axis_of))
-
-    @property
-    def is_padded(self) -> bool:
-        """Whether a halo may contain rows beyond the ends of the global array."""
-        return any(halo.dim.is_padded for halo in self.halos)
-
-    def _map_axes(self, axis_of: Callable[[Halo], Axis]) -> Window:
-        """The `Window` with each sharded axis replaced by `axis_of(halo)`."""
-        if not self.halos:
-            return self.window
-        new_axes = {halo.dim.axis: axis_of(halo) for halo in self.halos}
+    def _replace_axes(self, sharded_axes: Sequence[Axis]) -> Window:
+        """The `Window` with each sharded axis replaced."""
+        new_axes = {dim.axis: dim for dim in sharded_axes}
         return Window(tuple(new_axes.get(dim.axis, dim) for dim in self.window.dims))
 
     def find_halo(self, dim: Axis) -> Halo | None:
         """The halo of the pooled axis `dim`, or None if the axis is not sharded."""
         return next((halo for halo in self.halos if halo.dim.axis == dim.axis), None)
+
+    def window_indices(self) -> list[IntArray]:
+        """Along each pooled axis, the indices of a shard's windows among the windows of the global array."""
+        pairs = [(dim, self.find_halo(dim)) for dim in self.window.dims]
+        return [halo.window_indices() if halo else int32_iota(dim.out) for dim, halo in pairs]
+
+    def window_starts(self) -> list[IntArray]:
+        """Along each pooled axis, the start of a shard's windows in the global array; negative in the low padding."""
+        pairs = zip(self.window_indices(), self.window.dims, strict=True)
+        return [indices * np.int32(dim.stride) - np.int32(dim.low) for indices, dim in pairs]
 
     def extend(self, x: Array, fill: Any) -> Array:
         """x extended by its halos, one axis after another, so that corners come from diagonal neighbours."""

@@ -117,14 +117,13 @@ def _spec_axes(spec: Any, ndim: int, mesh: Any) -> tuple[tuple[str, ...], ...]:
         raise ArgumentError("spec", rule, spec, hint, TypeError)
     if len(spec) > ndim:
         raise ArgumentError("spec", f"{rule}, which has {ndim}", spec, hint)
-    mesh_axes = []
-    for entry in (*spec, *[None] * (ndim - len(spec))):
-        mesh_axes.append(() if entry is None else entry if isinstance(entry, tuple) else (entry,))
-    axes = [name for entry in mesh_axes for name in entry]
+    entries = [() if entry is None else entry for entry in (*spec, *[None] * (ndim - len(spec)))]
+    mesh_axes = tuple(entry if isinstance(entry, tuple) else (entry,) for entry in entries)
+    axes = sum(mesh_axes, ())
     if len(set(axes)) < len(axes) or not all(name in mesh.axis_names for name in axes):
         mesh_names = ", ".join(map(repr, mesh.axis_names))
         raise ArgumentError("spec", f"of distinct axes of the mesh, {mesh_names}", spec, hint)
-    return tuple(mesh_axes)
+    return mesh_axes
 
 
 def _axes_of_type(mesh: Any, axis_type: AxisType) -> frozenset[str]:
@@ -139,17 +138,16 @@ def _keep_axes(
     return [tuple(name for name in entry if name in allowed) for entry in mesh_axes]
 
 
-def _known_spec(x: Array, type_sharding: NamedSharding) -> PartitionSpec:
-    """The `PartitionSpec` of x: from `x.sharding` if x is a concrete array, else from the type of x."""
-    manual_axes = _axes_of_type(type_sharding.mesh, AxisType.Manual)
-    if not isinstance(x, jax.core.Tracer) and isinstance(x.sharding, NamedSharding):
-        return x.sharding.spec
-    if not manual_axes and _axes_of_type(type_sharding.mesh, AxisType.Explicit):
-        return type_sharding.spec
-    if manual_axes:
+def _known_spec(x_sharding: NamedSharding | None, type_sharding: NamedSharding) -> PartitionSpec:
+    """The `PartitionSpec` of `x_sharding`, or if x is traced, of its type."""
+    if x_sharding is not None:
+        return x_sharding.spec
+    if manual_axes := _axes_of_type(type_sharding.mesh, AxisType.Manual):
         rule = "given inside a shard_map, where types do not say which axes are sharded"
     else:
         rule = "given where neither the type of x nor x itself says how it is sharded"
+    if not manual_axes and _axes_of_type(type_sharding.mesh, AxisType.Explicit):
+        return type_sharding.spec
     hint = 'Pass spec=PartitionSpec(None, "rows"), say, one entry for each axis of x.'
     raise ArgumentError("spec", rule, None, hint, TypeError)
 
@@ -157,6 +155,9 @@ def _known_spec(x: Array, type_sharding: NamedSharding) -> PartitionSpec:
 def find_sharding(x: Array, mesh: Any, spec: Any) -> ArraySharding:
     """The sharding of x by `mesh` and `spec`; where an argument is None, it is read from x or the type of x."""
     type_sharding = jax.typeof(x).sharding
+    x_sharding = None if isinstance(x, jax.core.Tracer) else x.sharding
+    if not isinstance(x_sharding, NamedSharding):
+        x_sharding = None
     if mesh is not None and not isinstance(mesh, (Mesh, AbstractMesh)):
         rule, hint = "a jax.sharding.Mesh", "Pass what jax.make_mesh gave."
         raise ArgumentError("mesh", rule, mesh, hint, TypeError)
@@ -165,27 +166,25 @@ def find_sharding(x: Array, mesh: Any, spec: Any) -> ArraySharding:
     if mesh is not None and not context_mesh.empty and mesh.axis_names != context_mesh.axis_names:
         hint = "Leave it out, or call jax.set_mesh with it."
         raise ArgumentError("mesh", f"that of the context, {context_mesh}", mesh, hint)
-    if manual_axes:  # only the context mesh records which mesh axes are manual here
+    # Only the context mesh records which mesh axes are manual here.
+    if manual_axes or (mesh is None and type_sharding.mesh.empty):
         mesh = context_mesh
     elif mesh is None:
-        sharding = None if isinstance(x, jax.core.Tracer) else x.sharding
         # The mesh of a concrete array has devices; the mesh of a type has no devices.
-        array_mesh = sharding.mesh if isinstance(sharding, NamedSharding) else type_sharding.mesh
-        mesh = context_mesh if type_sharding.mesh.empty else array_mesh
+        mesh = (x_sharding or type_sharding).mesh
     if mesh.empty:
         rule = "given where neither the type of x nor a context says it"
         hint = "Pass the mesh over which x is sharded, or call jax.set_mesh."
         raise ArgumentError("mesh", rule, None, hint, TypeError)
-    mesh_axes = _spec_axes(_known_spec(x, type_sharding) if spec is None else spec, x.ndim, mesh)
-    explicit_axes = _axes_of_type(type_sharding.mesh, AxisType.Explicit)
-    if explicit_axes and _keep_axes(explicit_axes, mesh_axes) != _keep_axes(
-        explicit_axes, _spec_axes(type_sharding.spec, x.ndim, mesh)
-    ):
-        rule = f"what the type of x says, {type_sharding.spec}"
-        raise ArgumentError("spec", rule, spec, "Leave it out, or call jax.reshard first.")
+    known_spec = _known_spec(x_sharding, type_sharding) if spec is None else spec
+    mesh_axes = _spec_axes(known_spec, x.ndim, mesh)
+    if explicit_axes := _axes_of_type(type_sharding.mesh, AxisType.Explicit):
+        type_axes = _spec_axes(type_sharding.spec, x.ndim, mesh)
+        if _keep_axes(explicit_axes, mesh_axes) != _keep_axes(explicit_axes, type_axes):
+            rule = f"what the type of x says, {type_sharding.spec}"
+            raise ArgumentError("spec", rule, spec, "Leave it out, or call jax.reshard first.")
     used_axes = frozenset[str]().union(*mesh_axes)
-    sharding = None if isinstance(x, jax.core.Tracer) else x.sharding
-    devices = sharding.device_set if isinstance(sharding, NamedSharding) else set()
+    devices = x_sharding.device_set if x_sharding else set()
     if devices and isinstance(mesh, Mesh) and {*mesh.devices.flat} != devices:
         hint = "Pass the mesh of x, or move x by jax.device_put first."
         raise ArgumentError("mesh", f"of the {len(devices)} devices of x", mesh, hint)
@@ -217,17 +216,14 @@ def sharding_from_type(x: Array) -> ArraySharding | None:
 
 def all_gather_axes(sharding: ArraySharding, x: Array, axes: Sequence[int]) -> Array:
     """x, whose sharding is `sharding`, all-gathered along `axes`."""
-    if not any(sharding.mesh_axes[axis] for axis in axes):
-        return x
-    if sharding.is_manual:
-        for axis in axes:
-            if sharding.mesh_axes[axis]:
-                x = lax.all_gather(
-                    x, sharding.mesh_axes[axis], axis=axis, tiled=True, to="invarying"
-                )
-        return x
-    spec_entries = [None if axis in axes else part for axis, part in enumerate(sharding.spec)]
-    return reshard(x, NamedSharding(jax.typeof(x).sharding.mesh, PartitionSpec(*spec_entries)))
+    axes = [axis for axis in axes if sharding.mesh_axes[axis]]
+    if axes and not sharding.is_manual:
+        spec = sharding.replicate_axes(axes).spec
+        return reshard(x, NamedSharding(jax.typeof(x).sharding.mesh, spec))
+    for axis in axes:
+        names = sharding.mesh_axes[axis]
+        x = lax.all_gather(x, names, axis=axis, tiled=True, to="invarying")
+    return x
 
 
 def drop_unit_axes(sharding: ArraySharding | None, x: Array, axes: Sequence[int]) -> Array:
@@ -245,16 +241,15 @@ def _shard_map(
     out_spec: PartitionSpec,
     *xs: Array,
 ) -> R:
-    operand_shardings = [sharding.operand_sharding(x.shape) for x in xs]
-    mapped_body = jax.shard_map(
+    shardings = [sharding.operand_sharding(x.shape) for x in xs]
+    mapped_body: Callable[..., R] = jax.shard_map(
         functools.partial(body, *settings),
         mesh=sharding.mesh,
-        in_specs=tuple(each.spec for each in operand_shardings),
+        in_specs=tuple(each.spec for each in shardings),
         out_specs=out_spec,
         axis_names=sharding.mapped_axes,
     )
-    result: R = mapped_body(*map(_reshard_explicit, xs, operand_shardings))
-    return result
+    return mapped_body(*map(_reshard_explicit, xs, shardings))
 
 
 def _reshard_explicit(x: Array, sharding: ArraySharding) -> Array:
@@ -291,11 +286,9 @@ def on_shards(
 
 def apply_on_shards(op: Op, sharding: ArraySharding | None, *xs: Array) -> Array:
     """Apply `op`, whose pooled axes are not sharded, to arrays or to their shards."""
-    return (
-        output_of(op, *xs)
-        if sharding is None
-        else on_shards(output_of, sharding, *xs, settings=(op,))
-    )
+    if sharding is None:
+        return output_of(op, *xs)
+    return on_shards(output_of, sharding, *xs, settings=(op,))
 
 
 def output_of(op: Op, *xs: Array) -> Array:
@@ -360,38 +353,31 @@ class ShardedPool:
                 raise ArgumentError(arg_name, rule, size, hint, attribute=f"shape[{axis}]")
 
 
-def shard_pool(sharding: ArraySharding, shape: Sequence[Any], window_fn: WindowFn) -> ShardedPool:
-    """The `ShardedPool` for a global array of `shape`. Raises `ArgumentError` if shards would differ in size."""
-    window, halos = window_fn(shape), []
-    for dim_index, dim in enumerate(window.dims):
-        num_shards = sharding.num_shards(dim.axis)
-        if num_shards == 1:
-            continue
-        if dim.size % num_shards or dim.out % num_shards:
-            raise _uneven_shards_error(shape, dim_index, dim, num_shards, window_fn)
-        halos.append(Halo(dim, sharding.mesh_axes[dim.axis], num_shards))
-    return ShardedPool(ShardGeometry(window, tuple(halos)), sharding)
-
-
 def shard_pool_by_type(x: Array, window_fn: WindowFn) -> ShardedPool:
-    """The `ShardedPool` for x, with the sharding that `sharding_from_type` finds."""
+    """The `ShardedPool` for x, with the sharding that `sharding_from_type` finds.
+
+    Raises `ArgumentError` if shards would differ in size.
+    """
     sharding = sharding_from_type(x)
     if sharding is None:
         return ShardedPool(ShardGeometry(window_fn(x.shape), ()), None)
-    return shard_pool(sharding, sharding.global_shape(x.shape), window_fn)
+    shape = sharding.global_shape(x.shape)
+    window, halos = window_fn(shape), []
+    for dim_index, dim in enumerate(window.dims):
+        num_shards = sharding.num_shards(dim.axis)
+        if dim.size % num_shards or dim.out % num_shards:
+            raise _uneven_shards_error(shape, dim_index, dim, num_shards, window_fn)
+        if num_shards > 1:
+            halos.append(Halo(dim, sharding.mesh_axes[dim.axis], num_shards))
+    return ShardedPool(ShardGeometry(window, tuple(halos)), sharding)
 
 
 def shard_pool_by_window(x: Array, window: Window) -> ShardedPool:
     """The `ShardedPool` for x and `window`. Raises inside a `shard_map` if `jaxpool.sharded` set `context_axes`."""
     if context_axes.value is not None:
+        rule = "whole: inside a shard_map its window is not known"
         hint = "Pass a function of jaxpool itself."
-        raise ArgumentError(
-            "x",
-            "whole: inside a shard_map its window is not known",
-            x.shape,
-            hint,
-            attribute="shape",
-        )
+        raise ArgumentError("x", rule, x.shape, hint, attribute="shape")
 
     def window_fn(shape: Sequence[Any]) -> Window:
         if [shape[axis] for axis in window.axes] == list(window.input_shape):
@@ -414,17 +400,14 @@ def check_unsharded(x: Array, *axes: int, checks_types: bool = True, arg_name: s
     if sharding is None or not (sharding.is_manual or checks_types):
         return
     for axis in axes:
-        if sharding.num_shards(axis) > 1:
-            rule = f"whole along axis {axis}, not in {sharding.num_shards(axis)} shards"
-            hint = (
-                f"Give a spec that has None for axis {axis}, to jax.reshard or to jaxpool.sharded."
-            )
-            if sharding.is_manual:
-                names = sharding.mesh_axes[axis]
-                hint = f"Call jax.lax.all_gather(x, {names}, axis={axis}, tiled=True) before it."
-            raise ArgumentError(
-                arg_name, rule, sharding.spec, hint, shown_value=f"a spec of {sharding.spec}"
-            )
+        if (count := sharding.num_shards(axis)) == 1:
+            continue
+        rule, spec = f"whole along axis {axis}, not in {count} shards", sharding.spec
+        hint = f"Give a spec that has None for axis {axis}, to jax.reshard or to jaxpool.sharded."
+        if sharding.is_manual:
+            names = sharding.mesh_axes[axis]
+            hint = f"Call jax.lax.all_gather(x, {names}, axis={axis}, tiled=True) before it."
+        raise ArgumentError(arg_name, rule, spec, hint, shown_value=f"a spec of {spec}")
 
 
 def check_divisible(
@@ -440,19 +423,20 @@ def check_divisible(
     count = sharding.num_shards(axis)
     if count > 1 and size % count != 0:
         rule = f"of a size along axis {axis} that its {count} shards divide{suffix}"
-        hint = join_or(multiples_near(size, count, 1)) if is_int(size) else f"a multiple of {count}"
+        hint = (
+            _join_or(_multiples_near(size, count, 1)) if is_int(size) else f"a multiple of {count}"
+        )
         raise ArgumentError(arg_name, rule, value, f"Use {hint} there.", attribute=attr)
 
 
-def multiples_near(size: int, divisor: int, num_steps: int) -> list[int]:
+def _multiples_near(size: int, divisor: int, num_steps: int) -> list[int]:
     """Positive multiples of `divisor` around `size`, nearest first, at most `num_steps` on either side."""
-    low = size // divisor * divisor
-    sizes = {low - step * divisor for step in range(num_steps)}
-    sizes |= {low + (step + 1) * divisor for step in range(num_steps)} | {size}
-    return sorted((n for n in sizes if n > 0 and n % divisor == 0), key=lambda n: abs(n - size))
+    nearest = size // divisor
+    sizes = [divisor * n for n in range(nearest + 1 - num_steps, nearest + 1 + num_steps) if n > 0]
+    return sorted(sizes, key=lambda n: abs(n - size))
 
 
-def join_or(sizes: Sequence[int]) -> str:
+def _join_or(sizes: Sequence[int]) -> str:
     """The sizes in ascending order, joined by "or", as text for an error message."""
     return " or ".join(map(str, sorted(sizes)))
 
@@ -462,7 +446,7 @@ def _uneven_shards_error(
 ) -> ArgumentError:
     """The error for an axis whose shards would differ in size; the message suggests the nearest valid sizes."""
     valid_sizes: list[int] = []
-    for size in multiples_near(dim.size, num_shards, 4 * dim.stride):
+    for size in _multiples_near(dim.size, num_shards, 4 * dim.stride):
         new_shape = [*shape[: dim.axis], size, *shape[dim.axis + 1 :]]
         try:
             out = window_fn(new_shape).dims[dim_index].out
@@ -471,12 +455,10 @@ def _uneven_shards_error(
         same_side = [n for n in valid_sizes if (n < dim.size) == (size < dim.size)]
         if out % num_shards == 0 and not same_side:
             valid_sizes.append(size)
-    rule = (
-        f"of a size along axis {dim.axis} that its {num_shards} shards divide, "
-        f"as they must the {dim.out} of the output"
-    )
+    rule = f"of a size along axis {dim.axis} that its {num_shards} shards divide, "
+    rule += f"as they must the {dim.out} of the output"
     hint = 'With this window, stride and padding no size near it works: pad by "SAME", '
     hint += f"and use one that {num_shards * dim.stride} divides."
     if valid_sizes:
-        hint = f"Use {join_or(valid_sizes)} there."
+        hint = f"Use {_join_or(valid_sizes)} there."
     return ArgumentError("x", rule, dim.size, hint, attribute=f"shape[{dim.axis}]")
