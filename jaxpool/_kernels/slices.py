@@ -104,6 +104,19 @@ def zeros_like_with_sizes(x: Array, axes: Sequence[int], sizes: Sequence[int]) -
     return pad(empty_along_axes(x, axes), axes, [(0, size, 0) for size in sizes], 0)
 
 
+def new_axes(axes: Sequence[int]) -> tuple[int, ...]:
+    """Axes that are new if a second axis is inserted after each of `axes`, in the order of `axes`."""
+    return tuple(axis + sorted(axes).index(axis) + 1 for axis in axes)
+
+
+def split_shape(
+    shape: Sequence[Any], axes: Sequence[int], sizes: Sequence[tuple[Any, Any]]
+) -> tuple[Any, ...]:
+    """The shape after each of `axes` is split into two axes of `sizes`."""
+    pairs = dict(zip(axes, sizes, strict=True))
+    return tuple(itertools.chain(*[pairs.get(axis, (n,)) for axis, n in enumerate(shape)]))
+
+
 def join_parts(
     part_at_index: Mapping[tuple[int, ...], T],
     axis_order: Sequence[int],

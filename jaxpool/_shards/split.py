@@ -73,9 +73,9 @@ class ArraySharding:
 
     def operand_spec(self, shape: Sequence[Any], array_shape: Sequence[Any]) -> PartitionSpec:
         """The `PartitionSpec` of an operand of `shape`; replicated if it does not broadcast against `array_shape`."""
-        num_leading = len(shape) - len(array_shape)
-        pairs = zip(shape[max(num_leading, 0) :], array_shape[max(-num_leading, 0) :], strict=True)
-        if num_leading > 0 or not all(size in (1, other) for size, other in pairs):
+        num_missing = len(array_shape) - len(shape)
+        pairs = zip(shape, array_shape[max(num_missing, 0) :], strict=True)
+        if num_missing < 0 or not all(size in (1, other) for size, other in pairs):
             return PartitionSpec()
         return self.operand_sharding(shape).spec
 

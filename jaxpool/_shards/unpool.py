@@ -21,7 +21,7 @@ from jaxpool._arguments.arrays import concrete_values, varying_mesh_axes
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Axis
 from jaxpool._kernels.positions import indices_to_positions
-from jaxpool._kernels.slices import zeros_like_with_sizes
+from jaxpool._kernels.slices import reshape_along_axis, zeros_like_with_sizes
 from jaxpool._ops.apply import apply_op
 from jaxpool._ops.unpool import Unpool
 from jaxpool._shards.halo import Halo
@@ -49,7 +49,7 @@ def _unpool_shard(
 
     if not halos:
         return scatter(y, position)
-    local_positions = functools.partial(_local_positions, axes, sizes, local_sizes, halos)
+    local_positions = functools.partial(_local_positions, axes, sizes, halos)
 
     def with_neighbours(y: Array, position: Array) -> Array:
         for halo in halos:
@@ -64,22 +64,18 @@ def _unpool_shard(
 
 
 def _local_positions(
-    axes: Sequence[int],
-    sizes: Sequence[int],
-    local_sizes: Sequence[int],
-    halos: Sequence[Halo],
-    position: Array,
+    axes: Sequence[int], sizes: Sequence[int], halos: Sequence[Halo], position: Array
 ) -> Array:
     """Convert flat positions in the global array to positions in the shard, or to the shard's size if outside."""
     halo_of_axis = {halo.dim.axis: halo for halo in halos}
     local, is_inside, stride = lax.full_like(position, 0), lax.full_like(position, True, bool), 1
-    dims = zip(axes, sizes, local_sizes, strict=True)
-    for axis, size, shard_size in reversed([*dims]):
+    for axis, size in reversed([*zip(axes, sizes, strict=True)]):
         coordinate, position = position % np.int32(size), position // np.int32(size)
-        if axis in halo_of_axis:
-            coordinate = coordinate - halo_of_axis[axis].shard_id() * np.int32(shard_size)
-            is_inside = is_inside & (coordinate >= 0) & (coordinate < shard_size)
-        local, stride = local + coordinate * np.int32(stride), stride * shard_size
+        if halo := halo_of_axis.get(axis):
+            size //= halo.num_shards
+            coordinate = coordinate - halo.shard_id() * np.int32(size)
+            is_inside = is_inside & (coordinate >= 0) & (coordinate < size)
+        local, stride = local + coordinate * np.int32(stride), stride * size
     is_inside = is_inside & (position == 0)
     return lax.select(is_inside, local, lax.full_like(local, stride))
 
@@ -89,10 +85,8 @@ def _on_any_device(flag: Array) -> Array:
     mesh = jax.sharding.get_abstract_mesh()
     pairs = zip(mesh.axis_names, mesh.axis_types, strict=True)
     manual_axes = tuple(name for name, kind in pairs if kind == AxisType.Manual)
-    varying_axes = varying_mesh_axes(
-        jax.typeof(flag)
-    )  # empty inside a `shard_map` with check_vma=False
-    names = tuple(name for name in manual_axes if name in varying_axes) or manual_axes
+    varying = varying_mesh_axes(jax.typeof(flag))  # empty in a `shard_map` with check_vma=False
+    names = tuple(name for name in manual_axes if name in varying) or manual_axes
     return lax.pmax(flag.astype(np.int32), names) > 0
 
 
@@ -110,23 +104,23 @@ def unpool(
     differ in size, or if a concrete index points beyond the adjacent shard.
     """
     shape = sharding.global_shape(y.shape)
-    halos = []
-    for axis, size in zip(axes, sizes, strict=True):
+    halos, local_sizes = [], [*sizes]
+    for i, (axis, size) in enumerate(zip(axes, sizes, strict=True)):
         count = sharding.num_shards(axis)
         check_divisible(sharding, axis, size, "spatial_shape", sizes)
-        if count > 1:
-            if shape[axis] == 0:
-                rule = f"of at least one element along pooled axis {axis}"
-                raise ArgumentError(
-                    "y", rule, 0, "Use the plain function.", attribute=f"shape[{axis}]"
-                )
-            halos.append(_shard_halo(axis, sharding.mesh_axes[axis], count, shape[axis] // count))
+        if count == 1:
+            continue
+        if shape[axis] == 0:
+            rule, hint = (
+                f"of at least one element along pooled axis {axis}",
+                "Use the plain function.",
+            )
+            raise ArgumentError("y", rule, 0, hint, attribute=f"shape[{axis}]")
+        halos.append(_shard_halo(axis, sharding.mesh_axes[axis], count, shape[axis] // count))
+        local_sizes[i] //= count if sharding.is_manual else 1
     # XLA rejects the gradient of a shard_map of arrays without elements (jax 0.10).
     if 0 in shape:
-        shard_counts = [shape[axis] // max(y.shape[axis], 1) or 1 for axis in axes]
-        return zeros_like_with_sizes(
-            y, axes, [n // count for n, count in zip(sizes, shard_counts, strict=True)]
-        )
+        return zeros_like_with_sizes(y, axes, local_sizes)
     _check_adjacent(indices if values is None else values, shape, axes, sizes, halos)
     return on_shards(_unpool_shard, sharding, y, indices, settings=(axes, sizes, tuple(halos)))
 
@@ -144,14 +138,11 @@ def _check_adjacent(
         return
     coordinates = np.unravel_index(values.astype(np.int64), sizes)
     for halo in halos:
-        i, pooled = axes.index(halo.dim.axis), halo.dim.axis
-        target = coordinates[i] // (sizes[i] // halo.num_shards)
-        shard = np.arange(shape[pooled]) // halo.shard_size
-        source = shard.reshape([-1 if axis == pooled else 1 for axis in range(len(shape))])
-        is_far = np.abs(target - source) > 1
+        axis, count = halo.dim.axis, halo.num_shards
+        i = axes.index(axis)
+        shard = reshape_along_axis(np.arange(shape[axis]) // halo.shard_size, axis, len(shape))
+        is_far = np.abs(coordinates[i] // (sizes[i] // count) - shard) > 1
         if is_far.any():
-            rule = f"of the shard of its element along axis {pooled}, or of one beside it"
-            hint = (
-                f"Use fewer than the {halo.num_shards} shards, or the plain function on one device."
-            )
+            rule = f"of the shard of its element along axis {axis}, or of one beside it"
+            hint = f"Use fewer than the {count} shards, or the plain function on one device."
             raise ArgumentError("indices", rule, int(values[is_far][0]), hint)

@@ -12,13 +12,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._kernels import dtypes, slices
-from jaxpool._kernels.dtypes import (
-    Kind,
-    Ties,
-    accumulator_dtype,
-    from_comparison_dtype,
-    to_comparison_dtype,
-)
+from jaxpool._kernels.dtypes import Kind, Ties, accumulator_dtype
 from jaxpool._kernels.reduce import attains_extremum
 from jaxpool._kernels.slices import store_arguments
 from jaxpool._ops.apply import Autodiff, apply_with_extra_args
@@ -34,15 +28,15 @@ MeshAxes = tuple[tuple[str, ...], ...]  # the mesh axes that shard each pooled a
 def _max(axes: tuple[int, ...], mesh_axes: MeshAxes, ties: Ties, x: Array, *mask: Array) -> Array:
     sizes, mesh_names = tuple(x.shape[axis] for axis in axes), sum(mesh_axes, ())
     local, positions = apply_with_extra_args(Reduction("max", ties, axes, sizes), x, *mask)
-    best, attains_max = _global_max(to_comparison_dtype(lax.stop_gradient(local)), mesh_names)
-    y = from_comparison_dtype(best, x.dtype)
+    key = dtypes.to_comparison_dtype(lax.stop_gradient(local))
+    best, attains_max = _global_max(key, mesh_names)
+    y = dtypes.from_comparison_dtype(best, x.dtype)
     if not dtypes.is_float(x.dtype):
         return y
     wide = local.astype(accumulator_dtype(x.dtype))
     if ties == "split":
-        count_ties = store_arguments(
-            barrier_of(tracing_platform()), functools.partial(_num_ties, axes)
-        )
+        kernel = functools.partial(_num_ties, axes)
+        count_ties = store_arguments(barrier_of(tracing_platform()), kernel)
         local_count = jnp.where(attains_max, count_ties(x, local, *mask), 0)
         global_count = lax.max(lax.psum(local_count, mesh_names), np.int32(1))
         wide = wide * (local_count.astype(wide.dtype) / global_count.astype(wide.dtype))
