@@ -15,7 +15,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.adaptive import FloorDivisionTable, RaggedAxis, ragged_first_permutation
-from jaxpool._geometry.window import Axis, Window
+from jaxpool._geometry.window import Axis, Window, replace_sizes
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import (
     accumulator_dtype,
@@ -46,9 +46,9 @@ def scaled_floor_division(table: FloorDivisionTable, factor: IntArray, addend: i
         return (factor * table.numerator + addend) // table.denominator
     xp: Any = np if isinstance(factor, np.ndarray) else jnp
     q = factor // table.block_length
-    parts = [xp.take(xp.asarray(part), q, mode="clip") for part in (whole, rest)]
+    whole, rest = (xp.take(xp.asarray(part), q, mode="clip") for part in (whole, rest))
     r = factor - q * table.block_length
-    return parts[0] + (parts[1] + r * table.numerator + addend) // table.denominator
+    return whole + (rest + r * table.numerator + addend) // table.denominator
 
 
 def _binary_long_division(table: FloorDivisionTable, factor: IntArray, addend: int) -> Array:
@@ -119,11 +119,9 @@ def input_position_of_tap(flat_tap: Array, window: Window) -> Array:
     The axes of `flat_tap` are in the order of `ragged_first_permutation`, and the axes of the result in the order of
     the output.
     """
-    flat_tap = lax.transpose(flat_tap, ragged_first_permutation(window, flat_tap.ndim)[1])
-    starts = [
-        slices.reshape_along_axis(window_starts(dim), dim.axis, flat_tap.ndim)
-        for dim in window.dims
-    ]
+    ndim = flat_tap.ndim
+    flat_tap = lax.transpose(flat_tap, ragged_first_permutation(window, ndim)[1])
+    starts = [slices.reshape_along_axis(window_starts(d), d.axis, ndim) for d in window.dims]
     return flat_position_of_tap(flat_tap, window, starts, window.input_shape)
 
 
@@ -157,18 +155,16 @@ def _last_axis_dimension_numbers(dimension_numbers_class: Any, ndim: int) -> Any
     return dimension_numbers_class((), last, last, batch, batch)
 
 
-def _gather_along_last_axis(x: Array, position: Array) -> Array:
-    """Gather elements of x at `position` along the last axis; 0 for positions out of bounds."""
+def _gather_along_last_axis(x: Array, indices: Array) -> Array:
+    """Gather elements of x at `indices` along the last axis; 0 for indices out of bounds."""
     dnums = _last_axis_dimension_numbers(lax.GatherDimensionNumbers, x.ndim)
-    return lax.gather(x, position[..., None], dnums, (1,) * x.ndim, mode=_DROP, fill_value=0)
+    return lax.gather(x, indices, dnums, (1,) * x.ndim, mode=_DROP, fill_value=0)
 
 
 def gather_at_position(x: Array, position: Array, axes: Sequence[int]) -> Array:
     """Gather elements of x at `position`. The map is linear in x, and its transpose adds in the accumulator dtype."""
-    wide = x.astype(accumulator_dtype(x.dtype))
-    y = _gather_along_last_axis(
-        _collapse_axes_to_last(wide, axes), _collapse_axes_to_last(position, axes)
-    )
+    wide = _collapse_axes_to_last(x.astype(accumulator_dtype(x.dtype)), axes)
+    y = _gather_along_last_axis(wide, _collapse_axes_to_last(position, axes)[..., None])
     return _uncollapse_axes(y, axes, [position.shape[axis] for axis in axes]).astype(x.dtype)
 
 
@@ -184,11 +180,12 @@ def gather_at_flat_index(x: Array, flat_index: Array, axes: Sequence[int], from_
     if from_end:
         flat_from_start = lax.full_like(flat_from_start, math.prod(sizes) - 1) - flat_from_start
     indices = [i.astype(np.int32) for i in unravel_index(flat_from_start, sizes)]
+    index_batch_axes = tuple(range(len(batch_axes)))
     dnums = lax.GatherDimensionNumbers(
-        (), tuple(sorted(axes)), tuple(axes), batch_axes, tuple(range(len(batch_axes)))
+        (), tuple(sorted(axes)), tuple(axes), batch_axes, index_batch_axes
     )
-    index, ones = jnp.stack(indices, -1), (1,) * x.ndim
-    return lax.expand_dims(lax.gather(x, index, dnums, ones, mode=lax.GatherScatterMode.CLIP), axes)
+    y = lax.gather(x, jnp.stack(indices, -1), dnums, (1,) * x.ndim, mode="clip")
+    return lax.expand_dims(y, axes)
 
 
 def scatter_add_at_position(
@@ -214,7 +211,7 @@ def scatter_last_wins(
     no_element = jnp.full((*targets.shape[:-1], math.prod(sizes)), -1, np.int32)
     dnums = _last_axis_dimension_numbers(lax.ScatterDimensionNumbers, targets.ndim)
     last_number = lax.scatter_max(no_element, targets[..., None], element_number, dnums, mode=_DROP)
-    return _uncollapse_axes(_gather_along_last_axis(elements, last_number), axes, sizes)
+    return _uncollapse_axes(_gather_along_last_axis(elements, last_number[..., None]), axes, sizes)
 
 
 def drop_overwritten_positions(
@@ -226,15 +223,13 @@ def drop_overwritten_positions(
     """
     if position.size == 0:
         return position
-    scatter, gather = (
-        (scatter_in_order, gather_in_order)
-        if writes_in_order
-        else (scatter_last_wins, gather_at_position)
-    )
+    scatter, gather = scatter_last_wins, gather_at_position
+    if writes_in_order:
+        scatter, gather = scatter_in_order, gather_in_order
     y_sizes = [position.shape[axis] for axis in axes]
     batch = [size for axis, size in enumerate(position.shape) if axis not in axes]
-    shape = (*batch, math.prod(y_sizes))
-    number = _uncollapse_axes(lax.broadcasted_iota(np.int32, shape, len(batch)), axes, y_sizes)
+    iota = lax.broadcasted_iota(np.int32, (*batch, math.prod(y_sizes)), len(batch))
+    number = _uncollapse_axes(iota, axes, y_sizes)
     is_last = lax.eq(gather(scatter(number, position, axes, sizes), position, axes), number)
     return lax.select(is_last, position, lax.full_like(position, math.prod(sizes)))
 
@@ -247,34 +242,37 @@ def _pooled_axes_permutation(ndim: int, axes: Sequence[int]) -> list[int]:
     return order
 
 
+def _collapse_from_first_axis(x: Array, axes: Sequence[int], *new_sizes: int) -> Array:
+    """x with all axes from the first of `axes` on collapsed into one, in the row-major order of `axes`.
+
+    Axes of `new_sizes` are appended.
+    """
+    ordered, first_axis = lax.transpose(x, _pooled_axes_permutation(x.ndim, axes)), min(axes)
+    num_collapsed = math.prod(x.shape[first_axis:])
+    return lax.reshape(ordered, (*x.shape[:first_axis], num_collapsed, *new_sizes))
+
+
 def _scatter_indices(position: Array, axes: Sequence[int], shape: Sequence[int]) -> Array:
     """Scatter indices into an array of `shape` whose axes, from the first pooled axis on, are collapsed into one axis.
 
     The indices are ordered by the row-major order of the elements along `axes`. The last axis of the result has size 1.
     """
-    sizes, first_axis = [shape[axis] for axis in axes], min(axes)
+    first_axis, position_size = min(axes), math.prod(shape[axis] for axis in axes)
     strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-
-    def ends_with_adjacent_axes(axes_and_sizes: tuple[tuple[int, int], ...]) -> bool:
-        """True if two axes are adjacent in memory, so that a position along both needs no division."""
-        (previous_axis, _), (axis, _) = axes_and_sizes[-2:]
-        return axis == previous_axis + 1
-
-    first_run, *later_runs = group_axes(zip(axes, sizes, strict=True), ends_with_adjacent_axes)
+    # A position along axes that are adjacent in memory needs no division.
+    first_run, *later_runs = group_axes(axes, lambda run: run[-1] == run[-2] + 1)
     index, quotient = lax.full_like(position, 0), position
     for run in reversed(later_runs):
-        run_size = lax.full_like(quotient, math.prod(size for _, size in run))
-        index = index + lax.rem(quotient, run_size) * np.int32(strides[run[-1][0]])
+        run_size = lax.full_like(quotient, math.prod(shape[axis] for axis in run))
+        index = index + lax.rem(quotient, run_size) * np.int32(strides[run[-1]])
         quotient = lax.div(quotient, run_size)
-    index = index + quotient * np.int32(strides[first_run[-1][0]])
+    index = index + quotient * np.int32(strides[first_run[-1]])
     for axis in {*range(first_axis, position.ndim)} - {*axes}:
         batch_index = lax.broadcasted_iota(np.int32, position.shape, axis)
         index = index + batch_index * np.int32(strides[axis])
-    is_inside = lax.lt(position, lax.full_like(position, math.prod(sizes)))
+    is_inside = lax.lt(position, lax.full_like(position, position_size))
     index = lax.select(is_inside, index, lax.full_like(index, math.prod(shape[first_axis:])))
-    num_elements = math.prod(position.shape[first_axis:])
-    ordered_index = lax.transpose(index, _pooled_axes_permutation(index.ndim, axes))
-    return lax.reshape(ordered_index, (*shape[:first_axis], num_elements, 1))
+    return _collapse_from_first_axis(index, axes, 1)
 
 
 def scatter_in_order(
@@ -291,19 +289,14 @@ def scatter_in_order(
     The axes from the first pooled axis on are collapsed into one, and elements are written in row-major order of
     `axes`. Leading batch axes are not collapsed, so XLA can keep the batch sharded. Flat indices are int32.
     """
-    shape = list(y.shape)
-    for axis, size in zip(axes, sizes, strict=True):
-        shape[axis] = size
-    first_axis = min(axes)
+    shape, first_axis = replace_sizes(y.shape, axes, sizes), min(axes)
     value = y.astype(accumulator_dtype(y.dtype)) if accumulate else bitcast_half_to_uint16(y)
     scatter = lax.scatter_add if accumulate else lax.scatter
-    batch_axes = tuple(range(first_axis))
-    index = _scatter_indices(position, axes, shape)
     flat_x = scatter(
         lax.full((*shape[:first_axis], math.prod(shape[first_axis:])), 0, value.dtype),
-        index,
-        lax.reshape(lax.transpose(value, _pooled_axes_permutation(y.ndim, axes)), index.shape[:-1]),
-        lax.ScatterDimensionNumbers((), (first_axis,), (first_axis,), batch_axes, batch_axes),
+        _scatter_indices(position, axes, shape),
+        _collapse_from_first_axis(value, axes),
+        _last_axis_dimension_numbers(lax.ScatterDimensionNumbers, first_axis + 1),
         mode=_DROP,
     )
     x = lax.reshape(flat_x, shape)
@@ -312,17 +305,8 @@ def scatter_in_order(
 
 def gather_in_order(x: Array, position: Array, axes: Sequence[int]) -> Array:
     """Gather elements of x at `position`, with axes collapsed as in `scatter_in_order`."""
-    first_axis, order = min(axes), _pooled_axes_permutation(x.ndim, axes)
-    batch_axes = tuple(range(first_axis))
-    flat_x = lax.reshape(x, (*x.shape[:first_axis], math.prod(x.shape[first_axis:])))
-    flat_y = lax.gather(
-        flat_x,
-        _scatter_indices(position, axes, x.shape),
-        lax.GatherDimensionNumbers((), (first_axis,), (first_axis,), batch_axes, batch_axes),
-        (1,) * flat_x.ndim,
-        mode=_DROP,
-        fill_value=0,
-    )
+    order, flat_x = _pooled_axes_permutation(x.ndim, axes), lax.collapse(x, min(axes))
+    flat_y = _gather_along_last_axis(flat_x, _scatter_indices(position, axes, x.shape))
     ordered = lax.reshape(flat_y, [position.shape[axis] for axis in order])
     return lax.transpose(ordered, np.argsort(order).tolist())
 

@@ -15,17 +15,8 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Axis, Window
-from jaxpool._kernels import slices
-from jaxpool._kernels.dtypes import (
-    DType,
-    Kind,
-    accumulator_dtype,
-    challenger_wins,
-    comparison_dtype_identity,
-    index_dtype,
-    is_tied_with,
-    to_comparison_dtype,
-)
+from jaxpool._kernels import dtypes, slices
+from jaxpool._kernels.dtypes import DType, Kind, accumulator_dtype, is_tied_with
 from jaxpool._kernels.fold import State, fold_covering_windows, fold_windows
 from jaxpool._kernels.positions import IntArray, window_starts
 from jaxpool._kernels.select import sum_where_selected
@@ -37,13 +28,9 @@ BitWords = tuple[Array, ...]
 
 def tie_bits_of_input(x: Array, y: Array, window: Window, fill: np.ndarray) -> BitWords:
     """`tie_bits_of_tap_values` for the input x and the pooled result y; padding has the value `fill`."""
-    value, taps = to_comparison_dtype(slices.pad_input(x, window, fill)), range(window.size)
-    return tie_bits_of_tap_values(
-        [slices.elements_at_tap(value, window, tap) for tap in taps],
-        to_comparison_dtype(y),
-        window,
-        taps,
-    )
+    value, taps = dtypes.to_comparison_dtype(slices.pad_input(x, window, fill)), range(window.size)
+    values = [slices.elements_at_tap(value, window, tap) for tap in taps]
+    return tie_bits_of_tap_values(values, dtypes.to_comparison_dtype(y), window, taps)
 
 
 def _is_tap_inside(dim: Axis, starts: IntArray, tap: int) -> Any:
@@ -59,13 +46,10 @@ def bits_of_taps_inside(window: Window, starts: Sequence[IntArray], ndim: int) -
     only along the last axis are combined in one step. The words are broadcastable to the output.
     """
     *major, minor = window.window_shape
-    *around, along = [
-        functools.partial(_is_tap_inside, dim, start)
-        for dim, start in zip(window.dims, starts, strict=True)
-    ]
+    *around, along = map(functools.partial, [_is_tap_inside] * len(starts), window.dims, starts)
     words = []
     for first_tap in range(0, window.size, BITS_PER_WORD):
-        dtype, rows = index_dtype(1 << min(BITS_PER_WORD, window.size - first_tap)), []
+        dtype, rows = dtypes.index_dtype(1 << min(BITS_PER_WORD, window.size - first_tap)), []
         for row, taps in enumerate(itertools.product(*map(range, major))):
             start = row * minor - first_tap
             in_word = range(max(0, -start), min(minor, BITS_PER_WORD - start))
@@ -88,15 +72,13 @@ def tie_bits_of_tap_values(
     """
     words = []
     for first_tap in range(0, window.size, BITS_PER_WORD):
-        dtype = index_dtype(1 << min(BITS_PER_WORD, window.size - first_tap))
+        dtype = dtypes.index_dtype(1 << min(BITS_PER_WORD, window.size - first_tap))
         word = lax.full_like(y, 0, dtype)
         for value, tap in zip(value_per_tap, flat_taps, strict=True):
-            if not first_tap <= tap < first_tap + BITS_PER_WORD:
-                continue
-            bit = lax.full_like(word, 1 << (tap - first_tap))
-            word = lax.bitwise_or(
-                word, lax.select(is_tied_with(value, y), bit, lax.full_like(bit, 0))
-            )
+            if first_tap <= tap < first_tap + BITS_PER_WORD:
+                bit = lax.full_like(word, 1 << (tap - first_tap))
+                bit = slices.where_or_zero(is_tied_with(value, y), bit)
+                word = lax.bitwise_or(word, bit)
         words.append(word)
     if window.is_padded:
         bits = bits_of_taps_inside(window, [*map(window_starts, window.dims)], y.ndim)
@@ -121,9 +103,8 @@ def divide_by_num_tied(total: Array, *num_tied: Array) -> Array:
 
 def divide_among_tied_taps(total: Array, bit_words: Sequence[Array]) -> Array:
     """Divide `total` by the number of tied taps of each window, which are the bits set in `bit_words`."""
-    return divide_by_num_tied(
-        total, *[lax.population_count(word).astype(total.dtype) for word in bit_words]
-    )
+    counts = [lax.population_count(word).astype(total.dtype) for word in bit_words]
+    return divide_by_num_tied(total, *counts)
 
 
 def mean_of_tied_taps(x: Array, bit_words: BitWords, window: Window) -> Array:
@@ -137,17 +118,14 @@ def mean_of_tied_taps(x: Array, bit_words: BitWords, window: Window) -> Array:
 def mean_of_tied_taps_transpose(dy: Array, bit_words: BitWords, pass_: MaxPass) -> Array:
     """Transpose of `mean_of_tied_taps`: divide dy equally among the tied taps of each window."""
     share = divide_among_tied_taps(dy.astype(accumulator_dtype(dy.dtype)), bit_words)
-    return sum_where_selected(
-        lambda tap, *words: is_tap_tied(words, tap), share, bit_words, pass_
-    ).astype(dy.dtype)
+    dx = sum_where_selected(lambda tap, *words: is_tap_tied(words, tap), share, bit_words, pass_)
+    return dx.astype(dy.dtype)
 
 
 def _join_tied_sums(a: State, b: State, kind: Kind, *, keep_loser: bool = False) -> State:
     """Winner of two states (value, *sums), or the loser with `keep_loser`; the sums of tied states are added."""
-    takes_a, takes_b = (
-        challenger_wins(a[0], b[0], kind, "first"),
-        challenger_wins(b[0], a[0], kind, "first"),
-    )
+    takes_a = dtypes.challenger_wins(a[0], b[0], kind, "first")
+    takes_b = dtypes.challenger_wins(b[0], a[0], kind, "first")
     if keep_loser:
         takes_a, takes_b = takes_b, takes_a
     sums = zip(a[1:], b[1:], strict=True)
@@ -157,13 +135,9 @@ def _join_tied_sums(a: State, b: State, kind: Kind, *, keep_loser: bool = False)
 
 def _sums_over_ties(x: Array, sums: State, window: Window, kind: Kind) -> State:
     """Totals of the arrays `sums` over the elements of each window that tie with the window's maximum or minimum."""
-    fills = (comparison_dtype_identity(x.dtype, kind), *[0] * len(sums))
-    return fold_windows(
-        (to_comparison_dtype(x), *sums),
-        fills,
-        window,
-        functools.partial(_join_tied_sums, kind=kind),
-    )[1:]
+    fills = (dtypes.comparison_dtype_identity(x.dtype, kind), *[0] * len(sums))
+    join = functools.partial(_join_tied_sums, kind=kind)
+    return fold_windows((dtypes.to_comparison_dtype(x), *sums), fills, window, join)[1:]
 
 
 def _where_weights(x: Array, where: Array | None, dtype: DType) -> Array:
@@ -196,6 +170,8 @@ def mean_of_tied_elements_transpose(
     wide = dy.astype(accumulator_dtype(dy.dtype))
     (counts,) = _sums_over_ties(x, (_where_weights(x, where, wide.dtype),), window, kind)
     join = functools.partial(_join_tied_sums, kind=kind, keep_loser=True)
-    state = (to_comparison_dtype(y), divide_by_num_tied(wide, counts))
+    state = (dtypes.to_comparison_dtype(y), divide_by_num_tied(wide, counts))
     lowest, sums = fold_covering_windows(state, (np.nan, 0), window, join)
-    return slices.where_or_zero(is_tied_with(to_comparison_dtype(x), lowest), sums).astype(dy.dtype)
+    return slices.where_or_zero(is_tied_with(dtypes.to_comparison_dtype(x), lowest), sums).astype(
+        dy.dtype
+    )
