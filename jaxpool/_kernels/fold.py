@@ -8,6 +8,7 @@ element twice. A fold therefore cuts a window into disjoint halves:
 A long window costs about 2 log2(length) joins per axis. JAX differentiates folds, without custom derivative rules.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -31,22 +32,12 @@ def _fold_axis(
         return tuple(slices.strided_slice(array, [axis], starts, outs, strides) for array in state)
 
     if folds_sequentially(num_taps, stride):
-        total = state_at_tap(state, 0)
-        for tap in range(1, num_taps):
-            total = join(total, state_at_tap(state, tap))
-        return total
+        return functools.reduce(join, (state_at_tap(state, tap) for tap in range(num_taps)))
     half = num_taps // 2
     num_halves = (num_windows - 1) * stride + 1 + half * dilation
     halves = _fold_axis(state, join, axis, half, dilation, 1, num_halves)
     total = join(state_at_tap(halves, 0), state_at_tap(halves, half))
     return join(total, state_at_tap(state, num_taps - 1)) if num_taps % 2 else total
-
-
-def _pad_state(
-    state: State, fills: Sequence[Any], axis: int, padding_config: slices.PaddingConfig
-) -> State:
-    pairs = zip(state, fills, strict=True)
-    return tuple(slices.pad(array, [axis], [padding_config], fill) for array, fill in pairs)
 
 
 def fold_windows(state: State, fills: Sequence[Any], window: Window, join: Join) -> State:
@@ -62,12 +53,12 @@ def fold_windows(state: State, fills: Sequence[Any], window: Window, join: Join)
 def fold_covering_windows(state: State, fills: Sequence[Any], window: Window, join: Join) -> State:
     """Join the states of the windows that cover each input element; an element that no window covers gets `fills`."""
     for dim in window.dims:
-        padding, crop = (
-            (dim.span - 1, dim.span - 1, dim.stride - 1),
-            (-dim.low, -dim.used_high, 0),
-        )
-        sizes = (dim.window, dim.dilation, 1, dim.covered_size)
-        state = _pad_state(state, fills, dim.axis, padding)
-        state = _fold_axis(state, join, dim.axis, *sizes)
-        state = _pad_state(state, fills, dim.axis, crop)
+
+        def pad(state: State, config: slices.PaddingConfig, axis: int = dim.axis) -> State:
+            pairs = zip(state, fills, strict=True)
+            return tuple(slices.pad(array, [axis], [config], fill) for array, fill in pairs)
+
+        state = pad(state, (dim.span - 1, dim.span - 1, dim.stride - 1))
+        state = _fold_axis(state, join, dim.axis, dim.window, dim.dilation, 1, dim.covered_size)
+        state = pad(state, (-dim.low, -dim.used_high, 0))
     return state

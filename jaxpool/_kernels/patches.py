@@ -24,7 +24,6 @@ from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import TieOrder, is_float
 from jaxpool._kernels.positions import ragged_window_bounds, scaled_floor_division
 from jaxpool._plan.problem import gathers_windows, is_constant_table
-from jaxpool._plan.reduce import Fold
 
 
 def tap_axes(window: Window) -> tuple[int, ...]:
@@ -121,13 +120,6 @@ def taps_inside_mask(window: Window, ndim: int) -> Array:
         else:
             masks.append(_numpy_or_jax_numpy(dim).ones(dim.out * dim.window, bool))
     return slices.outer_broadcast(jnp.logical_and, masks, window.axes, ndim)
-
-
-def max_of_patches(patches: Array, window: Window, *, loses_nan: bool, plan: Fold | None) -> Array:
-    """Maximum of each window, from its patches."""
-    axes = tap_axes(window)
-    y = reducing.max_or_min_over_axes(patches, axes, "max", loses_nan=loses_nan, plan=plan)
-    return lax.squeeze(y, axes)
 
 
 def attains_max(patches: Array, y: Array, window: Window) -> Array:

@@ -96,19 +96,17 @@ def num_taps_inside_windows(dim: Axis) -> IntArray:
     return dim.num_taps_inside(int32_iota(dim.out))
 
 
-def flat_position_of_tap(
-    flat_tap: Array, window: Window, starts: Sequence[Any], sizes: Sequence[int]
-) -> Array:
-    """Position of the row-major `flat_tap` of each window, in an input of `sizes` along the axes of `window`.
+def flat_position_of_tap(flat_tap: Array, window: Window, starts: Sequence[IntArray]) -> Array:
+    """Position of the row-major `flat_tap` of each window.
 
-    `starts[i]` holds the position of each window's first tap along axis i, negative in the low padding. `starts[i]` is
-    an int32 array, constant or traced, that has the rank of `flat_tap` and broadcasts to `flat_tap`.
+    `starts[i]` holds the position of each window's first tap along axis i, negative in the low padding, and broadcasts
+    to `flat_tap`.
     """
     taps, unit = unravel_index(flat_tap.astype(np.int32), window.window_shape), 1
     position = lax.full_like(taps[0], 0)
-    for dim, tap, start, size in reversed([*zip(window.dims, taps, starts, sizes, strict=True)]):
+    for dim, tap, start in reversed([*zip(window.dims, taps, starts, strict=True)]):
         position = position + (start + tap * np.int32(dim.dilation)) * np.int32(unit)
-        unit *= size
+        unit *= dim.size
     return position
 
 
@@ -122,7 +120,7 @@ def input_position_of_tap(flat_tap: Array, window: Window) -> Array:
     ndim = flat_tap.ndim
     flat_tap = lax.transpose(flat_tap, ragged_first_permutation(window, ndim)[1])
     starts = [slices.reshape_along_axis(window_starts(d), d.axis, ndim) for d in window.dims]
-    return flat_position_of_tap(flat_tap, window, starts, window.input_shape)
+    return flat_position_of_tap(flat_tap, window, starts)
 
 
 def indices_to_positions(indices: Array, num_positions: int) -> Array:

@@ -64,10 +64,9 @@ class TapLoop:
         """Plane index of each tap, and the start of the tap's block in the plane along each pooled axis."""
         taps_per_axis = np.unravel_index(self.ordered_taps, self.window.window_shape)
         pairs = zip(taps_per_axis, self.window.dims, strict=True)
-        starts, phases = zip(
-            *[np.divmod(tap * dim.dilation, dim.stride) for tap, dim in pairs], strict=True
-        )
-        return np.ravel_multi_index(phases, self._strides), np.stack(starts, 1)
+        offsets = np.stack([taps * dim.dilation for taps, dim in pairs], 1)
+        starts, phases = np.divmod(offsets, self._strides)
+        return np.ravel_multi_index(tuple(phases.T), self._strides), starts
 
     def collapse_output(self, y: Array) -> Array:
         """Collapse the minor axes of an array in the shape of the output if `collapses_minor_axes`, else return y."""
@@ -79,38 +78,30 @@ class TapLoop:
         row_size = math.prod(shape[minor_axis + 1 :]) if self.collapses_minor_axes else 1
         return [row_size if axis == minor_axis else 1 for axis in self.window.axes]
 
-    def _phase_shape_and_permutation(
-        self, shape: Sequence[Any]
-    ) -> tuple[tuple[Any, ...], tuple[int, ...]]:
-        """Shape with a phase axis, of size `stride`, after each pooled axis; permutation that puts phase axes first."""
-        sizes = zip(self._plane_sizes, self._strides, strict=True)
-        split_shape = slices.split_shape(shape, self.window.axes, [*sizes])
-        phase_axes = slices.new_axes(self.window.axes)
-        other_axes = (axis for axis in range(len(split_shape)) if axis not in phase_axes)
-        return split_shape, (*phase_axes, *other_axes)
-
     def _padding_to_planes(self) -> list[slices.PaddingConfig]:
         pairs = zip(self.window.dims, self._plane_sizes, strict=True)
         return [(dim.low, n * dim.stride - dim.low - dim.size, 0) for dim, n in pairs]
 
     def to_planes(self, x: Array, fill: Any) -> Array:
         """Planes of x, stacked along a new first axis; the padding has the value `fill`."""
-        shape, permutation = self._phase_shape_and_permutation(x.shape)
-        x = slices.pad(x, self.window.axes, self._padding_to_planes(), fill)
-        x = lax.collapse(
-            lax.transpose(lax.reshape(x, shape), permutation), 0, len(self.window.dims)
-        )
-        return lax.collapse(x, max(self.window.axes) + 1) if self.collapses_minor_axes else x
+        axes, num_axes = self.window.axes, len(self.window.axes)
+        x = slices.pad(x, axes, self._padding_to_planes(), fill)
+        sizes = zip(self._plane_sizes, self._strides, strict=True)
+        x = lax.reshape(x, slices.split_shape(x.shape, axes, [*sizes]))
+        x = jnp.moveaxis(x, slices.new_axes(axes), range(num_axes))
+        x = lax.collapse(x, 0, num_axes)
+        return lax.collapse(x, max(axes) + 1) if self.collapses_minor_axes else x
 
     def from_planes(self, x: Array, shape: Sequence[Any]) -> Array:
         """Invert `to_planes`: array of `shape` from its planes x."""
-        padded_sizes = map(operator.mul, self._plane_sizes, self._strides)
-        padded_shape = replace_sizes(shape, self.window.axes, padded_sizes)
-        split_shape, permutation = self._phase_shape_and_permutation(shape)
-        x = lax.reshape(x, tuple(split_shape[axis] for axis in permutation))
-        x = lax.reshape(lax.transpose(x, np.argsort(permutation)), padded_shape)
+        axes, plane_sizes = self.window.axes, self._plane_sizes
+        x = lax.reshape(x, (*self._strides, *replace_sizes(shape, axes, plane_sizes)))
+        x = jnp.moveaxis(x, range(len(axes)), slices.new_axes(axes))
+        x = lax.reshape(
+            x, replace_sizes(shape, axes, map(operator.mul, plane_sizes, self._strides))
+        )
         padding = [(-low, -high, 0) for low, high, _ in self._padding_to_planes()]
-        return slices.pad(x, self.window.axes, padding, 0)
+        return slices.pad(x, axes, padding, 0)
 
     def fold_over_taps(
         self,

@@ -72,11 +72,9 @@ def max_pool_with_position(
         y, tap = select_pool_with_tap(geometry, "max", ties, x, autodiff)
     if not geometry.halos:
         return y, input_position_of_tap(tap, geometry.window)
-    starts = [
-        outer_broadcast(jnp.add, [axis_starts], [axis], x.ndim)
-        for axis, axis_starts in zip(geometry.window.axes, geometry.window_starts(), strict=True)
-    ]
-    return y, flat_position_of_tap(tap, geometry.window, starts, geometry.window.input_shape)
+    pairs = zip(geometry.window_starts(), geometry.window.axes, strict=True)
+    starts = [outer_broadcast(jnp.add, [start], [axis], x.ndim) for start, axis in pairs]
+    return y, flat_position_of_tap(tap, geometry.window, starts)
 
 
 def sum_pool(
