@@ -132,10 +132,7 @@ def attains_max(patches: Array, y: Array, window: Window) -> Array:
 
 
 def tap_of_max(patches: Array, y: Array, window: Window, ties: TieOrder) -> Array:
-    """Flat (row-major) tap of the maximum y of each window.
-
-    A reduction over the taps finds the tap of y, so the program size does not depend on the window size.
-    """
+    """Flat (row-major) tap of the maximum y of each window."""
     tied, axes = attains_max(patches, y, window), tap_axes(window)
 
     def first_or_last_tap(take_last: bool) -> Array:

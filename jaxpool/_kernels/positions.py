@@ -112,11 +112,7 @@ def flat_position_of_tap(flat_tap: Array, window: Window, starts: Sequence[IntAr
 
 @functools.partial(jax.jit, static_argnums=1)
 def input_position_of_tap(flat_tap: Array, window: Window) -> Array:
-    """Position in the unpadded input of the element at `flat_tap` of each window.
-
-    The axes of `flat_tap` are in the order of `ragged_first_permutation`, and the axes of the result in the order of
-    the output.
-    """
+    """Position in the unpadded input of the element at `flat_tap`, whose axes are permuted to put ragged axes first."""
     ndim = flat_tap.ndim
     flat_tap = lax.transpose(flat_tap, ragged_first_permutation(window, ndim)[1])
     starts = [slices.reshape_along_axis(window_starts(d), d.axis, ndim) for d in window.dims]
@@ -124,11 +120,8 @@ def input_position_of_tap(flat_tap: Array, window: Window) -> Array:
 
 
 def indices_to_positions(indices: Array, num_positions: int) -> Array:
-    """Convert `indices` to int32; indices outside [0, num_positions) become `num_positions`.
-
-    The barrier hides constant indices from XLA. Otherwise XLA would evaluate gathers and scatters at constant indices
-    with a slow interpreter during compilation.
-    """
+    """Convert `indices` to int32; indices outside [0, num_positions) become `num_positions`."""
+    # The barrier hides constants: XLA would evaluate gathers and scatters at constant indices with a slow interpreter.
     indices = lax.optimization_barrier(indices)
     if jnp.dtype(indices.dtype).itemsize < 4:
         indices = indices.astype(np.int32)
@@ -169,8 +162,7 @@ def gather_at_position(x: Array, position: Array, axes: Sequence[int]) -> Array:
 def gather_at_flat_index(x: Array, flat_index: Array, axes: Sequence[int], from_end: bool) -> Array:
     """Gather the element of x at the row-major `flat_index` along `axes`, which have size 1 in `flat_index`.
 
-    With `from_end`, the index counts from the last element backwards. An index out of bounds reads an arbitrary
-    element. The axes of x are not transposed.
+    With `from_end`, the index counts from the last element backwards. An index out of bounds reads any element.
     """
     sizes = [x.shape[axis] for axis in axes]
     batch_axes = tuple(axis for axis in range(x.ndim) if axis not in axes)
@@ -199,8 +191,7 @@ def scatter_last_wins(
 ) -> Array:
     """Scatter y into zeros of `sizes`; if several elements have one position, the last element is stored.
 
-    A scatter may write in any order. `scatter_max`, which does not depend on the order, therefore finds the number of
-    the last element at each position, and a gather reads the last element. Positions without an element hold 0.
+    A scatter may write in any order, so `scatter_max` finds the number of the last element at each position.
     """
     elements, targets = _collapse_axes_to_last(y, axes), _collapse_axes_to_last(position, axes)
     if elements.shape[-1] == 0:
@@ -241,20 +232,14 @@ def _pooled_axes_permutation(ndim: int, axes: Sequence[int]) -> list[int]:
 
 
 def _collapse_from_first_axis(x: Array, axes: Sequence[int], *new_sizes: int) -> Array:
-    """x with all axes from the first of `axes` on collapsed into one, in the row-major order of `axes`.
-
-    Axes of `new_sizes` are appended.
-    """
+    """x with all axes from the first of `axes` on collapsed into one, in the order of `axes`; appends `new_sizes`."""
     ordered, first_axis = lax.transpose(x, _pooled_axes_permutation(x.ndim, axes)), min(axes)
     num_collapsed = math.prod(x.shape[first_axis:])
     return lax.reshape(ordered, (*x.shape[:first_axis], num_collapsed, *new_sizes))
 
 
 def _scatter_indices(position: Array, axes: Sequence[int], shape: Sequence[int]) -> Array:
-    """Scatter indices into an array of `shape` whose axes, from the first pooled axis on, are collapsed into one axis.
-
-    The indices are ordered by the row-major order of the elements along `axes`. The last axis of the result has size 1.
-    """
+    """Indices into an array of `shape` whose axes from the first pooled axis on are collapsed, ordered by `axes`."""
     first_axis, position_size = min(axes), math.prod(shape[axis] for axis in axes)
     strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     # A position along axes that are adjacent in memory needs no division.
@@ -310,10 +295,7 @@ def gather_in_order(x: Array, position: Array, axes: Sequence[int]) -> Array:
 
 
 def scatter_at_sorted(y: Array, position: Array, axis: int, size: int) -> Array:
-    """Scatter y into zeros of `size` along an axis; `position` must be strictly ascending along the axis.
-
-    Each output element is written at most once, so the result does not depend on the order of the writes.
-    """
+    """Scatter y into zeros of `size` along an axis; `position` must be strictly ascending along the axis."""
     zeros = _collapse_axes_to_last(slices.zeros_like_with_sizes(y, (axis,), (size,)), (axis,))
     dnums = _last_axis_dimension_numbers(lax.ScatterDimensionNumbers, y.ndim)
     x = lax.scatter(

@@ -36,15 +36,14 @@ UpdateState = Callable[[State, Array, Sequence[Array]], State]
 class TapLoop:
     """A loop over all taps of a window, or over `flat_taps` in the given order.
 
-    `collapses_minor_axes`: planes and the results of `collapse_output` have the minor pooled axis and all axes after
-    the minor pooled axis collapsed into one. Short rows then become parts of longer rows, which XLA vectorises.
-    `has_weights`: each tap has a weight that the loop reads with the elements at the tap.
+    `collapses_minor_axes`: planes and outputs in the loop have all axes from the minor pooled axis on collapsed into
+    one. Short rows then become parts of longer rows, which XLA vectorises.
     """
 
     window: Window
     collapses_minor_axes: bool = False
     flat_taps: Sequence[int] | None = None
-    has_weights: bool = False
+    has_weights: bool = False  # the loop reads a weight per tap
 
     @property
     def ordered_taps(self) -> np.ndarray:
@@ -57,7 +56,6 @@ class TapLoop:
 
     @property
     def _plane_sizes(self) -> list[int]:
-        """Size of a plane along each pooled axis."""
         return [-(-dim.covered_size // dim.stride) for dim in self.window.dims]
 
     def _planes_and_starts_of_taps(self) -> tuple[np.ndarray, np.ndarray]:
@@ -113,8 +111,8 @@ class TapLoop:
     ) -> State:
         """Fold `update_state(state, tap, blocks)` over the taps; `blocks` are the elements of all windows at the tap.
 
-        `blocks` has one array per entry of `input_planes`, the planes of arrays of `input_shape`. `other_arrays` are
-        all other arrays that `update_state` reads; their varying mesh axes are added to the state.
+        `input_planes` are planes of arrays of `input_shape`. `other_arrays` are all other arrays that `update_state`
+        reads, whose varying mesh axes are added to the state.
         """
         widths = self._elements_per_position(input_shape)
         tap_planes, tap_starts = self._planes_and_starts_of_taps()
@@ -308,10 +306,7 @@ class Selection:
         extra_planes: Sequence[Array],
         *other_arrays: Array,
     ) -> Array:
-        """Mean with `splits_ties`, else sum, of `term_at_tap(tap, *elements)` in `dtype` over the selected taps.
-
-        `elements` are the elements of `extra_planes`. `other_arrays` are all other arrays that `term_at_tap` reads.
-        """
+        """Mean with `splits_ties`, else sum, of `term_at_tap(tap, *elements)` over the selected taps of `extra_planes`."""
 
         def add_terms(state: State, tap: Array, selected: Array, *elements: Array) -> list[Array]:
             terms = [slices.where_or_zero(selected, term_at_tap(tap, *elements))]
@@ -361,7 +356,7 @@ class Selection:
 
 
 def tap_selection(taps_loop: TapLoop, tap: Array) -> Selection:
-    """`Selection` of a single flat tap per window, given by the array `tap`."""
+    """`Selection` of a single flat `tap` per window."""
     return Selection(taps_loop, slices.is_tap_chosen, [tap])
 
 

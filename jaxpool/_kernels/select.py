@@ -40,9 +40,9 @@ from jaxpool._plan.problem import Step, single_region
 def edge_taps_inside(
     window: Window, ndim: int, *, take_last: bool, window_indices: Sequence[IntArray] | None = None
 ) -> Array:
-    """Flat tap of the first or last element inside the input, for each window; broadcastable to the output.
+    """Flat tap of the first or last element of each window that is inside the input; broadcastable to the output.
 
-    `window_indices` has the indices of the windows along each axis, by default of all windows.
+    `window_indices` are the windows along each axis, by default all.
     """
     dtype, vectors = dtypes.index_dtype(window.size), []
     # A unit (flat taps per tap of an axis) overflows the dtype only along an axis with one tap, which is tap 0.
@@ -148,10 +148,7 @@ def _sum_dy_of_selecting_outputs(dy: Array, index: Array, pass_: MaxPass, dtype:
 def sum_where_selected(
     is_selected: Callable[..., Array], dy: Array, residual: Sequence[Array], pass_: MaxPass
 ) -> Array:
-    """For each input element of a step, sum dy over the outputs whose selected piece begins at the element.
-
-    `is_selected(piece_start, *residual)` is the mask of the outputs that selected the piece at tap `piece_start`.
-    """
+    """For each element of a step, sum dy over the outputs with `is_selected(tap of the element, *residual)`."""
 
     def dy_term(piece_start: int, views: Sequence[Array], pad_to_region: PadToRegion) -> Array:
         dy, *residual = views

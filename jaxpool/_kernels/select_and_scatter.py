@@ -40,8 +40,7 @@ def shared_window_extrema(x: Array, kind: Kind, plan: ScatterPlan) -> Array:
 def select_and_scatter(x: Array, dy: Array, kind: Kind, ties: TieOrder, plan: ScatterPlan) -> Array:
     """Add each element of dy to the element of x that its window selects; other elements get 0.
 
-    Windows have no dilation, and fewer elements than a stride at the end of x are in no window. Cotangents are added in
-    the order of the windows, one group of axes after another, and in float32 if the plan's comparison is "in order".
+    Cotangents are added one group of axes after another, and in float32 if the plan's comparison is "in order".
     """
     groups = _permuted_axis_groups(plan)
     extrema = extrema_per_axis_group(_permute_axes_in_memory(x, plan.permutation), kind, groups[1:])
@@ -92,15 +91,11 @@ def _permute_axes_in_memory(x: Array, axis_order: Sequence[int]) -> Array:
 
 
 def _undo_axis_permutation(x: Array, axis_order: Sequence[int]) -> Array:
-    """Invert `_permute_axes_in_memory`."""
     return lax.transpose(_with_row_major_layout(x), np.argsort(axis_order)) if axis_order else x
 
 
 def _with_row_major_layout(x: Array) -> Array:
-    """Return x in row-major memory layout.
-
-    XLA may implement a transpose as a change of layout only, but gives a matrix behind a barrier row-major layout.
-    """
+    # XLA may implement a transpose as a change of layout only, but gives a matrix behind a barrier row-major layout.
     return lax.reshape(lax.optimization_barrier(lax.collapse(x, 0, x.ndim - 1)), x.shape)
 
 

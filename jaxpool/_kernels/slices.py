@@ -59,7 +59,7 @@ def pad_input(x: Array, window: Window, fill: Any) -> Array:
 
 
 class SplitArray(NamedTuple):
-    """An array whose last axis is split: `parts[p]` has the elements p, p + len(parts), ... of the axis."""
+    """An array to read with a stride along its last axis: `parts[p]` has the elements p, p + stride, ..."""
 
     parts: tuple[Array, ...]
 
@@ -70,10 +70,7 @@ Ints = Sequence[int]
 def strided_slice(
     x: Array | SplitArray, axes: Ints, starts: Ints, num_outputs: Ints, strides: Ints
 ) -> Array:
-    """Slice x along `axes`: `num_outputs` positions per axis, from `starts` on, at distances of `strides`.
-
-    The stride along the split axis of a `SplitArray` must be the number of its parts.
-    """
+    """Slice x along `axes`: `num_outputs` positions per axis, from `starts` on, at distances of `strides`."""
     if isinstance(x, SplitArray):
         last, starts, strides = axes.index(x.parts[0].ndim - 1), [*starts], [*strides]
         starts[last], part = divmod(starts[last], strides[last])
@@ -185,10 +182,7 @@ def reshape_along_axis(vector: Any, axis: int, ndim: int) -> Any:
 def outer_broadcast(
     binary_op: Callable[..., Array], vectors: Sequence[Any], axes: Sequence[int], ndim: int
 ) -> Array:
-    """Combine `vectors`, one per axis, by broadcasting `binary_op` to an array of rank `ndim`.
-
-    The program computes the array at run time, because a constant would be as large as an image.
-    """
+    """Combine `vectors`, one per axis, to an array of rank `ndim` that the program computes: no large constant."""
     other_axes = [[other for other in range(ndim) if other != axis] for axis in axes]
     xs = [lax.expand_dims(jnp.asarray(a), b) for a, b in zip(vectors, other_axes, strict=True)]
     return functools.reduce(binary_op, xs)
@@ -349,11 +343,8 @@ Range = tuple[int, int]  # first element along an axis, and end; both may be in 
 
 
 def _padded_ranges(source: Source, axes: Sequence[int], regions: Sequence[Region]) -> list[Range]:
-    """The elements that a region reads along each axis, if it reads padding; otherwise all elements.
-
-    Axes without padding are not cropped, because XLA for CPU copies a slice that many terms read.
-    """
-    ranges = []
+    """The elements that a region reads along each axis, if it reads padding; otherwise all elements."""
+    ranges = []  # axes without padding are not cropped: XLA for CPU copies a slice that many terms read
     for axis, accesses, region in zip(axes, source.phases, regions, strict=True):
         reads = [(access.stride, offset) for access in accesses for offset, _ in access.tap_offsets]
         begin = min((stride * region.start + offset for stride, offset in reads), default=0)

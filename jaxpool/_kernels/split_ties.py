@@ -42,8 +42,7 @@ def _is_tap_inside(dim: Axis, starts: IntArray, tap: int) -> Any:
 def bits_of_taps_inside(window: Window, starts: Sequence[IntArray], ndim: int) -> BitWords:
     """One bit per tap of each window, set where the tap is inside the input along every axis; 32 bits per word.
 
-    `starts` has the positions along each axis at which windows begin, as `window_starts` returns them. Taps that differ
-    only along the last axis are combined in one step. The words are broadcastable to the output.
+    `starts` are the positions along each axis at which windows begin. The words are broadcastable to the output.
     """
     *major, minor = window.window_shape
     *around, along = map(functools.partial, [_is_tap_inside] * len(starts), window.dims, starts)
@@ -152,7 +151,7 @@ def mean_of_tied_elements(
 ) -> Array:
     """Mean of `tangent` over the elements of each window of x that tie with its maximum or minimum.
 
-    `where` is True for elements that take part. The tangents of all other elements must be 0.
+    `where` is True for elements that take part; all other tangents must be 0.
     """
     wide = tangent.astype(accumulator_dtype(tangent.dtype))
     sums, counts = _sums_over_ties(x, (wide, _where_weights(x, where, wide.dtype)), window, kind)

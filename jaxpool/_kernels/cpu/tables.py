@@ -30,10 +30,9 @@ def _gather_along_axis(x: Array, axis: int, positions: np.ndarray) -> Array:
 
 
 def prevent_constant_folding(x: Array) -> Array:
-    """Hide a constant x from constant folding.
+    """Hide x from XLA's constant folding, which evaluates gathers from a constant element by element.
 
-    XLA would otherwise evaluate each gather from a constant, such as the cotangent of a sum, element by element
-    during compilation. XLA for CPU drops the barrier before it fuses, so the producer of x still fuses.
+    XLA for CPU drops the barrier before it fuses, so the producer of x still fuses.
     """
     return lax.optimization_barrier(x)
 
@@ -82,9 +81,8 @@ def _covering_windows(
 ) -> Iterator[tuple[Callable[[Array], Array], Array, Array]]:
     """Yield (gather_at_window, tap_difference, is_selected) for each window that covers a position, for all positions.
 
-    `gather_at_window` gathers an array at the window. `tap_difference` is the tap that the window selected minus the
-    tap at the position. The mask `is_selected` is True where `tap_difference` is less than `step.piece_taps`: there the
-    window selected the position.
+    `tap_difference` is the tap that the window selected minus the tap of the position. The window selected the position
+    if `tap_difference` is less than `step.piece_taps`.
     """
     no_tap = step.num_flat_taps  # tap of windows that do not exist, which is never selected
     # Unsigned, so that a selected tap below the position's tap wraps around to a value above `step.piece_taps`.
