@@ -306,7 +306,7 @@ class Selection:
         extra_planes: Sequence[Array],
         *other_arrays: Array,
     ) -> Array:
-        """Mean with `splits_ties`, else sum, of `term_at_tap(tap, *elements)` over the selected taps of `extra_planes`."""
+        """Mean with `splits_ties`, else sum, of `term_at_tap(tap, *elements of extra_planes)` over selected taps."""
 
         def add_terms(state: State, tap: Array, selected: Array, *elements: Array) -> list[Array]:
             terms = [slices.where_or_zero(selected, term_at_tap(tap, *elements))]
