@@ -2,12 +2,16 @@
 
 For small windows, the backward pass reads one saved bit per tap (offset in a window), set if the tap is tied. For
 large windows, saving x and y takes less memory. A fold of states (maximum, number of tied elements) then counts ties.
+Unlike a maximum, a fold joins every element exactly once. It therefore cuts a window into disjoint halves, and costs
+about 2 log2(length) joins per axis:
+
+    7 taps    [a b c d e f g] = [a b c] join [d e f] join [g]
 """
 
 import functools
 import itertools
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,10 +21,10 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import dtypes, slices
 from jaxpool._kernels.dtypes import DType, Kind, accumulator_dtype, is_tied_with
-from jaxpool._kernels.fold import State, fold_covering_windows, fold_windows
 from jaxpool._kernels.positions import IntArray, window_starts
 from jaxpool._kernels.select import sum_where_selected
 from jaxpool._plan.max_pool import MaxPass
+from jaxpool._plan.problem import folds_sequentially
 
 BITS_PER_WORD = 32
 BitWords = tuple[Array, ...]
@@ -121,6 +125,52 @@ def mean_of_tied_taps_transpose(dy: Array, bit_words: BitWords, pass_: MaxPass) 
     return dx.astype(dy.dtype)
 
 
+State = tuple[Array, ...]
+Join = Callable[[State, State], State]
+
+
+def _fold_axis(
+    state: State, join: Join, axis: int, num_taps: int, dilation: int, stride: int, num_windows: int
+) -> State:
+    """Join the elements of each of `num_windows` windows along an axis; a window has `num_taps` elements."""
+
+    def state_at_tap(state: State, tap: int) -> State:
+        starts, outs, strides = [tap * dilation], [num_windows], [stride]
+        return tuple(slices.strided_slice(array, [axis], starts, outs, strides) for array in state)
+
+    if folds_sequentially(num_taps, stride):
+        return functools.reduce(join, (state_at_tap(state, tap) for tap in range(num_taps)))
+    half = num_taps // 2
+    num_halves = (num_windows - 1) * stride + 1 + half * dilation
+    halves = _fold_axis(state, join, axis, half, dilation, 1, num_halves)
+    total = join(state_at_tap(halves, 0), state_at_tap(halves, half))
+    return join(total, state_at_tap(state, num_taps - 1)) if num_taps % 2 else total
+
+
+def _fold_windows(state: State, fills: Sequence[Any], window: Window, join: Join) -> State:
+    """Join the elements of each window; `fills` are the values of the padding, one per array of `state`."""
+    pairs = zip(state, fills, strict=True)
+    state = tuple(slices.pad_input(array, window, fill) for array, fill in pairs)
+    for dim in reversed(window.dims):
+        sizes = (dim.window, dim.dilation, dim.stride, dim.out)
+        state = _fold_axis(state, join, dim.axis, *sizes)
+    return state
+
+
+def _fold_covering_windows(state: State, fills: Sequence[Any], window: Window, join: Join) -> State:
+    """Join the states of the windows that cover each input element; an element that no window covers gets `fills`."""
+    for dim in window.dims:
+
+        def pad(state: State, config: slices.PaddingConfig, axis: int = dim.axis) -> State:
+            pairs = zip(state, fills, strict=True)
+            return tuple(slices.pad(array, [axis], [config], fill) for array, fill in pairs)
+
+        state = pad(state, (dim.span - 1, dim.span - 1, dim.stride - 1))
+        state = _fold_axis(state, join, dim.axis, dim.window, dim.dilation, 1, dim.covered_size)
+        state = pad(state, (-dim.low, -dim.used_high, 0))
+    return state
+
+
 def _join_tied_sums(a: State, b: State, kind: Kind, *, keep_loser: bool = False) -> State:
     """Winner of two states (value, *sums), or the loser with `keep_loser`; the sums of tied states are added."""
     takes_a = dtypes.challenger_wins(a[0], b[0], kind, "first")
@@ -136,7 +186,7 @@ def _sums_over_ties(x: Array, sums: State, window: Window, kind: Kind) -> State:
     """Totals of the arrays `sums` over the elements of each window that tie with the window's maximum or minimum."""
     fills = (dtypes.comparison_dtype_identity(x.dtype, kind), *[0] * len(sums))
     join = functools.partial(_join_tied_sums, kind=kind)
-    return fold_windows((dtypes.to_comparison_dtype(x), *sums), fills, window, join)[1:]
+    return _fold_windows((dtypes.to_comparison_dtype(x), *sums), fills, window, join)[1:]
 
 
 def _where_weights(x: Array, where: Array | None, dtype: DType) -> Array:
@@ -170,7 +220,7 @@ def mean_of_tied_elements_transpose(
     (counts,) = _sums_over_ties(x, (_where_weights(x, where, wide.dtype),), window, kind)
     join = functools.partial(_join_tied_sums, kind=kind, keep_loser=True)
     state = (dtypes.to_comparison_dtype(y), divide_by_num_tied(wide, counts))
-    lowest, sums = fold_covering_windows(state, (np.nan, 0), window, join)
+    lowest, sums = _fold_covering_windows(state, (np.nan, 0), window, join)
     return slices.where_or_zero(is_tied_with(dtypes.to_comparison_dtype(x), lowest), sums).astype(
         dy.dtype
     )

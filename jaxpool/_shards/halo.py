@@ -1,4 +1,4 @@
-"""Halos: rows of neighbouring shards that the windows of a shard read, and the transfer of these rows.
+"""Halos: rows of neighbouring shards that the windows of a shard read, and pools of a shard with its halo.
 
 Shard j computes `num_windows` windows, which read `num_rows` rows. The first row is `starts[j]`, relative to the shard:
 
@@ -14,16 +14,22 @@ hops, one per neighbour. Halo rows beyond the ends of the global array hold the 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
+from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.positions import IntArray, int32_iota
+from jaxpool._ops.masked import masked_soft
+from jaxpool._ops.ranged import apply_ranged
 
 
 @dataclasses.dataclass(frozen=True)
@@ -265,3 +271,36 @@ class ShardGeometry:
         for halo in self.halos:
             x = halo.extend(x, fill)
         return x
+
+
+def pool_with_halo(
+    geometry: ShardGeometry, pool: Callable[..., Array], op: Any, has_mask: bool, *xs: Array
+) -> Array:
+    """`pool(op, *xs)` of the shard `xs[0]` and its halo, and if `has_mask` of the shard `xs[1]` of a `where` mask.
+
+    Halo rows beyond the ends of the global array are cropped, and become padding of `op.window`. Shards differ in the
+    number of cropped rows, so `lax.switch` has a branch for each number.
+    """
+    num_extended = 2 if has_mask else 1
+    extended = [geometry.extend(x, 0) for x in xs[:num_extended]]
+    branch_index = jnp.zeros((), np.int32)
+    padding_cases = [sorted(set(halo.pad_rows)) for halo in geometry.halos]
+    for halo, cases in zip(geometry.halos, padding_cases, strict=True):
+        case = np.asarray([cases.index(ends) for ends in halo.pad_rows], np.int32)
+        branch_index = branch_index * np.int32(len(cases)) + jnp.asarray(case)[halo.shard_id()]
+
+    def pool_cropped(pad_rows: Sequence[tuple[int, int]], *xs: Array) -> Array:
+        axes = [halo.dim.axis for halo in geometry.halos]
+        padding = [(-low, -high, 0) for low, high in pad_rows]
+        cropped = [slices.pad(x, axes, padding, 0) for x in xs[:num_extended]]
+        cropped_op = dataclasses.replace(op, window=geometry.cropped_window(pad_rows))
+        return pool(cropped_op, *cropped, *xs[num_extended:])
+
+    branches = [functools.partial(pool_cropped, ends) for ends in itertools.product(*padding_cases)]
+    switch: Callable[..., Any] = functools.partial(lax.switch, branch_index, branches)
+    # Without a checkpoint, every branch saves a copy of x for the backward pass.
+    if pool in (apply_ranged, masked_soft):
+        switch = jax.checkpoint(switch)
+    # Cast outside of the switch: the transpose of the cast sums over devices, which may take different branches.
+    y: Array = switch(*match_varying_mesh_axes([*extended, *xs[num_extended:]]))
+    return y

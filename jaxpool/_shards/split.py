@@ -24,8 +24,7 @@ from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Axis, Window, make_window
 from jaxpool._ops.apply import Autodiff, apply_with_extra_args, call_in_reverse_mode
 from jaxpool._ops.op import Op
-from jaxpool._shards.extended import pool_with_halo
-from jaxpool._shards.halo import Halo, ShardGeometry
+from jaxpool._shards.halo import Halo, ShardGeometry, pool_with_halo
 
 R = TypeVar("R")  # an array or a tuple of arrays
 
