@@ -22,7 +22,7 @@ from jaxpool._kernels.dtypes import (
     bitcast_half_to_uint16,
     bitcast_uint16_to_half,
 )
-from jaxpool._kernels.slices import unravel_index
+from jaxpool._kernels.slices import Ints, unravel_index
 from jaxpool._plan.problem import group_axes, is_constant_table
 
 # An int32 array: a NumPy array is a constant of the program, a jax array is computed by the program.
@@ -130,12 +130,12 @@ def indices_to_positions(indices: Array, num_positions: int) -> Array:
     return lax.select(inside, indices, limit).astype(np.int32)
 
 
-def _collapse_axes_to_last(x: Array, axes: Sequence[int]) -> Array:
+def _collapse_axes_to_last(x: Array, axes: Ints) -> Array:
     """Move `axes` to the end and collapse them into one axis."""
     return lax.collapse(jnp.moveaxis(x, axes, range(-len(axes), 0)), x.ndim - len(axes))
 
 
-def _uncollapse_axes(x: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
+def _uncollapse_axes(x: Array, axes: Ints, sizes: Ints) -> Array:
     """Invert `_collapse_axes_to_last`: split the last axis into axes of `sizes`, and move them to `axes`."""
     return jnp.moveaxis(lax.reshape(x, (*x.shape[:-1], *sizes)), range(-len(axes), 0), axes)
 
@@ -152,14 +152,14 @@ def _gather_along_last_axis(x: Array, indices: Array) -> Array:
     return lax.gather(x, indices, dnums, (1,) * x.ndim, mode=_DROP, fill_value=0)
 
 
-def gather_at_position(x: Array, position: Array, axes: Sequence[int]) -> Array:
+def gather_at_position(x: Array, position: Array, axes: Ints) -> Array:
     """Gather elements of x at `position`. The map is linear in x, and its transpose adds in the accumulator dtype."""
     wide = _collapse_axes_to_last(x.astype(accumulator_dtype(x.dtype)), axes)
     y = _gather_along_last_axis(wide, _collapse_axes_to_last(position, axes)[..., None])
     return _uncollapse_axes(y, axes, [position.shape[axis] for axis in axes]).astype(x.dtype)
 
 
-def gather_at_flat_index(x: Array, flat_index: Array, axes: Sequence[int], from_end: bool) -> Array:
+def gather_at_flat_index(x: Array, flat_index: Array, axes: Ints, from_end: bool) -> Array:
     """Gather the element of x at the row-major `flat_index` along `axes`, which have size 1 in `flat_index`.
 
     With `from_end`, the index counts from the last element backwards. An index out of bounds reads any element.
@@ -178,17 +178,13 @@ def gather_at_flat_index(x: Array, flat_index: Array, axes: Sequence[int], from_
     return lax.expand_dims(y, axes)
 
 
-def scatter_add_at_position(
-    y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int]
-) -> Array:
+def scatter_add_at_position(y: Array, position: Array, axes: Ints, sizes: Ints) -> Array:
     """Transpose of `gather_at_position`: add each element of y at its position in zeros of `sizes`."""
     x = slices.zeros_like_with_sizes(y, axes, sizes)
     return jax.linear_transpose(lambda x: gather_at_position(x, position, axes), x)(y)[0]
 
 
-def scatter_last_wins(
-    y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int]
-) -> Array:
+def scatter_last_wins(y: Array, position: Array, axes: Ints, sizes: Ints) -> Array:
     """Scatter y into zeros of `sizes`; if several elements have one position, the last element is stored.
 
     A scatter may write in any order, so `scatter_max` finds the number of the last element at each position.
@@ -204,7 +200,7 @@ def scatter_last_wins(
 
 
 def drop_overwritten_positions(
-    position: Array, axes: Sequence[int], sizes: Sequence[int], *, writes_in_order: bool
+    position: Array, axes: Ints, sizes: Ints, *, writes_in_order: bool
 ) -> Array:
     """Replace each position that a later element also has by an index out of bounds, the product of `sizes`.
 
@@ -223,7 +219,7 @@ def drop_overwritten_positions(
     return lax.select(is_last, position, lax.full_like(position, math.prod(sizes)))
 
 
-def _pooled_axes_permutation(ndim: int, axes: Sequence[int]) -> list[int]:
+def _pooled_axes_permutation(ndim: int, axes: Ints) -> list[int]:
     """Permutation of all axes that reorders only the pooled axes, to the order of `axes`."""
     order = list(range(ndim))
     for slot, axis in zip(sorted(axes), axes, strict=True):
@@ -231,14 +227,14 @@ def _pooled_axes_permutation(ndim: int, axes: Sequence[int]) -> list[int]:
     return order
 
 
-def _collapse_from_first_axis(x: Array, axes: Sequence[int], *new_sizes: int) -> Array:
+def _collapse_from_first_axis(x: Array, axes: Ints, *new_sizes: int) -> Array:
     """x with all axes from the first of `axes` on collapsed into one, in the order of `axes`; appends `new_sizes`."""
     ordered, first_axis = lax.transpose(x, _pooled_axes_permutation(x.ndim, axes)), min(axes)
     num_collapsed = math.prod(x.shape[first_axis:])
     return lax.reshape(ordered, (*x.shape[:first_axis], num_collapsed, *new_sizes))
 
 
-def _scatter_indices(position: Array, axes: Sequence[int], shape: Sequence[int]) -> Array:
+def _scatter_indices(position: Array, axes: Ints, shape: Ints) -> Array:
     """Indices into an array of `shape` whose axes from the first pooled axis on are collapsed, ordered by `axes`."""
     first_axis, position_size = min(axes), math.prod(shape[axis] for axis in axes)
     strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
@@ -259,12 +255,7 @@ def _scatter_indices(position: Array, axes: Sequence[int], shape: Sequence[int])
 
 
 def scatter_in_order(
-    y: Array,
-    position: Array,
-    axes: Sequence[int],
-    sizes: Sequence[int],
-    *,
-    accumulate: bool = False,
+    y: Array, position: Array, axes: Ints, sizes: Ints, *, accumulate: bool = False
 ) -> Array:
     """`scatter_last_wins`, or `scatter_add_at_position` if `accumulate`, by one scatter that writes in order.
 
@@ -286,7 +277,7 @@ def scatter_in_order(
     return x.astype(y.dtype) if accumulate else bitcast_uint16_to_half(x, y.dtype)
 
 
-def gather_in_order(x: Array, position: Array, axes: Sequence[int]) -> Array:
+def gather_in_order(x: Array, position: Array, axes: Ints) -> Array:
     """Gather elements of x at `position`, with axes collapsed as in `scatter_in_order`."""
     order, flat_x = _pooled_axes_permutation(x.ndim, axes), lax.collapse(x, min(axes))
     flat_y = _gather_along_last_axis(flat_x, _scatter_indices(position, axes, x.shape))

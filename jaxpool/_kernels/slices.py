@@ -37,11 +37,12 @@ from jaxpool._geometry.window import Phases, Region, Window, total_positions
 from jaxpool._kernels.dtypes import cast, widen_to_8_bits
 from jaxpool._plan.problem import BarrierKind, Layout
 
+Ints = Sequence[int]
 PaddingConfig = tuple[int, int, int]  # (low, high, interior), as in `lax.pad`
 T = TypeVar("T")  # an array or a tuple of arrays
 
 
-def pad(x: Array, axes: Sequence[int], configs: Sequence[PaddingConfig], fill: Any) -> Array:
+def pad(x: Array, axes: Ints, configs: Sequence[PaddingConfig], fill: Any) -> Array:
     """Pad `axes` of x by (low, high, interior) as in `lax.pad`; negative low or high padding crops."""
     if not any(any(axis_config) for axis_config in configs):
         return x
@@ -62,9 +63,6 @@ class SplitArray(NamedTuple):
     """An array to read with a stride along its last axis: `parts[p]` has the elements p, p + stride, ..."""
 
     parts: tuple[Array, ...]
-
-
-Ints = Sequence[int]
 
 
 def strided_slice(
@@ -89,25 +87,25 @@ def elements_at_tap(padded_input: Array, window: Window, flat_tap: int) -> Array
     return strided_slice(padded_input, window.axes, starts, window.output_shape, strides)
 
 
-def empty_along_axes(x: Array, axes: Sequence[int]) -> Array:
+def empty_along_axes(x: Array, axes: Ints) -> Array:
     """Slice x to size 0 along `axes`, which preserves the sharding of x."""
     for axis in axes:
         x = lax.slice_in_dim(x, 0, 0, axis=axis)
     return x
 
 
-def zeros_like_with_sizes(x: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
+def zeros_like_with_sizes(x: Array, axes: Ints, sizes: Ints) -> Array:
     """Zeros with the dtype and sharding of x, and the shape of x except for `sizes` along `axes`."""
     return pad(empty_along_axes(x, axes), axes, [(0, size, 0) for size in sizes], 0)
 
 
-def new_axes(axes: Sequence[int]) -> tuple[int, ...]:
+def new_axes(axes: Ints) -> tuple[int, ...]:
     """Axes that are new if a second axis is inserted after each of `axes`, in the order of `axes`."""
     return tuple(axis + sorted(axes).index(axis) + 1 for axis in axes)
 
 
 def split_shape(
-    shape: Sequence[Any], axes: Sequence[int], sizes: Sequence[tuple[Any, Any]]
+    shape: Sequence[Any], axes: Ints, sizes: Sequence[tuple[Any, Any]]
 ) -> tuple[Any, ...]:
     """The shape after each of `axes` is split into two axes of `sizes`."""
     pairs = dict(zip(axes, sizes, strict=True))
@@ -116,7 +114,7 @@ def split_shape(
 
 def join_parts(
     part_at_index: Mapping[tuple[int, ...], T],
-    axis_order: Sequence[int],
+    axis_order: Ints,
     join_along_axis: Callable[[list[T], int], T],
 ) -> T:
     """Join parts along one axis after another by `join_along_axis(row, axis)`; keys are grid indices of the parts."""
@@ -180,7 +178,7 @@ def reshape_along_axis(vector: Any, axis: int, ndim: int) -> Any:
 
 
 def outer_broadcast(
-    binary_op: Callable[..., Array], vectors: Sequence[Any], axes: Sequence[int], ndim: int
+    binary_op: Callable[..., Array], vectors: Sequence[Any], axes: Ints, ndim: int
 ) -> Array:
     """Combine `vectors`, one per axis, to an array of rank `ndim` that the program computes: no large constant."""
     other_axes = [[other for other in range(ndim) if other != axis] for axis in axes]
@@ -229,7 +227,7 @@ class Source(NamedTuple):
 
 def run_pass(
     layout: Layout,
-    axes: Sequence[int],
+    axes: Ints,
     sources: Sequence[Source],
     term_at_tap: TermFunction[T],
     join_terms: Callable[[Sequence[T]], Any],
@@ -321,7 +319,7 @@ def _phases_that_read(source_phases: Sequence[Phases], region: Region) -> range:
 
 
 def _term_args(
-    source: Source, axes: Sequence[int], regions: Sequence[Region], phase_per_axis: tuple[int, ...]
+    source: Source, axes: Ints, regions: Sequence[Region], phase_per_axis: tuple[int, ...]
 ) -> Iterator[tuple[int, list[Array], PadToRegion]]:
     """Arguments of the term function for each tap of a phase that reads an element, in the order of the taps."""
     accesses = [phases[phase] for phases, phase in zip(source.phases, phase_per_axis, strict=True)]
@@ -342,7 +340,7 @@ def _term_args(
 Range = tuple[int, int]  # first element along an axis, and end; both may be in the padding
 
 
-def _padded_ranges(source: Source, axes: Sequence[int], regions: Sequence[Region]) -> list[Range]:
+def _padded_ranges(source: Source, axes: Ints, regions: Sequence[Region]) -> list[Range]:
     """The elements that a region reads along each axis, if it reads padding; otherwise all elements."""
     ranges = []  # axes without padding are not cropped: XLA for CPU copies a slice that many terms read
     for axis, accesses, region in zip(axes, source.phases, regions, strict=True):
@@ -354,7 +352,7 @@ def _padded_ranges(source: Source, axes: Sequence[int], regions: Sequence[Region
     return ranges
 
 
-def _pad_to_ranges(x: Array, axes: Sequence[int], ranges: Sequence[Range], fill: Any) -> Array:
+def _pad_to_ranges(x: Array, axes: Ints, ranges: Sequence[Range], fill: Any) -> Array:
     """Pad or crop x along `axes` to `ranges` of its elements."""
     for axis, (begin, end) in zip(axes, ranges, strict=True):
         size = x.shape[axis]
@@ -368,7 +366,7 @@ def _pad_to_ranges(x: Array, axes: Sequence[int], ranges: Sequence[Range], fill:
 
 
 def _split_last_axis(
-    x: Array, axes: Sequence[int], ranges: Sequence[Range], fill: Any, stride: int
+    x: Array, axes: Ints, ranges: Sequence[Range], fill: Any, stride: int
 ) -> SplitArray:
     """Pad or crop x along `axes` to `ranges` of its elements, and split its last axis into strided slices."""
     last, pairs = axes.index(x.ndim - 1), zip(axes, ranges, strict=True)
@@ -433,7 +431,7 @@ def _evaluate_in_conditional(kernel: Callable[..., Any], *args: Array) -> Any:
     return lax.optimization_barrier(lax.cond(predicate, branch, untaken_branch, *args))
 
 
-def unravel_index(flat_index: Any, sizes: Sequence[int]) -> list[Array]:
+def unravel_index(flat_index: Any, sizes: Ints) -> list[Array]:
     """Index along each axis from a row-major flat index in an array of `sizes`, like `jnp.unravel_index`."""
     indices: list[Array] = []
     for size in reversed(sizes):
