@@ -16,12 +16,8 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.adaptive import FloorDivisionTable, RaggedAxis, ragged_first_permutation
 from jaxpool._geometry.window import Axis, Window, replace_sizes
-from jaxpool._kernels import slices
-from jaxpool._kernels.dtypes import (
-    accumulator_dtype,
-    bitcast_half_to_uint16,
-    bitcast_uint16_to_half,
-)
+from jaxpool._kernels import dtypes, slices
+from jaxpool._kernels.dtypes import accumulator_dtype
 from jaxpool._kernels.slices import Ints, unravel_index
 from jaxpool._plan.problem import group_axes, is_constant_table
 
@@ -264,7 +260,7 @@ def scatter_in_order(
     `axes`. Leading batch axes are not collapsed, so XLA can keep the batch sharded. Flat indices are int32.
     """
     shape, first_axis = replace_sizes(y.shape, axes, sizes), min(axes)
-    value = y.astype(accumulator_dtype(y.dtype)) if accumulate else bitcast_half_to_uint16(y)
+    value = y.astype(accumulator_dtype(y.dtype)) if accumulate else dtypes.bitcast_half_to_uint16(y)
     scatter = lax.scatter_add if accumulate else lax.scatter
     flat_x = scatter(
         lax.full((*shape[:first_axis], math.prod(shape[first_axis:])), 0, value.dtype),
@@ -274,7 +270,7 @@ def scatter_in_order(
         mode=_DROP,
     )
     x = lax.reshape(flat_x, shape)
-    return x.astype(y.dtype) if accumulate else bitcast_uint16_to_half(x, y.dtype)
+    return x.astype(y.dtype) if accumulate else dtypes.bitcast_uint16_to_half(x, y.dtype)
 
 
 def gather_in_order(x: Array, position: Array, axes: Ints) -> Array:

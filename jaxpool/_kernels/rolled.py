@@ -84,10 +84,9 @@ class TapLoop:
         """Planes of x, stacked along a new first axis; the padding has the value `fill`."""
         axes, num_axes = self.window.axes, len(self.window.axes)
         x = slices.pad(x, axes, self._padding_to_planes(), fill)
-        sizes = zip(self._plane_sizes, self._strides, strict=True)
-        x = lax.reshape(x, slices.split_shape(x.shape, axes, [*sizes]))
-        x = jnp.moveaxis(x, slices.new_axes(axes), range(num_axes))
-        x = lax.collapse(x, 0, num_axes)
+        sizes = [*zip(self._plane_sizes, self._strides, strict=True)]
+        x = lax.reshape(x, slices.split_shape(x.shape, axes, sizes))
+        x = lax.collapse(jnp.moveaxis(x, slices.new_axes(axes), range(num_axes)), 0, num_axes)
         return lax.collapse(x, max(axes) + 1) if self.collapses_minor_axes else x
 
     def from_planes(self, x: Array, shape: Sequence[Any]) -> Array:
@@ -266,7 +265,6 @@ class Selection:
 
     def _fold_selected_taps(
         self,
-        taps_loop: TapLoop,
         update_state: Callable[..., Sequence[Array]],
         dtypes: Sequence[DType],
         extra_planes: Sequence[Array] = (),
@@ -282,7 +280,7 @@ class Selection:
 
         zeros = [lax.full_like(window_arrays[0], 0, dtype) for dtype in dtypes]
         planes = [*self.input_planes, *extra_planes]
-        results = taps_loop.fold_over_taps(
+        results = self.taps_loop.fold_over_taps(
             update_from_blocks, zeros, planes, shape, *window_arrays, *other_arrays
         )
         return tuple(lax.reshape(y, shape) for y in results)
@@ -297,7 +295,8 @@ class Selection:
 
         taps = self.taps_loop.ordered_taps[:: 1 if take_last else -1]
         loop = dataclasses.replace(self.taps_loop, flat_taps=tuple(taps.tolist()))
-        return self._fold_selected_taps(loop, replace_tap, [index_dtype(loop.window.size)])[0]
+        selection = dataclasses.replace(self, taps_loop=loop)
+        return selection._fold_selected_taps(replace_tap, [index_dtype(loop.window.size)])[0]
 
     def mean_over_selected_taps(
         self,
@@ -314,10 +313,8 @@ class Selection:
             return [*map(lax.add, state, [*terms, *counts])]
 
         dtypes = [dtype, np.int32][: 1 + self.splits_ties]
-        total, *counts = self._fold_selected_taps(
-            self.taps_loop, add_terms, dtypes, extra_planes, *other_arrays
-        )
-        return divide_by_num_tied(total, *counts)
+        sums = self._fold_selected_taps(add_terms, dtypes, extra_planes, *other_arrays)
+        return divide_by_num_tied(*sums)
 
     def pick(self, x: Array) -> Array:
         """Selected element of x in each window, or the mean of the selected elements with `splits_ties`."""
@@ -334,8 +331,7 @@ class Selection:
         def count_taps(state: State, tap: Array, selected: Array) -> list[Array]:
             return [state[0] + selected.astype(np.int32)]
 
-        num_taps = self._fold_selected_taps(self.taps_loop, count_taps, [np.int32])
-        return divide_by_num_tied(dy, *num_taps)
+        return divide_by_num_tied(dy, *self._fold_selected_taps(count_taps, [np.int32]))
 
     def add_to_selected_elements(self, shares: Array, dtype: DType) -> Array:
         """Input-shaped array in `dtype` that sums the `shares` of all windows that selected each element."""

@@ -38,9 +38,9 @@ def _unpool_shard(
     axes: tuple[int, ...], sizes: tuple[int, ...], halos: tuple[Halo, ...], y: Array, indices: Array
 ) -> Array:
     """Unpool one shard along `axes`: scatter elements of the shard and its neighbours; `sizes` is the global shape."""
-    num_shards_of_axis = {halo.dim.axis: halo.num_shards for halo in halos}
+    num_shards = {halo.dim.axis: halo.num_shards for halo in halos}
     pairs = zip(axes, sizes, strict=True)
-    local_sizes = tuple(size // num_shards_of_axis.get(axis, 1) for axis, size in pairs)
+    local_sizes = tuple(size // num_shards.get(axis, 1) for axis, size in pairs)
     out_of_range = math.prod(sizes)
     position = indices_to_positions(indices, out_of_range)
 
@@ -111,10 +111,8 @@ def unpool(
         if count == 1:
             continue
         if shape[axis] == 0:
-            rule, hint = (
-                f"of at least one element along pooled axis {axis}",
-                "Use the plain function.",
-            )
+            rule = f"of at least one element along pooled axis {axis}"
+            hint = "Use the plain function."
             raise ArgumentError("y", rule, 0, hint, attribute=f"shape[{axis}]")
         halos.append(_shard_halo(axis, sharding.mesh_axes[axis], count, shape[axis] // count))
         local_sizes[i] //= count if sharding.is_manual else 1

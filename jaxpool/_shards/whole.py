@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any, Literal
@@ -35,9 +34,13 @@ def _max(axes: tuple[int, ...], mesh_axes: MeshAxes, ties: Ties, x: Array, *mask
         return y
     wide = local.astype(accumulator_dtype(x.dtype))
     if ties == "split":
-        kernel = functools.partial(_num_ties, axes)
-        count_ties = store_arguments(barrier_of(tracing_platform()), kernel)
-        local_count = jnp.where(attains_max, count_ties(x, local, *mask), 0)
+
+        def count_ties(x: Array, maximum: Array, mask: Array | None = None) -> Array:
+            is_tied = attains_extremum(lax.stop_gradient(x), lax.stop_gradient(maximum), mask)
+            return jnp.sum(is_tied, axis=axes, keepdims=True, dtype=np.int32)
+
+        count_in_shard = store_arguments(barrier_of(tracing_platform()), count_ties)
+        local_count = jnp.where(attains_max, count_in_shard(x, local, *mask), 0)
         global_count = lax.max(lax.psum(local_count, mesh_names), np.int32(1))
         wide = wide * (local_count.astype(wide.dtype) / global_count.astype(wide.dtype))
     else:
@@ -80,12 +83,6 @@ def _is_first(
         coord = jnp.where(is_first, coord, np.int32(np.iinfo(np.int32).max))
         is_first = is_first & (coord == lax.pmin(coord, mesh_names))
     return is_first
-
-
-def _num_ties(axes: tuple[int, ...], x: Array, maximum: Array, mask: Array | None = None) -> Array:
-    """Number of elements of this device's shard that equal `maximum`; 0 if the mask excludes all elements."""
-    is_tied = attains_extremum(lax.stop_gradient(x), lax.stop_gradient(maximum), mask)
-    return jnp.sum(is_tied, axis=axes, keepdims=True, dtype=np.int32)
 
 
 def _mean(
