@@ -57,45 +57,39 @@ def edge_taps_inside(
     return outer_broadcast(jnp.add, vectors, window.axes, ndim)
 
 
-def _run_select_pass(
-    pass_: MaxPass,
-    kind: Kind,
-    ties: TieOrder,
-    plan: MaxPlan,
-    value_dtype: DType,
-    with_index: bool,
-    *value_and_tap: Array,
-) -> tuple[Array, ...]:
-    """Winning value at each output of a pass, in the dtype of the pass's input, and with `with_index` its flat tap."""
-    step, held = pass_.step, value_and_tap[0].dtype
-    dtype = dtypes.index_dtype(step.num_flat_taps)
-    fill = dtypes.reduction_identity(value_dtype, kind).view(held)
-    nan = np.asarray(np.nan, value_dtype).view(held) if plan.nan_mode == "alone" else None
-    arrays = [value_and_tap[0], *(cast(tap, dtype) for tap in value_and_tap[1:])]
-
-    def candidate_at_tap(tap: int, views: Sequence[Array], pad_to_region: PadToRegion) -> Candidate:
-        value = pad_to_region(views[0], fill=fill)
-        key = dtypes.to_comparison_dtype(dtypes.bitcast_uint16_to_half(value, value_dtype))
-        if not with_index:
-            return key, value
-        flat_tap = lax.full_like(value, tap, dtype)
-        return (key, value, flat_tap + pad_to_region(views[1], fill=0) if views[1:] else flat_tap)
-
-    source = Source(arrays, [fill, 0][: len(arrays)], step.phases)
-    join = functools.partial(dtypes.select_best_candidate, kind=kind, ties=ties, nan_value=nan)
-    return run_pass(pass_.layout, step.axes, [source], candidate_at_tap, join)
-
-
 def _run_select_passes(
     x: Array, kind: Kind, ties: TieOrder, plan: MaxPlan, *, with_index: bool
 ) -> tuple[Array, ...]:
     """Maximum or minimum of each window, and with `with_index` its flat tap, which may be in the padding."""
     # The passes read bits: XLA for CPU widens slices of bfloat16, and compiles a select of float16 to a branch.
     bits = dtypes.bitcast_half_to_uint16(x) if plan.nan_mode == "alone" else x
+    fill = dtypes.reduction_identity(x.dtype, kind).view(bits.dtype)
+    nan = np.asarray(np.nan, x.dtype).view(bits.dtype) if plan.nan_mode == "alone" else None
+    join = functools.partial(dtypes.select_best_candidate, kind=kind, ties=ties, nan_value=nan)
+
+    def run_select_pass(pass_: MaxPass, value: Array, *taps: Array) -> tuple[Array, ...]:
+        step, dtype = pass_.step, dtypes.index_dtype(pass_.step.num_flat_taps)
+
+        def candidate_at_tap(
+            tap: int, views: Sequence[Array], pad_to_region: PadToRegion
+        ) -> Candidate:
+            value = pad_to_region(views[0], fill=fill)
+            key = dtypes.to_comparison_dtype(dtypes.bitcast_uint16_to_half(value, x.dtype))
+            if not with_index:
+                return key, value
+            flat_tap = lax.full_like(value, tap, dtype)
+            if views[1:]:
+                flat_tap = flat_tap + pad_to_region(views[1], fill=0)
+            return key, value, flat_tap
+
+        arrays = [value, *[cast(tap, dtype) for tap in taps]]
+        source = Source(arrays, [fill, 0][: len(arrays)], step.phases)
+        return run_pass(pass_.layout, step.axes, [source], candidate_at_tap, join)
+
     outputs: tuple[Array, ...] = (bits,)
     passes = plan.forward if with_index else plan.value
     for pass_ in passes:
-        kernel = functools.partial(_run_select_pass, pass_, kind, ties, plan, x.dtype, with_index)
+        kernel = functools.partial(run_select_pass, pass_)
         is_last = pass_ is passes[-1]
         outputs = kernel(*outputs) if is_last else materialise(plan.barrier, kernel, *outputs)
     return dtypes.bitcast_uint16_to_half(outputs[0], x.dtype), *outputs[1:]

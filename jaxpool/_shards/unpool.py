@@ -8,7 +8,6 @@ made at run time, for all devices. Elements with a target beyond the adjacent sh
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 
@@ -38,9 +37,9 @@ def _unpool_shard(
     axes: tuple[int, ...], sizes: tuple[int, ...], halos: tuple[Halo, ...], y: Array, indices: Array
 ) -> Array:
     """Unpool one shard along `axes`: scatter elements of the shard and its neighbours; `sizes` is the global shape."""
-    num_shards = {halo.dim.axis: halo.num_shards for halo in halos}
-    pairs = zip(axes, sizes, strict=True)
-    local_sizes = tuple(size // num_shards.get(axis, 1) for axis, size in pairs)
+    halo_of_axis = {halo.dim.axis: halo for halo in halos}
+    num_shards = [halo_of_axis[axis].num_shards if axis in halo_of_axis else 1 for axis in axes]
+    local_sizes = tuple(size // count for size, count in zip(sizes, num_shards, strict=True))
     out_of_range = math.prod(sizes)
     position = indices_to_positions(indices, out_of_range)
 
@@ -49,7 +48,19 @@ def _unpool_shard(
 
     if not halos:
         return scatter(y, position)
-    local_positions = functools.partial(_local_positions, axes, sizes, halos)
+
+    def local_positions(position: Array) -> Array:
+        """Convert flat positions in the global array to positions in the shard, or to the shard's size if outside."""
+        local, stride = lax.full_like(position, 0), 1
+        is_inside = lax.full_like(position, True, bool)
+        for axis, size, shard_size in reversed([*zip(axes, sizes, local_sizes, strict=True)]):
+            coordinate, position = position % np.int32(size), position // np.int32(size)
+            if halo := halo_of_axis.get(axis):
+                coordinate = coordinate - halo.shard_id() * np.int32(shard_size)
+                is_inside = is_inside & (coordinate >= 0) & (coordinate < shard_size)
+            local, stride = local + coordinate * np.int32(stride), stride * shard_size
+        is_inside = is_inside & (position == 0)
+        return lax.select(is_inside, local, lax.full_like(local, stride))
 
     def with_neighbours(y: Array, position: Array) -> Array:
         for halo in halos:
@@ -61,23 +72,6 @@ def _unpool_shard(
     any_outside = _on_any_device(lax.reduce_or(is_outside, range(is_outside.ndim)))
     x: Array = lax.cond(any_outside, with_neighbours, lambda y, _: scatter(y, target), y, position)
     return x
-
-
-def _local_positions(
-    axes: Sequence[int], sizes: Sequence[int], halos: Sequence[Halo], position: Array
-) -> Array:
-    """Convert flat positions in the global array to positions in the shard, or to the shard's size if outside."""
-    halo_of_axis = {halo.dim.axis: halo for halo in halos}
-    local, is_inside, stride = lax.full_like(position, 0), lax.full_like(position, True, bool), 1
-    for axis, size in reversed([*zip(axes, sizes, strict=True)]):
-        coordinate, position = position % np.int32(size), position // np.int32(size)
-        if halo := halo_of_axis.get(axis):
-            size //= halo.num_shards
-            coordinate = coordinate - halo.shard_id() * np.int32(size)
-            is_inside = is_inside & (coordinate >= 0) & (coordinate < size)
-        local, stride = local + coordinate * np.int32(stride), stride * size
-    is_inside = is_inside & (position == 0)
-    return lax.select(is_inside, local, lax.full_like(local, stride))
 
 
 def _on_any_device(flag: Array) -> Array:
