@@ -31,6 +31,8 @@ from jaxpool._kernels.positions import IntArray, int32_iota
 from jaxpool._ops.masked import masked_soft
 from jaxpool._ops.ranged import apply_ranged
 
+Ends = tuple[int, int]  # start and stop of some rows, or numbers of rows before and after
+
 
 @dataclasses.dataclass(frozen=True)
 class Halo:
@@ -79,7 +81,7 @@ class Halo:
         return tuple(min(max(0, end), later * self.shard_size) for end, later in pairs)
 
     @property
-    def pad_rows(self) -> tuple[tuple[int, int], ...]:
+    def pad_rows(self) -> tuple[Ends, ...]:
         """For each shard, the numbers of padding rows before and after the global array that its windows read."""
         firsts = [start + shard * self.shard_size for shard, start in enumerate(self.starts)]
         ends = [first + self.num_rows - self.dim.size for first in firsts]
@@ -192,13 +194,13 @@ class Strip:
         return self.halo.dim.axis
 
     @property
-    def neighbour_rows(self) -> tuple[int, int]:
+    def neighbour_rows(self) -> Ends:
         """Start and stop of the rows that the strip reads from the neighbouring shard, relative to that shard."""
         own = self.halo.shard_size
         return (0, self.rows.stop - own) if self.is_after else (own + self.rows.start, own)
 
     @property
-    def shard_rows(self) -> tuple[int, int]:
+    def shard_rows(self) -> Ends:
         """Start and stop of the rows that the strip reads from its own shard."""
         return (self.rows.start, self.halo.shard_size) if self.is_after else (0, self.rows.stop)
 
@@ -220,7 +222,7 @@ class ShardGeometry:
         """The `Window` over a shard alone, with padding in place of its halos."""
         return self._replace_axes([halo.local_axis for halo in self.halos])
 
-    def cropped_window(self, pad_rows: Sequence[tuple[int, int]]) -> Window:
+    def cropped_window(self, pad_rows: Sequence[Ends]) -> Window:
         """The `Window` over a shard with its halos cropped by `pad_rows`, the rows beyond the array along each axis."""
         pairs = zip(self.halos, pad_rows, strict=True)
         return self._replace_axes([halo.cropped_axis(*rows) for halo, rows in pairs])
@@ -289,7 +291,7 @@ def pool_with_halo(
         case = np.asarray([cases.index(ends) for ends in halo.pad_rows], np.int32)
         branch_index = branch_index * np.int32(len(cases)) + jnp.asarray(case)[halo.shard_id()]
 
-    def pool_cropped(pad_rows: Sequence[tuple[int, int]], *xs: Array) -> Array:
+    def pool_cropped(pad_rows: Sequence[Ends], *xs: Array) -> Array:
         axes = [halo.dim.axis for halo in geometry.halos]
         padding = [(-low, -high, 0) for low, high in pad_rows]
         cropped = [slices.pad(x, axes, padding, 0) for x in xs[:num_extended]]

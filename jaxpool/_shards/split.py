@@ -300,22 +300,16 @@ WindowFn = Callable[[Sequence[Any]], Window]
 
 
 @dataclasses.dataclass(frozen=True)
-class ShardedPool:
+class ShardedPool(ShardGeometry):
     """The windows of a pool over the shards of an array, and the array's sharding; None if it is not sharded."""
 
-    geometry: ShardGeometry
     sharding: ArraySharding | None
 
-    @property
-    def window(self) -> Window:
-        """The `Window` over the global array."""
-        return self.geometry.window
-
     def run(self, body: Callable[..., R], x: Array, *settings: Any, **kwargs: Any) -> R:
-        """Call `body(geometry, *settings, x)` on x, or on each shard of a sharded x; `kwargs` may set `autodiff`."""
+        """Call `body(self, *settings, x)` on x, or on each shard of a sharded x; `kwargs` may set `autodiff`."""
         if self.sharding is None:
-            return body(self.geometry, *settings, x, **kwargs)
-        return on_shards(body, self.sharding, x, settings=(self.geometry, *settings), **kwargs)
+            return body(self, *settings, x, **kwargs)
+        return on_shards(body, self.sharding, x, settings=(self, *settings), **kwargs)
 
     def apply(
         self,
@@ -333,17 +327,17 @@ class ShardedPool:
         xs = (x, *operands) if mask is None else (x, mask, *operands)
         if self.sharding is None:
             return pool(op, *xs, **kwargs)
-        settings = self.geometry, pool, op, mask is not None
+        settings = self, pool, op, mask is not None
         return on_shards(pool_with_halo, self.sharding, *xs, settings=settings, **kwargs)
 
     def pooled_shape(self, shape: Sequence[Any]) -> tuple[Any, ...]:
         """The output shape of the pool for an input of `shape`, which is a shard's shape inside a `shard_map`."""
         is_manual = self.sharding is not None and self.sharding.is_manual
-        return (self.geometry.extended_window if is_manual else self.window).pooled_shape(shape)
+        return (self.extended_window if is_manual else self.window).pooled_shape(shape)
 
     def check_reflection(self, arg_name: str = "x") -> None:
         """Raise unless each shard with its halo contains all rows that reflection padding reads at the array's ends."""
-        for halo in self.geometry.halos:
+        for halo in self.halos:
             if any(max(ends) >= halo.num_rows - sum(ends) for ends in halo.pad_rows if any(ends)):
                 axis, size = halo.dim.axis, halo.dim.size
                 rule = f"of more rows in each of its {halo.num_shards} shards along axis {axis}, "
@@ -359,7 +353,7 @@ def shard_pool_by_type(x: Array, window_fn: WindowFn) -> ShardedPool:
     """
     sharding = sharding_from_type(x)
     if sharding is None:
-        return ShardedPool(ShardGeometry(window_fn(x.shape), ()), None)
+        return ShardedPool(window_fn(x.shape), (), None)
     shape = sharding.global_shape(x.shape)
     window, halos = window_fn(shape), []
     for dim_index, dim in enumerate(window.dims):
@@ -368,7 +362,7 @@ def shard_pool_by_type(x: Array, window_fn: WindowFn) -> ShardedPool:
             raise _uneven_shards_error(shape, dim_index, dim, num_shards, window_fn)
         if num_shards > 1:
             halos.append(Halo(dim, sharding.mesh_axes[dim.axis], num_shards))
-    return ShardedPool(ShardGeometry(window, tuple(halos)), sharding)
+    return ShardedPool(window, tuple(halos), sharding)
 
 
 def shard_pool_by_window(x: Array, window: Window) -> ShardedPool:

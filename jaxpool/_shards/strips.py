@@ -25,7 +25,7 @@ from jax import Array, lax
 from jaxpool._kernels.slices import materialise
 from jaxpool._ops.op import Op, linear_map
 from jaxpool._plan.problem import Platform, barrier_of
-from jaxpool._shards.halo import Strip
+from jaxpool._shards.halo import Ends, Strip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,11 +65,7 @@ def fetch_halos(strips: Sequence[Strip], x: Array, fill: Any) -> list[Array]:
 
 
 def _add_corners(
-    strips: Sequence[Strip],
-    halos: Sequence[Array],
-    rows: Array,
-    strip: Strip,
-    ends: tuple[int, int],
+    strips: Sequence[Strip], halos: Sequence[Array], rows: Array, strip: Strip, ends: Ends
 ) -> Array:
     """`rows`, which lie between `ends` along the axis of `strip`, with the halos along preceding sharded axes."""
     for other, halo in zip(strips, halos, strict=False):

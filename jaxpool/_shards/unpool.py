@@ -20,7 +20,7 @@ from jaxpool._arguments.arrays import concrete_values, varying_mesh_axes
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Axis
 from jaxpool._kernels.positions import indices_to_positions
-from jaxpool._kernels.slices import reshape_along_axis, zeros_like_with_sizes
+from jaxpool._kernels.slices import Ints, reshape_along_axis, zeros_like_with_sizes
 from jaxpool._ops.apply import apply_op
 from jaxpool._ops.unpool import Unpool
 from jaxpool._shards.halo import Halo
@@ -118,11 +118,7 @@ def unpool(
 
 
 def _check_adjacent(
-    indices: Array | np.ndarray,
-    shape: Sequence[int],
-    axes: Sequence[int],
-    sizes: Sequence[int],
-    halos: Sequence[Halo],
+    indices: Array | np.ndarray, shape: Ints, axes: Ints, sizes: Ints, halos: Sequence[Halo]
 ) -> None:
     """Raise if a concrete index is neither in the shard of its element nor in an adjacent shard."""
     values = concrete_values(indices)

@@ -105,9 +105,9 @@ def apply_by_type(op: Op, x: Array) -> Array:
     """
     if isinstance(op, (SelectPool, SumPool)):
         split = shard_pool_by_window(x, op.window)
-        if split.geometry.halos and isinstance(op, SumPool):
+        if split.halos and isinstance(op, SumPool):
             return split.run(sum_pool, x, op.divisor_kind)
-        if split.geometry.halos and isinstance(op, SelectPool):
+        if split.halos and isinstance(op, SelectPool):
             return split.run(select_pool, x, op.kind, op.ties)
     return apply_op(op, x)
 
