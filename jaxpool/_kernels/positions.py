@@ -33,6 +33,11 @@ def int32_iota(num_values: int) -> IntArray:
     return xp.arange(num_values, dtype=np.int32)
 
 
+def all_window_indices(dim: Axis) -> IntArray:
+    """Indices of the windows along an axis."""
+    return int32_iota(dim.out)
+
+
 def scaled_floor_division(table: FloorDivisionTable, factor: IntArray, addend: int = 0) -> IntArray:
     """`(factor * table.numerator + addend) // table.denominator` in int32, without overflow."""
     if not is_constant_table(table.num_entries):
@@ -80,16 +85,18 @@ def ragged_window_bounds(dim: RaggedAxis, window_numbers: IntArray) -> tuple[Int
 
 def window_starts(dim: Axis) -> IntArray:
     """Position of the first tap of each window along an axis; negative in the low padding."""
+    indices = all_window_indices(dim)
     if isinstance(dim, RaggedAxis):
-        return ragged_window_bounds(dim, int32_iota(dim.out))[0]
-    return int32_iota(dim.out) * np.int32(dim.stride) - np.int32(dim.low)
+        return ragged_window_bounds(dim, indices)[0]
+    return indices * np.int32(dim.stride) - np.int32(dim.low)
 
 
 def num_taps_inside_windows(dim: Axis) -> IntArray:
     """Number of taps inside the input for each window along an axis."""
+    indices = all_window_indices(dim)
     if isinstance(dim, RaggedAxis):
-        return ragged_window_bounds(dim, int32_iota(dim.out))[1] + 1
-    return dim.num_taps_inside(int32_iota(dim.out))
+        return ragged_window_bounds(dim, indices)[1] + 1
+    return dim.num_taps_inside(indices)
 
 
 def flat_position_of_tap(flat_tap: Array, window: Window, starts: Sequence[IntArray]) -> Array:

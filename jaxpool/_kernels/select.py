@@ -18,11 +18,11 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.window import Window
+from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.cpu import tables
 from jaxpool._kernels.dtypes import Candidate, DType, Kind, TieOrder, accumulator_dtype, cast
-from jaxpool._kernels.positions import IntArray, int32_iota
+from jaxpool._kernels.positions import IntArray, all_window_indices, int32_iota
 from jaxpool._kernels.reduce_window import extrema_per_axis_group
 from jaxpool._kernels.slices import (
     PadToRegion,
@@ -38,21 +38,19 @@ from jaxpool._plan.problem import Step, single_region
 
 
 def edge_taps_inside(
-    window: Window, ndim: int, *, take_last: bool, window_indices: Sequence[IntArray] | None = None
+    window: Window,
+    ndim: int,
+    window_indices: Callable[[Axis], IntArray] = all_window_indices,
+    *,
+    take_last: bool,
 ) -> Array:
-    """Flat tap of the first or last element of each window that is inside the input; broadcastable to the output.
-
-    `window_indices` are the windows along each axis, by default all.
-    """
+    """Flat tap of the first or last element of each window that is inside the input; broadcastable to the output."""
     dtype, vectors = dtypes.index_dtype(window.size), []
     # A unit (flat taps per tap of an axis) overflows the dtype only along an axis with one tap, which is tap 0.
     units = np.cumprod([1, *window.window_shape[:0:-1]])[::-1].astype(dtype)
-    for i, (dim, unit) in enumerate(zip(window.dims, units, strict=True)):
+    for dim, unit in zip(window.dims, units, strict=True):
         tap_inside = dim.last_tap_inside if take_last else dim.first_tap_inside
-        if window_indices is None or not dim.is_padded:
-            tap = tap_inside(int32_iota(dim.out if dim.is_padded else 1))
-        else:
-            tap = tap_inside(window_indices[i])
+        tap = tap_inside(window_indices(dim) if dim.is_padded else int32_iota(1))
         vectors.append(tap.clip(0, dim.window - 1).astype(dtype) * unit)
     return outer_broadcast(jnp.add, vectors, window.axes, ndim)
 

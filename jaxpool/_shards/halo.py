@@ -27,7 +27,7 @@ from jax import numpy as jnp
 from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
-from jaxpool._kernels.positions import IntArray, int32_iota
+from jaxpool._kernels.positions import IntArray, all_window_indices, int32_iota
 from jaxpool._ops.masked import masked_soft
 from jaxpool._ops.ranged import apply_ranged
 
@@ -128,10 +128,6 @@ class Halo:
     def shard_id(self) -> Array:
         """The index of this device's shard, a traced int32."""
         return lax.axis_index(self.mesh_axes)
-
-    def window_indices(self) -> Array:
-        """The indices, among the windows of the global array, of the windows of this device's shard."""
-        return self.shard_id() * np.int32(self.num_windows) + int32_iota(self.num_windows)
 
     def element_mask(self) -> Array:
         """`num_rows` bools for the rows of this device's shard and halo: False for rows beyond the global array."""
@@ -254,19 +250,17 @@ class ShardGeometry:
         new_axes = {dim.axis: dim for dim in sharded_axes}
         return Window(tuple(new_axes.get(dim.axis, dim) for dim in self.window.dims))
 
-    def find_halo(self, dim: Axis) -> Halo | None:
-        """The halo of the pooled axis `dim`, or None if the axis is not sharded."""
-        return next((halo for halo in self.halos if halo.dim.axis == dim.axis), None)
-
-    def window_indices(self) -> list[IntArray]:
-        """Along each pooled axis, the indices of a shard's windows among the windows of the global array."""
-        pairs = [(dim, self.find_halo(dim)) for dim in self.window.dims]
-        return [halo.window_indices() if halo else int32_iota(dim.out) for dim, halo in pairs]
+    def window_indices(self, dim: Axis) -> IntArray:
+        """The indices, among the windows of the global array, of a shard's windows along the pooled axis `dim`."""
+        halo = next((halo for halo in self.halos if halo.dim.axis == dim.axis), None)
+        if halo is None:
+            return all_window_indices(dim)
+        return halo.shard_id() * np.int32(halo.num_windows) + int32_iota(halo.num_windows)
 
     def window_starts(self) -> list[IntArray]:
         """Along each pooled axis, the start of a shard's windows in the global array; negative in the low padding."""
-        pairs = zip(self.window_indices(), self.window.dims, strict=True)
-        return [indices * np.int32(dim.stride) - np.int32(dim.low) for indices, dim in pairs]
+        dims = self.window.dims
+        return [self.window_indices(d) * np.int32(d.stride) - np.int32(d.low) for d in dims]
 
     def extend(self, x: Array, fill: Any) -> Array:
         """x extended by its halos, one axis after another, so that corners come from diagonal neighbours."""

@@ -17,6 +17,7 @@ import functools
 from typing import Any, Literal
 
 import jax
+import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec, reshard
@@ -34,7 +35,7 @@ from jaxpool._ops.apply import Autodiff, apply, apply_op, apply_with_extra_args,
 from jaxpool._ops.op import Op
 from jaxpool._ops.power_pool import norm
 from jaxpool._ops.select_pool import FindTiesPool, SelectPool, TieBitsPool, pool_op
-from jaxpool._ops.sum_pool import CountedAverage, SumPool, constant_count, counts_along
+from jaxpool._ops.sum_pool import CountedAverage, SumPool, constant_count
 from jaxpool._plan.tuning import LIMITS
 from jaxpool._shards.halo import ShardGeometry
 from jaxpool._shards.split import ShardedPool, shard_pool_by_type, shard_pool_by_window
@@ -132,13 +133,8 @@ def _select_with_residual(
     extra: tuple[Array, ...] = ()
     if ties != "split":
         if padded:
-            tap = edge_taps_inside(
-                geometry.window,
-                x.ndim,
-                take_last=ties == "last",
-                window_indices=geometry.window_indices(),
-            )
-            extra = (tap,)
+            indices, is_last = geometry.window_indices, ties == "last"
+            extra = (edge_taps_inside(geometry.window, x.ndim, indices, take_last=is_last),)
         return _apply_with_halo(geometry, x, fill, SelectPool(window, kind, ties), *extra)
     if window.size <= LIMITS.max_mask_taps:
         if padded:
@@ -156,10 +152,10 @@ def _window_counts(geometry: ShardGeometry, divisor: Literal["counted", "real"],
     """The number of elements that divides the sum of each window, broadcastable to the output."""
     counts_per_axis = []
     for dim in geometry.window.dims:
-        halo, counts = geometry.find_halo(dim), counts_along(dim, divisor)
-        if halo and dim.is_padded:
+        counts: Any = np.array([dim.window])
+        if dim.is_padded:
             count_taps = dim.num_taps_inside if divisor == "real" else dim.num_taps_counted
-            counts = count_taps(halo.window_indices()).clip(1)
+            counts = count_taps(geometry.window_indices(dim)).clip(1)
         counts_per_axis.append(jnp.asarray(counts, accumulator_dtype(x.dtype)))
     return outer_broadcast(jnp.multiply, counts_per_axis, geometry.window.axes, x.ndim)
 
