@@ -268,10 +268,10 @@ def scatter_in_order(
     """
     shape, first_axis = replace_sizes(y.shape, axes, sizes), min(axes)
     value = y.astype(accumulator_dtype(y.dtype)) if accumulate else dtypes.bitcast_half_to_uint16(y)
-    scatter = lax.scatter_add if accumulate else lax.scatter
-    flat_x = scatter(
+    index = _scatter_indices(position, axes, shape)
+    flat_x = (lax.scatter_add if accumulate else lax.scatter)(
         lax.full((*shape[:first_axis], math.prod(shape[first_axis:])), 0, value.dtype),
-        _scatter_indices(position, axes, shape),
+        index,
         _collapse_from_first_axis(value, axes),
         _last_axis_dimension_numbers(lax.ScatterDimensionNumbers, first_axis + 1),
         mode=_DROP,
