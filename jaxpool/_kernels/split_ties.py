@@ -18,7 +18,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.window import Axis, Window
+from jaxpool._geometry.window import Window
 from jaxpool._kernels import dtypes, slices
 from jaxpool._kernels.dtypes import DType, Kind, accumulator_dtype, is_tied_with
 from jaxpool._kernels.positions import IntArray, window_starts
@@ -37,29 +37,28 @@ def tie_bits_of_input(x: Array, y: Array, window: Window, fill: np.ndarray) -> B
     return tie_bits_of_tap_values(values, dtypes.to_comparison_dtype(y), window, taps)
 
 
-def _is_tap_inside(dim: Axis, starts: IntArray, tap: int) -> Any:
-    """Mask of the windows, which begin at `starts` along an axis, whose element at `tap` is inside the input."""
-    position = starts + np.int32(tap * dim.dilation)
-    return (position >= 0) & (position < dim.size)
-
-
 def bits_of_taps_inside(window: Window, starts: Sequence[IntArray], ndim: int) -> BitWords:
     """One bit per tap of each window, set where the tap is inside the input along every axis; 32 bits per word.
 
     `starts` are the positions along each axis at which windows begin. The words are broadcastable to the output.
     """
     *major, minor = window.window_shape
-    *around, along = map(functools.partial, [_is_tap_inside] * len(starts), window.dims, starts)
+
+    def is_inside(i: int, tap: int) -> Any:
+        """Mask of the windows whose element at `tap` along pooled axis i is inside the input."""
+        position = starts[i] + np.int32(tap * window.dims[i].dilation)
+        return (position >= 0) & (position < window.dims[i].size)
+
     words = []
     for first_tap in range(0, window.size, BITS_PER_WORD):
         dtype, rows = dtypes.index_dtype(1 << min(BITS_PER_WORD, window.size - first_tap)), []
         for row, taps in enumerate(itertools.product(*map(range, major))):
             start = row * minor - first_tap
             in_word = range(max(0, -start), min(minor, BITS_PER_WORD - start))
-            bits = [along(tap).astype(dtype) << np.asarray(start + tap, dtype) for tap in in_word]
-            if bits:  # taps outside along an axis in `around` are cleared by a mask of 0
-                pairs = zip(around, taps, strict=True)
-                vectors = [-is_inside(tap).astype(dtype) for is_inside, tap in pairs]
+            shifts = [(tap, np.asarray(start + tap, dtype)) for tap in in_word]
+            bits = [is_inside(len(major), tap).astype(dtype) << shift for tap, shift in shifts]
+            if bits:  # taps outside along a major axis are cleared by a mask of 0
+                vectors = [-is_inside(i, tap).astype(dtype) for i, tap in enumerate(taps)]
                 vectors.append(functools.reduce(operator.or_, bits))
                 rows.append(slices.outer_broadcast(jnp.bitwise_and, vectors, window.axes, ndim))
         words.append(functools.reduce(jnp.bitwise_or, rows))
@@ -147,16 +146,6 @@ def _fold_axis(
     return join(total, state_at_tap(state, num_taps - 1)) if num_taps % 2 else total
 
 
-def _fold_windows(state: State, fills: Sequence[Any], window: Window, join: Join) -> State:
-    """Join the elements of each window; `fills` are the values of the padding, one per array of `state`."""
-    pairs = zip(state, fills, strict=True)
-    state = tuple(slices.pad_input(array, window, fill) for array, fill in pairs)
-    for dim in reversed(window.dims):
-        sizes = (dim.window, dim.dilation, dim.stride, dim.out)
-        state = _fold_axis(state, join, dim.axis, *sizes)
-    return state
-
-
 def _fold_covering_windows(state: State, fills: Sequence[Any], window: Window, join: Join) -> State:
     """Join the states of the windows that cover each input element; an element that no window covers gets `fills`."""
     for dim in window.dims:
@@ -185,8 +174,12 @@ def _join_tied_sums(a: State, b: State, kind: Kind, *, keep_loser: bool = False)
 def _sums_over_ties(x: Array, sums: State, window: Window, kind: Kind) -> State:
     """Totals of the arrays `sums` over the elements of each window that tie with the window's maximum or minimum."""
     fills = (dtypes.comparison_dtype_identity(x.dtype, kind), *[0] * len(sums))
+    pairs = zip((dtypes.to_comparison_dtype(x), *sums), fills, strict=True)
+    state = tuple(slices.pad_input(array, window, fill) for array, fill in pairs)
     join = functools.partial(_join_tied_sums, kind=kind)
-    return _fold_windows((dtypes.to_comparison_dtype(x), *sums), fills, window, join)[1:]
+    for dim in reversed(window.dims):
+        state = _fold_axis(state, join, dim.axis, dim.window, dim.dilation, dim.stride, dim.out)
+    return state[1:]
 
 
 def _where_weights(x: Array, where: Array | None, dtype: DType) -> Array:
