@@ -33,9 +33,8 @@ def tap_axes(window: Window) -> tuple[int, ...]:
 
 def patches_shape(input_shape: Sequence[Any], window: Window) -> tuple[Any, ...]:
     """Shape of the patches of an array of `input_shape`."""
-    return slices.split_shape(
-        input_shape, window.axes, [(dim.out, dim.window) for dim in window.dims]
-    )
+    sizes = [(dim.out, dim.window) for dim in window.dims]
+    return slices.split_shape(input_shape, window.axes, sizes)
 
 
 def split_adjacent_windows(x: Array, window: Window) -> Array:
@@ -63,12 +62,11 @@ def add_up_patches(patches: Array, window: Window) -> Array:
         patches = lax.collapse(patches, dim.axis, dim.axis + 2)
         if not isinstance(dim, RaggedAxis):
             continue
-
-        def read_copies(indices: Any, patches: Array = patches, axis: int = dim.axis) -> Array:
-            return jnp.take(patches, indices, axis, mode="fill", fill_value=0, unique_indices=True)
-
+        read_copies = functools.partial(
+            jnp.take, patches, axis=dim.axis, mode="fill", fill_value=0, unique_indices=True
+        )
         if gathers_windows(dim.max_overlap):
-            patches = functools.reduce(lax.add, (read_copies(i) for i in _indices_of_copies(dim)))
+            patches = functools.reduce(lax.add, map(read_copies, _indices_of_copies(dim)))
         else:
             indices = _numpy_or_jax_numpy(dim).stack(_indices_of_copies(dim), 1)
             patches = jnp.sum(read_copies(indices), axis=dim.axis + 1, dtype=patches.dtype)

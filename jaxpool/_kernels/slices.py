@@ -238,10 +238,9 @@ def run_pass(
     """
     region_order = sorted(range(len(axes)), key=axes.__getitem__)
     phase_order = region_order if layout.minor_axis_last else region_order[::-1]
-    is_split = layout.splits_last_axis
-    store: Callable[..., Any] = (
-        functools.partial(materialise, "call") if is_split else operator.call
-    )
+    is_split, store = layout.splits_last_axis, operator.call
+    if is_split:
+        store = functools.partial(materialise, "call")
 
     def prepare_source(source: Source, regions: Sequence[Region]) -> Source:
         """The source with padded arrays. Arrays are stored, and split if they are strided, if the layout says so."""
