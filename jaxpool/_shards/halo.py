@@ -118,10 +118,8 @@ class Halo:
         # `first`: start of the first window that ends after the shard. `last`: end of the last that begins before it.
         first = end * dim.stride - dim.low
         last = (begin - 1) * dim.stride + dim.span - dim.low
-        fits = max(dim.low, self.num_rows - dim.low - own, first) <= own and (
-            last >= 0 or not begin
-        )
-        if self.drift or begin >= end or not fits:
+        fits = max(dim.low, self.num_rows - dim.low - own, first) <= own
+        if self.drift or begin >= end or not fits or (begin and last < 0):
             return None
         return range(begin), range(end, self.num_windows)
 
@@ -228,20 +226,18 @@ class ShardGeometry:
         """The strips of a shard; None if `Halo.crossing_windows` is None along any axis."""
         strips = []
         for i, halo in enumerate(self.halos):
-            if halo.crossing_windows is None:
+            dim, crossing_windows = halo.dim, halo.crossing_windows
+            if crossing_windows is None:
                 return None
-            for is_after, windows in enumerate(halo.crossing_windows):
+            previous = [each.wide_axis for each in self.halos[:i]]
+            later = [each.local_axis for each in self.halos[i + 1 :]]
+            for is_after, windows in enumerate(crossing_windows):
                 if not windows:
                     continue
-                dim = halo.dim
                 start, count = windows.start * dim.stride - dim.low, len(windows)
                 rows = range(start, start + (count - 1) * dim.stride + dim.span)
-                axes = [
-                    each.wide_axis if j < i else each.local_axis
-                    for j, each in enumerate(self.halos)
-                ]
-                axes[i] = dataclasses.replace(dim, size=len(rows), low=0, high=0, out=count)
-                window = self._replace_axes(axes)
+                crossed = dataclasses.replace(dim, size=len(rows), low=0, high=0, out=count)
+                window = self._replace_axes([*previous, crossed, *later])
                 strips.append(Strip(halo, bool(is_after), windows, rows, window))
         return tuple(strips)
 
