@@ -27,6 +27,7 @@ from jaxpool._ops.op import Op
 from jaxpool._shards.halo import Halo, ShardGeometry, pool_with_halo
 
 R = TypeVar("R")  # an array or a tuple of arrays
+MeshAxes = tuple[tuple[str, ...], ...]  # the mesh axes that shard each of some array axes
 
 # The mesh axes of each axis of a pool's array, set by `jaxpool.sharded` inside a `jax.shard_map`, where types carry no
 # mesh axes. A JAX user context is thread-local and part of jit's cache key. The context is created at import, because
@@ -39,7 +40,7 @@ class ArraySharding:
     """The mesh axes that shard each axis of an array; `is_manual` is True inside a `shard_map` over these mesh axes."""
 
     mesh: Mesh | AbstractMesh
-    mesh_axes: tuple[tuple[str, ...], ...]
+    mesh_axes: MeshAxes
     is_manual: bool
 
     def num_shards(self, axis: int) -> int:
@@ -94,7 +95,7 @@ class ArraySharding:
 
     def non_explicit_axes(self, x: Array) -> tuple[str, ...]:
         """The mesh axes that shard x and are not explicit mesh axes in the type of x."""
-        explicit = _axes_of_type(jax.typeof(x).sharding.mesh, AxisType.Explicit)
+        explicit = axes_of_type(jax.typeof(x).sharding.mesh, AxisType.Explicit)
         return tuple(name for entry in self.mesh_axes for name in entry if name not in explicit)
 
     @property
@@ -104,11 +105,11 @@ class ArraySharding:
         XLA all-gathers arrays along explicit mesh axes that are left out. If all mesh axes are included, the set is
         empty: `jax.shard_map` then maps over all mesh axes that no surrounding `vmap` uses.
         """
-        mapped_axes = _axes_of_type(self.mesh, AxisType.Explicit).union(*self.mesh_axes)
+        mapped_axes = axes_of_type(self.mesh, AxisType.Explicit).union(*self.mesh_axes)
         return frozenset() if mapped_axes == frozenset(self.mesh.axis_names) else mapped_axes
 
 
-def _spec_axes(spec: Any, ndim: int, mesh: Any) -> tuple[tuple[str, ...], ...]:
+def _spec_axes(spec: Any, ndim: int, mesh: Any) -> MeshAxes:
     """The mesh axis names in a `PartitionSpec` for each of the `ndim` axes of an array."""
     rule = "a jax.sharding.PartitionSpec with one entry for each axis of the array"
     hint = 'Pass PartitionSpec(None, "rows"), say, with names of axes of the mesh.'
@@ -125,27 +126,26 @@ def _spec_axes(spec: Any, ndim: int, mesh: Any) -> tuple[tuple[str, ...], ...]:
     return mesh_axes
 
 
-def _axes_of_type(mesh: Any, axis_type: AxisType) -> frozenset[str]:
+def axes_of_type(mesh: Any, axis_type: AxisType) -> frozenset[str]:
+    """The names of the mesh axes of a type."""
     pairs = zip(mesh.axis_names, mesh.axis_types, strict=True)
     return frozenset(name for name, each in pairs if each == axis_type)
 
 
-def _keep_axes(
-    allowed: frozenset[str], mesh_axes: tuple[tuple[str, ...], ...]
-) -> list[tuple[str, ...]]:
+def _keep_axes(allowed: frozenset[str], mesh_axes: MeshAxes) -> MeshAxes:
     """The mesh axis names of each array axis, restricted to names in `allowed`."""
-    return [tuple(name for name in entry if name in allowed) for entry in mesh_axes]
+    return tuple(tuple(name for name in entry if name in allowed) for entry in mesh_axes)
 
 
 def _known_spec(x_sharding: NamedSharding | None, type_sharding: NamedSharding) -> PartitionSpec:
     """The `PartitionSpec` of `x_sharding`, or if x is traced, of its type."""
     if x_sharding is not None:
         return x_sharding.spec
-    if manual_axes := _axes_of_type(type_sharding.mesh, AxisType.Manual):
+    if manual_axes := axes_of_type(type_sharding.mesh, AxisType.Manual):
         rule = "given inside a shard_map, where types do not say which axes are sharded"
     else:
         rule = "given where neither the type of x nor x itself says how it is sharded"
-    if not manual_axes and _axes_of_type(type_sharding.mesh, AxisType.Explicit):
+    if not manual_axes and axes_of_type(type_sharding.mesh, AxisType.Explicit):
         return type_sharding.spec
     hint = 'Pass spec=PartitionSpec(None, "rows"), say, one entry for each axis of x.'
     raise ArgumentError("spec", rule, None, hint, TypeError)
@@ -161,7 +161,7 @@ def find_sharding(x: Array, mesh: Any, spec: Any) -> ArraySharding:
         rule, hint = "a jax.sharding.Mesh", "Pass what jax.make_mesh gave."
         raise ArgumentError("mesh", rule, mesh, hint, TypeError)
     context_mesh = jax.sharding.get_abstract_mesh()
-    manual_axes = _axes_of_type(context_mesh, AxisType.Manual)
+    manual_axes = axes_of_type(context_mesh, AxisType.Manual)
     if mesh is not None and not context_mesh.empty and mesh.axis_names != context_mesh.axis_names:
         hint = "Leave it out, or call jax.set_mesh with it."
         raise ArgumentError("mesh", f"that of the context, {context_mesh}", mesh, hint)
@@ -177,7 +177,7 @@ def find_sharding(x: Array, mesh: Any, spec: Any) -> ArraySharding:
         raise ArgumentError("mesh", rule, None, hint, TypeError)
     known_spec = _known_spec(x_sharding, type_sharding) if spec is None else spec
     mesh_axes = _spec_axes(known_spec, x.ndim, mesh)
-    if explicit_axes := _axes_of_type(type_sharding.mesh, AxisType.Explicit):
+    if explicit_axes := axes_of_type(type_sharding.mesh, AxisType.Explicit):
         type_axes = _spec_axes(type_sharding.spec, x.ndim, mesh)
         if _keep_axes(explicit_axes, mesh_axes) != _keep_axes(explicit_axes, type_axes):
             rule = f"what the type of x says, {type_sharding.spec}"
@@ -253,12 +253,9 @@ def _shard_map(
 
 def _reshard_explicit(x: Array, sharding: ArraySharding) -> Array:
     """x resharded along the explicit mesh axes of `sharding`, or x itself if its type already has this sharding."""
-    explicit = _axes_of_type(sharding.mesh, AxisType.Explicit)
-    if not explicit:
-        return x
+    explicit, type_sharding = axes_of_type(sharding.mesh, AxisType.Explicit), jax.typeof(x).sharding
     spec = PartitionSpec(*[entry or None for entry in _keep_axes(explicit, sharding.mesh_axes)])
-    type_sharding = jax.typeof(x).sharding
-    if not type_sharding.mesh.empty and type_sharding.spec == spec:
+    if not explicit or (not type_sharding.mesh.empty and type_sharding.spec == spec):
         return x
     return reshard(x, NamedSharding(sharding.mesh, spec))
 

@@ -24,7 +24,7 @@ from jaxpool._kernels.slices import Ints, reshape_along_axis, zeros_like_with_si
 from jaxpool._ops.apply import apply_op
 from jaxpool._ops.unpool import Unpool
 from jaxpool._shards.halo import Halo
-from jaxpool._shards.split import ArraySharding, check_divisible, on_shards
+from jaxpool._shards.split import ArraySharding, axes_of_type, check_divisible, on_shards
 
 
 def _shard_halo(axis: int, mesh_axes: tuple[str, ...], num_shards: int, rows: int) -> Halo:
@@ -77,11 +77,10 @@ def _unpool_shard(
 def _on_any_device(flag: Array) -> Array:
     """Whether `flag` is set on any device. All devices take the same branch, because one branch has collectives."""
     mesh = jax.sharding.get_abstract_mesh()
-    pairs = zip(mesh.axis_names, mesh.axis_types, strict=True)
-    manual_axes = tuple(name for name, kind in pairs if kind == AxisType.Manual)
+    manual_axes = axes_of_type(mesh, AxisType.Manual)
     varying = varying_mesh_axes(jax.typeof(flag))  # empty in a `shard_map` with check_vma=False
-    names = tuple(name for name in manual_axes if name in varying) or manual_axes
-    return lax.pmax(flag.astype(np.int32), names) > 0
+    names = [name for name in mesh.axis_names if name in (manual_axes & varying or manual_axes)]
+    return lax.pmax(flag.astype(np.int32), tuple(names)) > 0
 
 
 def unpool(

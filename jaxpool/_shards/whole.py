@@ -19,9 +19,7 @@ from jaxpool._ops.op import tracing_platform
 from jaxpool._ops.ranged import zeros_with_tangent
 from jaxpool._ops.reduction import MeanReduction, Reduction
 from jaxpool._plan.problem import barrier_of
-from jaxpool._shards.split import ArraySharding, on_shards, output_of
-
-MeshAxes = tuple[tuple[str, ...], ...]  # the mesh axes that shard each pooled axis
+from jaxpool._shards.split import ArraySharding, MeshAxes, on_shards, output_of
 
 
 def _max(axes: tuple[int, ...], mesh_axes: MeshAxes, ties: Ties, x: Array, *mask: Array) -> Array:
