@@ -20,19 +20,14 @@ def _bit_block_bounds(axis_size: int) -> list[tuple[int, int]]:
 
 def _pack_blocks(bits: Array, axis: int, first_bit: int, num_blocks: int) -> Array:
     """Pack `num_blocks` adjacent blocks of equal length along `axis` into bytes, as the bits from `first_bit` on."""
-    shape = (
-        *bits.shape[:axis],
-        num_blocks,
-        bits.shape[axis] // num_blocks,
-        *bits.shape[axis + 1 :],
-    )
-    blocks = lax.reshape(bits, shape) if num_blocks > 1 else lax.expand_dims(bits, [axis])
-    bit_values = slices.reshape_along_axis(
-        (1 << np.arange(first_bit, first_bit + num_blocks)).astype(np.uint8), axis, len(shape)
-    )
-    words = lax.select(
-        blocks, slices.broadcast_like(bit_values, blocks), lax.full_like(blocks, 0, np.uint8)
-    )
+    if num_blocks > 1:
+        sizes = num_blocks, bits.shape[axis] // num_blocks
+        blocks = lax.reshape(bits, slices.split_shape(bits.shape, [axis], [sizes]))
+    else:
+        blocks = lax.expand_dims(bits, [axis])
+    values = (1 << np.arange(first_bit, first_bit + num_blocks)).astype(np.uint8)
+    values = slices.reshape_along_axis(values, axis, blocks.ndim)
+    words = slices.where_or_zero(blocks, slices.broadcast_like(values, blocks))
     # Words have no set bit in common, so their sum equals their bitwise or. XLA for CPU has no all-reduce of "or".
     return lax.reduce(words, np.uint8(0), lax.add, (axis,))
 
@@ -43,20 +38,19 @@ def pack_bits(bits: Array, axis: int) -> Array:
     One reduction packs all blocks of equal length. XLA fuses the computation of the booleans into this reduction, so
     they are never stored as bytes. One operation per block, which sharded arrays need, takes ten times as long on CPU.
     """
-    if not (size := bits.shape[axis]):
+    if not (blocks := _bit_block_bounds(bits.shape[axis])):
         return bits.astype(np.uint8)
-    length = -(-size // BITS_PER_BYTE)
-    num_whole = size // length
-    block_counts = [1] * num_whole if slices.is_sharded(bits) else [num_whole]
-    block_counts += [1] * (size > num_whole * length)
+    length = blocks[0][1]
+    num_whole = bits.shape[axis] // length
+    groups = [blocks[:num_whole], blocks[num_whole:]]
+    if slices.is_sharded(bits):
+        groups = [[block] for block in blocks]
     words, first_bit = [], 0
-    for num_blocks in block_counts:
-        end = min((first_bit + num_blocks) * length, size)
-        block = lax.slice_in_dim(bits, first_bit * length, end, axis=axis)
-        num_missing = (first_bit + num_blocks) * length - end
-        word = _pack_blocks(block, axis, first_bit, num_blocks)
-        words.append(slices.pad(word, [axis], [(0, num_missing, 0)], 0))
-        first_bit += num_blocks
+    for group in filter(None, groups):
+        block = lax.slice_in_dim(bits, group[0][0], group[-1][1], axis=axis)
+        word = _pack_blocks(block, axis, first_bit, len(group))
+        words.append(slices.pad(word, [axis], [(0, length - word.shape[axis], 0)], 0))
+        first_bit += len(group)
     return functools.reduce(lax.bitwise_or, words)
 
 

@@ -24,23 +24,17 @@ from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import TieOrder, is_float
 from jaxpool._kernels.positions import ragged_window_bounds, scaled_floor_division
 from jaxpool._plan.problem import gathers_windows, is_constant_table
-from jaxpool._plan.reduce import Fold
-
-
-def _dims_in_axis_order(window: Window) -> list[Axis]:
-    return sorted(window.dims, key=operator.attrgetter("axis"))
 
 
 def tap_axes(window: Window) -> tuple[int, ...]:
     """Axes of the patches that hold the taps of a window, in the order of `window.axes`."""
-    return tuple(axis + sorted(window.axes).index(axis) + 1 for axis in window.axes)
+    return slices.new_axes(window.axes)
 
 
 def patches_shape(input_shape: Sequence[Any], window: Window) -> tuple[Any, ...]:
     """Shape of the patches of an array of `input_shape`."""
-    for dim in reversed(_dims_in_axis_order(window)):
-        input_shape = (*input_shape[: dim.axis], dim.out, dim.window, *input_shape[dim.axis + 1 :])
-    return tuple(input_shape)
+    sizes = [(dim.out, dim.window) for dim in window.dims]
+    return slices.split_shape(input_shape, window.axes, sizes)
 
 
 def split_adjacent_windows(x: Array, window: Window) -> Array:
@@ -48,9 +42,8 @@ def split_adjacent_windows(x: Array, window: Window) -> Array:
 
     Each reshape splits one axis, because jax refuses to split several axes at once if the type of x has a sharding.
     """
-    for dim in reversed(_dims_in_axis_order(window)):
-        sizes = (dim.out, dim.window)
-        x = lax.reshape(x, (*x.shape[: dim.axis], *sizes, *x.shape[dim.axis + 1 :]))
+    for dim in sorted(window.dims, key=operator.attrgetter("axis"), reverse=True):
+        x = lax.reshape(x, patches_shape(x.shape, Window((dim,))))
     return x
 
 
@@ -65,16 +58,15 @@ def extract_patches(x: Array, window: Window, fill: Any) -> Array:
 
 def add_up_patches(patches: Array, window: Window) -> Array:
     """Transpose of `extract_patches`: add up all copies of each element."""
-    for dim in _dims_in_axis_order(window):
+    for dim in sorted(window.dims, key=operator.attrgetter("axis")):
         patches = lax.collapse(patches, dim.axis, dim.axis + 2)
         if not isinstance(dim, RaggedAxis):
             continue
-
-        def read_copies(indices: Any, patches: Array = patches, axis: int = dim.axis) -> Array:
-            return jnp.take(patches, indices, axis, mode="fill", fill_value=0, unique_indices=True)
-
+        read_copies = functools.partial(
+            jnp.take, patches, axis=dim.axis, mode="fill", fill_value=0, unique_indices=True
+        )
         if gathers_windows(dim.max_overlap):
-            patches = functools.reduce(lax.add, (read_copies(i) for i in _indices_of_copies(dim)))
+            patches = functools.reduce(lax.add, map(read_copies, _indices_of_copies(dim)))
         else:
             indices = _numpy_or_jax_numpy(dim).stack(_indices_of_copies(dim), 1)
             patches = jnp.sum(read_copies(indices), axis=dim.axis + 1, dtype=patches.dtype)
@@ -109,9 +101,8 @@ def _indices_of_copies(dim: RaggedAxis) -> list[Any]:
     indices = []
     for offset in range(dim.max_overlap):
         window_index = first_window + offset
-        start = scaled_floor_division(
-            FloorDivisionTable(dim.out + dim.max_overlap, dim.size, dim.out), window_index
-        )
+        table = FloorDivisionTable(dim.out + dim.max_overlap, dim.size, dim.out)
+        start = scaled_floor_division(table, window_index)
         exists = (window_index < dim.out) & (start <= position)
         index = window_index * dim.window + position - start
         indices.append(xp.where(exists, index, np.int32(dim.out * dim.window) + position))
@@ -120,40 +111,26 @@ def _indices_of_copies(dim: RaggedAxis) -> list[Any]:
 
 def taps_inside_mask(window: Window, ndim: int) -> Array:
     """Mask of the taps that hold elements, as before `split_adjacent_windows`, with size 1 along batch axes."""
-    masks = [
-        _tap_positions(dim).reshape(-1) < dim.size
-        if isinstance(dim, RaggedAxis)
-        else _numpy_or_jax_numpy(dim).ones(dim.out * dim.window, bool)
-        for dim in window.dims
-    ]
+    masks = []
+    for dim in window.dims:
+        if isinstance(dim, RaggedAxis):
+            masks.append(_tap_positions(dim).reshape(-1) < dim.size)
+        else:
+            masks.append(_numpy_or_jax_numpy(dim).ones(dim.out * dim.window, bool))
     return slices.outer_broadcast(jnp.logical_and, masks, window.axes, ndim)
-
-
-def max_of_patches(
-    patches: Array, window: Window, *, loses_nan: bool, plan: Sequence[Fold]
-) -> Array:
-    """Maximum of each window, from its patches."""
-    axes = tap_axes(window)
-    return lax.squeeze(
-        reducing.max_or_min_over_axes(patches, axes, "max", loses_nan=loses_nan, plan=plan), axes
-    )
 
 
 def attains_max(patches: Array, y: Array, window: Window) -> Array:
     """Mask of the elements of `patches` that tie with the maximum y of their window."""
     maximum, mask = lax.expand_dims(y, tap_axes(window)), None
     if window.is_padded:
-        mask = slices.broadcast_like(
-            split_adjacent_windows(taps_inside_mask(window, y.ndim), window), patches
-        )
+        mask = split_adjacent_windows(taps_inside_mask(window, y.ndim), window)
+        mask = slices.broadcast_like(mask, patches)
     return reducing.attains_extremum(patches, maximum, mask)
 
 
 def tap_of_max(patches: Array, y: Array, window: Window, ties: TieOrder) -> Array:
-    """Flat (row-major) tap of the maximum y of each window.
-
-    A reduction over the taps finds the tap of y, so the program size does not depend on the window size.
-    """
+    """Flat (row-major) tap of the maximum y of each window."""
     tied, axes = attains_max(patches, y, window), tap_axes(window)
 
     def first_or_last_tap(take_last: bool) -> Array:

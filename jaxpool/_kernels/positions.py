@@ -15,14 +15,10 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.adaptive import FloorDivisionTable, RaggedAxis, ragged_first_permutation
-from jaxpool._geometry.window import Axis, Window
-from jaxpool._kernels import slices
-from jaxpool._kernels.dtypes import (
-    accumulator_dtype,
-    bitcast_half_to_uint16,
-    bitcast_uint16_to_half,
-)
-from jaxpool._kernels.slices import unravel_index
+from jaxpool._geometry.window import Axis, Window, replace_sizes
+from jaxpool._kernels import dtypes, slices
+from jaxpool._kernels.dtypes import accumulator_dtype
+from jaxpool._kernels.slices import Ints, unravel_index
 from jaxpool._plan.problem import group_axes, is_constant_table
 
 # An int32 array: a NumPy array is a constant of the program, a jax array is computed by the program.
@@ -37,6 +33,11 @@ def int32_iota(num_values: int) -> IntArray:
     return xp.arange(num_values, dtype=np.int32)
 
 
+def all_window_indices(dim: Axis) -> IntArray:
+    """Indices of the windows along an axis."""
+    return int32_iota(dim.out)
+
+
 def scaled_floor_division(table: FloorDivisionTable, factor: IntArray, addend: int = 0) -> IntArray:
     """`(factor * table.numerator + addend) // table.denominator` in int32, without overflow."""
     if not is_constant_table(table.num_entries):
@@ -46,9 +47,9 @@ def scaled_floor_division(table: FloorDivisionTable, factor: IntArray, addend: i
         return (factor * table.numerator + addend) // table.denominator
     xp: Any = np if isinstance(factor, np.ndarray) else jnp
     q = factor // table.block_length
-    parts = [xp.take(xp.asarray(part), q, mode="clip") for part in (whole, rest)]
+    whole, rest = (xp.take(xp.asarray(part), q, mode="clip") for part in (whole, rest))
     r = factor - q * table.block_length
-    return parts[0] + (parts[1] + r * table.numerator + addend) // table.denominator
+    return whole + (rest + r * table.numerator + addend) // table.denominator
 
 
 def _binary_long_division(table: FloorDivisionTable, factor: IntArray, addend: int) -> Array:
@@ -84,55 +85,46 @@ def ragged_window_bounds(dim: RaggedAxis, window_numbers: IntArray) -> tuple[Int
 
 def window_starts(dim: Axis) -> IntArray:
     """Position of the first tap of each window along an axis; negative in the low padding."""
+    indices = all_window_indices(dim)
     if isinstance(dim, RaggedAxis):
-        return ragged_window_bounds(dim, int32_iota(dim.out))[0]
-    return int32_iota(dim.out) * np.int32(dim.stride) - np.int32(dim.low)
+        return ragged_window_bounds(dim, indices)[0]
+    return indices * np.int32(dim.stride) - np.int32(dim.low)
 
 
 def num_taps_inside_windows(dim: Axis) -> IntArray:
     """Number of taps inside the input for each window along an axis."""
+    indices = all_window_indices(dim)
     if isinstance(dim, RaggedAxis):
-        return ragged_window_bounds(dim, int32_iota(dim.out))[1] + 1
-    return dim.num_taps_inside(int32_iota(dim.out))
+        return ragged_window_bounds(dim, indices)[1] + 1
+    return dim.num_taps_inside(indices)
 
 
-def flat_position_of_tap(
-    flat_tap: Array, window: Window, starts: Sequence[Any], sizes: Sequence[int]
-) -> Array:
-    """Position of the row-major `flat_tap` of each window, in an input of `sizes` along the axes of `window`.
+def flat_position_of_tap(flat_tap: Array, window: Window, starts: Sequence[IntArray]) -> Array:
+    """Position of the row-major `flat_tap` of each window.
 
-    `starts[i]` holds the position of each window's first tap along axis i, negative in the low padding. `starts[i]` is
-    an int32 array, constant or traced, that has the rank of `flat_tap` and broadcasts to `flat_tap`.
+    `starts[i]` holds the position of each window's first tap along axis i, negative in the low padding, and broadcasts
+    to `flat_tap`.
     """
     taps, unit = unravel_index(flat_tap.astype(np.int32), window.window_shape), 1
     position = lax.full_like(taps[0], 0)
-    for dim, tap, start, size in reversed([*zip(window.dims, taps, starts, sizes, strict=True)]):
+    for dim, tap, start in reversed([*zip(window.dims, taps, starts, strict=True)]):
         position = position + (start + tap * np.int32(dim.dilation)) * np.int32(unit)
-        unit *= size
+        unit *= dim.size
     return position
 
 
 @functools.partial(jax.jit, static_argnums=1)
 def input_position_of_tap(flat_tap: Array, window: Window) -> Array:
-    """Position in the unpadded input of the element at `flat_tap` of each window.
-
-    The axes of `flat_tap` are in the order of `ragged_first_permutation`, and the axes of the result in the order of
-    the output.
-    """
-    flat_tap = lax.transpose(flat_tap, ragged_first_permutation(window, flat_tap.ndim)[1])
-    starts = [
-        slices.reshape_along_axis(window_starts(dim), dim.axis, flat_tap.ndim)
-        for dim in window.dims
-    ]
-    return flat_position_of_tap(flat_tap, window, starts, window.input_shape)
+    """Position in the unpadded input of the element at `flat_tap`, whose axes are permuted to put ragged axes first."""
+    ndim = flat_tap.ndim
+    flat_tap = lax.transpose(flat_tap, ragged_first_permutation(window, ndim)[1])
+    starts = [slices.reshape_along_axis(window_starts(d), d.axis, ndim) for d in window.dims]
+    return flat_position_of_tap(flat_tap, window, starts)
 
 
 def indices_to_positions(indices: Array, num_positions: int) -> Array:
-    """Convert `indices` to int32; indices outside [0, num_positions) become `num_positions`.
-
-    The barrier hides constant indices from XLA. Otherwise XLA would evaluate gathers and scatters at constant indices
-    with a slow interpreter during compilation.
-    """
+    """Convert `indices` to int32; indices outside [0, num_positions) become `num_positions`."""
+    # The barrier hides constants: XLA would evaluate gathers and scatters at constant indices with a slow interpreter.
     indices = lax.optimization_barrier(indices)
     if jnp.dtype(indices.dtype).itemsize < 4:
         indices = indices.astype(np.int32)
@@ -141,12 +133,12 @@ def indices_to_positions(indices: Array, num_positions: int) -> Array:
     return lax.select(inside, indices, limit).astype(np.int32)
 
 
-def _collapse_axes_to_last(x: Array, axes: Sequence[int]) -> Array:
+def _collapse_axes_to_last(x: Array, axes: Ints) -> Array:
     """Move `axes` to the end and collapse them into one axis."""
     return lax.collapse(jnp.moveaxis(x, axes, range(-len(axes), 0)), x.ndim - len(axes))
 
 
-def _uncollapse_axes(x: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
+def _uncollapse_axes(x: Array, axes: Ints, sizes: Ints) -> Array:
     """Invert `_collapse_axes_to_last`: split the last axis into axes of `sizes`, and move them to `axes`."""
     return jnp.moveaxis(lax.reshape(x, (*x.shape[:-1], *sizes)), range(-len(axes), 0), axes)
 
@@ -157,26 +149,23 @@ def _last_axis_dimension_numbers(dimension_numbers_class: Any, ndim: int) -> Any
     return dimension_numbers_class((), last, last, batch, batch)
 
 
-def _gather_along_last_axis(x: Array, position: Array) -> Array:
-    """Gather elements of x at `position` along the last axis; 0 for positions out of bounds."""
+def _gather_along_last_axis(x: Array, indices: Array) -> Array:
+    """Gather elements of x at `indices` along the last axis; 0 for indices out of bounds."""
     dnums = _last_axis_dimension_numbers(lax.GatherDimensionNumbers, x.ndim)
-    return lax.gather(x, position[..., None], dnums, (1,) * x.ndim, mode=_DROP, fill_value=0)
+    return lax.gather(x, indices, dnums, (1,) * x.ndim, mode=_DROP, fill_value=0)
 
 
-def gather_at_position(x: Array, position: Array, axes: Sequence[int]) -> Array:
+def gather_at_position(x: Array, position: Array, axes: Ints) -> Array:
     """Gather elements of x at `position`. The map is linear in x, and its transpose adds in the accumulator dtype."""
-    wide = x.astype(accumulator_dtype(x.dtype))
-    y = _gather_along_last_axis(
-        _collapse_axes_to_last(wide, axes), _collapse_axes_to_last(position, axes)
-    )
+    wide = _collapse_axes_to_last(x.astype(accumulator_dtype(x.dtype)), axes)
+    y = _gather_along_last_axis(wide, _collapse_axes_to_last(position, axes)[..., None])
     return _uncollapse_axes(y, axes, [position.shape[axis] for axis in axes]).astype(x.dtype)
 
 
-def gather_at_flat_index(x: Array, flat_index: Array, axes: Sequence[int], from_end: bool) -> Array:
+def gather_at_flat_index(x: Array, flat_index: Array, axes: Ints, from_end: bool) -> Array:
     """Gather the element of x at the row-major `flat_index` along `axes`, which have size 1 in `flat_index`.
 
-    With `from_end`, the index counts from the last element backwards. An index out of bounds reads an arbitrary
-    element. The axes of x are not transposed.
+    With `from_end`, the index counts from the last element backwards. An index out of bounds reads any element.
     """
     sizes = [x.shape[axis] for axis in axes]
     batch_axes = tuple(axis for axis in range(x.ndim) if axis not in axes)
@@ -184,28 +173,24 @@ def gather_at_flat_index(x: Array, flat_index: Array, axes: Sequence[int], from_
     if from_end:
         flat_from_start = lax.full_like(flat_from_start, math.prod(sizes) - 1) - flat_from_start
     indices = [i.astype(np.int32) for i in unravel_index(flat_from_start, sizes)]
+    index_batch_axes = tuple(range(len(batch_axes)))
     dnums = lax.GatherDimensionNumbers(
-        (), tuple(sorted(axes)), tuple(axes), batch_axes, tuple(range(len(batch_axes)))
+        (), tuple(sorted(axes)), tuple(axes), batch_axes, index_batch_axes
     )
-    index, ones = jnp.stack(indices, -1), (1,) * x.ndim
-    return lax.expand_dims(lax.gather(x, index, dnums, ones, mode=lax.GatherScatterMode.CLIP), axes)
+    y = lax.gather(x, jnp.stack(indices, -1), dnums, (1,) * x.ndim, mode="clip")
+    return lax.expand_dims(y, axes)
 
 
-def scatter_add_at_position(
-    y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int]
-) -> Array:
+def scatter_add_at_position(y: Array, position: Array, axes: Ints, sizes: Ints) -> Array:
     """Transpose of `gather_at_position`: add each element of y at its position in zeros of `sizes`."""
     x = slices.zeros_like_with_sizes(y, axes, sizes)
     return jax.linear_transpose(lambda x: gather_at_position(x, position, axes), x)(y)[0]
 
 
-def scatter_last_wins(
-    y: Array, position: Array, axes: Sequence[int], sizes: Sequence[int]
-) -> Array:
+def scatter_last_wins(y: Array, position: Array, axes: Ints, sizes: Ints) -> Array:
     """Scatter y into zeros of `sizes`; if several elements have one position, the last element is stored.
 
-    A scatter may write in any order. `scatter_max`, which does not depend on the order, therefore finds the number of
-    the last element at each position, and a gather reads the last element. Positions without an element hold 0.
+    A scatter may write in any order, so `scatter_max` finds the number of the last element at each position.
     """
     elements, targets = _collapse_axes_to_last(y, axes), _collapse_axes_to_last(position, axes)
     if elements.shape[-1] == 0:
@@ -214,11 +199,11 @@ def scatter_last_wins(
     no_element = jnp.full((*targets.shape[:-1], math.prod(sizes)), -1, np.int32)
     dnums = _last_axis_dimension_numbers(lax.ScatterDimensionNumbers, targets.ndim)
     last_number = lax.scatter_max(no_element, targets[..., None], element_number, dnums, mode=_DROP)
-    return _uncollapse_axes(_gather_along_last_axis(elements, last_number), axes, sizes)
+    return _uncollapse_axes(_gather_along_last_axis(elements, last_number[..., None]), axes, sizes)
 
 
 def drop_overwritten_positions(
-    position: Array, axes: Sequence[int], sizes: Sequence[int], *, writes_in_order: bool
+    position: Array, axes: Ints, sizes: Ints, *, writes_in_order: bool
 ) -> Array:
     """Replace each position that a later element also has by an index out of bounds, the product of `sizes`.
 
@@ -226,20 +211,18 @@ def drop_overwritten_positions(
     """
     if position.size == 0:
         return position
-    scatter, gather = (
-        (scatter_in_order, gather_in_order)
-        if writes_in_order
-        else (scatter_last_wins, gather_at_position)
-    )
+    scatter, gather = scatter_last_wins, gather_at_position
+    if writes_in_order:
+        scatter, gather = scatter_in_order, gather_in_order
     y_sizes = [position.shape[axis] for axis in axes]
     batch = [size for axis, size in enumerate(position.shape) if axis not in axes]
-    shape = (*batch, math.prod(y_sizes))
-    number = _uncollapse_axes(lax.broadcasted_iota(np.int32, shape, len(batch)), axes, y_sizes)
+    iota = lax.broadcasted_iota(np.int32, (*batch, math.prod(y_sizes)), len(batch))
+    number = _uncollapse_axes(iota, axes, y_sizes)
     is_last = lax.eq(gather(scatter(number, position, axes, sizes), position, axes), number)
     return lax.select(is_last, position, lax.full_like(position, math.prod(sizes)))
 
 
-def _pooled_axes_permutation(ndim: int, axes: Sequence[int]) -> list[int]:
+def _pooled_axes_permutation(ndim: int, axes: Ints) -> list[int]:
     """Permutation of all axes that reorders only the pooled axes, to the order of `axes`."""
     order = list(range(ndim))
     for slot, axis in zip(sorted(axes), axes, strict=True):
@@ -247,43 +230,35 @@ def _pooled_axes_permutation(ndim: int, axes: Sequence[int]) -> list[int]:
     return order
 
 
-def _scatter_indices(position: Array, axes: Sequence[int], shape: Sequence[int]) -> Array:
-    """Scatter indices into an array of `shape` whose axes, from the first pooled axis on, are collapsed into one axis.
+def _collapse_from_first_axis(x: Array, axes: Ints, *new_sizes: int) -> Array:
+    """x with all axes from the first of `axes` on collapsed into one, in the order of `axes`; appends `new_sizes`."""
+    ordered, first_axis = lax.transpose(x, _pooled_axes_permutation(x.ndim, axes)), min(axes)
+    num_collapsed = math.prod(x.shape[first_axis:])
+    return lax.reshape(ordered, (*x.shape[:first_axis], num_collapsed, *new_sizes))
 
-    The indices are ordered by the row-major order of the elements along `axes`. The last axis of the result has size 1.
-    """
-    sizes, first_axis = [shape[axis] for axis in axes], min(axes)
+
+def _scatter_indices(position: Array, axes: Ints, shape: Ints) -> Array:
+    """Indices into an array of `shape` whose axes from the first pooled axis on are collapsed, ordered by `axes`."""
+    first_axis, position_size = min(axes), math.prod(shape[axis] for axis in axes)
     strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-
-    def ends_with_adjacent_axes(axes_and_sizes: tuple[tuple[int, int], ...]) -> bool:
-        """True if two axes are adjacent in memory, so that a position along both needs no division."""
-        (previous_axis, _), (axis, _) = axes_and_sizes[-2:]
-        return axis == previous_axis + 1
-
-    first_run, *later_runs = group_axes(zip(axes, sizes, strict=True), ends_with_adjacent_axes)
+    # A position along axes that are adjacent in memory needs no division.
+    first_run, *later_runs = group_axes(axes, lambda run: run[-1] == run[-2] + 1)
     index, quotient = lax.full_like(position, 0), position
     for run in reversed(later_runs):
-        run_size = lax.full_like(quotient, math.prod(size for _, size in run))
-        index = index + lax.rem(quotient, run_size) * np.int32(strides[run[-1][0]])
+        run_size = lax.full_like(quotient, math.prod(shape[axis] for axis in run))
+        index = index + lax.rem(quotient, run_size) * np.int32(strides[run[-1]])
         quotient = lax.div(quotient, run_size)
-    index = index + quotient * np.int32(strides[first_run[-1][0]])
+    index = index + quotient * np.int32(strides[first_run[-1]])
     for axis in {*range(first_axis, position.ndim)} - {*axes}:
         batch_index = lax.broadcasted_iota(np.int32, position.shape, axis)
         index = index + batch_index * np.int32(strides[axis])
-    is_inside = lax.lt(position, lax.full_like(position, math.prod(sizes)))
+    is_inside = lax.lt(position, lax.full_like(position, position_size))
     index = lax.select(is_inside, index, lax.full_like(index, math.prod(shape[first_axis:])))
-    num_elements = math.prod(position.shape[first_axis:])
-    ordered_index = lax.transpose(index, _pooled_axes_permutation(index.ndim, axes))
-    return lax.reshape(ordered_index, (*shape[:first_axis], num_elements, 1))
+    return _collapse_from_first_axis(index, axes, 1)
 
 
 def scatter_in_order(
-    y: Array,
-    position: Array,
-    axes: Sequence[int],
-    sizes: Sequence[int],
-    *,
-    accumulate: bool = False,
+    y: Array, position: Array, axes: Ints, sizes: Ints, *, accumulate: bool = False
 ) -> Array:
     """`scatter_last_wins`, or `scatter_add_at_position` if `accumulate`, by one scatter that writes in order.
 
@@ -291,47 +266,30 @@ def scatter_in_order(
     The axes from the first pooled axis on are collapsed into one, and elements are written in row-major order of
     `axes`. Leading batch axes are not collapsed, so XLA can keep the batch sharded. Flat indices are int32.
     """
-    shape = list(y.shape)
-    for axis, size in zip(axes, sizes, strict=True):
-        shape[axis] = size
-    first_axis = min(axes)
-    value = y.astype(accumulator_dtype(y.dtype)) if accumulate else bitcast_half_to_uint16(y)
-    scatter = lax.scatter_add if accumulate else lax.scatter
-    batch_axes = tuple(range(first_axis))
+    shape, first_axis = replace_sizes(y.shape, axes, sizes), min(axes)
+    value = y.astype(accumulator_dtype(y.dtype)) if accumulate else dtypes.bitcast_half_to_uint16(y)
     index = _scatter_indices(position, axes, shape)
-    flat_x = scatter(
+    flat_x = (lax.scatter_add if accumulate else lax.scatter)(
         lax.full((*shape[:first_axis], math.prod(shape[first_axis:])), 0, value.dtype),
         index,
-        lax.reshape(lax.transpose(value, _pooled_axes_permutation(y.ndim, axes)), index.shape[:-1]),
-        lax.ScatterDimensionNumbers((), (first_axis,), (first_axis,), batch_axes, batch_axes),
+        _collapse_from_first_axis(value, axes),
+        _last_axis_dimension_numbers(lax.ScatterDimensionNumbers, first_axis + 1),
         mode=_DROP,
     )
     x = lax.reshape(flat_x, shape)
-    return x.astype(y.dtype) if accumulate else bitcast_uint16_to_half(x, y.dtype)
+    return x.astype(y.dtype) if accumulate else dtypes.bitcast_uint16_to_half(x, y.dtype)
 
 
-def gather_in_order(x: Array, position: Array, axes: Sequence[int]) -> Array:
+def gather_in_order(x: Array, position: Array, axes: Ints) -> Array:
     """Gather elements of x at `position`, with axes collapsed as in `scatter_in_order`."""
-    first_axis, order = min(axes), _pooled_axes_permutation(x.ndim, axes)
-    batch_axes = tuple(range(first_axis))
-    flat_x = lax.reshape(x, (*x.shape[:first_axis], math.prod(x.shape[first_axis:])))
-    flat_y = lax.gather(
-        flat_x,
-        _scatter_indices(position, axes, x.shape),
-        lax.GatherDimensionNumbers((), (first_axis,), (first_axis,), batch_axes, batch_axes),
-        (1,) * flat_x.ndim,
-        mode=_DROP,
-        fill_value=0,
-    )
+    order, flat_x = _pooled_axes_permutation(x.ndim, axes), lax.collapse(x, min(axes))
+    flat_y = _gather_along_last_axis(flat_x, _scatter_indices(position, axes, x.shape))
     ordered = lax.reshape(flat_y, [position.shape[axis] for axis in order])
     return lax.transpose(ordered, np.argsort(order).tolist())
 
 
 def scatter_at_sorted(y: Array, position: Array, axis: int, size: int) -> Array:
-    """Scatter y into zeros of `size` along an axis; `position` must be strictly ascending along the axis.
-
-    Each output element is written at most once, so the result does not depend on the order of the writes.
-    """
+    """Scatter y into zeros of `size` along an axis; `position` must be strictly ascending along the axis."""
     zeros = _collapse_axes_to_last(slices.zeros_like_with_sizes(y, (axis,), (size,)), (axis,))
     dnums = _last_axis_dimension_numbers(lax.ScatterDimensionNumbers, y.ndim)
     x = lax.scatter(

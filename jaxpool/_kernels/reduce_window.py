@@ -10,17 +10,10 @@ from typing import Any
 import jax
 import numpy as np
 from jax import Array, lax
-from jax import numpy as jnp
 
 from jaxpool._geometry.window import Axis
-from jaxpool._kernels import slices
-from jaxpool._kernels.dtypes import (
-    Kind,
-    comparison_dtype_identity,
-    from_comparison_dtype,
-    reduction_identity,
-    to_comparison_dtype,
-)
+from jaxpool._kernels import dtypes, slices
+from jaxpool._kernels.dtypes import Kind
 
 # True while a kernel binds a reduction of lax, which `accelerate` must not replace. The user context is created on
 # import, because jax asks programs not to create user contexts while other threads use jax.
@@ -30,14 +23,10 @@ in_kernel = jax.make_user_context(False)
 def reduce_window_extremum(x: Array, kind: Kind, dims: Sequence[Axis]) -> Array:
     """Maximum or minimum of each window. If zeros of both signs tie, the sign of the result is arbitrary."""
     join = lax.max if kind == "max" else lax.min
-    if x.dtype in (jnp.bfloat16, jnp.float16):
-        return _bind_reduce_window(x, reduction_identity(x.dtype, kind), join, dims)
-    return from_comparison_dtype(
-        _bind_reduce_window(
-            to_comparison_dtype(x), comparison_dtype_identity(x.dtype, kind), join, dims
-        ),
-        x.dtype,
-    )
+    if dtypes.is_16_bit_float(x.dtype):
+        return _bind_reduce_window(x, dtypes.reduction_identity(x.dtype, kind), join, dims)
+    key, identity = dtypes.to_comparison_dtype(x), dtypes.comparison_dtype_identity(x.dtype, kind)
+    return dtypes.from_comparison_dtype(_bind_reduce_window(key, identity, join, dims), x.dtype)
 
 
 def extrema_per_axis_group(x: Array, kind: Kind, groups: Sequence[Sequence[Axis]]) -> list[Array]:
@@ -60,14 +49,20 @@ def reduce_window_sum_transpose(dy: Array, dims: Sequence[Axis]) -> Array:
         return jax.linear_transpose(lambda x: reduce_window_sum(x, dims), x)(dy)[0]
 
 
-def _bind_reduce_window(
-    x: Array, identity: Any, binary_op: Callable[..., Any], dims: Sequence[Axis]
-) -> Array:
-    sizes, strides, dilation = ([1] * x.ndim for _ in range(3))
-    padding = [(0, 0)] * x.ndim
+def window_parameters(dims: Sequence[Axis], ndim: int) -> tuple[Any, Any, Any, Any]:
+    """Window sizes, strides, padding and dilation of all axes, as XLA's windowed instructions take them."""
+    sizes, strides, dilation = ([1] * ndim for _ in range(3))
+    padding = [(0, 0)] * ndim
     for dim in dims:
         axis, padding[dim.axis] = dim.axis, (dim.low, max(dim.used_high, 0))
         sizes[axis], strides[axis], dilation[axis] = dim.window, dim.stride, dim.dilation
+    return tuple(sizes), tuple(strides), tuple(padding), tuple(dilation)
+
+
+def _bind_reduce_window(
+    x: Array, identity: Any, binary_op: Callable[..., Any], dims: Sequence[Axis]
+) -> Array:
+    sizes, strides, padding, dilation = window_parameters(dims, x.ndim)
     with in_kernel(True):
         return lax.reduce_window(
             x, identity[()], binary_op, sizes, strides, padding, window_dilation=dilation

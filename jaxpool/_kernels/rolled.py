@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import match_varying_mesh_axes
-from jaxpool._geometry.window import Window
+from jaxpool._geometry.window import Window, replace_sizes
 from jaxpool._kernels import slices, sums
 from jaxpool._kernels.dtypes import DType, accumulator_dtype, cast, index_dtype
 from jaxpool._kernels.split_ties import divide_by_num_tied
@@ -35,15 +36,14 @@ UpdateState = Callable[[State, Array, Sequence[Array]], State]
 class TapLoop:
     """A loop over all taps of a window, or over `flat_taps` in the given order.
 
-    `collapses_minor_axes`: planes and the results of `collapse_output` have the minor pooled axis and all axes after
-    the minor pooled axis collapsed into one. Short rows then become parts of longer rows, which XLA vectorises.
-    `has_weights`: each tap has a weight that the loop reads with the elements at the tap.
+    `collapses_minor_axes`: planes and outputs in the loop have all axes from the minor pooled axis on collapsed into
+    one. Short rows then become parts of longer rows, which XLA vectorises.
     """
 
     window: Window
     collapses_minor_axes: bool = False
     flat_taps: Sequence[int] | None = None
-    has_weights: bool = False
+    has_weights: bool = False  # the loop reads a weight per tap
 
     @property
     def ordered_taps(self) -> np.ndarray:
@@ -51,18 +51,20 @@ class TapLoop:
         return np.arange(self.window.size) if self.flat_taps is None else np.asarray(self.flat_taps)
 
     @property
+    def _strides(self) -> list[int]:
+        return [dim.stride for dim in self.window.dims]
+
+    @property
     def _plane_sizes(self) -> list[int]:
-        """Size of a plane along each pooled axis."""
         return [-(-dim.covered_size // dim.stride) for dim in self.window.dims]
 
     def _planes_and_starts_of_taps(self) -> tuple[np.ndarray, np.ndarray]:
         """Plane index of each tap, and the start of the tap's block in the plane along each pooled axis."""
         taps_per_axis = np.unravel_index(self.ordered_taps, self.window.window_shape)
-        pairs = [*zip(taps_per_axis, self.window.dims, strict=True)]
-        phases = [tap * dim.dilation % dim.stride for tap, dim in pairs]
-        starts = [tap * dim.dilation // dim.stride for tap, dim in pairs]
-        strides = [dim.stride for dim in self.window.dims]
-        return np.ravel_multi_index(phases, strides), np.stack(starts, 1)
+        pairs = zip(taps_per_axis, self.window.dims, strict=True)
+        offsets = np.stack([taps * dim.dilation for taps, dim in pairs], 1)
+        starts, phases = np.divmod(offsets, self._strides)
+        return np.ravel_multi_index(tuple(phases.T), self._strides), starts
 
     def collapse_output(self, y: Array) -> Array:
         """Collapse the minor axes of an array in the shape of the output if `collapses_minor_axes`, else return y."""
@@ -74,41 +76,29 @@ class TapLoop:
         row_size = math.prod(shape[minor_axis + 1 :]) if self.collapses_minor_axes else 1
         return [row_size if axis == minor_axis else 1 for axis in self.window.axes]
 
-    def _phase_shape_and_permutation(
-        self, shape: Sequence[Any]
-    ) -> tuple[tuple[Any, ...], tuple[int, ...]]:
-        """Shape with a phase axis, of size `stride`, after each pooled axis; permutation that puts phase axes first."""
-        sizes: list[Any] = []
-        phase_axes, other_axes = {}, []
-        strides = {dim.axis: dim.stride for dim in self.window.dims}
-        for axis, size in enumerate(shape):
-            other_axes.append(len(sizes))
-            sizes.append(size // strides.get(axis, 1))
-            if axis in strides:
-                phase_axes[axis] = len(sizes)
-                sizes.append(strides[axis])
-        return tuple(sizes), (*(phase_axes[axis] for axis in self.window.axes), *other_axes)
+    def _padding_to_planes(self) -> list[slices.PaddingConfig]:
+        pairs = zip(self.window.dims, self._plane_sizes, strict=True)
+        return [(dim.low, n * dim.stride - dim.low - dim.size, 0) for dim, n in pairs]
 
     def to_planes(self, x: Array, fill: Any) -> Array:
         """Planes of x, stacked along a new first axis; the padding has the value `fill`."""
-        dims, plane_sizes = self.window.dims, self._plane_sizes
-        padded_sizes = [n * dim.stride for dim, n in zip(dims, plane_sizes, strict=True)]
-        padding = [(d.low, n - d.low - d.size, 0) for d, n in zip(dims, padded_sizes, strict=True)]
-        x = slices.pad(x, self.window.axes, padding, fill)
-        shape, permutation = self._phase_shape_and_permutation(x.shape)
-        x = lax.collapse(lax.transpose(lax.reshape(x, shape), permutation), 0, len(dims))
-        return lax.collapse(x, max(self.window.axes) + 1) if self.collapses_minor_axes else x
+        axes, num_axes = self.window.axes, len(self.window.axes)
+        x = slices.pad(x, axes, self._padding_to_planes(), fill)
+        sizes = [*zip(self._plane_sizes, self._strides, strict=True)]
+        x = lax.reshape(x, slices.split_shape(x.shape, axes, sizes))
+        x = lax.collapse(jnp.moveaxis(x, slices.new_axes(axes), range(num_axes)), 0, num_axes)
+        return lax.collapse(x, max(axes) + 1) if self.collapses_minor_axes else x
 
     def from_planes(self, x: Array, shape: Sequence[Any]) -> Array:
         """Invert `to_planes`: array of `shape` from its planes x."""
-        dims, padded_shape = self.window.dims, [*shape]
-        for dim, n in zip(dims, self._plane_sizes, strict=True):
-            padded_shape[dim.axis] = n * dim.stride
-        split_shape, permutation = self._phase_shape_and_permutation(padded_shape)
-        x = lax.reshape(x, tuple(split_shape[axis] for axis in permutation))
-        x = lax.transpose(x, [permutation.index(axis) for axis in range(len(permutation))])
-        padding = [(-dim.low, dim.low + dim.size - padded_shape[dim.axis], 0) for dim in dims]
-        return slices.pad(lax.reshape(x, tuple(padded_shape)), self.window.axes, padding, 0)
+        axes, plane_sizes = self.window.axes, self._plane_sizes
+        x = lax.reshape(x, (*self._strides, *replace_sizes(shape, axes, plane_sizes)))
+        x = jnp.moveaxis(x, range(len(axes)), slices.new_axes(axes))
+        x = lax.reshape(
+            x, replace_sizes(shape, axes, map(operator.mul, plane_sizes, self._strides))
+        )
+        padding = [(-low, -high, 0) for low, high, _ in self._padding_to_planes()]
+        return slices.pad(x, axes, padding, 0)
 
     def fold_over_taps(
         self,
@@ -120,17 +110,16 @@ class TapLoop:
     ) -> State:
         """Fold `update_state(state, tap, blocks)` over the taps; `blocks` are the elements of all windows at the tap.
 
-        `blocks` has one array per entry of `input_planes`, the planes of arrays of `input_shape`. `other_arrays` are
-        all other arrays that `update_state` reads; their varying mesh axes are added to the state.
+        `input_planes` are planes of arrays of `input_shape`. `other_arrays` are all other arrays that `update_state`
+        reads, whose varying mesh axes are added to the state.
         """
         widths = self._elements_per_position(input_shape)
         tap_planes, tap_starts = self._planes_and_starts_of_taps()
         sizes = [n * width for n, width in zip(self.window.output_shape, widths, strict=True)]
 
         def update_from_row(state: State, tap: Array, plane_index: Array, *starts: Array) -> State:
-            return update_state(
-                state, tap, [self._slice_block(x, plane_index, starts, sizes) for x in input_planes]
-            )
+            blocks = [self._slice_block(x, plane_index, starts, sizes) for x in input_planes]
+            return update_state(state, tap, blocks)
 
         table = np.column_stack([self.ordered_taps, tap_planes, tap_starts * widths])
         initial_state = match_varying_mesh_axes(initial_state, *input_planes, *other_arrays)
@@ -154,13 +143,10 @@ class TapLoop:
         For each input element, `blocks` hold the entries of `window_arrays` for the window that has the element at
         `tap`, or 0 if there is no such window. `input_planes` are planes of input-shaped arrays.
         """
-        dims, widths, plane_sizes = (
-            self.window.dims,
-            self._elements_per_position(window_arrays[0].shape),
-            self._plane_sizes,
-        )
+        dims, plane_sizes = self.window.dims, self._plane_sizes
+        widths = self._elements_per_position(window_arrays[0].shape)
         tap_planes, tap_starts = self._planes_and_starts_of_taps()
-        max_start, num_planes = tap_starts.max(0), math.prod(dim.stride for dim in dims)
+        max_start, num_planes = tap_starts.max(0), math.prod(self._strides)
         table = np.zeros((num_planes, int(np.bincount(tap_planes).max()), 1 + len(dims)), np.int32)
         table[..., 0] = self.window.size  # a tap out of range marks surplus table rows
         for plane_index in range(num_planes):
@@ -170,10 +156,8 @@ class TapLoop:
         has_surplus_rows = bool((table[..., 0] == self.window.size).any())
         triples = zip(dims, plane_sizes, max_start.tolist(), strict=True)
         padding = [(start, n - dim.out, 0) for dim, n, start in triples]
-        flat_arrays = [
-            self.collapse_output(slices.pad(y, self.window.axes, padding, 0)) for y in window_arrays
-        ]
-        ys = [lax.expand_dims(y, (0,)) for y in flat_arrays]
+        padded = [slices.pad(y, self.window.axes, padding, 0) for y in window_arrays]
+        ys = [lax.expand_dims(self.collapse_output(y), (0,)) for y in padded]
         sizes = [n * width for n, width in zip(plane_sizes, widths, strict=True)]
 
         def sum_one_plane(table_and_planes: Any) -> Array:
@@ -188,9 +172,8 @@ class TapLoop:
 
             origin = [np.int32(0)] * len(dims)
             zeros = lax.full_like(self._slice_block(ys[0], np.int32(0), origin, sizes), 0, dtype)
-            return self._loop_over_rows(
-                add_term_of_row, match_varying_mesh_axes([zeros], *ys, *input_planes), table
-            )[0]
+            state = match_varying_mesh_axes([zeros], *ys, *input_planes)
+            return self._loop_over_rows(add_term_of_row, state, table)[0]
 
         if num_planes > 1:
             return lax.map(sum_one_plane, (jnp.asarray(table), *input_planes))
@@ -208,14 +191,13 @@ class TapLoop:
 
     def _loop_over_rows(self, update_fn: Callable[..., State], state: State, table: Array) -> State:
         """Fold `update_fn(state, *row)` over the rows of a table, several rows per loop step."""
-        num_steps, rows_per_step, rows_left = split_tap_loop(
-            table.shape[0], has_weights=self.has_weights
-        )
+        num_rows, num_columns = table.shape
+        num_steps, rows_per_step, rows_left = split_tap_loop(num_rows, has_weights=self.has_weights)
 
         def process_rows(first_row: Any, num_rows: int, state: State) -> State:
             for i in range(num_rows):
                 row = lax.dynamic_index_in_dim(table, first_row + np.int32(i), keepdims=False)
-                state = update_fn(state, *(row[column] for column in range(table.shape[1])))
+                state = update_fn(state, *(row[column] for column in range(num_columns)))
             return state
 
         def loop_step(step_number: Array, state: State) -> State:
@@ -228,11 +210,10 @@ class TapLoop:
 
 def key_of_rank_in_windows(taps_loop: TapLoop, key: Array, rank: Any, fill: Any) -> Array:
     """Key of `rank`, counted from 0, in each window. A binary search over the bits of the key counts smaller keys."""
-    info, shape = jnp.iinfo(key.dtype), taps_loop.window.pooled_shape(key.shape)
-    int16 = jnp.iinfo(np.int16)
+    window, info, int16 = taps_loop.window, jnp.iinfo(key.dtype), jnp.iinfo(np.int16)
     fits = info.bits <= int16.bits and len(taps_loop.ordered_taps) <= int16.max
-    dtype, planes = (np.dtype(np.int16 if fits else np.int32), taps_loop.to_planes(key, fill))
-    y = slices.elements_at_tap(slices.pad_input(key, taps_loop.window, fill), taps_loop.window, 0)
+    dtype, planes = np.dtype(np.int16 if fits else np.int32), taps_loop.to_planes(key, fill)
+    y = slices.elements_at_tap(slices.pad_input(key, window, fill), window, 0)
     rank = taps_loop.collapse_output(slices.broadcast_like(jnp.asarray(rank, dtype), y))
 
     def search_one_bit(bit_index: Array, lower_bound: Array) -> Array:
@@ -242,16 +223,14 @@ def key_of_rank_in_windows(taps_loop: TapLoop, key: Array, rank: Any, fill: Any)
         def count_smaller(state: State, _: Array, blocks: Sequence[Array]) -> State:
             return (state[0] + lax.lt(blocks[0], candidate).astype(dtype),)
 
-        (num_smaller,) = taps_loop.fold_over_taps(
-            count_smaller, [lax.full_like(lower_bound, 0, dtype)], [planes], key.shape
-        )
+        zeros = [lax.full_like(lower_bound, 0, dtype)]
+        (num_smaller,) = taps_loop.fold_over_taps(count_smaller, zeros, [planes], key.shape)
         return lax.select(lax.le(num_smaller, rank), candidate, lower_bound)
 
-    low = match_varying_mesh_axes([lax.full_like(taps_loop.collapse_output(y), info.min)], planes)[
-        0
-    ]
-    lower_bound = lax.fori_loop(np.int32(0), np.int32(info.bits), search_one_bit, low)
-    return lax.reshape(lower_bound, shape)
+    least = lax.full_like(taps_loop.collapse_output(y), info.min)
+    (least,) = match_varying_mesh_axes([least], planes)
+    lower_bound = lax.fori_loop(np.int32(0), np.int32(info.bits), search_one_bit, least)
+    return lax.reshape(lower_bound, window.pooled_shape(key.shape))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -272,11 +251,8 @@ class Selection:
 
     def mask_at_tap(self, tap: Array) -> Array:
         """Mask of the windows that select `tap`, which may be traced. Axes must not be collapsed."""
-        return self._selection_mask(
-            tap,
-            self.window_arrays,
-            [self.taps_loop.elements_at_tap(planes, tap) for planes in self.input_planes],
-        )
+        elements = [self.taps_loop.elements_at_tap(planes, tap) for planes in self.input_planes]
+        return self._selection_mask(tap, self.window_arrays, elements)
 
     def _selection_mask(
         self, tap: Array, window_arrays: Sequence[Array], elements: Sequence[Array]
@@ -289,32 +265,25 @@ class Selection:
 
     def _fold_selected_taps(
         self,
-        taps_loop: TapLoop,
         update_state: Callable[..., Sequence[Array]],
         dtypes: Sequence[DType],
         extra_planes: Sequence[Array] = (),
         *other_arrays: Array,
     ) -> State:
         """Fold `update_state(state, tap, selected, *elements)` over taps, with `elements` read from `extra_planes`."""
-        window_arrays, num_planes = (
-            [self.taps_loop.collapse_output(y) for y in self.window_arrays],
-            len(self.input_planes),
-        )
+        window_arrays = [self.taps_loop.collapse_output(y) for y in self.window_arrays]
+        num_planes, shape = len(self.input_planes), self.window_arrays[0].shape
 
         def update_from_blocks(state: State, tap: Array, blocks: Sequence[Array]) -> State:
             selected = self._selection_mask(tap, window_arrays, blocks[:num_planes])
             return tuple(update_state(state, tap, selected, *blocks[num_planes:]))
 
         zeros = [lax.full_like(window_arrays[0], 0, dtype) for dtype in dtypes]
-        results = taps_loop.fold_over_taps(
-            update_from_blocks,
-            zeros,
-            [*self.input_planes, *extra_planes],
-            self.window_arrays[0].shape,
-            *window_arrays,
-            *other_arrays,
+        planes = [*self.input_planes, *extra_planes]
+        results = self.taps_loop.fold_over_taps(
+            update_from_blocks, zeros, planes, shape, *window_arrays, *other_arrays
         )
-        return tuple(lax.reshape(y, self.window_arrays[0].shape) for y in results)
+        return tuple(lax.reshape(y, shape) for y in results)
 
     def first_or_last_selected_tap(self, *, take_last: bool) -> Array:
         """First or last selected tap of each window, or 0 if the window selects no tap."""
@@ -324,11 +293,10 @@ class Selection:
             taps = lax.broadcast(tap.astype(chosen.dtype), chosen.shape)
             return (lax.select(selected, taps, chosen),)
 
-        taps = self.taps_loop.ordered_taps if take_last else self.taps_loop.ordered_taps[::-1]
+        taps = self.taps_loop.ordered_taps[:: 1 if take_last else -1]
         loop = dataclasses.replace(self.taps_loop, flat_taps=tuple(taps.tolist()))
-        return self._fold_selected_taps(
-            loop, replace_tap, [index_dtype(self.taps_loop.window.size)]
-        )[0]
+        selection = dataclasses.replace(self, taps_loop=loop)
+        return selection._fold_selected_taps(replace_tap, [index_dtype(loop.window.size)])[0]
 
     def mean_over_selected_taps(
         self,
@@ -337,10 +305,7 @@ class Selection:
         extra_planes: Sequence[Array],
         *other_arrays: Array,
     ) -> Array:
-        """Mean with `splits_ties`, else sum, of `term_at_tap(tap, *elements)` in `dtype` over the selected taps.
-
-        `elements` are the elements of `extra_planes`. `other_arrays` are all other arrays that `term_at_tap` reads.
-        """
+        """Mean with `splits_ties`, else sum, of `term_at_tap(tap, *elements of extra_planes)` over selected taps."""
 
         def add_terms(state: State, tap: Array, selected: Array, *elements: Array) -> list[Array]:
             terms = [slices.where_or_zero(selected, term_at_tap(tap, *elements))]
@@ -348,19 +313,15 @@ class Selection:
             return [*map(lax.add, state, [*terms, *counts])]
 
         dtypes = [dtype, np.int32][: 1 + self.splits_ties]
-        total, *counts = self._fold_selected_taps(
-            self.taps_loop, add_terms, dtypes, extra_planes, *other_arrays
-        )
-        return divide_by_num_tied(total, *counts)
+        sums = self._fold_selected_taps(add_terms, dtypes, extra_planes, *other_arrays)
+        return divide_by_num_tied(*sums)
 
     def pick(self, x: Array) -> Array:
         """Selected element of x in each window, or the mean of the selected elements with `splits_ties`."""
         wide = cast(x, accumulator_dtype(x.dtype))
-        planes = self.taps_loop.to_planes(wide, 0)
-        return cast(
-            self.mean_over_selected_taps(lambda tap, element: element, wide.dtype, [planes]),
-            x.dtype,
-        )
+        planes = [self.taps_loop.to_planes(wide, 0)]
+        y = self.mean_over_selected_taps(lambda tap, element: element, wide.dtype, planes)
+        return cast(y, x.dtype)
 
     def divide_among_selected_taps(self, dy: Array) -> Array:
         """Divide dy by the number of selected taps of each window with `splits_ties`, else return dy."""
@@ -370,9 +331,7 @@ class Selection:
         def count_taps(state: State, tap: Array, selected: Array) -> list[Array]:
             return [state[0] + selected.astype(np.int32)]
 
-        return divide_by_num_tied(
-            dy, *self._fold_selected_taps(self.taps_loop, count_taps, [np.int32])
-        )
+        return divide_by_num_tied(dy, *self._fold_selected_taps(count_taps, [np.int32]))
 
     def add_to_selected_elements(self, shares: Array, dtype: DType) -> Array:
         """Input-shaped array in `dtype` that sums the `shares` of all windows that selected each element."""
@@ -380,28 +339,24 @@ class Selection:
         def share_if_selected(tap: Array, share_at_tap: Array, *mask_args: Array) -> Array:
             return slices.where_or_zero(self.is_selected(tap, *mask_args), share_at_tap)
 
-        dx = self.taps_loop.sum_over_covering_windows(
-            share_if_selected, [shares, *self.window_arrays], *self.input_planes, dtype=shares.dtype
+        loop, window_arrays = self.taps_loop, [shares, *self.window_arrays]
+        dx = loop.sum_over_covering_windows(
+            share_if_selected, window_arrays, *self.input_planes, dtype=shares.dtype
         )
-        return cast(
-            self.taps_loop.from_planes(dx, self.taps_loop.window.unpooled_shape(shares.shape)),
-            dtype,
-        )
+        return cast(loop.from_planes(dx, loop.window.unpooled_shape(shares.shape)), dtype)
 
     def route(self, dy: Array) -> Array:
         """Transpose of `pick`: scatter-add each element of dy to the elements that its window selected."""
-        return self.add_to_selected_elements(
-            self.divide_among_selected_taps(cast(dy, accumulator_dtype(dy.dtype))), dy.dtype
-        )
+        shares = self.divide_among_selected_taps(cast(dy, accumulator_dtype(dy.dtype)))
+        return self.add_to_selected_elements(shares, dy.dtype)
 
 
 def tap_selection(taps_loop: TapLoop, tap: Array) -> Selection:
-    """`Selection` of a single flat tap per window, given by the array `tap`."""
+    """`Selection` of a single flat `tap` per window."""
     return Selection(taps_loop, slices.is_tap_chosen, [tap])
 
 
 def equal_key_selection(taps_loop: TapLoop, key: Array, y: Array, fill: Any) -> Selection:
     """`Selection` of all taps whose element of `key` equals the window's key y; the key of the padding is `fill`."""
-    return Selection(
-        taps_loop, lambda _, y, key: lax.eq(key, y), [y], [taps_loop.to_planes(key, fill)], True
-    )
+    planes = [taps_loop.to_planes(key, fill)]
+    return Selection(taps_loop, lambda _, y, key: lax.eq(key, y), [y], planes, splits_ties=True)

@@ -13,36 +13,23 @@ selects one of a few pieces, which are runs of taps that earlier steps have redu
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Axis, Window
-from jaxpool._kernels import slices
+from jaxpool._kernels import dtypes
 from jaxpool._kernels.cpu import tables
-from jaxpool._kernels.dtypes import (
-    Candidate,
-    DType,
-    Kind,
-    TieOrder,
-    accumulator_dtype,
-    bitcast_half_to_uint16,
-    bitcast_uint16_to_half,
-    cast,
-    index_dtype,
-    reduction_identity,
-    select_best_candidate,
-    to_comparison_dtype,
-)
-from jaxpool._kernels.positions import IntArray, int32_iota
+from jaxpool._kernels.dtypes import Candidate, DType, Kind, TieOrder, accumulator_dtype, cast
+from jaxpool._kernels.positions import IntArray, all_window_indices, int32_iota
 from jaxpool._kernels.reduce_window import extrema_per_axis_group
 from jaxpool._kernels.slices import (
     PadToRegion,
     Source,
     add_terms,
     materialise,
+    outer_broadcast,
     run_pass,
     where_or_zero,
 )
@@ -50,83 +37,60 @@ from jaxpool._plan.max_pool import MaxPass, MaxPlan
 from jaxpool._plan.problem import Step, single_region
 
 
-def first_or_last_tap_inside(dim: Axis, *, take_last: bool) -> IntArray:
-    """First or last tap inside the input for each window along an axis; a single entry if the axis has no padding."""
-    tap_inside = dim.last_tap_inside if take_last else dim.first_tap_inside
-    return tap_inside(int32_iota(dim.out if dim.is_padded else 1)).clip(0, dim.window - 1)
-
-
-def first_taps_inside(window: Window, ndim: int) -> Array:
-    """Flat tap of the first element of each window that is inside the input, broadcastable to the output."""
-    return ravel_taps(
-        [first_or_last_tap_inside(dim, take_last=False) for dim in window.dims], window, ndim
-    )
-
-
-def ravel_taps(taps_per_axis: Sequence[Any], window: Window, ndim: int) -> Array:
-    """Row-major flat tap of each window from its tap along each axis; broadcastable to the output."""
-    dtype = index_dtype(window.size)
+def edge_taps_inside(
+    window: Window,
+    ndim: int,
+    window_indices: Callable[[Axis], IntArray] = all_window_indices,
+    *,
+    take_last: bool,
+) -> Array:
+    """Flat tap of the first or last element of each window that is inside the input; broadcastable to the output."""
+    dtype, vectors = dtypes.index_dtype(window.size), []
     # A unit (flat taps per tap of an axis) overflows the dtype only along an axis with one tap, which is tap 0.
     units = np.cumprod([1, *window.window_shape[:0:-1]])[::-1].astype(dtype)
-    vectors = [taps.astype(dtype) * unit for taps, unit in zip(taps_per_axis, units, strict=True)]
-    return slices.outer_broadcast(jnp.add, vectors, window.axes, ndim)
-
-
-def _run_select_pass(
-    pass_: MaxPass,
-    kind: Kind,
-    ties: TieOrder,
-    value_dtype: DType,
-    *value_and_tap: Array,
-    with_index: bool,
-    separate_nan_chain: bool,
-) -> tuple[Array, ...]:
-    """Winning value at each output of a pass, in the dtype of the pass's input, and with `with_index` its flat tap.
-
-    With `separate_nan_chain`, a separate chain of comparisons looks for NaN.
-    """
-    step, held = pass_.step, value_and_tap[0].dtype
-    dtype, fill = (
-        index_dtype(step.num_flat_taps),
-        reduction_identity(value_dtype, kind).view(held),
-    )
-    nan = np.asarray(np.nan, value_dtype).view(held) if separate_nan_chain else None
-    arrays = [value_and_tap[0], *(cast(tap, dtype) for tap in value_and_tap[1:])]
-
-    def candidate_at_tap(tap: int, views: Sequence[Array], pad_to_region: PadToRegion) -> Candidate:
-        value = pad_to_region(views[0], fill=fill)
-        key = to_comparison_dtype(bitcast_uint16_to_half(value, value_dtype))
-        if not with_index:
-            return key, value
-        flat_tap = lax.full_like(value, tap, dtype)
-        return (key, value, flat_tap + pad_to_region(views[1], fill=0) if views[1:] else flat_tap)
-
-    source = Source(arrays, [fill, 0][: len(arrays)], step.phases)
-    join_candidates = functools.partial(select_best_candidate, kind=kind, ties=ties, nan_value=nan)
-    return run_pass(pass_.layout, step.axes, [source], candidate_at_tap, join_candidates)
+    for dim, unit in zip(window.dims, units, strict=True):
+        tap_inside = dim.last_tap_inside if take_last else dim.first_tap_inside
+        tap = tap_inside(window_indices(dim) if dim.is_padded else int32_iota(1))
+        vectors.append(tap.clip(0, dim.window - 1).astype(dtype) * unit)
+    return outer_broadcast(jnp.add, vectors, window.axes, ndim)
 
 
 def _run_select_passes(
     x: Array, kind: Kind, ties: TieOrder, plan: MaxPlan, *, with_index: bool
 ) -> tuple[Array, ...]:
     """Maximum or minimum of each window, and with `with_index` its flat tap, which may be in the padding."""
-    separate_nan_chain = plan.nan_mode == "alone"
     # The passes read bits: XLA for CPU widens slices of bfloat16, and compiles a select of float16 to a branch.
-    outputs: tuple[Array, ...] = (bitcast_half_to_uint16(x) if separate_nan_chain else x,)
+    bits = dtypes.bitcast_half_to_uint16(x) if plan.nan_mode == "alone" else x
+    fill = dtypes.reduction_identity(x.dtype, kind).view(bits.dtype)
+    nan = np.asarray(np.nan, x.dtype).view(bits.dtype) if plan.nan_mode == "alone" else None
+    join = functools.partial(dtypes.select_best_candidate, kind=kind, ties=ties, nan_value=nan)
+
+    def run_select_pass(pass_: MaxPass, value: Array, *taps: Array) -> tuple[Array, ...]:
+        step, dtype = pass_.step, dtypes.index_dtype(pass_.step.num_flat_taps)
+
+        def candidate_at_tap(
+            tap: int, views: Sequence[Array], pad_to_region: PadToRegion
+        ) -> Candidate:
+            value = pad_to_region(views[0], fill=fill)
+            key = dtypes.to_comparison_dtype(dtypes.bitcast_uint16_to_half(value, x.dtype))
+            if not with_index:
+                return key, value
+            flat_tap = lax.full_like(value, tap, dtype)
+            if views[1:]:
+                flat_tap = flat_tap + pad_to_region(views[1], fill=0)
+            return key, value, flat_tap
+
+        arrays = [value, *[cast(tap, dtype) for tap in taps]]
+        source = Source(arrays, [fill, 0][: len(arrays)], step.phases)
+        return run_pass(pass_.layout, step.axes, [source], candidate_at_tap, join)
+
+    outputs: tuple[Array, ...] = (bits,)
     passes = plan.forward if with_index else plan.value
     for pass_ in passes:
-        kernel = functools.partial(
-            _run_select_pass,
-            pass_,
-            kind,
-            ties,
-            x.dtype,
-            with_index=with_index,
-            separate_nan_chain=separate_nan_chain,
-        )
+        kernel = functools.partial(run_select_pass, pass_)
         is_last = pass_ is passes[-1]
         outputs = kernel(*outputs) if is_last else materialise(plan.barrier, kernel, *outputs)
-    return bitcast_uint16_to_half(outputs[0], x.dtype), *outputs[1:]
+    return dtypes.bitcast_uint16_to_half(outputs[0], x.dtype), *outputs[1:]
 
 
 def select_value(x: Array, kind: Kind, ties: TieOrder, plan: MaxPlan) -> Array:
@@ -146,18 +110,16 @@ def select(
     """
     value, index = _run_select_passes(x, kind, ties, plan, with_index=True)
     if window.is_padded:
-        taps = [first_or_last_tap_inside(dim, take_last=ties == "last") for dim in window.dims]
-        flat_bound = ravel_taps(taps, window, x.ndim)
-        index = (jnp.minimum if ties == "last" else jnp.maximum)(index, flat_bound)
+        bound = edge_taps_inside(window, x.ndim, take_last=ties == "last")
+        index = (jnp.minimum if ties == "last" else jnp.maximum)(index, bound)
     return value, index
 
 
 def _is_piece_selected(piece_start: int, index: Array, step: Step) -> Array:
     """Mask of flat taps in the piece that begins at `piece_start`; a tap in two pieces belongs to the first piece."""
     end = piece_start + step.piece_taps
-    first = max(
-        (start + step.piece_taps for start in step.piece_starts if start < piece_start), default=0
-    )
+    previous = [start for start in step.piece_starts if start < piece_start]
+    first = previous[-1] + step.piece_taps if previous else 0
     if end == first + 1:
         return lax.eq(index, lax.full_like(index, first))
     is_after = lax.ge(index, lax.full_like(index, first))
@@ -171,21 +133,14 @@ def _sum_dy_of_selecting_outputs(dy: Array, index: Array, pass_: MaxPass, dtype:
     """For each input element of a step, sum dy over the outputs that selected the piece beginning at the element."""
     if pass_.layout.read_mode == "tables":
         return tables.sum_dy_of_selecting_windows(dy, index, pass_.step, dtype)
-    return sum_where_selected(
-        lambda piece_start, index: _is_piece_selected(piece_start, index, pass_.step),
-        dy,
-        [index],
-        pass_,
-    )
+    is_selected = functools.partial(_is_piece_selected, step=pass_.step)
+    return sum_where_selected(is_selected, dy, [index], pass_)
 
 
 def sum_where_selected(
     is_selected: Callable[..., Array], dy: Array, residual: Sequence[Array], pass_: MaxPass
 ) -> Array:
-    """For each input element of a step, sum dy over the outputs whose selected piece begins at the element.
-
-    `is_selected(piece_start, *residual)` is the mask of the outputs that selected the piece at tap `piece_start`.
-    """
+    """For each element of a step, sum dy over the outputs with `is_selected(tap of the element, *residual)`."""
 
     def dy_term(piece_start: int, views: Sequence[Array], pad_to_region: PadToRegion) -> Array:
         dy, *residual = views
@@ -202,17 +157,15 @@ def _index_before_pass(index: Array, pass_: MaxPass) -> Array:
     All windows that selected an intermediate element agree on the tap, so the maximum over these windows is the tap. An
     element that no window selected gets 0, which is never used.
     """
-    step, dtype = pass_.step, index_dtype(pass_.step.piece_taps)
+    step, dtype = pass_.step, dtypes.index_dtype(pass_.step.piece_taps)
     if pass_.layout.read_mode == "tables":
         return tables.index_before_step(index, step)
 
     def tap_term(piece_start: int, views: Sequence[Array], pad_to_region: PadToRegion) -> Array:
         (index,) = views
         inner_tap = index - lax.full_like(index, piece_start)
-        return pad_to_region(
-            where_or_zero(_is_piece_selected(piece_start, index, step), inner_tap).astype(dtype),
-            fill=0,
-        )
+        tap = where_or_zero(_is_piece_selected(piece_start, index, step), inner_tap)
+        return pad_to_region(tap.astype(dtype), fill=0)
 
     source = Source([index], [0], step.transposed_phases)
     layout = single_region(step.transposed_phases, extra_position=True)
@@ -246,12 +199,10 @@ def route(dy: Array, index: Array, plan: MaxPlan) -> Array:
         dtype = dy.dtype if is_last else accumulator_dtype(dy.dtype)
         kernel = functools.partial(_sum_dy_of_selecting_outputs, pass_=pass_, dtype=dtype)
         is_stored = not is_last or pass_.layout.read_mode == "tables"
-        next_dx = materialise(plan.barrier, kernel, dx, index) if is_stored else kernel(dx, index)
+        dx = materialise(plan.barrier, kernel, dx, index) if is_stored else kernel(dx, index)
         if not is_last:
-            index = materialise(
-                plan.barrier, functools.partial(_index_before_pass, pass_=pass_), index
-            )
-        dx = next_dx
+            index_kernel = functools.partial(_index_before_pass, pass_=pass_)
+            index = materialise(plan.barrier, index_kernel, index)
     return cast(dx, dy.dtype)
 
 

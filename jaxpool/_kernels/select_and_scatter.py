@@ -23,10 +23,11 @@ from jax.interpreters import batching, mlir
 
 from jaxpool._geometry.window import Axis
 from jaxpool._kernels.dtypes import Kind, TieOrder, all_true_across_vmap, cast
-from jaxpool._kernels.reduce_window import extrema_per_axis_group
+from jaxpool._kernels.reduce_window import extrema_per_axis_group, window_parameters
 from jaxpool._plan.max_pool import AxisGroups, Comparison, ScatterPlan
 
 _scatter_p = core.Primitive("jaxpool_select_and_scatter")
+_Order = tuple[Kind, TieOrder, Comparison]  # which element of a window the instruction selects
 
 
 def shared_window_extrema(x: Array, kind: Kind, plan: ScatterPlan) -> Array:
@@ -39,33 +40,37 @@ def shared_window_extrema(x: Array, kind: Kind, plan: ScatterPlan) -> Array:
 def select_and_scatter(x: Array, dy: Array, kind: Kind, ties: TieOrder, plan: ScatterPlan) -> Array:
     """Add each element of dy to the element of x that its window selects; other elements get 0.
 
-    Windows have no dilation, and fewer elements than a stride at the end of x are in no window. Cotangents are added in
-    the order of the windows, one group of axes after another, and in float32 if the plan's comparison is "in order".
+    Cotangents are added one group of axes after another, and in float32 if the plan's comparison is "in order".
     """
     groups = _permuted_axis_groups(plan)
     extrema = extrema_per_axis_group(_permute_axes_in_memory(x, plan.permutation), kind, groups[1:])
     sum_dtype = jnp.float32 if plan.comparison == "in order" else x.dtype
     permuted_dy = cast(_permute_axes_in_memory(dy, plan.permutation), sum_dtype)
 
-    def scatter_through_groups(prepare_input: Callable[[Array], Array]) -> Array:
+    def scatter_through_groups(map_nan: Callable[[Array, Kind], Array] | None = None) -> Array:
         dx = permuted_dy
         for group, y in zip(groups, reversed(extrema), strict=False):  # without groups, only x
-            dx = _bind_select_and_scatter(prepare_input(y), dx, group, kind, ties, plan.comparison)
+            y = cast(y, sum_dtype)
+            sizes, strides, padding, _ = window_parameters(group, y.ndim)
+            dx = _scatter_p.bind(
+                map_nan(y, kind) if map_nan else y,
+                dx,
+                sizes=sizes,
+                strides=strides,
+                padding=padding,
+                order=(kind, ties, plan.comparison),
+            )
         return dx
 
     if plan.comparison == "branch":
-        map_nan = functools.partial(_map_float32_nan_to_infinity, kind=kind)
         y = extrema_per_axis_group(extrema[-1], kind, groups[:1])[-1]
         has_no_nan = all_true_across_vmap(lax.eq(y, y))
-        dx = lax.cond(
-            has_no_nan,
-            lambda: scatter_through_groups(lambda x: x),
-            lambda: scatter_through_groups(map_nan),
-        )
+        map_nan = functools.partial(scatter_through_groups, _map_float32_nan_to_infinity)
+        dx = lax.cond(has_no_nan, scatter_through_groups, map_nan)
     elif plan.comparison == "in order":
-        dx = scatter_through_groups(lambda y: _map_narrow_nan_to_infinity(cast(y, sum_dtype), kind))
+        dx = scatter_through_groups(_map_narrow_nan_to_infinity)
     else:
-        dx = scatter_through_groups(lambda x: x)
+        dx = scatter_through_groups()
     return _undo_axis_permutation(cast(dx, x.dtype), plan.permutation)
 
 
@@ -73,11 +78,11 @@ def _permuted_axis_groups(plan: ScatterPlan) -> AxisGroups:
     """Axis groups of a plan, with the axes renumbered for arrays whose axes are permuted by `plan.permutation`."""
     if not plan.permutation:
         return plan.groups
-    axis = {old: new for new, old in enumerate(plan.permutation)}
-    groups = [
-        [dataclasses.replace(dim, axis=axis[dim.axis]) for dim in group] for group in plan.groups
-    ]
-    return tuple(map(tuple, groups))
+
+    def permuted(dim: Axis) -> Axis:
+        return dataclasses.replace(dim, axis=plan.permutation.index(dim.axis))
+
+    return tuple(tuple(map(permuted, group)) for group in plan.groups)
 
 
 def _permute_axes_in_memory(x: Array, axis_order: Sequence[int]) -> Array:
@@ -86,15 +91,11 @@ def _permute_axes_in_memory(x: Array, axis_order: Sequence[int]) -> Array:
 
 
 def _undo_axis_permutation(x: Array, axis_order: Sequence[int]) -> Array:
-    """Invert `_permute_axes_in_memory`."""
     return lax.transpose(_with_row_major_layout(x), np.argsort(axis_order)) if axis_order else x
 
 
 def _with_row_major_layout(x: Array) -> Array:
-    """Return x in row-major memory layout.
-
-    XLA may implement a transpose as a change of layout only, but gives a matrix behind a barrier row-major layout.
-    """
+    # XLA may implement a transpose as a change of layout only, but gives a matrix behind a barrier row-major layout.
     return lax.reshape(lax.optimization_barrier(lax.collapse(x, 0, x.ndim - 1)), x.shape)
 
 
@@ -119,55 +120,18 @@ def _map_float32_nan_to_infinity(x: Array, kind: Kind) -> Array:
     return lax.select(lax.ne(x, x), lax.full_like(x, infinity), numbers)
 
 
-def _bind_select_and_scatter(
-    x: Array,
-    dy: Array,
-    dims: Sequence[Axis],
-    kind: Kind,
-    ties: TieOrder,
-    nan_comparison: Comparison,
-) -> Array:
-    """Bind the select-and-scatter primitive for windows along `dims`; the result is the cotangent of x."""
-    sizes, strides = ([1] * x.ndim for _ in range(2))
-    padding = [(0, 0)] * x.ndim
-    for dim in dims:
-        axis, padding[dim.axis] = dim.axis, (dim.low, max(dim.used_high, 0))
-        sizes[axis], strides[axis] = dim.window, dim.stride
-    dx: Array = _scatter_p.bind(
-        x,
-        dy,
-        sizes=tuple(sizes),
-        strides=tuple(strides),
-        padding=tuple(padding),
-        kind=kind,
-        ties=ties,
-        nan_comparison=nan_comparison,
-    )
-    return dx
-
-
 def _lower_to_stablehlo(
-    context: Any,
-    x: Any,
-    dy: Any,
-    *,
-    sizes: tuple[int, ...],
-    strides: tuple[int, ...],
-    padding: tuple[tuple[int, int], ...],
-    kind: Kind,
-    ties: TieOrder,
-    nan_comparison: Comparison,
+    ctx: Any, x: Any, dy: Any, *, sizes: Any, strides: Any, padding: Any, order: _Order
 ) -> Any:
-    scalar_type = ir.RankedTensorType.get([], mlir.dtype_to_ir_type(context.avals_in[0].dtype))
-    zero = stablehlo.constant(
-        ir.DenseElementsAttr.get_splat(scalar_type, ir.FloatAttr.get(scalar_type.element_type, 0.0))
-    )
+    kind, ties, comparison = order
+    scalar_type = ir.RankedTensorType.get([], mlir.dtype_to_ir_type(ctx.avals_in[0].dtype))
+    zero = ir.FloatAttr.get(scalar_type.element_type, 0.0)
     padding_array: Any = np.asarray(padding, np.int64)
     op = stablehlo.SelectAndScatterOp(
         x.type,
         x,
         dy,
-        zero,
+        stablehlo.constant(ir.DenseElementsAttr.get_splat(scalar_type, zero)),
         window_dimensions=ir.DenseI64ArrayAttr.get(list(sizes)),
         window_strides=ir.DenseI64ArrayAttr.get(list(strides)),
         padding=ir.DenseElementsAttr.get(padding_array),
@@ -179,7 +143,7 @@ def _lower_to_stablehlo(
     block = op.select.blocks.append(scalar_type, scalar_type)
     with ir.InsertionPoint(block):
         best, challenger = block.arguments  # the block returns True if `best` stays selected
-        if nan_comparison in ("in order", "branch"):
+        if comparison in ("in order", "branch"):
             ops = {"max": "GT", "min": "LT"} if ties == "last" else {"max": "GE", "min": "LE"}
             stays = compare_scalars(best, ops[kind], challenger)
         else:
@@ -194,12 +158,15 @@ def _lower_to_stablehlo(
     return op.results
 
 
-def _batching_rule(args: Any, batch_dims: Any, **params: Any) -> Any:
-    size = next(x.shape[dim] for x, dim in zip(args, batch_dims, strict=True) if dim is not None)
-    x, dy = [batching.bdim_at_front(x, dim, size) for x, dim in zip(args, batch_dims, strict=True)]
-    sizes, strides, padding = (params[name] for name in ("sizes", "strides", "padding"))
-    batched_params = {"sizes": (1, *sizes), "strides": (1, *strides), "padding": ((0, 0), *padding)}
-    return _scatter_p.bind(x, dy, **params | batched_params), 0
+def _batching_rule(
+    args: Any, batch_dims: Any, *, sizes: Any, strides: Any, padding: Any, order: _Order
+) -> Any:
+    pairs = [*zip(args, batch_dims, strict=True)]
+    size = next(x.shape[dim] for x, dim in pairs if dim is not None)
+    x, dy = [batching.bdim_at_front(x, dim, size) for x, dim in pairs]
+    sizes, strides, padding = (1, *sizes), (1, *strides), ((0, 0), *padding)
+    dx = _scatter_p.bind(x, dy, sizes=sizes, strides=strides, padding=padding, order=order)
+    return dx, 0
 
 
 _scatter_p.def_abstract_eval(lambda x, dy, **params: x)

@@ -8,9 +8,9 @@ different terms and joins:
     sum                the element, added                           window   reads elements
     its transpose      the cotangent, added                         element  reads windows
 
-`_geometry.window` computes which elements each position reads. The plan's `Layout` cuts the result into regions: XLA
-for CPU vectorises regions without padding, and only the ends of an axis read padding. The transpose of a pass with
-stride s has s phases: phase p computes every s-th position from p on. The results of the phases are interleaved.
+The plan's `Layout` cuts the result into regions: XLA for CPU vectorises regions without padding, and only the ends of
+an axis read padding. The transpose of a pass with stride s has s phases: phase p computes every s-th position from p
+on. The results of the phases are interleaved.
 
 `materialise` makes XLA compute an array once. XLA fuses a cheap producer into each of its consumers. A chain of selects
 is then 10 to 40 times slower, and comparisons fail if two computations of one array are rounded differently. An
@@ -20,6 +20,7 @@ therefore put into a call that XLA does not inline.
 
 import functools
 import itertools
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -36,11 +37,12 @@ from jaxpool._geometry.window import Phases, Region, Window, total_positions
 from jaxpool._kernels.dtypes import cast, widen_to_8_bits
 from jaxpool._plan.problem import BarrierKind, Layout
 
+Ints = Sequence[int]
 PaddingConfig = tuple[int, int, int]  # (low, high, interior), as in `lax.pad`
 T = TypeVar("T")  # an array or a tuple of arrays
 
 
-def pad(x: Array, axes: Sequence[int], configs: Sequence[PaddingConfig], fill: Any) -> Array:
+def pad(x: Array, axes: Ints, configs: Sequence[PaddingConfig], fill: Any) -> Array:
     """Pad `axes` of x by (low, high, interior) as in `lax.pad`; negative low or high padding crops."""
     if not any(any(axis_config) for axis_config in configs):
         return x
@@ -58,28 +60,19 @@ def pad_input(x: Array, window: Window, fill: Any) -> Array:
 
 
 class SplitArray(NamedTuple):
-    """An array whose last axis is split: `parts[p]` has the elements p, p + len(parts), ... of the axis."""
+    """An array to read with a stride along its last axis: `parts[p]` has the elements p, p + stride, ..."""
 
     parts: tuple[Array, ...]
 
 
 def strided_slice(
-    x: Array | SplitArray,
-    axes: Sequence[int],
-    starts: Sequence[int],
-    num_outputs: Sequence[int],
-    strides: Sequence[int],
+    x: Array | SplitArray, axes: Ints, starts: Ints, num_outputs: Ints, strides: Ints
 ) -> Array:
-    """Slice x along `axes`: `num_outputs` positions per axis, from `starts` on, at distances of `strides`.
-
-    The stride along the split axis of a `SplitArray` must be the number of its parts.
-    """
+    """Slice x along `axes`: `num_outputs` positions per axis, from `starts` on, at distances of `strides`."""
     if isinstance(x, SplitArray):
-        split, last = len(x.parts), axes.index(x.parts[0].ndim - 1)
-        start, part = divmod(starts[last], split)
-        starts = [*starts[:last], start, *starts[last + 1 :]]
-        strides = [*strides[:last], 1, *strides[last + 1 :]]
-        x = x.parts[part]
+        last, starts, strides = axes.index(x.parts[0].ndim - 1), [*starts], [*strides]
+        starts[last], part = divmod(starts[last], strides[last])
+        strides[last], x = 1, x.parts[part]
     begin, end, step = [0] * x.ndim, list(x.shape), [1] * x.ndim
     for axis, start, out, stride in zip(axes, starts, num_outputs, strides, strict=True):
         begin[axis], end[axis], step[axis] = start, start + (out - 1) * stride + 1, stride
@@ -88,28 +81,40 @@ def strided_slice(
 
 def elements_at_tap(padded_input: Array, window: Window, flat_tap: int) -> Array:
     """Element of each window at the row-major tap `flat_tap`; `padded_input` comes from `pad_input`."""
-    dims = window.dims
-    starts = [tap * dim.dilation for tap, dim in zip(window.unravel(flat_tap), dims, strict=True)]
-    return strided_slice(
-        padded_input, window.axes, starts, window.output_shape, [dim.stride for dim in dims]
-    )
+    dims, taps = window.dims, window.unravel(flat_tap)
+    starts = [tap * dim.dilation for tap, dim in zip(taps, dims, strict=True)]
+    strides = [dim.stride for dim in dims]
+    return strided_slice(padded_input, window.axes, starts, window.output_shape, strides)
 
 
-def empty_along_axes(x: Array, axes: Sequence[int]) -> Array:
+def empty_along_axes(x: Array, axes: Ints) -> Array:
     """Slice x to size 0 along `axes`, which preserves the sharding of x."""
     for axis in axes:
         x = lax.slice_in_dim(x, 0, 0, axis=axis)
     return x
 
 
-def zeros_like_with_sizes(x: Array, axes: Sequence[int], sizes: Sequence[int]) -> Array:
+def zeros_like_with_sizes(x: Array, axes: Ints, sizes: Ints) -> Array:
     """Zeros with the dtype and sharding of x, and the shape of x except for `sizes` along `axes`."""
     return pad(empty_along_axes(x, axes), axes, [(0, size, 0) for size in sizes], 0)
 
 
+def new_axes(axes: Ints) -> tuple[int, ...]:
+    """Axes that are new if a second axis is inserted after each of `axes`, in the order of `axes`."""
+    return tuple(axis + sorted(axes).index(axis) + 1 for axis in axes)
+
+
+def split_shape(
+    shape: Sequence[Any], axes: Ints, sizes: Sequence[tuple[Any, Any]]
+) -> tuple[Any, ...]:
+    """The shape after each of `axes` is split into two axes of `sizes`."""
+    pairs = dict(zip(axes, sizes, strict=True))
+    return tuple(itertools.chain(*[pairs.get(axis, (n,)) for axis, n in enumerate(shape)]))
+
+
 def join_parts(
     part_at_index: Mapping[tuple[int, ...], T],
-    axis_order: Sequence[int],
+    axis_order: Ints,
     join_along_axis: Callable[[list[T], int], T],
 ) -> T:
     """Join parts along one axis after another by `join_along_axis(row, axis)`; keys are grid indices of the parts."""
@@ -173,15 +178,9 @@ def reshape_along_axis(vector: Any, axis: int, ndim: int) -> Any:
 
 
 def outer_broadcast(
-    binary_op: Callable[[Array, Array], Array],
-    vectors: Sequence[Any],
-    axes: Sequence[int],
-    ndim: int,
+    binary_op: Callable[..., Array], vectors: Sequence[Any], axes: Ints, ndim: int
 ) -> Array:
-    """Combine `vectors`, one per axis, by broadcasting `binary_op` to an array of rank `ndim`.
-
-    The program computes the array at run time, because a constant would be as large as an image.
-    """
+    """Combine `vectors`, one per axis, to an array of rank `ndim` that the program computes: no large constant."""
     other_axes = [[other for other in range(ndim) if other != axis] for axis in axes]
     xs = [lax.expand_dims(jnp.asarray(a), b) for a, b in zip(vectors, other_axes, strict=True)]
     return functools.reduce(binary_op, xs)
@@ -209,9 +208,8 @@ def is_sharded(x: Array) -> bool:
 
 
 PadToRegion = Callable[..., Array]  # (slice, fill=...) -> the slice padded to the region
-TermFunction = Callable[
-    [int, Sequence[Array], PadToRegion], T
-]  # (tap, a slice of each array, pad_to_region) -> a term
+# (tap, a slice of each array, pad_to_region) -> a term
+TermFunction = Callable[[int, Sequence[Array], PadToRegion], T]
 
 
 def add_terms(terms: Sequence[Array]) -> Array:
@@ -229,7 +227,7 @@ class Source(NamedTuple):
 
 def run_pass(
     layout: Layout,
-    axes: Sequence[int],
+    axes: Ints,
     sources: Sequence[Source],
     term_at_tap: TermFunction[T],
     join_terms: Callable[[Sequence[T]], Any],
@@ -240,25 +238,22 @@ def run_pass(
     """
     region_order = sorted(range(len(axes)), key=axes.__getitem__)
     phase_order = region_order if layout.minor_axis_last else region_order[::-1]
-
-    def evaluate(kernel: Callable[..., Any], *args: Any) -> Any:
-        return kernel(*args)
-
-    store = functools.partial(materialise, "call") if layout.splits_last_axis else evaluate
+    is_split, store = layout.splits_last_axis, operator.call
+    if is_split:
+        store = functools.partial(materialise, "call")
 
     def prepare_source(source: Source, regions: Sequence[Region]) -> Source:
         """The source with padded arrays. Arrays are stored, and split if they are strided, if the layout says so."""
         if layout.read_mode == "bounded":
             return source
         ranges = _padded_ranges(source, axes, regions)
-        prepare: Callable[..., Any] = _pad_to_ranges
-        if layout.splits_last_axis:
-            (access, *_) = source.phases[axes.index(source.arrays[0].ndim - 1)]
-            prepare = functools.partial(_split_last_axis, stride=access.stride)
 
         def prepare_arrays(*arrays: Array) -> list[Any]:
-            fills = source.fill_values
-            return [prepare(x, axes, ranges, fill) for x, fill in zip(arrays, fills, strict=True)]
+            pairs = zip(arrays, source.fill_values, strict=True)
+            if not is_split:
+                return [_pad_to_ranges(x, axes, ranges, fill) for x, fill in pairs]
+            stride = source.phases[axes.index(arrays[0].ndim - 1)][0].stride
+            return [_split_last_axis(x, axes, ranges, fill, stride) for x, fill in pairs]
 
         phases = [
             tuple(access.slice_elements(*ends) for access in accesses)
@@ -266,45 +261,36 @@ def run_pass(
         ]
         return Source(store(prepare_arrays, *source.arrays), source.fill_values, phases)
 
-    def compute_region(cuts: Sequence[Region]) -> Any:
+    def compute_region(regions: Sequence[Region]) -> Any:
         """Results at the output positions of one region, with the phases interleaved."""
-        inputs = [prepare_source(source, cuts) for source in sources]
+        inputs = [prepare_source(source, regions) for source in sources]
+        phases_of_axes = zip(*[source.phases for source in sources], strict=True)
+        indices = [*itertools.product(*map(_phases_that_read, phases_of_axes, regions))]
 
-        def compute_phase(arrays: Sequence[Sequence[Any]], phase_per_axis: tuple[int, ...]) -> Any:
-            term_args = itertools.chain(
-                *[
-                    _term_args(s._replace(arrays=xs), axes, cuts, phase_per_axis)
-                    for s, xs in zip(inputs, arrays, strict=True)
-                ]
-            )
-            terms = [term_at_tap(*args) for args in term_args]
+        def compute_phases(*arrays_of_sources: Sequence[Any]) -> list[Any]:
+            pairs = zip(inputs, arrays_of_sources, strict=True)
+            stored = [source._replace(arrays=arrays) for source, arrays in pairs]
+            return [compute_phase(stored, phase_per_axis) for phase_per_axis in indices]
+
+        def compute_phase(stored: Sequence[Source], phase_per_axis: tuple[int, ...]) -> Any:
+            term_args = [_term_args(source, axes, regions, phase_per_axis) for source in stored]
+            terms = [term_at_tap(*args) for args in itertools.chain(*term_args)]
             return join_terms(terms or [fill_value_term()])
-
-        def compute_phases(*arrays: Sequence[Any]) -> list[Any]:
-            return [compute_phase(arrays, phase_per_axis) for phase_per_axis in indices]
 
         def fill_value_term() -> T:
             empty_parts = [empty_along_axes(x, axes) for x in sources[0].arrays]
-            padding = [(0, region.stop - region.start, 0) for region in cuts]
+            padding = [(0, region.stop - region.start, 0) for region in regions]
             return term_at_tap(0, empty_parts, functools.partial(pad, axes=axes, configs=padding))
 
+        def interleave_along_axis(parts: list[Array], i: int) -> Array:
+            return interleave(parts, axes[i], regions[i].num_phases, are_stored=is_split)
+
         def interleave_phases(*phase_results: Array) -> Array:
-            def interleave_along_axis(parts: list[Array], axis_index: int) -> Array:
-                return interleave(
-                    parts,
-                    axes[axis_index],
-                    cuts[axis_index].num_phases,
-                    are_stored=layout.splits_last_axis,
-                )
+            parts = dict(zip(indices, phase_results, strict=True))
+            return join_parts(parts, phase_order, interleave_along_axis)
 
-            return join_parts(
-                dict(zip(indices, phase_results, strict=True)), phase_order, interleave_along_axis
-            )
-
-        phases_of_axes = zip(*[s.phases for s in sources], strict=True)
-        indices = [*itertools.product(*map(_phases_that_read, phases_of_axes, cuts))]
-        arrays = [s.arrays for s in inputs]
-        return jax.tree.map(interleave_phases, *store(compute_phases, *arrays))
+        results = store(compute_phases, *[source.arrays for source in inputs])
+        return jax.tree.map(interleave_phases, *results)
 
     def crop_to_output(x: Array) -> Array:
         sizes = [total_positions(phases) for phases in sources[0].phases]
@@ -315,24 +301,24 @@ def run_pass(
         return jax.tree.map(lambda *parts: concatenate(parts, axes[axis_index]), *results)
 
     # Concatenate regions along the minor axis last for every order of `axes`: XLA vectorises other orders less.
-    indices = itertools.product(*[range(len(column)) for column in layout.axis_regions])
-    choices = itertools.product(*layout.axis_regions)
-    parts = {index: compute_region(cuts) for index, cuts in zip(indices, choices, strict=True)}
+    parts = {
+        tuple(index for index, _ in pairs): compute_region([region for _, region in pairs])
+        for pairs in itertools.product(*map(enumerate, layout.axis_regions))
+    }
     return jax.tree.map(crop_to_output, join_parts(parts, region_order, concatenate_regions))
 
 
 def _phases_that_read(source_phases: Sequence[Phases], region: Region) -> range:
     """Phases of a region up to the last phase that reads an element; all later phases hold zeros."""
-    readers = [
-        p
-        for p in range(region.num_phases)
-        if any(phases[p].tap_offsets for phases in source_phases)
-    ]
-    return range(max(readers, default=0) + 1)
+    last = 0
+    for phase in range(region.num_phases):
+        if any(phases[phase].tap_offsets for phases in source_phases):
+            last = phase
+    return range(last + 1)
 
 
 def _term_args(
-    source: Source, axes: Sequence[int], regions: Sequence[Region], phase_per_axis: tuple[int, ...]
+    source: Source, axes: Ints, regions: Sequence[Region], phase_per_axis: tuple[int, ...]
 ) -> Iterator[tuple[int, list[Array], PadToRegion]]:
     """Arguments of the term function for each tap of a phase that reads an element, in the order of the taps."""
     accesses = [phases[phase] for phases, phase in zip(source.phases, phase_per_axis, strict=True)]
@@ -350,16 +336,12 @@ def _term_args(
             yield sum(tap for _, tap in pairs), parts, pad_to_region
 
 
-# First element along an axis, and the end of the elements. Both may be in the padding.
-Range = tuple[int, int]
+Range = tuple[int, int]  # first element along an axis, and end; both may be in the padding
 
 
-def _padded_ranges(source: Source, axes: Sequence[int], regions: Sequence[Region]) -> list[Range]:
-    """The elements that a region reads along each axis, if it reads padding; otherwise all elements.
-
-    Axes without padding are not cropped, because XLA for CPU copies a slice that many terms read.
-    """
-    ranges = []
+def _padded_ranges(source: Source, axes: Ints, regions: Sequence[Region]) -> list[Range]:
+    """The elements that a region reads along each axis, if it reads padding; otherwise all elements."""
+    ranges = []  # axes without padding are not cropped: XLA for CPU copies a slice that many terms read
     for axis, accesses, region in zip(axes, source.phases, regions, strict=True):
         reads = [(access.stride, offset) for access in accesses for offset, _ in access.tap_offsets]
         begin = min((stride * region.start + offset for stride, offset in reads), default=0)
@@ -369,7 +351,7 @@ def _padded_ranges(source: Source, axes: Sequence[int], regions: Sequence[Region
     return ranges
 
 
-def _pad_to_ranges(x: Array, axes: Sequence[int], ranges: Sequence[Range], fill: Any) -> Array:
+def _pad_to_ranges(x: Array, axes: Ints, ranges: Sequence[Range], fill: Any) -> Array:
     """Pad or crop x along `axes` to `ranges` of its elements."""
     for axis, (begin, end) in zip(axes, ranges, strict=True):
         size = x.shape[axis]
@@ -383,19 +365,17 @@ def _pad_to_ranges(x: Array, axes: Sequence[int], ranges: Sequence[Range], fill:
 
 
 def _split_last_axis(
-    x: Array, axes: Sequence[int], ranges: Sequence[Range], fill: Any, stride: int
+    x: Array, axes: Ints, ranges: Sequence[Range], fill: Any, stride: int
 ) -> SplitArray:
     """Pad or crop x along `axes` to `ranges` of its elements, and split its last axis into strided slices."""
-    last = axes.index(x.ndim - 1)
-    padding = [
-        (-begin, end - x.shape[axis], 0) for axis, (begin, end) in zip(axes, ranges, strict=True)
-    ]
+    last, pairs = axes.index(x.ndim - 1), zip(axes, ranges, strict=True)
+    padding = [(-begin, end - x.shape[axis], 0) for axis, (begin, end) in pairs]
+    begin, end = ranges[last]
     parts = []
-    for start in range(ranges[last][0], ranges[last][0] + stride):
+    for start in range(begin, begin + stride):
         first = start if start >= 0 else start % stride
         elements = lax.slice_in_dim(x, first, None, stride, axis=x.ndim - 1)
-        num_before = (first - start) // stride
-        num_elements = len(range(start, ranges[last][1], stride))
+        num_before, num_elements = (first - start) // stride, len(range(start, end, stride))
         padding[last] = (num_before, num_elements - num_before - elements.shape[-1], 0)
         parts.append(pad(elements, axes, padding, fill))
     return SplitArray(tuple(parts))
@@ -435,7 +415,7 @@ def store_arguments(barrier_kind: BarrierKind, kernel: Callable[..., Any]) -> Ca
 def _evaluate_in_conditional(kernel: Callable[..., Any], *args: Array) -> Any:
     """Evaluate `kernel(*args)` in a `lax.cond` whose predicate XLA cannot fold, which is slower than a call."""
     branch = jax.jit(kernel)  # so that `make_jaxpr` and the branch share one trace
-    program, result_shapes = jax.make_jaxpr(branch, return_shape=True)(*args)
+    program, shapes = jax.make_jaxpr(branch, return_shape=True)(*args)
 
     def zeros_of_type(aval: Any) -> Array:
         sharding = aval.sharding if any(aval.sharding.spec) else None
@@ -444,14 +424,13 @@ def _evaluate_in_conditional(kernel: Callable[..., Any], *args: Array) -> Any:
         return lax.pcast(zeros, axes, to="varying") if axes else zeros
 
     def untaken_branch(*args: Array) -> Any:
-        tree = jax.tree.structure(result_shapes)
-        return jax.tree.unflatten(tree, map(zeros_of_type, program.out_avals))
+        return jax.tree.unflatten(jax.tree.structure(shapes), map(zeros_of_type, program.out_avals))
 
     predicate = lax.optimization_barrier(jnp.asarray(True))
     return lax.optimization_barrier(lax.cond(predicate, branch, untaken_branch, *args))
 
 
-def unravel_index(flat_index: Any, sizes: Sequence[int]) -> list[Array]:
+def unravel_index(flat_index: Any, sizes: Ints) -> list[Array]:
     """Index along each axis from a row-major flat index in an array of `sizes`, like `jnp.unravel_index`."""
     indices: list[Array] = []
     for size in reversed(sizes):

@@ -2,34 +2,29 @@
 
 For small windows, the backward pass reads one saved bit per tap (offset in a window), set if the tap is tied. For
 large windows, saving x and y takes less memory. A fold of states (maximum, number of tied elements) then counts ties.
+Unlike a maximum, a fold joins every element exactly once. It therefore cuts a window into disjoint halves, and costs
+about 2 log2(length) joins per axis:
+
+    7 taps    [a b c d e f g] = [a b c] join [d e f] join [g]
 """
 
 import functools
 import itertools
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._geometry.window import Axis, Window
-from jaxpool._kernels import slices
-from jaxpool._kernels.dtypes import (
-    DType,
-    Kind,
-    accumulator_dtype,
-    challenger_wins,
-    comparison_dtype_identity,
-    index_dtype,
-    is_tied_with,
-    to_comparison_dtype,
-)
-from jaxpool._kernels.fold import State, fold_covering_windows, fold_windows
+from jaxpool._geometry.window import Window
+from jaxpool._kernels import dtypes, slices
+from jaxpool._kernels.dtypes import DType, Kind, accumulator_dtype, is_tied_with
 from jaxpool._kernels.positions import IntArray, window_starts
 from jaxpool._kernels.select import sum_where_selected
 from jaxpool._plan.max_pool import MaxPass
+from jaxpool._plan.problem import folds_sequentially
 
 BITS_PER_WORD = 32
 BitWords = tuple[Array, ...]
@@ -37,42 +32,33 @@ BitWords = tuple[Array, ...]
 
 def tie_bits_of_input(x: Array, y: Array, window: Window, fill: np.ndarray) -> BitWords:
     """`tie_bits_of_tap_values` for the input x and the pooled result y; padding has the value `fill`."""
-    value, taps = to_comparison_dtype(slices.pad_input(x, window, fill)), range(window.size)
-    return tie_bits_of_tap_values(
-        [slices.elements_at_tap(value, window, tap) for tap in taps],
-        to_comparison_dtype(y),
-        window,
-        taps,
-    )
-
-
-def _is_tap_inside(dim: Axis, starts: IntArray, tap: int) -> Any:
-    """Mask of the windows, which begin at `starts` along an axis, whose element at `tap` is inside the input."""
-    position = starts + np.int32(tap * dim.dilation)
-    return (position >= 0) & (position < dim.size)
+    value, taps = dtypes.to_comparison_dtype(slices.pad_input(x, window, fill)), range(window.size)
+    values = [slices.elements_at_tap(value, window, tap) for tap in taps]
+    return tie_bits_of_tap_values(values, dtypes.to_comparison_dtype(y), window, taps)
 
 
 def bits_of_taps_inside(window: Window, starts: Sequence[IntArray], ndim: int) -> BitWords:
     """One bit per tap of each window, set where the tap is inside the input along every axis; 32 bits per word.
 
-    `starts` has the positions along each axis at which windows begin, as `window_starts` returns them. Taps that differ
-    only along the last axis are combined in one step. The words are broadcastable to the output.
+    `starts` are the positions along each axis at which windows begin. The words are broadcastable to the output.
     """
     *major, minor = window.window_shape
-    *around, along = [
-        functools.partial(_is_tap_inside, dim, start)
-        for dim, start in zip(window.dims, starts, strict=True)
-    ]
+
+    def is_inside(i: int, tap: int) -> Any:
+        """Mask of the windows whose element at `tap` along pooled axis i is inside the input."""
+        position = starts[i] + np.int32(tap * window.dims[i].dilation)
+        return (position >= 0) & (position < window.dims[i].size)
+
     words = []
     for first_tap in range(0, window.size, BITS_PER_WORD):
-        dtype, rows = index_dtype(1 << min(BITS_PER_WORD, window.size - first_tap)), []
+        dtype, rows = dtypes.index_dtype(1 << min(BITS_PER_WORD, window.size - first_tap)), []
         for row, taps in enumerate(itertools.product(*map(range, major))):
             start = row * minor - first_tap
             in_word = range(max(0, -start), min(minor, BITS_PER_WORD - start))
-            bits = [along(tap).astype(dtype) << np.asarray(start + tap, dtype) for tap in in_word]
-            if bits:  # taps outside along an axis in `around` are cleared by a mask of 0
-                pairs = zip(around, taps, strict=True)
-                vectors = [-is_inside(tap).astype(dtype) for is_inside, tap in pairs]
+            shifts = [(tap, np.asarray(start + tap, dtype)) for tap in in_word]
+            bits = [is_inside(len(major), tap).astype(dtype) << shift for tap, shift in shifts]
+            if bits:  # taps outside along a major axis are cleared by a mask of 0
+                vectors = [-is_inside(i, tap).astype(dtype) for i, tap in enumerate(taps)]
                 vectors.append(functools.reduce(operator.or_, bits))
                 rows.append(slices.outer_broadcast(jnp.bitwise_and, vectors, window.axes, ndim))
         words.append(functools.reduce(jnp.bitwise_or, rows))
@@ -88,15 +74,13 @@ def tie_bits_of_tap_values(
     """
     words = []
     for first_tap in range(0, window.size, BITS_PER_WORD):
-        dtype = index_dtype(1 << min(BITS_PER_WORD, window.size - first_tap))
+        dtype = dtypes.index_dtype(1 << min(BITS_PER_WORD, window.size - first_tap))
         word = lax.full_like(y, 0, dtype)
         for value, tap in zip(value_per_tap, flat_taps, strict=True):
-            if not first_tap <= tap < first_tap + BITS_PER_WORD:
-                continue
-            bit = lax.full_like(word, 1 << (tap - first_tap))
-            word = lax.bitwise_or(
-                word, lax.select(is_tied_with(value, y), bit, lax.full_like(bit, 0))
-            )
+            if first_tap <= tap < first_tap + BITS_PER_WORD:
+                bit = lax.full_like(word, 1 << (tap - first_tap))
+                bit = slices.where_or_zero(is_tied_with(value, y), bit)
+                word = lax.bitwise_or(word, bit)
         words.append(word)
     if window.is_padded:
         bits = bits_of_taps_inside(window, [*map(window_starts, window.dims)], y.ndim)
@@ -121,9 +105,8 @@ def divide_by_num_tied(total: Array, *num_tied: Array) -> Array:
 
 def divide_among_tied_taps(total: Array, bit_words: Sequence[Array]) -> Array:
     """Divide `total` by the number of tied taps of each window, which are the bits set in `bit_words`."""
-    return divide_by_num_tied(
-        total, *[lax.population_count(word).astype(total.dtype) for word in bit_words]
-    )
+    counts = [lax.population_count(word).astype(total.dtype) for word in bit_words]
+    return divide_by_num_tied(total, *counts)
 
 
 def mean_of_tied_taps(x: Array, bit_words: BitWords, window: Window) -> Array:
@@ -137,17 +120,50 @@ def mean_of_tied_taps(x: Array, bit_words: BitWords, window: Window) -> Array:
 def mean_of_tied_taps_transpose(dy: Array, bit_words: BitWords, pass_: MaxPass) -> Array:
     """Transpose of `mean_of_tied_taps`: divide dy equally among the tied taps of each window."""
     share = divide_among_tied_taps(dy.astype(accumulator_dtype(dy.dtype)), bit_words)
-    return sum_where_selected(
-        lambda tap, *words: is_tap_tied(words, tap), share, bit_words, pass_
-    ).astype(dy.dtype)
+    dx = sum_where_selected(lambda tap, *words: is_tap_tied(words, tap), share, bit_words, pass_)
+    return dx.astype(dy.dtype)
+
+
+State = tuple[Array, ...]
+Join = Callable[[State, State], State]
+
+
+def _fold_axis(
+    state: State, join: Join, axis: int, num_taps: int, dilation: int, stride: int, num_windows: int
+) -> State:
+    """Join the elements of each of `num_windows` windows along an axis; a window has `num_taps` elements."""
+
+    def state_at_tap(state: State, tap: int) -> State:
+        starts, outs, strides = [tap * dilation], [num_windows], [stride]
+        return tuple(slices.strided_slice(array, [axis], starts, outs, strides) for array in state)
+
+    if folds_sequentially(num_taps, stride):
+        return functools.reduce(join, (state_at_tap(state, tap) for tap in range(num_taps)))
+    half = num_taps // 2
+    num_halves = (num_windows - 1) * stride + 1 + half * dilation
+    halves = _fold_axis(state, join, axis, half, dilation, 1, num_halves)
+    total = join(state_at_tap(halves, 0), state_at_tap(halves, half))
+    return join(total, state_at_tap(state, num_taps - 1)) if num_taps % 2 else total
+
+
+def _fold_covering_windows(state: State, fills: Sequence[Any], window: Window, join: Join) -> State:
+    """Join the states of the windows that cover each input element; an element that no window covers gets `fills`."""
+    for dim in window.dims:
+
+        def pad(state: State, config: slices.PaddingConfig, axis: int = dim.axis) -> State:
+            pairs = zip(state, fills, strict=True)
+            return tuple(slices.pad(array, [axis], [config], fill) for array, fill in pairs)
+
+        state = pad(state, (dim.span - 1, dim.span - 1, dim.stride - 1))
+        state = _fold_axis(state, join, dim.axis, dim.window, dim.dilation, 1, dim.covered_size)
+        state = pad(state, (-dim.low, -dim.used_high, 0))
+    return state
 
 
 def _join_tied_sums(a: State, b: State, kind: Kind, *, keep_loser: bool = False) -> State:
     """Winner of two states (value, *sums), or the loser with `keep_loser`; the sums of tied states are added."""
-    takes_a, takes_b = (
-        challenger_wins(a[0], b[0], kind, "first"),
-        challenger_wins(b[0], a[0], kind, "first"),
-    )
+    takes_a = dtypes.challenger_wins(a[0], b[0], kind, "first")
+    takes_b = dtypes.challenger_wins(b[0], a[0], kind, "first")
     if keep_loser:
         takes_a, takes_b = takes_b, takes_a
     sums = zip(a[1:], b[1:], strict=True)
@@ -157,13 +173,13 @@ def _join_tied_sums(a: State, b: State, kind: Kind, *, keep_loser: bool = False)
 
 def _sums_over_ties(x: Array, sums: State, window: Window, kind: Kind) -> State:
     """Totals of the arrays `sums` over the elements of each window that tie with the window's maximum or minimum."""
-    fills = (comparison_dtype_identity(x.dtype, kind), *[0] * len(sums))
-    return fold_windows(
-        (to_comparison_dtype(x), *sums),
-        fills,
-        window,
-        functools.partial(_join_tied_sums, kind=kind),
-    )[1:]
+    fills = (dtypes.comparison_dtype_identity(x.dtype, kind), *[0] * len(sums))
+    pairs = zip((dtypes.to_comparison_dtype(x), *sums), fills, strict=True)
+    state = tuple(slices.pad_input(array, window, fill) for array, fill in pairs)
+    join = functools.partial(_join_tied_sums, kind=kind)
+    for dim in reversed(window.dims):
+        state = _fold_axis(state, join, dim.axis, dim.window, dim.dilation, dim.stride, dim.out)
+    return state[1:]
 
 
 def _where_weights(x: Array, where: Array | None, dtype: DType) -> Array:
@@ -178,7 +194,7 @@ def mean_of_tied_elements(
 ) -> Array:
     """Mean of `tangent` over the elements of each window of x that tie with its maximum or minimum.
 
-    `where` is True for elements that take part. The tangents of all other elements must be 0.
+    `where` is True for elements that take part; all other tangents must be 0.
     """
     wide = tangent.astype(accumulator_dtype(tangent.dtype))
     sums, counts = _sums_over_ties(x, (wide, _where_weights(x, where, wide.dtype)), window, kind)
@@ -196,6 +212,8 @@ def mean_of_tied_elements_transpose(
     wide = dy.astype(accumulator_dtype(dy.dtype))
     (counts,) = _sums_over_ties(x, (_where_weights(x, where, wide.dtype),), window, kind)
     join = functools.partial(_join_tied_sums, kind=kind, keep_loser=True)
-    state = (to_comparison_dtype(y), divide_by_num_tied(wide, counts))
-    lowest, sums = fold_covering_windows(state, (np.nan, 0), window, join)
-    return slices.where_or_zero(is_tied_with(to_comparison_dtype(x), lowest), sums).astype(dy.dtype)
+    state = (dtypes.to_comparison_dtype(y), divide_by_num_tied(wide, counts))
+    lowest, sums = _fold_covering_windows(state, (np.nan, 0), window, join)
+    return slices.where_or_zero(is_tied_with(dtypes.to_comparison_dtype(x), lowest), sums).astype(
+        dy.dtype
+    )

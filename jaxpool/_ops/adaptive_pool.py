@@ -24,12 +24,12 @@ from jaxpool._kernels.patches import (
     add_up_patches,
     attains_max,
     extract_patches,
-    max_of_patches,
     one_hot_of_tap,
     patches_shape,
     tap_axes,
     tap_of_max,
 )
+from jaxpool._kernels.reduce import max_or_min_over_axes
 from jaxpool._kernels.slices import materialise
 from jaxpool._kernels.split_ties import divide_by_num_tied
 from jaxpool._ops.op import Op
@@ -144,8 +144,10 @@ class AdaptiveMean(PatchPool):
 
 def _patch_maxima(platform: Platform, window: Window, patches: Array) -> Array:
     """The maximum of each window of `patches`."""
-    fold = find_fold(platform, patches, tap_axes(window), ties=False)
-    return max_of_patches(patches, window, loses_nan=tuning_of(platform).loses_nan, plan=fold)
+    axes, loses_nan = tap_axes(window), tuning_of(platform).loses_nan
+    fold = find_fold(platform, patches, axes, ties=False)
+    y = max_or_min_over_axes(patches, axes, "max", loses_nan=loses_nan, plan=fold)
+    return lax.squeeze(y, axes)
 
 
 def _packed_axis(window: Window) -> int:

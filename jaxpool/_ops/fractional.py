@@ -192,7 +192,7 @@ class FractionalMax(FractionalOp):
         tap, starts = residual
         for dim, start in zip(self.dims, starts, strict=True):
             tap = dim.gather_at_starts(start, tap)
-        return flat_position_of_tap(tap, self.window, starts, self.window.input_shape)
+        return flat_position_of_tap(tap, self.window, starts)
 
     def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
         tap, starts = residual

@@ -26,7 +26,7 @@ from jaxpool._kernels.dtypes import (
     to_comparison_dtype,
 )
 from jaxpool._kernels.rolled import State
-from jaxpool._kernels.select import first_taps_inside
+from jaxpool._kernels.select import edge_taps_inside
 from jaxpool._kernels.slices import materialise
 from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.chosen import TapResidualPool, fold_taps, pick_selected
@@ -95,7 +95,8 @@ class StochasticPool(TapResidualPool):
             return weight_before + weight, lax.select(is_drawn, tap_index, drawn_tap)
 
         target, scale = materialise(barrier_of(platform), draw_target, x, random_numbers)
-        first_tap = slices.broadcast_like(first_taps_inside(window, x.ndim), random_numbers)
+        first_tap = edge_taps_inside(window, x.ndim, take_last=False)
+        first_tap = slices.broadcast_like(first_tap, random_numbers)
         start = [lax.full_like(random_numbers, 0), lax.full_like(random_numbers, 0, dtype)]
         return fold_taps(window, platform, select_tap, start, [x], [0], target, scale, first_tap)[1]
 

@@ -7,8 +7,6 @@ output sizes are 1, the adaptive pool is a reduction over whole axes.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -24,35 +22,26 @@ from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
 from jaxpool._shards.split import ArraySharding, check_divisible, on_shards
 from jaxpool._shards.whole import reduce_whole_axes
 
-
-@dataclasses.dataclass(frozen=True)
-class _Geometry:
-    """The window of an adaptive pool over the global array, and the array's sharding; None if it is not sharded."""
-
-    window: Window
-    sharding: ArraySharding | None
-
-    def local_window(self, x: Array) -> Window:
-        """The window of the adaptive pool over x, which is a whole array or one shard."""
-        sharding, dims = self.sharding, self.window.dims
-        if sharding is None:
-            return self.window
-        outs = tuple(dim.out // sharding.num_shards(dim.axis) for dim in dims)
-        return adaptive_window(x.shape, outs, self.window.axes)
+Kind = Literal["max", "mean", "argmax"]
 
 
-def _max(geometry: _Geometry, ties: Ties, x: Array, autodiff: Autodiff = "jvp") -> Array:
-    return apply(adaptive_max_op(geometry.local_window(x), ties), autodiff, x)
-
-
-def _mean(geometry: _Geometry, ties: Ties, x: Array, autodiff: Autodiff = "jvp") -> Array:
-    return apply(adaptive_avg_op(geometry.local_window(x)), autodiff, dtypes.as_float(x))
-
-
-def _argmax(
-    geometry: _Geometry, ties: Ties, x: Array, autodiff: Autodiff = "jvp"
-) -> tuple[Array, Array]:
-    window = geometry.local_window(x)
+def _pool_shard(
+    kind: Kind,
+    window: Window,
+    sharding: ArraySharding | None,
+    ties: Ties,
+    x: Array,
+    autodiff: Autodiff = "jvp",
+) -> Any:
+    """The adaptive pool of x, which is the global array that `window` describes, or one shard of the array."""
+    global_window = window
+    if sharding is not None:
+        outs = tuple(dim.out // sharding.num_shards(dim.axis) for dim in window.dims)
+        window = adaptive_window(x.shape, outs, window.axes)
+    if kind == "mean":
+        return apply(adaptive_avg_op(window), autodiff, dtypes.as_float(x))
+    if kind == "max":
+        return apply(adaptive_max_op(window, ties), autodiff, x)
     op = adaptive_max_op(window, "first" if ties == "split" else ties, saves_index=True)
     if ties == "split":
         y = apply(adaptive_max_op(window, ties), autodiff, x)
@@ -60,12 +49,12 @@ def _argmax(
     else:
         y, tap = apply_with_residual(op, autodiff, x)
     position = input_position_of_tap(tap, window)
-    if geometry.sharding is None:
+    if sharding is None:
         return y, position
     # Convert a flat position in the shard to a flat position in the global array.
     global_position, stride = lax.full_like(position, 0), 1
-    for dim, local_dim in reversed([*zip(geometry.window.dims, window.dims, strict=True)]):
-        size, mesh_axes = np.int32(local_dim.size), geometry.sharding.mesh_axes[dim.axis]
+    for dim, local_dim in reversed([*zip(global_window.dims, window.dims, strict=True)]):
+        size, mesh_axes = np.int32(local_dim.size), sharding.mesh_axes[dim.axis]
         offset = lax.axis_index(mesh_axes) * size if mesh_axes else np.int32(0)
         global_position = global_position + (position % size + offset) * np.int32(stride)
         position, stride = position // size, stride * dim.size
@@ -73,7 +62,7 @@ def _argmax(
 
 
 def adaptive_pool(
-    kind: Literal["max", "mean", "argmax"],
+    kind: Kind,
     sharding: ArraySharding | None,
     x: Array,
     window: Window,
@@ -84,14 +73,12 @@ def adaptive_pool(
 
     Raises `ArgumentError` if the shards of the output would differ in size.
     """
-    body: Callable[..., Any] = {"max": _max, "mean": _mean, "argmax": _argmax}[kind]
+    settings = kind, window, sharding, ties
     if sharding is None:
-        return body(_Geometry(window, sharding), ties, x, autodiff=autodiff)
+        return _pool_shard(*settings, x, autodiff=autodiff)
     if kind != "argmax" and set(window.output_shape) == {1}:
         return reduce_whole_axes(kind, sharding, x, window.axes, ties=ties, autodiff=autodiff)
     suffix = "" if kind == "argmax" else ", or 1 along every axis"
     for dim in window.dims:
         check_divisible(sharding, dim.axis, dim.out, "output_shape", window.output_shape, suffix)
-    return on_shards(
-        body, sharding, x, settings=(_Geometry(window, sharding), ties), autodiff=autodiff
-    )
+    return on_shards(_pool_shard, sharding, x, settings=settings, autodiff=autodiff)

@@ -1,4 +1,4 @@
-"""Halos: rows of neighbouring shards that the windows of a shard read, and the transfer of these rows.
+"""Halos: rows of neighbouring shards that the windows of a shard read, and pools of a shard with its halo.
 
 Shard j computes `num_windows` windows, which read `num_rows` rows. The first row is `starts[j]`, relative to the shard:
 
@@ -14,16 +14,24 @@ hops, one per neighbour. Halo rows beyond the ends of the global array hold the 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
+from jaxpool._arguments.arrays import match_varying_mesh_axes
 from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
-from jaxpool._kernels.positions import int32_iota
+from jaxpool._kernels.positions import IntArray, all_window_indices, int32_iota
+from jaxpool._ops.masked import masked_soft
+from jaxpool._ops.ranged import apply_ranged
+
+Ends = tuple[int, int]  # start and stop of some rows, or numbers of rows before and after
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,38 +70,22 @@ class Halo:
     @property
     def rows_before(self) -> tuple[int, ...]:
         """For each shard, the number of rows that its windows need from previous shards."""
-        return tuple(
-            min(max(0, -start), shard * self.shard_size) for shard, start in enumerate(self.starts)
-        )
+        pairs = enumerate(self.starts)
+        return tuple(min(max(0, -start), shard * self.shard_size) for shard, start in pairs)
 
     @property
     def rows_after(self) -> tuple[int, ...]:
         """For each shard, the number of rows that its windows need from later shards."""
-        return tuple(
-            min(
-                max(0, start + self.num_rows - self.shard_size),
-                (self.num_shards - 1 - shard) * self.shard_size,
-            )
-            for shard, start in enumerate(self.starts)
-        )
+        ends = [start + self.num_rows - self.shard_size for start in self.starts]
+        pairs = zip(ends, reversed(range(self.num_shards)), strict=True)
+        return tuple(min(max(0, end), later * self.shard_size) for end, later in pairs)
 
     @property
-    def pad_rows(self) -> tuple[tuple[int, int], ...]:
+    def pad_rows(self) -> tuple[Ends, ...]:
         """For each shard, the numbers of padding rows before and after the global array that its windows read."""
-        step, low = self.num_windows * self.dim.stride, self.dim.low
-        firsts = [shard * step - low for shard in range(self.num_shards)]
-        return tuple(
-            (max(0, -first), max(0, first + self.num_rows - self.dim.size)) for first in firsts
-        )
-
-    def _axis(self, size: int, low: int, high: int = 0) -> Axis:
-        """The `Axis` of a shard's windows over `size` rows."""
-        return dataclasses.replace(self.dim, size=size, low=low, high=high, out=self.num_windows)
-
-    @property
-    def extended_axis(self) -> Axis:
-        """The `Axis` of a shard with its halo. Halo rows beyond the array count as elements, not as padding."""
-        return self._axis(self.num_rows, 0)
+        firsts = [start + shard * self.shard_size for shard, start in enumerate(self.starts)]
+        ends = [first + self.num_rows - self.dim.size for first in firsts]
+        return tuple((max(0, -first), max(0, end)) for first, end in zip(firsts, ends, strict=True))
 
     def cropped_axis(self, low: int, high: int) -> Axis:
         """The `Axis` of a shard with its halo, without the first `low` and last `high` rows, which become padding."""
@@ -110,6 +102,9 @@ class Halo:
         before = max(self.rows_before)
         return self._axis(before + self.shard_size + max(self.rows_after), self.dim.low - before)
 
+    def _axis(self, size: int, low: int, high: int = 0) -> Axis:
+        return dataclasses.replace(self.dim, size=size, low=low, high=high, out=self.num_windows)
+
     @property
     def crossing_windows(self) -> tuple[range, range] | None:
         """Indices of a shard's windows that begin before its first row, and of its windows that end after its last row.
@@ -123,24 +118,14 @@ class Halo:
         # `first`: start of the first window that ends after the shard. `last`: end of the last that begins before it.
         first = end * dim.stride - dim.low
         last = (begin - 1) * dim.stride + dim.span - dim.low
-        fits = max(dim.low, self.num_rows - dim.low - own, first) <= own and (
-            last >= 0 or not begin
-        )
-        if self.drift or begin >= end or not fits:
+        fits = max(dim.low, self.num_rows - dim.low - own, first) <= own
+        if self.drift or begin >= end or not fits or (begin and last < 0):
             return None
         return range(begin), range(end, self.num_windows)
 
     def shard_id(self) -> Array:
         """The index of this device's shard, a traced int32."""
         return lax.axis_index(self.mesh_axes)
-
-    def window_indices(self) -> Array:
-        """The indices, among the windows of the global array, of the windows of this device's shard."""
-        return self.shard_id() * np.int32(self.num_windows) + int32_iota(self.num_windows)
-
-    def window_starts(self) -> Array:
-        """The start, in the global array, of each window of this device's shard; negative in the low padding."""
-        return self.window_indices() * np.int32(self.dim.stride) - np.int32(self.dim.low)
 
     def element_mask(self) -> Array:
         """`num_rows` bools for the rows of this device's shard and halo: False for rows beyond the global array."""
@@ -160,9 +145,8 @@ class Halo:
                 rows = self.receive_rows(rows, fill, hop, is_after=bool(is_after))
                 pieces.insert(len(pieces) if is_after else 0, rows)
         extended = lax.concatenate(pieces, axis) if pieces[1:] else x
-        low = max(0, *[-start for start in self.starts])
-        high = max(0, *[start + self.num_rows - shard_size for start in self.starts])
-        pads = (low - max(self.rows_before), high - max(self.rows_after), 0)
+        low, high = max(0, -min(self.starts)), max(self.starts) + self.num_rows - shard_size
+        pads = (low - max(self.rows_before), max(0, high) - max(self.rows_after), 0)
         extended = slices.pad(extended, [axis], [pads], fill)
         first = low - self.dim.low
         if not self.drift:
@@ -175,35 +159,27 @@ class Halo:
 
         Rows are sent only to shards that need them. Beyond the ends of the array, the result holds `fill`.
         """
-        needed, shards = (self.rows_after if is_after else self.rows_before, range(self.num_shards))
-        pairs = [(to + hop if is_after else to - hop, to) for to in shards]
-        pairs = [
-            pair
-            for pair in pairs
-            if pair[0] in shards and needed[pair[1]] > (hop - 1) * self.shard_size
-        ]
+        shards, needed = range(self.num_shards), self.rows_after if is_after else self.rows_before
+        offset, min_needed = hop if is_after else -hop, (hop - 1) * self.shard_size
+        receivers = [to for to in shards if to + offset in shards and needed[to] > min_needed]
         exist = self.shard_id() < self.num_shards - hop if is_after else self.shard_id() >= hop
-        received = lax.ppermute(rows, self.mesh_axes, pairs)
-        return lax.select(
-            jnp.broadcast_to(exist, received.shape),
-            received,
-            jnp.full(received.shape, fill, rows.dtype),  # `lax.ppermute` returns zeros there
-        )
+        received = lax.ppermute(rows, self.mesh_axes, [(to + offset, to) for to in receivers])
+        exist = jnp.broadcast_to(exist, received.shape)
+        missing = jnp.full(received.shape, fill, rows.dtype)  # `lax.ppermute` returns zeros there
+        return lax.select(exist, received, missing)
 
 
 @dataclasses.dataclass(frozen=True)
 class Strip:
-    """The windows of a shard that cross its first row, or (`is_after`) its last row, along one sharded axis.
+    """The `windows` of a shard that cross its first row, or (`is_after`) its last row, along one sharded axis.
 
-    `window` pools the rows from `start_row` to `stop_row`, relative to the first row of the shard.
-    `first_window` is the index, within the shard, of the first window of the strip.
+    `window` pools `rows`, which are relative to the first row of the shard.
     """
 
     halo: Halo
     is_after: bool
-    start_row: int
-    stop_row: int
-    first_window: int
+    windows: range
+    rows: range
     window: Window
 
     @property
@@ -212,20 +188,15 @@ class Strip:
         return self.halo.dim.axis
 
     @property
-    def num_windows(self) -> int:
-        """Number of windows of the strip."""
-        return self.window.dims[self.window.axes.index(self.axis)].out
-
-    @property
-    def neighbour_rows(self) -> tuple[int, int]:
+    def neighbour_rows(self) -> Ends:
         """Start and stop of the rows that the strip reads from the neighbouring shard, relative to that shard."""
         own = self.halo.shard_size
-        return (0, self.stop_row - own) if self.is_after else (own + self.start_row, own)
+        return (0, self.rows.stop - own) if self.is_after else (own + self.rows.start, own)
 
     @property
-    def shard_rows(self) -> tuple[int, int]:
+    def shard_rows(self) -> Ends:
         """Start and stop of the rows that the strip reads from its own shard."""
-        return (self.start_row, self.halo.shard_size) if self.is_after else (0, self.stop_row)
+        return (self.rows.start, self.halo.shard_size) if self.is_after else (0, self.rows.stop)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,60 +208,91 @@ class ShardGeometry:
 
     @property
     def extended_window(self) -> Window:
-        """The `Window` over a shard with its halos."""
-        return self._map_axes(lambda halo: halo.extended_axis)
+        """The `Window` over a shard with its halos. Rows beyond the array count as elements, not as padding."""
+        return self.cropped_window([(0, 0)] * len(self.halos))
 
     @property
     def local_window(self) -> Window:
         """The `Window` over a shard alone, with padding in place of its halos."""
-        return self._map_axes(lambda halo: halo.local_axis)
+        return self._replace_axes([halo.local_axis for halo in self.halos])
 
-    def cropped_window(self, pad_rows: Sequence[tuple[int, int]]) -> Window:
+    def cropped_window(self, pad_rows: Sequence[Ends]) -> Window:
         """The `Window` over a shard with its halos cropped by `pad_rows`, the rows beyond the array along each axis."""
-        rows_of_halo = dict(zip(self.halos, pad_rows, strict=True))
-        return self._map_axes(lambda halo: halo.cropped_axis(*rows_of_halo[halo]))
+        pairs = zip(self.halos, pad_rows, strict=True)
+        return self._replace_axes([halo.cropped_axis(*rows) for halo, rows in pairs])
 
     @property
     def strips(self) -> tuple[Strip, ...] | None:
         """The strips of a shard; None if `Halo.crossing_windows` is None along any axis."""
-        all_strips = []
-        for halo_index, halo in enumerate(self.halos):
-            if halo.crossing_windows is None:
+        strips = []
+        for i, halo in enumerate(self.halos):
+            dim, crossing_windows = halo.dim, halo.crossing_windows
+            if crossing_windows is None:
                 return None
-            for is_after, windows in enumerate(halo.crossing_windows):
-                if windows:
-                    all_strips.append(self._make_strip(halo_index, bool(is_after), windows))
-        return tuple(all_strips)
+            previous = [each.wide_axis for each in self.halos[:i]]
+            later = [each.local_axis for each in self.halos[i + 1 :]]
+            for is_after, windows in enumerate(crossing_windows):
+                if not windows:
+                    continue
+                start, count = windows.start * dim.stride - dim.low, len(windows)
+                rows = range(start, start + (count - 1) * dim.stride + dim.span)
+                crossed = dataclasses.replace(dim, size=len(rows), low=0, high=0, out=count)
+                window = self._replace_axes([*previous, crossed, *later])
+                strips.append(Strip(halo, bool(is_after), windows, rows, window))
+        return tuple(strips)
 
-    def _make_strip(self, halo_index: int, is_after: bool, windows: range) -> Strip:
-        halo, wide = self.halos[halo_index], self.halos[:halo_index]
-        dim, count = halo.dim, len(windows)
-        begin, rows = windows[0] * dim.stride - dim.low, (count - 1) * dim.stride + dim.span
-        crossed = Axis(dim.axis, rows, dim.window, dim.stride, dim.dilation, 0, 0, count)
-
-        def axis_of(each: Halo) -> Axis:
-            return crossed if each is halo else each.wide_axis if each in wide else each.local_axis
-
-        return Strip(halo, is_after, begin, begin + rows, windows[0], self._map_axes(axis_of))
-
-    @property
-    def is_padded(self) -> bool:
-        """Whether a halo may contain rows beyond the ends of the global array."""
-        return any(halo.dim.is_padded for halo in self.halos)
-
-    def _map_axes(self, axis_of: Callable[[Halo], Axis]) -> Window:
-        """The `Window` with each sharded axis replaced by `axis_of(halo)`."""
-        if not self.halos:
-            return self.window
-        new_axes = {halo.dim.axis: axis_of(halo) for halo in self.halos}
+    def _replace_axes(self, sharded_axes: Sequence[Axis]) -> Window:
+        """The `Window` with each sharded axis replaced."""
+        new_axes = {dim.axis: dim for dim in sharded_axes}
         return Window(tuple(new_axes.get(dim.axis, dim) for dim in self.window.dims))
 
-    def find_halo(self, dim: Axis) -> Halo | None:
-        """The halo of the pooled axis `dim`, or None if the axis is not sharded."""
-        return next((halo for halo in self.halos if halo.dim.axis == dim.axis), None)
+    def window_indices(self, dim: Axis) -> IntArray:
+        """The indices, among the windows of the global array, of a shard's windows along the pooled axis `dim`."""
+        halo = next((halo for halo in self.halos if halo.dim.axis == dim.axis), None)
+        if halo is None:
+            return all_window_indices(dim)
+        return halo.shard_id() * np.int32(halo.num_windows) + int32_iota(halo.num_windows)
+
+    def window_starts(self) -> list[IntArray]:
+        """Along each pooled axis, the start of a shard's windows in the global array; negative in the low padding."""
+        dims = self.window.dims
+        return [self.window_indices(d) * np.int32(d.stride) - np.int32(d.low) for d in dims]
 
     def extend(self, x: Array, fill: Any) -> Array:
         """x extended by its halos, one axis after another, so that corners come from diagonal neighbours."""
         for halo in self.halos:
             x = halo.extend(x, fill)
         return x
+
+
+def pool_with_halo(
+    geometry: ShardGeometry, pool: Callable[..., Array], op: Any, has_mask: bool, *xs: Array
+) -> Array:
+    """`pool(op, *xs)` of the shard `xs[0]` and its halo, and if `has_mask` of the shard `xs[1]` of a `where` mask.
+
+    Halo rows beyond the ends of the global array are cropped, and become padding of `op.window`. Shards differ in the
+    number of cropped rows, so `lax.switch` has a branch for each number.
+    """
+    num_extended = 2 if has_mask else 1
+    extended = [geometry.extend(x, 0) for x in xs[:num_extended]]
+    branch_index = jnp.zeros((), np.int32)
+    padding_cases = [sorted(set(halo.pad_rows)) for halo in geometry.halos]
+    for halo, cases in zip(geometry.halos, padding_cases, strict=True):
+        case = np.asarray([cases.index(ends) for ends in halo.pad_rows], np.int32)
+        branch_index = branch_index * np.int32(len(cases)) + jnp.asarray(case)[halo.shard_id()]
+
+    def pool_cropped(pad_rows: Sequence[Ends], *xs: Array) -> Array:
+        axes = [halo.dim.axis for halo in geometry.halos]
+        padding = [(-low, -high, 0) for low, high in pad_rows]
+        cropped = [slices.pad(x, axes, padding, 0) for x in xs[:num_extended]]
+        cropped_op = dataclasses.replace(op, window=geometry.cropped_window(pad_rows))
+        return pool(cropped_op, *cropped, *xs[num_extended:])
+
+    branches = [functools.partial(pool_cropped, ends) for ends in itertools.product(*padding_cases)]
+    switch: Callable[..., Any] = functools.partial(lax.switch, branch_index, branches)
+    # Without a checkpoint, every branch saves a copy of x for the backward pass.
+    if pool in (apply_ranged, masked_soft):
+        switch = jax.checkpoint(switch)
+    # Cast outside of the switch: the transpose of the cast sums over devices, which may take different branches.
+    y: Array = switch(*match_varying_mesh_axes([*extended, *xs[num_extended:]]))
+    return y

@@ -24,10 +24,10 @@ from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Axis, Window, make_window
 from jaxpool._ops.apply import Autodiff, apply_with_extra_args, call_in_reverse_mode
 from jaxpool._ops.op import Op
-from jaxpool._shards.extended import pool_with_halo
-from jaxpool._shards.halo import Halo, ShardGeometry
+from jaxpool._shards.halo import Halo, ShardGeometry, pool_with_halo
 
 R = TypeVar("R")  # an array or a tuple of arrays
+MeshAxes = tuple[tuple[str, ...], ...]  # the mesh axes that shard each of some array axes
 
 # The mesh axes of each axis of a pool's array, set by `jaxpool.sharded` inside a `jax.shard_map`, where types carry no
 # mesh axes. A JAX user context is thread-local and part of jit's cache key. The context is created at import, because
@@ -40,7 +40,7 @@ class ArraySharding:
     """The mesh axes that shard each axis of an array; `is_manual` is True inside a `shard_map` over these mesh axes."""
 
     mesh: Mesh | AbstractMesh
-    mesh_axes: tuple[tuple[str, ...], ...]
+    mesh_axes: MeshAxes
     is_manual: bool
 
     def num_shards(self, axis: int) -> int:
@@ -73,9 +73,9 @@ class ArraySharding:
 
     def operand_spec(self, shape: Sequence[Any], array_shape: Sequence[Any]) -> PartitionSpec:
         """The `PartitionSpec` of an operand of `shape`; replicated if it does not broadcast against `array_shape`."""
-        num_leading = len(shape) - len(array_shape)
-        pairs = zip(shape[max(num_leading, 0) :], array_shape[max(-num_leading, 0) :], strict=True)
-        if num_leading > 0 or not all(size in (1, other) for size, other in pairs):
+        num_missing = len(array_shape) - len(shape)
+        pairs = zip(shape, array_shape[max(num_missing, 0) :], strict=True)
+        if num_missing < 0 or not all(size in (1, other) for size, other in pairs):
             return PartitionSpec()
         return self.operand_sharding(shape).spec
 
@@ -95,7 +95,7 @@ class ArraySharding:
 
     def non_explicit_axes(self, x: Array) -> tuple[str, ...]:
         """The mesh axes that shard x and are not explicit mesh axes in the type of x."""
-        explicit = _axes_of_type(jax.typeof(x).sharding.mesh, AxisType.Explicit)
+        explicit = axes_of_type(jax.typeof(x).sharding.mesh, AxisType.Explicit)
         return tuple(name for entry in self.mesh_axes for name in entry if name not in explicit)
 
     @property
@@ -105,11 +105,11 @@ class ArraySharding:
         XLA all-gathers arrays along explicit mesh axes that are left out. If all mesh axes are included, the set is
         empty: `jax.shard_map` then maps over all mesh axes that no surrounding `vmap` uses.
         """
-        mapped_axes = _axes_of_type(self.mesh, AxisType.Explicit).union(*self.mesh_axes)
+        mapped_axes = axes_of_type(self.mesh, AxisType.Explicit).union(*self.mesh_axes)
         return frozenset() if mapped_axes == frozenset(self.mesh.axis_names) else mapped_axes
 
 
-def _spec_axes(spec: Any, ndim: int, mesh: Any) -> tuple[tuple[str, ...], ...]:
+def _spec_axes(spec: Any, ndim: int, mesh: Any) -> MeshAxes:
     """The mesh axis names in a `PartitionSpec` for each of the `ndim` axes of an array."""
     rule = "a jax.sharding.PartitionSpec with one entry for each axis of the array"
     hint = 'Pass PartitionSpec(None, "rows"), say, with names of axes of the mesh.'
@@ -117,39 +117,36 @@ def _spec_axes(spec: Any, ndim: int, mesh: Any) -> tuple[tuple[str, ...], ...]:
         raise ArgumentError("spec", rule, spec, hint, TypeError)
     if len(spec) > ndim:
         raise ArgumentError("spec", f"{rule}, which has {ndim}", spec, hint)
-    mesh_axes = []
-    for entry in (*spec, *[None] * (ndim - len(spec))):
-        mesh_axes.append(() if entry is None else entry if isinstance(entry, tuple) else (entry,))
-    axes = [name for entry in mesh_axes for name in entry]
+    entries = [() if entry is None else entry for entry in (*spec, *[None] * (ndim - len(spec)))]
+    mesh_axes = tuple(entry if isinstance(entry, tuple) else (entry,) for entry in entries)
+    axes = sum(mesh_axes, ())
     if len(set(axes)) < len(axes) or not all(name in mesh.axis_names for name in axes):
         mesh_names = ", ".join(map(repr, mesh.axis_names))
         raise ArgumentError("spec", f"of distinct axes of the mesh, {mesh_names}", spec, hint)
-    return tuple(mesh_axes)
+    return mesh_axes
 
 
-def _axes_of_type(mesh: Any, axis_type: AxisType) -> frozenset[str]:
+def axes_of_type(mesh: Any, axis_type: AxisType) -> frozenset[str]:
+    """The names of the mesh axes of a type."""
     pairs = zip(mesh.axis_names, mesh.axis_types, strict=True)
     return frozenset(name for name, each in pairs if each == axis_type)
 
 
-def _keep_axes(
-    allowed: frozenset[str], mesh_axes: tuple[tuple[str, ...], ...]
-) -> list[tuple[str, ...]]:
+def _keep_axes(allowed: frozenset[str], mesh_axes: MeshAxes) -> MeshAxes:
     """The mesh axis names of each array axis, restricted to names in `allowed`."""
-    return [tuple(name for name in entry if name in allowed) for entry in mesh_axes]
+    return tuple(tuple(name for name in entry if name in allowed) for entry in mesh_axes)
 
 
-def _known_spec(x: Array, type_sharding: NamedSharding) -> PartitionSpec:
-    """The `PartitionSpec` of x: from `x.sharding` if x is a concrete array, else from the type of x."""
-    manual_axes = _axes_of_type(type_sharding.mesh, AxisType.Manual)
-    if not isinstance(x, jax.core.Tracer) and isinstance(x.sharding, NamedSharding):
-        return x.sharding.spec
-    if not manual_axes and _axes_of_type(type_sharding.mesh, AxisType.Explicit):
-        return type_sharding.spec
-    if manual_axes:
+def _known_spec(x_sharding: NamedSharding | None, type_sharding: NamedSharding) -> PartitionSpec:
+    """The `PartitionSpec` of `x_sharding`, or if x is traced, of its type."""
+    if x_sharding is not None:
+        return x_sharding.spec
+    if manual_axes := axes_of_type(type_sharding.mesh, AxisType.Manual):
         rule = "given inside a shard_map, where types do not say which axes are sharded"
     else:
         rule = "given where neither the type of x nor x itself says how it is sharded"
+    if not manual_axes and axes_of_type(type_sharding.mesh, AxisType.Explicit):
+        return type_sharding.spec
     hint = 'Pass spec=PartitionSpec(None, "rows"), say, one entry for each axis of x.'
     raise ArgumentError("spec", rule, None, hint, TypeError)
 
@@ -157,35 +154,36 @@ def _known_spec(x: Array, type_sharding: NamedSharding) -> PartitionSpec:
 def find_sharding(x: Array, mesh: Any, spec: Any) -> ArraySharding:
     """The sharding of x by `mesh` and `spec`; where an argument is None, it is read from x or the type of x."""
     type_sharding = jax.typeof(x).sharding
+    x_sharding = None if isinstance(x, jax.core.Tracer) else x.sharding
+    if not isinstance(x_sharding, NamedSharding):
+        x_sharding = None
     if mesh is not None and not isinstance(mesh, (Mesh, AbstractMesh)):
         rule, hint = "a jax.sharding.Mesh", "Pass what jax.make_mesh gave."
         raise ArgumentError("mesh", rule, mesh, hint, TypeError)
     context_mesh = jax.sharding.get_abstract_mesh()
-    manual_axes = _axes_of_type(context_mesh, AxisType.Manual)
+    manual_axes = axes_of_type(context_mesh, AxisType.Manual)
     if mesh is not None and not context_mesh.empty and mesh.axis_names != context_mesh.axis_names:
         hint = "Leave it out, or call jax.set_mesh with it."
         raise ArgumentError("mesh", f"that of the context, {context_mesh}", mesh, hint)
-    if manual_axes:  # only the context mesh records which mesh axes are manual here
+    # Only the context mesh records which mesh axes are manual here.
+    if manual_axes or (mesh is None and type_sharding.mesh.empty):
         mesh = context_mesh
     elif mesh is None:
-        sharding = None if isinstance(x, jax.core.Tracer) else x.sharding
         # The mesh of a concrete array has devices; the mesh of a type has no devices.
-        array_mesh = sharding.mesh if isinstance(sharding, NamedSharding) else type_sharding.mesh
-        mesh = context_mesh if type_sharding.mesh.empty else array_mesh
+        mesh = (x_sharding or type_sharding).mesh
     if mesh.empty:
         rule = "given where neither the type of x nor a context says it"
         hint = "Pass the mesh over which x is sharded, or call jax.set_mesh."
         raise ArgumentError("mesh", rule, None, hint, TypeError)
-    mesh_axes = _spec_axes(_known_spec(x, type_sharding) if spec is None else spec, x.ndim, mesh)
-    explicit_axes = _axes_of_type(type_sharding.mesh, AxisType.Explicit)
-    if explicit_axes and _keep_axes(explicit_axes, mesh_axes) != _keep_axes(
-        explicit_axes, _spec_axes(type_sharding.spec, x.ndim, mesh)
-    ):
-        rule = f"what the type of x says, {type_sharding.spec}"
-        raise ArgumentError("spec", rule, spec, "Leave it out, or call jax.reshard first.")
+    known_spec = _known_spec(x_sharding, type_sharding) if spec is None else spec
+    mesh_axes = _spec_axes(known_spec, x.ndim, mesh)
+    if explicit_axes := axes_of_type(type_sharding.mesh, AxisType.Explicit):
+        type_axes = _spec_axes(type_sharding.spec, x.ndim, mesh)
+        if _keep_axes(explicit_axes, mesh_axes) != _keep_axes(explicit_axes, type_axes):
+            rule = f"what the type of x says, {type_sharding.spec}"
+            raise ArgumentError("spec", rule, spec, "Leave it out, or call jax.reshard first.")
     used_axes = frozenset[str]().union(*mesh_axes)
-    sharding = None if isinstance(x, jax.core.Tracer) else x.sharding
-    devices = sharding.device_set if isinstance(sharding, NamedSharding) else set()
+    devices = x_sharding.device_set if x_sharding else set()
     if devices and isinstance(mesh, Mesh) and {*mesh.devices.flat} != devices:
         hint = "Pass the mesh of x, or move x by jax.device_put first."
         raise ArgumentError("mesh", f"of the {len(devices)} devices of x", mesh, hint)
@@ -217,17 +215,14 @@ def sharding_from_type(x: Array) -> ArraySharding | None:
 
 def all_gather_axes(sharding: ArraySharding, x: Array, axes: Sequence[int]) -> Array:
     """x, whose sharding is `sharding`, all-gathered along `axes`."""
-    if not any(sharding.mesh_axes[axis] for axis in axes):
-        return x
-    if sharding.is_manual:
-        for axis in axes:
-            if sharding.mesh_axes[axis]:
-                x = lax.all_gather(
-                    x, sharding.mesh_axes[axis], axis=axis, tiled=True, to="invarying"
-                )
-        return x
-    spec_entries = [None if axis in axes else part for axis, part in enumerate(sharding.spec)]
-    return reshard(x, NamedSharding(jax.typeof(x).sharding.mesh, PartitionSpec(*spec_entries)))
+    axes = [axis for axis in axes if sharding.mesh_axes[axis]]
+    if axes and not sharding.is_manual:
+        spec = sharding.replicate_axes(axes).spec
+        return reshard(x, NamedSharding(jax.typeof(x).sharding.mesh, spec))
+    for axis in axes:
+        names = sharding.mesh_axes[axis]
+        x = lax.all_gather(x, names, axis=axis, tiled=True, to="invarying")
+    return x
 
 
 def drop_unit_axes(sharding: ArraySharding | None, x: Array, axes: Sequence[int]) -> Array:
@@ -245,26 +240,22 @@ def _shard_map(
     out_spec: PartitionSpec,
     *xs: Array,
 ) -> R:
-    operand_shardings = [sharding.operand_sharding(x.shape) for x in xs]
-    mapped_body = jax.shard_map(
+    shardings = [sharding.operand_sharding(x.shape) for x in xs]
+    mapped_body: Callable[..., R] = jax.shard_map(
         functools.partial(body, *settings),
         mesh=sharding.mesh,
-        in_specs=tuple(each.spec for each in operand_shardings),
+        in_specs=tuple(each.spec for each in shardings),
         out_specs=out_spec,
         axis_names=sharding.mapped_axes,
     )
-    result: R = mapped_body(*map(_reshard_explicit, xs, operand_shardings))
-    return result
+    return mapped_body(*map(_reshard_explicit, xs, shardings))
 
 
 def _reshard_explicit(x: Array, sharding: ArraySharding) -> Array:
     """x resharded along the explicit mesh axes of `sharding`, or x itself if its type already has this sharding."""
-    explicit = _axes_of_type(sharding.mesh, AxisType.Explicit)
-    if not explicit:
-        return x
+    explicit, type_sharding = axes_of_type(sharding.mesh, AxisType.Explicit), jax.typeof(x).sharding
     spec = PartitionSpec(*[entry or None for entry in _keep_axes(explicit, sharding.mesh_axes)])
-    type_sharding = jax.typeof(x).sharding
-    if not type_sharding.mesh.empty and type_sharding.spec == spec:
+    if not explicit or (not type_sharding.mesh.empty and type_sharding.spec == spec):
         return x
     return reshard(x, NamedSharding(sharding.mesh, spec))
 
@@ -291,11 +282,9 @@ def on_shards(
 
 def apply_on_shards(op: Op, sharding: ArraySharding | None, *xs: Array) -> Array:
     """Apply `op`, whose pooled axes are not sharded, to arrays or to their shards."""
-    return (
-        output_of(op, *xs)
-        if sharding is None
-        else on_shards(output_of, sharding, *xs, settings=(op,))
-    )
+    if sharding is None:
+        return output_of(op, *xs)
+    return on_shards(output_of, sharding, *xs, settings=(op,))
 
 
 def output_of(op: Op, *xs: Array) -> Array:
@@ -308,22 +297,16 @@ WindowFn = Callable[[Sequence[Any]], Window]
 
 
 @dataclasses.dataclass(frozen=True)
-class ShardedPool:
+class ShardedPool(ShardGeometry):
     """The windows of a pool over the shards of an array, and the array's sharding; None if it is not sharded."""
 
-    geometry: ShardGeometry
     sharding: ArraySharding | None
 
-    @property
-    def window(self) -> Window:
-        """The `Window` over the global array."""
-        return self.geometry.window
-
     def run(self, body: Callable[..., R], x: Array, *settings: Any, **kwargs: Any) -> R:
-        """Call `body(geometry, *settings, x)` on x, or on each shard of a sharded x; `kwargs` may set `autodiff`."""
+        """Call `body(self, *settings, x)` on x, or on each shard of a sharded x; `kwargs` may set `autodiff`."""
         if self.sharding is None:
-            return body(self.geometry, *settings, x, **kwargs)
-        return on_shards(body, self.sharding, x, settings=(self.geometry, *settings), **kwargs)
+            return body(self, *settings, x, **kwargs)
+        return on_shards(body, self.sharding, x, settings=(self, *settings), **kwargs)
 
     def apply(
         self,
@@ -341,17 +324,17 @@ class ShardedPool:
         xs = (x, *operands) if mask is None else (x, mask, *operands)
         if self.sharding is None:
             return pool(op, *xs, **kwargs)
-        settings = self.geometry, pool, op, mask is not None
+        settings = self, pool, op, mask is not None
         return on_shards(pool_with_halo, self.sharding, *xs, settings=settings, **kwargs)
 
     def pooled_shape(self, shape: Sequence[Any]) -> tuple[Any, ...]:
         """The output shape of the pool for an input of `shape`, which is a shard's shape inside a `shard_map`."""
         is_manual = self.sharding is not None and self.sharding.is_manual
-        return (self.geometry.extended_window if is_manual else self.window).pooled_shape(shape)
+        return (self.extended_window if is_manual else self.window).pooled_shape(shape)
 
     def check_reflection(self, arg_name: str = "x") -> None:
         """Raise unless each shard with its halo contains all rows that reflection padding reads at the array's ends."""
-        for halo in self.geometry.halos:
+        for halo in self.halos:
             if any(max(ends) >= halo.num_rows - sum(ends) for ends in halo.pad_rows if any(ends)):
                 axis, size = halo.dim.axis, halo.dim.size
                 rule = f"of more rows in each of its {halo.num_shards} shards along axis {axis}, "
@@ -360,38 +343,31 @@ class ShardedPool:
                 raise ArgumentError(arg_name, rule, size, hint, attribute=f"shape[{axis}]")
 
 
-def shard_pool(sharding: ArraySharding, shape: Sequence[Any], window_fn: WindowFn) -> ShardedPool:
-    """The `ShardedPool` for a global array of `shape`. Raises `ArgumentError` if shards would differ in size."""
+def shard_pool_by_type(x: Array, window_fn: WindowFn) -> ShardedPool:
+    """The `ShardedPool` for x, with the sharding that `sharding_from_type` finds.
+
+    Raises `ArgumentError` if shards would differ in size.
+    """
+    sharding = sharding_from_type(x)
+    if sharding is None:
+        return ShardedPool(window_fn(x.shape), (), None)
+    shape = sharding.global_shape(x.shape)
     window, halos = window_fn(shape), []
     for dim_index, dim in enumerate(window.dims):
         num_shards = sharding.num_shards(dim.axis)
-        if num_shards == 1:
-            continue
         if dim.size % num_shards or dim.out % num_shards:
             raise _uneven_shards_error(shape, dim_index, dim, num_shards, window_fn)
-        halos.append(Halo(dim, sharding.mesh_axes[dim.axis], num_shards))
-    return ShardedPool(ShardGeometry(window, tuple(halos)), sharding)
-
-
-def shard_pool_by_type(x: Array, window_fn: WindowFn) -> ShardedPool:
-    """The `ShardedPool` for x, with the sharding that `sharding_from_type` finds."""
-    sharding = sharding_from_type(x)
-    if sharding is None:
-        return ShardedPool(ShardGeometry(window_fn(x.shape), ()), None)
-    return shard_pool(sharding, sharding.global_shape(x.shape), window_fn)
+        if num_shards > 1:
+            halos.append(Halo(dim, sharding.mesh_axes[dim.axis], num_shards))
+    return ShardedPool(window, tuple(halos), sharding)
 
 
 def shard_pool_by_window(x: Array, window: Window) -> ShardedPool:
     """The `ShardedPool` for x and `window`. Raises inside a `shard_map` if `jaxpool.sharded` set `context_axes`."""
     if context_axes.value is not None:
+        rule = "whole: inside a shard_map its window is not known"
         hint = "Pass a function of jaxpool itself."
-        raise ArgumentError(
-            "x",
-            "whole: inside a shard_map its window is not known",
-            x.shape,
-            hint,
-            attribute="shape",
-        )
+        raise ArgumentError("x", rule, x.shape, hint, attribute="shape")
 
     def window_fn(shape: Sequence[Any]) -> Window:
         if [shape[axis] for axis in window.axes] == list(window.input_shape):
@@ -414,17 +390,14 @@ def check_unsharded(x: Array, *axes: int, checks_types: bool = True, arg_name: s
     if sharding is None or not (sharding.is_manual or checks_types):
         return
     for axis in axes:
-        if sharding.num_shards(axis) > 1:
-            rule = f"whole along axis {axis}, not in {sharding.num_shards(axis)} shards"
-            hint = (
-                f"Give a spec that has None for axis {axis}, to jax.reshard or to jaxpool.sharded."
-            )
-            if sharding.is_manual:
-                names = sharding.mesh_axes[axis]
-                hint = f"Call jax.lax.all_gather(x, {names}, axis={axis}, tiled=True) before it."
-            raise ArgumentError(
-                arg_name, rule, sharding.spec, hint, shown_value=f"a spec of {sharding.spec}"
-            )
+        if (count := sharding.num_shards(axis)) == 1:
+            continue
+        rule, spec = f"whole along axis {axis}, not in {count} shards", sharding.spec
+        hint = f"Give a spec that has None for axis {axis}, to jax.reshard or to jaxpool.sharded."
+        if sharding.is_manual:
+            names = sharding.mesh_axes[axis]
+            hint = f"Call jax.lax.all_gather(x, {names}, axis={axis}, tiled=True) before it."
+        raise ArgumentError(arg_name, rule, spec, hint, shown_value=f"a spec of {spec}")
 
 
 def check_divisible(
@@ -440,19 +413,20 @@ def check_divisible(
     count = sharding.num_shards(axis)
     if count > 1 and size % count != 0:
         rule = f"of a size along axis {axis} that its {count} shards divide{suffix}"
-        hint = join_or(multiples_near(size, count, 1)) if is_int(size) else f"a multiple of {count}"
+        hint = (
+            _join_or(_multiples_near(size, count, 1)) if is_int(size) else f"a multiple of {count}"
+        )
         raise ArgumentError(arg_name, rule, value, f"Use {hint} there.", attribute=attr)
 
 
-def multiples_near(size: int, divisor: int, num_steps: int) -> list[int]:
+def _multiples_near(size: int, divisor: int, num_steps: int) -> list[int]:
     """Positive multiples of `divisor` around `size`, nearest first, at most `num_steps` on either side."""
-    low = size // divisor * divisor
-    sizes = {low - step * divisor for step in range(num_steps)}
-    sizes |= {low + (step + 1) * divisor for step in range(num_steps)} | {size}
-    return sorted((n for n in sizes if n > 0 and n % divisor == 0), key=lambda n: abs(n - size))
+    nearest = size // divisor
+    sizes = [divisor * n for n in range(nearest + 1 - num_steps, nearest + 1 + num_steps) if n > 0]
+    return sorted(sizes, key=lambda n: abs(n - size))
 
 
-def join_or(sizes: Sequence[int]) -> str:
+def _join_or(sizes: Sequence[int]) -> str:
     """The sizes in ascending order, joined by "or", as text for an error message."""
     return " or ".join(map(str, sorted(sizes)))
 
@@ -462,7 +436,7 @@ def _uneven_shards_error(
 ) -> ArgumentError:
     """The error for an axis whose shards would differ in size; the message suggests the nearest valid sizes."""
     valid_sizes: list[int] = []
-    for size in multiples_near(dim.size, num_shards, 4 * dim.stride):
+    for size in _multiples_near(dim.size, num_shards, 4 * dim.stride):
         new_shape = [*shape[: dim.axis], size, *shape[dim.axis + 1 :]]
         try:
             out = window_fn(new_shape).dims[dim_index].out
@@ -471,12 +445,10 @@ def _uneven_shards_error(
         same_side = [n for n in valid_sizes if (n < dim.size) == (size < dim.size)]
         if out % num_shards == 0 and not same_side:
             valid_sizes.append(size)
-    rule = (
-        f"of a size along axis {dim.axis} that its {num_shards} shards divide, "
-        f"as they must the {dim.out} of the output"
-    )
+    rule = f"of a size along axis {dim.axis} that its {num_shards} shards divide, "
+    rule += f"as they must the {dim.out} of the output"
     hint = 'With this window, stride and padding no size near it works: pad by "SAME", '
     hint += f"and use one that {num_shards * dim.stride} divides."
     if valid_sizes:
-        hint = f"Use {join_or(valid_sizes)} there."
+        hint = f"Use {_join_or(valid_sizes)} there."
     return ArgumentError("x", rule, dim.size, hint, attribute=f"shape[{dim.axis}]")

@@ -25,7 +25,7 @@ from jax import Array, lax
 from jaxpool._kernels.slices import materialise
 from jaxpool._ops.op import Op, linear_map
 from jaxpool._plan.problem import Platform, barrier_of
-from jaxpool._shards.halo import Strip
+from jaxpool._shards.halo import Ends, Strip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,10 +41,8 @@ class TakeSlices(Op):
     is_pool = False
 
     def linear(self, platform: Platform, residual: tuple[()], x: Array) -> list[Array]:
-        return [
-            x,
-            *[lax.slice_in_dim(x, first, last, axis=axis) for axis, first, last in self.slices],
-        ]
+        rows = [lax.slice_in_dim(x, first, stop, axis=axis) for axis, first, stop in self.slices]
+        return [x, *rows]
 
     def transpose(
         self, platform: Platform, residual: tuple[()], dx: Array, *drows: Array
@@ -61,26 +59,25 @@ def fetch_halos(strips: Sequence[Strip], x: Array, fill: Any) -> list[Array]:
     x, *ends = linear_map(TakeSlices(cuts), (), [x], nonzero=(True,))
     halos: list[Array] = []
     for strip, rows in zip(strips, ends, strict=True):
-        rows = _extend_rows(strips, halos, rows, strip, *strip.neighbour_rows)
+        rows = _add_corners(strips, halos, rows, strip, strip.neighbour_rows)
         halos.append(strip.halo.receive_rows(rows, fill, is_after=strip.is_after))
     return [x, *halos]
 
 
-def _extend_rows(
-    strips: Sequence[Strip],
-    halos: Sequence[Array],
-    rows: Array,
-    strip: Strip,
-    first: int,
-    last: int,
+def _add_corners(
+    strips: Sequence[Strip], halos: Sequence[Array], rows: Array, strip: Strip, ends: Ends
 ) -> Array:
-    """`rows` `first` to `last` along the axis of `strip`, extended by the halos along preceding sharded axes."""
+    """`rows`, which lie between `ends` along the axis of `strip`, with the halos along preceding sharded axes."""
     for other, halo in zip(strips, halos, strict=False):
         if other.axis == strip.axis:
             break
-        corner = lax.slice_in_dim(halo, first, last, axis=strip.axis)
-        rows = lax.concatenate([rows, corner] if other.is_after else [corner, rows], other.axis)
+        corner = lax.slice_in_dim(halo, *ends, axis=strip.axis)
+        rows = _append_halo(rows, corner, other)
     return rows
+
+
+def _append_halo(rows: Array, halo: Array, strip: Strip) -> Array:
+    return lax.concatenate([rows, halo] if strip.is_after else [halo, rows], strip.axis)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,27 +116,24 @@ class StripPool(Op):
             outputs = _update_windows(strip, outputs, part)
         return outputs
 
-    def linear(self, platform: Platform, residual: Any, *xs: Any) -> Array:
-        x, *halos = xs
-        y: Array = materialise(
-            barrier_of(platform), functools.partial(self.pool.linear, platform, residual), x
-        )
+    def linear(self, platform: Platform, residual: Any, x: Any, *halos: Any) -> Array:
+        linear = functools.partial(self.pool.linear, platform, residual)
+        y: Array = materialise(barrier_of(platform), linear, x)
         for strip in self.strips:
             rows, part = self._rows(strip, x, halos), _slice_windows(strip, residual)
             y = _update_windows(strip, y, self._pool_of(strip).linear(platform, part, rows))
         return y
 
     def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array, ...]:
-        (dx,) = materialise(
-            barrier_of(platform), functools.partial(self.pool.transpose, platform, residual), dy
-        )
+        transpose = functools.partial(self.pool.transpose, platform, residual)
+        (dx,) = materialise(barrier_of(platform), transpose, dy)
         halos = []
         for strip in self.strips:
             part = _slice_windows(strip, (residual, dy))
             (drows,) = self._pool_of(strip).transpose(platform, *part)
-            num_rows = strip.neighbour_rows[1] - strip.neighbour_rows[0]
-            first = drows.shape[strip.axis] - num_rows if strip.is_after else 0
-            halos.append(lax.slice_in_dim(drows, first, first + num_rows, axis=strip.axis))
+            first, stop = strip.neighbour_rows
+            start = len(strip.rows) - (stop - first) if strip.is_after else 0
+            halos.append(lax.slice_in_dim(drows, start, start + stop - first, axis=strip.axis))
         return dx, *halos
 
     def _pool_of(self, strip: Strip) -> Any:
@@ -148,21 +142,20 @@ class StripPool(Op):
     def _rows(self, strip: Strip, x: Array, halos: Sequence[Array]) -> Array:
         """The rows of a strip: rows of the shard, extended along preceding sharded axes, and the halo of the strip."""
         rows = lax.slice_in_dim(x, *strip.shard_rows, axis=strip.axis)
-        rows = _extend_rows(self.strips, halos, rows, strip, *strip.shard_rows)
-        halo = halos[self.strips.index(strip)]
-        return lax.concatenate([rows, halo] if strip.is_after else [halo, rows], strip.axis)
+        rows = _add_corners(self.strips, halos, rows, strip, strip.shard_rows)
+        return _append_halo(rows, halos[self.strips.index(strip)], strip)
 
 
 def _slice_windows(strip: Strip, arrays: Any) -> Any:
     """Slices of a pytree of arrays with one entry per window: the entries for the windows of a strip."""
-    first, stop = strip.first_window, strip.first_window + strip.num_windows
-    return jax.tree.map(lambda x: lax.slice_in_dim(x, first, stop, axis=strip.axis), arrays)
+    ends = strip.windows.start, strip.windows.stop
+    return jax.tree.map(lambda x: lax.slice_in_dim(x, *ends, axis=strip.axis), arrays)
 
 
 def _update_windows(strip: Strip, arrays: Any, updates: Any) -> Any:
     """The pytree `arrays`, with `updates` in place of the entries for the windows of a strip."""
-    return jax.tree.map(
-        lambda x, rows: lax.dynamic_update_slice_in_dim(x, rows, strip.first_window, strip.axis),
-        arrays,
-        updates,
-    )
+
+    def update(x: Array, rows: Array) -> Array:
+        return lax.dynamic_update_slice_in_dim(x, rows, strip.windows.start, strip.axis)
+
+    return jax.tree.map(update, arrays, updates)

@@ -8,7 +8,6 @@ made at run time, for all devices. Elements with a target beyond the adjacent sh
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 
@@ -21,11 +20,11 @@ from jaxpool._arguments.arrays import concrete_values, varying_mesh_axes
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Axis
 from jaxpool._kernels.positions import indices_to_positions
-from jaxpool._kernels.slices import zeros_like_with_sizes
+from jaxpool._kernels.slices import Ints, reshape_along_axis, zeros_like_with_sizes
 from jaxpool._ops.apply import apply_op
 from jaxpool._ops.unpool import Unpool
 from jaxpool._shards.halo import Halo
-from jaxpool._shards.split import ArraySharding, check_divisible, on_shards
+from jaxpool._shards.split import ArraySharding, axes_of_type, check_divisible, on_shards
 
 
 def _shard_halo(axis: int, mesh_axes: tuple[str, ...], num_shards: int, rows: int) -> Halo:
@@ -38,9 +37,9 @@ def _unpool_shard(
     axes: tuple[int, ...], sizes: tuple[int, ...], halos: tuple[Halo, ...], y: Array, indices: Array
 ) -> Array:
     """Unpool one shard along `axes`: scatter elements of the shard and its neighbours; `sizes` is the global shape."""
-    num_shards_of_axis = {halo.dim.axis: halo.num_shards for halo in halos}
-    pairs = zip(axes, sizes, strict=True)
-    local_sizes = tuple(size // num_shards_of_axis.get(axis, 1) for axis, size in pairs)
+    halo_of_axis = {halo.dim.axis: halo for halo in halos}
+    num_shards = [halo_of_axis[axis].num_shards if axis in halo_of_axis else 1 for axis in axes]
+    local_sizes = tuple(size // count for size, count in zip(sizes, num_shards, strict=True))
     out_of_range = math.prod(sizes)
     position = indices_to_positions(indices, out_of_range)
 
@@ -49,7 +48,19 @@ def _unpool_shard(
 
     if not halos:
         return scatter(y, position)
-    local_positions = functools.partial(_local_positions, axes, sizes, local_sizes, halos)
+
+    def local_positions(position: Array) -> Array:
+        """Convert flat positions in the global array to positions in the shard, or to the shard's size if outside."""
+        local, stride = lax.full_like(position, 0), 1
+        is_inside = lax.full_like(position, True, bool)
+        for axis, size, shard_size in reversed([*zip(axes, sizes, local_sizes, strict=True)]):
+            coordinate, position = position % np.int32(size), position // np.int32(size)
+            if halo := halo_of_axis.get(axis):
+                coordinate = coordinate - halo.shard_id() * np.int32(shard_size)
+                is_inside = is_inside & (coordinate >= 0) & (coordinate < shard_size)
+            local, stride = local + coordinate * np.int32(stride), stride * shard_size
+        is_inside = is_inside & (position == 0)
+        return lax.select(is_inside, local, lax.full_like(local, stride))
 
     def with_neighbours(y: Array, position: Array) -> Array:
         for halo in halos:
@@ -63,37 +74,13 @@ def _unpool_shard(
     return x
 
 
-def _local_positions(
-    axes: Sequence[int],
-    sizes: Sequence[int],
-    local_sizes: Sequence[int],
-    halos: Sequence[Halo],
-    position: Array,
-) -> Array:
-    """Convert flat positions in the global array to positions in the shard, or to the shard's size if outside."""
-    halo_of_axis = {halo.dim.axis: halo for halo in halos}
-    local, is_inside, stride = lax.full_like(position, 0), lax.full_like(position, True, bool), 1
-    dims = zip(axes, sizes, local_sizes, strict=True)
-    for axis, size, shard_size in reversed([*dims]):
-        coordinate, position = position % np.int32(size), position // np.int32(size)
-        if axis in halo_of_axis:
-            coordinate = coordinate - halo_of_axis[axis].shard_id() * np.int32(shard_size)
-            is_inside = is_inside & (coordinate >= 0) & (coordinate < shard_size)
-        local, stride = local + coordinate * np.int32(stride), stride * shard_size
-    is_inside = is_inside & (position == 0)
-    return lax.select(is_inside, local, lax.full_like(local, stride))
-
-
 def _on_any_device(flag: Array) -> Array:
     """Whether `flag` is set on any device. All devices take the same branch, because one branch has collectives."""
     mesh = jax.sharding.get_abstract_mesh()
-    pairs = zip(mesh.axis_names, mesh.axis_types, strict=True)
-    manual_axes = tuple(name for name, kind in pairs if kind == AxisType.Manual)
-    varying_axes = varying_mesh_axes(
-        jax.typeof(flag)
-    )  # empty inside a `shard_map` with check_vma=False
-    names = tuple(name for name in manual_axes if name in varying_axes) or manual_axes
-    return lax.pmax(flag.astype(np.int32), names) > 0
+    manual_axes = axes_of_type(mesh, AxisType.Manual)
+    varying = varying_mesh_axes(jax.typeof(flag))  # empty in a `shard_map` with check_vma=False
+    names = [name for name in mesh.axis_names if name in (manual_axes & varying or manual_axes)]
+    return lax.pmax(flag.astype(np.int32), tuple(names)) > 0
 
 
 def unpool(
@@ -110,33 +97,27 @@ def unpool(
     differ in size, or if a concrete index points beyond the adjacent shard.
     """
     shape = sharding.global_shape(y.shape)
-    halos = []
-    for axis, size in zip(axes, sizes, strict=True):
+    halos, local_sizes = [], [*sizes]
+    for i, (axis, size) in enumerate(zip(axes, sizes, strict=True)):
         count = sharding.num_shards(axis)
         check_divisible(sharding, axis, size, "spatial_shape", sizes)
-        if count > 1:
-            if shape[axis] == 0:
-                rule = f"of at least one element along pooled axis {axis}"
-                raise ArgumentError(
-                    "y", rule, 0, "Use the plain function.", attribute=f"shape[{axis}]"
-                )
-            halos.append(_shard_halo(axis, sharding.mesh_axes[axis], count, shape[axis] // count))
+        if count == 1:
+            continue
+        if shape[axis] == 0:
+            rule = f"of at least one element along pooled axis {axis}"
+            hint = "Use the plain function."
+            raise ArgumentError("y", rule, 0, hint, attribute=f"shape[{axis}]")
+        halos.append(_shard_halo(axis, sharding.mesh_axes[axis], count, shape[axis] // count))
+        local_sizes[i] //= count if sharding.is_manual else 1
     # XLA rejects the gradient of a shard_map of arrays without elements (jax 0.10).
     if 0 in shape:
-        shard_counts = [shape[axis] // max(y.shape[axis], 1) or 1 for axis in axes]
-        return zeros_like_with_sizes(
-            y, axes, [n // count for n, count in zip(sizes, shard_counts, strict=True)]
-        )
+        return zeros_like_with_sizes(y, axes, local_sizes)
     _check_adjacent(indices if values is None else values, shape, axes, sizes, halos)
     return on_shards(_unpool_shard, sharding, y, indices, settings=(axes, sizes, tuple(halos)))
 
 
 def _check_adjacent(
-    indices: Array | np.ndarray,
-    shape: Sequence[int],
-    axes: Sequence[int],
-    sizes: Sequence[int],
-    halos: Sequence[Halo],
+    indices: Array | np.ndarray, shape: Ints, axes: Ints, sizes: Ints, halos: Sequence[Halo]
 ) -> None:
     """Raise if a concrete index is neither in the shard of its element nor in an adjacent shard."""
     values = concrete_values(indices)
@@ -144,14 +125,11 @@ def _check_adjacent(
         return
     coordinates = np.unravel_index(values.astype(np.int64), sizes)
     for halo in halos:
-        i, pooled = axes.index(halo.dim.axis), halo.dim.axis
-        target = coordinates[i] // (sizes[i] // halo.num_shards)
-        shard = np.arange(shape[pooled]) // halo.shard_size
-        source = shard.reshape([-1 if axis == pooled else 1 for axis in range(len(shape))])
-        is_far = np.abs(target - source) > 1
+        axis, count = halo.dim.axis, halo.num_shards
+        i = axes.index(axis)
+        shard = reshape_along_axis(np.arange(shape[axis]) // halo.shard_size, axis, len(shape))
+        is_far = np.abs(coordinates[i] // (sizes[i] // count) - shard) > 1
         if is_far.any():
-            rule = f"of the shard of its element along axis {pooled}, or of one beside it"
-            hint = (
-                f"Use fewer than the {halo.num_shards} shards, or the plain function on one device."
-            )
+            rule = f"of the shard of its element along axis {axis}, or of one beside it"
+            hint = f"Use fewer than the {count} shards, or the plain function on one device."
             raise ArgumentError("indices", rule, int(values[is_far][0]), hint)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any, Literal
@@ -12,13 +11,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._kernels import dtypes, slices
-from jaxpool._kernels.dtypes import (
-    Kind,
-    Ties,
-    accumulator_dtype,
-    from_comparison_dtype,
-    to_comparison_dtype,
-)
+from jaxpool._kernels.dtypes import Kind, Ties, accumulator_dtype
 from jaxpool._kernels.reduce import attains_extremum
 from jaxpool._kernels.slices import store_arguments
 from jaxpool._ops.apply import Autodiff, apply_with_extra_args
@@ -26,24 +19,26 @@ from jaxpool._ops.op import tracing_platform
 from jaxpool._ops.ranged import zeros_with_tangent
 from jaxpool._ops.reduction import MeanReduction, Reduction
 from jaxpool._plan.problem import barrier_of
-from jaxpool._shards.split import ArraySharding, on_shards, output_of
-
-MeshAxes = tuple[tuple[str, ...], ...]  # the mesh axes that shard each pooled axis
+from jaxpool._shards.split import ArraySharding, MeshAxes, on_shards, output_of
 
 
 def _max(axes: tuple[int, ...], mesh_axes: MeshAxes, ties: Ties, x: Array, *mask: Array) -> Array:
     sizes, mesh_names = tuple(x.shape[axis] for axis in axes), sum(mesh_axes, ())
     local, positions = apply_with_extra_args(Reduction("max", ties, axes, sizes), x, *mask)
-    best, attains_max = _global_max(to_comparison_dtype(lax.stop_gradient(local)), mesh_names)
-    y = from_comparison_dtype(best, x.dtype)
+    key = dtypes.to_comparison_dtype(lax.stop_gradient(local))
+    best, attains_max = _global_max(key, mesh_names)
+    y = dtypes.from_comparison_dtype(best, x.dtype)
     if not dtypes.is_float(x.dtype):
         return y
     wide = local.astype(accumulator_dtype(x.dtype))
     if ties == "split":
-        count_ties = store_arguments(
-            barrier_of(tracing_platform()), functools.partial(_num_ties, axes)
-        )
-        local_count = jnp.where(attains_max, count_ties(x, local, *mask), 0)
+
+        def count_ties(x: Array, maximum: Array, mask: Array | None = None) -> Array:
+            is_tied = attains_extremum(lax.stop_gradient(x), lax.stop_gradient(maximum), mask)
+            return jnp.sum(is_tied, axis=axes, keepdims=True, dtype=np.int32)
+
+        count_in_shard = store_arguments(barrier_of(tracing_platform()), count_ties)
+        local_count = jnp.where(attains_max, count_in_shard(x, local, *mask), 0)
         global_count = lax.max(lax.psum(local_count, mesh_names), np.int32(1))
         wide = wide * (local_count.astype(wide.dtype) / global_count.astype(wide.dtype))
     else:
@@ -86,12 +81,6 @@ def _is_first(
         coord = jnp.where(is_first, coord, np.int32(np.iinfo(np.int32).max))
         is_first = is_first & (coord == lax.pmin(coord, mesh_names))
     return is_first
-
-
-def _num_ties(axes: tuple[int, ...], x: Array, maximum: Array, mask: Array | None = None) -> Array:
-    """Number of elements of this device's shard that equal `maximum`; 0 if the mask excludes all elements."""
-    is_tied = attains_extremum(lax.stop_gradient(x), lax.stop_gradient(maximum), mask)
-    return jnp.sum(is_tied, axis=axes, keepdims=True, dtype=np.int32)
 
 
 def _mean(

@@ -13,28 +13,29 @@ an average. For these three results, the op takes an additional array that depen
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import functools
 from typing import Any, Literal
 
 import jax
+import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec, reshard
 
 from jaxpool._arguments.arrays import as_array, as_broadcast_mask
 from jaxpool._arguments.sizes import check_choice
-from jaxpool._geometry.window import Window, check_int32_positions, make_window
+from jaxpool._geometry.window import check_int32_positions, make_window
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.dtypes import Kind, TieOrder, Ties, accumulator_dtype, reduction_identity
-from jaxpool._kernels.positions import flat_position_of_tap, input_position_of_tap, window_starts
-from jaxpool._kernels.select import first_or_last_tap_inside, ravel_taps
+from jaxpool._kernels.positions import flat_position_of_tap, input_position_of_tap
+from jaxpool._kernels.select import edge_taps_inside
 from jaxpool._kernels.slices import is_sharded, outer_broadcast
-from jaxpool._kernels.split_ties import BitWords, bits_of_taps_inside
+from jaxpool._kernels.split_ties import bits_of_taps_inside
 from jaxpool._ops.apply import Autodiff, apply, apply_op, apply_with_extra_args, apply_with_residual
 from jaxpool._ops.op import Op
 from jaxpool._ops.power_pool import norm
 from jaxpool._ops.select_pool import FindTiesPool, SelectPool, TieBitsPool, pool_op
-from jaxpool._ops.sum_pool import CountedAverage, SumPool, constant_count, counts_along
+from jaxpool._ops.sum_pool import CountedAverage, SumPool, constant_count
 from jaxpool._plan.tuning import LIMITS
 from jaxpool._shards.halo import ShardGeometry
 from jaxpool._shards.split import ShardedPool, shard_pool_by_type, shard_pool_by_window
@@ -72,11 +73,9 @@ def max_pool_with_position(
         y, tap = select_pool_with_tap(geometry, "max", ties, x, autodiff)
     if not geometry.halos:
         return y, input_position_of_tap(tap, geometry.window)
-    starts = [
-        outer_broadcast(jnp.add, [axis_starts], [axis], x.ndim)
-        for axis, axis_starts in zip(geometry.window.axes, _window_starts(geometry), strict=True)
-    ]
-    return y, flat_position_of_tap(tap, geometry.window, starts, geometry.window.input_shape)
+    pairs = zip(geometry.window_starts(), geometry.window.axes, strict=True)
+    starts = [outer_broadcast(jnp.add, [start], [axis], x.ndim) for start, axis in pairs]
+    return y, flat_position_of_tap(tap, geometry.window, starts)
 
 
 def sum_pool(
@@ -89,13 +88,8 @@ def sum_pool(
     if divisor in ("counted", "real"):
         common_count = constant_count(geometry.window, divisor)
         if common_count is None:
-            return _apply_with_halo(
-                geometry,
-                x,
-                0,
-                CountedAverage(geometry.local_window),
-                _window_counts(geometry, divisor, x),
-            )[0]
+            op, counts = CountedAverage(geometry.local_window), _window_counts(geometry, divisor, x)
+            return _apply_with_halo(geometry, x, 0, op, counts)[0]
         divisor = float(common_count)
     return _apply_with_halo(geometry, x, 0, SumPool(geometry.local_window, divisor))[0]
 
@@ -112,9 +106,9 @@ def apply_by_type(op: Op, x: Array) -> Array:
     """
     if isinstance(op, (SelectPool, SumPool)):
         split = shard_pool_by_window(x, op.window)
-        if split.geometry.halos and isinstance(op, SumPool):
+        if split.halos and isinstance(op, SumPool):
             return split.run(sum_pool, x, op.divisor_kind)
-        if split.geometry.halos and isinstance(op, SelectPool):
+        if split.halos and isinstance(op, SelectPool):
             return split.run(select_pool, x, op.kind, op.ties)
     return apply_op(op, x)
 
@@ -124,78 +118,46 @@ def _apply_with_halo(
 ) -> tuple[Array, Any]:
     """The output and residual of `pool`, an op over the windows of a shard; x and `extra_args` are its arguments."""
     if geometry.strips is None:
-        op, xs = (
-            dataclasses.replace(pool, window=geometry.extended_window),
-            [geometry.extend(x, fill)],
-        )
-    else:
-        op, xs = StripPool(pool, geometry.strips), fetch_halos(geometry.strips, x, fill)
-    return apply_with_extra_args(op, *xs, *extra_args)
+        op = dataclasses.replace(pool, window=geometry.extended_window)
+        return apply_with_extra_args(op, geometry.extend(x, fill), *extra_args)
+    xs = fetch_halos(geometry.strips, x, fill)
+    return apply_with_extra_args(StripPool(pool, geometry.strips), *xs, *extra_args)
 
 
 def _select_with_residual(
     geometry: ShardGeometry, kind: Kind, ties: Ties | TieOrder, x: Array
 ) -> tuple[Array, Any]:
     """The max or min pool of the shard x and its halo, and the residual saved for the backward pass."""
-    window, fill, padded = (
-        geometry.local_window,
-        reduction_identity(x.dtype, kind),
-        geometry.is_padded,
-    )
-    extra: tuple[Array, ...]
+    window, fill = geometry.local_window, reduction_identity(x.dtype, kind)
+    padded = any(halo.dim.is_padded for halo in geometry.halos)
+    extra: tuple[Array, ...] = ()
     if ties != "split":
-        extra = (_edge_taps_inside(geometry, x.ndim, take_last=ties == "last"),) if padded else ()
+        if padded:
+            indices, is_last = geometry.window_indices, ties == "last"
+            extra = (edge_taps_inside(geometry.window, x.ndim, indices, take_last=is_last),)
         return _apply_with_halo(geometry, x, fill, SelectPool(window, kind, ties), *extra)
     if window.size <= LIMITS.max_mask_taps:
-        extra = _inside_tap_bits(geometry, x.ndim) if padded else ()
+        if padded:
+            extra = bits_of_taps_inside(geometry.window, geometry.window_starts(), x.ndim)
         return _apply_with_halo(geometry, x, fill, TieBitsPool(window, kind), *extra)
-    extra = (_element_mask(geometry, x.ndim),) if padded else ()
-    return apply_with_extra_args(
-        FindTiesPool(geometry.extended_window, kind), geometry.extend(x, fill), *extra
-    )
+    if padded:
+        masks = [halo.element_mask() for halo in geometry.halos]
+        axes = [halo.dim.axis for halo in geometry.halos]
+        extra = (outer_broadcast(jnp.logical_and, masks, axes, x.ndim),)
+    pool = FindTiesPool(geometry.extended_window, kind)
+    return apply_with_extra_args(pool, geometry.extend(x, fill), *extra)
 
 
 def _window_counts(geometry: ShardGeometry, divisor: Literal["counted", "real"], x: Array) -> Array:
     """The number of elements that divides the sum of each window, broadcastable to the output."""
     counts_per_axis = []
     for dim in geometry.window.dims:
-        halo, counts = geometry.find_halo(dim), counts_along(dim, divisor)
-        if halo and dim.is_padded:
+        counts: Any = np.array([dim.window])
+        if dim.is_padded:
             count_taps = dim.num_taps_inside if divisor == "real" else dim.num_taps_counted
-            counts = count_taps(halo.window_indices()).clip(1)
+            counts = count_taps(geometry.window_indices(dim)).clip(1)
         counts_per_axis.append(jnp.asarray(counts, accumulator_dtype(x.dtype)))
     return outer_broadcast(jnp.multiply, counts_per_axis, geometry.window.axes, x.ndim)
-
-
-def _edge_taps_inside(geometry: ShardGeometry, ndim: int, *, take_last: bool) -> Array:
-    """Flat index within each window of the first (or last) element that is not padding, broadcastable to the output."""
-    taps: list[Any] = []
-    for dim in geometry.window.dims:
-        halo, tap = geometry.find_halo(dim), first_or_last_tap_inside(dim, take_last=take_last)
-        if halo:
-            edge_tap = dim.last_tap_inside if take_last else dim.first_tap_inside
-            tap = edge_tap(halo.window_indices()).clip(0, dim.window - 1)
-        taps.append(tap)
-    return ravel_taps(taps, geometry.window, ndim)
-
-
-def _inside_tap_bits(geometry: ShardGeometry, ndim: int) -> BitWords:
-    """One bit per element of each window, 0 for padding, in the same words as `tie_bits_of_input`."""
-    return bits_of_taps_inside(geometry.window, _window_starts(geometry), ndim)
-
-
-def _window_starts(geometry: ShardGeometry) -> list[Any]:
-    """The positions in the global array at which the windows of a shard begin, for each pooled axis."""
-    halos = [(dim, geometry.find_halo(dim)) for dim in geometry.window.dims]
-    return [halo.window_starts() if halo else window_starts(dim) for dim, halo in halos]
-
-
-def _element_mask(geometry: ShardGeometry, ndim: int) -> Array:
-    """Mask over a shard extended by its halo: False for halo rows beyond the ends of the global array."""
-    axes = [halo.dim.axis for halo in geometry.halos]
-    return outer_broadcast(
-        jnp.logical_and, [halo.element_mask() for halo in geometry.halos], axes, ndim
-    )
 
 
 def checked_array_and_windows(
@@ -216,20 +178,17 @@ def checked_array_and_windows(
     Positions along pooled axes must fit in int32; with `allow_long_axes`, only positions along padded axes must.
     """
     x = as_array(x)
-
-    def make_window_of_shape(shape: Sequence[Any]) -> Window:
-        return make_window(
-            shape,
-            window_shape,
-            strides,
-            padding,
-            window_dilation=window_dilation,
-            ceil_mode=ceil_mode,
-            axes=axes,
-        )
-
     check_choice("ties", ties, ("first", "last", "split"))
     check_choice("autodiff", autodiff, ("vjp", "jvp"))
+    make_window_of_shape = functools.partial(
+        make_window,
+        window_shape=window_shape,
+        strides=strides,
+        padding=padding,
+        window_dilation=window_dilation,
+        ceil_mode=ceil_mode,
+        axes=axes,
+    )
     windows = shard_pool_by_type(x, make_window_of_shape)
     if not allow_long_axes:
         check_int32_positions(windows.window)

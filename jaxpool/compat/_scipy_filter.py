@@ -248,7 +248,7 @@ class Filter:
         window = make_window(xs[0].shape, window_shape, padding=padding, axes=axes)
         op = ExtendedBorderPool(window, modes, self.arguments["cval"], pool, make_op(window))
         windows = shard_pool_by_window(xs[0], window)
-        for halo in windows.geometry.halos:
+        for halo in windows.halos:
             if modes[axes.index(halo.dim.axis)] == "wrap":
                 rule = f"another where axis {halo.dim.axis} of input lies on several devices"
                 raise ArgumentError("mode", rule, self.arguments["mode"], "Use 'nearest', say.")

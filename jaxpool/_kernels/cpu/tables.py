@@ -30,10 +30,9 @@ def _gather_along_axis(x: Array, axis: int, positions: np.ndarray) -> Array:
 
 
 def prevent_constant_folding(x: Array) -> Array:
-    """Hide a constant x from constant folding.
+    """Hide x from XLA's constant folding, which evaluates gathers from a constant element by element.
 
-    XLA would otherwise evaluate each gather from a constant, such as the cotangent of a sum, element by element
-    during compilation. XLA for CPU drops the barrier before it fuses, so the producer of x still fuses.
+    XLA for CPU drops the barrier before it fuses, so the producer of x still fuses.
     """
     return lax.optimization_barrier(x)
 
@@ -82,9 +81,8 @@ def _covering_windows(
 ) -> Iterator[tuple[Callable[[Array], Array], Array, Array]]:
     """Yield (gather_at_window, tap_difference, is_selected) for each window that covers a position, for all positions.
 
-    `gather_at_window` gathers an array at the window. `tap_difference` is the tap that the window selected minus the
-    tap at the position. The mask `is_selected` is True where `tap_difference` is less than `step.piece_taps`: there the
-    window selected the position.
+    `tap_difference` is the tap that the window selected minus the tap of the position. The window selected the position
+    if `tap_difference` is less than `step.piece_taps`.
     """
     no_tap = step.num_flat_taps  # tap of windows that do not exist, which is never selected
     # Unsigned, so that a selected tap below the position's tap wraps around to a value above `step.piece_taps`.
@@ -99,18 +97,12 @@ def _covering_windows(
 
         tap_difference = cast(gather_at_window(index), dtype)
         for axis, (_, taps, exist) in axis_tables.items():
-            tap = slices.reshape_along_axis(
-                np.where(exist, taps, no_tap).astype(dtype), axis, index.ndim
-            )
-            tap_difference = tap_difference - jnp.broadcast_to(
-                jnp.asarray(tap), tap_difference.shape
-            )
-        limit = lax.full_like(tap_difference, 0 if step.piece_taps == 1 else step.piece_taps)
-        yield (
-            gather_at_window,
-            tap_difference,
-            (lax.eq if step.piece_taps == 1 else lax.lt)(tap_difference, limit),
-        )
+            table = np.where(exist, taps, no_tap).astype(dtype)
+            tap = jnp.asarray(slices.reshape_along_axis(table, axis, index.ndim))
+            tap_difference = tap_difference - jnp.broadcast_to(tap, tap_difference.shape)
+        compare, limit = (lax.eq, 0) if step.piece_taps == 1 else (lax.lt, step.piece_taps)
+        is_selected = compare(tap_difference, lax.full_like(tap_difference, limit))
+        yield gather_at_window, tap_difference, is_selected
 
 
 def sum_dy_of_selecting_windows(dy: Array, index: Array, step: Step, dtype: DType) -> Array:
@@ -119,25 +111,21 @@ def sum_dy_of_selecting_windows(dy: Array, index: Array, step: Step, dtype: DTyp
     `index` holds the flat tap that each window selected. All windows that selected the same element along the axes of
     `step` agree on the element's tap along the remaining axes.
     """
-    is_single_term = all(
-        max_elements_per_position(phases) <= 1 for phases in step.transposed_phases
-    )
-    if dy.dtype == dtype == jnp.float16 and is_single_term:
+    max_terms = max(map(max_elements_per_position, step.transposed_phases))
+    if dy.dtype == dtype == jnp.float16 and max_terms <= 1:
         # Each element gets at most one cotangent, so nothing is summed, and float16 can be handled as the bits of
         # bfloat16, which XLA converts faster. The payload of NaN may change.
         bits = lax.bitcast_convert_type(dy, jnp.bfloat16)
-        return lax.bitcast_convert_type(
-            sum_dy_of_selecting_windows(bits, index, step, jnp.bfloat16), jnp.float16
-        )
+        dx = sum_dy_of_selecting_windows(bits, index, step, jnp.bfloat16)
+        return lax.bitcast_convert_type(dx, jnp.float16)
     sum_dtype = accumulator_dtype(dy.dtype)
     dy, index = prevent_constant_folding(dy), prevent_constant_folding(index)
     terms = [
         cast(slices.where_or_zero(is_selected, gather(dy)), sum_dtype)
         for gather, _, is_selected in _covering_windows(index, step)
     ]
-    return with_row_major_layout(
-        cast_without_branches(functools.reduce(lax.add, terms), dtype), min(step.axes)
-    )
+    dx = cast_without_branches(functools.reduce(lax.add, terms), dtype)
+    return with_row_major_layout(dx, min(step.axes))
 
 
 def index_before_step(index: Array, step: Step) -> Array:
