@@ -9,9 +9,8 @@ from typing import Any
 
 from jax import Array
 
-from jaxpool._api.shared_text import fill_docstring_placeholders
+from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_array
-from jaxpool._arguments.calls import public
 from jaxpool._arguments.sizes import check_choice, check_fits_int32_indices
 from jaxpool._geometry.adaptive import OutputSizes, adaptive_window
 from jaxpool._geometry.window import Window
@@ -35,7 +34,6 @@ def _check_adaptive_arguments(
 
 
 @public
-@fill_docstring_placeholders
 def adaptive_max_pool(
     x: Any,
     output_shape: OutputSizes,
@@ -62,8 +60,7 @@ def adaptive_max_pool(
         2**20. None keeps the size of an axis. A single int needs `axes`.
       axes: the pooled axes; None is the `len(output_shape)` axes before the last axis. Row-major order follows
         `axes`.
-      ties: which of equal elements gets the cotangent: the "first", the "last", or all of them ("split").
-      autodiff: "vjp", or "jvp" for forward mode too.
+    {selection}
 
     Returns:
       Array of the shape of x, except that pooled axes have the sizes `output_shape`; the dtype of x.
@@ -71,8 +68,7 @@ def adaptive_max_pool(
     {empty}
 
     Example:
-      >>> import jax, jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jax, jaxpool, jax.numpy as jnp
       >>> x = jnp.array([1.0, 3.0, 2.0, 5.0, 4.0])[:, None]
       >>> jaxpool.adaptive_max_pool(x, (3,)).ravel()
       Array([3., 5., 5.], dtype=float32)
@@ -110,7 +106,7 @@ def adaptive_max_pool_with_argmax(
       output_shape: the number of windows along each pooled axis, as in `adaptive_max_pool`.
       axes: the pooled axes, as in `adaptive_max_pool`. Indices are row-major in the order of `axes`.
       ties: as in `max_pool_with_argmax`: the "first", the "last" or "split", for the cotangent and the index.
-      autodiff: "vjp", or "jvp" for forward mode too.
+    {autodiff}
 
     Returns:
       y, an array of the shape and dtype that `adaptive_max_pool` returns, and `indices`, an int32 array of the same
@@ -118,12 +114,10 @@ def adaptive_max_pool_with_argmax(
 
     Raises:
       TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, a pooled axis has no elements, or there are too
-        many positions for int32.
+      ValueError: an argument has a wrong value, a pooled axis has no elements, or there are too many positions for int32.
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> x = jnp.array([[1, 3, 2], [7, 5, 6]])
       >>> y, indices = jaxpool.adaptive_max_pool_with_argmax(x, (1, 2), axes=(0, 1))
       >>> y, indices
@@ -139,7 +133,6 @@ def adaptive_max_pool_with_argmax(
 
 
 @public
-@fill_docstring_placeholders
 def adaptive_avg_pool(
     x: Any,
     output_shape: OutputSizes,
@@ -168,8 +161,7 @@ def adaptive_avg_pool(
     {empty}
 
     Example:
-      >>> import jax, jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jax, jaxpool, jax.numpy as jnp
       >>> x = jnp.arange(10.0)[:, None]
       >>> jaxpool.adaptive_avg_pool(x, (4,)).ravel()
       Array([1., 3., 6., 8.], dtype=float32)

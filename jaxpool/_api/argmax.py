@@ -13,8 +13,8 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
+from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_array, concrete_values, wrong_dtype_error
-from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     IntOrInts,
@@ -60,15 +60,10 @@ def max_pool_with_argmax(
     Args:
       x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool. The pooled axes
         have fewer than 2**31 positions.
-      window_shape: one positive int per pooled axis, or a single int with `axes`.
-      strides: one positive int per pooled axis, or one int for all axes; None is 1.
-      padding: as in `max_pool`.
-      window_dilation: distance between neighbouring window elements; None is 1.
-      ceil_mode: whether to round the output size up.
-      axes: the pooled axes, as in `max_pool`. Indices are row-major in the order of `axes`.
+    {geometry} Indices are row-major in the order of `axes`.
       ties: which of equal elements gets the cotangent and the index: the "first" or the "last" in row-major order.
         "split" divides the cotangent among all equal elements and returns the index of the first element.
-      autodiff: "vjp", or "jvp" for forward mode too.
+    {autodiff}
 
     Returns:
       y, an array of the shape that `max_pool` returns and of the dtype of x, and `indices`, an int32 array of the
@@ -76,12 +71,11 @@ def max_pool_with_argmax(
 
     Raises:
       TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, an output axis would be empty, a window would
-        contain only padding, or positions exceed int32.
+      ValueError: an argument has a wrong value, an output axis would be empty, a window would contain only padding, or
+        positions exceed int32.
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> x = jnp.array([[1, 3, 2], [7, 5, 5]])
       >>> y, indices = jaxpool.max_pool_with_argmax(x, (2, 2), axes=(0, 1))
       >>> y, indices
@@ -128,8 +122,7 @@ def max_unpool(
       ValueError: an argument has a wrong value, or shapes do not match.
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> x = jnp.array([[1, 3, 2], [7, 5, 5]])
       >>> y, indices = jaxpool.max_pool_with_argmax(x, (2, 2), axes=(0, 1))
       >>> jaxpool.max_unpool(y, indices, (2, 3), axes=(0, 1))

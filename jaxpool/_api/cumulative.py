@@ -12,9 +12,8 @@ from jax import Array
 from jax import numpy as jnp
 
 from jaxpool._api.reduce import normalise_reduced_axes
-from jaxpool._api.shared_text import fill_docstring_placeholders
+from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_array, as_broadcast_mask
-from jaxpool._arguments.calls import public
 from jaxpool._arguments.sizes import (
     check_bool,
     check_choice,
@@ -53,7 +52,6 @@ def _apply_with_index(op: RunningExtremum, autodiff: Autodiff, *args: Array) -> 
 
 
 @public
-@fill_docstring_placeholders
 def cummax(
     x: Any,
     axis: int = -1,
@@ -71,16 +69,10 @@ def cummax(
     Gradient: each element gets the sum of the cotangents of all outputs that selected the element. NaN is larger than
     every number: from the first NaN on, the output is NaN and a NaN gets the cotangent.
 
-    {run}
-
-    Returns:
-      Array of the shape and dtype of x.
-
-    {not_split}
+    {run_result}
 
     Example:
-      >>> import jax, jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jax, jaxpool, jax.numpy as jnp
       >>> x = jnp.array([1.0, 3.0, 2.0, 3.0, 4.0])
       >>> jaxpool.cummax(x)
       Array([1., 3., 3., 3., 4.], dtype=float32)
@@ -99,7 +91,6 @@ def cummax(
 
 
 @public
-@fill_docstring_placeholders
 def cummin(
     x: Any,
     axis: int = -1,
@@ -115,16 +106,10 @@ def cummin(
 
     Gradient: as in `cummax`, to the selected element. NaN is smaller than every number.
 
-    {run}
-
-    Returns:
-      Array of the shape and dtype of x.
-
-    {not_split}
+    {run_result}
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> jaxpool.cummin(jnp.array([[4, 3, 5], [1, 2, 0]]), reverse=True)
       Array([[3, 3, 5],
              [0, 0, 0]], dtype=int32)
@@ -137,7 +122,6 @@ def cummin(
 
 
 @public
-@fill_docstring_placeholders
 def cummax_with_argmax(
     x: Any,
     axis: int = -1,
@@ -155,17 +139,10 @@ def cummax_with_argmax(
     Gradient: y has the gradient of `cummax`; the integers `indices` have no gradient. From the first NaN of an
     episode on, the index is the index of a NaN.
 
-    {run}
-
-    Returns:
-      y, an array of the shape and dtype of x, and `indices`, an int32 array of the same shape: positions along the
-      axis.
-
-    {not_split}
+    {run_with_index}
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> jaxpool.cummax_with_argmax(jnp.array([1, 3, 2, 3]), ties="last")
       (Array([1, 3, 3, 3], dtype=int32), Array([0, 1, 1, 3], dtype=int32))
 
@@ -177,7 +154,6 @@ def cummax_with_argmax(
 
 
 @public
-@fill_docstring_placeholders
 def cummin_with_argmax(
     x: Any,
     axis: int = -1,
@@ -194,17 +170,10 @@ def cummin_with_argmax(
 
     Gradient: y has the gradient of `cummin`; the integers `indices` have no gradient.
 
-    {run}
-
-    Returns:
-      y, an array of the shape and dtype of x, and `indices`, an int32 array of the same shape: positions along the
-      axis.
-
-    {not_split}
+    {run_with_index}
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> starts = jnp.array([True, False, False, True, False])
       >>> jaxpool.cummin_with_argmax(jnp.array([4, 3, 5, 7, 6]), reset=starts)
       (Array([4, 3, 3, 7, 6], dtype=int32), Array([0, 1, 1, 3, 4], dtype=int32))

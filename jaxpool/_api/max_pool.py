@@ -9,8 +9,7 @@ from typing import Any
 
 from jax import Array
 
-from jaxpool._api.shared_text import fill_docstring_placeholders
-from jaxpool._arguments.calls import public
+from jaxpool._api.shared_text import public
 from jaxpool._arguments.sizes import IntOrInts, Padding
 from jaxpool._kernels.dtypes import Kind, Ties
 from jaxpool._ops.apply import Autodiff
@@ -94,13 +93,11 @@ def max_pool(
 
     Raises:
       TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, an output axis would be empty, or a window would
-        contain only padding. A window extends at most `2**20` positions beyond the input, and has fewer
-        than `2**32` elements.
+      ValueError: an argument has a wrong value, an output axis would be empty, or a window would contain only padding.
+        A window extends at most `2**20` positions beyond the input, and has fewer than `2**32` elements.
 
     Example:
-      >>> import jax, jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jax, jaxpool, jax.numpy as jnp
       >>> x = jnp.array([1.0, 3.0, 2.0, 5.0]).reshape(1, 4, 1)
       >>> jaxpool.max_pool(x, (2,), (2,)).ravel()
       Array([3., 5.], dtype=float32)
@@ -111,15 +108,13 @@ def max_pool(
       Array([  1., -inf], dtype=float32)
 
     References:
-      The window arithmetic of `jax.lax.reduce_window`, `ceil_mode` of
-      `torch.nn.functional.max_pool2d`.
+      The window arithmetic of `jax.lax.reduce_window`, `ceil_mode` of `torch.nn.functional.max_pool2d`.
     """
     geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
     return max_or_min_pool("max", x, *geometry, where, ties, autodiff)
 
 
 @public
-@fill_docstring_placeholders
 def min_pool(
     x: Any,
     window_shape: IntOrInts,
@@ -144,16 +139,12 @@ def min_pool(
     {x}, also bool (min is "and").
     {geometry}
       where: the elements to include, as in `max_pool`. A window without a True gives the highest value of the dtype.
-      ties: which of equal elements gets the cotangent: the "first", the "last", or all of them ("split").
-      autodiff: "vjp", or "jvp" for forward mode too.
+    {selection}
 
     {result}
 
-    {errors}
-
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> jaxpool.min_pool(jnp.array([[4, 3], [1, 2], [0, 5]]), (2,))
       Array([[1, 2],
              [0, 2]], dtype=int32)

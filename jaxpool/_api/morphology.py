@@ -13,9 +13,8 @@ import numpy as np
 from jax import Array, lax
 
 from jaxpool._api.max_pool import max_or_min_pool
-from jaxpool._api.shared_text import fill_docstring_placeholders
+from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_array, concrete_values, wrong_dtype_error
-from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import IntOrInts, Padding, normalise_axes
 from jaxpool._kernels.dtypes import Kind, Ties, is_float
@@ -25,7 +24,6 @@ from jaxpool._shards.windowed import checked_array_and_windows
 
 
 @public
-@fill_docstring_placeholders
 def dilate(
     x: Any,
     kernel: Any,
@@ -48,15 +46,11 @@ def dilate(
 
     {x}, not bool.
     {kernel}
-    {choice}
 
     {result}
 
-    {errors}
-
     Example:
-      >>> import jax, jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jax, jaxpool, jax.numpy as jnp
       >>> x, kernel = jnp.array([[[1.0], [5.0], [2.0], [0.0]]]), jnp.array([0.0, 1.0])
       >>> jaxpool.dilate(x, kernel).ravel()
       Array([6., 5., 2.], dtype=float32)
@@ -71,7 +65,6 @@ def dilate(
 
 
 @public
-@fill_docstring_placeholders
 def erode(
     x: Any,
     kernel: Any,
@@ -93,15 +86,11 @@ def erode(
 
     {x}, not bool.
     {kernel}
-    {choice}
 
     {result}
 
-    {errors}
-
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> jaxpool.erode(jnp.array([[[1], [5], [2], [0]]]), jnp.array([0, 1])).ravel()
       Array([ 1,  1, -1], dtype=int32)
 

@@ -10,8 +10,7 @@ from typing import Any, Literal, get_args
 
 from jax import Array, lax
 
-from jaxpool._api.shared_text import fill_docstring_placeholders
-from jaxpool._arguments.calls import public
+from jaxpool._api.shared_text import public
 from jaxpool._arguments.sizes import IntOrInts, check_choice
 from jaxpool._kernels.dtypes import Kind, is_tied_with, to_comparison_dtype
 from jaxpool._kernels.slices import store_arguments
@@ -50,7 +49,6 @@ def _local_extremum_mask(geometry: ShardGeometry, kind: Kind, ties: PeakTies, x:
 
 
 @public
-@fill_docstring_placeholders
 def local_maxima(
     x: Any,
     window_shape: IntOrInts,
@@ -68,8 +66,8 @@ def local_maxima(
     window of -inf, one element is the largest. Padding is never selected.
 
     {x}, also bool.
-      window_shape: one positive int per pooled axis, or a single int with `axes`.
-      axes: the pooled axes; None is the `len(window_shape)` axes before the last axis.
+    {window}
+    {axes}
       ties: which elements equal to the maximum of their window are marked: the "first" or the "last" in row-major
         order of `axes`, or "all". Equal neighbours have different windows, so several neighbours can be marked.
 
@@ -79,8 +77,7 @@ def local_maxima(
     {wrong}
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> heatmap = jnp.array([0.1, 0.7, 0.7, 0.2, 0.3, 0.1])
       >>> jaxpool.local_maxima(heatmap, 3, axes=(0,))
       Array([False,  True, False, False,  True, False], dtype=bool)
@@ -95,7 +92,6 @@ def local_maxima(
 
 
 @public
-@fill_docstring_placeholders
 def local_minima(
     x: Any,
     window_shape: IntOrInts,
@@ -111,8 +107,8 @@ def local_minima(
     Gradient: none, the result is boolean. NaN is smaller than every number.
 
     {x}, also bool.
-      window_shape: one positive int per pooled axis, or a single int with `axes`.
-      axes: the pooled axes; None is the `len(window_shape)` axes before the last axis.
+    {window}
+    {axes}
       ties: which elements equal to the minimum of their window are marked: the "first", the "last" or "all".
 
     Returns:
@@ -121,8 +117,7 @@ def local_minima(
     {wrong}
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> jaxpool.local_minima(jnp.array([3, 1, 2, 0, 4]), 3, axes=(0,))
       Array([False,  True, False,  True, False], dtype=bool)
 

@@ -24,7 +24,7 @@ from jaxpool._accelerate.report import (
 )
 from jaxpool._api import plan_text
 from jaxpool._api.kernel_passes import PoolPasses, passes_of_equation, passes_of_op, residual_types
-from jaxpool._arguments.calls import public
+from jaxpool._api.shared_text import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Window
 from jaxpool._ops.equations import Direction, OpEquation, find_op_equations
@@ -128,8 +128,7 @@ def plan_of(fn: Callable[..., Any]) -> Callable[..., Plans]:
       TypeError: `fn` is not callable. Errors in `fn` are raised during tracing.
 
     Example:
-      >>> import jax, jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jax, jaxpool, jax.numpy as jnp
       >>> def loss(x):
       ...     return jaxpool.max_pool(x, (2, 2), (2, 2)).sum()
       >>> plans = jaxpool.plan_of(jax.grad(loss))(jax.ShapeDtypeStruct((8, 64, 64, 32), jnp.float32))

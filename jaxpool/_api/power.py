@@ -11,9 +11,8 @@ from typing import Any
 
 from jax import Array
 
-from jaxpool._api.shared_text import fill_docstring_placeholders
+from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_coefficient, checked_float
-from jaxpool._arguments.calls import public
 from jaxpool._arguments.sizes import IntOrInts, Padding
 from jaxpool._kernels import dtypes
 from jaxpool._ops.masked import fill_masked
@@ -23,7 +22,6 @@ from jaxpool._shards.windowed import checked_array_and_windows, checked_window_m
 
 
 @public
-@fill_docstring_placeholders
 def lp_pool(
     x: Any,
     p: float,
@@ -56,11 +54,8 @@ def lp_pool(
 
     {float_result}
 
-    {errors}
-
     Example:
-      >>> import jax, jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jax, jaxpool, jax.numpy as jnp
       >>> x = jnp.array([3.0, -4.0, 0.0, 0.0])[:, None]
       >>> jaxpool.lp_pool(x, 2, (2,), (2,)).ravel()
       Array([5., 0.], dtype=float32)
@@ -84,7 +79,6 @@ def lp_pool(
 
 
 @public
-@fill_docstring_placeholders
 def gem_pool(
     x: Any,
     p: float | Array,
@@ -119,11 +113,8 @@ def gem_pool(
 
     {float_result}
 
-    {errors}
-
     Example:
-      >>> import jax, jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jax, jaxpool, jax.numpy as jnp
       >>> rounded = lambda y: [round(value, 2) for value in y.ravel().tolist()]
       >>> x = jnp.array([[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]])
       >>> rounded(jaxpool.gem_pool(x, 1, (3,)))
@@ -135,8 +126,7 @@ def gem_pool(
       [0.11, 0.03]
 
     References:
-      Radenovic, Tolias and Chum, "Fine-tuning CNN Image Retrieval with No Human Annotation",
-      arXiv:1711.02512.
+      Radenovic, Tolias and Chum, "Fine-tuning CNN Image Retrieval with No Human Annotation", arXiv:1711.02512.
     """
     x, windows = checked_array_and_windows(
         x, window_shape, strides, padding, window_dilation, ceil_mode, axes

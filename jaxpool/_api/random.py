@@ -12,9 +12,8 @@ import jax
 from jax import Array
 from jax.sharding import reshard
 
-from jaxpool._api.shared_text import fill_docstring_placeholders
+from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_array, is_prng_key
-from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     IntOrInts,
@@ -57,7 +56,6 @@ def check_prng_key(key: Any, rule: str, hint: str) -> None:
 
 
 @public
-@fill_docstring_placeholders
 def fractional_max_pool(
     key: Any,
     x: Any,
@@ -77,18 +75,12 @@ def fractional_max_pool(
     Gradient: as in `max_pool`, to the first of the largest elements in row-major order. NaN is larger than every
     number, and -inf is an ordinary value. Forward and reverse mode, to any order.
 
-    {fractional}
+    {fractional}.
 
-    Returns:
-      Array of the shape of x, except that pooled axes have the sizes `output_shape`; the dtype of x.
-
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, or the windows do not fit.
+    {fractional_errors}
 
     Example:
-      >>> import jax, jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jax, jaxpool, jax.numpy as jnp
       >>> x = jnp.arange(10)[:, None]
       >>> jaxpool.fractional_max_pool(jax.random.key(0), x, (2,), (6,)).ravel()
       Array([1, 3, 4, 6, 7, 9], dtype=int32)
@@ -103,7 +95,6 @@ def fractional_max_pool(
 
 
 @public
-@fill_docstring_placeholders
 def fractional_avg_pool(
     key: Any,
     x: Any,
@@ -120,19 +111,12 @@ def fractional_avg_pool(
     Gradient: every element of a window gets an equal part of its cotangent, and overlapping windows add up. Forward
     and reverse mode, to any order.
 
-    {fractional}
+    {fractional}, or of `jnp.mean(x)` for integers and bool.
 
-    Returns:
-      Array of the shape of x, except that pooled axes have the sizes `output_shape`; the dtype of x, or of
-      `jnp.mean(x)` for integers and bool.
-
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, or the windows do not fit.
+    {fractional_errors}
 
     Example:
-      >>> import jax, jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jax, jaxpool, jax.numpy as jnp
       >>> x = jnp.arange(10.0)[:, None]
       >>> jaxpool.fractional_avg_pool(jax.random.key(0), x, (2,), (6,)).ravel()
       Array([0.5, 2.5, 3.5, 5.5, 6.5, 8.5], dtype=float32)
@@ -199,7 +183,6 @@ def make_fractional_op(
 
 
 @public
-@fill_docstring_placeholders
 def stochastic_pool(
     key: Any,
     x: Any,
@@ -225,20 +208,15 @@ def stochastic_pool(
       key: a PRNG key such as `jax.random.key(0)`, which always draws the same elements, or None for the weighted
         mean.
       x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool.
-      window_shape: one positive int per pooled axis, or a single int with `axes`.
-      strides: one positive int per pooled axis, or one int for all axes; None is 1.
-      padding: as in `max_pool`.
-      axes: the pooled axes; None is the `len(window_shape)` axes before the last axis.
+    {sizes}
 
     Returns:
-      Array of the shape that `max_pool` returns; the dtype of x, or of `jnp.mean(x)` for the mean of integers or
-      bool.
+      Array of the shape that `max_pool` returns; the dtype of x, or of `jnp.mean(x)` for the mean of integers or bool.
 
     {errors}
 
     Example:
-      >>> import jax, jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jax, jaxpool, jax.numpy as jnp
       >>> x = jnp.array([1.0, 3.0, 0.0, 2.0])[:, None]
       >>> jaxpool.stochastic_pool(jax.random.key(0), x, (2,), (2,)).ravel()
       Array([3., 2.], dtype=float32)
@@ -246,8 +224,7 @@ def stochastic_pool(
       Array([2.5, 2. ], dtype=float32)
 
     References:
-      Zeiler and Fergus, Stochastic Pooling for Regularization of Deep Convolutional Neural
-      Networks, arXiv:1301.3557.
+      Zeiler and Fergus, Stochastic Pooling for Regularization of Deep Convolutional Neural Networks, arXiv:1301.3557.
     """
     if key is not None:
         rule, hint = ("a PRNG key or None", "Pass jax.random.key(0), say, or None to evaluate.")

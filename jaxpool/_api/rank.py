@@ -12,9 +12,8 @@ from typing import Any, Literal
 
 from jax import Array
 
-from jaxpool._api.shared_text import fill_docstring_placeholders
+from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_array
-from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     IntOrInts,
@@ -39,7 +38,6 @@ MedianMethod = Literal["higher", "lower", "midpoint"]
 
 
 @public
-@fill_docstring_placeholders
 def median_pool(
     x: Any,
     window_shape: IntOrInts,
@@ -65,12 +63,11 @@ def median_pool(
     of both signs tie.
 
     {x}, also bool.
-    {sizes}
-      ceil_mode: whether to round the output size up.
+    {geometry}
       where: the elements to include, as in `max_pool`. A window without a True gives 0.
       method: the median for even n, named as in `numpy.quantile`: the "higher" or the "lower" of the two middle
         elements, or "midpoint", their mean.
-    {choice}
+    {selection}
 
     Returns:
       Array of the shape that `max_pool` returns; the dtype of x, or of `jnp.mean(x)` for the "midpoint" of integers
@@ -79,8 +76,7 @@ def median_pool(
     {errors}
 
     Example:
-      >>> import jax, jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jax, jaxpool, jax.numpy as jnp
       >>> x = jnp.array([1.0, 9.0, 2.0, 3.0])[:, None]
       >>> [jaxpool.median_pool(x, (4,), method=name).item() for name in ("higher", "lower", "midpoint")]
       [3.0, 2.0, 2.5]
@@ -109,7 +105,6 @@ def median_pool(
 
 
 @public
-@fill_docstring_placeholders
 def rank_pool(
     x: Any,
     rank: int,
@@ -130,18 +125,14 @@ def rank_pool(
 
     {x}, also bool.
       rank: an int from -n to n - 1, with n the smallest number of real elements in a window.
-    {sizes}
-      ceil_mode: whether to round the output size up.
+    {geometry}
       where: the elements to include, as in `max_pool`. A window with too few included elements for the rank gives 0.
-    {choice}
+    {selection}
 
     {result}
 
-    {errors}
-
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> x = jnp.array([4, 1, 3, 2])[:, None]
       >>> jaxpool.rank_pool(x, 1, (3,)).ravel()
       Array([3, 2], dtype=int32)
@@ -187,7 +178,6 @@ def check_rank_in_range(rank: Any, num_elements: int) -> int:
 
 
 @public
-@fill_docstring_placeholders
 def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
     """Selects the k largest elements along an axis, in their original order.
 
@@ -205,8 +195,7 @@ def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
     {wrong}
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> jaxpool.k_max_pool(jnp.array([3, 1, 4, 1, 5]), 3, axis=0)
       Array([3, 4, 5], dtype=int32)
 

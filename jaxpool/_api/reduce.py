@@ -13,14 +13,8 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._api.shared_text import fill_docstring_placeholders
-from jaxpool._arguments.arrays import (
-    as_array,
-    as_broadcast_mask,
-    as_real_array,
-    is_array,
-)
-from jaxpool._arguments.calls import public
+from jaxpool._api.shared_text import public
+from jaxpool._arguments.arrays import as_array, as_broadcast_mask, as_real_array, is_array
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     check_bool,
@@ -135,7 +129,6 @@ def _reduce_extremum(
 
 
 @public
-@fill_docstring_placeholders
 def max(
     x: Any,
     axis: AxisArgument = None,
@@ -162,14 +155,13 @@ def max(
       where: the elements to include, a boolean array that broadcasts to x. Needs `initial`.
       initial: a number or scalar array, cast to the dtype of x: a lower bound of the result. If `initial` is greater
         than every element, `initial` gets the cotangent; in a tie the elements get all of the cotangent.
-      ties: which of equal elements gets the cotangent: all of them ("split"), the "first" or the "last".
+    {split_ties}
       autodiff: "vjp", or "jvp" for `jax.jvp`, `jax.linearize` and `jax.jacfwd` too.
 
     {reduced}
 
     Example:
-      >>> import jax, jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jax, jaxpool, jax.numpy as jnp
       >>> x = jnp.array([[1.0, 3.0, 3.0], [5.0, 4.0, 2.0]])
       >>> jaxpool.max(x, axis=1)
       Array([3., 5.], dtype=float32)
@@ -184,7 +176,6 @@ def max(
 
 
 @public
-@fill_docstring_placeholders
 def min(
     x: Any,
     axis: AxisArgument = None,
@@ -207,14 +198,13 @@ def min(
       keepdims: whether reduced axes remain, with size 1.
       where: the elements to include, a boolean array that broadcasts to x. Needs `initial`.
       initial: a number or scalar array: an upper bound of the result.
-      ties: which of equal elements gets the cotangent: all of them ("split"), the "first" or the "last".
-      autodiff: "vjp", or "jvp" for forward mode too.
+    {split_ties}
+    {autodiff}
 
     {reduced}
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> x = jnp.array([[4, 3], [1, 2]])
       >>> jaxpool.min(x), jaxpool.min(x, axis=0, where=x > 1, initial=9)
       (Array(1, dtype=int32), Array([4, 2], dtype=int32))
@@ -238,7 +228,7 @@ def maxout(x: Any, groups: int, *, axis: int = -1, ties: Ties = "split") -> Arra
       x: array of at least one axis; floats, integers or bool.
       groups: the number of outputs, a positive int that divides the size of the axis.
       axis: the axis along which elements are grouped, of known size.
-      ties: which of equal elements gets the cotangent: all of them ("split"), the "first" or the "last".
+    {split_ties}
 
     Returns:
       Array of the shape of x with `groups` along the axis; the dtype of x.
@@ -248,8 +238,7 @@ def maxout(x: Any, groups: int, *, axis: int = -1, ties: Ties = "split") -> Arra
       ValueError: an argument has a wrong value, or `groups` does not divide the size of the axis.
 
     Example:
-      >>> import jax, jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jax, jaxpool, jax.numpy as jnp
       >>> x = jnp.array([1.0, 3.0, 5.0, 4.0])
       >>> jaxpool.maxout(x, 2)
       Array([3., 5.], dtype=float32)

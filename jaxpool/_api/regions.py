@@ -20,7 +20,7 @@ from jax import numpy as jnp
 from jax.sharding import AxisType, PartitionSpec
 
 from jaxpool._api.max_pool import max_pool
-from jaxpool._api.shared_text import fill_docstring_placeholders
+from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import (
     as_array,
     checked_float,
@@ -28,7 +28,6 @@ from jaxpool._arguments.arrays import (
     not_an_array_error,
     wrong_dtype_error,
 )
-from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     check_bool,
@@ -177,7 +176,6 @@ def _make_box_mean_op(output_shape: Any, samples: Any, spatial_scale: Any, align
 
 
 @public
-@fill_docstring_placeholders
 def roi_align(
     x: Any,
     boxes: Any,
@@ -216,8 +214,7 @@ def roi_align(
     {wrong}
 
     Example:
-      >>> import jax, jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jax, jaxpool, jax.numpy as jnp
       >>> x, boxes = jnp.arange(16.0).reshape(4, 4, 1), jnp.array([[0.0, 0.0, 4.0, 4.0]])
       >>> jaxpool.roi_align(x, boxes, 2)[0, ..., 0]
       Array([[ 2.5,  4.5],
@@ -272,7 +269,6 @@ def _max_of_sample_points(op: BoxMean, x: Array, boxes: Array, image_indices: Ar
 
 
 @public
-@fill_docstring_placeholders
 def multilevel_roi_align(
     features: Sequence[Any],
     boxes: Any,
@@ -316,8 +312,7 @@ def multilevel_roi_align(
     {wrong}
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> fine, coarse = jnp.full((64, 64, 1), 2.0), jnp.full((32, 32, 1), 3.0)
       >>> boxes = jnp.array([[0.0, 0.0, 50.0, 80.0], [0.0, 0.0, 120.0, 110.0]])
       >>> jaxpool.multilevel_roi_align([fine, coarse], boxes, 1).ravel()
@@ -405,7 +400,6 @@ def mean_in_pyramid_level(
 
 
 @public
-@fill_docstring_placeholders
 def roi_max_pool(
     x: Any,
     boxes: Any,
@@ -438,8 +432,7 @@ def roi_max_pool(
     {wrong}
 
     Example:
-      >>> import jax, jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jax, jaxpool, jax.numpy as jnp
       >>> x, boxes = jnp.arange(16.0).reshape(4, 4, 1), jnp.array([[0.0, 0.0, 2.0, 3.0]])
       >>> jaxpool.roi_max_pool(x, boxes, 2)[0, ..., 0]
       Array([[ 5.,  7.],

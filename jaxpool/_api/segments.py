@@ -15,14 +15,13 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._api.regions import as_integer_array, call_with_auto_sharding
-from jaxpool._api.shared_text import fill_docstring_placeholders
+from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import (
     as_array,
     as_broadcast_mask,
     concrete_values,
     wrong_dtype_error,
 )
-from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     check_bool,
@@ -85,7 +84,6 @@ def _segment_extremum(
 
 
 @public
-@fill_docstring_placeholders
 def segment_max(
     x: Any,
     segment_ids: Any,
@@ -104,17 +102,12 @@ def segment_max(
     of the dtype, and its cotangent is dropped. Forward and reverse mode, to any order.
 
     {segments}
-    {row_mask}
     {row_ties}
 
-    Returns:
-      Array of shape (num_segments, ...); the dtype of x.
-
-    {wrong}
+    {row_result}
 
     Example:
-      >>> import jax, jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jax, jaxpool, jax.numpy as jnp
       >>> x, ids = jnp.array([1.0, 5.0, 2.0, 5.0]), jnp.array([0, 2, 0, 2])
       >>> jaxpool.segment_max(x, ids)
       Array([  2., -inf,   5.], dtype=float32)
@@ -129,7 +122,6 @@ def segment_max(
 
 
 @public
-@fill_docstring_placeholders
 def segment_min(
     x: Any,
     segment_ids: Any,
@@ -148,17 +140,12 @@ def segment_min(
     without rows gives the highest value of the dtype.
 
     {segments}
-    {row_mask}
     {row_ties}
 
-    Returns:
-      Array of shape (num_segments, ...); the dtype of x.
-
-    {wrong}
+    {row_result}
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> jaxpool.segment_min(jnp.array([4, 3, 1, 2]), jnp.array([1, 1, 0, -1]), 2)
       Array([1, 3], dtype=int32)
 
@@ -170,7 +157,6 @@ def segment_min(
 
 
 @public
-@fill_docstring_placeholders
 def segment_max_with_argmax(
     x: Any,
     segment_ids: Any,
@@ -190,7 +176,6 @@ def segment_max_with_argmax(
     update at N, and a gather with `mode="fill"` fills the element.
 
     {segments}
-    {row_mask}
       ties: which of equal rows gets the cotangent and the index: the "first" or the "last". "split" divides the
         cotangent among all equal rows and returns the index of the first row.
 
@@ -200,8 +185,7 @@ def segment_max_with_argmax(
     {wrong}
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> y, indices = jaxpool.segment_max_with_argmax(jnp.array([1, 5, 2, 5]), jnp.array([0, 2, 0, 2]), 4)
       >>> y[2], indices
       (Array(5, dtype=int32), Array([2, 4, 1, 4], dtype=int32))
@@ -237,7 +221,6 @@ def segment_max_with_argmax(
 
 
 @public
-@fill_docstring_placeholders
 def segment_mean(
     x: Any,
     segment_ids: Any,
@@ -254,16 +237,11 @@ def segment_mean(
     cotangent is dropped. Forward and reverse mode, to any order.
 
     {segments}
-    {row_mask}
 
-    Returns:
-      Array of shape (num_segments, ...); the dtype of x, or of `jnp.mean(x)` for integers and bool.
-
-    {wrong}
+    {float_row_result}
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> jaxpool.segment_mean(jnp.array([1.0, 5.0, 3.0]), jnp.array([0, 2, 0]), 4)
       Array([2., 0., 5., 0.], dtype=float32)
 
@@ -276,7 +254,6 @@ def segment_mean(
 
 
 @public
-@fill_docstring_placeholders
 def segment_sum(
     x: Any,
     segment_ids: Any,
@@ -293,18 +270,11 @@ def segment_sum(
     any order.
 
     {segments}
-    {row_mask}
 
-    Returns:
-      Array of shape (num_segments, ...); the dtype of x.
-
-    Raises:
-      TypeError: an argument is of the wrong kind, or x is bool.
-      ValueError: an argument has a wrong value.
+    {row_result} A bool x raises TypeError.
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> jaxpool.segment_sum(jnp.array([1.0, 5.0, 3.0]), jnp.array([0, 2, 0]), 4)
       Array([4., 0., 5., 0.], dtype=float32)
 

@@ -16,8 +16,9 @@ import numpy as np
 from jax import Array, lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_array, is_array
-from jaxpool._arguments.calls import FunctionWrapper, public
+from jaxpool._arguments.calls import FunctionWrapper
 from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 from jaxpool._shards.split import ArraySharding, check_divisible, context_axes, find_sharding
 
@@ -62,8 +63,7 @@ def sharded(pool: Callable[P, R], *, mesh: Any = None, spec: Any = None) -> Call
         size. Errors of `pool` have the name of `pool`.
 
     Example:
-      >>> import jax, jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jax, jaxpool, jax.numpy as jnp
       >>> from jax.sharding import NamedSharding, PartitionSpec
       >>> mesh = jax.make_mesh((1,), ("rows",), (jax.sharding.AxisType.Auto,))
       >>> spec = PartitionSpec("rows")

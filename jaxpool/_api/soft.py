@@ -10,9 +10,8 @@ from typing import Any
 
 from jax import Array
 
-from jaxpool._api.shared_text import fill_docstring_placeholders
+from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_coefficient
-from jaxpool._arguments.calls import public
 from jaxpool._arguments.sizes import IntOrInts, Padding
 from jaxpool._kernels import dtypes
 from jaxpool._ops.masked import masked_soft
@@ -38,7 +37,6 @@ def _soft_pool(
 
 
 @public
-@fill_docstring_placeholders
 def logsumexp_pool(
     x: Any,
     window_shape: IntOrInts,
@@ -72,11 +70,8 @@ def logsumexp_pool(
 
     {float_result}
 
-    {errors}
-
     Example:
-      >>> import jax, jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jax, jaxpool, jax.numpy as jnp
       >>> rounded = lambda y: [round(value, 2) for value in y.ravel().tolist()]
       >>> x = jnp.array([1e4, 1e4, 0.0, 3.0])[:, None]
       >>> rounded(jaxpool.logsumexp_pool(x, (2,), (2,)))
@@ -98,7 +93,6 @@ def logsumexp_pool(
 
 
 @public
-@fill_docstring_placeholders
 def softmax_pool(
     x: Any,
     window_shape: IntOrInts,
@@ -128,11 +122,8 @@ def softmax_pool(
 
     {float_result}
 
-    {errors}
-
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> rounded = lambda y: [round(value, 2) for value in y.ravel().tolist()]
       >>> x = jnp.array([1.0, 1.0, 0.0, 3.0])[:, None]
       >>> rounded(jaxpool.softmax_pool(x, (2,), (2,)))
@@ -144,8 +135,7 @@ def softmax_pool(
       [0.0, 0.0]
 
     References:
-      Stergiou, Poppe and Kalliatakis, "Refining activation downsampling with SoftPool",
-      arXiv:2101.00440.
+      Stergiou, Poppe and Kalliatakis, "Refining activation downsampling with SoftPool", arXiv:2101.00440.
     """
     geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
     return _soft_pool(SoftmaxPool, x, *geometry, temperature=temperature, where=where)

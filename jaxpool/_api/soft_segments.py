@@ -15,9 +15,8 @@ from jax import numpy as jnp
 
 from jaxpool._api.regions import call_with_auto_sharding
 from jaxpool._api.segments import check_segment_arguments
-from jaxpool._api.shared_text import fill_docstring_placeholders
+from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_array, checked_float
-from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._kernels.dtypes import accumulator_dtype, as_float, reduction_identity
 from jaxpool._ops.apply import apply_with_extra_args
@@ -59,7 +58,6 @@ def _check_soft_segment_arguments(
 
 
 @public
-@fill_docstring_placeholders
 def segment_softmax(
     x: Any,
     segment_ids: Any,
@@ -78,10 +76,9 @@ def segment_softmax(
     rows of only -inf get equal parts, and so do several +inf; a NaN makes its segment NaN. An element with `y == 0`
     gets the gradient 0, and its cotangent is ignored, even a NaN. Forward and reverse mode, to any order.
 
-    {segments}
+    {segments} Their result is 0.
       temperature: a finite number above 0, clipped to the range from 1.2e-38 to 8.5e37 in float32. Divide x by a
         temperature that is traced or differentiated.
-    {row_mask} Their result is 0.
 
     Returns:
       Array of the shape of x; the dtype of x, or of `jnp.mean(x)` for integers and bool. A row of no segment is 0.
@@ -89,8 +86,7 @@ def segment_softmax(
     {wrong}
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> scores, target = jnp.array([1.0, 3.0, 1.0, 7.0]), jnp.array([0, 1, 0, 5])
       >>> jaxpool.segment_softmax(scores, target, 3)
       Array([0.5, 1. , 0.5, 0. ], dtype=float32)
@@ -111,7 +107,6 @@ def segment_softmax(
 
 
 @public
-@fill_docstring_placeholders
 def segment_logsumexp(
     x: Any,
     segment_ids: Any,
@@ -134,16 +129,11 @@ def segment_logsumexp(
     {segments}
       temperature: a finite number above 0, as in `segment_softmax`. For a traced or differentiated T, pass `x / T`
         and multiply the result by T.
-    {row_mask}
 
-    Returns:
-      Array of shape (num_segments, ...); the dtype of x, or of `jnp.mean(x)` for integers and bool.
-
-    {wrong}
+    {float_row_result}
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> jaxpool.segment_logsumexp(jnp.log(jnp.array([1.0, 2.0, 3.0])), jnp.array([0, 2, 0]))
       Array([1.3862944,      -inf, 0.6931472], dtype=float32)
 

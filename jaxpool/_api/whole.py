@@ -14,9 +14,8 @@ from typing import Any, Literal
 import jax
 from jax import Array, lax
 
-from jaxpool._api.shared_text import fill_docstring_placeholders
+from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_array, as_broadcast_mask
-from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     array_to_list,
@@ -65,7 +64,6 @@ def check_global_pool_arguments(
 
 
 @public
-@fill_docstring_placeholders
 def global_max_pool(
     x: Any,
     *,
@@ -97,8 +95,7 @@ def global_max_pool(
     {empty}
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> x = jnp.array([[1.0, 5.0, 3.0], [4.0, 2.0, 9.0]])[..., None]
       >>> jaxpool.global_max_pool(x).ravel()
       Array([5., 9.], dtype=float32)
@@ -117,7 +114,6 @@ def global_max_pool(
 
 
 @public
-@fill_docstring_placeholders
 def global_avg_pool(
     x: Any, *, axes: tuple[int, ...] | None = None, where: Any = None, keepdims: bool = False
 ) -> Array:
@@ -143,8 +139,7 @@ def global_avg_pool(
     {empty}
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> x = jnp.array([[1.0, 5.0, 3.0], [4.0, 2.0, 9.0]])[..., None]
       >>> jaxpool.global_avg_pool(x).ravel()
       Array([3., 5.], dtype=float32)
@@ -166,7 +161,6 @@ def global_avg_pool(
 
 
 @public
-@fill_docstring_placeholders
 def spatial_pyramid_pool(
     x: Any,
     levels: Sequence[int],
@@ -198,8 +192,7 @@ def spatial_pyramid_pool(
     {empty}
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> x = jnp.arange(16.0).reshape(1, 4, 4, 1)
       >>> jaxpool.spatial_pyramid_pool(x, (1, 2))
       Array([[15.,  5.,  7., 13., 15.]], dtype=float32)

@@ -53,19 +53,16 @@ class ArgumentError(Exception):
     ) -> Exception:
         """The exception that the user of `jaxpool.<function>` sees; its message shows no value twice."""
         shown_value = self.shown_value or f"{self.shown_name}={short_repr(self.value)}"
-        shown_arguments = {
-            name: short_repr(value)
+        other_arguments = [
+            text
             for name, value in shown_arguments.items()
             if name != self.shown_name
-        }
-        other_arguments = [
-            text for text in map("=".join, shown_arguments.items()) if text not in shown_value
+            and (text := f"{name}={short_repr(value)}") not in shown_value
         ]
-        message = (
-            f"jaxpool.{function_name}: `{self.arg_name}` must be {self.rule}; got {shown_value}"
+        shown_value += f" ({', '.join(other_arguments)})" if other_arguments else ""
+        return self.error_type(
+            f"jaxpool.{function_name}: `{self.arg_name}` must be {self.rule}; got {shown_value}. {self.hint}"
         )
-        message += f" ({', '.join(other_arguments)}). " if other_arguments else ". "
-        return self.error_type(message + self.hint)
 
 
 def _contains_tracer(value: Any) -> bool:
