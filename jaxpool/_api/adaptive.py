@@ -1,7 +1,4 @@
-"""Public adaptive pooling: the caller chooses the number of windows, for any size of the input.
-
-Windows of equal length and stride run the op of the ordinary pool. Windows of unequal lengths run an adaptive op.
-"""
+"""Public adaptive pooling: the caller chooses the number of windows, for any size of the input."""
 
 from __future__ import annotations
 
@@ -53,8 +50,7 @@ def adaptive_max_pool(
     Gradient: as in `max_pool`, to the selected element. NaN is larger than every number, and -inf is an ordinary
     value.
 
-    Args:
-      x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool (max is "or").
+    {x}, also bool (max is "or").
         Pooled axes have a known size of at least 1; batch and channel axes may have size 0.
       output_shape: the number of windows along each pooled axis, a positive int of at most the size of the axis plus
         2**20. None keeps the size of an axis. A single int needs `axes`.
@@ -100,9 +96,7 @@ def adaptive_max_pool_with_argmax(
     Gradient: y has the gradient of `adaptive_max_pool`; the integers `indices` have no gradient. In a window with a
     NaN, `ties` selects a NaN and its index.
 
-    Args:
-      x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool. The pooled axes
-        have fewer than 2**31 positions.
+    {x}, also bool. The pooled axes have fewer than 2**31 positions.
       output_shape: the number of windows along each pooled axis, as in `adaptive_max_pool`.
       axes: the pooled axes, as in `adaptive_max_pool`. Indices are row-major in the order of `axes`.
       ties: as in `max_pool_with_argmax`: the "first", the "last" or "split", for the cotangent and the index.
@@ -114,7 +108,7 @@ def adaptive_max_pool_with_argmax(
 
     Raises:
       TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, a pooled axis has no elements, or there are too many positions for int32.
+      ValueError: an argument has a wrong value, a pooled axis has no elements, or positions exceed int32.
 
     Example:
       >>> import jaxpool, jax.numpy as jnp
@@ -147,9 +141,7 @@ def adaptive_avg_pool(
 
     Gradient: every element of a window gets an equal part of its cotangent, and overlapping windows add up.
 
-    Args:
-      x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool. Pooled axes have
-        a known size of at least 1.
+    {x}, also bool. Pooled axes have a known size of at least 1.
       output_shape: the number of windows along each pooled axis, as in `adaptive_max_pool`.
       axes: the pooled axes; None is the `len(output_shape)` axes before the last axis.
       autodiff: "vjp", or "jvp" for forward mode and `jax.linear_transpose` too.

@@ -1,7 +1,4 @@
-"""Public max pooling with indices, `max_pool_with_argmax`, and its inverse, `max_unpool`.
-
-Indices are flat and row-major over the pooled axes.
-"""
+"""Public max pooling with indices, flat and row-major over the pooled axes, and its inverse, `max_unpool`."""
 
 from __future__ import annotations
 
@@ -19,12 +16,11 @@ from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     IntOrInts,
     Padding,
-    array_to_list,
     check_fits_int32_indices,
+    checked_tuple,
     example_axes,
     ints_per_axis,
     is_int,
-    is_tuple_or_list,
     normalise_axes,
 )
 from jaxpool._kernels.dtypes import Ties
@@ -57,9 +53,7 @@ def max_pool_with_argmax(
     `ties` selects a NaN and its index. An index never refers to padding, even if all elements are the lowest value of
     their dtype.
 
-    Args:
-      x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool. The pooled axes
-        have fewer than 2**31 positions.
+    {x}, also bool. The pooled axes have fewer than 2**31 positions.
     {geometry} Indices are row-major in the order of `axes`.
       ties: which of equal elements gets the cotangent and the index: the "first" or the "last" in row-major order.
         "split" divides the cotangent among all equal elements and returns the index of the first element.
@@ -133,26 +127,23 @@ def max_unpool(
       `torch.nn.functional.max_unpool2d`. If indices collide, its result is not deterministic, and its gradient goes
       to overwritten elements too.
     """
-    concrete_indices = indices if isinstance(indices, np.ndarray) else None
-    y, indices, pooled_axes, sizes = check_unpool_arguments(y, indices, spatial_shape, axes)
+    original_indices = indices
+    y, indices, pooled_axes, sizes = _check_unpool_arguments(y, indices, spatial_shape, axes)
     sharding = sharding_from_type(y)
     if sharding:
+        concrete_indices = original_indices if isinstance(original_indices, np.ndarray) else None
         return unpool(sharding, y, indices, pooled_axes, sizes, concrete_indices)
     return apply_op(Unpool(pooled_axes, sizes), y, indices)
 
 
-def check_unpool_arguments(
+def _check_unpool_arguments(
     y: Any, indices: Any, spatial_shape: Any, axes: Any
 ) -> tuple[Array, Array, tuple[int, ...], tuple[int, ...]]:
     """Check the arguments of `max_unpool`. Returns y and indices as arrays, the unpooled axes and their sizes."""
     original_indices = indices
     y, indices = as_array(y, "y"), as_array(indices, "indices")
-    spatial_shape = array_to_list(spatial_shape)
-    if not is_tuple_or_list(spatial_shape) or not spatial_shape:
-        rule = "a tuple of positive ints, one an unpooled axis"
-        hint = "Pass a tuple such as (4, 4)."
-        error_type = ValueError if is_tuple_or_list(spatial_shape) else TypeError
-        raise ArgumentError("spatial_shape", rule, spatial_shape, hint, error_type)
+    rule, hint = "a tuple of positive ints, one an unpooled axis", "Pass a tuple such as (4, 4)."
+    spatial_shape = checked_tuple("spatial_shape", spatial_shape, rule, hint)
     num_axes = len(spatial_shape)
     if num_axes == y.ndim > 2 and all(map(is_int, spatial_shape)):
         _check_pooled_sizes_only(spatial_shape, y.shape, axes)
@@ -190,20 +181,14 @@ def check_unpool_indices(
     trace. Error messages call the array y `y_name`, and name `pool_name` as the pool that returns such indices.
     """
     if not jnp.issubdtype(indices.dtype, jnp.integer):
-        raise wrong_dtype_error(
-            "indices",
-            "an array of integers",
-            indices,
-            f"Pass the indices that {pool_name} returned.",
-        )
+        hint = f"Pass the indices that {pool_name} returned."
+        raise wrong_dtype_error("indices", "an array of integers", indices, hint)
     if indices.shape != y.shape:
+        rule = f"of the shape of {y_name}"
         hint = f"Pass the indices that {pool_name} returned with {y_name}."
-        raise ArgumentError(
-            "indices", f"of the shape of {y_name}", indices.shape, hint, attribute="shape"
-        )
-    values = concrete_values(
-        unconverted_indices if isinstance(unconverted_indices, np.ndarray) else indices
-    )
+        raise ArgumentError("indices", rule, indices.shape, hint, attribute="shape")
+    is_numpy = isinstance(unconverted_indices, np.ndarray)
+    values = concrete_values(unconverted_indices if is_numpy else indices)
     if values is None:
         return
     invalid_indices = values[(values < 0) | (values >= num_positions)]

@@ -88,9 +88,8 @@ def max_blur_pool(
     x, windows = checked_array_and_windows(x, window_shape, padding=padding, axes=axes)
     axes = windows.window.axes
     blur_sizes = ints_per_axis("blur_shape", blur_shape, len(axes))
-    y = max_or_min_pool(
-        "max", x, window_shape, None, padding, None, False, axes, None, "first", "jvp"
-    )
+    geometry = window_shape, None, padding, None, False, axes
+    y = max_or_min_pool("max", x, *geometry, ties="first", autodiff="jvp")
     return _checked_blur_pool(y, blur_sizes, strides, padding, axes, "blur_shape")
 
 

@@ -1,7 +1,4 @@
-"""Public running maxima and minima along an axis.
-
-All functions run the op `RunningExtremum`, a scan that saves the position of the selected element of each prefix.
-"""
+"""Public running maxima and minima along an axis, with a scan that saves the position of each selected element."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Public elementwise `maximum`, `minimum`, `fmax` and `fmin`, with a choice of tie rules.
-
-Operands broadcast, but keep their own shapes and floating dtypes until the op runs, so that each operand gets a
-gradient of its own shape and dtype.
-"""
+"""Public elementwise `maximum`, `minimum`, `fmax` and `fmin`, with a choice of tie rules."""
 
 from __future__ import annotations
 
@@ -33,13 +29,8 @@ def _as_promoted_arrays(
     joined_names = " and ".join(arg_names) or "xs"
     arg_names = arg_names or tuple(f"xs[{i}]" for i in range(len(xs)))
     if len(xs) < 2:
-        raise ArgumentError(
-            "xs",
-            "at least two arrays",
-            len(xs),
-            f"For the {kind}imum along an axis use jaxpool.{kind}.",
-            TypeError,
-        )
+        hint = f"For the {kind}imum along an axis use jaxpool.{kind}."
+        raise ArgumentError("xs", "at least two arrays", len(xs), hint, TypeError)
     for name, x in zip(arg_names, xs, strict=True):
         if not is_array(x) and not isinstance(x, (bool, int, float)):
             raise not_an_array_error(name, x, "an array or a number")

@@ -33,17 +33,7 @@ from jaxpool._ops.op import (
 from jaxpool._plan.problem import Platform
 
 # Prefixes of the names of primitives that XLA does not fuse into the operation that uses their result.
-NOT_FUSED_PREFIXES = (
-    "arg",
-    "conv_",
-    "cum",
-    "dot_general",
-    "jaxpool_",
-    "reduce",
-    "scatter",
-    "sort",
-    "top_k",
-)
+NOT_FUSED = ("arg", "conv_", "cum", "dot_general", "jaxpool_", "reduce", "scatter", "sort", "top_k")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,19 +85,17 @@ def passes_of_op(
     platform: Platform, op: Op, argument_types: Sequence[Any], directions: Collection[Direction]
 ) -> PoolPasses:
     """The memory passes of an op in the given `directions`, for arguments of `argument_types`."""
-    inputs, output = argument_types[: op.num_inputs], functools.partial(value, op)
-    y = jax.eval_shape(output, *argument_types)
-    calls: dict[Direction, tuple[Any, ...]] = {
-        "value": (output, *argument_types),
-        "forward": (output, *argument_types),
-    }
+    inputs = argument_types[: op.num_inputs]
+    forward: Callable[..., Any] = functools.partial(value, op)
+    calls: dict[Direction, tuple[Any, ...]] = {"value": (forward, *argument_types)}
+    y = jax.eval_shape(forward, *argument_types)
     if _is_differentiable(op, argument_types):
         forward = functools.partial(value_and_residual, op)
         tangent = functools.partial(linear_map, op, nonzero=(True,) * op.num_inputs)
         y, residual = jax.eval_shape(forward, *argument_types)
-        calls["forward"] = (forward, *argument_types)
         calls["tangent"] = (tangent, residual, inputs)
         calls["backward"] = (functools.partial(tangent, transposed=True), residual, [y])
+    calls["forward"] = (forward, *argument_types)
     passes = {
         direction: _passes_of_function(platform, [*inputs, y], *call)
         for direction, call in calls.items()
@@ -136,7 +124,7 @@ def _passes_of_function(
     jaxpr = jax.make_jaxpr(function)(*argument_types).jaxpr
     collector = _PassCollector(platform, min(map(_num_elements, input_and_output_types)))
     collector.end_passes(collector.read_jaxpr(jaxpr, [NO_READS] * len(jaxpr.invars)), jaxpr.outvars)
-    return tuple(collector.passes) or (_elementwise_pass(jaxpr.outvars),)
+    return tuple(collector.passes) or (_make_pass((), 1, "elementwise", jaxpr.outvars),)
 
 
 class _SourceRead(NamedTuple):
@@ -167,15 +155,17 @@ class _PassCollector:
         self.num_jaxprs += 1
         jaxpr_number = self.num_jaxprs
 
-        def reads_of_variable(x: Any) -> Reads | None:
-            return None if isinstance(x, core.Literal) else reads_by_variable.get(x)
+        def reads_of(variables: Sequence[Any]) -> list[Reads | None]:
+            return [
+                None if isinstance(x, core.Literal) else reads_by_variable.get(x) for x in variables
+            ]
 
         for equation in jaxpr.eqns:
-            operand_reads = [reads_of_variable(x) for x in equation.invars]
+            operand_reads = reads_of(equation.invars)
             if any(reads is not None for reads in operand_reads):
                 output_reads = self._reads_of_outputs(equation, operand_reads, jaxpr_number)
                 reads_by_variable.update(zip(equation.outvars, output_reads, strict=True))
-        return [reads_of_variable(x) for x in jaxpr.outvars]
+        return reads_of(jaxpr.outvars)
 
     def end_passes(
         self, result_reads: Sequence[Reads | None], variables: Sequence[Any]
@@ -193,23 +183,16 @@ class _PassCollector:
         """Append a pass over those of `reads` that no earlier pass has; passes over small arrays are skipped."""
         reads -= self.listed_reads
         self.listed_reads |= reads
-        size = max((_num_elements(read.source_array[-1].aval) for read in reads), default=0)
-        if (
-            not reads
-            or max([size, *(_num_elements(x.aval) for x in written_variables)]) < self.min_elements
-        ):
+        if not reads:
             return
-        top_reads = [read for read in reads if _num_elements(read.source_array[-1].aval) == size]
+        source_sizes = {read: _num_elements(read.source_array[-1].aval) for read in reads}
+        size = max(source_sizes.values())
+        if max([size, *(_num_elements(x.aval) for x in written_variables)]) < self.min_elements:
+            return
+        top_reads = [read for read in reads if source_sizes[read] == size]
         how = "gather" if any(read.primitive_name == "gather" for read in top_reads) else "slice"
         axes = sorted(frozenset[int]().union(*[read.axes for read in top_reads]))
-        self.passes.append(
-            Pass(
-                tuple(axes),
-                _max_reads_per_array(reads),
-                how,
-                tuple(map(_shape_and_dtype, written_variables)),
-            )
-        )
+        self.passes.append(_make_pass(axes, _max_reads_per_array(reads), how, written_variables))
 
     def _reads_of_outputs(
         self, equation: Any, operand_reads: Sequence[Any], jaxpr_number: int
@@ -223,13 +206,11 @@ class _PassCollector:
             return self.read_jaxpr(jaxpr, operand_reads)
         if name in ("scan", "while", "cond"):
             return self._add_control_flow_passes(equation, operand_reads)
-        if name.startswith(NOT_FUSED_PREFIXES) and name != "reduce_precision":
+        if name.startswith(NOT_FUSED) and name != "reduce_precision":
             self._add_pass(all_reads)
             if max(_num_elements(x.aval) for x in (*equation.invars, *outs)) >= self.min_elements:
                 how = name.removeprefix("jaxpool_")
-                self.passes.append(
-                    Pass(*_axes_and_num_terms(equation), how, tuple(map(_shape_and_dtype, outs)))
-                )
+                self.passes.append(_make_pass(*_axes_and_num_terms(equation), how, outs))
             return [NO_READS] * len(outs)
         for called_jaxpr in core.jaxprs_in_params(equation.params):
             return self._reads_of_call(equation, called_jaxpr, operand_reads)
@@ -264,13 +245,10 @@ class _PassCollector:
         if name in ("gather", "dynamic_slice"):
             parameters = f"{jaxpr_number} {id(y)}"  # start positions are arrays, so each result is a read of its own
         source_read = _SourceRead((jaxpr_number, self.num_stores, x), (), frozenset(), how)
+        earlier_reads = (operand_reads - self.listed_reads) or {source_read}
         return frozenset(
-            read._replace(
-                slice_parameters=(*read.slice_parameters, parameters),
-                axes=read.axes | axes,
-                primitive_name=how,
-            )
-            for read in (operand_reads - self.listed_reads) or {source_read}
+            _SourceRead(source, (*slices, parameters), read_axes | axes, how)
+            for source, slices, read_axes, _ in earlier_reads
         )
 
     def _reads_of_call(
@@ -282,7 +260,7 @@ class _PassCollector:
             return reads
         reads = self.end_passes(reads, equation.outvars)
         if len(self.passes) == num_passes and called_jaxpr.eqns:
-            self.passes.append(_elementwise_pass(equation.outvars))
+            self.passes.append(_make_pass((), 1, "elementwise", equation.outvars))
         return reads
 
     def _add_control_flow_passes(
@@ -318,12 +296,10 @@ def _max_reads_per_array(reads: Reads) -> int:
     return max(Counter(read.source_array for read in reads).values(), default=0)
 
 
-def _elementwise_pass(variables: Sequence[Any]) -> Pass:
-    return Pass((), 1, "elementwise", tuple(map(_shape_and_dtype, variables)))
-
-
-def _shape_and_dtype(variable: Any) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(variable.aval.shape, variable.aval.dtype)
+def _make_pass(axes: Sequence[int], terms: Any, how: str, written_variables: Sequence[Any]) -> Pass:
+    avals = [x.aval for x in written_variables]
+    writes = tuple(jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals)
+    return Pass(tuple(axes), terms, how, writes)
 
 
 def _num_elements(aval: Any) -> float:
@@ -340,10 +316,9 @@ def _axes_and_num_terms(equation: Any) -> tuple[tuple[int, ...], Any]:
         return tuple(axis for axis, n in enumerate(sizes) if n != 1), math.prod(sizes)
     if equation.primitive.name.startswith("scatter"):
         return tuple(params["dimension_numbers"].scatter_dims_to_operand_dims), 1
+    last_axis = len(shape) - 1
     if equation.primitive.name == "dot_general":
-        axes = tuple(params["dimension_numbers"][0][0])
-    else:
-        last_axis = len(shape) - 1
-        axes = params.get("axes", params.get("dimensions"))
-        axes = (params.get("axis", params.get("dimension", last_axis)),) if axes is None else axes
+        axes = params["dimension_numbers"][0][0]
+    elif (axes := params.get("axes", params.get("dimensions"))) is None:
+        axes = (params.get("axis", params.get("dimension", last_axis)),)
     return tuple(axes), math.prod(shape[axis] for axis in axes)

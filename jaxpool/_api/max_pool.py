@@ -1,7 +1,4 @@
-"""Public max and min pooling, `max_pool` and `min_pool`.
-
-Both pools run a selection op, which saves the index of each selected element for the backward pass.
-"""
+"""Public max and min pooling, with an op that saves the index of each selected element for the backward pass."""
 
 from __future__ import annotations
 
@@ -18,20 +15,9 @@ from jaxpool._shards.windowed import checked_array_and_windows, checked_window_m
 
 
 def max_or_min_pool(
-    kind: Kind,
-    x: Any,
-    window_shape: Any,
-    strides: Any,
-    padding: Any,
-    window_dilation: Any,
-    ceil_mode: Any,
-    axes: Any,
-    where: Any,
-    ties: Any,
-    autodiff: Any,
+    kind: Kind, x: Any, *geometry: Any, where: Any = None, ties: Any, autodiff: Any
 ) -> Array:
-    """The max or min pool of x, by `kind`. All arguments are checked."""
-    geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
+    """The max or min pool of x, by `kind`; `geometry` are the arguments from `window_shape` to `axes`."""
     allow_long_axes = ties != "split" and where is None
     x, windows = checked_array_and_windows(
         x, *geometry, ties=ties, autodiff=autodiff, allow_long_axes=allow_long_axes
@@ -111,7 +97,7 @@ def max_pool(
       The window arithmetic of `jax.lax.reduce_window`, `ceil_mode` of `torch.nn.functional.max_pool2d`.
     """
     geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
-    return max_or_min_pool("max", x, *geometry, where, ties, autodiff)
+    return max_or_min_pool("max", x, *geometry, where=where, ties=ties, autodiff=autodiff)
 
 
 @public
@@ -153,4 +139,4 @@ def min_pool(
       The window arithmetic of `jax.lax.reduce_window`.
     """
     geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
-    return max_or_min_pool("min", x, *geometry, where, ties, autodiff)
+    return max_or_min_pool("min", x, *geometry, where=where, ties=ties, autodiff=autodiff)

@@ -1,7 +1,4 @@
-"""Public grey morphology: `dilate` and `erode`, max and min pooling with a kernel that is added to each window.
-
-A concrete kernel of zeros runs as a max or min pool.
-"""
+"""Public grey morphology: `dilate` and `erode`, max and min pooling with a kernel that is added to each window."""
 
 from __future__ import annotations
 
@@ -60,8 +57,8 @@ def dilate(
     References:
       `tf.nn.dilation2d`.
     """
-    geometry = strides, padding, window_dilation, axes
-    return _dilate_or_erode("max", x, kernel, *geometry, ties, autodiff)
+    strided = strides, padding, window_dilation
+    return _dilate_or_erode("max", x, kernel, strided, axes, ties, autodiff)
 
 
 @public
@@ -97,22 +94,14 @@ def erode(
     References:
       `tf.nn.erosion2d`, which reverses the kernel.
     """
-    geometry = strides, padding, window_dilation, axes
-    return _dilate_or_erode("min", x, kernel, *geometry, ties, autodiff)
+    strided = strides, padding, window_dilation
+    return _dilate_or_erode("min", x, kernel, strided, axes, ties, autodiff)
 
 
 def _dilate_or_erode(
-    kind: Kind,
-    x: Any,
-    kernel: Any,
-    strides: Any,
-    padding: Any,
-    window_dilation: Any,
-    axes: Any,
-    ties: Any,
-    autodiff: Any,
+    kind: Kind, x: Any, kernel: Any, strided: tuple[Any, ...], axes: Any, ties: Any, autodiff: Any
 ) -> Array:
-    """The dilation (`kind` is "max") or erosion ("min") of x."""
+    """The dilation (`kind` is "max") or erosion ("min") of x; `strided` are strides, padding and dilation."""
     x, original_kernel, kernel = as_array(x), kernel, as_array(kernel, "kernel")
     is_zero = _is_concrete_zero(original_kernel)
     if bool in (x.dtype, kernel.dtype) or is_float(x.dtype) != is_float(kernel.dtype):
@@ -122,9 +111,8 @@ def _dilate_or_erode(
     per_channel = kernel.ndim == (x.ndim - 1 if axes is None else len(axes) + 1)
     window_shape = kernel.shape[: kernel.ndim - per_channel]
     pooled_axes = normalise_axes(axes, x.ndim, len(window_shape))
-    channel_axis = (
-        max(set(range(x.ndim)).difference(pooled_axes), default=None) if per_channel else None
-    )
+    other_axes = set(range(x.ndim)).difference(pooled_axes) if per_channel else ()
+    channel_axis = max(other_axes, default=None)
     if per_channel and (channel_axis is None or kernel.shape[-1] != x.shape[channel_axis]):
         rule = "of shape window_shape or (*window_shape, C), C the size of the channels of x"
         hint = "Pass axes=(1, 2), say, where x has no batch axis or several."
@@ -132,9 +120,9 @@ def _dilate_or_erode(
     if not window_shape:
         rule, hint = "of at least one pooled axis", "Pass jnp.zeros((3, 3)), say."
         raise ArgumentError("kernel", rule, kernel.shape, hint, attribute="shape")
-    geometry = window_shape, strides, padding, window_dilation, False, pooled_axes
+    geometry = window_shape, *strided, False, pooled_axes
     if is_zero:
-        return max_or_min_pool(kind, x, *geometry, None, ties, autodiff)
+        return max_or_min_pool(kind, x, *geometry, ties=ties, autodiff=autodiff)
     x, windows = checked_array_and_windows(x, *geometry, ties=ties, autodiff=autodiff)
     channel_shape = [x.shape[axis] if axis == channel_axis else 1 for axis in range(x.ndim)]
     weights = lax.reshape(kernel.astype(x.dtype), (math.prod(window_shape), *channel_shape))

@@ -1,8 +1,4 @@
-"""Public `local_maxima` and `local_minima`: masks of the elements that a pool around them selects.
-
-Both run a pool with stride 1. An element is marked if the pool selects the centre of its window, or for `ties="all"` if
-the pooled value equals the element.
-"""
+"""Public `local_maxima` and `local_minima`: masks of the elements that a pool of stride 1 around them selects."""
 
 from __future__ import annotations
 

@@ -31,15 +31,15 @@ from jaxpool._ops.equations import Direction, OpEquation, find_op_equations
 from jaxpool._ops.op import Op, platform_override, tracing_platform
 from jaxpool._plan.problem import PLATFORMS, Platform
 
-# Files that call functions of the user. Their stack frames are skipped in the search for the called pool function.
-FILES_CALLING_USER_FUNCTIONS = (
+# Files whose stack frames are skipped in the search for the called pool function: those of other packages (""), and
+# files that call functions of the user.
+SKIPPED_FILES = (
+    "",
     "_api/plan_of.py",
     "_api/sharded.py",
     "_accelerate/accelerate.py",
     "_arguments/calls.py",
 )
-# Directions whose passes a `PoolPlan` has even if the program does not run them.
-ALWAYS_SHOWN_DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,9 +70,8 @@ class PoolPlan:
 
     def size_in_bytes(self, array_types: Sequence[jax.ShapeDtypeStruct]) -> Any:
         """The size of arrays of these types in bytes, over all examples."""
-        return sum(
-            self.examples * math.prod(aval.shape) * aval.dtype.itemsize for aval in array_types
-        )
+        num_bytes = [math.prod(aval.shape) * aval.dtype.itemsize for aval in array_types]
+        return sum(self.examples * size for size in num_bytes)
 
     def __str__(self) -> str:
         return "\n".join(plan_text.plan_lines(self))
@@ -91,9 +90,7 @@ class Plans(tuple[PoolPlan, ...]):
         return sum(pool_plan.kept_bytes for pool_plan in self)
 
     def __str__(self) -> str:
-        if not self:
-            return "no pool of jaxpool"
-        return "\n\n".join(map(str, self))
+        return "\n\n".join(map(str, self)) or "no pool of jaxpool"
 
     __repr__ = __str__
 
@@ -147,28 +144,14 @@ def plan_of(fn: Callable[..., Any]) -> Callable[..., Plans]:
     @functools.wraps(fn)
     def list_pools(*args: Any, **kwargs: Any) -> Plans:
         leaves, treedef = jax.tree.flatten((args, kwargs))
-        is_traced = [*map(_is_array_argument, leaves)]
+        arrays = {n: leaf for n, leaf in enumerate(leaves) if _is_array_argument(leaf)}
 
-        def call_with_arrays(*arrays: Any) -> Any:
-            values = iter(arrays)
-            merged_leaves = [
-                next(values) if is_array else leaf
-                for leaf, is_array in zip(leaves, is_traced, strict=True)
-            ]
+        def call_with_arrays(arrays: Mapping[int, Any]) -> Any:
+            merged_leaves = [arrays.get(n, leaf) for n, leaf in enumerate(leaves)]
             args, kwargs = jax.tree.unflatten(treedef, merged_leaves)
-            return [
-                leaf for leaf in jax.tree.leaves(fn(*args, **kwargs)) if _is_array_argument(leaf)
-            ]
+            return list(filter(_is_array_argument, jax.tree.leaves(fn(*args, **kwargs))))
 
-        arrays = [leaf for leaf, is_array in zip(leaves, is_traced, strict=True) if is_array]
-        return Plans(
-            _plan_rows(
-                {
-                    platform: _trace_pools(call_with_arrays, arrays, platform)
-                    for platform in PLATFORMS
-                }
-            )
-        )
+        return Plans(_plan_rows({p: _trace_pools(call_with_arrays, arrays, p) for p in PLATFORMS}))
 
     return list_pools
 
@@ -200,28 +183,22 @@ class _PoolEquations:
     @property
     def residual(self) -> tuple[jax.ShapeDtypeStruct, ...]:
         """Types of the arrays saved for the backward pass; () if all inputs are results of `stop_gradient`."""
-        first_equation = self.first_equation
-        if first_equation.has_stopped_inputs:
+        equation = self.first_equation
+        if equation.has_stopped_inputs:
             return ()
-        return (
-            residual_types(self.op, first_equation.arg_types)
-            if self._has_known_input_types(first_equation)
-            else first_equation.residual
-        )
+        if self._has_known_input_types(equation):
+            return residual_types(self.op, equation.arg_types)
+        return equation.residual
 
     def passes(self, platform: Platform) -> PoolPasses:
         """The memory passes on a platform; only those of the bound equations if their input types are unknown."""
         if self._has_known_input_types(self.first_equation):
-            return passes_of_op(
-                platform,
-                self.op,
-                self.first_equation.arg_types,
-                {*ALWAYS_SHOWN_DIRECTIONS, *self.directions},
-            )
+            directions = {"forward", "backward", *self.directions}
+            return passes_of_op(platform, self.op, self.first_equation.arg_types, directions)
         return PoolPasses(
             **{
-                equation.direction: passes_of_equation(platform, equation.eqns[-1])
-                for equation in self.equations
+                each.direction: passes_of_equation(platform, each.eqns[-1])
+                for each in self.equations
             }
         )
 
@@ -231,25 +208,22 @@ class _PoolEquations:
 
 
 def _trace_pools(
-    traced_function: Callable[..., Any], argument_types: Sequence[Any], platform: Platform
+    traced_function: Callable[..., Any], arrays: Any, platform: Platform
 ) -> list[_PoolEquations]:
     """The pools of a program traced for `platform`. A pool and its derivatives from the same line are one pool."""
     with platform_override(platform):
-        equations = list(find_op_equations(jax.make_jaxpr(traced_function)(*argument_types).jaxpr))
-    pools: dict[Any, list[OpEquation]] = {}
+        equations = list(find_op_equations(jax.make_jaxpr(traced_function)(arrays).jaxpr))
+    pools: dict[tuple[tuple[Op, str, str], Any], list[OpEquation]] = {}
     for eqn in equations:
         if not eqn.op.is_pool:
             continue
         first_type = eqn.arg_types[0]
         known_type = None if first_type is None else (first_type.shape, first_type.dtype)
-        caller = _caller_line_and_function_name(eqn.eqns)
-        keys = [
-            key for key in pools if key[:2] == (eqn.op, caller) and known_type in (key[2], None)
-        ]
-        pools.setdefault(keys[0] if keys else (eqn.op, caller, known_type), []).append(eqn)
+        origin = eqn.op, *_caller_line_and_function_name(eqn.eqns)
+        keys = [key for key in pools if key[0] == origin and known_type in (key[1], None)]
+        pools.setdefault(keys[0] if keys else (origin, known_type), []).append(eqn)
     return [
-        _PoolEquations(op, caller_line, function_name, pool_equations)
-        for (op, (caller_line, function_name), _), pool_equations in pools.items()
+        _PoolEquations(*origin, pool_equations) for (origin, _), pool_equations in pools.items()
     ]
 
 
@@ -260,19 +234,19 @@ def _plan_rows(
     for pools in zip(*pools_by_platform.values(), strict=True):
         pool_of = dict(zip(pools_by_platform, pools, strict=True))
         pool = pool_of.get(tracing_platform(), pools[0])
-        first_equation = pool.first_equation
+        equation = pool.first_equation
         yield PoolPlan(
-            pool.function_name or type(pool.op).__name__,
-            pool.caller_line,
-            first_equation.arg_types[: pool.op.num_inputs],
-            first_equation.outputs[0],
-            math.prod(first_equation.vmap_sizes),
-            _num_devices(first_equation.eqns),
-            getattr(pool.op, "window", None),
-            pool.residual,
-            pool.directions,
-            {platform: pool_of[platform].passes(platform) for platform in pool_of},
-            {platform: pool_of[platform].residual for platform in pool_of},
+            function=pool.function_name or type(pool.op).__name__,
+            where=pool.caller_line,
+            inputs=equation.arg_types[: pool.op.num_inputs],
+            output=equation.outputs[0],
+            examples=math.prod(equation.vmap_sizes),
+            devices=_num_devices(equation.eqns),
+            window=getattr(pool.op, "window", None),
+            kept=pool.residual,
+            runs=pool.directions,
+            passes={platform: each.passes(platform) for platform, each in pool_of.items()},
+            residual_by_platform={platform: each.residual for platform, each in pool_of.items()},
         )
 
 
@@ -304,11 +278,10 @@ def _caller_line_and_function_name(equation_path: Sequence[Any]) -> tuple[str, s
         last_index = (user_indices or library_indices or [-1])[-1]
         caller_line = format_frame_line(frames[last_index]) if last_index >= 0 else caller_line
         own_frames = [
-            (file, frame.f_code.co_name)
+            (path_in_package(frame.f_code.co_filename), frame.f_code.co_name)
             for frame in frames[last_index + 1 :]
-            if (file := path_in_package(frame.f_code.co_filename))
-            and file not in FILES_CALLING_USER_FUNCTIONS
         ]
+        own_frames = [each for each in own_frames if each[0] not in SKIPPED_FILES]
         if own_frames:
             if ("_accelerate/bind.py", "dispatch") in own_frames:
                 return caller_line, "a reduction of lax"

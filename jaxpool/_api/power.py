@@ -1,8 +1,4 @@
-"""Public pools of powers: `lp_pool` for p-norms and `gem_pool` for generalised means.
-
-Both functions sum powers directly. If the sums leave the range of the dtype, both sum powers of elements divided by the
-largest element.
-"""
+"""Public pools of powers: `lp_pool` for p-norms and `gem_pool` for generalised means."""
 
 from __future__ import annotations
 

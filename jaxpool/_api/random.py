@@ -18,10 +18,9 @@ from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     IntOrInts,
     Padding,
-    array_to_list,
     check_fits_int32_indices,
+    checked_tuple,
     ints_per_axis,
-    is_tuple_or_list,
     normalise_axes,
     static_sizes,
 )
@@ -45,11 +44,8 @@ from jaxpool._shards.windowed import checked_array_and_windows
 def check_prng_key(key: Any, rule: str, hint: str) -> None:
     """Raise unless `key` is one PRNG key: a typed key, or the uint32 words of a key of the default implementation."""
     if not is_prng_key(key):
-        shown_value = (
-            f"key={key.dtype}{list(key.shape)}"
-            if hasattr(key, "dtype") and hasattr(key, "shape")
-            else ""
-        )
+        has_type = hasattr(key, "dtype") and hasattr(key, "shape")
+        shown_value = f"key={key.dtype}{list(key.shape)}" if has_type else ""
         raise ArgumentError(
             "key", rule, key, hint, TypeError, shown_value=shown_value, must_be_static=False
         )
@@ -155,12 +151,8 @@ def make_fractional_op(
 
     `random_dtype` is the dtype of the random numbers.
     """
-    output_shape = array_to_list(output_shape)
-    if not is_tuple_or_list(output_shape) or not output_shape:
-        rule = "a tuple of positive ints, one per pooled axis"
-        error_type = ValueError if is_tuple_or_list(output_shape) else TypeError
-        hint = "Pass a tuple such as (4, 4)."
-        raise ArgumentError("output_shape", rule, output_shape, hint, error_type)
+    rule, hint = "a tuple of positive ints, one per pooled axis", "Pass a tuple such as (4, 4)."
+    output_shape = checked_tuple("output_shape", output_shape, rule, hint)
     num_axes = len(output_shape)
     pooled_axes = normalise_axes(axes, len(shape), num_axes)
     window_sizes = ints_per_axis("window_shape", window_shape, num_axes)
@@ -208,7 +200,10 @@ def stochastic_pool(
       key: a PRNG key such as `jax.random.key(0)`, which always draws the same elements, or None for the weighted
         mean.
       x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool.
-    {sizes}
+      window_shape: one positive int per pooled axis, or a single int with `axes`.
+      strides: one positive int per pooled axis, or one int for all axes; None is 1.
+      padding: as in `max_pool`.
+      axes: the pooled axes; None is the `len(window_shape)` axes before the last axis.
 
     Returns:
       Array of the shape that `max_pool` returns; the dtype of x, or of `jnp.mean(x)` for the mean of integers or bool.
@@ -227,18 +222,19 @@ def stochastic_pool(
       Zeiler and Fergus, Stochastic Pooling for Regularization of Deep Convolutional Neural Networks, arXiv:1301.3557.
     """
     if key is not None:
-        rule, hint = ("a PRNG key or None", "Pass jax.random.key(0), say, or None to evaluate.")
-        check_prng_key(key, rule, hint)
+        check_prng_key(
+            key, "a PRNG key or None", "Pass jax.random.key(0), say, or None to evaluate."
+        )
     x, windows = checked_array_and_windows(x, window_shape, strides, padding, axes=axes)
-    x_sharding = windows.sharding
     samples: list[Array] = []
     if key is not None:
-        shape = windows.window.pooled_shape(
-            x_sharding.global_shape(x.shape) if x_sharding else x.shape
-        )
-        samples = [jax.random.uniform(key, shape, weight_dtype(x.dtype))]
-        samples = [x_sharding.local_shard(sample) for sample in samples] if x_sharding else samples
-    sharding = jax.typeof(x).sharding
-    if x_sharding is None and any(sharding.spec):  # x is sharded along axes of symbolic sizes
-        samples = [reshard(sample, sharding) for sample in samples]
+        x_sharding = windows.sharding
+        global_shape = x_sharding.global_shape(x.shape) if x_sharding else x.shape
+        sample_shape = windows.window.pooled_shape(global_shape)
+        sample = jax.random.uniform(key, sample_shape, weight_dtype(x.dtype))
+        if x_sharding:
+            sample = x_sharding.local_shard(sample)
+        elif any(jax.typeof(x).sharding.spec):  # x is sharded along axes of symbolic sizes
+            sample = reshard(sample, jax.typeof(x).sharding)
+        samples = [sample]
     return windows.apply(apply_stochastic_pool, StochasticPool(windows.window), x, *samples)

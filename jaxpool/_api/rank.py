@@ -1,12 +1,8 @@
-"""Public order statistics: `median_pool`, `rank_pool` for any rank, and `k_max_pool` for the k largest along an axis.
-
-The windowed pools select one element of each window by its rank, with the tie rules and masks of max pooling.
-"""
+"""Public order statistics: `median_pool`, `rank_pool` for any rank, and `k_max_pool` for the k largest along an axis."""
 
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -14,20 +10,19 @@ from jax import Array
 
 from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_array
-from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     IntOrInts,
     Padding,
     check_choice,
     check_fits_int32_indices,
-    is_int,
+    checked_int,
     normalise_axis,
     static_sizes,
 )
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.dtypes import Ties, accumulator_dtype, mean_dtype
 from jaxpool._ops.apply import Autodiff, apply
-from jaxpool._ops.masked import masked_rank as masked_rank
+from jaxpool._ops.masked import masked_rank
 from jaxpool._ops.rank_pool import KMax, RankPool, apply_rank_pool
 from jaxpool._plan.rank_pool import Rank
 from jaxpool._shards.split import apply_on_shards, check_unsharded, sharding_from_type
@@ -93,9 +88,7 @@ def median_pool(
       "midpoint"; Batcher, Sorting Networks and their Applications.
     """
     geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
-    x, _, pool_rank = _check_rank_pool_arguments(
-        x, *geometry, where=where, ties=ties, autodiff=autodiff
-    )
+    x, _, pool_rank = _check_rank_pool_arguments(x, *geometry, where, ties, autodiff)
     check_choice("method", method, ("higher", "lower", "midpoint"))
     if method != "midpoint":
         return pool_rank(method)
@@ -143,18 +136,17 @@ def rank_pool(
       `scipy.ndimage.rank_filter`.
     """
     geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
-    x, window, pool_rank = _check_rank_pool_arguments(
-        x, *geometry, where=where, ties=ties, autodiff=autodiff
-    )
+    x, window, pool_rank = _check_rank_pool_arguments(x, *geometry, where, ties, autodiff)
     element_counts = [dim.num_taps_inside(dim.representative_windows()) for dim in window.dims]
     min_elements = math.prod(int(counts.min()) for counts in element_counts)
     return pool_rank(check_rank_in_range(rank, min_elements))
 
 
 def _check_rank_pool_arguments(
-    x: Any, *geometry: Any, where: Any, ties: Any, autodiff: Any
+    x: Any, *arguments: Any
 ) -> tuple[Array, Window, Callable[[Rank], Array]]:
     """x as an array, the window, and a function that returns the element at a given rank of each window."""
+    *geometry, where, ties, autodiff = arguments
     x, windows = checked_array_and_windows(x, *geometry, ties=ties, autodiff=autodiff)
     mask = checked_window_mask(x, windows, where)
 
@@ -170,11 +162,7 @@ def check_rank_in_range(rank: Any, num_elements: int) -> int:
     """`rank` as an int; raises unless `rank` is valid for a window of `num_elements` elements."""
     rule = f"an int from {-num_elements} to {num_elements - 1}"
     hint = "0 is the smallest element, -1 the largest."
-    if not is_int(rank):
-        raise ArgumentError("rank", rule, rank, hint, TypeError)
-    if not -num_elements <= operator.index(rank) < num_elements:
-        raise ArgumentError("rank", rule, rank, hint)
-    return operator.index(rank)
+    return checked_int("rank", rank, rule, hint, lambda n: -num_elements <= n < num_elements)
 
 
 @public
@@ -208,12 +196,10 @@ def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
     check_fits_int32_indices("x", (size,))
     check_unsharded(x, int_axis)
     rule = f"an int from 1 to {size}, the size of axis {int_axis}"
-    if not is_int(k):
-        raise ArgumentError("k", rule, k, "Pass an int.", TypeError)
-    if not 1 <= operator.index(k) <= size:
-        raise ArgumentError("k", rule, k, "Ask for fewer, or name another axis.")
+    hint = "Ask for fewer, or name another axis."
+    num_elements = checked_int("k", k, rule, hint, lambda n: 1 <= n <= size, "Pass an int.")
     sharding = sharding_from_type(x)
-    op = KMax(int_axis, size, operator.index(k))
+    op = KMax(int_axis, size, num_elements)
     if sharding:
         # Runs on each shard, because XLA would all-gather x along its sharded axes.
         return apply_on_shards(op, sharding, x)

@@ -1,7 +1,4 @@
-"""Public `max`, `min` and `maxout`: reductions along whole axes with the arguments of `jax.numpy.max`.
-
-This module also checks the arguments `axis`, `where` and `initial`. Other modules of `_api` use these checks.
-"""
+"""Public `max`, `min` and `maxout`: reductions along whole axes with the arguments of `jax.numpy.max`."""
 
 from __future__ import annotations
 
@@ -20,6 +17,7 @@ from jaxpool._arguments.sizes import (
     check_bool,
     check_choice,
     check_fits_uint32_indices,
+    checked_int,
     is_int,
     is_tuple_or_list,
 )
@@ -41,10 +39,8 @@ def normalise_reduced_axes(axis: Any, shape: Sequence[Any]) -> tuple[int, ...]:
     entries = tuple(range(ndim)) if axis is None else axis if is_tuple_or_list(axis) else (axis,)
     if not all(is_int(entry) for entry in entries):
         raise ArgumentError("axis", rule, axis, "Pass an int or a tuple of ints.", TypeError)
-    axes = tuple(operator.index(entry) for entry in entries)
-    is_in_range = all(-ndim <= entry < ndim for entry in axes)
-    axes = tuple(entry % ndim for entry in axes) if is_in_range else ()
-    if not is_in_range or len(set(axes)) != len(axes):
+    axes = tuple(operator.index(n) % ndim for n in entries if -ndim <= operator.index(n) < ndim)
+    if len(set(axes)) != len(entries):
         raise ArgumentError("axis", rule, axis, "Name each axis of x once.")
     for entry in axes:
         if not is_int(shape[entry]):
@@ -79,13 +75,8 @@ def _as_initial_scalar(initial: Any, dtype: Any) -> Array:
     if not isinstance(scalar, (bool, int, float)):
         array = as_real_array("initial", initial)
         if dtypes.is_float(array.dtype) and not dtypes.is_float(dtype):
-            raise ArgumentError(
-                "initial",
-                f"of a type that {dtype} holds",
-                array.dtype,
-                "Cast it.",
-                attribute="dtype",
-            )
+            rule = f"of a type that {dtype} holds"
+            raise ArgumentError("initial", rule, array.dtype, "Cast it.", attribute="dtype")
         return array.astype(dtype)
     try:
         is_representable = _can_represent(dtype, scalar)
@@ -155,7 +146,7 @@ def max(
       where: the elements to include, a boolean array that broadcasts to x. Needs `initial`.
       initial: a number or scalar array, cast to the dtype of x: a lower bound of the result. If `initial` is greater
         than every element, `initial` gets the cotangent; in a tie the elements get all of the cotangent.
-    {split_ties}
+      ties: which of equal elements gets the cotangent: all of them ("split"), the "first" or the "last".
       autodiff: "vjp", or "jvp" for `jax.jvp`, `jax.linearize` and `jax.jacfwd` too.
 
     {reduced}
@@ -198,8 +189,8 @@ def min(
       keepdims: whether reduced axes remain, with size 1.
       where: the elements to include, a boolean array that broadcasts to x. Needs `initial`.
       initial: a number or scalar array: an upper bound of the result.
-    {split_ties}
-    {autodiff}
+      ties: which of equal elements gets the cotangent: all of them ("split"), the "first" or the "last".
+      autodiff: "vjp", or "jvp" for forward mode too.
 
     {reduced}
 
@@ -228,7 +219,7 @@ def maxout(x: Any, groups: int, *, axis: int = -1, ties: Ties = "split") -> Arra
       x: array of at least one axis; floats, integers or bool.
       groups: the number of outputs, a positive int that divides the size of the axis.
       axis: the axis along which elements are grouped, of known size.
-    {split_ties}
+      ties: which of equal elements gets the cotangent: all of them ("split"), the "first" or the "last".
 
     Returns:
       Array of the shape of x with `groups` along the axis; the dtype of x.
@@ -257,11 +248,14 @@ def maxout(x: Any, groups: int, *, axis: int = -1, ties: Ties = "split") -> Arra
     size = x.shape[int_axis] * (num_shards if sharding and sharding.is_manual else 1)
     rule = f"a positive int that divides the axis of size {size}"
     rule += f", a multiple of its {num_shards} shards" if num_shards > 1 else ""
-    if not is_int(groups):
-        raise ArgumentError("groups", rule, groups, "Pass the number of outputs.", TypeError)
-    num_groups = operator.index(groups)
-    if num_groups < 1 or size < num_groups or size % num_groups or num_groups % num_shards:
-        raise ArgumentError("groups", rule, groups, "Each group has as many elements.")
+    num_groups = checked_int(
+        "groups",
+        groups,
+        rule,
+        "Each group has as many elements.",
+        lambda n: 1 <= n <= size and size % n == 0 and n % num_shards == 0,
+        "Pass the number of outputs.",
+    )
     check_choice("ties", ties, ("split", "first", "last"))
     length = size // num_groups
     shape = (*x.shape[:int_axis], x.shape[int_axis] // length, length, *x.shape[int_axis + 1 :])

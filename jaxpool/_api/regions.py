@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
@@ -30,9 +29,11 @@ from jaxpool._arguments.arrays import (
 )
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
+    IntOrInts,
     check_bool,
     check_choice,
     check_fits_int32_indices,
+    checked_int,
     fits_int32,
     ints_per_axis,
     is_int,
@@ -47,11 +48,9 @@ from jaxpool._ops.box_mean import BoxMean, apply_box_mean
 from jaxpool._plan.boxes import boxes_in_memory, gathers_points
 from jaxpool._shards.split import check_unsharded, context_axes
 
-IntOrInts = int | Sequence[int]
 # Added to a level before rounding down, as in torchvision, so that rounding errors do not lower a whole-number level.
 _LEVEL_ROUNDING_MARGIN = 1e-6
 _MAX_LEVEL = 1024  # larger than the exponent of any float
-_LEVEL_REQUIREMENT = f"an int from -{_MAX_LEVEL} to {_MAX_LEVEL}"
 Result = TypeVar("Result")  # an array or a tuple of arrays
 
 
@@ -61,24 +60,18 @@ def as_integer_array(
     """`value` as an array of integers of `shape`; raises if a concrete value is not in `range(upper_bound)`."""
     if not isinstance(value, (jax.Array, np.ndarray)):
         raise not_an_array_error(arg_name, value, "an array of integers")
-    array = value
-    if not jnp.issubdtype(array.dtype, jnp.integer):
-        raise wrong_dtype_error(arg_name, "an array of integers", array, "Pass int32, say.")
-    if tuple(array.shape) != tuple(shape):
-        raise ArgumentError(
-            arg_name,
-            f"of shape {tuple(shape)}",
-            array.shape,
-            "Give one for each.",
-            attribute="shape",
-        )
-    values = concrete_values(array)
+    if not jnp.issubdtype(value.dtype, jnp.integer):
+        raise wrong_dtype_error(arg_name, "an array of integers", value, "Pass int32, say.")
+    if tuple(value.shape) != tuple(shape):
+        rule, hint = f"of shape {tuple(shape)}", "Give one for each."
+        raise ArgumentError(arg_name, rule, value.shape, hint, attribute="shape")
+    values = concrete_values(value)
     if values is not None and upper_bound is not None and values.size:
         lowest, highest = int(values.min()), int(values.max())
         if lowest < 0 or highest >= upper_bound:
             rule = f"ints from 0 to {upper_bound - 1}" if upper_bound else "empty where x is"
             raise ArgumentError(arg_name, rule, [lowest, highest], "They name entries of x.")
-    return jnp.asarray(array)
+    return jnp.asarray(value)
 
 
 def call_with_auto_sharding(
@@ -121,10 +114,8 @@ def _check_images_and_boxes(
             rule = "(B, H, W, C), or (H, W, C) without batch_indices"
             raise ArgumentError(arg_name, rule, x.shape, "One image is x[None].", attribute="shape")
         if not all(map(is_int, x.shape[:-1])):
-            hint = "Channels may be symbolic."
-            raise ArgumentError(
-                arg_name, "of known sizes but for C", x.shape, hint, attribute="shape"
-            )
+            rule, hint = "of known sizes but for C", "Channels may be symbolic."
+            raise ArgumentError(arg_name, rule, x.shape, hint, attribute="shape")
         static_sizes(x.shape, (ndim - 3, ndim - 2), arg_name=arg_name)
         for size in filter(is_int, x.shape):
             check_fits_int32_indices(arg_name, (size,))
@@ -148,31 +139,28 @@ def _image_index_of_boxes(boxes: Array, batch_indices: Any, num_images: int) -> 
 
 
 def _pool_box_cells(
-    pool_function: Callable[..., Array],
+    function: Callable[..., Array],
     op: BoxMean,
     boxes: Array,
     xs: Sequence[Array],
     *extra_args: Array,
 ) -> Array:
-    """`pool_function(*xs, *extra_args)` for the cells of `op`, reshaped to the leading axes of `boxes`."""
+    """`function(*xs, *extra_args)` for the cells of `op`, reshaped to the leading axes of `boxes`."""
     if 0 in boxes.shape or 0 in xs[0].shape:
         shape = (*boxes.shape[:-1], *op.output_shape, xs[0].shape[-1])
         return jnp.zeros(shape, mean_dtype(xs[0].dtype))
-    y = call_with_auto_sharding(pool_function, 3, 1, *xs, *extra_args)
+    y = call_with_auto_sharding(function, 3, 1, *xs, *extra_args)
     return y.reshape(*boxes.shape[:-1], *y.shape[1:])
 
 
 def _make_box_mean_op(output_shape: Any, samples: Any, spatial_scale: Any, aligned: Any) -> BoxMean:
     """Check the arguments of `roi_align` that do not depend on x or boxes, and return the op."""
     num_cells, rule = check_num_cells("output_shape", output_shape), "an int from 1 to 1024"
-    if not is_int(samples):
-        raise ArgumentError("samples", rule, samples, "Pass 2, say.", TypeError)
-    if not 1 <= operator.index(samples) <= 1024:
-        raise ArgumentError("samples", rule, samples, "Pass 2, say.")
+    num_samples = checked_int("samples", samples, rule, "Pass 2, say.", lambda n: 1 <= n <= 1024)
     scale = check_spatial_scale(spatial_scale)
     check_bool("aligned", aligned)
     offset, min_length = (0.5, None) if aligned else (0.0, 1.0)
-    return BoxMean(num_cells, scale, operator.index(samples), offset, min_length)
+    return BoxMean(num_cells, scale, num_samples, offset, min_length)
 
 
 @public
@@ -321,12 +309,12 @@ def multilevel_roi_align(
     References:
       Lin et al., Feature Pyramid Networks, arXiv:1612.03144, equation 1; `torchvision.ops.MultiScaleRoIAlign`.
     """
-    if not is_tuple_or_list(features) or not len(features):
-        rule = "a list or a tuple of arrays, one for each level"
-        if isinstance(features, dict):
-            got = f"a dict of {', '.join(map(repr, features))}"
-            hint = "Pass a list ordered from fine to coarse."
-            raise ArgumentError("features", rule, features, hint, TypeError, shown_value=got)
+    rule = "a list or a tuple of arrays, one for each level"
+    if isinstance(features, dict):
+        got = f"a dict of {', '.join(map(repr, features))}"
+        hint = "Pass a list ordered from fine to coarse."
+        raise ArgumentError("features", rule, features, hint, TypeError, shown_value=got)
+    if not is_tuple_or_list(features) or not features:
         raise ArgumentError("features", rule, features, "One level is [x].", TypeError)
     xs = [as_array(x, "features") for x in features]
     boxes = as_array(boxes, "boxes")
@@ -335,12 +323,13 @@ def multilevel_roi_align(
     if finest_level != round(finest_level):
         raise ArgumentError("spatial_scale", "a power of two", op.scale, "Level 2 has 1 / 4.")
     size = _check_positive_number("canonical_size", canonical_size, "Pass 224.")
-    if not is_int(canonical_level):
-        raise ArgumentError(
-            "canonical_level", _LEVEL_REQUIREMENT, canonical_level, "Pass 4.", TypeError
-        )
-    if abs(operator.index(canonical_level)) > _MAX_LEVEL:
-        raise ArgumentError("canonical_level", _LEVEL_REQUIREMENT, canonical_level, "Pass 4.")
+    level = checked_int(
+        "canonical_level",
+        canonical_level,
+        f"an int from -{_MAX_LEVEL} to {_MAX_LEVEL}",
+        "Pass 4.",
+        lambda n: abs(n) <= _MAX_LEVEL,
+    )
     xs, flat_boxes, image_indices = _check_images_and_boxes("features", xs, boxes, batch_indices)
     if len({(x.shape[0], x.shape[-1], x.dtype) for x in xs}) > 1:
         type_texts = [f"{x.dtype}{list(x.shape)}" for x in xs]
@@ -352,7 +341,7 @@ def multilevel_roi_align(
             shapes = [x.shape for x in xs]
             raise ArgumentError("features", rule, shapes, "Pass features[::-1].")
     bounds = int(finest_level), int(finest_level) + len(xs) - 1
-    levels = pyramid_level_of_boxes(flat_boxes, bounds, size, operator.index(canonical_level))
+    levels = pyramid_level_of_boxes(flat_boxes, bounds, size, level)
     level_scales = [op.scale / 2**n for n in range(len(xs))]
     return mean_in_pyramid_level(op, level_scales, xs, boxes, image_indices, levels)
 
@@ -386,17 +375,13 @@ def mean_in_pyramid_level(
     def pool_cells(*arrays: Array) -> Array:
         flat_boxes, image, level = arrays[len(xs) :]
         wide_boxes = flat_boxes.astype(accumulator_dtype(mean_dtype(flat_boxes.dtype)))
-        scales = jnp.asarray(np.asarray(level_scales, wide_boxes.dtype))[
-            jnp.clip(level, 0, len(level_scales) - 1)
-        ]
+        scales = jnp.asarray(np.asarray(level_scales, wide_boxes.dtype))
+        box_scales = scales[jnp.clip(level, 0, len(level_scales) - 1)][:, None]
         level_op = dataclasses.replace(op, scale=1.0)
-        return apply_box_mean(
-            level_op, arrays[: len(xs)], wide_boxes * scales[:, None], image, level
-        )
+        return apply_box_mean(level_op, arrays[: len(xs)], wide_boxes * box_scales, image, level)
 
-    return _pool_box_cells(
-        pool_cells, op, boxes, xs, boxes.reshape(-1, 4), image_indices, level_indices
-    )
+    flat_boxes = boxes.reshape(-1, 4)
+    return _pool_box_cells(pool_cells, op, boxes, xs, flat_boxes, image_indices, level_indices)
 
 
 @public

@@ -1,13 +1,9 @@
-"""Public maxima, minima, means and sums over segments of rows, as in `jax.ops.segment_max`.
-
-Unlike `jax.ops.segment_max`, the maxima and minima have tie rules. `soft_segments` also calls
-`check_segment_arguments`.
-"""
+"""Public maxima, minima, means and sums over segments of rows, as in `jax.ops.segment_max` but with tie rules."""
 
 from __future__ import annotations
 
-import operator
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -27,7 +23,7 @@ from jaxpool._arguments.sizes import (
     check_bool,
     check_choice,
     check_fits_int32_indices,
-    is_int,
+    checked_int,
     static_sizes,
 )
 from jaxpool._kernels.dtypes import Kind, Ties, as_float, reduction_identity
@@ -36,15 +32,16 @@ from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.segments import SegmentSelect, SegmentSum
 from jaxpool._shards.split import check_unsharded
 
+Result = TypeVar("Result")  # an array or a tuple of arrays
+
 
 def check_segment_arguments(
     x: Array, segment_ids: Any, num_segments: Any, where: Any, indices_are_sorted: Any
-) -> tuple[int, tuple[Array, ...]]:
-    """The number of segments, and a tuple: the segment id of each row of x and, if any, the mask with the rank of x."""
+) -> tuple[int, bool, tuple[Array, ...]]:
+    """The number of segments, `indices_are_sorted`, and the segment id of each row of x with the mask, if any."""
     if x.ndim < 1:
-        raise ArgumentError(
-            "x", "an array (N, ...)", x.ndim, "Its rows are joined.", attribute="ndim"
-        )
+        hint = "Its rows are joined."
+        raise ArgumentError("x", "an array (N, ...)", x.ndim, hint, attribute="ndim")
     check_fits_int32_indices("x", static_sizes(x.shape, (0,), min_size=0))
     check_unsharded(x, 0, checks_types=False)
     check_bool("indices_are_sorted", indices_are_sorted)
@@ -52,35 +49,40 @@ def check_segment_arguments(
     if num_segments is None:
         concrete_ids = concrete_values(segment_ids)
         if concrete_ids is None:
+            rule = "given where ids are traced or on several processes"
             hint = (
                 "The values of segment_ids, which tell the number of segments, are not known here."
             )
-            rule = "given where ids are traced or on several processes"
             raise ArgumentError("num_segments", rule, None, hint)
         num_segments = max(int(concrete_ids.max()) + 1, 0) if concrete_ids.size else 0
-    rule = "None or an int from 0 to 2**31 - 1"
-    if not is_int(num_segments):
-        raise ArgumentError("num_segments", rule, num_segments, "Pass an int.", TypeError)
-    count = operator.index(num_segments)
-    if not 0 <= count < 2**31:
-        raise ArgumentError("num_segments", rule, num_segments, "Pass the number of outputs.")
+    count = checked_int(
+        "num_segments",
+        num_segments,
+        "None or an int from 0 to 2**31 - 1",
+        "Pass the number of outputs.",
+        lambda n: 0 <= n < 2**31,
+        "Pass an int.",
+    )
     # Kernels drop int32 ids that are out of range, so int32 ids need no clipping, which would read all ids once more.
     int32_ids = ids if ids.dtype == np.int32 else clip_segment_ids(ids, count)
-    return count, (int32_ids,) if where is None else (int32_ids, as_broadcast_mask(where, x.shape))
+    mask = () if where is None else (as_broadcast_mask(where, x.shape),)
+    return count, indices_are_sorted, (int32_ids, *mask)
 
 
-def _segment_extremum(
-    kind: Kind, x: Any, segment_ids: Any, num_segments: Any, where: Any, is_sorted: Any, ties: Any
-) -> Array:
+def call_on_rows(function: Callable[..., Result], x: Array, *extra_args: Array) -> Result:
+    """`function(x, *extra_args)`, whose results have one row per segment and otherwise the axes of x."""
+    return call_with_auto_sharding(function, 1, x.ndim - 1, x, *extra_args)
+
+
+def _segment_extremum(kind: Kind, x: Any, *segments: Any, ties: Any) -> Array:
+    """The maximum or minimum of each segment; `segments` are the arguments of `check_segment_arguments` after x."""
     x = as_array(x)
     check_choice("ties", ties, ("split", "first", "last"))
-    count, ids_and_mask = check_segment_arguments(x, segment_ids, num_segments, where, is_sorted)
+    count, is_sorted, ids_and_mask = check_segment_arguments(x, *segments)
     if 0 in (count, x.shape[0]):
         return jnp.full((count, *x.shape[1:]), reduction_identity(x.dtype, kind), x.dtype)
     op = SegmentSelect(kind, ties, count, is_sorted)
-    return call_with_auto_sharding(
-        lambda *xs: apply_with_extra_args(op, *xs)[0], 1, x.ndim - 1, x, *ids_and_mask
-    )
+    return call_on_rows(lambda *xs: apply_with_extra_args(op, *xs)[0], x, *ids_and_mask)
 
 
 @public
@@ -117,8 +119,8 @@ def segment_max(
     References:
       `jax.ops.segment_max`, whose gradient adds cotangents by a scatter.
     """
-    is_sorted = indices_are_sorted
-    return _segment_extremum("max", x, segment_ids, num_segments, where, is_sorted, ties)
+    segments = segment_ids, num_segments, where, indices_are_sorted
+    return _segment_extremum("max", x, *segments, ties=ties)
 
 
 @public
@@ -152,8 +154,8 @@ def segment_min(
     References:
       `jax.ops.segment_min`.
     """
-    is_sorted = indices_are_sorted
-    return _segment_extremum("min", x, segment_ids, num_segments, where, is_sorted, ties)
+    segments = segment_ids, num_segments, where, indices_are_sorted
+    return _segment_extremum("min", x, *segments, ties=ties)
 
 
 @public
@@ -195,29 +197,23 @@ def segment_max_with_argmax(
     """
     x = as_array(x)
     check_choice("ties", ties, ("first", "last", "split"))
-    count, extra_args = check_segment_arguments(
-        x, segment_ids, num_segments, where, indices_are_sorted
-    )
+    segments = segment_ids, num_segments, where, indices_are_sorted
+    count, is_sorted, ids_and_mask = check_segment_arguments(x, *segments)
     num_rows = x.shape[0]
     if 0 in (count, num_rows):
-        shape = (count, *x.shape[1:])
-        return jnp.full(shape, reduction_identity(x.dtype, "max"), x.dtype), jnp.full(
-            shape, num_rows, np.int32
-        )
-    index_ties: Literal["first", "last"] = "last" if ties == "last" else "first"
+        y = jnp.full((count, *x.shape[1:]), reduction_identity(x.dtype, "max"), x.dtype)
+        return y, jnp.full(y.shape, num_rows, np.int32)
 
-    def max_and_row_index(x: Array, *extra_args: Array) -> tuple[Array, Array]:
-        y, (_, row_index) = apply_with_extra_args(
-            SegmentSelect("max", index_ties, count, indices_are_sorted), x, *extra_args
-        )
+    def max_and_row_index(x: Array, *ids_and_mask: Array) -> tuple[Array, Array]:
+        op = SegmentSelect("max", "last" if ties == "last" else "first", count, is_sorted)
+        y, (_, row_index) = apply_with_extra_args(op, x, *ids_and_mask)
         if ties == "split":
-            y = apply_with_extra_args(
-                SegmentSelect("max", ties, count, indices_are_sorted), x, *extra_args
-            )[0]
+            split_op = SegmentSelect("max", ties, count, is_sorted)
+            y = apply_with_extra_args(split_op, x, *ids_and_mask)[0]
         is_row = (row_index >= 0) & (row_index < num_rows)
         return y, jnp.where(is_row, row_index, np.int32(num_rows))
 
-    return call_with_auto_sharding(max_and_row_index, 1, x.ndim - 1, x, *extra_args)
+    return call_on_rows(max_and_row_index, x, *ids_and_mask)
 
 
 @public
@@ -248,9 +244,8 @@ def segment_mean(
     References:
       `jax.ops.segment_sum` divided by the number of rows, as in graph libraries.
     """
-    return _segment_sum_or_mean(
-        x, segment_ids, num_segments, where, indices_are_sorted, is_mean=True
-    )
+    segments = segment_ids, num_segments, where, indices_are_sorted
+    return _segment_sum_or_mean(x, *segments, is_mean=True)
 
 
 @public
@@ -281,33 +276,27 @@ def segment_sum(
     References:
       `jax.ops.segment_sum`, which adds the rows of a segment one after another.
     """
-    return _segment_sum_or_mean(
-        x, segment_ids, num_segments, where, indices_are_sorted, is_mean=False
-    )
+    segments = segment_ids, num_segments, where, indices_are_sorted
+    return _segment_sum_or_mean(x, *segments, is_mean=False)
 
 
-def _segment_sum_or_mean(
-    x: Any, segment_ids: Any, num_segments: Any, where: Any, is_sorted: Any, *, is_mean: bool
-) -> Array:
+def _segment_sum_or_mean(x: Any, *segments: Any, is_mean: bool) -> Array:
     """The sum of the rows of each segment, or the mean of the rows if `is_mean`."""
     x = as_array(x)
     if x.dtype == jnp.bool_ and not is_mean:
         rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
         raise wrong_dtype_error("x", rule, x, hint)
-    count, extra_args = check_segment_arguments(x, segment_ids, num_segments, where, is_sorted)
+    count, is_sorted, ids_and_mask = check_segment_arguments(x, *segments)
     operand = as_float(x) if is_mean else x
     if 0 in (count, x.shape[0]):
         return jnp.zeros((count, *x.shape[1:]), operand.dtype)
 
     def sum_rows(x: Array, ids: Array, *mask: Array) -> Array:
-        extra_args = (
-            (ids, _num_rows_per_segment(ids, count, is_sorted, *mask), *mask)
-            if is_mean
-            else (ids, *mask)
-        )
-        return apply_with_extra_args(SegmentSum(count, is_sorted, is_mean), x, *extra_args)[0]
+        num_rows = [_num_rows_per_segment(ids, count, is_sorted, *mask)] if is_mean else []
+        op = SegmentSum(count, is_sorted, is_mean)
+        return apply_with_extra_args(op, x, ids, *num_rows, *mask)[0]
 
-    return call_with_auto_sharding(sum_rows, 1, x.ndim - 1, operand, *extra_args)
+    return call_on_rows(sum_rows, operand, *ids_and_mask)
 
 
 def _num_rows_per_segment(

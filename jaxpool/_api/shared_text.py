@@ -25,14 +25,14 @@ _TEXT_OF_PLACEHOLDER = {
 {dilation}
   ceil_mode: whether to round the output size up.
 {axes}""",
-    "kernel": """  kernel: array of shape `window_shape`, or `(*window_shape, C)` with an entry for each channel; floats if x
-    has floats, integers if x has integers. Without `axes`, a kernel of `x.ndim - 1` axes has an entry for each
+    "kernel": """  kernel: array of shape `window_shape`, or `(*window_shape, C)` with an entry for each channel; floats
+    if x has floats, integers if x has integers. Without `axes`, a kernel of `x.ndim - 1` axes has an entry for each
     channel, as for x with one batch axis.
 {strides}
 {axes} The last of the other axes is the channel axis.
 {dilation}
 {selection}""",
-    "selection": """  ties: which of equal elements gets the cotangent: the "first", the "last", or all of them ("split").
+    "selection": """  ties: which of equal elements gets the cotangent: the "first", the "last", or all ("split").
 {autodiff}""",
     "autodiff": '  autodiff: "vjp", or "jvp" for forward mode too.',
     "result": """Returns:
@@ -93,9 +93,6 @@ Raises:
   TypeError: an argument is of the wrong kind.
 {broadcast_error}""",
     "broadcast_error": "  ValueError: the shapes do not broadcast, or `ties` or `autodiff` has a wrong value.",
-    "split_ties": (
-        '  ties: which of equal elements gets the cotangent: all of them ("split"), the "first" or the "last".'
-    ),
     "reduced": """Returns:
   Array of the shape of x without the reduced axes, or with size 1 for each; the dtype of x.
 

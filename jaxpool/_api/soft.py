@@ -1,7 +1,4 @@
-"""Public smooth maxima of windows: `logsumexp_pool` and `softmax_pool`, with a temperature.
-
-Both functions sum exponentials directly. If the sums leave the range of the dtype, both subtract the maximum first.
-"""
+"""Public smooth maxima of windows with a temperature: `logsumexp_pool` and `softmax_pool`."""
 
 from __future__ import annotations
 

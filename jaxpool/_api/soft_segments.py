@@ -1,7 +1,4 @@
-"""Public softmax and logsumexp over segments of rows, for example for attention over the edges of a graph.
-
-The temperature must be a Python number. Instead of passing a traced temperature, a caller scales x and the result.
-"""
+"""Public softmax and logsumexp over segments of rows, for example for attention over the edges of a graph."""
 
 from __future__ import annotations
 
@@ -13,8 +10,7 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._api.regions import call_with_auto_sharding
-from jaxpool._api.segments import check_segment_arguments
+from jaxpool._api.segments import call_on_rows, check_segment_arguments
 from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_array, checked_float
 from jaxpool._arguments.errors import ArgumentError
@@ -23,33 +19,22 @@ from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.soft_segments import Segments, SegmentSoftmax, apply_logsumexp
 
 
-def _check_temperature(temperature: Any, rescaling_hint: str) -> float:
-    rule = "a finite number above 0"
-    if isinstance(temperature, (Array, np.ndarray)):
-        raise ArgumentError(
-            "temperature", rule, temperature, rescaling_hint, TypeError, must_be_static=False
-        )
-    return checked_float(
-        "temperature", temperature, rule, "Leave it out for 1.", lambda t: 0 < t < math.inf
-    )
-
-
 def _check_soft_segment_arguments(
-    x: Any,
-    segment_ids: Any,
-    num_segments: Any,
-    temperature: Any,
-    where: Any,
-    is_sorted: Any,
-    rescaling_hint: str,
+    x: Any, temperature: Any, rescaling_hint: str, *segments: Any
 ) -> tuple[Segments, float, Array, tuple[Array, ...]]:
     """Return the segments, the temperature, x as floats, and the segment ids with the `where` mask, if any.
 
     `rescaling_hint` is the error hint for a temperature that is an array: how to scale x instead.
     """
-    x = as_array(x)
-    divisor = _check_temperature(temperature, rescaling_hint)
-    count, ids_and_mask = check_segment_arguments(x, segment_ids, num_segments, where, is_sorted)
+    x, rule = as_array(x), "a finite number above 0"
+    if isinstance(temperature, (Array, np.ndarray)):
+        raise ArgumentError(
+            "temperature", rule, temperature, rescaling_hint, TypeError, must_be_static=False
+        )
+    divisor = checked_float(
+        "temperature", temperature, rule, "Leave it out for 1.", lambda t: 0 < t < math.inf
+    )
+    count, is_sorted, ids_and_mask = check_segment_arguments(x, *segments)
     float_x = as_float(x)
     # XLA turns a division by a constant into a product with its inverse, which must be a normal number too.
     info = jnp.finfo(accumulator_dtype(float_x.dtype))
@@ -94,16 +79,14 @@ def segment_softmax(
     References:
       `jraph.segment_softmax`, which may return NaN for a row whose id is out of range.
     """
-    is_sorted, rescaling_hint = indices_are_sorted, "Divide x by it instead."
+    arguments = segment_ids, num_segments, where, indices_are_sorted
     segments, divisor, x, ids_and_mask = _check_soft_segment_arguments(
-        x, segment_ids, num_segments, temperature, where, is_sorted, rescaling_hint
+        x, temperature, "Divide x by it instead.", *arguments
     )
     if 0 in (segments.count, x.shape[0]):
         return jnp.zeros_like(x)
     op = SegmentSoftmax(segments, divisor)
-    return call_with_auto_sharding(
-        lambda *xs: apply_with_extra_args(op, *xs)[0], 1, x.ndim - 1, x, *ids_and_mask
-    )
+    return call_on_rows(lambda *xs: apply_with_extra_args(op, *xs)[0], x, *ids_and_mask)
 
 
 @public
@@ -140,13 +123,11 @@ def segment_logsumexp(
     References:
       `jax.scipy.special.logsumexp`, over one array.
     """
-    is_sorted = indices_are_sorted
     rescaling_hint = "Divide x by it and multiply the result by it instead."
+    arguments = segment_ids, num_segments, where, indices_are_sorted
     segments, divisor, x, ids_and_mask = _check_soft_segment_arguments(
-        x, segment_ids, num_segments, temperature, where, is_sorted, rescaling_hint
+        x, temperature, rescaling_hint, *arguments
     )
     if 0 in (segments.count, x.shape[0]):
         return jnp.full((segments.count, *x.shape[1:]), reduction_identity(x.dtype, "max"), x.dtype)
-    return call_with_auto_sharding(
-        functools.partial(apply_logsumexp, segments, divisor), 1, x.ndim - 1, x, *ids_and_mask
-    )
+    return call_on_rows(functools.partial(apply_logsumexp, segments, divisor), x, *ids_and_mask)

@@ -1,8 +1,4 @@
-"""Public global pooling, over whole axes, and spatial pyramid pooling.
-
-Global pools are reductions with the tie rules and masks of the windowed pools. The pyramid pool concatenates adaptive
-pools of several sizes.
-"""
+"""Public global pooling, over whole axes, and spatial pyramid pooling, which concatenates adaptive pools."""
 
 from __future__ import annotations
 
@@ -38,7 +34,7 @@ from jaxpool._shards.split import ArraySharding, all_gather_axes, sharding_from_
 from jaxpool._shards.whole import reduce_whole_axes
 
 
-def check_pooled_axes(axes: Any, shape: Sequence[Any]) -> tuple[int, ...]:
+def _check_pooled_axes(axes: Any, shape: Sequence[Any]) -> tuple[int, ...]:
     """`axes` as non-negative ints; None is all axes of x except the first and the last."""
     if axes is None and len(shape) < 3:
         rule = "an array of at least 3 axes, batch, pooled and channels"
@@ -50,12 +46,12 @@ def check_pooled_axes(axes: Any, shape: Sequence[Any]) -> tuple[int, ...]:
     return pooled_axes
 
 
-def check_global_pool_arguments(
+def _check_global_pool_arguments(
     x: Any, axes: Any, where: Any, keepdims: Any, ties: Any = "first"
 ) -> tuple[Array, tuple[int, ...], Array | None, ArraySharding | None]:
     """x as an array, the pooled axes, the `where` mask with the rank of x or None, and the sharding of x or None."""
     x = as_array(x)
-    pooled_axes = check_pooled_axes(axes, x.shape)
+    pooled_axes = _check_pooled_axes(axes, x.shape)
     check_fits_uint32_indices("x", [x.shape[axis] for axis in pooled_axes])
     mask = None if where is None else as_broadcast_mask(where, x.shape)
     check_bool("keepdims", keepdims)
@@ -107,7 +103,7 @@ def global_max_pool(
     References:
       `keras.layers.GlobalMaxPooling2D`; `where` as in `jax.numpy.max`.
     """
-    x, pooled_axes, mask, sharding = check_global_pool_arguments(x, axes, where, keepdims, ties)
+    x, pooled_axes, mask, sharding = _check_global_pool_arguments(x, axes, where, keepdims, ties)
     if sharding:
         return reduce_whole_axes("max", sharding, x, pooled_axes, mask, keepdims, ties)
     return max_or_min(x, pooled_axes, "max", ties, "jvp", keepdims, mask)
@@ -151,7 +147,7 @@ def global_avg_pool(
       `keras.layers.GlobalAveragePooling2D`; `where` as in `jax.numpy.mean`, which returns NaN for a mask without a
       True.
     """
-    x, pooled_axes, mask, sharding = check_global_pool_arguments(x, axes, where, keepdims)
+    x, pooled_axes, mask, sharding = _check_global_pool_arguments(x, axes, where, keepdims)
     if sharding:
         return reduce_whole_axes("mean", sharding, x, pooled_axes, mask, keepdims)
     extra_args = () if mask is None else (mask,)
@@ -209,13 +205,13 @@ def spatial_pyramid_pool(
     if not sorted_levels or sorted_levels[0] < 1:
         raise ArgumentError("levels", rule, levels, hint)
     check_choice("kind", kind, ("max", "avg"))
-    pooled_axes = check_pooled_axes(axes, x.shape)
+    pooled_axes = _check_pooled_axes(axes, x.shape)
     sharding = sharding_from_type(x)
     shape = sharding.global_shape(x.shape) if sharding else x.shape
     for index, level in enumerate(levels):
         adaptive_window(shape, level, pooled_axes, arg_name=f"levels[{index}]")
-    shard_counts = [sharding.num_shards(axis) for axis in pooled_axes] if sharding else []
-    for count in shard_counts:
+    for axis in pooled_axes:
+        count = sharding.num_shards(axis) if sharding else 1
         if any(level != 1 and level % count for level in sorted_levels):
             rule = f"1, or sizes that the {count} shards of a pooled axis divide"
             hint = "Pass jax.reshard(x, spec), where spec has None for pooled axes."
