@@ -8,7 +8,7 @@ from jax import Array
 
 from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_array
-from jaxpool._arguments.sizes import check_choice, check_fits_int32_indices
+from jaxpool._arguments.sizes import Axes, check_choice, check_fits_int32_indices
 from jaxpool._geometry.adaptive import OutputSizes, adaptive_window
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.dtypes import Ties
@@ -35,7 +35,7 @@ def adaptive_max_pool(
     x: Any,
     output_shape: OutputSizes,
     *,
-    axes: tuple[int, ...] | None = None,
+    axes: Axes = None,
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
 ) -> Array:
@@ -84,7 +84,7 @@ def adaptive_max_pool_with_argmax(
     x: Any,
     output_shape: OutputSizes,
     *,
-    axes: tuple[int, ...] | None = None,
+    axes: Axes = None,
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
 ) -> tuple[Array, Array]:
@@ -128,11 +128,7 @@ def adaptive_max_pool_with_argmax(
 
 @public
 def adaptive_avg_pool(
-    x: Any,
-    output_shape: OutputSizes,
-    *,
-    axes: tuple[int, ...] | None = None,
-    autodiff: Autodiff = "vjp",
+    x: Any, output_shape: OutputSizes, *, axes: Axes = None, autodiff: Autodiff = "vjp"
 ) -> Array:
     """Computes the average of each window, for `output_shape` windows per axis.
 

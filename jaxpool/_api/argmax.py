@@ -14,6 +14,7 @@ from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_array, concrete_values, wrong_dtype_error
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
+    Axes,
     IntOrInts,
     Padding,
     check_fits_int32_indices,
@@ -40,7 +41,7 @@ def max_pool_with_argmax(
     *,
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
-    axes: tuple[int, ...] | None = None,
+    axes: Axes = None,
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
 ) -> tuple[Array, Array]:
@@ -86,9 +87,7 @@ def max_pool_with_argmax(
 
 
 @public
-def max_unpool(
-    y: Any, indices: Any, spatial_shape: Sequence[int], *, axes: tuple[int, ...] | None = None
-) -> Array:
+def max_unpool(y: Any, indices: Any, spatial_shape: Sequence[int], *, axes: Axes = None) -> Array:
     """Puts each element at its position from `max_pool_with_argmax`, and zeros elsewhere.
 
     `x[b, h, w, c] = y[b, i, j, c]` for the last (i, j) in row-major order with `indices[b, i, j, c] == h * W + w`,

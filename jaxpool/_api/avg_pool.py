@@ -11,7 +11,7 @@ from jax import numpy as jnp
 from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import wrong_dtype_error
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import IntOrInts, Padding, check_bool
+from jaxpool._arguments.sizes import Axes, IntOrInts, Padding, check_bool
 from jaxpool._kernels import dtypes
 from jaxpool._ops.apply import Autodiff
 from jaxpool._ops.masked import fill_masked, masked_mean
@@ -29,7 +29,7 @@ def sum_pool(
     *,
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
-    axes: tuple[int, ...] | None = None,
+    axes: Axes = None,
     where: Any = None,
     autodiff: Autodiff = "vjp",
 ) -> Array:
@@ -94,7 +94,7 @@ def avg_pool(
     *,
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
-    axes: tuple[int, ...] | None = None,
+    axes: Axes = None,
     where: Any = None,
     divisor: float | None = None,
     autodiff: Autodiff = "vjp",

@@ -9,7 +9,7 @@ from jax import Array
 from jaxpool._api.max_pool import max_or_min_pool
 from jaxpool._api.shared_text import public
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import IntOrInts, Padding, ints_per_axis
+from jaxpool._arguments.sizes import Axes, IntOrInts, Padding, ints_per_axis
 from jaxpool._kernels.dtypes import as_float
 from jaxpool._ops.apply import apply_op
 from jaxpool._ops.blur import BlurPool
@@ -25,7 +25,7 @@ def blur_pool(
     strides: IntOrInts | None = None,
     padding: Padding = "SAME",
     *,
-    axes: tuple[int, ...] | None = None,
+    axes: Axes = None,
 ) -> Array:
     """Computes the average of each window with binomial weights, with x reflected at its border.
 
@@ -62,7 +62,7 @@ def max_blur_pool(
     strides: IntOrInts | None,
     padding: Padding = "SAME",
     *,
-    axes: tuple[int, ...] | None = None,
+    axes: Axes = None,
 ) -> Array:
     """Computes the maximum of each window with stride 1, then the `blur_pool` of the maxima.
 

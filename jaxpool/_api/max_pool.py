@@ -7,7 +7,7 @@ from typing import Any
 from jax import Array
 
 from jaxpool._api.shared_text import public
-from jaxpool._arguments.sizes import IntOrInts, Padding
+from jaxpool._arguments.sizes import Axes, IntOrInts, Padding
 from jaxpool._kernels.dtypes import Kind, Ties
 from jaxpool._ops.apply import Autodiff
 from jaxpool._ops.masked import MaskedSelect, masked_extremum
@@ -38,7 +38,7 @@ def max_pool(
     *,
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
-    axes: tuple[int, ...] | None = None,
+    axes: Axes = None,
     where: Any = None,
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
@@ -109,7 +109,7 @@ def min_pool(
     *,
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
-    axes: tuple[int, ...] | None = None,
+    axes: Axes = None,
     where: Any = None,
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",

@@ -13,7 +13,7 @@ from jaxpool._api.max_pool import max_or_min_pool
 from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_array, concrete_values, wrong_dtype_error
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import IntOrInts, Padding, normalise_axes
+from jaxpool._arguments.sizes import Axes, IntOrInts, Padding, normalise_axes
 from jaxpool._kernels.dtypes import Kind, Ties, is_float
 from jaxpool._ops.apply import Autodiff, apply_op
 from jaxpool._ops.morphology import Morphology
@@ -28,7 +28,7 @@ def dilate(
     padding: Padding = "VALID",
     *,
     window_dilation: IntOrInts | None = None,
-    axes: tuple[int, ...] | None = None,
+    axes: Axes = None,
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
 ) -> Array:
@@ -69,7 +69,7 @@ def erode(
     padding: Padding = "VALID",
     *,
     window_dilation: IntOrInts | None = None,
-    axes: tuple[int, ...] | None = None,
+    axes: Axes = None,
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
 ) -> Array:

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 from jax import Array, lax
 
 from jaxpool._api.shared_text import public
-from jaxpool._arguments.sizes import IntOrInts, check_choice
+from jaxpool._arguments.sizes import Axes, IntOrInts, check_choice
 from jaxpool._kernels.dtypes import Kind, is_tied_with, to_comparison_dtype
 from jaxpool._kernels.slices import store_arguments
 from jaxpool._ops.op import tracing_platform
@@ -46,11 +46,7 @@ def _local_extremum_mask(geometry: ShardGeometry, kind: Kind, ties: PeakTies, x:
 
 @public
 def local_maxima(
-    x: Any,
-    window_shape: IntOrInts,
-    *,
-    axes: tuple[int, ...] | None = None,
-    ties: PeakTies = "first",
+    x: Any, window_shape: IntOrInts, *, axes: Axes = None, ties: PeakTies = "first"
 ) -> Array:
     """Marks each element that is the largest of its window, such as the peaks of a heatmap.
 
@@ -89,11 +85,7 @@ def local_maxima(
 
 @public
 def local_minima(
-    x: Any,
-    window_shape: IntOrInts,
-    *,
-    axes: tuple[int, ...] | None = None,
-    ties: PeakTies = "first",
+    x: Any, window_shape: IntOrInts, *, axes: Axes = None, ties: PeakTies = "first"
 ) -> Array:
     """Marks each element that is the smallest of its window.
 

@@ -9,7 +9,7 @@ from jax import Array
 
 from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_coefficient, checked_float
-from jaxpool._arguments.sizes import IntOrInts, Padding
+from jaxpool._arguments.sizes import Axes, IntOrInts, Padding
 from jaxpool._kernels import dtypes
 from jaxpool._ops.masked import fill_masked
 from jaxpool._ops.power_pool import MeanPool
@@ -27,7 +27,7 @@ def lp_pool(
     *,
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
-    axes: tuple[int, ...] | None = None,
+    axes: Axes = None,
     where: Any = None,
 ) -> Array:
     """Computes the p-norm of each window.
@@ -85,7 +85,7 @@ def gem_pool(
     eps: float = 1e-6,
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
-    axes: tuple[int, ...] | None = None,
+    axes: Axes = None,
 ) -> Array:
     """Computes the generalised mean of each window (GeM).
 

@@ -16,6 +16,7 @@ from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_array, is_prng_key
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
+    Axes,
     IntOrInts,
     Padding,
     check_fits_int32_indices,
@@ -53,12 +54,7 @@ def check_prng_key(key: Any, rule: str, hint: str) -> None:
 
 @public
 def fractional_max_pool(
-    key: Any,
-    x: Any,
-    window_shape: IntOrInts,
-    output_shape: tuple[int, ...],
-    *,
-    axes: tuple[int, ...] | None = None,
+    key: Any, x: Any, window_shape: IntOrInts, output_shape: tuple[int, ...], *, axes: Axes = None
 ) -> Array:
     """Computes the largest element of windows at pseudo-random distances.
 
@@ -92,12 +88,7 @@ def fractional_max_pool(
 
 @public
 def fractional_avg_pool(
-    key: Any,
-    x: Any,
-    window_shape: IntOrInts,
-    output_shape: tuple[int, ...],
-    *,
-    axes: tuple[int, ...] | None = None,
+    key: Any, x: Any, window_shape: IntOrInts, output_shape: tuple[int, ...], *, axes: Axes = None
 ) -> Array:
     """Computes the average of windows at pseudo-random distances.
 
@@ -182,7 +173,7 @@ def stochastic_pool(
     strides: IntOrInts | None = None,
     padding: Padding = "VALID",
     *,
-    axes: tuple[int, ...] | None = None,
+    axes: Axes = None,
 ) -> Array:
     """Draws one element of each window, with a probability proportional to its value.
 

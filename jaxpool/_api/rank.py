@@ -1,4 +1,4 @@
-"""Public order statistics: `median_pool`, `rank_pool` for any rank, and `k_max_pool` for the k largest along an axis."""
+"""Public order statistics: `median_pool`, `rank_pool` for any rank, and `k_max_pool` along an axis."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from jax import Array
 from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.sizes import (
+    Axes,
     IntOrInts,
     Padding,
     check_choice,
@@ -41,7 +42,7 @@ def median_pool(
     *,
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
-    axes: tuple[int, ...] | None = None,
+    axes: Axes = None,
     where: Any = None,
     method: MedianMethod = "higher",
     ties: Ties = "first",
@@ -107,7 +108,7 @@ def rank_pool(
     *,
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
-    axes: tuple[int, ...] | None = None,
+    axes: Axes = None,
     where: Any = None,
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",

@@ -9,7 +9,7 @@ from jax import Array
 
 from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_coefficient
-from jaxpool._arguments.sizes import IntOrInts, Padding
+from jaxpool._arguments.sizes import Axes, IntOrInts, Padding
 from jaxpool._kernels import dtypes
 from jaxpool._ops.masked import masked_soft
 from jaxpool._ops.ranged import apply_ranged
@@ -43,7 +43,7 @@ def logsumexp_pool(
     temperature: float | Array = 1.0,
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
-    axes: tuple[int, ...] | None = None,
+    axes: Axes = None,
     where: Any = None,
 ) -> Array:
     """Computes a smooth maximum of each window, the logarithm of the sum of its exponentials.
@@ -99,7 +99,7 @@ def softmax_pool(
     temperature: float | Array = 1.0,
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
-    axes: tuple[int, ...] | None = None,
+    axes: Axes = None,
     where: Any = None,
 ) -> Array:
     """Computes the mean of each window, weighted by the softmax of its elements (SoftPool).

@@ -14,6 +14,7 @@ from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_array, as_broadcast_mask
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
+    Axes,
     array_to_list,
     check_bool,
     check_choice,
@@ -61,12 +62,7 @@ def _check_global_pool_arguments(
 
 @public
 def global_max_pool(
-    x: Any,
-    *,
-    axes: tuple[int, ...] | None = None,
-    where: Any = None,
-    keepdims: bool = False,
-    ties: Ties = "first",
+    x: Any, *, axes: Axes = None, where: Any = None, keepdims: bool = False, ties: Ties = "first"
 ) -> Array:
     """Computes the largest element over whole axes.
 
@@ -111,7 +107,7 @@ def global_max_pool(
 
 @public
 def global_avg_pool(
-    x: Any, *, axes: tuple[int, ...] | None = None, where: Any = None, keepdims: bool = False
+    x: Any, *, axes: Axes = None, where: Any = None, keepdims: bool = False
 ) -> Array:
     """Computes the average over whole axes.
 
@@ -158,11 +154,7 @@ def global_avg_pool(
 
 @public
 def spatial_pyramid_pool(
-    x: Any,
-    levels: Sequence[int],
-    *,
-    kind: Literal["max", "avg"] = "max",
-    axes: tuple[int, ...] | None = None,
+    x: Any, levels: Sequence[int], *, kind: Literal["max", "avg"] = "max", axes: Axes = None
 ) -> Array:
     """Computes adaptive pools of several sizes, joined into a vector whose length does not depend on the size of x.
 

@@ -35,6 +35,7 @@ def wrong_case_hint(value: Any, choices: tuple[str, ...]) -> str:
 
 Padding = str | int | Sequence[int] | Sequence[tuple[int, int]]
 IntOrInts = int | Sequence[int] | np.ndarray
+Axes = tuple[int, ...] | None
 PADDING_MODES = ("VALID", "SAME", "SAME_LOWER")
 
 
