@@ -22,7 +22,6 @@ examples:
   python -m bench --filter 'table|ResNetStem' --memory kept --json bench/results/cpu-kept.json
   python -m bench --load bench/results/cpu-kept.json    its tables, in Markdown
   python -m bench --target cuda:h100 --filter table     programs compiled for a device that need not be here
-  python -m bench --scaling                             what devices that share an image send each other
   python -m bench --target tpu:v5e --devices 4          what four TPUs send whose batch jit alone shards
   python -m bench --against HEAD --filter '^avg_pool.* (3, 3)'   the working tree against a revision
   python -m bench --plain --filter 'soft|lp' --filter small   beside the lines of jnp that do the same
@@ -46,10 +45,6 @@ def main(argv: list[str] | None = None) -> int:
         from bench import batch
 
         return batch.run(target, arguments.devices, filters, arguments.peer != ["none"], file)
-    if arguments.scaling:
-        from bench import scaling
-
-        return scaling.run(target, file)
     if arguments.plain:
         _settle(arguments)
         from bench import plain
@@ -84,13 +79,6 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return number
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "python -m bench",
@@ -121,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
         help="may be repeated (default: forward_and_vjp)",
     )
     add("--device", choices=("cpu", "gpu", "tpu"), default="cpu")
-    add("--threads", type=_positive, default=2, help="threads a framework on the CPU (default: 2)")
+    add("--threads", type=int, default=2, help="threads a framework on the CPU (default: 2)")
     add(
         "--budget",
         type=float,
@@ -149,7 +137,7 @@ def _parser() -> argparse.ArgumentParser:
         "--plain",
         action="store_true",
         help="time every public function beside the lines of jnp or lax that a user would write; --filter chooses "
-        "by name and size, --mode (default: all) and --budget hold, and --json replaces the same rows in its file",
+        "by name and size, --mode (default: all) and --budget hold, and --json replaces the same functions in its file",
     )
     add(
         "--target",
@@ -160,14 +148,8 @@ def _parser() -> argparse.ArgumentParser:
         "--every-op", action="store_true", help="with --target: each public function, not the cases"
     )
     add(
-        "--scaling",
-        action="store_true",
-        help="bytes that devices which share an image send and hold, from compiled programs; with "
-        "--target tpu:v5e for slices of 4x4 and 16x16",
-    )
-    add(
         "--devices",
-        type=_positive,
+        type=int,
         metavar="N",
         help="what devices send in a train step of each function whose batch `jit` alone shards, beside the jnp lines "
         "from compiled programs; with --target tpu:v5e for TPUs, with --peer none ours alone",
@@ -203,22 +185,18 @@ def _run(cases: tuple[Case, ...], mode: Mode, arguments: argparse.Namespace) -> 
     from bench.report import line
     from bench.run import run_cases
 
+    rivals = [peer for peer in RIVALS if not arguments.peer or peer in arguments.peer]
     contenders = peers(
-        [peer for peer in RIVALS if not arguments.peer or peer in arguments.peer],
+        rivals,
         device=arguments.device,
         threads=arguments.threads,
         tensorflow_python=arguments.tensorflow_python,
     )
-    described = _described(arguments)
-    try:
-        for peer in contenders:
-            if isinstance(peer, TensorFlowPeer) and (version := peer.version()):
-                described["versions"]["tensorflow"] = version
-        found = run_cases(cases, mode, contenders, arguments.budget, line)
-    finally:
-        for peer in contenders:
-            peer.close()
-    return results.Run(mode, described, found)
+    described = _described(arguments)  # with the load before the run
+    for peer in contenders:
+        if isinstance(peer, TensorFlowPeer) and (version := peer.version()):
+            described["versions"]["tensorflow"] = version
+    return results.Run(mode, described, run_cases(cases, mode, contenders, arguments.budget, line))
 
 
 def _load(file: Path) -> int:
@@ -231,9 +209,9 @@ def _load(file: Path) -> int:
     elif fields["kind"] == "plain":
         from bench import plain
 
-        print(plain.summary(plain.load(fields), fields["means"]))
+        print(plain.load(fields))
     else:
-        table = report.table_of(fields["rows"])
+        table = report.table(fields["rows"])
         print(f"## {fields['title']}\n\n{fields['about']}\n\n{table}")
     return 0
 

@@ -1,13 +1,13 @@
 """A benchmark case: an op, its arguments, and the arrays that it runs on.
 
-Cases are plain data without jax, so that tests, the peers and the TensorFlow process can share them.
+Cases are plain data, and importing them does not import jax, which reads the environment when it is imported.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Literal
 
 import ml_dtypes
@@ -24,9 +24,14 @@ UNPOOL = "max_unpool"
 CUMMAX = "cummax"
 MAX = "max"
 TRAIN_STEP = "train_step"
+TRAIN_STEP_CALL = "bench.train_steps:first_step"
 
 _DTYPES = {"bfloat16": ml_dtypes.bfloat16}
 _POSITION_BYTES = 4  # of an index that is an argument or a result
+
+
+class Unsupported(Exception):
+    """The peer lacks the op, dtype, layout or derivative, or is not installed."""
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
@@ -73,7 +78,7 @@ class Case:
         """The call, in the syntax of `info --plan`: "max_pool(float32[8,40,40,64], (5, 5), padding='SAME')"."""
         positional, named = self.arguments
         words = [*map(repr, positional), *(f"{name}={value!r}" for name, value in named.items())]
-        called = "bench.train_steps:first_step" if self.op == TRAIN_STEP else self.op
+        called = TRAIN_STEP_CALL if self.op == TRAIN_STEP else self.op
         return f"{called}({', '.join(words)})"
 
     @property
@@ -143,13 +148,9 @@ class Case:
         return tuple(index)
 
     @property
-    def integer(self) -> bool:
-        return np.issubdtype(numpy_dtype(self.dtype), np.integer)
-
-    @property
     def modes(self) -> tuple[Mode, ...]:
         """Integers have no derivative, and a train step has no forward pass of its own."""
-        if self.integer:
+        if self.dtype.startswith("int"):
             return ("forward",)
         return ("forward_and_vjp",) if self.op == TRAIN_STEP else MODES
 
@@ -174,7 +175,7 @@ class Case:
     @property
     def selects(self) -> bool:
         """Whether the backward pass needs to know which element of a window was selected."""
-        from jaxpool.testing import pools  # a late import: the TensorFlow process has no jax
+        from jaxpool.testing import pools  # imports jax
 
         windowed = bool(self.window) or self.op in ADAPTIVE
         return windowed and self.op != UNPOOL and not pools()[self.op].adds
@@ -202,21 +203,6 @@ class Case:
     def input_bytes(self) -> int:
         """Bytes of one input."""
         return math.prod(self.shape) * numpy_dtype(self.dtype).itemsize
-
-    @property
-    def as_windows(self) -> Case | None:
-        """The windowed pool that equals this adaptive pool, or None if a size does not divide."""
-        if any(size % n for size, n in zip(self.spatial_shape, self.output, strict=True)):
-            return None
-        window = tuple(size // n for size, n in zip(self.spatial_shape, self.output, strict=True))
-        return dataclasses.replace(
-            self,
-            op=self.op.removeprefix("adaptive_"),
-            window=window,
-            strides=window,
-            dilation=(1,) * len(window),
-            output=(),
-        )
 
     @property
     def taps(self) -> int:
@@ -257,22 +243,10 @@ class Case:
     def cotangent(self, seed: int = 1) -> np.ndarray:
         return _draw(np.random.default_rng(seed), self.output_shape, self.dtype)
 
-    def to_json(self) -> dict[str, Any]:
-        return {**dataclasses.asdict(self), "tags": sorted(self.tags)}
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Case:
-        values = {key: _as_tuple(value) for key, value in fields.items()}
-        return cls(**{**values, "tags": frozenset(fields["tags"])})
-
 
 def spans(size: int, count: int) -> list[tuple[int, int]]:
     """Start and stop of each of the `count` windows of an adaptive pool over `size` elements."""
     return [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
-
-
-def _as_tuple(value: Any) -> Any:
-    return tuple(_as_tuple(v) for v in value) if isinstance(value, list) else value
 
 
 def _index_bytes(window: int) -> int:

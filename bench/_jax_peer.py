@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from bench._case import ADAPTIVE, ARGMAX, AVERAGES, CUMMAX, ELEMENTWISE, MAX, TRAIN_STEP, Case
-from bench._peer import Device, Prepared, Unsupported, Work
+from bench._case import ARGMAX, AVERAGES, CUMMAX, ELEMENTWISE, MAX, TRAIN_STEP, Case
+from bench.run import Device, Prepared, Unsupported, Work
 from bench.timing import timed_calls
 
 Op = Callable[..., Any]  # returns y, or y and positions
@@ -52,11 +52,7 @@ class JaxPeer:
             compile_s,
             difference,
             peak_bytes(compiled),
-            None if dy is None else _residual_bytes(case, op, xs),
         )
-
-    def close(self) -> None:
-        pass
 
 
 class AddOnePeer:
@@ -73,9 +69,6 @@ class AddOnePeer:
         device = jax.devices(self._device)[0]
         xs, _ = work.shared("jax", lambda: jax.device_put((work.xs, work.dy), device))
         return Prepared(add_one_calls(xs[0], self._device))
-
-    def close(self) -> None:
-        pass
 
 
 def add_one_calls(x: jax.Array, device: Device) -> Any:
@@ -103,22 +96,10 @@ def outputs_of(result: Any) -> tuple[Any, ...]:
 
 
 def forward_and_vjp(case: Case, op: Op, dy: jax.Array, *xs: jax.Array) -> tuple[Any, Any]:
-    """The outputs of the op, and the cotangents of its inputs for a cotangent dy of y."""
-    outputs, vjp = _vjp(case, op, *xs)
-    return outputs, vjp(dy)
-
-
-def _vjp(case: Case, op: Op, *xs: jax.Array) -> tuple[Any, Any]:
-    """The outputs of the op, and the VJP of y with respect to the inputs that have a gradient."""
+    """The outputs of the op, and the cotangents of the inputs that have a gradient, for a cotangent dy of y."""
     floats, positions = xs[: case.arity], xs[case.arity :]
     y, vjp, *given = jax.vjp(lambda *xs: op(*xs, *positions), *floats, has_aux=case.op == ARGMAX)
-    return (y, *given), vjp
-
-
-def _residual_bytes(case: Case, op: Op, xs: Sequence[jax.Array]) -> int:
-    """Bytes of the residuals if the forward and backward pass are separate programs."""
-    residuals = jax.eval_shape(lambda *xs: _vjp(case, op, *xs)[1], *xs)
-    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(residuals))
+    return (y, *given), vjp(dy)
 
 
 def burst(device: Device) -> int:
@@ -128,14 +109,7 @@ def burst(device: Device) -> int:
 
 def jaxpool_op(case: Case) -> Op:
     """The case as a call of this library."""
-    try:
-        jaxpool = importlib.import_module("jaxpool")
-    except ImportError as error:
-        raise Unsupported(f"jaxpool cannot be imported: {error}") from error
-    function = getattr(jaxpool, case.op, None)
-    if function is None:
-        raise Unsupported(f"jaxpool has no {case.op} yet")
-    return case.bound(function)
+    return case.bound(getattr(importlib.import_module("jaxpool"), case.op))
 
 
 def lax_op(case: Case) -> Op:
@@ -146,12 +120,6 @@ def lax_op(case: Case) -> Op:
         return lambda x: lax.cummax(x, *case.axes)
     if case.op == MAX:
         return lambda x: jnp.max(x, case.axes, keepdims=True)
-    if case.op in ADAPTIVE:
-        if (windows := case.as_windows) is None:
-            raise Unsupported(
-                "lax has no adaptive pool: windows of one size need a length that divides"
-            )
-        return lax_op(windows)
     if case.op not in (*AVERAGES, "max_pool", "min_pool"):
         raise Unsupported(f"lax has no {case.op}")
     window, strides, dilation = (

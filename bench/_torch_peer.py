@@ -16,11 +16,10 @@ from bench._case import (
     CUMMAX,
     ELEMENTWISE,
     MAX,
-    TRAIN_STEP,
     UNPOOL,
     Case,
 )
-from bench._peer import Device, Prepared, Unsupported, Work
+from bench.run import Device, Prepared, Unsupported, Work
 from bench.timing import timed_calls
 
 
@@ -62,9 +61,6 @@ class TorchPeer:
             difference=difference,
         )
 
-    def close(self) -> None:
-        pass
-
     def _torch(self) -> Any:
         try:
             torch = importlib.import_module("torch")
@@ -78,8 +74,6 @@ class TorchPeer:
         return torch
 
     def _refuse(self, case: Case) -> None:
-        if case.op == TRAIN_STEP:
-            raise Unsupported("whole steps compare lax's pool with ours")
         if not _as_channels_first(case) and self._channels_last:
             raise Unsupported("elementwise and running: the memory format makes no difference")
         if case.op in AVERAGES and any(d > 1 for d in case.dilation):

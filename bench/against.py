@@ -20,9 +20,8 @@ from typing import Any
 
 from bench._case import TRAIN_STEP, Case, Mode
 from bench._jax_peer import JaxPeer, jaxpool_op
-from bench._peer import Prepared, Work
 from bench.results import Row
-from bench.run import run_case
+from bench.run import Prepared, Work, run_case
 
 ROOT = Path(__file__).parents[1]
 SLOW = 0.9  # of the old speed: slower cases are listed at the end
@@ -66,11 +65,10 @@ class Version:
     """One version of the library, as a peer."""
 
     def __init__(self, name: str, library: Library, implementation: str, device: Any) -> None:
-        self.name, self._library, self._implementation = name, library, implementation
+        self.name, self._library = name, library
         self._peer = JaxPeer(implementation, jaxpool_op, device)
 
     def prepare(self, work: Work) -> Prepared:
-        work.forget(f"step {self._implementation}")
         with _in_place(self._library):
             return self._peer.prepare(work)
 
@@ -102,7 +100,7 @@ def _compare(
     jobs = [(c, way) for c in cases if mode in c.modes for way in ways[c.op == TRAIN_STEP]]
     for case, way in jobs:
         peers = [Version(name, library, way, device) for name, library in libraries.items()]
-        old, new = run_case(case, mode, peers, budget_s).rows.values()
+        old, new = run_case(case, mode, peers, budget_s).peers.values()
         name = case.name + f" ({way})" * (case.op == TRAIN_STEP)
         if not (old.timing and new.timing):
             print(f"    - {name}: {old.why_not or new.why_not}")

@@ -1,13 +1,14 @@
 """`python -m bench --devices N`: collectives of a train step whose batch is sharded by `jit` alone.
 
 The numbers come from compiled programs; nothing runs. Without `--target`, XLA splits the host into devices. With
-`--target tpu:v5e` no device is needed. Call `settle` before jax loads a backend.
+`--target tpu:v5e` no device is needed.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -15,39 +16,31 @@ from pathlib import Path
 from typing import Any
 
 from bench import results
-from bench.scaling import devices_of, settle, typed_collectives
+from bench.compiled import type_bytes
 
+COLLECTIVES = "all-gather", "all-to-all", "all-reduce", "reduce-scatter", "collective-permute"
 DTYPES = ("float32", "bfloat16", "float16")
 # Settings that combine examples of the batch, so that XLA must communicate.
 COMBINES = re.compile(r"^segment|^roi|^multilevel_roi|^k_max_pool \d|axis 0|all axes")
 
 
-@dataclasses.dataclass(frozen=True)
-class Sent:
-    """The collectives of one program, and the bytes of temporaries of a device.
-
-    `gathers` is True if a collective is neither a scalar reduction nor the gradient sum of a replicated array.
-    """
-
-    collectives: tuple[str, ...]
-    gathers: bool
-    temporary: int
-
-    def cells(self, whose: str = "") -> dict[str, str]:
-        """Two cells of the table."""
-        counted = [f"{count} {name}" for name, count in Counter(self.collectives).items()]
-        sent = ", ".join(counted) or "-"
-        return {f"{whose}devices send": sent, f"{whose}MB": f"{self.temporary / 1e6:.0f}"}
-
-
 def mesh_of(target: str | None, devices: int) -> Any:
-    """A mesh with one axis of type Auto, "batch"."""
+    """A mesh with one axis of type Auto, "batch". Called before jax loads a backend."""
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+    if not target:
+        flags = f"--xla_force_host_platform_device_count={devices}"
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
     import jax
+    from jax.experimental import topologies
     from jax.sharding import AxisType
 
-    rows = 2 ** (int(math.log2(devices)) // 2)
-    mesh_devices = devices_of(target, (rows, devices // rows))
-    return jax.make_mesh((devices,), ("batch",), (AxisType.Auto,), devices=mesh_devices)
+    found = jax.devices()[:devices]
+    if target:
+        rows = 2 ** (int(math.log2(devices)) // 2)
+        name = f"{target.partition(':')[2]}:{rows}x{devices // rows}"
+        found = topologies.get_topology_desc(platform="tpu", topology_name=name).devices
+    return jax.make_mesh((devices,), ("batch",), (AxisType.Auto,), devices=found)
 
 
 def train_step(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -72,8 +65,12 @@ def compiled(
     dtype: str,
     mesh: Any,
     platform: str,
-) -> Sent:
-    """Compile the train step. Arrays with the batch size of the first array are sharded."""
+) -> tuple[str, str, bool]:
+    """Compile the train step, with arrays of the batch size of the first array sharded.
+
+    Returns its collectives, MB of temporaries of a device, and whether a collective is neither a scalar reduction nor
+    the gradient sum of a replicated array.
+    """
     import jax
     from jax.sharding import NamedSharding, PartitionSpec
 
@@ -92,9 +89,29 @@ def compiled(
         step = jax.jit(train_step(function))
         program = step.lower(typed(replicated[0]), *map(typed, shapes)).compile()
     communication = collectives(program.as_text())
+    counts = Counter(name for name, _ in communication)
+    sent = ", ".join(f"{count} {name}" for name, count in counts.items()) or "-"
+    temporary = f"{program.memory_analysis().temp_size_in_bytes / 1e6:.0f}"
     gathers = any(not is_sum(name, each, replicated) for name, each in communication)
-    temporary = program.memory_analysis().temp_size_in_bytes
-    return Sent(tuple(name for name, _ in communication), gathers, temporary)
+    return sent, temporary, gathers
+
+
+def typed_collectives(text: str) -> list[tuple[str, str]]:
+    """The collectives of an optimised HLO module, with the types of their results."""
+    kinds = "|".join(COLLECTIVES)
+    found = re.findall(rf"= (\(.*?\)|\S+) ({kinds})(?:-start)?\(", text)
+    if len(found) != len(re.findall(rf" (?:{kinds})(?:-start)?\(", text)):
+        raise ValueError("a collective that cannot be read")
+    return [(kind, types) for types, kind in found]
+
+
+def sent_bytes(text: str) -> list[tuple[str, int]]:
+    """The collectives of an optimised HLO module, with the bytes that a device sends."""
+    # A `-start` instruction has a tuple type, whose first element is the type of the operand.
+    return [
+        (kind, type_bytes(re.sub(r"^\((\w+\[[\d,]*\]).*", r"\1", types)))
+        for kind, types in typed_collectives(text)
+    ]
 
 
 def collectives(text: str) -> list[tuple[str, list[tuple[int, ...]]]]:
@@ -144,7 +161,6 @@ def run(
     """
     from bench.cases import matches
 
-    settle(target, devices)
     mesh, platform = mesh_of(target, devices), target.partition(":")[0] if target else "cpu"
     rows, wrong = [], []
     for setting in chosen():
@@ -152,14 +168,13 @@ def run(
             continue
         row = {"function": setting.function, "words": setting.words, "dtype": setting.dtype}
         about = " ".join(row.values())
-        ours = compiled(setting.ours, setting.shapes, setting.dtype, mesh, platform)
-        row |= ours.cells()
+        given = setting.shapes, setting.dtype, mesh, platform
+        row["devices send"], row["MB"], gathers = compiled(setting.ours, *given)
         if plain:
-            theirs = compiled(setting.plain, setting.shapes, setting.dtype, mesh, platform)
-            row |= theirs.cells("plain: ")
+            row["plain: devices send"], row["plain: MB"], _ = compiled(setting.plain, *given)
         rows.append(row)
         print("  ".join(row.values()), flush=True)
-        if ours.gathers and not COMBINES.search(f"{setting.function} {setting.words}"):
+        if gathers and not COMBINES.search(f"{setting.function} {setting.words}"):
             wrong.append(about)
     if wrong:
         print("more than sums over the batch:", *wrong, sep="\n  ")

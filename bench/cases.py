@@ -11,9 +11,7 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 
-from bench._case import ADAPTIVE, ARGMAX, CUMMAX, MAX, MODES, TRAIN_STEP, UNPOOL, Case, Mode
-
-__all__ = ["CASES", "MODES", "Case", "Mode", "adaptive", "pool", "select", "unpool"]
+from bench._case import ADAPTIVE, ARGMAX, CUMMAX, MAX, TRAIN_STEP, UNPOOL, Case
 
 
 def pool(
@@ -153,10 +151,7 @@ def _special() -> Iterator[Case]:
     for window, stride in ((4, 3), (5, 3), (13, 6), (20, 2), (4, 1)):
         yield pool("max_pool", (8, 64, 64, 64), window, stride, "SAME")
     # Three axes and short rows: the slow cases of a scan over geometries.
-    for op in (
-        "max_pool",
-        "avg_pool",
-    ):
+    for op in ("max_pool", "avg_pool"):
         yield pool(op, (4, 25, 25, 25, 16), 3, 1, "SAME")
         yield pool(op, (4, 25, 25, 25, 16), 3, 1, "VALID")
         yield pool(op, (4, 21, 21, 21, 32), 3, 2, "SAME")
@@ -182,13 +177,19 @@ def _special() -> Iterator[Case]:
 
 
 def _train_steps() -> Iterator[Case]:
-    train = frozenset({"train"})
-    yield Case(TRAIN_STEP, (256, 28, 28, 1), net="LeNet", tags=train)
-    yield Case(TRAIN_STEP, (64, 32, 32, 3), net="VGGLike", tags=train)
-    yield Case(TRAIN_STEP, (16, 224, 224, 3), net="ResNetStem", tags=train)
-    yield Case(TRAIN_STEP, (16, 96, 96, 3), net="Inception", tags=train)
-    yield Case(TRAIN_STEP, (16, 128, 128, 3), net="SpatialPyramid", tags=train)
-    yield Case(TRAIN_STEP, (8, 128, 128, 3), net="UNet", tags=train)
+    shapes = {
+        "LeNet": (256, 28, 28, 1),
+        "VGGLike": (64, 32, 32, 3),
+        "ResNetStem": (16, 224, 224, 3),
+        "Inception": (16, 96, 96, 3),
+        "SpatialPyramid": (16, 128, 128, 3),
+        "UNet": (8, 128, 128, 3),
+    }
+    for net, shape in shapes.items():
+        size = 16 if net == "SpatialPyramid" else 8
+        small = (2, size, size, shape[-1])
+        yield Case(TRAIN_STEP, shape, net=net, tags=frozenset({"train"}))
+        yield Case(TRAIN_STEP, small, net=net, tags=frozenset({"train", "small"}))
 
 
 # One tiny case per feature, for tests and for a quick run of the benchmark.
@@ -227,23 +228,10 @@ _SMALL = (
     unpool((2, 4, 3, 3), 2, "small"),
     over(CUMMAX, (2, 9, 3), (1,), "small"),
     over(MAX, (2, 5, 6, 3), (1, 2), "small"),
-    Case(TRAIN_STEP, (2, 8, 8, 1), net="LeNet", tags=frozenset({"small", "train"})),
-    Case(TRAIN_STEP, (2, 8, 8, 3), net="VGGLike", tags=frozenset({"small", "train"})),
-    Case(TRAIN_STEP, (2, 8, 8, 3), net="ResNetStem", tags=frozenset({"small", "train"})),
-    Case(TRAIN_STEP, (2, 8, 8, 3), net="Inception", tags=frozenset({"small", "train"})),
-    Case(TRAIN_STEP, (2, 16, 16, 3), net="SpatialPyramid", tags=frozenset({"small", "train"})),
-    Case(TRAIN_STEP, (2, 8, 8, 3), net="UNet", tags=frozenset({"small", "train"})),
 )
 
-CASES: tuple[Case, ...] = (
-    *_TABLE,
-    *_sweep(),
-    *_layouts(),
-    *_dtypes(),
-    *_special(),
-    *_train_steps(),
-    *_SMALL,
-)
+_GROUPS = (_TABLE, _sweep(), _layouts(), _dtypes(), _special(), _SMALL, _train_steps())
+CASES: tuple[Case, ...] = tuple(itertools.chain(*_GROUPS))
 
 
 def matches(text: str, filters: Sequence[str]) -> bool:
@@ -258,19 +246,16 @@ def _searched(pattern: str, text: str) -> bool:
         return False
 
 
-def select(filters: Sequence[str] = (), *, mode: Mode | None = None) -> tuple[Case, ...]:
+def select(filters: Sequence[str] = ()) -> tuple[Case, ...]:
     """The cases whose name and tags match every filter, in the order of the table.
 
     A filter is a regular expression or a substring, so the name of a case works despite its brackets.
     Cases with the tag "small" are only selected if a filter contains "small".
     """
     with_small = any("small" in f for f in filters)
-    chosen = []
-    for case in CASES:
-        text = f"{case.name} [{' '.join(sorted(case.tags))}]"
-        if not matches(text, filters):
-            continue
-        if ("small" in case.tags and not with_small) or (mode and mode not in case.modes):
-            continue
-        chosen.append(case)
-    return tuple(chosen)
+    return tuple(
+        case
+        for case in CASES
+        if matches(f"{case.name} [{' '.join(sorted(case.tags))}]", filters)
+        and (with_small or "small" not in case.tags)
+    )

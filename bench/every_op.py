@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -78,8 +77,3 @@ def value_and_gradient(op: Callable[[jax.Array], Any], x: jax.Array, dy: jax.Arr
 
     y, back, others = jax.vjp(first, x, has_aux=True)
     return y, others, back(jnp.broadcast_to(dy.astype(y.dtype), y.shape))[0]
-
-
-def functions() -> dict[str, Callable[[jax.Array, jax.Array], Any]]:
-    """For each op, a function of an array of `SHAPE` and a number."""
-    return {name: functools.partial(value_and_gradient, op) for name, op in OPS.items()}

@@ -1,9 +1,10 @@
-"""Small convolutional nets in Flax whose pools can be swapped: `NETS[name](pools)`."""
+"""Small convolutional nets in Flax whose pools can be swapped: `Net(pools, NETS[name])`."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import flax.linen as nn
@@ -11,155 +12,114 @@ import jax
 from jax import lax
 from jax import numpy as jnp
 
+from bench.plain_ways import side_by_side, unpooled
 
-@dataclasses.dataclass(frozen=True)
-class Pools:
-    """The pools of a net, with the arguments of the functions in `jaxpool`."""
-
-    max_pool: Callable[..., jax.Array]
-    max_pool_with_argmax: Callable[..., tuple[jax.Array, jax.Array]]
-    max_unpool: Callable[..., jax.Array]
+# `jaxpool`, or an object with its `max_pool`, `max_pool_with_argmax` and `max_unpool`.
+Pools = Any
 
 
 def max_pool_with_argmax(
     x: jax.Array, window: tuple[int, int], strides: tuple[int, int]
 ) -> tuple[jax.Array, jax.Array]:
-    """Flax for the maxima, and an argmax over disjoint patches for their positions."""
-    assert window == strides, "patches side by side"
-    batch, height, width, channels = x.shape
-    down, right = window
-    patches = lax.stop_gradient(x).reshape(
-        batch, height // down, down, width // right, right, channels
-    )
-    patches = patches.transpose(0, 1, 3, 2, 4, 5).reshape(
-        batch, height // down, width // right, down * right, channels
-    )
-    chosen = jnp.argmax(patches, axis=3)
-    rows = down * jnp.arange(height // down)[:, None, None] + chosen // right
-    columns = right * jnp.arange(width // right)[:, None] + chosen % right
-    return nn.max_pool(x, window, strides), rows * width + columns
+    """Flax for the maxima, and an argmax over disjoint 2x2 patches for their positions."""
+    assert window == strides == (2, 2)
+    b, h, w, c = x.shape
+    patches = side_by_side(lax.stop_gradient(x)).transpose(0, 1, 3, 2, 4, 5)
+    chosen = jnp.argmax(patches.reshape(b, h // 2, w // 2, 4, c), axis=3)
+    rows = 2 * jnp.arange(h // 2)[:, None, None] + chosen // 2
+    columns = 2 * jnp.arange(w // 2)[:, None] + chosen % 2
+    return nn.max_pool(x, window, strides), rows * w + columns
 
 
 def max_unpool(x: jax.Array, positions: jax.Array, spatial_shape: tuple[int, int]) -> jax.Array:
-    """A scatter into zeros. Disjoint patches have unique positions, so the scatter may assume it."""
-    batch, _, _, channels = x.shape
-    height, width = spatial_shape
-    zeros = jnp.zeros((batch, height * width, channels), x.dtype)
-    places = (
-        jnp.arange(batch)[:, None, None],
-        positions.reshape(batch, -1, channels),
-        jnp.arange(channels),
-    )
-    filled = zeros.at[places].set(x.reshape(batch, -1, channels), unique_indices=True)
-    return filled.reshape(batch, height, width, channels)
+    """A scatter. Disjoint patches have unique positions, so it may assume them."""
+    return unpooled(x, positions, *spatial_shape, unique=True)
 
 
 # As a user without jaxpool would write them.
-LAX_POOLS = Pools(nn.max_pool, max_pool_with_argmax, max_unpool)
+LAX_POOLS = SimpleNamespace(
+    max_pool=nn.max_pool, max_pool_with_argmax=max_pool_with_argmax, max_unpool=max_unpool
+)
 
 
-class Blocks(nn.Module):
+class Net(nn.Module):
+    """A function of images and pools that returns features, and a dense layer for ten classes."""
+
+    pools: Pools
+    features: Callable[[jax.Array, Pools], jax.Array]
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return nn.Dense(10)(self.features(x, self.pools))
+
+
+def blocks(
+    x: jax.Array, pools: Pools, blocks: tuple[tuple[int, ...], ...], window: int, dense: Any
+) -> jax.Array:
     """Blocks of convolutions with ReLU, each with a 2x2 max pool, and dense layers."""
-
-    pools: Pools
-    blocks: tuple[tuple[int, ...], ...]
-    window: int
-    dense: tuple[int, ...]
-    classes: int = 10
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        for block in self.blocks:
-            for features in block:
-                x = nn.relu(nn.Conv(features, (self.window,) * 2)(x))
-            x = self.pools.max_pool(x, (2, 2), (2, 2))
-        x = x.reshape(x.shape[0], -1)
-        for features in self.dense:
-            x = nn.relu(nn.Dense(features)(x))
-        return nn.Dense(self.classes)(x)
+    for block in blocks:
+        for features in block:
+            x = nn.relu(nn.Conv(features, (window,) * 2)(x))
+        x = pools.max_pool(x, (2, 2), (2, 2))
+    x = x.reshape(x.shape[0], -1)
+    for features in dense:
+        x = nn.relu(nn.Dense(features)(x))
+    return x
 
 
-class ResNetStem(nn.Module):
+def resnet_stem(x: jax.Array, pools: Pools) -> jax.Array:
     """The stem of a ResNet: 7x7 stride 2, batch norm, ReLU, 3x3 stride 2 max pool; then a mean."""
-
-    pools: Pools
-    classes: int = 10
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        x = nn.Conv(64, (7, 7), (2, 2), use_bias=False)(x)
-        x = nn.relu(nn.BatchNorm(use_running_average=False)(x))
-        x = self.pools.max_pool(x, (3, 3), (2, 2), "SAME")
-        return nn.Dense(self.classes)(x.mean((1, 2)))
+    x = nn.Conv(64, (7, 7), (2, 2), use_bias=False)(x)
+    x = nn.relu(nn.BatchNorm(use_running_average=False)(x))
+    return pools.max_pool(x, (3, 3), (2, 2), "SAME").mean((1, 2))
 
 
-class Inception(nn.Module):
+def inception(x: jax.Array, pools: Pools) -> jax.Array:
     """A stem and two Inception modules, each with a 3x3 stride 1 max pool in one of its branches."""
-
-    pools: Pools
-    classes: int = 10
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        x = nn.relu(nn.Conv(32, (3, 3), (2, 2))(x))
-        x = self.pools.max_pool(x, (3, 3), (2, 2), "SAME")
-        for width in (32, 48):
-            branches = [nn.Conv(width, (1, 1))(x)]
-            for reduced, window in ((16, 3), (8, 5)):
-                narrow = nn.relu(nn.Conv(reduced, (1, 1))(x))
-                branches.append(nn.Conv(width, (window, window))(narrow))
-            pooled = self.pools.max_pool(x, (3, 3), (1, 1), "SAME")
-            branches.append(nn.Conv(width, (1, 1))(pooled))
-            x = nn.relu(jnp.concatenate(branches, axis=-1))
-        return nn.Dense(self.classes)(x.mean((1, 2)))
+    x = nn.relu(nn.Conv(32, (3, 3), (2, 2))(x))
+    x = pools.max_pool(x, (3, 3), (2, 2), "SAME")
+    for width in (32, 48):
+        branches = [nn.Conv(width, (1, 1))(x)]
+        for reduced, window in ((16, 3), (8, 5)):
+            narrow = nn.relu(nn.Conv(reduced, (1, 1))(x))
+            branches.append(nn.Conv(width, (window, window))(narrow))
+        pooled = pools.max_pool(x, (3, 3), (1, 1), "SAME")
+        branches.append(nn.Conv(width, (1, 1))(pooled))
+        x = nn.relu(jnp.concatenate(branches, axis=-1))
+    return x.mean((1, 2))
 
 
-class SpatialPyramid(nn.Module):
+def spatial_pyramid(x: jax.Array, pools: Pools) -> jax.Array:
     """A stem and the pyramid of YOLO: max pools of 5, 9 and 13 at stride 1, concatenated with x."""
-
-    pools: Pools
-    classes: int = 10
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        for features in (16, 32):
-            x = nn.relu(nn.Conv(features, (3, 3), (2, 2))(x))
-        levels = [x] + [
-            self.pools.max_pool(x, (window, window), (1, 1), "SAME") for window in (5, 9, 13)
-        ]
-        x = nn.relu(nn.Conv(64, (1, 1))(jnp.concatenate(levels, axis=-1)))
-        return nn.Dense(self.classes)(x.mean((1, 2)))
+    for features in (16, 32):
+        x = nn.relu(nn.Conv(features, (3, 3), (2, 2))(x))
+    levels = [pools.max_pool(x, (window, window), (1, 1), "SAME") for window in (5, 9, 13)]
+    x = nn.relu(nn.Conv(64, (1, 1))(jnp.concatenate([x, *levels], axis=-1)))
+    return x.mean((1, 2))
 
 
-class UNet(nn.Module):
+def unet(x: jax.Array, pools: Pools) -> jax.Array:
     """Two levels down and up. The unpool of a level uses the positions of the pool of that level."""
-
-    pools: Pools
-    classes: int = 10
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        levels = (16, 32)
-        left = []
-        for features in levels:
-            x = nn.relu(nn.Conv(features, (3, 3))(x))
-            pooled, positions = self.pools.max_pool_with_argmax(x, (2, 2), (2, 2))
-            left.append((x, positions))
-            x = pooled
-        for features in reversed(levels):
-            x = nn.relu(nn.Conv(features, (3, 3))(x))
-            skipped, positions = left.pop()
-            x = self.pools.max_unpool(x, positions, skipped.shape[1:3])
-            x = nn.relu(nn.Conv(features, (3, 3))(jnp.concatenate([x, skipped], axis=-1)))
-        return nn.Conv(self.classes, (1, 1))(x)
+    left = []
+    for features in (16, 32):
+        x = nn.relu(nn.Conv(features, (3, 3))(x))
+        pooled, positions = pools.max_pool_with_argmax(x, (2, 2), (2, 2))
+        left.append((x, positions))
+        x = pooled
+    for features in (32, 16):
+        x = nn.relu(nn.Conv(features, (3, 3))(x))
+        skipped, positions = left.pop()
+        x = pools.max_unpool(x, positions, skipped.shape[1:3])
+        x = nn.relu(nn.Conv(features, (3, 3))(jnp.concatenate([x, skipped], axis=-1)))
+    return x
 
 
-NETS: dict[str, Callable[..., Any]] = {
-    "LeNet": lambda pools: Blocks(pools, ((6,), (16,)), 5, (120, 84)),
+NETS: dict[str, Callable[[jax.Array, Pools], jax.Array]] = {
+    "LeNet": partial(blocks, blocks=((6,), (16,)), window=5, dense=(120, 84)),
     # The first three blocks of VGG-11 at half width.
-    "VGGLike": lambda pools: Blocks(pools, ((32,), (64,), (128, 128)), 3, (128,)),
-    "ResNetStem": ResNetStem,
-    "Inception": Inception,
-    "SpatialPyramid": SpatialPyramid,
-    "UNet": UNet,
+    "VGGLike": partial(blocks, blocks=((32,), (64,), (128, 128)), window=3, dense=(128,)),
+    "ResNetStem": resnet_stem,
+    "Inception": inception,
+    "SpatialPyramid": spatial_pyramid,
+    "UNet": unet,
 }

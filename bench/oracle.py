@@ -52,7 +52,7 @@ class Reference:
 
     def tolerance(self, with_dx: bool) -> float:
         """The difference that rounding may cause: 16 units in the last place of the largest number."""
-        if self._case.integer:
+        if self._case.dtype.startswith("int"):
             return 0.0
         (y, *_), dxs = self.expected()
         largest = max(float(np.abs(a).max(initial=1.0)) for a in (y, *(dxs if with_dx else ())))

@@ -16,15 +16,15 @@ from bench._jax_peer import (
     jaxpool_op,
     lax_op,
 )
-from bench._peer import Device, Peer, Prepared, Unsupported, Work
 from bench._tf_peer import TensorFlowPeer
 from bench._torch_peer import TorchPeer
 from bench.results import COPY, OURS
+from bench.run import Device, Peer, Prepared, Unsupported, Work
 from bench.timing import timed_calls
 
 
 def peers(
-    rivals: Sequence[str], *, device: Device, threads: int, tensorflow_python: str | None
+    rivals: Sequence[str], *, device: Device, threads: int, tensorflow_python: str | None = None
 ) -> tuple[Peer, ...]:
     """This library, then the named rivals, then the lower bounds."""
     made: dict[str, Peer] = {
@@ -75,6 +75,3 @@ class CopyPeer:
         targets = np.array_split(target, self._threads)
         sources = np.array_split(source, self._threads)
         return Prepared(timed_calls(lambda: list(self._pool.map(np.copyto, targets, sources))))
-
-    def close(self) -> None:
-        self._pool.shutdown()

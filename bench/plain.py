@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import gc
+import itertools
+import operator
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +17,7 @@ import numpy as np
 from jax import numpy as jnp
 
 from bench import report, results
-from bench._case import MODES, Mode
+from bench._case import Mode
 from bench._jax_peer import compile_timed
 from bench.cases import matches
 from bench.plain_rows import of_boxes, of_rows
@@ -25,7 +27,7 @@ from jaxpool.testing import Pool, pools
 
 SIZES = tuple(IMAGES)
 DTYPES = ("float32", "bfloat16")
-SLOW = 0.8  # of the speed of the jax.numpy code: slower rows are listed
+SLOW = 0.8  # of the speed of the jax.numpy code: slower rows are listed and kept
 _TOLERANCE = 2e-4  # of the largest result: float32 sums in another order
 _LOW_TOLERANCE = 2e-2  # bfloat16 has 8 bits; the reference is float32
 
@@ -90,39 +92,47 @@ def run(
     conditions: Mapping[str, Any],
     file: Path | None = None,
 ) -> int:
-    """Time all settings, print a line for each and the means, and write the file.
-
-    A row replaces the row of the same name and mode in the file; other rows stay. A long run can thus be split.
-    """
-    known = load(results.read(file)) if file and file.exists() else []
-    lines = []
+    """Time all settings, print a line for each and the means, and write the file after each function."""
+    lines: list[Line] = []
     print("speed beside the plain way; ms, s to compile and MB of temporaries, ours and plain")
-    for setting in chosen(filters):
-        for mode in modes:
-            line = measure(setting, mode, budget_s)
+    name = operator.attrgetter("function")
+    for _, of_function in itertools.groupby(sorted(chosen(filters), key=name), name):
+        new = []
+        for setting, mode in itertools.product(of_function, modes):
+            new.append(measure(setting, mode, budget_s))
             gc.collect()
-            lines.append(line)
-            print(_text(line), flush=True)
-            if file:
-                save(file, conditions, [*known, *lines])
-    print(summary(lines, means(lines)))
+            print(_text(new[-1]), flush=True)
+        lines += new
+        if file:
+            save(file, conditions, new)
+    print(summary(means(lines), remarkable(lines)))
     return 1 if any(line.wrong for line in lines) else 0
 
 
-def save(file: Path, conditions: Mapping[str, Any], lines: Iterable[Line]) -> None:
-    """Write the last line of each name and mode, in the order of the settings, and their means."""
-    order = {f"{setting.name} [{setting.size}]": at for at, setting in enumerate(settings())}
-    last = {(line.name, line.mode): line for line in lines if line.name in order}
-    every = sorted(last.values(), key=lambda line: (order[line.name], MODES.index(line.mode)))
-    rows = [dataclasses.asdict(line) for line in every]
-    fields = {"kind": "plain", "conditions": conditions, "means": means(every), "rows": rows}
-    results.write(file, fields)
+def save(file: Path, conditions: Mapping[str, Any], lines: Sequence[Line]) -> None:
+    """Replace the means and the remarkable rows of these functions and modes in the file.
+
+    What the file has of other functions stays, so that several commands can share a long run.
+    """
+    fields = results.read(file) if file.exists() else {"kind": "plain", "means": [], "rows": []}
+    timed = {(line.function, line.mode) for line in lines}
+    new = {"means": means(lines), "rows": [dataclasses.asdict(row) for row in remarkable(lines)]}
+    for part, rows in new.items():
+        others = [row for row in fields[part] if (row["function"], row["mode"]) not in timed]
+        fields[part] = sorted([*others, *rows], key=lambda row: (row["function"], row["mode"]))
+    results.write(file, fields | {"conditions": conditions})
 
 
-def load(fields: Mapping[str, Any]) -> list[Line]:
-    """The lines that `save` wrote."""
+def remarkable(lines: Iterable[Line]) -> list[Line]:
+    """The slow and the wrong rows, which a file keeps and a summary lists."""
+    return [line for line in lines if line.wrong or line.speed < SLOW]
+
+
+def load(fields: Mapping[str, Any]) -> str:
+    """The summary of a file that `save` wrote."""
     pairs = ("ms", "compile_s", "temporaries")
-    return [Line(**{**row, **{name: tuple(row[name]) for name in pairs}}) for row in fields["rows"]]
+    rows = [Line(**row | {name: tuple(row[name]) for name in pairs}) for row in fields["rows"]]
+    return summary(fields["means"], rows)
 
 
 def measure(setting: Setting, mode: Mode, budget_s: float) -> Line:
@@ -212,20 +222,20 @@ def _text(line: Line) -> str:
         *(f"{seconds:5.2f}" for seconds in line.compile_s),
         *(f"{size:7.1f}" for size in line.temporaries),
     ]
-    return f"{' '.join(cells)}  {line.name}, {line.mode}{' WRONG' * line.wrong}"
+    wrong = f" WRONG by {line.difference:.1e}" if line.wrong else ""
+    return f"{' '.join(cells)}  {line.name}, {line.mode}{wrong}"
 
 
-def summary(lines: Sequence[Line], means: Sequence[Mapping[str, Any]]) -> str:
+def summary(means: Sequence[Mapping[str, Any]], rows: Sequence[Line]) -> str:
     """The means of each function, and the slow or wrong rows."""
-    slow = [_text(line) for line in lines if line.mode != "forward" and line.speed < SLOW]
-    wrong = [f"{line.difference:.1e} {line.name}" for line in lines if line.wrong]
-    parts = [
-        "How many times as fast as the lines of `jax.numpy` or `lax` in `bench/plain_*.py`:",
-        report.table_of([{key: _times(mean) for key, mean in row.items()} for row in means]),
-        "\n".join([f"with gradient below {SLOW}: {len(slow)}", *slow]),
-        "\n".join([f"other results than the plain way: {len(wrong)}", *wrong]),
-    ]
-    return "\n\n".join(parts)
+    times = [{key: _times(mean) for key, mean in row.items()} for row in means]
+    return "\n\n".join(
+        [
+            "How many times as fast as the lines of `jax.numpy` or `lax` in `bench/plain_*.py`:",
+            report.table(times),
+            "\n".join([f"below {SLOW}, or wrong: {len(rows)}", *map(_text, rows)]),
+        ]
+    )
 
 
 def means(lines: Iterable[Line]) -> list[dict[str, Any]]:

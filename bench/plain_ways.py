@@ -89,7 +89,7 @@ def _summed(x: Array, k: int, strides: int = 1, padding: str = "SAME") -> Array:
     return _reduced(_reduced(x, "sum", (k, 1), 1, padding), "sum", (1, k), 1, padding)
 
 
-def _side_by_side(x: Array, k: int = 2) -> Array:
+def side_by_side(x: Array, k: int = 2) -> Array:
     """Disjoint windows of k x k elements by a reshape to `(B, H // k, k, W // k, k, C)`."""
     b, h, w, c = x.shape
     return x.reshape(b, h // k, k, w // k, k, c)
@@ -98,11 +98,11 @@ def _side_by_side(x: Array, k: int = 2) -> Array:
 def _patches(x: Array) -> Array:
     """Disjoint windows of 2x2 elements along a last axis of 4."""
     b, h, w, c = x.shape
-    return _side_by_side(x).transpose(0, 1, 3, 5, 2, 4).reshape(b, h // 2, w // 2, c, 4)
+    return side_by_side(x).transpose(0, 1, 3, 5, 2, 4).reshape(b, h // 2, w // 2, c, 4)
 
 
 def _by_reshape(x: Array, kind: str) -> Array:
-    y: Array = getattr(_side_by_side(x), kind)((2, 4))
+    y: Array = getattr(side_by_side(x), kind)((2, 4))
     return y
 
 
@@ -154,11 +154,12 @@ def _positions(shape: tuple[int, ...], height: int, width: int) -> tuple[Way, Wa
     return apart, colliding
 
 
-def _unpooled(y: Array, at: Array, height: int, width: int) -> Array:
+def unpooled(y: Array, at: Array, height: int, width: int, unique: bool = False) -> Array:
     b, _, _, c = y.shape
     flat = jnp.zeros((b, height * width, c), y.dtype)
     place = (jnp.arange(b)[:, None, None], at.reshape(b, -1, c), jnp.arange(c))
-    return flat.at[place].set(y.reshape(b, -1, c)).reshape(b, height, width, c)
+    filled = flat.at[place].set(y.reshape(b, -1, c), unique_indices=unique)
+    return filled.reshape(b, height, width, c)
 
 
 def _norm(x: Array, p: float, k: int, strides: int) -> Array:
@@ -363,7 +364,7 @@ def _unpools(size: str) -> Iterator[Setting]:
             f"positions {words}",
             size,
             lambda y, at=at: jaxpool.max_unpool(y, lax.optimization_barrier(at()), (h, w)),
-            lambda y, at=at: _unpooled(y, lax.optimization_barrier(at()), h, w),
+            lambda y, at=at: unpooled(y, lax.optimization_barrier(at()), h, w),
             (half,),
             differs=differs,
         )

@@ -7,7 +7,6 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from bench._case import TRAIN_STEP
 from bench.conditions import MEMORY
 from bench.results import ACCELERATE, ADD_ONE, COPY, LAX, OURS, STRONGEST, CaseResult, Row, Run
 
@@ -19,10 +18,7 @@ _LEGEND = """\
 Times are medians in milliseconds. `copy` moves as many bytes as the case cannot avoid (half read, half written)
 between arrays that exist already; `x+1` is one pass of XLA over the first input. An exclamation mark says that the
 result is further from the float64 oracle than rounding explains. TensorFlow's averages with SAME padding are its own,
-which do not count the padding."""
-_STEPS = """### Train steps
-
-`accelerate` is lax's train step under `jaxpool.accelerate`."""
+which do not count the padding. `accelerate` is lax's train step under `jaxpool.accelerate`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +37,7 @@ def compare(results: Iterable[CaseResult], peer: str) -> Comparison | None:
     for result in results:
         ours, theirs = result.median(OURS), _median(result, peer)
         if ours and theirs:
-            ratios[result.case.name] = theirs / ours
+            ratios[result.name] = theirs / ours
     if not ratios:
         return None
     worst_case = min(ratios, key=ratios.__getitem__)
@@ -52,21 +48,15 @@ def compare(results: Iterable[CaseResult], peer: str) -> Comparison | None:
 
 def groups(run: Run) -> dict[str, list[CaseResult]]:
     """The groups of cases that the geometric means are over. No group has train steps."""
-    pools = [r for r in run.results if r.case.op != TRAIN_STEP]
-    return {"max pools": [r for r in pools if r.case.op == "max_pool"], "all cases": pools}
+    pools = [r for r in run.rows if not r.is_train_step]
+    return {"max pools": [r for r in pools if r.name.startswith("max_pool(")], "all cases": pools}
 
 
 def markdown(run: Run) -> str:
     """The tables of one run."""
-    pools = groups(run)["all cases"]
-    steps = [r for r in run.results if r.case.op == TRAIN_STEP]
-    parts = [f"## {heading(run)}", _conditions(run), _LEGEND]
-    if pools:
-        parts += [_speedups(run), _times(pools), _costs(pools)]
-    if steps:
-        parts += [_STEPS, _times(steps), _costs(steps)]
-    parts += [_remarks(run.results)]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    heads = [f"## {heading(run)}", _conditions(run), _LEGEND]
+    tables = [_speedups(run), _times(run.rows), _costs(run.rows), _remarks(run.rows)]
+    return "\n\n".join(part for part in heads + tables if part) + "\n"
 
 
 def heading(run: Run) -> str:
@@ -77,8 +67,8 @@ def heading(run: Run) -> str:
 
 def line(result: CaseResult) -> str:
     """One case on one line, for the terminal."""
-    cells = [f"{peer} {_time(result, peer)}" for peer in result.rows if result.median(peer)]
-    return f"{result.case.name}: {', '.join(cells) or 'nothing ran'}"
+    cells = [f"{peer} {_time(result, peer)}" for peer in result.peers if result.median(peer)]
+    return f"{result.name}: {', '.join(cells) or 'nothing ran'}"
 
 
 def _conditions(run: Run) -> str:
@@ -99,25 +89,26 @@ def _speedups(run: Run) -> str:
     for group, members in groups(run).items():
         for peer in (*_peers(members, but=(OURS, COPY, ADD_ONE)), BEST_OF):
             if found := compare(members, peer):
-                numbers = str(found.cases), f"{found.mean:.2f}", f"{found.worst:.2f}"
-                rows.append([group, peer, *numbers, found.worst_case, str(len(found.slower))])
-    head = ["cases", "against", "number", "geometric mean", "least", "at", f"below {SLOWER}"]
-    return f"How many times as fast as each peer:\n\n{table(head, rows)}" if rows else ""
+                row = {"cases": group, "against": peer, "number": found.cases}
+                row |= {"geometric mean": f"{found.mean:.2f}", "least": f"{found.worst:.2f}"}
+                rows.append(row | {"at": found.worst_case, f"below {SLOWER}": len(found.slower)})
+    return f"How many times as fast as each peer:\n\n{table(rows)}" if rows else ""
 
 
 def _times(results: Sequence[CaseResult]) -> str:
     peers = _peers(results)
-    head = ["case", *peers, "lax / ours", "lax / accelerate", "best / ours", "ours / copy"]
     rows = []
     for result in results:
+        row = {"case": result.name} | {peer: _time(result, peer) for peer in peers}
         ours, lax, copy = (result.median(peer) for peer in (OURS, LAX, COPY))
-        pairs = (
-            *((lax, ours), (lax, result.median(ACCELERATE))),
-            *((_median(result, BEST_OF), ours), (ours, copy)),
-        )
-        ratios = [f"{a / b:.2f}" if a and b else "-" for a, b in pairs]
-        rows.append([result.case.name, *(_time(result, peer) for peer in peers), *ratios])
-    return table(head, rows)
+        ratios = {
+            "lax / ours": (lax, ours),
+            "lax / accelerate": (lax, result.median(ACCELERATE)),
+            "best / ours": (_median(result, BEST_OF), ours),
+            "ours / copy": (ours, copy),
+        }
+        rows.append(row | {of: f"{a / b:.2f}" if a and b else "-" for of, (a, b) in ratios.items()})
+    return table(rows)
 
 
 def _spread(row: Row) -> str:
@@ -128,7 +119,6 @@ _COSTS: dict[str, Callable[[Row], str]] = {
     "min to max, ms": _spread,
     "compile, s": lambda row: "-" if row.compile_s is None else f"{row.compile_s:.2f}",
     "peak, MB": lambda row: _megabytes(row.peak_bytes),
-    "residual, MB": lambda row: _megabytes(row.residual_bytes),
 }
 
 
@@ -136,14 +126,14 @@ def _costs(results: Sequence[CaseResult]) -> str:
     """Spread of the samples, compile time, memory and the difference from the oracle."""
     compared = [peer for peer in _peers(results) if peer in _XLA]
     checked = _peers(results, but=(COPY, ADD_ONE))
-    head = ["case", "MB to move", *(f"{cost}: {peer}" for cost in _COSTS for peer in compared)]
     rows = []
     for result in results:
-        cells = [result.case.name, _megabytes(result.floor_bytes or None)]
-        for show in _COSTS.values():
-            cells += [show(result.rows.get(peer, Row())) for peer in compared]
-        rows.append([*cells, *(_difference(result.rows.get(peer, Row())) for peer in checked)])
-    return table([*head, *(f"difference: {peer}" for peer in checked)], rows)
+        of = {peer: result.peers.get(peer, Row()) for peer in checked}
+        row = {"case": result.name, "MB to move": _megabytes(result.floor_bytes or None)}
+        for cost, show in _COSTS.items():
+            row |= {f"{cost}: {peer}": show(of[peer]) for peer in compared}
+        rows.append(row | {f"difference: {peer}": _difference(of[peer]) for peer in checked})
+    return table(rows)
 
 
 def _difference(row: Row) -> str:
@@ -153,29 +143,24 @@ def _difference(row: Row) -> str:
 def _remarks(results: Sequence[CaseResult]) -> str:
     """Wrong results, and the reasons why cases did not run, without duplicates."""
     wrong: list[str] = []
-    absent: dict[tuple[str, str], list[str]] = {}
+    absent: dict[str, list[str]] = {}
     for result in results:
-        for peer, row in result.rows.items():
+        for peer, row in result.peers.items():
             if row.wrong:
-                wrong.append(f"- {result.case.name}: {peer} differs by {row.difference:.2e}")
-            elif row.why_not and _due(result, peer):
-                absent.setdefault((peer, row.why_not), []).append(result.case.name)
+                wrong.append(f"- {result.name}: {peer} differs by {row.difference:.2e}")
+            if row.why_not:
+                absent.setdefault(f"- {peer}: {row.why_not}", []).append(result.name)
     reasons = [
-        f"- {peer}: {why} ({names[0] if len(names) == 1 else f'{len(names)} cases'})"
-        for (peer, why), names in absent.items()
+        f"{why} ({names[0] if len(names) == 1 else f'{len(names)} cases'})"
+        for why, names in absent.items()
     ]
     said = {"Wrong by more than rounding": wrong, "Not run": reasons}
     return "\n\n".join("\n".join([f"{title}:\n", *each]) for title, each in said.items() if each)
 
 
-def _due(result: CaseResult, peer: str) -> bool:
-    """Whether the peer is expected to run this case."""
-    return peer in _XLA if result.case.op == TRAIN_STEP else peer != ACCELERATE
-
-
 def _peers(results: Sequence[CaseResult], but: Sequence[str] = ()) -> list[str]:
     """The peers that ran at least one case, in the order of the run."""
-    names = dict.fromkeys(peer for result in results for peer in result.rows)
+    names = dict.fromkeys(peer for result in results for peer in result.peers)
     ran = [name for name in names if any(result.median(name) for result in results)]
     return [name for name in ran if name not in but]
 
@@ -188,7 +173,7 @@ def _median(result: CaseResult, peer: str) -> float | None:
 
 def _time(result: CaseResult, peer: str) -> str:
     median = result.median(peer)
-    return "-" if median is None else f"{_ms(median)}{' !' * result.rows[peer].wrong}"
+    return "-" if median is None else f"{_ms(median)}{' !' * result.peers[peer].wrong}"
 
 
 def _ms(seconds: float) -> str:
@@ -200,15 +185,10 @@ def _megabytes(size: int | None) -> str:
     return "-" if size is None else f"{size / 1e6:.3g}"
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table without columns of only "-"."""
-    shown = [n for n in range(len(head)) if any(row[n] != "-" for row in rows)]
-    lines = [head, ["---", *("---:" for _ in head[1:])], *rows]
-    lines = [[cells[n] for n in shown] for cells in lines]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-def table_of(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A Markdown table of rows by column. Rows may lack columns."""
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A Markdown table of rows by column, without columns of only "-". Rows may lack columns."""
     head = list(dict.fromkeys(column for row in rows for column in row))
-    return table(head, [[str(row.get(column, "-")) for column in head] for row in rows])
+    shown = [column for column in head if any(row.get(column, "-") != "-" for row in rows)]
+    lines = [[str(row.get(column, "-")) for column in shown] for row in rows]
+    lines = [shown, ["---", *("---:" for _ in shown[1:])], *lines]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench._case import Case, Mode
+from bench._case import TRAIN_STEP_CALL, Mode
 from bench.timing import Timing
 
 # The names of the peers in results.
@@ -35,18 +35,21 @@ class Row:
     difference: float | None = None
     wrong: bool = False
     peak_bytes: int | None = None
-    residual_bytes: int | None = None
     why_not: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class CaseResult:
-    case: Case
+    name: str  # of the case
     floor_bytes: int
-    rows: Mapping[str, Row]
+    peers: Mapping[str, Row]
+
+    @property
+    def is_train_step(self) -> bool:
+        return self.name.startswith(TRAIN_STEP_CALL)
 
     def median(self, peer: str) -> float | None:
-        row = self.rows.get(peer)
+        row = self.peers.get(peer)
         return row.timing.median if row and row.timing else None
 
 
@@ -56,32 +59,22 @@ class Run:
 
     mode: Mode
     conditions: Mapping[str, Any]
-    results: tuple[CaseResult, ...]
+    rows: tuple[CaseResult, ...]
 
     def to_json(self) -> dict[str, Any]:
-        rows = [
-            {
-                "name": result.case.name,
-                "case": result.case.to_json(),
-                "floor_bytes": result.floor_bytes,
-                "peers": {peer: dataclasses.asdict(row) for peer, row in result.rows.items()},
-            }
-            for result in self.results
-        ]
-        conditions = dict(self.conditions)
-        return {"kind": "cases", "mode": self.mode, "conditions": conditions, "rows": rows}
+        return {"kind": "cases"} | dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Run:
-        results = tuple(
+        rows = tuple(
             CaseResult(
-                Case.from_json(row["case"]),
+                row["name"],
                 row["floor_bytes"],
                 {peer: _row(given) for peer, given in row["peers"].items()},
             )
             for row in fields["rows"]
         )
-        return cls(fields["mode"], fields["conditions"], results)
+        return cls(fields["mode"], fields["conditions"], rows)
 
 
 def _row(fields: Mapping[str, Any]) -> Row:
@@ -103,7 +96,7 @@ def write(path: Path, fields: Mapping[str, Any]) -> None:
     lines = []
     for name, value in fields.items():
         text = json.dumps(value)
-        if isinstance(value, list):
+        if isinstance(value, list | tuple):
             text = "[\n" + ",\n".join(f"  {json.dumps(item)}" for item in value) + "\n ]"
         lines.append(f" {json.dumps(name)}: {text}")
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n")

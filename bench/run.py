@@ -2,16 +2,57 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any, Literal, Protocol
 
 import jax
+import numpy as np
 
-from bench._case import TRAIN_STEP, Case, Mode
-from bench._peer import Peer, Prepared, Unsupported, Work
+from bench._case import TRAIN_STEP, Case, Mode, Unsupported
+from bench.oracle import Reference
 from bench.results import CaseResult, Row
-from bench.timing import Timing, take_turns
+from bench.timing import TimedCalls, Timing, take_turns
+
+Device = Literal["cpu", "gpu", "tpu"]
+
+
+class Work:
+    """One case in one mode, with its arrays and the expected results."""
+
+    def __init__(self, case: Case, mode: Mode) -> None:
+        self.case = case
+        self.mode = mode
+        self.xs = case.inputs()
+        self.dy: np.ndarray | None = case.cotangent() if mode == "forward_and_vjp" else None
+        self.reference = Reference(case, self.xs, self.dy)
+        self._shared: dict[str, Any] = {}
+
+    def shared(self, key: str, make: Callable[[], Any]) -> Any:
+        """Return an object that several peers use. The first caller creates it."""
+        if key not in self._shared:
+            self._shared[key] = make()
+        return self._shared[key]
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """A case prepared by a peer. Values that a peer cannot measure are None."""
+
+    calls: TimedCalls
+    compile_s: float | None = None
+    difference: float | None = None
+    peak_bytes: int | None = None
+
+
+class Peer(Protocol):
+    name: str
+
+    def prepare(self, work: Work) -> Prepared:
+        """Prepare a case. Raises `Unsupported`, or an exception of the framework."""
+
 
 # Losses and weights of two correct train steps only differ by rounding.
 _TRAIN_TOLERANCE = 1e-4
@@ -56,7 +97,7 @@ def run_case(case: Case, mode: Mode, peers: Sequence[Peer], budget_s: float) -> 
     del work, prepared
     gc.collect()
     ordered = {peer.name: rows[peer.name] for peer in peers}
-    return CaseResult(case, case.floor_bytes(mode), ordered)
+    return CaseResult(case.name, case.floor_bytes(mode), ordered)
 
 
 def _row(prepared: Prepared, timing: Timing, work: Work) -> Row:
@@ -67,7 +108,6 @@ def _row(prepared: Prepared, timing: Timing, work: Work) -> Row:
         prepared.difference,
         wrong,
         prepared.peak_bytes,
-        prepared.residual_bytes,
     )
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import results
-from bench._case import TRAIN_STEP, Case, Mode, numpy_dtype
+from bench._case import TRAIN_STEP, Case, Given, Mode, numpy_dtype
 from bench.compiled import Access, Clock, kernels, llo_costs, model, ptx_access, words
 
 # Descriptions of GPUs for XLA, from the published specifications of NVIDIA.
@@ -217,8 +217,9 @@ def of_every_op(target: Target) -> Iterator[Found]:
     from bench import every_op
 
     x, dy = (jax.ShapeDtypeStruct(shape, np.dtype(np.float32)) for shape in (every_op.SHAPE, ()))
-    for name, function in every_op.functions().items():
-        yield name, "jaxpool", "", _compiled(target, lambda f=function: (f, (x, dy)))
+    for name, op in every_op.OPS.items():
+        both = functools.partial(every_op.value_and_gradient, op)
+        yield name, "jaxpool", "", _compiled(target, lambda both=both: (both, (x, dy)))
 
 
 def _compiled(target: Target, make: Callable[[], Any], order: Sequence[int] = ()) -> Program | str:
@@ -232,7 +233,6 @@ def _compiled(target: Target, make: Callable[[], Any], order: Sequence[int] = ()
 def _work(case: Case, mode: Mode, who: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """The function of a case, with the shapes and dtypes of its arguments."""
     import jax
-    import numpy as np
 
     from bench import _jax_peer
 
@@ -241,9 +241,8 @@ def _work(case: Case, mode: Mode, who: str) -> tuple[Callable[..., Any], tuple[A
 
         return train_steps.step_of(case, who), train_steps.shapes(case)
     op = (_jax_peer.jaxpool_op if who == "jaxpool" else _jax_peer.lax_op)(case)
-    xs = [jax.ShapeDtypeStruct(case.shape, numpy_dtype(case.dtype)) for _ in range(case.arity)]
-    if case.op == "max_unpool":
-        xs.append(jax.ShapeDtypeStruct(case.shape, np.dtype(np.int32)))
+    given = [each for each in case.arguments[0] if isinstance(each, Given)]
+    xs = [jax.ShapeDtypeStruct(x.shape, numpy_dtype(x.dtype)) for x in given]
     if mode == "forward":
         return op, tuple(xs)
     dy = jax.ShapeDtypeStruct(case.output_shape, numpy_dtype(case.dtype))

@@ -10,8 +10,8 @@ import numpy as np
 
 from bench._case import TRAIN_STEP, Case
 from bench._jax_peer import compile_timed, peak_bytes
-from bench._peer import Device, Prepared, Unsupported, Work
-from bench.nets import LAX_POOLS, NETS, Pools
+from bench.nets import LAX_POOLS, NETS, Net, Pools
+from bench.run import Device, Prepared, Work
 from bench.timing import timed_calls
 
 _KEYS = "rbg"  # compiles in a third of the time of the default PRNG
@@ -24,14 +24,12 @@ def prepare(work: Work, implementation: str, device: Device) -> Prepared:
         "train", lambda: jax.device_put(_arguments(work), jax.devices(device)[0])
     )
 
-    def compiled_step(implementation: str) -> tuple[Any, float]:
-        step = step_of(work.case, implementation)
-        return work.shared(f"step {implementation}", lambda: compile_timed(step, *arguments))
-
-    compiled, compile_s = compiled_step(implementation)
+    lax = work.shared("lax step", lambda: compile_timed(step_of(work.case, "lax"), *arguments))
+    compiled, compile_s = lax
+    if implementation != "lax":
+        compiled, compile_s = compile_timed(step_of(work.case, implementation), *arguments)
     results, expected = (
-        jax.tree.map(np.asarray, program(*arguments))
-        for program in (compiled, compiled_step("lax")[0])
+        jax.tree.map(np.asarray, program(*arguments)) for program in (compiled, lax[0])
     )
     return Prepared(
         timed_calls(lambda: compiled(*arguments), jax.block_until_ready),
@@ -45,14 +43,11 @@ def step_of(case: Case, implementation: str) -> Any:
     """The step with the pools of "lax", "jaxpool" or "accelerate"."""
     if implementation == "lax":
         return _make_step(case, LAX_POOLS)
-    try:
-        import jaxpool
-    except ImportError as error:
-        raise Unsupported(f"jaxpool cannot be imported: {error}") from error
+    import jaxpool  # `bench.against` changes the version
+
     if implementation == "accelerate":
         return jaxpool.accelerate(_make_step(case, LAX_POOLS))
-    ours = (jaxpool.max_pool, jaxpool.max_pool_with_argmax, jaxpool.max_unpool)
-    return _make_step(case, Pools(*ours))
+    return _make_step(case, jaxpool)
 
 
 def first_step(net: str, images: jax.Array) -> tuple[jax.Array, Any]:
@@ -67,7 +62,7 @@ def first_step(net: str, images: jax.Array) -> tuple[jax.Array, Any]:
 
 def _make_step(case: Case, pools: Pools) -> Any:
     """`step(variables, images, labels) -> (loss, variables)`."""
-    net = NETS[case.net](pools)
+    net = Net(pools, NETS[case.net])
 
     def step(variables: Any, images: jax.Array, labels: jax.Array) -> tuple[jax.Array, Any]:
         def loss_of(params: Any) -> tuple[jax.Array, Any]:
@@ -88,7 +83,7 @@ def _make_step(case: Case, pools: Pools) -> Any:
 def _arguments(work: Work) -> tuple[Any, np.ndarray, np.ndarray]:
     """Variables, images, and one label per image or per pixel, as the net requires."""
     images = work.xs[0]
-    init = jax.jit(NETS[work.case.net](LAX_POOLS).init)
+    init = jax.jit(Net(LAX_POOLS, NETS[work.case.net]).init)
     variables = init(jax.random.key(0, impl=_KEYS), images[:1])
     *labelled, classes = _initialised(work.case)[0].shape
     return variables, images, np.random.default_rng(2).integers(0, classes, labelled, np.int32)
@@ -103,7 +98,7 @@ def shapes(case: Case) -> tuple[Any, Any, Any]:
 
 def _initialised(case: Case) -> tuple[Any, Any]:
     """Shapes and dtypes of the net's output and its variables."""
-    net = NETS[case.net](LAX_POOLS)
+    net = Net(LAX_POOLS, NETS[case.net])
     images = jax.ShapeDtypeStruct(case.shape, np.dtype(case.dtype))
     key = jax.eval_shape(lambda: jax.random.key(0, impl=_KEYS))
     return jax.eval_shape(net.init_with_output, key, images)

@@ -36,7 +36,7 @@ def run(name):
 
 def rows_of(name):
     """The rows of a run by case: those of each framework."""
-    return {result.case.name: result.rows for result in run(name).results}
+    return {result.name: result.peers for result in run(name).rows}
 
 
 def label(case):

@@ -113,9 +113,7 @@ SWEEPS = (
     "tests/transformations/test_memory.py",
     "tests/transformations/test_modes.py",
     "tests/transformations/test_same_program.py",
-    "tests/transformations/test_size.py",
     "tests/transformations/test_table.py",
-    "tests/transformations/test_twins.py",
 )
 
 

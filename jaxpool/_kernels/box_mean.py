@@ -145,27 +145,27 @@ def group_boxes_by_image(
     # Upper bound, reached if each of `max_images` images has one box more than fills its groups.
     num_groups = (num_boxes - max_images) // group_size + max_images
     if num_images == 1:
-        slots = jnp.arange(num_groups * group_size)
+        slots = jnp.arange(num_groups * group_size, dtype=np.int32)
         valid = jnp.pad(image_of_box == 0, (0, num_groups * group_size - num_boxes))
         slot = jnp.where(valid, slots, num_groups * group_size)[:num_boxes]
         return BoxGroups(jnp.zeros(num_groups, np.int32), jnp.where(valid, slots, num_boxes), slot)
-    order = jnp.argsort(image_of_box, stable=True)
+    order = jnp.argsort(image_of_box, stable=True).astype(np.int32)
     first_box = jnp.searchsorted(
         image_of_box[order], jnp.arange(num_images + 1, dtype=image_of_box.dtype)
     )
     groups_per_image = -(-jnp.diff(first_box) // group_size)
     group_ends = jnp.cumsum(groups_per_image)
-    group_image = jnp.searchsorted(group_ends, jnp.arange(num_groups), side="right")
+    group_image = jnp.searchsorted(group_ends, jnp.arange(num_groups, dtype=np.int32), side="right")
     group_image = jnp.minimum(group_image, num_images - 1).astype(np.int32)
     first_slot = group_size * (group_ends - groups_per_image)
-    slots = jnp.arange(num_groups * group_size)
+    slots = jnp.arange(num_groups * group_size, dtype=np.int32)
     image_of_slot = jnp.repeat(group_image, group_size)
     rank = first_box[image_of_slot] + slots - first_slot[image_of_slot]
     in_use = rank < first_box[image_of_slot + 1]
     box = jnp.where(in_use, order[jnp.minimum(rank, num_boxes - 1)], num_boxes)
     valid = (image_of_box >= 0) & (image_of_box < num_images)
     image_index = jnp.clip(image_of_box, 0, num_images - 1)
-    slot = first_slot[image_index] + jnp.argsort(order) - first_box[image_index]
+    slot = first_slot[image_index] + jnp.argsort(order).astype(np.int32) - first_box[image_index]
     return BoxGroups(group_image, box, jnp.where(valid, slot, num_groups * group_size))
 
 

@@ -12,14 +12,12 @@ import numpy as np
 import pytest
 from jax import lax
 
-import jaxpool
 from jaxpool import accelerate
 from tests.support.accelerated import (
     X,
     is_replaced,
     max_pool,
     min_pool,
-    numbers,
     program,
     sum_pool,
     with_vjp,
@@ -46,12 +44,6 @@ def test_objects_pass_through_by_identity():
     marker, seen = object(), []
     assert accelerate(lambda thing: seen.append(thing) or thing)(marker) is marker
     assert seen == [marker]
-
-
-def test_closure_over_arrays():
-    weights = numbers(2, 2)
-    fast = accelerate(jax.jit(lambda x: max_pool(x) @ weights))
-    np.testing.assert_array_equal(fast(X), max_pool(X) @ weights)
 
 
 def test_donation_and_static_arguments_preserved():
@@ -235,47 +227,26 @@ def test_report_lists_each_reduction_once_with_source_line():
     assert "strides (2, 2)" in str(entries[2])
 
 
-def test_report_under_eval_shape():
-    entries = []
-    jax.eval_shape(accelerate(jax.grad(lambda x: max_pool(x).sum()), report=entries.append), X)
-    assert [entry.taken_over for entry in entries] == [True]
-
-
 # Refused arguments
 
 COMPILED = jax.jit(lambda x: x).lower(1.0).compile()
 
 
-class Model:
-    def __call__(self, x):
-        return x
+def generator(*xs):
+    yield xs
 
 
-async def coroutine(x):
-    return x
+async def async_generator(*xs):
+    yield xs
 
 
-def generator(x):
-    yield x
+async def coroutine(*xs):
+    return xs
 
 
-class Generator:
-    def __call__(self, x):
-        yield x
-
-
-class AsyncGenerator:
-    async def __call__(self, x):
-        yield x
-
-
-class Coroutine:
-    async def __call__(self, x):
-        return x
-
-
-class Step:
-    __call__ = functools.partial(generator)
+def object_with(call):
+    """An object with this `__call__`."""
+    return type("Step", (), {"__call__": call})()
 
 
 GENERATOR_HINT = "A generator runs after its call: accelerate the function that it calls."
@@ -283,33 +254,30 @@ COROUTINE_HINT = "A coroutine runs after its call: accelerate the function that 
 
 
 class Weights:
-    def __init__(self):
-        self.w = X
-
     def __call__(self, x):
-        return x * self.w
+        return x * X
 
 
-jax.tree_util.register_pytree_node(Weights, lambda it: ((it.w,), None), lambda _, w: Weights())
+jax.tree_util.register_pytree_node(Weights, lambda it: ((X,), None), lambda _, w: Weights())
 
 
 @pytest.mark.parametrize(
     ("fn", "hint"),
     [
-        (Model, "Pass a function that makes and calls it."),
+        (Weights, "Pass a function that makes and calls it."),
         (COMPILED, "It is compiled already: accelerate the function, then compile that."),
         (generator, GENERATOR_HINT),
         (coroutine, COROUTINE_HINT),
-        (Generator(), GENERATOR_HINT),
-        (AsyncGenerator(), GENERATOR_HINT),
-        (Coroutine(), COROUTINE_HINT),
-        (Step(), GENERATOR_HINT),
-        (Generator().__call__, GENERATOR_HINT),
+        (object_with(generator), GENERATOR_HINT),
+        (object_with(async_generator), GENERATOR_HINT),
+        (object_with(coroutine), COROUTINE_HINT),
+        (object_with(functools.partial(generator)), GENERATOR_HINT),
+        (object_with(generator).__call__, GENERATOR_HINT),
         (functools.partial(generator), GENERATOR_HINT),
-        (functools.partial(Generator().__call__), GENERATOR_HINT),
-        (functools.partial(functools.partial(AsyncGenerator())), GENERATOR_HINT),
-        (functools.partial(Coroutine(), 1), COROUTINE_HINT),
-        (jax.tree_util.Partial(Coroutine()), COROUTINE_HINT),
+        (functools.partial(object_with(generator).__call__), GENERATOR_HINT),
+        (functools.partial(functools.partial(object_with(async_generator))), GENERATOR_HINT),
+        (functools.partial(object_with(coroutine), 1), COROUTINE_HINT),
+        (jax.tree_util.Partial(object_with(coroutine)), COROUTINE_HINT),
         (
             Weights(),
             "It is a model or a layer. Pass a train step or a loss that takes it as an argument, "
@@ -336,20 +304,10 @@ def test_non_callable_report_raises():
 
 
 def test_other_callables_are_accepted():
-    for fn in (Model(), len, functools.partial(max), jnp.sin, jax.custom_jvp(jnp.sin), with_vjp):
+    identity = object_with(lambda self, x: x)
+    for fn in (identity, len, functools.partial(max), jnp.sin, jax.custom_jvp(jnp.sin), with_vjp):
         assert callable(accelerate(fn))
-    assert jaxpool.accelerate(Model())(3) == 3
-
-
-def test_max_of_duplicated_argument_is_not_taken_over():
-    entries = []
-
-    def pool(x):
-        return lax.reduce_window(x, -jnp.inf, lambda a, b: lax.max(b, b), (2, 2), (2, 2), "VALID")
-
-    y = accelerate(pool, report=entries.append)(X)
-    assert [(each.kind, each.taken_over) for each in entries] == [("other", False)]
-    np.testing.assert_array_equal(y, pool(X))
+    assert accelerate(identity)(3) == 3
 
 
 def test_report_names_library_line_without_user_frame():
@@ -368,21 +326,3 @@ def test_report_names_library_line_without_user_frame():
     (reduction,) = entries
     assert reduction.where.startswith("threading.py:")
     assert reduction.where.endswith("(Thread.run)")
-
-
-def test_untyped_operand_raises_the_error_of_lax():
-    geometry = {"window_dimensions": (2,), "window_strides": (1,), "padding": ((0, 0),)}
-    dilations = {"base_dilation": (1,), "window_dilation": (1,)}
-
-    def error_of(fn):
-        try:
-            return fn()
-        except Exception as error:
-            return type(error), str(error).splitlines()[0]
-
-    def pool():
-        return lax.reduce_window_sum_p.bind("three", **geometry, **dilations)
-
-    error, message = error_of(accelerate(pool))
-    assert (error, message) == error_of(pool)
-    assert issubclass(error, Exception)

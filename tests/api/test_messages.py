@@ -129,6 +129,9 @@ class EagerTensor:
 
     __module__ = "tensorflow.python.framework.ops"
 
+    def numpy(self):
+        return X
+
     def __repr__(self):
         return "<tf.Tensor: shape=(1, 4, 4, 1), dtype=float32, numpy=...>"
 

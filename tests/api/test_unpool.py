@@ -10,7 +10,7 @@ import pytest
 
 import jaxpool
 from jaxpool.testing import oracle
-from tests.search.run import on_platform
+from tests.search.programs import on_platform
 from tests.support.argmax_pools import column
 
 pytestmark = pytest.mark.usefixtures("strict")

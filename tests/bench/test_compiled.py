@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from bench import compiled, results, target
+from bench import batch, compiled, results, target
 from bench.cases import select
 from bench.compiled import Access, Clock, Cost, Kernel
-from bench.target import GPUS, TARGETS, TPUS, WIDE, Program, beside_lax, missing
+from bench.target import TPUS, WIDE, Program, beside_lax
 
 MODULE = """HloModule m
 
@@ -39,6 +39,20 @@ def test_kernel_bytes():
         Kernel("reduce-window.2", "reduce-window", 3 * 1600, None),
     ]
     assert [kernel.op for kernel in compiled.kernels(MODULE, tpu=False)][1] == "custom-call"
+
+
+def test_bytes_sent_by_collectives():
+    text = """
+  %a = f32[1,1,256,8]{3,2,1,0} collective-permute(%x), channel_id=1, source_target_pairs={{0,1}}
+  %b = (bf16[1,258,1,8]{1,3:T(8,128)S(1)}, bf16[1,258,1,8]{1,3}, u32[]) collective-permute-start(%y)
+  %c = bf16[1,258,1,8]{1,3:T(8,128)S(1)} collective-permute-done(%b)
+  %d = pred[] all-reduce(%z), to_apply=%or
+"""
+    assert batch.sent_bytes(text) == [
+        ("collective-permute", 256 * 8 * 4),
+        ("collective-permute", 258 * 8 * 2),
+        ("all-reduce", 1),
+    ]
 
 
 def test_words_cover_every_computation():
@@ -95,12 +109,6 @@ def test_bundles_and_dmas_of_llo(tmp_path):
     assert compiled.model(kernels, costs, by_bundles) == 9
     by_moving = Clock(bandwidth=10.0, frequency=1.0)
     assert compiled.model(kernels, costs, by_moving) == (2048 + 3952) / 10
-
-
-def test_targets_report_missing_packages():
-    assert set(TARGETS) == {*GPUS, *TPUS}
-    for name in TARGETS:
-        assert missing(name) == "" or "pip install" in missing(name)
 
 
 def test_cycle_ratio_to_lax_per_layout():

@@ -3,6 +3,7 @@
 import dataclasses
 
 import jax
+import numpy as np
 import pytest
 
 from bench import plain, results
@@ -64,32 +65,27 @@ def test_results_on_large_arrays_are_not_compared():
     assert (line.difference, line.wrong) == (None, False)
 
 
-def test_command_prints_row_per_mode_and_writes_json(tmp_path, capsys):
+def test_command_replaces_functions_and_modes_that_it_timed(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(plain, "SLOW", np.inf)  # keeps all rows
     path = tmp_path / "a.json"
-    always = ["--plain", "--budget", "0", "--json", str(path)]
-    assert main([*always, "--filter", "^maxout 4 groups, 1x16"]) == 0
+    always = ["--plain", "--budget", "0", "--json", str(path), "--filter", "small"]
+    assert main([*always, "--filter", "^(maxout 4 groups|fmax of two), 1x16"]) == 0
     printed = capsys.readouterr().out
-    rows = printed.partition("How many times")[0].splitlines()[1:]
-    assert [row.split(", ")[-1] for row in rows if row] == ["forward", "forward_and_vjp"]
-    assert printed.count("| maxout |") == 2
-    assert "other results than the plain way: 0" in printed
-    first = plain.load(results.read(path))
-    assert [line.mode for line in first] == ["forward", "forward_and_vjp"]
+    assert printed.count("| maxout |") == printed.count("| fmax |") == 2
+    first = results.read(path)
+    both = [(name, mode) for name in ("fmax", "maxout") for mode in MODES]
+    for part in ("means", "rows"):
+        assert [(row["function"], row["mode"]) for row in first[part]] == both
 
-    forward = [*always, "--mode", "forward", "--filter"]
-    assert main([*forward, "^maxout 4 groups bfloat16, 1x16"]) == 0
-    assert [line.name for line in plain.load(results.read(path))] == [
-        "maxout 4 groups, 1x16x16x48 [small]",
-        "maxout 4 groups, 1x16x16x48 [small]",
+    assert main([*always, "--mode", "forward", "--filter", "^maxout 4 groups bfloat16"]) == 0
+    second = results.read(path)
+    assert [row["name"] for row in second["rows"]] == [
+        *(row["name"] for row in first["rows"][:2]),
         "maxout 4 groups bfloat16, 1x16x16x48 [small]",
+        first["rows"][3]["name"],
     ]
-    assert main([*forward, "^maxout 4 groups, 1x16"]) == 0
-    fields = results.read(path)
-    lines = plain.load(fields)
-    assert fields["means"] == plain.means(lines)
-    assert len(lines) == 3
-    assert lines[0] != first[0]
-    assert lines[1] == first[1]
+    assert second["means"][3] == first["means"][3]
+    assert "| fmax | forward_and_vjp |" in plain.load(second)
 
 
 def test_means_per_size_and_overall():

@@ -13,24 +13,13 @@ from jaxpool.compat import scipy as ours
 
 ndimage = pytest.importorskip("scipy.ndimage")
 
-FILTERS_1D = ("maximum_filter1d", "minimum_filter1d", "uniform_filter1d")
-GREY_FILTERS = ("grey_dilation", "grey_erosion", "grey_opening", "grey_closing")
-RANK_FILTERS = ("median_filter", "rank_filter", "percentile_filter")
-COMPOSED_FILTERS = (
-    "white_tophat",
-    "black_tophat",
-    "morphological_gradient",
-    "morphological_laplace",
-)
-NAMES = (
-    *FILTERS_1D,
-    *GREY_FILTERS,
-    *RANK_FILTERS,
-    "maximum_filter",
-    "minimum_filter",
-    "uniform_filter",
-    *COMPOSED_FILTERS,
-)
+FILTERS_1D = ["maximum_filter1d", "minimum_filter1d", "uniform_filter1d"]
+GREY_FILTERS = ["grey_dilation", "grey_erosion", "grey_opening", "grey_closing"]
+RANK_FILTERS = ["median_filter", "rank_filter", "percentile_filter"]
+TOP_HATS = ["white_tophat", "black_tophat"]
+COMPOSED_FILTERS = [*TOP_HATS, "morphological_gradient", "morphological_laplace"]
+NAMES = [*FILTERS_1D, *GREY_FILTERS, *RANK_FILTERS, *COMPOSED_FILTERS]
+NAMES += ["maximum_filter", "minimum_filter", "uniform_filter"]
 BORDER_MODES = ("reflect", "nearest", "mirror", "wrap", "constant", "grid-wrap", "grid-mirror")
 SHAPES = ((6, 5), (7,), (3, 4, 5), (1, 5))
 
@@ -42,7 +31,7 @@ def test_signature(name):
     assert getattr(ours, name).__name__ == name
 
 
-def random_case(name, seed, shapes=SHAPES):
+def random_case(name, seed, shapes):
     """An array and arguments as SciPy takes them, except cases in which SciPy is wrong.
 
     SciPy's rank filters ignore a footprint along a single axis. Integer sums with a structure wrap around, except for
@@ -74,26 +63,24 @@ def random_case(name, seed, shapes=SHAPES):
     return x, arguments | taken
 
 
-def assert_random_case_matches(name, seed, shapes=SHAPES):
-    x, arguments = random_case(name, seed, shapes)
-    want = getattr(ndimage, name)(x, **arguments)
-    got = np.asarray(getattr(ours, name)(jnp.asarray(x), **arguments))
+def assert_same_as_scipy(name, x, rtol=0, **given):
+    """Assert that ours and SciPy's return arrays of the same dtype, equal within `rtol`."""
+    want = getattr(ndimage, name)(x, **given)
+    got = np.asarray(getattr(ours, name)(jnp.asarray(x), **given))
     assert got.dtype == want.dtype
-    rtol = 1e-6 if "uniform" in name and x.dtype == np.float32 else 0
-    np.testing.assert_allclose(got, want, rtol=rtol, atol=rtol, err_msg=f"{name} {arguments}")
+    np.testing.assert_allclose(got, want, rtol=rtol, atol=rtol, err_msg=f"{name} {given}")
 
 
+MANY = pytest.param(range(300), SHAPES, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("seeds", "shapes"), [(range(3), SHAPES[:1]), MANY], ids=["few", "many"])
 @pytest.mark.parametrize("name", NAMES)
-def test_random_cases(name):
-    for seed in range(3):
-        assert_random_case_matches(name, seed, SHAPES[:1])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-def test_many_random_cases(name):
-    for seed in range(300):
-        assert_random_case_matches(name, seed)
+def test_random_cases(name, seeds, shapes):
+    for seed in seeds:
+        x, arguments = random_case(name, seed, shapes)
+        rtol = 1e-6 if "uniform" in name and x.dtype == np.float32 else 0
+        assert_same_as_scipy(name, x, rtol, **arguments)
 
 
 @pytest.mark.parametrize("name", ["median_filter", "grey_closing", "uniform_filter"])
@@ -126,9 +113,6 @@ def test_median_filter_border_differs_from_rank_pool():
     np.testing.assert_array_equal(pooled[0], [9, 3, 5, 5])
 
 
-X = jnp.zeros((4, 5))
-
-
 @pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.uint8, np.uint16, np.uint32])
 def test_means_of_integers_do_not_wrap(dtype):
     ends = np.iinfo(dtype)
@@ -136,33 +120,28 @@ def test_means_of_integers_do_not_wrap(dtype):
     drawn = [(3, None, "reflect"), ((1, 4), np.uint32, "constant"), (2, None, "wrap")]
     for size, output, mode in drawn:
         for each in (x, np.full_like(x, ends.max), (x % 5).astype(dtype)):
-            arguments = {"size": size, "mode": mode, "output": output, "cval": 3}
-            want = ndimage.uniform_filter(each, **arguments)
-            got = ours.uniform_filter(jnp.asarray(each), **arguments)
-            np.testing.assert_array_equal(got, want, err_msg=str(arguments))
+            given = {"size": size, "mode": mode, "output": output, "cval": 3}
+            assert_same_as_scipy("uniform_filter", each, **given)
 
 
 def test_means_of_int64_do_not_wrap():
     x = np.arange(2**52, 2**52 + 20)
     with jax.enable_x64():
         for each in (x, -x, x - x[-1]):
-            got = ours.uniform_filter(jnp.asarray(each), 4)
-            np.testing.assert_array_equal(got, ndimage.uniform_filter(each, 4))
+            assert_same_as_scipy("uniform_filter", each, size=4)
 
 
 @pytest.mark.parametrize("dtype", [np.int16, np.int8])
 def test_int8_and_int16_means_over_long_windows(dtype):
-    x = np.full(1024, np.iinfo(dtype).max)
+    x = np.full(1024, np.iinfo(dtype).max, dtype)
     x[::3] = -7
-    got = ours.uniform_filter(jnp.asarray(x, dtype), 46341)
-    np.testing.assert_array_equal(got, ndimage.uniform_filter(x.astype(dtype), 46341))
+    assert_same_as_scipy("uniform_filter", x, size=46341)
 
 
 def test_integer_mean_with_float64_output():
     with jax.enable_x64():
-        got = ours.uniform_filter(jnp.array([2**30, 1, 1, 1], jnp.int32), 3, output=jnp.float64)
-    want = ndimage.uniform_filter(np.array([2**30, 1, 1, 1], np.int32), 3, output=np.float64)
-    np.testing.assert_array_equal(got, want)
+        x = np.array([2**30, 1, 1, 1], np.int32)
+        assert_same_as_scipy("uniform_filter", x, size=3, output=np.float64)
 
 
 def test_integer_mean_over_too_long_window_raises():
@@ -177,14 +156,6 @@ def test_integer_mean_over_too_long_window_raises():
 def test_mode_as_array():
     got = ours.uniform_filter(jnp.eye(3), 3, mode=np.array(["wrap", "nearest"]))
     np.testing.assert_allclose(got, ndimage.uniform_filter(np.eye(3), 3, mode=["wrap", "nearest"]))
-
-
-def assert_same_as_scipy(name, x, **given):
-    """Assert that ours and SciPy's return equal arrays of the same dtype."""
-    want = getattr(ndimage, name)(x, **given)
-    got = getattr(ours, name)(jnp.asarray(x), **given)
-    assert got.dtype == want.dtype
-    np.testing.assert_array_equal(got, want, err_msg=f"{name} {given}")
 
 
 @pytest.mark.parametrize("name", GREY_FILTERS)
@@ -231,9 +202,9 @@ def test_origin_along_size_one_windows_raises_like_scipy(name, given):
 def test_error_shows_passed_origin():
     for name in GREY_FILTERS:
         with pytest.raises(ValueError, match=r"`origin` must be from -1 to 1, .*; got origin=-2 "):
-            getattr(ours, name)(X, 3, origin=-2)
+            getattr(ours, name)(jnp.zeros((4, 5)), 3, origin=-2)
         with pytest.raises(ValueError, match=r"`origin` must be from -1 to 0, .*; got origin=1 "):
-            getattr(ours, name)(X, 2, origin=1)
+            getattr(ours, name)(jnp.zeros((4, 5)), 2, origin=1)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -265,11 +236,15 @@ def test_footprint_follows_order_of_axes():
     assert_same_as_scipy("maximum_filter", x[0], footprint=np.ones((1, 3)), axes=(1, 0))
 
 
-@pytest.mark.parametrize("name", ["minimum_filter", "uniform_filter", "median_filter"])
-def test_float_input_wraps_in_8_bit_output(name):
+@pytest.mark.parametrize(
+    "name", ["minimum_filter", "maximum_filter", "uniform_filter", "median_filter"]
+)
+def test_floats_wrap_in_integer_output(name):
     x = np.array([-4, 5.5, 300, -1, -70], np.float32)
     assert_same_as_scipy(name, x, size=2, output=np.uint8)
     assert_same_as_scipy(name, x, size=2, output=np.int8)
+    x = np.float32([[-1, -2.5, 3e9], [-2e9, 7.5, -0.5]])
+    assert_same_as_scipy(name, x, size=1, output=np.uint32)
 
 
 @pytest.mark.parametrize("name", [*GREY_FILTERS, "maximum_filter", "minimum_filter"])
@@ -289,12 +264,6 @@ def test_cval_outside_output_dtype_raises(name):
         getattr(ours, name)(x, size=2, mode="constant", cval=300, output=np.uint8)
 
 
-@pytest.mark.parametrize("name", ["median_filter", "maximum_filter", "uniform_filter"])
-def test_negative_floats_wrap_in_uint32(name):
-    x = np.float32([[-1, -2.5, 3e9], [-2e9, 7.5, -0.5]])
-    assert_same_as_scipy(name, x, size=1, output=np.uint32)
-
-
 STRUCTURES = ([[0, 1, 0], [2, -1, 1], [0, 3, 0]], [[0.5, 1, 0], [2, -1.7, 1], [0, 3, -0.2]])
 
 
@@ -312,18 +281,12 @@ def test_float_output_of_integer_input_raises(name):
         getattr(ours, name)(np.ones((3, 3), np.uint8), structure=[[0.5, 1]], output=np.float32)
 
 
-@pytest.mark.parametrize("name", ["white_tophat", "black_tophat"])
+@pytest.mark.parametrize("name", TOP_HATS)
 def test_top_hats_of_bool_and_other_output_dtypes(name):
     x = np.random.default_rng(0).integers(0, 9, (6, 7))
-    for image, output in (
-        (x > 4, None),
-        (x.astype(np.int32), np.float32),
-        (x.astype(np.uint8), np.int32),
-    ):
-        want = getattr(ndimage, name)(image, (2, 3), output=output)
-        got = np.asarray(getattr(ours, name)(image, (2, 3), output=output))
-        assert got.dtype == want.dtype
-        np.testing.assert_array_equal(got, want)
+    assert_same_as_scipy(name, x > 4, size=(2, 3))
+    assert_same_as_scipy(name, x.astype(np.int32), size=(2, 3), output=np.float32)
+    assert_same_as_scipy(name, x.astype(np.uint8), size=(2, 3), output=np.int32)
     for of in (ours, ndimage):
         with pytest.raises(TypeError, match="cast"):
             getattr(of, name)(x.astype(np.float32), 3, output=np.int32)

@@ -1,6 +1,7 @@
-"""The drop-ins for PyTorch, compared with `torch` and `torch.nn.functional`."""
+"""Random calls of the drop-ins for PyTorch and of PyTorch. `tests/peers/opinfo.py` compares PyTorch's own samples."""
 
 import dataclasses
+import inspect
 
 import jax
 import jax.numpy as jnp
@@ -8,143 +9,202 @@ import numpy as np
 import pytest
 
 from jaxpool.compat import torch as ours
-from tests.support.compat_cases import draw_array, drawn_calls, geometries, ints, torch_function
+from tests.support.compat_cases import (
+    draw_array,
+    drawn_calls,
+    epsilon,
+    geometries,
+    ints,
+    to_torch,
+    torch_function,
+)
 from tests.support.compilation import FAST_COMPILE
-from tests.support.later import first_values
+from tests.support.later import LATER
 
 torch = pytest.importorskip("torch")
-F = torch.nn.functional
+torch.set_num_threads(1)  # the last of colliding indices wins, which is undefined with more threads
 
-NAN, INF = float("nan"), float("inf")
-POOLS = [name for name in ours.__all__ if "_" in name and "pool" in name]
+LAYERS = [name for name in ours.__all__ if name[0].isupper()]
+FUNCTIONS = [name for name in ours.__all__ if name[0].islower()]
+BINARY = ("maximum", "minimum", "fmax", "fmin")
 VALUES = ("normal", "ties", "lowest", "special")
-SIZE_RANGES = {
-    1: (4, 9),
-    2: (3, 7),
-    3: (2, 5),
-}  # by rank, the least and greatest size of pooled axes
+CALLS_PER_PROGRAM = 16
+# The least and greatest size of pooled axes, by rank.
+SIZE_RANGES = {1: (4, 9), 2: (3, 7), 3: (2, 5)}
 
 
-def tensor(x):
-    x = np.asarray(x)
-    if x.dtype == jnp.bfloat16:
-        return torch.from_numpy(x.astype(np.float32)).to(torch.bfloat16)
-    return torch.from_numpy(np.array(x))
+def tensor(value):
+    if getattr(value, "dtype", None) == jnp.bfloat16:
+        return to_torch(np.asarray(value, np.float32)).to(torch.bfloat16)
+    return to_torch(value)
 
 
 def array(value):
+    """Convert a tensor to an array. Other values stay."""
+    if not isinstance(value, torch.Tensor):
+        return tuple(value) if isinstance(value, torch.Size) else value
     value = value.detach()
-    return value.to(torch.float32).numpy() if value.dtype == torch.bfloat16 else value.numpy()
-
-
-def values_and_indices(result):
-    """Values and indices of a result, with None for missing indices."""
-    return tuple(result) if isinstance(result, tuple) else (result, None)
+    if value.dtype == torch.bfloat16:
+        return value.float().numpy().astype(jnp.bfloat16)
+    return value.numpy()
 
 
 def cotangent(y):
-    return np.asarray(1 + 0.5 * np.sin(np.arange(y.size, dtype=np.float32))).reshape(y.shape)
+    x = 1 + 0.5 * np.sin(np.arange(y.size, dtype=np.float32))
+    return x.reshape(y.shape).astype(y.dtype)
+
+
+def is_float(x):
+    return jnp.issubdtype(x.dtype, jnp.floating)
 
 
 @dataclasses.dataclass
-class Case:
-    """One call: a function, the shapes of its arrays, and all other arguments."""
+class Call:
+    """One call of a function, or of a layer made with `kwargs`. Arrays of the first one's dtype get random values."""
 
     name: str
-    shapes: tuple
-    args: tuple = ()
+    args: tuple
     kwargs: dict = dataclasses.field(default_factory=dict)
-    dtype: object = np.float32
-    lenient: float = 1.0  # factor on the tolerance
-    same_at_nan: bool = True  # whether cotangents agree for special values
 
-    def ours(self, *xs):
-        return values_and_indices(getattr(ours, self.name)(*xs, *self.args, **self.kwargs))
+    def __post_init__(self):
+        self.dtype = self.args[0].dtype
+        self.drawn = [
+            i
+            for i, x in enumerate(self.args)
+            if isinstance(x, np.ndarray) and x.dtype == self.dtype
+        ]
+        self.wide = self.dtype in (np.float64, np.int64)
 
-    def theirs(self, *xs):
-        xs = [tensor(x) for x in xs]
-        for x in xs:
-            x.requires_grad_(x.is_floating_point())
-        y, indices = values_and_indices(torch_function(self.name)(*xs, *self.args, **self.kwargs))
-        if not y.is_floating_point():
-            return array(y), None if indices is None else array(indices), None
-        if y.requires_grad:
-            y.backward(torch.from_numpy(cotangent(array(y))).to(y.dtype))
-        grads = [np.zeros(x.shape) if x.grad is None else array(x.grad) for x in xs]
-        return array(y), None if indices is None else array(indices), grads
+    def draw(self, rng, kind):
+        return [draw_array(rng, self.args[i].shape, kind, self.dtype) for i in self.drawn]
 
-    def run(self, *xs):
-        if not jnp.issubdtype(self.dtype, jnp.floating):
-            y, indices = self.ours(*xs)
-            return y, indices, None
-        y, pullback, indices = jax.vjp(self.ours, *xs, has_aux=True)
-        return y, indices, pullback(jnp.asarray(cotangent(y)).astype(y.dtype))
+    def outputs(self, function, convert, xs):
+        """Call with `xs` as the drawn arrays."""
+        args = [convert(value) for value in self.args]
+        for i, x in zip(self.drawn, xs, strict=True):
+            args[i] = x
+        kwargs = {name: convert(value) for name, value in self.kwargs.items()}
+        result = function(**kwargs)(*args) if self.name in LAYERS else function(*args, **kwargs)
+        return list(result) if isinstance(result, tuple) else [result]
 
-    def check(self, kind, got, want):
-        says = f"of {self.name} of {self.shapes} with {self.args} {self.kwargs} on {kind}"
-        floating = jnp.issubdtype(self.dtype, jnp.floating)
-        eps = float(jnp.finfo(self.dtype).eps) if floating else 0
-        (y, indices, grads), (want_y, want_indices, want_grads) = got, want
-        assert_close(y, want_y, 8 * eps * self.lenient, f"value {says}")
-        if want_indices is not None:
-            assert indices.dtype == np.int32
-            np.testing.assert_array_equal(indices, want_indices, f"indices {says}")
-        if grads is not None and (kind != "special" or self.same_at_nan):
-            for dx, want_dx in zip(grads, want_grads, strict=True):
-                assert_close(dx, want_dx, 16 * eps * self.lenient, f"cotangent {says}")
+    def theirs(self, xs):
+        """Outputs and gradients of PyTorch."""
+        leaves = [tensor(x) for x in xs]
+        for leaf in leaves:
+            leaf.requires_grad_(leaf.is_floating_point())
+        is_layer = self.name in LAYERS
+        function = getattr(torch.nn, self.name) if is_layer else torch_function(self.name)
+        outs = self.outputs(function, tensor, leaves)
+        sent = [y for y in outs if y.requires_grad]
+        if sent:
+            torch.autograd.backward(sent, [tensor(cotangent(array(y))) for y in sent])
+        grads = [np.zeros(x.shape) if x.grad is None else array(x.grad) for x in leaves]
+        return [array(y) for y in outs], grads
+
+    def ours(self, xs):
+        """Outputs and gradients of jaxpool. There are no gradients of integers."""
+
+        def call(*xs):
+            outs = self.outputs(getattr(ours, self.name), as_jax, xs)
+            return [y for y in outs if is_float(y)], outs
+
+        if not is_float(xs[0]):
+            return call(*xs)[1], []
+        ys, pullback, outs = jax.vjp(call, *xs, has_aux=True)
+        return outs, pullback([jnp.asarray(cotangent(y)) for y in ys])
+
+    def is_accepted(self):
+        """Return True if PyTorch takes the call. If not, assert that the drop-in refuses it too."""
+        xs = [np.asarray(x) for x in self.draw(np.random.default_rng(0), "normal")]
+        try:
+            self.theirs(xs)
+        except (RuntimeError, TypeError, ValueError, IndexError):
+            with pytest.raises((TypeError, ValueError)):
+                self.ours([jnp.asarray(x) for x in xs])
+            return False
+        return True
+
+    def gradients_agree(self, kind):
+        """Return False for the differences in docs/howto/port-from-pytorch.md, and NaN gradients of logcumsumexp."""
+        if self.name == "logcumsumexp":
+            return kind in ("normal", "ties")
+        undetermined = self.name in ("amax", "amin", "aminmax") or len(self.drawn) == 2
+        return kind != "special" or self.name in ("fmax", "fmin") or not undetermined
+
+    def check(self, kind, xs, got, want):
+        lp = self.name.lower().startswith("lp")
+        if lp and kind in ("lowest", "special"):
+            return  # the C library decides powers of infinities
+        says = f"of {self.name} of {[x.shape for x in xs]} with {self.args[1:]} {self.kwargs} on {kind}"
+        eps = epsilon(self.dtype) * (16 if lp or self.wide else 1)
+        if "npool" in self.name.lower():
+            want[1][0] = without_overwritten(self.args[1], want[1][0], int(self.name[-2]))
+        has_index = len(want[0]) == 2 and self.name != "aminmax"
+        if "median" in self.name and has_index and xs[0].ndim:
+            has_index = False
+            got, want = (self.settle_ties(xs[0], *each) for each in (got, want))
+        for at, (y, expected) in enumerate(zip(got[0], want[0], strict=True)):
+            assert y.dtype == (np.int32 if has_index and at == 1 else expected.dtype), says
+            assert_close(y, expected, 8 * eps, f"output {at} {says}")
+        if self.gradients_agree(kind):
+            for dx, expected in zip(got[1], want[1] if got[1] else [], strict=True):
+                assert_close(dx, expected, 16 * eps, f"cotangent {says}")
+
+    def settle_ties(self, x, outs, grads):
+        """Replace the index of a median, which PyTorch chooses freely among ties, by its element. Sum gradients."""
+        dim = self.kwargs["dim"]
+        at = np.asarray(outs[1])
+        at = at if self.kwargs.get("keepdim") else np.expand_dims(at, dim)
+        grads = [np.asarray(dx, np.float64).sum(dim) for dx in grads]
+        return [outs[0], np.take_along_axis(np.asarray(x), at, dim)], grads
+
+
+def as_jax(value):
+    return jnp.asarray(value) if isinstance(value, np.ndarray) else value
+
+
+def without_overwritten(indices, dx, rank):
+    """Return PyTorch's gradient of an unpooling with 0 for elements that a later one overwrites."""
+    dx = dx.copy()
+    for lane in np.ndindex(indices.shape[:-rank]):
+        flat = indices[lane].ravel()
+        overwritten = [at in flat[i + 1 :] for i, at in enumerate(flat)]
+        dx[lane][np.reshape(overwritten, dx[lane].shape)] = 0
+    return dx
 
 
 def assert_close(got, want, tolerance, says):
     assert got.shape == want.shape, says
-    got = np.asarray(got)
-    got = got.astype(np.float32) if got.dtype == jnp.bfloat16 else got
+    got, want = (np.asarray(x, np.float64) for x in (got, want))
     np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance, err_msg=says)
 
 
-def compare(cases, values=VALUES):
-    """Assert that ours and PyTorch's agree on each of `values`, or that both refuse the call."""
-    cases = list(cases)
-    compared = 0
-    for x64 in (False, True):
-        some = [case for case in cases if (case.dtype == np.float64) == x64]
-        with jax.enable_x64(x64):
-            compared += compare_in_chunks(some, values)
-    assert compared
+def compare(calls):
+    """Assert that both libraries agree on all values, or that both refuse the call."""
+    calls = list(calls)
+    taken = 0
+    for wide in (False, True):
+        with jax.enable_x64(wide):
+            accepted = [call for call in calls if call.wide == wide and call.is_accepted()]
+            taken += len(accepted)
+            for first in range(0, len(accepted), CALLS_PER_PROGRAM):
+                compare_in_one_program(accepted[first : first + CALLS_PER_PROGRAM])
+    assert taken
 
 
-def compare_in_chunks(cases, values):
-    """Compare cases, eight in each program, and return how many are not refused."""
+def compare_in_one_program(calls):
+    @jax.jit(compiler_options=FAST_COMPILE)
+    def run(each):
+        return [call.ours(xs) for call, xs in zip(calls, each, strict=True)]
+
     rng = np.random.default_rng(0)
-    taken = []
-    for case in cases:
-        xs = [draw_array(rng, shape, "normal", case.dtype) for shape in case.shapes]
-        try:
-            case.theirs(*xs)
-        except (RuntimeError, TypeError, ValueError, IndexError):
-            with pytest.raises((TypeError, ValueError)):
-                case.ours(*xs)
-        else:
-            taken.append(case)
-    for start in range(0, len(taken), 8):
-        some = taken[start : start + 8]
-        run = jax.jit(
-            lambda each, some=some: [case.run(*xs) for case, xs in zip(some, each, strict=True)],
-            compiler_options=FAST_COMPILE,
-        )
-        for kind in values:
-            each = [
-                tuple(draw_array(rng, shape, kind, case.dtype) for shape in case.shapes)
-                for case in some
-            ]
-            for case, xs, got in zip(some, each, run(each), strict=True):
-                case.check(kind, got, case.theirs(*xs))
-    return len(taken)
+    for kind in VALUES:
+        each = [call.draw(rng, kind) for call in calls]
+        for call, xs, got in zip(calls, each, run(each), strict=True):
+            call.check(kind, xs, got, call.theirs(xs))
 
 
-def random_shape(rng, rank):
-    least, greatest = SIZE_RANGES[rank]
-    shape = ints(rng, rng.integers(1, 3), 1, 2)
-    return (*shape, *ints(rng, rank, least, greatest))
+# Random calls
 
 
 def random_sizes(rng, rank, least, greatest):
@@ -156,20 +216,23 @@ def random_sizes(rng, rank, least, greatest):
     return list(sizes) if rng.random() < 0.2 else sizes
 
 
-def random_window_args(rng, rank):
-    kernel = random_sizes(rng, rank, 1, 3)
-    stride = None if rng.random() < 0.3 else random_sizes(rng, rank, 1, 3)
-    if rng.random() < 0.1:
-        # The padding may exceed half of the kernel, which PyTorch refuses.
-        return kernel, stride, random_sizes(rng, rank, 0, 1)
-    padding = tuple(int(rng.integers(0, width // 2 + 1)) for width in sizes_per_axis(kernel, rank))
-    return kernel, stride, padding[0] if len(set(padding)) == 1 else padding
-
-
 def sizes_per_axis(sizes, rank):
-    """One int per axis."""
     sizes = (sizes,) if isinstance(sizes, int) else tuple(sizes)
     return sizes * rank if len(sizes) == 1 else sizes
+
+
+def random_window(rng, rank):
+    kernel = random_sizes(rng, rank, 1, 3)
+    stride = None if rng.random() < 0.3 else random_sizes(rng, rank, 1, 3)
+    padding = tuple(int(rng.integers(0, width // 2 + 1)) for width in sizes_per_axis(kernel, rank))
+    padding = padding[0] if len(set(padding)) == 1 else padding
+    if rng.random() < 0.1:  # may exceed half of the kernel, which PyTorch refuses
+        padding = random_sizes(rng, rank, 0, 1)
+    return {"kernel_size": kernel, "stride": stride, "padding": padding}
+
+
+def random_bool(rng):
+    return bool(rng.integers(2))
 
 
 def random_dtype(rng, *more):
@@ -177,259 +240,201 @@ def random_dtype(rng, *more):
     return dtypes[rng.integers(len(dtypes))]
 
 
-@drawn_calls
-@pytest.mark.parametrize("rank", [1, 2, 3])
-def test_max_pools(rank, calls):
-    cases = []
-    for rng in geometries(calls):
-        args = (
-            *random_window_args(rng, rank),
-            random_sizes(rng, rank, 1, 2),
-            bool(rng.integers(2)),
-        )
-        args = (*args, bool(rng.integers(2)))
-        shape, dtype = random_shape(rng, rank), random_dtype(rng, np.int32, np.uint8)
-        cases.append(Case(f"max_pool{rank}d", (shape,), args, dtype=dtype))
-    compare(cases)
+def draw_max_pool(rng, shape, rank):
+    dilation = random_sizes(rng, rank, 1, 2)
+    flags = {"ceil_mode": random_bool(rng), "return_indices": random_bool(rng)}
+    kwargs = random_window(rng, rank) | {"dilation": dilation} | flags
+    return (np.zeros(shape, random_dtype(rng, np.int32, np.uint8)),), kwargs
 
 
-@drawn_calls
-@pytest.mark.parametrize("rank", [1, 2, 3])
-def test_average_pools(rank, calls):
-    cases = []
-    for rng in geometries(calls):
-        args = (*random_window_args(rng, rank), bool(rng.integers(2)), bool(rng.integers(2)))
-        if rank > 1 and rng.random() < 0.3:
-            args = (*args, int(rng.choice([-3, 1, 5])))
-        dtype = random_dtype(rng) if rank < 3 else np.float32
-        cases.append(Case(f"avg_pool{rank}d", (random_shape(rng, rank),), args, dtype=dtype))
-    compare(cases)
+def draw_avg_pool(rng, shape, rank):
+    flags = {"ceil_mode": random_bool(rng), "count_include_pad": random_bool(rng)}
+    kwargs = random_window(rng, rank) | flags
+    if rank > 1 and rng.random() < 0.3:
+        kwargs["divisor_override"] = int(rng.choice([-3, 1, 5]))
+    return (np.zeros(shape, random_dtype(rng) if rank < 3 else np.float32),), kwargs
 
 
-@drawn_calls
-@pytest.mark.parametrize("rank", [1, 2, 3])
-def test_lp_pools(rank, calls):
-    cases = []
-    for rng in geometries(calls):
-        norm = [1, 2, 2.0, 3, 0.5, -1, INF, -INF, True][rng.integers(9)]
-        kernel, stride, _ = random_window_args(rng, rank)
-        shape = random_shape(rng, rank)
-        ceil_mode = bool(rng.integers(2)) and norm in (INF, -INF)
-        args = (norm, kernel, stride, ceil_mode)
-        cases.append(Case(f"lp_pool{rank}d", (shape,), args, lenient=16))
-    # The C library decides powers of infinities.
-    compare(cases, ("normal", "normal", "ties", "ties"))
+def draw_lp_pool(rng, shape, rank):
+    norm = [1, 2, 2.0, 3, 0.5, -1, np.inf, -np.inf, True][rng.integers(9)]
+    kwargs = random_window(rng, rank) | {"norm_type": norm}
+    del kwargs["padding"]
+    ceil_mode = random_bool(rng) and norm in (np.inf, -np.inf)
+    return (np.zeros(shape, np.float32),), kwargs | {"ceil_mode": ceil_mode}
 
 
-@drawn_calls
-@pytest.mark.parametrize("kind", ["max", "avg"])
-@pytest.mark.parametrize("rank", first_values(2, [1, 2, 3]))
-def test_adaptive_pools(kind, rank, calls):
-    cases = []
-    for rng in geometries(calls):
-        shape = random_shape(rng, rank)
-        target = random_sizes(rng, rank, 1, 8)
-        if rank > 1 and rng.random() < 0.3:
-            target = [None, *ints(rng, rank - 1, 1, 4)]
-        args = (target, bool(rng.integers(2))) if kind == "max" else (target,)
-        cases.append(Case(f"adaptive_{kind}_pool{rank}d", (shape,), args, dtype=random_dtype(rng)))
-    compare(cases)
+def draw_adaptive_pool(rng, shape, rank):
+    target = random_sizes(rng, rank, 1, 8)
+    if rank > 1 and rng.random() < 0.3:
+        target = [None, *ints(rng, rank - 1, 1, 4)]
+    return (np.zeros(shape, random_dtype(rng)),), {"output_size": target}
 
 
-@pytest.fixture
-def one_thread():
-    """With a single thread, the last of colliding indices wins. With several threads, PyTorch's order is undefined."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+def draw_adaptive_max_pool(rng, shape, rank):
+    args, kwargs = draw_adaptive_pool(rng, shape, rank)
+    return args, kwargs | {"return_indices": random_bool(rng)}
 
 
-@pytest.mark.usefixtures("one_thread")
-@drawn_calls
-@pytest.mark.parametrize("rank", [1, 2, 3])
-def test_unpooling(rank, calls):
-    cases = []
-    for rng in geometries(calls):
-        kernel, stride, padding = random_window_args(rng, rank)
-        stride = sizes_per_axis(stride or kernel, rank)
-        kernel, padding = sizes_per_axis(kernel, rank), sizes_per_axis(padding, rank)
-        shape = random_shape(rng, rank)
-        x = tensor(draw_array(rng, shape, "normal"))
-        pool = torch_function(f"max_pool{rank}d")
+def draw_max_unpool(rng, shape, rank):
+    pool, x = torch_function(f"max_pool{rank}d"), tensor(draw_array(rng, shape, "normal"))
+    while True:
+        kwargs = random_window(rng, rank)
+        kwargs["stride"] = kwargs["stride"] or kwargs["kernel_size"]
+        kwargs = {name: sizes_per_axis(sizes, rank) for name, sizes in kwargs.items()}
         try:
-            y, indices = pool(x, kernel, stride, padding, return_indices=True)
+            y, indices = pool(x, **kwargs, return_indices=True)
         except RuntimeError:
             continue
         size = [None, shape[-rank:], (1, 1, *shape[-rank:]), (9,) * rank][rng.integers(4)]
-        kwargs = {"kernel_size": kernel, "stride": stride, "padding": padding, "output_size": size}
-        extra = ("indices", array(indices))
-        dtype, sizes = (np.float32, np.float64)[rng.integers(2)], (tuple(y.shape),)
-        cases.append(Unpooled(f"max_unpool{rank}d", sizes, (), kwargs, dtype, extra=extra))
-    compare(cases)
-
-
-@dataclasses.dataclass
-class Indexed(Case):
-    """A call with an additional array without gradient: `extra` is its name and its values."""
-
-    extra: tuple = ()
-
-    def with_extra(self, function, convert, *xs):
-        name, values = self.extra
-        whole = self.kwargs
-        try:
-            self.kwargs = whole | {name: convert(values)}
-            return function(*xs)
-        finally:
-            self.kwargs = whole
-
-    def ours(self, *xs):
-        return self.with_extra(super().ours, jnp.asarray, *xs)
-
-    def theirs(self, *xs):
-        return self.with_extra(super().theirs, torch.from_numpy, *xs)
-
-
-@dataclasses.dataclass
-class Unpooled(Indexed):
-    """An unpooling. Elements that are overwritten get 0 instead of PyTorch's gradient."""
-
-    def theirs(self, *xs):
-        y, indices, grads = super().theirs(*xs)
-        positions = self.extra[1]
-        lanes = positions.shape[: positions.ndim - int(self.name[-2])]
-        for lane in np.ndindex(*lanes):
-            flat = positions[lane].ravel()
-            overwritten = [at in flat[i + 1 :] for i, at in enumerate(flat)]
-            grads[0][lane] = np.where(
-                np.reshape(overwritten, grads[0][lane].shape), 0, grads[0][lane]
-            )
-        return y, indices, grads
-
-
-@drawn_calls
-@pytest.mark.parametrize("rank", [2, 3])
-def test_fractional_pools(rank, calls):
-    cases = []
-    for rng in geometries(calls):
-        shape = random_shape(rng, rank)
-        shape = shape if len(shape) > rank else (1, *shape)
-        kernel = random_sizes(rng, rank, 1, 3)
-        pairs = zip(shape[-rank:], sizes_per_axis(kernel, rank), strict=True)
-        outs = tuple(int(rng.integers(1, max(size - width, 1) + 1)) for size, width in pairs)
-        batch = shape[0] if len(shape) == rank + 2 else 1
         dtype = (np.float32, np.float64)[rng.integers(2)]
-        samples = rng.random((batch, shape[-rank - 1], rank)).astype(dtype)
-        kwargs = {"output_size": outs, "return_indices": bool(rng.integers(2))}
-        if rng.random() < 0.4:
-            kwargs = {"output_ratio": tuple(float(r) for r in rng.uniform(0.2, 0.8, rank))}
-        name = f"fractional_max_pool{rank}d"
-        extra = ("_random_samples", samples)
-        cases.append(Indexed(name, (shape,), (kernel,), kwargs, dtype, extra=extra))
-    compare(cases)
+        return (np.zeros(y.shape, dtype), array(indices)), kwargs | {"output_size": size}
 
 
-@drawn_calls
-@pytest.mark.parametrize("name", ["maximum", "minimum", "fmax", "fmin", "max", "min"])
-def test_binary_extrema(name, calls):
+def draw_fractional_max_pool(rng, shape, rank):
+    shape = shape if len(shape) > rank else (1, *shape)
+    kernel = random_sizes(rng, rank, 1, 3)
+    pairs = zip(shape[-rank:], sizes_per_axis(kernel, rank), strict=True)
+    outs = tuple(int(rng.integers(1, max(size - width, 1) + 1)) for size, width in pairs)
+    sizes = {"output_size": outs, "return_indices": random_bool(rng)}
+    if rng.random() < 0.4:
+        sizes = {"output_ratio": tuple(float(r) for r in rng.uniform(0.2, 0.8, rank))}
+    dtype = (np.float32, np.float64)[rng.integers(2)]
+    batch = shape[0] if len(shape) == rank + 2 else 1
+    samples = rng.random((batch, shape[-rank - 1], rank)).astype(dtype)
+    return (np.zeros(shape, dtype),), {"kernel_size": kernel, "_random_samples": samples} | sizes
+
+
+DRAW_POOL = {
+    "max_pool": draw_max_pool,
+    "avg_pool": draw_avg_pool,
+    "lp_pool": draw_lp_pool,
+    "adaptive_max_pool": draw_adaptive_max_pool,
+    "adaptive_avg_pool": draw_adaptive_pool,
+    "max_unpool": draw_max_unpool,
+    "fractional_max_pool": draw_fractional_max_pool,
+}
+
+
+def draw_pool(name, rng):
+    rank = int(name[-2])
+    least, greatest = SIZE_RANGES[rank]
+    shape = (*ints(rng, rng.integers(1, 3), 1, 2), *ints(rng, rank, least, greatest))
+    return DRAW_POOL[name[:-2]](rng, shape, rank)
+
+
+def draw_binary(rng):
     shapes = [((3, 4), (3, 4)), ((3, 4), (4,)), ((2, 1, 3), (4, 1)), ((5,), ()), ((2, 3), (3, 2))]
-    cases = []
-    for rng in geometries(calls):
-        dtype = random_dtype(rng, np.int32, np.int8, np.bool_)
-        shape = shapes[rng.integers(len(shapes))]
-        cases.append(Case(name, shape, dtype=dtype, same_at_nan=name in ("fmax", "fmin")))
-    compare(cases)
+    dtype = random_dtype(rng, np.int32, np.int8, np.bool_)
+    return tuple(np.zeros(shape, dtype) for shape in shapes[rng.integers(len(shapes))]), {}
+
+
+def draw_reduction(name, rng):
+    shape = ints(rng, rng.integers(0, 4), 0 if rng.random() < 0.2 else 1, 6)
+    x = np.zeros(shape, random_dtype(rng, np.int32, np.int8, np.bool_))
+    if "cum" in name:
+        return (x, int(rng.integers(-2, 2))), {}
+    if name in ("amax", "amin"):
+        dims = [(), 0, -1, (0,), (0, 1), [1, -1], None, (1, -2)]
+        return (x, dims[rng.integers(len(dims))], random_bool(rng)), {}
+    if rng.random() < 0.3:
+        return (x,), {}
+    kwargs = {"dim": int(rng.integers(-2, 2))}
+    return (x,), kwargs if random_bool(rng) else kwargs | {"keepdim": random_bool(rng)}
+
+
+def draw_call(name, rng):
+    if "pool" in name:
+        args, kwargs = draw_pool(name, rng)
+    elif name in BINARY or (name in ("max", "min") and random_bool(rng)):
+        args, kwargs = draw_binary(rng)
+    else:
+        args, kwargs = draw_reduction(name, rng)
+    return Call(name, args, kwargs)
+
+
+def marks_of(name):
+    return LATER if name.startswith("adaptive") and name.endswith("3d") else ()
 
 
 @drawn_calls
-@pytest.mark.parametrize("name", ["max", "min", "amax", "amin", "cummax", "cummin", "logcumsumexp"])
-def test_reductions_and_scans(name, calls):
-    several, one = name in ("amax", "amin"), "cum" in name
-    cases = []
-    for rng in geometries(calls):
-        shape = ints(rng, rng.integers(0, 4), 0 if rng.random() < 0.2 else 1, 6)
-        args = [(int(rng.integers(-2, 2)),)]
-        if several:
-            dims = [(), 0, -1, (0,), (0, 1), [1, -1], None, (1, -2)]
-            args = [(dim, bool(rng.integers(2))) for dim in dims]
-        elif not one:
-            args += [(), (0, True), (-1, False)]
-        dtype = (
-            random_dtype(rng) if name == "logcumsumexp" else random_dtype(rng, np.int32, np.bool_)
-        )
-        case = Case(name, (shape,), args[rng.integers(len(args))], dtype=dtype)
-        case.same_at_nan = not several and name != "logcumsumexp"
-        cases.append(case)
-    # PyTorch's gradient of logcumsumexp is NaN next to -inf.
-    compare(cases, ("normal", "ties", "special") if name == "logcumsumexp" else VALUES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks_of(name)) for name in FUNCTIONS])
+def test_random_calls(name, calls):
+    compare(draw_call(name, rng) for rng in geometries(calls))
 
 
-@dataclasses.dataclass
-class Median(Case):
-    """A median along an axis. PyTorch may name any tied element, ours names the first."""
-
-    def theirs(self, *xs):
-        y, index, grads = super().theirs(*xs)
-        if index is None or grads is None or not y.size or not xs[0].ndim:
-            return y, index, grads
-        x, axis = array(tensor(xs[0])), self.args[0]
-        line, place = (each if self.args[1:] == (True,) else np.expand_dims(each, axis)
-                       for each in (y, index))  # fmt: skip
-        np.testing.assert_array_equal(np.take_along_axis(x, place, axis), line)
-        level = (x == line) | (np.isnan(x) & np.isnan(line))
-        first = level.argmax(axis)
-        sent = np.zeros_like(x)
-        share = cotangent(y).reshape(line.shape)
-        np.put_along_axis(sent, np.expand_dims(first, axis), share, axis)
-        unique = level.sum(axis, keepdims=True) == 1
-        assert_close(np.where(unique, sent, 0), np.where(unique, grads[0], 0), 0.01, "of PyTorch")
-        return y, first.reshape(index.shape), [sent]
+DTYPES = [np.float16, np.float32, np.float64, np.int8, np.uint8, np.int16, np.int32, np.uint16]
+DTYPES += [np.bool_, np.complex64]
 
 
-@drawn_calls
-@pytest.mark.parametrize("name", ["median", "nanmedian"])
-def test_median_and_nanmedian(name, calls):
-    cases = []
-    for rng in geometries(calls):
-        shape = ints(rng, rng.integers(0, 4), 0 if rng.random() < 0.2 else 1, 6)
-        args = [(), (int(rng.integers(-2, 2)),), (0, True), (-1, False)][rng.integers(4)]
-        dtype = random_dtype(rng, np.int32, np.int8, np.uint8)
-        if dtype == np.uint8 or dtype == np.int8 or dtype == np.int32:
-            cases.append(Case(name, (shape,), dtype=dtype))
-        else:
-            cases.append(Median(name, (shape,), args, dtype=dtype))
-    compare(cases)
+@pytest.mark.parametrize("name", [n for n in FUNCTIONS if "min" not in n and n[-2:] != "3d"])
+def test_dtypes(name):
+    """Both accept or both refuse each dtype."""
+    call = draw_call(name, np.random.default_rng(0))
+    if name.startswith("lp"):
+        call.kwargs |= {"norm_type": 2, "ceil_mode": False}
+    if name.startswith("adaptive"):
+        call.kwargs["output_size"] = 2  # 1 is `torch.mean`, which takes complex numbers
+    for dtype in DTYPES:
+        if (name, dtype) == ("logcumsumexp", np.complex64) or (name[:2], dtype) == ("lp", np.bool_):
+            continue  # documented differences
+        args = list(call.args)
+        for i in call.drawn:
+            args[i] = args[i].astype(dtype)
+        kwargs = {
+            key: value.astype(dtype) if isinstance(value, np.ndarray) else value
+            for key, value in call.kwargs.items()
+        }
+        assert_both_accept_or_refuse(Call(name, tuple(args), kwargs))
 
 
-def test_median_of_long_int16_axis():
-    x = np.random.default_rng(0).permutation(3001).astype(np.int16).reshape(1, 3001)
-    for name in ("median", "nanmedian"):
-        got, want = getattr(ours, name)(x, 1), getattr(torch, name)(tensor(x), 1)
-        for each, theirs in zip(got, want, strict=True):
-            np.testing.assert_array_equal(each, theirs)
+def assert_both_accept_or_refuse(call):
+    with jax.enable_x64(call.wide):
+        if call.is_accepted():
+            xs = call.draw(np.random.default_rng(0), "ties")
+            got = jax.eval_shape(lambda *xs: call.ours(xs)[0][0], *xs)
+            assert got.dtype == call.theirs(xs)[0][0].dtype
 
 
-@drawn_calls
-@pytest.mark.parametrize("dim", [None, 0, -1])
-def test_aminmax(dim, calls):
-    for rng in geometries(min(calls, 4)):
-        x = np.float32(rng.integers(-3, 3, ints(rng, 2, 1, 5)))  # with ties
-        theirs = torch.tensor(x, requires_grad=True)
-        want = (
-            torch.aminmax(theirs, dim=dim, keepdim=True)
-            if dim is not None
-            else torch.aminmax(theirs)
-        )
-        (2 * want.min.sum() + want.max.sum()).backward()
-        given = {} if dim is None else {"dim": dim, "keepdim": True}
-        got = ours.aminmax(x, **given)
-        assert got._fields == ("min", "max")
-        for y, each in zip(got, want, strict=True):
-            np.testing.assert_array_equal(y, each.detach())
+# Layers
 
-        def total(x, given=given):
-            least, most = ours.aminmax(x, **given)
-            return 2 * least.sum() + most.sum()
 
-        np.testing.assert_allclose(jax.grad(total)(x), theirs.grad, rtol=1e-6)
+def parameters_of(cls):
+    return [(p.name, p.kind, p.default) for p in inspect.signature(cls).parameters.values()]
+
+
+def test_all_pytorch_pooling_layers_exist():
+    theirs = {name for name in dir(torch.nn) if "pool" in name.lower()}
+    assert set(LAYERS) == {name for name in theirs if inspect.isclass(getattr(torch.nn, name))}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers(name):
+    """Signature, attributes, text and results."""
+    assert parameters_of(getattr(ours, name)) == parameters_of(getattr(torch.nn, name))
+    (function,) = (each for each in FUNCTIONS if each.replace("_", "") == name.lower())
+    calls = []
+    for seed in range(3):
+        args, kwargs = draw_pool(function, np.random.default_rng(seed))
+        if "Unpool" in name:
+            args = (*args, kwargs.pop("output_size"))
+        calls.append(Call(name, args, kwargs))
+        layers = [
+            getattr(library, name)(**{key: convert(value) for key, value in kwargs.items()})
+            for library, convert in ((ours, as_jax), (torch.nn, tensor))
+        ]
+        if "_random_samples" not in kwargs:
+            assert repr(layers[0]) == repr(layers[1])
+        fields = [field.name for field in dataclasses.fields(layers[0])]
+        for field in {*fields} - {"_random_samples"}:
+            assert getattr(layers[0], field) == getattr(layers[1], field)
+    compare(calls)
+
+
+def test_layers_are_frozen_and_hashable():
+    assert ours.MaxPool2d(2) == ours.MaxPool2d(2, 2) != ours.MaxPool3d(2)
+    assert hash(ours.MaxPool2d(2)) == hash(ours.MaxPool2d(2, 2))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        ours.AvgPool1d(2).stride = 3
+    x = jnp.arange(8.0).reshape(1, 2, 4)
+    run = jax.jit(lambda layer, x: layer(x), static_argnums=0)
+    np.testing.assert_array_equal(run(ours.MaxPool2d(2), x), [[[5.0, 7.0]]])

@@ -12,8 +12,10 @@ from tests.support.compat_cases import expect_both_raise, to_torch, torch_functi
 
 torch = pytest.importorskip("torch")
 
-F = torch.nn.functional
 X = np.sin(np.arange(2 * 3 * 6 * 8.0, dtype=np.float32)).reshape(2, 3, 6, 8)
+F = torch.nn.functional
+EMPTY = np.zeros((0, 3), np.float32)
+POOLS = [name for name in ours.__all__ if "_" in name and "pool" in name]
 
 
 def assert_both_raise(name, *args, **kwargs):
@@ -39,26 +41,23 @@ INVALID_WINDOW_ARGS = {
 
 @pytest.mark.parametrize("rank", [1, 2, 3])
 @pytest.mark.parametrize("kind", ["max", "avg"])
-def test_wrong_arguments_of_windowed_pools(kind, rank):
+def test_wrong_arguments_of_windowed_and_adaptive_pools(kind, rank):
     name = f"{kind}_pool{rank}d"
     x = X[0] if rank == 1 else X
     taken = inspect.signature(getattr(ours, name)).parameters
     for argument, values in INVALID_WINDOW_ARGS.items():
         for value in values if argument in taken else ():
             assert_both_raise(name, x, **({"kernel_size": 2} | {argument: value}))
+    wrong = [-1, 2.0, True, None, (), "2", (2, 2, 2, 2), (2.0,) * rank, (True,) * rank, (None,)]
+    for size in wrong if rank == 1 else [*wrong, (2,)]:
+        assert_both_raise(f"adaptive_{name}", x, size)
 
 
-@pytest.mark.parametrize("name", [name for name in ours.__all__ if "_" in name and "pool" in name])
+@pytest.mark.parametrize("name", POOLS)
 def test_wrong_shapes(name):
     rank, kind = int(name[-2]), name.split("_pool")[0]
-    for shape in [
-        (),
-        (6,),
-        (2,) * rank,
-        (2,) * (rank + 3),
-        (1, 2, *(0,) * rank),
-        (1, 0, *(4,) * rank),
-    ]:
+    empty = [(1, 2, *(0,) * rank), (1, 0, *(4,) * rank)]
+    for shape in [(), (6,), (2,) * rank, (2,) * (rank + 3), *empty]:
         if kind == "adaptive_avg" and rank < 3 and len(shape) == rank + 2 and 0 not in shape[2:]:
             continue  # the only pools that accept 0 channels
         x = np.zeros(shape, np.float32)
@@ -70,15 +69,6 @@ def test_wrong_shapes(name):
             assert_both_raise(name, x, *args, _random_samples=samples)
         else:
             assert_both_raise(name, x, *args)
-
-
-@pytest.mark.parametrize("rank", [1, 2, 3])
-@pytest.mark.parametrize("kind", ["max", "avg"])
-def test_wrong_sizes_of_adaptive_pools(kind, rank):
-    x = X[0] if rank == 1 else X
-    wrong = [-1, 2.0, True, None, (), "2", (2, 2, 2, 2), (2.0,) * rank, (True,) * rank]
-    for size in [*wrong, *([(None,)] if rank == 1 else [(2,), (None,)])]:
-        assert_both_raise(f"adaptive_{kind}_pool{rank}d", x, size)
 
 
 def test_wrong_arguments_of_lp_pools():
@@ -93,61 +83,36 @@ def test_wrong_arguments_of_lp_pools():
     assert_both_raise("lp_pool2d", np.int32(X), 2, 2)
 
 
+INVALID_UNPOOL_ARGS = {
+    "kernel_size": [(2,), (2, 2, 2), 2.5, -1],
+    "stride": [(), -2],
+    "padding": [(1,), 1, 5],
+    "output_size": [(8, 9), (4, 8), 7, (7,), (7.0, 9), (5, 7)],
+}
+
+
 def test_wrong_arguments_of_unpooling():
-    y, indices = (a.numpy() for a in F.max_pool2d(torch.from_numpy(X), 2, return_indices=True))
-    for kwargs in [
-        {"kernel_size": (2,)},
-        {"kernel_size": (2, 2, 2)},
-        {"kernel_size": 2.5},
-        {"kernel_size": -1},
-        {"stride": ()},
-        {"stride": -2},
-        {"padding": (1,)},
-        {"padding": 1},
-        {"padding": 5},
-        {"output_size": (8, 9)},
-        {"output_size": (4, 8)},
-        {"output_size": 7},
-        {"output_size": (7,)},
-        {"output_size": (7.0, 9)},
-        {"output_size": (5, 7)},
-    ]:
-        assert_both_raise("max_unpool2d", y, indices, **({"kernel_size": 2} | kwargs))
-    assert_both_raise("max_unpool2d", y, indices[:, :1], 2)
-    assert_both_raise("max_unpool2d", y, indices.astype(np.float32), 2)
-    assert_both_raise("max_unpool2d", y, indices + 100, 2)
-    assert_both_raise("max_unpool2d", y, indices * 0 - 1, 2)
+    y, indices = (a.numpy() for a in F.max_pool2d(to_torch(X), 2, return_indices=True))
+    for argument, values in INVALID_UNPOOL_ARGS.items():
+        for value in values:
+            assert_both_raise(
+                "max_unpool2d", y, indices, **({"kernel_size": 2} | {argument: value})
+            )
+    for wrong in (indices[:, :1], indices.astype(np.float32), indices + 100, indices * 0 - 1):
+        assert_both_raise("max_unpool2d", y, wrong, 2)
 
 
 def test_wrong_arguments_of_fractional_pools():
     x, samples = X[:1], np.full((1, 3, 2), 0.3, np.float32)
-    for kwargs in [
-        {},
-        {"output_size": (3,)},
-        {"output_size": (3, 3, 3)},
-        {"output_size": -1},
-        {"output_size": 6},
-        {"output_size": 2.0},
-        {"output_ratio": 0.5},
-        {"output_ratio": (0.5,)},
-        {"output_ratio": (0.5, 0.5, 0.5)},
-        {"output_ratio": (1.5, 0.5)},
-        {"output_size": 3, "kernel_size": (2,)},
-        {"output_size": 3, "kernel_size": 2.0},
-        {"output_size": 3, "kernel_size": True},
-        {"output_size": 1, "kernel_size": 7},
-    ]:
-        assert_both_raise(
-            "fractional_max_pool2d", x, **({"kernel_size": 2} | kwargs), _random_samples=samples
-        )
-    for wrong in (
-        samples[0],
-        samples[:, :2],
-        samples[..., :1],
-        samples.astype(np.float16),
-        samples.tolist(),
-        samples[:0],
-    ):
+    sizes = [{"output_size": size} for size in ((3,), (3, 3, 3), -1, 6, 2.0)]
+    ratios = (0.5, (0.5,), (0.5, 0.5, 0.5), (1.5, 0.5))
+    kernels = [{"output_size": 3, "kernel_size": size} for size in ((2,), 2.0, True)]
+    kernels += [{"output_size": 1, "kernel_size": 7}]
+    for kwargs in [{}, *sizes, *({"output_ratio": ratio} for ratio in ratios), *kernels]:
+        given = {"kernel_size": 2, "_random_samples": samples} | kwargs
+        assert_both_raise("fractional_max_pool2d", x, **given)
+    shapes = [samples[0], samples[:, :2], samples[..., :1], samples[:0]]
+    for wrong in (*shapes, samples.astype(np.float16), samples.tolist()):
         assert_both_raise("fractional_max_pool2d", x, 2, 3, _random_samples=wrong)
     volume = np.zeros((1, 2, 4, 4, 4), np.float32)
     samples = np.full((1, 2, 3), 0.3, np.float32)
@@ -162,51 +127,35 @@ def test_wrong_operands(name):
         assert_both_raise(name, wrong, X)
 
 
-@pytest.mark.parametrize("name", ["max", "min"])
-def test_wrong_arguments_of_max_and_min(name):
-    for args in [
-        (None,),
-        ((0, 1),),
-        ((0,),),
-        (1.0,),
-        (True,),
-        (4,),
-        (-5,),
-        ("a",),
-        (1, 1),
-        (1, None),
-    ]:
-        assert_both_raise(name, X, *args)
-    for kwargs in ({"keepdim": True}, {"dim": 1, "other": X}, {"dim": None}, {"other": 2.0}):
-        assert_both_raise(name, X, **kwargs)
-    for x, *args in [(3.0, 4.0), ([1.0],), (np.zeros((0, 3), np.float32),)]:
-        assert_both_raise(name, x, *args)
-    assert_both_raise(name, np.zeros((0, 3), np.float32), 0)
-    assert_both_raise(name, np.float32(3) * np.ones(()), 1)
+# Arguments after X, of each reduction and of some.
+WRONG_DIMS = [(dim,) for dim in (4, -5, 1.0, True, "a")]
+NO_SINGLE_DIM = [(None,), ((0,),), ((),)]
+WRONG_REDUCTIONS = {
+    "max min": [(None,), ((0, 1),), ((0,),), (1, 1), (1, None)],
+    "median nanmedian": [*NO_SINGLE_DIM, (1, 2)],
+    "amax amin": [((1, 1),), ((1, -3),), ((True,),), ((1.0,),), (0, 1)],
+    "cummax cummin logcumsumexp": [(), *NO_SINGLE_DIM],
+}
+WRONG_KEYWORDS = {
+    "max min": [{"keepdim": True}, {"dim": 1, "other": X}, {"dim": None}, {"other": 2.0}],
+    "median nanmedian": [{"keepdim": True}],
+}
+WRONG_INPUTS = {
+    "max min": [(3.0, 4.0), ([1.0],), (EMPTY,), (EMPTY, 0), (np.float32(3) * np.ones(()), 1)],
+    "median nanmedian": [(3.0,), ([1.0],), (EMPTY, 0), (np.ones(2, bool), 0)],
+    "amax amin": [(EMPTY,), (EMPTY, 0)],
+}
 
 
-@pytest.mark.parametrize("name", ["median", "nanmedian"])
-def test_wrong_arguments_of_medians(name):
-    for dim in [4, -5, 1.0, True, "a", None, (0,), ()]:
-        assert_both_raise(name, X, dim)
-    for kwargs in ({"keepdim": True}, {"dim": 1, "keepdim": 2}):
-        assert_both_raise(name, X, **kwargs)
-    for x, *args in [(3.0,), ([1.0],), (np.zeros((0, 3), np.float32), 0), (np.ones(2, bool), 0)]:
-        assert_both_raise(name, x, *args)
-
-
-@pytest.mark.parametrize("name", ["amax", "amin", "cummax", "cummin", "logcumsumexp"])
-def test_wrong_axes(name):
-    wrong = [4, -5, 1.0, True, "a"]
-    wrong += [(1, 1), (1, -3), (True,), (1.0,)] if name[0] == "a" else [None, (0,), ()]
-    for dim in wrong:
-        assert_both_raise(name, X, dim)
-    if name[0] == "a":
-        assert_both_raise(name, X, 0, 1)
-        assert_both_raise(name, np.zeros((0, 3), np.float32))
-        assert_both_raise(name, np.zeros((0, 3), np.float32), 0)
-    else:
-        assert_both_raise(name, X)
+@pytest.mark.parametrize("names", WRONG_REDUCTIONS)
+def test_wrong_arguments_of_reductions(names):
+    for name in names.split():
+        for args in [*WRONG_DIMS, *WRONG_REDUCTIONS[names]]:
+            assert_both_raise(name, X, *args)
+        for kwargs in WRONG_KEYWORDS.get(names, ()):
+            assert_both_raise(name, X, **kwargs)
+        for args in WRONG_INPUTS.get(names, ()):
+            assert_both_raise(name, *args)
 
 
 def test_lp_pool_norm_types_and_input_dtypes():

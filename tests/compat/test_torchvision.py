@@ -18,6 +18,20 @@ except (ImportError, RuntimeError):  # not installed, or built for another PyTor
 needs_torchvision = pytest.mark.skipif(theirs is None, reason="needs torchvision")
 
 IMAGES, HEIGHT, WIDTH, BOXES = 2, 9, 7, 9
+THIN_BOXES = [  # x0, y0, x1, y1
+    [1.2, 2.3, 1.2000002, 6.1],
+    [0.5, 1.5, 0.75, 6.5],
+    [3.0, 1.0, 3.0, 5.0],
+    [-1.3, 2.0, -0.9, 2.2],
+    [2.0, -0.6, 5.0, -0.4],
+    [6.9, 0.0, 7.4, 7.0],
+    [2.5, 2.5, 2.5, 2.5],
+    [0.0, 3.1, 7.0, 3.4],
+    [1.0, 1.0, 1.9999, 6.00001],
+    [4.2, 0.3, 4.9, 6.8],
+    [1.5, 2.0, 3.5, 2.0000005],
+    [0.1, 0.1, 0.3, 0.2],
+]
 VARIANTS = [
     ("roi_align", ((2, 3), 0.8, -1, False)),
     ("roi_align", ((2, 3), 1.0, 2, True)),
@@ -58,32 +72,35 @@ def random_case(name, args, seed):
     return x, boxes, dy
 
 
-def assert_random_case_matches(name, args, seed):
+def assert_matches(name, args, x, boxes, dy):
     import torch
 
-    x, boxes, dy = random_case(name, args, seed)
     image = torch.tensor(x).requires_grad_()
     want = getattr(theirs, name)(image, torch.tensor(boxes), *args)
     y, dx = compile_value_and_gradient(name, args)(x, boxes, dy)
-    np.testing.assert_allclose(y, want.detach(), rtol=1e-5, atol=2e-5, err_msg=f"seed {seed}")
+    np.testing.assert_allclose(y, want.detach(), rtol=1e-5, atol=2e-5)
     if name != "ps_roi_pool":  # torchvision's gradient is not the derivative of its value
         (want,) = torch.autograd.grad(want, image, torch.tensor(dy))
-        np.testing.assert_allclose(dx, want, rtol=1e-4, atol=5e-5, err_msg=f"seed {seed}")
+        np.testing.assert_allclose(dx, want, rtol=1e-4, atol=5e-5)
 
 
 @needs_torchvision
+@pytest.mark.parametrize(
+    "seeds", [range(6), pytest.param(range(100, 300), marks=pytest.mark.slow)], ids=str
+)
 @pytest.mark.parametrize(("name", "args"), VARIANTS)
-def test_random_cases(name, args):
-    for seed in range(6):
-        assert_random_case_matches(name, args, seed)
+def test_random_cases(name, args, seeds):
+    for seed in seeds:
+        assert_matches(name, args, *random_case(name, args, seed))
 
 
 @needs_torchvision
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "args"), VARIANTS)
-def test_many_random_cases(name, args):
-    for seed in range(100, 300):
-        assert_random_case_matches(name, args, seed)
+@pytest.mark.parametrize("aligned", [True, False])
+def test_boxes_thinner_than_a_pixel(aligned):
+    x = (np.arange(49) * 7 % 11).astype(np.float32).reshape(1, 1, 7, 7)
+    boxes = np.pad(np.float32(THIN_BOXES), ((0, 0), (1, 0)))
+    dy = np.ones((len(boxes), 1, 5, 2), np.float32)
+    assert_matches("roi_align", ((5, 2), 1.0, -1, aligned), x, boxes, dy)
 
 
 @needs_torchvision
@@ -122,6 +139,10 @@ def test_layers_accept_box_list_per_image():
     np.testing.assert_array_equal(ours.RoIAlign(2, 1.0, 2, True)(x, listed), want)
     np.testing.assert_array_equal(ours.RoIPool(2, 1.0)(x, listed), ours.roi_pool(x, boxes, 2))
     assert ours.roi_align(x, [boxes[:0, 1:]] * 2, 2).shape == (0, 1, 2, 2)
+    x = jnp.tile(x, (1, 4, 1, 1)) * jnp.arange(1.0, 5).reshape(4, 1, 1)
+    want = ours.ps_roi_align(x, boxes, 2, 1.0, 2)
+    np.testing.assert_array_equal(ours.PSRoIAlign(2, 1.0, 2)(x, listed), want)
+    np.testing.assert_array_equal(ours.PSRoIPool(2, 1.0)(x, listed), ours.ps_roi_pool(x, boxes, 2))
 
 
 def test_roi_align_box_gradient():
@@ -151,27 +172,6 @@ def test_ps_roi_align_channels_per_cell(samples):
         )
 
 
-def test_ps_roi_pool_means():
-    x = np.random.default_rng(0).standard_normal((1, 6, 9, 7)).astype(np.float32)
-    boxes = np.array([[0, 1.0, 0.5, 5.0, 7.0], [0, 2.0, 2.0, 2.5, 3.0]], np.float32)
-    got = ours.ps_roi_pool(x, boxes, (2, 3))
-    for k, (_, left, top, right, bottom) in enumerate(boxes):
-        # Corners are rounded. The last row and column of the image are excluded.
-        left, top, right, bottom = (np.floor(each + 0.5) for each in (left, top, right, bottom))
-        for p, q in np.ndindex(2, 3):
-            high, wide = max(bottom - top, 1) / 2, max(right - left, 1) / 3
-            rows = [int(np.floor(p * high) + top), int(np.ceil((p + 1) * high) + top)]
-            columns = [int(np.floor(q * wide) + left), int(np.ceil((q + 1) * wide) + left)]
-            rows, columns = np.clip(rows, 0, 8), np.clip(columns, 0, 6)
-            cell = x[0, p * 3 + q, slice(*rows), slice(*columns)]
-            np.testing.assert_allclose(got[k, 0, p, q], cell.mean(), rtol=1e-5, atol=1e-6)
-
-
-def test_float_sampling_ratio_raises():
-    with pytest.raises(TypeError, match=r"`sampling_ratio` must be an int .*; got .*=2\.0"):
-        ours.roi_align(np.ones((1, 1, 3, 3)), np.zeros((1, 5)), 2, 1.0, 2.0)
-
-
 @pytest.mark.parametrize("ratio", [-1, 2])
 def test_nan_box_gives_zeros(ratio):
     boxes = jnp.array([[0, np.nan, 0, 3.0, 3.0]])
@@ -191,52 +191,48 @@ def test_box_corners_round_before_subtraction():
         np.testing.assert_array_equal([length for _, length in run(boxes)], want)
 
 
-def test_position_sensitive_layers():
-    x = jnp.arange(2 * 4 * 4 * 4.0).reshape(2, 4, 4, 4)
-    boxes = jnp.array([[0, 1, 0, 3, 4], [1, 0, 0, 4, 2]], jnp.float32)
-    want = ours.ps_roi_align(x, boxes, 2, 1.0, 2)
-    np.testing.assert_array_equal(ours.PSRoIAlign(2, 1.0, 2)(x, boxes), want)
-    np.testing.assert_array_equal(ours.PSRoIPool(2, 1.0)(x, boxes), ours.ps_roi_pool(x, boxes, 2))
+# For the names of a pyramid, the level of each box: the original has no level for the last of "ac".
+LEVELS_OF_BOXES = {"b": "bbbb", "abc": "abcc", "ac": "ac--"}
+PYRAMID_SIZES = {"a": 32, "b": 16, "c": 8}
 
 
-PYRAMID = {name: (2, 3, size, size) for name, size in {"a": 32, "b": 16, "c": 8}.items()}
+def multi_scale_case():
+    """Levels by name, and boxes for two images of at most 128 rows and columns."""
+    rng = np.random.default_rng(0)
+    levels = {
+        name: rng.normal(size=(2, 3, size, size)).astype(np.float32)
+        for name, size in PYRAMID_SIZES.items()
+    }
+    return levels, [np.float32([[0, 0, s, s * 0.9] for s in (9, 40, 70, 120)])] * 2
 
 
-@pytest.mark.parametrize("names", [["b"], ["a", "b", "c"], ["a", "c"]])
+@pytest.mark.parametrize("names", LEVELS_OF_BOXES)
 def test_multi_scale_roi_align(names):
     """Level numbers count from the first name: of a and c, a box for b pools from c, and a box for c gives 0."""
-    rng = np.random.default_rng(0)
-    levels = {name: rng.normal(size=shape).astype(np.float32) for name, shape in PYRAMID.items()}
-    boxes = [np.float32([[0, 0, s, s * 0.9] for s in (9, 30, 70, 120)]) for _ in range(2)]
-    layer = ours.MultiScaleRoIAlign(names, 2, 2, canonical_scale=60)
+    levels, boxes = multi_scale_case()
+    layer = ours.MultiScaleRoIAlign([*names], 2, 2, canonical_scale=60)
     y = layer(levels, boxes, [(128, 120), (100, 128)])
-    numbers = np.clip(np.floor(4 + np.log2(np.sqrt(0.9) * np.array([9, 30, 70, 120]) / 60)), 2, 4)
-    exponents = {"a": 2, "b": 3, "c": 4}
-    for k, (image, number) in enumerate((image, at) for image in range(2) for at in range(4)):
-        if len(names) == 1:
-            name = names[0]
-        else:
-            place = int(min(numbers[number], exponents[names[-1]])) - 2
-            name = names[place] if place < len(names) else None
-        box = np.concatenate([[image], boxes[image][number]])[None]
+    for k, name in enumerate(2 * LEVELS_OF_BOXES[names]):
+        image, at = divmod(k, 4)
         want = 0
-        if name is not None:
-            scale = 0.5 ** exponents[name]
-            want = ours.roi_align(levels[name], box.astype(np.float32), 2, scale, 2)[0]
+        if name != "-":
+            box = np.concatenate([[image], boxes[image][at]])[None].astype(np.float32)
+            want = ours.roi_align(levels[name], box, 2, PYRAMID_SIZES[name] / 128, 2)[0]
         np.testing.assert_allclose(y[k], want, rtol=1e-5, atol=1e-6)
 
 
 @needs_torchvision
-def test_multi_scale_roi_align_matches_torchvision():
+@pytest.mark.parametrize("names", LEVELS_OF_BOXES)
+def test_multi_scale_roi_align_matches_torchvision(names):
     import torch
 
-    rng = np.random.default_rng(0)
-    levels = {name: rng.normal(size=shape).astype(np.float32) for name, shape in PYRAMID.items()}
-    boxes = [np.float32([[0, 0, s, s * 0.9] for s in (9, 30, 70, 120)]) for _ in range(2)]
-    for names in (["a", "b", "c"], ["a", "c"], ["b"]):
-        theirs_of = theirs.MultiScaleRoIAlign(names, 2, 2, canonical_scale=60)
-        arrays = {name: torch.tensor(x) for name, x in levels.items()}
-        want = theirs_of(arrays, [torch.tensor(each) for each in boxes], [(128, 128)] * 2)
-        layer = ours.MultiScaleRoIAlign(names, 2, 2, canonical_scale=60)
-        y = layer(levels, boxes, [(128, 128)] * 2)
-        np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-5)
+    levels, boxes = multi_scale_case()
+    y, want = (
+        library.MultiScaleRoIAlign([*names], 2, 2, canonical_scale=60)(
+            {name: convert(x) for name, x in levels.items()},
+            [convert(each) for each in boxes],
+            [(128, 128)] * 2,
+        )
+        for library, convert in ((ours, jnp.asarray), (theirs, torch.tensor))
+    )
+    np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-5)

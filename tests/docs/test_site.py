@@ -60,6 +60,9 @@ def link_target(folder, page, link):
 
 def test_links_have_targets(site):
     folder, pages = site
+    start = folder / "index.html"
+    assert link_target(folder, start, "tutorial/") in pages
+    assert "install" in pages[start].ids
     broken = []
     for path, page in pages.items():
         for link in page.links + page.fetched:
@@ -71,15 +74,6 @@ def test_links_have_targets(site):
             if not file.is_file() or (anchor and file in pages and anchor not in pages[file].ids):
                 broken.append((str(path.relative_to(folder)), link))
     assert broken == []
-
-
-def test_broken_link_is_detected(site):
-    folder, pages = site
-    page = folder / "index.html"
-    assert link_target(folder, page, "tutorial/") in pages
-    assert not link_target(folder, page, "no-such-page/").is_file()
-    assert "install" in pages[page].ids
-    assert "no-such-heading" not in pages[page].ids
 
 
 def test_no_file_is_loaded_from_another_host(site):

@@ -1,7 +1,8 @@
-"""Shared by the tests of sharded pools: meshes, pools with arguments, and comparison with the unsharded function."""
+"""Meshes, pools with arguments, and comparison with the unsharded function."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from typing import Any
@@ -14,11 +15,11 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxpool
-from bench import scaling
+from bench import batch
 
-NUM_DEVICES = 8
+NUM_DEVICES = 8  # test_eight_devices.py runs the tests that need them
 requires_eight_devices = pytest.mark.skipif(
-    len(jax.devices()) < NUM_DEVICES, reason="test_eight_devices.py runs it, on eight devices"
+    len(jax.devices()) < NUM_DEVICES, reason="needs eight devices"
 )
 
 # Explicit: the type of an array carries its sharding, and unsharded functions read it. Manual: inside a shard_map.
@@ -42,44 +43,43 @@ class Pool:
 
     op: str
     args: tuple[Any, ...]
-    options: tuple[tuple[str, Any], ...] = ()
-    exact: bool = True
-    whole: bool = False
+    options: dict[str, Any]
+    exact: bool
+
+    @property
+    def whole(self):
+        """Whether the pool reduces whole pooled axes."""
+        adaptive = self.op.startswith("adaptive") and set(self.args[0]) == {1}
+        return adaptive or self.op.startswith("global")
+
+    def run(self, platform, x):
+        """Call the pool, which `platform` maps to another function with the same arguments."""
+        return platform(getattr(jaxpool, self.op))(x, *self.args, **self.options)
 
     def plain(self, x):
-        return getattr(jaxpool, self.op)(x, *self.args, **dict(self.options))
+        return self.run(lambda pool: pool, x)
 
     def sharded(self, x, spec):
-        pool = jaxpool.sharded(getattr(jaxpool, self.op), spec=spec)
-        return pool(x, *self.args, **dict(self.options))
+        return self.run(functools.partial(jaxpool.sharded, spec=spec), x)
 
     def __str__(self):
-        options = [f"{name}={value}" for name, value in self.options]
+        options = [f"{name}={value}" for name, value in self.options.items()]
         return f"{self.op}({', '.join([*map(str, self.args), *options])})"
 
 
-@dataclasses.dataclass(frozen=True)
 class Unpooled(Pool):
     """A max pool of an array with pooled axes of sizes `args[0]`, followed by the max unpool of its result."""
 
-    def plain(self, x):
-        return self._both(lambda pool: pool, x)
-
-    def sharded(self, x, spec):
-        return self._both(functools.partial(jaxpool.sharded, spec=spec), x)
-
-    def _both(self, platform, x):
+    def run(self, platform, x):
         sizes, *args = self.args
-        y, indices = platform(jaxpool.max_pool_with_argmax)(x, *args, **dict(self.options))
+        y, indices = platform(jaxpool.max_pool_with_argmax)(x, *args, **self.options)
         return platform(jaxpool.max_unpool)(y, indices, sizes)
 
 
 def pool(op, *args, exact=None, **options):
-    whole = op.startswith("global") or (op.startswith("adaptive") and set(args[0]) == {1})
-    exact = "max" in op or "min" in op if exact is None else exact
-    exact = exact and options.get("ties") != "split"
+    selects = "max" in op or "min" in op if exact is None else exact
     kind = Unpooled if op == "max_unpool" else Pool
-    return kind(op, args, tuple(options.items()), exact, whole)
+    return kind(op, args, options, selects and options.get("ties") != "split")
 
 
 def numbers(shape=(2, 16, 16, 2), seed=0):
@@ -145,29 +145,50 @@ def on_mesh(cases, layout, kind):
 
 
 def assert_same(cases, layout, kind, xs):
-    """Assert that value and gradient of the sharded pools equal those of the unsharded pools."""
+    """Assert that value and gradient of sharded pools equal those of the unsharded pools, and that halos are sent.
+
+    Global pools add up over devices, and an unpool does so to know whether an index is too far away.
+    """
     xs = [jnp.asarray(x) for x in xs]
     wanted = jax.jit(
         lambda xs: [with_gradient(case.plain)(x) for case, x in zip(cases, xs, strict=True)]
     )(xs)
     run, put = on_mesh(cases, layout, kind)
     given = [put(x) for x in xs]
-    for case, x, got, want in zip(cases, given, run(given), wanted, strict=True):
+    program = run.lower(given).compile()
+    for case, x, got, want in zip(cases, given, program(given), wanted, strict=True):
         compare(case, got, want)
         assert got[2].sharding.is_equivalent_to(x.sharding, x.ndim), str(case)
+    sent = {name for name, _ in collectives(program)}
+    sums = {"all-reduce"} if any(case.whole or case.op == "max_unpool" for case in cases) else set()
+    assert sent - sums == {"collective-permute"}
+
+
+def assert_same_on_mesh(f, x, mesh, spec, tolerance=0.0, in_context=False):
+    """Assert that the jitted `f` returns the same for x on one device and for x sharded over a mesh.
+
+    With `in_context`, a context says the mesh of the second call.
+    """
+    want = jax.jit(f)(x)
+    given = jax.device_put(x, NamedSharding(mesh, spec))
+    with jax.set_mesh(mesh) if in_context else contextlib.nullcontext():
+        got = jax.jit(f)(given)
+    assert_close(got, want, tolerance)
+
+
+def assert_close(got, want, tolerance=0.0, what=""):
+    """Assert that two trees have the same shapes and dtypes, and equal numbers up to the tolerance."""
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+        assert (a.shape, a.dtype) == (b.shape, b.dtype), what
+        a, b = (np.asarray(each).astype(np.float64) for each in (a, b))
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, err_msg=what)
+
+
+def compare(case, got, want):
+    assert_close(got, want, 0.0 if case.exact else 2e-5, str(case))
 
 
 def collectives(f, *xs):
     """List the collectives of a compiled program or a function, with the bytes that one device sends."""
     program = f if isinstance(f, jax.stages.Compiled) else jax.jit(f).lower(*xs).compile()
-    return scaling.collectives(program.as_text())
-
-
-def compare(case, got, want):
-    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
-        assert (a.shape, a.dtype) == (b.shape, b.dtype), str(case)
-        a, b = (np.asarray(each).astype(np.float64) for each in (a, b))
-        if case.exact:
-            np.testing.assert_array_equal(a, b, err_msg=str(case))
-        else:
-            np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5, err_msg=str(case))
+    return batch.sent_bytes(program.as_text())

@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 import jaxpool
 from jaxpool.testing import pools
 from jaxpool.testing._record import TUPLE_PARAMETERS
-from tests.sharded.cases import numbers, with_gradient
+from tests.sharded.cases import numbers
 
 POOLS = pools()
 FUNCTIONS = sorted(POOLS)
@@ -33,8 +33,6 @@ MASKED = {  # `where` masks that are False throughout some windows at the border
     "softmax_pool": {"where": COLUMNS % 5 > 0},
 }
 LAYOUTS = {  # mesh axis by array axis, and the type of the second mesh axis
-    "first": ({0: "a"}, AxisType.Explicit),
-    "pooled": ({1: "a"}, AxisType.Explicit),
     "channels": ({-1: "a"}, AxisType.Explicit),
     "two": ({0: "a", 1: "b"}, AxisType.Explicit),
     "first, beside automatic": ({0: "a"}, AxisType.Auto),
@@ -93,12 +91,6 @@ def call_of(name):
     return Call(name, given, first, tuple(beside))
 
 
-def first_array_function(name):
-    """Return a function of its first array alone, with its gradient, and the array."""
-    call = call_of(name)
-    return with_gradient(call.plain), call.xs[0]
-
-
 def layout_spec(layout, ndim):
     axes, second = LAYOUTS[layout]
     parts = [None] * ndim
@@ -140,9 +132,9 @@ def must_raise(call, axis, kind):
     return bool(along) and (takes("k") or (takes("reverse") and kind == "manual"))
 
 
-def must_raise_for_layout(name, layout):
+def must_raise_for_layout(call, layout):
     """Return True if a function must raise for an array whose type has the sharding of a layout."""
-    call, (axes, _) = call_of(name), LAYOUTS[layout]
+    axes, _ = LAYOUTS[layout]
     return any(must_raise(call, axis % call.xs[0].ndim, "explicit") for axis in axes)
 
 

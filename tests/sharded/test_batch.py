@@ -40,21 +40,20 @@ def test_four_tpus(cases):
 @pytest.mark.parametrize(
     ("line", "sums"),
     [
-        ("%a = f32[64,64]{1,0} all-reduce(%b), channel_id=1", True),
-        ("%a = (f32[64,64]{1,0}, f32[]) all-reduce(%b, %c), channel_id=1", True),
+        ("f32[64,64]{1,0} all-reduce(%b), channel_id=1", True),
+        ("(f32[64,64]{1,0}, f32[]) all-reduce(%b, %c), channel_id=1", True),
         (
-            "%all-reduce.1 = u32[4,1024]{1,0} all-reduce(%b)\n"
-            "%c = f16[64,64]{1,0:T(8,128)(2,1)} bitcast(%all-reduce.1)",
+            "u32[4,1024]{1,0} all-reduce(%b)\n%c = f16[64,64]{1,0:T(8,128)(2,1)} bitcast(%all-reduce.1)",
             True,
         ),
-        ("%all-reduce.1 = u32[4,1024]{1,0} all-reduce(%b)", False),
-        ("%a = pred[] all-reduce-start(%b), channel_id=1", True),
-        ("%a = f32[16,64]{1,0} all-reduce(%b), channel_id=1", False),
-        ("%a = (f32[64,64]{1,0}, f32[16,64]) all-reduce(%b, %c), channel_id=1", False),
-        ("%a = f32[64,64]{1,0} all-gather(%b), channel_id=1", False),
-        ("%a = f32[64,64]{1,0} all-to-all(%b), channel_id=1", False),
+        ("pred[] all-reduce-start(%b), channel_id=1", True),
+        ("u32[4,1024]{1,0} all-reduce(%b)", False),
+        ("f32[16,64]{1,0} all-reduce(%b), channel_id=1", False),
+        ("(f32[64,64]{1,0}, f32[16,64]) all-reduce(%b, %c), channel_id=1", False),
+        ("f32[64,64]{1,0} all-gather(%b), channel_id=1", False),
+        ("f32[64,64]{1,0} all-to-all(%b), channel_id=1", False),
     ],
 )
 def test_is_sum_over_batch(line, sums):
-    ((name, shapes),) = batch.collectives(line)
+    ((name, shapes),) = batch.collectives(f"%all-reduce.1 = {line}")
     assert batch.is_sum(name, shapes, [(64, 64)]) == sums

@@ -1,23 +1,88 @@
-"""Meshes of other devices than the array, and meshes of which only some axes are explicit or manual."""
+"""Meshes from a context, an argument or an array, mixed meshes, and functions of several pools or of lax on a mesh."""
+
+import functools
 
 import jax
 import numpy as np
 import pytest
+from jax import lax
 from jax import numpy as jnp
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxpool
-from tests.sharded.cases import requires_eight_devices
+from jaxpool.compat import flax, torch
+from tests.sharded.cases import (
+    assert_close,
+    assert_same_on_mesh,
+    collectives,
+    mesh_of,
+    numbers,
+    requires_eight_devices,
+    special_numbers,
+    with_gradient,
+)
+
+pytestmark = requires_eight_devices
+
+ROWS = P(None, "a")
+X = np.random.default_rng(0).integers(-9, 9, (2, 16, 8, 4)).astype(np.float32)
 
 
-@requires_eight_devices
+@pytest.mark.parametrize(
+    "told", ["context", "argument", pytest.param("array", marks=pytest.mark.slow)]
+)
+def test_mesh_from_context_argument_or_array(told):
+    """Values with and without `jit`, and gradients with `jit`."""
+    mesh = mesh_of((4,), "auto")
+    pool = jaxpool.sharded(jaxpool.max_pool, spec=ROWS, mesh=mesh if told == "argument" else None)
+    x = jax.device_put(X, NamedSharding(mesh, ROWS)) if told == "array" else jnp.asarray(X)
+
+    def both(pool, x):
+        run = functools.partial(pool, window_shape=(3, 3), padding="SAME")
+        return run(x), jax.grad(lambda x: (run(x) ** 2).sum())(x)
+
+    want = both(jaxpool.max_pool, X)
+    with jax.set_mesh(mesh if told == "context" else None):
+        assert_close(pool(x, (3, 3), padding="SAME"), want[0])
+        assert_close(jax.jit(functools.partial(both, pool))(x), want)
+
+
+def test_sharded_composed_function():
+    def network(x):
+        x = jaxpool.max_pool(x, (3, 3), (2, 2), "SAME")
+        return jaxpool.global_avg_pool(jaxpool.maximum(x, 0.5))
+
+    run, mesh = jaxpool.sharded(network, spec=ROWS), mesh_of((4,), "auto")
+    x = jax.device_put(jnp.asarray(X), NamedSharding(mesh, ROWS))
+    mapped = jax.shard_map(run, mesh=mesh, in_specs=ROWS, out_specs=P())
+    for each in (run, mapped):
+        np.testing.assert_allclose(jax.jit(each)(x), network(jnp.asarray(X)), rtol=1e-6)
+
+
+def test_other_rank_in_shard_map_raises():
+    """The spec does not determine the sharding of an array of another rank."""
+    mapped = jaxpool.sharded(jax.vmap(lambda x: jaxpool.max_pool(x, (2, 2))), spec=ROWS)
+    run = jax.shard_map(mapped, mesh=mesh_of((4,), "auto"), in_specs=ROWS, out_specs=ROWS)
+    with pytest.raises(ValueError, match=r"jaxpool.max_pool: `x` must be of 4 axes, as jaxpool.sh"):
+        run(X)
+
+
+def test_max_unpool_does_not_read_empty_sharded_indices():
+    """jax 0.10 to 0.12 raise where they read an array without elements that a program has sharded."""
+    mesh = mesh_of((4,), "auto")
+    place = jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, ROWS))
+    y, indices = place(np.zeros((0, 8, 2), np.float32)), place(np.zeros((0, 8, 2), np.int32))
+    for unpool in (jaxpool.max_unpool, jaxpool.sharded(jaxpool.max_unpool, mesh=mesh, spec=ROWS)):
+        assert unpool(y, indices, (16,), axes=(1,)).shape == (0, 16, 2)
+
+
 def test_mesh_of_other_devices_raises():
-    every, one = (Mesh(np.array(jax.devices()[:n]), ("rows",)) for n in (2, 1))
-    x = jax.device_put(jnp.ones((1, 8, 4, 1)), NamedSharding(every, P(None, "rows")))
+    every, one = (Mesh(np.array(jax.devices()[:n]), ("a",)) for n in (2, 1))
+    x = jax.device_put(jnp.ones((1, 8, 4, 1)), NamedSharding(every, ROWS))
     with pytest.raises(ValueError, match="`mesh` must be of the 2 devices of x; got mesh="):
-        jaxpool.sharded(jaxpool.max_pool, mesh=one, spec=P(None, "rows"))(x, (2, 2), (2, 2))
-    y = jaxpool.sharded(jaxpool.max_pool, mesh=every, spec=P(None, "rows"))(x, (2, 2), (2, 2))
+        jaxpool.sharded(jaxpool.max_pool, mesh=one, spec=ROWS)(x, (2, 2), (2, 2))
+    y = jaxpool.sharded(jaxpool.max_pool, mesh=every, spec=ROWS)(x, (2, 2), (2, 2))
     np.testing.assert_array_equal(y, np.ones((1, 4, 2, 1)))
 
 
@@ -25,16 +90,155 @@ def gradient(x):
     return jax.grad(lambda x: jaxpool.k_max_pool(x, 2).sum())(x)
 
 
-@requires_eight_devices
 @pytest.mark.parametrize("kind", ["explicit and automatic axes", "manual and automatic axes"])
 def test_multi_platform_lowering_on_mixed_mesh(kind):
     """A gradient that stores results of several types, in a conditional as calls are inlined there."""
     is_explicit = kind.startswith("explicit")
     types = (AxisType.Explicit if is_explicit else AxisType.Auto, AxisType.Auto)
-    mesh = jax.make_mesh((2, 4), ("rows", "columns"), axis_types=types)
-    x = jax.device_put(jnp.ones((8, 12, 3)), NamedSharding(mesh, P("rows")))
-    by_rows = {"in_specs": P("rows"), "out_specs": P("rows"), "axis_names": {"rows"}}
+    mesh = jax.make_mesh((2, 4), ("a", "b"), axis_types=types)
+    x = jax.device_put(jnp.ones((8, 12, 3)), NamedSharding(mesh, P("a")))
+    by_rows = {"in_specs": P("a"), "out_specs": P("a"), "axis_names": {"a"}}
     function = gradient if is_explicit else jax.shard_map(gradient, mesh=mesh, **by_rows)
     with jax.set_mesh(mesh):
         lowered = jax.jit(function).trace(x).lower(lowering_platforms=("cpu", "cuda"))
     assert "stablehlo.case" in lowered.as_text()
+
+
+def test_error_names_divisible_sizes():
+    given = jax.device_put(jnp.ones((2, 16, 4, 2)), NamedSharding(mesh_of((8,), "explicit"), ROWS))
+    for name, args in {"max_pool": (), "avg_pool": (), "lp_pool": (2,)}.items():
+        with pytest.raises(ValueError, match="that its 8 shards divide, as they must the 14"):
+            getattr(jaxpool, name)(given, *args, (3, 3))
+    with pytest.raises(ValueError, match=r"or 1 along every axis.* Use 8 or 16 there"):
+        jaxpool.adaptive_max_pool(given, (9, 2))
+
+
+def test_compat_functions_on_sharded_arrays():
+    """PyTorch's indices count in the whole array, and NaN is selected as in PyTorch."""
+    x, mesh, spec = special_numbers(), mesh_of((8,), "explicit"), P(None, "a")
+
+    def torch_pool(x, *args, **options):
+        return torch.max_pool2d(jnp.moveaxis(x, 3, 1), *args, **options)
+
+    for call in (
+        lambda x: flax.avg_pool(jnp.nan_to_num(x, neginf=0), (3, 3), (2, 2), "SAME"),
+        lambda x: torch_pool(x, 3, 1, 1, return_indices=True),
+    ):
+        assert_same_on_mesh(with_gradient(call), x, mesh, spec, 1e-6)
+    with pytest.raises(ValueError, match=r"torch\.max_pool2d.*Use 32 there"):
+        torch_pool(jax.device_put(x, NamedSharding(mesh, spec)), 4)
+
+
+# Reductions over sharded axes
+
+
+def check_reduction(f, shape, spec):
+    """Compare value and gradient with those on one device."""
+    x = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32)
+
+    def both(x):
+        return f(x), jax.grad(lambda x: jnp.sum(f(x) ** 2))(x)
+
+    assert_same_on_mesh(both, x, mesh_of((2, 2), "explicit"), spec, 1e-6, in_context=True)
+
+
+REDUCTIONS = [("max", "split"), ("min", "first"), ("max", "first"), ("max", "last")]
+
+
+@pytest.mark.parametrize(
+    ("name", "ties"),
+    [
+        REDUCTIONS[0],
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (*REDUCTIONS[1:], ("min", "split"), ("min", "last"))
+        ),
+    ],
+)
+def test_reductions_over_sharded_axes(name, ties):
+    reduce = functools.partial(getattr(jaxpool, name), ties=ties)
+
+    def every(x):
+        ys = [reduce(x, axis=axis).ravel() for axis in (0, None, -1, (1, 0))]
+        return sum(jnp.sum(y**2) for y in ys)
+
+    check_reduction(every, (4, 2), P("a"))
+    check_reduction(functools.partial(reduce, axis=(1, 3)), (2, 4, 2, 4), P(None, "a", None, "b"))
+
+
+@pytest.mark.parametrize("name", ["cummax", "cummin_with_argmax"])
+def test_scan_with_sharded_reset(name):
+    scan = getattr(jaxpool, name)
+    check_reduction(lambda x: jax.tree.leaves(scan(x, axis=1, reset=x > 0))[0], (4, 6, 2), P("a"))
+
+
+def test_reduction_with_mask_over_sharded_axis():
+    where = np.arange(8).reshape(4, 2) % 3 > 0
+    check_reduction(lambda x: jaxpool.min(x, axis=0, where=where, initial=5.0), (4, 2), P("a"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_reduction_dtypes_and_derivatives(name):
+    reduce = functools.partial(getattr(jaxpool, name), axis=0)
+    forward = functools.partial(reduce, autodiff="jvp", ties="split")
+
+    def every(x):
+        typed = [reduce(x.astype(dtype)) for dtype in (np.int8, bool, np.float16, jnp.bfloat16)]
+        y = reduce(jnp.where(x > 4, jnp.nan, jnp.where(x < -4, -0.0, jnp.abs(x))))
+        _, tangent = jax.jvp(lambda x: forward(x) ** 3, (x,), (2 * x + 1,))
+        found = [*typed, jnp.nan_to_num(y), jnp.isnan(y), tangent]
+        return jnp.stack([each.astype(np.float32) for each in found])
+
+    check_reduction(every, (4, 16), P("a"))
+
+
+# `accelerate`
+
+
+def test_accelerate_along_sharded_axes():
+    """The gradient of lax's own reductions raises under this sharding."""
+    mesh = mesh_of((4, 2), "explicit")
+    x = jnp.asarray(numbers())
+    given = jax.device_put(x, NamedSharding(mesh, P(None, "a", "b")))
+    geometry = (1, 3, 3, 1), (1, 1, 1, 1), "SAME"
+
+    def loss(x):
+        y = lax.reduce_window(x, -jnp.inf, lax.max, *geometry)
+        y = y * 2 + lax.reduce_window(x, 0.0, lax.add, *geometry)
+        return (y * lax.broadcasted_iota(np.float32, y.shape, 1)).sum()
+
+    found = []
+    fast = jax.jit(jax.grad(jaxpool.accelerate(loss, report=found.append)))
+    np.testing.assert_allclose(fast(given), jax.grad(loss)(x), rtol=1e-6)
+    assert [met.reason for met in found] == [None, None]
+    assert {name for name, _ in collectives(fast, given)} == {"collective-permute"}
+    with pytest.raises(Exception, match="not implemented"):
+        jax.jit(jax.grad(loss))(given)
+
+
+def test_accelerate_any_init_value():
+    def loss(start, x):
+        y = lax.reduce_window(x, start, lax.max, (1, 3, 3, 1), (1, 1, 1, 1), "SAME")
+        z = lax.reduce_window(x, start, lax.add, (1, 2, 1, 1), (1, 2, 1, 1), "VALID")
+        return (y**2).sum() + z.sum()
+
+    fast = jax.jit(jax.grad(jaxpool.accelerate(loss), (0, 1)))
+    start, x, mesh = jnp.float32(0.5), numbers(), mesh_of((8,), "explicit")
+    want = fast(start, x)
+    with jax.set_mesh(mesh):
+        assert_close(fast(start, jax.device_put(x, NamedSharding(mesh, ROWS))), want, 1e-5)
+
+
+def test_accelerate_skips_indivisible_output():
+    given = jax.device_put(jnp.ones((16, 4)), NamedSharding(mesh_of((8,), "explicit"), P("a")))
+    found = []
+
+    def pooled(x):
+        return lax.reduce_window(x, -jnp.inf, lax.max, (3, 1), (1, 1), "VALID")
+
+    with pytest.raises(Exception, match="not divisible"):
+        jaxpool.accelerate(pooled, report=found.append)(given)
+    assert [met.reason for met in found] == [
+        "x is not of a size along axis 0 that its 8 shards divide, as they must the 14 of the output"
+    ]

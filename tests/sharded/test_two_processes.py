@@ -12,6 +12,7 @@ import pytest
 
 from tests.sharded.train_worker import STEPS, parameters
 
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
 ROOT = Path(__file__).parents[2]
 TIMEOUT_SECONDS = 120  # seconds for all processes together, which need about 12
 
@@ -27,13 +28,10 @@ def run(count, folder, *more):
     processes = []
     try:
         for rank, log in enumerate(logs):
+            arguments = [*command, str(rank), str(count), str(folder), *more]
             with log.open("wb") as said:
-                arguments = [*command, str(rank), str(count), str(folder), *more]
-                processes.append(
-                    subprocess.Popen(
-                        arguments, cwd=ROOT, env=environment, stdout=said, stderr=subprocess.STDOUT
-                    )
-                )
+                streams = {"stdout": said, "stderr": subprocess.STDOUT}
+                processes.append(subprocess.Popen(arguments, cwd=ROOT, env=environment, **streams))
         end = time.monotonic() + TIMEOUT_SECONDS
         codes = [process.wait(max(0.1, end - time.monotonic())) for process in processes]
     finally:
@@ -43,8 +41,6 @@ def run(count, folder, *more):
     return codes, [log.read_text(errors="replace") for log in logs]
 
 
-@pytest.mark.slow
-@pytest.mark.ci
 def test_gradients_equal_one_process(tmp_path):
     for count in (1, 2):
         codes, said = run(count, tmp_path)
@@ -57,8 +53,6 @@ def test_gradients_equal_one_process(tmp_path):
         np.testing.assert_allclose(got[name], expected, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-@pytest.mark.slow
-@pytest.mark.ci
 def test_process_exits_with_error_when_peer_dies(tmp_path):
     codes, said = run(2, tmp_path, "killed")
     assert codes[1] == -9

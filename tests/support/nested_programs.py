@@ -71,20 +71,14 @@ def donating(rng, f):
 
 
 def rematerialised(rng, f):
-    policies = (
-        None,
-        jax.checkpoint_policies.dots_saveable,
-        jax.checkpoint_policies.everything_saveable,
-    )
+    known = jax.checkpoint_policies
+    policies = None, known.dots_saveable, known.everything_saveable
     return jax.checkpoint(f, policy=policies[rng.integers(3)])
 
 
 def scanned(rng, f):
-    length, reverse, unroll = (
-        int(rng.integers(1, 3)),
-        bool(rng.integers(2)),
-        int(rng.integers(1, 3)),
-    )
+    length, reverse = int(rng.integers(1, 3)), bool(rng.integers(2))
+    unroll = int(rng.integers(1, 3))
 
     def run(x):
         def step(carry, row):
@@ -192,20 +186,8 @@ def multiplied(rng, f):
 
 
 TRANSFORMATIONS = (
-    jitted,
-    donating,
-    rematerialised,
-    scanned,
-    looped,
-    branching,
-    with_own_jvp,
-    with_own_vjp,
-    mapped,
-    sharded,
-    calling_back,
-    evaluated,
-    composed,
-    multiplied,
+    *(jitted, donating, rematerialised, scanned, looped, branching, with_own_jvp, with_own_vjp),
+    *(mapped, sharded, calling_back, evaluated, composed, multiplied),
     differentiated,  # last, because only `twice` draws it
 )
 

@@ -1,15 +1,16 @@
 """Transformations of the table: each maps a function of an array, and the array, to arrays.
 
-All transformations of a group, except of "outside", run in one program for the modes of an op and its twin.
+All transformations of a group, except of `NOT_JITTED`, run in one program for the modes of an op and its twin.
 """
 
+import contextlib
 import itertools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name
-from jax.sharding import AxisType
+from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from tests.support.compilation import FAST_COMPILE
@@ -77,11 +78,27 @@ def differences(g):
     return cell
 
 
-# The exact derivatives of a twin, to compare with differences of an op.
-DIFFERENCES = {
+def on_explicit_mesh(spec, context):
+    """Return the gradient for an x whose type has a sharding. The mesh comes from x or also from a context."""
+
+    def cell(f, x):
+        mesh = jax.make_mesh((1,), ("i",), (AxisType.Explicit,))
+        x = jax.device_put(x, NamedSharding(mesh, spec))
+        with jax.set_mesh(mesh) if context else contextlib.nullcontext():
+            dx = jax.jit(jax.grad(square(f)), compiler_options=FAST_COMPILE)(x)
+        assert dx.sharding.is_equivalent_to(x.sharding, x.ndim)
+        return np.asarray(dx)
+
+    return cell
+
+
+# What is computed for a twin in place of a transformation: exact derivatives, and gradients without a mesh.
+FOR_TWINS = {
     "jvp, by differences": nested(jvp),
     "jvp of vjp, by differences": nested(jvp, vjp),
     "jvp of vjp of vjp, by differences": nested(jvp, vjp, vjp),
+    "vjp of sharded batch": lambda f, x: jax.grad(square(f))(x),
+    "vjp of sharded channels": lambda f, x: jax.grad(square(f))(x),
 }
 
 
@@ -119,6 +136,18 @@ def scan(f):
     return many
 
 
+def second_gradient_through_map(f, x):
+    """In this case, jax 0.10 calls functions with custom derivatives without their rules."""
+
+    def squares(scales, level):
+        def one(scale):
+            return (f(x * scale * level) + level * f(x * scale)) ** 2
+
+        return jax.lax.map(one, scales).sum()
+
+    return jax.grad(lambda scales: jax.grad(squares, 1)(scales, 1.0))(np.ones(2))
+
+
 def branch(f):
     return lambda x: jax.lax.cond(x.reshape(-1)[0] < 1e9, loss(f), lambda x: x.sum(), x)
 
@@ -138,27 +167,14 @@ def loop(f):
 
 policies = jax.checkpoint_policies
 OFFLOADED = {"offload_src": "device", "offload_dst": "pinned_host"}
-POLICIES = {
-    **{
-        name: getattr(policies, name)
-        for name in (
-            "everything_saveable",
-            "nothing_saveable",
-            "dots_saveable",
-            "checkpoint_dots",
-            "dots_with_no_batch_dims_saveable",
-            "checkpoint_dots_with_no_batch_dims",
-        )
-    },
+POLICIES = {name: getattr(policies, name) for name in dir(policies) if name[0] != "_"} | {
     "save_only_these_names": policies.save_only_these_names("y"),
     "save_anything_except_these_names": policies.save_anything_except_these_names("y"),
     "save_any_names_but_these": policies.save_any_names_but_these("y"),
     "save_from_both_policies": policies.save_from_both_policies(
         policies.dots_saveable, policies.save_only_these_names("y")
     ),
-    "offload_dot_with_no_batch_dims": policies.offload_dot_with_no_batch_dims(
-        "device", "pinned_host"
-    ),
+    "offload_dot_with_no_batch_dims": policies.offload_dot_with_no_batch_dims(**OFFLOADED),
     "save_and_offload_only_these_names": policies.save_and_offload_only_these_names(
         names_which_can_be_saved=["y"], names_which_can_be_offloaded=[], **OFFLOADED
     ),
@@ -227,6 +243,7 @@ def pullback(f, x):
 
 # Groups: REVERSE for every mode, FORWARD for modes with forward-mode differentiation.
 
+NOT_JITTED = ("explicit mesh", "outside")
 REVERSE = {
     "first": {
         "value": lambda f, x: f(x),
@@ -256,6 +273,7 @@ REVERSE = {
         "scan": lambda f, x: jax.grad(scan(f))(x),
         "checkpoint in scan": lambda f, x: jax.grad(scan(jax.checkpoint(f)))(x),
         "checkpoint of scan": lambda f, x: jax.grad(jax.checkpoint(scan(f)))(x),
+        "vjp of vjp of map": second_gradient_through_map,
         "cond": lambda f, x: jax.grad(branch(f))(x),
         "while": lambda f, x: loop(f)(x),
     },
@@ -265,6 +283,10 @@ REVERSE = {
         "shard_map of vjp": in_shard_map(lambda f: jax.grad(loss(f))),
         "vjp of shard_map": gradient_through_shard_map,
         "vjp of psum in shard_map": psum_gradient,
+    },
+    "explicit mesh": {
+        "vjp of sharded batch": on_explicit_mesh(P("i"), context=False),
+        "vjp of sharded channels": on_explicit_mesh(P(None, None, None, "i"), context=True),
     },
     "outside": {
         "value, not jitted": lambda f, x: f(x),
@@ -278,6 +300,7 @@ REVERSE = {
 }
 FORWARD = {
     "differences": {},
+    "explicit mesh": {},
     "first": {name: orders("jvp")[name] for name in ("jvp", "vjp of jvp", "jvp of jvp")}
     | {"linearize": lambda f, x: jax.linearize(f, x)[1](weights(x.shape))},
     "orders": {

@@ -10,18 +10,19 @@ from jax.experimental import checkify
 
 from jaxpool.testing import pools
 
+POOLS = pools()
 X = np.random.default_rng(0).normal(size=(2, 4, 6, 4)).astype(np.float32)
 IDS = np.array([-1, 0, 1, -7, 2, 3, 4, 900], np.int32)
-BOXES_OUTSIDE = np.array(
-    [
-        [-50, -50, 90, 90],
-        [3, 3, 2, 2],
-        [np.nan, 0, 1, 1],
-        [100, 100, 200, 200],
-        [np.inf, 0, 3, np.inf],
+nan, inf = np.nan, np.inf
+BOXES = [[-50, -50, 90, 90], [3, 3, 2, 2], [nan, 0, 1, 1], [100, 100, 200, 200], [inf, 0, 3, inf]]
+OUT_OF_RANGE = {  # by argument, settings with ids, boxes or indices out of range
+    "segment_ids": [
+        {"segment_ids": IDS},
+        {"segment_ids": np.sort(IDS), "indices_are_sorted": True},
     ],
-    np.float32,
-)
+    "boxes": [{"boxes": np.float32(BOXES), "batch_indices": np.int32([0, -1, 5, 1, -9])}],
+    "indices": [{"indices": np.resize(np.int32([-5, 10**6, 1, 2]), X.shape)}],
+}
 
 
 def value_and_gradient(pool, given):
@@ -41,51 +42,28 @@ def value_and_gradient(pool, given):
     return run, arrays
 
 
-def out_of_range_calls(pool):
-    """Yield calls with ids, boxes or indices out of range."""
-    given = pool.given(X)
-    if pool.takes("segment_ids"):
-        yield {**given, "segment_ids": IDS}
-        yield {**given, "segment_ids": np.sort(IDS), "indices_are_sorted": True}
-    if pool.takes("boxes"):
-        yield {
-            **given,
-            "boxes": BOXES_OUTSIDE,
-            "batch_indices": np.array([0, -1, 5, 1, -9], np.int32),
-        }
-    if pool.takes("indices"):
-        outside = given["indices"].copy()
-        outside[:, 0], outside[:, 1] = -5, 10**6
-        yield {**given, "indices": outside}
+def with_each_tie_rule(pool, settings):
+    return [settings | {"ties": ties} for ties in pool.ties] or [settings]
 
 
-TAKES_INDICES = [
-    name
-    for name, pool in pools().items()
-    if any(map(pool.takes, ("segment_ids", "boxes", "indices")))
-]
-
-
-@pytest.mark.parametrize("name", TAKES_INDICES)
-def test_out_of_range_indices_pass_checkify(name):
-    pool = pools()[name]
-    for call in out_of_range_calls(pool):
-        for ties in pool.ties or (None,):
-            run, arrays = value_and_gradient(pool, call if ties is None else {**call, "ties": ties})
+@pytest.mark.parametrize(
+    ("name", "argument"),
+    [(name, each) for each in OUT_OF_RANGE for name, pool in POOLS.items() if pool.takes(each)],
+)
+def test_out_of_range_indices_pass_checkify(name, argument):
+    pool = POOLS[name]
+    for out_of_range in OUT_OF_RANGE[argument]:
+        for settings in with_each_tie_rule(pool, out_of_range):
+            run, arrays = value_and_gradient(pool, pool.given(X, **settings))
             error, _ = checkify.checkify(jax.jit(run), errors=checkify.index_checks)(arrays)
             error.throw()
 
 
-MASKED = [name for name, pool in pools().items() if pool.takes("where")]
-
-
-@pytest.mark.parametrize("name", MASKED)
+@pytest.mark.parametrize("name", [name for name, pool in POOLS.items() if pool.takes("where")])
 def test_all_false_mask_makes_no_nan(name):
-    pool, nothing = pools()[name], np.zeros((1, 1), bool)
-    more = {"initial": 0.5} if pool.takes("initial") else {}
-    for ties in pool.ties or (None,):
-        more = more if ties is None else {**more, "ties": ties}
-        run, arrays = value_and_gradient(pool, pool.given(X, where=nothing, **more))
+    pool = POOLS[name]
+    for settings in with_each_tie_rule(pool, {"where": np.zeros((1, 1), bool), "initial": 0.5}):
+        run, arrays = value_and_gradient(pool, pool.given(X, **settings))
         with jax.debug_nans(True):
             jax.block_until_ready(jax.jit(run)(arrays))
 
@@ -96,16 +74,13 @@ def test_all_false_mask_makes_no_nan(name):
 def test_masked_median_makes_no_nan(window, ties, mode):
     """Small and large windows, and windows as large as the image, use three different kernels."""
     x = jnp.asarray(np.random.default_rng(0).normal(size=(1, 16, 16, 1)), jnp.float32)
-    mask = jnp.arange(16)[:, None] > 12
-    pool = functools.partial(
-        pools()["median_pool"].function, window_shape=window, ties=ties, autodiff=mode
-    )
-    with jax.debug_nans(True):
-        for where in (mask[..., None], jnp.zeros((1, 1), bool)):
-            masked = functools.partial(pool, where=where)
+    settings = {"window_shape": window, "ties": ties, "autodiff": mode}
+    for where in (np.arange(16)[:, None, None] > 12, np.zeros((1, 1), bool)):
+        masked = functools.partial(POOLS["median_pool"].function, where=where, **settings)
+        with jax.debug_nans(True):
             y, pullback = jax.vjp(masked, x)
             (dx,) = pullback(jnp.ones_like(y))
             if mode == "jvp":
                 assert not jnp.isnan(jax.jvp(masked, (x,), (x,))[1]).any()
-    assert not dx.any()
+    assert not dx.any()  # for the mask that is False everywhere
     assert not y.any()

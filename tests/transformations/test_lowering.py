@@ -11,8 +11,9 @@ import pytest
 import jaxpool
 from jaxpool.testing import pools
 
+LOOPS_AND_MORE = ("scatter", "gather", "while")
 PLATFORMS = ("cpu", "cuda", "tpu")
-SHAPE = (2, 9, 10, 3)
+SHAPE, LARGE = (2, 9, 10, 3), (2, 64, 64, 32)  # small, and in regions and tables on CPU
 SAME = {"window_shape": (3, 3), "strides": (2, 2), "padding": "SAME"}
 POOLS = {
     "max": ("max_pool", SAME),
@@ -35,16 +36,32 @@ POOLS = {
 }
 
 
-def gradient(name):
-    function, kwargs = POOLS[name]
-    pool = functools.partial(getattr(jaxpool, function), **kwargs)
-    return jax.jit(jax.grad(lambda x: (pool(x) ** 2).sum()))
+OTHERS = {  # ops with other kernels
+    "max over axes": lambda x: jaxpool.max(x, (1, 2), ties="first"),
+    "global average": jaxpool.global_avg_pool,
+    "running maximum": lambda x: jaxpool.cummax(x, 1)[0],
+    "maximum": lambda x: jaxpool.maximum(x, x[:1], ties="first"),
+    "root of a sum of powers": lambda x: jaxpool.lp_pool(x, 3.0, (3, 3), padding="SAME"),
+    "long average": lambda x: jaxpool.avg_pool(x, (40, 37), (2, 1), "SAME"),
+}
 
 
-def lowered_operations(f, platform, shape=SHAPE):
-    """Return the names of the operations in the program of f for a platform."""
-    x = jax.ShapeDtypeStruct(shape, np.float32)
-    program = jax.export.export(f, platforms=[platform])(x).mlir_module()
+def pool(name):
+    function, settings = POOLS[name]
+    return functools.partial(getattr(jaxpool, function), **settings)
+
+
+def gradient(f):
+    return jax.jit(jax.grad(lambda x: (f(x).astype(jnp.float32) ** 2).sum()))
+
+
+def exported(f, platform, shape=SHAPE, dtype=np.float32):
+    """Return the text of the program of f for a platform."""
+    x = jax.ShapeDtypeStruct(shape, dtype)
+    return jax.export.export(jax.jit(f), platforms=[platform])(x).mlir_module()
+
+
+def operations(program):
     return set(re.findall(r"\b(?:stablehlo|chlo|mhlo)\.(\w+)", program))
 
 
@@ -52,49 +69,70 @@ def forbidden(operations, words=("scatter",)):
     return [name for name in operations if any(word in name for word in words)]
 
 
-@pytest.mark.parametrize("platform", PLATFORMS)
-def test_scatter_search_finds_select_and_scatter(platform):
-    """The search for scatters in the tests below finds that of lax's gradient."""
+def compiled_operations(lowered):
+    return re.findall(r" = \S+ ([\w-]+)\(", lowered.compile().as_text())
 
+
+def cpu_constructs(program):
+    """Return the constructs in a program that only programs for CPU should have."""
+    held = {word for word in ("case", "if", "gather") if f"stablehlo.{word}" in program}
+    held |= {"call"} if 'inlineable = "false"' in program else set()
+    for dim, operands in re.findall(r"concatenate .*dim = (\d+) : \((.*)\) ->", program):
+        sizes = [shape.split("x")[int(dim)] for shape in re.findall(r"tensor<([^>]*)>", operands)]
+        if set(sizes) != {"1"}:  # interleaved phases are joined along an axis of their own
+            held.add("regions")
+    return held
+
+
+def test_search_finds_scatters_of_lax_and_constructs_of_cpu():
     def lax_pool(x):
         window, strides = (1, 3, 3, 1), (1, 2, 2, 1)
-        return jax.lax.reduce_window(x, -np.inf, jax.lax.max, window, strides, "SAME").sum()
+        return jax.lax.reduce_window(x, -np.inf, jax.lax.max, window, strides, "SAME")
 
-    operations = lowered_operations(jax.jit(jax.grad(lax_pool)), platform)
-    assert forbidden(operations) == ["select_and_scatter"]
+    for platform in PLATFORMS:
+        found = operations(exported(gradient(lax_pool), platform))
+        assert forbidden(found) == ["select_and_scatter"]
+    of_pool = gradient(pool("max stride 1"))
+    held = [
+        cpu_constructs(exported(of_pool, "cpu", LARGE, dtype)) for dtype in ("float32", "bfloat16")
+    ]
+    assert held == [{"call", "regions"}, {"call", "regions", "gather"}]
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
-@pytest.mark.parametrize("name", POOLS)
-def test_gradient_has_no_scatter(name, platform):
-    operations = lowered_operations(gradient(name), platform)
-    assert "add" in operations
-    assert forbidden(operations) == []
+@pytest.mark.parametrize("name", [*POOLS, *OTHERS])
+def test_gradient_has_no_scatter_and_no_cpu_constructs(name, platform):
+    of_pool = gradient(OTHERS.get(name) or pool(name))
+    if name in POOLS:
+        found = operations(exported(of_pool, platform))
+        assert "add" in found
+        assert forbidden(found) == []
+    allowed = {"case"} if "powers" in name else set()  # a branch on the range of the values
+    allowed |= {"gather"} if "max over" in name else set()  # reads the value at its index
+    for dtype in ("float32", "bfloat16") if platform != "cpu" else ():
+        assert cpu_constructs(exported(of_pool, platform, LARGE, dtype)) == allowed
 
 
 @pytest.mark.parametrize("name", ["max", "max split", "avg"])
 def test_second_derivative_has_no_scatter(name):
-    again = jax.jit(jax.grad(lambda x: (gradient(name)(x) ** 2).sum()))
     for platform in PLATFORMS:
-        assert forbidden(lowered_operations(again, platform)) == []
+        again = exported(gradient(gradient(pool(name))), platform)
+        assert forbidden(operations(again)) == []
 
 
 @pytest.mark.parametrize("name", ["max", "max large", "max split", "avg", "avg large"])
-@pytest.mark.parametrize("shape", [SHAPE, (2, 64, 64, 32)], ids=["small", "in regions and tables"])
+@pytest.mark.parametrize("shape", [SHAPE, LARGE])
 def test_compiled_gradient_has_no_scatter(name, shape):
     x = jax.ShapeDtypeStruct(shape, np.float32)
-    compiled = gradient(name).lower(x).compile().as_text()
-    operations = set(re.findall(r" = \S+ ([\w-]+)\(", compiled))
-    assert "select" in operations or "add" in operations
-    assert forbidden(operations, ("scatter", "while")) == []
+    found = compiled_operations(gradient(pool(name)).lower(x))
+    assert {"select", "add"} & set(found)
+    assert forbidden(found, ("scatter", "while")) == []
 
 
 def scatters(f, platform):
     """List the combining operation and the element type of each scatter in a program."""
-    x = jax.ShapeDtypeStruct(SHAPE, np.float32)
-    program = jax.export.export(jax.jit(f), platforms=[platform])(x).mlir_module()
     pattern = r'stablehlo\.scatter".*?= stablehlo\.(\w+) \S+, \S+ : tensor<(\w+)>'
-    return re.findall(pattern, program, re.DOTALL)
+    return re.findall(pattern, exported(f, platform), re.DOTALL)
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
@@ -106,9 +144,9 @@ def test_max_unpool_scatters_do_not_add(platform):
         return jaxpool.max_unpool(y, indices, x.shape[1:3])
 
     if platform == "cpu":
-        program = jax.jit(unpooled).trace(jax.ShapeDtypeStruct(SHAPE, np.float32))
-        text = program.lower(lowering_platforms=(platform,)).as_text()
-        writes = re.findall(r'"stablehlo\.scatter".*?\}\) : ', text, re.DOTALL)
+        writes = re.findall(
+            r'"stablehlo\.scatter".*?\}\) : ', exported(unpooled, platform), re.DOTALL
+        )
         last = re.compile(r"\^bb0\(%(\w+): .*?, %(\w+): .*?\):\s+stablehlo\.return %\2 ")
         assert writes
         assert all(map(last.search, writes))
@@ -135,65 +173,15 @@ def test_fractional_gradient_has_no_scatter(name, platform):
 @pytest.mark.parametrize("name", ["max", "max split", "min", "avg", "sum"])
 def test_vmap_adds_no_loop_or_gather(name):
     for platform in PLATFORMS:
-        operations = lowered_operations(jax.jit(jax.vmap(gradient(name))), platform, (5, *SHAPE))
-        assert forbidden(operations, ("scatter", "gather", "while")) == []
-
-
-# CPU-specific code
-
-
-def cpu_constructs(f, platform, dtype, shape=(2, 64, 64, 32)):
-    """Return the constructs in the program of f that only programs for CPU should have."""
-    x = jax.ShapeDtypeStruct(shape, dtype)
-    program = jax.export.export(jax.jit(f), platforms=[platform])(x).mlir_module()
-    held = {word for word in ("case", "if", "gather") if f"stablehlo.{word}" in program}
-    held |= {"call"} if 'inlineable = "false"' in program else set()
-    for dim, operands in re.findall(r"concatenate .*dim = (\d+) : \((.*)\) ->", program):
-        sizes = [shape.split("x")[int(dim)] for shape in re.findall(r"tensor<([^>]*)>", operands)]
-        if set(sizes) != {"1"}:  # interleaved phases are joined along an axis of their own
-            held.add("regions")
-    return held
-
-
-def square(f):
-    return lambda x: (f(x).astype(jnp.float32) ** 2).sum()
-
-
-OTHERS = {  # ops with other kernels
-    "max over axes": lambda x: jaxpool.max(x, (1, 2), ties="first"),
-    "global average": jaxpool.global_avg_pool,
-    "running maximum": lambda x: jaxpool.cummax(x, 1)[0],
-    "maximum": lambda x: jaxpool.maximum(x, x[:1], ties="first"),
-    "root of a sum of powers": lambda x: jaxpool.lp_pool(x, 3.0, (3, 3), padding="SAME"),
-    "long average": lambda x: jaxpool.avg_pool(x, (40, 37), (2, 1), "SAME"),
-}
-GRADIENTS = {name: gradient(name) for name in POOLS}
-GRADIENTS |= {name: jax.grad(square(f)) for name, f in OTHERS.items()}
-
-
-@pytest.mark.parametrize("name", GRADIENTS)
-def test_no_cpu_constructs_on_gpu_and_tpu(name):
-    for platform in ("cuda", "tpu"):
-        for dtype in (np.float32, jnp.bfloat16):
-            others = {"case"} if "powers" in name else set()  # a branch on the range of the values
-            others |= {"gather"} if "max over" in name else set()  # reads the value at its index
-            assert cpu_constructs(GRADIENTS[name], platform, dtype) == others
-
-
-def test_cpu_construct_search():
-    held = [
-        cpu_constructs(gradient("max stride 1"), "cpu", dtype) for dtype in ("float32", "bfloat16")
-    ]
-    assert held == [{"call", "regions"}, {"call", "regions", "gather"}]
+        found = operations(exported(jax.vmap(gradient(pool(name))), platform, (5, *SHAPE)))
+        assert forbidden(found, LOOPS_AND_MORE) == []
 
 
 @pytest.mark.parametrize("name", ["max", "avg real", "max split"])
 def test_one_export_for_all_platforms_runs_on_cpu(name):
-    function, kwargs = POOLS[name]
-
     def both(x, dy):
-        y, vjp = jax.vjp(functools.partial(getattr(jaxpool, function), **kwargs), x)
-        return y, vjp(dy)[0]
+        y, back = jax.vjp(pool(name), x)
+        return y, back(dy)[0]
 
     rng = np.random.default_rng(0)
     x, dy = (rng.integers(-9, 10, (2, size, size, 32)).astype(np.float32) for size in (64, 32))
@@ -203,16 +191,49 @@ def test_one_export_for_all_platforms_runs_on_cpu(name):
         np.testing.assert_array_equal(got, want)
 
 
-def test_same_bits_on_every_run():
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((4, 32, 32, 16), np.float32)
-    dy = rng.standard_normal((4, 32, 32, 16), np.float32)
+# `vmap` of a gradient: its program is no larger than that of the gradient with one more batch axis.
 
-    @jax.jit
-    def cotangent(x, dy):
-        pool = functools.partial(jaxpool.max_pool, window_shape=(5, 5), padding="SAME")
-        return jax.vjp(pool, x)[1](dy)[0]
+# A plan sees one example. Both the example and the stack exceed `min_sum_region_bytes`.
+EXAMPLE = (8, 9, 10, 3)
+EXAMPLE_SETTINGS = SAME | {
+    **{"output_shape": (3, 5), "axes": (-3, -2), "count_include_pad": False},
+    **{"p": 3.0, "temperature": 3.0},
+}
+# Rank pools compare pairs of elements and have separate tests.
+WINDOWED = [n for n, p in pools().items() if p.takes("ceil_mode") and p.topic != "rank"]
+# For values out of range of the dtype these loop over the taps. Under vmap, a loop step's slice becomes a gather.
+LOOPED = [n for n in WINDOWED if pools()[n].coefficients or pools()[n].takes("p")]
+TIES = [
+    *((name, "first") for name in (*WINDOWED, "adaptive_max_pool", "adaptive_avg_pool")),
+    *(("max_pool", "split"), ("min_pool", "last")),
+]
 
-    first = np.asarray(cotangent(x, dy))
-    for _ in range(5):
-        assert np.asarray(cotangent(x, dy)).tobytes() == first.tobytes()
+
+@pytest.mark.parametrize(
+    "axis", [pytest.param(n, marks=() if n == 3 else pytest.mark.slow) for n in range(5)]
+)
+@pytest.mark.parametrize(
+    ("name", "ties", "mode"),
+    [(name, ties, mode) for name, ties in TIES for mode in pools()[name].modes or ("vjp",)],
+)
+def test_vmap_of_gradient_has_no_more_operations(name, ties, mode, axis):
+    x = jax.ShapeDtypeStruct((*EXAMPLE[:axis], 5, *EXAMPLE[axis:]), np.float32)
+    of_example = gradient(pools()[name].of(**EXAMPLE_SETTINGS, ties=ties, autodiff=mode))
+
+    def of_stack(x):
+        return jnp.moveaxis(of_example(jnp.moveaxis(x, axis, 0)), 0, axis)
+
+    programs = [jax.jit(f).lower(x) for f in (jax.vmap(of_example, axis, axis), of_stack)]
+    one, whole = (re.findall(r"stablehlo\.(\w+)", lowered.as_text()) for lowered in programs)
+    is_looped, is_adaptive = name in LOOPED, name.startswith("adaptive")
+    allowed = ("gather", "while") if is_looped else ("gather",) if is_adaptive else ()
+    assert [n for n in forbidden(one, LOOPS_AND_MORE) if n not in allowed] == []
+    if not is_looped:  # the stack of an adaptive pool has gathers, too
+        assert one.count("gather") <= whole.count("gather")
+    assert one.count("reduce_window") == whole.count("reduce_window")
+
+    one, whole = (compiled_operations(lowered) for lowered in programs)
+    assert whole.count("fusion") > 0
+    more = 2 if is_looped else 0  # in the loop for values out of range
+    assert one.count("fusion") <= whole.count("fusion") + more
+    assert is_adaptive or forbidden(one, LOOPS_AND_MORE) == []

@@ -1,18 +1,138 @@
 """Value and gradient of every op have the same bits in every way of computing them.
 
 The ways are: repeated runs, one thread or several, with or without jit, a permuted batch, and four devices.
+
+    python -m tests.transformations.test_same_bits WAY...
+
+prints digests as JSON, by way and by program. The environment decides the numbers of threads and devices.
 """
 
+import functools
+import hashlib
 import json
 import os
 import subprocess
 import sys
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
 
+import jaxpool
 from jaxpool.testing import pools
+from tests.support.transform_rows import KERNEL, ROWS, VARIANTS
 
+BATCH, CHANNELS = 512, 32  # for small images: enough for XLA to use several threads
+SAME3 = {"window_shape": (3, 3), "strides": (2, 2), "padding": "SAME"}
 POOLS = pools()
+PLAIN = [  # pools without a key, a blur, a rank or coefficients
+    name
+    for name, pool in POOLS.items()
+    if pool.takes("window_shape", "padding")
+    and not any(pool.takes(word) for word in ("key", "blur_shape", "rank"))
+    and not pool.coefficients
+]
+LARGE = dict.fromkeys((*PLAIN, "softmax_pool"), SAME3) | {  # larger images select other kernels
+    "min_pool": {"window_shape": (13, 13), "padding": "SAME"},
+    "max_pool_with_argmax": {"window_shape": (31, 31), "strides": (16, 16), "padding": "SAME"},
+    "avg_pool": {"window_shape": (3, 3), "padding": "SAME", "count_include_pad": False},
+    "sum_pool": {"window_shape": (13, 13), "padding": "SAME"},
+    "adaptive_max_pool": {"output_shape": (7, 5)},
+    "adaptive_avg_pool": {"output_shape": (7, 5)},
+    "global_avg_pool": {},
+    "global_max_pool": {},
+    "cummax": {"axis": 1},
+    "max": {"axis": (1, 2)},
+}
+LOW_PRECISION = ("max_pool", "avg_pool", "adaptive_avg_pool", "lp_pool")
+
+
+def roi_align_max(x):
+    """Return the largest sample of each cell of one box per image."""
+    boxes = np.tile(np.float32([[0.3, 0.2, 2.9, 3.6]]), (len(x), 1))
+    return jaxpool.roi_align(x, boxes, (2, 2), batch_indices=np.arange(len(x)), kind="max")
+
+
+def kernel_cotangent(kernel, x):
+    """Return the kernel's cotangent of a dilation of the whole batch, repeated for each image."""
+    sent = jax.grad(lambda kernel: (jaxpool.dilate(x, kernel) ** 2).sum())(kernel)
+    return jnp.broadcast_to(sent, (len(x), *kernel.shape))
+
+
+def programs():
+    """Map names to functions of one array with a leading batch axis, and the array."""
+    rng = np.random.default_rng(0)
+    small = rng.standard_normal((BATCH, 4, 3, CHANNELS)).astype(np.float32)
+    large = rng.standard_normal((8, 64, 64, 16)).astype(np.float32)
+    large[rng.random(large.shape) < 0.3] = 0  # ties
+    found = {name: (row.f, small) for name, row in (ROWS | VARIANTS).items()}
+    kernel = KERNEL.astype(np.float32)  # independent of the batch
+    found |= {
+        "dilate": (functools.partial(jaxpool.dilate, kernel=kernel), small),
+        "dilate, split": (functools.partial(jaxpool.dilate, kernel=kernel, ties="split"), small),
+        "dilate, to the kernel": (functools.partial(kernel_cotangent, kernel), small),
+        "roi_align, max": (roi_align_max, small),
+        "erode": (functools.partial(jaxpool.erode, kernel=kernel, ties="last"), small),
+    }
+    for name, settings in LARGE.items():
+        run = POOLS[name].of(**settings)
+        found[f"{name}, large"] = (run, large)
+        if name in LOW_PRECISION or POOLS[name].topic == "rank":
+            found[f"{name}, large, bfloat16"] = (run, large.astype(jnp.bfloat16))
+    return found
+
+
+def both(f, x, dy):
+    y, back = jax.vjp(f, x)
+    return y, back(dy)[0]
+
+
+def digest(results):
+    return [hashlib.sha256(np.asarray(each).tobytes()).hexdigest()[:16] for each in results]
+
+
+def with_permuted_batch(f, x, dy):
+    """Evaluate with a permuted batch, and undo the permutation."""
+    order = np.random.default_rng(2).permutation(len(x))
+    back = np.argsort(order)
+    return [
+        np.asarray(each)[back] for each in jax.jit(both, static_argnums=0)(f, x[order], dy[order])
+    ]
+
+
+def sharded(spec, kind, f, x, dy):
+    """Evaluate with x sharded over all devices."""
+    mesh = jax.make_mesh((len(jax.devices()),), ("a",), (kind,))
+    x, dy = (jax.device_put(each, NamedSharding(mesh, spec)) for each in (x, dy))
+    return jax.jit(both, static_argnums=0)(f, x, dy)
+
+
+WAYS = {
+    "jit": jax.jit(both, static_argnums=0),
+    "eager": both,
+    "batch order": with_permuted_batch,
+    "sharded batch": functools.partial(sharded, P("a"), AxisType.Auto),
+    "sharded batch in the type": functools.partial(sharded, P("a"), AxisType.Explicit),
+}
+
+
+def print_digests(ways):
+    found = {way: {} for way in ways}
+    for name, (f, x) in programs().items():
+        like = jax.eval_shape(f, x)
+        dy = np.random.default_rng(1).standard_normal(like.shape).astype(like.dtype)
+        for way in ways:
+            try:
+                found[way][name] = digest(WAYS[way](f, x, dy))
+            except Exception as refused:  # a message differs from any digest
+                found[way][name] = repr(refused)[:200]
+    print(json.dumps(found))
+
+
+# Programs whose bits may differ, and why
 
 
 def pool_names(found):
@@ -28,7 +148,6 @@ COEFFICIENT_VARIANTS = [
 MEANS_OF_DRAWS = [f"{name}, without a key" for name in DRAWN]
 KERNEL_VARIANTS = ("dilate, large", "erode, large, split", "erode, split")
 GATHERED = pool_names(lambda pool: pool.takes("boxes") or pool.takes("segment_ids"))
-# Programs whose bits may differ, and why.
 THREADS = dict.fromkeys(
     (
         "adaptive_avg_pool, large",
@@ -39,7 +158,9 @@ THREADS = dict.fromkeys(
     ),
     "XLA's YNNPACK adds up a whole reduction in an order that depends on the number of threads",
 )
-BATCH = dict.fromkeys(KERNEL_VARIANTS, "their kernel is a mean over the batch, taken in its order")
+KERNEL_MEANS = dict.fromkeys(
+    KERNEL_VARIANTS, "their kernel is a mean over the batch, taken in its order"
+)
 MEANS = [f"{name}, overlapping" for name in POWERS]
 FEWER = "compiled for a part of the batch, XLA joins other products and sums into one rounding"
 IN_THE_TYPE = "the mapped axis of vmap has no mesh, or jax asks for the sharding of a scatter"
@@ -56,14 +177,16 @@ DIFFERENT = {
     "batch order": {
         **dict.fromkeys(DRAWN, "an element is drawn for a place in the batch"),
         "dilate, to the kernel": "a sum over the batch is taken in its order",
-        **BATCH,
+        **KERNEL_MEANS,
     },
     "one thread of XLA": THREADS,
     "one core": THREADS,
     "four threads": THREADS,
-    "sharded batch": THREADS | BATCH | dict.fromkeys(["roi_align", *MEANS_OF_DRAWS, *MEANS], FEWER),
+    "sharded batch": THREADS
+    | KERNEL_MEANS
+    | dict.fromkeys(["roi_align", *MEANS_OF_DRAWS, *MEANS], FEWER),
     "sharded batch in the type": THREADS
-    | BATCH
+    | KERNEL_MEANS
     | dict.fromkeys(
         [f"{name}, large" for name in pool_names(lambda pool: pool.topic == "rank")], TABLES
     )
@@ -75,16 +198,12 @@ FOUR_DEVICES = "--xla_force_host_platform_device_count=4"
 
 
 def digests(*ways, prefix=(), **environment):
-    """Return the output of `tests.transformations.digests`, by default with XLA's default flags."""
-    command = [*prefix, sys.executable, "-m", "tests.transformations.digests", *ways]
+    """Return the output of this module as a program, by default with XLA's default flags."""
+    command = [*prefix, sys.executable, "-m", __name__, *ways]
     environment = {**os.environ, "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu", **environment}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)
-
-
-def one_core():
-    return ["taskset", "-c", str(min(os.sched_getaffinity(0)))]
 
 
 @pytest.mark.slow
@@ -93,12 +212,17 @@ def test_same_bits():
     want = found.pop("jit")
     assert len(want) > 70
     assert digests("jit", PYTHONHASHSEED="1")["jit"] == want
+    one_core = ["taskset", "-c", str(min(os.sched_getaffinity(0)))]
     one_thread = "--xla_cpu_multi_thread_eigen=false"
     found["one thread of XLA"] = digests("jit", XLA_FLAGS=one_thread)["jit"]
-    found["one core"] = digests("jit", prefix=one_core())["jit"]
+    found["one core"] = digests("jit", prefix=one_core)["jit"]
     ways = "jit", "sharded batch", "sharded batch in the type"
     found |= digests(*ways, XLA_FLAGS=FOUR_DEVICES)
     found["four threads"] = found.pop("jit")
     for way, results in found.items():
         differ = {name for name in want if results[name] != want[name]}
         assert differ <= set(DIFFERENT[way]), way
+
+
+if __name__ == "__main__":
+    print_digests(sys.argv[1:])

@@ -27,55 +27,32 @@ def in_modes(op, *args, **kwargs):
     return {mode: lambda x, m=mode: function(x, *args, **kwargs, autodiff=m) for mode in BOTH}
 
 
-def accelerated(pool, *args):
-    return {"accelerate": jaxpool.accelerate(lambda x: pool(x, *args))}
-
-
-def max_forms(*geometry):
-    return (
-        in_modes("max_pool", *geometry)
-        | accelerated(lax_pools.max_pool, *geometry)
-        | {"compat.flax": lambda x: flax.max_pool(x, *geometry)}
-    )
-
-
-def min_forms(*geometry):
-    return (
-        in_modes("min_pool", *geometry)
-        | accelerated(lax_pools.min_pool, *geometry)
-        | {"compat.flax": lambda x: flax.min_pool(x, *geometry)}
-    )
-
-
-def sum_forms(*geometry):
-    return in_modes("sum_pool", *geometry) | accelerated(lax_pools.sum_pool, *geometry)
-
-
-def avg_forms(*geometry):
-    return in_modes("avg_pool", *geometry) | {
-        "compat.flax": lambda x: flax.avg_pool(x, *geometry),
-    }
+def forms_of(kind, *geometry):
+    """Return the ways of calling a pool, by name."""
+    forms = in_modes(f"{kind}_pool", *geometry)
+    if kind != "avg":
+        forms["accelerate"] = jaxpool.accelerate(lambda x: lax_pools.POOLS[kind](x, *geometry))
+    if kind != "sum":
+        forms["compat.flax"] = lambda x: getattr(flax, f"{kind}_pool")(x, *geometry)
+    return forms
 
 
 def quotient_forms(*geometry):
     """Averages as users write them with lax: `accelerate` replaces the sum, and the division stays in user code."""
     count = np.float32(np.prod(geometry[0]))
     sums = in_modes("sum_pool", *geometry).items()
+
+    def divided_inside(x):
+        return lax_pools.sum_pool(x, *geometry) / np.prod(geometry[0])
+
     return {mode: lambda x, f=f: f(x) / count for mode, f in sums} | {
         "accelerate": jaxpool.accelerate(lambda x: lax_pools.sum_pool(x, *geometry) / count),
-        "accelerate, divided inside": jaxpool.accelerate(lambda x: lax_avg(x, *geometry)),
+        "accelerate, divided inside": jaxpool.accelerate(divided_inside),
     }
 
 
-def lax_avg(x, window_shape, strides, padding):
-    return lax_pools.sum_pool(x, window_shape, strides, padding) / np.prod(window_shape)
-
-
 POOLS = {
-    "max": max_forms,
-    "min": min_forms,
-    "sum": sum_forms,
-    "avg": avg_forms,
+    **{kind: functools.partial(forms_of, kind) for kind in ("max", "min", "sum", "avg")},
     "sum over count": quotient_forms,
 }
 GEOMETRIES = {
@@ -161,7 +138,7 @@ def test_other_pools(name):
 def test_different_program_is_detected():
     """The comparison fails for lax's own gradient, and for an average of divided elements."""
     x = np.ones((1, 8, 8, 4), np.float32)
-    forms = max_forms((3, 3), (1, 1), "SAME")
+    forms = forms_of("max", (3, 3), (1, 1), "SAME")
     with pytest.raises(AssertionError, match="lax"):
         assert_same_program(
             {"vjp": forms["vjp"], "lax": lambda x: lax_pools.max_pool(x, (3, 3), None, "SAME")}, x

@@ -126,7 +126,8 @@ def max_unpool(y: Any, indices: Any, spatial_shape: Any, axes: Any) -> Answer:
     values = as_exact_numbers(y)
     x = np.zeros(parts.merge_positions(list(y.shape), window_axes, spatial_shape), values.dtype)
     last_source: dict[Position, Position] = {}
-    for source in np.ndindex(*y.shape):
+    in_order_of_axes = sorted(np.ndindex(*y.shape), key=lambda at: [at[a] for a in window_axes])
+    for source in in_order_of_axes:
         if 0 <= indices[source] < math.prod(spatial_shape):
             pooled_position = tuple(map(int, np.unravel_index(indices[source], spatial_shape)))
             target = parts.merge_positions(list(source), window_axes, pooled_position)

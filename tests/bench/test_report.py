@@ -1,0 +1,120 @@
+"""The timer of the benchmark suite, its report, its files and its command."""
+
+import dataclasses
+import itertools
+import math
+from pathlib import Path
+
+import jax
+import pytest
+
+from bench import report, results
+from bench.__main__ import main
+from bench.cases import select
+from bench.results import CaseResult, Row, Run
+from bench.timing import Timing, take_turns, timed_calls
+
+PUBLISHED = Path(report.__file__).parent / "results"
+
+
+def test_timing_alternates_between_peers():
+    order = []
+    first = timed_calls(lambda: order.append("first"))
+    second = timed_calls(lambda: order.append("second"))
+    timings = take_turns({"first": first, "second": second}, 0.0)
+    assert timings["first"].samples > 0
+    runs = [name for name, _ in itertools.groupby(order)]
+    assert runs[:4] == ["first", "second", "first", "second"]
+
+
+def test_a_call_longer_than_the_budget_is_timed_once():
+    calls = []
+
+    def slow(count):
+        calls.append(count)
+        return [10.0] * count
+
+    assert take_turns({"slow": slow}, 0.0)["slow"] == Timing(10.0, 10.0, 10.0, 1)
+    assert calls == [1, 1]
+
+
+def row(ms, **fields):
+    return Row(Timing(ms / 1e3, ms / 1e3, ms / 1e3, 5), difference=0.0, **fields)
+
+
+MACHINE = {
+    "cpu": "a processor",
+    "cores": 2,
+    "cache_bytes": 1,
+    "transparent_huge_pages": "madvise",
+}
+CONDITIONS = {
+    "date": "2020-01-01",
+    "device": "cpu",
+    "threads": 2,
+    "memory": "kept",
+    "budget_s": 1.0,
+    "load": 0.0,
+    "machine": MACHINE,
+    "versions": {"jax": "1"},
+}
+FIRST, SECOND = "max_pool(float32[2,8], (2,))", "max_pool(float32[2,8], (3,))"
+STEP = "bench.train_steps:first_step('LeNet', float32[2,8,8,1])"
+ABSENT = {"torch": Row(why_not="torch is away")}
+RUN = Run(
+    "forward_and_vjp",
+    CONDITIONS,
+    (
+        CaseResult(FIRST, 9, {"jaxpool": row(1), "lax": row(2), "copy": row(1)} | ABSENT),
+        CaseResult(
+            SECOND, 9, {"jaxpool": row(9), "lax": row(72, wrong=True), "copy": row(3)} | ABSENT
+        ),
+        CaseResult(STEP, 0, {"jaxpool": row(5), "lax": row(5), "accelerate": row(2.5)}),
+    ),
+)
+
+
+def test_comparison_is_a_geometric_mean():
+    comparison = report.compare(report.groups(RUN)["max pools"], "lax")
+    assert comparison.mean == pytest.approx(math.sqrt(2 * 8))
+    assert comparison.worst == pytest.approx(2)
+    assert comparison.slower == ()
+
+
+def test_report_has_ratios_wrong_results_and_reasons():
+    text = report.markdown(RUN)
+    assert f"| {SECOND} | 9.00 | 72.0 ! | 3.00 | - | 8.00 | - | 3.00 |" in text
+    assert f"| {STEP} | 5.00 | 5.00 | - | 2.50 | 1.00 | 2.00 | - |" in text
+    assert f"Wrong by more than rounding:\n\n- {SECOND}: lax differs by" in text
+    assert text.endswith("Not run:\n\n- torch: torch is away (2 cases)\n")
+    without_step = report.markdown(dataclasses.replace(RUN, rows=RUN.rows[:2]))
+    assert "lax / accelerate" not in without_step
+
+
+def test_result_file_round_trip_and_report(tmp_path, capsys):
+    path = tmp_path / "run.json"
+    results.write(path, RUN.to_json())
+    assert Run.from_json(results.read(path)) == RUN
+    assert path.read_text().count("\n  {") == 3
+    assert main(["--load", str(path)]) == 0
+    assert report.markdown(RUN) in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("path", sorted(PUBLISHED.glob("*.json")), ids=lambda path: path.stem)
+def test_published_results_load(path, capsys):
+    fields = results.read(path)
+    assert fields["conditions"]["date"]
+    assert main(["--load", str(path)]) == 0
+    assert capsys.readouterr().out.count("\n| ") > 2
+
+
+def test_json_output_matches_printed_report(tmp_path, capsys):
+    name = select(["small"])[0].name
+    options = ["--peer", "lax", "--budget", "0", "--json", str(tmp_path / "a.json")]
+    modes = ["--mode", "forward", "--mode", "forward_and_vjp"]
+    assert main(["--filter", name, "--filter", "small", *options, *modes]) == 0
+    printed = capsys.readouterr().out
+    for mode in ("forward", "forward_and_vjp"):
+        run = Run.from_json(results.read(tmp_path / f"a-{mode}.json"))
+        assert report.markdown(run) in printed
+        assert run.conditions["versions"]["jax"] == jax.__version__
