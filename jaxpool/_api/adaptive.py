@@ -47,15 +47,13 @@ def adaptive_max_pool(
     if there are no more windows than positions. If N divides H and M divides W, this is `max_pool` with windows and
     strides of `(H / N, W / M)`.
 
-    Gradient: as in `max_pool`, to the selected element. NaN is larger than every number, and -inf is an ordinary
-    value.
+    Gradient: as in `max_pool`, to the selected element. NaN is larger than every number; -inf is an ordinary value.
 
     {x}, also bool (max is "or").
         Pooled axes have a known size of at least 1; batch and channel axes may have size 0.
       output_shape: the number of windows along each pooled axis, a positive int of at most the size of the axis plus
         2**20. None keeps the size of an axis. A single int needs `axes`.
-      axes: the pooled axes; None is the `len(output_shape)` axes before the last axis. Row-major order follows
-        `axes`.
+      axes: the pooled axes; None is the `len(output_shape)` axes before the last, in row-major order of `axes`.
     {selection}
 
     Returns:
@@ -103,8 +101,7 @@ def adaptive_max_pool_with_argmax(
     {autodiff}
 
     Returns:
-      y, an array of the shape and dtype that `adaptive_max_pool` returns, and `indices`, an int32 array of the same
-      shape.
+      y, the result of `adaptive_max_pool`, and `indices`, an int32 array of the same shape.
 
     Raises:
       TypeError: an argument is of the wrong kind.

@@ -51,8 +51,7 @@ def max_pool_with_argmax(
     `x[b, h, w, c]`, with the letters of `max_pool`. Any number of axes can be pooled.
 
     Gradient: y has the gradient of `max_pool`; the integers `indices` have no gradient. In a window with a NaN,
-    `ties` selects a NaN and its index. An index never refers to padding, even if all elements are the lowest value of
-    their dtype.
+    `ties` selects a NaN and its index. An index never refers to padding, even if all elements are the lowest value.
 
     {x}, also bool. The pooled axes have fewer than 2**31 positions.
     {geometry} Indices are row-major in the order of `axes`.
@@ -99,13 +98,11 @@ def max_unpool(y: Any, indices: Any, spatial_shape: Sequence[int], *, axes: Axes
     Args:
       y: array of shape `(..., *pooled, C)`, or of any shape with `axes`; floats, integers or bool. If the type of y
         shows that `axes` are sharded, each index must be in the shard of its element or in a neighbouring shard.
-        Windows no longer than a shard give such indices. Other concrete indices raise an error, other traced indices
-        are dropped.
+        Windows no longer than a shard give such indices. Other concrete indices raise an error, others are dropped.
       indices: integers of the shape of y: flat row-major positions over `spatial_shape`. A concrete index that is out
         of range raises an error; a traced index out of range is dropped.
       spatial_shape: the sizes of `axes` in the result, a tuple with one positive int per axis.
-      axes: the axes to unpool; None is the `len(spatial_shape)` axes before the last axis. Indices are row-major in
-        the order of `axes`.
+      axes: the axes to unpool; None is the `len(spatial_shape)` axes before the last. Indices are row-major in them.
 
     Returns:
       Array of the shape of y, except that `axes` have the sizes `spatial_shape`; the dtype of y.
@@ -123,8 +120,7 @@ def max_unpool(y: Any, indices: Any, spatial_shape: Sequence[int], *, axes: Axes
              [7, 5, 0]], dtype=int32)
 
     References:
-      `torch.nn.functional.max_unpool2d`. If indices collide, its result is not deterministic, and its gradient goes
-      to overwritten elements too.
+      `torch.nn.functional.max_unpool2d`. With equal indices it is random, and overwritten elements get a gradient.
     """
     original_indices = indices
     y, indices, pooled_axes, sizes = _check_unpool_arguments(y, indices, spatial_shape, axes)

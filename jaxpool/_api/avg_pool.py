@@ -110,8 +110,7 @@ def avg_pool(
     {geometry}
       count_include_pad: True divides by the size of the window, which includes padding but not the positions that
         `ceil_mode` adds. False divides by the number of real elements that `where` includes.
-      where: the elements to include, as in `max_pool`. With `count_include_pad=False` y is the mean of the included
-        elements, or 0 without any.
+      where: the elements to include, as in `max_pool`. With `count_include_pad=False` y is their mean, 0 without any.
       divisor: a number other than 0 to divide by, instead of a count.
       autodiff: "vjp", or "jvp" for forward mode and `jax.linear_transpose` too.
 

@@ -60,8 +60,7 @@ def cummax(
 ) -> Array:
     """Computes the running maximum along an axis.
 
-    `y[..., i] = max over j <= i of x[..., j]`, or over `j >= i` in reverse; with `reset` only over j in the episode
-    of i.
+    `y[..., i] = max over j <= i of x[..., j]`, or `j >= i` in reverse; with `reset` only over j in the episode of i.
 
     Gradient: each element gets the sum of the cotangents of all outputs that selected the element. NaN is larger than
     every number: from the first NaN on, the output is NaN and a NaN gets the cotangent.

@@ -2,8 +2,7 @@
 
 A pass is one loop over an array in memory. XLA fuses slices, gathers and elementwise operations into the operation that
 uses their result. A pass ends at an output and at an operation that is not fused, such as a sort. A pass also ends at
-an array that the kernel stores (`materialise` in `_kernels/slices.py`), and at a slice of an array computed from
-several slices.
+an array that the kernel stores (`materialise` in `_kernels/slices.py`), and at a slice of a combination of slices.
 """
 
 from __future__ import annotations
@@ -40,8 +39,7 @@ NOT_FUSED = ("arg", "conv_", "cum", "dot_general", "jaxpool_", "reduce", "scatte
 class Pass:
     """One loop over an array in memory: each element of the result combines up to `terms` elements along `axes`.
 
-    `how` is the name of a JAX primitive, such as "slice", "gather", "reduce_max", "reduce_window_sum" or "scatter-add",
-    or "elementwise".
+    `how` is the name of a JAX primitive, such as "slice", "gather", "reduce_max" or "scatter-add", or "elementwise".
     """
 
     axes: tuple[int, ...]

@@ -61,15 +61,12 @@ def max_pool(
       padding: "VALID", "SAME" (an odd position is added at the end) or "SAME_LOWER" (at the start). Or a non-negative
         int, one int per pooled axis, or one (low, high) pair per pooled axis.
       window_dilation: distance between neighbouring window elements, one positive int per pooled axis; None is 1.
-      ceil_mode: whether to round the output size up. A last window that would start beyond the input and its low
-        padding is dropped.
+      ceil_mode: whether to round the output size up. Windows that would start in the high padding are dropped.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last axis. Row-major order follows
         `axes`. Channels-first images `(N, C, H, W)` need `axes=(2, 3)`: the default would pool C and H.
       where: the elements to include, a boolean array that broadcasts to x; None is all. Excluded elements are treated
-        as padding, even NaN. A window without a True gives the lowest value of the dtype (-inf for most floats) and
-        the gradient 0.
-      ties: which of equal elements gets the cotangent: the "first" or the "last" in row-major order, or all equally
-        ("split").
+        as padding, even NaN. A window without a True gives the lowest value (-inf for most floats) and gradient 0.
+      ties: which of equal elements gets the cotangent: the "first" or the "last" in row-major order, or all ("split").
       autodiff: "vjp" for reverse mode to any order and forward-over-reverse; "jvp" for `jax.jvp`,
         `jax.linearize` and `jax.jacfwd` too.
 
@@ -116,11 +113,9 @@ def min_pool(
 ) -> Array:
     """Computes the smallest element of each window.
 
-    `y[b, i, j, c] = min over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]`, with the letters of
-    `max_pool`.
+    `y[b, i, j, c] = min over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]`, as in `max_pool`.
 
-    Gradient: as in `max_pool`, to the selected element. NaN is smaller than every number. +inf is an ordinary value,
-    and padding is never selected.
+    Gradient: as in `max_pool`, to the selected element. NaN is smaller than every number; +inf is an ordinary value.
 
     {x}, also bool (min is "and").
     {geometry}

@@ -35,8 +35,7 @@ def dilate(
     """Computes the grey dilation: the maximum over each window of its elements plus the kernel.
 
     `y[b, i, j, c] = max over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c] + kernel[u, v, c]`, with the
-    letters of `max_pool`. A kernel entry of -inf excludes its element. An entry of +inf or NaN gives NaN over
-    padding, which is -inf.
+    letters of `max_pool`. A kernel entry of -inf excludes its element. Over padding, +inf and NaN give NaN.
 
     Gradient: the cotangent of each output goes to the element and to the kernel entry whose sum was selected.
     Cotangents of overlapping windows add up. NaN is larger than every number, and padding is never selected.
@@ -78,8 +77,7 @@ def erode(
     `y[b, i, j, c] = min over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c] - kernel[u, v, c]`, with the
     letters of `max_pool`. Infinite entries are as in `dilate`; padding is +inf.
 
-    Gradient: as in `dilate`, to the selected element and, negated, to the kernel entry. NaN is smaller than every
-    number.
+    Gradient: as in `dilate`, to the selected element and, negated, to the kernel entry. NaN is the smallest.
 
     {x}, not bool.
     {kernel}

@@ -77,8 +77,7 @@ def local_maxima(
       Array([False,  True,  True, False,  True, False], dtype=bool)
 
     References:
-      Zhou et al., Objects as Points, arXiv:1904.07850, where a peak is an element that a 3x3 max pool does not
-      change: `ties="all"`.
+      Zhou et al., Objects as Points, arXiv:1904.07850, with peaks that a 3x3 max pool keeps: `ties="all"`.
     """
     return _mark_local_extrema("max", x, window_shape, axes, ties)
 
@@ -89,8 +88,7 @@ def local_minima(
 ) -> Array:
     """Marks each element that is the smallest of its window.
 
-    `y[b, i, j, c] = (min_pool selects x[b, i, j, c] in the window around it)`, with the letters and windows of
-    `local_maxima`.
+    `y[b, i, j, c] = (min_pool selects x[b, i, j, c] in the window around it)`, with the windows of `local_maxima`.
 
     Gradient: none, the result is boolean. NaN is smaller than every number.
 

@@ -36,8 +36,7 @@ def lp_pool(
     p0 (zeros) and the other letters of `max_pool`. `p = 1` is the sum of absolute values, `p = 2` the Euclidean norm,
     `p = inf` the largest absolute value. Nothing overflows or underflows. If a power leaves the range of the dtype
     anywhere in x, elements are first divided by the largest element of their window. This evaluation is ten to thirty
-    times slower. A NaN makes the output of its windows NaN. A window shortened by `ceil_mode` gives the norm of its
-    elements.
+    times slower. A NaN makes the output of its windows NaN. A window cut by `ceil_mode` gives the norm of its elements.
 
     Gradient: an element gets `sign(x) * (|x| / y)^(p - 1)` of the cotangent; for `p = inf` the first largest element
     gets the whole cotangent. The gradient is 0 if y is 0, or if `p <= 1` and the element is 0. A window with an

@@ -61,8 +61,7 @@ def fractional_max_pool(
     `y[b, i, j, c] = max over (u, v) of x[b, start(i) + u, start(j) + v, c]` with
     `start(i) = int((i + r) * a) - int(r * a)`, `a = (L - k) / (n - 1)` and, for the last window,
     `start(n - 1) = L - k`. L is the size of the axis, k the size of a window, n the number of windows, B batch, C
-    channels. r is uniform in [0, 1), drawn for each axis, batch entry and channel. Windows may overlap, and leave
-    gaps if k < a.
+    channels. r is uniform in [0, 1), drawn for each axis, batch entry and channel. Windows may overlap, or leave gaps.
 
     Gradient: as in `max_pool`, to the first of the largest elements in row-major order. NaN is larger than every
     number, and -inf is an ordinary value. Forward and reverse mode, to any order.
@@ -78,8 +77,7 @@ def fractional_max_pool(
       Array([1, 3, 4, 6, 7, 9], dtype=int32)
 
     References:
-      Graham, Fractional Max-Pooling, arXiv:1412.6071. `torch.nn.functional.fractional_max_pool2d` has the same
-      windows.
+      Graham, Fractional Max-Pooling, arXiv:1412.6071. `torch.nn.functional.fractional_max_pool2d` has equal windows.
     """
     x, sharding, op, samples = _fractional_pool_inputs(key, x, window_shape, output_shape, axes)
     check_fits_int32_indices("x", op.window.input_shape)
@@ -109,8 +107,7 @@ def fractional_avg_pool(
       Array([0.5, 2.5, 3.5, 5.5, 6.5, 8.5], dtype=float32)
 
     References:
-      Graham, Fractional Max-Pooling, arXiv:1412.6071. In `tf.nn.fractional_avg_pool` windows differ in length, and
-      all channels share them.
+      Graham, Fractional Max-Pooling, arXiv:1412.6071. In `tf.nn.fractional_avg_pool` channels share windows.
     """
     x, sharding, op, samples = _fractional_pool_inputs(key, x, window_shape, output_shape, axes)
     return apply_on_shards(FractionalMean(op.dims), sharding, as_float(x), *samples)
@@ -188,8 +185,7 @@ def stochastic_pool(
     any number; the mean is NaN or +inf then. Forward and reverse mode, to any order.
 
     Args:
-      key: a PRNG key such as `jax.random.key(0)`, which always draws the same elements, or None for the weighted
-        mean.
+      key: a PRNG key such as `jax.random.key(0)`, which always draws the same elements, or None for the mean.
       x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool.
       window_shape: one positive int per pooled axis, or a single int with `axes`.
       strides: one positive int per pooled axis, or one int for all axes; None is 1.

@@ -55,8 +55,7 @@ def median_pool(
     the two middle elements; `method` changes that. Padding is not an element.
 
     Gradient: as in `max_pool`, to the selected element, or in equal parts to all equal elements with `ties="split"`.
-    With `method="midpoint"` each middle element gets half of the cotangent. NaN ranks above every number, and zeros
-    of both signs tie.
+    With `method="midpoint"` each middle element gets half of the cotangent. NaN ranks above every number. -0 and 0 tie.
 
     {x}, also bool.
     {geometry}

@@ -135,8 +135,7 @@ def max(
     `y[i] = max over j of x[i, j]`, with i the remaining axes and j the reduced axes.
 
     Gradient: the cotangent is divided equally among the elements that attain the maximum, or goes to the element that
-    `ties` selects. NaN is larger than every number: the output is NaN, and only NaNs get its cotangent. -inf is an
-    ordinary value.
+    `ties` selects. NaN is larger than every number: only NaNs get the cotangent then. -inf is an ordinary value.
 
     Args:
       x: array of any shape; floats, integers or bool (max is "or").
@@ -212,8 +211,7 @@ def maxout(x: Any, groups: int, *, axis: int = -1, ties: Ties = "split") -> Arra
 
     `y[..., g] = max over j < k of x[..., g * k + j]`, with G groups and `k = size / G`.
 
-    Gradient: as in `max`, to the elements that attain the maximum of their group. Forward and reverse mode, to any
-    order.
+    Gradient: as in `max`, to the maxima of each group. Forward and reverse mode, to any order.
 
     Args:
       x: array of at least one axis; floats, integers or bool.

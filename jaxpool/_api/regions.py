@@ -1,7 +1,6 @@
 """Public pooling over boxes of images: `roi_align`, also over a feature pyramid, and `roi_max_pool`.
 
-Boxes are arrays (K, 4) with an image index for each box. The drop-ins of `compat.torchvision` call the functions
-without underscore.
+Boxes are arrays (K, 4) with an image index for each box. `compat.torchvision` calls functions without underscore.
 """
 
 from __future__ import annotations
@@ -273,8 +272,7 @@ def multilevel_roi_align(
 
     Boxes have rows first: torchvision boxes are `boxes[..., [1, 0, 3, 2]]` here. A box of height h and width w in
     pixels of the image is pooled from level `k = floor(canonical_level + log2(sqrt(h * w) / canonical_size))`. If
-    there is no level k, the finest or the coarsest level is used. A pixel of level k covers `2**k` pixels of the
-    image.
+    there is no level k, the finest or the coarsest level is used. A pixel of level k covers `2**k` pixels.
 
     Gradient: as in `roi_align` of the selected level, with respect to the features and the boxes. The choice of the
     level has no gradient. Forward and reverse mode, to any order.
@@ -286,16 +284,14 @@ def multilevel_roi_align(
         or `x1 <= x0` gives 0.
       output_shape: the number of cells down and across a box, an int or two ints.
       batch_indices: integers of shape (..., K), the image of each box, as in `roi_align`.
-      spatial_scale: pixels of the first level per pixel of the image, a power of two: 1/4 is level 2. Every further
-        level has half the scale.
+      spatial_scale: pixels of the first level per pixel of the image: 2**-k for level k. Each level halves the scale.
       canonical_size: the size of a box, in pixels of the image, that is pooled from `canonical_level`.
       canonical_level: an int from -1024 to 1024, 4 as in the paper.
       samples: points per cell and axis, an int from 1 to 1024.
       aligned: as in `roi_align`.
 
     Returns:
-      Array of shape (..., K, *output_shape, C); the dtype of the features, or the dtype of their `jnp.mean` for
-      integers and bool.
+      Array of shape (..., K, *output_shape, C); the dtype of the features, or of their `jnp.mean` for integers, bool.
 
     {wrong}
 
@@ -408,8 +404,7 @@ def roi_max_pool(
     NaN is larger than every number. Forward and reverse mode, to any order.
 
     {boxes}
-      ties: which of equal pixels gets the cotangent: the "first" or the "last" in row-major order, or all equally
-        ("split").
+      ties: which of equal pixels gets the cotangent: the "first" or the "last" in row-major order, or all ("split").
 
     Returns:
       Array of shape (..., K, *output_shape, C); the dtype of x.

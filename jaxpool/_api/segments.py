@@ -135,8 +135,7 @@ def segment_min(
 ) -> Array:
     """Computes the minimum of the rows of each segment, element by element.
 
-    `y[s, ...] = min over n with segment_ids[n] == s of x[n, ...]`, with N rows and S segments; for bool, min is
-    "and".
+    `y[s, ...] = min over n with segment_ids[n] == s of x[n, ...]`, with N rows and S segments ("and" for bool).
 
     Gradient: as in `segment_max`, to the rows that attain the minimum. NaN is smaller than every number. A segment
     without rows gives the highest value of the dtype.
@@ -170,8 +169,7 @@ def segment_max_with_argmax(
 ) -> tuple[Array, Array]:
     """Computes the maximum of the rows of each segment, element by element, and the index of its row.
 
-    `y[s, j] = x[indices[s, j], j]`, the largest of the `x[n, j]` with `segment_ids[n] == s`, with j a position along
-    all axes after the first.
+    `y[s, j] = x[indices[s, j], j]`, the largest `x[n, j]` with `segment_ids[n] == s`, and j along the other axes.
 
     Gradient: y has the gradient of `segment_max`; the integers `indices` have no gradient. In a segment with a NaN,
     `ties` selects a NaN and its index. A segment without rows has the index N, which is out of range. jax drops an
@@ -261,8 +259,7 @@ def segment_sum(
 
     `y[s, ...] = sum over n with segment_ids[n] == s of x[n, ...]`, with N rows and S segments.
 
-    Gradient: each row gets the cotangent of its segment. A segment without rows gives 0. Forward and reverse mode, to
-    any order.
+    Gradient: each row gets the cotangent of its segment. Without rows y is 0. Forward and reverse mode, to any order.
 
     {segments}
 

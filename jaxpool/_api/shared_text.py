@@ -103,10 +103,8 @@ Raises:
   x: array of shape (N, ...); floats, integers, or bool except in `segment_sum`.
   segment_ids: integers of shape (N,). A row whose id is negative, or at least `num_segments`, is dropped.
   num_segments: the number of segments. None is the largest id plus one, and needs ids that are not traced.
-  indices_are_sorted: True promises that ids never decrease along N, which saves a sort. The result is undefined if they
-    do.
-  where: the elements to include, a boolean array that broadcasts to x; None is all. Excluded elements belong to no
-    segment.""",
+  indices_are_sorted: True promises that ids never decrease along N, which saves a sort. Otherwise y is undefined.
+  where: the elements to include, a boolean array that broadcasts to x; None is all. Others are in no segment.""",
     "row_ties": '  ties: which of equal rows gets the cotangent: all of them ("split"), the "first" or the "last".',
     "row_result": """Returns:
   Array of shape (num_segments, ...); the dtype of x.

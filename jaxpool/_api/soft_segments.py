@@ -102,8 +102,7 @@ def segment_logsumexp(
     """Computes a smooth maximum of each segment, the logarithm of the sum of the exponentials of its rows.
 
     `y[s, ...] = T * log(sum over n with segment_ids[n] == s of exp(x[n, ...] / T))`, with temperature T. Nothing
-    overflows: if a sum of exponentials leaves the range of its dtype, all exponentials are relative to the maximum of
-    their segment.
+    overflows: if a sum of exponentials leaves the range of its dtype, all are relative to the maximum of the segment.
 
     Gradient: each row gets its part of the cotangent, the softmax of its segment. Infinities and NaN are as in
     `segment_softmax`. A segment without rows gives -inf, or the lowest value of a dtype without -inf, and its

@@ -81,8 +81,7 @@ def global_max_pool(
       ties: which of equal elements gets the cotangent: the "first", the "last", or all of them ("split").
 
     Returns:
-      Array of shape `(B, C)`, in general the shape of x without the pooled axes, or with size 1 for each; the dtype
-      of x.
+      Array of shape `(B, C)`, in general the shape of x without the pooled axes, or with size 1; the dtype of x.
 
     {empty}
 
@@ -140,8 +139,7 @@ def global_avg_pool(
       Array([0., 3.], dtype=float32)
 
     References:
-      `keras.layers.GlobalAveragePooling2D`; `where` as in `jax.numpy.mean`, which returns NaN for a mask without a
-      True.
+      `keras.layers.GlobalAveragePooling2D`; `where` as in `jax.numpy.mean`, which returns NaN without a True.
     """
     x, pooled_axes, mask, sharding = _check_global_pool_arguments(x, axes, where, keepdims)
     if sharding:
@@ -167,11 +165,9 @@ def spatial_pyramid_pool(
     Args:
       x: array of shape `(B, *spatial, C)`, or of any shape with `axes`; floats, integers or bool. Pooled axes have a
         known size of at least 1.
-      levels: a tuple of positive ints, the number of windows of each level along every pooled axis. The output has
-        the levels in ascending order.
+      levels: a tuple of positive ints, the number of windows of each level along every pooled axis, in any order.
       kind: "max" or "avg".
-      axes: the pooled axes; None is all except the first and the last. The last of the other axes is the channel
-        axis.
+      axes: the pooled axes; None is all except the first and the last. The last other axis is the channel axis.
 
     Returns:
       Array of shape `(..., C * sum of n_l**k)`, with k the number of pooled axes; the dtype of x, or of `jnp.mean(x)`
