@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -20,38 +21,36 @@ from jaxpool._ops.elementwise import Extremum, NaNOrder, match_shardings
 
 
 def _as_promoted_arrays(
-    kind: Kind, xs: tuple[Any, ...], arg_names: tuple[str, ...] = ()
+    kind: Kind, xs: tuple[Any, ...], arg_names: Sequence[str]
 ) -> tuple[list[Array], bool]:
     """Return `xs` as arrays, and whether the result is weakly typed.
 
     Floating arrays that are not weakly typed keep their dtype. All other arrays are cast to the dtype of the result.
     """
-    joined_names = " and ".join(arg_names) or "xs"
-    arg_names = arg_names or tuple(f"xs[{i}]" for i in range(len(xs)))
     if len(xs) < 2:
         hint = f"For the {kind}imum along an axis use jaxpool.{kind}."
         raise ArgumentError("xs", "at least two arrays", len(xs), hint, TypeError)
     for name, x in zip(arg_names, xs, strict=True):
         if not is_array(x) and not isinstance(x, (bool, int, float)):
             raise not_an_array_error(name, x, "an array or a number")
-    arrays = [as_real_array(name, x) for name, x in zip(arg_names, xs, strict=True)]
+    arrays = list(map(as_real_array, arg_names, xs))
+
+    def mismatch_error(attribute: str, rule: str, hint: str) -> ArgumentError:
+        pairs = zip(arg_names, arrays, strict=True)
+        values = [f"{name}.{attribute}={getattr(x, attribute)}" for name, x in pairs]
+        joined_names = "x and y" if arg_names[0] == "x" else "xs"
+        return ArgumentError(joined_names, rule, xs, hint, shown_value=", ".join(values))
+
     try:
         dtype, is_weak = jax.dtypes.result_type(*arrays, return_weak_type_flag=True)
     except ValueError:
-        got = ", ".join(
-            f"{name}.dtype={x.dtype}" for name, x in zip(arg_names, arrays, strict=True)
-        )
-        rule, hint = "of dtypes that jax promotes to one", "Convert them first."
-        raise ArgumentError(joined_names, rule, xs, hint, shown_value=got) from None
+        rule = "of dtypes that jax promotes to one"
+        raise mismatch_error("dtype", rule, "Convert them first.") from None
     try:
         jnp.broadcast_shapes(*[x.shape for x in arrays])
     except ValueError:
-        pairs = zip(arg_names, arrays, strict=True)
-        got = ", ".join(f"{name}.shape={x.shape}" for name, x in pairs)
         rule = "of shapes that broadcast together"
-        raise ArgumentError(
-            joined_names, rule, xs, "Reshape them first.", shown_value=got
-        ) from None
+        raise mismatch_error("shape", rule, "Reshape them first.") from None
     keep = [dtypes.is_float(x.dtype) and not jax.typeof(x).weak_type for x in arrays]
     return [x if same else x.astype(dtype) for x, same in zip(arrays, keep, strict=True)], is_weak
 
@@ -69,20 +68,16 @@ def _unshard_repeated_axes(x: Array, broadcast_shape: tuple[int, ...]) -> Array:
 
 
 def _elementwise_extremum(
-    kind: Kind,
-    xs: tuple[Any, ...],
-    ties: Any,
-    autodiff: Any,
-    nan_handling: NaNOrder = "wins",
-    arg_names: tuple[str, ...] = (),
+    kind: Kind, xs: tuple[Any, ...], ties: Any, autodiff: Any, nan_order: NaNOrder = "wins"
 ) -> Array:
     check_choice("ties", ties, ("split", "first", "last"))
     check_choice("autodiff", autodiff, ("vjp", "jvp"))
+    arg_names = ["x", "y"] if nan_order == "loses" else [f"xs[{i}]" for i in range(len(xs))]
     operands, is_weak = _as_promoted_arrays(kind, xs, arg_names)
     shape = jnp.broadcast_shapes(*[x.shape for x in operands])
     arrays = match_shardings([_unshard_repeated_axes(x, shape) for x in operands])
     shapes, dtypes = tuple(x.shape for x in arrays), tuple(x.dtype for x in arrays)
-    y = apply(Extremum(kind, ties, shapes, dtypes, nan_handling), autodiff, *arrays)
+    y = apply(Extremum(kind, ties, shapes, dtypes, nan_order), autodiff, *arrays)
     return as_weakly_typed(y) if is_weak else y
 
 
@@ -153,7 +148,7 @@ def fmax(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") ->
     References:
       In a tie `torch.fmax` gives the cotangent to x, and `jax.numpy.fmax` to y.
     """
-    return _elementwise_extremum("max", (x, y), ties, autodiff, "loses", ("x", "y"))
+    return _elementwise_extremum("max", (x, y), ties, autodiff, "loses")
 
 
 @public
@@ -174,4 +169,4 @@ def fmin(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") ->
     References:
       `torch.fmin`, `jax.numpy.fmin`.
     """
-    return _elementwise_extremum("min", (x, y), ties, autodiff, "loses", ("x", "y"))
+    return _elementwise_extremum("min", (x, y), ties, autodiff, "loses")

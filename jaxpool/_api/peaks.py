@@ -31,9 +31,8 @@ def _local_extremum_mask(geometry: ShardGeometry, kind: Kind, ties: PeakTies, x:
     if ties == "all":
 
         def equals_window_extremum(x: Array) -> Array:
-            return is_tied_with(
-                to_comparison_dtype(x), to_comparison_dtype(select_pool(geometry, kind, "first", x))
-            )
+            key, y = to_comparison_dtype(x), select_pool(geometry, kind, "first", x)
+            return is_tied_with(key, to_comparison_dtype(y))
 
         mask: Array = store_arguments(barrier_of(tracing_platform()), equals_window_extremum)(x)
         return mask

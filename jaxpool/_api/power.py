@@ -56,17 +56,13 @@ def lp_pool(
       Array([5., 0.], dtype=float32)
       >>> jax.grad(lambda x: jaxpool.lp_pool(x, 2, (2,), (2,)).sum())(x).ravel()
       Array([ 0.6, -0.8,  0. ,  0. ], dtype=float32)
-      >>> mask = jnp.array([True, False, True, True])[:, None]
-      >>> jaxpool.lp_pool(x, 2, (2,), (2,), where=mask).ravel()
-      Array([3., 0.], dtype=float32)
 
     References:
       `LpPool` of ONNX. `torch.nn.functional.lp_pool2d` uses powers of x itself and scales short windows up to the
       full size. An odd p gives NaN there for a negative sum.
     """
-    x, windows = checked_array_and_windows(
-        x, window_shape, strides, padding, window_dilation, ceil_mode, axes
-    )
+    geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
+    x, windows = checked_array_and_windows(x, *geometry)
     exponent = checked_float("p", p, "a number above 0, or inf", "Pass 2, say.", lambda p: p > 0)
     mask = checked_window_mask(x, windows, where)
     x = x if mask is None else fill_masked(x, mask, 0)
@@ -123,13 +119,11 @@ def gem_pool(
     References:
       Radenovic, Tolias and Chum, "Fine-tuning CNN Image Retrieval with No Human Annotation", arXiv:1711.02512.
     """
-    x, windows = checked_array_and_windows(
-        x, window_shape, strides, padding, window_dilation, ceil_mode, axes
-    )
+    geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
+    x, windows = checked_array_and_windows(x, *geometry)
     rule, hint = "a finite number above 0", "Leave it out for 1e-6."
     min_value = checked_float("eps", eps, rule, hint, lambda e: 0 < e < math.inf)
     rule, shape = "a finite number other than 0", windows.pooled_shape(x.shape)
-    exponent = as_coefficient("p", p, rule, lambda p: p != 0 and math.isfinite(p), shape)
-    static_p, operands = (exponent, ()) if isinstance(exponent, float) else (None, (exponent,))
+    static_p, operands = as_coefficient("p", p, rule, lambda p: p != 0 and math.isfinite(p), shape)
     op = MeanPool(windows.window, static_p, min_value)
     return windows.apply(apply_ranged, op, dtypes.as_float(x), *operands)

@@ -79,9 +79,6 @@ def median_pool(
       Array([2., 3.], dtype=float32)
       >>> jax.grad(lambda x: jaxpool.median_pool(x, (3,)).sum())(x).ravel()
       Array([0., 0., 1., 1.], dtype=float32)
-      >>> mask = jnp.array([True, False, True, True])[:, None]
-      >>> jaxpool.median_pool(x, (3,), where=mask).ravel()
-      Array([2., 3.], dtype=float32)
 
     References:
       `scipy.ndimage.median_filter`, which pads its border with elements; `torch.median` is "lower", `jnp.median` is

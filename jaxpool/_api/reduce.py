@@ -37,16 +37,18 @@ def normalise_reduced_axes(axis: Any, shape: Sequence[Any]) -> tuple[int, ...]:
     ndim = len(shape)
     rule = f"None, an int or distinct ints from {-ndim} to {ndim - 1}" if ndim else "None or ()"
     entries = tuple(range(ndim)) if axis is None else axis if is_tuple_or_list(axis) else (axis,)
-    if not all(is_int(entry) for entry in entries):
+    if not all(map(is_int, entries)):
         raise ArgumentError("axis", rule, axis, "Pass an int or a tuple of ints.", TypeError)
     axes = tuple(operator.index(n) % ndim for n in entries if -ndim <= operator.index(n) < ndim)
     if len(set(axes)) != len(entries):
         raise ArgumentError("axis", rule, axis, "Name each axis of x once.")
     for entry in axes:
         if not is_int(shape[entry]):
-            hint = "Axes that are not reduced may be symbolic."
-            rule, attribute = f"of known size along axis {entry}", f"shape[{entry}]"
-            raise ArgumentError("x", rule, shape[entry], hint, attribute=attribute)
+            rule, hint = (
+                f"of known size along axis {entry}",
+                "Axes that are not reduced may be symbolic.",
+            )
+            raise ArgumentError("x", rule, shape[entry], hint, attribute=f"shape[{entry}]")
     return axes
 
 
@@ -109,9 +111,8 @@ def _reduce_extremum(
     if sharding and any(sharding.num_shards(entry) > 1 for entry in axes):
         y = reduce_whole_axes(kind, sharding, x, axes, mask, keepdims, ties, autodiff)
     else:
-        y = max_or_min(
-            drop_unit_axes(sharding, x, axes), axes, kind, ties, autodiff, keepdims, mask
-        )
+        x = drop_unit_axes(sharding, x, axes)
+        y = max_or_min(x, axes, kind, ties, autodiff, keepdims, mask)
     if initial_scalar is None:
         return y
     y, initial_scalar = match_shardings([y, initial_scalar])
@@ -136,17 +137,6 @@ def max(
 
     Gradient: the cotangent is divided equally among the elements that attain the maximum, or goes to the element that
     `ties` selects. NaN is larger than every number: only NaNs get the cotangent then. -inf is an ordinary value.
-
-    Args:
-      x: array of any shape; floats, integers or bool (max is "or").
-      axis: an int, a tuple of distinct ints, or None for all axes; a negative axis counts from the end. Row-major
-        order follows the order of `axis`. Reduced axes must have a known size.
-      keepdims: whether reduced axes remain, with size 1.
-      where: the elements to include, a boolean array that broadcasts to x. Needs `initial`.
-      initial: a number or scalar array, cast to the dtype of x: a lower bound of the result. If `initial` is greater
-        than every element, `initial` gets the cotangent; in a tie the elements get all of the cotangent.
-      ties: which of equal elements gets the cotangent: all of them ("split"), the "first" or the "last".
-      autodiff: "vjp", or "jvp" for `jax.jvp`, `jax.linearize` and `jax.jacfwd` too.
 
     {reduced}
 
@@ -181,15 +171,6 @@ def min(
     `y[i] = min over j of x[i, j]`, with i the remaining axes and j the reduced axes.
 
     Gradient: as in `max`, to the elements that attain the minimum. NaN is smaller than every number.
-
-    Args:
-      x: array of any shape; floats, integers or bool (min is "and").
-      axis: an int, a tuple of distinct ints, or None for all axes.
-      keepdims: whether reduced axes remain, with size 1.
-      where: the elements to include, a boolean array that broadcasts to x. Needs `initial`.
-      initial: a number or scalar array: an upper bound of the result.
-      ties: which of equal elements gets the cotangent: all of them ("split"), the "first" or the "last".
-      autodiff: "vjp", or "jvp" for forward mode too.
 
     {reduced}
 

@@ -74,25 +74,21 @@ def as_integer_array(
 
 
 def call_with_auto_sharding(
-    function: Callable[..., Result],
-    num_unsharded_axes: int,
-    num_axes_of_x: int,
-    x: Array,
-    *extra_args: Array,
+    function: Callable[..., Result], num_new_axes: int, num_kept_axes: int, x: Array, *args: Array
 ) -> Result:
-    """Call `function(x, *extra_args)`; if the mesh has explicit axes, XLA chooses the shardings inside the function.
+    """Call `function(x, *args)`; if the mesh has explicit axes, XLA chooses the shardings inside the function.
 
-    The result has `num_unsharded_axes` unsharded axes, then the last `num_axes_of_x` axes of x with the sharding of x.
+    The result has `num_new_axes` unsharded axes, then the last `num_kept_axes` axes of x with the sharding of x.
     """
-    meshes = [jax.typeof(array).sharding.mesh for array in (x, *extra_args)]
+    meshes = [jax.typeof(array).sharding.mesh for array in (x, *args)]
     context_mesh = jax.sharding.get_abstract_mesh()
     mesh = next((m for m in (context_mesh, *meshes) if AxisType.Explicit in m.axis_types), None)
     if mesh is None:
-        return function(x, *extra_args)
-    spec = jax.typeof(x).sharding.spec[x.ndim - num_axes_of_x :]
-    out_spec = PartitionSpec(*(None,) * num_unsharded_axes, *spec)
+        return function(x, *args)
+    spec = jax.typeof(x).sharding.spec[x.ndim - num_kept_axes :]
+    out_spec = PartitionSpec(*(None,) * num_new_axes, *spec)
     with jax.sharding.use_abstract_mesh(mesh):
-        return jax.sharding.auto_axes(function, out_sharding=out_spec)(x, *extra_args)
+        return jax.sharding.auto_axes(function, out_sharding=out_spec)(x, *args)
 
 
 def _check_images_and_boxes(
@@ -249,9 +245,8 @@ def _max_of_sample_points(op: BoxMean, x: Array, boxes: Array, image_indices: Ar
         pad_widths = ((0, num_chunks * chunk_size - num_boxes), *((0, 0),) * (array.ndim - 1))
         return jnp.pad(array, pad_widths).reshape(num_chunks, chunk_size, *array.shape[1:])
 
-    chunks = lax.map(
-        jax.checkpoint(max_of_boxes), tuple(map(split_into_chunks, (boxes, image_indices)))
-    )
+    chunked_args = split_into_chunks(boxes), split_into_chunks(image_indices)
+    chunks = lax.map(jax.checkpoint(max_of_boxes), chunked_args)
     return chunks.reshape(num_chunks * chunk_size, *chunks.shape[2:])[:num_boxes]
 
 
@@ -349,9 +344,8 @@ def pyramid_level_of_boxes(
     wide_boxes = lax.stop_gradient(boxes).astype(accumulator_dtype(mean_dtype(boxes.dtype)))
     area = (wide_boxes[:, 2] - wide_boxes[:, 0]) * (wide_boxes[:, 3] - wide_boxes[:, 1])
     raw_level = canonical_level + jnp.log2(jnp.sqrt(area) / np.asarray(canonical_size, area.dtype))
-    level = jnp.clip(
-        jnp.floor(raw_level + np.asarray(_LEVEL_ROUNDING_MARGIN, area.dtype)), *level_bounds
-    )
+    margin = np.asarray(_LEVEL_ROUNDING_MARGIN, area.dtype)
+    level = jnp.clip(jnp.floor(raw_level + margin), *level_bounds)
     return jnp.where(area > 0, level - level_bounds[0], 0).astype(np.int32)
 
 
@@ -446,7 +440,7 @@ def max_pixel_of_cells(
         raise ArgumentError("boxes", rule, (count, *num_cells), hint, shown_value=f"{count} boxes")
     if count == 0 or 0 in x.shape:
         return jnp.zeros((count, *num_cells, x.shape[-1]), x.dtype)
-    extra_args = tuple(jax.lax.stop_gradient(array) for array in extra_args)
+    extra_args = tuple(map(lax.stop_gradient, extra_args))
     op = BoxMax(num_cells, spatial_scale, ties, x.shape[:3])
     return call_with_auto_sharding(
         lambda *xs: apply_with_extra_args(op, *xs)[0], 3, 1, x, *extra_args
@@ -468,6 +462,4 @@ def check_spatial_scale(spatial_scale: Any) -> float:
 
 
 def _check_positive_number(arg_name: str, value: Any, hint: str) -> float:
-    return checked_float(
-        arg_name, value, "a positive number", hint, lambda number: 0 < number < math.inf
-    )
+    return checked_float(arg_name, value, "a positive number", hint, lambda x: 0 < x < math.inf)

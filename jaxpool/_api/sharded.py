@@ -75,9 +75,8 @@ def sharded(pool: Callable[P, R], *, mesh: Any = None, spec: Any = None) -> Call
       `jax.sharding.explicit_axes`; `jax.shard_map` and `jax.lax.ppermute`.
     """
     if not callable(pool):
-        with name_function_in_errors("sharded"):
-            hint = "Pass jaxpool.max_pool, say."
-            raise ArgumentError("pool", "a function of an array", pool, hint, TypeError)
+        hint = "Pass jaxpool.max_pool, say."
+        raise ArgumentError("pool", "a function of an array", pool, hint, TypeError)
 
     return cast(Callable[P, R], _ShardedPool(pool, mesh, spec))
 
@@ -112,8 +111,7 @@ class _ShardedPool(FunctionWrapper):
 def _find_pooled_array(pool: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
     """The argument of `pool` that is the pooled array; None if there is none."""
     try:
-        signature = inspect.signature(pool)
-        arguments = signature.bind(*args, **kwargs).arguments
+        arguments = inspect.signature(pool).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):  # wrong arguments, or a pool without a signature
         return None
     name = next((name for name in arguments if name != "key"), None)
@@ -155,9 +153,8 @@ def _call_with_explicit_axes(
     if not jax.sharding.get_abstract_mesh().empty:
         return explicit_call(*arrays)
     # `explicit_call` needs a mesh in its context. jax.set_mesh, which sets the devices too, raises inside a trace.
-    if isinstance(array_sharding.mesh, Mesh) and not any(
-        isinstance(y, jax.core.Tracer) for y in arrays
-    ):
+    is_traced = any(isinstance(y, jax.core.Tracer) for y in arrays)
+    if isinstance(array_sharding.mesh, Mesh) and not is_traced:
         try:
             context = jax.set_mesh(array_sharding.mesh)
         except ValueError:
@@ -173,9 +170,8 @@ def _call_with_explicit_axes(
     def call_in_mesh(*arrays: Array) -> Any:
         if isinstance(mesh, Mesh) and AxisType.Explicit not in mesh.axis_types:
             # The sharding constraint tells jax the devices of the mesh.
-            spec = PartitionSpec(
-                *[entry or PartitionSpec.UNCONSTRAINED for entry in array_sharding.mesh_axes]
-            )
+            unconstrained = PartitionSpec.UNCONSTRAINED
+            spec = PartitionSpec(*[axes or unconstrained for axes in array_sharding.mesh_axes])
             x_index = next(n for n, index in enumerate(indices) if leaves[index] is x)
             constrained_x = lax.with_sharding_constraint(arrays[x_index], NamedSharding(mesh, spec))
             arrays = tuple(_replace_at_indices(arrays, [x_index], [constrained_x]))

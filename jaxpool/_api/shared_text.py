@@ -93,12 +93,28 @@ Raises:
   TypeError: an argument is of the wrong kind.
 {broadcast_error}""",
     "broadcast_error": "  ValueError: the shapes do not broadcast, or `ties` or `autodiff` has a wrong value.",
-    "reduced": """Returns:
+    "reduced": """Args:
+  x: array of any shape; floats, integers or bool (max is "or", min is "and").
+  axis: an int, a tuple of distinct ints, or None for all axes; a negative axis counts from the end. Row-major order
+    follows the order of `axis`. Reduced axes must have a known size.
+  keepdims: whether reduced axes remain, with size 1.
+  where: the elements to include, a boolean array that broadcasts to x. Needs `initial`.
+  initial: a number or scalar array, cast to the dtype of x: a bound of the result. If `initial` lies beyond every
+    element, `initial` gets the cotangent; in a tie the elements get all of the cotangent.
+  ties: which of equal elements gets the cotangent: all of them ("split"), the "first" or the "last".
+{autodiff}
+
+Returns:
   Array of the shape of x without the reduced axes, or with size 1 for each; the dtype of x.
 
 Raises:
   TypeError: an argument is of the wrong kind.
   ValueError: an argument has a wrong value, or `initial` is missing with `where` or an empty axis.""",
+    "whole": """Args:
+  x: array of shape `(B, *spatial, C)`, or of any shape with `axes`; floats, integers or bool (max is "or"). Pooled axes
+    have a known size of at least 1.
+  axes: the pooled axes; None is all except the first and the last. Row-major order follows `axes`.
+  keepdims: whether pooled axes remain, with size 1.""",
     "segments": """Args:
   x: array of shape (N, ...); floats, integers, or bool except in `segment_sum`.
   segment_ids: integers of shape (N,). A row whose id is negative, or at least `num_segments`, is dropped.

@@ -21,16 +21,16 @@ def _soft_pool(
     op_class: type[SoftPool], x: Any, *geometry: Any, temperature: Any, where: Any
 ) -> Array:
     x, windows = checked_array_and_windows(x, *geometry)
-    rule, shape = "a finite number above 0", windows.pooled_shape(x.shape)
-    divisor = as_coefficient("temperature", temperature, rule, lambda t: 0 < t < math.inf, shape)
-    x = dtypes.as_float(x)
-    static_t, operands = (divisor, ()) if isinstance(divisor, float) else (None, (divisor,))
-    mask = checked_window_mask(x, windows, where)
-    if mask is None:
-        return windows.apply(apply_ranged, op_class(windows.window, static_t), x, *operands)
-    return windows.apply(
-        masked_soft, op_class(windows.window, static_t, is_masked=True), x, *operands, mask=mask
+    is_valid, shape = lambda t: 0 < t < math.inf, windows.pooled_shape(x.shape)
+    static_t, operands = as_coefficient(
+        "temperature", temperature, "a finite number above 0", is_valid, shape
     )
+    x = dtypes.as_float(x)
+    mask = checked_window_mask(x, windows, where)
+    op = op_class(windows.window, static_t, is_masked=mask is not None)
+    if mask is None:
+        return windows.apply(apply_ranged, op, x, *operands)
+    return windows.apply(masked_soft, op, x, *operands, mask=mask)
 
 
 @public
@@ -77,9 +77,6 @@ def logsumexp_pool(
       [10000.01, 3.0]
       >>> rounded(jax.grad(lambda x: jaxpool.logsumexp_pool(x, (2,), (2,)).sum())(x))
       [0.5, 0.5, 0.05, 0.95]
-      >>> mask = jnp.array([True, True, True, False])[:, None]
-      >>> rounded(jaxpool.logsumexp_pool(x, (2,), (2,), where=mask))
-      [10000.69, 0.0]
 
     References:
       Pinheiro and Collobert, "From Image-level to Pixel-level Labeling with Convolutional Networks", arXiv:1411.6228,

@@ -72,12 +72,8 @@ def global_max_pool(
     Gradient: the cotangent goes to the selected element; excluded elements get 0, even NaN. NaN is larger than every
     number; -inf is an ordinary value. Forward and reverse mode, to any order.
 
-    Args:
-      x: array of shape `(B, *spatial, C)`, or of any shape with `axes`; floats, integers or bool (max is "or").
-        Pooled axes have a known size of at least 1.
-      axes: the pooled axes; None is all except the first and the last. Row-major order follows `axes`.
+    {whole}
       where: the elements to include, as in `max_pool`. Without a True the result is the lowest value of the dtype.
-      keepdims: whether pooled axes remain, with size 1.
       ties: which of equal elements gets the cotangent: the "first", the "last", or all of them ("split").
 
     Returns:
@@ -116,12 +112,8 @@ def global_avg_pool(
     Gradient: every included element gets `dy / n`, and excluded elements get 0, even NaN. Forward and reverse mode,
     to any order, and `jax.linear_transpose`.
 
-    Args:
-      x: array of shape `(B, *spatial, C)`, or of any shape with `axes`; floats, integers or bool. Pooled axes have a
-        known size of at least 1.
-      axes: the pooled axes; None is all except the first and the last.
+    {whole}
       where: the elements to include, as in `max_pool`. Without a True the result and the gradient are 0.
-      keepdims: whether pooled axes remain, with size 1.
 
     Returns:
       Array of shape `(B, C)`, in general the shape of x without the pooled axes, or with size 1 for each; the dtype

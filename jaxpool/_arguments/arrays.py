@@ -173,14 +173,14 @@ def checked_float(
 
 def as_coefficient(
     arg_name: str, value: Any, rule: str, is_valid: FloatPredicate, output_shape: tuple[Any, ...]
-) -> float | Array:
-    """`value` as a float for which `is_valid` is True, or as an array with the rank of `output_shape`.
+) -> tuple[float | None, tuple[Array, ...]]:
+    """`value` as a float for which `is_valid` is True and (), or as None and an array with the rank of `output_shape`.
 
     The elements of an array are not checked, because they may be traced.
     """
     if not isinstance(value, (jax.Array, np.ndarray)):
         hint = f"Pass a number, or an array that broadcasts against the output, {output_shape}."
-        return checked_float(arg_name, value, rule, hint, is_valid)
+        return checked_float(arg_name, value, rule, hint, is_valid), ()
     array = as_jax_array(arg_name, value)
     if not _is_dtype_of_kind(array.dtype, jnp.floating, jnp.integer):
         raise wrong_dtype_error(arg_name, "of floats or integers", array)
@@ -190,7 +190,7 @@ def as_coefficient(
         hint = "An array of shape (C,) is one number per channel where channels come last."
         rule = f"of a shape that broadcasts against the output, {output_shape}"
         raise ArgumentError(arg_name, rule, array.shape, hint, attribute="shape")
-    return array.reshape(padded_shape)
+    return None, (array.reshape(padded_shape),)
 
 
 def as_broadcast_mask(where: Any, shape: Sequence[Any], arg_name: str = "where") -> Array:
