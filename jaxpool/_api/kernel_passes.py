@@ -135,6 +135,7 @@ class _SourceRead(NamedTuple):
 
 
 Reads = frozenset[_SourceRead]
+ReadsList = list[Reads | None]  # one entry per variable, None for a constant
 NO_READS: Reads = frozenset()
 
 
@@ -147,13 +148,13 @@ class _PassCollector:
         self.listed_reads = NO_READS  # the reads of `passes`
         self.num_jaxprs = self.num_stores = 0  # counters that identify jaxprs and stored results
 
-    def read_jaxpr(self, jaxpr: Any, input_reads: Sequence[Reads | None]) -> list[Reads | None]:
-        """Append the passes of a jaxpr to `passes`. Returns the reads behind each output, None for a constant."""
+    def read_jaxpr(self, jaxpr: Any, input_reads: ReadsList) -> ReadsList:
+        """Append the passes of a jaxpr to `passes`. Returns the reads behind each output."""
         reads_by_variable = dict(zip(jaxpr.invars, input_reads, strict=True))
         self.num_jaxprs += 1
         jaxpr_number = self.num_jaxprs
 
-        def reads_of(variables: Sequence[Any]) -> list[Reads | None]:
+        def reads_of(variables: Sequence[Any]) -> ReadsList:
             return [
                 None if isinstance(x, core.Literal) else reads_by_variable.get(x) for x in variables
             ]
@@ -165,9 +166,7 @@ class _PassCollector:
                 reads_by_variable.update(zip(equation.outvars, output_reads, strict=True))
         return reads_of(jaxpr.outvars)
 
-    def end_passes(
-        self, result_reads: Sequence[Reads | None], variables: Sequence[Any]
-    ) -> list[Reads | None]:
+    def end_passes(self, result_reads: ReadsList, variables: Sequence[Any]) -> ReadsList:
         """Append the passes that compute `variables` from `result_reads` and store them."""
         self.num_stores += 1
         # One loop computes all results of one shape.
@@ -193,8 +192,8 @@ class _PassCollector:
         self.passes.append(_make_pass(axes, _max_reads_per_array(reads), how, written_variables))
 
     def _reads_of_outputs(
-        self, equation: Any, operand_reads: Sequence[Any], jaxpr_number: int
-    ) -> list[Reads | None]:
+        self, equation: Any, operand_reads: ReadsList, jaxpr_number: int
+    ) -> ReadsList:
         """The reads that each output of an equation is computed from. Appends the passes that end at the equation."""
         name, outs = equation.primitive.name, equation.outvars
         all_reads = NO_READS.union(*[reads for reads in operand_reads if reads is not None])
@@ -249,21 +248,17 @@ class _PassCollector:
             for source, slices, read_axes, _ in earlier_reads
         )
 
-    def _reads_of_call(
-        self, equation: Any, called_jaxpr: Any, operand_reads: Sequence[Any]
-    ) -> list[Reads | None]:
+    def _reads_of_call(self, equation: Any, jaxpr: Any, operand_reads: ReadsList) -> ReadsList:
         """The reads of the results of a call in a jaxpr. Results of a call that XLA does not inline are stored."""
-        num_passes, reads = len(self.passes), self.read_jaxpr(called_jaxpr, operand_reads)
+        num_passes, reads = len(self.passes), self.read_jaxpr(jaxpr, operand_reads)
         if (getattr(equation.ctx, "xla_metadata", None) or {}).get("inlineable") != "false":
             return reads
         reads = self.end_passes(reads, equation.outvars)
-        if len(self.passes) == num_passes and called_jaxpr.eqns:
+        if len(self.passes) == num_passes and jaxpr.eqns:
             self.passes.append(_make_pass((), 1, "elementwise", equation.outvars))
         return reads
 
-    def _add_control_flow_passes(
-        self, equation: Any, operand_reads: Sequence[Any]
-    ) -> list[Reads | None]:
+    def _add_control_flow_passes(self, equation: Any, operand_reads: ReadsList) -> ReadsList:
         """Append the passes of a loop body, or of the shortest branch of a conditional."""
         params, operand_reads = equation.params, self.end_passes(operand_reads, equation.invars)
         if equation.primitive.name == "scan":
