@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from jax import Array
 
@@ -10,24 +10,30 @@ from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_array
 from jaxpool._arguments.sizes import Axes, check_choice, check_fits_int32_indices
 from jaxpool._geometry.adaptive import OutputSizes, adaptive_window
-from jaxpool._geometry.window import Window
 from jaxpool._kernels.dtypes import Ties
 from jaxpool._ops.apply import Autodiff
 from jaxpool._shards.adaptive import adaptive_pool
-from jaxpool._shards.split import ArraySharding, sharding_from_type
+from jaxpool._shards.split import sharding_from_type
 
 
-def _check_adaptive_arguments(
-    x: Any, output_shape: Any, axes: Any, autodiff: Any, ties: Any = "first"
-) -> tuple[Array, Window, ArraySharding | None]:
-    """Return x as an array, the windows over its global shape, and its sharding, or None if its type has none."""
+def _adaptive_pool(
+    kind: Literal["max", "mean", "argmax"],
+    x: Any,
+    output_shape: Any,
+    axes: Any,
+    autodiff: Any,
+    ties: Any = "first",
+) -> Any:
+    """The adaptive pool of x of a `kind` that `_shards.adaptive.adaptive_pool` names."""
     x = as_array(x)
     sharding = sharding_from_type(x)
     shape = sharding.global_shape(x.shape) if sharding else x.shape
     window = adaptive_window(shape, output_shape, axes)
     check_choice("ties", ties, ("first", "last", "split"))
     check_choice("autodiff", autodiff, ("vjp", "jvp"))
-    return x, window, sharding
+    if kind == "argmax":
+        check_fits_int32_indices("x", window.input_shape)
+    return adaptive_pool(kind, sharding, x, window, ties, autodiff)
 
 
 @public
@@ -72,8 +78,7 @@ def adaptive_max_pool(
     References:
       `torch.nn.functional.adaptive_max_pool2d` has the same windows, but selects the last NaN of a window.
     """
-    x, window, sharding = _check_adaptive_arguments(x, output_shape, axes, autodiff, ties)
-    y: Array = adaptive_pool("max", sharding, x, window, ties, autodiff)
+    y: Array = _adaptive_pool("max", x, output_shape, axes, autodiff, ties)
     return y
 
 
@@ -117,9 +122,7 @@ def adaptive_max_pool_with_argmax(
     References:
       `torch.nn.functional.adaptive_max_pool2d` with `return_indices=True`.
     """
-    x, window, sharding = _check_adaptive_arguments(x, output_shape, axes, autodiff, ties)
-    check_fits_int32_indices("x", window.input_shape)
-    y, indices = adaptive_pool("argmax", sharding, x, window, ties, autodiff)
+    y, indices = _adaptive_pool("argmax", x, output_shape, axes, autodiff, ties)
     return y, indices
 
 
@@ -157,6 +160,5 @@ def adaptive_avg_pool(
       `torch.nn.functional.adaptive_avg_pool2d` has the same windows; `equinox.nn.AdaptiveAvgPool2d` has other windows
       if N does not divide H.
     """
-    x, window, sharding = _check_adaptive_arguments(x, output_shape, axes, autodiff)
-    y: Array = adaptive_pool("mean", sharding, x, window, "first", autodiff)
+    y: Array = _adaptive_pool("mean", x, output_shape, axes, autodiff)
     return y

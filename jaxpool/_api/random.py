@@ -1,7 +1,6 @@
 """Public random pooling: fractional pools, with windows at random positions, and stochastic pooling.
 
-This module draws the random numbers of the whole array from the key, so that sharded and unsharded calls agree. Ops
-receive the random numbers as arrays.
+The random numbers are those of the whole array, so that sharded and unsharded calls agree.
 """
 
 from __future__ import annotations
@@ -129,16 +128,9 @@ def _fractional_pool_inputs(
 
 
 def make_fractional_op(
-    shape: tuple[Any, ...],
-    window_shape: Any,
-    output_shape: Any,
-    axes: Any,
-    random_dtype: str = "float32",
+    shape: Any, window_shape: Any, output_shape: Any, axes: Any, random_dtype: str = "float32"
 ) -> FractionalMax:
-    """The op of a fractional pool over an array of `shape`, with checked arguments.
-
-    `random_dtype` is the dtype of the random numbers.
-    """
+    """The op of a fractional pool over an array of `shape`; `random_dtype` is the dtype of the random numbers."""
     rule, hint = "a tuple of positive ints, one per pooled axis", "Pass a tuple such as (4, 4)."
     output_shape = checked_tuple("output_shape", output_shape, rule, hint)
     num_axes = len(output_shape)
@@ -146,6 +138,7 @@ def make_fractional_op(
     window_sizes = ints_per_axis("window_shape", window_shape, num_axes)
     output_sizes = ints_per_axis("output_shape", output_shape, num_axes, accept_int=False)
     sizes = static_sizes(shape, pooled_axes, min_size=0)
+    dims = []
     for axis, size, width, out in zip(pooled_axes, sizes, window_sizes, output_sizes, strict=True):
         if width > size:
             rule = f"at most the input, {size} along axis {axis}"
@@ -155,10 +148,7 @@ def make_fractional_op(
             hint = "Ask for fewer windows, or smaller ones."
             raise ArgumentError("output_shape", rule, output_shape, hint)
         check_fits_int32_indices("x", (size,))
-    dims = [
-        FractionalAxis(*fields, random_dtype)
-        for fields in zip(pooled_axes, sizes, window_sizes, output_sizes, strict=True)
-    ]
+        dims.append(FractionalAxis(axis, size, width, out, random_dtype))
     return FractionalMax(tuple(dims))
 
 
@@ -184,13 +174,9 @@ def stochastic_pool(
     gradient is the derivative of the formula, 0 for elements of weight 0. NaN is drawn before +inf, and +inf before
     any number; the mean is NaN or +inf then. Forward and reverse mode, to any order.
 
-    Args:
+    {x}, also bool.
       key: a PRNG key such as `jax.random.key(0)`, which always draws the same elements, or None for the mean.
-      x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool.
-      window_shape: one positive int per pooled axis, or a single int with `axes`.
-      strides: one positive int per pooled axis, or one int for all axes; None is 1.
-      padding: as in `max_pool`.
-      axes: the pooled axes; None is the `len(window_shape)` axes before the last axis.
+    {sizes}
 
     Returns:
       Array of the shape that `max_pool` returns; the dtype of x, or of `jnp.mean(x)` for the mean of integers or bool.
@@ -209,9 +195,8 @@ def stochastic_pool(
       Zeiler and Fergus, Stochastic Pooling for Regularization of Deep Convolutional Neural Networks, arXiv:1301.3557.
     """
     if key is not None:
-        check_prng_key(
-            key, "a PRNG key or None", "Pass jax.random.key(0), say, or None to evaluate."
-        )
+        hint = "Pass jax.random.key(0), say, or None to evaluate."
+        check_prng_key(key, "a PRNG key or None", hint)
     x, windows = checked_array_and_windows(x, window_shape, strides, padding, axes=axes)
     samples: list[Array] = []
     if key is not None:

@@ -179,9 +179,9 @@ def spatial_pyramid_pool(
     x = as_array(x)
     rule, hint = "a tuple of positive ints", "Pass a tuple such as (1, 2, 4)."
     levels = array_to_list(levels)
-    if not is_tuple_or_list(levels) or not all(is_int(level) for level in levels):
+    if not is_tuple_or_list(levels) or not all(map(is_int, levels)):
         raise ArgumentError("levels", rule, levels, hint, TypeError)
-    sorted_levels = sorted(operator.index(level) for level in levels)
+    sorted_levels = sorted(map(operator.index, levels))
     if not sorted_levels or sorted_levels[0] < 1:
         raise ArgumentError("levels", rule, levels, hint)
     check_choice("kind", kind, ("max", "avg"))
@@ -197,11 +197,11 @@ def spatial_pyramid_pool(
             hint = "Pass jax.reshard(x, spec), where spec has None for pooled axes."
             raise ArgumentError("levels", rule, levels, hint)
     other_axes = [axis for axis in range(x.ndim) if axis not in pooled_axes]
-    channel_axes = other_axes[-1:]
-    axis_order = [*other_axes[:-1], *pooled_axes, *channel_axes]
+    axis_order = [*other_axes[:-1], *pooled_axes, *other_axes[-1:]]
     x, shape = lax.transpose(x, axis_order), tuple(shape[axis] for axis in axis_order)
     sharding = sharding.permute_axes(axis_order) if sharding else None
-    spatial_axes = tuple(range(len(other_axes) - len(channel_axes), x.ndim - len(channel_axes)))
+    first_axis = len(other_axes[:-1])
+    spatial_axes = tuple(range(first_axis, first_axis + len(pooled_axes)))
     dtype = dtypes.mean_dtype(x.dtype) if kind == "avg" else x.dtype
     # The cotangents of the levels are added in the dtype of x, so x gets the accumulator dtype.
     x = dtypes.cast(x, dtypes.accumulator_dtype(dtype))
@@ -212,8 +212,8 @@ def spatial_pyramid_pool(
         if sharding:
             # Cells and channels are joined into one axis, which is not sharded.
             y_sharding = sharding.replicate_axes(spatial_axes) if count == 1 else sharding
-            y = all_gather_axes(y_sharding, y, range(spatial_axes[0], y.ndim))
-        level_outputs.append(_flatten_axes_from(y, spatial_axes[0]))
+            y = all_gather_axes(y_sharding, y, range(first_axis, y.ndim))
+        level_outputs.append(_flatten_axes_from(y, first_axis))
     return dtypes.cast(lax.concatenate(level_outputs, level_outputs[0].ndim - 1), dtype)
 
 

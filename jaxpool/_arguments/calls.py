@@ -99,16 +99,19 @@ def _public_name(function: Callable[..., Any]) -> str:
     # `compat.torch.max_pool2d` is defined in `compat/_torch_max_pool.py`.
     if top_package == "compat":
         top_package += "." + submodules[0].removeprefix("_").partition("_")[0]
-    return (
-        function.__name__ if top_package.startswith("_") else f"{top_package}.{function.__name__}"
-    )
+    is_private = top_package.startswith("_")
+    return function.__name__ if is_private else f"{top_package}.{function.__name__}"
+
+
+def _positional_names(function: Callable[..., Any]) -> list[str]:
+    parameters = inspect.signature(function).parameters.values()
+    return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
 
 
 def _invalid_call_reason(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> str:
     """The reason why a call of `function` is invalid; "" for a valid call."""
     parameters = inspect.signature(function).parameters
-    positional = [p.name for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
-    public_name = _public_name(function)
+    positional, public_name = _positional_names(function), _public_name(function)
     # A hint for users who pass a transformation the arguments of the function that the transformation returns.
     returned_function_hint = ""
     if positional in (["fn"], ["pool"]) and args and callable(args[0]):
@@ -117,16 +120,17 @@ def _invalid_call_reason(function: Callable[..., Any], args: Any, kwargs: dict[s
         if name not in parameters:
             hint = unknown_argument_hint(public_name, name, parameters, returned_function_hint)
             return f"there is no argument `{name}`. {hint}"
-    required = [
+    optional = [
         p.name
         for p in parameters.values()
-        if p.default is p.empty and p.kind is not p.VAR_POSITIONAL
+        if p.default is not p.empty or p.kind is p.VAR_POSITIONAL
     ]
+    given = [*positional[: len(args)], *kwargs]
     order_hint = f"The order is {', '.join(positional)}."
     duplicates = [name for name in positional[: len(args)] if name in kwargs]
     if duplicates:
         return f"`{duplicates[0]}` must be given once; got it by its place and by its name. {order_hint}"
-    missing_names = [name for name in required if name not in (*positional[: len(args)], *kwargs)]
+    missing_names = [name for name in parameters if name not in (*optional, *given)]
     if missing_names:
         if positional[0] == "key" and args and is_array(args[0]) and not is_prng_key(args[0]):
             return f"`key` must be given, a PRNG key, before `x`; got an array in its place. {order_hint}"
@@ -147,16 +151,11 @@ def _swapped_arguments_reason(
     function: Callable[..., Any], args: Any, kwargs: dict[str, Any]
 ) -> str:
     """The reason why a call raised if two of its arguments are swapped; "" if no arguments are swapped."""
-    signature = inspect.signature(function)
-    bound_args = signature.bind(*args, **kwargs).arguments
-    names = [name for name in signature.parameters if name in bound_args]
-    for first, second in itertools.pairwise(names):
+    bound_args = inspect.signature(function).bind(*args, **kwargs).arguments
+    for first, second in itertools.pairwise(bound_args):
         if second in _arguments_swapped_with(first, bound_args[first], bound_args[second]):
-            order = ", ".join(
-                p.name for p in signature.parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD
-            )
             rule = f"`{first}` must come before `{second}`; got them the other way round"
-            return f"{rule}. The order is {order}."
+            return f"{rule}. The order is {', '.join(_positional_names(function))}."
     return ""
 
 
@@ -228,12 +227,7 @@ def unknown_argument_hint(
 
     If no accepted name is similar, the hint is `default_hint`; if that is empty, a list of the accepted names.
     """
-    module_path, _, base_name = function_name.rpartition(".")
-    if (
-        arg_name in _RETURN_INDICES_ARGUMENTS
-        and base_name in _POOLS_WITH_ARGMAX_VARIANT
-        and "compat" not in module_path
-    ):
+    if arg_name in _RETURN_INDICES_ARGUMENTS and function_name in _POOLS_WITH_ARGMAX_VARIANT:
         return f"jaxpool.{function_name}_with_argmax gives the positions too."
     suggestions = [
         name
