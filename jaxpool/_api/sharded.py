@@ -141,19 +141,19 @@ def _call_with_explicit_axes(
         is_leaf=lambda node: node is original_array or not isinstance(node, tuple | list | dict),
     )
     leaves = [x if leaf is original_array else leaf for leaf in leaves]
-    indices = [n for n, leaf in enumerate(leaves) if leaf is x or isinstance(leaf, jax.Array)]
-    specs = tuple(array_sharding.operand_spec(np.shape(leaves[n]), np.shape(x)) for n in indices)
+    arrays = {n: y for n, y in enumerate(leaves) if y is x or isinstance(y, jax.Array)}
+    specs = {n: array_sharding.operand_spec(np.shape(y), np.shape(x)) for n, y in arrays.items()}
 
-    def call_pool(*arrays: Array) -> Any:
-        args, kwargs = jax.tree.unflatten(treedef, _replace_at_indices(leaves, indices, arrays))
+    def call_pool(arrays: dict[int, Array]) -> Any:
+        merged_leaves = [arrays.get(n, leaf) for n, leaf in enumerate(leaves)]
+        args, kwargs = jax.tree.unflatten(treedef, merged_leaves)
         return pool(*args, **kwargs)
 
-    explicit_call = jax.sharding.explicit_axes(call_pool, axes=mesh_axes, in_sharding=specs)
-    arrays = [leaves[n] for n in indices]
+    explicit_call = jax.sharding.explicit_axes(call_pool, axes=mesh_axes, in_sharding=(specs,))
     if not jax.sharding.get_abstract_mesh().empty:
-        return explicit_call(*arrays)
+        return explicit_call(arrays)
     # `explicit_call` needs a mesh in its context. jax.set_mesh, which sets the devices too, raises inside a trace.
-    is_traced = any(isinstance(y, jax.core.Tracer) for y in arrays)
+    is_traced = any(isinstance(y, jax.core.Tracer) for y in arrays.values())
     if isinstance(array_sharding.mesh, Mesh) and not is_traced:
         try:
             context = jax.set_mesh(array_sharding.mesh)
@@ -161,27 +161,21 @@ def _call_with_explicit_axes(
             pass
         else:
             with context:
-                return explicit_call(*arrays)
+                return explicit_call(arrays)
 
     mesh: Any = array_sharding.mesh
     if isinstance(mesh, Mesh) and jax.typeof(x).sharding.mesh.empty:
         mesh = Mesh(mesh.devices, mesh.axis_names)  # with automatic axes, as x has no mesh
 
-    def call_in_mesh(*arrays: Array) -> Any:
+    def call_in_mesh(arrays: dict[int, Array]) -> Any:
         if isinstance(mesh, Mesh) and AxisType.Explicit not in mesh.axis_types:
             # The sharding constraint tells jax the devices of the mesh.
             unconstrained = PartitionSpec.UNCONSTRAINED
             spec = PartitionSpec(*[axes or unconstrained for axes in array_sharding.mesh_axes])
-            x_index = next(n for n, index in enumerate(indices) if leaves[index] is x)
+            x_index = next(n for n in arrays if leaves[n] is x)
             constrained_x = lax.with_sharding_constraint(arrays[x_index], NamedSharding(mesh, spec))
-            arrays = tuple(_replace_at_indices(arrays, [x_index], [constrained_x]))
+            arrays = {**arrays, x_index: constrained_x}
         with jax.sharding.use_abstract_mesh(getattr(mesh, "abstract_mesh", mesh)):
-            return explicit_call(*arrays)
+            return explicit_call(arrays)
 
-    return jax.jit(call_in_mesh)(*arrays)
-
-
-def _replace_at_indices(values: Any, indices: Any, new_values: Any) -> list[Any]:
-    """`values` with `new_values` at `indices`."""
-    replacements = dict(zip(indices, new_values, strict=True))
-    return [replacements.get(n, value) for n, value in enumerate(values)]
+    return jax.jit(call_in_mesh)(arrays)
