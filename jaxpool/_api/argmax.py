@@ -98,7 +98,7 @@ def max_unpool(y: Any, indices: Any, spatial_shape: Sequence[int], *, axes: Axes
     Args:
       y: array of shape `(..., *pooled, C)`, or of any shape with `axes`; floats, integers or bool. If the type of y
         shows that `axes` are sharded, each index must be in the shard of its element or in a neighbouring shard.
-        Windows no longer than a shard give such indices. Other concrete indices raise an error, others are dropped.
+        Windows no longer than a shard give such indices. Other indices raise an error, or are dropped if traced.
       indices: integers of the shape of y: flat row-major positions over `spatial_shape`. A concrete index that is out
         of range raises an error; a traced index out of range is dropped.
       spatial_shape: the sizes of `axes` in the result, a tuple with one positive int per axis.
@@ -123,19 +123,6 @@ def max_unpool(y: Any, indices: Any, spatial_shape: Sequence[int], *, axes: Axes
       `torch.nn.functional.max_unpool2d`. With equal indices it is random, and overwritten elements get a gradient.
     """
     original_indices = indices
-    y, indices, pooled_axes, sizes = _check_unpool_arguments(y, indices, spatial_shape, axes)
-    sharding = sharding_from_type(y)
-    if sharding:
-        concrete_indices = original_indices if isinstance(original_indices, np.ndarray) else None
-        return unpool(sharding, y, indices, pooled_axes, sizes, concrete_indices)
-    return apply_op(Unpool(pooled_axes, sizes), y, indices)
-
-
-def _check_unpool_arguments(
-    y: Any, indices: Any, spatial_shape: Any, axes: Any
-) -> tuple[Array, Array, tuple[int, ...], tuple[int, ...]]:
-    """Check the arguments of `max_unpool`. Returns y and indices as arrays, the unpooled axes and their sizes."""
-    original_indices = indices
     y, indices = as_array(y, "y"), as_array(indices, "indices")
     rule, hint = "a tuple of positive ints, one an unpooled axis", "Pass a tuple such as (4, 4)."
     spatial_shape = checked_tuple("spatial_shape", spatial_shape, rule, hint)
@@ -148,7 +135,11 @@ def _check_unpool_arguments(
     if all(is_int(y.shape[axis]) for axis in pooled_axes):
         check_fits_int32_indices("y", [y.shape[axis] for axis in pooled_axes])
     check_unpool_indices(indices, original_indices, y, math.prod(sizes))
-    return y, indices, pooled_axes, sizes
+    sharding = sharding_from_type(y)
+    if sharding:
+        concrete_indices = original_indices if isinstance(original_indices, np.ndarray) else None
+        return unpool(sharding, y, indices, pooled_axes, sizes, concrete_indices)
+    return apply_op(Unpool(pooled_axes, sizes), y, indices)
 
 
 def _check_pooled_sizes_only(spatial_shape: Sequence[int], shape: Sequence[Any], axes: Any) -> None:

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import math
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -151,7 +151,8 @@ def plan_of(fn: Callable[..., Any]) -> Callable[..., Plans]:
             args, kwargs = jax.tree.unflatten(treedef, merged_leaves)
             return list(filter(_is_array_argument, jax.tree.leaves(fn(*args, **kwargs))))
 
-        return Plans(_plan_rows({p: _trace_pools(call_with_arrays, arrays, p) for p in PLATFORMS}))
+        pools_per_platform = [_trace_pools(call_with_arrays, arrays, p) for p in PLATFORMS]
+        return Plans(_join_platforms(rows) for rows in zip(*pools_per_platform, strict=True))
 
     return list_pools
 
@@ -161,58 +162,10 @@ def _is_array_argument(leaf: Any) -> bool:
     return hasattr(leaf, "shape") and hasattr(leaf, "dtype") and not isinstance(leaf, np.generic)
 
 
-@dataclasses.dataclass(frozen=True)
-class _PoolEquations:
-    """The equations of an op and its derivatives that one line of a program binds."""
-
-    op: Op
-    caller_line: str
-    function_name: str
-    equations: Sequence[OpEquation]
-
-    @property
-    def first_equation(self) -> OpEquation:
-        """The first equation with known input types, or the first equation if no equation has them."""
-        return next(filter(self._has_known_input_types, self.equations), self.equations[0])
-
-    @property
-    def directions(self) -> tuple[Direction, ...]:
-        """The directions that the program runs."""
-        return tuple(dict.fromkeys(equation.direction for equation in self.equations))
-
-    @property
-    def residual(self) -> tuple[jax.ShapeDtypeStruct, ...]:
-        """Types of the arrays saved for the backward pass; () if all inputs are results of `stop_gradient`."""
-        equation = self.first_equation
-        if equation.has_stopped_inputs:
-            return ()
-        if self._has_known_input_types(equation):
-            return residual_types(self.op, equation.arg_types)
-        return equation.residual
-
-    def passes(self, platform: Platform) -> PoolPasses:
-        """The memory passes on a platform; only those of the bound equations if their input types are unknown."""
-        if self._has_known_input_types(self.first_equation):
-            directions = {"forward", "backward", *self.directions}
-            return passes_of_op(platform, self.op, self.first_equation.arg_types, directions)
-        return PoolPasses(
-            **{
-                each.direction: passes_of_equation(platform, each.eqns[-1])
-                for each in self.equations
-            }
-        )
-
-    def _has_known_input_types(self, equation: OpEquation) -> bool:
-        carries_inputs = self.op.linear_in_x or equation.direction in ("value", "forward")
-        return carries_inputs and None not in equation.arg_types
-
-
-def _trace_pools(
-    traced_function: Callable[..., Any], arrays: Any, platform: Platform
-) -> list[_PoolEquations]:
+def _trace_pools(function: Callable[..., Any], arrays: Any, platform: Platform) -> list[PoolPlan]:
     """The pools of a program traced for `platform`. A pool and its derivatives from the same line are one pool."""
     with platform_override(platform):
-        equations = list(find_op_equations(jax.make_jaxpr(traced_function)(arrays).jaxpr))
+        equations = list(find_op_equations(jax.make_jaxpr(function)(arrays).jaxpr))
     pools: dict[tuple[tuple[Op, str, str], Any], list[OpEquation]] = {}
     for eqn in equations:
         if not eqn.op.is_pool:
@@ -222,32 +175,53 @@ def _trace_pools(
         origin = eqn.op, *_caller_line_and_function_name(eqn.eqns)
         keys = [key for key in pools if key[0] == origin and known_type in (key[1], None)]
         pools.setdefault(keys[0] if keys else (origin, known_type), []).append(eqn)
-    return [
-        _PoolEquations(*origin, pool_equations) for (origin, _), pool_equations in pools.items()
+    return [_plan_row(platform, *origin, eqns) for (origin, _), eqns in pools.items()]
+
+
+def _plan_row(
+    platform: Platform, op: Op, caller_line: str, function_name: str, eqns: Sequence[OpEquation]
+) -> PoolPlan:
+    """The row of a pool, with its passes and its residual on `platform` only; `eqns` are the op and its derivatives."""
+    runs = tuple(dict.fromkeys(eqn.direction for eqn in eqns))
+    eqns_with_inputs = [
+        eqn
+        for eqn in eqns
+        if (op.linear_in_x or eqn.direction in ("value", "forward")) and None not in eqn.arg_types
     ]
-
-
-def _plan_rows(
-    pools_by_platform: Mapping[Platform, Sequence[_PoolEquations]],
-) -> Iterator[PoolPlan]:
-    """One `PoolPlan` per pool. The op of a pool may differ between platforms."""
-    for pools in zip(*pools_by_platform.values(), strict=True):
-        pool_of = dict(zip(pools_by_platform, pools, strict=True))
-        pool = pool_of.get(tracing_platform(), pools[0])
-        equation = pool.first_equation
-        yield PoolPlan(
-            function=pool.function_name or type(pool.op).__name__,
-            where=pool.caller_line,
-            inputs=equation.arg_types[: pool.op.num_inputs],
-            output=equation.outputs[0],
-            examples=math.prod(equation.vmap_sizes),
-            devices=_num_devices(equation.eqns),
-            window=getattr(pool.op, "window", None),
-            kept=pool.residual,
-            runs=pool.directions,
-            passes={platform: each.passes(platform) for platform, each in pool_of.items()},
-            residual_by_platform={platform: each.residual for platform, each in pool_of.items()},
+    if eqns_with_inputs:
+        shown_eqn = eqns_with_inputs[0]
+        residual = residual_types(op, shown_eqn.arg_types)
+        passes = passes_of_op(platform, op, shown_eqn.arg_types, {"forward", "backward", *runs})
+    else:
+        shown_eqn = eqns[0]
+        residual = shown_eqn.residual
+        passes = PoolPasses(
+            **{eqn.direction: passes_of_equation(platform, eqn.eqns[-1]) for eqn in eqns}
         )
+    residual = () if shown_eqn.has_stopped_inputs else residual
+    return PoolPlan(
+        function=function_name or type(op).__name__,
+        where=caller_line,
+        inputs=shown_eqn.arg_types[: op.num_inputs],
+        output=shown_eqn.outputs[0],
+        examples=math.prod(shown_eqn.vmap_sizes),
+        devices=_num_devices(shown_eqn.eqns),
+        window=getattr(op, "window", None),
+        kept=residual,
+        runs=runs,
+        passes={platform: passes},
+        residual_by_platform={platform: residual},
+    )
+
+
+def _join_platforms(rows: Sequence[PoolPlan]) -> PoolPlan:
+    """One row for all platforms, whose ops may differ: that of the platform in use, with the passes of all rows."""
+    row_of_platform = dict(zip(PLATFORMS, rows, strict=True))
+    return dataclasses.replace(
+        row_of_platform.get(tracing_platform(), rows[0]),
+        passes={platform: row.passes[platform] for platform, row in row_of_platform.items()},
+        residual_by_platform={platform: row.kept for platform, row in row_of_platform.items()},
+    )
 
 
 def _num_devices(equation_path: Sequence[Any]) -> int:
