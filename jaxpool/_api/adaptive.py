@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from jax import Array
 
@@ -17,12 +17,7 @@ from jaxpool._shards.split import sharding_from_type
 
 
 def _adaptive_pool(
-    kind: Literal["max", "mean", "argmax"],
-    x: Any,
-    output_shape: Any,
-    axes: Any,
-    autodiff: Any,
-    ties: Any = "first",
+    kind: Any, x: Any, output_shape: Any, axes: Any, autodiff: Any, ties: Any = "first"
 ) -> Any:
     """The adaptive pool of x of a `kind` that `_shards.adaptive.adaptive_pool` names."""
     x = as_array(x)

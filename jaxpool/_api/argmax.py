@@ -163,8 +163,7 @@ def check_unpool_indices(
 ) -> None:
     """Raise unless `indices` are integers of the shape of y and, if concrete, from 0 to `num_positions - 1`.
 
-    `unconverted_indices` is the argument before its conversion to a jax array: NumPy arrays have known values in a
-    trace. Error messages call the array y `y_name`, and name `pool_name` as the pool that returns such indices.
+    `unconverted_indices` is the argument itself: NumPy arrays have known values in a trace. Errors name y `y_name`.
     """
     if not jnp.issubdtype(indices.dtype, jnp.integer):
         hint = f"Pass the indices that {pool_name} returned."

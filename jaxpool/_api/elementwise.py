@@ -23,10 +23,7 @@ from jaxpool._ops.elementwise import Extremum, NaNOrder, match_shardings
 def _as_promoted_arrays(
     kind: Kind, xs: tuple[Any, ...], arg_names: Sequence[str]
 ) -> tuple[list[Array], bool]:
-    """Return `xs` as arrays, and whether the result is weakly typed.
-
-    Floating arrays that are not weakly typed keep their dtype. All other arrays are cast to the dtype of the result.
-    """
+    """`xs` as arrays, and whether the result is weakly typed. Strongly typed floats keep their dtype, for gradients."""
     if len(xs) < 2:
         hint = f"For the {kind}imum along an axis use jaxpool.{kind}."
         raise ArgumentError("xs", "at least two arrays", len(xs), hint, TypeError)

@@ -1,8 +1,7 @@
 """Memory passes of a pool, read from the jaxpr of its kernels; for `jaxpool.plan_of`.
 
-A pass is one loop over an array in memory. XLA fuses slices, gathers and elementwise operations into the operation that
-uses their result. A pass ends at an output and at an operation that is not fused, such as a sort. A pass also ends at
-an array that the kernel stores (`materialise` in `_kernels/slices.py`), and at a slice of a combination of slices.
+A pass is one loop over an array in memory. XLA fuses slices, gathers and elementwise operations into their user. A pass
+ends at an output, an operation that is not fused, a stored array, and a slice of a combination of slices.
 """
 
 from __future__ import annotations
@@ -37,14 +36,11 @@ NOT_FUSED = ("arg", "conv_", "cum", "dot_general", "jaxpool_", "reduce", "scatte
 
 @dataclasses.dataclass(frozen=True)
 class Pass:
-    """One loop over an array in memory: each element of the result combines up to `terms` elements along `axes`.
-
-    `how` is the name of a JAX primitive, such as "slice", "gather", "reduce_max" or "scatter-add", or "elementwise".
-    """
+    """One loop over an array in memory: each element of the result combines up to `terms` elements along `axes`."""
 
     axes: tuple[int, ...]
     terms: Any
-    how: str
+    how: str  # a JAX primitive, such as "slice", "gather", "reduce_max" or "scatter-add", or "elementwise"
     # Types of the results that the pass stores; empty if the next pass uses the result without a store.
     writes: tuple[jax.ShapeDtypeStruct, ...]
     where: str = ""  # the loops and branches that contain the pass
@@ -55,11 +51,7 @@ Passes = tuple[Pass, ...]
 
 @dataclasses.dataclass(frozen=True)
 class PoolPasses:
-    """The memory passes of a pool on a platform, one field per direction; a field that was not computed is empty.
-
-    `value` computes the output if no derivative is taken, `forward` the output and the residual (arrays saved for the
-    backward pass), `tangent` the output tangent and `backward` the input cotangents.
-    """
+    """The memory passes of a pool on a platform; a direction that was not computed is empty."""
 
     value: Passes = ()
     forward: Passes = ()
@@ -115,10 +107,7 @@ def _passes_of_function(
     function: Callable[..., Any],
     *argument_types: Any,
 ) -> Passes:
-    """The memory passes of the op that `function` binds, for arguments of `argument_types`.
-
-    Passes over arrays smaller than all of `input_and_output_types`, such as tables of positions, are left out.
-    """
+    """The passes of `function` over arrays at least as large as the smallest of `input_and_output_types`."""
     jaxpr = jax.make_jaxpr(function)(*argument_types).jaxpr
     collector = _PassCollector(platform, min(map(_num_elements, input_and_output_types)))
     collector.end_passes(collector.read_jaxpr(jaxpr, [NO_READS] * len(jaxpr.invars)), jaxpr.outvars)

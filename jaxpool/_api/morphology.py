@@ -129,9 +129,6 @@ def _dilate_or_erode(
 
 
 def _is_concrete_zero(kernel: Any) -> bool:
-    """True if the kernel is concrete and 0 everywhere, so that the dilation is a max pool.
-
-    Other constant kernels do not run as a max pool: adding them rounds or wraps around, so unequal elements may tie.
-    """
+    """True if the kernel is 0: the dilation is a max pool. Adding other constants rounds, so that elements may tie."""
     values = concrete_values(kernel) if isinstance(kernel, jax.Array | np.ndarray) else None
     return values is not None and not values.any()

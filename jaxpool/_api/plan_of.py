@@ -1,8 +1,4 @@
-"""Public `plan_of`: lists the pools in a function, with the arrays saved for the backward pass and the memory passes.
-
-`plan_of` traces the function once per platform and finds the equations of jaxpool's primitives in the jaxpr.
-`kernel_passes` reads the passes of each op from the jaxpr of its kernels, and `plan_text` formats each `PoolPlan`.
-"""
+"""Public `plan_of`: lists the pools in the jaxpr of a function, traced once per platform."""
 
 from __future__ import annotations
 
@@ -237,8 +233,7 @@ def _num_devices(equation_path: Sequence[Any]) -> int:
 def _caller_line_and_function_name(equation_path: Sequence[Any]) -> tuple[str, str]:
     """The line that calls a pool, "" if it is unknown, and the name of the called function of jaxpool.
 
-    `equation_path` holds the equation of the pool after the equations that contain it. The outermost equation with a
-    stack frame of jaxpool decides, because jit may have cached the trace of an inner equation in another call.
+    The outermost of the nested equations with a frame of jaxpool decides, because jit may have cached an inner trace.
     """
     caller_line = ""
     for equation in equation_path:

@@ -1,7 +1,4 @@
-"""Public random pooling: fractional pools, with windows at random positions, and stochastic pooling.
-
-The random numbers are those of the whole array, so that sharded and unsharded calls agree.
-"""
+"""Public random pooling. The random numbers are those of the whole array, also if it is sharded."""
 
 from __future__ import annotations
 

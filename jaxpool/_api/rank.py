@@ -159,7 +159,7 @@ def check_rank_in_range(rank: Any, num_elements: int) -> int:
     """`rank` as an int; raises unless `rank` is valid for a window of `num_elements` elements."""
     rule = f"an int from {-num_elements} to {num_elements - 1}"
     hint = "0 is the smallest element, -1 the largest."
-    return checked_int("rank", rank, rule, hint, lambda n: -num_elements <= n < num_elements)
+    return checked_int("rank", rank, rule, hint, range(-num_elements, num_elements))
 
 
 @public
@@ -194,7 +194,7 @@ def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
     check_unsharded(x, int_axis)
     rule = f"an int from 1 to {size}, the size of axis {int_axis}"
     hint = "Ask for fewer, or name another axis."
-    num_elements = checked_int("k", k, rule, hint, lambda n: 1 <= n <= size, "Pass an int.")
+    num_elements = checked_int("k", k, rule, hint, range(1, size + 1), "Pass an int.")
     sharding = sharding_from_type(x)
     op = KMax(int_axis, size, num_elements)
     if sharding:

@@ -44,10 +44,8 @@ def normalise_reduced_axes(axis: Any, shape: Sequence[Any]) -> tuple[int, ...]:
         raise ArgumentError("axis", rule, axis, "Name each axis of x once.")
     for entry in axes:
         if not is_int(shape[entry]):
-            rule, hint = (
-                f"of known size along axis {entry}",
-                "Axes that are not reduced may be symbolic.",
-            )
+            hint = "Axes that are not reduced may be symbolic."
+            rule = f"of known size along axis {entry}"
             raise ArgumentError("x", rule, shape[entry], hint, attribute=f"shape[{entry}]")
     return axes
 
@@ -227,14 +225,11 @@ def maxout(x: Any, groups: int, *, axis: int = -1, ties: Ties = "split") -> Arra
     size = x.shape[int_axis] * (num_shards if sharding and sharding.is_manual else 1)
     rule = f"a positive int that divides the axis of size {size}"
     rule += f", a multiple of its {num_shards} shards" if num_shards > 1 else ""
-    num_groups = checked_int(
-        "groups",
-        groups,
-        rule,
-        "Each group has as many elements.",
-        lambda n: 1 <= n <= size and size % n == 0 and n % num_shards == 0,
-        "Pass the number of outputs.",
-    )
+    hint, group_counts = "Each group has as many elements.", range(num_shards, size + 1, num_shards)
+    int_hint = "Pass the number of outputs."
+    num_groups = checked_int("groups", groups, rule, hint, group_counts, int_hint)
+    if size % num_groups:
+        raise ArgumentError("groups", rule, groups, hint)
     check_choice("ties", ties, ("split", "first", "last"))
     length = size // num_groups
     shape = (*x.shape[:int_axis], x.shape[int_axis] // length, length, *x.shape[int_axis + 1 :])

@@ -1,7 +1,4 @@
-"""Public pooling over boxes of images: `roi_align`, also over a feature pyramid, and `roi_max_pool`.
-
-Boxes are arrays (K, 4) with an image index for each box. `compat.torchvision` calls functions without underscore.
-"""
+"""Public pooling over boxes of images: `roi_align`, also over a feature pyramid, and `roi_max_pool`."""
 
 from __future__ import annotations
 
@@ -49,7 +46,6 @@ from jaxpool._shards.split import check_unsharded, context_axes
 
 # Added to a level before rounding down, as in torchvision, so that rounding errors do not lower a whole-number level.
 _LEVEL_ROUNDING_MARGIN = 1e-6
-_MAX_LEVEL = 1024  # larger than the exponent of any float
 Result = TypeVar("Result")  # an array or a tuple of arrays
 
 
@@ -151,7 +147,7 @@ def _pool_box_cells(
 def _make_box_mean_op(output_shape: Any, samples: Any, spatial_scale: Any, aligned: Any) -> BoxMean:
     """Check the arguments of `roi_align` that do not depend on x or boxes, and return the op."""
     num_cells, rule = check_num_cells("output_shape", output_shape), "an int from 1 to 1024"
-    num_samples = checked_int("samples", samples, rule, "Pass 2, say.", lambda n: 1 <= n <= 1024)
+    num_samples = checked_int("samples", samples, rule, "Pass 2, say.", range(1, 1025))
     scale = check_spatial_scale(spatial_scale)
     check_bool("aligned", aligned)
     offset, min_length = (0.5, None) if aligned else (0.0, 1.0)
@@ -314,13 +310,8 @@ def multilevel_roi_align(
     if finest_level != round(finest_level):
         raise ArgumentError("spatial_scale", "a power of two", op.scale, "Level 2 has 1 / 4.")
     size = _check_positive_number("canonical_size", canonical_size, "Pass 224.")
-    level = checked_int(
-        "canonical_level",
-        canonical_level,
-        f"an int from -{_MAX_LEVEL} to {_MAX_LEVEL}",
-        "Pass 4.",
-        lambda n: abs(n) <= _MAX_LEVEL,
-    )
+    rule = "an int from -1024 to 1024"  # more than the exponents of floats
+    level = checked_int("canonical_level", canonical_level, rule, "Pass 4.", range(-1024, 1025))
     xs, flat_boxes, image_indices = _check_images_and_boxes("features", xs, boxes, batch_indices)
     if len({(x.shape[0], x.shape[-1], x.dtype) for x in xs}) > 1:
         type_texts = [f"{x.dtype}{list(x.shape)}" for x in xs]
@@ -357,10 +348,7 @@ def mean_in_pyramid_level(
     image_indices: Array,
     level_indices: Array,
 ) -> Array:
-    """The means of the cells of boxes (..., K, 4), each box in its own pyramid level.
-
-    `level_scales`, one per level, replace the scale of `op`. A box in a missing level or image gives 0.
-    """
+    """The means of the cells of boxes (..., K, 4), each in its pyramid level, which replaces the scale of `op`."""
 
     def pool_cells(*arrays: Array) -> Array:
         flat_boxes, image, level = arrays[len(xs) :]

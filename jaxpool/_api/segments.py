@@ -57,14 +57,8 @@ def _check_segment_arguments(
             )
             raise ArgumentError("num_segments", rule, None, hint)
         num_segments = max(int(concrete_ids.max()) + 1, 0) if concrete_ids.size else 0
-    count = checked_int(
-        "num_segments",
-        num_segments,
-        "None or an int from 0 to 2**31 - 1",
-        "Pass the number of outputs.",
-        lambda n: 0 <= n < 2**31,
-        "Pass an int.",
-    )
+    rule, hint = "None or an int from 0 to 2**31 - 1", "Pass the number of outputs."
+    count = checked_int("num_segments", num_segments, rule, hint, range(2**31), "Pass an int.")
     # Kernels drop int32 ids that are out of range, so int32 ids need no clipping, which would read all ids once more.
     int32_ids = ids if ids.dtype == np.int32 else clip_segment_ids(ids, count)
     mask = () if where is None else (as_broadcast_mask(where, x.shape),)
@@ -316,10 +310,7 @@ def _num_rows_per_segment(
 def _check_soft_segment_arguments(
     x: Any, temperature: Any, rescaling_hint: str, *segments: Any
 ) -> tuple[Segments, float, Array, tuple[Array, ...]]:
-    """Return the segments, the temperature, x as floats, and the segment ids with the `where` mask, if any.
-
-    `rescaling_hint` is the error hint for a temperature that is an array: how to scale x instead.
-    """
+    """The segments, the temperature, x as floats, and ids with mask; `rescaling_hint` is for a temperature array."""
     x, rule = as_array(x), "a finite number above 0"
     if isinstance(temperature, (Array, np.ndarray)):
         raise ArgumentError(

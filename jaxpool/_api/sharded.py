@@ -1,8 +1,4 @@
-"""Public `sharded`: wraps a pool for arrays that are sharded along pooled axes.
-
-`sharded` finds the mesh and spec of x, and calls the pool in a context where the type of x shows the sharding. The pool
-then exchanges halos (the elements of neighbouring shards that its windows reach) by itself.
-"""
+"""Public `sharded`: calls a pool in a context where the type of x shows its sharding, so that the pool sends halos."""
 
 from __future__ import annotations
 
@@ -105,7 +101,9 @@ class _ShardedPool(FunctionWrapper):
         non_explicit_axes = sharding.non_explicit_axes(x)
         if not non_explicit_axes:
             return pool(*args, **kwargs)
-        return _call_with_explicit_axes(non_explicit_axes, sharding, operand, x, pool, args, kwargs)
+        return _call_with_explicit_axes(
+            non_explicit_axes, sharding, operand, x, pool, (args, kwargs)
+        )
 
 
 def _find_pooled_array(pool: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
@@ -123,26 +121,16 @@ def _find_pooled_array(pool: Callable[..., Any], args: Any, kwargs: dict[str, An
 
 
 def _call_with_explicit_axes(
-    mesh_axes: tuple[str, ...],
-    array_sharding: ArraySharding,
-    original_array: Any,
-    x: Array,
-    pool: Callable[..., Any],
-    args: Any,
-    kwargs: dict[str, Any],
+    mesh_axes: Any, sharding: ArraySharding, operand: Any, x: Array, pool: Any, arguments: Any
 ) -> Any:
-    """Call `pool` with `mesh_axes` as explicit mesh axes, so that array types show the sharding `array_sharding`.
-
-    `x` is the pooled argument `original_array` as a jax array. NumPy arguments are passed unchanged, because their
-    values are known on every device.
-    """
+    """Call `pool` with explicit `mesh_axes`, x in place of `operand`, and NumPy arguments replicated as they are."""
     leaves, treedef = jax.tree.flatten(
-        (args, kwargs),
-        is_leaf=lambda node: node is original_array or not isinstance(node, tuple | list | dict),
+        arguments,
+        is_leaf=lambda node: node is operand or not isinstance(node, tuple | list | dict),
     )
-    leaves = [x if leaf is original_array else leaf for leaf in leaves]
+    leaves = [x if leaf is operand else leaf for leaf in leaves]
     arrays = {n: y for n, y in enumerate(leaves) if y is x or isinstance(y, jax.Array)}
-    specs = {n: array_sharding.operand_spec(np.shape(y), np.shape(x)) for n, y in arrays.items()}
+    specs = {n: sharding.operand_spec(np.shape(y), np.shape(x)) for n, y in arrays.items()}
 
     def call_pool(arrays: dict[int, Array]) -> Any:
         merged_leaves = [arrays.get(n, leaf) for n, leaf in enumerate(leaves)]
@@ -154,16 +142,16 @@ def _call_with_explicit_axes(
         return explicit_call(arrays)
     # `explicit_call` needs a mesh in its context. jax.set_mesh, which sets the devices too, raises inside a trace.
     is_traced = any(isinstance(y, jax.core.Tracer) for y in arrays.values())
-    if isinstance(array_sharding.mesh, Mesh) and not is_traced:
+    if isinstance(sharding.mesh, Mesh) and not is_traced:
         try:
-            context = jax.set_mesh(array_sharding.mesh)
+            context = jax.set_mesh(sharding.mesh)
         except ValueError:
             pass
         else:
             with context:
                 return explicit_call(arrays)
 
-    mesh: Any = array_sharding.mesh
+    mesh: Any = sharding.mesh
     if isinstance(mesh, Mesh) and jax.typeof(x).sharding.mesh.empty:
         mesh = Mesh(mesh.devices, mesh.axis_names)  # with automatic axes, as x has no mesh
 
@@ -171,7 +159,7 @@ def _call_with_explicit_axes(
         if isinstance(mesh, Mesh) and AxisType.Explicit not in mesh.axis_types:
             # The sharding constraint tells jax the devices of the mesh.
             unconstrained = PartitionSpec.UNCONSTRAINED
-            spec = PartitionSpec(*[axes or unconstrained for axes in array_sharding.mesh_axes])
+            spec = PartitionSpec(*[axes or unconstrained for axes in sharding.mesh_axes])
             x_index = next(n for n in arrays if leaves[n] is x)
             constrained_x = lax.with_sharding_constraint(arrays[x_index], NamedSharding(mesh, spec))
             arrays = {**arrays, x_index: constrained_x}

@@ -81,12 +81,9 @@ def _is_numeric_array_like(value: Any) -> bool:
 
 
 def as_jax_array(arg_name: str, x: Any) -> Array:
-    """x as a jax array. Raises if jax does not support the dtype of x or the result of `x.__jax_array__()`.
-
-    A jax array is returned unchanged, because `jnp.asarray` of jax 0.10.0 changes its sharding under `jax.vmap`.
-    """
+    """x as a jax array; raises if jax does not support its dtype or the result of `x.__jax_array__()`."""
     if isinstance(x, jax.Array):
-        return x
+        return x  # `jnp.asarray` of jax 0.10.0 changes its sharding under `jax.vmap`
     try:
         # `jnp.asarray` returns a NumPy array if `__jax_array__` returns a NumPy array of an unsupported dtype.
         array = jnp.asarray(x)
@@ -117,10 +114,7 @@ def _is_dtype_of_kind(dtype: Any, *kinds: Any) -> bool:
 
 
 def as_weakly_typed(x: Array) -> Array:
-    """x with a weak type: in an operation with a strongly typed array, that array determines the result's dtype.
-
-    JAX has no public function to make a type weak. JAX's own functions bind the same primitive.
-    """
+    """x with a weak type. JAX has no public function for it; its own functions bind the same primitive."""
     if jax.typeof(x).weak_type:
         return x
     return lax.convert_element_type_p.bind(x, new_dtype=x.dtype, weak_type=True, sharding=None)
@@ -134,10 +128,9 @@ def varying_mesh_axes(aval: Any) -> frozenset[Any]:
 
 
 def match_varying_mesh_axes(xs: Sequence[Array], *other_arrays: Array) -> tuple[Array, ...]:
-    """`xs`, cast by `lax.pcast` to vary over each manual mesh axis over which an array of either argument varies.
+    """`xs`, cast by `lax.pcast` to vary over the manual mesh axes of all arrays, as custom derivatives require.
 
-    Custom derivatives require that a tangent or cotangent varies over the mesh axes of its array. The transpose of
-    `lax.pcast` sums a cotangent over the mesh axes that it added.
+    The transpose of `lax.pcast` sums a cotangent over the mesh axes that it added.
     """
     axes_per_array = [varying_mesh_axes(jax.typeof(x)) for x in (*xs, *other_arrays)]
     all_axes = frozenset[Any]().union(*axes_per_array)
@@ -174,10 +167,7 @@ def checked_float(
 def as_coefficient(
     arg_name: str, value: Any, rule: str, is_valid: FloatPredicate, output_shape: tuple[Any, ...]
 ) -> tuple[float | None, tuple[Array, ...]]:
-    """`value` as a float for which `is_valid` is True and (), or as None and an array with the rank of `output_shape`.
-
-    The elements of an array are not checked, because they may be traced.
-    """
+    """`value` as (number, ()), or (None, (array,)) with the rank of `output_shape`; elements are not checked."""
     if not isinstance(value, (jax.Array, np.ndarray)):
         hint = f"Pass a number, or an array that broadcasts against the output, {output_shape}."
         return checked_float(arg_name, value, rule, hint, is_valid), ()

@@ -1,7 +1,4 @@
-"""Error messages for calls that do not match a signature: missing, unknown, surplus or swapped arguments.
-
-Unknown names are looked up among the argument names of other libraries.
-"""
+"""Error messages for calls that do not match a signature: missing, unknown, surplus or swapped arguments."""
 
 from __future__ import annotations
 
@@ -29,11 +26,7 @@ R = TypeVar("R")
 
 
 def public(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator of public functions that improves error messages about their arguments.
-
-    Messages name the function and explain missing, unknown, surplus and swapped arguments. The decorator inspects
-    arguments only after the function has raised.
-    """
+    """Decorator of public functions: errors name the function, and missing, unknown, surplus and swapped arguments."""
 
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -223,10 +216,7 @@ CONTEXT_MANAGER_HINTS = {
 def unknown_argument_hint(
     function_name: str, arg_name: str, accepted_names: Collection[str], default_hint: str = ""
 ) -> str:
-    """A hint for an unknown argument `arg_name` of function `function_name`, which accepts `accepted_names`.
-
-    If no accepted name is similar, the hint is `default_hint`; if that is empty, a list of the accepted names.
-    """
+    """A hint for an unknown argument: a similar accepted name, else `default_hint`, else the accepted names."""
     if arg_name in _RETURN_INDICES_ARGUMENTS and function_name in _POOLS_WITH_ARGMAX_VARIANT:
         return f"jaxpool.{function_name}_with_argmax gives the positions too."
     suggestions = [

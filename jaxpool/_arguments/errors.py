@@ -1,8 +1,4 @@
-"""`ArgumentError`, and a context manager that converts it into the error that a public function raises.
-
-Inner code raises `ArgumentError` with only the reason. The decorator `@public` adds the name of the called function
-and the shapes of its arguments.
-"""
+"""`ArgumentError`, which states the reason; `@public` adds the name of the called function and its shapes."""
 
 from __future__ import annotations
 
@@ -102,10 +98,7 @@ def short_repr(value: Any) -> str:
 
 @contextlib.contextmanager
 def name_function_in_errors(function_name: str, **shown_arguments: Any) -> Iterator[None]:
-    """Convert an `ArgumentError` raised in the `with` block into the exception that users of `jaxpool.<function>` see.
-
-    Use this context manager in methods and inner functions; public functions use the decorator `@public`.
-    """
+    """In the `with` block, convert an `ArgumentError` as `@public` does; for methods and inner functions."""
     try:
         yield
     except ArgumentError as error:

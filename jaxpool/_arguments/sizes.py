@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -51,17 +51,12 @@ def is_int(value: Any) -> bool:
 
 
 def checked_int(
-    arg_name: str,
-    value: Any,
-    rule: str,
-    hint: str,
-    is_valid: Callable[[int], bool],
-    non_int_hint: str = "",
+    arg_name: str, value: Any, rule: str, hint: str, valid_range: range, non_int_hint: str = ""
 ) -> int:
-    """`value` as an int. Raises unless `value` is an int for which `is_valid` is True."""
+    """`value` as an int. Raises unless `value` is an int in `valid_range`."""
     if not is_int(value):
         raise ArgumentError(arg_name, rule, value, non_int_hint or hint, TypeError)
-    if not is_valid(operator.index(value)):
+    if operator.index(value) not in valid_range:
         raise ArgumentError(arg_name, rule, value, hint)
     return operator.index(value)
 
@@ -98,10 +93,7 @@ def _full_rank_sizes_hint(
 def ints_per_axis(
     arg_name: str, value: Any, num_axes: int, *, min_value: int = 1, accept_int: bool = True
 ) -> tuple[int, ...]:
-    """`value` as a tuple of `num_axes` ints of at least `min_value`, one per pooled axis. An int is repeated.
-
-    Pass `accept_int=False` if the caller does not accept an int; error messages then do not suggest an int.
-    """
+    """`value` as `num_axes` ints of at least `min_value`, an int repeated; errors name an int only if `accept_int`."""
     ints_text = "1 int" if num_axes == 1 else f"{num_axes} ints"
     or_int_text = "an int or " if accept_int else ""
     rule = f"{or_int_text}{ints_text} of at least {min_value}, one per pooled axis"
@@ -130,10 +122,7 @@ def _check_fits_int64(arg_name: str, values: Sequence[int], original_value: Any)
 
 
 def _full_rank_window_hint(window_shape: Sequence[Any], ndim: int) -> str:
-    """A hint if `window_shape` has a size for every axis of the array, as in lax and Haiku; "" otherwise.
-
-    A window shape with an additional leading 1 also gets a hint: it includes a batch axis that the array lacks.
-    """
+    """A hint if `window_shape` has a size for every axis, as in lax and Haiku, perhaps with a batch axis; else ""."""
     num_extra_axes = len(window_shape) - ndim
     if num_extra_axes not in (0, 1) or not all(map(is_int, window_shape)) or 1 not in window_shape:
         return ""
@@ -164,10 +153,7 @@ def example_axes(ndim: int, num_axes: int | None = None) -> tuple[int, ...]:
 def normalise_axes(
     axes: Any, ndim: int, num_axes: int | None, array_name: str = "x", window_shape: Any = ()
 ) -> tuple[int, ...]:
-    """`axes` as distinct non-negative axes of an array of rank `ndim`; by default the `num_axes` axes before the last.
-
-    `array_name` is the name of the array argument, and `window_shape` the window shape, for hints in error messages.
-    """
+    """`axes` as distinct non-negative axes of `array_name`, of rank `ndim`; `window_shape` is for error hints."""
     if axes is None:
         return _default_axes(ndim, num_axes, array_name, window_shape)
     rule = (
@@ -207,16 +193,13 @@ def _default_axes(
 
 
 def normalise_axis(axis: Any, ndim: int, array_name: str = "x", non_int_hint: str = "") -> int:
-    """`axis` as a non-negative axis of the argument `array_name`, which has rank `ndim`.
-
-    `non_int_hint` is the hint of the error if `axis` is not an int, for example a tuple of axes.
-    """
+    """`axis` as a non-negative axis of the argument `array_name`, which has rank `ndim`."""
     if not ndim:
         hint = f"Add one with {array_name}[None]."
         rule = "an array of at least one axis"
         raise ArgumentError(array_name, rule, (), hint, attribute="shape")
     rule, hint = f"an int from {-ndim} to {ndim - 1}", f"Name an axis of {array_name}."
-    return checked_int("axis", axis, rule, hint, lambda n: -ndim <= n < ndim, non_int_hint) % ndim
+    return checked_int("axis", axis, rule, hint, range(-ndim, ndim), non_int_hint) % ndim
 
 
 def check_fits_uint32_indices(arg_name: str, sizes: Sequence[int]) -> None:
