@@ -43,11 +43,6 @@ def _cumulative_op_and_arrays(
     return op, (x, jnp.broadcast_to(mask, shape))
 
 
-def _apply_with_index(op: RunningExtremum, autodiff: Autodiff, *args: Array) -> tuple[Array, Array]:
-    y, index = apply_with_residual(op, autodiff, *args)
-    return y, index.astype(np.int32)
-
-
 @public
 def cummax(
     x: Any,
@@ -146,7 +141,8 @@ def cummax_with_argmax(
       `torch.cummax`, which returns the index of the last of equal elements.
     """
     op, args = _cumulative_op_and_arrays("max", x, axis, reverse, reset, ties, autodiff)
-    return _apply_with_index(op, autodiff, *args)
+    y, index = apply_with_residual(op, autodiff, *args)
+    return y, index.astype(np.int32)
 
 
 @public
@@ -178,4 +174,5 @@ def cummin_with_argmax(
       `torch.cummin`.
     """
     op, args = _cumulative_op_and_arrays("min", x, axis, reverse, reset, ties, autodiff)
-    return _apply_with_index(op, autodiff, *args)
+    y, index = apply_with_residual(op, autodiff, *args)
+    return y, index.astype(np.int32)

@@ -53,10 +53,10 @@ Passes = tuple[Pass, ...]
 class PoolPasses:
     """The memory passes of a pool on a platform; a direction that was not computed is empty."""
 
-    value: Passes = ()
-    forward: Passes = ()
-    tangent: Passes = ()
-    backward: Passes = ()
+    value: Passes = ()  # computes the output if no derivative is taken
+    forward: Passes = ()  # computes the output and the residual, the arrays saved for the backward pass
+    tangent: Passes = ()  # computes the output tangent
+    backward: Passes = ()  # computes the input cotangents
 
 
 def residual_types(op: Op, argument_types: Sequence[Any]) -> tuple[jax.ShapeDtypeStruct, ...]:
@@ -102,14 +102,11 @@ def passes_of_equation(platform: Platform, equation: Any) -> Passes:
 
 
 def _passes_of_function(
-    platform: Platform,
-    input_and_output_types: Sequence[Any],
-    function: Callable[..., Any],
-    *argument_types: Any,
+    platform: Platform, types: Sequence[Any], function: Callable[..., Any], *arg_types: Any
 ) -> Passes:
-    """The passes of `function` over arrays at least as large as the smallest of `input_and_output_types`."""
-    jaxpr = jax.make_jaxpr(function)(*argument_types).jaxpr
-    collector = _PassCollector(platform, min(map(_num_elements, input_and_output_types)))
+    """The passes of `function` over arrays at least as large as the smallest of `types`, inputs and outputs."""
+    jaxpr = jax.make_jaxpr(function)(*arg_types).jaxpr
+    collector = _PassCollector(platform, min(map(_num_elements, types)))
     collector.end_passes(collector.read_jaxpr(jaxpr, [NO_READS] * len(jaxpr.invars)), jaxpr.outvars)
     return tuple(collector.passes) or (_make_pass((), 1, "elementwise", jaxpr.outvars),)
 

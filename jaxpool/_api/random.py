@@ -29,12 +29,7 @@ from jaxpool._ops.random_pool import (
     uniform_dtype,
     weight_dtype,
 )
-from jaxpool._shards.split import (
-    ArraySharding,
-    apply_on_shards,
-    check_unsharded,
-    sharding_from_type,
-)
+from jaxpool._shards.split import apply_on_shards, check_unsharded, sharding_from_type
 from jaxpool._shards.windowed import checked_array_and_windows
 
 
@@ -75,9 +70,7 @@ def fractional_max_pool(
     References:
       Graham, Fractional Max-Pooling, arXiv:1412.6071. `torch.nn.functional.fractional_max_pool2d` has equal windows.
     """
-    x, sharding, op, samples = _fractional_pool_inputs(key, x, window_shape, output_shape, axes)
-    check_fits_int32_indices("x", op.window.input_shape)
-    return apply_on_shards(op, sharding, x, *samples)
+    return _fractional_pool(FractionalMax, key, x, window_shape, output_shape, axes)
 
 
 @public
@@ -105,23 +98,26 @@ def fractional_avg_pool(
     References:
       Graham, Fractional Max-Pooling, arXiv:1412.6071. In `tf.nn.fractional_avg_pool` channels share windows.
     """
-    x, sharding, op, samples = _fractional_pool_inputs(key, x, window_shape, output_shape, axes)
-    return apply_on_shards(FractionalMean(op.dims), sharding, as_float(x), *samples)
+    return _fractional_pool(FractionalMean, key, x, window_shape, output_shape, axes)
 
 
-def _fractional_pool_inputs(
-    key: Any, x: Any, window_shape: Any, output_shape: Any, axes: Any
-) -> tuple[Array, ArraySharding | None, FractionalMax, list[Array]]:
-    """x as an array, its sharding, the op of the max pool, and the random numbers that set window starts per axis."""
+def _fractional_pool(
+    op_type: type[FractionalMax] | type[FractionalMean], key: Any, x: Any, *geometry: Any
+) -> Array:
+    """The fractional pool of x; `geometry` are the arguments of `make_fractional_op` after the shape."""
     check_prng_key(key, "a PRNG key", "Pass jax.random.key(0), say.")
     x = as_array(x)
     sharding = sharding_from_type(x)
     shape = sharding.global_shape(x.shape) if sharding else x.shape
-    op = make_fractional_op(shape, window_shape, output_shape, axes)
+    op = make_fractional_op(shape, *geometry)
     check_unsharded(x, *op.window.axes)
+    if op_type is FractionalMax:
+        check_fits_int32_indices("x", op.window.input_shape)
     random_shape = [1 if axis in op.window.axes else size for axis, size in enumerate(shape)]
     samples = jax.random.uniform(key, (len(op.dims), *random_shape), uniform_dtype(x.dtype))
-    return x, sharding, op, [sharding.local_shard(u) if sharding else u for u in samples]
+    local_samples = [sharding.local_shard(u) if sharding else u for u in samples]
+    x = x if op_type is FractionalMax else as_float(x)
+    return apply_on_shards(op_type(op.dims), sharding, x, *local_samples)
 
 
 def make_fractional_op(

@@ -126,8 +126,6 @@ def rank_pool(
       >>> x = jnp.array([4, 1, 3, 2])[:, None]
       >>> jaxpool.rank_pool(x, 1, (3,)).ravel()
       Array([3, 2], dtype=int32)
-      >>> jaxpool.rank_pool(x, 1, (3,), where=x != 1).ravel()
-      Array([4, 3], dtype=int32)
 
     References:
       `scipy.ndimage.rank_filter`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -78,13 +79,10 @@ def _as_initial_scalar(initial: Any, dtype: Any) -> Array:
             rule = f"of a type that {dtype} holds"
             raise ArgumentError("initial", rule, array.dtype, "Cast it.", attribute="dtype")
         return array.astype(dtype)
-    try:
-        is_representable = _can_represent(dtype, scalar)
-    except OverflowError:
-        is_representable = False
-    if not is_representable:
-        raise ArgumentError("initial", f"a number that {dtype} holds", scalar, "Pass another.")
-    return jnp.asarray(scalar, dtype)
+    with contextlib.suppress(OverflowError):  # an int too large for a float
+        if _can_represent(dtype, scalar):
+            return jnp.asarray(scalar, dtype)
+    raise ArgumentError("initial", f"a number that {dtype} holds", scalar, "Pass another.")
 
 
 def _reduce_extremum(

@@ -130,17 +130,13 @@ def _image_index_of_boxes(boxes: Array, batch_indices: Any, num_images: int) -> 
 
 
 def _pool_box_cells(
-    function: Callable[..., Array],
-    op: BoxMean,
-    boxes: Array,
-    xs: Sequence[Array],
-    *extra_args: Array,
+    function: Callable[..., Array], op: BoxMean, boxes: Array, xs: Sequence[Array], *args: Array
 ) -> Array:
-    """`function(*xs, *extra_args)` for the cells of `op`, reshaped to the leading axes of `boxes`."""
+    """`function(*xs, *args)` for the cells of `op`, reshaped to the leading axes of `boxes`."""
     if 0 in boxes.shape or 0 in xs[0].shape:
         shape = (*boxes.shape[:-1], *op.output_shape, xs[0].shape[-1])
         return jnp.zeros(shape, mean_dtype(xs[0].dtype))
-    y = call_with_auto_sharding(function, 3, 1, *xs, *extra_args)
+    y = call_with_auto_sharding(function, 3, 1, *xs, *args)
     return y.reshape(*boxes.shape[:-1], *y.shape[1:])
 
 
@@ -341,14 +337,9 @@ def pyramid_level_of_boxes(
 
 
 def mean_in_pyramid_level(
-    op: BoxMean,
-    level_scales: Sequence[float],
-    xs: Sequence[Array],
-    boxes: Array,
-    image_indices: Array,
-    level_indices: Array,
+    op: BoxMean, level_scales: Sequence[float], xs: Sequence[Array], boxes: Array, *indices: Array
 ) -> Array:
-    """The means of the cells of boxes (..., K, 4), each in its pyramid level, which replaces the scale of `op`."""
+    """The means of the cells of boxes (..., K, 4); `indices` are images and levels. Level scales replace that of `op`."""
 
     def pool_cells(*arrays: Array) -> Array:
         flat_boxes, image, level = arrays[len(xs) :]
@@ -358,8 +349,7 @@ def mean_in_pyramid_level(
         level_op = dataclasses.replace(op, scale=1.0)
         return apply_box_mean(level_op, arrays[: len(xs)], wide_boxes * box_scales, image, level)
 
-    flat_boxes = boxes.reshape(-1, 4)
-    return _pool_box_cells(pool_cells, op, boxes, xs, flat_boxes, image_indices, level_indices)
+    return _pool_box_cells(pool_cells, op, boxes, xs, boxes.reshape(-1, 4), *indices)
 
 
 @public

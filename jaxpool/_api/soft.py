@@ -237,9 +237,6 @@ def softmax_pool(
       [1.0, 2.86]
       >>> rounded(jaxpool.softmax_pool(x, (2,), (2,), temperature=0.1))
       [1.0, 3.0]
-      >>> mask = jnp.array([False, False, True, False])[:, None]
-      >>> rounded(jaxpool.softmax_pool(x, (2,), (2,), where=mask))
-      [0.0, 0.0]
 
     References:
       Stergiou, Poppe and Kalliatakis, "Refining activation downsampling with SoftPool", arXiv:2101.00440.

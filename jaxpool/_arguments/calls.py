@@ -62,11 +62,7 @@ def _shapes_and_sizes_of_call(
 
 
 class FunctionWrapper:
-    """A callable that replaces `fn`, with its name, signature, documentation and attributes.
-
-    A wrapper that is a class attribute becomes a method, like a function. A wrapper that replaces `fn` in its module,
-    as a decorator does, is pickled and copied by name; any other wrapper by the call `make_wrapper(fn)`.
-    """
+    """A callable like `fn`; pickled by name if it replaces `fn` in its module, else by the call `make_wrapper(fn)`."""
 
     def __init__(self, fn: Callable[..., Any], make_wrapper: Callable[..., Any]) -> None:
         functools.update_wrapper(self, fn)
