@@ -27,14 +27,8 @@ from jaxpool._ops.equations import Direction, OpEquation, find_op_equations
 from jaxpool._ops.op import Op, platform_override, tracing_platform
 from jaxpool._plan.problem import PLATFORMS, Platform
 
-# Files whose frames are skipped in the search for the called pool: of other packages (""), or calling user functions.
-SKIPPED = (
-    "",
-    "_api/plan_of.py",
-    "_api/sharded.py",
-    "_accelerate/accelerate.py",
-    "_arguments/calls.py",
-)
+# Files that call functions of the user, whose stack frames are skipped in the search for the called pool function.
+SKIPPED = ("_api/plan_of.py", "_api/sharded.py", "_accelerate/accelerate.py", "_arguments/calls.py")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -249,7 +243,7 @@ def _caller_line_and_function_name(equation_path: Sequence[Any]) -> tuple[str, s
             (path_in_package(frame.f_code.co_filename), frame.f_code.co_name)
             for frame in frames[last_index + 1 :]
         ]
-        own_frames = [each for each in own_frames if each[0] not in SKIPPED]
+        own_frames = [each for each in own_frames if each[0] and each[0] not in SKIPPED]
         if own_frames:
             if ("_accelerate/bind.py", "dispatch") in own_frames:
                 return caller_line, "a reduction of lax"
