@@ -339,7 +339,7 @@ def pyramid_level_of_boxes(
 def mean_in_pyramid_level(
     op: BoxMean, level_scales: Sequence[float], xs: Sequence[Array], boxes: Array, *indices: Array
 ) -> Array:
-    """The means of the cells of boxes (..., K, 4), scaled by `level_scales`; `indices` are those of images and levels."""
+    """The means of the cells of boxes (..., K, 4), scaled by `level_scales`; `indices` are those of image and level."""
 
     def pool_cells(*arrays: Array) -> Array:
         flat_boxes, image, level = arrays[len(xs) :]
