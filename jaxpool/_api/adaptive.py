@@ -42,11 +42,10 @@ def adaptive_max_pool(
 ) -> Array:
     """Computes the largest element of each window, for `output_shape` windows per axis.
 
-    `y[b, i, j, c] = max of x[b, h, w, c]` over `floor(i * H / N) <= h < ceil((i + 1) * H / N)` and
-    `floor(j * W / M) <= w < ceil((j + 1) * W / M)`, with B batch, H W spatial, C channels, and N M the
-    `output_shape`. Any number of axes can be pooled. Windows cover the input; neighbours may overlap, by one position
-    if there are no more windows than positions. If N divides H and M divides W, this is `max_pool` with windows and
-    strides of `(H / N, W / M)`.
+    `y[b, i, j, c] = max of x[b, h, w, c]` over `floor(i * H / N) <= h < ceil((i + 1) * H / N)` and `floor(j * W / M) <=
+    w < ceil((j + 1) * W / M)`, with B batch, H W spatial, C channels, and N M the `output_shape`. Any number of axes
+    can be pooled. Windows cover the input; neighbours may overlap, by one position if there are no more windows than
+    positions. If N divides H and M divides W, this is `max_pool` with windows and strides of `(H / N, W / M)`.
 
     Gradient: as in `max_pool`, to the selected element. NaN is larger than every number; -inf is an ordinary value.
 

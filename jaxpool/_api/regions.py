@@ -166,12 +166,11 @@ def roi_align(
 
     Boxes have rows first: torchvision boxes are `boxes[..., [1, 0, 3, 2]]` here.
 
-    `y[k, i, j, c] = sum over (h, w) of down[k, i, h] * across[k, j, w] * x[b_k, h, w, c]`, with K boxes, cells (i,
-    j), rows H, columns W, channels C. `down` and `across` are the weights of bilinear interpolation at `samples`
-    evenly spaced points per cell and axis. A point more than a pixel outside the image counts as 0, a nearer point as
-    the nearest pixel. NaN and infinities of x reach the cells whose points have such a neighbour. A box without area,
-    or with `y1 < y0` or `x1 < x0`, gives 0; without `aligned` the box is extended to at least one pixel from (y0,
-    x0).
+    `y[k, i, j, c] = sum over (h, w) of down[k, i, h] * across[k, j, w] * x[b_k, h, w, c]`, with K boxes, cells (i, j),
+    rows H, columns W, channels C. `down` and `across` are the weights of bilinear interpolation at `samples` evenly
+    spaced points per cell and axis. A point more than a pixel outside the image counts as 0, a nearer point as the
+    nearest pixel. NaN and infinities of x reach the cells whose points have such a neighbour. A box without area, or
+    with `y1 < y0` or `x1 < x0`, gives 0; without `aligned` the box is extended to at least one pixel from (y0, x0).
 
     Gradient: the derivative of the formula with respect to x and the boxes; at the centre of a pixel, boxes get the
     derivative from the right. For "max" the cotangent goes to the first of the largest points. NaN and infinities of
