@@ -33,7 +33,7 @@ REFERENCE = {
         "Between average and maximum",
         "Pools with a parameter that leads from the average to the maximum. They are differentiable in "
         "forward and reverse mode.",
-        "power soft",
+        "soft",
     ),
     "random": (
         "Random pools",
@@ -58,7 +58,7 @@ REFERENCE = {
     "regions": (
         "Regions and segments",
         "Boxes of images, and rows that share an id.",
-        "regions segments soft_segments",
+        "regions segments",
     ),
     "elementwise": (
         "Elementwise and reductions",

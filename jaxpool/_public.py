@@ -16,21 +16,21 @@ from jaxpool._api.memory import keep_memory
 from jaxpool._api.morphology import dilate, erode
 from jaxpool._api.peaks import local_maxima, local_minima
 from jaxpool._api.plan_of import plan_of
-from jaxpool._api.power import gem_pool, lp_pool
 from jaxpool._api.random import fractional_avg_pool, fractional_max_pool, stochastic_pool
 from jaxpool._api.rank import k_max_pool, median_pool, rank_pool
 from jaxpool._api.reduce import max, maxout, min
 from jaxpool._api.regions import multilevel_roi_align, roi_align, roi_max_pool
 from jaxpool._api.segments import (
+    segment_logsumexp,
     segment_max,
     segment_max_with_argmax,
     segment_mean,
     segment_min,
+    segment_softmax,
     segment_sum,
 )
 from jaxpool._api.sharded import sharded
-from jaxpool._api.soft import logsumexp_pool, softmax_pool
-from jaxpool._api.soft_segments import segment_logsumexp, segment_softmax
+from jaxpool._api.soft import gem_pool, logsumexp_pool, lp_pool, softmax_pool
 from jaxpool._api.whole import global_avg_pool, global_max_pool, spatial_pyramid_pool
 
 __all__ = [

@@ -1,7 +1,4 @@
-"""Public max pooling with indices, `max_pool_with_argmax`, and its inverse, `max_unpool`.
-
-Indices are flat and row-major over the pooled axes.
-"""
+"""Public max pooling with indices, flat and row-major over the pooled axes, and its inverse, `max_unpool`."""
 
 from __future__ import annotations
 
@@ -13,18 +10,18 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
+from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_array, concrete_values, wrong_dtype_error
-from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
+    Axes,
     IntOrInts,
     Padding,
-    array_to_list,
     check_fits_int32_indices,
+    checked_tuple,
     example_axes,
     ints_per_axis,
     is_int,
-    is_tuple_or_list,
     normalise_axes,
 )
 from jaxpool._kernels.dtypes import Ties
@@ -44,7 +41,7 @@ def max_pool_with_argmax(
     *,
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
-    axes: tuple[int, ...] | None = None,
+    axes: Axes = None,
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
 ) -> tuple[Array, Array]:
@@ -54,21 +51,13 @@ def max_pool_with_argmax(
     `x[b, h, w, c]`, with the letters of `max_pool`. Any number of axes can be pooled.
 
     Gradient: y has the gradient of `max_pool`; the integers `indices` have no gradient. In a window with a NaN,
-    `ties` selects a NaN and its index. An index never refers to padding, even if all elements are the lowest value of
-    their dtype.
+    `ties` selects a NaN and its index. An index never refers to padding, even if all elements are the lowest value.
 
-    Args:
-      x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool. The pooled axes
-        have fewer than 2**31 positions.
-      window_shape: one positive int per pooled axis, or a single int with `axes`.
-      strides: one positive int per pooled axis, or one int for all axes; None is 1.
-      padding: as in `max_pool`.
-      window_dilation: distance between neighbouring window elements; None is 1.
-      ceil_mode: whether to round the output size up.
-      axes: the pooled axes, as in `max_pool`. Indices are row-major in the order of `axes`.
+    {x}, also bool. The pooled axes have fewer than 2**31 positions.
+    {geometry} Indices are row-major in the order of `axes`.
       ties: which of equal elements gets the cotangent and the index: the "first" or the "last" in row-major order.
         "split" divides the cotangent among all equal elements and returns the index of the first element.
-      autodiff: "vjp", or "jvp" for forward mode too.
+    {autodiff}
 
     Returns:
       y, an array of the shape that `max_pool` returns and of the dtype of x, and `indices`, an int32 array of the
@@ -76,12 +65,11 @@ def max_pool_with_argmax(
 
     Raises:
       TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, an output axis would be empty, a window would
-        contain only padding, or positions exceed int32.
+      ValueError: an argument has a wrong value, an output axis would be empty, a window would contain only padding, or
+        positions exceed int32.
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> x = jnp.array([[1, 3, 2], [7, 5, 5]])
       >>> y, indices = jaxpool.max_pool_with_argmax(x, (2, 2), axes=(0, 1))
       >>> y, indices
@@ -98,9 +86,7 @@ def max_pool_with_argmax(
 
 
 @public
-def max_unpool(
-    y: Any, indices: Any, spatial_shape: Sequence[int], *, axes: tuple[int, ...] | None = None
-) -> Array:
+def max_unpool(y: Any, indices: Any, spatial_shape: Sequence[int], *, axes: Axes = None) -> Array:
     """Puts each element at its position from `max_pool_with_argmax`, and zeros elsewhere.
 
     `x[b, h, w, c] = y[b, i, j, c]` for the last (i, j) in row-major order with `indices[b, i, j, c] == h * W + w`,
@@ -112,13 +98,11 @@ def max_unpool(
     Args:
       y: array of shape `(..., *pooled, C)`, or of any shape with `axes`; floats, integers or bool. If the type of y
         shows that `axes` are sharded, each index must be in the shard of its element or in a neighbouring shard.
-        Windows no longer than a shard give such indices. Other concrete indices raise an error, other traced indices
-        are dropped.
+        Windows no longer than a shard give such indices. Other indices raise an error, or are dropped if traced.
       indices: integers of the shape of y: flat row-major positions over `spatial_shape`. A concrete index that is out
         of range raises an error; a traced index out of range is dropped.
       spatial_shape: the sizes of `axes` in the result, a tuple with one positive int per axis.
-      axes: the axes to unpool; None is the `len(spatial_shape)` axes before the last axis. Indices are row-major in
-        the order of `axes`.
+      axes: the axes to unpool; None is the `len(spatial_shape)` axes before the last. Indices are row-major in them.
 
     Returns:
       Array of the shape of y, except that `axes` have the sizes `spatial_shape`; the dtype of y.
@@ -128,8 +112,7 @@ def max_unpool(
       ValueError: an argument has a wrong value, or shapes do not match.
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> x = jnp.array([[1, 3, 2], [7, 5, 5]])
       >>> y, indices = jaxpool.max_pool_with_argmax(x, (2, 2), axes=(0, 1))
       >>> jaxpool.max_unpool(y, indices, (2, 3), axes=(0, 1))
@@ -137,29 +120,12 @@ def max_unpool(
              [7, 5, 0]], dtype=int32)
 
     References:
-      `torch.nn.functional.max_unpool2d`. If indices collide, its result is not deterministic, and its gradient goes
-      to overwritten elements too.
+      `torch.nn.functional.max_unpool2d`. With equal indices it is random, and overwritten elements get a gradient.
     """
-    concrete_indices = indices if isinstance(indices, np.ndarray) else None
-    y, indices, pooled_axes, sizes = check_unpool_arguments(y, indices, spatial_shape, axes)
-    sharding = sharding_from_type(y)
-    if sharding:
-        return unpool(sharding, y, indices, pooled_axes, sizes, concrete_indices)
-    return apply_op(Unpool(pooled_axes, sizes), y, indices)
-
-
-def check_unpool_arguments(
-    y: Any, indices: Any, spatial_shape: Any, axes: Any
-) -> tuple[Array, Array, tuple[int, ...], tuple[int, ...]]:
-    """Check the arguments of `max_unpool`. Returns y and indices as arrays, the unpooled axes and their sizes."""
     original_indices = indices
     y, indices = as_array(y, "y"), as_array(indices, "indices")
-    spatial_shape = array_to_list(spatial_shape)
-    if not is_tuple_or_list(spatial_shape) or not spatial_shape:
-        rule = "a tuple of positive ints, one an unpooled axis"
-        hint = "Pass a tuple such as (4, 4)."
-        error_type = ValueError if is_tuple_or_list(spatial_shape) else TypeError
-        raise ArgumentError("spatial_shape", rule, spatial_shape, hint, error_type)
+    rule, hint = "a tuple of positive ints, one an unpooled axis", "Pass a tuple such as (4, 4)."
+    spatial_shape = checked_tuple("spatial_shape", spatial_shape, rule, hint)
     num_axes = len(spatial_shape)
     if num_axes == y.ndim > 2 and all(map(is_int, spatial_shape)):
         _check_pooled_sizes_only(spatial_shape, y.shape, axes)
@@ -169,7 +135,11 @@ def check_unpool_arguments(
     if all(is_int(y.shape[axis]) for axis in pooled_axes):
         check_fits_int32_indices("y", [y.shape[axis] for axis in pooled_axes])
     check_unpool_indices(indices, original_indices, y, math.prod(sizes))
-    return y, indices, pooled_axes, sizes
+    sharding = sharding_from_type(y)
+    if sharding:
+        concrete_indices = original_indices if isinstance(original_indices, np.ndarray) else None
+        return unpool(sharding, y, indices, pooled_axes, sizes, concrete_indices)
+    return apply_op(Unpool(pooled_axes, sizes), y, indices)
 
 
 def _check_pooled_sizes_only(spatial_shape: Sequence[int], shape: Sequence[Any], axes: Any) -> None:
@@ -193,24 +163,17 @@ def check_unpool_indices(
 ) -> None:
     """Raise unless `indices` are integers of the shape of y and, if concrete, from 0 to `num_positions - 1`.
 
-    `unconverted_indices` is the argument before its conversion to a jax array: NumPy arrays have known values in a
-    trace. Error messages call the array y `y_name`, and name `pool_name` as the pool that returns such indices.
+    `unconverted_indices` is the argument itself: NumPy arrays have known values in a trace. Errors name y `y_name`.
     """
     if not jnp.issubdtype(indices.dtype, jnp.integer):
-        raise wrong_dtype_error(
-            "indices",
-            "an array of integers",
-            indices,
-            f"Pass the indices that {pool_name} returned.",
-        )
+        hint = f"Pass the indices that {pool_name} returned."
+        raise wrong_dtype_error("indices", "an array of integers", indices, hint)
     if indices.shape != y.shape:
+        rule = f"of the shape of {y_name}"
         hint = f"Pass the indices that {pool_name} returned with {y_name}."
-        raise ArgumentError(
-            "indices", f"of the shape of {y_name}", indices.shape, hint, attribute="shape"
-        )
-    values = concrete_values(
-        unconverted_indices if isinstance(unconverted_indices, np.ndarray) else indices
-    )
+        raise ArgumentError("indices", rule, indices.shape, hint, attribute="shape")
+    is_numpy = isinstance(unconverted_indices, np.ndarray)
+    values = concrete_values(unconverted_indices if is_numpy else indices)
     if values is None:
         return
     invalid_indices = values[(values < 0) | (values >= num_positions)]

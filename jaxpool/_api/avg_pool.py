@@ -8,11 +8,10 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._api.shared_text import fill_docstring_placeholders
+from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import wrong_dtype_error
-from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import IntOrInts, Padding, check_bool
+from jaxpool._arguments.sizes import Axes, IntOrInts, Padding, check_bool
 from jaxpool._kernels import dtypes
 from jaxpool._ops.apply import Autodiff
 from jaxpool._ops.masked import fill_masked, masked_mean
@@ -22,7 +21,6 @@ from jaxpool._shards.windowed import checked_array_and_windows, checked_window_m
 
 
 @public
-@fill_docstring_placeholders
 def sum_pool(
     x: Any,
     window_shape: IntOrInts,
@@ -31,7 +29,7 @@ def sum_pool(
     *,
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
-    axes: tuple[int, ...] | None = None,
+    axes: Axes = None,
     where: Any = None,
     autodiff: Autodiff = "vjp",
 ) -> Array:
@@ -47,16 +45,10 @@ def sum_pool(
       where: the elements to include, as in `max_pool`. Excluded elements count as 0, even NaN, and get no gradient.
       autodiff: "vjp", or "jvp" for forward mode and `jax.linear_transpose` too.
 
-    {result}
-
-    Raises:
-      TypeError: an argument is of the wrong kind, or x is bool.
-      ValueError: an argument has a wrong value, an output axis would be empty, or a window would
-        contain only padding.
+    {result} A bool x raises TypeError.
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> jaxpool.sum_pool(jnp.arange(5.0)[:, None], (3,)).ravel()
       Array([3., 6., 9.], dtype=float32)
 
@@ -93,7 +85,6 @@ def check_divisor(
 
 
 @public
-@fill_docstring_placeholders
 def avg_pool(
     x: Any,
     window_shape: IntOrInts,
@@ -103,7 +94,7 @@ def avg_pool(
     *,
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
-    axes: tuple[int, ...] | None = None,
+    axes: Axes = None,
     where: Any = None,
     divisor: float | None = None,
     autodiff: Autodiff = "vjp",
@@ -119,18 +110,14 @@ def avg_pool(
     {geometry}
       count_include_pad: True divides by the size of the window, which includes padding but not the positions that
         `ceil_mode` adds. False divides by the number of real elements that `where` includes.
-      where: the elements to include, as in `max_pool`. With `count_include_pad=False` y is the mean of the included
-        elements, or 0 without any.
+      where: the elements to include, as in `max_pool`. With `count_include_pad=False` y is their mean, 0 without any.
       divisor: a number other than 0 to divide by, instead of a count.
       autodiff: "vjp", or "jvp" for forward mode and `jax.linear_transpose` too.
 
     {float_result}
 
-    {errors}
-
     Example:
-      >>> import jax, jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jax, jaxpool, jax.numpy as jnp
       >>> x = jnp.array([1.0, 3.0, 2.0, 6.0])[:, None]
       >>> jaxpool.avg_pool(x, (2,), (2,)).ravel()
       Array([2., 4.], dtype=float32)

@@ -7,10 +7,9 @@ from typing import Any
 from jax import Array
 
 from jaxpool._api.max_pool import max_or_min_pool
-from jaxpool._api.shared_text import fill_docstring_placeholders
-from jaxpool._arguments.calls import public
+from jaxpool._api.shared_text import public
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import IntOrInts, Padding, ints_per_axis
+from jaxpool._arguments.sizes import Axes, IntOrInts, Padding, ints_per_axis
 from jaxpool._kernels.dtypes import as_float
 from jaxpool._ops.apply import apply_op
 from jaxpool._ops.blur import BlurPool
@@ -20,14 +19,13 @@ MAX_BLUR_TAPS = 1024  # limit of the sum of window sizes; each element adds a tr
 
 
 @public
-@fill_docstring_placeholders
 def blur_pool(
     x: Any,
     window_shape: IntOrInts,
     strides: IntOrInts | None = None,
     padding: Padding = "SAME",
     *,
-    axes: tuple[int, ...] | None = None,
+    axes: Axes = None,
 ) -> Array:
     """Computes the average of each window with binomial weights, with x reflected at its border.
 
@@ -42,13 +40,10 @@ def blur_pool(
     {x}, also bool.
     {sizes}
 
-    {result} For integers and bool, the dtype of `jnp.mean(x)`.
-
-    {errors}
+    {float_result}
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> jaxpool.blur_pool(jnp.array([0.0, 4.0, 0.0, 8.0])[:, None], (3,)).ravel()
       Array([2., 2., 3., 4.], dtype=float32)
 
@@ -60,7 +55,6 @@ def blur_pool(
 
 
 @public
-@fill_docstring_placeholders
 def max_blur_pool(
     x: Any,
     window_shape: IntOrInts,
@@ -68,7 +62,7 @@ def max_blur_pool(
     strides: IntOrInts | None,
     padding: Padding = "SAME",
     *,
-    axes: tuple[int, ...] | None = None,
+    axes: Axes = None,
 ) -> Array:
     """Computes the maximum of each window with stride 1, then the `blur_pool` of the maxima.
 
@@ -77,17 +71,13 @@ def max_blur_pool(
     Gradient: the cotangent goes through the blur to the first of the largest elements of each window.
 
     {x}, also bool.
-    {window}
+    {sizes}
       blur_shape: the window of the blur, in the form of `window_shape`. Its sizes add up to at most 1024.
-    {strides}
 
-    {result} For integers and bool, the dtype of `jnp.mean(x)`.
-
-    {errors}
+    {float_result}
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> x = jnp.array([0.0, 4.0, 0.0, 8.0])[:, None]
       >>> jaxpool.max_blur_pool(x, (2,), (3,), (2,)).ravel()
       Array([5., 8.], dtype=float32)
@@ -98,9 +88,8 @@ def max_blur_pool(
     x, windows = checked_array_and_windows(x, window_shape, padding=padding, axes=axes)
     axes = windows.window.axes
     blur_sizes = ints_per_axis("blur_shape", blur_shape, len(axes))
-    y = max_or_min_pool(
-        "max", x, window_shape, None, padding, None, False, axes, None, "first", "jvp"
-    )
+    geometry = window_shape, None, padding, None, False, axes
+    y = max_or_min_pool("max", x, *geometry, ties="first", autodiff="jvp")
     return _checked_blur_pool(y, blur_sizes, strides, padding, axes, "blur_shape")
 
 

@@ -1,7 +1,4 @@
-"""Public running maxima and minima along an axis.
-
-All functions run the op `RunningExtremum`, a scan that saves the position of the selected element of each prefix.
-"""
+"""Public running maxima and minima along an axis, with a scan that saves the position of each selected element."""
 
 from __future__ import annotations
 
@@ -12,9 +9,8 @@ from jax import Array
 from jax import numpy as jnp
 
 from jaxpool._api.reduce import normalise_reduced_axes
-from jaxpool._api.shared_text import fill_docstring_placeholders
+from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_array, as_broadcast_mask
-from jaxpool._arguments.calls import public
 from jaxpool._arguments.sizes import (
     check_bool,
     check_choice,
@@ -47,13 +43,7 @@ def _cumulative_op_and_arrays(
     return op, (x, jnp.broadcast_to(mask, shape))
 
 
-def _apply_with_index(op: RunningExtremum, autodiff: Autodiff, *args: Array) -> tuple[Array, Array]:
-    y, index = apply_with_residual(op, autodiff, *args)
-    return y, index.astype(np.int32)
-
-
 @public
-@fill_docstring_placeholders
 def cummax(
     x: Any,
     axis: int = -1,
@@ -65,22 +55,15 @@ def cummax(
 ) -> Array:
     """Computes the running maximum along an axis.
 
-    `y[..., i] = max over j <= i of x[..., j]`, or over `j >= i` in reverse; with `reset` only over j in the episode
-    of i.
+    `y[..., i] = max over j <= i of x[..., j]`, or `j >= i` in reverse; with `reset` only over j in the episode of i.
 
     Gradient: each element gets the sum of the cotangents of all outputs that selected the element. NaN is larger than
     every number: from the first NaN on, the output is NaN and a NaN gets the cotangent.
 
-    {run}
-
-    Returns:
-      Array of the shape and dtype of x.
-
-    {not_split}
+    {run_result}
 
     Example:
-      >>> import jax, jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jax, jaxpool, jax.numpy as jnp
       >>> x = jnp.array([1.0, 3.0, 2.0, 3.0, 4.0])
       >>> jaxpool.cummax(x)
       Array([1., 3., 3., 3., 4.], dtype=float32)
@@ -99,7 +82,6 @@ def cummax(
 
 
 @public
-@fill_docstring_placeholders
 def cummin(
     x: Any,
     axis: int = -1,
@@ -115,16 +97,10 @@ def cummin(
 
     Gradient: as in `cummax`, to the selected element. NaN is smaller than every number.
 
-    {run}
-
-    Returns:
-      Array of the shape and dtype of x.
-
-    {not_split}
+    {run_result}
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> jaxpool.cummin(jnp.array([[4, 3, 5], [1, 2, 0]]), reverse=True)
       Array([[3, 3, 5],
              [0, 0, 0]], dtype=int32)
@@ -137,7 +113,6 @@ def cummin(
 
 
 @public
-@fill_docstring_placeholders
 def cummax_with_argmax(
     x: Any,
     axis: int = -1,
@@ -155,17 +130,10 @@ def cummax_with_argmax(
     Gradient: y has the gradient of `cummax`; the integers `indices` have no gradient. From the first NaN of an
     episode on, the index is the index of a NaN.
 
-    {run}
-
-    Returns:
-      y, an array of the shape and dtype of x, and `indices`, an int32 array of the same shape: positions along the
-      axis.
-
-    {not_split}
+    {run_with_index}
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> jaxpool.cummax_with_argmax(jnp.array([1, 3, 2, 3]), ties="last")
       (Array([1, 3, 3, 3], dtype=int32), Array([0, 1, 1, 3], dtype=int32))
 
@@ -173,11 +141,11 @@ def cummax_with_argmax(
       `torch.cummax`, which returns the index of the last of equal elements.
     """
     op, args = _cumulative_op_and_arrays("max", x, axis, reverse, reset, ties, autodiff)
-    return _apply_with_index(op, autodiff, *args)
+    y, index = apply_with_residual(op, autodiff, *args)
+    return y, index.astype(np.int32)
 
 
 @public
-@fill_docstring_placeholders
 def cummin_with_argmax(
     x: Any,
     axis: int = -1,
@@ -194,17 +162,10 @@ def cummin_with_argmax(
 
     Gradient: y has the gradient of `cummin`; the integers `indices` have no gradient.
 
-    {run}
-
-    Returns:
-      y, an array of the shape and dtype of x, and `indices`, an int32 array of the same shape: positions along the
-      axis.
-
-    {not_split}
+    {run_with_index}
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> starts = jnp.array([True, False, False, True, False])
       >>> jaxpool.cummin_with_argmax(jnp.array([4, 3, 5, 7, 6]), reset=starts)
       (Array([4, 3, 3, 7, 6], dtype=int32), Array([0, 1, 1, 3, 4], dtype=int32))
@@ -213,4 +174,5 @@ def cummin_with_argmax(
       `torch.cummin`.
     """
     op, args = _cumulative_op_and_arrays("min", x, axis, reverse, reset, ties, autodiff)
-    return _apply_with_index(op, autodiff, *args)
+    y, index = apply_with_residual(op, autodiff, *args)
+    return y, index.astype(np.int32)

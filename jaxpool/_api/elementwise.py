@@ -1,11 +1,8 @@
-"""Public elementwise `maximum`, `minimum`, `fmax` and `fmin`, with a choice of tie rules.
-
-Operands broadcast, but keep their own shapes and floating dtypes until the op runs, so that each operand gets a
-gradient of its own shape and dtype.
-"""
+"""Public elementwise `maximum`, `minimum`, `fmax` and `fmin`, with a choice of tie rules."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -13,9 +10,8 @@ from jax import Array
 from jax import numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec, reshard
 
-from jaxpool._api.shared_text import fill_docstring_placeholders
+from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_real_array, as_weakly_typed, is_array, not_an_array_error
-from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import check_choice
 from jaxpool._kernels import dtypes
@@ -25,43 +21,33 @@ from jaxpool._ops.elementwise import Extremum, NaNOrder, match_shardings
 
 
 def _as_promoted_arrays(
-    kind: Kind, xs: tuple[Any, ...], arg_names: tuple[str, ...] = ()
+    kind: Kind, xs: tuple[Any, ...], arg_names: Sequence[str]
 ) -> tuple[list[Array], bool]:
-    """Return `xs` as arrays, and whether the result is weakly typed.
-
-    Floating arrays that are not weakly typed keep their dtype. All other arrays are cast to the dtype of the result.
-    """
-    joined_names = " and ".join(arg_names) or "xs"
-    arg_names = arg_names or tuple(f"xs[{i}]" for i in range(len(xs)))
+    """`xs` as arrays, and whether the result is weakly typed. Strongly typed floats keep their dtype, for gradients."""
     if len(xs) < 2:
-        raise ArgumentError(
-            "xs",
-            "at least two arrays",
-            len(xs),
-            f"For the {kind}imum along an axis use jaxpool.{kind}.",
-            TypeError,
-        )
+        hint = f"For the {kind}imum along an axis use jaxpool.{kind}."
+        raise ArgumentError("xs", "at least two arrays", len(xs), hint, TypeError)
     for name, x in zip(arg_names, xs, strict=True):
         if not is_array(x) and not isinstance(x, (bool, int, float)):
             raise not_an_array_error(name, x, "an array or a number")
-    arrays = [as_real_array(name, x) for name, x in zip(arg_names, xs, strict=True)]
+    arrays = list(map(as_real_array, arg_names, xs))
+
+    def mismatch_error(attribute: str, rule: str, hint: str) -> ArgumentError:
+        pairs = zip(arg_names, arrays, strict=True)
+        values = [f"{name}.{attribute}={getattr(x, attribute)}" for name, x in pairs]
+        joined_names = "x and y" if arg_names[0] == "x" else "xs"
+        return ArgumentError(joined_names, rule, xs, hint, shown_value=", ".join(values))
+
     try:
         dtype, is_weak = jax.dtypes.result_type(*arrays, return_weak_type_flag=True)
     except ValueError:
-        got = ", ".join(
-            f"{name}.dtype={x.dtype}" for name, x in zip(arg_names, arrays, strict=True)
-        )
-        rule, hint = "of dtypes that jax promotes to one", "Convert them first."
-        raise ArgumentError(joined_names, rule, xs, hint, shown_value=got) from None
+        rule = "of dtypes that jax promotes to one"
+        raise mismatch_error("dtype", rule, "Convert them first.") from None
     try:
         jnp.broadcast_shapes(*[x.shape for x in arrays])
     except ValueError:
-        pairs = zip(arg_names, arrays, strict=True)
-        got = ", ".join(f"{name}.shape={x.shape}" for name, x in pairs)
         rule = "of shapes that broadcast together"
-        raise ArgumentError(
-            joined_names, rule, xs, "Reshape them first.", shown_value=got
-        ) from None
+        raise mismatch_error("shape", rule, "Reshape them first.") from None
     keep = [dtypes.is_float(x.dtype) and not jax.typeof(x).weak_type for x in arrays]
     return [x if same else x.astype(dtype) for x, same in zip(arrays, keep, strict=True)], is_weak
 
@@ -79,25 +65,20 @@ def _unshard_repeated_axes(x: Array, broadcast_shape: tuple[int, ...]) -> Array:
 
 
 def _elementwise_extremum(
-    kind: Kind,
-    xs: tuple[Any, ...],
-    ties: Any,
-    autodiff: Any,
-    nan_handling: NaNOrder = "wins",
-    arg_names: tuple[str, ...] = (),
+    kind: Kind, xs: tuple[Any, ...], ties: Any, autodiff: Any, nan_order: NaNOrder = "wins"
 ) -> Array:
     check_choice("ties", ties, ("split", "first", "last"))
     check_choice("autodiff", autodiff, ("vjp", "jvp"))
+    arg_names = ["x", "y"] if nan_order == "loses" else [f"xs[{i}]" for i in range(len(xs))]
     operands, is_weak = _as_promoted_arrays(kind, xs, arg_names)
     shape = jnp.broadcast_shapes(*[x.shape for x in operands])
     arrays = match_shardings([_unshard_repeated_axes(x, shape) for x in operands])
     shapes, dtypes = tuple(x.shape for x in arrays), tuple(x.dtype for x in arrays)
-    y = apply(Extremum(kind, ties, shapes, dtypes, nan_handling), autodiff, *arrays)
+    y = apply(Extremum(kind, ties, shapes, dtypes, nan_order), autodiff, *arrays)
     return as_weakly_typed(y) if is_weak else y
 
 
 @public
-@fill_docstring_placeholders
 def maximum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
     """Computes the elementwise maximum of two or more arrays.
 
@@ -109,8 +90,7 @@ def maximum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array
     {operands}
 
     Example:
-      >>> import jax, jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jax, jaxpool, jax.numpy as jnp
       >>> x, y = jnp.array([1.0, 5.0, 2.0]), jnp.array([3.0, 4.0, 2.0])
       >>> jaxpool.maximum(x, y)
       Array([3., 5., 2.], dtype=float32)
@@ -124,7 +104,6 @@ def maximum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array
 
 
 @public
-@fill_docstring_placeholders
 def minimum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
     """Computes the elementwise minimum of two or more arrays.
 
@@ -135,8 +114,7 @@ def minimum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array
     {operands}
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> jaxpool.minimum(jnp.array([1, 5]), 3)
       Array([1, 3], dtype=int32)
 
@@ -147,7 +125,6 @@ def minimum(*xs: Any, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array
 
 
 @public
-@fill_docstring_placeholders
 def fmax(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
     """Computes the elementwise maximum of two arrays, ignoring NaN.
 
@@ -158,8 +135,7 @@ def fmax(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") ->
     {two_operands}
 
     Example:
-      >>> import jax, jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jax, jaxpool, jax.numpy as jnp
       >>> x, y = jnp.array([1.0, jnp.nan, 2.0]), jnp.array([3.0, 4.0, 2.0])
       >>> jaxpool.fmax(x, y)
       Array([3., 4., 2.], dtype=float32)
@@ -169,11 +145,10 @@ def fmax(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") ->
     References:
       In a tie `torch.fmax` gives the cotangent to x, and `jax.numpy.fmax` to y.
     """
-    return _elementwise_extremum("max", (x, y), ties, autodiff, "loses", ("x", "y"))
+    return _elementwise_extremum("max", (x, y), ties, autodiff, "loses")
 
 
 @public
-@fill_docstring_placeholders
 def fmin(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") -> Array:
     """Computes the elementwise minimum of two arrays, ignoring NaN.
 
@@ -184,12 +159,11 @@ def fmin(x: Any, y: Any, *, ties: Ties = "split", autodiff: Autodiff = "vjp") ->
     {two_operands}
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> jaxpool.fmin(jnp.array([1.0, jnp.nan]), 3.0)
       Array([1., 3.], dtype=float32)
 
     References:
       `torch.fmin`, `jax.numpy.fmin`.
     """
-    return _elementwise_extremum("min", (x, y), ties, autodiff, "loses", ("x", "y"))
+    return _elementwise_extremum("min", (x, y), ties, autodiff, "loses")

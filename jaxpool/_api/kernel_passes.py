@@ -1,9 +1,7 @@
 """Memory passes of a pool, read from the jaxpr of its kernels; for `jaxpool.plan_of`.
 
-A pass is one loop over an array in memory. XLA fuses slices, gathers and elementwise operations into the operation that
-uses their result. A pass ends at an output and at an operation that is not fused, such as a sort. A pass also ends at
-an array that the kernel stores (`materialise` in `_kernels/slices.py`), and at a slice of an array computed from
-several slices.
+A pass is one loop over an array in memory. XLA fuses slices, gathers and elementwise operations into their user. A pass
+ends at an output, an operation that is not fused, a stored array, and a slice of a combination of slices.
 """
 
 from __future__ import annotations
@@ -33,30 +31,16 @@ from jaxpool._ops.op import (
 from jaxpool._plan.problem import Platform
 
 # Prefixes of the names of primitives that XLA does not fuse into the operation that uses their result.
-NOT_FUSED_PREFIXES = (
-    "arg",
-    "conv_",
-    "cum",
-    "dot_general",
-    "jaxpool_",
-    "reduce",
-    "scatter",
-    "sort",
-    "top_k",
-)
+NOT_FUSED = ("arg", "conv_", "cum", "dot_general", "jaxpool_", "reduce", "scatter", "sort", "top_k")
 
 
 @dataclasses.dataclass(frozen=True)
 class Pass:
-    """One loop over an array in memory: each element of the result combines up to `terms` elements along `axes`.
-
-    `how` is the name of a JAX primitive, such as "slice", "gather", "reduce_max", "reduce_window_sum" or "scatter-add",
-    or "elementwise".
-    """
+    """One loop over an array in memory: each element of the result combines up to `terms` elements along `axes`."""
 
     axes: tuple[int, ...]
     terms: Any
-    how: str
+    how: str  # a JAX primitive, such as "slice", "gather", "reduce_max" or "scatter-add", or "elementwise"
     # Types of the results that the pass stores; empty if the next pass uses the result without a store.
     writes: tuple[jax.ShapeDtypeStruct, ...]
     where: str = ""  # the loops and branches that contain the pass
@@ -67,16 +51,12 @@ Passes = tuple[Pass, ...]
 
 @dataclasses.dataclass(frozen=True)
 class PoolPasses:
-    """The memory passes of a pool on a platform, one field per direction; a field that was not computed is empty.
+    """The memory passes of a pool on a platform; a direction that was not computed is empty."""
 
-    `value` computes the output if no derivative is taken, `forward` the output and the residual (arrays saved for the
-    backward pass), `tangent` the output tangent and `backward` the input cotangents.
-    """
-
-    value: Passes = ()
-    forward: Passes = ()
-    tangent: Passes = ()
-    backward: Passes = ()
+    value: Passes = ()  # computes the output if no derivative is taken
+    forward: Passes = ()  # computes the output and the residual, the arrays saved for the backward pass
+    tangent: Passes = ()  # computes the output tangent
+    backward: Passes = ()  # computes the input cotangents
 
 
 def residual_types(op: Op, argument_types: Sequence[Any]) -> tuple[jax.ShapeDtypeStruct, ...]:
@@ -95,19 +75,17 @@ def passes_of_op(
     platform: Platform, op: Op, argument_types: Sequence[Any], directions: Collection[Direction]
 ) -> PoolPasses:
     """The memory passes of an op in the given `directions`, for arguments of `argument_types`."""
-    inputs, output = argument_types[: op.num_inputs], functools.partial(value, op)
-    y = jax.eval_shape(output, *argument_types)
-    calls: dict[Direction, tuple[Any, ...]] = {
-        "value": (output, *argument_types),
-        "forward": (output, *argument_types),
-    }
+    inputs = argument_types[: op.num_inputs]
+    forward: Callable[..., Any] = functools.partial(value, op)
+    calls: dict[Direction, tuple[Any, ...]] = {"value": (forward, *argument_types)}
+    y = jax.eval_shape(forward, *argument_types)
     if _is_differentiable(op, argument_types):
         forward = functools.partial(value_and_residual, op)
         tangent = functools.partial(linear_map, op, nonzero=(True,) * op.num_inputs)
         y, residual = jax.eval_shape(forward, *argument_types)
-        calls["forward"] = (forward, *argument_types)
         calls["tangent"] = (tangent, residual, inputs)
         calls["backward"] = (functools.partial(tangent, transposed=True), residual, [y])
+    calls["forward"] = (forward, *argument_types)
     passes = {
         direction: _passes_of_function(platform, [*inputs, y], *call)
         for direction, call in calls.items()
@@ -124,19 +102,13 @@ def passes_of_equation(platform: Platform, equation: Any) -> Passes:
 
 
 def _passes_of_function(
-    platform: Platform,
-    input_and_output_types: Sequence[Any],
-    function: Callable[..., Any],
-    *argument_types: Any,
+    platform: Platform, types: Sequence[Any], function: Callable[..., Any], *arg_types: Any
 ) -> Passes:
-    """The memory passes of the op that `function` binds, for arguments of `argument_types`.
-
-    Passes over arrays smaller than all of `input_and_output_types`, such as tables of positions, are left out.
-    """
-    jaxpr = jax.make_jaxpr(function)(*argument_types).jaxpr
-    collector = _PassCollector(platform, min(map(_num_elements, input_and_output_types)))
+    """The passes of `function` over arrays at least as large as the smallest of `types`, inputs and outputs."""
+    jaxpr = jax.make_jaxpr(function)(*arg_types).jaxpr
+    collector = _PassCollector(platform, min(map(_num_elements, types)))
     collector.end_passes(collector.read_jaxpr(jaxpr, [NO_READS] * len(jaxpr.invars)), jaxpr.outvars)
-    return tuple(collector.passes) or (_elementwise_pass(jaxpr.outvars),)
+    return tuple(collector.passes) or (_make_pass((), 1, "elementwise", jaxpr.outvars),)
 
 
 class _SourceRead(NamedTuple):
@@ -149,6 +121,7 @@ class _SourceRead(NamedTuple):
 
 
 Reads = frozenset[_SourceRead]
+ReadsList = list[Reads | None]  # one entry per variable, None for a constant
 NO_READS: Reads = frozenset()
 
 
@@ -161,25 +134,25 @@ class _PassCollector:
         self.listed_reads = NO_READS  # the reads of `passes`
         self.num_jaxprs = self.num_stores = 0  # counters that identify jaxprs and stored results
 
-    def read_jaxpr(self, jaxpr: Any, input_reads: Sequence[Reads | None]) -> list[Reads | None]:
-        """Append the passes of a jaxpr to `passes`. Returns the reads behind each output, None for a constant."""
+    def read_jaxpr(self, jaxpr: Any, input_reads: ReadsList) -> ReadsList:
+        """Append the passes of a jaxpr to `passes`. Returns the reads behind each output."""
         reads_by_variable = dict(zip(jaxpr.invars, input_reads, strict=True))
         self.num_jaxprs += 1
         jaxpr_number = self.num_jaxprs
 
-        def reads_of_variable(x: Any) -> Reads | None:
-            return None if isinstance(x, core.Literal) else reads_by_variable.get(x)
+        def reads_of(variables: Sequence[Any]) -> ReadsList:
+            return [
+                None if isinstance(x, core.Literal) else reads_by_variable.get(x) for x in variables
+            ]
 
         for equation in jaxpr.eqns:
-            operand_reads = [reads_of_variable(x) for x in equation.invars]
+            operand_reads = reads_of(equation.invars)
             if any(reads is not None for reads in operand_reads):
                 output_reads = self._reads_of_outputs(equation, operand_reads, jaxpr_number)
                 reads_by_variable.update(zip(equation.outvars, output_reads, strict=True))
-        return [reads_of_variable(x) for x in jaxpr.outvars]
+        return reads_of(jaxpr.outvars)
 
-    def end_passes(
-        self, result_reads: Sequence[Reads | None], variables: Sequence[Any]
-    ) -> list[Reads | None]:
+    def end_passes(self, result_reads: ReadsList, variables: Sequence[Any]) -> ReadsList:
         """Append the passes that compute `variables` from `result_reads` and store them."""
         self.num_stores += 1
         # One loop computes all results of one shape.
@@ -193,27 +166,20 @@ class _PassCollector:
         """Append a pass over those of `reads` that no earlier pass has; passes over small arrays are skipped."""
         reads -= self.listed_reads
         self.listed_reads |= reads
-        size = max((_num_elements(read.source_array[-1].aval) for read in reads), default=0)
-        if (
-            not reads
-            or max([size, *(_num_elements(x.aval) for x in written_variables)]) < self.min_elements
-        ):
+        if not reads:
             return
-        top_reads = [read for read in reads if _num_elements(read.source_array[-1].aval) == size]
+        source_sizes = {read: _num_elements(read.source_array[-1].aval) for read in reads}
+        size = max(source_sizes.values())
+        if max([size, *(_num_elements(x.aval) for x in written_variables)]) < self.min_elements:
+            return
+        top_reads = [read for read in reads if source_sizes[read] == size]
         how = "gather" if any(read.primitive_name == "gather" for read in top_reads) else "slice"
         axes = sorted(frozenset[int]().union(*[read.axes for read in top_reads]))
-        self.passes.append(
-            Pass(
-                tuple(axes),
-                _max_reads_per_array(reads),
-                how,
-                tuple(map(_shape_and_dtype, written_variables)),
-            )
-        )
+        self.passes.append(_make_pass(axes, _max_reads_per_array(reads), how, written_variables))
 
     def _reads_of_outputs(
-        self, equation: Any, operand_reads: Sequence[Any], jaxpr_number: int
-    ) -> list[Reads | None]:
+        self, equation: Any, operand_reads: ReadsList, jaxpr_number: int
+    ) -> ReadsList:
         """The reads that each output of an equation is computed from. Appends the passes that end at the equation."""
         name, outs = equation.primitive.name, equation.outvars
         all_reads = NO_READS.union(*[reads for reads in operand_reads if reads is not None])
@@ -223,13 +189,11 @@ class _PassCollector:
             return self.read_jaxpr(jaxpr, operand_reads)
         if name in ("scan", "while", "cond"):
             return self._add_control_flow_passes(equation, operand_reads)
-        if name.startswith(NOT_FUSED_PREFIXES) and name != "reduce_precision":
+        if name.startswith(NOT_FUSED) and name != "reduce_precision":
             self._add_pass(all_reads)
             if max(_num_elements(x.aval) for x in (*equation.invars, *outs)) >= self.min_elements:
                 how = name.removeprefix("jaxpool_")
-                self.passes.append(
-                    Pass(*_axes_and_num_terms(equation), how, tuple(map(_shape_and_dtype, outs)))
-                )
+                self.passes.append(_make_pass(*_axes_and_num_terms(equation), how, outs))
             return [NO_READS] * len(outs)
         for called_jaxpr in core.jaxprs_in_params(equation.params):
             return self._reads_of_call(equation, called_jaxpr, operand_reads)
@@ -264,30 +228,23 @@ class _PassCollector:
         if name in ("gather", "dynamic_slice"):
             parameters = f"{jaxpr_number} {id(y)}"  # start positions are arrays, so each result is a read of its own
         source_read = _SourceRead((jaxpr_number, self.num_stores, x), (), frozenset(), how)
+        earlier_reads = (operand_reads - self.listed_reads) or {source_read}
         return frozenset(
-            read._replace(
-                slice_parameters=(*read.slice_parameters, parameters),
-                axes=read.axes | axes,
-                primitive_name=how,
-            )
-            for read in (operand_reads - self.listed_reads) or {source_read}
+            _SourceRead(source, (*slices, parameters), read_axes | axes, how)
+            for source, slices, read_axes, _ in earlier_reads
         )
 
-    def _reads_of_call(
-        self, equation: Any, called_jaxpr: Any, operand_reads: Sequence[Any]
-    ) -> list[Reads | None]:
+    def _reads_of_call(self, equation: Any, jaxpr: Any, operand_reads: ReadsList) -> ReadsList:
         """The reads of the results of a call in a jaxpr. Results of a call that XLA does not inline are stored."""
-        num_passes, reads = len(self.passes), self.read_jaxpr(called_jaxpr, operand_reads)
+        num_passes, reads = len(self.passes), self.read_jaxpr(jaxpr, operand_reads)
         if (getattr(equation.ctx, "xla_metadata", None) or {}).get("inlineable") != "false":
             return reads
         reads = self.end_passes(reads, equation.outvars)
-        if len(self.passes) == num_passes and called_jaxpr.eqns:
-            self.passes.append(_elementwise_pass(equation.outvars))
+        if len(self.passes) == num_passes and jaxpr.eqns:
+            self.passes.append(_make_pass((), 1, "elementwise", equation.outvars))
         return reads
 
-    def _add_control_flow_passes(
-        self, equation: Any, operand_reads: Sequence[Any]
-    ) -> list[Reads | None]:
+    def _add_control_flow_passes(self, equation: Any, operand_reads: ReadsList) -> ReadsList:
         """Append the passes of a loop body, or of the shortest branch of a conditional."""
         params, operand_reads = equation.params, self.end_passes(operand_reads, equation.invars)
         if equation.primitive.name == "scan":
@@ -318,12 +275,10 @@ def _max_reads_per_array(reads: Reads) -> int:
     return max(Counter(read.source_array for read in reads).values(), default=0)
 
 
-def _elementwise_pass(variables: Sequence[Any]) -> Pass:
-    return Pass((), 1, "elementwise", tuple(map(_shape_and_dtype, variables)))
-
-
-def _shape_and_dtype(variable: Any) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(variable.aval.shape, variable.aval.dtype)
+def _make_pass(axes: Sequence[int], terms: Any, how: str, written_variables: Sequence[Any]) -> Pass:
+    avals = [x.aval for x in written_variables]
+    writes = tuple(jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals)
+    return Pass(tuple(axes), terms, how, writes)
 
 
 def _num_elements(aval: Any) -> float:
@@ -340,10 +295,9 @@ def _axes_and_num_terms(equation: Any) -> tuple[tuple[int, ...], Any]:
         return tuple(axis for axis, n in enumerate(sizes) if n != 1), math.prod(sizes)
     if equation.primitive.name.startswith("scatter"):
         return tuple(params["dimension_numbers"].scatter_dims_to_operand_dims), 1
+    last_axis = len(shape) - 1
     if equation.primitive.name == "dot_general":
-        axes = tuple(params["dimension_numbers"][0][0])
-    else:
-        last_axis = len(shape) - 1
-        axes = params.get("axes", params.get("dimensions"))
-        axes = (params.get("axis", params.get("dimension", last_axis)),) if axes is None else axes
+        axes = params["dimension_numbers"][0][0]
+    elif (axes := params.get("axes", params.get("dimensions"))) is None:
+        axes = (params.get("axis", params.get("dimension", last_axis)),)
     return tuple(axes), math.prod(shape[axis] for axis in axes)

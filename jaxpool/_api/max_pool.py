@@ -1,7 +1,4 @@
-"""Public max and min pooling, `max_pool` and `min_pool`.
-
-Both pools run a selection op, which saves the index of each selected element for the backward pass.
-"""
+"""Public max and min pooling, with an op that saves the index of each selected element for the backward pass."""
 
 from __future__ import annotations
 
@@ -9,9 +6,8 @@ from typing import Any
 
 from jax import Array
 
-from jaxpool._api.shared_text import fill_docstring_placeholders
-from jaxpool._arguments.calls import public
-from jaxpool._arguments.sizes import IntOrInts, Padding
+from jaxpool._api.shared_text import public
+from jaxpool._arguments.sizes import Axes, IntOrInts, Padding
 from jaxpool._kernels.dtypes import Kind, Ties
 from jaxpool._ops.apply import Autodiff
 from jaxpool._ops.masked import MaskedSelect, masked_extremum
@@ -19,20 +15,9 @@ from jaxpool._shards.windowed import checked_array_and_windows, checked_window_m
 
 
 def max_or_min_pool(
-    kind: Kind,
-    x: Any,
-    window_shape: Any,
-    strides: Any,
-    padding: Any,
-    window_dilation: Any,
-    ceil_mode: Any,
-    axes: Any,
-    where: Any,
-    ties: Any,
-    autodiff: Any,
+    kind: Kind, x: Any, *geometry: Any, where: Any = None, ties: Any, autodiff: Any
 ) -> Array:
-    """The max or min pool of x, by `kind`. All arguments are checked."""
-    geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
+    """The max or min pool of x, by `kind`; `geometry` are the arguments from `window_shape` to `axes`."""
     allow_long_axes = ties != "split" and where is None
     x, windows = checked_array_and_windows(
         x, *geometry, ties=ties, autodiff=autodiff, allow_long_axes=allow_long_axes
@@ -53,7 +38,7 @@ def max_pool(
     *,
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
-    axes: tuple[int, ...] | None = None,
+    axes: Axes = None,
     where: Any = None,
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
@@ -76,15 +61,12 @@ def max_pool(
       padding: "VALID", "SAME" (an odd position is added at the end) or "SAME_LOWER" (at the start). Or a non-negative
         int, one int per pooled axis, or one (low, high) pair per pooled axis.
       window_dilation: distance between neighbouring window elements, one positive int per pooled axis; None is 1.
-      ceil_mode: whether to round the output size up. A last window that would start beyond the input and its low
-        padding is dropped.
+      ceil_mode: whether to round the output size up. Windows that would start in the high padding are dropped.
       axes: the pooled axes; None is the `len(window_shape)` axes before the last axis. Row-major order follows
         `axes`. Channels-first images `(N, C, H, W)` need `axes=(2, 3)`: the default would pool C and H.
       where: the elements to include, a boolean array that broadcasts to x; None is all. Excluded elements are treated
-        as padding, even NaN. A window without a True gives the lowest value of the dtype (-inf for most floats) and
-        the gradient 0.
-      ties: which of equal elements gets the cotangent: the "first" or the "last" in row-major order, or all equally
-        ("split").
+        as padding, even NaN. A window without a True gives the lowest value (-inf for most floats) and gradient 0.
+      ties: which of equal elements gets the cotangent: the "first" or the "last" in row-major order, or all ("split").
       autodiff: "vjp" for reverse mode to any order and forward-over-reverse; "jvp" for `jax.jvp`,
         `jax.linearize` and `jax.jacfwd` too.
 
@@ -94,13 +76,11 @@ def max_pool(
 
     Raises:
       TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, an output axis would be empty, or a window would
-        contain only padding. A window extends at most `2**20` positions beyond the input, and has fewer
-        than `2**32` elements.
+      ValueError: an argument has a wrong value, an output axis would be empty, or a window would contain only padding.
+        A window extends at most `2**20` positions beyond the input, and has fewer than `2**32` elements.
 
     Example:
-      >>> import jax, jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jax, jaxpool, jax.numpy as jnp
       >>> x = jnp.array([1.0, 3.0, 2.0, 5.0]).reshape(1, 4, 1)
       >>> jaxpool.max_pool(x, (2,), (2,)).ravel()
       Array([3., 5.], dtype=float32)
@@ -111,15 +91,13 @@ def max_pool(
       Array([  1., -inf], dtype=float32)
 
     References:
-      The window arithmetic of `jax.lax.reduce_window`, `ceil_mode` of
-      `torch.nn.functional.max_pool2d`.
+      The window arithmetic of `jax.lax.reduce_window`, `ceil_mode` of `torch.nn.functional.max_pool2d`.
     """
     geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
-    return max_or_min_pool("max", x, *geometry, where, ties, autodiff)
+    return max_or_min_pool("max", x, *geometry, where=where, ties=ties, autodiff=autodiff)
 
 
 @public
-@fill_docstring_placeholders
 def min_pool(
     x: Any,
     window_shape: IntOrInts,
@@ -128,32 +106,26 @@ def min_pool(
     *,
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
-    axes: tuple[int, ...] | None = None,
+    axes: Axes = None,
     where: Any = None,
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
 ) -> Array:
     """Computes the smallest element of each window.
 
-    `y[b, i, j, c] = min over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]`, with the letters of
-    `max_pool`.
+    `y[b, i, j, c] = min over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c]`, as in `max_pool`.
 
-    Gradient: as in `max_pool`, to the selected element. NaN is smaller than every number. +inf is an ordinary value,
-    and padding is never selected.
+    Gradient: as in `max_pool`, to the selected element. NaN is smaller than every number; +inf is an ordinary value.
 
     {x}, also bool (min is "and").
     {geometry}
       where: the elements to include, as in `max_pool`. A window without a True gives the highest value of the dtype.
-      ties: which of equal elements gets the cotangent: the "first", the "last", or all of them ("split").
-      autodiff: "vjp", or "jvp" for forward mode too.
+    {selection}
 
     {result}
 
-    {errors}
-
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> jaxpool.min_pool(jnp.array([[4, 3], [1, 2], [0, 5]]), (2,))
       Array([[1, 2],
              [0, 2]], dtype=int32)
@@ -162,4 +134,4 @@ def min_pool(
       The window arithmetic of `jax.lax.reduce_window`.
     """
     geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
-    return max_or_min_pool("min", x, *geometry, where, ties, autodiff)
+    return max_or_min_pool("min", x, *geometry, where=where, ties=ties, autodiff=autodiff)

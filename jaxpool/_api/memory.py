@@ -18,8 +18,7 @@ def keep_memory() -> bool:
     """Makes the allocator of this process keep freed memory for later arrays.
 
     On CPU, XLA allocates each large result anew, and the page faults of new memory can take as long as the pool
-    itself. Reused memory has no page faults. The setting holds for everything that the process computes, with jaxpool
-    or without.
+    itself. Reused memory has no page faults. The setting holds for everything that the process computes.
 
     Call `keep_memory` before any thread starts and before the first call into jax, even `jax.devices()`. The setting
     cannot be undone. The process never shrinks, and may hold three to five times the memory in use. All threads

@@ -1,7 +1,4 @@
-"""Public grey morphology: `dilate` and `erode`, max and min pooling with a kernel that is added to each window.
-
-A concrete kernel of zeros runs as a max or min pool.
-"""
+"""Public grey morphology: `dilate` and `erode`, max and min pooling with a kernel that is added to each window."""
 
 from __future__ import annotations
 
@@ -13,11 +10,10 @@ import numpy as np
 from jax import Array, lax
 
 from jaxpool._api.max_pool import max_or_min_pool
-from jaxpool._api.shared_text import fill_docstring_placeholders
+from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_array, concrete_values, wrong_dtype_error
-from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
-from jaxpool._arguments.sizes import IntOrInts, Padding, normalise_axes
+from jaxpool._arguments.sizes import Axes, IntOrInts, Padding, normalise_axes
 from jaxpool._kernels.dtypes import Kind, Ties, is_float
 from jaxpool._ops.apply import Autodiff, apply_op
 from jaxpool._ops.morphology import Morphology
@@ -25,7 +21,6 @@ from jaxpool._shards.windowed import checked_array_and_windows
 
 
 @public
-@fill_docstring_placeholders
 def dilate(
     x: Any,
     kernel: Any,
@@ -33,30 +28,25 @@ def dilate(
     padding: Padding = "VALID",
     *,
     window_dilation: IntOrInts | None = None,
-    axes: tuple[int, ...] | None = None,
+    axes: Axes = None,
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
 ) -> Array:
     """Computes the grey dilation: the maximum over each window of its elements plus the kernel.
 
     `y[b, i, j, c] = max over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c] + kernel[u, v, c]`, with the
-    letters of `max_pool`. A kernel entry of -inf excludes its element. An entry of +inf or NaN gives NaN over
-    padding, which is -inf.
+    letters of `max_pool`. A kernel entry of -inf excludes its element. Over padding, +inf and NaN give NaN.
 
     Gradient: the cotangent of each output goes to the element and to the kernel entry whose sum was selected.
     Cotangents of overlapping windows add up. NaN is larger than every number, and padding is never selected.
 
     {x}, not bool.
     {kernel}
-    {choice}
 
     {result}
 
-    {errors}
-
     Example:
-      >>> import jax, jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jax, jaxpool, jax.numpy as jnp
       >>> x, kernel = jnp.array([[[1.0], [5.0], [2.0], [0.0]]]), jnp.array([0.0, 1.0])
       >>> jaxpool.dilate(x, kernel).ravel()
       Array([6., 5., 2.], dtype=float32)
@@ -66,12 +56,11 @@ def dilate(
     References:
       `tf.nn.dilation2d`.
     """
-    geometry = strides, padding, window_dilation, axes
-    return _dilate_or_erode("max", x, kernel, *geometry, ties, autodiff)
+    strided = strides, padding, window_dilation
+    return _dilate_or_erode("max", x, kernel, strided, axes, ties, autodiff)
 
 
 @public
-@fill_docstring_placeholders
 def erode(
     x: Any,
     kernel: Any,
@@ -79,7 +68,7 @@ def erode(
     padding: Padding = "VALID",
     *,
     window_dilation: IntOrInts | None = None,
-    axes: tuple[int, ...] | None = None,
+    axes: Axes = None,
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
 ) -> Array:
@@ -88,42 +77,29 @@ def erode(
     `y[b, i, j, c] = min over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c] - kernel[u, v, c]`, with the
     letters of `max_pool`. Infinite entries are as in `dilate`; padding is +inf.
 
-    Gradient: as in `dilate`, to the selected element and, negated, to the kernel entry. NaN is smaller than every
-    number.
+    Gradient: as in `dilate`, to the selected element and, negated, to the kernel entry. NaN is the smallest.
 
     {x}, not bool.
     {kernel}
-    {choice}
 
     {result}
 
-    {errors}
-
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> jaxpool.erode(jnp.array([[[1], [5], [2], [0]]]), jnp.array([0, 1])).ravel()
       Array([ 1,  1, -1], dtype=int32)
 
     References:
       `tf.nn.erosion2d`, which reverses the kernel.
     """
-    geometry = strides, padding, window_dilation, axes
-    return _dilate_or_erode("min", x, kernel, *geometry, ties, autodiff)
+    strided = strides, padding, window_dilation
+    return _dilate_or_erode("min", x, kernel, strided, axes, ties, autodiff)
 
 
 def _dilate_or_erode(
-    kind: Kind,
-    x: Any,
-    kernel: Any,
-    strides: Any,
-    padding: Any,
-    window_dilation: Any,
-    axes: Any,
-    ties: Any,
-    autodiff: Any,
+    kind: Kind, x: Any, kernel: Any, strided: tuple[Any, ...], axes: Any, ties: Any, autodiff: Any
 ) -> Array:
-    """The dilation (`kind` is "max") or erosion ("min") of x."""
+    """The dilation (`kind` is "max") or erosion ("min") of x; `strided` are strides, padding and dilation."""
     x, original_kernel, kernel = as_array(x), kernel, as_array(kernel, "kernel")
     is_zero = _is_concrete_zero(original_kernel)
     if bool in (x.dtype, kernel.dtype) or is_float(x.dtype) != is_float(kernel.dtype):
@@ -133,9 +109,8 @@ def _dilate_or_erode(
     per_channel = kernel.ndim == (x.ndim - 1 if axes is None else len(axes) + 1)
     window_shape = kernel.shape[: kernel.ndim - per_channel]
     pooled_axes = normalise_axes(axes, x.ndim, len(window_shape))
-    channel_axis = (
-        max(set(range(x.ndim)).difference(pooled_axes), default=None) if per_channel else None
-    )
+    other_axes = set(range(x.ndim)).difference(pooled_axes) if per_channel else ()
+    channel_axis = max(other_axes, default=None)
     if per_channel and (channel_axis is None or kernel.shape[-1] != x.shape[channel_axis]):
         rule = "of shape window_shape or (*window_shape, C), C the size of the channels of x"
         hint = "Pass axes=(1, 2), say, where x has no batch axis or several."
@@ -143,9 +118,9 @@ def _dilate_or_erode(
     if not window_shape:
         rule, hint = "of at least one pooled axis", "Pass jnp.zeros((3, 3)), say."
         raise ArgumentError("kernel", rule, kernel.shape, hint, attribute="shape")
-    geometry = window_shape, strides, padding, window_dilation, False, pooled_axes
+    geometry = window_shape, *strided, False, pooled_axes
     if is_zero:
-        return max_or_min_pool(kind, x, *geometry, None, ties, autodiff)
+        return max_or_min_pool(kind, x, *geometry, ties=ties, autodiff=autodiff)
     x, windows = checked_array_and_windows(x, *geometry, ties=ties, autodiff=autodiff)
     channel_shape = [x.shape[axis] if axis == channel_axis else 1 for axis in range(x.ndim)]
     weights = lax.reshape(kernel.astype(x.dtype), (math.prod(window_shape), *channel_shape))
@@ -154,9 +129,6 @@ def _dilate_or_erode(
 
 
 def _is_concrete_zero(kernel: Any) -> bool:
-    """True if the kernel is concrete and 0 everywhere, so that the dilation is a max pool.
-
-    Other constant kernels do not run as a max pool: adding them rounds or wraps around, so unequal elements may tie.
-    """
+    """True if the kernel is 0: the dilation is a max pool. Adding other constants rounds, so that elements may tie."""
     values = concrete_values(kernel) if isinstance(kernel, jax.Array | np.ndarray) else None
     return values is not None and not values.any()

@@ -1,8 +1,4 @@
-"""Public `local_maxima` and `local_minima`: masks of the elements that a pool around them selects.
-
-Both run a pool with stride 1. An element is marked if the pool selects the centre of its window, or for `ties="all"` if
-the pooled value equals the element.
-"""
+"""Public `local_maxima` and `local_minima`: masks of the elements that a pool of stride 1 around them selects."""
 
 from __future__ import annotations
 
@@ -10,9 +6,8 @@ from typing import Any, Literal, get_args
 
 from jax import Array, lax
 
-from jaxpool._api.shared_text import fill_docstring_placeholders
-from jaxpool._arguments.calls import public
-from jaxpool._arguments.sizes import IntOrInts, check_choice
+from jaxpool._api.shared_text import public
+from jaxpool._arguments.sizes import Axes, IntOrInts, check_choice
 from jaxpool._kernels.dtypes import Kind, is_tied_with, to_comparison_dtype
 from jaxpool._kernels.slices import store_arguments
 from jaxpool._ops.op import tracing_platform
@@ -36,9 +31,8 @@ def _local_extremum_mask(geometry: ShardGeometry, kind: Kind, ties: PeakTies, x:
     if ties == "all":
 
         def equals_window_extremum(x: Array) -> Array:
-            return is_tied_with(
-                to_comparison_dtype(x), to_comparison_dtype(select_pool(geometry, kind, "first", x))
-            )
+            key, y = to_comparison_dtype(x), select_pool(geometry, kind, "first", x)
+            return is_tied_with(key, to_comparison_dtype(y))
 
         mask: Array = store_arguments(barrier_of(tracing_platform()), equals_window_extremum)(x)
         return mask
@@ -50,13 +44,8 @@ def _local_extremum_mask(geometry: ShardGeometry, kind: Kind, ties: PeakTies, x:
 
 
 @public
-@fill_docstring_placeholders
 def local_maxima(
-    x: Any,
-    window_shape: IntOrInts,
-    *,
-    axes: tuple[int, ...] | None = None,
-    ties: PeakTies = "first",
+    x: Any, window_shape: IntOrInts, *, axes: Axes = None, ties: PeakTies = "first"
 ) -> Array:
     """Marks each element that is the largest of its window, such as the peaks of a heatmap.
 
@@ -68,8 +57,8 @@ def local_maxima(
     window of -inf, one element is the largest. Padding is never selected.
 
     {x}, also bool.
-      window_shape: one positive int per pooled axis, or a single int with `axes`.
-      axes: the pooled axes; None is the `len(window_shape)` axes before the last axis.
+    {window}
+    {axes}
       ties: which elements equal to the maximum of their window are marked: the "first" or the "last" in row-major
         order of `axes`, or "all". Equal neighbours have different windows, so several neighbours can be marked.
 
@@ -79,8 +68,7 @@ def local_maxima(
     {wrong}
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> heatmap = jnp.array([0.1, 0.7, 0.7, 0.2, 0.3, 0.1])
       >>> jaxpool.local_maxima(heatmap, 3, axes=(0,))
       Array([False,  True, False, False,  True, False], dtype=bool)
@@ -88,31 +76,24 @@ def local_maxima(
       Array([False,  True,  True, False,  True, False], dtype=bool)
 
     References:
-      Zhou et al., Objects as Points, arXiv:1904.07850, where a peak is an element that a 3x3 max pool does not
-      change: `ties="all"`.
+      Zhou et al., Objects as Points, arXiv:1904.07850, with peaks that a 3x3 max pool keeps: `ties="all"`.
     """
     return _mark_local_extrema("max", x, window_shape, axes, ties)
 
 
 @public
-@fill_docstring_placeholders
 def local_minima(
-    x: Any,
-    window_shape: IntOrInts,
-    *,
-    axes: tuple[int, ...] | None = None,
-    ties: PeakTies = "first",
+    x: Any, window_shape: IntOrInts, *, axes: Axes = None, ties: PeakTies = "first"
 ) -> Array:
     """Marks each element that is the smallest of its window.
 
-    `y[b, i, j, c] = (min_pool selects x[b, i, j, c] in the window around it)`, with the letters and windows of
-    `local_maxima`.
+    `y[b, i, j, c] = (min_pool selects x[b, i, j, c] in the window around it)`, with the windows of `local_maxima`.
 
     Gradient: none, the result is boolean. NaN is smaller than every number.
 
     {x}, also bool.
-      window_shape: one positive int per pooled axis, or a single int with `axes`.
-      axes: the pooled axes; None is the `len(window_shape)` axes before the last axis.
+    {window}
+    {axes}
       ties: which elements equal to the minimum of their window are marked: the "first", the "last" or "all".
 
     Returns:
@@ -121,8 +102,7 @@ def local_minima(
     {wrong}
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> jaxpool.local_minima(jnp.array([3, 1, 2, 0, 4]), 3, axes=(0,))
       Array([False,  True, False,  True, False], dtype=bool)
 

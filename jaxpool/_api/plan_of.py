@@ -1,8 +1,4 @@
-"""Public `plan_of`: lists the pools in a function, with the arrays saved for the backward pass and the memory passes.
-
-`plan_of` traces the function once per platform and finds the equations of jaxpool's primitives in the jaxpr.
-`kernel_passes` reads the passes of each op from the jaxpr of its kernels, and `plan_text` formats each `PoolPlan`.
-"""
+"""Public `plan_of`: lists the pools in the jaxpr of a function, traced once per platform."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ import dataclasses
 import functools
 import math
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -24,22 +20,15 @@ from jaxpool._accelerate.report import (
 )
 from jaxpool._api import plan_text
 from jaxpool._api.kernel_passes import PoolPasses, passes_of_equation, passes_of_op, residual_types
-from jaxpool._arguments.calls import public
+from jaxpool._api.shared_text import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Window
 from jaxpool._ops.equations import Direction, OpEquation, find_op_equations
 from jaxpool._ops.op import Op, platform_override, tracing_platform
 from jaxpool._plan.problem import PLATFORMS, Platform
 
-# Files that call functions of the user. Their stack frames are skipped in the search for the called pool function.
-FILES_CALLING_USER_FUNCTIONS = (
-    "_api/plan_of.py",
-    "_api/sharded.py",
-    "_accelerate/accelerate.py",
-    "_arguments/calls.py",
-)
-# Directions whose passes a `PoolPlan` has even if the program does not run them.
-ALWAYS_SHOWN_DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
+# Files that call functions of the user, whose stack frames are skipped in the search for the called pool function.
+SKIPPED = ("_api/plan_of.py", "_api/sharded.py", "_accelerate/accelerate.py", "_arguments/calls.py")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,9 +59,8 @@ class PoolPlan:
 
     def size_in_bytes(self, array_types: Sequence[jax.ShapeDtypeStruct]) -> Any:
         """The size of arrays of these types in bytes, over all examples."""
-        return sum(
-            self.examples * math.prod(aval.shape) * aval.dtype.itemsize for aval in array_types
-        )
+        num_bytes = [math.prod(aval.shape) * aval.dtype.itemsize for aval in array_types]
+        return sum(self.examples * size for size in num_bytes)
 
     def __str__(self) -> str:
         return "\n".join(plan_text.plan_lines(self))
@@ -91,9 +79,7 @@ class Plans(tuple[PoolPlan, ...]):
         return sum(pool_plan.kept_bytes for pool_plan in self)
 
     def __str__(self) -> str:
-        if not self:
-            return "no pool of jaxpool"
-        return "\n\n".join(map(str, self))
+        return "\n\n".join(map(str, self)) or "no pool of jaxpool"
 
     __repr__ = __str__
 
@@ -128,8 +114,7 @@ def plan_of(fn: Callable[..., Any]) -> Callable[..., Plans]:
       TypeError: `fn` is not callable. Errors in `fn` are raised during tracing.
 
     Example:
-      >>> import jax, jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jax, jaxpool, jax.numpy as jnp
       >>> def loss(x):
       ...     return jaxpool.max_pool(x, (2, 2), (2, 2)).sum()
       >>> plans = jaxpool.plan_of(jax.grad(loss))(jax.ShapeDtypeStruct((8, 64, 64, 32), jnp.float32))
@@ -148,28 +133,15 @@ def plan_of(fn: Callable[..., Any]) -> Callable[..., Plans]:
     @functools.wraps(fn)
     def list_pools(*args: Any, **kwargs: Any) -> Plans:
         leaves, treedef = jax.tree.flatten((args, kwargs))
-        is_traced = [*map(_is_array_argument, leaves)]
+        arrays = {n: leaf for n, leaf in enumerate(leaves) if _is_array_argument(leaf)}
 
-        def call_with_arrays(*arrays: Any) -> Any:
-            values = iter(arrays)
-            merged_leaves = [
-                next(values) if is_array else leaf
-                for leaf, is_array in zip(leaves, is_traced, strict=True)
-            ]
+        def call_with_arrays(arrays: Mapping[int, Any]) -> Any:
+            merged_leaves = [arrays.get(n, leaf) for n, leaf in enumerate(leaves)]
             args, kwargs = jax.tree.unflatten(treedef, merged_leaves)
-            return [
-                leaf for leaf in jax.tree.leaves(fn(*args, **kwargs)) if _is_array_argument(leaf)
-            ]
+            return list(filter(_is_array_argument, jax.tree.leaves(fn(*args, **kwargs))))
 
-        arrays = [leaf for leaf, is_array in zip(leaves, is_traced, strict=True) if is_array]
-        return Plans(
-            _plan_rows(
-                {
-                    platform: _trace_pools(call_with_arrays, arrays, platform)
-                    for platform in PLATFORMS
-                }
-            )
-        )
+        pools_per_platform = [_trace_pools(call_with_arrays, arrays, p) for p in PLATFORMS]
+        return Plans(_join_platforms(rows) for rows in zip(*pools_per_platform, strict=True))
 
     return list_pools
 
@@ -179,102 +151,66 @@ def _is_array_argument(leaf: Any) -> bool:
     return hasattr(leaf, "shape") and hasattr(leaf, "dtype") and not isinstance(leaf, np.generic)
 
 
-@dataclasses.dataclass(frozen=True)
-class _PoolEquations:
-    """The equations of an op and its derivatives that one line of a program binds."""
-
-    op: Op
-    caller_line: str
-    function_name: str
-    equations: Sequence[OpEquation]
-
-    @property
-    def first_equation(self) -> OpEquation:
-        """The first equation with known input types, or the first equation if no equation has them."""
-        return next(filter(self._has_known_input_types, self.equations), self.equations[0])
-
-    @property
-    def directions(self) -> tuple[Direction, ...]:
-        """The directions that the program runs."""
-        return tuple(dict.fromkeys(equation.direction for equation in self.equations))
-
-    @property
-    def residual(self) -> tuple[jax.ShapeDtypeStruct, ...]:
-        """Types of the arrays saved for the backward pass; () if all inputs are results of `stop_gradient`."""
-        first_equation = self.first_equation
-        if first_equation.has_stopped_inputs:
-            return ()
-        return (
-            residual_types(self.op, first_equation.arg_types)
-            if self._has_known_input_types(first_equation)
-            else first_equation.residual
-        )
-
-    def passes(self, platform: Platform) -> PoolPasses:
-        """The memory passes on a platform; only those of the bound equations if their input types are unknown."""
-        if self._has_known_input_types(self.first_equation):
-            return passes_of_op(
-                platform,
-                self.op,
-                self.first_equation.arg_types,
-                {*ALWAYS_SHOWN_DIRECTIONS, *self.directions},
-            )
-        return PoolPasses(
-            **{
-                equation.direction: passes_of_equation(platform, equation.eqns[-1])
-                for equation in self.equations
-            }
-        )
-
-    def _has_known_input_types(self, equation: OpEquation) -> bool:
-        carries_inputs = self.op.linear_in_x or equation.direction in ("value", "forward")
-        return carries_inputs and None not in equation.arg_types
-
-
-def _trace_pools(
-    traced_function: Callable[..., Any], argument_types: Sequence[Any], platform: Platform
-) -> list[_PoolEquations]:
+def _trace_pools(function: Callable[..., Any], arrays: Any, platform: Platform) -> list[PoolPlan]:
     """The pools of a program traced for `platform`. A pool and its derivatives from the same line are one pool."""
     with platform_override(platform):
-        equations = list(find_op_equations(jax.make_jaxpr(traced_function)(*argument_types).jaxpr))
-    pools: dict[Any, list[OpEquation]] = {}
+        equations = list(find_op_equations(jax.make_jaxpr(function)(arrays).jaxpr))
+    pools: dict[tuple[tuple[Op, str, str], Any], list[OpEquation]] = {}
     for eqn in equations:
         if not eqn.op.is_pool:
             continue
         first_type = eqn.arg_types[0]
         known_type = None if first_type is None else (first_type.shape, first_type.dtype)
-        caller = _caller_line_and_function_name(eqn.eqns)
-        keys = [
-            key for key in pools if key[:2] == (eqn.op, caller) and known_type in (key[2], None)
-        ]
-        pools.setdefault(keys[0] if keys else (eqn.op, caller, known_type), []).append(eqn)
-    return [
-        _PoolEquations(op, caller_line, function_name, pool_equations)
-        for (op, (caller_line, function_name), _), pool_equations in pools.items()
+        origin = eqn.op, *_caller_line_and_function_name(eqn.eqns)
+        keys = [key for key in pools if key[0] == origin and known_type in (key[1], None)]
+        pools.setdefault(keys[0] if keys else (origin, known_type), []).append(eqn)
+    return [_plan_row(platform, *origin, eqns) for (origin, _), eqns in pools.items()]
+
+
+def _plan_row(
+    platform: Platform, op: Op, caller_line: str, function_name: str, eqns: Sequence[OpEquation]
+) -> PoolPlan:
+    """The row of a pool, with its passes and its residual on `platform` only; `eqns` are the op and its derivatives."""
+    runs = tuple(dict.fromkeys(eqn.direction for eqn in eqns))
+    eqns_with_inputs = [
+        eqn
+        for eqn in eqns
+        if (op.linear_in_x or eqn.direction in ("value", "forward")) and None not in eqn.arg_types
     ]
-
-
-def _plan_rows(
-    pools_by_platform: Mapping[Platform, Sequence[_PoolEquations]],
-) -> Iterator[PoolPlan]:
-    """One `PoolPlan` per pool. The op of a pool may differ between platforms."""
-    for pools in zip(*pools_by_platform.values(), strict=True):
-        pool_of = dict(zip(pools_by_platform, pools, strict=True))
-        pool = pool_of.get(tracing_platform(), pools[0])
-        first_equation = pool.first_equation
-        yield PoolPlan(
-            pool.function_name or type(pool.op).__name__,
-            pool.caller_line,
-            first_equation.arg_types[: pool.op.num_inputs],
-            first_equation.outputs[0],
-            math.prod(first_equation.vmap_sizes),
-            _num_devices(first_equation.eqns),
-            getattr(pool.op, "window", None),
-            pool.residual,
-            pool.directions,
-            {platform: pool_of[platform].passes(platform) for platform in pool_of},
-            {platform: pool_of[platform].residual for platform in pool_of},
+    if eqns_with_inputs:
+        shown_eqn = eqns_with_inputs[0]
+        residual = residual_types(op, shown_eqn.arg_types)
+        passes = passes_of_op(platform, op, shown_eqn.arg_types, {"forward", "backward", *runs})
+    else:
+        shown_eqn = eqns[0]
+        residual = shown_eqn.residual
+        passes = PoolPasses(
+            **{eqn.direction: passes_of_equation(platform, eqn.eqns[-1]) for eqn in eqns}
         )
+    residual = () if shown_eqn.has_stopped_inputs else residual
+    return PoolPlan(
+        function=function_name or type(op).__name__,
+        where=caller_line,
+        inputs=shown_eqn.arg_types[: op.num_inputs],
+        output=shown_eqn.outputs[0],
+        examples=math.prod(shown_eqn.vmap_sizes),
+        devices=_num_devices(shown_eqn.eqns),
+        window=getattr(op, "window", None),
+        kept=residual,
+        runs=runs,
+        passes={platform: passes},
+        residual_by_platform={platform: residual},
+    )
+
+
+def _join_platforms(rows: Sequence[PoolPlan]) -> PoolPlan:
+    """One row for all platforms, whose ops may differ: that of the platform in use, with the passes of all rows."""
+    row_of_platform = dict(zip(PLATFORMS, rows, strict=True))
+    return dataclasses.replace(
+        row_of_platform.get(tracing_platform(), rows[0]),
+        passes={platform: row.passes[platform] for platform, row in row_of_platform.items()},
+        residual_by_platform={platform: row.kept for platform, row in row_of_platform.items()},
+    )
 
 
 def _num_devices(equation_path: Sequence[Any]) -> int:
@@ -290,8 +226,7 @@ def _num_devices(equation_path: Sequence[Any]) -> int:
 def _caller_line_and_function_name(equation_path: Sequence[Any]) -> tuple[str, str]:
     """The line that calls a pool, "" if it is unknown, and the name of the called function of jaxpool.
 
-    `equation_path` holds the equation of the pool after the equations that contain it. The outermost equation with a
-    stack frame of jaxpool decides, because jit may have cached the trace of an inner equation in another call.
+    The outermost of the nested equations with a frame of jaxpool decides, because jit may have cached an inner trace.
     """
     caller_line = ""
     for equation in equation_path:
@@ -305,11 +240,10 @@ def _caller_line_and_function_name(equation_path: Sequence[Any]) -> tuple[str, s
         last_index = (user_indices or library_indices or [-1])[-1]
         caller_line = format_frame_line(frames[last_index]) if last_index >= 0 else caller_line
         own_frames = [
-            (file, frame.f_code.co_name)
+            (path_in_package(frame.f_code.co_filename), frame.f_code.co_name)
             for frame in frames[last_index + 1 :]
-            if (file := path_in_package(frame.f_code.co_filename))
-            and file not in FILES_CALLING_USER_FUNCTIONS
         ]
+        own_frames = [each for each in own_frames if each[0] and each[0] not in SKIPPED]
         if own_frames:
             if ("_accelerate/bind.py", "dispatch") in own_frames:
                 return caller_line, "a reduction of lax"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Iterator
 from typing import Any
@@ -20,26 +19,24 @@ def plan_lines(pool_plan: Any) -> Iterator[str]:
     prefix = f"{pool_plan.where}: " if pool_plan.where else ""
     yield f"{prefix}{pool_plan.function} of {inputs} to {format_type(pool_plan.output)}"
     if pool_plan.examples != 1:
-        yield _format_line("vmap", f"{pool_plan.examples} examples of these")
+        yield f"  {'vmap':12}{pool_plan.examples} examples of these"
     if pool_plan.devices != 1:
-        yield _format_line(
-            "shard", f"of one of {pool_plan.devices} devices: these are the types of its part"
-        )
+        text = f"of one of {pool_plan.devices} devices: these are the types of its part"
+        yield f"  {'shard':12}{text}"
     if pool_plan.window is not None and pool_plan.window.dims:
-        yield _format_line("window", format_window(pool_plan.window))
-    yield _format_line("keeps", format_residual(pool_plan))
+        yield f"  {'window':12}{_format_window(pool_plan.window)}"
+    yield f"  {'keeps':12}{_format_residual(pool_plan)}"
     for platform, residual in pool_plan.residual_by_platform.items():
         if residual != pool_plan.kept:
-            size_text = format_bytes(pool_plan.size_in_bytes(residual))
+            size_text = _format_bytes(pool_plan.size_in_bytes(residual))
             array_types = ", ".join(map(format_type, residual)) or "nothing"
-            yield _format_line("", f"where it is traced for {platform}: {array_types}: {size_text}")
-    for platforms, direction_lines in pass_lines_by_platform(pool_plan):
-        yield f"  {platforms}"
-        for direction, lines in direction_lines:
-            yield from (
-                f"    {title:10}{text}"
-                for title, text in zip([direction, *[""] * len(lines)], lines, strict=False)
-            )
+            yield f"  {'':12}where it is traced for {platform}: {array_types}: {size_text}"
+    platforms_by_lines: dict[tuple[str, ...], list[str]] = {}
+    for platform, pool_passes in pool_plan.passes.items():
+        platforms_by_lines.setdefault(tuple(_direction_lines(pool_passes)), []).append(platform)
+    for lines, platforms in platforms_by_lines.items():
+        yield "  everywhere" if len(platforms) == len(PLATFORMS) else f"  {' and '.join(platforms)}"
+        yield from lines
 
 
 def format_type(array: Any) -> str:
@@ -47,7 +44,7 @@ def format_type(array: Any) -> str:
     return f"{array.dtype}[{','.join(map(str, array.shape))}]"
 
 
-def format_window(window: Window) -> str:
+def _format_window(window: Window) -> str:
     """The window shape and the axes, with strides, dilation and padding where they are not the defaults."""
     if any(isinstance(dim, RaggedAxis) for dim in window.dims):
         return f"{tuple(window.output_shape)} windows of about equal lengths"
@@ -61,7 +58,7 @@ def format_window(window: Window) -> str:
     return ", ".join([*parts, f"axes {tuple(window.axes)}"])
 
 
-def format_bytes(num_bytes: Any) -> str:
+def _format_bytes(num_bytes: Any) -> str:
     """A number of bytes in a suitable unit; an expression of symbolic sizes in bytes."""
     if not is_int(num_bytes):
         return f"{num_bytes} bytes"
@@ -71,40 +68,21 @@ def format_bytes(num_bytes: Any) -> str:
     return f"{num_bytes} bytes"
 
 
-def format_residual(pool_plan: Any) -> str:
+def _format_residual(pool_plan: Any) -> str:
     """The types and the total size of the arrays that a pool saves for its backward pass."""
     if not pool_plan.kept:
         return "nothing from forward to backward"
     takes_gradient = {"forward", "backward", "tangent"} & {*pool_plan.runs}
     lifetime = "from forward to backward" if takes_gradient else "where a gradient is taken"
-    return f"{', '.join(map(format_type, pool_plan.kept))} {lifetime}: {format_bytes(pool_plan.kept_bytes)}"
+    return f"{', '.join(map(format_type, pool_plan.kept))} {lifetime}: {_format_bytes(pool_plan.kept_bytes)}"
 
 
-def pass_lines_by_platform(pool_plan: Any) -> list[tuple[str, list[tuple[str, list[str]]]]]:
-    """For each group of platforms with equal text, the lines of each direction."""
-    groups: list[tuple[list[str], list[tuple[str, list[str]]]]] = []
-    for platform, plan in pool_plan.passes.items():
-        lines = [(name, _pass_lines(passes)) for name, passes in passes_by_direction(plan).items()]
-        peers = next((platforms for platforms, other_lines in groups if other_lines == lines), None)
-        if peers is None:
-            groups.append(([platform], lines))
-        else:
-            peers.append(platform)
-    return [
-        ("everywhere" if len(platforms) == len(PLATFORMS) else " and ".join(platforms), lines)
-        for platforms, lines in groups
-    ]
-
-
-def passes_by_direction(pool_passes: PoolPasses) -> dict[str, Passes]:
-    """The passes of each direction that the text shows. `value` and `tangent` are left out if they equal `forward`."""
-    all_passes = {
-        field.name: getattr(pool_passes, field.name) for field in dataclasses.fields(pool_passes)
-    }
-    duplicates = [name for name in ("value", "tangent") if all_passes[name] == pool_passes.forward]
-    return {
-        name: passes for name, passes in all_passes.items() if passes and name not in duplicates
-    }
+def _direction_lines(pool_passes: PoolPasses) -> Iterator[str]:
+    """The passes of each direction. `value` and `tangent` are left out if they equal `forward`."""
+    for direction, passes in vars(pool_passes).items():
+        if direction not in ("value", "tangent") or passes != pool_passes.forward:
+            for n, line in enumerate(_pass_lines(passes)):
+                yield f"    {'' if n else direction:10}{line}"
 
 
 def _pass_lines(passes: Passes) -> list[str]:
@@ -115,13 +93,13 @@ def _pass_lines(passes: Passes) -> list[str]:
         if where and len(group_passes) > 3:
             lines.append(f"{len(group_passes)} passes {where}")
             continue
-        for line, equal_lines in itertools.groupby(map(format_pass, group_passes)):
+        for line, equal_lines in itertools.groupby(map(_format_pass, group_passes)):
             count = len([*equal_lines])
             lines.append(f"{line}, {count} times" if count > 1 else line)
     return lines
 
 
-def format_pass(array_pass: Pass) -> str:
+def _format_pass(array_pass: Pass) -> str:
     """The text of one pass: how the pass reads elements, along which axes, and the types of its results."""
     axes = f" along axes {', '.join(map(str, array_pass.axes))}" if array_pass.axes[1:] else ""
     axes = axes or (f" along axis {array_pass.axes[0]}" if array_pass.axes else "")
@@ -129,13 +107,6 @@ def format_pass(array_pass: Pass) -> str:
         text = f"{array_pass.terms} {array_pass.how}{'s' * (array_pass.terms != 1)}{axes}"
     else:
         text = array_pass.how + f" of {array_pass.terms} elements" * (array_pass.terms != 1) + axes
-    result_text = (
-        f" to {', '.join(map(format_type, array_pass.writes))}"
-        if array_pass.writes
-        else ", not stored"
-    )
-    return f"{text}{result_text}{' ' * bool(array_pass.where)}{array_pass.where}"
-
-
-def _format_line(title: str, text: str) -> str:
-    return f"  {title:12}{text}"
+    types = ", ".join(map(format_type, array_pass.writes))
+    result_text = f" to {types}" if types else ", not stored"
+    return f"{text}{result_text} {array_pass.where}".rstrip()

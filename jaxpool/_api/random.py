@@ -1,8 +1,4 @@
-"""Public random pooling: fractional pools, with windows at random positions, and stochastic pooling.
-
-This module draws the random numbers of the whole array from the key, so that sharded and unsharded calls agree. Ops
-receive the random numbers as arrays.
-"""
+"""Public random pooling. The random numbers are those of the whole array, also if it is sharded."""
 
 from __future__ import annotations
 
@@ -12,17 +8,16 @@ import jax
 from jax import Array
 from jax.sharding import reshard
 
-from jaxpool._api.shared_text import fill_docstring_placeholders
+from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_array, is_prng_key
-from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
+    Axes,
     IntOrInts,
     Padding,
-    array_to_list,
     check_fits_int32_indices,
+    checked_tuple,
     ints_per_axis,
-    is_tuple_or_list,
     normalise_axes,
     static_sizes,
 )
@@ -34,83 +29,53 @@ from jaxpool._ops.random_pool import (
     uniform_dtype,
     weight_dtype,
 )
-from jaxpool._shards.split import (
-    ArraySharding,
-    apply_on_shards,
-    check_unsharded,
-    sharding_from_type,
-)
+from jaxpool._shards.split import apply_on_shards, check_unsharded, sharding_from_type
 from jaxpool._shards.windowed import checked_array_and_windows
 
 
 def check_prng_key(key: Any, rule: str, hint: str) -> None:
     """Raise unless `key` is one PRNG key: a typed key, or the uint32 words of a key of the default implementation."""
     if not is_prng_key(key):
-        shown_value = (
-            f"key={key.dtype}{list(key.shape)}"
-            if hasattr(key, "dtype") and hasattr(key, "shape")
-            else ""
-        )
+        has_type = hasattr(key, "dtype") and hasattr(key, "shape")
+        shown_value = f"key={key.dtype}{list(key.shape)}" if has_type else ""
         raise ArgumentError(
             "key", rule, key, hint, TypeError, shown_value=shown_value, must_be_static=False
         )
 
 
 @public
-@fill_docstring_placeholders
 def fractional_max_pool(
-    key: Any,
-    x: Any,
-    window_shape: IntOrInts,
-    output_shape: tuple[int, ...],
-    *,
-    axes: tuple[int, ...] | None = None,
+    key: Any, x: Any, window_shape: IntOrInts, output_shape: tuple[int, ...], *, axes: Axes = None
 ) -> Array:
     """Computes the largest element of windows at pseudo-random distances.
 
     `y[b, i, j, c] = max over (u, v) of x[b, start(i) + u, start(j) + v, c]` with
     `start(i) = int((i + r) * a) - int(r * a)`, `a = (L - k) / (n - 1)` and, for the last window,
     `start(n - 1) = L - k`. L is the size of the axis, k the size of a window, n the number of windows, B batch, C
-    channels. r is uniform in [0, 1), drawn for each axis, batch entry and channel. Windows may overlap, and leave
-    gaps if k < a.
+    channels. r is uniform in [0, 1), drawn for each axis, batch entry and channel. Windows may overlap, or leave gaps.
 
     Gradient: as in `max_pool`, to the first of the largest elements in row-major order. NaN is larger than every
     number, and -inf is an ordinary value. Forward and reverse mode, to any order.
 
-    {fractional}
+    {fractional}.
 
-    Returns:
-      Array of the shape of x, except that pooled axes have the sizes `output_shape`; the dtype of x.
-
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, or the windows do not fit.
+    {fractional_errors}
 
     Example:
-      >>> import jax, jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jax, jaxpool, jax.numpy as jnp
       >>> x = jnp.arange(10)[:, None]
       >>> jaxpool.fractional_max_pool(jax.random.key(0), x, (2,), (6,)).ravel()
       Array([1, 3, 4, 6, 7, 9], dtype=int32)
 
     References:
-      Graham, Fractional Max-Pooling, arXiv:1412.6071. `torch.nn.functional.fractional_max_pool2d` has the same
-      windows.
+      Graham, Fractional Max-Pooling, arXiv:1412.6071. `torch.nn.functional.fractional_max_pool2d` has equal windows.
     """
-    x, sharding, op, samples = _fractional_pool_inputs(key, x, window_shape, output_shape, axes)
-    check_fits_int32_indices("x", op.window.input_shape)
-    return apply_on_shards(op, sharding, x, *samples)
+    return _fractional_pool(FractionalMax, key, x, window_shape, output_shape, axes)
 
 
 @public
-@fill_docstring_placeholders
 def fractional_avg_pool(
-    key: Any,
-    x: Any,
-    window_shape: IntOrInts,
-    output_shape: tuple[int, ...],
-    *,
-    axes: tuple[int, ...] | None = None,
+    key: Any, x: Any, window_shape: IntOrInts, output_shape: tuple[int, ...], *, axes: Axes = None
 ) -> Array:
     """Computes the average of windows at pseudo-random distances.
 
@@ -120,68 +85,53 @@ def fractional_avg_pool(
     Gradient: every element of a window gets an equal part of its cotangent, and overlapping windows add up. Forward
     and reverse mode, to any order.
 
-    {fractional}
+    {fractional}, or of `jnp.mean(x)` for integers and bool.
 
-    Returns:
-      Array of the shape of x, except that pooled axes have the sizes `output_shape`; the dtype of x, or of
-      `jnp.mean(x)` for integers and bool.
-
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, or the windows do not fit.
+    {fractional_errors}
 
     Example:
-      >>> import jax, jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jax, jaxpool, jax.numpy as jnp
       >>> x = jnp.arange(10.0)[:, None]
       >>> jaxpool.fractional_avg_pool(jax.random.key(0), x, (2,), (6,)).ravel()
       Array([0.5, 2.5, 3.5, 5.5, 6.5, 8.5], dtype=float32)
 
     References:
-      Graham, Fractional Max-Pooling, arXiv:1412.6071. In `tf.nn.fractional_avg_pool` windows differ in length, and
-      all channels share them.
+      Graham, Fractional Max-Pooling, arXiv:1412.6071. In `tf.nn.fractional_avg_pool` channels share windows.
     """
-    x, sharding, op, samples = _fractional_pool_inputs(key, x, window_shape, output_shape, axes)
-    return apply_on_shards(FractionalMean(op.dims), sharding, as_float(x), *samples)
+    return _fractional_pool(FractionalMean, key, x, window_shape, output_shape, axes)
 
 
-def _fractional_pool_inputs(
-    key: Any, x: Any, window_shape: Any, output_shape: Any, axes: Any
-) -> tuple[Array, ArraySharding | None, FractionalMax, list[Array]]:
-    """x as an array, its sharding, the op of the max pool, and the random numbers that set window starts per axis."""
+def _fractional_pool(
+    op_type: type[FractionalMax] | type[FractionalMean], key: Any, x: Any, *geometry: Any
+) -> Array:
+    """The fractional pool of x; `geometry` are the arguments of `make_fractional_op` after the shape."""
     check_prng_key(key, "a PRNG key", "Pass jax.random.key(0), say.")
     x = as_array(x)
     sharding = sharding_from_type(x)
     shape = sharding.global_shape(x.shape) if sharding else x.shape
-    op = make_fractional_op(shape, window_shape, output_shape, axes)
+    op = make_fractional_op(shape, *geometry)
     check_unsharded(x, *op.window.axes)
+    if op_type is FractionalMax:
+        check_fits_int32_indices("x", op.window.input_shape)
     random_shape = [1 if axis in op.window.axes else size for axis, size in enumerate(shape)]
     samples = jax.random.uniform(key, (len(op.dims), *random_shape), uniform_dtype(x.dtype))
-    return x, sharding, op, [sharding.local_shard(u) if sharding else u for u in samples]
+    local_samples = [sharding.local_shard(u) if sharding else u for u in samples]
+    x = x if op_type is FractionalMax else as_float(x)
+    return apply_on_shards(op_type(op.dims), sharding, x, *local_samples)
 
 
 def make_fractional_op(
-    shape: tuple[Any, ...],
-    window_shape: Any,
-    output_shape: Any,
-    axes: Any,
-    random_dtype: str = "float32",
+    shape: Any, window_shape: Any, output_shape: Any, axes: Any, random_dtype: str = "float32"
 ) -> FractionalMax:
-    """The op of a fractional pool over an array of `shape`, with checked arguments.
-
-    `random_dtype` is the dtype of the random numbers.
-    """
-    output_shape = array_to_list(output_shape)
-    if not is_tuple_or_list(output_shape) or not output_shape:
-        rule = "a tuple of positive ints, one per pooled axis"
-        error_type = ValueError if is_tuple_or_list(output_shape) else TypeError
-        hint = "Pass a tuple such as (4, 4)."
-        raise ArgumentError("output_shape", rule, output_shape, hint, error_type)
+    """The op of a fractional pool over an array of `shape`; `random_dtype` is the dtype of the random numbers."""
+    rule, hint = "a tuple of positive ints, one per pooled axis", "Pass a tuple such as (4, 4)."
+    output_shape = checked_tuple("output_shape", output_shape, rule, hint)
     num_axes = len(output_shape)
     pooled_axes = normalise_axes(axes, len(shape), num_axes)
     window_sizes = ints_per_axis("window_shape", window_shape, num_axes)
     output_sizes = ints_per_axis("output_shape", output_shape, num_axes, accept_int=False)
     sizes = static_sizes(shape, pooled_axes, min_size=0)
+    dims = []
     for axis, size, width, out in zip(pooled_axes, sizes, window_sizes, output_sizes, strict=True):
         if width > size:
             rule = f"at most the input, {size} along axis {axis}"
@@ -191,15 +141,11 @@ def make_fractional_op(
             hint = "Ask for fewer windows, or smaller ones."
             raise ArgumentError("output_shape", rule, output_shape, hint)
         check_fits_int32_indices("x", (size,))
-    dims = [
-        FractionalAxis(*fields, random_dtype)
-        for fields in zip(pooled_axes, sizes, window_sizes, output_sizes, strict=True)
-    ]
+        dims.append(FractionalAxis(axis, size, width, out, random_dtype))
     return FractionalMax(tuple(dims))
 
 
 @public
-@fill_docstring_placeholders
 def stochastic_pool(
     key: Any,
     x: Any,
@@ -207,7 +153,7 @@ def stochastic_pool(
     strides: IntOrInts | None = None,
     padding: Padding = "VALID",
     *,
-    axes: tuple[int, ...] | None = None,
+    axes: Axes = None,
 ) -> Array:
     """Draws one element of each window, with a probability proportional to its value.
 
@@ -221,24 +167,17 @@ def stochastic_pool(
     gradient is the derivative of the formula, 0 for elements of weight 0. NaN is drawn before +inf, and +inf before
     any number; the mean is NaN or +inf then. Forward and reverse mode, to any order.
 
-    Args:
-      key: a PRNG key such as `jax.random.key(0)`, which always draws the same elements, or None for the weighted
-        mean.
-      x: array of shape `(..., *spatial, C)`, or of any shape with `axes`; floats, integers or bool.
-      window_shape: one positive int per pooled axis, or a single int with `axes`.
-      strides: one positive int per pooled axis, or one int for all axes; None is 1.
-      padding: as in `max_pool`.
-      axes: the pooled axes; None is the `len(window_shape)` axes before the last axis.
+    {x}, also bool.
+      key: a PRNG key such as `jax.random.key(0)`, which always draws the same elements, or None for the mean.
+    {sizes}
 
     Returns:
-      Array of the shape that `max_pool` returns; the dtype of x, or of `jnp.mean(x)` for the mean of integers or
-      bool.
+      Array of the shape that `max_pool` returns; the dtype of x, or of `jnp.mean(x)` for the mean of integers or bool.
 
     {errors}
 
     Example:
-      >>> import jax, jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jax, jaxpool, jax.numpy as jnp
       >>> x = jnp.array([1.0, 3.0, 0.0, 2.0])[:, None]
       >>> jaxpool.stochastic_pool(jax.random.key(0), x, (2,), (2,)).ravel()
       Array([3., 2.], dtype=float32)
@@ -246,22 +185,21 @@ def stochastic_pool(
       Array([2.5, 2. ], dtype=float32)
 
     References:
-      Zeiler and Fergus, Stochastic Pooling for Regularization of Deep Convolutional Neural
-      Networks, arXiv:1301.3557.
+      Zeiler and Fergus, Stochastic Pooling for Regularization of Deep Convolutional Neural Networks, arXiv:1301.3557.
     """
     if key is not None:
-        rule, hint = ("a PRNG key or None", "Pass jax.random.key(0), say, or None to evaluate.")
-        check_prng_key(key, rule, hint)
+        hint = "Pass jax.random.key(0), say, or None to evaluate."
+        check_prng_key(key, "a PRNG key or None", hint)
     x, windows = checked_array_and_windows(x, window_shape, strides, padding, axes=axes)
-    x_sharding = windows.sharding
     samples: list[Array] = []
     if key is not None:
-        shape = windows.window.pooled_shape(
-            x_sharding.global_shape(x.shape) if x_sharding else x.shape
-        )
-        samples = [jax.random.uniform(key, shape, weight_dtype(x.dtype))]
-        samples = [x_sharding.local_shard(sample) for sample in samples] if x_sharding else samples
-    sharding = jax.typeof(x).sharding
-    if x_sharding is None and any(sharding.spec):  # x is sharded along axes of symbolic sizes
-        samples = [reshard(sample, sharding) for sample in samples]
+        x_sharding = windows.sharding
+        global_shape = x_sharding.global_shape(x.shape) if x_sharding else x.shape
+        sample_shape = windows.window.pooled_shape(global_shape)
+        sample = jax.random.uniform(key, sample_shape, weight_dtype(x.dtype))
+        if x_sharding:
+            sample = x_sharding.local_shard(sample)
+        elif any(jax.typeof(x).sharding.spec):  # x is sharded along axes of symbolic sizes
+            sample = reshard(sample, jax.typeof(x).sharding)
+        samples = [sample]
     return windows.apply(apply_stochastic_pool, StochasticPool(windows.window), x, *samples)

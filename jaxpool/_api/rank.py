@@ -1,34 +1,29 @@
-"""Public order statistics: `median_pool`, `rank_pool` for any rank, and `k_max_pool` for the k largest along an axis.
-
-The windowed pools select one element of each window by its rank, with the tie rules and masks of max pooling.
-"""
+"""Public order statistics: `median_pool`, `rank_pool` for any rank, and `k_max_pool` along an axis."""
 
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable
 from typing import Any, Literal
 
 from jax import Array
 
-from jaxpool._api.shared_text import fill_docstring_placeholders
+from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_array
-from jaxpool._arguments.calls import public
-from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
+    Axes,
     IntOrInts,
     Padding,
     check_choice,
     check_fits_int32_indices,
-    is_int,
+    checked_int,
     normalise_axis,
     static_sizes,
 )
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.dtypes import Ties, accumulator_dtype, mean_dtype
 from jaxpool._ops.apply import Autodiff, apply
-from jaxpool._ops.masked import masked_rank as masked_rank
+from jaxpool._ops.masked import masked_rank
 from jaxpool._ops.rank_pool import KMax, RankPool, apply_rank_pool
 from jaxpool._plan.rank_pool import Rank
 from jaxpool._shards.split import apply_on_shards, check_unsharded, sharding_from_type
@@ -39,7 +34,6 @@ MedianMethod = Literal["higher", "lower", "midpoint"]
 
 
 @public
-@fill_docstring_placeholders
 def median_pool(
     x: Any,
     window_shape: IntOrInts,
@@ -48,7 +42,7 @@ def median_pool(
     *,
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
-    axes: tuple[int, ...] | None = None,
+    axes: Axes = None,
     where: Any = None,
     method: MedianMethod = "higher",
     ties: Ties = "first",
@@ -61,16 +55,14 @@ def median_pool(
     the two middle elements; `method` changes that. Padding is not an element.
 
     Gradient: as in `max_pool`, to the selected element, or in equal parts to all equal elements with `ties="split"`.
-    With `method="midpoint"` each middle element gets half of the cotangent. NaN ranks above every number, and zeros
-    of both signs tie.
+    With `method="midpoint"` each middle element gets half of the cotangent. NaN ranks above every number. -0 and 0 tie.
 
     {x}, also bool.
-    {sizes}
-      ceil_mode: whether to round the output size up.
+    {geometry}
       where: the elements to include, as in `max_pool`. A window without a True gives 0.
       method: the median for even n, named as in `numpy.quantile`: the "higher" or the "lower" of the two middle
         elements, or "midpoint", their mean.
-    {choice}
+    {selection}
 
     Returns:
       Array of the shape that `max_pool` returns; the dtype of x, or of `jnp.mean(x)` for the "midpoint" of integers
@@ -79,8 +71,7 @@ def median_pool(
     {errors}
 
     Example:
-      >>> import jax, jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jax, jaxpool, jax.numpy as jnp
       >>> x = jnp.array([1.0, 9.0, 2.0, 3.0])[:, None]
       >>> [jaxpool.median_pool(x, (4,), method=name).item() for name in ("higher", "lower", "midpoint")]
       [3.0, 2.0, 2.5]
@@ -88,18 +79,13 @@ def median_pool(
       Array([2., 3.], dtype=float32)
       >>> jax.grad(lambda x: jaxpool.median_pool(x, (3,)).sum())(x).ravel()
       Array([0., 0., 1., 1.], dtype=float32)
-      >>> mask = jnp.array([True, False, True, True])[:, None]
-      >>> jaxpool.median_pool(x, (3,), where=mask).ravel()
-      Array([2., 3.], dtype=float32)
 
     References:
       `scipy.ndimage.median_filter`, which pads its border with elements; `torch.median` is "lower", `jnp.median` is
       "midpoint"; Batcher, Sorting Networks and their Applications.
     """
     geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
-    x, _, pool_rank = _check_rank_pool_arguments(
-        x, *geometry, where=where, ties=ties, autodiff=autodiff
-    )
+    x, _, pool_rank = _check_rank_pool_arguments(x, *geometry, where, ties, autodiff)
     check_choice("method", method, ("higher", "lower", "midpoint"))
     if method != "midpoint":
         return pool_rank(method)
@@ -109,7 +95,6 @@ def median_pool(
 
 
 @public
-@fill_docstring_placeholders
 def rank_pool(
     x: Any,
     rank: int,
@@ -119,7 +104,7 @@ def rank_pool(
     *,
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
-    axes: tuple[int, ...] | None = None,
+    axes: Axes = None,
     where: Any = None,
     ties: Ties = "first",
     autodiff: Autodiff = "vjp",
@@ -130,40 +115,33 @@ def rank_pool(
 
     {x}, also bool.
       rank: an int from -n to n - 1, with n the smallest number of real elements in a window.
-    {sizes}
-      ceil_mode: whether to round the output size up.
+    {geometry}
       where: the elements to include, as in `max_pool`. A window with too few included elements for the rank gives 0.
-    {choice}
+    {selection}
 
     {result}
 
-    {errors}
-
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> x = jnp.array([4, 1, 3, 2])[:, None]
       >>> jaxpool.rank_pool(x, 1, (3,)).ravel()
       Array([3, 2], dtype=int32)
-      >>> jaxpool.rank_pool(x, 1, (3,), where=x != 1).ravel()
-      Array([4, 3], dtype=int32)
 
     References:
       `scipy.ndimage.rank_filter`.
     """
     geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
-    x, window, pool_rank = _check_rank_pool_arguments(
-        x, *geometry, where=where, ties=ties, autodiff=autodiff
-    )
+    x, window, pool_rank = _check_rank_pool_arguments(x, *geometry, where, ties, autodiff)
     element_counts = [dim.num_taps_inside(dim.representative_windows()) for dim in window.dims]
     min_elements = math.prod(int(counts.min()) for counts in element_counts)
     return pool_rank(check_rank_in_range(rank, min_elements))
 
 
 def _check_rank_pool_arguments(
-    x: Any, *geometry: Any, where: Any, ties: Any, autodiff: Any
+    x: Any, *arguments: Any
 ) -> tuple[Array, Window, Callable[[Rank], Array]]:
     """x as an array, the window, and a function that returns the element at a given rank of each window."""
+    *geometry, where, ties, autodiff = arguments
     x, windows = checked_array_and_windows(x, *geometry, ties=ties, autodiff=autodiff)
     mask = checked_window_mask(x, windows, where)
 
@@ -179,15 +157,10 @@ def check_rank_in_range(rank: Any, num_elements: int) -> int:
     """`rank` as an int; raises unless `rank` is valid for a window of `num_elements` elements."""
     rule = f"an int from {-num_elements} to {num_elements - 1}"
     hint = "0 is the smallest element, -1 the largest."
-    if not is_int(rank):
-        raise ArgumentError("rank", rule, rank, hint, TypeError)
-    if not -num_elements <= operator.index(rank) < num_elements:
-        raise ArgumentError("rank", rule, rank, hint)
-    return operator.index(rank)
+    return checked_int("rank", rank, rule, hint, range(-num_elements, num_elements))
 
 
 @public
-@fill_docstring_placeholders
 def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
     """Selects the k largest elements along an axis, in their original order.
 
@@ -205,8 +178,7 @@ def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
     {wrong}
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> jaxpool.k_max_pool(jnp.array([3, 1, 4, 1, 5]), 3, axis=0)
       Array([3, 4, 5], dtype=int32)
 
@@ -219,12 +191,10 @@ def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
     check_fits_int32_indices("x", (size,))
     check_unsharded(x, int_axis)
     rule = f"an int from 1 to {size}, the size of axis {int_axis}"
-    if not is_int(k):
-        raise ArgumentError("k", rule, k, "Pass an int.", TypeError)
-    if not 1 <= operator.index(k) <= size:
-        raise ArgumentError("k", rule, k, "Ask for fewer, or name another axis.")
+    hint = "Ask for fewer, or name another axis."
+    num_elements = checked_int("k", k, rule, hint, range(1, size + 1), "Pass an int.")
     sharding = sharding_from_type(x)
-    op = KMax(int_axis, size, operator.index(k))
+    op = KMax(int_axis, size, num_elements)
     if sharding:
         # Runs on each shard, because XLA would all-gather x along its sharded axes.
         return apply_on_shards(op, sharding, x)

@@ -1,10 +1,8 @@
-"""Public `max`, `min` and `maxout`: reductions along whole axes with the arguments of `jax.numpy.max`.
-
-This module also checks the arguments `axis`, `where` and `initial`. Other modules of `_api` use these checks.
-"""
+"""Public `max`, `min` and `maxout`: reductions along whole axes with the arguments of `jax.numpy.max`."""
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -13,19 +11,14 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._api.shared_text import fill_docstring_placeholders
-from jaxpool._arguments.arrays import (
-    as_array,
-    as_broadcast_mask,
-    as_real_array,
-    is_array,
-)
-from jaxpool._arguments.calls import public
+from jaxpool._api.shared_text import public
+from jaxpool._arguments.arrays import as_array, as_broadcast_mask, as_real_array, is_array
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     check_bool,
     check_choice,
     check_fits_uint32_indices,
+    checked_int,
     is_int,
     is_tuple_or_list,
 )
@@ -45,18 +38,16 @@ def normalise_reduced_axes(axis: Any, shape: Sequence[Any]) -> tuple[int, ...]:
     ndim = len(shape)
     rule = f"None, an int or distinct ints from {-ndim} to {ndim - 1}" if ndim else "None or ()"
     entries = tuple(range(ndim)) if axis is None else axis if is_tuple_or_list(axis) else (axis,)
-    if not all(is_int(entry) for entry in entries):
+    if not all(map(is_int, entries)):
         raise ArgumentError("axis", rule, axis, "Pass an int or a tuple of ints.", TypeError)
-    axes = tuple(operator.index(entry) for entry in entries)
-    is_in_range = all(-ndim <= entry < ndim for entry in axes)
-    axes = tuple(entry % ndim for entry in axes) if is_in_range else ()
-    if not is_in_range or len(set(axes)) != len(axes):
+    axes = tuple(operator.index(n) % ndim for n in entries if -ndim <= operator.index(n) < ndim)
+    if len(set(axes)) != len(entries):
         raise ArgumentError("axis", rule, axis, "Name each axis of x once.")
     for entry in axes:
         if not is_int(shape[entry]):
             hint = "Axes that are not reduced may be symbolic."
-            rule, attribute = f"of known size along axis {entry}", f"shape[{entry}]"
-            raise ArgumentError("x", rule, shape[entry], hint, attribute=attribute)
+            rule = f"of known size along axis {entry}"
+            raise ArgumentError("x", rule, shape[entry], hint, attribute=f"shape[{entry}]")
     return axes
 
 
@@ -85,21 +76,13 @@ def _as_initial_scalar(initial: Any, dtype: Any) -> Array:
     if not isinstance(scalar, (bool, int, float)):
         array = as_real_array("initial", initial)
         if dtypes.is_float(array.dtype) and not dtypes.is_float(dtype):
-            raise ArgumentError(
-                "initial",
-                f"of a type that {dtype} holds",
-                array.dtype,
-                "Cast it.",
-                attribute="dtype",
-            )
+            rule = f"of a type that {dtype} holds"
+            raise ArgumentError("initial", rule, array.dtype, "Cast it.", attribute="dtype")
         return array.astype(dtype)
-    try:
-        is_representable = _can_represent(dtype, scalar)
-    except OverflowError:
-        is_representable = False
-    if not is_representable:
-        raise ArgumentError("initial", f"a number that {dtype} holds", scalar, "Pass another.")
-    return jnp.asarray(scalar, dtype)
+    with contextlib.suppress(OverflowError):  # an int too large for a float
+        if _can_represent(dtype, scalar):
+            return jnp.asarray(scalar, dtype)
+    raise ArgumentError("initial", f"a number that {dtype} holds", scalar, "Pass another.")
 
 
 def _reduce_extremum(
@@ -124,9 +107,8 @@ def _reduce_extremum(
     if sharding and any(sharding.num_shards(entry) > 1 for entry in axes):
         y = reduce_whole_axes(kind, sharding, x, axes, mask, keepdims, ties, autodiff)
     else:
-        y = max_or_min(
-            drop_unit_axes(sharding, x, axes), axes, kind, ties, autodiff, keepdims, mask
-        )
+        x = drop_unit_axes(sharding, x, axes)
+        y = max_or_min(x, axes, kind, ties, autodiff, keepdims, mask)
     if initial_scalar is None:
         return y
     y, initial_scalar = match_shardings([y, initial_scalar])
@@ -135,7 +117,6 @@ def _reduce_extremum(
 
 
 @public
-@fill_docstring_placeholders
 def max(
     x: Any,
     axis: AxisArgument = None,
@@ -151,25 +132,12 @@ def max(
     `y[i] = max over j of x[i, j]`, with i the remaining axes and j the reduced axes.
 
     Gradient: the cotangent is divided equally among the elements that attain the maximum, or goes to the element that
-    `ties` selects. NaN is larger than every number: the output is NaN, and only NaNs get its cotangent. -inf is an
-    ordinary value.
-
-    Args:
-      x: array of any shape; floats, integers or bool (max is "or").
-      axis: an int, a tuple of distinct ints, or None for all axes; a negative axis counts from the end. Row-major
-        order follows the order of `axis`. Reduced axes must have a known size.
-      keepdims: whether reduced axes remain, with size 1.
-      where: the elements to include, a boolean array that broadcasts to x. Needs `initial`.
-      initial: a number or scalar array, cast to the dtype of x: a lower bound of the result. If `initial` is greater
-        than every element, `initial` gets the cotangent; in a tie the elements get all of the cotangent.
-      ties: which of equal elements gets the cotangent: all of them ("split"), the "first" or the "last".
-      autodiff: "vjp", or "jvp" for `jax.jvp`, `jax.linearize` and `jax.jacfwd` too.
+    `ties` selects. NaN is larger than every number: only NaNs get the cotangent then. -inf is an ordinary value.
 
     {reduced}
 
     Example:
-      >>> import jax, jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jax, jaxpool, jax.numpy as jnp
       >>> x = jnp.array([[1.0, 3.0, 3.0], [5.0, 4.0, 2.0]])
       >>> jaxpool.max(x, axis=1)
       Array([3., 5.], dtype=float32)
@@ -184,7 +152,6 @@ def max(
 
 
 @public
-@fill_docstring_placeholders
 def min(
     x: Any,
     axis: AxisArgument = None,
@@ -201,20 +168,10 @@ def min(
 
     Gradient: as in `max`, to the elements that attain the minimum. NaN is smaller than every number.
 
-    Args:
-      x: array of any shape; floats, integers or bool (min is "and").
-      axis: an int, a tuple of distinct ints, or None for all axes.
-      keepdims: whether reduced axes remain, with size 1.
-      where: the elements to include, a boolean array that broadcasts to x. Needs `initial`.
-      initial: a number or scalar array: an upper bound of the result.
-      ties: which of equal elements gets the cotangent: all of them ("split"), the "first" or the "last".
-      autodiff: "vjp", or "jvp" for forward mode too.
-
     {reduced}
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> x = jnp.array([[4, 3], [1, 2]])
       >>> jaxpool.min(x), jaxpool.min(x, axis=0, where=x > 1, initial=9)
       (Array(1, dtype=int32), Array([4, 2], dtype=int32))
@@ -231,8 +188,7 @@ def maxout(x: Any, groups: int, *, axis: int = -1, ties: Ties = "split") -> Arra
 
     `y[..., g] = max over j < k of x[..., g * k + j]`, with G groups and `k = size / G`.
 
-    Gradient: as in `max`, to the elements that attain the maximum of their group. Forward and reverse mode, to any
-    order.
+    Gradient: as in `max`, to the maxima of each group. Forward and reverse mode, to any order.
 
     Args:
       x: array of at least one axis; floats, integers or bool.
@@ -248,8 +204,7 @@ def maxout(x: Any, groups: int, *, axis: int = -1, ties: Ties = "split") -> Arra
       ValueError: an argument has a wrong value, or `groups` does not divide the size of the axis.
 
     Example:
-      >>> import jax, jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jax, jaxpool, jax.numpy as jnp
       >>> x = jnp.array([1.0, 3.0, 5.0, 4.0])
       >>> jaxpool.maxout(x, 2)
       Array([3., 5.], dtype=float32)
@@ -268,11 +223,11 @@ def maxout(x: Any, groups: int, *, axis: int = -1, ties: Ties = "split") -> Arra
     size = x.shape[int_axis] * (num_shards if sharding and sharding.is_manual else 1)
     rule = f"a positive int that divides the axis of size {size}"
     rule += f", a multiple of its {num_shards} shards" if num_shards > 1 else ""
-    if not is_int(groups):
-        raise ArgumentError("groups", rule, groups, "Pass the number of outputs.", TypeError)
-    num_groups = operator.index(groups)
-    if num_groups < 1 or size < num_groups or size % num_groups or num_groups % num_shards:
-        raise ArgumentError("groups", rule, groups, "Each group has as many elements.")
+    hint, group_counts = "Each group has as many elements.", range(num_shards, size + 1, num_shards)
+    int_hint = "Pass the number of outputs."
+    num_groups = checked_int("groups", groups, rule, hint, group_counts, int_hint)
+    if size % num_groups:
+        raise ArgumentError("groups", rule, groups, hint)
     check_choice("ties", ties, ("split", "first", "last"))
     length = size // num_groups
     shape = (*x.shape[:int_axis], x.shape[int_axis] // length, length, *x.shape[int_axis + 1 :])

@@ -1,15 +1,10 @@
-"""Public pooling over boxes of images: `roi_align`, also over a feature pyramid, and `roi_max_pool`.
-
-Boxes are arrays (K, 4) with an image index for each box. The drop-ins of `compat.torchvision` call the functions
-without underscore.
-"""
+"""Public pooling over boxes of images: `roi_align`, also over a feature pyramid, and `roi_max_pool`."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 import math
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
@@ -20,7 +15,7 @@ from jax import numpy as jnp
 from jax.sharding import AxisType, PartitionSpec
 
 from jaxpool._api.max_pool import max_pool
-from jaxpool._api.shared_text import fill_docstring_placeholders
+from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import (
     as_array,
     checked_float,
@@ -28,12 +23,13 @@ from jaxpool._arguments.arrays import (
     not_an_array_error,
     wrong_dtype_error,
 )
-from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
+    IntOrInts,
     check_bool,
     check_choice,
     check_fits_int32_indices,
+    checked_int,
     fits_int32,
     ints_per_axis,
     is_int,
@@ -48,11 +44,8 @@ from jaxpool._ops.box_mean import BoxMean, apply_box_mean
 from jaxpool._plan.boxes import boxes_in_memory, gathers_points
 from jaxpool._shards.split import check_unsharded, context_axes
 
-IntOrInts = int | Sequence[int]
 # Added to a level before rounding down, as in torchvision, so that rounding errors do not lower a whole-number level.
 _LEVEL_ROUNDING_MARGIN = 1e-6
-_MAX_LEVEL = 1024  # larger than the exponent of any float
-_LEVEL_REQUIREMENT = f"an int from -{_MAX_LEVEL} to {_MAX_LEVEL}"
 Result = TypeVar("Result")  # an array or a tuple of arrays
 
 
@@ -62,46 +55,36 @@ def as_integer_array(
     """`value` as an array of integers of `shape`; raises if a concrete value is not in `range(upper_bound)`."""
     if not isinstance(value, (jax.Array, np.ndarray)):
         raise not_an_array_error(arg_name, value, "an array of integers")
-    array = value
-    if not jnp.issubdtype(array.dtype, jnp.integer):
-        raise wrong_dtype_error(arg_name, "an array of integers", array, "Pass int32, say.")
-    if tuple(array.shape) != tuple(shape):
-        raise ArgumentError(
-            arg_name,
-            f"of shape {tuple(shape)}",
-            array.shape,
-            "Give one for each.",
-            attribute="shape",
-        )
-    values = concrete_values(array)
+    if not jnp.issubdtype(value.dtype, jnp.integer):
+        raise wrong_dtype_error(arg_name, "an array of integers", value, "Pass int32, say.")
+    if tuple(value.shape) != tuple(shape):
+        rule, hint = f"of shape {tuple(shape)}", "Give one for each."
+        raise ArgumentError(arg_name, rule, value.shape, hint, attribute="shape")
+    values = concrete_values(value)
     if values is not None and upper_bound is not None and values.size:
         lowest, highest = int(values.min()), int(values.max())
         if lowest < 0 or highest >= upper_bound:
             rule = f"ints from 0 to {upper_bound - 1}" if upper_bound else "empty where x is"
             raise ArgumentError(arg_name, rule, [lowest, highest], "They name entries of x.")
-    return jnp.asarray(array)
+    return jnp.asarray(value)
 
 
 def call_with_auto_sharding(
-    function: Callable[..., Result],
-    num_unsharded_axes: int,
-    num_axes_of_x: int,
-    x: Array,
-    *extra_args: Array,
+    function: Callable[..., Result], num_new_axes: int, num_kept_axes: int, x: Array, *args: Array
 ) -> Result:
-    """Call `function(x, *extra_args)`; if the mesh has explicit axes, XLA chooses the shardings inside the function.
+    """Call `function(x, *args)`; if the mesh has explicit axes, XLA chooses the shardings inside the function.
 
-    The result has `num_unsharded_axes` unsharded axes, then the last `num_axes_of_x` axes of x with the sharding of x.
+    The result has `num_new_axes` unsharded axes, then the last `num_kept_axes` axes of x with the sharding of x.
     """
-    meshes = [jax.typeof(array).sharding.mesh for array in (x, *extra_args)]
+    meshes = [jax.typeof(array).sharding.mesh for array in (x, *args)]
     context_mesh = jax.sharding.get_abstract_mesh()
     mesh = next((m for m in (context_mesh, *meshes) if AxisType.Explicit in m.axis_types), None)
     if mesh is None:
-        return function(x, *extra_args)
-    spec = jax.typeof(x).sharding.spec[x.ndim - num_axes_of_x :]
-    out_spec = PartitionSpec(*(None,) * num_unsharded_axes, *spec)
+        return function(x, *args)
+    spec = jax.typeof(x).sharding.spec[x.ndim - num_kept_axes :]
+    out_spec = PartitionSpec(*(None,) * num_new_axes, *spec)
     with jax.sharding.use_abstract_mesh(mesh):
-        return jax.sharding.auto_axes(function, out_sharding=out_spec)(x, *extra_args)
+        return jax.sharding.auto_axes(function, out_sharding=out_spec)(x, *args)
 
 
 def _check_images_and_boxes(
@@ -122,10 +105,8 @@ def _check_images_and_boxes(
             rule = "(B, H, W, C), or (H, W, C) without batch_indices"
             raise ArgumentError(arg_name, rule, x.shape, "One image is x[None].", attribute="shape")
         if not all(map(is_int, x.shape[:-1])):
-            hint = "Channels may be symbolic."
-            raise ArgumentError(
-                arg_name, "of known sizes but for C", x.shape, hint, attribute="shape"
-            )
+            rule, hint = "of known sizes but for C", "Channels may be symbolic."
+            raise ArgumentError(arg_name, rule, x.shape, hint, attribute="shape")
         static_sizes(x.shape, (ndim - 3, ndim - 2), arg_name=arg_name)
         for size in filter(is_int, x.shape):
             check_fits_int32_indices(arg_name, (size,))
@@ -149,35 +130,27 @@ def _image_index_of_boxes(boxes: Array, batch_indices: Any, num_images: int) -> 
 
 
 def _pool_box_cells(
-    pool_function: Callable[..., Array],
-    op: BoxMean,
-    boxes: Array,
-    xs: Sequence[Array],
-    *extra_args: Array,
+    function: Callable[..., Array], op: BoxMean, boxes: Array, xs: Sequence[Array], *args: Array
 ) -> Array:
-    """`pool_function(*xs, *extra_args)` for the cells of `op`, reshaped to the leading axes of `boxes`."""
+    """`function(*xs, *args)` for the cells of `op`, reshaped to the leading axes of `boxes`."""
     if 0 in boxes.shape or 0 in xs[0].shape:
         shape = (*boxes.shape[:-1], *op.output_shape, xs[0].shape[-1])
         return jnp.zeros(shape, mean_dtype(xs[0].dtype))
-    y = call_with_auto_sharding(pool_function, 3, 1, *xs, *extra_args)
+    y = call_with_auto_sharding(function, 3, 1, *xs, *args)
     return y.reshape(*boxes.shape[:-1], *y.shape[1:])
 
 
 def _make_box_mean_op(output_shape: Any, samples: Any, spatial_scale: Any, aligned: Any) -> BoxMean:
     """Check the arguments of `roi_align` that do not depend on x or boxes, and return the op."""
     num_cells, rule = check_num_cells("output_shape", output_shape), "an int from 1 to 1024"
-    if not is_int(samples):
-        raise ArgumentError("samples", rule, samples, "Pass 2, say.", TypeError)
-    if not 1 <= operator.index(samples) <= 1024:
-        raise ArgumentError("samples", rule, samples, "Pass 2, say.")
+    num_samples = checked_int("samples", samples, rule, "Pass 2, say.", range(1, 1025))
     scale = check_spatial_scale(spatial_scale)
     check_bool("aligned", aligned)
     offset, min_length = (0.5, None) if aligned else (0.0, 1.0)
-    return BoxMean(num_cells, scale, operator.index(samples), offset, min_length)
+    return BoxMean(num_cells, scale, num_samples, offset, min_length)
 
 
 @public
-@fill_docstring_placeholders
 def roi_align(
     x: Any,
     boxes: Any,
@@ -193,12 +166,11 @@ def roi_align(
 
     Boxes have rows first: torchvision boxes are `boxes[..., [1, 0, 3, 2]]` here.
 
-    `y[k, i, j, c] = sum over (h, w) of down[k, i, h] * across[k, j, w] * x[b_k, h, w, c]`, with K boxes, cells (i,
-    j), rows H, columns W, channels C. `down` and `across` are the weights of bilinear interpolation at `samples`
-    evenly spaced points per cell and axis. A point more than a pixel outside the image counts as 0, a nearer point as
-    the nearest pixel. NaN and infinities of x reach the cells whose points have such a neighbour. A box without area,
-    or with `y1 < y0` or `x1 < x0`, gives 0; without `aligned` the box is extended to at least one pixel from (y0,
-    x0).
+    `y[k, i, j, c] = sum over (h, w) of down[k, i, h] * across[k, j, w] * x[b_k, h, w, c]`, with K boxes, cells (i, j),
+    rows H, columns W, channels C. `down` and `across` are the weights of bilinear interpolation at `samples` evenly
+    spaced points per cell and axis. A point more than a pixel outside the image counts as 0, a nearer point as the
+    nearest pixel. NaN and infinities of x reach the cells whose points have such a neighbour. A box without area, or
+    with `y1 < y0` or `x1 < x0`, gives 0; without `aligned` the box is extended to at least one pixel from (y0, x0).
 
     Gradient: the derivative of the formula with respect to x and the boxes; at the centre of a pixel, boxes get the
     derivative from the right. For "max" the cotangent goes to the first of the largest points. NaN and infinities of
@@ -216,8 +188,7 @@ def roi_align(
     {wrong}
 
     Example:
-      >>> import jax, jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jax, jaxpool, jax.numpy as jnp
       >>> x, boxes = jnp.arange(16.0).reshape(4, 4, 1), jnp.array([[0.0, 0.0, 4.0, 4.0]])
       >>> jaxpool.roi_align(x, boxes, 2)[0, ..., 0]
       Array([[ 2.5,  4.5],
@@ -265,14 +236,12 @@ def _max_of_sample_points(op: BoxMean, x: Array, boxes: Array, image_indices: Ar
         pad_widths = ((0, num_chunks * chunk_size - num_boxes), *((0, 0),) * (array.ndim - 1))
         return jnp.pad(array, pad_widths).reshape(num_chunks, chunk_size, *array.shape[1:])
 
-    chunks = lax.map(
-        jax.checkpoint(max_of_boxes), tuple(map(split_into_chunks, (boxes, image_indices)))
-    )
+    chunked_args = split_into_chunks(boxes), split_into_chunks(image_indices)
+    chunks = lax.map(jax.checkpoint(max_of_boxes), chunked_args)
     return chunks.reshape(num_chunks * chunk_size, *chunks.shape[2:])[:num_boxes]
 
 
 @public
-@fill_docstring_placeholders
 def multilevel_roi_align(
     features: Sequence[Any],
     boxes: Any,
@@ -289,8 +258,7 @@ def multilevel_roi_align(
 
     Boxes have rows first: torchvision boxes are `boxes[..., [1, 0, 3, 2]]` here. A box of height h and width w in
     pixels of the image is pooled from level `k = floor(canonical_level + log2(sqrt(h * w) / canonical_size))`. If
-    there is no level k, the finest or the coarsest level is used. A pixel of level k covers `2**k` pixels of the
-    image.
+    there is no level k, the finest or the coarsest level is used. A pixel of level k covers `2**k` pixels.
 
     Gradient: as in `roi_align` of the selected level, with respect to the features and the boxes. The choice of the
     level has no gradient. Forward and reverse mode, to any order.
@@ -302,22 +270,19 @@ def multilevel_roi_align(
         or `x1 <= x0` gives 0.
       output_shape: the number of cells down and across a box, an int or two ints.
       batch_indices: integers of shape (..., K), the image of each box, as in `roi_align`.
-      spatial_scale: pixels of the first level per pixel of the image, a power of two: 1/4 is level 2. Every further
-        level has half the scale.
+      spatial_scale: pixels of the first level per pixel of the image: 2**-k for level k. Each level halves the scale.
       canonical_size: the size of a box, in pixels of the image, that is pooled from `canonical_level`.
       canonical_level: an int from -1024 to 1024, 4 as in the paper.
       samples: points per cell and axis, an int from 1 to 1024.
       aligned: as in `roi_align`.
 
     Returns:
-      Array of shape (..., K, *output_shape, C); the dtype of the features, or the dtype of their `jnp.mean` for
-      integers and bool.
+      Array of shape (..., K, *output_shape, C); the dtype of the features, or of their `jnp.mean` for integers, bool.
 
     {wrong}
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> fine, coarse = jnp.full((64, 64, 1), 2.0), jnp.full((32, 32, 1), 3.0)
       >>> boxes = jnp.array([[0.0, 0.0, 50.0, 80.0], [0.0, 0.0, 120.0, 110.0]])
       >>> jaxpool.multilevel_roi_align([fine, coarse], boxes, 1).ravel()
@@ -326,12 +291,12 @@ def multilevel_roi_align(
     References:
       Lin et al., Feature Pyramid Networks, arXiv:1612.03144, equation 1; `torchvision.ops.MultiScaleRoIAlign`.
     """
-    if not is_tuple_or_list(features) or not len(features):
-        rule = "a list or a tuple of arrays, one for each level"
-        if isinstance(features, dict):
-            got = f"a dict of {', '.join(map(repr, features))}"
-            hint = "Pass a list ordered from fine to coarse."
-            raise ArgumentError("features", rule, features, hint, TypeError, shown_value=got)
+    rule = "a list or a tuple of arrays, one for each level"
+    if isinstance(features, dict):
+        got = f"a dict of {', '.join(map(repr, features))}"
+        hint = "Pass a list ordered from fine to coarse."
+        raise ArgumentError("features", rule, features, hint, TypeError, shown_value=got)
+    if not is_tuple_or_list(features) or not features:
         raise ArgumentError("features", rule, features, "One level is [x].", TypeError)
     xs = [as_array(x, "features") for x in features]
     boxes = as_array(boxes, "boxes")
@@ -340,12 +305,8 @@ def multilevel_roi_align(
     if finest_level != round(finest_level):
         raise ArgumentError("spatial_scale", "a power of two", op.scale, "Level 2 has 1 / 4.")
     size = _check_positive_number("canonical_size", canonical_size, "Pass 224.")
-    if not is_int(canonical_level):
-        raise ArgumentError(
-            "canonical_level", _LEVEL_REQUIREMENT, canonical_level, "Pass 4.", TypeError
-        )
-    if abs(operator.index(canonical_level)) > _MAX_LEVEL:
-        raise ArgumentError("canonical_level", _LEVEL_REQUIREMENT, canonical_level, "Pass 4.")
+    rule = "an int from -1024 to 1024"  # more than the exponents of floats
+    level = checked_int("canonical_level", canonical_level, rule, "Pass 4.", range(-1024, 1025))
     xs, flat_boxes, image_indices = _check_images_and_boxes("features", xs, boxes, batch_indices)
     if len({(x.shape[0], x.shape[-1], x.dtype) for x in xs}) > 1:
         type_texts = [f"{x.dtype}{list(x.shape)}" for x in xs]
@@ -357,7 +318,7 @@ def multilevel_roi_align(
             shapes = [x.shape for x in xs]
             raise ArgumentError("features", rule, shapes, "Pass features[::-1].")
     bounds = int(finest_level), int(finest_level) + len(xs) - 1
-    levels = pyramid_level_of_boxes(flat_boxes, bounds, size, operator.index(canonical_level))
+    levels = pyramid_level_of_boxes(flat_boxes, bounds, size, level)
     level_scales = [op.scale / 2**n for n in range(len(xs))]
     return mean_in_pyramid_level(op, level_scales, xs, boxes, image_indices, levels)
 
@@ -369,43 +330,28 @@ def pyramid_level_of_boxes(
     wide_boxes = lax.stop_gradient(boxes).astype(accumulator_dtype(mean_dtype(boxes.dtype)))
     area = (wide_boxes[:, 2] - wide_boxes[:, 0]) * (wide_boxes[:, 3] - wide_boxes[:, 1])
     raw_level = canonical_level + jnp.log2(jnp.sqrt(area) / np.asarray(canonical_size, area.dtype))
-    level = jnp.clip(
-        jnp.floor(raw_level + np.asarray(_LEVEL_ROUNDING_MARGIN, area.dtype)), *level_bounds
-    )
+    margin = np.asarray(_LEVEL_ROUNDING_MARGIN, area.dtype)
+    level = jnp.clip(jnp.floor(raw_level + margin), *level_bounds)
     return jnp.where(area > 0, level - level_bounds[0], 0).astype(np.int32)
 
 
 def mean_in_pyramid_level(
-    op: BoxMean,
-    level_scales: Sequence[float],
-    xs: Sequence[Array],
-    boxes: Array,
-    image_indices: Array,
-    level_indices: Array,
+    op: BoxMean, level_scales: Sequence[float], xs: Sequence[Array], boxes: Array, *indices: Array
 ) -> Array:
-    """The means of the cells of boxes (..., K, 4), each box in its own pyramid level.
-
-    `level_scales`, one per level, replace the scale of `op`. A box in a missing level or image gives 0.
-    """
+    """The means of the cells of boxes (..., K, 4), scaled by `level_scales`; `indices` are those of image and level."""
 
     def pool_cells(*arrays: Array) -> Array:
         flat_boxes, image, level = arrays[len(xs) :]
         wide_boxes = flat_boxes.astype(accumulator_dtype(mean_dtype(flat_boxes.dtype)))
-        scales = jnp.asarray(np.asarray(level_scales, wide_boxes.dtype))[
-            jnp.clip(level, 0, len(level_scales) - 1)
-        ]
+        scales = jnp.asarray(np.asarray(level_scales, wide_boxes.dtype))
+        box_scales = scales[jnp.clip(level, 0, len(level_scales) - 1)][:, None]
         level_op = dataclasses.replace(op, scale=1.0)
-        return apply_box_mean(
-            level_op, arrays[: len(xs)], wide_boxes * scales[:, None], image, level
-        )
+        return apply_box_mean(level_op, arrays[: len(xs)], wide_boxes * box_scales, image, level)
 
-    return _pool_box_cells(
-        pool_cells, op, boxes, xs, boxes.reshape(-1, 4), image_indices, level_indices
-    )
+    return _pool_box_cells(pool_cells, op, boxes, xs, boxes.reshape(-1, 4), *indices)
 
 
 @public
-@fill_docstring_placeholders
 def roi_max_pool(
     x: Any,
     boxes: Any,
@@ -429,8 +375,7 @@ def roi_max_pool(
     NaN is larger than every number. Forward and reverse mode, to any order.
 
     {boxes}
-      ties: which of equal pixels gets the cotangent: the "first" or the "last" in row-major order, or all equally
-        ("split").
+      ties: which of equal pixels gets the cotangent: the "first" or the "last" in row-major order, or all ("split").
 
     Returns:
       Array of shape (..., K, *output_shape, C); the dtype of x.
@@ -438,8 +383,7 @@ def roi_max_pool(
     {wrong}
 
     Example:
-      >>> import jax, jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jax, jaxpool, jax.numpy as jnp
       >>> x, boxes = jnp.arange(16.0).reshape(4, 4, 1), jnp.array([[0.0, 0.0, 2.0, 3.0]])
       >>> jaxpool.roi_max_pool(x, boxes, 2)[0, ..., 0]
       Array([[ 5.,  7.],
@@ -473,7 +417,7 @@ def max_pixel_of_cells(
         raise ArgumentError("boxes", rule, (count, *num_cells), hint, shown_value=f"{count} boxes")
     if count == 0 or 0 in x.shape:
         return jnp.zeros((count, *num_cells, x.shape[-1]), x.dtype)
-    extra_args = tuple(jax.lax.stop_gradient(array) for array in extra_args)
+    extra_args = tuple(map(lax.stop_gradient, extra_args))
     op = BoxMax(num_cells, spatial_scale, ties, x.shape[:3])
     return call_with_auto_sharding(
         lambda *xs: apply_with_extra_args(op, *xs)[0], 3, 1, x, *extra_args
@@ -495,6 +439,4 @@ def check_spatial_scale(spatial_scale: Any) -> float:
 
 
 def _check_positive_number(arg_name: str, value: Any, hint: str) -> float:
-    return checked_float(
-        arg_name, value, "a positive number", hint, lambda number: 0 < number < math.inf
-    )
+    return checked_float(arg_name, value, "a positive number", hint, lambda x: 0 < x < math.inf)

@@ -1,51 +1,49 @@
-"""Public maxima, minima, means and sums over segments of rows, as in `jax.ops.segment_max`.
-
-Unlike `jax.ops.segment_max`, the maxima and minima have tie rules. `soft_segments` also calls
-`check_segment_arguments`.
-"""
+"""Public maxima with tie rules, means, sums, softmax and logsumexp over segments of rows."""
 
 from __future__ import annotations
 
-import operator
-from typing import Any, Literal
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._api.regions import as_integer_array, call_with_auto_sharding
-from jaxpool._api.shared_text import fill_docstring_placeholders
+from jaxpool._api.regions import Result, as_integer_array, call_with_auto_sharding
+from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import (
     as_array,
     as_broadcast_mask,
+    checked_float,
     concrete_values,
     wrong_dtype_error,
 )
-from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     check_bool,
     check_choice,
     check_fits_int32_indices,
-    is_int,
+    checked_int,
     static_sizes,
 )
-from jaxpool._kernels.dtypes import Kind, Ties, as_float, reduction_identity
+from jaxpool._kernels.dtypes import Kind, Ties, accumulator_dtype, as_float, reduction_identity
 from jaxpool._kernels.segments import clip_segment_ids, reduce_segments
 from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.segments import SegmentSelect, SegmentSum
+from jaxpool._ops.soft_segments import Segments, SegmentSoftmax, apply_logsumexp
 from jaxpool._shards.split import check_unsharded
 
 
-def check_segment_arguments(
+def _check_segment_arguments(
     x: Array, segment_ids: Any, num_segments: Any, where: Any, indices_are_sorted: Any
-) -> tuple[int, tuple[Array, ...]]:
-    """The number of segments, and a tuple: the segment id of each row of x and, if any, the mask with the rank of x."""
+) -> tuple[int, bool, tuple[Array, ...]]:
+    """The number of segments, `indices_are_sorted`, and the segment id of each row of x with the mask, if any."""
     if x.ndim < 1:
-        raise ArgumentError(
-            "x", "an array (N, ...)", x.ndim, "Its rows are joined.", attribute="ndim"
-        )
+        hint = "Its rows are joined."
+        raise ArgumentError("x", "an array (N, ...)", x.ndim, hint, attribute="ndim")
     check_fits_int32_indices("x", static_sizes(x.shape, (0,), min_size=0))
     check_unsharded(x, 0, checks_types=False)
     check_bool("indices_are_sorted", indices_are_sorted)
@@ -53,39 +51,37 @@ def check_segment_arguments(
     if num_segments is None:
         concrete_ids = concrete_values(segment_ids)
         if concrete_ids is None:
+            rule = "given where ids are traced or on several processes"
             hint = (
                 "The values of segment_ids, which tell the number of segments, are not known here."
             )
-            rule = "given where ids are traced or on several processes"
             raise ArgumentError("num_segments", rule, None, hint)
         num_segments = max(int(concrete_ids.max()) + 1, 0) if concrete_ids.size else 0
-    rule = "None or an int from 0 to 2**31 - 1"
-    if not is_int(num_segments):
-        raise ArgumentError("num_segments", rule, num_segments, "Pass an int.", TypeError)
-    count = operator.index(num_segments)
-    if not 0 <= count < 2**31:
-        raise ArgumentError("num_segments", rule, num_segments, "Pass the number of outputs.")
+    rule, hint = "None or an int from 0 to 2**31 - 1", "Pass the number of outputs."
+    count = checked_int("num_segments", num_segments, rule, hint, range(2**31), "Pass an int.")
     # Kernels drop int32 ids that are out of range, so int32 ids need no clipping, which would read all ids once more.
     int32_ids = ids if ids.dtype == np.int32 else clip_segment_ids(ids, count)
-    return count, (int32_ids,) if where is None else (int32_ids, as_broadcast_mask(where, x.shape))
+    mask = () if where is None else (as_broadcast_mask(where, x.shape),)
+    return count, indices_are_sorted, (int32_ids, *mask)
 
 
-def _segment_extremum(
-    kind: Kind, x: Any, segment_ids: Any, num_segments: Any, where: Any, is_sorted: Any, ties: Any
-) -> Array:
+def _call_on_rows(function: Callable[..., Result], x: Array, *extra_args: Array) -> Result:
+    """`function(x, *extra_args)`, whose results have one row per segment and otherwise the axes of x."""
+    return call_with_auto_sharding(function, 1, x.ndim - 1, x, *extra_args)
+
+
+def _segment_extremum(kind: Kind, x: Any, *segments: Any, ties: Any) -> Array:
+    """The maximum or minimum of each segment; `segments` are the arguments of `_check_segment_arguments` after x."""
     x = as_array(x)
     check_choice("ties", ties, ("split", "first", "last"))
-    count, ids_and_mask = check_segment_arguments(x, segment_ids, num_segments, where, is_sorted)
+    count, is_sorted, ids_and_mask = _check_segment_arguments(x, *segments)
     if 0 in (count, x.shape[0]):
         return jnp.full((count, *x.shape[1:]), reduction_identity(x.dtype, kind), x.dtype)
     op = SegmentSelect(kind, ties, count, is_sorted)
-    return call_with_auto_sharding(
-        lambda *xs: apply_with_extra_args(op, *xs)[0], 1, x.ndim - 1, x, *ids_and_mask
-    )
+    return _call_on_rows(lambda *xs: apply_with_extra_args(op, *xs)[0], x, *ids_and_mask)
 
 
 @public
-@fill_docstring_placeholders
 def segment_max(
     x: Any,
     segment_ids: Any,
@@ -104,17 +100,12 @@ def segment_max(
     of the dtype, and its cotangent is dropped. Forward and reverse mode, to any order.
 
     {segments}
-    {row_mask}
     {row_ties}
 
-    Returns:
-      Array of shape (num_segments, ...); the dtype of x.
-
-    {wrong}
+    {row_result}
 
     Example:
-      >>> import jax, jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jax, jaxpool, jax.numpy as jnp
       >>> x, ids = jnp.array([1.0, 5.0, 2.0, 5.0]), jnp.array([0, 2, 0, 2])
       >>> jaxpool.segment_max(x, ids)
       Array([  2., -inf,   5.], dtype=float32)
@@ -124,12 +115,11 @@ def segment_max(
     References:
       `jax.ops.segment_max`, whose gradient adds cotangents by a scatter.
     """
-    is_sorted = indices_are_sorted
-    return _segment_extremum("max", x, segment_ids, num_segments, where, is_sorted, ties)
+    segments = segment_ids, num_segments, where, indices_are_sorted
+    return _segment_extremum("max", x, *segments, ties=ties)
 
 
 @public
-@fill_docstring_placeholders
 def segment_min(
     x: Any,
     segment_ids: Any,
@@ -141,36 +131,29 @@ def segment_min(
 ) -> Array:
     """Computes the minimum of the rows of each segment, element by element.
 
-    `y[s, ...] = min over n with segment_ids[n] == s of x[n, ...]`, with N rows and S segments; for bool, min is
-    "and".
+    `y[s, ...] = min over n with segment_ids[n] == s of x[n, ...]`, with N rows and S segments ("and" for bool).
 
     Gradient: as in `segment_max`, to the rows that attain the minimum. NaN is smaller than every number. A segment
     without rows gives the highest value of the dtype.
 
     {segments}
-    {row_mask}
     {row_ties}
 
-    Returns:
-      Array of shape (num_segments, ...); the dtype of x.
-
-    {wrong}
+    {row_result}
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> jaxpool.segment_min(jnp.array([4, 3, 1, 2]), jnp.array([1, 1, 0, -1]), 2)
       Array([1, 3], dtype=int32)
 
     References:
       `jax.ops.segment_min`.
     """
-    is_sorted = indices_are_sorted
-    return _segment_extremum("min", x, segment_ids, num_segments, where, is_sorted, ties)
+    segments = segment_ids, num_segments, where, indices_are_sorted
+    return _segment_extremum("min", x, *segments, ties=ties)
 
 
 @public
-@fill_docstring_placeholders
 def segment_max_with_argmax(
     x: Any,
     segment_ids: Any,
@@ -182,15 +165,13 @@ def segment_max_with_argmax(
 ) -> tuple[Array, Array]:
     """Computes the maximum of the rows of each segment, element by element, and the index of its row.
 
-    `y[s, j] = x[indices[s, j], j]`, the largest of the `x[n, j]` with `segment_ids[n] == s`, with j a position along
-    all axes after the first.
+    `y[s, j] = x[indices[s, j], j]`, the largest `x[n, j]` with `segment_ids[n] == s`, and j along the other axes.
 
     Gradient: y has the gradient of `segment_max`; the integers `indices` have no gradient. In a segment with a NaN,
     `ties` selects a NaN and its index. A segment without rows has the index N, which is out of range. jax drops an
     update at N, and a gather with `mode="fill"` fills the element.
 
     {segments}
-    {row_mask}
       ties: which of equal rows gets the cotangent and the index: the "first" or the "last". "split" divides the
         cotangent among all equal rows and returns the index of the first row.
 
@@ -200,8 +181,7 @@ def segment_max_with_argmax(
     {wrong}
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> y, indices = jaxpool.segment_max_with_argmax(jnp.array([1, 5, 2, 5]), jnp.array([0, 2, 0, 2]), 4)
       >>> y[2], indices
       (Array(5, dtype=int32), Array([2, 4, 1, 4], dtype=int32))
@@ -211,33 +191,26 @@ def segment_max_with_argmax(
     """
     x = as_array(x)
     check_choice("ties", ties, ("first", "last", "split"))
-    count, extra_args = check_segment_arguments(
-        x, segment_ids, num_segments, where, indices_are_sorted
-    )
+    segments = segment_ids, num_segments, where, indices_are_sorted
+    count, is_sorted, ids_and_mask = _check_segment_arguments(x, *segments)
     num_rows = x.shape[0]
     if 0 in (count, num_rows):
-        shape = (count, *x.shape[1:])
-        return jnp.full(shape, reduction_identity(x.dtype, "max"), x.dtype), jnp.full(
-            shape, num_rows, np.int32
-        )
-    index_ties: Literal["first", "last"] = "last" if ties == "last" else "first"
+        y = jnp.full((count, *x.shape[1:]), reduction_identity(x.dtype, "max"), x.dtype)
+        return y, jnp.full(y.shape, num_rows, np.int32)
 
-    def max_and_row_index(x: Array, *extra_args: Array) -> tuple[Array, Array]:
-        y, (_, row_index) = apply_with_extra_args(
-            SegmentSelect("max", index_ties, count, indices_are_sorted), x, *extra_args
-        )
+    def max_and_row_index(x: Array, *ids_and_mask: Array) -> tuple[Array, Array]:
+        op = SegmentSelect("max", "last" if ties == "last" else "first", count, is_sorted)
+        y, (_, row_index) = apply_with_extra_args(op, x, *ids_and_mask)
         if ties == "split":
-            y = apply_with_extra_args(
-                SegmentSelect("max", ties, count, indices_are_sorted), x, *extra_args
-            )[0]
+            split_op = SegmentSelect("max", ties, count, is_sorted)
+            y = apply_with_extra_args(split_op, x, *ids_and_mask)[0]
         is_row = (row_index >= 0) & (row_index < num_rows)
         return y, jnp.where(is_row, row_index, np.int32(num_rows))
 
-    return call_with_auto_sharding(max_and_row_index, 1, x.ndim - 1, x, *extra_args)
+    return _call_on_rows(max_and_row_index, x, *ids_and_mask)
 
 
 @public
-@fill_docstring_placeholders
 def segment_mean(
     x: Any,
     segment_ids: Any,
@@ -254,29 +227,22 @@ def segment_mean(
     cotangent is dropped. Forward and reverse mode, to any order.
 
     {segments}
-    {row_mask}
 
-    Returns:
-      Array of shape (num_segments, ...); the dtype of x, or of `jnp.mean(x)` for integers and bool.
-
-    {wrong}
+    {float_row_result}
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> jaxpool.segment_mean(jnp.array([1.0, 5.0, 3.0]), jnp.array([0, 2, 0]), 4)
       Array([2., 0., 5., 0.], dtype=float32)
 
     References:
       `jax.ops.segment_sum` divided by the number of rows, as in graph libraries.
     """
-    return _segment_sum_or_mean(
-        x, segment_ids, num_segments, where, indices_are_sorted, is_mean=True
-    )
+    segments = segment_ids, num_segments, where, indices_are_sorted
+    return _segment_sum_or_mean(x, *segments, is_mean=True)
 
 
 @public
-@fill_docstring_placeholders
 def segment_sum(
     x: Any,
     segment_ids: Any,
@@ -289,55 +255,41 @@ def segment_sum(
 
     `y[s, ...] = sum over n with segment_ids[n] == s of x[n, ...]`, with N rows and S segments.
 
-    Gradient: each row gets the cotangent of its segment. A segment without rows gives 0. Forward and reverse mode, to
-    any order.
+    Gradient: each row gets the cotangent of its segment. Without rows y is 0. Forward and reverse mode, to any order.
 
     {segments}
-    {row_mask}
 
-    Returns:
-      Array of shape (num_segments, ...); the dtype of x.
-
-    Raises:
-      TypeError: an argument is of the wrong kind, or x is bool.
-      ValueError: an argument has a wrong value.
+    {row_result} A bool x raises TypeError.
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> jaxpool.segment_sum(jnp.array([1.0, 5.0, 3.0]), jnp.array([0, 2, 0]), 4)
       Array([4., 0., 5., 0.], dtype=float32)
 
     References:
       `jax.ops.segment_sum`, which adds the rows of a segment one after another.
     """
-    return _segment_sum_or_mean(
-        x, segment_ids, num_segments, where, indices_are_sorted, is_mean=False
-    )
+    segments = segment_ids, num_segments, where, indices_are_sorted
+    return _segment_sum_or_mean(x, *segments, is_mean=False)
 
 
-def _segment_sum_or_mean(
-    x: Any, segment_ids: Any, num_segments: Any, where: Any, is_sorted: Any, *, is_mean: bool
-) -> Array:
+def _segment_sum_or_mean(x: Any, *segments: Any, is_mean: bool) -> Array:
     """The sum of the rows of each segment, or the mean of the rows if `is_mean`."""
     x = as_array(x)
     if x.dtype == jnp.bool_ and not is_mean:
         rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
         raise wrong_dtype_error("x", rule, x, hint)
-    count, extra_args = check_segment_arguments(x, segment_ids, num_segments, where, is_sorted)
+    count, is_sorted, ids_and_mask = _check_segment_arguments(x, *segments)
     operand = as_float(x) if is_mean else x
     if 0 in (count, x.shape[0]):
         return jnp.zeros((count, *x.shape[1:]), operand.dtype)
 
     def sum_rows(x: Array, ids: Array, *mask: Array) -> Array:
-        extra_args = (
-            (ids, _num_rows_per_segment(ids, count, is_sorted, *mask), *mask)
-            if is_mean
-            else (ids, *mask)
-        )
-        return apply_with_extra_args(SegmentSum(count, is_sorted, is_mean), x, *extra_args)[0]
+        num_rows = [_num_rows_per_segment(ids, count, is_sorted, *mask)] if is_mean else []
+        op = SegmentSum(count, is_sorted, is_mean)
+        return apply_with_extra_args(op, x, ids, *num_rows, *mask)[0]
 
-    return call_with_auto_sharding(sum_rows, 1, x.ndim - 1, operand, *extra_args)
+    return _call_on_rows(sum_rows, operand, *ids_and_mask)
 
 
 def _num_rows_per_segment(
@@ -353,3 +305,113 @@ def _num_rows_per_segment(
     return reduce_segments(
         jax.ops.segment_sum, row_mask.astype(np.int32), clamped_ids, num_segments, is_sorted
     )
+
+
+def _check_soft_segment_arguments(
+    x: Any, temperature: Any, rescaling_hint: str, *segments: Any
+) -> tuple[Segments, float, Array, tuple[Array, ...]]:
+    """The segments, the temperature, x as floats, and ids with mask; `rescaling_hint` is for a temperature array."""
+    x, rule = as_array(x), "a finite number above 0"
+    if isinstance(temperature, (Array, np.ndarray)):
+        raise ArgumentError(
+            "temperature", rule, temperature, rescaling_hint, TypeError, must_be_static=False
+        )
+    divisor = checked_float(
+        "temperature", temperature, rule, "Leave it out for 1.", lambda t: 0 < t < math.inf
+    )
+    count, is_sorted, ids_and_mask = _check_segment_arguments(x, *segments)
+    float_x = as_float(x)
+    # XLA turns a division by a constant into a product with its inverse, which must be a normal number too.
+    info = jnp.finfo(accumulator_dtype(float_x.dtype))
+    divisor = min(max(divisor, float(info.tiny)), float(info.max) / 4)
+    return Segments(count, is_sorted), divisor, float_x, ids_and_mask
+
+
+@public
+def segment_softmax(
+    x: Any,
+    segment_ids: Any,
+    num_segments: int | None = None,
+    *,
+    temperature: float = 1.0,
+    where: Any = None,
+    indices_are_sorted: bool = False,
+) -> Array:
+    """Computes the softmax over the rows of each segment, element by element.
+
+    `y[n, ...] = exp(x[n, ...] / T) / sum over m with segment_ids[m] == segment_ids[n] of exp(x[m, ...] / T)`, with N
+    rows and temperature T. Exponentials are relative to the maximum of their segment, so nothing overflows.
+
+    Gradient: `dx[n] = y[n] * (dy[n] - sum over the segment of y[m] * dy[m]) / T`. Infinities are ordinary values:
+    rows of only -inf get equal parts, and so do several +inf; a NaN makes its segment NaN. An element with `y == 0`
+    gets the gradient 0, and its cotangent is ignored, even a NaN. Forward and reverse mode, to any order.
+
+    {segments} Their result is 0.
+      temperature: a finite number above 0, clipped to the range from 1.2e-38 to 8.5e37 in float32. Divide x by a
+        temperature that is traced or differentiated.
+
+    Returns:
+      Array of the shape of x; the dtype of x, or of `jnp.mean(x)` for integers and bool. A row of no segment is 0.
+
+    {wrong}
+
+    Example:
+      >>> import jaxpool, jax.numpy as jnp
+      >>> scores, target = jnp.array([1.0, 3.0, 1.0, 7.0]), jnp.array([0, 1, 0, 5])
+      >>> jaxpool.segment_softmax(scores, target, 3)
+      Array([0.5, 1. , 0.5, 0. ], dtype=float32)
+
+    References:
+      `jraph.segment_softmax`, which may return NaN for a row whose id is out of range.
+    """
+    arguments = segment_ids, num_segments, where, indices_are_sorted
+    segments, divisor, x, ids_and_mask = _check_soft_segment_arguments(
+        x, temperature, "Divide x by it instead.", *arguments
+    )
+    if 0 in (segments.count, x.shape[0]):
+        return jnp.zeros_like(x)
+    op = SegmentSoftmax(segments, divisor)
+    return _call_on_rows(lambda *xs: apply_with_extra_args(op, *xs)[0], x, *ids_and_mask)
+
+
+@public
+def segment_logsumexp(
+    x: Any,
+    segment_ids: Any,
+    num_segments: int | None = None,
+    *,
+    temperature: float = 1.0,
+    where: Any = None,
+    indices_are_sorted: bool = False,
+) -> Array:
+    """Computes a smooth maximum of each segment, the logarithm of the sum of the exponentials of its rows.
+
+    `y[s, ...] = T * log(sum over n with segment_ids[n] == s of exp(x[n, ...] / T))`, with temperature T. Nothing
+    overflows: if a sum of exponentials leaves the range of its dtype, all are relative to the maximum of the segment.
+
+    Gradient: each row gets its part of the cotangent, the softmax of its segment. Infinities and NaN are as in
+    `segment_softmax`. A segment without rows gives -inf, or the lowest value of a dtype without -inf, and its
+    cotangent is dropped. Forward and reverse mode, to any order.
+
+    {segments}
+      temperature: a finite number above 0, as in `segment_softmax`. For a traced or differentiated T, pass `x / T`
+        and multiply the result by T.
+
+    {float_row_result}
+
+    Example:
+      >>> import jaxpool, jax.numpy as jnp
+      >>> jaxpool.segment_logsumexp(jnp.log(jnp.array([1.0, 2.0, 3.0])), jnp.array([0, 2, 0]))
+      Array([1.3862944,      -inf, 0.6931472], dtype=float32)
+
+    References:
+      `jax.scipy.special.logsumexp`, over one array.
+    """
+    rescaling_hint = "Divide x by it and multiply the result by it instead."
+    arguments = segment_ids, num_segments, where, indices_are_sorted
+    segments, divisor, x, ids_and_mask = _check_soft_segment_arguments(
+        x, temperature, rescaling_hint, *arguments
+    )
+    if 0 in (segments.count, x.shape[0]):
+        return jnp.full((segments.count, *x.shape[1:]), reduction_identity(x.dtype, "max"), x.dtype)
+    return _call_on_rows(functools.partial(apply_logsumexp, segments, divisor), x, *ids_and_mask)

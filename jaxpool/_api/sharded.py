@@ -1,8 +1,4 @@
-"""Public `sharded`: wraps a pool for arrays that are sharded along pooled axes.
-
-`sharded` finds the mesh and spec of x, and calls the pool in a context where the type of x shows the sharding. The pool
-then exchanges halos (the elements of neighbouring shards that its windows reach) by itself.
-"""
+"""Public `sharded`: calls a pool in a context where the type of x shows its sharding, so that the pool sends halos."""
 
 from __future__ import annotations
 
@@ -16,8 +12,9 @@ import numpy as np
 from jax import Array, lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_array, is_array
-from jaxpool._arguments.calls import FunctionWrapper, public
+from jaxpool._arguments.calls import FunctionWrapper
 from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 from jaxpool._shards.split import ArraySharding, check_divisible, context_axes, find_sharding
 
@@ -52,18 +49,15 @@ def sharded(pool: Callable[P, R], *, mesh: Any = None, spec: Any = None) -> Call
 
     Returns:
       A function with the signature of `pool`, whose results are sharded like x along the remaining axes. The number
-      of shards of an axis must divide the sizes of x and y. The function can be pickled and copied if `pool` and
-      `mesh` can.
+      of shards of an axis must divide the sizes of x and y. The function can be pickled if `pool` and `mesh` can.
 
     Raises:
-      TypeError: `pool` is not callable, or the returned function finds that `mesh` or `spec` is unknown or of the
-        wrong kind.
+      TypeError: `pool` is not callable, or the returned function finds that `mesh` or `spec` is missing or wrong.
       ValueError: the returned function finds that `mesh` or `spec` does not match x, or that shards would differ in
         size. Errors of `pool` have the name of `pool`.
 
     Example:
-      >>> import jax, jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jax, jaxpool, jax.numpy as jnp
       >>> from jax.sharding import NamedSharding, PartitionSpec
       >>> mesh = jax.make_mesh((1,), ("rows",), (jax.sharding.AxisType.Auto,))
       >>> spec = PartitionSpec("rows")
@@ -77,9 +71,8 @@ def sharded(pool: Callable[P, R], *, mesh: Any = None, spec: Any = None) -> Call
       `jax.sharding.explicit_axes`; `jax.shard_map` and `jax.lax.ppermute`.
     """
     if not callable(pool):
-        with name_function_in_errors("sharded"):
-            hint = "Pass jaxpool.max_pool, say."
-            raise ArgumentError("pool", "a function of an array", pool, hint, TypeError)
+        hint = "Pass jaxpool.max_pool, say."
+        raise ArgumentError("pool", "a function of an array", pool, hint, TypeError)
 
     return cast(Callable[P, R], _ShardedPool(pool, mesh, spec))
 
@@ -108,14 +101,15 @@ class _ShardedPool(FunctionWrapper):
         non_explicit_axes = sharding.non_explicit_axes(x)
         if not non_explicit_axes:
             return pool(*args, **kwargs)
-        return _call_with_explicit_axes(non_explicit_axes, sharding, operand, x, pool, args, kwargs)
+        return _call_with_explicit_axes(
+            non_explicit_axes, sharding, operand, x, pool, (args, kwargs)
+        )
 
 
 def _find_pooled_array(pool: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
     """The argument of `pool` that is the pooled array; None if there is none."""
     try:
-        signature = inspect.signature(pool)
-        arguments = signature.bind(*args, **kwargs).arguments
+        arguments = inspect.signature(pool).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):  # wrong arguments, or a pool without a signature
         return None
     name = next((name for name in arguments if name != "key"), None)
@@ -127,67 +121,49 @@ def _find_pooled_array(pool: Callable[..., Any], args: Any, kwargs: dict[str, An
 
 
 def _call_with_explicit_axes(
-    mesh_axes: tuple[str, ...],
-    array_sharding: ArraySharding,
-    original_array: Any,
-    x: Array,
-    pool: Callable[..., Any],
-    args: Any,
-    kwargs: dict[str, Any],
+    mesh_axes: Any, sharding: ArraySharding, operand: Any, x: Array, pool: Any, arguments: Any
 ) -> Any:
-    """Call `pool` with `mesh_axes` as explicit mesh axes, so that array types show the sharding `array_sharding`.
-
-    `x` is the pooled argument `original_array` as a jax array. NumPy arguments are passed unchanged, because their
-    values are known on every device.
-    """
+    """Call `pool` with explicit `mesh_axes`, x in place of `operand`, and NumPy arguments replicated as they are."""
     leaves, treedef = jax.tree.flatten(
-        (args, kwargs),
-        is_leaf=lambda node: node is original_array or not isinstance(node, tuple | list | dict),
+        arguments,
+        is_leaf=lambda node: node is operand or not isinstance(node, tuple | list | dict),
     )
-    leaves = [x if leaf is original_array else leaf for leaf in leaves]
-    indices = [n for n, leaf in enumerate(leaves) if leaf is x or isinstance(leaf, jax.Array)]
-    specs = tuple(array_sharding.operand_spec(np.shape(leaves[n]), np.shape(x)) for n in indices)
+    leaves = [x if leaf is operand else leaf for leaf in leaves]
+    arrays = {n: y for n, y in enumerate(leaves) if y is x or isinstance(y, jax.Array)}
+    specs = {n: sharding.operand_spec(np.shape(y), np.shape(x)) for n, y in arrays.items()}
 
-    def call_pool(*arrays: Array) -> Any:
-        args, kwargs = jax.tree.unflatten(treedef, _replace_at_indices(leaves, indices, arrays))
+    def call_pool(arrays: dict[int, Array]) -> Any:
+        merged_leaves = [arrays.get(n, leaf) for n, leaf in enumerate(leaves)]
+        args, kwargs = jax.tree.unflatten(treedef, merged_leaves)
         return pool(*args, **kwargs)
 
-    explicit_call = jax.sharding.explicit_axes(call_pool, axes=mesh_axes, in_sharding=specs)
-    arrays = [leaves[n] for n in indices]
+    explicit_call = jax.sharding.explicit_axes(call_pool, axes=mesh_axes, in_sharding=(specs,))
     if not jax.sharding.get_abstract_mesh().empty:
-        return explicit_call(*arrays)
+        return explicit_call(arrays)
     # `explicit_call` needs a mesh in its context. jax.set_mesh, which sets the devices too, raises inside a trace.
-    if isinstance(array_sharding.mesh, Mesh) and not any(
-        isinstance(y, jax.core.Tracer) for y in arrays
-    ):
+    is_traced = any(isinstance(y, jax.core.Tracer) for y in arrays.values())
+    if isinstance(sharding.mesh, Mesh) and not is_traced:
         try:
-            context = jax.set_mesh(array_sharding.mesh)
+            context = jax.set_mesh(sharding.mesh)
         except ValueError:
             pass
         else:
             with context:
-                return explicit_call(*arrays)
+                return explicit_call(arrays)
 
-    mesh: Any = array_sharding.mesh
+    mesh: Any = sharding.mesh
     if isinstance(mesh, Mesh) and jax.typeof(x).sharding.mesh.empty:
         mesh = Mesh(mesh.devices, mesh.axis_names)  # with automatic axes, as x has no mesh
 
-    def call_in_mesh(*arrays: Array) -> Any:
+    def call_in_mesh(arrays: dict[int, Array]) -> Any:
         if isinstance(mesh, Mesh) and AxisType.Explicit not in mesh.axis_types:
             # The sharding constraint tells jax the devices of the mesh.
-            spec = PartitionSpec(
-                *[entry or PartitionSpec.UNCONSTRAINED for entry in array_sharding.mesh_axes]
-            )
-            x_index = next(n for n, index in enumerate(indices) if leaves[index] is x)
+            unconstrained = PartitionSpec.UNCONSTRAINED
+            spec = PartitionSpec(*[axes or unconstrained for axes in sharding.mesh_axes])
+            x_index = next(n for n in arrays if leaves[n] is x)
             constrained_x = lax.with_sharding_constraint(arrays[x_index], NamedSharding(mesh, spec))
-            arrays = tuple(_replace_at_indices(arrays, [x_index], [constrained_x]))
+            arrays = {**arrays, x_index: constrained_x}
         with jax.sharding.use_abstract_mesh(getattr(mesh, "abstract_mesh", mesh)):
-            return explicit_call(*arrays)
+            return explicit_call(arrays)
 
-    return jax.jit(call_in_mesh)(*arrays)
-
-
-def _replace_at_indices(values: Any, indices: Any, new_values: Any) -> list[Any]:
-    """`values` with `new_values` at `indices`."""
-    replacements = dict(zip(indices, new_values, strict=True))
-    return [replacements.get(n, value) for n, value in enumerate(values)]
+    return jax.jit(call_in_mesh)(arrays)

@@ -1,7 +1,4 @@
-"""Public smooth maxima of windows: `logsumexp_pool` and `softmax_pool`, with a temperature.
-
-Both functions sum exponentials directly. If the sums leave the range of the dtype, both subtract the maximum first.
-"""
+"""Public pools between average and maximum: p-norms, generalised means, logsumexp and softmax of windows."""
 
 from __future__ import annotations
 
@@ -10,35 +7,146 @@ from typing import Any
 
 from jax import Array
 
-from jaxpool._api.shared_text import fill_docstring_placeholders
-from jaxpool._arguments.arrays import as_coefficient
-from jaxpool._arguments.calls import public
-from jaxpool._arguments.sizes import IntOrInts, Padding
+from jaxpool._api.shared_text import public
+from jaxpool._arguments.arrays import as_coefficient, checked_float
+from jaxpool._arguments.sizes import Axes, IntOrInts, Padding
 from jaxpool._kernels import dtypes
-from jaxpool._ops.masked import masked_soft
+from jaxpool._ops.masked import fill_masked, masked_soft
+from jaxpool._ops.power_pool import MeanPool
 from jaxpool._ops.ranged import apply_ranged
 from jaxpool._ops.soft_pool import LogSumExpPool, SoftmaxPool, SoftPool
-from jaxpool._shards.windowed import checked_array_and_windows, checked_window_mask
+from jaxpool._shards.windowed import checked_array_and_windows, checked_window_mask, norm_pool
+
+
+@public
+def lp_pool(
+    x: Any,
+    p: float,
+    window_shape: IntOrInts,
+    strides: IntOrInts | None = None,
+    padding: Padding = "VALID",
+    *,
+    window_dilation: IntOrInts | None = None,
+    ceil_mode: bool = False,
+    axes: Axes = None,
+    where: Any = None,
+) -> Array:
+    """Computes the p-norm of each window.
+
+    `y[b, i, j, c] = (sum over (u, v) of |x[b, i * s - p0 + u * d, j * s - p0 + v * d, c]|^p)^(1/p)`, with low padding
+    p0 (zeros) and the other letters of `max_pool`. `p = 1` is the sum of absolute values, `p = 2` the Euclidean norm,
+    `p = inf` the largest absolute value. Nothing overflows or underflows. If a power leaves the range of the dtype
+    anywhere in x, elements are first divided by the largest element of their window. This evaluation is ten to thirty
+    times slower. A NaN makes the output of its windows NaN. A window cut by `ceil_mode` gives the norm of its elements.
+
+    Gradient: an element gets `sign(x) * (|x| / y)^(p - 1)` of the cotangent; for `p = inf` the first largest element
+    gets the whole cotangent. The gradient is 0 if y is 0, or if `p <= 1` and the element is 0. A window with an
+    infinite element has gradient 0, except for `p = 1` and `p = inf`. Forward and reverse mode, to any order.
+
+    {x}, also bool.
+      p: a Python number above 0, or `math.inf`; use `gem_pool` for a traced p.
+    {geometry}
+      where: the elements to include, as in `max_pool`. Excluded elements count as 0, even NaN, and get no gradient.
+
+    {float_result}
+
+    Example:
+      >>> import jax, jaxpool, jax.numpy as jnp
+      >>> x = jnp.array([3.0, -4.0, 0.0, 0.0])[:, None]
+      >>> jaxpool.lp_pool(x, 2, (2,), (2,)).ravel()
+      Array([5., 0.], dtype=float32)
+      >>> jax.grad(lambda x: jaxpool.lp_pool(x, 2, (2,), (2,)).sum())(x).ravel()
+      Array([ 0.6, -0.8,  0. ,  0. ], dtype=float32)
+
+    References:
+      `LpPool` of ONNX. `torch.nn.functional.lp_pool2d` uses powers of x itself and scales short windows up to the
+      full size. An odd p gives NaN there for a negative sum.
+    """
+    geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
+    x, windows = checked_array_and_windows(x, *geometry)
+    exponent = checked_float("p", p, "a number above 0, or inf", "Pass 2, say.", lambda p: p > 0)
+    mask = checked_window_mask(x, windows, where)
+    x = x if mask is None else fill_masked(x, mask, 0)
+    return windows.run(norm_pool, x, exponent)
+
+
+@public
+def gem_pool(
+    x: Any,
+    p: float | Array,
+    window_shape: IntOrInts,
+    strides: IntOrInts | None = None,
+    padding: Padding = "VALID",
+    *,
+    eps: float = 1e-6,
+    window_dilation: IntOrInts | None = None,
+    ceil_mode: bool = False,
+    axes: Axes = None,
+) -> Array:
+    """Computes the generalised mean of each window (GeM).
+
+    `y[b, i, j, c] = (mean over (u, v) of max(x[b, i * s - p0 + u * d, j * s - p0 + v * d, c], eps)^p)^(1/p)`, with
+    low padding p0 and the other letters of `max_pool`. The mean is over the real elements, without padding. `p = 1`
+    is the average, `p = -1` the harmonic mean. y approaches the geometric mean as p goes to 0, and the maximum as p
+    grows. Nothing overflows. If `|p| < 1 / 16`, or if a power leaves the range of the dtype anywhere in x, elements
+    are first divided by an element of their window. The divisor is the largest element, or the smallest if p is
+    negative. This evaluation is ten to thirty times slower.
+
+    Gradient: the derivative of the mean for x above eps, half of the derivative at eps, 0 below. An array p gets a
+    gradient too. An infinite output has gradient 0, and a NaN makes the output and the gradient of its windows NaN.
+    Forward and reverse mode, to any order.
+
+    {x}, also bool.
+      p: a finite number other than 0, or an array of such numbers that broadcasts against the output, such as `(C,)`
+        for channels. An array may be traced, and its values are not checked. An array that varies along a pooled axis
+        needs a pass over the output for each tap.
+    {geometry}
+      eps: a finite number above 0; smaller elements count as eps.
+
+    {float_result}
+
+    Example:
+      >>> import jax, jaxpool, jax.numpy as jnp
+      >>> rounded = lambda y: [round(value, 2) for value in y.ravel().tolist()]
+      >>> x = jnp.array([[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]])
+      >>> rounded(jaxpool.gem_pool(x, 1, (3,)))
+      [2.0, 2.0]
+      >>> p = jnp.array([3.0, 10.0])
+      >>> rounded(jaxpool.gem_pool(x, p, (3,)))
+      [2.29, 2.69]
+      >>> rounded(jax.grad(lambda p: jaxpool.gem_pool(x, p, (3,)).sum())(p))
+      [0.11, 0.03]
+
+    References:
+      Radenovic, Tolias and Chum, "Fine-tuning CNN Image Retrieval with No Human Annotation", arXiv:1711.02512.
+    """
+    geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
+    x, windows = checked_array_and_windows(x, *geometry)
+    rule, hint = "a finite number above 0", "Leave it out for 1e-6."
+    min_value = checked_float("eps", eps, rule, hint, lambda e: 0 < e < math.inf)
+    rule, shape = "a finite number other than 0", windows.pooled_shape(x.shape)
+    static_p, operands = as_coefficient("p", p, rule, lambda p: p != 0 and math.isfinite(p), shape)
+    op = MeanPool(windows.window, static_p, min_value)
+    return windows.apply(apply_ranged, op, dtypes.as_float(x), *operands)
 
 
 def _soft_pool(
     op_class: type[SoftPool], x: Any, *geometry: Any, temperature: Any, where: Any
 ) -> Array:
     x, windows = checked_array_and_windows(x, *geometry)
-    rule, shape = "a finite number above 0", windows.pooled_shape(x.shape)
-    divisor = as_coefficient("temperature", temperature, rule, lambda t: 0 < t < math.inf, shape)
-    x = dtypes.as_float(x)
-    static_t, operands = (divisor, ()) if isinstance(divisor, float) else (None, (divisor,))
-    mask = checked_window_mask(x, windows, where)
-    if mask is None:
-        return windows.apply(apply_ranged, op_class(windows.window, static_t), x, *operands)
-    return windows.apply(
-        masked_soft, op_class(windows.window, static_t, is_masked=True), x, *operands, mask=mask
+    is_valid, shape = lambda t: 0 < t < math.inf, windows.pooled_shape(x.shape)
+    static_t, operands = as_coefficient(
+        "temperature", temperature, "a finite number above 0", is_valid, shape
     )
+    x = dtypes.as_float(x)
+    mask = checked_window_mask(x, windows, where)
+    op = op_class(windows.window, static_t, is_masked=mask is not None)
+    if mask is None:
+        return windows.apply(apply_ranged, op, x, *operands)
+    return windows.apply(masked_soft, op, x, *operands, mask=mask)
 
 
 @public
-@fill_docstring_placeholders
 def logsumexp_pool(
     x: Any,
     window_shape: IntOrInts,
@@ -48,7 +156,7 @@ def logsumexp_pool(
     temperature: float | Array = 1.0,
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
-    axes: tuple[int, ...] | None = None,
+    axes: Axes = None,
     where: Any = None,
 ) -> Array:
     """Computes a smooth maximum of each window, the logarithm of the sum of its exponentials.
@@ -72,11 +180,8 @@ def logsumexp_pool(
 
     {float_result}
 
-    {errors}
-
     Example:
-      >>> import jax, jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jax, jaxpool, jax.numpy as jnp
       >>> rounded = lambda y: [round(value, 2) for value in y.ravel().tolist()]
       >>> x = jnp.array([1e4, 1e4, 0.0, 3.0])[:, None]
       >>> rounded(jaxpool.logsumexp_pool(x, (2,), (2,)))
@@ -85,9 +190,6 @@ def logsumexp_pool(
       [10000.01, 3.0]
       >>> rounded(jax.grad(lambda x: jaxpool.logsumexp_pool(x, (2,), (2,)).sum())(x))
       [0.5, 0.5, 0.05, 0.95]
-      >>> mask = jnp.array([True, True, True, False])[:, None]
-      >>> rounded(jaxpool.logsumexp_pool(x, (2,), (2,), where=mask))
-      [10000.69, 0.0]
 
     References:
       Pinheiro and Collobert, "From Image-level to Pixel-level Labeling with Convolutional Networks", arXiv:1411.6228,
@@ -98,7 +200,6 @@ def logsumexp_pool(
 
 
 @public
-@fill_docstring_placeholders
 def softmax_pool(
     x: Any,
     window_shape: IntOrInts,
@@ -108,7 +209,7 @@ def softmax_pool(
     temperature: float | Array = 1.0,
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
-    axes: tuple[int, ...] | None = None,
+    axes: Axes = None,
     where: Any = None,
 ) -> Array:
     """Computes the mean of each window, weighted by the softmax of its elements (SoftPool).
@@ -128,24 +229,17 @@ def softmax_pool(
 
     {float_result}
 
-    {errors}
-
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> rounded = lambda y: [round(value, 2) for value in y.ravel().tolist()]
       >>> x = jnp.array([1.0, 1.0, 0.0, 3.0])[:, None]
       >>> rounded(jaxpool.softmax_pool(x, (2,), (2,)))
       [1.0, 2.86]
       >>> rounded(jaxpool.softmax_pool(x, (2,), (2,), temperature=0.1))
       [1.0, 3.0]
-      >>> mask = jnp.array([False, False, True, False])[:, None]
-      >>> rounded(jaxpool.softmax_pool(x, (2,), (2,), where=mask))
-      [0.0, 0.0]
 
     References:
-      Stergiou, Poppe and Kalliatakis, "Refining activation downsampling with SoftPool",
-      arXiv:2101.00440.
+      Stergiou, Poppe and Kalliatakis, "Refining activation downsampling with SoftPool", arXiv:2101.00440.
     """
     geometry = window_shape, strides, padding, window_dilation, ceil_mode, axes
     return _soft_pool(SoftmaxPool, x, *geometry, temperature=temperature, where=where)

@@ -1,8 +1,4 @@
-"""Public global pooling, over whole axes, and spatial pyramid pooling.
-
-Global pools are reductions with the tie rules and masks of the windowed pools. The pyramid pool concatenates adaptive
-pools of several sizes.
-"""
+"""Public global pooling, over whole axes, and spatial pyramid pooling, which concatenates adaptive pools."""
 
 from __future__ import annotations
 
@@ -14,11 +10,11 @@ from typing import Any, Literal
 import jax
 from jax import Array, lax
 
-from jaxpool._api.shared_text import fill_docstring_placeholders
+from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_array, as_broadcast_mask
-from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
+    Axes,
     array_to_list,
     check_bool,
     check_choice,
@@ -39,7 +35,7 @@ from jaxpool._shards.split import ArraySharding, all_gather_axes, sharding_from_
 from jaxpool._shards.whole import reduce_whole_axes
 
 
-def check_pooled_axes(axes: Any, shape: Sequence[Any]) -> tuple[int, ...]:
+def _check_pooled_axes(axes: Any, shape: Sequence[Any]) -> tuple[int, ...]:
     """`axes` as non-negative ints; None is all axes of x except the first and the last."""
     if axes is None and len(shape) < 3:
         rule = "an array of at least 3 axes, batch, pooled and channels"
@@ -51,12 +47,12 @@ def check_pooled_axes(axes: Any, shape: Sequence[Any]) -> tuple[int, ...]:
     return pooled_axes
 
 
-def check_global_pool_arguments(
+def _check_global_pool_arguments(
     x: Any, axes: Any, where: Any, keepdims: Any, ties: Any = "first"
 ) -> tuple[Array, tuple[int, ...], Array | None, ArraySharding | None]:
     """x as an array, the pooled axes, the `where` mask with the rank of x or None, and the sharding of x or None."""
     x = as_array(x)
-    pooled_axes = check_pooled_axes(axes, x.shape)
+    pooled_axes = _check_pooled_axes(axes, x.shape)
     check_fits_uint32_indices("x", [x.shape[axis] for axis in pooled_axes])
     mask = None if where is None else as_broadcast_mask(where, x.shape)
     check_bool("keepdims", keepdims)
@@ -65,14 +61,8 @@ def check_global_pool_arguments(
 
 
 @public
-@fill_docstring_placeholders
 def global_max_pool(
-    x: Any,
-    *,
-    axes: tuple[int, ...] | None = None,
-    where: Any = None,
-    keepdims: bool = False,
-    ties: Ties = "first",
+    x: Any, *, axes: Axes = None, where: Any = None, keepdims: bool = False, ties: Ties = "first"
 ) -> Array:
     """Computes the largest element over whole axes.
 
@@ -82,44 +72,36 @@ def global_max_pool(
     Gradient: the cotangent goes to the selected element; excluded elements get 0, even NaN. NaN is larger than every
     number; -inf is an ordinary value. Forward and reverse mode, to any order.
 
-    Args:
-      x: array of shape `(B, *spatial, C)`, or of any shape with `axes`; floats, integers or bool (max is "or").
-        Pooled axes have a known size of at least 1.
-      axes: the pooled axes; None is all except the first and the last. Row-major order follows `axes`.
+    {whole}
       where: the elements to include, as in `max_pool`. Without a True the result is the lowest value of the dtype.
-      keepdims: whether pooled axes remain, with size 1.
       ties: which of equal elements gets the cotangent: the "first", the "last", or all of them ("split").
 
     Returns:
-      Array of shape `(B, C)`, in general the shape of x without the pooled axes, or with size 1 for each; the dtype
-      of x.
+      Array of shape `(B, C)`, in general the shape of x without the pooled axes, or with size 1; the dtype of x.
 
     {empty}
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> x = jnp.array([[1.0, 5.0, 3.0], [4.0, 2.0, 9.0]])[..., None]
       >>> jaxpool.global_max_pool(x).ravel()
       Array([5., 9.], dtype=float32)
-      >>> length = jnp.array([1, 2])
-      >>> mask = jnp.arange(3) < length[:, None]
+      >>> mask = jnp.arange(3) < jnp.array([1, 2])[:, None]
       >>> jaxpool.global_max_pool(x, where=mask[..., None]).ravel()
       Array([1., 4.], dtype=float32)
 
     References:
       `keras.layers.GlobalMaxPooling2D`; `where` as in `jax.numpy.max`.
     """
-    x, pooled_axes, mask, sharding = check_global_pool_arguments(x, axes, where, keepdims, ties)
+    x, pooled_axes, mask, sharding = _check_global_pool_arguments(x, axes, where, keepdims, ties)
     if sharding:
         return reduce_whole_axes("max", sharding, x, pooled_axes, mask, keepdims, ties)
     return max_or_min(x, pooled_axes, "max", ties, "jvp", keepdims, mask)
 
 
 @public
-@fill_docstring_placeholders
 def global_avg_pool(
-    x: Any, *, axes: tuple[int, ...] | None = None, where: Any = None, keepdims: bool = False
+    x: Any, *, axes: Axes = None, where: Any = None, keepdims: bool = False
 ) -> Array:
     """Computes the average over whole axes.
 
@@ -129,12 +111,8 @@ def global_avg_pool(
     Gradient: every included element gets `dy / n`, and excluded elements get 0, even NaN. Forward and reverse mode,
     to any order, and `jax.linear_transpose`.
 
-    Args:
-      x: array of shape `(B, *spatial, C)`, or of any shape with `axes`; floats, integers or bool. Pooled axes have a
-        known size of at least 1.
-      axes: the pooled axes; None is all except the first and the last.
+    {whole}
       where: the elements to include, as in `max_pool`. Without a True the result and the gradient are 0.
-      keepdims: whether pooled axes remain, with size 1.
 
     Returns:
       Array of shape `(B, C)`, in general the shape of x without the pooled axes, or with size 1 for each; the dtype
@@ -143,20 +121,15 @@ def global_avg_pool(
     {empty}
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> x = jnp.array([[1.0, 5.0, 3.0], [4.0, 2.0, 9.0]])[..., None]
       >>> jaxpool.global_avg_pool(x).ravel()
       Array([3., 5.], dtype=float32)
-      >>> mask = jnp.arange(3) < jnp.array([0, 2])[:, None]
-      >>> jaxpool.global_avg_pool(x, where=mask[..., None]).ravel()
-      Array([0., 3.], dtype=float32)
 
     References:
-      `keras.layers.GlobalAveragePooling2D`; `where` as in `jax.numpy.mean`, which returns NaN for a mask without a
-      True.
+      `keras.layers.GlobalAveragePooling2D`; `where` as in `jax.numpy.mean`, which returns NaN without a True.
     """
-    x, pooled_axes, mask, sharding = check_global_pool_arguments(x, axes, where, keepdims)
+    x, pooled_axes, mask, sharding = _check_global_pool_arguments(x, axes, where, keepdims)
     if sharding:
         return reduce_whole_axes("mean", sharding, x, pooled_axes, mask, keepdims)
     extra_args = () if mask is None else (mask,)
@@ -166,13 +139,8 @@ def global_avg_pool(
 
 
 @public
-@fill_docstring_placeholders
 def spatial_pyramid_pool(
-    x: Any,
-    levels: Sequence[int],
-    *,
-    kind: Literal["max", "avg"] = "max",
-    axes: tuple[int, ...] | None = None,
+    x: Any, levels: Sequence[int], *, kind: Literal["max", "avg"] = "max", axes: Axes = None
 ) -> Array:
     """Computes adaptive pools of several sizes, joined into a vector whose length does not depend on the size of x.
 
@@ -185,11 +153,9 @@ def spatial_pyramid_pool(
     Args:
       x: array of shape `(B, *spatial, C)`, or of any shape with `axes`; floats, integers or bool. Pooled axes have a
         known size of at least 1.
-      levels: a tuple of positive ints, the number of windows of each level along every pooled axis. The output has
-        the levels in ascending order.
+      levels: a tuple of positive ints, the number of windows of each level along every pooled axis, in any order.
       kind: "max" or "avg".
-      axes: the pooled axes; None is all except the first and the last. The last of the other axes is the channel
-        axis.
+      axes: the pooled axes; None is all except the first and the last. The last other axis is the channel axis.
 
     Returns:
       Array of shape `(..., C * sum of n_l**k)`, with k the number of pooled axes; the dtype of x, or of `jnp.mean(x)`
@@ -198,8 +164,7 @@ def spatial_pyramid_pool(
     {empty}
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> import jaxpool
+      >>> import jaxpool, jax.numpy as jnp
       >>> x = jnp.arange(16.0).reshape(1, 4, 4, 1)
       >>> jaxpool.spatial_pyramid_pool(x, (1, 2))
       Array([[15.,  5.,  7., 13., 15.]], dtype=float32)
@@ -210,29 +175,29 @@ def spatial_pyramid_pool(
     x = as_array(x)
     rule, hint = "a tuple of positive ints", "Pass a tuple such as (1, 2, 4)."
     levels = array_to_list(levels)
-    if not is_tuple_or_list(levels) or not all(is_int(level) for level in levels):
+    if not is_tuple_or_list(levels) or not all(map(is_int, levels)):
         raise ArgumentError("levels", rule, levels, hint, TypeError)
-    sorted_levels = sorted(operator.index(level) for level in levels)
+    sorted_levels = sorted(map(operator.index, levels))
     if not sorted_levels or sorted_levels[0] < 1:
         raise ArgumentError("levels", rule, levels, hint)
     check_choice("kind", kind, ("max", "avg"))
-    pooled_axes = check_pooled_axes(axes, x.shape)
+    pooled_axes = _check_pooled_axes(axes, x.shape)
     sharding = sharding_from_type(x)
     shape = sharding.global_shape(x.shape) if sharding else x.shape
     for index, level in enumerate(levels):
         adaptive_window(shape, level, pooled_axes, arg_name=f"levels[{index}]")
-    shard_counts = [sharding.num_shards(axis) for axis in pooled_axes] if sharding else []
-    for count in shard_counts:
+    for axis in pooled_axes:
+        count = sharding.num_shards(axis) if sharding else 1
         if any(level != 1 and level % count for level in sorted_levels):
             rule = f"1, or sizes that the {count} shards of a pooled axis divide"
             hint = "Pass jax.reshard(x, spec), where spec has None for pooled axes."
             raise ArgumentError("levels", rule, levels, hint)
     other_axes = [axis for axis in range(x.ndim) if axis not in pooled_axes]
-    channel_axes = other_axes[-1:]
-    axis_order = [*other_axes[:-1], *pooled_axes, *channel_axes]
+    axis_order = [*other_axes[:-1], *pooled_axes, *other_axes[-1:]]
     x, shape = lax.transpose(x, axis_order), tuple(shape[axis] for axis in axis_order)
     sharding = sharding.permute_axes(axis_order) if sharding else None
-    spatial_axes = tuple(range(len(other_axes) - len(channel_axes), x.ndim - len(channel_axes)))
+    first_axis = len(other_axes[:-1])
+    spatial_axes = tuple(range(first_axis, first_axis + len(pooled_axes)))
     dtype = dtypes.mean_dtype(x.dtype) if kind == "avg" else x.dtype
     # The cotangents of the levels are added in the dtype of x, so x gets the accumulator dtype.
     x = dtypes.cast(x, dtypes.accumulator_dtype(dtype))
@@ -243,8 +208,8 @@ def spatial_pyramid_pool(
         if sharding:
             # Cells and channels are joined into one axis, which is not sharded.
             y_sharding = sharding.replicate_axes(spatial_axes) if count == 1 else sharding
-            y = all_gather_axes(y_sharding, y, range(spatial_axes[0], y.ndim))
-        level_outputs.append(_flatten_axes_from(y, spatial_axes[0]))
+            y = all_gather_axes(y_sharding, y, range(first_axis, y.ndim))
+        level_outputs.append(_flatten_axes_from(y, first_axis))
     return dtypes.cast(lax.concatenate(level_outputs, level_outputs[0].ndim - 1), dtype)
 
 

@@ -29,17 +29,6 @@ def is_prng_key(x: Any) -> bool:
     return is_uint32_array and x.shape == jax.eval_shape(jax.random.PRNGKey, 0).shape
 
 
-def check_real_dtype(arg_name: str, x: Array) -> None:
-    """Raise `ArgumentError` unless the dtype of x is a float, integer or bool."""
-    is_real = (
-        jnp.issubdtype(x.dtype, jnp.floating)
-        or jnp.issubdtype(x.dtype, jnp.integer)
-        or x.dtype == jnp.bool_
-    )
-    if not is_real:
-        raise wrong_dtype_error(arg_name, "an array of floats, integers or bools", x)
-
-
 def wrong_dtype_error(
     arg_name: str, rule: str, array: Any, hint: str = "Convert it first."
 ) -> ArgumentError:
@@ -66,20 +55,19 @@ def as_array(x: Any, arg_name: str = "x") -> Array:
 
 def not_an_array_error(arg_name: str, value: Any, rule: str = "an array") -> ArgumentError:
     """The error for a `value` that is not an array: a tensor of another library, a list, a string or None."""
+    shown_value = ""
     if callable(getattr(value, "numpy", None)):  # PyTorch, TensorFlow
         package = type(value).__module__.partition(".")[0]
         shown_value = f"{arg_name} of type {package}.{type(value).__name__}"
         detach_call = ".detach()" if getattr(value, "requires_grad", False) is True else ""
         hint = f"Pass jnp.asarray({arg_name}{detach_call}.numpy())."
-        return ArgumentError(
-            arg_name, rule, value, hint, TypeError, shown_value=shown_value, must_be_static=False
-        )
-    hint = (
-        f"Pass jnp.asarray({arg_name})."
-        if _is_numeric_array_like(value)
-        else "Pass an array of jax or NumPy."
+    elif _is_numeric_array_like(value):
+        hint = f"Pass jnp.asarray({arg_name})."
+    else:
+        hint = "Pass an array of jax or NumPy."
+    return ArgumentError(
+        arg_name, rule, value, hint, TypeError, shown_value=shown_value, must_be_static=False
     )
-    return ArgumentError(arg_name, rule, value, hint, TypeError, must_be_static=False)
 
 
 def _is_numeric_array_like(value: Any) -> bool:
@@ -93,12 +81,9 @@ def _is_numeric_array_like(value: Any) -> bool:
 
 
 def as_jax_array(arg_name: str, x: Any) -> Array:
-    """x as a jax array. Raises if jax does not support the dtype of x or the result of `x.__jax_array__()`.
-
-    A jax array is returned unchanged, because `jnp.asarray` of jax 0.10.0 changes its sharding under `jax.vmap`.
-    """
+    """x as a jax array; raises if jax does not support its dtype or the result of `x.__jax_array__()`."""
     if isinstance(x, jax.Array):
-        return x
+        return x  # `jnp.asarray` of jax 0.10.0 changes its sharding under `jax.vmap`
     try:
         # `jnp.asarray` returns a NumPy array if `__jax_array__` returns a NumPy array of an unsupported dtype.
         array = jnp.asarray(x)
@@ -115,18 +100,21 @@ def as_jax_array(arg_name: str, x: Any) -> Array:
 
 def as_real_array(arg_name: str, x: Any) -> Array:
     """x as a jax array of floats, integers or bools."""
+    rule = "an array of floats, integers or bools"
     if isinstance(x, (np.ndarray, np.generic)) and x.dtype.kind not in "biufV":
-        raise wrong_dtype_error(arg_name, "an array of floats, integers or bools", x)
+        raise wrong_dtype_error(arg_name, rule, x)
     array = as_jax_array(arg_name, x)
-    check_real_dtype(arg_name, array)
+    if not _is_dtype_of_kind(array.dtype, jnp.floating, jnp.integer, jnp.bool_):
+        raise wrong_dtype_error(arg_name, rule, array)
     return array
 
 
-def as_weakly_typed(x: Array) -> Array:
-    """x with a weak type: in an operation with a strongly typed array, that array determines the result's dtype.
+def _is_dtype_of_kind(dtype: Any, *kinds: Any) -> bool:
+    return any(jnp.issubdtype(dtype, kind) for kind in kinds)
 
-    JAX has no public function to make a type weak. JAX's own functions bind the same primitive.
-    """
+
+def as_weakly_typed(x: Array) -> Array:
+    """x with a weak type. JAX has no public function for it; its own functions bind the same primitive."""
     if jax.typeof(x).weak_type:
         return x
     return lax.convert_element_type_p.bind(x, new_dtype=x.dtype, weak_type=True, sharding=None)
@@ -140,20 +128,18 @@ def varying_mesh_axes(aval: Any) -> frozenset[Any]:
 
 
 def match_varying_mesh_axes(xs: Sequence[Array], *other_arrays: Array) -> tuple[Array, ...]:
-    """`xs`, cast by `lax.pcast` to vary over each manual mesh axis over which an array of either argument varies.
+    """`xs`, cast by `lax.pcast` to vary over the manual mesh axes of all arrays, as custom derivatives require.
 
-    Custom derivatives require that a tangent or cotangent varies over the mesh axes of its array. The transpose of
-    `lax.pcast` sums a cotangent over the mesh axes that it added.
+    The transpose of `lax.pcast` sums a cotangent over the mesh axes that it added.
     """
     axes_per_array = [varying_mesh_axes(jax.typeof(x)) for x in (*xs, *other_arrays)]
-    axes = sorted(frozenset[Any]().union(*axes_per_array), key=str)
-    axes_to_add = [
-        tuple(axis for axis in axes if axis not in own) for own in axes_per_array[: len(xs)]
-    ]
-    return tuple(
-        lax.pcast(x, missing_axes, to="varying") if missing_axes else x
-        for x, missing_axes in zip(xs, axes_to_add, strict=True)
-    )
+    all_axes = frozenset[Any]().union(*axes_per_array)
+
+    def vary_over_all_axes(x: Array) -> Array:
+        missing_axes = sorted(all_axes - varying_mesh_axes(jax.typeof(x)), key=str)
+        return lax.pcast(x, tuple(missing_axes), to="varying") if missing_axes else x
+
+    return tuple(map(vary_over_all_axes, xs))
 
 
 FloatPredicate = Callable[[float], bool]
@@ -180,26 +166,21 @@ def checked_float(
 
 def as_coefficient(
     arg_name: str, value: Any, rule: str, is_valid: FloatPredicate, output_shape: tuple[Any, ...]
-) -> float | Array:
-    """`value` as a float for which `is_valid` is True, or as an array with the rank of `output_shape`.
-
-    The elements of an array are not checked, because they may be traced.
-    """
+) -> tuple[float | None, tuple[Array, ...]]:
+    """`value` as (number, ()), or (None, (array,)) with the rank of `output_shape`; elements are not checked."""
     if not isinstance(value, (jax.Array, np.ndarray)):
         hint = f"Pass a number, or an array that broadcasts against the output, {output_shape}."
-        return checked_float(arg_name, value, rule, hint, is_valid)
+        return checked_float(arg_name, value, rule, hint, is_valid), ()
     array = as_jax_array(arg_name, value)
-    if not any(jnp.issubdtype(array.dtype, kind) for kind in (jnp.floating, jnp.integer)):
+    if not _is_dtype_of_kind(array.dtype, jnp.floating, jnp.integer):
         raise wrong_dtype_error(arg_name, "of floats or integers", array)
     padded_shape = (1,) * (len(output_shape) - array.ndim) + array.shape
-    if len(padded_shape) != len(output_shape) or any(
-        size not in (1, output_size)
-        for size, output_size in zip(padded_shape, output_shape, strict=True)
-    ):
+    pairs = zip(padded_shape, output_shape, strict=False)
+    if array.ndim > len(output_shape) or any(size not in (1, other) for size, other in pairs):
         hint = "An array of shape (C,) is one number per channel where channels come last."
-        shape_requirement = f"of a shape that broadcasts against the output, {output_shape}"
-        raise ArgumentError(arg_name, shape_requirement, array.shape, hint, attribute="shape")
-    return array.reshape(padded_shape)
+        rule = f"of a shape that broadcasts against the output, {output_shape}"
+        raise ArgumentError(arg_name, rule, array.shape, hint, attribute="shape")
+    return None, (array.reshape(padded_shape),)
 
 
 def as_broadcast_mask(where: Any, shape: Sequence[Any], arg_name: str = "where") -> Array:
@@ -208,9 +189,8 @@ def as_broadcast_mask(where: Any, shape: Sequence[Any], arg_name: str = "where")
         raise not_an_array_error(arg_name, where, "an array of bools")
     mask = as_jax_array(arg_name, where)
     if mask.dtype != jnp.bool_:
-        raise wrong_dtype_error(
-            arg_name, "an array of bools", mask, _bool_conversion_hint(arg_name, mask.dtype)
-        )
+        hint = _bool_conversion_hint(arg_name, mask.dtype)
+        raise wrong_dtype_error(arg_name, "an array of bools", mask, hint)
     try:
         fits = jnp.broadcast_shapes(mask.shape, tuple(shape)) == tuple(shape)
     except ValueError:

@@ -1,7 +1,4 @@
-"""Error messages for calls that do not match a signature: missing, unknown, surplus or swapped arguments.
-
-Unknown names are looked up among the argument names of other libraries.
-"""
+"""Error messages for calls that do not match a signature: missing, unknown, surplus or swapped arguments."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import inspect
 import itertools
 import sys
 import types
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from typing import Any, ParamSpec, TypeVar
 
 import jax
@@ -24,52 +21,39 @@ ARRAY_TYPES = (jax.Array, np.ndarray)
 # Error messages show the shapes of some arguments, and the values of some other arguments.
 ARGS_SHOWN_AS_SHAPE = ("x", "y", "input", "boxes", "kernel")
 ARGS_SHOWN_AS_VALUE = ("window_shape", "output_shape", "spatial_shape", "levels")
-FLOAT_DTYPE_PREFIXES = ("float", "bfloat")
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 def public(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator of public functions that improves error messages about their arguments.
-
-    Messages name the function and explain missing, unknown, surplus and swapped arguments. The decorator inspects
-    arguments only after the function has raised.
-    """
+    """Decorator of public functions: errors name the function, and missing, unknown, surplus and swapped arguments."""
 
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
-        except TypeError as error:
+        except (TypeError, ValueError, ArgumentError) as error:
             traceback = error.__traceback__
-            if traceback is not None and traceback.tb_next is None:  # raised by the call itself
-                message = invalid_call_message(function, args, kwargs)
+            if isinstance(error, TypeError) and traceback and traceback.tb_next is None:
+                reason = _invalid_call_reason(function, args, kwargs)  # raised by the call itself
             else:
-                message = _swapped_arguments_message(function, args, kwargs)
-            if message:
-                raise TypeError(message) from None
-            raise
-        except ValueError:
-            message = _swapped_arguments_message(function, args, kwargs)
-            if message:
-                raise TypeError(message) from None
-            raise
-        except ArgumentError as error:
-            message = _swapped_arguments_message(function, args, kwargs)
-            if message:
-                raise TypeError(message) from None
-            bound_args = inspect.signature(function).bind(*args, **kwargs).arguments
-            raise error.error_for_function(
-                _public_name(function), _shapes_and_sizes_of_call(bound_args)
-            ) from None
+                reason = _swapped_arguments_reason(function, args, kwargs)
+            if reason:
+                raise TypeError(f"jaxpool.{_public_name(function)}: {reason}") from None
+            if not isinstance(error, ArgumentError):
+                raise
+            shown_arguments = _shapes_and_sizes_of_call(function, args, kwargs)
+            raise error.error_for_function(_public_name(function), shown_arguments) from None
 
     return wrapper
 
 
-def _shapes_and_sizes_of_call(bound_args: Mapping[str, Any]) -> dict[str, Any]:
+def _shapes_and_sizes_of_call(
+    function: Callable[..., Any], args: Any, kwargs: dict[str, Any]
+) -> dict[str, Any]:
     """The array shapes and the size arguments of a call, by the names that error messages show."""
     shown_arguments = {}
-    for name, value in bound_args.items():
+    for name, value in inspect.signature(function).bind(*args, **kwargs).arguments.items():
         if name in ARGS_SHOWN_AS_SHAPE and isinstance(value, (*ARRAY_TYPES, np.generic)):
             shown_arguments[f"{name}.shape"] = value.shape
         elif name in ARGS_SHOWN_AS_VALUE:
@@ -78,11 +62,7 @@ def _shapes_and_sizes_of_call(bound_args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class FunctionWrapper:
-    """A callable that replaces `fn`, with its name, signature, documentation and attributes.
-
-    A wrapper that is a class attribute becomes a method, like a function. A wrapper that replaces `fn` in its module,
-    as a decorator does, is pickled and copied by name; any other wrapper by the call `make_wrapper(fn)`.
-    """
+    """A callable like `fn`; pickled by name if it replaces `fn` in its module, else by the call `make_wrapper(fn)`."""
 
     def __init__(self, fn: Callable[..., Any], make_wrapper: Callable[..., Any]) -> None:
         functools.update_wrapper(self, fn)
@@ -102,49 +82,44 @@ class FunctionWrapper:
         return name if target is self else self._reduce_value
 
 
-def invalid_call_message(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> str:
-    """The error message for an invalid call of `function`, with the function's name; "" for a valid call."""
-    reason = _invalid_call_reason(function, args, kwargs)
-    return reason and f"jaxpool.{_public_name(function)}: {reason}"
-
-
 def _public_name(function: Callable[..., Any]) -> str:
     """The public name of a function without `jaxpool.`, such as "max_pool" or "compat.torch.max_pool2d"."""
     top_package, *submodules = function.__module__.split(".")[1:]
     # `compat.torch.max_pool2d` is defined in `compat/_torch_max_pool.py`.
     if top_package == "compat":
         top_package += "." + submodules[0].removeprefix("_").partition("_")[0]
-    return (
-        function.__name__ if top_package.startswith("_") else f"{top_package}.{function.__name__}"
-    )
+    is_private = top_package.startswith("_")
+    return function.__name__ if is_private else f"{top_package}.{function.__name__}"
+
+
+def _positional_names(function: Callable[..., Any]) -> list[str]:
+    parameters = inspect.signature(function).parameters.values()
+    return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
 
 
 def _invalid_call_reason(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> str:
     """The reason why a call of `function` is invalid; "" for a valid call."""
     parameters = inspect.signature(function).parameters
-    positional = [p.name for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    positional, public_name = _positional_names(function), _public_name(function)
     # A hint for users who pass a transformation the arguments of the function that the transformation returns.
     returned_function_hint = ""
     if positional in (["fn"], ["pool"]) and args and callable(args[0]):
-        returned_function_hint = (
-            f"What it returns takes them: {_public_name(function)}({positional[0]})(...)."
-        )
+        returned_function_hint = f"What it returns takes them: {public_name}({positional[0]})(...)."
     for name in kwargs:
         if name not in parameters:
-            hint = unknown_argument_hint(
-                _public_name(function), name, parameters, returned_function_hint
-            )
+            hint = unknown_argument_hint(public_name, name, parameters, returned_function_hint)
             return f"there is no argument `{name}`. {hint}"
-    required = [
+    optional = [
         p.name
         for p in parameters.values()
-        if p.default is p.empty and p.kind is not p.VAR_POSITIONAL
+        if p.default is not p.empty or p.kind is p.VAR_POSITIONAL
     ]
+    given = [*positional[: len(args)], *kwargs]
     order_hint = f"The order is {', '.join(positional)}."
     duplicates = [name for name in positional[: len(args)] if name in kwargs]
     if duplicates:
         return f"`{duplicates[0]}` must be given once; got it by its place and by its name. {order_hint}"
-    missing_names = [name for name in required if name not in (*positional[: len(args)], *kwargs)]
+    missing_names = [name for name in parameters if name not in (*optional, *given)]
     if missing_names:
         if positional[0] == "key" and args and is_array(args[0]) and not is_prng_key(args[0]):
             return f"`key` must be given, a PRNG key, before `x`; got an array in its place. {order_hint}"
@@ -154,67 +129,42 @@ def _invalid_call_reason(function: Callable[..., Any], args: Any, kwargs: dict[s
         hint = "" if returned_function_hint else order_hint
         hint = f"Pass {keyword_names} by name." if keyword_names else hint
         if not positional:
-            hint = (
-                CONTEXT_MANAGER_HINTS.get(_public_name(function), hint)
-                if callable(args[0])
-                else hint
-            )
+            hint = CONTEXT_MANAGER_HINTS.get(public_name, hint) if callable(args[0]) else hint
             return f"no argument goes by its place; got {len(args)}. {hint}"
         rule = f"at most {len(positional)} arguments go by their place"
         return " ".join(filter(None, (f"{rule}; got {len(args)}.", returned_function_hint, hint)))
     return ""
 
 
-def _swapped_arguments_message(
+def _swapped_arguments_reason(
     function: Callable[..., Any], args: Any, kwargs: dict[str, Any]
 ) -> str:
-    """The error message for a call that raised because two arguments are swapped; "" if no arguments are swapped."""
-    signature = inspect.signature(function)
-    bound_args = signature.bind(*args, **kwargs).arguments
-    names = [name for name in signature.parameters if name in bound_args]
-    for first, second in itertools.pairwise(names):
+    """The reason why a call raised if two of its arguments are swapped; "" if no arguments are swapped."""
+    bound_args = inspect.signature(function).bind(*args, **kwargs).arguments
+    for first, second in itertools.pairwise(bound_args):
         if second in _arguments_swapped_with(first, bound_args[first], bound_args[second]):
-            argument_order = ", ".join(
-                p.name for p in signature.parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD
-            )
-            return (
-                f"jaxpool.{_public_name(function)}: `{first}` must come before `{second}`; "
-                f"got them the other way round. The order is {argument_order}."
-            )
+            rule = f"`{first}` must come before `{second}`; got them the other way round"
+            return f"{rule}. The order is {', '.join(_positional_names(function))}."
     return ""
 
 
 def _arguments_swapped_with(arg_name: str, value: Any, next_value: Any) -> tuple[str, ...]:
     """Names of arguments that may be swapped with `arg_name`, judging by its `value` and the next argument's value."""
-    if (
-        arg_name == "x"
-        and not is_array(value)
-        and is_array(next_value)
-        and getattr(next_value, "ndim", 0) > 1
-    ):
-        return "window_shape", "output_shape", "k", "p", "rank", "key"
-    if (
-        arg_name == "indices"
-        and not is_array(value)
-        and is_tuple_or_list(value)
-        and is_array(next_value)
-    ):
+    if arg_name == "x" and not is_array(value) and is_array(next_value):
+        has_axes = getattr(next_value, "ndim", 0) > 1
+        return ("window_shape", "output_shape", "k", "p", "rank", "key") if has_axes else ()
+    if arg_name == "indices" and is_tuple_or_list(value) and is_array(next_value):
         return ("spatial_shape",)
     if arg_name == "key" and is_prng_key(next_value) and not is_prng_key(value):
         return ("x",)
     if arg_name in ("p", "rank") and is_tuple_or_list(value) and not is_tuple_or_list(next_value):
         return ("window_shape",)
     if arg_name == "x" and isinstance(value, ARRAY_TYPES) and isinstance(next_value, ARRAY_TYPES):
-        if value.dtype.name.startswith(("int", "uint")) and next_value.dtype.name.startswith(
-            FLOAT_DTYPE_PREFIXES
-        ):
+        is_next_float = next_value.dtype.name.startswith(("float", "bfloat"))
+        if value.dtype.name.startswith(("int", "uint")) and is_next_float:
             return ("segment_ids",)
-        if (
-            value.ndim == 2
-            and value.shape[-1] == 4
-            and next_value.ndim > 2
-            and next_value.shape[-1] != 4
-        ):
+        has_boxes = value.ndim == 2 and value.shape[-1] == 4
+        if has_boxes and next_value.ndim > 2 and next_value.shape[-1] != 4:
             return ("boxes",)
     return ()
 
@@ -222,19 +172,8 @@ def _arguments_swapped_with(arg_name: str, value: Any, next_value: Any) -> tuple
 # Groups of synonymous argument names: first the names in jaxpool, then names that only PyTorch, torchvision,
 # torch_scatter, Keras, TensorFlow, Flax, Haiku, ONNX and NumPy use.
 ARGUMENT_SYNONYMS = (
-    (
-        ("window_shape", "kernel_size"),
-        (
-            "pool_size",
-            "ksize",
-            "kernel_shape",
-            "window_dimensions",
-            "window",
-            "window_size",
-            "size",
-            "kernel",
-        ),
-    ),
+    (("window_shape", "kernel_size"), ("pool_size", "ksize", "kernel_shape", "window_dimensions")),
+    (("window_shape", "kernel_size"), ("window", "window_size", "size", "kernel")),
     (("strides", "stride"), ("window_strides",)),
     (("padding",), ("pads", "pad")),
     (("window_dilation", "dilation"), ("dilations", "dilation_rate")),
@@ -258,18 +197,8 @@ ARGUMENT_SYNONYMS = (
     (("key",), ("rng", "rng_key")),
 )
 # Known argument names, which are not treated as misspellings.
-_KNOWN_ARGUMENT_NAMES = {word for ours, theirs in ARGUMENT_SYNONYMS for word in (*ours, *theirs)}
-_KNOWN_ARGUMENT_NAMES |= {
-    "ties",
-    "autodiff",
-    "reverse",
-    "initial",
-    "groups",
-    "rank",
-    "kind",
-    "samples",
-    "levels",
-}
+_KNOWN_NAMES = {word for ours, theirs in ARGUMENT_SYNONYMS for word in (*ours, *theirs)}
+_KNOWN_NAMES |= {"ties", "autodiff", "reverse", "initial", "groups", "rank", "kind", "levels"}
 _RETURN_INDICES_ARGUMENTS = ("return_indices", "return_argmax", "with_argmax")
 _POOLS_WITH_ARGMAX_VARIANT = ("max_pool", "adaptive_max_pool")
 
@@ -283,16 +212,8 @@ CONTEXT_MANAGER_HINTS = {
 def unknown_argument_hint(
     function_name: str, arg_name: str, accepted_names: Collection[str], default_hint: str = ""
 ) -> str:
-    """A hint for an unknown argument `arg_name` of function `function_name`, which accepts `accepted_names`.
-
-    If no accepted name is similar, the hint is `default_hint`; if that is empty, a list of the accepted names.
-    """
-    module_path, _, base_name = function_name.rpartition(".")
-    if (
-        arg_name in _RETURN_INDICES_ARGUMENTS
-        and base_name in _POOLS_WITH_ARGMAX_VARIANT
-        and "compat" not in module_path
-    ):
+    """A hint for an unknown argument: a similar accepted name, else `default_hint`, else the accepted names."""
+    if arg_name in _RETURN_INDICES_ARGUMENTS and function_name in _POOLS_WITH_ARGMAX_VARIANT:
         return f"jaxpool.{function_name}_with_argmax gives the positions too."
     suggestions = [
         name
@@ -301,7 +222,7 @@ def unknown_argument_hint(
         for name in jaxpool_names
         if name in accepted_names
     ]
-    if not suggestions and arg_name not in _KNOWN_ARGUMENT_NAMES:
+    if not suggestions and arg_name not in _KNOWN_NAMES:
         suggestions = [name for name in accepted_names if _is_misspelling(arg_name, name)]
         suggestions = suggestions if len(suggestions) == 1 else []
     if suggestions:
@@ -311,13 +232,9 @@ def unknown_argument_hint(
 
 def _is_misspelling(arg_name: str, known_name: str) -> bool:
     """Whether two names differ by one edit, or by two if a name has over five letters or the letters are the same."""
-    if len(known_name) < 4:
-        return False
-    return _edit_distance(arg_name, known_name) <= (
-        2
-        if max(len(arg_name), len(known_name)) > 5 or sorted(arg_name) == sorted(known_name)
-        else 1
-    )
+    is_long = max(len(arg_name), len(known_name)) > 5
+    max_distance = 2 if is_long or sorted(arg_name) == sorted(known_name) else 1
+    return len(known_name) >= 4 and _edit_distance(arg_name, known_name) <= max_distance
 
 
 def _edit_distance(a: str, b: str) -> int:

@@ -1,8 +1,4 @@
-"""`ArgumentError`, and a context manager that converts it into the error that a public function raises.
-
-Inner code raises `ArgumentError` with only the reason. The decorator `@public` adds the name of the called function
-and the shapes of its arguments.
-"""
+"""`ArgumentError`, which states the reason; `@public` adds the name of the called function and its shapes."""
 
 from __future__ import annotations
 
@@ -53,19 +49,16 @@ class ArgumentError(Exception):
     ) -> Exception:
         """The exception that the user of `jaxpool.<function>` sees; its message shows no value twice."""
         shown_value = self.shown_value or f"{self.shown_name}={short_repr(self.value)}"
-        shown_arguments = {
-            name: short_repr(value)
+        other_arguments = [
+            text
             for name, value in shown_arguments.items()
             if name != self.shown_name
-        }
-        other_arguments = [
-            text for text in map("=".join, shown_arguments.items()) if text not in shown_value
+            and (text := f"{name}={short_repr(value)}") not in shown_value
         ]
-        message = (
-            f"jaxpool.{function_name}: `{self.arg_name}` must be {self.rule}; got {shown_value}"
+        shown_value += f" ({', '.join(other_arguments)})" if other_arguments else ""
+        return self.error_type(
+            f"jaxpool.{function_name}: `{self.arg_name}` must be {self.rule}; got {shown_value}. {self.hint}"
         )
-        message += f" ({', '.join(other_arguments)}). " if other_arguments else ". "
-        return self.error_type(message + self.hint)
 
 
 def _contains_tracer(value: Any) -> bool:
@@ -105,10 +98,7 @@ def short_repr(value: Any) -> str:
 
 @contextlib.contextmanager
 def name_function_in_errors(function_name: str, **shown_arguments: Any) -> Iterator[None]:
-    """Convert an `ArgumentError` raised in the `with` block into the exception that users of `jaxpool.<function>` see.
-
-    Use this context manager in methods and inner functions; public functions use the decorator `@public`.
-    """
+    """In the `with` block, convert an `ArgumentError` as `@public` does; for methods and inner functions."""
     try:
         yield
     except ArgumentError as error:

@@ -35,6 +35,7 @@ def wrong_case_hint(value: Any, choices: tuple[str, ...]) -> str:
 
 Padding = str | int | Sequence[int] | Sequence[tuple[int, int]]
 IntOrInts = int | Sequence[int] | np.ndarray
+Axes = tuple[int, ...] | None
 PADDING_MODES = ("VALID", "SAME", "SAME_LOWER")
 
 
@@ -49,6 +50,17 @@ def is_int(value: Any) -> bool:
     return True
 
 
+def checked_int(
+    arg_name: str, value: Any, rule: str, hint: str, valid_range: range, non_int_hint: str = ""
+) -> int:
+    """`value` as an int. Raises unless `value` is an int in `valid_range`."""
+    if not is_int(value):
+        raise ArgumentError(arg_name, rule, value, non_int_hint or hint, TypeError)
+    if operator.index(value) not in valid_range:
+        raise ArgumentError(arg_name, rule, value, hint)
+    return operator.index(value)
+
+
 def is_tuple_or_list(value: Any) -> bool:
     """Whether `value` is a tuple or a list, the two sequence types that size arguments may have."""
     return isinstance(value, (tuple, list))
@@ -59,15 +71,21 @@ def array_to_list(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
+def checked_tuple(arg_name: str, value: Any, rule: str, hint: str) -> Sequence[Any]:
+    """`value`, a tuple, a list or a NumPy array, as a tuple or list. Raises for other types and if it is empty."""
+    value = array_to_list(value)
+    if not is_tuple_or_list(value) or not value:
+        error_type = ValueError if is_tuple_or_list(value) else TypeError
+        raise ArgumentError(arg_name, rule, value, hint, error_type)
+    return value
+
+
 def _full_rank_sizes_hint(
     values: Sequence[Any], num_axes: int, neutral_values: Sequence[Any]
 ) -> str:
     """A hint if `values` has an entry for every axis of the array, as in lax and Haiku; "" otherwise."""
-    if (
-        len(values) != num_axes + 2
-        or values[0] not in neutral_values
-        or values[-1] not in neutral_values
-    ):
+    is_full_rank = len(values) == num_axes + 2
+    if not is_full_rank or values[0] not in neutral_values or values[-1] not in neutral_values:
         return ""
     return f"Sizes stand for pooled axes alone: pass {tuple(values[1:-1])}."
 
@@ -75,10 +93,7 @@ def _full_rank_sizes_hint(
 def ints_per_axis(
     arg_name: str, value: Any, num_axes: int, *, min_value: int = 1, accept_int: bool = True
 ) -> tuple[int, ...]:
-    """`value` as a tuple of `num_axes` ints of at least `min_value`, one per pooled axis. An int is repeated.
-
-    Pass `accept_int=False` if the caller does not accept an int; error messages then do not suggest an int.
-    """
+    """`value` as `num_axes` ints of at least `min_value`, an int repeated; errors name an int only if `accept_int`."""
     ints_text = "1 int" if num_axes == 1 else f"{num_axes} ints"
     or_int_text = "an int or " if accept_int else ""
     rule = f"{or_int_text}{ints_text} of at least {min_value}, one per pooled axis"
@@ -102,16 +117,12 @@ def ints_per_axis(
 def _check_fits_int64(arg_name: str, values: Sequence[int], original_value: Any) -> None:
     """Raise if any of `values` is too large to be the size of an array."""
     if any(value >= 2**63 for value in values):
-        raise ArgumentError(
-            arg_name, "below 2**63", original_value, "Pass a size that an array can have."
-        )
+        hint = "Pass a size that an array can have."
+        raise ArgumentError(arg_name, "below 2**63", original_value, hint)
 
 
 def _full_rank_window_hint(window_shape: Sequence[Any], ndim: int) -> str:
-    """A hint if `window_shape` has a size for every axis of the array, as in lax and Haiku; "" otherwise.
-
-    A window shape with an additional leading 1 also gets a hint: it includes a batch axis that the array lacks.
-    """
+    """A hint if `window_shape` has a size for every axis, as in lax and Haiku, perhaps with a batch axis; else ""."""
     num_extra_axes = len(window_shape) - ndim
     if num_extra_axes not in (0, 1) or not all(map(is_int, window_shape)) or 1 not in window_shape:
         return ""
@@ -142,73 +153,53 @@ def example_axes(ndim: int, num_axes: int | None = None) -> tuple[int, ...]:
 def normalise_axes(
     axes: Any, ndim: int, num_axes: int | None, array_name: str = "x", window_shape: Any = ()
 ) -> tuple[int, ...]:
-    """`axes` as distinct non-negative axes of an array of rank `ndim`; by default the `num_axes` axes before the last.
-
-    `array_name` is the name of the array argument, and `window_shape` the window shape, for hints in error messages.
-    """
+    """`axes` as distinct non-negative axes of `array_name`, of rank `ndim`; `window_shape` is for error hints."""
     if axes is None:
-        if num_axes is None:
-            example_hint = (
-                f"Pass axes={example_axes(ndim)}, say." if ndim else "Pass an array with axes."
-            )
-            rule = "given when `window_shape` is an int"
-            raise ArgumentError("axes", rule, None, example_hint, TypeError)
-        if ndim < num_axes + 1:
-            hint = _full_rank_window_hint(window_shape, ndim) or (
-                "Pass axes=... to pool an array without a channel axis, "
-                f"or add the axis with {array_name}[..., None]."
-            )
-            raise ArgumentError(
-                array_name,
-                f"an array of at least {num_axes + 1} axes, {num_axes} pooled and channels",
-                ndim,
-                hint,
-                attribute="ndim",
-            )
-        return tuple(range(ndim - 1 - num_axes, ndim - 1))
+        return _default_axes(ndim, num_axes, array_name, window_shape)
     rule = (
         f"distinct ints from {-ndim} to {ndim - 1}" if ndim else "left out, for an x without axes"
     )
     original_axes, axes = axes, array_to_list(axes)
-    if not is_tuple_or_list(axes) or not all(is_int(axis) for axis in axes):
-        example_hint = (
-            f"Pass a tuple such as {example_axes(ndim, num_axes)}." if ndim else "Leave it out."
-        )
-        raise ArgumentError("axes", rule, original_axes, example_hint, TypeError)
-    int_axes = tuple(operator.index(axis) for axis in axes)
-    all_in_range = all(-ndim <= axis < ndim for axis in int_axes)
-    normalised_axes = tuple(axis % ndim for axis in int_axes) if all_in_range else ()
-    if not normalised_axes or len(set(normalised_axes)) != len(normalised_axes):
-        raise ArgumentError(
-            "axes", rule, original_axes, f"Name each pooled axis of {array_name} once."
-        )
-    if num_axes is not None and len(normalised_axes) != num_axes:
-        raise ArgumentError(
-            "axes",
-            f"{num_axes} axes, one for each entry of the shape",
-            axes,
-            "Make the lengths agree.",
-        )
+    if not is_tuple_or_list(axes) or not all(map(is_int, axes)):
+        hint = f"Pass a tuple such as {example_axes(ndim, num_axes)}." if ndim else "Leave it out."
+        raise ArgumentError("axes", rule, original_axes, hint, TypeError)
+    int_axes = [operator.index(axis) for axis in axes]
+    normalised_axes = tuple(axis % ndim for axis in int_axes if -ndim <= axis < ndim)
+    if not axes or len(set(normalised_axes)) != len(axes):
+        hint = f"Name each pooled axis of {array_name} once."
+        raise ArgumentError("axes", rule, original_axes, hint)
+    if num_axes is not None and len(axes) != num_axes:
+        rule = f"{num_axes} axes, one for each entry of the shape"
+        raise ArgumentError("axes", rule, axes, "Make the lengths agree.")
     return normalised_axes
 
 
-def normalise_axis(axis: Any, ndim: int, array_name: str = "x", non_int_hint: str = "") -> int:
-    """`axis` as a non-negative axis of the argument `array_name`, which has rank `ndim`.
+def _default_axes(
+    ndim: int, num_axes: int | None, array_name: str, window_shape: Any
+) -> tuple[int, ...]:
+    """The `num_axes` axes before the last axis of an array of rank `ndim`."""
+    if num_axes is None:
+        hint = f"Pass axes={example_axes(ndim)}, say." if ndim else "Pass an array with axes."
+        rule = "given when `window_shape` is an int"
+        raise ArgumentError("axes", rule, None, hint, TypeError)
+    if ndim < num_axes + 1:
+        hint = _full_rank_window_hint(window_shape, ndim) or (
+            "Pass axes=... to pool an array without a channel axis, "
+            f"or add the axis with {array_name}[..., None]."
+        )
+        rule = f"an array of at least {num_axes + 1} axes, {num_axes} pooled and channels"
+        raise ArgumentError(array_name, rule, ndim, hint, attribute="ndim")
+    return example_axes(ndim, num_axes)
 
-    `non_int_hint` is the hint of the error if `axis` is not an int, for example a tuple of axes.
-    """
+
+def normalise_axis(axis: Any, ndim: int, array_name: str = "x", non_int_hint: str = "") -> int:
+    """`axis` as a non-negative axis of the argument `array_name`, which has rank `ndim`."""
     if not ndim:
         hint = f"Add one with {array_name}[None]."
-        raise ArgumentError(
-            array_name, "an array of at least one axis", (), hint, attribute="shape"
-        )
-    rule = f"an int from {-ndim} to {ndim - 1}"
-    if not is_int(axis) or not -ndim <= operator.index(axis) < ndim:
-        error_type, hint = (ValueError, "") if is_int(axis) else (TypeError, non_int_hint)
-        raise ArgumentError(
-            "axis", rule, axis, hint or f"Name an axis of {array_name}.", error_type
-        )
-    return operator.index(axis) % ndim
+        rule = "an array of at least one axis"
+        raise ArgumentError(array_name, rule, (), hint, attribute="shape")
+    rule, hint = f"an int from {-ndim} to {ndim - 1}", f"Name an axis of {array_name}."
+    return checked_int("axis", axis, rule, hint, range(-ndim, ndim), non_int_hint) % ndim
 
 
 def check_fits_uint32_indices(arg_name: str, sizes: Sequence[int]) -> None:
@@ -243,28 +234,20 @@ def padding_pairs(padding: Any, num_axes: int) -> tuple[tuple[int, int], ...] | 
             hint = wrong_case_hint(padding, PADDING_MODES) or hint
             raise ArgumentError("padding", rule, padding, hint)
         return padding
-    if is_int(padding):
-        entries: tuple[Any, ...] = (padding,) * num_axes
-    elif is_tuple_or_list(padding):
-        entries = tuple(padding)
-    else:
+    entries = (padding,) * num_axes if is_int(padding) else padding
+    if not is_tuple_or_list(entries):
         raise ArgumentError("padding", rule, original_padding, hint, TypeError)
-    if entries and all(is_int(entry) for entry in entries):
-        pairs = tuple((operator.index(entry), operator.index(entry)) for entry in entries)
-    elif all(
-        is_tuple_or_list(entry) and len(entry) == 2 and all(is_int(side) for side in entry)
-        for entry in entries
+    sides = [(entry, entry) if is_int(entry) else entry for entry in entries]
+    is_mixed = any(map(is_int, entries)) and not all(map(is_int, entries))
+    if is_mixed or not all(
+        is_tuple_or_list(pair) and len(pair) == 2 and all(map(is_int, pair)) for pair in sides
     ):
-        pairs = tuple((operator.index(low), operator.index(high)) for low, high in entries)
-    else:
         raise ArgumentError("padding", rule, original_padding, hint, TypeError)
+    pairs = tuple((operator.index(low), operator.index(high)) for low, high in sides)
     if len(pairs) != num_axes or any(side < 0 for pair in pairs for side in pair):
         hint = _full_rank_sizes_hint(entries, num_axes, (0, (0, 0), [0, 0])) or hint
-        if (
-            num_axes == 1
-            and len(entries) == 2
-            and all(is_int(side) and side >= 0 for side in entries)
-        ):
+        is_one_pair = num_axes == 1 and len(entries) == 2
+        if is_one_pair and all(is_int(side) and side >= 0 for side in entries):
             hint = f"Pass {(tuple(entries),)} for low and high padding of one axis."
         raise ArgumentError("padding", rule, original_padding, hint)
     _check_fits_int64("padding", [side for pair in pairs for side in pair], original_padding)
