@@ -27,7 +27,6 @@ from jaxpool._kernels.sums import max_per_window, sum_over_taps
 from jaxpool._ops.apply import apply
 from jaxpool._ops.ranged import (
     ALL_ZERO,
-    DyShares,
     RangeCheckedOp,
     amend_unless,
     apply_ranged,
@@ -128,7 +127,7 @@ class NormPool(RangeCheckedOp):
         """`y^(1 - p)`, or 1 where y is 0: all elements of such a window have slope 0."""
         return _power(jnp.where(y == 0, 1, y), 1 - parameter)
 
-    def dy_shares(self, xs: Any, y: Array, dy: Array) -> tuple[DyShares, Array]:
+    def dy_shares(self, xs: Any, y: Array, dy: Array) -> tuple[Any, Array]:
         in_range = self._is_slope_in_range(y)
         slope = self.y_factor(jnp.where(in_range, y, 1), clip_value(self.p, y.dtype))
         return scale_dy(dy, slope, in_range, y == 0)
@@ -371,20 +370,20 @@ class ExpectedValuePool(RangeCheckedOp):
         mean = (2 * weight_sum - y * step_sum) / jnp.where(total == 0, 1, total)
         return jnp.where(total == 0, self._first_elements(dots[0]), mean)
 
-    def dy_shares(self, xs: Any, y: Array, dy: Array) -> tuple[DyShares, Array]:
+    def dy_shares(self, xs: Any, y: Array, dy: Array) -> tuple[Any, Array]:
         total = sum_over(self.window, self._weights(xs[0])[2], stores_result=True)
         in_range = log2_within(total, MAX_LOG2_WEIGHT)
-        (part,), statuses = scale_dy(dy, 1 / jnp.where(in_range, total, 1), in_range, total == 0)
+        part, statuses = scale_dy(dy, 1 / jnp.where(in_range, total, 1), in_range, total == 0)
         return (part, part * y), statuses
 
-    def direct_transpose(self, xs: Any, y: Array, dy: Array, shares: DyShares) -> tuple[Array, ...]:
+    def direct_transpose(self, xs: Any, y: Array, dy: Array, shares: Any) -> tuple[Array, ...]:
         _, step, weight = self._weights(xs[0])
         spread_share = spread_over(self.window, shares[0], stores_result=True)
         dx = 2 * weight * spread_share - step * spread_over(self.window, shares[1])
         return (dx.astype(xs[0].dtype),)
 
     def complete_cotangents(
-        self, platform: Platform, status: Array, dy: Array, shares: DyShares, dxs: tuple[Array, ...]
+        self, platform: Platform, status: Array, dy: Array, shares: Any, dxs: tuple[Array, ...]
     ) -> tuple[Array, ...]:
         """If all weights of a window are 0, its first element receives the whole cotangent."""
 

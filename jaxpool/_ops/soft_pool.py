@@ -14,7 +14,6 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.sums import max_per_window, sum_over_taps
 from jaxpool._ops.ranged import (
-    DyShares,
     RangeCheckedOp,
     clip_value,
     divide,
@@ -182,14 +181,14 @@ class SoftmaxPool(SoftPool):
         weighted_sum = sum_over(self.window, weighted_dot * (1 + divide(x, parameter)))
         return (weighted_sum - divide(y, parameter) * sum_over(self.window, weighted_dot)) / total
 
-    def dy_shares(self, xs: Any, y: Array, dy: Array) -> tuple[DyShares, Array]:
+    def dy_shares(self, xs: Any, y: Array, dy: Array) -> tuple[Any, Array]:
         wide_x, temperature = self.widen(*xs)
         total = self._weights(wide_x, temperature, *xs[1:])[1]
         in_range = log2_within(total, MAX_LOG2)
-        (part,), statuses = scale_dy(dy, 1 / jnp.where(in_range, total, 1), in_range)
+        part, statuses = scale_dy(dy, 1 / jnp.where(in_range, total, 1), in_range)
         return (part, part * (1 - divide(y, temperature))), statuses
 
-    def x_vjp(self, x: Array, parameter: Any, shares: DyShares) -> Array:
+    def x_vjp(self, x: Array, parameter: Any, shares: Any) -> Array:
         spread_share = spread_over(self.window, shares[0], stores_result=True)
         moment = spread_over(self.window, shares[1])
         exponents = divide(x, parameter)

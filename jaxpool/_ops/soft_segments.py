@@ -226,7 +226,7 @@ class SegmentLogSumExp(Op):
     def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
         (x, ids, *mask), y = residual
         dy = cast(dy, y.dtype)
-        (shares,), statuses = scale_dy(dy, self._y_factor(y), *self._range_masks(y))
+        shares, statuses = scale_dy(dy, self._y_factor(y), *self._range_masks(y))
 
         def direct() -> Array:
             stores_copy = tuning_of(platform).stores_segment_shares
