@@ -1,12 +1,9 @@
 """Pools of powers and exponentials with two evaluations: direct sums, and scaled sums outside the range of the dtype.
 
-The direct evaluation (the `direct_*` methods) sums powers or exponentials as a sum pool does. If any total is too
-large, too small or NaN, the scaled evaluation replaces all totals. The choice is made at run time, for the value and
-again for the derivative. The residual is the inputs and the unrounded output.
-
-The slope is the derivative of an output with respect to one element. In the direct evaluation, most slopes are the
-product of `element_factor` and `output_factor`. The scaled evaluation (`scaled_y`, `x_and_slope`) works relative to
-the largest element of each window, with the loops of `_kernels/sums.py`.
+The direct evaluation sums powers or exponentials as a sum pool does. If any total is too large, too small or NaN, the
+scaled evaluation replaces all totals: it works relative to the largest element of each window, with the loops of
+`_kernels/sums.py`. The choice is made at run time, for the value and again for the derivative. The residual is the
+inputs and the unrounded output.
 """
 
 from __future__ import annotations
@@ -23,7 +20,6 @@ from jax import Array, lax
 from jax import numpy as jnp
 from jax.custom_batching import custom_vmap
 
-from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Axis, Window, covered_elements_mask, covers_all_elements
 from jaxpool._kernels.dtypes import (
     DType,
@@ -33,10 +29,10 @@ from jaxpool._kernels.dtypes import (
     bitcast_uint16_to_half,
 )
 from jaxpool._kernels.positions import IntArray, int32_iota
-from jaxpool._kernels.slices import is_empty, is_sharded, materialise, reshape_along_axis
+from jaxpool._kernels.slices import is_empty, materialise, reshape_along_axis
 from jaxpool._kernels.sums import sum_over_taps, sum_over_taps_transpose
 from jaxpool._ops.apply import apply, apply_op
-from jaxpool._ops.op import Op, is_partitioned, linear_map
+from jaxpool._ops.op import Op, linear_map, problem_of
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan.problem import Platform, Shape, barrier_of, is_constant_table, num_elements
 from jaxpool._plan.tuning import tuning_of
@@ -197,23 +193,25 @@ class RangeCheckedOp(Op):
     has_differentiable_residual = True
     sign = 1  # -1 if the parameter is a power
 
-    # Methods of subclasses, called with `*xs`:
-    direct_y: Callable[
-        ..., tuple[Array, Array]
-    ]  # y by direct sums, and the range status of each window
-    scaled_y: Callable[..., Array]  # y by scaled sums, for any inputs
-    widen: Callable[..., tuple[Array, Any]]  # x in the accumulator dtype, and the parameter
-    x_and_slope: Callable[
-        ..., tuple[Array, Callable[[Array], Array]]
-    ]  # wide x, and the slope at an element
-    parameter_slope: Callable[..., Array]  # the derivative of y with respect to the parameter
-    # Called with `y, *xs`: the mask of the windows in which the direct derivative is accurate.
+    # Methods of subclasses.
+    # `direct_y(*xs)`: the output by direct sums, and the range status of each window.
+    direct_y: Callable[..., tuple[Array, Array]]
+    # `is_accurate(y, *xs)`: mask that is True where the direct derivative is accurate.
     is_accurate: Callable[..., Array]
-    # The slope is the product of `x_factor(x, parameter)` and `y_factor(y, parameter)`.
+    # `widen(*xs)`: x in the accumulator dtype, and the parameter.
+    widen: Callable[..., tuple[Array, Any]]
+    # The direct slope is the product of `x_factor(x, parameter)` and `y_factor(y, parameter)`.
     x_factor: Callable[[Array, Any], Array]
     y_factor: Callable[[Array, Any], Array]
-    # A function g: with the temperature T or the power 1 / T, `T * dy/dT` is g(y) minus the tangent of y for g(x).
+    # A function g for which g(y), minus the tangent of y for the tangent g(x) of x, is `T * dy/dT`.
+    # T is the temperature, or 1 / p for a power p.
     euler: Callable[[Array], Array]
+    # `scaled_y(*xs)`: the output by scaled sums, for any inputs.
+    scaled_y: Callable[..., Array]
+    # `x_and_slope(*xs)`: x in the accumulator dtype, and the slope as a function of the element.
+    x_and_slope: Callable[..., tuple[Array, Callable[[Array], Array]]]
+    # `parameter_slope(*xs)`: the derivative of the output with respect to the parameter.
+    parameter_slope: Callable[..., Array]
 
     def saved_residual(self, y: Any, *args: Any) -> Any:
         return args, y
@@ -232,8 +230,8 @@ class RangeCheckedOp(Op):
         """Multiply a tangent or cotangent by the derivative of elementwise operations that precede the sums."""
         return tangent
 
-    def x_jvp(self, x: Array, parameter: Any, y: Array, x_dot: Array, *extra_args: Array) -> Array:
-        """The tangent of y for the tangent `x_dot` of x, by direct sums."""
+    def x_jvp(self, xs: Any, x: Array, parameter: Any, y: Array, x_dot: Array) -> Array:
+        """The tangent of y for the tangent `x_dot` of x, the result of `widen`, by direct sums."""
         weighted_dot = self.x_factor(x, parameter) * x_dot
         return sum_over(self.window, weighted_dot) * self.y_factor(y, parameter)
 
@@ -243,14 +241,14 @@ class RangeCheckedOp(Op):
 
     def direct_linear(self, xs: Any, y: Array, tangents: Sequence[Array | None]) -> Array:
         """The tangent of y by direct sums. Zero tangents in `tangents` are None."""
-        (x, parameter), extra_args = self.widen(*xs), xs[1:]
+        x, parameter = self.widen(*xs)
         x_dot, parameter_dot = (*tangents, None)[:2]
         terms = []
         if x_dot is not None:
             x_dot = self.elementwise_derivative(xs, x_dot)
-            terms.append(self.x_jvp(x, parameter, y, x_dot, *extra_args))
+            terms.append(self.x_jvp(xs, x, parameter, y, x_dot))
         if parameter_dot is not None:
-            euler_dot = self.x_jvp(x, parameter, y, self.euler(x), *extra_args)
+            euler_dot = self.x_jvp(xs, x, parameter, y, self.euler(x))
             terms.append((self.euler(y) - euler_dot) * divide(parameter_dot, self.sign * parameter))
         return functools.reduce(lax.add, terms)
 
@@ -374,10 +372,10 @@ class RangeCheckedOp(Op):
         Result i has the length of `xs[i]` along the first axis. A length of 1 means a sum over the batch.
         """
         first = jax.tree.leaves(args)[0]
-        shape = tuple(int(n) if is_int(n) else None for n in first.shape)
+        problem = problem_of(self.window, first, platform)
         # A loop along a partitioned batch would make XLA gather the batch on every device.
-        is_one_chunk = 0 in self.window.axes or is_sharded(first) or is_partitioned.value
-        num_chunks = 1 if is_one_chunk else num_batch_chunks(shape, platform)
+        is_split = 0 in self.window.axes or problem.is_sharded or problem.is_partitioned
+        num_chunks = 1 if is_split else num_batch_chunks(problem.shape, platform)
         if num_chunks == 1:
             return f(*args)
         length = first.shape[0] // num_chunks
@@ -428,7 +426,7 @@ def direct_if(
 
 
 def num_batch_chunks(shape: Shape, platform: Platform) -> int:
-    """The number of chunks into which `map_in_chunks` splits an array of `shape`."""
+    """The number of chunks into which a batch is split, for an array of `shape`."""
     max_elements = tuning_of(platform).max_chunk_elements
     if None in shape or num_elements(shape) <= max_elements:
         return 1
