@@ -67,11 +67,6 @@ def _abs_power(x: Array, p: float) -> Array:
     return lax.select(is_zero, lax.full_like(x, 0), lax.exp(p * lax.log(lax.abs(nonzero_x))))
 
 
-def _max_log2(p: float) -> float:
-    """Largest |log2| of a sum of powers in range. Powers by logarithms lose digits, so their bound is lower."""
-    return 58.0 if p == int(p) <= MAX_INTEGER_POWER else 30.0
-
-
 def _root(total: Array, p: float) -> Array:
     return lax.sqrt(total) if p == 2 else lax.exp(lax.log(total) / p)
 
@@ -100,17 +95,16 @@ class NormPool(RangeCheckedOp):
         return y, range_status(self._in_range(y, p), y == 0)
 
     def _in_range(self, y: Array, p: float) -> Array:
-        return log2_within(y, min(_max_log2(p) / p, 100.0))
+        # Powers by logarithms lose digits, so their bound is lower.
+        max_log2 = 58.0 if p == int(p) <= MAX_INTEGER_POWER else 30.0
+        return log2_within(y, min(max_log2 / p, 100.0))
 
-    def fallback_y(self, platform: Platform, status: Array, y: Array, x: Array) -> Array:
+    def fallback_y(self, platform: Platform, status: Array, y: Array, x: Array) -> Any:
         """Return y if y is 0 only in windows of zeros, or the scaled evaluation if powers underflow or overflow."""
         wide_x, p = self.widen(x)
         is_zero_or_large = jnp.logical_or(wide_x == 0, lax.abs(wide_x) > 2.0 ** -(100 / max(p, 1)))
         is_accurate = jnp.logical_and(status == ALL_ZERO, all_true_across_vmap(is_zero_or_large))
-        result: Array = lax.cond(
-            is_accurate, lambda y, x: y, lambda y, x: self.scaled_in_chunks(platform, x), y, x
-        )
-        return result
+        return lax.cond(is_accurate, lambda: y, lambda: self.scaled_in_chunks(platform, x))
 
     def is_accurate(self, y: Array, x: Array) -> Array:
         return jnp.logical_or(self._is_slope_in_range(y), lax.stop_gradient(y) == 0)
@@ -159,11 +153,10 @@ class NormPool(RangeCheckedOp):
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def norm(window: Window, p: float, x: Array) -> Array:
+def norm(window: Window, p: float, x: Array) -> Any:
     """The p-norm of each window: the sum of |x| for p = 1, the maximum of |x| for p = inf."""
     if p not in (1, math.inf):
-        y: Array = apply_ranged(NormPool(window, p), x)
-        return y
+        return apply_ranged(NormPool(window, p), x)
 
     # `jax.checkpoint` saves x for the backward pass instead of the wider derivative of |x|.
     @functools.partial(jax.checkpoint, prevent_cse=False)
@@ -322,17 +315,13 @@ class ExpectedValuePool(RangeCheckedOp):
         y = sum_over(self.window, weight * weight) / total
         return y, range_status(log2_within(total, MAX_LOG2_WEIGHT), total == 0)
 
-    def fallback_y(self, platform: Platform, status: Array, y: Array, x: Array) -> Array:
+    def fallback_y(self, platform: Platform, status: Array, y: Array, x: Array) -> Any:
         """Replace y = 0 / 0 by the first element in windows of zero weights, or use the scaled evaluation."""
 
-        def replace_nan(y: Array, x: Array) -> Array:
+        def replace_nan() -> Array:
             return jnp.where(y == y, y, self._first_elements(widen_elements(x, self.window)))
 
-        def scaled(y: Array, x: Array) -> Array:
-            return self.scaled_in_chunks(platform, x)
-
-        amended_y: Array = lax.cond(status == ALL_ZERO, replace_nan, scaled, y, x)
-        return amended_y
+        return lax.cond(status == ALL_ZERO, replace_nan, lambda: self.scaled_in_chunks(platform, x))
 
     def _first_elements(self, x: Array) -> Array:
         """The first element of each window that is not padding, as a linear function of x."""
@@ -360,15 +349,14 @@ class ExpectedValuePool(RangeCheckedOp):
         total = sum_over(self.window, self._weights(x)[2])
         return jnp.logical_or(log2_within(total, MAX_LOG2_WEIGHT), lax.stop_gradient(total) == 0)
 
-    def direct_linear(self, xs: Any, y: Array, dots: Any) -> Array:
+    def direct_linear(self, xs: Any, y: Array, tangents: Any) -> Array:
         _, step, weight = self._weights(xs[0])
+        (x_dot,) = tangents
         total = sum_over(self.window, weight)
-        weight_sum, step_sum = (
-            sum_over(self.window, weight * dots[0]),
-            sum_over(self.window, step * dots[0]),
-        )
+        weight_sum = sum_over(self.window, weight * x_dot)
+        step_sum = sum_over(self.window, step * x_dot)
         mean = (2 * weight_sum - y * step_sum) / jnp.where(total == 0, 1, total)
-        return jnp.where(total == 0, self._first_elements(dots[0]), mean)
+        return jnp.where(total == 0, self._first_elements(x_dot), mean)
 
     def dy_shares(self, xs: Any, y: Array, dy: Array) -> tuple[Any, Array]:
         total = sum_over(self.window, self._weights(xs[0])[2], stores_result=True)
@@ -426,9 +414,10 @@ class ExpectedValuePool(RangeCheckedOp):
 
         return weight, slope
 
-    def scaled_linear(self, xs: Any, dots: Any) -> Array:
+    def scaled_linear(self, xs: Any, tangents: Any) -> Array:
         is_zero = max_per_window(self._weights(xs[0])[2], self.window) == 0
-        return jnp.where(is_zero, self._first_elements(dots[0]), super().scaled_linear(xs, dots))
+        first_dot = self._first_elements(tangents[0])
+        return jnp.where(is_zero, first_dot, super().scaled_linear(xs, tangents))
 
     def scaled_transpose(self, xs: Any, dy: Array) -> tuple[Array, ...]:
         is_zero = max_per_window(self._weights(xs[0])[2], self.window) == 0
