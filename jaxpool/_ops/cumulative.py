@@ -1,4 +1,4 @@
-"""Running maximum and minimum along an axis, with the position of the selected element.
+"""Running maximum and minimum along an axis, with the position of the selected element, and running logsumexp.
 
 The scan kernels are in `_kernels/scan.py`.
 """
@@ -8,24 +8,28 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
-from jax import Array
+from jax import Array, lax
+from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
-from jaxpool._kernels.dtypes import Kind
+from jaxpool._kernels.dtypes import Kind, accumulator_dtype, cast
 from jaxpool._kernels.scan import (
     copy_along_runs,
+    exponentially_decayed_sums,
     running_max_or_min,
     running_select_with_index,
+    subtract_equal_infinities,
     sum_over_runs,
 )
-from jaxpool._ops.op import Op, problem_of
+from jaxpool._ops.apply import apply_with_extra_args
+from jaxpool._ops.op import Op, problem_of, value
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.scan import ScanPlan, plan_scan
 
 FirstOrLast = Literal["first", "last"]
 
 
-def scan_plan(platform: Platform, x: Any) -> ScanPlan:
+def _scan_plan(platform: Platform, x: Any) -> ScanPlan:
     """The plan of a cumulative operation (scan) over x."""
     problem = problem_of(Window(()), x, platform)
     return plan_scan(platform, problem.shape, problem.is_sharded)
@@ -46,18 +50,68 @@ class RunningExtremum(Op):
     materialises_inputs = True
 
     def value(self, platform: Platform, x: Array, *reset: Array) -> Array:
-        return running_max_or_min(
-            x, self.axis, self.kind, self.reverse, scan_plan(platform, x), *reset
-        )
+        plan = _scan_plan(platform, x)
+        return running_max_or_min(x, self.axis, self.kind, self.reverse, plan, *reset)
 
     def primal(self, platform: Platform, x: Array, *reset: Array) -> tuple[Array, Array]:
-        plan = scan_plan(platform, x)
+        plan = _scan_plan(platform, x)
         return running_select_with_index(
             x, self.axis, self.kind, self.ties, self.reverse, plan, *reset
         )
 
     def linear(self, platform: Platform, index: Array, x_dot: Array) -> Array:
-        return copy_along_runs(x_dot, index, self.axis, self.reverse, scan_plan(platform, x_dot))
+        return copy_along_runs(x_dot, index, self.axis, self.reverse, _scan_plan(platform, x_dot))
 
     def transpose(self, platform: Platform, index: Array, dy: Array) -> tuple[Array]:
-        return (sum_over_runs(dy, index, self.axis, self.reverse, scan_plan(platform, dy)),)
+        return (sum_over_runs(dy, index, self.axis, self.reverse, _scan_plan(platform, dy)),)
+
+
+@dataclasses.dataclass(frozen=True)
+class ShiftedExp(Op):
+    """`exp(x - m)`, which is its own derivative. m is the argument `largest`, which is treated as constant.
+
+    The cumulative logsumexp does not depend on m: m scales the sum, and adding m to the logarithm undoes the scaling.
+    """
+
+    has_differentiable_residual = True
+
+    def saved_residual(self, y: Any, *args: Any) -> Any:
+        return (y,)
+
+    def value(self, platform: Platform, x: Array, largest: Array) -> Array:
+        return lax.exp(subtract_equal_infinities(x, largest))
+
+    def linear(self, platform: Platform, residual: tuple[Array], x_dot: Array) -> Array:
+        return jnp.where(lax.eq(residual[0], lax.full_like(residual[0], 0)), 0, residual[0] * x_dot)
+
+    def transpose(self, platform: Platform, residual: tuple[Array], dy: Array) -> tuple[Array]:
+        return (self.linear(platform, residual, dy),)
+
+
+@dataclasses.dataclass(frozen=True)
+class DecayedSum(Op):
+    """`y[i] = sum over j <= i of x[j] * exp(m[j] - m[i])` along an axis, for a nondecreasing m."""
+
+    axis: int
+
+    linear_in_x = True
+
+    def linear(self, platform: Platform, extra_args: tuple[Array], x: Array) -> Array:
+        m, plan = extra_args[0], _scan_plan(platform, x)
+        return exponentially_decayed_sums(x, m, self.axis, False, plan)
+
+    def transpose(self, platform: Platform, extra_args: tuple[Array], dy: Array) -> tuple[Array]:
+        m = lax.neg(extra_args[0])  # -m is nondecreasing in reverse
+        return (exponentially_decayed_sums(dy, m, self.axis, True, _scan_plan(platform, dy)),)
+
+
+def running_logsumexp(x: Array, axis: int) -> Array:
+    """`log(sum over j <= i of exp(x[j]))` along an axis.
+
+    Every sum is relative to the largest element so far, so all terms are at most 1 and do not overflow.
+    """
+    wide_x = cast(x, accumulator_dtype(x.dtype))
+    largest = value(RunningExtremum("max", "first", axis, False), lax.stop_gradient(wide_x))
+    shifted_exps = apply_with_extra_args(ShiftedExp(), wide_x, largest)[0]
+    sums = apply_with_extra_args(DecayedSum(axis), shifted_exps, largest)[0]
+    return cast(largest + lax.log(sums), x.dtype)
