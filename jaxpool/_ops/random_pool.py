@@ -1,12 +1,8 @@
-"""Stochastic pools: one random element per window, drawn with a probability proportional to max(x, 0).
-
-`apply_stochastic_pool` draws elements, or without random numbers returns expected values (`ExpectedValuePool`).
-"""
+"""Stochastic pools: one random element per window, drawn with a probability proportional to max(x, 0)."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -63,9 +59,8 @@ class StochasticPool(TapResidualPool):
 
     def primal(self, platform: Platform, x: Array, random_numbers: Array) -> tuple[Array, Array]:
         index = self._draw_taps(platform, cast(x, random_numbers.dtype), random_numbers)
-        return from_comparison_dtype(
-            pick_selected(self.window, to_comparison_dtype(x), index, platform), x.dtype
-        ), index
+        y = pick_selected(self.window, to_comparison_dtype(x), index, platform)
+        return from_comparison_dtype(y, x.dtype), index
 
     def _draw_taps(self, platform: Platform, x: Array, random_numbers: Array) -> Array:
         """The tap (window index) drawn in each window; if all weights are 0, the first tap that is not padding."""
@@ -74,21 +69,23 @@ class StochasticPool(TapResidualPool):
         weight_scale = np.asarray(0.5 ** window.size.bit_length(), x.dtype)
         limit = lax.full_like(random_numbers, jnp.finfo(x.dtype).max)
 
-        def add_weight(state: State, _: Any, elements: Sequence[Array], *arrays: Array) -> State:
+        def add_weight(state: State, tap: Any, elements: Array) -> State:
             # Scale before the max: XLA would replace a sum of scaled terms by a scaled sum, which may overflow.
-            return state[0] + _relu(elements[0]), state[1] + _relu(elements[0] * weight_scale)
+            return state[0] + _relu(elements), state[1] + _relu(elements * weight_scale)
 
         def draw_target(x: Array, random_numbers: Array) -> tuple[Array, Array]:
             zeros = lax.full_like(random_numbers, 0)
-            total, part = fold_taps(window, platform, add_weight, [zeros, zeros], [x], [0])
+            total, part = fold_taps(window, platform, add_weight, [zeros, zeros], x)
             # Threshold finfo.max draws the first infinite weight, as later intervals begin at inf; inf draws a NaN.
             target = random_numbers * jnp.where(jnp.isinf(total), part, total)
             target = jnp.where(jnp.isinf(part), limit, jnp.where(jnp.isnan(part), np.inf, target))
             return target, jnp.where(jnp.isinf(total), weight_scale, 1)
 
-        def select_tap(state: State, tap: Any, elements: Sequence[Array], *arrays: Array) -> State:
-            (weight_before, drawn_tap), (target, scale, first_tap) = state, arrays
-            weight = _relu(elements[0] * scale)
+        def select_tap(
+            state: State, tap: Any, elements: Array, target: Array, scale: Array, first_tap: Array
+        ) -> State:
+            weight_before, drawn_tap = state
+            weight = _relu(elements * scale)
             is_drawn = lax.bitwise_and(lax.bitwise_not(weight <= 0), weight_before <= target)
             tap_index = slices.broadcast_like(tap.astype(dtype), drawn_tap)
             is_drawn = lax.bitwise_or(is_drawn, first_tap == tap_index)
@@ -97,7 +94,7 @@ class StochasticPool(TapResidualPool):
         target, scale = materialise(barrier_of(platform), draw_target, x, random_numbers)
         first_tap = slices.broadcast_like(first_taps_inside(window, x.ndim), random_numbers)
         start = [lax.full_like(random_numbers, 0), lax.full_like(random_numbers, 0, dtype)]
-        return fold_taps(window, platform, select_tap, start, [x], [0], target, scale, first_tap)[1]
+        return fold_taps(window, platform, select_tap, start, x, target, scale, first_tap)[1]
 
 
 def apply_stochastic_pool(op: StochasticPool, x: Array, *random_numbers: Array) -> Array:

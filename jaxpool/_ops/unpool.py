@@ -39,9 +39,8 @@ class Unpool(Op):
 
     def primal(self, platform: Platform, y: Array, indices: Array) -> tuple[Array, Array]:
         position = indices_to_positions(indices, math.prod(self.sizes))
-        is_ordered = self._is_ordered(platform, y)
         residual = drop_overwritten_positions(
-            position, self.axes, self.sizes, writes_in_order=is_ordered
+            position, self.axes, self.sizes, writes_in_order=self._is_ordered(platform, y)
         )
         return self._scatter(platform, y, position), residual
 
@@ -59,6 +58,5 @@ class Unpool(Op):
 
     def _is_ordered(self, platform: Platform, y: Any) -> bool:
         problem = problem_of(Window(()), y, platform)
-        return scatters_in_order(
-            platform, replace_sizes(problem.shape, self.axes, self.sizes), problem.is_sharded
-        )
+        output_shape = replace_sizes(problem.shape, self.axes, self.sizes)
+        return scatters_in_order(platform, output_shape, problem.is_sharded)
