@@ -12,15 +12,8 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
+from jaxpool._kernels import scan
 from jaxpool._kernels.dtypes import Kind, accumulator_dtype, cast
-from jaxpool._kernels.scan import (
-    copy_along_runs,
-    exponentially_decayed_sums,
-    running_max_or_min,
-    running_select_with_index,
-    subtract_equal_infinities,
-    sum_over_runs,
-)
 from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.op import Op, problem_of, value
 from jaxpool._plan.problem import Platform
@@ -51,19 +44,20 @@ class RunningExtremum(Op):
 
     def value(self, platform: Platform, x: Array, *reset: Array) -> Array:
         plan = _scan_plan(platform, x)
-        return running_max_or_min(x, self.axis, self.kind, self.reverse, plan, *reset)
+        return scan.running_max_or_min(x, self.axis, self.kind, self.reverse, plan, *reset)
 
     def primal(self, platform: Platform, x: Array, *reset: Array) -> tuple[Array, Array]:
         plan = _scan_plan(platform, x)
-        return running_select_with_index(
+        return scan.running_select_with_index(
             x, self.axis, self.kind, self.ties, self.reverse, plan, *reset
         )
 
     def linear(self, platform: Platform, index: Array, x_dot: Array) -> Array:
-        return copy_along_runs(x_dot, index, self.axis, self.reverse, _scan_plan(platform, x_dot))
+        plan = _scan_plan(platform, x_dot)
+        return scan.copy_along_runs(x_dot, index, self.axis, self.reverse, plan)
 
     def transpose(self, platform: Platform, index: Array, dy: Array) -> tuple[Array]:
-        return (sum_over_runs(dy, index, self.axis, self.reverse, _scan_plan(platform, dy)),)
+        return (scan.sum_over_runs(dy, index, self.axis, self.reverse, _scan_plan(platform, dy)),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +73,7 @@ class ShiftedExp(Op):
         return (y,)
 
     def value(self, platform: Platform, x: Array, largest: Array) -> Array:
-        return lax.exp(subtract_equal_infinities(x, largest))
+        return lax.exp(scan.subtract_equal_infinities(x, largest))
 
     def linear(self, platform: Platform, residual: tuple[Array], x_dot: Array) -> Array:
         return jnp.where(lax.eq(residual[0], lax.full_like(residual[0], 0)), 0, residual[0] * x_dot)
@@ -98,11 +92,12 @@ class DecayedSum(Op):
 
     def linear(self, platform: Platform, extra_args: tuple[Array], x: Array) -> Array:
         m, plan = extra_args[0], _scan_plan(platform, x)
-        return exponentially_decayed_sums(x, m, self.axis, False, plan)
+        return scan.exponentially_decayed_sums(x, m, self.axis, False, plan)
 
     def transpose(self, platform: Platform, extra_args: tuple[Array], dy: Array) -> tuple[Array]:
         m = lax.neg(extra_args[0])  # -m is nondecreasing in reverse
-        return (exponentially_decayed_sums(dy, m, self.axis, True, _scan_plan(platform, dy)),)
+        plan = _scan_plan(platform, dy)
+        return (scan.exponentially_decayed_sums(dy, m, self.axis, True, plan),)
 
 
 def running_logsumexp(x: Array, axis: int) -> Array:

@@ -24,7 +24,6 @@ from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import TieOrder, accumulator_dtype, cast
 from jaxpool._kernels.positions import flat_position_of_tap, int32_iota, scaled_floor_division
-from jaxpool._kernels.slices import materialise
 from jaxpool._ops.op import Op
 from jaxpool._ops.select_pool import SelectPool
 from jaxpool._ops.sum_pool import SumPool
@@ -143,7 +142,7 @@ class FractionalOp(Op):
     def _gather_starts(self, platform: Platform, starts: Sequence[Array], y: Array) -> Array:
         """The elements of y at the random starts of the windows, along every pooled axis."""
         for dim, start in zip(self.dims, starts, strict=True):
-            y = materialise(barrier_of(platform), dim.gather_at_starts, start, y)
+            y = slices.materialise(barrier_of(platform), dim.gather_at_starts, start, y)
         return y
 
     def _transpose_at_starts(
@@ -152,7 +151,7 @@ class FractionalOp(Op):
         """The cotangent of x: the transpose of `_gather_starts`, then the transpose of `pool` with its `residual`."""
         y = cast(dy, accumulator_dtype(dy.dtype))
         for dim, start in zip(self.dims[::-1], starts[::-1], strict=True):
-            y = materialise(barrier_of(platform), dim.add_at_starts, start, y)
+            y = slices.materialise(barrier_of(platform), dim.add_at_starts, start, y)
         return (cast(self.pool.transpose(platform, residual, y)[0], dy.dtype),)
 
 
@@ -168,7 +167,9 @@ class FractionalMax(FractionalOp):
         return SelectPool(self.window, "max", self.ties)
 
     def value(self, platform: Platform, x: Array, *samples: Array) -> Array:
-        y = materialise(barrier_of(platform), functools.partial(self.pool.value, platform), x)
+        y = slices.materialise(
+            barrier_of(platform), functools.partial(self.pool.value, platform), x
+        )
         return self._gather_starts(platform, self.starts(samples), y)
 
     def primal(self, platform: Platform, x: Array, *samples: Array) -> tuple[Array, Any]:
@@ -186,7 +187,7 @@ class FractionalMax(FractionalOp):
     def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
         tap, starts = residual
         pool_linear = functools.partial(self.pool.linear, platform, tap)
-        y = materialise(barrier_of(platform), pool_linear, x_dot)
+        y = slices.materialise(barrier_of(platform), pool_linear, x_dot)
         return self._gather_starts(platform, starts, y)
 
     def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
@@ -208,7 +209,7 @@ class FractionalMean(FractionalOp):
     def linear(self, platform: Platform, samples: tuple[Array, ...], x: Array) -> Array:
         wide_x = cast(x, accumulator_dtype(x.dtype))
         pool_linear = functools.partial(self.pool.linear, platform, ())
-        y = materialise(barrier_of(platform), pool_linear, wide_x)
+        y = slices.materialise(barrier_of(platform), pool_linear, wide_x)
         return cast(self._gather_starts(platform, self.starts(samples), y), x.dtype)
 
     def transpose(self, platform: Platform, samples: tuple[Array, ...], dy: Array) -> tuple[Array]:

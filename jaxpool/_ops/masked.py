@@ -17,7 +17,6 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import Kind, Ties, accumulator_dtype, reduction_identity
-from jaxpool._kernels.slices import materialise
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.op import Op
 from jaxpool._ops.ranged import apply_ranged
@@ -40,7 +39,7 @@ class _AnyUnmaskedPool(SelectPool):
 
     def value(self, platform: Platform, x: Array) -> Any:
         pool_value = functools.partial(SelectPool.value, self, platform)
-        return materialise(barrier_of(platform), pool_value, x)
+        return slices.materialise(barrier_of(platform), pool_value, x)
 
 
 def any_unmasked(window: Window, mask: Array) -> Array:

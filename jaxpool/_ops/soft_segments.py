@@ -60,22 +60,18 @@ class Segments:
         return segment_totals(platform, x, ids, self.count, self.is_sorted)
 
     def exps(self, x: Array, temperature: float, ids: Array, *mask: Array) -> tuple[Array, Array]:
-        """`exp((x - m) / temperature)`, and the maximum m of each segment."""
-        wide_x = to_comparison_dtype(x)
-        masked_x = fill_where_masked(wide_x, -jnp.inf, *mask)
-        largest = self.reduce(jax.ops.segment_max, masked_x, ids)
-        return _exp_diff(wide_x, largest, temperature, ids, *mask), largest
-
-
-def _exp_diff(wide_x: Array, largest: Array, temperature: float, ids: Array, *mask: Array) -> Array:
-    """`exp((x - m) / temperature)`, where m is the maximum of the segment of each row; 0 where the mask is False."""
-    if temperature * 2**8 > float(jnp.finfo(wide_x.dtype).max):
-        # `x - m` may overflow although its exponential is not 0. `x / 2 - m / 2` does not overflow.
-        wide_x, largest, temperature = wide_x * 0.5, largest * 0.5, temperature * 0.5
-    row_max = gather_value_unchecked(largest, ids)
-    # The difference of equal infinities would be NaN.
-    difference = jnp.where(lax.eq(wide_x, row_max), 0, lax.sub(wide_x, row_max))
-    return fill_where_masked(lax.exp(difference / jnp.asarray(temperature, wide_x.dtype)), 0, *mask)
+        """`exp((x - m) / temperature)`, or 0 where the mask is False, and the maximum m of each segment."""
+        x = to_comparison_dtype(x)
+        masked_x = fill_where_masked(x, -jnp.inf, *mask)
+        maximum = largest = self.reduce(jax.ops.segment_max, masked_x, ids)
+        if temperature * 2**8 > float(jnp.finfo(x.dtype).max):
+            # `x - m` may overflow although its exponential is not 0. `x / 2 - m / 2` does not overflow.
+            x, largest, temperature = x * 0.5, largest * 0.5, temperature * 0.5
+        row_max = gather_value_unchecked(largest, ids)
+        # The difference of equal infinities would be NaN.
+        difference = jnp.where(lax.eq(x, row_max), 0, lax.sub(x, row_max))
+        exps = lax.exp(difference / jnp.asarray(temperature, x.dtype))
+        return fill_where_masked(exps, 0, *mask), maximum
 
 
 def _weigh(weights: Array, x: Array) -> Array:
