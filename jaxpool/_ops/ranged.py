@@ -31,7 +31,7 @@ from jaxpool._kernels.dtypes import (
 from jaxpool._kernels.positions import IntArray, int32_iota
 from jaxpool._kernels.slices import is_empty, materialise, reshape_along_axis
 from jaxpool._kernels.sums import sum_over_taps, sum_over_taps_transpose
-from jaxpool._ops.apply import apply, apply_op
+from jaxpool._ops.apply import apply_op
 from jaxpool._ops.op import Op, linear_map, problem_of
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan.problem import Platform, Shape, barrier_of, is_constant_table, num_elements
@@ -44,9 +44,7 @@ def min_status(statuses: Array) -> Array:
     return jnp.min(statuses, initial=IN_RANGE)
 
 
-@min_status.def_vmap
-def _min_status_vmap(axis_size: int, in_batched: list[bool], statuses: Array) -> tuple[Array, bool]:
-    return min_status(statuses), False
+min_status.def_vmap(lambda axis_size, in_batched, statuses: (min_status(statuses), False))
 
 
 @jax.custom_jvp
@@ -79,7 +77,7 @@ def ratio(x: Array, divisor: Array) -> Array:
     Some compilers multiply by the inverse of `divisor`, which is subnormal for the largest numbers. `unit` makes
     the inverse normal.
     """
-    is_valid = jnp.logical_not(jnp.logical_or(divisor == 0, jnp.isinf(divisor)))
+    is_valid = ~((divisor == 0) | jnp.isinf(divisor))
     unit = jnp.where(divisor > 2.0**100, 2.0**-4, 1.0).astype(x.dtype)
     return divide(jnp.where(jnp.isinf(x), 0, x) * unit, jnp.where(is_valid, divisor * unit, np.inf))
 
@@ -94,17 +92,6 @@ class _MaterialisedSumPool(SumPool):
     def transpose(self, platform: Platform, residual: tuple[()], dy: Array) -> Any:
         transpose_fn = functools.partial(SumPool.transpose, self, platform, ())
         return materialise(barrier_of(platform), transpose_fn, dy)
-
-
-def sum_over(window: Window, x: Array, *, stores_result: bool = False) -> Array:
-    """The sum over each window, with its result stored in memory if `stores_result`."""
-    return apply(_MaterialisedSumPool(window) if stores_result else SumPool(window), "jvp", x)
-
-
-def spread_over(window: Window, dy: Array, *, stores_result: bool = False) -> Array:
-    """The transpose of `sum_over`, which adds each entry of dy to the elements of its window."""
-    op = _MaterialisedSumPool(window) if stores_result else SumPool(window)
-    return linear_map(op, (), [dy], nonzero=(True,), transposed=True)[0]
 
 
 def _sum_like(value: Array, like: Array) -> Array:
@@ -165,12 +152,12 @@ def range_status(in_range: Array, all_zero: Array | None = None) -> Array:
 def log2_within(x: Array, max_log2: float) -> Array:
     """True where |x| is between `2**-max_log2` and `2**max_log2`."""
     magnitudes = lax.abs(lax.stop_gradient(x))
-    return jnp.logical_and(magnitudes >= 2.0**-max_log2, magnitudes <= 2.0**max_log2)
+    return (magnitudes >= 2.0**-max_log2) & (magnitudes <= 2.0**max_log2)
 
 
-def is_medium(x: Array) -> Array:
-    """True where a tangent is 0 or of moderate size, so that its products neither overflow nor underflow."""
-    return jnp.logical_or(log2_within(x, 60), lax.stop_gradient(x) == 0)
+def is_medium(x: Array, max_log2: float = 60) -> Array:
+    """True where x is 0 or of moderate size, so that its products neither overflow nor underflow."""
+    return log2_within(x, max_log2) | (lax.stop_gradient(x) == 0)
 
 
 def scale_dy(
@@ -178,8 +165,8 @@ def scale_dy(
 ) -> tuple[Array, Array]:
     """`dy * slope` in the windows where `window_in_range` is True, else 0, and the range status of the product."""
     product = jnp.where(window_in_range, dy * slope, 0)
-    in_range = jnp.logical_or(log2_within(product, 100), dy == 0)
-    return product, range_status(jnp.logical_and(window_in_range, in_range), all_zero)
+    in_range = window_in_range & (log2_within(product, 100) | (dy == 0))
+    return product, range_status(in_range, all_zero)
 
 
 class RangeCheckedOp(Op):
@@ -216,6 +203,18 @@ class RangeCheckedOp(Op):
     def saved_residual(self, y: Any, *args: Any) -> Any:
         return args, y
 
+    def _sum_pool(self, stores_result: bool) -> SumPool:
+        return (_MaterialisedSumPool if stores_result else SumPool)(self.window)
+
+    def sum_over(self, x: Array, *, stores_result: bool = False) -> Array:
+        """The sum over each window, with its result stored in memory if `stores_result`."""
+        return apply_op(self._sum_pool(stores_result), x)
+
+    def spread_over(self, dy: Array, *, stores_result: bool = False) -> Array:
+        """The transpose of `sum_over`, which adds each entry of dy to the elements of its window."""
+        pool = self._sum_pool(stores_result)
+        return linear_map(pool, (), [dy], nonzero=(True,), transposed=True)[0]
+
     def fallback_y(self, platform: Platform, status: Array, y: Array, *xs: Array) -> Any:
         """The output if the direct output y is inaccurate. `status`, the minimum range status, is not IN_RANGE."""
         return self.scaled_in_chunks(platform, *xs)
@@ -233,11 +232,11 @@ class RangeCheckedOp(Op):
     def x_jvp(self, xs: Any, x: Array, parameter: Any, y: Array, x_dot: Array) -> Array:
         """The tangent of y for the tangent `x_dot` of x, the result of `widen`, by direct sums."""
         weighted_dot = self.x_factor(x, parameter) * x_dot
-        return sum_over(self.window, weighted_dot) * self.y_factor(y, parameter)
+        return self.sum_over(weighted_dot) * self.y_factor(y, parameter)
 
     def x_vjp(self, x: Array, parameter: Any, shares: Any) -> Array:
         """The cotangent of x by direct sums of `shares`, the scaled cotangents of the windows."""
-        return self.x_factor(x, parameter) * spread_over(self.window, shares)
+        return self.x_factor(x, parameter) * self.spread_over(shares)
 
     def direct_linear(self, xs: Any, y: Array, tangents: Sequence[Array | None]) -> Array:
         """The tangent of y by direct sums. Zero tangents in `tangents` are None."""
@@ -337,7 +336,7 @@ class RangeCheckedOp(Op):
             return direct()
         is_accurate = all_true_across_vmap(self.is_accurate(y, *xs))
         for dot in jax.tree.leaves(dots):
-            is_accurate = jnp.logical_and(is_accurate, all_true_across_vmap(is_medium(dot)))
+            is_accurate &= all_true_across_vmap(is_medium(dot))
         return lax.cond(is_accurate, direct, scaled)
 
     def transpose(self, platform: Platform, residual: Any, dy: Array) -> Any:
@@ -410,7 +409,7 @@ def amend_unless(platform: Platform, is_ok: Array, amend: Callable[[Any], Any], 
     def loop_body(state: tuple[Any, Array]) -> tuple[Any, Array]:
         return amend(state[0]), lax.full_like(state[1], True)
 
-    return lax.while_loop(lambda state: jnp.logical_not(state[1]), loop_body, (y, is_ok))[0]
+    return lax.while_loop(lambda state: ~state[1], loop_body, (y, is_ok))[0]
 
 
 def direct_if(

@@ -20,8 +20,6 @@ from jaxpool._ops.ranged import (
     log2_within,
     range_status,
     scale_dy,
-    spread_over,
-    sum_over,
     widen_elements,
     zeros_with_tangent,
 )
@@ -109,7 +107,7 @@ def _weight(x: Array, maximum: Array, temperature: Any) -> tuple[Array, Array]:
     # The difference of equal infinities would be NaN.
     difference = jnp.where(fixed_x == maximum, 0, fixed_x - maximum)
     exponents = lax.stop_gradient(difference / temperature)
-    is_negligible = jnp.logical_or(exponents < -limit, exponents > 0)
+    is_negligible = (exponents < -limit) | (exponents > 0)
     difference = jnp.where(is_negligible, 0, difference + zeros_with_tangent(x))
     return jnp.where(is_negligible, 0, lax.exp(divide(difference, temperature))), difference
 
@@ -119,7 +117,7 @@ class LogSumExpPool(SoftPool):
 
     def direct_y(self, *xs: Array) -> tuple[Array, Array]:
         wide_x, temperature = self.widen(*xs)
-        total = self._add_empty(sum_over(self.window, lax.exp(wide_x / temperature)), xs)
+        total = self._add_empty(self.sum_over(lax.exp(wide_x / temperature)), xs)
         y = temperature * lax.log(total)
         return y, range_status(self.is_accurate(y, *xs))
 
@@ -154,27 +152,27 @@ class SoftmaxPool(SoftPool):
         weight, total = self._weights(wide_x, temperature, xs)
         # An infinite element of weight 0 contributes 0, not NaN.
         moment = jnp.where(weight == 0, 0, wide_x * weight)
-        return sum_over(self.window, moment) / total, range_status(log2_within(total, MAX_LOG2))
+        return self.sum_over(moment) / total, range_status(log2_within(total, MAX_LOG2))
 
     def _weights(self, x: Array, temperature: Any, xs: Any) -> tuple[Array, Array]:
         """The exponentials, and their sum in each window."""
         # Weights out of range stay finite: their derivatives are multiplied by 0, and 0 times infinity is NaN.
         exponents = divide(x, temperature)
         weight = lax.exp(lax.min(exponents, lax.full_like(exponents, 2 * MAX_LOG2 * math.log(2))))
-        return weight, self._add_empty(sum_over(self.window, weight, stores_result=True), xs)
+        return weight, self._add_empty(self.sum_over(weight, stores_result=True), xs)
 
     def is_accurate(self, y: Array, *xs: Array) -> Array:
         """True where the exponent `x / temperature` of an element is in range."""
         wide_x, temperature = self._x_and_temperature(*xs)
         exponents = lax.stop_gradient(wide_x / temperature)
         in_range = lax.abs(exponents) < MAX_LOG2 * math.log(2)
-        return jnp.logical_or(in_range, exponents <= -NEGLIGIBLE) if self.is_masked else in_range
+        return in_range | (exponents <= -NEGLIGIBLE) if self.is_masked else in_range
 
     def x_jvp(self, xs: Any, x: Array, parameter: Any, y: Array, x_dot: Array) -> Array:
         weight, total = self._weights(x, parameter, xs)
         weighted_dot = weight * x_dot
-        weighted_sum = sum_over(self.window, weighted_dot * (1 + divide(x, parameter)))
-        return (weighted_sum - divide(y, parameter) * sum_over(self.window, weighted_dot)) / total
+        weighted_sum = self.sum_over(weighted_dot * (1 + divide(x, parameter)))
+        return (weighted_sum - divide(y, parameter) * self.sum_over(weighted_dot)) / total
 
     def dy_shares(self, xs: Any, y: Array, dy: Array) -> tuple[Any, Array]:
         wide_x, temperature = self.widen(*xs)
@@ -184,8 +182,8 @@ class SoftmaxPool(SoftPool):
         return (part, part * (1 - divide(y, temperature))), statuses
 
     def x_vjp(self, x: Array, parameter: Any, shares: Any) -> Array:
-        spread_share = spread_over(self.window, shares[0], stores_result=True)
-        moment = spread_over(self.window, shares[1])
+        spread_share = self.spread_over(shares[0], stores_result=True)
+        moment = self.spread_over(shares[1])
         exponents = divide(x, parameter)
         weight = lax.exp(exponents)
         return weight * (moment + jnp.where(weight == 0, 0, exponents) * spread_share)
