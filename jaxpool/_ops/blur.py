@@ -27,7 +27,6 @@ class BlurPool(Op):
     """Average of each window, with weight `C(k - 1, i) / 2^(k - 1)` for element i of k along each axis. No residual."""
 
     window: Window
-
     linear_in_x = True
 
     def _pad_by_reflection(self, x: Array) -> Array:

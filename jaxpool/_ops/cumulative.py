@@ -39,7 +39,6 @@ class RunningExtremum(Op):
     ties: FirstOrLast
     axis: int
     reverse: bool
-
     materialises_inputs = True
 
     def value(self, platform: Platform, x: Array, *reset: Array) -> Array:
@@ -87,7 +86,6 @@ class DecayedSum(Op):
     """`y[i] = sum over j <= i of x[j] * exp(m[j] - m[i])` along an axis, for a nondecreasing m."""
 
     axis: int
-
     linear_in_x = True
 
     def linear(self, platform: Platform, extra_args: tuple[Array], x: Array) -> Array:

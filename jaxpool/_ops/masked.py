@@ -58,7 +58,6 @@ class MaskedSelect(Op):
     window: Window
     kind: Kind
     ties: Ties
-
     materialises_inputs = True
 
     @property

@@ -88,7 +88,6 @@ class SegmentSoftmax(Op):
 
     segments: Segments
     temperature: float
-
     has_differentiable_residual = True
 
     def saved_residual(self, y: Any, *args: Any) -> Any:
@@ -128,7 +127,6 @@ class SegmentLogSumExp(Op):
 
     segments: Segments
     temperature: float
-
     has_differentiable_residual = True
 
     def saved_residual(self, y: Any, *args: Any) -> Any:
