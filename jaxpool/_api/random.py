@@ -26,14 +26,9 @@ from jaxpool._arguments.sizes import (
     normalise_axes,
     static_sizes,
 )
-from jaxpool._kernels.dtypes import as_float
+from jaxpool._kernels.dtypes import accumulator_dtype, as_float, mean_dtype
 from jaxpool._ops.fractional import FractionalAxis, FractionalMax, FractionalMean
-from jaxpool._ops.random_pool import (
-    StochasticPool,
-    apply_stochastic_pool,
-    uniform_dtype,
-    weight_dtype,
-)
+from jaxpool._ops.random_pool import StochasticPool, apply_stochastic_pool, uniform_dtype
 from jaxpool._shards.split import (
     ArraySharding,
     apply_on_shards,
@@ -259,7 +254,7 @@ def stochastic_pool(
         shape = windows.window.pooled_shape(
             x_sharding.global_shape(x.shape) if x_sharding else x.shape
         )
-        samples = [jax.random.uniform(key, shape, weight_dtype(x.dtype))]
+        samples = [jax.random.uniform(key, shape, accumulator_dtype(mean_dtype(x.dtype)))]
         samples = [x_sharding.local_shard(sample) for sample in samples] if x_sharding else samples
     sharding = jax.typeof(x).sharding
     if x_sharding is None and any(sharding.spec):  # x is sharded along axes of symbolic sizes

@@ -25,11 +25,6 @@ def uniform_dtype(dtype: Any) -> Any:
     return jnp.dtype(np.float64 if dtype == np.float64 else np.float32)
 
 
-def weight_dtype(dtype: Any) -> Any:
-    """The dtype of the drawing weights of elements of `dtype`."""
-    return dtypes.accumulator_dtype(dtypes.mean_dtype(dtype))
-
-
 def _relu(x: Array) -> Array:
     return lax.max(x, lax.full_like(x, 0))
 

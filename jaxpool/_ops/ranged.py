@@ -54,9 +54,7 @@ def zeros_with_tangent(x: Array) -> Array:
     return lax.select(lax.eq(x, x), zeros, zeros)
 
 
-@zeros_with_tangent.defjvp
-def _zeros_with_tangent_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    return zeros_with_tangent(*primals), tangents[0]
+zeros_with_tangent.defjvps(lambda x_dot, y, x: x_dot)
 
 
 @jax.custom_jvp
@@ -72,12 +70,9 @@ def _divide_jvp(primals: tuple[Array, Any], tangents: tuple[Array, Any]) -> tupl
 
 
 def ratio(x: Array, divisor: Array) -> Array:
-    """`x / divisor`; 0 if `divisor` is 0 or infinite, or x is infinite.
-
-    Some compilers multiply by the inverse of `divisor`, which is subnormal for the largest numbers. `unit` makes
-    the inverse normal.
-    """
+    """`x / divisor`; 0 if `divisor` is 0 or infinite, or x is infinite."""
     is_valid = ~((divisor == 0) | jnp.isinf(divisor))
+    # Some compilers multiply by the inverse of the divisor, which is subnormal for the largest numbers.
     unit = jnp.where(divisor > 2.0**100, 2.0**-4, 1.0).astype(x.dtype)
     return divide(jnp.where(jnp.isinf(x), 0, x) * unit, jnp.where(is_valid, divisor * unit, np.inf))
 

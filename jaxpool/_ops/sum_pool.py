@@ -64,9 +64,8 @@ class _WindowSum(Op):
     linear_in_x = True
     has_constant_divisor = False  # True if all windows have the same divisor
 
-    def _division(self, extra_args: tuple[Array, ...]) -> Callable[[Array], Array] | None:
-        """The function that divides sums in the accumulator dtype."""
-        raise NotImplementedError
+    # `_division(extra_args)`: a function that divides sums in the accumulator dtype, or None.
+    _division: Callable[..., Callable[[Array], Array] | None]
 
     def linear(self, platform: Platform, extra_args: tuple[Array, ...], x: Array) -> Array:
         plan = plan_sum(problem_of(self.window, x, platform))
