@@ -54,7 +54,9 @@ def zeros_with_tangent(x: Array) -> Array:
     return lax.select(lax.eq(x, x), zeros, zeros)
 
 
-zeros_with_tangent.defjvps(lambda x_dot, y, x: x_dot)
+@zeros_with_tangent.defjvp
+def _zeros_with_tangent_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    return zeros_with_tangent(*primals), tangents[0]
 
 
 @jax.custom_jvp
