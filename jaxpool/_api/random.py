@@ -21,14 +21,9 @@ from jaxpool._arguments.sizes import (
     normalise_axes,
     static_sizes,
 )
-from jaxpool._kernels.dtypes import as_float
+from jaxpool._kernels.dtypes import accumulator_dtype, as_float, mean_dtype
 from jaxpool._ops.fractional import FractionalAxis, FractionalMax, FractionalMean
-from jaxpool._ops.random_pool import (
-    StochasticPool,
-    apply_stochastic_pool,
-    uniform_dtype,
-    weight_dtype,
-)
+from jaxpool._ops.random_pool import StochasticPool, apply_stochastic_pool, uniform_dtype
 from jaxpool._shards.split import apply_on_shards, check_unsharded, sharding_from_type
 from jaxpool._shards.windowed import checked_array_and_windows
 
@@ -196,7 +191,8 @@ def stochastic_pool(
         x_sharding = windows.sharding
         global_shape = x_sharding.global_shape(x.shape) if x_sharding else x.shape
         sample_shape = windows.window.pooled_shape(global_shape)
-        sample = jax.random.uniform(key, sample_shape, weight_dtype(x.dtype))
+        weight_dtype = accumulator_dtype(mean_dtype(x.dtype))
+        sample = jax.random.uniform(key, sample_shape, weight_dtype)
         if x_sharding:
             sample = x_sharding.local_shard(sample)
         elif any(jax.typeof(x).sharding.spec):  # x is sharded along axes of symbolic sizes

@@ -17,18 +17,9 @@ from jax import numpy as jnp
 
 from jaxpool._geometry.adaptive import ragged_first_permutation
 from jaxpool._geometry.window import Window
-from jaxpool._kernels import slices
+from jaxpool._kernels import patches, slices
 from jaxpool._kernels.bits import pack_bits, unpack_bits
 from jaxpool._kernels.dtypes import DType, TieOrder, Ties, accumulator_dtype, reduction_identity
-from jaxpool._kernels.patches import (
-    add_up_patches,
-    attains_max,
-    extract_patches,
-    one_hot_of_tap,
-    patches_shape,
-    tap_axes,
-    tap_of_max,
-)
 from jaxpool._kernels.reduce import max_or_min_over_axes
 from jaxpool._kernels.slices import materialise
 from jaxpool._kernels.split_ties import divide_by_num_tied
@@ -57,30 +48,33 @@ class PatchPool(Op):
     def transposed_window(self, ndim: int) -> Window:
         """The window of an array of rank `ndim` after `reorder_axes`."""
         axis_order, _ = ragged_first_permutation(self.window, ndim)
-        dims = [
-            dataclasses.replace(dim, axis=axis_order.index(dim.axis)) for dim in self.window.dims
-        ]
-        return Window(tuple(dims))
+        dims = self.window.dims
+        return Window(
+            tuple(dataclasses.replace(dim, axis=axis_order.index(dim.axis)) for dim in dims)
+        )
 
-    def reorder_axes(self, x: Array) -> tuple[Array, Window]:
-        """Move the axes with windows of unequal lengths of x to the front; return x and its window."""
-        return lax.transpose(
-            x, ragged_first_permutation(self.window, x.ndim)[0]
-        ), self.transposed_window(x.ndim)
+    def reorder_axes(self, x: Array) -> Array:
+        """Move the axes with windows of unequal lengths to the front."""
+        return lax.transpose(x, ragged_first_permutation(self.window, x.ndim)[0])
 
     def restore_axes(self, y: Array) -> Array:
         """Undo the axis permutation of `reorder_axes`."""
         return lax.transpose(y, ragged_first_permutation(self.window, y.ndim)[1])
 
+    def extract_patches(self, x: Array, fill: Any) -> Array:
+        """The patches of x, with `fill` for taps without an element."""
+        return patches.extract_patches(self.reorder_axes(x), self.transposed_window(x.ndim), fill)
+
     def add_shares(
-        self, share: Array, window: Window, dtype: DType, is_selected: Array | None = None
+        self, share: Array, dtype: DType, is_selected: Array | None = None
     ) -> tuple[Array]:
         """Cotangent of x: each window adds its entry of `share` to its elements, or only where `is_selected`."""
-        expanded_share = lax.expand_dims(share, tap_axes(window))
-        patches = jnp.broadcast_to(expanded_share, patches_shape(share.shape, window))
+        window = self.transposed_window(share.ndim)
+        expanded_share = lax.expand_dims(share, patches.tap_axes(window))
+        dx = jnp.broadcast_to(expanded_share, patches.patches_shape(share.shape, window))
         if is_selected is not None:
-            patches = lax.select(is_selected, patches, lax.full_like(patches, 0))
-        return (self.restore_axes(add_up_patches(patches, window)).astype(dtype),)
+            dx = slices.where_or_zero(is_selected, dx)
+        return (self.restore_axes(patches.add_up_patches(dx, window)).astype(dtype),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,33 +84,40 @@ class AdaptiveSelect(PatchPool):
     window: Window
     ties: Ties | TieOrder
 
+    def _extract(self, x: Array) -> Array:
+        return self.extract_patches(x, reduction_identity(x.dtype, "max"))
+
+    def _maxima(self, platform: Platform, window: Window, x_patches: Array) -> Array:
+        """The maximum of each window of `x_patches`."""
+        axes, loses_nan = patches.tap_axes(window), tuning_of(platform).loses_nan
+        fold = find_fold(platform, x_patches, axes, ties=False)
+        y = max_or_min_over_axes(x_patches, axes, "max", loses_nan=loses_nan, plan=fold)
+        return lax.squeeze(y, axes)
+
     def value(self, platform: Platform, x: Array) -> Array:
-        reordered_x, window = self.reorder_axes(x)
-        patches = extract_patches(reordered_x, window, reduction_identity(x.dtype, "max"))
-        return self.restore_axes(_patch_maxima(platform, window, patches))
+        window = self.transposed_window(x.ndim)
+        return self.restore_axes(self._maxima(platform, window, self._extract(x)))
 
     def primal(self, platform: Platform, x: Array) -> tuple[Array, Array]:
         barrier_kind, window = barrier_of(platform), self.transposed_window(x.ndim)
-        patches = materialise(
-            barrier_kind,
-            lambda x: extract_patches(*self.reorder_axes(x), reduction_identity(x.dtype, "max")),
-            x,
-        )
-        y = materialise(barrier_kind, functools.partial(_patch_maxima, platform, window), patches)
+        x_patches = materialise(barrier_kind, self._extract, x)
+        find_maxima = functools.partial(self._maxima, platform, window)
+        y = materialise(barrier_kind, find_maxima, x_patches)
         if self.ties == "split":
-            axis, tied = _packed_axis(window), attains_max(patches, y, window)
+            axis, tied = _packed_axis(window), patches.attains_max(x_patches, y, window)
             return self.restore_axes(y), pack_bits(lax.collapse(tied, axis, axis + 2), axis)
-        find_tap = functools.partial(tap_of_max, window=window, ties=self.ties)
-        return self.restore_axes(y), materialise(barrier_kind, find_tap, patches, y)
+        find_tap = functools.partial(patches.tap_of_max, window=window, ties=self.ties)
+        return self.restore_axes(y), materialise(barrier_kind, find_tap, x_patches, y)
 
     def transpose(self, platform: Platform, residual: Array, dy: Array) -> tuple[Array]:
-        share, window = self.reorder_axes(dy.astype(accumulator_dtype(dy.dtype)))
+        share = self.reorder_axes(dy.astype(accumulator_dtype(dy.dtype)))
+        window = self.transposed_window(dy.ndim)
         if self.ties != "split":
-            return self.add_shares(share, window, dy.dtype, one_hot_of_tap(residual, window))
-        shape, axis = patches_shape(share.shape, window), _packed_axis(window)
+            return self.add_shares(share, dy.dtype, patches.one_hot_of_tap(residual, window))
+        shape, axis = patches.patches_shape(share.shape, window), _packed_axis(window)
         is_selected = lax.reshape(unpack_bits(residual, shape[axis] * shape[axis + 1], axis), shape)
-        num_tied = jnp.sum(is_selected, axis=tap_axes(window), dtype=np.int32)
-        return self.add_shares(divide_by_num_tied(share, num_tied), window, dy.dtype, is_selected)
+        num_tied = jnp.sum(is_selected, axis=patches.tap_axes(window), dtype=np.int32)
+        return self.add_shares(divide_by_num_tied(share, num_tied), dy.dtype, is_selected)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,35 +125,25 @@ class AdaptiveMean(PatchPool):
     """Adaptive average pool. No residual."""
 
     window: Window
-
     linear_in_x = True
 
     def linear(self, platform: Platform, residual: tuple[()], x: Array) -> Array:
-        reordered_x, window = self.reorder_axes(x.astype(accumulator_dtype(x.dtype)))
-        total = jnp.sum(
-            extract_patches(reordered_x, window, 0), axis=tap_axes(window), dtype=reordered_x.dtype
-        )
-        return self._divide_sum(self.restore_axes(total)).astype(x.dtype)
+        x_patches = self.extract_patches(x.astype(accumulator_dtype(x.dtype)), 0)
+        axes = patches.tap_axes(self.transposed_window(x.ndim))
+        total = self.restore_axes(jnp.sum(x_patches, axis=axes, dtype=x_patches.dtype))
+        return self._divide_sum(total).astype(x.dtype)
 
     def transpose(self, platform: Platform, residual: tuple[()], dy: Array) -> tuple[Array]:
         share = self._divide_sum(dy.astype(accumulator_dtype(dy.dtype)))
-        return self.add_shares(*self.reorder_axes(share), dy.dtype)
+        return self.add_shares(self.reorder_axes(share), dy.dtype)
 
     def _divide_sum(self, y: Array) -> Array:
         return y / element_counts(self.window, "real", y)
 
 
-def _patch_maxima(platform: Platform, window: Window, patches: Array) -> Array:
-    """The maximum of each window of `patches`."""
-    axes, loses_nan = tap_axes(window), tuning_of(platform).loses_nan
-    fold = find_fold(platform, patches, axes, ties=False)
-    y = max_or_min_over_axes(patches, axes, "max", loses_nan=loses_nan, plan=fold)
-    return lax.squeeze(y, axes)
-
-
 def _packed_axis(window: Window) -> int:
     """The axis of windows whose bits are packed, collapsed with the axis of taps after it."""
-    dims = zip(window.dims, tap_axes(window), strict=True)
+    dims = zip(window.dims, patches.tap_axes(window), strict=True)
     return max(dims, key=lambda pair: pair[0].out * pair[0].window)[1] - 1
 
 

@@ -31,32 +31,29 @@ def fold_taps(
     platform: Platform,
     join_tap: Callable[..., rolled.State],
     initial_state: Sequence[Array],
-    xs: Sequence[Array],
-    fills: Sequence[Any],
+    x: Array,
     *window_arrays: Array,
 ) -> rolled.State:
     """Fold `join_tap(state, tap, elements, *window_arrays)` over the taps (window indices), from `initial_state`.
 
-    `elements` are the elements of `xs` at index `tap` of every window; padding holds `fills`. The state and
-    `window_arrays` have the output shape.
+    `elements` are the elements of x at index `tap` of every window; padding holds 0. The state and `window_arrays` have
+    the output shape.
     """
     state = tuple(initial_state)
     if unrolls_taps(window):
-        padded = [slices.pad_input(x, window, fill) for x, fill in zip(xs, fills, strict=True)]
+        padded = slices.pad_input(x, window, 0)
         for tap in range(window.size):
-            elements = [slices.elements_at_tap(x, window, tap) for x in padded]
+            elements = slices.elements_at_tap(padded, window, tap)
             state = join_tap(state, np.int32(tap), elements, *window_arrays)
         return state
-    tap_loop = make_tap_loop(window, xs[0], platform)
+    tap_loop = make_tap_loop(window, x, platform)
     flat_arrays = [tap_loop.collapse_output(each) for each in window_arrays]
 
     def step(state: rolled.State, tap: Array, elements: Sequence[Array]) -> rolled.State:
-        return join_tap(state, tap, elements, *flat_arrays)
+        return join_tap(state, tap, elements[0], *flat_arrays)
 
-    planes = [tap_loop.to_planes(x, fill) for x, fill in zip(xs, fills, strict=True)]
-    result = tap_loop.fold_over_taps(
-        step, [tap_loop.collapse_output(each) for each in state], planes, xs[0].shape
-    )
+    flat_state = [tap_loop.collapse_output(each) for each in state]
+    result = tap_loop.fold_over_taps(step, flat_state, [tap_loop.to_planes(x, 0)], x.shape)
     return tuple(lax.reshape(each, like.shape) for each, like in zip(result, state, strict=True))
 
 

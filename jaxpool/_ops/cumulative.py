@@ -1,4 +1,4 @@
-"""Running maximum and minimum along an axis, with the position of the selected element.
+"""Running maximum and minimum along an axis, with the position of the selected element, and running logsumexp.
 
 The scan kernels are in `_kernels/scan.py`.
 """
@@ -8,28 +8,24 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
-from jax import Array
+from jax import Array, lax
+from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
-from jaxpool._kernels.dtypes import Kind
-from jaxpool._kernels.scan import (
-    Scan,
-    copy_along_runs,
-    running_max_or_min,
-    running_select_with_index,
-    sum_over_runs,
-)
-from jaxpool._ops.op import Op, problem_of
+from jaxpool._kernels import scan
+from jaxpool._kernels.dtypes import Kind, accumulator_dtype, cast
+from jaxpool._ops.apply import apply_with_extra_args
+from jaxpool._ops.op import Op, problem_of, value
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.scan import plan_scan
 
 FirstOrLast = Literal["first", "last"]
 
 
-def make_scan(platform: Platform, x: Any, axis: int, *, reverse: bool) -> Scan:
+def _make_scan(platform: Platform, x: Any, axis: int, *, reverse: bool) -> scan.Scan:
     """A cumulative operation (scan) over x along `axis`."""
     problem = problem_of(Window(()), x, platform)
-    return Scan(axis, reverse, plan_scan(platform, problem.shape, problem.is_sharded))
+    return scan.Scan(axis, reverse, plan_scan(platform, problem.shape, problem.is_sharded))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,18 +42,70 @@ class RunningExtremum(Op):
 
     materialises_inputs = True
 
-    def _scan(self, platform: Platform, x: Array) -> Scan:
-        return make_scan(platform, x, self.axis, reverse=self.reverse)
+    def _scan(self, platform: Platform, x: Array) -> scan.Scan:
+        return _make_scan(platform, x, self.axis, reverse=self.reverse)
 
     def value(self, platform: Platform, x: Array, *reset: Array) -> Array:
-        return running_max_or_min(x, self.kind, self._scan(platform, x), *reset)
+        return scan.running_max_or_min(x, self.kind, self._scan(platform, x), *reset)
 
     def primal(self, platform: Platform, x: Array, *reset: Array) -> tuple[Array, Array]:
-        scan = self._scan(platform, x)
-        return running_select_with_index(x, self.kind, self.ties, scan, *reset)
+        running_scan = self._scan(platform, x)
+        return scan.running_select_with_index(x, self.kind, self.ties, running_scan, *reset)
 
     def linear(self, platform: Platform, index: Array, x_dot: Array) -> Array:
-        return copy_along_runs(x_dot, index, self._scan(platform, x_dot))
+        return scan.copy_along_runs(x_dot, index, self._scan(platform, x_dot))
 
     def transpose(self, platform: Platform, index: Array, dy: Array) -> tuple[Array]:
-        return (sum_over_runs(dy, index, self._scan(platform, dy)),)
+        return (scan.sum_over_runs(dy, index, self._scan(platform, dy)),)
+
+
+@dataclasses.dataclass(frozen=True)
+class ShiftedExp(Op):
+    """`exp(x - m)`, which is its own derivative. m is the argument `largest`, which is treated as constant.
+
+    The cumulative logsumexp does not depend on m: m scales the sum, and adding m to the logarithm undoes the scaling.
+    """
+
+    has_differentiable_residual = True
+
+    def saved_residual(self, y: Any, *args: Any) -> Any:
+        return (y,)
+
+    def value(self, platform: Platform, x: Array, largest: Array) -> Array:
+        return lax.exp(scan.subtract_equal_infinities(x, largest))
+
+    def linear(self, platform: Platform, residual: tuple[Array], x_dot: Array) -> Array:
+        return jnp.where(lax.eq(residual[0], lax.full_like(residual[0], 0)), 0, residual[0] * x_dot)
+
+    def transpose(self, platform: Platform, residual: tuple[Array], dy: Array) -> tuple[Array]:
+        return (self.linear(platform, residual, dy),)
+
+
+@dataclasses.dataclass(frozen=True)
+class DecayedSum(Op):
+    """`y[i] = sum over j <= i of x[j] * exp(m[j] - m[i])` along an axis, for a nondecreasing m."""
+
+    axis: int
+
+    linear_in_x = True
+
+    def linear(self, platform: Platform, extra_args: tuple[Array], x: Array) -> Array:
+        forward_scan = _make_scan(platform, x, self.axis, reverse=False)
+        return scan.exponentially_decayed_sums(x, extra_args[0], forward_scan)
+
+    def transpose(self, platform: Platform, extra_args: tuple[Array], dy: Array) -> tuple[Array]:
+        m = lax.neg(extra_args[0])  # -m is nondecreasing in reverse
+        reverse_scan = _make_scan(platform, dy, self.axis, reverse=True)
+        return (scan.exponentially_decayed_sums(dy, m, reverse_scan),)
+
+
+def running_logsumexp(x: Array, axis: int) -> Array:
+    """`log(sum over j <= i of exp(x[j]))` along an axis.
+
+    Every sum is relative to the largest element so far, so all terms are at most 1 and do not overflow.
+    """
+    wide_x = cast(x, accumulator_dtype(x.dtype))
+    largest = value(RunningExtremum("max", "first", axis, False), lax.stop_gradient(wide_x))
+    shifted_exps = apply_with_extra_args(ShiftedExp(), wide_x, largest)[0]
+    sums = apply_with_extra_args(DecayedSum(axis), shifted_exps, largest)[0]
+    return cast(largest + lax.log(sums), x.dtype)

@@ -1,10 +1,10 @@
 """Fractional max and average pools: windows of one width at random starts, which are known only at run time.
 
 An ordinary pool with stride 1 computes a window at every position, and the outputs at the random starts are selected.
-A gather could select them, but the transpose of a gather is a scatter. Random numbers move a start only a little:
-window i starts at one of a few positions known at trace time (`possible_starts`). The forward pass reads the outputs
-at all these positions and selects one. The backward pass reads, for each position, the few windows that may start there
-(`possible_windows`) and adds the cotangents of the windows that do. Without scatters, sums are deterministic.
+Random numbers move a start only a little: window i starts at one of a few positions known at trace time
+(`possible_starts`). The forward pass reads the outputs at all these positions and selects one. The backward pass reads,
+for each position, the few windows that may start there (`possible_windows`). A gather would need a scatter as its
+transpose; without scatters, sums are deterministic.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from jaxpool._geometry.window import Axis, Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import TieOrder, accumulator_dtype, cast
 from jaxpool._kernels.positions import flat_position_of_tap, int32_iota, scaled_floor_division
-from jaxpool._kernels.slices import materialise
 from jaxpool._ops.op import Op
 from jaxpool._ops.select_pool import SelectPool
 from jaxpool._ops.sum_pool import SumPool
@@ -74,13 +73,13 @@ class FractionalAxis:
 
     def possible_starts(self) -> list[Any]:
         """One vector of window starts per offset in `_offsets`; traced arrays on long axes, else NumPy arrays."""
-        window_index = int32_iota(self.out)
-        exact = window_index + np.int32(self.last_start)  # the start of a single window
-        if self.out > 1:
-            exact = scaled_floor_division(
-                FloorDivisionTable(self.out, self.last_start, self.out - 1), window_index
-            )
-        return [(exact + np.int32(offset)).clip(0, self.last_start) for offset in self._offsets]
+        start = int32_iota(self.out)
+        if self.out == 1:
+            start = start + np.int32(self.last_start)
+        else:
+            table = FloorDivisionTable(self.out, self.last_start, self.out - 1)
+            start = scaled_floor_division(table, start)
+        return [(start + np.int32(offset)).clip(0, self.last_start) for offset in self._offsets]
 
     def possible_windows(self) -> list[Any]:
         """Vectors with the index of a window that may start at each position; `out` or more means no window."""
@@ -89,10 +88,8 @@ class FractionalAxis:
             return [np.int32(self.last_start) - start]
         gaps, offsets = self.out - 1, self._offsets
         earliest = (start - np.int32(offsets[-1])).clip(0)
-        round_up = self.last_start - 1
-        first = scaled_floor_division(
-            FloorDivisionTable(self.last_start + 1, gaps, self.last_start), earliest, round_up
-        )
+        table = FloorDivisionTable(self.last_start + 1, gaps, self.last_start)
+        first = scaled_floor_division(table, earliest, self.last_start - 1)  # rounds up
         return [first + np.int32(k) for k in range(-(-len(offsets) * gaps // self.last_start))]
 
     def gather_at_starts(self, start: Array, x: Array) -> Array:
@@ -100,26 +97,21 @@ class FractionalAxis:
         first_candidate, *other_candidates = self.possible_starts()
         y = self._take_clipped(x, first_candidate)
         for candidates in other_candidates:
-            is_start = lax.eq(
-                start, slices.broadcast_like(self._expand(candidates, start.ndim), start)
-            )
-            y = lax.select(slices.broadcast_like(is_start, y), self._take_clipped(x, candidates), y)
+            candidate = slices.broadcast_like(self._expand(candidates, start.ndim), start)
+            is_start = slices.broadcast_like(lax.eq(start, candidate), y)
+            y = lax.select(is_start, self._take_clipped(x, candidates), y)
         return y
 
     def add_at_starts(self, start: Array, y: Array) -> Array:
         """The transpose of `gather_at_starts`: add each element of y at the start of its window."""
-        position, parts = (
-            self._expand(jnp.arange(self.last_start + 1, dtype=np.int32), y.ndim),
-            [],
-        )
+        position = self._expand(jnp.arange(self.last_start + 1, dtype=np.int32), y.ndim)
+        parts = []
         for windows in self.possible_windows():
-            is_start = lax.bitwise_and(
-                self._take_clipped(start, windows) == position,
-                self._expand(windows, y.ndim) < np.int32(self.out),
-            )
+            is_start = self._take_clipped(start, windows) == position
+            is_start &= self._expand(windows, y.ndim) < np.int32(self.out)
             part = self._take_clipped(y, windows)
             parts.append(slices.where_or_zero(slices.broadcast_like(is_start, part), part))
-        return functools.reduce(lax.add, parts)
+        return slices.add_terms(parts)
 
     def _expand(self, vector: Any, ndim: int) -> Any:
         return jnp.expand_dims(vector, [axis for axis in range(ndim) if axis != self.axis])
@@ -128,43 +120,38 @@ class FractionalAxis:
         return jnp.take(x, indices, self.axis, mode="clip")
 
 
-@dataclasses.dataclass(frozen=True)
 class FractionalOp(Op):
     """Base class of pools over windows at random starts. Extra arguments: random numbers, one array per pooled axis."""
 
     dims: tuple[FractionalAxis, ...]
+    # The stride-1 pool that computes an output at every possible start.
+    pool: Any
 
     @property
     def window(self) -> Window:
-        """The stride-1 window of a pool that computes an output at every possible start."""
-        dims = [(d.axis, d.size, d.width, d.last_start + 1) for d in self.dims]
-        return Window(
-            tuple(Axis(axis, size, width, 1, 1, 0, 0, n) for axis, size, width, n in dims)
-        )
+        """The window of `pool`."""
+        dims = [
+            Axis(dim.axis, dim.size, dim.width, 1, 1, 0, 0, dim.last_start + 1) for dim in self.dims
+        ]
+        return Window(tuple(dims))
 
     def starts(self, samples: Sequence[Array]) -> tuple[Array, ...]:
         """The random starts of the windows, one array per pooled axis."""
-        pairs = zip(self.dims, samples, strict=True)
-        return tuple(dim.starts(sample) for dim, sample in pairs)
-
-    @property
-    def pool(self) -> SelectPool | SumPool:
-        """The stride-1 pool that computes an output at every possible start."""
-        raise NotImplementedError
+        return tuple(dim.starts(u) for dim, u in zip(self.dims, samples, strict=True))
 
     def _gather_starts(self, platform: Platform, starts: Sequence[Array], y: Array) -> Array:
         """The elements of y at the random starts of the windows, along every pooled axis."""
         for dim, start in zip(self.dims, starts, strict=True):
-            y = materialise(barrier_of(platform), dim.gather_at_starts, start, y)
+            y = slices.materialise(barrier_of(platform), dim.gather_at_starts, start, y)
         return y
 
-    def _transposed(
+    def _transpose_at_starts(
         self, platform: Platform, residual: Any, starts: Sequence[Array], dy: Array
     ) -> tuple[Array]:
         """The cotangent of x: the transpose of `_gather_starts`, then the transpose of `pool` with its `residual`."""
         y = cast(dy, accumulator_dtype(dy.dtype))
         for dim, start in zip(self.dims[::-1], starts[::-1], strict=True):
-            y = materialise(barrier_of(platform), dim.add_at_starts, start, y)
+            y = slices.materialise(barrier_of(platform), dim.add_at_starts, start, y)
         return (cast(self.pool.transpose(platform, residual, y)[0], dy.dtype),)
 
 
@@ -172,6 +159,7 @@ class FractionalOp(Op):
 class FractionalMax(FractionalOp):
     """Fractional max pool. Residual: the selected tap (window index) at every possible start, and the random starts."""
 
+    dims: tuple[FractionalAxis, ...]
     ties: TieOrder = "first"
 
     @property
@@ -179,7 +167,9 @@ class FractionalMax(FractionalOp):
         return SelectPool(self.window, "max", self.ties)
 
     def value(self, platform: Platform, x: Array, *samples: Array) -> Array:
-        y = materialise(barrier_of(platform), functools.partial(self.pool.value, platform), x)
+        y = slices.materialise(
+            barrier_of(platform), functools.partial(self.pool.value, platform), x
+        )
         return self._gather_starts(platform, self.starts(samples), y)
 
     def primal(self, platform: Platform, x: Array, *samples: Array) -> tuple[Array, Any]:
@@ -196,20 +186,20 @@ class FractionalMax(FractionalOp):
 
     def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
         tap, starts = residual
-        all_outputs = materialise(
-            barrier_of(platform), functools.partial(self.pool.linear, platform), tap, x_dot
-        )
-        return self._gather_starts(platform, starts, all_outputs)
+        pool_linear = functools.partial(self.pool.linear, platform, tap)
+        y = slices.materialise(barrier_of(platform), pool_linear, x_dot)
+        return self._gather_starts(platform, starts, y)
 
     def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
         tap, starts = residual
-        return self._transposed(platform, tap, starts, dy)
+        return self._transpose_at_starts(platform, tap, starts, dy)
 
 
 @dataclasses.dataclass(frozen=True)
 class FractionalMean(FractionalOp):
     """Fractional average pool. Residual: the random numbers."""
 
+    dims: tuple[FractionalAxis, ...]
     linear_in_x = True
 
     @property
@@ -217,9 +207,10 @@ class FractionalMean(FractionalOp):
         return SumPool(self.window, "counted")
 
     def linear(self, platform: Platform, samples: tuple[Array, ...], x: Array) -> Array:
-        mean = functools.partial(self.pool.linear, platform, ())
-        all_outputs = materialise(barrier_of(platform), mean, cast(x, accumulator_dtype(x.dtype)))
-        return cast(self._gather_starts(platform, self.starts(samples), all_outputs), x.dtype)
+        wide_x = cast(x, accumulator_dtype(x.dtype))
+        pool_linear = functools.partial(self.pool.linear, platform, ())
+        y = slices.materialise(barrier_of(platform), pool_linear, wide_x)
+        return cast(self._gather_starts(platform, self.starts(samples), y), x.dtype)
 
     def transpose(self, platform: Platform, samples: tuple[Array, ...], dy: Array) -> tuple[Array]:
-        return self._transposed(platform, (), self.starts(samples), dy)
+        return self._transpose_at_starts(platform, (), self.starts(samples), dy)

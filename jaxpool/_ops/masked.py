@@ -1,10 +1,5 @@
 """Windowed pools with a `where` mask: unmasked pools of an x whose masked elements (`where` False) are replaced.
 
-    where    1    0    0    1
-    x        5    9   nan -inf
-    max      5  -inf -inf -inf   three elements tie, but only the last may be selected
-    sum      5    0    0  -inf
-
 Averages replace masked elements by 0, soft pools by -inf. Rank pools give masked elements keys that no float has.
 A mask has the rank of x, and the size of x along pooled axes. Along other axes, the size of a mask may be 1.
 """
@@ -22,7 +17,6 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import Kind, Ties, accumulator_dtype, reduction_identity
-from jaxpool._kernels.slices import materialise
 from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.op import Op
 from jaxpool._ops.ranged import apply_ranged
@@ -43,10 +37,9 @@ def fill_masked(x: Array, mask: Array, fill: Any) -> Array:
 class _AnyUnmaskedPool(SelectPool):
     """Maximum of bools with its result stored in memory; otherwise XLA would pool the mask again for every use."""
 
-    def value(self, platform: Platform, x: Array) -> Array:
+    def value(self, platform: Platform, x: Array) -> Any:
         pool_value = functools.partial(SelectPool.value, self, platform)
-        y: Array = materialise(barrier_of(platform), pool_value, x)
-        return y
+        return slices.materialise(barrier_of(platform), pool_value, x)
 
 
 def any_unmasked(window: Window, mask: Array) -> Array:
@@ -65,48 +58,46 @@ class MaskedSelect(Op):
     window: Window
     kind: Kind
     ties: Ties
-
     materialises_inputs = True
 
     @property
-    def materialises_residual(self) -> bool:
-        return bool(self._unmasked_pool.materialises_residual)
+    def materialises_residual(self) -> Any:
+        return self.unmasked_pool.materialises_residual
 
     @property
-    def _unmasked_pool(self) -> Any:
-        """The pool without a mask, never a `Reduction`: `masked_extremum` passes the mask directly to a `Reduction`."""
+    def unmasked_pool(self) -> Any:
+        """The pool without a mask. `masked_extremum` passes the mask directly to a `Reduction`."""
         return pool_op(self.window, self.kind, self.ties, saves_index=True)
 
-    def value(self, platform: Platform, x: Array, mask: Array) -> Array:
-        return self._unmasked_pool.value(
-            platform, fill_masked(x, mask, reduction_identity(x.dtype, self.kind))
-        )
+    def _fill(self, x: Array, mask: Array) -> Array:
+        return fill_masked(x, mask, reduction_identity(x.dtype, self.kind))
+
+    def value(self, platform: Platform, x: Array, mask: Array) -> Any:
+        return self.unmasked_pool.value(platform, self._fill(x, mask))
 
     def primal(self, platform: Platform, x: Array, mask: Array) -> tuple[Array, Any]:
-        pool = self._unmasked_pool
+        pool = self.unmasked_pool
         unmasked_taps: Any = mask
         # The max pool of the mask selects an unmasked element, or marks all unmasked elements.
         if not isinstance(pool, FindTiesPool):
             unmasked_taps = dataclasses.replace(pool, kind="max").primal(platform, mask)[1]
         unmasked_args = unmasked_taps if isinstance(unmasked_taps, tuple) else (unmasked_taps,)
-        y, pool_residual = pool.primal(
-            platform, fill_masked(x, mask, reduction_identity(x.dtype, self.kind)), *unmasked_args
-        )
+        y, pool_residual = pool.primal(platform, self._fill(x, mask), *unmasked_args)
         return y, (pool_residual, mask)
 
-    def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
+    def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Any:
         pool_residual, mask = residual
-        return self._unmasked_pool.linear(platform, pool_residual, fill_masked(x_dot, mask, 0))
+        return self.unmasked_pool.linear(platform, pool_residual, fill_masked(x_dot, mask, 0))
 
     def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
         pool_residual, mask = residual
-        (dx,) = self._unmasked_pool.transpose(platform, pool_residual, dy)
+        (dx,) = self.unmasked_pool.transpose(platform, pool_residual, dy)
         return (fill_masked(dx, mask, 0),)
 
 
 def masked_extremum(op: MaskedSelect, x: Array, mask: Array, autodiff: Autodiff = "jvp") -> Array:
     """Max or min pool of the elements with `mask` True."""
-    pool = pool_op(op.window, op.kind, op.ties, saves_index=True)
+    pool = op.unmasked_pool
     return apply(pool if isinstance(pool, Reduction) else op, autodiff, x, mask)
 
 
@@ -129,8 +120,7 @@ def masked_rank(op: RankPool, x: Array, mask: Array, autodiff: Autodiff = "jvp")
 def masked_soft(op: SoftPool, x: Array, mask: Array, *temperature: Array) -> Array:
     """Apply `op` with a mask. A window whose elements are all masked gives 0, or the least value for log-sum-exp."""
     has_elements = any_unmasked(op.window, mask)
-    is_empty_window = jnp.logical_not(has_elements)
-    y = apply_ranged(op, x, *temperature, is_empty_window, mask)
+    y = apply_ranged(op, x, *temperature, jnp.logical_not(has_elements), mask)
     if not isinstance(op, LogSumExpPool):
         return y
     # y is 0 if all elements are masked. Adding is cheaper than a select, whose transpose reads the cotangents again.

@@ -24,26 +24,24 @@ from jaxpool._geometry.window import Window, replace_sizes
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import all_true_across_vmap
 from jaxpool._kernels.sums import max_per_window, sum_over_taps
-from jaxpool._ops.apply import apply
+from jaxpool._ops.apply import apply_op
 from jaxpool._ops.ranged import (
     ALL_ZERO,
-    DyShares,
     RangeCheckedOp,
     amend_unless,
     apply_ranged,
     clip_value,
     divide,
+    is_medium,
     log2_within,
     range_status,
     ratio,
     scale_dy,
-    spread_over,
-    sum_over,
     widen_elements,
     zeros_with_tangent,
 )
 from jaxpool._ops.select_pool import SelectPool
-from jaxpool._ops.sum_pool import element_counts
+from jaxpool._ops.sum_pool import SumPool, element_counts
 from jaxpool._plan.problem import Platform
 
 # Integer exponents up to this number use `lax.integer_pow`, which is differentiable at 0.
@@ -66,11 +64,6 @@ def _abs_power(x: Array, p: float) -> Array:
     # `jnp.where` would lose the varying mesh axes of an array without elements.
     nonzero_x = lax.select(is_zero, lax.full_like(x, 1), x)
     return lax.select(is_zero, lax.full_like(x, 0), lax.exp(p * lax.log(lax.abs(nonzero_x))))
-
-
-def _max_log2(p: float) -> float:
-    """Largest |log2| of a sum of powers in range. Powers by logarithms lose digits, so their bound is lower."""
-    return 58.0 if p == int(p) <= MAX_INTEGER_POWER else 30.0
 
 
 def _root(total: Array, p: float) -> Array:
@@ -97,29 +90,28 @@ class NormPool(RangeCheckedOp):
 
     def direct_y(self, x: Array) -> tuple[Array, Array]:
         wide_x, p = self.widen(x)
-        y = _root(sum_over(self.window, _abs_power(wide_x, p)), p)
+        y = _root(self.sum_over(_abs_power(wide_x, p)), p)
         return y, range_status(self._in_range(y, p), y == 0)
 
     def _in_range(self, y: Array, p: float) -> Array:
-        return log2_within(y, min(_max_log2(p) / p, 100.0))
+        # Powers by logarithms lose digits, so their bound is lower.
+        max_log2 = 58.0 if p == int(p) <= MAX_INTEGER_POWER else 30.0
+        return log2_within(y, min(max_log2 / p, 100.0))
 
-    def fallback_y(self, platform: Platform, status: Array, y: Array, x: Array) -> Array:
+    def fallback_y(self, platform: Platform, status: Array, y: Array, x: Array) -> Any:
         """Return y if y is 0 only in windows of zeros, or the scaled evaluation if powers underflow or overflow."""
         wide_x, p = self.widen(x)
-        is_zero_or_large = jnp.logical_or(wide_x == 0, lax.abs(wide_x) > 2.0 ** -(100 / max(p, 1)))
-        is_accurate = jnp.logical_and(status == ALL_ZERO, all_true_across_vmap(is_zero_or_large))
-        result: Array = lax.cond(
-            is_accurate, lambda y, x: y, lambda y, x: self.scaled_in_chunks(platform, x), y, x
-        )
-        return result
+        is_zero_or_large = (wide_x == 0) | (lax.abs(wide_x) > 2.0 ** -(100 / max(p, 1)))
+        is_accurate = (status == ALL_ZERO) & all_true_across_vmap(is_zero_or_large)
+        return lax.cond(is_accurate, lambda: y, lambda: self.scaled_in_chunks(platform, x))
 
     def is_accurate(self, y: Array, x: Array) -> Array:
-        return jnp.logical_or(self._is_slope_in_range(y), lax.stop_gradient(y) == 0)
+        return self._is_slope_in_range(y) | (lax.stop_gradient(y) == 0)
 
     def _is_slope_in_range(self, y: Array) -> Array:
         p = clip_value(self.p, y.dtype)
         slope = _power(lax.stop_gradient(jnp.where(y == 0, 1, y)), 1 - p)
-        return jnp.logical_and(self._in_range(y, p), log2_within(slope, 60))
+        return self._in_range(y, p) & log2_within(slope, 60)
 
     def x_factor(self, x: Array, parameter: Any) -> Array:
         return _norm_slope(x, parameter)
@@ -128,7 +120,7 @@ class NormPool(RangeCheckedOp):
         """`y^(1 - p)`, or 1 where y is 0: all elements of such a window have slope 0."""
         return _power(jnp.where(y == 0, 1, y), 1 - parameter)
 
-    def dy_shares(self, xs: Any, y: Array, dy: Array) -> tuple[DyShares, Array]:
+    def dy_shares(self, xs: Any, y: Array, dy: Array) -> tuple[Any, Array]:
         in_range = self._is_slope_in_range(y)
         slope = self.y_factor(jnp.where(in_range, y, 1), clip_value(self.p, y.dtype))
         return scale_dy(dy, slope, in_range, y == 0)
@@ -141,7 +133,7 @@ class NormPool(RangeCheckedOp):
             return (_abs_power(ratio(x, maximum), p),)
 
         (total,) = sum_over_taps(self.window, term, (wide_x,))
-        is_valid = jnp.logical_not(jnp.logical_or(maximum == 0, jnp.isinf(maximum)))
+        is_valid = ~((maximum == 0) | jnp.isinf(maximum))
         return maximum, _root(jnp.where(is_valid, total, 1), p)
 
     def scaled_y(self, x: Array) -> Array:
@@ -153,18 +145,17 @@ class NormPool(RangeCheckedOp):
         maximum, root = self._scaled_sums(wide_x, p)
 
         def slope(x: Array) -> Array:
-            is_flat = jnp.logical_or(jnp.isinf(x), x == 0)
+            is_flat = jnp.isinf(x) | (x == 0)
             return jnp.where(is_flat, 0, _norm_slope(ratio(x, maximum) / root, p))
 
         return wide_x, slope
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def norm(window: Window, p: float, x: Array) -> Array:
+def norm(window: Window, p: float, x: Array) -> Any:
     """The p-norm of each window: the sum of |x| for p = 1, the maximum of |x| for p = inf."""
     if p not in (1, math.inf):
-        y: Array = apply_ranged(NormPool(window, p), x)
-        return y
+        return apply_ranged(NormPool(window, p), x)
 
     # `jax.checkpoint` saves x for the backward pass instead of the wider derivative of |x|.
     @functools.partial(jax.checkpoint, prevent_cse=False)
@@ -173,8 +164,8 @@ def norm(window: Window, p: float, x: Array) -> Array:
         return jnp.where(wide_x == 0, 0, lax.abs(wide_x))
 
     if p == 1:
-        return sum_over(window, absolute_values(x)).astype(x.dtype)
-    return apply(SelectPool(window, "max", "first"), "jvp", absolute_values(x)).astype(x.dtype)
+        return apply_op(SumPool(window), absolute_values(x)).astype(x.dtype)
+    return apply_op(SelectPool(window, "max", "first"), absolute_values(x)).astype(x.dtype)
 
 
 def _log_ratio(x: Array, divisor: Array) -> tuple[Array, Array]:
@@ -183,12 +174,12 @@ def _log_ratio(x: Array, divisor: Array) -> tuple[Array, Array]:
     info = jnp.finfo(x.dtype)
     equal = fixed_x == fixed_divisor
     ratio = fixed_x / jnp.where(equal, 1, fixed_divisor)
-    in_range = jnp.logical_and(ratio >= float(info.tiny), ratio <= float(info.max))
+    in_range = (ratio >= float(info.tiny)) & (ratio <= float(info.max))
     log_ratio = jnp.where(
         in_range, lax.log(jnp.where(in_range, ratio, 1)), lax.log(fixed_x) - lax.log(fixed_divisor)
     )
     log_ratio = jnp.where(equal, 0, log_ratio)
-    is_finite = jnp.logical_not(jnp.isinf(log_ratio))
+    is_finite = ~jnp.isinf(log_ratio)
     tangent = zeros_with_tangent(lax.log(jnp.where(is_finite, x, 1)))
     tangent = tangent - zeros_with_tangent(lax.log(jnp.where(is_finite, divisor, 1)))
     return jnp.where(is_finite, log_ratio, 0) + tangent, is_finite
@@ -217,7 +208,7 @@ class MeanPool(RangeCheckedOp):
 
     def direct_y(self, x: Array, *extra_args: Array) -> tuple[Array, Array]:
         wide_x, p = self.widen(x, *extra_args)
-        total = sum_over(self.window, _power(wide_x, p))
+        total = self.sum_over(_power(wide_x, p))
         mean = total / element_counts(self.window, "real", total)
         return lax.exp(lax.log(mean) / p), range_status(self._in_range(mean, p))
 
@@ -226,10 +217,10 @@ class MeanPool(RangeCheckedOp):
 
     def is_accurate(self, y: Array, x: Array, *extra_args: Array) -> Array:
         p = clip_value(extra_args[0] if extra_args else self.p, y.dtype)
-        in_range = jnp.logical_and(log2_within(y, 60), y > 0)
+        in_range = log2_within(y, 60) & (y > 0)
         fixed_y = lax.stop_gradient(jnp.where(in_range, y, 1))
-        in_range = jnp.logical_and(in_range, log2_within(_power(fixed_y, 1 - p), 60))
-        return jnp.logical_and(in_range, self._in_range(_power(fixed_y, p), p))
+        in_range &= log2_within(_power(fixed_y, 1 - p), 60)
+        return in_range & self._in_range(_power(fixed_y, p), p)
 
     def x_factor(self, x: Array, parameter: Any) -> Array:
         return _power(x, parameter - 1)
@@ -287,7 +278,7 @@ class MeanPool(RangeCheckedOp):
 
         def slope(x: Array) -> Array:
             log_ratio, is_finite = _log_ratio(x, extremum)
-            has_slope = jnp.logical_and(is_finite, jnp.logical_not(infinite))
+            has_slope = is_finite & ~infinite
             log_ratio = jnp.where(has_slope, log_ratio - log_mean, 0)
             return jnp.where(has_slope, lax.exp((p - 1) * log_ratio), 0) / num_taps
 
@@ -319,21 +310,17 @@ class ExpectedValuePool(RangeCheckedOp):
 
     def direct_y(self, x: Array) -> tuple[Array, Array]:
         weight = self._weights(x)[2]
-        total = sum_over(self.window, weight, stores_result=True)
-        y = sum_over(self.window, weight * weight) / total
+        total = self.sum_over(weight, stores_result=True)
+        y = self.sum_over(weight * weight) / total
         return y, range_status(log2_within(total, MAX_LOG2_WEIGHT), total == 0)
 
-    def fallback_y(self, platform: Platform, status: Array, y: Array, x: Array) -> Array:
+    def fallback_y(self, platform: Platform, status: Array, y: Array, x: Array) -> Any:
         """Replace y = 0 / 0 by the first element in windows of zero weights, or use the scaled evaluation."""
 
-        def replace_nan(y: Array, x: Array) -> Array:
+        def replace_nan() -> Array:
             return jnp.where(y == y, y, self._first_elements(widen_elements(x, self.window)))
 
-        def scaled(y: Array, x: Array) -> Array:
-            return self.scaled_in_chunks(platform, x)
-
-        amended_y: Array = lax.cond(status == ALL_ZERO, replace_nan, scaled, y, x)
-        return amended_y
+        return lax.cond(status == ALL_ZERO, replace_nan, lambda: self.scaled_in_chunks(platform, x))
 
     def _first_elements(self, x: Array) -> Array:
         """The first element of each window that is not padding, as a linear function of x."""
@@ -358,33 +345,31 @@ class ExpectedValuePool(RangeCheckedOp):
         return dx
 
     def is_accurate(self, y: Array, x: Array) -> Array:
-        total = sum_over(self.window, self._weights(x)[2])
-        return jnp.logical_or(log2_within(total, MAX_LOG2_WEIGHT), lax.stop_gradient(total) == 0)
+        return is_medium(self.sum_over(self._weights(x)[2]), MAX_LOG2_WEIGHT)
 
-    def direct_linear(self, xs: Any, y: Array, dots: Any) -> Array:
+    def direct_linear(self, xs: Any, y: Array, tangents: Any) -> Array:
         _, step, weight = self._weights(xs[0])
-        total = sum_over(self.window, weight)
-        weight_sum, step_sum = (
-            sum_over(self.window, weight * dots[0]),
-            sum_over(self.window, step * dots[0]),
-        )
+        (x_dot,) = tangents
+        total = self.sum_over(weight)
+        weight_sum = self.sum_over(weight * x_dot)
+        step_sum = self.sum_over(step * x_dot)
         mean = (2 * weight_sum - y * step_sum) / jnp.where(total == 0, 1, total)
-        return jnp.where(total == 0, self._first_elements(dots[0]), mean)
+        return jnp.where(total == 0, self._first_elements(x_dot), mean)
 
-    def dy_shares(self, xs: Any, y: Array, dy: Array) -> tuple[DyShares, Array]:
-        total = sum_over(self.window, self._weights(xs[0])[2], stores_result=True)
+    def dy_shares(self, xs: Any, y: Array, dy: Array) -> tuple[Any, Array]:
+        total = self.sum_over(self._weights(xs[0])[2], stores_result=True)
         in_range = log2_within(total, MAX_LOG2_WEIGHT)
-        (part,), statuses = scale_dy(dy, 1 / jnp.where(in_range, total, 1), in_range, total == 0)
+        part, statuses = scale_dy(dy, 1 / jnp.where(in_range, total, 1), in_range, total == 0)
         return (part, part * y), statuses
 
-    def direct_transpose(self, xs: Any, y: Array, dy: Array, shares: DyShares) -> tuple[Array, ...]:
+    def direct_transpose(self, xs: Any, y: Array, dy: Array, shares: Any) -> tuple[Array, ...]:
         _, step, weight = self._weights(xs[0])
-        spread_share = spread_over(self.window, shares[0], stores_result=True)
-        dx = 2 * weight * spread_share - step * spread_over(self.window, shares[1])
+        spread_share = self.spread_over(shares[0], stores_result=True)
+        dx = 2 * weight * spread_share - step * self.spread_over(shares[1])
         return (dx.astype(xs[0].dtype),)
 
     def complete_cotangents(
-        self, platform: Platform, status: Array, dy: Array, shares: DyShares, dxs: tuple[Array, ...]
+        self, platform: Platform, status: Array, dy: Array, shares: Any, dxs: tuple[Array, ...]
     ) -> tuple[Array, ...]:
         """If all weights of a window are 0, its first element receives the whole cotangent."""
 
@@ -416,7 +401,7 @@ class ExpectedValuePool(RangeCheckedOp):
         """The weights and the slope function. Infinite elements share the cotangent of their window equally."""
         weight = self._weights(x)[2]
         maximum, total, mean = self._scaled_sums(weight)
-        num_inf = sum_over(self.window, jnp.isinf(weight).astype(weight.dtype))
+        num_inf = self.sum_over(jnp.isinf(weight).astype(weight.dtype))
         num_inf = lax.max(num_inf, lax.full_like(num_inf, 1))
 
         def slope(weight: Array) -> Array:
@@ -427,9 +412,10 @@ class ExpectedValuePool(RangeCheckedOp):
 
         return weight, slope
 
-    def scaled_linear(self, xs: Any, dots: Any) -> Array:
+    def scaled_linear(self, xs: Any, tangents: Any) -> Array:
         is_zero = max_per_window(self._weights(xs[0])[2], self.window) == 0
-        return jnp.where(is_zero, self._first_elements(dots[0]), super().scaled_linear(xs, dots))
+        first_dot = self._first_elements(tangents[0])
+        return jnp.where(is_zero, first_dot, super().scaled_linear(xs, tangents))
 
     def scaled_transpose(self, xs: Any, dy: Array) -> tuple[Array, ...]:
         is_zero = max_per_window(self._weights(xs[0])[2], self.window) == 0

@@ -1,12 +1,8 @@
-"""Stochastic pools: one random element per window, drawn with a probability proportional to max(x, 0).
-
-`apply_stochastic_pool` draws elements, or without random numbers returns expected values (`ExpectedValuePool`).
-"""
+"""Stochastic pools: one random element per window, drawn with a probability proportional to max(x, 0)."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,20 +10,9 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._geometry.window import Window
-from jaxpool._kernels import slices
-from jaxpool._kernels.dtypes import (
-    DType,
-    accumulator_dtype,
-    as_float,
-    cast,
-    from_comparison_dtype,
-    index_dtype,
-    mean_dtype,
-    to_comparison_dtype,
-)
+from jaxpool._kernels import dtypes, slices
 from jaxpool._kernels.rolled import State
 from jaxpool._kernels.select import edge_taps_inside
-from jaxpool._kernels.slices import materialise
 from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.chosen import TapResidualPool, fold_taps, pick_selected
 from jaxpool._ops.power_pool import ExpectedValuePool
@@ -35,14 +20,9 @@ from jaxpool._ops.ranged import apply_ranged
 from jaxpool._plan.problem import Platform, barrier_of
 
 
-def uniform_dtype(dtype: DType) -> DType:
+def uniform_dtype(dtype: Any) -> Any:
     """The dtype of the random numbers for a pool of an array of `dtype`."""
     return jnp.dtype(np.float64 if dtype == np.float64 else np.float32)
-
-
-def weight_dtype(dtype: DType) -> DType:
-    """The dtype of the drawing weights of elements of `dtype`."""
-    return accumulator_dtype(mean_dtype(dtype))
 
 
 def _relu(x: Array) -> Array:
@@ -62,47 +42,48 @@ class StochasticPool(TapResidualPool):
     window: Window
 
     def primal(self, platform: Platform, x: Array, random_numbers: Array) -> tuple[Array, Array]:
-        index = self._draw_taps(platform, cast(x, random_numbers.dtype), random_numbers)
-        return from_comparison_dtype(
-            pick_selected(self.window, to_comparison_dtype(x), index, platform), x.dtype
-        ), index
+        index = self._draw_taps(platform, dtypes.cast(x, random_numbers.dtype), random_numbers)
+        y = pick_selected(self.window, dtypes.to_comparison_dtype(x), index, platform)
+        return dtypes.from_comparison_dtype(y, x.dtype), index
 
     def _draw_taps(self, platform: Platform, x: Array, random_numbers: Array) -> Array:
         """The tap (window index) drawn in each window; if all weights are 0, the first tap that is not padding."""
-        window, dtype = self.window, index_dtype(self.window.size)
+        window, dtype = self.window, dtypes.index_dtype(self.window.size)
         # Scaled by `weight_scale`, the weights of a window have a finite sum.
         weight_scale = np.asarray(0.5 ** window.size.bit_length(), x.dtype)
         limit = lax.full_like(random_numbers, jnp.finfo(x.dtype).max)
 
-        def add_weight(state: State, _: Any, elements: Sequence[Array], *arrays: Array) -> State:
+        def add_weight(state: State, tap: Any, elements: Array) -> State:
             # Scale before the max: XLA would replace a sum of scaled terms by a scaled sum, which may overflow.
-            return state[0] + _relu(elements[0]), state[1] + _relu(elements[0] * weight_scale)
+            return state[0] + _relu(elements), state[1] + _relu(elements * weight_scale)
 
         def draw_target(x: Array, random_numbers: Array) -> tuple[Array, Array]:
             zeros = lax.full_like(random_numbers, 0)
-            total, part = fold_taps(window, platform, add_weight, [zeros, zeros], [x], [0])
+            total, part = fold_taps(window, platform, add_weight, [zeros, zeros], x)
             # Threshold finfo.max draws the first infinite weight, as later intervals begin at inf; inf draws a NaN.
             target = random_numbers * jnp.where(jnp.isinf(total), part, total)
             target = jnp.where(jnp.isinf(part), limit, jnp.where(jnp.isnan(part), np.inf, target))
             return target, jnp.where(jnp.isinf(total), weight_scale, 1)
 
-        def select_tap(state: State, tap: Any, elements: Sequence[Array], *arrays: Array) -> State:
-            (weight_before, drawn_tap), (target, scale, first_tap) = state, arrays
-            weight = _relu(elements[0] * scale)
+        def select_tap(
+            state: State, tap: Any, elements: Array, target: Array, scale: Array, first_tap: Array
+        ) -> State:
+            weight_before, drawn_tap = state
+            weight = _relu(elements * scale)
             is_drawn = lax.bitwise_and(lax.bitwise_not(weight <= 0), weight_before <= target)
             tap_index = slices.broadcast_like(tap.astype(dtype), drawn_tap)
             is_drawn = lax.bitwise_or(is_drawn, first_tap == tap_index)
             return weight_before + weight, lax.select(is_drawn, tap_index, drawn_tap)
 
-        target, scale = materialise(barrier_of(platform), draw_target, x, random_numbers)
+        target, scale = slices.materialise(barrier_of(platform), draw_target, x, random_numbers)
         first_tap = edge_taps_inside(window, x.ndim, take_last=False)
         first_tap = slices.broadcast_like(first_tap, random_numbers)
         start = [lax.full_like(random_numbers, 0), lax.full_like(random_numbers, 0, dtype)]
-        return fold_taps(window, platform, select_tap, start, [x], [0], target, scale, first_tap)[1]
+        return fold_taps(window, platform, select_tap, start, x, target, scale, first_tap)[1]
 
 
 def apply_stochastic_pool(op: StochasticPool, x: Array, *random_numbers: Array) -> Array:
     """The elements that `random_numbers` draws, or without `random_numbers` the expected value of each window."""
     if random_numbers:
         return apply_with_extra_args(op, x, *random_numbers)[0]
-    return apply_ranged(ExpectedValuePool(op.window), as_float(x))
+    return apply_ranged(ExpectedValuePool(op.window), dtypes.as_float(x))

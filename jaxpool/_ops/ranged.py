@@ -1,12 +1,9 @@
 """Pools of powers and exponentials with two evaluations: direct sums, and scaled sums outside the range of the dtype.
 
-The direct evaluation (the `direct_*` methods) sums powers or exponentials as a sum pool does. If any total is too
-large, too small or NaN, the scaled evaluation replaces all totals. The choice is made at run time, for the value and
-again for the derivative. The residual is the inputs and the unrounded output.
-
-The slope is the derivative of an output with respect to one element. In the direct evaluation, most slopes are the
-product of `element_factor` and `output_factor`. The scaled evaluation (`scaled_y`, `x_and_slope`) works relative to
-the largest element of each window, with the loops of `_kernels/sums.py`.
+The direct evaluation sums powers or exponentials as a sum pool does. If any total is too large, too small or NaN, the
+scaled evaluation replaces all totals: it works relative to the largest element of each window, with the loops of
+`_kernels/sums.py`. The choice is made at run time, for the value and again for the derivative. The residual is the
+inputs and the unrounded output.
 """
 
 from __future__ import annotations
@@ -23,7 +20,6 @@ from jax import Array, lax
 from jax import numpy as jnp
 from jax.custom_batching import custom_vmap
 
-from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Axis, Window, covered_elements_mask, covers_all_elements
 from jaxpool._kernels.dtypes import (
     DType,
@@ -33,10 +29,10 @@ from jaxpool._kernels.dtypes import (
     bitcast_uint16_to_half,
 )
 from jaxpool._kernels.positions import IntArray, int32_iota
-from jaxpool._kernels.slices import is_empty, is_sharded, materialise, reshape_along_axis
+from jaxpool._kernels.slices import is_empty, materialise, reshape_along_axis
 from jaxpool._kernels.sums import sum_over_taps, sum_over_taps_transpose
-from jaxpool._ops.apply import apply, apply_op
-from jaxpool._ops.op import Op, is_partitioned, linear_map
+from jaxpool._ops.apply import apply_op
+from jaxpool._ops.op import Op, linear_map, problem_of
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan.problem import Platform, Shape, barrier_of, is_constant_table, num_elements
 from jaxpool._plan.tuning import tuning_of
@@ -48,9 +44,7 @@ def min_status(statuses: Array) -> Array:
     return jnp.min(statuses, initial=IN_RANGE)
 
 
-@min_status.def_vmap
-def _min_status_vmap(axis_size: int, in_batched: list[bool], statuses: Array) -> tuple[Array, bool]:
-    return min_status(statuses), False
+min_status.def_vmap(lambda axis_size, in_batched, statuses: (min_status(statuses), False))
 
 
 @jax.custom_jvp
@@ -78,12 +72,9 @@ def _divide_jvp(primals: tuple[Array, Any], tangents: tuple[Array, Any]) -> tupl
 
 
 def ratio(x: Array, divisor: Array) -> Array:
-    """`x / divisor`; 0 if `divisor` is 0 or infinite, or x is infinite.
-
-    Some compilers multiply by the inverse of `divisor`, which is subnormal for the largest numbers. `unit` makes
-    the inverse normal.
-    """
-    is_valid = jnp.logical_not(jnp.logical_or(divisor == 0, jnp.isinf(divisor)))
+    """`x / divisor`; 0 if `divisor` is 0 or infinite, or x is infinite."""
+    is_valid = ~((divisor == 0) | jnp.isinf(divisor))
+    # Some compilers multiply by the inverse of the divisor, which is subnormal for the largest numbers.
     unit = jnp.where(divisor > 2.0**100, 2.0**-4, 1.0).astype(x.dtype)
     return divide(jnp.where(jnp.isinf(x), 0, x) * unit, jnp.where(is_valid, divisor * unit, np.inf))
 
@@ -92,35 +83,21 @@ def ratio(x: Array, divisor: Array) -> Array:
 class _MaterialisedSumPool(SumPool):
     """A sum pool whose result is stored in memory; otherwise XLA recomputes the sums for every use."""
 
-    def linear(self, platform: Platform, residual: tuple[()], x: Array) -> Array:
-        sums = functools.partial(SumPool.linear, self, platform, ())
-        y: Array = materialise(barrier_of(platform), sums, x)
-        return y
+    def linear(self, platform: Platform, residual: tuple[()], x: Array) -> Any:
+        return materialise(barrier_of(platform), lambda x: SumPool.linear(self, platform, (), x), x)
 
-    def transpose(self, platform: Platform, residual: tuple[()], dy: Array) -> tuple[Array]:
-        sums = functools.partial(SumPool.transpose, self, platform, ())
-        dx: tuple[Array] = materialise(barrier_of(platform), sums, dy)
-        return dx
+    def transpose(self, platform: Platform, residual: tuple[()], dy: Array) -> Any:
+        transpose_fn = functools.partial(SumPool.transpose, self, platform, ())
+        return materialise(barrier_of(platform), transpose_fn, dy)
 
 
-def spread_over(window: Window, dy: Array, *, stores_result: bool = False) -> Array:
-    """The transpose of `sum_over`, which adds each entry of dy to the elements of its window."""
-    op = _MaterialisedSumPool(window) if stores_result else SumPool(window)
-    return linear_map(op, (), [dy], nonzero=(True,), transposed=True)[0]
-
-
-def sum_over(window: Window, x: Array, *, stores_result: bool = False) -> Array:
-    """The sum over each window, with its result stored in memory if `stores_result`."""
-    return apply(_MaterialisedSumPool(window) if stores_result else SumPool(window), "jvp", x)
-
-
-def sum_like(value: Array, like: Array) -> Array:
+def _sum_like(value: Array, like: Array) -> Array:
     """Sum `value` along the axes where `like` has size 1. The summed axes are kept."""
     axes = tuple(axis for axis, length in enumerate(like.shape) if length == 1)
     return jnp.sum(value, axis=axes, keepdims=True)
 
 
-def covered_by_windows_mask(dim: Axis) -> IntArray | None:
+def _covered_by_windows_mask(dim: Axis) -> IntArray | None:
     """Mask of the elements along an axis that are in at least one window, or None if all elements are."""
     if is_constant_table(dim.size) or covers_all_elements(dim):
         return covered_elements_mask(dim)
@@ -139,7 +116,7 @@ def widen_elements(x: Array, window: Window) -> Array:
     """Cast x to the accumulator dtype. Elements that are in no window become 0, in case they are NaN."""
     x = x.astype(accumulator_dtype(x.dtype))
     for dim in window.dims:
-        is_covered = covered_by_windows_mask(dim)
+        is_covered = _covered_by_windows_mask(dim)
         if is_covered is not None:
             x = jnp.where(reshape_along_axis(is_covered, dim.axis, x.ndim), x, 0)
     return x
@@ -157,13 +134,6 @@ def clip_value(value: Any, dtype: DType, largest: float = 2.0**-32) -> Any:
     return math.copysign(size, value)
 
 
-def varies_along(value: Any, window: Window) -> bool:
-    """True if the parameter `value` varies along pooled axes, so that windows share no sums."""
-    return math.prod(value.shape[axis] for axis in window.axes) > 1
-
-
-DyShares = tuple[Array, ...]
-
 # Range status of a window: in range; only zeros, which some pools handle separately; out of range.
 IN_RANGE, ALL_ZERO, OUT_OF_RANGE = 2, 1, 0
 
@@ -179,149 +149,162 @@ def range_status(in_range: Array, all_zero: Array | None = None) -> Array:
 def log2_within(x: Array, max_log2: float) -> Array:
     """True where |x| is between `2**-max_log2` and `2**max_log2`."""
     magnitudes = lax.abs(lax.stop_gradient(x))
-    return jnp.logical_and(magnitudes >= 2.0**-max_log2, magnitudes <= 2.0**max_log2)
+    return (magnitudes >= 2.0**-max_log2) & (magnitudes <= 2.0**max_log2)
 
 
-def is_medium(x: Array) -> Array:
-    """True where a tangent is 0 or of moderate size, so that its products neither overflow nor underflow."""
-    return jnp.logical_or(log2_within(x, 60), lax.stop_gradient(x) == 0)
+def is_medium(x: Array, max_log2: float = 60) -> Array:
+    """True where x is 0 or of moderate size, so that its products neither overflow nor underflow."""
+    return log2_within(x, max_log2) | (lax.stop_gradient(x) == 0)
+
+
+def scale_dy(
+    dy: Array, slope: Array, window_in_range: Array, all_zero: Array | None = None
+) -> tuple[Array, Array]:
+    """`dy * slope` in the windows where `window_in_range` is True, else 0, and the range status of the product."""
+    product = jnp.where(window_in_range, dy * slope, 0)
+    in_range = window_in_range & (log2_within(product, 100) | (dy == 0))
+    return product, range_status(in_range, all_zero)
 
 
 class RangeCheckedOp(Op):
-    """Base class of ops with a direct and a scaled evaluation. Inputs: x, and at most one array parameter."""
+    """Base class of ops with a direct and a scaled evaluation.
+
+    `xs` are the arguments of the op: x, an array parameter (a temperature or a power) if the op has two inputs, and
+    masks. The slope is the derivative of an output with respect to one element of its window.
+    """
 
     window: Window
     has_differentiable_residual = True
     sign = 1  # -1 if the parameter is a power
 
+    # Methods of subclasses.
+    # `direct_y(*xs)`: the output by direct sums, and the range status of each window.
+    direct_y: Callable[..., tuple[Array, Array]]
+    # `is_accurate(y, *xs)`: mask that is True where the direct derivative is accurate.
+    is_accurate: Callable[..., Array]
+    # `widen(*xs)`: x in the accumulator dtype, and the parameter.
+    widen: Callable[..., tuple[Array, Any]]
+    # The direct slope is the product of `x_factor(x, parameter)` and `y_factor(y, parameter)`.
+    x_factor: Callable[[Array, Any], Array]
+    y_factor: Callable[[Array, Any], Array]
+    # A function g for which g(y), minus the tangent of y for the tangent g(x) of x, is `T * dy/dT`.
+    # T is the temperature, or 1 / p for a power p.
+    euler: Callable[[Array], Array]
+    # `scaled_y(*xs)`: the output by scaled sums, for any inputs.
+    scaled_y: Callable[..., Array]
+    # `x_and_slope(*xs)`: x in the accumulator dtype, and the slope as a function of the element.
+    x_and_slope: Callable[..., tuple[Array, Callable[[Array], Array]]]
+    # `parameter_slope(*xs)`: the derivative of the output with respect to the parameter.
+    parameter_slope: Callable[..., Array]
+
     def saved_residual(self, y: Any, *args: Any) -> Any:
         return args, y
 
-    def direct_y(self, *xs: Array) -> tuple[Array, Array]:
-        """The output by direct sums, and the range status of each window."""
-        raise TypeError(f"{type(self).__name__} has no direct evaluation")
+    def _sum_pool(self, stores_result: bool) -> SumPool:
+        return (_MaterialisedSumPool if stores_result else SumPool)(self.window)
 
-    def scaled_y(self, *xs: Array) -> Array:
-        """The output by scaled sums, for any inputs."""
-        raise TypeError(f"{type(self).__name__} has no scaled evaluation")
+    def sum_over(self, x: Array, *, stores_result: bool = False) -> Array:
+        """The sum over each window, with its result stored in memory if `stores_result`."""
+        return apply_op(self._sum_pool(stores_result), x)
 
-    def has_direct_evaluation(self, *extra_args: Array) -> bool:
-        """True if windows can share sums, because the parameter does not vary along pooled axes."""
-        return self.num_inputs == 1 or not varies_along(extra_args[0], self.window)
+    def spread_over(self, dy: Array, *, stores_result: bool = False) -> Array:
+        """The transpose of `sum_over`, which adds each entry of dy to the elements of its window."""
+        pool = self._sum_pool(stores_result)
+        return linear_map(pool, (), [dy], nonzero=(True,), transposed=True)[0]
 
-    def fallback_y(self, platform: Platform, status: Array, y: Array, *xs: Array) -> Array:
+    def fallback_y(self, platform: Platform, status: Array, y: Array, *xs: Array) -> Any:
         """The output if the direct output y is inaccurate. `status`, the minimum range status, is not IN_RANGE."""
         return self.scaled_in_chunks(platform, *xs)
 
     def scaled_in_chunks(self, platform: Platform, *xs: Array) -> Array:
         """`scaled_y`, evaluated in chunks of the batch to save memory."""
-        return map_in_chunks(platform, self.window, lambda *xs: (self.scaled_y(*xs),), xs, xs[:1])[
-            0
-        ]
-
-    def is_accurate(self, y: Array, *xs: Array) -> Array:
-        """Mask that is True where the direct derivative is accurate, computed from the output y."""
-        raise TypeError(f"{type(self).__name__} has no range")
+        return self._map_in_chunks(platform, lambda *xs: (self.scaled_y(*xs),), xs, xs)[0]
 
     # Derivative of the direct evaluation
-
-    def widen(self, *xs: Array) -> tuple[Array, Any]:
-        """x in the accumulator dtype, and the parameter (a temperature or a power)."""
-        raise TypeError(f"{type(self).__name__} has no direct evaluation")
-
-    def x_factor(self, x: Array, parameter: Any) -> Array:
-        """The factor of the slope (derivative of y by one element) that depends on the element."""
-        raise TypeError(f"{type(self).__name__} has no direct evaluation")
-
-    def y_factor(self, y: Array, parameter: Any) -> Array:
-        """The factor of the slope (derivative of y by one element) that depends on the output y."""
-        raise TypeError(f"{type(self).__name__} has no direct evaluation")
 
     def elementwise_derivative(self, xs: Any, tangent: Array) -> Array:
         """Multiply a tangent or cotangent by the derivative of elementwise operations that precede the sums."""
         return tangent
 
-    def x_jvp(self, x: Array, parameter: Any, y: Array, x_dot: Array, *extra_args: Array) -> Array:
-        """The tangent of y for the tangent `x_dot` of x, by direct sums."""
+    def x_jvp(self, xs: Any, x: Array, parameter: Any, y: Array, x_dot: Array) -> Array:
+        """The tangent of y for the tangent `x_dot` of x, the result of `widen`, by direct sums."""
         weighted_dot = self.x_factor(x, parameter) * x_dot
-        return sum_over(self.window, weighted_dot) * self.y_factor(y, parameter)
+        return self.sum_over(weighted_dot) * self.y_factor(y, parameter)
 
-    def x_vjp(self, x: Array, parameter: Any, shares: DyShares) -> Array:
+    def x_vjp(self, x: Array, parameter: Any, shares: Any) -> Array:
         """The cotangent of x by direct sums of `shares`, the scaled cotangents of the windows."""
-        return self.x_factor(x, parameter) * spread_over(self.window, *shares)
+        return self.x_factor(x, parameter) * self.spread_over(shares)
 
-    def euler(self, x: Array) -> Array:
-        """A function g for which g(y), minus the tangent of y for the tangent g(x) of x, is `T * dy/dT`.
-
-        T is the temperature, or 1 / p for a power p.
-        """
-        raise TypeError(f"{type(self).__name__} has one input")
-
-    def direct_linear(self, xs: Any, y: Array, tangents: Any) -> Array:
+    def direct_linear(self, xs: Any, y: Array, tangents: Sequence[Array | None]) -> Array:
         """The tangent of y by direct sums. Zero tangents in `tangents` are None."""
-        (x, parameter), extra_args = self.widen(*xs), xs[1:]
+        x, parameter = self.widen(*xs)
+        x_dot, parameter_dot = (*tangents, None)[:2]
         terms = []
-        if tangents[0] is not None:
-            x_dot = self.elementwise_derivative(xs, tangents[0])
-            terms.append(self.x_jvp(x, parameter, y, x_dot, *extra_args))
-        if tangents[1:] and tangents[1] is not None:
-            euler_dot = self.x_jvp(x, parameter, y, self.euler(x), *extra_args)
-            terms.append((self.euler(y) - euler_dot) * divide(tangents[1], self.sign * parameter))
-        return sum(terms[1:], terms[0])
+        if x_dot is not None:
+            x_dot = self.elementwise_derivative(xs, x_dot)
+            terms.append(self.x_jvp(xs, x, parameter, y, x_dot))
+        if parameter_dot is not None:
+            euler_dot = self.x_jvp(xs, x, parameter, y, self.euler(x))
+            terms.append((self.euler(y) - euler_dot) * divide(parameter_dot, self.sign * parameter))
+        return functools.reduce(lax.add, terms)
 
-    def dy_shares(self, xs: Any, y: Array, dy: Array) -> tuple[DyShares, Array]:
+    def dy_shares(self, xs: Any, y: Array, dy: Array) -> tuple[Any, Array]:
         """The scaled cotangents that `direct_transpose` adds to the elements, and the range status of each window."""
         in_range = self.is_accurate(y, *xs)
         parameter = self.widen(*xs)[1]
         factor = self.y_factor(jnp.where(in_range, y, 1), parameter)
         return scale_dy(dy, factor, in_range)
 
-    def direct_transpose(self, xs: Any, y: Array, dy: Array, shares: DyShares) -> tuple[Array, ...]:
+    def direct_transpose(self, xs: Any, y: Array, dy: Array, shares: Any) -> tuple[Array, ...]:
         """The cotangents of the inputs by direct sums, accurate if no window is OUT_OF_RANGE."""
         x, parameter = self.widen(*xs)
         dx = self.x_vjp(x, parameter, shares)
-        cotangents = [self.elementwise_derivative(xs, dx).astype(xs[0].dtype)]
-        if self.num_inputs == 2:
-            y_term, x_term = (
-                sum_like(product, xs[1]) for product in (dy * self.euler(y), self.euler(x) * dx)
-            )
-            cotangents.append(divide(y_term - x_term, self.sign * parameter))
-        return tuple(cotangents)
+        x_cotangent = self.elementwise_derivative(xs, dx).astype(xs[0].dtype)
+        if self.num_inputs == 1:
+            return (x_cotangent,)
+        y_product, x_product = dy * self.euler(y), self.euler(x) * dx
+        total = _sum_like(y_product, xs[1]) - _sum_like(x_product, xs[1])
+        return x_cotangent, divide(total, self.sign * parameter)
 
-    # Derivative of the scaled evaluation
+    def complete_cotangents(
+        self, platform: Platform, status: Array, dy: Array, shares: Any, dxs: tuple[Array, ...]
+    ) -> tuple[Array, ...]:
+        """The cotangents `dxs`, plus terms of all-zero windows if `status` is ALL_ZERO. dy has the dtype of x."""
+        return dxs
 
-    def x_and_slope(self, *xs: Array) -> tuple[Array, Callable[[Array], Array]]:
-        """x in the accumulator dtype, and a function that maps an element to the derivative of its window's output."""
-        raise TypeError(f"{type(self).__name__} has no scaled evaluation")
+    # Derivative of the scaled evaluation, accurate for any inputs
 
-    def parameter_slope(self, *xs: Array) -> Array:
-        """The derivative of the output with respect to the parameter."""
-        raise TypeError(f"{type(self).__name__} has one input")
-
-    def scaled_linear(self, xs: Any, tangents: Any) -> Array:
-        """The tangent of y by scaled sums, accurate for any inputs."""
+    def scaled_linear(self, xs: Any, tangents: Sequence[Array | None]) -> Array:
+        """The tangent of y by scaled sums."""
+        x_dot, parameter_dot = (*tangents, None)[:2]
         terms: list[Array] = []
-        if tangents[0] is not None:
+        if x_dot is not None:
             x, slope = self.x_and_slope(*xs)
-            elements = x, self.elementwise_derivative(xs, tangents[0])
+            elements = x, self.elementwise_derivative(xs, x_dot)
             terms += sum_over_taps(self.window, lambda x, x_dot: (slope(x) * x_dot,), elements)
-        if tangents[1:] and tangents[1] is not None:
-            terms.append(self.parameter_slope(*xs) * tangents[1])
-        return sum(terms[1:], terms[0])
+        if parameter_dot is not None:
+            terms.append(self.parameter_slope(*xs) * parameter_dot)
+        return functools.reduce(lax.add, terms)
 
     def scaled_transpose(self, xs: Any, dy: Array) -> tuple[Array, ...]:
-        """The cotangents of the inputs by scaled sums, accurate for any inputs."""
+        """The cotangents of the inputs by scaled sums."""
         x, slope = self.x_and_slope(*xs)
         dx = self.elementwise_derivative(xs, sum_over_taps_transpose(self.window, slope, x, dy))
         cotangents = [dx.astype(xs[0].dtype)]
         if self.num_inputs == 2:
-            cotangents.append(sum_like(dy * self.parameter_slope(*xs), xs[1]))
+            cotangents.append(_sum_like(dy * self.parameter_slope(*xs), xs[1]))
         return tuple(cotangents)
 
     # Run-time choice between the direct and the scaled evaluation
 
-    def value(self, platform: Platform, *xs: Array) -> Array:
-        if not self.has_direct_evaluation(*xs[1:]):
+    def _has_direct_evaluation(self, xs: Sequence[Array]) -> bool:
+        """True if windows can share sums, because the parameter does not vary along pooled axes."""
+        if self.num_inputs == 1:
+            return True
+        return math.prod(xs[1].shape[axis] for axis in self.window.axes) <= 1
+
+    def value(self, platform: Platform, *xs: Array) -> Any:
+        if not self._has_direct_evaluation(xs):
             return self.scaled_in_chunks(platform, *xs)
         y, statuses = self.direct_y(*xs)
         if is_empty(y):
@@ -331,51 +314,38 @@ class RangeCheckedOp(Op):
             platform, status == IN_RANGE, lambda y: self.fallback_y(platform, status, y, *xs), y
         )
 
-    def linear(self, platform: Platform, residual: Any, *tangents: Array | None) -> Array:
+    def linear(self, platform: Platform, residual: Any, *tangents: Array | None) -> Any:
         xs, y = residual
-        nonzero_dots = [dot.astype(y.dtype) for dot in tangents if dot is not None]
+        dots = [None if dot is None else dot.astype(y.dtype) for dot in tangents]
 
-        def insert_none(nonzero_dots: Any) -> list[Any]:
-            rest = iter(nonzero_dots)
-            return [None if dot is None else next(rest) for dot in tangents]
+        def direct() -> Array:
+            return self.direct_linear(xs, y, dots)
 
-        def scaled(xs: Any, y: Array, *nonzero_dots: Array) -> Array:
-            def one_chunk(*args: Array) -> tuple[Array]:
-                return (self.scaled_linear(args[: len(xs)], insert_none(args[len(xs) :])),)
+        def scaled() -> Array:
+            def one_chunk(xs: Any, dots: Any) -> tuple[Array]:
+                return (self.scaled_linear(xs, dots),)
 
-            args = (*xs, *nonzero_dots)
-            return map_in_chunks(platform, self.window, one_chunk, args, xs[:1])[0]
+            return self._map_in_chunks(platform, one_chunk, (xs, dots), xs)[0]
 
-        if not self.has_direct_evaluation(*xs[1:]):
-            return scaled(xs, y, *nonzero_dots)
+        if not self._has_direct_evaluation(xs):
+            return scaled()
         if is_empty(y):
-            return self.direct_linear(xs, y, insert_none(nonzero_dots))
-
+            return direct()
         is_accurate = all_true_across_vmap(self.is_accurate(y, *xs))
-        for dot in nonzero_dots:
-            is_accurate = jnp.logical_and(is_accurate, all_true_across_vmap(is_medium(dot)))
-        result: Array = lax.cond(
-            is_accurate,
-            lambda xs, y, *nonzero_dots: self.direct_linear(xs, y, insert_none(nonzero_dots)),
-            scaled,
-            xs,
-            y,
-            *nonzero_dots,
-        )
-        return result
+        for dot in jax.tree.leaves(dots):
+            is_accurate &= all_true_across_vmap(is_medium(dot))
+        return lax.cond(is_accurate, direct, scaled)
 
-    def transpose(self, platform: Platform, residual: Any, *dys: Array) -> tuple[Array, ...]:
+    def transpose(self, platform: Platform, residual: Any, dy: Array) -> Any:
         xs, y = residual
-        (dy,) = dys
-
-        def one_chunk(dy: Array, *xs: Array) -> tuple[Array, ...]:
-            return self.scaled_transpose(xs, dy.astype(y.dtype))
 
         def scaled() -> tuple[Array, ...]:
-            likes = xs[: self.num_inputs]
-            return map_in_chunks(platform, self.window, one_chunk, (dy, *xs), likes)
+            def one_chunk(dy: Array, *xs: Array) -> tuple[Array, ...]:
+                return self.scaled_transpose(xs, dy.astype(y.dtype))
 
-        if not self.has_direct_evaluation(*xs[1:]):
+            return self._map_in_chunks(platform, one_chunk, (dy, *xs), xs)
+
+        if not self._has_direct_evaluation(xs):
             return scaled()
         shares, statuses = self.dy_shares(xs, y, dy)
         status = min_status(statuses)
@@ -388,14 +358,41 @@ class RangeCheckedOp(Op):
 
         if is_empty(y):
             return direct()
-        result: tuple[Array, ...] = direct_if(platform, status > OUT_OF_RANGE, direct, scaled)
-        return result
+        return direct_if(platform, status > OUT_OF_RANGE, direct, scaled)
 
-    def complete_cotangents(
-        self, platform: Platform, status: Array, dy: Array, shares: DyShares, dxs: tuple[Array, ...]
+    def _map_in_chunks(
+        self, platform: Platform, f: Callable[..., tuple[Array, ...]], args: Any, xs: Any
     ) -> tuple[Array, ...]:
-        """The cotangents `dxs`, plus terms of all-zero windows if `status` is ALL_ZERO. dy has the dtype of x."""
-        return dxs
+        """`f(*args)`, evaluated in chunks along the first axis if the first array of `args` is large.
+
+        Result i has the length of `xs[i]` along the first axis. A length of 1 means a sum over the batch.
+        """
+        first = jax.tree.leaves(args)[0]
+        problem = problem_of(self.window, first, platform)
+        # A loop along a partitioned batch would make XLA gather the batch on every device.
+        is_split = 0 in self.window.axes or problem.is_sharded or problem.is_partitioned
+        num_chunks = 1 if is_split else num_batch_chunks(problem.shape, platform)
+        if num_chunks == 1:
+            return f(*args)
+        length = first.shape[0] // num_chunks
+
+        def call_on_chunk(chunk_index: Array) -> tuple[Array, ...]:
+            start = chunk_index * np.int32(length)
+
+            def chunk(x: Array) -> Array:
+                if x.shape[0] != first.shape[0]:
+                    return x
+                # XLA for CPU would widen all of a 16-bit float x before the slice.
+                bits = lax.dynamic_slice_in_dim(bitcast_half_to_uint16(x), start, length)
+                return bitcast_uint16_to_half(bits, x.dtype)
+
+            return f(*jax.tree.map(chunk, args))
+
+        results = lax.map(call_on_chunk, jnp.arange(num_chunks, dtype=np.int32))
+        return tuple(
+            jnp.sum(y, axis=0) if x.shape[0] == 1 else lax.collapse(y, 0, 2)
+            for y, x in zip(results, xs, strict=False)
+        )
 
 
 def amend_unless(platform: Platform, is_ok: Array, amend: Callable[[Any], Any], y: Any) -> Any:
@@ -409,7 +406,7 @@ def amend_unless(platform: Platform, is_ok: Array, amend: Callable[[Any], Any], 
     def loop_body(state: tuple[Any, Array]) -> tuple[Any, Array]:
         return amend(state[0]), lax.full_like(state[1], True)
 
-    return lax.while_loop(lambda state: jnp.logical_not(state[1]), loop_body, (y, is_ok))[0]
+    return lax.while_loop(lambda state: ~state[1], loop_body, (y, is_ok))[0]
 
 
 def direct_if(
@@ -424,55 +421,8 @@ def direct_if(
     return amend_unless(platform, is_ok, lambda _: scaled(), direct())
 
 
-def scale_dy(
-    dy: Array, slope: Array, window_in_range: Array, all_zero: Array | None = None
-) -> tuple[DyShares, Array]:
-    """`dy * slope` in the windows where `window_in_range` is True, else 0, and the range status of the product."""
-    product = jnp.where(window_in_range, dy * slope, 0)
-    in_range = jnp.logical_or(log2_within(product, 100), dy == 0)
-    return (product,), range_status(jnp.logical_and(window_in_range, in_range), all_zero)
-
-
-def map_in_chunks(
-    platform: Platform,
-    window: Window,
-    f: Callable[..., tuple[Array, ...]],
-    arrays: Sequence[Array],
-    likes: Sequence[Array],
-) -> tuple[Array, ...]:
-    """`f(*arrays)`, evaluated in chunks along the first axis if that saves memory.
-
-    Each result has the length of its entry of `likes` along the first axis. A length of 1 means a sum over the batch.
-    """
-    first = arrays[0]
-    shape = tuple(int(n) if is_int(n) else None for n in first.shape)
-    # A loop along a partitioned batch would make XLA gather the batch on every device.
-    is_one_chunk = 0 in window.axes or is_sharded(first) or is_partitioned.value
-    num_chunks = 1 if is_one_chunk else num_batch_chunks(shape, platform)
-    if num_chunks == 1:
-        return f(*arrays)
-    length = first.shape[0] // num_chunks
-
-    def call_on_chunk(chunk_index: Array) -> tuple[Array, ...]:
-        start = chunk_index * np.int32(length)
-        return f(*[_chunk(x, start, length) if x.shape[0] == first.shape[0] else x for x in arrays])
-
-    results = lax.map(call_on_chunk, jnp.arange(num_chunks, dtype=np.int32))
-    return tuple(
-        jnp.sum(y, axis=0) if like.shape[0] == 1 else lax.collapse(y, 0, 2)
-        for y, like in zip(results, likes, strict=True)
-    )
-
-
-def _chunk(x: Array, start: Array, length: int) -> Array:
-    """`length` examples of x. 16-bit floats are sliced as integers: XLA for CPU would first widen all of x."""
-    return bitcast_uint16_to_half(
-        lax.dynamic_slice_in_dim(bitcast_half_to_uint16(x), start, length), x.dtype
-    )
-
-
 def num_batch_chunks(shape: Shape, platform: Platform) -> int:
-    """The number of chunks into which `map_in_chunks` splits an array of `shape`."""
+    """The number of chunks into which a batch is split, for an array of `shape`."""
     max_elements = tuning_of(platform).max_chunk_elements
     if None in shape or num_elements(shape) <= max_elements:
         return 1

@@ -14,22 +14,19 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.sums import max_per_window, sum_over_taps
 from jaxpool._ops.ranged import (
-    DyShares,
     RangeCheckedOp,
     clip_value,
     divide,
     log2_within,
     range_status,
     scale_dy,
-    spread_over,
-    sum_over,
     widen_elements,
     zeros_with_tangent,
 )
 
 # Largest |log2| of a sum in range. The product of such a sum and a cotangent of similar size is a normal number.
 MAX_LOG2 = 58
-# `exp(-NEGLIGIBLE_EXPONENT)` adds nothing to a sum in range.
+# `exp(-NEGLIGIBLE)` adds nothing to a sum in range.
 NEGLIGIBLE = 200
 
 
@@ -47,73 +44,70 @@ class SoftPool(RangeCheckedOp):
 
     @property
     def num_inputs(self) -> int:
-        """The number of inputs: x, and the temperature if it is an array."""
         return 1 if self.temperature is not None else 2
 
-    def _x_and_temperature(self, x: Array, *extra_args: Array) -> tuple[Array, Any]:
-        wide_x = self._fill_masked(widen_elements(x, self.window), -np.inf, *extra_args)
-        temperature = extra_args[0] if self.temperature is None else self.temperature
+    def _x_and_temperature(self, *xs: Array) -> tuple[Array, Any]:
+        """x, with -inf for masked elements, and the temperature."""
+        wide_x = self._fill_masked(widen_elements(xs[0], self.window), -np.inf, xs)
+        temperature = xs[1] if self.temperature is None else self.temperature
         # `largest=0.25` keeps the inverse of the temperature normal.
         return wide_x, clip_value(temperature, wide_x.dtype, largest=0.25)
 
-    def _fill_masked(self, x: Array, fill: float, *extra_args: Array) -> Array:
-        """x, with `fill` where the element mask is False."""
-        return jnp.where(extra_args[-1], x, fill) if self.is_masked else x
-
-    def widen(self, x: Array, *extra_args: Array) -> tuple[Array, Any]:
+    def widen(self, *xs: Array) -> tuple[Array, Any]:
         """x and temperature for the direct evaluation. Masked elements become finite, to keep derivatives finite."""
-        wide_x, temperature = self._x_and_temperature(x, *extra_args)
+        wide_x, temperature = self._x_and_temperature(*xs)
         if self.is_masked:
             floor = lax.stop_gradient(jnp.asarray(-NEGLIGIBLE * temperature, wide_x.dtype))
             wide_x = jnp.where(wide_x < floor, floor, wide_x)
         return wide_x, temperature
 
-    def _sum_of_exps(self, weight: Array, *extra_args: Array, stores_result: bool = False) -> Array:
-        """The sum of the exponentials `weight` in each window, or 1 if all elements of the window are masked."""
-        total = sum_over(self.window, weight, stores_result=stores_result)
-        return total + extra_args[-2].astype(total.dtype) if self.is_masked else total
+    def _fill_masked(self, x: Array, fill: float, xs: Any) -> Array:
+        """x, with `fill` where the element mask in `xs` is False."""
+        return jnp.where(xs[-1], x, fill) if self.is_masked else x
 
-    def _zero_if_empty(self, y: Array, *extra_args: Array) -> Array:
+    def _add_empty(self, total: Array, xs: Any) -> Array:
+        """The sums `total`, plus 1 for windows whose elements are all masked."""
+        return total + xs[-2].astype(total.dtype) if self.is_masked else total
+
+    def _zero_if_empty(self, y: Array, xs: Any) -> Array:
         """y, with 0 for windows whose elements are all masked."""
-        return jnp.where(extra_args[-2], 0, y) if self.is_masked else y
+        return jnp.where(xs[-2], 0, y) if self.is_masked else y
 
     def elementwise_derivative(self, xs: Any, tangent: Array) -> Array:
-        return self._fill_masked(tangent, 0, *xs[1:])
+        return self._fill_masked(tangent, 0, xs)
 
     def euler(self, x: Array) -> Array:
         """x, because the output is homogeneous of degree 1 in x and the temperature. Infinite elements become 0."""
         return jnp.where(jnp.isinf(x), 0, x)
 
-    def _moments(
-        self, x: Array, temperature: Any, count: int, unit: Any, *extra_args: Array
-    ) -> tuple[Array, ...]:
-        """The maximum m of each window, and sums of `exp((x - m) / temperature) * ((x - m) / unit)^k`, k < `count`."""
-        maximum = max_per_window(x, self.window)
+    def _moments(self, count: int, xs: Any, *, unit: float | None = None) -> tuple[Any, ...]:
+        """x, the temperature T, the maximum m of each window, and its sums of `w * ((x - m) / unit)^k` for k < `count`.
+
+        w is `exp((x - m) / T)`, and `unit` is T by default.
+        """
+        wide_x, temperature = self._x_and_temperature(*xs)
+        maximum = max_per_window(wide_x, self.window)
 
         def terms(x: Array) -> tuple[Array, ...]:
             weight, difference = _weight(x, maximum, temperature)
-            ratio = divide(difference, unit)
+            ratio = divide(difference, temperature if unit is None else unit)
             return (weight, weight * ratio, weight * ratio * ratio)[:count]
 
-        total, *rest = sum_over_taps(
-            self.window, terms, (x,), *extra_args[-1:] if self.is_masked else ()
-        )
-        return (maximum, total + extra_args[-2].astype(x.dtype) if self.is_masked else total, *rest)
+        mask = xs[-1:] if self.is_masked else ()
+        total, *moments = sum_over_taps(self.window, terms, (wide_x,), *mask)
+        return wide_x, temperature, maximum, self._add_empty(total, xs), *moments
 
 
 def _weight(x: Array, maximum: Array, temperature: Any) -> tuple[Array, Array]:
-    """`exp((x - window_max) / temperature)` and `x - window_max`.
-
-    Both results are 0 if the exponential underflows, or if x exceeds `maximum`.
-    """
+    """`exp((x - maximum) / temperature)` and `x - maximum`; both 0 if the first underflows, or x exceeds `maximum`."""
     info = jnp.finfo(x.dtype)
     # exp(-limit) is the smallest positive number.
     limit = math.log(2) * (info.nmant - info.minexp)
     fixed_x = lax.stop_gradient(x)
     # The difference of equal infinities would be NaN.
     difference = jnp.where(fixed_x == maximum, 0, fixed_x - maximum)
-    is_negligible = lax.stop_gradient(difference / temperature)
-    is_negligible = jnp.logical_or(is_negligible < -limit, is_negligible > 0)
+    exponents = lax.stop_gradient(difference / temperature)
+    is_negligible = (exponents < -limit) | (exponents > 0)
     difference = jnp.where(is_negligible, 0, difference + zeros_with_tangent(x))
     return jnp.where(is_negligible, 0, lax.exp(divide(difference, temperature))), difference
 
@@ -121,14 +115,14 @@ def _weight(x: Array, maximum: Array, temperature: Any) -> tuple[Array, Array]:
 class LogSumExpPool(SoftPool):
     """`temperature * log(sum of exp(x / temperature))`."""
 
-    def direct_y(self, x: Array, *extra_args: Array) -> tuple[Array, Array]:
-        wide_x, temperature = self.widen(x, *extra_args)
-        y = temperature * lax.log(self._sum_of_exps(lax.exp(wide_x / temperature), *extra_args))
-        is_accurate = self.is_accurate(y, x, *extra_args)
-        return y, range_status(is_accurate)
+    def direct_y(self, *xs: Array) -> tuple[Array, Array]:
+        wide_x, temperature = self.widen(*xs)
+        total = self._add_empty(self.sum_over(lax.exp(wide_x / temperature)), xs)
+        y = temperature * lax.log(total)
+        return y, range_status(self.is_accurate(y, *xs))
 
-    def is_accurate(self, y: Array, x: Array, *extra_args: Array) -> Array:
-        temperature = self._x_and_temperature(x, *extra_args)[1]
+    def is_accurate(self, y: Array, *xs: Array) -> Array:
+        temperature = self._x_and_temperature(*xs)[1]
         return lax.abs(lax.stop_gradient(y / temperature)) < MAX_LOG2 * math.log(2)
 
     def x_factor(self, x: Array, parameter: Any) -> Array:
@@ -137,73 +131,69 @@ class LogSumExpPool(SoftPool):
     def y_factor(self, y: Array, parameter: Any) -> Array:
         return lax.exp(-divide(y, parameter))
 
-    def scaled_y(self, x: Array, *extra_args: Array) -> Array:
-        wide_x, temperature = self._x_and_temperature(x, *extra_args)
-        maximum, total = self._moments(wide_x, temperature, 1, 1.0, *extra_args)
-        return self._zero_if_empty(maximum + temperature * lax.log(total), *extra_args)
+    def scaled_y(self, *xs: Array) -> Array:
+        _, temperature, maximum, total = self._moments(1, xs, unit=1.0)
+        return self._zero_if_empty(maximum + temperature * lax.log(total), xs)
 
-    def x_and_slope(self, x: Array, *extra_args: Array) -> tuple[Array, Callable[[Array], Array]]:
-        wide_x, temperature = self._x_and_temperature(x, *extra_args)
-        maximum, total = self._moments(wide_x, temperature, 1, 1.0, *extra_args)
+    def x_and_slope(self, *xs: Array) -> tuple[Array, Callable[[Array], Array]]:
+        wide_x, temperature, maximum, total = self._moments(1, xs, unit=1.0)
         return wide_x, lambda x: _weight(x, maximum, temperature)[0] / total
 
-    def parameter_slope(self, x: Array, *extra_args: Array) -> Array:
-        wide_x, temperature = self._x_and_temperature(x, *extra_args)
-        _, total, moment = self._moments(wide_x, temperature, 2, temperature, *extra_args)
+    def parameter_slope(self, *xs: Array) -> Array:
+        *_, total, moment = self._moments(2, xs)
         return lax.log(total) - moment / total
 
 
 class SoftmaxPool(SoftPool):
     """The mean of x, weighted by `exp(x / temperature)`."""
 
-    def direct_y(self, x: Array, *extra_args: Array) -> tuple[Array, Array]:
-        wide_x, temperature = self.widen(x, *extra_args)
-        weight, total = self._weights(wide_x, temperature, *extra_args)
+    def direct_y(self, *xs: Array) -> tuple[Array, Array]:
+        wide_x, temperature = self.widen(*xs)
+        weight, total = self._weights(wide_x, temperature, xs)
         # An infinite element of weight 0 contributes 0, not NaN.
         moment = jnp.where(weight == 0, 0, wide_x * weight)
-        return sum_over(self.window, moment) / total, range_status(log2_within(total, MAX_LOG2))
+        return self.sum_over(moment) / total, range_status(log2_within(total, MAX_LOG2))
 
-    def _weights(self, x: Array, temperature: Any, *extra_args: Array) -> tuple[Array, Array]:
+    def _weights(self, x: Array, temperature: Any, xs: Any) -> tuple[Array, Array]:
+        """The exponentials, and their sum in each window."""
         # Weights out of range stay finite: their derivatives are multiplied by 0, and 0 times infinity is NaN.
         exponents = divide(x, temperature)
         weight = lax.exp(lax.min(exponents, lax.full_like(exponents, 2 * MAX_LOG2 * math.log(2))))
-        return weight, self._sum_of_exps(weight, *extra_args, stores_result=True)
+        return weight, self._add_empty(self.sum_over(weight, stores_result=True), xs)
 
-    def is_accurate(self, y: Array, x: Array, *extra_args: Array) -> Array:
+    def is_accurate(self, y: Array, *xs: Array) -> Array:
         """True where the exponent `x / temperature` of an element is in range."""
-        wide_x, temperature = self._x_and_temperature(x, *extra_args)
+        wide_x, temperature = self._x_and_temperature(*xs)
         exponents = lax.stop_gradient(wide_x / temperature)
         in_range = lax.abs(exponents) < MAX_LOG2 * math.log(2)
-        return jnp.logical_or(in_range, exponents <= -NEGLIGIBLE) if self.is_masked else in_range
+        return in_range | (exponents <= -NEGLIGIBLE) if self.is_masked else in_range
 
-    def x_jvp(self, x: Array, parameter: Any, y: Array, x_dot: Array, *extra_args: Array) -> Array:
-        weight, total = self._weights(x, parameter, *extra_args)
+    def x_jvp(self, xs: Any, x: Array, parameter: Any, y: Array, x_dot: Array) -> Array:
+        weight, total = self._weights(x, parameter, xs)
         weighted_dot = weight * x_dot
-        weighted_sum = sum_over(self.window, weighted_dot * (1 + divide(x, parameter)))
-        return (weighted_sum - divide(y, parameter) * sum_over(self.window, weighted_dot)) / total
+        weighted_sum = self.sum_over(weighted_dot * (1 + divide(x, parameter)))
+        return (weighted_sum - divide(y, parameter) * self.sum_over(weighted_dot)) / total
 
-    def dy_shares(self, xs: Any, y: Array, dy: Array) -> tuple[DyShares, Array]:
+    def dy_shares(self, xs: Any, y: Array, dy: Array) -> tuple[Any, Array]:
         wide_x, temperature = self.widen(*xs)
-        total = self._weights(wide_x, temperature, *xs[1:])[1]
+        total = self._weights(wide_x, temperature, xs)[1]
         in_range = log2_within(total, MAX_LOG2)
-        (part,), statuses = scale_dy(dy, 1 / jnp.where(in_range, total, 1), in_range)
+        part, statuses = scale_dy(dy, 1 / jnp.where(in_range, total, 1), in_range)
         return (part, part * (1 - divide(y, temperature))), statuses
 
-    def x_vjp(self, x: Array, parameter: Any, shares: DyShares) -> Array:
-        spread_share = spread_over(self.window, shares[0], stores_result=True)
-        moment = spread_over(self.window, shares[1])
+    def x_vjp(self, x: Array, parameter: Any, shares: Any) -> Array:
+        spread_share = self.spread_over(shares[0], stores_result=True)
+        moment = self.spread_over(shares[1])
         exponents = divide(x, parameter)
         weight = lax.exp(exponents)
         return weight * (moment + jnp.where(weight == 0, 0, exponents) * spread_share)
 
-    def scaled_y(self, x: Array, *extra_args: Array) -> Array:
-        wide_x, temperature = self._x_and_temperature(x, *extra_args)
-        maximum, total, moment = self._moments(wide_x, temperature, 2, 1.0, *extra_args)
-        return self._zero_if_empty(maximum + moment / total, *extra_args)
+    def scaled_y(self, *xs: Array) -> Array:
+        *_, maximum, total, moment = self._moments(2, xs, unit=1.0)
+        return self._zero_if_empty(maximum + moment / total, xs)
 
-    def x_and_slope(self, x: Array, *extra_args: Array) -> tuple[Array, Callable[[Array], Array]]:
-        wide_x, temperature = self._x_and_temperature(x, *extra_args)
-        maximum, total, moment = self._moments(wide_x, temperature, 2, temperature, *extra_args)
+    def x_and_slope(self, *xs: Array) -> tuple[Array, Callable[[Array], Array]]:
+        wide_x, temperature, maximum, total, moment = self._moments(2, xs)
         mean = moment / total
 
         def slope(x: Array) -> Array:
@@ -212,8 +202,7 @@ class SoftmaxPool(SoftPool):
 
         return wide_x, slope
 
-    def parameter_slope(self, x: Array, *extra_args: Array) -> Array:
-        wide_x, temperature = self._x_and_temperature(x, *extra_args)
-        _, total, *sums = self._moments(wide_x, temperature, 3, temperature, *extra_args)
-        mean, square = (each / total for each in sums)
-        return mean * mean - square
+    def parameter_slope(self, *xs: Array) -> Array:
+        *_, total, moment, square = self._moments(3, xs)
+        mean, mean_square = moment / total, square / total
+        return mean * mean - mean_square

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -50,32 +51,27 @@ class Segments:
     count: int
     is_sorted: bool
 
+    def reduce(self, reduce_fn: Callable[..., Array], x: Array, ids: Array) -> Array:
+        """Reduce the rows of x in each segment by a function of `jax.ops`."""
+        return reduce_segments(reduce_fn, x, ids, self.count, self.is_sorted)
+
     def total(self, platform: Platform, x: Array, ids: Array) -> Array:
         """The sum of the rows of x in each segment."""
         return segment_totals(platform, x, ids, self.count, self.is_sorted)
 
     def exps(self, x: Array, temperature: float, ids: Array, *mask: Array) -> tuple[Array, Array]:
-        """`exp((x - m) / temperature)`, and the maximum m of each segment."""
-        wide_x = to_comparison_dtype(x)
-        masked_x = fill_where_masked(wide_x, -jnp.inf, *mask)
-        largest = reduce_segments(jax.ops.segment_max, masked_x, ids, self.count, self.is_sorted)
-        return _exp_diff(wide_x, largest, temperature, ids, *mask), largest
-
-
-def _exp_diff(wide_x: Array, largest: Array, temperature: float, ids: Array, *mask: Array) -> Array:
-    """`exp((x - m) / temperature)`, where m is the maximum of the segment of each row; 0 where the mask is False."""
-    if temperature * 2**8 > float(jnp.finfo(wide_x.dtype).max):
-        # `x - m` may overflow although its exponential is not 0. `x / 2 - m / 2` does not overflow.
-        wide_x, largest, temperature = wide_x * 0.5, largest * 0.5, temperature * 0.5
-    row_max = gather_value_unchecked(largest, ids)
-    # The difference of equal infinities would be NaN.
-    difference = jnp.where(lax.eq(wide_x, row_max), 0, lax.sub(wide_x, row_max))
-    return fill_where_masked(lax.exp(difference / jnp.asarray(temperature, wide_x.dtype)), 0, *mask)
-
-
-def _is_in_segment(ids: Array, count: int, ndim: int) -> Array:
-    """Mask of the rows that are in a segment, expanded to rank `ndim`."""
-    return lax.expand_dims((ids >= 0) & (ids < count), range(1, ndim))
+        """`exp((x - m) / temperature)`, or 0 where the mask is False, and the maximum m of each segment."""
+        x = to_comparison_dtype(x)
+        masked_x = fill_where_masked(x, -jnp.inf, *mask)
+        maximum = largest = self.reduce(jax.ops.segment_max, masked_x, ids)
+        if temperature * 2**8 > float(jnp.finfo(x.dtype).max):
+            # `x - m` may overflow although its exponential is not 0. `x / 2 - m / 2` does not overflow.
+            x, largest, temperature = x * 0.5, largest * 0.5, temperature * 0.5
+        row_max = gather_value_unchecked(largest, ids)
+        # The difference of equal infinities would be NaN.
+        difference = jnp.where(lax.eq(x, row_max), 0, lax.sub(x, row_max))
+        exps = lax.exp(difference / jnp.asarray(temperature, x.dtype))
+        return fill_where_masked(exps, 0, *mask), maximum
 
 
 def _weigh(weights: Array, x: Array) -> Array:
@@ -92,7 +88,6 @@ class SegmentSoftmax(Op):
 
     segments: Segments
     temperature: float
-
     has_differentiable_residual = True
 
     def saved_residual(self, y: Any, *args: Any) -> Any:
@@ -103,7 +98,8 @@ class SegmentSoftmax(Op):
         sums = self.segments.total(platform, shifted_exps, ids)
         # The maximum of a segment adds 1 to the sum, so a sum below 1 has no elements.
         row_sums = gather_value_unchecked(lax.max(sums, lax.full_like(sums, 1)), ids)
-        is_in_segment = _is_in_segment(ids, self.segments.count, x.ndim)
+        is_in_segment = (ids >= 0) & (ids < self.segments.count)
+        is_in_segment = lax.expand_dims(is_in_segment, range(1, x.ndim))
         return fill_where_masked(shifted_exps / row_sums, 0, is_in_segment).astype(x.dtype)
 
     def linear(self, platform: Platform, residual: tuple[Array, Array], x_dot: Array) -> Array:
@@ -131,21 +127,27 @@ class SegmentLogSumExp(Op):
 
     segments: Segments
     temperature: float
-
     has_differentiable_residual = True
 
     def saved_residual(self, y: Any, *args: Any) -> Any:
         return args, y
 
-    def value(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> Array:
+    def value(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> Any:
         sums = self.segments.total(platform, self._direct_exps(platform, x, *mask), ids)
         y = jnp.asarray(self.temperature, sums.dtype) * lax.log(sums)  # -inf for no elements
         if is_empty(y):
             return y
         status = self._min_status(range_status(*self._range_masks(y)), ids, *mask)
-        return amend_unless(
-            platform, status == IN_RANGE, lambda y: self._scaled_value(platform, x, ids, *mask), y
-        )
+
+        def scaled(_: Array) -> Array:
+            shifted_exps, largest = self.segments.exps(x, self.temperature, ids, *mask)
+            sums = self.segments.total(platform, shifted_exps, ids)
+            empty = lax.eq(sums, lax.full_like(sums, 0))
+            logs = lax.log(jnp.where(empty, 1, sums))
+            y = largest + jnp.asarray(self.temperature, sums.dtype) * logs
+            return jnp.where(empty, -jnp.inf, y)
+
+        return amend_unless(platform, status == IN_RANGE, scaled, y)
 
     def _direct_exps(self, platform: Platform, x: Array, *mask: Array) -> Array:
         """`exp(x / temperature)`, with 0 where the mask is False."""
@@ -162,34 +164,21 @@ class SegmentLogSumExp(Op):
         in_range = lax.abs(exponents) < MAX_LOG2 * math.log(2)
         return in_range, lax.eq(exponents, lax.full_like(exponents, -jnp.inf))
 
-    def _min_status(self, statuses: Array, ids: Array, *mask: Array) -> Array:
-        """The minimum range status of the segments. Segments without elements count as IN_RANGE."""
+    def _min_status(self, statuses: Array, ids: Array, *mask: Array) -> Any:
+        """The minimum range status of the segments. Segments without unmasked rows count as IN_RANGE."""
         status = min_status(statuses)
 
-        def status_of_rows(statuses: Array, ids: Array, *mask: Array) -> Array:
-            """The minimum status. A sum of 0 counts as IN_RANGE if its segment has no unmasked rows."""
-            has_rows = self._has_rows(ids, statuses.ndim, *mask)
-            return min_status(
-                jnp.where((statuses == ALL_ZERO) & ~has_rows, np.int8(IN_RANGE), statuses)
-            )
+        def status_of_rows() -> Array:
+            ones = lax.full(ids.shape, 1, np.int32)
+            if mask:
+                shape = (*ids.shape, *mask[0].shape[1:])
+                ones = jnp.broadcast_to(mask[0], shape).astype(np.int32)
+            rows = self.segments.reduce(jax.ops.segment_sum, ones, ids)
+            has_rows = lax.expand_dims(rows > 0, range(rows.ndim, statuses.ndim))
+            is_empty_segment = (statuses == ALL_ZERO) & ~has_rows
+            return min_status(jnp.where(is_empty_segment, np.int8(IN_RANGE), statuses))
 
-        return lax.cond(status == ALL_ZERO, status_of_rows, lambda *_: status, statuses, ids, *mask)
-
-    def _has_rows(self, ids: Array, ndim: int, *mask: Array) -> Array:
-        """Mask of the segments with at least one unmasked row."""
-        ones = lax.full(ids.shape, 1, np.int32)
-        if mask:
-            ones = jnp.broadcast_to(mask[0], (*ids.shape, *mask[0].shape[1:])).astype(np.int32)
-        segments = self.segments
-        rows = reduce_segments(jax.ops.segment_sum, ones, ids, segments.count, segments.is_sorted)
-        return lax.expand_dims(rows > 0, range(rows.ndim, ndim))
-
-    def _scaled_value(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> Array:
-        shifted_exps, largest = self.segments.exps(x, self.temperature, ids, *mask)
-        sums = self.segments.total(platform, shifted_exps, ids)
-        empty = lax.eq(sums, lax.full_like(sums, 0))
-        y = largest + jnp.asarray(self.temperature, sums.dtype) * lax.log(jnp.where(empty, 1, sums))
-        return jnp.where(empty, -jnp.inf, y)
+        return lax.cond(status == ALL_ZERO, status_of_rows, lambda: status)
 
     def _softmax(self, x: Array, ids: Array, *mask: Array) -> Array:
         """The derivative of the output with respect to each element, accurate for any range."""
@@ -202,31 +191,28 @@ class SegmentLogSumExp(Op):
         empty = lax.eq(y, lax.full_like(y, -jnp.inf))
         return jnp.where(empty, 0, lax.exp(-jnp.where(empty, 0, exponents)))
 
-    def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Array:
+    def linear(self, platform: Platform, residual: Any, x_dot: Array) -> Any:
         (x, ids, *mask), y = residual
         wide_dot = cast(x_dot, y.dtype)
+        weights = self._direct_exps(platform, x, *mask)
 
-        def direct(
-            weights: Array, x_dot: Array, ids: Array, x: Array, y: Array, *_: Array
-        ) -> Array:
-            return self.segments.total(platform, weights * x_dot, ids) * self._y_factor(y)
+        def direct() -> Array:
+            return self.segments.total(platform, weights * wide_dot, ids) * self._y_factor(y)
 
-        def scaled(_: Array, x_dot: Array, ids: Array, x: Array, y: Array, *mask: Array) -> Array:
-            return self.segments.total(platform, _weigh(self._softmax(x, ids, *mask), x_dot), ids)
+        def scaled() -> Array:
+            weighted_dot = _weigh(self._softmax(x, ids, *mask), wide_dot)
+            return self.segments.total(platform, weighted_dot, ids)
 
-        args = (self._direct_exps(platform, x, *mask), wide_dot, ids, x, y, *mask)
         if is_empty(y):
-            return direct(*args)
+            return direct()
         status = self._min_status(range_status(*self._range_masks(y)), ids, *mask)
-        y_dot: Array = lax.cond(
-            (status == IN_RANGE) & all_true_across_vmap(is_medium(wide_dot)), direct, scaled, *args
-        )
-        return y_dot
+        is_accurate = (status == IN_RANGE) & all_true_across_vmap(is_medium(wide_dot))
+        return lax.cond(is_accurate, direct, scaled)
 
     def transpose(self, platform: Platform, residual: Any, dy: Array) -> tuple[Array]:
         (x, ids, *mask), y = residual
         dy = cast(dy, y.dtype)
-        (shares,), statuses = scale_dy(dy, self._y_factor(y), *self._range_masks(y))
+        shares, statuses = scale_dy(dy, self._y_factor(y), *self._range_masks(y))
 
         def direct() -> Array:
             stores_copy = tuning_of(platform).stores_segment_shares

@@ -9,15 +9,7 @@ from typing import Any
 from jax import Array
 
 from jaxpool._geometry.window import Window, replace_sizes
-from jaxpool._kernels.positions import (
-    drop_overwritten_positions,
-    gather_at_position,
-    gather_in_order,
-    indices_to_positions,
-    scatter_add_at_position,
-    scatter_in_order,
-    scatter_last_wins,
-)
+from jaxpool._kernels import positions
 from jaxpool._ops.op import Op, problem_of
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.scatter import scatters_in_order
@@ -35,30 +27,36 @@ class Unpool(Op):
     sizes: tuple[int, ...]
 
     def value(self, platform: Platform, y: Array, indices: Array) -> Array:
-        return self._scatter(platform, y, indices_to_positions(indices, math.prod(self.sizes)))
+        return self._scatter(
+            platform, y, positions.indices_to_positions(indices, math.prod(self.sizes))
+        )
 
     def primal(self, platform: Platform, y: Array, indices: Array) -> tuple[Array, Array]:
-        position = indices_to_positions(indices, math.prod(self.sizes))
-        is_ordered = self._is_ordered(platform, y)
-        residual = drop_overwritten_positions(
-            position, self.axes, self.sizes, writes_in_order=is_ordered
+        position = positions.indices_to_positions(indices, math.prod(self.sizes))
+        residual = positions.drop_overwritten_positions(
+            position, self.axes, self.sizes, writes_in_order=self._is_ordered(platform, y)
         )
         return self._scatter(platform, y, position), residual
 
     def linear(self, platform: Platform, position: Array, y_dot: Array) -> Array:
-        put = scatter_in_order if self._is_ordered(platform, y_dot) else scatter_add_at_position
+        is_ordered = self._is_ordered(platform, y_dot)
+        put = positions.scatter_in_order if is_ordered else positions.scatter_add_at_position
         return put(y_dot, position, self.axes, self.sizes)
 
     def transpose(self, platform: Platform, position: Array, dx: Array) -> tuple[Array]:
-        gather = gather_in_order if self._is_ordered(platform, dx) else gather_at_position
+        is_ordered = self._is_ordered(platform, dx)
+        gather = positions.gather_in_order if is_ordered else positions.gather_at_position
         return (gather(dx, position, self.axes),)
 
     def _scatter(self, platform: Platform, y: Array, position: Array) -> Array:
-        put = scatter_in_order if self._is_ordered(platform, y) else scatter_last_wins
+        put = (
+            positions.scatter_in_order
+            if self._is_ordered(platform, y)
+            else positions.scatter_last_wins
+        )
         return put(y, position, self.axes, self.sizes)
 
     def _is_ordered(self, platform: Platform, y: Any) -> bool:
         problem = problem_of(Window(()), y, platform)
-        return scatters_in_order(
-            platform, replace_sizes(problem.shape, self.axes, self.sizes), problem.is_sharded
-        )
+        output_shape = replace_sizes(problem.shape, self.axes, self.sizes)
+        return scatters_in_order(platform, output_shape, problem.is_sharded)

@@ -8,7 +8,7 @@ from jax import Array
 
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.sizes import static_sizes
-from jaxpool._ops.running_sums import running_logsumexp
+from jaxpool._ops.cumulative import running_logsumexp
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOAT_DTYPES
 

@@ -15,10 +15,8 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxpool
-from jaxpool._geometry.window import make_window
 from jaxpool._ops.apply import apply
 from jaxpool._ops.op import Op, linear_map, linear_p
-from jaxpool._ops.soft_pool import SoftPool
 from tests.support.compilation import FAST_COMPILE
 from tests.support.later import first_values
 from tests.support.programs import equations_of
@@ -275,8 +273,6 @@ def test_op_without_methods_raises():
     for what in ("primal", "linear", "transpose"):
         with pytest.raises(TypeError, match=r"Op describes no (primal|linear map|transpose)"):
             getattr(Op(), what)("cpu", ())
-    with pytest.raises(TypeError, match="SoftPool has no direct evaluation"):
-        SoftPool(make_window((1, 2, 1), (2,)), 1.0).value(jnp.ones((1, 2, 1)))
 
 
 @dataclasses.dataclass(frozen=True)
