@@ -1,4 +1,4 @@
-"""The kind and `Window` of lax's windowed reductions, from the parameters of their primitives."""
+"""The kind and `Window` of the primitives of `lax.reduce_window`, from their parameters."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def max_unpool(y: Any, indices: Any, spatial_shape: Sequence[int], *, axes: Axes
     if num_axes == y.ndim > 2 and all(map(is_int, spatial_shape)):
         _check_pooled_sizes_only(spatial_shape, y.shape, axes)
     pooled_axes = normalise_axes(axes, y.ndim, num_axes, "y")
-    sizes = ints_per_axis("spatial_shape", spatial_shape, num_axes, accept_int=False)
+    sizes = ints_per_axis("spatial_shape", spatial_shape, num_axes, mention_int=False)
     check_fits_int32_indices("spatial_shape", sizes)
     if all(is_int(y.shape[axis]) for axis in pooled_axes):
         check_fits_int32_indices("y", [y.shape[axis] for axis in pooled_axes])

@@ -124,7 +124,7 @@ def make_fractional_op(
     num_axes = len(output_shape)
     pooled_axes = normalise_axes(axes, len(shape), num_axes)
     window_sizes = ints_per_axis("window_shape", window_shape, num_axes)
-    output_sizes = ints_per_axis("output_shape", output_shape, num_axes, accept_int=False)
+    output_sizes = ints_per_axis("output_shape", output_shape, num_axes, mention_int=False)
     sizes = static_sizes(shape, pooled_axes, min_size=0)
     dims = []
     for axis, size, width, out in zip(pooled_axes, sizes, window_sizes, output_sizes, strict=True):

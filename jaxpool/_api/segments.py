@@ -273,13 +273,16 @@ def segment_sum(
     return _segment_sum_or_mean(x, *segments, is_mean=False)
 
 
-def _segment_sum_or_mean(x: Any, *segments: Any, is_mean: bool) -> Array:
-    """The sum of the rows of each segment, or the mean of the rows if `is_mean`."""
+def _segment_sum_or_mean(x: Any, *segment_args: Any, is_mean: bool) -> Array:
+    """The sum of the rows of each segment, or the mean of the rows if `is_mean`.
+
+    `segment_args` are the arguments of `_check_segment_arguments` after x.
+    """
     x = as_array(x)
     if x.dtype == jnp.bool_ and not is_mean:
         rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
         raise wrong_dtype_error("x", rule, x, hint)
-    count, is_sorted, ids_and_mask = _check_segment_arguments(x, *segments)
+    count, is_sorted, ids_and_mask = _check_segment_arguments(x, *segment_args)
     operand = as_float(x) if is_mean else x
     if 0 in (count, x.shape[0]):
         return jnp.zeros((count, *x.shape[1:]), operand.dtype)

@@ -91,11 +91,14 @@ def _full_rank_sizes_hint(
 
 
 def ints_per_axis(
-    arg_name: str, value: Any, num_axes: int, *, min_value: int = 1, accept_int: bool = True
+    arg_name: str, value: Any, num_axes: int, *, min_value: int = 1, mention_int: bool = True
 ) -> tuple[int, ...]:
-    """`value` as `num_axes` ints of at least `min_value`, an int repeated; errors name an int only if `accept_int`."""
+    """`value` as `num_axes` ints of at least `min_value`; a single int is repeated.
+
+    `mention_int` is True if error messages offer a single int.
+    """
     ints_text = "1 int" if num_axes == 1 else f"{num_axes} ints"
-    or_int_text = "an int or " if accept_int else ""
+    or_int_text = "an int or " if mention_int else ""
     rule = f"{or_int_text}{ints_text} of at least {min_value}, one per pooled axis"
     hint = f"Pass a tuple such as {(2,) * num_axes}."
     original_value, value = value, array_to_list(value)

@@ -48,7 +48,9 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 
 
 def html_page(route: CotangentRoute, settings: dict[str, Any], set_options: list[str]) -> str:
-    """The HTML page of a route, whose call has the arguments `settings` and `set_options` from the command line.
+    """The HTML page of `explain`, which shows the inputs that each cotangent of a call goes to.
+
+    `settings` are the arguments of the call by name, and `set_options` the texts of `--set`.
 
     The page starts with the route. The oracle computes the routes of all other choices, since it compiles nothing.
     """

@@ -123,8 +123,11 @@ def _max_or_min_by_folding(
     return keys.from_sort_keys(lax.expand_dims(lax.reduce(y, fill, join, axes), axes), x.dtype)
 
 
-def _tie_keys(x: Array, dtype: DType) -> Array:
-    """Keys of floats of `dtype`, or of their bits, for folds: 16-bit floats have 16-bit keys, which are not widened."""
+def _as_tie_keys(x: Array, dtype: DType) -> Array:
+    """x in the form in which ties are compared: 16-bit keys of 16-bit floats, else `to_comparison_dtype(x)`.
+
+    x has the dtype `dtype`, or the bits of 16-bit floats of `dtype`.
+    """
     if not dtypes.is_16_bit_float(dtype):
         return dtypes.to_comparison_dtype(x)
     return keys.tie_zero_keys(keys.to_sort_keys(x, "greatest", dtype), dtype)
@@ -140,7 +143,7 @@ def attains_extremum(
 ) -> Array:
     """Mask of the elements of x that tie with the maximum or minimum y, limited to elements where `mask` is True."""
     if plan:
-        return _tied_mask(_tie_keys(x, x.dtype), _tie_keys(y, x.dtype), mask)
+        return _tied_mask(_as_tie_keys(x, x.dtype), _as_tie_keys(y, x.dtype), mask)
     return _tied_mask(dtypes.to_comparison_dtype(x), dtypes.to_comparison_dtype(y), mask)
 
 
@@ -153,7 +156,7 @@ def _tied_masks_of_chunks(
     """Mask of the tied elements of each chunk of floats of `dtype`; `extremum_chunks` are keys."""
     masks: Sequence[Array | None] = mask_chunks or [None] * len(chunks)
     for chunk, extremum, mask in zip(chunks, extremum_chunks, masks, strict=True):
-        yield _tied_mask(_tie_keys(chunk, dtype), extremum, mask)
+        yield _tied_mask(_as_tie_keys(chunk, dtype), extremum, mask)
 
 
 def _num_tied_by_folding(x: Array, y: Array, mask: Array | None, plan: Sequence[Fold]) -> Array:
@@ -175,7 +178,7 @@ def _num_tied_by_folding(x: Array, y: Array, mask: Array | None, plan: Sequence[
         tied_masks = _tied_masks_of_chunks(x.dtype, *chunk_lists)
         return add_chunks(tied_masks, plan[0], x.shape[plan[0].axis], count_dtype)
 
-    counts = _join_chunks(plan[0], count_tied_in_chunks, x, _tie_keys(y, x.dtype), mask)
+    counts = _join_chunks(plan[0], count_tied_in_chunks, x, _as_tie_keys(y, x.dtype), mask)
     for fold in plan[1:]:
         add_later_chunks = functools.partial(
             add_chunks, fold=fold, axis_size=counts.shape[fold.axis], dtype=np.int32
@@ -289,7 +292,7 @@ def flat_index_of_extremum(
         is_found = lax.ge(chosen_chunk, lax.full_like(chosen_chunk, 0))
         return lax.select(is_found, flat_index, lax.full_like(flat_index, no_index))
 
-    flat_index = _join_chunks(first_fold, index_in_chunks, x, _tie_keys(y, x.dtype), mask)
+    flat_index = _join_chunks(first_fold, index_in_chunks, x, _as_tie_keys(y, x.dtype), mask)
     for fold in later_folds:
         flat_index = _join_chunks(fold, functools.partial(functools.reduce, lax.min), flat_index)
     return lax.expand_dims(lax.reduce(flat_index, no_index, lax.min, axes), axes)

@@ -175,7 +175,7 @@ class RankReduction(Reduction):
     Residual with ties "split": one bit per element. Saving x would often keep a temporary cast of x in memory.
     """
 
-    rank: plans.Rank = "higher"
+    rank: plans.Rank = "higher"  # a position in sorted order, or the lower or higher median
 
     materialises_residual = False  # the residual is bits
 

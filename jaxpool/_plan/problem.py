@@ -129,7 +129,7 @@ def folds_sequentially(num_taps: int, stride: int) -> bool:
 
 def uses_morphology_loop(num_taps: int) -> bool:
     """Whether grey morphology loops over kernel elements; otherwise one expression has a term per kernel element."""
-    return num_taps > LIMITS.max_unrolled_kernel_taps
+    return num_taps > LIMITS.max_unrolled_morphology_taps
 
 
 @dataclasses.dataclass(frozen=True)

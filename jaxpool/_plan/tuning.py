@@ -22,7 +22,7 @@ class Limits:
     max_adaptive_taps: int = 64  # Window length: longer windows of adaptive pools are reduced as blocks, not unrolled.
     max_gathered_windows: int = 16  # Windows per element: adaptive pools gather up to this many, more as a block.
     max_constant_entries: int = 1 << 17  # Table entries: the program computes longer tables of positions.
-    max_unrolled_kernel_taps: int = 25  # Kernel elements: grey morphology is a loop above this, to compile faster.
+    max_unrolled_morphology_taps: int = 25  # Kernel elements: grey morphology is a loop above this, to compile faster.
     taps_per_loop_step: int = 16  # Window elements: one loop iteration handles this many, to write the result rarely.
     weighted_taps_per_loop_step: int = 8  # Window elements: one loop iteration handles this many if each has a weight.
     max_sequential_fold_taps: int = 6  # Window length: a fold combines up to this many in order, more by halves.
@@ -102,7 +102,7 @@ class Tuning:
     max_split_stride: int = 1  # Stride along the last axis: overlapping maxima from 2 up to this use strided slices.
     split_multiple: int = 1  # Positions: strided slices of results have a multiple of this, for vector loops.
     # NOTES: Tables
-    max_table_positions: float = 0  # Positions along an axis: tables up to this are constants; 0 for no tables.
+    max_table_positions: float = 0  # Positions along an axis: gathers use tables up to this length; 0 for no tables.
     min_table_row: float = NEVER  # Contiguous elements: sums over several axes use tables for rows this long.
     max_table_terms: int = 9  # Terms of a sum: with more terms, gathers through tables are slower than slices.
     table_taps_per_element: int = 4  # Window elements / strides: strided sums gather through tables up to this.
