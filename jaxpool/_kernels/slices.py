@@ -374,7 +374,7 @@ def _split_last_axis(
     parts = []
     for start in range(begin, begin + stride):
         first = start if start >= 0 else start % stride
-        elements = lax.slice_in_dim(x, first, None, stride, axis=x.ndim - 1)
+        elements = lax.slice_in_dim(x, min(first, x.shape[-1]), None, stride, axis=x.ndim - 1)
         num_before, num_elements = (first - start) // stride, len(range(start, end, stride))
         padding[last] = (num_before, num_elements - num_before - elements.shape[-1], 0)
         parts.append(pad(elements, axes, padding, fill))

@@ -82,6 +82,14 @@ RESETS = [
 # Windows of odd and prime lengths, one above half of the array, which are built by doubling.
 LONG = [((2, 40, 2), {"window_shape": n, "padding": "SAME", "axes": (1,)}) for n in (5, 13, 31)]
 LONG_SQUARE = [((20, 20, 1), {"window_shape": (17, 17), "strides": (3, 3)})]
+# Strides along the last axis, which is read and written in strided slices; one is shorter than its stride.
+CHANNELS_FIRST = [
+    ((1, 1, 8, 1), {"window_shape": (3, 3), "strides": (2, 3), "padding": ((1, 1), (1, 1))}),
+    ((2, 2, 7, 9), {"window_shape": (3, 3), "strides": (2, 2), "padding": "SAME"}),
+    ((1, 2, 4, 22), {"window_shape": (2, 2), "strides": (2, 2)}),
+    ((1, 1, 5, 20), {"window_shape": (1, 5), "strides": (1, 3), "window_dilation": (1, 2)}),
+]
+CHANNELS_FIRST = [(shape, arguments | {"axes": (2, 3)}) for shape, arguments in CHANNELS_FIRST]
 BLURS = [
     ((1, 19, 23, 1), {"window_shape": (17, 12), "strides": (4, 5), "axes": (1, 2)}),
     ((9, 2, 8, 5), {"window_shape": (2, 5, 3), "strides": (1, 3, 2), "axes": (3, 0, 2)}),
@@ -106,8 +114,8 @@ CALLS = {
     "cummax": SCANS,
     "cummin": SCANS,
     "cummax_with_argmax": RESETS,
-    "max_pool": LONG + LONG_SQUARE,
-    "min_pool": LONG + LONG_SQUARE,
+    "max_pool": LONG + LONG_SQUARE + CHANNELS_FIRST,
+    "min_pool": LONG + LONG_SQUARE + CHANNELS_FIRST,
     "avg_pool": LONG,
     "sum_pool": LONG,
     "blur_pool": BLURS,
