@@ -40,12 +40,12 @@ def sum_pool(
 
     Gradient: each element gets the sum of the cotangents of the windows that contain the element.
 
-    {x}.
+    {x}, not bool.
     {geometry}
       where: the elements to include, as in `max_pool`. Excluded elements count as 0, even NaN, and get no gradient.
       autodiff: "vjp", or "jvp" for forward mode and `jax.linear_transpose` too.
 
-    {result} A bool x raises TypeError.
+    {result}
 
     Example:
       >>> import jaxpool, jax.numpy as jnp

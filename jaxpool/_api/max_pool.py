@@ -66,7 +66,8 @@ def max_pool(
         `axes`. Channels-first images `(N, C, H, W)` need `axes=(2, 3)`: the default would pool C and H.
       where: the elements to include, a boolean array that broadcasts to x; None is all. Excluded elements are treated
         as padding, even NaN. A window without a True gives the lowest value (-inf for most floats) and gradient 0.
-      ties: which of equal elements gets the cotangent: the "first" or the "last" in row-major order, or all ("split").
+      ties: which of equal elements gets the cotangent: the "first" or the "last" in row-major order, or all of them,
+        equal parts ("split").
       autodiff: "vjp" for reverse mode to any order and forward-over-reverse; "jvp" for `jax.jvp`,
         `jax.linearize` and `jax.jacfwd` too.
 

@@ -35,7 +35,8 @@ def dilate(
     """Computes the grey dilation: the maximum over each window of its elements plus the kernel.
 
     `y[b, i, j, c] = max over (u, v) of x[b, i * s - p + u * d, j * s - p + v * d, c] + kernel[u, v, c]`, with the
-    letters of `max_pool`. A kernel entry of -inf excludes its element. Over padding, +inf and NaN give NaN.
+    letters of `max_pool`. A kernel entry of -inf excludes its element. Padding is -inf, so +inf and NaN
+    give NaN there.
 
     Gradient: the cotangent of each output goes to the element and to the kernel entry whose sum was selected.
     Cotangents of overlapping windows add up. NaN is larger than every number, and padding is never selected.

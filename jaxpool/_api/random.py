@@ -47,7 +47,8 @@ def fractional_max_pool(
     `y[b, i, j, c] = max over (u, v) of x[b, start(i) + u, start(j) + v, c]` with
     `start(i) = int((i + r) * a) - int(r * a)`, `a = (L - k) / (n - 1)` and, for the last window,
     `start(n - 1) = L - k`. L is the size of the axis, k the size of a window, n the number of windows, B batch, C
-    channels. r is uniform in [0, 1), drawn for each axis, batch entry and channel. Windows may overlap, or leave gaps.
+    channels. r is uniform in [0, 1), drawn for each axis, batch entry and channel. Windows may overlap, and leave
+    gaps if k < a.
 
     Gradient: as in `max_pool`, to the first of the largest elements in row-major order. NaN is larger than every
     number, and -inf is an ordinary value. Forward and reverse mode, to any order.
@@ -91,7 +92,8 @@ def fractional_avg_pool(
       Array([0.5, 2.5, 3.5, 5.5, 6.5, 8.5], dtype=float32)
 
     References:
-      Graham, Fractional Max-Pooling, arXiv:1412.6071. In `tf.nn.fractional_avg_pool` channels share windows.
+      Graham, Fractional Max-Pooling, arXiv:1412.6071. In `tf.nn.fractional_avg_pool` windows differ in length, and
+      all channels share them.
     """
     return _fractional_pool(FractionalMean, key, x, window_shape, output_shape, axes)
 

@@ -375,7 +375,8 @@ def roi_max_pool(
     NaN is larger than every number. Forward and reverse mode, to any order.
 
     {boxes}
-      ties: which of equal pixels gets the cotangent: the "first" or the "last" in row-major order, or all ("split").
+      ties: which of equal pixels gets the cotangent: the "first" or the "last" in row-major order, or all of them,
+        equal parts ("split").
 
     Returns:
       Array of shape (..., K, *output_shape, C); the dtype of x.

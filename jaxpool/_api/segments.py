@@ -259,7 +259,7 @@ def segment_sum(
 
     {segments}
 
-    {row_result} A bool x raises TypeError.
+    {row_result}
 
     Example:
       >>> import jaxpool, jax.numpy as jnp

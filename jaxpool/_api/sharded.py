@@ -49,10 +49,12 @@ def sharded(pool: Callable[P, R], *, mesh: Any = None, spec: Any = None) -> Call
 
     Returns:
       A function with the signature of `pool`, whose results are sharded like x along the remaining axes. The number
-      of shards of an axis must divide the sizes of x and y. The function can be pickled if `pool` and `mesh` can.
+      of shards of an axis must divide the sizes of x and y. The function can be pickled and copied if `pool`
+      and `mesh` can.
 
     Raises:
-      TypeError: `pool` is not callable, or the returned function finds that `mesh` or `spec` is missing or wrong.
+      TypeError: `pool` is not callable, or the returned function finds that `mesh` or `spec` is unknown or of the
+        wrong kind.
       ValueError: the returned function finds that `mesh` or `spec` does not match x, or that shards would differ in
         size. Errors of `pool` have the name of `pool`.
 

@@ -32,7 +32,8 @@ _TEXT_OF_PLACEHOLDER = {
 {axes} The last of the other axes is the channel axis.
 {dilation}
 {selection}""",
-    "selection": """  ties: which of equal elements gets the cotangent: the "first", the "last", or all ("split").
+    "selection": """  ties: which of equal elements gets the cotangent: the "first", the "last", or all of them,
+    equal parts ("split").
 {autodiff}""",
     "autodiff": '  autodiff: "vjp", or "jvp" for forward mode too.',
     "result": """Returns:
@@ -111,14 +112,15 @@ Raises:
   TypeError: an argument is of the wrong kind.
   ValueError: an argument has a wrong value, or `initial` is missing with `where` or an empty axis.""",
     "whole": """Args:
-  x: array of shape `(B, *spatial, C)`, or of any shape with `axes`; floats, integers or bool (max is "or"). Pooled axes
-    have a known size of at least 1.
+  x: array of shape `(B, *spatial, C)`, or of any shape with `axes`; floats, integers or bool. Pooled axes have a known
+    size of at least 1.
   axes: the pooled axes; None is all except the first and the last. Row-major order follows `axes`.
   keepdims: whether pooled axes remain, with size 1.""",
     "segments": """Args:
   x: array of shape (N, ...); floats, integers, or bool except in `segment_sum`.
   segment_ids: integers of shape (N,). A row whose id is negative, or at least `num_segments`, is dropped.
-  num_segments: the number of segments. None is the largest id plus one, and needs ids that are not traced.
+  num_segments: the number of segments. None is the largest id plus one, for ids that are not traced and whose values
+    this process has.
   indices_are_sorted: True promises that ids never decrease along N, which saves a sort. Otherwise y is undefined.
   where: the elements to include, a boolean array that broadcasts to x; None is all. Others are in no segment.""",
     "row_ties": '  ties: which of equal rows gets the cotangent: all of them ("split"), the "first" or the "last".',

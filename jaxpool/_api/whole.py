@@ -153,7 +153,8 @@ def spatial_pyramid_pool(
     Args:
       x: array of shape `(B, *spatial, C)`, or of any shape with `axes`; floats, integers or bool. Pooled axes have a
         known size of at least 1.
-      levels: a tuple of positive ints, the number of windows of each level along every pooled axis, in any order.
+      levels: a tuple of positive ints, the number of windows of each level along every pooled axis, in any order. The
+        output has the levels in ascending order.
       kind: "max" or "avg".
       axes: the pooled axes; None is all except the first and the last. The last other axis is the channel axis.
 
