@@ -69,8 +69,8 @@ MISTAKES = [
     (positions.ragged_window_bounds, "+ 1, dim.out - 1)", "+ 1)", RAGGED_AVERAGE),
     (
         adaptive._adaptive_axis.__wrapped__,
-        "return Axis(axis, length, width",
-        "return Axis(axis, length, width + 1",
+        "return axis_type(axis, length, width",
+        "return axis_type(axis, length, width + 1",
         EVEN,
     ),
 ]
