@@ -81,7 +81,8 @@ def _as_initial_scalar(initial: Any, dtype: Any) -> Array:
         return array.astype(dtype)
     with contextlib.suppress(OverflowError):  # an int too large for a float
         if _can_represent(dtype, scalar):
-            return jnp.asarray(scalar, dtype)
+            # ml_dtypes does not convert ints of more than 64 bits to its floats.
+            return jnp.asarray(float(scalar) if dtypes.is_float(dtype) else scalar, dtype)
     raise ArgumentError("initial", f"a number that {dtype} holds", scalar, "Pass another.")
 
 

@@ -170,3 +170,11 @@ def test_split_cotangent_rounded_once():
     ones = jnp.ones(600, jnp.bfloat16)
     f = functools.partial(jaxpool.max, autodiff="jvp")
     assert jax.jvp(f, (ones,), (ones,))[1] == 1
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float8_e5m2, np.float32])
+def test_initial_int_beyond_64_bits(dtype):
+    """ml_dtypes does not convert such ints to its floats."""
+    y = jaxpool.max(jnp.zeros(2, dtype), initial=2**15 if dtype == jnp.float8_e5m2 else 2**63)
+    assert float(y) in (2.0**15, 2.0**63)
+    assert jaxpool.max(jnp.zeros(2, dtype), initial=2**64) == jnp.asarray(2.0**64, dtype)
