@@ -192,6 +192,29 @@ def _train_steps() -> Iterator[Case]:
         yield Case(TRAIN_STEP, small, net=net, tags=frozenset({"train", "small"}))
 
 
+def _gpu() -> Iterator[Case]:
+    """Arrays of some hundred MB: smaller ones take a GPU less time than a launch."""
+    for dtype in ("float32", "bfloat16"):
+        for op in ("max_pool", "avg_pool"):
+            yield pool(op, (64, 112, 112, 64), 2, 2, "VALID", "gpu", dtype=dtype)
+            yield pool(op, (64, 112, 112, 64), 3, 2, 1, "gpu", dtype=dtype)
+            yield pool(op, (64, 56, 56, 128), 3, 1, "SAME", "gpu", dtype=dtype)
+    for op in ("max_pool", "avg_pool"):
+        yield pool(op, (64, 64, 112, 112), 3, 2, 1, "gpu", channels_first=True)
+        yield pool(op, (8, 64, 64, 64, 16), 2, 2, "VALID", "gpu")
+        yield pool(op, (8, 32, 64, 64, 16), 3, 1, "SAME", "gpu")
+        for window in (5, 7, 13, 31):
+            yield pool(op, (64, 40, 40, 128), window, 1, "SAME", "gpu")
+        yield pool(op, (32, 16384, 64), 3, 2, "VALID", "gpu")
+        yield adaptive(f"adaptive_{op}", (64, 56, 56, 128), 7, "gpu")
+    yield pool("max_pool", (64, 64, 112, 112), 2, 2, "VALID", "gpu", channels_first=True)
+    yield pool(ARGMAX, (64, 112, 112, 64), 2, 2, "VALID", "gpu", "argmax")
+    yield unpool((64, 56, 56, 64), 2, "gpu")
+    yield over(CUMMAX, (16, 4096, 512), (1,), "gpu")
+    yield over(MAX, (64, 56, 56, 128), (1, 2), "gpu")
+    yield Case("maximum", (64, 56, 56, 128), arity=2, tags=frozenset({"gpu", "elementwise"}))
+
+
 # One tiny case per feature, for tests and for a quick run of the benchmark.
 _SMALL = (
     pool("max_pool", (2, 8, 8, 3), 2, 2, "VALID", "small"),
@@ -230,7 +253,7 @@ _SMALL = (
     over(MAX, (2, 5, 6, 3), (1, 2), "small"),
 )
 
-_GROUPS = (_TABLE, _sweep(), _layouts(), _dtypes(), _special(), _SMALL, _train_steps())
+_GROUPS = (_TABLE, _sweep(), _layouts(), _dtypes(), _special(), _gpu(), _SMALL, _train_steps())
 CASES: tuple[Case, ...] = tuple(itertools.chain(*_GROUPS))
 
 
@@ -250,12 +273,12 @@ def select(filters: Sequence[str] = ()) -> tuple[Case, ...]:
     """The cases whose name and tags match every filter, in the order of the table.
 
     A filter is a regular expression or a substring, so the name of a case works despite its brackets.
-    Cases with the tag "small" are only selected if a filter contains "small".
+    Cases with the tag "small" or "gpu" are only selected if a filter contains that word.
     """
-    with_small = any("small" in f for f in filters)
+    left_out = {tag for tag in ("small", "gpu") if not any(tag in f for f in filters)}
     return tuple(
         case
         for case in CASES
         if matches(f"{case.name} [{' '.join(sorted(case.tags))}]", filters)
-        and (with_small or "small" not in case.tags)
+        and not left_out & case.tags
     )

@@ -33,9 +33,16 @@ def _axis_iota(size: int, dtype: DType, axis: int, ndim: int) -> Array:
 def _divide_correctly_rounded(length: Array, num_cells: int) -> Array:
     """`length / num_cells`, correctly rounded, because the last bit may decide which pixels are in a cell.
 
-    XLA replaces a constant divisor by its rounded reciprocal. Adding `length * 0` makes the divisor non-constant.
+    XLA multiplies by the rounded reciprocal of a constant, and division on GPUs may be off by one in the last bit. So a
+    multiple of the remainder corrects the quotient. Products of `num_cells` and half of the bits of the quotient are
+    exact for up to 2048 cells, so that the remainder is exact too. A correction that is not finite is omitted.
     """
-    return length / (lax.full_like(length, num_cells) + length * 0)
+    step = length * np.asarray(1 / num_cells, length.dtype)
+    info = jnp.finfo(length.dtype)
+    high = lax.reduce_precision(step, info.nexp, info.nmant // 2)
+    remainder = length - num_cells * high - num_cells * (step - high)
+    correction = lax.stop_gradient(remainder / num_cells)
+    return step + jnp.where(jnp.isfinite(correction), correction, 0)
 
 
 def round_before_adding(product: Array) -> Array:

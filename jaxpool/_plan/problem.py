@@ -214,11 +214,10 @@ def plan_steps(window: Window, tuning: Tuning, *, is_forward: bool) -> tuple[Ste
     """
     few, dims = tuning.max_overlapping_taps, list(window.dims)
     computes_all_pieces = is_forward and window.has_overlap
-    max_taps = tuning.max_one_pass_taps
-    if computes_all_pieces:
-        strides = math.prod(dim.stride for dim in dims)
-        limit = min(tuning.overlapping_taps_per_element * strides, tuning.max_pass_taps)
-        max_taps = max(few, limit)
+    limit = tuning.one_pass_taps_per_element * math.prod(dim.stride for dim in dims)
+    max_taps = max(
+        few if computes_all_pieces else tuning.max_one_pass_taps, min(limit, tuning.max_pass_taps)
+    )
     # One strided step over three axes would have many regions with many terms, so the last two axes are pooled first.
     minor = dims[-2:]
     minor_fits = window.size > few >= math.prod(dim.window for dim in minor)

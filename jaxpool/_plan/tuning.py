@@ -43,7 +43,7 @@ class Tuning:
     # NOTES: Large windows
     max_one_pass_taps: int = 16  # Window elements: up to this, a maximum is one pass, which reads less than several.
     max_overlapping_taps: int = 9  # Window elements: up to this many, overlapping maxima take one forward pass.
-    overlapping_taps_per_element: int = 4  # Window elements / strides: overlapping maxima are one pass up to this.
+    one_pass_taps_per_element: int = 4  # Window elements / strides: a maximum takes one pass up to this.
     pieces_per_step: int = 8  # Pieces of a window: a step of a maximum combines this many; more need fewer steps.
     max_pass_taps: int = 32  # Window elements: one pass of a maximum reads at most this many, to limit compile time.
     # NOTES: Sums in one pass
@@ -185,15 +185,15 @@ CPU = Tuning(
     tile_columns=16,
 )
 GPU = Tuning(
-    max_one_pass_taps=27,
-    max_overlapping_taps=27,
-    pieces_per_step=64,
-    max_pass_taps=64,
-    sum_taps_per_element=49,
-    transposed_sum_taps_per_element=49,
-    low_precision_transposed_taps=7,
-    max_sum_passes=1,
-    scan_radix=16,
+    max_one_pass_taps=8,
+    max_overlapping_taps=8,
+    sum_taps_per_element=4,
+    short_window_taps=2,
+    max_sum_window=8,
+    max_sum_passes=2,
+    reduce_window_sum_taps=0,
+    scan_radix=8,
+    min_scan_block_size=8,
     uses_loop_as_branch=True,
 )
 TPU = Tuning(

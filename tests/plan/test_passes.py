@@ -11,16 +11,17 @@ from jaxpool._plan.scan import ScanPlan, plan_scan
 from jaxpool._plan.tuning import CPU, NEVER, PORTABLE
 
 
-def test_scan_blocks_only_on_cpu():
-    """Blocks are for CPU only, and neither for explicitly sharded arrays nor for symbolic shapes."""
+def test_scan_has_blocks():
+    """Blocks are for CPU and GPU, and neither for explicitly sharded arrays nor for symbolic shapes."""
     sizes = {
         (platform, shape, sharded): plan_scan(platform, shape, sharded).min_block_size
         for platform in ("cpu", "gpu", "tpu")
         for shape in ((4, 1000, 2), (None, 1000, 2), (0, 1000, 2))
         for sharded in (False, True)
     }
-    assert {case for case, size in sizes.items() if size != NEVER} == {("cpu", (4, 1000, 2), False)}
-    assert plan_scan("gpu", (1000, 2), is_sharded=False).block_length(1000) is None
+    with_blocks = {case for case, size in sizes.items() if size != NEVER}
+    assert with_blocks == {("cpu", (4, 1000, 2), False), ("gpu", (4, 1000, 2), False)}
+    assert plan_scan("tpu", (1000, 2), is_sharded=False).block_length(1000) is None
 
 
 @pytest.mark.parametrize(

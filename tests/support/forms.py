@@ -48,7 +48,7 @@ def cpu(**thresholds) -> Form:
 SHORT_STEPS = {  # loops with two pieces per step
     "max_one_pass_taps": 1,
     "max_overlapping_taps": 1,
-    "overlapping_taps_per_element": 0,
+    "one_pass_taps_per_element": 0,
     "pieces_per_step": 2,
     "max_pass_taps": 1,
 }
