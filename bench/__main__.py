@@ -176,7 +176,12 @@ def _settle(arguments: argparse.Namespace) -> None:
 
 
 def _described(arguments: argparse.Namespace) -> dict[str, Any]:
-    return conditions.describe(arguments.device, arguments.threads, arguments.budget)
+    described = conditions.describe(arguments.device, arguments.threads, arguments.budget)
+    if arguments.device != "cpu":
+        import jax
+
+        described["machine"]["accelerator"] = jax.devices(arguments.device)[0].device_kind
+    return described
 
 
 def _run(cases: tuple[Case, ...], mode: Mode, arguments: argparse.Namespace) -> results.Run:

@@ -76,7 +76,7 @@ def _conditions(run: Run) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in conditions["versions"].items())
     cache = machine["cache_bytes"]
     return (
-        f"{conditions['date']}. {machine['cpu']}, {machine['cores']} cores, "
+        f"{conditions['date']}. {machine.get('accelerator', machine['cpu'])}, {machine['cores']} cores, "
         f"{conditions['threads']} threads a framework"
         f"{f', last-level cache {cache / 2**20:.0f} MiB' if cache else ''}, "
         f"transparent huge pages: {machine['transparent_huge_pages']}, "

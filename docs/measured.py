@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT))
 
 from bench import report, results  # noqa: E402
 
-DEFAULT, KEPT = "cpu-default", "cpu-kept"
+DEFAULT, KEPT, GPU = "cpu-default", "cpu-kept", "gpu-h200"
 STEM = "bench.train_steps:first_step('ResNetStem', float32[16,224,224,3])"
 IN_README = (
     "max_pool(float32[16,128,128,32], (2, 2), (2, 2))",
@@ -26,6 +26,18 @@ IN_README = (
     "max_pool(float32[8,40,40,128], (13, 13), padding='SAME')",
     "avg_pool(float32[32,56,56,64], (3, 3), padding=((1, 1), (1, 1)))",
     "maximum(float32[16,128,128,32], float32[16,128,128,32])",
+)
+ON_GPU = (
+    "max_pool(float32[64,112,112,64], (2, 2), (2, 2))",
+    "max_pool(float32[64,112,112,64], (3, 3), (2, 2), ((1, 1), (1, 1)))",
+    "max_pool(float32[64,64,112,112], (3, 3), (2, 2), ((1, 1), (1, 1)), axes=(2, 3))",
+    "max_pool(bfloat16[64,56,56,128], (3, 3), padding='SAME')",
+    "max_pool(float32[8,32,64,64,16], (3, 3, 3), padding='SAME')",
+    "max_pool(float32[64,40,40,128], (13, 13), padding='SAME')",
+    "avg_pool(float32[64,112,112,64], (2, 2), (2, 2))",
+    "avg_pool(float32[64,56,56,128], (3, 3), padding='SAME')",
+    "avg_pool(float32[64,40,40,128], (13, 13), padding='SAME')",
+    "cummax(float32[16,4096,512], 1)",
 )
 
 
@@ -173,7 +185,30 @@ def plain():
     return table(("function", "with gradient", "forward"), ("---", "---:", "---:"), *cells)
 
 
+def gpu():
+    """Times on a GPU. PyTorch has the faster of its two memory formats."""
+    conditions, rows = run(GPU).conditions, rows_of(GPU)
+    formats = ("torch", "torch-channels-last")
+    cells = []
+    for case in ON_GPU:
+        peers = ("jaxpool", "lax", min(formats, key=lambda peer: milliseconds(rows[case], peer)))
+        cells.append((label(case), *(f"{in_words(rows[case], peer)} ms" for peer in peers)))
+    (cases, lax, slower), (more, best, _) = (
+        mean(GPU, "all cases", peer) for peer in ("lax", report.BEST_OF)
+    )
+    versions = conditions["versions"]
+    return (
+        f"{table(('forward and backward', 'jaxpool', '`jax.lax`', 'PyTorch'), ('---', *['---:'] * 3), *cells)}\n"
+        f"Measured on {conditions['date']} on an {conditions['machine']['accelerator']} with jax {versions['jax']} and "
+        f"PyTorch {versions['torch']} in its faster memory format.\n"
+        f"The geometric mean over {cases} cases is {times_as_fast(lax)} times as fast as `jax.lax`; {slower} are slower.\n"
+        f"It is {times_as_fast(best)} times as fast as PyTorch over {more} cases. "
+        f"[This file](../../bench/results/{GPU}.json) has all of them.\n"
+    )
+
+
 TEXTS = {
+    "gpu": gpu,
     "speed of README": speed_of_readme,
     "means": means,
     "max pools": max_pools,

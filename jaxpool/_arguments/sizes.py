@@ -250,7 +250,7 @@ def padding_pairs(padding: Any, num_axes: int) -> tuple[tuple[int, int], ...] | 
     if len(pairs) != num_axes or any(side < 0 for pair in pairs for side in pair):
         hint = _full_rank_sizes_hint(entries, num_axes, (0, (0, 0), [0, 0])) or hint
         is_one_pair = num_axes == 1 and len(entries) == 2
-        if is_one_pair and all(is_int(side) and side >= 0 for side in entries):
+        if is_one_pair and all(is_int(side) and operator.index(side) >= 0 for side in entries):
             hint = f"Pass {(tuple(entries),)} for low and high padding of one axis."
         raise ArgumentError("padding", rule, original_padding, hint)
     _check_fits_int64("padding", [side for pair in pairs for side in pair], original_padding)

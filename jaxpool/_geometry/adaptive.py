@@ -127,7 +127,7 @@ def adaptive_window(
     outs = (output_shape,) * len(pooled_axes) if is_single_int else output_shape
     if not all(out is None or is_int(out) for out in outs):
         raise ArgumentError("output_shape", rule, value, hint, TypeError)
-    if any(out is not None and out < 1 for out in outs):
+    if any(out is not None and operator.index(out) < 1 for out in outs):
         raise ArgumentError("output_shape", rule, value, hint)
     sizes = static_sizes(shape, pooled_axes)
     pairs = zip(sizes, outs, strict=True)

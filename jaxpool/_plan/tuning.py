@@ -56,7 +56,7 @@ class Tuning:
     # NOTES: Blurs
     max_blur_taps: int = 25  # Window elements: a blur is one pass over several axes up to this many, else one per axis.
     blur_taps_per_element: int = 3  # Window elements / strides: a strided blur on several axes is one pass up to this.
-    # NOTES: Compiled for GPUs and TPUs
+    # NOTES: GPUs and TPUs
     max_sum_passes: float = NEVER  # Passes: a window sum that needs more passes is `lax.reduce_window` instead.
     reduce_window_sum_taps: float = NEVER  # Window elements: one `lax.reduce_window` sums up to this many, not several.
     scan_radix: int = 2  # Elements: a pass of a running maximum combines this many; more mean fewer, longer passes.
@@ -79,7 +79,7 @@ class Tuning:
     # NOTES: The k largest
     max_compared_positions: int = 64  # Selected elements: more get their cotangents by a scatter, not comparisons.
     top_k_all_gathers: bool = False  # XLA all-gathers a batch that is partitioned over devices for `lax.top_k`.
-    # NOTES: Compiled for GPUs and TPUs
+    # NOTES: GPUs and TPUs
     # NOTES: Soft pools: plain sums within a range
     uses_loop_as_branch: bool = False  # A loop of at most one step updates arrays in place; `lax.cond` copies them.
 

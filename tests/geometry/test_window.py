@@ -169,3 +169,29 @@ def test_sizes_near_int64_limit():
 @pytest.mark.parametrize("value", [True, np.True_, 1.0, "1", None, (1,)])
 def test_is_int_rejects_other_types(value):
     assert not is_int(value)
+
+
+class _Integer:
+    """An integer without comparisons or arithmetic."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __index__(self):
+        return self.value
+
+
+def test_sizes_are_converted_by_index_method():
+    two, none = _Integer(2), _Integer(0)
+    of_ints = make_window((8, 9), (2, 2), (2, 2), ((0, 2), (0, 2)), axes=(0, 1), window_dilation=2)
+    of_objects = make_window(
+        (8, 9), (two, two), two, ((none, two),) * 2, axes=(0, 1), window_dilation=two
+    )
+    assert of_objects == of_ints
+    for sizes in ((two, None), two):
+        assert adaptive_window((8, 9), sizes, (0, 1)).pooled_shape((8, 9))[0] == 2
+    for padding in ((two, two), (two, two, none)):
+        with pytest.raises(ArgumentError, match="padding"):
+            make_window((8,), (2,), (1,), padding, axes=(0,))
+    with pytest.raises(ArgumentError, match="output_shape"):
+        adaptive_window((8, 9), (none, two), (0, 1))
