@@ -34,9 +34,9 @@ from jaxpool._kernels.positions import int32_iota, scatter_at_sorted
 from jaxpool._kernels.reduce import attains_extremum
 from jaxpool._kernels.slices import materialise
 from jaxpool._kernels.split_ties import tie_bits_of_tap_values
-from jaxpool._ops.apply import Autodiff, apply, apply_with_extra_args
+from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.chosen import TapResidualPool, make_tap_loop, pick_selected
-from jaxpool._ops.op import Op, is_partitioned
+from jaxpool._ops.op import Op, is_partitioned, value_and_residual
 from jaxpool._ops.reduction import Reduction
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan import rank_pool as plans
@@ -293,5 +293,5 @@ def _apply_rank_reduction(op: RankPool, autodiff: Autodiff, x: Array, *mask: Arr
     takes_part = np.isin(np.arange(window.size), op.taps).reshape(window.window_shape)
     other_axes = [axis for axis in range(x.ndim) if axis not in reduction.axes]
     takes_part = np.expand_dims(takes_part.transpose(np.argsort(reduction.axes)), other_axes)
-    y, _ = apply_with_extra_args(reduction, wide_x, slices.broadcast_like(takes_part, x))
+    y, _ = value_and_residual(reduction, wide_x, slices.broadcast_like(takes_part, x))
     return y.astype(x.dtype)

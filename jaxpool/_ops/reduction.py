@@ -18,8 +18,8 @@ from jaxpool._kernels.dtypes import Kind, Ties, accumulator_dtype, is_float
 from jaxpool._kernels.keys import has_sign_bit, set_sign_of_zeros
 from jaxpool._kernels.positions import gather_at_flat_index
 from jaxpool._kernels.split_ties import divide_by_num_tied
-from jaxpool._ops.apply import Autodiff, apply, apply_with_extra_args
-from jaxpool._ops.op import Op, problem_of
+from jaxpool._ops.apply import Autodiff, apply
+from jaxpool._ops.op import Op, problem_of, value_and_residual
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.reduce import Fold, plan_folds, reduces_as_floats
 from jaxpool._plan.tuning import tuning_of
@@ -171,5 +171,5 @@ def max_or_min(
         return max_or_min(x, (x.ndim - 1,), kind, ties, autodiff, where=where)
     op = Reduction(kind, ties, axes, tuple(x.shape[axis] for axis in axes))
     mask = () if where is None else (where,)
-    y = apply_with_extra_args(op, x, *mask)[0] if mask else apply(op, autodiff, x)
+    y = value_and_residual(op, x, *mask)[0] if mask else apply(op, autodiff, x)
     return y if keepdims else lax.squeeze(y, axes)
