@@ -4,8 +4,6 @@ Windows of equal, short length form an ordinary pool. For other windows, `_kerne
 each pooled axis becomes an axis of windows and an axis of taps (indices within a window). The axes of taps are reduced.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from typing import Any

@@ -5,8 +5,6 @@
   mode only. The forward and backward rules can be differentiated again, as `jax.hessian` does.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence

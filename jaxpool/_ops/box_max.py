@@ -3,8 +3,6 @@
 Cells differ in size, so a loop in `_kernels/box_max.py` reads one pixel of every cell per step.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Averages over boxes of images (RoI align), by two matrix products per box or by gathers of pixels."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

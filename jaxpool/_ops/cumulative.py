@@ -3,8 +3,6 @@
 The scan kernels are in `_kernels/scan.py`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, Literal
 

@@ -4,8 +4,6 @@ Averages replace masked elements by 0, soft pools by -inf. Rank pools give maske
 A mask has the rank of x, and the size of x along pooled axes. Along other axes, the size of a mask may be 1.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from typing import Any

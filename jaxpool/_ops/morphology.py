@@ -3,8 +3,6 @@
 A small kernel unrolls to one term per tap (window index), a large kernel runs a loop over the taps.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence

@@ -9,8 +9,6 @@ Each platform has its own lowering rule. `apply.py` binds the primitives. They u
 `jax.extend.core.Primitive` and `jax.interpreters`.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Stochastic pools: one random element per window, drawn with a probability proportional to max(x, 0)."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -6,8 +6,6 @@ scaled evaluation replaces all totals: it works relative to the largest element 
 inputs and the unrounded output.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

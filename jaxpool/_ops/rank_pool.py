@@ -6,8 +6,6 @@ Elements are compared as sort keys (integers). Small windows use a sorting netwo
 bit by bit, by counting smaller keys; a window that spans its axes counts with reductions.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Maximum, minimum and mean over whole axes, for reductions, global pools and windows that span their axes."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence

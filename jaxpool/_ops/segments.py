@@ -1,7 +1,5 @@
 """Segment reductions: maximum, minimum, sum and mean of the rows that have the same segment id."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

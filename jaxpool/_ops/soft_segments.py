@@ -1,7 +1,5 @@
 """Softmax and logsumexp over the rows that have the same segment id."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Sum and average pools: linear ops, and the divisors of averages. No op saves x for the backward pass."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math
