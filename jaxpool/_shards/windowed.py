@@ -35,7 +35,7 @@ from jaxpool._ops.apply import Autodiff, apply, apply_op, apply_with_residual
 from jaxpool._ops.op import Op, value_and_residual
 from jaxpool._ops.power_pool import norm
 from jaxpool._ops.select_pool import FindTiesPool, SelectPool, TieBitsPool, pool_op
-from jaxpool._ops.sum_pool import CountedAverage, SumPool, constant_count
+from jaxpool._ops.sum_pool import SumPool, constant_count
 from jaxpool._plan.tuning import LIMITS
 from jaxpool._shards.halo import ShardGeometry
 from jaxpool._shards.split import ShardedPool, shard_pool_by_type, shard_pool_by_window
@@ -88,7 +88,7 @@ def sum_pool(
     if divisor in ("counted", "real"):
         common_count = constant_count(geometry.window, divisor)
         if common_count is None:
-            op, counts = CountedAverage(geometry.local_window), _window_counts(geometry, divisor, x)
+            op, counts = SumPool(geometry.local_window), _window_counts(geometry, divisor, x)
             return _apply_with_halo(geometry, x, 0, op, counts)[0]
         divisor = float(common_count)
     return _apply_with_halo(geometry, x, 0, SumPool(geometry.local_window, divisor))[0]
