@@ -46,7 +46,7 @@ class BoxMax(Op):
     output_shape: tuple[int, ...]
     scale: float
     ties: Ties
-    sizes: tuple[int, int, int]  # B, H, W
+    sizes: tuple[int, ...]  # B, H, W
 
     materialises_inputs = True
 

@@ -9,7 +9,7 @@ from jaxpool._plan.problem import Platform
 from jaxpool._plan.tuning import LIMITS, NEVER, TUNING
 
 
-def choose_tile_shape(platform: Platform, image_shape: tuple[Any, Any]) -> tuple[Any, ...]:
+def choose_tile_shape(platform: Platform, image_shape: tuple[Any, ...]) -> tuple[Any, ...]:
     """Rows and columns of the tile that one loop of the backward pass of an RoI max pool adds cotangents to."""
     tuning = TUNING[platform]
     limits = zip((tuning.tile_rows, tuning.tile_columns), image_shape, strict=True)
