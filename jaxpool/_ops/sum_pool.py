@@ -77,11 +77,12 @@ class SumPool(Op):
     def transpose(self, platform: Platform, counts: tuple[Array, ...], dy: Array) -> tuple[Array]:
         shape = self.window.unpooled_shape(dy.shape)
         plan = plan_sum(problem_of(self.window, dy, platform, shape), is_transposed=True)
-        dtype, divide = dy.dtype, self._division(counts)
-        # A constant divisor divides each element of dx once.
-        if divide is not None and not self._has_constant_divisor(counts):
-            dy, divide = divide(cast(dy, accumulator_dtype(dtype))), None
-        epilogue = Epilogue(dtype, divide)
+        divide, epilogue = self._division(counts), Epilogue(dy.dtype)
+        wide_dy = cast(dy, accumulator_dtype(dy.dtype))
+        if divide is not None and self._has_constant_divisor(counts):
+            epilogue = Epilogue(dy.dtype, divide)  # one division per element of dx
+        elif divide is not None:
+            dy = divide(wide_dy)
         kernel = functools.partial(window_sum_transpose, plan=plan, epilogue=epilogue)
         dx = slices.materialise(plan.barrier, kernel, dy) if self.stores_result else kernel(dy)
         return (dx,)
