@@ -38,6 +38,7 @@ from jaxpool._ops.op import Op, is_partitioned, value_and_residual
 from jaxpool._ops.reduction import Reduction
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan import rank_pool as plans
+from jaxpool._plan.max_pool import choose_residual
 from jaxpool._plan.problem import Platform, barrier_of
 from jaxpool._plan.tuning import tuning_of
 
@@ -274,7 +275,7 @@ class KMax(Op):
 
 def apply_rank_pool(op: RankPool, x: Array, *mask: Array, autodiff: Autodiff = "jvp") -> Array:
     """Apply a rank pool to x, with an optional `where` mask."""
-    if plans.is_global_reduction(op.window):
+    if choose_residual(op.window, split=op.ties == "split") == "rank":
         return _apply_rank_reduction(op, autodiff, x, *mask)
     return apply(op, autodiff, x, *mask)
 
