@@ -15,7 +15,7 @@ from jaxpool._arguments.sizes import Axes, IntOrInts, Padding, check_bool
 from jaxpool._kernels import dtypes
 from jaxpool._ops.apply import Autodiff
 from jaxpool._ops.masked import fill_masked, masked_mean
-from jaxpool._ops.sum_pool import CountedAverage
+from jaxpool._ops.sum_pool import SumPool
 from jaxpool._shards import windowed
 from jaxpool._shards.windowed import checked_array_and_windows, checked_window_mask
 
@@ -136,7 +136,7 @@ def avg_pool(
     divisor_rule = check_divisor(divisor, count_include_pad, sum_dtype)
     mask = checked_window_mask(x, windows, where)
     if mask is not None and divisor_rule == "real":
-        op = CountedAverage(windows.window)
+        op = SumPool(windows.window)
         return windows.apply(masked_mean, op, dtypes.as_float(x), mask=mask, autodiff=autodiff)
     x = x if mask is None else fill_masked(x, mask, 0)
     return windows.run(windowed.sum_pool, x, divisor_rule, autodiff=autodiff)

@@ -30,17 +30,17 @@ from jaxpool._arguments.sizes import (
     static_sizes,
 )
 from jaxpool._kernels.dtypes import Kind, Ties, accumulator_dtype, as_float, reduction_identity
-from jaxpool._kernels.segments import clip_segment_ids, reduce_segments
-from jaxpool._ops.apply import apply_with_extra_args
+from jaxpool._kernels.segments import Segments, clip_segment_ids
+from jaxpool._ops.op import value_and_residual
 from jaxpool._ops.segments import SegmentSelect, SegmentSum
-from jaxpool._ops.soft_segments import Segments, SegmentSoftmax, apply_logsumexp
+from jaxpool._ops.soft_segments import SegmentSoftmax, apply_logsumexp
 from jaxpool._shards.split import check_unsharded
 
 
 def _check_segment_arguments(
     x: Array, segment_ids: Any, num_segments: Any, where: Any, indices_are_sorted: Any
-) -> tuple[int, bool, tuple[Array, ...]]:
-    """The number of segments, `indices_are_sorted`, and the segment id of each row of x with the mask, if any."""
+) -> tuple[Segments, tuple[Array, ...]]:
+    """The segments, and the segment id of each row of x with the mask, if any."""
     if x.ndim < 1:
         hint = "Its rows are joined."
         raise ArgumentError("x", "an array (N, ...)", x.ndim, hint, attribute="ndim")
@@ -62,7 +62,7 @@ def _check_segment_arguments(
     # Kernels drop int32 ids that are out of range, so int32 ids need no clipping, which would read all ids once more.
     int32_ids = ids if ids.dtype == np.int32 else clip_segment_ids(ids, count)
     mask = () if where is None else (as_broadcast_mask(where, x.shape),)
-    return count, indices_are_sorted, (int32_ids, *mask)
+    return Segments(count, indices_are_sorted), (int32_ids, *mask)
 
 
 def _call_on_rows(function: Callable[..., Result], x: Array, *extra_args: Array) -> Result:
@@ -70,15 +70,18 @@ def _call_on_rows(function: Callable[..., Result], x: Array, *extra_args: Array)
     return call_with_auto_sharding(function, 1, x.ndim - 1, x, *extra_args)
 
 
-def _segment_extremum(kind: Kind, x: Any, *segments: Any, ties: Any) -> Array:
-    """The maximum or minimum of each segment; `segments` are the arguments of `_check_segment_arguments` after x."""
+def _segment_extremum(kind: Kind, x: Any, *segment_args: Any, ties: Any) -> Array:
+    """The maximum or minimum of each segment.
+
+    `segment_args` are the arguments of `_check_segment_arguments` after x.
+    """
     x = as_array(x)
     check_choice("ties", ties, ("split", "first", "last"))
-    count, is_sorted, ids_and_mask = _check_segment_arguments(x, *segments)
-    if 0 in (count, x.shape[0]):
-        return jnp.full((count, *x.shape[1:]), reduction_identity(x.dtype, kind), x.dtype)
-    op = SegmentSelect(kind, ties, count, is_sorted)
-    return _call_on_rows(lambda *xs: apply_with_extra_args(op, *xs)[0], x, *ids_and_mask)
+    segments, ids_and_mask = _check_segment_arguments(x, *segment_args)
+    if 0 in (segments.count, x.shape[0]):
+        return jnp.full((segments.count, *x.shape[1:]), reduction_identity(x.dtype, kind), x.dtype)
+    op = SegmentSelect(kind, ties, segments)
+    return _call_on_rows(lambda *xs: value_and_residual(op, *xs)[0], x, *ids_and_mask)
 
 
 @public
@@ -191,19 +194,20 @@ def segment_max_with_argmax(
     """
     x = as_array(x)
     check_choice("ties", ties, ("first", "last", "split"))
-    segments = segment_ids, num_segments, where, indices_are_sorted
-    count, is_sorted, ids_and_mask = _check_segment_arguments(x, *segments)
+    segments, ids_and_mask = _check_segment_arguments(
+        x, segment_ids, num_segments, where, indices_are_sorted
+    )
     num_rows = x.shape[0]
-    if 0 in (count, num_rows):
-        y = jnp.full((count, *x.shape[1:]), reduction_identity(x.dtype, "max"), x.dtype)
+    if 0 in (segments.count, num_rows):
+        y = jnp.full((segments.count, *x.shape[1:]), reduction_identity(x.dtype, "max"), x.dtype)
         return y, jnp.full(y.shape, num_rows, np.int32)
 
     def max_and_row_index(x: Array, *ids_and_mask: Array) -> tuple[Array, Array]:
-        op = SegmentSelect("max", "last" if ties == "last" else "first", count, is_sorted)
-        y, (_, row_index) = apply_with_extra_args(op, x, *ids_and_mask)
+        op = SegmentSelect("max", "last" if ties == "last" else "first", segments)
+        y, (_, row_index) = value_and_residual(op, x, *ids_and_mask)
         if ties == "split":
-            split_op = SegmentSelect("max", ties, count, is_sorted)
-            y = apply_with_extra_args(split_op, x, *ids_and_mask)[0]
+            split_op = SegmentSelect("max", ties, segments)
+            y = value_and_residual(split_op, x, *ids_and_mask)[0]
         is_row = (row_index >= 0) & (row_index < num_rows)
         return y, jnp.where(is_row, row_index, np.int32(num_rows))
 
@@ -282,36 +286,32 @@ def _segment_sum_or_mean(x: Any, *segment_args: Any, is_mean: bool) -> Array:
     if x.dtype == jnp.bool_ and not is_mean:
         rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
         raise wrong_dtype_error("x", rule, x, hint)
-    count, is_sorted, ids_and_mask = _check_segment_arguments(x, *segment_args)
+    segments, ids_and_mask = _check_segment_arguments(x, *segment_args)
     operand = as_float(x) if is_mean else x
-    if 0 in (count, x.shape[0]):
-        return jnp.zeros((count, *x.shape[1:]), operand.dtype)
+    if 0 in (segments.count, x.shape[0]):
+        return jnp.zeros((segments.count, *x.shape[1:]), operand.dtype)
 
     def sum_rows(x: Array, ids: Array, *mask: Array) -> Array:
-        num_rows = [_num_rows_per_segment(ids, count, is_sorted, *mask)] if is_mean else []
-        op = SegmentSum(count, is_sorted, is_mean)
-        return apply_with_extra_args(op, x, ids, *num_rows, *mask)[0]
+        num_rows = [_num_rows_per_segment(ids, segments, *mask)] if is_mean else []
+        op = SegmentSum(segments, is_mean)
+        return value_and_residual(op, x, ids, *num_rows, *mask)[0]
 
     return _call_on_rows(sum_rows, operand, *ids_and_mask)
 
 
-def _num_rows_per_segment(
-    segment_ids: Array, num_segments: int, is_sorted: bool, *mask: Array
-) -> Array:
-    """The number of rows of each segment, (num_segments,); with a mask, one number per position of its other axes."""
+def _num_rows_per_segment(segment_ids: Array, segments: Segments, *mask: Array) -> Array:
+    """The number of rows of each segment, (segments.count,); with a mask, one number per position of its other axes."""
     # A row that is in no segment adds 0 to the first or last segment: checkify would report an index out of bounds.
     row_mask = lax.expand_dims(
-        (segment_ids >= 0) & (segment_ids < num_segments), range(1, mask[0].ndim if mask else 1)
+        (segment_ids >= 0) & (segment_ids < segments.count), range(1, mask[0].ndim if mask else 1)
     )
     row_mask = row_mask & mask[0] if mask else row_mask
-    clamped_ids = lax.clamp(np.int32(0), segment_ids, np.int32(num_segments - 1))
-    return reduce_segments(
-        jax.ops.segment_sum, row_mask.astype(np.int32), clamped_ids, num_segments, is_sorted
-    )
+    clamped_ids = lax.clamp(np.int32(0), segment_ids, np.int32(segments.count - 1))
+    return segments.reduce(jax.ops.segment_sum, row_mask.astype(np.int32), clamped_ids)
 
 
 def _check_soft_segment_arguments(
-    x: Any, temperature: Any, rescaling_hint: str, *segments: Any
+    x: Any, temperature: Any, rescaling_hint: str, *segment_args: Any
 ) -> tuple[Segments, float, Array, tuple[Array, ...]]:
     """The segments, the temperature, x as floats, and ids with mask; `rescaling_hint` is for a temperature array."""
     x, rule = as_array(x), "a finite number above 0"
@@ -322,12 +322,12 @@ def _check_soft_segment_arguments(
     divisor = checked_float(
         "temperature", temperature, rule, "Leave it out for 1.", lambda t: 0 < t < math.inf
     )
-    count, is_sorted, ids_and_mask = _check_segment_arguments(x, *segments)
+    segments, ids_and_mask = _check_segment_arguments(x, *segment_args)
     float_x = as_float(x)
     # XLA turns a division by a constant into a product with its inverse, which must be a normal number too.
     info = jnp.finfo(accumulator_dtype(float_x.dtype))
     divisor = min(max(divisor, float(info.tiny)), float(info.max) / 4)
-    return Segments(count, is_sorted), divisor, float_x, ids_and_mask
+    return segments, divisor, float_x, ids_and_mask
 
 
 @public
@@ -374,7 +374,7 @@ def segment_softmax(
     if 0 in (segments.count, x.shape[0]):
         return jnp.zeros_like(x)
     op = SegmentSoftmax(segments, divisor)
-    return _call_on_rows(lambda *xs: apply_with_extra_args(op, *xs)[0], x, *ids_and_mask)
+    return _call_on_rows(lambda *xs: value_and_residual(op, *xs)[0], x, *ids_and_mask)
 
 
 @public

@@ -28,7 +28,7 @@ from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.dtypes import Ties
 from jaxpool._kernels.slices import is_sharded
-from jaxpool._ops.apply import apply_with_extra_args
+from jaxpool._ops.op import value_and_residual
 from jaxpool._ops.reduction import MeanReduction, max_or_min
 from jaxpool._shards.adaptive import adaptive_pool
 from jaxpool._shards.split import ArraySharding, all_gather_axes, sharding_from_type
@@ -134,7 +134,7 @@ def global_avg_pool(
         return reduce_whole_axes("mean", sharding, x, pooled_axes, mask, keepdims)
     extra_args = () if mask is None else (mask,)
     op = MeanReduction(pooled_axes, tuple(x.shape[axis] for axis in pooled_axes))
-    y = apply_with_extra_args(op, dtypes.as_float(x), *extra_args)[0]
+    y = value_and_residual(op, dtypes.as_float(x), *extra_args)[0]
     return y if keepdims else lax.squeeze(y, pooled_axes)
 
 

@@ -166,11 +166,6 @@ def group_boxes_by_image(
     return BoxGroups(group_image, box, jnp.where(valid, slot, num_slots))
 
 
-def take_rows_or_zeros(x: Array, row_numbers: Array) -> Array:
-    """Rows of x at `row_numbers`, and zeros for row numbers beyond the last row."""
-    return jnp.take(x, row_numbers, axis=0, mode="fill", fill_value=0)
-
-
 def weighted_sums_by_matmul(
     x: Array,
     row_weights: Array,

@@ -3,8 +3,6 @@
 NaN wins over every number, NaNs tie with each other, and -0 ties with +0.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal

@@ -17,7 +17,9 @@ from jax import numpy as jnp
 from jaxpool._kernels import dtypes, keys, slices
 from jaxpool._kernels.dtypes import DType, Kind
 from jaxpool._kernels.keys import NaNPosition
-from jaxpool._plan.reduce import Fold
+from jaxpool._plan.reduce import Fold, ReductionPlan
+
+DIRECT = ReductionPlan()  # no folds
 
 
 def max_or_min_over_axes(
@@ -25,18 +27,14 @@ def max_or_min_over_axes(
     axes: Sequence[int],
     kind: Kind,
     mask: Array | None = None,
-    *,
-    loses_nan: bool,
-    plan: Sequence[Fold] = (),
-    use_float32: bool = False,
+    plan: ReductionPlan = DIRECT,
 ) -> Array:
     """Maximum or minimum over `axes` of the elements where `mask` is True, or the identity if the mask has no True.
 
-    With `loses_nan`, the platform's maximum may drop NaN, so a branch that looks for NaN runs if the sum of x is NaN.
-    With a `plan` of folds, integer keys are compared instead, and no NaN is lost.
+    With `plan.finds_nan_by_sum`, a branch that looks for NaN runs if the sum of x is NaN.
     """
-    if plan:
-        return _max_or_min_by_folding(x, axes, kind, mask, plan)
+    if plan.folds:
+        return _max_or_min_by_folding(x, axes, kind, mask, plan.folds)
     value, fill = x, dtypes.reduction_identity(x.dtype, kind)
     keeps_dtype = dtypes.is_float(x.dtype) and x.dtype.itemsize > 1
     if not keeps_dtype:
@@ -52,8 +50,9 @@ def max_or_min_over_axes(
         has_nan = lax.reduce(lax.ne(value, value), np.False_, lax.bitwise_or, axes)
         return lax.select(has_nan, lax.full_like(y, np.nan), y)
 
-    if loses_nan and dtypes.is_float(value.dtype):
-        terms = dtypes.cast(value, dtypes.accumulator_dtype(value.dtype)) if use_float32 else value
+    if plan.finds_nan_by_sum and dtypes.is_float(value.dtype):
+        sum_dtype = dtypes.accumulator_dtype(value.dtype) if plan.use_float32 else value.dtype
+        terms = dtypes.cast(value, sum_dtype)
         total = lax.reduce(terms, np.zeros((), terms.dtype), lax.add, axes)
         has_nan = jnp.any(lax.ne(total, total))
         y = lax.cond(has_nan, reduce_propagating_nan, reduce_max_or_min, value)
@@ -94,7 +93,7 @@ def _join_chunks(
 
 
 def _max_or_min_by_folding(
-    x: Array, axes: Sequence[int], kind: Kind, mask: Array | None, plan: Sequence[Fold]
+    x: Array, axes: Sequence[int], kind: Kind, mask: Array | None, folds: Sequence[Fold]
 ) -> Array:
     nan_position: NaNPosition = "greatest" if kind == "max" else "least"
     join = lax.max if kind == "max" else lax.min
@@ -115,8 +114,8 @@ def _max_or_min_by_folding(
         is_reduced = all(sort_keys.shape[axis] == 1 for axis in axes)
         return keys.from_sort_keys(sort_keys, x.dtype) if is_reduced else sort_keys
 
-    y = _join_chunks(plan[0], join_masked_chunks, x, mask)
-    for fold in plan[1:]:
+    y = _join_chunks(folds[0], join_masked_chunks, x, mask)
+    for fold in folds[1:]:
         y = _join_chunks(fold, join_key_chunks, y)
     if y.dtype == x.dtype:
         return y
@@ -139,10 +138,10 @@ def _tied_mask(value: Array, extremum: Array, mask: Array | None) -> Array:
 
 
 def attains_extremum(
-    x: Array, y: Array, mask: Array | None = None, plan: Sequence[Fold] = ()
+    x: Array, y: Array, mask: Array | None = None, plan: ReductionPlan = DIRECT
 ) -> Array:
     """Mask of the elements of x that tie with the maximum or minimum y, limited to elements where `mask` is True."""
-    if plan:
+    if plan.folds:
         return _tied_mask(_as_tie_keys(x, x.dtype), _as_tie_keys(y, x.dtype), mask)
     return _tied_mask(dtypes.to_comparison_dtype(x), dtypes.to_comparison_dtype(y), mask)
 
@@ -159,8 +158,9 @@ def _tied_masks_of_chunks(
         yield _tied_mask(_as_tie_keys(chunk, dtype), extremum, mask)
 
 
-def _num_tied_by_folding(x: Array, y: Array, mask: Array | None, plan: Sequence[Fold]) -> Array:
-    """Counts of tied elements, added over the chunks of `plan` but not over the remaining elements."""
+def _num_tied_by_folding(x: Array, y: Array, mask: Array | None, plan: ReductionPlan) -> Array:
+    """Counts of tied elements, added over the chunks of folds but not over the remaining elements."""
+    first_fold, *later_folds = plan.folds
     count_dtype = np.dtype(np.int16 if x.dtype.itemsize == 2 else np.int32)
 
     def add_chunks(chunks: Iterable[Array], fold: Fold, axis_size: int, dtype: DType) -> Array:
@@ -176,10 +176,10 @@ def _num_tied_by_folding(x: Array, y: Array, mask: Array | None, plan: Sequence[
 
     def count_tied_in_chunks(*chunk_lists: Sequence[Array]) -> Array:
         tied_masks = _tied_masks_of_chunks(x.dtype, *chunk_lists)
-        return add_chunks(tied_masks, plan[0], x.shape[plan[0].axis], count_dtype)
+        return add_chunks(tied_masks, first_fold, x.shape[first_fold.axis], count_dtype)
 
-    counts = _join_chunks(plan[0], count_tied_in_chunks, x, _as_tie_keys(y, x.dtype), mask)
-    for fold in plan[1:]:
+    counts = _join_chunks(first_fold, count_tied_in_chunks, x, _as_tie_keys(y, x.dtype), mask)
+    for fold in later_folds:
         add_later_chunks = functools.partial(
             add_chunks, fold=fold, axis_size=counts.shape[fold.axis], dtype=np.int32
         )
@@ -192,12 +192,11 @@ def num_tied_elements(
     y: Array,
     axes: Sequence[int],
     mask: Array | None = None,
-    plan: Sequence[Fold] = (),
-    use_float32: bool = False,
+    plan: ReductionPlan = DIRECT,
 ) -> Array:
-    """Number of elements where `mask` is True that tie with y, as uint32; counted in float32 if `use_float32`."""
-    count = _num_tied_by_folding if plan else attains_extremum
-    dtype = np.float32 if use_float32 else np.uint32
+    """Number of elements where `mask` is True that tie with y, as uint32."""
+    count = _num_tied_by_folding if plan.folds else attains_extremum
+    dtype = np.float32 if plan.use_float32 else np.uint32
     terms = count(x, y, mask, plan)
     return jnp.sum(terms, axis=tuple(axes), keepdims=True, dtype=dtype).astype(np.uint32)
 
@@ -261,19 +260,18 @@ def flat_index_of_extremum(
     axes: Sequence[int],
     from_end: bool,
     mask: Array | None = None,
-    plan: Sequence[Fold] = (),
-    use_float32: bool = False,
+    plan: ReductionPlan = DIRECT,
 ) -> Array:
     """Least flat index of an element where `mask` is True that ties with y, or the greatest value of the index dtype.
 
-    With a `plan` of folds, each position first finds the first or last chunk with a tied element, then its flat index.
+    With folds, each position first finds the first or last chunk with a tied element, then its flat index.
     """
     has_mask = mask is not None
-    if not plan:
+    if not plan.folds:
         tied = attains_extremum(x, y, mask)
-        return first_tied_flat_index(tied, axes, from_end, has_mask, use_float32=use_float32)
+        return first_tied_flat_index(tied, axes, from_end, has_mask, use_float32=plan.use_float32)
     dtype = _flat_index_dtype(x, axes, has_mask)
-    first_fold, *later_folds = plan
+    first_fold, *later_folds = plan.folds
     size = x.shape[first_fold.axis]
     length = _chunk_starts_and_length(size, first_fold)[1]
     no_index = np.asarray(np.iinfo(dtype).max, dtype)

@@ -9,8 +9,6 @@ in the window) are then a block of one plane, which XLA reads without strides:
                           plane 1     1 3 5 .            tap 1 from 0 on
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import operator

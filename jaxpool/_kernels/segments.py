@@ -4,6 +4,7 @@ XLA for CPU runs the updates of a scatter in order. On other platforms, float ro
 associative scan that restarts at each segment. Ids are int32. Rows in no segment have other ids.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,18 @@ from jaxpool._plan.scatter import PartialSums, plan_partial_sums
 
 # Output row of each row of x, and id of the segment that owns each partial sum.
 RowsAndOwners = tuple[Array, Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class Segments:
+    """The number of segments, and whether the segment ids of the rows are sorted."""
+
+    count: int
+    is_sorted: bool
+
+    def reduce(self, jax_segment_op: Callable[..., Array], x: Array, segment_ids: Array) -> Array:
+        """Reduce the rows of each segment by a function of `jax.ops` that does not depend on the order of the rows."""
+        return jax_segment_op(x, segment_ids, self.count, self.is_sorted, mode="drop")
 
 
 def clip_segment_ids(segment_ids: Array, num_segments: int) -> Array:
@@ -54,24 +67,13 @@ def fill_where_masked(x: Array, fill: Any, *mask: Array) -> Array:
     return jnp.where(mask[0], x, jnp.asarray(fill, x.dtype)) if mask else x
 
 
-def reduce_segments(
-    jax_segment_op: Callable[..., Array],
-    x: Array,
-    segment_ids: Array,
-    num_segments: int,
-    is_sorted: bool,
-) -> Array:
-    """Reduce the rows of x in each segment by a function of `jax.ops` that does not depend on the order of the rows."""
-    return jax_segment_op(x, segment_ids, num_segments, is_sorted, mode="drop")
-
-
 def sum_segments(
-    x: Array, segment_ids: Array, num_segments: int, is_sorted: bool, *, scatters_in_order: bool
+    x: Array, segment_ids: Array, segments: Segments, *, scatters_in_order: bool
 ) -> Array:
-    """Sum of the rows of each segment, (num_segments, ...); `scatters_in_order` if scatters add in a fixed order."""
+    """Sum of the rows of each segment, (segments.count, ...); `scatters_in_order` if scatters add in a fixed order."""
     if scatters_in_order or not is_float(x.dtype):
-        return _segment_sums_in_order(x, segment_ids, num_segments, is_sorted)
-    if not is_sorted:
+        return _segment_sums_in_order(x, segment_ids, segments)
+    if not segments.is_sorted:
         order = jnp.argsort(segment_ids, stable=True)
         x, segment_ids = x[order], segment_ids[order]
     like = (-1, *[1] * (x.ndim - 1))
@@ -81,14 +83,12 @@ def sum_segments(
         return a[0] | b[0], jnp.where(b[0], b[1], a[1] + b[1])
 
     sums = lax.associative_scan(add_within_segment, (starts, x))[1]
-    ids = jnp.arange(num_segments, dtype=np.int32)
+    ids = jnp.arange(segments.count, dtype=np.int32)
     last_row = jnp.maximum(jnp.searchsorted(segment_ids, ids, side="right") - 1, 0)
     return jnp.where((segment_ids[last_row] == ids).reshape(like), sums[last_row], 0)
 
 
-def _segment_sums_in_order(
-    x: Array, segment_ids: Array, num_segments: int, is_sorted: bool
-) -> Array:
+def _segment_sums_in_order(x: Array, segment_ids: Array, segments: Segments) -> Array:
     """Sums of segments by scatters that add one row after another.
 
     The sum of 2**25 float32 ones, added one by one, stays at 2**24. The output therefore has more rows, for partial
@@ -97,9 +97,12 @@ def _segment_sums_in_order(
         x        a b c d | e f g h | i j k l      ids 0 0 0 0 | 0 0 1 1 | 1 1 1 2, sorted, in blocks of four rows
         sums     segments 0, g+h, l               partial sums a+b+c+d, e+f, i+j+k, owned by 0, 0, 1
     """
-    levels = plan_partial_sums(x.shape[0], num_segments, is_sorted) if x.dtype == np.float32 else ()
+    num_segments = segments.count
+    levels: tuple[PartialSums, ...] = ()
+    if x.dtype == np.float32:
+        levels = plan_partial_sums(x.shape[0], num_segments, segments.is_sorted)
     if not levels:
-        return jax.ops.segment_sum(x, segment_ids, num_segments, is_sorted, mode="drop")
+        return segments.reduce(jax.ops.segment_sum, x, segment_ids)
     y = jnp.zeros((num_segments + sum(level.num_sums for level in levels), *x.shape[1:]), x.dtype)
     start = num_segments
     # Rows of y from `num_segments` on hold partial sums, so ids in that range are replaced by -1 and dropped.

@@ -6,8 +6,6 @@ no NaN. The primitive has a batching rule but no derivative rule, because the pr
 plans for TPUs use select-and-scatter, because XLA for CPU treats padding as zeros in this instruction.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ Windows of equal, short length form an ordinary pool. For other windows, `_kerne
 each pooled axis becomes an axis of windows and an axis of taps (indices within a window). The axes of taps are reduced.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from typing import Any
@@ -23,12 +21,11 @@ from jaxpool._kernels.dtypes import DType, TieOrder, Ties, accumulator_dtype, re
 from jaxpool._kernels.reduce import max_or_min_over_axes
 from jaxpool._kernels.slices import materialise
 from jaxpool._kernels.split_ties import divide_by_num_tied
-from jaxpool._ops.op import Op
-from jaxpool._ops.reduction import find_fold
+from jaxpool._ops.op import Op, problem_of
 from jaxpool._ops.select_pool import SelectPool, pool_op
 from jaxpool._ops.sum_pool import SumPool, element_counts
 from jaxpool._plan.problem import Platform, barrier_of, is_ordinary_pool
-from jaxpool._plan.tuning import tuning_of
+from jaxpool._plan.reduce import plan_reduction
 
 
 class PatchPool(Op):
@@ -89,10 +86,10 @@ class AdaptiveSelect(PatchPool):
 
     def _maxima(self, platform: Platform, window: Window, x_patches: Array) -> Array:
         """The maximum of each window of `x_patches`."""
-        axes, loses_nan = patches.tap_axes(window), tuning_of(platform).loses_nan
-        fold = find_fold(platform, x_patches, axes, ties=False)
-        y = max_or_min_over_axes(x_patches, axes, "max", loses_nan=loses_nan, plan=fold)
-        return lax.squeeze(y, axes)
+        axes = patches.tap_axes(window)
+        plan = plan_reduction(problem_of(Window(()), x_patches, platform), axes, of_ties=False)
+        plan = dataclasses.replace(plan, use_float32=False)
+        return lax.squeeze(max_or_min_over_axes(x_patches, axes, "max", plan=plan), axes)
 
     def value(self, platform: Platform, x: Array) -> Array:
         window = self.transposed_window(x.ndim)

@@ -5,8 +5,6 @@
   mode only. The forward and backward rules can be differentiated again, as `jax.hessian` does.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -115,11 +113,3 @@ def call_in_reverse_mode(function: Callable[..., Any], *xs: Array) -> Any:
         return function(*xs)
     with _replace_forward_mode_error():
         return _function_vjp(function, *xs)  # forward mode: pass autodiff="jvp"
-
-
-def apply_with_extra_args(op: Op, *args: Array) -> tuple[Array, Any]:
-    """Apply `op` with forward- and reverse-mode derivatives, and return the output and the residual.
-
-    Arguments after the inputs have no derivative, unless `op` is linear and sets `has_differentiable_residual`.
-    """
-    return value_and_residual(op, *args)

@@ -1,7 +1,5 @@
 """Blur pools: averages with binomial weights, computed for one group of axes after another."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

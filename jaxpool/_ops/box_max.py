@@ -3,8 +3,6 @@
 Cells differ in size, so a loop in `_kernels/box_max.py` reads one pixel of every cell per step.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -31,9 +29,10 @@ from jaxpool._kernels.keys import has_sign_bit, set_sign_of_zeros
 from jaxpool._kernels.positions import scatter_in_order
 from jaxpool._ops.box_mean import boxes_in_pixels, has_no_nan
 from jaxpool._ops.op import Op, problem_of
-from jaxpool._plan.boxes import plan_cells
+from jaxpool._plan.boxes import choose_tile_shape
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.scatter import scatters_in_order
+from jaxpool._plan.tuning import tuning_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +75,7 @@ class BoxMax(Op):
         *cell_arrays: Array,
     ) -> Array:
         cells, num_boxes = self._box_cells(*extra_args), extra_args[0].shape[0]
-        group_size = min(plan_cells(platform, self.sizes).loop_boxes, num_boxes)
+        group_size = min(tuning_of(platform).boxes_per_loop, num_boxes)
         return fold_pixels_of_cells(join_pixel, start, xs, cells, group_size, *cell_arrays)
 
     def value(self, platform: Platform, x: Array, *extra_args: Array) -> Array:
@@ -162,7 +161,7 @@ class BoxMax(Op):
             pixel_marks = lax.iota(cell_marks.dtype, num_pixels)
             pixel_marks = pixel_marks.reshape(*self.sizes[1:], 1)
             pixel_marks = jnp.broadcast_to(pixel_marks, (*self.sizes, 1))
-        tile_shape = plan_cells(platform, self.sizes).tile_shape
+        tile_shape = choose_tile_shape(platform, self.sizes[1:])
         cells = self._box_cells(*extra_args)
         dx = add_cells_to_pixels(share, cell_marks, pixel_marks, cells, tile_shape, self.sizes)
         return (dx.astype(dy.dtype),)

@@ -3,8 +3,6 @@
 The scan kernels are in `_kernels/scan.py`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, Literal
 
@@ -14,8 +12,7 @@ from jax import numpy as jnp
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import scan
 from jaxpool._kernels.dtypes import Kind, accumulator_dtype, cast
-from jaxpool._ops.apply import apply_with_extra_args
-from jaxpool._ops.op import Op, problem_of, value
+from jaxpool._ops.op import Op, problem_of, value, value_and_residual
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.scan import plan_scan
 
@@ -106,6 +103,6 @@ def running_logsumexp(x: Array, axis: int) -> Array:
     """
     wide_x = cast(x, accumulator_dtype(x.dtype))
     largest = value(RunningExtremum("max", "first", axis, False), lax.stop_gradient(wide_x))
-    shifted_exps = apply_with_extra_args(ShiftedExp(), wide_x, largest)[0]
-    sums = apply_with_extra_args(DecayedSum(axis), shifted_exps, largest)[0]
+    shifted_exps = value_and_residual(ShiftedExp(), wide_x, largest)[0]
+    sums = value_and_residual(DecayedSum(axis), shifted_exps, largest)[0]
     return cast(largest + lax.log(sums), x.dtype)

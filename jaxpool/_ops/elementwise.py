@@ -1,7 +1,5 @@
 """Elementwise maximum or minimum of several arrays, and `match_shardings`, which reshards arrays to one sharding."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Sequence

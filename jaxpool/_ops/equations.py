@@ -1,7 +1,5 @@
 """Find the jaxpool ops of a jaxpr and of its nested jaxprs, for `jaxpool.plan_of`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 

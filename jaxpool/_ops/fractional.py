@@ -7,8 +7,6 @@ for each position, the few windows that may start there (`possible_windows`). A 
 transpose; without scatters, sums are deterministic.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

@@ -4,8 +4,6 @@ Averages replace masked elements by 0, soft pools by -inf. Rank pools give maske
 A mask has the rank of x, and the size of x along pooled axes. Along other axes, the size of a mask may be 1.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from typing import Any
@@ -24,7 +22,7 @@ from jaxpool._ops.rank_pool import RankPool, apply_rank_pool
 from jaxpool._ops.reduction import Reduction
 from jaxpool._ops.select_pool import FindTiesPool, SelectPool, pool_op
 from jaxpool._ops.soft_pool import LogSumExpPool, SoftPool
-from jaxpool._ops.sum_pool import CountedAverage, SumPool
+from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan.problem import Platform, barrier_of
 
 
@@ -101,9 +99,9 @@ def masked_extremum(op: MaskedSelect, x: Array, mask: Array, autodiff: Autodiff 
     return apply(pool if isinstance(pool, Reduction) else op, autodiff, x, mask)
 
 
-def masked_mean(op: CountedAverage, x: Array, mask: Array, autodiff: Autodiff = "jvp") -> Array:
+def masked_mean(op: SumPool, x: Array, mask: Array, autodiff: Autodiff = "jvp") -> Array:
     """Mean of the elements with `mask` True. A window without such elements gives 0."""
-    count = apply(SumPool(op.window), "jvp", mask.astype(accumulator_dtype(x.dtype)))
+    count = apply(op, "jvp", mask.astype(accumulator_dtype(x.dtype)))
     return apply(op, autodiff, fill_masked(x, mask, 0), lax.max(count, lax.full_like(count, 1)))
 
 

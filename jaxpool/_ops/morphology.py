@@ -3,8 +3,6 @@
 A small kernel unrolls to one term per tap (window index), a large kernel runs a loop over the taps.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
@@ -30,7 +28,8 @@ from jaxpool._kernels.slices import materialise
 from jaxpool._kernels.split_ties import divide_among_tied_taps, tie_bits_of_tap_values
 from jaxpool._ops.chosen import pick_selected, pick_selected_transpose
 from jaxpool._ops.op import Op
-from jaxpool._plan.problem import Platform, barrier_of, uses_morphology_loop
+from jaxpool._plan.problem import Platform, barrier_of
+from jaxpool._plan.tuning import LIMITS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +51,7 @@ class Morphology(Op):
 
     @property
     def _is_large(self) -> bool:
-        return uses_morphology_loop(self.window.size)
+        return self.window.size > LIMITS.max_unrolled_morphology_taps
 
     @property
     def materialises_residual(self) -> bool:

@@ -9,8 +9,6 @@ Each platform has its own lowering rule. `apply.py` binds the primitives. They u
 `jax.extend.core.Primitive` and `jax.interpreters`.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Callable, Sequence
@@ -128,7 +126,11 @@ def value(op: Op, *xs: Array) -> Array:
 
 
 def value_and_residual(op: Op, *args: Array) -> tuple[Array, Any]:
-    """The output and the residual of `op`. `args` holds the inputs of `op`, then its other arguments."""
+    """The output and the residual of `op`, with derivatives in forward and reverse mode.
+
+    `args` holds the inputs of `op`, then its other arguments. Other arguments have no derivative, unless `op` is linear
+    and sets `has_differentiable_residual`.
+    """
     xs = args[: op.num_inputs]
     if op.linear_in_x:
         y = linear_map(op, args[op.num_inputs :], xs, nonzero=(True,) * len(xs))[0]

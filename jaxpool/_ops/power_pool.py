@@ -7,8 +7,6 @@
 The scaled evaluation divides each window by its element with the largest power.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

@@ -1,7 +1,5 @@
 """Stochastic pools: one random element per window, drawn with a probability proportional to max(x, 0)."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 
@@ -13,8 +11,8 @@ from jaxpool._geometry.window import Window
 from jaxpool._kernels import dtypes, slices
 from jaxpool._kernels.rolled import State
 from jaxpool._kernels.select import edge_taps_inside
-from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.chosen import TapResidualPool, fold_taps, pick_selected
+from jaxpool._ops.op import value_and_residual
 from jaxpool._ops.power_pool import ExpectedValuePool
 from jaxpool._ops.ranged import apply_ranged
 from jaxpool._plan.problem import Platform, barrier_of
@@ -85,5 +83,5 @@ class StochasticPool(TapResidualPool):
 def apply_stochastic_pool(op: StochasticPool, x: Array, *random_numbers: Array) -> Array:
     """The elements that `random_numbers` draws, or without `random_numbers` the expected value of each window."""
     if random_numbers:
-        return apply_with_extra_args(op, x, *random_numbers)[0]
+        return value_and_residual(op, x, *random_numbers)[0]
     return apply_ranged(ExpectedValuePool(op.window), dtypes.as_float(x))

@@ -6,9 +6,6 @@ scaled evaluation replaces all totals: it works relative to the largest element 
 inputs and the unrounded output.
 """
 
-from __future__ import annotations
-
-import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -29,12 +26,12 @@ from jaxpool._kernels.dtypes import (
     bitcast_uint16_to_half,
 )
 from jaxpool._kernels.positions import IntArray, int32_iota
-from jaxpool._kernels.slices import is_empty, materialise, reshape_along_axis
+from jaxpool._kernels.slices import is_empty, reshape_along_axis
 from jaxpool._kernels.sums import sum_over_taps, sum_over_taps_transpose
 from jaxpool._ops.apply import apply_op
 from jaxpool._ops.op import Op, linear_map, problem_of
 from jaxpool._ops.sum_pool import SumPool
-from jaxpool._plan.problem import Platform, Shape, barrier_of, is_constant_table, num_elements
+from jaxpool._plan.problem import Platform, Shape, is_constant_table, num_elements
 from jaxpool._plan.tuning import tuning_of
 
 
@@ -77,18 +74,6 @@ def ratio(x: Array, divisor: Array) -> Array:
     # Some compilers multiply by the inverse of the divisor, which is subnormal for the largest numbers.
     unit = jnp.where(divisor > 2.0**100, 2.0**-4, 1.0).astype(x.dtype)
     return divide(jnp.where(jnp.isinf(x), 0, x) * unit, jnp.where(is_valid, divisor * unit, np.inf))
-
-
-@dataclasses.dataclass(frozen=True)
-class _MaterialisedSumPool(SumPool):
-    """A sum pool whose result is stored in memory; otherwise XLA recomputes the sums for every use."""
-
-    def linear(self, platform: Platform, residual: tuple[()], x: Array) -> Any:
-        return materialise(barrier_of(platform), lambda x: SumPool.linear(self, platform, (), x), x)
-
-    def transpose(self, platform: Platform, residual: tuple[()], dy: Array) -> Any:
-        transpose_fn = functools.partial(SumPool.transpose, self, platform, ())
-        return materialise(barrier_of(platform), transpose_fn, dy)
 
 
 def _sum_like(value: Array, like: Array) -> Array:
@@ -200,16 +185,13 @@ class RangeCheckedOp(Op):
     def saved_residual(self, y: Any, *args: Any) -> Any:
         return args, y
 
-    def _sum_pool(self, stores_result: bool) -> SumPool:
-        return (_MaterialisedSumPool if stores_result else SumPool)(self.window)
-
     def sum_over(self, x: Array, *, stores_result: bool = False) -> Array:
         """The sum over each window, with its result stored in memory if `stores_result`."""
-        return apply_op(self._sum_pool(stores_result), x)
+        return apply_op(SumPool(self.window, stores_result=stores_result), x)
 
     def spread_over(self, dy: Array, *, stores_result: bool = False) -> Array:
         """The transpose of `sum_over`, which adds each entry of dy to the elements of its window."""
-        pool = self._sum_pool(stores_result)
+        pool = SumPool(self.window, stores_result=stores_result)
         return linear_map(pool, (), [dy], nonzero=(True,), transposed=True)[0]
 
     def fallback_y(self, platform: Platform, status: Array, y: Array, *xs: Array) -> Any:
@@ -218,7 +200,8 @@ class RangeCheckedOp(Op):
 
     def scaled_in_chunks(self, platform: Platform, *xs: Array) -> Array:
         """`scaled_y`, evaluated in chunks of the batch to save memory."""
-        return self._map_in_chunks(platform, lambda *xs: (self.scaled_y(*xs),), xs, xs)[0]
+        y: Array = self._map_in_chunks(platform, self.scaled_y, xs, xs)
+        return y
 
     # Derivative of the direct evaluation
 
@@ -321,11 +304,8 @@ class RangeCheckedOp(Op):
         def direct() -> Array:
             return self.direct_linear(xs, y, dots)
 
-        def scaled() -> Array:
-            def one_chunk(xs: Any, dots: Any) -> tuple[Array]:
-                return (self.scaled_linear(xs, dots),)
-
-            return self._map_in_chunks(platform, one_chunk, (xs, dots), xs)[0]
+        def scaled() -> Any:
+            return self._map_in_chunks(platform, self.scaled_linear, (xs, dots), xs)
 
         if not self._has_direct_evaluation(xs):
             return scaled()
@@ -339,7 +319,7 @@ class RangeCheckedOp(Op):
     def transpose(self, platform: Platform, residual: Any, dy: Array) -> Any:
         xs, y = residual
 
-        def scaled() -> tuple[Array, ...]:
+        def scaled() -> Any:
             def one_chunk(dy: Array, *xs: Array) -> tuple[Array, ...]:
                 return self.scaled_transpose(xs, dy.astype(y.dtype))
 
@@ -361,11 +341,11 @@ class RangeCheckedOp(Op):
         return direct_if(platform, status > OUT_OF_RANGE, direct, scaled)
 
     def _map_in_chunks(
-        self, platform: Platform, f: Callable[..., tuple[Array, ...]], args: Any, xs: Any
-    ) -> tuple[Array, ...]:
+        self, platform: Platform, f: Callable[..., Any], args: Any, xs: Sequence[Array]
+    ) -> Any:
         """`f(*args)`, evaluated in chunks along the first axis if the first array of `args` is large.
 
-        Result i has the length of `xs[i]` along the first axis. A length of 1 means a sum over the batch.
+        A result, or result i, has the length of `xs[i]` along the first axis. A length of 1 means a sum over the batch.
         """
         first = jax.tree.leaves(args)[0]
         problem = problem_of(self.window, first, platform)
@@ -376,7 +356,7 @@ class RangeCheckedOp(Op):
             return f(*args)
         length = first.shape[0] // num_chunks
 
-        def call_on_chunk(chunk_index: Array) -> tuple[Array, ...]:
+        def call_on_chunk(chunk_index: Array) -> Any:
             start = chunk_index * np.int32(length)
 
             def chunk(x: Array) -> Array:
@@ -389,10 +369,10 @@ class RangeCheckedOp(Op):
             return f(*jax.tree.map(chunk, args))
 
         results = lax.map(call_on_chunk, jnp.arange(num_chunks, dtype=np.int32))
-        return tuple(
-            jnp.sum(y, axis=0) if x.shape[0] == 1 else lax.collapse(y, 0, 2)
-            for y, x in zip(results, xs, strict=False)
-        )
+        leaves, tree = jax.tree.flatten(results)
+        pairs = zip(leaves, xs, strict=False)
+        joined = [jnp.sum(y, 0) if x.shape[0] == 1 else lax.collapse(y, 0, 2) for y, x in pairs]
+        return jax.tree.unflatten(tree, joined)
 
 
 def amend_unless(platform: Platform, is_ok: Array, amend: Callable[[Any], Any], y: Any) -> Any:

@@ -6,8 +6,6 @@ Elements are compared as sort keys (integers). Small windows use a sorting netwo
 bit by bit, by counting smaller keys; a window that spans its axes counts with reductions.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Sequence
@@ -34,12 +32,13 @@ from jaxpool._kernels.positions import int32_iota, scatter_at_sorted
 from jaxpool._kernels.reduce import attains_extremum
 from jaxpool._kernels.slices import materialise
 from jaxpool._kernels.split_ties import tie_bits_of_tap_values
-from jaxpool._ops.apply import Autodiff, apply, apply_with_extra_args
+from jaxpool._ops.apply import Autodiff, apply
 from jaxpool._ops.chosen import TapResidualPool, make_tap_loop, pick_selected
-from jaxpool._ops.op import Op, is_partitioned
+from jaxpool._ops.op import Op, is_partitioned, value_and_residual
 from jaxpool._ops.reduction import Reduction
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan import rank_pool as plans
+from jaxpool._plan.max_pool import choose_residual
 from jaxpool._plan.problem import Platform, barrier_of
 from jaxpool._plan.tuning import tuning_of
 
@@ -276,7 +275,7 @@ class KMax(Op):
 
 def apply_rank_pool(op: RankPool, x: Array, *mask: Array, autodiff: Autodiff = "jvp") -> Array:
     """Apply a rank pool to x, with an optional `where` mask."""
-    if plans.is_global_reduction(op.window):
+    if choose_residual(op.window, split=op.ties == "split") == "rank":
         return _apply_rank_reduction(op, autodiff, x, *mask)
     return apply(op, autodiff, x, *mask)
 
@@ -293,5 +292,5 @@ def _apply_rank_reduction(op: RankPool, autodiff: Autodiff, x: Array, *mask: Arr
     takes_part = np.isin(np.arange(window.size), op.taps).reshape(window.window_shape)
     other_axes = [axis for axis in range(x.ndim) if axis not in reduction.axes]
     takes_part = np.expand_dims(takes_part.transpose(np.argsort(reduction.axes)), other_axes)
-    y, _ = apply_with_extra_args(reduction, wide_x, slices.broadcast_like(takes_part, x))
+    y, _ = value_and_residual(reduction, wide_x, slices.broadcast_like(takes_part, x))
     return y.astype(x.dtype)

@@ -1,7 +1,5 @@
 """Maximum, minimum and mean over whole axes, for reductions, global pools and windows that span their axes."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -18,18 +16,10 @@ from jaxpool._kernels.dtypes import Kind, Ties, accumulator_dtype, is_float
 from jaxpool._kernels.keys import has_sign_bit, set_sign_of_zeros
 from jaxpool._kernels.positions import gather_at_flat_index
 from jaxpool._kernels.split_ties import divide_by_num_tied
-from jaxpool._ops.apply import Autodiff, apply, apply_with_extra_args
-from jaxpool._ops.op import Op, problem_of
+from jaxpool._ops.apply import Autodiff, apply
+from jaxpool._ops.op import Op, problem_of, value_and_residual
 from jaxpool._plan.problem import Platform
-from jaxpool._plan.reduce import Fold, plan_folds, reduces_as_floats
-from jaxpool._plan.tuning import tuning_of
-
-
-def find_fold(
-    platform: Platform, x: Array, axes: tuple[int, ...], *, ties: bool
-) -> tuple[Fold, ...]:
-    """The folds that combine blocks of x elementwise before a reduction over `axes`."""
-    return plan_folds(problem_of(Window(()), x, platform), axes, of_ties=ties)
+from jaxpool._plan.reduce import ReductionPlan, plan_reduction
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,30 +41,19 @@ class Reduction(Op):
     def materialises_residual(self) -> bool:
         return self.ties == "split"
 
-    def _uses_float32(self, platform: Platform, x: Array) -> bool:
-        """True if sums, counts of ties and ranks are computed in float32."""
-        return reduces_as_floats(platform, problem_of(Window(()), x, platform).shape, self.axes)
+    def _plan(self, platform: Platform, x: Array, *, of_ties: bool) -> ReductionPlan:
+        return plan_reduction(problem_of(Window(()), x, platform), self.axes, of_ties=of_ties)
 
     def value(self, platform: Platform, x: Array, mask: Array | None = None) -> Array:
-        return reducing.max_or_min_over_axes(
-            x,
-            self.axes,
-            self.kind,
-            mask,
-            loses_nan=tuning_of(platform).loses_nan,
-            plan=find_fold(platform, x, self.axes, ties=False),
-            use_float32=self._uses_float32(platform, x),
-        )
+        plan = self._plan(platform, x, of_ties=False)
+        return reducing.max_or_min_over_axes(x, self.axes, self.kind, mask, plan)
 
     def primal(self, platform: Platform, x: Array, mask: Any = None) -> tuple[Array, Any]:
         y = self.value(platform, x, mask)
         if self.ties == "split":
             return y, (x, y, mask)
-        last, fold = self.ties == "last", find_fold(platform, x, self.axes, ties=True)
-        use_float32 = self._uses_float32(platform, x)
-        flat_index = reducing.flat_index_of_extremum(
-            x, y, self.axes, last, mask, fold, use_float32=use_float32
-        )
+        last, plan = self.ties == "last", self._plan(platform, x, of_ties=True)
+        flat_index = reducing.flat_index_of_extremum(x, y, self.axes, last, mask, plan)
         if is_float(x.dtype) and x.size:
             selected_x = gather_at_flat_index(x, flat_index, self.axes, last)
             y = set_sign_of_zeros(y, has_sign_bit(selected_x))
@@ -85,15 +64,13 @@ class Reduction(Op):
         if self.ties != "split":
             return reducing.one_hot_of_flat_index(residual, shape, self.axes, self.ties == "last")
         x, y, mask = residual
-        fold = find_fold(platform, x, self.axes, ties=True)
-        return reducing.attains_extremum(x, y, mask, fold)
+        return reducing.attains_extremum(x, y, mask, self._plan(platform, x, of_ties=True))
 
     def num_tied(self, platform: Platform, residual: Any) -> Array:
         """The number of elements that tie for each output."""
         x, y, mask = residual
-        fold = find_fold(platform, x, self.axes, ties=True)
-        use_float32 = self._uses_float32(platform, x)
-        return reducing.num_tied_elements(x, y, self.axes, mask, fold, use_float32=use_float32)
+        plan = self._plan(platform, x, of_ties=True)
+        return reducing.num_tied_elements(x, y, self.axes, mask, plan)
 
     def _split_tied(self, platform: Platform, total: Array, residual: Any) -> Array:
         """Return `total`, divided by the number of tied elements if ties are split."""
@@ -171,5 +148,5 @@ def max_or_min(
         return max_or_min(x, (x.ndim - 1,), kind, ties, autodiff, where=where)
     op = Reduction(kind, ties, axes, tuple(x.shape[axis] for axis in axes))
     mask = () if where is None else (where,)
-    y = apply_with_extra_args(op, x, *mask)[0] if mask else apply(op, autodiff, x)
+    y = value_and_residual(op, x, *mask)[0] if mask else apply(op, autodiff, x)
     return y if keepdims else lax.squeeze(y, axes)

@@ -1,9 +1,6 @@
 """Segment reductions: maximum, minimum, sum and mean of the rows that have the same segment id."""
 
-from __future__ import annotations
-
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -35,7 +32,7 @@ from jaxpool._plan.tuning import tuning_of
 
 @dataclasses.dataclass(frozen=True)
 class SegmentSelect(Op):
-    """Maximum or minimum of the rows of each of `count` segments. Extra arguments: segment ids, optional mask.
+    """Maximum or minimum of the rows of each segment. Extra arguments: segment ids, optional mask.
 
     Residual: the ids and the selected row number of each output element. With ties "split": the ids, one bit per
     element of x, set if the element ties, and the number of ties.
@@ -43,13 +40,9 @@ class SegmentSelect(Op):
 
     kind: Kind
     ties: Ties
-    count: int
-    is_sorted: bool
+    segments: kernels.Segments
 
     materialises_inputs = True
-
-    def _reduce(self, reduce_fn: Callable[..., Array], x: Array, ids: Array) -> Array:
-        return kernels.reduce_segments(reduce_fn, x, ids, self.count, self.is_sorted)
 
     def value(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> Array:
         return from_comparison_dtype(self._comparable_extrema(x, ids, *mask), x.dtype)
@@ -59,7 +52,9 @@ class SegmentSelect(Op):
         is_max = self.kind == "max"
         fill = comparison_dtype_identity(x.dtype, self.kind)
         wide_x = kernels.fill_where_masked(to_comparison_dtype(x), fill, *mask)
-        y = self._reduce(jax.ops.segment_max if is_max else jax.ops.segment_min, wide_x, ids)
+        y = self.segments.reduce(
+            jax.ops.segment_max if is_max else jax.ops.segment_min, wide_x, ids
+        )
         # `jax.ops` returns an infinity for an empty segment, even if the dtype of x has no infinity.
         return (lax.max if is_max else lax.min)(y, lax.full_like(y, fill))
 
@@ -80,7 +75,9 @@ class SegmentSelect(Op):
         y = from_comparison_dtype(extrema, x.dtype)
 
         def tie_bits(x: Array, extrema: Array, ids: Array, *mask: Array) -> Array:
-            is_in_segment = lax.expand_dims((ids >= 0) & (ids < self.count), range(1, x.ndim))
+            is_in_segment = lax.expand_dims(
+                (ids >= 0) & (ids < self.segments.count), range(1, x.ndim)
+            )
             return pack_bits(self._is_tied(platform, x, extrema, ids, *mask) & is_in_segment, 0)
 
         if self.ties == "split":
@@ -91,7 +88,7 @@ class SegmentSelect(Op):
         no_row = -1 if last else x.shape[0]
         row_index = jnp.where(tied, lax.broadcasted_iota(np.int32, x.shape, 0), no_row)
         reduce_fn = jax.ops.segment_max if last else jax.ops.segment_min
-        return y, (ids, self._reduce(reduce_fn, row_index, ids))
+        return y, (ids, self.segments.reduce(reduce_fn, row_index, ids))
 
     def _num_tied(
         self, platform: Platform, x: Array, extrema: Array, bits: Array, ids: Array
@@ -104,7 +101,7 @@ class SegmentSelect(Op):
 
         def count_ties(bits: Array, ids: Array) -> Array:
             tied = unpack_bits(bits, ids.shape[0], 0)
-            return self._reduce(jax.ops.segment_sum, tied.astype(np.int32), ids)
+            return self.segments.reduce(jax.ops.segment_sum, tied.astype(np.int32), ids)
 
         def ones(bits: Array, ids: Array) -> Array:
             return lax.full_like(extrema, 1, np.int32)
@@ -121,7 +118,7 @@ class SegmentSelect(Op):
         if self.ties == "split":
             ids, bits, num_tied = residual
             tied_dot = jnp.where(unpack_bits(bits, ids.shape[0], 0), wide_dot, 0)
-            sums = segment_totals(platform, tied_dot, ids, self.count, self.is_sorted)
+            sums = segment_totals(platform, tied_dot, ids, self.segments)
             return _divide(sums, num_tied).astype(x_dot.dtype)
         row, num_rows = residual[1], wide_dot.shape[0]
         selected = jnp.take_along_axis(wide_dot, jnp.clip(row, 0, num_rows - 1), 0, mode="clip")
@@ -137,7 +134,7 @@ class SegmentSelect(Op):
             return (jnp.where(tied, kernels.gather_value_or_zero(share, ids), 0),)
         row, problem = residual[1], problem_of(Window(()), dy, platform)
         shape = (num_rows, *problem.shape[1:])
-        if scatters_to_rows(platform, shape, self.count, problem.is_sharded):
+        if scatters_to_rows(platform, shape, self.segments.count, problem.is_sharded):
             return (scatter_in_order(dy, indices_to_positions(row, num_rows), [0], [num_rows]),)
         # A row in no segment is never selected, so its unchecked gathers may read any segment.
         winning_row = kernels.gather_value_unchecked(row, ids)
@@ -147,13 +144,12 @@ class SegmentSelect(Op):
 
 @dataclasses.dataclass(frozen=True)
 class SegmentSum(Op):
-    """Sum of the rows of each of `count` segments, or with `is_mean` their mean; 0 for a segment without rows.
+    """Sum of the rows of each segment, or with `is_mean` their mean; 0 for a segment without rows.
 
     The arguments are x, the ids, the number of rows of each segment (only for a mean), and an optional `where` mask.
     """
 
-    count: int
-    is_sorted: bool
+    segments: kernels.Segments
     is_mean: bool
 
     linear_in_x = True
@@ -161,7 +157,7 @@ class SegmentSum(Op):
     def linear(self, platform: Platform, extra_args: Any, x: Array) -> Array:
         wide_x, mask = cast(x, accumulator_dtype(x.dtype)), extra_args[1 + self.is_mean :]
         wide_x = kernels.fill_where_masked(wide_x, 0, *mask)
-        sums = segment_totals(platform, wide_x, extra_args[0], self.count, self.is_sorted)
+        sums = segment_totals(platform, wide_x, extra_args[0], self.segments)
         return (_divide(sums, extra_args[1]) if self.is_mean else sums).astype(x.dtype)
 
     def transpose(self, platform: Platform, extra_args: Any, dy: Array) -> tuple[Array]:
@@ -172,12 +168,10 @@ class SegmentSum(Op):
         return (kernels.fill_where_masked(dx, 0, *extra_args[1 + self.is_mean :]),)
 
 
-def segment_totals(
-    platform: Platform, x: Array, ids: Array, num_segments: int, is_sorted: bool
-) -> Array:
+def segment_totals(platform: Platform, x: Array, ids: Array, segments: kernels.Segments) -> Array:
     """Sum of the rows of each segment."""
     in_order = tuning_of(platform).has_ordered_scatters
-    return kernels.sum_segments(x, ids, num_segments, is_sorted, scatters_in_order=in_order)
+    return kernels.sum_segments(x, ids, segments, scatters_in_order=in_order)
 
 
 def _divide(x: Array, counts: Array) -> Array:

@@ -3,8 +3,6 @@
 If x contains masked elements or padding of a shard, an extra argument of `primal` marks the elements to select from.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from typing import Any

@@ -1,7 +1,5 @@
 """Logsumexp and softmax pools, each with a direct and a scaled evaluation against overflow (see `RangeCheckedOp`)."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable

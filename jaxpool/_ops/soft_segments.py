@@ -1,10 +1,7 @@
 """Softmax and logsumexp over the rows that have the same segment id."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -20,14 +17,13 @@ from jaxpool._kernels.dtypes import (
     to_comparison_dtype,
 )
 from jaxpool._kernels.segments import (
+    Segments,
     fill_where_masked,
     gather_value_or_zero,
     gather_value_unchecked,
-    reduce_segments,
 )
 from jaxpool._kernels.slices import is_empty
-from jaxpool._ops.apply import apply_with_extra_args
-from jaxpool._ops.op import Op
+from jaxpool._ops.op import Op, value_and_residual
 from jaxpool._ops.ranged import (
     ALL_ZERO,
     IN_RANGE,
@@ -44,34 +40,21 @@ from jaxpool._plan.problem import Platform
 from jaxpool._plan.tuning import tuning_of
 
 
-@dataclasses.dataclass(frozen=True)
-class Segments:
-    """The number of segments, and whether the segment ids are sorted."""
-
-    count: int
-    is_sorted: bool
-
-    def reduce(self, reduce_fn: Callable[..., Array], x: Array, ids: Array) -> Array:
-        """Reduce the rows of x in each segment by a function of `jax.ops`."""
-        return reduce_segments(reduce_fn, x, ids, self.count, self.is_sorted)
-
-    def total(self, platform: Platform, x: Array, ids: Array) -> Array:
-        """The sum of the rows of x in each segment."""
-        return segment_totals(platform, x, ids, self.count, self.is_sorted)
-
-    def exps(self, x: Array, temperature: float, ids: Array, *mask: Array) -> tuple[Array, Array]:
-        """`exp((x - m) / temperature)`, or 0 where the mask is False, and the maximum m of each segment."""
-        x = to_comparison_dtype(x)
-        masked_x = fill_where_masked(x, -jnp.inf, *mask)
-        maximum = largest = self.reduce(jax.ops.segment_max, masked_x, ids)
-        if temperature * 2**8 > float(jnp.finfo(x.dtype).max):
-            # `x - m` may overflow although its exponential is not 0. `x / 2 - m / 2` does not overflow.
-            x, largest, temperature = x * 0.5, largest * 0.5, temperature * 0.5
-        row_max = gather_value_unchecked(largest, ids)
-        # The difference of equal infinities would be NaN.
-        difference = jnp.where(lax.eq(x, row_max), 0, lax.sub(x, row_max))
-        exps = lax.exp(difference / jnp.asarray(temperature, x.dtype))
-        return fill_where_masked(exps, 0, *mask), maximum
+def _shifted_exps(
+    segments: Segments, x: Array, temperature: float, ids: Array, *mask: Array
+) -> tuple[Array, Array]:
+    """`exp((x - m) / temperature)`, or 0 where the mask is False, and the maximum m of each segment."""
+    x = to_comparison_dtype(x)
+    masked_x = fill_where_masked(x, -jnp.inf, *mask)
+    maximum = largest = segments.reduce(jax.ops.segment_max, masked_x, ids)
+    if temperature * 2**8 > float(jnp.finfo(x.dtype).max):
+        # `x - m` may overflow although its exponential is not 0. `x / 2 - m / 2` does not overflow.
+        x, largest, temperature = x * 0.5, largest * 0.5, temperature * 0.5
+    row_max = gather_value_unchecked(largest, ids)
+    # The difference of equal infinities would be NaN.
+    difference = jnp.where(lax.eq(x, row_max), 0, lax.sub(x, row_max))
+    exps = lax.exp(difference / jnp.asarray(temperature, x.dtype))
+    return fill_where_masked(exps, 0, *mask), maximum
 
 
 def _weigh(weights: Array, x: Array) -> Array:
@@ -94,8 +77,8 @@ class SegmentSoftmax(Op):
         return y, args[1]  # output and ids
 
     def value(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> Array:
-        shifted_exps, _ = self.segments.exps(x, self.temperature, ids, *mask)
-        sums = self.segments.total(platform, shifted_exps, ids)
+        shifted_exps, _ = _shifted_exps(self.segments, x, self.temperature, ids, *mask)
+        sums = segment_totals(platform, shifted_exps, ids, self.segments)
         # The maximum of a segment adds 1 to the sum, so a sum below 1 has no elements.
         row_sums = gather_value_unchecked(lax.max(sums, lax.full_like(sums, 1)), ids)
         is_in_segment = (ids >= 0) & (ids < self.segments.count)
@@ -106,7 +89,7 @@ class SegmentSoftmax(Op):
         softmax, ids = residual
         dtype = accumulator_dtype(softmax.dtype)
         weights, wide_dot = cast(softmax, dtype), cast(x_dot, dtype)
-        mean = self.segments.total(platform, _weigh(weights, wide_dot), ids)
+        mean = segment_totals(platform, _weigh(weights, wide_dot), ids, self.segments)
         weighted_dot = _weigh(weights, wide_dot - gather_value_unchecked(mean, ids))
         return cast(weighted_dot / jnp.asarray(self.temperature, dtype), x_dot.dtype)
 
@@ -133,15 +116,15 @@ class SegmentLogSumExp(Op):
         return args, y
 
     def value(self, platform: Platform, x: Array, ids: Array, *mask: Array) -> Any:
-        sums = self.segments.total(platform, self._direct_exps(platform, x, *mask), ids)
+        sums = segment_totals(platform, self._direct_exps(platform, x, *mask), ids, self.segments)
         y = jnp.asarray(self.temperature, sums.dtype) * lax.log(sums)  # -inf for no elements
         if is_empty(y):
             return y
         status = self._min_status(range_status(*self._range_masks(y)), ids, *mask)
 
         def scaled(_: Array) -> Array:
-            shifted_exps, largest = self.segments.exps(x, self.temperature, ids, *mask)
-            sums = self.segments.total(platform, shifted_exps, ids)
+            shifted_exps, largest = _shifted_exps(self.segments, x, self.temperature, ids, *mask)
+            sums = segment_totals(platform, shifted_exps, ids, self.segments)
             empty = lax.eq(sums, lax.full_like(sums, 0))
             logs = lax.log(jnp.where(empty, 1, sums))
             y = largest + jnp.asarray(self.temperature, sums.dtype) * logs
@@ -183,7 +166,7 @@ class SegmentLogSumExp(Op):
     def _softmax(self, x: Array, ids: Array, *mask: Array) -> Array:
         """The derivative of the output with respect to each element, accurate for any range."""
         softmax = SegmentSoftmax(self.segments, self.temperature)
-        return apply_with_extra_args(softmax, to_comparison_dtype(x), ids, *mask)[0]
+        return value_and_residual(softmax, to_comparison_dtype(x), ids, *mask)[0]
 
     def _y_factor(self, y: Array) -> Array:
         """`exp(-y / T)`, which scales exponentials to the softmax; 0 for a segment without elements."""
@@ -197,11 +180,13 @@ class SegmentLogSumExp(Op):
         weights = self._direct_exps(platform, x, *mask)
 
         def direct() -> Array:
-            return self.segments.total(platform, weights * wide_dot, ids) * self._y_factor(y)
+            return segment_totals(
+                platform, weights * wide_dot, ids, self.segments
+            ) * self._y_factor(y)
 
         def scaled() -> Array:
             weighted_dot = _weigh(self._softmax(x, ids, *mask), wide_dot)
-            return self.segments.total(platform, weighted_dot, ids)
+            return segment_totals(platform, weighted_dot, ids, self.segments)
 
         if is_empty(y):
             return direct()
@@ -233,7 +218,7 @@ def apply_logsumexp(
     segments: Segments, temperature: float, x: Array, ids: Array, *mask: Array
 ) -> Array:
     """`T * log(sum of exp(x / T))` over each segment. An empty segment gives the identity of a maximum (-inf)."""
-    y = apply_with_extra_args(SegmentLogSumExp(segments, temperature), x, ids, *mask)[0]
+    y = value_and_residual(SegmentLogSumExp(segments, temperature), x, ids, *mask)[0]
     identity = reduction_identity(x.dtype, "max")
     if float(identity) == -math.inf:
         return cast(y, x.dtype)

@@ -1,7 +1,5 @@
 """Sum and average pools: linear ops, and the divisors of averages. No op saves x for the backward pass."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math
@@ -57,60 +55,52 @@ def counts_along(dim: Axis, kind: CountKind) -> Any:
     return dim.num_taps_counted(int32_iota(dim.out)).clip(1)
 
 
-class _WindowSum(Op):
-    """Base class of sums over each window with an optional division."""
-
-    window: Window
-    linear_in_x = True
-    has_constant_divisor = False  # True if all windows have the same divisor
-
-    # `_division(extra_args)`: a function that divides sums in the accumulator dtype, or None.
-    _division: Callable[..., Callable[[Array], Array] | None]
-
-    def linear(self, platform: Platform, extra_args: tuple[Array, ...], x: Array) -> Array:
-        plan = plan_sum(problem_of(self.window, x, platform))
-        return window_sum(x, plan, Epilogue(x.dtype, self._division(extra_args)))
-
-    def transpose(
-        self, platform: Platform, extra_args: tuple[Array, ...], dy: Array
-    ) -> tuple[Array]:
-        shape = self.window.unpooled_shape(dy.shape)
-        plan = plan_sum(problem_of(self.window, dy, platform, shape), is_transposed=True)
-        wide_dy = cast(dy, accumulator_dtype(dy.dtype))
-        divide = self._division(extra_args)
-        if divide is None or self.has_constant_divisor:  # one division per element of dx
-            return (window_sum_transpose(dy, plan, Epilogue(dy.dtype, divide)),)
-        return (window_sum_transpose(divide(wide_dy), plan, Epilogue(dy.dtype)),)
-
-
 @dataclasses.dataclass(frozen=True)
-class SumPool(_WindowSum):
-    """Sum over each window, divided by its number of elements or by a constant. No residual."""
+class SumPool(Op):
+    """Sum over each window, divided by its number of elements, by a constant, or by an array, the extra argument.
+
+    With `stores_result`, the result is stored in memory. Otherwise XLA recomputes the sums for every use.
+    """
 
     window: Window
     divisor_kind: Literal["not", "counted", "real"] | float = "not"
+    stores_result: bool = False
 
-    @property
-    def has_constant_divisor(self) -> bool:
-        kind = self.divisor_kind
-        if kind == "counted" or kind == "real":
-            return constant_count(self.window, kind) is not None
-        return True
+    linear_in_x = True
 
-    def _division(self, extra_args: tuple[()]) -> Callable[[Array], Array] | None:
+    def linear(self, platform: Platform, counts: tuple[Array, ...], x: Array) -> Array:
+        plan = plan_sum(problem_of(self.window, x, platform))
+        epilogue = Epilogue(x.dtype, self._division(counts))
+        kernel = functools.partial(window_sum, plan=plan, epilogue=epilogue)
+        return slices.materialise(plan.barrier, kernel, x) if self.stores_result else kernel(x)
+
+    def transpose(self, platform: Platform, counts: tuple[Array, ...], dy: Array) -> tuple[Array]:
+        shape = self.window.unpooled_shape(dy.shape)
+        plan = plan_sum(problem_of(self.window, dy, platform, shape), is_transposed=True)
+        divide, epilogue = self._division(counts), Epilogue(dy.dtype)
+        wide_dy = cast(dy, accumulator_dtype(dy.dtype))
+        if divide is not None and self._has_constant_divisor(counts):
+            epilogue = Epilogue(dy.dtype, divide)  # one division per element of dx
+        elif divide is not None:
+            dy = divide(wide_dy)
+        kernel = functools.partial(window_sum_transpose, plan=plan, epilogue=epilogue)
+        dx = slices.materialise(plan.barrier, kernel, dy) if self.stores_result else kernel(dy)
+        return (dx,)
+
+    def _division(self, counts: tuple[Array, ...]) -> Callable[[Array], Array] | None:
+        """A function that divides sums in the accumulator dtype, or None."""
         kind = self.divisor_kind
+        if counts:
+            return lambda total: total / counts[0]
         if kind == "not":
             return None
         if kind == "counted" or kind == "real":
             return lambda total: total / element_counts(self.window, kind, total)
         return lambda total: total / jnp.asarray(kind, total.dtype)
 
-
-@dataclasses.dataclass(frozen=True)
-class CountedAverage(_WindowSum):
-    """Sum over each window divided by a count. The array of counts is the extra argument and the residual."""
-
-    window: Window
-
-    def _division(self, extra_args: tuple[Array]) -> Callable[[Array], Array]:
-        return lambda total: total / extra_args[0]
+    def _has_constant_divisor(self, counts: tuple[Array, ...]) -> bool:
+        """True if all windows have the same divisor."""
+        kind = self.divisor_kind
+        if kind == "counted" or kind == "real":
+            return constant_count(self.window, kind) is not None
+        return not counts

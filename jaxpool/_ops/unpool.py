@@ -1,7 +1,5 @@
 """Scatter elements to their positions, as the inverse of a max pool with indices: the op of `max_unpool`."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any

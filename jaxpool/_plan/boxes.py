@@ -2,26 +2,18 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from jaxpool._arguments.sizes import is_int
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.tuning import LIMITS, NEVER, TUNING
 
 
-class CellPlan(NamedTuple):
-    """Loop sizes of an RoI max pool: boxes per forward loop, and rows and columns of the tile of a backward loop."""
-
-    loop_boxes: int
-    tile_shape: tuple[Any, ...]
-
-
-def plan_cells(platform: Platform, sizes: tuple[Any, ...]) -> CellPlan:
-    """The loop sizes of an RoI max pool on images of `sizes` (B, H, W)."""
+def choose_tile_shape(platform: Platform, image_shape: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Rows and columns of the tile that one loop of the backward pass of an RoI max pool adds cotangents to."""
     tuning = TUNING[platform]
-    limits = zip((tuning.tile_rows, tuning.tile_columns), sizes[1:], strict=True)
-    tile_shape = tuple(size if limit == NEVER else int(limit) for limit, size in limits)
-    return CellPlan(tuning.boxes_per_loop, tile_shape)
+    limits = zip((tuning.tile_rows, tuning.tile_columns), image_shape, strict=True)
+    return tuple(size if limit == NEVER else int(limit) for limit, size in limits)
 
 
 def gathers_pixels(platform: Platform, num_samples: int | None) -> bool:

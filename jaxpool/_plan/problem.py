@@ -127,11 +127,6 @@ def folds_sequentially(num_taps: int, stride: int) -> bool:
     return num_taps <= max(LIMITS.max_sequential_fold_taps, stride)
 
 
-def uses_morphology_loop(num_taps: int) -> bool:
-    """Whether grey morphology loops over kernel elements; otherwise one expression has a term per kernel element."""
-    return num_taps > LIMITS.max_unrolled_morphology_taps
-
-
 @dataclasses.dataclass(frozen=True)
 class Step:
     """One pass of a maximum along `axes`. Each piece of the window has `piece_taps` consecutive flat window indices."""

@@ -17,11 +17,6 @@ Rank = int | Literal["higher", "lower"]  # a position, or the upper or lower med
 Comparator = tuple[int, int, bool, bool]
 
 
-def is_global_reduction(window: Window) -> bool:
-    """Whether one large window covers its axes, so that ranks are found by reductions over these axes."""
-    return window.size > LIMITS.max_sliding_taps and all(dim.is_global for dim in window.dims)
-
-
 def uses_sorting_network(num_taps: int, platform: Platform) -> bool:
     """Whether a sorting network ranks windows of `num_taps` elements; otherwise a loop counts smaller sort keys."""
     return num_taps <= TUNING[platform].max_sorting_network_taps

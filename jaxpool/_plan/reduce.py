@@ -33,6 +33,24 @@ class Fold:
     barrier: BarrierKind = "barrier"
 
 
+@dataclasses.dataclass(frozen=True)
+class ReductionPlan:
+    """Plan of a maximum or minimum over whole axes, or of the number of its ties or the flat index of one of them."""
+
+    folds: tuple[Fold, ...] = ()
+    # Sums, counts and flat indices are computed in float32.
+    use_float32: bool = False
+    # A sum shows whether there is a NaN, which the platform's maximum may lose. Folds compare integer keys instead.
+    finds_nan_by_sum: bool = False
+
+
+def plan_reduction(problem: Problem, axes: Sequence[int], *, of_ties: bool) -> ReductionPlan:
+    """The plan of a reduction over `axes`. `of_ties` is True if the reduction counts ties or finds their indices."""
+    use_float32 = reduces_as_floats(problem.platform, problem.shape, axes)
+    folds = plan_folds(problem, axes, of_ties=of_ties)
+    return ReductionPlan(folds, use_float32, problem.tuning.loses_nan)
+
+
 def plan_folds(problem: Problem, axes: Sequence[int], *, of_ties: bool) -> tuple[Fold, ...]:
     """The folds that precede a reduction over `axes`, in order. `of_ties` is True if the reduction counts ties.
 

@@ -22,8 +22,8 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_int
 from jaxpool._geometry.window import Axis, Window, make_window
-from jaxpool._ops.apply import Autodiff, apply_with_extra_args, call_in_reverse_mode
-from jaxpool._ops.op import Op
+from jaxpool._ops.apply import Autodiff, call_in_reverse_mode
+from jaxpool._ops.op import Op, value_and_residual
 from jaxpool._shards.halo import Halo, ShardGeometry, pool_with_halo
 
 R = TypeVar("R")  # an array or a tuple of arrays
@@ -289,7 +289,7 @@ def apply_on_shards(op: Op, sharding: ArraySharding | None, *xs: Array) -> Array
 
 def output_of(op: Op, *xs: Array) -> Array:
     """The output of `op`, without its residual."""
-    return apply_with_extra_args(op, *xs)[0]
+    return value_and_residual(op, *xs)[0]
 
 
 # A function from the shape of an array to the `Window` over the array

@@ -31,11 +31,11 @@ from jaxpool._kernels.positions import flat_position_of_tap, input_position_of_t
 from jaxpool._kernels.select import edge_taps_inside
 from jaxpool._kernels.slices import is_sharded, outer_broadcast
 from jaxpool._kernels.split_ties import bits_of_taps_inside
-from jaxpool._ops.apply import Autodiff, apply, apply_op, apply_with_extra_args, apply_with_residual
-from jaxpool._ops.op import Op
+from jaxpool._ops.apply import Autodiff, apply, apply_op, apply_with_residual
+from jaxpool._ops.op import Op, value_and_residual
 from jaxpool._ops.power_pool import norm
 from jaxpool._ops.select_pool import FindTiesPool, SelectPool, TieBitsPool, pool_op
-from jaxpool._ops.sum_pool import CountedAverage, SumPool, constant_count
+from jaxpool._ops.sum_pool import SumPool, constant_count
 from jaxpool._plan.tuning import LIMITS
 from jaxpool._shards.halo import ShardGeometry
 from jaxpool._shards.split import ShardedPool, shard_pool_by_type, shard_pool_by_window
@@ -88,7 +88,7 @@ def sum_pool(
     if divisor in ("counted", "real"):
         common_count = constant_count(geometry.window, divisor)
         if common_count is None:
-            op, counts = CountedAverage(geometry.local_window), _window_counts(geometry, divisor, x)
+            op, counts = SumPool(geometry.local_window), _window_counts(geometry, divisor, x)
             return _apply_with_halo(geometry, x, 0, op, counts)[0]
         divisor = float(common_count)
     return _apply_with_halo(geometry, x, 0, SumPool(geometry.local_window, divisor))[0]
@@ -119,9 +119,9 @@ def _apply_with_halo(
     """The output and residual of `pool`, an op over the windows of a shard; x and `extra_args` are its arguments."""
     if geometry.strips is None:
         op = dataclasses.replace(pool, window=geometry.extended_window)
-        return apply_with_extra_args(op, geometry.extend(x, fill), *extra_args)
+        return value_and_residual(op, geometry.extend(x, fill), *extra_args)
     xs = fetch_halos(geometry.strips, x, fill)
-    return apply_with_extra_args(StripPool(pool, geometry.strips), *xs, *extra_args)
+    return value_and_residual(StripPool(pool, geometry.strips), *xs, *extra_args)
 
 
 def _select_with_residual(
@@ -145,7 +145,7 @@ def _select_with_residual(
         axes = [halo.dim.axis for halo in geometry.halos]
         extra = (outer_broadcast(jnp.logical_and, masks, axes, x.ndim),)
     pool = FindTiesPool(geometry.extended_window, kind)
-    return apply_with_extra_args(pool, geometry.extend(x, fill), *extra)
+    return value_and_residual(pool, geometry.extend(x, fill), *extra)
 
 
 def _window_counts(geometry: ShardGeometry, divisor: Literal["counted", "real"], x: Array) -> Array:

@@ -27,7 +27,7 @@ def set_uses_loop(monkeypatch):
     """Return a function that makes all kernels large or small, for ops that are traced afterwards."""
 
     def set_loop(loop):
-        monkeypatch.setattr(morphology, "uses_morphology_loop", lambda count: loop)
+        monkeypatch.setattr(morphology.Morphology, "_is_large", loop)
         clear_caches()
 
     def clear_caches():

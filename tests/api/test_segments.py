@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jaxpool
-from jaxpool._kernels.segments import sum_segments
+from jaxpool._kernels.segments import Segments, sum_segments
 from jaxpool._plan.scatter import plan_partial_sums
 from jaxpool.testing import Call, assert_pool_matches, calls, oracle, pools
 from tests.support.compilation import FAST_COMPILE
@@ -355,7 +355,8 @@ def test_sums_are_exact_for_integers(rows, count, layout, scatters_in_order):
 
     @jax.jit
     def sums(x, ids):
-        return sum_segments(x, ids, count, layout == "sorted", scatters_in_order=scatters_in_order)
+        segments = Segments(count, layout == "sorted")
+        return sum_segments(x, ids, segments, scatters_in_order=scatters_in_order)
 
     np.testing.assert_array_equal(sums(x, ids), want)
     mapped = jax.vmap(sums)(np.stack([x, -x]), np.stack([ids, ids]))

@@ -14,7 +14,7 @@ import pytest
 
 import jaxpool
 from jaxpool._api.random import make_fractional_op
-from jaxpool._ops.apply import apply_with_extra_args
+from jaxpool._ops.op import value_and_residual
 from jaxpool.compat import torch as compat_torch
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: nothing to compare with")
@@ -56,7 +56,7 @@ def fractional_pool(ties):
     op = make_fractional_op((1, 4), (1, 4), (1, 1), (0, 1))
     op = dataclasses.replace(op, ties=ties)
     samples = np.zeros((2, 1, 1), np.float32)
-    return lambda x: apply_with_extra_args(op, x[None], *samples)[0]
+    return lambda x: value_and_residual(op, x[None], *samples)[0]
 
 
 def torch_fractional_pool(x):

@@ -20,7 +20,7 @@ from jaxpool._kernels.reduce import (
 )
 from jaxpool._plan import tuning
 from jaxpool._plan.problem import Problem
-from jaxpool._plan.reduce import Fold, plan_folds
+from jaxpool._plan.reduce import Fold, ReductionPlan, plan_folds
 from jaxpool.testing import oracle
 from tests.support import forms
 from tests.support.later import first_values, later
@@ -59,7 +59,7 @@ def test_float_counts_equal_integer_counts(size):
         tied = attains_extremum(x, y)
         for floats in (False, True):
             index = functools.partial(first_tied_flat_index, tied, (1,), use_float32=floats)
-            count = num_tied_elements(x, y, (1,), use_float32=floats)
+            count = num_tied_elements(x, y, (1,), plan=ReductionPlan(use_float32=floats))
             yield index(False, True), index(True, True), count
 
     integers, floats = jax.jit(lambda x, y: list(found(x, y)))(x, y)
@@ -80,7 +80,8 @@ def test_folded_extrema_equal_numpy(shape, axes, dtype):
     drawn[20:] = -np.abs(np.nan_to_num(drawn[20:], posinf=3, neginf=4))
     x = drawn.astype(jax.numpy.dtype(dtype))
     for kind in ("max", "min"):
-        options = {"axes": axes, "kind": kind, "loses_nan": True, "plan": [Fold(axes[0], 16)]}
+        plan = ReductionPlan((Fold(axes[0], 16),), finds_nan_by_sum=True)
+        options = {"axes": axes, "kind": kind, "plan": plan}
         fold = functools.partial(max_or_min_over_axes, **options)
         y = np.asarray(jax.jit(jax.vmap(fold))(x), np.float32)
         along = tuple(axis + 1 for axis in axes)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from jax import numpy as jnp
 
+from jaxpool._kernels.segments import Segments
 from jaxpool._ops.segments import SegmentSelect
 from jaxpool._plan import tuning
 
@@ -21,7 +22,7 @@ def test_scatter_equals_gather(monkeypatch, ties, kind, dtype):
     ids = jnp.asarray(rng.choice([0, 0, 1, 1, 3, 3, *others], 40), jnp.int32)  # none in 2
     mask = jnp.asarray(rng.random((40, 1)) < 0.8)
     dy = jnp.asarray(rng.standard_normal((4, 3)), dtype)
-    op = SegmentSelect(kind, ties, 4, is_sorted=False)
+    op = SegmentSelect(kind, ties, Segments(4, is_sorted=False))
 
     def dx(least):
         rows = dataclasses.replace(tuning.CPU, min_scattered_rows=least)

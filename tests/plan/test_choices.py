@@ -27,12 +27,7 @@ from jaxpool._plan.problem import (
     row_size,
     split_tap_loop,
 )
-from jaxpool._plan.rank_pool import (
-    is_global_reduction,
-    merges_rows,
-    uses_backward_loop,
-    uses_sorting_network,
-)
+from jaxpool._plan.rank_pool import merges_rows, uses_backward_loop, uses_sorting_network
 from jaxpool._plan.reduce import reduces_as_floats
 from jaxpool._plan.scatter import counts_ties_in_branch, scatters_in_order, scatters_to_rows
 from jaxpool._plan.tuning import CPU, LIMITS, PORTABLE
@@ -80,8 +75,6 @@ CHOICES = [  # choice, arguments for which it is True, and lists of arguments fo
     (is_ordinary_pool, [adaptive([2 * LIMITS.max_adaptive_taps], (2,))]),
     (is_ordinary_pool, [adaptive([8, 6], (4, 3))], [adaptive([8, 7], (4, 3))]),
     (is_ordinary_pool, [sliding(3)], [adaptive([2 * LIMITS.max_adaptive_taps + 2], (2,))]),
-    (is_global_reduction, [whole(LIMITS.max_sliding_taps + 1)], [whole(LIMITS.max_sliding_taps)]),
-    (is_global_reduction, [whole(99)], [make_window((1, 99, 17, 1), (1, 17))]),
     (uses_backward_loop, [sliding(LIMITS.max_mask_taps + 1)], [sliding(LIMITS.max_mask_taps)]),
     (uses_backward_loop, [sliding(99)], [sliding(99, 99)]),
     (uses_sorting_network, [NETWORK, "cpu"], [NETWORK + 1, "cpu"]),
@@ -179,6 +172,7 @@ LONG = LIMITS.max_mask_taps + 1
         (whole(LIMITS.max_sliding_taps), "tap", "bits", "input"),
         (whole(LIMITS.max_sliding_taps + 1), "rank", "rank", "rank"),
         (make_window((1, 5, 5, 1), (5, 4)), "tap", "bits", "input"),  # covers only one axis
+        (make_window((1, 99, 17, 1), (1, 17)), "tap", "bits", "input"),
         (make_window((1, 8, 8, 1), (5, 5), (2, 2)), "tap", "bits", "input"),
         (make_window((1, 64, 64, 1), (32, 32)), "tap", "arrays", "input"),
         (make_window((1, 64, 64, 1), (3, 33)), "tap", "arrays", "tap"),
