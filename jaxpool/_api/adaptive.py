@@ -6,8 +6,8 @@ from typing import Any
 
 from jax import Array
 
-from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.sizes import Axes, check_choice, check_fits_int32_indices
 from jaxpool._geometry.adaptive import OutputSizes, adaptive_window
 from jaxpool._kernels.dtypes import Ties

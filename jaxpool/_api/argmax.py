@@ -10,8 +10,8 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_array, concrete_values, wrong_dtype_error
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     Axes,

@@ -20,7 +20,7 @@ from jaxpool._accelerate.report import (
 )
 from jaxpool._api import plan_text
 from jaxpool._api.kernel_passes import PoolPasses, passes_of_equation, passes_of_op, residual_types
-from jaxpool._api.shared_text import public
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Window
 from jaxpool._ops.equations import Direction, OpEquation, find_op_equations

@@ -8,8 +8,8 @@ import jax
 from jax import Array
 from jax.sharding import reshard
 
-from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_array, is_prng_key
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     Axes,

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from jax import Array
 
-from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.sizes import (
     Axes,
     IntOrInts,

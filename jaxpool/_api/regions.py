@@ -15,7 +15,6 @@ from jax import numpy as jnp
 from jax.sharding import AxisType, PartitionSpec
 
 from jaxpool._api.max_pool import max_pool
-from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import (
     as_array,
     checked_float,
@@ -23,6 +22,7 @@ from jaxpool._arguments.arrays import (
     not_an_array_error,
     wrong_dtype_error,
 )
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     IntOrInts,

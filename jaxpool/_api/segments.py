@@ -13,7 +13,6 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._api.regions import Result, as_integer_array, call_with_auto_sharding
-from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import (
     as_array,
     as_broadcast_mask,
@@ -21,6 +20,7 @@ from jaxpool._arguments.arrays import (
     concrete_values,
     wrong_dtype_error,
 )
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     check_bool,

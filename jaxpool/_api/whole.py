@@ -10,8 +10,8 @@ from typing import Any, Literal
 import jax
 from jax import Array, lax
 
-from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_array, as_broadcast_mask
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     Axes,

@@ -15,6 +15,7 @@ import numpy as np
 
 from jaxpool._arguments.arrays import is_array, is_prng_key
 from jaxpool._arguments.errors import ArgumentError
+from jaxpool._arguments.shared_text import fill_shared_texts
 from jaxpool._arguments.sizes import is_tuple_or_list
 
 ARRAY_TYPES = (jax.Array, np.ndarray)
@@ -26,39 +27,48 @@ R = TypeVar("R")
 
 
 def public(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator of public functions: errors name the function, and missing, unknown, surplus and swapped arguments."""
+    """Decorator of public functions. Fills shared texts into the docstring, and names the function in error messages.
+
+    Errors also name missing, unknown, surplus and swapped arguments.
+    """
+    if function.__doc__:
+        function.__doc__ = fill_shared_texts(inspect.cleandoc(function.__doc__))
 
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
         except (TypeError, ValueError, ArgumentError) as error:
-            traceback = error.__traceback__
-            if isinstance(error, TypeError) and traceback and traceback.tb_next is None:
-                reason = _invalid_call_reason(function, args, kwargs)  # raised by the call itself
-            else:
-                reason = _swapped_arguments_reason(function, args, kwargs)
-            if reason:
-                raise TypeError(f"jaxpool.{_public_name(function)}: {reason}") from None
-            if not isinstance(error, ArgumentError):
+            clearer_error = _clearer_error(error, function, args, kwargs)
+            if clearer_error is None:
                 raise
-            shown_arguments = _shapes_and_sizes_of_call(function, args, kwargs)
-            raise error.error_for_function(_public_name(function), shown_arguments) from None
+            raise clearer_error from None
 
     return wrapper
 
 
-def _shapes_and_sizes_of_call(
-    function: Callable[..., Any], args: Any, kwargs: dict[str, Any]
-) -> dict[str, Any]:
-    """The array shapes and the size arguments of a call, by the names that error messages show."""
-    shown_arguments = {}
-    for name, value in inspect.signature(function).bind(*args, **kwargs).arguments.items():
-        if name in ARGS_SHOWN_AS_SHAPE and isinstance(value, (*ARRAY_TYPES, np.generic)):
-            shown_arguments[f"{name}.shape"] = value.shape
-        elif name in ARGS_SHOWN_AS_VALUE:
-            shown_arguments[name] = value
-    return shown_arguments
+def _clearer_error(
+    error: Exception, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]
+) -> Exception | None:
+    """The error that the user sees instead of `error`, raised by a call of `function`; None for `error` itself."""
+    name = _public_name(function)
+    try:
+        arguments = inspect.signature(function).bind(*args, **kwargs).arguments
+    except TypeError:
+        arguments, reason = {}, _invalid_call_reason(function, args, kwargs)
+    else:
+        reason = _swapped_arguments_reason(function, arguments)
+    if reason:
+        return TypeError(f"jaxpool.{name}: {reason}")
+    if not isinstance(error, ArgumentError):
+        return None
+    shown_arguments = {}  # shapes of arrays and values of size arguments, by the names in the message
+    for arg_name, value in arguments.items():
+        if arg_name in ARGS_SHOWN_AS_SHAPE and isinstance(value, (*ARRAY_TYPES, np.generic)):
+            shown_arguments[f"{arg_name}.shape"] = value.shape
+        elif arg_name in ARGS_SHOWN_AS_VALUE:
+            shown_arguments[arg_name] = value
+    return error.error_for_function(name, shown_arguments)
 
 
 class FunctionWrapper:
@@ -136,13 +146,10 @@ def _invalid_call_reason(function: Callable[..., Any], args: Any, kwargs: dict[s
     return ""
 
 
-def _swapped_arguments_reason(
-    function: Callable[..., Any], args: Any, kwargs: dict[str, Any]
-) -> str:
+def _swapped_arguments_reason(function: Callable[..., Any], arguments: dict[str, Any]) -> str:
     """The reason why a call raised if two of its arguments are swapped; "" if no arguments are swapped."""
-    bound_args = inspect.signature(function).bind(*args, **kwargs).arguments
-    for first, second in itertools.pairwise(bound_args):
-        if second in _arguments_swapped_with(first, bound_args[first], bound_args[second]):
+    for first, second in itertools.pairwise(arguments):
+        if second in _arguments_swapped_with(first, arguments[first], arguments[second]):
             rule = f"`{first}` must come before `{second}`; got them the other way round"
             return f"{rule}. The order is {', '.join(_positional_names(function))}."
     return ""
