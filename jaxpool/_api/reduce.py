@@ -105,11 +105,9 @@ def _reduce_extremum(
             raise ArgumentError("initial", rule, None, "It is the result of no elements.")
     initial_scalar = None if initial is None else _as_initial_scalar(initial, x.dtype)
     sharding = sharding_from_type(x)
-    if sharding and any(sharding.num_shards(entry) > 1 for entry in axes):
-        y = reduce_whole_axes(kind, sharding, x, axes, mask, keepdims, ties, autodiff)
-    else:
-        x = drop_unit_axes(sharding, x, axes)
-        y = max_or_min(x, axes, kind, ties, autodiff, keepdims, mask)
+    if sharding and all(sharding.num_shards(entry) == 1 for entry in axes):
+        x, sharding = drop_unit_axes(sharding, x, axes), None
+    y = reduce_whole_axes(kind, sharding, x, axes, mask, keepdims, ties, autodiff)
     if initial_scalar is None:
         return y
     y, initial_scalar = match_shardings([y, initial_scalar])

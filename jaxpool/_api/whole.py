@@ -28,10 +28,8 @@ from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.dtypes import Ties
 from jaxpool._kernels.slices import is_sharded
-from jaxpool._ops.apply import apply_with_extra_args
-from jaxpool._ops.reduction import MeanReduction, max_or_min
 from jaxpool._shards.adaptive import adaptive_pool
-from jaxpool._shards.split import ArraySharding, all_gather_axes, sharding_from_type
+from jaxpool._shards.split import all_gather_axes, sharding_from_type
 from jaxpool._shards.whole import reduce_whole_axes
 
 
@@ -47,17 +45,16 @@ def _check_pooled_axes(axes: Any, shape: Sequence[Any]) -> tuple[int, ...]:
     return pooled_axes
 
 
-def _check_global_pool_arguments(
-    x: Any, axes: Any, where: Any, keepdims: Any, ties: Any = "first"
-) -> tuple[Array, tuple[int, ...], Array | None, ArraySharding | None]:
-    """x as an array, the pooled axes, the `where` mask with the rank of x or None, and the sharding of x or None."""
+def _global_pool(
+    kind: Literal["max", "mean"], x: Any, axes: Any, where: Any, keepdims: Any, ties: Any = "first"
+) -> Array:
     x = as_array(x)
     pooled_axes = _check_pooled_axes(axes, x.shape)
     check_fits_uint32_indices("x", [x.shape[axis] for axis in pooled_axes])
     mask = None if where is None else as_broadcast_mask(where, x.shape)
     check_bool("keepdims", keepdims)
     check_choice("ties", ties, ("first", "last", "split"))
-    return x, pooled_axes, mask, sharding_from_type(x)
+    return reduce_whole_axes(kind, sharding_from_type(x), x, pooled_axes, mask, keepdims, ties)
 
 
 @public
@@ -93,10 +90,7 @@ def global_max_pool(
     References:
       `keras.layers.GlobalMaxPooling2D`; `where` as in `jax.numpy.max`.
     """
-    x, pooled_axes, mask, sharding = _check_global_pool_arguments(x, axes, where, keepdims, ties)
-    if sharding:
-        return reduce_whole_axes("max", sharding, x, pooled_axes, mask, keepdims, ties)
-    return max_or_min(x, pooled_axes, "max", ties, "jvp", keepdims, mask)
+    return _global_pool("max", x, axes, where, keepdims, ties)
 
 
 @public
@@ -129,13 +123,7 @@ def global_avg_pool(
     References:
       `keras.layers.GlobalAveragePooling2D`; `where` as in `jax.numpy.mean`, which returns NaN without a True.
     """
-    x, pooled_axes, mask, sharding = _check_global_pool_arguments(x, axes, where, keepdims)
-    if sharding:
-        return reduce_whole_axes("mean", sharding, x, pooled_axes, mask, keepdims)
-    extra_args = () if mask is None else (mask,)
-    op = MeanReduction(pooled_axes, tuple(x.shape[axis] for axis in pooled_axes))
-    y = apply_with_extra_args(op, dtypes.as_float(x), *extra_args)[0]
-    return y if keepdims else lax.squeeze(y, pooled_axes)
+    return _global_pool("mean", x, axes, where, keepdims)
 
 
 @public
