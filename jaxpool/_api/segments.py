@@ -12,10 +12,11 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._api.regions import Result, as_integer_array, call_with_auto_sharding
+from jaxpool._api.regions import Result, call_with_auto_sharding
 from jaxpool._arguments.arrays import (
     as_array,
     as_broadcast_mask,
+    as_integer_array,
     checked_float,
     concrete_values,
     wrong_dtype_error,
@@ -47,14 +48,13 @@ def _check_segment_arguments(
     check_fits_int32_indices("x", static_sizes(x.shape, (0,), min_size=0))
     check_unsharded(x, 0, checks_types=False)
     check_bool("indices_are_sorted", indices_are_sorted)
-    ids = as_integer_array("segment_ids", segment_ids, x.shape[:1], None)
+    hint = "Pass the segment of each row of x as int32."
+    ids = as_integer_array("segment_ids", segment_ids, x.shape[:1], None, hint)
     if num_segments is None:
-        concrete_ids = concrete_values(segment_ids)
+        concrete_ids = concrete_values(segment_ids if isinstance(segment_ids, np.ndarray) else ids)
         if concrete_ids is None:
             rule = "given where ids are traced or on several processes"
-            hint = (
-                "The values of segment_ids, which tell the number of segments, are not known here."
-            )
+            hint = "The largest id, which tells the number of segments, is not known here."
             raise ArgumentError("num_segments", rule, None, hint)
         num_segments = max(int(concrete_ids.max()) + 1, 0) if concrete_ids.size else 0
     rule, hint = "None or an int from 0 to 2**31 - 1", "Pass the number of outputs."
