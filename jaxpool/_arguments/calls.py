@@ -108,9 +108,10 @@ def _positional_names(function: Callable[..., Any]) -> list[str]:
 
 
 def _invalid_call_reason(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> str:
-    """The reason why a call of `function` is invalid; "" for a valid call."""
+    """The reason why a call does not match the signature of `function`; "" if Python's own message says it best."""
     parameters = inspect.signature(function).parameters
     positional, public_name = _positional_names(function), _public_name(function)
+    order_hint = f"The order is {', '.join(positional)}."
     # A hint for users who pass a transformation the arguments of the function that the transformation returns.
     returned_function_hint = ""
     if positional in (["fn"], ["pool"]) and args and callable(args[0]):
@@ -119,31 +120,25 @@ def _invalid_call_reason(function: Callable[..., Any], args: Any, kwargs: dict[s
         if name not in parameters:
             hint = unknown_argument_hint(public_name, name, parameters, returned_function_hint)
             return f"there is no argument `{name}`. {hint}"
-    optional = [
-        p.name
-        for p in parameters.values()
-        if p.default is not p.empty or p.kind is p.VAR_POSITIONAL
-    ]
-    given = [*positional[: len(args)], *kwargs]
-    order_hint = f"The order is {', '.join(positional)}."
-    duplicates = [name for name in positional[: len(args)] if name in kwargs]
-    if duplicates:
-        return f"`{duplicates[0]}` must be given once; got it by its place and by its name. {order_hint}"
-    missing_names = [name for name in parameters if name not in (*optional, *given)]
-    if missing_names:
+        if name in positional[: len(args)]:
+            return f"`{name}` must be given once; got it by its place and by its name. {order_hint}"
+    for name, parameter in parameters.items():
+        is_optional = parameter.default is not parameter.empty or name not in positional
+        if is_optional or name in (*positional[: len(args)], *kwargs):
+            continue
         if positional[0] == "key" and args and is_array(args[0]) and not is_prng_key(args[0]):
             return f"`key` must be given, a PRNG key, before `x`; got an array in its place. {order_hint}"
-        return f"`{missing_names[0]}` must be given; it is missing. {order_hint}"
-    if len(args) > len(positional):
-        keyword_names = ", ".join(p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY)
-        hint = "" if returned_function_hint else order_hint
-        hint = f"Pass {keyword_names} by name." if keyword_names else hint
-        if not positional:
-            hint = CONTEXT_MANAGER_HINTS.get(public_name, hint) if callable(args[0]) else hint
-            return f"no argument goes by its place; got {len(args)}. {hint}"
-        rule = f"at most {len(positional)} arguments go by their place"
-        return " ".join(filter(None, (f"{rule}; got {len(args)}.", returned_function_hint, hint)))
-    return ""
+        return f"`{name}` must be given; it is missing. {order_hint}"
+    if len(args) <= len(positional):
+        return ""
+    keyword_names = ", ".join(p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY)
+    hint = "" if returned_function_hint else order_hint
+    hint = f"Pass {keyword_names} by name." if keyword_names else hint
+    if not positional:
+        hint = CONTEXT_MANAGER_HINTS.get(public_name, hint) if callable(args[0]) else hint
+        return f"no argument goes by its place; got {len(args)}. {hint}"
+    rule = f"at most {len(positional)} arguments go by their place"
+    return " ".join(filter(None, (f"{rule}; got {len(args)}.", returned_function_hint, hint)))
 
 
 def _swapped_arguments_reason(function: Callable[..., Any], arguments: dict[str, Any]) -> str:

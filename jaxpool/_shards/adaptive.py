@@ -74,9 +74,7 @@ def adaptive_pool(
     Raises `ArgumentError` if the shards of the output would differ in size.
     """
     settings = kind, window, sharding, ties
-    if sharding is None:
-        return _pool_shard(*settings, x, autodiff=autodiff)
-    if kind != "argmax" and set(window.output_shape) == {1}:
+    if sharding and kind != "argmax" and set(window.output_shape) == {1}:
         return reduce_whole_axes(kind, sharding, x, window.axes, ties=ties, autodiff=autodiff)
     suffix = "" if kind == "argmax" else ", or 1 along every axis"
     for dim in window.dims:
