@@ -15,11 +15,7 @@ from jax import numpy as jnp
 from jax.sharding import AxisType, PartitionSpec
 
 from jaxpool._api.max_pool import max_pool
-from jaxpool._arguments.arrays import (
-    as_array,
-    as_integer_array,
-    checked_float,
-)
+from jaxpool._arguments.arrays import as_array, as_integer_array, checked_float
 from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (

@@ -126,8 +126,7 @@ def _call_with_explicit_axes(
 ) -> Any:
     """Call `pool` with explicit `mesh_axes`, x in place of `operand`, and NumPy arguments replicated as they are."""
     leaves, treedef = jax.tree.flatten(
-        arguments,
-        is_leaf=lambda node: node is operand or not isinstance(node, tuple | list | dict),
+        arguments, is_leaf=lambda node: node is operand or not isinstance(node, tuple | list | dict)
     )
     leaves = [x if leaf is operand else leaf for leaf in leaves]
     arrays = {n: y for n, y in enumerate(leaves) if y is x or isinstance(y, jax.Array)}
