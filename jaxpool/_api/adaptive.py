@@ -102,9 +102,7 @@ def adaptive_max_pool_with_argmax(
     Returns:
       y, the result of `adaptive_max_pool`, and `indices`, an int32 array of the same shape.
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, a pooled axis has no elements, or positions exceed int32.
+    {empty}
 
     Example:
       >>> import jaxpool, jax.numpy as jnp

@@ -62,10 +62,7 @@ def max_pool_with_argmax(
       y, an array of the shape that `max_pool` returns and of the dtype of x, and `indices`, an int32 array of the
       same shape: positions from 0 to the product of the unpadded pooled axes minus 1.
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, an output axis would be empty, a window would contain only padding, or
-        positions exceed int32.
+    {errors}
 
     Example:
       >>> import jaxpool, jax.numpy as jnp
@@ -106,9 +103,7 @@ def max_unpool(y: Any, indices: Any, spatial_shape: Sequence[int], *, axes: Axes
     Returns:
       Array of the shape of y, except that `axes` have the sizes `spatial_shape`; the dtype of y.
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, or shapes do not match.
+    {wrong}
 
     Example:
       >>> import jaxpool, jax.numpy as jnp

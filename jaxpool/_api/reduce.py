@@ -198,9 +198,7 @@ def maxout(x: Any, groups: int, *, axis: int = -1, ties: Ties = "split") -> Arra
     Returns:
       Array of the shape of x with `groups` along the axis; the dtype of x.
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, or `groups` does not divide the size of the axis.
+    {wrong}
 
     Example:
       >>> import jax, jaxpool, jax.numpy as jnp

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import itertools
@@ -225,26 +226,7 @@ def unknown_argument_hint(
         if name in accepted_names
     ]
     if not suggestions and arg_name not in _KNOWN_NAMES:
-        suggestions = [name for name in accepted_names if _is_misspelling(arg_name, name)]
-        suggestions = suggestions if len(suggestions) == 1 else []
+        suggestions = difflib.get_close_matches(arg_name, accepted_names, 1, 0.7)
     if suggestions:
         return f"Did you mean `{suggestions[0]}`?"
     return default_hint or f"It takes {', '.join(accepted_names)}."
-
-
-def _is_misspelling(arg_name: str, known_name: str) -> bool:
-    """Whether two names differ by one edit, or by two if a name has over five letters or the letters are the same."""
-    is_long = max(len(arg_name), len(known_name)) > 5
-    max_distance = 2 if is_long or sorted(arg_name) == sorted(known_name) else 1
-    return len(known_name) >= 4 and _edit_distance(arg_name, known_name) <= max_distance
-
-
-def _edit_distance(a: str, b: str) -> int:
-    """Levenshtein (edit) distance of two strings."""
-    row = list(range(len(b) + 1))
-    for i, letter in enumerate(a, 1):
-        diagonal, row[0] = row[0], i
-        for j, other_letter in enumerate(b, 1):
-            substitution_cost = diagonal + (letter != other_letter)
-            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, substitution_cost)
-    return row[-1]
