@@ -15,12 +15,11 @@ from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     Axes,
-    array_to_list,
     check_bool,
     check_choice,
     check_fits_uint32_indices,
+    checked_tuple,
     is_int,
-    is_tuple_or_list,
     normalise_axes,
     static_sizes,
 )
@@ -163,11 +162,11 @@ def spatial_pyramid_pool(
     """
     x = as_array(x)
     rule, hint = "a tuple of positive ints", "Pass a tuple such as (1, 2, 4)."
-    levels = array_to_list(levels)
-    if not is_tuple_or_list(levels) or not all(map(is_int, levels)):
+    levels = checked_tuple("levels", levels, rule, hint)
+    if not all(map(is_int, levels)):
         raise ArgumentError("levels", rule, levels, hint, TypeError)
     sorted_levels = sorted(map(operator.index, levels))
-    if not sorted_levels or sorted_levels[0] < 1:
+    if sorted_levels[0] < 1:
         raise ArgumentError("levels", rule, levels, hint)
     check_choice("kind", kind, ("max", "avg"))
     pooled_axes = _check_pooled_axes(axes, x.shape)
