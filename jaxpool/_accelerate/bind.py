@@ -229,11 +229,10 @@ def window_of_lax_reduction(kind: str, aval: Any, params: Params) -> Window:
         raise LeftToLaxError("every window is one element")
     if any(side < 0 for pair in pads for side in pair):
         raise LeftToLaxError("negative padding")
-    *pooled, dilation = [tuple(values[axis] for axis in axes) for values in sizes]
+    window_shape, strides, pads, dilation = (tuple(values[i] for i in axes) for values in sizes)
+    geometry = window_shape, strides, pads, dilation, False, axes
     with left_to_lax_if_invalid():
-        window = make_window(
-            aval.shape, *pooled, window_dilation=dilation, axes=axes, empty_windows="allow"
-        )
+        window = make_window(aval.shape, *geometry, empty_windows="allow")
     if _is_running_reduction(window):
         raise LeftToLaxError("a running reduction: so lax computes cumsum and cummax")
     is_real = jnp.issubdtype(aval.dtype, jnp.floating) or jnp.issubdtype(aval.dtype, jnp.integer)

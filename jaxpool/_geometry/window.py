@@ -286,10 +286,10 @@ def make_window(
     window_shape: IntOrInts,
     strides: IntOrInts | None = None,
     padding: Padding = "VALID",
-    *,
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
     axes: Sequence[int] | None = None,
+    *,
     empty_windows: Literal["raise", "allow"] = "raise",
 ) -> Window:
     """Check the arguments of a pool over an array of `shape` and return its `Window`.

@@ -371,7 +371,7 @@ def shard_pool_by_window(x: Array, window: Window) -> ShardedPool:
             window.window_shape,
             [dim.stride for dim in window.dims],
             [(dim.low, dim.high) for dim in window.dims],
-            window_dilation=[dim.dilation for dim in window.dims],
+            [dim.dilation for dim in window.dims],
             axes=window.axes,
         )
 
