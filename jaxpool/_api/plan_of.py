@@ -13,12 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxpool._accelerate.report import (
-    format_frame_line,
-    is_jax_or_jaxpool_file,
-    is_user_file,
-    path_in_package,
-)
+from jaxpool._accelerate.report import caller_index, format_frame_line, path_in_package
 from jaxpool._api.kernel_passes import (
     Pass,
     Passes,
@@ -243,14 +238,11 @@ def _caller_line_and_function_name(equation_path: Sequence[Any]) -> tuple[str, s
         if source_traceback is None:
             continue
         frames = [frame for frame, _ in traceback.walk_tb(source_traceback.as_python_traceback())]
-        files = [frame.f_code.co_filename for frame in frames]
-        user_indices = [i for i, file in enumerate(files) if is_user_file(file)]
-        library_indices = [i for i, file in enumerate(files) if not is_jax_or_jaxpool_file(file)]
-        last_index = (user_indices or library_indices or [-1])[-1]
-        caller_line = format_frame_line(frames[last_index]) if last_index >= 0 else caller_line
+        index = caller_index(frames)
+        caller_line = caller_line if index is None else format_frame_line(frames[index])
         own_frames = [
             (path_in_package(frame.f_code.co_filename), frame.f_code.co_name)
-            for frame in frames[last_index + 1 :]
+            for frame in (frames if index is None else frames[index + 1 :])
         ]
         own_frames = [each for each in own_frames if each[0] and each[0] not in SKIPPED]
         if own_frames:

@@ -88,21 +88,17 @@ def _check_images_and_boxes(
     flat_boxes = boxes.reshape(-1, 4)
     if ndim == 3:
         return [x[None] for x in xs], flat_boxes, jnp.zeros(flat_boxes.shape[0], np.int32)
-    return [*xs], flat_boxes, _image_index_of_boxes(boxes, batch_indices, xs[0].shape[0])
-
-
-def _image_index_of_boxes(boxes: Array, batch_indices: Any, num_images: int) -> Array:
-    """The image index of each box, flattened: `batch_indices`, or the index along the first axis of boxes (B, K, 4)."""
+    num_images = xs[0].shape[0]
     if batch_indices is not None:
         hint = "Pass the image of each box as int32."
         shape = boxes.shape[:-1]
         images = as_integer_array("batch_indices", batch_indices, shape, num_images, hint)
-        return clip_segment_ids(images.reshape(-1), num_images)
+        return [*xs], flat_boxes, clip_segment_ids(images.reshape(-1), num_images)
     if boxes.ndim != 3 or boxes.shape[0] != num_images:
         rule = f"({num_images}, K, 4) without batch_indices, K boxes of each image"
         hint = "Pass the image of each box as batch_indices."
         raise ArgumentError("boxes", rule, boxes.shape, hint, attribute="shape")
-    return lax.broadcasted_iota(np.int32, boxes.shape[:-1], 0).reshape(-1)
+    return [*xs], flat_boxes, lax.broadcasted_iota(np.int32, boxes.shape[:-1], 0).reshape(-1)
 
 
 def _pool_box_cells(
