@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -35,13 +35,32 @@ from jaxpool._kernels.segments import clip_segment_ids, reduce_segments
 from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.segments import SegmentSelect, SegmentSum
 from jaxpool._ops.soft_segments import Segments, SegmentSoftmax, apply_logsumexp
-from jaxpool._shards.split import check_unsharded
+from jaxpool._shards.split import check_unsharded, output_of
 
 
-def _check_segment_arguments(
-    x: Array, segment_ids: Any, num_segments: Any, where: Any, indices_are_sorted: Any
-) -> tuple[int, bool, tuple[Array, ...]]:
-    """The number of segments, `indices_are_sorted`, and the segment id of each row of x with the mask, if any."""
+class _Rows(NamedTuple):
+    """The segments of the rows of an array; `ids_and_mask` has the segment id of each row, and the mask, if any."""
+
+    num_segments: int
+    is_sorted: bool
+    ids_and_mask: tuple[Array, ...]
+
+    def reduce(self, function: Callable[..., Array], x: Array, empty_value: Any) -> Array:
+        """`function(x, *ids_and_mask)`, with a row per segment, or `empty_value` if x has no rows."""
+        if 0 in (self.num_segments, x.shape[0]):
+            return jnp.full((self.num_segments, *x.shape[1:]), empty_value, x.dtype)
+        return self.call(function, x)
+
+    def call(self, function: Callable[..., Result], x: Array) -> Result:
+        """`function(x, *ids_and_mask)`, whose results have the axes of x, but other numbers of rows."""
+        return call_with_auto_sharding(function, 1, x.ndim - 1, x, *self.ids_and_mask)
+
+
+def _checked_rows(
+    x: Any, segment_ids: Any, num_segments: Any, where: Any, indices_are_sorted: Any
+) -> tuple[Array, _Rows]:
+    """x as an array, and the segments of its rows."""
+    x = as_array(x)
     if x.ndim < 1:
         hint = "Its rows are joined."
         raise ArgumentError("x", "an array (N, ...)", x.ndim, hint, attribute="ndim")
@@ -62,23 +81,15 @@ def _check_segment_arguments(
     # Kernels drop int32 ids that are out of range, so int32 ids need no clipping, which would read all ids once more.
     int32_ids = ids if ids.dtype == np.int32 else clip_segment_ids(ids, count)
     mask = () if where is None else (as_broadcast_mask(where, x.shape),)
-    return count, indices_are_sorted, (int32_ids, *mask)
+    return x, _Rows(count, indices_are_sorted, (int32_ids, *mask))
 
 
-def _call_on_rows(function: Callable[..., Result], x: Array, *extra_args: Array) -> Result:
-    """`function(x, *extra_args)`, whose results have one row per segment and otherwise the axes of x."""
-    return call_with_auto_sharding(function, 1, x.ndim - 1, x, *extra_args)
-
-
-def _segment_extremum(kind: Kind, x: Any, *segments: Any, ties: Any) -> Array:
-    """The maximum or minimum of each segment; `segments` are the arguments of `_check_segment_arguments` after x."""
-    x = as_array(x)
+def _segment_extremum(kind: Kind, ties: Any, *arguments: Any) -> Array:
+    """The maximum or minimum of each segment; `arguments` are those of `_checked_rows`."""
     check_choice("ties", ties, ("split", "first", "last"))
-    count, is_sorted, ids_and_mask = _check_segment_arguments(x, *segments)
-    if 0 in (count, x.shape[0]):
-        return jnp.full((count, *x.shape[1:]), reduction_identity(x.dtype, kind), x.dtype)
-    op = SegmentSelect(kind, ties, count, is_sorted)
-    return _call_on_rows(lambda *xs: apply_with_extra_args(op, *xs)[0], x, *ids_and_mask)
+    x, rows = _checked_rows(*arguments)
+    op = SegmentSelect(kind, ties, rows.num_segments, rows.is_sorted)
+    return rows.reduce(functools.partial(output_of, op), x, reduction_identity(x.dtype, kind))
 
 
 @public
@@ -115,8 +126,8 @@ def segment_max(
     References:
       `jax.ops.segment_max`, whose gradient adds cotangents by a scatter.
     """
-    segments = segment_ids, num_segments, where, indices_are_sorted
-    return _segment_extremum("max", x, *segments, ties=ties)
+    arguments = x, segment_ids, num_segments, where, indices_are_sorted
+    return _segment_extremum("max", ties, *arguments)
 
 
 @public
@@ -149,8 +160,8 @@ def segment_min(
     References:
       `jax.ops.segment_min`.
     """
-    segments = segment_ids, num_segments, where, indices_are_sorted
-    return _segment_extremum("min", x, *segments, ties=ties)
+    arguments = x, segment_ids, num_segments, where, indices_are_sorted
+    return _segment_extremum("min", ties, *arguments)
 
 
 @public
@@ -189,11 +200,9 @@ def segment_max_with_argmax(
     References:
       `scatter_max` of PyTorch Scatter, which also returns N for an empty segment.
     """
-    x = as_array(x)
     check_choice("ties", ties, ("first", "last", "split"))
-    segments = segment_ids, num_segments, where, indices_are_sorted
-    count, is_sorted, ids_and_mask = _check_segment_arguments(x, *segments)
-    num_rows = x.shape[0]
+    x, rows = _checked_rows(x, segment_ids, num_segments, where, indices_are_sorted)
+    count, is_sorted, num_rows = rows.num_segments, rows.is_sorted, x.shape[0]
     if 0 in (count, num_rows):
         y = jnp.full((count, *x.shape[1:]), reduction_identity(x.dtype, "max"), x.dtype)
         return y, jnp.full(y.shape, num_rows, np.int32)
@@ -207,7 +216,7 @@ def segment_max_with_argmax(
         is_row = (row_index >= 0) & (row_index < num_rows)
         return y, jnp.where(is_row, row_index, np.int32(num_rows))
 
-    return _call_on_rows(max_and_row_index, x, *ids_and_mask)
+    return rows.call(max_and_row_index, x)
 
 
 @public
@@ -238,8 +247,8 @@ def segment_mean(
     References:
       `jax.ops.segment_sum` divided by the number of rows, as in graph libraries.
     """
-    segments = segment_ids, num_segments, where, indices_are_sorted
-    return _segment_sum_or_mean(x, *segments, is_mean=True)
+    arguments = x, segment_ids, num_segments, where, indices_are_sorted
+    return _segment_sum_or_mean(*arguments, is_mean=True)
 
 
 @public
@@ -269,30 +278,23 @@ def segment_sum(
     References:
       `jax.ops.segment_sum`, which adds the rows of a segment one after another.
     """
-    segments = segment_ids, num_segments, where, indices_are_sorted
-    return _segment_sum_or_mean(x, *segments, is_mean=False)
+    arguments = x, segment_ids, num_segments, where, indices_are_sorted
+    return _segment_sum_or_mean(*arguments, is_mean=False)
 
 
-def _segment_sum_or_mean(x: Any, *segment_args: Any, is_mean: bool) -> Array:
-    """The sum of the rows of each segment, or the mean of the rows if `is_mean`.
-
-    `segment_args` are the arguments of `_check_segment_arguments` after x.
-    """
-    x = as_array(x)
+def _segment_sum_or_mean(*arguments: Any, is_mean: bool) -> Array:
+    """The sum of the rows of each segment, or their mean; `arguments` are those of `_checked_rows`."""
+    x, rows = _checked_rows(*arguments)
     if x.dtype == jnp.bool_ and not is_mean:
         rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
         raise wrong_dtype_error("x", rule, x, hint)
-    count, is_sorted, ids_and_mask = _check_segment_arguments(x, *segment_args)
-    operand = as_float(x) if is_mean else x
-    if 0 in (count, x.shape[0]):
-        return jnp.zeros((count, *x.shape[1:]), operand.dtype)
+    count, is_sorted = rows.num_segments, rows.is_sorted
 
     def sum_rows(x: Array, ids: Array, *mask: Array) -> Array:
         num_rows = [_num_rows_per_segment(ids, count, is_sorted, *mask)] if is_mean else []
-        op = SegmentSum(count, is_sorted, is_mean)
-        return apply_with_extra_args(op, x, ids, *num_rows, *mask)[0]
+        return output_of(SegmentSum(count, is_sorted, is_mean), x, ids, *num_rows, *mask)
 
-    return _call_on_rows(sum_rows, operand, *ids_and_mask)
+    return rows.reduce(sum_rows, as_float(x) if is_mean else x, 0)
 
 
 def _num_rows_per_segment(
@@ -310,11 +312,11 @@ def _num_rows_per_segment(
     )
 
 
-def _check_soft_segment_arguments(
-    x: Any, temperature: Any, rescaling_hint: str, *segments: Any
-) -> tuple[Segments, float, Array, tuple[Array, ...]]:
-    """The segments, the temperature, x as floats, and ids with mask; `rescaling_hint` is for a temperature array."""
-    x, rule = as_array(x), "a finite number above 0"
+def _checked_soft_rows(
+    temperature: Any, rescaling_hint: str, *arguments: Any
+) -> tuple[Array, _Rows, tuple[Segments, float]]:
+    """x as floats, its rows, and the segments and temperature of an op; `rescaling_hint` is for a temperature array."""
+    rule = "a finite number above 0"
     if isinstance(temperature, (Array, np.ndarray)):
         raise ArgumentError(
             "temperature", rule, temperature, rescaling_hint, TypeError, must_be_static=False
@@ -322,12 +324,12 @@ def _check_soft_segment_arguments(
     divisor = checked_float(
         "temperature", temperature, rule, "Leave it out for 1.", lambda t: 0 < t < math.inf
     )
-    count, is_sorted, ids_and_mask = _check_segment_arguments(x, *segments)
+    x, rows = _checked_rows(*arguments)
     float_x = as_float(x)
     # XLA turns a division by a constant into a product with its inverse, which must be a normal number too.
     info = jnp.finfo(accumulator_dtype(float_x.dtype))
     divisor = min(max(divisor, float(info.tiny)), float(info.max) / 4)
-    return Segments(count, is_sorted), divisor, float_x, ids_and_mask
+    return float_x, rows, (Segments(rows.num_segments, rows.is_sorted), divisor)
 
 
 @public
@@ -367,14 +369,11 @@ def segment_softmax(
     References:
       `jraph.segment_softmax`, which may return NaN for a row whose id is out of range.
     """
-    arguments = segment_ids, num_segments, where, indices_are_sorted
-    segments, divisor, x, ids_and_mask = _check_soft_segment_arguments(
-        x, temperature, "Divide x by it instead.", *arguments
-    )
-    if 0 in (segments.count, x.shape[0]):
+    arguments = x, segment_ids, num_segments, where, indices_are_sorted
+    x, rows, settings = _checked_soft_rows(temperature, "Divide x by it instead.", *arguments)
+    if 0 in (rows.num_segments, x.shape[0]):
         return jnp.zeros_like(x)
-    op = SegmentSoftmax(segments, divisor)
-    return _call_on_rows(lambda *xs: apply_with_extra_args(op, *xs)[0], x, *ids_and_mask)
+    return rows.call(functools.partial(output_of, SegmentSoftmax(*settings)), x)
 
 
 @public
@@ -411,10 +410,7 @@ def segment_logsumexp(
       `jax.scipy.special.logsumexp`, over one array.
     """
     rescaling_hint = "Divide x by it and multiply the result by it instead."
-    arguments = segment_ids, num_segments, where, indices_are_sorted
-    segments, divisor, x, ids_and_mask = _check_soft_segment_arguments(
-        x, temperature, rescaling_hint, *arguments
-    )
-    if 0 in (segments.count, x.shape[0]):
-        return jnp.full((segments.count, *x.shape[1:]), reduction_identity(x.dtype, "max"), x.dtype)
-    return _call_on_rows(functools.partial(apply_logsumexp, segments, divisor), x, *ids_and_mask)
+    arguments = x, segment_ids, num_segments, where, indices_are_sorted
+    x, rows, settings = _checked_soft_rows(temperature, rescaling_hint, *arguments)
+    identity = reduction_identity(x.dtype, "max")
+    return rows.reduce(functools.partial(apply_logsumexp, *settings), x, identity)
