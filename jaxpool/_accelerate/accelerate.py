@@ -10,15 +10,11 @@ state (Flax NNX, Keras) stay as they are. Replacing the function `jax.lax.reduce
 it by name, and jaxprs that are evaluated or differentiated later. Overriding the lowering would miss
 `jax.jit(accelerate(f))` and every derivative.
 
-lax still computes general reductions, `base_dilation`, negative padding, complex numbers, windows of one element,
-shards of unequal sizes, `cumsum` and `cummax`; `report` gives the reason. Reductions in other threads (host callbacks)
-and in programs traced outside are not replaced: a nested jaxpr that is evaluated and not transformed, `jax.export`, a
-pullback or a linearised function. `jax.experimental.jet` fails: it has no rules for custom derivatives.
+docs/howto/port-from-lax.md lists the differences from lax.
 
-Results differ from lax. Elements of a window and overlapping cotangents are added in another order, and 8- and 16-bit
-floats are added in float32. A NaN maximum receives the cotangent of its window. A window of -inf sends its cotangent to
-an element, never to padding. Dtypes without infinity pad with their lowest value. A window of only padding keeps lax's
-value.
+`report` gives the reason for each reduction that lax still computes. Reductions in other threads (host callbacks) and in
+programs traced outside are not replaced: a nested jaxpr that is evaluated and not transformed, `jax.export`, a pullback
+or a linearised function. `jax.experimental.jet` fails: it has no rules for custom derivatives.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def fractional_max_pool(
 
     {fractional}.
 
-    {fractional_errors}
+    {wrong}
 
     Example:
       >>> import jax, jaxpool, jax.numpy as jnp
@@ -83,7 +83,7 @@ def fractional_avg_pool(
 
     {fractional}, or of `jnp.mean(x)` for integers and bool.
 
-    {fractional_errors}
+    {wrong}
 
     Example:
       >>> import jax, jaxpool, jax.numpy as jnp

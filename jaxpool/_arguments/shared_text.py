@@ -49,9 +49,6 @@ _TEXT_OF_PLACEHOLDER = {
 
 Returns:
   Array of the shape of x, except that pooled axes have the sizes `output_shape`; the dtype of x""",
-    "fractional_errors": """Raises:
-  TypeError: an argument is of the wrong kind.
-  ValueError: an argument has a wrong value, or the windows do not fit.""",
     "boxes": """Args:
   x: array of shape (B, H, W, C), or (H, W, C) for one image; floats, integers or bool. Channels come last. An array
     (B, C, H, W) is not recognised: its C would be pooled as rows.
@@ -138,16 +135,13 @@ Raises:
 Returns:
   Array of the shape and dtype of x.
 
-{not_split}""",
+{wrong}""",
     "run_with_index": """{run}
 
 Returns:
   y, an array of the shape and dtype of x, and `indices`, an int32 array of the same shape: positions along the axis.
 
-{not_split}""",
-    "not_split": """Raises:
-  TypeError: an argument is of the wrong kind.
-  ValueError: an argument has a wrong value; `ties="split"` is one.""",
+{wrong}""",
     "empty": """Raises:
   TypeError: an argument is of the wrong kind.
   ValueError: an argument has a wrong value, or a pooled axis has no elements.""",
