@@ -12,9 +12,9 @@ it by name, and jaxprs that are evaluated or differentiated later. Overriding th
 
 docs/howto/port-from-lax.md lists the differences from lax.
 
-`report` gives the reason for each reduction that lax still computes. Reductions in other threads (host callbacks) and in
-programs traced outside are not replaced: a nested jaxpr that is evaluated and not transformed, `jax.export`, a pullback
-or a linearised function. `jax.experimental.jet` fails: it has no rules for custom derivatives.
+`report` gives the reason for each reduction that lax still computes. Reductions in other threads (host callbacks) and
+in programs traced outside are not replaced: a nested jaxpr that is evaluated and not transformed, `jax.export`, a
+pullback or a linearised function. `jax.experimental.jet` fails: it has no rules for custom derivatives.
 """
 
 from __future__ import annotations
