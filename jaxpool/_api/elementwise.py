@@ -31,23 +31,16 @@ def _as_promoted_arrays(
         if not is_array(x) and not isinstance(x, (bool, int, float)):
             raise not_an_array_error(name, x, "an array or a number")
     arrays = list(map(as_real_array, arg_names, xs))
-
-    def mismatch_error(attribute: str, rule: str, hint: str) -> ArgumentError:
-        pairs = zip(arg_names, arrays, strict=True)
-        values = [f"{name}.{attribute}={getattr(x, attribute)}" for name, x in pairs]
-        joined_names = "x and y" if arg_names[0] == "x" else "xs"
-        return ArgumentError(joined_names, rule, xs, hint, shown_value=", ".join(values))
-
+    attribute, rule, hint = "dtype", "of dtypes that jax promotes to one", "Convert them first."
     try:
         dtype, is_weak = jax.dtypes.result_type(*arrays, return_weak_type_flag=True)
-    except ValueError:
-        rule = "of dtypes that jax promotes to one"
-        raise mismatch_error("dtype", rule, "Convert them first.") from None
-    try:
+        attribute, rule, hint = "shape", "of shapes that broadcast together", "Reshape them first."
         jnp.broadcast_shapes(*[x.shape for x in arrays])
     except ValueError:
-        rule = "of shapes that broadcast together"
-        raise mismatch_error("shape", rule, "Reshape them first.") from None
+        pairs = zip(arg_names, arrays, strict=True)
+        values = ", ".join(f"{name}.{attribute}={getattr(x, attribute)}" for name, x in pairs)
+        joined_names = "x and y" if arg_names[0] == "x" else "xs"
+        raise ArgumentError(joined_names, rule, xs, hint, shown_value=values) from None
     keep = [dtypes.is_float(x.dtype) and not jax.typeof(x).weak_type for x in arrays]
     return [x if same else x.astype(dtype) for x, same in zip(arrays, keep, strict=True)], is_weak
 
