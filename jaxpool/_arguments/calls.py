@@ -109,7 +109,7 @@ def _positional_names(function: Callable[..., Any]) -> list[str]:
 
 
 def _invalid_call_reason(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> str:
-    """The reason why a call does not match the signature of `function`; "" if Python's own message says it best."""
+    """The reason why a call does not match the signature of `function`; "" if no rule below applies."""
     parameters = inspect.signature(function).parameters
     positional, public_name = _positional_names(function), _public_name(function)
     order_hint = f"The order is {', '.join(positional)}."
