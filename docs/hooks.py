@@ -53,7 +53,7 @@ REFERENCE = {
     "adaptive": (
         "Adaptive and global pools",
         "The output size is given, or whole axes are pooled.",
-        "adaptive whole",
+        "adaptive",
     ),
     "regions": (
         "Regions and segments",

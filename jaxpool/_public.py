@@ -5,6 +5,9 @@ from jaxpool._api.adaptive import (
     adaptive_avg_pool,
     adaptive_max_pool,
     adaptive_max_pool_with_argmax,
+    global_avg_pool,
+    global_max_pool,
+    spatial_pyramid_pool,
 )
 from jaxpool._api.argmax import max_pool_with_argmax, max_unpool
 from jaxpool._api.avg_pool import avg_pool, sum_pool
@@ -31,7 +34,6 @@ from jaxpool._api.segments import (
 )
 from jaxpool._api.sharded import sharded
 from jaxpool._api.soft import gem_pool, logsumexp_pool, lp_pool, softmax_pool
-from jaxpool._api.whole import global_avg_pool, global_max_pool, spatial_pyramid_pool
 
 __all__ = [
     "accelerate",

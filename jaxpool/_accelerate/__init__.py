@@ -1,5 +1,5 @@
 """`jaxpool.accelerate`: programs of other libraries, with the windowed reductions of lax computed by jaxpool's ops.
 
-`bind` intercepts reductions, `windows` reads lax's parameters as a `Window`, and `report` describes each reduction. The
-ops come from `_ops` and `_shards`: this package defines no op, and does not call the public functions of `_api`.
+`bind` intercepts reductions and reads their parameters as a `Window`, and `report` describes each reduction. The ops
+come from `_ops` and `_shards`: this package defines no op, and does not call the public functions of `_api`.
 """

@@ -10,15 +10,11 @@ state (Flax NNX, Keras) stay as they are. Replacing the function `jax.lax.reduce
 it by name, and jaxprs that are evaluated or differentiated later. Overriding the lowering would miss
 `jax.jit(accelerate(f))` and every derivative.
 
-lax still computes general reductions, `base_dilation`, negative padding, complex numbers, windows of one element,
-shards of unequal sizes, `cumsum` and `cummax`; `report` gives the reason. Reductions in other threads (host callbacks)
-and in programs traced outside are not replaced: a nested jaxpr that is evaluated and not transformed, `jax.export`, a
-pullback or a linearised function. `jax.experimental.jet` fails: it has no rules for custom derivatives.
+docs/howto/port-from-lax.md lists the differences from lax.
 
-Results differ from lax. Elements of a window and overlapping cotangents are added in another order, and 8- and 16-bit
-floats are added in float32. A NaN maximum receives the cotangent of its window. A window of -inf sends its cotangent to
-an element, never to padding. Dtypes without infinity pad with their lowest value. A window of only padding keeps lax's
-value.
+`report` gives the reason for each reduction that lax still computes. Reductions in other threads (host callbacks) and
+in programs traced outside are not replaced: a nested jaxpr that is evaluated and not transformed, `jax.export`, a
+pullback or a linearised function. `jax.experimental.jet` fails: it has no rules for custom derivatives.
 """
 
 from __future__ import annotations
@@ -87,14 +83,14 @@ def accelerate(fn: F, *, report: ReportCallback | None = None) -> F:
       The window arithmetic of `jax.lax.reduce_window`.
     """
     _check_function(fn)
-    _check_report(report)
+    replacer = _replacer_with(report)
     if bind.is_disabled_by_environment():
         return fn
     if isinstance(fn, jax.tree_util.Partial):
         func = accelerate(fn.func, report=report)
         return cast(F, jax.tree_util.Partial(func, *fn.args, **fn.keywords))
     bind.install_dispatcher()
-    return cast(F, _AcceleratedFunction(fn, report))
+    return cast(F, _AcceleratedFunction(fn, report, replacer))
 
 
 @public
@@ -131,11 +127,11 @@ def accelerated(*, report: ReportCallback | None = None) -> contextlib.AbstractC
     References:
       The window arithmetic of `jax.lax.reduce_window`.
     """
-    _check_report(report)
+    replacer = _replacer_with(report)
     if bind.is_disabled_by_environment():
         return _AcceleratedContext(contextlib.nullcontext())
     bind.install_dispatcher()
-    return _AcceleratedContext(bind.replacing_reductions(_replacer_with(report)))
+    return _AcceleratedContext(bind.replacing_reductions(replacer))
 
 
 class _AcceleratedContext(contextlib.AbstractContextManager[None]):
@@ -158,9 +154,9 @@ class _AcceleratedContext(contextlib.AbstractContextManager[None]):
 class _AcceleratedFunction(FunctionWrapper):
     """`fn` and its tracing methods (`lower`, `trace`, `eval_shape`), run under `replacing_reductions`."""
 
-    def __init__(self, fn: Callable[..., Any], report: ReportCallback | None) -> None:
+    def __init__(self, fn: Callable[..., Any], report: Any, replacer: Any) -> None:
         super().__init__(fn, functools.partial(accelerate, report=report))
-        self._fn, self._replacer = fn, _replacer_with(report)
+        self._fn, self._replacer = fn, replacer
         if not hasattr(fn, "__name__"):
             self.__name__ = getattr(getattr(fn, "func", fn), "__name__", type(fn).__name__)
         for method in ("lower", "trace", "eval_shape"):
@@ -180,6 +176,9 @@ def _call_with_replacer(
 
 
 def _replacer_with(report: ReportCallback | None) -> bind.ReductionReplacer | None:
+    if report is not None and not callable(report):
+        rule = "a function of one argument"
+        raise ArgumentError("report", rule, report, "Pass print or a list's append.", TypeError)
     return None if report is None else bind.ReductionReplacer(report)
 
 
@@ -205,12 +204,6 @@ def _check_function(fn: Any) -> None:
         return
     shown_fn = fn if inspect.isroutine(fn) or inspect.isclass(fn) else type(fn)
     raise ArgumentError("fn", "a function", shown_fn, hint, TypeError)
-
-
-def _check_report(report: Any) -> None:
-    if report is not None and not callable(report):
-        rule = "a function of one argument"
-        raise ArgumentError("report", rule, report, "Pass print or a list's append.", TypeError)
 
 
 def _underlying_function(fn: Any) -> Any:

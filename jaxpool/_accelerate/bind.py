@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, cast
 
 import jax
@@ -19,17 +19,10 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._accelerate.report import LaxReduction, format_caller_line
-from jaxpool._accelerate.windows import (
-    KIND_OF_PRIMITIVE,
-    LeftToLaxError,
-    check_known_parameters,
-    left_to_lax_if_invalid,
-    reduction_kind,
-    window_of_lax_reduction,
-)
 from jaxpool._arguments.arrays import as_weakly_typed
+from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import is_int
-from jaxpool._geometry.window import Window
+from jaxpool._geometry.window import Window, make_window
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.dtypes import Kind
 from jaxpool._kernels.reduce_window import in_kernel
@@ -41,6 +34,22 @@ from jaxpool._shards.windowed import select_pool, sum_pool
 ReportCallback = Callable[[LaxReduction], object]
 Params = dict[str, Any]
 
+KIND_OF_PRIMITIVE = {
+    lax.reduce_window_max_p: "max",
+    lax.reduce_window_min_p: "min",
+    lax.reduce_window_sum_p: "sum",
+    lax.reduce_window_p: None,  # general; `_kind_of_reducer_jaxpr` reads its jaxpr
+}
+GEOMETRY_PARAMETERS = frozenset(
+    {"window_dimensions", "window_strides", "padding", "base_dilation", "window_dilation"}
+)
+# The known parameters. A reduction with any other parameter is left to lax: the parameter may change the result.
+KNOWN_PARAMETERS = {
+    primitive: GEOMETRY_PARAMETERS if kind else GEOMETRY_PARAMETERS | {"jaxpr", "consts"}
+    for primitive, kind in KIND_OF_PRIMITIVE.items()
+}
+_KIND_OF_BINARY_PRIMITIVE = {lax.max_p: "max", lax.min_p: "min", lax.add_p: "sum"}
+
 
 def describe_reduction(kind: str, x: Any, params: Params, reason: str | None) -> LaxReduction:
     """The report of a reduction of an array of type `x`, with the line of the user's program that calls it."""
@@ -48,15 +57,12 @@ def describe_reduction(kind: str, x: Any, params: Params, reason: str | None) ->
     def ints_or_symbolic_sizes(values: Any) -> tuple[Any, ...]:
         return tuple(int(value) if is_int(value) else value for value in values)
 
+    window_shape = ints_or_symbolic_sizes(params.get("window_dimensions", ()))
+    strides = ints_or_symbolic_sizes(params.get("window_strides", ()))
+    padding = tuple(map(ints_or_symbolic_sizes, params.get("padding", ())))
+    array_type = str(x.dtype), tuple(x.shape)
     return LaxReduction(
-        kind,
-        str(x.dtype),
-        tuple(x.shape),
-        ints_or_symbolic_sizes(params.get("window_dimensions", ())),
-        ints_or_symbolic_sizes(params.get("window_strides", ())),
-        tuple(map(ints_or_symbolic_sizes, params.get("padding", ()))),
-        format_caller_line(),
-        reason,
+        kind, *array_type, window_shape, strides, padding, format_caller_line(), reason
     )
 
 
@@ -72,7 +78,10 @@ class ReductionReplacer:
         window = window_of_lax_reduction(kind, aval, params)
         x = jnp.asarray(args[0])
         inits = [i for i in args[1:] if _init_changes_result(kind, x, i, window.is_padded)]
-        y = _apply_max_min_or_sum_pool(kind, window, x)
+        with left_to_lax_if_invalid():
+            windows = shard_pool_by_window(x, window)
+        pool: Callable[..., Array] = sum_pool if kind == "sum" else select_pool
+        y = windows.run(pool, x, *(["not"] if kind == "sum" else [kind, "first"]))
         for init in inits:
             y = _combine_with_init(kind, y, jnp.asarray(init, x.dtype))
         return y
@@ -147,15 +156,6 @@ def _make_dispatcher(primitive: Any, lax_bind: Callable[..., Any]) -> Callable[.
     return dispatch
 
 
-def _apply_max_min_or_sum_pool(kind: str, window: Window, x: Array) -> Array:
-    """The pool of x by one op, or on the shards of x if its type is sharded."""
-    with left_to_lax_if_invalid():
-        windows = shard_pool_by_window(x, window)
-    if kind == "sum":
-        return windows.run(sum_pool, x, "not")
-    return windows.run(select_pool, x, cast(Kind, kind), "first")
-
-
 def _init_changes_result(kind: str, x: Array, init: Any, has_padding: bool) -> bool:
     """Whether the initial value can change the result. Raises `LeftToLaxError` for an unsupported value."""
     init_type = jax.typeof(init)
@@ -177,3 +177,83 @@ def _combine_with_init(kind: str, y: Array, init: Array) -> Array:
     y, init = elementwise.match_shardings([y, init])
     shapes, types = (y.shape, init.shape), (y.dtype, y.dtype)
     return apply(elementwise.Extremum(cast(Kind, kind), "first", shapes, types), "jvp", y, init)
+
+
+class LeftToLaxError(Exception):
+    """Raised with the reason why a reduction is left to lax."""
+
+
+def check_known_parameters(primitive: Any, params: Params) -> None:
+    """Raise unless the parameters of `primitive` are those of `KNOWN_PARAMETERS`."""
+    for names, problem in (
+        (params.keys() - KNOWN_PARAMETERS[primitive], "has a parameter that is not known here"),
+        (KNOWN_PARAMETERS[primitive] - params.keys(), "lacks a parameter that is read here"),
+    ):
+        if names:
+            raise LeftToLaxError(f"lax's {primitive} {problem}: {', '.join(sorted(names))}")
+
+
+def reduction_kind(primitive: Any, params: Params) -> str:
+    """The kind of reduction: "max", "min", "sum" or "other"."""
+    return KIND_OF_PRIMITIVE[primitive] or _kind_of_reducer_jaxpr(params.get("jaxpr"))
+
+
+def _kind_of_reducer_jaxpr(jaxpr: Any) -> str:
+    if jaxpr is not None and len(jaxpr.invars) == 2 and len(jaxpr.eqns) == 1:
+        (eqn,) = jaxpr.eqns
+        reads_inputs = set(map(id, eqn.invars)) == set(map(id, jaxpr.invars))
+        if reads_inputs and len(jaxpr.outvars) == 1 and jaxpr.outvars[0] is eqn.outvars[0]:
+            return _KIND_OF_BINARY_PRIMITIVE.get(eqn.primitive, "other")
+    return "other"
+
+
+def window_of_lax_reduction(kind: str, aval: Any, params: Params) -> Window:
+    """The window of a reduction of an array like `aval`. Raises `LeftToLaxError` if our pools do not cover it."""
+    if kind == "other":
+        raise LeftToLaxError("the reduction is no max, min or sum of two numbers")
+    if any(dilation != 1 for dilation in params["base_dilation"]):
+        raise LeftToLaxError("base_dilation is not 1")
+    names = ("window_dimensions", "window_strides", "padding", "window_dilation")
+    sizes = [params[name] for name in names]
+    window_shape, strides, pads, _ = sizes
+    if any(len(values) != aval.ndim for values in sizes):
+        raise LeftToLaxError("not one entry for each axis")
+    if any(isinstance(size, Array) for size in (*window_shape, *strides)):
+        raise LeftToLaxError("a size is an array, which lax refuses")
+    axes = tuple(
+        axis
+        for axis in range(aval.ndim)
+        if window_shape[axis] != 1 or strides[axis] != 1 or any(pads[axis])
+    )
+    if not axes:
+        raise LeftToLaxError("every window is one element")
+    if any(side < 0 for pair in pads for side in pair):
+        raise LeftToLaxError("negative padding")
+    window_shape, strides, pads, dilation = (tuple(values[i] for i in axes) for values in sizes)
+    geometry = window_shape, strides, pads, dilation, False, axes
+    with left_to_lax_if_invalid():
+        window = make_window(aval.shape, *geometry, empty_windows="allow")
+    if _is_running_reduction(window):
+        raise LeftToLaxError("a running reduction: so lax computes cumsum and cummax")
+    is_real = jnp.issubdtype(aval.dtype, jnp.floating) or jnp.issubdtype(aval.dtype, jnp.integer)
+    if not is_real and (kind == "sum" or aval.dtype != jnp.bool_):
+        raise LeftToLaxError(f"{aval.dtype} has no {kind} here")
+    return window
+
+
+@contextmanager
+def left_to_lax_if_invalid() -> Iterator[None]:
+    """Convert an `ArgumentError` to a `LeftToLaxError`."""
+    try:
+        yield
+    except ArgumentError as error:
+        raise LeftToLaxError(f"{error.arg_name} is not {error.rule}") from None
+
+
+def _is_running_reduction(window: Window) -> bool:
+    """Whether every output i is the reduction of all elements up to i, or of all elements from i on."""
+    if len(window.dims) != 1:
+        return False
+    (dim,) = window.dims
+    spans_axis = dim.window == dim.size and dim.stride == dim.dilation == 1
+    return spans_axis and sorted((dim.low, dim.high)) == [0, dim.size - 1]

@@ -6,7 +6,8 @@ import dataclasses
 import os
 import sys
 import sysconfig
-from collections.abc import Iterable
+import traceback
+from collections.abc import Iterable, Sequence
 from types import FrameType
 
 import jax
@@ -60,27 +61,24 @@ def _format_tuple(sizes: Iterable[object]) -> str:
 
 def format_caller_line() -> str:
     """File, line and function of the innermost stack frame of the user's program, or else of another library."""
-    frame: FrameType | None = sys._getframe(1)
-    library_line = None
-    while frame is not None:
-        file_path = frame.f_code.co_filename
-        if is_user_file(file_path):
-            return format_frame_line(frame)
-        if not is_jax_or_jaxpool_file(file_path):
-            library_line = library_line or format_frame_line(frame)
-        frame = frame.f_back
-    return library_line or "unknown"
+    frames = [frame for frame, _ in traceback.walk_stack(sys._getframe(1))][::-1]
+    index = caller_index(frames)
+    return "unknown" if index is None else format_frame_line(frames[index])
+
+
+def caller_index(frames: Sequence[FrameType]) -> int | None:
+    """The index of the last of `frames` that is of the user's program, or else of another library than jax."""
+    files = [frame.f_code.co_filename for frame in frames]
+    user_indices = [i for i, file in enumerate(files) if is_user_file(file)]
+    own_folders = _JAX_AND_JAXPOOL_FOLDERS
+    library_indices = [i for i, file in enumerate(files) if not file.startswith(own_folders)]
+    return next(reversed(user_indices or library_indices), None)
 
 
 def path_in_package(file_path: str) -> str:
     """The path of a file within this package, with slashes; "" for other files."""
     is_inside = file_path.startswith(_PACKAGE_FOLDER + os.sep)
     return os.path.relpath(file_path, _PACKAGE_FOLDER).replace(os.sep, "/") if is_inside else ""
-
-
-def is_jax_or_jaxpool_file(file_path: str) -> bool:
-    """Whether a file belongs to jaxpool or jax."""
-    return file_path.startswith(_JAX_AND_JAXPOOL_FOLDERS)
 
 
 def is_user_file(file_path: str) -> bool:

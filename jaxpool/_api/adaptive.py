@@ -1,19 +1,37 @@
-"""Public adaptive pooling: the caller chooses the number of windows, for any size of the input."""
+"""Public adaptive pooling, global pooling over whole axes, and spatial pyramid pooling, which joins adaptive pools."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any, Literal
 
-from jax import Array
+import jax
+from jax import Array, lax
 
-from jaxpool._api.shared_text import public
-from jaxpool._arguments.arrays import as_array
-from jaxpool._arguments.sizes import Axes, check_choice, check_fits_int32_indices
+from jaxpool._arguments.arrays import as_array, as_broadcast_mask
+from jaxpool._arguments.calls import public
+from jaxpool._arguments.errors import ArgumentError
+from jaxpool._arguments.sizes import (
+    Axes,
+    check_bool,
+    check_choice,
+    check_fits_int32_indices,
+    check_fits_uint32_indices,
+    checked_tuple,
+    is_int,
+    normalise_axes,
+    static_sizes,
+)
 from jaxpool._geometry.adaptive import OutputSizes, adaptive_window
+from jaxpool._kernels import dtypes
 from jaxpool._kernels.dtypes import Ties
+from jaxpool._kernels.slices import is_sharded
 from jaxpool._ops.apply import Autodiff
 from jaxpool._shards.adaptive import adaptive_pool
-from jaxpool._shards.split import sharding_from_type
+from jaxpool._shards.split import all_gather_axes, sharding_from_type
+from jaxpool._shards.whole import reduce_whole_axes
 
 
 def _adaptive_pool(
@@ -102,9 +120,7 @@ def adaptive_max_pool_with_argmax(
     Returns:
       y, the result of `adaptive_max_pool`, and `indices`, an int32 array of the same shape.
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, a pooled axis has no elements, or positions exceed int32.
+    {empty}
 
     Example:
       >>> import jaxpool, jax.numpy as jnp
@@ -156,3 +172,183 @@ def adaptive_avg_pool(
     """
     y: Array = _adaptive_pool("mean", x, output_shape, axes, autodiff)
     return y
+
+
+def _check_pooled_axes(axes: Any, shape: Sequence[Any]) -> tuple[int, ...]:
+    """`axes` as non-negative ints; None is all axes of x except the first and the last."""
+    if axes is None and len(shape) < 3:
+        rule = "an array of at least 3 axes, batch, pooled and channels"
+        hint = "Pass axes=... to pool an array without batch or channel axis."
+        raise ArgumentError("x", rule, len(shape), hint, attribute="ndim")
+    unchecked_axes = tuple(range(1, len(shape) - 1)) if axes is None else axes
+    pooled_axes = normalise_axes(unchecked_axes, len(shape), None)
+    static_sizes(shape, pooled_axes)
+    return pooled_axes
+
+
+def _global_pool(
+    kind: Literal["max", "mean"], x: Any, axes: Any, where: Any, keepdims: Any, ties: Any = "first"
+) -> Array:
+    x = as_array(x)
+    pooled_axes = _check_pooled_axes(axes, x.shape)
+    check_fits_uint32_indices("x", [x.shape[axis] for axis in pooled_axes])
+    mask = None if where is None else as_broadcast_mask(where, x.shape)
+    check_bool("keepdims", keepdims)
+    check_choice("ties", ties, ("first", "last", "split"))
+    return reduce_whole_axes(kind, sharding_from_type(x), x, pooled_axes, mask, keepdims, ties)
+
+
+@public
+def global_max_pool(
+    x: Any, *, axes: Axes = None, where: Any = None, keepdims: bool = False, ties: Ties = "first"
+) -> Array:
+    """Computes the largest element over whole axes.
+
+    `y[b, c] = max over (h, w) with where[b, h, w, c] of x[b, h, w, c]`, with B batch, H W spatial, C channels. Any
+    number of axes can be pooled.
+
+    Gradient: the cotangent goes to the selected element; excluded elements get 0, even NaN. NaN is larger than every
+    number; -inf is an ordinary value. Forward and reverse mode, to any order.
+
+    {whole}
+      where: the elements to include, as in `max_pool`. Without a True the result is the lowest value of the dtype.
+      ties: which of equal elements gets the cotangent: the "first", the "last", or all of them ("split").
+
+    Returns:
+      Array of shape `(B, C)`, in general the shape of x without the pooled axes, or with size 1; the dtype of x.
+
+    {empty}
+
+    Example:
+      >>> import jaxpool, jax.numpy as jnp
+      >>> x = jnp.array([[1.0, 5.0, 3.0], [4.0, 2.0, 9.0]])[..., None]
+      >>> jaxpool.global_max_pool(x).ravel()
+      Array([5., 9.], dtype=float32)
+      >>> mask = jnp.arange(3) < jnp.array([1, 2])[:, None]
+      >>> jaxpool.global_max_pool(x, where=mask[..., None]).ravel()
+      Array([1., 4.], dtype=float32)
+
+    References:
+      `keras.layers.GlobalMaxPooling2D`; `where` as in `jax.numpy.max`.
+    """
+    return _global_pool("max", x, axes, where, keepdims, ties)
+
+
+@public
+def global_avg_pool(
+    x: Any, *, axes: Axes = None, where: Any = None, keepdims: bool = False
+) -> Array:
+    """Computes the average over whole axes.
+
+    `y[b, c] = 1 / n * sum over (h, w) with where[b, h, w, c] of x[b, h, w, c]`, with B batch, H W spatial, C channels
+    and n the number of terms. Any number of axes can be pooled.
+
+    Gradient: every included element gets `dy / n`, and excluded elements get 0, even NaN. Forward and reverse mode,
+    to any order, and `jax.linear_transpose`.
+
+    {whole}
+      where: the elements to include, as in `max_pool`. Without a True the result and the gradient are 0.
+
+    Returns:
+      Array of shape `(B, C)`, in general the shape of x without the pooled axes, or with size 1 for each; the dtype
+      of x, or of `jnp.mean(x)` for integers and bool.
+
+    {empty}
+
+    Example:
+      >>> import jaxpool, jax.numpy as jnp
+      >>> x = jnp.array([[1.0, 5.0, 3.0], [4.0, 2.0, 9.0]])[..., None]
+      >>> jaxpool.global_avg_pool(x).ravel()
+      Array([3., 5.], dtype=float32)
+
+    References:
+      `keras.layers.GlobalAveragePooling2D`; `where` as in `jax.numpy.mean`, which returns NaN without a True.
+    """
+    return _global_pool("mean", x, axes, where, keepdims)
+
+
+@public
+def spatial_pyramid_pool(
+    x: Any, levels: Sequence[int], *, kind: Literal["max", "avg"] = "max", axes: Axes = None
+) -> Array:
+    """Computes adaptive pools of several sizes, joined into a vector whose length does not depend on the size of x.
+
+    `y[b, (l, i, j, c)] = pool(x, (n_l, n_l))[b, i, j, c]`, with levels `n_l` from coarse to fine, windows (i, j) in
+    row-major order, B batch and C channels, which vary fastest. Any number of axes can be pooled.
+
+    Gradient: as in `adaptive_max_pool` with `ties="first"`, or as in `adaptive_avg_pool`. Cotangents of the levels
+    add up. Forward and reverse mode, to any order; averages also support `jax.linear_transpose`.
+
+    Args:
+      x: array of shape `(B, *spatial, C)`, or of any shape with `axes`; floats, integers or bool. Pooled axes have a
+        known size of at least 1.
+      levels: a tuple of positive ints, the number of windows of each level along every pooled axis, in any order. The
+        output has the levels in ascending order.
+      kind: "max" or "avg".
+      axes: the pooled axes; None is all except the first and the last. The last other axis is the channel axis.
+
+    Returns:
+      Array of shape `(..., C * sum of n_l**k)`, with k the number of pooled axes; the dtype of x, or of `jnp.mean(x)`
+      for averages of integers and bool.
+
+    {empty}
+
+    Example:
+      >>> import jaxpool, jax.numpy as jnp
+      >>> x = jnp.arange(16.0).reshape(1, 4, 4, 1)
+      >>> jaxpool.spatial_pyramid_pool(x, (1, 2))
+      Array([[15.,  5.,  7., 13., 15.]], dtype=float32)
+
+    References:
+      He et al., Spatial Pyramid Pooling in Deep Convolutional Networks, arXiv:1406.4729.
+    """
+    x = as_array(x)
+    rule, hint = "a tuple of positive ints", "Pass a tuple such as (1, 2, 4)."
+    levels = checked_tuple("levels", levels, rule, hint)
+    if not all(map(is_int, levels)):
+        raise ArgumentError("levels", rule, levels, hint, TypeError)
+    sorted_levels = sorted(map(operator.index, levels))
+    if sorted_levels[0] < 1:
+        raise ArgumentError("levels", rule, levels, hint)
+    check_choice("kind", kind, ("max", "avg"))
+    pooled_axes = _check_pooled_axes(axes, x.shape)
+    sharding = sharding_from_type(x)
+    shape = sharding.global_shape(x.shape) if sharding else x.shape
+    for index, level in enumerate(levels):
+        adaptive_window(shape, level, pooled_axes, arg_name=f"levels[{index}]")
+    for axis in pooled_axes:
+        count = sharding.num_shards(axis) if sharding else 1
+        if any(level != 1 and level % count for level in sorted_levels):
+            rule = f"1, or sizes that the {count} shards of a pooled axis divide"
+            hint = "Pass jax.reshard(x, spec), where spec has None for pooled axes."
+            raise ArgumentError("levels", rule, levels, hint)
+    other_axes = [axis for axis in range(x.ndim) if axis not in pooled_axes]
+    axis_order = [*other_axes[:-1], *pooled_axes, *other_axes[-1:]]
+    x, shape = lax.transpose(x, axis_order), tuple(shape[axis] for axis in axis_order)
+    sharding = sharding.permute_axes(axis_order) if sharding else None
+    first_axis = len(other_axes[:-1])
+    spatial_axes = tuple(range(first_axis, first_axis + len(pooled_axes)))
+    dtype = dtypes.mean_dtype(x.dtype) if kind == "avg" else x.dtype
+    # The cotangents of the levels are added in the dtype of x, so x gets the accumulator dtype.
+    x = dtypes.cast(x, dtypes.accumulator_dtype(dtype))
+    level_outputs = []
+    for count in sorted_levels:
+        window = adaptive_window(shape, count, spatial_axes)
+        y = adaptive_pool("max" if kind == "max" else "mean", sharding, x, window)
+        if sharding:
+            # Cells and channels are joined into one axis, which is not sharded.
+            y_sharding = sharding.replicate_axes(spatial_axes) if count == 1 else sharding
+            y = all_gather_axes(y_sharding, y, range(first_axis, y.ndim))
+        level_outputs.append(_flatten_axes_from(y, first_axis))
+    return dtypes.cast(lax.concatenate(level_outputs, level_outputs[0].ndim - 1), dtype)
+
+
+def _flatten_axes_from(y: Array, first_axis: int) -> Array:
+    """Flatten axis `first_axis` of y and all later axes into one axis. The earlier axes keep their sharding."""
+    shape = (*y.shape[:first_axis], math.prod(y.shape[first_axis:]))
+    if not is_sharded(y):
+        return lax.reshape(y, shape)
+    # jax cannot infer the sharding of a reshape if axes have size 0 or 1.
+    sharding = jax.typeof(y).sharding
+    spec = jax.sharding.PartitionSpec(*sharding.spec[:first_axis], None)
+    return lax.reshape(y, shape, out_sharding=sharding.update(spec=spec))

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 from jax import Array
-from jax import numpy as jnp
 
-from jaxpool._api.shared_text import public
-from jaxpool._arguments.arrays import as_array, concrete_values, wrong_dtype_error
+from jaxpool._arguments.arrays import as_array, as_integer_array
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     Axes,
@@ -63,10 +62,7 @@ def max_pool_with_argmax(
       y, an array of the shape that `max_pool` returns and of the dtype of x, and `indices`, an int32 array of the
       same shape: positions from 0 to the product of the unpadded pooled axes minus 1.
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, an output axis would be empty, a window would contain only padding, or
-        positions exceed int32.
+    {errors}
 
     Example:
       >>> import jaxpool, jax.numpy as jnp
@@ -107,9 +103,7 @@ def max_unpool(y: Any, indices: Any, spatial_shape: Sequence[int], *, axes: Axes
     Returns:
       Array of the shape of y, except that `axes` have the sizes `spatial_shape`; the dtype of y.
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, or shapes do not match.
+    {wrong}
 
     Example:
       >>> import jaxpool, jax.numpy as jnp
@@ -122,8 +116,7 @@ def max_unpool(y: Any, indices: Any, spatial_shape: Sequence[int], *, axes: Axes
     References:
       `torch.nn.functional.max_unpool2d`. With equal indices it is random, and overwritten elements get a gradient.
     """
-    original_indices = indices
-    y, indices = as_array(y, "y"), as_array(indices, "indices")
+    y = as_array(y, "y")
     rule, hint = "a tuple of positive ints, one an unpooled axis", "Pass a tuple such as (4, 4)."
     spatial_shape = checked_tuple("spatial_shape", spatial_shape, rule, hint)
     num_axes = len(spatial_shape)
@@ -134,12 +127,15 @@ def max_unpool(y: Any, indices: Any, spatial_shape: Sequence[int], *, axes: Axes
     check_fits_int32_indices("spatial_shape", sizes)
     if all(is_int(y.shape[axis]) for axis in pooled_axes):
         check_fits_int32_indices("y", [y.shape[axis] for axis in pooled_axes])
-    check_unpool_indices(indices, original_indices, y, math.prod(sizes))
+    hint = (
+        "Pass the indices that max_pool_with_argmax returned with y, and the sizes that it pooled."
+    )
+    positions = as_integer_array("indices", indices, y.shape, math.prod(sizes), hint, "y")
     sharding = sharding_from_type(y)
     if sharding:
-        concrete_indices = original_indices if isinstance(original_indices, np.ndarray) else None
-        return unpool(sharding, y, indices, pooled_axes, sizes, concrete_indices)
-    return apply_op(Unpool(pooled_axes, sizes), y, indices)
+        concrete_indices = indices if isinstance(indices, np.ndarray) else None
+        return unpool(sharding, y, positions, pooled_axes, sizes, concrete_indices)
+    return apply_op(Unpool(pooled_axes, sizes), y, positions)
 
 
 def _check_pooled_sizes_only(spatial_shape: Sequence[int], shape: Sequence[Any], axes: Any) -> None:
@@ -151,33 +147,3 @@ def _check_pooled_sizes_only(spatial_shape: Sequence[int], shape: Sequence[Any],
         hint = f"Pass {tuple(spatial_shape[axis] for axis in pooled_axes)}."
         rule = "the sizes of unpooled axes alone"
         raise ArgumentError("spatial_shape", rule, spatial_shape, hint)
-
-
-def check_unpool_indices(
-    indices: Array,
-    unconverted_indices: Any,
-    y: Array,
-    num_positions: int,
-    y_name: str = "y",
-    pool_name: str = "max_pool_with_argmax",
-) -> None:
-    """Raise unless `indices` are integers of the shape of y and, if concrete, from 0 to `num_positions - 1`.
-
-    `unconverted_indices` is the argument itself: NumPy arrays have known values in a trace. Errors name y `y_name`.
-    """
-    if not jnp.issubdtype(indices.dtype, jnp.integer):
-        hint = f"Pass the indices that {pool_name} returned."
-        raise wrong_dtype_error("indices", "an array of integers", indices, hint)
-    if indices.shape != y.shape:
-        rule = f"of the shape of {y_name}"
-        hint = f"Pass the indices that {pool_name} returned with {y_name}."
-        raise ArgumentError("indices", rule, indices.shape, hint, attribute="shape")
-    is_numpy = isinstance(unconverted_indices, np.ndarray)
-    values = concrete_values(unconverted_indices if is_numpy else indices)
-    if values is None:
-        return
-    invalid_indices = values[(values < 0) | (values >= num_positions)]
-    if invalid_indices.size:
-        rule = f"from 0 to {num_positions - 1}, positions in spatial_shape"
-        hint = "Pass the sizes of the axes that were pooled."
-        raise ArgumentError("indices", rule, int(invalid_indices[0]), hint)

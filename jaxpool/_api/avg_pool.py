@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._api.shared_text import public
-from jaxpool._arguments.arrays import wrong_dtype_error
-from jaxpool._arguments.errors import ArgumentError
+from jaxpool._arguments.arrays import checked_float, wrong_dtype_error
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.sizes import Axes, IntOrInts, Padding, check_bool
 from jaxpool._kernels import dtypes
 from jaxpool._ops.apply import Autodiff
@@ -72,16 +70,10 @@ def check_divisor(
     check_bool("count_include_pad", count_include_pad)
     if divisor is None:
         return "counted" if count_include_pad else "real"
-    is_number = isinstance(divisor, (int, float, np.integer, np.floating))
-    rule, hint = "a number other than 0", "Leave it out to divide by the count."
-    if not is_number or isinstance(divisor, bool):
-        raise ArgumentError("divisor", rule, divisor, hint, TypeError)
-    magnitude = abs(divisor.item() if isinstance(divisor, np.generic) else divisor)
-    if magnitude == 0:
-        raise ArgumentError("divisor", rule, divisor, hint)
-    if not float(jnp.finfo(sum_dtype).tiny) <= magnitude <= float(jnp.finfo(sum_dtype).max):
-        raise ArgumentError("divisor", f"{rule} in the range of {sum_dtype}", divisor, hint)
-    return float(divisor)
+    smallest, largest = float(jnp.finfo(sum_dtype).tiny), float(jnp.finfo(sum_dtype).max)
+    rule = f"a number other than 0 in the range of {sum_dtype}"
+    hint = "Leave it out to divide by the count."
+    return checked_float("divisor", divisor, rule, hint, lambda d: smallest <= abs(d) <= largest)
 
 
 @public

@@ -9,8 +9,8 @@ from jax import Array
 from jax import numpy as jnp
 
 from jaxpool._api.reduce import normalise_reduced_axes
-from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_array, as_broadcast_mask
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.sizes import (
     check_bool,
     check_choice,

@@ -10,8 +10,8 @@ from jax import Array
 from jax import numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec, reshard
 
-from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_real_array, as_weakly_typed, is_array, not_an_array_error
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import check_choice
 from jaxpool._kernels import dtypes
@@ -31,23 +31,16 @@ def _as_promoted_arrays(
         if not is_array(x) and not isinstance(x, (bool, int, float)):
             raise not_an_array_error(name, x, "an array or a number")
     arrays = list(map(as_real_array, arg_names, xs))
-
-    def mismatch_error(attribute: str, rule: str, hint: str) -> ArgumentError:
-        pairs = zip(arg_names, arrays, strict=True)
-        values = [f"{name}.{attribute}={getattr(x, attribute)}" for name, x in pairs]
-        joined_names = "x and y" if arg_names[0] == "x" else "xs"
-        return ArgumentError(joined_names, rule, xs, hint, shown_value=", ".join(values))
-
+    attribute, rule, hint = "dtype", "of dtypes that jax promotes to one", "Convert them first."
     try:
         dtype, is_weak = jax.dtypes.result_type(*arrays, return_weak_type_flag=True)
-    except ValueError:
-        rule = "of dtypes that jax promotes to one"
-        raise mismatch_error("dtype", rule, "Convert them first.") from None
-    try:
+        attribute, rule, hint = "shape", "of shapes that broadcast together", "Reshape them first."
         jnp.broadcast_shapes(*[x.shape for x in arrays])
     except ValueError:
-        rule = "of shapes that broadcast together"
-        raise mismatch_error("shape", rule, "Reshape them first.") from None
+        pairs = zip(arg_names, arrays, strict=True)
+        values = ", ".join(f"{name}.{attribute}={getattr(x, attribute)}" for name, x in pairs)
+        joined_names = "x and y" if arg_names[0] == "x" else "xs"
+        raise ArgumentError(joined_names, rule, xs, hint, shown_value=values) from None
     keep = [dtypes.is_float(x.dtype) and not jax.typeof(x).weak_type for x in arrays]
     return [x if same else x.astype(dtype) for x, same in zip(arrays, keep, strict=True)], is_weak
 

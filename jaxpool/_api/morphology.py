@@ -10,8 +10,8 @@ import numpy as np
 from jax import Array, lax
 
 from jaxpool._api.max_pool import max_or_min_pool
-from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_array, concrete_values, wrong_dtype_error
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import Axes, IntOrInts, Padding, normalise_axes
 from jaxpool._kernels.dtypes import Kind, Ties, is_float
@@ -102,7 +102,6 @@ def _dilate_or_erode(
 ) -> Array:
     """The dilation (`kind` is "max") or erosion ("min") of x; `strided` are strides, padding and dilation."""
     x, original_kernel, kernel = as_array(x), kernel, as_array(kernel, "kernel")
-    is_zero = _is_concrete_zero(original_kernel)
     if bool in (x.dtype, kernel.dtype) or is_float(x.dtype) != is_float(kernel.dtype):
         rule = f"of floats as x is, or of integers as x is, x being {x.dtype}"
         raise wrong_dtype_error("kernel", rule, kernel, "Convert one of them.")
@@ -120,16 +119,13 @@ def _dilate_or_erode(
         rule, hint = "of at least one pooled axis", "Pass jnp.zeros((3, 3)), say."
         raise ArgumentError("kernel", rule, kernel.shape, hint, attribute="shape")
     geometry = window_shape, *strided, False, pooled_axes
-    if is_zero:
+    is_array = isinstance(original_kernel, jax.Array | np.ndarray)
+    values = concrete_values(original_kernel) if is_array else None
+    # Adding constants other than 0 rounds, so that elements may tie.
+    if values is not None and not values.any():
         return max_or_min_pool(kind, x, *geometry, ties=ties, autodiff=autodiff)
     x, windows = checked_array_and_windows(x, *geometry, ties=ties, autodiff=autodiff)
     channel_shape = [x.shape[axis] if axis == channel_axis else 1 for axis in range(x.ndim)]
     weights = lax.reshape(kernel.astype(x.dtype), (math.prod(window_shape), *channel_shape))
     op = Morphology(windows.window, ties, range(windows.window.size), kind, channel_axis)
     return windows.apply(apply_op, op, x, weights, autodiff=autodiff)
-
-
-def _is_concrete_zero(kernel: Any) -> bool:
-    """True if the kernel is 0: the dilation is a max pool. Adding other constants rounds, so that elements may tie."""
-    values = concrete_values(kernel) if isinstance(kernel, jax.Array | np.ndarray) else None
-    return values is not None and not values.any()

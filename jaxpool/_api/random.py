@@ -8,8 +8,8 @@ import jax
 from jax import Array
 from jax.sharding import reshard
 
-from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_array, is_prng_key
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     Axes,
@@ -24,7 +24,7 @@ from jaxpool._arguments.sizes import (
 from jaxpool._kernels.dtypes import accumulator_dtype, as_float, mean_dtype
 from jaxpool._ops.fractional import FractionalAxis, FractionalMax, FractionalMean
 from jaxpool._ops.random_pool import StochasticPool, apply_stochastic_pool, uniform_dtype
-from jaxpool._shards.split import apply_on_shards, check_unsharded, sharding_from_type
+from jaxpool._shards.split import check_unsharded, on_shards, output_of, sharding_from_type
 from jaxpool._shards.windowed import checked_array_and_windows
 
 
@@ -55,7 +55,7 @@ def fractional_max_pool(
 
     {fractional}.
 
-    {fractional_errors}
+    {wrong}
 
     Example:
       >>> import jax, jaxpool, jax.numpy as jnp
@@ -83,7 +83,7 @@ def fractional_avg_pool(
 
     {fractional}, or of `jnp.mean(x)` for integers and bool.
 
-    {fractional_errors}
+    {wrong}
 
     Example:
       >>> import jax, jaxpool, jax.numpy as jnp
@@ -114,7 +114,7 @@ def _fractional_pool(
     samples = jax.random.uniform(key, (len(op.dims), *random_shape), uniform_dtype(x.dtype))
     local_samples = [sharding.local_shard(u) if sharding else u for u in samples]
     x = x if op_type is FractionalMax else as_float(x)
-    return apply_on_shards(op_type(op.dims), sharding, x, *local_samples)
+    return on_shards(output_of, sharding, x, *local_samples, settings=(op_type(op.dims),))
 
 
 def make_fractional_op(

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from jax import Array
 
-from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.sizes import (
     Axes,
     IntOrInts,
@@ -22,11 +22,11 @@ from jaxpool._arguments.sizes import (
 )
 from jaxpool._geometry.window import Window
 from jaxpool._kernels.dtypes import Ties, accumulator_dtype, mean_dtype
-from jaxpool._ops.apply import Autodiff, apply
+from jaxpool._ops.apply import Autodiff, apply_op
 from jaxpool._ops.masked import masked_rank
 from jaxpool._ops.rank_pool import KMax, RankPool, apply_rank_pool
 from jaxpool._plan.rank_pool import Rank
-from jaxpool._shards.split import apply_on_shards, check_unsharded, sharding_from_type
+from jaxpool._shards.split import check_unsharded, on_shards, sharding_from_type
 from jaxpool._shards.windowed import checked_array_and_windows, checked_window_mask
 
 # Names of methods of `numpy.quantile`.
@@ -195,7 +195,5 @@ def k_max_pool(x: Any, k: int, *, axis: int = -2) -> Array:
     num_elements = checked_int("k", k, rule, hint, range(1, size + 1), "Pass an int.")
     sharding = sharding_from_type(x)
     op = KMax(int_axis, size, num_elements)
-    if sharding:
-        # Runs on each shard, because XLA would all-gather x along its sharded axes.
-        return apply_on_shards(op, sharding, x)
-    return apply(op, "jvp", x)
+    # Runs on each shard, because XLA would all-gather x along its sharded axes.
+    return on_shards(apply_op, sharding, x, settings=(op,))

@@ -11,8 +11,8 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_array, as_broadcast_mask, as_real_array, is_array
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     check_bool,
@@ -105,11 +105,9 @@ def _reduce_extremum(
             raise ArgumentError("initial", rule, None, "It is the result of no elements.")
     initial_scalar = None if initial is None else _as_initial_scalar(initial, x.dtype)
     sharding = sharding_from_type(x)
-    if sharding and any(sharding.num_shards(entry) > 1 for entry in axes):
-        y = reduce_whole_axes(kind, sharding, x, axes, mask, keepdims, ties, autodiff)
-    else:
-        x = drop_unit_axes(sharding, x, axes)
-        y = max_or_min(x, axes, kind, ties, autodiff, keepdims, mask)
+    if sharding and all(sharding.num_shards(entry) == 1 for entry in axes):
+        x, sharding = drop_unit_axes(sharding, x, axes), None
+    y = reduce_whole_axes(kind, sharding, x, axes, mask, keepdims, ties, autodiff)
     if initial_scalar is None:
         return y
     y, initial_scalar = match_shardings([y, initial_scalar])
@@ -200,9 +198,7 @@ def maxout(x: Any, groups: int, *, axis: int = -1, ties: Ties = "split") -> Arra
     Returns:
       Array of the shape of x with `groups` along the axis; the dtype of x.
 
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, or `groups` does not divide the size of the axis.
+    {wrong}
 
     Example:
       >>> import jax, jaxpool, jax.numpy as jnp

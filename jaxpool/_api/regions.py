@@ -15,14 +15,8 @@ from jax import numpy as jnp
 from jax.sharding import AxisType, PartitionSpec
 
 from jaxpool._api.max_pool import max_pool
-from jaxpool._api.shared_text import public
-from jaxpool._arguments.arrays import (
-    as_array,
-    checked_float,
-    concrete_values,
-    not_an_array_error,
-    wrong_dtype_error,
-)
+from jaxpool._arguments.arrays import as_array, as_integer_array, checked_float
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     IntOrInts,
@@ -47,26 +41,6 @@ from jaxpool._shards.split import check_unsharded, context_axes
 # Added to a level before rounding down, as in torchvision, so that rounding errors do not lower a whole-number level.
 _LEVEL_ROUNDING_MARGIN = 1e-6
 Result = TypeVar("Result")  # an array or a tuple of arrays
-
-
-def as_integer_array(
-    arg_name: str, value: Any, shape: Sequence[int], upper_bound: int | None
-) -> Array:
-    """`value` as an array of integers of `shape`; raises if a concrete value is not in `range(upper_bound)`."""
-    if not isinstance(value, (jax.Array, np.ndarray)):
-        raise not_an_array_error(arg_name, value, "an array of integers")
-    if not jnp.issubdtype(value.dtype, jnp.integer):
-        raise wrong_dtype_error(arg_name, "an array of integers", value, "Pass int32, say.")
-    if tuple(value.shape) != tuple(shape):
-        rule, hint = f"of shape {tuple(shape)}", "Give one for each."
-        raise ArgumentError(arg_name, rule, value.shape, hint, attribute="shape")
-    values = concrete_values(value)
-    if values is not None and upper_bound is not None and values.size:
-        lowest, highest = int(values.min()), int(values.max())
-        if lowest < 0 or highest >= upper_bound:
-            rule = f"ints from 0 to {upper_bound - 1}" if upper_bound else "empty where x is"
-            raise ArgumentError(arg_name, rule, [lowest, highest], "They name entries of x.")
-    return jnp.asarray(value)
 
 
 def call_with_auto_sharding(
@@ -114,19 +88,17 @@ def _check_images_and_boxes(
     flat_boxes = boxes.reshape(-1, 4)
     if ndim == 3:
         return [x[None] for x in xs], flat_boxes, jnp.zeros(flat_boxes.shape[0], np.int32)
-    return [*xs], flat_boxes, _image_index_of_boxes(boxes, batch_indices, xs[0].shape[0])
-
-
-def _image_index_of_boxes(boxes: Array, batch_indices: Any, num_images: int) -> Array:
-    """The image index of each box, flattened: `batch_indices`, or the index along the first axis of boxes (B, K, 4)."""
+    num_images = xs[0].shape[0]
     if batch_indices is not None:
-        images = as_integer_array("batch_indices", batch_indices, boxes.shape[:-1], num_images)
-        return clip_segment_ids(images.reshape(-1), num_images)
+        hint = "Pass the image of each box as int32."
+        shape = boxes.shape[:-1]
+        images = as_integer_array("batch_indices", batch_indices, shape, num_images, hint)
+        return [*xs], flat_boxes, clip_segment_ids(images.reshape(-1), num_images)
     if boxes.ndim != 3 or boxes.shape[0] != num_images:
         rule = f"({num_images}, K, 4) without batch_indices, K boxes of each image"
         hint = "Pass the image of each box as batch_indices."
         raise ArgumentError("boxes", rule, boxes.shape, hint, attribute="shape")
-    return lax.broadcasted_iota(np.int32, boxes.shape[:-1], 0).reshape(-1)
+    return [*xs], flat_boxes, lax.broadcasted_iota(np.int32, boxes.shape[:-1], 0).reshape(-1)
 
 
 def _pool_box_cells(

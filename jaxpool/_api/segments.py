@@ -5,22 +5,23 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from jaxpool._api.regions import Result, as_integer_array, call_with_auto_sharding
-from jaxpool._api.shared_text import public
+from jaxpool._api.regions import Result, call_with_auto_sharding
 from jaxpool._arguments.arrays import (
     as_array,
     as_broadcast_mask,
+    as_integer_array,
     checked_float,
     concrete_values,
     wrong_dtype_error,
 )
+from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     check_bool,
@@ -34,27 +35,44 @@ from jaxpool._kernels.segments import Segments, clip_segment_ids
 from jaxpool._ops.op import value_and_residual
 from jaxpool._ops.segments import SegmentSelect, SegmentSum
 from jaxpool._ops.soft_segments import SegmentSoftmax, apply_logsumexp
-from jaxpool._shards.split import check_unsharded
+from jaxpool._shards.split import check_unsharded, output_of
 
 
-def _check_segment_arguments(
-    x: Array, segment_ids: Any, num_segments: Any, where: Any, indices_are_sorted: Any
-) -> tuple[Segments, tuple[Array, ...]]:
-    """The segments, and the segment id of each row of x with the mask, if any."""
+class _Rows(NamedTuple):
+    """The segments of the rows of an array; `ids_and_mask` has the segment id of each row, and the mask, if any."""
+
+    segments: Segments
+    ids_and_mask: tuple[Array, ...]
+
+    def reduce(self, function: Callable[..., Array], x: Array, empty_value: Any) -> Array:
+        """`function(x, *ids_and_mask)`, with a row per segment, or `empty_value` if x has no rows."""
+        if 0 in (self.segments.count, x.shape[0]):
+            return jnp.full((self.segments.count, *x.shape[1:]), empty_value, x.dtype)
+        return self.call(function, x)
+
+    def call(self, function: Callable[..., Result], x: Array) -> Result:
+        """`function(x, *ids_and_mask)`, whose results have the axes of x, but other numbers of rows."""
+        return call_with_auto_sharding(function, 1, x.ndim - 1, x, *self.ids_and_mask)
+
+
+def _checked_rows(
+    x: Any, segment_ids: Any, num_segments: Any, where: Any, indices_are_sorted: Any
+) -> tuple[Array, _Rows]:
+    """x as an array, and the segments of its rows."""
+    x = as_array(x)
     if x.ndim < 1:
         hint = "Its rows are joined."
         raise ArgumentError("x", "an array (N, ...)", x.ndim, hint, attribute="ndim")
     check_fits_int32_indices("x", static_sizes(x.shape, (0,), min_size=0))
     check_unsharded(x, 0, checks_types=False)
     check_bool("indices_are_sorted", indices_are_sorted)
-    ids = as_integer_array("segment_ids", segment_ids, x.shape[:1], None)
+    hint = "Pass the segment of each row of x as int32."
+    ids = as_integer_array("segment_ids", segment_ids, x.shape[:1], None, hint)
     if num_segments is None:
-        concrete_ids = concrete_values(segment_ids)
+        concrete_ids = concrete_values(segment_ids if isinstance(segment_ids, np.ndarray) else ids)
         if concrete_ids is None:
             rule = "given where ids are traced or on several processes"
-            hint = (
-                "The values of segment_ids, which tell the number of segments, are not known here."
-            )
+            hint = "The largest id, which tells the number of segments, is not known here."
             raise ArgumentError("num_segments", rule, None, hint)
         num_segments = max(int(concrete_ids.max()) + 1, 0) if concrete_ids.size else 0
     rule, hint = "None or an int from 0 to 2**31 - 1", "Pass the number of outputs."
@@ -62,26 +80,15 @@ def _check_segment_arguments(
     # Kernels drop int32 ids that are out of range, so int32 ids need no clipping, which would read all ids once more.
     int32_ids = ids if ids.dtype == np.int32 else clip_segment_ids(ids, count)
     mask = () if where is None else (as_broadcast_mask(where, x.shape),)
-    return Segments(count, indices_are_sorted), (int32_ids, *mask)
+    return x, _Rows(Segments(count, indices_are_sorted), (int32_ids, *mask))
 
 
-def _call_on_rows(function: Callable[..., Result], x: Array, *extra_args: Array) -> Result:
-    """`function(x, *extra_args)`, whose results have one row per segment and otherwise the axes of x."""
-    return call_with_auto_sharding(function, 1, x.ndim - 1, x, *extra_args)
-
-
-def _segment_extremum(kind: Kind, x: Any, *segment_args: Any, ties: Any) -> Array:
-    """The maximum or minimum of each segment.
-
-    `segment_args` are the arguments of `_check_segment_arguments` after x.
-    """
-    x = as_array(x)
+def _segment_extremum(kind: Kind, ties: Any, *arguments: Any) -> Array:
+    """The maximum or minimum of each segment; `arguments` are those of `_checked_rows`."""
     check_choice("ties", ties, ("split", "first", "last"))
-    segments, ids_and_mask = _check_segment_arguments(x, *segment_args)
-    if 0 in (segments.count, x.shape[0]):
-        return jnp.full((segments.count, *x.shape[1:]), reduction_identity(x.dtype, kind), x.dtype)
-    op = SegmentSelect(kind, ties, segments)
-    return _call_on_rows(lambda *xs: value_and_residual(op, *xs)[0], x, *ids_and_mask)
+    x, rows = _checked_rows(*arguments)
+    op = SegmentSelect(kind, ties, rows.segments)
+    return rows.reduce(functools.partial(output_of, op), x, reduction_identity(x.dtype, kind))
 
 
 @public
@@ -118,8 +125,8 @@ def segment_max(
     References:
       `jax.ops.segment_max`, whose gradient adds cotangents by a scatter.
     """
-    segments = segment_ids, num_segments, where, indices_are_sorted
-    return _segment_extremum("max", x, *segments, ties=ties)
+    arguments = x, segment_ids, num_segments, where, indices_are_sorted
+    return _segment_extremum("max", ties, *arguments)
 
 
 @public
@@ -152,8 +159,8 @@ def segment_min(
     References:
       `jax.ops.segment_min`.
     """
-    segments = segment_ids, num_segments, where, indices_are_sorted
-    return _segment_extremum("min", x, *segments, ties=ties)
+    arguments = x, segment_ids, num_segments, where, indices_are_sorted
+    return _segment_extremum("min", ties, *arguments)
 
 
 @public
@@ -192,26 +199,22 @@ def segment_max_with_argmax(
     References:
       `scatter_max` of PyTorch Scatter, which also returns N for an empty segment.
     """
-    x = as_array(x)
     check_choice("ties", ties, ("first", "last", "split"))
-    segments, ids_and_mask = _check_segment_arguments(
-        x, segment_ids, num_segments, where, indices_are_sorted
-    )
-    num_rows = x.shape[0]
-    if 0 in (segments.count, num_rows):
-        y = jnp.full((segments.count, *x.shape[1:]), reduction_identity(x.dtype, "max"), x.dtype)
+    x, rows = _checked_rows(x, segment_ids, num_segments, where, indices_are_sorted)
+    count, num_rows = rows.segments.count, x.shape[0]
+    if 0 in (count, num_rows):
+        y = jnp.full((count, *x.shape[1:]), reduction_identity(x.dtype, "max"), x.dtype)
         return y, jnp.full(y.shape, num_rows, np.int32)
 
     def max_and_row_index(x: Array, *ids_and_mask: Array) -> tuple[Array, Array]:
-        op = SegmentSelect("max", "last" if ties == "last" else "first", segments)
+        op = SegmentSelect("max", "last" if ties == "last" else "first", rows.segments)
         y, (_, row_index) = value_and_residual(op, x, *ids_and_mask)
         if ties == "split":
-            split_op = SegmentSelect("max", ties, segments)
-            y = value_and_residual(split_op, x, *ids_and_mask)[0]
+            y = output_of(SegmentSelect("max", ties, rows.segments), x, *ids_and_mask)
         is_row = (row_index >= 0) & (row_index < num_rows)
         return y, jnp.where(is_row, row_index, np.int32(num_rows))
 
-    return _call_on_rows(max_and_row_index, x, *ids_and_mask)
+    return rows.call(max_and_row_index, x)
 
 
 @public
@@ -242,8 +245,8 @@ def segment_mean(
     References:
       `jax.ops.segment_sum` divided by the number of rows, as in graph libraries.
     """
-    segments = segment_ids, num_segments, where, indices_are_sorted
-    return _segment_sum_or_mean(x, *segments, is_mean=True)
+    arguments = x, segment_ids, num_segments, where, indices_are_sorted
+    return _segment_sum_or_mean(*arguments, is_mean=True)
 
 
 @public
@@ -273,30 +276,22 @@ def segment_sum(
     References:
       `jax.ops.segment_sum`, which adds the rows of a segment one after another.
     """
-    segments = segment_ids, num_segments, where, indices_are_sorted
-    return _segment_sum_or_mean(x, *segments, is_mean=False)
+    arguments = x, segment_ids, num_segments, where, indices_are_sorted
+    return _segment_sum_or_mean(*arguments, is_mean=False)
 
 
-def _segment_sum_or_mean(x: Any, *segment_args: Any, is_mean: bool) -> Array:
-    """The sum of the rows of each segment, or the mean of the rows if `is_mean`.
-
-    `segment_args` are the arguments of `_check_segment_arguments` after x.
-    """
-    x = as_array(x)
+def _segment_sum_or_mean(*arguments: Any, is_mean: bool) -> Array:
+    """The sum of the rows of each segment, or their mean; `arguments` are those of `_checked_rows`."""
+    x, rows = _checked_rows(*arguments)
     if x.dtype == jnp.bool_ and not is_mean:
         rule, hint = "an array of floats or integers", "Use x.astype(jnp.int32) to count."
         raise wrong_dtype_error("x", rule, x, hint)
-    segments, ids_and_mask = _check_segment_arguments(x, *segment_args)
-    operand = as_float(x) if is_mean else x
-    if 0 in (segments.count, x.shape[0]):
-        return jnp.zeros((segments.count, *x.shape[1:]), operand.dtype)
 
     def sum_rows(x: Array, ids: Array, *mask: Array) -> Array:
-        num_rows = [_num_rows_per_segment(ids, segments, *mask)] if is_mean else []
-        op = SegmentSum(segments, is_mean)
-        return value_and_residual(op, x, ids, *num_rows, *mask)[0]
+        num_rows = [_num_rows_per_segment(ids, rows.segments, *mask)] if is_mean else []
+        return output_of(SegmentSum(rows.segments, is_mean), x, ids, *num_rows, *mask)
 
-    return _call_on_rows(sum_rows, operand, *ids_and_mask)
+    return rows.reduce(sum_rows, as_float(x) if is_mean else x, 0)
 
 
 def _num_rows_per_segment(segment_ids: Array, segments: Segments, *mask: Array) -> Array:
@@ -310,11 +305,11 @@ def _num_rows_per_segment(segment_ids: Array, segments: Segments, *mask: Array) 
     return segments.reduce(jax.ops.segment_sum, row_mask.astype(np.int32), clamped_ids)
 
 
-def _check_soft_segment_arguments(
-    x: Any, temperature: Any, rescaling_hint: str, *segment_args: Any
-) -> tuple[Segments, float, Array, tuple[Array, ...]]:
-    """The segments, the temperature, x as floats, and ids with mask; `rescaling_hint` is for a temperature array."""
-    x, rule = as_array(x), "a finite number above 0"
+def _checked_soft_rows(
+    temperature: Any, rescaling_hint: str, *arguments: Any
+) -> tuple[Array, _Rows, tuple[Segments, float]]:
+    """x as floats, its rows, and the segments and temperature of an op; `rescaling_hint` is for a temperature array."""
+    rule = "a finite number above 0"
     if isinstance(temperature, (Array, np.ndarray)):
         raise ArgumentError(
             "temperature", rule, temperature, rescaling_hint, TypeError, must_be_static=False
@@ -322,12 +317,12 @@ def _check_soft_segment_arguments(
     divisor = checked_float(
         "temperature", temperature, rule, "Leave it out for 1.", lambda t: 0 < t < math.inf
     )
-    segments, ids_and_mask = _check_segment_arguments(x, *segment_args)
+    x, rows = _checked_rows(*arguments)
     float_x = as_float(x)
     # XLA turns a division by a constant into a product with its inverse, which must be a normal number too.
     info = jnp.finfo(accumulator_dtype(float_x.dtype))
     divisor = min(max(divisor, float(info.tiny)), float(info.max) / 4)
-    return segments, divisor, float_x, ids_and_mask
+    return float_x, rows, (rows.segments, divisor)
 
 
 @public
@@ -367,14 +362,11 @@ def segment_softmax(
     References:
       `jraph.segment_softmax`, which may return NaN for a row whose id is out of range.
     """
-    arguments = segment_ids, num_segments, where, indices_are_sorted
-    segments, divisor, x, ids_and_mask = _check_soft_segment_arguments(
-        x, temperature, "Divide x by it instead.", *arguments
-    )
-    if 0 in (segments.count, x.shape[0]):
+    arguments = x, segment_ids, num_segments, where, indices_are_sorted
+    x, rows, settings = _checked_soft_rows(temperature, "Divide x by it instead.", *arguments)
+    if 0 in (rows.segments.count, x.shape[0]):
         return jnp.zeros_like(x)
-    op = SegmentSoftmax(segments, divisor)
-    return _call_on_rows(lambda *xs: value_and_residual(op, *xs)[0], x, *ids_and_mask)
+    return rows.call(functools.partial(output_of, SegmentSoftmax(*settings)), x)
 
 
 @public
@@ -411,10 +403,7 @@ def segment_logsumexp(
       `jax.scipy.special.logsumexp`, over one array.
     """
     rescaling_hint = "Divide x by it and multiply the result by it instead."
-    arguments = segment_ids, num_segments, where, indices_are_sorted
-    segments, divisor, x, ids_and_mask = _check_soft_segment_arguments(
-        x, temperature, rescaling_hint, *arguments
-    )
-    if 0 in (segments.count, x.shape[0]):
-        return jnp.full((segments.count, *x.shape[1:]), reduction_identity(x.dtype, "max"), x.dtype)
-    return _call_on_rows(functools.partial(apply_logsumexp, segments, divisor), x, *ids_and_mask)
+    arguments = x, segment_ids, num_segments, where, indices_are_sorted
+    x, rows, settings = _checked_soft_rows(temperature, rescaling_hint, *arguments)
+    identity = reduction_identity(x.dtype, "max")
+    return rows.reduce(functools.partial(apply_logsumexp, *settings), x, identity)

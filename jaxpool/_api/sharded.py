@@ -12,9 +12,8 @@ import numpy as np
 from jax import Array, lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from jaxpool._api.shared_text import public
 from jaxpool._arguments.arrays import as_array, is_array
-from jaxpool._arguments.calls import FunctionWrapper
+from jaxpool._arguments.calls import FunctionWrapper, public
 from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 from jaxpool._shards.split import ArraySharding, check_divisible, context_axes, find_sharding
 
@@ -127,8 +126,7 @@ def _call_with_explicit_axes(
 ) -> Any:
     """Call `pool` with explicit `mesh_axes`, x in place of `operand`, and NumPy arguments replicated as they are."""
     leaves, treedef = jax.tree.flatten(
-        arguments,
-        is_leaf=lambda node: node is operand or not isinstance(node, tuple | list | dict),
+        arguments, is_leaf=lambda node: node is operand or not isinstance(node, tuple | list | dict)
     )
     leaves = [x if leaf is operand else leaf for leaf in leaves]
     arrays = {n: y for n, y in enumerate(leaves) if y is x or isinstance(y, jax.Array)}

@@ -109,6 +109,31 @@ def as_real_array(arg_name: str, x: Any) -> Array:
     return array
 
 
+def as_integer_array(
+    arg_name: str, value: Any, shape: Sequence[int], limit: int | None, hint: str, like: str = ""
+) -> Array:
+    """`value` as an array of integers of `shape`, the shape of the argument `like` if this is given.
+
+    Raises also if a value that this process knows is not in `range(limit)`.
+    """
+    if not is_array(value):
+        raise not_an_array_error(arg_name, value, "an array of integers")
+    array = as_jax_array(arg_name, value)
+    if not _is_dtype_of_kind(array.dtype, jnp.integer):
+        raise wrong_dtype_error(arg_name, "an array of integers", array, hint)
+    if array.shape != tuple(shape):
+        rule = f"of the shape of {like}" if like else f"of shape {tuple(shape)}"
+        raise ArgumentError(arg_name, rule, array.shape, hint, attribute="shape")
+    # The values of a NumPy array are known inside a trace too.
+    values = concrete_values(value if isinstance(value, np.ndarray) else array)
+    if values is not None and limit is not None:
+        invalid_values = values[(values < 0) | (values >= limit)]
+        if invalid_values.size:
+            rule = f"ints from 0 to {limit - 1}" if limit else "empty where x is"
+            raise ArgumentError(arg_name, rule, int(invalid_values[0]), hint)
+    return array
+
+
 def _is_dtype_of_kind(dtype: Any, *kinds: Any) -> bool:
     return any(jnp.issubdtype(dtype, kind) for kind in kinds)
 

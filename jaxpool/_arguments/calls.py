@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import itertools
@@ -15,6 +16,7 @@ import numpy as np
 
 from jaxpool._arguments.arrays import is_array, is_prng_key
 from jaxpool._arguments.errors import ArgumentError
+from jaxpool._arguments.shared_text import fill_shared_texts
 from jaxpool._arguments.sizes import is_tuple_or_list
 
 ARRAY_TYPES = (jax.Array, np.ndarray)
@@ -26,39 +28,48 @@ R = TypeVar("R")
 
 
 def public(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator of public functions: errors name the function, and missing, unknown, surplus and swapped arguments."""
+    """Decorator of public functions. Fills shared texts into the docstring, and names the function in error messages.
+
+    Errors also name missing, unknown, surplus and swapped arguments.
+    """
+    if function.__doc__:
+        function.__doc__ = fill_shared_texts(inspect.cleandoc(function.__doc__))
 
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
         except (TypeError, ValueError, ArgumentError) as error:
-            traceback = error.__traceback__
-            if isinstance(error, TypeError) and traceback and traceback.tb_next is None:
-                reason = _invalid_call_reason(function, args, kwargs)  # raised by the call itself
-            else:
-                reason = _swapped_arguments_reason(function, args, kwargs)
-            if reason:
-                raise TypeError(f"jaxpool.{_public_name(function)}: {reason}") from None
-            if not isinstance(error, ArgumentError):
+            clearer_error = _clearer_error(error, function, args, kwargs)
+            if clearer_error is None:
                 raise
-            shown_arguments = _shapes_and_sizes_of_call(function, args, kwargs)
-            raise error.error_for_function(_public_name(function), shown_arguments) from None
+            raise clearer_error from None
 
     return wrapper
 
 
-def _shapes_and_sizes_of_call(
-    function: Callable[..., Any], args: Any, kwargs: dict[str, Any]
-) -> dict[str, Any]:
-    """The array shapes and the size arguments of a call, by the names that error messages show."""
-    shown_arguments = {}
-    for name, value in inspect.signature(function).bind(*args, **kwargs).arguments.items():
-        if name in ARGS_SHOWN_AS_SHAPE and isinstance(value, (*ARRAY_TYPES, np.generic)):
-            shown_arguments[f"{name}.shape"] = value.shape
-        elif name in ARGS_SHOWN_AS_VALUE:
-            shown_arguments[name] = value
-    return shown_arguments
+def _clearer_error(
+    error: Exception, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]
+) -> Exception | None:
+    """The error that the user sees instead of `error`, raised by a call of `function`; None for `error` itself."""
+    name = _public_name(function)
+    try:
+        arguments = inspect.signature(function).bind(*args, **kwargs).arguments
+    except TypeError:
+        arguments, reason = {}, _invalid_call_reason(function, args, kwargs)
+    else:
+        reason = _swapped_arguments_reason(function, arguments)
+    if reason:
+        return TypeError(f"jaxpool.{name}: {reason}")
+    if not isinstance(error, ArgumentError):
+        return None
+    shown_arguments = {}  # shapes of arrays and values of size arguments, by the names in the message
+    for arg_name, value in arguments.items():
+        if arg_name in ARGS_SHOWN_AS_SHAPE and isinstance(value, (*ARRAY_TYPES, np.generic)):
+            shown_arguments[f"{arg_name}.shape"] = value.shape
+        elif arg_name in ARGS_SHOWN_AS_VALUE:
+            shown_arguments[arg_name] = value
+    return error.error_for_function(name, shown_arguments)
 
 
 class FunctionWrapper:
@@ -98,9 +109,10 @@ def _positional_names(function: Callable[..., Any]) -> list[str]:
 
 
 def _invalid_call_reason(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> str:
-    """The reason why a call of `function` is invalid; "" for a valid call."""
+    """The reason why a call does not match the signature of `function`; "" if no rule below applies."""
     parameters = inspect.signature(function).parameters
     positional, public_name = _positional_names(function), _public_name(function)
+    order_hint = f"The order is {', '.join(positional)}."
     # A hint for users who pass a transformation the arguments of the function that the transformation returns.
     returned_function_hint = ""
     if positional in (["fn"], ["pool"]) and args and callable(args[0]):
@@ -109,40 +121,31 @@ def _invalid_call_reason(function: Callable[..., Any], args: Any, kwargs: dict[s
         if name not in parameters:
             hint = unknown_argument_hint(public_name, name, parameters, returned_function_hint)
             return f"there is no argument `{name}`. {hint}"
-    optional = [
-        p.name
-        for p in parameters.values()
-        if p.default is not p.empty or p.kind is p.VAR_POSITIONAL
-    ]
-    given = [*positional[: len(args)], *kwargs]
-    order_hint = f"The order is {', '.join(positional)}."
-    duplicates = [name for name in positional[: len(args)] if name in kwargs]
-    if duplicates:
-        return f"`{duplicates[0]}` must be given once; got it by its place and by its name. {order_hint}"
-    missing_names = [name for name in parameters if name not in (*optional, *given)]
-    if missing_names:
+        if name in positional[: len(args)]:
+            return f"`{name}` must be given once; got it by its place and by its name. {order_hint}"
+    for name, parameter in parameters.items():
+        is_optional = parameter.default is not parameter.empty or name not in positional
+        if is_optional or name in (*positional[: len(args)], *kwargs):
+            continue
         if positional[0] == "key" and args and is_array(args[0]) and not is_prng_key(args[0]):
             return f"`key` must be given, a PRNG key, before `x`; got an array in its place. {order_hint}"
-        return f"`{missing_names[0]}` must be given; it is missing. {order_hint}"
-    if len(args) > len(positional):
-        keyword_names = ", ".join(p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY)
-        hint = "" if returned_function_hint else order_hint
-        hint = f"Pass {keyword_names} by name." if keyword_names else hint
-        if not positional:
-            hint = CONTEXT_MANAGER_HINTS.get(public_name, hint) if callable(args[0]) else hint
-            return f"no argument goes by its place; got {len(args)}. {hint}"
-        rule = f"at most {len(positional)} arguments go by their place"
-        return " ".join(filter(None, (f"{rule}; got {len(args)}.", returned_function_hint, hint)))
-    return ""
+        return f"`{name}` must be given; it is missing. {order_hint}"
+    if len(args) <= len(positional):
+        return ""
+    keyword_names = ", ".join(p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY)
+    hint = "" if returned_function_hint else order_hint
+    hint = f"Pass {keyword_names} by name." if keyword_names else hint
+    if not positional:
+        hint = CONTEXT_MANAGER_HINTS.get(public_name, hint) if callable(args[0]) else hint
+        return f"no argument goes by its place; got {len(args)}. {hint}"
+    rule = f"at most {len(positional)} arguments go by their place"
+    return " ".join(filter(None, (f"{rule}; got {len(args)}.", returned_function_hint, hint)))
 
 
-def _swapped_arguments_reason(
-    function: Callable[..., Any], args: Any, kwargs: dict[str, Any]
-) -> str:
+def _swapped_arguments_reason(function: Callable[..., Any], arguments: dict[str, Any]) -> str:
     """The reason why a call raised if two of its arguments are swapped; "" if no arguments are swapped."""
-    bound_args = inspect.signature(function).bind(*args, **kwargs).arguments
-    for first, second in itertools.pairwise(bound_args):
-        if second in _arguments_swapped_with(first, bound_args[first], bound_args[second]):
+    for first, second in itertools.pairwise(arguments):
+        if second in _arguments_swapped_with(first, arguments[first], arguments[second]):
             rule = f"`{first}` must come before `{second}`; got them the other way round"
             return f"{rule}. The order is {', '.join(_positional_names(function))}."
     return ""
@@ -223,26 +226,7 @@ def unknown_argument_hint(
         if name in accepted_names
     ]
     if not suggestions and arg_name not in _KNOWN_NAMES:
-        suggestions = [name for name in accepted_names if _is_misspelling(arg_name, name)]
-        suggestions = suggestions if len(suggestions) == 1 else []
+        suggestions = difflib.get_close_matches(arg_name, accepted_names, 1, 0.7)
     if suggestions:
         return f"Did you mean `{suggestions[0]}`?"
     return default_hint or f"It takes {', '.join(accepted_names)}."
-
-
-def _is_misspelling(arg_name: str, known_name: str) -> bool:
-    """Whether two names differ by one edit, or by two if a name has over five letters or the letters are the same."""
-    is_long = max(len(arg_name), len(known_name)) > 5
-    max_distance = 2 if is_long or sorted(arg_name) == sorted(known_name) else 1
-    return len(known_name) >= 4 and _edit_distance(arg_name, known_name) <= max_distance
-
-
-def _edit_distance(a: str, b: str) -> int:
-    """Levenshtein (edit) distance of two strings."""
-    row = list(range(len(b) + 1))
-    for i, letter in enumerate(a, 1):
-        diagonal, row[0] = row[0], i
-        for j, other_letter in enumerate(b, 1):
-            substitution_cost = diagonal + (letter != other_letter)
-            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, substitution_cost)
-    return row[-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,6 +15,7 @@ TRACED_VALUE_HINT = (
 )
 
 
+@dataclasses.dataclass(eq=False)
 class ArgumentError(Exception):
     """An invalid argument: `arg_name` must be `rule`, but is `value`. `hint` explains how to correct the call.
 
@@ -22,38 +24,30 @@ class ArgumentError(Exception):
     value is reported as the error.
     """
 
-    def __init__(
-        self,
-        arg_name: str,
-        rule: str,
-        value: Any,
-        hint: str,
-        error_type: type[Exception] = ValueError,
-        *,
-        attribute: str = "",
-        shown_value: str = "",
-        must_be_static: bool = True,
-    ) -> None:
-        super().__init__(
-            arg_name, rule, value, hint, error_type, attribute, shown_value, must_be_static
-        )
-        self.arg_name, self.rule, self.value = arg_name, rule, value
-        self.hint, self.error_type = hint, error_type
-        self.shown_name = f"{arg_name}.{attribute}" if attribute else arg_name
-        self.shown_value = shown_value
-        if must_be_static and _contains_tracer(value):
-            self.rule, self.hint = f"static, {rule}", TRACED_VALUE_HINT
+    arg_name: str
+    rule: str
+    value: Any
+    hint: str
+    error_type: type[Exception] = ValueError
+    _: dataclasses.KW_ONLY
+    attribute: str = ""
+    shown_value: str = ""
+    must_be_static: bool = True
+
+    def __post_init__(self) -> None:
+        if self.must_be_static and _contains_tracer(self.value):
+            self.rule, self.hint = f"static, {self.rule}", TRACED_VALUE_HINT
 
     def error_for_function(
         self, function_name: str, shown_arguments: Mapping[str, Any]
     ) -> Exception:
         """The exception that the user of `jaxpool.<function>` sees; its message shows no value twice."""
-        shown_value = self.shown_value or f"{self.shown_name}={short_repr(self.value)}"
+        shown_name = f"{self.arg_name}.{self.attribute}" if self.attribute else self.arg_name
+        shown_value = self.shown_value or f"{shown_name}={short_repr(self.value)}"
         other_arguments = [
             text
             for name, value in shown_arguments.items()
-            if name != self.shown_name
-            and (text := f"{name}={short_repr(value)}") not in shown_value
+            if name != shown_name and (text := f"{name}={short_repr(value)}") not in shown_value
         ]
         shown_value += f" ({', '.join(other_arguments)})" if other_arguments else ""
         return self.error_type(

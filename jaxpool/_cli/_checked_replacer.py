@@ -21,18 +21,16 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 from jaxpool._accelerate.bind import (
-    ReductionReplacer,
-    ReportCallback,
-    describe_reduction,
-    replacing_reductions,
-)
-from jaxpool._accelerate.report import LaxReduction
-from jaxpool._accelerate.windows import (
     GEOMETRY_PARAMETERS,
     KIND_OF_PRIMITIVE,
     LeftToLaxError,
+    ReductionReplacer,
+    ReportCallback,
+    describe_reduction,
     reduction_kind,
+    replacing_reductions,
 )
+from jaxpool._accelerate.report import LaxReduction
 from jaxpool._kernels.dtypes import accumulator_dtype
 
 _PRIMITIVE_OF_KIND = {kind: primitive for primitive, kind in KIND_OF_PRIMITIVE.items() if kind}

@@ -13,8 +13,7 @@ import jax
 import jaxpool
 from jaxpool._accelerate.report import format_frame_line, is_user_file
 from jaxpool._api.kernel_passes import Pass, PoolPasses
-from jaxpool._api.plan_of import Plans
-from jaxpool._api.plan_text import format_type
+from jaxpool._api.plan_of import Plans, format_type
 from jaxpool._cli import UsageError
 from jaxpool._cli._call import parse_call
 

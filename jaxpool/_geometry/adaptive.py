@@ -15,9 +15,8 @@ import numpy as np
 
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
-    array_to_list,
+    checked_tuple,
     is_int,
-    is_tuple_or_list,
     normalise_axes,
     static_sizes,
 )
@@ -114,17 +113,13 @@ def adaptive_window(
     """Check the arguments of an adaptive pool over an array of `shape` and return its `Window`."""
     rule = "an int, or a tuple with a positive int or None for each pooled axis"
     hint = "Pass a tuple such as (7, 7), or (7, None) to keep the size of the second axis."
-    value, output_shape = output_shape, array_to_list(output_shape)
-    is_single_int = is_int(output_shape)
-    if not is_single_int and not is_tuple_or_list(output_shape):
-        raise ArgumentError("output_shape", rule, value, hint, TypeError)
+    value, is_single_int = output_shape, is_int(output_shape)
+    outs = [value] if is_single_int else checked_tuple("output_shape", value, rule, hint)
     if is_single_int and axes is None:
         more = "Pass axes=(1, 2), say."
         raise ArgumentError("axes", "given when `output_shape` is an int", None, more, TypeError)
-    if not is_single_int and not output_shape:
-        raise ArgumentError("output_shape", rule, value, hint)
-    pooled_axes = normalise_axes(axes, len(shape), None if is_single_int else len(output_shape))
-    outs = (output_shape,) * len(pooled_axes) if is_single_int else output_shape
+    pooled_axes = normalise_axes(axes, len(shape), None if is_single_int else len(outs))
+    outs = [value] * len(pooled_axes) if is_single_int else outs
     if not all(out is None or is_int(out) for out in outs):
         raise ArgumentError("output_shape", rule, value, hint, TypeError)
     if any(out is not None and operator.index(out) < 1 for out in outs):

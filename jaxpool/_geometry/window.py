@@ -26,12 +26,11 @@ from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     IntOrInts,
     Padding,
-    array_to_list,
     check_bool,
+    checked_tuple,
     fits_int32,
     ints_per_axis,
     is_int,
-    is_tuple_or_list,
     normalise_axes,
     padding_pairs,
     static_sizes,
@@ -287,26 +286,21 @@ def make_window(
     window_shape: IntOrInts,
     strides: IntOrInts | None = None,
     padding: Padding = "VALID",
-    *,
     window_dilation: IntOrInts | None = None,
     ceil_mode: bool = False,
     axes: Sequence[int] | None = None,
+    *,
     empty_windows: Literal["raise", "allow"] = "raise",
 ) -> Window:
     """Check the arguments of a pool over an array of `shape` and return its `Window`.
 
     Raises `ArgumentError`. `empty_windows="allow"` accepts windows that contain only padding, as lax does.
     """
-    hint = "Pass a tuple such as (2, 2)."
-    window_shape = array_to_list(window_shape)
-    if not is_int(window_shape) and not is_tuple_or_list(window_shape):
-        rule = "an int or a tuple of positive ints, one per pooled axis"
-        raise ArgumentError("window_shape", rule, window_shape, hint, TypeError)
-    if is_tuple_or_list(window_shape) and not window_shape:
-        raise ArgumentError("window_shape", "at least one positive int", window_shape, hint)
-    num_axes = None if is_int(window_shape) else len(window_shape)  # type: ignore[arg-type]
-    shape_arg = window_shape if num_axes else ()
-    pooled_axes = normalise_axes(axes, len(shape), num_axes, window_shape=shape_arg)
+    rule = "an int or a tuple of positive ints, one per pooled axis"
+    hint, entries = "Pass a tuple such as (2, 2).", list[Any]()
+    if not is_int(window_shape):
+        entries = [*checked_tuple("window_shape", window_shape, rule, hint)]
+    pooled_axes = normalise_axes(axes, len(shape), len(entries) or None, window_shape=entries)
     rank = len(pooled_axes)
     window_sizes = ints_per_axis("window_shape", window_shape, rank)
     step_sizes = ints_per_axis("strides", 1 if strides is None else strides, rank)

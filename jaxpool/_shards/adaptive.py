@@ -17,6 +17,7 @@ from jaxpool._geometry.window import Window
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.dtypes import Ties
 from jaxpool._kernels.positions import input_position_of_tap
+from jaxpool._kernels.slices import unravel_index
 from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
 from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
 from jaxpool._shards.split import ArraySharding, check_divisible, on_shards
@@ -52,12 +53,15 @@ def _pool_shard(
     if sharding is None:
         return y, position
     # Convert a flat position in the shard to a flat position in the global array.
-    global_position, stride = lax.full_like(position, 0), 1
-    for dim, local_dim in reversed([*zip(global_window.dims, window.dims, strict=True)]):
-        size, mesh_axes = np.int32(local_dim.size), sharding.mesh_axes[dim.axis]
-        offset = lax.axis_index(mesh_axes) * size if mesh_axes else np.int32(0)
-        global_position = global_position + (position % size + offset) * np.int32(stride)
-        position, stride = position // size, stride * dim.size
+    global_position, coordinates = (
+        lax.full_like(position, 0),
+        unravel_index(position, window.input_shape),
+    )
+    for dim, coordinate in zip(global_window.dims, coordinates, strict=True):
+        if mesh_axes := sharding.mesh_axes[dim.axis]:
+            size = dim.size // sharding.num_shards(dim.axis)
+            coordinate = coordinate + lax.axis_index(mesh_axes) * np.int32(size)
+        global_position = global_position * np.int32(dim.size) + coordinate
     return y, global_position
 
 
@@ -74,9 +78,7 @@ def adaptive_pool(
     Raises `ArgumentError` if the shards of the output would differ in size.
     """
     settings = kind, window, sharding, ties
-    if sharding is None:
-        return _pool_shard(*settings, x, autodiff=autodiff)
-    if kind != "argmax" and set(window.output_shape) == {1}:
+    if sharding and kind != "argmax" and set(window.output_shape) == {1}:
         return reduce_whole_axes(kind, sharding, x, window.axes, ties=ties, autodiff=autodiff)
     suffix = "" if kind == "argmax" else ", or 1 along every axis"
     for dim in window.dims:

@@ -262,29 +262,25 @@ def _reshard_explicit(x: Array, sharding: ArraySharding) -> Array:
 
 def on_shards(
     body: Callable[..., R],
-    sharding: ArraySharding,
+    sharding: ArraySharding | None,
     *xs: Array,
     settings: tuple[Any, ...] = (),
     out_spec: PartitionSpec | None = None,
-    autodiff: Autodiff = "jvp",
+    autodiff: Autodiff | None = None,
 ) -> R:
-    """Call `body(*settings, *xs)` on the shards of `xs`, which `sharding.operand_sharding` describes.
+    """Call `body(*settings, *xs)` on the shards of `xs`, which `sharding.operand_sharding` describes, or on `xs`.
 
     Results are sharded by `out_spec`, by default `sharding.spec`. Calls with equal `settings` are traced once.
     """
+    if sharding is None:
+        kwargs = {} if autodiff is None else {"autodiff": autodiff}
+        return body(*settings, *xs, **kwargs)
     out_spec = sharding.spec if out_spec is None else out_spec
     shard_body: Callable[..., R] = functools.partial(body, *settings)
     if not sharding.is_manual:
         shard_body = functools.partial(_shard_map, body, settings, sharding, out_spec)
-    result: R = shard_body(*xs) if autodiff == "jvp" else call_in_reverse_mode(shard_body, *xs)
+    result: R = call_in_reverse_mode(shard_body, *xs) if autodiff == "vjp" else shard_body(*xs)
     return result
-
-
-def apply_on_shards(op: Op, sharding: ArraySharding | None, *xs: Array) -> Array:
-    """Apply `op`, whose pooled axes are not sharded, to arrays or to their shards."""
-    if sharding is None:
-        return output_of(op, *xs)
-    return on_shards(output_of, sharding, *xs, settings=(op,))
 
 
 def output_of(op: Op, *xs: Array) -> Array:
@@ -304,8 +300,6 @@ class ShardedPool(ShardGeometry):
 
     def run(self, body: Callable[..., R], x: Array, *settings: Any, **kwargs: Any) -> R:
         """Call `body(self, *settings, x)` on x, or on each shard of a sharded x; `kwargs` may set `autodiff`."""
-        if self.sharding is None:
-            return body(self, *settings, x, **kwargs)
         return on_shards(body, self.sharding, x, settings=(self, *settings), **kwargs)
 
     def apply(
@@ -377,7 +371,7 @@ def shard_pool_by_window(x: Array, window: Window) -> ShardedPool:
             window.window_shape,
             [dim.stride for dim in window.dims],
             [(dim.low, dim.high) for dim in window.dims],
-            window_dilation=[dim.dilation for dim in window.dims],
+            [dim.dilation for dim in window.dims],
             axes=window.axes,
         )
 
@@ -401,7 +395,7 @@ def check_unsharded(x: Array, *axes: int, checks_types: bool = True, arg_name: s
 
 
 def check_divisible(
-    sharding: ArraySharding,
+    sharding: ArraySharding | None,
     axis: int,
     size: Any,
     arg_name: str,
@@ -410,7 +404,7 @@ def check_divisible(
     attr: str = "",
 ) -> None:
     """Raise an error about `arg_name` unless the shards along `axis` divide `size` evenly."""
-    count = sharding.num_shards(axis)
+    count = sharding.num_shards(axis) if sharding else 1
     if count > 1 and size % count != 0:
         rule = f"of a size along axis {axis} that its {count} shards divide{suffix}"
         hint = (

@@ -20,7 +20,12 @@ from jaxpool._arguments.arrays import concrete_values, varying_mesh_axes
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Axis
 from jaxpool._kernels.positions import indices_to_positions
-from jaxpool._kernels.slices import Ints, reshape_along_axis, zeros_like_with_sizes
+from jaxpool._kernels.slices import (
+    Ints,
+    reshape_along_axis,
+    unravel_index,
+    zeros_like_with_sizes,
+)
 from jaxpool._ops.apply import apply_op
 from jaxpool._ops.unpool import Unpool
 from jaxpool._shards.halo import Halo
@@ -51,16 +56,14 @@ def _unpool_shard(
 
     def local_positions(position: Array) -> Array:
         """Convert flat positions in the global array to positions in the shard, or to the shard's size if outside."""
-        local, stride = lax.full_like(position, 0), 1
-        is_inside = lax.full_like(position, True, bool)
-        for axis, size, shard_size in reversed([*zip(axes, sizes, local_sizes, strict=True)]):
-            coordinate, position = position % np.int32(size), position // np.int32(size)
+        local, is_inside = lax.full_like(position, 0), position < out_of_range
+        coordinates = unravel_index(position, sizes)
+        for axis, coordinate, shard_size in zip(axes, coordinates, local_sizes, strict=True):
             if halo := halo_of_axis.get(axis):
                 coordinate = coordinate - halo.shard_id() * np.int32(shard_size)
                 is_inside = is_inside & (coordinate >= 0) & (coordinate < shard_size)
-            local, stride = local + coordinate * np.int32(stride), stride * shard_size
-        is_inside = is_inside & (position == 0)
-        return lax.select(is_inside, local, lax.full_like(local, stride))
+            local = local * np.int32(shard_size) + coordinate
+        return lax.select(is_inside, local, lax.full_like(local, math.prod(local_sizes)))
 
     def with_neighbours(y: Array, position: Array) -> Array:
         for halo in halos:

@@ -17,7 +17,7 @@ from jaxpool._kernels.slices import store_arguments
 from jaxpool._ops.apply import Autodiff
 from jaxpool._ops.op import tracing_platform, value_and_residual
 from jaxpool._ops.ranged import zeros_with_tangent
-from jaxpool._ops.reduction import MeanReduction, Reduction
+from jaxpool._ops.reduction import MeanReduction, Reduction, max_or_min
 from jaxpool._plan.problem import barrier_of
 from jaxpool._shards.split import ArraySharding, MeshAxes, on_shards, output_of
 
@@ -100,7 +100,7 @@ def _mean(
 
 def reduce_whole_axes(
     kind: Kind | Literal["mean"],
-    sharding: ArraySharding,
+    sharding: ArraySharding | None,
     x: Array,
     axes: tuple[int, ...],
     mask: Array | None = None,
@@ -109,26 +109,33 @@ def reduce_whole_axes(
     autodiff: Autodiff = "jvp",
 ) -> Array:
     """The maximum, minimum or mean over `axes`; the first tie is in row-major order. `mask` is a `where` mask."""
+    if sharding is None and kind != "mean":
+        return max_or_min(x, axes, kind, ties, autodiff, keepdims, mask)
     if kind == "min":
         y = reduce_whole_axes("max", sharding, _negate(x), axes, mask, keepdims, ties, autodiff)
         return _negate(y)
-    shape = sharding.global_shape(x.shape)
-    mesh_axes = tuple(sharding.mesh_axes[axis] for axis in axes)
+    shape = sharding.global_shape(x.shape) if sharding else x.shape
+    mesh_axes = tuple(sharding.mesh_axes[axis] for axis in axes) if sharding else ()
     sizes = tuple(shape[axis] for axis in axes)
     dtype = dtypes.mean_dtype(x.dtype)
-    masks = () if mask is None else (slices.broadcast_like(mask, x),)
+    masks = () if mask is None else (slices.broadcast_like(mask, x) if sharding else mask,)
     body: Callable[..., Array]
     settings: tuple[Any, ...]
     if not any(mesh_axes):
-        x = x if kind == "max" else x.astype(dtype)
+        x = x if kind == "max" else dtypes.as_float(x)
         op = Reduction("max", ties, axes, sizes) if kind == "max" else MeanReduction(axes, sizes)
         body, settings = output_of, (op,)
     elif kind == "max":
         body, settings = _max, (axes, mesh_axes, ties)
     else:
         body, settings = _mean, (axes, mesh_axes, math.prod(sizes), dtype)
-    spec = sharding.replicate_axes(axes).spec
-    y = on_shards(body, sharding, x, *masks, settings=settings, out_spec=spec, autodiff=autodiff)
+    if sharding is None:
+        y = body(*settings, x, *masks)
+    else:
+        spec = sharding.replicate_axes(axes).spec
+        y = on_shards(
+            body, sharding, x, *masks, settings=settings, out_spec=spec, autodiff=autodiff
+        )
     return y if keepdims else lax.squeeze(y, axes)
 
 

@@ -13,7 +13,6 @@ an average. For these three results, the op takes an additional array that depen
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any, Literal
 
 import jax
@@ -162,34 +161,21 @@ def _window_counts(geometry: ShardGeometry, divisor: Literal["counted", "real"],
 
 def checked_array_and_windows(
     x: Any,
-    window_shape: Any,
-    strides: Any = None,
-    padding: Any = "VALID",
-    window_dilation: Any = None,
-    ceil_mode: Any = False,
-    axes: Any = None,
-    *,
+    *geometry: Any,
     ties: Any = "first",
     autodiff: Any = "vjp",
     allow_long_axes: bool = False,
+    **other_geometry: Any,
 ) -> tuple[Array, ShardedPool]:
     """Return x as an array, and the windows of the pool with the sharding of x.
 
-    Positions along pooled axes must fit in int32; with `allow_long_axes`, only positions along padded axes must.
+    `geometry` and `other_geometry` are arguments of `make_window` after the shape. Positions along pooled axes must fit
+    in int32; with `allow_long_axes`, only positions along padded axes must.
     """
     x = as_array(x)
     check_choice("ties", ties, ("first", "last", "split"))
     check_choice("autodiff", autodiff, ("vjp", "jvp"))
-    make_window_of_shape = functools.partial(
-        make_window,
-        window_shape=window_shape,
-        strides=strides,
-        padding=padding,
-        window_dilation=window_dilation,
-        ceil_mode=ceil_mode,
-        axes=axes,
-    )
-    windows = shard_pool_by_type(x, make_window_of_shape)
+    windows = shard_pool_by_type(x, lambda shape: make_window(shape, *geometry, **other_geometry))
     if not allow_long_axes:
         check_int32_positions(windows.window)
     return x, windows

@@ -55,9 +55,7 @@ def name_torch_function_in_errors(
         try:
             yield
         except ArgumentError as error:
-            name = TORCH_ARGUMENT_NAMES.get(error.arg_name, error.arg_name)
-            error.shown_name = name + error.shown_name.removeprefix(error.arg_name)
-            error.arg_name = name
+            error.arg_name = TORCH_ARGUMENT_NAMES.get(error.arg_name, error.arg_name)
             raise
 
 

@@ -10,8 +10,7 @@ from typing import Any
 from jax import Array
 
 from jaxpool._api import argmax
-from jaxpool._api.argmax import check_unpool_indices
-from jaxpool._arguments.arrays import as_array
+from jaxpool._arguments.arrays import as_integer_array
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._arguments.sizes import (
     check_fits_int32_indices,
@@ -112,13 +111,13 @@ def _max_unpool(
     function_name = f"max_unpool{num_spatial_dims}d"
     x = args.as_array_of_dtypes(function_name, input, FLOAT_DTYPES)
     with args.name_torch_function_in_errors(function_name, x, kernel_size=kernel_size):
-        index_array = as_array(indices, "indices")
         args.check_shape(x, num_spatial_dims, x.ndim - 1)
         sizes = _unpooled_sizes(x, num_spatial_dims, kernel_size, stride, padding, output_size)
         check_fits_int32_indices("output_size", sizes)
-        check_unpool_indices(
-            index_array, indices, x, math.prod(sizes), "input", f"max_pool{num_spatial_dims}d"
+        hint = (
+            f"Pass the indices that max_pool{num_spatial_dims}d returned with input, and its sizes."
         )
+        as_integer_array("indices", indices, x.shape, math.prod(sizes), hint, "input")
     return argmax.max_unpool(x, indices, sizes, axes=args.spatial_axes(x, num_spatial_dims))
 
 

@@ -17,11 +17,12 @@ import jax
 from jax import Array
 
 from jaxpool._accelerate.bind import (
+    LeftToLaxError,
     ReductionReplacer,
     install_dispatcher,
     replacing_reductions,
+    window_of_lax_reduction,
 )
-from jaxpool._accelerate.windows import LeftToLaxError, window_of_lax_reduction
 from jaxpool._geometry.window import Window
 
 

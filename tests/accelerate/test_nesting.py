@@ -10,8 +10,7 @@ from jax import lax
 from jax.lax import reduce_window  # imported by name before the first call of accelerate
 
 from jaxpool import accelerate
-from jaxpool._accelerate.bind import _make_dispatcher
-from jaxpool._accelerate.windows import KNOWN_PARAMETERS
+from jaxpool._accelerate.bind import KNOWN_PARAMETERS, _make_dispatcher
 from tests.support.accelerated import (
     X,
     is_replaced,

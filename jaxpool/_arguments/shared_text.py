@@ -1,15 +1,7 @@
-"""`public`, the decorator of public functions, and the texts that it fills into their docstrings."""
+"""Texts that several public functions share in their docstrings, and the function that fills them in."""
 
-from __future__ import annotations
+import re
 
-import inspect
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
-
-from jaxpool._arguments import calls
-
-P = ParamSpec("P")
-R = TypeVar("R")
 # Texts by placeholder. A text may contain placeholders.
 _TEXT_OF_PLACEHOLDER = {
     "x": """Args:
@@ -57,9 +49,6 @@ _TEXT_OF_PLACEHOLDER = {
 
 Returns:
   Array of the shape of x, except that pooled axes have the sizes `output_shape`; the dtype of x""",
-    "fractional_errors": """Raises:
-  TypeError: an argument is of the wrong kind.
-  ValueError: an argument has a wrong value, or the windows do not fit.""",
     "boxes": """Args:
   x: array of shape (B, H, W, C), or (H, W, C) for one image; floats, integers or bool. Channels come last. An array
     (B, C, H, W) is not recognised: its C would be pooled as rows.
@@ -146,16 +135,13 @@ Raises:
 Returns:
   Array of the shape and dtype of x.
 
-{not_split}""",
+{wrong}""",
     "run_with_index": """{run}
 
 Returns:
   y, an array of the shape and dtype of x, and `indices`, an int32 array of the same shape: positions along the axis.
 
-{not_split}""",
-    "not_split": """Raises:
-  TypeError: an argument is of the wrong kind.
-  ValueError: an argument has a wrong value; `ties="split"` is one.""",
+{wrong}""",
     "empty": """Raises:
   TypeError: an argument is of the wrong kind.
   ValueError: an argument has a wrong value, or a pooled axis has no elements.""",
@@ -165,10 +151,11 @@ Returns:
 }
 
 
-def public(function: Callable[P, R]) -> Callable[P, R]:
-    """`calls.public`, with each name in braces in the docstring of `function` replaced by its shared text."""
-    text = inspect.cleandoc(function.__doc__ or "")
-    while "{" in text:
-        text = text.format(**_TEXT_OF_PLACEHOLDER)
-    function.__doc__ = text
-    return calls.public(function)
+def fill_shared_texts(docstring: str) -> str:
+    """`docstring` with each name in braces that has a shared text replaced by this text."""
+
+    def shared_text(match: re.Match[str]) -> str:
+        text = _TEXT_OF_PLACEHOLDER.get(match[1])
+        return match[0] if text is None else fill_shared_texts(text)
+
+    return re.sub(r"\{(\w+)\}", shared_text, docstring)
