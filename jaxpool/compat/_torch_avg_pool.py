@@ -15,7 +15,7 @@ from jaxpool._ops.sum_pool import SumPool
 from jaxpool._shards.windowed import apply_by_type
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOAT_DTYPES, IntOrInts
-from jaxpool.compat._torch_rank import make_public_function
+from jaxpool.compat._torch_public import make_pool
 
 
 def _divisor_rule(divisor: Any, count_include_pad: Any) -> Any:
@@ -102,6 +102,6 @@ def _avg_pool1d(
     )
 
 
-avg_pool1d = make_public_function(1, _avg_pool1d, _AVG_POOL_DOC)
-avg_pool2d = make_public_function(2, _avg_pool, _AVG_POOL_DOC)
-avg_pool3d = make_public_function(3, _avg_pool, _AVG_POOL_DOC)
+avg_pool1d = make_pool(1, _avg_pool1d, _AVG_POOL_DOC)
+avg_pool2d = make_pool(2, _avg_pool, _AVG_POOL_DOC)
+avg_pool3d = make_pool(3, _avg_pool, _AVG_POOL_DOC)

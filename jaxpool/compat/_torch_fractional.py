@@ -18,7 +18,7 @@ from jaxpool._ops.apply import apply_with_extra_args
 from jaxpool._ops.random_pool import uniform_dtype
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOAT_DTYPES, IntOrInts, ValuesOrValuesAndIndices
-from jaxpool.compat._torch_rank import make_public_function
+from jaxpool.compat._torch_public import make_pool
 
 
 def _output_sizes(
@@ -157,5 +157,5 @@ def _fractional_max_pool(
     return (y, op.position(residual)) if return_indices else y
 
 
-fractional_max_pool2d = make_public_function(2, _fractional_max_pool, _FRACTIONAL_MAX_POOL_DOC)
-fractional_max_pool3d = make_public_function(3, _fractional_max_pool, _FRACTIONAL_MAX_POOL_DOC)
+fractional_max_pool2d = make_pool(2, _fractional_max_pool, _FRACTIONAL_MAX_POOL_DOC)
+fractional_max_pool3d = make_pool(3, _fractional_max_pool, _FRACTIONAL_MAX_POOL_DOC)

@@ -17,7 +17,7 @@ from jaxpool._shards.windowed import apply_by_type
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOAT_DTYPES, INT_DTYPES, ORDERED_DTYPES, IntOrInts
 from jaxpool.compat._torch_max_pool import torch_max_pool
-from jaxpool.compat._torch_rank import make_public_function
+from jaxpool.compat._torch_public import make_pool
 
 
 def _check_norm_type(norm_type: Any) -> Any:
@@ -111,6 +111,6 @@ def _lp_pool(
     return jnp.where(is_zero, jnp.zeros_like(total) ** (1 / norm), root).astype(dtype)
 
 
-lp_pool1d = make_public_function(1, _lp_pool, _LP_POOL_DOC)
-lp_pool2d = make_public_function(2, _lp_pool, _LP_POOL_DOC)
-lp_pool3d = make_public_function(3, _lp_pool, _LP_POOL_DOC)
+lp_pool1d = make_pool(1, _lp_pool, _LP_POOL_DOC)
+lp_pool2d = make_pool(2, _lp_pool, _LP_POOL_DOC)
+lp_pool3d = make_pool(3, _lp_pool, _LP_POOL_DOC)

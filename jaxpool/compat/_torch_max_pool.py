@@ -14,7 +14,7 @@ from jaxpool._shards.split import shard_pool_by_window
 from jaxpool._shards.windowed import apply_by_type, max_pool_with_position
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOAT_DTYPES, INT_DTYPES, IntOrInts, ValuesOrValuesAndIndices
-from jaxpool.compat._torch_rank import make_public_function
+from jaxpool.compat._torch_public import make_pool
 
 _MAX_POOL_DOC = """\
 Computes the largest element of each window, as `torch.nn.functional.max_pool{nd}`.
@@ -80,6 +80,6 @@ def torch_max_pool(x: Array, window: Window) -> Array:
     return apply_by_type(SelectPool(window, "max", "last_nan"), x)
 
 
-max_pool1d = make_public_function(1, _max_pool, _MAX_POOL_DOC)
-max_pool2d = make_public_function(2, _max_pool, _MAX_POOL_DOC)
-max_pool3d = make_public_function(3, _max_pool, _MAX_POOL_DOC)
+max_pool1d = make_pool(1, _max_pool, _MAX_POOL_DOC)
+max_pool2d = make_pool(2, _max_pool, _MAX_POOL_DOC)
+max_pool3d = make_pool(3, _max_pool, _MAX_POOL_DOC)

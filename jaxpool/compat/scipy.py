@@ -52,33 +52,29 @@ _ARGUMENT_DOCS = {
     "axes": "the axes to filter along, None for all.",
 }
 _DEFAULT_VALUES = {
+    "size": None,
+    "footprint": None,
+    "structure": None,
+    "axis": -1,
     "output": None,
     "mode": "reflect",
     "cval": 0.0,
     "origin": 0,
     "axes": None,
-    "axis": -1,
 }
 
 
 def _make_filter_function(
-    name: str, result_phrase: str, example: str, *window_arguments: str, **default_values: Any
+    name: str, result_phrase: str, example: str, window_arguments: str, **default_values: Any
 ) -> Any:
     """The function `name` of `scipy.ndimage`.
 
-    `example` has the arguments and the result of the docstring example. `window_arguments` are the arguments between
-    `input` and the arguments that all filters share.
+    `example` has the arguments and the result of the docstring example. `window_arguments` are the names after `input`
+    and before the arguments that all filters share. `default_values` are added to `_DEFAULT_VALUES`.
     """
     is_1d = "axis" in window_arguments
-    arg_names = (
-        "input",
-        *window_arguments,
-        "output",
-        "mode",
-        "cval",
-        "origin",
-        *(() if is_1d else ("axes",)),
-    )
+    shared_arguments = ("output", "mode", "cval", "origin", *(() if is_1d else ("axes",)))
+    arg_names = ("input", *window_arguments.split(), *shared_arguments)
     default_values = {**_DEFAULT_VALUES, **default_values}
     parameters = [
         inspect.Parameter(
@@ -135,113 +131,51 @@ Example:
     return filter_function
 
 
-_WINDOW_DEFAULTS = {"size": None, "footprint": None, "structure": None}
-_ORDER_FILTER_ARGUMENTS, _GREY_FILTER_ARGUMENTS = (
-    ("size", "footprint"),
-    ("size", "footprint", "structure"),
+def _order_filter(name: str, result_phrase: str, example: str, rank_argument: str = "") -> Any:
+    window_arguments = f"{rank_argument} size footprint"
+    return _make_filter_function(name, result_phrase, example, window_arguments)
+
+
+def _filter_1d(name: str, result_phrase: str, example: str) -> Any:
+    no_default = inspect.Parameter.empty
+    return _make_filter_function(name, result_phrase, example, "size axis", size=no_default)
+
+
+def _grey_filter(name: str, result_phrase: str, example: str) -> Any:
+    return _make_filter_function(name, result_phrase, example, "size footprint structure")
+
+
+maximum_filter = _order_filter("maximum_filter", "maximum of the window", "3 -> [4, 7, 7, 8, 8]")
+minimum_filter = _order_filter("minimum_filter", "minimum of the window", "3 -> [1, 1, 1, 2, 2]")
+median_filter = _order_filter("median_filter", "median of the window", "3 -> [4, 4, 2, 7, 8]")
+rank_filter = _order_filter(
+    "rank_filter", "element of a rank of the window", "-2, 3 -> [4, 4, 2, 7, 8]", "rank"
 )
-maximum_filter = _make_filter_function(
-    "maximum_filter",
-    "maximum of the window",
-    "3 -> [4, 7, 7, 8, 8]",
-    *_ORDER_FILTER_ARGUMENTS,
-    **_WINDOW_DEFAULTS,
-)
-minimum_filter = _make_filter_function(
-    "minimum_filter",
-    "minimum of the window",
-    "3 -> [1, 1, 1, 2, 2]",
-    *_ORDER_FILTER_ARGUMENTS,
-    **_WINDOW_DEFAULTS,
-)
-median_filter = _make_filter_function(
-    "median_filter",
-    "median of the window",
-    "3 -> [4, 4, 2, 7, 8]",
-    *_ORDER_FILTER_ARGUMENTS,
-    **_WINDOW_DEFAULTS,
-)
-rank_filter = _make_filter_function(
-    "rank_filter",
-    "element of a rank of the window",
-    "-2, 3 -> [4, 4, 2, 7, 8]",
-    "rank",
-    *_ORDER_FILTER_ARGUMENTS,
-    **_WINDOW_DEFAULTS,
-)
-percentile_filter = _make_filter_function(
+percentile_filter = _order_filter(
     "percentile_filter",
     "element at a percentile of the window",
     "80, 3 -> [4, 7, 7, 8, 8]",
     "percentile",
-    *_ORDER_FILTER_ARGUMENTS,
-    **_WINDOW_DEFAULTS,
 )
 uniform_filter = _make_filter_function(
     "uniform_filter", "mean of the window", "3 -> [3, 4, 3, 5, 6]", "size", size=3
 )
-maximum_filter1d = _make_filter_function(
-    "maximum_filter1d", "maximum of the window", "3 -> [4, 7, 7, 8, 8]", "size", "axis"
+maximum_filter1d = _filter_1d("maximum_filter1d", "maximum of the window", "3 -> [4, 7, 7, 8, 8]")
+minimum_filter1d = _filter_1d("minimum_filter1d", "minimum of the window", "3 -> [1, 1, 1, 2, 2]")
+uniform_filter1d = _filter_1d("uniform_filter1d", "mean of the window", "3 -> [3, 4, 3, 5, 6]")
+grey_dilation = _grey_filter(
+    "grey_dilation", "maximum of the reflected window", "2 -> [4, 7, 7, 8, 8]"
 )
-minimum_filter1d = _make_filter_function(
-    "minimum_filter1d", "minimum of the window", "3 -> [1, 1, 1, 2, 2]", "size", "axis"
+grey_erosion = _grey_filter("grey_erosion", "minimum of the window", "2 -> [4, 1, 1, 2, 2]")
+grey_opening = _grey_filter("grey_opening", "dilation of the erosion", "2 -> [4, 1, 2, 2, 2]")
+grey_closing = _grey_filter("grey_closing", "erosion of the dilation", "2 -> [4, 4, 7, 7, 8]")
+white_tophat = _grey_filter("white_tophat", "input less its opening", "2 -> [0, 0, 5, 0, 6]")
+black_tophat = _grey_filter("black_tophat", "closing of the input less it", "2 -> [0, 3, 0, 5, 0]")
+morphological_gradient = _grey_filter(
+    "morphological_gradient", "dilation less the erosion", "2 -> [0, 6, 6, 6, 6]"
 )
-uniform_filter1d = _make_filter_function(
-    "uniform_filter1d", "mean of the window", "3 -> [3, 4, 3, 5, 6]", "size", "axis"
-)
-grey_dilation = _make_filter_function(
-    "grey_dilation",
-    "maximum of the turned window",
-    "2 -> [4, 7, 7, 8, 8]",
-    *_GREY_FILTER_ARGUMENTS,
-    **_WINDOW_DEFAULTS,
-)
-grey_erosion = _make_filter_function(
-    "grey_erosion",
-    "minimum of the window",
-    "2 -> [4, 1, 1, 2, 2]",
-    *_GREY_FILTER_ARGUMENTS,
-    **_WINDOW_DEFAULTS,
-)
-grey_opening = _make_filter_function(
-    "grey_opening",
-    "dilation of the erosion",
-    "2 -> [4, 1, 2, 2, 2]",
-    *_GREY_FILTER_ARGUMENTS,
-    **_WINDOW_DEFAULTS,
-)
-grey_closing = _make_filter_function(
-    "grey_closing",
-    "erosion of the dilation",
-    "2 -> [4, 4, 7, 7, 8]",
-    *_GREY_FILTER_ARGUMENTS,
-    **_WINDOW_DEFAULTS,
-)
-white_tophat = _make_filter_function(
-    "white_tophat",
-    "input less its opening",
-    "2 -> [0, 0, 5, 0, 6]",
-    *_GREY_FILTER_ARGUMENTS,
-    **_WINDOW_DEFAULTS,
-)
-black_tophat = _make_filter_function(
-    "black_tophat",
-    "closing of the input less it",
-    "2 -> [0, 3, 0, 5, 0]",
-    *_GREY_FILTER_ARGUMENTS,
-    **_WINDOW_DEFAULTS,
-)
-morphological_gradient = _make_filter_function(
-    "morphological_gradient",
-    "dilation less the erosion",
-    "2 -> [0, 6, 6, 6, 6]",
-    *_GREY_FILTER_ARGUMENTS,
-    **_WINDOW_DEFAULTS,
-)
-morphological_laplace = _make_filter_function(
+morphological_laplace = _grey_filter(
     "morphological_laplace",
     "dilation and the erosion less twice the input",
     "2 -> [ 0,  6, -6,  6, -6]",
-    *_GREY_FILTER_ARGUMENTS,
-    **_WINDOW_DEFAULTS,
 )
