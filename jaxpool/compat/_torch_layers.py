@@ -14,11 +14,9 @@ from jax import Array
 
 from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 from jaxpool.compat import _torch_adaptive as adaptive
-from jaxpool.compat import _torch_avg_pool as avg
 from jaxpool.compat import _torch_fractional as fractional
-from jaxpool.compat import _torch_lp as lp
-from jaxpool.compat import _torch_max_pool as most
 from jaxpool.compat import _torch_unpool as unpool
+from jaxpool.compat import _torch_windowed as windowed
 from jaxpool.compat._function_layer import FunctionLayer
 from jaxpool.compat._torch_adaptive import OutputSizes
 from jaxpool.compat._torch_args import IntOrInts, ValuesOrValuesAndIndices
@@ -70,7 +68,7 @@ class MaxPool(Layer):
         self._set_frozen_fields(stride=self.kernel_size if self.stride is None else self.stride)
 
 
-class MaxPool1d(MaxPool, function=most.max_pool1d):
+class MaxPool1d(MaxPool, function=windowed.max_pool1d):
     """The largest element of each window of `(N, C, L)` or `(C, L)`, as `torch.nn.MaxPool1d`.
 
     Takes `kernel_size`, `stride=None`, `padding=0`, `dilation=1`, `return_indices=False` and `ceil_mode=False`, and
@@ -86,11 +84,11 @@ class MaxPool1d(MaxPool, function=most.max_pool1d):
     """
 
 
-class MaxPool2d(MaxPool, function=most.max_pool2d):
+class MaxPool2d(MaxPool, function=windowed.max_pool2d):
     """The largest element of each window, `max_pool2d` as a layer of two pooled axes; see `MaxPool1d`."""
 
 
-class MaxPool3d(MaxPool, function=most.max_pool3d):
+class MaxPool3d(MaxPool, function=windowed.max_pool3d):
     """The largest element of each window, `max_pool3d` as a layer of three pooled axes; see `MaxPool1d`."""
 
 
@@ -113,7 +111,7 @@ class AvgPool(Layer):
             )
 
 
-class AvgPool1d(AvgPool, function=avg.avg_pool1d):
+class AvgPool1d(AvgPool, function=windowed.avg_pool1d):
     """The average of each window of `(N, C, L)` or `(C, L)`, as `torch.nn.AvgPool1d`.
 
     Takes `kernel_size`, `stride=None`, `padding=0`, `ceil_mode=False` and `count_include_pad=True`, and is called
@@ -134,11 +132,11 @@ class AvgPoolWithDivisor(AvgPool):
     divisor_override: int | None = None
 
 
-class AvgPool2d(AvgPoolWithDivisor, function=avg.avg_pool2d):
+class AvgPool2d(AvgPoolWithDivisor, function=windowed.avg_pool2d):
     """The average of each window, `avg_pool2d` as a layer of two pooled axes; see `AvgPool1d`."""
 
 
-class AvgPool3d(AvgPoolWithDivisor, function=avg.avg_pool3d):
+class AvgPool3d(AvgPoolWithDivisor, function=windowed.avg_pool3d):
     """The average of each window, `avg_pool3d` as a layer of three pooled axes; see `AvgPool1d`."""
 
 
@@ -153,7 +151,7 @@ class LPPool(Layer):
     repr_fields = ("norm_type", "kernel_size", "stride", "ceil_mode")
 
 
-class LPPool1d(LPPool, function=lp.lp_pool1d):
+class LPPool1d(LPPool, function=windowed.lp_pool1d):
     """The norm of each window of `(N, C, L)` or `(C, L)`, as `torch.nn.LPPool1d`.
 
     Takes `norm_type`, `kernel_size`, `stride=None` and `ceil_mode=False`, and is called with an array, see
@@ -167,11 +165,11 @@ class LPPool1d(LPPool, function=lp.lp_pool1d):
     """
 
 
-class LPPool2d(LPPool, function=lp.lp_pool2d):
+class LPPool2d(LPPool, function=windowed.lp_pool2d):
     """The norm of each window, `lp_pool2d` as a layer of two pooled axes; see `LPPool1d`."""
 
 
-class LPPool3d(LPPool, function=lp.lp_pool3d):
+class LPPool3d(LPPool, function=windowed.lp_pool3d):
     """The norm of each window, `lp_pool3d` as a layer of three pooled axes; see `LPPool1d`."""
 
 

@@ -1,4 +1,4 @@
-"""Maxima and minima of `torch` over all elements, along axes, or of two arrays."""
+"""Maxima, minima and medians of `torch` over all elements or along axes."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from jaxpool._arguments.sizes import (
     is_tuple_or_list,
     static_sizes,
 )
-from jaxpool._kernels.dtypes import Kind
-from jaxpool._ops.apply import apply_with_residual
+from jaxpool._kernels.dtypes import Kind, is_float
+from jaxpool._ops.apply import apply, apply_with_residual
+from jaxpool._ops.rank_pool import LowerMedian
 from jaxpool._ops.reduction import Reduction, max_or_min
 from jaxpool.compat import _torch_args as args
-from jaxpool.compat._torch_args import ORDERED_DTYPES
+from jaxpool.compat._torch_args import FLOAT_DTYPES, INT_DTYPES, ORDERED_DTYPES
 from jaxpool.compat._torch_elementwise import maximum, minimum, promote_to_common_dtype
 from jaxpool.compat._torch_public import make_extremum
 
-NOT_PASSED: Any = object()
+_NOT_PASSED: Any = object()
 
 
 class ValuesAndIndices(NamedTuple):
@@ -46,11 +47,11 @@ def _check_nonempty_axes(x: Array, axes: Sequence[int]) -> None:
         )
 
 
-def reduce_with_indices(
+def _reduce_with_indices(
     function_name: str, make_op: Callable[..., Reduction], x: Array, dim: Any, keepdim: Any
 ) -> ValuesAndIndices:
     """The elements that `make_op(ties, axes, sizes)` selects along an axis, and the first index of each."""
-    keepdim = False if keepdim is NOT_PASSED else keepdim
+    keepdim = False if keepdim is _NOT_PASSED else keepdim
     with args.name_torch_function_in_errors(function_name, x):
         axis = args.normalise_dim(dim, x.ndim)
         check_bool("keepdim", keepdim)
@@ -65,32 +66,37 @@ def reduce_with_indices(
     return ValuesAndIndices(lax.squeeze(values, (axis,)), lax.squeeze(indices, (axis,)))
 
 
-def check_keepdim_has_dim(dim: Any, keepdim: Any) -> None:
+def _check_keepdim_has_dim(dim: Any, keepdim: Any) -> None:
     """Raise if `keepdim` is passed without an axis."""
-    if keepdim is not NOT_PASSED and dim is NOT_PASSED:
+    if keepdim is not _NOT_PASSED and dim is _NOT_PASSED:
         raise ArgumentError("keepdim", "given with `dim`", keepdim, "Name an axis.", TypeError)
 
 
 def _max_or_min(
     kind: Kind,
     input: Any,
-    dim: Any = NOT_PASSED,
-    keepdim: Any = NOT_PASSED,
+    dim: Any = _NOT_PASSED,
+    keepdim: Any = _NOT_PASSED,
     *,
-    other: Any = NOT_PASSED,
+    other: Any = _NOT_PASSED,
 ) -> Array | ValuesAndIndices:
-    if is_array(dim) and other is NOT_PASSED and keepdim is NOT_PASSED and not _is_axis_index(dim):
-        dim, other = NOT_PASSED, dim
+    if (
+        is_array(dim)
+        and other is _NOT_PASSED
+        and keepdim is _NOT_PASSED
+        and not _is_axis_index(dim)
+    ):
+        dim, other = _NOT_PASSED, dim
     x = args.as_array_of_dtypes(kind, input, ORDERED_DTYPES)
-    names = [name for name, value in (("dim", dim), ("other", other)) if value is not NOT_PASSED]
+    names = [name for name, value in (("dim", dim), ("other", other)) if value is not _NOT_PASSED]
     with args.name_torch_function_in_errors(kind, x):
         if len(names) == 2:
             hint = "Pass one of the two."
             raise ArgumentError("other", "missing where `dim` is given", "both", hint, TypeError)
-        check_keepdim_has_dim(dim, keepdim)
+        _check_keepdim_has_dim(dim, keepdim)
     if names == ["dim"]:
         make_op = functools.partial(Reduction, kind)
-        return reduce_with_indices(kind, make_op, x, dim, keepdim)
+        return _reduce_with_indices(kind, make_op, x, dim, keepdim)
     if names == ["other"]:
         operands = promote_to_common_dtype(kind, x, other)
         return maximum(*operands) if kind == "max" else minimum(*operands)
@@ -226,3 +232,86 @@ def aminmax(input: Any, *, dim: int | None = None, keepdim: bool = False) -> Min
             raise ArgumentError("dim", "an axis or None", dim, "Use amin and amax.", TypeError)
     extrema = (_reduce_dims("aminmax", kind, x, dim, keepdim) for kind in ("min", "max"))
     return MinAndMax(*extrema)
+
+
+def _median(
+    function_name: str, input: Any, dim: Any, keepdim: Any, ignores_nan: bool
+) -> Array | ValuesAndIndices:
+    x = args.as_array_of_dtypes(function_name, input, (*FLOAT_DTYPES, *INT_DTYPES))
+    op = functools.partial(LowerMedian, "max", ignores_nan=ignores_nan)
+    if dim is not _NOT_PASSED:
+        return _reduce_with_indices(function_name, op, x, dim, keepdim)
+    with args.name_torch_function_in_errors(function_name, x):
+        _check_keepdim_has_dim(dim, keepdim)
+    if 0 in x.shape:
+        empty_value = np.nan if is_float(x.dtype) else jnp.iinfo(x.dtype).min
+        return jnp.full((), empty_value, x.dtype)
+    flat_x = lax.reshape(x, (x.size,))
+    return lax.squeeze(apply(op("split", (0,), flat_x.shape), "jvp", flat_x), (0,))
+
+
+@args.accept_numpy_keywords
+@public
+def median(
+    input: Any, dim: Any = _NOT_PASSED, keepdim: Any = _NOT_PASSED
+) -> Array | ValuesAndIndices:
+    """Computes the median of all elements, or along an axis, as `torch.median`.
+
+    `median(input)` or `median(input, dim, keepdim=False)`. The median of an even number of elements is the lower of the
+    two middle elements. If an element is NaN, the median is NaN.
+
+    Gradient: without `dim`, the elements equal to the median share the cotangent equally, and NaNs tie with each other.
+    With `dim`, the element at `indices` gets the cotangent. It is the first of equal elements, which PyTorch does not
+    specify, or the first NaN, as in PyTorch. Indices are int32.
+
+    Args:
+      input: array of any shape; floats or integers.
+      dim: an axis.
+      keepdim: whether the axis stays, with size 1.
+
+    Returns:
+      Array without axes; with `dim`, a named tuple `(values, indices)`. The median of no elements is NaN, or the lowest
+      value of an integer dtype.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value, or the axis has no element.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torch
+      >>> values, indices = torch.median(jnp.array([[4.0, 1.0, 3.0, 2.0]]), dim=1)
+      >>> values, indices
+      (Array([2.], dtype=float32), Array([3], dtype=int32))
+    """
+    return _median("median", input, dim, keepdim, False)
+
+
+@args.accept_numpy_keywords
+@public
+def nanmedian(
+    input: Any, dim: Any = _NOT_PASSED, keepdim: Any = _NOT_PASSED
+) -> Array | ValuesAndIndices:
+    """Computes the median of the elements that are not NaN, of all or along an axis, as `torch.nanmedian`.
+
+    If all elements are NaN, the median is NaN. Gradient and indices as in `median`.
+
+    Args:
+      input: array of any shape; floats or integers.
+      dim: an axis.
+      keepdim: whether the axis stays, with size 1.
+
+    Returns:
+      Array without axes; with `dim`, a named tuple `(values, indices)`.
+
+    Raises:
+      TypeError: an argument is of the wrong kind.
+      ValueError: an argument has a wrong value, or the axis has no element.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxpool.compat import torch
+      >>> torch.nanmedian(jnp.array([4.0, jnp.nan, 1.0, 3.0]))
+      Array(3., dtype=float32)
+    """
+    return _median("nanmedian", input, dim, keepdim, True)
