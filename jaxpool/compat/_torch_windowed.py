@@ -14,12 +14,7 @@ from jax import numpy as jnp
 
 from jaxpool._arguments.arrays import as_real_array, is_array, wrong_dtype_error
 from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
-from jaxpool._arguments.sizes import (
-    check_bool,
-    check_fits_int32_indices,
-    is_int,
-    is_tuple_or_list,
-)
+from jaxpool._arguments.sizes import check_bool, check_fits_int32_indices, is_int, is_tuple_or_list
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import dtypes
 from jaxpool._ops.select_pool import SelectPool

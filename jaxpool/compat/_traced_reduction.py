@@ -16,11 +16,7 @@ from typing import Any
 import jax
 from jax import Array
 
-from jaxpool._accelerate.bind import (
-    ReductionReplacer,
-    install_dispatcher,
-    replacing_reductions,
-)
+from jaxpool._accelerate.bind import ReductionReplacer, install_dispatcher, replacing_reductions
 from jaxpool._accelerate.windows import LeftToLaxError, window_of_lax_reduction
 from jaxpool._geometry.window import Window
 
