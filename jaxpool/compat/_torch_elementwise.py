@@ -43,9 +43,8 @@ def promote_to_common_dtype(function_name: str, input: Any, other: Any) -> tuple
             jnp.broadcast_shapes(x.shape, y.shape)
         except ValueError:
             rule = "of a shape that broadcasts with that of `input`"
-            raise ArgumentError(
-                "other", rule, y.shape, "Reshape it first.", attribute="shape"
-            ) from None
+            hint = "Reshape it first."
+            raise ArgumentError("other", rule, y.shape, hint, attribute="shape") from None
     dtype = _common_dtype(x, y)
     return x.astype(dtype), y.astype(dtype)
 

@@ -29,13 +29,11 @@ def _output_sizes(
         return args.ints_per_spatial_dim(
             "output_size", output_size, num_spatial_dims, min_value=0, accept_one_entry=False
         )
-    rule, hint = "given without `output_ratio`", "Pass one of the two."
     if output_ratio is None:
-        raise ArgumentError("output_size", rule, None, hint)
-    rule, hint = (
-        f"{num_spatial_dims} numbers",
-        f"Pass a tuple such as {(0.5,) * num_spatial_dims}.",
-    )
+        rule = "given without `output_ratio`"
+        raise ArgumentError("output_size", rule, None, "Pass one of the two.")
+    rule = f"{num_spatial_dims} numbers"
+    hint = f"Pass a tuple such as {(0.5,) * num_spatial_dims}."
     is_single = is_number(output_ratio) and num_spatial_dims == 3
     ratios = (output_ratio,) * num_spatial_dims if is_single else output_ratio
     if not is_tuple_or_list(ratios):

@@ -42,9 +42,8 @@ def _check_nonempty_axes(x: Array, axes: Sequence[int]) -> None:
     if 0 in static_sizes(x.shape, axes, min_size=0):
         axes_text = f"axes {axes}" if len(axes) > 1 else f"axis {axes[0]}"
         rule = f"of at least one element along {axes_text}"
-        raise ArgumentError(
-            "input", rule, x.shape, "An extreme of nothing is none.", attribute="shape"
-        )
+        hint = "An extreme of nothing is none."
+        raise ArgumentError("input", rule, x.shape, hint, attribute="shape")
 
 
 def _reduce_with_indices(

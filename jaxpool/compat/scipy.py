@@ -66,12 +66,8 @@ _DEFAULT_VALUES = {
     "axes": None,
 }
 
-_COMBINED_FILTERS = (
-    "white_tophat",
-    "black_tophat",
-    "morphological_gradient",
-    "morphological_laplace",
-)
+_DIFFERENCES = ("morphological_gradient", "morphological_laplace")
+_COMBINED_FILTERS = ("white_tophat", "black_tophat", *_DIFFERENCES)
 
 
 def _make_filter_function(
@@ -109,15 +105,11 @@ def _make_filter_function(
     args_text = "\n".join(f"  {arg_name}: {_ARGUMENT_DOCS[arg_name]}" for arg_name in arg_names)
     args_text = args_text.replace(", or one per axis", "") if is_1d else args_text
     call_text, result_text = example.split(" -> ")
-    is_mean = name.startswith("uniform")
-    gradient_text = (
-        "spread evenly over the window"
-        if is_mean
-        else "to the element chosen, the first of equal ones"
-    )
-    gradient_text = (
-        f"of each filter {gradient_text}" if name in _COMBINED_FILTERS else gradient_text
-    )
+    gradient_text = "to the element chosen, the first of equal ones"
+    if name.startswith("uniform"):
+        gradient_text = "spread evenly over the window"
+    elif name in _COMBINED_FILTERS:
+        gradient_text = f"of each filter {gradient_text}"
     filter_function.__name__ = filter_function.__qualname__ = name
     filter_function.__signature__ = signature  # type: ignore[attr-defined]
     filter_function.__doc__ = f"""Computes the {result_phrase} around each element, as `scipy.ndimage.{name}`.

@@ -83,10 +83,8 @@ def _convert_arguments(
         if 0 in x.shape[2:]:
             hint = "A batch may be empty, and channels, but not images."
             raise ArgumentError("input", "of images with pixels", x.shape, hint, attribute="shape")
-        num_cells, scale = (
-            check_num_cells("output_size", output_size),
-            check_spatial_scale(spatial_scale),
-        )
+        num_cells = check_num_cells("output_size", output_size)
+        scale = check_spatial_scale(spatial_scale)
         check_bool("aligned", aligned)
         if channels_per_cell and x.shape[1] % (num_cells[0] * num_cells[1]):
             rule = f"of a number of channels that {num_cells[0]} * {num_cells[1]} divides"
@@ -116,18 +114,14 @@ def _check_image_indices(image_indices: Array, num_images: int) -> None:
         return
     invalid_indices = concrete_indices[~((concrete_indices >= 0) & (concrete_indices < num_images))]
     if invalid_indices.size:
-        rule = (
-            f"of images from 0 to {num_images - 1}" if num_images else "none where input is empty"
-        )
-        raise ArgumentError(
-            "boxes", rule, invalid_indices[0].item(), "The first column names the image."
-        )
+        valid = f"of images from 0 to {num_images - 1}" if num_images else ""
+        rule, hint = valid or "none where input is empty", "The first column names the image."
+        raise ArgumentError("boxes", rule, invalid_indices[0].item(), hint)
 
 
 def _mean_per_cell(op: BoxMean, x: Array, boxes: Array, image_indices: Array) -> Array:
-    channels = x.shape[-1] // (
-        op.output_shape[0] * op.output_shape[1] if op.uses_own_channels else 1
-    )
+    num_cells = op.output_shape[0] * op.output_shape[1] if op.uses_own_channels else 1
+    channels = x.shape[-1] // num_cells
     if boxes.shape[0] == 0 or 0 in x.shape:
         return jnp.zeros((boxes.shape[0], channels, *op.output_shape), x.dtype)
     return jnp.moveaxis(apply_box_mean(op, [x], boxes, image_indices), -1, 1)
@@ -199,9 +193,8 @@ def ps_roi_align(
     args = (input, boxes, output_size, spatial_scale)
     *arrays, num_cells, scale = _convert_arguments("ps_roi_align", *args, channels_per_cell=True)
     samples = _samples_per_cell("ps_roi_align", sampling_ratio)
-    return _mean_per_cell(
-        BoxMean(num_cells, scale, samples, empty_is_zero=False, uses_own_channels=True), *arrays
-    )
+    op = BoxMean(num_cells, scale, samples, empty_is_zero=False, uses_own_channels=True)
+    return _mean_per_cell(op, *arrays)
 
 
 @public
@@ -220,9 +213,8 @@ def roi_pool(
       Array([[ 5.,  7.],
              [ 9., 11.]], dtype=float32)
     """
-    *arrays, num_cells, scale = _convert_arguments(
-        "roi_pool", input, boxes, output_size, spatial_scale
-    )
+    args = (input, boxes, output_size, spatial_scale)
+    *arrays, num_cells, scale = _convert_arguments("roi_pool", *args)
     return jnp.moveaxis(max_pixel_of_cells(num_cells, scale, "first", *arrays), -1, 1)
 
 
