@@ -284,6 +284,9 @@ def test_non_functions_raise(fn, hint):
         accelerate(fn)
     want = f"jaxpool.accelerate: `fn` must be a function; got fn={displayed!r}. {hint}"
     assert str(error.value) == want
+
+
+def test_non_callable_report_raises():
     rule = r"^jaxpool.accelerate: `report` must be a function of one argument; got report=\[\]\. "
     with pytest.raises(TypeError, match=rule + r"Pass print or a list's append\.$"):
         accelerate(max_pool, report=[])
