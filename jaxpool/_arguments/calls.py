@@ -96,7 +96,7 @@ class FunctionWrapper:
 def _public_name(function: Callable[..., Any]) -> str:
     """The public name of a function without `jaxpool.`, such as "max_pool" or "compat.torch.max_pool2d"."""
     top_package, *submodules = function.__module__.split(".")[1:]
-    # `compat.torch.max_pool2d` is defined in `compat/_torch_max_pool.py`.
+    # `compat.torch.max_pool2d` is defined in `compat/_torch_windowed.py`.
     if top_package == "compat":
         top_package += "." + submodules[0].removeprefix("_").partition("_")[0]
     is_private = top_package.startswith("_")

@@ -18,11 +18,8 @@ import importlib.util
 import sys
 from types import ModuleType
 
-_MODULES_NEEDING_THEIR_LIBRARY = (
-    "equinox",
-    "flax",
-    "haiku",
-)  # modules that import the library of their name
+# Modules that import the library of their name.
+_MODULES_NEEDING_THEIR_LIBRARY = ("equinox", "flax", "haiku")
 _PUBLIC_MODULES = ("equinox", "flax", "haiku", "scipy", "torch", "torchvision")
 
 

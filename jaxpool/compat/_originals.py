@@ -1,14 +1,17 @@
 """Windowed pools of Flax, Haiku and Equinox, computed by jaxpool's kernels.
 
-`_traced_reduction.py` traces the original pool to find the windowed reduction that it binds. One op then computes the
-whole pool without the transposes of the original. The op includes the division of an average, so 8- and 16-bit floats
-are added in float32 and rounded once. If no op computes the pool, the original runs under `accelerate`.
+The original pool is traced to find the windowed reduction that it binds. It runs under `jax.eval_shape`, so that it
+checks its arguments and raises its own messages, and nothing is computed. One op then computes the whole pool without
+the transposes of the original. The op includes the division of an average, so 8- and 16-bit floats are added in float32
+and rounded once. If no op computes the pool, the original runs under `accelerate`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, cast
 
@@ -17,7 +20,13 @@ import numpy as np
 from jax import Array
 from jax import numpy as jnp
 
-from jaxpool._accelerate.bind import install_dispatcher, replacing_reductions
+from jaxpool._accelerate.bind import (
+    LeftToLaxError,
+    ReductionReplacer,
+    install_dispatcher,
+    replacing_reductions,
+    window_of_lax_reduction,
+)
 from jaxpool._arguments.arrays import as_weakly_typed
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Window
@@ -26,7 +35,6 @@ from jaxpool._kernels.dtypes import Kind
 from jaxpool._ops.select_pool import pool_op
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._shards.windowed import apply_by_type
-from jaxpool.compat._traced_reduction import trace_first_reduction
 
 DivisorRule = Literal["not", "counted", "real"]
 
@@ -76,7 +84,7 @@ def pool_with_one_op(
     if not isinstance(x, (jax.Array, np.ndarray)):
         return None
     x = jnp.asarray(x) if isinstance(x, np.ndarray) else x
-    reduction = trace_first_reduction(original_pool, x, *args)
+    reduction = _trace_first_reduction(original_pool, x, *args)
     if reduction is None or (reduction.kind == "sum" and not dtypes.is_float(x.dtype)):
         return None
     axis_offset = 0 if channels_moved_last else reduction.operand_ndim - x.ndim
@@ -97,3 +105,75 @@ def pool_with_one_op(
     except ArgumentError:  # shards of unequal sizes
         return None
     return as_weakly_typed(y) if reduction.weak_type else y
+
+
+@dataclasses.dataclass(frozen=True)
+class _TracedReduction:
+    """The windowed reduction that a function binds, and the type of the function's result."""
+
+    kind: str  # "max", "min" or "sum"; its initial value is the identity: -inf, inf or 0
+    window: Window
+    # Rank of the reduced array, which may have more axes than the function's argument.
+    operand_ndim: int
+    # The type of the function's result.
+    shape: tuple[Any, ...]
+    dtype: Any
+    weak_type: bool
+
+
+class _ReductionRecorder(ReductionReplacer):
+    """Records the reductions that a pool binds, and leaves all of them to lax.
+
+    The record is None for a reduction that our windows do not cover, or that has an explicit initial value.
+    """
+
+    def replace_reduction(self, kind: str, aval: Any, args: Any, params: dict[str, Any]) -> Array:
+        _thread_record.reductions.append(None)
+        window = window_of_lax_reduction(kind, aval, params)
+        if len(args) == 1:  # `lax.reduce_window_p` has the initial value as a second argument
+            _thread_record.reductions[-1] = (kind, window, aval.ndim)
+        raise LeftToLaxError("it is recorded only")
+
+
+_reduction_recorder = _ReductionRecorder()
+_thread_record: Any = threading.local()
+
+
+def _trace_first_reduction(
+    function: Callable[..., Any], x: Array, *args: Any
+) -> _TracedReduction | None:
+    """The first windowed reduction that `function(x, *args)` binds; None if our pools cannot compute this reduction.
+
+    A function is traced once for the same type of x and the same arguments, so its warnings appear once too.
+    """
+    # 2 and 2.0 are equal keys, but may give different dtypes.
+    arg_types = tuple(map(type, jax.tree.leaves(args)))
+    if any(issubclass(arg_type, jax.Array) for arg_type in arg_types):
+        return None
+    settings = jax.config.jax_enable_x64, jax.config.jax_numpy_dtype_promotion  # type: ignore[attr-defined]
+    cache_key = (function, x.shape, x.dtype, x.weak_type, args, arg_types, settings)
+    try:
+        hash(cache_key)
+    except TypeError:
+        return _trace_with_cache.__wrapped__(*cache_key)
+    return _trace_with_cache(*cache_key)
+
+
+@functools.lru_cache(maxsize=4096)
+def _trace_with_cache(
+    function: Callable[..., Any],
+    x_shape: tuple[Any, ...],
+    x_dtype: Any,
+    x_weak_type: bool,
+    args: tuple[Any, ...],
+    *_: Any,
+) -> _TracedReduction | None:
+    install_dispatcher()
+    _thread_record.reductions = []
+    x = jax.ShapeDtypeStruct(x_shape, x_dtype, weak_type=x_weak_type)
+    with replacing_reductions(_reduction_recorder):
+        y = jax.eval_shape(lambda x: function(x, *args), x)
+    if not _thread_record.reductions or _thread_record.reductions[0] is None:
+        return None
+    kind, window, ndim = _thread_record.reductions[0]
+    return _TracedReduction(kind, window, ndim, y.shape, y.dtype, y.weak_type)

@@ -20,9 +20,8 @@ JNP_PAD_MODES = {  # from SciPy's border modes to those of `jnp.pad`
     **{"wrap": "wrap", "grid-wrap": "wrap", "constant": "constant", "grid-constant": "constant"},
 }
 MAX_WINDOW_ELEMENTS = 2**20  # elements of a window
-MAX_BORDER_REPEATS = (
-    64  # repeats of the input by a border: `jnp.pad` adds operations for each repeat
-)
+# Repeats of the input by a border: `jnp.pad` adds operations for each repeat.
+MAX_BORDER_REPEATS = 64
 
 
 def check_static_sizes(x: Array, axes: Sequence[int]) -> None:

@@ -49,22 +49,20 @@ from jaxpool.compat._scipy_args import (
     check_static_sizes,
     output_dtype,
 )
-from jaxpool.compat._scipy_grey import (
+from jaxpool.compat._scipy_integers import (
     IntegerMorphology,
     addends_of_structure,
     apply_integer_morphology,
+    check_window_size,
+    integer_mean,
 )
-from jaxpool.compat._scipy_mean import check_window_size, integer_mean
 
 _REDUCTIONS_OF_GREY_FILTER: dict[str, tuple[Kind, ...]] = {
     **{"grey_dilation": ("max",), "grey_erosion": ("min",)},
     **{"grey_opening": ("min", "max"), "grey_closing": ("max", "min")},
 }
-_SEPARABLE_FILTERS = (
-    "maximum_filter",
-    "minimum_filter",
-    *_REDUCTIONS_OF_GREY_FILTER,
-)  # without footprint zeros or structure
+# Filters that are separable without footprint zeros or a structure.
+_SEPARABLE_FILTERS = ("maximum_filter", "minimum_filter", *_REDUCTIONS_OF_GREY_FILTER)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,8 +117,7 @@ class Filter:
                 axes, self.x = args["axes"], self.x[..., None]
             self.axes = normalise_axes(axes, self.x.ndim, None, "input")
             check_static_sizes(self.x, self.axes)
-            num_axes, mode = len(self.axes), args["mode"]
-            mode = array_to_list(mode)
+            num_axes, mode = len(self.axes), array_to_list(args["mode"])
             self.modes = tuple(mode) if is_tuple_or_list(mode) else (mode,) * num_axes
             are_valid = all(isinstance(name, str) and name in JNP_PAD_MODES for name in self.modes)
             if len(self.modes) != num_axes or not are_valid:
@@ -175,9 +172,8 @@ class Filter:
         matches = kernel is None or kernel.shape == part.shape
         name = "structure" if mask is None else "footprint"
         if part.ndim != len(self.axes) or not matches:
-            rule = f"of {len(self.axes)} axes" + (
-                "" if matches else " and the shape of `structure`"
-            )
+            also = "" if matches else " and the shape of `structure`"
+            rule = f"of {len(self.axes)} axes{also}"
             raise ArgumentError(name, rule, part.shape, "Name as many axes.", attribute="shape")
         if not part.any():
             rule = "of at least one element that takes part"
@@ -237,9 +233,8 @@ class Filter:
             low = size // 2 + origin
             if not 0 <= low < size:
                 rule = f"from {-(size // 2)} to {(size - 1) // 2}, as the window holds its centre"
-                raise ArgumentError(
-                    "origin", rule, self.arguments["origin"], "Move the window less."
-                )
+                origins, hint = self.arguments["origin"], "Move the window less."
+                raise ArgumentError("origin", rule, origins, hint)
             padding.append((low, size - 1 - low))
         axes = tuple(axis for axis, _ in axes_and_origins)
         if any(xs[0].shape[axis] == 0 for axis in axes):

@@ -15,7 +15,7 @@ from jaxpool._ops.adaptive_pool import adaptive_avg_op, adaptive_max_op
 from jaxpool._ops.apply import apply, apply_with_residual
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOAT_DTYPES, ValuesOrValuesAndIndices
-from jaxpool.compat._torch_rank import make_public_function
+from jaxpool.compat._torch_public import make_pool
 
 OutputSizes = int | Sequence[int | None]
 
@@ -121,9 +121,9 @@ def _adaptive_avg_pool(num_spatial_dims: int, input: Any, output_size: OutputSiz
     return apply(adaptive_avg_op(window), "jvp", x)
 
 
-adaptive_max_pool1d = make_public_function(1, _adaptive_max_pool, _ADAPTIVE_MAX_POOL_DOC)
-adaptive_max_pool2d = make_public_function(2, _adaptive_max_pool, _ADAPTIVE_MAX_POOL_DOC)
-adaptive_max_pool3d = make_public_function(3, _adaptive_max_pool, _ADAPTIVE_MAX_POOL_DOC)
-adaptive_avg_pool1d = make_public_function(1, _adaptive_avg_pool, _ADAPTIVE_AVG_POOL_DOC)
-adaptive_avg_pool2d = make_public_function(2, _adaptive_avg_pool, _ADAPTIVE_AVG_POOL_DOC)
-adaptive_avg_pool3d = make_public_function(3, _adaptive_avg_pool, _ADAPTIVE_AVG_POOL_DOC)
+adaptive_max_pool1d = make_pool(1, _adaptive_max_pool, _ADAPTIVE_MAX_POOL_DOC)
+adaptive_max_pool2d = make_pool(2, _adaptive_max_pool, _ADAPTIVE_MAX_POOL_DOC)
+adaptive_max_pool3d = make_pool(3, _adaptive_max_pool, _ADAPTIVE_MAX_POOL_DOC)
+adaptive_avg_pool1d = make_pool(1, _adaptive_avg_pool, _ADAPTIVE_AVG_POOL_DOC)
+adaptive_avg_pool2d = make_pool(2, _adaptive_avg_pool, _ADAPTIVE_AVG_POOL_DOC)
+adaptive_avg_pool3d = make_pool(3, _adaptive_avg_pool, _ADAPTIVE_AVG_POOL_DOC)

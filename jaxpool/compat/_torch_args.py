@@ -62,11 +62,10 @@ def name_torch_function_in_errors(
 def check_shape(x: Array, num_spatial_dims: int, num_nonempty_axes: int) -> None:
     """Raise unless x is `(N, C, *spatial)` or `(C, *spatial)` and its last `num_nonempty_axes` axes are not empty."""
     if x.ndim not in (num_spatial_dims + 1, num_spatial_dims + 2):
-        min_ndim, max_ndim = num_spatial_dims + 1, num_spatial_dims + 2
-        rule = f"an array of {min_ndim} or {max_ndim} axes, batch, channels and {num_spatial_dims} pooled"
-        raise ArgumentError(
-            "input", rule, x.ndim, "The batch axis may be left out.", attribute="ndim"
-        )
+        ndims = f"{num_spatial_dims + 1} or {num_spatial_dims + 2}"
+        rule = f"an array of {ndims} axes, batch, channels and {num_spatial_dims} pooled"
+        hint = "The batch axis may be left out."
+        raise ArgumentError("input", rule, x.ndim, hint, attribute="ndim")
     if 0 in x.shape[x.ndim - num_nonempty_axes :]:
         rule = "an array with elements along all axes but the batch"
         raise ArgumentError("input", rule, x.shape, "Only a batch may be empty.", attribute="shape")
@@ -178,10 +177,8 @@ def accept_numpy_keywords(function: Callable[P, R]) -> Callable[P, R]:
             if alias in kwargs and torch_name in parameters:
                 with name_function_in_errors(f"compat.torch.{function.__name__}"):
                     if torch_name in kwargs:
-                        rule, hint = (
-                            f"missing where `{torch_name}` is given",
-                            "Pass one of the two.",
-                        )
+                        rule = f"missing where `{torch_name}` is given"
+                        hint = "Pass one of the two."
                         raise ArgumentError(alias, rule, kwargs[alias], hint, TypeError)
                 kwargs[torch_name] = kwargs.pop(alias)
         return function(*args, **kwargs)

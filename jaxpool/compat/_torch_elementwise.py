@@ -10,10 +10,11 @@ from jax import Array
 from jax import numpy as jnp
 
 from jaxpool._api import elementwise
-from jaxpool._arguments.calls import public
 from jaxpool._arguments.errors import ArgumentError
+from jaxpool._kernels.dtypes import Kind
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOAT_DTYPES, INT_DTYPES, ORDERED_DTYPES
+from jaxpool.compat._torch_public import make_extremum
 
 
 def _dtype_category(dtype: np.dtype) -> int:
@@ -42,116 +43,64 @@ def promote_to_common_dtype(function_name: str, input: Any, other: Any) -> tuple
             jnp.broadcast_shapes(x.shape, y.shape)
         except ValueError:
             rule = "of a shape that broadcasts with that of `input`"
-            raise ArgumentError(
-                "other", rule, y.shape, "Reshape it first.", attribute="shape"
-            ) from None
+            hint = "Reshape it first."
+            raise ArgumentError("other", rule, y.shape, hint, attribute="shape") from None
     dtype = _common_dtype(x, y)
     return x.astype(dtype), y.astype(dtype)
 
 
-@public
-def maximum(input: Any, other: Any) -> Array:
-    """Computes the elementwise maximum of two arrays, as `torch.maximum`.
+_OPERANDS_DOC = """\
+Args:
+  input: array; floats, integers or bool.
+  other: an array of these dtypes, which broadcasts with `input`.
 
-    Gradient: to the larger element; tied elements get half each. If only one element is NaN, it gets the
-    whole cotangent; in PyTorch, both get it.
+Returns:
+  Array of the broadcast shape and PyTorch's common dtype. For that dtype, an array without axes counts only if its
+  kind is higher, such as a float with an integer array.
 
-    Args:
-      input: array; floats, integers or bool.
-      other: an array of these dtypes, which broadcasts with `input`.
+Raises:
+  TypeError: an argument is not an array.
+  ValueError: the shapes do not broadcast.
+"""
+_MAXIMUM_DOC = f"""\
+Computes the elementwise {{maximum}} of two arrays, as `torch.{{name}}`.
 
-    Returns:
-      Array of the broadcast shape and PyTorch's common dtype. For that dtype, an array without axes counts only if its
-      kind is higher, such as a float with an integer array.
+Gradient: to the {{larger}} element; tied elements get half each. If only one element is NaN, it gets the
+whole cotangent; in PyTorch, both get it.
 
-    Raises:
-      TypeError: an argument is not an array.
-      ValueError: the shapes do not broadcast.
+{_OPERANDS_DOC}
+Example:
+  >>> import jax.numpy as jnp
+  >>> from jaxpool.compat import torch
+  >>> torch.{{name}}(jnp.array([{{tied}}, 2]), jnp.array(2))
+  Array([{{tied}}, 2], dtype=int32)
+"""
+_FMAX_DOC = f"""\
+Computes the elementwise {{maximum}} of two arrays, preferring numbers to NaN, as `torch.{{name}}`.
 
-    Example:
-      >>> import jax.numpy as jnp
-      >>> from jaxpool.compat import torch
-      >>> torch.maximum(jnp.array([1, 5]), jnp.array(3))
-      Array([3, 5], dtype=int32)
-    """
-    return elementwise.maximum(*promote_to_common_dtype("maximum", input, other), autodiff="jvp")
+Gradient: to the selected element; of tied elements, also two NaNs, the element of `input`.
 
-
-@public
-def minimum(input: Any, other: Any) -> Array:
-    """Computes the elementwise minimum of two arrays, as `torch.minimum`. Gradient as in `maximum`.
-
-    Args:
-      input: array; floats, integers or bool.
-      other: an array of these dtypes, which broadcasts with `input`.
-
-    Returns:
-      Array of the shape and dtype of `maximum`.
-
-    Raises:
-      TypeError: an argument is not an array.
-      ValueError: the shapes do not broadcast.
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> from jaxpool.compat import torch
-      >>> torch.minimum(jnp.array([1, 5]), jnp.array(3))
-      Array([1, 3], dtype=int32)
-    """
-    return elementwise.minimum(*promote_to_common_dtype("minimum", input, other), autodiff="jvp")
+{_OPERANDS_DOC}
+Example:
+  >>> import jax.numpy as jnp
+  >>> from jaxpool.compat import torch
+  >>> torch.{{name}}(jnp.array([jnp.nan, 2.0]), jnp.array([5.0, {{tied}}.0]))
+  Array([5., {{tied}}.], dtype=float32)
+"""
 
 
-@public
-def fmax(input: Any, other: Any) -> Array:
-    """Computes the elementwise maximum of two arrays, preferring numbers to NaN, as `torch.fmax`.
-
-    Gradient: to the selected element; of tied elements, also two NaNs, the element of `input`.
-
-    Args:
-      input: array; floats, integers or bool.
-      other: an array of these dtypes, which broadcasts with `input`.
-
-    Returns:
-      Array of the shape and dtype of `maximum`.
-
-    Raises:
-      TypeError: an argument is not an array.
-      ValueError: the shapes do not broadcast.
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> from jaxpool.compat import torch
-      >>> torch.fmax(jnp.array([jnp.nan, 5.0]), jnp.array([1.0, 3.0]))
-      Array([1., 5.], dtype=float32)
-    """
-    return elementwise.fmax(
-        *promote_to_common_dtype("fmax", input, other), ties="first", autodiff="jvp"
-    )
+def _maximum(kind: Kind, input: Any, other: Any) -> Array:
+    function = elementwise.maximum if kind == "max" else elementwise.minimum
+    return function(*promote_to_common_dtype(f"{kind}imum", input, other), autodiff="jvp")
 
 
-@public
-def fmin(input: Any, other: Any) -> Array:
-    """Computes the elementwise minimum of two arrays, preferring numbers to NaN, as `torch.fmin`.
+def _fmax(kind: Kind, input: Any, other: Any) -> Array:
+    function = elementwise.fmax if kind == "max" else elementwise.fmin
+    operands = promote_to_common_dtype(f"f{kind}", input, other)
+    return function(*operands, ties="first", autodiff="jvp")
 
-    Gradient: to the selected element; of tied elements, also two NaNs, the element of `input`.
 
-    Args:
-      input: array; floats, integers or bool.
-      other: an array of these dtypes, which broadcasts with `input`.
-
-    Returns:
-      Array of the shape and dtype of `maximum`.
-
-    Raises:
-      TypeError: an argument is not an array.
-      ValueError: the shapes do not broadcast.
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> from jaxpool.compat import torch
-      >>> torch.fmin(jnp.array([jnp.nan, 5.0]), jnp.array([1.0, 3.0]))
-      Array([1., 3.], dtype=float32)
-    """
-    return elementwise.fmin(
-        *promote_to_common_dtype("fmin", input, other), ties="first", autodiff="jvp"
-    )
+maximum = make_extremum("maximum", _maximum, _MAXIMUM_DOC)
+minimum = make_extremum("minimum", _maximum, _MAXIMUM_DOC)
+fmax = make_extremum("fmax", _fmax, _FMAX_DOC)
+fmin = make_extremum("fmin", _fmax, _FMAX_DOC)

@@ -18,7 +18,7 @@ from jaxpool._ops.op import value_and_residual
 from jaxpool._ops.random_pool import uniform_dtype
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOAT_DTYPES, IntOrInts, ValuesOrValuesAndIndices
-from jaxpool.compat._torch_rank import make_public_function
+from jaxpool.compat._torch_public import make_pool
 
 
 def _output_sizes(
@@ -29,13 +29,11 @@ def _output_sizes(
         return args.ints_per_spatial_dim(
             "output_size", output_size, num_spatial_dims, min_value=0, accept_one_entry=False
         )
-    rule, hint = "given without `output_ratio`", "Pass one of the two."
     if output_ratio is None:
-        raise ArgumentError("output_size", rule, None, hint)
-    rule, hint = (
-        f"{num_spatial_dims} numbers",
-        f"Pass a tuple such as {(0.5,) * num_spatial_dims}.",
-    )
+        rule = "given without `output_ratio`"
+        raise ArgumentError("output_size", rule, None, "Pass one of the two.")
+    rule = f"{num_spatial_dims} numbers"
+    hint = f"Pass a tuple such as {(0.5,) * num_spatial_dims}."
     is_single = is_number(output_ratio) and num_spatial_dims == 3
     ratios = (output_ratio,) * num_spatial_dims if is_single else output_ratio
     if not is_tuple_or_list(ratios):
@@ -157,5 +155,5 @@ def _fractional_max_pool(
     return (y, op.position(residual)) if return_indices else y
 
 
-fractional_max_pool2d = make_public_function(2, _fractional_max_pool, _FRACTIONAL_MAX_POOL_DOC)
-fractional_max_pool3d = make_public_function(3, _fractional_max_pool, _FRACTIONAL_MAX_POOL_DOC)
+fractional_max_pool2d = make_pool(2, _fractional_max_pool, _FRACTIONAL_MAX_POOL_DOC)
+fractional_max_pool3d = make_pool(3, _fractional_max_pool, _FRACTIONAL_MAX_POOL_DOC)

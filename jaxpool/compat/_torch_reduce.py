@@ -1,4 +1,4 @@
-"""Maxima and minima of `torch` along axes, and running maxima and minima."""
+"""Maxima, minima and medians of `torch` over all elements or along axes."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from jaxpool._arguments.sizes import (
     is_tuple_or_list,
     static_sizes,
 )
-from jaxpool._kernels.dtypes import Kind
-from jaxpool._ops.apply import apply_with_residual
-from jaxpool._ops.cumulative import RunningExtremum
+from jaxpool._kernels.dtypes import Kind, is_float
+from jaxpool._ops.apply import apply, apply_with_residual
+from jaxpool._ops.rank_pool import LowerMedian
 from jaxpool._ops.reduction import Reduction, max_or_min
 from jaxpool.compat import _torch_args as args
-from jaxpool.compat._torch_args import ORDERED_DTYPES
+from jaxpool.compat._torch_args import FLOAT_DTYPES, INT_DTYPES, ORDERED_DTYPES
 from jaxpool.compat._torch_elementwise import maximum, minimum, promote_to_common_dtype
+from jaxpool.compat._torch_public import make_extremum
 
-NOT_PASSED: Any = object()
+_NOT_PASSED: Any = object()
 
 
 class ValuesAndIndices(NamedTuple):
@@ -41,16 +42,15 @@ def _check_nonempty_axes(x: Array, axes: Sequence[int]) -> None:
     if 0 in static_sizes(x.shape, axes, min_size=0):
         axes_text = f"axes {axes}" if len(axes) > 1 else f"axis {axes[0]}"
         rule = f"of at least one element along {axes_text}"
-        raise ArgumentError(
-            "input", rule, x.shape, "An extreme of nothing is none.", attribute="shape"
-        )
+        hint = "An extreme of nothing is none."
+        raise ArgumentError("input", rule, x.shape, hint, attribute="shape")
 
 
-def reduce_with_indices(
+def _reduce_with_indices(
     function_name: str, make_op: Callable[..., Reduction], x: Array, dim: Any, keepdim: Any
 ) -> ValuesAndIndices:
     """The elements that `make_op(ties, axes, sizes)` selects along an axis, and the first index of each."""
-    keepdim = False if keepdim is NOT_PASSED else keepdim
+    keepdim = False if keepdim is _NOT_PASSED else keepdim
     with args.name_torch_function_in_errors(function_name, x):
         axis = args.normalise_dim(dim, x.ndim)
         check_bool("keepdim", keepdim)
@@ -65,33 +65,41 @@ def reduce_with_indices(
     return ValuesAndIndices(lax.squeeze(values, (axis,)), lax.squeeze(indices, (axis,)))
 
 
-def check_keepdim_has_dim(dim: Any, keepdim: Any) -> None:
+def _check_keepdim_has_dim(dim: Any, keepdim: Any) -> None:
     """Raise if `keepdim` is passed without an axis."""
-    if keepdim is not NOT_PASSED and dim is NOT_PASSED:
+    if keepdim is not _NOT_PASSED and dim is _NOT_PASSED:
         raise ArgumentError("keepdim", "given with `dim`", keepdim, "Name an axis.", TypeError)
 
 
 def _max_or_min(
-    function_name: str, kind: Kind, input: Any, dim: Any, keepdim: Any, other: Any
+    kind: Kind,
+    input: Any,
+    dim: Any = _NOT_PASSED,
+    keepdim: Any = _NOT_PASSED,
+    *,
+    other: Any = _NOT_PASSED,
 ) -> Array | ValuesAndIndices:
-    if is_array(dim) and other is NOT_PASSED and keepdim is NOT_PASSED and not _is_axis_index(dim):
-        dim, other = NOT_PASSED, dim
-    x = args.as_array_of_dtypes(function_name, input, ORDERED_DTYPES)
-    names = [name for name, value in (("dim", dim), ("other", other)) if value is not NOT_PASSED]
-    with args.name_torch_function_in_errors(function_name, x):
+    if (
+        is_array(dim)
+        and other is _NOT_PASSED
+        and keepdim is _NOT_PASSED
+        and not _is_axis_index(dim)
+    ):
+        dim, other = _NOT_PASSED, dim
+    x = args.as_array_of_dtypes(kind, input, ORDERED_DTYPES)
+    names = [name for name, value in (("dim", dim), ("other", other)) if value is not _NOT_PASSED]
+    with args.name_torch_function_in_errors(kind, x):
         if len(names) == 2:
             hint = "Pass one of the two."
             raise ArgumentError("other", "missing where `dim` is given", "both", hint, TypeError)
-        check_keepdim_has_dim(dim, keepdim)
+        _check_keepdim_has_dim(dim, keepdim)
     if names == ["dim"]:
-        return reduce_with_indices(
-            function_name, functools.partial(Reduction, kind), x, dim, keepdim
-        )
+        make_op = functools.partial(Reduction, kind)
+        return _reduce_with_indices(kind, make_op, x, dim, keepdim)
     if names == ["other"]:
-        return (maximum if kind == "max" else minimum)(
-            *promote_to_common_dtype(function_name, x, other)
-        )
-    return _reduce_axes(function_name, kind, x, tuple(range(x.ndim)), False)
+        operands = promote_to_common_dtype(kind, x, other)
+        return maximum(*operands) if kind == "max" else minimum(*operands)
+    return _reduce_axes(kind, kind, x, tuple(range(x.ndim)), False)
 
 
 def _is_axis_index(value: Any) -> bool:
@@ -108,74 +116,8 @@ def _reduce_axes(
     return max_or_min(x, axes, kind, "split", "jvp", keepdim)
 
 
-@args.accept_numpy_keywords
-@public
-def max(
-    input: Any, dim: Any = NOT_PASSED, keepdim: Any = NOT_PASSED, *, other: Any = NOT_PASSED
-) -> Array | ValuesAndIndices:
-    """Computes the largest element of all, along an axis, or of two arrays, as `torch.max`.
-
-    `max(input)`, `max(input, dim, keepdim=False)` or `max(input, other)`.
-
-    Gradient: without `dim`, tied elements share the cotangent equally, and NaNs tie with each other. With `dim`, the
-    first tied element or the first NaN gets the cotangent. With `other`, see `maximum`. Indices are int32. There is
-    no `out`, because jax arrays are immutable.
-
-    Args:
-      input: array of any shape; floats, integers or bool.
-      dim: an axis.
-      keepdim: whether the axis stays, with size 1.
-      other: an array, instead of `dim`.
-
-    Returns:
-      Array without axes; with `dim`, a named tuple `(values, indices)`; with `other`, the result of `maximum`.
-
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, or there is no element.
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> from jaxpool.compat import torch
-      >>> values, indices = torch.max(jnp.array([[1.0, 3.0, 3.0]]), dim=1)
-      >>> values, indices
-      (Array([3.], dtype=float32), Array([1], dtype=int32))
-    """
-    return _max_or_min("max", "max", input, dim, keepdim, other)
-
-
-@args.accept_numpy_keywords
-@public
-def min(
-    input: Any, dim: Any = NOT_PASSED, keepdim: Any = NOT_PASSED, *, other: Any = NOT_PASSED
-) -> Array | ValuesAndIndices:
-    """Computes the smallest element of all, along an axis, or of two arrays, as `torch.min`.
-
-    `min(input)`, `min(input, dim, keepdim=False)` or `min(input, other)`. Gradient as in `max`.
-
-    Args:
-      input: array of any shape; floats, integers or bool.
-      dim: an axis.
-      keepdim: whether the axis stays, with size 1.
-      other: an array, instead of `dim`.
-
-    Returns:
-      Array without axes; with `dim`, a named tuple `(values, indices)`; with `other`, the result of `minimum`.
-
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, or there is no element.
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> from jaxpool.compat import torch
-      >>> torch.min(jnp.array([4, 2, 3]))
-      Array(2, dtype=int32)
-    """
-    return _max_or_min("min", "min", input, dim, keepdim, other)
-
-
-def reduce_dims(function_name: str, kind: Kind, input: Any, dim: Any, keepdim: Any) -> Array:
+def _reduce_dims(function_name: str, kind: Kind, input: Any, dim: Any, keepdim: Any) -> Array:
+    """The maximum or minimum over an axis, over several axes, or over all axes."""
     x = args.as_array_of_dtypes(function_name, input, ORDERED_DTYPES)
     with args.name_torch_function_in_errors(function_name, x):
         check_bool("keepdim", keepdim)
@@ -186,21 +128,92 @@ def reduce_dims(function_name: str, kind: Kind, input: Any, dim: Any, keepdim: A
     return _reduce_axes(function_name, kind, x, tuple(axes) if x.ndim else (), keepdim)
 
 
+def _extremum_along_axes(
+    kind: Kind, input: Any, dim: int | Sequence[int] | None = (), keepdim: bool = False
+) -> Array:
+    return _reduce_dims(f"a{kind}", kind, input, dim, keepdim)
+
+
+_MAX_DOC = """\
+Computes the {largest} element of all, along an axis, or of two arrays, as `torch.{name}`.
+
+`{name}(input)`, `{name}(input, dim, keepdim=False)` or `{name}(input, other)`.
+
+Gradient: without `dim`, tied elements share the cotangent equally, and NaNs tie with each other. With `dim`, the
+first tied element or the first NaN gets the cotangent. With `other`, see `{maximum}`. Indices are int32. There is
+no `out`, because jax arrays are immutable.
+
+Args:
+  input: array of any shape; floats, integers or bool.
+  dim: an axis.
+  keepdim: whether the axis stays, with size 1.
+  other: an array, instead of `dim`.
+
+Returns:
+  Array without axes; with `dim`, a named tuple `(values, indices)`; with `other`, the result of `{maximum}`.
+
+Raises:
+  TypeError: an argument is of the wrong kind.
+  ValueError: an argument has a wrong value, or there is no element.
+
+Example:
+  >>> import jax.numpy as jnp
+  >>> from jaxpool.compat import torch
+  >>> values, indices = torch.{name}(jnp.array([[2.0, {tied}.0, {tied}.0]]), dim=1)
+  >>> values, indices
+  (Array([{tied}.], dtype=float32), Array([1], dtype=int32))
+"""
+_AMAX_DOC = """\
+Computes the {largest} element along axes, as `torch.{name}`.
+
+Gradient: tied elements share the cotangent equally. Unlike PyTorch, NaNs tie with each other and share the
+cotangent. In PyTorch, all elements that are reduced with a NaN get NaN.
+
+Args:
+  input: array of any shape; floats, integers or bool.
+  dim: an axis or distinct axes; () or None is all axes.
+  keepdim: whether reduced axes stay, with size 1.
+
+Returns:
+  Array without the reduced axes; the dtype of input.
+
+Raises:
+  TypeError: an argument is of the wrong kind.
+  ValueError: an argument has a wrong value, or a reduced axis has no element.
+
+Example:
+  >>> import jax.numpy as jnp
+  >>> from jaxpool.compat import torch
+  >>> torch.{name}(jnp.array([[{tied}, 2], [2, {tied}]]), dim=0)
+  Array([{tied}, {tied}], dtype=int32)
+"""
+max = args.accept_numpy_keywords(make_extremum("max", _max_or_min, _MAX_DOC))
+min = args.accept_numpy_keywords(make_extremum("min", _max_or_min, _MAX_DOC))
+amax = args.accept_numpy_keywords(make_extremum("amax", _extremum_along_axes, _AMAX_DOC))
+amin = args.accept_numpy_keywords(make_extremum("amin", _extremum_along_axes, _AMAX_DOC))
+
+
+class MinAndMax(NamedTuple):
+    """The smallest and the largest elements, like PyTorch's return type."""
+
+    min: Array
+    max: Array
+
+
 @args.accept_numpy_keywords
 @public
-def amax(input: Any, dim: int | Sequence[int] | None = (), keepdim: bool = False) -> Array:
-    """Computes the largest element along axes, as `torch.amax`.
+def aminmax(input: Any, *, dim: int | None = None, keepdim: bool = False) -> MinAndMax:
+    """Computes the smallest and the largest element, of all or along an axis, as `torch.aminmax`.
 
-    Gradient: tied elements share the cotangent equally. Unlike PyTorch, NaNs tie with each other and share the
-    cotangent. In PyTorch, all elements that are reduced with a NaN get NaN.
+    Gradient: tied elements share the cotangent of each result equally, as in `amax`.
 
     Args:
       input: array of any shape; floats, integers or bool.
-      dim: an axis or distinct axes; () or None is all axes.
+      dim: an axis; None is all axes.
       keepdim: whether reduced axes stay, with size 1.
 
     Returns:
-      Array without the reduced axes; the dtype of input.
+      A named tuple `(min, max)` of arrays of the dtype of input.
 
     Raises:
       TypeError: an argument is of the wrong kind.
@@ -209,97 +222,95 @@ def amax(input: Any, dim: int | Sequence[int] | None = (), keepdim: bool = False
     Example:
       >>> import jax.numpy as jnp
       >>> from jaxpool.compat import torch
-      >>> torch.amax(jnp.array([[1, 3], [2, 0]]), dim=0)
-      Array([2, 3], dtype=int32)
+      >>> torch.aminmax(jnp.array([[1, 3], [2, 0]]), dim=0)
+      MinAndMax(min=Array([1, 0], dtype=int32), max=Array([2, 3], dtype=int32))
     """
-    return reduce_dims("amax", "max", input, dim, keepdim)
+    x = args.as_array_of_dtypes("aminmax", input, ORDERED_DTYPES)
+    with args.name_torch_function_in_errors("aminmax", x):
+        if is_tuple_or_list(dim):
+            raise ArgumentError("dim", "an axis or None", dim, "Use amin and amax.", TypeError)
+    extrema = (_reduce_dims("aminmax", kind, x, dim, keepdim) for kind in ("min", "max"))
+    return MinAndMax(*extrema)
 
 
-@args.accept_numpy_keywords
-@public
-def amin(input: Any, dim: int | Sequence[int] | None = (), keepdim: bool = False) -> Array:
-    """Computes the smallest element along axes, as `torch.amin`. Gradient as in `amax`.
-
-    Args:
-      input: array of any shape; floats, integers or bool.
-      dim: an axis or distinct axes; () or None is all axes.
-      keepdim: whether reduced axes stay, with size 1.
-
-    Returns:
-      Array without the reduced axes; the dtype of input.
-
-    Raises:
-      TypeError: an argument is of the wrong kind.
-      ValueError: an argument has a wrong value, or a reduced axis has no element.
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> from jaxpool.compat import torch
-      >>> torch.amin(jnp.array([[1, 3], [2, 0]]), dim=0)
-      Array([1, 0], dtype=int32)
-    """
-    return reduce_dims("amin", "min", input, dim, keepdim)
-
-
-def _cumulative_extremum(function_name: str, kind: Kind, input: Any, dim: Any) -> ValuesAndIndices:
-    x = args.as_array_of_dtypes(function_name, input, ORDERED_DTYPES)
+def _median(
+    function_name: str, input: Any, dim: Any, keepdim: Any, ignores_nan: bool
+) -> Array | ValuesAndIndices:
+    x = args.as_array_of_dtypes(function_name, input, (*FLOAT_DTYPES, *INT_DTYPES))
+    op = functools.partial(LowerMedian, "max", ignores_nan=ignores_nan)
+    if dim is not _NOT_PASSED:
+        return _reduce_with_indices(function_name, op, x, dim, keepdim)
     with args.name_torch_function_in_errors(function_name, x):
-        axis = args.normalise_dim(dim, x.ndim)
-        if x.ndim:
-            check_fits_int32_indices("input", static_sizes(x.shape, (axis,), min_size=0))
-    if not x.ndim or 0 in x.shape:
-        return ValuesAndIndices(x, jnp.zeros(x.shape, jnp.int32))
-    values, index = apply_with_residual(RunningExtremum(kind, "last", axis, False), "jvp", x)
-    return ValuesAndIndices(values, index.astype(jnp.int32))
+        _check_keepdim_has_dim(dim, keepdim)
+    if 0 in x.shape:
+        empty_value = np.nan if is_float(x.dtype) else jnp.iinfo(x.dtype).min
+        return jnp.full((), empty_value, x.dtype)
+    flat_x = lax.reshape(x, (x.size,))
+    return lax.squeeze(apply(op("split", (0,), flat_x.shape), "jvp", flat_x), (0,))
 
 
 @args.accept_numpy_keywords
 @public
-def cummax(input: Any, dim: int) -> ValuesAndIndices:
-    """Computes the running maximum along an axis, as `torch.cummax`.
+def median(
+    input: Any, dim: Any = _NOT_PASSED, keepdim: Any = _NOT_PASSED
+) -> Array | ValuesAndIndices:
+    """Computes the median of all elements, or along an axis, as `torch.median`.
 
-    Gradient: to the last of tied elements so far, or to the last NaN so far. Indices are int32.
+    `median(input)` or `median(input, dim, keepdim=False)`. The median of an even number of elements is the lower of the
+    two middle elements. If an element is NaN, the median is NaN.
+
+    Gradient: without `dim`, the elements equal to the median share the cotangent equally, and NaNs tie with each other.
+    With `dim`, the element at `indices` gets the cotangent. It is the first of equal elements, which PyTorch does not
+    specify, or the first NaN, as in PyTorch. Indices are int32.
 
     Args:
-      input: array of any shape; floats, integers or bool.
+      input: array of any shape; floats or integers.
       dim: an axis.
+      keepdim: whether the axis stays, with size 1.
 
     Returns:
-      A named tuple `(values, indices)` of the shape of input.
+      Array without axes; with `dim`, a named tuple `(values, indices)`. The median of no elements is NaN, or the lowest
+      value of an integer dtype.
 
     Raises:
       TypeError: an argument is of the wrong kind.
-      ValueError: `dim` is not an axis of input.
+      ValueError: an argument has a wrong value, or the axis has no element.
 
     Example:
       >>> import jax.numpy as jnp
       >>> from jaxpool.compat import torch
-      >>> torch.cummax(jnp.array([1, 3, 3, 2]), dim=0).indices
-      Array([0, 1, 2, 2], dtype=int32)
+      >>> values, indices = torch.median(jnp.array([[4.0, 1.0, 3.0, 2.0]]), dim=1)
+      >>> values, indices
+      (Array([2.], dtype=float32), Array([3], dtype=int32))
     """
-    return _cumulative_extremum("cummax", "max", input, dim)
+    return _median("median", input, dim, keepdim, False)
 
 
 @args.accept_numpy_keywords
 @public
-def cummin(input: Any, dim: int) -> ValuesAndIndices:
-    """Computes the running minimum along an axis, as `torch.cummin`. Gradient as in `cummax`.
+def nanmedian(
+    input: Any, dim: Any = _NOT_PASSED, keepdim: Any = _NOT_PASSED
+) -> Array | ValuesAndIndices:
+    """Computes the median of the elements that are not NaN, of all or along an axis, as `torch.nanmedian`.
+
+    If all elements are NaN, the median is NaN. Gradient and indices as in `median`.
 
     Args:
-      input: array of any shape; floats, integers or bool.
+      input: array of any shape; floats or integers.
       dim: an axis.
+      keepdim: whether the axis stays, with size 1.
 
     Returns:
-      A named tuple `(values, indices)` of the shape of input.
+      Array without axes; with `dim`, a named tuple `(values, indices)`.
 
     Raises:
       TypeError: an argument is of the wrong kind.
-      ValueError: `dim` is not an axis of input.
+      ValueError: an argument has a wrong value, or the axis has no element.
 
     Example:
       >>> import jax.numpy as jnp
       >>> from jaxpool.compat import torch
-      >>> torch.cummin(jnp.array([2, 3, 2, 1]), dim=0).values
-      Array([2, 2, 2, 1], dtype=int32)
+      >>> torch.nanmedian(jnp.array([4.0, jnp.nan, 1.0, 3.0]))
+      Array(3., dtype=float32)
     """
-    return _cumulative_extremum("cummin", "min", input, dim)
+    return _median("nanmedian", input, dim, keepdim, True)

@@ -20,7 +20,7 @@ from jaxpool._arguments.sizes import (
 )
 from jaxpool.compat import _torch_args as args
 from jaxpool.compat._torch_args import FLOAT_DTYPES, IntOrInts
-from jaxpool.compat._torch_rank import make_public_function
+from jaxpool.compat._torch_public import make_pool
 
 
 def _unpooled_sizes(
@@ -121,6 +121,6 @@ def _max_unpool(
     return argmax.max_unpool(x, indices, sizes, axes=args.spatial_axes(x, num_spatial_dims))
 
 
-max_unpool1d = make_public_function(1, _max_unpool, _MAX_UNPOOL_DOC)
-max_unpool2d = make_public_function(2, _max_unpool, _MAX_UNPOOL_DOC)
-max_unpool3d = make_public_function(3, _max_unpool, _MAX_UNPOOL_DOC)
+max_unpool1d = make_pool(1, _max_unpool, _MAX_UNPOOL_DOC)
+max_unpool2d = make_pool(2, _max_unpool, _MAX_UNPOOL_DOC)
+max_unpool3d = make_pool(3, _max_unpool, _MAX_UNPOOL_DOC)

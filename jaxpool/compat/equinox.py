@@ -188,16 +188,15 @@ class AdaptivePool(eqx.nn.AdaptivePool):
         with name_function_in_errors(_layer_name(self), **{"x.shape": x.shape}):
             num_axes = len(self.target_shape)
             if x.ndim != num_axes + 1:
-                rule = f"one example of {num_axes + 1} axes, channels first"
-                raise ArgumentError(
-                    "x", rule, x.ndim, "Use jax.vmap over a batch.", attribute="ndim"
+                rule, hint = (
+                    f"one example of {num_axes + 1} axes, channels first",
+                    "Use jax.vmap over a batch.",
                 )
+                raise ArgumentError("x", rule, x.ndim, hint, attribute="ndim")
             sizes = [operator.index(out) for out in self.target_shape]
             if not all(1 <= out <= size for out, size in zip(sizes, x.shape[1:], strict=True)):
-                rule = "ints from 1 to the size of each pooled axis"
-                raise ArgumentError(
-                    "target_shape", rule, self.target_shape, "Ask for fewer windows."
-                )
+                rule, hint = "ints from 1 to the size of each pooled axis", "Ask for fewer windows."
+                raise ArgumentError("target_shape", rule, self.target_shape, hint)
         for axis, out in enumerate(sizes, 1):
             x = _pool_axis(x, axis, out, self.operation)
         return x
@@ -212,24 +211,14 @@ def _pool_axis(x: Array, axis: int, num_windows: int, operation: Any) -> Array:
     parts = [(lax.slice_in_dim(x, boundary, None, axis=axis), width, num_windows - num_longer)]
     if num_longer:
         parts.insert(0, (lax.slice_in_dim(x, 0, boundary, axis=axis), width + 1, num_longer))
-    pooled_parts = [
-        apply(
-            _make_op_of_operation(
-                Axis(axis, part.shape[axis], width, width, 1, 0, 0, n), operation
-            ),
-            "jvp",
-            part,
-        )
-        for part, width, n in parts
-    ]
+    pooled_parts = []
+    for part, width, n in parts:
+        window = Window((Axis(axis, part.shape[axis], width, width, 1, 0, 0, n),))
+        op: Op = SumPool(window, "counted")
+        if operation is not jnp.mean:
+            op = pool_op(window, "max" if operation is jnp.max else "min", "split")
+        pooled_parts.append(apply(op, "jvp", part))
     return lax.concatenate(pooled_parts, axis)
-
-
-def _make_op_of_operation(adaptive_axis: Axis, operation: Any) -> Op:
-    window = Window((adaptive_axis,))
-    if operation is jnp.mean:
-        return SumPool(window, "counted")
-    return pool_op(window, "max" if operation is jnp.max else "min", "split")
 
 
 class AdaptiveAvgPool1d(AdaptivePool, eqx.nn.AdaptiveAvgPool1d):

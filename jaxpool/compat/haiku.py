@@ -98,12 +98,7 @@ def avg_pool(
 class MaxPool(hk.MaxPool):
     """`max_pool` as a module, in place of `haiku.MaxPool`, with the differences of `max_pool`.
 
-    Args:
-      window_shape: as in `max_pool`.
-      strides: as in `max_pool`.
-      padding: "SAME" or "VALID".
-      channel_axis: as in `max_pool`.
-      name: of the module.
+    Takes the arguments of `max_pool` after the array, and `name=None`, the name of the module.
 
     Example:
       >>> import haiku as hk
@@ -123,12 +118,7 @@ class MaxPool(hk.MaxPool):
 class AvgPool(hk.AvgPool):
     """`avg_pool` as a module, in place of `haiku.AvgPool`, with the differences of `avg_pool`.
 
-    Args:
-      window_shape: as in `max_pool`.
-      strides: as in `max_pool`.
-      padding: "SAME" or "VALID"; padding of "SAME" is not counted.
-      channel_axis: as in `max_pool`.
-      name: of the module.
+    Takes the arguments of `avg_pool` after the array, and `name=None`, the name of the module.
 
     Example:
       >>> import haiku as hk

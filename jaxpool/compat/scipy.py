@@ -32,9 +32,12 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+import numpy as np
 from jax import Array
+from jax import numpy as jnp
 
-from jaxpool.compat._scipy_combined import COMBINED_FILTERS, combine_filters
+from jaxpool._arguments.arrays import wrong_dtype_error
+from jaxpool._arguments.errors import ArgumentError, name_function_in_errors
 from jaxpool.compat._scipy_filter import Filter
 
 _ARGUMENT_DOCS = {
@@ -52,33 +55,32 @@ _ARGUMENT_DOCS = {
     "axes": "the axes to filter along, None for all.",
 }
 _DEFAULT_VALUES = {
+    "size": None,
+    "footprint": None,
+    "structure": None,
+    "axis": -1,
     "output": None,
     "mode": "reflect",
     "cval": 0.0,
     "origin": 0,
     "axes": None,
-    "axis": -1,
 }
+
+_DIFFERENCES = ("morphological_gradient", "morphological_laplace")
+_COMBINED_FILTERS = ("white_tophat", "black_tophat", *_DIFFERENCES)
 
 
 def _make_filter_function(
-    name: str, result_phrase: str, example: str, *window_arguments: str, **default_values: Any
+    name: str, result_phrase: str, example: str, window_arguments: str, **default_values: Any
 ) -> Any:
     """The function `name` of `scipy.ndimage`.
 
-    `example` has the arguments and the result of the docstring example. `window_arguments` are the arguments between
-    `input` and the arguments that all filters share.
+    `example` has the arguments and the result of the docstring example. `window_arguments` are the names after `input`
+    and before the arguments that all filters share. `default_values` are added to `_DEFAULT_VALUES`.
     """
     is_1d = "axis" in window_arguments
-    arg_names = (
-        "input",
-        *window_arguments,
-        "output",
-        "mode",
-        "cval",
-        "origin",
-        *(() if is_1d else ("axes",)),
-    )
+    shared_arguments = ("output", "mode", "cval", "origin", *(() if is_1d else ("axes",)))
+    arg_names = ("input", *window_arguments.split(), *shared_arguments)
     default_values = {**_DEFAULT_VALUES, **default_values}
     parameters = [
         inspect.Parameter(
@@ -96,20 +98,18 @@ def _make_filter_function(
         bound_args = signature.bind(*args, **kwargs)
         bound_args.apply_defaults()
         values = dict(bound_args.arguments)
-        if name in COMBINED_FILTERS:
-            return combine_filters(name, values.pop("input"), values)
+        if name in _COMBINED_FILTERS:
+            return _combine_filters(name, values.pop("input"), values)
         return Filter(name, function_name=name, **values).compute()
 
     args_text = "\n".join(f"  {arg_name}: {_ARGUMENT_DOCS[arg_name]}" for arg_name in arg_names)
     args_text = args_text.replace(", or one per axis", "") if is_1d else args_text
     call_text, result_text = example.split(" -> ")
-    is_mean = name.startswith("uniform")
-    gradient_text = (
-        "spread evenly over the window"
-        if is_mean
-        else "to the element chosen, the first of equal ones"
-    )
-    gradient_text = f"of each filter {gradient_text}" if name in COMBINED_FILTERS else gradient_text
+    gradient_text = "to the element chosen, the first of equal ones"
+    if name.startswith("uniform"):
+        gradient_text = "spread evenly over the window"
+    elif name in _COMBINED_FILTERS:
+        gradient_text = f"of each filter {gradient_text}"
     filter_function.__name__ = filter_function.__qualname__ = name
     filter_function.__signature__ = signature  # type: ignore[attr-defined]
     filter_function.__doc__ = f"""Computes the {result_phrase} around each element, as `scipy.ndimage.{name}`.
@@ -135,113 +135,87 @@ Example:
     return filter_function
 
 
-_WINDOW_DEFAULTS = {"size": None, "footprint": None, "structure": None}
-_ORDER_FILTER_ARGUMENTS, _GREY_FILTER_ARGUMENTS = (
-    ("size", "footprint"),
-    ("size", "footprint", "structure"),
+def _combine_filters(function_name: str, input: Any, arguments: dict[str, Any]) -> Array:
+    """The result of the function `function_name`, which is in `_COMBINED_FILTERS`."""
+
+    def input_and_result(filter_name: str, output: Any) -> tuple[Array, Array]:
+        call = Filter(
+            filter_name, input, function_name=function_name, **(arguments | {"output": output})
+        )
+        return call.x, call.compute()
+
+    if function_name.endswith("tophat"):
+        is_white = function_name == "white_tophat"
+        x, y = input_and_result("grey_opening" if is_white else "grey_closing", arguments["output"])
+        with name_function_in_errors(f"compat.scipy.{function_name}", **{"input.shape": x.shape}):
+            return _subtract(x, y, y.dtype) if is_white else _subtract(y, x, y.dtype)
+    x, dilated = input_and_result("grey_dilation", None)
+    with name_function_in_errors(f"compat.scipy.{function_name}", **{"input.shape": x.shape}):
+        if x.dtype == jnp.bool_:
+            rule, hint = ("of integers or floats, as a difference of bools is none", "Convert it.")
+            raise wrong_dtype_error("input", rule, x, hint)
+    eroded = input_and_result("grey_erosion", None)[1]
+    return (
+        dilated - eroded if function_name == "morphological_gradient" else dilated + eroded - x - x
+    )
+
+
+def _subtract(x: Array, y: Array, dtype: Any) -> Array:
+    """x - y in `dtype`, as NumPy computes it with an output array of that dtype; for bools, x ^ y."""
+    if x.dtype == y.dtype == jnp.bool_:
+        return x ^ y
+    common = jnp.promote_types(x.dtype, y.dtype)
+    if not np.can_cast(common, dtype, "same_kind"):
+        rule = f"a type to which a difference of {common} is cast without a change of kind"
+        raise ArgumentError("output", rule, dtype, "Convert the result.", TypeError)
+    return (x.astype(common) - y.astype(common)).astype(dtype)
+
+
+def _order_filter(name: str, result_phrase: str, example: str, rank_argument: str = "") -> Any:
+    window_arguments = f"{rank_argument} size footprint"
+    return _make_filter_function(name, result_phrase, example, window_arguments)
+
+
+def _filter_1d(name: str, result_phrase: str, example: str) -> Any:
+    no_default = inspect.Parameter.empty
+    return _make_filter_function(name, result_phrase, example, "size axis", size=no_default)
+
+
+def _grey_filter(name: str, result_phrase: str, example: str) -> Any:
+    return _make_filter_function(name, result_phrase, example, "size footprint structure")
+
+
+maximum_filter = _order_filter("maximum_filter", "maximum of the window", "3 -> [4, 7, 7, 8, 8]")
+minimum_filter = _order_filter("minimum_filter", "minimum of the window", "3 -> [1, 1, 1, 2, 2]")
+median_filter = _order_filter("median_filter", "median of the window", "3 -> [4, 4, 2, 7, 8]")
+rank_filter = _order_filter(
+    "rank_filter", "element of a rank of the window", "-2, 3 -> [4, 4, 2, 7, 8]", "rank"
 )
-maximum_filter = _make_filter_function(
-    "maximum_filter",
-    "maximum of the window",
-    "3 -> [4, 7, 7, 8, 8]",
-    *_ORDER_FILTER_ARGUMENTS,
-    **_WINDOW_DEFAULTS,
-)
-minimum_filter = _make_filter_function(
-    "minimum_filter",
-    "minimum of the window",
-    "3 -> [1, 1, 1, 2, 2]",
-    *_ORDER_FILTER_ARGUMENTS,
-    **_WINDOW_DEFAULTS,
-)
-median_filter = _make_filter_function(
-    "median_filter",
-    "median of the window",
-    "3 -> [4, 4, 2, 7, 8]",
-    *_ORDER_FILTER_ARGUMENTS,
-    **_WINDOW_DEFAULTS,
-)
-rank_filter = _make_filter_function(
-    "rank_filter",
-    "element of a rank of the window",
-    "-2, 3 -> [4, 4, 2, 7, 8]",
-    "rank",
-    *_ORDER_FILTER_ARGUMENTS,
-    **_WINDOW_DEFAULTS,
-)
-percentile_filter = _make_filter_function(
+percentile_filter = _order_filter(
     "percentile_filter",
     "element at a percentile of the window",
     "80, 3 -> [4, 7, 7, 8, 8]",
     "percentile",
-    *_ORDER_FILTER_ARGUMENTS,
-    **_WINDOW_DEFAULTS,
 )
 uniform_filter = _make_filter_function(
     "uniform_filter", "mean of the window", "3 -> [3, 4, 3, 5, 6]", "size", size=3
 )
-maximum_filter1d = _make_filter_function(
-    "maximum_filter1d", "maximum of the window", "3 -> [4, 7, 7, 8, 8]", "size", "axis"
+maximum_filter1d = _filter_1d("maximum_filter1d", "maximum of the window", "3 -> [4, 7, 7, 8, 8]")
+minimum_filter1d = _filter_1d("minimum_filter1d", "minimum of the window", "3 -> [1, 1, 1, 2, 2]")
+uniform_filter1d = _filter_1d("uniform_filter1d", "mean of the window", "3 -> [3, 4, 3, 5, 6]")
+grey_dilation = _grey_filter(
+    "grey_dilation", "maximum of the reflected window", "2 -> [4, 7, 7, 8, 8]"
 )
-minimum_filter1d = _make_filter_function(
-    "minimum_filter1d", "minimum of the window", "3 -> [1, 1, 1, 2, 2]", "size", "axis"
+grey_erosion = _grey_filter("grey_erosion", "minimum of the window", "2 -> [4, 1, 1, 2, 2]")
+grey_opening = _grey_filter("grey_opening", "dilation of the erosion", "2 -> [4, 1, 2, 2, 2]")
+grey_closing = _grey_filter("grey_closing", "erosion of the dilation", "2 -> [4, 4, 7, 7, 8]")
+white_tophat = _grey_filter("white_tophat", "input less its opening", "2 -> [0, 0, 5, 0, 6]")
+black_tophat = _grey_filter("black_tophat", "closing of the input less it", "2 -> [0, 3, 0, 5, 0]")
+morphological_gradient = _grey_filter(
+    "morphological_gradient", "dilation less the erosion", "2 -> [0, 6, 6, 6, 6]"
 )
-uniform_filter1d = _make_filter_function(
-    "uniform_filter1d", "mean of the window", "3 -> [3, 4, 3, 5, 6]", "size", "axis"
-)
-grey_dilation = _make_filter_function(
-    "grey_dilation",
-    "maximum of the turned window",
-    "2 -> [4, 7, 7, 8, 8]",
-    *_GREY_FILTER_ARGUMENTS,
-    **_WINDOW_DEFAULTS,
-)
-grey_erosion = _make_filter_function(
-    "grey_erosion",
-    "minimum of the window",
-    "2 -> [4, 1, 1, 2, 2]",
-    *_GREY_FILTER_ARGUMENTS,
-    **_WINDOW_DEFAULTS,
-)
-grey_opening = _make_filter_function(
-    "grey_opening",
-    "dilation of the erosion",
-    "2 -> [4, 1, 2, 2, 2]",
-    *_GREY_FILTER_ARGUMENTS,
-    **_WINDOW_DEFAULTS,
-)
-grey_closing = _make_filter_function(
-    "grey_closing",
-    "erosion of the dilation",
-    "2 -> [4, 4, 7, 7, 8]",
-    *_GREY_FILTER_ARGUMENTS,
-    **_WINDOW_DEFAULTS,
-)
-white_tophat = _make_filter_function(
-    "white_tophat",
-    "input less its opening",
-    "2 -> [0, 0, 5, 0, 6]",
-    *_GREY_FILTER_ARGUMENTS,
-    **_WINDOW_DEFAULTS,
-)
-black_tophat = _make_filter_function(
-    "black_tophat",
-    "closing of the input less it",
-    "2 -> [0, 3, 0, 5, 0]",
-    *_GREY_FILTER_ARGUMENTS,
-    **_WINDOW_DEFAULTS,
-)
-morphological_gradient = _make_filter_function(
-    "morphological_gradient",
-    "dilation less the erosion",
-    "2 -> [0, 6, 6, 6, 6]",
-    *_GREY_FILTER_ARGUMENTS,
-    **_WINDOW_DEFAULTS,
-)
-morphological_laplace = _make_filter_function(
+morphological_laplace = _grey_filter(
     "morphological_laplace",
     "dilation and the erosion less twice the input",
     "2 -> [ 0,  6, -6,  6, -6]",
-    *_GREY_FILTER_ARGUMENTS,
-    **_WINDOW_DEFAULTS,
 )

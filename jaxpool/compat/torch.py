@@ -12,9 +12,10 @@ from jaxpool.compat._torch_adaptive import (
     adaptive_max_pool2d,
     adaptive_max_pool3d,
 )
-from jaxpool.compat._torch_aminmax import aminmax
-from jaxpool.compat._torch_avg_pool import avg_pool1d, avg_pool2d, avg_pool3d
-from jaxpool.compat._torch_classes import (
+from jaxpool.compat._torch_cumulative import cummax, cummin, logcumsumexp
+from jaxpool.compat._torch_elementwise import fmax, fmin, maximum, minimum
+from jaxpool.compat._torch_fractional import fractional_max_pool2d, fractional_max_pool3d
+from jaxpool.compat._torch_layers import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,
     AdaptiveAvgPool3d,
@@ -36,14 +37,19 @@ from jaxpool.compat._torch_classes import (
     MaxUnpool2d,
     MaxUnpool3d,
 )
-from jaxpool.compat._torch_elementwise import fmax, fmin, maximum, minimum
-from jaxpool.compat._torch_fractional import fractional_max_pool2d, fractional_max_pool3d
-from jaxpool.compat._torch_logcumsumexp import logcumsumexp
-from jaxpool.compat._torch_lp import lp_pool1d, lp_pool2d, lp_pool3d
-from jaxpool.compat._torch_max_pool import max_pool1d, max_pool2d, max_pool3d
-from jaxpool.compat._torch_median import median, nanmedian
-from jaxpool.compat._torch_reduce import amax, amin, cummax, cummin, max, min
+from jaxpool.compat._torch_reduce import amax, amin, aminmax, max, median, min, nanmedian
 from jaxpool.compat._torch_unpool import max_unpool1d, max_unpool2d, max_unpool3d
+from jaxpool.compat._torch_windowed import (
+    avg_pool1d,
+    avg_pool2d,
+    avg_pool3d,
+    lp_pool1d,
+    lp_pool2d,
+    lp_pool3d,
+    max_pool1d,
+    max_pool2d,
+    max_pool3d,
+)
 
 __all__ = [
     "AdaptiveAvgPool1d",

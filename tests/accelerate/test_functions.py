@@ -26,7 +26,7 @@ from tests.support.accelerated import (
 # Inputs and outputs
 
 
-def test_pytrees_prng_keys_and_none_pass_through():
+def test_pytrees_prng_keys_and_objects_pass_through():
     @accelerate
     def step(state, *, key, nothing):
         noise = jax.random.normal(key, (2, 2))
@@ -38,9 +38,6 @@ def test_pytrees_prng_keys_and_none_pass_through():
         assert out["none"] is None
         assert jnp.issubdtype(out["key"].dtype, jax.dtypes.prng_key)
         np.testing.assert_array_equal(out["x"], max_pool(X) + jax.random.normal(key, (2, 2)))
-
-
-def test_objects_pass_through_by_identity():
     marker, seen = object(), []
     assert accelerate(lambda thing: seen.append(thing) or thing)(marker) is marker
     assert seen == [marker]
@@ -62,11 +59,15 @@ def test_donation_and_static_arguments_preserved():
     assert donated.is_deleted()
 
 
-def test_name_doc_signature_and_jit_stages_preserved():
+def test_attributes_signature_and_jit_stages_preserved():
     def train_step(x, *, window=(2, 2)):
         """Steps."""
         return max_pool(x, window)
 
+    # Names of attributes of the wrapper.
+    train_step._run, train_step._call, train_step._reduce_value, train_step._fn = 1, 2, 3, 4
+    assert accelerate(train_step)._run == 1
+    assert is_replaced(accelerate(train_step), X)
     for fn in (train_step, jax.jit(train_step)):
         fast = accelerate(fn)
         assert (fast.__name__, fast.__doc__) == ("train_step", "Steps.")
@@ -91,15 +92,6 @@ def test_methods_are_accelerated():
 
     assert is_replaced(Model().__call__, X)
     assert is_replaced(accelerate(Model().plain), X)
-
-
-def test_function_attributes_preserved():
-    def fn(x):
-        return max_pool(x)
-
-    fn._run, fn._call, fn._reduce_value, fn._fn = 1, 2, 3, 4
-    assert accelerate(fn)._run == 1
-    assert is_replaced(accelerate(fn), X)
 
 
 def test_tree_util_partial_stays_a_pytree():
@@ -295,12 +287,9 @@ def test_non_functions_raise(fn, hint):
 
 
 def test_non_callable_report_raises():
-    with pytest.raises(TypeError) as error:
+    rule = r"^jaxpool.accelerate: `report` must be a function of one argument; got report=\[\]\. "
+    with pytest.raises(TypeError, match=rule + r"Pass print or a list's append\.$"):
         accelerate(max_pool, report=[])
-    assert str(error.value) == (
-        "jaxpool.accelerate: `report` must be a function of one argument; got report=[]. "
-        "Pass print or a list's append."
-    )
 
 
 def test_other_callables_are_accepted():

@@ -5,13 +5,14 @@ import numpy as np
 import pytest
 
 from tests.support.compat_cases import (
-    Call,
     assert_arrays_match,
     assert_same_error,
     compare,
     drawn_calls,
+    function_call,
     geometries,
     ints,
+    random_dtype,
 )
 
 hk = pytest.importorskip("haiku")
@@ -44,24 +45,15 @@ def random_shape_and_args(rng):
     return shape, args
 
 
-def random_dtype(rng):
-    return (np.float32, np.float32, np.float32, np.int32, np.uint8, jnp.bfloat16)[rng.integers(6)]
-
-
-def call(name, shape, args, **options):
-    mine, original = getattr(ours, name), getattr(hk, name)
-    says = f"{name}{shape, *args}"
-    return Call(lambda x: mine(x, *args), lambda x: original(x, *args), shape, says, **options)
-
-
 @IGNORE_INT_WARNINGS
 @drawn_calls
 @pytest.mark.parametrize("name", ["max_pool", "avg_pool"])
 def test_functions(name, calls):
-    compare(
-        call(name, *random_shape_and_args(rng), exact=name == "max_pool", dtype=random_dtype(rng))
-        for rng in geometries(calls)
-    )
+    cases = []
+    for rng in geometries(calls):
+        options = {"exact": name == "max_pool", "dtype": random_dtype(rng, np.uint8)}
+        cases.append(function_call(ours, hk, name, *random_shape_and_args(rng), **options))
+    compare(cases)
 
 
 @IGNORE_INT_WARNINGS

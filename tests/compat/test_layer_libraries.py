@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 from tests.support.compat_cases import assert_arrays_match
 
@@ -77,6 +78,21 @@ def test_forward_mode(library, name):
         for module in both_modules(library)
     )
     assert_arrays_match(got, want, 1e-6, name)
+
+
+@pytest.mark.parametrize(
+    ("init", "reduction"),
+    [(1.0, lax.mul), (-jnp.inf, jnp.maximum), (0.0, lax.max), (5.0, lax.add)],
+)
+@pytest.mark.parametrize("library", ["flax", "equinox"])
+def test_other_reductions_use_lax(library, init, reduction):
+    def pooled(module):
+        if library == "flax":
+            return module.pool(X[..., None], init, reduction, (2, 2), None, "SAME")
+        return module.Pool(init, reduction, 2, 2, 1, 1)(X[None])
+
+    got, want = map(pooled, both_modules(library))
+    assert_arrays_match(got, want, 0, "value")
 
 
 @every_library

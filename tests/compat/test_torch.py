@@ -1,6 +1,7 @@
 """Random calls of the drop-ins for PyTorch and of PyTorch. `tests/peers/opinfo.py` compares PyTorch's own samples."""
 
 import dataclasses
+import functools
 import inspect
 
 import jax
@@ -31,6 +32,7 @@ VALUES = ("normal", "ties", "lowest", "special")
 CALLS_PER_PROGRAM = 16
 # The least and greatest size of pooled axes, by rank.
 SIZE_RANGES = {1: (4, 9), 2: (3, 7), 3: (2, 5)}
+X = np.sin(np.arange(2 * 3 * 6 * 8.0, dtype=np.float32)).reshape(2, 3, 6, 8)
 
 
 def tensor(value):
@@ -442,3 +444,43 @@ def test_layers_are_frozen_and_hashable():
     x = jnp.arange(8.0).reshape(1, 2, 4)
     run = jax.jit(lambda layer, x: layer(x), static_argnums=0)
     np.testing.assert_array_equal(run(ours.MaxPool2d(2), x), [[[5.0, 7.0]]])
+
+
+# Derivatives
+
+
+FORWARD_MODE = {
+    "max_pool2d": (2,),
+    "avg_pool2d": (3, 2, 1),
+    "lp_pool2d": (2, 2),
+    "adaptive_max_pool2d": (4,),
+    "adaptive_avg_pool2d": (4,),
+    "amax": (1,),
+    "max": (),
+    "median": (),
+    "nanmedian": (),
+    "logcumsumexp": (1,),
+}
+
+
+@pytest.mark.parametrize("name", FORWARD_MODE)
+def test_forward_mode_and_jit(name):
+    """JVP and VJP, in one program, are transposes."""
+
+    @functools.partial(jax.jit, compiler_options=FAST_COMPILE)
+    def both(x, tangent):
+        def pool(x):
+            return getattr(ours, name)(x, *FORWARD_MODE[name])
+
+        y, y_dot = jax.jvp(pool, (x,), (tangent,))
+        dy = jnp.cos(jnp.arange(y.size, dtype=y.dtype)).reshape(y.shape)
+        return (y_dot * dy).sum(), (jax.vjp(pool, x)[1](dy)[0] * tangent).sum()
+
+    np.testing.assert_allclose(*both(jnp.asarray(X), np.cos(X)), rtol=1e-4)
+
+
+def test_cotangent_dtypes_match_operands():
+    x, y = jnp.ones((2, 3), jnp.float16), jnp.zeros((3,), jnp.float32)
+    dx, dy = jax.grad(lambda x, y: ours.maximum(x, y).sum(), (0, 1))(x, y)
+    assert (dx.dtype, dx.shape) == (jnp.float16, (2, 3))
+    assert (dy.dtype, dy.shape) == (jnp.float32, (3,))

@@ -29,6 +29,12 @@ def ints(rng, count, low, high):
     return tuple(int(n) for n in rng.integers(low, high + 1, count))
 
 
+def random_dtype(rng, *more):
+    """Return float32 half of the time, or another dtype."""
+    dtypes = (np.float32, np.float32, np.float32, np.int32, jnp.bfloat16, *more)
+    return dtypes[rng.integers(len(dtypes))]
+
+
 def draw_array(rng, shape, kind, dtype=np.float32):
     """Return normal numbers or small integers with ties. "lowest" has many -inf, "special" NaN and infinities."""
     if kind == "normal" and jnp.issubdtype(dtype, jnp.floating):
@@ -45,6 +51,13 @@ def draw_array(rng, shape, kind, dtype=np.float32):
 def epsilon(dtype):
     """Return the machine epsilon of a float dtype, 0 for integers."""
     return float(jnp.finfo(dtype).eps) if jnp.issubdtype(dtype, jnp.floating) else 0
+
+
+def function_call(ours, theirs, name, shape, args, **options):
+    """Return the call of the function `name` of both modules with `args` after the array."""
+    mine, original = getattr(ours, name), getattr(theirs, name)
+    says = f"{name}{shape, *args}"
+    return Call(lambda x: mine(x, *args), lambda x: original(x, *args), shape, says, **options)
 
 
 def value_and_cotangent(fn):

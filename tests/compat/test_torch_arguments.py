@@ -1,6 +1,9 @@
-"""The drop-ins for PyTorch refuse the arguments that PyTorch refuses."""
+"""The arguments of the drop-ins for PyTorch: signatures, names, unusual values, and values that both refuse."""
 
 import inspect
+import itertools
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +19,113 @@ X = np.sin(np.arange(2 * 3 * 6 * 8.0, dtype=np.float32)).reshape(2, 3, 6, 8)
 F = torch.nn.functional
 EMPTY = np.zeros((0, 3), np.float32)
 POOLS = [name for name in ours.__all__ if "_" in name and "pool" in name]
+
+
+def signature_text(fn):
+    """The text of a signature without annotations."""
+    signature = inspect.signature(fn)
+    plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    return str(signature.replace(parameters=plain, return_annotation=signature.empty))
+
+
+MAX_POOL = "(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False)"
+AVG_POOL1D = "(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True)"
+FRACTIONAL = (
+    "(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, "
+    "_random_samples=None, *, key=None)"
+)
+DOCUMENTED_SIGNATURES = {  # Python cannot inspect these functions of PyTorch
+    "max_pool1d max_pool2d max_pool3d": MAX_POOL,
+    "avg_pool1d": AVG_POOL1D,
+    "avg_pool2d avg_pool3d": AVG_POOL1D[:-1] + ", divisor_override=None)",
+    "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d": (
+        "(input, output_size, return_indices=False)"
+    ),
+    "adaptive_avg_pool1d": "(input, output_size)",
+    "fractional_max_pool2d fractional_max_pool3d": FRACTIONAL,
+    "maximum minimum fmax fmin": "(input, other)",
+    "amax amin": "(input, dim=(), keepdim=False)",
+    "cummax cummin logcumsumexp": "(input, dim)",
+}
+INSPECTED = "adaptive_avg_pool2d adaptive_avg_pool3d lp_pool1d lp_pool2d lp_pool3d"
+INSPECTED += " max_unpool1d max_unpool2d max_unpool3d"
+
+
+@pytest.mark.parametrize("names", [*DOCUMENTED_SIGNATURES, INSPECTED])
+def test_signatures(names):
+    for name in names.split():
+        original = torch_function(name)
+        want = DOCUMENTED_SIGNATURES.get(names) or signature_text(original)
+        assert signature_text(getattr(ours, name)) == want
+        parameters = inspect.signature(getattr(ours, name)).parameters
+        if names != INSPECTED:
+            for parameter in {*parameters} - {"input", "_random_samples", "key"}:
+                assert parameter in original.__doc__
+
+
+def test_imports_are_lazy_and_need_no_pytorch():
+    code = (
+        "import sys, jaxpool; assert not any('jaxpool.compat' in name for name in sys.modules);"
+        "import jaxpool.compat.torch; assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("promotion", ["standard", "strict"])
+def test_binary_dtype_promotion(promotion):
+    names = ["bool", "int8", "uint8", "int32", "float16", "float32"]
+    values = [np.ones(shape, name) for name in names for shape in ((2,), ())]
+    with jax.numpy_dtype_promotion(promotion):
+        for x, y in itertools.product(values, values):
+            got, want = jax.eval_shape(ours.maximum, x, y), torch.maximum(to_torch(x), to_torch(y))
+            assert str(got.dtype) == str(want.dtype).removeprefix("torch."), (x, y)
+
+
+def test_results_are_named_tuples():
+    for name in ("max", "min", "cummax", "cummin"):
+        result, want = getattr(ours, name)(X, 1), torch_function(name)(torch.from_numpy(X), 1)
+        np.testing.assert_array_equal(result.values, want.values)
+        np.testing.assert_array_equal(result.indices, want.indices)
+    assert ours.aminmax(X)._fields == ("min", "max")
+    assert isinstance(ours.max(X), jax.Array)
+    np.testing.assert_array_equal(ours.max(X, other=-X), np.maximum(X, -X))
+    np.testing.assert_array_equal(ours.max(jnp.asarray(X), jnp.asarray(-X)), np.maximum(X, -X))
+    np.testing.assert_array_equal(ours.max(X, np.int64(1)).values, X.max(1))
+
+
+NAMED_DIMS = [{"axis": 1}, {"axis": 1, "keepdims": True}, {"dim": 0, "keepdims": True}]
+
+
+@pytest.mark.parametrize(
+    "name", ["max", "min", "amax", "amin", "cummax", "cummin", "median", "nanmedian"]
+)
+def test_numpy_argument_names_match_pytorch(name):
+    x, pool = np.array([[1, 3, 2], [5, 4, 6]], np.float32), getattr(ours, name)
+    for kwargs in NAMED_DIMS:
+        try:
+            want = getattr(torch, name)(torch.from_numpy(x), **kwargs)
+        except TypeError:
+            with pytest.raises(TypeError, match=f"torch.{name}: there is no argument"):
+                pool(x, **kwargs)
+        else:
+            jax.tree.map(np.testing.assert_array_equal, [*pool(x, **kwargs)], [*want])
+    with pytest.raises(TypeError, match="`axis` must be missing where `dim` is given; got axis=1"):
+        pool(x, axis=1, dim=1)
+
+
+def test_output_size_zero():
+    for name, size in [("adaptive_max_pool2d", 0), ("adaptive_avg_pool2d", (0, 2))]:
+        got, want = getattr(ours, name)(X, size), torch_function(name)(to_torch(X), size)
+        assert got.shape == tuple(want.shape)
+    y, indices = ours.adaptive_max_pool1d(X[0], 0, True)
+    assert y.shape == indices.shape == (3, 6, 0)
+
+
+@pytest.mark.parametrize("name", ["median", "nanmedian"])
+def test_median_of_long_int16_axis(name):
+    x = np.random.default_rng(0).permutation(3001).astype(np.int16).reshape(1, 3001)
+    got, want = getattr(ours, name)(x, 1), getattr(torch, name)(to_torch(x), 1)
+    jax.tree.map(np.testing.assert_array_equal, [*got], [*want])
 
 
 def assert_both_raise(name, *args, **kwargs):

@@ -1,18 +1,22 @@
-"""Grey morphology of integers with a structure, with the integer overflow of `scipy.ndimage`."""
+"""Grey morphology with a structure, and means, of integers: with the overflow and the rounding of `scipy.ndimage`."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from typing import Any
 
 import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
+from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import Window
 from jaxpool._kernels import slices
 from jaxpool._kernels.dtypes import Kind, is_float
+from jaxpool._ops.apply import apply_op
+from jaxpool._ops.sum_pool import SumPool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,3 +67,41 @@ def addends_of_structure(structure: Any, first_tap: int, kind: Kind, x: Array) -
         floor, has_fraction = ints[first_tap], xp.zeros((), bool)
     rows = xp.concatenate([ints, xp.stack([floor, has_fraction.astype(dtype)])])
     return jnp.asarray(rows.reshape((-1,) + (1,) * x.ndim))
+
+
+def check_window_size(window_size: int, dtype: np.dtype) -> None:
+    """Raise if `window_size` is more integers of `dtype` than `integer_mean` can add."""
+    max_size = math.isqrt(int(jnp.iinfo(_accumulator_dtype(dtype)).max))
+    if window_size > max_size and not _sum_fits_int32(window_size, dtype):
+        rule = f"at most {max_size} along an axis of {dtype}"
+        raise ArgumentError("size", rule, window_size, "Convert input to float32 first.")
+
+
+def integer_mean(op: SumPool, x: Array) -> Array:
+    """The mean of the integers of each window of `op`, truncated towards 0, as int32 or wider.
+
+    If the sum could overflow, each integer is divided by the number of elements. The sum of the quotients cannot
+    overflow, and `check_window_size` bounds the sum of the remainders.
+    """
+    num_elements, wide_x = op.window.size, x.astype(_accumulator_dtype(x.dtype))
+    count = np.asarray(num_elements, wide_x.dtype)
+    if _sum_fits_int32(num_elements, x.dtype):
+        total = apply_op(op, wide_x)
+        return lax.div(total, lax.full_like(total, count))
+    quotients = jnp.floor_divide(wide_x, count)
+    remainders = apply_op(op, wide_x - quotients * count)
+    correction = lax.div(remainders, lax.full_like(remainders, count))
+    mean = apply_op(op, quotients) + correction  # the floor of the mean
+    rounded_down = (mean < 0) & (remainders != correction * count)
+    return mean + rounded_down.astype(mean.dtype)
+
+
+def _accumulator_dtype(dtype: np.dtype) -> np.dtype:
+    """The accumulator dtype for integers of `dtype`."""
+    return np.dtype(np.int32) if dtype.itemsize < 4 else dtype
+
+
+def _sum_fits_int32(num_elements: int, dtype: np.dtype) -> bool:
+    """Whether int32 can represent the sum of any `num_elements` elements of `dtype`."""
+    max_value = 1 if dtype == np.bool_ else int(jnp.iinfo(dtype).max)
+    return dtype.itemsize < 4 and num_elements * (max_value + 1) < 2**31
