@@ -85,8 +85,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     command_name = command_line[0]
     command_module = importlib.import_module(f"jaxpool._cli.{command_name}")
     parser = _command_parser(command_name, command_module)
-    args, extras = parser.parse_known_args(command_line[1:])
     try:
+        args, extras = parser.parse_known_args(command_line[1:])  # the options raise UsageError too
         if extras:
             suggestion = _did_you_mean(extras[0], re.findall(r"--[a-z-]+", parser.format_help()))
             raise UsageError(f"there is no such option: {' '.join(extras)}.{suggestion}")

@@ -12,7 +12,6 @@ import json
 import zlib
 from typing import Any
 
-import jax
 import numpy as np
 
 from jaxpool._cli import UsageError
@@ -52,11 +51,11 @@ def html_page(route: CotangentRoute, settings: dict[str, Any], set_options: list
 
     `settings` are the arguments of the call by name, and `set_options` the texts of `--set`.
 
-    The page starts with the route. The oracle computes the routes of all other choices, since it compiles nothing.
+    The page starts with the route, and has the routes of all other choices.
     """
     record = route.call.record
     records = {each.name: each for each in [*map(find_record, OPS), record]}
-    arrays = {"the array": route.call.array}
+    arrays = {"the array": (route.call.pooling or route.call).array}
     arrays |= {name: read_array("--array", text)[0] for name, text in OTHER_ARRAYS.items()}
     start = _values_in_call(route.call, settings)
     choices = {name: _choices_of_function(each, start) for name, each in records.items()}
@@ -137,9 +136,8 @@ def _route_or_refusal(
     try:
         call = make_call(record, array, arguments, set_options)
         if arguments.get("rank", 0) not in (0, -1):
-            # The library raises for a rank that a window does not have. The oracle does not.
-            jax.eval_shape(lambda x: call.record.run({**call.arguments, "x": x}), array)
-        route = route_cotangents(call, by_oracle=True)
+            call.check_arguments()  # the oracle accepts a rank that a window does not have
+        route = route_cotangents(call)
         if route.input_masks.sum() > MAX_LINKS:
             return {"refusal": "The windows are too many and too large for this page."}
         return _route_as_dict(route)
@@ -159,12 +157,12 @@ def _route_as_dict(route: CotangentRoute) -> dict[str, Any]:
     window = route.call.window
     return {
         "call": route.call.source_code(),
+        "names": route.call.array_names,
         "selects": route.call.selects_elements,
         "input": _grid_as_dict(route.x),
         "output": _grid_as_dict(route.y),
         "links": links,
         "windows": None if window is None else [_windows_along_axis(dim) for dim in window.dims],
-        "indices": None if route.indices is None else route.indices.ravel().tolist(),
     }
 
 

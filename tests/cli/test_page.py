@@ -45,17 +45,13 @@ def command_line_of(chosen):
         f"--array={({'the array': ARRAY} | OTHER_ARRAYS)[chosen['array']]}",
     ]
     for argument, option in OPTION_OF_ARGUMENT.items():
-        name, text = option.replace("_", "-"), chosen.get(argument, "count")
+        text = chosen.get(argument, "count")
         if argument in CHOICES and text == _text(CHOICES[argument][0]):
             continue
         if text in ("yes", "no"):
-            flags = {
-                "ceil-mode yes": "--ceil-mode",
-                "count-include-pad no": "--no-count-include-pad",
-            }
-            words += [flags[key] for key in [f"{name} {text}"] if key in flags]
+            words.append(option if text == "yes" else option.replace("--", "--no-"))
         elif text != "count":
-            words.append(f"--{name}={text}")
+            words.append(f"{option}={text}")
     return words
 
 
