@@ -34,7 +34,7 @@ def route_key(data, chosen):
 def random_choice(data, rng):
     op = rng.choice(list(data["choices"]))
     texts = {name: rng.choice(values) for name, values in data["choices"][op].items()}
-    return {"op": op, "array": rng.choice(list(data["arrays"])), **texts}
+    return {"op": op, "array": rng.choice(data["arrays"]), **texts}
 
 
 def command_line_of(chosen):
@@ -107,7 +107,8 @@ def test_page_is_small_and_self_contained(tmp_path, capsys):
     assert re.search(other_files, html) is None
     assert "/*{" not in html
     data = page_data(html)
-    assert data["arrays"]["the array"]["values"] == [0.1, "nan", "-Infinity", 2]
+    found = data["routes"][route_key(data, data["start"])]
+    assert found["input"]["values"] == [0.1, "nan", "-Infinity", 2]
     assert data["dy"]["values"] == [3]
     assert data["start"]["p"] == "1.5"
     assert data["start"]["padding"] == "0:1x0:0"

@@ -35,7 +35,7 @@ function addControl(name, texts) {
 
 // Create the controls of the chosen function, with the values of `chosen`, or their defaults.
 function addControls(chosen) {
-  const choices = { op: Object.keys(page.choices), array: Object.keys(page.arrays), ...page.choices[chosen.op] };
+  const choices = { op: Object.keys(page.choices), array: page.arrays, ...page.choices[chosen.op] };
   get("controls").replaceChildren();
   for (const [name, texts] of Object.entries(choices)) {
     const select = addControl(name, texts);
