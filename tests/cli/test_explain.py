@@ -228,10 +228,9 @@ def test_route_matches_library(name):
     value = call.arguments[operand]
 
     def first_output(x):
-        if isinstance(value, tuple):
-            changed = (x.reshape(value[0].shape), *value[1:])
-        else:
-            changed = x.reshape(value.shape)
+        first, *others = value if isinstance(value, tuple) else (value,)
+        arrays = (x.reshape(first.shape), *others)
+        changed = arrays if isinstance(value, tuple) else arrays[0]
         outputs = call.record.run({**call.arguments, operand: changed})
         return jax.tree.leaves(outputs)[0].astype(np.float32)
 

@@ -43,9 +43,9 @@ def test_module_run_from_another_folder(tmp_path):
 
 
 def test_missing_package_and_huge_pages_rows(monkeypatch):
-    assert info._package_versions(("no-such-package",)) == [("no-such-package", "not installed")]
+    assert info._versions(("no-such-package",)) == {"no-such-package": "not installed"}
     monkeypatch.setattr("platform.system", lambda: "Darwin")
-    assert info._huge_pages_table_row() == []
+    assert info._huge_pages_row() == {}
     monkeypatch.setattr("platform.system", lambda: "Linux")
     monkeypatch.setenv("GLIBC_TUNABLES", f"glibc.malloc.arena_max=1:{info.HUGE_PAGES_TUNABLE}")
-    assert info._huge_pages_table_row() == [("huge pages", "on")]
+    assert info._huge_pages_row() == {"huge pages": "on"}
