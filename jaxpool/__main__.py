@@ -4,7 +4,6 @@ Only the module of that command is imported. Help, the version and unknown comma
 """
 
 import argparse
-import difflib
 import importlib
 import os
 import re
@@ -13,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from jaxpool import __version__
-from jaxpool._cli import UsageError
+from jaxpool._cli import UsageError, did_you_mean
 
 COMMANDS = {
     "demo": "train a small CNN on real handwritten digits; compare with jax.lax",
@@ -59,11 +58,6 @@ def _command_parser(name: str, command_module: Any) -> _OneLineErrorParser:
     return parser
 
 
-def _did_you_mean(word: str, valid_words: Sequence[str]) -> str:
-    close_matches = difflib.get_close_matches(word, valid_words, 1)
-    return f" Did you mean {close_matches[0]}?" if close_matches else ""
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status.
 
@@ -75,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if command_line and command_line[0] in ("-h", "--help", "--version"):
             parser.parse_args(command_line[:1])
         got = (
-            f"got {command_line[0]!r}.{_did_you_mean(command_line[0], list(COMMANDS))}"
+            f"got {command_line[0]!r}.{did_you_mean(command_line[0], list(COMMANDS))}"
             if command_line
             else "got none."
         )
@@ -88,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args, extras = parser.parse_known_args(command_line[1:])  # the options raise UsageError too
         if extras:
-            suggestion = _did_you_mean(extras[0], re.findall(r"--[a-z-]+", parser.format_help()))
+            suggestion = did_you_mean(extras[0], re.findall(r"--[a-z-]+", parser.format_help()))
             raise UsageError(f"there is no such option: {' '.join(extras)}.{suggestion}")
         status = command_module.run(args)
         sys.stdout.flush()

@@ -93,17 +93,6 @@ class FunctionCall:
         )
         _check_output_size(jax.tree.leaves(outputs)[0].shape)
 
-    def as_dict(self) -> dict[str, Any]:
-        """The function and its arguments for `--json`, without arrays that are differentiated."""
-        arguments = self.arguments if self.pooling is None else self.pooling.arguments
-        return {"op": self.record.name} | {
-            name: value
-            if isinstance(value, (bool, int, float, str, tuple, type(None)))
-            else _as_source_code(value, name)
-            for name, value in arguments.items()
-            if name not in ("x", "xs", "y", "features")
-        }
-
     def source_code(self) -> str:
         """The call as Python source. The first arguments are positional, `axes` is last."""
         if self.pooling is not None:

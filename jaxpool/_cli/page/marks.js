@@ -1,9 +1,8 @@
 "use strict";
-// Marks for the selected number: its window, the chosen elements, the paths of cotangents, and a
+// Marks for the selected number: its window, the elements that send and receive, and a
 // description. Reads the state of page.js: pooled, dy, dx, pinned, pointed.
 
 const KINDS = { max_pool: "maximum", min_pool: "minimum", avg_pool: "average", sum_pool: "sum", lp_pool: "norm", median_pool: "median", rank_pool: "element of this rank", dilate: "maximum", erode: "minimum", adaptive_max_pool: "maximum", adaptive_avg_pool: "average" };
-const MOST_PATHS = 40; // arrows; more would hide the numbers
 const MOST_TERMS = 12; // in a sum that is written out
 
 function mark() {
@@ -30,7 +29,6 @@ function mark() {
   }
   const outputs = side === "output" ? [at] : links.map(({ other }) => other);
   if (pooled.windows) outputs.forEach((output) => frame(output, outputs.length === 1));
-  drawPaths(side, at, links);
   describe(side, at, links);
 }
 
@@ -56,32 +54,6 @@ function frame(output, taps) {
   box.style.cssText = `left:${left}px;top:${top}px;width:${table.offsetLeft + last.offsetLeft + last.offsetWidth + 2 - left}px;height:${table.offsetTop + last.offsetTop + last.offsetHeight + 2 - top}px`;
   get("input").querySelector(".scroll").append(box);
   if (gaps && taps) axes[0].taps.forEach((r) => axes[1].taps.forEach((c) => at(r, c).classList.add("tap")));
-}
-
-function drawPaths(side, at, links) {
-  const group = get("paths").querySelector("g");
-  group.replaceChildren();
-  const going = links.filter(({ share }) => share !== 0);
-  if (going.length > MOST_PATHS) return;
-  group.setAttribute("opacity", Math.max(0.3, 1 / Math.sqrt(going.length))); // keeps the numbers below readable
-  const board = get("board").getBoundingClientRect();
-  const middle = (panel, position) => {
-    const box = cellOf(panel, position).getBoundingClientRect();
-    return [box.left + box.width / 2 - board.left, box.top + box.height / 2 - board.top];
-  };
-  for (const { other } of going) {
-    const [input, output] = side === "output" ? [other, at] : [at, other];
-    for (const [kind, from, to] of [["forward", middle("input", input), middle("output", output)], ["backward", middle("cotangent", output), middle("gradient", input)]]) {
-      const [dxx, dyy] = [to[0] - from[0], to[1] - from[1]];
-      const cut = 14 / Math.max(1, Math.hypot(dxx, dyy)); // arrows end next to the numbers
-      const [x0, y0, x1, y1] = [from[0] + dxx * cut, from[1] + dyy * cut, to[0] - dxx * cut, to[1] - dyy * cut];
-      const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
-      path.setAttribute("class", kind);
-      path.setAttribute("d", `M${x0} ${y0}Q${(x0 + x1) / 2 - dyy * 0.08} ${(y0 + y1) / 2 + dxx * 0.08} ${x1} ${y1}`);
-      path.setAttribute("marker-end", `url(#head-${kind})`);
-      group.append(path);
-    }
-  }
 }
 
 // Text
