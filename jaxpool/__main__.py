@@ -31,30 +31,26 @@ class _OneLineErrorParser(argparse.ArgumentParser):
         raise SystemExit(2)
 
 
+def _make_parser(prog: str, usage: str, **settings: Any) -> _OneLineErrorParser:
+    return _OneLineErrorParser(
+        prog=prog,
+        usage=f"python -m jaxpool {usage} [options]",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+        **settings,
+    )
+
+
 def _top_level_parser() -> _OneLineErrorParser:
     """The parser of `python -m jaxpool` without a command. Its help lists the commands."""
     command_list = "\n".join(f"  {name:10}{summary}" for name, summary in COMMANDS.items())
-    parser = _OneLineErrorParser(
-        prog="jaxpool",
-        usage=f"python -m jaxpool {{{','.join(COMMANDS)}}} [options]",
+    parser = _make_parser(
+        "jaxpool",
+        f"{{{','.join(COMMANDS)}}}",
         description=f"Pooling and elementwise max for JAX with custom derivatives.\n\ncommands:\n{command_list}",
         epilog="python -m jaxpool COMMAND --help describes one command.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"jaxpool {__version__}")
-    return parser
-
-
-def _command_parser(name: str, command_module: Any) -> _OneLineErrorParser:
-    parser = _OneLineErrorParser(
-        prog=f"jaxpool {name}",
-        usage=f"python -m jaxpool {name} [options]",
-        description=command_module.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    command_module.add_arguments(parser)
     return parser
 
 
@@ -78,7 +74,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"{rule}; {got} See python -m jaxpool --help.")
     command_name = command_line[0]
     command_module = importlib.import_module(f"jaxpool._cli.{command_name}")
-    parser = _command_parser(command_name, command_module)
+    parser = _make_parser(
+        f"jaxpool {command_name}", command_name, description=command_module.__doc__
+    )
+    command_module.add_arguments(parser)
     try:
         args, extras = parser.parse_known_args(command_line[1:])  # the options raise UsageError too
         if extras:

@@ -26,7 +26,8 @@ NUMBER_PATTERN = re.compile(
 
 def read_array(option: str, text: str) -> tuple[np.ndarray, list[str]]:
     """The float32 array (rows, columns) in the `text` of an option, a file name or numbers, and notes to print."""
-    path, notes = Path(text), []
+    path = Path(text)
+    notes: list[str] = []
     suffix = path.suffix.lower()
     is_image = suffix in IMAGE_SUFFIXES
     if not is_image and suffix not in (".npy", ".csv"):

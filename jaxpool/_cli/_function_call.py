@@ -109,7 +109,7 @@ class FunctionCall:
                 or (name == "window_dilation" and value == (1, 1))
             )
             if name == self.record.operands[0]:
-                sources += _array_sources(name, value)
+                sources.append(_operand_source(name, value))
             elif is_required or (follows_positional and name in POSITIONAL and not is_default):
                 sources.append(_as_source_code(value, name))
             else:
@@ -119,18 +119,13 @@ class FunctionCall:
         return f"jaxpool.{self.record.name}({', '.join(sources)})"
 
 
-def _array_sources(name: str, value: Any) -> list[str]:
+def _operand_source(name: str, value: Any) -> str:
     """Python source of the first operand, which is x with more axes, or several arrays of which the first is x."""
-    if name == "xs":
-        return ["x", *_other_arrays_source(value)]
-    if name == "features":
-        return [f"[{', '.join([*_array_sources('x', value[0]), *_other_arrays_source(value)])}]"]
-    return [{2: "x", 3: "x[..., None]", 4: "x[None, ..., None]"}[np.ndim(value)]]
-
-
-def _other_arrays_source(values: Any) -> list[str]:
-    """Python source of all arrays except the first, which is x."""
-    return [_as_source_code(array, f"x{n}") for n, array in enumerate(values[1:], 2)]
+    if not isinstance(value, tuple):
+        return {2: "x", 3: "x[..., None]", 4: "x[None, ..., None]"}[np.ndim(value)]
+    others = [_as_source_code(array, f"x{n}") for n, array in enumerate(value[1:], 2)]
+    arrays = ", ".join([_operand_source("x", value[0]), *others])
+    return arrays if name == "xs" else f"[{arrays}]"
 
 
 def _as_source_code(value: Any, name: str) -> str:

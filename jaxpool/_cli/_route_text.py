@@ -135,8 +135,10 @@ def _table_of_outputs(route: CotangentRoute, columns: int) -> str:
     for row in rows:
         cells = zip(row[:-1], widths, strict=False)
         prefix = "".join(f"{cell:{width}}  " for cell, width in cells)
-        indents = {"initial_indent": prefix, "subsequent_indent": " " * len(prefix)}
-        lines.append(textwrap.fill(row[-1], columns, **indents))
+        indent = " " * len(prefix)
+        lines.append(
+            textwrap.fill(row[-1], columns, initial_indent=prefix, subsequent_indent=indent)
+        )
     return "\n".join(lines)
 
 

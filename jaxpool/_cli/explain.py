@@ -20,7 +20,14 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from jaxpool._cli import UsageError, option_error, output_path, require_modules, shorten_text
+from jaxpool._cli import (
+    UsageError,
+    option_error,
+    output_path,
+    parse_integer,
+    require_modules,
+    shorten_text,
+)
 from jaxpool._cli._array import MAX_NUMBERS, read_array
 
 DEFAULT_ARRAY = "1 3 4 2 5 2; 4 2 5 6 8 3; 5 3 7 8 9 3; 8 4 3 6 0 2; 7 10 3 6 3 5; 4 7 2 4 7 8"
@@ -69,7 +76,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     p_help = "the norm of lp: a number above 0, or inf (default: 2)"
     add("--p", _parse_number, p_help, metavar="NUMBER")
     rank_help = "0 is the smallest element of a window, -1 the largest (default: 0)"
-    add("--rank", _parse_rank, rank_help, metavar="N")
+    parse_rank = functools.partial(parse_integer, minimum=-MAX_NUMBERS, maximum=MAX_NUMBERS)
+    add("--rank", parse_rank, rank_help, metavar="N")
     to_help = "output size of an adaptive pool (default: 2)"
     add("--to", _parse_sizes, to_help, dest="output_shape", **pair)
     parser.add_argument(
@@ -191,12 +199,6 @@ def _parse_number(option: str, text: str) -> float:
     if option == "--divisor" and not (value != 0 and abs(value) < float("inf")):
         raise option_error(option, "a number other than 0", shorten_text(text))
     return value
-
-
-def _parse_rank(option: str, text: str) -> int:
-    if not _is_digits(text.removeprefix("-")):
-        raise option_error(option, "an integer", shorten_text(text))
-    return int(text)
 
 
 def _parse_cotangent(option: str, text: str) -> Any:

@@ -1,22 +1,16 @@
 """`python -m jaxpool demo`: printed lines, pictures and exit status."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from jaxpool.__main__ import main
 from jaxpool._cli import demo
+from tests.cli.processes import run_python
 
 for module in ("flax", "matplotlib", "optax", "PIL", "sklearn", "tqdm"):
     pytest.importorskip(module)
 
 from jaxpool._cli import _digits, _photograph  # noqa: E402
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow  # README's first command runs the whole demo
@@ -108,9 +102,7 @@ def test_default_settings_reach_the_accuracy(tmp_path):
 @pytest.mark.slow
 def test_two_devices(tmp_path):
     """In a process of its own, because the number of devices is set before jax starts."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "jaxpool", "demo", "--devices", "2", "--output", str(tmp_path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400)
-    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
-    assert "each of 2 devices holds 512 rows" in done.stdout
+    status, printed, errors = run_python(["-m", "jaxpool", "demo", "--devices", "2"], tmp_path)
+    assert status == 0, printed + errors[-2000:]
+    assert "each of 2 devices holds 512 rows" in printed
     assert (tmp_path / "jaxpool_demo.png").stat().st_size > 10_000

@@ -1,16 +1,12 @@
 """`python -m jaxpool info`: its tables, and the plan of a call."""
 
 import json
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
-import jaxpool
 from jaxpool.__main__ import main
 from jaxpool._cli import info
 from jaxpool.testing import pools
+from tests.cli.processes import run_python
 
 
 def test_every_function_has_an_entry(capsys):
@@ -22,19 +18,12 @@ def test_every_function_has_an_entry(capsys):
 
 
 def test_module_run_from_another_folder(tmp_path):
-    sources = str(Path(jaxpool.__file__).parents[1])
-    done = subprocess.run(
-        [sys.executable, "-m", "jaxpool", "info"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": sources},
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert re.match(r"versions\n  Python +3\..*\n\nmachine\n  platform ", done.stdout, re.DOTALL)
+    status, printed, errors = run_python(["-m", "jaxpool", "info"], tmp_path)
+    assert (status, errors) == (0, "")
+    assert re.match(r"versions\n  Python +3\..*\n\nmachine\n  platform ", printed, re.DOTALL)
     for name in pools():
-        assert re.search(rf"^    (.*, )?{name}(,.*)?$", done.stdout, re.MULTILINE), name
-    assert "\n  reverse and forward\n" in done.stdout
+        assert re.search(rf"^    (.*, )?{name}(,.*)?$", printed, re.MULTILINE), name
+    assert "\n  reverse and forward\n" in printed
 
 
 def test_missing_package_and_huge_pages_rows(monkeypatch):

@@ -4,7 +4,6 @@ import importlib
 import json
 import os
 import pkgutil
-import subprocess
 import sys
 import textwrap
 import threading
@@ -22,19 +21,11 @@ from jaxpool._accelerate.bind import replacing_reductions
 from jaxpool._accelerate.report import LaxReduction
 from jaxpool._cli import _checked_replacer, run
 from jaxpool._cli._on_import import call_after_import
+from tests.cli.processes import run_python
 
 TRAIN_STEPS = Path(__file__).parent / "scripts" / "train_steps.py"
 JAXPOOL_RUN = ["-m", "jaxpool", "run"]
 LAST_BIT = "  sums and averages may differ from lax's in the last bit"
-
-
-def run_python(words, folder, **more):
-    """Run Python with the arguments `words` in `folder`: exit status, standard output, standard error."""
-    environment = os.environ | {"PYTHONPATH": str(Path(jaxpool.__file__).parents[1])} | more
-    done = subprocess.run(
-        [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True
-    )
-    return done.returncode, done.stdout, done.stderr
 
 
 def write_script(folder, text, name="train.py"):
@@ -289,10 +280,7 @@ def test_reductions_of_whole_process_are_replaced(tmp_path):
         False,
     ]
     assert "left to lax (the reduction is no max, min or sum of two numbers)" in lines[3]
-    data = json.loads((tmp_path / "met.json").read_text())
-    assert [row["taken_over"] for row in data["reductions"]] == [True, True, False]
-    assert [row.get("check") for row in data["reductions"]] == ["equal", "equal", None]
-    assert data["script"] == script
+    assert json.loads((tmp_path / "met.json").read_text())["script"] == script
 
 
 @pytest.mark.slow  # starts jax
