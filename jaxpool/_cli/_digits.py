@@ -33,25 +33,14 @@ PICTURE_CAPTION = (
 )
 
 
-class Maxout(nnx.Module):
-    """The elementwise maximum of two linear maps."""
-
-    def __init__(self, num_inputs: int, num_outputs: int, *, rngs: nnx.Rngs) -> None:
-        self.first_linear = nnx.Linear(num_inputs, num_outputs, rngs=rngs)
-        self.second_linear = nnx.Linear(num_inputs, num_outputs, rngs=rngs)
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """Map `(B, num_inputs)` to `(B, num_outputs)`."""
-        return jaxpool.maximum(self.first_linear(x), self.second_linear(x))
-
-
 class Network(nnx.Module):
-    """Convolution, max pool, convolution, average pool, maxout, ten logits."""
+    """Convolution, max pool, convolution, average pool, the maximum of two linear maps (maxout), ten logits."""
 
     def __init__(self, *, rngs: nnx.Rngs) -> None:
         self.conv1 = nnx.Conv(1, 32, (3, 3), rngs=rngs)
         self.conv2 = nnx.Conv(32, 64, (3, 3), rngs=rngs)
-        self.maxout = Maxout(2 * 2 * 64, 64, rngs=rngs)
+        self.linear1 = nnx.Linear(2 * 2 * 64, 64, rngs=rngs)
+        self.linear2 = nnx.Linear(2 * 2 * 64, 64, rngs=rngs)
         self.logits = nnx.Linear(64, 10, rngs=rngs)
 
     def __call__(self, images: jax.Array) -> jax.Array:
@@ -59,8 +48,8 @@ class Network(nnx.Module):
         x = nnx.relu(jaxpool.max_pool(self.conv1(images), (2, 2), (2, 2)))
         x = nnx.relu(self.conv2(x))
         x = jaxpool.avg_pool(x, (2, 2), (2, 2))
-        x = self.maxout(x.reshape(len(x), -1))
-        return self.logits(x)
+        x = x.reshape(len(x), -1)
+        return self.logits(jaxpool.maximum(self.linear1(x), self.linear2(x)))
 
 
 @functools.partial(nnx.jit, static_argnums=(0, 1))

@@ -52,7 +52,7 @@ WINDOWED_DEFAULTS: dict[str, Any] = {
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FunctionCall:
-    """A call of a public function, of which `array` is the first operand, perhaps with fewer axes.
+    """A call of a public function. `array` is its first operand, perhaps with fewer axes.
 
     `window` is None for a function whose windows are not known. The first operand of `max_unpool` is the result of the
     call `pooling`.
@@ -93,6 +93,17 @@ class FunctionCall:
         )
         _check_output_size(jax.tree.leaves(outputs)[0].shape)
 
+    def settings(self) -> dict[str, Any]:
+        """The function and its arguments for `--json`, without arrays that are differentiated."""
+        call = self.pooling or self
+        return {"op": self.record.name} | {
+            name: value
+            if isinstance(value, (bool, int, float, str, tuple, type(None)))
+            else _as_source_code(value, name)
+            for name, value in call.arguments.items()
+            if name not in ("x", "xs", "y", "features")
+        }
+
     def source_code(self) -> str:
         """The call as Python source. The first arguments are positional, `axes` is last."""
         if self.pooling is not None:
@@ -120,12 +131,13 @@ class FunctionCall:
 
 
 def _operand_source(name: str, value: Any) -> str:
-    """Python source of the first operand, which is x with more axes, or several arrays of which the first is x."""
+    """Python source of the first operand: x with more axes, or several arrays that begin with x."""
     if not isinstance(value, tuple):
         return {2: "x", 3: "x[..., None]", 4: "x[None, ..., None]"}[np.ndim(value)]
     others = [_as_source_code(array, f"x{n}") for n, array in enumerate(value[1:], 2)]
-    arrays = ", ".join([_operand_source("x", value[0]), *others])
-    return arrays if name == "xs" else f"[{arrays}]"
+    if name == "xs":
+        return ", ".join(["x", *others])
+    return f"[{', '.join([_operand_source('x', value[0]), *others])}]"
 
 
 def _as_source_code(value: Any, name: str) -> str:

@@ -18,12 +18,12 @@ Position = tuple[int, ...]
 
 @dataclasses.dataclass(frozen=True)
 class LabelledArray:
-    """A named array, with a mask of the inputs that are selected or of the elements that receive a cotangent."""
+    """A named array, with a mask of the inputs that are selected. `is_gradient` is True for the cotangent of inputs."""
 
     name: str
     values: np.ndarray
     selected_mask: np.ndarray | None = None
-    receives_cotangent_mask: np.ndarray | None = None
+    is_gradient: bool = False
 
     @property
     def title(self) -> str:
@@ -67,7 +67,7 @@ class CotangentRoute:
         if self.call.returns_mask:
             return [values]
         cotangents = (
-            LabelledArray(f"d{x}: what {x} gets", self.dx, receives_cotangent_mask=self.dx != 0),
+            LabelledArray(f"d{x}: what {x} gets", self.dx, is_gradient=True),
             LabelledArray(f"d{y}: cotangent of {y}", self.dy),
         )
         return [values, cotangents]

@@ -51,7 +51,7 @@ def _cell_darkness(route: CotangentRoute, grid: LabelledArray) -> np.ndarray:
     if grid.selected_mask is not None:
         num_windows = np.sum(route.cotangent_shares != 0, axis=(0, 1))
         return np.asarray(np.minimum(num_windows / 4, 1))
-    if grid.receives_cotangent_mask is None:
+    if not grid.is_gradient:
         return np.zeros(grid.values.shape)
     magnitudes = np.where(np.isfinite(grid.values), np.abs(grid.values), 0)
     max_cotangent = np.abs(route.dy[np.isfinite(route.dy)]).max(initial=0)
@@ -75,7 +75,7 @@ def _draw_grid(axes: Axes, grid: LabelledArray, darkness: np.ndarray) -> None:
     texts = [[format_number(value) for value in row] for row in grid.values.tolist()]
     max_length = max(len(text) for row in texts for text in row)
     for (row, column), value in np.ndenumerate(grid.values):
-        is_dim = grid.receives_cotangent_mask is not None and value == 0
+        is_selected = grid.selected_mask is not None and grid.selected_mask[row, column]
         axes.text(
             column + 0.5,
             row + 0.5,
@@ -83,10 +83,8 @@ def _draw_grid(axes: Axes, grid: LabelledArray, darkness: np.ndarray) -> None:
             ha="center",
             va="center_baseline",
             fontsize=min(11, 40 / max_length),
-            color=DIM_COLOUR if is_dim else INK,
-            weight="bold"
-            if grid.selected_mask is not None and grid.selected_mask[row, column]
-            else "normal",
+            color=DIM_COLOUR if grid.is_gradient and value == 0 else INK,
+            weight="bold" if is_selected else "normal",
         )
 
 

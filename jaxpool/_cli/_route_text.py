@@ -37,6 +37,7 @@ def route_as_json(route: CotangentRoute, notes: list[str]) -> str:
         grids |= {f"d{y}": route.dy, f"d{x}": route.dx}
     explanation = {
         "call": route.call.source_code(),
+        "settings": {key: _value_as_json(value) for key, value in route.call.settings().items()},
         "notes": notes,
         **{
             name: [[_value_as_json(value) for value in row] for row in grid.tolist()]

@@ -54,6 +54,7 @@ def test_table_marks_difference_from_lax():
     cases = _photograph.BENCHMARK_CASES
     rounding = _photograph.BenchmarkResult(cases[0], 1e-3, 9e-3, 0.0, 5e-7)
     wrong = _photograph.BenchmarkResult(cases[1], 1e-3, 9e-3, 0.0, float("nan"))
+    assert not _photograph.BenchmarkResult(cases[0], 1e-3, 9e-3, 2e-5, 0.0).results_agree
     slow = _photograph.BenchmarkResult(cases[2], 0.1, 1.5, 0.0, 0.0)
     assert [each.results_agree for each in (rounding, wrong, slow)] == [True, False, True]
     assert [_photograph.TABLE_HEADING, *(each.table_row() for each in (rounding, wrong, slow))] == [

@@ -142,6 +142,9 @@ def test_call_after_import_waits_for_outer_package(tmp_path, monkeypatch):
         importlib.import_module("outermost.broken")
     importlib.import_module("outermost.first")
     assert whole == names
+    loader = sys.modules["imported_late"].__loader__
+    assert loader is sys.modules["imported_late"].__spec__.loader
+    assert "exec_module" not in vars(loader)
     assert sys.meta_path == before
 
 
