@@ -4,7 +4,6 @@ Only the module of that command is imported. Help, the version and unknown comma
 """
 
 import argparse
-import difflib
 import importlib
 import os
 import re
@@ -13,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from jaxpool import __version__
-from jaxpool._cli import UsageError
+from jaxpool._cli import UsageError, did_you_mean
 
 COMMANDS = {
     "demo": "train a small CNN on real handwritten digits; compare with jax.lax",
@@ -32,36 +31,27 @@ class _OneLineErrorParser(argparse.ArgumentParser):
         raise SystemExit(2)
 
 
+def _make_parser(prog: str, usage: str, **settings: Any) -> _OneLineErrorParser:
+    return _OneLineErrorParser(
+        prog=prog,
+        usage=f"python -m jaxpool {usage} [options]",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+        **settings,
+    )
+
+
 def _top_level_parser() -> _OneLineErrorParser:
     """The parser of `python -m jaxpool` without a command. Its help lists the commands."""
     command_list = "\n".join(f"  {name:10}{summary}" for name, summary in COMMANDS.items())
-    parser = _OneLineErrorParser(
-        prog="jaxpool",
-        usage=f"python -m jaxpool {{{','.join(COMMANDS)}}} [options]",
+    parser = _make_parser(
+        "jaxpool",
+        f"{{{','.join(COMMANDS)}}}",
         description=f"Pooling and elementwise max for JAX with custom derivatives.\n\ncommands:\n{command_list}",
         epilog="python -m jaxpool COMMAND --help describes one command.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"jaxpool {__version__}")
     return parser
-
-
-def _command_parser(name: str, command_module: Any) -> _OneLineErrorParser:
-    parser = _OneLineErrorParser(
-        prog=f"jaxpool {name}",
-        usage=f"python -m jaxpool {name} [options]",
-        description=command_module.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    command_module.add_arguments(parser)
-    return parser
-
-
-def _did_you_mean(word: str, valid_words: Sequence[str]) -> str:
-    close_matches = difflib.get_close_matches(word, valid_words, 1)
-    return f" Did you mean {close_matches[0]}?" if close_matches else ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -75,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if command_line and command_line[0] in ("-h", "--help", "--version"):
             parser.parse_args(command_line[:1])
         got = (
-            f"got {command_line[0]!r}.{_did_you_mean(command_line[0], list(COMMANDS))}"
+            f"got {command_line[0]!r}.{did_you_mean(command_line[0], list(COMMANDS))}"
             if command_line
             else "got none."
         )
@@ -84,11 +74,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"{rule}; {got} See python -m jaxpool --help.")
     command_name = command_line[0]
     command_module = importlib.import_module(f"jaxpool._cli.{command_name}")
-    parser = _command_parser(command_name, command_module)
-    args, extras = parser.parse_known_args(command_line[1:])
+    parser = _make_parser(
+        f"jaxpool {command_name}", command_name, description=command_module.__doc__
+    )
+    command_module.add_arguments(parser)
     try:
+        args, extras = parser.parse_known_args(command_line[1:])  # the options raise UsageError too
         if extras:
-            suggestion = _did_you_mean(extras[0], re.findall(r"--[a-z-]+", parser.format_help()))
+            suggestion = did_you_mean(extras[0], re.findall(r"--[a-z-]+", parser.format_help()))
             raise UsageError(f"there is no such option: {' '.join(extras)}.{suggestion}")
         status = command_module.run(args)
         sys.stdout.flush()

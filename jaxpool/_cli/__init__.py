@@ -4,8 +4,10 @@ Each command is the module with its name; modules with a leading underscore are 
 no command. Benchmarks are in `bench/`, outside the package.
 """
 
+import difflib
 import importlib.util
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 MAX_SHOWN_CHARS = 200  # characters of an option's text in a message
@@ -18,6 +20,12 @@ class UsageError(Exception):
 def option_error(option: str, rule: str, shown_value: str) -> UsageError:
     """The error of an option with a wrong value."""
     return UsageError(f"`{option}` must be {rule}; got {option}={shown_value}.")
+
+
+def did_you_mean(word: str, valid_words: Iterable[str]) -> str:
+    """A hint at the valid word that is most similar to `word`, or "" if no word is similar."""
+    close_matches = difflib.get_close_matches(word, [*valid_words], 1)
+    return f" Did you mean {close_matches[0]}?" if close_matches else ""
 
 
 def require_modules(extra_name: str, *modules: str) -> None:

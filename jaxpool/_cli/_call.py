@@ -9,7 +9,6 @@ A name without a colon is a function of jaxpool. `module:name` imports the modul
 from __future__ import annotations
 
 import ast
-import difflib
 import importlib
 import math
 from collections.abc import Callable
@@ -20,9 +19,9 @@ import jax.numpy as jnp
 from jax import export
 
 import jaxpool
-from jaxpool._cli import UsageError, quote_text
+from jaxpool._cli import UsageError, did_you_mean, quote_text
 
-EXAMPLE_CALL_HINT = "Write it as in \"max_pool(float32[8,40,40,128], (13, 13), padding='SAME')\"."
+EXAMPLE_CALL_HINT = " Write it as in \"max_pool(float32[8,40,40,128], (13, 13), padding='SAME')\"."
 NAMED_CONSTANTS = {"inf": math.inf, "nan": math.nan}
 
 
@@ -43,7 +42,7 @@ def parse_call(call_text: str) -> tuple[Callable[..., Any], list[Any], dict[str,
 
 
 def _usage_error(rule: str, shown_value: str, hint: str = EXAMPLE_CALL_HINT) -> UsageError:
-    return UsageError(f"`--plan` must be {rule}; got {quote_text(shown_value)}. {hint}")
+    return UsageError(f"`--plan` must be {rule}; got {quote_text(shown_value)}.{hint}")
 
 
 def _find_function(module: str, name: str, call_text: str) -> Callable[..., Any]:
@@ -58,13 +57,14 @@ def _find_function(module: str, name: str, call_text: str) -> Callable[..., Any]
     for part in name.removeprefix("jaxpool.").split(".") if name else ():
         target = None if part.startswith("_") and not module else getattr(target, part, None)
     if not name or not callable(target):
-        valid_names = () if module else jaxpool.__all__
-        close_matches = difflib.get_close_matches(name.removeprefix("jaxpool."), valid_names, 1)
-        hint = f"Did you mean {close_matches[0]}?" if close_matches else EXAMPLE_CALL_HINT
+        hint = did_you_mean(name.removeprefix("jaxpool."), () if module else jaxpool.__all__)
         prefix, dot, function_name = name.rpartition(".")
-        if dot and not module and not close_matches:
-            hint = f"A function of a module has a colon: write {prefix}:{function_name}(...)."
-        raise _usage_error(f"a call of a function of {module or 'jaxpool'}", call_text, hint)
+        if dot and not module:
+            hint = (
+                hint or f" A function of a module has a colon: write {prefix}:{function_name}(...)."
+            )
+        rule = f"a call of a function of {module or 'jaxpool'}"
+        raise _usage_error(rule, call_text, hint or EXAMPLE_CALL_HINT)
     function: Callable[..., Any] = target
     return function
 

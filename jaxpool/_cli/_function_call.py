@@ -1,4 +1,4 @@
-"""The call that `explain` shows: a public function and its arguments, of which one is the array.
+"""The call that `explain` shows: a public function and its arguments.
 
 Default arguments come from the record of the function (`jaxpool.testing.pools`).
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import math
 from typing import Any
 
+import jax
 import numpy as np
 
 from jaxpool._arguments.errors import name_function_in_errors
@@ -19,17 +21,17 @@ from jaxpool._geometry.window import Window, make_window
 
 # The command-line option that sets each argument.
 OPTION_OF_ARGUMENT = {
-    "window_shape": "window",
-    "strides": "stride",
-    "padding": "padding",
-    "window_dilation": "dilation",
-    "ceil_mode": "ceil_mode",
-    "ties": "ties",
-    "count_include_pad": "count_include_pad",
-    "divisor": "divisor",
-    "p": "p",
-    "rank": "rank",
-    "output_shape": "to",
+    "window_shape": "--window",
+    "strides": "--stride",
+    "padding": "--padding",
+    "window_dilation": "--dilation",
+    "ceil_mode": "--ceil-mode",
+    "ties": "--ties",
+    "count_include_pad": "--count-include-pad",
+    "divisor": "--divisor",
+    "p": "--p",
+    "rank": "--rank",
+    "output_shape": "--to",
 }
 # Functions that pool both axes of the array. All other functions get the array as an image (1, rows, columns, 1).
 WINDOWED_FUNCTIONS = (
@@ -41,6 +43,7 @@ POSITIONAL = ("strides", "padding")  # optional arguments that are written witho
 WINDOWED_DEFAULTS: dict[str, Any] = {
     "window_shape": (2, 2),
     "strides": (2, 2),
+    "padding": "VALID",
     "p": 2.0,
     "rank": 0,
     "output_shape": (2, 2),
@@ -49,10 +52,10 @@ WINDOWED_DEFAULTS: dict[str, Any] = {
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FunctionCall:
-    """A call of a public function on one array.
+    """A call of a public function. `array` is its first operand, perhaps with fewer axes.
 
-    `window` is None for a function whose windows are not known. `max_unpool` puts back the maxima of the call
-    `pooling`, and its own arguments are made when the maxima are known.
+    `window` is None for a function whose windows are not known. The first operand of `max_unpool` is the result of the
+    call `pooling`.
     """
 
     record: Any
@@ -60,6 +63,11 @@ class FunctionCall:
     arguments: dict[str, Any]
     window: Window | None = None
     pooling: FunctionCall | None = None
+
+    @property
+    def array_names(self) -> tuple[str, str]:
+        """The names of input and output: x and y, but `max_unpool` maps y to x."""
+        return ("x", "y") if self.pooling is None else ("y", "x")
 
     @property
     def selects_elements(self) -> bool:
@@ -76,21 +84,30 @@ class FunctionCall:
         """Whether outputs are bools, which have no gradient."""
         return bool(self.record.marks)
 
-    def as_dict(self) -> dict[str, Any]:
+    def check_arguments(self) -> None:
+        """Raise the error of the function if arguments are invalid. The function is traced, not run."""
+        operand = self.record.operands[0]
+        outputs = jax.eval_shape(
+            lambda value: self.record.run({**self.arguments, operand: value}),
+            self.arguments[operand],
+        )
+        _check_output_size(jax.tree.leaves(outputs)[0].shape)
+
+    def settings(self) -> dict[str, Any]:
         """The function and its arguments for `--json`, without arrays that are differentiated."""
-        arguments = self.arguments if self.pooling is None else self.pooling.arguments
+        call = self.pooling or self
         return {"op": self.record.name} | {
             name: value
             if isinstance(value, (bool, int, float, str, tuple, type(None)))
             else _as_source_code(value, name)
-            for name, value in arguments.items()
+            for name, value in call.arguments.items()
             if name not in ("x", "xs", "y", "features")
         }
 
     def source_code(self) -> str:
         """The call as Python source. The first arguments are positional, `axes` is last."""
         if self.pooling is not None:
-            unpooling = f"jaxpool.max_unpool(y, indices, {self.array.shape}, axes=(0, 1))"
+            unpooling = f"jaxpool.max_unpool(y, indices, {self.pooling.array.shape}, axes=(0, 1))"
             return f"y, indices = {self.pooling.source_code()}\n{unpooling}"
         sources, follows_positional = [], True
         for name in sorted(self.record.parameters, key=lambda name: name == "axes"):
@@ -103,7 +120,7 @@ class FunctionCall:
                 or (name == "window_dilation" and value == (1, 1))
             )
             if name == self.record.operands[0]:
-                sources += _array_sources(name, value)
+                sources.append(_operand_source(name, value))
             elif is_required or (follows_positional and name in POSITIONAL and not is_default):
                 sources.append(_as_source_code(value, name))
             else:
@@ -113,18 +130,14 @@ class FunctionCall:
         return f"jaxpool.{self.record.name}({', '.join(sources)})"
 
 
-def _array_sources(name: str, value: Any) -> list[str]:
-    """Python source of the first operand, which is x with more axes, or several arrays of which the first is x."""
+def _operand_source(name: str, value: Any) -> str:
+    """Python source of the first operand: x with more axes, or several arrays that begin with x."""
+    if not isinstance(value, tuple):
+        return {2: "x", 3: "x[..., None]", 4: "x[None, ..., None]"}[np.ndim(value)]
+    others = [_as_source_code(array, f"x{n}") for n, array in enumerate(value[1:], 2)]
     if name == "xs":
-        return ["x", *_other_arrays_source(value)]
-    if name == "features":
-        return [f"[{', '.join([*_array_sources('x', value[0]), *_other_arrays_source(value)])}]"]
-    return [{2: "x", 3: "x[..., None]", 4: "x[None, ..., None]"}[np.ndim(value)]]
-
-
-def _other_arrays_source(values: Any) -> list[str]:
-    """Python source of all arrays except the first, which is x."""
-    return [_as_source_code(array, f"x{n}") for n, array in enumerate(values[1:], 2)]
+        return ", ".join(["x", *others])
+    return f"[{', '.join([_operand_source('x', value[0]), *others])}]"
 
 
 def _as_source_code(value: Any, name: str) -> str:
@@ -158,12 +171,14 @@ def make_call(
     """The call of a function on `array`. `settings` has arguments by name, and `set_options` the values of `--set`."""
     if record.name == "max_unpool":
         pooling = make_call(find_record("max_pool_with_argmax"), array, settings, set_options)
-        return FunctionCall(record, array, {}, pooling.window, pooling)
-    taken_names = {"window_shape"} if record.takes("kernel") else set()
+        maxima = pooling.record.run(pooling.arguments, pooling.record.meaning)
+        arguments = {"y": maxima.y, "indices": maxima.indices}
+        arguments |= {"spatial_shape": array.shape, "axes": (0, 1)}
+        return FunctionCall(record, maxima.y, arguments, pooling=pooling)
     for name in settings:
-        if not record.takes(name) and name not in taken_names:
-            option = OPTION_OF_ARGUMENT[name].replace("_", "-")
-            raise UsageError(f"`--{option}` does not go with --op {record.name}.")
+        is_kernel_shape = name == "window_shape" and record.takes("kernel")
+        if not record.takes(name) and not is_kernel_shape:
+            raise UsageError(f"`{OPTION_OF_ARGUMENT[name]}` does not go with --op {record.name}.")
     if record.name in WINDOWED_FUNCTIONS:
         return _make_windowed_call(record, array, settings)
     settings = settings | _parse_set_options(record, set_options or [])
@@ -207,21 +222,22 @@ def _make_windowed_call(record: Any, array: np.ndarray, settings: dict[str, Any]
     if window_shape[0] * window_shape[1] > MAX_NUMBERS:
         got = f"got --window={'x'.join(map(str, window_shape))}"
         raise UsageError(f"`--window` must have at most {MAX_NUMBERS} numbers; {got}.")
+    shapes = {"x.shape": array.shape}
     if record.takes("output_shape"):
-        with name_function_in_errors(record.name, **{"x.shape": array.shape}):
+        with name_function_in_errors(record.name, **shapes):
             window = adaptive_window(array.shape, settings["output_shape"], (0, 1))
     else:
         names = ("window_shape", "strides", "padding", "window_dilation", "ceil_mode")
-        geometry = {"padding": "VALID"} | {
-            name: settings[name] for name in names if name in settings
-        }
-        shown = {"x.shape": array.shape, "window_shape": window_shape}
-        with name_function_in_errors(record.name, **shown):
+        geometry = {name: settings[name] for name in names if name in settings}
+        with name_function_in_errors(record.name, **shapes, window_shape=window_shape):
             window = make_window(array.shape, axes=(0, 1), **geometry)
-    rows, columns = window.output_shape
-    if rows * columns > MAX_NUMBERS:
-        got = f"got {rows}x{columns}. Use larger strides or less padding"
-        raise UsageError(f"The output must have at most {MAX_NUMBERS} numbers; {got}.")
+    _check_output_size(window.output_shape)
     kernel = np.zeros(window_shape, np.float32)
     arguments = record.given(array, **settings | {"x": array, "kernel": kernel, "axes": (0, 1)})
     return FunctionCall(record, array, arguments, window)
+
+
+def _check_output_size(shape: tuple[int, ...]) -> None:
+    if math.prod(shape) > MAX_NUMBERS:
+        got = f"got {'x'.join(map(str, shape))}. Use larger strides or less padding"
+        raise UsageError(f"The output must have at most {MAX_NUMBERS} numbers; {got}.")

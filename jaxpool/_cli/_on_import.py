@@ -4,13 +4,13 @@
 jaxpool itself imports jax, the function, which uses jaxpool, runs after the outermost import of jaxpool.
 """
 
+import copy
+import functools
 import importlib.abc
 import importlib.machinery
-import importlib.util
 import sys
 import types
 from collections.abc import Callable, Sequence
-from typing import Any
 
 
 def call_after_import(module_name: str, callback: Callable[[], None], outer_package: str) -> None:
@@ -29,9 +29,7 @@ class _ModuleImportWatcher(importlib.abc.MetaPathFinder):
 
     def __init__(self, module_name: str, callback: Callable[[], None], outer_prefix: str) -> None:
         self._module_name, self._callback, self._outer_prefix = module_name, callback, outer_prefix
-        self._modules_being_imported: list[
-            str
-        ] = []  # modules of the package that are being imported
+        self._num_outer_imports = 0  # modules of the package that are being imported
         self._is_imported = False
 
     def find_spec(
@@ -42,48 +40,25 @@ class _ModuleImportWatcher(importlib.abc.MetaPathFinder):
         for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
             spec = finder.find_spec(name, path, target)
             if spec is not None and spec.loader is not None:
-                spec.loader = _WatchedModuleLoader(spec.loader, self)
+                loader = copy.copy(spec.loader)  # a loader may be shared by modules
+                exec_module = functools.partial(self._exec_module, spec.loader)
+                loader.exec_module = exec_module  # type: ignore[method-assign]
+                spec.loader = loader
                 return spec
         return None
 
-    def before_module_runs(self, name: str) -> None:
-        """Called before a watched module runs."""
-        if name != self._module_name:
-            self._modules_being_imported.append(name)
-
-    def after_module_ran(self, name: str, succeeded: bool) -> None:
-        """Called after a watched module has run; `succeeded` is False if it raised."""
-        if name != self._module_name:
-            self._modules_being_imported.remove(name)
-        elif succeeded:
-            self._is_imported = True
-        if self._is_imported and not self._modules_being_imported and self in sys.meta_path:
-            sys.meta_path.remove(self)
-            self._callback()
-
-
-class _WatchedModuleLoader(importlib.abc.Loader):
-    """Wraps a loader, and notifies a finder before and after the module runs. The module keeps the original loader."""
-
-    def __init__(self, loader: Any, finder: _ModuleImportWatcher) -> None:
-        self._loader, self._finder = loader, finder
-
-    def __getattr__(self, name: str) -> Any:
-        """Other attributes of the wrapped loader, for callers that find a module without loading it."""
-        return getattr(self._loader, name)
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:
-        module: types.ModuleType | None = self._loader.create_module(spec)
-        return module
-
-    def exec_module(self, module: types.ModuleType) -> None:
-        module.__loader__ = self._loader
+    def _exec_module(self, loader: importlib.abc.Loader, module: types.ModuleType) -> None:
+        """Run a watched module, then the callback if nothing is left to wait for. The module keeps its own loader."""
+        module.__loader__ = loader
         if module.__spec__ is not None:
-            module.__spec__.loader = self._loader
-        succeeded = False
-        self._finder.before_module_runs(module.__name__)
+            module.__spec__.loader = loader
+        is_outer = module.__name__ != self._module_name
+        self._num_outer_imports += is_outer
         try:
-            self._loader.exec_module(module)
-            succeeded = True
+            loader.exec_module(module)
+            self._is_imported = self._is_imported or not is_outer
         finally:
-            self._finder.after_module_ran(module.__name__, succeeded)
+            self._num_outer_imports -= is_outer
+            if self._is_imported and not self._num_outer_imports and self in sys.meta_path:
+                sys.meta_path.remove(self)
+                self._callback()

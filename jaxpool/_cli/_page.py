@@ -12,7 +12,6 @@ import json
 import zlib
 from typing import Any
 
-import jax
 import numpy as np
 
 from jaxpool._cli import UsageError
@@ -28,9 +27,8 @@ OTHER_ARRAYS = {
     "ties": "1 1 2 2; 1 1 2 2; 3 3 3 3; 3 3 3 3",
     "nan and -inf": "nan 1 -inf -inf; 2 nan -inf -inf; 3 -inf 0 4; -inf 5 4 0",
 }
-MAX_LINKS = (
-    4000  # between outputs and inputs, in each route but the first; more would make the page large
-)
+# Links between outputs and inputs, in each route but the first. More would make the page large.
+MAX_LINKS = 4000
 # The values that the page offers of each argument, in addition to the value of the call. The first is the default.
 CHOICES: dict[str, tuple[Any, ...]] = {
     "window_shape": ((2, 2), (3, 3)),
@@ -50,13 +48,12 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 def html_page(route: CotangentRoute, settings: dict[str, Any], set_options: list[str]) -> str:
     """The HTML page of `explain`, which shows the inputs that each cotangent of a call goes to.
 
-    `settings` are the arguments of the call by name, and `set_options` the texts of `--set`.
-
-    The page starts with the route. The oracle computes the routes of all other choices, since it compiles nothing.
+    `settings` are the arguments of the call by name, and `set_options` the texts of `--set`. The page starts with the
+    route, and has the routes of all other choices.
     """
     record = route.call.record
     records = {each.name: each for each in [*map(find_record, OPS), record]}
-    arrays = {"the array": route.call.array}
+    arrays = {"the array": (route.call.pooling or route.call).array}
     arrays |= {name: read_array("--array", text)[0] for name, text in OTHER_ARRAYS.items()}
     start = _values_in_call(route.call, settings)
     choices = {name: _choices_of_function(each, start) for name, each in records.items()}
@@ -65,21 +62,19 @@ def html_page(route: CotangentRoute, settings: dict[str, Any], set_options: list
         own_options = set_options if name == record.name else []
         for values in itertools.product(*choices[name].values()):
             chosen = dict(zip(choices[name], values, strict=True))
-            routes["|".join([name, array_name, *_texts(chosen).values()])] = _route_or_refusal(
-                records[name], arrays[array_name], chosen, own_options
-            )
-    start_texts = _texts({name: start[name] for name in choices[record.name]})
-    routes["|".join([record.name, "the array", *start_texts.values()])] = _route_as_dict(route)
+            key = "|".join([name, array_name, *map(_text, values)])
+            routes[key] = _route_or_refusal(records[name], arrays[array_name], chosen, own_options)
+    start_texts = {"op": record.name, "array": "the array"}
+    start_texts |= {name: _text(start[name]) for name in choices[record.name]}
+    routes["|".join(start_texts.values())] = _route_as_dict(route)
     page_data = {
-        "start": {"op": record.name, "array": "the array", **start_texts},
+        "start": start_texts,
         "dy": _grid_as_dict(route.dy),
         "choices": {
-            name: {
-                argument: [_text(value) for value in values] for argument, values in each.items()
-            }
+            name: {argument: [*map(_text, values)] for argument, values in each.items()}
             for name, each in choices.items()
         },
-        "arrays": {name: _grid_as_dict(array) for name, array in arrays.items()},
+        "arrays": [*arrays],
         "routes": base64.b64encode(zlib.compress(json.dumps(routes).encode())).decode(),
     }
     folder = importlib.resources.files("jaxpool._cli") / "page"
@@ -114,10 +109,6 @@ def _choices_of_function(record: Any, start: dict[str, Any]) -> dict[str, list[A
     return choices
 
 
-def _texts(arguments: dict[str, Any]) -> dict[str, str]:
-    return {name: _text(value) for name, value in arguments.items()}
-
-
 def _text(value: Any) -> str:
     """The value of an argument as in an option, such as 2x3 or 0:1x2:2."""
     if isinstance(value, bool):
@@ -137,9 +128,8 @@ def _route_or_refusal(
     try:
         call = make_call(record, array, arguments, set_options)
         if arguments.get("rank", 0) not in (0, -1):
-            # The library raises for a rank that a window does not have. The oracle does not.
-            jax.eval_shape(lambda x: call.record.run({**call.arguments, "x": x}), array)
-        route = route_cotangents(call, by_oracle=True)
+            call.check_arguments()  # the oracle accepts a rank that a window does not have
+        route = route_cotangents(call)
         if route.input_masks.sum() > MAX_LINKS:
             return {"refusal": "The windows are too many and too large for this page."}
         return _route_as_dict(route)
@@ -153,18 +143,17 @@ def _route_as_dict(route: CotangentRoute) -> dict[str, Any]:
     for output in np.ndindex(route.y.shape):
         positions = np.flatnonzero(route.input_masks[output])
         shares = route.cotangent_shares[output].ravel()[positions]
-        links.append(
-            [[int(at), _number(share)] for at, share in zip(positions, shares, strict=True)]
-        )
+        pairs = zip(positions.tolist(), map(_number, shares), strict=True)
+        links.append([*map(list, pairs)])
     window = route.call.window
     return {
         "call": route.call.source_code(),
+        "names": route.call.array_names,
         "selects": route.call.selects_elements,
         "input": _grid_as_dict(route.x),
         "output": _grid_as_dict(route.y),
         "links": links,
         "windows": None if window is None else [_windows_along_axis(dim) for dim in window.dims],
-        "indices": None if route.indices is None else route.indices.ravel().tolist(),
     }
 
 

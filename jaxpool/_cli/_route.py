@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
 
 import numpy as np
 
 from jaxpool._cli import UsageError
-from jaxpool._cli._array import MAX_NUMBERS
 from jaxpool._cli._function_call import FunctionCall
 
 Position = tuple[int, ...]
@@ -20,12 +18,12 @@ Position = tuple[int, ...]
 
 @dataclasses.dataclass(frozen=True)
 class LabelledArray:
-    """A named array, with a mask of the inputs that are selected or of the elements that receive a cotangent."""
+    """A named array, with a mask of the inputs that are selected. `is_gradient` is True for the cotangent of inputs."""
 
     name: str
     values: np.ndarray
     selected_mask: np.ndarray | None = None
-    receives_cotangent_mask: np.ndarray | None = None
+    is_gradient: bool = False
 
     @property
     def title(self) -> str:
@@ -38,8 +36,7 @@ class CotangentRoute:
     """A call on x, with the inputs and the derivative of every output.
 
     `cotangent_shares[i, j]` holds the cotangent of x for a cotangent of 1 at output (i, j). `input_masks[i, j]` is True
-    for the inputs that the output reads, `windows[i, j]` for the elements of `array` in its window. For `max_unpool`, x
-    holds the maxima of `array`, `indices` their positions, and y the unpooled array.
+    for the inputs in the window of the output, or, without windows, for the inputs with a share.
     """
 
     call: FunctionCall
@@ -49,56 +46,60 @@ class CotangentRoute:
     dx: np.ndarray
     cotangent_shares: np.ndarray
     input_masks: np.ndarray
-    array: np.ndarray
-    windows: np.ndarray
-    indices: np.ndarray | None = None
 
     def cotangent_receivers_of(self, output: Position) -> list[tuple[Position, float]]:
         """The inputs that receive the cotangent of one output, and their shares of it."""
         shares = self.cotangent_shares[output]
-        receivers = np.argwhere(np.isnan(shares) | (shares != 0)).tolist()
-        return [((row, column), float(shares[row, column])) for row, column in receivers]
-
-    def rows_and_columns_read_by(self, output: Position) -> tuple[list[int], list[int]]:
-        """The rows and columns of the inputs in the window of one output."""
-        rows, columns = np.nonzero(self.input_masks[output])
-        return sorted(set(rows.tolist())), sorted(set(columns.tolist()))
+        return [((r, c), float(shares[r, c])) for r, c in np.argwhere(shares != 0).tolist()]
 
     def labelled_arrays(self) -> list[tuple[LabelledArray, LabelledArray]]:
         """The grids to show: values, then cotangents, with inputs on the left and outputs on the right."""
-        if self.indices is None:
-            selects_elements = self.call.selects_elements
-            mask = np.any(self.cotangent_shares != 0, axis=(0, 1))
-            if self.call.returns_mask:
-                y_mask = self.y.reshape(self.x.shape) != 0
-                return [
-                    (LabelledArray("x: input", self.x, y_mask), LabelledArray("y: output", self.y))
-                ]
-            return [
-                (
-                    LabelledArray("x: input", self.x, mask if selects_elements else None),
-                    LabelledArray("y: output", self.y),
-                ),
-                (
-                    LabelledArray("dx: what x gets", self.dx, receives_cotangent_mask=self.dx != 0),
-                    LabelledArray("dy: cotangent of y", self.dy),
-                ),
-            ]
-        mask = np.any(self.input_masks, axis=(2, 3))
-        return [
-            (LabelledArray("array", self.array, mask), LabelledArray("y: its maxima", self.x)),
-            (
-                LabelledArray("x: y put back", self.y, mask),
-                LabelledArray("indices of y", self.indices),
-            ),
-            (
-                LabelledArray("dx: cotangent of x", self.dy),
-                LabelledArray("dy: what y gets", self.dx, receives_cotangent_mask=self.dx != 0),
-            ),
-        ]
+        x, y = self.call.array_names
+        selected_mask = None
+        if self.call.returns_mask:
+            selected_mask = self.y.reshape(self.x.shape) != 0
+        elif self.call.selects_elements:
+            selected_mask = np.any(self.cotangent_shares != 0, axis=(0, 1))
+        values = (
+            LabelledArray(f"{x}: input", self.x, selected_mask),
+            LabelledArray(f"{y}: output", self.y),
+        )
+        if self.call.returns_mask:
+            return [values]
+        cotangents = (
+            LabelledArray(f"d{x}: what {x} gets", self.dx, is_gradient=True),
+            LabelledArray(f"d{y}: cotangent of {y}", self.dy),
+        )
+        return [values, cotangents]
 
 
-def broadcast_cotangent(dy: np.ndarray | None, output_shape: tuple[int, ...]) -> np.ndarray:
+def route_cotangents(call: FunctionCall, dy: np.ndarray | None = None) -> CotangentRoute:
+    """The route of each output's cotangent, as computed by the oracle of `jaxpool.testing`, which compiles nothing.
+
+    `dy` is the cotangent of the output, 1 everywhere for None.
+    """
+    x = call.array
+    answer = call.record.run(call.arguments, call.record.meaning)
+    y = answer.y.reshape(_shape_of_two_axes(answer.y.shape))
+    dy = _broadcast_cotangent(dy, y.shape)
+    shares = np.zeros((y.size, x.size))
+    for term in answer.terms:
+        if term.operand == 0:
+            output = np.ravel_multi_index(term.output, answer.y.shape)
+            shares[output, np.ravel_multi_index(term.position, answer.inputs[0][0])] += term.share
+    dx = np.where(shares == 0, 0, shares * dy.reshape(-1, 1)).sum(0).reshape(x.shape)
+    shares = shares.reshape(*y.shape, *x.shape).astype(np.float32)
+    input_masks = shares != 0
+    if call.window is not None:
+        row_mask, column_mask = (
+            (dim.tap_positions()[..., None] == np.arange(dim.size)).any(1)
+            for dim in call.window.dims
+        )
+        input_masks = row_mask[:, None, :, None] & column_mask[None, :, None, :]
+    return CotangentRoute(call, x, y, dy, dx.astype(np.float32), shares, input_masks)
+
+
+def _broadcast_cotangent(dy: np.ndarray | None, output_shape: tuple[int, ...]) -> np.ndarray:
     """The cotangent of an output of shape `output_shape`: 1 everywhere for None, and a single number broadcasts."""
     if dy is None:
         return np.ones(output_shape, np.float32)
@@ -111,100 +112,9 @@ def broadcast_cotangent(dy: np.ndarray | None, output_shape: tuple[int, ...]) ->
     return dy
 
 
-def route_cotangents(
-    call: FunctionCall, dy: np.ndarray | None = None, *, by_oracle: bool = False
-) -> CotangentRoute:
-    """The route of each output's cotangent, as the library or the oracle of `jaxpool.testing` computes it.
-
-    `dy` is the cotangent of the output, 1 everywhere for None. Raises `UsageError`, and the errors of the library.
-    """
-    x, array, arguments, indices = call.array, call.array, call.arguments, None
-    windows: Any = None
-    if call.window is not None:
-        row_mask, col_mask = (
-            dim.tap_positions()[..., None] == np.arange(dim.size) for dim in call.window.dims
-        )
-        windows = row_mask.any(1)[:, None, :, None] & col_mask.any(1)[None, :, None, :]
-    input_masks = windows
-    if call.pooling is not None:
-        x, indices = _maxima_and_indices(call.pooling, by_oracle)
-        arguments = {"y": x, "indices": indices, "spatial_shape": array.shape, "axes": (0, 1)}
-        is_put_here = np.arange(array.size)[:, None] == indices.ravel()
-        input_masks = is_put_here.reshape(array.shape + x.shape)
-    derivative = _derivative_of_oracle if by_oracle else _derivative_of_library
-    y, dy, dx, shares = derivative(call.record, arguments, x, dy, input_masks)
-    if input_masks is None:
-        input_masks = windows = np.isnan(shares) | (shares != 0)
-    shares = np.where(input_masks, shares, 0)
-    return CotangentRoute(call, x, y, dy, dx, shares, input_masks, array, windows, indices)
-
-
-def _maxima_and_indices(pooling: FunctionCall, by_oracle: bool) -> tuple[np.ndarray, np.ndarray]:
-    if by_oracle:
-        answer = pooling.record.run(pooling.arguments, pooling.record.meaning)
-        return answer.y, answer.indices
-    maxima, indices = pooling.record.run(pooling.arguments)
-    return np.asarray(maxima), np.asarray(indices)
-
-
-def _derivative_of_library(
-    record: Any, arguments: dict[str, Any], x: np.ndarray, dy: Any, input_masks: Any
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The output y of two axes, dy, dx, and the Jacobian, computed by the public function."""
-    import jax
-
-    main_operand = record.operands[0]
-    value = arguments[main_operand]
-
-    def first_output(x: jax.Array) -> jax.Array:
-        is_tuple = isinstance(value, tuple)
-        first = x.reshape(value[0].shape) if is_tuple else x.reshape(value.shape)
-        operand = (first, *value[1:]) if is_tuple else first
-        y = record.run({**arguments, main_operand: operand})
-        y = y[0] if isinstance(y, tuple) else y
-        return y if input_masks is not None else y.reshape(_shape_of_two_axes(y.shape))
-
-    def value_and_cotangent(x: jax.Array, dy: jax.Array) -> tuple[jax.Array, jax.Array]:
-        y, vjp_fn = jax.vjp(first_output, x)
-        return y, vjp_fn(dy)[0]
-
-    output_shape = jax.eval_shape(first_output, x).shape
-    dy = broadcast_cotangent(dy, output_shape)
-    # The batch holds x with dy, and then x with a cotangent of 1 for each output. Elements outside the window of that
-    # output are 0: a NaN there would make the cotangents of other windows NaN, even if their dy is 0.
-    xs = np.broadcast_to(x, (1 + dy.size, *x.shape))
-    if input_masks is not None:
-        xs = np.concatenate([xs[:1], np.where(input_masks.reshape(-1, *x.shape), x, 0)])
-    dys = np.concatenate([dy[None], np.eye(dy.size, dtype=dy.dtype).reshape(-1, *output_shape)])
-    ys, dxs = (np.asarray(result) for result in jax.jit(jax.vmap(value_and_cotangent))(xs, dys))
-    return ys[0], dy, dxs[0], dxs[1:].reshape(*output_shape, *x.shape)
-
-
-def _derivative_of_oracle(
-    record: Any, arguments: dict[str, Any], x: np.ndarray, dy: Any, input_masks: Any
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The same as `_derivative_of_library`, computed by the oracle, which needs no compilation."""
-    answer = record.run(arguments, record.meaning)
-    y = answer.y
-    if input_masks is None:
-        y = y.reshape(_shape_of_two_axes(y.shape))
-    dy = broadcast_cotangent(dy, y.shape)
-    shares = np.zeros((y.size, x.size))
-    for term in answer.terms:
-        if term.operand == 0:
-            output = np.ravel_multi_index(term.output, answer.y.shape)
-            shares[output, np.ravel_multi_index(term.position, answer.inputs[0][0])] += term.share
-    dx = np.where(shares == 0, 0, shares * dy.reshape(-1, 1)).sum(0).reshape(x.shape)
-    return y, dy, dx.astype(np.float32), shares.reshape(*y.shape, *x.shape).astype(np.float32)
-
-
-def _shape_of_two_axes(shape: tuple[int, ...]) -> tuple[int, int]:
+def _shape_of_two_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Two axes for an output of any shape: the first axis longer than 1, and all axes after it."""
-    sizes = [size for size in shape if size > 1] or [1]
-    rows = sizes[0] if len(sizes) > 1 else 1
-    columns = math.prod(sizes) // rows
-    if rows * columns > MAX_NUMBERS:
-        raise UsageError(
-            f"The output must have at most {MAX_NUMBERS} numbers; got {rows}x{columns}."
-        )
-    return rows, columns
+    if len(shape) == 2:
+        return shape
+    sizes = [size for size in shape if size > 1]
+    return (sizes[0], math.prod(sizes[1:])) if len(sizes) > 1 else (1, math.prod(sizes))

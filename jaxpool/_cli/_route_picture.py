@@ -49,10 +49,9 @@ def _cell_darkness(route: CotangentRoute, grid: LabelledArray) -> np.ndarray:
     if grid.selected_mask is not None and route.call.returns_mask:
         return grid.selected_mask.astype(float)
     if grid.selected_mask is not None:
-        masks = route.input_masks if route.indices is not None else route.cotangent_shares != 0
-        axes = (2, 3) if route.indices is not None else (0, 1)
-        return np.asarray(np.minimum(np.sum(masks, axis=axes) / 4, 1))
-    if grid.receives_cotangent_mask is None:
+        num_windows = np.sum(route.cotangent_shares != 0, axis=(0, 1))
+        return np.asarray(np.minimum(num_windows / 4, 1))
+    if not grid.is_gradient:
         return np.zeros(grid.values.shape)
     magnitudes = np.where(np.isfinite(grid.values), np.abs(grid.values), 0)
     max_cotangent = np.abs(route.dy[np.isfinite(route.dy)]).max(initial=0)
@@ -76,7 +75,7 @@ def _draw_grid(axes: Axes, grid: LabelledArray, darkness: np.ndarray) -> None:
     texts = [[format_number(value) for value in row] for row in grid.values.tolist()]
     max_length = max(len(text) for row in texts for text in row)
     for (row, column), value in np.ndenumerate(grid.values):
-        is_dim = grid.receives_cotangent_mask is not None and value == 0
+        is_selected = grid.selected_mask is not None and grid.selected_mask[row, column]
         axes.text(
             column + 0.5,
             row + 0.5,
@@ -84,23 +83,21 @@ def _draw_grid(axes: Axes, grid: LabelledArray, darkness: np.ndarray) -> None:
             ha="center",
             va="center_baseline",
             fontsize=min(11, 40 / max_length),
-            color=DIM_COLOUR if is_dim else INK,
-            weight="bold"
-            if grid.selected_mask is not None and grid.selected_mask[row, column]
-            else "normal",
+            color=DIM_COLOUR if grid.is_gradient and value == 0 else INK,
+            weight="bold" if is_selected else "normal",
         )
 
 
 def _draw_windows(route: CotangentRoute, left_axes: Axes, right_axes: Axes) -> None:
     """Outline all windows if they are disjoint blocks, otherwise only the window of the middle output."""
-    rows, columns = route.windows.shape[:2]
-    outputs = list(np.ndindex(rows, columns))
-    if route.windows.sum((0, 1)).max() > 1 or not all(
-        _is_full_rectangle(route.windows[output]) for output in outputs
-    ):
+    rows, columns = route.y.shape
+    windows = {output: route.input_masks[output] for output in np.ndindex(rows, columns)}
+    outputs = [*windows]
+    are_disjoint = route.input_masks.sum((0, 1)).max() <= 1
+    if not are_disjoint or not all(map(_is_full_rectangle, windows.values())):
         outputs = [(rows // 2, columns // 2)]
     for output in outputs:
-        _draw_outline(left_axes, route.windows[output])
+        _draw_outline(left_axes, windows[output])
     if len(outputs) == 1:
         output_mask = np.zeros((rows, columns), bool)
         output_mask[outputs[0]] = True

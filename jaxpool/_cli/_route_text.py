@@ -1,14 +1,11 @@
-"""A `CotangentRoute` as text, with grids side by side, and colours if the terminal supports them, or as JSON."""
+"""A `CotangentRoute` as text, with grids side by side, or as JSON."""
 
 from __future__ import annotations
 
 import itertools
 import json
-import os
 import shutil
-import sys
 import textwrap
-from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -16,36 +13,31 @@ import numpy as np
 
 from jaxpool._cli._route import CotangentRoute, LabelledArray, Position
 
-TextStyler = Callable[[str, str], str]
-LinesWithLengths = list[tuple[str, int]]
-BOLD, DIM, SELECTED, RECEIVER, PLAIN = "1", "2", "1;36", "1;33", ""  # SGR codes of a terminal
 GRID_SEPARATOR = "    "  # between two grids in a row
 MAX_TEXT_COLUMNS = 100  # columns of running text
 
 
 def route_as_text(route: CotangentRoute, notes: list[str]) -> str:
     """The explanation as text for a terminal."""
-    columns, style_text = shutil.get_terminal_size().columns, _make_text_styler()
+    columns = shutil.get_terminal_size().columns
     width = min(columns, MAX_TEXT_COLUMNS)
-    parts = [style_text(route.call.source_code(), BOLD)]
+    parts = [route.call.source_code()]
     parts += [textwrap.fill(f"Note: {note}", width) for note in notes]
-    parts += _format_grid_pairs(route.labelled_arrays(), columns, style_text)
-    parts += [textwrap.fill(_route_summary_text(route), width)]
-    parts += [] if route.call.returns_mask else [_table_of_outputs(route, width, style_text)]
+    parts += _format_grids(route.labelled_arrays(), columns)
+    parts += [textwrap.fill(_summary_text(route), width)]
+    parts += [] if route.call.returns_mask else [_table_of_outputs(route, width)]
     return "\n\n".join(parts)
 
 
 def route_as_json(route: CotangentRoute, notes: list[str]) -> str:
     """The explanation as JSON; NaN and infinities are the strings "nan", "inf" and "-inf"."""
-    grids = {"x": route.x, "y": route.y}
+    x, y = route.call.array_names
+    grids = {x: route.x, y: route.y}
     if not route.call.returns_mask:
-        grids |= {"dy": route.dy, "dx": route.dx}
-    if route.indices is not None:  # `max_unpool` names its input y and its output x
-        grids = {"array": route.array, "y": route.x, "indices": route.indices}
-        grids |= {"x": route.y, "dx": route.dy, "dy": route.dx}
+        grids |= {f"d{y}": route.dy, f"d{x}": route.dx}
     explanation = {
         "call": route.call.source_code(),
-        "settings": {key: _value_as_json(value) for key, value in route.call.as_dict().items()},
+        "settings": {key: _value_as_json(value) for key, value in route.call.settings().items()},
         "notes": notes,
         **{
             name: [[_value_as_json(value) for value in row] for row in grid.tolist()]
@@ -65,6 +57,10 @@ def route_as_json(route: CotangentRoute, notes: list[str]) -> str:
     return json.dumps(explanation, allow_nan=False)
 
 
+def _value_as_json(value: Any) -> Any:
+    return value if not isinstance(value, float) or np.isfinite(value) else str(value)
+
+
 def format_number(value: float) -> str:
     """A number for people: integers in full, other numbers to about four digits."""
     size = abs(value)
@@ -75,142 +71,80 @@ def format_number(value: float) -> str:
     return f"{value:.3g}" if size < 1 else f"{value:.4g}" if size < 1000 else f"{value:.6g}"
 
 
-def _value_as_json(value: Any) -> Any:
-    return value if not isinstance(value, float) or np.isfinite(value) else str(value)
-
-
-def _make_text_styler() -> TextStyler:
-    """A function that adds a style to a text if standard output is a terminal with styles."""
-    is_terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-    if not is_terminal or os.environ.get("NO_COLOR"):
-        return lambda text, style: text
-    return lambda text, style: f"\x1b[{style}m{text}\x1b[0m" if style else text
-
-
-def _format_grid_pairs(
-    rows: list[tuple[LabelledArray, LabelledArray]], columns: int, style_text: TextStyler
-) -> list[str]:
-    """Rows of two grids with aligned cells. If a row is too wide, the grids are one below the other."""
-    left, right = ([_format_cells(grid, side) for grid in side] for side in zip(*rows, strict=True))
-    cell_widths = [max(len(cells[0][0]) for cells in side) for side in (left, right)]
-    blocks = []
-    for pair, cells in zip(rows, zip(left, right, strict=True), strict=True):
-        blocks.append(
-            [
-                _grid_lines(*args, columns, style_text)
-                for args in zip(pair, cells, cell_widths, strict=True)
-            ]
-        )
-    max_lengths = [max(length for block in blocks for _, length in block[i]) for i in (0, 1)]
-    if sum(max_lengths) + len(GRID_SEPARATOR) > columns:
-        return ["\n".join(_join_side_by_side(side, [], 0)) for block in blocks for side in block]
-    return ["\n".join(_join_side_by_side(block[0], block[1], max_lengths[0])) for block in blocks]
-
-
-def _join_side_by_side(
-    left: LinesWithLengths, right: LinesWithLengths, left_width: int
-) -> list[str]:
-    pairs = itertools.zip_longest(left, right, fillvalue=("", 0))
-    texts = [
-        a + " " * (left_width - length) + GRID_SEPARATOR + b if b else a
-        for (a, length), (b, _) in pairs
+def _format_grids(rows: list[tuple[LabelledArray, LabelledArray]], columns: int) -> list[str]:
+    """Rows of two grids. If one row has more than `columns` characters, all grids are one below the other."""
+    left, right = (_grid_blocks(side) for side in zip(*rows, strict=True))
+    width, right_width = (
+        max(len(line) for block in side for line in block) for side in (left, right)
+    )
+    width += len(GRID_SEPARATOR)
+    if width + right_width > columns:
+        blocks = [block for pair in zip(left, right, strict=True) for block in pair]
+        return ["\n".join(line.rstrip() for line in block) for block in blocks]
+    return [
+        "\n".join(f"{a:{width}}{b}".rstrip() for a, b in itertools.zip_longest(*pair, fillvalue=""))
+        for pair in zip(left, right, strict=True)
     ]
-    return [text.rstrip() for text in texts]
 
 
-def _format_cells(
-    grid: LabelledArray, grids_of_column: tuple[LabelledArray, ...]
-) -> list[list[str]]:
-    """The numbers of a grid at equal width. Selected numbers have a star; `grids_of_column` leave room for stars."""
-    cells = [[format_number(value) for value in row] for row in grid.values.tolist()]
-    if any(other_grid.selected_mask is not None for other_grid in grids_of_column):
-        selected_mask = (
-            np.zeros(grid.values.shape, bool) if grid.selected_mask is None else grid.selected_mask
-        )
-        stars = np.where(selected_mask, "*", " ").tolist()
-        cells = [
-            [a + b for a, b in zip(*pair, strict=True)] for pair in zip(cells, stars, strict=True)
-        ]
-    width = max(len(cell) for row in cells for cell in row)
-    return [[cell.rjust(width) for cell in row] for row in cells]
+def _grid_blocks(grids: tuple[LabelledArray, ...]) -> list[list[str]]:
+    """The lines of grids below each other, with aligned columns. A selected number has a star."""
+    has_stars = any(grid.selected_mask is not None for grid in grids)
+    blocks = []
+    for grid in grids:
+        cells = [[format_number(value) for value in row] for row in grid.values.tolist()]
+        if has_stars:
+            is_selected = np.zeros(grid.values.shape, bool)
+            if grid.selected_mask is not None:
+                is_selected = grid.selected_mask
+            for (row, column), selected in np.ndenumerate(is_selected):
+                cells[row][column] += "*" if selected else " "
+        blocks.append(cells)
+    width = max(len(cell) for cells in blocks for row in cells for cell in row)
+    return [
+        [grid.title, *(" ".join(cell.rjust(width) for cell in row) for row in cells)]
+        for grid, cells in zip(grids, blocks, strict=True)
+    ]
 
 
-def _grid_lines(
-    grid: LabelledArray, cells: list[list[str]], width: int, columns: int, style_text: TextStyler
-) -> LinesWithLengths:
-    """The lines of a grid and their lengths without styles, in blocks if the grid is wider than `columns`."""
-    block_size = max(1, (columns + 1) // (width + 1))
-    lines = [(style_text(grid.title, BOLD), len(grid.title))]
-    for start in range(0, len(cells[0]), block_size):
-        block = [row[start : start + block_size] for row in cells]
-        if len(cells[0]) > block_size:
-            heading = f"columns {start} to {start + len(block[0]) - 1}"
-            lines.append((heading, len(heading)))
-        for r, row in enumerate(block):
-            styled_cells = [
-                style_text(cell.rjust(width), _cell_style(grid, (r, start + c)))
-                for c, cell in enumerate(row)
-            ]
-            lines.append((" ".join(styled_cells), (width + 1) * len(row) - 1))
-    return lines
-
-
-def _cell_style(grid: LabelledArray, position: Position) -> str:
-    if grid.selected_mask is not None:
-        return SELECTED if grid.selected_mask[position] else PLAIN
-    if grid.receives_cotangent_mask is not None:
-        return RECEIVER if grid.receives_cotangent_mask[position] else DIM
-    return PLAIN
-
-
-def _route_summary_text(route: CotangentRoute) -> str:
+def _summary_text(route: CotangentRoute) -> str:
+    x, y = route.call.array_names
     if route.call.returns_mask:
         return "y is 1 where it is True. A star marks these elements of x. A boolean result has no gradient."
-    intro = "A cotangent says how much a loss changes when a number does. "
-    if route.indices is not None:
-        return (
-            intro + "A star marks where a maximum was, and is put back. Every y gets the cotangent "
-            "found there; one whose place a later one took gets 0."
-        )
     unit = "window" if route.call.window is not None else "output"
-    text = intro + (f"A star marks what some {unit} chose. " if route.call.selects_elements else "")
-    text += f"dx adds up what the {unit}s of an input send it"
+    text = "A cotangent says how much a loss changes when a number does. "
+    text += f"A star marks what some {unit} chose. " if route.call.selects_elements else ""
+    text += f"d{x} adds up what the {unit}s of an input send it"
     if not (route.dy == 1).all():
-        return text + ": its share of each one's dy."
+        return text + f": its share of each one's d{y}."
     mean_note = f"; that of the mean is this over the number of {unit}s, {route.y.size}"
-    return text + f". Each dy is 1, so dx is the gradient of the sum of y{mean_note}."
+    return text + f". Each d{y} is 1, so d{x} is the gradient of the sum of {y}{mean_note}."
 
 
-def _table_of_outputs(route: CotangentRoute, columns: int, style_text: TextStyler) -> str:
+def _table_of_outputs(route: CotangentRoute, columns: int) -> str:
     """One line per output: its value, its window, and the elements that receive its cotangent."""
-    is_unpool = route.indices is not None
-    has_no_window = is_unpool or route.call.window is None
-    rows = []
+    has_windows = route.call.window is not None
+    output_name = route.call.array_names[1]
+    rows = [(f"{output_name} at", "value", *["window"] * has_windows, "cotangent goes to")]
     for output in np.ndindex(route.y.shape):
         if route.input_masks[output].any():
-            cells = (
-                str(output),
-                format_number(route.y[output].item()),
-                "" if has_no_window else _window_ranges(route, output),
-            )
-            rows.append((*cells, _cotangent_receivers_text(route, output)))
-    window_title = "" if has_no_window else "window"
-    table = [("x at" if is_unpool else "y at", "value", window_title, "cotangent goes to"), *rows]
-    widths = [max(len(row[column]) for row in table) for column in range(3)]
+            window = [_window_ranges(route.input_masks[output])] * has_windows
+            value = format_number(route.y[output].item())
+            rows.append((str(output), value, *window, _receivers_text(route, output)))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
-    for row in table:
-        prefix = "  ".join(
-            cell.ljust(width) for cell, width in zip(row, widths, strict=False) if width
+    for row in rows:
+        cells = zip(row[:-1], widths, strict=False)
+        prefix = "".join(f"{cell:{width}}  " for cell, width in cells)
+        indent = " " * len(prefix)
+        lines.append(
+            textwrap.fill(row[-1], columns, initial_indent=prefix, subsequent_indent=indent)
         )
-        text = textwrap.fill(
-            row[3], columns, initial_indent=prefix + "  ", subsequent_indent=" " * (len(prefix) + 2)
-        )
-        lines.append(style_text(text, BOLD) if row is table[0] else text)
     return "\n".join(lines)
 
 
-def _window_ranges(route: CotangentRoute, output: Position) -> str:
-    rows, columns = route.rows_and_columns_read_by(output)
+def _window_ranges(window_mask: np.ndarray) -> str:
+    rows, columns = (sorted(set(positions.tolist())) for positions in np.nonzero(window_mask))
     return f"rows {_format_range(rows)}, columns {_format_range(columns)}"
 
 
@@ -221,7 +155,7 @@ def _format_range(positions: list[int]) -> str:
     return f"{first}-{last}" if last > first else f"{first}"
 
 
-def _cotangent_receivers_text(route: CotangentRoute, output: Position) -> str:
+def _receivers_text(route: CotangentRoute, output: Position) -> str:
     receivers = route.cotangent_receivers_of(output)
     if not receivers:
         return "nobody"

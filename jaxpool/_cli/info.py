@@ -14,7 +14,7 @@ import json
 import os
 import platform
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 SHOWN_PACKAGES = (
@@ -46,24 +46,26 @@ def run(args: argparse.Namespace) -> int:
     if args.plan is not None:
         from jaxpool._cli import _plan
 
-        print(_plan.plans_as_json(args.plan) if args.json else _plan.plans_as_text(args.plan))
+        plans = _plan.trace_plans(args.plan)
+        print(_plan.plans_as_json(plans) if args.json else plans)
         return 0
-    backend = jax.default_backend()
-    versions = [("Python", platform.python_version()), *_package_versions(SHOWN_PACKAGES)]
-    machine = [
-        ("platform", platform.platform()),
-        ("backend", backend),
-        ("devices", ", ".join(str(device) for device in jax.devices())),
-        ("64-bit types", "on" if jax.config.read("jax_enable_x64") else "off"),
-        *_huge_pages_table_row(),
-    ]
+    tables = {
+        "versions": {"Python": platform.python_version(), **_versions(SHOWN_PACKAGES)},
+        "machine": {
+            "platform": platform.platform(),
+            "backend": jax.default_backend(),
+            "devices": ", ".join(str(device) for device in jax.devices()),
+            "64-bit types": "on" if jax.config.read("jax_enable_x64") else "off",
+            **_huge_pages_row(),
+        },
+    }
     functions = {name: differentiation_modes(pool.function) for name, pool in pools().items()}
     if args.json:
-        report = {"versions": dict(versions), "machine": dict(machine), "functions": functions}
-        print(json.dumps(report))
+        print(json.dumps({**tables, "functions": functions}))
         return 0
-    _print_table("versions", versions)
-    _print_table("machine", machine)
+    for title, table in tables.items():
+        width = max(map(len, table))
+        print(title, *(f"  {name:{width}}  {value}" for name, value in table.items()), "", sep="\n")
     print("functions, and how each is differentiated; how one is computed, --plan CALL tells")
     for modes in dict.fromkeys(functions.values()):
         print(f"  {modes}")
@@ -72,34 +74,21 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _package_versions(packages: Sequence[str]) -> list[tuple[str, str]]:
-    rows = []
+def _versions(packages: Iterable[str]) -> dict[str, str]:
+    versions = {}
     for package in packages:
         try:
-            rows.append((package, importlib.metadata.version(package)))
+            versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            rows.append((package, "not installed"))
-    return rows
+            versions[package] = "not installed"
+    return versions
 
 
-def _huge_pages_table_row() -> list[tuple[str, str]]:
-    """A row on Linux: whether glibc uses huge pages, which make large results on CPUs cheaper."""
+def _huge_pages_row() -> dict[str, str]:
+    """On Linux: whether glibc uses huge pages, which make large results on CPUs cheaper."""
     if platform.system() != "Linux":
-        return []
+        return {}
     if HUGE_PAGES_TUNABLE in os.environ.get("GLIBC_TUNABLES", "").split(":"):
-        return [("huge pages", "on")]
-    return [
-        (
-            "huge pages",
-            "off; jaxpool.keep_memory() makes large results on CPUs faster (docs/memory.md)",
-        )
-    ]
-
-
-def _print_table(title: str, rows: Sequence[tuple[str, ...]]) -> None:
-    print(title)
-    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        print("  " + "  ".join(cells).rstrip())
-    print()
+        return {"huge pages": "on"}
+    hint = "jaxpool.keep_memory() makes large results on CPUs faster (docs/memory.md)"
+    return {"huge pages": f"off; {hint}"}

@@ -11,11 +11,14 @@ is replaced.
 
 import argparse
 import atexit
+import contextlib
 import dataclasses
+import functools
 import json
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from jaxpool import __version__
@@ -30,16 +33,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `run`."""
     parser.usage = "python -m jaxpool run [options] [-m] SCRIPT [arguments of the script]"
     parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT names a module")
-    parser.add_argument("--check", action="store_true", help=(
+    check_help = (
         "compute the first call of each reduction by lax too, and compare value and cotangent; "
         "the exit status is 1 where they differ"
-    ))  # fmt: skip
-    parser.add_argument("--report", metavar="FILE", help="write what was met to a file of JSON")
-    parser.add_argument(
-        "--quiet",
-        action="store_true",
-        help="no summary at the end, unless --check finds a difference",
     )
+    parser.add_argument("--check", action="store_true", help=check_help)
+    report_path = functools.partial(output_path, "--report", suffix=".json")
+    report_help = "write what was met to a file of JSON"
+    parser.add_argument("--report", type=report_path, metavar="FILE", help=report_help)
+    quiet_help = "no summary at the end, unless --check finds a difference"
+    parser.add_argument("--quiet", action="store_true", help=quiet_help)
     parser.add_argument("script", metavar="SCRIPT", help="a file, or after -m a module")
     arguments = parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     arguments.required = False  # so that error messages do not ask for arguments
@@ -47,21 +50,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Callable[[], int]:
     """A function that runs the script. `main` calls it outside of its exception handlers."""
-    path = None if args.report is None else str(output_path("--report", args.report, ".json"))
     script = Script(args.script, args.arguments, args.module)
-    reductions_report = _ReductionsReport(args.script, args.check)
+    report_path = None if args.report is None else args.report.absolute()
+    report = _ReductionsReport(args.script, args.check)
 
     def run_script() -> int:
-        owner_pid = os.getpid()
         # Registered first, so called last: after the program's own handlers, and after its threads.
-        atexit.register(
-            reductions_report.write_report,
-            owner_pid,
-            None if path is None else os.path.abspath(path),
-            args.quiet,
-        )
-        call_after_import("jax", reductions_report.start_replacing, outer_package="jaxpool")
-        script.run(reductions_report.check_after_script)
+        atexit.register(report.write_report, os.getpid(), report_path, args.quiet)
+        call_after_import("jax", report.start_replacing, outer_package="jaxpool")
+        script.run(report.check_after_script)
         return 0
 
     return run_script
@@ -106,35 +103,34 @@ class _ReductionsReport:
         if self._replacer.any_differs and succeeded:
             raise SystemExit(1)
 
-    def write_report(self, owner_pid: int, report_path: str | None, quiet: bool) -> None:
+    def write_report(self, owner_pid: int, report_path: Path | None, quiet: bool) -> None:
         """Write the report and print the summary, in the process `owner_pid` only, not in forked children."""
         if os.getpid() != owner_pid:
             return
         if report_path is not None:
-            with open(report_path, "w", encoding="utf-8") as file:
-                json.dump(
-                    self._report_as_dict(), file, indent=1, default=str
-                )  # sizes may be symbolic
-                file.write("\n")
+            text = json.dumps(self._report_as_dict(), indent=1, default=str)  # of symbolic sizes
+            report_path.write_text(f"{text}\n", encoding="utf-8")
         lines = self._lines_of_differences() if quiet else self._summary_lines()
         if lines and sys.stderr is not None:
-            try:
+            # Standard error may be closed.
+            with contextlib.suppress(OSError, ValueError):
                 print("\n".join(lines), file=sys.stderr)
-            except (OSError, ValueError):  # standard error is closed
-                return
 
     def _report_as_dict(self) -> dict[str, Any]:
         rows = []
         for reduction in self._reductions:
             row = dataclasses.asdict(reduction) | {"taken_over": reduction.taken_over}
-            if self._was_compared_with_lax(reduction):
-                row["check"] = self._replacer.get_comparison(reduction).sentence
-            rows.append(row)
-        jax = sys.modules.get("jax")
-        versions = {"jaxpool": __version__, "jax": getattr(jax, "__version__", None)}
-        why_nothing = None if self._replacer is not None else self._why_nothing_replaced
-        data: dict[str, Any] = {"script": self._script_name, "versions": versions}
-        return data | {"why_nothing": why_nothing, "reductions": rows}
+            comparison = self._comparison(reduction)
+            rows.append(row if comparison is None else row | {"check": comparison.sentence})
+        return {
+            "script": self._script_name,
+            "versions": {
+                "jaxpool": __version__,
+                "jax": getattr(sys.modules.get("jax"), "__version__", None),
+            },
+            "why_nothing": None if self._replacer is not None else self._why_nothing_replaced,
+            "reductions": rows,
+        }
 
     def _summary_lines(self) -> list[str]:
         if self._replacer is None:
@@ -148,8 +144,9 @@ class _ReductionsReport:
             f"jaxpool run: {num_taken_over} of {len(self._reductions)} windowed reductions "
             f"of {self._script_name} taken over"
         ]
-        rows = sorted(self._reductions, key=lambda reduction: not self._differs_from_lax(reduction))
-        num_shown = max(MAX_REDUCTIONS_SHOWN, sum(map(self._differs_from_lax, rows)))
+        differing = self._differing_reductions()
+        rows = differing + [row for row in self._reductions if row not in differing]
+        num_shown = max(MAX_REDUCTIONS_SHOWN, len(differing))
         lines += map(self._reduction_line, rows[:num_shown])
         if len(rows) > num_shown:
             lines.append(f"  and {len(rows) - num_shown} more, which --report FILE lists")
@@ -159,23 +156,23 @@ class _ReductionsReport:
 
     def _lines_of_differences(self) -> list[str]:
         """The summary with `--quiet`: the reductions that differ from lax."""
-        rows = [reduction for reduction in self._reductions if self._differs_from_lax(reduction)]
+        rows = self._differing_reductions()
         if not rows:
             return []
         verb = "differs" if len(rows) == 1 else "differ"
         subject = f"jaxpool run: {len(rows)} of {len(self._reductions)} windowed reductions of {self._script_name}"
         return [f"{subject} {verb} from lax's", *map(self._reduction_line, rows)]
 
-    def _was_compared_with_lax(self, reduction: Any) -> bool:
-        return self._compares_with_lax and reduction.taken_over
+    def _differing_reductions(self) -> list[Any]:
+        comparisons = ((row, self._comparison(row)) for row in self._reductions)
+        return [row for row, comparison in comparisons if comparison and comparison.differs]
 
-    def _differs_from_lax(self, reduction: Any) -> bool:
-        return (
-            self._was_compared_with_lax(reduction)
-            and self._replacer.get_comparison(reduction).differs
-        )
+    def _comparison(self, reduction: Any) -> Any:
+        """The comparison of a reduction with lax, or None without `--check` and for reductions that lax computes."""
+        if not self._compares_with_lax or not reduction.taken_over:
+            return None
+        return self._replacer.get_comparison(reduction)
 
     def _reduction_line(self, reduction: Any) -> str:
-        if not self._was_compared_with_lax(reduction):
-            return f"  {reduction}"
-        return f"  {reduction}; --check: {self._replacer.get_comparison(reduction).sentence}"
+        comparison = self._comparison(reduction)
+        return f"  {reduction}" + (f"; --check: {comparison.sentence}" if comparison else "")

@@ -11,6 +11,7 @@ import pytest
 
 import jaxpool
 from jaxpool.__main__ import main
+from tests.cli.processes import run_python
 
 ROWS = (Path(__file__).parent / "bad_commands.txt").read_text("utf-8").splitlines()
 
@@ -123,19 +124,14 @@ def test_help_version_and_errors_need_no_jax(tmp_path):
         ("run", "--help"): 0,
         ("run", "--quite", "x.py"): 2,
     }
-    done = subprocess.run(
-        [sys.executable, "-c", RUN_WITHOUT_JAX.format(words=list(statuses))],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(Path(jaxpool.__file__).parents[1])},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    said = done.stdout.split("---\n")
+    program = RUN_WITHOUT_JAX.format(words=list(statuses))
+    status, printed, errors = run_python(["-c", program], tmp_path)
+    assert status == 0, errors
+    said = printed.split("---\n")
     assert [int(text.split()[-1]) for text in said[:-1]] == list(statuses.values())
     assert said[0].startswith("usage: python -m jaxpool {demo,explain,info,run} [options]\n")
     assert said[1] == f"jaxpool {jaxpool.__version__}\nstatus 0\n"
-    assert done.stderr.splitlines() == [
+    assert errors.splitlines() == [
         "jaxpool: the command must be demo, explain, info or run; got 'exlpain'. Did you mean explain? "
         "See python -m jaxpool --help.",
         "jaxpool: the command must be demo, explain, info or run; got none. See python -m jaxpool --help.",

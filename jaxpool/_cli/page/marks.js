@@ -1,9 +1,8 @@
 "use strict";
-// Marks for the selected number: its window, the chosen elements, the paths of cotangents, and a
+// Marks for the selected number: its window, the elements that send and receive, and a
 // description. Reads the state of page.js: pooled, dy, dx, pinned, pointed.
 
 const KINDS = { max_pool: "maximum", min_pool: "minimum", avg_pool: "average", sum_pool: "sum", lp_pool: "norm", median_pool: "median", rank_pool: "element of this rank", dilate: "maximum", erode: "minimum", adaptive_max_pool: "maximum", adaptive_avg_pool: "average" };
-const MOST_PATHS = 40; // arrows; more would hide the numbers
 const MOST_TERMS = 12; // in a sum that is written out
 
 function mark() {
@@ -29,9 +28,7 @@ function mark() {
     }
   }
   const outputs = side === "output" ? [at] : links.map(({ other }) => other);
-  if (pooled.windows && !pooled.indices) outputs.forEach((output) => frame("input", pooled.output.cols, output, outputs.length === 1));
-  else if (side === "input" && pooled.indices) frame("output", pooled.input.cols, at, true);
-  drawPaths(side, at, links);
+  if (pooled.windows) outputs.forEach((output) => frame(output, outputs.length === 1));
   describe(side, at, links);
 }
 
@@ -41,9 +38,11 @@ function linksOf(side, at) {
   return pooled.links.flatMap((places, other) => places.filter(([input]) => input === at).map(([, share]) => ({ other, share })));
 }
 
-function frame(panel, cols, output, taps) {
+// Frame the window of an output; with `taps`, mark the elements of a window with gaps.
+function frame(output, taps) {
+  const { cols } = pooled.output;
   const axes = [pooled.windows[0][Math.floor(output / cols)], pooled.windows[1][output % cols]];
-  const at = (r, c) => get(panel).querySelector(`td[data-row="${r}"][data-col="${c}"]`);
+  const at = (r, c) => get("input").querySelector(`td[data-row="${r}"][data-col="${c}"]`);
   const first = at(axes[0].start, axes[1].start) ?? at(axes[0].taps[0], axes[1].taps[0]);
   const last = at(axes[0].last, axes[1].last) ?? at(axes[0].taps.at(-1), axes[1].taps.at(-1));
   const box = document.createElement("div");
@@ -53,34 +52,8 @@ function frame(panel, cols, output, taps) {
   const left = table.offsetLeft + first.offsetLeft - 2;
   const top = table.offsetTop + first.offsetTop - 2;
   box.style.cssText = `left:${left}px;top:${top}px;width:${table.offsetLeft + last.offsetLeft + last.offsetWidth + 2 - left}px;height:${table.offsetTop + last.offsetTop + last.offsetHeight + 2 - top}px`;
-  get(panel).querySelector(".scroll").append(box);
+  get("input").querySelector(".scroll").append(box);
   if (gaps && taps) axes[0].taps.forEach((r) => axes[1].taps.forEach((c) => at(r, c).classList.add("tap")));
-}
-
-function drawPaths(side, at, links) {
-  const group = get("paths").querySelector("g");
-  group.replaceChildren();
-  const going = links.filter(({ share }) => share !== 0);
-  if (going.length > MOST_PATHS) return;
-  group.setAttribute("opacity", Math.max(0.3, 1 / Math.sqrt(going.length))); // keeps the numbers below readable
-  const board = get("board").getBoundingClientRect();
-  const middle = (panel, position) => {
-    const box = cellOf(panel, position).getBoundingClientRect();
-    return [box.left + box.width / 2 - board.left, box.top + box.height / 2 - board.top];
-  };
-  for (const { other } of going) {
-    const [input, output] = side === "output" ? [other, at] : [at, other];
-    for (const [kind, from, to] of [["forward", middle("input", input), middle("output", output)], ["backward", middle("cotangent", output), middle("gradient", input)]]) {
-      const [dxx, dyy] = [to[0] - from[0], to[1] - from[1]];
-      const cut = 14 / Math.max(1, Math.hypot(dxx, dyy)); // arrows end next to the numbers
-      const [x0, y0, x1, y1] = [from[0] + dxx * cut, from[1] + dyy * cut, to[0] - dxx * cut, to[1] - dyy * cut];
-      const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
-      path.setAttribute("class", kind);
-      path.setAttribute("d", `M${x0} ${y0}Q${(x0 + x1) / 2 - dyy * 0.08} ${(y0 + y1) / 2 + dxx * 0.08} ${x1} ${y1}`);
-      path.setAttribute("marker-end", `url(#head-${kind})`);
-      group.append(path);
-    }
-  }
 }
 
 // Text
@@ -106,12 +79,11 @@ function describe(side, at, links) {
     const to = even(going)
       ? `${part(going[0].share)}to each of ${listed(going.map(target))}`
       : listed(going.map((link) => `${part(link.share)}to ${target(link)}`));
-    if (!pooled.indices) said[0] += `, the ${KINDS[pooled.op] ?? "result"} of ${links.length === 1 ? "1 number" : `${links.length} numbers`} of x.`;
-    else said[0] += links.length > 1 ? `, the last of ${links.length} that were put here.` : links.length ? ", put back where it was." : ": nothing was put here.";
+    said[0] += `, the ${KINDS[pooled.op] ?? "result"} of ${counted(links, "number")} of ${label.input[0]}.`;
     said.push(`Its cotangent ${label.cotangent[0]}${place(here, at)} = ${plain(dy.values[at])} ${going.length ? `goes back ${to}` : "goes nowhere"}.`);
   } else {
-    if (pooled.indices) said[0] += `, from ${place(pooled.source, pooled.indices[at])} of the array, index ${pooled.indices[at]}.`;
-    else said[0] += links.length ? `, in ${links.length === 1 ? "1 window" : `${links.length} windows`}: ${listed(links.map(({ other }) => label[others][0] + place(there, other)))}.` : ", in no window.";
+    const unit = pooled.windows ? "window" : "output";
+    said[0] += links.length ? `, in ${counted(links, unit)}: ${listed(links.map(({ other }) => label[others][0] + place(there, other)))}.` : `, in no ${unit}.`;
     const common = even(going) && going[0].share !== 1;
     const factor = ({ share }) => (common || share === 1 ? "" : `${written(share)} · `);
     const terms = going.map((link) => factor(link) + plain(dy.values[link.other]));
@@ -124,6 +96,7 @@ function describe(side, at, links) {
   showEdit();
 }
 
+const counted = (links, unit) => (links.length === 1 ? `1 ${unit}` : `${links.length} ${unit}s`);
 const listed = (words) => (words.length > MOST_TERMS ? `${words.slice(0, MOST_TERMS).join(", ")} and ${words.length - MOST_TERMS} more` : words.join(", "));
 
 // A share as a fraction such as 1/3, or as a number if it is not a simple fraction.

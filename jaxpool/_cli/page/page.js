@@ -35,7 +35,7 @@ function addControl(name, texts) {
 
 // Create the controls of the chosen function, with the values of `chosen`, or their defaults.
 function addControls(chosen) {
-  const choices = { op: Object.keys(page.choices), array: Object.keys(page.arrays), ...page.choices[chosen.op] };
+  const choices = { op: Object.keys(page.choices), array: page.arrays, ...page.choices[chosen.op] };
   get("controls").replaceChildren();
   for (const [name, texts] of Object.entries(choices)) {
     const select = addControl(name, texts);
@@ -60,11 +60,10 @@ const sideOf = (panel) => get(panel).dataset.side;
 const cellOf = (panel, at) => get(panel).querySelector(`td[data-at="${at}"]`);
 const sends = ([, share]) => share !== 0; // true for NaN
 
+// The name of each grid, and a description.
 function names() {
-  const unpool = pooled.indices !== null;
-  return unpool
-    ? { input: ["y", "maxima of the array"], output: ["x", "y put back"], gradient: ["dy", "what y gets"], cotangent: ["dx", "cotangent of x"] }
-    : { input: ["x", "input"], output: ["y", "output"], gradient: ["dx", "what x gets"], cotangent: ["dy", "cotangent of y"] };
+  const [x, y] = pooled.names;
+  return { input: [x, "input"], output: [y, "output"], gradient: [`d${x}`, `what ${x} gets`], cotangent: [`d${y}`, `cotangent of ${y}`] };
 }
 
 // The cotangent of the input for the cotangent dy of the output: shares of dy, summed over outputs.
@@ -86,7 +85,7 @@ function update() {
   get("stage").classList.toggle("stale", Boolean(found.refusal));
   if (found.refusal) return;
   const links = found.links.map((places) => places.map(([at, share]) => [at, Number(share)]));
-  pooled = { ...found, op: chosen.op, source: numbersOf(page.arrays[chosen.array]), input: numbersOf(found.input), output: numbersOf(found.output), links };
+  pooled = { ...found, op: chosen.op, input: numbersOf(found.input), output: numbersOf(found.output), links };
   const { rows, cols } = pooled.output;
   if (dy.rows !== rows || dy.cols !== cols) {
     const value = dy.values.every((other) => other === dy.values[0]) ? dy.values[0] : 1;
@@ -111,7 +110,7 @@ function show() {
 // The first and last (exclusive) position to show along an axis: the input, and the padding that windows reach.
 function reach(panel, axis) {
   const size = axis === 0 ? gridAt(panel).rows : gridAt(panel).cols;
-  if (sideOf(panel) === "output" || pooled.indices || !pooled.windows) return [0, size];
+  if (sideOf(panel) === "output" || !pooled.windows) return [0, size];
   const windows = pooled.windows[axis];
   return [Math.min(0, windows[0].start), Math.max(size, ...windows.map(({ last }) => last + 1))];
 }
@@ -152,7 +151,7 @@ function draw(panel) {
   get(panel).querySelector(".scroll").replaceChildren(table);
 }
 
-const chosenInputs = () => new Set(pooled.indices ? pooled.input.values.keys() : pooled.links.flatMap((places) => places.filter(sends).map(([at]) => at)));
+const chosenInputs = () => new Set(pooled.links.flatMap((places) => places.filter(sends).map(([at]) => at)));
 
 // Set the size of a cell, and stack the grids if inputs and outputs do not fit side by side.
 function fit() {

@@ -1,0 +1,22 @@
+"""Runs Python in a process of its own, with the jaxpool under test."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jaxpool
+
+
+def run_python(words, folder, **variables):
+    """Run Python with the arguments `words` in `folder`. Return exit status, standard output and standard error."""
+    sources = str(Path(jaxpool.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": sources} | variables,
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+    return done.returncode, done.stdout, done.stderr
