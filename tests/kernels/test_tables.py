@@ -11,7 +11,7 @@ import pytest
 import jaxpool
 from jaxpool._kernels.cpu import tables
 from tests.support.compilation import DEFAULT_FUSION
-from tests.support.lookups import arguments, count_gathers, count_pool_gathers, value_and_vjp
+from tests.support.programs import arguments, count_gathers, count_pool_gathers, value_and_vjp
 
 WIDE = (2, 64, 64, 32)
 
