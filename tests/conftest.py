@@ -108,7 +108,6 @@ SWEEPS = (
     "tests/testing/test_windows.py",
     "tests/transformations/test_constants.py",
     "tests/transformations/test_debugging.py",
-    "tests/transformations/test_explicit_meshes.py",
     "tests/transformations/test_lowering.py",
     "tests/transformations/test_memory.py",
     "tests/transformations/test_modes.py",

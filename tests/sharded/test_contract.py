@@ -129,10 +129,11 @@ def with_context(mesh, function, *args):
         return function(*args)
 
 
-def with_type(function):
-    """Call a function of an array whose type says that its rows are sharded."""
-    mesh = jax.make_mesh((1,), ("rows",), (AxisType.Explicit,))
-    return function(jax.device_put(X, NamedSharding(mesh, ROWS)))
+def with_type(function, count=1):
+    """Trace a function of an array whose type says that its rows are sharded."""
+    mesh = rows_mesh(count, AxisType.Explicit)
+    like = jax.ShapeDtypeStruct(X.shape, X.dtype, sharding=NamedSharding(mesh, ROWS))
+    return with_context(mesh, jax.eval_shape, function, like)
 
 
 def with_partly_manual_axes():
