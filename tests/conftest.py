@@ -106,7 +106,6 @@ SWEEPS = (
     "tests/test_skips.py",
     "tests/testing/test_planted_mistakes.py",
     "tests/testing/test_windows.py",
-    "tests/transformations/test_constants.py",
     "tests/transformations/test_debugging.py",
     "tests/transformations/test_lowering.py",
     "tests/transformations/test_memory.py",
