@@ -27,6 +27,10 @@ def numbers(shape=SHAPE):
     return (np.random.default_rng(1).permutation(size) / 10 - size / 20 + 0.03).reshape(shape)
 
 
+def weights(shape):
+    return jnp.asarray(np.cos(np.arange(np.prod(shape), dtype=np.float64)).reshape(shape))
+
+
 KERNEL = np.random.default_rng(3).permutation(6).reshape(3, 2) / 9
 # Rows and columns of three boxes; one box is partly outside the image.
 BOXES = np.array([[0.3, 0.2, 3.4, 2.6], [1.1, -0.6, 4.7, 1.9], [1.0, 1.0, 2.0, 2.0]])
@@ -199,16 +203,4 @@ VARIANTS = {
     "dilate, large": row("dilate", **LARGE_KERNEL),
     "erode, large, split": row("erode", **LARGE_KERNEL, ties="split"),
     "lp_pool, inf": row("lp_pool", p=np.inf, **OVERLAPPING),
-}
-# Ops for slow tests: those that share the kernels of another op, for instance minima and maxima, and pools of boxes,
-# which take seconds to compile.
-SIMILAR_OPS = {
-    *("minimum", "fmin", "cummin", "global_max_pool", "global_avg_pool", "accelerate", "erode"),
-    *("min", "min_pool", "local_minima", "spatial_pyramid_pool", "fmax"),
-    *(name for name in POOLS if name.endswith("argmax")),
-    *(name for name, pool in POOLS.items() if pool.takes("rank") or pool.takes("blur_shape")),
-    *(name for name, pool in POOLS.items() if pool.takes("segment_ids") and name != "segment_max"),
-    *(n for n, p in POOLS.items() if p.takes("window_shape", "output_shape") and p.adds),
-    *(name for name, pool in POOLS.items() if pool.takes("boxes")),
-    *(n for n, p in POOLS.items() if p.takes("temperature") and n != "logsumexp_pool"),
 }
