@@ -170,7 +170,8 @@ def assert_equal_to_one_device(calls, mesh, spec, kind, tolerance=2e-5):
     wanted = on_one_device([jnp.asarray(each.x) for each in calls])
     for each, x, got, want in zip(calls, xs, program(xs), wanted, strict=True):
         assert_close(got, want, 0.0 if each.exact else tolerance, str(each))
-        assert got[2].sharding.is_equivalent_to(x.sharding, x.ndim), str(each)
+        # Without jaxpool.sharded, XLA chooses the sharding.
+        assert kind == "plain" or got[2].sharding.is_equivalent_to(x.sharding, x.ndim), str(each)
     return {name for name, _ in collectives(program)}
 
 
