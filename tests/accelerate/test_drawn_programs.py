@@ -1,4 +1,8 @@
-"""Random programs with and without `accelerate`: equal values and gradients, and similar tracing time and memory."""
+"""Random programs with and without `accelerate`: equal values and gradients, and similar tracing time and memory.
+
+The programs are windowed reductions inside nested random transformations. Every part maps an array of shape `SHAPE` to
+another of that shape. All numbers are small integers, so results are exact and must agree bit by bit.
+"""
 
 import collections
 import concurrent.futures
@@ -6,12 +10,226 @@ import os
 import time
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
+from jax.extend import core
 
 from jaxpool import accelerate
 from tests.support.compilation import FAST_COMPILE
-from tests.support.nested_programs import Draws, draw_array, draw_program, is_exact, with_pullback
+
+SHAPE = (4, 6)
+P = jax.sharding.PartitionSpec
+MONOIDS = {"max": (lax.max, -jnp.inf), "min": (lax.min, jnp.inf), "sum": (lax.add, 0.0)}
+GENERIC_REDUCERS = {
+    "max": jnp.maximum,
+    "min": lambda a, b: jnp.minimum(b, a),
+    "sum": lambda a, b: a + b,
+}
+
+
+class Draws(np.random.Generator):
+    """Random choices. With `twice`, the program contains derivatives, and windows extend along one axis.
+
+    With ties in a window of two axes, lax's forward mode may select another element than its reverse mode. Second
+    derivatives are affected, too.
+    """
+
+    def __init__(self, seed):
+        super().__init__(np.random.PCG64(seed))
+        self.twice = self.random() < 0.4
+
+
+def modulo_4(x):
+    """Reduce x modulo 4 to small numbers, with derivative 1."""
+    return x - 4 * lax.stop_gradient(jnp.floor(x / 4)) - 2
+
+
+def reduction(rng):
+    """Draw a windowed max, min or sum, as layer libraries and users write it."""
+    kind = rng.choice(list(MONOIDS))
+    reducer, start = MONOIDS[kind]
+    still = rng.random() < 0.2
+    if still:  # lax has no gradient of a general reduction
+        reducer, start = GENERIC_REDUCERS[kind], 0.0 if kind == "sum" else rng.choice([start, -1.0])
+    if rng.random() < 0.4:  # disjoint windows, and each output repeated over its window
+        window = strides = ((2, 1), (1, 6), (2, 2), (4, 3))[rng.integers(2 if rng.twice else 4)]
+        padding, spread = "VALID", np.ones(window, np.float32)
+    else:
+        window, strides, spread = [int(n) for n in rng.integers(1, 4, 2)], (1, 1), np.ones((1, 1))
+        if rng.twice:
+            window[rng.integers(2)] = 1
+        padding = ("SAME", "SAME_LOWER", [((n - 1) // 2, n // 2) for n in window])[rng.integers(3)]
+
+    def pool(x):
+        x, beside = (lax.stop_gradient(x), x) if still else (x, 0.0)
+        y = lax.reduce_window(x, np.float32(start), reducer, window, strides, padding)
+        return modulo_4(jnp.kron(y, spread.astype(y.dtype)) + beside)
+
+    return pool
+
+
+def jitted(rng, f):
+    return jax.jit(f, inline=bool(rng.integers(2)))
+
+
+def donating(rng, f):
+    run = jax.jit(f, donate_argnums=0)
+    return lambda x: run(x * 1)
+
+
+def rematerialised(rng, f):
+    known = jax.checkpoint_policies
+    policies = None, known.dots_saveable, known.everything_saveable
+    return jax.checkpoint(f, policy=policies[rng.integers(3)])
+
+
+def scanned(rng, f):
+    length, reverse = int(rng.integers(1, 3)), bool(rng.integers(2))
+    unroll = int(rng.integers(1, 3))
+
+    def run(x):
+        def step(carry, row):
+            y = f(carry)
+            return modulo_4(y + row), y[0]
+
+        last, rows = lax.scan(step, x, jnp.arange(length * 1.0), reverse=reverse, unroll=unroll)
+        return modulo_4(last + rows.sum(0))
+
+    return run
+
+
+def looped(rng, f):
+    if rng.integers(2):
+        return lambda x: lax.fori_loop(0, 2, lambda i, y: modulo_4(f(y) + i), x)
+
+    def run(x):  # has no reverse mode
+        def more(state):
+            return (state[0] < 2) & (state[1].sum() < 100)
+
+        still = lax.stop_gradient(x)
+        return modulo_4(x + lax.while_loop(more, lambda s: (s[0] + 1, f(s[1])), (0, still))[1])
+
+    return run
+
+
+def branching(rng, f):
+    g, few = reduction(rng), bool(rng.integers(2))
+    if few:
+        return lambda x: lax.cond(x.sum() > 0, f, g, x)
+    return lambda x: lax.switch(jnp.int32(jnp.abs(x[0, 0])), [g, f, lambda x: x], x)
+
+
+def with_own_jvp(rng, f):
+    run = jax.custom_jvp(f)
+
+    @run.defjvp
+    def rule(primals, tangents):
+        y, y_dot = jax.jvp(f, primals, tangents)
+        return y, 2 * y_dot
+
+    return run
+
+
+def with_own_vjp(rng, f):
+    run = jax.custom_vjp(f)
+    run.defvjp(lambda x: jax.vjp(f, x), lambda pullback, dy: (2 * pullback(dy)[0],))
+    return run
+
+
+def mapped(rng, f):
+    axes, out = int(rng.integers(3)), int(rng.integers(3))
+    return lambda x: modulo_4(jax.vmap(f, axes, out)(jnp.stack([x, -x], axes)).sum(out))
+
+
+def sharded(rng, f):
+    mesh = jax.make_mesh((1,), ("i",), (jax.sharding.AxisType.Auto,), devices=jax.devices()[:1])
+    spec = (P(), P("i"))[rng.integers(2)]
+
+    def run(x):
+        if jax.sharding.get_abstract_mesh().axis_names:  # already inside a shard_map
+            return f(x)
+        return jax.shard_map(f, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=bool(vma))(x)
+
+    vma = rng.integers(2)
+    return run
+
+
+def calling_back(rng, f):
+    def run(x):
+        y = f(x)
+        jax.debug.callback(lambda total: None, y.sum())
+        like = jax.ShapeDtypeStruct(y.shape, y.dtype)
+        still = lax.stop_gradient(y)
+        seen = jax.pure_callback(lambda y: np.asarray(y) + 1, like, still, vmap_method="sequential")
+        return modulo_4(y + lax.stop_gradient(seen))
+
+    return run
+
+
+def differentiated(rng, f):
+    how = rng.integers(4)
+    weights = jnp.asarray(rng.integers(-1, 2, SHAPE), jnp.float32)
+    if how == 0:
+        return lambda x: modulo_4(jax.grad(lambda x: (f(x) * weights).sum())(x) + x)
+    if how == 1:
+        return lambda x: modulo_4(jax.jvp(f, (x,), (weights,))[1] + x)
+    if how == 2:
+        return lambda x: modulo_4(jax.linearize(f, x)[1](weights) + x)
+    return lambda x: modulo_4(jax.vjp(f, x)[1](weights)[0] + x)
+
+
+def evaluated(rng, f):
+    return lambda x: core.jaxpr_as_fun(jax.make_jaxpr(f)(x))(x)[0]
+
+
+def composed(rng, f):
+    g = draw_program(rng, 1)
+    return lambda x: f(g(x))
+
+
+def multiplied(rng, f):
+    g = reduction(rng)
+    return lambda x: modulo_4(f(x) * g(x))
+
+
+TRANSFORMATIONS = (
+    *(jitted, donating, rematerialised, scanned, looped, branching, with_own_jvp, with_own_vjp),
+    *(mapped, sharded, calling_back, evaluated, composed, multiplied),
+    differentiated,  # last, because only `twice` draws it
+)
+
+
+def draw_program(rng, depth):
+    """Draw a program with `depth` nested transformations."""
+    f = reduction(rng)
+    for _ in range(depth):
+        f = TRANSFORMATIONS[rng.integers(len(TRANSFORMATIONS) - (not rng.twice))](rng, f)
+    return f
+
+
+def with_pullback(rng, f):
+    """Return f with its pullback of a random cotangent."""
+    dy = jnp.asarray(rng.integers(-2, 3, SHAPE), jnp.float32)
+
+    def with_gradient(x):
+        y, pullback = jax.vjp(f, x)
+        return y, pullback(dy)[0]
+
+    return with_gradient
+
+
+def is_exact(*arrays):
+    """Return True if float32 represents these sums and their partial sums exactly."""
+    return all(np.abs(array).max() < 2**20 for array in arrays)
+
+
+def draw_array(rng):
+    return jnp.asarray(rng.integers(-2, 3, SHAPE), jnp.float32)
+
+
+# Comparison
 
 FIRST_SEED, NUM_PROGRAMS = (
     int(os.environ.get(name, n)) for name, n in (("PROGRAM", 0), ("PROGRAMS", 200))

@@ -4,9 +4,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.support.by_loops import GEOMETRIES, coefficient_derivative, oracle_value_and_vjp
 from tests.support.later import later
-from tests.support.soft_pools import PLAIN, numbers, run, with_coefficient
+from tests.support.soft_pools import (
+    GEOMETRIES,
+    PLAIN,
+    coefficient_derivative,
+    numbers,
+    oracle_value_and_vjp,
+    run,
+    with_coefficient,
+)
 
 pytestmark = pytest.mark.usefixtures("strict")
 

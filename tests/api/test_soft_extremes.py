@@ -12,9 +12,17 @@ import numpy as np
 import pytest
 
 import jaxpool
-from tests.support.by_loops import GEOMETRIES, oracle_value_and_vjp
 from tests.support.later import every_nth, first_values
-from tests.support.soft_pools import HALVES, NAMES, ONE_QUICK, numbers, run, with_coefficient
+from tests.support.soft_pools import (
+    GEOMETRIES,
+    HALVES,
+    NAMES,
+    ONE_QUICK,
+    numbers,
+    oracle_value_and_vjp,
+    run,
+    with_coefficient,
+)
 
 pytestmark = pytest.mark.usefixtures("strict")
 

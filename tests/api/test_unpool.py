@@ -11,7 +11,7 @@ import pytest
 import jaxpool
 from jaxpool.testing import oracle
 from tests.search.programs import on_platform
-from tests.support.argmax_pools import column
+from tests.support.chance import column
 
 pytestmark = pytest.mark.usefixtures("strict")
 

@@ -15,7 +15,7 @@ from tests.docs.test_pages import PAGES, ROOT
 SHELL_BLOCK = re.compile(r"^```(?:sh|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINES = [  # (page, command)
     (str(page.relative_to(ROOT)), command.removeprefix(".venv/bin/").replace("python3 ", "python "))
-    for page in [*PAGES, ROOT / "examples" / "README.md"]
+    for page in PAGES
     for block in SHELL_BLOCK.findall(page.read_text())
     for line in block.splitlines()
     for command in line.removeprefix("$ ").split(" && ")

@@ -16,7 +16,8 @@ from jaxpool.testing import pools
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("**/*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "examples" / "README.md"]
+PAGES += sorted(DOCS.glob("**/*.md"))
 README = (ROOT / "README.md").read_text()
 
 

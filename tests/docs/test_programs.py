@@ -2,17 +2,12 @@
 
 import ast
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PAGES = [
-    ROOT / "README.md",
-    *sorted(ROOT.glob("docs/**/*.md")),
-    *sorted(ROOT.glob("examples/*.md")),
-]
+from tests.docs.test_pages import PAGES, ROOT
+
 REQUIRED_LIBRARIES = {"jax", "jaxpool", "numpy", "os"}
 
 

@@ -24,7 +24,7 @@ from jaxpool._plan.reduce import Fold, ReductionPlan, plan_folds
 from jaxpool.testing import oracle
 from tests.support import forms
 from tests.support.later import first_values, later
-from tests.support.lookups import value_and_vjp
+from tests.support.programs import value_and_vjp
 
 SHAPES = [  # found by a search; `jax.numpy.max` loses NaNs over most of them
     ((17, 16, 8, 17), (3,)),

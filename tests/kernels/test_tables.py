@@ -11,7 +11,7 @@ import pytest
 import jaxpool
 from jaxpool._kernels.cpu import tables
 from tests.support.compilation import DEFAULT_FUSION
-from tests.support.lookups import arguments, count_gathers, count_pool_gathers, value_and_vjp
+from tests.support.programs import arguments, value_and_vjp
 
 WIDE = (2, 64, 64, 32)
 
@@ -28,6 +28,15 @@ def compiled(function, *arguments):
 
 def temp_bytes(program):
     return program.memory_analysis().temp_size_in_bytes
+
+
+def count_pool_gathers(pool, shape, dtype="float32", platform="cpu"):
+    return count_gathers(value_and_vjp(pool), *arguments(pool, shape, dtype), platform=platform)
+
+
+def count_gathers(function, *xs, platform="cpu"):
+    lowered = jax.jit(function).trace(*xs).lower(lowering_platforms=(platform,))
+    return len(re.findall(r"stablehlo\.(?:dynamic_)?gather\b", lowered.as_text()))
 
 
 # Contents of the programs

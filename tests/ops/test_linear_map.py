@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend import core
 from jax.interpreters import ad
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -19,9 +20,7 @@ from jaxpool._ops.apply import apply
 from jaxpool._ops.op import Op, linear_map, linear_p
 from tests.support.compilation import FAST_COMPILE
 from tests.support.later import first_values
-from tests.support.programs import equations_of
-from tests.support.transform_rows import ROWS, VARIANTS, numbers
-from tests.support.transform_table import weights
+from tests.support.transform_rows import ROWS, VARIANTS, numbers, weights
 
 MODES = ("vjp", "jvp")
 TABLE = ROWS | VARIANTS
@@ -32,6 +31,18 @@ MASK = np.arange(24).reshape(4, 6, 1) % 5 > 0
 def transposed(f, like):
     """Return the transpose of a linear function of arrays like `like`."""
     return lambda dy: jax.linear_transpose(f, like)(dy)[0]
+
+
+def equations(jaxpr):
+    """Yield every equation of a jaxpr and of its sub-jaxprs."""
+    yield from jaxpr.eqns
+    for inner in core.subjaxprs(jaxpr):
+        yield from equations(inner)
+
+
+def equations_of(f, *args):
+    """Return every equation of the jaxpr of f."""
+    return list(equations(jax.make_jaxpr(f)(*args).jaxpr))
 
 
 # `jax.linear_transpose` of pools that are linear

@@ -1,10 +1,10 @@
-"""Meshes, pools with arguments, and comparison with the unsharded function."""
+"""Calls of public functions, meshes, and the comparison of sharded arrays with one device."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import functools
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -12,74 +12,107 @@ import numpy as np
 import pytest
 from jax import numpy as jnp
 from jax.sharding import AxisType, NamedSharding
-from jax.sharding import PartitionSpec as P
 
 import jaxpool
 from bench import batch
+from jaxpool.testing import pools
 
+POOLS = pools()
 NUM_DEVICES = 8  # test_eight_devices.py runs the tests that need them
 requires_eight_devices = pytest.mark.skipif(
     len(jax.devices()) < NUM_DEVICES, reason="needs eight devices"
 )
 
-# Explicit: the type of an array carries its sharding, and unsharded functions read it. Manual: inside a shard_map.
+# Auto: by jaxpool.sharded. Explicit: the type of an array carries its sharding, and unsharded functions read it.
+# Manual: by jaxpool.sharded inside a shard_map.
 KINDS = ["auto", "explicit", "manual"]
-LAYOUTS = {  # mesh shape, and spec of an array of four axes
-    "rows over 8": ((8,), P(None, "a")),
-    "rows over 4 x 2": ((4, 2), P(None, ("a", "b"))),
-    "rows over 4, columns over 2": ((4, 2), P(None, "a", "b")),
-    "batch, rows and columns over 2 each": ((2, 2, 2), P("a", "b", "c")),
-}
+# Mixed: only the first mesh axis is explicit. Plain: automatic axes without jaxpool.sharded.
+NUM_EXPLICIT = {"explicit": 3, "mixed": 1}
+
+
+def axis_types(count, kind):
+    explicit = NUM_EXPLICIT.get(kind, 0)
+    return tuple(AxisType.Explicit if n < explicit else AxisType.Auto for n in range(count))
 
 
 def mesh_of(shape, kind):
-    axis = AxisType.Explicit if kind == "explicit" else AxisType.Auto
-    return jax.make_mesh(shape, tuple("abc"[: len(shape)]), (axis,) * len(shape))
+    return jax.make_mesh(shape, tuple("abc"[: len(shape)]), axis_types(len(shape), kind))
 
 
 @dataclasses.dataclass(frozen=True)
-class Pool:
-    """A pool and its arguments; `exact` if value and gradient equal those of the unsharded pool bit by bit."""
+class Call:
+    """A call of a function with the array argument `first` and further arrays with the same sharding.
 
-    op: str
-    args: tuple[Any, ...]
-    options: dict[str, Any]
+    `exact` if value and gradient equal those of one device bit by bit.
+    """
+
+    function: Callable[..., Any]
+    given: dict[Any, Any]  # by position or by name
     exact: bool
+    first: Any = "x"
+    other_arrays: tuple[Any, ...] = ()
 
     @property
-    def whole(self):
-        """Whether the pool reduces whole pooled axes."""
-        adaptive = self.op.startswith("adaptive") and set(self.args[0]) == {1}
-        return adaptive or self.op.startswith("global")
+    def x(self):
+        return self.given[self.first]
 
-    def run(self, platform, x):
-        """Call the pool, which `platform` maps to another function with the same arguments."""
-        return platform(getattr(jaxpool, self.op))(x, *self.args, **self.options)
+    def with_x(self, x):
+        return dataclasses.replace(self, given=self.given | {self.first: x})
 
-    def plain(self, x):
-        return self.run(lambda pool: pool, x)
+    def of(self, function):
+        """Return the call of `function`, as a function of its sharded arrays. Only the first array is required."""
 
-    def sharded(self, x, spec):
-        return self.run(functools.partial(jaxpool.sharded, spec=spec), x)
+        def call(*xs):
+            filled = self.given | dict(zip((self.first, *self.other_arrays), xs, strict=False))
+            args = [value for key, value in filled.items() if isinstance(key, int)]
+            named = {key: value for key, value in filled.items() if isinstance(key, str)}
+            several = "features" in inspect.signature(self.function).parameters
+            return function(args, **named) if several else function(*args, **named)
+
+        return call
+
+    @property
+    def plain(self):
+        return self.of(self.function)
+
+    def on_mesh(self, mesh, spec, kind):
+        """Return the call with arrays sharded by `spec`, as a function of its first array."""
+        if kind not in ("auto", "manual"):
+            return self.plain
+        run = self.of(jaxpool.sharded(self.function, spec=spec))
+        if kind == "auto":
+            return run
+        # shard_map needs the specs of the results: read them from the types of the call under explicit sharding.
+        names = mesh.axis_names
+        explicit = mesh.abstract_mesh.update(axis_types=axis_types(len(names), "explicit"))
+        others = [self.given[key] for key in self.other_arrays]
+        where = NamedSharding(explicit, spec)
+        types = [jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where) for x in (self.x, *others)]
+        with jax.sharding.use_abstract_mesh(explicit):
+            typed = jax.eval_shape(self.plain, *types)
+        outs = jax.tree.map(lambda y: y.sharding.spec, typed)
+        mapped = jax.shard_map(run, mesh=mesh, in_specs=(spec,) * len(types), out_specs=outs)
+        return lambda x: mapped(x, *map(jnp.asarray, others))
 
     def __str__(self):
-        options = [f"{name}={value}" for name, value in self.options.items()]
-        return f"{self.op}({', '.join([*map(str, self.args), *options])})"
+        options = [f"{key}={value}" for key, value in self.given.items() if key != self.first]
+        return f"{self.function.__name__}({', '.join(options)})"
 
 
-class Unpooled(Pool):
-    """A max pool of an array with pooled axes of sizes `args[0]`, followed by the max unpool of its result."""
-
-    def run(self, platform, x):
-        sizes, *args = self.args
-        y, indices = platform(jaxpool.max_pool_with_argmax)(x, *args, **self.options)
-        return platform(jaxpool.max_unpool)(y, indices, sizes)
+def unpooled(x, spatial_shape, window_shape, strides, padding="VALID", axes=None):
+    """Max pool, followed by the max unpool of its result."""
+    geometry = {"strides": strides, "padding": padding, "axes": axes}
+    y, indices = jaxpool.max_pool_with_argmax(x, window_shape, **geometry)
+    return jaxpool.max_unpool(y, indices, spatial_shape, axes=axes)
 
 
-def pool(op, *args, exact=None, **options):
-    selects = "max" in op or "min" in op if exact is None else exact
-    kind = Unpooled if op == "max_unpool" else Pool
-    return kind(op, args, options, selects and options.get("ties") != "split")
+def call(function, *args, **options):
+    """Return the call of a public function, given by name, or of `unpooled`. Its array is added by `with_x`."""
+    function = getattr(jaxpool, function) if isinstance(function, str) else function
+    given = inspect.signature(function).bind(None, *args, **options).arguments
+    del given["x"]
+    rounds = function is not unpooled and POOLS[function.__name__].rounds(given)
+    return Call(function, given, not rounds and options.get("ties") != "split")
 
 
 def numbers(shape=(2, 16, 16, 2), seed=0):
@@ -118,62 +151,40 @@ def first_and_rest(found):
     return (found[0], found[1:]) if isinstance(found, tuple) else (found, ())
 
 
-def on_mesh(cases, layout, kind):
-    """Return a jitted function with value and gradient of each case, and a function that shards x by `layout`."""
-    shape, spec = LAYOUTS[layout]
-    mesh = mesh_of(shape, kind)
-    put = functools.partial(jax.device_put, device=NamedSharding(mesh, spec))
+def compiled_on_mesh(calls, mesh, spec, kind):
+    """Return the compiled values and gradients of calls whose arrays are sharded by `spec`, and the arrays."""
+    runs = [with_gradient(each.on_mesh(mesh, spec, kind)) for each in calls]
+    xs = [jax.device_put(each.x, NamedSharding(mesh, spec)) for each in calls]
+    program = jax.jit(lambda xs: [run(x) for run, x in zip(runs, xs, strict=True)])
+    return program.lower(xs).compile(), xs
 
-    def run(case, x):
-        if kind == "explicit":
-            return case.plain(x)
-        if kind == "auto":
-            return case.sharded(x, spec)
-        out = P(spec[0] if spec else None) if case.whole else spec
-        local = functools.partial(case.sharded, spec=spec)
-        outs = (out, out) if case.op.endswith("with_argmax") else out
-        return jax.shard_map(local, mesh=mesh, in_specs=spec, out_specs=outs)(x)
+
+def assert_equal_to_one_device(calls, mesh, spec, kind, tolerance=2e-5):
+    """Compare values and gradients with those of one device. Return the names of the collectives."""
+    program, xs = compiled_on_mesh(calls, mesh, spec, kind)
 
     @jax.jit
-    def all_cases(xs):
-        return [
-            with_gradient(functools.partial(run, case))(x)
-            for case, x in zip(cases, xs, strict=True)
-        ]
+    def on_one_device(xs):
+        return [with_gradient(each.plain)(x) for each, x in zip(calls, xs, strict=True)]
 
-    return all_cases, put
-
-
-def assert_same(cases, layout, kind, xs):
-    """Assert that value and gradient of sharded pools equal those of the unsharded pools, and that halos are sent.
-
-    Global pools add up over devices, and an unpool does so to know whether an index is too far away.
-    """
-    xs = [jnp.asarray(x) for x in xs]
-    wanted = jax.jit(
-        lambda xs: [with_gradient(case.plain)(x) for case, x in zip(cases, xs, strict=True)]
-    )(xs)
-    run, put = on_mesh(cases, layout, kind)
-    given = [put(x) for x in xs]
-    program = run.lower(given).compile()
-    for case, x, got, want in zip(cases, given, program(given), wanted, strict=True):
-        compare(case, got, want)
-        assert got[2].sharding.is_equivalent_to(x.sharding, x.ndim), str(case)
-    sent = {name for name, _ in collectives(program)}
-    sums = {"all-reduce"} if any(case.whole or case.op == "max_unpool" for case in cases) else set()
-    assert sent - sums == {"collective-permute"}
+    wanted = on_one_device([jnp.asarray(each.x) for each in calls])
+    for each, x, got, want in zip(calls, xs, program(xs), wanted, strict=True):
+        assert_close(got, want, 0.0 if each.exact else tolerance, str(each))
+        # Without jaxpool.sharded, XLA chooses the sharding.
+        assert kind == "plain" or got[2].sharding.is_equivalent_to(x.sharding, x.ndim), str(each)
+    return {name for name, _ in collectives(program)}
 
 
-def assert_same_on_mesh(f, x, mesh, spec, tolerance=0.0, in_context=False):
-    """Assert that the jitted `f` returns the same for x on one device and for x sharded over a mesh.
-
-    With `in_context`, a context says the mesh of the second call.
-    """
-    want = jax.jit(f)(x)
-    given = jax.device_put(x, NamedSharding(mesh, spec))
-    with jax.set_mesh(mesh) if in_context else contextlib.nullcontext():
-        got = jax.jit(f)(given)
+def assert_same_on_mesh(f, xs, specs, shape=(8,), tolerance=0.0):
+    """Assert that `f` of arrays whose types have a sharding returns what it returns on one device."""
+    mesh = mesh_of(shape, "explicit")
+    want = jax.jit(f)(*xs)
+    shardings = [NamedSharding(mesh, spec) for spec in specs]
+    with jax.set_mesh(mesh):
+        given = [jax.device_put(x, where) for x, where in zip(xs, shardings, strict=True)]
+        got = jax.jit(f)(*given)
     assert_close(got, want, tolerance)
+    return got
 
 
 def assert_close(got, want, tolerance=0.0, what=""):
@@ -182,10 +193,6 @@ def assert_close(got, want, tolerance=0.0, what=""):
         assert (a.shape, a.dtype) == (b.shape, b.dtype), what
         a, b = (np.asarray(each).astype(np.float64) for each in (a, b))
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, err_msg=what)
-
-
-def compare(case, got, want):
-    assert_close(got, want, 0.0 if case.exact else 2e-5, str(case))
 
 
 def collectives(f, *xs):

@@ -8,15 +8,13 @@ from jax.sharding import PartitionSpec as P
 
 import jaxpool
 from tests.sharded.cases import (
-    KINDS,
-    assert_close,
+    call,
     collectives,
+    compiled_on_mesh,
     mesh_of,
     numbers,
-    on_mesh,
-    pool,
     requires_eight_devices,
-    special_numbers,
+    unpooled,
     with_gradient,
 )
 
@@ -24,34 +22,22 @@ pytestmark = requires_eight_devices
 
 BATCH, BATCH_AND_CHANNELS = P("a"), P("a", None, None, "b")
 BATCH_CASES = [
-    pool("max_pool", (3, 3), (1, 1), "SAME"),
-    pool("max_pool", (13, 3), (1, 1), "SAME"),
-    pool("min_pool", (2, 2), (2, 2), ties="split"),
-    pool("max_pool_with_argmax", (3, 3), (2, 2), "SAME"),
-    pool("avg_pool", (3, 3), (2, 2), "SAME"),
-    pool("adaptive_max_pool", (6, 4)),
-    pool("adaptive_avg_pool", (5, 4)),
-    pool("global_avg_pool"),
+    call("max_pool", (3, 3), (1, 1), "SAME"),
+    call("max_pool", (13, 3), (1, 1), "SAME"),
+    call("min_pool", (2, 2), (2, 2), ties="split"),
+    call("max_pool_with_argmax", (3, 3), (2, 2), "SAME"),
+    call("avg_pool", (3, 3), (2, 2), "SAME"),
+    call("adaptive_max_pool", (6, 4)),
+    call("adaptive_avg_pool", (5, 4)),
+    call("global_avg_pool"),
 ]
 # Their programs branch on a predicate over all elements. Under automatic sharding that takes one bool per device.
-BRANCHING = [pool("global_max_pool"), pool("adaptive_max_pool", (5, 4))]
+BRANCHING = [call("global_max_pool"), call("adaptive_max_pool", (5, 4))]
 # One scatter with the batch as an axis of its own
-UNPOOLED = pool("max_unpool", (12, 12), (2, 2), (2, 2))
+UNPOOLED = call(unpooled, (12, 12), (2, 2), (2, 2))
 # Value and derivative branch on the range of the summands, the derivative also on that of the cotangents.
-IN_RANGE = pool("lp_pool", 2, (3, 3), (2, 2), "SAME")
+IN_RANGE = call("lp_pool", 2, (3, 3), (2, 2), "SAME")
 EVERY = [*BATCH_CASES, *BRANCHING, UNPOOLED, IN_RANGE]
-
-
-def values_and_gradients(cases, kind, mesh, spec):
-    """Return one function with values and gradients of all cases, without indices, for an array of a sharding."""
-
-    def run(x):
-        return [with_gradient(case.plain)(x)[::2] for case in cases]
-
-    if kind != "manual":
-        return run
-    outs = [(P(*spec[:1], *spec[3:]) if case.whole else spec, spec) for case in cases]
-    return jax.shard_map(run, mesh=mesh, in_specs=spec, out_specs=outs)
 
 
 ONE_BOOL = ("all-reduce", 1)
@@ -60,35 +46,20 @@ ONE_BOOL = ("all-reduce", 1)
 @pytest.mark.parametrize(
     ("cases", "kind", "spec", "want"),
     [
-        (BATCH_CASES, "auto", BATCH_AND_CHANNELS, set()),
+        (BATCH_CASES, "plain", BATCH_AND_CHANNELS, set()),
         (EVERY, "manual", BATCH_AND_CHANNELS, set()),
         pytest.param(EVERY, "explicit", BATCH_AND_CHANNELS, set(), marks=pytest.mark.slow),
-        ([IN_RANGE], "auto", BATCH_AND_CHANNELS, {ONE_BOOL}),
-        ([UNPOOLED], "auto", BATCH, set()),
-        *(([case], "auto", BATCH, {ONE_BOOL}) for case in BRANCHING),
+        ([IN_RANGE], "plain", BATCH_AND_CHANNELS, {ONE_BOOL}),
+        ([UNPOOLED], "plain", BATCH, set()),
+        *(([case], "plain", BATCH, {ONE_BOOL}) for case in BRANCHING),
     ],
 )
 def test_sharded_batch(cases, kind, spec, want):
-    mesh = mesh_of((4, 2), kind)
-    x = jax.device_put(jnp.asarray(numbers((8, 12, 12, 8))), NamedSharding(mesh, spec))
-    sent = collectives(values_and_gradients(cases, kind, mesh, spec), x)
+    calls = [case.with_x(numbers((8, 12, 12, 8))) for case in cases]
+    program, _ = compiled_on_mesh(calls, mesh_of((4, 2), kind), spec, kind)
+    sent = collectives(program)
     assert set(sent) == want
     assert len(sent) <= 1 or cases == [IN_RANGE]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_sharded_batch_equals_one_device(kind):
-    """NaN and infinities, for pools without rounding."""
-    mesh, spec = mesh_of((4, 2), kind), BATCH_AND_CHANNELS
-    x = jnp.asarray(special_numbers((8, 12, 12, 8)))
-    cases = [*BATCH_CASES[:4], *BRANCHING, UNPOOLED]
-    run, of_one = (values_and_gradients(cases, each, mesh, spec) for each in (kind, "auto"))
-    given = jax.device_put(x, NamedSharding(mesh, spec))
-    got, want = jax.jit(run)(given), jax.jit(of_one)(x)
-    if kind == "manual":  # the cotangents of the test are those of positions in the shard
-        got, want = ([y for y, _ in found] for found in (got, want))
-    assert_close(got, want)
 
 
 def test_sharded_batch_has_operations_of_one_device():
@@ -165,7 +136,8 @@ def test_global_pools_use_only_all_reduce(op):
 
 
 def test_max_unpool_sums_one_number():
-    run, put = on_mesh([pool("max_unpool", (16, 16), (2, 2), (2, 2))], "rows over 8", "explicit")
-    sent = collectives(run, [put(jnp.ones((2, 16, 16, 2)))])
+    case = call(unpooled, (16, 16), (2, 2), (2, 2)).with_x(numbers())
+    program, _ = compiled_on_mesh([case], mesh_of((8,), "explicit"), P(None, "a"), "explicit")
+    sent = collectives(program)
     assert {name for name, _ in sent} <= {"collective-permute", "all-reduce"}
     assert [size for name, size in sent if name == "all-reduce"] == [4]

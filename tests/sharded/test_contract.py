@@ -21,7 +21,7 @@ from jaxpool._shards.halo import Halo
 from jaxpool._shards.split import sharding_from_type
 from jaxpool._shards.unpool import _check_adjacent as check_near
 from jaxpool._shards.unpool import _shard_halo as halo_of
-from tests.support.bad_calls import ARROW, matches_parts
+from tests.support import bad_calls
 from tests.support.junk import Wrapper
 
 
@@ -103,7 +103,7 @@ ROWS = P(None, "rows")
 INDICES = np.zeros(X.shape, np.int32)
 KEY = jax.random.key(0)
 SYMBOLIC = jax.ShapeDtypeStruct(symbolic_shape("b, 4, 2"), np.float32)
-BAD_CALLS = (pathlib.Path(__file__).parent / "bad_calls.txt").read_text().splitlines()
+BAD_CALLS = bad_calls.read(pathlib.Path(__file__).parent / "bad_calls.txt")
 
 
 def rows_mesh(count, kind=AxisType.Auto):
@@ -129,10 +129,11 @@ def with_context(mesh, function, *args):
         return function(*args)
 
 
-def with_type(function):
-    """Call a function of an array whose type says that its rows are sharded."""
-    mesh = jax.make_mesh((1,), ("rows",), (AxisType.Explicit,))
-    return function(jax.device_put(X, NamedSharding(mesh, ROWS)))
+def with_type(function, count=1):
+    """Trace a function of an array whose type says that its rows are sharded."""
+    mesh = rows_mesh(count, AxisType.Explicit)
+    like = jax.ShapeDtypeStruct(X.shape, X.dtype, sharding=NamedSharding(mesh, ROWS))
+    return with_context(mesh, jax.eval_shape, function, like)
 
 
 def with_partly_manual_axes():
@@ -141,12 +142,11 @@ def with_partly_manual_axes():
     return in_shard_map(lambda x: pool(x, (2, 2)), mesh, axis_names={"rows"})
 
 
-@pytest.mark.parametrize("row", [row for row in BAD_CALLS if row and row[0] != "#"])
-def test_error_message(row):
-    call, parts = row.split(ARROW)
+@pytest.mark.parametrize(("call", "parts"), BAD_CALLS)
+def test_error_message(call, parts):
     with pytest.raises((TypeError, ValueError)) as raised:
         eval(call, {**vars(jaxpool), **globals()})
-    assert matches_parts(f"{raised.type.__name__}: {raised.value}", parts)
+    assert bad_calls.matches_parts(f"{raised.type.__name__}: {raised.value}", parts)
 
 
 def test_error_of_pool_is_that_of_one_device():

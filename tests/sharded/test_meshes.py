@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from jax import lax
 from jax import numpy as jnp
-from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxpool
@@ -90,43 +90,33 @@ def gradient(x):
     return jax.grad(lambda x: jaxpool.k_max_pool(x, 2).sum())(x)
 
 
-@pytest.mark.parametrize("kind", ["explicit and automatic axes", "manual and automatic axes"])
+@pytest.mark.parametrize("kind", ["mixed", "manual"])
 def test_multi_platform_lowering_on_mixed_mesh(kind):
     """A gradient that stores results of several types, in a conditional as calls are inlined there."""
-    is_explicit = kind.startswith("explicit")
-    types = (AxisType.Explicit if is_explicit else AxisType.Auto, AxisType.Auto)
-    mesh = jax.make_mesh((2, 4), ("a", "b"), axis_types=types)
+    mesh = mesh_of((2, 4), kind)
     x = jax.device_put(jnp.ones((8, 12, 3)), NamedSharding(mesh, P("a")))
     by_rows = {"in_specs": P("a"), "out_specs": P("a"), "axis_names": {"a"}}
-    function = gradient if is_explicit else jax.shard_map(gradient, mesh=mesh, **by_rows)
+    function = gradient if kind == "mixed" else jax.shard_map(gradient, mesh=mesh, **by_rows)
     with jax.set_mesh(mesh):
         lowered = jax.jit(function).trace(x).lower(lowering_platforms=("cpu", "cuda"))
     assert "stablehlo.case" in lowered.as_text()
 
 
-def test_error_names_divisible_sizes():
-    given = jax.device_put(jnp.ones((2, 16, 4, 2)), NamedSharding(mesh_of((8,), "explicit"), ROWS))
-    for name, args in {"max_pool": (), "avg_pool": (), "lp_pool": (2,)}.items():
-        with pytest.raises(ValueError, match="that its 8 shards divide, as they must the 14"):
-            getattr(jaxpool, name)(given, *args, (3, 3))
-    with pytest.raises(ValueError, match=r"or 1 along every axis.* Use 8 or 16 there"):
-        jaxpool.adaptive_max_pool(given, (9, 2))
-
-
 def test_compat_functions_on_sharded_arrays():
     """PyTorch's indices count in the whole array, and NaN is selected as in PyTorch."""
-    x, mesh, spec = special_numbers(), mesh_of((8,), "explicit"), P(None, "a")
+    x = special_numbers()
 
     def torch_pool(x, *args, **options):
         return torch.max_pool2d(jnp.moveaxis(x, 3, 1), *args, **options)
 
-    for call in (
+    for pool in (
         lambda x: flax.avg_pool(jnp.nan_to_num(x, neginf=0), (3, 3), (2, 2), "SAME"),
         lambda x: torch_pool(x, 3, 1, 1, return_indices=True),
     ):
-        assert_same_on_mesh(with_gradient(call), x, mesh, spec, 1e-6)
+        assert_same_on_mesh(with_gradient(pool), [x], [ROWS], tolerance=1e-6)
+    given = jax.device_put(x, NamedSharding(mesh_of((8,), "explicit"), ROWS))
     with pytest.raises(ValueError, match=r"torch\.max_pool2d.*Use 32 there"):
-        torch_pool(jax.device_put(x, NamedSharding(mesh, spec)), 4)
+        torch_pool(given, 4)
 
 
 # Reductions over sharded axes
@@ -139,7 +129,7 @@ def check_reduction(f, shape, spec):
     def both(x):
         return f(x), jax.grad(lambda x: jnp.sum(f(x) ** 2))(x)
 
-    assert_same_on_mesh(both, x, mesh_of((2, 2), "explicit"), spec, 1e-6, in_context=True)
+    assert_same_on_mesh(both, [x], [spec], (2, 2), 1e-6)
 
 
 REDUCTIONS = [("max", "split"), ("min", "first"), ("max", "first"), ("max", "last")]
@@ -193,6 +183,47 @@ def test_reduction_dtypes_and_derivatives(name):
     check_reduction(every, (4, 16), P("a"))
 
 
+# Operands with different shardings
+
+
+@pytest.mark.parametrize("op", ["maximum", "minimum", "fmax", "fmin"])
+@pytest.mark.parametrize("ties", ["split", "first"])
+def test_broadcast_of_sharded_axis_of_size_one(op, ties):
+    """An axis of size 1, sharded over one device, has a gradient. That of `jnp.broadcast_to` raises."""
+    xs, spec = (np.arange(6.0).reshape(3, 2), np.array([[2.0], [3.0], [9.0]])), P(None, "a")
+
+    def gradients(*xs):
+        function = functools.partial(getattr(jaxpool, op), ties=ties)
+        return jax.grad(lambda *xs: (function(*xs) ** 2).sum(), (0, 1))(*xs)
+
+    for dx in assert_same_on_mesh(gradients, xs, [spec, spec], (1, 1)):
+        assert dx.sharding.is_equivalent_to(NamedSharding(mesh_of((1, 1), "explicit"), spec), 2)
+
+
+@pytest.mark.parametrize("op", ["maximum", "fmax"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_operands_with_different_shardings(op, dtype):
+    """Scalars, replicated arrays, and arrays sharded along another axis are valid operands, as for jax's functions."""
+    rng, function = np.random.default_rng(0), getattr(jaxpool, op)
+    x, row = (jnp.asarray(rng.integers(-3, 4, shape), dtype) for shape in ((8, 3, 4), (3, 4)))
+
+    def loss(x, row, other):
+        y = function(function(function(x, row), 0.5), other)
+        return (y * y).astype(np.float32).sum()
+
+    specs = [P("a"), P(), P(None, None, "b")]
+    assert_same_on_mesh(jax.grad(loss, (0, 1, 2)), [x, row, -x], specs, (2, 2))
+
+
+@pytest.mark.parametrize("spec", [P("a"), P()], ids=str)
+@pytest.mark.parametrize("of_mask", [P(None, "b"), P()], ids=str)
+def test_masks_with_different_shardings(spec, of_mask):
+    x = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
+    mask = np.arange(24).reshape(4, 6) % 3 > 0
+    gradient = jax.grad(lambda x, mask: jaxpool.max(x, axis=1, where=mask, initial=0.0).sum())
+    assert_same_on_mesh(gradient, [x, mask], [spec, of_mask], (2, 2))
+
+
 # `accelerate`
 
 
@@ -223,11 +254,8 @@ def test_accelerate_any_init_value():
         z = lax.reduce_window(x, start, lax.add, (1, 2, 1, 1), (1, 2, 1, 1), "VALID")
         return (y**2).sum() + z.sum()
 
-    fast = jax.jit(jax.grad(jaxpool.accelerate(loss), (0, 1)))
-    start, x, mesh = jnp.float32(0.5), numbers(), mesh_of((8,), "explicit")
-    want = fast(start, x)
-    with jax.set_mesh(mesh):
-        assert_close(fast(start, jax.device_put(x, NamedSharding(mesh, ROWS))), want, 1e-5)
+    gradients = jax.grad(jaxpool.accelerate(loss), (0, 1))
+    assert_same_on_mesh(gradients, [np.float32(0.5), numbers()], [P(), ROWS], tolerance=1e-5)
 
 
 def test_accelerate_skips_indivisible_output():

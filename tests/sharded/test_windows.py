@@ -12,102 +12,108 @@ from jax.sharding import PartitionSpec as P
 
 import jaxpool
 from jaxpool.compat import scipy
-from jaxpool.testing import pools
 from tests.sharded.cases import (
     KINDS,
-    LAYOUTS,
+    POOLS,
     assert_close,
-    assert_same,
+    assert_equal_to_one_device,
     assert_same_on_mesh,
-    compare,
+    call,
     mesh_of,
     numbers,
-    pool,
     requires_eight_devices,
     special_numbers,
+    unpooled,
     weights,
     with_gradient,
 )
 
 pytestmark = [requires_eight_devices, pytest.mark.usefixtures("strict")]
 
+ROWS = P(None, "a")
+LAYOUTS = {  # mesh shape, and spec of an array of four axes
+    "rows over 8": ((8,), P(None, "a")),
+    "rows over 4 x 2": ((4, 2), P(None, ("a", "b"))),
+    "rows over 4, columns over 2": ((4, 2), P(None, "a", "b")),
+    "batch, rows and columns over 2 each": ((2, 2, 2), P("a", "b", "c")),
+    "batch and channels over 2 each": ((2, 2), P("a", None, None, "b")),
+}
 # 16 rows over 8 devices: a shard has 2 rows, windows of 7 rows reach two shards away, and windows of 21 rows reach all.
 EXTREMA = [
-    pool("max_pool", (3, 3), (1, 1), "SAME"),
-    pool("max_pool", (3, 3), (1, 1), "SAME", ties="split"),
-    pool("max_pool", (7, 5), (2, 1), ((2, 4), (2, 2))),
-    pool("min_pool", (3, 3), (1, 1), "SAME", window_dilation=(3, 1)),
-    pool("max_pool_with_argmax", (3, 3), (2, 2), "SAME_LOWER"),
-    pool("global_max_pool"),
-    pool("adaptive_max_pool", (8, 4)),
-    pool("max_unpool", (16, 16), (3, 3), (2, 2), "SAME"),
-    pool("rank_pool", rank=1, window_shape=(3, 3), strides=(1, 1), padding="SAME", exact=True),
+    call("max_pool", (3, 3), (1, 1), "SAME"),
+    call("max_pool", (3, 3), (1, 1), "SAME", ties="split"),
+    call("max_pool", (7, 5), (2, 1), ((2, 4), (2, 2))),
+    call("min_pool", (3, 3), (1, 1), "SAME", window_dilation=(3, 1)),
+    call("max_pool_with_argmax", (3, 3), (2, 2), "SAME_LOWER"),
+    call("global_max_pool"),
+    call("adaptive_max_pool", (8, 4)),
+    call(unpooled, (16, 16), (3, 3), (2, 2), "SAME"),
+    call("rank_pool", rank=1, window_shape=(3, 3), strides=(1, 1), padding="SAME"),
 ]
 SUMS = [
-    pool("sum_pool", (3, 3), (1, 1), "SAME"),
-    pool("avg_pool", (3, 3), (2, 2), "SAME"),
-    pool("avg_pool", (5, 3), (1, 1), "SAME", count_include_pad=False),
-    pool("lp_pool", 2, (3, 3), (2, 2), "SAME"),
-    pool("global_avg_pool"),
-    pool("adaptive_avg_pool", (8, 6)),
+    call("sum_pool", (3, 3), (1, 1), "SAME"),
+    call("avg_pool", (3, 3), (2, 2), "SAME"),
+    call("avg_pool", (5, 3), (1, 1), "SAME", count_include_pad=False),
+    call("lp_pool", 2, (3, 3), (2, 2), "SAME"),
+    call("global_avg_pool"),
+    call("adaptive_avg_pool", (8, 6)),
 ]
 MORE_EXTREMA = [
-    pool("max_pool", (3, 3), (1, 1), "SAME", ties="last"),
-    pool("max_pool", (2, 2), (2, 2)),
-    pool("max_pool", (2, 2), (2, 2), ties="split"),
-    pool("max_pool", (21, 3), (1, 1), "SAME"),
-    pool("max_pool", (21, 21), (1, 1), "SAME", ties="split"),
-    pool("max_pool", (9, 9), (2, 2), "SAME", ties="last"),
-    pool("max_pool", (3, 3), (1, 1), ((2, 0), (0, 2))),
-    pool("max_pool", (3, 1), (2, 1), ((0, 1), (0, 0)), ceil_mode=True),
-    pool("max_pool", (2, 3), (1, 1), "SAME", axes=(2, 1)),
-    pool("min_pool", (3, 3), (1, 1), "SAME", ties="split"),
-    pool("min_pool", (5, 5), (2, 2), "SAME", ties="last"),
-    pool("max_pool_with_argmax", (3, 3), (1, 1), "SAME", ties="last"),
-    pool("max_pool_with_argmax", (7, 7), (1, 1), "SAME", ties="split"),
-    pool("max_pool_with_argmax", (2, 3), (1, 1), "SAME", axes=(2, 1)),
-    pool("global_max_pool", ties="last"),
-    pool("global_max_pool", ties="split"),
-    pool("global_max_pool", axes=(2, 1)),
-    pool("adaptive_max_pool", (8, 6), ties="last"),
-    pool("adaptive_max_pool", (1, 1), ties="split"),
-    pool("adaptive_max_pool_with_argmax", (8, 6)),
-    pool("adaptive_max_pool_with_argmax", (8, 4), ties="last"),
-    pool("adaptive_max_pool_with_argmax", (6, 8), axes=(2, 1), ties="split"),
-    pool("max_unpool", (16, 16), (2, 2), (2, 2)),
-    pool("max_unpool", (16, 16), (3, 3), (1, 1), "SAME", axes=(1, 2)),
+    call("max_pool", (3, 3), (1, 1), "SAME", ties="last"),
+    call("max_pool", (2, 2), (2, 2)),
+    call("max_pool", (2, 2), (2, 2), ties="split"),
+    call("max_pool", (21, 3), (1, 1), "SAME"),
+    call("max_pool", (21, 21), (1, 1), "SAME", ties="split"),
+    call("max_pool", (9, 9), (2, 2), "SAME", ties="last"),
+    call("max_pool", (3, 3), (1, 1), ((2, 0), (0, 2))),
+    call("max_pool", (3, 1), (2, 1), ((0, 1), (0, 0)), ceil_mode=True),
+    call("max_pool", (2, 3), (1, 1), "SAME", axes=(2, 1)),
+    call("min_pool", (3, 3), (1, 1), "SAME", ties="split"),
+    call("min_pool", (5, 5), (2, 2), "SAME", ties="last"),
+    call("max_pool_with_argmax", (3, 3), (1, 1), "SAME", ties="last"),
+    call("max_pool_with_argmax", (7, 7), (1, 1), "SAME", ties="split"),
+    call("max_pool_with_argmax", (2, 3), (1, 1), "SAME", axes=(2, 1)),
+    call("global_max_pool", ties="last"),
+    call("global_max_pool", ties="split"),
+    call("global_max_pool", axes=(2, 1)),
+    call("adaptive_max_pool", (8, 6), ties="last"),
+    call("adaptive_max_pool", (1, 1), ties="split"),
+    call("adaptive_max_pool_with_argmax", (8, 6)),
+    call("adaptive_max_pool_with_argmax", (8, 4), ties="last"),
+    call("adaptive_max_pool_with_argmax", (6, 8), axes=(2, 1), ties="split"),
+    call(unpooled, (16, 16), (2, 2), (2, 2)),
+    call(unpooled, (16, 16), (3, 3), (1, 1), "SAME", axes=(1, 2)),
 ]
 MORE_SUMS = [
-    pool("sum_pool", (2, 2), (2, 2)),
-    pool("sum_pool", (21, 21), (1, 1), "SAME"),
-    pool("sum_pool", (3, 3), (1, 1), "SAME", window_dilation=3),
-    pool("avg_pool", (3, 3), (1, 1), "SAME", divisor=2.5),
-    pool("avg_pool", (9, 9), (2, 2), "SAME", count_include_pad=False),
-    pool("avg_pool", (3, 1), (2, 1), ((0, 1), (0, 0)), ceil_mode=True),
-    pool("lp_pool", np.inf, (3, 3), (1, 1), "SAME"),
-    pool("lp_pool", 1, (3, 3), (1, 1), "SAME"),
-    pool("lp_pool", 3.5, (5, 5), (1, 1), "SAME"),
-    pool("adaptive_avg_pool", (16, 2)),
-    pool("adaptive_avg_pool", (1, 1)),
+    call("sum_pool", (2, 2), (2, 2)),
+    call("sum_pool", (21, 21), (1, 1), "SAME"),
+    call("sum_pool", (3, 3), (1, 1), "SAME", window_dilation=3),
+    call("avg_pool", (3, 3), (1, 1), "SAME", divisor=2.5),
+    call("avg_pool", (9, 9), (2, 2), "SAME", count_include_pad=False),
+    call("avg_pool", (3, 1), (2, 1), ((0, 1), (0, 0)), ceil_mode=True),
+    call("lp_pool", np.inf, (3, 3), (1, 1), "SAME"),
+    call("lp_pool", 1, (3, 3), (1, 1), "SAME"),
+    call("lp_pool", 3.5, (5, 5), (1, 1), "SAME"),
+    call("adaptive_avg_pool", (16, 2)),
+    call("adaptive_avg_pool", (1, 1)),
 ]
 # Windowed functions other than maxima, minima, sums and averages, by their records.
 KERNEL = np.array([[0, 1, 0], [2, 0, 1], [0, 1, 0]], np.float32)
 KERNEL_PER_CHANNEL = np.stack([KERNEL, 2 - KERNEL], -1)
-RECORDS = pools()
 OTHERS = [
     name
-    for name, record in RECORDS.items()
+    for name, record in POOLS.items()
     if record.takes("x", "padding")
     and record.topic not in ("max_pool", "avg_pool", "argmax", "random")
 ]
-HAS_TIES = [name for name in OTHERS if RECORDS[name].ties]
+HAS_TIES = [name for name in OTHERS if POOLS[name].ties]
 
 
-def make_pool(name, **settings):
-    """Return a call of a function by its record, with the `settings` that it accepts."""
-    given = RECORDS[name].given(numbers(), **settings)
+def call_by_record(name, **settings):
+    """Return the call of a function with the `settings` that it takes."""
+    given = POOLS[name].given(numbers(), **settings)
     del given["x"]
-    return pool(name, exact=not RECORDS[name].rounds(given), **given)
+    return call(name, **given)
 
 
 def window(shape, strides=(1, 1), padding="SAME", **more):
@@ -141,55 +147,66 @@ GROUPS = {  # values of x, with ties, NaN and windows of -inf alone for the firs
     "more sums": (normal_numbers, MORE_SUMS),
     "others": (
         numbers,
-        [make_pool(name, **each) for name, each in zip(OTHERS, itertools.cycle(WINDOWS))],
+        [call_by_record(name, **each) for name, each in zip(OTHERS, itertools.cycle(WINDOWS))],
     ),
     "more others": (
         numbers,
         [
-            make_pool(name, **each)
+            call_by_record(name, **each)
             for each, name in zip(MORE_WINDOWS, itertools.cycle(HAS_TIES[::-1]))
         ],
     ),
     "coefficients": (
         numbers,
         [
-            make_pool(name, **each, **{number: np.array([0.5, 2], np.float32)})
+            call_by_record(name, **each, **{number: np.array([0.5, 2], np.float32)})
             for name, each in zip(OTHERS, itertools.cycle(PER_CHANNEL))
-            for number in RECORDS[name].coefficients
+            for number in POOLS[name].coefficients
         ],
     ),
+}
+# Shards of 5 rows and strides of 4 or 6, so that the first window starts at a different row of each shard.
+LATE = ((1, 0), (1, 0))
+OFFSET_EXTREMA = [
+    call("max_pool", (8, 4), (4, 4)),
+    call("max_pool", (3, 3), (6, 6), LATE, ties="split"),
+]
+OFFSET_SUMS = [
+    call("avg_pool", (3, 3), (6, 6), LATE, count_include_pad=False),
+    call("sum_pool", (8, 4), (4, 4)),
+]
+FIVE_ROWS = {
+    "offset extrema": (functools.partial(special_numbers, (2, 20, 10, 2)), OFFSET_EXTREMA),
+    "offset sums": (functools.partial(numbers, (2, 20, 10, 2)), OFFSET_SUMS),
 }
 QUICK = [
     ("extrema", "rows over 8", "explicit"),
     ("sums", "rows over 4, columns over 2", "auto"),
+    *((group, "rows over 4, columns over 2", "explicit") for group in FIVE_ROWS),
 ]
+# Inside a shard_map over channels, the calls would need arguments per channel of the shard.
+PER_CHANNEL_GROUPS = ("others", "more others", "coefficients")
+IMPOSSIBLE = [(group, "batch and channels over 2 each", "manual") for group in PER_CHANNEL_GROUPS]
+SLOW = set(itertools.product(GROUPS, LAYOUTS, KINDS)) - {*QUICK, *IMPOSSIBLE}
 
 
 @pytest.mark.parametrize(
     ("group", "layout", "kind"),
-    [
-        pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow)
-        for case in itertools.product(GROUPS, LAYOUTS, KINDS)
-    ],
+    [*QUICK, *(pytest.param(*case, marks=pytest.mark.slow) for case in sorted(SLOW))],
 )
 def test_equal_to_one_device(group, layout, kind):
-    draw, cases = GROUPS[group]
-    assert_same(cases, layout, kind, [draw(seed=seed) for seed, _ in enumerate(cases)])
+    """Only halos are sent, but global pools add up over devices, as does an unpool to find an index too far away."""
+    draw, cases = (GROUPS | FIVE_ROWS)[group]
+    shape, spec = LAYOUTS[layout]
+    calls = [case.with_x(draw(seed=seed)) for seed, case in enumerate(cases)]
+    sent = assert_equal_to_one_device(calls, mesh_of(shape, kind), spec, kind)
+    sums = {"all-reduce"} if any(map(adds_over_devices, cases)) else set()
+    assert sent - sums == ({"collective-permute"} if spec[1] else set())
 
 
-def test_window_offsets_differ_between_shards():
-    """Shards of 5 rows and strides of 4 or 6, so that the first window starts at a different row of each shard."""
-    late = ((1, 0), (1, 0))
-    cases = [
-        pool("max_pool", (8, 4), (4, 4)),
-        pool("max_pool", (3, 3), (6, 6), late, ties="split"),
-        pool("avg_pool", (3, 3), (6, 6), late, count_include_pad=False, exact=False),
-        pool("sum_pool", (8, 4), (4, 4)),
-    ]
-    shape = (2, 20, 10, 2)
-    hard = [special_numbers(shape, seed) for seed in range(2)]
-    xs = [*hard, *(numbers(shape, seed) for seed in range(2))]
-    assert_same(cases, "rows over 4, columns over 2", "explicit", xs)
+def adds_over_devices(case):
+    is_global = case.function.__name__.startswith("global")
+    return is_global or case.function is unpooled or case.given.get("output_shape") == (1, 1)
 
 
 def first_quick(first, *rest):
@@ -200,20 +217,19 @@ def first_quick(first, *rest):
     "dtype", ["bool", *first_quick("float8_e4m3fn", "bfloat16", "int8", "float8_e5m2")]
 )
 def test_other_dtypes(dtype):
-    x = np.arange(2 * 16 * 4).reshape(2, 16, 4) * 37 % 11 - 5
+    x = jnp.asarray(np.arange(128.0).reshape(2, 16, 4) * 37 % 11 - 5, np.float32).astype(dtype)
     names = ["max_pool", "min_pool", "avg_pool"] + ["sum_pool"] * (dtype != "bool")
-    for name in names:
-        run = functools.partial(
-            getattr(jaxpool, name), window_shape=(5,), strides=(1,), padding="SAME"
-        )
-        x = jnp.asarray(x, np.float32).astype(dtype)
-        assert_same_on_mesh(run, x, mesh_of((8,), "explicit"), P(None, "a"))
+
+    def run(x):
+        return [getattr(jaxpool, name)(x, (5,), (1,), "SAME") for name in names]
+
+    assert_same_on_mesh(run, [x], [ROWS])
 
 
 def test_bfloat16_gradients_within_one_rounding():
     x = jnp.asarray(np.random.default_rng(0).standard_normal((1, 32, 8)), jnp.bfloat16)
     run = with_gradient(lambda x: jaxpool.avg_pool(x, (5,), (1,), "SAME"))
-    assert_same_on_mesh(run, x, mesh_of((8,), "explicit"), P(None, "a"), 2**-7)
+    assert_same_on_mesh(run, [x], [ROWS], tolerance=2**-7)
 
 
 @pytest.mark.parametrize("ties", ["split", *first_quick("first", "last")])
@@ -250,24 +266,24 @@ def test_global_max_pool_bfloat16(ties):
         found = run(x)
         return found, jax.tree.map(jnp.signbit, found)
 
-    assert_same_on_mesh(with_signs, x, mesh_of((8,), "explicit"), P(None, "a"))
+    assert_same_on_mesh(with_signs, [x], [ROWS])
 
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_shard_map_over_batch_only(kind):
     """`jaxpool.sharded` maps the pooled axis inside the shard_map, or the type still carries its sharding there."""
-    mesh, x, case = mesh_of((2, 4), kind), numbers(), pool("max_pool", (3, 3), (1, 1), "SAME")
+    mesh, case = mesh_of((2, 4), kind), call("max_pool", (3, 3), (1, 1), "SAME").with_x(numbers())
     spec = P(None, "b") if kind == "auto" else P("a", "b")
-    local = case.plain if kind == "explicit" else functools.partial(case.sharded, spec=spec)
+    local = case.on_mesh(mesh, spec, kind)
     mapped = jax.shard_map(local, mesh=mesh, in_specs=P("a"), out_specs=P("a"), axis_names={"a"})
-    given = jax.device_put(x, NamedSharding(mesh, spec))
-    np.testing.assert_array_equal(jax.jit(mapped)(given), case.plain(x))
+    given = jax.device_put(case.x, NamedSharding(mesh, spec))
+    np.testing.assert_array_equal(jax.jit(mapped)(given), case.plain(case.x))
 
 
 @pytest.mark.parametrize("spec", first_quick(P("a", None, "b"), P(None, "a", "b")))
 def test_vmap_over_sharded_or_replicated_axis(spec):
-    run = jax.vmap(with_gradient(pool("max_pool", (3,), (1,), "SAME").plain))
-    assert_same_on_mesh(run, numbers((4, 2, 16, 2)), mesh_of((2, 4), "explicit"), spec)
+    run = jax.vmap(with_gradient(lambda x: jaxpool.max_pool(x, (3,), (1,), "SAME")))
+    assert_same_on_mesh(run, [numbers((4, 2, 16, 2))], [spec], (2, 4))
 
 
 def test_forward_mode_second_order_and_vmap():
@@ -278,8 +294,8 @@ def test_forward_mode_second_order_and_vmap():
     for name in ("max_pool", "avg_pool", "rank_pool"):
         given = jax.device_put(x, NamedSharding(mesh, spec))
         with pytest.raises(TypeError, match=f"^jaxpool.{name}: `autodiff` must be 'jvp' for forw"):
-            jax.jvp(RECORDS[name].of(**settings), (given,), (given,))
-        run = RECORDS[name].of(autodiff="jvp", **settings)
+            jax.jvp(POOLS[name].of(**settings), (given,), (given,))
+        run = POOLS[name].of(autodiff="jvp", **settings)
 
         def loss(x, run=run):
             return (run(x) ** 3).sum()
@@ -289,34 +305,32 @@ def test_forward_mode_second_order_and_vmap():
             twice = jax.grad(lambda x: (jax.grad(loss)(x) ** 2).sum())(x)
             return forward, twice, jax.vmap(run)(jnp.stack([x, -x]))
 
-        assert_same_on_mesh(all_of, x, mesh, spec, 1e-5)
+        assert_same_on_mesh(all_of, [x], [spec], tolerance=1e-5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key", [jax.random.key(0), None])
 def test_random_draws_across_shards(key):
     """The random draw and the expectation equal those on one device."""
-    run = with_gradient(RECORDS["stochastic_pool"].of(key=key, **window((3,), (2,))))
-    assert_same_on_mesh(run, numbers((2, 16, 2)), mesh_of((8,), "explicit"), P(None, "a"), 1e-6)
+    run = with_gradient(POOLS["stochastic_pool"].of(key=key, **window((3,), (2,))))
+    assert_same_on_mesh(run, [numbers((2, 16, 2))], [ROWS], tolerance=1e-6)
 
 
 # The same under automatic sharding, without `jaxpool.sharded`
 
 AUTOMATIC = [
-    pool("max_pool", (3, 3), (1, 1), "SAME"),
-    pool("max_pool", (2, 2), (1, 1), ((0, 1), (1, 0)), ties="last"),
-    pool("min_pool", (5, 5), (2, 2), "SAME"),
-    pool("avg_pool", (3, 3), (1, 1), "SAME"),
-    pool("max_unpool", (16, 16), (3, 3), (2, 2), "SAME"),
+    call("max_pool", (3, 3), (1, 1), "SAME"),
+    call("max_pool", (2, 2), (1, 1), ((0, 1), (1, 0)), ties="last"),
+    call("min_pool", (5, 5), (2, 2), "SAME"),
+    call("avg_pool", (3, 3), (1, 1), "SAME"),
+    call(unpooled, (16, 16), (3, 3), (2, 2), "SAME"),
 ]
 
 
 @pytest.mark.parametrize("case", first_quick(*AUTOMATIC), ids=str)
 def test_automatic_sharding_of_rows(case):
     """The gradient of `lax.reduce_window` is wrong there, on rows next to shard 0."""
-    x, mesh = jnp.asarray(numbers()), mesh_of((8,), "auto")
-    run = jax.jit(with_gradient(case.plain))
-    compare(case, run(jax.device_put(x, NamedSharding(mesh, P(None, "a")))), run(x))
+    assert_equal_to_one_device([case.with_x(numbers())], mesh_of((8,), "auto"), ROWS, "plain")
 
 
 # Arguments, and SciPy's filters
@@ -356,12 +370,12 @@ def test_broadcast_operands_are_sharded(traced):
 
     def every(platform, x, heat, mask, kernel, key):
         def run(name, **settings):
-            record = RECORDS[name]
+            record = POOLS[name]
             return platform(record.function)(**record.given(x, **window((3, 3)), **settings))
 
         return (
             run("logsumexp_pool", temperature=heat),
-            [run(n, **{c: jnp.arange(1.0, 3)}) for n in OTHERS for c in RECORDS[n].coefficients],
+            [run(n, **{c: jnp.arange(1.0, 3)}) for n in OTHERS for c in POOLS[n].coefficients],
             run("global_avg_pool", where=mask),
             run("dilate", kernel=kernel),
             run("stochastic_pool", key=key),
@@ -387,7 +401,7 @@ def test_tie_order_follows_axis_order(kind, ties):
     np.testing.assert_array_equal(dx, gradient(x))
 
 
-@pytest.mark.parametrize("name", [name for name in OTHERS if RECORDS[name].topic == "blur"])
+@pytest.mark.parametrize("name", [name for name in OTHERS if POOLS[name].topic == "blur"])
 def test_reflected_rows_beyond_the_shard_raise(name):
     x = jax.device_put(
         jnp.ones((2, 8, 4, 2)), NamedSharding(mesh_of((8,), "explicit"), P(None, "a"))
@@ -395,13 +409,13 @@ def test_reflected_rows_beyond_the_shard_raise(name):
     with pytest.raises(
         ValueError, match="of more rows in each of its 8 shards along axis 1, where it is"
     ):
-        make_pool(name, **window((4, 4)), blur_shape=(4, 4)).plain(x)
+        POOLS[name].of(**window((4, 4)), blur_shape=(4, 4))(x)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("mode", "origin"), [("reflect", 0), ("mirror", 1), ("nearest", -1)])
 def test_scipy_filters(mode, origin):
-    x, mesh = numbers((32, 6)), mesh_of((8,), "explicit")
+    x = numbers((32, 6))
     filters = {
         "median_filter": (3,),
         "rank_filter": (1, 4),
@@ -412,6 +426,7 @@ def test_scipy_filters(mode, origin):
     for name, args in filters.items():
         run = functools.partial(getattr(scipy, name), mode=mode, origin=origin)
         both = with_gradient(lambda x, run=run, args=args: run(x, *args))
-        assert_same_on_mesh(both, x, mesh, P("a"), 1e-6)
+        assert_same_on_mesh(both, [x], [P("a")], tolerance=1e-6)
+    given = jax.device_put(x, NamedSharding(mesh_of((8,), "explicit"), P("a")))
     with pytest.raises(ValueError, match="`mode` must be another where axis 0 of input lies on"):
-        scipy.median_filter(jax.device_put(x, NamedSharding(mesh, P("a"))), 3, mode="wrap")
+        scipy.median_filter(given, 3, mode="wrap")

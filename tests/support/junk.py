@@ -4,6 +4,7 @@ import decimal
 import enum
 import fractions
 import functools
+import inspect
 import re
 import types
 
@@ -17,7 +18,6 @@ from jaxpool.compat import scipy, torch, torchvision
 from jaxpool.testing import pools
 
 X = np.ones((1, 4, 5, 2), np.float32)
-IMAGES = np.ones((1, 2, 4, 5), np.float32)
 KEY = jax.random.key(0)
 
 
@@ -98,7 +98,7 @@ ARRAYS = [
     np.zeros((1, 4, 5, 0)), np.float32(1), np.zeros((1,) * 32), np.zeros((2, 3)), np.zeros(7),
     X.astype(np.int8), X.astype(bool), X.astype(np.float16), X.astype(np.float64),
     X.astype(np.complex64), X > 2, np.full_like(X, np.nan), X.astype(">f4"),
-    X.astype(np.longdouble), X[:, ::-1], IMAGES.astype(np.int32), IMAGES.astype(np.int64),
+    X.astype(np.longdouble), X[:, ::-1], np.ones((1, 2, 4, 5), np.int32), np.ones((1, 2, 4, 5), np.int64),
     np.full(X.shape, 10**6), np.full(X.shape, -1), jnp.ones(2), jnp.int32(2), jnp.float32(0.5),
     jnp.ones((1, 4, 5, 2), jnp.bfloat16), jnp.ones((1, 4, 5, 2), jnp.float8_e4m3fn),
     jnp.ones((1, 4, 5, 2), jnp.int4), jnp.ones((1, 4, 5, 2), jnp.complex64), KEY,
@@ -137,69 +137,41 @@ VALID_ARGUMENTS = {name: valid_arguments(pool) for name, pool in pools().items()
 }
 
 
-def _torch_calls():
-    """Yield the name of each drop-in for PyTorch, with the function and valid arguments."""
-    for name in torch.__all__:
-        rank = int(name[-2]) if name.endswith("d") and name[-2].isdigit() else 0
-        x = IMAGES[0, 0, 0] if not rank else np.ones((1, 2, *(6,) * rank), np.float32)
-        window = {"kernel_size": 2}
-        if name[0].isupper():
-            continue
-        if "fractional" in name:
-            given = window | {"output_size": (2,) * rank, "key": KEY}
-        elif "adaptive" in name:
-            given = {"output_size": 2}
-        elif "unpool" in name:
-            given = window | {"indices": np.zeros(x.shape, np.int32)}
-        elif "lp_" in name:
-            given = window | {"norm_type": 2.0}
-        elif rank:
-            given = window
-        elif name in ("maximum", "minimum", "fmax", "fmin"):
-            given = {"other": x}
-        else:
-            given = {"dim": 0}
-        yield f"compat.torch.{name}", (getattr(torch, name), {"input": x} | given)
+def drop_in_arguments(function):
+    """Return valid arguments of a drop-in: all that are required, and some optional ones."""
+    parameters = inspect.signature(function).parameters
+    rank = re.search(r"(\d)d$", function.__name__)
+    x = np.ones((1, 2, *[6] * int(rank[1]))) if rank else np.ones(5)
+    x = np.ones((1, 4, 6, 6)) if "boxes" in parameters else x
+    known = {
+        **{"input": x.astype(np.float32), "other": x.astype(np.float32)},
+        "indices": np.zeros(x.shape, np.int32),
+        "boxes": np.ones((3, 5), np.float32),
+        **{"kernel_size": 2, "size": 3, "norm_type": 2.0, "rank": 1, "percentile": 20, "dim": 0},
+        **{"key": KEY, "output_size": (2,) * x[0, 0].ndim if "key" in parameters else 2},
+    }
+    optional = ["size", "dim", "key"] + ["output_size"] * ("key" in parameters)
+    return {
+        name: known[name]
+        for name, parameter in parameters.items()
+        if parameter.default is parameter.empty or name in optional
+    }
 
 
 CALLS = {name: (getattr(jaxpool, name), given) for name, given in VALID_ARGUMENTS.items()}
 CALLS |= {
     f"sharded({name})": (jaxpool.sharded(getattr(jaxpool, name), **SHARDING_ARGUMENTS), given)
     for name, given in VALID_ARGUMENTS.items()
-    if name not in ("accelerate", "accelerated", "plan_of", "sharded")
+    if name in pools()
 }
-CALLS |= dict(_torch_calls())
-FILTER_1D_ARGUMENTS = {"input": X[0, 0, :, 0], "size": 3}
+SCIPY_NAMES = re.compile(r"[a-z]+_filter$|grey_|\w+_tophat|morpholog")
+DROP_INS = {
+    "torch": {name: getattr(torch, name) for name in torch.__all__ if name.islower()},
+    "torchvision": {n: getattr(torchvision, n) for n in torchvision.__all__ if n.islower()},
+    "scipy": {name: f for name, f in vars(scipy).items() if SCIPY_NAMES.match(name)},
+}
 CALLS |= {
-    f"compat.scipy.{name}": (
-        getattr(scipy, name),
-        FILTER_1D_ARGUMENTS
-        | {"rank_filter": {"rank": 1}, "percentile_filter": {"percentile": 20}}.get(name, {}),
-    )
-    for name in vars(scipy)
-    if re.match(r"[a-z]+_filter$|grey_|\w+_tophat|morpholog", name)
+    f"compat.{library}.{name}": (function, drop_in_arguments(function))
+    for library, functions in DROP_INS.items()
+    for name, function in functions.items()
 }
-ROI_ARGUMENTS = {"input": np.ones((1, 4, 6, 6), np.float32), "boxes": np.ones((3, 5), np.float32)}
-CALLS |= {
-    f"compat.torchvision.{name}": (getattr(torchvision, name), ROI_ARGUMENTS | {"output_size": 2})
-    for name in torchvision.__all__
-    if name.islower()
-}
-
-
-def trace_call(function, given):
-    """Trace a call, with tracers for `Traced` arguments, without compiling or running it."""
-    args, kwargs = (given, {}) if isinstance(given, tuple) else ((), given)
-    every = [*args, *kwargs.values()]
-    stand_ins = [value for value in every if isinstance(value, Traced)]
-
-    def run(*traced):
-        known = iter(traced)
-        filled = [next(known) if isinstance(value, Traced) else value for value in every]
-        named = dict(zip(kwargs, filled[len(args) :], strict=True))
-        return jax.tree.leaves(function(*filled[: len(args)], **named))
-
-    def arrays(*traced):
-        return [leaf for leaf in run(*traced) if isinstance(leaf, (jax.Array, np.ndarray))]
-
-    return jax.eval_shape(arrays, *[value.struct for value in stand_ins])

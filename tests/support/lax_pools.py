@@ -1,6 +1,5 @@
 """Pools by `jax.lax.reduce_window`, as other layer libraries implement them, with the argument names of jaxpool."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -8,7 +7,17 @@ from jax import lax
 from jaxpool.testing.oracle._parts import extremum_identity
 
 
-def _reduce(x, init, reducer, window_shape, strides, padding, window_dilation, axes):
+def _reduce(
+    x,
+    init,
+    reducer,
+    window_shape,
+    strides=None,
+    padding="VALID",
+    *,
+    window_dilation=None,
+    axes=None,
+):
     rank = len(window_shape)
     # Moving the axes to the end in their order makes lax's row-major order of ties that of jaxpool.
     if axes is not None:
@@ -31,44 +40,24 @@ def _reduce(x, init, reducer, window_shape, strides, padding, window_dilation, a
     return y if axes is None else jnp.moveaxis(y, end, axes)
 
 
-def max_pool(x, window_shape, strides=None, padding="VALID", *, window_dilation=None, axes=None):
-    init = extremum_identity(x.dtype, "max")
-    return _reduce(x, init, lax.max, window_shape, strides, padding, window_dilation, axes)
+def max_pool(x, *args, **geometry):
+    return _reduce(x, extremum_identity(x.dtype, "max"), lax.max, *args, **geometry)
 
 
-def min_pool(x, window_shape, strides=None, padding="VALID", *, window_dilation=None, axes=None):
-    init = extremum_identity(x.dtype, "min")
-    return _reduce(x, init, lax.min, window_shape, strides, padding, window_dilation, axes)
+def min_pool(x, *args, **geometry):
+    return _reduce(x, extremum_identity(x.dtype, "min"), lax.min, *args, **geometry)
 
 
-def sum_pool(x, window_shape, strides=None, padding="VALID", *, window_dilation=None, axes=None):
+def sum_pool(x, *args, **geometry):
     zero = 0.0 if jnp.issubdtype(x.dtype, jnp.floating) else 0
-    return _reduce(x, zero, lax.add, window_shape, strides, padding, window_dilation, axes)
+    return _reduce(x, zero, lax.add, *args, **geometry)
 
 
-def avg_pool(
-    x,
-    window_shape,
-    strides=None,
-    padding="VALID",
-    count_include_pad=True,
-    *,
-    window_dilation=None,
-    axes=None,
-):
-    total = sum_pool(x, window_shape, strides, padding, window_dilation=window_dilation, axes=axes)
+def avg_pool(x, window_shape, *args, count_include_pad=True, **geometry):
+    total = sum_pool(x, window_shape, *args, **geometry)
     if count_include_pad:
         return total / jnp.asarray(jnp.prod(jnp.array(window_shape)), x.dtype)
-    ones = jnp.ones_like(x)
-    return total / sum_pool(
-        ones, window_shape, strides, padding, window_dilation=window_dilation, axes=axes
-    )
+    return total / sum_pool(jnp.ones_like(x), window_shape, *args, **geometry)
 
 
 POOLS = {"max": max_pool, "min": min_pool, "avg": avg_pool, "sum": sum_pool}
-
-
-def value_and_cotangent(pool, x, dy, **kwargs):
-    """Return the value of `pool` at `x` and the cotangent of `x` for `dy`."""
-    y, pullback = jax.vjp(lambda x: pool(x, **kwargs), x)
-    return y, pullback(dy)[0]

@@ -1,27 +1,19 @@
-"""Inspection of programs: the equations of a jaxpr and of its sub-jaxprs, and compiled text."""
-
-import re
+"""The program of a function and its derivative."""
 
 import jax
-from jax.extend import core
 
 
-def equations(jaxpr):
-    """Yield every equation of a jaxpr and of its sub-jaxprs."""
-    yield from jaxpr.eqns
-    for inner in core.subjaxprs(jaxpr):
-        yield from equations(inner)
+def value_and_vjp(f):
+    """Return a function from x and dy to y and dx."""
+
+    def both(x, dy):
+        y, pullback = jax.vjp(f, x)
+        return y, pullback(dy)[0]
+
+    return both
 
 
-def equations_of(f, *args):
-    """Return every equation of the jaxpr of f."""
-    return list(equations(jax.make_jaxpr(f)(*args).jaxpr))
-
-
-def normalized_text(compiled):
-    """Return the text of a compiled program without metadata and parameter names, and with numbered operations."""
-    body = re.search(r"(?ms)^(%|ENTRY ).*", compiled.as_text())[0]
-    body = re.sub(r", metadata=\{[^}]*\}", "", body)
-    body = re.sub(r"[\w.-]+: ", "", body)  # names of parameters
-    names = {}
-    return re.sub(r"%[\w.-]+", lambda name: names.setdefault(name[0], f"%{len(names)}"), body)
+def arguments(f, shape, dtype="float32"):
+    """Return the types of x and dy."""
+    x = jax.ShapeDtypeStruct(shape, dtype)
+    return x, jax.eval_shape(f, x)

@@ -1,4 +1,4 @@
-"""Shared by the tests of pools with a coefficient: a power p or a temperature."""
+"""Shared by the tests of pools with a coefficient, a power p or a temperature: calls, and results of the oracle."""
 
 import functools
 
@@ -7,13 +7,28 @@ import numpy as np
 import pytest
 
 import jaxpool
-from tests.support.by_loops import GEOMETRIES
+from jaxpool.testing import pools
 from tests.support.compilation import FAST_COMPILE
 
 NAMES = ("logsumexp_pool", "softmax_pool")
 # The two share their kernels
 ONE_QUICK = ("logsumexp_pool", pytest.param("softmax_pool", marks=pytest.mark.slow))
 HALVES = {"window_shape": (7,), "padding": 3}
+GEOMETRIES = {
+    "overlapping": ((2, 4, 5, 2), {"window_shape": (3, 2), "padding": "SAME"}),
+    "tiled, a tail": ((5, 5, 2), {"window_shape": (2, 2), "strides": (2, 2), "ceil_mode": True}),
+    "dilated, channels first": (
+        (2, 2, 9),
+        {
+            "window_shape": (3,),
+            "strides": (2,),
+            "padding": ((2, 1),),
+            "window_dilation": (2,),
+            "axes": (-1,),
+        },
+    ),
+    "long": ((20, 2), {"window_shape": (13,), "padding": "SAME_LOWER"}),
+}
 PLAIN = GEOMETRIES["overlapping"]
 
 
@@ -46,3 +61,22 @@ def run(name, geometry, x, coefficient, dy):
     """Return y, dx and the coefficient's derivative, or None for the static power of `lp_pool`."""
     p = coefficient if name == "lp_pool" else None
     return jax.device_get(program(name, tuple(geometry.items()), p)(x, coefficient, dy))
+
+
+def oracle_value_and_vjp(name, x, number, **geometry):
+    """Return y, and the function from dy to dx."""
+    answer = _answer(name, x, number, geometry)
+    return answer.y, lambda dy: answer.exact_cotangents(dy)[0]
+
+
+def coefficient_derivative(name, x, number, **geometry):
+    """Return dy / d(number) as a central difference, with an error of about 1e-8 * y / number."""
+    step = np.asarray(number, np.float64) * 1e-5
+    above, below = (_answer(name, x, at, geometry).y for at in (number + step, number - step))
+    return (above - below) / (2 * step)
+
+
+def _answer(name, x, number, geometry):
+    pool = pools()[name]
+    argument = "p" if pool.takes("p") else "temperature"
+    return pool.meaning(x=np.asarray(x, np.float64), **{argument: number}, **geometry)

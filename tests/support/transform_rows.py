@@ -27,9 +27,14 @@ def numbers(shape=SHAPE):
     return (np.random.default_rng(1).permutation(size) / 10 - size / 20 + 0.03).reshape(shape)
 
 
+def weights(shape):
+    return jnp.asarray(np.cos(np.arange(np.prod(shape), dtype=np.float64)).reshape(shape))
+
+
 KERNEL = np.random.default_rng(3).permutation(6).reshape(3, 2) / 9
 # Rows and columns of three boxes; one box is partly outside the image.
 BOXES = np.array([[0.3, 0.2, 3.4, 2.6], [1.1, -0.6, 4.7, 1.9], [1.0, 1.0, 2.0, 2.0]])
+# Some rows belong to no segment, and one segment is empty.
 IDS = np.array([2, 0, 2, 1, 5, 0, -1, 2, 0, 2, 1, 2])
 MASK = np.arange(12).reshape(1, *SHAPE[1:3], 1) % 5 != 1
 
@@ -45,10 +50,23 @@ LARGE_KERNEL = {
 }
 
 
+def flatten_pixels(x):
+    """Flatten the pooled axes into a leading axis, followed by batch and channels."""
+    moved = jnp.moveaxis(x, 0, 2)
+    return moved.reshape(12, *moved.shape[2:])
+
+
+def unflatten(segments):
+    """Return the first result for three segments, with the batch first."""
+    return jnp.moveaxis(jax.tree.leaves(segments)[0][:3], 1, 0)
+
+
 def default_settings(pool):
     """Return the default settings of an op: overlapping windows, or adjacent ones for slow ops."""
     if pool.takes("window_shape", "output_shape"):
         return {}
+    if pool.takes("segment_ids"):
+        return {"x": flatten_pixels, "segment_ids": IDS, "num_segments": 4}
     if pool.takes("p") or pool.takes("temperature") or pool.takes("rank"):
         return {"window_shape": (2, 1), "strides": (2, 1), "temperature": 2.0}
     if pool.takes("key"):
@@ -92,33 +110,13 @@ def row(op, shift=0, **settings):
     def run(function, x, **mode):
         x = x + shift if shift else x
         given = {name: value(x) if callable(value) else value for name, value in settings.items()}
-        return as_one_array(pool.run(pool.given(x, **given) | mode, function))
+        y = pool.run(pool.given(x, **given) | mode, function)
+        return unflatten(y) if pool.takes("segment_ids") else as_one_array(y)
 
     f, twin = functools.partial(run, pool.function), functools.partial(run, pool.twin)
     if pool.takes("boxes"):  # vmap over images, because the batch may be symbolic
         return Row(op, jax.vmap(f), jax.vmap(twin))
-    if pool.takes("segment_ids"):
-        return Row(
-            op, segment_op(pool, pool.function, settings), segment_op(pool, pool.twin, settings)
-        )
     return Row(op, f, twin)
-
-
-def flatten_pixels(x):
-    """Flatten the pooled axes into a leading axis, followed by batch and channels."""
-    moved = jnp.moveaxis(x, 0, 2)
-    return moved.reshape(12, *moved.shape[2:])
-
-
-def segment_op(pool, function, settings):
-    """Return a segment op of `flatten_pixels(x)`. Some rows belong to no segment, and one segment is empty."""
-    rows = {"segment_ids": IDS, "num_segments": 4} | settings
-
-    def run(x):
-        y = pool.run(pool.given(x, x=flatten_pixels(x), **rows), function)
-        return jnp.moveaxis((y[0] if isinstance(y, tuple) else y)[:3], 1, 0)
-
-    return run
 
 
 def coefficient(x):
@@ -205,16 +203,4 @@ VARIANTS = {
     "dilate, large": row("dilate", **LARGE_KERNEL),
     "erode, large, split": row("erode", **LARGE_KERNEL, ties="split"),
     "lp_pool, inf": row("lp_pool", p=np.inf, **OVERLAPPING),
-}
-# Ops for slow tests: those that share the kernels of another op, for instance minima and maxima, and pools of boxes,
-# which take seconds to compile.
-SIMILAR_OPS = {
-    *("minimum", "fmin", "cummin", "global_max_pool", "global_avg_pool", "accelerate", "erode"),
-    *("min", "min_pool", "local_minima", "spatial_pyramid_pool", "fmax"),
-    *(name for name in POOLS if name.endswith("argmax")),
-    *(name for name, pool in POOLS.items() if pool.takes("rank") or pool.takes("blur_shape")),
-    *(name for name, pool in POOLS.items() if pool.takes("segment_ids") and name != "segment_max"),
-    *(n for n, p in POOLS.items() if p.takes("window_shape", "output_shape") and p.adds),
-    *(name for name, pool in POOLS.items() if pool.takes("boxes")),
-    *(n for n, p in POOLS.items() if p.takes("temperature") and n != "logsumexp_pool"),
 }

@@ -10,6 +10,7 @@ import pytest
 
 import jaxpool
 from jaxpool.testing import pools
+from tests.support.programs import value_and_vjp
 
 LOOPS_AND_MORE = ("scatter", "gather", "while")
 PLATFORMS = ("cpu", "cuda", "tpu")
@@ -179,13 +180,9 @@ def test_vmap_adds_no_loop_or_gather(name):
 
 @pytest.mark.parametrize("name", ["max", "avg real", "max split"])
 def test_one_export_for_all_platforms_runs_on_cpu(name):
-    def both(x, dy):
-        y, back = jax.vjp(pool(name), x)
-        return y, back(dy)[0]
-
     rng = np.random.default_rng(0)
     x, dy = (rng.integers(-9, 10, (2, size, size, 32)).astype(np.float32) for size in (64, 32))
-    program = jax.jit(both)
+    program = jax.jit(value_and_vjp(pool(name)))
     exported = jax.export.export(program, platforms=PLATFORMS)(x, dy)
     for got, want in zip(exported.call(x, dy), program(x, dy), strict=True):
         np.testing.assert_array_equal(got, want)

@@ -1,24 +1,27 @@
-"""Peak memory of forward and backward, from XLA's memory analysis, is at most that of lax's autodiff."""
+"""Peak memory is at most that of lax, constants do not grow with the image, and long training holds no more memory."""
+
+import functools
+import re
+import resource
+import time
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
+from jax import lax
 
 import jaxpool
+from bench.every_op import OPS, SHAPE, value_and_gradient
 from tests.support.compilation import DEFAULT_FUSION
+from tests.support.programs import arguments, value_and_vjp
 from tests.support.soft_pools import NAMES
 
 
 def peak_bytes(pool, shape):
     """Return the bytes of results and temporaries, forward and backward."""
-    x = jax.ShapeDtypeStruct(shape, jnp.float32)
-    dy = jax.eval_shape(pool, x)
-
-    def both(x, dy):
-        y, vjp = jax.vjp(pool, x)
-        return y, vjp(dy)
-
-    memory = jax.jit(both).lower(x, dy).compile(DEFAULT_FUSION).memory_analysis()
+    lowered = jax.jit(value_and_vjp(pool)).lower(*arguments(pool, shape))
+    memory = lowered.compile(DEFAULT_FUSION).memory_analysis()
     return memory.temp_size_in_bytes + memory.output_size_in_bytes
 
 
@@ -103,3 +106,89 @@ def test_soft_pools_temporary_memory(name, masked):
     memory = jax.jit(both).lower(x, x, **given).compile(DEFAULT_FUSION).memory_analysis()
     arrays = (4 if "softmax" in name else 3) + 0.8 * masked  # the mask needs memory, too
     assert memory.temp_size_in_bytes <= arrays * 4 * x.size
+
+
+# Constants: masks, counts and bounds are vectors along the axes of an image.
+
+IMAGE = jax.ShapeDtypeStruct((8, 256, 256, 4), jnp.float32)  # as large as `SHAPE`
+AREA = 256 * 256
+
+
+@pytest.mark.parametrize("platform", ["cpu", "cuda"])
+@pytest.mark.parametrize("name", OPS)
+def test_constants_are_smaller_than_image(name, platform):
+    traced = jax.jit(lambda x: value_and_gradient(OPS[name], x, jnp.float32(1))).trace(IMAGE)
+    text = traced.lower(lowering_platforms=(platform,)).as_text()
+    digits = [len(found) for found in re.findall(r'dense<"0x([0-9A-F]*)"', text)]
+    assert max(digits, default=0) < AREA // 4  # hexadecimal digits of one bit per pixel
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPS)
+def test_constant_cotangent_compile_time(name):
+    """XLA's constant folding took seconds of compile time for tables applied to constants."""
+    x = jax.ShapeDtypeStruct(SHAPE, jnp.float32)
+
+    def seconds(function, *arguments):
+        lowered = jax.jit(function).lower(x, *arguments)
+        begin = time.process_time()
+        lowered.compile()
+        return time.process_time() - begin
+
+    known = seconds(lambda x: value_and_gradient(OPS[name], x, jnp.float32(1)))
+    given = seconds(
+        functools.partial(value_and_gradient, OPS[name]),
+        jax.ShapeDtypeStruct((), jnp.float32),
+    )
+    assert known < 2 * given + 0.5
+
+
+# 20,000 training steps in one process
+
+STEPS = 20_000
+RECORD_INTERVAL = 2_000
+
+
+def loss(params, x, labels):
+    """Loss of a small network with the pools of lax."""
+    kernel, weights = params
+    y = lax.conv_general_dilated(
+        x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+    y = lax.reduce_window(y, -jnp.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
+    y = lax.reduce_window(y, 0.0, lax.add, (1, 2, 2, 1), (1, 2, 2, 1), "VALID") / 4
+    scores = jax.nn.log_softmax(y.reshape(len(x), -1) @ weights)
+    return -jnp.take_along_axis(scores, labels[:, None], 1).mean()
+
+
+def train(value_and_grad):
+    """Return losses and peak memory in MB every `RECORD_INTERVAL` steps, and the number of compilations of the step."""
+
+    @jax.jit
+    def step(params, x, labels):
+        value, grads = value_and_grad(params, x, labels)
+        return jax.tree.map(lambda p, g: p - 0.05 * g, params, grads), value
+
+    rng = np.random.default_rng(0)
+    images = rng.random((64, 4, 8, 8, 1), np.float32)
+    labels = rng.integers(0, 2, (64, 4))
+    images[:, :, 2, 2, 0] += 2 * labels
+    kernel = rng.standard_normal((3, 3, 1, 8)).astype(np.float32) / 3
+    params = kernel, np.zeros((2 * 2 * 8, 2), np.float32)
+    losses, held = [], []
+    for i in range(STEPS):
+        params, now = step(params, images[i % 64], labels[i % 64])
+        if i % RECORD_INTERVAL == RECORD_INTERVAL - 1:
+            losses.append(float(now))
+            held.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    return losses, held, step._cache_size()
+
+
+@pytest.mark.slow
+def test_memory_is_constant_and_loss_equals_lax():
+    got, held, compiled = train(jaxpool.accelerate(jax.value_and_grad(loss)))
+    want, _, _ = train(jax.value_and_grad(loss))
+    assert compiled <= 2  # for NumPy arrays, and for the results of the first step
+    assert held[-1] - held[0] < 8  # MB of peak memory
+    assert got[-1] < got[0]
+    np.testing.assert_allclose(got, want, rtol=1e-3)

@@ -5,6 +5,7 @@ Operations, bits and memory are equal by default, with `autodiff="jvp"`, for a d
 """
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,7 @@ import jaxpool
 from jaxpool.compat import flax, torch
 from tests.support import lax_pools
 from tests.support.compilation import DEFAULT_FUSION
-from tests.support.programs import normalized_text
+from tests.support.programs import value_and_vjp
 
 BOTH = ("vjp", "jvp")
 FIRST = {"axes": (2, 3)}
@@ -95,6 +96,15 @@ OTHERS = {
 QUICK_OTHERS = ("adaptive max", "adaptive avg", "unpool", "maximum")
 
 
+def normalized_text(compiled):
+    """Return the text of a compiled program without metadata and parameter names, and with numbered operations."""
+    body = re.search(r"(?ms)^(%|ENTRY ).*", compiled.as_text())[0]
+    body = re.sub(r", metadata=\{[^}]*\}", "", body)
+    body = re.sub(r"[\w.-]+: ", "", body)  # names of parameters
+    names = {}
+    return re.sub(r"%[\w.-]+", lambda name: names.setdefault(name[0], f"%{len(names)}"), body)
+
+
 def quick(case, those):
     return pytest.param(*case, marks=() if case in those else pytest.mark.slow)
 
@@ -105,12 +115,7 @@ def assert_same_program(forms, x):
     dy = np.random.default_rng(1).standard_normal(like.shape).astype(like.dtype)
     want = None
     for name, f in forms.items():
-
-        def both(x, dy, f=f):
-            y, back = jax.vjp(f, x)
-            return y, back(dy)[0]
-
-        compiled = jax.jit(both).lower(x, dy).compile(DEFAULT_FUSION)
+        compiled = jax.jit(value_and_vjp(f)).lower(x, dy).compile(DEFAULT_FUSION)
         memory = compiled.memory_analysis()
         results = [np.asarray(leaf).tobytes() for leaf in compiled(x, dy)]
         got = normalized_text(compiled), memory.temp_size_in_bytes, results
