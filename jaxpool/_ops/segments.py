@@ -106,7 +106,7 @@ class SegmentSelect(Op):
         def ones(bits: Array, ids: Array) -> Array:
             return lax.full_like(extrema, 1, np.int32)
 
-        if not counts_ties_in_branch(platform, x.shape):
+        if not counts_ties_in_branch(platform, problem_of(Window(()), x, platform).shape):
             return count_ties(bits, ids)
         total = jnp.sum(lax.population_count(bits), dtype=np.uint32)
         identity = comparison_dtype_identity(x.dtype, self.kind)
