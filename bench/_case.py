@@ -161,12 +161,12 @@ class Case:
             return self.padding
         if self.padding == "VALID":
             return ((0, 0),) * len(self.window)
-        pads = []
         sizes = zip(self.spatial_shape, self.extents, self.strides, strict=True)
-        for size, extent, stride in sizes:
-            total = max((-(-size // stride) - 1) * stride + extent - size, 0)
-            pads.append((total // 2, total - total // 2))
-        return tuple(pads)
+        totals = [
+            max((-(-size // stride) - 1) * stride + extent - size, 0)
+            for size, extent, stride in sizes
+        ]
+        return tuple((total // 2, total - total // 2) for total in totals)
 
     @property
     def spatial_shape(self) -> tuple[int, ...]:
