@@ -141,18 +141,6 @@ def _generalised_mean(x: Array, p: Any, k: int) -> Array:
     return (_summed(powers, k) / _summed(jnp.ones_like(x[:1, :, :, :1]), k)) ** (1 / p)
 
 
-def _logsumexp(x: Array, k: int) -> Array:
-    return jnp.log(_summed(jnp.exp(x), k))
-
-
-def _softmax(x: Array, k: int) -> Array:
-    return _weighted_mean(x, jnp.exp(x), k)
-
-
-def _expected(x: Array, k: int) -> Array:
-    return _weighted_mean(x, jnp.maximum(x, 0), k)
-
-
 def _weighted_mean(x: Array, weights: Array, k: int) -> Array:
     return _summed(weights * x, k) / _summed(weights, k)
 
@@ -226,10 +214,6 @@ def _maxout(x: Array, groups: int) -> Array:
 def _mask(x: Array) -> Array:
     rows, columns = (jnp.arange(size) for size in x.shape[1:3])
     return ((rows[:, None] + columns) % 3 > 0)[None, :, :, None]
-
-
-def _own_mask(x: Array) -> Array:
-    return x > 1
 
 
 _SAME = {"window_shape": (3, 3), "padding": "SAME"}
@@ -340,10 +324,13 @@ def _soft(of: Of, shape: tuple[int, ...]) -> Iterator[Setting]:
         yield of("lp_pool", f"p={p:g} {k}x{k} stride {n}", ours, plain)
     for k in (3, 13):
         same = _SAME | {"window_shape": (k, k)}
-        for name, plain in (("logsumexp_pool", _logsumexp), ("softmax_pool", _softmax)):
-            yield of(name, f"{k}x{k}", call(name, **same), partial(plain, k=k))
-        plain = partial(_generalised_mean, p=3.0, k=k)
-        yield of("gem_pool", f"p=3 {k}x{k}", call("gem_pool", p=3.0, **same), plain)
+        for name, words, options, plain in (
+            ("logsumexp_pool", "", {}, lambda x, k: jnp.log(_summed(jnp.exp(x), k))),
+            ("softmax_pool", "", {}, lambda x, k: _weighted_mean(x, jnp.exp(x), k)),
+            ("gem_pool", "p=3 ", {"p": 3.0}, lambda x, k: _generalised_mean(x, 3.0, k)),
+        ):
+            ours = call(name, **same, **options)
+            yield of(name, f"{words}{k}x{k}", ours, partial(plain, k=k))
     yield of(
         "gem_pool",
         "p an array 3x3",
@@ -359,8 +346,12 @@ def _random(of: Of, height: int) -> Iterator[Setting]:
 
     name = "stochastic_pool"
     for k in (3, 7):
-        ours = partial(jaxpool.stochastic_pool, None, window_shape=(k, k), padding="SAME")
-        yield of(name, f"without a key {k}x{k}", ours, partial(_expected, k=k))
+        yield of(
+            name,
+            f"without a key {k}x{k}",
+            partial(jaxpool.stochastic_pool, None, window_shape=(k, k), padding="SAME"),
+            lambda x, k=k: _weighted_mean(x, jnp.maximum(x, 0), k),
+        )
     differs = "draws other elements from the same key"
     yield of(name, "2x2 stride 2", keyed(name, (2, 2), (2, 2)), _drawn, differs=differs)
     for name, mean in (("fractional_max_pool", False), ("fractional_avg_pool", True)):
@@ -381,7 +372,8 @@ def _peaks_and_masks(of: Of) -> Iterator[Setting]:
                 lambda x, k=k, kind=kind: x == _reduced(x, kind, (k, k)),
                 differs=differs,
             )
-    for mask, words in ((_mask, "one mask for all channels"), (_own_mask, "a mask of its own")):
+    masks = {"one mask for all channels": _mask, "a mask of its own": lambda x: x > 1}
+    for words, mask in masks.items():
         for name, (options, plain) in _MASKED.items():
             ours = partial(getattr(jaxpool, name), **_SAME, **options)
             yield of(

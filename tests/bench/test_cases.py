@@ -258,10 +258,6 @@ def test_train_step_without_unpool_gradient_is_wrong(monkeypatch):
 @pytest.mark.parametrize("net", ["LeNet", pytest.param("UNet", marks=pytest.mark.slow)])
 def test_accelerated_train_step_has_no_select_and_scatter(net):
     (case,) = (case for case in TRAIN_STEPS if case.net == net)
-    arguments = jax.eval_shape(lambda: train_steps._arguments(Work(case, "forward_and_vjp")))
-    scatters = {
-        name: "select_and_scatter"
-        in jax.jit(train_steps.step_of(case, name)).lower(*arguments).as_text()
-        for name in ("lax", "accelerate", "jaxpool")
-    }
-    assert scatters == {"lax": True, "accelerate": False, "jaxpool": False}
+    for name in ("lax", "accelerate", "jaxpool"):
+        lowered = jax.jit(train_steps.step_of(case, name)).lower(*train_steps.shapes(case))
+        assert ("select_and_scatter" in lowered.as_text()) == (name == "lax")
