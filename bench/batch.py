@@ -149,7 +149,7 @@ def chosen() -> Iterator[Any]:
 def run(
     target: str | None, devices: int, filters: Sequence[str], plain: bool, file: Path | None
 ) -> int:
-    """Compile each function and the jax.numpy code beside it, and print a row per function.
+    """Compile each function and the equivalent jax.numpy code, and print a row per function.
 
     Return 1 if a function gathers its batch.
     """

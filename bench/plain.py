@@ -113,7 +113,7 @@ def run(
 def save(file: Path, conditions: Mapping[str, Any], lines: Sequence[Line]) -> None:
     """Replace the means and the remarkable rows of these functions and modes in the file.
 
-    What the file has of other functions stays, so that several commands can share a long run.
+    Means and rows of other functions stay, so that several commands can share a long run.
     """
     fields = results.read(file) if file.exists() else {"kind": "plain", "means": [], "rows": []}
     timed = {(line.function, line.mode) for line in lines}

@@ -24,7 +24,7 @@ _BY_MAXIMUM = "sends the rounding of all gradients of a segment to its largest e
 
 
 def of_rows(size: str) -> Iterator[Setting]:
-    """The settings of running extremes, the largest elements and segments."""
+    """The settings of running maxima and minima, the largest elements and segments."""
     shape = _ROWS[size]
     of = partial(Setting, size=size, shapes=(shape,))
     for name, n in itertools.product(("cummax", "cummin"), (0, 1)):

@@ -180,7 +180,8 @@ def _blurred(x: Array, k: int, strides: int) -> Array:
         sides = [(pad // 2, pad - pad // 2) if a == axis else (0, 0) for a in range(4)]
         wide = jnp.pad(x, sides, mode="reflect")
         taps = [lax.slice_in_dim(wide, u, u + reach, strides, axis) for u in range(k)]
-        x = sum(weight * tap for weight, tap in zip(weights, taps, strict=True))
+        terms = [weight * tap for weight, tap in zip(weights, taps, strict=True)]
+        x = sum(terms[1:], terms[0])
     return x
 
 
@@ -216,20 +217,6 @@ def _mask(x: Array) -> Array:
     return ((rows[:, None] + columns) % 3 > 0)[None, :, :, None]
 
 
-_SAME = {"window_shape": (3, 3), "padding": "SAME"}
-# Pools of 3x3 windows with a `where` mask: more arguments, and the equivalent of x and the mask.
-_MASKED: dict[str, tuple[dict[str, Any], Way]] = {
-    "max_pool": ({}, lambda x, mask: _reduced(jnp.where(mask, x, -jnp.inf), "max", (3, 3))),
-    "min_pool": ({}, lambda x, mask: _reduced(jnp.where(mask, x, jnp.inf), "min", (3, 3))),
-    "sum_pool": ({}, lambda x, mask: _summed(jnp.where(mask, x, 0), 3)),
-    "avg_pool": ({"count_include_pad": False}, lambda x, mask: _masked_mean(x, mask)),
-    "lp_pool": ({"p": 2.0}, lambda x, mask: _norm(jnp.where(mask, x, 0), 2.0, 3, 1)),
-    "logsumexp_pool": ({}, lambda x, mask: jnp.log(_summed(jnp.where(mask, jnp.exp(x), 0), 3))),
-    "softmax_pool": ({}, lambda x, mask: _masked_softmax(x, mask)),
-    "median_pool": ({}, lambda x, mask: _masked_median(x, mask)),
-}
-
-
 def _masked_mean(x: Array, mask: Array) -> Array:
     count = _summed(mask.astype(x.dtype), 3)
     return _summed(jnp.where(mask, x, 0), 3) / jnp.maximum(count, 1)
@@ -249,6 +236,19 @@ def _masked_median(x: Array, mask: Array) -> Array:
     at = jnp.broadcast_to(counts // 2, x.shape)[None]
     return jnp.where(counts > 0, jnp.take_along_axis(order, at, 0)[0], 0)
 
+
+_SAME = {"window_shape": (3, 3), "padding": "SAME"}
+# Pools of 3x3 windows with a `where` mask: more arguments, and the equivalent of x and the mask.
+_MASKED: dict[str, tuple[dict[str, Any], Way]] = {
+    "max_pool": ({}, lambda x, mask: _reduced(jnp.where(mask, x, -jnp.inf), "max", (3, 3))),
+    "min_pool": ({}, lambda x, mask: _reduced(jnp.where(mask, x, jnp.inf), "min", (3, 3))),
+    "sum_pool": ({}, lambda x, mask: _summed(jnp.where(mask, x, 0), 3)),
+    "avg_pool": ({"count_include_pad": False}, _masked_mean),
+    "lp_pool": ({"p": 2.0}, lambda x, mask: _norm(jnp.where(mask, x, 0), 2.0, 3, 1)),
+    "logsumexp_pool": ({}, lambda x, mask: jnp.log(_summed(jnp.where(mask, jnp.exp(x), 0), 3))),
+    "softmax_pool": ({}, _masked_softmax),
+    "median_pool": ({}, _masked_median),
+}
 
 # Settings
 
