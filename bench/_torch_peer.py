@@ -163,12 +163,8 @@ def _native(
 ) -> Callable[[Any], Any]:
     window, strides, dilation = case.window, case.strides, case.dilation
     if as_images:
-        window, strides, padding, dilation = (
-            (1, *window),
-            (1, *strides),
-            (0, *padding),
-            (1, *dilation),
-        )
+        window, strides, dilation = ((1, *sizes) for sizes in (window, strides, dilation))
+        padding = (0, *padding)
     if case.op in AVERAGES:
         divisor = 1 if case.op == "sum_pool" else math.prod(window)
         average = getattr(functional, f"avg_pool{len(window)}d")
