@@ -96,37 +96,18 @@ def _parser() -> argparse.ArgumentParser:
         "as it stands; may be repeated, all must match",
     )
     add("--list", action="store_true", help="show the cases and stop")
-    add(
-        "--peer",
-        action="append",
-        choices=(*RIVALS, "none"),
-        help="only this peer; may be repeated (default: all)",
-    )
-    add(
-        "--mode",
-        action="append",
-        choices=MODES,
-        help="may be repeated (default: forward_and_vjp)",
-    )
+    add("--peer", action="append", choices=(*RIVALS, "none"), help="only this; may be repeated")
+    add("--mode", action="append", choices=MODES, help="may be repeated; default: forward_and_vjp")
     add("--device", choices=("cpu", "gpu", "tpu"), default="cpu")
-    add("--threads", type=int, default=2, help="threads a framework on the CPU (default: 2)")
-    add(
-        "--budget",
-        type=float,
-        default=3.0,
-        metavar="SECONDS",
-        help="timing a case, shared by all that take part (default: 3)",
-    )
+    add("--threads", type=int, default=2, help="threads a framework on the CPU; default: 2")
+    add("--budget", type=float, default=3.0, metavar="SECONDS", help="timing a case; default: 3")
     add(
         "--memory",
         choices=tuple(conditions.MEMORY),
-        help="run this command anew: with glibc's defaults, keep_memory() or GLIBC_TUNABLES (default: as it is)",
+        help="run this command anew: with glibc's defaults, keep_memory() or GLIBC_TUNABLES; default: as it is",
     )
-    add(
-        "--tensorflow-python",
-        metavar="PYTHON",
-        help="a Python that has TensorFlow (default: $JAXPOOL_BENCH_TF_PYTHON)",
-    )
+    tensorflow = "a Python that has TensorFlow; default: $JAXPOOL_BENCH_TF_PYTHON"
+    add("--tensorflow-python", metavar="PYTHON", help=tensorflow)
     add(
         "--against",
         metavar="REVISION",
@@ -140,13 +121,9 @@ def _parser() -> argparse.ArgumentParser:
         "by name and size, --mode (default: all) and --budget hold, and --json replaces the same functions in its file",
     )
     add(
-        "--target",
-        choices=TARGETS,
-        help="compile for a GPU or TPU that need not be present, and tell kernels and bytes",
+        "--target", choices=TARGETS, help="compile for an absent device, and tell kernels and bytes"
     )
-    add(
-        "--every-op", action="store_true", help="with --target: each public function, not the cases"
-    )
+    add("--every-op", action="store_true", help="with --target: each public function, no cases")
     add(
         "--devices",
         type=int,
@@ -154,12 +131,7 @@ def _parser() -> argparse.ArgumentParser:
         help="what devices send in a train step of each function whose batch `jit` alone shards, beside the jnp lines "
         "from compiled programs; with --target tpu:v5e for TPUs, with --peer none ours alone",
     )
-    add(
-        "--json",
-        type=Path,
-        metavar="FILE",
-        help="write what was measured; with several modes a file each, FILE-MODE",
-    )
+    add("--json", type=Path, metavar="FILE", help="write the results; a file each of several modes")
     add("--load", type=Path, metavar="FILE", help="show what --json wrote; run nothing")
     return parser
 
@@ -191,11 +163,9 @@ def _run(cases: tuple[Case, ...], mode: Mode, arguments: argparse.Namespace) -> 
     from bench.run import run_cases
 
     rivals = [peer for peer in RIVALS if not arguments.peer or peer in arguments.peer]
+    python = arguments.tensorflow_python
     contenders = peers(
-        rivals,
-        device=arguments.device,
-        threads=arguments.threads,
-        tensorflow_python=arguments.tensorflow_python,
+        rivals, device=arguments.device, threads=arguments.threads, tensorflow_python=python
     )
     described = _described(arguments)  # with the load before the run
     for peer in contenders:

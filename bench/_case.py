@@ -99,32 +99,18 @@ class Case:
             return (*xs, Given("positions", self.shape, "int32"), self.output), named
         if self.op in ADAPTIVE:
             return (*xs, self.output), named
-        return self._windowed([*xs, self.window], named)
-
-    def _windowed(
-        self, positional: list[Any], named: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Append strides, padding and dilation. Padding is positional only after strides."""
-        strided = any(stride > 1 for stride in self.strides)
-        if strided:
-            positional.append(self.strides)
-        if self.padding != "VALID" and strided:
-            positional.append(self.padding)
-        elif self.padding != "VALID":
-            named = {"padding": self.padding, **named}
         if any(d > 1 for d in self.dilation):
             named = {**named, "window_dilation": self.dilation}
-        return tuple(positional), named
+        padded = self.padding != "VALID"
+        if any(stride > 1 for stride in self.strides):
+            return (*xs, self.window, self.strides, *[self.padding] * padded), named
+        return (*xs, self.window), {"padding": self.padding, **named} if padded else named
 
     def bound(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """`function` as a function of the input arrays, with the other arguments of the case bound."""
         positional, named = self.arguments
         words = [each for each in positional if not isinstance(each, Given)]
-
-        def op(*xs: Any) -> Any:
-            return function(*xs, *words, **named)
-
-        return op
+        return lambda *xs: function(*xs, *words, **named)
 
     @property
     def channels_first(self) -> bool:
@@ -161,12 +147,12 @@ class Case:
             return self.padding
         if self.padding == "VALID":
             return ((0, 0),) * len(self.window)
-        pads = []
         sizes = zip(self.spatial_shape, self.extents, self.strides, strict=True)
-        for size, extent, stride in sizes:
-            total = max((-(-size // stride) - 1) * stride + extent - size, 0)
-            pads.append((total // 2, total - total // 2))
-        return tuple(pads)
+        totals = [
+            max((-(-size // stride) - 1) * stride + extent - size, 0)
+            for size, extent, stride in sizes
+        ]
+        return tuple((total // 2, total - total // 2) for total in totals)
 
     @property
     def spatial_shape(self) -> tuple[int, ...]:

@@ -14,9 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from bench._case import ARGMAX, AVERAGES, CUMMAX, ELEMENTWISE, MAX, TRAIN_STEP, Case
+from bench._case import AVERAGES, CUMMAX, ELEMENTWISE, MAX, TRAIN_STEP, Case
 from bench.run import Device, Prepared, Unsupported, Work
 from bench.timing import timed_calls
+from jaxpool._kernels.dtypes import reduction_identity
 
 Op = Callable[..., Any]  # returns y, or y and positions
 
@@ -95,11 +96,21 @@ def outputs_of(result: Any) -> tuple[Any, ...]:
     return result if isinstance(result, tuple) else (result,)
 
 
+def value_and_vjp(op: Op, dy: jax.Array, *xs: jax.Array) -> tuple[Any, Any]:
+    """The outputs of the op, and the cotangents of xs for a cotangent of the first output, broadcast from dy."""
+
+    def first(*xs: jax.Array) -> tuple[jax.Array, Any]:
+        y, *others = jax.tree.leaves(op(*xs))
+        return y, others
+
+    y, vjp, others = jax.vjp(first, *xs, has_aux=True)
+    return (y, *others), vjp(jnp.broadcast_to(dy.astype(y.dtype), y.shape))
+
+
 def forward_and_vjp(case: Case, op: Op, dy: jax.Array, *xs: jax.Array) -> tuple[Any, Any]:
     """The outputs of the op, and the cotangents of the inputs that have a gradient, for a cotangent dy of y."""
     floats, positions = xs[: case.arity], xs[case.arity :]
-    y, vjp, *given = jax.vjp(lambda *xs: op(*xs, *positions), *floats, has_aux=case.op == ARGMAX)
-    return (y, *given), vjp(dy)
+    return value_and_vjp(lambda *xs: op(*xs, *positions), dy, *floats)
 
 
 def burst(device: Device) -> int:
@@ -122,36 +133,29 @@ def lax_op(case: Case) -> Op:
         return lambda x: jnp.max(x, case.axes, keepdims=True)
     if case.op not in (*AVERAGES, "max_pool", "min_pool"):
         raise Unsupported(f"lax has no {case.op}")
+    kind = "mean" if case.op == "avg_pool" else case.op.removesuffix("_pool")
     window, strides, dilation = (
         _full(case, values, 1) for values in (case.window, case.strides, case.dilation)
     )
     padding = _full(case, case.pads, (0, 0))
+    return lambda x: reduce_window(x, kind, window, strides, padding, dilation)
 
-    def op(x: jax.Array) -> jax.Array:
-        init, computation = _monoid(case.op, x.dtype)
-        y = lax.reduce_window(
-            x, init, computation, window, strides, padding, window_dilation=dilation
-        )
-        return y / math.prod(case.window) if case.op == "avg_pool" else y
 
-    return op
+def reduce_window(
+    x: jax.Array, kind: str, window: Any, strides: Any, padding: Any, dilation: Any = None
+) -> jax.Array:
+    """`lax.reduce_window` for the "max", "min", "sum" or "mean" of each window. A mean counts the padding."""
+    if kind in ("max", "min"):
+        init, join = reduction_identity(x.dtype, kind), getattr(lax, kind)
+    else:
+        init, join = np.zeros((), x.dtype), lax.add
+    y = lax.reduce_window(x, init[()], join, window, strides, padding, window_dilation=dilation)
+    return y / math.prod(window) if kind == "mean" else y
 
 
 def accelerate_op(case: Case) -> Op:
     """`jaxpool.accelerate` is only timed on whole train steps with lax's pools."""
     raise Unsupported("accelerate is timed on whole train steps")
-
-
-def _monoid(op: str, dtype: Any) -> tuple[Any, Any]:
-    if op in AVERAGES:
-        return np.zeros((), dtype)[()], lax.add
-    least, most = (
-        (jnp.iinfo(dtype).min, jnp.iinfo(dtype).max)
-        if jnp.issubdtype(dtype, jnp.integer)
-        else (-jnp.inf, jnp.inf)
-    )
-    init, computation = (least, lax.max) if op == "max_pool" else (most, lax.min)
-    return np.asarray(init, dtype)[()], computation
 
 
 def _full(case: Case, values: Sequence[Any], elsewhere: Any) -> tuple[Any, ...]:

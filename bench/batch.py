@@ -52,19 +52,14 @@ def train_step(function: Callable[..., Any]) -> Callable[..., Any]:
     def loss(weights: Any, first: Any, *others: Any) -> tuple[Any, Any]:
         y = function(jnp.tanh(first @ weights), *others)
         floats = [each for each in jax.tree.leaves(y) if jnp.issubdtype(each.dtype, jnp.floating)]
-        return sum(
-            (jnp.sum(jnp.square(each), dtype=np.float32) for each in floats), np.float32(0)
-        ), y
+        sums = [jnp.sum(jnp.square(each), dtype=np.float32) for each in floats]
+        return sum(sums, np.float32(0)), y
 
     return jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)
 
 
 def compiled(
-    function: Callable[..., Any],
-    shapes: Sequence[tuple[int, ...]],
-    dtype: str,
-    mesh: Any,
-    platform: str,
+    function: Callable[..., Any], shapes: Sequence[Any], dtype: str, mesh: Any, platform: str
 ) -> tuple[str, str, bool]:
     """Compile the train step, with arrays of the batch size of the first array sharded.
 
@@ -81,9 +76,7 @@ def compiled(
 
     def typed(shape: tuple[int, ...]) -> Any:
         spec = PartitionSpec() if shape in replicated else PartitionSpec("batch")
-        return jax.ShapeDtypeStruct(
-            shape, jax.numpy.dtype(dtype), sharding=NamedSharding(mesh, spec)
-        )
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, spec))
 
     with platform_override(platform):
         step = jax.jit(train_step(function))
@@ -126,13 +119,14 @@ def collectives(text: str) -> list[tuple[str, list[tuple[int, ...]]]]:
     return found
 
 
-def is_sum(
-    name: str, shapes: Sequence[tuple[int, ...]], replicated: Sequence[tuple[int, ...]]
-) -> bool:
+def is_sum(name: str, shapes: Sequence[Any], replicated: Sequence[Any]) -> bool:
     """Whether a collective only reduces scalars or gradients of replicated arrays."""
-    return name == "all-reduce" and all(
-        math.prod(each) == 1 or each in replicated for each in shapes
-    )
+    sums = [math.prod(each) == 1 or each in replicated for each in shapes]
+    return name == "all-reduce" and all(sums)
+
+
+def _combines(setting: Any) -> bool:
+    return bool(COMBINES.search(f"{setting.function} {setting.words}"))
 
 
 def chosen() -> Iterator[Any]:
@@ -142,7 +136,7 @@ def chosen() -> Iterator[Any]:
 
     large = [each for each in settings() if each.size == "large" and each.dtype == "float32"]
     large += beside_twin(pools()["k_max_pool"], "large")
-    large.sort(key=lambda setting: bool(COMBINES.search(f"{setting.function} {setting.words}")))
+    large.sort(key=_combines)
     seen: set[str] = set()
     for setting in large:
         more = setting.function in ("max_pool", "min_pool") and "mask" not in setting.words
@@ -155,7 +149,7 @@ def chosen() -> Iterator[Any]:
 def run(
     target: str | None, devices: int, filters: Sequence[str], plain: bool, file: Path | None
 ) -> int:
-    """Compile each function and the jax.numpy code beside it, and print a row per function.
+    """Compile each function and the equivalent jax.numpy code, and print a row per function.
 
     Return 1 if a function gathers its batch.
     """
@@ -167,15 +161,14 @@ def run(
         if not matches(f"{setting.name} {setting.dtype}", filters):
             continue
         row = {"function": setting.function, "words": setting.words, "dtype": setting.dtype}
-        about = " ".join(row.values())
         given = setting.shapes, setting.dtype, mesh, platform
         row["devices send"], row["MB"], gathers = compiled(setting.ours, *given)
         if plain:
             row["plain: devices send"], row["plain: MB"], _ = compiled(setting.plain, *given)
         rows.append(row)
         print("  ".join(row.values()), flush=True)
-        if gathers and not COMBINES.search(f"{setting.function} {setting.words}"):
-            wrong.append(about)
+        if gathers and not _combines(setting):
+            wrong.append(f"{setting.function} {setting.words} {setting.dtype}")
     if wrong:
         print("more than sums over the batch:", *wrong, sep="\n  ")
     if file:

@@ -1,6 +1,6 @@
-"""Value and gradient of every public function on an array of images, for `--target`.
+"""A call of every public function on an array of images.
 
-`bench.target` compiles the functions for a device that need not be present, and reports the compile time.
+`bench.target` compiles value and gradient for a device that need not be present, and reports the compile time.
 """
 
 from __future__ import annotations
@@ -66,14 +66,3 @@ def _calls() -> Iterator[tuple[str, Callable[[jax.Array], Any]]]:
 
 
 OPS = dict(_calls())
-
-
-def value_and_gradient(op: Callable[[jax.Array], Any], x: jax.Array, dy: jax.Array) -> Any:
-    """The outputs of an op, and its gradient for a cotangent filled with the number dy."""
-
-    def first(x: jax.Array) -> tuple[jax.Array, Any]:
-        y, *others = jax.tree.leaves(op(x))
-        return y, others
-
-    y, back, others = jax.vjp(first, x, has_aux=True)
-    return y, others, back(jnp.broadcast_to(dy.astype(y.dtype), y.shape))[0]

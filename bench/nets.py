@@ -12,7 +12,7 @@ import jax
 from jax import lax
 from jax import numpy as jnp
 
-from bench.plain_ways import side_by_side, unpooled
+from bench.plain_ways import image_positions, side_by_side, unpooled
 
 # `jaxpool`, or an object with its `max_pool`, `max_pool_with_argmax` and `max_unpool`.
 Pools = Any
@@ -25,10 +25,8 @@ def max_pool_with_argmax(
     assert window == strides == (2, 2)
     b, h, w, c = x.shape
     patches = side_by_side(lax.stop_gradient(x)).transpose(0, 1, 3, 2, 4, 5)
-    chosen = jnp.argmax(patches.reshape(b, h // 2, w // 2, 4, c), axis=3)
-    rows = 2 * jnp.arange(h // 2)[:, None, None] + chosen // 2
-    columns = 2 * jnp.arange(w // 2)[:, None] + chosen % 2
-    return nn.max_pool(x, window, strides), rows * w + columns
+    tap = jnp.argmax(patches.reshape(b, h // 2, w // 2, 4, c), axis=3)
+    return nn.max_pool(x, window, strides), image_positions(tap, 2, 2, w)
 
 
 def max_unpool(x: jax.Array, positions: jax.Array, spatial_shape: tuple[int, int]) -> jax.Array:

@@ -63,8 +63,8 @@ class Reference:
 def _program(case: Case, count_include_pad: bool) -> Any:
     """A function that evaluates the twin at xs, and its VJP at `untied` if there is a dy."""
     pool = _POOLS[case.op]
-    without = not count_include_pad and pool.takes("count_include_pad")
-    options = {"count_include_pad": False} if without else {}
+    counts = {"count_include_pad": count_include_pad}
+    options = counts if pool.takes("count_include_pad") else {}
     op = case.bound(functools.partial(pool.twin, **options))
 
     @jax.jit

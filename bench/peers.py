@@ -8,14 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from bench._case import TRAIN_STEP
-from bench._jax_peer import (
-    AddOnePeer,
-    JaxPeer,
-    accelerate_op,
-    add_one_calls,
-    jaxpool_op,
-    lax_op,
-)
+from bench._jax_peer import AddOnePeer, JaxPeer, accelerate_op, add_one_calls, jaxpool_op, lax_op
 from bench._tf_peer import TensorFlowPeer
 from bench._torch_peer import TorchPeer
 from bench.results import COPY, OURS
@@ -27,18 +20,17 @@ def peers(
     rivals: Sequence[str], *, device: Device, threads: int, tensorflow_python: str | None = None
 ) -> tuple[Peer, ...]:
     """This library, then the named rivals, then the lower bounds."""
-    made: dict[str, Peer] = {
-        "lax": JaxPeer("lax", lax_op, device),
-        "accelerate": JaxPeer("accelerate", accelerate_op, device),
-        "torch": TorchPeer("torch", device, threads, channels_last=False),
-        "torch-channels-last": TorchPeer(
-            "torch-channels-last", device, threads, channels_last=True
-        ),
-        "tensorflow": TensorFlowPeer(device, threads, tensorflow_python),
-    }
+    made: tuple[Peer, ...] = (
+        JaxPeer("lax", lax_op, device),
+        JaxPeer("accelerate", accelerate_op, device),
+        TorchPeer("torch", device, threads, channels_last=False),
+        TorchPeer("torch-channels-last", device, threads, channels_last=True),
+        TensorFlowPeer(device, threads, tensorflow_python),
+    )
+    named = [peer for peer in made if peer.name in rivals]
     return (
         JaxPeer(OURS, jaxpool_op, device),
-        *(made[name] for name in rivals),
+        *named,
         AddOnePeer(device),
         CopyPeer(device, threads),
     )

@@ -18,7 +18,7 @@ from jax import numpy as jnp
 
 from bench import report, results
 from bench._case import Mode
-from bench._jax_peer import compile_timed
+from bench._jax_peer import compile_timed, value_and_vjp
 from bench.cases import matches
 from bench.plain_rows import of_boxes, of_rows
 from bench.plain_ways import IMAGES, Setting, of_images
@@ -64,10 +64,11 @@ def settings() -> Iterator[Setting]:
     for size in SIZES:
         written = [*of_images(size), *of_rows(size), *of_boxes(size)]
         known = {setting.function for setting in written}
-        others = [pool for name, pool in pools().items() if name not in known]
-        for setting in [*written, *(each for pool in others for each in beside_twin(pool, size))]:
-            for dtype in DTYPES:
-                yield dataclasses.replace(setting, dtype=dtype)
+        for name, pool in pools().items():
+            if name not in known:
+                written += beside_twin(pool, size)
+        for setting, dtype in itertools.product(written, DTYPES):
+            yield dataclasses.replace(setting, dtype=dtype)
 
 
 def beside_twin(pool: Pool, size: str) -> Iterator[Setting]:
@@ -75,7 +76,7 @@ def beside_twin(pool: Pool, size: str) -> Iterator[Setting]:
     overlapping = {"window_shape": (3, 3), "strides": (1, 1), "padding": "SAME"}
     for words, given in (("beside its twin", {}), ("3x3 beside its twin", overlapping)):
         ours, twin = pool.of(**given), pool.of(pool.twin, **given)
-        yield Setting(pool.name, words, size, ours, twin, (IMAGES[size],))
+        yield Setting(pool.name, words, ours, twin, size, (IMAGES[size],))
 
 
 def chosen(filters: Sequence[str]) -> list[Setting]:
@@ -112,7 +113,7 @@ def run(
 def save(file: Path, conditions: Mapping[str, Any], lines: Sequence[Line]) -> None:
     """Replace the means and the remarkable rows of these functions and modes in the file.
 
-    What the file has of other functions stays, so that several commands can share a long run.
+    Means and rows of other functions stay, so that several commands can share a long run.
     """
     fields = results.read(file) if file.exists() else {"kind": "plain", "means": [], "rows": []}
     timed = {(line.function, line.mode) for line in lines}
@@ -141,65 +142,53 @@ def measure(setting: Setting, mode: Mode, budget_s: float) -> Line:
     Results on large arrays are not compared: so many float32 numbers cannot be free of ties.
     """
     xs = jax.device_put(setting.arrays())
-    y = jax.eval_shape(lambda *xs: _first(setting.ours(*xs))[0], *xs)
+    y = jax.eval_shape(lambda *xs: jax.tree.leaves(setting.ours(*xs))[0], *xs)
     dy = np.random.default_rng(9).standard_normal(y.shape, np.float32)
     dy = jax.device_put(dy.astype(y.dtype))
     derived: Mode = mode if jnp.issubdtype(y.dtype, jnp.floating) else "forward"
-    programs = [_program(way, derived) for way in (setting.ours, setting.plain)]
-    compiled = [compile_timed(program, dy, *xs) for program in programs]
+    ways = {"ours": setting.ours, "plain": setting.plain}
+    compiled = {name: compile_timed(_program(way, derived), dy, *xs) for name, way in ways.items()}
+    programs = {name: program for name, (program, _) in compiled.items()}
     compares = not setting.differs and setting.size != "large"
-    difference = _difference(compiled, programs[1], dy, xs) if compares else None
-    calls = {
-        name: timed_calls(functools.partial(compiled_way, dy, *xs), jax.block_until_ready)
-        for name, (compiled_way, _) in zip(("ours", "plain"), compiled, strict=True)
-    }
-    timings = take_turns(calls, budget_s)
+    in_float32 = jax.jit(_program(setting.plain, derived))
+    difference = _difference(*programs.values(), in_float32, dy, xs) if compares else None
+    timings = take_turns(
+        {
+            name: timed_calls(functools.partial(program, dy, *xs), jax.block_until_ready)
+            for name, program in programs.items()
+        },
+        budget_s,
+    )
     tolerance = _TOLERANCE if setting.dtype == "float32" else _LOW_TOLERANCE
     return Line(
         setting.function,
         f"{setting.name} [{setting.size}]",
         mode,
-        (timings["ours"].median * 1e3, timings["plain"].median * 1e3),
-        (compiled[0][1], compiled[1][1]),
-        (_temporaries(compiled[0][0]), _temporaries(compiled[1][0])),
+        tuple(timing.median * 1e3 for timing in timings.values()),
+        tuple(seconds for _, seconds in compiled.values()),
+        tuple(map(_temporaries, programs.values())),
         difference,
         difference is not None and not difference <= tolerance,
     )
 
 
-def _first(result: Any) -> tuple[Any, Any]:
-    """Split a result into the array that has a gradient and the other arrays."""
-    y, *others = jax.tree.leaves(result)
-    return y, others
-
-
 def _program(way: Callable[..., Any], mode: Mode) -> Callable[..., Any]:
-    def forward(dy: jax.Array, *xs: jax.Array) -> Any:
-        return way(*xs)
-
-    def both(dy: jax.Array, *xs: jax.Array) -> Any:
-        y, back, others = jax.vjp(lambda *xs: _first(way(*xs)), *xs, has_aux=True)
-        return y, others, back(dy.astype(y.dtype))
-
-    return forward if mode == "forward" else both
+    return functools.partial(value_and_vjp, way) if mode != "forward" else lambda dy, *xs: way(*xs)
 
 
 def _difference(
-    compiled: Sequence[Any], plain: Callable[..., Any], dy: jax.Array, xs: Sequence[jax.Array]
+    ours: Any, plain: Any, in_float32: Any, dy: jax.Array, xs: Sequence[jax.Array]
 ) -> float:
     """The largest difference of the two results, relative to the largest number of each array.
 
     For 16-bit floats, only the values are compared, with the jax.numpy code in float32. Their elements tie,
     so cotangents may differ.
     """
-    ours, theirs = compiled[0][0](dy, *xs), compiled[1][0](dy, *xs)
-    if xs[0].dtype == jnp.float32:
-        pairs = zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True)
-    else:
+    found, expected = jax.tree.leaves(ours(dy, *xs)), jax.tree.leaves(plain(dy, *xs))
+    if xs[0].dtype != jnp.float32:
         wide = [x.astype(jnp.float32) for x in xs]
-        pairs = zip(
-            jax.tree.leaves(ours)[:1], jax.tree.leaves(jax.jit(plain)(dy, *wide))[:1], strict=True
-        )
+        found, expected = found[:1], jax.tree.leaves(in_float32(dy, *wide))[:1]
+    pairs = zip(found, expected, strict=True)
     return max(_apart(np.asarray(a, np.float64), np.asarray(b, np.float64)) for a, b in pairs)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -23,18 +24,15 @@ _BY_MAXIMUM = "sends the rounding of all gradients of a segment to its largest e
 
 
 def of_rows(size: str) -> Iterator[Setting]:
-    """The settings of running extremes, the largest elements and segments."""
+    """The settings of running maxima and minima, the largest elements and segments."""
     shape = _ROWS[size]
-
-    def of(function: str, words: str, ours: Way, plain: Way) -> Setting:
-        return Setting(function, words, size, ours, plain, (shape,))
-
+    of = partial(Setting, size=size, shapes=(shape,))
+    for name, n in itertools.product(("cummax", "cummin"), (0, 1)):
+        words, with_argmax = f"along axis {n}", f"{name}_with_argmax"
+        yield of(name, words, call(name, axis=n), partial(getattr(lax, name), axis=n))
+        plain = partial(_running_argmax, name=name, axis=n)
+        yield of(with_argmax, words, call(with_argmax, axis=n), plain)
     for name, join in (("cummax", jnp.maximum), ("cummin", jnp.minimum)):
-        for n in (0, 1):
-            words, with_argmax = f"along axis {n}", f"{name}_with_argmax"
-            yield of(name, words, call(name, axis=n), partial(getattr(lax, name), axis=n))
-            plain = partial(_running_argmax, name=name, axis=n)
-            yield of(with_argmax, words, call(with_argmax, axis=n), plain)
         yield of(
             name,
             "of episodes along axis 0",
@@ -44,33 +42,32 @@ def of_rows(size: str) -> Iterator[Setting]:
     for k in (8, 64, 512):
         if k < shape[0]:
             ours = call("k_max_pool", k=k, axis=0)
-            yield of("k_max_pool", f"{k}", ours, partial(_k_largest, k=k, axis=0))
+            yield of("k_max_pool", f"{k}", ours, partial(_k_largest, k=k))
     for name, pool in pools().items():
         if not pool.takes("segment_ids"):
             continue
         soft = pool.takes("temperature")
         for rows in (shape, _EDGES[size]) if soft else (shape,):
             for count, ordered in ((7, False), (_SEGMENTS[size], False), (_SEGMENTS[size], True)):
-                yield Setting(
+                plain = _SEGMENT_FUNCTIONS.get(name) or getattr(jax.ops, name)
+                yield of(
                     name,
                     f"{count} segments{', sorted' * ordered}",
-                    size,
                     partial(_segments, pool.function, count, ordered),
-                    partial(_segments, _plain_segments(name), count, ordered),
-                    (rows,),
+                    partial(_segments, plain, count, ordered),
+                    shapes=(rows,),
                     differs=_BY_MAXIMUM if soft and count == 7 else "",
                 )
 
 
-def _k_largest(x: Array, k: int, axis: int) -> Array:
-    lanes = jnp.moveaxis(x, axis, -1)
-    at = jnp.sort(lax.top_k(lax.stop_gradient(lanes), k)[1])
-    return jnp.moveaxis(jnp.take_along_axis(lanes, at, -1), -1, axis)
+def _k_largest(x: Array, k: int) -> Array:
+    at = jnp.sort(lax.top_k(lax.stop_gradient(x.T), k)[1])
+    return jnp.take_along_axis(x.T, at, -1).T
 
 
 def _running_argmax(x: Array, name: str, axis: int) -> tuple[Array, Array]:
     """A running maximum with indices, for x without ties."""
-    y: Array = getattr(lax, name)(x, axis)
+    y = getattr(lax, name)(x, axis)
     positions = lax.broadcasted_iota(jnp.int32, x.shape, axis)
     return y, lax.cummax(jnp.where(x == lax.stop_gradient(y), positions, 0), axis)
 
@@ -87,8 +84,7 @@ def _restarted(x: Array, join: Way) -> Array:
         return a[0] | b[0], jnp.where(b[0], b[1], join(a[1], b[1]))
 
     starts = jnp.broadcast_to(_starts(x), x.shape)
-    y: Array = lax.associative_scan(after, (starts, x))[1]
-    return y
+    return lax.associative_scan(after, (starts, x))[1]
 
 
 @functools.cache
@@ -102,16 +98,6 @@ def _segments(function: Way, count: int, ordered: bool, x: Array) -> Any:
     return function(x, ids, count, indices_are_sorted=ordered)
 
 
-def _plain_segments(name: str) -> Way:
-    ways: dict[str, Way] = {
-        "segment_mean": _mean_of_segments,
-        "segment_softmax": _softmax_of_segments,
-        "segment_logsumexp": _logsumexp_of_segments,
-        "segment_max_with_argmax": _argmax_of_segments,
-    }
-    return ways[name] if name in ways else getattr(jax.ops, name)
-
-
 def _mean_of_segments(x: Array, ids: Any, count: int, **options: Any) -> Array:
     rows = jax.ops.segment_sum(jnp.ones(len(ids), x.dtype), ids, count, **options)[:, None]
     return jax.ops.segment_sum(x, ids, count, **options) / jnp.maximum(rows, 1)
@@ -121,8 +107,7 @@ def _softmax_of_segments(x: Array, ids: Any, count: int, **options: Any) -> Arra
     """The code of `jraph.segment_softmax`."""
     far = x - jax.ops.segment_max(x, ids, count, **options)[ids]
     powers = jnp.exp(far)
-    y: Array = powers / jax.ops.segment_sum(powers, ids, count, **options)[ids]
-    return y
+    return powers / jax.ops.segment_sum(powers, ids, count, **options)[ids]
 
 
 def _logsumexp_of_segments(x: Array, ids: Any, count: int, **options: Any) -> Array:
@@ -138,6 +123,13 @@ def _argmax_of_segments(x: Array, ids: Any, count: int, **options: Any) -> tuple
     return jnp.take_along_axis(x, first, 0, mode="clip"), first
 
 
+_SEGMENT_FUNCTIONS: dict[str, Way] = {
+    "segment_mean": _mean_of_segments,
+    "segment_softmax": _softmax_of_segments,
+    "segment_logsumexp": _logsumexp_of_segments,
+    "segment_max_with_argmax": _argmax_of_segments,
+}
+
 # Boxes
 
 _SAMPLES = 2  # points along each axis of a cell
@@ -146,28 +138,22 @@ _SAMPLES = 2  # points along each axis of a cell
 def of_boxes(size: str) -> Iterator[Setting]:
     """The settings of pools of boxes."""
     shape = IMAGES[size]
+    of = partial(Setting, size=size)
     where, images = _random_boxes(64, shape)
-    given = {"boxes": where, "batch_indices": images}
-    for name, plain in (("roi_align", _averaged), ("roi_max_pool", _maxima)):
-        for cells in ((3, 3), (7, 7)):
-            yield Setting(
-                name,
-                f"64 boxes to {cells[0]}x{cells[1]}",
-                size,
-                call(name, output_shape=cells, **given),
-                partial(plain, where, images, cells),
-                (shape,),
-            )
     half = (shape[0], shape[1] // 2, shape[2] // 2, shape[3])
     pyramid = {"spatial_scale": 1.0, "canonical_size": shape[1] / 4, "canonical_level": 0}
     for cells in ((3, 3), (7, 7)):
-        yield Setting(
+        to = f"to {cells[0]}x{cells[1]}"
+        given = {"boxes": where, "batch_indices": images, "output_shape": cells}
+        for name, plain in (("roi_align", _averaged), ("roi_max_pool", _maxima)):
+            theirs = partial(plain, where, images, cells)
+            yield of(name, f"64 boxes {to}", call(name, **given), theirs, shapes=(shape,))
+        yield of(
             "multilevel_roi_align",
-            f"64 boxes in 2 levels to {cells[0]}x{cells[1]}",
-            size,
-            partial(_of_levels, output_shape=cells, **given, **pyramid),
+            f"64 boxes in 2 levels {to}",
+            lambda *xs, given=given: jaxpool.multilevel_roi_align(xs, **given, **pyramid),
             partial(_of_every_level, where, images, cells, shape[1] / 4),
-            (shape, half),
+            shapes=(shape, half),
         )
 
 
@@ -188,8 +174,7 @@ def _averaged(where: Any, images: Any, cells: tuple[int, ...], x: Array) -> Arra
 
 def _maxima(where: Any, images: Any, cells: tuple[int, ...], x: Array) -> Array:
     each = partial(_largest, cells)
-    y: Array = lax.map(lambda given: each(x[given[1]], given[0]), (where, images))
-    return y.astype(x.dtype)
+    return lax.map(lambda given: each(x[given[1]], given[0]), (where, images)).astype(x.dtype)
 
 
 def _align(cells: tuple[int, ...], x: Array, box: Array) -> Array:
@@ -227,10 +212,6 @@ def _largest(cells: tuple[int, ...], x: Array, box: Array) -> Array:
     mask = (inside(0)[:, None, :, None] & inside(1)[None, :, None, :])[..., None]
     y = jnp.where(mask, x, -jnp.inf).max((2, 3))
     return jnp.where(jnp.isfinite(y), y, 0)
-
-
-def _of_levels(*xs: Array, **options: Any) -> Array:
-    return jaxpool.multilevel_roi_align(xs, **options)
 
 
 def _of_every_level(where: Any, images: Any, cells: Any, size: float, *xs: Array) -> Array:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -19,6 +21,7 @@ from jax import numpy as jnp
 
 import jaxpool
 from bench._case import numpy_dtype, spans
+from bench._jax_peer import reduce_window
 
 IMAGES = {"small": (1, 16, 16, 48), "medium": (4, 64, 64, 64), "large": (16, 112, 112, 64)}
 _BY_RESHAPE = "2x2 stride 2, plain by reshape"
@@ -35,9 +38,9 @@ class Setting:
 
     function: str
     words: str
-    size: str
     ours: Way
     plain: Way
+    size: str
     shapes: tuple[tuple[int, ...], ...]
     dtype: str = "float32"
     differs: str = ""
@@ -50,15 +53,13 @@ class Setting:
 
     def arrays(self) -> tuple[np.ndarray, ...]:
         """Numbers between 0.1 and 3, without ties in float32 arrays unless the size is "large"."""
-        arrays_of_setting = []
-        for seed, shape in enumerate(self.shapes):
-            count = int(np.prod(shape))
-            order = np.random.default_rng(seed).permutation(count) + 0.3 * (seed + 1)
-            values = order / max(count, 1) * 2.9 + 0.1
-            arrays_of_setting.append(
-                values.astype(np.float32).reshape(shape).astype(numpy_dtype(self.dtype))
-            )
-        return tuple(arrays_of_setting)
+        return tuple(self._array(seed, shape) for seed, shape in enumerate(self.shapes))
+
+    def _array(self, seed: int, shape: tuple[int, ...]) -> np.ndarray:
+        count = math.prod(shape)
+        order = np.random.default_rng(seed).permutation(count) + 0.3 * (seed + 1)
+        values = (order / max(count, 1) * 2.9 + 0.1).astype(np.float32)
+        return values.reshape(shape).astype(numpy_dtype(self.dtype))
 
 
 def call(name: str, *arguments: Any, **options: Any) -> Way:
@@ -72,14 +73,7 @@ def call(name: str, *arguments: Any, **options: Any) -> Way:
 def _reduced(
     x: Array, kind: str, window: Sequence[int], strides: int = 1, padding: str = "SAME"
 ) -> Array:
-    init, join = {
-        "max": (-jnp.inf, lax.max),
-        "min": (jnp.inf, lax.min),
-        "sum": (0.0, lax.add),
-    }[kind]
-    every, apart = (1, *window, 1), (1, strides, strides, 1)
-    y: Array = lax.reduce_window(x, np.array(init, x.dtype), join, every, apart, padding)
-    return y
+    return reduce_window(x, kind, (1, *window, 1), (1, strides, strides, 1), padding)
 
 
 def _summed(x: Array, k: int, strides: int = 1, padding: str = "SAME") -> Array:
@@ -102,14 +96,12 @@ def _patches(x: Array) -> Array:
 
 
 def _by_reshape(x: Array, kind: str) -> Array:
-    y: Array = getattr(side_by_side(x), kind)((2, 4))
-    return y
+    return getattr(side_by_side(x), kind)((2, 4))
 
 
 def _taps(x: Array, k: int) -> list[Array]:
     """The taps of windows of k x k elements without padding, one slice of x per tap."""
-    _, h, w, _ = x.shape
-    rows, columns = h - k + 1, w - k + 1
+    rows, columns = (size - k + 1 for size in x.shape[1:3])
     return [x[:, u : u + rows, v : v + columns] for u in range(k) for v in range(k)]
 
 
@@ -117,41 +109,17 @@ def _ranked(x: Array, rank: int, k: int) -> Array:
     return jnp.sort(jnp.stack(_taps(x, k)), 0)[rank]
 
 
-def _argmax_of_patches(x: Array) -> tuple[Array, Array]:
-    _, h, w, _ = x.shape
-    patches = _patches(x)
-    tap = jnp.argmax(patches, -1)
-    rows = 2 * jnp.arange(h // 2)[:, None, None] + tap // 2
-    columns = 2 * jnp.arange(w // 2)[:, None] + tap % 2
-    y = jnp.take_along_axis(patches, tap[..., None], -1)[..., 0]
-    return y, (rows * w + columns).astype(jnp.int32)
+def image_positions(tap: Any, k: int, strides: int, width: int) -> Any:
+    """The flat position in the image of one tap of each k x k window."""
+    rows, columns = (strides * np.arange(size)[:, None] for size in tap.shape[1:3])
+    return (rows[:, None] + tap // k) * width + columns + tap % k
 
 
-def _argmax_of_taps(x: Array) -> tuple[Array, Array]:
-    _, h, w, _ = x.shape
-    taps = jnp.stack(_taps(x, 3))
-    tap = jnp.argmax(taps, 0)
-    y = jnp.take_along_axis(taps, tap[None], 0)[0]
-    rows = jnp.arange(h - 2)[:, None, None] + tap // 3
-    columns = jnp.arange(w - 2)[:, None] + tap % 3
-    return y, (rows * w + columns).astype(jnp.int32)
-
-
-def _positions(shape: tuple[int, ...], height: int, width: int) -> tuple[Way, Way]:
-    """Random positions: one per disjoint 2x2 window, and anywhere in the image."""
-
-    @functools.cache
-    def apart() -> np.ndarray:
-        rng = np.random.default_rng(5)
-        rows = 2 * np.arange(shape[1])[:, None, None] + rng.integers(0, 2, shape)
-        columns = 2 * np.arange(shape[2])[:, None] + rng.integers(0, 2, shape)
-        return (rows * width + columns).astype(np.int32)
-
-    @functools.cache
-    def colliding() -> np.ndarray:
-        return np.random.default_rng(6).integers(0, height * width, shape, np.int32)
-
-    return apart, colliding
+def _argmax(taps: Array, axis: int, k: int, strides: int, width: int) -> tuple[Array, Array]:
+    """The maxima of k x k windows whose taps are along an axis, and their positions in the image."""
+    tap = jnp.argmax(taps, axis)
+    y = jnp.take_along_axis(taps, jnp.expand_dims(tap, axis), axis).squeeze(axis)
+    return y, image_positions(tap, k, strides, width).astype(jnp.int32)
 
 
 def unpooled(y: Array, at: Array, height: int, width: int, unique: bool = False) -> Array:
@@ -173,17 +141,7 @@ def _generalised_mean(x: Array, p: Any, k: int) -> Array:
     return (_summed(powers, k) / _summed(jnp.ones_like(x[:1, :, :, :1]), k)) ** (1 / p)
 
 
-def _logsumexp(x: Array, k: int) -> Array:
-    return jnp.log(_summed(jnp.exp(x), k))
-
-
-def _softmax(x: Array, k: int) -> Array:
-    weights = jnp.exp(x)
-    return _summed(weights * x, k) / _summed(weights, k)
-
-
-def _expected(x: Array, k: int) -> Array:
-    weights = jnp.maximum(x, 0)
+def _weighted_mean(x: Array, weights: Array, k: int) -> Array:
     return _summed(weights * x, k) / _summed(weights, k)
 
 
@@ -196,16 +154,15 @@ def _drawn(x: Array) -> Array:
 
 def _fractional(x: Array, out: int, *, mean: bool) -> Array:
     """Windows of 2x2 at the same random positions, gathered along one axis at a time."""
-    b, h, w, c = x.shape
-    samples = jax.random.uniform(jax.random.key(0), (2, b, 1, 1, c), jnp.float32)
-    for axis, size, sample in ((1, h, samples[0]), (2, w, samples[1])):
-        alpha = (size - 2) / (out - 1)
-        i = jnp.arange(out - 1).reshape([-1 if a == axis else 1 for a in range(4)])
+    samples = jax.random.uniform(jax.random.key(0), (2, len(x), 1, 1, x.shape[-1]), jnp.float32)
+    for axis, sample in zip((1, 2), samples, strict=True):
+        most = x.shape[axis] - 2
+        alpha = most / (out - 1)
+        i = jnp.arange(out).reshape([-1 if a == axis else 1 for a in range(4)])
         starts = ((i + sample) * alpha).astype(int) - (sample * alpha).astype(int)
-        last = jnp.full_like(lax.slice_in_dim(starts, 0, 1, axis=axis), size - 2)
-        starts = jnp.concatenate([starts, last], axis)
+        starts = jnp.where(i == out - 1, most, starts)
         both = [jnp.take_along_axis(x, starts + tap, axis) for tap in (0, 1)]
-        x = sum(both) / 2 if mean else jnp.maximum(*both)  # type: ignore[assignment]
+        x = sum(both) / 2 if mean else jnp.maximum(*both)
     return x
 
 
@@ -215,20 +172,15 @@ def _dilated(x: Array, kernel: Array, sign: int) -> Array:
 
 
 def _blurred(x: Array, k: int, strides: int) -> Array:
-    line = np.array([1.0])
-    for _ in range(k - 1):
-        line = np.convolve(line, [0.5, 0.5])
+    weights = [math.comb(k - 1, tap) / 2 ** (k - 1) for tap in range(k)]
     for axis in (1, 2):
         size = x.shape[axis]
-        out = -(-size // strides)
-        pad = max((out - 1) * strides + k - size, 0)
+        reach = (size - 1) // strides * strides + 1
+        pad = max(reach + k - 1 - size, 0)
         sides = [(pad // 2, pad - pad // 2) if a == axis else (0, 0) for a in range(4)]
         wide = jnp.pad(x, sides, mode="reflect")
-        reach = (out - 1) * strides + 1
-        terms = [
-            float(weight) * lax.slice_in_dim(wide, u, u + reach, strides, axis)
-            for u, weight in enumerate(line)
-        ]
+        taps = [lax.slice_in_dim(wide, u, u + reach, strides, axis) for u in range(k)]
+        terms = [weight * tap for weight, tap in zip(weights, taps, strict=True)]
         x = sum(terms[1:], terms[0])
     return x
 
@@ -245,21 +197,19 @@ def _pyramid(x: Array, levels: Sequence[int], reduce: Way) -> Array:
 
 
 def _adaptive_argmax(x: Array, shape: tuple[int, int]) -> tuple[Array, Array]:
-    width = x.shape[2]
-    y, indices = [], []
-    for a, b in spans(x.shape[1], shape[0]):
-        for c, d in spans(width, shape[1]):
-            flat = x[:, a:b, c:d].reshape(x.shape[0], -1, x.shape[-1])
-            first = jnp.argmax(flat, 1)[:, None]
-            y.append(jnp.take_along_axis(flat, first, 1))
-            indices.append((a + first // (d - c)) * width + c + first % (d - c))
-    joined = [jnp.concatenate(each, 1) for each in (y, indices)]
-    both = [each.reshape(x.shape[0], *shape, x.shape[-1]) for each in joined]
-    return both[0], both[1].astype(jnp.int32)
+    batch, height, width, channels = x.shape
+    cells = []
+    for (a, b), (c, d) in itertools.product(spans(height, shape[0]), spans(width, shape[1])):
+        flat = x[:, a:b, c:d].reshape(batch, -1, channels)
+        first = jnp.argmax(flat, 1)[:, None]
+        positions = (a + first // (d - c)) * width + c + first % (d - c)
+        cells.append((jnp.take_along_axis(flat, first, 1), positions.astype(jnp.int32)))
+    y, indices = (jnp.concatenate(each, 1) for each in zip(*cells, strict=True))
+    return y.reshape(batch, *shape, channels), indices.reshape(batch, *shape, channels)
 
 
-def _with_number(function: Way, x: Array) -> Any:
-    return function(x, 1.5)
+def _maxout(x: Array, groups: int) -> Array:
+    return x.reshape(*x.shape[:-1], groups, -1).max(-1)
 
 
 def _mask(x: Array) -> Array:
@@ -267,25 +217,18 @@ def _mask(x: Array) -> Array:
     return ((rows[:, None] + columns) % 3 > 0)[None, :, :, None]
 
 
-def _own_mask(x: Array) -> Array:
-    return x > 1
-
-
-def _of_some(name: str, mask: Way, x: Array) -> Array:
-    """A 3x3 pool with a `where` mask. Averages only count the elements of the mask."""
-    options: dict[str, Any] = {"where": mask(x)}
-    options |= {"p": 2.0} if name == "lp_pool" else {}
-    options |= {"count_include_pad": False} if name == "avg_pool" else {}
-    y: Array = getattr(jaxpool, name)(x, window_shape=(3, 3), padding="SAME", **options)
-    return y
-
-
-def _mean_of_some(x: Array, mask: Array) -> Array:
+def _masked_mean(x: Array, mask: Array) -> Array:
     count = _summed(mask.astype(x.dtype), 3)
     return _summed(jnp.where(mask, x, 0), 3) / jnp.maximum(count, 1)
 
 
-def _median_of_some(x: Array, mask: Array) -> Array:
+def _masked_softmax(x: Array, mask: Array) -> Array:
+    weights = jnp.where(mask, jnp.exp(x), 0)
+    total = _summed(weights, 3)
+    return _summed(weights * x, 3) / jnp.where(total > 0, total, 1)
+
+
+def _masked_median(x: Array, mask: Array) -> Array:
     sides = ((0, 0), (1, 1), (1, 1), (0, 0))
     counts = _summed(jnp.broadcast_to(mask, x.shape[:3] + mask.shape[3:]).astype(jnp.int32), 3)
     wide = jnp.pad(jnp.where(mask, x, jnp.inf), sides, constant_values=jnp.inf)
@@ -294,99 +237,106 @@ def _median_of_some(x: Array, mask: Array) -> Array:
     return jnp.where(counts > 0, jnp.take_along_axis(order, at, 0)[0], 0)
 
 
-def _log_of_some(x: Array, mask: Array) -> Array:
-    return jnp.log(_summed(jnp.where(mask, jnp.exp(x), 0), 3))
-
-
-def _softmax_of_some(x: Array, mask: Array) -> Array:
-    weights = jnp.where(mask, jnp.exp(x), 0)
-    total = _summed(weights, 3)
-    return _summed(weights * x, 3) / jnp.where(total > 0, total, 1)
-
-
-_MASKED: dict[str, Way] = {
-    "max_pool": lambda x, mask: _reduced(jnp.where(mask, x, -jnp.inf), "max", (3, 3)),
-    "min_pool": lambda x, mask: _reduced(jnp.where(mask, x, jnp.inf), "min", (3, 3)),
-    "sum_pool": lambda x, mask: _summed(jnp.where(mask, x, 0), 3),
-    "avg_pool": _mean_of_some,
-    "lp_pool": lambda x, mask: _norm(jnp.where(mask, x, 0), 2.0, 3, 1),
-    "logsumexp_pool": _log_of_some,
-    "softmax_pool": _softmax_of_some,
-    "median_pool": _median_of_some,
+_SAME = {"window_shape": (3, 3), "padding": "SAME"}
+# Pools of 3x3 windows with a `where` mask: more arguments, and the equivalent of x and the mask.
+_MASKED: dict[str, tuple[dict[str, Any], Way]] = {
+    "max_pool": ({}, lambda x, mask: _reduced(jnp.where(mask, x, -jnp.inf), "max", (3, 3))),
+    "min_pool": ({}, lambda x, mask: _reduced(jnp.where(mask, x, jnp.inf), "min", (3, 3))),
+    "sum_pool": ({}, lambda x, mask: _summed(jnp.where(mask, x, 0), 3)),
+    "avg_pool": ({"count_include_pad": False}, _masked_mean),
+    "lp_pool": ({"p": 2.0}, lambda x, mask: _norm(jnp.where(mask, x, 0), 2.0, 3, 1)),
+    "logsumexp_pool": ({}, lambda x, mask: jnp.log(_summed(jnp.where(mask, jnp.exp(x), 0), 3))),
+    "softmax_pool": ({}, _masked_softmax),
+    "median_pool": ({}, _masked_median),
 }
-
 
 # Settings
 
-Of = Callable[..., Setting]  # of(function, words, ours, plain, *shapes of more arrays, differs="")
+Of = Callable[..., Setting]  # `Setting` of one size, with the shape of the images as the default
 
 
 def of_images(size: str) -> Iterator[Setting]:
     """The settings of pools of images."""
     shape = IMAGES[size]
-
-    def of(function: str, words: str, ours: Way, plain: Way, *more: Any, **rest: Any) -> Setting:
-        return Setting(function, words, size, ours, plain, (shape, *more), **rest)
-
-    yield from _extremes_and_sums(of)
-    yield from _unpools(size)
-    yield from _soft(of, shape[-1])
+    of = partial(Setting, size=size, shapes=(shape,))
+    yield from _windows(of)
+    yield from _unpools(of, shape)
+    yield from _soft(of, shape)
     yield from _random(of, shape[1])
     yield from _peaks_and_masks(of)
-    yield from _ranks_and_morphology(of)
+    yield from _ranks_and_morphology(of, shape)
     yield from _regions(of)
     yield from _reductions(of, shape)
 
 
-def _extremes_and_sums(of: Of) -> Iterator[Setting]:
-    for name, kind in (("max_pool", "max"), ("min_pool", "min"), ("sum_pool", "sum")):
-        for n in (1, 2):
+def _windows(of: Of) -> Iterator[Setting]:
+    for kind in ("max", "min", "sum", "mean"):
+        name = "avg_pool" if kind == "mean" else f"{kind}_pool"
+        for n in (1,) if kind == "mean" else (1, 2):
             plain = partial(_reduced, kind=kind, window=(3, 3), strides=n)
             yield of(name, f"3x3 stride {n} SAME", call(name, (3, 3), (n, n), "SAME"), plain)
         plain = partial(_by_reshape, kind=kind)
         yield of(name, _BY_RESHAPE, call(name, (2, 2), (2, 2)), plain)
-    name, ours = "avg_pool", call("avg_pool", (3, 3), padding="SAME")
-    yield of(name, "3x3 stride 1 SAME", ours, lambda x: _summed(x, 3) / 9)
-    yield of(name, _BY_RESHAPE, call(name, (2, 2), (2, 2)), partial(_by_reshape, kind="mean"))
     name = "max_pool_with_argmax"
-    yield of(name, _BY_RESHAPE, call(name, (2, 2), (2, 2)), _argmax_of_patches)
-    yield of(name, "3x3 stride 1", call(name, (3, 3)), _argmax_of_taps)
+    yield of(
+        name,
+        _BY_RESHAPE,
+        call(name, (2, 2), (2, 2)),
+        lambda x: _argmax(_patches(x), -1, 2, 2, x.shape[2]),
+    )
+    yield of(
+        name,
+        "3x3 stride 1",
+        call(name, (3, 3)),
+        lambda x: _argmax(jnp.stack(_taps(x, 3)), 0, 3, 1, x.shape[2]),
+    )
 
 
-def _unpools(size: str) -> Iterator[Setting]:
-    b, h, w, c = IMAGES[size]
+def _unpools(of: Of, shape: tuple[int, ...]) -> Iterator[Setting]:
+    b, h, w, c = shape
     half = (b, h // 2, w // 2, c)
-    apart, colliding = _positions(half, h, w)
+
+    @functools.cache
+    def apart() -> np.ndarray:
+        taps = np.random.default_rng(5).integers(0, 4, half)
+        return image_positions(taps, 2, 2, w).astype(np.int32)
+
+    @functools.cache
+    def colliding() -> np.ndarray:
+        return np.random.default_rng(6).integers(0, h * w, half, np.int32)
+
     open_which = "leaves open which of several wins"
     for words, at, differs in (("apart", apart, ""), ("that collide", colliding, open_which)):
-        yield Setting(
+        yield of(
             "max_unpool",
             f"positions {words}",
-            size,
             lambda y, at=at: jaxpool.max_unpool(y, lax.optimization_barrier(at()), (h, w)),
             lambda y, at=at: unpooled(y, lax.optimization_barrier(at()), h, w),
-            (half,),
+            shapes=(half,),
             differs=differs,
         )
 
 
-def _soft(of: Of, channels: int) -> Iterator[Setting]:
+def _soft(of: Of, shape: tuple[int, ...]) -> Iterator[Setting]:
     for p, k, n in ((2.0, 3, 1), (2.0, 13, 1), (2.0, 2, 2), (3.0, 3, 1), (3.0, 13, 1)):
         ours = call("lp_pool", p, (k, k), (n, n), "SAME" if n == 1 else "VALID")
         plain = partial(_norm, p=p, k=k, strides=n)
         yield of("lp_pool", f"p={p:g} {k}x{k} stride {n}", ours, plain)
     for k in (3, 13):
-        same = {"window_shape": (k, k), "padding": "SAME"}
-        for name, plain in (("logsumexp_pool", _logsumexp), ("softmax_pool", _softmax)):
-            yield of(name, f"{k}x{k}", call(name, **same), partial(plain, k=k))
-        plain = partial(_generalised_mean, p=3.0, k=k)
-        yield of("gem_pool", f"p=3 {k}x{k}", call("gem_pool", p=3.0, **same), plain)
+        same = _SAME | {"window_shape": (k, k)}
+        for name, words, options, plain in (
+            ("logsumexp_pool", "", {}, lambda x, k: jnp.log(_summed(jnp.exp(x), k))),
+            ("softmax_pool", "", {}, lambda x, k: _weighted_mean(x, jnp.exp(x), k)),
+            ("gem_pool", "p=3 ", {"p": 3.0}, lambda x, k: _generalised_mean(x, 3.0, k)),
+        ):
+            ours = call(name, **same, **options)
+            yield of(name, f"{words}{k}x{k}", ours, partial(plain, k=k))
     yield of(
         "gem_pool",
         "p an array 3x3",
-        lambda x, p: jaxpool.gem_pool(x, p + 1, (3, 3), padding="SAME"),
+        lambda x, p: jaxpool.gem_pool(x, p + 1, **_SAME),
         lambda x, p: _generalised_mean(x, p + 1, 3),
-        (channels,),
+        shapes=(shape, shape[-1:]),
     )
 
 
@@ -396,8 +346,12 @@ def _random(of: Of, height: int) -> Iterator[Setting]:
 
     name = "stochastic_pool"
     for k in (3, 7):
-        ours = partial(jaxpool.stochastic_pool, None, window_shape=(k, k), padding="SAME")
-        yield of(name, f"without a key {k}x{k}", ours, partial(_expected, k=k))
+        yield of(
+            name,
+            f"without a key {k}x{k}",
+            partial(jaxpool.stochastic_pool, None, window_shape=(k, k), padding="SAME"),
+            lambda x, k=k: _weighted_mean(x, jnp.maximum(x, 0), k),
+        )
     differs = "draws other elements from the same key"
     yield of(name, "2x2 stride 2", keyed(name, (2, 2), (2, 2)), _drawn, differs=differs)
     for name, mean in (("fractional_max_pool", False), ("fractional_avg_pool", True)):
@@ -407,44 +361,47 @@ def _random(of: Of, height: int) -> Iterator[Setting]:
 
 
 def _peaks_and_masks(of: Of) -> Iterator[Setting]:
-    for name, kind in (("local_maxima", "max"), ("local_minima", "min")):
-        for k in (3, 7):
-            for ties, differs in (("first", "marks all of equals"), ("all", "")):
-                yield of(
-                    name,
-                    f"{k}x{k}, the {ties} of equals",
-                    call(name, window_shape=(k, k), ties=ties),
-                    lambda x, k=k, kind=kind: x == _reduced(x, kind, (k, k)),
-                    differs=differs,
-                )
-    for mask, words in ((_mask, "one mask for all channels"), (_own_mask, "a mask of its own")):
-        for name, plain in _MASKED.items():
+    for (name, kind), k in itertools.product(
+        (("local_maxima", "max"), ("local_minima", "min")), (3, 7)
+    ):
+        for ties, differs in (("first", "marks all of equals"), ("all", "")):
+            yield of(
+                name,
+                f"{k}x{k}, the {ties} of equals",
+                call(name, window_shape=(k, k), ties=ties),
+                lambda x, k=k, kind=kind: x == _reduced(x, kind, (k, k)),
+                differs=differs,
+            )
+    masks = {"one mask for all channels": _mask, "a mask of its own": lambda x: x > 1}
+    for words, mask in masks.items():
+        for name, (options, plain) in _MASKED.items():
+            ours = partial(getattr(jaxpool, name), **_SAME, **options)
             yield of(
                 name,
                 f"3x3, {words}",
-                partial(_of_some, name, mask),
+                lambda x, mask=mask, ours=ours: ours(x, where=mask(x)),
                 lambda x, mask=mask, plain=plain: plain(x, mask(x)),
             )
 
 
-def _ranks_and_morphology(of: Of) -> Iterator[Setting]:
+def _ranks_and_morphology(of: Of, shape: tuple[int, ...]) -> Iterator[Setting]:
     for k in (3, 5):
         middle = partial(_ranked, rank=k * k // 2, k=k)
         yield of("median_pool", f"{k}x{k}", call("median_pool", (k, k)), middle)
         second = partial(_ranked, rank=1, k=k)
         yield of("rank_pool", f"1 of {k}x{k}", call("rank_pool", 1, (k, k)), second)
         for name, sign in (("dilate", 1), ("erode", -1)):
-            yield of(name, f"{k}x{k}", call(name), partial(_dilated, sign=sign), (k, k))
-    for k, n in ((3, 2), (5, 1), (13, 1)):
-        ours = call("blur_pool", (k, k), (n, n))
-        yield of("blur_pool", f"{k}x{k} stride {n}", ours, partial(_blurred, k=k, strides=n))
-    for k in (3, 5):
+            plain = partial(_dilated, sign=sign)
+            yield of(name, f"{k}x{k}", call(name), plain, shapes=(shape, (k, k)))
         yield of(
             "max_blur_pool",
             f"2x2, {k}x{k} stride 2",
             call("max_blur_pool", (2, 2), (k, k), (2, 2)),
             lambda x, k=k: _blurred(_reduced(x, "max", (2, 2)), k, 2),
         )
+    for k, n in ((3, 2), (5, 1), (13, 1)):
+        ours = call("blur_pool", (k, k), (n, n))
+        yield of("blur_pool", f"{k}x{k} stride {n}", ours, partial(_blurred, k=k, strides=n))
 
 
 def _regions(of: Of) -> Iterator[Setting]:
@@ -455,13 +412,12 @@ def _regions(of: Of) -> Iterator[Setting]:
         name = "adaptive_max_pool_with_argmax"
         yield of(name, words, call(name, output_shape=to), partial(_adaptive_argmax, shape=to))
     levels = (1, 2, 4)
-    for kind, reduce in (("max", jnp.max), ("avg", jnp.mean)):
-        name = "spatial_pyramid_pool"
+    for kind, reduce, least in (("max", jnp.max, {"initial": -jnp.inf}), ("avg", jnp.mean, {})):
+        ours = call("spatial_pyramid_pool", levels=levels, kind=kind)
         plain = partial(_pyramid, levels=levels, reduce=reduce)
-        yield of(name, f"{kind} of 1, 2, 4", call(name, levels=levels, kind=kind), plain)
+        yield of("spatial_pyramid_pool", f"{kind} of 1, 2, 4", ours, plain)
         name = f"global_{kind}_pool"
         yield of(name, "", call(name), partial(reduce, axis=(1, 2)))
-        least = {"initial": -jnp.inf} if kind == "max" else {}
         yield of(
             name,
             "with a mask",
@@ -472,20 +428,13 @@ def _regions(of: Of) -> Iterator[Setting]:
 
 def _reductions(of: Of, shape: tuple[int, ...]) -> Iterator[Setting]:
     channels = shape[-1]
-    for name in ("max", "min"):
-        for axis in (None, (1, 2), -1):
-            words = f"over {'all axes' if axis is None else axis}"
-            yield of(name, words, call(name, axis=axis), partial(getattr(jnp, name), axis=axis))
-    for groups in (channels // 2, 4):
-        yield of(
-            "maxout",
-            f"{groups} groups",
-            call("maxout", groups),
-            lambda x, n=groups: x.reshape(*x.shape[:-1], n, -1).max(-1),
-        )
+    for name, axis in itertools.product(("max", "min"), (None, (1, 2), -1)):
+        words = f"over {'all axes' if axis is None else axis}"
+        yield of(name, words, call(name, axis=axis), partial(getattr(jnp, name), axis=axis))
+    for n in (channels // 2, 4):
+        yield of("maxout", f"{n} groups", call("maxout", n), partial(_maxout, groups=n))
     for name in ("maximum", "minimum", "fmax", "fmin"):
-        ours, theirs = call(name), getattr(jnp, name)
-        yield of(name, "of two", ours, theirs, shape)
-        yield of(name, "of an array and a row", ours, theirs, (channels,))
-        plain = partial(_with_number, theirs)
-        yield of(name, "of an array and a number", call(name, 1.5), plain)
+        theirs = getattr(jnp, name)
+        yield of(name, "of two", call(name), theirs, shapes=(shape, shape))
+        yield of(name, "of an array and a row", call(name), theirs, shapes=(shape, (channels,)))
+        yield of(name, "of an array and a number", call(name, 1.5), partial(theirs, 1.5))

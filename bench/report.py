@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bench.conditions import MEMORY
@@ -115,11 +115,8 @@ def _spread(row: Row) -> str:
     return f"{_ms(row.timing.least)} to {_ms(row.timing.most)}" if row.timing else "-"
 
 
-_COSTS: dict[str, Callable[[Row], str]] = {
-    "min to max, ms": _spread,
-    "compile, s": lambda row: "-" if row.compile_s is None else f"{row.compile_s:.2f}",
-    "peak, MB": lambda row: _megabytes(row.peak_bytes),
-}
+def _seconds(row: Row) -> str:
+    return "-" if row.compile_s is None else f"{row.compile_s:.2f}"
 
 
 def _costs(results: Sequence[CaseResult]) -> str:
@@ -130,8 +127,9 @@ def _costs(results: Sequence[CaseResult]) -> str:
     for result in results:
         of = {peer: result.peers.get(peer, Row()) for peer in checked}
         row = {"case": result.name, "MB to move": _megabytes(result.floor_bytes or None)}
-        for cost, show in _COSTS.items():
-            row |= {f"{cost}: {peer}": show(of[peer]) for peer in compared}
+        row |= {f"min to max, ms: {peer}": _spread(of[peer]) for peer in compared}
+        row |= {f"compile, s: {peer}": _seconds(of[peer]) for peer in compared}
+        row |= {f"peak, MB: {peer}": _megabytes(of[peer].peak_bytes) for peer in compared}
         rows.append(row | {f"difference: {peer}": _difference(of[peer]) for peer in checked})
     return table(rows)
 

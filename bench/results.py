@@ -66,20 +66,15 @@ class Run:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Run:
-        rows = tuple(
-            CaseResult(
-                row["name"],
-                row["floor_bytes"],
-                {peer: _row(given) for peer, given in row["peers"].items()},
-            )
-            for row in fields["rows"]
-        )
-        return cls(fields["mode"], fields["conditions"], rows)
+        rows = []
+        for row in fields["rows"]:
+            peers = {name: _row(**given) for name, given in row["peers"].items()}
+            rows.append(CaseResult(**row | {"peers": peers}))
+        return cls(fields["mode"], fields["conditions"], tuple(rows))
 
 
-def _row(fields: Mapping[str, Any]) -> Row:
-    timing = fields["timing"]
-    return Row(**{**fields, "timing": Timing(**timing) if timing else None})
+def _row(timing: Mapping[str, Any] | None, **fields: Any) -> Row:
+    return Row(Timing(**timing) if timing else None, **fields)
 
 
 def table(

@@ -101,14 +101,9 @@ def run_case(case: Case, mode: Mode, peers: Sequence[Peer], budget_s: float) -> 
 
 
 def _row(prepared: Prepared, timing: Timing, work: Work) -> Row:
-    wrong = prepared.difference is not None and not prepared.difference <= _tolerance(work)
-    return Row(
-        timing,
-        prepared.compile_s,
-        prepared.difference,
-        wrong,
-        prepared.peak_bytes,
-    )
+    difference = prepared.difference
+    wrong = difference is not None and not difference <= _tolerance(work)
+    return Row(timing, prepared.compile_s, difference, wrong, prepared.peak_bytes)
 
 
 def _tolerance(work: Work) -> float:

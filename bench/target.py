@@ -6,9 +6,11 @@ The report shows kernels, bytes and modelled cycles of the programs; nothing run
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import importlib.util
+import itertools
 import math
 import os
 import shutil
@@ -190,15 +192,13 @@ def of_cases(target: Target, cases: Sequence[Case], mode: Mode) -> Iterator[Foun
     for case in cases:
         if mode not in case.modes:
             continue
-        orders: dict[str, tuple[int, ...]] = {"": ()}
-        if target.clock and len(case.shape) == 4 and case.op != TRAIN_STEP:
-            orders = LAYOUTS
-        for layout, order in orders.items():
-            for who in _who(target, case, mode):
-                asked = dataclasses.replace(case, dtype="float32") if who == WIDE else case
-                with jax.enable_x64(case.dtype == "float64"):
-                    make = functools.partial(_work, asked, mode, who)
-                    yield case.name, who, layout, _compiled(target, make, order)
+        has_layouts = target.clock and len(case.shape) == 4 and case.op != TRAIN_STEP
+        layouts = LAYOUTS if has_layouts else {"default": ()}
+        for (layout, order), who in itertools.product(layouts.items(), _who(target, case, mode)):
+            asked = dataclasses.replace(case, dtype="float32") if who == WIDE else case
+            with jax.enable_x64(case.dtype == "float64"):
+                make = functools.partial(_work, asked, mode, who)
+                yield case.name, who, layout, _compiled(target, make, order)
 
 
 def _who(target: Target, case: Case, mode: Mode) -> tuple[str, ...]:
@@ -215,11 +215,12 @@ def of_every_op(target: Target) -> Iterator[Found]:
     import numpy as np
 
     from bench import every_op
+    from bench._jax_peer import value_and_vjp
 
-    x, dy = (jax.ShapeDtypeStruct(shape, np.dtype(np.float32)) for shape in (every_op.SHAPE, ()))
+    dy, x = (jax.ShapeDtypeStruct(shape, np.dtype(np.float32)) for shape in ((), every_op.SHAPE))
     for name, op in every_op.OPS.items():
-        both = functools.partial(every_op.value_and_gradient, op)
-        yield name, "jaxpool", "", _compiled(target, lambda both=both: (both, (x, dy)))
+        both = functools.partial(value_and_vjp, op)
+        yield name, "jaxpool", "default", _compiled(target, lambda both=both: (both, (dy, x)))
 
 
 def _compiled(target: Target, make: Callable[[], Any], order: Sequence[int] = ()) -> Program | str:
@@ -254,15 +255,16 @@ def beside_lax(found: Sequence[Found]) -> str:
 
     If lax was also compiled in float32, that program is the reference.
     """
-    cycles: dict[tuple[str, str], dict[str, float]] = {}
-    for what, who, layout, program in found:
-        if isinstance(program, Program) and program.cycles:
-            cycles.setdefault((layout, what), {})[who] = program.cycles
+    cycles = {
+        (layout, case, who): program.cycles
+        for case, who, layout, program in found
+        if isinstance(program, Program) and program.cycles
+    }
     ratios: dict[str, dict[str, float]] = {}
-    for (layout, what), of in cycles.items():
-        rival = of.get(WIDE, of.get("lax"))
-        if rival and "jaxpool" in of:
-            ratios.setdefault(layout or "default", {})[what] = of["jaxpool"] / rival
+    for (layout, case, who), ours in cycles.items():
+        rival = cycles.get((layout, case, WIDE), cycles.get((layout, case, "lax")))
+        if who == "jaxpool" and rival:
+            ratios.setdefault(layout, {})[case] = ours / rival
     lines = []
     for layout, each in ratios.items():
         mean, worst = statistics.geometric_mean(each.values()), max(each, key=each.__getitem__)
@@ -280,33 +282,30 @@ def run(
     name: str, cases: Sequence[Case], modes: Sequence[Mode], every_op: bool, file: Path | None
 ) -> int:
     """Compile, print, and write a file per mode. Return 1 if a program of this library does not compile."""
-    target = Target(name)  # before jax is imported
     directions = {"forward": "forward", "forward_and_vjp": "forward and backward"}
-    sections = {directions[mode]: of_cases(target, cases, mode) for mode in modes}
-    if every_op:
-        sections = {"every function": of_every_op(target)}
     failed = False
-    try:
+    with contextlib.closing(Target(name)) as target:  # before jax is imported
+        sections = {directions[mode]: of_cases(target, cases, mode) for mode in modes}
+        if every_op:
+            sections = {"every function": of_every_op(target)}
         for title, programs in sections.items():
-            found = []
+            found, rows = [], []
             for each in programs:
                 found.append(each)
-                print("  ".join(map(str, _row(*each).values())), flush=True)
-            failed |= any(who == "jaxpool" and isinstance(of, str) for _, who, _, of in found)
+                rows.append(_row(*each))
+                print("  ".join(map(str, rows[-1].values())), flush=True)
+            failed |= any(row["by"] == "jaxpool" and "error" in row for row in rows)
             means = beside_lax(found)
             print(means)
             if file:
                 path = file if len(sections) == 1 else file.with_stem(f"{file.stem}-{title}")
                 about = f"{_SEEN[name.partition(':')[0]]} {means}".strip()
-                rows = [_row(*each) for each in found]
                 results.table(path, f"compiled for {name}, {title}", about, rows, target=name)
-    finally:
-        target.close()
     return int(failed)
 
 
-def _row(what: str, who: str, layout: str, program: Program | str) -> dict[str, Any]:
-    row: dict[str, Any] = {"case": what, "by": who, "layout": layout or "default"}
+def _row(case: str, who: str, layout: str, program: Program | str) -> dict[str, Any]:
+    row: dict[str, Any] = {"case": case, "by": who, "layout": layout}
     if isinstance(program, str):
         return row | {"error": program}
     row |= {"kernels": program.kernels, "bytes": round(program.bytes, 2)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -20,10 +21,10 @@ _RATE = 1.0  # errors of the new weights then equal errors of the gradients
 
 def prepare(work: Work, implementation: str, device: Device) -> Prepared:
     """A step of SGD. The difference compares loss and new variables with lax's pools."""
+    place = jax.devices(device)[0]
     arguments = work.shared(
-        "train", lambda: jax.device_put(_arguments(work), jax.devices(device)[0])
+        "train", lambda: jax.device_put(_arguments(work.case, work.xs[0]), place)
     )
-
     lax = work.shared("lax step", lambda: compile_timed(step_of(work.case, "lax"), *arguments))
     compiled, compile_s = lax
     if implementation != "lax":
@@ -53,11 +54,8 @@ def step_of(case: Case, implementation: str) -> Any:
 def first_step(net: str, images: jax.Array) -> tuple[jax.Array, Any]:
     """One step of the named net with zero weights and labels: the call in the name of a case."""
     case = Case(TRAIN_STEP, images.shape, dtype=str(images.dtype), net=net)
-    variables, _, labels = jax.tree.map(
-        lambda kind: jnp.zeros(kind.shape, kind.dtype), shapes(case)
-    )
-    loss, new = step_of(case, "jaxpool")(variables, images, labels)
-    return loss, new
+    variables, _, labels = jax.tree.map(jnp.zeros_like, shapes(case))
+    return step_of(case, "jaxpool")(variables, images, labels)
 
 
 def _make_step(case: Case, pools: Pools) -> Any:
@@ -80,28 +78,18 @@ def _make_step(case: Case, pools: Pools) -> Any:
     return step
 
 
-def _arguments(work: Work) -> tuple[Any, np.ndarray, np.ndarray]:
+def _arguments(case: Case, images: Any) -> tuple[Any, Any, np.ndarray]:
     """Variables, images, and one label per image or per pixel, as the net requires."""
-    images = work.xs[0]
-    init = jax.jit(Net(LAX_POOLS, NETS[work.case.net]).init)
-    variables = init(jax.random.key(0, impl=_KEYS), images[:1])
-    *labelled, classes = _initialised(work.case)[0].shape
+    net, key = Net(LAX_POOLS, NETS[case.net]), jax.random.key(0, impl=_KEYS)
+    variables = jax.jit(net.init)(key, images[:1])
+    *labelled, classes = jax.eval_shape(net.init_with_output, key, images)[0].shape
     return variables, images, np.random.default_rng(2).integers(0, classes, labelled, np.int32)
 
 
 def shapes(case: Case) -> tuple[Any, Any, Any]:
     """Shapes and dtypes of the arguments of a step."""
     images = jax.ShapeDtypeStruct(case.shape, np.dtype(case.dtype))
-    scores, variables = _initialised(case)
-    return variables, images, jax.ShapeDtypeStruct(scores.shape[:-1], np.dtype(np.int32))
-
-
-def _initialised(case: Case) -> tuple[Any, Any]:
-    """Shapes and dtypes of the net's output and its variables."""
-    net = Net(LAX_POOLS, NETS[case.net])
-    images = jax.ShapeDtypeStruct(case.shape, np.dtype(case.dtype))
-    key = jax.eval_shape(lambda: jax.random.key(0, impl=_KEYS))
-    return jax.eval_shape(net.init_with_output, key, images)
+    return jax.eval_shape(functools.partial(_arguments, case), images)
 
 
 def _difference(results: Any, expected: Any) -> float:

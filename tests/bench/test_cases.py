@@ -15,7 +15,7 @@ pytest.importorskip("flax", reason="the nets of the benchmark suite are written 
 import jaxpool
 from bench import every_op, plain, train_steps
 from bench._case import ARGMAX, MODES, TRAIN_STEP
-from bench._jax_peer import AddOnePeer, JaxPeer, jaxpool_op, lax_op, outputs_of
+from bench._jax_peer import AddOnePeer, JaxPeer, jaxpool_op, lax_op
 from bench._tf_peer import PYTHON_VARIABLE, TensorFlowPeer
 from bench.cases import CASES, Case, adaptive, matches, over, pool, select, unpool
 from bench.oracle import Reference
@@ -52,15 +52,15 @@ def test_every_op_and_net_has_a_small_case():
     assert {case.net for case in TRAIN_STEPS} == set(train_steps.NETS)
 
 
-def test_small_cases_are_excluded_by_default():
-    assert SMALL
-    assert not set(case_names(select())) & set(case_names(SMALL))
-
-
-def test_filters_must_all_match_name_or_tags():
+def test_selection_by_name_and_tags():
     chosen = select(["^max_pool", "(3, 3)", "table"])
     assert chosen
     assert all(case.op == "max_pool" and "table" in case.tags for case in chosen)
+    assert not set(select()) & set(SMALL)
+    assert SMALL[0] in select([SMALL[0].name, "small"])
+    assert CASES[0] in select([CASES[0].name])
+    name = next(setting.name for setting in plain.chosen([]) if "(" in setting.name)
+    assert plain.chosen([name[: name.index("(") + 1]])
 
 
 @pytest.mark.parametrize(
@@ -79,13 +79,6 @@ def test_filter_is_regex_or_literal_text(wanted, found):
     assert not matches("max_pool(x, (3,2)) [small]", [wanted, "min"])
 
 
-def test_name_is_valid_filter():
-    for case in (SMALL[0], CASES[0]):
-        assert case in select([case.name, *["small"] * ("small" in case.tags)])
-    name = next(setting.name for setting in plain.chosen([]) if "(" in setting.name)
-    assert plain.chosen([name[: name.index("(") + 1]])
-
-
 @pytest.mark.parametrize("case", SMALL, ids=case_names(SMALL))
 def test_case_name_is_the_call(case):
     called = trace_plans(case.name)
@@ -96,13 +89,6 @@ def test_case_name_is_the_call(case):
         run = jaxpool.plan_of(jaxpool_op(case))(*case.inputs())
     assert [row.inputs for row in called] == [row.inputs for row in run]
     assert [row.passes for row in called] == [row.passes for row in run]
-
-
-@pytest.mark.parametrize("case", POOL_CASES, ids=case_names(POOL_CASES))
-def test_output_shape_matches_jaxpool(case):
-    y, *positions = outputs_of(jax.eval_shape(jaxpool_op(case), *case.inputs()))
-    assert y.shape == case.output_shape
-    assert [p.shape for p in positions] == [case.output_shape] * (case.op == ARGMAX)
 
 
 @pytest.mark.parametrize(
@@ -154,9 +140,7 @@ def test_reference_matches_oracle_on_ties(case):
     arguments, dy = [*xs, *case.inputs()[case.arity :]], rng.integers(-4, 5, case.output_shape)
     reference, pool = Reference(case, arguments, dy), pools()[case.op]
     for counts in (True, False):
-        options = (
-            {} if counts or not pool.takes("count_include_pad") else {"count_include_pad": False}
-        )
+        options = {"count_include_pad": counts} if pool.takes("count_include_pad") else {}
         loops = case.bound(functools.partial(pool.meaning, **options))
         answer = loops(
             *(x[case.sample].astype(float) for x in xs),
@@ -274,10 +258,6 @@ def test_train_step_without_unpool_gradient_is_wrong(monkeypatch):
 @pytest.mark.parametrize("net", ["LeNet", pytest.param("UNet", marks=pytest.mark.slow)])
 def test_accelerated_train_step_has_no_select_and_scatter(net):
     (case,) = (case for case in TRAIN_STEPS if case.net == net)
-    arguments = jax.eval_shape(lambda: train_steps._arguments(Work(case, "forward_and_vjp")))
-    scatters = {
-        name: "select_and_scatter"
-        in jax.jit(train_steps.step_of(case, name)).lower(*arguments).as_text()
-        for name in ("lax", "accelerate", "jaxpool")
-    }
-    assert scatters == {"lax": True, "accelerate": False, "jaxpool": False}
+    for name in ("lax", "accelerate", "jaxpool"):
+        lowered = jax.jit(train_steps.step_of(case, name)).lower(*train_steps.shapes(case))
+        assert ("select_and_scatter" in lowered.as_text()) == (name == "lax")

@@ -26,15 +26,6 @@ def test_every_function_has_two_settings():
     assert [name for name, words in settings.items() if len(words) < 2] == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", pools())
-def test_twin_settings_match_shape_and_dtype(name):
-    for setting in plain.beside_twin(pools()[name], "small"):
-        xs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in setting.arrays()]
-        ours, theirs = (jax.eval_shape(way, *xs) for way in (setting.ours, setting.plain))
-        assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
-
-
 @pytest.mark.parametrize("setting", SMALL, ids=lambda setting: setting.name)
 def test_equivalent_code_matches_shapes_and_dtypes(setting):
     xs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in setting.arrays()]
@@ -51,18 +42,13 @@ def test_equivalent_code_matches_values_and_cotangents(setting):
     assert not line.wrong, line.difference
 
 
-def test_different_result_is_marked_wrong():
-    (setting,) = plain.chosen([r"^max of|^max over -1, 1x16", r"small"])
+def test_different_result_is_marked_wrong_unless_arrays_are_large():
+    (setting,) = plain.chosen([r"^max over -1, 1x16", r"small"])
     assert not plain.measure(setting, "forward_and_vjp", 0.0).wrong
     other = dataclasses.replace(setting, plain=lambda x: jax.numpy.max(x, -1) * 1.01)
     assert plain.measure(other, "forward", 0.0).wrong
-
-
-def test_results_on_large_arrays_are_not_compared():
-    (setting,) = plain.chosen([r"^max over -1, 1x16", r"small"])
-    other = dataclasses.replace(setting, plain=lambda x: jax.numpy.max(x, -1) * 1.01, size="large")
-    line = plain.measure(other, "forward", 0.0)
-    assert (line.difference, line.wrong) == (None, False)
+    large = plain.measure(dataclasses.replace(other, size="large"), "forward", 0.0)
+    assert (large.difference, large.wrong) == (None, False)
 
 
 def test_command_replaces_functions_and_modes_that_it_timed(tmp_path, capsys, monkeypatch):

@@ -8,7 +8,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from bench import report, results
+from bench import conditions, report, results
 from bench.__main__ import main
 from bench.cases import select
 from bench.results import CaseResult, Row, Run
@@ -42,22 +42,7 @@ def row(ms, **fields):
     return Row(Timing(ms / 1e3, ms / 1e3, ms / 1e3, 5), difference=0.0, **fields)
 
 
-MACHINE = {
-    "cpu": "a processor",
-    "cores": 2,
-    "cache_bytes": 1,
-    "transparent_huge_pages": "madvise",
-}
-CONDITIONS = {
-    "date": "2020-01-01",
-    "device": "cpu",
-    "threads": 2,
-    "memory": "kept",
-    "budget_s": 1.0,
-    "load": 0.0,
-    "machine": MACHINE,
-    "versions": {"jax": "1"},
-}
+CONDITIONS = conditions.describe("cpu", 2, 1.0)
 FIRST, SECOND = "max_pool(float32[2,8], (2,))", "max_pool(float32[2,8], (3,))"
 STEP = "bench.train_steps:first_step('LeNet', float32[2,8,8,1])"
 ABSENT = {"torch": Row(why_not="torch is away")}

@@ -43,10 +43,7 @@ def test_variants_match_oracle(seed):
         )
 
     compiled = jax.jit(run)
-    choose = _parts.extremum_reducer(best, "split")
-
-    def rule(values):
-        return choose(values) if values else (0.0, [])
+    rule = _parts.reducer_with_empty_value(_parts.extremum_reducer(best, "split"), 0.0)
 
     for values in ("ties", "special", "lowest"):
         x = draw_values(rng, drawn.shape, dtype, values, greatest=kind == "min")

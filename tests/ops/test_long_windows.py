@@ -39,10 +39,9 @@ def test_values_cotangents_and_tangents(shape, window, strides, padding, dilatio
         y, tangent = jax.jvp(lambda x: pool(x, *given), (x,), (v,))
         return y, tangent, jax.vjp(lambda x: pool(x, *given), x)[1](dy)[0]
 
-    for found, wanted in zip(
-        run(x, v, dy), (want.y, want.tangent(v), want.cotangent(dy)), strict=True
-    ):
-        np.testing.assert_array_equal(found, wanted)
+    wanted = want.y, want.tangent(v), want.cotangent(dy)
+    for found, expected in zip(run(x, v, dy), wanted, strict=True):
+        np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("pool", [jaxpool.max_pool, jaxpool.avg_pool])

@@ -118,16 +118,6 @@ def check(seed, times, many):
 
     All axes are reduced at once or one after another, in the order of the array or with pooled axes last.
     """
-    with thresholds(
-        small_scatter_taps=0 if seed % 2 else math.inf,
-        scatter_taps_per_element=0,
-        max_disjoint_scatter_taps=0 if seed % 2 else math.inf,
-        min_compaction=math.inf if seed % 3 else 0,
-    ):
-        check_with(seed, times, many)
-
-
-def check_with(seed, times, many):
     window, kind, ties, numbers = draw_pool(seed)
     kept, tap = InputResidualPool(window, kind, ties), SelectPool(window, kind, ties)
 
@@ -140,15 +130,21 @@ def check_with(seed, times, many):
     def on_cpu(x, dy):
         return kept.value("cpu", x), *kept.transpose("cpu", (x,), dy), kept.linear("cpu", (x,), x)
 
-    with platform_override("tpu"), is_partitioned(many):
-        op = pool_op(window, kind, ties)
-    gradient = cotangents(functools.partial(apply, op, "vjp"))
-    on_tpu, text = interpreter(gradient, *numbers(), many=many)
+    most_taps = 0 if seed % 2 else math.inf
+    with thresholds(
+        small_scatter_taps=most_taps,
+        scatter_taps_per_element=0,
+        max_disjoint_scatter_taps=most_taps,
+        min_compaction=math.inf if seed % 3 else 0,
+    ):
+        with platform_override("tpu"), is_partitioned(many):
+            op = pool_op(window, kind, ties)
+        gradient = cotangents(functools.partial(apply, op, "vjp"))
+        on_tpu, text = interpreter(gradient, *numbers(), many=many)
+        x = numbers()[0]
+        plan = plan_scatter(Problem(window, x.shape, x.dtype.name, "tpu", is_partitioned=many))
     if isinstance(op, InputResidualPool):
         used = [dim.axis for dim in window.dims if not dim.is_identity]
-        x = numbers()[0]
-        problem = Problem(window, x.shape, x.dtype.name, "tpu", is_partitioned=many)
-        plan = plan_scatter(problem)
         by_axis = seed % 2 or used != sorted(used) or plan.permutation
         instructions = len(used) if by_axis else min(1, len(used))
         branches = 2 if plan.comparison == "branch" else 1

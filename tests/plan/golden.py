@@ -48,7 +48,7 @@ def _ops_by_title():
     """Map title to op and types, for the ops of the calls of `bench.every_op`."""
     found = {}
     for function in OPS.values():
-        for each in _find_ops(function, jnp.zeros(SHAPE)):
+        for each in find_op_equations(jax.make_jaxpr(function)(jnp.zeros(SHAPE)).jaxpr):
             title = f"{type(each.op).__name__} of {_format_types(each.arg_types)}, gives {_format_types(each.outputs)}"
             if each.op.is_pool:
                 found.setdefault(title, {})[each.op, each.arg_types] = None
@@ -60,10 +60,6 @@ def _plans_of_op(op, types):
     return {
         each: _format_plan(kept, passes_of_op(each, op, types, DIRECTIONS)) for each in PLATFORMS
     }
-
-
-def _find_ops(function, *xs):
-    return find_op_equations(jax.make_jaxpr(function)(*xs).jaxpr)
 
 
 def _format_types(types):

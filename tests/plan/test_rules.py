@@ -5,7 +5,6 @@ import dataclasses
 import importlib
 import re
 import sys
-import tokenize
 from pathlib import Path
 
 import pytest
@@ -114,22 +113,13 @@ def test_every_threshold_is_read():
 
 def threshold_docs():
     """Return the comment of each threshold, and the NOTES heading that precedes it."""
-    path = Path(tuning.__file__)
-    with path.open("rb") as file:
-        tokens = tokenize.tokenize(file.readline)
-        by_line = {each.start[0]: each.string for each in tokens if each.type == tokenize.COMMENT}
-    comments, headings, heading, previous_line = {}, {}, None, 0
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", None) in THRESHOLD_TYPES:
-            own = []
-            for line in range(previous_line + 1, node.end_lineno + 1):
-                text = by_line.get(line, "")
-                if text.startswith("# NOTES: "):
-                    heading = text.removeprefix("# NOTES: ")
-                elif text:
-                    own.append(text.removeprefix("# "))
-            comments[node.target.id], headings[node.target.id] = " ".join(own), heading
-            previous_line = node.end_lineno
+    pattern = r"^    (?:# NOTES: (.+)|(\w+): [^#\n]*# (.+))$"
+    comments, headings, heading = {}, {}, None
+    for found in re.finditer(pattern, Path(tuning.__file__).read_text(), re.MULTILINE):
+        if found[1]:
+            heading = found[1]
+        else:
+            comments[found[2]], headings[found[2]] = found[3], heading
     return comments, headings
 
 
