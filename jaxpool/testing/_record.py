@@ -154,26 +154,37 @@ class Pool:
 
     def drawn(self, **how: Any) -> Any:
         """A hypothesis strategy for calls, see `jaxpool.testing.calls`. Needs hypothesis."""
-        return importlib.import_module("jaxpool.testing._call_strategies").calls(self, **how)
+        return importlib.import_module("jaxpool.testing._strategies").calls(self, **how)
 
 
 _RECORDS: dict[str, Pool] = {}
 
 
 def record(
-    *, twin: Callable[..., Any], operands: tuple[str, ...] = ("x",), **record_fields: Any
+    name: str | None = None,
+    /,
+    *,
+    twin: Callable[..., Any],
+    operands: tuple[str, ...] = ("x",),
+    **record_fields: Any,
 ) -> Callable[[Callable[..., Answer]], Callable[..., Answer]]:
-    """Decorator of an oracle function: registers the record of the public function with the same name.
+    """Decorator of an oracle function: registers the record of the public function `name`, by default its own name.
 
     The oracle and the twin are called like the public function. They declare only the arguments that they need, or all
     as `**arguments`. Their argument `windows` receives the windows of the call.
     """
 
     def register(oracle_function: Callable[..., Answer]) -> Callable[..., Answer]:
-        name = oracle_function.__name__
-        meaning = with_public_signature(name, oracle_function)
-        twin_function = with_public_signature(name, twin)
-        _RECORDS[name] = Pool(name, meaning, twin_function, operands=operands, **record_fields)
+        pool_name = oracle_function.__name__ if name is None else name
+        meaning = with_public_signature(pool_name, oracle_function)
+        pool = Pool(
+            pool_name,
+            meaning,
+            with_public_signature(pool_name, twin),
+            operands=operands,
+            **record_fields,
+        )
+        _RECORDS[pool_name] = pool
         return meaning
 
     return register
@@ -198,6 +209,7 @@ def with_public_signature(name: str, function: Callable[..., Any]) -> Callable[.
             **{key: value for key, value in given.items() if takes_all or key in declared}
         )
 
+    bound.__name__ = name
     bound.__signature__ = signature  # type: ignore[attr-defined]
     return bound
 

@@ -19,8 +19,8 @@ from jaxpool._plan.problem import Platform
 from jaxpool._plan.tuning import LIMITS, TUNING
 from jaxpool.testing import Call, draw_values, pools
 from jaxpool.testing._array_arguments import KEY_IMPL, with_array_arguments
-from jaxpool.testing._call_strategies import arguments_by_name, draw_outline
 from jaxpool.testing._check import compare_with_answer, rounding_error_bound
+from jaxpool.testing._strategies import arguments_by_name, draw_outline
 from tests.support.compilation import FAST_COMPILE
 
 FLOATS = ("float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")

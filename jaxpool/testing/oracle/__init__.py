@@ -17,17 +17,10 @@ from jaxpool.testing._answer import (
     round_to_dtype,
 )
 from jaxpool.testing.oracle._parts import Reducer, Ties
-from jaxpool.testing.oracle.adaptive import *
-from jaxpool.testing.oracle.blur import *
 from jaxpool.testing.oracle.chance import *
-from jaxpool.testing.oracle.cumulative import *
-from jaxpool.testing.oracle.elementwise import *
+from jaxpool.testing.oracle.extrema import *
 from jaxpool.testing.oracle.morphology import *
-from jaxpool.testing.oracle.peaks import *
-from jaxpool.testing.oracle.power import *
 from jaxpool.testing.oracle.ranks import *
-from jaxpool.testing.oracle.reduce import *
 from jaxpool.testing.oracle.regions import *
-from jaxpool.testing.oracle.segments import *
 from jaxpool.testing.oracle.soft import *
 from jaxpool.testing.oracle.windowed import *

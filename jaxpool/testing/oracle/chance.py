@@ -12,16 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxpool.testing import _jnp_windows as jnp_windows
-from jaxpool.testing._answer import Answer
+from jaxpool.testing._answer import Answer, Position
 from jaxpool.testing._record import record
-from jaxpool.testing._windows import (
-    WindowPositions,
-    Windows,
-    fractional_windows,
-    pooled_axes,
-)
+from jaxpool.testing._windows import Windows, fractional_windows, pooled_axes
 from jaxpool.testing.oracle import _parts as parts
-from jaxpool.testing.oracle._parts import Reducer
+from jaxpool.testing.oracle._parts import Element, Reducer
 
 __all__ = ["fractional_avg_pool", "fractional_max_pool", "stochastic_pool"]
 
@@ -46,14 +41,19 @@ def _pool_fractional_windows(
     x = np.asarray(x)
     window_axes = pooled_axes(x.ndim, len(output_shape), axes)
     samples = np.asarray(_uniform_samples(key, x, window_axes))
+    origin = (0,) * len(window_axes)
 
-    def window_positions_of_lane(lane: Sequence[int]) -> WindowPositions:
-        zipped = zip(samples, window_axes, window_shape, output_shape, strict=True)
-        return [fractional_windows(s[tuple(lane)], x.shape[axis], k, n) for s, axis, k, n in zipped]
+    def elements_of_output(output: Position) -> list[Element]:
+        lane, window = parts.merge_positions(output, window_axes, origin), []
+        for sample, axis, k, n in zip(
+            samples, window_axes, window_shape, output_shape, strict=True
+        ):
+            window.append(fractional_windows(sample[lane], x.shape[axis], k, n)[output[axis]])
+        return parts.window_elements(output, window_axes, window)
 
-    return parts.apply_reducer(
-        x, window_axes, output_shape, window_positions_of_lane, lambda output: reducer, dtype
-    )
+    shape = parts.merge_positions(x.shape, window_axes, output_shape)
+    dtype = x.dtype if dtype is None else dtype
+    return parts.apply_reducer([x], shape, elements_of_output, lambda output: reducer, dtype)
 
 
 def _make_fractional_pool_in_jnp(reduce_taps: Callable[..., Any]) -> Callable[..., Any]:

@@ -25,15 +25,13 @@ def _make_morphology_in_jnp(kind: str) -> Callable[..., Any]:
 
     def jnp_function(x: Any, kernel: Any, windows: Windows) -> Any:
         kernel = jnp.asarray(kernel)
-        num_axes = len(windows.axes)
         values, tap_exists = jnp_windows.gather(x, windows)
-        tap_numbers = jnp_windows.gather_windows(
-            _flat_tap_numbers(windows, x.ndim), windows.axes, _taps_inside_input(windows)
-        )[0]
-        weights = kernel.reshape(windows.taps_per_window, -1)[
-            tap_numbers
-        ]  # (..., taps, channels or 1)
-        if num_axes < kernel.ndim:
+        numbers = jnp_windows.flat_positions(windows.axes, windows.window_shape, x.ndim)
+        inside = _taps_inside_input(windows)
+        tap_numbers = jnp_windows.gather_windows(numbers, windows.axes, inside)[0]
+        # (..., taps, channels or 1)
+        weights = kernel.reshape(windows.taps_per_window, -1)[tap_numbers]
+        if len(windows.axes) < kernel.ndim:
             channel_axis = max(set(range(x.ndim)) - set(windows.axes))
             weights = jnp.moveaxis(jnp.squeeze(weights, channel_axis), -1, channel_axis)
         else:
@@ -41,13 +39,6 @@ def _make_morphology_in_jnp(kind: str) -> Callable[..., Any]:
         return reduce_taps(values + sign * weights, tap_exists)
 
     return jnp_function
-
-
-def _flat_tap_numbers(windows: Windows, ndim: int) -> np.ndarray:
-    """The flat row-major index of each window element, in an array of the window shape with size 1 along other axes."""
-    numbers = np.arange(windows.taps_per_window).reshape(windows.window_shape)
-    shape = parts.merge_positions([1] * ndim, windows.axes, windows.window_shape)
-    return numbers.transpose(np.argsort(windows.axes)).reshape(shape)
 
 
 def _taps_inside_input(windows: Windows) -> WindowPositions:
@@ -87,7 +78,7 @@ def _dilate_or_erode(
         candidates = []
         for tap in np.ndindex(*windows.window_shape):
             pooled_position = tuple(taps[t] for taps, t in zip(axis_taps, tap, strict=True))
-            x_position = parts.merge_positions(list(target), windows.axes, pooled_position)
+            x_position = parts.merge_positions(target, windows.axes, pooled_position)
             if all(0 <= i < size for i, size in zip(x_position, x.shape, strict=True)):
                 entry = tap if len(tap) == kernel.ndim else (*tap, target[channel_axis])
                 value = values[x_position] + sign * weights[entry]
