@@ -18,8 +18,13 @@ import numpy as np
 from jax import numpy as jnp
 
 import jaxpool
-from jaxpool.testing import _sample_calls
 from jaxpool.testing._answer import Answer
+from jaxpool.testing._sample_calls import (
+    OMIT_ARGUMENT,
+    PARTNER_ARGUMENTS,
+    sample_calls,
+    usual_value,
+)
 from jaxpool.testing._windows import windows_of_call
 
 ArgumentsByName = dict[str, Any]  # arguments by name; `*xs` is a tuple
@@ -122,16 +127,9 @@ class Pool:
                 arguments[name] = settings[name]
             elif name in self.usual:
                 arguments[name] = self.usual[name](x)
-            elif (
-                name in _sample_calls.PARTNER_ARGUMENTS
-                and self.takes(_sample_calls.PARTNER_ARGUMENTS[name])
-            ) or parameter.default is parameter.empty:
-                arguments[name] = _sample_calls.usual_value(self, name, x, arguments)
-        return {
-            name: value
-            for name, value in arguments.items()
-            if value is not _sample_calls.OMIT_ARGUMENT
-        }
+            elif parameter.default is parameter.empty or self.takes(PARTNER_ARGUMENTS.get(name, "")):
+                arguments[name] = usual_value(self, name, x, arguments)
+        return {name: value for name, value in arguments.items() if value is not OMIT_ARGUMENT}
 
     def run(self, given: Mapping[str, Any], function: Callable[..., Any] | None = None) -> Any:
         """Call the public function, or `function` instead of it, with the arguments `given`."""
@@ -150,7 +148,7 @@ class Pool:
 
     def samples(self) -> dict[str, ArgumentsByName]:
         """Valid calls by name: small, integer, long and special values, and one call per further choice."""
-        return _sample_calls.sample_calls(self)
+        return sample_calls(self)
 
     def drawn(self, **how: Any) -> Any:
         """A hypothesis strategy for calls, see `jaxpool.testing.calls`. Needs hypothesis."""

@@ -1,16 +1,16 @@
 """Fuzz the arguments of every public function, guided by coverage of the library.
 
-    python -m tests.fuzz [--seconds 60] [--seed 0] [--corpus FOLDER] [--replay]
+    python -m tests.fuzz [--seconds 60] [--seed 0] [--corpus FOLDER]
 
 Needs atheris, which draws the bytes from which hypothesis draws calls. A call must return the shapes and dtypes that
 `shapes.py` computes, or raise TypeError or ValueError with a message of the library. The command prints any other
-outcome, and calls that take longer than SECONDS, once per line of origin. `--replay` runs the calls of a folder,
-without atheris.
+outcome, and calls that take longer than SECONDS, once per line of origin. Further options go to libFuzzer: `-runs=0`
+runs the calls of the folder and no more.
 """
 
 import argparse
+import atexit
 import collections
-import contextlib
 import os
 import pathlib
 import random
@@ -40,9 +40,10 @@ class Fuzz:
 
     def __init__(self, seconds):
         self.ends, self.tried = time.process_time() + seconds, collections.Counter()
-        self.found = {}
+        self.found = collections.Counter()
         signal.signal(signal.SIGVTALRM, self.raise_timeout)
         signal.signal(signal.SIGTERM, self.end)
+        atexit.register(self.end)
 
     def raise_timeout(self, *args):
         raise CallTimeout
@@ -91,8 +92,8 @@ class Fuzz:
             jax.clear_caches()
 
     def report(self, said, call):
-        key = " ".join(re.split(r"[^\w.:/`' ]|got| \d", said, maxsplit=1)[:1])[:100]
-        self.found[key] = self.found.get(key, 0) + 1
+        key = re.split(r"[^\w.:/`' ]|got| \d", said, maxsplit=1)[0][:100]
+        self.found[key] += 1
         if self.found[key] == 1:
             print(f"FOUND {said}\n  {call}\n  {self.data.hex()}", flush=True)
 
@@ -104,14 +105,6 @@ class Fuzz:
         for said, count in self.found.items():
             print(f"{count:8,}  {said}")
         sys.stdout.flush()
-        sys.stderr.flush()
-        with contextlib.suppress(ImportError):
-            import coverage
-
-            running = coverage.Coverage.current()
-            if running:
-                running.stop()
-                running.save()
         os._exit(bool(self.found))
 
 
@@ -122,17 +115,8 @@ def main():
     parser.add_argument("--seconds", type=int, default=60, help="of processor time")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--corpus", default="", help="a folder for calls that reached new lines")
-    parser.add_argument(
-        "--replay", action="store_true", help="run the calls of that folder, no more"
-    )
-    options = parser.parse_args()
+    options, more = parser.parse_known_args()
     warnings.simplefilter("ignore")
-    if options.replay:
-        fuzz = Fuzz(10**9)
-        run = fuzz.from_bytes()
-        for path in sorted(pathlib.Path(options.corpus).iterdir()):
-            run(path.read_bytes())
-        fuzz.end()
     try:
         import atheris
     except ImportError:
@@ -147,7 +131,7 @@ def main():
         (folder / f"begin{options.seed}-{number}").write_bytes(draw.randbytes(NUM_BYTES))
     arguments = [f"-seed={options.seed}", "-timeout=600", "-rss_limit_mb=8000"]
     arguments += [f"-max_len={NUM_BYTES}", "-len_control=0", "-verbosity=0", "-handle_term=0"]
-    arguments += [f"-artifact_prefix={folder}/", str(folder)]
+    arguments += [f"-artifact_prefix={folder}/", *more, str(folder)]
     atheris.Setup([sys.argv[0], *arguments], Fuzz(options.seconds).from_bytes())
     atheris.Fuzz()
     return 0
