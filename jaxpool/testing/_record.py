@@ -127,7 +127,9 @@ class Pool:
                 arguments[name] = settings[name]
             elif name in self.usual:
                 arguments[name] = self.usual[name](x)
-            elif parameter.default is parameter.empty or self.takes(PARTNER_ARGUMENTS.get(name, "")):
+            elif parameter.default is parameter.empty or self.takes(
+                PARTNER_ARGUMENTS.get(name, "")
+            ):
                 arguments[name] = usual_value(self, name, x, arguments)
         return {name: value for name, value in arguments.items() if value is not OMIT_ARGUMENT}
 
@@ -155,35 +157,25 @@ class Pool:
         return importlib.import_module("jaxpool.testing._strategies").calls(self, **how)
 
 
-_RECORDS: dict[str, Pool] = {}
+RECORDS: dict[str, Pool] = {}
 
 
 def record(
-    name: str | None = None,
-    /,
-    *,
-    twin: Callable[..., Any],
-    operands: tuple[str, ...] = ("x",),
-    **record_fields: Any,
+    *names: str, twin: Callable[..., Any], operands: tuple[str, ...] = ("x",), **record_fields: Any
 ) -> Callable[[Callable[..., Answer]], Callable[..., Answer]]:
-    """Decorator of an oracle function: registers the record of the public function `name`, by default its own name.
+    """Decorator of an oracle function: registers the records of the public functions `names`, by default its own name.
 
-    The oracle and the twin are called like the public function. They declare only the arguments that they need, or all
-    as `**arguments`. Their argument `windows` receives the windows of the call.
+    `Pool.meaning` and `Pool.twin` are called like the public function. The oracle function and the twin declare only
+    the arguments that they need, or all as `**arguments`. Their argument `windows` receives the windows of the call.
     """
 
     def register(oracle_function: Callable[..., Answer]) -> Callable[..., Answer]:
-        pool_name = oracle_function.__name__ if name is None else name
-        meaning = with_public_signature(pool_name, oracle_function)
-        pool = Pool(
-            pool_name,
-            meaning,
-            with_public_signature(pool_name, twin),
-            operands=operands,
-            **record_fields,
-        )
-        _RECORDS[pool_name] = pool
-        return meaning
+        for name in names or (oracle_function.__name__,):
+            meaning, twin_function = (
+                with_public_signature(name, function) for function in (oracle_function, twin)
+            )
+            RECORDS[name] = Pool(name, meaning, twin_function, operands=operands, **record_fields)
+        return oracle_function
 
     return register
 
@@ -234,11 +226,11 @@ def pools() -> dict[str, Pool]:
         for name, parameters in takes.items()
         if any(parameter in parameters for parameter in ARRAY_PARAMETERS)
     ]
-    missing_names = [name for name in names if name not in _RECORDS]
+    missing_names = [name for name in names if name not in RECORDS]
     if missing_names:
         hint = "write its loops in `jaxpool/testing/oracle`, and `@record(twin=...)` above them"
         raise LookupError(f"jaxpool.{missing_names[0]} has no record: {hint}.")
-    return {name: _RECORDS[name] for name in names}
+    return {name: RECORDS[name] for name in names}
 
 
 def call_by_argument_names(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:

@@ -29,7 +29,9 @@ def usual_value(pool: Any, arg_name: str, images: Any, earlier_arguments: Mappin
         return images.reshape(-1, *images.shape[-2:])
     if arg_name in _VALUES:
         return _VALUES[arg_name](images, earlier_arguments)
-    hint = f"give it to `@record(usual={{{arg_name!r}: lambda x: ...}})` in `jaxpool/testing/oracle`"
+    hint = (
+        f"give it to `@record(usual={{{arg_name!r}: lambda x: ...}})` in `jaxpool/testing/oracle`"
+    )
     raise LookupError(
         f"jaxpool.{pool.name} has no usual value for its argument `{arg_name}`: {hint}, or a "
         "value for every function to `jaxpool/testing/_sample_calls.py`."

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import jaxpool
-from jaxpool.testing import oracle
 from tests.support.asked import CHECKS
 from tests.test_rooms import PACKAGES
 
@@ -51,7 +50,6 @@ def test_missing_entry_error_names_file(file, monkeypatch):
     [
         (jaxpool, "__all__", ["avg_pool"], "jaxpool/_public.py", "name adaptive_max_pool of"),
         (jaxpool, "max_pool", lambda x: x, "jaxpool/_public.py", "put @public above max_pool"),
-        (oracle.windowed, "__all__", [], "jaxpool/testing/oracle", "`__all__` of"),
     ],
 )
 def test_incomplete_entry_error_says_what_is_missing(

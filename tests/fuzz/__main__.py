@@ -1,16 +1,16 @@
 """Fuzz the arguments of every public function, guided by coverage of the library.
 
-    python -m tests.fuzz [--seconds 60] [--seed 0] [--corpus FOLDER]
+    python -m tests.fuzz [--seconds 60] [--seed 0] [--corpus FOLDER] [--replay]
 
 Needs atheris, which draws the bytes from which hypothesis draws calls. A call must return the shapes and dtypes that
 `shapes.py` computes, or raise TypeError or ValueError with a message of the library. The command prints any other
-outcome, and calls that take longer than SECONDS, once per line of origin. Further options go to libFuzzer: `-runs=0`
-runs the calls of the folder and no more.
+outcome, and calls that take longer than SECONDS, once per line of origin. `--replay` runs the calls of a folder,
+without atheris.
 """
 
 import argparse
-import atexit
 import collections
+import math
 import os
 import pathlib
 import random
@@ -43,7 +43,6 @@ class Fuzz:
         self.found = collections.Counter()
         signal.signal(signal.SIGVTALRM, self.raise_timeout)
         signal.signal(signal.SIGTERM, self.end)
-        atexit.register(self.end)
 
     def raise_timeout(self, *args):
         raise CallTimeout
@@ -115,8 +114,16 @@ def main():
     parser.add_argument("--seconds", type=int, default=60, help="of processor time")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--corpus", default="", help="a folder for calls that reached new lines")
-    options, more = parser.parse_known_args()
+    parser.add_argument("--replay", action="store_true", help="run the calls of that folder alone")
+    options = parser.parse_args()
     warnings.simplefilter("ignore")
+    folder = pathlib.Path(options.corpus or tempfile.mkdtemp())
+    if options.replay:
+        fuzz = Fuzz(seconds=math.inf)
+        run = fuzz.from_bytes()
+        for path in sorted(folder.iterdir()):
+            run(path.read_bytes())
+        fuzz.end()
     try:
         import atheris
     except ImportError:
@@ -124,14 +131,13 @@ def main():
         return 2
     with atheris.instrument_imports(include=["jaxpool"]):
         import tests.fuzz.run  # noqa: F401
-    folder = pathlib.Path(options.corpus or tempfile.mkdtemp())
     folder.mkdir(exist_ok=True)
     draw = random.Random(options.seed)
     for number in range(NUM_INITIAL_CALLS):  # seeds, because atheris starts from empty input
         (folder / f"begin{options.seed}-{number}").write_bytes(draw.randbytes(NUM_BYTES))
     arguments = [f"-seed={options.seed}", "-timeout=600", "-rss_limit_mb=8000"]
     arguments += [f"-max_len={NUM_BYTES}", "-len_control=0", "-verbosity=0", "-handle_term=0"]
-    arguments += [f"-artifact_prefix={folder}/", *more, str(folder)]
+    arguments += [f"-artifact_prefix={folder}/", str(folder)]
     atheris.Setup([sys.argv[0], *arguments], Fuzz(options.seconds).from_bytes())
     atheris.Fuzz()
     return 0

@@ -10,7 +10,6 @@ rewrites `tests/api/signatures.txt`.
 import ast
 import inspect
 import re
-import sys
 from pathlib import Path
 
 import jaxpool
@@ -45,15 +44,11 @@ def public_names():
 
 
 def records():
-    """Every function has a record and an oracle, which the oracle's module exports."""
+    """Every function has a record with an oracle."""
     try:
-        known = pools()
+        pools()
     except LookupError as error:
         raise AssertionError(str(error)) from None
-    for name, pool in known.items():
-        module = pool.meaning.__module__
-        if name not in sys.modules[module].__all__:
-            raise AssertionError(f"name {name} in `__all__` of {module}, in jaxpool/testing/oracle")
 
 
 def signature(name):

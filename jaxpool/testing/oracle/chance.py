@@ -18,8 +18,6 @@ from jaxpool.testing._windows import Windows, fractional_windows, pooled_axes
 from jaxpool.testing.oracle import _parts as parts
 from jaxpool.testing.oracle._parts import Element, Reducer
 
-__all__ = ["fractional_avg_pool", "fractional_max_pool", "stochastic_pool"]
-
 
 def _random_dtype(x: Any) -> Any:
     """The dtype of the random numbers: float64 for a float64 x, else float32."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import dataclasses
 import functools
 from collections.abc import Callable
@@ -20,21 +19,6 @@ from jaxpool.testing._windows import Windows
 from jaxpool.testing.oracle import _parts as parts
 from jaxpool.testing.oracle._parts import Element, ExtremumFunction, Reducer, Ties
 
-__all__ = [
-    "cummax",
-    "cummax_with_argmax",
-    "cummin",
-    "cummin_with_argmax",
-    "fmax",
-    "fmin",
-    "local_maxima",
-    "local_minima",
-    "max",
-    "maximum",
-    "min",
-    "minimum",
-]
-
 # Along axes
 
 
@@ -50,24 +34,29 @@ def _make_reduction_in_jnp(function_name: str) -> Callable[..., Any]:
 SAMPLE_VALUES = {"axis": (1, (1, 2)), "initial": (0.5,)}
 
 
-@record(twin=_make_reduction_in_jnp("max"), choices=SAMPLE_VALUES)
-def max(x: Any, windows: Windows, keepdims: bool, where: Any, initial: Any, ties: Ties) -> Answer:
+@record("max", twin=_make_reduction_in_jnp("max"), choices=SAMPLE_VALUES)
+def maximum_along_axes(
+    x: Any, windows: Windows, keepdims: bool, where: Any, initial: Any, ties: Ties
+) -> Answer:
     """The largest element along axes, as in `jaxpool.max`. `initial` is operand 1.
 
     >>> import numpy as np
-    >>> answer = max(np.array([[1.0, 3.0, 3.0]]), axis=1)
+    >>> from jaxpool.testing import oracle
+    >>> answer = oracle.max(np.array([[1.0, 3.0, 3.0]]), axis=1)
     >>> answer.y, answer.cotangent(np.array([2.0]))
     (array([3.]), array([[0., 1., 1.]]))
     """
     answer = parts.extremum_of_windows("max", x, windows, ties, where, keepdims)
-    return _compare_with_initial(answer, builtins.max, initial)
+    return _compare_with_initial(answer, max, initial)
 
 
-@record(twin=_make_reduction_in_jnp("min"), choices=SAMPLE_VALUES)
-def min(x: Any, windows: Windows, keepdims: bool, where: Any, initial: Any, ties: Ties) -> Answer:
+@record("min", twin=_make_reduction_in_jnp("min"), choices=SAMPLE_VALUES)
+def minimum_along_axes(
+    x: Any, windows: Windows, keepdims: bool, where: Any, initial: Any, ties: Ties
+) -> Answer:
     """The smallest element along axes, as in `jaxpool.min`. `initial` is operand 1."""
     answer = parts.extremum_of_windows("min", x, windows, ties, where, keepdims)
-    return _compare_with_initial(answer, builtins.min, initial)
+    return _compare_with_initial(answer, min, initial)
 
 
 def _compare_with_initial(answer: Answer, best_of: ExtremumFunction, initial: Any) -> Answer:
@@ -140,25 +129,25 @@ def _ignoring_nan(best_of: ExtremumFunction, ties: Ties) -> Reducer:
 @record(twin=_make_elementwise_in_jnp(jnp.maximum), operands=("xs",))
 def maximum(xs: Any, ties: Ties) -> Answer:
     """The largest of the elements of `xs` at each position, as in `jaxpool.maximum`."""
-    return _elementwise(xs, parts.extremum_reducer(builtins.max, ties))
+    return _elementwise(xs, parts.extremum_reducer(max, ties))
 
 
 @record(twin=_make_elementwise_in_jnp(jnp.minimum), operands=("xs",))
 def minimum(xs: Any, ties: Ties) -> Answer:
     """The smallest of the elements of `xs` at each position, as in `jaxpool.minimum`."""
-    return _elementwise(xs, parts.extremum_reducer(builtins.min, ties))
+    return _elementwise(xs, parts.extremum_reducer(min, ties))
 
 
 @record(twin=_make_elementwise_in_jnp(jnp.fmax), operands=("x", "y"))
 def fmax(x: Any, y: Any, ties: Ties) -> Answer:
     """The larger element, or the number if the other element is NaN, as in `jaxpool.fmax`."""
-    return _elementwise((x, y), _ignoring_nan(builtins.max, ties))
+    return _elementwise((x, y), _ignoring_nan(max, ties))
 
 
 @record(twin=_make_elementwise_in_jnp(jnp.fmin), operands=("x", "y"))
 def fmin(x: Any, y: Any, ties: Ties) -> Answer:
     """The smaller element, or the number if the other element is NaN, as in `jaxpool.fmin`."""
-    return _elementwise((x, y), _ignoring_nan(builtins.min, ties))
+    return _elementwise((x, y), _ignoring_nan(min, ties))
 
 
 # Running
@@ -168,7 +157,7 @@ RESET_MASK = np.array([False, True, False, True]).reshape(-1, 1, 1)
 
 
 def _make_running_extremum_in_jnp(
-    keep_earlier: Callable[..., Any], *, with_index: bool
+    keep_earlier: Callable[..., Any], *, with_index: bool = False
 ) -> Callable[..., Any]:
     """The twin, by parallel prefix: the best element of the last 1, 2, 4, ... elements, and the index of this element.
 
@@ -207,47 +196,47 @@ def _running_extremum(
         lane: Any = (*output[:dim], slice(None), *output[dim + 1 :])
         starts = np.flatnonzero(is_start[lane])
         if reverse:  # up to the element before the next start
-            window = range(index, builtins.min([size, *starts[starts > index].tolist()]))
+            window = range(index, min([size, *starts[starts > index].tolist()]))
         else:
-            window = range(builtins.max([0, *starts[starts <= index].tolist()]), index + 1)
+            window = range(max([0, *starts[starts <= index].tolist()]), index + 1)
         return parts.window_elements(output, (dim,), [window])
 
     answer = parts.apply_reducer([x], x.shape, elements_of_output, lambda output: reducer, x.dtype)
     return parts.add_indices(answer, (dim,))
 
 
-def _running_maximum(**arguments: Any) -> Answer:
+RUNNING_FIELDS: dict[str, Any] = {
+    "usual": {"axis": lambda x: -3},
+    "choices": {"axis": (-1, -2), "reset": (RESET_MASK,)},
+}
+
+
+@record("cummax", twin=_make_running_extremum_in_jnp(jnp.greater_equal), **RUNNING_FIELDS)
+@record(
+    "cummax_with_argmax",
+    twin=_make_running_extremum_in_jnp(jnp.greater_equal, with_index=True),
+    **RUNNING_FIELDS,
+)
+def running_maximum(**arguments: Any) -> Answer:
     """The running maximum and its index along an axis.
 
     >>> import numpy as np
-    >>> cummax(np.array([1, 3, 2, 3]), ties="last").indices
+    >>> from jaxpool.testing import oracle
+    >>> oracle.cummax(np.array([1, 3, 2, 3]), ties="last").indices
     array([0, 1, 1, 3], dtype=int32)
     """
-    return _running_extremum(builtins.max, **arguments)
+    return _running_extremum(max, **arguments)
 
 
-def _running_minimum(**arguments: Any) -> Answer:
+@record("cummin", twin=_make_running_extremum_in_jnp(jnp.less_equal), **RUNNING_FIELDS)
+@record(
+    "cummin_with_argmax",
+    twin=_make_running_extremum_in_jnp(jnp.less_equal, with_index=True),
+    **RUNNING_FIELDS,
+)
+def running_minimum(**arguments: Any) -> Answer:
     """The running minimum and its index along an axis."""
-    return _running_extremum(builtins.min, **arguments)
-
-
-def _record_running(name: str, keep_earlier: Callable[..., Any], *, with_index: bool) -> Any:
-    return record(
-        name,
-        twin=_make_running_extremum_in_jnp(keep_earlier, with_index=with_index),
-        usual={"axis": lambda x: -3},
-        choices={"axis": (-1, -2), "reset": (RESET_MASK,)},
-    )
-
-
-cummax = _record_running("cummax", jnp.greater_equal, with_index=False)(_running_maximum)
-cummin = _record_running("cummin", jnp.less_equal, with_index=False)(_running_minimum)
-cummax_with_argmax = _record_running("cummax_with_argmax", jnp.greater_equal, with_index=True)(
-    _running_maximum
-)
-cummin_with_argmax = _record_running("cummin_with_argmax", jnp.less_equal, with_index=True)(
-    _running_minimum
-)
+    return _running_extremum(min, **arguments)
 
 
 # Local

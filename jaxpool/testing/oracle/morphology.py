@@ -15,8 +15,6 @@ from jaxpool.testing._windows import WindowPositions, Windows
 from jaxpool.testing.oracle import _parts as parts
 from jaxpool.testing.oracle._parts import Ties
 
-__all__ = ["dilate", "erode"]
-
 
 def _make_morphology_in_jnp(kind: str) -> Callable[..., Any]:
     reduce_taps, sign = (

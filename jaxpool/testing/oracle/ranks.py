@@ -14,8 +14,6 @@ from jaxpool.testing._windows import Windows
 from jaxpool.testing.oracle import _parts as parts
 from jaxpool.testing.oracle._parts import Ties
 
-__all__ = ["k_max_pool", "median_pool", "rank_pool"]
-
 
 def _rank_pool_in_jnp(x: Any, rank: int | str, windows: Windows, where: Any) -> Any:
     """The element at `rank` of each sorted window, or 0 if the window has too few elements. Padding ranks last."""

@@ -25,8 +25,6 @@ from jaxpool.testing._windows import Windows
 from jaxpool.testing.oracle import _parts as parts
 from jaxpool.testing.oracle._parts import Ties
 
-__all__ = ["multilevel_roi_align", "roi_align", "roi_max_pool"]
-
 PoolBox = Callable[[Any, tuple[int, ...]], tuple[np.ndarray, list[Term]]]
 # Two boxes of each of two images.
 BOXES_OF_TWO_IMAGES = np.array(

@@ -18,15 +18,6 @@ from jaxpool.testing._windows import Windows
 from jaxpool.testing.oracle import _parts as parts
 from jaxpool.testing.oracle._parts import Reducer
 
-__all__ = [
-    "gem_pool",
-    "logsumexp_pool",
-    "lp_pool",
-    "segment_logsumexp",
-    "segment_softmax",
-    "softmax_pool",
-]
-
 # Exponentials
 
 SOFT_RECORD_FIELDS: dict[str, Any] = {
@@ -119,18 +110,14 @@ def _softmax_pool_in_jnp(x: Any, windows: Windows, temperature: Any, where: Any)
     return jnp.where(tap_exists, weights * values, 0).sum(-1)
 
 
-def _logsumexp(x: Any, windows: Windows, temperature: Any, where: Any) -> Answer:
+@record(
+    "logsumexp_pool", twin=_logsumexp_in_jnp, coefficients=("temperature",), **SOFT_RECORD_FIELDS
+)
+@record("segment_logsumexp", twin=_logsumexp_in_jnp, **SOFT_RECORD_FIELDS)
+def logsumexp_of_windows(x: Any, windows: Windows, temperature: Any, where: Any) -> Answer:
     """The logarithm of the sum of the exponentials of each window."""
     identity = parts.extremum_identity(parts.mean_dtype(x), "max")
     return _pool_with_temperature(_logsumexp_reducer, x, windows, temperature, where, identity)
-
-
-logsumexp_pool = record(
-    "logsumexp_pool", twin=_logsumexp_in_jnp, coefficients=("temperature",), **SOFT_RECORD_FIELDS
-)(_logsumexp)
-segment_logsumexp = record("segment_logsumexp", twin=_logsumexp_in_jnp, **SOFT_RECORD_FIELDS)(
-    _logsumexp
-)
 
 
 @record(twin=_softmax_pool_in_jnp, coefficients=("temperature",), **SOFT_RECORD_FIELDS)

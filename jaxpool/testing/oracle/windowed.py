@@ -21,37 +21,29 @@ from jaxpool.testing._windows import Windows, adaptive_windows, pooled_axes, sli
 from jaxpool.testing.oracle import _parts as parts
 from jaxpool.testing.oracle._parts import Reducer, Ties
 
-__all__ = [
-    "adaptive_avg_pool",
-    "adaptive_max_pool",
-    "adaptive_max_pool_with_argmax",
-    "avg_pool",
-    "blur_pool",
-    "global_avg_pool",
-    "global_max_pool",
-    "max_blur_pool",
+
+@record(
     "max_pool",
-    "max_pool_with_argmax",
-    "max_unpool",
+    "adaptive_max_pool",
+    "global_max_pool",
     "maxout",
-    "min_pool",
     "segment_max",
+    twin=jnp_windows.max_of_windows,
+)
+@record(
+    "max_pool_with_argmax",
+    "adaptive_max_pool_with_argmax",
     "segment_max_with_argmax",
-    "segment_mean",
-    "segment_min",
-    "segment_sum",
-    "spatial_pyramid_pool",
-    "sum_pool",
-]
-
-
-def _maximum(
-    x: Any, windows: Windows, ties: Ties, where: Any = None, keepdims: bool = True
+    twin=jnp_windows.max_of_windows_with_index,
+)
+def maximum_of_windows(
+    x: Any, windows: Windows, ties: Ties = "first", where: Any = None, keepdims: bool = True
 ) -> Answer:
     """The largest element of each window, and its index.
 
     >>> import numpy as np
-    >>> answer = max_pool(np.array([[3.0], [1.0], [2.0], [5.0]]), (2,), (2,))
+    >>> from jaxpool.testing import oracle
+    >>> answer = oracle.max_pool(np.array([[3.0], [1.0], [2.0], [5.0]]), (2,), (2,))
     >>> answer.y.ravel(), answer.indices.ravel()
     (array([3., 5.]), array([0, 3], dtype=int32))
     >>> answer.cotangent(np.array([[10.0], [20.0]])).ravel()
@@ -60,12 +52,20 @@ def _maximum(
     return parts.extremum_of_windows("max", x, windows, ties, where, keepdims)
 
 
-def _minimum(x: Any, windows: Windows, ties: Ties, where: Any) -> Answer:
+@record("min_pool", "segment_min", twin=jnp_windows.min_of_windows)
+def minimum_of_windows(x: Any, windows: Windows, ties: Ties, where: Any) -> Answer:
     """The smallest element of each window, and its index."""
     return parts.extremum_of_windows("min", x, windows, ties, where)
 
 
-def _mean(x: Any, windows: Windows, where: Any = None, keepdims: bool = True) -> Answer:
+@record(
+    "adaptive_avg_pool",
+    "global_avg_pool",
+    "segment_mean",
+    twin=jnp_windows.mean_of_windows,
+    adds=True,
+)
+def mean_of_windows(x: Any, windows: Windows, where: Any = None, keepdims: bool = True) -> Answer:
     """The mean of each window; 0 for a window without elements."""
     dtype = parts.mean_dtype(x)
     answer = parts.apply_reducer_to_windows(
@@ -74,34 +74,10 @@ def _mean(x: Any, windows: Windows, where: Any = None, keepdims: bool = True) ->
     return answer if keepdims else parts.squeeze_answer(answer, windows.axes)
 
 
-def _sum(x: Any, windows: Windows, where: Any) -> Answer:
+@record("sum_pool", "segment_sum", twin=jnp_windows.sum_of_windows, adds=True, keeps_integers=True)
+def sum_of_windows(x: Any, windows: Windows, where: Any) -> Answer:
     """The sum of each window."""
     return parts.apply_reducer_to_windows(x, windows, lambda output: parts.sum_reducer, where=where)
-
-
-max_pool = record("max_pool", twin=jnp_windows.max_of_windows)(_maximum)
-adaptive_max_pool = record("adaptive_max_pool", twin=jnp_windows.max_of_windows)(_maximum)
-global_max_pool = record("global_max_pool", twin=jnp_windows.max_of_windows)(_maximum)
-maxout = record("maxout", twin=jnp_windows.max_of_windows)(_maximum)
-segment_max = record("segment_max", twin=jnp_windows.max_of_windows)(_maximum)
-max_pool_with_argmax = record("max_pool_with_argmax", twin=jnp_windows.max_of_windows_with_index)(
-    _maximum
-)
-adaptive_max_pool_with_argmax = record(
-    "adaptive_max_pool_with_argmax", twin=jnp_windows.max_of_windows_with_index
-)(_maximum)
-segment_max_with_argmax = record(
-    "segment_max_with_argmax", twin=jnp_windows.max_of_windows_with_index
-)(_maximum)
-min_pool = record("min_pool", twin=jnp_windows.min_of_windows)(_minimum)
-segment_min = record("segment_min", twin=jnp_windows.min_of_windows)(_minimum)
-MEAN: dict[str, Any] = {"twin": jnp_windows.mean_of_windows, "adds": True}
-adaptive_avg_pool = record("adaptive_avg_pool", **MEAN)(_mean)
-global_avg_pool = record("global_avg_pool", **MEAN)(_mean)
-segment_mean = record("segment_mean", **MEAN)(_mean)
-SUM: dict[str, Any] = {"twin": jnp_windows.sum_of_windows, "adds": True, "keeps_integers": True}
-sum_pool = record("sum_pool", **SUM)(_sum)
-segment_sum = record("segment_sum", **SUM)(_sum)
 
 
 def _avg_pool_in_jnp(
@@ -196,9 +172,10 @@ def max_blur_pool(
     x: Any, window_shape: Any, blur_shape: Any, strides: Any, padding: Any, axes: Any
 ) -> Answer:
     """A blur pool of a max pool, as in `jaxpool.max_blur_pool`."""
-    maxima = max_pool(x, window_shape, None, padding, axes=axes)
-    blurred = blur_pool(maxima.y, blur_shape, strides, padding, axes=axes)
-    return parts.compose_answers(blurred, maxima)
+    windows = sliding_windows(np.shape(x), window_shape, None, padding, axes=axes)
+    maxima = maximum_of_windows(x, windows)
+    blur_windows = sliding_windows(maxima.y.shape, blur_shape, strides, padding, axes=axes)
+    return parts.compose_answers(blur_pool(maxima.y, blur_windows), maxima)
 
 
 # Pyramids
@@ -229,11 +206,11 @@ def _is_average(levels: Any, kind: str = "max", **other_arguments: Any) -> bool:
 @record(twin=_pyramid_pool_in_jnp, adds=_is_average)
 def spatial_pyramid_pool(x: Any, levels: Sequence[int], kind: str, axes: Any) -> Answer:
     """Adaptive pools of several sizes, flattened and concatenated, as in `jaxpool.spatial_pyramid_pool`."""
-    pool = adaptive_max_pool if kind == "max" else adaptive_avg_pool
+    pool = maximum_of_windows if kind == "max" else mean_of_windows
     pooled, order, num_batch = _axes_of_pyramid(x, axes)
     values, terms, offset = [], [], 0
     for n in sorted(levels):
-        answer = pool(x, (n,) * len(pooled), axes=pooled)
+        answer = pool(x, adaptive_windows(np.shape(x), (n,) * len(pooled), pooled))
         shape = tuple(answer.y.shape[axis] for axis in order)
         values.append(answer.y.transpose(order).reshape(*shape[:num_batch], -1))
         for term in answer.terms:
