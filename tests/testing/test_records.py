@@ -69,7 +69,7 @@ def sample(name, words):
     return call_of(POOLS[name], POOLS[name].samples()[words])
 
 
-@pytest.mark.parametrize(("name", "words"), sample_parameters())
+@pytest.mark.parametrize(("name", "words"), list(sample_parameters()))
 def test_the_function_does_in_a_right_call_what_the_oracle_says(name, words):
     assert_pool_matches(POOLS[name].function, sample(name, words))
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -25,7 +24,6 @@ from jaxpool.testing._windows import Windows
 from jaxpool.testing.oracle import _parts as parts
 from jaxpool.testing.oracle._parts import Ties
 
-PoolBox = Callable[[Any, tuple[int, ...]], tuple[np.ndarray, list[Term]]]
 # Two boxes of each of two images.
 BOXES_OF_TWO_IMAGES = np.array(
     [[[0.5, 0.25, 3, 5], [1, -1, 4.5, 3]], [[1, 1.5, 2, 4.25], [0.25, 0, 4, 6]]], np.float32
@@ -44,85 +42,56 @@ def _boxes_and_images(
         yield position, boxes[position], image
 
 
-def _is_outside(x: Any, image: tuple[int, ...]) -> bool:
+def _is_outside(x: Any, image: Position) -> bool:
     """Whether the image index of a box is out of range. The cells of such a box are 0."""
     return bool(image) and not 0 <= image[0] < x.shape[0]
 
 
-def _pool_boxes(
-    arrays: Sequence[np.ndarray],
-    boxes: Any,
-    batch_indices: Any,
-    output_shape: Sequence[int],
-    dtype: Any,
-    pool_box: PoolBox,
-) -> Answer:
-    """The cells and terms of each box, by `pool_box(box, image)`."""
-    y = np.zeros((*np.shape(boxes)[:-1], *output_shape, arrays[0].shape[-1]), object)
-    terms = []
-    for position, box, image in _boxes_and_images(arrays[0].ndim, boxes, batch_indices):
-        if not _is_outside(arrays[0], image):
-            y[position], box_terms = pool_box(box, image)
-            for term in box_terms:
-                terms.append(dataclasses.replace(term, output=(*position, *term.output)))
-    inputs = tuple((array.shape, array.dtype) for array in arrays)
-    return Answer(round_to_dtype(y, dtype), inputs, tuple(terms))
-
-
-def _pool_boxes_in_jnp(
-    x: Any, boxes: Any, batch_indices: Any, output_shape: Sequence[int], pool_box: Any
-) -> Any:
-    """The cells of each box, by `pool_box(box, image)`. `x` has the channels and the dtype of the result."""
-    cells = [jnp.zeros((0, *output_shape, x.shape[-1]), x.dtype)]  # there may be no boxes
-    for _, box, image in _boxes_and_images(x.ndim, boxes, batch_indices):
-        cells.append(pool_box(box, image)[None])
-    return jnp.concatenate(cells).reshape(*np.shape(boxes)[:-1], *cells[0].shape[1:])
-
-
-def _image_of_box(x: Any, image: tuple[int, ...]) -> Any:
+def _image_of_box(x: Any, image: Position) -> Any:
     """The image of a box; zeros if its index is out of range."""
     if _is_outside(x, image):
         return jnp.zeros(x.shape[1:], x.dtype)
     return x[image] if image else x
 
 
-def _sample_points_along_axis(
-    box_start: float, box_end: float, num_cells: int, samples: int, image_size: int
-) -> list[list[Any]]:
-    """The neighbouring pixels of each sample point along an axis, with their interpolation weights."""
-    points = []
-    for i in range(num_cells * samples):
-        point = box_start + (i + 0.5) * (box_end - box_start) / (num_cells * samples)
-        clamped_point = min(max(point, 0.0), image_size - 1.0)
-        floor = math.floor(clamped_point)
-        pair = [(floor, 1 - (clamped_point - floor)), (floor + 1, clamped_point - floor)]
-        is_inside = -1 <= point <= image_size
-        points.append([(pixel, weight) for pixel, weight in pair if weight and is_inside])
-    return points
+def _stack_cells(cells: Sequence[Any], x: Any, boxes: Any, output_shape: Sequence[int]) -> Any:
+    """The cells of all boxes, pooled from arrays like x, as one array."""
+    none = jnp.zeros((0, *output_shape, x.shape[-1]), x.dtype)  # there may be no boxes
+    stacked = jnp.concatenate([none, *(each[None] for each in cells)])
+    return stacked.reshape(*np.shape(boxes)[:-1], *none.shape[1:])
 
 
-def _sample_points_of_box(
+# Points between pixels
+
+
+def _interpolation_weights(
+    box_start: float, box_end: float, num_points: int, image_size: int
+) -> np.ndarray:
+    """The weight of each pixel along an axis for each sample point, as a matrix (points, pixels)."""
+    weights = np.zeros((num_points, image_size))
+    for i in range(num_points):
+        point = box_start + (i + 0.5) * (box_end - box_start) / num_points
+        if -1 <= point <= image_size:
+            point = min(max(point, 0.0), image_size - 1.0)
+            floor = math.floor(point)
+            weights[i, floor] = 1 - (point - floor)
+            if point > floor:
+                weights[i, floor + 1] = point - floor
+    return weights
+
+
+def _interpolation_weights_of_box(
     box: np.ndarray, aligned: bool, output_shape: Sequence[int], samples: int, image_shape: Any
-) -> list[list[list[Any]]]:
-    """The sample points of a box along rows and columns. If the box has no area, no pixel has a weight."""
+) -> list[np.ndarray]:
+    """The weights of rows and of columns. If the box has no area, all weights are 0."""
     low, high = box[:2] - aligned / 2, box[2:] - aligned / 2
     if not aligned:
         high = np.maximum(high, low + 1)
-    if (high <= low).any():
-        return [[[]] * (cells * samples) for cells in output_shape]
+    has_area = bool((high > low).all())
     return [
-        _sample_points_along_axis(float(a), float(b), cells, samples, size)
+        has_area * _interpolation_weights(float(a), float(b), cells * samples, size)
         for a, b, cells, size in zip(low, high, output_shape, image_shape, strict=False)
     ]
-
-
-def _interpolation_matrix(points: list[list[Any]], size: int) -> np.ndarray:
-    """The weights of sample points along an axis as a matrix (points, `size` pixels)."""
-    weights = np.zeros((len(points), size))
-    for row, pairs in zip(weights, points, strict=True):
-        for pixel, weight in pairs:
-            row[pixel] += weight
-    return weights
 
 
 def _level_and_scale(
@@ -141,71 +110,83 @@ def _level_and_scale(
     return level, spatial_scale / 2**level
 
 
+def _weights_of_boxes(
+    features: Sequence[Any],
+    boxes: Any,
+    output_shape: Sequence[int],
+    samples: int,
+    batch_indices: Any,
+    spatial_scale: float,
+    aligned: bool,
+    **canonical: Any,
+) -> Iterator[tuple[Position, Position, int, list[np.ndarray]]]:
+    """The position in `boxes`, the image index, the pyramid level, and the weights of rows and columns of each box."""
+    for position, box, image in _boxes_and_images(features[0].ndim, boxes, batch_indices):
+        level, scale = _level_and_scale(box, len(features), spatial_scale, **canonical)
+        image_shape = features[level].shape[-3:]
+        yield (
+            position,
+            image,
+            level,
+            _interpolation_weights_of_box(box * scale, aligned, output_shape, samples, image_shape),
+        )
+
+
 def _align_in_jnp(
     features: Sequence[Any],
     boxes: Any,
     output_shape: Sequence[int],
-    batch_indices: Any,
-    spatial_scale: float,
     samples: int,
-    aligned: bool,
     kind: str = "avg",
-    **canonical: Any,
+    **arguments: Any,
 ) -> Any:
-    """The twin of `_align`."""
-
-    def pool_box(box: Any, image: tuple[int, ...]) -> Any:
-        level, scale = _level_and_scale(box, len(features), spatial_scale, **canonical)
+    cells = []
+    for _, image, level, weights in _weights_of_boxes(
+        features, boxes, output_shape, samples, **arguments
+    ):
         pixels = _image_of_box(features[level], image)
-        points = _sample_points_of_box(box * scale, aligned, output_shape, samples, pixels.shape)
-        weights = map(_interpolation_matrix, points, pixels.shape)
-        values = jnp.einsum("ph,qw,hwc->pqc", *weights, pixels)
-        cells = values.reshape(output_shape[0], samples, output_shape[1], samples, -1)
-        return cells.max((1, 3)) if kind == "max" else cells.mean((1, 3))
-
-    return _pool_boxes_in_jnp(features[0], boxes, batch_indices, output_shape, pool_box)
+        points = jnp.einsum("ph,qw,hwc->pqc", *weights, pixels)
+        points = points.reshape(output_shape[0], samples, output_shape[1], samples, -1)
+        cells.append(points.max((1, 3)) if kind == "max" else points.mean((1, 3)))
+    return _stack_cells(cells, features[0], boxes, output_shape)
 
 
 def _align(
     features: Sequence[Any],
     boxes: Any,
     output_shape: Sequence[int],
-    batch_indices: Any,
-    spatial_scale: float,
     samples: int,
-    aligned: bool,
     kind: str = "avg",
-    **canonical: Any,
+    **arguments: Any,
 ) -> Answer:
     """The mean or the maximum of the points of each cell, from the level of each box."""
     arrays = [np.asarray(x) for x in features]
-    dtype = parts.mean_dtype(arrays[0])
-
-    def pool_box(box: Any, image: tuple[int, ...]) -> tuple[np.ndarray, list[Term]]:
-        level, scale = _level_and_scale(box, len(features), spatial_scale, **canonical)
-        x = arrays[level]
-        values, y, terms = as_exact_numbers(x), np.zeros((*output_shape, x.shape[-1])), []
-        rows, columns = _sample_points_of_box(
-            box * scale, aligned, output_shape, samples, x.shape[-3:]
-        )
-        for i, j, c in np.ndindex(*y.shape):
+    values, dtype = [as_exact_numbers(x) for x in arrays], parts.mean_dtype(arrays[0])
+    num_channels = arrays[0].shape[-1]
+    y, terms = np.zeros((*np.shape(boxes)[:-1], *output_shape, num_channels), object), []
+    for position, image, level, (rows, columns) in _weights_of_boxes(
+        arrays, boxes, output_shape, samples, **arguments
+    ):
+        if _is_outside(arrays[0], image):
+            continue
+        for i, j, c in np.ndindex(*output_shape, num_channels):
+            output = (*position, i, j, c)
             points = []  # the pixels of each sample point with their weights
             for row, column in itertools.product(
                 rows[i * samples : (i + 1) * samples], columns[j * samples : (j + 1) * samples]
             ):
-                pixels = itertools.product(row, column)
-                points.append([((*image, h, w, c), a * b) for (h, a), (w, b) in pixels])
-            point_values = [exact_sum([w * values[pixel] for pixel, w in p]) for p in points]
+                pixels = itertools.product(*(np.flatnonzero(a).tolist() for a in (row, column)))
+                points.append([((*image, h, w, c), row[h] * column[w]) for h, w in pixels])
+            point_values = [exact_sum([w * values[level][at] for at, w in p]) for p in points]
             if kind == "max":  # the library compares points rounded to the dtype
                 rounded = as_exact_numbers(round_to_dtype(np.array(point_values), dtype))
-                y[i, j, c], shares = parts.extremum_reducer(max, "first")(list(rounded))
+                y[output], shares = parts.extremum_reducer(max, "first")(list(rounded))
             else:
-                y[i, j, c], shares = parts.mean_reducer(point_values)
+                y[output], shares = parts.mean_reducer(point_values)
             for share, point in zip(shares, points, strict=True):
-                terms += [Term((i, j, c), level, pixel, share * w) for pixel, w in point if share]
-        return y, terms
-
-    return _pool_boxes(arrays, boxes, batch_indices, output_shape, dtype, pool_box)
+                terms += [Term(output, level, pixel, share * w) for pixel, w in point if share]
+    inputs = tuple((x.shape, x.dtype) for x in arrays)
+    return Answer(round_to_dtype(y, dtype), inputs, tuple(terms))
 
 
 ALIGN_RECORD_FIELDS: dict[str, Any] = {
@@ -250,6 +231,9 @@ def multilevel_roi_align(**arguments: Any) -> Answer:
     return _align(**arguments)
 
 
+# Pixels of cells
+
+
 def _pixels_of_cells(
     box_start: float, box_end: float, num_cells: int, image_size: int
 ) -> Iterator[range]:
@@ -275,12 +259,13 @@ def _windows_of_box(image_shape: Any, box: Any, output_shape: Sequence[int]) -> 
 def _roi_max_pool_in_jnp(
     x: Any, boxes: Any, output_shape: Any, batch_indices: Any, spatial_scale: float
 ) -> Any:
-    def pool_box(box: Any, image: tuple[int, ...]) -> Any:
+    cells = []
+    for _, box, image in _boxes_and_images(x.ndim, boxes, batch_indices):
         windows = _windows_of_box(x.shape[-3:], box * spatial_scale, output_shape)
         values, tap_exists = jnp_windows.gather(_image_of_box(x, image), windows)
-        return jnp.where(tap_exists.any(-1), jnp_windows.max_over_taps(values, tap_exists), 0)
-
-    return _pool_boxes_in_jnp(x, boxes, batch_indices, output_shape, pool_box)
+        y = jnp_windows.max_over_taps(values, tap_exists)
+        cells.append(jnp.where(tap_exists.any(-1), y, 0))
+    return _stack_cells(cells, x, boxes, output_shape)
 
 
 @record(
@@ -292,13 +277,14 @@ def roi_max_pool(
     """The largest pixel of each cell, as in `jaxpool.roi_max_pool`."""
     x = np.asarray(x)
     reducer = parts.reducer_with_empty_value(parts.extremum_reducer(max, ties), 0)
-
-    def pool_box(box: Any, image: tuple[int, ...]) -> tuple[np.ndarray, list[Term]]:
+    y, terms = np.zeros((*np.shape(boxes)[:-1], *output_shape, x.shape[-1]), x.dtype), []
+    for position, box, image in _boxes_and_images(x.ndim, boxes, batch_indices):
+        if _is_outside(x, image):
+            continue
         windows = _windows_of_box(x.shape[-3:], box * spatial_scale, output_shape)
         answer = parts.apply_reducer_to_windows(x[image], windows, lambda output: reducer)
-        terms = [
-            dataclasses.replace(term, position=(*image, *term.position)) for term in answer.terms
-        ]
-        return as_exact_numbers(answer.y), terms
-
-    return _pool_boxes([x], boxes, batch_indices, output_shape, x.dtype, pool_box)
+        y[position] = answer.y
+        for term in answer.terms:
+            output, pixel = (*position, *term.output), (*image, *term.position)
+            terms.append(Term(output, 0, pixel, term.share))
+    return Answer(y, ((x.shape, x.dtype),), tuple(terms))

@@ -87,26 +87,25 @@ def _pool_with_temperature(
     return dataclasses.replace(answer, size=error_scale)
 
 
-def _windows_and_temperature(
-    x: Any, windows: Windows, temperature: Any, where: Any
-) -> tuple[Any, Any, Any, Any]:
-    """The elements of each window, a mask of existing elements, and the temperature with and without a window axis."""
-    values, tap_exists = jnp_windows.gather(x, windows, where)
-    t = jnp.asarray(temperature, x.dtype)
-    return values, tap_exists, t[..., None] if t.ndim else t, t
+def _with_tap_axis(parameter: Any) -> Any:
+    """A number, or one number for each output, to combine with the elements of windows."""
+    return parameter[..., None] if parameter.ndim else parameter
 
 
 def _logsumexp_in_jnp(x: Any, windows: Windows, temperature: Any, where: Any) -> Any:
-    values, tap_exists, tap_t, t = _windows_and_temperature(x, windows, temperature, where)
+    values, tap_exists = jnp_windows.gather(x, windows, where)
+    t = jnp.asarray(temperature, x.dtype)
     any_tap = tap_exists.any(-1)
-    powers = jnp.where(tap_exists, values / tap_t, jnp.where(any_tap[..., None], -np.inf, 0))
+    fill_value = jnp.where(any_tap[..., None], -np.inf, 0)
+    powers = jnp.where(tap_exists, values / _with_tap_axis(t), fill_value)
     return jnp.where(any_tap, t * jax.scipy.special.logsumexp(powers, -1), -np.inf)
 
 
 def _softmax_pool_in_jnp(x: Any, windows: Windows, temperature: Any, where: Any) -> Any:
-    values, tap_exists, tap_t, _ = _windows_and_temperature(x, windows, temperature, where)
+    values, tap_exists = jnp_windows.gather(x, windows, where)
+    t = _with_tap_axis(jnp.asarray(temperature, x.dtype))
     fill_value = jnp.where(tap_exists.any(-1, keepdims=True), -np.inf, 0)
-    weights = jax.nn.softmax(jnp.where(tap_exists, values / tap_t, fill_value), -1)
+    weights = jax.nn.softmax(jnp.where(tap_exists, values / t, fill_value), -1)
     return jnp.where(tap_exists, weights * values, 0).sum(-1)
 
 
@@ -231,10 +230,8 @@ def _generalised_mean_reducer(p: float, eps: float) -> Reducer:
 def _gem_pool_in_jnp(x: Any, p: Any, windows: Windows, eps: float) -> Any:
     values, tap_exists = jnp_windows.gather(x, windows)
     exponent = jnp.asarray(p, x.dtype)
-    tap_exponent = exponent[..., None] if exponent.ndim else exponent
-    powers = jnp.where(
-        tap_exists, jnp.maximum(jnp.where(tap_exists, values, 1), eps) ** tap_exponent, 0
-    )
+    clipped_values = jnp.maximum(jnp.where(tap_exists, values, 1), eps)
+    powers = jnp.where(tap_exists, clipped_values ** _with_tap_axis(exponent), 0)
     return jnp_windows.mean_over_taps(powers, tap_exists) ** (1 / exponent)
 
 
