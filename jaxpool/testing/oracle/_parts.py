@@ -28,9 +28,12 @@ from jaxpool.testing._answer import (
 from jaxpool.testing._windows import Windows
 
 Ties = Literal["first", "last", "split"]
+Kind = Literal["max", "min"]
+KINDS: tuple[Kind, ...] = ("max", "min")
 Reducer = Callable[[list[Any]], tuple[Any, list[float]]]
 Element = tuple[int, Position]  # operand, and position in it
 ExtremumFunction = Callable[[list[Any]], Any]
+BEST_OF: dict[Kind, ExtremumFunction] = {"max": max, "min": min}
 
 
 # Rules: from the values of one window, in row-major order, to the output value and the shares
@@ -108,7 +111,7 @@ def reducer_with_empty_value(reducer: Reducer, empty_value: Any) -> Reducer:
     return lambda values: reducer(values) if values else (empty_value, [])
 
 
-def extremum_identity(dtype: Any, kind: Literal["max", "min"]) -> Any:
+def extremum_identity(dtype: Any, kind: Kind) -> Any:
     """The lowest value of a dtype for "max", the highest for "min": an infinity if the dtype has one."""
     if dtype == np.bool_:
         return kind == "min"
@@ -191,7 +194,7 @@ def apply_reducer_to_windows(
 
 
 def extremum_of_windows(
-    kind: Literal["max", "min"],
+    kind: Kind,
     x: Any,
     windows: Windows,
     ties: Ties,
@@ -200,7 +203,7 @@ def extremum_of_windows(
 ) -> Answer:
     """The maximum or minimum of each window, with its index. `keepdims=False` removes the pooled axes."""
     reducer = reducer_with_empty_value(
-        extremum_reducer(max if kind == "max" else min, ties),
+        extremum_reducer(BEST_OF[kind], ties),
         extremum_identity(np.asarray(x).dtype, kind),
     )
     answer = apply_reducer_to_windows(x, windows, lambda output: reducer, where=where)

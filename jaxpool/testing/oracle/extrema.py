@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, Literal
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,28 +18,23 @@ from jaxpool.testing._answer import Answer, Position, Term, as_exact_numbers, ro
 from jaxpool.testing._record import record
 from jaxpool.testing._windows import Windows
 from jaxpool.testing.oracle import _parts as parts
-from jaxpool.testing.oracle._parts import Element, ExtremumFunction, Reducer, Ties
+from jaxpool.testing.oracle._parts import Element, ExtremumFunction, Kind, Reducer, Ties
 
 # Along axes
 
 
-def _make_reduction_in_jnp(function_name: str) -> Callable[..., Any]:
-    def jnp_function(x: Any, axis: Any, keepdims: bool, where: Any, initial: Any) -> Any:
-        identity = -np.inf if function_name == "max" else np.inf
-        init = identity if initial is None else initial
-        return getattr(jnp, function_name)(x, axis, keepdims=keepdims, where=where, initial=init)
-
-    return jnp_function
-
-
-SAMPLE_VALUES = {"axis": (1, (1, 2)), "initial": (0.5,)}
+def _along_axes_in_jnp(
+    kind: Kind, x: Any, axis: Any, keepdims: bool, where: Any, initial: Any
+) -> Any:
+    identity = -np.inf if kind == "max" else np.inf
+    init = identity if initial is None else initial
+    return getattr(jnp, kind)(x, axis, keepdims=keepdims, where=where, initial=init)
 
 
-@record("max", twin=_make_reduction_in_jnp("max"), choices=SAMPLE_VALUES)
-def maximum_along_axes(
-    x: Any, windows: Windows, keepdims: bool, where: Any, initial: Any, ties: Ties
+def _along_axes(
+    kind: Kind, x: Any, windows: Windows, keepdims: bool, where: Any, initial: Any, ties: Ties
 ) -> Answer:
-    """The largest element along axes, as in `jaxpool.max`. `initial` is operand 1.
+    """The extremum along axes. `initial` is operand 1, and loses ties against elements.
 
     >>> import numpy as np
     >>> from jaxpool.testing import oracle
@@ -46,30 +42,16 @@ def maximum_along_axes(
     >>> answer.y, answer.cotangent(np.array([2.0]))
     (array([3.]), array([[0., 1., 1.]]))
     """
-    answer = parts.extremum_of_windows("max", x, windows, ties, where, keepdims)
-    return _compare_with_initial(answer, max, initial)
-
-
-@record("min", twin=_make_reduction_in_jnp("min"), choices=SAMPLE_VALUES)
-def minimum_along_axes(
-    x: Any, windows: Windows, keepdims: bool, where: Any, initial: Any, ties: Ties
-) -> Answer:
-    """The smallest element along axes, as in `jaxpool.min`. `initial` is operand 1."""
-    answer = parts.extremum_of_windows("min", x, windows, ties, where, keepdims)
-    return _compare_with_initial(answer, min, initial)
-
-
-def _compare_with_initial(answer: Answer, best_of: ExtremumFunction, initial: Any) -> Answer:
-    """The better of each extremum and `initial`, which loses ties against elements."""
+    answer = parts.extremum_of_windows(kind, x, windows, ties, where, keepdims)
     if initial is None:
         return answer
     y, initial_terms = answer.y.copy(), {}
     initial_value = as_exact_numbers(np.asarray(initial, y.dtype))[()]
     outputs_with_elements = {term.output for term in answer.terms}
+    first_extremum = parts.extremum_reducer(parts.BEST_OF[kind], "first")
     for output in np.ndindex(*y.shape):
-        values = [as_exact_numbers(y[output])[()], initial_value]
-        wins = parts.extremum_reducer(best_of, "first")(values)[1][1]
-        if wins or output not in outputs_with_elements:
+        _, shares = first_extremum([as_exact_numbers(y[output])[()], initial_value])
+        if shares[1] or output not in outputs_with_elements:
             y[output] = initial
             initial_terms[output] = Term(output, 1, (), 1.0)
     terms = [term for term in answer.terms if term.output not in initial_terms]
@@ -77,22 +59,32 @@ def _compare_with_initial(answer: Answer, best_of: ExtremumFunction, initial: An
     return Answer(y, inputs, (*terms, *initial_terms.values()))
 
 
+for kind in parts.KINDS:
+    record(
+        kind,
+        twin=partial(_along_axes_in_jnp, kind),
+        choices={"axis": (1, (1, 2)), "initial": (0.5,)},
+    )(partial(_along_axes, kind))
+
+
 # Elementwise
 
 
-def _make_elementwise_in_jnp(binary_function: Callable[..., Any]) -> Callable[..., Any]:
-    def jnp_function(**arrays: Any) -> Any:
-        del arrays["ties"]
-        return functools.reduce(binary_function, arrays.get("xs", arrays.values()))
-
-    return jnp_function
+def _elementwise_in_jnp(binary_function: Callable[..., Any], **arrays: Any) -> Any:
+    del arrays["ties"]
+    return functools.reduce(binary_function, arrays.get("xs", arrays.values()))
 
 
-def _elementwise(xs: Any, reducer: Reducer) -> Answer:
-    """Broadcast `xs` and apply `reducer` to the elements at each position."""
+def _elementwise(
+    best_of: ExtremumFunction, ties: Ties, ignores_nan: bool = False, **arguments: Any
+) -> Answer:
+    """The extremum of the elements of broadcast arrays at each position."""
+    xs = arguments.get("xs", list(arguments.values()))
     with jax.numpy_dtype_promotion("standard"):
         dtype = np.dtype(jnp.result_type(*xs))
     arrays = [round_to_dtype(as_exact_numbers(x), dtype) for x in xs]
+    reducer = parts.extremum_reducer(best_of, ties)
+    reducer = _ignoring_nan(reducer) if ignores_nan else reducer
 
     def elements_of_output(output: Position) -> list[Element]:
         return [(i, _unbroadcast_position(output, x.shape)) for i, x in enumerate(arrays)]
@@ -109,9 +101,8 @@ def _unbroadcast_position(position: Position, shape: tuple[int, ...]) -> Positio
     return tuple(0 if size == 1 else index for index, size in zip(aligned, shape, strict=True))
 
 
-def _ignoring_nan(best_of: ExtremumFunction, ties: Ties) -> Reducer:
-    """A rule: the best value other than NaN; NaN if all values are NaN."""
-    extremum = parts.extremum_reducer(best_of, ties)
+def _ignoring_nan(extremum: Reducer) -> Reducer:
+    """A rule: the extremum of the values other than NaN; NaN if all values are NaN."""
 
     def reducer(values: list[Any]) -> tuple[Any, list[float]]:
         number_indices = [i for i, value in enumerate(values) if value == value]
@@ -126,70 +117,58 @@ def _ignoring_nan(best_of: ExtremumFunction, ties: Ties) -> Reducer:
     return reducer
 
 
-@record(twin=_make_elementwise_in_jnp(jnp.maximum), operands=("xs",))
-def maximum(xs: Any, ties: Ties) -> Answer:
-    """The largest of the elements of `xs` at each position, as in `jaxpool.maximum`."""
-    return _elementwise(xs, parts.extremum_reducer(max, ties))
-
-
-@record(twin=_make_elementwise_in_jnp(jnp.minimum), operands=("xs",))
-def minimum(xs: Any, ties: Ties) -> Answer:
-    """The smallest of the elements of `xs` at each position, as in `jaxpool.minimum`."""
-    return _elementwise(xs, parts.extremum_reducer(min, ties))
-
-
-@record(twin=_make_elementwise_in_jnp(jnp.fmax), operands=("x", "y"))
-def fmax(x: Any, y: Any, ties: Ties) -> Answer:
-    """The larger element, or the number if the other element is NaN, as in `jaxpool.fmax`."""
-    return _elementwise((x, y), _ignoring_nan(max, ties))
-
-
-@record(twin=_make_elementwise_in_jnp(jnp.fmin), operands=("x", "y"))
-def fmin(x: Any, y: Any, ties: Ties) -> Answer:
-    """The smaller element, or the number if the other element is NaN, as in `jaxpool.fmin`."""
-    return _elementwise((x, y), _ignoring_nan(min, ties))
+for name, binary_function, best_of in (
+    ("maximum", jnp.maximum, max),
+    ("minimum", jnp.minimum, min),
+    ("fmax", jnp.fmax, max),
+    ("fmin", jnp.fmin, min),
+):
+    ignores_nan = name.startswith("f")
+    record(
+        name,
+        twin=partial(_elementwise_in_jnp, binary_function),
+        operands=("x", "y") if ignores_nan else ("xs",),
+    )(partial(_elementwise, best_of, ignores_nan=ignores_nan))
 
 
 # Running
 
-# A valid `reset` for the sample images: the running extremum restarts at these rows.
-RESET_MASK = np.array([False, True, False, True]).reshape(-1, 1, 1)
 
-
-def _make_running_extremum_in_jnp(
-    keep_earlier: Callable[..., Any], *, with_index: bool = False
-) -> Callable[..., Any]:
-    """The twin, by parallel prefix: the best element of the last 1, 2, 4, ... elements, and the index of this element.
-
-    `keep_earlier(earlier, later)` is True if the best of the earlier half is selected.
-    """
-
-    def jnp_function(x: Any, axis: int, reverse: bool, reset: Any) -> Any:
-        dim = axis % x.ndim
-        is_start = jnp.broadcast_to(False if reset is None else jnp.asarray(reset), x.shape)
-        if reverse:  # a backward scan restarts at the element before each True
-            is_start = jnp.roll(is_start, -1, dim)
-        index = lax.broadcasted_iota(np.int32, x.shape, dim)
-        scan_index = x.shape[dim] - 1 - index if reverse else index
-        y, shift = x, 1
-        while shift < x.shape[dim]:
-            arrays = [jnp.roll(a, -shift if reverse else shift, dim) for a in (y, index, is_start)]
-            is_valid = (scan_index >= shift) & ~is_start
-            wins = is_valid & keep_earlier(arrays[0], y)
-            y, index = jnp.where(wins, arrays[0], y), jnp.where(wins, arrays[1], index)
-            is_start, shift = is_start | (is_valid & arrays[2]), 2 * shift
-        return (y, index) if with_index else y
-
-    return jnp_function
+def _running_extremum_in_jnp(
+    kind: Kind, with_index: bool, x: Any, axis: int, reverse: bool, reset: Any
+) -> Any:
+    """The extremum by parallel prefix: the best of the last 1, 2, 4, ... elements, and the index of this element."""
+    is_kept = jnp.greater_equal if kind == "max" else jnp.less_equal  # (earlier, later)
+    dim = axis % x.ndim
+    is_start = jnp.broadcast_to(False if reset is None else jnp.asarray(reset), x.shape)
+    if reverse:  # a backward scan restarts at the element before each True
+        is_start = jnp.roll(is_start, -1, dim)
+    index = lax.broadcasted_iota(np.int32, x.shape, dim)
+    scan_index = x.shape[dim] - 1 - index if reverse else index
+    y, shift = x, 1
+    while shift < x.shape[dim]:
+        arrays = [jnp.roll(a, -shift if reverse else shift, dim) for a in (y, index, is_start)]
+        is_valid = (scan_index >= shift) & ~is_start
+        wins = is_valid & is_kept(arrays[0], y)
+        y, index = jnp.where(wins, arrays[0], y), jnp.where(wins, arrays[1], index)
+        is_start, shift = is_start | (is_valid & arrays[2]), 2 * shift
+    return (y, index) if with_index else y
 
 
 def _running_extremum(
-    best_of: ExtremumFunction, x: Any, axis: int, reverse: bool, reset: Any, ties: Ties
+    kind: Kind, x: Any, axis: int, reverse: bool, reset: Any, ties: Ties
 ) -> Answer:
+    """The running extremum and its index along an axis.
+
+    >>> import numpy as np
+    >>> from jaxpool.testing import oracle
+    >>> oracle.cummax(np.array([1, 3, 2, 3]), ties="last").indices
+    array([0, 1, 1, 3], dtype=int32)
+    """
     x = np.asarray(x)
     is_start = np.broadcast_to(False if reset is None else reset, x.shape)
     dim, size = axis % x.ndim, x.shape[axis]
-    reducer = parts.extremum_reducer(best_of, ties)
+    reducer = parts.extremum_reducer(parts.BEST_OF[kind], ties)
 
     def elements_of_output(output: Position) -> list[Element]:
         index = output[dim]
@@ -205,44 +184,28 @@ def _running_extremum(
     return parts.add_indices(answer, (dim,))
 
 
-RUNNING_FIELDS: dict[str, Any] = {
-    "usual": {"axis": lambda x: -3},
-    "choices": {"axis": (-1, -2), "reset": (RESET_MASK,)},
-}
-
-
-@record("cummax", twin=_make_running_extremum_in_jnp(jnp.greater_equal), **RUNNING_FIELDS)
-@record(
-    "cummax_with_argmax",
-    twin=_make_running_extremum_in_jnp(jnp.greater_equal, with_index=True),
-    **RUNNING_FIELDS,
-)
-def running_maximum(**arguments: Any) -> Answer:
-    """The running maximum and its index along an axis.
-
-    >>> import numpy as np
-    >>> from jaxpool.testing import oracle
-    >>> oracle.cummax(np.array([1, 3, 2, 3]), ties="last").indices
-    array([0, 1, 1, 3], dtype=int32)
-    """
-    return _running_extremum(max, **arguments)
-
-
-@record("cummin", twin=_make_running_extremum_in_jnp(jnp.less_equal), **RUNNING_FIELDS)
-@record(
-    "cummin_with_argmax",
-    twin=_make_running_extremum_in_jnp(jnp.less_equal, with_index=True),
-    **RUNNING_FIELDS,
-)
-def running_minimum(**arguments: Any) -> Answer:
-    """The running minimum and its index along an axis."""
-    return _running_extremum(min, **arguments)
+# A valid `reset` for the sample images: the running extremum restarts at these rows.
+RESET_MASK = np.array([False, True, False, True]).reshape(-1, 1, 1)
+for kind in parts.KINDS:
+    for name, with_index in ((f"cum{kind}", False), (f"cum{kind}_with_argmax", True)):
+        record(
+            name,
+            twin=partial(_running_extremum_in_jnp, kind, with_index),
+            usual={"axis": lambda x: -3},
+            choices={"axis": (-1, -2), "reset": (RESET_MASK,)},
+        )(partial(_running_extremum, kind))
 
 
 # Local
 
 
-def _local_extrema(kind: Literal["max", "min"], x: Any, windows: Windows, ties: Any) -> Answer:
+def _local_extrema_in_jnp(kind: Kind, x: Any, windows: Windows) -> Any:
+    pool = jnp_windows.max_of_windows if kind == "max" else jnp_windows.min_of_windows
+    return jnp.asarray(x == pool(x, windows))
+
+
+def _local_extrema(kind: Kind, x: Any, windows: Windows, ties: Any) -> Answer:
+    """True for elements that are the extremum of the window around them; `ties` is "first", "last" or "all"."""
     x = np.asarray(x)
     answer = parts.extremum_of_windows(kind, x, windows, "split" if ties == "all" else ties)
     y = np.zeros(x.shape, bool)
@@ -251,20 +214,7 @@ def _local_extrema(kind: Literal["max", "min"], x: Any, windows: Windows, ties: 
     return Answer(y, ((x.shape, x.dtype),), ())
 
 
-def _make_local_extrema_in_jnp(extremum_of_windows: Callable[..., Any]) -> Callable[..., Any]:
-    def jnp_function(x: Any, windows: Windows) -> Any:
-        return jnp.asarray(x == extremum_of_windows(x, windows))
-
-    return jnp_function
-
-
-@record(twin=_make_local_extrema_in_jnp(jnp_windows.max_of_windows), marks=True)
-def local_maxima(x: Any, windows: Windows, ties: Literal["first", "last", "all"]) -> Answer:
-    """True for elements that are the largest of the window around them, as in `jaxpool.local_maxima`."""
-    return _local_extrema("max", x, windows, ties)
-
-
-@record(twin=_make_local_extrema_in_jnp(jnp_windows.min_of_windows), marks=True)
-def local_minima(x: Any, windows: Windows, ties: Literal["first", "last", "all"]) -> Answer:
-    """True for elements that are the smallest of the window around them, as in `jaxpool.local_minima`."""
-    return _local_extrema("min", x, windows, ties)
+for kind, name in zip(parts.KINDS, ("local_maxima", "local_minima"), strict=True):
+    record(name, twin=partial(_local_extrema_in_jnp, kind), marks=True)(
+        partial(_local_extrema, kind)
+    )
