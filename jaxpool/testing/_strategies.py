@@ -1,8 +1,9 @@
 """Hypothesis strategies: calls of any public function, and cases of windowed pools.
 
-An outline of a call has the shapes of the pooled arrays, the other arguments, and the number of members: the total
-number of elements that the outputs depend on, to which the time of the oracle is proportional. `calls` fills an outline
-with numbers. The search of the repository's tests compiles an outline once and fills it many times.
+An outline of a call has the shapes of the pooled arrays, the other arguments, and the number of members. Members are
+the elements that the outputs depend on, counted for each output. The time of the oracle is proportional to their
+number. `calls` fills an outline with numbers. The search of the repository's tests compiles an outline once and fills
+it many times.
 """
 
 from __future__ import annotations

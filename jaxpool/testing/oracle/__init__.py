@@ -1,9 +1,9 @@
 """Reference implementation of each public function as readable NumPy loops. Slow, for small arrays.
 
-`oracle.max_pool` and the others have the arguments of the public function, without `autodiff`. They return an `Answer`:
-the value, and the share of each output's cotangent that each input element receives. The decorator `@record` adds a
-function to `jaxpool.testing.pools`. Oracle functions share neither kernels nor geometry with the library. Their
-windows come from `jaxpool.testing._windows`.
+The attribute with the name of a public function, such as `oracle.max_pool`, is its oracle. An oracle has the arguments
+of the public function, without `autodiff`, and returns an `Answer`: the value, and the share of each output's cotangent
+that each input element receives. The decorator `@record` adds a function to `jaxpool.testing.pools`. Oracle functions
+share neither kernels nor geometry with the library. Their windows come from `jaxpool.testing._windows`.
 """
 
 # ruff: noqa: F401
