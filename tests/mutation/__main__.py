@@ -130,7 +130,7 @@ def run_mutations(room, sample, seed):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("room", choices=sorted(p.name[1:] for p in TREE.glob("jaxpool/_*/")))
+    parser.add_argument("room", choices=sorted(p.name[1:] for p in TREE.glob("jaxpool/_[a-z]*/")))
     parser.add_argument("--sample", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
