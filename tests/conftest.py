@@ -2,8 +2,6 @@
 
 import gc
 import os
-import sys
-import time
 
 import jax
 import pytest
@@ -49,21 +47,6 @@ def x64():
     """Enable float64 for one test."""
     with jax.enable_x64(True):
         yield
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item):
-    """Under coverage, record for tests/mutation which tests execute a line and how long each test takes."""
-    measured = "coverage" in sys.modules and sys.modules["coverage"].Coverage.current()
-    if not measured:
-        return (yield)
-    measured.switch_context(item.nodeid)
-    began = time.process_time()
-    result = yield
-    measured.switch_context("")
-    with (item.config.rootpath / ".coverage-seconds").open("a") as file:
-        file.write(f"{time.process_time() - began:.2f} {item.nodeid}\n")
-    return result
 
 
 def pytest_collection_finish():

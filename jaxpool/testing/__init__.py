@@ -19,8 +19,7 @@ from jaxpool.testing._record import Pool, pools
 from jaxpool.testing._values import draw_values
 
 if TYPE_CHECKING:
-    from jaxpool.testing._call_strategies import calls
-    from jaxpool.testing._strategies import geometries, pool_cases
+    from jaxpool.testing._strategies import calls, geometries, pool_cases
 
 __all__ = [
     "Answer",
@@ -37,17 +36,10 @@ __all__ = [
     "pool_cases",
     "pools",
 ]
-_STRATEGIES = {
-    "calls": "_call_strategies",
-    "geometries": "_strategies",
-    "pool_cases": "_strategies",
-}
 
 
 def __getattr__(name: str) -> Any:
     """Import the strategies on first use, because they need hypothesis."""
-    if name not in _STRATEGIES:
+    if name not in ("calls", "geometries", "pool_cases"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = importlib.import_module(f"{__name__}.{_STRATEGIES[name]}")
-    globals()[name] = getattr(module, name)
-    return globals()[name]
+    return getattr(importlib.import_module(f"{__name__}._strategies"), name)

@@ -56,12 +56,11 @@ class Answer:
 
     def exact_cotangents(self, dy: Any, *, absolute: bool = False) -> tuple[np.ndarray, ...]:
         """The cotangents in float64; with `absolute`, sums of the absolute values of the terms."""
-        values = self._shares * np.ravel(dy).astype(np.float64)[self._outputs]
-        values = np.abs(values) if absolute else values
-        dxs = []
-        for (shape, _), (is_own, positions) in zip(self.inputs, self._positions, strict=True):
-            dx = np.bincount(positions, values[is_own], math.prod(shape))
-            dxs.append(dx.reshape(shape))
+        dy, dxs = np.ravel(dy).astype(np.float64), []
+        for (shape, _), (outputs, elements, shares) in zip(self.inputs, self._terms, strict=True):
+            values = shares * dy[outputs]
+            values = np.abs(values) if absolute else values
+            dxs.append(np.bincount(elements, values, math.prod(shape)).reshape(shape))
         return tuple(dxs)
 
     def tangent(self, *dxs: Any) -> np.ndarray:
@@ -70,37 +69,29 @@ class Answer:
 
     def exact_tangent(self, *dxs: Any, absolute: bool = False) -> np.ndarray:
         """The tangent in float64; with `absolute`, sums of the absolute values of the terms."""
-        values = np.zeros(len(self.terms))
-        for (is_own, positions), dx in zip(self._positions, dxs, strict=False):
-            values[is_own] = np.ravel(dx).astype(np.float64)[positions]
-        values = self._shares * values
-        values = np.abs(values) if absolute else values
-        return np.bincount(self._outputs, values, self.y.size).reshape(self.y.shape)
+        y_dot = np.zeros(self.y.size)
+        for dx, (outputs, elements, shares) in zip(dxs, self._terms, strict=False):
+            values = shares * np.ravel(dx).astype(np.float64)[elements]
+            values = np.abs(values) if absolute else values
+            y_dot += np.bincount(outputs, values, self.y.size)
+        return y_dot.reshape(self.y.shape)
 
     def max_terms_per_sum(self) -> int:
         """The largest number of terms in the sum of one output, or in the cotangent of one element."""
-        sums = [self._outputs, *(positions for _, positions in self._positions)]
+        sums = [np.concatenate([outputs for outputs, *_ in self._terms])]
+        sums += [elements for _, elements, _ in self._terms]
         return max(int(np.bincount(positions).max(initial=1)) for positions in sums)
 
-    # The terms as arrays, with flat positions.
-
     @functools.cached_property
-    def _shares(self) -> np.ndarray:
-        return np.array([term.share for term in self.terms], np.float64)
-
-    @functools.cached_property
-    def _outputs(self) -> np.ndarray:
-        return _flat_positions([term.output for term in self.terms], self.y.shape)
-
-    @functools.cached_property
-    def _positions(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """For each operand: a mask of its terms, and the positions of these terms."""
-        operands = np.array([term.operand for term in self.terms], int)
-        found = []
+    def _terms(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """For each operand: the flat output and element positions of its terms, and their shares."""
+        arrays = []
         for operand, (shape, _) in enumerate(self.inputs):
-            own = [term.position for term in self.terms if term.operand == operand]
-            found.append((operands == operand, _flat_positions(own, shape)))
-        return found
+            terms = [term for term in self.terms if term.operand == operand]
+            outputs = _flat_positions([term.output for term in terms], self.y.shape)
+            elements = _flat_positions([term.position for term in terms], shape)
+            arrays.append((outputs, elements, np.array([term.share for term in terms], float)))
+        return arrays
 
 
 def _flat_positions(positions: Sequence[Position], shape: tuple[int, ...]) -> np.ndarray:

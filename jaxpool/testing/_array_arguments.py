@@ -1,6 +1,6 @@
 """Array arguments of drawn calls other than the pooled arrays: key, masks, segment ids, boxes, indices.
 
-An outline (see `_call_strategies.py`) has a `seed` in place of these arrays. With an odd seed, corners of boxes are
+An outline (see `_strategies.py`) has a `seed` in place of these arrays. With an odd seed, corners of boxes are
 multiples of a quarter pixel. Scales are powers of two, so that rounding cannot change which pixel is larger or which
 point is outside.
 """

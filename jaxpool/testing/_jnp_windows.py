@@ -6,6 +6,7 @@ derivative is correct without ties. A tap is an index in a window, and exists if
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,16 +16,6 @@ import numpy as np
 from jaxpool.testing._windows import WindowPositions, Windows
 
 Array = Any
-
-
-def twin_of_windows(reduce_taps: Callable[..., Any]) -> Callable[..., Any]:
-    """The twin that applies `reduce_taps` to the elements of each window."""
-
-    def jnp_function(x: Any, windows: Windows, where: Any = None, keepdims: bool = True) -> Any:
-        y = reduce_taps(*gather(x, windows, where))
-        return y if keepdims else jnp.squeeze(y, windows.axes)
-
-    return jnp_function
 
 
 def gather(x: Array, windows: Windows, where: Any = None) -> tuple[Array, Any]:
@@ -77,3 +68,39 @@ def mean_over_taps(values: Array, tap_exists: Any) -> Array:
     """The average of each window."""
     count = jnp.maximum(tap_exists.sum(-1), 1)
     return sum_over_taps(values, tap_exists) / count.astype(values.dtype)
+
+
+def twin_of_windows(reduce_taps: Callable[..., Any]) -> Callable[..., Any]:
+    """The twin that applies `reduce_taps` to the elements of each window."""
+
+    def jnp_function(x: Any, windows: Windows, where: Any = None, keepdims: bool = True) -> Any:
+        y = reduce_taps(*gather(x, windows, where))
+        return y if keepdims else jnp.squeeze(y, windows.axes)
+
+    return jnp_function
+
+
+max_of_windows = twin_of_windows(max_over_taps)
+min_of_windows = twin_of_windows(min_over_taps)
+mean_of_windows = twin_of_windows(mean_over_taps)
+sum_of_windows = twin_of_windows(sum_over_taps)
+
+
+def max_of_windows_with_index(x: Any, windows: Windows, where: Any = None) -> tuple[Any, Any]:
+    """The maximum of each window, and its flat position over the pooled axes."""
+    values, tap_exists = gather(x, windows, where)
+    y = max_over_taps(values, tap_exists)
+    positions, _ = gather(flat_positions(windows.axes, windows.input_shape, x.ndim), windows)
+    num_positions = math.prod(windows.input_shape)
+    is_max = tap_exists & (values == y[..., None])
+    indices = jnp.where(is_max, positions, num_positions).min(-1, initial=num_positions)
+    return y, indices.astype(np.int32)
+
+
+def flat_positions(axes: Sequence[int], sizes: Sequence[int], ndim: int) -> np.ndarray:
+    """The flat index of each position along `axes`, in their order, as an array with size 1 along other axes."""
+    positions = np.arange(math.prod(sizes)).reshape(sizes)
+    shape = [1] * ndim
+    for axis, size in zip(axes, sizes, strict=True):
+        shape[axis] = size
+    return positions.transpose(np.argsort(axes)).reshape(shape)

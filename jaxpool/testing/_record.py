@@ -18,8 +18,13 @@ import numpy as np
 from jax import numpy as jnp
 
 import jaxpool
-from jaxpool.testing import _sample_calls
 from jaxpool.testing._answer import Answer
+from jaxpool.testing._sample_calls import (
+    OMIT_ARGUMENT,
+    PARTNER_ARGUMENTS,
+    sample_calls,
+    usual_value,
+)
 from jaxpool.testing._windows import windows_of_call
 
 ArgumentsByName = dict[str, Any]  # arguments by name; `*xs` is a tuple
@@ -122,16 +127,11 @@ class Pool:
                 arguments[name] = settings[name]
             elif name in self.usual:
                 arguments[name] = self.usual[name](x)
-            elif (
-                name in _sample_calls.PARTNER_ARGUMENTS
-                and self.takes(_sample_calls.PARTNER_ARGUMENTS[name])
-            ) or parameter.default is parameter.empty:
-                arguments[name] = _sample_calls.usual_value(self, name, x, arguments)
-        return {
-            name: value
-            for name, value in arguments.items()
-            if value is not _sample_calls.OMIT_ARGUMENT
-        }
+            elif parameter.default is parameter.empty or self.takes(
+                PARTNER_ARGUMENTS.get(name, "")
+            ):
+                arguments[name] = usual_value(self, name, x, arguments)
+        return {name: value for name, value in arguments.items() if value is not OMIT_ARGUMENT}
 
     def run(self, given: Mapping[str, Any], function: Callable[..., Any] | None = None) -> Any:
         """Call the public function, or `function` instead of it, with the arguments `given`."""
@@ -150,31 +150,32 @@ class Pool:
 
     def samples(self) -> dict[str, ArgumentsByName]:
         """Valid calls by name: small, integer, long and special values, and one call per further choice."""
-        return _sample_calls.sample_calls(self)
+        return sample_calls(self)
 
     def drawn(self, **how: Any) -> Any:
         """A hypothesis strategy for calls, see `jaxpool.testing.calls`. Needs hypothesis."""
-        return importlib.import_module("jaxpool.testing._call_strategies").calls(self, **how)
+        return importlib.import_module("jaxpool.testing._strategies").calls(self, **how)
 
 
-_RECORDS: dict[str, Pool] = {}
+RECORDS: dict[str, Pool] = {}
 
 
 def record(
-    *, twin: Callable[..., Any], operands: tuple[str, ...] = ("x",), **record_fields: Any
+    *names: str, twin: Callable[..., Any], operands: tuple[str, ...] = ("x",), **record_fields: Any
 ) -> Callable[[Callable[..., Answer]], Callable[..., Answer]]:
-    """Decorator of an oracle function: registers the record of the public function with the same name.
+    """Decorator of an oracle function: registers the records of the public functions `names`, by default its own name.
 
-    The oracle and the twin are called like the public function. They declare only the arguments that they need, or all
-    as `**arguments`. Their argument `windows` receives the windows of the call.
+    `Pool.meaning` and `Pool.twin` are called like the public function. The oracle function and the twin declare only
+    the arguments that they need, or all as `**arguments`. Their argument `windows` receives the windows of the call.
     """
 
     def register(oracle_function: Callable[..., Answer]) -> Callable[..., Answer]:
-        name = oracle_function.__name__
-        meaning = with_public_signature(name, oracle_function)
-        twin_function = with_public_signature(name, twin)
-        _RECORDS[name] = Pool(name, meaning, twin_function, operands=operands, **record_fields)
-        return meaning
+        for name in names or (oracle_function.__name__,):
+            meaning, twin_function = (
+                with_public_signature(name, function) for function in (oracle_function, twin)
+            )
+            RECORDS[name] = Pool(name, meaning, twin_function, operands=operands, **record_fields)
+        return oracle_function
 
     return register
 
@@ -198,6 +199,7 @@ def with_public_signature(name: str, function: Callable[..., Any]) -> Callable[.
             **{key: value for key, value in given.items() if takes_all or key in declared}
         )
 
+    bound.__name__ = name
     bound.__signature__ = signature  # type: ignore[attr-defined]
     return bound
 
@@ -224,11 +226,11 @@ def pools() -> dict[str, Pool]:
         for name, parameters in takes.items()
         if any(parameter in parameters for parameter in ARRAY_PARAMETERS)
     ]
-    missing_names = [name for name in names if name not in _RECORDS]
+    missing_names = [name for name in names if name not in RECORDS]
     if missing_names:
         hint = "write its loops in `jaxpool/testing/oracle`, and `@record(twin=...)` above them"
         raise LookupError(f"jaxpool.{missing_names[0]} has no record: {hint}.")
-    return {name: _RECORDS[name] for name in names}
+    return {name: RECORDS[name] for name in names}
 
 
 def call_by_argument_names(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:

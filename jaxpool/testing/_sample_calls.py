@@ -23,29 +23,22 @@ NUM_SEGMENTS = 4
 
 def usual_value(pool: Any, arg_name: str, images: Any, earlier_arguments: Mapping[str, Any]) -> Any:
     """Value of argument `arg_name` in a call that pools `images`; `earlier_arguments` holds the preceding arguments."""
-    if arg_name not in _USUAL_VALUES:
-        hint = f"give it to `@record(usual={{{arg_name!r}: lambda x: ...}})` in `jaxpool/testing/oracle`"
-        raise LookupError(
-            f"jaxpool.{pool.name} has no usual value for its argument `{arg_name}`: {hint}, or a "
-            "value for every function to `jaxpool/testing/_sample_calls.py`."
-        )
-    return _USUAL_VALUES[arg_name](pool, images, earlier_arguments)
+    if arg_name in _CONSTANTS:
+        return _CONSTANTS[arg_name]
+    if arg_name == "x" and pool.takes("segment_ids"):  # all image rows along one axis
+        return images.reshape(-1, *images.shape[-2:])
+    if arg_name in _VALUES:
+        return _VALUES[arg_name](images, earlier_arguments)
+    hint = (
+        f"give it to `@record(usual={{{arg_name!r}: lambda x: ...}})` in `jaxpool/testing/oracle`"
+    )
+    raise LookupError(
+        f"jaxpool.{pool.name} has no usual value for its argument `{arg_name}`: {hint}, or a "
+        "value for every function to `jaxpool/testing/_sample_calls.py`."
+    )
 
 
-def _images_or_rows(pool: Any, images: Any, earlier_arguments: Mapping[str, Any]) -> Any:
-    """The images, or for segment functions all image rows along one axis."""
-    return images.reshape(-1, *images.shape[-2:]) if pool.takes("segment_ids") else images
-
-
-def _second_operand(pool: Any, images: Any, earlier_arguments: Mapping[str, Any]) -> Any:
-    return images[..., ::-1, :] if "x" in earlier_arguments else images
-
-
-def _usual_kernel(pool: Any, images: Any, earlier_arguments: Mapping[str, Any]) -> Any:
-    return np.array([[0, 1], [2, 1]]).astype(images.dtype)
-
-
-def _usual_unpool_indices(pool: Any, images: Any, earlier_arguments: Mapping[str, Any]) -> Any:
+def _unpool_indices(images: Any, earlier_arguments: Mapping[str, Any]) -> Any:
     """A distinct index for each element, inside its 2x2 patch of an array of twice the size."""
     height, width = images.shape[-3:-1]
     rows, columns = np.indices((height, width))
@@ -56,13 +49,13 @@ def _usual_unpool_indices(pool: Any, images: Any, earlier_arguments: Mapping[str
     return np.broadcast_to(index, images.shape) if is_int else jnp.broadcast_to(index, images.shape)
 
 
-def _usual_boxes(pool: Any, images: Any, earlier_arguments: Mapping[str, Any]) -> Any:
+def _boxes(images: Any, earlier_arguments: Mapping[str, Any]) -> Any:
     """Boxes in multiples of a quarter pixel, which floats represent exactly."""
     size = np.array([*images.shape[-3:-1]] * 2, np.float32)
     return np.round(RELATIVE_BOXES * size * 4) / 4
 
 
-def _usual_batch_indices(pool: Any, images: Any, earlier_arguments: Mapping[str, Any]) -> Any:
+def _batch_indices(images: Any, earlier_arguments: Mapping[str, Any]) -> Any:
     # `batch_indices` is not needed for a single image, or for one list of boxes per image.
     if images.ndim == 3 or np.ndim(earlier_arguments["boxes"]) == 3:
         return OMIT_ARGUMENT
@@ -71,28 +64,30 @@ def _usual_batch_indices(pool: Any, images: Any, earlier_arguments: Mapping[str,
     return np.arange(len(RELATIVE_BOXES), dtype=np.int32) % min(num_images, len(RELATIVE_BOXES))
 
 
-_USUAL_VALUES = {
-    "x": _images_or_rows,
-    "y": _second_operand,
-    "xs": lambda pool, x, earlier: (x, x[..., ::-1, :], x[..., :1]),
-    "features": lambda pool, x, earlier: (x, x[..., ::2, ::2, :]),  # a pyramid of two levels
-    "key": lambda pool, x, earlier: jax.random.key(0),
-    "window_shape": lambda pool, x, earlier: (2, 2),
-    "output_shape": lambda pool, x, earlier: (2, 2),
-    "strides": lambda pool, x, earlier: (2, 2),
-    "blur_shape": lambda pool, x, earlier: (3, 3),
-    "kernel": _usual_kernel,
-    "p": lambda pool, x, earlier: 3.0,
-    "rank": lambda pool, x, earlier: 0,
-    "k": lambda pool, x, earlier: 2,
-    "groups": lambda pool, x, earlier: 2,
-    "levels": lambda pool, x, earlier: (1, 2),
-    "indices": _usual_unpool_indices,
-    "spatial_shape": lambda pool, x, earlier: tuple(2 * size for size in x.shape[-3:-1]),
-    "boxes": _usual_boxes,
-    "batch_indices": _usual_batch_indices,
-    "segment_ids": lambda pool, x, earlier: np.arange(math.prod(x.shape[:-2])) * 7 % NUM_SEGMENTS,
-    "num_segments": lambda pool, x, earlier: NUM_SEGMENTS,
+_CONSTANTS = {
+    "window_shape": (2, 2),
+    "output_shape": (2, 2),
+    "strides": (2, 2),
+    "blur_shape": (3, 3),
+    "p": 3.0,
+    "rank": 0,
+    "k": 2,
+    "groups": 2,
+    "levels": (1, 2),
+    "num_segments": NUM_SEGMENTS,
+}
+_VALUES = {
+    "x": lambda x, earlier: x,
+    "y": lambda x, earlier: x[..., ::-1, :] if "x" in earlier else x,
+    "xs": lambda x, earlier: (x, x[..., ::-1, :], x[..., :1]),
+    "features": lambda x, earlier: (x, x[..., ::2, ::2, :]),  # a pyramid of two levels
+    "key": lambda x, earlier: jax.random.key(0),
+    "kernel": lambda x, earlier: np.array([[0, 1], [2, 1]]).astype(x.dtype),
+    "indices": _unpool_indices,
+    "spatial_shape": lambda x, earlier: tuple(2 * size for size in x.shape[-3:-1]),
+    "boxes": _boxes,
+    "batch_indices": _batch_indices,
+    "segment_ids": lambda x, earlier: np.arange(math.prod(x.shape[:-2])) * 7 % NUM_SEGMENTS,
 }
 # `where` mask over columns, for images and for rows. It is all False in some windows of two columns.
 WHERE_MASK = np.array([[True], [False], [False], [False], [True], [True]])

@@ -24,7 +24,9 @@ COMMANDS = list(dict.fromkeys(command for _, command in LINES))
 # Commands that make the environment, and checks, run in `.ci/run`, which reads them from the pages. It changes two
 # commands: `mkdocs serve` gets a free port and is stopped. An installation from the git repository gets its own folder,
 # so as not to replace the package under test.
-IN_CI = r"python -m (venv|pip|pytest|ruff|mypy|mkdocs|jaxpool demo$).*|\.ci/run"
+IN_CI = (
+    r"python -m (venv|pip|pytest(?! -n auto --testmon)|ruff|mypy|mkdocs|jaxpool demo$).*|\.ci/run"
+)
 QUICK = r"python -m (jaxpool (?!demo --devices).*|bench (--help|--load .*))"
 # Text appended to a command, which shortens it or shows its effect. Other commands run unchanged.
 EXTRA_ARGUMENTS = {
@@ -32,7 +34,7 @@ EXTRA_ARGUMENTS = {
     "python -m coverage run": "tests/geometry",
     "python -m coverage combine": "2>&1",
     "python -m tests.mutation": "--sample 1",
-    "python -m tests.affected": "tests/geometry/test_access.py",
+    "python -m pytest -n auto --testmon": "tests/geometry/test_access.py",
     "python -m bench --memory": "--filter 'max_pool(float32[16,128,128,32], (2, 2), (2, 2))' --peer lax --budget 0.01",
     "python -m jaxpool demo --devices": "--output {}",
     "python examples/": "--steps 2",
@@ -59,7 +61,7 @@ def test_quick_command(command, capsys, monkeypatch):
     "command", [c for c in COMMANDS if not re.fullmatch(f"{QUICK}|{IN_CI}", c)]
 )
 def test_slow_command(command, tmp_path):
-    for library in ("matplotlib", "optax", "sklearn", "coverage", "cosmic_ray"):
+    for library in ("matplotlib", "optax", "sklearn", "coverage", "cosmic_ray", "testmon"):
         pytest.importorskip(library)
     more = next((text for start, text in EXTRA_ARGUMENTS.items() if command.startswith(start)), "")
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"

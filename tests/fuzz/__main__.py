@@ -10,7 +10,7 @@ without atheris.
 
 import argparse
 import collections
-import contextlib
+import math
 import os
 import pathlib
 import random
@@ -40,7 +40,7 @@ class Fuzz:
 
     def __init__(self, seconds):
         self.ends, self.tried = time.process_time() + seconds, collections.Counter()
-        self.found = {}
+        self.found = collections.Counter()
         signal.signal(signal.SIGVTALRM, self.raise_timeout)
         signal.signal(signal.SIGTERM, self.end)
 
@@ -91,8 +91,8 @@ class Fuzz:
             jax.clear_caches()
 
     def report(self, said, call):
-        key = " ".join(re.split(r"[^\w.:/`' ]|got| \d", said, maxsplit=1)[:1])[:100]
-        self.found[key] = self.found.get(key, 0) + 1
+        key = re.split(r"[^\w.:/`' ]|got| \d", said, maxsplit=1)[0][:100]
+        self.found[key] += 1
         if self.found[key] == 1:
             print(f"FOUND {said}\n  {call}\n  {self.data.hex()}", flush=True)
 
@@ -104,14 +104,6 @@ class Fuzz:
         for said, count in self.found.items():
             print(f"{count:8,}  {said}")
         sys.stdout.flush()
-        sys.stderr.flush()
-        with contextlib.suppress(ImportError):
-            import coverage
-
-            running = coverage.Coverage.current()
-            if running:
-                running.stop()
-                running.save()
         os._exit(bool(self.found))
 
 
@@ -122,15 +114,14 @@ def main():
     parser.add_argument("--seconds", type=int, default=60, help="of processor time")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--corpus", default="", help="a folder for calls that reached new lines")
-    parser.add_argument(
-        "--replay", action="store_true", help="run the calls of that folder, no more"
-    )
+    parser.add_argument("--replay", action="store_true", help="run the calls of that folder alone")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
+    folder = pathlib.Path(options.corpus or tempfile.mkdtemp())
     if options.replay:
-        fuzz = Fuzz(10**9)
+        fuzz = Fuzz(seconds=math.inf)
         run = fuzz.from_bytes()
-        for path in sorted(pathlib.Path(options.corpus).iterdir()):
+        for path in sorted(folder.iterdir()):
             run(path.read_bytes())
         fuzz.end()
     try:
@@ -140,7 +131,6 @@ def main():
         return 2
     with atheris.instrument_imports(include=["jaxpool"]):
         import tests.fuzz.run  # noqa: F401
-    folder = pathlib.Path(options.corpus or tempfile.mkdtemp())
     folder.mkdir(exist_ok=True)
     draw = random.Random(options.seed)
     for number in range(NUM_INITIAL_CALLS):  # seeds, because atheris starts from empty input

@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec
 import jaxpool
 from jaxpool.testing import pools
 from jaxpool.testing._array_arguments import with_array_arguments
-from jaxpool.testing._call_strategies import arguments_by_name, draw_outline
+from jaxpool.testing._strategies import arguments_by_name, draw_outline
 from tests.support import junk
 
 DTYPES = ["float32", "int32", "bool", "bfloat16", "float16", "uint8", "float8_e4m3fn"]

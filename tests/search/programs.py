@@ -14,20 +14,19 @@ from hypothesis import strategies as st
 from jax import lax
 from jax.extend import core
 
-from jaxpool._ops.op import _compute, _linear, compute_p, linear_p
+from jaxpool._ops.op import compute_p, kernel_of, linear_p
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.tuning import LIMITS, TUNING
 from jaxpool.testing import Call, draw_values, pools
 from jaxpool.testing._array_arguments import KEY_IMPL, with_array_arguments
-from jaxpool.testing._call_strategies import arguments_by_name, draw_outline
 from jaxpool.testing._check import compare_with_answer, rounding_error_bound
+from jaxpool.testing._strategies import arguments_by_name, draw_outline
 from tests.support.compilation import FAST_COMPILE
 
 FLOATS = ("float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
 INTEGERS = ("int8", "uint8", "int16", "int32", "uint32", "bool")
 MAX_MEMBERS = 1 << 19  # members of all arrays of a program, which take the oracle a second
 ARRAYS = 128
-KERNELS = {compute_p: _compute, linear_p: _linear}
 WIDE = ("float32", "bfloat16")  # dtypes with the exponent range of float32
 PROGRAMS_PER_CACHE_CLEAR = 40
 program_numbers = itertools.count(1)
@@ -39,8 +38,8 @@ class Program:
 
     function: str
     shapes: tuple[tuple[int, ...], ...]
-    dtype: str
-    arguments: tuple[tuple[str, Any], ...]
+    given: dict[str, Any]  # with `seed` for arrays
+    dtype: str = "float32"
     platform: Platform = "cpu"
     hasty: bool = True
     arrays: int = ARRAYS
@@ -51,31 +50,23 @@ class Program:
         return pools()[self.function]
 
     @property
-    def given(self):
-        """The arguments by name, with `seed` for arrays."""
-        return dict(self.arguments)
-
-    @property
     def adds(self):
         """True if values are rounded sums."""
         return self.pool.rounds({"key": self.given.get("seed"), **self.given})
 
 
-def _threshold_sizes():
-    """Every integer threshold of the plans from 2 to 128, and its neighbours."""
-    fields = [*dataclasses.asdict(LIMITS).values()]
-    for tuning in TUNING.values():
-        fields += dataclasses.asdict(tuning).values()
-    thresholds = {n for n in fields if type(n) is int and 1 < n <= 128}
-    return sorted({n + step for n in thresholds for step in (-1, 0, 1)})
-
-
-THRESHOLD_SIZES = _threshold_sizes()
+# Integer thresholds of the plans
+THRESHOLDS = {
+    number
+    for limits in (LIMITS, *TUNING.values())
+    for number in dataclasses.asdict(limits).values()
+    if type(number) is int and 1 < number <= 128
+}
 
 
 def sizes(most):
     """Strategy of sizes up to `most`: small sizes, or sizes around a threshold."""
-    near = [n for n in THRESHOLD_SIZES if n <= most]
+    near = sorted({n + step for n in THRESHOLDS for step in (-1, 0, 1) if n + step <= most})
     small = st.integers(1, min(most, 9))
     return small | st.sampled_from(near) if near else small
 
@@ -85,7 +76,7 @@ def programs(draw, platform):
     pool = pools()[draw(st.sampled_from(tuple(pools())))]
     shapes, arguments, members = draw_outline(draw, pool, sizes)
     assume(0 < members * 2 <= MAX_MEMBERS)
-    program = Program(pool.name, shapes, "float32", tuple(sorted(arguments.items())), platform)
+    program = Program(pool.name, shapes, arguments, platform=platform)
     exact = program.adds or pool.takes("kernel")
     return dataclasses.replace(
         program,
@@ -123,9 +114,8 @@ def _evaluate(jaxpr, consts, args, platform):
     for eqn in jaxpr.eqns:
         given = [value(var) for var in eqn.invars]
         inner = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
-        if eqn.primitive in KERNELS:
-            kernel = KERNELS[eqn.primitive]
-            found = jax.tree.leaves(kernel(*given, platform=platform, **eqn.params))
+        if eqn.primitive in (compute_p, linear_p):
+            found = jax.tree.leaves(kernel_of(eqn, platform)(*given))
         elif inner is not None and eqn.primitive is not lax.scan_p:  # jit, checkpoint, custom rules
             opened = getattr(inner, "jaxpr", inner)
             found = _evaluate(opened, getattr(inner, "consts", ()), given, platform)

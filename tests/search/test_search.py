@@ -18,52 +18,45 @@ from tests.support.later import first_values
 
 PLATFORMS = ["cpu", "gpu", "tpu", "portable"]
 MAX_POOL = Program(
-    "max_pool",
-    ((9, 2),),
-    "float32",
-    (("padding", "SAME"), ("ties", "first"), ("window_shape", (3,))),
-    arrays=8,
+    "max_pool", ((9, 2),), {"window_shape": (3,), "padding": "SAME", "ties": "first"}, arrays=8
 )
 FAILURES = {
     "subnormals taken for zeros by XLA for CPU": Program(
-        "min", ((12, 6),), "float32", (("axis", (1, 0)), ("ties", "split"))
+        "min", ((12, 6),), {"axis": (1, 0), "ties": "split"}
     ),
     "the form of a GPU on a CPU, where XLA loses NaNs": Program(
         "adaptive_max_pool",
         ((9, 14, 7),),
-        "float32",
-        (("axes", (0, 2)), ("output_shape", (7, 5)), ("ties", "first")),
-        "gpu",
+        {"output_shape": (7, 5), "axes": (0, 2), "ties": "first"},
+        platform="gpu",
     ),
     "cotangents of levels, rounded one by one": Program(
         "spatial_pyramid_pool",
         ((5, 1),),
+        {"levels": (1, 2, 3), "kind": "avg", "axes": (0,)},
         "bfloat16",
-        (("axes", (0,)), ("kind", "avg"), ("levels", (1, 2, 3))),
         hasty=False,
     ),
     "a tangent of another dtype": Program(
         "lp_pool",
         ((1, 1),),
+        {"p": 1.0, "window_shape": (1,), "padding": "VALID", "ceil_mode": False},
         "bfloat16",
-        (("ceil_mode", False), ("p", 1.0), ("padding", "VALID"), ("window_shape", (1,))),
         hasty=False,
     ),
     "shares of bfloat16 are kept rounded": Program(
         "segment_softmax",
         ((3, 1),),
+        {"num_segments": 1, "indices_are_sorted": False, "seed": 0},
         "bfloat16",
-        (("indices_are_sorted", False), ("num_segments", 1), ("seed", 0)),
         arrays=8,
     ),
     "points of 16 bits are rounded before the largest is chosen": Program(
         "roi_align",
         ((12, 3, 1),),
+        {"boxes": 17, "output_shape": (2, 1), "samples": 2, "kind": "max", "seed": 73}
+        | {"aligned": True, "spatial_scale": 1.0},
         "bfloat16",
-        (
-            *(("aligned", True), ("boxes", 17), ("kind", "max"), ("output_shape", (2, 1))),
-            *(("samples", 2), ("seed", 73), ("spatial_scale", 1.0)),
-        ),
         hasty=False,
         arrays=80,
     ),
@@ -84,9 +77,9 @@ def test_failure_stays_fixed(failure):
 
 
 def test_wrong_random_draw_is_detected(monkeypatch):
-    geometry = (("axes", (0,)), ("padding", "VALID"), ("seed", 3), ("window_shape", (3,)))
     name = next(name for name, pool in pools().items() if pool.takes("key", "padding"))
-    program = Program(name, ((9, 2),), "float32", geometry, arrays=8)
+    arguments = {"seed": 3, "window_shape": (3,), "padding": "VALID", "axes": (0,)}
+    program = Program(name, ((9, 2),), arguments, arrays=8)
     check(program, 0)
     share = chance._uniform_per_window
     monkeypatch.setattr(chance, "_uniform_per_window", lambda *args: 1 - share(*args))

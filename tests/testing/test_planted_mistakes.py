@@ -17,7 +17,7 @@ from jaxpool.testing import Call, PoolCase, assert_pool_matches, pools
 X = np.random.default_rng(0).standard_normal((9, 1)).astype(np.float32)
 
 
-def sliding_case(size, width, stride, padding="VALID", kind="sum", **options):
+def sliding(size, width, stride, padding="VALID", kind="sum", **options):
     return PoolCase(kind, X[:size], None, (width,), (stride,), padding, **options)
 
 
@@ -25,53 +25,50 @@ def adaptive_call(size, outputs, name="adaptive_avg_pool"):
     return Call(pools()[name], {"x": X[:size], "output_shape": (outputs,)})
 
 
-VALID = sliding_case(9, 3, 2)
-SAME = sliding_case(7, 4, 1, "SAME")
-PAIR = sliding_case(7, 3, 2, ((2, 0),))
-DILATED = sliding_case(8, 3, 2, ((1, 2),), window_dilation=(2,))
-CEIL = sliding_case(8, 3, 2, ((1, 1),), "avg", ceil_mode=True)
-DROPPED = sliding_case(5, 2, 3, ((1, 1),), ceil_mode=True)
-EXCLUDED = sliding_case(6, 4, 2, ((2, 2),), "avg", count_include_pad=False)
-LARGEST = sliding_case(7, 4, 1, "SAME", "max")
-SAME_LOWER = sliding_case(7, 4, 1, "SAME_LOWER")
-SAME_DILATED = sliding_case(8, 3, 2, "SAME", window_dilation=(2,))
-SAME_STRIDED = sliding_case(7, 3, 2, "SAME")
-EVEN = adaptive_call(8, 4)
-RAGGED_AVERAGE = adaptive_call(7, 3)
+PAIR = sliding(7, 3, 2, ((2, 0),))
+DILATED = sliding(8, 3, 2, ((1, 2),), window_dilation=(2,))
+CEIL = sliding(8, 3, 2, ((1, 1),), "avg", ceil_mode=True)
+DROPPED = sliding(5, 2, 3, ((1, 1),), ceil_mode=True)
+EXCLUDED = sliding(6, 4, 2, ((2, 2),), "avg", count_include_pad=False)
+SAME = sliding(7, 4, 1, "SAME")
+SAME_MAX = sliding(7, 4, 1, "SAME", "max")
+SAME_LOWER = sliding(7, 4, 1, "SAME_LOWER")
+SAME_DILATED = sliding(8, 3, 2, "SAME", window_dilation=(2,))
 RAGGED = adaptive_call(7, 3, "adaptive_max_pool_with_argmax")
-Axis = window.Axis
+Axis, make_axis, bounds = window.Axis, window._make_axis, positions.ragged_window_bounds
+adaptive_axis = adaptive._adaptive_axis.__wrapped__
 
 # function, its text, the mistake, and a call that shows it
 MISTAKES = [
-    (window._output_size, " // stride + 1", " // stride", VALID),
+    (window._output_size, " // stride + 1", " // stride", sliding(9, 3, 2)),
     (window._output_size, "return out - 1 if", "return out if", DROPPED),
     (
         window._output_size,
-        "out = -(-(padded_size - span) // stride)",
-        "out = (padded_size - span) // stride",
+        "-(-(padded_size - span) // stride)",
+        "(padded_size - span) // stride",
         CEIL,
     ),
-    (window._make_axis, "size + low, ceil_mode", "size + low + high, ceil_mode", DROPPED),
-    (window._make_axis, '== "SAME" else', '!= "SAME" else', SAME),
-    (window._make_axis, '== "SAME" else', '!= "SAME" else', SAME_LOWER),
-    (window._make_axis, "* stride + span - size", "* stride + window - size", SAME_DILATED),
-    (window._make_axis, "(-(-size // stride) - 1)", "(size // stride - 1)", SAME_STRIDED),
-    (window._make_axis, "low, high = padding", "high, low = padding", PAIR),
-    (window._make_axis, "(window - 1) * dilation + 1", "window * dilation", DILATED),
+    (make_axis, "size + low, ceil_mode", "size + low + high, ceil_mode", DROPPED),
+    (make_axis, '== "SAME" else', '!= "SAME" else', SAME),
+    (make_axis, '== "SAME" else', '!= "SAME" else', SAME_LOWER),
+    (make_axis, "* stride + span - size", "* stride + window - size", SAME_DILATED),
+    (make_axis, "(-(-size // stride) - 1)", "(size // stride - 1)", sliding(7, 3, 2, "SAME")),
+    (make_axis, "low, high = padding", "high, low = padding", PAIR),
+    (make_axis, "(window - 1) * dilation + 1", "window * dilation", DILATED),
     (Axis.num_taps_counted, "self.low + self.high", "self.low + 9", CEIL),
     (Axis.last_tap_inside, "self.size - 1", "self.size", EXCLUDED),
     (Axis.first_tap_inside, "-((out_index", "0 * ((out_index", EXCLUDED),
     (window.window_access, "tap * dim.dilation", "tap", DILATED),
     (window.window_access, "- dim.low", "+ dim.low", PAIR),
     (window.AxisAccess.valid_range, "last + 1", "last", SAME),
-    (window.AxisAccess.transposed, "d // self.stride, tap", "d // self.stride - 1, tap", LARGEST),
-    (positions.ragged_window_bounds, "window_numbers)\n", "window_numbers, dim.out - 1)\n", RAGGED),
-    (positions.ragged_window_bounds, "+ 1, dim.out - 1)", "+ 1)", RAGGED_AVERAGE),
+    (window.AxisAccess.transposed, "d // self.stride, tap", "d // self.stride - 1, tap", SAME_MAX),
+    (bounds, "window_numbers)\n", "window_numbers, dim.out - 1)\n", RAGGED),
+    (bounds, "+ 1, dim.out - 1)", "+ 1)", adaptive_call(7, 3)),
     (
-        adaptive._adaptive_axis.__wrapped__,
+        adaptive_axis,
         "return axis_type(axis, length, width",
         "return axis_type(axis, length, width + 1",
-        EVEN,
+        adaptive_call(8, 4),
     ),
 ]
 

@@ -30,16 +30,6 @@ def call_of(pool, arguments):
     return Call(pool, arguments, np.cos(np.arange(y.size)).reshape(y.shape).astype(y.dtype))
 
 
-def test_missing_record_error(monkeypatch):
-    names = [*jaxpool.__all__, "unheard_of_pool"]
-    monkeypatch.setattr(jaxpool, "unheard_of_pool", lambda x: x, raising=False)
-    monkeypatch.setattr(jaxpool, "__all__", names)
-    with pytest.raises(
-        LookupError, match=r"^jaxpool.unheard_of_pool has no record: write its loops in"
-    ):
-        pools()
-
-
 def test_argument_without_usual_value_error(monkeypatch):
     def unheard_of_pool(x, spread):
         return x
@@ -60,19 +50,18 @@ QUICK = {
 }
 
 
-def hardest_sample_name(pool):
-    return "special values" if "special" in pool.covers else "small"
+def mark_slow(names, quick):
+    """Parametrize one argument. Names outside `quick` are slow."""
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
-SAMPLES = [
-    pytest.param(
-        name,
-        words,
-        marks=() if name in QUICK and words == hardest_sample_name(pool) else pytest.mark.slow,
-    )
-    for name, pool in POOLS.items()
-    for words in pool.samples()
-]
+def sample_parameters():
+    """Yield the name of each pool with the names of its samples."""
+    for name, pool in POOLS.items():
+        hardest = "special values" if "special" in pool.covers else "small"
+        for words in pool.samples():
+            is_quick = name in QUICK and words == hardest
+            yield pytest.param(name, words, marks=() if is_quick else pytest.mark.slow)
 
 
 @functools.cache
@@ -80,7 +69,7 @@ def sample(name, words):
     return call_of(POOLS[name], POOLS[name].samples()[words])
 
 
-@pytest.mark.parametrize(("name", "words"), SAMPLES)
+@pytest.mark.parametrize(("name", "words"), list(sample_parameters()))
 def test_the_function_does_in_a_right_call_what_the_oracle_says(name, words):
     assert_pool_matches(POOLS[name].function, sample(name, words))
 
@@ -98,9 +87,7 @@ def dtypes_of(pool):
     return (*FLOATS, np.int8, np.uint8, np.int32, np.bool_) if selects else FLOATS[:2]
 
 
-@pytest.mark.parametrize(
-    "name", [n if n in QUICK_DRAWN else pytest.param(n, marks=pytest.mark.slow) for n in POOLS]
-)
+@pytest.mark.parametrize("name", mark_slow(POOLS, QUICK_DRAWN))
 @examples(5)
 @given(data=st.data())
 def test_drawn_calls_match_oracle(name, data):
@@ -110,9 +97,7 @@ def test_drawn_calls_match_oracle(name, data):
     assert_pool_matches(functools.partial(pool.function, **mode), call, jit=False)
 
 
-@pytest.mark.parametrize(
-    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in POOLS]
-)
+@pytest.mark.parametrize("name", mark_slow(POOLS, QUICK))
 def test_wrong_function_is_detected(name):
     """The tests above can fail: a function with one wrong element raises."""
     call = sample(name, "small")

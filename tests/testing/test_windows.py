@@ -82,12 +82,12 @@ def test_same_padding_matches_lax(padding):
         assert windows.output_shape == (-(-size // stride),)
 
 
-def membership_matrices(windows):
-    """For each pooled axis, a matrix of bools: True if an element belongs to a window."""
-    return [
-        np.array([[at in taps for taps in along] for at in range(size)])
-        for size, along in zip(windows.input_shape, windows.element_positions, strict=True)
-    ]
+def membership(positions_along_axes, shape):
+    """A bool array of shape (*shape, *outputs): True if an element belongs to a window."""
+    y, rank = np.ones((), bool), len(shape)
+    for windows, size in zip(positions_along_axes, shape, strict=True):
+        y = np.multiply.outer(y, [[at in taps for taps in windows] for at in range(size)])
+    return y.transpose([*range(0, 2 * rank, 2), *range(1, 2 * rank, 2)])
 
 
 def torch_pool_of_unit_arrays(pool, shape):
@@ -97,32 +97,25 @@ def torch_pool_of_unit_arrays(pool, shape):
     return y.reshape(*shape, *y.shape[2:])
 
 
-ARGUMENTS = [
-    (*four, padding)
-    for four in itertools.product(*[range(1, n) for n in (10, 5, 6, 4)])
-    for padding in range(four[1] // 2 + 1)
-]
-
-
 @with_torch
 @pytest.mark.parametrize("ceil_mode", [False, True])
 def test_max_pool_windows_match_torch(ceil_mode):
     compared = 0
-    for size, window, stride, dilation, padding in ARGUMENTS:
-        geometry = (window, stride, padding)
-        pool = torch.nn.MaxPool1d(window, stride, padding, dilation, ceil_mode=ceil_mode)
-        try:
-            y = torch_pool_of_unit_arrays(pool, (size,))
-        except RuntimeError:  # PyTorch has no window either
-            with pytest.raises(NoWindowError):
-                window_elements(size, *geometry, window_dilation=dilation, ceil_mode=ceil_mode)
-            continue
-        options = {"window_dilation": dilation, "ceil_mode": ceil_mode, "axes": (0,)}
-        windows = sliding_windows((size,), *geometry, **options, allow_empty=True)
-        np.testing.assert_array_equal(
-            membership_matrices(windows)[0], y == 1, str((size, geometry, options))
-        )
-        compared += 1
+    for size, window, stride, dilation in itertools.product(*[range(1, n) for n in (10, 5, 6, 4)]):
+        for padding in range(window // 2 + 1):
+            arguments = (size, window, stride, padding)
+            options = {"window_dilation": dilation, "ceil_mode": ceil_mode}
+            pool = torch.nn.MaxPool1d(window, stride, padding, dilation, ceil_mode=ceil_mode)
+            try:
+                y = torch_pool_of_unit_arrays(pool, (size,))
+            except RuntimeError:  # PyTorch has no window either
+                with pytest.raises(NoWindowError):
+                    window_elements(*arguments, **options)
+                continue
+            elements = window_elements(*arguments, **options, allow_empty=True)
+            want = membership([elements], (size,))
+            np.testing.assert_array_equal(want, y == 1, str((arguments, options)))
+            compared += 1
     assert compared > 700
 
 
@@ -137,23 +130,20 @@ def test_avg_pool_windows_match_torch(ceil_mode):
         if any(n + 2 * p < k for n, k, p in zip(shape, window, padding, strict=True)):
             continue
         windows = sliding_windows((*shape, 1), window, strides, pads, ceil_mode=ceil_mode)
-        y = torch_pool_of_unit_arrays(
-            torch.nn.AvgPool2d(window, strides, padding, ceil_mode), shape
-        )
-        rows, columns = membership_matrices(windows)
-        divisors = [
-            [windows.num_taps_counted((i, j)) for j in range(y.shape[3])] for i in range(y.shape[2])
-        ]
-        want = rows[:, None, :, None] & columns[None, :, None, :]
-        np.testing.assert_allclose(y, want / np.array(divisors), rtol=1e-12)
+        pool = torch.nn.AvgPool2d(window, strides, padding, ceil_mode)
+        y = torch_pool_of_unit_arrays(pool, shape)
+        divisors = [windows.num_taps_counted(output) for output in np.ndindex(windows.output_shape)]
+        want = membership(windows.element_positions, shape)
+        want = want / np.reshape(divisors, windows.output_shape)
+        np.testing.assert_allclose(y, want, rtol=1e-12)
 
 
 @with_torch
 def test_adaptive_windows_match_torch():
     for size, n in itertools.product(range(1, 14), range(1, 17)):
-        (members_of_axis,) = membership_matrices(adaptive_windows((size,), (n,), (0,)))
+        want = membership(adaptive_windows((size,), (n,), (0,)).element_positions, (size,))
         y = torch_pool_of_unit_arrays(torch.nn.AdaptiveAvgPool1d(n), (size,))
-        np.testing.assert_allclose(y, members_of_axis / members_of_axis.sum(0), rtol=1e-12)
+        np.testing.assert_allclose(y, want / want.sum(0), rtol=1e-12)
 
 
 @with_torch
@@ -167,11 +157,6 @@ def test_fractional_windows_match_torch():
         samples = rng.random(2)
         each = torch.tensor(samples[::-1].copy()).expand(shape[0] * shape[1], 1, 2)
         pool = torch.nn.FractionalMaxPool2d(window, outs, _random_samples=each)
-        rows, columns = (
-            np.array(
-                [[at in taps for taps in fractional_windows(*along)] for at in range(along[1])]
-            )
-            for along in zip(samples, shape, window, outs, strict=True)
-        )
-        want = rows[:, None, :, None] & columns[None, :, None, :]
-        np.testing.assert_array_equal(torch_pool_of_unit_arrays(pool, shape) == 1, want)
+        positions = map(fractional_windows, samples, shape, window, outs)
+        y = torch_pool_of_unit_arrays(pool, shape)
+        np.testing.assert_array_equal(y == 1, membership(positions, shape))

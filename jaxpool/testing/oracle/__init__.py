@@ -1,12 +1,14 @@
 """Reference implementation of each public function as readable NumPy loops. Slow, for small arrays.
 
-An oracle function has the name and the arguments of the public function, without `autodiff`. It returns an `Answer`:
-the value, and the share of each output's cotangent that each input element receives. Its decorator `@record` adds the
-function to `jaxpool.testing.pools`. Oracle functions share neither kernels nor geometry with the library. Their
-windows come from `jaxpool.testing._windows`.
+The attribute with the name of a public function, such as `oracle.max_pool`, is its oracle. An oracle has the arguments
+of the public function, without `autodiff`, and returns an `Answer`: the value, and the share of each output's cotangent
+that each input element receives. The decorator `@record` adds a function to `jaxpool.testing.pools`. Oracle functions
+share neither kernels nor geometry with the library. Their windows come from `jaxpool.testing._windows`.
 """
 
-# ruff: noqa: F401, F403
+# ruff: noqa: F401
+from typing import Any
+
 from jaxpool.testing._answer import (
     Answer,
     Position,
@@ -16,18 +18,13 @@ from jaxpool.testing._answer import (
     is_floating,
     round_to_dtype,
 )
+from jaxpool.testing._record import RECORDS
+from jaxpool.testing.oracle import chance, extrema, morphology, ranks, regions, soft, windowed
 from jaxpool.testing.oracle._parts import Reducer, Ties
-from jaxpool.testing.oracle.adaptive import *
-from jaxpool.testing.oracle.blur import *
-from jaxpool.testing.oracle.chance import *
-from jaxpool.testing.oracle.cumulative import *
-from jaxpool.testing.oracle.elementwise import *
-from jaxpool.testing.oracle.morphology import *
-from jaxpool.testing.oracle.peaks import *
-from jaxpool.testing.oracle.power import *
-from jaxpool.testing.oracle.ranks import *
-from jaxpool.testing.oracle.reduce import *
-from jaxpool.testing.oracle.regions import *
-from jaxpool.testing.oracle.segments import *
-from jaxpool.testing.oracle.soft import *
-from jaxpool.testing.oracle.windowed import *
+
+
+def __getattr__(name: str) -> Any:
+    """Return the oracle of the public function `name`."""
+    if name not in RECORDS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return RECORDS[name].meaning

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -12,18 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxpool.testing import _jnp_windows as jnp_windows
-from jaxpool.testing._answer import Answer
+from jaxpool.testing._answer import Answer, Position
 from jaxpool.testing._record import record
-from jaxpool.testing._windows import (
-    WindowPositions,
-    Windows,
-    fractional_windows,
-    pooled_axes,
-)
+from jaxpool.testing._windows import Windows, fractional_windows, pooled_axes
 from jaxpool.testing.oracle import _parts as parts
-from jaxpool.testing.oracle._parts import Reducer
-
-__all__ = ["fractional_avg_pool", "fractional_max_pool", "stochastic_pool"]
+from jaxpool.testing.oracle._parts import Element, Reducer
 
 
 def _random_dtype(x: Any) -> Any:
@@ -40,52 +34,53 @@ def _uniform_samples(key: Any, x: Any, axes: Sequence[int]) -> Any:
     return jax.random.uniform(key, (len(axes), *lane_shape), _random_dtype(x))
 
 
-def _pool_fractional_windows(
-    reducer: Reducer, dtype: Any, key: Any, x: Any, window_shape: Any, output_shape: Any, axes: Any
+def _fractional_pool(
+    kind: str, key: Any, x: Any, window_shape: Any, output_shape: Any, axes: Any
 ) -> Answer:
+    """The largest element or the mean of each randomly placed window."""
     x = np.asarray(x)
+    reducer = parts.mean_reducer if kind == "avg" else parts.extremum_reducer(max, "first")
+    dtype = parts.mean_dtype(x) if kind == "avg" else x.dtype
     window_axes = pooled_axes(x.ndim, len(output_shape), axes)
     samples = np.asarray(_uniform_samples(key, x, window_axes))
+    origin = (0,) * len(window_axes)
 
-    def window_positions_of_lane(lane: Sequence[int]) -> WindowPositions:
-        zipped = zip(samples, window_axes, window_shape, output_shape, strict=True)
-        return [fractional_windows(s[tuple(lane)], x.shape[axis], k, n) for s, axis, k, n in zipped]
-
-    return parts.apply_reducer(
-        x, window_axes, output_shape, window_positions_of_lane, lambda output: reducer, dtype
-    )
-
-
-def _make_fractional_pool_in_jnp(reduce_taps: Callable[..., Any]) -> Callable[..., Any]:
-    def jnp_function(key: Any, x: Any, window_shape: Any, output_shape: Any, axes: Any) -> Any:
-        pooled = pooled_axes(x.ndim, len(output_shape), axes)
-        samples = _uniform_samples(key, x, pooled)
-        ndim = x.ndim
-        for sample, axis, width, out in zip(
-            samples, pooled, window_shape, output_shape, strict=True
+    def elements_of_output(output: Position) -> list[Element]:
+        lane, window = parts.merge_positions(output, window_axes, origin), []
+        for sample, axis, k, n in zip(
+            samples, window_axes, window_shape, output_shape, strict=True
         ):
-            size, kind = x.shape[axis], sample.dtype.type
-            alpha = kind(size - width) / kind(max(1, out - 1))
-            i = np.arange(out, dtype=kind).reshape([-1 if a == axis else 1 for a in range(ndim)])
-            starts = ((i + sample) * alpha).astype(int) - (sample * alpha).astype(int)
-            starts = jnp.where(i == out - 1, size - width, starts)
-            starts = starts.reshape(*starts.shape, *[1] * (x.ndim - ndim))
-            x = jnp.stack([jnp.take_along_axis(x, starts + t, axis) for t in range(width)], -1)
-        return reduce_taps(x.reshape(*x.shape[:ndim], math.prod(window_shape)), -1)
+            window.append(fractional_windows(sample[lane], x.shape[axis], k, n)[output[axis]])
+        return parts.window_elements(output, window_axes, window)
 
-    return jnp_function
+    shape = parts.merge_positions(x.shape, window_axes, output_shape)
+    return parts.apply_reducer([x], shape, elements_of_output, lambda output: reducer, dtype)
 
 
-@record(twin=_make_fractional_pool_in_jnp(jnp.max))
-def fractional_max_pool(**arguments: Any) -> Answer:
-    """The largest element of each randomly placed window, as in `jaxpool.fractional_max_pool`."""
-    return _pool_fractional_windows(parts.extremum_reducer(max, "first"), None, **arguments)
+def _fractional_pool_in_jnp(
+    kind: str, key: Any, x: Any, window_shape: Any, output_shape: Any, axes: Any
+) -> Any:
+    pooled = pooled_axes(x.ndim, len(output_shape), axes)
+    samples = _uniform_samples(key, x, pooled)
+    ndim = x.ndim
+    for sample, axis, width, out in zip(samples, pooled, window_shape, output_shape, strict=True):
+        size, float_type = x.shape[axis], sample.dtype.type
+        alpha = float_type(size - width) / float_type(max(1, out - 1))
+        i = np.arange(out, dtype=float_type).reshape([-1 if a == axis else 1 for a in range(ndim)])
+        starts = ((i + sample) * alpha).astype(int) - (sample * alpha).astype(int)
+        starts = jnp.where(i == out - 1, size - width, starts)
+        starts = starts.reshape(*starts.shape, *[1] * (x.ndim - ndim))
+        x = jnp.stack([jnp.take_along_axis(x, starts + t, axis) for t in range(width)], -1)
+    taps = x.reshape(*x.shape[:ndim], math.prod(window_shape))
+    return taps.mean(-1) if kind == "avg" else taps.max(-1)
 
 
-@record(twin=_make_fractional_pool_in_jnp(jnp.mean), adds=True)
-def fractional_avg_pool(x: Any, **arguments: Any) -> Answer:
-    """The mean of each randomly placed window, as in `jaxpool.fractional_avg_pool`."""
-    return _pool_fractional_windows(parts.mean_reducer, parts.mean_dtype(x), x=x, **arguments)
+for kind in ("max", "avg"):
+    record(
+        f"fractional_{kind}_pool",
+        twin=partial(_fractional_pool_in_jnp, kind),
+        adds=kind == "avg",
+    )(partial(_fractional_pool, kind))
 
 
 # Randomly drawn elements

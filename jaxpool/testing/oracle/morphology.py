@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal
+from functools import partial
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,41 +13,25 @@ from jaxpool.testing._answer import Answer, Term, as_exact_numbers, is_floating,
 from jaxpool.testing._record import record
 from jaxpool.testing._windows import WindowPositions, Windows
 from jaxpool.testing.oracle import _parts as parts
-from jaxpool.testing.oracle._parts import Ties
-
-__all__ = ["dilate", "erode"]
+from jaxpool.testing.oracle._parts import Kind, Ties
 
 
-def _make_morphology_in_jnp(kind: str) -> Callable[..., Any]:
-    reduce_taps, sign = (
-        (jnp_windows.max_over_taps, 1) if kind == "max" else (jnp_windows.min_over_taps, -1)
-    )
-
-    def jnp_function(x: Any, kernel: Any, windows: Windows) -> Any:
-        kernel = jnp.asarray(kernel)
-        num_axes = len(windows.axes)
-        values, tap_exists = jnp_windows.gather(x, windows)
-        tap_numbers = jnp_windows.gather_windows(
-            _flat_tap_numbers(windows, x.ndim), windows.axes, _taps_inside_input(windows)
-        )[0]
-        weights = kernel.reshape(windows.taps_per_window, -1)[
-            tap_numbers
-        ]  # (..., taps, channels or 1)
-        if num_axes < kernel.ndim:
-            channel_axis = max(set(range(x.ndim)) - set(windows.axes))
-            weights = jnp.moveaxis(jnp.squeeze(weights, channel_axis), -1, channel_axis)
-        else:
-            weights = weights[..., 0]
-        return reduce_taps(values + sign * weights, tap_exists)
-
-    return jnp_function
-
-
-def _flat_tap_numbers(windows: Windows, ndim: int) -> np.ndarray:
-    """The flat row-major index of each window element, in an array of the window shape with size 1 along other axes."""
-    numbers = np.arange(windows.taps_per_window).reshape(windows.window_shape)
-    shape = parts.merge_positions([1] * ndim, windows.axes, windows.window_shape)
-    return numbers.transpose(np.argsort(windows.axes)).reshape(shape)
+def _morphology_in_jnp(kind: Kind, x: Any, kernel: Any, windows: Windows) -> Any:
+    kernel = jnp.asarray(kernel)
+    values, tap_exists = jnp_windows.gather(x, windows)
+    numbers = jnp_windows.flat_positions(windows.axes, windows.window_shape, x.ndim)
+    inside = _taps_inside_input(windows)
+    tap_numbers = jnp_windows.gather_windows(numbers, windows.axes, inside)[0]
+    # (..., taps, channels or 1)
+    weights = kernel.reshape(windows.taps_per_window, -1)[tap_numbers]
+    if len(windows.axes) < kernel.ndim:
+        channel_axis = max(set(range(x.ndim)) - set(windows.axes))
+        weights = jnp.moveaxis(jnp.squeeze(weights, channel_axis), -1, channel_axis)
+    else:
+        weights = weights[..., 0]
+    if kind == "max":
+        return jnp_windows.max_over_taps(values + weights, tap_exists)
+    return jnp_windows.min_over_taps(values - weights, tap_exists)
 
 
 def _taps_inside_input(windows: Windows) -> WindowPositions:
@@ -58,25 +42,11 @@ def _taps_inside_input(windows: Windows) -> WindowPositions:
     ]
 
 
-# An infinite element plus an infinite kernel entry may be NaN, so the tests use finite kernels.
-@record(twin=_make_morphology_in_jnp("max"), operands=("x", "kernel"))
-def dilate(x: Any, kernel: Any, windows: Windows, ties: Ties) -> Answer:
-    """The largest sum of each window and the kernel, as in `jaxpool.dilate`; operand 1 is the kernel."""
-    return _dilate_or_erode("max", x, kernel, windows, ties)
-
-
-@record(twin=_make_morphology_in_jnp("min"), operands=("x", "kernel"))
-def erode(x: Any, kernel: Any, windows: Windows, ties: Ties) -> Answer:
-    """The smallest difference of each window and the kernel, as in `jaxpool.erode`."""
-    return _dilate_or_erode("min", x, kernel, windows, ties)
-
-
-def _dilate_or_erode(
-    kind: Literal["max", "min"], x: Any, kernel: Any, windows: Windows, ties: Ties
-) -> Answer:
+def _dilate_or_erode(kind: Kind, x: Any, kernel: Any, windows: Windows, ties: Ties) -> Answer:
+    """The largest sum, or the smallest difference, of each window and the kernel. The kernel is operand 1."""
     x, kernel = np.asarray(x), np.asarray(kernel)
     channel_axis = max(set(range(x.ndim)) - set(windows.axes), default=0)
-    best_of, sign = (max, 1) if kind == "max" else (min, -1)
+    reducer, sign = parts.extremum_reducer(parts.BEST_OF[kind], ties), 1 if kind == "max" else -1
     values, weights = as_exact_numbers(x), as_exact_numbers(kernel)
     y, terms = np.zeros(windows.output_shape_of(x.shape), object), []
     for target in np.ndindex(*y.shape):
@@ -87,7 +57,7 @@ def _dilate_or_erode(
         candidates = []
         for tap in np.ndindex(*windows.window_shape):
             pooled_position = tuple(taps[t] for taps, t in zip(axis_taps, tap, strict=True))
-            x_position = parts.merge_positions(list(target), windows.axes, pooled_position)
+            x_position = parts.merge_positions(target, windows.axes, pooled_position)
             if all(0 <= i < size for i, size in zip(x_position, x.shape, strict=True)):
                 entry = tap if len(tap) == kernel.ndim else (*tap, target[channel_axis])
                 value = values[x_position] + sign * weights[entry]
@@ -95,10 +65,15 @@ def _dilate_or_erode(
                     # Narrower integers are added in 32 bits; only the largest sum wraps around.
                     value = round_to_dtype(value, x.dtype).item()
                 candidates.append((x_position, entry, value))
-        y[target], shares = parts.extremum_reducer(best_of, ties)(
-            [value for *_, value in candidates]
-        )
+        y[target], shares = reducer([value for *_, value in candidates])
         for (position, entry, _), share in zip(candidates, shares, strict=True):
             terms += [Term(target, 0, position, share), Term(target, 1, entry, sign * share)]
     inputs = ((x.shape, x.dtype), (kernel.shape, kernel.dtype))
     return Answer(round_to_dtype(y, x.dtype), inputs, tuple(term for term in terms if term.share))
+
+
+# An infinite element plus an infinite kernel entry may be NaN, so the tests use finite kernels.
+for kind, name in zip(parts.KINDS, ("dilate", "erode"), strict=True):
+    record(name, twin=partial(_morphology_in_jnp, kind), operands=("x", "kernel"))(
+        partial(_dilate_or_erode, kind)
+    )

@@ -14,8 +14,6 @@ from jaxpool.testing._windows import Windows
 from jaxpool.testing.oracle import _parts as parts
 from jaxpool.testing.oracle._parts import Ties
 
-__all__ = ["k_max_pool", "median_pool", "rank_pool"]
-
 
 def _rank_pool_in_jnp(x: Any, rank: int | str, windows: Windows, where: Any) -> Any:
     """The element at `rank` of each sorted window, or 0 if the window has too few elements. Padding ranks last."""
@@ -47,19 +45,16 @@ def _returns_mean(method: str = "higher", **other_arguments: Any) -> bool:
 @record(twin=_median_pool_in_jnp, adds=_returns_mean, choices={"method": ("lower", "midpoint")})
 def median_pool(x: Any, windows: Windows, where: Any, method: str, ties: Ties) -> Answer:
     """The median of each window, as in `jaxpool.median_pool`."""
-    return _pool_by_rank(x, method, windows, where, ties)
+    reducer = parts.rank_reducer(method, ties)
+    dtype = parts.mean_dtype(x) if method == "midpoint" else None
+    return parts.apply_reducer_to_windows(x, windows, lambda output: reducer, dtype, where)
 
 
 @record(twin=_rank_pool_in_jnp, choices={"rank": (1, 2, -1)})
 def rank_pool(x: Any, rank: int, windows: Windows, where: Any, ties: Ties) -> Answer:
     """The element at `rank` of each window, as in `jaxpool.rank_pool`."""
-    return _pool_by_rank(x, rank, windows, where, ties)
-
-
-def _pool_by_rank(x: Any, rank: int | str, windows: Windows, where: Any, ties: Ties) -> Answer:
     reducer = parts.rank_reducer(rank, ties)
-    dtype = parts.mean_dtype(x) if rank == "midpoint" else None
-    return parts.apply_reducer_to_windows(x, windows, lambda output: reducer, dtype, where=where)
+    return parts.apply_reducer_to_windows(x, windows, lambda output: reducer, where=where)
 
 
 def _k_max_pool_in_jnp(x: Any, k: int, axis: int) -> Any:
@@ -75,13 +70,13 @@ def k_max_pool(x: Any, k: int, axis: int) -> Answer:
     """The k largest elements along an axis, in their original order, as in `jaxpool.k_max_pool`."""
     x = np.asarray(x)
     values, axis, terms = as_exact_numbers(x), axis % x.ndim, []
-    for lane in parts.unpooled_positions(x.shape, (axis,)):
+    y = np.zeros(parts.merge_positions(x.shape, (axis,), (k,)), x.dtype)
+    for lane in np.ndindex(parts.merge_positions(x.shape, (axis,), (1,))):
         positions = [parts.merge_positions(lane, (axis,), (i,)) for i in range(x.shape[axis])]
         is_nan = {p: values[p] != values[p] for p in positions}
         order = sorted(positions, key=lambda p: (not is_nan[p], 0 if is_nan[p] else -values[p]))
         for i, position in enumerate(sorted(order[:k])):
-            terms.append(Term(parts.merge_positions(lane, (axis,), (i,)), 0, position, 1.0))
-    y = np.zeros([k if i == axis else n for i, n in enumerate(x.shape)], x.dtype)
-    for term in terms:
-        y[term.output] = x[term.position]
+            output = parts.merge_positions(lane, (axis,), (i,))
+            y[output] = x[position]
+            terms.append(Term(output, 0, position, 1.0))
     return Answer(y, ((x.shape, x.dtype),), tuple(terms))
