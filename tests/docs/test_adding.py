@@ -10,7 +10,6 @@ rewrites `tests/api/signatures.txt`.
 import ast
 import inspect
 import re
-import sys
 from pathlib import Path
 
 import pytest
