@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jaxpool
-from tests.support.by_loops import GEOMETRIES
+from tests.support.by_loops import GEOMETRIES, coefficient_derivative, oracle_value_and_vjp
 from tests.support.compilation import FAST_COMPILE
 
 NAMES = ("logsumexp_pool", "softmax_pool")
@@ -46,3 +46,23 @@ def run(name, geometry, x, coefficient, dy):
     """Return y, dx and the coefficient's derivative, or None for the static power of `lp_pool`."""
     p = coefficient if name == "lp_pool" else None
     return jax.device_get(program(name, tuple(geometry.items()), p)(x, coefficient, dy))
+
+
+def assert_matches_oracle(name, geometry, x, coefficient, y_rtol=1e-11, dx_tolerance=1e-9):
+    """Compare y and dx with the oracle and, in float64, the coefficient's derivative with differences of the oracle."""
+    want, pullback = oracle_value_and_vjp(name, x, coefficient, **geometry)
+    dy = numbers(want.shape, seed=9).astype(x.dtype)
+    given = coefficient if name == "lp_pool" else np.asarray(coefficient, x.dtype)
+    y, dx, slope = run(name, geometry, x, given, dy)
+    np.testing.assert_allclose(y, want, rtol=y_rtol)
+    np.testing.assert_allclose(dx, pullback(dy), rtol=dx_tolerance, atol=dx_tolerance)
+    if slope is None:
+        return
+    assert slope.shape == given.shape
+    if x.dtype == np.float32:
+        assert np.isfinite(slope).all()
+        return
+    slopes = coefficient_derivative(name, x, coefficient, **geometry) * dy
+    broadcast_axes = tuple(range(dy.ndim - given.ndim))
+    atol = 1e-8 * np.abs(want * dy / coefficient).sum()
+    np.testing.assert_allclose(slope, slopes.sum(broadcast_axes), rtol=1e-5, atol=atol)
