@@ -39,7 +39,10 @@ def check(name, x, /, mode="vjp", **arguments):
 
 
 def check_tangents_and_nonfinite_cotangents(name, x, arguments):
-    """NaN or infinity times the share 0 of an element would spread over a window."""
+    """Compare tangents, and cotangents of x where dy has NaN and infinities.
+
+    NaN or infinity times the share 0 of an element would spread over a window.
+    """
     pool = POOLS[name]
     call = Call(pool, pool.given(x, **arguments))
     if not has_derivative(call):
@@ -271,7 +274,7 @@ def is_float8(dtype):
 
 
 def dtype_cases():
-    """Every function runs with one dtype always, with some later, and with the others in the slow tests."""
+    """Yield a function and a dtype: one pair per function runs always, some later, and the rest in slow tests."""
     count = len(DTYPES)
     for row, (name, pool) in enumerate(POOLS.items()):
         for column, dtype in enumerate(DTYPES):

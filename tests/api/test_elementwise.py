@@ -16,8 +16,7 @@ NUMBERS = (True, 2, 2.5)
 STRONG = ["bool", "int8", "int32", "uint8", "float32", "bfloat16"]
 ARRAYS = {dtype: jnp.ones(3, dtype) for dtype in STRONG}
 for number in (2, 2.5):
-    weak = jnp.broadcast_to(jnp.asarray(number), 3)
-    ARRAYS[f"weak {weak.dtype}"] = weak
+    ARRAYS[f"weak {type(number).__name__}"] = jnp.broadcast_to(jnp.asarray(number), 3)
 
 parametrize_arrays = pytest.mark.parametrize("x", ARRAYS.values(), ids=ARRAYS)
 
@@ -88,7 +87,7 @@ def test_three_operands(x):
 @pytest.mark.slow
 @pytest.mark.ci
 @pytest.mark.parametrize("autodiff", MODES)
-@pytest.mark.parametrize("second", ["weak float32", "float32"])
+@pytest.mark.parametrize("second", ["weak float", "float32"])
 @parametrize_arrays
 def test_derivatives_have_the_dtype_of_their_primal(x, second, autodiff):
     f, y = functools.partial(jaxpool.maximum, autodiff=autodiff), ARRAYS[second]

@@ -61,7 +61,7 @@ def test_values(pool, x, want):
     np.testing.assert_array_equal(np.float32(y), want)
 
 
-# A pool, x, and the greatest element and the number of nonzero elements of the cotangent of x for ones
+# A pool and x. The cotangent of x for ones: its greatest element, and how many elements are not 0
 COTANGENTS = [
     *[(of(jaxpool.cummax, autodiff=mode), jnp.zeros(512, BFLOAT16), 512, 1) for mode in MODES],
     (of(jaxpool.fmax, jnp.full(512, np.nan, BFLOAT16)), jnp.zeros(1, BFLOAT16), 512, 1),
@@ -107,7 +107,7 @@ COTANGENTS = [
             (jaxpool.sum_pool, 1, "jvp", np.float16, 1199),
         ]
     ],
-    # Shares of 1/3, of which inner elements get three
+    # Inner elements get three shares of 1/3.
     (jaxpool.max, jnp.zeros(3, BFLOAT16), 1 / 3, 3),
     *[
         (of(jaxpool.max_pool, window_shape=(3,), ties="split", autodiff=mode), ones(302, 1), 1, 302)

@@ -69,9 +69,19 @@ def cases():
     yield column(0, 255, dtype=np.uint8), (1000,), (0,)
 
 
+def is_in_range(indices, spatial_shape):
+    return ((indices >= 0) & (indices < np.prod(spatial_shape))).all()
+
+
 @pytest.mark.parametrize("platform", ["cpu", "portable"])
-@pytest.mark.parametrize(("indices", "spatial_shape", "axes"), list(cases()))
-def test_matches_the_oracle(indices, spatial_shape, axes, platform, x64):
+@pytest.mark.parametrize(
+    ("indices", "spatial_shape", "axes"),
+    [
+        pytest.param(*case, id="in_range" if is_in_range(*case[:2]) else "out_of_range")
+        for case in cases()
+    ],
+)
+def test_colliding_and_other_indices(indices, spatial_shape, axes, platform, x64):
     """Scatters write in order on CPU, but not on every platform."""
     y = np.random.default_rng(3).standard_normal(indices.shape).astype(np.float32)
     check_against_oracle(y, indices, spatial_shape, axes, platform)
