@@ -111,33 +111,6 @@ def test_lax(kind, autodiff, data):
         np.testing.assert_allclose(dx, want_dx, rtol=rtol_of_sums, atol=rtol_of_sums)
 
 
-# Windows for which lax is wrong, each with the reason
-
-
-def one_axis_case(values, window, strides=1, padding="VALID", **more):
-    x = np.array(values, np.float32)[:, None]
-    case = PoolCase("max", x, None, (window,), (strides,), padding, **more)
-    dy = np.arange(1, case.window().output_shape[0] + 1, dtype=np.float32)[:, None]
-    return dataclasses.replace(case, dy=dy)
-
-
-inf, nan = np.inf, np.nan
-WRONG_IN_LAX = {
-    "a NaN and then a number": one_axis_case([nan, 5, 2], 3),
-    "a NaN between numbers": one_axis_case([1, nan, 5, 2], 2),
-    "infinities beside padding": one_axis_case([-inf, -inf, -inf], 3, padding=((1, 1),)),
-    "infinities and low padding alone": one_axis_case([-inf, -inf], 2, padding=((1, 0),)),
-}
-
-
-@pytest.mark.parametrize("why", WRONG_IN_LAX)
-def test_cases_that_lax_gets_wrong(why):
-    case = WRONG_IN_LAX[why]
-    assert_pool_matches(jaxpool.max_pool, case)
-    with pytest.raises(AssertionError, match="cotangent of"):
-        assert_pool_matches(lax_pools.max_pool, case)
-
-
 @pytest.mark.parametrize("kind", ["avg", "sum"])
 def test_large_values_stay_in_their_windows(kind):
     """Differences of prefix sums would spread the rounding error of a large number over other windows."""

@@ -17,6 +17,7 @@ POOLS = pools()
 INVALID_NUMBERS = (None, "1", True, 1j, [1.0], 0, np.nan)
 INVALID_FLAGS = (1, None, "yes")
 INVALID_INTS = (0, -1, 1.5, "2", True, (1,) * 9, np.array([1.0, 2.0]))
+COMPLEX = np.ones((2, 5, 6, 3), np.complex64)
 INVALID_VALUES = {  # by argument, values that no function accepts
     "x": (
         None,
@@ -25,9 +26,12 @@ INVALID_VALUES = {  # by argument, values that no function accepts
         [[1.0, 2.0]],
         np.array([["a"]]),
         np.array([[None]]),
-        np.ones((2, 5, 6, 3), np.complex64),
+        COMPLEX,
         jax.random.split(jax.random.key(0), (2, 5)),
     ),
+    "y": (None, "y", COMPLEX),
+    "xs": ((COMPLEX, 1.0), (1.0, COMPLEX), (1.0,)),
+    "features": (None, (), (COMPLEX,)),
     "window_shape": (
         *(None, (), (2, 0), (2, -1), (2, 2.5), [2, "2"], 1.5, "2", True, {2, 3}),
         *((True, True), ((2, 2), (2, 2)), np.array([2.0, 2.0]), np.array(["a", "b"])),
@@ -65,7 +69,7 @@ INVALID_VALUES = {  # by argument, values that no function accepts
     "samples": (0, 10**9, 1.5),
     "kind": ("sum", None),
     "method": ("Lower", "median", None),
-    "kernel": (None, "k", np.ones((2, 2), bool)),
+    "kernel": (None, "k", np.ones((2, 2), bool), np.ones((2, 2), np.complex64)),
     "blur_shape": ((), (0, 2), (2, 2.0), (3, 3, 3)),
     "spatial_shape": ((), (8, 0), (8.0, 8), 8),
     "indices": (None, [0], np.zeros(1, int), np.ones((2, 4, 6, 4))),

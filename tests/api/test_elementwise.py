@@ -1,6 +1,7 @@
-"""Elementwise maximum and minimum: operand types, promotion and number of comparisons."""
+"""Elementwise maximum and minimum: types of operands and results, and the number of comparisons."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -9,72 +10,42 @@ import pytest
 
 import jaxpool
 
-pytestmark = pytest.mark.usefixtures("strict")
-
 MODES = ("vjp", "jvp")
+FUNCTIONS = ("maximum", "minimum", "fmax", "fmin")
+NUMBERS = (True, 2, 2.5)
+STRONG = ["bool", "int8", "int32", "uint8", "float32", "bfloat16"]
+ARRAYS = {dtype: jnp.ones(3, dtype) for dtype in STRONG}
+for number in (2, 2.5):
+    ARRAYS[f"weak {type(number).__name__}"] = jnp.broadcast_to(jnp.asarray(number), 3)
+
+parametrize_arrays = pytest.mark.parametrize("x", ARRAYS.values(), ids=ARRAYS)
+
+
+def result_type_of(f, *xs):
+    """The dtype and weak type of `f(*xs)`, or "refused" if the dtypes do not promote."""
+    try:
+        y = jax.eval_shape(lambda: f(*xs))  # a closure keeps Python numbers weakly typed
+    except ValueError:  # jax.dtypes.TypePromotionError, or our error
+        return "refused"
+    return y.dtype.name, y.weak_type
 
 
 @pytest.mark.parametrize("autodiff", MODES)
 @pytest.mark.parametrize("name", ["maximum", "fmax"])
 def test_numpy_array_and_python_number_operands(name, autodiff):
     function = functools.partial(getattr(jaxpool, name), autodiff=autodiff)
-    x = np.array([1, -2], np.float32)
-    for other in (0.0, 0, np.float32(0), np.zeros(2, np.float32), jnp.zeros(2)):
+    x = np.array([1, -2, 0], np.float32)
+    for other in (0.0, 0, np.float32(0), np.zeros(3, np.float32), jnp.zeros(3), np.zeros(3, int)):
         with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
             y, swapped = function(x, other), function(other, x)
             gradient = jax.grad(lambda x, o=other: function(x, o).sum())
-        np.testing.assert_array_equal(swapped, [1, 0])
-        np.testing.assert_array_equal(y, [1, 0])
+        np.testing.assert_array_equal(swapped, [1, 0, 0])
+        np.testing.assert_array_equal(y, [1, 0, 0])
         assert y.dtype == np.float32
-        np.testing.assert_array_equal(gradient(x), [1, 0])
+        np.testing.assert_array_equal(gradient(x), [1, 0, 0.5])
 
 
-@pytest.mark.parametrize("autodiff", MODES)
-def test_cotangents_have_the_shape_and_dtype_of_their_input(autodiff):
-    f = functools.partial(jaxpool.maximum, autodiff=autodiff)
-    xs = (
-        jnp.ones((2, 3), jnp.bfloat16),
-        jnp.ones((3,), jnp.float32),
-        jnp.zeros((1, 1), jnp.float16),
-    )
-    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-        y, pullback = jax.vjp(f, *xs)
-        cotangents = pullback(jnp.ones_like(y))
-    assert y.dtype == np.float32
-    assert [(dx.shape, dx.dtype) for dx in cotangents] == [(x.shape, x.dtype) for x in xs]
-    np.testing.assert_array_equal(np.float32(cotangents[0]), np.full((2, 3), 0.5))
-    np.testing.assert_array_equal(cotangents[1], [1, 1, 1])
-
-
-@pytest.mark.parametrize("autodiff", MODES)
-@pytest.mark.parametrize("name", ["maximum", "fmax"])
-def test_integer_operand_is_compared_but_has_no_gradient(name, autodiff):
-    x, n = jnp.array([1.0, 3.0, 2.0]), jnp.array([2, 2, 2])
-    with jax.numpy_dtype_promotion("standard"):
-        f = functools.partial(getattr(jaxpool, name), autodiff=autodiff)
-        np.testing.assert_array_equal(jax.grad(lambda x: f(x, n).sum())(x), [0, 1, 0.5])
-        _, pullback = jax.vjp(f, x, n)
-        assert pullback(jnp.ones(3))[1].dtype == jax.dtypes.float0
-
-
-@pytest.mark.parametrize(
-    "promoted", [(np.int32, np.int8), (np.int8, np.bool_), (np.uint8, np.int8)]
-)
-def test_dtype_matches_jnp_result_type(promoted):
-    xs = [jnp.ones((2,), dtype) for dtype in promoted]
-    with jax.numpy_dtype_promotion("standard"):
-        for f in (jaxpool.maximum, jaxpool.fmin):
-            assert f(*xs).dtype == jnp.result_type(*xs)
-
-
-def test_python_numbers_are_weakly_typed():
-    assert jax.typeof(jaxpool.fmax(1, 2.5)).weak_type
-    for number in (0, 0.0):
-        assert jaxpool.fmax(jnp.ones((2,), jnp.bfloat16), number).dtype == jnp.bfloat16
-    assert jaxpool.fmax(jnp.ones((2,), np.int8), 3).dtype == np.int8
-
-
-@pytest.mark.parametrize("name", ["maximum", "minimum", "fmax", "fmin"])
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_two_operands_need_at_most_four_comparisons(name):
     """At most four float comparisons, forward and backward together."""
 
@@ -84,3 +55,47 @@ def test_two_operands_need_at_most_four_comparisons(name):
 
     text = jax.jit(both).lower(*[jnp.ones((3, 4))] * 3).as_text()
     assert sum("compare" in line and "FLOAT" in line for line in text.splitlines()) <= 4
+
+
+# Dtypes and weak types are those of `jnp.maximum`
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.parametrize("promotion", ["standard", "strict"])
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("x", [*NUMBERS, *ARRAYS.values()], ids=[*map(str, NUMBERS), *ARRAYS])
+def test_array_or_number_with_array_or_number(x, function, promotion):
+    with jax.numpy_dtype_promotion(promotion), jax.numpy_rank_promotion("allow"):
+        for other in (*NUMBERS, *ARRAYS.values()):
+            for pair in [(x, other), (other, x)]:
+                got = result_type_of(getattr(jaxpool, function), *pair)
+                assert got == result_type_of(jnp.maximum, *pair), other
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+@parametrize_arrays
+def test_three_operands(x):
+    for second, third in itertools.product((*NUMBERS, *ARRAYS.values()), NUMBERS):
+        for triple in itertools.permutations((x, second, third)):
+            want = result_type_of(lambda *xs: functools.reduce(jnp.maximum, xs), *triple)
+            assert result_type_of(jaxpool.maximum, *triple) == want, triple
+            assert result_type_of(jaxpool.minimum, *triple) == want, triple
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.parametrize("autodiff", MODES)
+@pytest.mark.parametrize("second", ["weak float", "float32"])
+@parametrize_arrays
+def test_derivatives_have_the_dtype_of_their_primal(x, second, autodiff):
+    f, y = functools.partial(jaxpool.maximum, autodiff=autodiff), ARRAYS[second]
+    want = result_type_of(jnp.maximum, x, y)
+    value, pullback = jax.vjp(f, x, y)
+    for cotangent, primal in zip(pullback(jnp.ones_like(value)), (x, y), strict=True):
+        floating = jnp.issubdtype(primal.dtype, jnp.floating)
+        assert cotangent.dtype == (primal.dtype if floating else jax.dtypes.float0)
+    if autodiff == "jvp":
+        types = jax.eval_shape(lambda: jax.jvp(functools.partial(f, x), (y,), (y,)))
+        assert [(each.dtype.name, each.weak_type) for each in types] == [want, want]

@@ -10,7 +10,6 @@ import pytest
 import jaxpool
 from jaxpool._ops.soft_pool import LogSumExpPool, SoftmaxPool
 from jaxpool.testing import pools
-from tests.support.later import first_values
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -59,28 +58,6 @@ def test_masked_elements_do_not_affect_results(name):
     np.testing.assert_array_equal(y[1], np.full(y[1].shape, EMPTY_WINDOW_VALUES.get(name, 0)))
     np.testing.assert_array_equal(np.asarray(dx)[~np.broadcast_to(mask, SHAPE)], 0)
     assert np.abs(dx[0]).max() > 0
-
-
-@pytest.mark.parametrize("window", [(1, 4), (3, 30), (9, 9)], ids=["taps", "long", "whole"])
-@pytest.mark.parametrize("ties", first_values(1, ["first", "last", "split"]))
-def test_unmasked_infinities_get_the_cotangent(ties, window):
-    """Masked elements are never selected, even if every other element equals their replacement, -inf."""
-    width = 9 if window == (9, 9) else 40
-    x, mask = np.full((1, 9, width, 1), -INF, np.float32), np.zeros((1, 9, width, 1), bool)
-    mask[0, 2:4, 5:8] = True
-    for name, sign in (("max_pool", 1), ("min_pool", -1)):
-        y, dx = pooled(
-            name, np.where(mask, sign * x, NAN), mask, window, window, "VALID", ties=ties
-        )
-        has_unmasked = jaxpool.max_pool(mask, window, window)
-        assert (y == -sign * INF).all()
-        assert not np.asarray(dx)[~mask].any()
-        np.testing.assert_allclose(dx.sum(), has_unmasked.sum())
-        if ties != "split":
-            rows = {"first": (2, 5), "last": (3, 7)}[ties]
-            assert dx[0, rows[0], rows[1], 0] == 1
-        elif window == (9, 9):
-            np.testing.assert_allclose(dx[0, 2:4, 5:8, 0], 1 / 6)
 
 
 def test_average_counts_masked_elements_like_padding():

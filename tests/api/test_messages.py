@@ -107,18 +107,9 @@ def test_forward_mode_error_names_autodiff(name):
     assert message.endswith('. Pass autodiff="jvp".')
 
 
-# The advice of messages works.
-
-
 def test_static_arguments():
     pool = jax.jit(jaxpool.max_pool, static_argnums=1, static_argnames="strides")
     assert pool(X, (2, 2), strides=2).shape == (1, 2, 2, 1)
-
-
-def test_reset_mask_from_episode_ids():
-    ids = np.array([0, 0, 1, 1])
-    starts = jnp.diff(ids, prepend=ids[:1] - 1) != 0
-    np.testing.assert_array_equal(starts, [True, False, True, False])
 
 
 # Tensors of other libraries

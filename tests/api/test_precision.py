@@ -1,138 +1,168 @@
-"""Dtypes, and sums that would lose digits in the dtype of x."""
+"""Sums of 16-bit and 8-bit floats are added in float32 and rounded once, and averages of integers are exact.
+
+Sequential sums of ones would stop at 256 in bfloat16, at 2048 in float16 and at 16 in float8_e4m3fn.
+"""
 
 import functools
 
 import jax
 import jax.numpy as jnp
-import ml_dtypes
 import numpy as np
 import pytest
 
 import jaxpool
-from jaxpool.testing import Call, PoolCase, assert_pool_matches, draw_values, pools
-from tests.support.later import every_nth, first_values, later
+from jaxpool.testing import pools
+from tests.support.chance import KEY
+from tests.support.compilation import FAST_COMPILE
 
-pytestmark = pytest.mark.usefixtures("strict")
-
+BFLOAT16, FLOAT8 = jnp.bfloat16, jnp.float8_e4m3fn
 MODES = ("vjp", "jvp")
-KINDS = ("max", "min", "avg", "sum")
-# The first three run always: an 8-bit float with infinities, one without, and one without negative zero.
-FLOATS = ["float8_e5m2", "float8_e4m3fn", "float8_e4m3b11fnuz", "float16", "bfloat16", "float32"]
-FLOATS += ["float8_e3m4", "float8_e4m3", "float8_e4m3fnuz", "float8_e5m2fnuz"]
-UNSIGNED_FLOAT = "float8_e8m0fnu"  # powers of two only: no zero, so no cotangent either
-INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "bool"]
 
 
-def check_padded_windows(kind, dtype):
-    """Compare a 3x3 window at stride 1 with padding. The oracle adds exactly and rounds once."""
-    rng, dtype = np.random.default_rng(5), jnp.dtype(dtype)
-    for values in ("ties", "normal", "special", "lowest"):
-        if kind == "avg" and dtype.itemsize == 8 and values in ("special", "lowest"):
-            continue  # integers this large are rounded to floats before they are added
-        x = draw_values(rng, (5, 4, 2), dtype, values, greatest=kind == "min")
-        has_gradient = jnp.issubdtype(dtype, jnp.floating) and dtype != UNSIGNED_FLOAT
-        dy = draw_values(rng, x.shape, dtype, "ties") if has_gradient else None
-        case = PoolCase(kind, x, dy, (3, 3), (1, 1), ((1, 1), (1, 1)))
-        assert_pool_matches(getattr(jaxpool, f"{kind}_pool"), case)
+def ones(*shape, dtype=BFLOAT16):
+    return jnp.ones(shape, dtype)
 
 
-@pytest.mark.parametrize("dtype", [*first_values(6, FLOATS), *INTEGERS])
-@pytest.mark.parametrize("kind", every_nth(KINDS))
-def test_dtypes_match_the_oracle(kind, dtype):
-    if (kind, dtype) != ("sum", "bool"):  # it raises, see `test_bad_calls.py`
-        check_padded_windows(kind, dtype)
+def at_center(size, value, dtype):
+    """A column of zeros with one other element."""
+    return jnp.zeros((size, 1), dtype).at[size // 2].set(value)
 
 
-@pytest.mark.parametrize("kind", ["max", "min"])
-def test_float8_e8m0fnu(kind):
-    check_padded_windows(kind, UNSIGNED_FLOAT)
+def of(function, *before, **options):
+    """A function of x, which comes after the arguments `before`."""
+    return functools.partial(function, *before, **options)
 
 
-@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
-@pytest.mark.parametrize("kind", KINDS)
-def test_64_bit_integers(kind, dtype, x64):
-    check_padded_windows(kind, dtype)
-
-
-@pytest.mark.parametrize("dtype", first_values(6, FLOATS))
-@pytest.mark.parametrize("ties", ["split", "first", "last"])
-@pytest.mark.parametrize("name", every_nth(["maximum", "minimum"]))
-def test_elementwise_dtypes_match_the_oracle(name, ties, dtype):
-    rng = np.random.default_rng(9)
-    xs = [draw_values(rng, (40,), dtype, values) for values in ("special", "ties", "special")]
-    dy = draw_values(rng, (40,), dtype, "ties")
-    pool = pools()[name]
-    assert_pool_matches(pool.function, Call(pool, {"xs": xs, "ties": ties}, dy))
-
-
-@pytest.mark.parametrize("dtype", [np.int32, np.bool_])
-def test_integer_gradients_are_float0(dtype):
-    y, pullback = jax.vjp(lambda x: jaxpool.max_pool(x, (2,)), jnp.ones((4, 1), dtype))
-    (dx,) = pullback(np.zeros(y.shape, jax.dtypes.float0))
-    assert dx.dtype == jax.dtypes.float0
-
-
-# Sums of more terms than 8 bits of precision hold
-
-
-@pytest.mark.parametrize("autodiff", MODES)
-def test_bfloat16_sum_of_512_ones_is_512(autodiff):
-    x = jnp.ones((512, 1), jnp.bfloat16)
-    assert jaxpool.sum_pool(x, (512,), autodiff=autodiff).item() == 512
-    assert jaxpool.avg_pool(x, (512,), autodiff=autodiff).item() == 1
-
-
-@pytest.mark.parametrize(
-    ("kind", "autodiff", "dtype"),
-    [
-        ("max", "vjp", jnp.bfloat16),
-        later("max", "jvp", np.float16),
-        later("min", "jvp", jnp.bfloat16),
-        ("min", "vjp", ml_dtypes.float8_e5m2),
-        ("sum", "vjp", jnp.bfloat16),
-        ("sum", "jvp", np.float16),
+# A pool, x, and the value of every output
+VALUES = [
+    *[
+        (of(jaxpool.sum_pool, window_shape=512, axes=(0,), autodiff=m), ones(512), 512)
+        for m in MODES
     ],
-)
-def test_600_overlapping_cotangents_sum_exactly(kind, autodiff, dtype):
-    """600 overlapping windows cover the middle element, and maxima and minima select it."""
-    x = np.zeros((1199, 1), np.float32)
-    x[599] = {"max": 1, "min": -1, "sum": 1}[kind]
-    pool = getattr(jaxpool, f"{kind}_pool")
-
-    @jax.jit
-    def cotangent(x):
-        y, pullback = jax.vjp(lambda x: pool(x, (600,), autodiff=autodiff), x)
-        return pullback(jnp.ones_like(y))[0]
-
-    dx = cotangent(jnp.asarray(x, dtype))
-    assert dx.dtype == dtype
-    assert dx[599, 0] == np.asarray(600, dtype)
-    if kind != "sum":
-        assert np.count_nonzero(np.float32(dx)) == 1
+    *[(of(jaxpool.avg_pool, window_shape=512, axes=(0,), autodiff=m), ones(512), 1) for m in MODES],
+    (of(jaxpool.stochastic_pool, None, window_shape=(1000,)), ones(1000, 1), 1),
+    (
+        of(jaxpool.stochastic_pool, None, window_shape=(1000,)),
+        jnp.full((1000, 1), 60000, jnp.float16),
+        60000,
+    ),
+    (of(jaxpool.adaptive_avg_pool, output_shape=(2,)), ones(1, 513, 1), 1),
+    (jaxpool.global_avg_pool, ones(1, 513, 1), 1),
+    (of(jaxpool.global_avg_pool, where=np.arange(513)[:, None] < 511), ones(1, 513, 1), 1),
+    (of(jaxpool.segment_sum, segment_ids=np.zeros(512, np.uint32)), ones(512), 512),
+    (of(jaxpool.segment_mean, segment_ids=np.zeros(512, np.uint32)), ones(512), 1),
+]
 
 
-@pytest.mark.parametrize("autodiff", MODES)
-def test_split_cotangents_accumulate_before_rounding(autodiff):
-    """Inner elements get three shares of 1/3, which bfloat16 does not hold exactly."""
-    x = jnp.ones((302, 1), jnp.bfloat16)
-    pool = functools.partial(jaxpool.max_pool, window_shape=(3,), ties="split", autodiff=autodiff)
-    dx = jax.grad(lambda x: pool(x).astype(np.float32).sum())(x)
-    np.testing.assert_array_equal(np.float32(dx[2:-2]), 1)
+@pytest.mark.parametrize(("pool", "x", "want"), VALUES)
+def test_values(pool, x, want):
+    y = pool(x)
+    assert y.dtype == x.dtype
+    np.testing.assert_array_equal(np.float32(y), want)
 
 
-@pytest.mark.parametrize("autodiff", MODES)
-def test_broadcast_cotangent_accumulates_in_float32(autodiff):
-    x, y = jnp.ones((), jnp.bfloat16), jnp.zeros((600,), jnp.bfloat16)
+# A pool and x. The cotangent of x for ones: its greatest element, and how many elements are not 0
+COTANGENTS = [
+    *[(of(jaxpool.cummax, autodiff=mode), jnp.zeros(512, BFLOAT16), 512, 1) for mode in MODES],
+    (of(jaxpool.fmax, jnp.full(512, np.nan, BFLOAT16)), jnp.zeros(1, BFLOAT16), 512, 1),
+    *[
+        (of(jaxpool.maximum, jnp.zeros(600, BFLOAT16), autodiff=mode), ones(), 600, 1)
+        for mode in MODES
+    ],
+    (
+        of(jaxpool.adaptive_max_pool, output_shape=601, axes=(0,)),
+        jnp.array([1, 2], BFLOAT16),
+        301,
+        2,
+    ),
+    (
+        of(jaxpool.adaptive_avg_pool, output_shape=601, axes=(0,)),
+        jnp.array([1, 2], BFLOAT16),
+        300.5,
+        2,
+    ),
+    (
+        of(jaxpool.fractional_max_pool, KEY, window_shape=(21,), output_shape=(20,)),
+        at_center(40, 1, FLOAT8),
+        20,
+        1,
+    ),
+    *[
+        (of(jaxpool.stochastic_pool, key, window_shape=(21,)), at_center(40, 1, FLOAT8), 20, 1)
+        for key in (KEY, None)
+    ],
+    *[
+        (
+            of(function, window_shape=(600,), autodiff=mode),
+            at_center(1199, value, dtype),
+            600,
+            count,
+        )
+        for function, value, mode, dtype, count in [
+            (jaxpool.max_pool, 1, "vjp", BFLOAT16, 1),
+            (jaxpool.max_pool, 1, "jvp", np.float16, 1),
+            (jaxpool.min_pool, -1, "jvp", BFLOAT16, 1),
+            (jaxpool.min_pool, -1, "vjp", jnp.float8_e5m2, 1),
+            (jaxpool.sum_pool, 1, "vjp", BFLOAT16, 1199),
+            (jaxpool.sum_pool, 1, "jvp", np.float16, 1199),
+        ]
+    ],
+    # Inner elements get three shares of 1/3.
+    (jaxpool.max, jnp.zeros(3, BFLOAT16), 1 / 3, 3),
+    *[
+        (of(jaxpool.max_pool, window_shape=(3,), ties="split", autodiff=mode), ones(302, 1), 1, 302)
+        for mode in MODES
+    ],
+]
+
+
+@pytest.mark.parametrize(("pool", "x", "greatest", "count"), COTANGENTS)
+def test_cotangents(pool, x, greatest, count):
     with jax.numpy_rank_promotion("allow"):
-        _, pullback = jax.vjp(functools.partial(jaxpool.maximum, autodiff=autodiff), x, y)
-        dx, dy = pullback(jnp.ones_like(y))
-    assert (dx.dtype, dx.item()) == (jnp.bfloat16, 600)
-    np.testing.assert_array_equal(np.float32(dy), 0)
+        y, pullback = jax.vjp(pool, x)
+        dx = jax.jit(pullback)(jnp.ones_like(y))[0]
+    assert dx.dtype == x.dtype
+    assert dx.max() == np.asarray(greatest, x.dtype)
+    assert np.count_nonzero(np.float32(dx)) == count
 
 
-def test_low_precision_tangents_accumulate_in_float32():
-    x, one = jnp.ones((512, 1), jnp.bfloat16), jnp.bfloat16(1)
-    pool = functools.partial(jaxpool.sum_pool, window_shape=(512,))
-    assert jax.jvp(functools.partial(pool, autodiff="jvp"), (x,), (x,))[1].item() == 512
+def test_tangents():
+    x, one = ones(512, 1), jnp.asarray(1, BFLOAT16)
+    assert jax.jvp(of(jaxpool.max, autodiff="jvp"), (x,), (x,))[1] == 1
+    pool = of(jaxpool.sum_pool, window_shape=(512,))
+    assert jax.jvp(of(pool, autodiff="jvp"), (x,), (x,))[1].item() == 512
     gradient = jax.grad(lambda t: pool(x * t).sum() * t)
     assert jax.jvp(gradient, (one,), (one,))[1] == 1024
+
+
+# Averages of integers have the dtype of `jnp.mean`, and integers are not rounded before the division
+
+RECORDS = pools()
+# float32 holds only every other integer in this range.
+INTEGERS = 2**24 + np.arange(2 * 6 * 6 * 2).reshape(2, 6, 6, 2) % 5
+
+
+def is_average(name):
+    return RECORDS[name].averages(RECORDS[name].given(INTEGERS))
+
+
+AVERAGE_NAMES = [name for name in RECORDS if is_average(name)]
+
+
+@pytest.mark.parametrize("name", AVERAGE_NAMES)
+@pytest.mark.parametrize("dtype", [np.int64, np.int8, np.bool_])
+def test_dtype_matches_jnp_mean(name, dtype):
+    f, x = RECORDS[name].of(), (INTEGERS % 5).astype(dtype)
+    for wide in (False, True):
+        with jax.enable_x64(wide):
+            want = jax.eval_shape(jnp.mean, jnp.asarray(x)).dtype
+            assert jax.eval_shape(f, jnp.asarray(x)).dtype == want
+
+
+@pytest.mark.parametrize("name", AVERAGE_NAMES)
+@pytest.mark.usefixtures("x64")
+def test_integers_not_rounded_to_float32_before_division(name):
+    f = RECORDS[name].of()
+    run = jax.jit(lambda x: (f(x), f(x.astype(np.float64))), compiler_options=FAST_COMPILE)
+    got, want = run(INTEGERS.astype(np.int64))
+    np.testing.assert_array_equal(got, want)

@@ -1,4 +1,4 @@
-"""Stochastic pooling: statistics of many draws, draws and means at special values, residuals and sharding."""
+"""Stochastic and fractional pools: statistics of draws, keys, special values and sharding."""
 
 import functools
 
@@ -44,16 +44,19 @@ def test_draw_frequencies_are_proportional_to_values():
 
 
 LOOP_GEOMETRY = {"window_shape": (9, 8), "strides": (2, 1), "padding": "SAME"}  # more than 64 taps
-SCALES = first_values(1, [1, 2.0**126])  # with totals beyond the range
 
 
+@pytest.mark.parametrize("key", [KEY, None], ids=["draw", "mean"])
 @pytest.mark.parametrize("geometry", [GEOMETRY, LOOP_GEOMETRY], ids=["one by one", "in a loop"])
-@pytest.mark.parametrize("scale", SCALES)
-def test_draws_match_the_oracle(geometry, scale):
+@pytest.mark.parametrize("scale", first_values(1, [1, 2.0**126, 1e25, 1e-25]))
+def test_calls_match_the_oracle(geometry, scale, key):
+    """Some windows have no positive element. Totals and squares are in and out of the range of float32."""
     x = np.random.default_rng(9).integers(-2, 3, (12, 11, 3)) * np.float32(scale)
+    x[:4, :4] = -abs(x[:4, :4])
     pool = pools()["stochastic_pool"]
-    call = Call(pool, {"key": KEY, "x": x.astype(np.float32), **geometry})
-    assert_pool_matches(pool.function, call)
+    call = Call(pool, {"key": key, "x": x.astype(np.float32), **geometry})
+    dy = np.ones_like(call.answer().y)
+    assert_pool_matches(pool.function, Call(pool, call.given, dy))
 
 
 def test_overlapping_windows_draw_independently():
@@ -65,12 +68,22 @@ def test_overlapping_windows_draw_independently():
     assert abs((y[0] == y[1]).mean() - (share**2).sum()) < 0.02
 
 
-def test_draws_depend_only_on_the_key():
-    x = np.random.default_rng(3).random((8, 8, 50)).astype(np.float32)
-    pool = functools.partial(jaxpool.stochastic_pool, x=x, window_shape=(2, 2), strides=(2, 2))
+@pytest.mark.parametrize(
+    "pool",
+    [
+        functools.partial(jaxpool.stochastic_pool, window_shape=(2, 2), strides=(2, 2)),
+        functools.partial(jaxpool.fractional_max_pool, window_shape=2, output_shape=(5, 5)),
+    ],
+)
+def test_draws_depend_only_on_the_key(pool):
+    pool = functools.partial(pool, x=np.random.default_rng(3).random((8, 8, 50), np.float32))
     np.testing.assert_array_equal(pool(KEY), pool(KEY))
-    assert (np.asarray(pool(KEY)) != np.asarray(pool(jax.random.key(1)))).mean() > 0.5
+    assert (np.asarray(pool(KEY)) != np.asarray(pool(jax.random.key(1)))).mean() > 0.2
     np.testing.assert_array_equal(pool(jax.random.PRNGKey(0)), pool(THREEFRY))
+    keys = jax.random.split(THREEFRY, 3)
+    mapped = np.asarray(jax.jit(jax.vmap(pool))(keys))
+    np.testing.assert_array_equal(mapped[2], pool(keys[2]))
+    assert (mapped[0] != mapped[1]).any()
 
 
 EDGE_CASES = [
@@ -109,15 +122,6 @@ def value_and_gradient(key, x):
     return y, pullback(jnp.ones_like(y))[0]
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e-25, 1e25])
-def test_mean_in_and_out_of_range(scale):
-    """One window has no positive element, as after a ReLU."""
-    x, dy = column(1, 2, 3, 0, -1, -2, 0, 4, 5) * np.float32(scale), np.ones((4, 1), np.float32)
-    pool = pools()["stochastic_pool"]
-    arguments = {"key": None, "x": x, "window_shape": (3,), "strides": (2,)}
-    assert_pool_matches(pool.function, Call(pool, arguments, dy))
-
-
 def test_padding_is_not_drawn_and_has_no_weight():
     infinities = column(-INF, -INF, -INF)
     negative = column(-3, -1, -2)
@@ -127,27 +131,6 @@ def test_padding_is_not_drawn_and_has_no_weight():
         np.testing.assert_array_equal(pool(negative), column(-3, -3, -1))
         dx = jax.grad(lambda x, pool=pool: pool(x).sum())(negative)
         np.testing.assert_array_equal(dx, column(2, 1, 0))
-
-
-@pytest.mark.slow
-@pytest.mark.ci
-def test_cotangents_accumulate_in_float32():
-    x = jnp.zeros((40, 1), jnp.float8_e4m3fn).at[20].set(1)
-    for key in (KEY, None):
-        pool = functools.partial(jaxpool.stochastic_pool, key, window_shape=(21,))
-        dx = jax.vjp(pool, x)[1](jnp.ones((20, 1), x.dtype))[0]
-        assert (dx.dtype, dx[20, 0]) == (x.dtype, 20)
-
-
-def test_low_precision_mean_accumulates_in_float32():
-    x = jnp.ones((1000, 1), jnp.bfloat16)
-    assert jaxpool.stochastic_pool(None, x, (1000,)).item() == 1
-    halves = jnp.full((1000, 1), 60000, jnp.float16)
-    assert jaxpool.stochastic_pool(None, halves, (1000,)).item() == 60000
-
-
-def test_mean_of_empty_array():
-    assert jaxpool.stochastic_pool(None, np.zeros((0, 4, 2)), (2,), (2,)).shape == (0, 2, 2)
 
 
 def test_sharded_draws_with_symbolic_batch_size():
@@ -161,3 +144,27 @@ def test_sharded_draws_with_symbolic_batch_size():
         return pool(jax.random.key(0), x, window_shape=(2,)).sum()
 
     assert str(jax.eval_shape(jax.grad(total), x).shape) == "(2*b, 4, 2)"
+
+
+# Fractional pools
+
+
+def test_fractional_windows_vary_by_lane_and_are_uniform():
+    """With `arange` as input, the maximum is the last index of its window."""
+    lanes, size, width, out = 4000, 20, 2, 8
+    x = np.broadcast_to(np.arange(size, dtype=np.int32)[:, None], (size, lanes))
+    begins = np.asarray(jaxpool.fractional_max_pool(KEY, x, (width,), (out,))) - (width - 1)
+    alpha = (size - width) / (out - 1)
+    assert (begins[0] == 0).all()
+    assert (begins[-1] == size - width).all()
+    steps = np.diff(begins, axis=0)
+    assert set(np.unique(steps[:-1])) == {int(alpha), int(alpha) + 1}
+    assert len(np.unique(begins, axis=1).T) > 5
+    np.testing.assert_allclose(begins[:-1].mean(1), alpha * np.arange(out - 1), atol=0.2)
+
+
+def test_fractional_draws_differ_by_axis():
+    x = np.arange(12 * 12, dtype=np.float32).reshape(12, 12)[None, :, :, None].repeat(50, 0)
+    y = np.asarray(jaxpool.fractional_max_pool(KEY, x, 2, (5, 5)))[..., 0].astype(int)
+    rows, columns = y[:, :, 0] // 12, y[:, 0, :] % 12
+    assert (rows != columns).any()

@@ -1,6 +1,5 @@
-"""Medians, ranks, morphology and the k largest elements: large windows, memory, methods and masks."""
+"""Medians, ranks and the k largest elements: partitioned programs, methods and masks."""
 
-import dataclasses
 import functools
 
 import jax
@@ -10,7 +9,6 @@ import pytest
 
 import jaxpool
 from jaxpool._ops.op import is_partitioned
-from jaxpool.testing import Call, PoolCase, assert_pool_matches, draw_values, pools
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -29,50 +27,6 @@ def test_k_max_pool_sorts_in_partitioned_programs(dtype):
         program = jax.jit(pool)
         assert "top_k" not in program.lower(x).as_text()
         np.testing.assert_array_equal(np.float32(program(x)), np.float32(want))
-
-
-def test_k_max_pool_with_large_k():
-    x = np.random.default_rng(0).permutation(2 * 90).reshape(2, 90).astype(np.float32)
-    pool, dy = pools()["k_max_pool"], np.arange(160, dtype=np.float32).reshape(2, 80)
-    assert_pool_matches(pool.function, Call(pool, {"x": x, "k": 80, "axis": 1}, dy))
-
-
-def test_k_max_pool_memory_is_linear():
-    x = jax.ShapeDtypeStruct((8, 16384), jnp.float32)
-
-    def both(x, dy):
-        y, back = jax.vjp(lambda x: jaxpool.k_max_pool(x, 4096, axis=1), x)
-        return y, back(dy)
-
-    memory = jax.jit(both).lower(x, x.update(shape=(8, 4096))).compile().memory_analysis()
-    assert memory.temp_size_in_bytes < 8 * 4 * x.size  # pairwise comparisons would need 2.1 GB
-
-
-# windows beyond one step of a maximum, beyond one word of bits, and beyond ranking by comparators
-LARGE_WINDOWS = {
-    "several steps": ((1, 7, 7, 1), (5, 5), (1, 1), "first"),
-    "two words": ((1, 8, 7, 1), (6, 7), (2, 1), "split"),
-    **{f"walked back, {t}": ((1, 9, 9, 2), (9, 8), (2, 3), t) for t in ("first", "last", "split")},
-    **{f"counted, {t}": ((1, 15, 9, 2), (17, 8), (2, 3), t) for t in ("first", "last", "split")},
-    "counted, apart": ((1, 26, 24, 2), (13, 12), (13, 12), "first"),
-}
-
-
-QUICK = ("several steps", "two words", "counted, split")
-
-
-@pytest.mark.parametrize(
-    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in LARGE_WINDOWS]
-)
-def test_large_windows(name):
-    """Padded windows with NaN, infinities and ties; two windows may select different elements of their overlap."""
-    shape, window, strides, ties = LARGE_WINDOWS[name]
-    for values in ("special", "ties"):
-        x = draw_values(np.random.default_rng(0), shape, np.float32, values)
-        case = PoolCase("median", x, None, window, strides, "SAME", ties=ties)
-        outs = case.window().output_shape_of(x.shape)
-        dy = np.arange(1, 1 + np.prod(outs), dtype=np.float32).reshape(outs)
-        assert_pool_matches(jaxpool.median_pool, dataclasses.replace(case, dy=dy))
 
 
 @pytest.mark.parametrize("method", ["higher", "lower", "midpoint"])
@@ -101,27 +55,6 @@ def test_midpoint_of_large_values_and_nan(dtype):
     np.testing.assert_array_equal(y.astype(np.float32), [largest, np.nan, np.nan, -2])
     y = jaxpool.median_pool(x, 2, 2, axes=(0,), method="lower")
     np.testing.assert_array_equal(y.astype(np.float32), [largest, 1, -np.inf, -2])
-
-
-@pytest.mark.parametrize("window", [(2, 3), (5, 6)])
-@pytest.mark.parametrize(
-    ("name", "how"),
-    [
-        ("rank_pool", {"rank": 1}),
-        ("rank_pool", {"rank": -2}),
-        ("median_pool", {"method": "lower"}),
-        ("median_pool", {"method": "midpoint"}),
-    ],
-)
-def test_masked_ranks_match_the_oracle(name, how, window):
-    """If a window has too few unmasked elements for the rank, the output is 0 without gradient."""
-    rng = np.random.default_rng(2)
-    x, mask = rng.integers(-3, 4, (2, 5, 6, 2)).astype(np.float32), rng.random((2, 5, 6, 1)) < 0.4
-    x[0, 0] = np.nan
-    pool, arguments = pools()[name], {"x": x, "window_shape": window, "where": mask, **how}
-    y = Call(pool, arguments).answer().y
-    dy = rng.standard_normal(y.shape).astype(np.float32)
-    assert_pool_matches(pool.function, Call(pool, arguments, dy))
 
 
 def test_too_few_unmasked_elements_give_zero():

@@ -1,4 +1,4 @@
-"""`roi_align` and `roi_max_pool` against loops, at image borders and limits, and boxes that pool nothing."""
+"""Pools of boxes against loops, at image borders and limits, boxes that pool nothing, and levels of a pyramid."""
 
 import dataclasses
 import functools
@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import jaxpool
+from jaxpool._api.regions import pyramid_level_of_boxes
 from jaxpool._plan.tuning import LIMITS
 from jaxpool.testing import assert_close, oracle
+from tests.support.compilation import FAST_COMPILE
 from tests.support.later import first_values, later
 
 SHAPE, CELLS, BOXES = (2, 6, 5, 2), (2, 3), 7
@@ -156,6 +158,7 @@ def test_no_boxes_and_no_images():
     none, images = np.zeros((0, 4), np.float32), np.zeros(2, np.int32)
     y = jaxpool.roi_align(X, none, (2, 3), kind="max", samples=3)
     assert y.shape == (0, 2, 3, 2)
+    assert all(pool(X, none, 2).shape == (0, 2, 2, 2) for pool in POOLS.values())
     for name in ("roi_align", "roi_max_pool"):
         pool = functools.partial(POOLS[name], jnp.ones((0, 4, 4, 3)), TWO_BOXES, 2)
         y = jax.jit(lambda images, pool=pool: pool(batch_indices=images))(images)
@@ -184,16 +187,6 @@ def test_nan_and_infinities_affect_only_neighboring_cells():
     of_boxes = jax.grad(lambda boxes: jaxpool.roi_align(x, boxes, 3)[0, 1, 1].sum())(boxes)
     assert np.isfinite(of_boxes).all()
     np.testing.assert_array_equal(jaxpool.roi_max_pool(x, boxes, 1)[0, 0, 0], [NAN, INF])
-
-
-def test_16_bit_arrays():
-    """Means of bfloat16 are added in float32, and maxima of integers stay integers."""
-    low, whole = X.astype(jnp.bfloat16), (X * 7).astype(jnp.int16)
-    want = jaxpool.roi_align(low.astype(jnp.float32), TWO_BOXES, 2).astype(jnp.bfloat16)
-    np.testing.assert_array_equal(jaxpool.roi_align(low, TWO_BOXES, 2), want)
-    y = jaxpool.roi_max_pool(whole, TWO_BOXES, 2)
-    assert y.dtype == jnp.int16
-    np.testing.assert_array_equal(y, jaxpool.roi_max_pool(whole.astype(jnp.float32), TWO_BOXES, 2))
 
 
 @pytest.mark.parametrize("dtype", first_values(1, ["float16", "float64", "int32"]))
@@ -333,11 +326,11 @@ def test_max_kind_in_chunks_of_boxes(at_once, monkeypatch):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 1e-4, 1e-5), got, want)
 
 
-@pytest.mark.parametrize("name", first_values(1, ["roi_align", "roi_max_pool"]))
+@pytest.mark.parametrize("name", first_values(1, POOLS))
 def test_scatter_only_on_cpu_and_any_box_order(name):
     """The gradient does not depend on how boxes of several images are ordered."""
     x, images = jnp.stack([X, -X]), jnp.array([1, 0] * 4)
-    pool = getattr(jaxpool, name)
+    pool = POOLS[name]
 
     def pullback(x, boxes, **options):
         y, back = jax.vjp(lambda x: pool(x, boxes, 2, **options), x)
@@ -368,3 +361,81 @@ def test_cotangents_of_a_large_image_in_chunks(ties):
     for number, best in enumerate(np.ravel(y), 1):
         want[np.asarray(x) == best] = number
     np.testing.assert_array_equal(dx, want)
+
+
+# Levels of a pyramid
+
+SIZES = (24, 12, 6)
+RNG = np.random.default_rng(0)
+LEVELS = [RNG.normal(size=(2, size, size, 3)).astype(np.float32) for size in SIZES]
+CORNERS = RNG.uniform(0, 60, (9, 2))
+SIDES = np.float32(
+    [[4, 9], [8, 8], [16, 30], [20, 20], [30, 50], [50, 40], [70, 44], [99, 80], [0, 9]]
+)
+LEVEL_BOXES = np.concatenate([CORNERS, CORNERS + SIDES], 1).astype(np.float32)
+LEVEL_IMAGES = np.arange(9) % 2
+LEVEL_SETTINGS = {"canonical_size": 40.0, "canonical_level": 3}
+
+
+@pytest.mark.parametrize("options", [{"aligned": False}, {}, {"samples": 6}])
+def test_gradients_match_roi_align_of_every_level(options):
+    """Gradients of the levels and of the boxes; the reference pools every box from every level and then selects."""
+    number = pyramid_level_of_boxes(jnp.asarray(LEVEL_BOXES), (2, 4), 40.0, 3)
+    assert set(np.asarray(number)) == {0, 1, 2}
+
+    def ours(levels, boxes):
+        return jaxpool.multilevel_roi_align(
+            levels, boxes, 3, batch_indices=LEVEL_IMAGES, **LEVEL_SETTINGS, **options
+        )
+
+    def reference(levels, boxes):
+        scales = [0.25, 0.125, 0.0625]
+        pooled = [
+            jaxpool.roi_align(
+                x, boxes, 3, batch_indices=LEVEL_IMAGES, spatial_scale=scale, **options
+            )
+            for x, scale in zip(levels, scales, strict=True)
+        ]
+        return jnp.stack(pooled)[number, np.arange(len(LEVEL_BOXES))]
+
+    @functools.partial(jax.jit, static_argnums=0, compiler_options=FAST_COMPILE)
+    def both(pool, levels, boxes):
+        y, back = jax.vjp(pool, levels, boxes)
+        return y, back(2 * y)
+
+    got, want = (jax.tree.leaves(both(pool, LEVELS, LEVEL_BOXES)) for pool in (ours, reference))
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+def test_level_of_boxes_at_size_limits_or_without_area():
+    sides = jnp.array([112.0, 223.9, 224.0, 448.0, 2000.0, 1.0, 0.0, -3.0, jnp.nan])
+    boxes = jnp.stack([sides * 0, sides * 0, sides, jnp.abs(sides)], 1)
+    assert pyramid_level_of_boxes(boxes, (2, 5), 224.0, 4).tolist() == [1, 1, 2, 3, 3, 0, 0, 0, 0]
+
+
+def test_boxes_with_explicit_sharding():
+    mesh = jax.make_mesh((1,), ("k",), axis_types=(jax.sharding.AxisType.Explicit,))
+    pool = functools.partial(jaxpool.multilevel_roi_align, output_shape=2, **LEVEL_SETTINGS)
+    with jax.set_mesh(mesh):
+        boxes = jax.device_put(LEVEL_BOXES, jax.NamedSharding(mesh, jax.P("k")))
+        y = jax.jit(pool)(LEVELS, boxes, batch_indices=jnp.asarray(LEVEL_IMAGES))
+    np.testing.assert_array_equal(y, pool(LEVELS, LEVEL_BOXES, batch_indices=LEVEL_IMAGES))
+
+
+@pytest.mark.parametrize("image", [-1, 2])
+def test_invalid_batch_index_gives_zeros(image):
+    """Under jit the image index is not known at trace time."""
+
+    @jax.jit
+    def pool(levels, image):
+        images = jnp.full(len(LEVEL_BOXES), image)
+        return jaxpool.multilevel_roi_align(
+            levels, LEVEL_BOXES, 2, batch_indices=images, **LEVEL_SETTINGS
+        )
+
+    levels = [jnp.ones((2, 64 >> k, 64 >> k, 1)) for k in range(3)]
+    assert pool(levels, 1).any()
+    assert not pool(levels, image).any()
+    dx = jax.jit(jax.grad(lambda levels: pool(levels, image).sum()))(levels)
+    assert not any(each.any() for each in dx)

@@ -8,10 +8,8 @@ from tests.support.later import later
 from tests.support.soft_pools import (
     GEOMETRIES,
     PLAIN,
-    coefficient_derivative,
+    assert_matches_oracle,
     numbers,
-    oracle_value_and_vjp,
-    run,
     with_coefficient,
 )
 
@@ -54,18 +52,7 @@ def arguments(name, geometry):
 @pytest.mark.usefixtures("x64")
 def test_value_and_derivatives(name, geometry):
     for coefficient, x in arguments(name, geometry):
-        geometry_arguments = GEOMETRIES[geometry][1]
-        want, pullback = oracle_value_and_vjp(name, x, coefficient, **geometry_arguments)
-        dy = numbers(want.shape, seed=9)
-        static = name == "lp_pool"
-        given = coefficient if static else np.float64(coefficient)
-        y, dx, slope = run(name, geometry_arguments, x, given, dy)
-        np.testing.assert_allclose(y, want, rtol=1e-11)
-        np.testing.assert_allclose(dx, pullback(dy), rtol=1e-9, atol=1e-9)
-        if not static:
-            slopes = coefficient_derivative(name, x, coefficient, **geometry_arguments) * dy
-            atol = 1e-8 * np.abs(want * dy / coefficient).sum()
-            np.testing.assert_allclose(slope, slopes.sum(), rtol=1e-5, atol=atol)
+        assert_matches_oracle(name, GEOMETRIES[geometry][1], x, coefficient)
 
 
 @pytest.mark.parametrize("name", ["logsumexp_pool", later("softmax_pool"), later("gem_pool")])
@@ -75,15 +62,7 @@ def test_coefficient_per_channel_or_per_output(name):
     x = np.abs(numbers(shape)) + 0.1
     # SAME padding: x and y have the same shape.
     for coefficient in (np.array([0.5, 2.0]), np.exp(numbers(shape, 0.5, seed=1))):
-        want, pullback = oracle_value_and_vjp(name, x, coefficient, **geometry)
-        dy = numbers(want.shape, seed=2)
-        y, dx, slope = run(name, geometry, x, coefficient, dy)
-        assert slope.shape == coefficient.shape
-        np.testing.assert_allclose(y, want, rtol=1e-12)
-        np.testing.assert_allclose(dx, pullback(dy), rtol=1e-9, atol=1e-12)
-        slopes = coefficient_derivative(name, x, coefficient, **geometry) * dy
-        summed = slopes.sum(axis=(0, 1, 2)) if coefficient.ndim == 1 else slopes
-        np.testing.assert_allclose(slope, summed, rtol=1e-6, atol=1e-8)
+        assert_matches_oracle(name, geometry, x, coefficient)
 
 
 @pytest.mark.parametrize(

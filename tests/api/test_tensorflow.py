@@ -1,4 +1,4 @@
-"""Morphology against TensorFlow, if it is installed: values and gradients."""
+"""Morphology and fractional averages against TensorFlow, if it is installed: values and gradients."""
 
 import functools
 import warnings
@@ -49,3 +49,20 @@ def test_morphology_matches_tensorflow(name, seed):
     np.testing.assert_allclose(got_x, dx, rtol=1e-5, atol=1e-5)
     dk = dk[::-1, ::-1] if name == "erode" else dk
     np.testing.assert_allclose(got_k, dk, rtol=1e-4, atol=1e-4)
+
+
+def test_fractional_avg_pool_matches_tensorflow():
+    """With a ratio of 2 the windows do not depend on the key."""
+    x = np.random.default_rng(0).normal(size=(2, 8, 6, 3)).astype(np.float32)
+    want, rows, columns = tf.nn.fractional_avg_pool(x, [1.0, 2.0, 2.0, 1.0], pseudo_random=True)
+    f = functools.partial(jaxpool.fractional_avg_pool, jax.random.key(0))
+    y, back = jax.vjp(lambda x: f(x, (2, 2), (4, 3)), jnp.asarray(x))
+    np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-6)
+    dy = np.random.default_rng(1).normal(size=want.shape).astype(np.float32)
+    grad = tf.raw_ops.FractionalAvgPoolGrad(
+        orig_input_tensor_shape=x.shape,
+        out_backprop=dy,
+        row_pooling_sequence=rows,
+        col_pooling_sequence=columns,
+    )
+    np.testing.assert_allclose(back(jnp.asarray(dy))[0], grad, rtol=1e-5, atol=1e-6)

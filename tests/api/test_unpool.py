@@ -43,43 +43,48 @@ LAYOUTS = [
     ((2, 2, 2, 2, 2), (3, 2, 2), (1, 2, 3)),
     ((2, 0, 3), (4,), (1,)),
 ]
+DTYPES = [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64]
+
+
+def cases():
+    """Yield indices, the sizes of the unpooled axes, and these axes."""
+    for shape, sizes, axes in LAYOUTS:
+        count = int(np.prod(sizes))
+        for least, most in [(0, count), (0, 3), (-2, count + 3)]:  # collisions, and out of range
+            indices = np.random.default_rng(3).integers(least, most, shape).astype(np.int32)
+            yield indices, sizes, axes
+    # Inside and outside of disjoint windows. The last row and column are in no window.
+    rng, shape = np.random.default_rng(4), (2, 3, 4, 5)
+    rows, columns = np.arange(3)[:, None, None] * 2, np.arange(4)[:, None] * 3
+    inside = (rows + rng.integers(0, 2, shape)) * 13 + columns + rng.integers(0, 3, shape)
+    for indices in (inside, np.where(rng.random(shape) < 0.1, 90, inside)):
+        yield indices, (7, 13), (1, 2)
+    # Out of range in every dtype, including indices that would be in range after truncation to 32 bits
+    for dtype in DTYPES:
+        info = np.iinfo(dtype)
+        values = [0, info.min, 5, info.max, 6, 3 if info.bits < 64 else 2**32 + 1]
+        wide = np.uint64 if info.min == 0 else np.int64
+        yield np.array(values, wide).astype(dtype)[:, None], (6,), (0,)
+    # A dtype narrower than the output size
+    yield column(0, 255, dtype=np.uint8), (1000,), (0,)
+
+
+def is_in_range(indices, spatial_shape):
+    return ((indices >= 0) & (indices < np.prod(spatial_shape))).all()
 
 
 @pytest.mark.parametrize("platform", ["cpu", "portable"])
-@pytest.mark.parametrize(("shape", "spatial_shape", "axes"), LAYOUTS)
-def test_colliding_and_out_of_range_indices(shape, spatial_shape, axes, platform):
-    """Scatters write in order on CPU, but not on every platform."""
-    rng = np.random.default_rng(3)
-    count = int(np.prod(spatial_shape))
-    for least, most in [(0, count), (0, 3), (-2, count + 3)]:
-        y = rng.standard_normal(shape).astype(np.float32)
-        indices = rng.integers(least, most, shape).astype(np.int32)
-        check_against_oracle(y, indices, spatial_shape, axes, platform)
-
-
-def test_indices_inside_and_outside_disjoint_windows():
-    """The last row and column are in no window."""
-    rng = np.random.default_rng(4)
-    y = rng.standard_normal((2, 3, 4, 5)).astype(np.float32)
-    rows, columns = np.arange(3)[:, None, None] * 2, np.arange(4)[:, None] * 3
-    inside = (rows + rng.integers(0, 2, y.shape)) * 13 + columns + rng.integers(0, 3, y.shape)
-    for indices in (inside, np.where(rng.random(y.shape) < 0.1, 90, inside)):
-        check_against_oracle(y, indices, (7, 13), (1, 2))
-
-
 @pytest.mark.parametrize(
-    "dtype", [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64]
+    ("indices", "spatial_shape", "axes"),
+    [
+        pytest.param(*case, id="in_range" if is_in_range(*case[:2]) else "out_of_range")
+        for case in cases()
+    ],
 )
-def test_out_of_range_indices_of_every_dtype_are_dropped(dtype, x64):
-    """Including indices that would be in range after truncation to 32 bits."""
-    info = np.iinfo(dtype)
-    values = [0, info.min, 5, info.max, 6, 3 if info.bits < 64 else 2**32 + 1]
-    indices = np.array(values, np.uint64 if info.min == 0 else np.int64).astype(dtype)[:, None]
-    check_against_oracle(column(1, 2, 3, 4, 5, 6), indices, (6,), (0,))
-
-
-def test_index_dtype_narrower_than_the_output_size():
-    check_against_oracle(column(1, 2), column(0, 255, dtype=np.uint8), (1000,), (0,))
+def test_colliding_and_other_indices(indices, spatial_shape, axes, platform, x64):
+    """Scatters write in order on CPU, but not on every platform."""
+    y = np.random.default_rng(3).standard_normal(indices.shape).astype(np.float32)
+    check_against_oracle(y, indices, spatial_shape, axes, platform)
 
 
 def test_last_of_many_colliding_elements_wins():

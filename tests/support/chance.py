@@ -1,4 +1,4 @@
-"""Shared by the tests of random pools and of unpooling: keys, and arrays of one channel."""
+"""Shared by the tests of random pools and of unpooling: keys, and a column of numbers."""
 
 import jax
 import numpy as np

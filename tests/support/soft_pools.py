@@ -80,3 +80,23 @@ def _answer(name, x, number, geometry):
     pool = pools()[name]
     argument = "p" if pool.takes("p") else "temperature"
     return pool.meaning(x=np.asarray(x, np.float64), **{argument: number}, **geometry)
+
+
+def assert_matches_oracle(name, geometry, x, coefficient, y_rtol=1e-11, dx_tolerance=1e-9):
+    """Compare y and dx with the oracle and, in float64, the coefficient's derivative with differences of the oracle."""
+    want, pullback = oracle_value_and_vjp(name, x, coefficient, **geometry)
+    dy = numbers(want.shape, seed=9).astype(x.dtype)
+    given = coefficient if name == "lp_pool" else np.asarray(coefficient, x.dtype)
+    y, dx, slope = run(name, geometry, x, given, dy)
+    np.testing.assert_allclose(y, want, rtol=y_rtol)
+    np.testing.assert_allclose(dx, pullback(dy), rtol=dx_tolerance, atol=dx_tolerance)
+    if slope is None:
+        return
+    assert slope.shape == given.shape
+    if x.dtype == np.float32:
+        assert np.isfinite(slope).all()
+        return
+    slopes = coefficient_derivative(name, x, coefficient, **geometry) * dy
+    broadcast_axes = tuple(range(dy.ndim - given.ndim))
+    atol = 1e-8 * np.abs(want * dy / coefficient).sum()
+    np.testing.assert_allclose(slope, slopes.sum(broadcast_axes), rtol=1e-5, atol=atol)

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
 CORE = [
-    *(f"api/test_{name}.py" for name in ("max", "sum", "unpool", "adaptive", "elementwise")),
+    *(f"api/test_{name}.py" for name in ("worked_examples", "unpool", "adaptive", "elementwise")),
     "api/test_against_oracle.py",
     "transformations/test_modes.py",
 ]
@@ -25,7 +25,7 @@ TRACED = ("traced_once", "out_of_range")
 # With float64 enabled, numbers of NumPy and Python are float64.
 PYTHON_NUMBERS = ("numpy_arrays_and_python_numbers",)
 # With leak checks, jax caches no trace and traces every call again, so that few files are affordable.
-FEW = ["api/test_max.py", "api/test_sum.py", "transformations/test_modes.py"]
+FEW = ["api/test_worked_examples.py", "transformations/test_modes.py"]
 CONFIGURATIONS = {
     "strict promotion": (STRICT, [*CORE, LOOPS], ()),
     "strict promotion of the table": (STRICT, ["transformations/test_table.py"], ()),
