@@ -3,6 +3,7 @@
 import functools
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -45,6 +46,20 @@ def test_empty_segments_of_integers_have_the_least_number(dtype, least):
     y = jaxpool.segment_max(np.array([1, 0, 1], dtype), np.array([1, 1, -1]))
     assert y.dtype == dtype
     np.testing.assert_array_equal(y, [least, 1])
+
+
+@pytest.mark.parametrize("name", [name for name in pools() if name.startswith("segment_")])
+def test_symbolic_channels(name):
+    """The number of channels may be a symbol of `jax.export`."""
+    x, ids = np.arange(12, dtype=np.float32).reshape(4, 3) % 5, np.array([0, 2, 0, 1], np.int32)
+
+    def value(x):
+        return jax.tree.leaves(getattr(jaxpool, name)(x, ids, 3))[0]
+
+    gradient = jax.jit(jax.grad(lambda x: value(x).sum()))
+    (channels,) = jax.export.symbolic_shape("c")
+    exported = jax.export.export(gradient)(jax.ShapeDtypeStruct((4, channels), x.dtype))
+    np.testing.assert_allclose(exported.call(x), gradient(x), rtol=1e-6, atol=1e-6)
 
 
 def test_no_rows():
