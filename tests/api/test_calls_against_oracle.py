@@ -281,10 +281,11 @@ def is_left_out(pool, dtype):
         return pool.keeps_integers or pool.takes("kernel")
     if pool.name == "stochastic_pool":  # the oracle draws other numbers
         return dtype in (np.int64, np.uint64)
-    if pool.name == "gem_pool":  # cotangents have NaN for some zeros, if there is no negative zero
+    # Without XLA's fusion emitters (tests/support/compilation.py) tiny negative numbers become NaN in these dtypes.
+    if pool.name == "gem_pool":
         return dtype.name.endswith("fnuz")
-    # Shares are rounded to powers of two.
-    return pool.name == "segment_softmax" and dtype.name == "float8_e8m0fnu"
+    # Shares are rounded to powers of two, and large integers to float32 before they are compared.
+    return pool.name == "segment_softmax" and dtype.name in ("float8_e8m0fnu", "uint32")
 
 
 def dtype_cases():
