@@ -201,8 +201,8 @@ def gpu():
         f"{table(('forward and backward', 'jaxpool', '`jax.lax`', 'PyTorch'), ('---', *['---:'] * 3), *cells)}\n"
         f"Measured on {conditions['date']} on an {conditions['machine']['accelerator']} with jax {versions['jax']} and "
         f"PyTorch {versions['torch']} in its faster memory format.\n"
-        f"The geometric mean over {cases} cases is {times_as_fast(lax)} times as fast as `jax.lax`; {slower} are "
-        "slower.\n"
+        f"In the geometric mean over {cases} cases, jaxpool is {times_as_fast(lax)} times as fast as `jax.lax`. "
+        f"{slower} cases are slower.\n"
         f"It is {times_as_fast(best)} times as fast as PyTorch over {more} cases. "
         f"[This file](../../bench/results/{GPU}.json) has all of them.\n"
     )
