@@ -33,10 +33,10 @@ def _axis_iota(size: int, dtype: DType, axis: int, ndim: int) -> Array:
 def _divide_correctly_rounded(length: Array, num_cells: int) -> Array:
     """`length / num_cells`, correctly rounded, because the last bit may decide which pixels are in a cell.
 
-    XLA replaces a division by a constant by a product with its rounded reciprocal, and a division on a GPU may be off by
-    one in the last bit. So the result is `q + r / num_cells` for such a quotient q and its remainder
-    `r = length - num_cells * q`. The two halves of q times at most 2048 cells are exact, and so is r. With more cells the
-    last bit may be wrong. For an infinite length, q is not corrected.
+    XLA replaces a division by a constant by a product with its rounded reciprocal, and a division on a GPU may be off
+    by one in the last bit. So the result is `q + r / num_cells` for such a quotient q and its remainder
+    `r = length - num_cells * q`. The two halves of q times at most 2048 cells are exact, and so is r. With more cells
+    the last bit may be wrong. For an infinite length, q is not corrected.
     """
     step = length * np.asarray(1 / num_cells, length.dtype)
     info = jnp.finfo(length.dtype)
