@@ -18,9 +18,8 @@ def max_or_min_pool(
     kind: Kind, x: Any, *geometry: Any, where: Any = None, ties: Any, autodiff: Any
 ) -> Array:
     """The max or min pool of x, by `kind`; `geometry` are the arguments from `window_shape` to `axes`."""
-    allow_long_axes = ties != "split" and where is None
     x, windows = checked_array_and_windows(
-        x, *geometry, ties=ties, autodiff=autodiff, allow_long_axes=allow_long_axes
+        x, *geometry, ties=ties, autodiff=autodiff, allow_long_axes=where is None
     )
     mask = checked_window_mask(x, windows, where)
     if mask is None:

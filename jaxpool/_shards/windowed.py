@@ -170,13 +170,13 @@ def checked_array_and_windows(
     """Return x as an array, and the windows of the pool with the sharding of x.
 
     `geometry` and `other_geometry` are arguments of `make_window` after the shape. Positions along pooled axes must fit
-    in int32; with `allow_long_axes`, only positions along padded axes must.
+    in int32; with `allow_long_axes` and ties that are not split, only positions along padded axes must.
     """
     x = as_array(x)
     check_choice("ties", ties, ("first", "last", "split"))
     check_choice("autodiff", autodiff, ("vjp", "jvp"))
     windows = shard_pool_by_type(x, lambda shape: make_window(shape, *geometry, **other_geometry))
-    if not allow_long_axes:
+    if not allow_long_axes or ties == "split":
         check_int32_positions(windows.window)
     return x, windows
 
