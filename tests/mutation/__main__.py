@@ -1,10 +1,11 @@
 """Mutation testing: change one expression of the library at a time, and check that a test fails.
 
-    python -m tests.mutation ROOM [--sample 100] [--seed 0]
+    python -m tests.mutation ROOM [--sample 100] [--seed 0] [--seconds 900]
 
 draws mutations of a package (cosmic-ray: other numbers, comparisons, signs, negated conditions) and applies each to a
 copy of the source tree. `plugin.py` runs the tests that testmon selects for the changed function until one fails. The
-command prints the mutations that no test notices. A mutation that exceeds a time limit counts as noticed.
+command prints the mutations that no test notices. A mutation whose tests take longer than `--seconds` counts as
+noticed.
 
 Run `python -m pytest --testmon` in the tree first, to record the tests that execute a function. Add
 `-m 'slow or not slow'` to include slow tests.
@@ -28,7 +29,6 @@ from cosmic_ray.config import ConfigDict
 from cosmic_ray.work_db import WorkDB, use_db
 
 TREE = Path(__file__).parents[2]
-SECONDS = 900  # of the tests of one mutation
 PYTEST = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "", "-p", "no:cacheprovider"]
 SELECT = ["-p", "tests.mutation.plugin", "--testmon-forceselect", "--testmon-nocollect"]
 ENVIRONMENT = {
@@ -105,11 +105,11 @@ def draw_mutations(work_db, paths, chance, sample):
     work_db.add_work_items(drawn)
 
 
-def run_mutations(room, sample, seed):
+def run_mutations(room, sample, seed, seconds):
     """Run the tests of a sample of mutations in the current folder, a copy of the tree."""
     paths = [path for path in Path(f"jaxpool/_{room}").rglob("*.py") if path.name not in LEFT_OUT]
     config = {"test-command": shlex.join([*PYTEST, *SELECT])}
-    config |= {"timeout": SECONDS, "distributor": {"name": "local"}}
+    config |= {"timeout": seconds, "distributor": {"name": "local"}}
     with use_db("mutations.sqlite", WorkDB.Mode.create) as work_db:
         draw_mutations(work_db, sorted(paths), random.Random(seed), sample)
         execute(work_db, ConfigDict(config))
@@ -133,10 +133,11 @@ if __name__ == "__main__":
     parser.add_argument("room", choices=sorted(p.name[1:] for p in TREE.glob("jaxpool/_[a-z]*/")))
     parser.add_argument("--sample", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=900.0)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         ignored = shutil.ignore_patterns(".git", ".venv*", ".*_cache", "__pycache__", "site")
         copy = shutil.copytree(TREE, Path(folder).resolve() / "tree", ignore=ignored)
         os.chdir(copy)
         os.environ |= ENVIRONMENT | {"PYTHONPATH": str(copy)}
-        run_mutations(given.room, given.sample, given.seed)
+        run_mutations(given.room, given.sample, given.seed, given.seconds)
