@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxpool._kernels import box_mean
 from jaxpool._kernels.box_mean import (
     WeightedPixels,
     scatter_weighted_cotangents,
@@ -104,3 +105,14 @@ def test_16_bit_image_is_not_copied(apart):
         jax.jit(way).lower(flat, which).compile(DEFAULT_FUSION).memory_analysis().temp_size_in_bytes
     )
     assert held < flat.size
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_cell_length_is_correctly_rounded(dtype):
+    """A product with the reciprocal of the number of cells, alone, is wrong in the last bit of many lengths."""
+    lengths = np.concatenate([np.arange(500), 10.0 ** np.linspace(-9, 9, 500), [np.inf, np.nan]])
+    lengths = np.concatenate([lengths, -lengths]).astype(dtype)
+    with jax.enable_x64(dtype == np.float64):
+        for num_cells in (1, 3, 7, 14, 49, 1000, 2047):
+            divided = box_mean._divide_correctly_rounded(jnp.asarray(lengths), num_cells)
+            np.testing.assert_array_equal(divided, lengths / dtype(num_cells))
