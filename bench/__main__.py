@@ -159,7 +159,6 @@ def _described(arguments: argparse.Namespace) -> dict[str, Any]:
 def _run(cases: tuple[Case, ...], mode: Mode, arguments: argparse.Namespace) -> results.Run:
     from bench._tf_peer import TensorFlowPeer
     from bench.peers import peers
-    from bench.report import line
     from bench.run import run_cases
 
     rivals = [peer for peer in RIVALS if not arguments.peer or peer in arguments.peer]
@@ -171,7 +170,7 @@ def _run(cases: tuple[Case, ...], mode: Mode, arguments: argparse.Namespace) -> 
     for peer in contenders:
         if isinstance(peer, TensorFlowPeer) and (version := peer.version()):
             described["versions"]["tensorflow"] = version
-    return results.Run(mode, described, run_cases(cases, mode, contenders, arguments.budget, line))
+    return results.Run(mode, described, run_cases(cases, mode, contenders, arguments.budget))
 
 
 def _load(file: Path) -> int:
@@ -181,10 +180,6 @@ def _load(file: Path) -> int:
     fields = results.read(file)
     if fields["kind"] == "cases":
         print(report.markdown(results.Run.from_json(fields)))
-    elif fields["kind"] == "plain":
-        from bench import plain
-
-        print(plain.load(fields))
     else:
         table = report.table(fields["rows"])
         print(f"## {fields['title']}\n\n{fields['about']}\n\n{table}")

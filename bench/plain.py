@@ -7,8 +7,7 @@ import functools
 import gc
 import itertools
 import operator
-import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,41 +17,22 @@ from jax import numpy as jnp
 
 from bench import report, results
 from bench._case import Mode
-from bench._jax_peer import compile_timed, value_and_vjp
+from bench._jax_peer import compile_timed, peak_bytes, value_and_vjp
 from bench.cases import matches
 from bench.plain_rows import of_boxes, of_rows
 from bench.plain_ways import IMAGES, Setting, of_images
-from bench.timing import take_turns, timed_calls
+from bench.results import OURS, PLAIN, CaseResult
+from bench.run import Prepared, timed_rows
+from bench.timing import timed_calls
 from jaxpool.testing import Pool, pools
 
 SIZES = tuple(IMAGES)
 DTYPES = ("float32", "bfloat16")
-SLOW = 0.8  # of the speed of the jax.numpy code: slower rows are listed and kept
 _TOLERANCE = 2e-4  # of the largest result: float32 sums in another order
 _LOW_TOLERANCE = 2e-2  # bfloat16 has 8 bits; the reference is float32
 
 
-@dataclasses.dataclass(frozen=True)
-class Line:
-    """Measurements of one setting, as pairs of jaxpool and jax.numpy: ms, seconds to compile, MB of temporaries."""
-
-    function: str
-    name: str
-    mode: Mode
-    ms: tuple[float, float]
-    compile_s: tuple[float, float]
-    temporaries: tuple[float, float]
-    difference: float | None  # None if the results are not comparable
-    wrong: bool
-
-    @property
-    def speed(self) -> float:
-        return self.ms[1] / self.ms[0]
-
-    @property
-    def size(self) -> str:
-        """One of `SIZES`."""
-        return self.name.rpartition("[")[2].removesuffix("]")
+ABOUT = "How many times as fast as the lines of `jax.numpy` or `lax` in `bench/plain_*.py`: geometric means."
 
 
 def settings() -> Iterator[Setting]:
@@ -81,9 +61,7 @@ def beside_twin(pool: Pool, size: str) -> Iterator[Setting]:
 
 def chosen(filters: Sequence[str]) -> list[Setting]:
     """The settings whose name and size match every filter, a regular expression or substring."""
-    return [
-        setting for setting in settings() if matches(f"{setting.name} [{setting.size}]", filters)
-    ]
+    return [setting for setting in settings() if matches(setting.name, filters)]
 
 
 def run(
@@ -94,49 +72,36 @@ def run(
     file: Path | None = None,
 ) -> int:
     """Time all settings, print a line for each and the means, and write the file after each function."""
-    lines: list[Line] = []
-    print("speed beside the plain way; ms, s to compile and MB of temporaries, ours and plain")
+    results_of_all, rows = [], []
     name = operator.attrgetter("function")
-    for _, of_function in itertools.groupby(sorted(chosen(filters), key=name), name):
-        new = []
+    for function, of_function in itertools.groupby(sorted(chosen(filters), key=name), name):
+        groups: dict[str, list[CaseResult]] = {}
         for setting, mode in itertools.product(of_function, modes):
-            new.append(measure(setting, mode, budget_s))
+            result = measure(setting, mode, budget_s)
             gc.collect()
-            print(_text(new[-1]), flush=True)
-        lines += new
+            print(report.line(result), flush=True)
+            results_of_all.append(result)
+            for size in (setting.size, "all"):
+                groups.setdefault(f"{mode}, {size}", []).append(result)
+        means = {group: report.compare(each, PLAIN).mean for group, each in groups.items()}
+        rows.append(
+            {"function": function} | {of: float(f"{mean:.3g}") for of, mean in means.items()}
+        )
         if file:
-            save(file, conditions, new)
-    print(summary(means(lines), remarkable(lines)))
-    return 1 if any(line.wrong for line in lines) else 0
+            save(file, conditions, rows[-1])
+    print(f"\n{ABOUT}\n\n{report.table(rows)}\n\n{report.summary(results_of_all, PLAIN)}")
+    return int(any(result.peers[OURS].wrong for result in results_of_all))
 
 
-def save(file: Path, conditions: Mapping[str, Any], lines: Sequence[Line]) -> None:
-    """Replace the means and the remarkable rows of these functions and modes in the file.
-
-    Means and rows of other functions stay, so that several commands can share a long run.
-    """
-    fields = results.read(file) if file.exists() else {"kind": "plain", "means": [], "rows": []}
-    timed = {(line.function, line.mode) for line in lines}
-    new = {"means": means(lines), "rows": [dataclasses.asdict(row) for row in remarkable(lines)]}
-    for part, rows in new.items():
-        others = [row for row in fields[part] if (row["function"], row["mode"]) not in timed]
-        fields[part] = sorted([*others, *rows], key=lambda row: (row["function"], row["mode"]))
-    results.write(file, fields | {"conditions": conditions})
+def save(file: Path, conditions: Mapping[str, Any], row: Mapping[str, Any]) -> None:
+    """Replace the means of one function. Other functions and modes stay, so that several commands can share a run."""
+    rows = {each["function"]: each for each in results.read(file)["rows"]} if file.exists() else {}
+    rows[row["function"]] = rows.get(row["function"], {}) | row
+    by_name = [rows[function] for function in sorted(rows)]
+    results.table(file, "equivalent jax.numpy code", ABOUT, by_name, **conditions)
 
 
-def remarkable(lines: Iterable[Line]) -> list[Line]:
-    """The slow and the wrong rows, which a file keeps and a summary lists."""
-    return [line for line in lines if line.wrong or line.speed < SLOW]
-
-
-def load(fields: Mapping[str, Any]) -> str:
-    """The summary of a file that `save` wrote."""
-    pairs = ("ms", "compile_s", "temporaries")
-    rows = [Line(**row | {name: tuple(row[name]) for name in pairs}) for row in fields["rows"]]
-    return summary(fields["means"], rows)
-
-
-def measure(setting: Setting, mode: Mode, budget_s: float) -> Line:
+def measure(setting: Setting, mode: Mode, budget_s: float) -> CaseResult:
     """Compile both programs, compare their results, and time them alternately.
 
     Results on large arrays are not compared: so many float32 numbers cannot be free of ties.
@@ -146,30 +111,19 @@ def measure(setting: Setting, mode: Mode, budget_s: float) -> Line:
     dy = np.random.default_rng(9).standard_normal(y.shape, np.float32)
     dy = jax.device_put(dy.astype(y.dtype))
     derived: Mode = mode if jnp.issubdtype(y.dtype, jnp.floating) else "forward"
-    ways = {"ours": setting.ours, "plain": setting.plain}
-    compiled = {name: compile_timed(_program(way, derived), dy, *xs) for name, way in ways.items()}
-    programs = {name: program for name, (program, _) in compiled.items()}
-    compares = not setting.differs and setting.size != "large"
-    in_float32 = jax.jit(_program(setting.plain, derived))
-    difference = _difference(*programs.values(), in_float32, dy, xs) if compares else None
-    timings = take_turns(
-        {
-            name: timed_calls(functools.partial(program, dy, *xs), jax.block_until_ready)
-            for name, program in programs.items()
-        },
-        budget_s,
-    )
+    prepared, programs = {}, []
+    for name, way in ((OURS, setting.ours), (PLAIN, setting.plain)):
+        program, compile_s = compile_timed(_program(way, derived), dy, *xs)
+        calls = timed_calls(functools.partial(program, dy, *xs), jax.block_until_ready)
+        prepared[name] = Prepared(calls, compile_s, peak_bytes=peak_bytes(program))
+        programs.append(program)
+    if not setting.differs and setting.size != "large":
+        in_float32 = jax.jit(_program(setting.plain, derived))
+        difference = _difference(*programs, in_float32, dy, xs)
+        prepared[OURS] = dataclasses.replace(prepared[OURS], difference=difference)
     tolerance = _TOLERANCE if setting.dtype == "float32" else _LOW_TOLERANCE
-    return Line(
-        setting.function,
-        f"{setting.name} [{setting.size}]",
-        mode,
-        tuple(timing.median * 1e3 for timing in timings.values()),
-        tuple(seconds for _, seconds in compiled.values()),
-        tuple(map(_temporaries, programs.values())),
-        difference,
-        difference is not None and not difference <= tolerance,
-    )
+    rows = timed_rows(prepared, lambda: tolerance, budget_s)
+    return CaseResult(f"{setting.name}, {mode}", 0, rows)
 
 
 def _program(way: Callable[..., Any], mode: Mode) -> Callable[..., Any]:
@@ -198,52 +152,3 @@ def _apart(a: np.ndarray, b: np.ndarray) -> float:
     most = np.abs(b[np.isfinite(b)]).max(initial=1e-30)
     with np.errstate(invalid="ignore"):
         return float(np.where(a == b, 0, np.abs(a - b)).max(initial=0) / most)
-
-
-def _temporaries(compiled: Any) -> float:
-    return float(compiled.memory_analysis().temp_size_in_bytes) / 1e6
-
-
-def _text(line: Line) -> str:
-    cells = [
-        f"{line.speed:6.2f}",
-        *(f"{ms:9.3f}" for ms in line.ms),
-        *(f"{seconds:5.2f}" for seconds in line.compile_s),
-        *(f"{size:7.1f}" for size in line.temporaries),
-    ]
-    wrong = f" WRONG by {line.difference:.1e}" if line.wrong else ""
-    return f"{' '.join(cells)}  {line.name}, {line.mode}{wrong}"
-
-
-def summary(means: Sequence[Mapping[str, Any]], rows: Sequence[Line]) -> str:
-    """The means of each function, and the slow or wrong rows."""
-    times = [{key: _times(mean) for key, mean in row.items()} for row in means]
-    return "\n\n".join(
-        [
-            "How many times as fast as the lines of `jax.numpy` or `lax` in `bench/plain_*.py`:",
-            report.table(times),
-            "\n".join([f"below {SLOW}, or wrong: {len(rows)}", *map(_text, rows)]),
-        ]
-    )
-
-
-def means(lines: Iterable[Line]) -> list[dict[str, Any]]:
-    """Geometric means of the speedups of each function and mode, by size and over all sizes."""
-    speeds: dict[tuple[str, Mode], dict[str, list[float]]] = {}
-    for line in lines:
-        by_size = speeds.setdefault((line.function, line.mode), {})
-        for size in (line.size, "all"):
-            by_size.setdefault(size, []).append(line.speed)
-    return [
-        {"function": function, "mode": mode}
-        | {size: _mean(by_size[size]) for size in (*SIZES, "all") if size in by_size}
-        for (function, mode), by_size in sorted(speeds.items())
-    ]
-
-
-def _mean(speeds: Sequence[float]) -> float:
-    return float(f"{statistics.geometric_mean(speeds):.4g}")
-
-
-def _times(mean: float | str) -> str:
-    return mean if isinstance(mean, str) else f"{mean:.2f}" if mean < 10 else f"{mean:.0f}"

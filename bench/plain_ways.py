@@ -49,7 +49,7 @@ class Setting:
     def name(self) -> str:
         shapes = " and ".join("x".join(map(str, shape)) for shape in self.shapes)
         kind = "" if self.dtype == "float32" else f" {self.dtype}"
-        return f"{self.function} {self.words}{kind}, {shapes}"
+        return f"{self.function} {self.words}{kind}, {shapes} [{self.size}]"
 
     def arrays(self) -> tuple[np.ndarray, ...]:
         """Numbers between 0.1 and 3, without ties in float32 arrays unless the size is "large"."""

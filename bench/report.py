@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bench.conditions import MEMORY
-from bench.results import ACCELERATE, ADD_ONE, COPY, LAX, OURS, STRONGEST, CaseResult, Row, Run
+from bench.results import ACCELERATE, ADD_ONE, COPY, LAX, OURS, STRONGEST, CaseResult, Run
 
-_XLA = (OURS, LAX, ACCELERATE)
 BEST_OF = "best of torch and tensorflow"
 SLOWER = 0.95
 
@@ -23,27 +22,32 @@ which do not count the padding. `accelerate` is lax's train step under `jaxpool.
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Time of a peer divided by the time of this library, over the cases that both ran."""
+    """Times of a peer divided by the times of another peer, by case, over the cases that both ran."""
 
-    cases: int
-    mean: float
-    worst: float
-    worst_case: str
-    slower: tuple[str, ...]
+    ratios: Mapping[str, float]
+
+    @property
+    def mean(self) -> float:
+        return statistics.geometric_mean(self.ratios.values())
+
+    @property
+    def slower(self) -> dict[str, float]:
+        return {name: ratio for name, ratio in self.ratios.items() if ratio < SLOWER}
 
 
-def compare(results: Iterable[CaseResult], peer: str) -> Comparison | None:
-    ratios = {}
-    for result in results:
-        ours, theirs = result.median(OURS), _median(result, peer)
-        if ours and theirs:
-            ratios[result.name] = theirs / ours
-    if not ratios:
-        return None
-    worst_case = min(ratios, key=ratios.__getitem__)
-    slower = tuple(name for name, ratio in ratios.items() if ratio < SLOWER)
-    mean = statistics.geometric_mean(ratios.values())
-    return Comparison(len(ratios), mean, ratios[worst_case], worst_case, slower)
+def compare(results: Iterable[CaseResult], peer: str, ours: str = OURS) -> Comparison:
+    medians = {each.name: (each.median(ours), _median(each, peer)) for each in results}
+    return Comparison({name: b / a for name, (a, b) in medians.items() if a and b})
+
+
+def summary(results: Iterable[CaseResult], peer: str, ours: str = OURS) -> str:
+    """The geometric mean of the speedups over a peer, and the slower cases."""
+    found = compare(results, peer, ours)
+    if not found.ratios:
+        return "nothing to compare"
+    head = f"{found.mean:.2f} times as fast as {peer} in the geometric mean; below {SLOWER}:"
+    slower = [f"  {ratio:.2f} {name}" for name, ratio in found.slower.items()]
+    return "\n".join([head, *(slower or ["  none"])])
 
 
 def groups(run: Run) -> dict[str, list[CaseResult]]:
@@ -55,7 +59,7 @@ def groups(run: Run) -> dict[str, list[CaseResult]]:
 def markdown(run: Run) -> str:
     """The tables of one run."""
     heads = [f"## {heading(run)}", _conditions(run), _LEGEND]
-    tables = [_speedups(run), _times(run.rows), _costs(run.rows), _remarks(run.rows)]
+    tables = [_speedups(run), _times(run.rows), _details(run.rows), _wrong(run.rows)]
     return "\n\n".join(part for part in heads + tables if part) + "\n"
 
 
@@ -66,32 +70,31 @@ def heading(run: Run) -> str:
 
 
 def line(result: CaseResult) -> str:
-    """One case on one line, for the terminal."""
-    cells = [f"{peer} {_time(result, peer)}" for peer in result.peers if result.median(peer)]
+    """One case on one line, for the terminal: milliseconds, seconds to compile, and MB of results and temporaries."""
+    cells = []
+    for peer, row in result.peers.items():
+        if row.timing:
+            costs = [f"{row.compile_s:.2f} s"] if row.compile_s else []
+            costs += [f"{_megabytes(row.peak_bytes)} MB"] if row.peak_bytes else []
+            cells.append(" ".join([peer, _time(result, peer), *costs]))
     return f"{result.name}: {', '.join(cells) or 'nothing ran'}"
 
 
 def _conditions(run: Run) -> str:
-    conditions, machine = run.conditions, run.conditions["machine"]
-    versions = ", ".join(f"{name} {version}" for name, version in conditions["versions"].items())
-    cache = machine["cache_bytes"]
-    return (
-        f"{conditions['date']}. {machine.get('accelerator', machine['cpu'])}, {machine['cores']} cores, "
-        f"{conditions['threads']} threads a framework"
-        f"{f', last-level cache {cache / 2**20:.0f} MiB' if cache else ''}, "
-        f"transparent huge pages: {machine['transparent_huge_pages']}, "
-        f"load before the run {conditions['load']}. {versions}."
-    )
+    flat = dict(run.conditions)
+    flat |= flat.pop("machine") | flat.pop("versions")
+    return ", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in flat.items())
 
 
 def _speedups(run: Run) -> str:
     rows = []
     for group, members in groups(run).items():
         for peer in (*_peers(members, but=(OURS, COPY, ADD_ONE)), BEST_OF):
-            if found := compare(members, peer):
-                row = {"cases": group, "against": peer, "number": found.cases}
-                row |= {"geometric mean": f"{found.mean:.2f}", "least": f"{found.worst:.2f}"}
-                rows.append(row | {"at": found.worst_case, f"below {SLOWER}": len(found.slower)})
+            if ratios := (found := compare(members, peer)).ratios:
+                worst = min(ratios, key=ratios.__getitem__)
+                row = {"cases": group, "against": peer, "number": len(ratios)}
+                row |= {"geometric mean": f"{found.mean:.2f}", "least": f"{ratios[worst]:.2f}"}
+                rows.append(row | {"at": worst, f"below {SLOWER}": len(found.slower)})
     return f"How many times as fast as each peer:\n\n{table(rows)}" if rows else ""
 
 
@@ -111,49 +114,24 @@ def _times(results: Sequence[CaseResult]) -> str:
     return table(rows)
 
 
-def _spread(row: Row) -> str:
-    return f"{_ms(row.timing.least)} to {_ms(row.timing.most)}" if row.timing else "-"
-
-
-def _seconds(row: Row) -> str:
-    return "-" if row.compile_s is None else f"{row.compile_s:.2f}"
-
-
-def _costs(results: Sequence[CaseResult]) -> str:
-    """Spread of the samples, compile time, memory and the difference from the oracle."""
-    compared = [peer for peer in _peers(results) if peer in _XLA]
-    checked = _peers(results, but=(COPY, ADD_ONE))
+def _details(results: Sequence[CaseResult]) -> str:
+    """Spread of the samples, compile time, memory and the difference from the oracle, or why a peer did not run."""
     rows = []
     for result in results:
-        of = {peer: result.peers.get(peer, Row()) for peer in checked}
-        row = {"case": result.name, "MB to move": _megabytes(result.floor_bytes or None)}
-        row |= {f"min to max, ms: {peer}": _spread(of[peer]) for peer in compared}
-        row |= {f"compile, s: {peer}": _seconds(of[peer]) for peer in compared}
-        row |= {f"peak, MB: {peer}": _megabytes(of[peer].peak_bytes) for peer in compared}
-        rows.append(row | {f"difference: {peer}": _difference(of[peer]) for peer in checked})
+        for peer, row in result.peers.items():
+            cells = {"case": result.name, "by": peer, "not run": row.why_not or "-"}
+            if timing := row.timing:
+                cells["min to max, ms"] = f"{_ms(timing.least)} to {_ms(timing.most)}"
+                cells["compile, s"] = f"{row.compile_s:.2f}" if row.compile_s else "-"
+                cells["peak, MB"] = _megabytes(row.peak_bytes)
+                cells["difference"] = "-" if row.difference is None else f"{row.difference:.1e}"
+            rows.append(cells)
     return table(rows)
 
 
-def _difference(row: Row) -> str:
-    return "-" if row.difference is None else f"{row.difference:.1e}{' !' * row.wrong}"
-
-
-def _remarks(results: Sequence[CaseResult]) -> str:
-    """Wrong results, and the reasons why cases did not run, without duplicates."""
-    wrong: list[str] = []
-    absent: dict[str, list[str]] = {}
-    for result in results:
-        for peer, row in result.peers.items():
-            if row.wrong:
-                wrong.append(f"- {result.name}: {peer} differs by {row.difference:.2e}")
-            if row.why_not:
-                absent.setdefault(f"- {peer}: {row.why_not}", []).append(result.name)
-    reasons = [
-        f"{why} ({names[0] if len(names) == 1 else f'{len(names)} cases'})"
-        for why, names in absent.items()
-    ]
-    said = {"Wrong by more than rounding": wrong, "Not run": reasons}
-    return "\n\n".join("\n".join([f"{title}:\n", *each]) for title, each in said.items() if each)
+def _wrong(results: Sequence[CaseResult]) -> str:
+    names = [f"- {r.name}: {peer}" for r in results for peer, row in r.peers.items() if row.wrong]
+    return "\n".join(["Wrong by more than rounding:\n", *names]) if names else ""
 
 
 def _peers(results: Sequence[CaseResult], but: Sequence[str] = ()) -> list[str]:

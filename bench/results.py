@@ -1,6 +1,6 @@
 """The results of a run, and their JSON files: `bench/results/` has one per published run.
 
-A file has a `kind` ("cases", "plain" or "table"), its conditions, and `rows`.
+A file has a `kind` ("cases" or "table"), its conditions, and `rows`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ LAX = "lax"
 ACCELERATE = "accelerate"  # lax's own train step under `jaxpool.accelerate`
 ADD_ONE = "x+1"
 COPY = "copy"
+PLAIN = "plain"  # the equivalent jax.numpy code of `python -m bench --plain`
 STRONGEST = ("torch", "torch-channels-last", "tensorflow")
 RIVALS = (LAX, ACCELERATE, *STRONGEST)
 

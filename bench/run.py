@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import gc
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import jax
@@ -13,8 +14,9 @@ import numpy as np
 
 from bench._case import TRAIN_STEP, Case, Mode, Unsupported
 from bench.oracle import Reference
+from bench.report import line
 from bench.results import CaseResult, Row
-from bench.timing import TimedCalls, Timing, take_turns
+from bench.timing import TimedCalls, take_turns
 
 Device = Literal["cpu", "gpu", "tpu"]
 
@@ -59,22 +61,15 @@ _TRAIN_TOLERANCE = 1e-4
 
 
 def run_cases(
-    cases: Sequence[Case],
-    mode: Mode,
-    peers: Sequence[Peer],
-    budget_s: float,
-    describe: Callable[[CaseResult], str],
+    cases: Sequence[Case], mode: Mode, peers: Sequence[Peer], budget_s: float
 ) -> tuple[CaseResult, ...]:
-    """Run every case that has the mode, with about `budget_s` seconds of timing per case.
-
-    The description of a result by `describe` is printed as soon as the case ends.
-    """
+    """Run and print every case that has the mode, with about `budget_s` seconds of timing per case."""
     results = []
     todo = [case for case in cases if mode in case.modes]
     for number, case in enumerate(todo, start=1):
         print(f"[{number}/{len(todo)}] {case.name}", file=sys.stderr)
         results.append(run_case(case, mode, peers, budget_s))
-        print(describe(results[-1]), flush=True)
+        print(line(results[-1]), flush=True)
     return tuple(results)
 
 
@@ -91,19 +86,23 @@ def run_case(case: Case, mode: Mode, peers: Sequence[Peer], budget_s: float) -> 
             except Exception as error:  # an error of a peer must not end the run
                 message = str(error).strip().partition("\n")[0][:200]
                 rows[peer.name] = Row(why_not=f"{type(error).__name__}: {message}")
-        timings = take_turns({name: p.calls for name, p in prepared.items()}, budget_s)
-        for name, timing in timings.items():
-            rows[name] = _row(prepared[name], timing, work)
+        rows |= timed_rows(prepared, functools.partial(_tolerance, work), budget_s)
     del work, prepared
     gc.collect()
     ordered = {peer.name: rows[peer.name] for peer in peers}
     return CaseResult(case.name, case.floor_bytes(mode), ordered)
 
 
-def _row(prepared: Prepared, timing: Timing, work: Work) -> Row:
-    difference = prepared.difference
-    wrong = difference is not None and not difference <= _tolerance(work)
-    return Row(timing, prepared.compile_s, difference, wrong, prepared.peak_bytes)
+def timed_rows(
+    prepared: Mapping[str, Prepared], tolerance: Callable[[], float], budget_s: float
+) -> dict[str, Row]:
+    """Time the peers alternately. A row is wrong if its difference is above the tolerance."""
+    timings = take_turns({name: each.calls for name, each in prepared.items()}, budget_s)
+    rows = {}
+    for name, each in prepared.items():
+        wrong = each.difference is not None and not each.difference <= tolerance()
+        rows[name] = Row(timings[name], each.compile_s, each.difference, wrong, each.peak_bytes)
+    return rows
 
 
 def _tolerance(work: Work) -> float:
