@@ -15,8 +15,9 @@ import numpy as np
 from jax import lax
 
 from bench._case import AVERAGES, CUMMAX, ELEMENTWISE, MAX, TRAIN_STEP, Case
+from bench.results import Row
 from bench.run import Device, Prepared, Unsupported, Work
-from bench.timing import timed_calls
+from bench.timing import TimedCalls, timed_calls
 from jaxpool._kernels.dtypes import reduction_identity
 
 Op = Callable[..., Any]  # returns y, or y and positions
@@ -44,16 +45,12 @@ class JaxPeer:
 
         results = compiled(*arguments)
         outputs, dxs = (results, ()) if dy is None else results
-        difference = work.reference.difference(
+        checked = work.reference.check(
             [np.asarray(y)[case.sample] for y in outputs_of(outputs)],
             [np.asarray(dx)[case.sample] for dx in dxs],
         )
-        return Prepared(
-            timed_calls(lambda: compiled(*arguments), jax.block_until_ready, burst(self._device)),
-            compile_s,
-            difference,
-            peak_bytes(compiled),
-        )
+        row = Row(compile_s=compile_s, peak_bytes=peak_bytes(compiled), **checked)
+        return calls_of(compiled, *arguments, device=self._device), row
 
 
 class AddOnePeer:
@@ -69,12 +66,17 @@ class AddOnePeer:
             raise Unsupported("a whole step has no floor")
         device = jax.devices(self._device)[0]
         xs, _ = work.shared("jax", lambda: jax.device_put((work.xs, work.dy), device))
-        return Prepared(add_one_calls(xs[0], self._device))
+        return add_one_calls(xs[0], self._device), Row()
 
 
 def add_one_calls(x: jax.Array, device: Device) -> Any:
     compiled, _ = compile_timed(lambda x: x + jnp.ones((), x.dtype), x)
-    return timed_calls(lambda: compiled(x), jax.block_until_ready, burst(device))
+    return calls_of(compiled, x, device=device)
+
+
+def calls_of(compiled: Any, *arguments: Any, device: Device = "cpu") -> TimedCalls:
+    """The timed calls of a compiled program."""
+    return timed_calls(lambda: compiled(*arguments), jax.block_until_ready, burst(device))
 
 
 def compile_timed(function: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:

@@ -10,6 +10,7 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+from bench.results import Row
 from bench.run import Device, Prepared, Unsupported, Work
 
 PYTHON_VARIABLE = "JAXPOOL_BENCH_TF_PYTHON"
@@ -32,8 +33,8 @@ class TensorFlowPeer:
 
     def prepare(self, work: Work) -> Prepared:
         compile_s, *results, counts = self._ask("prepare", work.case, work.xs, work.dy)
-        difference = work.reference.difference(*results, count_include_pad=counts)
-        return Prepared(lambda count: self._ask("time", count), compile_s, difference)
+        checked = work.reference.check(*results, count_include_pad=counts)
+        return lambda count: self._ask("time", count), Row(compile_s=compile_s, **checked)
 
     def _ask(self, *request: Any) -> Any:
         if self._device != "cpu":

@@ -12,6 +12,7 @@ import numpy as np
 
 from bench._case import ADAPTIVE, ARGMAX, AVERAGES, CUMMAX, ELEMENTWISE, MAX, UNPOOL, Case
 from bench._jax_peer import burst, outputs_of
+from bench.results import Row
 from bench.run import Device, Prepared, Unsupported, Work
 from bench.timing import timed_calls
 
@@ -49,10 +50,8 @@ class TorchPeer:
                 y = outputs[0] if case.op == ARGMAX else outputs
                 return outputs, torch.autograd.grad(y, floats, dy)
 
-        difference = work.reference.difference(*_samples(torch, case, *call()))
-        return Prepared(
-            timed_calls(call, self._wait(torch), burst(self._device)), difference=difference
-        )
+        row = Row(**work.reference.check(*_samples(torch, case, *call())))
+        return timed_calls(call, self._wait(torch), burst(self._device)), row
 
     def _torch(self) -> Any:
         try:

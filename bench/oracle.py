@@ -42,21 +42,21 @@ class Reference:
             self._results[count_include_pad] = jax.tree.map(np.asarray, results)
         return self._results[count_include_pad]
 
-    def difference(
+    def check(
         self, outputs: Sequence[Any], dxs: Sequence[Any] = (), *, count_include_pad: bool = True
-    ) -> float:
-        """The largest absolute difference over outputs and dxs, which are samples by `Case.sample`."""
+    ) -> dict[str, Any]:
+        """The largest absolute difference over outputs and dxs, samples by `Case.sample`, and whether it is wrong.
+
+        Rounding may cause 16 units in the last place of the largest number.
+        """
         want, want_dxs = self.expected(count_include_pad)
         pairs = [*zip(outputs, want, strict=True), *zip(dxs, want_dxs, strict=bool(dxs))]
-        return max(_largest_difference(*pair) for pair in pairs)
-
-    def tolerance(self, with_dx: bool) -> float:
-        """The difference that rounding may cause: 16 units in the last place of the largest number."""
-        if self._case.dtype.startswith("int"):
-            return 0.0
-        (y, *_), dxs = self.expected()
-        largest = max(float(np.abs(a).max(initial=1.0)) for a in (y, *(dxs if with_dx else ())))
-        return 16 * float(ml_dtypes.finfo(numpy_dtype(self._case.dtype)).eps) * largest
+        difference = max(_largest_difference(*pair) for pair in pairs)
+        tolerance = 0.0
+        if not self._case.dtype.startswith("int"):
+            largest = max(float(np.abs(a).max(initial=1.0)) for a in (want[0], *want_dxs))
+            tolerance = 16 * float(ml_dtypes.finfo(numpy_dtype(self._case.dtype)).eps) * largest
+        return {"difference": difference, "wrong": not difference <= tolerance}
 
 
 @functools.lru_cache(maxsize=1)  # modes and peers of one case share the program

@@ -11,7 +11,7 @@ from bench._case import TRAIN_STEP
 from bench._jax_peer import AddOnePeer, JaxPeer, accelerate_op, add_one_calls, jaxpool_op, lax_op
 from bench._tf_peer import TensorFlowPeer
 from bench._torch_peer import TorchPeer
-from bench.results import COPY, OURS
+from bench.results import COPY, OURS, Row
 from bench.run import Device, Peer, Prepared, Unsupported, Work
 from bench.timing import timed_calls
 
@@ -60,10 +60,10 @@ class CopyPeer:
 
             device = jax.devices(self._device)[0]
             words = jax.device_put(np.zeros(-(-size // 4), np.float32), device)
-            return Prepared(add_one_calls(words, self._device))
+            return add_one_calls(words, self._device), Row()
         source, target = np.ones(size, np.uint8), np.zeros(size, np.uint8)
         if size <= self._SERIAL_BYTES or self._threads == 1:
-            return Prepared(timed_calls(lambda: np.copyto(target, source)))
+            return timed_calls(lambda: np.copyto(target, source)), Row()
         targets = np.array_split(target, self._threads)
         sources = np.array_split(source, self._threads)
-        return Prepared(timed_calls(lambda: list(self._pool.map(np.copyto, targets, sources))))
+        return timed_calls(lambda: list(self._pool.map(np.copyto, targets, sources))), Row()

@@ -17,21 +17,17 @@ from jax import numpy as jnp
 
 from bench import report, results
 from bench._case import Mode
-from bench._jax_peer import compile_timed, peak_bytes, value_and_vjp
+from bench._jax_peer import calls_of, compile_timed, peak_bytes, value_and_vjp
 from bench.cases import matches
 from bench.plain_rows import of_boxes, of_rows
 from bench.plain_ways import IMAGES, Setting, of_images
-from bench.results import OURS, PLAIN, CaseResult
-from bench.run import Prepared, timed_rows
-from bench.timing import timed_calls
+from bench.results import OURS, PLAIN, CaseResult, Row
+from bench.run import timed_rows
 from jaxpool.testing import Pool, pools
 
 SIZES = tuple(IMAGES)
-DTYPES = ("float32", "bfloat16")
-_TOLERANCE = 2e-4  # of the largest result: float32 sums in another order
-_LOW_TOLERANCE = 2e-2  # bfloat16 has 8 bits; the reference is float32
-
-
+# Tolerated difference over the largest result by dtype: float32 sums in another order; bfloat16 has 8 bits.
+_TOLERANCES = {"float32": 2e-4, "bfloat16": 2e-2}
 ABOUT = "How many times as fast as the lines of `jax.numpy` or `lax` in `bench/plain_*.py`: geometric means."
 
 
@@ -47,7 +43,7 @@ def settings() -> Iterator[Setting]:
         for name, pool in pools().items():
             if name not in known:
                 written += beside_twin(pool, size)
-        for setting, dtype in itertools.product(written, DTYPES):
+        for setting, dtype in itertools.product(written, _TOLERANCES):
             yield dataclasses.replace(setting, dtype=dtype)
 
 
@@ -111,19 +107,19 @@ def measure(setting: Setting, mode: Mode, budget_s: float) -> CaseResult:
     dy = np.random.default_rng(9).standard_normal(y.shape, np.float32)
     dy = jax.device_put(dy.astype(y.dtype))
     derived: Mode = mode if jnp.issubdtype(y.dtype, jnp.floating) else "forward"
-    prepared, programs = {}, []
-    for name, way in ((OURS, setting.ours), (PLAIN, setting.plain)):
-        program, compile_s = compile_timed(_program(way, derived), dy, *xs)
-        calls = timed_calls(functools.partial(program, dy, *xs), jax.block_until_ready)
-        prepared[name] = Prepared(calls, compile_s, peak_bytes=peak_bytes(program))
-        programs.append(program)
+    ways = {OURS: setting.ours, PLAIN: setting.plain}
+    compiled = {name: compile_timed(_program(way, derived), dy, *xs) for name, way in ways.items()}
+    checked: dict[str, Any] = {}
     if not setting.differs and setting.size != "large":
-        in_float32 = jax.jit(_program(setting.plain, derived))
-        difference = _difference(*programs, in_float32, dy, xs)
-        prepared[OURS] = dataclasses.replace(prepared[OURS], difference=difference)
-    tolerance = _TOLERANCE if setting.dtype == "float32" else _LOW_TOLERANCE
-    rows = timed_rows(prepared, lambda: tolerance, budget_s)
-    return CaseResult(f"{setting.name}, {mode}", 0, rows)
+        ours, plain = (program for program, _ in compiled.values())
+        difference = _difference(ours, plain, jax.jit(_program(setting.plain, derived)), dy, xs)
+        wrong = not difference <= _TOLERANCES[setting.dtype]
+        checked[OURS] = {"difference": difference, "wrong": wrong}
+    prepared = {}
+    for name, (program, compile_s) in compiled.items():
+        row = Row(compile_s=compile_s, peak_bytes=peak_bytes(program), **checked.get(name, {}))
+        prepared[name] = calls_of(program, dy, *xs), row
+    return CaseResult(f"{setting.name}, {mode}", 0, timed_rows(prepared, budget_s))
 
 
 def _program(way: Callable[..., Any], mode: Mode) -> Callable[..., Any]:

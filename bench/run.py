@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import gc
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Any, Literal, Protocol
 import jax
 import numpy as np
 
-from bench._case import TRAIN_STEP, Case, Mode, Unsupported
+from bench._case import Case, Mode, Unsupported
 from bench.oracle import Reference
 from bench.report import line
 from bench.results import CaseResult, Row
@@ -39,14 +38,8 @@ class Work:
         return self._shared[key]
 
 
-@dataclasses.dataclass(frozen=True)
-class Prepared:
-    """A case prepared by a peer. Values that a peer cannot measure are None."""
-
-    calls: TimedCalls
-    compile_s: float | None = None
-    difference: float | None = None
-    peak_bytes: int | None = None
+# How to time a case that a peer prepared, and a row without its timing. Values that a peer cannot measure are None.
+Prepared = tuple[TimedCalls, Row]
 
 
 class Peer(Protocol):
@@ -54,10 +47,6 @@ class Peer(Protocol):
 
     def prepare(self, work: Work) -> Prepared:
         """Prepare a case. Raises `Unsupported`, or an exception of the framework."""
-
-
-# Losses and weights of two correct train steps only differ by rounding.
-_TRAIN_TOLERANCE = 1e-4
 
 
 def run_cases(
@@ -86,26 +75,16 @@ def run_case(case: Case, mode: Mode, peers: Sequence[Peer], budget_s: float) -> 
             except Exception as error:  # an error of a peer must not end the run
                 message = str(error).strip().partition("\n")[0][:200]
                 rows[peer.name] = Row(why_not=f"{type(error).__name__}: {message}")
-        rows |= timed_rows(prepared, functools.partial(_tolerance, work), budget_s)
+        rows |= timed_rows(prepared, budget_s)
     del work, prepared
     gc.collect()
     ordered = {peer.name: rows[peer.name] for peer in peers}
     return CaseResult(case.name, case.floor_bytes(mode), ordered)
 
 
-def timed_rows(
-    prepared: Mapping[str, Prepared], tolerance: Callable[[], float], budget_s: float
-) -> dict[str, Row]:
-    """Time the peers alternately. A row is wrong if its difference is above the tolerance."""
-    timings = take_turns({name: each.calls for name, each in prepared.items()}, budget_s)
-    rows = {}
-    for name, each in prepared.items():
-        wrong = each.difference is not None and not each.difference <= tolerance()
-        rows[name] = Row(timings[name], each.compile_s, each.difference, wrong, each.peak_bytes)
-    return rows
-
-
-def _tolerance(work: Work) -> float:
-    if work.case.op == TRAIN_STEP:
-        return _TRAIN_TOLERANCE
-    return work.reference.tolerance(with_dx=work.mode == "forward_and_vjp")
+def timed_rows(prepared: Mapping[str, Prepared], budget_s: float) -> dict[str, Row]:
+    """Time the peers alternately."""
+    timings = take_turns({name: calls for name, (calls, _) in prepared.items()}, budget_s)
+    return {
+        name: dataclasses.replace(row, timing=timings[name]) for name, (_, row) in prepared.items()
+    }
