@@ -32,8 +32,6 @@ def main(argv: list[str] | None = None) -> int:
     parser = _parser()
     arguments = parser.parse_args(argv)
     target: str | None = arguments.target
-    if arguments.every_op and not target:
-        parser.error("--every-op needs --target")
     if arguments.devices and target and not target.startswith("tpu:"):
         parser.error("--devices takes no target but tpu:v5e and tpu:v6e")
     if target and (why_not := missing(target)):
@@ -62,7 +60,7 @@ def main(argv: list[str] | None = None) -> int:
     if target:
         from bench.target import run
 
-        return run(target, cases, modes, arguments.every_op, file)
+        return run(target, cases, modes, file)
     _settle(arguments)
     if arguments.against:
         from bench.against import compare
@@ -123,7 +121,6 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--target", choices=TARGETS, help="compile for an absent device, and tell kernels and bytes"
     )
-    add("--every-op", action="store_true", help="with --target: each public function, no cases")
     add(
         "--devices",
         type=int,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
-import pickle
 import subprocess
-import tempfile
 import weakref
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -44,29 +44,29 @@ class TensorFlowPeer:
         if self._process is None:
             self._start()
         try:
-            pickle.dump(request, self._process.stdin)
-            self._process.stdin.flush()
-            answer = pickle.load(self._process.stdout)
-        except (BrokenPipeError, EOFError) as error:
+            self._connection.send(request)
+            answer = self._connection.recv()
+        except (OSError, EOFError) as error:
             process, self._process = self._process, None  # the next case starts another
-            process.communicate()
-            with self._errors:
-                self._errors.seek(0)
-                last_words = self._errors.read().strip().rpartition("\n")[2]
-            ended = f"the TensorFlow process ended with {process.returncode}"
-            raise RuntimeError(f"{ended}: {last_words}") from error
+            raise RuntimeError(f"the TensorFlow process ended with {process.wait()}") from error
         if isinstance(answer, Exception):
             raise answer
         return answer
 
     def _start(self) -> None:
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - open while it runs
-        self._process = subprocess.Popen(
-            [self._python, "-m", "bench._tf_worker", str(self._threads)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            cwd=Path(__file__).parents[1],
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        )
-        weakref.finalize(self, self._process.communicate)  # the process ends with its input
+        """Start the process. It ends when this end of the connection closes."""
+        self._connection, theirs = multiprocessing.Pipe()
+        with theirs:
+            self._process = subprocess.Popen(
+                [self._python, "-m", "bench._tf_worker", str(theirs.fileno()), str(self._threads)],
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                cwd=Path(__file__).parents[1],
+                env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+            )
+        weakref.finalize(self, _end, self._connection, self._process)
+
+
+def _end(connection: Connection, process: subprocess.Popen[bytes]) -> None:
+    connection.close()
+    process.wait()

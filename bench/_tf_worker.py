@@ -1,16 +1,16 @@
 """TensorFlow's pools with its gradient tape, as one graph per case, on the CPU.
 
-This is the process that `bench._tf_peer` starts. It needs no jax: it reads pickled requests and writes pickled answers.
+This is the process that `bench._tf_peer` starts. It needs no jax: it receives requests and sends answers.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import os
-import pickle
 import sys
 import time
 from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
@@ -130,24 +130,21 @@ def _explicitly_padded(case: Case, native: Callable[[Any], Any]) -> Callable[[An
 
 
 def main() -> None:
-    # Only answers go to the pipe. Output of libraries goes to stderr.
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
+    connection, threads = Connection(int(sys.argv[1])), int(sys.argv[2])
     conditions.keep_memory()
-    threads = int(sys.argv[1])
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(threads)
     worker = Worker()
-    while sys.stdin.buffer.peek(1):
-        method, *arguments = pickle.load(sys.stdin.buffer)
-        try:
-            answer = getattr(worker, method)(*arguments)
-        except Unsupported as error:
-            answer = error
-        except Exception as error:  # any error of TensorFlow is an answer
-            answer = RuntimeError(f"{type(error).__name__}: {error}")
-        pickle.dump(answer, answers)
-        answers.flush()
+    with contextlib.suppress(EOFError):
+        while True:
+            method, *arguments = connection.recv()
+            try:
+                answer = getattr(worker, method)(*arguments)
+            except Unsupported as error:
+                answer = error
+            except Exception as error:  # any error of TensorFlow is an answer
+                answer = RuntimeError(f"{type(error).__name__}: {error}")
+            connection.send(answer)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Statistics of compiled programs: kernels, bytes, and on TPUs instruction bundles.
 
-The module parses text that XLA writes: optimised HLO, PTX, and the LLO of libtpu. Nothing here runs a program.
+The module parses text that XLA writes: optimised HLO, and the LLO of libtpu. Nothing here runs a program.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ class Kernel(NamedTuple):
     name: str
     op: str
     bytes: int  # read and written
-    estimate: int | None  # XLA's estimated_cycles, if present
     moved_beside: int = 0  # bytes moved between memories while other kernels run
 
 
@@ -62,12 +61,11 @@ def kernels(text: str, *, tpu: bool) -> list[Kernel]:
         if op in _FREE or helper or op.endswith("-start"):
             continue
         if op.endswith("-done"):
-            result.append(Kernel(name, "async", 0, None, type_bytes(kind, lanes=128)))
+            result.append(Kernel(name, "async", 0, type_bytes(kind, lanes=128)))
             continue
         operands = re.findall(r"%([\w.\-]+)", rest.split("),")[0])
         moved = sizes[name] + sum(sizes.get(operand, 0) for operand in operands)
-        cycles = re.search(r'estimated_cycles":"(\d+)"', rest)
-        result.append(Kernel(name, op, moved, int(cycles[1]) if cycles else None))
+        result.append(Kernel(name, op, moved))
     return result
 
 
@@ -87,26 +85,6 @@ def type_bytes(text: str, lanes: int = 1) -> int:
         each = _BYTES.get(kind) or (int(bits[1]) // 8 if bits else 1)
         total += each * math.prod(sizes)
     return total
-
-
-# GPU
-
-
-class Access(NamedTuple):
-    """Memory instructions in the PTX of a GPU program."""
-
-    wide: int  # loads and stores of 16 bytes
-    narrow: int  # all other loads and stores
-    atomics: int
-
-
-def ptx_access(folder: Path) -> Access:
-    """Count the memory instructions of all PTX files in a folder."""
-    text = "\n".join(path.read_text() for path in folder.glob("*.ptx"))
-    every = re.findall(r"\b(?:ld|st)\.(?:relaxed\.\w+\.|weak\.)?global\S*", text)
-    wide = [op for op in every if re.search(r"v4\.[a-z]32|v2\.[a-z]64", op)]
-    atomics = re.findall(r"\b(?:atom|red)\.\S*", text)
-    return Access(len(wide), len(every) - len(wide), len(atomics))
 
 
 # TPU

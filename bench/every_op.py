@@ -1,7 +1,4 @@
-"""A call of every public function on an array of images.
-
-`bench.target` compiles value and gradient for a device that need not be present, and reports the compile time.
-"""
+"""A call of every public function on an array of images, for tests of plans and of memory."""
 
 from __future__ import annotations
 

@@ -25,7 +25,6 @@ from bench.results import OURS, PLAIN, CaseResult, Row
 from bench.run import timed_rows
 from jaxpool.testing import Pool, pools
 
-SIZES = tuple(IMAGES)
 # Tolerated difference over the largest result by dtype: float32 sums in another order; bfloat16 has 8 bits.
 _TOLERANCES = {"float32": 2e-4, "bfloat16": 2e-2}
 ABOUT = "How many times as fast as the lines of `jax.numpy` or `lax` in `bench/plain_*.py`: geometric means."
@@ -37,7 +36,7 @@ def settings() -> Iterator[Setting]:
     A function without code in `plain_ways.py` and `plain_rows.py` is timed against the twin of its record in
     `jaxpool.testing`, which is jax.numpy too.
     """
-    for size in SIZES:
+    for size in IMAGES:
         written = [*of_images(size), *of_rows(size), *of_boxes(size)]
         known = {setting.function for setting in written}
         for name, pool in pools().items():

@@ -22,13 +22,16 @@ from typing import Any
 
 from bench import results
 from bench._case import TRAIN_STEP, Case, Given, Mode, numpy_dtype
-from bench.compiled import Access, Clock, kernels, llo_costs, model, ptx_access, words
+from bench.compiled import Clock, kernels, llo_costs, model, words
 
 # Descriptions of GPUs for XLA, from the published specifications of NVIDIA.
-_GPU = """
+GPUS = {
+    "cuda:h100": """
 gpu_device_info {
   threads_per_block_limit: 1024 threads_per_warp: 32
-  shared_memory_per_block: 49152 %s
+  shared_memory_per_block: 49152 shared_memory_per_core: 233472 shared_memory_per_block_optin: 232448
+  core_count: 132 fpus_per_core: 128 clock_rate_ghz: 1.98 cuda_compute_capability { major: 9 }
+  memory_bandwidth: 3352320000000 l2_cache_size: 52428800
   threads_per_core_limit: 2048
   block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
   device_memory_size: 84929347584 registers_per_core_limit: 65536 registers_per_block_limit: 65536
@@ -36,23 +39,8 @@ gpu_device_info {
 platform_name: "CUDA"
 dnn_version_info { major: 9 minor: 7 }
 runtime_version { major: 12 minor: 9 patch: 0 }
-device_description_str: "NVIDIA %s"
+device_description_str: "NVIDIA H100 80GB HBM3"
 """
-GPUS = {
-    "cuda:h100": _GPU
-    % (
-        """shared_memory_per_core: 233472 shared_memory_per_block_optin: 232448
-  core_count: 132 fpus_per_core: 128 clock_rate_ghz: 1.98 cuda_compute_capability { major: 9 }
-  memory_bandwidth: 3352320000000 l2_cache_size: 52428800""",
-        "H100 80GB HBM3",
-    ),
-    "cuda:a100": _GPU
-    % (
-        """shared_memory_per_core: 167936 shared_memory_per_block_optin: 166912
-  core_count: 108 fpus_per_core: 64 clock_rate_ghz: 1.41 cuda_compute_capability { major: 8 }
-  memory_bandwidth: 2039000000000 l2_cache_size: 41943040""",
-        "A100-SXM4-80GB",
-    ),
 }
 TPUS = {"tpu:v5e": Clock(819e9, 1.5e9), "tpu:v6e": Clock(1640e9, 1.75e9)}
 TARGETS = (*GPUS, *TPUS)
@@ -73,11 +61,8 @@ class Program:
     temporary: int  # bytes
     words: tuple[str, ...]
     seconds: float  # processor time of compilation
-    estimate: float | None = None  # TPU: XLA's estimated_cycles
-    unknown: int = 0  # kernels without an estimate
     model: float | None = None  # TPU: bundles and DMAs
     cycles: float | None = None  # TPU: `model` as absolute cycles
-    access: Access | None = None  # GPU
 
 
 class Target:
@@ -95,8 +80,6 @@ class Target:
             )
         else:
             os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-            flags = f"--xla_dump_to={self.dump} --xla_gpu_dump_llvmir"
-            os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
         from jax.experimental import topologies
         from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
@@ -155,17 +138,10 @@ class Target:
             seconds,
         )
         if not self.clock:
-            return dataclasses.replace(program, access=ptx_access(self.dump))
+            return program
         cycles = self.clock.cycles(sum(map(_in_lanes, arrays)))
-        estimates = [kernel.estimate for kernel in kernels_found if kernel.op != "async"]
         modelled = model(kernels_found, llo_costs(self.dump), self.clock)
-        return dataclasses.replace(
-            program,
-            estimate=sum(filter(None, estimates)) / cycles,
-            unknown=estimates.count(None),
-            model=modelled / cycles,
-            cycles=modelled,
-        )
+        return dataclasses.replace(program, model=modelled / cycles, cycles=modelled)
 
 
 def _processor_seconds() -> float:
@@ -207,20 +183,6 @@ def _who(target: Target, case: Case, mode: Mode) -> tuple[str, ...]:
     narrow = case.dtype in ("float16", "bfloat16")
     adds = mode == "forward_and_vjp" and case.selects and narrow and meet
     return ("jaxpool", "lax", WIDE) if target.clock and adds else ("jaxpool", "lax")
-
-
-def of_every_op(target: Target) -> Iterator[Found]:
-    """Compile each public function."""
-    import jax
-    import numpy as np
-
-    from bench import every_op
-    from bench._jax_peer import value_and_vjp
-
-    dy, x = (jax.ShapeDtypeStruct(shape, np.dtype(np.float32)) for shape in ((), every_op.SHAPE))
-    for name, op in every_op.OPS.items():
-        both = functools.partial(value_and_vjp, op)
-        yield name, "jaxpool", "default", _compiled(target, lambda both=both: (both, (dy, x)))
 
 
 def _compiled(target: Target, make: Callable[[], Any], order: Sequence[int] = ()) -> Program | str:
@@ -278,16 +240,12 @@ def beside_lax(found: Sequence[Found]) -> str:
 # The command
 
 
-def run(
-    name: str, cases: Sequence[Case], modes: Sequence[Mode], every_op: bool, file: Path | None
-) -> int:
+def run(name: str, cases: Sequence[Case], modes: Sequence[Mode], file: Path | None) -> int:
     """Compile, print, and write a file per mode. Return 1 if a program of this library does not compile."""
     directions = {"forward": "forward", "forward_and_vjp": "forward and backward"}
     failed = False
     with contextlib.closing(Target(name)) as target:  # before jax is imported
         sections = {directions[mode]: of_cases(target, cases, mode) for mode in modes}
-        if every_op:
-            sections = {"every function": of_every_op(target)}
         for title, programs in sections.items():
             found, rows = [], []
             for each in programs:
@@ -309,28 +267,22 @@ def _row(case: str, who: str, layout: str, program: Program | str) -> dict[str, 
     if isinstance(program, str):
         return row | {"error": program}
     row |= {"kernels": program.kernels, "bytes": round(program.bytes, 2)}
-    held = [*program.words]
-    if program.access:
-        wide, narrow, atomics = program.access
-        held += ["atomics"] if atomics else []
-        row["16-byte access"] = f"{wide} of {wide + narrow}"
-    else:
-        unknown = f" + {program.unknown} unknown" if program.unknown else ""
-        row |= {"model": f"{program.model:.2f}", "estimate": f"{program.estimate:.2f}{unknown}"}
+    if program.model:
+        row["model"] = f"{program.model:.2f}"
     row["temporary MB"] = round(program.temporary / 1e6, 1)
-    return row | {"holds": ", ".join(held) or "-", "compile s": round(program.seconds, 1)}
+    return row | {"holds": ", ".join(program.words) or "-", "compile s": round(program.seconds, 1)}
 
 
 _SEEN = {
     "cuda": """\
 Compiled by XLA for the described device, not run. `bytes`: what the kernels read and write, over reading \
 arguments and writing results once; what one kernel reads twice counts once, and a cache may serve what two kernels \
-read. `16-byte access`: of all loads and stores in the PTX. Not seen: time, occupancy, bank conflicts.""",
+read. Not seen: time, occupancy, bank conflicts.""",
     "tpu": """\
 Compiled by libtpu for the described device, not run. `model`: of each kernel the more of its \
 instruction bundles and its DMAs, in cycles over those of moving arguments and results once, minor axes filled to 128 \
-lanes. Loops inside a kernel's loop are counted once, DMAs of a size known late not at all: a lower bound. `estimate`: \
-XLA's own, which several kinds of kernels lack. Neither was held against a TPU.""",
+lanes. Loops inside a kernel's loop are counted once, DMAs of a size known late not at all: a lower bound. \
+It was not held against a TPU.""",
 }
 
 
