@@ -27,7 +27,6 @@ TRAIN_STEP = "train_step"
 TRAIN_STEP_CALL = "bench.train_steps:first_step"
 
 _DTYPES = {"bfloat16": ml_dtypes.bfloat16}
-_POSITION_BYTES = 4  # of an index that is an argument or a result
 
 
 class Unsupported(Exception):
@@ -159,14 +158,6 @@ class Case:
         return tuple(self.shape[a] for a in self.axes)
 
     @property
-    def selects(self) -> bool:
-        """Whether the backward pass needs to know which element of a window was selected."""
-        from jaxpool.testing import pools  # imports jax
-
-        windowed = bool(self.window) or self.op in ADAPTIVE
-        return windowed and self.op != UNPOOL and not pools()[self.op].adds
-
-    @property
     def extents(self) -> tuple[int, ...]:
         """Window sizes including dilation."""
         return tuple((w - 1) * d + 1 for w, d in zip(self.window, self.dilation, strict=True))
@@ -185,38 +176,18 @@ class Case:
             shape[axis] = (shape[axis] + low + high - extent) // stride + 1
         return tuple(shape)
 
-    @property
-    def input_bytes(self) -> int:
-        """Bytes of one input."""
-        return math.prod(self.shape) * numpy_dtype(self.dtype).itemsize
-
-    @property
-    def taps(self) -> int:
-        """Elements of the largest window."""
-        if self.op not in ADAPTIVE:
-            return math.prod(self.window)
-        sizes = zip(self.spatial_shape, self.output, strict=True)
-        return math.prod(max(stop - start for start, stop in spans(s, n)) for s, n in sizes)
-
     def floor_bytes(self, mode: Mode) -> int:
-        """Least number of bytes that any implementation must read and write.
+        """Least number of bytes that any implementation must read and write, without the residual of a selection.
 
         The forward pass reads the inputs and writes y. The backward pass reads dy and writes one dx per input.
-        A windowed selection also writes and reads an index. Elementwise and running maxima, and maxima over
-        whole axes, need no index. `max_pool_with_argmax` writes its positions once; an unpool reads them in
-        both passes.
+        Positions are written or read at least once.
         """
         if self.op == TRAIN_STEP:
             return 0
-        itemsize = numpy_dtype(self.dtype).itemsize
-        outputs = math.prod(self.output_shape)
-        written = outputs * _POSITION_BYTES if self.op == ARGMAX else 0
-        taken = math.prod(self.shape) * _POSITION_BYTES if self.op == UNPOOL else 0
-        forward = self.arity * self.input_bytes + taken + outputs * itemsize
-        if mode == "forward":
-            return forward + written
-        index = outputs * _index_bytes(self.taps) if self.selects else 0
-        return 2 * (forward + index) + written
+        inputs, outputs = math.prod(self.shape), math.prod(self.output_shape)
+        values = (self.arity * inputs + outputs) * numpy_dtype(self.dtype).itemsize
+        positions = {ARGMAX: outputs, UNPOOL: inputs}.get(self.op, 0)
+        return (1 if mode == "forward" else 2) * values + positions * np.dtype(np.int32).itemsize
 
     def inputs(self, seed: int = 0) -> tuple[np.ndarray, ...]:
         """The input arrays, equal in every process. Arrays with a gradient precede positions."""
@@ -228,15 +199,6 @@ class Case:
 
     def cotangent(self, seed: int = 1) -> np.ndarray:
         return _draw(np.random.default_rng(seed), self.output_shape, self.dtype)
-
-
-def spans(size: int, count: int) -> list[tuple[int, int]]:
-    """Start and stop of each of the `count` windows of an adaptive pool over `size` elements."""
-    return [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
-
-
-def _index_bytes(window: int) -> int:
-    return 1 if window <= 2**8 else 2 if window <= 2**16 else 4
 
 
 def _draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:

@@ -28,7 +28,6 @@ _KEPT = {
     "glibc.malloc.top_pad": "268435456",
 }
 _CALLED = "JAXPOOL_BENCH_KEEP_MEMORY"
-_CPU = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 def memory() -> str:
@@ -83,12 +82,10 @@ def describe(device: str, threads: int, budget_s: float) -> dict[str, Any]:
         "threads": threads,
         "memory": memory(),
         "budget_s": budget_s,
-        "load": _load(),
+        "load": round(os.getloadavg()[0], 1),  # of the last minute: near 0 on a quiet machine
         "machine": {
-            "system": platform.system(),
             "cpu": _cpu_model(),
             "cores": os.cpu_count(),
-            "cache_bytes": last_level_cache_bytes(),
             "transparent_huge_pages": _transparent_huge_pages(),
         },
         "versions": {"python": platform.python_version()} | _installed(),
@@ -104,17 +101,6 @@ def _installed() -> dict[str, str]:
     return versions
 
 
-def last_level_cache_bytes() -> int | None:
-    sizes = [path.read_text().strip() for path in _CPU.glob("index*/size")]
-    units = {"K": 2**10, "M": 2**20, "G": 2**30}
-    return max((int(size[:-1]) * units[size[-1]] for size in sizes if size), default=None)
-
-
-def _load() -> float | None:
-    """Load average of the last minute: near 0 on a quiet machine."""
-    return round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None
-
-
 def _cpu_model() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -125,8 +111,5 @@ def _cpu_model() -> str:
 
 
 def _transparent_huge_pages() -> str | None:
-    try:
-        text = Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text()
-    except OSError:
-        return None
-    return text.partition("[")[2].partition("]")[0]
+    path = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    return path.read_text().partition("[")[2].partition("]")[0] if path.exists() else None

@@ -118,7 +118,7 @@ def measure(setting: Setting, mode: Mode, budget_s: float) -> CaseResult:
     for name, (program, compile_s) in compiled.items():
         row = Row(compile_s=compile_s, peak_bytes=peak_bytes(program), **checked.get(name, {}))
         prepared[name] = calls_of(program, dy, *xs), row
-    return CaseResult(f"{setting.name}, {mode}", 0, timed_rows(prepared, budget_s))
+    return CaseResult(f"{setting.name}, {mode}", timed_rows(prepared, budget_s))
 
 
 def _program(way: Callable[..., Any], mode: Mode) -> Callable[..., Any]:

@@ -20,7 +20,7 @@ from jax import Array, lax
 from jax import numpy as jnp
 
 import jaxpool
-from bench._case import numpy_dtype, spans
+from bench._case import numpy_dtype
 from bench._jax_peer import reduce_window
 
 IMAGES = {"small": (1, 16, 16, 48), "medium": (4, 64, 64, 64), "large": (16, 112, 112, 64)}
@@ -183,6 +183,11 @@ def _blurred(x: Array, k: int, strides: int) -> Array:
         terms = [weight * tap for weight, tap in zip(weights, taps, strict=True)]
         x = sum(terms[1:], terms[0])
     return x
+
+
+def spans(size: int, count: int) -> list[tuple[int, int]]:
+    """Start and stop of each of the `count` windows of an adaptive pool over `size` elements."""
+    return [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
 
 
 def _adaptive(x: Array, shape: tuple[int, int], reduce: Way) -> Array:

@@ -42,7 +42,6 @@ class Row:
 @dataclasses.dataclass(frozen=True)
 class CaseResult:
     name: str  # of the case
-    floor_bytes: int
     peers: Mapping[str, Row]
 
     @property

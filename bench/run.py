@@ -79,7 +79,7 @@ def run_case(case: Case, mode: Mode, peers: Sequence[Peer], budget_s: float) -> 
     del work, prepared
     gc.collect()
     ordered = {peer.name: rows[peer.name] for peer in peers}
-    return CaseResult(case.name, case.floor_bytes(mode), ordered)
+    return CaseResult(case.name, ordered)
 
 
 def timed_rows(prepared: Mapping[str, Prepared], budget_s: float) -> dict[str, Row]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import results
-from bench._case import TRAIN_STEP, Case, Given, Mode, numpy_dtype
+from bench._case import AVERAGES, TRAIN_STEP, Case, Given, Mode, numpy_dtype
 from bench.compiled import Clock, kernels, llo_costs, model, words
 
 # Descriptions of GPUs for XLA, from the published specifications of NVIDIA.
@@ -181,7 +181,7 @@ def _who(target: Target, case: Case, mode: Mode) -> tuple[str, ...]:
     """The peers to compile. TPUs include lax in float32 if our program adds 16-bit cotangents in float32."""
     meet = any(size > stride for size, stride in zip(case.extents, case.strides, strict=True))
     narrow = case.dtype in ("float16", "bfloat16")
-    adds = mode == "forward_and_vjp" and case.selects and narrow and meet
+    adds = mode == "forward_and_vjp" and case.op not in AVERAGES and narrow and meet
     return ("jaxpool", "lax", WIDE) if target.clock and adds else ("jaxpool", "lax")
 
 

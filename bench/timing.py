@@ -66,40 +66,30 @@ def take_turns(contenders: Mapping[str, TimedCalls], budget_s: float) -> dict[st
     `MIN_SAMPLES` samples if its share is used up, and earlier if it has used twice its share.
     """
     share = budget_s / max(len(contenders), 1)
-    # The first calls may still allocate or choose an algorithm, so the estimate is the minimum of three calls.
-    estimates = {name: _warm_up(calls, share) for name, calls in contenders.items()}
+    # The first call may still allocate or choose an algorithm.
+    least = {name: calls(1)[0] for name, calls in contenders.items()}
     samples: dict[str, list[float]] = {name: [] for name in contenders}
     spent = dict.fromkeys(contenders, 0.0)
-    collecting = gc.isenabled()
+    waiting = list(contenders)
     gc.disable()
     try:
-        waiting = list(contenders)
         while waiting:
             for name in waiting:
                 start = time.perf_counter()
-                _turn(contenders[name], estimates[name], samples[name])
+                time.sleep(PAUSE_S)
+                if least[name] < LONG_S:
+                    contenders[name](1)
+                count = min(max(int(TURN_S / max(least[name], 1e-9)), 1), MAX_CALLS_A_TURN)
+                samples[name] += contenders[name](count)
+                least[name] = min(samples[name])
                 spent[name] += time.perf_counter() - start
-            waiting = [n for n in waiting if not _enough(len(samples[n]), spent[n], share)]
+            waiting = [name for name in waiting if not _enough(samples[name], spent[name], share)]
     finally:
-        if collecting:
-            gc.enable()
+        gc.enable()
     return {name: Timing.of(seconds) for name, seconds in samples.items()}
 
 
-def _warm_up(calls: TimedCalls, share: float) -> float:
-    first = calls(1)[0]
-    return first if first > share else min(first, *calls(2))
-
-
-def _turn(calls: TimedCalls, estimate: float, samples: list[float]) -> None:
-    time.sleep(PAUSE_S)
-    if estimate < LONG_S:
-        calls(1)
-    count = min(max(int(TURN_S / max(estimate, 1e-9)), 1), MAX_CALLS_A_TURN)
-    samples.extend(calls(count))
-
-
-def _enough(samples: int, spent: float, share: float) -> bool:
-    if samples >= MAX_SAMPLES:
+def _enough(samples: Sequence[float], spent: float, share: float) -> bool:
+    if len(samples) >= MAX_SAMPLES:
         return True
-    return spent >= (share if samples >= MIN_SAMPLES else 2 * share)
+    return spent >= (share if len(samples) >= MIN_SAMPLES else 2 * share)

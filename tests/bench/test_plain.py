@@ -59,7 +59,7 @@ def test_command_prints_and_writes_means_per_size(tmp_path, capsys, monkeypatch)
         times = {"small": 1.0, "medium": 2.0, "large": 4.0}
         seconds = times[setting.size] * (2 if mode == "forward" else 1)
         rows = {"jaxpool": Row(Timing(1.0, 1.0, 1.0, 5)), "plain": Row(Timing(seconds, 0, 0, 5))}
-        return CaseResult(f"{setting.name}, {mode}", 0, rows)
+        return CaseResult(f"{setting.name}, {mode}", rows)
 
     monkeypatch.setattr(plain, "measure", measure)
     path = tmp_path / "a.json"
