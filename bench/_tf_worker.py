@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from bench import conditions
-from bench._case import ARGMAX, AVERAGES, ELEMENTWISE, MAX, Case, Unsupported, numpy_dtype
+from bench._case import ARGMAX, ELEMENTWISE, MAX, Case, Unsupported, numpy_dtype
 from bench.timing import timed_calls
 
 _LAYOUTS = {False: {1: "NWC", 2: "NHWC", 3: "NDHWC"}, True: {1: "NCW", 2: "NCHW", 3: "NCDHW"}}
@@ -62,7 +62,7 @@ class Worker:
         outputs = [y, *(indices // case.shape[-1] for indices in positions)]
         samples = [[each.numpy()[case.sample] for each in arrays] for arrays in (outputs, dxs)]
         # Its averages with "SAME" do not count the padding.
-        return compile_s, *samples, case.padding != "SAME" or _padded_first(case)
+        return compile_s, *samples, case.padding != "SAME"
 
 
 def _outputs(result: Any) -> tuple[Any, ...]:
@@ -76,26 +76,23 @@ def _op(case: Case) -> Callable[..., Any]:
         return lambda x: tf.reduce_max(x, case.axes, keepdims=True)
     if case.op == ARGMAX:
         return _with_argmax(case)
-    if case.op not in (*AVERAGES, "max_pool", "min_pool"):
-        raise Unsupported(f"TensorFlow has no {case.op}")
-    if any(d > 1 for d in case.dilation) and any(s > 1 for s in case.strides):
-        raise Unsupported("TensorFlow has no dilation together with strides")
-    averages, sums = case.op in AVERAGES, case.op == "sum_pool"
-    padding = "VALID" if _padded_first(case) else case.padding
+    if case.op not in ("avg_pool", "max_pool", "min_pool"):
+        raise Unsupported(f"no TensorFlow call is written for {case.op}")
+    if any(d > 1 for d in case.dilation):
+        raise Unsupported("no TensorFlow call is written for dilation")
+    explicit = not isinstance(case.padding, str)
 
     def native(x: Any) -> Any:
-        y = tf.nn.pool(
+        return tf.nn.pool(
             x,
             case.window,
-            "AVG" if averages else "MAX",
+            "AVG" if case.op == "avg_pool" else "MAX",
             strides=case.strides,
-            padding=padding,
+            padding="VALID" if explicit else case.padding,
             data_format=_LAYOUTS[case.channels_first][len(case.window)],
-            dilations=case.dilation,
         )
-        return y * np.prod(case.window).astype(x.dtype.as_numpy_dtype) if sums else y
 
-    largest = _explicitly_padded(case, native) if _padded_first(case) else native
+    largest = _explicitly_padded(case, native) if explicit else native
     return (lambda x: -largest(-x)) if case.op == "min_pool" else largest
 
 
@@ -103,17 +100,9 @@ def _with_argmax(case: Case) -> Callable[[Any], Any]:
     images = len(case.window) == 2 and not case.channels_first
     if not images or any(d > 1 for d in case.dilation) or not isinstance(case.padding, str):
         raise Unsupported("TensorFlow gives positions for plain channels-last images alone")
-    return lambda x: tuple(
-        tf.nn.max_pool_with_argmax(
-            x, case.window, case.strides, case.padding, output_dtype=tf.int32
-        )
+    return lambda x: tf.nn.max_pool_with_argmax(
+        x, case.window, case.strides, case.padding, output_dtype=tf.int32
     )
-
-
-def _padded_first(case: Case) -> bool:
-    """Whether x is padded first: explicit padding, or "SAME" for a sum or with dilation."""
-    cannot = case.op == "sum_pool" or any(d > 1 for d in case.dilation)
-    return not isinstance(case.padding, str) or (case.padding == "SAME" and cannot)
 
 
 def _explicitly_padded(case: Case, native: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -121,11 +110,9 @@ def _explicitly_padded(case: Case, native: Callable[[Any], Any]) -> Callable[[An
     pads = [(0, 0)] * len(case.shape)
     for axis, pad in zip(case.axes, case.pads, strict=True):
         pads[axis] = pad
-    dilated = any(d > 1 for d in case.dilation)
-    images = len(case.window) == 2 and not case.channels_first
-    if case.op == "max_pool" and images and not dilated:
+    if case.op == "max_pool" and len(case.window) == 2 and not case.channels_first:
         return lambda x: tf.nn.max_pool2d(x, case.window, case.strides, pads)
-    fill = 0 if case.op in AVERAGES else numpy_dtype(case.dtype).type(-np.inf)
+    fill = 0 if case.op == "avg_pool" else numpy_dtype(case.dtype).type(-np.inf)
     return lambda x: native(tf.pad(x, pads, constant_values=fill))
 
 

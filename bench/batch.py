@@ -21,7 +21,7 @@ from bench.compiled import type_bytes
 COLLECTIVES = "all-gather", "all-to-all", "all-reduce", "reduce-scatter", "collective-permute"
 DTYPES = ("float32", "bfloat16", "float16")
 # Settings that combine examples of the batch, so that XLA must communicate.
-COMBINES = re.compile(r"^segment|^roi|^multilevel_roi|^k_max_pool \d|axis 0|all axes")
+COMBINES = re.compile(r"^segment|^roi|^multilevel_roi|axis=0|axis=None")
 
 
 def mesh_of(target: str | None, devices: int) -> Any:
@@ -89,8 +89,11 @@ def compiled(
     return sent, temporary, gathers
 
 
-def typed_collectives(text: str) -> list[tuple[str, str]]:
+def collectives(text: str) -> list[tuple[str, str]]:
     """The collectives of an optimised HLO module, with the types of their results."""
+    # XLA for TPUs sums float16 in packed tiles of another shape, and bitcasts the sum.
+    for shape, name in re.findall(r"= (\S+) bitcast\((%all-reduce[\w.-]*)\)", text):
+        text = re.sub(rf"{re.escape(name)} = \S+ all-reduce", f"{name} = {shape} all-reduce", text)
     kinds = "|".join(COLLECTIVES)
     found = re.findall(rf"= (\(.*?\)|\S+) ({kinds})(?:-start)?\(", text)
     if len(found) != len(re.findall(rf" (?:{kinds})(?:-start)?\(", text)):
@@ -103,43 +106,27 @@ def sent_bytes(text: str) -> list[tuple[str, int]]:
     # A `-start` instruction has a tuple type, whose first element is the type of the operand.
     return [
         (kind, type_bytes(re.sub(r"^\((\w+\[[\d,]*\]).*", r"\1", types)))
-        for kind, types in typed_collectives(text)
+        for kind, types in collectives(text)
     ]
 
 
-def collectives(text: str) -> list[tuple[str, list[tuple[int, ...]]]]:
-    """The collectives of an optimised HLO module, with the shapes of their results."""
-    # XLA for TPUs sums float16 in packed tiles of another shape, and bitcasts the sum.
-    for shape, name in re.findall(r"= (\S+) bitcast\((%all-reduce[\w.-]*)\)", text):
-        text = re.sub(rf"{re.escape(name)} = \S+ all-reduce", f"{name} = {shape} all-reduce", text)
-    found = []
-    for kind, types in typed_collectives(text):
-        sizes = re.findall(r"\b[a-z]+\d*\w*\[([\d,]*)\]", types)
-        found.append((kind, [tuple(map(int, filter(None, each.split(",")))) for each in sizes]))
-    return found
-
-
-def is_sum(name: str, shapes: Sequence[Any], replicated: Sequence[Any]) -> bool:
+def is_sum(kind: str, types: str, replicated: Sequence[Any]) -> bool:
     """Whether a collective only reduces scalars or gradients of replicated arrays."""
-    sums = [math.prod(each) == 1 or each in replicated for each in shapes]
-    return name == "all-reduce" and all(sums)
-
-
-def _combines(setting: Any) -> bool:
-    return bool(COMBINES.search(f"{setting.function} {setting.words}"))
+    dims = re.findall(r"\b[a-z]+\d*\w*\[([\d,]*)\]", types)
+    shapes = [tuple(map(int, filter(None, each.split(",")))) for each in dims]
+    sums = [math.prod(shape) == 1 or shape in replicated for shape in shapes]
+    return kind == "all-reduce" and all(sums)
 
 
 def chosen() -> Iterator[Any]:
     """One setting of each function, preferably without `COMBINES`, and all of max pools, in each dtype."""
-    from bench.plain import beside_twin, settings
-    from jaxpool.testing import pools
+    from bench.plain import settings
 
     large = [each for each in settings() if each.size == "large" and each.dtype == "float32"]
-    large += beside_twin(pools()["k_max_pool"], "large")
-    large.sort(key=_combines)
+    large.sort(key=lambda setting: bool(COMBINES.search(setting.name)))
     seen: set[str] = set()
     for setting in large:
-        more = setting.function in ("max_pool", "min_pool") and "mask" not in setting.words
+        more = setting.function in ("max_pool", "min_pool") and "where" not in setting.arguments
         if setting.function not in seen or more:
             seen.add(setting.function)
             for dtype in DTYPES:
@@ -160,15 +147,15 @@ def run(
     for setting in chosen():
         if not matches(f"{setting.name} {setting.dtype}", filters):
             continue
-        row = {"function": setting.function, "words": setting.words, "dtype": setting.dtype}
+        row = {"function": setting.function, "call": setting.name}
         given = setting.shapes, setting.dtype, mesh, platform
         row["devices send"], row["MB"], gathers = compiled(setting.ours, *given)
         if plain:
             row["plain: devices send"], row["plain: MB"], _ = compiled(setting.plain, *given)
         rows.append(row)
         print("  ".join(row.values()), flush=True)
-        if gathers and not _combines(setting):
-            wrong.append(f"{setting.function} {setting.words} {setting.dtype}")
+        if gathers and not COMBINES.search(setting.name):
+            wrong.append(setting.name)
     if wrong:
         print("more than sums over the batch:", *wrong, sep="\n  ")
     if file:

@@ -179,7 +179,6 @@ def _special() -> Iterator[Case]:
 def _train_steps() -> Iterator[Case]:
     shapes = {
         "LeNet": (256, 28, 28, 1),
-        "VGGLike": (64, 32, 32, 3),
         "ResNetStem": (16, 224, 224, 3),
         "Inception": (16, 96, 96, 3),
         "SpatialPyramid": (16, 128, 128, 3),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,7 +30,7 @@ def max_pool_with_argmax(
 
 def max_unpool(x: jax.Array, positions: jax.Array, spatial_shape: tuple[int, int]) -> jax.Array:
     """A scatter. Disjoint patches have unique positions, so it may assume them."""
-    return unpooled(x, positions, *spatial_shape, unique=True)
+    return unpooled(x, positions, spatial_shape, unique=True)
 
 
 # As a user without jaxpool would write them.
@@ -51,16 +50,13 @@ class Net(nn.Module):
         return nn.Dense(10)(self.features(x, self.pools))
 
 
-def blocks(
-    x: jax.Array, pools: Pools, blocks: tuple[tuple[int, ...], ...], window: int, dense: Any
-) -> jax.Array:
-    """Blocks of convolutions with ReLU, each with a 2x2 max pool, and dense layers."""
-    for block in blocks:
-        for features in block:
-            x = nn.relu(nn.Conv(features, (window,) * 2)(x))
+def lenet(x: jax.Array, pools: Pools) -> jax.Array:
+    """Two convolutions with ReLU, each with a 2x2 max pool, and dense layers."""
+    for features in (6, 16):
+        x = nn.relu(nn.Conv(features, (5, 5))(x))
         x = pools.max_pool(x, (2, 2), (2, 2))
     x = x.reshape(x.shape[0], -1)
-    for features in dense:
+    for features in (120, 84):
         x = nn.relu(nn.Dense(features)(x))
     return x
 
@@ -113,9 +109,7 @@ def unet(x: jax.Array, pools: Pools) -> jax.Array:
 
 
 NETS: dict[str, Callable[[jax.Array, Pools], jax.Array]] = {
-    "LeNet": partial(blocks, blocks=((6,), (16,)), window=5, dense=(120, 84)),
-    # The first three blocks of VGG-11 at half width.
-    "VGGLike": partial(blocks, blocks=((32,), (64,), (128, 128)), window=3, dense=(128,)),
+    "LeNet": lenet,
     "ResNetStem": resnet_stem,
     "Inception": inception,
     "SpatialPyramid": spatial_pyramid,

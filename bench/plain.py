@@ -23,7 +23,7 @@ from bench.plain_rows import of_boxes, of_rows
 from bench.plain_ways import IMAGES, Setting, of_images
 from bench.results import OURS, PLAIN, CaseResult, Row
 from bench.run import timed_rows
-from jaxpool.testing import Pool, pools
+from jaxpool.testing import pools
 
 # Tolerated difference over the largest result by dtype: float32 sums in another order; bfloat16 has 8 bits.
 _TOLERANCES = {"float32": 2e-4, "bfloat16": 2e-2}
@@ -36,22 +36,15 @@ def settings() -> Iterator[Setting]:
     A function without code in `plain_ways.py` and `plain_rows.py` is timed against the twin of its record in
     `jaxpool.testing`, which is jax.numpy too.
     """
-    for size in IMAGES:
+    overlapping = {"window_shape": (3, 3), "strides": (1, 1), "padding": "SAME"}
+    for size, shape in IMAGES.items():
         written = [*of_images(size), *of_rows(size), *of_boxes(size)]
         known = {setting.function for setting in written}
         for name, pool in pools().items():
-            if name not in known:
-                written += beside_twin(pool, size)
+            for arguments in ({}, overlapping) if name not in known else ():
+                written.append(Setting(name, size, (shape,), arguments, pool.twin))
         for setting, dtype in itertools.product(written, _TOLERANCES):
             yield dataclasses.replace(setting, dtype=dtype)
-
-
-def beside_twin(pool: Pool, size: str) -> Iterator[Setting]:
-    """The usual call of a record and a call with overlapping windows, against the twin."""
-    overlapping = {"window_shape": (3, 3), "strides": (1, 1), "padding": "SAME"}
-    for words, given in (("beside its twin", {}), ("3x3 beside its twin", overlapping)):
-        ours, twin = pool.of(**given), pool.of(pool.twin, **given)
-        yield Setting(pool.name, words, ours, twin, size, (IMAGES[size],))
 
 
 def chosen(filters: Sequence[str]) -> list[Setting]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Iterator
 from functools import partial
@@ -13,8 +12,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-import jaxpool
-from bench.plain_ways import IMAGES, Setting, Way, call
+from bench.plain_ways import IMAGES, Setting, Way, positional
 from jaxpool.testing import pools
 
 _ROWS = {"small": (768, 16), "medium": (65536, 16), "large": (1_000_000, 16)}
@@ -26,100 +24,91 @@ _BY_MAXIMUM = "sends the rounding of all gradients of a segment to its largest e
 def of_rows(size: str) -> Iterator[Setting]:
     """The settings of running maxima and minima, the largest elements and segments."""
     shape = _ROWS[size]
-    of = partial(Setting, size=size, shapes=(shape,))
-    for name, n in itertools.product(("cummax", "cummin"), (0, 1)):
-        words, with_argmax = f"along axis {n}", f"{name}_with_argmax"
-        yield of(name, words, call(name, axis=n), partial(getattr(lax, name), axis=n))
-        plain = partial(_running_argmax, name=name, axis=n)
-        yield of(with_argmax, words, call(with_argmax, axis=n), plain)
-    for name, join in (("cummax", jnp.maximum), ("cummin", jnp.minimum)):
-        yield of(
-            name,
-            "of episodes along axis 0",
-            lambda x, name=name: getattr(jaxpool, name)(x, 0, reset=_starts(x)),
-            partial(_restarted, join=join),
-        )
-    for k in (8, 64, 512):
+    axes = ({"axis": 0}, {"axis": 1})
+    for name, arguments in itertools.product(("cummax", "cummin"), axes):
+        yield Setting(name, size, (shape,), arguments, positional(getattr(lax, name)))
+        with_argmax = partial(_running_argmax, name)
+        yield Setting(f"{name}_with_argmax", size, (shape,), arguments, with_argmax)
+    for name in ("cummax", "cummin"):
+        arguments = {"axis": 0, "reset": every_128th}
+        yield Setting(name, size, (shape,), arguments, partial(_restarted, name))
+    for k, axis in ((8, 1), (8, 0), (64, 0), (512, 0)):
         if k < shape[0]:
-            ours = call("k_max_pool", k=k, axis=0)
-            yield of("k_max_pool", f"{k}", ours, partial(_k_largest, k=k))
+            yield Setting("k_max_pool", size, (shape,), {"k": k, "axis": axis}, _k_largest)
     for name, pool in pools().items():
         if not pool.takes("segment_ids"):
             continue
         soft = pool.takes("temperature")
         for rows in (shape, _EDGES[size]) if soft else (shape,):
             for count, ordered in ((7, False), (_SEGMENTS[size], False), (_SEGMENTS[size], True)):
-                plain = _SEGMENT_FUNCTIONS.get(name) or getattr(jax.ops, name)
-                yield of(
-                    name,
-                    f"{count} segments{', sorted' * ordered}",
-                    partial(_segments, pool.function, count, ordered),
-                    partial(_segments, plain, count, ordered),
-                    shapes=(rows,),
-                    differs=_BY_MAXIMUM if soft and count == 7 else "",
-                )
+                arguments = {"segment_ids": random_ids(count, ordered), "num_segments": count}
+                arguments["indices_are_sorted"] = ordered
+                plain = _SEGMENT_FUNCTIONS.get(name) or positional(getattr(jax.ops, name))
+                differs = _BY_MAXIMUM if soft and count == 7 else ""
+                yield Setting(name, size, (rows,), arguments, plain, differs=differs)
 
 
-def _k_largest(x: Array, k: int) -> Array:
-    at = jnp.sort(lax.top_k(lax.stop_gradient(x.T), k)[1])
-    return jnp.take_along_axis(x.T, at, -1).T
+def _k_largest(x: Array, k: int, axis: int) -> Array:
+    lanes = jnp.moveaxis(x, axis, -1)
+    at = jnp.sort(lax.top_k(lax.stop_gradient(lanes), k)[1])
+    return jnp.moveaxis(jnp.take_along_axis(lanes, at, -1), -1, axis)
 
 
-def _running_argmax(x: Array, name: str, axis: int) -> tuple[Array, Array]:
+def _running_argmax(name: str, x: Array, axis: int) -> tuple[Array, Array]:
     """A running maximum with indices, for x without ties."""
     y = getattr(lax, name)(x, axis)
     positions = lax.broadcasted_iota(jnp.int32, x.shape, axis)
     return y, lax.cummax(jnp.where(x == lax.stop_gradient(y), positions, 0), axis)
 
 
-def _starts(x: Array) -> Array:
+def every_128th(x: Array) -> Array:
     """True at the first step of each episode of 128 steps."""
     return jnp.arange(len(x))[:, None] % 128 == 0
 
 
-def _restarted(x: Array, join: Way) -> Array:
+def _restarted(name: str, x: Array, axis: int, reset: Array) -> Array:
     """A scan of pairs (start, value): the first step of an episode discards the earlier values."""
+    join = jnp.maximum if name == "cummax" else jnp.minimum
 
     def after(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
         return a[0] | b[0], jnp.where(b[0], b[1], join(a[1], b[1]))
 
-    starts = jnp.broadcast_to(_starts(x), x.shape)
-    return lax.associative_scan(after, (starts, x))[1]
+    return lax.associative_scan(after, (jnp.broadcast_to(reset, x.shape), x), axis=axis)[1]
 
 
-@functools.cache
-def _ids(rows: int, count: int, ordered: bool) -> np.ndarray:
-    ids = np.random.default_rng(2).integers(0, count, rows, np.int32)
-    return np.sort(ids) if ordered else ids
+def random_ids(count: int, ordered: bool) -> Way:
+    """A function from rows to the segment of each row."""
+
+    def ids(x: Array) -> Array:
+        numbers = np.random.default_rng(2).integers(0, count, len(x), np.int32)
+        return lax.optimization_barrier(jnp.asarray(np.sort(numbers) if ordered else numbers))
+
+    return ids
 
 
-def _segments(function: Way, count: int, ordered: bool, x: Array) -> Any:
-    ids = lax.optimization_barrier(jnp.asarray(_ids(x.shape[0], count, ordered)))
-    return function(x, ids, count, indices_are_sorted=ordered)
+def _mean_of_segments(x: Array, segment_ids: Any, **options: Any) -> Array:
+    rows = jax.ops.segment_sum(jnp.ones(len(segment_ids), x.dtype), segment_ids, **options)[:, None]
+    return jax.ops.segment_sum(x, segment_ids, **options) / jnp.maximum(rows, 1)
 
 
-def _mean_of_segments(x: Array, ids: Any, count: int, **options: Any) -> Array:
-    rows = jax.ops.segment_sum(jnp.ones(len(ids), x.dtype), ids, count, **options)[:, None]
-    return jax.ops.segment_sum(x, ids, count, **options) / jnp.maximum(rows, 1)
-
-
-def _softmax_of_segments(x: Array, ids: Any, count: int, **options: Any) -> Array:
+def _softmax_of_segments(x: Array, segment_ids: Any, **options: Any) -> Array:
     """The code of `jraph.segment_softmax`."""
-    far = x - jax.ops.segment_max(x, ids, count, **options)[ids]
+    far = x - jax.ops.segment_max(x, segment_ids, **options)[segment_ids]
     powers = jnp.exp(far)
-    return powers / jax.ops.segment_sum(powers, ids, count, **options)[ids]
+    return powers / jax.ops.segment_sum(powers, segment_ids, **options)[segment_ids]
 
 
-def _logsumexp_of_segments(x: Array, ids: Any, count: int, **options: Any) -> Array:
-    largest = lax.stop_gradient(jax.ops.segment_max(x, ids, count, **options))
-    return largest + jnp.log(jax.ops.segment_sum(jnp.exp(x - largest[ids]), ids, count, **options))
+def _logsumexp_of_segments(x: Array, segment_ids: Any, **options: Any) -> Array:
+    largest = lax.stop_gradient(jax.ops.segment_max(x, segment_ids, **options))
+    powers = jnp.exp(x - largest[segment_ids])
+    return largest + jnp.log(jax.ops.segment_sum(powers, segment_ids, **options))
 
 
-def _argmax_of_segments(x: Array, ids: Any, count: int, **options: Any) -> tuple[Array, Array]:
-    largest = jax.ops.segment_max(lax.stop_gradient(x), ids, count, **options)
+def _argmax_of_segments(x: Array, segment_ids: Any, **options: Any) -> tuple[Array, Array]:
+    largest = jax.ops.segment_max(lax.stop_gradient(x), segment_ids, **options)
     rows = jnp.arange(len(x), dtype=jnp.int32)[:, None]
-    named = jnp.where(x == largest[ids], rows, len(x))
-    first = jax.ops.segment_min(named, ids, count, **options)
+    named = jnp.where(x == largest[segment_ids], rows, len(x))
+    first = jax.ops.segment_min(named, segment_ids, **options)
     return jnp.take_along_axis(x, first, 0, mode="clip"), first
 
 
@@ -138,23 +127,15 @@ _SAMPLES = 2  # points along each axis of a cell
 def of_boxes(size: str) -> Iterator[Setting]:
     """The settings of pools of boxes."""
     shape = IMAGES[size]
-    of = partial(Setting, size=size)
     where, images = _random_boxes(64, shape)
     half = (shape[0], shape[1] // 2, shape[2] // 2, shape[3])
     pyramid = {"spatial_scale": 1.0, "canonical_size": shape[1] / 4, "canonical_level": 0}
     for cells in ((3, 3), (7, 7)):
-        to = f"to {cells[0]}x{cells[1]}"
-        given = {"boxes": where, "batch_indices": images, "output_shape": cells}
-        for name, plain in (("roi_align", _averaged), ("roi_max_pool", _maxima)):
-            theirs = partial(plain, where, images, cells)
-            yield of(name, f"64 boxes {to}", call(name, **given), theirs, shapes=(shape,))
-        yield of(
-            "multilevel_roi_align",
-            f"64 boxes in 2 levels {to}",
-            lambda *xs, given=given: jaxpool.multilevel_roi_align(xs, **given, **pyramid),
-            partial(_of_every_level, where, images, cells, shape[1] / 4),
-            shapes=(shape, half),
-        )
+        call = {"output_shape": cells, "boxes": where, "batch_indices": images}
+        yield Setting("roi_align", size, (shape,), call, _averaged)
+        yield Setting("roi_max_pool", size, (shape,), call, _maxima)
+        shapes, name = (shape, half), "multilevel_roi_align"
+        yield Setting(name, size, shapes, call | pyramid, _of_every_level)
 
 
 def _random_boxes(count: int, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
@@ -167,14 +148,15 @@ def _random_boxes(count: int, shape: tuple[int, ...]) -> tuple[np.ndarray, np.nd
     return corners, rng.integers(0, shape[0], count, np.int32)
 
 
-def _averaged(where: Any, images: Any, cells: tuple[int, ...], x: Array) -> Array:
-    each = partial(_align, cells)
-    return jax.vmap(lambda box, image: each(x[image], box))(where, images).astype(x.dtype)
+def _averaged(x: Array, boxes: Any, batch_indices: Any, output_shape: Any) -> Array:
+    each = partial(_align, output_shape)
+    return jax.vmap(lambda box, image: each(x[image], box))(boxes, batch_indices).astype(x.dtype)
 
 
-def _maxima(where: Any, images: Any, cells: tuple[int, ...], x: Array) -> Array:
-    each = partial(_largest, cells)
-    return lax.map(lambda given: each(x[given[1]], given[0]), (where, images)).astype(x.dtype)
+def _maxima(x: Array, boxes: Any, batch_indices: Any, output_shape: Any) -> Array:
+    each = partial(_largest, output_shape)
+    pooled = lax.map(lambda given: each(x[given[1]], given[0]), (boxes, batch_indices))
+    return pooled.astype(x.dtype)
 
 
 def _align(cells: tuple[int, ...], x: Array, box: Array) -> Array:
@@ -214,8 +196,15 @@ def _largest(cells: tuple[int, ...], x: Array, box: Array) -> Array:
     return jnp.where(jnp.isfinite(y), y, 0)
 
 
-def _of_every_level(where: Any, images: Any, cells: Any, size: float, *xs: Array) -> Array:
+def _of_every_level(
+    features: Any,
+    boxes: Any,
+    canonical_size: float,
+    spatial_scale: float,
+    canonical_level: int,
+    **how: Any,
+) -> Array:
     """Pool every box from both levels, then select the level of each box."""
-    pooled = [_averaged(where / 2**level, images, cells, x) for level, x in enumerate(xs)]
-    coarse = np.sqrt(np.prod(where[:, 2:] - where[:, :2], 1)) >= 2 * size
+    pooled = [_averaged(x, boxes / 2**level, **how) for level, x in enumerate(features)]
+    coarse = np.sqrt(np.prod(boxes[:, 2:] - boxes[:, :2], 1)) >= 2 * canonical_size
     return jnp.where(coarse[:, None, None, None], pooled[1], pooled[0])

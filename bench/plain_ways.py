@@ -1,7 +1,8 @@
 """Equivalent `jax.numpy` and `lax` code for pools of images, as baselines of `python -m bench --plain`.
 
 A user would write it, and it is faster than the twins in `jaxpool.testing`. `plain_rows.py` has the code for rows,
-segments and boxes. The baselines are for timing only: tests use the oracle.
+segments and boxes. Each function takes the arguments of the public function that it stands for, as far as its settings
+pass them. The baselines are for timing only: tests use the oracle.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,37 +20,56 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-import jaxpool
-from bench._case import numpy_dtype
+from bench._case import Given, numpy_dtype
 from bench._jax_peer import reduce_window
+from jaxpool.testing import pools
 
 IMAGES = {"small": (1, 16, 16, 48), "medium": (4, 64, 64, 64), "large": (16, 112, 112, 64)}
-_BY_RESHAPE = "2x2 stride 2, plain by reshape"
 
-Way = Callable[..., Any]  # takes arrays; returns y, or y and positions
+Way = Callable[..., Any]  # returns y, or y and positions
+Shape = tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """One function in one setting at one size: our call, the equivalent code, and the shapes of the arguments.
+    """One call of a function, and the equivalent code for it, at one size.
 
-    `differs` says why the results are not comparable. If it is not empty, they are not compared.
+    `shapes` are the shapes of the arrays, which are the operands of the record. An argument that depends on the
+    arrays is a function of them. `differs` says why the results are not comparable; if it is empty, they are compared.
     """
 
     function: str
-    words: str
-    ours: Way
-    plain: Way
     size: str
-    shapes: tuple[tuple[int, ...], ...]
+    shapes: tuple[Shape, ...]
+    arguments: Mapping[str, Any]
+    equivalent: Way
     dtype: str = "float32"
     differs: str = ""
 
     @property
     def name(self) -> str:
-        shapes = " and ".join("x".join(map(str, shape)) for shape in self.shapes)
-        kind = "" if self.dtype == "float32" else f" {self.dtype}"
-        return f"{self.function} {self.words}{kind}, {shapes} [{self.size}]"
+        words = [repr(Given("", shape, self.dtype)) for shape in self.shapes]
+        for name, value in self.arguments.items():
+            if isinstance(value, np.ndarray):
+                value = Given("", value.shape, value.dtype.name)
+            words.append(f"{name}={value.__name__ if callable(value) else value}")
+        return f"{self.function}({', '.join(words)}) [{self.size}]"
+
+    def ours(self, *xs: Array) -> Any:
+        return self._run(xs, None)
+
+    def plain(self, *xs: Array) -> Any:
+        return self._run(xs, self.equivalent)
+
+    def _run(self, xs: tuple[Array, ...], function: Way | None) -> Any:
+        """Call the public function, or `function`. Arguments that are missing have the usual value of the record."""
+        pool = pools()[self.function]
+        named = {
+            name: value(*xs) if callable(value) else value for name, value in self.arguments.items()
+        }
+        tuples = pool.operands[0] in ("xs", "features")
+        operands = {pool.operands[0]: xs} if tuples else dict(zip(pool.operands, xs, strict=False))
+        return pool.run(pool.given(xs[0], **operands | named), function)
 
     def arrays(self) -> tuple[np.ndarray, ...]:
         """Numbers between 0.1 and 3, without ties in float32 arrays unless the size is "large"."""
@@ -62,25 +82,15 @@ class Setting:
         return values.reshape(shape).astype(numpy_dtype(self.dtype))
 
 
-def call(name: str, *arguments: Any, **options: Any) -> Way:
-    """A function of jaxpool with these arguments after the arrays."""
-    return lambda *xs: getattr(jaxpool, name)(*xs, *arguments, **options)
-
-
 # Windows
+
+_ONES = (1, 1)
 
 
 def _reduced(
-    x: Array, kind: str, window: Sequence[int], strides: int = 1, padding: str = "SAME"
+    x: Array, kind: str, window: Shape, strides: Shape = _ONES, padding: str = "SAME"
 ) -> Array:
-    return reduce_window(x, kind, (1, *window, 1), (1, strides, strides, 1), padding)
-
-
-def _summed(x: Array, k: int, strides: int = 1, padding: str = "SAME") -> Array:
-    """Sums of k x k elements, one axis at a time for long overlapping windows."""
-    if k < 5 or strides > 1:
-        return _reduced(x, "sum", (k, k), strides, padding)
-    return _reduced(_reduced(x, "sum", (k, 1), 1, padding), "sum", (1, k), 1, padding)
+    return reduce_window(x, kind, (1, *window, 1), (1, *strides, 1), padding)
 
 
 def side_by_side(x: Array, k: int = 2) -> Array:
@@ -95,18 +105,58 @@ def _patches(x: Array) -> Array:
     return side_by_side(x).transpose(0, 1, 3, 5, 2, 4).reshape(b, h // 2, w // 2, c, 4)
 
 
-def _by_reshape(x: Array, kind: str) -> Array:
-    return getattr(side_by_side(x), kind)((2, 4))
+def _extremum(
+    kind: str, x: Array, window_shape: Shape, strides: Shape = _ONES, where: Any = None, **how: Any
+) -> Array:
+    if strides == window_shape:
+        return getattr(side_by_side(x, strides[0]), kind)((2, 4))
+    if where is not None:
+        x = jnp.where(where, x, -jnp.inf if kind == "max" else jnp.inf)
+    return _reduced(x, kind, window_shape, strides, **how)
 
 
-def _taps(x: Array, k: int) -> list[Array]:
-    """The taps of windows of k x k elements without padding, one slice of x per tap."""
-    rows, columns = (size - k + 1 for size in x.shape[1:3])
-    return [x[:, u : u + rows, v : v + columns] for u in range(k) for v in range(k)]
+def _sum(
+    x: Array, window_shape: Shape, strides: Shape = _ONES, padding: str = "VALID", where: Any = None
+) -> Array:
+    """Sums of windows, one axis at a time for long overlapping windows."""
+    x = x if where is None else jnp.where(where, x, 0)
+    if strides == window_shape:
+        return side_by_side(x, strides[0]).sum((2, 4))
+    if window_shape[0] < 5 or strides != _ONES:
+        return _reduced(x, "sum", window_shape, strides, padding)
+    rows = _reduced(x, "sum", (window_shape[0], 1), padding=padding)
+    return _reduced(rows, "sum", (1, window_shape[1]), padding=padding)
 
 
-def _ranked(x: Array, rank: int, k: int) -> Array:
-    return jnp.sort(jnp.stack(_taps(x, k)), 0)[rank]
+def _mean(
+    x: Array, window_shape: Shape, where: Any = None, count_include_pad: bool = True, **how: Any
+) -> Array:
+    total = _sum(x, window_shape, where=where, **how)
+    if count_include_pad:
+        return total / math.prod(window_shape)
+    return total / jnp.maximum(_sum(where.astype(x.dtype), window_shape, **how), 1)
+
+
+def _taps(x: Array, window_shape: Shape) -> list[Array]:
+    """The taps of windows without padding, one slice of x per tap."""
+    rows, columns = (size - k + 1 for size, k in zip(x.shape[1:3], window_shape, strict=True))
+    return [x[:, u : u + rows, v : v + columns] for u, v in np.ndindex(window_shape)]
+
+
+def _rank(x: Array, rank: int, window_shape: Shape) -> Array:
+    return jnp.sort(jnp.stack(_taps(x, window_shape)), 0)[rank]
+
+
+def _median(x: Array, window_shape: Shape, padding: str = "VALID", where: Any = None) -> Array:
+    if where is None:
+        return _rank(x, math.prod(window_shape) // 2, window_shape)
+    sides = ((0, 0), (1, 1), (1, 1), (0, 0))
+    mask = jnp.broadcast_to(where, x.shape[:3] + where.shape[3:])
+    counts = _sum(mask.astype(jnp.int32), window_shape, padding=padding)
+    wide = jnp.pad(jnp.where(where, x, jnp.inf), sides, constant_values=jnp.inf)
+    order = jnp.sort(jnp.stack(_taps(wide, window_shape)), 0)
+    at = jnp.broadcast_to(counts // 2, x.shape)[None]
+    return jnp.where(counts > 0, jnp.take_along_axis(order, at, 0)[0], 0)
 
 
 def image_positions(tap: Any, k: int, strides: int, width: int) -> Any:
@@ -115,74 +165,79 @@ def image_positions(tap: Any, k: int, strides: int, width: int) -> Any:
     return (rows[:, None] + tap // k) * width + columns + tap % k
 
 
-def _argmax(taps: Array, axis: int, k: int, strides: int, width: int) -> tuple[Array, Array]:
-    """The maxima of k x k windows whose taps are along an axis, and their positions in the image."""
+def _argmax(x: Array, window_shape: Shape, strides: Shape = _ONES) -> tuple[Array, Array]:
+    """The maxima of windows, and their positions in the image."""
+    disjoint = strides == window_shape
+    taps, axis = (_patches(x), -1) if disjoint else (jnp.stack(_taps(x, window_shape)), 0)
     tap = jnp.argmax(taps, axis)
     y = jnp.take_along_axis(taps, jnp.expand_dims(tap, axis), axis).squeeze(axis)
-    return y, image_positions(tap, k, strides, width).astype(jnp.int32)
+    positions = image_positions(tap, window_shape[0], strides[0], x.shape[2])
+    return y, positions.astype(jnp.int32)
 
 
-def unpooled(y: Array, at: Array, height: int, width: int, unique: bool = False) -> Array:
+def unpooled(y: Array, indices: Array, spatial_shape: Shape, unique: bool = False) -> Array:
     b, _, _, c = y.shape
-    flat = jnp.zeros((b, height * width, c), y.dtype)
-    place = (jnp.arange(b)[:, None, None], at.reshape(b, -1, c), jnp.arange(c))
+    flat = jnp.zeros((b, math.prod(spatial_shape), c), y.dtype)
+    place = (jnp.arange(b)[:, None, None], indices.reshape(b, -1, c), jnp.arange(c))
     filled = flat.at[place].set(y.reshape(b, -1, c), unique_indices=unique)
-    return filled.reshape(b, height, width, c)
+    return filled.reshape(b, *spatial_shape, c)
 
 
-def _norm(x: Array, p: float, k: int, strides: int) -> Array:
-    powers = x * x if p == 2 else jnp.abs(x) ** p
-    total = _summed(powers, k, strides, "SAME" if strides == 1 else "VALID")
+def _lp(x: Array, p: float, window_shape: Shape, **how: Any) -> Array:
+    total = _sum(x * x if p == 2 else jnp.abs(x) ** p, window_shape, **how)
     return jnp.sqrt(total) if p == 2 else total ** (1 / p)
 
 
-def _generalised_mean(x: Array, p: Any, k: int) -> Array:
-    powers = jnp.maximum(x, 1e-6) ** p
-    return (_summed(powers, k) / _summed(jnp.ones_like(x[:1, :, :, :1]), k)) ** (1 / p)
+def _logsumexp(x: Array, window_shape: Shape, **how: Any) -> Array:
+    return jnp.log(_sum(jnp.exp(x), window_shape, **how))
 
 
-def _weighted_mean(x: Array, weights: Array, k: int) -> Array:
-    return _summed(weights * x, k) / _summed(weights, k)
+def _softmax(x: Array, window_shape: Shape, padding: str, where: Any = None) -> Array:
+    weights = jnp.exp(x) if where is None else jnp.where(where, jnp.exp(x), 0)
+    total = _sum(weights, window_shape, padding=padding)
+    total = total if where is None else jnp.where(total > 0, total, 1)
+    return _sum(weights * x, window_shape, padding=padding) / total
 
 
-def _drawn(x: Array) -> Array:
+def _gem(x: Array, p: Any, window_shape: Shape, padding: str) -> Array:
+    total = _sum(jnp.maximum(x, 1e-6) ** p, window_shape, padding=padding)
+    return (total / _sum(jnp.ones_like(x[:1, :, :, :1]), window_shape, padding=padding)) ** (1 / p)
+
+
+def _stochastic(x: Array, key: Any, window_shape: Shape, **how: Any) -> Array:
+    if key is None:
+        weights = jnp.maximum(x, 0)
+        return _sum(weights * x, window_shape, **how) / _sum(weights, window_shape, **how)
     patches = _patches(x)
-    weights = jnp.log(jnp.maximum(lax.stop_gradient(patches), 0))
-    tap = jax.random.categorical(jax.random.key(0), weights)
+    tap = jax.random.categorical(key, jnp.log(jnp.maximum(lax.stop_gradient(patches), 0)))
     return jnp.take_along_axis(patches, tap[..., None], -1)[..., 0]
 
 
-def _fractional(x: Array, out: int, *, mean: bool) -> Array:
-    """Windows of 2x2 at the same random positions, gathered along one axis at a time."""
-    samples = jax.random.uniform(jax.random.key(0), (2, len(x), 1, 1, x.shape[-1]), jnp.float32)
-    for axis, sample in zip((1, 2), samples, strict=True):
-        most = x.shape[axis] - 2
-        alpha = most / (out - 1)
-        i = jnp.arange(out).reshape([-1 if a == axis else 1 for a in range(4)])
-        starts = ((i + sample) * alpha).astype(int) - (sample * alpha).astype(int)
-        starts = jnp.where(i == out - 1, most, starts)
-        both = [jnp.take_along_axis(x, starts + tap, axis) for tap in (0, 1)]
-        x = sum(both) / 2 if mean else jnp.maximum(*both)
-    return x
+def _local(kind: str, x: Array, window_shape: Shape, ties: str) -> Array:
+    return x == _reduced(x, kind, window_shape)
 
 
-def _dilated(x: Array, kernel: Array, sign: int) -> Array:
-    moved = [a + sign * b for a, b in zip(_taps(x, len(kernel)), kernel.ravel(), strict=True)]
+def _morphology(sign: int, x: Array, kernel: Array) -> Array:
+    pairs = zip(_taps(x, kernel.shape), kernel.ravel(), strict=True)
+    moved = [tap + sign * entry for tap, entry in pairs]
     return functools.reduce(jnp.maximum if sign > 0 else jnp.minimum, moved)
 
 
-def _blurred(x: Array, k: int, strides: int) -> Array:
-    weights = [math.comb(k - 1, tap) / 2 ** (k - 1) for tap in range(k)]
-    for axis in (1, 2):
+def _blur(x: Array, window_shape: Shape, strides: Shape) -> Array:
+    for axis, k, stride in zip((1, 2), window_shape, strides, strict=True):
         size = x.shape[axis]
-        reach = (size - 1) // strides * strides + 1
+        reach = (size - 1) // stride * stride + 1
         pad = max(reach + k - 1 - size, 0)
         sides = [(pad // 2, pad - pad // 2) if a == axis else (0, 0) for a in range(4)]
         wide = jnp.pad(x, sides, mode="reflect")
-        taps = [lax.slice_in_dim(wide, u, u + reach, strides, axis) for u in range(k)]
-        terms = [weight * tap for weight, tap in zip(weights, taps, strict=True)]
+        taps = [lax.slice_in_dim(wide, u, u + reach, stride, axis) for u in range(k)]
+        terms = [math.comb(k - 1, u) / 2 ** (k - 1) * tap for u, tap in enumerate(taps)]
         x = sum(terms[1:], terms[0])
     return x
+
+
+def _max_blur(x: Array, window_shape: Shape, blur_shape: Shape, strides: Shape) -> Array:
+    return _blur(_reduced(x, "max", window_shape), blur_shape, strides)
 
 
 def spans(size: int, count: int) -> list[tuple[int, int]]:
@@ -190,256 +245,160 @@ def spans(size: int, count: int) -> list[tuple[int, int]]:
     return [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
 
 
-def _adaptive(x: Array, shape: tuple[int, int], reduce: Way) -> Array:
-    rows, columns = map(spans, x.shape[1:3], shape)
+def _adaptive(reduce: Way, x: Array, output_shape: Shape) -> Array:
+    rows, columns = map(spans, x.shape[1:3], output_shape)
     lines = [jnp.stack([reduce(x[:, a:b, c:d], (1, 2)) for c, d in columns], 1) for a, b in rows]
     return jnp.stack(lines, 1)
 
 
-def _pyramid(x: Array, levels: Sequence[int], reduce: Way) -> Array:
-    levelled = [_adaptive(x, (n, n), reduce).reshape(x.shape[0], -1) for n in levels]
+def _pyramid(x: Array, levels: Sequence[int], kind: str) -> Array:
+    reduce = jnp.max if kind == "max" else jnp.mean
+    levelled = [_adaptive(reduce, x, (n, n)).reshape(x.shape[0], -1) for n in levels]
     return jnp.concatenate(levelled, -1)
 
 
-def _adaptive_argmax(x: Array, shape: tuple[int, int]) -> tuple[Array, Array]:
+def _adaptive_argmax(x: Array, output_shape: Shape) -> tuple[Array, Array]:
     batch, height, width, channels = x.shape
     cells = []
-    for (a, b), (c, d) in itertools.product(spans(height, shape[0]), spans(width, shape[1])):
+    for (a, b), (c, d) in itertools.product(
+        spans(height, output_shape[0]), spans(width, output_shape[1])
+    ):
         flat = x[:, a:b, c:d].reshape(batch, -1, channels)
         first = jnp.argmax(flat, 1)[:, None]
         positions = (a + first // (d - c)) * width + c + first % (d - c)
         cells.append((jnp.take_along_axis(flat, first, 1), positions.astype(jnp.int32)))
     y, indices = (jnp.concatenate(each, 1) for each in zip(*cells, strict=True))
-    return y.reshape(batch, *shape, channels), indices.reshape(batch, *shape, channels)
+    return y.reshape(batch, *output_shape, channels), indices.reshape(
+        batch, *output_shape, channels
+    )
+
+
+def _global(kind: str, x: Array, where: Any = None) -> Array:
+    least = {"initial": -jnp.inf} if kind == "max" and where is not None else {}
+    return getattr(jnp, kind)(x, (1, 2), where=where, **least)
 
 
 def _maxout(x: Array, groups: int) -> Array:
     return x.reshape(*x.shape[:-1], groups, -1).max(-1)
 
 
-def _mask(x: Array) -> Array:
+def positional(function: Way) -> Way:
+    """A function whose arguments have other names, in the same order."""
+    return lambda *xs, **named: function(*xs, *named.values())
+
+
+# Arguments that are functions of the arrays
+
+
+def shared_mask(x: Array) -> Array:
+    """A mask for all images and channels."""
     rows, columns = (jnp.arange(size) for size in x.shape[1:3])
     return ((rows[:, None] + columns) % 3 > 0)[None, :, :, None]
 
 
-def _masked_mean(x: Array, mask: Array) -> Array:
-    count = _summed(mask.astype(x.dtype), 3)
-    return _summed(jnp.where(mask, x, 0), 3) / jnp.maximum(count, 1)
+def own_mask(x: Array) -> Array:
+    """A mask for each element."""
+    return x > 1
 
 
-def _masked_softmax(x: Array, mask: Array) -> Array:
-    weights = jnp.where(mask, jnp.exp(x), 0)
-    total = _summed(weights, 3)
-    return _summed(weights * x, 3) / jnp.where(total > 0, total, 1)
+def fixed_key(*xs: Array) -> Any:
+    return jax.random.key(0)
 
 
-def _masked_median(x: Array, mask: Array) -> Array:
-    sides = ((0, 0), (1, 1), (1, 1), (0, 0))
-    counts = _summed(jnp.broadcast_to(mask, x.shape[:3] + mask.shape[3:]).astype(jnp.int32), 3)
-    wide = jnp.pad(jnp.where(mask, x, jnp.inf), sides, constant_values=jnp.inf)
-    order = jnp.sort(jnp.stack(_taps(wide, 3)), 0)
-    at = jnp.broadcast_to(counts // 2, x.shape)[None]
-    return jnp.where(counts > 0, jnp.take_along_axis(order, at, 0)[0], 0)
+def with_number(x: Array) -> tuple[Any, ...]:
+    return x, 1.5
 
 
-_SAME = {"window_shape": (3, 3), "padding": "SAME"}
-# Pools of 3x3 windows with a `where` mask: more arguments, and the equivalent of x and the mask.
-_MASKED: dict[str, tuple[dict[str, Any], Way]] = {
-    "max_pool": ({}, lambda x, mask: _reduced(jnp.where(mask, x, -jnp.inf), "max", (3, 3))),
-    "min_pool": ({}, lambda x, mask: _reduced(jnp.where(mask, x, jnp.inf), "min", (3, 3))),
-    "sum_pool": ({}, lambda x, mask: _summed(jnp.where(mask, x, 0), 3)),
-    "avg_pool": ({"count_include_pad": False}, _masked_mean),
-    "lp_pool": ({"p": 2.0}, lambda x, mask: _norm(jnp.where(mask, x, 0), 2.0, 3, 1)),
-    "logsumexp_pool": ({}, lambda x, mask: jnp.log(_summed(jnp.where(mask, jnp.exp(x), 0), 3))),
-    "softmax_pool": ({}, _masked_softmax),
-    "median_pool": ({}, _masked_median),
-}
+def positive_power(x: Array, p: Array) -> Array:
+    return p + 1
+
+
+def apart(y: Array) -> Any:
+    """Positions in disjoint windows of 2x2."""
+    taps = np.random.default_rng(5).integers(0, 4, y.shape)
+    return lax.optimization_barrier(image_positions(taps, 2, 2, 2 * y.shape[2]).astype(np.int32))
+
+
+def colliding(y: Array) -> Any:
+    count = 4 * math.prod(y.shape[1:3])
+    return lax.optimization_barrier(np.random.default_rng(6).integers(0, count, y.shape, np.int32))
+
 
 # Settings
-
-Of = Callable[..., Setting]  # `Setting` of one size, with the shape of the images as the default
 
 
 def of_images(size: str) -> Iterator[Setting]:
     """The settings of pools of images."""
-    shape = IMAGES[size]
-    of = partial(Setting, size=size, shapes=(shape,))
-    yield from _windows(of)
-    yield from _unpools(of, shape)
-    yield from _soft(of, shape)
-    yield from _random(of, shape[1])
-    yield from _peaks_and_masks(of)
-    yield from _ranks_and_morphology(of, shape)
-    yield from _regions(of)
-    yield from _reductions(of, shape)
+    shape = b, h, w, c = IMAGES[size]
 
+    def of(
+        function: str,
+        plain: Way,
+        *calls: dict[str, Any],
+        shapes: tuple[Shape, ...] = (shape,),
+        differs: str = "",
+    ) -> Iterator[Setting]:
+        for arguments in calls:
+            yield Setting(function, size, shapes, arguments, plain, differs=differs)
 
-def _windows(of: Of) -> Iterator[Setting]:
-    for kind in ("max", "min", "sum", "mean"):
-        name = "avg_pool" if kind == "mean" else f"{kind}_pool"
-        for n in (1,) if kind == "mean" else (1, 2):
-            plain = partial(_reduced, kind=kind, window=(3, 3), strides=n)
-            yield of(name, f"3x3 stride {n} SAME", call(name, (3, 3), (n, n), "SAME"), plain)
-        plain = partial(_by_reshape, kind=kind)
-        yield of(name, _BY_RESHAPE, call(name, (2, 2), (2, 2)), plain)
-    name = "max_pool_with_argmax"
-    yield of(
-        name,
-        _BY_RESHAPE,
-        call(name, (2, 2), (2, 2)),
-        lambda x: _argmax(_patches(x), -1, 2, 2, x.shape[2]),
-    )
-    yield of(
-        name,
-        "3x3 stride 1",
-        call(name, (3, 3)),
-        lambda x: _argmax(jnp.stack(_taps(x, 3)), 0, 3, 1, x.shape[2]),
-    )
+    def window(k: int, stride: int = 1, **more: Any) -> dict[str, Any]:
+        strides = {"strides": (stride, stride)} if stride > 1 else {}
+        return {"window_shape": (k, k)} | strides | more
 
+    def same(k: int, stride: int = 1, **more: Any) -> dict[str, Any]:
+        return window(k, stride, padding="SAME", **more)
 
-def _unpools(of: Of, shape: tuple[int, ...]) -> Iterator[Setting]:
-    b, h, w, c = shape
-    half = (b, h // 2, w // 2, c)
-
-    @functools.cache
-    def apart() -> np.ndarray:
-        taps = np.random.default_rng(5).integers(0, 4, half)
-        return image_positions(taps, 2, 2, w).astype(np.int32)
-
-    @functools.cache
-    def colliding() -> np.ndarray:
-        return np.random.default_rng(6).integers(0, h * w, half, np.int32)
-
-    open_which = "leaves open which of several wins"
-    for words, at, differs in (("apart", apart, ""), ("that collide", colliding, open_which)):
-        yield of(
-            "max_unpool",
-            f"positions {words}",
-            lambda y, at=at: jaxpool.max_unpool(y, lax.optimization_barrier(at()), (h, w)),
-            lambda y, at=at: unpooled(y, lax.optimization_barrier(at()), h, w),
-            shapes=(half,),
-            differs=differs,
-        )
-
-
-def _soft(of: Of, shape: tuple[int, ...]) -> Iterator[Setting]:
-    for p, k, n in ((2.0, 3, 1), (2.0, 13, 1), (2.0, 2, 2), (3.0, 3, 1), (3.0, 13, 1)):
-        ours = call("lp_pool", p, (k, k), (n, n), "SAME" if n == 1 else "VALID")
-        plain = partial(_norm, p=p, k=k, strides=n)
-        yield of("lp_pool", f"p={p:g} {k}x{k} stride {n}", ours, plain)
-    for k in (3, 13):
-        same = _SAME | {"window_shape": (k, k)}
-        for name, words, options, plain in (
-            ("logsumexp_pool", "", {}, lambda x, k: jnp.log(_summed(jnp.exp(x), k))),
-            ("softmax_pool", "", {}, lambda x, k: _weighted_mean(x, jnp.exp(x), k)),
-            ("gem_pool", "p=3 ", {"p": 3.0}, lambda x, k: _generalised_mean(x, 3.0, k)),
-        ):
-            ours = call(name, **same, **options)
-            yield of(name, f"{words}{k}x{k}", ours, partial(plain, k=k))
-    yield of(
-        "gem_pool",
-        "p an array 3x3",
-        lambda x, p: jaxpool.gem_pool(x, p + 1, **_SAME),
-        lambda x, p: _generalised_mean(x, p + 1, 3),
-        shapes=(shape, shape[-1:]),
-    )
-
-
-def _random(of: Of, height: int) -> Iterator[Setting]:
-    def keyed(name: str, *arguments: Any) -> Way:
-        return lambda x: getattr(jaxpool, name)(jax.random.key(0), x, *arguments)
-
-    name = "stochastic_pool"
-    for k in (3, 7):
-        yield of(
-            name,
-            f"without a key {k}x{k}",
-            partial(jaxpool.stochastic_pool, None, window_shape=(k, k), padding="SAME"),
-            lambda x, k=k: _weighted_mean(x, jnp.maximum(x, 0), k),
-        )
-    differs = "draws other elements from the same key"
-    yield of(name, "2x2 stride 2", keyed(name, (2, 2), (2, 2)), _drawn, differs=differs)
-    for name, mean in (("fractional_max_pool", False), ("fractional_avg_pool", True)):
-        for n in (height // 2 + 1, height * 2 // 3):
-            plain = partial(_fractional, out=n, mean=mean)
-            yield of(name, f"2x2 to {n}x{n}", keyed(name, (2, 2), (n, n)), plain)
-
-
-def _peaks_and_masks(of: Of) -> Iterator[Setting]:
-    for (name, kind), k in itertools.product(
-        (("local_maxima", "max"), ("local_minima", "min")), (3, 7)
-    ):
+    masked = [same(3, where=mask) for mask in (shared_mask, own_mask)]
+    for kind, sign, morphology in (("max", 1, "dilate"), ("min", -1, "erode")):
+        calls = (same(3), same(3, 2), window(2, 2), *masked)
+        yield from of(f"{kind}_pool", partial(_extremum, kind), *calls)
         for ties, differs in (("first", "marks all of equals"), ("all", "")):
-            yield of(
-                name,
-                f"{k}x{k}, the {ties} of equals",
-                call(name, window_shape=(k, k), ties=ties),
-                lambda x, k=k, kind=kind: x == _reduced(x, kind, (k, k)),
-                differs=differs,
-            )
-    masks = {"one mask for all channels": _mask, "a mask of its own": lambda x: x > 1}
-    for words, mask in masks.items():
-        for name, (options, plain) in _MASKED.items():
-            ours = partial(getattr(jaxpool, name), **_SAME, **options)
-            yield of(
-                name,
-                f"3x3, {words}",
-                lambda x, mask=mask, ours=ours: ours(x, where=mask(x)),
-                lambda x, mask=mask, plain=plain: plain(x, mask(x)),
-            )
+            calls = (window(3, ties=ties), window(7, ties=ties))
+            yield from of(f"local_{kind}ima", partial(_local, kind), *calls, differs=differs)
+        for k in (3, 5):
+            yield from of(morphology, partial(_morphology, sign), {}, shapes=(shape, (k, k)))
+        axes = ({"axis": None}, {"axis": (1, 2)}, {"axis": -1})
+        yield from of(kind, positional(getattr(jnp, kind)), *axes)
+    yield from of("sum_pool", _sum, same(3), same(3, 2), window(2, 2), *masked)
+    uncounted = [call | {"count_include_pad": False} for call in masked]
+    yield from of("avg_pool", _mean, same(3), window(2, 2), *uncounted)
+    yield from of("max_pool_with_argmax", _argmax, window(2, 2), window(3))
+    half, to = ((b, h // 2, w // 2, c),), {"spatial_shape": (h, w)}
+    for indices, differs in ((apart, ""), (colliding, "leaves open which of several wins")):
+        call = {"indices": indices} | to
+        yield from of("max_unpool", unpooled, call, shapes=half, differs=differs)
 
+    powers = [same(k, p=p) for k, p in itertools.product((3, 13), (2.0, 3.0))]
+    by_two = [call | {"p": 2.0} for call in (window(2, 2), *masked)]
+    yield from of("lp_pool", _lp, *powers, *by_two)
+    for name, soft in (("logsumexp_pool", _logsumexp), ("softmax_pool", _softmax)):
+        yield from of(name, soft, same(3), same(13), *masked)
+    yield from of("gem_pool", _gem, same(3, p=3.0), same(13, p=3.0))
+    yield from of("gem_pool", _gem, same(3, p=positive_power), shapes=(shape, (c,)))
+    name, differs = "stochastic_pool", "draws other elements from the same key"
+    yield from of(name, _stochastic, same(3, key=None), same(7, key=None))
+    yield from of(name, _stochastic, window(2, 2, key=fixed_key), differs=differs)
+    for name in ("fractional_max_pool", "fractional_avg_pool"):
+        sizes = [{"output_shape": (n, n)} for n in (h // 2 + 1, h * 2 // 3)]
+        calls = [window(2, key=fixed_key) | each for each in sizes]
+        yield from of(name, pools()[name].twin, *calls)
 
-def _ranks_and_morphology(of: Of, shape: tuple[int, ...]) -> Iterator[Setting]:
-    for k in (3, 5):
-        middle = partial(_ranked, rank=k * k // 2, k=k)
-        yield of("median_pool", f"{k}x{k}", call("median_pool", (k, k)), middle)
-        second = partial(_ranked, rank=1, k=k)
-        yield of("rank_pool", f"1 of {k}x{k}", call("rank_pool", 1, (k, k)), second)
-        for name, sign in (("dilate", 1), ("erode", -1)):
-            plain = partial(_dilated, sign=sign)
-            yield of(name, f"{k}x{k}", call(name), plain, shapes=(shape, (k, k)))
-        yield of(
-            "max_blur_pool",
-            f"2x2, {k}x{k} stride 2",
-            call("max_blur_pool", (2, 2), (k, k), (2, 2)),
-            lambda x, k=k: _blurred(_reduced(x, "max", (2, 2)), k, 2),
-        )
-    for k, n in ((3, 2), (5, 1), (13, 1)):
-        ours = call("blur_pool", (k, k), (n, n))
-        yield of("blur_pool", f"{k}x{k} stride {n}", ours, partial(_blurred, k=k, strides=n))
-
-
-def _regions(of: Of) -> Iterator[Setting]:
-    for to in ((4, 4), (5, 7)):
-        words = f"to {to[0]}x{to[1]}"
-        for name, reduce in (("adaptive_max_pool", jnp.max), ("adaptive_avg_pool", jnp.mean)):
-            yield of(name, words, call(name, to), partial(_adaptive, shape=to, reduce=reduce))
-        name = "adaptive_max_pool_with_argmax"
-        yield of(name, words, call(name, output_shape=to), partial(_adaptive_argmax, shape=to))
-    levels = (1, 2, 4)
-    for kind, reduce, least in (("max", jnp.max, {"initial": -jnp.inf}), ("avg", jnp.mean, {})):
-        ours = call("spatial_pyramid_pool", levels=levels, kind=kind)
-        plain = partial(_pyramid, levels=levels, reduce=reduce)
-        yield of("spatial_pyramid_pool", f"{kind} of 1, 2, 4", ours, plain)
-        name = f"global_{kind}_pool"
-        yield of(name, "", call(name), partial(reduce, axis=(1, 2)))
-        yield of(
-            name,
-            "with a mask",
-            lambda x, name=name: getattr(jaxpool, name)(x, where=_mask(x)),
-            lambda x, reduce=reduce, least=least: reduce(x, (1, 2), where=_mask(x), **least),
-        )
-
-
-def _reductions(of: Of, shape: tuple[int, ...]) -> Iterator[Setting]:
-    channels = shape[-1]
-    for name, axis in itertools.product(("max", "min"), (None, (1, 2), -1)):
-        words = f"over {'all axes' if axis is None else axis}"
-        yield of(name, words, call(name, axis=axis), partial(getattr(jnp, name), axis=axis))
-    for n in (channels // 2, 4):
-        yield of("maxout", f"{n} groups", call("maxout", n), partial(_maxout, groups=n))
+    yield from of("median_pool", _median, window(3), window(5), *masked)
+    yield from of("rank_pool", _rank, window(3, rank=1), window(5, rank=1))
+    yield from of(
+        "blur_pool", _blur, window(3, 2), window(5, strides=_ONES), window(13, strides=_ONES)
+    )
+    blurs = [window(2, strides=(2, 2), blur_shape=(k, k)) for k in (3, 5)]
+    yield from of("max_blur_pool", _max_blur, *blurs)
+    regions = ({"output_shape": (4, 4)}, {"output_shape": (5, 7)})
+    for kind, reduce in (("max", jnp.max), ("avg", jnp.mean)):
+        yield from of(f"adaptive_{kind}_pool", partial(_adaptive, reduce), *regions)
+        yield from of("spatial_pyramid_pool", _pyramid, {"levels": (1, 2, 4), "kind": kind})
+        over = partial(_global, reduce.__name__)
+        yield from of(f"global_{kind}_pool", over, {}, {"where": shared_mask})
+    yield from of("adaptive_max_pool_with_argmax", _adaptive_argmax, *regions)
+    yield from of("maxout", _maxout, {"groups": c // 2}, {"groups": 4})
     for name in ("maximum", "minimum", "fmax", "fmin"):
-        theirs = getattr(jnp, name)
-        yield of(name, "of two", call(name), theirs, shapes=(shape, shape))
-        yield of(name, "of an array and a row", call(name), theirs, shapes=(shape, (channels,)))
-        yield of(name, "of an array and a number", call(name, 1.5), partial(theirs, 1.5))
+        number = {"xs": with_number} if name.endswith("imum") else {"y": 1.5}
+        for shapes, call in (((shape, shape), {}), ((shape, (c,)), {}), ((shape,), number)):
+            yield from of(name, positional(getattr(jnp, name)), call, shapes=shapes)

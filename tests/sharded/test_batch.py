@@ -29,7 +29,7 @@ def test_eight_host_devices(dtype):
 @pytest.mark.parametrize(
     "cases",
     [
-        later("^(max|min)_pool .*float32$"),
+        later(r"^(max|min)_pool\(.*float32$"),
         *[pytest.param(f"{dtype}$", marks=pytest.mark.slow) for dtype in batch.DTYPES],
     ],
 )
@@ -55,5 +55,5 @@ def test_four_tpus(cases):
     ],
 )
 def test_is_sum_over_batch(line, sums):
-    ((name, shapes),) = batch.collectives(f"%all-reduce.1 = {line}")
-    assert batch.is_sum(name, shapes, [(64, 64)]) == sums
+    ((kind, types),) = batch.collectives(f"%all-reduce.1 = {line}")
+    assert batch.is_sum(kind, types, [(64, 64)]) == sums
