@@ -148,11 +148,14 @@ def _median(result: CaseResult, peer: str) -> float | None:
 
 
 def _time(result: CaseResult, peer: str) -> str:
-    median = result.median(peer)
-    return "-" if median is None else f"{_ms(median)}{' !' * result.peers[peer].wrong}"
+    row = result.peers.get(peer)
+    return f"{_ms(result.median(peer))}{' !' if row and row.wrong else ''}"
 
 
-def _ms(seconds: float) -> str:
+def _ms(seconds: float | None) -> str:
+    """Milliseconds with three digits. Published runs lack the minimum and maximum of some peers."""
+    if seconds is None:
+        return "-"
     ms = seconds * 1e3
     return f"{ms:.{0 if ms >= 100 else 1 if ms >= 10 else 2 if ms >= 1 else 3}f}"
 

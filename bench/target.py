@@ -44,25 +44,13 @@ device_description_str: "NVIDIA H100 80GB HBM3"
 }
 TPUS = {"tpu:v5e": Clock(819e9, 1.5e9), "tpu:v6e": Clock(1640e9, 1.75e9)}
 TARGETS = (*GPUS, *TPUS)
+Row = dict[str, Any]
 # Axis order in the memory of a TPU, major to minor. The last axis fills the 128 lanes of a register, the axis
 # before it the 8 sublanes.
 LAYOUTS = {
     "width in sublanes": (0, 1, 2, 3),
     "batch in sublanes": (1, 2, 0, 3),  # the layout that XLA prefers for convolutions
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class Program:
-    """Costs of one compiled program. Bytes and cycles are relative to reading arguments and writing results once."""
-
-    kernels: int
-    bytes: float
-    temporary: int  # bytes
-    words: tuple[str, ...]
-    seconds: float  # processor time of compilation
-    model: float | None = None  # TPU: bundles and DMAs
-    cycles: float | None = None  # TPU: `model` as absolute cycles
 
 
 class Target:
@@ -98,8 +86,12 @@ class Target:
         """Remove the dump folder of XLA."""
         shutil.rmtree(self.dump, ignore_errors=True)
 
-    def compile(self, f: Callable[..., Any], *arguments: Any, order: Sequence[int] = ()) -> Program:
-        """Compile f for arguments of these types. Arrays with `len(order)` axes have the layout `order`."""
+    def compile(self, f: Callable[..., Any], *arguments: Any, order: Sequence[int] = ()) -> Row:
+        """Compile f for arguments of these types, and return the costs of the program.
+
+        Arrays with `len(order)` axes have the layout `order`. Bytes and the model are relative to reading arguments
+        and writing results once. "compile s" is processor time.
+        """
         import jax
         from jax.experimental.layout import Format, Layout
 
@@ -126,22 +118,18 @@ class Target:
         seconds = _processor_seconds() - begin
         return self._read(compiled, jax.tree.leaves((types, outputs)), seconds)
 
-    def _read(self, compiled: Any, arrays: Sequence[Any], seconds: float) -> Program:
+    def _read(self, compiled: Any, arrays: Sequence[Any], seconds: float) -> Row:
         text = compiled.as_text()
-        kernels_found = kernels(text, tpu=bool(self.clock))
+        found = kernels(text, tpu=bool(self.clock))
         least = sum(math.prod(x.shape) * x.dtype.itemsize for x in arrays)
-        program = Program(
-            sum(kernel.op != "async" for kernel in kernels_found),
-            sum(kernel.bytes for kernel in kernels_found) / least,
-            compiled.memory_analysis().temp_size_in_bytes,
-            words(text),
-            seconds,
-        )
-        if not self.clock:
-            return program
-        cycles = self.clock.cycles(sum(map(_in_lanes, arrays)))
-        modelled = model(kernels_found, llo_costs(self.dump), self.clock)
-        return dataclasses.replace(program, model=modelled / cycles, cycles=modelled)
+        row: Row = {"kernels": sum(kernel.op != "async" for kernel in found)}
+        row["bytes"] = round(sum(kernel.bytes for kernel in found) / least, 2)
+        if self.clock:
+            cycles = model(found, llo_costs(self.dump), self.clock)
+            least_cycles = self.clock.cycles(sum(map(_in_lanes, arrays)))
+            row |= {"model": round(cycles / least_cycles, 2), "cycles": round(cycles)}
+        row["temporary MB"] = round(compiled.memory_analysis().temp_size_in_bytes / 1e6, 1)
+        return row | {"holds": ", ".join(words(text)) or "-", "compile s": round(seconds, 1)}
 
 
 def _processor_seconds() -> float:
@@ -156,12 +144,10 @@ def _in_lanes(x: Any) -> int:
     return min(padded, default=size) * int(x.dtype.itemsize)
 
 
-# Case, peer, layout, and the program or the reason why there is none.
-Found = tuple[str, str, str, Program | str]
 WIDE = "lax in float32"  # rounds like our 16-bit programs, which add in float32
 
 
-def of_cases(target: Target, cases: Sequence[Case], mode: Mode) -> Iterator[Found]:
+def of_cases(target: Target, cases: Sequence[Case], mode: Mode) -> Iterator[Row]:
     """Compile the cases that have the mode, with this library and with lax."""
     import jax
 
@@ -174,7 +160,8 @@ def of_cases(target: Target, cases: Sequence[Case], mode: Mode) -> Iterator[Foun
             asked = dataclasses.replace(case, dtype="float32") if who == WIDE else case
             with jax.enable_x64(case.dtype == "float64"):
                 make = functools.partial(_work, asked, mode, who)
-                yield case.name, who, layout, _compiled(target, make, order)
+                row = {"case": case.name, "by": who, "layout": layout}
+                yield row | _compiled(target, make, order)
 
 
 def _who(target: Target, case: Case, mode: Mode) -> tuple[str, ...]:
@@ -185,12 +172,14 @@ def _who(target: Target, case: Case, mode: Mode) -> tuple[str, ...]:
     return ("jaxpool", "lax", WIDE) if target.clock and adds else ("jaxpool", "lax")
 
 
-def _compiled(target: Target, make: Callable[[], Any], order: Sequence[int] = ()) -> Program | str:
+def _compiled(target: Target, make: Callable[[], Any], order: Sequence[int] = ()) -> Row:
     try:
         function, arguments = make()
         return target.compile(function, *arguments, order=order)
     except Exception as error:  # a failed compilation is a result
-        return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:120]}"
+        return {
+            "error": f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:120]}"
+        }
 
 
 def _work(case: Case, mode: Mode, who: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -212,15 +201,13 @@ def _work(case: Case, mode: Mode, who: str) -> tuple[Callable[..., Any], tuple[A
     return functools.partial(_jax_peer.forward_and_vjp, case, op), (dy, *xs)
 
 
-def beside_lax(found: Sequence[Found]) -> str:
+def beside_lax(rows: Sequence[Row]) -> str:
     """Modelled TPU cycles relative to lax: geometric mean and maximum per layout.
 
     If lax was also compiled in float32, that program is the reference.
     """
     cycles = {
-        (layout, case, who): program.cycles
-        for case, who, layout, program in found
-        if isinstance(program, Program) and program.cycles
+        (row["layout"], row["case"], row["by"]): row["cycles"] for row in rows if "cycles" in row
     }
     ratios: dict[str, dict[str, float]] = {}
     for (layout, case, who), ours in cycles.items():
@@ -247,30 +234,18 @@ def run(name: str, cases: Sequence[Case], modes: Sequence[Mode], file: Path | No
     with contextlib.closing(Target(name)) as target:  # before jax is imported
         sections = {directions[mode]: of_cases(target, cases, mode) for mode in modes}
         for title, programs in sections.items():
-            found, rows = [], []
-            for each in programs:
-                found.append(each)
-                rows.append(_row(*each))
-                print("  ".join(map(str, rows[-1].values())), flush=True)
+            rows = []
+            for row in programs:
+                rows.append(row)
+                print("  ".join(map(str, row.values())), flush=True)
             failed |= any(row["by"] == "jaxpool" and "error" in row for row in rows)
-            means = beside_lax(found)
+            means = beside_lax(rows)
             print(means)
             if file:
                 path = file if len(sections) == 1 else file.with_stem(f"{file.stem}-{title}")
                 about = f"{_SEEN[name.partition(':')[0]]} {means}".strip()
                 results.table(path, f"compiled for {name}, {title}", about, rows, target=name)
     return int(failed)
-
-
-def _row(case: str, who: str, layout: str, program: Program | str) -> dict[str, Any]:
-    row: dict[str, Any] = {"case": case, "by": who, "layout": layout}
-    if isinstance(program, str):
-        return row | {"error": program}
-    row |= {"kernels": program.kernels, "bytes": round(program.bytes, 2)}
-    if program.model:
-        row["model"] = f"{program.model:.2f}"
-    row["temporary MB"] = round(program.temporary / 1e6, 1)
-    return row | {"holds": ", ".join(program.words) or "-", "compile s": round(program.seconds, 1)}
 
 
 _SEEN = {
