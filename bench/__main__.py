@@ -17,11 +17,8 @@ from bench.target import TARGETS, missing
 _EPILOG = """\
 examples:
   python -m bench --list --filter table        the cases of the project's own tables
-  python -m bench --filter '^max_pool' --filter '(3, 3)' --peer lax
   python -m bench --filter "max_pool(float32[8,40,40,128], (13, 13), padding='SAME')"   one case, by its name
   python -m bench --filter 'table|ResNetStem' --memory kept --json bench/results/cpu-kept.json
-  python -m bench --load bench/results/cpu-kept.json    its tables, in Markdown
-  python -m bench --target cuda:h100 --filter table     programs compiled for a device that need not be here
   python -m bench --target tpu:v5e --devices 4          what four TPUs send whose batch jit alone shards
   python -m bench --against HEAD --filter '^avg_pool.* (3, 3)'   the working tree against a revision
   python -m bench --plain --filter 'soft|lp' --filter small   beside the lines of jnp that do the same
@@ -47,10 +44,9 @@ def main(argv: list[str] | None = None) -> int:
         _settle(arguments)
         from bench import plain
 
-        modes = list(dict.fromkeys(arguments.mode or MODES))
+        modes = [arguments.mode] if arguments.mode else MODES
         return plain.run(filters, modes, arguments.budget, _described(arguments), file)
-    cases = select(filters)
-    modes = list(dict.fromkeys(arguments.mode or ["forward_and_vjp"]))
+    cases, mode = select(filters), arguments.mode or "forward_and_vjp"
     if not cases:
         parser.error("no case matches; --list shows them all")
     if arguments.list:
@@ -60,20 +56,18 @@ def main(argv: list[str] | None = None) -> int:
     if target:
         from bench.target import run
 
-        return run(target, cases, modes, file)
+        return run(target, cases, mode, file)
     _settle(arguments)
     if arguments.against:
         from bench.against import compare
 
-        return compare(arguments.against, cases, modes, arguments.device, arguments.budget)
+        return compare(arguments.against, cases, mode, arguments.device, arguments.budget)
     from bench.report import markdown
 
-    for mode in modes:
-        run_of_mode = _run(cases, mode, arguments)
-        print(f"\n{markdown(run_of_mode)}")
-        if file:
-            path = file if len(modes) == 1 else file.with_stem(f"{file.stem}-{mode}")
-            results.write(path, run_of_mode.to_json())
+    run_of_mode = _run(cases, mode, arguments)
+    print(f"\n{markdown(run_of_mode)}")
+    if file:
+        results.write(file, run_of_mode.to_json())
     return 0
 
 
@@ -95,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--list", action="store_true", help="show the cases and stop")
     add("--peer", action="append", choices=(*RIVALS, "none"), help="only this; may be repeated")
-    add("--mode", action="append", choices=MODES, help="may be repeated; default: forward_and_vjp")
+    add("--mode", choices=MODES, help="default: forward_and_vjp, with --plain both")
     add("--device", choices=("cpu", "gpu", "tpu"), default="cpu")
     add("--threads", type=int, default=2, help="threads a framework on the CPU; default: 2")
     add("--budget", type=float, default=3.0, metavar="SECONDS", help="timing a case; default: 3")
@@ -116,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
         "--plain",
         action="store_true",
         help="time every public function beside the lines of jnp or lax that a user would write; --filter chooses "
-        "by name and size, --mode (default: all) and --budget hold, and --json replaces the same functions in its file",
+        "by name and size, --mode and --budget hold, and --json replaces the same functions in its file",
     )
     add(
         "--target", choices=TARGETS, help="compile for an absent device, and tell kernels and bytes"
@@ -128,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
         help="what devices send in a train step of each function whose batch `jit` alone shards, beside the jnp lines "
         "from compiled programs; with --target tpu:v5e for TPUs, with --peer none ours alone",
     )
-    add("--json", type=Path, metavar="FILE", help="write the results; a file each of several modes")
+    add("--json", type=Path, metavar="FILE", help="write the results")
     add("--load", type=Path, metavar="FILE", help="show what --json wrote; run nothing")
     return parser
 

@@ -51,7 +51,9 @@ class TorchPeer:
                 return outputs, torch.autograd.grad(y, floats, dy)
 
         row = Row(**work.reference.check(*_samples(torch, case, *call())))
-        return timed_calls(call, self._wait(torch), burst(self._device)), row
+        if self._device == "cpu":
+            return timed_calls(call), row
+        return timed_calls(call, lambda result: torch.cuda.synchronize(), burst("gpu")), row
 
     def _torch(self) -> Any:
         try:
@@ -77,13 +79,6 @@ class TorchPeer:
         memory_format = formats[x.ndim] if self._channels_last else torch.contiguous_format
         x = x.contiguous(memory_format=memory_format)
         return x.to("cuda") if self._device == "gpu" else x
-
-    def _wait(self, torch: Any) -> Callable[[Any], Any]:
-        def wait(result: Any) -> Any:
-            torch.cuda.synchronize()
-            return result
-
-        return wait if self._device == "gpu" else lambda result: result
 
 
 def _from_numpy(torch: Any, array: np.ndarray) -> Any:

@@ -69,9 +69,7 @@ class Version:
             return self._peer.prepare(work)
 
 
-def compare(
-    revision: str, cases: Sequence[Case], modes: Sequence[Mode], device: Any, budget_s: float
-) -> int:
+def compare(revision: str, cases: Sequence[Case], mode: Mode, device: Any, budget_s: float) -> int:
     """Print the costs of both versions for each case, and the speedups over the revision."""
     command = ["git", "archive", revision, "jaxpool"]
     archive = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
@@ -81,8 +79,7 @@ def compare(
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
         libraries = {"new": library_at(ROOT), "old": library_at(Path(folder))}
-        for mode in modes:
-            _compare(libraries, cases, mode, device, budget_s)
+        _compare(libraries, cases, mode, device, budget_s)
     return 0
 
 

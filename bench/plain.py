@@ -19,6 +19,7 @@ from bench import report, results
 from bench._case import Mode
 from bench._jax_peer import calls_of, compile_timed, peak_bytes, value_and_vjp
 from bench.cases import matches
+from bench.oracle import largest_difference
 from bench.plain_rows import of_boxes, of_rows
 from bench.plain_ways import IMAGES, Setting, of_images
 from bench.results import OURS, PLAIN, CaseResult, Row
@@ -130,13 +131,8 @@ def _difference(
     if xs[0].dtype != jnp.float32:
         wide = [x.astype(jnp.float32) for x in xs]
         found, expected = found[:1], jax.tree.leaves(in_float32(dy, *wide))[:1]
-    pairs = zip(found, expected, strict=True)
-    return max(_apart(np.asarray(a, np.float64), np.asarray(b, np.float64)) for a, b in pairs)
-
-
-def _apart(a: np.ndarray, b: np.ndarray) -> float:
-    if a.shape != b.shape:
-        return float("inf")
-    most = np.abs(b[np.isfinite(b)]).max(initial=1e-30)
-    with np.errstate(invalid="ignore"):
-        return float(np.where(a == b, 0, np.abs(a - b)).max(initial=0) / most)
+    ratios = []
+    for a, b in zip(found, map(np.asarray, expected), strict=True):
+        largest = np.abs(b[np.isfinite(b)]).max(initial=1e-30)
+        ratios.append(largest_difference(a, b) / float(largest))
+    return float(np.max(ratios))

@@ -227,25 +227,19 @@ def beside_lax(rows: Sequence[Row]) -> str:
 # The command
 
 
-def run(name: str, cases: Sequence[Case], modes: Sequence[Mode], file: Path | None) -> int:
-    """Compile, print, and write a file per mode. Return 1 if a program of this library does not compile."""
-    directions = {"forward": "forward", "forward_and_vjp": "forward and backward"}
-    failed = False
+def run(name: str, cases: Sequence[Case], mode: Mode, file: Path | None) -> int:
+    """Compile, print, and write a file. Return 1 if a program of this library does not compile."""
+    rows = []
     with contextlib.closing(Target(name)) as target:  # before jax is imported
-        sections = {directions[mode]: of_cases(target, cases, mode) for mode in modes}
-        for title, programs in sections.items():
-            rows = []
-            for row in programs:
-                rows.append(row)
-                print("  ".join(map(str, row.values())), flush=True)
-            failed |= any(row["by"] == "jaxpool" and "error" in row for row in rows)
-            means = beside_lax(rows)
-            print(means)
-            if file:
-                path = file if len(sections) == 1 else file.with_stem(f"{file.stem}-{title}")
-                about = f"{_SEEN[name.partition(':')[0]]} {means}".strip()
-                results.table(path, f"compiled for {name}, {title}", about, rows, target=name)
-    return int(failed)
+        for row in of_cases(target, cases, mode):
+            rows.append(row)
+            print("  ".join(map(str, row.values())), flush=True)
+    means = beside_lax(rows)
+    print(means)
+    if file:
+        about = f"{_SEEN[name.partition(':')[0]]} {means}".strip()
+        results.table(file, f"compiled for {name}, {mode}", about, rows, target=name)
+    return int(any(row["by"] == "jaxpool" and "error" in row for row in rows))
 
 
 _SEEN = {

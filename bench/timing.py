@@ -36,7 +36,7 @@ class Timing:
 
 def timed_calls(
     call: Callable[[], Any],
-    wait: Callable[[Any], Any] = lambda result: result,
+    wait: Callable[[Any], Any] = lambda result: None,
     burst: int = 1,
 ) -> TimedCalls:
     """Time `wait(call())`. A result is freed before the next call, outside the timed region.
@@ -50,7 +50,8 @@ def timed_calls(
             start = time.perf_counter()
             for _ in range(burst - 1):
                 call()
-            result = wait(call())
+            result = call()
+            wait(result)
             seconds.append((time.perf_counter() - start) / burst)
             del result
         return seconds

@@ -12,6 +12,7 @@ import numpy as np
 from bench._case import TRAIN_STEP, Case
 from bench._jax_peer import calls_of, compile_timed, peak_bytes
 from bench.nets import LAX_POOLS, NETS, Net, Pools
+from bench.oracle import largest_difference
 from bench.results import Row
 from bench.run import Device, Prepared, Work
 
@@ -30,10 +31,10 @@ def prepare(work: Work, implementation: str, device: Device) -> Prepared:
     compiled, compile_s = lax
     if implementation != "lax":
         compiled, compile_s = compile_timed(step_of(work.case, implementation), *arguments)
-    results, expected = (
-        jax.tree.map(np.asarray, program(*arguments)) for program in (compiled, lax[0])
+    pairs = zip(
+        *(jax.tree.leaves(program(*arguments)) for program in (compiled, lax[0])), strict=True
     )
-    difference = _difference(results, expected)
+    difference = float(np.max([largest_difference(*pair) for pair in pairs]))
     wrong = not difference <= _TOLERANCE
     return calls_of(compiled, *arguments), Row(
         None, compile_s, difference, wrong, peak_bytes(compiled)
@@ -90,8 +91,3 @@ def shapes(case: Case) -> tuple[Any, Any, Any]:
     """Shapes and dtypes of the arguments of a step."""
     images = jax.ShapeDtypeStruct(case.shape, np.dtype(case.dtype))
     return jax.eval_shape(functools.partial(_arguments, case), images)
-
-
-def _difference(results: Any, expected: Any) -> float:
-    pairs = zip(jax.tree.leaves(results), jax.tree.leaves(expected), strict=True)
-    return max(float(np.abs(got - want).max()) for got, want in pairs)

@@ -27,7 +27,7 @@ def test_two_libraries_are_timed_alternately(capsys):
 
 
 def test_unknown_revision(capsys):
-    assert against.compare("no-such-revision", CASES[:1], ["forward"], "cpu", 0.0) == 2
+    assert against.compare("no-such-revision", CASES[:1], "forward", "cpu", 0.0) == 2
     assert capsys.readouterr().err
 
 

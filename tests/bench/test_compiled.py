@@ -121,8 +121,8 @@ def test_a_target_prints_and_writes_a_row_per_program(monkeypatch, tmp_path, cap
         close = compile = lambda *arguments, **options: {"kernels": 1, "cycles": 9}
 
     monkeypatch.setattr(target, "Target", lambda name: Stub())
-    case, modes = select(["max_pool(float32[2,8,8,3], (2, 2), (2, 2))", "small"])[0], ["forward"]
-    assert target.run("tpu:v5e", [case], modes, tmp_path / "a.json") == 0
+    case = select(["max_pool(float32[2,8,8,3], (2, 2), (2, 2))", "small"])[0]
+    assert target.run("tpu:v5e", [case], "forward", tmp_path / "a.json") == 0
     fields = results.read(tmp_path / "a.json")
     assert fields["conditions"]["target"] == "tpu:v5e"
     assert fields["rows"] == [
