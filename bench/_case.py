@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Literal
 
-import ml_dtypes
+import ml_dtypes  # noqa: F401 - makes "bfloat16" a dtype of NumPy
 import numpy as np
 
 Mode = Literal["forward", "forward_and_vjp"]
@@ -26,22 +26,15 @@ MAX = "max"
 TRAIN_STEP = "train_step"
 TRAIN_STEP_CALL = "bench.train_steps:first_step"
 
-_DTYPES = {"bfloat16": ml_dtypes.bfloat16}
-
 
 class Unsupported(Exception):
     """The peer lacks the op, dtype, layout or derivative, or is not installed."""
-
-
-def numpy_dtype(name: str) -> np.dtype[Any]:
-    return np.dtype(_DTYPES.get(name, name))
 
 
 @dataclasses.dataclass(frozen=True)
 class Given:
     """Stand-in for an array argument in a call, printed as its dtype and shape."""
 
-    name: str
     shape: tuple[int, ...]
     dtype: str
 
@@ -53,7 +46,7 @@ class Given:
 class Case:
     """One call to time. `shape` is the shape of each input, batch first.
 
-    `op` is a name in `jaxpool`, or "train_step" with `net` a name in `bench.nets`.
+    `op` is a name in `jaxpool`, or "train_step" with `net` a name in `bench.train_steps`.
     `axes` are the pooled axes. The axis that is neither pooled nor the first holds the channels.
     `output` holds the sizes along `axes` of the result of an adaptive pool or an unpool.
     An unpool has the window and strides of the pool that computed its indices.
@@ -83,7 +76,7 @@ class Case:
     @property
     def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Positional and keyword arguments of the op. Arrays are `Given`; defaults are omitted."""
-        xs = tuple(Given(f"x{i}", self.shape, self.dtype) for i in range(self.arity))
+        xs = (Given(self.shape, self.dtype),) * self.arity
         usual = tuple(range(1, len(self.shape) - 1))
         named: dict[str, Any] = {} if self.axes == usual else {"axes": self.axes}
         if self.op == TRAIN_STEP:
@@ -95,7 +88,7 @@ class Case:
         if self.op == CUMMAX:
             return (*xs, *self.axes), {}
         if self.op == UNPOOL:
-            return (*xs, Given("positions", self.shape, "int32"), self.output), named
+            return (*xs, Given(self.shape, "int32"), self.output), named
         if self.op in ADAPTIVE:
             return (*xs, self.output), named
         if any(d > 1 for d in self.dilation):
@@ -185,7 +178,7 @@ class Case:
         if self.op == TRAIN_STEP:
             return 0
         inputs, outputs = math.prod(self.shape), math.prod(self.output_shape)
-        values = (self.arity * inputs + outputs) * numpy_dtype(self.dtype).itemsize
+        values = (self.arity * inputs + outputs) * np.dtype(self.dtype).itemsize
         positions = {ARGMAX: outputs, UNPOOL: inputs}.get(self.op, 0)
         return (1 if mode == "forward" else 2) * values + positions * np.dtype(np.int32).itemsize
 
@@ -202,7 +195,7 @@ class Case:
 
 
 def _draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    kind = numpy_dtype(dtype)
+    kind = np.dtype(dtype)
     if np.issubdtype(kind, np.integer):
         info = np.iinfo(kind)
         return rng.integers(info.min, info.max, shape, dtype=kind, endpoint=True)

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from bench import conditions
-from bench._case import ARGMAX, ELEMENTWISE, MAX, Case, Unsupported, numpy_dtype
+from bench._case import ARGMAX, ELEMENTWISE, MAX, Case, Unsupported
 from bench.timing import timed_calls
 
 _LAYOUTS = {False: {1: "NWC", 2: "NHWC", 3: "NDHWC"}, True: {1: "NCW", 2: "NCHW", 3: "NCDHW"}}
@@ -112,7 +112,7 @@ def _explicitly_padded(case: Case, native: Callable[[Any], Any]) -> Callable[[An
         pads[axis] = pad
     if case.op == "max_pool" and len(case.window) == 2 and not case.channels_first:
         return lambda x: tf.nn.max_pool2d(x, case.window, case.strides, pads)
-    fill = 0 if case.op == "avg_pool" else numpy_dtype(case.dtype).type(-np.inf)
+    fill = 0 if case.op == "avg_pool" else np.dtype(case.dtype).type(-np.inf)
     return lambda x: native(tf.pad(x, pads, constant_values=fill))
 
 

@@ -11,7 +11,7 @@ import jax
 import ml_dtypes
 import numpy as np
 
-from bench._case import Case, numpy_dtype
+from bench._case import Case
 from jaxpool.testing import pools
 
 # The outputs (y, or y and positions), and one dx per input that has a gradient.
@@ -55,7 +55,7 @@ class Reference:
         tolerance = 0.0
         if not self._case.dtype.startswith("int"):
             largest = max(float(np.abs(a).max(initial=1.0)) for a in (want[0], *want_dxs))
-            tolerance = 16 * float(ml_dtypes.finfo(numpy_dtype(self._case.dtype)).eps) * largest
+            tolerance = 16 * float(ml_dtypes.finfo(np.dtype(self._case.dtype)).eps) * largest
         return {"difference": difference, "wrong": not difference <= tolerance}
 
 

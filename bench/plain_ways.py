@@ -20,7 +20,7 @@ import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 
-from bench._case import Given, numpy_dtype
+from bench._case import Given
 from bench._jax_peer import reduce_window
 from jaxpool.testing import pools
 
@@ -48,10 +48,10 @@ class Setting:
 
     @property
     def name(self) -> str:
-        words = [repr(Given("", shape, self.dtype)) for shape in self.shapes]
+        words = [repr(Given(shape, self.dtype)) for shape in self.shapes]
         for name, value in self.arguments.items():
             if isinstance(value, np.ndarray):
-                value = Given("", value.shape, value.dtype.name)
+                value = Given(value.shape, value.dtype.name)
             words.append(f"{name}={value.__name__ if callable(value) else value}")
         return f"{self.function}({', '.join(words)}) [{self.size}]"
 
@@ -79,7 +79,7 @@ class Setting:
         count = math.prod(shape)
         order = np.random.default_rng(seed).permutation(count) + 0.3 * (seed + 1)
         values = (order / max(count, 1) * 2.9 + 0.1).astype(np.float32)
-        return values.reshape(shape).astype(numpy_dtype(self.dtype))
+        return values.reshape(shape).astype(np.dtype(self.dtype))
 
 
 # Windows

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import results
-from bench._case import AVERAGES, TRAIN_STEP, Case, Given, Mode, numpy_dtype
+from bench._case import AVERAGES, TRAIN_STEP, Case, Given, Mode
 from bench.compiled import Clock, kernels, llo_costs, model, words
 
 # Descriptions of GPUs for XLA, from the published specifications of NVIDIA.
@@ -194,10 +194,10 @@ def _work(case: Case, mode: Mode, who: str) -> tuple[Callable[..., Any], tuple[A
         return train_steps.step_of(case, who), train_steps.shapes(case)
     op = (_jax_peer.jaxpool_op if who == "jaxpool" else _jax_peer.lax_op)(case)
     given = [each for each in case.arguments[0] if isinstance(each, Given)]
-    xs = [jax.ShapeDtypeStruct(x.shape, numpy_dtype(x.dtype)) for x in given]
+    xs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in given]
     if mode == "forward":
         return op, tuple(xs)
-    dy = jax.ShapeDtypeStruct(case.output_shape, numpy_dtype(case.dtype))
+    dy = jax.ShapeDtypeStruct(case.output_shape, case.dtype)
     return functools.partial(_jax_peer.forward_and_vjp, case, op), (dy, *xs)
 
 

@@ -60,8 +60,6 @@ def test_parse_program_compiled_by_xla():
     x, at = jax.ShapeDtypeStruct((8,), "float32"), jax.ShapeDtypeStruct((3,), "int32")
     text = jax.jit(lambda x, at: x.at[at].add(jnp.ones(3))).lower(x, at).compile().as_text()
     assert {"scatter", "while"} & set(compiled.words(text))
-    add_one = jax.jit(lambda x: x * 2 + 1).lower(x).compile().as_text()
-    assert [kernel.bytes for kernel in compiled.kernels(add_one, tpu=False)] == [2 * 8 * 4]
 
 
 @pytest.mark.parametrize(
