@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import sys
 from pathlib import Path
@@ -12,8 +13,13 @@ from bench import conditions, results
 from bench._case import MODES, Case, Mode
 from bench.cases import select
 from bench.results import RIVALS
-from bench.target import TARGETS, missing
 
+# The package that compiles for a target, and the extra of jax that installs it.
+TARGETS = {
+    "cuda:h100": ("jax_cuda12_plugin", "cuda12"),
+    "tpu:v5e": ("libtpu", "tpu"),
+    "tpu:v6e": ("libtpu", "tpu"),
+}
 _EPILOG = """\
 examples:
   python -m bench --list --filter table        the cases of the project's own tables
@@ -31,8 +37,8 @@ def main(argv: list[str] | None = None) -> int:
     target: str | None = arguments.target
     if arguments.devices and target and not target.startswith("tpu:"):
         parser.error("--devices takes no target but tpu:v5e and tpu:v6e")
-    if target and (why_not := missing(target)):
-        parser.error(why_not)
+    if target and not importlib.util.find_spec(TARGETS[target][0]):
+        parser.error(f'{target} needs `pip install "jax[{TARGETS[target][1]}]"`')
     filters, file = arguments.filter, arguments.json
     if arguments.load:
         return _load(arguments.load)
@@ -113,7 +119,9 @@ def _parser() -> argparse.ArgumentParser:
         "by name and size, --mode and --budget hold, and --json replaces the same functions in its file",
     )
     add(
-        "--target", choices=TARGETS, help="compile for an absent device, and tell kernels and bytes"
+        "--target",
+        choices=tuple(TARGETS),
+        help="compile for an absent device, and tell kernels and bytes",
     )
     add(
         "--devices",

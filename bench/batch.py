@@ -15,8 +15,17 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
+import numpy as np
+from jax import numpy as jnp
+from jax.experimental import topologies
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
 from bench import results
+from bench.cases import matches
 from bench.compiled import type_bytes
+from bench.plain import settings
+from jaxpool._ops.op import platform_override
 
 COLLECTIVES = "all-gather", "all-to-all", "all-reduce", "reduce-scatter", "collective-permute"
 DTYPES = ("float32", "bfloat16", "float16")
@@ -26,15 +35,10 @@ COMBINES = re.compile(r"^segment|^roi|^multilevel_roi|axis=0|axis=None")
 
 def mesh_of(target: str | None, devices: int) -> Any:
     """A mesh with one axis of type Auto, "batch". Called before jax loads a backend."""
-    os.environ["JAX_PLATFORMS"] = "cpu"
+    jax.config.update("jax_platforms", "cpu")
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
     if not target:
-        flags = f"--xla_force_host_platform_device_count={devices}"
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
-    import jax
-    from jax.experimental import topologies
-    from jax.sharding import AxisType
-
+        jax.config.update("jax_num_cpu_devices", devices)
     found = jax.devices()[:devices]
     if target:
         rows = 2 ** (int(math.log2(devices)) // 2)
@@ -45,9 +49,6 @@ def mesh_of(target: str | None, devices: int) -> Any:
 
 def train_step(function: Callable[..., Any]) -> Callable[..., Any]:
     """Loss and gradients of a function whose first input is `tanh(first @ weights)`."""
-    import jax
-    import numpy as np
-    from jax import numpy as jnp
 
     def loss(weights: Any, first: Any, *others: Any) -> tuple[Any, Any]:
         y = function(jnp.tanh(first @ weights), *others)
@@ -66,11 +67,6 @@ def compiled(
     Returns its collectives, MB of temporaries of a device, and whether a collective is neither a scalar reduction nor
     the gradient sum of a replicated array.
     """
-    import jax
-    from jax.sharding import NamedSharding, PartitionSpec
-
-    from jaxpool._ops.op import platform_override
-
     channels = shapes[0][-1]
     replicated = [(channels, channels), *(shape for shape in shapes if shape[0] != shapes[0][0])]
 
@@ -120,8 +116,6 @@ def is_sum(kind: str, types: str, replicated: Sequence[Any]) -> bool:
 
 def chosen() -> Iterator[Any]:
     """One setting of each function, preferably without `COMBINES`, and all of max pools, in each dtype."""
-    from bench.plain import settings
-
     large = [each for each in settings() if each.size == "large" and each.dtype == "float32"]
     large.sort(key=lambda setting: bool(COMBINES.search(setting.name)))
     seen: set[str] = set()
@@ -140,8 +134,6 @@ def run(
 
     Return 1 if a function gathers its batch.
     """
-    from bench.cases import matches
-
     mesh, platform = mesh_of(target, devices), target.partition(":")[0] if target else "cpu"
     rows, wrong = [], []
     for setting in chosen():

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import importlib.util
 import itertools
 import math
 import os
@@ -20,9 +19,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import results
+import jax
+from jax.experimental import topologies
+from jax.experimental.layout import Format, Layout
+from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
+
+from bench import _jax_peer, results
 from bench._case import AVERAGES, TRAIN_STEP, Case, Given, Mode
 from bench.compiled import Clock, kernels, llo_costs, model, words
+from jaxpool._ops.op import platform_override
 
 # Descriptions of GPUs for XLA, from the published specifications of NVIDIA.
 GPUS = {
@@ -43,7 +48,6 @@ device_description_str: "NVIDIA H100 80GB HBM3"
 """
 }
 TPUS = {"tpu:v5e": Clock(819e9, 1.5e9), "tpu:v6e": Clock(1640e9, 1.75e9)}
-TARGETS = (*GPUS, *TPUS)
 Row = dict[str, Any]
 # Axis order in the memory of a TPU, major to minor. The last axis fills the 128 lanes of a register, the axis
 # before it the 8 sublanes.
@@ -59,7 +63,7 @@ class Target:
     def __init__(self, name: str) -> None:
         self.name, self.clock = name, TPUS.get(name)
         self.dump = Path(tempfile.mkdtemp(prefix="jaxpool-bench-"))
-        os.environ["JAX_PLATFORMS"] = "cpu"
+        jax.config.update("jax_platforms", "cpu")
         if self.clock:
             os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
             os.environ["LIBTPU_INIT_ARGS"] = (
@@ -68,9 +72,6 @@ class Target:
             )
         else:
             os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-        from jax.experimental import topologies
-        from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
-
         if self.clock:
             topology = f"{name.partition(':')[2]}:2x2"
             described = topologies.get_topology_desc(platform="tpu", topology_name=topology)
@@ -92,8 +93,6 @@ class Target:
         Arrays with `len(order)` axes have the layout `order`. Bytes and the model are relative to reading arguments
         and writing results once. "compile s" is processor time.
         """
-        import jax
-        from jax.experimental.layout import Format, Layout
 
         def placed(x: Any) -> Any:
             if order and len(x.shape) == len(order):
@@ -102,8 +101,6 @@ class Target:
 
         shutil.rmtree(self.dump, ignore_errors=True)
         self.dump.mkdir()
-        from jaxpool._ops.op import platform_override
-
         outputs = jax.eval_shape(f, *arguments)
         begin = _processor_seconds()
         types = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), arguments)
@@ -149,8 +146,6 @@ WIDE = "lax in float32"  # rounds like our 16-bit programs, which add in float32
 
 def of_cases(target: Target, cases: Sequence[Case], mode: Mode) -> Iterator[Row]:
     """Compile the cases that have the mode, with this library and with lax."""
-    import jax
-
     for case in cases:
         if mode not in case.modes:
             continue
@@ -184,10 +179,6 @@ def _compiled(target: Target, make: Callable[[], Any], order: Sequence[int] = ()
 
 def _work(case: Case, mode: Mode, who: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """The function of a case, with the shapes and dtypes of its arguments."""
-    import jax
-
-    from bench import _jax_peer
-
     if case.op == TRAIN_STEP:
         from bench import train_steps
 
@@ -253,12 +244,3 @@ instruction bundles and its DMAs, in cycles over those of moving arguments and r
 lanes. Loops inside a kernel's loop are counted once, DMAs of a size known late not at all: a lower bound. \
 It was not held against a TPU.""",
 }
-
-
-def missing(name: str) -> str:
-    """Return which package is missing to compile for a target, or an empty string."""
-    package = "jax_cuda12_plugin" if name.startswith("cuda") else "libtpu"
-    if importlib.util.find_spec(package):
-        return ""
-    extra = "cuda12" if name.startswith("cuda") else "tpu"
-    return f'{name} needs `pip install "jax[{extra}]"`, best in a virtual environment of its own'
