@@ -72,7 +72,7 @@ def run(
             results_of_all.append(result)
             for size in (setting.size, "all"):
                 groups.setdefault(f"{mode}, {size}", []).append(result)
-        means = {group: report.compare(each, PLAIN).mean for group, each in groups.items()}
+        means = {group: report.mean(report.speedups(each, PLAIN)) for group, each in groups.items()}
         rows.append(
             {"function": function} | {of: float(f"{mean:.3g}") for of, mean in means.items()}
         )

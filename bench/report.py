@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -14,40 +13,34 @@ BEST_OF = "best of torch and tensorflow"
 SLOWER = 0.95
 
 _LEGEND = """\
-Times are medians in milliseconds. `copy` moves as many bytes as the case cannot avoid (half read, half written)
-between arrays that exist already; `x+1` is one pass of XLA over the first input. An exclamation mark says that the
-result is further from the float64 oracle than rounding explains. TensorFlow's averages with SAME padding are its own,
-which do not count the padding. `accelerate` is lax's train step under `jaxpool.accelerate`."""
+Times are medians in milliseconds. `copy` moves as many bytes as the case cannot avoid between arrays that exist
+already; `x+1` is one pass of XLA over the first input. An exclamation mark says that the result is further from the
+float64 oracle than rounding explains. TensorFlow's averages with SAME padding do not count the padding. `accelerate`
+is lax's train step under `jaxpool.accelerate`."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Comparison:
-    """Times of a peer divided by the times of another peer, by case, over the cases that both ran."""
-
-    ratios: Mapping[str, float]
-
-    @property
-    def mean(self) -> float:
-        return statistics.geometric_mean(self.ratios.values())
-
-    @property
-    def slower(self) -> dict[str, float]:
-        return {name: ratio for name, ratio in self.ratios.items() if ratio < SLOWER}
-
-
-def compare(results: Iterable[CaseResult], peer: str, ours: str = OURS) -> Comparison:
+def speedups(results: Iterable[CaseResult], peer: str, ours: str = OURS) -> dict[str, float]:
+    """The time of a peer divided by our time, by case, for the cases that both ran."""
     medians = {each.name: (each.median(ours), _median(each, peer)) for each in results}
-    return Comparison({name: b / a for name, (a, b) in medians.items() if a and b})
+    return {name: b / a for name, (a, b) in medians.items() if a and b}
+
+
+def mean(ratios: Mapping[str, float]) -> float:
+    return statistics.geometric_mean(ratios.values())
+
+
+def slower(ratios: Mapping[str, float]) -> dict[str, float]:
+    return {name: ratio for name, ratio in ratios.items() if ratio < SLOWER}
 
 
 def summary(results: Iterable[CaseResult], peer: str, ours: str = OURS) -> str:
     """The geometric mean of the speedups over a peer, and the slower cases."""
-    found = compare(results, peer, ours)
-    if not found.ratios:
+    ratios = speedups(results, peer, ours)
+    if not ratios:
         return "nothing to compare"
-    head = f"{found.mean:.2f} times as fast as {peer} in the geometric mean; below {SLOWER}:"
-    slower = [f"  {ratio:.2f} {name}" for name, ratio in found.slower.items()]
-    return "\n".join([head, *(slower or ["  none"])])
+    head = f"{mean(ratios):.2f} times as fast as {peer} in the geometric mean; below {SLOWER}:"
+    lines = [f"  {ratio:.2f} {name}" for name, ratio in slower(ratios).items()]
+    return "\n".join([head, *(lines or ["  none"])])
 
 
 def groups(run: Run) -> dict[str, list[CaseResult]]:
@@ -90,11 +83,11 @@ def _speedups(run: Run) -> str:
     rows = []
     for group, members in groups(run).items():
         for peer in (*_peers(members, but=(OURS, COPY, ADD_ONE)), BEST_OF):
-            if ratios := (found := compare(members, peer)).ratios:
+            if ratios := speedups(members, peer):
                 worst = min(ratios, key=ratios.__getitem__)
                 row = {"cases": group, "against": peer, "number": len(ratios)}
-                row |= {"geometric mean": f"{found.mean:.2f}", "least": f"{ratios[worst]:.2f}"}
-                rows.append(row | {"at": worst, f"below {SLOWER}": len(found.slower)})
+                row |= {"geometric mean": f"{mean(ratios):.2f}", "least": f"{ratios[worst]:.2f}"}
+                rows.append(row | {"at": worst, f"below {SLOWER}": len(slower(ratios))})
     return f"How many times as fast as each peer:\n\n{table(rows)}" if rows else ""
 
 

@@ -235,12 +235,10 @@ def run(name: str, cases: Sequence[Case], mode: Mode, file: Path | None) -> int:
 
 _SEEN = {
     "cuda": """\
-Compiled by XLA for the described device, not run. `bytes`: what the kernels read and write, over reading \
-arguments and writing results once; what one kernel reads twice counts once, and a cache may serve what two kernels \
-read. Not seen: time, occupancy, bank conflicts.""",
+Compiled by XLA for the described device, not run. `bytes`: what the kernels read and write, over reading arguments
+and writing results once; what one kernel reads twice counts once. Not seen: time, occupancy, bank conflicts.""",
     "tpu": """\
-Compiled by libtpu for the described device, not run. `model`: of each kernel the more of its \
-instruction bundles and its DMAs, in cycles over those of moving arguments and results once, minor axes filled to 128 \
-lanes. Loops inside a kernel's loop are counted once, DMAs of a size known late not at all: a lower bound. \
-It was not held against a TPU.""",
+Compiled by libtpu for the described device, not run. `model`: of each kernel the more of its instruction bundles and
+its DMAs, in cycles over those of moving arguments and results once, minor axes filled to 128 lanes. A lower bound:
+loops inside a kernel's loop are counted once, DMAs of a size known late not at all. It was not held against a TPU.""",
 }

@@ -81,8 +81,8 @@ def speedup(rows):
 
 def mean(name, cases, peer):
     """Speedup over a peer: number of cases, geometric mean, and number of cases below 0.95."""
-    found = report.compare(report.groups(run(name))[cases], peer)
-    return len(found.ratios), found.mean, len(found.slower)
+    ratios = report.speedups(report.groups(run(name))[cases], peer)
+    return len(ratios), report.mean(ratios), len(report.slower(ratios))
 
 
 def times_as_fast(ratio):
