@@ -73,13 +73,13 @@ class Setting:
 
     def arrays(self) -> tuple[np.ndarray, ...]:
         """Numbers between 0.1 and 3, without ties in float32 arrays unless the size is "large"."""
-        return tuple(self._array(seed, shape) for seed, shape in enumerate(self.shapes))
-
-    def _array(self, seed: int, shape: tuple[int, ...]) -> np.ndarray:
-        count = math.prod(shape)
-        order = np.random.default_rng(seed).permutation(count) + 0.3 * (seed + 1)
-        values = (order / max(count, 1) * 2.9 + 0.1).astype(np.float32)
-        return values.reshape(shape).astype(np.dtype(self.dtype))
+        arrays = []
+        for seed, shape in enumerate(self.shapes):
+            count = math.prod(shape)
+            order = np.random.default_rng(seed).permutation(count) + 0.3 * (seed + 1)
+            values = (order / max(count, 1) * 2.9 + 0.1).astype(np.float32)
+            arrays.append(values.reshape(shape).astype(self.dtype))
+        return tuple(arrays)
 
 
 # Windows
