@@ -23,8 +23,8 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from bench import results
 from bench.cases import matches
-from bench.compiled import type_bytes
 from bench.plain import settings
+from bench.target import type_bytes
 from jaxpool._ops.op import platform_override
 
 COLLECTIVES = "all-gather", "all-to-all", "all-reduce", "reduce-scatter", "collective-permute"

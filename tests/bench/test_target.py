@@ -4,10 +4,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from bench import batch, compiled, results, target
+from bench import batch, results, target
 from bench.cases import select
-from bench.compiled import Clock, Cost, Kernel
-from bench.target import TPUS, WIDE, beside_lax
+from bench.target import TPUS, WIDE, Clock, Cost, Kernel, beside_lax
 
 MODULE = """HloModule m
 
@@ -29,13 +28,13 @@ ENTRY %main (a: f32[4,100], b: bf16[4,100]) -> (f32[4,100], pred[4,100]) {
 
 
 def test_kernel_bytes():
-    kernels = compiled.kernels(MODULE, tpu=True)
+    kernels = target.kernels(MODULE, tpu=True)
     assert kernels == [
         Kernel("fusion", "fusion", 1600 + 800 + 1600 + 400),
         Kernel("copy-done", "async", 0, 4 * 128 * 4),
         Kernel("reduce-window.2", "reduce-window", 3 * 1600),
     ]
-    assert [kernel.op for kernel in compiled.kernels(MODULE, tpu=False)][1] == "custom-call"
+    assert [kernel.op for kernel in target.kernels(MODULE, tpu=False)][1] == "custom-call"
 
 
 def test_bytes_sent_by_collectives():
@@ -53,13 +52,13 @@ def test_bytes_sent_by_collectives():
 
 
 def test_words_cover_every_computation():
-    assert compiled.words(MODULE) == ("sort",)
+    assert target.words(MODULE) == ("sort",)
 
 
 def test_parse_program_compiled_by_xla():
     x, at = jax.ShapeDtypeStruct((8,), "float32"), jax.ShapeDtypeStruct((3,), "int32")
     text = jax.jit(lambda x, at: x.at[at].add(jnp.ones(3))).lower(x, at).compile().as_text()
-    assert {"scatter", "while"} & set(compiled.words(text))
+    assert {"scatter", "while"} & set(target.words(text))
 
 
 @pytest.mark.parametrize(
@@ -73,7 +72,7 @@ def test_parse_program_compiled_by_xla():
     ],
 )
 def test_bytes_of_a_type(text, lanes, size):
-    assert compiled.type_bytes(text, lanes) == size
+    assert target.type_bytes(text, lanes) == size
 
 
 def test_bundles_and_dmas_of_llo(tmp_path):
@@ -81,13 +80,13 @@ def test_bundles_and_dmas_of_llo(tmp_path):
     (tmp_path / "1-fusion-9-final_bundles.txt").write_text(
         "  0x0   :  { nop }\n  0x1 LB: > { x; dma.done.wait s0, 16 }\n  0x2   : > { y }\n"
     )
-    costs = compiled.llo_costs(tmp_path)
+    costs = target.llo_costs(tmp_path)
     assert costs == {"fusion": Cost(1 + 4 + 4, 4 * 16 * 32)}
     kernels = [Kernel("fusion", "fusion", 0), Kernel("other", "async", 0, 3952)]
     by_bundles = Clock(bandwidth=1e9, frequency=1.0)
-    assert compiled.model(kernels, costs, by_bundles) == 9
+    assert target.model(kernels, costs, by_bundles) == 9
     by_moving = Clock(bandwidth=10.0, frequency=1.0)
-    assert compiled.model(kernels, costs, by_moving) == (2048 + 3952) / 10
+    assert target.model(kernels, costs, by_moving) == (2048 + 3952) / 10
 
 
 def test_cycle_ratio_to_lax_per_layout():
