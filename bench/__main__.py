@@ -101,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--budget", type=float, default=3.0, metavar="SECONDS", help="timing a case; default: 3")
     add(
         "--memory",
-        choices=tuple(conditions.MEMORY),
+        choices=conditions.MEMORY,
         help="run this command anew: with glibc's defaults, keep_memory() or GLIBC_TUNABLES; default: as it is",
     )
     tensorflow = "a Python that has TensorFlow; default: $JAXPOOL_BENCH_TF_PYTHON"

@@ -194,6 +194,11 @@ class Case:
         return _draw(np.random.default_rng(seed), self.output_shape, self.dtype)
 
 
+def outputs_of(result: Any) -> tuple[Any, ...]:
+    """The outputs of an op that returns y, or y and positions."""
+    return result if isinstance(result, tuple) else (result,)
+
+
 def _draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
     kind = np.dtype(dtype)
     if np.issubdtype(kind, np.integer):

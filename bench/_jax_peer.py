@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from bench._case import AVERAGES, CUMMAX, ELEMENTWISE, MAX, TRAIN_STEP, Case
+from bench._case import AVERAGES, CUMMAX, ELEMENTWISE, MAX, TRAIN_STEP, Case, outputs_of
 from bench.results import Row
 from bench.run import Device, Prepared, Unsupported, Work
 from bench.timing import TimedCalls, timed_calls
@@ -92,10 +92,6 @@ def peak_bytes(compiled: Any) -> int | None:
     if analysis is None:
         return None
     return int(analysis.temp_size_in_bytes + analysis.output_size_in_bytes)
-
-
-def outputs_of(result: Any) -> tuple[Any, ...]:
-    return result if isinstance(result, tuple) else (result,)
 
 
 def value_and_vjp(op: Op, dy: jax.Array, *xs: jax.Array) -> tuple[Any, Any]:

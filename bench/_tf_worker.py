@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from bench import conditions
-from bench._case import ARGMAX, ELEMENTWISE, MAX, Case, Unsupported
+from bench._case import ARGMAX, ELEMENTWISE, MAX, Case, Unsupported, outputs_of
 from bench.timing import timed_calls
 
 _LAYOUTS = {False: {1: "NWC", 2: "NHWC", 3: "NDHWC"}, True: {1: "NCW", 2: "NCHW", 3: "NCDHW"}}
@@ -46,10 +46,10 @@ class Worker:
         @tf.function(autograph=False)
         def step(*xs: Any) -> Any:
             if dy is None:
-                return _outputs(op(*xs)), ()
+                return outputs_of(op(*xs)), ()
             with tf.GradientTape() as tape:
                 tape.watch(xs)
-                outputs = _outputs(op(*xs))
+                outputs = outputs_of(op(*xs))
             return outputs, tape.gradient(outputs[0], xs, output_gradients=dy)
 
         start = time.perf_counter()
@@ -63,10 +63,6 @@ class Worker:
         samples = [[each.numpy()[case.sample] for each in arrays] for arrays in (outputs, dxs)]
         # Its averages with "SAME" do not count the padding.
         return compile_s, *samples, case.padding != "SAME"
-
-
-def _outputs(result: Any) -> tuple[Any, ...]:
-    return result if isinstance(result, tuple) else (result,)
 
 
 def _op(case: Case) -> Callable[..., Any]:

@@ -10,8 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from bench._case import ADAPTIVE, ARGMAX, AVERAGES, CUMMAX, ELEMENTWISE, MAX, UNPOOL, Case
-from bench._jax_peer import burst, outputs_of
+from bench._case import (
+    ADAPTIVE,
+    ARGMAX,
+    AVERAGES,
+    CUMMAX,
+    ELEMENTWISE,
+    MAX,
+    UNPOOL,
+    Case,
+    outputs_of,
+)
+from bench._jax_peer import burst
 from bench.results import Row
 from bench.run import Device, Prepared, Unsupported, Work
 from bench.timing import timed_calls

@@ -12,12 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-# Ways to reuse freed memory, so that results cause no page faults, and their names in reports.
-MEMORY = {
-    "default": "without any setting",
-    "kept": "after keep_memory()",
-    "environment": "with GLIBC_TUNABLES",
-}
+# glibc's defaults, after keep_memory(), or with GLIBC_TUNABLES: the last two reuse freed memory without page faults.
+MEMORY = ("default", "kept", "environment")
 _TUNABLES = "GLIBC_TUNABLES"
 # Huge pages, and freed memory stays with the process: almost no page faults are left.
 _KEPT = {
@@ -31,7 +27,7 @@ _CALLED = "JAXPOOL_BENCH_KEEP_MEMORY"
 
 
 def memory() -> str:
-    """The key of `MEMORY` under which this process was started."""
+    """The member of `MEMORY` under which this process was started."""
     if {f"{k}={v}" for k, v in _KEPT.items()} <= set(_tunables()):
         return "environment"
     return "kept" if _CALLED in os.environ else "default"

@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from bench.conditions import MEMORY
 from bench.results import ACCELERATE, ADD_ONE, COPY, LAX, OURS, STRONGEST, CaseResult, Run
 
 BEST_OF = "best of torch and tensorflow"
@@ -51,15 +50,9 @@ def groups(run: Run) -> dict[str, list[CaseResult]]:
 
 def markdown(run: Run) -> str:
     """The tables of one run."""
-    heads = [f"## {heading(run)}", _conditions(run), _LEGEND]
+    heads = [f"## {run.mode}, {run.conditions['device']}", _conditions(run), _LEGEND]
     tables = [_speedups(run), _times(run.rows), _details(run.rows), _wrong(run.rows)]
     return "\n\n".join(part for part in heads + tables if part) + "\n"
-
-
-def heading(run: Run) -> str:
-    mode = "forward" if run.mode == "forward" else "forward and backward"
-    memory = MEMORY[run.conditions["memory"]]
-    return f"{mode}, {run.conditions['device'].upper()}, {memory}"
 
 
 def line(result: CaseResult) -> str:

@@ -41,14 +41,12 @@ def max_pool_with_argmax(
     return nn.max_pool(x, window, strides), image_positions(tap, 2, 2, w)
 
 
-def max_unpool(x: jax.Array, positions: jax.Array, spatial_shape: tuple[int, int]) -> jax.Array:
-    """A scatter. Disjoint patches have unique positions, so it may assume them."""
-    return unpooled(x, positions, spatial_shape, unique=True)
-
-
 # As a user without jaxpool would write them.
 LAX_POOLS = SimpleNamespace(
-    max_pool=nn.max_pool, max_pool_with_argmax=max_pool_with_argmax, max_unpool=max_unpool
+    max_pool=nn.max_pool,
+    max_pool_with_argmax=max_pool_with_argmax,
+    # A scatter. Disjoint patches have unique positions, so it may assume them.
+    max_unpool=functools.partial(unpooled, unique=True),
 )
 
 
