@@ -267,10 +267,9 @@ def _adaptive_argmax(x: Array, output_shape: Shape) -> tuple[Array, Array]:
         first = jnp.argmax(flat, 1)[:, None]
         positions = (a + first // (d - c)) * width + c + first % (d - c)
         cells.append((jnp.take_along_axis(flat, first, 1), positions.astype(jnp.int32)))
-    y, indices = (jnp.concatenate(each, 1) for each in zip(*cells, strict=True))
-    return y.reshape(batch, *output_shape, channels), indices.reshape(
-        batch, *output_shape, channels
-    )
+    shape = (batch, *output_shape, channels)
+    y, indices = (jnp.concatenate(each, 1).reshape(shape) for each in zip(*cells, strict=True))
+    return y, indices
 
 
 def _global(kind: str, x: Array, where: Any = None) -> Array:
@@ -332,11 +331,7 @@ def of_images(size: str) -> Iterator[Setting]:
     shape = b, h, w, c = IMAGES[size]
 
     def of(
-        function: str,
-        plain: Way,
-        *calls: dict[str, Any],
-        shapes: tuple[Shape, ...] = (shape,),
-        differs: str = "",
+        function: str, plain: Way, *calls: Any, shapes: Any = (shape,), differs: str = ""
     ) -> Iterator[Setting]:
         for arguments in calls:
             yield Setting(function, size, shapes, arguments, plain, differs=differs)
