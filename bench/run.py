@@ -58,6 +58,7 @@ def run_cases(
     for number, case in enumerate(todo, start=1):
         print(f"[{number}/{len(todo)}] {case.name}", file=sys.stderr)
         results.append(run_case(case, mode, peers, budget_s))
+        gc.collect()  # arrays of the case
         print(line(results[-1]), flush=True)
     return tuple(results)
 
@@ -76,8 +77,6 @@ def run_case(case: Case, mode: Mode, peers: Sequence[Peer], budget_s: float) -> 
                 message = str(error).strip().partition("\n")[0][:200]
                 rows[peer.name] = Row(why_not=f"{type(error).__name__}: {message}")
         rows |= timed_rows(prepared, budget_s)
-    del work, prepared
-    gc.collect()
     ordered = {peer.name: rows[peer.name] for peer in peers}
     return CaseResult(case.name, ordered)
 
