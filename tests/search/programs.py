@@ -91,7 +91,7 @@ def programs(draw, platform):
 
 
 @contextlib.contextmanager
-def lowered_for(platform):
+def on_platform(platform):
     """Lower every op by the plan of `platform` on CPU, where the search runs.
 
     XLA for CPU may lose a NaN in a maximum over whole axes, hence `loses_nan`.
@@ -196,7 +196,7 @@ def check(program, seed):
         y = answers[0].y
         dys = draw_values(rng, (count, *y.shape), dtype, "ties")
         xs_dot = [draw_values(rng, x.shape, dtype, "ties") for x in xs]
-        with lowered_for(program.platform):
+        with on_platform(program.platform):
             found = jax.device_get(compiled(program, others)(tuple(xs), tuple(xs_dot), dys))
         for i, (call, answer, kind) in enumerate(zip(calls, answers, kinds, strict=True)):
             results = jax.tree.map(lambda array, i=i: array[i], found)
