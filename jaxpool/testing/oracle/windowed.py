@@ -13,6 +13,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from jaxpool.testing import _jnp_windows as jnp_windows
 from jaxpool.testing._answer import Answer, Position, Term, exact_sum
@@ -225,7 +226,7 @@ def _max_unpool_in_jnp(y: Any, indices: Any, spatial_shape: Any, axes: Any) -> A
     shape = parts.merge_positions(y.shape, pooled, spatial_shape)
     index = jnp.asarray(indices, jnp.int32)  # a narrow dtype may not represent the size
     is_inside = (index >= 0) & (index < math.prod(spatial_shape))
-    target = list(jnp.indices(y.shape, sparse=True))
+    target = [lax.broadcasted_iota(np.int32, y.shape, axis) for axis in range(y.ndim)]
     for axis, position in zip(pooled, jnp.unravel_index(index, spatial_shape), strict=True):
         target[axis] = jnp.where(is_inside, position, shape[axis])
     return jnp.zeros(shape, y.dtype).at[tuple(target)].set(y, mode="drop")
