@@ -82,8 +82,6 @@ SWEEPS = (
     "tests/ops/test_box_mean.py",
     "tests/ops/test_traced_for_tpu.py",
     "tests/test_skips.py",
-    "tests/testing/test_planted_mistakes.py",
-    "tests/testing/test_windows.py",
     "tests/transformations/test_debugging.py",
     "tests/transformations/test_lowering.py",
     "tests/transformations/test_memory.py",

@@ -51,32 +51,17 @@ OPERATORS = re.compile(
 )
 
 
-class EffectFreeCodeRemover(ast.NodeTransformer):
-    """Remove code without effect on results: annotations, sizes of caches, and zip's check of lengths."""
-
-    def visit_arg(self, node):
-        node.annotation = None
-        return node
-
-    def visit_FunctionDef(self, node):
-        node.returns = None
-        caches = ("lru_cache", "functools.lru_cache")
-        node.decorator_list = [
-            each for each in node.decorator_list if ast.unparse(each).split("(")[0] not in caches
-        ]
-        return self.generic_visit(node)
-
-    def visit_Call(self, node):
-        node.keywords = [each for each in node.keywords if each.arg != "strict"]
-        return self.generic_visit(node)
-
-    def visit_AnnAssign(self, node):
-        node.annotation = ast.Constant(0)
-        return self.generic_visit(node)
-
-
-def normalized_dump(code):
-    return ast.dump(EffectFreeCodeRemover().visit(ast.parse(code)))
+def effective_code(code):
+    """Return code in a form without annotations, sizes of caches and zip's check of lengths, which change no result."""
+    tree = ast.parse(code)
+    for node in ast.walk(tree):
+        for field in {"annotation", "returns"} & {*node._fields}:
+            setattr(node, field, None)
+        if isinstance(node, ast.Call):
+            node.keywords = [
+                each for each in node.keywords if each.arg not in ("strict", "maxsize")
+            ]
+    return ast.dump(tree)
 
 
 def draw_mutations(work_db, paths, chance, sample):
@@ -87,13 +72,13 @@ def draw_mutations(work_db, paths, chance, sample):
     ]
     items.sort(key=lambda each: str(each.mutations))  # the session has no order
     chance.shuffle(items)
-    seen, drawn = {normalized_dump(path.read_text()) for path in paths}, []
+    seen, drawn = {effective_code(path.read_text()) for path in paths}, []
     for item in items:
         (mutation,) = item.mutations
         operator = plugins.get_operator(mutation.operator_name)()
         code = mutation.module_path.read_text()
         try:
-            dump = normalized_dump(mutating.mutate_code(code, operator, mutation.occurrence))
+            dump = effective_code(mutating.mutate_code(code, operator, mutation.occurrence))
         except SyntaxError:  # cosmic-ray takes the bare * of arguments for a product
             continue
         if dump not in seen:

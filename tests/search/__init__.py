@@ -1,1 +1,1 @@
-"""Random programs of all platforms, each compared with the oracle on many arrays."""
+"""Random programs of all platforms, compared with the oracle on many arrays, and odd calls of all functions."""

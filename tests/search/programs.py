@@ -1,5 +1,6 @@
 """Random programs, with sizes on both sides of the plans' thresholds, and their comparison with the oracle."""
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -12,9 +13,9 @@ import numpy as np
 from hypothesis import assume
 from hypothesis import strategies as st
 from jax import lax
-from jax.extend import core
 
-from jaxpool._ops.op import compute_p, kernel_of, linear_p
+from jaxpool._ops import op
+from jaxpool._ops.op import compute_p, linear_p
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.tuning import LIMITS, TUNING
 from jaxpool.testing import Call, draw_values, pools
@@ -89,41 +90,23 @@ def programs(draw, platform):
 # Compilation
 
 
-def on_platform(f, platform):
-    """Return f with every op computed by the plan of `platform`, on whichever platform runs it.
+@contextlib.contextmanager
+def on_platform(platform):
+    """Lower every op by the plan of `platform` on CPU, where the search runs.
 
-    The search runs on CPU, where XLA may lose a NaN in a maximum over whole axes, hence `loses_nan`.
+    XLA for CPU may lose a NaN in a maximum over whole axes, hence `loses_nan`.
     """
-    here = {platform: dataclasses.replace(TUNING[platform], loses_nan=True)}
-
-    def run(*args):
-        traced, out = jax.make_jaxpr(f, return_shape=True)(*args)
-        with unittest.mock.patch.dict(TUNING, here):
-            found = _evaluate(traced.jaxpr, traced.consts, jax.tree.leaves(args), platform)
-        return jax.tree.unflatten(jax.tree.structure(out), found)
-
-    return run
-
-
-def _evaluate(jaxpr, consts, args, platform):
-    known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
-
-    def value(of):
-        return of.val if isinstance(of, core.Literal) else known[of]
-
-    for eqn in jaxpr.eqns:
-        given = [value(var) for var in eqn.invars]
-        inner = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
-        if eqn.primitive in (compute_p, linear_p):
-            found = jax.tree.leaves(kernel_of(eqn, platform)(*given))
-        elif inner is not None and eqn.primitive is not lax.scan_p:  # jit, checkpoint, custom rules
-            opened = getattr(inner, "jaxpr", inner)
-            found = _evaluate(opened, getattr(inner, "consts", ()), given, platform)
-        else:
-            found = eqn.primitive.bind(*given, **eqn.params)
-            found = found if eqn.primitive.multiple_results else [found]
-        known.update(zip(eqn.outvars, found, strict=True))
-    return [value(var) for var in jaxpr.outvars]
+    kernels = {compute_p: op._compute, linear_p: op._linear}
+    tuning = dataclasses.replace(TUNING[platform], loses_nan=True)
+    with unittest.mock.patch.dict(TUNING, {platform: tuning}):
+        with unittest.mock.patch.dict(op.PLATFORMS, {"cpu": platform}):
+            for primitive, kernel in kernels.items():
+                op._register_rules(primitive, kernel)
+        try:
+            yield
+        finally:
+            for primitive, kernel in kernels.items():
+                op._register_rules(primitive, kernel)
 
 
 def behind_barrier(value):
@@ -154,8 +137,6 @@ def compiled(program, others):
         _, y_dot = jax.jvp(lambda *xs: call("jvp", *xs)[0], xs, xs_dot)
         return y, primal, indices, pullback(dy), y_dot
 
-    if program.platform != "cpu":
-        run = on_platform(run, program.platform)
     options = FAST_COMPILE if program.hasty else {}
     return jax.jit(lambda *args: lax.map(lambda each: run(*each), args), compiler_options=options)
 
@@ -215,7 +196,8 @@ def check(program, seed):
         y = answers[0].y
         dys = draw_values(rng, (count, *y.shape), dtype, "ties")
         xs_dot = [draw_values(rng, x.shape, dtype, "ties") for x in xs]
-        found = jax.device_get(compiled(program, others)(tuple(xs), tuple(xs_dot), dys))
+        with on_platform(program.platform):
+            found = jax.device_get(compiled(program, others)(tuple(xs), tuple(xs_dot), dys))
         for i, (call, answer, kind) in enumerate(zip(calls, answers, kinds, strict=True)):
             results = jax.tree.map(lambda array, i=i: array[i], found)
             dots = [dot[i] for dot in xs_dot]

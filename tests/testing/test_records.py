@@ -179,22 +179,3 @@ def test_samples_do_not_need_hypothesis():
     )
     printed = subprocess.check_output([sys.executable, "-c", code], text=True)
     assert int(printed) == len(POOLS)
-
-
-EMPTY_ARRAY_ARGUMENTS = {
-    "cummax": {"axis": -1, "reset": None},
-    "max_unpool": {"indices": np.zeros((2, 3, 4, 0), int), "spatial_shape": (5, 5)},
-    "roi_align": {"boxes": np.zeros((0, 4)), "batch_indices": np.zeros(0, int)},
-    "multilevel_roi_align": {"boxes": np.zeros((0, 4)), "batch_indices": np.zeros(0, int)},
-    "roi_max_pool": {"boxes": np.zeros((0, 4)), "batch_indices": np.zeros(0, int)},
-    "spatial_pyramid_pool": {"levels": (1, 2), "axes": (0, 1, 2, 3)},
-}
-
-
-@pytest.mark.parametrize("name", EMPTY_ARRAY_ARGUMENTS)
-def test_twin_shape_of_empty_array(name):
-    channels = 4 if name == "spatial_pyramid_pool" else 0
-    x = np.zeros((2, 3, 4, channels), np.float32)
-    pool, arguments = POOLS[name], POOLS[name].given(x, **EMPTY_ARRAY_ARGUMENTS[name])
-    shapes = [jax.eval_shape(lambda f=f: pool.run(arguments, f)).shape for f in (None, pool.twin)]
-    assert shapes[0] == shapes[1]

@@ -1,4 +1,7 @@
-"""The oracle's geometry: worked examples, and the sizes and windows of PyTorch and lax."""
+"""The oracle's geometry: worked examples, and the padding of lax.
+
+`tests/api` compares the library with this geometry, and `tests/compat/test_torch.py` compares the library with PyTorch.
+"""
 
 import itertools
 
@@ -6,19 +9,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from jaxpool.testing._windows import (
-    NoWindowError,
-    adaptive_windows,
-    fractional_windows,
-    sliding_windows,
-)
-
-try:
-    import torch
-except ImportError:
-    torch = None
-
-with_torch = pytest.mark.skipif(torch is None, reason="PyTorch is not installed")
+from jaxpool.testing._windows import NoWindowError, adaptive_windows, sliding_windows
 
 
 def window_elements(size, window, strides=1, padding="VALID", **options):
@@ -80,83 +71,3 @@ def test_same_padding_matches_lax(padding):
             high,
         )
         assert windows.output_shape == (-(-size // stride),)
-
-
-def membership(positions_along_axes, shape):
-    """A bool array of shape (*shape, *outputs): True if an element belongs to a window."""
-    y, rank = np.ones((), bool), len(shape)
-    for windows, size in zip(positions_along_axes, shape, strict=True):
-        y = np.multiply.outer(y, [[at in taps for taps in windows] for at in range(size)])
-    return y.transpose([*range(0, 2 * rank, 2), *range(1, 2 * rank, 2)])
-
-
-def torch_pool_of_unit_arrays(pool, shape):
-    """Results of a PyTorch pool for every array of zeros with a single 1."""
-    size = int(np.prod(shape))
-    y = pool(torch.eye(size, dtype=torch.float64).reshape(size, 1, *shape)).numpy()
-    return y.reshape(*shape, *y.shape[2:])
-
-
-@with_torch
-@pytest.mark.parametrize("ceil_mode", [False, True])
-def test_max_pool_windows_match_torch(ceil_mode):
-    compared = 0
-    for size, window, stride, dilation in itertools.product(*[range(1, n) for n in (10, 5, 6, 4)]):
-        for padding in range(window // 2 + 1):
-            arguments = (size, window, stride, padding)
-            options = {"window_dilation": dilation, "ceil_mode": ceil_mode}
-            pool = torch.nn.MaxPool1d(window, stride, padding, dilation, ceil_mode=ceil_mode)
-            try:
-                y = torch_pool_of_unit_arrays(pool, (size,))
-            except RuntimeError:  # PyTorch has no window either
-                with pytest.raises(NoWindowError):
-                    window_elements(*arguments, **options)
-                continue
-            elements = window_elements(*arguments, **options, allow_empty=True)
-            want = membership([elements], (size,))
-            np.testing.assert_array_equal(want, y == 1, str((arguments, options)))
-            compared += 1
-    assert compared > 700
-
-
-@with_torch
-@pytest.mark.parametrize("ceil_mode", [False, True])
-def test_avg_pool_windows_match_torch(ceil_mode):
-    rng = np.random.default_rng(0)
-    for _ in range(300):
-        shape, window, strides = (tuple(map(int, rng.integers(1, n, 2))) for n in (9, 5, 5))
-        padding = tuple(int(rng.integers(0, k // 2 + 1)) for k in window)
-        pads = [(n, n) for n in padding]
-        if any(n + 2 * p < k for n, k, p in zip(shape, window, padding, strict=True)):
-            continue
-        windows = sliding_windows((*shape, 1), window, strides, pads, ceil_mode=ceil_mode)
-        pool = torch.nn.AvgPool2d(window, strides, padding, ceil_mode)
-        y = torch_pool_of_unit_arrays(pool, shape)
-        divisors = [windows.num_taps_counted(output) for output in np.ndindex(windows.output_shape)]
-        want = membership(windows.element_positions, shape)
-        want = want / np.reshape(divisors, windows.output_shape)
-        np.testing.assert_allclose(y, want, rtol=1e-12)
-
-
-@with_torch
-def test_adaptive_windows_match_torch():
-    for size, n in itertools.product(range(1, 14), range(1, 17)):
-        want = membership(adaptive_windows((size,), (n,), (0,)).element_positions, (size,))
-        y = torch_pool_of_unit_arrays(torch.nn.AdaptiveAvgPool1d(n), (size,))
-        np.testing.assert_allclose(y, want / want.sum(0), rtol=1e-12)
-
-
-@with_torch
-def test_fractional_windows_match_torch():
-    """PyTorch's random numbers start with the last axis in two dimensions."""
-    rng = np.random.default_rng(0)
-    for _ in range(100):
-        shape = tuple(map(int, rng.integers(1, 9, 2)))
-        window = tuple(int(rng.integers(1, n + 1)) for n in shape)
-        outs = tuple(int(rng.integers(1, n - k + 2)) for n, k in zip(shape, window, strict=True))
-        samples = rng.random(2)
-        each = torch.tensor(samples[::-1].copy()).expand(shape[0] * shape[1], 1, 2)
-        pool = torch.nn.FractionalMaxPool2d(window, outs, _random_samples=each)
-        positions = map(fractional_windows, samples, shape, window, outs)
-        y = torch_pool_of_unit_arrays(pool, shape)
-        np.testing.assert_array_equal(y == 1, membership(positions, shape))

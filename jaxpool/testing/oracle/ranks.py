@@ -34,15 +34,11 @@ def _rank_pool_in_jnp(x: Any, rank: int | str, windows: Windows, where: Any) -> 
     return jnp.where(is_at_rank & has_enough[..., None], sorted_values, 0).sum(-1)
 
 
-def _median_pool_in_jnp(x: Any, method: str, windows: Windows, where: Any) -> Any:
-    return _rank_pool_in_jnp(x, method, windows, where)
-
-
-def _returns_mean(method: str = "higher", **other_arguments: Any) -> bool:
-    return method == "midpoint"
-
-
-@record(twin=_median_pool_in_jnp, adds=_returns_mean, choices={"method": ("lower", "midpoint")})
+@record(
+    twin=lambda x, method, windows, where: _rank_pool_in_jnp(x, method, windows, where),
+    adds=lambda method="higher", **others: method == "midpoint",
+    choices={"method": ("lower", "midpoint")},
+)
 def median_pool(x: Any, windows: Windows, where: Any, method: str, ties: Ties) -> Answer:
     """The median of each window, as in `jaxpool.median_pool`."""
     reducer = parts.rank_reducer(method, ties)

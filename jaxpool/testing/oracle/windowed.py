@@ -13,6 +13,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from jaxpool.testing import _jnp_windows as jnp_windows
 from jaxpool.testing._answer import Answer, Position, Term, exact_sum
@@ -199,11 +200,7 @@ def _pyramid_pool_in_jnp(x: Any, levels: Sequence[int], kind: str, axes: Any) ->
     return jnp.concatenate(flat_levels, -1)
 
 
-def _is_average(levels: Any, kind: str = "max", **other_arguments: Any) -> bool:
-    return kind == "avg"
-
-
-@record(twin=_pyramid_pool_in_jnp, adds=_is_average)
+@record(twin=_pyramid_pool_in_jnp, adds=lambda kind="max", **others: kind == "avg")
 def spatial_pyramid_pool(x: Any, levels: Sequence[int], kind: str, axes: Any) -> Answer:
     """Adaptive pools of several sizes, flattened and concatenated, as in `jaxpool.spatial_pyramid_pool`."""
     pool = maximum_of_windows if kind == "max" else mean_of_windows
@@ -226,22 +223,13 @@ def spatial_pyramid_pool(x: Any, levels: Sequence[int], kind: str, axes: Any) ->
 
 def _max_unpool_in_jnp(y: Any, indices: Any, spatial_shape: Any, axes: Any) -> Any:
     pooled = pooled_axes(y.ndim, len(spatial_shape), axes)
-    lanes = [axis for axis in range(y.ndim) if axis not in pooled]
-    elements = math.prod(y.shape[axis] for axis in pooled)
-    values, index = (
-        jnp.transpose(array, (*lanes, *pooled)).reshape(*[y.shape[a] for a in lanes], elements)
-        for array in (y, indices)
-    )
-    size = math.prod(spatial_shape)
-    if index.dtype.itemsize < 4:
-        index = index.astype(jnp.int32)  # the dtype must represent `size`
-    flat = jnp.zeros((*values.shape[:-1], size), values.dtype)
-    scatter = jnp.vectorize(
-        lambda to, at, y: to.at[at].set(y, mode="drop"), signature="(m),(n),(n)->(m)"
-    )
-    flat = scatter(flat, jnp.where(index < 0, size, index), values)  # negative indices are dropped
-    lanes_first = flat.reshape(*flat.shape[:-1], *spatial_shape)
-    return jnp.transpose(lanes_first, tuple(np.argsort((*lanes, *pooled)).tolist()))
+    shape = parts.merge_positions(y.shape, pooled, spatial_shape)
+    index = jnp.asarray(indices, jnp.int32)  # a narrow dtype may not represent the size
+    is_inside = (index >= 0) & (index < math.prod(spatial_shape))
+    target = [lax.broadcasted_iota(np.int32, y.shape, axis) for axis in range(y.ndim)]
+    for axis, position in zip(pooled, jnp.unravel_index(index, spatial_shape), strict=True):
+        target[axis] = jnp.where(is_inside, position, shape[axis])
+    return jnp.zeros(shape, y.dtype).at[tuple(target)].set(y, mode="drop")
 
 
 @record(twin=_max_unpool_in_jnp, operands=("y",))

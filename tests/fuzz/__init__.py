@@ -1,1 +1,0 @@
-"""Fuzzing of the arguments of every public function: `python -m tests.fuzz`."""
