@@ -25,20 +25,13 @@ from tests.sharded.cases import (
     weights,
     with_gradient,
 )
+from tests.support.later import first_values
 
 pytestmark = [requires_eight_devices, pytest.mark.usefixtures("strict")]
 
 ROWS = P(None, "a")
-# Windowed functions other than maxima, minima, sums and averages, by their records.
 KERNEL = np.array([[0, 1, 0], [2, 0, 1], [0, 1, 0]], np.float32)
 KERNEL_PER_CHANNEL = np.stack([KERNEL, 2 - KERNEL], -1)
-OTHERS = [
-    name
-    for name, record in POOLS.items()
-    if record.takes("x", "padding")
-    and record.topic not in ("max_pool", "avg_pool", "argmax", "random")
-]
-HAS_TIES = [name for name in OTHERS if POOLS[name].ties]
 
 
 def window(shape, strides=(1, 1), padding="SAME", **more):
@@ -62,12 +55,8 @@ def test_windows_start_at_different_rows_of_shards(name, draw, settings):
     assert_same_on_mesh(run, [draw((2, 20, 10, 2))], [spec], (4, 2), tolerance=2e-5)
 
 
-def first_quick(first, *rest):
-    return [first, *(pytest.param(each, marks=pytest.mark.slow) for each in rest)]
-
-
 @pytest.mark.parametrize(
-    "dtype", ["bool", *first_quick("float8_e4m3fn", "bfloat16", "int8", "float8_e5m2")]
+    "dtype", first_values(2, ["bool", "float8_e4m3fn", "bfloat16", "int8", "float8_e5m2"])
 )
 def test_other_dtypes(dtype):
     x = jnp.asarray(np.arange(128.0).reshape(2, 16, 4) * 37 % 11 - 5, np.float32).astype(dtype)
@@ -86,7 +75,7 @@ def test_bfloat16_gradients_within_one_rounding():
     assert_same_on_mesh(run, [x], [ROWS], tolerance=2**-7)
 
 
-@pytest.mark.parametrize("ties", ["split", *first_quick("last", "first")])
+@pytest.mark.parametrize("ties", first_values(2, ["split", "last", "first"]))
 def test_global_max_pool_bfloat16(ties):
     """Value and gradient equal those of one device, including the sign of -0."""
     x = jnp.asarray(-(np.arange(32.0).reshape(1, 16, 2) // 2 % 5), jnp.bfloat16)
@@ -113,7 +102,7 @@ def test_shard_map_over_batch_only(kind):
     np.testing.assert_array_equal(jax.jit(mapped)(given), jaxpool.max_pool(x, **window((3, 3))))
 
 
-@pytest.mark.parametrize("spec", first_quick(P("a", None, "b"), P(None, "a", "b")))
+@pytest.mark.parametrize("spec", first_values(1, [P("a", None, "b"), P(None, "a", "b")]))
 def test_vmap_over_sharded_or_replicated_axis(spec):
     run = jax.vmap(with_gradient(lambda x: jaxpool.max_pool(x, (3,), (1,), "SAME")))
     assert_same_on_mesh(run, [numbers((4, 2, 16, 2))], [spec], (2, 4))
@@ -144,8 +133,8 @@ def test_forward_mode_second_order_and_vmap():
 # Arguments, and SciPy's filters
 
 
-@pytest.mark.parametrize("kind", first_quick("explicit", "auto", "manual"))
-@pytest.mark.parametrize("kernel", first_quick(KERNEL, KERNEL_PER_CHANNEL))
+@pytest.mark.parametrize("kind", first_values(1, ["explicit", "auto", "manual"]))
+@pytest.mark.parametrize("kernel", first_values(1, [KERNEL, KERNEL_PER_CHANNEL]))
 def test_kernel_cotangent_sums_over_devices(kind, kernel):
     """The cotangent of the kernel sums over all devices, also with sharded channels."""
     spec, mesh = P(None, "a", None, "b"), mesh_of((4, 2), kind)
@@ -170,7 +159,7 @@ def test_kernel_cotangent_sums_over_devices(kind, kernel):
     assert_close(got, gradient(functools.partial(jaxpool.dilate, **geometry), x, kernel))
 
 
-@pytest.mark.parametrize("traced", first_quick(True, False))
+@pytest.mark.parametrize("traced", first_values(1, [True, False]))
 def test_broadcast_operands_are_sharded(traced):
     """A temperature per output row, coefficients per channel, a `where` mask, a kernel and a key."""
     heat = np.linspace(1, 2, 16, dtype=np.float32).reshape(1, 16, 1, 1)
@@ -183,7 +172,7 @@ def test_broadcast_operands_are_sharded(traced):
 
         return (
             run("logsumexp_pool", temperature=heat),
-            [run(n, **{c: jnp.arange(1.0, 3)}) for n in OTHERS for c in POOLS[n].coefficients],
+            [run(n, **{c: jnp.arange(1.0, 3)}) for n in POOLS for c in POOLS[n].coefficients],
             run("global_avg_pool", where=mask),
             run("dilate", kernel=kernel),
             run("stochastic_pool", key=key),

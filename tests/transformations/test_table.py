@@ -3,7 +3,7 @@
 Each result is compared with that of a twin, which jax differentiates. `tests/support/transform_rows.py` has the ops and
 their twins. A transformation maps a function of an array, and the array, to arrays. One test covers one op and one
 group of transformations, and reports the combinations that differ. The transformations of a group run in one program,
-except those of "outside". `tests/sharded` has arrays whose types have a sharding.
+except exports. `tests/sharded` has arrays whose types have a sharding.
 """
 
 import functools
@@ -66,15 +66,6 @@ def orders(innermost):
         for count in range(3)
         for outer in itertools.product(modes, repeat=count)
     }
-
-
-def loss_of_two_numbers(f, x):
-    """Return the loss as a function of two numbers, for full Hessians. Small directions preserve the order of x."""
-    directions = weights((2, *x.shape)) / 1000
-    return lambda t: loss(f)(x + jnp.tensordot(t, directions, 1))
-
-
-ONES = np.full(2, 1e-3)
 
 
 def vmapped(axis, of):
@@ -192,11 +183,6 @@ def self_jvp(f):
     return lambda x: jax.jvp(f, (x,), (x,))[1]
 
 
-def pullback(f, x):
-    y, back = jax.vjp(f, x)
-    return back(weights(y.shape))[0]
-
-
 # Groups: REVERSE for every mode, FORWARD for modes with forward-mode differentiation.
 
 REVERSE = {
@@ -207,13 +193,13 @@ REVERSE = {
     "orders": {
         "vjp of jit": lambda f, x: jax.grad(loss(jax.jit(f)))(x),
         **{name: cell for name, cell in orders("vjp").items() if name.count("of") == 2},
-        "hessian": lambda f, x: jax.hessian(loss_of_two_numbers(f, x))(ONES),
-        "jacrev of jacrev": lambda f, x: jax.jacrev(jax.jacrev(loss_of_two_numbers(f, x)))(ONES),
     },
     "vmap": {
         f"vmap of vjp, axis {axis}": vmapped(axis, lambda f: jax.grad(loss(f))) for axis in range(5)
     }
     | {
+        "vmap of vjp of vjp": vmapped(1, lambda f: vjp(jax.grad(loss(f)))),
+        "vmap of jvp of vjp": vmapped(1, lambda f: jvp(jax.grad(loss(f)))),
         "vjp of vmap": lambda f, x: jax.grad(loss(lambda x: vmapped(2, lambda f: f)(f, x)))(x),
         "vmap of vmap": lambda f, x: jax.vmap(jax.vmap(jax.grad(loss(f)), 1, 1), 3, 3)(
             jnp.stack([jnp.stack([x, -x], 1)] * 2, 3)
@@ -234,9 +220,7 @@ REVERSE = {
         "vjp of shard_map": gradient_through_shard_map,
         "vjp of psum in shard_map": psum_gradient,
     },
-    "outside": {
-        "value, not jitted": lambda f, x: f(x),
-        "vjp, not jitted": pullback,
+    "export": {
         "export": symbolic(lambda f: f),
         "export of vjp": symbolic(lambda f: jax.grad(square(f))),
     },
@@ -247,11 +231,9 @@ FORWARD = {
     "orders": {
         "jvp of jit": lambda f, x: jvp(jax.jit(f))(x),
         **{name: cell for name, cell in orders("jvp").items() if name.count("of") == 2},
-        "jacfwd": lambda f, x: jax.jacfwd(loss_of_two_numbers(f, x))(ONES),
-        "jacfwd of jacfwd": lambda f, x: jax.jacfwd(jax.jacfwd(loss_of_two_numbers(f, x)))(ONES),
-        "jacrev of jacfwd": lambda f, x: jax.jacrev(jax.jacfwd(loss_of_two_numbers(f, x)))(ONES),
     },
     "vmap": {f"vmap of jvp, axis {axis}": vmapped(axis, jvp) for axis in range(5)}
+    | {"vmap of vjp of jvp": vmapped(1, lambda f: vjp(jvp(loss(f))))}
     | {"jvp of vmap": lambda f, x: jvp(lambda x: vmapped(2, lambda f: f)(f, x))(x)},
     "control": {
         "jvp of scan": lambda f, x: jvp(scan(f))(x),
@@ -263,11 +245,7 @@ FORWARD = {
         "shard_map of jvp": in_shard_map(jvp),
         "jvp of shard_map": lambda f, x: jvp(lambda x: in_shard_map(lambda f: f)(f, x))(x),
     },
-    "outside": {
-        "jvp, not jitted": lambda f, x: jvp(f)(x),
-        "linearize, not jitted": lambda f, x: jax.linearize(f, x)[1](weights(x.shape)),
-        "export of jvp": symbolic(lambda f: self_jvp(square(f))),
-    },
+    "export": {"export of jvp": symbolic(lambda f: self_jvp(square(f)))},
 }
 
 
@@ -307,7 +285,7 @@ def cells(name, group):
         }
         return got, twin
 
-    if group == "outside":  # of jit
+    if group == "export":
         return program(numbers())
     return jax.jit(program, compiler_options=FAST_COMPILE)(numbers())
 
