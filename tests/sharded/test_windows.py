@@ -159,31 +159,16 @@ def test_kernel_cotangent_sums_over_devices(kind, kernel):
     assert_close(got, gradient(functools.partial(jaxpool.dilate, **geometry), x, kernel))
 
 
-@pytest.mark.parametrize("traced", first_values(1, [True, False]))
-def test_broadcast_operands_are_sharded(traced):
-    """A temperature per output row, coefficients per channel, a `where` mask, a kernel and a key."""
-    heat = np.linspace(1, 2, 16, dtype=np.float32).reshape(1, 16, 1, 1)
-    mask, kernel = numbers() > 0, np.ones((3, 3, 2), np.float32)
+def test_temperature_per_output_row():
+    x, temperature = numbers(), np.linspace(1, 2, 16, dtype=np.float32).reshape(1, 16, 1, 1)
 
-    def every(platform, x, heat, mask, kernel, key):
-        def run(name, **settings):
-            record = POOLS[name]
-            return platform(record.function)(**record.given(x, **window((3, 3)), **settings))
+    def run(pool, x):
+        return pool(x, **window((3, 3)), temperature=temperature)
 
-        return (
-            run("logsumexp_pool", temperature=heat),
-            [run(n, **{c: jnp.arange(1.0, 3)}) for n in POOLS for c in POOLS[n].coefficients],
-            run("global_avg_pool", where=mask),
-            run("dilate", kernel=kernel),
-            run("stochastic_pool", key=key),
-        )
-
-    given = jnp.asarray(numbers()), heat, mask, kernel, jax.random.key(0)
-    want = every(lambda pool: pool, *given)
-    across_devices = functools.partial(every, functools.partial(jaxpool.sharded, spec=P(None, "a")))
+    sharded = jaxpool.sharded(jaxpool.logsumexp_pool, spec=ROWS)
     with jax.set_mesh(mesh_of((4,), "auto")):
-        got = (jax.jit(across_devices) if traced else across_devices)(*given)
-    assert_close(got, want, 2e-6)
+        got = jax.jit(functools.partial(run, sharded))(x)
+    assert_close(got, run(jaxpool.logsumexp_pool, x), 2e-6)
 
 
 @pytest.mark.slow

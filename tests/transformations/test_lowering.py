@@ -119,15 +119,6 @@ def test_gradient_has_no_cpu_constructs(name, platform):
         assert cpu_constructs(exported(of_pool, platform, LARGE, dtype)) == allowed
 
 
-@pytest.mark.parametrize("name", ["max", "max large", "max split", "avg", "avg large"])
-@pytest.mark.parametrize("shape", [SHAPE, LARGE])
-def test_compiled_gradient_has_no_scatter(name, shape):
-    x = jax.ShapeDtypeStruct(shape, np.float32)
-    found = compiled_operations(gradient(pool(name)).lower(x))
-    assert {"select", "add"} & set(found)
-    assert forbidden(found, ("scatter", "while")) == []
-
-
 def scatters(f, platform):
     """List the combining operation and the element type of each scatter in a program."""
     pattern = r'stablehlo\.scatter".*?= stablehlo\.(\w+) \S+, \S+ : tensor<(\w+)>'
