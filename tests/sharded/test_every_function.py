@@ -220,6 +220,7 @@ QUICK = [
     ("adaptive_max_pool", "rows over 4, columns over 2", "explicit"),
     ("adaptive_avg_pool", "rows over 4 x 2", "auto"),
     ("global_max_pool", "rows over 8", "explicit"),
+    ("global_avg_pool", "rows over 4 x 2", "auto"),
     ("max_unpool", "rows over 8", "explicit"),
     ("adaptive_max_pool", "batch and channels", "manual"),
     ("logsumexp_pool", "batch and channels", "explicit"),
