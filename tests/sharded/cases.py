@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
-from collections.abc import Callable
+import math
 from typing import Any
 
 import jax
@@ -39,80 +38,81 @@ def mesh_of(shape, kind):
     return jax.make_mesh(shape, tuple("abc"[: len(shape)]), axis_types(len(shape), kind))
 
 
+def shard_counts(mesh, spec):
+    """Return the number of shards along each array axis that the spec shards."""
+    names = {axis: entry for axis, entry in enumerate(spec) if entry is not None}
+    return {axis: math.prod(mesh.shape[name] for name in entry) for axis, entry in names.items()}
+
+
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """A call of a function with the array argument `first` and further arrays with the same sharding.
+    """A call of a public function whose `arrays` have the same sharding, in addition to other arguments.
 
     `exact` if value and gradient equal those of one device bit by bit.
     """
 
-    function: Callable[..., Any]
-    given: dict[Any, Any]  # by position or by name
+    name: str
+    given: dict[str, Any]
+    arrays: dict[str, Any]
     exact: bool
-    first: Any = "x"
-    other_arrays: tuple[Any, ...] = ()
+
+    def run(self, arrays, function=None):
+        return POOLS[self.name].run(self.given | arrays, function)
 
     @property
     def x(self):
-        return self.given[self.first]
-
-    def with_x(self, x):
-        return dataclasses.replace(self, given=self.given | {self.first: x})
-
-    def of(self, function):
-        """Return the call of `function`, as a function of its sharded arrays. Only the first array is required."""
-
-        def call(*xs):
-            filled = self.given | dict(zip((self.first, *self.other_arrays), xs, strict=False))
-            args = [value for key, value in filled.items() if isinstance(key, int)]
-            named = {key: value for key, value in filled.items() if isinstance(key, str)}
-            several = "features" in inspect.signature(self.function).parameters
-            return function(args, **named) if several else function(*args, **named)
-
-        return call
-
-    @property
-    def plain(self):
-        return self.of(self.function)
+        return first_array(self.arrays)
 
     def on_mesh(self, mesh, spec, kind):
-        """Return the call with arrays sharded by `spec`, as a function of its first array."""
+        """Return the call under a sharding, as a function of its arrays."""
         if kind not in ("auto", "manual"):
-            return self.plain
-        run = self.of(jaxpool.sharded(self.function, spec=spec))
+            return self.run
+        sharded = jaxpool.sharded(POOLS[self.name].function, spec=spec)
+
+        def run(arrays):
+            return self.run(arrays, sharded)
+
         if kind == "auto":
             return run
         # shard_map needs the specs of the results: read them from the types of the call under explicit sharding.
-        names = mesh.axis_names
-        explicit = mesh.abstract_mesh.update(axis_types=axis_types(len(names), "explicit"))
-        others = [self.given[key] for key in self.other_arrays]
-        where = NamedSharding(explicit, spec)
-        types = [jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where) for x in (self.x, *others)]
+        types = axis_types(len(mesh.axis_names), "explicit")
+        explicit = mesh.abstract_mesh.update(axis_types=types)
         with jax.sharding.use_abstract_mesh(explicit):
-            typed = jax.eval_shape(self.plain, *types)
-        outs = jax.tree.map(lambda y: y.sharding.spec, typed)
-        mapped = jax.shard_map(run, mesh=mesh, in_specs=(spec,) * len(types), out_specs=outs)
-        return lambda x: mapped(x, *map(jnp.asarray, others))
+            typed = jax.eval_shape(self.run, types_of(self.arrays, NamedSharding(explicit, spec)))
+        out_specs = jax.tree.map(lambda y: y.sharding.spec, typed)
+        return jax.shard_map(run, mesh=mesh, in_specs=spec, out_specs=out_specs)
 
     def __str__(self):
-        options = [f"{key}={value}" for key, value in self.given.items() if key != self.first]
-        return f"{self.function.__name__}({', '.join(options)})"
+        return f"{self.name}({', '.join(f'{key}={value}' for key, value in self.given.items())})"
 
 
-def unpooled(x, spatial_shape, window_shape, strides, padding="VALID", axes=None):
-    """Max pool, followed by the max unpool of its result."""
-    geometry = {"strides": strides, "padding": padding, "axes": axes}
-    y, indices = jaxpool.max_pool_with_argmax(x, window_shape, **geometry)
-    return jaxpool.max_unpool(y, indices, spatial_shape, axes=axes)
+def types_of(arrays, sharding=None):
+    def type_of(x):
+        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
+
+    return jax.tree.map(type_of, arrays)
 
 
-def call(function, *args, **options):
-    """Return the call of a public function, given by name, or of `unpooled`. Its array is added by `with_x`."""
-    function = getattr(jaxpool, function) if isinstance(function, str) else function
-    given = inspect.signature(function).bind(None, *args, **options).arguments
-    del given["x"]
-    rounds = function is not unpooled and POOLS[function.__name__].rounds(given)
-    return Call(function, given, not rounds and options.get("ties") != "split")
+def call_of(name, x, **settings):
+    """Return the call of a function with images x and the settings that it takes."""
+    pool = POOLS[name]
+    given = pool.given(x, **settings)
+    given |= {key: value[:2] for key, value in given.items() if key in ("xs", "features")}
+    arrays = {key: value for key, value in given.items() if is_array(value)}
+    shape = first_array(arrays).shape
+    arrays = {k: v for k, v in arrays.items() if isinstance(v, tuple) or v.shape == shape}
+    others = {key: value for key, value in given.items() if key not in arrays}
+    adds = pool.rounds(given) or pool.topic == "reduce" or "levels" in given
+    return Call(name, others, arrays, not adds and given.get("ties") != "split")
+
+
+def first_array(arrays):
+    return jax.tree.leaves(next(iter(arrays.values())))[0]
+
+
+def is_array(value):
+    values = value if isinstance(value, tuple) else [value]
+    return all(isinstance(each, np.ndarray) for each in values)
 
 
 def numbers(shape=(2, 16, 16, 2), seed=0):
@@ -134,7 +134,8 @@ def with_gradient(f):
 
     def both(x):
         y, pull, rest = jax.vjp(lambda x: first_and_rest(f(x)), x, has_aux=True)
-        return y, rest, pull(weights(y))[0]
+        dxs = jax.tree.leaves(pull(weights(y)))
+        return y, rest, [dx for dx in dxs if dx.dtype != jax.dtypes.float0]
 
     return both
 
@@ -154,25 +155,9 @@ def first_and_rest(found):
 def compiled_on_mesh(calls, mesh, spec, kind):
     """Return the compiled values and gradients of calls whose arrays are sharded by `spec`, and the arrays."""
     runs = [with_gradient(each.on_mesh(mesh, spec, kind)) for each in calls]
-    xs = [jax.device_put(each.x, NamedSharding(mesh, spec)) for each in calls]
+    xs = jax.device_put([each.arrays for each in calls], NamedSharding(mesh, spec))
     program = jax.jit(lambda xs: [run(x) for run, x in zip(runs, xs, strict=True)])
     return program.lower(xs).compile(), xs
-
-
-def assert_equal_to_one_device(calls, mesh, spec, kind, tolerance=2e-5):
-    """Compare values and gradients with those of one device. Return the names of the collectives."""
-    program, xs = compiled_on_mesh(calls, mesh, spec, kind)
-
-    @jax.jit
-    def on_one_device(xs):
-        return [with_gradient(each.plain)(x) for each, x in zip(calls, xs, strict=True)]
-
-    wanted = on_one_device([jnp.asarray(each.x) for each in calls])
-    for each, x, got, want in zip(calls, xs, program(xs), wanted, strict=True):
-        assert_close(got, want, 0.0 if each.exact else tolerance, str(each))
-        # Without jaxpool.sharded, XLA chooses the sharding.
-        assert kind == "plain" or got[2].sharding.is_equivalent_to(x.sharding, x.ndim), str(each)
-    return {name for name, _ in collectives(program)}
 
 
 def assert_same_on_mesh(f, xs, specs, shape=(8,), tolerance=0.0):

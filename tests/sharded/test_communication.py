@@ -8,65 +8,20 @@ from jax.sharding import PartitionSpec as P
 
 import jaxpool
 from tests.sharded.cases import (
-    call,
     collectives,
-    compiled_on_mesh,
     mesh_of,
-    numbers,
     requires_eight_devices,
-    unpooled,
     with_gradient,
 )
 
 pytestmark = requires_eight_devices
-
-BATCH, BATCH_AND_CHANNELS = P("a"), P("a", None, None, "b")
-BATCH_CASES = [
-    call("max_pool", (3, 3), (1, 1), "SAME"),
-    call("max_pool", (13, 3), (1, 1), "SAME"),
-    call("min_pool", (2, 2), (2, 2), ties="split"),
-    call("max_pool_with_argmax", (3, 3), (2, 2), "SAME"),
-    call("avg_pool", (3, 3), (2, 2), "SAME"),
-    call("adaptive_max_pool", (6, 4)),
-    call("adaptive_avg_pool", (5, 4)),
-    call("global_avg_pool"),
-]
-# Their programs branch on a predicate over all elements. Under automatic sharding that takes one bool per device.
-BRANCHING = [call("global_max_pool"), call("adaptive_max_pool", (5, 4))]
-# One scatter with the batch as an axis of its own
-UNPOOLED = call(unpooled, (12, 12), (2, 2), (2, 2))
-# Value and derivative branch on the range of the summands, the derivative also on that of the cotangents.
-IN_RANGE = call("lp_pool", 2, (3, 3), (2, 2), "SAME")
-EVERY = [*BATCH_CASES, *BRANCHING, UNPOOLED, IN_RANGE]
-
-
-ONE_BOOL = ("all-reduce", 1)
-
-
-@pytest.mark.parametrize(
-    ("cases", "kind", "spec", "want"),
-    [
-        (BATCH_CASES, "plain", BATCH_AND_CHANNELS, set()),
-        (EVERY, "manual", BATCH_AND_CHANNELS, set()),
-        pytest.param(EVERY, "explicit", BATCH_AND_CHANNELS, set(), marks=pytest.mark.slow),
-        ([IN_RANGE], "plain", BATCH_AND_CHANNELS, {ONE_BOOL}),
-        ([UNPOOLED], "plain", BATCH, set()),
-        *(([case], "plain", BATCH, {ONE_BOOL}) for case in BRANCHING),
-    ],
-)
-def test_sharded_batch(cases, kind, spec, want):
-    calls = [case.with_x(numbers((8, 12, 12, 8))) for case in cases]
-    program, _ = compiled_on_mesh(calls, mesh_of((4, 2), kind), spec, kind)
-    sent = collectives(program)
-    assert set(sent) == want
-    assert len(sent) <= 1 or cases == [IN_RANGE]
 
 
 def test_sharded_batch_has_operations_of_one_device():
     """With explicit batch sharding, the program has the same kinds of operations as that of one shard."""
     mesh = mesh_of((8,), "explicit")
     local = jnp.ones((2, 32, 32, 8), jnp.bfloat16)
-    whole = jax.device_put(jnp.ones((16, 32, 32, 8), jnp.bfloat16), NamedSharding(mesh, BATCH))
+    whole = jax.device_put(jnp.ones((16, 32, 32, 8), jnp.bfloat16), NamedSharding(mesh, P("a")))
     kinds = "maximum", "compare", "select", "add", "multiply", "gather", "conditional", "reduce"
     for op in (jaxpool.max_pool, jaxpool.avg_pool):
         run = jax.jit(with_gradient(lambda x, op=op: op(x, (3, 3), (2, 2), "SAME")))
@@ -136,8 +91,11 @@ def test_global_pools_use_only_all_reduce(op):
 
 
 def test_max_unpool_sums_one_number():
-    case = call(unpooled, (16, 16), (2, 2), (2, 2)).with_x(numbers())
-    program, _ = compiled_on_mesh([case], mesh_of((8,), "explicit"), P(None, "a"), "explicit")
-    sent = collectives(program)
+    def unpooled(x):
+        y, indices = jaxpool.max_pool_with_argmax(x, (2, 2), (2, 2))
+        return jaxpool.max_unpool(y, indices, (16, 16))
+
+    x = sharded_ones(mesh_of((8,), "explicit"), P(None, "a"))
+    sent = collectives(with_gradient(unpooled), x)
     assert {name for name, _ in sent} <= {"collective-permute", "all-reduce"}
     assert [size for name, size in sent if name == "all-reduce"] == [4]

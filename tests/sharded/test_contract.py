@@ -16,7 +16,6 @@ import jaxpool
 from jaxpool import sharded
 from jaxpool._arguments.errors import ArgumentError
 from jaxpool._geometry.window import make_window
-from jaxpool._ops.elementwise import match_shardings
 from jaxpool._shards.halo import Halo
 from jaxpool._shards.split import sharding_from_type
 from jaxpool._shards.unpool import _check_adjacent as check_near
@@ -51,16 +50,6 @@ def test_jax_array_protocol_is_accepted():
     x = np.arange(16.0, dtype=np.float32).reshape(1, 4, 4, 1)
     y = pool(Wrapper(x), (2, 2))
     np.testing.assert_array_equal(y, jaxpool.adaptive_avg_pool(x, (2, 2)))
-
-
-@pytest.mark.parametrize("kind", ["max", "avg"])
-def test_pyramid_on_one_device_mesh_axis(kind):
-    mesh = jax.make_mesh((1,), ("a",), (AxisType.Explicit,))
-    x = np.arange(40.0, dtype=np.float32).reshape(1, 4, 5, 2)
-    lying = jax.device_put(x, NamedSharding(mesh, P(None, "a")))
-    with jax.set_mesh(mesh):
-        y = jaxpool.spatial_pyramid_pool(lying, (2, 3), kind=kind)
-    np.testing.assert_array_equal(y, jaxpool.spatial_pyramid_pool(x, (2, 3), kind=kind))
 
 
 @pytest.mark.parametrize("count", [2, 4])
@@ -149,27 +138,10 @@ def test_error_message(call, parts):
     assert bad_calls.matches_parts(f"{raised.type.__name__}: {raised.value}", parts)
 
 
-def test_error_of_pool_is_that_of_one_device():
-    messages = []
-    for pool in (jaxpool.max_pool, sharded(jaxpool.max_pool)):
-        with pytest.raises(TypeError, match=r"jaxpool.max_pool: `x` must be") as raised:
-            pool([[1.0]], 2)
-        messages.append(str(raised.value))
-    assert messages[0] == messages[1]
-
-
 def test_divisible_symbolic_batch():
     x = jax.ShapeDtypeStruct(symbolic_shape("2*b, 4, 2"), np.float32)
     pool = functools.partial(over(2, jaxpool.max_pool, P("rows")), window_shape=(2,))
     assert str(jax.eval_shape(pool, x).shape) == "(2*b, 3, 2)"
-
-
-@pytest.mark.parametrize("dtype", [np.int32, np.uint8, np.bool_])
-def test_global_max_pool_non_float_dtypes(dtype):
-    mesh = jax.make_mesh((1,), ("rows",), (AxisType.Auto,))
-    x = np.random.default_rng(0).integers(0, 2, X.shape).astype(dtype)
-    y = sharded(jaxpool.global_max_pool, mesh=mesh, spec=ROWS)(x)
-    np.testing.assert_array_equal(y, x.max((1, 2)))
 
 
 def test_unpool_indices_in_adjacent_shard():
@@ -191,44 +163,6 @@ def test_symbolic_sizes_have_no_sharding():
             jax.eval_shape(lambda x: found.append(sharding_from_type(x)), x)
     assert found[0].mesh_axes[0] == ("rows",)
     assert found[1] is None
-
-
-@pytest.mark.parametrize(
-    ("specs", "together"),
-    [
-        ((P("i"), P(None, "j")), P("i", "j")),
-        # a mesh axis is used once; the first operand has priority
-        ((P("i"), P(None, "i")), P("i", None)),
-        ((P("i"), P("j")), P("i", None)),
-        ((P(), P(None, "j")), P(None, "j")),
-    ],
-)
-def test_match_shardings_of_operands(specs, together):
-    mesh, found = AbstractMesh((2, 2), ("i", "j"), axis_types=(AxisType.Explicit,) * 2), []
-    xs = [
-        jax.ShapeDtypeStruct((4, 4), np.float32, sharding=NamedSharding(mesh, spec))
-        for spec in specs
-    ]
-    with jax.sharding.use_abstract_mesh(mesh):
-        jax.eval_shape(lambda *xs: found.extend(map(jax.typeof, match_shardings(xs))), *xs)
-    assert [each.sharding.spec for each in found] == [together, together]
-
-
-@pytest.mark.parametrize("shape", [(0, 8, 2), (2, 8, 0)])
-def test_max_unpool_of_empty_array(shape):
-    unpool = over(4, jaxpool.max_unpool)
-    y, at = (jax.ShapeDtypeStruct(shape, dtype) for dtype in (np.float32, np.int32))
-    x = jax.eval_shape(lambda y, at: unpool(y, at, (16,), axes=(1,)), y, at)
-    assert x.shape == (shape[0], 16, shape[2])
-
-
-@pytest.mark.parametrize("ties", ["first", "split"])
-@pytest.mark.parametrize(("name", "settings"), [("max", {}), ("maxout", {"groups": 1})])
-def test_gradient_on_one_device_mesh_axis(name, settings, ties):
-    pool = over(1, getattr(jaxpool, name), P("rows"))
-    x = jax.ShapeDtypeStruct((2, 4), np.float32)
-    dx = jax.eval_shape(jax.grad(lambda x: pool(x, axis=0, ties=ties, **settings).sum()), x)
-    assert dx.shape == x.shape
 
 
 def test_lp_pool_gradient_of_empty_batch():

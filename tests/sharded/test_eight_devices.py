@@ -1,4 +1,4 @@
-"""Run the tests of this folder that need several devices, on eight CPU devices that XLA emulates on one host."""
+"""Run the tests that need several devices on eight CPU devices, which XLA emulates on one host."""
 
 import os
 import pathlib
@@ -12,11 +12,15 @@ from tests.support.later import later
 
 FOLDER = pathlib.Path(__file__).parent
 FILES = [FOLDER / f"test_{n}.py" for n in ("windows", "communication", "meshes", "every_function")]
+TABLE = FOLDER.parent / "transformations" / "test_table.py"
+SELECTIONS = [
+    later(["-m", "not slow", *FILES]),
+    pytest.param(["-m", "slow", *FILES], marks=pytest.mark.slow),
+    pytest.param(["-m", "", "-k", "shard_map", TABLE], marks=pytest.mark.slow),
+]
 
 
-@pytest.mark.parametrize(
-    "select", [later("not slow"), pytest.param("slow", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("select", SELECTIONS)
 def test_on_eight_devices(select):
     devices = f"--xla_force_host_platform_device_count={NUM_DEVICES}"
     environment = {
@@ -24,8 +28,8 @@ def test_on_eight_devices(select):
         "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {devices}",
         "JAX_PLATFORMS": "cpu",
     }
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", select]
-    done = subprocess.run([*command, *FILES], env=environment, capture_output=True, text=True)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *select]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
     assert " passed" in done.stdout
     assert "skipped" not in done.stdout

@@ -4,6 +4,7 @@ Only for axes that must not be sharded, it raises an error of jaxpool.
 """
 
 import functools
+import itertools
 
 import jax
 import numpy as np
@@ -11,77 +12,140 @@ import pytest
 from jax.sharding import AbstractMesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jaxpool.testing._record import TUPLE_PARAMETERS
+import jaxpool
 from tests.sharded.cases import (
     KINDS,
     POOLS,
-    Call,
     assert_close,
     axis_types,
+    call_of,
     collectives,
     compiled_on_mesh,
     mesh_of,
     numbers,
     requires_eight_devices,
+    shard_counts,
+    special_numbers,
+    types_of,
     with_gradient,
 )
+from tests.support.later import later
 
-PYRAMID = "spatial_pyramid_pool"  # cells and channels become one axis, which takes an all-gather
-SHAPE = (4, 8, 8, 4)
-SETTINGS = {
-    **{"window_shape": (3, 3), "strides": (2, 2), "padding": "SAME"},
-    **{"output_shape": (4, 2), "levels": (1, 4), "groups": 4},  # four devices divide these
-    "kernel": np.array([[0, 1, 0], [2, 0, 1], [0, 1, 0]], np.float32),
-}
-ROWS = np.broadcast_to(np.arange(8)[:, None, None], SHAPE)
-COLUMNS = np.broadcast_to(np.arange(8)[:, None], SHAPE)
-MASKED = {  # `where` masks that are False throughout some windows at the border of shards
-    **{
-        name: {"where": ROWS % 7 < 2}
-        for name, pool in POOLS.items()
-        if name in ("logsumexp_pool", "min_pool") or (pool.topic == "rank" and pool.takes("where"))
-    },
-    "avg_pool": {"where": ROWS % 7 < 2, "count_include_pad": False},
-    "softmax_pool": {"where": COLUMNS % 5 > 0},
-}
+pytestmark = pytest.mark.usefixtures("strict")
+
+SHAPE = (4, 16, 16, 4)
+MASK = np.broadcast_to(np.arange(16)[:, None, None] % 7 < 2, SHAPE)
+
+
+def window(shape, strides=(1, 1), padding="SAME", **more):
+    kernel = np.arange(np.prod(shape), dtype=np.float32).reshape(shape) % 3
+    return {"window_shape": shape, "strides": strides, "padding": padding, "kernel": kernel, **more}
+
+
+# Settings of windowed functions, which ignore those that they do not take. Over 8 devices, a shard has 2 rows: windows
+# of 7 rows reach two shards away, and windows of 21 rows reach all.
+WINDOWS = [
+    window((3, 3), (2, 2), p=2, where=MASK, count_include_pad=False),
+    window((3, 3), ties="split", key=None),
+    window((5, 3), (2, 1), ties="last", rank=1, p=1, divisor=2.5),
+]
+MORE_WINDOWS = [
+    window((7, 5), (2, 1), ((2, 4), (2, 2)), rank=-2, p=3.5),
+    window((3, 3), (2, 2), "SAME_LOWER", p=np.inf),
+    window((3, 1), rank=0, window_dilation=(3, 1), ties="split"),
+    window((2, 3), axes=(2, 1), rank=1, ties="last"),
+    window((2, 2), (2, 2), "VALID", ties="split"),
+]
+LARGE_WINDOWS = [
+    window((9, 9), (2, 2), ties="last", count_include_pad=False),
+    window((3, 3), padding=((2, 0), (0, 2))),
+    window((3, 1), (2, 1), ((0, 1), (0, 0)), ceil_mode=True),
+    window((21, 3)),
+    window((21, 21), ties="split"),
+]
+OUTPUTS = [
+    {"output_shape": (8, 6)},
+    {"output_shape": (8, 4), "ties": "last"},
+    {"output_shape": (6, 8), "axes": (2, 1), "ties": "split"},
+]
+GLOBAL = [
+    {"ties": "last", "where": MASK},
+    {"ties": "split", "keepdims": True},
+    {"ties": "first", "axes": (2, 1)},
+]
+REDUCTIONS = [
+    {"axis": None, "ties": "first"},
+    {"axis": 0, "where": MASK, "initial": -1.0},
+    {"axis": (1, 3), "ties": "split"},
+    {"axis": (2, 1, 0), "ties": "last"},
+]
+OTHERS = {"levels": (1, 4), "groups": 4, "output_shape": (4, 2)}  # four devices divide these
+PER_CHANNEL = np.array([0.5, 2, 1, 3], np.float32)
+HAS_HALO = [  # functions that pool rows and columns of images
+    name
+    for name, pool in POOLS.items()
+    if pool.takes("padding")
+    or pool.takes("spatial_shape")
+    or (pool.topic == "adaptive" and not pool.takes("levels"))
+]
+
+
+def settings_of(name):
+    """Return the settings of the calls of a function. Windows cross the borders of shards."""
+    pool = POOLS[name]
+    if name in ("max_pool", "avg_pool"):
+        return [*WINDOWS, *MORE_WINDOWS, *LARGE_WINDOWS]
+    if name in ("min_pool", "max_pool_with_argmax", "rank_pool", "erode", "sum_pool", "lp_pool"):
+        return [*WINDOWS, *MORE_WINDOWS]
+    if pool.takes("padding"):
+        return [*WINDOWS, *(WINDOWS[1] | {each: PER_CHANNEL} for each in pool.coefficients)]
+    if pool.takes("spatial_shape"):
+        return [unpooling((2, 2), (2, 2)), unpooling((3, 3), (2, 2)), unpooling((3, 3), (1, 1))]
+    if pool.takes("output_shape") and name in HAS_HALO:
+        return OUTPUTS if "argmax" in name else [*OUTPUTS, {"output_shape": (1, 1)}]
+    if pool.takes("reset"):
+        return [{"axis": -1}, {"axis": 1, "reset": MASK, "reverse": True, "ties": "last"}]
+    if pool.takes("axis", "where"):
+        return REDUCTIONS
+    return GLOBAL if name.startswith("global") else [OTHERS]
+
+
+def unpooling(window_shape, strides):
+    """Return the settings that undo a max pool."""
+    y, indices = jaxpool.max_pool_with_argmax(special_numbers(SHAPE), window_shape, strides, "SAME")
+    return {"y": np.asarray(y), "indices": np.asarray(indices), "spatial_shape": SHAPE[1:3]}
 
 
 @functools.cache
-def call_of(name):
-    """Return the call of a function, with windows that cross the border of shards."""
+def calls_of(name):
+    """Return calls of a function. If it selects elements, images have NaN, and windows of -inf alone."""
     pool = POOLS[name]
-    settings = SETTINGS | MASKED.get(name, {})
-    if pool.takes("window_shape", "output_shape"):  # windows at random positions
-        settings["window_shape"] = (2, 2)
-    given = pool.given(numbers(SHAPE[1:] if pool.takes("boxes") else SHAPE), **settings)
-    several = next((name for name in TUPLE_PARAMETERS if name in given), None)
-    if several is not None:
-        arrays = given.pop(several)[:2]
-        given = dict(enumerate(arrays)) | given
-    first, *rest = [key for key, value in given.items() if isinstance(value, np.ndarray)]
-    alike = given[first].shape
-    others = [key for key in rest if isinstance(key, int) or given[key].shape == alike]
-    exact = not (name in ("max", "min", PYRAMID) or pool.rounds(given))
-    return Call(pool.function, given, exact, first, tuple(others))
+    # XLA for CPU loses NaN where it combines segments of several devices.
+    draw = numbers if pool.adds or pool.takes("segment_ids") else special_numbers
+    shape = SHAPE[1:] if pool.takes("boxes") else SHAPE
+    return [call_of(name, draw(shape, seed), **s) for seed, s in enumerate(settings_of(name))]
 
 
-def must_raise(name, axes, kind):
-    """Return True if the function must raise for an array sharded along `axes`."""
-    return any(_must_raise(call_of(name), POOLS[name].takes, axis, kind) for axis in axes)
+def must_raise(call, counts, kind):
+    """Return True if the function must raise for arrays with these numbers of shards by axis."""
+    return any(_must_raise(call, axis % call.x.ndim, counts[axis], kind) for axis in counts)
 
 
-def _must_raise(call, takes, axis, kind):
-    given, axis = call.given, axis % call.x.ndim
+def _must_raise(call, axis, count, kind):
+    takes, given = POOLS[call.name].takes, call.given
+    if count == 1:
+        return False
     if takes("window_shape", "output_shape"):  # windows at random positions
         return axis in (1, 2)
     if takes("boxes"):
         return kind == "manual" and axis < 2
-    if takes("output_shape"):  # four devices do not divide two windows
-        return axis in (1, 2) and given["output_shape"][axis - 1] % 4 > 0
+    if takes("output_shape"):
+        sizes = dict(zip(given.get("axes", (1, 2)), given["output_shape"], strict=True))
+        return given["output_shape"] != (1, 1) and sizes.get(axis, count) % count > 0
     if takes("segment_ids"):
         return kind == "manual" and axis == 0
-    along = takes("axis") and axis == given.get("axis", -1) % call.x.ndim
-    return bool(along) and (takes("k") or (takes("reverse") and kind == "manual"))
+    raises = takes("k") or (takes("reverse") and kind == "manual")
+    return raises and axis == given.get("axis", -1) % call.x.ndim
 
 
 def result_or_none(run):
@@ -94,20 +158,19 @@ def result_or_none(run):
         return None
 
 
-def spec_of(axes, ndim):
-    """Return the spec that shards the array axes `axes`."""
-    names = dict(zip([axis % ndim for axis in axes], "ab", strict=False))
-    return P(*[names.get(axis) for axis in range(max(names) + 1)])
-
-
-@pytest.mark.parametrize(("axis", "kind"), [(-1, "explicit"), (1, "auto"), (1, "manual")])
+@pytest.mark.parametrize(
+    ("count", "axis", "kind"),
+    [
+        *((4, -1, "explicit"), (4, 1, "auto"), (4, 1, "manual")),
+        *(later(1, 1, "explicit"), later(1, -1, "auto")),
+    ],
+)
 @pytest.mark.parametrize("name", POOLS)
-def test_trace(name, axis, kind):
-    call = call_of(name)
-    x, spec = call.x, spec_of([axis], call.x.ndim)
-    mesh = AbstractMesh((4,), ("a",), axis_types=axis_types(1, kind))
-    sharding = NamedSharding(mesh, spec) if kind == "explicit" else None
-    like = jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
+def test_trace(name, count, axis, kind):
+    call = calls_of(name)[0]
+    spec = P(*[None] * (axis % call.x.ndim), "a")
+    mesh = AbstractMesh((count,), ("a",), axis_types=axis_types(1, kind))
+    like = types_of(call.arrays, NamedSharding(mesh, spec) if kind == "explicit" else None)
 
     def traced():
         run = with_gradient(call.on_mesh(mesh, spec, kind))
@@ -115,60 +178,115 @@ def test_trace(name, axis, kind):
 
     with jax.sharding.use_abstract_mesh(mesh):
         found = result_or_none(traced)
-        assert (found is None) == must_raise(name, [axis], kind)
+        assert (found is None) == must_raise(call, {axis: count}, kind)
         if found is None:
             return
         program, shapes = found
-        want = jax.eval_shape(with_gradient(call.plain), x)
+        want = jax.eval_shape(with_gradient(call.run), types_of(call.arrays))
     assert [y.shape for y in jax.tree.leaves(shapes)] == [y.shape for y in jax.tree.leaves(want)]
-    assert name == PYRAMID or "all_gather" not in str(program)
+    assert POOLS[name].takes("levels") or "all_gather" not in str(program)
 
 
 # Results on several devices
 
-
-@functools.cache
-def one_device_result(name):
-    call = call_of(name)
-    return jax.jit(with_gradient(call.plain))(call.x)
-
-
+LAYOUTS = {  # mesh shape, and spec of an array
+    "batch": ((4,), P("a")),
+    "rows": ((4,), P(None, "a")),
+    "columns": ((4,), P(None, None, "a")),
+    "channels": ((4,), P(None, None, None, "a")),
+    "batch and rows": ((2, 2), P("a", "b")),
+}
+IMAGE_LAYOUTS = {
+    "rows over 8": ((8,), P(None, "a")),
+    "rows over 4 x 2": ((4, 2), P(None, ("a", "b"))),
+    "rows over 4, columns over 2": ((4, 2), P(None, "a", "b")),
+    "batch, rows and columns": ((2, 2, 2), P("a", "b", "c")),
+    "batch and channels": ((4, 2), P("a", None, None, "b")),
+}
+MIXED_LAYOUTS = {"batch, mixed": ((2, 2), P("a")), "rows, mixed": ((2, 2), P(None, "a"))}
+ALL_LAYOUTS = LAYOUTS | IMAGE_LAYOUTS | MIXED_LAYOUTS
 CASES = [
-    *((name, (axis,), kind) for name in POOLS for axis in range(4) for kind in KINDS),
-    *((name, axes, "mixed") for name in POOLS for axes in ((0,), (1,))),
-    *((name, (0, 1), "explicit") for name in POOLS),
+    *itertools.product(POOLS, LAYOUTS, KINDS),
+    *itertools.product(POOLS, MIXED_LAYOUTS, ["mixed"]),
+    *itertools.product(HAS_HALO, IMAGE_LAYOUTS, KINDS),
+    *itertools.product(
+        ["max_pool", "min_pool", "avg_pool", "max_unpool"], ["rows over 8"], ["plain"]
+    ),
 ]
 QUICK = [
-    *((name, (1,), "manual") for name, pool in POOLS.items() if pool.takes("key", "padding")),
-    ("dilate", (2,), "auto"),
-    (PYRAMID, (1,), "manual"),
-    ("segment_max", (0, 1), "explicit"),
-    ("maximum", (1,), "mixed"),
-    ("k_max_pool", (0,), "mixed"),
-    ("cummax", (0,), "mixed"),
+    ("max_pool", "rows over 8", "explicit"),
+    ("min_pool", "rows over 8", "plain"),
+    ("avg_pool", "rows over 4, columns over 2", "auto"),
+    ("adaptive_max_pool", "rows over 4, columns over 2", "explicit"),
+    ("adaptive_avg_pool", "rows over 4 x 2", "auto"),
+    ("global_max_pool", "rows over 8", "explicit"),
+    ("global_avg_pool", "rows over 4 x 2", "auto"),
+    ("max_unpool", "rows over 8", "explicit"),
+    ("adaptive_max_pool", "batch and channels", "manual"),
+    ("logsumexp_pool", "batch and channels", "explicit"),
+    ("stochastic_pool", "rows", "manual"),
+    ("dilate", "columns", "auto"),
+    ("spatial_pyramid_pool", "rows", "manual"),
+    ("segment_max", "batch and rows", "explicit"),
+    ("maximum", "rows, mixed", "mixed"),
+    ("k_max_pool", "batch, mixed", "mixed"),
+    ("cummax", "batch, mixed", "mixed"),
+    ("max", "batch and rows", "explicit"),
 ]
+
+
+@functools.cache
+def one_device_results(name):
+    calls = calls_of(name)
+    program = jax.jit(lambda xs: [with_gradient(c.run)(x) for c, x in zip(calls, xs, strict=True)])
+    return program([call.arrays for call in calls])
+
+
+def has_axes(name, layout):
+    return len(ALL_LAYOUTS[layout][1]) <= calls_of(name)[0].x.ndim
 
 
 @requires_eight_devices
 @pytest.mark.parametrize(
-    ("name", "axes", "kind"),
+    ("name", "layout", "kind"),
     [
         pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow)
         for case in CASES
-        if max(case[1]) < call_of(case[0]).x.ndim
+        if has_axes(*case[:2])
     ],
 )
-def test_value_cotangent_and_collectives(name, axes, kind):
-    call, spec = call_of(name), spec_of(axes, call_of(name).x.ndim)
-    mesh = mesh_of((4,) if len(axes) == 1 and kind in KINDS else (2, 2), kind)
-    with jax.set_mesh(mesh):
-        found = result_or_none(lambda: compiled_on_mesh([call], mesh, spec, kind))
-    assert (found is None) == must_raise(name, axes, kind)
+def test_value_cotangents_and_collectives(name, layout, kind):
+    shape, spec = ALL_LAYOUTS[layout]
+    mesh = mesh_of(shape, kind)
+    counts = shard_counts(mesh, spec)
+    calls, wanted = calls_of(name), one_device_results(name)
+    if kind == "manual" and 3 in counts and POOLS[name].coefficients:
+        calls, wanted = (
+            calls[:-1],
+            wanted[:-1],
+        )  # a shard would need the coefficients of its channels
+    found = result_or_none(lambda: compiled_on_mesh(calls, mesh, spec, kind))
+    assert (found is None) == any(must_raise(call, counts, kind) for call in calls)
     if found is None:
         return
     program, xs = found
-    assert_close(program(xs), [one_device_result(name)], 0.0 if call.exact else 2e-6)
-    # XLA decides how a function of boxes or segments is sharded.
-    if not (POOLS[name].takes("boxes") or POOLS[name].takes("segment_ids")):
-        allowed = {"collective-permute", "all-reduce", *["all-gather"] * (name == PYRAMID)}
-        assert {each for each, _ in collectives(program)} <= allowed
+    for call, got, want in zip(calls, program(xs), wanted, strict=True):
+        assert_close(got, want, 0.0 if call.exact else 2e-5, str(call))
+        if name in HAS_HALO and kind != "plain":  # otherwise XLA chooses the sharding
+            same = NamedSharding(mesh, spec).is_equivalent_to
+            assert all(same(dx.sharding, dx.ndim) for dx in got[2]), str(call)
+    if kind != "plain":
+        check_collectives(name, {name for name, _ in collectives(program)}, counts)
+
+
+def check_collectives(name, sent, counts):
+    pool = POOLS[name]
+    if pool.takes("boxes") or pool.takes("segment_ids"):  # XLA decides how these are sharded
+        return
+    if name in HAS_HALO and not {1, 2} & counts.keys():
+        assert sent == set()
+    elif pool.takes("padding"):
+        assert sent == {"collective-permute"}
+    else:  # cells and channels of a pyramid become one axis, which takes an all-gather
+        gathered = {"all-gather"} if pool.takes("levels") else set()
+        assert sent <= {"collective-permute", "all-reduce"} | gathered

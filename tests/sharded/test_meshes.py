@@ -68,13 +68,14 @@ def test_other_rank_in_shard_map_raises():
         run(X)
 
 
-def test_max_unpool_does_not_read_empty_sharded_indices():
+@pytest.mark.parametrize("shape", [(0, 8, 2), (2, 8, 0)])
+def test_max_unpool_does_not_read_empty_sharded_indices(shape):
     """jax 0.10 to 0.12 raise where they read an array without elements that a program has sharded."""
     mesh = mesh_of((4,), "auto")
     place = jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, ROWS))
-    y, indices = place(np.zeros((0, 8, 2), np.float32)), place(np.zeros((0, 8, 2), np.int32))
+    y, indices = place(np.zeros(shape, np.float32)), place(np.zeros(shape, np.int32))
     for unpool in (jaxpool.max_unpool, jaxpool.sharded(jaxpool.max_unpool, mesh=mesh, spec=ROWS)):
-        assert unpool(y, indices, (16,), axes=(1,)).shape == (0, 16, 2)
+        assert unpool(y, indices, (16,), axes=(1,)).shape == (shape[0], 16, shape[2])
 
 
 def test_mesh_of_other_devices_raises():
@@ -119,70 +120,6 @@ def test_compat_functions_on_sharded_arrays():
         torch_pool(given, 4)
 
 
-# Reductions over sharded axes
-
-
-def check_reduction(f, shape, spec):
-    """Compare value and gradient with those on one device."""
-    x = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32)
-
-    def both(x):
-        return f(x), jax.grad(lambda x: jnp.sum(f(x) ** 2))(x)
-
-    assert_same_on_mesh(both, [x], [spec], (2, 2), 1e-6)
-
-
-REDUCTIONS = [("max", "split"), ("min", "first"), ("max", "first"), ("max", "last")]
-
-
-@pytest.mark.parametrize(
-    ("name", "ties"),
-    [
-        REDUCTIONS[0],
-        *(
-            pytest.param(*each, marks=pytest.mark.slow)
-            for each in (*REDUCTIONS[1:], ("min", "split"), ("min", "last"))
-        ),
-    ],
-)
-def test_reductions_over_sharded_axes(name, ties):
-    reduce = functools.partial(getattr(jaxpool, name), ties=ties)
-
-    def every(x):
-        ys = [reduce(x, axis=axis).ravel() for axis in (0, None, -1, (1, 0))]
-        return sum(jnp.sum(y**2) for y in ys)
-
-    check_reduction(every, (4, 2), P("a"))
-    check_reduction(functools.partial(reduce, axis=(1, 3)), (2, 4, 2, 4), P(None, "a", None, "b"))
-
-
-@pytest.mark.parametrize("name", ["cummax", "cummin_with_argmax"])
-def test_scan_with_sharded_reset(name):
-    scan = getattr(jaxpool, name)
-    check_reduction(lambda x: jax.tree.leaves(scan(x, axis=1, reset=x > 0))[0], (4, 6, 2), P("a"))
-
-
-def test_reduction_with_mask_over_sharded_axis():
-    where = np.arange(8).reshape(4, 2) % 3 > 0
-    check_reduction(lambda x: jaxpool.min(x, axis=0, where=where, initial=5.0), (4, 2), P("a"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["max", "min"])
-def test_reduction_dtypes_and_derivatives(name):
-    reduce = functools.partial(getattr(jaxpool, name), axis=0)
-    forward = functools.partial(reduce, autodiff="jvp", ties="split")
-
-    def every(x):
-        typed = [reduce(x.astype(dtype)) for dtype in (np.int8, bool, np.float16, jnp.bfloat16)]
-        y = reduce(jnp.where(x > 4, jnp.nan, jnp.where(x < -4, -0.0, jnp.abs(x))))
-        _, tangent = jax.jvp(lambda x: forward(x) ** 3, (x,), (2 * x + 1,))
-        found = [*typed, jnp.nan_to_num(y), jnp.isnan(y), tangent]
-        return jnp.stack([each.astype(np.float32) for each in found])
-
-    check_reduction(every, (4, 16), P("a"))
-
-
 # Operands with different shardings
 
 
@@ -200,19 +137,35 @@ def test_broadcast_of_sharded_axis_of_size_one(op, ties):
         assert dx.sharding.is_equivalent_to(NamedSharding(mesh_of((1, 1), "explicit"), spec), 2)
 
 
-@pytest.mark.parametrize("op", ["maximum", "fmax"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_operands_with_different_shardings(op, dtype):
+@pytest.mark.parametrize(("op", "dtype"), [("maximum", "float32"), ("fmax", "bfloat16")])
+@pytest.mark.parametrize(
+    "specs",
+    [
+        (P("a"), P(), P(None, None, "b")),
+        (
+            P("a"),
+            P("a"),
+            P(None, None, "a"),
+        ),  # a mesh axis is used once; the first operand has priority
+        (P("a"), P(), P("b")),
+    ],
+    ids=str,
+)
+def test_operands_with_different_shardings(op, dtype, specs):
     """Scalars, replicated arrays, and arrays sharded along another axis are valid operands, as for jax's functions."""
     rng, function = np.random.default_rng(0), getattr(jaxpool, op)
-    x, row = (jnp.asarray(rng.integers(-3, 4, shape), dtype) for shape in ((8, 3, 4), (3, 4)))
+    x, row = (jnp.asarray(rng.integers(-3, 4, shape), dtype) for shape in ((8, 2, 4), (2, 4)))
 
-    def loss(x, row, other):
-        y = function(function(function(x, row), 0.5), other)
-        return (y * y).astype(np.float32).sum()
+    def both(x, row, other):
+        def loss(x, row, other):
+            y = function(function(function(x, row), 0.5), other)
+            return (y * y).astype(np.float32).sum(), y
 
-    specs = [P("a"), P(), P(None, None, "b")]
-    assert_same_on_mesh(jax.grad(loss, (0, 1, 2)), [x, row, -x], specs, (2, 2))
+        return jax.grad(loss, (0, 1, 2), has_aux=True)(x, row, other)
+
+    _, y = assert_same_on_mesh(both, [x, row, -x], specs, (2, 2))
+    together = P("a", None, "b" if "b" in specs[2][1:] else None)
+    assert y.sharding.spec == together
 
 
 @pytest.mark.parametrize("spec", [P("a"), P()], ids=str)

@@ -18,7 +18,7 @@ STRICT = {"JAX_NUMPY_DTYPE_PROMOTION": "strict", "JAX_NUMPY_RANK_PROMOTION": "ra
 # These tests create NaN themselves, which jax_debug_nans turns into an error.
 NAN = (
     *("nan", "NaN", "chosen_element", "gets_a_share", "window_of_one", "not_finite"),
-    *("infinities", "special", "oracle_chooses", "implies"),
+    *("infinities", "special"),
 )
 # These count traces, or pass out-of-range indices, which raise if they are concrete.
 TRACED = ("traced_once", "out_of_range")

@@ -1,6 +1,6 @@
 """Debugging tools report no error in pools: checkify's index checks, and `jax_debug_nans`."""
 
-import functools
+import itertools
 
 import jax
 import numpy as np
@@ -12,6 +12,7 @@ from jaxpool.testing import pools
 
 POOLS = pools()
 X = np.random.default_rng(0).normal(size=(2, 4, 6, 4)).astype(np.float32)
+SQUARE = np.random.default_rng(0).normal(size=(1, 16, 16, 4)).astype(np.float32)
 IDS = np.array([-1, 0, 1, -7, 2, 3, 4, 900], np.int32)
 nan, inf = np.nan, np.inf
 BOXES = [[-50, -50, 90, 90], [3, 3, 2, 2], [nan, 0, 1, 1], [100, 100, 200, 200], [inf, 0, 3, inf]]
@@ -60,28 +61,14 @@ def test_out_of_range_indices_pass_checkify(name, argument):
 
 
 @pytest.mark.parametrize("name", [name for name, pool in POOLS.items() if pool.takes("where")])
-def test_all_false_mask_makes_no_nan(name):
+@pytest.mark.parametrize("where", [np.zeros((1, 1), bool), np.arange(16)[:, None, None] > 12])
+def test_masked_elements_make_no_nan(name, where):
+    """Small and large windows, and windows as large as the image, use three different kernels of ranks."""
     pool = POOLS[name]
-    for settings in with_each_tie_rule(pool, {"where": np.zeros((1, 1), bool), "initial": 0.5}):
-        run, arrays = value_and_gradient(pool, pool.given(X, **settings))
-        with jax.debug_nans(True):
-            jax.block_until_ready(jax.jit(run)(arrays))
-
-
-@pytest.mark.parametrize("mode", ["vjp", "jvp"])
-@pytest.mark.parametrize("ties", ["first", "last", "split"])
-@pytest.mark.parametrize("window", [(2, 2), (9, 9), (16, 16)])
-def test_masked_median_makes_no_nan(window, ties, mode):
-    """Small and large windows, and windows as large as the image, use three different kernels."""
-    x = jnp.asarray(np.random.default_rng(0).normal(size=(1, 16, 16, 1)), jnp.float32)
-    settings = {"window_shape": window, "ties": ties, "autodiff": mode}
-    for where in (np.arange(16)[:, None, None] > 12, np.zeros((1, 1), bool)):
-        masked = functools.partial(POOLS["median_pool"].function, where=where, **settings)
-        with jax.debug_nans(True):
-            y, pullback = jax.vjp(masked, x)
-            (dx,) = pullback(jnp.ones_like(y))
-            if mode == "jvp":
-                assert not jnp.isnan(jax.jvp(masked, (x,), (x,))[1]).any()
-    # y and dx of the last mask, which is False everywhere, are 0.
-    assert not dx.any()
-    assert not y.any()
+    windows = [(2, 2), (9, 9), (16, 16)] if pool.topic == "rank" else [(2, 2)]
+    for window, mode in itertools.product(windows, pool.modes or ("vjp",)):
+        given = {"where": where, "initial": 0.5, "window_shape": window, "autodiff": mode}
+        for settings in with_each_tie_rule(pool, given | {"strides": (1, 1)}):
+            run, arrays = value_and_gradient(pool, pool.given(SQUARE, **settings))
+            with jax.debug_nans(True):
+                jax.block_until_ready(jax.jit(run)(arrays))

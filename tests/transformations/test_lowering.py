@@ -18,10 +18,8 @@ SHAPE, LARGE = (2, 9, 10, 3), (2, 64, 64, 32)  # small, and in regions and table
 SAME = {"window_shape": (3, 3), "strides": (2, 2), "padding": "SAME"}
 POOLS = {
     "max": ("max_pool", SAME),
-    "max jvp": ("max_pool", SAME | {"autodiff": "jvp"}),
     "max last": ("max_pool", SAME | {"ties": "last"}),
     "max split": ("max_pool", SAME | {"ties": "split"}),
-    "max split jvp": ("max_pool", SAME | {"ties": "split", "autodiff": "jvp"}),
     "max stride 1": ("max_pool", {"window_shape": (3, 3), "padding": "SAME"}),
     "max dilated": ("max_pool", SAME | {"window_dilation": (2, 1)}),
     "max large": ("max_pool", {"window_shape": (7, 9), "padding": "SAME"}),
@@ -30,7 +28,6 @@ POOLS = {
     "min": ("min_pool", SAME),
     "avg": ("avg_pool", SAME),
     "avg real": ("avg_pool", SAME | {"count_include_pad": False}),
-    "avg jvp": ("avg_pool", SAME | {"autodiff": "jvp"}),
     "avg large": ("avg_pool", {"window_shape": (7, 9), "padding": "SAME"}),
     "sum": ("sum_pool", SAME),
     "sum ceil": ("sum_pool", {"window_shape": (2, 2), "strides": (2, 2), "ceil_mode": True}),
@@ -101,33 +98,25 @@ def test_search_finds_scatters_of_lax_and_constructs_of_cpu():
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
+@pytest.mark.parametrize("name", POOLS)
+def test_derivatives_have_no_scatter_and_vmap_adds_no_loop(name, platform):
+    of_pool = gradient(pool(name))
+    found = operations(exported(of_pool, platform))
+    assert "add" in found
+    assert forbidden(found) == []
+    assert forbidden(operations(exported(gradient(of_pool), platform))) == []
+    stacked = exported(jax.vmap(of_pool), platform, (5, *SHAPE))
+    assert forbidden(operations(stacked), LOOPS_AND_MORE) == []
+
+
+@pytest.mark.parametrize("platform", PLATFORMS[1:])
 @pytest.mark.parametrize("name", [*POOLS, *OTHERS])
-def test_gradient_has_no_scatter_and_no_cpu_constructs(name, platform):
+def test_gradient_has_no_cpu_constructs(name, platform):
     of_pool = gradient(OTHERS.get(name) or pool(name))
-    if name in POOLS:
-        found = operations(exported(of_pool, platform))
-        assert "add" in found
-        assert forbidden(found) == []
     allowed = {"case"} if "powers" in name else set()  # a branch on the range of the values
     allowed |= {"gather"} if "max over" in name else set()  # reads the value at its index
-    for dtype in ("float32", "bfloat16") if platform != "cpu" else ():
+    for dtype in ("float32", "bfloat16"):
         assert cpu_constructs(exported(of_pool, platform, LARGE, dtype)) == allowed
-
-
-@pytest.mark.parametrize("name", ["max", "max split", "avg"])
-def test_second_derivative_has_no_scatter(name):
-    for platform in PLATFORMS:
-        again = exported(gradient(gradient(pool(name))), platform)
-        assert forbidden(operations(again)) == []
-
-
-@pytest.mark.parametrize("name", ["max", "max large", "max split", "avg", "avg large"])
-@pytest.mark.parametrize("shape", [SHAPE, LARGE])
-def test_compiled_gradient_has_no_scatter(name, shape):
-    x = jax.ShapeDtypeStruct(shape, np.float32)
-    found = compiled_operations(gradient(pool(name)).lower(x))
-    assert {"select", "add"} & set(found)
-    assert forbidden(found, ("scatter", "while")) == []
 
 
 def scatters(f, platform):
@@ -171,13 +160,6 @@ def test_fractional_gradient_has_no_scatter(name, platform):
     assert scatters(jax.grad(pooled), platform) == []
 
 
-@pytest.mark.parametrize("name", ["max", "max split", "min", "avg", "sum"])
-def test_vmap_adds_no_loop_or_gather(name):
-    for platform in PLATFORMS:
-        found = operations(exported(jax.vmap(gradient(pool(name))), platform, (5, *SHAPE)))
-        assert forbidden(found, LOOPS_AND_MORE) == []
-
-
 @pytest.mark.parametrize("name", ["max", "avg real", "max split"])
 def test_one_export_for_all_platforms_runs_on_cpu(name):
     rng = np.random.default_rng(0)
@@ -198,8 +180,6 @@ EXAMPLE_SETTINGS = SAME | {
 }
 # Rank pools compare pairs of elements and have separate tests.
 WINDOWED = [n for n, p in pools().items() if p.takes("ceil_mode") and p.topic != "rank"]
-# For values out of range of the dtype these loop over the taps. Under vmap, a loop step's slice becomes a gather.
-LOOPED = [n for n in WINDOWED if pools()[n].coefficients or pools()[n].takes("p")]
 TIES = [
     *((name, "first") for name in (*WINDOWED, "adaptive_max_pool", "adaptive_avg_pool")),
     *(("max_pool", "split"), ("min_pool", "last")),
@@ -209,28 +189,24 @@ TIES = [
 @pytest.mark.parametrize(
     "axis", [pytest.param(n, marks=() if n == 3 else pytest.mark.slow) for n in range(5)]
 )
-@pytest.mark.parametrize(
-    ("name", "ties", "mode"),
-    [(name, ties, mode) for name, ties in TIES for mode in pools()[name].modes or ("vjp",)],
-)
-def test_vmap_of_gradient_has_no_more_operations(name, ties, mode, axis):
+@pytest.mark.parametrize(("name", "ties"), TIES)
+def test_vmap_of_gradient_has_no_more_operations(name, ties, axis):
+    """Both modes have the same program, see test_same_program.py."""
     x = jax.ShapeDtypeStruct((*EXAMPLE[:axis], 5, *EXAMPLE[axis:]), np.float32)
-    of_example = gradient(pools()[name].of(**EXAMPLE_SETTINGS, ties=ties, autodiff=mode))
+    of_example = gradient(pools()[name].of(**EXAMPLE_SETTINGS, ties=ties))
 
     def of_stack(x):
         return jnp.moveaxis(of_example(jnp.moveaxis(x, axis, 0)), 0, axis)
 
     programs = [jax.jit(f).lower(x) for f in (jax.vmap(of_example, axis, axis), of_stack)]
     one, whole = (re.findall(r"stablehlo\.(\w+)", lowered.as_text()) for lowered in programs)
-    is_looped, is_adaptive = name in LOOPED, name.startswith("adaptive")
-    allowed = ("gather", "while") if is_looped else ("gather",) if is_adaptive else ()
-    assert [n for n in forbidden(one, LOOPS_AND_MORE) if n not in allowed] == []
-    if not is_looped:  # the stack of an adaptive pool has gathers, too
+    assert forbidden(one) == []
+    assert one.count("while") == whole.count("while")
+    if "while" not in whole:  # under vmap, the slice of a loop step becomes a gather
         assert one.count("gather") <= whole.count("gather")
     assert one.count("reduce_window") == whole.count("reduce_window")
 
     one, whole = (compiled_operations(lowered) for lowered in programs)
     assert whole.count("fusion") > 0
-    more = 5 if is_looped else 0  # in the loop for values out of range
-    assert one.count("fusion") <= whole.count("fusion") + more
-    assert is_adaptive or forbidden(one, LOOPS_AND_MORE) == []
+    assert one.count("fusion") <= 1.15 * whole.count("fusion")
+    assert {*forbidden(one, LOOPS_AND_MORE)} <= {*forbidden(whole, LOOPS_AND_MORE)}

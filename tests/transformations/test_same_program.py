@@ -14,40 +14,40 @@ import pytest
 
 import jaxpool
 from jaxpool.compat import flax, torch
+from jaxpool.testing import pools
 from tests.support import lax_pools
 from tests.support.compilation import DEFAULT_FUSION
 from tests.support.programs import value_and_vjp
 
-BOTH = ("vjp", "jvp")
+RECORDS = {name: pool for name, pool in pools().items() if pool.modes}
 FIRST = {"axes": (2, 3)}
 OUT = (5, 4)
 
 
-def in_modes(op, *args, **kwargs):
-    function = getattr(jaxpool, op)
-    return {mode: lambda x, m=mode: function(x, *args, **kwargs, autodiff=m) for mode in BOTH}
+def in_modes(name, **settings):
+    return {mode: RECORDS[name].of(autodiff=mode, **settings) for mode in RECORDS[name].modes}
 
 
-def forms_of(kind, *geometry):
+def forms_of(kind, **geometry):
     """Return the ways of calling a pool, by name."""
-    forms = in_modes(f"{kind}_pool", *geometry)
+    forms = in_modes(f"{kind}_pool", **geometry)
     if kind != "avg":
-        forms["accelerate"] = jaxpool.accelerate(lambda x: lax_pools.POOLS[kind](x, *geometry))
+        forms["accelerate"] = jaxpool.accelerate(lambda x: lax_pools.POOLS[kind](x, **geometry))
     if kind != "sum":
-        forms["compat.flax"] = lambda x: getattr(flax, f"{kind}_pool")(x, *geometry)
+        forms["compat.flax"] = lambda x: getattr(flax, f"{kind}_pool")(x, **geometry)
     return forms
 
 
-def quotient_forms(*geometry):
+def quotient_forms(**geometry):
     """Averages as users write them with lax: `accelerate` replaces the sum, and the division stays in user code."""
-    count = np.float32(np.prod(geometry[0]))
-    sums = in_modes("sum_pool", *geometry).items()
+    count = np.float32(np.prod(geometry["window_shape"]))
+    sums = in_modes("sum_pool", **geometry).items()
 
     def divided_inside(x):
-        return lax_pools.sum_pool(x, *geometry) / np.prod(geometry[0])
+        return lax_pools.sum_pool(x, **geometry) / np.prod(geometry["window_shape"])
 
     return {mode: lambda x, f=f: f(x) / count for mode, f in sums} | {
-        "accelerate": jaxpool.accelerate(lambda x: lax_pools.sum_pool(x, *geometry) / count),
+        "accelerate": jaxpool.accelerate(lambda x: lax_pools.sum_pool(x, **geometry) / count),
         "accelerate, divided inside": jaxpool.accelerate(divided_inside),
     }
 
@@ -74,26 +74,23 @@ def indices(x):
 
 
 OTHERS = {
-    "adaptive max": in_modes("adaptive_max_pool", OUT, **FIRST),
-    "adaptive max, split": in_modes("adaptive_max_pool", OUT, **FIRST, ties="split"),
-    "adaptive avg": in_modes("adaptive_avg_pool", OUT, **FIRST)
-    | {"compat.torch": lambda x: torch.adaptive_avg_pool2d(x, OUT)},
+    **{name: in_modes(name) for name in RECORDS},
+    "max_pool, split": in_modes("max_pool", strides=(1, 1), ties="split"),
+    "adaptive_max_pool, split": in_modes("adaptive_max_pool", output_shape=OUT, ties="split"),
+    "adaptive avg": {
+        "jaxpool": lambda x: jaxpool.adaptive_avg_pool(x, OUT, **FIRST),
+        "compat.torch": lambda x: torch.adaptive_avg_pool2d(x, OUT),
+    },
+    "avg": {
+        "jaxpool": lambda x: jaxpool.avg_pool(x, (3, 3), (2, 2), 1, **FIRST),
+        "compat.torch": lambda x: torch.avg_pool2d(x, 3, 2, 1),
+    },
     "unpool": {
-        "max_unpool": lambda x: jaxpool.max_unpool(x, indices(x), (12, 12), **FIRST),
+        "jaxpool": lambda x: jaxpool.max_unpool(x, indices(x), (12, 12), **FIRST),
         "compat.torch": lambda x: torch.max_unpool2d(x, indices(x), 2),
     },
-    "max, with argmax": {
-        mode: lambda x, f=f: f(x)[0]
-        for mode, f in in_modes("max_pool_with_argmax", (3, 3), (2, 2), 1, **FIRST).items()
-    },
-    "max, split": in_modes("max_pool", (3, 3), **FIRST, ties="split"),
-    "avg of channels first": in_modes("avg_pool", (3, 3), (2, 2), 1, **FIRST)
-    | {"compat.torch": lambda x: torch.avg_pool2d(x, 3, 2, 1)},
-    "max over axes": in_modes("max", axis=FIRST["axes"]),
-    "cummax": in_modes("cummax", axis=2),
-    "maximum": {mode: lambda x, m=mode: jaxpool.maximum(x, x[:, :1], autodiff=m) for mode in BOTH},
 }
-QUICK_OTHERS = ("adaptive max", "adaptive avg", "unpool", "maximum")
+QUICK_OTHERS = ("adaptive_max_pool", "adaptive avg", "unpool", "maximum")
 
 
 def normalized_text(compiled):
@@ -129,21 +126,22 @@ def assert_same_program(forms, x):
     ("pool", "geometry"), [quick((pool, one), QUICK) for pool in POOLS for one in GEOMETRIES]
 )
 def test_windows(pool, geometry):
-    shape, *rest = GEOMETRIES[geometry]
+    shape, *values = GEOMETRIES[geometry]
+    settings = dict(zip(("window_shape", "strides", "padding"), values, strict=True))
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-    assert_same_program(POOLS[pool](*rest), x)
+    assert_same_program(POOLS[pool](**settings), x)
 
 
 @pytest.mark.parametrize("name", [quick((name,), [(n,) for n in QUICK_OTHERS]) for name in OTHERS])
 def test_other_pools(name):
-    x = np.random.default_rng(0).standard_normal((2, 3, 6, 6)).astype(np.float32)
+    x = np.random.default_rng(0).standard_normal((2, 6, 6, 6)).astype(np.float32)
     assert_same_program(OTHERS[name], x)
 
 
 def test_different_program_is_detected():
     """The comparison fails for lax's own gradient, and for an average of divided elements."""
     x = np.ones((1, 8, 8, 4), np.float32)
-    forms = forms_of("max", (3, 3), (1, 1), "SAME")
+    forms = forms_of("max", window_shape=(3, 3), strides=(1, 1), padding="SAME")
     with pytest.raises(AssertionError, match="lax"):
         assert_same_program(
             {"vjp": forms["vjp"], "lax": lambda x: lax_pools.max_pool(x, (3, 3), None, "SAME")}, x

@@ -2,23 +2,18 @@
 
 Each result is compared with that of a twin, which jax differentiates. `tests/support/transform_rows.py` has the ops and
 their twins. A transformation maps a function of an array, and the array, to arrays. One test covers one op and one
-group of transformations, and reports the combinations that differ. All transformations of a group, except of
-`NOT_JITTED`, run in one program.
+group of transformations, and reports the combinations that differ. The transformations of a group run in one program,
+except exports. `tests/sharded` has arrays whose types have a sharding.
 """
 
-import contextlib
 import functools
 import itertools
-import os
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.ad_checkpoint import checkpoint_name
-from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxpool
@@ -71,52 +66,6 @@ def orders(innermost):
         for count in range(3)
         for outer in itertools.product(modes, repeat=count)
     }
-
-
-STEP = 1e-4
-
-
-def differences(g):
-    """Return the directional derivative along the weights as a central difference of values."""
-
-    def cell(f, x):
-        ahead, behind = (g(f)(x + h * weights(x.shape)) for h in (STEP, -STEP))
-        return (ahead - behind) / (2 * STEP)
-
-    return cell
-
-
-def on_explicit_mesh(spec, context):
-    """Return the gradient for an x whose type has a sharding. The mesh comes from x or also from a context."""
-
-    def cell(f, x):
-        mesh = jax.make_mesh((1,), ("i",), (AxisType.Explicit,))
-        x = jax.device_put(x, NamedSharding(mesh, spec))
-        with jax.set_mesh(mesh) if context else contextlib.nullcontext():
-            dx = jax.jit(jax.grad(square(f)), compiler_options=FAST_COMPILE)(x)
-        assert dx.sharding.is_equivalent_to(x.sharding, x.ndim)
-        return np.asarray(dx)
-
-    return cell
-
-
-# What is computed for a twin in place of a transformation: exact derivatives, and gradients without a mesh.
-FOR_TWINS = {
-    "jvp, by differences": nested(jvp),
-    "jvp of vjp, by differences": nested(jvp, vjp),
-    "jvp of vjp of vjp, by differences": nested(jvp, vjp, vjp),
-    "vjp of sharded batch": lambda f, x: jax.grad(square(f))(x),
-    "vjp of sharded channels": lambda f, x: jax.grad(square(f))(x),
-}
-
-
-def loss_of_two_numbers(f, x):
-    """Return the loss as a function of two numbers, for full Hessians. Small directions preserve the order of x."""
-    directions = weights((2, *x.shape)) / 1000
-    return lambda t: loss(f)(x + jnp.tensordot(t, directions, 1))
-
-
-ONES = np.full(2, 1e-3)
 
 
 def vmapped(axis, of):
@@ -174,18 +123,12 @@ def loop(f):
 
 
 policies = jax.checkpoint_policies
-OFFLOADED = {"offload_src": "device", "offload_dst": "pinned_host"}
-POLICIES = {name: getattr(policies, name) for name in dir(policies) if name[0] != "_"} | {
-    "save_only_these_names": policies.save_only_these_names("y"),
-    "save_anything_except_these_names": policies.save_anything_except_these_names("y"),
-    "save_any_names_but_these": policies.save_any_names_but_these("y"),
-    "save_from_both_policies": policies.save_from_both_policies(
-        policies.dots_saveable, policies.save_only_these_names("y")
-    ),
-    "offload_dot_with_no_batch_dims": policies.offload_dot_with_no_batch_dims(**OFFLOADED),
-    "save_and_offload_only_these_names": policies.save_and_offload_only_these_names(
-        names_which_can_be_saved=["y"], names_which_can_be_offloaded=[], **OFFLOADED
-    ),
+POLICIES = {
+    "everything": policies.everything_saveable,
+    "nothing": policies.nothing_saveable,
+    "dots": policies.dots_saveable,
+    "names": policies.save_only_these_names("y"),
+    "other names": policies.save_any_names_but_these("y"),
 }
 
 
@@ -196,12 +139,15 @@ def checkpointed(policy):
     return lambda f, x: jax.grad(jax.checkpoint(loss(named(f)), policy=policy))(x)
 
 
+# One device, or two in `tests/sharded/test_eight_devices.py`
+MESH = jax.sharding.Mesh(jax.devices()[: SHAPE[0]], ("i",))
+
+
 def in_shard_map(of):
-    """Apply `of(f)` to a batch sharded over all devices, in a `shard_map` with `check_vma=True`."""
+    """Apply `of(f)` to a batch sharded over the devices, in a `shard_map` with `check_vma=True`."""
 
     def cell(f, x):
-        mesh = jax.make_mesh((len(jax.devices()),), ("i",), (AxisType.Auto,))
-        spread = jax.shard_map(of(f), mesh=mesh, in_specs=P("i"), out_specs=P("i"), check_vma=True)
+        spread = jax.shard_map(of(f), mesh=MESH, in_specs=P("i"), out_specs=P("i"), check_vma=True)
         return spread(x)
 
     return cell
@@ -237,41 +183,23 @@ def self_jvp(f):
     return lambda x: jax.jvp(f, (x,), (x,))[1]
 
 
-def donated(f, x):
-    x = jnp.array(x)
-    dx = jax.jit(jax.grad(loss(f)), donate_argnums=0, compiler_options=FAST_COMPILE)(x)
-    assert x.is_deleted()
-    return dx
-
-
-def pullback(f, x):
-    y, back = jax.vjp(f, x)
-    return back(weights(y.shape))[0]
-
-
 # Groups: REVERSE for every mode, FORWARD for modes with forward-mode differentiation.
 
-NOT_JITTED = ("explicit mesh", "outside")
 REVERSE = {
     "first": {
         "value": lambda f, x: f(x),
         **{name: orders("vjp")[name] for name in ("vjp", "vjp of vjp", "jvp of vjp")},
     },
-    "differences": {
-        "jvp, by differences": differences(loss),
-        "jvp of vjp, by differences": differences(lambda f: jax.grad(loss(f))),
-        "jvp of vjp of vjp, by differences": differences(lambda f: vjp(jax.grad(loss(f)))),
-    },
     "orders": {
         "vjp of jit": lambda f, x: jax.grad(loss(jax.jit(f)))(x),
         **{name: cell for name, cell in orders("vjp").items() if name.count("of") == 2},
-        "hessian": lambda f, x: jax.hessian(loss_of_two_numbers(f, x))(ONES),
-        "jacrev of jacrev": lambda f, x: jax.jacrev(jax.jacrev(loss_of_two_numbers(f, x)))(ONES),
     },
     "vmap": {
         f"vmap of vjp, axis {axis}": vmapped(axis, lambda f: jax.grad(loss(f))) for axis in range(5)
     }
     | {
+        "vmap of vjp of vjp": vmapped(1, lambda f: vjp(jax.grad(loss(f)))),
+        "vmap of jvp of vjp": vmapped(1, lambda f: jvp(jax.grad(loss(f)))),
         "vjp of vmap": lambda f, x: jax.grad(loss(lambda x: vmapped(2, lambda f: f)(f, x)))(x),
         "vmap of vmap": lambda f, x: jax.vmap(jax.vmap(jax.grad(loss(f)), 1, 1), 3, 3)(
             jnp.stack([jnp.stack([x, -x], 1)] * 2, 3)
@@ -292,33 +220,20 @@ REVERSE = {
         "vjp of shard_map": gradient_through_shard_map,
         "vjp of psum in shard_map": psum_gradient,
     },
-    "explicit mesh": {
-        "vjp of sharded batch": on_explicit_mesh(P("i"), context=False),
-        "vjp of sharded channels": on_explicit_mesh(P(None, None, None, "i"), context=True),
-    },
-    "outside": {
-        "value, not jitted": lambda f, x: f(x),
-        "vjp, not jitted": pullback,
-        "eval_shape": lambda f, x: np.zeros(jax.eval_shape(f, x).shape),
-        "eval_shape of vjp": lambda f, x: np.zeros(jax.eval_shape(jax.grad(loss(f)), x).shape),
+    "export": {
         "export": symbolic(lambda f: f),
         "export of vjp": symbolic(lambda f: jax.grad(square(f))),
-        "donated": donated,
     },
 }
 FORWARD = {
-    "differences": {},
-    "explicit mesh": {},
     "first": {name: orders("jvp")[name] for name in ("jvp", "vjp of jvp", "jvp of jvp")}
     | {"linearize": lambda f, x: jax.linearize(f, x)[1](weights(x.shape))},
     "orders": {
         "jvp of jit": lambda f, x: jvp(jax.jit(f))(x),
         **{name: cell for name, cell in orders("jvp").items() if name.count("of") == 2},
-        "jacfwd": lambda f, x: jax.jacfwd(loss_of_two_numbers(f, x))(ONES),
-        "jacfwd of jacfwd": lambda f, x: jax.jacfwd(jax.jacfwd(loss_of_two_numbers(f, x)))(ONES),
-        "jacrev of jacfwd": lambda f, x: jax.jacrev(jax.jacfwd(loss_of_two_numbers(f, x)))(ONES),
     },
     "vmap": {f"vmap of jvp, axis {axis}": vmapped(axis, jvp) for axis in range(5)}
+    | {"vmap of vjp of jvp": vmapped(1, lambda f: vjp(jvp(loss(f))))}
     | {"jvp of vmap": lambda f, x: jvp(lambda x: vmapped(2, lambda f: f)(f, x))(x)},
     "control": {
         "jvp of scan": lambda f, x: jvp(scan(f))(x),
@@ -330,39 +245,23 @@ FORWARD = {
         "shard_map of jvp": in_shard_map(jvp),
         "jvp of shard_map": lambda f, x: jvp(lambda x: in_shard_map(lambda f: f)(f, x))(x),
     },
-    "outside": {
-        "jvp, not jitted": lambda f, x: jvp(f)(x),
-        "linearize, not jitted": lambda f, x: jax.linearize(f, x)[1](weights(x.shape)),
-        "export of jvp": symbolic(lambda f: self_jvp(square(f))),
-    },
+    "export": {"export of jvp": symbolic(lambda f: self_jvp(square(f)))},
 }
 
 
 # The tests
 
 TABLE = ROWS | VARIANTS
-# Ops for slow tests: those that share the kernels of another op, for instance minima and maxima, and pools of boxes,
-# which take seconds to compile.
-SIMILAR_OPS = {
-    *("minimum", "fmin", "cummin", "global_max_pool", "global_avg_pool", "accelerate", "erode"),
-    *("min", "min_pool", "local_minima", "spatial_pyramid_pool", "fmax"),
-    *(name for name in POOLS if name.endswith("argmax")),
-    *(name for name, pool in POOLS.items() if pool.takes("rank") or pool.takes("blur_shape")),
-    *(name for name, pool in POOLS.items() if pool.takes("segment_ids") and name != "segment_max"),
-    *(n for n, p in POOLS.items() if p.takes("window_shape", "output_shape") and p.adds),
-    *(name for name, pool in POOLS.items() if pool.takes("boxes")),
-    *(n for n, p in POOLS.items() if p.takes("temperature") and n != "logsumexp_pool"),
+# Ops that differ in more than their loops: one for each topic, kind of result, and kind of arguments.
+FIRST_OF_KIND = {
+    (pool.topic, pool.adds is False, pool.coefficients, pool.operands): name
+    for name, pool in reversed(POOLS.items())
 }
-# CI runs every group for one op, two groups for each op that shares no kernel with another, and `shard_map` for one op
-# per implementation of a derivative. The other combinations are slow.
+# CI runs every group for one op, one group for each op of `FIRST_OF_KIND`, and `shard_map` for one op per
+# implementation of a derivative. The other combinations are slow.
 CI = {
     *(("max_pool", group) for group in REVERSE),
-    *(
-        (name, group)
-        for group in ("first", "explicit mesh")
-        for name in ROWS
-        if name not in SIMILAR_OPS
-    ),
+    *((name, "first") for name in FIRST_OF_KIND.values()),
     *((name, "shard_map") for name in ("avg_pool", "adaptive_max_pool", "max", "lp_pool")),
 }
 
@@ -382,22 +281,20 @@ def cells(name, group):
             for mode, f in modes.items()
         }
         twin = {
-            column: FOR_TWINS.get(column, cell)(TABLE[name].twin, x)
-            for column, cell in columns("both", group).items()
+            column: cell(TABLE[name].twin, x) for column, cell in columns("both", group).items()
         }
         return got, twin
 
-    if group in NOT_JITTED:
+    if group == "export":
         return program(numbers())
     return jax.jit(program, compiler_options=FAST_COMPILE)(numbers())
 
 
-def differs_from_twin(got, want, column):
+def differs_from_twin(got, want):
     """Return True if a result differs from that of the twin."""
-    rtol, atol = (1e-5, 1e-6) if "by differences" in column else (1e-9, 1e-11)
     pairs = list(zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True))
     return not pairs or not all(
-        a.shape == b.shape and np.allclose(a, b, rtol=rtol, atol=atol) for a, b in pairs
+        a.shape == b.shape and np.allclose(a, b, rtol=1e-9, atol=1e-11) for a, b in pairs
     )
 
 
@@ -415,7 +312,7 @@ def test_op_under_transformations(name, group):
         f"{column} ({mode})"
         for mode, results in got.items()
         for column, result in results.items()
-        if differs_from_twin(result, twin[column], column)
+        if differs_from_twin(result, twin[column])
     ]
     assert wrong == []
 
@@ -423,13 +320,12 @@ def test_op_under_transformations(name, group):
 @pytest.mark.parametrize("autodiff", MODES)
 def test_replicated_operand_in_shard_map(autodiff):
     """Cotangents of a replicated operand are summed over the devices, as for `jnp.maximum`."""
-    mesh = jax.make_mesh((len(jax.devices()),), ("i",), (AxisType.Auto,))
 
     def loss(maximum, x, level):
         def local(x, level):
             return jax.lax.psum((maximum(x, level) ** 2).sum(), "i")
 
-        return jax.shard_map(local, mesh=mesh, in_specs=(P("i"), P()), out_specs=P())(x, level)
+        return jax.shard_map(local, mesh=MESH, in_specs=(P("i"), P()), out_specs=P())(x, level)
 
     ours = functools.partial(loss, functools.partial(jaxpool.maximum, autodiff=autodiff))
     arguments = numbers(), jnp.asarray(0.5)
@@ -437,18 +333,3 @@ def test_replicated_operand_in_shard_map(autodiff):
     want = jax.jit(jax.grad(functools.partial(loss, jnp.maximum), (0, 1)))(*arguments)
     for dx, expected in zip(got, want, strict=True):
         np.testing.assert_allclose(dx, expected, rtol=1e-12)
-
-
-# More than one device
-
-
-@pytest.mark.slow
-def test_shard_map_over_two_devices():
-    """Repeat the tests of `shard_map` with the batch sharded over two devices."""
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={SHAPE[0]}"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
-    select = ["-k", "shard_map and not two_devices", "-m", "slow or not slow"]
-    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run([*command, *select], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert f"{len(TABLE) + len(MODES)} passed" in done.stdout
