@@ -32,7 +32,8 @@ def check(name, x, /, mode="vjp", **arguments):
     call = Call(pool, pool.given(x, **arguments))
     if has_derivative(call):
         y = call.answer().y
-        dy = draw_values(np.random.default_rng(3), y.shape, y.dtype, "ties")
+        values = "ties" if pool.tolerance or pool.rounds_weights else "normal"
+        dy = draw_values(np.random.default_rng(3), y.shape, y.dtype, values)
         call = Call(pool, call.given, dy)
     function = functools.partial(pool.function, autodiff=mode) if pool.modes else pool.function
     assert_pool_matches(function, call, jit=False)
@@ -119,7 +120,20 @@ BLURS = [
     ((70, 1), {"window_shape": (63,), "strides": (40,), "axes": (0,)}),
 ]
 # More taps than are unrolled, so that a loop runs, forward and backward.
-LARGE_KERNELS = [((1, 8, 9, 2), {"kernel": RNG.integers(-2, 3, (5, 6)).astype(np.float32)})]
+KERNEL = RNG.integers(-2, 3, (5, 6, 2))
+KERNEL[0, 0] = -100
+LARGE_KERNELS = [
+    ((1, 8, 9, 2), {"kernel": KERNEL[..., 0]}),
+    ((1, 7, 9, 2), {"kernel": KERNEL, "padding": "SAME", "strides": (2, 3)}),
+    ((2, 9, 11, 1), {"kernel": KERNEL[..., 0], "strides": (7, 9), "axes": (2, 1), "padding": 1}),
+    ((1, 6, 9, 2), {"kernel": KERNEL, "padding": "SAME", "window_dilation": (1, 2)}),
+    ((1, 3, 7, 6), {"kernel": KERNEL, "axes": (3, 2, 1), "strides": (2, 1, 2)}),
+]
+LARGE_KERNELS = [
+    (shape, arguments | {"kernel": arguments["kernel"].astype(dtype)}, dtype)
+    for dtype in (np.float32, np.int32, np.uint8)
+    for shape, arguments in LARGE_KERNELS[: 5 if dtype == np.float32 else 2]
+]
 PYRAMIDS = [
     ((2, 5, 6, 3), {"levels": (1, 2, 4), "kind": "max"}),
     ((2, 5, 6, 3), {"levels": [4, 1, 2], "kind": "avg"}),
@@ -145,9 +159,11 @@ REDUCTIONS = [
     *[(SMALL, {"axis": 1, "initial": n}, np.bool_) for n in (0, False, True, np.int32(1))],
     # Short and missing blocks of bits, and the range of a byte
     *[((2, size), {"axis": 1}) for size in (1, 7, 9, 15, 256, 257)],
+    ((3, 0, 2), {"axis": 1, "initial": 2}),
 ]
 MAXOUTS = [(SMALL, {"groups": groups, "axis": axis}) for groups, axis in [(4, 2), (1, 1), (3, 0)]]
 PEAKS = [((2, 5, 6, 2), {"window_shape": window}) for window in [(3, 3), (2, 3), (5, 1)]]
+PEAKS += [((5, 6), {"window_shape": (3, 2), "axes": (1, 0)})]
 # Medians in several steps, of more than one word of bits, walked back, and counted
 MEDIANS = [
     ((1, 7, 7, 1), (5, 5), (1, 1)),
@@ -173,6 +189,47 @@ SEGMENTS = [
     for ids, is_sorted in [(IDS, False), (np.sort(IDS), True)]
     for mask in [{}, *[{"where": mask} for mask in (*ROW_MASKS, np.False_)]]
 ]
+EMPTY_SEGMENTS = {"segment_ids": np.array([1, 1, -1]), "num_segments": 3}
+SEGMENTS += [((3,), EMPTY_SEGMENTS, dtype) for dtype in (np.int16, np.uint8)]
+# Sums of more numbers than a sequential sum in the dtype can add, forward or backward
+FLOAT8 = jnp.float8_e4m3fn
+NARROW_WINDOWS = [((40, 1), {"window_shape": (21,)}, FLOAT8)]
+NARROW_ADAPTIVE = [
+    ((40,), {"output_shape": 1, "axes": (0,)}, FLOAT8),
+    ((2,), {"output_shape": 41, "axes": (0,)}, FLOAT8),
+]
+NARROW_FRACTIONAL = [((40, 1), {"window_shape": (21,), "output_shape": (20,)}, FLOAT8)]
+NARROW_GLOBAL = [((1, 40, 1), {}, FLOAT8)]
+NARROW_SCANS = [((40,), {"axis": 0}, FLOAT8)]
+NARROW_SEGMENT = [((40,), {"segment_ids": np.zeros(40, np.uint32), "num_segments": 1}, FLOAT8)]
+NARROW_OPERANDS = np.zeros(40, FLOAT8), np.ones((), FLOAT8)
+# Boxes by image, to the last of 257 pixels, in several chunks, and cells whose bounds float32 rounds
+IMAGE_BOXES = np.float32([[[1, 1, 3, 3]]] * 2)
+BOXES = [
+    ((2, 6, 5, 1), {"boxes": IMAGE_BOXES, "output_shape": (1, 1)}),
+    (
+        (2, 6, 5, 1),
+        {"boxes": IMAGE_BOXES, "output_shape": (1, 1), "batch_indices": np.array([[1], [0]])},
+    ),
+]
+MAX_BOXES = [
+    ((1, 257, 1), {"boxes": np.float32([[0, 0, 0, 256]]), "output_shape": (1, 1)}),
+    (
+        (2, 20, 40, 1),
+        {
+            "boxes": np.float32([[0, 0, 19, 39]] * 2),
+            "output_shape": (4, 5),
+            "batch_indices": np.array([1, 0]),
+        },
+    ),
+    *[
+        (
+            (n + 3, 1, 2),
+            {"boxes": np.float32([[0, 0, n - 1, 0], [1, 0, n, 0]]), "output_shape": out},
+        )
+        for n, out in [(57, (7, 1)), (62, (14, 1))]
+    ],
+]
 # Masked elements are never selected, even if every other element equals their replacement, -inf.
 FEW = np.zeros((1, 9, 40, 1), bool)
 FEW[0, 2:4, 5:8] = True
@@ -182,19 +239,21 @@ MASKED_WINDOWS = [
 ]
 MASKED_WINDOWS += [((1, 9, 9, 1), {"window_shape": (9, 9), "where": FEW[:, :, :9]})]
 CALLS = {
-    "adaptive_max_pool_with_argmax": ADAPTIVE,
-    "adaptive_avg_pool": ADAPTIVE,
-    "fractional_max_pool": FRACTIONAL,
+    "adaptive_max_pool_with_argmax": ADAPTIVE + NARROW_ADAPTIVE,
+    "adaptive_avg_pool": ADAPTIVE + NARROW_ADAPTIVE,
+    "fractional_max_pool": FRACTIONAL + NARROW_FRACTIONAL,
     "fractional_avg_pool": FRACTIONAL,
     "global_max_pool": GLOBAL,
-    "global_avg_pool": GLOBAL,
-    "cummax": SCANS,
+    "global_avg_pool": GLOBAL + NARROW_GLOBAL,
+    "cummax": SCANS + NARROW_SCANS,
     "cummin": SCANS,
     "cummax_with_argmax": RESETS,
-    "max_pool": LONG + LONG_SQUARE + CHANNELS_FIRST + MASKED_WINDOWS,
-    "min_pool": LONG + LONG_SQUARE + CHANNELS_FIRST + MASKED_WINDOWS,
-    "avg_pool": LONG,
-    "sum_pool": LONG,
+    "max_pool": LONG + LONG_SQUARE + CHANNELS_FIRST + MASKED_WINDOWS + NARROW_WINDOWS,
+    "min_pool": LONG + LONG_SQUARE + CHANNELS_FIRST + MASKED_WINDOWS + NARROW_WINDOWS,
+    "avg_pool": LONG + NARROW_WINDOWS,
+    "sum_pool": LONG + NARROW_WINDOWS,
+    "maximum": [((), {"xs": NARROW_OPERANDS}, FLOAT8)],
+    "fmax": [((), {"y": NARROW_OPERANDS[0]}, FLOAT8)],
     "blur_pool": BLURS,
     "dilate": LARGE_KERNELS,
     "erode": LARGE_KERNELS,
@@ -202,6 +261,9 @@ CALLS = {
     "max": REDUCTIONS,
     "min": REDUCTIONS,
     "maxout": MAXOUTS,
+    "roi_align": BOXES,
+    "multilevel_roi_align": BOXES,
+    "roi_max_pool": BOXES + MAX_BOXES,
     "local_maxima": PEAKS,
     "local_minima": PEAKS,
     "k_max_pool": [
@@ -213,12 +275,19 @@ CALLS = {
         (shape, arguments | {"method": method})
         for shape, arguments in MASKED_RANKS
         for method in ("lower", "midpoint")
+    ]
+    + [
+        ((1, 4, 5, 1), {"method": method}, dtype)
+        for method in ("lower", "midpoint")
+        for dtype in (np.int32, np.bool_)
     ],
     "rank_pool": [
         (shape, arguments | {"rank": rank}) for shape, arguments in MASKED_RANKS for rank in (1, -2)
     ],
     "spatial_pyramid_pool": PYRAMIDS,
     **{name: SEGMENTS for name, pool in POOLS.items() if pool.takes("segment_ids")},
+    "segment_sum": SEGMENTS + NARROW_SEGMENT,
+    "segment_mean": SEGMENTS + NARROW_SEGMENT,
 }
 MODES_BY_VALUES = {"ties": "vjp", "special": "jvp", "lowest": "vjp", "normal": "jvp"}
 # Shapes that broadcast together, and numbers of operands around 8, 16 and 32 tie bits

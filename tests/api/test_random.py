@@ -122,17 +122,6 @@ def value_and_gradient(key, x):
     return y, pullback(jnp.ones_like(y))[0]
 
 
-def test_padding_is_not_drawn_and_has_no_weight():
-    infinities = column(-INF, -INF, -INF)
-    negative = column(-3, -1, -2)
-    for key in (KEY, None):
-        pool = functools.partial(jaxpool.stochastic_pool, key, window_shape=(3,), padding=1)
-        np.testing.assert_array_equal(pool(infinities), infinities)
-        np.testing.assert_array_equal(pool(negative), column(-3, -3, -1))
-        dx = jax.grad(lambda x, pool=pool: pool(x).sum())(negative)
-        np.testing.assert_array_equal(dx, column(2, 1, 0))
-
-
 def test_sharded_draws_with_symbolic_batch_size():
     """The random numbers have the sharding of x, which only the type of x states here."""
     x = jax.ShapeDtypeStruct(symbolic_shape("2*b, 4, 2"), np.float32)
@@ -161,10 +150,3 @@ def test_fractional_windows_vary_by_lane_and_are_uniform():
     assert set(np.unique(steps[:-1])) == {int(alpha), int(alpha) + 1}
     assert len(np.unique(begins, axis=1).T) > 5
     np.testing.assert_allclose(begins[:-1].mean(1), alpha * np.arange(out - 1), atol=0.2)
-
-
-def test_fractional_draws_differ_by_axis():
-    x = np.arange(12 * 12, dtype=np.float32).reshape(12, 12)[None, :, :, None].repeat(50, 0)
-    y = np.asarray(jaxpool.fractional_max_pool(KEY, x, 2, (5, 5)))[..., 0].astype(int)
-    rows, columns = y[:, :, 0] // 12, y[:, 0, :] % 12
-    assert (rows != columns).any()

@@ -80,16 +80,6 @@ POOLS = {
 }
 
 
-@pytest.mark.parametrize("name", POOLS)
-def test_batch_indices_override_the_batch_axis_of_boxes(name):
-    x = jnp.stack([jnp.full((6, 5, 1), 1.0), jnp.full((6, 5, 1), 2.0)])
-    boxes = jnp.broadcast_to(jnp.array([1.0, 1.0, 3.0, 3.0]), (2, 1, 4))
-    y = POOLS[name](x, boxes, 1)
-    np.testing.assert_array_equal(y.ravel(), [1, 2])
-    y = POOLS[name](x, boxes, 1, batch_indices=jnp.array([[1], [0]]))
-    np.testing.assert_array_equal(y.ravel(), [2, 1])
-
-
 # Boxes that pool nothing
 
 INF, NAN, HUGE = np.inf, np.nan, 3e38
@@ -139,21 +129,6 @@ def test_boxes_that_pool_nothing_give_zeros(name, options, cases):
     assert np.isfinite(dboxes).all()
 
 
-REVERSED_BOXES = jnp.array([[3.0, 3.0, 1.0, 1.0], [1.0, 3.0, 3.0, 1.0], [3.0, 1.0, 1.0, 3.0]])
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "least"), [("roi_align", {"aligned": False}, 1), ("roi_max_pool", {}, 0)]
-)
-def test_boxes_with_reversed_corners_pool_from_their_first(name, options, least):
-    x = jnp.arange(1.0, 31).reshape(6, 5, 1)
-    first, last = REVERSED_BOXES[:, :2], REVERSED_BOXES[:, 2:]
-    boxes = jnp.concatenate([first, jnp.maximum(last, first + least)], 1)
-    got, want = (POOLS[name](x, each, 2, **options) for each in (REVERSED_BOXES, boxes))
-    np.testing.assert_array_equal(got, want)
-    assert not jaxpool.multilevel_roi_align([x], REVERSED_BOXES, 2).any()
-
-
 def test_no_boxes_and_no_images():
     none, images = np.zeros((0, 4), np.float32), np.zeros(2, np.int32)
     y = jaxpool.roi_align(X, none, (2, 3), kind="max", samples=3)
@@ -189,19 +164,6 @@ def test_nan_and_infinities_affect_only_neighboring_cells():
     np.testing.assert_array_equal(jaxpool.roi_max_pool(x, boxes, 1)[0, 0, 0], [NAN, INF])
 
 
-@pytest.mark.parametrize("dtype", first_values(1, ["float16", "float64", "int32"]))
-@pytest.mark.parametrize(("name", "options"), [VARIANTS[0], VARIANTS[3]])
-def test_strict_promotion(name, options, dtype):
-    """Value and gradient run under strict promotion of dtypes and ranks."""
-
-    def loss(x):
-        return getattr(jaxpool, name)(x, TWO_BOXES.astype(dtype), CELLS, **options).sum()
-
-    strict = jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise")
-    with jax.enable_x64(dtype == "float64"), strict[0], strict[1]:
-        assert jax.jit(jax.grad(loss)).lower(X).out_info.shape == X.shape
-
-
 @pytest.mark.parametrize(("dtype", "batch"), [("int8", 200), later("uint8", 300)])
 @pytest.mark.parametrize(
     ("name", "options"),
@@ -224,27 +186,6 @@ def test_batch_indices_with_dtype_narrower_than_batch(name, options, dtype, batc
     want = np.zeros(batch)
     want[images] = 1
     np.testing.assert_allclose(back(jnp.ones(3))[0], want, rtol=1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.ci
-def test_gradient_at_pixel_index_256():
-    """Index 256 does not fit in a byte."""
-    x = jnp.zeros((1, 257, 1)).at[0, -1].set(1.0)
-    whole = jnp.array([[0.0, 0.0, 0.0, 256.0]])
-    dx = jax.grad(lambda x: jaxpool.roi_max_pool(x, whole, (1, 1)).sum())(x)
-    np.testing.assert_array_equal(dx, x)
-
-
-@pytest.mark.parametrize(("rows", "cells"), [(57, 7), later(62, 14)])
-def test_cell_bounds_are_rounded_in_float32(rows, cells):
-    """In float32, a cell ends a row later or begins a row earlier than in exact arithmetic."""
-    x = np.stack([np.arange(rows + 3), -np.arange(rows + 3)], -1)[:, None].astype(np.float32)
-    boxes = np.array([[0, 0, rows - 1, 0], [1, 0, rows, 0]], np.float32)
-    answer = oracle.roi_max_pool(x, boxes, (cells, 1))
-    y, back = jax.vjp(lambda x: jaxpool.roi_max_pool(x, boxes, (cells, 1)), x)
-    np.testing.assert_array_equal(y, answer.y)
-    np.testing.assert_array_equal(back(y)[0], answer.cotangent(y))
 
 
 # Derivatives in the boxes
@@ -286,25 +227,6 @@ def test_box_gradients_at_kinks_are_right_derivatives(box, options, want):
 # Programs
 
 
-@pytest.mark.parametrize("name", ["roi_align", "roi_max_pool"])
-@pytest.mark.parametrize(
-    ("x", "boxes", "message"),
-    [
-        ("2, 4, 4, 3", "n, 4", "`boxes` must be of known sizes; got boxes.shape=(n, 4)"),
-        ("n, 4, 4, 3", "2, 4", "`x` must be of known sizes but for C; got x.shape=(n, 4, 4, 3)"),
-        ("2, 4, n, 3", "2, 4", "`x` must be of known sizes but for C; got x.shape=(2, 4, n, 3)"),
-    ],
-)
-def test_symbolic_sizes_raise(name, x, boxes, message):
-    x, boxes = (
-        jax.ShapeDtypeStruct(jax.export.symbolic_shape(shape), jnp.float32) for shape in (x, boxes)
-    )
-    pool = functools.partial(POOLS[name], output_shape=2, batch_indices=np.zeros(2, np.int32))
-    with pytest.raises(ValueError, match="known") as raised:
-        jax.eval_shape(pool, x, boxes)
-    assert str(raised.value).startswith(f"jaxpool.{name}: {message}")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("at_once", [1, 3])
 def test_max_kind_in_chunks_of_boxes(at_once, monkeypatch):
@@ -342,25 +264,6 @@ def test_scatter_only_on_cpu_and_any_box_order(name):
         assert ("scatter" in lowered.as_text()) is (platform == "cpu")
     apart = [pullback(x[0], MANY_BOXES[1::2]), pullback(x[1], MANY_BOXES[::2])]
     np.testing.assert_allclose(together(x), apart, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.slow
-@pytest.mark.ci
-@pytest.mark.parametrize("ties", ["first", "split"])
-def test_cotangents_of_a_large_image_in_chunks(ties):
-    """With ties="split" the backward pass treats the images in chunks."""
-    x = jnp.asarray(
-        np.random.default_rng(0).permutation(2 * 20 * 40).reshape(2, 20, 40, 1), jnp.float32
-    )
-    boxes, images = jnp.array([[0, 0, 19, 39]] * 2, jnp.float32), jnp.array([1, 0])
-    options = {"batch_indices": images, "ties": ties}
-    y, back = jax.vjp(lambda x: jaxpool.roi_max_pool(x, boxes, (4, 5), **options), x)
-    (dx,) = back(jnp.arange(1.0, 41).reshape(y.shape))
-    want, cells = np.zeros_like(x), np.asarray(x)[[1, 0]].reshape(2, 4, 5, 5, 8).swapaxes(2, 3)
-    np.testing.assert_array_equal(y[..., 0], cells.max((3, 4)))
-    for number, best in enumerate(np.ravel(y), 1):
-        want[np.asarray(x) == best] = number
-    np.testing.assert_array_equal(dx, want)
 
 
 # Levels of a pyramid
