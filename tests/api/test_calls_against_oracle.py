@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from jaxpool.testing import Call, assert_pool_matches, draw_values, pools
+from tests.support.compilation import FAST_COMPILE
 from tests.support.later import LATER, first_values
 
 pytestmark = pytest.mark.usefixtures("strict")
@@ -386,6 +387,20 @@ def test_dtypes(name, dtype):
             x = draw_values(np.random.default_rng(0), (2, 4, 6, 4), dtype, values)
             ties = {"ties": pool.ties[at % len(pool.ties)]} if pool.ties else {}
             check(name, x, **(PADDED if pool.takes("window_shape") else {}), **ties)
+
+
+# float32 holds only every other integer in this range.
+INTEGERS = 2**24 + np.arange(2 * 6 * 6 * 2).reshape(2, 6, 6, 2) % 5
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.parametrize("name", [n for n, p in POOLS.items() if p.averages(p.given(INTEGERS))])
+@pytest.mark.usefixtures("x64")
+def test_integers_not_rounded_to_float32_before_division(name):
+    f = POOLS[name].of()
+    run = jax.jit(lambda x: (f(x), f(x.astype(np.float64))), compiler_options=FAST_COMPILE)
+    np.testing.assert_array_equal(*run(INTEGERS.astype(np.int64)))
 
 
 @pytest.mark.parametrize("shape", first_values(1, [(0, 4, 6, 4), (2, 4, 6, 0), (0, 4, 6, 0)]))

@@ -135,6 +135,16 @@ def test_sharded_draws_with_symbolic_batch_size():
     assert str(jax.eval_shape(jax.grad(total), x).shape) == "(2*b, 4, 2)"
 
 
+def test_narrow_floats_are_added_in_float32():
+    for value, dtype in ((1, jnp.bfloat16), (60000, np.float16)):
+        y = jaxpool.stochastic_pool(None, jnp.full((1000, 1), value, dtype), (1000,))
+        assert (y.dtype, y.item()) == (dtype, value)
+    x = jnp.zeros((40, 1), jnp.float8_e4m3fn).at[20].set(1)
+    for key in (KEY, None):
+        y, back = jax.vjp(lambda x, key=key: jaxpool.stochastic_pool(key, x, (21,)), x)
+        assert back(jnp.ones_like(y))[0][20] == 20
+
+
 # Fractional pools
 
 
