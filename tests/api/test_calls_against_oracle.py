@@ -213,7 +213,21 @@ BOXES = [
         {"boxes": IMAGE_BOXES, "output_shape": (1, 1), "batch_indices": np.array([[1], [0]])},
     ),
 ]
+# Boxes inside, across and outside the image, some reversed or without area. Quarters of a pixel have exact weights.
+SOME_BOXES = np.round(RNG.uniform(-3, 9, (9, 4)) * 4).astype(np.float32) / 4
+SOME_BOXES[:4] = np.sort(SOME_BOXES[:4].reshape(4, 2, 2), 1).reshape(4, 4)
+SOME_BOXES[-1, 2] = SOME_BOXES[-1, 0]
+SOME_BOXES = {"boxes": SOME_BOXES, "batch_indices": np.arange(9) % 2, "output_shape": (2, 4)}
+ALIGN_BOXES = [
+    ((2, 6, 5, 2), SOME_BOXES | options)
+    for options in (
+        {},
+        {"aligned": False, "samples": 1, "spatial_scale": 0.5},
+        {"kind": "max", "spatial_scale": 2.0},
+    )
+]
 MAX_BOXES = [
+    *[((2, 6, 5, 2), SOME_BOXES | {"spatial_scale": scale}) for scale in (1.0, 0.5, 2.0)],
     ((1, 257, 1), {"boxes": np.float32([[0, 0, 0, 256]]), "output_shape": (1, 1)}),
     (
         (2, 20, 40, 1),
@@ -262,7 +276,7 @@ CALLS = {
     "max": REDUCTIONS,
     "min": REDUCTIONS,
     "maxout": MAXOUTS,
-    "roi_align": BOXES,
+    "roi_align": BOXES + ALIGN_BOXES,
     "multilevel_roi_align": BOXES,
     "roi_max_pool": BOXES + MAX_BOXES,
     "local_maxima": PEAKS,

@@ -59,15 +59,6 @@ def test_calls_match_the_oracle(geometry, scale, key):
     assert_pool_matches(pool.function, Call(pool, call.given, dy))
 
 
-def test_overlapping_windows_draw_independently():
-    """Two windows over the same three nonzero elements agree as often as independent draws."""
-    x = np.broadcast_to(column(0, 1, 1, 1, 0), (5, 20_000))
-    labelled = x * np.arange(1, 6, dtype=np.float32)[:, None]  # weights 2, 3 and 4
-    y = np.asarray(jaxpool.stochastic_pool(KEY, labelled, (4,)))
-    share = np.array([2, 3, 4]) / 9
-    assert abs((y[0] == y[1]).mean() - (share**2).sum()) < 0.02
-
-
 @pytest.mark.parametrize(
     "pool",
     [
@@ -143,20 +134,3 @@ def test_narrow_floats_are_added_in_float32():
     for key in (KEY, None):
         y, back = jax.vjp(lambda x, key=key: jaxpool.stochastic_pool(key, x, (21,)), x)
         assert back(jnp.ones_like(y))[0][20] == 20
-
-
-# Fractional pools
-
-
-def test_fractional_windows_vary_by_lane_and_are_uniform():
-    """With `arange` as input, the maximum is the last index of its window."""
-    lanes, size, width, out = 4000, 20, 2, 8
-    x = np.broadcast_to(np.arange(size, dtype=np.int32)[:, None], (size, lanes))
-    begins = np.asarray(jaxpool.fractional_max_pool(KEY, x, (width,), (out,))) - (width - 1)
-    alpha = (size - width) / (out - 1)
-    assert (begins[0] == 0).all()
-    assert (begins[-1] == size - width).all()
-    steps = np.diff(begins, axis=0)
-    assert set(np.unique(steps[:-1])) == {int(alpha), int(alpha) + 1}
-    assert len(np.unique(begins, axis=1).T) > 5
-    np.testing.assert_allclose(begins[:-1].mean(1), alpha * np.arange(out - 1), atol=0.2)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import jaxpool
-from tests.support.later import every_nth, first_values
+from tests.support.later import first_values
 from tests.support.soft_pools import (
     GEOMETRIES,
     HALVES,
@@ -21,7 +21,6 @@ from tests.support.soft_pools import (
     assert_matches_oracle,
     numbers,
     run,
-    with_coefficient,
 )
 
 pytestmark = pytest.mark.usefixtures("strict")
@@ -319,25 +318,6 @@ def test_forward_mode_of_narrow_floats(p):
     assert (y.dtype, tangent.dtype) == (jnp.bfloat16, jnp.bfloat16)
     # The pool is homogeneous in x, so its tangent along x is y.
     np.testing.assert_array_equal(tangent, y)
-
-
-@pytest.mark.parametrize("name", every_nth(EVERY_NAME))
-@pytest.mark.parametrize("shape", [(4, 6, 2), (1, 5, 0), (0, 5, 2)])
-def test_inside_shard_map(name, shape):
-    """Direct and scaled evaluation have the same type (varying mesh axes), even for empty arrays."""
-    mesh = jax.make_mesh((1,), ("b",), axis_types=(jax.sharding.AxisType.Auto,))
-    spec = jax.sharding.PartitionSpec("b")
-
-    def f(x):
-        return with_coefficient(name, x, 3.0, window_shape=(3,), padding="SAME")
-
-    def derivatives(x):
-        return jax.grad(lambda x: (f(x) ** 2).sum())(x), jax.jvp(f, (x,), (x,))[1]
-
-    x = np.abs(numbers(shape)).astype(np.float32)
-    mapped = jax.shard_map(derivatives, mesh=mesh, in_specs=spec, out_specs=spec)
-    for got, want in zip(jax.jit(mapped)(x), derivatives(x), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ONE_QUICK)

@@ -1,4 +1,4 @@
-"""Max, min and average pools by example: ties, shares of NaN and infinities, and divisors, computed by hand."""
+"""Max and min pools by example: ties, and shares of NaN, infinities and zeros, computed by hand."""
 
 import jax
 import jax.numpy as jnp
@@ -19,18 +19,11 @@ def row(*values):
     return jnp.array(values, jnp.float32)[:, None]
 
 
-def values(pool, x, *args, **kwargs):
-    return pool(x, *args, **kwargs).ravel().tolist()
-
-
 def gradient(pool, x, *args, weights=None, **kwargs):
     """The cotangent of x for the cotangent `weights` of y, by default ones."""
     y, pullback = jax.vjp(lambda x: pool(x, *args, **kwargs), x)
     dy = jnp.ones_like(y) if weights is None else jnp.array(weights, y.dtype).reshape(y.shape)
     return pullback(dy)[0].ravel().tolist()
-
-
-# Maxima
 
 
 @both_modes
@@ -82,40 +75,6 @@ def test_shares_of_nan_infinities_and_zeros(x, ties, shares, autodiff):
     window, options = (len(x),), {"ties": ties, "autodiff": autodiff}
     assert gradient(jaxpool.max_pool, row(*x), window, **options) == shares
     assert gradient(jaxpool.min_pool, -row(*x), window, **options) == shares
-
-
-# Sums and averages
-
-
-@pytest.mark.parametrize(
-    ("x", "args", "kwargs", "averages"),
-    [
-        ([1] * 5, ((2,), (2,), 1), {}, [0.5, 1, 1]),
-        ([1] * 5, ((2,), (2,), 1), {"ceil_mode": True}, [0.5, 1, 1]),
-        ([1] * 5, ((3,), (3,), ((1, 1),)), {}, [2 / 3, 1]),
-        ([1] * 5, ((2,), (2,)), {"ceil_mode": True}, [1, 1, 1]),
-        ([1] * 5, ((3,), (3,), ((0, 1),)), {"ceil_mode": True}, [1, 2 / 3]),
-        # 1 element and 1 padding
-        ([1] * 5, ((4,), (4,), ((0, 1),)), {"ceil_mode": True}, [1, 0.5]),
-        ([2, 4, 6], ((3,), (1,), 1), {}, [2, 4, 10 / 3]),
-        ([2, 4, 6], ((3,), (1,), 1, False), {}, [3, 4, 5]),
-        ([2, 4, 6], ((3,), (1,), 1), {"count_include_pad": False}, [3, 4, 5]),
-        ([2, 4, 6], ((2,), (2,), "SAME", False), {}, [3, 6]),
-        ([2, 4, 6], ((1,),), {"divisor": -2}, [-1, -2, -3]),
-    ],
-)
-def test_divisor_counts_padding_but_not_ceil_mode_overhang(x, args, kwargs, averages):
-    np.testing.assert_allclose(values(jaxpool.avg_pool, row(*x), *args, **kwargs), averages, 1e-6)
-
-
-@both_modes
-@pytest.mark.parametrize("divisor", [4, 4.0, np.int32(4), np.float64(4)])
-def test_divisor_replaces_the_count(divisor, autodiff):
-    x = row(2, 4, 6)
-    for count in (True, False):
-        options = {"divisor": divisor, "count_include_pad": count, "autodiff": autodiff}
-        assert values(jaxpool.avg_pool, x, (3,), (2,), 1, **options) == [1.5, 2.5]
-        assert gradient(jaxpool.avg_pool, x, (3,), (2,), 1, **options) == [0.25, 0.5, 0.25]
 
 
 # Shardings
