@@ -191,7 +191,7 @@ SEGMENTS = [
     for mask in [{}, *[{"where": mask} for mask in (*ROW_MASKS, np.False_)]]
 ]
 EMPTY_SEGMENTS = {"segment_ids": np.array([1, 1, -1]), "num_segments": 3}
-SEGMENTS += [((3,), EMPTY_SEGMENTS, dtype) for dtype in (np.int16, np.uint8)]
+SEGMENTS += [((3, 1, 1), EMPTY_SEGMENTS, dtype) for dtype in (np.int16, np.uint8)]
 # Sums of more numbers than a sequential sum in the dtype can add, forward or backward
 FLOAT8 = jnp.float8_e4m3fn
 NARROW_WINDOWS = [((40, 1), {"window_shape": (21,)}, FLOAT8)]
@@ -202,7 +202,7 @@ NARROW_ADAPTIVE = [
 NARROW_FRACTIONAL = [((40, 1), {"window_shape": (21,), "output_shape": (20,)}, FLOAT8)]
 NARROW_GLOBAL = [((1, 40, 1), {}, FLOAT8)]
 NARROW_SCANS = [((40,), {"axis": 0}, FLOAT8)]
-NARROW_SEGMENT = [((40,), {"segment_ids": np.zeros(40, np.uint32), "num_segments": 1}, FLOAT8)]
+NARROW_SEGMENT = [((40, 1, 1), {"segment_ids": np.zeros(40, np.uint32), "num_segments": 1}, FLOAT8)]
 NARROW_OPERANDS = np.zeros(40, FLOAT8), np.ones((), FLOAT8)
 # Boxes by image, to the last of 257 pixels, in several chunks, and cells whose bounds float32 rounds
 IMAGE_BOXES = np.float32([[[1, 1, 3, 3]]] * 2)
@@ -314,8 +314,8 @@ OPERANDS = [
 
 
 def is_later(at, call):
-    """Return True for every other call of a function, for all after the ninth, and for windows of many elements."""
-    return at % 2 or at > 8 or np.prod(call[1].get("window_shape", 1)) > 30
+    """Return True for every other call of a function, all after the ninth, boxes, and windows of many elements."""
+    return at % 2 or at > 8 or "boxes" in call[1] or np.prod(call[1].get("window_shape", 1)) > 30
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Stochastic and fractional pools: statistics of draws, keys, special values and sharding."""
+"""Stochastic and fractional pools: frequencies of draws, keys, special values, rounding and sharding."""
 
 import functools
 
