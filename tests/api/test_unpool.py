@@ -15,25 +15,6 @@ from tests.support.chance import column
 pytestmark = pytest.mark.usefixtures("strict")
 
 
-def check_against_oracle(y, indices, spatial_shape, axes, platform="cpu"):
-    """Compare the value for traced indices, its tangent along y and a cotangent, by the plans of a platform."""
-    answer = oracle.max_unpool(y, indices, spatial_shape, axes=axes)
-    dx = np.cos(np.arange(answer.y.size)).reshape(answer.y.shape).astype(y.dtype)
-
-    def value_and_derivatives(y, indices, dx):
-        def unpool(y):
-            return jaxpool.max_unpool(y, indices, spatial_shape, axes=axes)
-
-        x, pullback = jax.vjp(unpool, y)
-        return x, jax.jvp(unpool, (y,), (y,))[1], pullback(dx)[0]
-
-    program = jax.jit(on_platform(value_and_derivatives, platform))
-    for got, want in zip(
-        program(y, indices, dx), (answer.y, answer.y, answer.cotangent(dx)), strict=True
-    ):
-        np.testing.assert_array_equal(got, want)
-
-
 LAYOUTS = [
     ((2, 5, 3), (7,), (1,)),
     ((2, 3, 4, 3), (4, 5), (1, 2)),
@@ -81,9 +62,21 @@ def is_in_range(indices, spatial_shape):
     ],
 )
 def test_colliding_and_other_indices(indices, spatial_shape, axes, platform, x64):
-    """Scatters write in order on CPU, but not on every platform."""
+    """Traced indices, by the plans of a platform. Scatters write in order on CPU, but not on every platform."""
     y = np.random.default_rng(3).standard_normal(indices.shape).astype(np.float32)
-    check_against_oracle(y, indices, spatial_shape, axes, platform)
+    answer = oracle.max_unpool(y, indices, spatial_shape, axes=axes)
+    dx = np.cos(np.arange(answer.y.size)).reshape(answer.y.shape).astype(y.dtype)
+
+    def value_and_derivatives(y, indices, dx):
+        def unpool(y):
+            return jaxpool.max_unpool(y, indices, spatial_shape, axes=axes)
+
+        x, pullback = jax.vjp(unpool, y)
+        return x, jax.jvp(unpool, (y,), (y,))[1], pullback(dx)[0]
+
+    results = jax.jit(on_platform(value_and_derivatives, platform))(y, indices, dx)
+    for got, want in zip(results, (answer.y, answer.y, answer.cotangent(dx)), strict=True):
+        np.testing.assert_array_equal(got, want)
 
 
 def test_last_of_many_colliding_elements_wins():
