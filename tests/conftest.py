@@ -66,7 +66,6 @@ SWEEPS = (
     "tests/api/test_large_kernels.py",
     "tests/api/test_long_axes.py",
     "tests/api/test_pickled.py",
-    "tests/api/test_precision.py",
     "tests/api/test_reduce.py",
     "tests/api/test_regions.py",
     "tests/api/test_signs_of_zeros.py",

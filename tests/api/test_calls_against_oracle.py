@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from jaxpool.testing import Call, assert_pool_matches, draw_values, pools
+from tests.support.compilation import FAST_COMPILE
 from tests.support.later import LATER, first_values
 
 pytestmark = pytest.mark.usefixtures("strict")
@@ -26,13 +27,13 @@ def has_derivative(call):
     return floats and not call.pool.marks
 
 
-def check(name, x, /, mode="vjp", **arguments):
-    """Compare value, indices and cotangents of one call in one mode."""
+def check(name, x, /, mode="vjp", cotangents="ties", **arguments):
+    """Compare value, indices and cotangents of one call in one mode, for a dy of the kind `cotangents`."""
     pool = POOLS[name]
     call = Call(pool, pool.given(x, **arguments))
     if has_derivative(call):
         y = call.answer().y
-        dy = draw_values(np.random.default_rng(3), y.shape, y.dtype, "ties")
+        dy = draw_values(np.random.default_rng(3), y.shape, y.dtype, cotangents)
         call = Call(pool, call.given, dy)
     function = functools.partial(pool.function, autodiff=mode) if pool.modes else pool.function
     assert_pool_matches(function, call, jit=False)
@@ -119,7 +120,20 @@ BLURS = [
     ((70, 1), {"window_shape": (63,), "strides": (40,), "axes": (0,)}),
 ]
 # More taps than are unrolled, so that a loop runs, forward and backward.
-LARGE_KERNELS = [((1, 8, 9, 2), {"kernel": RNG.integers(-2, 3, (5, 6)).astype(np.float32)})]
+KERNEL = RNG.integers(-2, 3, (5, 6, 2))
+KERNEL[0, 0] = -100
+LARGE_KERNELS = [
+    ((1, 8, 9, 2), {"kernel": KERNEL[..., 0]}),
+    ((1, 7, 9, 2), {"kernel": KERNEL, "padding": "SAME", "strides": (2, 3)}),
+    ((2, 9, 11, 1), {"kernel": KERNEL[..., 0], "strides": (7, 9), "axes": (2, 1), "padding": 1}),
+    ((1, 6, 9, 2), {"kernel": KERNEL, "padding": "SAME", "window_dilation": (1, 2)}),
+    ((1, 3, 7, 6), {"kernel": KERNEL, "axes": (3, 2, 1), "strides": (2, 1, 2)}),
+]
+LARGE_KERNELS = [
+    (shape, arguments | {"kernel": arguments["kernel"].astype(dtype)}, dtype)
+    for dtype in (np.float32, np.int32, np.uint8)
+    for shape, arguments in LARGE_KERNELS[: 5 if dtype == np.float32 else 2]
+]
 PYRAMIDS = [
     ((2, 5, 6, 3), {"levels": (1, 2, 4), "kind": "max"}),
     ((2, 5, 6, 3), {"levels": [4, 1, 2], "kind": "avg"}),
@@ -145,9 +159,11 @@ REDUCTIONS = [
     *[(SMALL, {"axis": 1, "initial": n}, np.bool_) for n in (0, False, True, np.int32(1))],
     # Short and missing blocks of bits, and the range of a byte
     *[((2, size), {"axis": 1}) for size in (1, 7, 9, 15, 256, 257)],
+    ((3, 0, 2), {"axis": 1, "initial": 2}),
 ]
 MAXOUTS = [(SMALL, {"groups": groups, "axis": axis}) for groups, axis in [(4, 2), (1, 1), (3, 0)]]
 PEAKS = [((2, 5, 6, 2), {"window_shape": window}) for window in [(3, 3), (2, 3), (5, 1)]]
+PEAKS += [((5, 6), {"window_shape": (3, 2), "axes": (1, 0)})]
 # Medians in several steps, of more than one word of bits, walked back, and counted
 MEDIANS = [
     ((1, 7, 7, 1), (5, 5), (1, 1)),
@@ -173,6 +189,61 @@ SEGMENTS = [
     for ids, is_sorted in [(IDS, False), (np.sort(IDS), True)]
     for mask in [{}, *[{"where": mask} for mask in (*ROW_MASKS, np.False_)]]
 ]
+EMPTY_SEGMENTS = {"segment_ids": np.array([1, 1, -1]), "num_segments": 3}
+SEGMENTS += [((3, 1, 1), EMPTY_SEGMENTS, dtype) for dtype in (np.int16, np.uint8)]
+# Sums of more numbers than a sequential sum in the dtype can add, forward or backward
+FLOAT8 = jnp.float8_e4m3fn
+NARROW_WINDOWS = [((40, 1), {"window_shape": (21,)}, FLOAT8)]
+NARROW_ADAPTIVE = [
+    ((40,), {"output_shape": 1, "axes": (0,)}, FLOAT8),
+    ((2,), {"output_shape": 41, "axes": (0,)}, FLOAT8),
+]
+NARROW_FRACTIONAL = [((40, 1), {"window_shape": (21,), "output_shape": (20,)}, FLOAT8)]
+NARROW_GLOBAL = [((1, 40, 1), {}, FLOAT8)]
+NARROW_SCANS = [((40,), {"axis": 0}, FLOAT8)]
+NARROW_SEGMENT = [((40, 1, 1), {"segment_ids": np.zeros(40, np.uint32), "num_segments": 1}, FLOAT8)]
+NARROW_OPERANDS = np.zeros(40, FLOAT8), np.ones((), FLOAT8)
+# Boxes by image, to the last of 257 pixels, in several chunks, and cells whose bounds float32 rounds
+IMAGE_BOXES = np.float32([[[1, 1, 3, 3]]] * 2)
+BOXES = [
+    ((2, 6, 5, 1), {"boxes": IMAGE_BOXES, "output_shape": (1, 1)}),
+    (
+        (2, 6, 5, 1),
+        {"boxes": IMAGE_BOXES, "output_shape": (1, 1), "batch_indices": np.array([[1], [0]])},
+    ),
+]
+# Boxes inside, across and outside the image, some reversed or without area. Quarters of a pixel have exact weights.
+SOME_BOXES = np.round(RNG.uniform(-3, 9, (9, 4)) * 4).astype(np.float32) / 4
+SOME_BOXES[:4] = np.sort(SOME_BOXES[:4].reshape(4, 2, 2), 1).reshape(4, 4)
+SOME_BOXES[-1, 2] = SOME_BOXES[-1, 0]
+SOME_BOXES = {"boxes": SOME_BOXES, "batch_indices": np.arange(9) % 2, "output_shape": (2, 4)}
+ALIGN_BOXES = [
+    ((2, 6, 5, 2), SOME_BOXES | options)
+    for options in (
+        {},
+        {"aligned": False, "samples": 1, "spatial_scale": 0.5},
+        {"kind": "max", "spatial_scale": 2.0},
+    )
+]
+MAX_BOXES = [
+    *[((2, 6, 5, 2), SOME_BOXES | {"spatial_scale": scale}) for scale in (1.0, 0.5, 2.0)],
+    ((1, 257, 1), {"boxes": np.float32([[0, 0, 0, 256]]), "output_shape": (1, 1)}),
+    (
+        (2, 20, 40, 1),
+        {
+            "boxes": np.float32([[0, 0, 19, 39]] * 2),
+            "output_shape": (4, 5),
+            "batch_indices": np.array([1, 0]),
+        },
+    ),
+    *[
+        (
+            (n + 3, 1, 2),
+            {"boxes": np.float32([[0, 0, n - 1, 0], [1, 0, n, 0]]), "output_shape": out},
+        )
+        for n, out in [(57, (7, 1)), (62, (14, 1))]
+    ],
+]
 # Masked elements are never selected, even if every other element equals their replacement, -inf.
 FEW = np.zeros((1, 9, 40, 1), bool)
 FEW[0, 2:4, 5:8] = True
@@ -182,19 +253,21 @@ MASKED_WINDOWS = [
 ]
 MASKED_WINDOWS += [((1, 9, 9, 1), {"window_shape": (9, 9), "where": FEW[:, :, :9]})]
 CALLS = {
-    "adaptive_max_pool_with_argmax": ADAPTIVE,
-    "adaptive_avg_pool": ADAPTIVE,
-    "fractional_max_pool": FRACTIONAL,
+    "adaptive_max_pool_with_argmax": ADAPTIVE + NARROW_ADAPTIVE,
+    "adaptive_avg_pool": ADAPTIVE + NARROW_ADAPTIVE,
+    "fractional_max_pool": FRACTIONAL + NARROW_FRACTIONAL,
     "fractional_avg_pool": FRACTIONAL,
     "global_max_pool": GLOBAL,
-    "global_avg_pool": GLOBAL,
-    "cummax": SCANS,
+    "global_avg_pool": GLOBAL + NARROW_GLOBAL,
+    "cummax": SCANS + NARROW_SCANS,
     "cummin": SCANS,
     "cummax_with_argmax": RESETS,
-    "max_pool": LONG + LONG_SQUARE + CHANNELS_FIRST + MASKED_WINDOWS,
-    "min_pool": LONG + LONG_SQUARE + CHANNELS_FIRST + MASKED_WINDOWS,
-    "avg_pool": LONG,
-    "sum_pool": LONG,
+    "max_pool": LONG + LONG_SQUARE + CHANNELS_FIRST + MASKED_WINDOWS + NARROW_WINDOWS,
+    "min_pool": LONG + LONG_SQUARE + CHANNELS_FIRST + MASKED_WINDOWS + NARROW_WINDOWS,
+    "avg_pool": LONG + NARROW_WINDOWS,
+    "sum_pool": LONG + NARROW_WINDOWS,
+    "maximum": [((), {"xs": NARROW_OPERANDS}, FLOAT8)],
+    "fmax": [((), {"y": NARROW_OPERANDS[0]}, FLOAT8)],
     "blur_pool": BLURS,
     "dilate": LARGE_KERNELS,
     "erode": LARGE_KERNELS,
@@ -202,6 +275,9 @@ CALLS = {
     "max": REDUCTIONS,
     "min": REDUCTIONS,
     "maxout": MAXOUTS,
+    "roi_align": BOXES + ALIGN_BOXES,
+    "multilevel_roi_align": BOXES,
+    "roi_max_pool": BOXES + MAX_BOXES,
     "local_maxima": PEAKS,
     "local_minima": PEAKS,
     "k_max_pool": [
@@ -213,12 +289,19 @@ CALLS = {
         (shape, arguments | {"method": method})
         for shape, arguments in MASKED_RANKS
         for method in ("lower", "midpoint")
+    ]
+    + [
+        ((1, 4, 5, 1), {"method": method}, dtype)
+        for method in ("lower", "midpoint")
+        for dtype in (np.int32, np.bool_)
     ],
     "rank_pool": [
         (shape, arguments | {"rank": rank}) for shape, arguments in MASKED_RANKS for rank in (1, -2)
     ],
     "spatial_pyramid_pool": PYRAMIDS,
     **{name: SEGMENTS for name, pool in POOLS.items() if pool.takes("segment_ids")},
+    "segment_sum": SEGMENTS + NARROW_SEGMENT,
+    "segment_mean": SEGMENTS + NARROW_SEGMENT,
 }
 MODES_BY_VALUES = {"ties": "vjp", "special": "jvp", "lowest": "vjp", "normal": "jvp"}
 # Shapes that broadcast together, and numbers of operands around 8, 16 and 32 tie bits
@@ -230,8 +313,8 @@ OPERANDS = [
 
 
 def is_later(at, call):
-    """Return True for every other call of a function, for all after the ninth, and for windows of many elements."""
-    return at % 2 or at > 8 or np.prod(call[1].get("window_shape", 1)) > 30
+    """Return True for every other call of a function, all after the ninth, boxes, and windows of many elements."""
+    return at % 2 or at > 8 or "boxes" in call[1] or np.prod(call[1].get("window_shape", 1)) > 30
 
 
 @pytest.mark.parametrize(
@@ -246,10 +329,11 @@ def test_chosen_calls(name, call):
     """Every rule of ties, for every kind of values."""
     shape, arguments, dtype = (*call, np.float32)[:3]
     pool, rng = POOLS[name], np.random.default_rng(1)
+    cotangents = "ties" if pool.tolerance or pool.rounds_weights else "normal"
     for rule in [{"ties": ties} for ties in pool.ties] or [{}]:
         for values in pool.covers if pool.adds else ("ties", "special", "lowest"):
             x = draw_values(rng, shape, dtype, values, greatest="min" in name)
-            check(name, x, MODES_BY_VALUES[values], **arguments, **rule)
+            check(name, x, MODES_BY_VALUES[values], cotangents, **arguments, **rule)
         for values in ("ties",) if pool.adds else ("ties", "special", "lowest"):
             x = draw_values(rng, shape, dtype, values)
             check_tangents_and_nonfinite_cotangents(name, x, arguments | rule)
@@ -320,6 +404,20 @@ def test_dtypes(name, dtype):
             x = draw_values(np.random.default_rng(0), (2, 4, 6, 4), dtype, values)
             ties = {"ties": pool.ties[at % len(pool.ties)]} if pool.ties else {}
             check(name, x, **(PADDED if pool.takes("window_shape") else {}), **ties)
+
+
+# float32 holds only every other integer in this range.
+INTEGERS = 2**24 + np.arange(2 * 6 * 6 * 2).reshape(2, 6, 6, 2) % 5
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.parametrize("name", [n for n, p in POOLS.items() if p.averages(p.given(INTEGERS))])
+@pytest.mark.usefixtures("x64")
+def test_integers_not_rounded_to_float32_before_division(name):
+    f = POOLS[name].of()
+    run = jax.jit(lambda x: (f(x), f(x.astype(np.float64))), compiler_options=FAST_COMPILE)
+    np.testing.assert_array_equal(*run(INTEGERS.astype(np.int64)))
 
 
 @pytest.mark.parametrize("shape", first_values(1, [(0, 4, 6, 4), (2, 4, 6, 0), (0, 4, 6, 0)]))

@@ -60,14 +60,6 @@ def test_masked_elements_do_not_affect_results(name):
     assert np.abs(dx[0]).max() > 0
 
 
-def test_average_counts_masked_elements_like_padding():
-    x = jnp.array([2.0, 4.0, 6.0, NAN])[:, None]
-    pool = functools.partial(jaxpool.avg_pool, x, (2,), (2,), where=x[:, :1] == x[:, :1])
-    np.testing.assert_array_equal(pool()[:, 0], [3, 3])
-    np.testing.assert_array_equal(pool(count_include_pad=False)[:, 0], [3, 6])
-    np.testing.assert_array_equal(pool(divisor=3.0)[:, 0], [2, 2])
-
-
 @pytest.mark.parametrize("op", [LogSumExpPool, SoftmaxPool])
 def test_fully_masked_windows_use_direct_evaluation(op, monkeypatch):
     """Padded sequences have fully masked windows, and the scaled evaluation takes ten times as long."""

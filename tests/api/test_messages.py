@@ -127,24 +127,13 @@ class EagerTensor:
         return "<tf.Tensor: shape=(1, 4, 4, 1), dtype=float32, numpy=...>"
 
 
-TENSOR_CALLS = [
-    ("max_pool: `x` must be an array", lambda x: jaxpool.max_pool(x, (2, 2))),
-    ("maximum: `xs[1]` must be an array or a number", lambda x: jaxpool.maximum(X, x)),
-    ("max: `where` must be an array of bools", lambda x: jaxpool.max(X, where=x)),
-    (
-        "segment_max: `segment_ids` must be an array of integers",
-        lambda x: jaxpool.segment_max(X, x),
-    ),
-    ("roi_align: `boxes` must be an array", lambda x: jaxpool.roi_align(X, x, 2)),
-]
-
-
-@pytest.mark.parametrize(("start", "call"), TENSOR_CALLS)
-def test_tensorflow_tensor_message(start, call):
-    argument = start.split("`")[1]
-    message = error_message(call, EagerTensor())
-    assert message.startswith(f"jaxpool.{start}; got {argument} of type tensorflow.EagerTensor")
-    assert message.endswith(f" Pass jnp.asarray({argument}.numpy()).")
+def test_tensorflow_tensor_message():
+    message = error_message(jaxpool.maximum, X, EagerTensor())
+    assert message.startswith(
+        "jaxpool.maximum: `xs[1]` must be an array or a number; "
+        "got xs[1] of type tensorflow.EagerTensor"
+    )
+    assert message.endswith(" Pass jnp.asarray(xs[1].numpy()).")
 
 
 def test_pytorch_tensor_message():

@@ -120,23 +120,6 @@ def test_non_array_arguments_pass_through():
     assert jaxpool.plan_of(lambda x, *, name: {name: x})(3.0, name="y") == ()
 
 
-def test_integers_have_no_residual():
-    (row,) = jaxpool.plan_of(pooled)(jnp.ones((1, 8, 8, 2), jnp.int32))
-    assert (row.kept, row.kept_bytes, row.runs) == ((), 0, ("value",))
-
-
-def test_passes_of_soft_pools():
-    """p = inf gives a maximum along each axis; a temperature per output row makes the pool go tap by tap."""
-    x = jnp.ones((2, 12, 12, 4))
-    (row,) = jaxpool.plan_of(softened)(x)
-    assert [each.terms for each in row.passes["gpu"].forward if each.how == "slice"][:2] == [4, 4]
-    (row,) = jaxpool.plan_of(jaxpool.lp_pool)(x, float("inf"), (3, 3))
-    assert [each.terms for each in row.passes["gpu"].forward] == [3, 3]
-    temperature = jnp.arange(1.0, 11).reshape(10, 1, 1)
-    (row,) = jaxpool.plan_of(jaxpool.softmax_pool)(x, (3, 3), temperature=temperature)
-    assert any("in each of 8 loop steps" in each.where for each in row.passes["gpu"].forward)
-
-
 @pytest.mark.parametrize(
     ("name", "options"),
     [*[(name, {}) for name in POOLS], ("max_pool", {"ties": "split"}), ("max", {"ties": "first"})],

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import jaxpool
-from tests.support.later import every_nth, first_values
+from tests.support.later import first_values
 from tests.support.soft_pools import (
     GEOMETRIES,
     HALVES,
@@ -21,7 +21,6 @@ from tests.support.soft_pools import (
     assert_matches_oracle,
     numbers,
     run,
-    with_coefficient,
 )
 
 pytestmark = pytest.mark.usefixtures("strict")
@@ -43,7 +42,10 @@ NORM_EXTREMES = [[1e4, -1e4, 9e3], [1e-4, 2e-4], [1e37, 3e36, 0.0], [1e4, 1e-4]]
 EXTREMES = {
     "logsumexp_pool": SOFT_EXTREMES,
     "softmax_pool": SOFT_EXTREMES,
-    "lp_pool": [(values, 50.0) for values in NORM_EXTREMES],
+    "lp_pool": [
+        *[(values, 50.0) for values in NORM_EXTREMES],
+        *[([1e15, 3e15], 3), ([1e-15, 3e-15], 2.5)],
+    ],
     "gem_pool": [
         *[([1e4, 9e3], 80), ([1e4, 1e-4], -80), ([1e37, 3e36], 3), ([1e4, 1.0], 0.01)],
         *[([9e37], -1), ([1e38, 9e37, 3e37], 0.05)],
@@ -291,22 +293,6 @@ def test_lp_pool_gradient_when_the_norm_overflows(p):
     np.testing.assert_allclose(tangent.ravel(), [-half, 5 * half, np.nan, 0], 1e-5)
 
 
-@pytest.mark.parametrize("far", [1.0, 1e-15, 1e15])
-def test_values_and_gradients_scale_with_x_out_of_range(far):
-    x = (np.abs(numbers((6, 2))) + 0.5).astype(np.float32) * np.float32(far)
-    dy = np.ones((5, 2), np.float32)
-    for f in (
-        lambda x: jaxpool.lp_pool(x, 3, (2,)),
-        lambda x: jaxpool.lp_pool(x, 2.5, (2,)),
-        lambda x: jaxpool.gem_pool(x, 3, (2,), eps=1e-30),
-    ):
-        y, pull = jax.vjp(f, x)
-        unit, back = jax.vjp(f, x / np.float32(far))
-        np.testing.assert_allclose(y / np.float32(far), unit, rtol=2e-6)
-        np.testing.assert_allclose(pull(dy)[0], back(dy)[0], rtol=1e-5)
-        np.testing.assert_allclose(back(dy * 1e-30)[0], back(dy)[0] * 1e-30, rtol=1e-5)
-
-
 @pytest.mark.parametrize("p", [1e-3, 1e-6, 1e-12, 1e-19, 1e-25, -1e-10])
 def test_small_power_approaches_the_geometric_mean(p):
     """For p near 0, a pair whose logarithms differ by d has dy/dp = mean * d**2 / 8."""
@@ -323,25 +309,6 @@ def test_small_power_approaches_the_geometric_mean(p):
 # Dtypes and programs
 
 
-@pytest.mark.parametrize("name", every_nth(EVERY_NAME))
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"])
-def test_narrow_floats_computed_in_float32(name, dtype):
-    coefficient = 1.0 if name in NAMES else 3.0
-
-    @jax.jit
-    def value_and_cotangent(x, dy):
-        y, back = jax.vjp(lambda x: with_coefficient(name, x, coefficient, **HALVES), x)
-        return y, back(dy)[0]
-
-    x, dy = numbers((20, 2)).astype(dtype), numbers((20, 2), seed=1).astype(dtype)
-    wanted = value_and_cotangent(np.float32(x), np.float32(dy))
-    # XLA rounds the reference too: unoptimized, jaxlib 0.10.0 converts to float8 through bfloat16.
-    rounded = jax.jit(lambda *wanted: [each.astype(dtype) for each in wanted])(*wanted)
-    for got, want in zip(value_and_cotangent(x, dy), rounded, strict=True):
-        assert got.dtype == dtype
-        np.testing.assert_array_equal(np.float32(got), np.float32(want))
-
-
 @pytest.mark.parametrize("p", [1, 3, inf])
 def test_forward_mode_of_narrow_floats(p):
     """p = 1 and p = inf have a single evaluation; p = 3 has a direct and a scaled evaluation."""
@@ -351,25 +318,6 @@ def test_forward_mode_of_narrow_floats(p):
     assert (y.dtype, tangent.dtype) == (jnp.bfloat16, jnp.bfloat16)
     # The pool is homogeneous in x, so its tangent along x is y.
     np.testing.assert_array_equal(tangent, y)
-
-
-@pytest.mark.parametrize("name", every_nth(EVERY_NAME))
-@pytest.mark.parametrize("shape", [(4, 6, 2), (1, 5, 0), (0, 5, 2)])
-def test_inside_shard_map(name, shape):
-    """Direct and scaled evaluation have the same type (varying mesh axes), even for empty arrays."""
-    mesh = jax.make_mesh((1,), ("b",), axis_types=(jax.sharding.AxisType.Auto,))
-    spec = jax.sharding.PartitionSpec("b")
-
-    def f(x):
-        return with_coefficient(name, x, 3.0, window_shape=(3,), padding="SAME")
-
-    def derivatives(x):
-        return jax.grad(lambda x: (f(x) ** 2).sum())(x), jax.jvp(f, (x,), (x,))[1]
-
-    x = np.abs(numbers(shape)).astype(np.float32)
-    mapped = jax.shard_map(derivatives, mesh=mesh, in_specs=spec, out_specs=spec)
-    for got, want in zip(jax.jit(mapped)(x), derivatives(x), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ONE_QUICK)

@@ -1,4 +1,4 @@
-"""Max, min, sum and average pools by example: values, gradients, ties, NaN and divisors, computed by hand."""
+"""Max and min pools by example: ties, and shares of NaN, infinities and zeros, computed by hand."""
 
 import jax
 import jax.numpy as jnp
@@ -19,52 +19,11 @@ def row(*values):
     return jnp.array(values, jnp.float32)[:, None]
 
 
-def values(pool, x, *args, **kwargs):
-    return pool(x, *args, **kwargs).ravel().tolist()
-
-
 def gradient(pool, x, *args, weights=None, **kwargs):
     """The cotangent of x for the cotangent `weights` of y, by default ones."""
     y, pullback = jax.vjp(lambda x: pool(x, *args, **kwargs), x)
     dy = jnp.ones_like(y) if weights is None else jnp.array(weights, y.dtype).reshape(y.shape)
     return pullback(dy)[0].ravel().tolist()
-
-
-# Arguments after x, and the maxima and sums of 1, 5, 2, 4, 3, 0
-VALUES = [
-    (((2,),), {}, [5, 5, 4, 4, 3], [6, 7, 6, 7, 3]),
-    (((2,), (2,)), {}, [5, 4, 3], [6, 6, 3]),
-    (((3,), (3,)), {}, [5, 4], [8, 7]),
-    (((3,), (3,), ((1, 0),)), {}, [5, 4], [6, 9]),
-    (((2,),), {"padding": ((1, 0),)}, [1, 5, 5, 4, 4, 3], [1, 6, 7, 6, 7, 3]),
-    (((3,), (2,), "SAME"), {}, [5, 4, 3], [8, 9, 3]),
-    (((3,), (2,), "SAME_LOWER"), {}, [5, 5, 4], [6, 11, 7]),
-    (((2,),), {"window_dilation": (3,)}, [4, 5, 2], [5, 8, 2]),
-    (((4,), (4,)), {"ceil_mode": True}, [5, 3], [12, 3]),
-    ((6,), {"axes": (0,)}, [5], [15]),
-    (([2], [2]), {"axes": [0]}, [5, 4, 3], [6, 6, 3]),
-]
-
-
-@both_modes
-@pytest.mark.parametrize(("args", "kwargs", "maxima", "sums"), VALUES)
-def test_values_by_argument(args, kwargs, maxima, sums, autodiff):
-    x = row(1, 5, 2, 4, 3, 0)
-    assert values(jaxpool.max_pool, x, *args, **kwargs, autodiff=autodiff) == maxima
-    assert values(jaxpool.sum_pool, x, *args, **kwargs, autodiff=autodiff) == sums
-    y = jaxpool.max_pool(np.asarray(x), *args, **kwargs)
-    assert isinstance(y, jax.Array)
-    assert y.ravel().tolist() == maxima
-
-
-def test_window_shape_follows_axes_order():
-    x = jnp.arange(12.0).reshape(3, 4)
-    assert jaxpool.max_pool(x, (3, 2), axes=(0, 1)).tolist() == [[9, 10, 11]]
-    assert jaxpool.max_pool(x, (2, 3), axes=(1, 0)).tolist() == [[9, 10, 11]]
-    assert jaxpool.max_pool(x, (2, 3), axes=(-1, -2)).tolist() == [[9, 10, 11]]
-
-
-# Maxima
 
 
 @both_modes
@@ -118,76 +77,7 @@ def test_shares_of_nan_infinities_and_zeros(x, ties, shares, autodiff):
     assert gradient(jaxpool.min_pool, -row(*x), window, **options) == shares
 
 
-# Sums and averages
-
-
-@both_modes
-@pytest.mark.parametrize(
-    ("args", "kwargs", "dx"),
-    [
-        (((2,),), {}, [1, 2, 2, 2, 2, 1]),
-        (((2,), (2,)), {}, [1] * 6),
-        (((2,), (3,)), {}, [1, 1, 0, 1, 1, 0]),
-        (((3,),), {"padding": 1}, [2, 3, 3, 3, 3, 2]),
-        (((2,),), {"window_dilation": (3,)}, [1] * 6),
-    ],
-)
-def test_elements_sum_the_cotangents_of_their_windows(args, kwargs, dx, autodiff):
-    assert gradient(jaxpool.sum_pool, row(*range(6)), *args, **kwargs, autodiff=autodiff) == dx
-
-
-@pytest.mark.parametrize(
-    ("x", "args", "kwargs", "averages"),
-    [
-        ([1] * 5, ((2,), (2,), 1), {}, [0.5, 1, 1]),
-        ([1] * 5, ((2,), (2,), 1), {"ceil_mode": True}, [0.5, 1, 1]),
-        ([1] * 5, ((3,), (3,), ((1, 1),)), {}, [2 / 3, 1]),
-        ([1] * 5, ((2,), (2,)), {"ceil_mode": True}, [1, 1, 1]),
-        ([1] * 5, ((3,), (3,), ((0, 1),)), {"ceil_mode": True}, [1, 2 / 3]),
-        # 1 element and 1 padding
-        ([1] * 5, ((4,), (4,), ((0, 1),)), {"ceil_mode": True}, [1, 0.5]),
-        ([2, 4, 6], ((3,), (1,), 1), {}, [2, 4, 10 / 3]),
-        ([2, 4, 6], ((3,), (1,), 1, False), {}, [3, 4, 5]),
-        ([2, 4, 6], ((3,), (1,), 1), {"count_include_pad": False}, [3, 4, 5]),
-        ([2, 4, 6], ((2,), (2,), "SAME", False), {}, [3, 6]),
-        ([2, 4, 6], ((1,),), {"divisor": -2}, [-1, -2, -3]),
-    ],
-)
-def test_divisor_counts_padding_but_not_ceil_mode_overhang(x, args, kwargs, averages):
-    np.testing.assert_allclose(values(jaxpool.avg_pool, row(*x), *args, **kwargs), averages, 1e-6)
-
-
-@both_modes
-@pytest.mark.parametrize("divisor", [4, 4.0, np.int32(4), np.float64(4)])
-def test_divisor_replaces_the_count(divisor, autodiff):
-    x = row(2, 4, 6)
-    for count in (True, False):
-        options = {"divisor": divisor, "count_include_pad": count, "autodiff": autodiff}
-        assert values(jaxpool.avg_pool, x, (3,), (2,), 1, **options) == [1.5, 2.5]
-        assert gradient(jaxpool.avg_pool, x, (3,), (2,), 1, **options) == [0.25, 0.5, 0.25]
-
-
-def test_cotangents_of_averages_without_padding():
-    assert gradient(jaxpool.avg_pool, row(2, 4, 6), (2,), (2,), "SAME", False) == [0.5, 0.5, 1]
-    assert gradient(jaxpool.avg_pool, row(2, 4, 6), (2,), (2,), "SAME") == [0.5, 0.5, 0.5]
-
-
 # Shardings
-
-
-@both_modes
-@pytest.mark.parametrize("ties", ["first", "last", "split"])
-def test_full_window_preserves_explicit_sharding(ties, autodiff):
-    mesh = jax.make_mesh((1,), ("b",), (jax.sharding.AxisType.Explicit,), devices=jax.devices()[:1])
-    with jax.set_mesh(mesh):
-        spec = jax.sharding.PartitionSpec("b", None, None, None)
-        x = np.random.default_rng(0).integers(0, 9, (2, 6, 6, 4)).astype(np.float32)
-        sharded_x = jax.device_put(x, jax.NamedSharding(mesh, spec))
-        options = {"ties": ties, "autodiff": autodiff}
-        grad = jax.grad(lambda x: jaxpool.max_pool(x, (6, 6), **options).sum())(sharded_x)
-        assert jax.typeof(grad).sharding.spec == spec
-    assert (np.asarray(grad).sum((1, 2)) == 1).all()
-    assert (np.asarray(grad)[x < x.max((1, 2), keepdims=True)] == 0).all()
 
 
 def test_gradient_in_partially_manual_shard_map():

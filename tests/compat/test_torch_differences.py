@@ -157,7 +157,7 @@ def test_lp_pool_of_integers():
 
 
 def test_600_overlapping_cotangents_add_in_float32():
-    """`tests/api/test_precision.py` tests maxima and sums."""
+    """`tests/api/test_calls_against_oracle.py` tests maxima and sums."""
     x = torch.zeros(1, 1199, dtype=torch.bfloat16, requires_grad=True)
     F.avg_pool1d(x, 600, 1).sum().backward()
     assert x.grad[0, 599] == 0.5
