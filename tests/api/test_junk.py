@@ -79,7 +79,7 @@ def test_calls_without_junk_succeed(name):
 @pytest.mark.parametrize("step", [len(JUNK), pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", CALLS)
 def test_junk_value_in_each_argument(name, step, start_timeout):
-    """Each value of `JUNK`, or one of them that differs between functions. `tests/fuzz` has more in one call."""
+    """Each value of `JUNK`, or one of them that differs between functions. `tests/search` changes two in one call."""
     function, arguments = CALLS[name]
     for junk in JUNK[sorted(CALLS).index(name) % step :: step]:
         if isinstance(arguments, tuple):
