@@ -1,5 +1,6 @@
 """Passes that read through index tables on CPU: the programs that use them, their memory and their rounding."""
 
+import functools
 import re
 
 import jax
@@ -56,6 +57,31 @@ def test_tables_with_explicit_sharding(name):
 
     with jax.set_mesh(mesh):
         assert count(jax.P("i")) == count(jax.P()) > 0
+
+
+@pytest.mark.parametrize(("name", "long"), [("avg_pool", (40, 1, 1)), ("max_pool", (10, 1, 1))])
+def test_regions_preserve_explicit_sharding(name, long):
+    """Explicit shardings survive, also with phases without taps."""
+    pool = getattr(jaxpool, name)
+    mesh = jax.make_mesh((1,), ("b",), (jax.sharding.AxisType.Explicit,), devices=jax.devices()[:1])
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((2, 66, 65, 32)), jnp.float32)
+
+    def gradients(x):
+        for window, stride, dilation in ((3, 1, 1), (3, 2, 1), (2, 4, 2), long):
+            sides = ((window - 1, 1), (0, window - 1))
+            options = {"window_dilation": dilation, "axes": (1, 2)}
+            of = functools.partial(
+                pool, window_shape=window, strides=stride, padding=sides, **options
+            )
+            yield jax.vjp(of, x)[1](jnp.ones_like(of(x)))[0]
+
+    program = jax.jit(lambda x: list(gradients(x)))
+    wanted = program(x)
+    with jax.set_mesh(mesh):
+        found = program(jax.device_put(x, jax.NamedSharding(mesh, jax.P("b"))))
+    for got, want in zip(found, wanted, strict=True):
+        assert got.sharding.spec[0] == "b"
+        np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
 @pytest.mark.parametrize("place", [0, 2, 4])

@@ -79,7 +79,7 @@ def test_kernels_read_no_thresholds():
         for whole, name in imports(tree):
             assert not whole.startswith("jaxpool._plan.tuning"), file
             assert name not in ("TUNING", "LIMITS", "Tuning", "Limits", "tuning"), file
-        assert attributes(tree) & {*THRESHOLD_TYPES, "tuning", "thresholds"} == set(), file
+        assert attributes(tree) & {*THRESHOLD_TYPES, "tuning"} == set(), file
 
 
 def test_kernels_define_no_thresholds():

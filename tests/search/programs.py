@@ -72,8 +72,8 @@ def sizes(most):
 
 
 @st.composite
-def programs(draw, platform):
-    pool = pools()[draw(st.sampled_from(tuple(pools())))]
+def programs(draw, platform, functions=()):
+    pool = pools()[draw(st.sampled_from(functions or tuple(pools())))]
     shapes, arguments, members = draw_outline(draw, pool, sizes)
     assume(0 < members * 2 <= MAX_MEMBERS)
     program = Program(pool.name, shapes, arguments, platform=platform)
