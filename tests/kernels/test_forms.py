@@ -100,7 +100,7 @@ FORMS = {  # functions, and the forms of their kernels
     ("max", "min"): [
         ("portable", {}),
         ("cpu", FOLDED),
-        ("cpu", {**FOLDED, "chunks_per_fold": 2, "max_fully_folded_size": 0}),
+        ("cpu", {**FOLDED, "max_fully_folded_size": 0}),
         ("cpu", {"min_float_reduction_size": 0}),
     ],
     names_of("segment_ids"): [("portable", {}), ("cpu", {"min_scattered_rows": 0})],

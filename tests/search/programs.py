@@ -18,6 +18,7 @@ from jaxpool._ops.op import compute_p, kernel_of, linear_p
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.tuning import LIMITS, TUNING
 from jaxpool.testing import Call, draw_values, pools
+from jaxpool.testing._answer import as_exact_numbers
 from jaxpool.testing._array_arguments import KEY_IMPL, with_array_arguments
 from jaxpool.testing._check import compare_with_answer, rounding_error_bound
 from jaxpool.testing._strategies import arguments_by_name, draw_outline
@@ -54,6 +55,12 @@ class Program:
         """True if values are rounded sums."""
         return self.pool.rounds({"key": self.given.get("seed"), **self.given})
 
+    @property
+    def returns_elements(self):
+        """True if each value is an element of an array, the first or the last of ties."""
+        is_sum = self.adds or self.pool.takes("kernel")
+        return self.given.get("ties") in ("first", "last") and not is_sum
+
 
 # Integer thresholds of the plans
 THRESHOLDS = {
@@ -78,9 +85,12 @@ def programs(draw, platform, functions=()):
     assume(0 < members * 2 <= MAX_MEMBERS)
     program = Program(pool.name, shapes, arguments, platform=platform)
     exact = program.adds or pool.takes("kernel")
+    dtypes = FLOATS[:3] if exact else FLOATS + INTEGERS
+    if pool.keeps_integers:
+        dtypes += INTEGERS[:-1]
     return dataclasses.replace(
         program,
-        dtype=draw(st.sampled_from(FLOATS[:3] if exact else FLOATS + INTEGERS)),
+        dtype=draw(st.sampled_from(dtypes)),
         hasty=platform != "cpu" or draw(st.integers(0, 7)) > 0,
         arrays=max(2, min(ARRAYS, MAX_MEMBERS // (members * (4 if exact else 1)))),
     )
@@ -239,6 +249,9 @@ def compare(program, call, answer, results, xs_dot, flushed):
         compare_with_answer(
             call, answer, (value, indices, dxs, y_dot), value_bound=smallest, **fixed
         )
+    if dxs is not None and program.returns_elements:  # with a gradient, the zero that was selected
+        signs = [np.signbit(as_exact_numbers(each)[answer.y == 0]) for each in (primal, answer.y)]
+        np.testing.assert_array_equal(*signs, err_msg=f"signs of zeros of {program!r}")
 
 
 def _error_bound(program, num_terms, want, magnitudes, *sent):
