@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from jaxpool._plan.tuning import LIMITS, NEVER, TUNING
 from jaxpool.testing import pools
-from tests.search.programs import check, programs
+from tests.search.programs import Program, check, programs
 from tests.support.drawn import examples
 
 POOLS = pools()
@@ -86,7 +86,12 @@ RANKS = [
     ("cpu", {**LOOP_OVER_TAPS, "max_sorting_network_taps": 0}),
     ("cpu", {**LOOP_OVER_TAPS, "min_tap_loop_row": NEVER}),
 ]
-FOLDED = {"min_folded_elements": 0, "min_folded_row_bits": 1, "min_tie_row_bits": 1}
+FOLDED = {
+    "min_folded_elements": 0,
+    "max_fully_folded_size": 0,
+    "min_folded_row_bits": 1,
+    "min_tie_row_bits": 1,
+}
 COMPUTED_TABLES = {"max_constant_entries": 0}
 FORMS = {  # functions, and the forms of their kernels
     ("max_pool", "min_pool", "max_pool_with_argmax"): MAXIMA,
@@ -100,16 +105,19 @@ FORMS = {  # functions, and the forms of their kernels
     ("max", "min"): [
         ("portable", {}),
         ("cpu", FOLDED),
-        ("cpu", {**FOLDED, "max_fully_folded_size": 0}),
         ("cpu", {"min_float_reduction_size": 0}),
     ],
     names_of("segment_ids"): [("portable", {}), ("cpu", {"min_scattered_rows": 0})],
     names_of("boxes"): [
         ("portable", {}),
         ("portable", {"boxes_per_matmul": 2, "max_points_in_memory": 1}),
-        ("portable", {"boxes_per_loop": 2, "tile_rows": 2, "tile_columns": 3}),
         ("cpu", {"max_points_in_memory": 1, "max_concatenated_bytes": 0}),
         ("cpu", {"max_concatenated_bytes": NEVER, "max_gathered_samples": 0}),
+    ],
+    ("roi_max_pool",): [
+        ("portable", {}),
+        ("portable", {"boxes_per_loop": 2, "tile_rows": 2, "tile_columns": 3}),
+        ("cpu", {"boxes_per_loop": 2}),
     ],
     ("adaptive_max_pool_with_argmax", "adaptive_avg_pool", "spatial_pyramid_pool"): [
         ("portable", {}),
@@ -172,10 +180,20 @@ def clear_caches():
         for number, form in enumerate(forms)
     ],
 )
-@examples(3)
+@examples(4)
 @given(data=st.data(), seed=st.integers(0, 2**32 - 1))
 def test_form_matches_oracle(functions, platform, thresholds, data, seed):
     program = data.draw(programs(platform, functions))
     program = dataclasses.replace(program, arrays=min(program.arrays, ARRAYS))
     with changed_thresholds(platform, thresholds):
         check(program, seed)
+
+
+@pytest.mark.parametrize("ties", ["first", "last", "split"])
+@pytest.mark.parametrize(
+    ("shape", "axes"), [((3, 19, 4), (1,)), ((2, 18, 5), (2, 1)), ((17,), (0,))]
+)
+def test_folds_of_overlapping_chunks(shape, axes, ties):
+    """The length of an axis is no multiple of the number of chunks, so that the last two chunks overlap."""
+    with changed_thresholds("cpu", FOLDED):
+        check(Program("max", (shape,), {"axis": axes, "ties": ties}, arrays=ARRAYS), 0)
