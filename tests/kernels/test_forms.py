@@ -189,11 +189,20 @@ def test_form_matches_oracle(functions, platform, thresholds, data, seed):
         check(program, seed)
 
 
-@pytest.mark.parametrize("ties", ["first", "last", "split"])
-@pytest.mark.parametrize(
-    ("shape", "axes"), [((3, 19, 4), (1,)), ((2, 18, 5), (2, 1)), ((17,), (0,))]
-)
-def test_folds_of_overlapping_chunks(shape, axes, ties):
-    """The length of an axis is no multiple of the number of chunks, so that the last two chunks overlap."""
-    with changed_thresholds("cpu", FOLDED):
-        check(Program("max", (shape,), {"axis": axes, "ties": ties}, arrays=ARRAYS), 0)
+BOXES = {"boxes": 17, "output_shape": (2, 3), "samples": 2, "aligned": True, "spatial_scale": 1.0}
+CHOSEN = [  # platform, thresholds, function, shape and other arguments that few drawn programs have
+    *[  # The length of an axis is no multiple of the number of chunks: the last two overlap.
+        ("cpu", FOLDED, "max", shape, {"axis": axes, "ties": ties})
+        for shape, axes in [((3, 19, 4), (1,)), ((2, 18, 5), (2, 1)), ((17,), (0,))]
+        for ties in ("first", "last", "split")
+    ],
+    ("portable", {"boxes_per_matmul": 2}, "roi_align", (3, 7, 9, 2), {**BOXES, "seed": 1}),
+    ("cpu", {}, "max_unpool", (2, 3, 2, 5), {"spatial_shape": (4, 7), "axes": (2, 0), "seed": 0}),
+]
+
+
+@pytest.mark.parametrize(("platform", "thresholds", "function", "shape", "arguments"), CHOSEN)
+def test_chosen_form_matches_oracle(platform, thresholds, function, shape, arguments):
+    program = Program(function, (shape,), arguments, platform=platform, arrays=ARRAYS)
+    with changed_thresholds(platform, thresholds):
+        check(program, 0)
