@@ -115,7 +115,6 @@ FORMS = {  # functions, and the forms of their kernels
         ("cpu", {"max_points_in_memory": 1, "max_concatenated_bytes": 0}),
         ("cpu", {"max_gathered_samples": 0}),
     ],
-    ("multilevel_roi_align",): [("cpu", {"max_concatenated_bytes": NEVER})],
     ("roi_max_pool",): [
         ("portable", {}),
         ("portable", {"boxes_per_loop": 2, "tile_rows": 2, "tile_columns": 3}),
@@ -192,6 +191,7 @@ def test_form_matches_oracle(functions, platform, thresholds, data, seed):
 
 
 BOXES = {"boxes": 17, "output_shape": (2, 3), "samples": 2, "aligned": True, "spatial_scale": 1.0}
+LEVELS = {**BOXES, "canonical_size": 2.0, "canonical_level": 0}
 DISJOINT = {"window_shape": (2, 2), "strides": (2, 2), "padding": "VALID", "axes": (1, 2)}
 UNPOOLED = {"spatial_shape": (4, 7), "axes": (2, 0), "seed": 0}
 CHOSEN = [  # thresholds, and programs that are rarely drawn
@@ -204,6 +204,7 @@ CHOSEN = [  # thresholds, and programs that are rarely drawn
         {"boxes_per_matmul": 2},
         Program("roi_align", ((3, 7, 9, 2),), {**BOXES, "seed": 1}, platform="portable"),
     ),
+    ({}, Program("multilevel_roi_align", ((3, 8, 8, 2), (3, 4, 4, 2)), {**LEVELS, "seed": 1})),
     (
         ROUTED_BY_TABLES,
         Program("max_pool", ((1, 6, 4, 3),), {**DISJOINT, "ties": "first"}, "float16"),
