@@ -73,11 +73,6 @@ def test_oracle_shares_no_code_with_library():
     }
 
 
-@pytest.mark.parametrize("room", ["_geometry", "_plan"])
-def test_geometry_and_plans_are_pure_python(room):
-    assert [pair for pair in imports_of(room) if pair[1].split(".")[0] == "jax"] == []
-
-
 def test_module_length():
     lengths = {
         str(path.relative_to(PACKAGE)): len(path.read_text().splitlines())

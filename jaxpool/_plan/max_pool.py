@@ -178,7 +178,7 @@ def plan_max(problem: Problem) -> MaxPlan:
     value_groups = _axis_groups(dims, window.size <= tuning.reduce_window_max_taps)
     return MaxPlan(
         "alone" if tuning.finds_nan_separately and problem.is_float else "compared",
-        barrier_of(problem.platform, problem.thresholds),
+        barrier_of(problem.platform),
         forward=_forward_passes(problem, with_index=True),
         value=_forward_passes(problem, with_index=False),
         backward=by_tables or by_steps,

@@ -40,9 +40,9 @@ BarrierKind = Literal["barrier", "call"]  # an optimization barrier, or a call t
 Shape = tuple[int | None, ...]  # None where a size is symbolic
 
 
-def barrier_of(platform: Platform, thresholds: Tuning | None = None) -> BarrierKind:
-    """The kind of barrier that makes XLA store a result; the thresholds are `thresholds`, or those of the platform."""
-    return "call" if (thresholds or TUNING[platform]).drops_barriers else "barrier"
+def barrier_of(platform: Platform) -> BarrierKind:
+    """The kind of barrier that makes XLA store a result."""
+    return "call" if TUNING[platform].drops_barriers else "barrier"
 
 
 def num_elements(shape: Shape) -> float:
@@ -62,11 +62,10 @@ class Problem:
     is_sharded: bool = False
     # True if XLA may partition the array over devices, even if the array's type has no sharding.
     is_partitioned: bool = False
-    thresholds: Tuning | None = None  # replaces the thresholds of the platform
 
     @property
     def tuning(self) -> Tuning:
-        return self.thresholds or TUNING[self.platform]
+        return TUNING[self.platform]
 
     @property
     def bits(self) -> int:

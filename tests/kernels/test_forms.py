@@ -1,101 +1,219 @@
-"""Every variant of a selection and of its two linear maps equals the portable variant bit by bit.
+"""Every form of every kernel equals the oracle: thresholds of a test let small arrays reach each of them."""
 
-Windows are random. Special thresholds let small arrays reach all variants (`tests/support/forms.py`).
-"""
-
+import contextlib
 import dataclasses
+import sys
+from unittest import mock
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from jaxpool._kernels.dtypes import index_dtype
-from jaxpool._kernels.select import pick, route, select, select_value
-from jaxpool.testing import draw_values, oracle
-from jaxpool.testing.oracle import _parts
-from tests.support import forms
+from jaxpool._plan.tuning import LIMITS, NEVER, TUNING
+from jaxpool.testing import pools
+from tests.search.programs import Program, check, programs
+from tests.support.drawn import examples
 
-FLOATS = [np.float32] * 4 + [jnp.bfloat16] * 3 + [np.float16] * 2
-FLOATS += [jnp.float8_e4m3fn, jnp.float8_e5m2]
-DTYPES = [*FLOATS, np.int8, np.uint8, np.int32, np.bool_]
-
-
-def oracle_answer(drawn, x, kind, ties):
-    """Return the oracle's result. A window of padding alone has the value that every element beats."""
-    best = max if kind == "max" else min
-    least = draw_values(np.random.default_rng(0), (), x.dtype, "lowest", greatest=best is min)
-    first, last = (_parts.extremum_reducer(best, each) for each in ("first", "last"))
-
-    def rule(values):
-        y, weights = first(values)
-        takes_last = ties == "last" or (ties == "last_nan" and y != y)
-        return last(values) if takes_last else (y, weights)
-
-    reducer = _parts.reducer_with_empty_value(rule, least)
-    return _parts.apply_reducer_to_windows(x, drawn.windows, lambda output: reducer)
+POOLS = pools()
+ARRAYS = 6  # of one program, one of each kind of values
 
 
-def selected_taps(window, answer):
-    """Return the flat tap that the oracle selects in each window, and True for windows with an element."""
-    index = np.zeros(answer.y.shape, index_dtype(window.size))
-    real = np.zeros(answer.y.shape, bool)
-    for term in answer.terms:
-        tap = 0
-        for dim in window.dims:
-            place = term.position[dim.axis] - term.output[dim.axis] * dim.stride + dim.low
-            tap = tap * dim.window + place // dim.dilation
-        index[term.output], real[term.output] = tap, True
-    return index, real
+def names_of(*arguments):
+    """Return the functions that take all of these arguments."""
+    return tuple(name for name, pool in POOLS.items() if pool.takes(*arguments))
 
 
-@pytest.mark.parametrize("seed", forms.seeds(12))
-def test_variants_equal_portable(seed):
-    """Variants have the same bits, and the portable variant equals the oracle."""
-    rng = np.random.default_rng(seed)
-    drawn = forms.draw_window(rng)
-    shape, window = drawn.shape, drawn.window
-    dtype = np.dtype(DTYPES[rng.integers(len(DTYPES))])
-    sent = dtype if oracle.is_floating(dtype) else np.dtype(np.float32)  # tangents and cotangents
-    kind = str(rng.choice(["max", "min"]))
-    ties = str(rng.choice(["first", "last", "last_nan"], p=[0.4, 0.4, 0.2]))
-    says = f"{dtype} {kind} {ties} {shape} {window}"
-    plans, sent_plans = (forms.max_plans(window, shape, each) for each in (dtype, sent))
-    forward = forms.distinct_plans(
-        plans, lambda plan: (plan.forward, plan.value, plan.value_groups), rng
-    )
-    backward = forms.distinct_plans(sent_plans, lambda plan: (plan.widen_mode, plan.backward), rng)
-    tangent = forms.distinct_plans(sent_plans, lambda plan: plan.tangent, rng, 2)
+SHORT_STEPS = {  # loops with two pieces per step
+    "max_one_pass_taps": 1,
+    "max_overlapping_taps": 1,
+    "one_pass_taps_per_element": 0,
+    "pieces_per_step": 2,
+    "max_pass_taps": 1,
+}
+NO_TABLES = {"max_table_positions": 0, "min_vector_elements": 0, "max_split_stride": 1}
+REGIONS = {"min_region_bytes": 0, **NO_TABLES}
+ROUTED_BY_TABLES = {
+    "max_table_positions": NEVER,
+    "min_route_table_row": 0,
+    "max_route_table_windows": NEVER,
+    "max_disjoint_phase_taps": 0,
+}
+LOOP_OVER_TAPS = {"max_mask_taps": 0}
+MAXIMA = [  # platform, thresholds
+    *[(platform, {}) for platform in TUNING],
+    ("portable", SHORT_STEPS),
+    ("portable", LOOP_OVER_TAPS),
+    ("tpu", {"reduce_window_max_taps": 0}),
+    ("cpu", {**REGIONS, "bounds_checked_terms": NEVER}),
+    ("cpu", {**REGIONS, "bounds_checked_terms": 0}),
+    ("cpu", {**REGIONS, **SHORT_STEPS}),
+    ("cpu", SHORT_STEPS),
+    ("cpu", LOOP_OVER_TAPS),
+    ("cpu", {**NO_TABLES, "min_vector_elements": NEVER}),
+    ("cpu", {**ROUTED_BY_TABLES, "max_route_windows": 0, "max_unstrided_route_windows": 0}),
+    ("cpu", {**ROUTED_BY_TABLES, "max_route_windows": NEVER, "max_unstrided_route_windows": NEVER}),
+]
+AXIS_BY_AXIS = {"max_sum_taps": 0, "short_window_taps": 0}
+SUMS_OF_SUMS = {**AXIS_BY_AXIS, "max_sum_window": 2}
+SUM_REGIONS = {"min_sum_region_bytes": 0, "bounds_checked_taps": 0, **NO_TABLES}
+SUMMED_BY_TABLES = {
+    "min_sum_region_bytes": 0,
+    "bounds_checked_taps": 0,
+    "max_table_positions": NEVER,
+    "min_table_row": 0,
+    "max_table_terms": NEVER,
+    "max_untabled_phases": 0,
+}
+SUMS = [
+    *[(platform, {}) for platform in TUNING],
+    ("portable", AXIS_BY_AXIS),
+    ("portable", {"max_sum_passes": 0}),
+    ("portable", {"max_sum_passes": 0, "reduce_window_sum_taps": 0}),
+    ("portable", SUMS_OF_SUMS),
+    ("portable", {**AXIS_BY_AXIS, "max_sum_window": 3}),
+    ("cpu", {"min_sum_region_bytes": NEVER}),
+    ("cpu", SUM_REGIONS),
+    ("cpu", {**SUM_REGIONS, **AXIS_BY_AXIS}),
+    ("cpu", {**SUM_REGIONS, **SUMS_OF_SUMS}),
+    ("cpu", {**SUM_REGIONS, **SUMS_OF_SUMS, "bounds_checked_positions": 0}),
+    ("cpu", SUMMED_BY_TABLES),
+    ("cpu", {**SUMMED_BY_TABLES, **AXIS_BY_AXIS}),
+]
+RANKS = [
+    ("portable", {}),
+    ("portable", LOOP_OVER_TAPS),
+    ("cpu", {**LOOP_OVER_TAPS, "max_sorting_network_taps": 0}),
+    ("cpu", {**LOOP_OVER_TAPS, "min_tap_loop_row": NEVER}),
+]
+FOLDED = {
+    "min_folded_elements": 0,
+    "max_fully_folded_size": 0,
+    "min_folded_row_bits": 1,
+    "min_tie_row_bits": 1,
+}
+COMPUTED_TABLES = {"max_constant_entries": 0}
+FORMS = {  # functions, and the forms of their kernels
+    ("max_pool", "min_pool", "max_pool_with_argmax"): MAXIMA,
+    ("avg_pool", "sum_pool"): SUMS,
+    ("rank_pool",): RANKS,
+    names_of("reverse"): [
+        ("gpu", {"scan_radix": 3, "min_scan_block_size": 3}),
+        ("cpu", {"scan_radix": 3, "min_scan_block_size": 3}),
+        ("cpu", {"scan_radix": 2, "min_scan_block_size": 4}),
+    ],
+    ("max", "min"): [
+        ("portable", {}),
+        ("cpu", FOLDED),
+        ("cpu", {"min_float_reduction_size": 0}),
+    ],
+    names_of("segment_ids"): [("portable", {})],
+    ("segment_max", "segment_min"): [("cpu", {"min_scattered_rows": 0})],
+    names_of("boxes"): [
+        ("portable", {}),
+        ("portable", {"boxes_per_matmul": 2, "max_points_in_memory": 1}),
+        ("cpu", {"max_points_in_memory": 1, "max_concatenated_bytes": 0}),
+        ("cpu", {"max_gathered_samples": 0}),
+    ],
+    ("roi_max_pool",): [
+        ("portable", {}),
+        ("portable", {"boxes_per_loop": 2, "tile_rows": 2, "tile_columns": 3}),
+        ("cpu", {"boxes_per_loop": 2}),
+    ],
+    ("adaptive_max_pool_with_argmax", "adaptive_avg_pool", "spatial_pyramid_pool"): [
+        ("portable", {}),
+        ("portable", COMPUTED_TABLES),
+        ("cpu", {"max_adaptive_taps": 1, "max_gathered_windows": 0}),
+        ("cpu", {"max_adaptive_taps": 1, **COMPUTED_TABLES}),
+    ],
+    names_of("output_shape", "window_shape"): [
+        ("portable", {}),
+        ("cpu", COMPUTED_TABLES),
+    ],
+    ("max_unpool",): [("portable", {}), ("cpu", {})],
+    ("k_max_pool",): [("portable", {}), ("cpu", {"max_compared_positions": 0})],
+    (*names_of("temperature", "window_shape"), *names_of("p")): [
+        ("portable", {}),
+        ("tpu", {}),
+        ("portable", {"weighted_taps_per_loop_step": 2, "taps_per_loop_step": 2}),
+        ("cpu", {"max_chunk_elements": 1}),
+    ],
+    names_of("kernel"): [
+        ("portable", {}),
+        ("cpu", {"max_unrolled_morphology_taps": 0}),
+    ],
+    (*names_of("blur_shape"), "blur_pool"): [
+        ("portable", {}),
+        ("portable", {"max_blur_taps": 1}),
+        ("cpu", {"max_blur_taps": NEVER}),
+    ],
+}
 
-    @jax.jit
-    def run(x, dy, v, index):
-        return (
-            [select(x, window, kind, ties, plan) for plan in forward.values()],
-            [(select_value(x, kind, ties, plan),) for plan in forward.values()],
-            [(route(dy, index, plan),) for plan in backward.values()],
-            [(pick(v, index, plan),) for plan in tangent.values()],
-        )
 
-    named = {"select": forward, "value": forward, "route": backward, "pick": tangent}
-    for values in ("ties", "special", "lowest"):
-        x = draw_values(rng, shape, dtype, values, greatest=kind == "min")
-        answer = oracle_answer(drawn, x, kind, ties)
-        index, real = selected_taps(window, answer)
-        some_tap = rng.integers(0, window.size, index.shape).astype(index.dtype)
-        dy = forms.draw_integers(rng, index.shape, sent, values == "special")
-        v = forms.draw_integers(rng, shape, sent, values == "special")
-        selected, *others = jax.device_get(run(x, dy, v, np.where(real, index, some_tap)))
-        results = [[(y, np.where(real, tap, 0)) for y, tap in selected], *others]
+@contextlib.contextmanager
+def changed_thresholds(platform, changes):
+    """Change thresholds of all platforms and of one platform, with empty caches of plans and programs."""
+    limits = {name: value for name, value in changes.items() if hasattr(LIMITS, name)}
+    tuning = {name: value for name, value in changes.items() if name not in limits}
+    assert vars(TUNING[platform]).keys() >= tuning.keys()
+    with (
+        mock.patch.dict(vars(LIMITS), limits),
+        mock.patch.dict(vars(TUNING[platform]), tuning),
+    ):
+        clear_caches()
+        yield
+    clear_caches()
 
-        maps = dataclasses.replace(answer, y=np.zeros(index.shape, sent), inputs=((shape, sent),))
-        wanted = [answer.y, index, answer.y, maps.cotangent(dy), maps.tangent(v)]
-        portable = [array for found in results for array in found[0]]
-        for arrays in zip(portable, wanted, strict=True):  # up to the signs of zeros
-            ours, theirs = (oracle.as_exact_numbers(each).astype(np.float64) for each in arrays)
-            np.testing.assert_array_equal(ours, theirs, says)
 
-        for (what, names), found in zip(named.items(), results, strict=True):
-            for name, got in zip(names, found, strict=True):
-                if what == "value" and forward[name].value_groups:
-                    got = [np.where(got[0] == 0, found[0][0], got[0])]  # zeros may differ in sign
-                forms.assert_same_bits(got, found[0], f"{what}, {name}: {says}, {values}")
+def clear_caches():
+    jax.clear_caches()
+    for name, module in list(sys.modules.items()):
+        if name.startswith("jaxpool._"):
+            for cached in vars(module).values():
+                getattr(cached, "cache_clear", int)()
+
+
+@pytest.mark.parametrize(
+    ("functions", "platform", "thresholds"),
+    [
+        pytest.param(functions, *form, id=f"{functions[0]}-{number}")
+        for functions, forms in FORMS.items()
+        for number, form in enumerate(forms)
+    ],
+)
+@examples(3)
+@given(data=st.data(), seed=st.integers(0, 2**32 - 1))
+def test_form_matches_oracle(functions, platform, thresholds, data, seed):
+    program = data.draw(programs(platform, functions))
+    program = dataclasses.replace(program, arrays=min(program.arrays, ARRAYS))
+    with changed_thresholds(platform, thresholds):
+        check(program, seed)
+
+
+BOXES = {"boxes": 17, "output_shape": (2, 3), "samples": 2, "aligned": True, "spatial_scale": 1.0}
+LEVELS = {**BOXES, "canonical_size": 2.0, "canonical_level": 0}
+DISJOINT = {"window_shape": (2, 2), "strides": (2, 2), "padding": "VALID", "axes": (1, 2)}
+UNPOOLED = {"spatial_shape": (4, 7), "axes": (2, 0), "seed": 0}
+CHOSEN = [  # thresholds, and programs that are rarely drawn
+    *[  # The length of an axis is no multiple of the number of chunks: the last two overlap.
+        (FOLDED, Program("max", (shape,), {"axis": axes, "ties": ties}))
+        for shape, axes in [((3, 19, 4), (1,)), ((2, 18, 5), (2, 1)), ((17,), (0,))]
+        for ties in ("first", "last", "split")
+    ],
+    (
+        {"boxes_per_matmul": 2},
+        Program("roi_align", ((3, 7, 9, 2),), {**BOXES, "seed": 1}, platform="portable"),
+    ),
+    ({}, Program("multilevel_roi_align", ((3, 8, 8, 2), (3, 4, 4, 2)), {**LEVELS, "seed": 1})),
+    (
+        ROUTED_BY_TABLES,
+        Program("max_pool", ((1, 6, 4, 3),), {**DISJOINT, "ties": "first"}, "float16"),
+    ),
+    ({}, Program("max_unpool", ((2, 3, 2, 5),), UNPOOLED)),
+]
+
+
+@pytest.mark.parametrize(("thresholds", "program"), CHOSEN)
+def test_chosen_program_matches_oracle(thresholds, program):
+    with changed_thresholds(program.platform, thresholds):
+        check(dataclasses.replace(program, arrays=ARRAYS), 0)

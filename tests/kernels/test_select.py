@@ -26,12 +26,13 @@ def selected_position(row, kind, ties):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float8_e5m2"])
 @pytest.mark.parametrize("kind", ["max", "min"])
 @pytest.mark.parametrize("ties", ["first", "last", "last_nan"])
-def test_selected_element(ties, kind, dtype):
+@pytest.mark.parametrize("platform", ["cpu", "portable"])
+def test_selected_element(platform, ties, kind, dtype):
     numbers = [*NUMBERS, float(jnp.finfo(dtype).tiny)]
     rows = np.array([*itertools.product(numbers, repeat=3)])
     x = jnp.asarray(rows, dtype)
     window = make_window(x.shape, (3,), axes=(1,))
-    plan = plan_max(Problem(window, x.shape, dtype, "cpu"))
+    plan = plan_max(Problem(window, x.shape, dtype, platform))
     value, index = jax.jit(lambda x: select(x, window, kind, ties, plan))(x)
     chosen = [selected_position(row, kind, ties) for row in rows]
     np.testing.assert_array_equal(index[:, 0], chosen)

@@ -4,7 +4,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxpool._kernels import positions
 from jaxpool._ops.fractional import FractionalAxis
 
 SMALL = [
@@ -46,14 +45,3 @@ def test_possible_windows_of_each_position():
             may = np.flatnonzero((places == place).any(0))
             assert set(may) <= set(windows.tolist())
             assert len(set(windows)) == len(windows)
-
-
-def test_computed_tables_equal_constants(monkeypatch):
-    for size, width, out in SMALL[::25]:
-        dim = FractionalAxis(0, size, width, out)
-        constants = dim.possible_starts(), dim.possible_windows()
-        with monkeypatch.context() as patch:
-            patch.setattr(positions, "is_constant_table", lambda length: False)
-            computed = dim.possible_starts(), dim.possible_windows()
-        for ours, theirs in zip(constants, computed, strict=True):
-            np.testing.assert_array_equal(np.stack(ours), np.stack(theirs))

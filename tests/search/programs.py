@@ -19,6 +19,7 @@ from jaxpool._ops.op import compute_p, linear_p
 from jaxpool._plan.problem import Platform
 from jaxpool._plan.tuning import LIMITS, TUNING
 from jaxpool.testing import Call, draw_values, pools
+from jaxpool.testing._answer import as_exact_numbers
 from jaxpool.testing._array_arguments import KEY_IMPL, with_array_arguments
 from jaxpool.testing._check import compare_with_answer, rounding_error_bound
 from jaxpool.testing._strategies import arguments_by_name, draw_outline
@@ -55,6 +56,12 @@ class Program:
         """True if values are rounded sums."""
         return self.pool.rounds({"key": self.given.get("seed"), **self.given})
 
+    @property
+    def returns_elements(self):
+        """True if each value is an element of an array, the first or the last of ties."""
+        is_sum = self.adds or self.pool.takes("kernel")
+        return self.given.get("ties") in ("first", "last") and not is_sum
+
 
 # Integer thresholds of the plans
 THRESHOLDS = {
@@ -73,15 +80,18 @@ def sizes(most):
 
 
 @st.composite
-def programs(draw, platform):
-    pool = pools()[draw(st.sampled_from(tuple(pools())))]
+def programs(draw, platform, functions=()):
+    pool = pools()[draw(st.sampled_from(functions or tuple(pools())))]
     shapes, arguments, members = draw_outline(draw, pool, sizes)
     assume(0 < members * 2 <= MAX_MEMBERS)
     program = Program(pool.name, shapes, arguments, platform=platform)
     exact = program.adds or pool.takes("kernel")
+    dtypes = FLOATS[:3] if exact else FLOATS + INTEGERS
+    if pool.keeps_integers:
+        dtypes += INTEGERS[:-1]
     return dataclasses.replace(
         program,
-        dtype=draw(st.sampled_from(FLOATS[:3] if exact else FLOATS + INTEGERS)),
+        dtype=draw(st.sampled_from(dtypes)),
         hasty=platform != "cpu" or draw(st.integers(0, 7)) > 0,
         arrays=max(2, min(ARRAYS, MAX_MEMBERS // (members * (4 if exact else 1)))),
     )
@@ -221,6 +231,14 @@ def compare(program, call, answer, results, xs_dot, flushed):
         compare_with_answer(
             call, answer, (value, indices, dxs, y_dot), value_bound=smallest, **fixed
         )
+    if dxs is not None and program.returns_elements:
+        # With a gradient, a zero has the sign of the selected element.
+        is_negative = [np.signbit(as_exact_numbers(x)) for x in call.operands()]
+        negative, found = (
+            answer.exact_tangent(*is_negative) > 0,
+            np.signbit(as_exact_numbers(primal)),
+        )
+        np.testing.assert_array_equal(found[answer.y == 0], negative[answer.y == 0], repr(program))
 
 
 def _error_bound(program, num_terms, want, magnitudes, *sent):
