@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxpool._cli import UsageError, shorten_text
+from jaxpool._cli import UsageError, quote_text
 
 _JAXPOOL_FOLDER = str(Path(__file__).parents[1]) + os.sep
 _FRAMES_BEFORE_PROGRAM = (_JAXPOOL_FOLDER, "<frozen importlib", "<frozen runpy")
@@ -25,7 +25,7 @@ class Script:
         self._is_module = is_module
         if not is_module and not os.path.isfile(name):
             raise UsageError(
-                f"the script must be a file that exists; got {shorten_text(name)}. A module is named after -m."
+                f"the script must be a file that exists; got {quote_text(name)}. A module is named after -m."
             )
 
     def run(self, on_script_end: Callable[[BaseException | None], None]) -> None:

@@ -13,7 +13,6 @@ import argparse
 import atexit
 import contextlib
 import dataclasses
-import functools
 import json
 import os
 import sys
@@ -38,9 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "the exit status is 1 where they differ"
     )
     parser.add_argument("--check", action="store_true", help=check_help)
-    report_path = functools.partial(output_path, "--report", suffix=".json")
     report_help = "write what was met to a file of JSON"
-    parser.add_argument("--report", type=report_path, metavar="FILE", help=report_help)
+    parser.add_argument("--report", type=output_path(".json"), metavar="FILE", help=report_help)
     quiet_help = "no summary at the end, unless --check finds a difference"
     parser.add_argument("--quiet", action="store_true", help=quiet_help)
     parser.add_argument("script", metavar="SCRIPT", help="a file, or after -m a module")
