@@ -37,7 +37,9 @@ def read_array(text: str) -> tuple[np.ndarray, list[str]]:
             elif suffix == ".npy":
                 x, notes = _select_two_axes(np.lib.format.open_memmap(path, mode="r"))
             else:
-                x = _parse_rows(path.read_text("utf-8-sig").replace(";", ",") if is_file_name else text)
+                x = _parse_rows(
+                    path.read_text("utf-8-sig").replace(";", ",") if is_file_name else text
+                )
             float32_array = np.asarray(x).astype(np.float32)
     except Exception:  # its type depends on how the file is damaged
         rule = 'rows of numbers, as in "1 3; 4 2", or a .npy, .csv or image file with real numbers'

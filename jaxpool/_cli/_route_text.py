@@ -83,7 +83,10 @@ def _format_grids(rows: list[tuple[LabelledArray, LabelledArray]], columns: int)
 
 def _format_side(grids: tuple[LabelledArray, ...]) -> list[list[str]]:
     """The lines of grids below each other, with aligned columns. A selected number has a star."""
-    texts = [np.vectorize(format_number, otypes=[object])(grid.values) for grid in grids]
+    texts = [
+        np.array([[format_number(value) for value in row] for row in grid.values.tolist()], object)
+        for grid in grids
+    ]
     if grids[0].selected_mask is not None:
         texts[0] = texts[0] + np.where(grids[0].selected_mask, "*", " ").astype(object)
         texts[1:] = [text + " " for text in texts[1:]]
@@ -142,7 +145,8 @@ def receivers_text(route: CotangentRoute, output: Position) -> str:
     """The inputs that receive the cotangent of an output, and their shares."""
     receivers = route.cotangent_receivers_of(output)
     shares = {share for _, share in receivers}
-    if len(shares) == 1 and len(receivers) == route.input_masks[output].sum() > 1:
+    has_all = len(receivers) == route.input_masks[output].sum() > 1
+    if route.call.window is not None and has_all and len(shares) == 1:
         return f"all {len(receivers)}, {_format_share(shares.pop())} each"
     texts = [
         str(position) if share == 1 else f"{position} gets {_format_share(share)}"

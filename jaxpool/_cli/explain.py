@@ -58,8 +58,8 @@ def _parse_cotangent(text: str) -> Any:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `explain`."""
-    rows = {"metavar": "ROWS|FILE"}
-    sizes = {"type": _parse_sizes, "metavar": "N|NxM"}
+    rows: dict[str, Any] = {"metavar": "ROWS|FILE"}
+    sizes: dict[str, Any] = {"type": _parse_sizes, "metavar": "N|NxM"}
     add = parser.add_argument
     array_help = (
         'rows separated by ";", as in "1 3; 4 2" (nan and -inf too), or a .npy, .csv or image file'
