@@ -61,7 +61,8 @@ class _ArrayTypes(ast.NodeTransformer):
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.Constant:
         """An array type."""
-        sizes_text = ast.unparse(node.slice).strip("()")
+        sizes = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        sizes_text = ",".join(map(ast.unparse, sizes))
         shape = export.symbolic_shape(sizes_text, scope=self._symbolic_scope)
         array_type = jax.ShapeDtypeStruct(shape, jnp.dtype(ast.unparse(node.value)))
         return ast.Constant(array_type)  # type: ignore[arg-type]
@@ -69,5 +70,5 @@ class _ArrayTypes(ast.NodeTransformer):
     def visit_Name(self, node: ast.Name) -> ast.AST:
         """The value of a name, if it has one."""
         if node.id == "key":
-            return ast.Constant(jax.eval_shape(lambda: jax.random.key(0)))  # type: ignore[arg-type]
+            return ast.Constant(jax.eval_shape(lambda: jax.random.key(0)))
         return ast.Constant(getattr(math, node.id)) if node.id in ("inf", "nan") else node

@@ -63,7 +63,11 @@ def compare_with_lax(photographs: jax.Array, num_repeats: int = NUM_REPEATS) -> 
     all_agree = True
     for kind, window, stride, padding in CASES:
         pool = jaxpool.max_pool if kind == "max" else jaxpool.avg_pool
-        sizes = {"window_shape": (window,) * 2, "strides": (stride,) * 2, "padding": padding}
+        sizes: dict[str, Any] = {
+            "window_shape": (window,) * 2,
+            "strides": (stride,) * 2,
+            "padding": padding,
+        }
         pools = functools.partial(pool, **sizes), functools.partial(lax_pool, kind, **sizes)
         (seconds, lax_seconds), differences = _time_and_compare(photographs, pools, num_repeats)
         name = f"{kind} {window}x{window} stride {stride} {padding}"

@@ -48,16 +48,16 @@ def test_as_json(capsys):
 
 
 def test_argument_syntax():
-    call = "lp_pool(float32[2,b,8,c], float32[c], (2, [3]), {'a': -1.5}, None, key, [inf], y=True)"
+    call = "lp_pool(float32[2,b,8,2*(c+1)], float32[c], (2, [3]), {'a': -1.5}, None, key, [-inf], y=True)"
     function, args, kwargs = parse_call(call)
     assert function is jaxpool.lp_pool
     assert kwargs == {"y": True}
     x, p, *rest, key, infinite = args
-    assert str(x.shape) == "(2, b, 8, c)"
-    assert x.shape[3] == p.shape[0]
+    assert str(x.shape) == "(2, b, 8, 2*c + 2)"
+    assert x.shape[3] == 2 * p.shape[0] + 2
     assert rest == [(2, [3]), {"a": -1.5}, None]
     assert jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
-    assert infinite == [math.inf]
+    assert infinite == [-math.inf]
 
 
 @pytest.mark.parametrize(
