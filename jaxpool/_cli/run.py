@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> Callable[[], int]:
     def run_script() -> int:
         # Registered first, so called last: after the program's own handlers, and after its threads.
         atexit.register(report.write_report, os.getpid(), report_path, args.quiet)
-        call_after_import("jax", report.start_replacing, outer_package="jaxpool")
+        call_after_import("jax", report.start_replacing)
         run_program(args.script, args.arguments, args.module, report.check_after_script)
         return 0
 
@@ -76,7 +76,7 @@ class _ReductionsReport:
         self._why_nothing_replaced: str | None = "jax was not imported"
 
     def start_replacing(self) -> None:
-        """Start to replace reductions. Called after the import of jax, or of jaxpool if jaxpool imports jax."""
+        """Start to replace reductions. Called after the import of jax, perhaps during that of jaxpool."""
         try:
             from jaxpool._accelerate import bind
             from jaxpool._cli._checked_replacer import CheckedReplacer

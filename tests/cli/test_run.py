@@ -124,35 +124,21 @@ def test_script_without_jax_prints_note(tmp_path):
     )
 
 
-def test_call_after_import_waits_for_outer_package(tmp_path, monkeypatch):
-    write_script(tmp_path, "import outermost.inner\nwhole = True", "outermost/first.py")
-    write_script(tmp_path, "import imported_late\nwhole = True", "outermost/inner.py")
-    write_script(tmp_path, "raise OSError('broken')", "outermost/broken.py")
+def test_call_after_import(tmp_path, monkeypatch):
     write_script(tmp_path, "whole = True", "imported_late.py")
     monkeypatch.syspath_prepend(tmp_path)
-    names = ["imported_late", "outermost.first", "outermost.inner"]
     before, whole = list(sys.meta_path), []
-
-    def then():
-        whole.extend(name for name in names if getattr(sys.modules.get(name), "whole", False))
-
-    call_after_import("imported_late", then, outer_package="outermost")
-    assert importlib.util.find_spec("outermost.first").loader.get_code("outermost.first")
-    with pytest.raises(OSError, match="broken"):
-        importlib.import_module("outermost.broken")
-    importlib.import_module("outermost.first")
-    assert whole == names
-    loader = sys.modules["imported_late"].__loader__
-    assert loader is sys.modules["imported_late"].__spec__.loader
-    assert "exec_module" not in vars(loader)
+    call_after_import("imported_late", lambda: whole.append(sys.modules["imported_late"].whole))
+    assert importlib.util.find_spec("imported_late").loader.get_code("imported_late")
+    assert whole == []
+    module = importlib.import_module("imported_late")
+    assert whole == [True]
+    assert module.__loader__ is module.__spec__.loader
+    assert "exec_module" not in vars(module.__loader__)
     assert sys.meta_path == before
 
 
-FIRST_IMPORTS = [
-    "import jaxpool.testing",
-    "import jaxpool._arguments.arrays",
-    "from jaxpool import max_pool",
-]
+FIRST_IMPORTS = ["import jaxpool.testing", "from jaxpool import max_pool"]
 for module in pkgutil.walk_packages(jaxpool.compat.__path__, "jaxpool.compat."):
     if "._" not in module.name:
         FIRST_IMPORTS.append(f"import {module.name}")
