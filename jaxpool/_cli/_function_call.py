@@ -109,6 +109,8 @@ def _as_source_code(value: Any, name: str) -> str:
     """A value as Python source; a large array becomes `name`."""
     if hasattr(value, "dtype") and str(value.dtype).startswith("key"):
         return "jax.random.key(0)"
+    if name == "kernel" and not value.any():
+        return f"jnp.zeros({value.shape})"
     if isinstance(value, np.ndarray):
         squeezed_array = value.squeeze() if value.ndim > 2 else value
         return f"jnp.array({squeezed_array.tolist()})" if value.size <= 24 else name
