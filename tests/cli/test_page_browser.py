@@ -144,6 +144,7 @@ def test_keyboard(page):
 def test_changed_cotangent(page):
     box = cells_of(page, "dy")[0][0].find_element(By.TAG_NAME, "input")
     box.clear()
+    ActionChains(page).move_to_element(cells_of(page, "x")[5][5]).perform()  # marks another number
     box.send_keys("2.5")
     dx = np.zeros((6, 6))
     dx[[1, 1, 1, 2, 2, 3, 4, 4, 5], [0, 3, 4, 3, 4, 0, 1, 3, 5]] = 1
