@@ -115,7 +115,7 @@ def test_clicked_output_shows_window_and_receiver(page):
     assert marked(page, "x", "window") == [(2, 4), (2, 5), (3, 4), (3, 5)]
     assert marked(page, "x", "on") == marked(page, "dx", "on") == [(2, 4)]
     assert element_text(page, "detail") == (
-        "y(1, 2) = 9. The cotangent dy(1, 2) = 1 goes to (2, 4)."
+        "y(1, 2) = 9. The cotangent dy(1, 2) = 1 goes to: (2, 4)."
     )
 
 
@@ -174,7 +174,7 @@ def test_function_without_windows(browser, tmp_path):
     assert numbers(page, "dx").tolist() == [0, 1, 2, 2, 2, 1]
     cells_of(page, "y")[0][1].click()
     assert element_text(page, "detail") == (
-        "y(0, 1) = 9. The cotangent dy(0, 1) = 2 goes to (0, 1) gets 1/2, (2, 1) gets 1/2."
+        "y(0, 1) = 9. The cotangent dy(0, 1) = 2 goes to: (0, 1) gets 1/2, (2, 1) gets 1/2."
     )
     choose(page, op="rank_pool", rank="-1")
     assert numbers(page, "y").tolist() == [9]
