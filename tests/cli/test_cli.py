@@ -97,6 +97,7 @@ def test_failed_page_write_prints_one_line(tmp_path, capsys, monkeypatch):
     def full(path, text, encoding):
         raise OSError("no space left on device")
 
+    monkeypatch.setattr("jaxpool._cli._page.html_page", lambda *route: "")
     monkeypatch.setattr(Path, "write_text", full)
     assert main(["explain", "--html", str(tmp_path / "page.html")]) == 2
     said = "jaxpool explain: nothing could be written: no space left on device.\n"

@@ -97,9 +97,9 @@ def test_grids_are_stacked_in_narrow_terminal(capsys, monkeypatch):
             ["--array=1 2 3", "--window=1x2", "--dilation=2"],
             "(0, 0)  3      rows 0, columns 0 2  (0, 2)\n",
         ),
-        ([f"--array={SQUARE}", "--cotangent=2"], "share of each\none's dy.\n"),
+        ([f"--array={SQUARE}", "--cotangent=2"], "share of\neach one's dy.\n"),
         (["--op=lp", "--array=0 0; 0 0"], "(0, 0)  0      rows 0-1, columns 0-1  nobody\n"),
-        (["--op=lp", "--array=3 4"], "(0, 0) gets 0.6, (0, 1) gets 0.8\n"),
+        (["--op=lp", "--array=3 4", "--window=1x2"], "(0, 0) gets 0.6, (0, 1) gets 0.8\n"),
         (["--padding=SAME"], "jaxpool.max_pool(x, (2, 2), (2, 2), 'SAME', axes=(0, 1))\n"),
         # Both windows select the 9, and the later value stays.
         (

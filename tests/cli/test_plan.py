@@ -48,7 +48,7 @@ def test_as_json(capsys):
 
 
 def test_argument_syntax():
-    call = "lp_pool(float32[2,b,8,2*(c+1)], float32[c], (2, [3]), {'a': -1.5}, None, key, [-inf], y=True)"
+    call = "lp_pool(float32[2,b,8,2*c+2], float32[c], (2, [3]), {'a': -1.5}, None, key, [-inf], y=True)"
     function, args, kwargs = parse_call(call)
     assert function is jaxpool.lp_pool
     assert kwargs == {"y": True}
