@@ -47,7 +47,7 @@ def _find_function(name: str) -> Callable[..., Any]:
     except (ImportError, AttributeError, ValueError) as error:
         hint = did_you_mean(name, jaxpool.__all__) or EXAMPLE_CALL_HINT
         raise UsageError(f"`--plan` must name a function: {error}.{hint}") from None
-    if not callable(function) or (name.startswith("_") and not colon):
+    if not callable(function):
         where = module if colon else "jaxpool"
         raise UsageError(f"`--plan` must be a call of a function of {where}; got {name}.")
     return function

@@ -109,6 +109,7 @@ def test_grids_are_stacked_in_narrow_terminal(capsys, monkeypatch):
         ),
         (SEGMENTS, "jaxpool.segment_max(x[..., None], jnp.array([0, 1, 0]))\n"),
         (SEGMENTS, "y at    value  cotangent goes to\n(0, 0)  5      (2, 0)\n"),
+        (SEGMENTS, "(0, 1)  9      (0, 1) gets 1/2, (2, 1) gets 1/2\n"),
         (SEGMENTS, "A star marks what\nsome output chose. "),
         (["--op=maximum"], "jaxpool.maximum(x, x2, x3)"),  # large arrays appear as names
         (
