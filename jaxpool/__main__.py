@@ -23,12 +23,11 @@ COMMANDS = {
 
 
 class _OneLineErrorParser(argparse.ArgumentParser):
-    """An argument parser with errors of one line: the command and the error."""
+    """An argument parser with errors of one line, without the usage."""
 
     def error(self, message: str) -> NoReturn:
-        """Print the error and exit with status 2."""
-        print(f"{self.prog}: {message}", file=sys.stderr)
-        raise SystemExit(2)
+        """Raise `UsageError`."""
+        raise UsageError(message)
 
 
 def _make_parser(prog: str, usage: str, **settings: Any) -> _OneLineErrorParser:
@@ -61,9 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     command_line = list(sys.argv[1:] if argv is None else argv)
     if not command_line or command_line[0] not in COMMANDS:
-        parser = _top_level_parser()
         if command_line and command_line[0] in ("-h", "--help", "--version"):
-            parser.parse_args(command_line[:1])
+            _top_level_parser().parse_args(command_line[:1])
         got = (
             f"got {command_line[0]!r}.{did_you_mean(command_line[0], list(COMMANDS))}"
             if command_line
@@ -71,7 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         *other_commands, last_command = COMMANDS
         rule = f"the command must be {', '.join(other_commands)} or {last_command}"
-        parser.error(f"{rule}; {got} See python -m jaxpool --help.")
+        print(f"jaxpool: {rule}; {got} See python -m jaxpool --help.", file=sys.stderr)
+        return 2
     command_name = command_line[0]
     command_module = importlib.import_module(f"jaxpool._cli.{command_name}")
     parser = _make_parser(
@@ -79,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     command_module.add_arguments(parser)
     try:
-        args, extras = parser.parse_known_args(command_line[1:])  # the options raise UsageError too
+        args, extras = parser.parse_known_args(command_line[1:])
         if extras:
             suggestion = did_you_mean(extras[0], re.findall(r"--[a-z-]+", parser.format_help()))
             raise UsageError(f"there is no such option: {' '.join(extras)}.{suggestion}")

@@ -1,25 +1,29 @@
-"""The commands of `python -m jaxpool`, and their common helpers: usage errors, output paths, integer options.
+"""The commands of `python -m jaxpool`, and their common helpers: usage errors and types of options.
 
 Each command is the module with its name; modules with a leading underscore are parts of commands. The library imports
 no command. Benchmarks are in `bench/`, outside the package.
 """
 
+import argparse
 import difflib
 import importlib.util
 import os
-from collections.abc import Iterable
+import reprlib
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-MAX_SHOWN_CHARS = 200  # characters of an option's text in a message
+_shortened = reprlib.Repr()
+_shortened.maxstring = 200
+quote_text = _shortened.repr  # a text for a message: one line, shortened, in quotes
 
 
 class UsageError(Exception):
     """A one-line reason why a command cannot run; `main` prints it after the name of the command."""
 
 
-def option_error(option: str, rule: str, shown_value: str) -> UsageError:
-    """The error of an option with a wrong value."""
-    return UsageError(f"`{option}` must be {rule}; got {option}={shown_value}.")
+def option_error(rule: str, text: str) -> argparse.ArgumentTypeError:
+    """The error of an option with a wrong value; argparse adds the name of the option."""
+    return argparse.ArgumentTypeError(f"must be {rule}; got {quote_text(text)}")
 
 
 def did_you_mean(word: str, valid_words: Iterable[str]) -> str:
@@ -38,54 +42,32 @@ def require_modules(extra_name: str, *modules: str) -> None:
         )
 
 
-def output_path(option: str, path_text: str, suffix: str, default_name: str | None = None) -> Path:
-    """The output path in `path_text`, which must end in `suffix`. For a folder, `default_name` in the folder."""
-    path = Path(path_text)
-    if default_name is not None and os.path.isdir(path):
-        path = path / default_name
-    if path.suffix.lower() != suffix or os.path.isdir(path):
-        rule = f"a file that ends in {suffix}"
-        if default_name is not None:
-            rule = f"a path that ends in {suffix} or an existing folder"
-    elif not os.path.isdir(path.parent):
-        rule = "in a folder that exists"
-    elif not _is_writable(path):
-        rule = "in a place that can be written to"
-    else:
+def output_path(suffix: str, default_name: str | None = None) -> Callable[[str], Path]:
+    """The type of an option for a file to write, which ends in `suffix`. For a folder, `default_name` in the folder."""
+
+    def parse_path(text: str) -> Path:
+        path = Path(text)
+        if default_name is not None and os.path.isdir(path):
+            path = path / default_name
+        if path.suffix.lower() != suffix:
+            raise option_error(f"a file that ends in {suffix}", text)
+        if not os.access(path if os.path.exists(path) else path.parent, os.W_OK):
+            raise option_error("in a folder that exists and can be written to", text)
         return path
-    raise option_error(option, rule, shorten_text(path_text))
+
+    return parse_path
 
 
-def _is_writable(path: Path) -> bool:
-    try:
-        path.stat()
-    except FileNotFoundError:
-        return os.access(path.parent, os.W_OK)
-    except OSError:  # for example, the name is too long
-        return False
-    return os.access(path, os.W_OK)
+def integer_between(minimum: int, maximum: int) -> Callable[[str], int]:
+    """The type of an option for an integer from `minimum` to `maximum`."""
 
+    def parse_integer(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = minimum - 1
+        if not minimum <= value <= maximum:
+            raise option_error(f"an integer from {minimum} to {maximum}", text)
+        return value
 
-def parse_integer(option: str, text: str, minimum: int, maximum: int | None = None) -> int:
-    """The integer in the `text` of an option, from `minimum` to `maximum`."""
-    try:
-        value = int(text)
-    except ValueError:
-        value = None
-    if value is None or value < minimum or (maximum is not None and value > maximum):
-        limits = f"of {minimum} or more" if maximum is None else f"from {minimum} to {maximum}"
-        raise option_error(option, f"an integer {limits}", shorten_text(text))
-    return value
-
-
-def shorten_text(text: str) -> str:
-    """An option's text for a message: one line, shortened, in quotes if it has spaces or unprintable characters."""
-    if not text.isprintable() or " " in text:
-        return quote_text(text)
-    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[: MAX_SHOWN_CHARS - 1]}…"
-
-
-def quote_text(text: str) -> str:
-    """A text for a message: one line, shortened, in quotes."""
-    line = repr(text)
-    return line if len(line) <= MAX_SHOWN_CHARS else f"{line[: MAX_SHOWN_CHARS - 2]}…'"
+    return parse_integer

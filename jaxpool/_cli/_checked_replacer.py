@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -59,47 +58,38 @@ class CheckedReplacer(ReductionReplacer):
 
     def __init__(self, report: ReportCallback) -> None:
         super().__init__(report)
-        self._first_calls: dict[LaxReduction, tuple[Any, dict[str, Any], tuple[Any, ...]]] = {}
+        self._copied_calls: dict[LaxReduction, tuple[Any, ...]] = {}
         self._comparisons: dict[LaxReduction, Comparison] = {}
-        self._reasons_not_compared: dict[LaxReduction, str] = {}
-        self._lock = threading.Lock()
 
     def replace_reduction(self, kind: str, aval: Any, args: Any, params: dict[str, Any]) -> Array:
         """The reduction, computed by our pools. Copies the operands of the first call."""
         y = super().replace_reduction(kind, aval, args, params)
         reduction = describe_reduction(kind, aval, params, None)
-        if reduction in self._first_calls:
-            return y
         if not all(isinstance(size, int) for size in aval.shape):
-            self._reasons_not_compared[reduction] = "its shape is symbolic"
-            return y
-        primitive = lax.reduce_window_p if "jaxpr" in params else _PRIMITIVE_OF_KIND[kind]
-        copy_call = functools.partial(self._copy_first_call, reduction, primitive, params)
-        if any(isinstance(arg, jax.core.Tracer) for arg in args):
-            jax.debug.callback(copy_call, *args)
-        else:
-            copy_call(*args)
+            self._comparisons[reduction] = Comparison("not compared, for its shape is symbolic")
+        elif reduction not in self._copied_calls and reduction not in self._comparisons:
+            primitive = lax.reduce_window_p if "jaxpr" in params else _PRIMITIVE_OF_KIND[kind]
+            copy_call = functools.partial(self._copy_call, reduction, primitive, params)
+            if any(isinstance(arg, jax.core.Tracer) for arg in args):
+                jax.debug.callback(copy_call, *args)
+            else:
+                copy_call(*args)
         return y
 
-    def _copy_first_call(
-        self, reduction: LaxReduction, primitive: Any, params: Any, *args: Any
-    ) -> None:
+    def _copy_call(self, reduction: LaxReduction, primitive: Any, params: Any, *args: Any) -> None:
         if any(isinstance(arg, Array) and not arg.is_fully_addressable for arg in args):
             # `np.array` cannot copy an array that spans processes, and lax reduces the whole array.
-            self._reasons_not_compared[reduction] = "its array lies on several processes"
-            return
-        with self._lock:
-            if reduction not in self._first_calls:
-                copies = tuple(np.array(arg) for arg in args)
-                self._first_calls[reduction] = (primitive, params, copies)
+            sentence = "not compared, for its array lies on several processes"
+            self._comparisons[reduction] = Comparison(sentence)
+        elif reduction not in self._copied_calls and reduction not in self._comparisons:
+            self._copied_calls[reduction] = (primitive, params, *map(np.array, args))
 
     def compare_copied_calls(self) -> None:
         """Compare our results with lax on the arrays copied since the last comparison."""
         jax.effects_barrier()
-        for reduction in [key for key in self._first_calls if key not in self._comparisons]:
-            primitive, params, args = self._first_calls[reduction]
-            self._comparisons[reduction] = compare_with_lax(primitive, params, *args)
-            self._first_calls[reduction] = (primitive, params, ())  # frees the array
+        while self._copied_calls:
+            reduction, call = self._copied_calls.popitem()
+            self._comparisons[reduction] = compare_with_lax(*call)
 
     @property
     def any_differs(self) -> bool:
@@ -108,10 +98,8 @@ class CheckedReplacer(ReductionReplacer):
 
     def get_comparison(self, reduction: LaxReduction) -> Comparison:
         """The comparison of a reduction, or a `Comparison` with the reason why there is none."""
-        if reduction in self._comparisons:
-            return self._comparisons[reduction]
-        reason = self._reasons_not_compared.get(reduction, "it was traced and did not run")
-        return Comparison(f"not compared, for {reason}")
+        never_ran = Comparison("not compared, for it was traced and did not run")
+        return self._comparisons.get(reduction, never_ran)
 
 
 def compare_with_lax(primitive: Any, params: dict[str, Any], x: Any, *init: Any) -> Comparison:
@@ -201,19 +189,12 @@ def _rounding_tolerance(
 
 
 def _difference_sentence(quantity_name: str, our_array: Any, lax_array: Any, tolerance: Any) -> str:
-    """A sentence about elements that differ by more than `tolerance`, or "" if there are none. NaN equals NaN."""
-    got, want = (np.asarray(array) for array in (our_array, lax_array))
-    if got.shape != want.shape or got.dtype != want.dtype:
-        return (
-            f"{quantity_name} is {got.dtype}{list(got.shape)}, lax's {want.dtype}{list(want.shape)}"
-        )
-    dtype = np.float64 if jnp.issubdtype(want.dtype, jnp.floating) else want.dtype
-    got, want = got.astype(dtype), want.astype(dtype)
+    """A sentence about elements that differ by `tolerance` or more, or "" if there are none. NaN equals NaN."""
+    got, want = np.asarray(our_array), np.asarray(lax_array)
     is_equal = (got == want) | ((got != got) & (want != want))
     with np.errstate(invalid="ignore"):
-        gaps = np.where(is_equal, 0, np.abs(got - want)) if dtype is np.float64 else ~is_equal
-    is_finite = np.isfinite(want) if dtype is np.float64 else True
-    is_wrong = ~is_equal & ~(is_finite & (gaps <= tolerance))
+        gaps = np.abs(got.astype(np.float64) - want.astype(np.float64))
+    is_wrong = ~is_equal & ~(gaps < tolerance)
     if not is_wrong.any():
         return ""
     return f"{quantity_name} differs at {is_wrong.sum()} of {is_wrong.size} elements, by {gaps[is_wrong].max():.3g}"

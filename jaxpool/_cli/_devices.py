@@ -50,13 +50,8 @@ def run(num_devices: int, seed: int, picture_path: Path) -> int:
         raise UsageError(
             f"`--devices` must be a divisor of {MOSAIC_SIZE // 4}; got --devices={num_devices}."
         )
-    try:
-        jax.config.update("jax_platforms", "cpu")
-        jax.config.update("jax_num_cpu_devices", num_devices)
-    except RuntimeError:  # jax is initialised already
-        pass
-    if len(jax.devices("cpu")) < num_devices:
-        raise UsageError(f"there are {len(jax.devices('cpu'))} devices, not {num_devices}.")
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", num_devices)
     mesh = _make_cpu_mesh(num_devices)
     sharding = NamedSharding(mesh, ROW_SHARDING)
     image, labels = (jax.device_put(x, sharding) for x in _make_mosaic(seed, held_out=False))
@@ -159,11 +154,10 @@ def _gradients_match_single_device(
     sent_bytes = _bytes_sent(sharded_program)
     memory: list[Any] = [sharded_program.memory_analysis(), single_program.memory_analysis()]
     shard_bytes, full_bytes = (each.temp_size_in_bytes for each in memory)
-    print(f"Gradients and those of one device differ by {error:.0e} at most, beside the largest.")
     print(
-        f"For a gradient a device holds {shard_bytes / 1e6:.1f} MB of activations; one alone {full_bytes / 1e6:.1f} MB."
-    )
-    print(
+        f"Gradients and those of one device differ by {error:.0e} at most, beside the largest.\n"
+        f"For a gradient a device holds {shard_bytes / 1e6:.1f} MB of activations; "
+        f"one alone {full_bytes / 1e6:.1f} MB.\n"
         f"It sends {sent_bytes / 1e3:.0f} kB of halos, of pools and convolutions: "
         f"{sent_bytes / shard_bytes:.2%} of that."
     )
@@ -212,15 +206,12 @@ def _draw_predictions(
     panels = figure.subplots(1, 2)
     panels[0].imshow((image + 1) / 2)
     panels[0].set_title("parts of two photographs that were held out", fontsize=10)
-    panels[0].set_ylabel("device")
     panels[1].imshow(predictions, cmap="coolwarm", vmin=-0.3, vmax=1.3)
     panels[1].set_title("which photograph each pixel is of, as the network says", fontsize=10)
-    borders = np.arange(num_devices + 1) * MOSAIC_SIZE / num_devices
+    borders = np.arange(1, num_devices) * MOSAIC_SIZE / num_devices - 0.5
     for axes in panels:
-        axes.set_xticks([])
-        middles = (borders[1:] + borders[:-1]) / 2
-        axes.set_yticks(middles, labels=range(num_devices), fontsize=7)
-        axes.hlines(borders[1:-1] - 0.5, *axes.get_xlim(), color="white", linewidth=0.8)
+        axes.set_axis_off()
+        axes.hlines(borders, *axes.get_xlim(), color="white", linewidth=0.8)
     figure.suptitle(
         f"One image on {num_devices} devices, which send each other the rows beside the borders"
     )

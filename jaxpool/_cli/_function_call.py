@@ -14,25 +14,11 @@ import jax
 import numpy as np
 
 from jaxpool._arguments.errors import name_function_in_errors
-from jaxpool._cli import UsageError, shorten_text
+from jaxpool._cli import UsageError, quote_text
 from jaxpool._cli._array import MAX_NUMBERS
 from jaxpool._geometry.adaptive import adaptive_window
 from jaxpool._geometry.window import Window, make_window
 
-# The command-line option that sets each argument.
-OPTION_OF_ARGUMENT = {
-    "window_shape": "--window",
-    "strides": "--stride",
-    "padding": "--padding",
-    "window_dilation": "--dilation",
-    "ceil_mode": "--ceil-mode",
-    "ties": "--ties",
-    "count_include_pad": "--count-include-pad",
-    "divisor": "--divisor",
-    "p": "--p",
-    "rank": "--rank",
-    "output_shape": "--to",
-}
 # Functions that pool both axes of the array. All other functions get the array as an image (1, rows, columns, 1).
 WINDOWED_FUNCTIONS = (
     *("max_pool", "min_pool", "avg_pool", "sum_pool", "lp_pool", "median_pool", "rank_pool"),
@@ -65,19 +51,9 @@ class FunctionCall:
     pooling: FunctionCall | None = None
 
     @property
-    def array_names(self) -> tuple[str, str]:
-        """The names of input and output: x and y, but `max_unpool` maps y to x."""
-        return ("x", "y") if self.pooling is None else ("y", "x")
-
-    @property
     def selects_elements(self) -> bool:
         """Whether outputs are elements of the input rather than sums of elements."""
         return not self.record.rounds(self.arguments)
-
-    @property
-    def prints_shares_as_fractions(self) -> bool:
-        """Whether shares of a cotangent are printed as fractions, such as 1/3."""
-        return not self.record.tolerance
 
     @property
     def returns_mask(self) -> bool:
@@ -93,22 +69,11 @@ class FunctionCall:
         )
         _check_output_size(jax.tree.leaves(outputs)[0].shape)
 
-    def settings(self) -> dict[str, Any]:
-        """The function and its arguments for `--json`, without arrays that are differentiated."""
-        call = self.pooling or self
-        return {"op": self.record.name} | {
-            name: value
-            if isinstance(value, (bool, int, float, str, tuple, type(None)))
-            else _as_source_code(value, name)
-            for name, value in call.arguments.items()
-            if name not in ("x", "xs", "y", "features")
-        }
-
     def source_code(self) -> str:
         """The call as Python source. The first arguments are positional, `axes` is last."""
         if self.pooling is not None:
-            unpooling = f"jaxpool.max_unpool(y, indices, {self.pooling.array.shape}, axes=(0, 1))"
-            return f"y, indices = {self.pooling.source_code()}\n{unpooling}"
+            unpooling = f"jaxpool.max_unpool(x, indices, {self.pooling.array.shape}, axes=(0, 1))"
+            return f"x, indices = {self.pooling.source_code()}\n{unpooling}"
         sources, follows_positional = [], True
         for name in sorted(self.record.parameters, key=lambda name: name == "axes"):
             default = self.record.parameters[name].default
@@ -144,16 +109,12 @@ def _as_source_code(value: Any, name: str) -> str:
     """A value as Python source; a large array becomes `name`."""
     if hasattr(value, "dtype") and str(value.dtype).startswith("key"):
         return "jax.random.key(0)"
+    if name == "kernel" and not value.any():
+        return f"jnp.zeros({value.shape})"
     if isinstance(value, np.ndarray):
-        if name == "kernel" and not value.any():
-            return f"jnp.zeros({value.shape})"
         squeezed_array = value.squeeze() if value.ndim > 2 else value
         return f"jnp.array({squeezed_array.tolist()})" if value.size <= 24 else name
-    if isinstance(value, float):
-        return 'float("inf")' if value == float("inf") else repr(value).removesuffix(".0")
-    if name == "padding" and not isinstance(value, str) and len(set(np.ravel(value).tolist())) == 1:
-        return str(value[0][0])
-    return f'"{value}"' if isinstance(value, str) else repr(value)
+    return 'float("inf")' if value == float("inf") else repr(value)
 
 
 def find_record(op: str) -> Any:
@@ -178,7 +139,7 @@ def make_call(
     for name in settings:
         is_kernel_shape = name == "window_shape" and record.takes("kernel")
         if not record.takes(name) and not is_kernel_shape:
-            raise UsageError(f"`{OPTION_OF_ARGUMENT[name]}` does not go with --op {record.name}.")
+            raise UsageError(f"{record.name} has no argument `{name}`.")
     if record.name in WINDOWED_FUNCTIONS:
         return _make_windowed_call(record, array, settings)
     settings = settings | _parse_set_options(record, set_options or [])
@@ -204,7 +165,7 @@ def _parse_set_options(record: Any, set_options: list[str]) -> dict[str, Any]:
         if not record.takes(name) or name in record.operands:
             names = ", ".join(arg for arg in record.parameters if arg not in record.operands)
             raise UsageError(
-                f"`--set` must be of an argument of {record.name}, {names}; got {shorten_text(text)}."
+                f"`--set` must be of an argument of {record.name}, {names}; got {quote_text(text)}."
             )
         try:
             arguments[name] = ast.literal_eval(value)

@@ -54,21 +54,20 @@ class CotangentRoute:
 
     def labelled_arrays(self) -> list[tuple[LabelledArray, LabelledArray]]:
         """The grids to show: values, then cotangents, with inputs on the left and outputs on the right."""
-        x, y = self.call.array_names
         selected_mask = None
         if self.call.returns_mask:
             selected_mask = self.y.reshape(self.x.shape) != 0
         elif self.call.selects_elements:
             selected_mask = np.any(self.cotangent_shares != 0, axis=(0, 1))
         values = (
-            LabelledArray(f"{x}: input", self.x, selected_mask),
-            LabelledArray(f"{y}: output", self.y),
+            LabelledArray("x: input", self.x, selected_mask),
+            LabelledArray("y: output", self.y),
         )
         if self.call.returns_mask:
             return [values]
         cotangents = (
-            LabelledArray(f"d{x}: what {x} gets", self.dx, is_gradient=True),
-            LabelledArray(f"d{y}: cotangent of {y}", self.dy),
+            LabelledArray("dx: what x gets", self.dx, is_gradient=True),
+            LabelledArray("dy: cotangent of y", self.dy),
         )
         return [values, cotangents]
 
@@ -81,7 +80,11 @@ def route_cotangents(call: FunctionCall, dy: np.ndarray | None = None) -> Cotang
     x = call.array
     answer = call.record.run(call.arguments, call.record.meaning)
     y = answer.y.reshape(_shape_of_two_axes(answer.y.shape))
-    dy = _broadcast_cotangent(dy, y.shape)
+    try:
+        dy = np.broadcast_to(np.float32(1) if dy is None else dy, y.shape)
+    except ValueError:
+        sizes = "x".join(map(str, y.shape))
+        raise UsageError(f"`--cotangent` must be a number or {sizes} numbers.") from None
     shares = np.zeros((y.size, x.size))
     for term in answer.terms:
         if term.operand == 0:
@@ -97,19 +100,6 @@ def route_cotangents(call: FunctionCall, dy: np.ndarray | None = None) -> Cotang
         )
         input_masks = row_mask[:, None, :, None] & column_mask[None, :, None, :]
     return CotangentRoute(call, x, y, dy, dx.astype(np.float32), shares, input_masks)
-
-
-def _broadcast_cotangent(dy: np.ndarray | None, output_shape: tuple[int, ...]) -> np.ndarray:
-    """The cotangent of an output of shape `output_shape`: 1 everywhere for None, and a single number broadcasts."""
-    if dy is None:
-        return np.ones(output_shape, np.float32)
-    if dy.size == 1:
-        return np.full(output_shape, dy.item(), np.float32)
-    if dy.shape != output_shape:
-        sizes = " or ".join(dict.fromkeys(["1", "x".join(map(str, output_shape))]))
-        got = "x".join(map(str, dy.shape))
-        raise UsageError(f"`--cotangent` must be of the size of the output, {sizes}; got {got}.")
-    return dy
 
 
 def _shape_of_two_axes(shape: tuple[int, ...]) -> tuple[int, ...]:

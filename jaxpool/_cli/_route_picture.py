@@ -25,12 +25,10 @@ def draw_figure(route: CotangentRoute) -> Figure:
 
     rows = route.labelled_arrays()
     # Panels are at least 5 cells wide, so that their titles fit.
-    widths = [max(5, *(grid.values.shape[1] for grid in side)) for side in zip(*rows, strict=True)]
-    heights = [max(grid.values.shape[0] for grid in row) for row in rows]
-    width, height = (
-        max(6.0, (sum(widths) + 3) * CELL_INCHES),
-        (sum(heights) + 2 * len(rows) + 2) * CELL_INCHES,
-    )
+    widths = [max(5, array.shape[1]) for array in (route.x, route.y)]
+    heights = [max(len(route.x), len(route.y))] * len(rows)
+    width = max(6.0, (sum(widths) + 3) * CELL_INCHES)
+    height = (sum(heights) + 2 * len(rows) + 2) * CELL_INCHES
     figure = Figure(figsize=(width, height), layout="constrained")
     figure.suptitle(route.call.source_code(), fontsize=9, family="monospace")
     panels = figure.subplots(
@@ -46,17 +44,12 @@ def draw_figure(route: CotangentRoute) -> Figure:
 
 def _cell_darkness(route: CotangentRoute, grid: LabelledArray) -> np.ndarray:
     """Darkness of each cell, from 0 to 1: by the number of windows that select the cell, or by its cotangent."""
-    if grid.selected_mask is not None and route.call.returns_mask:
-        return grid.selected_mask.astype(float)
-    if grid.selected_mask is not None:
-        num_windows = np.sum(route.cotangent_shares != 0, axis=(0, 1))
-        return np.asarray(np.minimum(num_windows / 4, 1))
-    if not grid.is_gradient:
-        return np.zeros(grid.values.shape)
-    magnitudes = np.where(np.isfinite(grid.values), np.abs(grid.values), 0)
-    max_cotangent = np.abs(route.dy[np.isfinite(route.dy)]).max(initial=0)
-    max_magnitude = 4 * max_cotangent if route.call.selects_elements else 1.2 * magnitudes.max()
-    return np.asarray(np.minimum(magnitudes / max(float(max_magnitude), 1e-30), 1))
+    if grid.is_gradient:
+        magnitudes = np.where(np.isfinite(grid.values), np.abs(grid.values), 0)
+        return magnitudes / max(magnitudes.max(), 1e-30)
+    if grid.selected_mask is None or route.call.returns_mask:
+        return np.zeros(grid.values.shape) if grid.selected_mask is None else grid.selected_mask
+    return np.minimum(np.sum(route.cotangent_shares != 0, axis=(0, 1)) / 4, 1)
 
 
 def _draw_grid(axes: Axes, grid: LabelledArray, darkness: np.ndarray) -> None:
@@ -89,36 +82,22 @@ def _draw_grid(axes: Axes, grid: LabelledArray, darkness: np.ndarray) -> None:
 
 
 def _draw_windows(route: CotangentRoute, left_axes: Axes, right_axes: Axes) -> None:
-    """Outline all windows if they are disjoint blocks, otherwise only the window of the middle output."""
-    rows, columns = route.y.shape
-    windows = {output: route.input_masks[output] for output in np.ndindex(rows, columns)}
-    outputs = [*windows]
-    are_disjoint = route.input_masks.sum((0, 1)).max() <= 1
-    if not are_disjoint or not all(map(_is_full_rectangle, windows.values())):
+    """Outline all windows if they are disjoint, otherwise only the window of the middle output."""
+    outputs = [*np.ndindex(route.y.shape)]
+    if route.input_masks.sum((0, 1)).max() > 1:
+        rows, columns = route.y.shape
         outputs = [(rows // 2, columns // 2)]
+        _draw_outline(right_axes, *np.array(outputs).T)
     for output in outputs:
-        _draw_outline(left_axes, windows[output])
-    if len(outputs) == 1:
-        output_mask = np.zeros((rows, columns), bool)
-        output_mask[outputs[0]] = True
-        _draw_outline(right_axes, output_mask)
+        _draw_outline(left_axes, *np.nonzero(route.input_masks[output]))
 
 
-def _is_full_rectangle(cell_mask: np.ndarray) -> bool:
-    """Whether the cells are one rectangle without gaps, such as a window without dilation."""
-    rows, columns = np.nonzero(cell_mask)
-    return rows.size > 0 and rows.size == (np.ptp(rows) + 1) * (np.ptp(columns) + 1)
+def _draw_outline(axes: Axes, rows: np.ndarray, columns: np.ndarray) -> None:
+    """Draw the smallest rectangle around some cells."""
+    from matplotlib.patches import Rectangle
 
-
-def _draw_outline(axes: Axes, cell_mask: np.ndarray) -> None:
-    """Draw a line around each connected group of cells."""
-    from matplotlib.collections import LineCollection
-
-    padded_mask = np.pad(cell_mask, 1)
-    horizontal_edges = np.argwhere(padded_mask[1:, 1:-1] != padded_mask[:-1, 1:-1])
-    vertical_edges = np.argwhere(padded_mask[1:-1, 1:] != padded_mask[1:-1, :-1])
-    edges = [((column, row), (column + 1, row)) for row, column in horizontal_edges.tolist()]
-    edges += [((column, row), (column, row + 1)) for row, column in vertical_edges.tolist()]
-    lines = LineCollection(edges, colors=INK, linewidths=2.2, capstyle="projecting", clip_on=False)
-    lines.set_gid("window")
-    axes.add_collection(lines, autolim=False)
+    if rows.size:
+        corner = columns.min(), rows.min()
+        size = np.ptp(columns) + 1, np.ptp(rows) + 1
+        frame = Rectangle(corner, *size, fill=False, edgecolor=INK, linewidth=2.2, clip_on=False)
+        axes.add_patch(frame)

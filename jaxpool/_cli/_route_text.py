@@ -6,7 +6,6 @@ import itertools
 import json
 import shutil
 import textwrap
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -31,13 +30,11 @@ def route_as_text(route: CotangentRoute, notes: list[str]) -> str:
 
 def route_as_json(route: CotangentRoute, notes: list[str]) -> str:
     """The explanation as JSON; NaN and infinities are the strings "nan", "inf" and "-inf"."""
-    x, y = route.call.array_names
-    grids = {x: route.x, y: route.y}
+    grids = {"x": route.x, "y": route.y}
     if not route.call.returns_mask:
-        grids |= {f"d{y}": route.dy, f"d{x}": route.dx}
+        grids |= {"dy": route.dy, "dx": route.dx}
     explanation = {
         "call": route.call.source_code(),
-        "settings": {key: _value_as_json(value) for key, value in route.call.settings().items()},
         "notes": notes,
         **{
             name: [[_value_as_json(value) for value in row] for row in grid.tolist()]
@@ -45,7 +42,7 @@ def route_as_json(route: CotangentRoute, notes: list[str]) -> str:
         },
         "shares": [
             {
-                "output": list(output),
+                "output": output,
                 "to": [
                     [*position, _value_as_json(share)]
                     for position, share in route.cotangent_receivers_of(output)
@@ -62,84 +59,73 @@ def _value_as_json(value: Any) -> Any:
 
 
 def format_number(value: float) -> str:
-    """A number for people: integers in full, other numbers to about four digits."""
-    size = abs(value)
-    if size < 1e6 and value == int(value):
-        return str(int(value))
-    if 0.001 <= size < 1:
-        return f"{round(value, 4):g}"
-    return f"{value:.3g}" if size < 1 else f"{value:.4g}" if size < 1000 else f"{value:.6g}"
+    """A number for people: integers in full, other numbers to four digits."""
+    is_short_integer = abs(value) < 1e6 and value == int(value)
+    return str(int(value)) if is_short_integer else f"{value:.4g}"
 
 
 def _format_grids(rows: list[tuple[LabelledArray, LabelledArray]], columns: int) -> list[str]:
     """Rows of two grids. If one row has more than `columns` characters, all grids are one below the other."""
-    left, right = (_grid_blocks(side) for side in zip(*rows, strict=True))
+    left, right = (_format_side(side) for side in zip(*rows, strict=True))
     width, right_width = (
         max(len(line) for block in side for line in block) for side in (left, right)
     )
-    width += len(GRID_SEPARATOR)
-    if width + right_width > columns:
-        blocks = [block for pair in zip(left, right, strict=True) for block in pair]
-        return ["\n".join(line.rstrip() for line in block) for block in blocks]
+    if width + len(GRID_SEPARATOR) + right_width > columns:
+        return ["\n".join(block) for pair in zip(left, right, strict=True) for block in pair]
     return [
-        "\n".join(f"{a:{width}}{b}".rstrip() for a, b in itertools.zip_longest(*pair, fillvalue=""))
+        "\n".join(
+            f"{x_line:{width}}{GRID_SEPARATOR}{y_line}".rstrip()
+            for x_line, y_line in itertools.zip_longest(*pair, fillvalue="")
+        )
         for pair in zip(left, right, strict=True)
     ]
 
 
-def _grid_blocks(grids: tuple[LabelledArray, ...]) -> list[list[str]]:
+def _format_side(grids: tuple[LabelledArray, ...]) -> list[list[str]]:
     """The lines of grids below each other, with aligned columns. A selected number has a star."""
-    has_stars = any(grid.selected_mask is not None for grid in grids)
-    blocks = []
-    for grid in grids:
-        cells = [[format_number(value) for value in row] for row in grid.values.tolist()]
-        if has_stars:
-            is_selected = np.zeros(grid.values.shape, bool)
-            if grid.selected_mask is not None:
-                is_selected = grid.selected_mask
-            for (row, column), selected in np.ndenumerate(is_selected):
-                cells[row][column] += "*" if selected else " "
-        blocks.append(cells)
-    width = max(len(cell) for cells in blocks for row in cells for cell in row)
+    texts = [
+        np.array([[format_number(value) for value in row] for row in grid.values.tolist()], object)
+        for grid in grids
+    ]
+    if grids[0].selected_mask is not None:
+        texts[0] = texts[0] + np.where(grids[0].selected_mask, "*", " ").astype(object)
+        texts[1:] = [text + " " for text in texts[1:]]
+    width = max(len(cell) for text in texts for cell in text.flat)
     return [
-        [grid.title, *(" ".join(cell.rjust(width) for cell in row) for row in cells)]
-        for grid, cells in zip(grids, blocks, strict=True)
+        [grid.title, *(" ".join(cell.rjust(width) for cell in row).rstrip() for row in text)]
+        for grid, text in zip(grids, texts, strict=True)
     ]
 
 
 def _summary_text(route: CotangentRoute) -> str:
-    x, y = route.call.array_names
     if route.call.returns_mask:
         return "y is 1 where it is True. A star marks these elements of x. A boolean result has no gradient."
     unit = "window" if route.call.window is not None else "output"
     text = "A cotangent says how much a loss changes when a number does. "
     text += f"A star marks what some {unit} chose. " if route.call.selects_elements else ""
-    text += f"d{x} adds up what the {unit}s of an input send it"
+    text += f"dx adds up what the {unit}s of an input send it"
     if not (route.dy == 1).all():
-        return text + f": its share of each one's d{y}."
+        return text + ": its share of each one's dy."
     mean_note = f"; that of the mean is this over the number of {unit}s, {route.y.size}"
-    return text + f". Each d{y} is 1, so d{x} is the gradient of the sum of {y}{mean_note}."
+    return text + f". Each dy is 1, so dx is the gradient of the sum of y{mean_note}."
 
 
 def _table_of_outputs(route: CotangentRoute, columns: int) -> str:
     """One line per output: its value, its window, and the elements that receive its cotangent."""
     has_windows = route.call.window is not None
-    output_name = route.call.array_names[1]
-    rows = [(f"{output_name} at", "value", *["window"] * has_windows, "cotangent goes to")]
+    rows = [("y at", "value", *["window"] * has_windows, "cotangent goes to")]
     for output in np.ndindex(route.y.shape):
         if route.input_masks[output].any():
             window = [_window_ranges(route.input_masks[output])] * has_windows
             value = format_number(route.y[output].item())
-            rows.append((str(output), value, *window, _receivers_text(route, output)))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+            rows.append((str(output), value, *window, receivers_text(route, output)))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
     lines = []
-    for row in rows:
-        cells = zip(row[:-1], widths, strict=False)
-        prefix = "".join(f"{cell:{width}}  " for cell, width in cells)
+    for *cells, receivers in rows:
+        prefix = "".join(f"{cell:{width}}  " for cell, width in zip(cells, widths, strict=True))
         indent = " " * len(prefix)
-        lines.append(
-            textwrap.fill(row[-1], columns, initial_indent=prefix, subsequent_indent=indent)
-        )
+        wrapped = textwrap.fill(receivers, columns, initial_indent=prefix, subsequent_indent=indent)
+        lines.append(wrapped)
     return "\n".join(lines)
 
 
@@ -155,23 +141,21 @@ def _format_range(positions: list[int]) -> str:
     return f"{first}-{last}" if last > first else f"{first}"
 
 
-def _receivers_text(route: CotangentRoute, output: Position) -> str:
+def receivers_text(route: CotangentRoute, output: Position) -> str:
+    """The inputs that receive the cotangent of an output, and their shares."""
     receivers = route.cotangent_receivers_of(output)
-    if not receivers:
-        return "nobody"
     shares = {share for _, share in receivers}
-    has_equal_shares = not route.call.selects_elements and len(shares) == 1
-    if has_equal_shares and len(receivers) == route.input_masks[output].sum() > 1:
-        return f"all {len(receivers)}, {_format_share(route, shares.pop())} each"
-    return ", ".join(
-        str(position) if share == 1 else f"{position} gets {_format_share(route, share)}"
+    has_all = len(receivers) == route.input_masks[output].sum() > 1
+    if route.call.window is not None and has_all and len(shares) == 1:
+        return f"all {len(receivers)}, {_format_share(shares.pop())} each"
+    texts = [
+        str(position) if share == 1 else f"{position} gets {_format_share(share)}"
         for position, share in receivers
-    )
+    ]
+    return ", ".join(texts) or "nobody"
 
 
-def _format_share(route: CotangentRoute, share: float) -> str:
-    """A share as a fraction such as 1/3, or as a number if it is not a simple fraction."""
-    if not route.call.prints_shares_as_fractions or not np.isfinite(share):
-        return format_number(share)
-    ratio = Fraction(share).limit_denominator(400)
-    return str(ratio) if abs(float(ratio) - share) <= 1e-6 * abs(share) else format_number(share)
+def _format_share(share: float) -> str:
+    """A share as a fraction such as 1/3, or as a number if it is no such fraction."""
+    parts = round(1 / share) if abs(share) < 1 else 1
+    return f"1/{parts}" if parts > 1 and abs(parts * share - 1) < 1e-6 else format_number(share)

@@ -6,10 +6,9 @@ to each element of the array.
 """
 
 import argparse
-import functools
 
 import jaxpool
-from jaxpool._cli import output_path, parse_integer, require_modules
+from jaxpool._cli import integer_between, output_path, require_modules
 
 DEFAULT_STEPS = 600
 MIN_ACCURACY = 0.97
@@ -18,28 +17,27 @@ PICTURE_NAME = "jaxpool_demo.png"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `demo`."""
-    positive = functools.partial(parse_integer, minimum=1)
     parser.add_argument(
         "--steps",
-        type=functools.partial(positive, "--steps"),
+        type=integer_between(1, 10**6),
         default=DEFAULT_STEPS,
         help=f"training steps (default: {DEFAULT_STEPS})",
     )
     parser.add_argument(
         "--seed",
-        type=functools.partial(parse_integer, "--seed", minimum=0, maximum=2**32 - 1),
+        type=integer_between(0, 2**32 - 1),
         default=0,
         help="seed of the weights and of the order of images (default: 0)",
     )
     parser.add_argument(
         "--devices",
-        type=functools.partial(positive, "--devices"),
+        type=integer_between(1, 256),
         metavar="N",
         help="instead, train on one large image that N devices of this host share, a part each",
     )
     parser.add_argument(
         "--output",
-        type=functools.partial(output_path, "--output", suffix=".png", default_name=PICTURE_NAME),
+        type=output_path(".png", PICTURE_NAME),
         default=PICTURE_NAME,
         metavar="PATH",
         help=f"the picture: a .png file, or a folder (default: {PICTURE_NAME})",

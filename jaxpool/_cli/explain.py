@@ -16,86 +16,86 @@ average spreads it over its window.
 from __future__ import annotations
 
 import argparse
-import functools
-from collections.abc import Callable
+import re
 from typing import Any
 
-from jaxpool._cli import (
-    UsageError,
-    option_error,
-    output_path,
-    parse_integer,
-    require_modules,
-    shorten_text,
-)
-from jaxpool._cli._array import MAX_NUMBERS, read_array
+from jaxpool._cli import UsageError, option_error, output_path, quote_text, require_modules
+from jaxpool._cli._array import read_array
 
 DEFAULT_ARRAY = "1 3 4 2 5 2; 4 2 5 6 8 3; 5 3 7 8 9 3; 8 4 3 6 0 2; 7 10 3 6 3 5; 4 7 2 4 7 8"
 OPS = (
     *("max", "min", "avg", "sum", "lp", "median", "rank", "unpool"),
     *("dilate", "erode", "adaptive_max", "adaptive_avg"),
 )
+OWN_OPTIONS = ("array", "op", "set", "cotangent", "png", "html", "json")
+
+
+def _parse_sizes(text: str) -> tuple[int, int]:
+    if not re.fullmatch("[0-9]{1,3}(x[0-9]{1,3})?", text):
+        raise option_error("a positive integer or two, as in 2x3", text)
+    sizes = [int(size) for size in text.split("x")]
+    return sizes[0], sizes[-1]
+
+
+def _parse_padding(text: str) -> str | tuple[tuple[int, int], tuple[int, int]]:
+    if text in ("VALID", "SAME", "SAME_LOWER"):
+        return text
+    axis = "[0-9]{1,3}(:[0-9]{1,3})?"
+    if not re.fullmatch(f"{axis}(x{axis})?", text):
+        rule = "VALID, SAME, SAME_LOWER, an integer of 0 or more, or one integer or low:high pair per axis, as in 0:1x2"
+        raise option_error(rule, text)
+    axes = [[int(size) for size in sizes.split(":")] for sizes in text.split("x")]
+    pairs = [(sizes[0], sizes[-1]) for sizes in axes]
+    return pairs[0], pairs[-1]
+
+
+def _parse_cotangent(text: str) -> Any:
+    dy, _ = read_array(text)
+    if not abs(dy).max() < float("inf"):
+        raise option_error("finite numbers", text)
+    return dy
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of `explain`. Each argument of the function is stored under its own name."""
-
-    def add(
-        option: str, parse: Callable[[str, str], Any], description: str, **settings: Any
-    ) -> None:
-        parse_option = functools.partial(parse, option)
-        parser.add_argument(option, type=parse_option, help=description, **settings)
-
-    rows, pair = {"metavar": "ROWS|FILE"}, {"metavar": "N|NxM"}
+    """Declare the options of `explain`."""
+    rows: dict[str, Any] = {"metavar": "ROWS|FILE"}
+    sizes: dict[str, Any] = {"type": _parse_sizes, "metavar": "N|NxM"}
+    add = parser.add_argument
     array_help = (
         'rows separated by ";", as in "1 3; 4 2" (nan and -inf too), or a .npy, .csv or image file'
     )
-    add("--array", read_array, array_help, default=DEFAULT_ARRAY, **rows)
-    op_help = f"{', '.join(OPS)}, or any public function (default: max)"
-    parser.add_argument("--op", default="max", help=op_help)
-    size_help = "2, or 2x3 for rows x columns (default: 2)"
-    add("--window", _parse_sizes, size_help, dest="window_shape", **pair)
-    add("--stride", _parse_sizes, "like --window (default: 2)", dest="strides", **pair)
+    add("--array", type=read_array, default=DEFAULT_ARRAY, help=array_help, **rows)
+    add("--op", default="max", help=f"{', '.join(OPS)}, or any public function (default: max)")
+    # Each argument of the function is stored under its own name.
+    window_help = "2, or 2x3 for rows x columns (default: 2)"
+    add("--window", dest="window_shape", help=window_help, **sizes)
+    add("--stride", dest="strides", help="like --window (default: 2)", **sizes)
     dilation_help = "distance between taps, like --window (default: 1)"
-    add("--dilation", _parse_sizes, dilation_help, dest="window_dilation", **pair)
+    add("--dilation", dest="window_dilation", help=dilation_help, **sizes)
     padding_help = (
         "VALID, SAME, SAME_LOWER, 1, 1x1 or low:high pairs as in 0:1x0:1 (default: VALID)"
     )
-    add("--padding", _parse_padding, padding_help)
-    parser.add_argument(
-        "--ceil-mode", action="store_true", default=None, help="round the output size up"
-    )
-    add("--ties", _parse_ties, "first, last or split: who gets the cotangent (default: first)")
-    parser.add_argument(
-        "--count-include-pad",
-        action=argparse.BooleanOptionalAction,
-        help="whether an average counts padding (default: it does)",
-    )
-    divisor_help = "what an average divides by in place of a count"
-    add("--divisor", _parse_number, divisor_help, metavar="NUMBER")
-    p_help = "the norm of lp: a number above 0, or inf (default: 2)"
-    add("--p", _parse_number, p_help, metavar="NUMBER")
+    add("--padding", type=_parse_padding, help=padding_help)
+    add("--ceil-mode", action="store_true", default=None, help="round the output size up")
+    ties_help = "who gets the cotangent (default: first)"
+    add("--ties", choices=("first", "last", "split"), help=ties_help)
+    count_help = "whether an average counts padding (default: it does)"
+    add("--count-include-pad", action=argparse.BooleanOptionalAction, help=count_help)
+    add("--divisor", type=float, help="what an average divides by in place of a count")
+    add("--p", type=float, help="the norm of lp: a number above 0, or inf (default: 2)")
     rank_help = "0 is the smallest element of a window, -1 the largest (default: 0)"
-    parse_rank = functools.partial(parse_integer, minimum=-MAX_NUMBERS, maximum=MAX_NUMBERS)
-    add("--rank", parse_rank, rank_help, metavar="N")
+    add("--rank", type=int, help=rank_help)
     to_help = "output size of an adaptive pool (default: 2)"
-    add("--to", _parse_sizes, to_help, dest="output_shape", **pair)
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="another argument of the function, as in k=3 (any public function can be --op)",
-    )
+    add("--to", dest="output_shape", help=to_help, **sizes)
+    set_help = "another argument of the function, as in k=3 (any public function can be --op)"
+    add("--set", action="append", default=[], metavar="NAME=VALUE", help=set_help)
     cotangent_help = "dy, of the size of the output, or one number for all of it (default: 1)"
-    add("--cotangent", _parse_cotangent, cotangent_help, **rows)
-    file = {"metavar": "FILE"}
-    add(
-        "--png", functools.partial(output_path, suffix=".png"), "also draw it, as a picture", **file
-    )
+    add("--cotangent", type=_parse_cotangent, help=cotangent_help, **rows)
+    png_help = "also draw it, as a picture"
+    add("--png", type=output_path(".png"), metavar="FILE", help=png_help)
     html_help = "also write a page to explore it in a browser, without network"
-    add("--html", functools.partial(output_path, suffix=".html"), html_help, **file)
-    parser.add_argument("--json", action="store_true", help="print it for programs to read")
+    add("--html", type=output_path(".html"), metavar="FILE", help=html_help)
+    add("--json", action="store_true", help="print it for programs to read")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -104,13 +104,16 @@ def run(args: argparse.Namespace) -> int:
         require_modules("demo", "matplotlib")
 
     from jaxpool._cli import _route_text
-    from jaxpool._cli._function_call import OPTION_OF_ARGUMENT, make_call
+    from jaxpool._cli._function_call import make_call
     from jaxpool._cli._route import route_cotangents
 
     record = _find_record(args)
     array, notes = args.array
-    settings = {name: vars(args)[name] for name in OPTION_OF_ARGUMENT}
-    settings = {name: value for name, value in settings.items() if value is not None}
+    settings = {
+        name: value
+        for name, value in vars(args).items()
+        if name not in OWN_OPTIONS and value is not None
+    }
     try:
         call = make_call(record, array, settings, args.set)
         call.check_arguments()
@@ -143,7 +146,7 @@ def _find_record(args: argparse.Namespace) -> Any:
     record = find_record(args.op.replace("-", "_"))
     if record is None:
         rule = f"one of {', '.join(OPS)}, or another public function of an array"
-        raise option_error("--op", rule, shorten_text(args.op))
+        raise UsageError(f"`--op` must be {rule}; got {quote_text(args.op)}.")
     if args.set and record.name in WINDOWED_FUNCTIONS:
         raise UsageError(
             f"`--set` goes with the functions that no option is for; got --op={args.op}."
@@ -154,55 +157,3 @@ def _find_record(args: argparse.Namespace) -> Any:
                 f"`{option}` does not go with --op {record.name}, whose boolean result has no gradient."
             )
     return record
-
-
-def _parse_sizes(option: str, text: str) -> tuple[int, int]:
-    sizes = [int(size) if _is_digits(size) else 0 for size in text.split("x")]
-    if len(sizes) not in (1, 2) or min(sizes) < 1:
-        raise option_error(option, "a positive integer or two, as in 2x3", shorten_text(text))
-    if max(sizes) > MAX_NUMBERS:
-        raise option_error(option, f"at most {MAX_NUMBERS}", text)
-    return sizes[0], sizes[-1]
-
-
-def _is_digits(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 10
-
-
-def _parse_padding(option: str, text: str) -> str | tuple[tuple[int, int], tuple[int, int]]:
-    if text in ("VALID", "SAME", "SAME_LOWER"):
-        return text
-    axes = [axis.split(":") for axis in text.split("x")]
-    sizes = [[int(size) for size in axis] for axis in axes if all(map(_is_digits, axis))]
-    if len(axes) > 2 or len(sizes) < len(axes) or any(len(axis) > 2 for axis in sizes):
-        rule = "VALID, SAME, SAME_LOWER, an integer of 0 or more, or one integer or low:high pair per axis, as in 0:1x2"
-        raise option_error(option, rule, shorten_text(text))
-    if max(map(max, sizes)) > MAX_NUMBERS:
-        raise option_error(option, f"at most {MAX_NUMBERS}", text)
-    pairs = [(axis[0], axis[-1]) for axis in sizes]
-    return pairs[0], pairs[-1]
-
-
-def _parse_ties(option: str, text: str) -> str:
-    if text not in ("first", "last", "split"):
-        raise option_error(option, "first, last or split", shorten_text(text))
-    return text
-
-
-def _parse_number(option: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if option == "--p" and not value > 0:
-        raise option_error(option, "a number above 0, or inf", shorten_text(text))
-    if option == "--divisor" and not (value != 0 and abs(value) < float("inf")):
-        raise option_error(option, "a number other than 0", shorten_text(text))
-    return value
-
-
-def _parse_cotangent(option: str, text: str) -> Any:
-    dy, _ = read_array(option, text)
-    if not abs(dy).max() < float("inf"):
-        raise UsageError(f"`{option}` must be finite numbers; it holds a nan or an inf.")
-    return dy

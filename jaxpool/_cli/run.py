@@ -13,7 +13,6 @@ import argparse
 import atexit
 import contextlib
 import dataclasses
-import functools
 import json
 import os
 import sys
@@ -22,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from jaxpool import __version__
-from jaxpool._cli import output_path
+from jaxpool._cli import UsageError, output_path, quote_text
 from jaxpool._cli._on_import import call_after_import
-from jaxpool._cli._script import Script
+from jaxpool._cli._script import run_program
 
 MAX_REDUCTIONS_SHOWN = 20  # reductions in the summary
 
@@ -38,9 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "the exit status is 1 where they differ"
     )
     parser.add_argument("--check", action="store_true", help=check_help)
-    report_path = functools.partial(output_path, "--report", suffix=".json")
     report_help = "write what was met to a file of JSON"
-    parser.add_argument("--report", type=report_path, metavar="FILE", help=report_help)
+    parser.add_argument("--report", type=output_path(".json"), metavar="FILE", help=report_help)
     quiet_help = "no summary at the end, unless --check finds a difference"
     parser.add_argument("--quiet", action="store_true", help=quiet_help)
     parser.add_argument("script", metavar="SCRIPT", help="a file, or after -m a module")
@@ -50,15 +48,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Callable[[], int]:
     """A function that runs the script. `main` calls it outside of its exception handlers."""
-    script = Script(args.script, args.arguments, args.module)
+    if not args.module and not os.path.isfile(args.script):
+        got = quote_text(args.script)
+        raise UsageError(
+            f"the script must be a file that exists; got {got}. A module is named after -m."
+        )
     report_path = None if args.report is None else args.report.absolute()
     report = _ReductionsReport(args.script, args.check)
 
     def run_script() -> int:
         # Registered first, so called last: after the program's own handlers, and after its threads.
         atexit.register(report.write_report, os.getpid(), report_path, args.quiet)
-        call_after_import("jax", report.start_replacing, outer_package="jaxpool")
-        script.run(report.check_after_script)
+        call_after_import("jax", report.start_replacing)
+        run_program(args.script, args.arguments, args.module, report.check_after_script)
         return 0
 
     return run_script
@@ -71,10 +73,10 @@ class _ReductionsReport:
         self._script_name, self._compares_with_lax = script_name, compare_with_lax
         self._reductions: list[Any] = []
         self._replacer: Any = None
-        self._why_nothing_replaced = "jax was not imported"
+        self._why_nothing_replaced: str | None = "jax was not imported"
 
     def start_replacing(self) -> None:
-        """Start to replace reductions. Called after the import of jax, or of jaxpool if jaxpool imports jax."""
+        """Start to replace reductions. Called after the import of jax, perhaps during that of jaxpool."""
         try:
             from jaxpool._accelerate import bind
             from jaxpool._cli._checked_replacer import CheckedReplacer
@@ -85,6 +87,7 @@ class _ReductionsReport:
         if bind.is_disabled_by_environment():
             self._why_nothing_replaced = "JAXPOOL_DISABLE is set"
             return
+        self._why_nothing_replaced = None
         replacer_class = CheckedReplacer if self._compares_with_lax else bind.ReductionReplacer
         self._replacer = replacer_class(self._reductions.append)
         if self._compares_with_lax:
@@ -107,72 +110,63 @@ class _ReductionsReport:
         """Write the report and print the summary, in the process `owner_pid` only, not in forked children."""
         if os.getpid() != owner_pid:
             return
+        comparisons = {}
+        if self._compares_with_lax:
+            comparisons = {
+                row: self._replacer.get_comparison(row)
+                for row in self._reductions
+                if row.taken_over
+            }
         if report_path is not None:
-            text = json.dumps(self._report_as_dict(), indent=1, default=str)  # of symbolic sizes
+            text = json.dumps(
+                self._report_as_dict(comparisons), indent=1, default=str
+            )  # of symbolic sizes
             report_path.write_text(f"{text}\n", encoding="utf-8")
-        lines = self._lines_of_differences() if quiet else self._summary_lines()
+        lines = self._summary_lines(comparisons, quiet)
         if lines and sys.stderr is not None:
             # Standard error may be closed.
             with contextlib.suppress(OSError, ValueError):
                 print("\n".join(lines), file=sys.stderr)
 
-    def _report_as_dict(self) -> dict[str, Any]:
+    def _report_as_dict(self, comparisons: dict[Any, Any]) -> dict[str, Any]:
         rows = []
         for reduction in self._reductions:
             row = dataclasses.asdict(reduction) | {"taken_over": reduction.taken_over}
-            comparison = self._comparison(reduction)
-            rows.append(row if comparison is None else row | {"check": comparison.sentence})
+            if reduction in comparisons:
+                row["check"] = comparisons[reduction].sentence
+            rows.append(row)
+        jax_version = getattr(sys.modules.get("jax"), "__version__", None)
         return {
             "script": self._script_name,
-            "versions": {
-                "jaxpool": __version__,
-                "jax": getattr(sys.modules.get("jax"), "__version__", None),
-            },
-            "why_nothing": None if self._replacer is not None else self._why_nothing_replaced,
+            "versions": {"jaxpool": __version__, "jax": jax_version},
+            "why_nothing": self._why_nothing_replaced,
             "reductions": rows,
         }
 
-    def _summary_lines(self) -> list[str]:
-        if self._replacer is None:
-            return [
-                f"jaxpool run: nothing of {self._script_name} was taken over: {self._why_nothing_replaced}."
-            ]
-        if not self._reductions:
-            return [f"jaxpool run: {self._script_name} traced no windowed max, min or sum."]
-        num_taken_over = sum(reduction.taken_over for reduction in self._reductions)
-        lines = [
-            f"jaxpool run: {num_taken_over} of {len(self._reductions)} windowed reductions "
-            f"of {self._script_name} taken over"
-        ]
-        differing = self._differing_reductions()
-        rows = differing + [row for row in self._reductions if row not in differing]
-        num_shown = max(MAX_REDUCTIONS_SHOWN, len(differing))
-        lines += map(self._reduction_line, rows[:num_shown])
-        if len(rows) > num_shown:
-            lines.append(f"  and {len(rows) - num_shown} more, which --report FILE lists")
-        if any(reduction.taken_over and reduction.kind == "sum" for reduction in self._reductions):
+    def _summary_lines(self, comparisons: dict[Any, Any], quiet: bool) -> list[str]:
+        """The lines of the summary. With `quiet`, only reductions that differ from lax."""
+        name, rows = self._script_name, self._reductions
+        differing = [row for row in rows if row in comparisons and comparisons[row].differs]
+        if quiet:
+            head = f"jaxpool run: {len(differing)} of {len(rows)} windowed reductions of {name} not as in lax"
+            shown = differing
+        elif self._why_nothing_replaced is not None:
+            return [f"jaxpool run: nothing of {name} was taken over: {self._why_nothing_replaced}."]
+        elif not rows:
+            return [f"jaxpool run: {name} traced no windowed max, min or sum."]
+        else:
+            num_taken_over = sum(row.taken_over for row in rows)
+            head = f"jaxpool run: {num_taken_over} of {len(rows)} windowed reductions of {name} taken over"
+            others = [row for row in rows if row not in differing]
+            shown = differing + others[: max(0, MAX_REDUCTIONS_SHOWN - len(differing))]
+        lines = [head] if shown else []
+        for row in shown:
+            check = f"; --check: {comparisons[row].sentence}" if row in comparisons else ""
+            lines.append(f"  {row}{check}")
+        if quiet:
+            return lines
+        if len(rows) > len(shown):
+            lines.append(f"  and {len(rows) - len(shown)} more, which --report FILE lists")
+        if any(row.taken_over and row.kind == "sum" for row in rows):
             lines.append("  sums and averages may differ from lax's in the last bit")
         return lines
-
-    def _lines_of_differences(self) -> list[str]:
-        """The summary with `--quiet`: the reductions that differ from lax."""
-        rows = self._differing_reductions()
-        if not rows:
-            return []
-        verb = "differs" if len(rows) == 1 else "differ"
-        subject = f"jaxpool run: {len(rows)} of {len(self._reductions)} windowed reductions of {self._script_name}"
-        return [f"{subject} {verb} from lax's", *map(self._reduction_line, rows)]
-
-    def _differing_reductions(self) -> list[Any]:
-        comparisons = ((row, self._comparison(row)) for row in self._reductions)
-        return [row for row, comparison in comparisons if comparison and comparison.differs]
-
-    def _comparison(self, reduction: Any) -> Any:
-        """The comparison of a reduction with lax, or None without `--check` and for reductions that lax computes."""
-        if not self._compares_with_lax or not reduction.taken_over:
-            return None
-        return self._replacer.get_comparison(reduction)
-
-    def _reduction_line(self, reduction: Any) -> str:
-        comparison = self._comparison(reduction)
-        return f"  {reduction}" + (f"; --check: {comparison.sentence}" if comparison else "")

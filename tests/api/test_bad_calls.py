@@ -1,4 +1,4 @@
-"""Malformed calls of every public function, drop-in and command, and parts of their messages.
+"""Malformed calls of every public function and drop-in, and parts of their messages.
 
 The calls are listed in `bad_calls.txt`, one for each rule. Nothing is compiled, because invalid arguments raise before
 tracing.

@@ -1,4 +1,4 @@
-"""The command line: refusals other than those in `tests/api/bad_calls.txt`, and commands that run without jax."""
+"""The command line: error messages, and commands that run without jax."""
 
 import os
 import re
@@ -13,13 +13,13 @@ import jaxpool
 from jaxpool.__main__ import main
 from tests.cli.processes import run_python
 
-ROWS = (Path(__file__).parent / "bad_commands.txt").read_text("utf-8").splitlines()
+LINES = (Path(__file__).parent / "bad_commands.txt").read_text("utf-8").splitlines()
 
 
 class TestErrors:
-    @pytest.mark.parametrize("row", [row for row in ROWS if "  ->  " in row])
-    def test_message_is_one_line(self, row, capsys):
-        words, message = row.split("  ->  ")
+    @pytest.mark.parametrize("line", [line for line in LINES if "  ->  " in line])
+    def test_message_is_one_line(self, line, capsys):
+        words, message = line.split("  ->  ")
         words = shlex.split(words)
         assert main(words) == 2
         said = capsys.readouterr()
@@ -27,22 +27,16 @@ class TestErrors:
         assert re.fullmatch(f"jaxpool {words[0]}: {pattern}\n", said.err)
         assert said.out == ""
 
-    def test_long_and_unprintable_texts(self, capsys):
-        assert main(["demo", "--output", "x" * 300 + ".png"]) == 2
-        assert capsys.readouterr().err.endswith(f"; got --output={'x' * 199}….\n")
-        assert main(["demo", "--steps", "a\nb"]) == 2
-        assert capsys.readouterr().err.endswith("; got --steps='a\\nb'.\n")
+    def test_long_and_unprintable_text(self, capsys):
+        assert main(["demo", "--output", "a\n" + "x" * 300]) == 2
+        assert re.search(r"; got 'a\\nx{80,}\.\.\.x{80,}'\n$", capsys.readouterr().err)
 
     def test_unwritable_output_path(self, tmp_path, capsys, monkeypatch):
-        monkeypatch.setattr("os.access", lambda path, mode: False)
         path = tmp_path / "digits.png"
-        for _ in range(2):
-            assert main(["demo", "--output", str(path)]) == 2
-            assert capsys.readouterr().err == (
-                "jaxpool demo: `--output` must be in a place that can be written to; "
-                f"got --output={path}.\n"
-            )
-            path.touch()  # an existing file is refused too
+        path.touch()
+        monkeypatch.setattr("os.access", lambda place, mode: place != path)
+        assert main(["demo", "--output", str(path)]) == 2
+        assert "folder that exists and can be written to; got " in capsys.readouterr().err
 
     @pytest.mark.parametrize(
         ("words", "missing"),
@@ -103,6 +97,7 @@ def test_failed_page_write_prints_one_line(tmp_path, capsys, monkeypatch):
     def full(path, text, encoding):
         raise OSError("no space left on device")
 
+    monkeypatch.setattr("jaxpool._cli._page.html_page", lambda *route: "")
     monkeypatch.setattr(Path, "write_text", full)
     assert main(["explain", "--html", str(tmp_path / "page.html")]) == 2
     said = "jaxpool explain: nothing could be written: no space left on device.\n"
@@ -135,7 +130,7 @@ def test_help_version_and_errors_need_no_jax(tmp_path):
         "jaxpool: the command must be demo, explain, info or run; got 'exlpain'. Did you mean explain? "
         "See python -m jaxpool --help.",
         "jaxpool: the command must be demo, explain, info or run; got none. See python -m jaxpool --help.",
-        "jaxpool demo: `--steps` must be an integer of 1 or more; got --steps=x.",
+        "jaxpool demo: argument --steps: must be an integer from 1 to 1000000; got 'x'",
         "jaxpool info: there is no such option: --plna. Did you mean --plan?",
         "jaxpool explain: there is no such option: --tise. Did you mean --ties?",
         "jaxpool run: there is no such option: --quite. Did you mean --quiet?",

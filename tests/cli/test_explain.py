@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -14,14 +13,7 @@ from jaxpool._cli._route import route_cotangents
 from jaxpool._cli._route_text import format_number
 from jaxpool.testing import pools
 
-# Worked examples: the number of 2x2 windows that select each position of the built-in array.
-STRIDE_2 = """\
-0 0 0 0 0 0
-1 0 0 1 1 0
-0 0 0 1 1 0
-1 0 0 0 0 0
-0 1 0 1 0 0
-0 0 0 0 0 1"""
+# Worked example: the number of 2x2 windows that select each position of the built-in array.
 STRIDE_1 = """\
 0 0 0 0 0 0
 1 0 1 1 2 0
@@ -107,18 +99,16 @@ def test_grids_are_stacked_in_narrow_terminal(capsys, monkeypatch):
         ),
         ([f"--array={SQUARE}", "--cotangent=2"], "share of\neach one's dy.\n"),
         (["--op=lp", "--array=0 0; 0 0"], "(0, 0)  0      rows 0-1, columns 0-1  nobody\n"),
-        (["--padding=SAME"], 'jaxpool.max_pool(x, (2, 2), (2, 2), "SAME", axes=(0, 1))\n'),
+        (["--op=lp", "--array=3 4", "--window=1x2"], "(0, 0) gets 0.6, (0, 1) gets 0.8\n"),
+        (["--padding=SAME"], "jaxpool.max_pool(x, (2, 2), (2, 2), 'SAME', axes=(0, 1))\n"),
         # Both windows select the 9, and the later value stays.
         (
             ["--op=unpool", "--array=1 9 2", "--window=1x2", "--stride=1"],
-            "jaxpool.max_unpool(y, indices, (1, 3), axes=(0, 1))\n\n"
-            "y: input (1x2)           x: output (1x3)\n9  9*                    0 9 0\n\n",
-        ),
-        (
-            ["--op=unpool", "--array=1 9 2", "--window=1x2", "--stride=1"],
-            "x at    value  cotangent goes to\n(0, 1)  9      (0, 1)\n",
+            "jaxpool.max_unpool(x, indices, (1, 3), axes=(0, 1))\n\n"
+            "x: input (1x2)           y: output (1x3)\n9  9*                    0 9 0\n\n",
         ),
         (SEGMENTS, "jaxpool.segment_max(x[..., None], jnp.array([0, 1, 0]))\n"),
+        (SEGMENTS, "y at    value  cotangent goes to\n(0, 0)  5      (2, 0)\n"),
         (SEGMENTS, "(0, 1)  9      (0, 1) gets 1/2, (2, 1) gets 1/2\n"),
         (SEGMENTS, "A star marks what\nsome output chose. "),
         (["--op=maximum"], "jaxpool.maximum(x, x2, x3)"),  # large arrays appear as names
@@ -159,11 +149,8 @@ def test_boolean_result_has_no_gradient(array, capsys):
     [
         (3.0, "3"),
         (-0.0, "0"),
-        (1 / 36, "0.0278"),
         (-2 / 3, "-0.6667"),
-        (1.23456e-5, "1.23e-05"),
-        (3.14159, "3.142"),
-        (1000.5, "1000.5"),
+        (999999.0, "999999"),
         (1e8, "1e+08"),
         (float("nan"), "nan"),
         (float("-inf"), "-inf"),
@@ -177,16 +164,12 @@ def test_json_of_stride_1(capsys):
     data = explain_json(capsys, "--stride", "1")
     assert data["dx"] == [[int(value) for value in row.split()] for row in STRIDE_1.splitlines()]
     assert data["call"] == "jaxpool.max_pool(x, (2, 2), (1, 1), axes=(0, 1))"
-    assert data["settings"]["op"] == "max_pool"
-    assert data["settings"]["strides"] == [1, 1]
     assert data["shares"][0] == {"output": [0, 0], "to": [[1, 0, 1.0]]}
 
 
 @pytest.mark.parametrize(
     ("options", "y", "dx"),
     [
-        (["--op", "max"], [[4]], [[0, 0], [1, 0]]),
-        (["--op", "max_pool"], [[4]], [[0, 0], [1, 0]]),
         (["--op", "min"], [[1]], [[1, 0], [0, 0]]),
         (["--op", "avg"], [[2.5]], [[0.25, 0.25], [0.25, 0.25]]),
         (["--op", "avg", "--divisor", "2"], [[5]], [[0.5, 0.5], [0.5, 0.5]]),
@@ -202,9 +185,7 @@ def test_json_of_stride_1(capsys):
         (["--op", "median"], [[3]], [[0, 1], [0, 0]]),
         (["--op", "rank", "--rank", "-3"], [[2]], [[0, 0], [0, 1]]),
         (["--op", "dilate"], [[4]], [[0, 0], [1, 0]]),
-        (["--op", "erode"], [[1]], [[1, 0], [0, 0]]),
         (["--op", "adaptive-max", "--to", "1x2"], [[4, 3]], [[0, 1], [1, 0]]),
-        (["--op", "adaptive_avg", "--to", "1"], [[2.5]], [[0.25, 0.25], [0.25, 0.25]]),
         (["--op", "max", "--stride", "1", "--ceil-mode"], [[4]], [[0, 0], [1, 0]]),
     ],
 )
@@ -245,11 +226,11 @@ def test_route_matches_library(name):
     assert (route.input_masks | (route.cotangent_shares == 0)).all()
 
 
-def test_json_of_unpool_has_the_pooled_array_as_input(capsys):
-    for name in ("unpool", "max_unpool"):
-        data = explain_json(capsys, "--op", name, "--array", SQUARE, "--cotangent", "1 2; 3 4")
-        assert (data["y"], data["dy"]) == ([[4]], [[3]])
-        assert (data["x"], data["dx"]) == ([[0, 0], [4, 0]], [[1, 2], [3, 4]])
+def test_json_of_unpool(capsys):
+    options = ["--array", SQUARE, "--cotangent", "1 2; 3 4"]
+    data = explain_json(capsys, "--op", "unpool", *options)
+    assert (data["x"], data["dx"]) == ([[4]], [[3]])
+    assert (data["y"], data["dy"]) == ([[0, 0], [4, 0]], [[1, 2], [3, 4]])
 
 
 def test_nan_does_not_reach_other_windows(capsys):
@@ -263,7 +244,7 @@ def test_infinities_are_strings(capsys):
     options = ["--array=-inf inf; nan 0", "--op", "lp", "--p", "inf", "--window", "1"]
     data = explain_json(capsys, *options)
     assert data["x"] == [["-inf", "inf"], ["nan", 0]]
-    assert data["settings"]["p"] == "inf"
+    assert 'jaxpool.lp_pool(x, float("inf"), (1, 1), ' in data["call"]
 
 
 class TestPicture:
@@ -280,38 +261,32 @@ class TestPicture:
     @pytest.mark.parametrize(
         ("op", "settings", "outlines"),
         [
-            ("max", {"strides": (2, 2)}, {"x: input (4x4)": 4}),  # all disjoint windows
-            ("max", {"strides": (1, 1)}, {"x: input (4x4)": 1, "y: output (3x3)": 1}),
-            ("local_maxima", {}, {}),
+            (  # all disjoint windows
+                "max",
+                {"strides": (2, 2)},
+                [(0, 0, 2, 2), (2, 0, 2, 2), (0, 2, 2, 2), (2, 2, 2, 2)],
+            ),
+            ("max", {"strides": (1, 1)}, [(1, 1, 2, 2), (1, 1, 1, 1)]),
+            ("local_maxima", {}, []),
         ],
     )
     def test_outlines_of_windows(self, op, settings, outlines):
         from jaxpool._cli._route_picture import draw_figure
 
-        counts = {}
-        for axes in draw_figure(make_route(op, ARRAY, **settings)).axes:
-            windows = [each for each in axes.collections if each.get_gid() == "window"]
-            if windows:
-                counts[axes.get_title("left")] = len(windows)
-                assert all(len(each.get_segments()) in (4, 8) for each in windows)
-        assert counts == outlines
+        panels = draw_figure(make_route(op, ARRAY, **settings)).axes
+        frames = [patch for axes in panels for patch in axes.patches]
+        assert [
+            (*frame.get_xy(), frame.get_width(), frame.get_height()) for frame in frames
+        ] == outlines
 
     def test_cells_are_darker_the_more_windows_select_them(self):
         from jaxpool._cli._route_picture import draw_figure
 
         x = np.array([[0, 0, 0], [0, 9, 0], [0, 0, 1]], np.float32)
-        x_axes, _, dx_axes, _ = draw_figure(make_route("max", x, strides=(1, 1))).axes
+        x_axes, y_axes, dx_axes, _ = draw_figure(make_route("max", x, strides=(1, 1))).axes
         for axes in (x_axes, dx_axes):  # four windows select the 9
             darkness = axes.images[0].get_array()
             np.testing.assert_allclose(darkness, [[0, 0, 0], [0, 1, 0], [0, 0, 0]])
+        assert not y_axes.images[0].get_array().any()
         route = make_route("local_maxima", ARRAY)
         np.testing.assert_array_equal(draw_figure(route).axes[0].images[0].get_array(), route.y)
-
-    def test_colours_match_documentation(self):
-        from jaxpool._cli import _route_picture
-
-        routing = Path(__file__).parents[2] / "docs" / "pictures" / "routing.py"
-        if routing.exists():  # an installed wheel has no docs
-            text = routing.read_text()
-            for colour in (*_route_picture.CELL_COLOURS, _route_picture.INK):
-                assert f'"{colour}"' in text

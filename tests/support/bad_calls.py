@@ -4,11 +4,8 @@
 parts that state the rule.
 """
 
-import contextlib
 import importlib
-import io
 import re
-import shlex
 import sys
 from pathlib import Path
 
@@ -20,7 +17,6 @@ from jax.export import symbolic_shape
 from jax.sharding import PartitionSpec
 
 import jaxpool
-from jaxpool.__main__ import main
 
 ARROW = "  ->  "
 TABLE = Path(__file__).parents[1] / "api" / "bad_calls.txt"
@@ -62,15 +58,7 @@ def matches_parts(message, parts):
 
 
 def exception_text(call):
-    """Return type and message of the exception of a call, or exit code and output of a command line."""
-    if call.startswith("$"):
-        out, err = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            try:
-                code = main(shlex.split(call[1:]))
-            except SystemExit as left:
-                code = left.code
-        return f"{code}{out.getvalue()} {err.getvalue().strip()}"
+    """Return type and message of the exception of a call."""
     known = dict(NAMESPACE)
     for room in re.findall(rf"(?<![.\w])({'|'.join(EXTRAS)})\.", call):
         pytest.importorskip(EXTRAS[room])
