@@ -295,18 +295,13 @@ def draw_max_unpool(rng, x, rank):
 
 
 def draw_fractional_max_pool(rng, x, rank, kwargs):
-    sizes, ratios = ints(rng, rank, 1, 3), tuple(float(r) for r in rng.uniform(0.2, 0.8, rank))
+    sizes = ints(rng, rank, 1, min(x.shape[-rank:]) - 1)
+    ratios = tuple(float(r) for r in rng.uniform(0.2, 0.8, rank))
     sizes, ratios = (sizes, None) if random_bool(rng) else (None, ratios)
     batch = len(x) if x.ndim == rank + 2 else 1
     samples = rng.random((batch, x.shape[-rank - 1], rank)).astype(x.dtype)
-    kernel, indices = kwargs["kernel_size"], kwargs.get("return_indices", False)
-    return (x,), {
-        "kernel_size": kernel,
-        "output_size": sizes,
-        "output_ratio": ratios,
-        "return_indices": indices,
-        "_random_samples": samples,
-    }
+    kwargs |= {"kernel_size": random_sizes(rng, rank, 1, 2), "_random_samples": samples}
+    return (x,), kwargs | {"output_size": sizes, "output_ratio": ratios}
 
 
 def draw_binary(rng):
