@@ -12,7 +12,7 @@ from jaxpool import accelerate
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
 
-STEPS, RATE = 20, 0.05
+RATE = 0.05
 IMAGES = jnp.asarray(np.random.default_rng(0).normal(size=(8, 9, 9, 3)), jnp.float32)
 LABELS = jnp.arange(8) % 3
 
@@ -34,16 +34,6 @@ def assert_trees_close(actual, expected):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)
 
 
-def train_steps(step, params):
-    """The first gradients, the losses of a few steps of gradient descent, and the final parameters."""
-    losses, first = [], None
-    for _ in range(STEPS):
-        loss, grads, params = step(params)
-        losses.append(float(loss))
-        first = grads if first is None else first
-    return first, losses, params
-
-
 def reduction_kinds(fn, *args):
     """Kinds of the reductions in `fn`, all of which must be taken over."""
     entries = []
@@ -53,16 +43,9 @@ def reduction_kinds(fn, *args):
 
 
 def check_model(loss, params, expected):
-    """Compare `loss(params)` with and without `accelerate`: value, every gradient leaf, and a loss curve."""
-
-    @jax.jit
-    def step(params):
-        value, grads = jax.value_and_grad(loss)(params)
-        return value, grads, jax.tree.map(lambda w, dw: w - RATE * dw, params, grads)
-
-    expected_results = train_steps(step, params)
-    assert expected_results[1][-1] < expected_results[1][0]
-    assert_trees_close(train_steps(accelerate(step), params), expected_results)
+    """Compare `loss(params)` with and without `accelerate`: value and every gradient leaf."""
+    step = jax.jit(jax.value_and_grad(loss))
+    assert_trees_close(accelerate(step)(params), step(params))
     assert reduction_kinds(step, params) == expected
     jaxpr = jax.make_jaxpr(jax.value_and_grad(jax.jit(accelerate(loss))))(params)
     assert "reduce_window" not in str(jaxpr)
@@ -122,21 +105,20 @@ def test_flax_nnx():
     def run(step):
         model = Net(nnx.Rngs(0))
         optimizer = nnx.Optimizer(model, optax.sgd(RATE), wrt=nnx.Param)
-        losses, grads = zip(*[step(model, optimizer, IMAGES) for _ in range(STEPS)], strict=True)
+        results = [step(model, optimizer, IMAGES) for _ in range(2)]
         # The state that a step changes, except random keys.
         state = nnx.state(model, nnx.Not(nnx.RngState))
         keys = jax.tree.map(jax.random.key_data, nnx.state(model, nnx.RngKey))
-        return losses, grads[0], state, keys, nnx.state(model, nnx.RngCount)
+        return results, state, keys, nnx.state(model, nnx.RngCount)
 
     jitted = nnx.jit(train_step)
-    losses, *rest = run(jitted)
-    assert float(losses[-1]) < float(losses[0])
+    expected = run(jitted)
     for accelerated in (
         lambda report: accelerate(jitted, report=report),
         lambda report: nnx.jit(accelerate(train_step, report=report)),
     ):
         entries = []
-        assert_trees_close(run(accelerated(entries.append)), (losses, *rest))
+        assert_trees_close(run(accelerated(entries.append)), expected)
         assert [(each.kind, each.taken_over) for each in entries] == [("max", True), ("sum", True)]
     with pytest.raises(TypeError, match="Pass a train step or a loss that takes it"):
         accelerate(Net(nnx.Rngs(0)))
@@ -242,12 +224,11 @@ def test_keras():
     def fitted(wrap):
         model, kwargs = build(), {"batch_size": 4, "shuffle": False, "verbose": 0}
         model.fit(images, labels, **kwargs)  # compiles the model before it is accelerated
-        history = wrap(model.fit)(images, labels, epochs=STEPS // 2, **kwargs)
+        history = wrap(model.fit)(images, labels, epochs=2, **kwargs)
         return history.history["loss"], model.get_weights()
 
     entries = []
     expected = fitted(lambda fit: fit)
-    assert expected[0][-1] < expected[0][0]
     assert_trees_close(fitted(lambda fit: accelerate(fit, report=entries.append)), expected)
     assert {entry.kind for entry in entries} == {"max", "sum"}
     assert all(entry.taken_over for entry in entries)

@@ -35,11 +35,3 @@ def is_replaced(fn, *args):
     """Return True if the program of `fn` has no windowed reduction of lax left, nor a derivative of it."""
     text = program(fn, *args)
     return "reduce_window" not in text and "select_and" not in text
-
-
-@jax.custom_vjp
-def with_vjp(x):
-    return max_pool(x)
-
-
-with_vjp.defvjp(lambda x: jax.vjp(max_pool, x), lambda pullback, dy: pullback(3 * dy))
