@@ -354,39 +354,6 @@ def test_random_calls(name, calls):
     compare(drawn)
 
 
-DTYPES = [np.float16, np.float32, np.float64, np.int8, np.uint8, np.int16, np.int32, np.uint16]
-DTYPES += [np.bool_, np.complex64]
-
-
-@pytest.mark.parametrize("name", [n for n in FUNCTIONS if "min" not in n and n[-2:] != "3d"])
-def test_dtypes(name):
-    """Both accept or both refuse each dtype."""
-    call = draw_call(name, np.random.default_rng(0))
-    if name.startswith("lp"):
-        call.kwargs |= {"norm_type": 2, "ceil_mode": False}
-    if name.startswith("adaptive"):
-        call.kwargs["output_size"] = 2  # 1 is `torch.mean`, which takes complex numbers
-    for dtype in DTYPES:
-        if (name, dtype) == ("logcumsumexp", np.complex64) or (name[:2], dtype) == ("lp", np.bool_):
-            continue  # documented differences
-        args = list(call.args)
-        for i in call.drawn:
-            args[i] = args[i].astype(dtype)
-        kwargs = {
-            key: value.astype(dtype) if isinstance(value, np.ndarray) else value
-            for key, value in call.kwargs.items()
-        }
-        assert_both_accept_or_refuse(Call(name, tuple(args), kwargs))
-
-
-def assert_both_accept_or_refuse(call):
-    with jax.enable_x64(call.wide):
-        if call.is_accepted():
-            xs = call.draw(np.random.default_rng(0), "ties")
-            got = jax.eval_shape(lambda *xs: call.ours(xs)[0][0], *xs)
-            assert got.dtype == call.theirs(xs)[0][0].dtype
-
-
 # Layers
 
 

@@ -15,10 +15,11 @@ from tests.support.compat_cases import to_torch, torch_function
 torch = pytest.importorskip("torch")
 
 FUNCTIONS = [name for name in ours.__all__ if name[0].islower()]
-X = np.sin(np.arange(2 * 3 * 6 * 8.0, dtype=np.float32)).reshape(2, 3, 6, 8)
+X = np.sin(np.arange(2 * 3 * 6 * 8.0, dtype=np.float32)).reshape(2, 3, 6, 8) ** 2
 INPUTS = {1: X[0], 2: X, 3: X.reshape(1, 2, 3, 6, 8)}  # by the number of pooled axes
 
-ODD_ARRAYS = [3.0, True, None, "a", [1.0], X[..., :3], np.int32(X)]
+DTYPES = [np.float16, np.int8, np.uint8, np.int16, np.int32, np.uint16, np.bool_, np.complex64]
+ODD_ARRAYS = [3.0, True, None, "a", [1.0], X[..., :3]]
 ODD_ARRAYS += [np.zeros((1,) * rank, np.float32) for rank in range(7)]
 ODD_ARRAYS += [
     np.zeros(shape, np.float32)
@@ -40,6 +41,8 @@ CHECKED_BY_OURS_ALONE = {
     ("max_unpool", "stride"),
     ("max_unpool", "padding"),
     ("lp_pool", "norm_type"),
+    ("lp_pool", "input"),  # of bool
+    ("logcumsumexp", "input"),  # of complex numbers
 }
 
 
@@ -72,7 +75,7 @@ def usual_calls(name):
 def odd_values(parameter, usual):
     """Values of an argument that are wrong for some function, given its value in a valid call."""
     if parameter in ("input", "other"):
-        return ODD_ARRAYS
+        return ODD_ARRAYS + [usual.astype(dtype) for dtype in DTYPES]
     if parameter == "indices":
         return [usual[:, :1], usual.astype(np.float32), usual + 400, usual * 0 - 1]
     if parameter == "_random_samples":
@@ -81,24 +84,27 @@ def odd_values(parameter, usual):
     return ODD_VALUES
 
 
-def shapes_of(result):
-    return [tuple(y.shape) for y in (result if isinstance(result, tuple) else (result,))]
+def types_of(result):
+    """The dtype of the first output, and the shapes of all. Our indices have another dtype than PyTorch's."""
+    outputs = result if isinstance(result, tuple) else (result,)
+    dtype = str(outputs[0].dtype).removeprefix("torch.")
+    return dtype, [tuple(y.shape) for y in outputs]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_odd_arguments(name):
-    """With each odd value of each argument, both return outputs of the same shapes, or both raise."""
+    """With each odd value of each argument, both return outputs of the same types, or both raise."""
     original, function = torch_function(name), getattr(ours, name)
     parameters = {*inspect.signature(function).parameters} - {"return_indices", "key"}
     for usual, parameter in itertools.product(usual_calls(name), sorted(parameters)):
-        for value in odd_values(parameter, usual.get(parameter)):
+        for value in odd_values(parameter, usual.get(parameter, X)):
             given = usual | {parameter: value}
             try:
-                want = shapes_of(original(**{key: to_torch(each) for key, each in given.items()}))
+                want = types_of(original(**{key: to_torch(each) for key, each in given.items()}))
             except Exception:
                 want = None
             try:
-                got = shapes_of(jax.eval_shape(lambda given=given: function(**given)))
+                got = types_of(jax.eval_shape(lambda given=given: function(**given)))
             except (TypeError, ValueError):
                 got = None
             if got is None and (name.rstrip("123d"), parameter) in CHECKED_BY_OURS_ALONE:
