@@ -47,7 +47,6 @@ PEERS = {
         "pool",
         GITHUB + "patrick-kidger/equinox/archive/refs/tags/v{}.tar.gz",
     ),
-    "torch": Peer("torch", ("opinfo.py",), extra=("expecttest",)),
     "onnx": Peer("onnx", ("nodes.py",), extra=("onnx",)),
 }
 
