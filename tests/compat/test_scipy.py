@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import re
 
 import jax
 import jax.numpy as jnp
@@ -141,15 +140,6 @@ def test_int8_and_int16_means_over_long_windows(dtype):
     assert_same_as_scipy("uniform_filter", x, size=46341)
 
 
-def test_integer_mean_over_too_long_window_raises():
-    message = (
-        "jaxpool.compat.scipy.uniform_filter: `size` must be at most 46340 along an axis of int32; "
-        "got size=46341 (input.shape=(1024,)). Convert input to float32 first."
-    )
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        ours.uniform_filter(jnp.zeros(1024, jnp.int32), 46341)
-
-
 def test_mode_as_array():
     got = ours.uniform_filter(jnp.eye(3), 3, mode=np.array(["wrap", "nearest"]))
     np.testing.assert_allclose(got, ndimage.uniform_filter(np.eye(3), 3, mode=["wrap", "nearest"]))
@@ -254,13 +244,6 @@ def test_cast_to_narrower_output_after_each_axis(name, output, dtype):
     assert_same_as_scipy(name, x, size=(2, 3), axes=(2, 0), output=output, mode="constant", cval=1)
 
 
-@pytest.mark.parametrize("name", ["maximum_filter", "grey_erosion"])
-def test_cval_outside_output_dtype_raises(name):
-    x = np.arange(20, dtype=np.int32).reshape(4, 5)
-    with pytest.raises(ValueError, match="`cval` must be a number from 0 to 255"):
-        getattr(ours, name)(x, size=2, mode="constant", cval=300, output=np.uint8)
-
-
 STRUCTURES = ([[0, 1, 0], [2, -1, 1], [0, 3, 0]], [[0.5, 1, 0], [2, -1.7, 1], [0, 3, -0.2]])
 
 
@@ -270,12 +253,6 @@ STRUCTURES = ([[0, 1, 0], [2, -1, 1], [0, 3, 0]], [[0.5, 1, 0], [2, -1.7, 1], [0
 def test_bool_input_with_structure(name, structure, output):
     x = np.random.default_rng(4).integers(0, 2, (6, 7)).astype(bool)
     assert_same_as_scipy(name, x, structure=np.array(structure), output=output)
-
-
-@pytest.mark.parametrize("name", GREY_FILTERS)
-def test_float_output_of_integer_input_raises(name):
-    with pytest.raises(ValueError, match="`output` must be of integers, or None"):
-        getattr(ours, name)(np.ones((3, 3), np.uint8), structure=[[0.5, 1]], output=np.float32)
 
 
 @pytest.mark.parametrize("name", TOP_HATS)

@@ -135,9 +135,6 @@ def test_lp_pool_of_integers():
     got, want = compat_torch.lp_pool1d(x, 2.0, 2), F.lp_pool2d(to_torch(x)[None], 2.0, (1, 2))[0]
     np.testing.assert_allclose(got, want, rtol=1e-6)
     assert got.dtype == np.float32
-    for integers in (x, x > 0):
-        with pytest.raises(TypeError, match=r"norm_type=2\.0"):
-            compat_torch.lp_pool1d(integers, 2, 2)
 
 
 def test_600_overlapping_cotangents_add_in_float32():
@@ -168,9 +165,7 @@ def test_unpool_index_dtypes():
         np.testing.assert_array_equal(x, want)
 
 
-def test_fractional_pool_needs_key():
-    with pytest.raises(TypeError, match=r"jax\.random\.key"):
-        compat_torch.fractional_max_pool2d(X, 2, 3)
+def test_fractional_pool_with_key():
     key = jax.random.key(0)
     for dtype in (jnp.float32, jnp.bfloat16):
         x = jnp.asarray(X).astype(dtype)
