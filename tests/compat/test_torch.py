@@ -254,7 +254,7 @@ DRAW_ARGUMENT = {  # functions of a generator and the number of pooled axes
     "norm_type": lambda rng, rank: choose(rng, 1, 2, 2.0, 3, 0.5, -1, np.inf, -np.inf, True),
     "kernel_size": lambda rng, rank: random_sizes(rng, rank, 1, 3),
     "stride": lambda rng, rank: choose(rng, None, 1, random_sizes(rng, rank, 1, 3)),
-    "padding": lambda rng, rank: random_sizes(rng, rank, 0, 1),
+    "padding": lambda rng, rank: choose(rng, 0, random_sizes(rng, rank, 0, 1)),
     "dilation": lambda rng, rank: random_sizes(rng, rank, 1, 2),
     "ceil_mode": lambda rng, rank: random_bool(rng),
     "count_include_pad": lambda rng, rank: random_bool(rng),
@@ -372,7 +372,7 @@ def test_layers(name):
     assert parameters_of(getattr(ours, name)) == parameters_of(getattr(torch.nn, name))
     (function,) = (each for each in FUNCTIONS if each.replace("_", "") == name.lower())
     calls = []
-    for seed in range(3):
+    for seed in range(5):
         args, kwargs = draw_pool(function, np.random.default_rng(seed))
         if "Unpool" in name:
             args = (*args, kwargs.pop("output_size"))
