@@ -35,12 +35,6 @@ SIZE_RANGES = {1: (4, 9), 2: (3, 7), 3: (2, 5)}
 X = np.sin(np.arange(2 * 3 * 6 * 8.0, dtype=np.float32)).reshape(2, 3, 6, 8)
 
 
-def tensor(value):
-    if getattr(value, "dtype", None) == jnp.bfloat16:
-        return to_torch(np.asarray(value, np.float32)).to(torch.bfloat16)
-    return to_torch(value)
-
-
 def array(value):
     """Convert a tensor to an array. Other values stay."""
     if not isinstance(value, torch.Tensor):
@@ -95,15 +89,15 @@ class Call:
 
     def theirs(self, xs):
         """Outputs and gradients of PyTorch."""
-        leaves = [tensor(x) for x in xs]
+        leaves = [to_torch(x) for x in xs]
         for leaf in leaves:
             leaf.requires_grad_(leaf.is_floating_point())
         is_layer = self.name in LAYERS
         function = getattr(torch.nn, self.name) if is_layer else torch_function(self.name)
-        outs = self.outputs(function, tensor, leaves)
+        outs = self.outputs(function, to_torch, leaves)
         sent = [y for y in outs if y.requires_grad]
         if sent:
-            torch.autograd.backward(sent, [tensor(cotangent(array(y))) for y in sent])
+            torch.autograd.backward(sent, [to_torch(cotangent(array(y))) for y in sent])
         grads = [np.zeros(x.shape) if x.grad is None else array(x.grad) for x in leaves]
         return [array(y) for y in outs], grads
 
@@ -287,7 +281,7 @@ def draw_max_unpool(rng, x, rank):
     kernel = ints(rng, rank, 1, SIZE_RANGES[rank][0] - 1)
     padding = tuple(int(rng.integers(size // 2 + 1)) for size in kernel)
     kwargs = {"kernel_size": kernel, "stride": ints(rng, rank, 1, 3), "padding": padding}
-    values = tensor(draw_array(rng, x.shape, "normal"))
+    values = to_torch(draw_array(rng, x.shape, "normal"))
     y, indices = torch_function(f"max_pool{rank}d")(values, **kwargs, return_indices=True)
     sizes = x.shape[-rank:]
     kwargs["output_size"] = choose(rng, None, sizes, (1, 1, *sizes), (9,) * rank)
@@ -379,7 +373,7 @@ def test_layers(name):
         calls.append(Call(name, args, kwargs))
         layers = [
             getattr(library, name)(**{key: convert(value) for key, value in kwargs.items()})
-            for library, convert in ((ours, as_jax), (torch.nn, tensor))
+            for library, convert in ((ours, as_jax), (torch.nn, to_torch))
         ]
         if "_random_samples" not in kwargs:
             assert repr(layers[0]) == repr(layers[1])

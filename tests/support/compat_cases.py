@@ -138,5 +138,8 @@ def torch_function(name):
 def to_torch(value):
     """Convert an array to a tensor. Other values stay."""
     torch = pytest.importorskip("torch")
-    arrays = isinstance(value, (np.ndarray, jax.Array))
-    return torch.from_numpy(np.array(value)) if arrays else value
+    if not isinstance(value, (np.ndarray, jax.Array)):
+        return value
+    if value.dtype == jnp.bfloat16:
+        return torch.from_numpy(np.array(value, np.float32)).bfloat16()
+    return torch.from_numpy(np.array(value))
