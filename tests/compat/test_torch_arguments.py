@@ -129,6 +129,7 @@ def test_results_are_named_tuples():
     assert ours.aminmax(X)._fields == ("min", "max")
     np.testing.assert_array_equal(ours.max(X, other=-X), np.maximum(X, -X))
     np.testing.assert_array_equal(ours.max(X, np.int64(1)).values, X.max(1))
+    assert ours.max(np.float32(3), 0) == (3, 0)
 
 
 NAMED_DIMS = [{"axis": 1}, {"axis": 1, "keepdims": True}, {"dim": 0, "keepdims": True}]
