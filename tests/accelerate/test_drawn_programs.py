@@ -6,7 +6,6 @@ another of that shape. All numbers are small integers, so results are exact and 
 
 import collections
 import concurrent.futures
-import os
 import time
 
 import jax
@@ -15,8 +14,10 @@ import numpy as np
 import pytest
 from jax import lax
 from jax.extend import core
+from jax.lax import reduce_window  # imported by name before the first call of accelerate
 
 from jaxpool import accelerate
+from tests.support.accelerated import has_lax_reduction
 from tests.support.compilation import FAST_COMPILE
 
 SHAPE = (4, 6)
@@ -36,9 +37,9 @@ class Draws(np.random.Generator):
     derivatives are affected, too.
     """
 
-    def __init__(self, seed):
+    def __init__(self, seed, twice=None):
         super().__init__(np.random.PCG64(seed))
-        self.twice = self.random() < 0.4
+        self.twice = self.random() < 0.4 if twice is None else twice
 
 
 def modulo_4(x):
@@ -47,25 +48,25 @@ def modulo_4(x):
 
 
 def reduction(rng):
-    """Draw a windowed max, min or sum, as layer libraries and users write it."""
+    """Draw a windowed max, min or sum, as layer libraries and users write it. No window holds only padding."""
     kind = rng.choice(list(MONOIDS))
     reducer, start = MONOIDS[kind]
     still = rng.random() < 0.2
     if still:  # lax has no gradient of a general reduction
         reducer, start = GENERIC_REDUCERS[kind], 0.0 if kind == "sum" else rng.choice([start, -1.0])
-    if rng.random() < 0.4:  # disjoint windows, and each output repeated over its window
-        window = strides = ((2, 1), (1, 6), (2, 2), (4, 3))[rng.integers(2 if rng.twice else 4)]
-        padding, spread = "VALID", np.ones(window, np.float32)
-    else:
-        window, strides, spread = [int(n) for n in rng.integers(1, 4, 2)], (1, 1), np.ones((1, 1))
-        if rng.twice:
-            window[rng.integers(2)] = 1
-        padding = ("SAME", "SAME_LOWER", [((n - 1) // 2, n // 2) for n in window])[rng.integers(3)]
+    window = [int(rng.integers(2, size + 1)) for size in SHAPE]
+    if rng.twice:
+        window[rng.integers(2)] = 1
+    strides = [int(n) for n in rng.integers(1, 4, 2)]
+    low, high = (rng.integers(np.maximum(window, 2) - 1) for _ in range(2))
+    explicit = [(int(a), int(b)) for a, b in zip(low, high, strict=True)]
+    padding = ("VALID", "SAME", "SAME_LOWER", explicit)[rng.integers(4)]
 
     def pool(x):
         x, beside = (lax.stop_gradient(x), x) if still else (x, 0.0)
-        y = lax.reduce_window(x, np.float32(start), reducer, window, strides, padding)
-        return modulo_4(jnp.kron(y, spread.astype(y.dtype)) + beside)
+        y = reduce_window(x, np.float32(start), reducer, window, strides, padding)
+        repeated = y.ravel()[np.resize(np.arange(y.size), SHAPE)]
+        return modulo_4(repeated + beside)
 
     return pool
 
@@ -106,7 +107,7 @@ def looped(rng, f):
 
     def run(x):  # has no reverse mode
         def more(state):
-            return (state[0] < 2) & (state[1].sum() < 100)
+            return (state[0] < 2) & (f(state[1]).sum() < 100)
 
         still = lax.stop_gradient(x)
         return modulo_4(x + lax.while_loop(more, lambda s: (s[0] + 1, f(s[1])), (0, still))[1])
@@ -209,9 +210,8 @@ def draw_program(rng, depth):
     return f
 
 
-def with_pullback(rng, f):
-    """Return f with its pullback of a random cotangent."""
-    dy = jnp.asarray(rng.integers(-2, 3, SHAPE), jnp.float32)
+def with_pullback(f, dy):
+    """Return f with its pullback of the cotangent dy."""
 
     def with_gradient(x):
         y, pullback = jax.vjp(f, x)
@@ -231,9 +231,7 @@ def draw_array(rng):
 
 # Comparison
 
-FIRST_SEED, NUM_PROGRAMS = (
-    int(os.environ.get(name, n)) for name, n in (("PROGRAM", 0), ("PROGRAMS", 200))
-)
+NUM_PROGRAMS = 200
 # lax raises these for forward mode of a jax.custom_vjp, and for features without a shard_map rule.
 LAX_ERRORS = (TypeError, ValueError, NotImplementedError)
 costs = collections.Counter()  # seconds of tracing and bytes of temporary memory
@@ -246,22 +244,19 @@ def compile_timed(f, x, label):
     return traced.lower().compile()
 
 
-def compare_with_plain(seed):
+def compare_with_plain(rng, program, says):
     """Compare a program with its accelerated form. The original, run again, must not reuse the other trace."""
-    rng = Draws(seed)
-    f = with_pullback(rng, draw_program(rng, int(rng.integers(1, 6))))
-    x = draw_array(rng)
-    plain = jax.jit(f, compiler_options=FAST_COMPILE)
-    jit_order, jitted_accelerated = (
-        rng.integers(3),
-        jax.jit(accelerate(f), compiler_options=FAST_COMPILE),
-    )
-    accelerated = (jitted_accelerated, accelerate(plain), accelerate(jitted_accelerated))[jit_order]
+    x, dy = draw_array(rng), draw_array(rng)
+    f = with_pullback(program, dy)
+    plain, ours = (jax.jit(each, compiler_options=FAST_COMPILE) for each in (f, accelerate(f)))
+    inside = jax.jit(with_pullback(accelerate(program), dy), compiler_options=FAST_COMPILE)
+    accelerated = (ours, accelerate(plain), accelerate(ours), inside)[rng.integers(4)]
     try:
         executables = {"plain": compile_timed(plain, x, "plain")}
     except LAX_ERRORS:
         return "no program"
     executables["ours"] = compile_timed(accelerated, x, "ours")
+    assert not has_lax_reduction(accelerated.trace(x).jaxpr), says
     want = jax.device_get(executables["plain"](x))
     if not is_exact(*want):
         return "too large to be exact"
@@ -271,23 +266,35 @@ def compare_with_plain(seed):
         ("plain again", plain(x)),
     ):
         for name, actual, expected in zip(("value", "gradient"), got, want, strict=True):
-            np.testing.assert_array_equal(actual, expected, f"{name} of program {seed}, {label}")
+            np.testing.assert_array_equal(actual, expected, f"{name} of {says}, {label}")
+    assert has_lax_reduction(plain.trace(x).jaxpr)
     memory = [run.memory_analysis().temp_size_in_bytes for run in executables.values()]
     costs.update({"memory plain": memory[0], "memory ours": memory[1]})
     return "equal"
 
 
+def compare_program(seed):
+    rng = Draws(seed)
+    return compare_with_plain(rng, draw_program(rng, int(rng.integers(1, 6))), f"program {seed}")
+
+
+@pytest.mark.parametrize("transformation", TRANSFORMATIONS, ids=lambda f: f.__name__)
+def test_every_transformation_matches_lax(transformation):
+    for seed in range(2):
+        rng = Draws(seed, twice=True)
+        program = transformation(rng, reduction(rng))
+        assert compare_with_plain(rng, program, f"seed {seed}") == "equal"
+
+
 def test_random_programs_match_lax():
-    assert {compare_with_plain(seed) for seed in range(6)} == {"equal"}
+    assert {compare_program(seed) for seed in range(6)} == {"equal"}
 
 
 @pytest.mark.slow
 def test_many_random_programs_in_threads_match_lax_and_cost():
     costs.clear()
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        outcomes = collections.Counter(
-            pool.map(compare_with_plain, range(FIRST_SEED, FIRST_SEED + NUM_PROGRAMS))
-        )
+        outcomes = collections.Counter(pool.map(compare_program, range(NUM_PROGRAMS)))
     print(dict(outcomes), dict(costs))
     assert outcomes["equal"] > 0.9 * NUM_PROGRAMS
     assert costs["tracing ours"] < 2 * costs["tracing plain"]

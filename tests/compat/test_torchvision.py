@@ -151,27 +151,6 @@ def test_roi_align_box_gradient():
     np.testing.assert_allclose(dboxes, [[0, 0.5, 2, 0.5, 2]], rtol=1e-6)
 
 
-@pytest.mark.parametrize(("length", "samples"), [(5.0, 3), (3.2, 2), (9.5, 5)])
-def test_adaptive_sampling_ratio(length, samples):
-    x = jnp.sin(jnp.arange(2 * 10 * 10.0)).reshape(1, 2, 10, 10)
-    boxes = jnp.array([[0, 0.25, 0.5, 0.25 + length, 0.5 + length]])
-    got, want = (ours.roi_align(x, boxes, 2, 1.0, each) for each in (-1, samples))
-    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("samples", [-1, 2])
-def test_ps_roi_align_channels_per_cell(samples):
-    x = jnp.sin(jnp.arange(12 * 9 * 7.0)).reshape(1, 12, 9, 7)
-    boxes = jnp.array([[0, 1.0, 0.5, 5.5, 7.0], [0, 2.0, 2.0, 4.0, 3.5]])
-    got = ours.ps_roi_align(x, boxes, (2, 3), 0.8, samples)
-    # `ps_roi_align` always subtracts half a pixel from the corners.
-    want = ours.roi_align(x, boxes, (2, 3), 0.8, samples, True)
-    for c, p, q in np.ndindex(2, 2, 3):
-        np.testing.assert_allclose(
-            got[:, c, p, q], want[:, (c * 2 + p) * 3 + q, p, q], rtol=1e-5, atol=1e-6
-        )
-
-
 @pytest.mark.parametrize("ratio", [-1, 2])
 def test_nan_box_gives_zeros(ratio):
     boxes = jnp.array([[0, np.nan, 0, 3.0, 3.0]])

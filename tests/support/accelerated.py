@@ -31,15 +31,11 @@ def program(fn, *args):
     return str(jax.make_jaxpr(fn)(*args))
 
 
+def has_lax_reduction(program):
+    """Return True if a program has a windowed reduction of lax, or a derivative of it."""
+    return "reduce_window" in str(program) or "select_and" in str(program)
+
+
 def is_replaced(fn, *args):
-    """Return True if the program of `fn` has no windowed reduction of lax left, nor a derivative of it."""
-    text = program(fn, *args)
-    return "reduce_window" not in text and "select_and" not in text
-
-
-@jax.custom_vjp
-def with_vjp(x):
-    return max_pool(x)
-
-
-with_vjp.defvjp(lambda x: jax.vjp(max_pool, x), lambda pullback, dy: pullback(3 * dy))
+    """Return True if the program of `fn` has no windowed reduction of lax left."""
+    return not has_lax_reduction(program(fn, *args))

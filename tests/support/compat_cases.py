@@ -53,13 +53,6 @@ def epsilon(dtype):
     return float(jnp.finfo(dtype).eps) if jnp.issubdtype(dtype, jnp.floating) else 0
 
 
-def function_call(ours, theirs, name, shape, args, **options):
-    """Return the call of the function `name` of both modules with `args` after the array."""
-    mine, original = getattr(ours, name), getattr(theirs, name)
-    says = f"{name}{shape, *args}"
-    return Call(lambda x: mine(x, *args), lambda x: original(x, *args), shape, says, **options)
-
-
 def value_and_cotangent(fn):
     """Return `fn` with the cotangent of its array, which is None for integers."""
 
@@ -127,14 +120,6 @@ def assert_arrays_match(got, want, tolerance, says):
     np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance, err_msg=says)
 
 
-def expect_both_raise(ours, theirs, *args, **kwargs):
-    """Assert that both the original and the drop-in raise."""
-    with pytest.raises(Exception):  # noqa: B017, PT011
-        theirs(*args, **kwargs)
-    with pytest.raises((TypeError, ValueError, RuntimeError)):
-        ours(*args, **kwargs)
-
-
 def assert_same_error(ours, theirs, *args, **kwargs):
     """Assert that the drop-in raises an error of the same type and message as the original."""
     with pytest.raises(Exception) as wanted:  # noqa: PT011
@@ -153,5 +138,8 @@ def torch_function(name):
 def to_torch(value):
     """Convert an array to a tensor. Other values stay."""
     torch = pytest.importorskip("torch")
-    arrays = isinstance(value, (np.ndarray, jax.Array))
-    return torch.from_numpy(np.array(value)) if arrays else value
+    if not isinstance(value, (np.ndarray, jax.Array)):
+        return value
+    if value.dtype == jnp.bfloat16:
+        return torch.from_numpy(np.array(value, np.float32)).bfloat16()
+    return torch.from_numpy(np.array(value))
