@@ -28,7 +28,7 @@ from jaxpool._kernels.dtypes import (
 from jaxpool._kernels.positions import IntArray, int32_iota
 from jaxpool._kernels.slices import is_empty, reshape_along_axis
 from jaxpool._kernels.sums import sum_over_taps, sum_over_taps_transpose
-from jaxpool._ops.apply import apply_op
+from jaxpool._ops.apply import apply
 from jaxpool._ops.op import Op, linear_map, problem_of
 from jaxpool._ops.sum_pool import SumPool
 from jaxpool._plan.problem import Platform, Shape, is_constant_table, num_elements
@@ -187,7 +187,7 @@ class RangeCheckedOp(Op):
 
     def sum_over(self, x: Array, *, stores_result: bool = False) -> Array:
         """The sum over each window, with its result stored in memory if `stores_result`."""
-        return apply_op(SumPool(self.window, stores_result=stores_result), x)
+        return apply(SumPool(self.window, stores_result=stores_result), x)
 
     def spread_over(self, dy: Array, *, stores_result: bool = False) -> Array:
         """The transpose of `sum_over`, which adds each entry of dy to the elements of its window."""
@@ -416,4 +416,4 @@ def apply_ranged(op: RangeCheckedOp, x: Array, *extra_args: Array) -> Array:
     """Evaluate `op` in the accumulator dtype and round to the dtype of x, with forward- and reverse-mode AD."""
     dtype = accumulator_dtype(x.dtype)
     args = [arg if arg.dtype == np.bool_ else arg.astype(dtype) for arg in extra_args]
-    return apply_op(op, x, *args).astype(x.dtype)
+    return apply(op, x, *args).astype(x.dtype)

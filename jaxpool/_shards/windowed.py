@@ -30,7 +30,7 @@ from jaxpool._kernels.positions import flat_position_of_tap, input_position_of_t
 from jaxpool._kernels.select import edge_taps_inside
 from jaxpool._kernels.slices import is_sharded, outer_broadcast
 from jaxpool._kernels.split_ties import bits_of_taps_inside
-from jaxpool._ops.apply import Autodiff, apply, apply_op, apply_with_residual
+from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
 from jaxpool._ops.op import Op, value_and_residual
 from jaxpool._ops.power_pool import norm
 from jaxpool._ops.select_pool import FindTiesPool, SelectPool, TieBitsPool, pool_op
@@ -48,7 +48,7 @@ def select_pool(
 ) -> Array:
     """The max or min pool of the shard x and its halo."""
     if geometry.strips == ():
-        return apply(pool_op(geometry.local_window, kind, ties), autodiff, x)
+        return apply(pool_op(geometry.local_window, kind, ties), x, autodiff=autodiff)
     return _select_with_residual(geometry, kind, ties, x)[0]
 
 
@@ -57,7 +57,8 @@ def select_pool_with_tap(
 ) -> tuple[Array, Array]:
     """The max or min pool, and for each window the flat index of the selected element within the window."""
     if geometry.strips == ():
-        return apply_with_residual(SelectPool(geometry.local_window, kind, ties), autodiff, x)
+        op = SelectPool(geometry.local_window, kind, ties)
+        return apply_with_residual(op, x, autodiff=autodiff)
     return _select_with_residual(geometry, kind, ties, x)
 
 
@@ -83,7 +84,7 @@ def sum_pool(
     """The sum over each window, divided as `SumPool` does; counts are of elements of the global array."""
     x = x if divisor == "not" else dtypes.as_float(x)
     if geometry.strips == ():
-        return apply(SumPool(geometry.local_window, divisor), autodiff, x)
+        return apply(SumPool(geometry.local_window, divisor), x, autodiff=autodiff)
     if divisor in ("counted", "real"):
         common_count = constant_count(geometry.window, divisor)
         if common_count is None:
@@ -99,7 +100,7 @@ def norm_pool(geometry: ShardGeometry, p: float, x: Array) -> Array:
 
 
 def apply_by_type(op: Op, x: Array) -> Array:
-    """`apply_op(op, x)`, run on the shards of x if the type of x is sharded along pooled axes.
+    """`apply(op, x)`, run on the shards of x if the type of x is sharded along pooled axes.
 
     Raises `ArgumentError` if the shards would differ in size.
     """
@@ -109,7 +110,7 @@ def apply_by_type(op: Op, x: Array) -> Array:
             return split.run(sum_pool, x, op.divisor_kind)
         if split.halos and isinstance(op, SelectPool):
             return split.run(select_pool, x, op.kind, op.ties)
-    return apply_op(op, x)
+    return apply(op, x)
 
 
 def _apply_with_halo(
