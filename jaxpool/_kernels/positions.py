@@ -6,8 +6,8 @@ A position is a row-major int32 index over the pooled axes, in the order of `axe
 
 import functools
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -21,6 +21,7 @@ from jaxpool._kernels.dtypes import accumulator_dtype
 from jaxpool._kernels.slices import Ints, unravel_index
 from jaxpool._plan.problem import group_axes, is_constant_table
 
+CountKind = Literal["counted", "real"]  # elements of input and padding, or of the input only
 # An int32 array: a NumPy array is a constant of the program, a jax array is computed by the program.
 IntArray = Any
 
@@ -103,12 +104,18 @@ def window_starts(dim: Axis) -> IntArray:
     return indices * np.int32(dim.stride) - np.int32(dim.low)
 
 
-def num_taps_inside_windows(dim: Axis) -> IntArray:
-    """Number of taps inside the input for each window along an axis."""
-    indices = all_window_indices(dim)
+def counts_along(
+    dim: Axis, kind: CountKind, window_indices: Callable[[Axis], IntArray] = all_window_indices
+) -> IntArray:
+    """The number of elements of each window along an axis, at least 1. Without padding, the result has one entry."""
+    if not dim.is_padded:
+        return np.array([dim.window], np.int32)
+    indices = window_indices(dim)
+    if kind == "counted":
+        return dim.num_taps_counted(indices).clip(1)
     if isinstance(dim, RaggedAxis):
-        return ragged_window_bounds(dim, indices)[1] + 1
-    return dim.num_taps_inside(indices)
+        return (ragged_window_bounds(dim, indices)[1] + 1).clip(1)
+    return dim.num_taps_inside(indices).clip(1)
 
 
 def flat_position_of_tap(flat_tap: Array, window: Window, starts: Sequence[IntArray]) -> Array:

@@ -16,7 +16,6 @@ import dataclasses
 from typing import Any, Literal
 
 import jax
-import numpy as np
 from jax import Array, lax
 from jax import numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec, reshard
@@ -26,7 +25,12 @@ from jaxpool._arguments.sizes import check_choice
 from jaxpool._geometry.window import check_int32_positions, make_window
 from jaxpool._kernels import dtypes
 from jaxpool._kernels.dtypes import Kind, TieOrder, Ties, accumulator_dtype, reduction_identity
-from jaxpool._kernels.positions import flat_position_of_tap, input_position_of_tap
+from jaxpool._kernels.positions import (
+    CountKind,
+    counts_along,
+    flat_position_of_tap,
+    input_position_of_tap,
+)
 from jaxpool._kernels.select import edge_taps_inside
 from jaxpool._kernels.slices import is_sharded, outer_broadcast
 from jaxpool._kernels.split_ties import bits_of_taps_inside
@@ -148,16 +152,12 @@ def _select_with_residual(
     return value_and_residual(pool, geometry.extend(x, fill), *extra)
 
 
-def _window_counts(geometry: ShardGeometry, divisor: Literal["counted", "real"], x: Array) -> Array:
+def _window_counts(geometry: ShardGeometry, divisor: CountKind, x: Array) -> Array:
     """The number of elements that divides the sum of each window, broadcastable to the output."""
-    counts_per_axis = []
-    for dim in geometry.window.dims:
-        counts: Any = np.array([dim.window])
-        if dim.is_padded:
-            count_taps = dim.num_taps_inside if divisor == "real" else dim.num_taps_counted
-            counts = count_taps(geometry.window_indices(dim)).clip(1)
-        counts_per_axis.append(jnp.asarray(counts, accumulator_dtype(x.dtype)))
-    return outer_broadcast(jnp.multiply, counts_per_axis, geometry.window.axes, x.ndim)
+    dims, dtype = geometry.window.dims, accumulator_dtype(x.dtype)
+    counts = [counts_along(dim, divisor, geometry.window_indices) for dim in dims]
+    counts = [jnp.asarray(count, dtype) for count in counts]
+    return outer_broadcast(jnp.multiply, counts, geometry.window.axes, x.ndim)
 
 
 def checked_array_and_windows(
