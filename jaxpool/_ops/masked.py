@@ -35,7 +35,7 @@ def fill_masked(x: Array, mask: Array, fill: Any) -> Array:
 class _AnyUnmaskedPool(SelectPool):
     """Maximum of bools with its result stored in memory; otherwise XLA would pool the mask again for every use."""
 
-    def value(self, platform: Platform, x: Array) -> Any:
+    def value(self, platform: Platform, x: Array, *_: Array) -> Any:
         pool_value = functools.partial(SelectPool.value, self, platform)
         return slices.materialise(barrier_of(platform), pool_value, x)
 

@@ -35,7 +35,7 @@ from jaxpool._kernels.select import edge_taps_inside
 from jaxpool._kernels.slices import is_sharded, outer_broadcast
 from jaxpool._kernels.split_ties import bits_of_taps_inside
 from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
-from jaxpool._ops.op import Op, value_and_residual
+from jaxpool._ops.op import Op
 from jaxpool._ops.power_pool import norm
 from jaxpool._ops.select_pool import FindTiesPool, SelectPool, TieBitsPool, pool_op
 from jaxpool._ops.sum_pool import SumPool, constant_count
@@ -53,7 +53,8 @@ def select_pool(
     """The max or min pool of the shard x and its halo."""
     if geometry.strips == ():
         return apply(pool_op(geometry.local_window, kind, ties), x, autodiff=autodiff)
-    return _select_with_residual(geometry, kind, ties, x)[0]
+    op, *args = _select_op_and_args(geometry, kind, ties, x)
+    return apply(op, *args)
 
 
 def select_pool_with_tap(
@@ -63,7 +64,8 @@ def select_pool_with_tap(
     if geometry.strips == ():
         op = SelectPool(geometry.local_window, kind, ties)
         return apply_with_residual(op, x, autodiff=autodiff)
-    return _select_with_residual(geometry, kind, ties, x)
+    op, *args = _select_op_and_args(geometry, kind, ties, x)
+    return apply_with_residual(op, *args)
 
 
 def max_pool_with_position(
@@ -93,9 +95,10 @@ def sum_pool(
         common_count = constant_count(geometry.window, divisor)
         if common_count is None:
             op, counts = SumPool(geometry.local_window), _window_counts(geometry, divisor, x)
-            return _apply_with_halo(geometry, x, 0, op, counts)[0]
+            return apply(*_op_and_args_with_halo(geometry, x, 0, op, counts))
         divisor = float(common_count)
-    return _apply_with_halo(geometry, x, 0, SumPool(geometry.local_window, divisor))[0]
+    op = SumPool(geometry.local_window, divisor)
+    return apply(*_op_and_args_with_halo(geometry, x, 0, op))
 
 
 def norm_pool(geometry: ShardGeometry, p: float, x: Array) -> Array:
@@ -117,21 +120,20 @@ def apply_by_type(op: Op, x: Array) -> Array:
     return apply(op, x)
 
 
-def _apply_with_halo(
+def _op_and_args_with_halo(
     geometry: ShardGeometry, x: Array, fill: Any, pool: Any, *extra_args: Array
-) -> tuple[Array, Any]:
-    """The output and residual of `pool`, an op over the windows of a shard; x and `extra_args` are its arguments."""
+) -> tuple[Any, ...]:
+    """The op that applies `pool`, over the windows of a shard, to the shard x and its halo, and the op's arguments."""
     if geometry.strips is None:
         op = dataclasses.replace(pool, window=geometry.extended_window)
-        return value_and_residual(op, geometry.extend(x, fill), *extra_args)
-    xs = fetch_halos(geometry.strips, x, fill)
-    return value_and_residual(StripPool(pool, geometry.strips), *xs, *extra_args)
+        return op, geometry.extend(x, fill), *extra_args
+    return StripPool(pool, geometry.strips), *fetch_halos(geometry.strips, x, fill), *extra_args
 
 
-def _select_with_residual(
+def _select_op_and_args(
     geometry: ShardGeometry, kind: Kind, ties: Ties | TieOrder, x: Array
-) -> tuple[Array, Any]:
-    """The max or min pool of the shard x and its halo, and the residual saved for the backward pass."""
+) -> tuple[Any, ...]:
+    """The op of a max or min pool of the shard x and its halo, and the op's arguments."""
     window, fill = geometry.local_window, reduction_identity(x.dtype, kind)
     padded = any(halo.dim.is_padded for halo in geometry.halos)
     extra: tuple[Array, ...] = ()
@@ -139,17 +141,17 @@ def _select_with_residual(
         if padded:
             indices, is_last = geometry.window_indices, ties == "last"
             extra = (edge_taps_inside(geometry.window, x.ndim, indices, take_last=is_last),)
-        return _apply_with_halo(geometry, x, fill, SelectPool(window, kind, ties), *extra)
+        return _op_and_args_with_halo(geometry, x, fill, SelectPool(window, kind, ties), *extra)
     if window.size <= LIMITS.max_mask_taps:
         if padded:
             extra = bits_of_taps_inside(geometry.window, geometry.window_starts(), x.ndim)
-        return _apply_with_halo(geometry, x, fill, TieBitsPool(window, kind), *extra)
+        return _op_and_args_with_halo(geometry, x, fill, TieBitsPool(window, kind), *extra)
     if padded:
         masks = [halo.element_mask() for halo in geometry.halos]
         axes = [halo.dim.axis for halo in geometry.halos]
         extra = (outer_broadcast(jnp.logical_and, masks, axes, x.ndim),)
     pool = FindTiesPool(geometry.extended_window, kind)
-    return value_and_residual(pool, geometry.extend(x, fill), *extra)
+    return pool, geometry.extend(x, fill), *extra
 
 
 def _window_counts(geometry: ShardGeometry, divisor: CountKind, x: Array) -> Array:
