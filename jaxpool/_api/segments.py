@@ -32,8 +32,7 @@ from jaxpool._arguments.sizes import (
 )
 from jaxpool._kernels.dtypes import Kind, Ties, accumulator_dtype, as_float, reduction_identity
 from jaxpool._kernels.segments import Segments, clip_segment_ids
-from jaxpool._ops.apply import apply
-from jaxpool._ops.op import value_and_residual
+from jaxpool._ops.apply import apply, apply_with_residual
 from jaxpool._ops.segments import SegmentSelect, SegmentSum
 from jaxpool._ops.soft_segments import SegmentSoftmax, apply_logsumexp
 from jaxpool._shards.split import check_unsharded
@@ -209,7 +208,7 @@ def segment_max_with_argmax(
 
     def max_and_row_index(x: Array, *ids_and_mask: Array) -> tuple[Array, Array]:
         op = SegmentSelect("max", "last" if ties == "last" else "first", rows.segments)
-        y, (_, row_index) = value_and_residual(op, x, *ids_and_mask)
+        y, (_, row_index) = apply_with_residual(op, x, *ids_and_mask)
         if ties == "split":
             y = apply(SegmentSelect("max", ties, rows.segments), x, *ids_and_mask)
         is_row = (row_index >= 0) & (row_index < num_rows)

@@ -14,8 +14,8 @@ from jaxpool._kernels import dtypes, slices
 from jaxpool._kernels.dtypes import Kind, Ties, accumulator_dtype
 from jaxpool._kernels.reduce import attains_extremum
 from jaxpool._kernels.slices import store_arguments
-from jaxpool._ops.apply import Autodiff, apply
-from jaxpool._ops.op import tracing_platform, value_and_residual
+from jaxpool._ops.apply import Autodiff, apply, apply_with_residual
+from jaxpool._ops.op import tracing_platform
 from jaxpool._ops.ranged import zeros_with_tangent
 from jaxpool._ops.reduction import MeanReduction, Reduction, max_or_min
 from jaxpool._plan.problem import barrier_of
@@ -24,7 +24,7 @@ from jaxpool._shards.split import ArraySharding, MeshAxes, on_shards
 
 def _max(axes: tuple[int, ...], mesh_axes: MeshAxes, ties: Ties, x: Array, *mask: Array) -> Array:
     sizes, mesh_names = tuple(x.shape[axis] for axis in axes), sum(mesh_axes, ())
-    local, positions = value_and_residual(Reduction("max", ties, axes, sizes), x, *mask)
+    local, positions = apply_with_residual(Reduction("max", ties, axes, sizes), x, *mask)
     key = dtypes.to_comparison_dtype(lax.stop_gradient(local))
     best, attains_max = _global_max(key, mesh_names)
     y = dtypes.from_comparison_dtype(best, x.dtype)
