@@ -109,6 +109,15 @@ OTHERS = [
 HAS_TIES = [name for name in OTHERS if POOLS[name].ties]
 
 
+@pytest.mark.parametrize("ties", ["first", "split"])
+@pytest.mark.parametrize("window_shape", [(3, 3), (21, 3)])
+def test_value_without_gradient(window_shape, ties):
+    def pool(x):
+        return jaxpool.max_pool(x, window_shape, padding="SAME", ties=ties)
+
+    assert_same_on_mesh(pool, [numbers()], [ROWS], (4,))
+
+
 def call_by_record(name, **settings):
     """Return the call of a function with the `settings` that it takes."""
     given = POOLS[name].given(numbers(), **settings)
